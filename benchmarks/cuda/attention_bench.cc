@@ -119,6 +119,7 @@ class Bench {
     args.batch.cu_seqlen_q = cu_seqlen_q.span<int32_t>();
     args.batch.seqlen_kv = seqlen_kv.span<int32_t>();
     args.batch.max_seqlen_q = c.seqlen_q;
+    args.batch.max_seqlen_kv = *std::max_element(lengths.begin(), lengths.end());
     args.visibility.causal = c.causal;
     args.score.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
     latent.batch = args.batch;

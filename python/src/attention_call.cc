@@ -84,8 +84,7 @@ kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device)
       .head_dim_v = columns_at_once(call),
       .split_rule = call.split_rule,
       .num_workers = call.num_workers,
-      .kv_dtype = call.is_mla() ? call.q.dtype : call.kv.k.dtype,
-      .short_requests = false};
+      .kv_dtype = call.is_mla() ? call.q.dtype : call.kv.k.dtype};
   if (device.type == DeviceType::kCpu)
     limits.max_kv_tokens = num_kv_tokens_on_host(call);
   else if (call.split_rule == kernels::SplitRule::kFixed)

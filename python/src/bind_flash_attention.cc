@@ -497,8 +497,7 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       .head_dim_v = columns_at_once(head_dim, head_dim_v),
       .split_rule = splits.rule,
       .num_workers = splits.num_workers,
-      .kv_dtype = parse_dtype(kv_dtype, "qkv_dtype"),
-      .short_requests = false};
+      .kv_dtype = parse_dtype(kv_dtype, "qkv_dtype")};
   SchedulerMetadata metadata = plan_once(call, limits, device, stream_of(seqlens_k_object, device));
   metadata.tokens_are_bound = tokens_are_bound;
   return metadata;

@@ -36,7 +36,7 @@ TEST(GraphRunner, PadsToTheSmallestSizeThatHoldsTheBatch) {
 class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:
   static constexpr Device kGpu{DeviceType::kCuda, 0};
-  static constexpr int kContextLen = 2048, kPageSize = 16, kMaxReqs = 6;
+  static constexpr int kContextLen = 3072, kPageSize = 16, kMaxReqs = 6;
 
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
@@ -133,9 +133,13 @@ TEST_P(ReplayOnGpu, TellsEachSizeBeforeItsGraphIsRecordedTheLargestFirst) {
   EXPECT_THAT(num_done, ElementsAre(0, 1, 2, 3, 4));
 }
 
+// Lengths on either side of what is short, where graphs of both are recorded.
 TEST_P(ReplayOnGpu, HasTheBitsOfTheLaunchedStepForLengthsThatGrowAndShrink) {
   for (const std::vector<int>& lengths : std::vector<std::vector<int>>{{1},
                                                                        {2048},
+                                                                       {2049},
+                                                                       {3072},
+                                                                       {17, 3000},
                                                                        {17, 900},
                                                                        {2048, 1, 64},
                                                                        {1, 2, 3, 4},

@@ -43,6 +43,10 @@ class AttentionBackend {
   // Derives this step's metadata: kernel launches only, no allocation, no copy to the host. Holds until the
   // next plan() on the stream.
   virtual void plan(const ForwardBatch& batch, Stream& stream) = 0;
+  // Whether what plan() and forward() queue for a decode step of so many requests depends on whether they are
+  // short (kernels::kMaxKeysOfShortRequest), as ForwardBatch::max_seqlen_kv says: a graph is of one or the
+  // other.
+  virtual bool heeds_short_requests(int /*num_reqs*/) const { return false; }
   // Where the layer's new K and V of the planned step go. Whoever computes them writes them there, in a
   // launch or a fused one, before forward().
   virtual KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) = 0;

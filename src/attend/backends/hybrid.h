@@ -13,6 +13,7 @@ class HybridBackend : public AttentionBackend {
       : prefill_(std::move(prefill)), decode_(std::move(decode)) {}
 
   void plan(const ForwardBatch& batch, Stream& stream) override;
+  bool heeds_short_requests(int num_reqs) const override { return decode_->heeds_short_requests(num_reqs); }
   KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override;
   void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                Stream& stream) override;

@@ -93,6 +93,11 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
   planned_tokens_ = batch.num_tokens;
 }
 
+bool KernelBackend::heeds_short_requests(int num_reqs) const {
+  return std::ranges::any_of(
+      work_, [&](const PlannedWork& planned) { return planned.plan->heeds_short_requests(num_reqs); });
+}
+
 bool KernelBackend::cascades(const PlanKey& key, const ForwardBatch& batch) const {
   return cascade_ && batch.shared.num_keys > 0 && cascade_->serves(key);
 }
@@ -101,6 +106,7 @@ kernels::QueryBatch KernelBackend::query_batch(const ForwardBatch& batch) const 
   return {.cu_seqlen_q = batch.cu_seqlen_q,
           .seqlen_kv = batch.seqlen_kv,
           .max_seqlen_q = batch.max_seqlen_q,
+          .max_seqlen_kv = batch.max_seqlen_kv,
           .tree_mask = batch.tree_mask,
           .tree_mask_words = batch.tree_mask.empty() ? 0 : ceil_div(batch.max_seqlen_q, 64),
           .positions = batch.positions};

@@ -23,6 +23,7 @@ class KernelBackend : public AttentionBackend {
   // Throws Error(kInvalidArgument) for a batch beyond the limits, a request row or a slot that does not
   // exist.
   void plan(const ForwardBatch& batch, Stream& stream) override;
+  bool heeds_short_requests(int num_reqs) const override;
   // This and forward() throw Error(kInvalidArgument) for another batch than the planned one.
   KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override;
   // Throws Error(kInvalidArgument) for a layer that the config's model does not have. Without tokens it does

@@ -25,7 +25,8 @@ int GraphRunner::padded_size(int num_reqs) const {
   return found == sizes_.end() ? num_reqs : *found;
 }
 
-void GraphRunner::record(Stream& stream, const std::function<void(int size)>& queue,
+void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& heeds_short_requests,
+                         const std::function<void(const GraphStep& step)>& queue,
                          const GraphProgress& progress) {
   const size_t free_before = available_bytes(stream.device);
   const auto tell = [&](int size) {
@@ -35,19 +36,24 @@ void GraphRunner::record(Stream& stream, const std::function<void(int size)>& qu
                 .num_sizes = static_cast<int>(sizes_.size()),
                 .num_bytes = free_before - std::min(free_before, available_bytes(stream.device))});
   };
+  const auto graph_of = [&](const GraphStep& step) {
+    queue(step);
+    cuda::synchronize(stream);
+    return cuda::Graph(stream, [&] { queue(step); });
+  };
   for (size_t i = sizes_.size(); i-- > 0;) {
     tell(sizes_[i]);
-    queue(sizes_[i]);
-    cuda::synchronize(stream);
-    graphs_.emplace_back(stream, [&] { queue(sizes_[i]); });
+    graphs_.push_back({.any = graph_of({sizes_[i], false}), .of_short_requests = std::nullopt});
+    if (heeds_short_requests(sizes_[i])) graphs_.back().of_short_requests = graph_of({sizes_[i], true});
   }
   tell(sizes_.front());
 }
 
-bool GraphRunner::launch(int size, Stream& stream) {
-  const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), size);
-  if (graphs_.empty() || found == sizes_.end() || *found != size) return false;
-  graphs_[static_cast<size_t>(sizes_.end() - found) - 1].launch(stream);
+bool GraphRunner::launch(const GraphStep& step, Stream& stream) {
+  const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), step.size);
+  if (graphs_.empty() || found == sizes_.end() || *found != step.size) return false;
+  Graphs& graphs = graphs_[static_cast<size_t>(sizes_.end() - found) - 1];
+  (step.short_requests && graphs.of_short_requests ? *graphs.of_short_requests : graphs.any).launch(stream);
   return true;
 }
 

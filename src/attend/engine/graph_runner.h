@@ -1,8 +1,10 @@
 // GraphRunner: decode steps as CUDA graphs, recorded once for each batch size of a list and replayed for
-// every batch that fits, whatever its lengths.
+// every batch that fits, whatever its lengths; for sizes whose short requests are attended to otherwise, a
+// second time for those.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +16,12 @@ namespace attend {
 // SGLang's list of batch sizes, up to `max_batch_size`, which is always in it: 1, 2, 4, 8, 12, 16, then every
 // 8 up to 256, every 16 up to 512, every 32.
 std::vector<int> default_graph_sizes(int max_batch_size);
+
+// What a graph holds.
+struct GraphStep {
+  int size;             // of the batch
+  bool short_requests;  // none is longer than kernels::kMaxKeysOfShortRequest
+};
 
 using GraphProgress = std::function<void(const GraphsSoFar&)>;
 
@@ -27,20 +35,27 @@ class GraphRunner {
   // num_reqs. Eager steps are padded too, so that their bits are those of a replay.
   int padded_size(int num_reqs) const;
 
-  // Records what `queue(size)` puts on the stream, for every size, largest first. It is run once before it is
-  // recorded: libraries load their kernels and take their memory when they are first called. `progress` is
-  // told before each size and after the last one.
-  void record(Stream& stream, const std::function<void(int size)>& queue, const GraphProgress& progress = {});
+  // Records what `queue(step)` puts on the stream, for every size, largest first, and for short requests too
+  // where `heeds_short_requests(size)`. It is run once before it is recorded: libraries load their kernels
+  // and take their memory when they are first called. `progress` is told before each size and after the last
+  // one.
+  void record(Stream& stream, const std::function<bool(int size)>& heeds_short_requests,
+              const std::function<void(const GraphStep& step)>& queue, const GraphProgress& progress = {});
 
-  // Replays the graph of this size. Returns false when there is none.
-  bool launch(int size, Stream& stream);
+  // Replays the graph of this step. Returns false when there is none.
+  bool launch(const GraphStep& step, Stream& stream);
 
   std::span<const int> sizes() const { return sizes_; }
   bool recorded() const { return !graphs_.empty(); }
 
  private:
+  struct Graphs {
+    cuda::Graph any;
+    std::optional<cuda::Graph> of_short_requests;  // none: `any` serves them
+  };
+
   std::vector<int> sizes_;
-  std::vector<cuda::Graph> graphs_;  // of sizes_, largest first; none before record()
+  std::vector<Graphs> graphs_;  // of sizes_, largest first; none before record()
 };
 
 }  // namespace attend

@@ -54,7 +54,7 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
   };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
   // Padding has a token of its own, also where a graph is captured with nothing else.
-  int num_tokens = 0, max_seqlen_q = num_padding > 0 ? 1 : 0;
+  int num_tokens = 0, max_seqlen_q = num_padding > 0 ? 1 : 0, max_seqlen_kv = max_seqlen_q;
   num_sampling_ = 0;
   arrays.cu_seqlen_q[0] = 0;
   PrefixInfo prefix{.table = rows_.table().as<const int32_t>(), .table_stride = rows_.table().strides[0]};
@@ -62,6 +62,7 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
     const ScheduledRequest& part = step.requests[static_cast<size_t>(i)];
     num_tokens = add_request(arrays, i, part, num_tokens);
     max_seqlen_q = std::max(max_seqlen_q, part.num_new);
+    max_seqlen_kv = std::max(max_seqlen_kv, part.request->num_computed + part.num_new);
     prefix.add(part.request->num_computed + part.num_new, part.num_new);
   }
   for (int i = num_reqs; i < all_reqs; ++i) num_tokens = add_padding(arrays, i, num_tokens);
@@ -73,6 +74,7 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
   ring_.upload(arrays.num_bytes, stream);
   view_arrays(step, arrays_at(static_cast<std::byte*>(ring_.device_bytes().data)), all_reqs, all_tokens,
               max_seqlen_q, num_sampling_ + static_cast<size_t>(num_padding));
+  batch_.max_seqlen_kv = max_seqlen_kv;
   batch_.prefix = gives_prefixes_ ? std::optional(prefix) : std::nullopt;
   batch_.shared.num_keys = shared.num_keys;
   batch_.shared.num_reqs = shared.num_reqs;

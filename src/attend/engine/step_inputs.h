@@ -28,6 +28,8 @@ class StepInputs {
   void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0, SharedPrefix shared = {});
 
   const ForwardBatch& batch() const { return batch_; }
+  // What batch() says of lengths, for a step that stands for others: of padding alone.
+  void set_max_seqlen_kv(int max_seqlen_kv) { batch_.max_seqlen_kv = max_seqlen_kv; }
   // [num_tokens] on the device, as model_input() has them: 0 where a request of a step ahead waits for its
   // token.
   View<int32_t> token_ids() const { return token_ids_; }

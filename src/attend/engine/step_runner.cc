@@ -6,6 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/engine/request.h"
+#include "attend/kernels/attention/attention_batch.h"
 
 namespace attend {
 
@@ -51,13 +52,15 @@ void StepRunner::record_graphs(const GraphProgress& progress) {
   ensure(gpu_stream_.has_value(), "graphs of a CPU's steps");
   const ScheduledStep padding{.requests = {}, .num_tokens = 0, .mode = ForwardMode::kDecode};
   int built = 0;
-  const auto queue = [&](int size) {
+  const auto queue = [&](const GraphStep& step) {
     // The same inputs serve the run before and the recording, which must not hold their upload.
-    if (built != size) inputs_.build(padding, stream_, size);
-    built = size;
+    if (built != step.size) inputs_.build(padding, stream_, step.size);
+    built = step.size;
+    inputs_.set_max_seqlen_kv(kernels::kMaxKeysOfShortRequest + (step.short_requests ? 0 : 1));
     queue_model();
   };
-  graphs_.record(stream_, queue, progress);
+  const auto heeds_short_requests = [&](int size) { return attention_.heeds_short_requests(size); };
+  graphs_.record(stream_, heeds_short_requests, queue, progress);
 }
 
 void StepRunner::launch(ScheduledStep& step) {
@@ -84,7 +87,8 @@ void StepRunner::launch(ScheduledStep& step) {
     if (step.ahead) queue_tokens(step, this->flight(first_).tokens);
     rows_.upload_shared(stream_);
     if (swa_ != nullptr) swa_->upload_moved(stream_);
-    if (!graphs_.launch(size, stream_)) queue_model();
+    const bool short_requests = inputs_.batch().max_seqlen_kv <= kernels::kMaxKeysOfShortRequest;
+    if (!graphs_.launch({size, short_requests}, stream_)) queue_model();
   }
   {
     const TraceSpan span(trace_, "sampling");

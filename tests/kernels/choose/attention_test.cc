@@ -201,6 +201,7 @@ TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
   expect_rows([](auto& p) { p.has_tree_mask = true; });
   expect_rows([](auto& p) { p.tile_rows = 16; });
   expect_rows([](auto& p) { p.tile_rows = 64, p.inline_plan = true; });
+  expect_rows([](auto& p) { p.tile_rows = 64, p.shares_keys = true; });
 }
 
 // Under fixed splits prefill has the bits of sm80's kernel, which takes the steps of few rows.
@@ -301,6 +302,7 @@ TEST(ChooseAttention, PrefillsWhatIsVerifiedWhereRowsAreManyAndKeysDivided) {
   expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });
   expect_tiles([](auto& p) { p.has_tree_mask = true; });
   expect_tiles([](auto& p) { p.num_rows = 16; });
+  expect_tiles([](auto& p) { p.head_dim_qk = 256; });
   problem.num_rows = 32;
   problem.tile_rows = 32;
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);

@@ -105,8 +105,7 @@ kernels::AttentionPlanLimits plan_limits(const AttentionCase& c) {
           .split_tokens = c.split_tokens,
           .num_workers = c.num_workers,
           // A plan need not know it.
-          .kv_dtype = c.seed % 2 == 0 ? c.kv_dtype : DType::kBF16,
-          .short_requests = c.short_requests};
+          .kv_dtype = c.seed % 2 == 0 ? c.kv_dtype : DType::kBF16};
 }
 
 }  // namespace attend::conformance

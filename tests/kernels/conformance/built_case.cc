@@ -1,6 +1,7 @@
 #include "tests/kernels/conformance/built_case.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <cstring>
 
@@ -109,6 +110,7 @@ BuiltCase::BuiltCase(const AttentionCase& c) : spec(c), tokens(c), index(c, toke
   args.batch = {.cu_seqlen_q = tokens.cu_seqlen_q,
                 .seqlen_kv = tokens.seqlen_kv,
                 .max_seqlen_q = c.max_seqlen_q(),
+                .max_seqlen_kv = c.short_requests ? kernels::kMaxKeysOfShortRequest : INT_MAX,
                 .tree_mask = tokens.tree_mask,
                 .tree_mask_words = tokens.tree_mask_words,
                 .positions = {}};

@@ -200,20 +200,50 @@ TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
                   few_work_tiles(true));
   EXPECT_GT(num_in_clusters, 30);
 }
+// Whether CTAs, of which none has parts of two work tiles, share the merge of the longest.
+bool shares_a_merge(const conformance::BuiltCase& built, const kernels::cuda::PlanView& plan) {
+  const AttentionCase& c = built.spec;
+  kernels::cuda::LineWork work{};
+  for (const conformance::Lengths& lengths : c.requests) {
+    if (lengths.seqlen_q == 0) continue;
+    const int num_kv_tiles =
+        std::max(1, (lengths.seqlen_kv + kernels::cuda::kKeyTile - 1) / kernels::cuda::kKeyTile);
+    work.num_work_tiles += c.num_kv_heads / plan.heads_at_once;
+    work.num_kv_tiles += c.num_kv_heads / plan.heads_at_once * num_kv_tiles;
+    work.longest = std::max(work.longest, num_kv_tiles);
+  }
+  const kernels::cuda::PlanLine line = plan_line(plan.line, work);
+  return plan.cluster_size == 1 && plan.ctas_merge && c.window_left < 0 && line.exclusive &&
+         work.longest > line.cta_range;
+}
 TEST_F(CudaAttention, SharesTheMergeOfFewWorkTilesAmongCtas) {
-  run_conformance(attention_planned_inline, few_work_tiles(false));
+  const std::vector<AttentionCase> cases = few_work_tiles(false);
+  run_conformance(attention_planned_inline, cases);
+  int num_shared = 0;
+  run_conformance(
+      [&](const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+        const auto counts = [&](const kernels::AttentionArgs&, const kernels::cuda::DevicePlan& plan) {
+          num_shared += shares_a_merge(built, plan.view()) ? 1 : 0;
+          return true;
+        };
+        attention_without_waiting_if(counts, args, built);
+      },
+      cases);
+  EXPECT_GT(num_shared, 30);
 }
 // The instance of 256 columns takes narrower values too, in tiles that it has.
 TEST_F(CudaAttention, TakesKeysOf256ColumnsWithValuesOf128) {
   std::vector<AttentionCase> cases;
   for (const int seqlen_q : {1, 4, 9})
-    cases.push_back({.requests = {{seqlen_q, 1500}, {1, 64}, {seqlen_q, 300}},
-                     .num_q_heads = 8,
-                     .num_kv_heads = 2,
-                     .head_dim_qk = 256,
-                     .head_dim_v = 128,
-                     .page_size = 16,
-                     .split_rule = kernels::SplitRule::kBalanced});
+    for (const int num_workers : {0, 24})  // which is for verify, of which there is no such instance
+      cases.push_back({.requests = {{seqlen_q, 1500}, {1, 64}, {seqlen_q, 300}},
+                       .num_q_heads = 8,
+                       .num_kv_heads = 2,
+                       .head_dim_qk = 256,
+                       .head_dim_v = 128,
+                       .page_size = 16,
+                       .split_rule = kernels::SplitRule::kBalanced,
+                       .num_workers = num_workers});
   run_conformance(attention_on_gpu, on_tensor_cores(cases));
 }
 // Requests of many splits, whose last token is decoded by CTAs that share them.
@@ -475,8 +505,7 @@ class DecodeStep {
                .num_q_heads = kHeads,
                .num_kv_heads = kKvHeads,
                .head_dim_v = kHeadDim,
-               .split_rule = rule,
-               .short_requests = short_requests},
+               .split_rule = rule},
               kGpu) {
     const int64_t num_pages = int64_t{num_reqs} * kMaxLength / kPageSize + num_reqs;
     std::vector<int32_t> table, cu_seqlen_q{0};
@@ -499,6 +528,7 @@ class DecodeStep {
     args_.batch.cu_seqlen_q = arrays_.view(std::span<const int32_t>(cu_seqlen_q));
     args_.batch.seqlen_kv = {lengths_.as<int32_t>(), static_cast<size_t>(num_reqs)};
     args_.batch.max_seqlen_q = 1;
+    args_.batch.max_seqlen_kv = short_requests ? kernels::kMaxKeysOfShortRequest : kMaxLength;
     args_.score.scale = 0.09f;
   }
 

@@ -1,6 +1,7 @@
 #include "tests/kernels/cuda/device_case.h"
 
 #include "attend/base/error.h"
+#include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/attention/cuda/common/device_plan.h"
 
 namespace attend::testing_cuda {
@@ -106,6 +107,22 @@ void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::Attention
 
 void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
   attention_on_gpu_if([](const auto&...) { return true; }, args, built);
+}
+
+void attention_without_waiting_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
+                                  const conformance::BuiltCase& built) {
+  attention_on_gpu_if(is_right, args, built);
+  const auto waited_for = built.result_bytes();
+  const auto run = [](const kernels::AttentionArgs& on_device, const kernels::AttentionPlan& plan,
+                      Stream& stream) {
+    kernels::cuda::DevicePlan hasty(plan.limits(), kGpu);
+    hasty.set_meeting_clocks(0);
+    hasty.plan(on_device.batch, on_device.visibility, stream);
+    kernels::cuda::attention(on_device, hasty, stream);
+    cuda::synchronize(stream);
+  };
+  attention_on_gpu_if(is_right, args, built, Planning::kBefore, run);
+  ensure(built.result_bytes() == waited_for, "other bits where CTAs do not wait");
 }
 
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {

@@ -36,6 +36,10 @@ using RunAttention = std::function<void(const kernels::AttentionArgs&, kernels::
 void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
                          const conformance::BuiltCase& built, Planning planning = Planning::kBefore,
                          const RunAttention& run = kernels::attention);
+// With CTAs that do not wait for the others of a work tile, of which the last then merges what they left:
+// fails where the bits are not those of CTAs that wait.
+void attention_without_waiting_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
+                                  const conformance::BuiltCase& built);
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
 
 // The same with a plan that the call derives, and once more with one made before, which has to give the same

@@ -504,6 +504,32 @@ TEST_P(CudaPrefillPart, VerifiesWithAPlanThatItsCtasDerive) {
   run_conformance(verify, part(for_verify()));
 }
 
+TEST_P(CudaPrefillPart, VerifiesWhereCtasDoNotWaitForOneAnother) {
+  const auto verify = [](const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+    attention_without_waiting_if(divides_keys, args, built);
+  };
+  run_conformance(verify, part(for_verify()));
+}
+// Fewer CTAs than work tiles, which end with these or do not: of alike requests, and of others.
+TEST_F(CudaPrefill, VerifiesMoreWorkTilesThanThereAreCtas) {
+  std::vector<AttentionCase> cases;
+  for (const int num_workers : {1, 3, 5})
+    for (const bool alike : {false, true}) {
+      AttentionCase c{.num_q_heads = 16,
+                      .num_kv_heads = 2,
+                      .head_dim_qk = 128,
+                      .head_dim_v = 128,
+                      .page_size = 16,
+                      .page_order = conformance::PageOrder::kShuffled,
+                      .split_rule = kernels::SplitRule::kBalanced,
+                      .num_workers = num_workers,
+                      .seed = cases.size()};
+      for (int r = 0; r < 9; ++r) c.requests.push_back({alike ? 8 : 5 + r % 4, alike ? 700 : 20 + 170 * r});
+      cases.push_back(c);
+    }
+  run_conformance(prefill_of_divided_keys, on_tensor_cores(cases));
+}
+
 TEST_F(CudaPrefill, GivesZerosWhereNoRequestHasKeys) {
   AttentionCase c{.requests = {{100, 0}, {300, 0}},
                   .num_q_heads = 4,

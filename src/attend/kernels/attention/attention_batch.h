@@ -10,6 +10,10 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
+// Up to so many keys a request is short: decode of few requests ends sooner then on a GPU that plans for
+// short ones, and later beyond.
+inline constexpr int kMaxKeysOfShortRequest = 2048;
+
 // The new tokens of all requests, one request after another. Arrays lie on the device.
 //
 // Query j of request r is token cu_seqlen_q[r] + j; seqlen_q = cu_seqlen_q[r + 1] - cu_seqlen_q[r]. Tokens at
@@ -20,6 +24,9 @@ struct QueryBatch {
   int max_seqlen_q = 0;             // an upper bound of seqlen_q; never changes a result
   // An upper bound of all requests' new tokens, by which GPUs shape a plan; 0: the most that the plan takes.
   int num_tokens = 0;
+  // An upper bound of seqlen_kv, 0 where the host knows none: a GPU plans decode of few requests by it.
+  // Whether a result is right does not depend on it.
+  int max_seqlen_kv = 0;
 
   // Tree mask (speculative decoding), for causal attention; empty: none. Bit b of word w of a token: it sees
   // new token 64 * w + b of its request. Covers the last seqlen_q keys only; the prefix is visible.

@@ -111,6 +111,10 @@ void AttentionPlan::plan_inline(const QueryBatch& batch, const Visibility& visib
   num_reqs_ = batch.num_reqs();
 }
 
+bool AttentionPlan::heeds_short_requests(int num_reqs) const {
+  return device_plan_ != nullptr && device_plan_->heeds_short_requests(num_reqs);
+}
+
 bool AttentionPlan::try_plan_inline(const QueryBatch& batch, const Visibility& visibility) {
   if (device_plan_ == nullptr || !device_plan_->try_plan_inline(batch)) return false;
   visibility_ = visibility;

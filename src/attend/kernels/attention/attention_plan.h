@@ -44,9 +44,6 @@ struct AttentionPlanLimits {
   // Of the cache. GPUs plan for the kernel that takes it, as far as they know; a cache of another dtype is
   // served too.
   DType kv_dtype = DType::kBF16;
-  // Whether decode of few requests is planned for short ones: below some 2k keys it ends sooner then, beyond
-  // it later. Only GPUs ask.
-  bool short_requests = true;
 };
 
 // The part of one request that one thread (or CTA) processes, for one KV head.
@@ -93,6 +90,10 @@ class AttentionPlan {
 
   // plan_inline(), where that queues nothing; otherwise false, and nothing has changed.
   bool try_plan_inline(const QueryBatch& batch, const Visibility& visibility);
+
+  // Whether a plan of a decode step of so many requests depends on whether they are short, as
+  // QueryBatch::max_seqlen_kv says.
+  bool heeds_short_requests(int num_reqs) const;
 
   const AttentionPlanLimits& limits() const { return limits_; }
   // On a GPU: the plan itself; work(), partial results and scratch are those of the CPU.

@@ -9,6 +9,7 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("atten
 void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 void DevicePlan::plan_inline(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 bool DevicePlan::try_plan_inline(const QueryBatch&) { refuse("attention plan"); }
+bool DevicePlan::heeds_short_requests(int) const { refuse("attention plan"); }
 
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
 void attention(const AttentionArgs&, const DevicePlan&, Stream&, const AttentionTuning&) {

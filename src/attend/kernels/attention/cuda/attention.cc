@@ -147,7 +147,8 @@ struct Call {
 
 void launch_prefill(const Call& call, Stream& stream) {
   sm90::prefill(*call.args, call.params, call.plan, call.dims, stream);
-  if (sm90::divides_keys(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
+  if (sm90::divides_keys(call.params.plan) && leaves_parts(call.params.plan))
+    sm80::launch_merge_partials(call.params, stream.handle);
 }
 
 void launch_sm90_mla(const Call& call, Stream& stream) {

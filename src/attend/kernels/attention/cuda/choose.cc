@@ -33,6 +33,11 @@ bool fits_tiles(const AttentionProblem& problem, HeadDims dims) {
          (out == q || out == DType::kF32) && rows_fit_tiles(problem, dims);
 }
 
+// Whether the plan is for CTAs of prefill that verify.
+bool plan_verifies(const AttentionProblem& problem) {
+  return problem.shares_keys && problem.tile_rows <= sm90::kVerifyRows;
+}
+
 // What prefill asks of a plan.
 bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && (problem.tile_rows >= sm90::kPrefillRows / 2 || problem.shares_keys) &&
@@ -51,16 +56,17 @@ bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = sm90::kPrefillDims[kIdx];
   constexpr auto& kOfFp8 = sm90::kPrefillDimsOfFp8;
   constexpr bool kConverts = std::find(kOfFp8.begin(), kOfFp8.end(), kDims) != kOfFp8.end();
-  const bool may_plan = problem.shares_keys && sm90::may_plan_inline(kDims.v, is_fp8(problem.kv_dtype));
   return plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
-         (!is_fp8(problem.kv_dtype) || kConverts) && (!problem.inline_plan || may_plan) &&
+         (!is_fp8(problem.kv_dtype) || kConverts) &&
+         (plan_verifies(problem) ? sm90::may_verify(kDims.v, is_fp8(problem.kv_dtype))
+                                 : !problem.inline_plan) &&
          (!problem.fixed_splits || prefill_takes_fixed_splits(problem, kDims));
 }
 
 template <size_t kIdx>
 bool prefill_e4m3_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
   return plan_fits_prefill(problem, gpu) && !problem.fixed_splits && !problem.inline_plan &&
-         problem.q_dtype == DType::kF8E4M3 && problem.kv_dtype == DType::kF8E4M3 &&
+         !plan_verifies(problem) && problem.q_dtype == DType::kF8E4M3 && problem.kv_dtype == DType::kF8E4M3 &&
          rows_fit_tiles(problem, sm90::kPrefillDimsOfE4m3[kIdx]);
 }
 

@@ -97,10 +97,10 @@ struct PlanView {
   int32_t cluster_size;
   LineRules line;  // streamed
   bool streamed;
-  bool ctas_of_prefill;  // one of an SM, for attention of many rows on sm_90
-  // Streamed: the CTA that ends a work tile's last partial result merges them; else a kernel does it
-  // afterwards.
+  bool ctas_of_prefill;  // one of an SM, two where they verify: for attention of many rows on sm_90
+  // Streamed: CTAs merge the partial results of a work tile; else a kernel does it afterwards.
   bool ctas_merge;
+  int32_t meeting_clocks;  // that a CTA waits for the others of a work tile (common/meeting.cuh)
   // Streamed: there is no plan but what each CTA derives from the batch, in which a request has one row tile
   // at most; left in header and cta_starts for a kernel that merges.
   bool inline_plan;

@@ -46,6 +46,8 @@ constexpr int64_t kIdleCtasOfPrefill = 64;
 constexpr int kFixedSplitRows = 16;
 // What one CTA reads of a partial result in good time: with more floats, many CTAs merge.
 constexpr int64_t kMergeFloats = 32 * 128;
+// That CTAs wait for one another to share a merge: some 20 us.
+constexpr int kMeetingClocks = 40'000;
 // CTAs derive a plan for so many requests at most: with more, a kernel that does it once takes less time.
 constexpr int kMaxReqsOfInlinePlan = 512;
 // Where so many splits for each CTA do not do, there are work tiles enough to leave them whole.
@@ -81,12 +83,14 @@ struct CtaCounts {
 };
 // Decode of few short work tiles: clusters, which merge in shared memory what would else go through L2. They
 // leave SMs idle, so others do better without but where there is a cluster for each work tile, and few more.
-CtaCounts cta_counts_of(const AttentionPlanLimits& limits, int tile_rows, int64_t num_reqs, Device device) {
+CtaCounts cta_counts_of(const AttentionPlanLimits& limits, int tile_rows, const QueryBatch& batch,
+                        Device device) {
   const auto num_ctas = static_cast<int>(ctas_per_sm(limits, tile_rows) * limits.num_workers);
   const int num_clusters = num_ctas * kClustersOf66Ctas / 66;
-  const int64_t num_work_tiles = num_reqs * limits.num_kv_heads;
-  const bool in_clusters = tile_rows <= 32 && num_work_tiles <= num_clusters &&
-                           (limits.short_requests || 3 * num_work_tiles > 2 * num_clusters) &&
+  const int64_t num_work_tiles = int64_t{batch.num_reqs()} * limits.num_kv_heads;
+  const bool is_short = batch.max_seqlen_kv == 0 ? 3 * num_work_tiles > 2 * num_clusters
+                                                 : batch.max_seqlen_kv <= kMaxKeysOfShortRequest;
+  const bool in_clusters = tile_rows <= 32 && num_work_tiles <= num_clusters && is_short &&
                            limits.split_rule == SplitRule::kBalanced && !is_latent(limits) &&
                            gpu_facts(device).runs_sm90a();
   return in_clusters && num_clusters > 0 ? CtaCounts{num_clusters, sm80::kClusterSize}
@@ -142,7 +146,7 @@ bool is_for_prefill(const AttentionPlanLimits& limits, const QueryBatch& batch, 
 // Whether it takes a step of few rows a request, whose keys CTAs divide.
 bool is_for_verify(const AttentionPlanLimits& limits, const QueryBatch& batch, int64_t num_rows,
                    Device device) {
-  return num_rows <= 64 && sm90::may_plan_inline(limits.head_dim_v, is_fp8(limits.kv_dtype)) &&
+  return num_rows <= sm90::kVerifyRows && sm90::may_verify(limits.head_dim_v, is_fp8(limits.kv_dtype)) &&
          limits.split_rule == SplitRule::kBalanced && batch.tree_mask.empty() &&
          gpu_facts(device).runs_sm90a() &&
          sm90::takes_verify(num_rows, int64_t{batch.num_reqs()} * limits.num_kv_heads, limits.num_workers);
@@ -240,6 +244,7 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device)
   view_.partials_done = partials_done_.as<int32_t>();
   view_.num_partials = static_cast<int32_t>(sizes.num_partials);
   view_.kv_tile_keys = kKeyTile;
+  view_.meeting_clocks = kMeetingClocks;
   if (limits_.split_rule == SplitRule::kFixed) {
     view_.split_bank = split_bank_.as<float>();
     view_.kv_tile_keys = limits_.split_tokens;
@@ -271,17 +276,18 @@ DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
   const int64_t num_rows = max_seqlen_q * group_of(grouped);
   const bool verify = is_for_verify(grouped, batch, num_rows, device);
   const bool prefill = verify || is_for_prefill(grouped, batch, view.tile_rows, device);
-  const CtaCounts ctas = prefill ? CtaCounts{grouped.num_workers, 1}
-                                 : cta_counts_of(grouped, view.tile_rows, batch.num_reqs(), device);
+  const CtaCounts ctas = verify    ? CtaCounts{sm90::kVerifyCtasOfSm * grouped.num_workers, 1}
+                         : prefill ? CtaCounts{grouped.num_workers, 1}
+                                   : cta_counts_of(grouped, view.tile_rows, batch, device);
   view.num_ctas = ctas.num_ctas;
   view.cluster_size = ctas.cluster_size;
   view.ctas_of_prefill = prefill;
   // Prefill is bound by its products.
-  const int64_t max_idle = prefill                 ? view.num_ctas / kIdleCtasOfPrefill
+  const int64_t max_idle = prefill && !verify      ? view.num_ctas / kIdleCtasOfPrefill
                            : view.cluster_size > 1 ? kIdleClusters
                                                    : view.num_ctas;
   view.heads_at_once = heads_at_once_for(grouped, view.num_ctas, max_idle);
-  const CtaRangeCosts& costs = prefill                 ? kPrefillCosts
+  const CtaRangeCosts& costs = prefill && !verify      ? kPrefillCosts
                                : is_latent(grouped)    ? kLatentCosts
                                : view.cluster_size > 1 ? kClusterCosts
                                                        : kTileCosts;
@@ -290,8 +296,8 @@ DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
                // Partial results are numbered as KV tiles, without gaps.
                .start_cost = fixed_splits ? 0 : view.cluster_size * costs.start_kv_tiles,
                .merge_cost = view.cluster_size > 1 ? view.cluster_size * kMergeKvTiles : 0};
-  view.ctas_merge =
-      fixed_splits || (!prefill && !is_latent(grouped) && num_rows * grouped.head_dim_v <= kMergeFloats);
+  view.ctas_merge = fixed_splits || verify ||
+                    (!prefill && !is_latent(grouped) && num_rows * grouped.head_dim_v <= kMergeFloats);
   view.partial_rows = fixed_splits ? kFixedSplitRows : view.tile_rows;
   if (prefill)
     view.streamed =
@@ -331,6 +337,17 @@ bool DevicePlan::try_plan_inline(const QueryBatch& batch) {
   const Shape shape = shape_for(batch);
   if (shape.view.inline_plan) take(shape);
   return shape.view.inline_plan;
+}
+
+bool DevicePlan::heeds_short_requests(int num_reqs) const {
+  const View<const int32_t> seqlen_kv(static_cast<const int32_t*>(nullptr), static_cast<size_t>(num_reqs));
+  const auto cluster_size = [&](int max_seqlen_kv) {
+    return shape_for(
+               {.cu_seqlen_q = {}, .seqlen_kv = seqlen_kv, .max_seqlen_q = 1, .max_seqlen_kv = max_seqlen_kv})
+        .view.cluster_size;
+  };
+  return num_reqs <= limits_.max_reqs &&
+         cluster_size(kMaxKeysOfShortRequest) != cluster_size(kMaxKeysOfShortRequest + 1);
 }
 
 void DevicePlan::launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {

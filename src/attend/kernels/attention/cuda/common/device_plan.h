@@ -8,9 +8,9 @@
 namespace attend::kernels::cuda {
 
 // Allocates everything in its constructor. How many CTAs a plan is for, their tile and whether they stream
-// depends on the limits, batch.num_reqs(), max_seqlen_q and num_tokens, whether there is a tree mask, and the
-// GPU's SM count alone, never on lengths, so a captured plan and attention serve every batch of the padded
-// size.
+// depends on the limits, batch.num_reqs(), max_seqlen_q, num_tokens and max_seqlen_kv, whether there is a
+// tree mask, and the GPU's SM count alone, never on lengths, so a captured plan and attention serve every
+// batch of the padded size.
 //
 // kBalanced: every CTA gets the same number of key tiles, or one row tile and head where there are many.
 // kNone: a CTA computes all keys of a row tile.
@@ -34,6 +34,11 @@ class DevicePlan {
 
   // As AttentionPlan's.
   bool try_plan_inline(const QueryBatch& batch);
+
+  // As AttentionPlan's.
+  bool heeds_short_requests(int num_reqs) const;
+  // How many clocks CTAs wait for others whose merge they share. However long it is, the results are those.
+  void set_meeting_clocks(int clocks) { view_.meeting_clocks = clocks; }
 
   const AttentionPlanLimits& limits() const { return limits_; }  // num_workers filled
   // K/V heads as the plan has them: of MLA, groups of query heads that read the same latent rows.

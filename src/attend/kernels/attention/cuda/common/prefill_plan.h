@@ -8,6 +8,8 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kPrefillRows = 128;  // of a work tile: one row tile of the plan, or two lower ones
 // With fewer work tiles for each SM, CTAs had better divide the keys.
 inline constexpr int64_t kMinPrefillJobsOfSm = 1;
+// Of lower work tiles, whose keys CTAs divide, and so many of those fit an SM.
+inline constexpr int kVerifyRows = 64, kVerifyCtasOfSm = 2;
 
 // Whether the CTAs of a plan that prefill takes divide the keys of work tiles. Else they take whole ones, one
 // after another, also where the plan is streamed: it is so for lower tiles.
@@ -15,15 +17,15 @@ ATTEND_HOST_DEVICE constexpr bool divides_keys(const PlanView& plan) {
   return plan.streamed && plan.ctas_of_prefill;
 }
 
-// Whether prefill takes rows that fill half of its work tile or less, their keys divided. Where a work tile
-// has many SMs, what starts sooner is faster; where it has one or none of its own, so are tiles of 32 rows.
+// Whether prefill takes up to kVerifyRows rows. Where a work tile has many SMs, what starts sooner is faster;
+// where it has one or none of its own, so are tiles of 32 rows.
 constexpr bool takes_verify(int64_t num_rows, int64_t num_work_tiles, int64_t num_workers) {
   constexpr int64_t kMaxSmsOfWorkTile = 8;
   const int64_t least = num_work_tiles < num_workers ? 17 : 33;
   return num_rows >= least && num_work_tiles * kMaxSmsOfWorkTile >= num_workers;
 }
 
-// Whether CTAs of such a kernel derive the plan of what they verify where nobody has made one.
-constexpr bool may_plan_inline(int head_dim_v, bool fp8) { return head_dim_v <= 128 && !fp8; }
+// Whether there are such work tiles.
+constexpr bool may_verify(int head_dim_v, bool fp8) { return head_dim_v <= 128 && !fp8; }
 
 }  // namespace attend::kernels::cuda::sm90

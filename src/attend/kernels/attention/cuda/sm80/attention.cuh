@@ -25,6 +25,7 @@
 
 #include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
+#include "attend/kernels/attention/cuda/common/meeting.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
@@ -36,7 +37,6 @@
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm80/key_major_tile.cuh"
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
-#include "attend/kernels/attention/cuda/sm80/meeting.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_rows.cuh"
 #include "attend/kernels/attention/cuda/sm80/store_new_keys.cuh"
@@ -559,17 +559,11 @@ class AttentionCta {
     const int num_ctas = partials.count * (kClusters ? kClusterSize : 1);
     if constexpr (Config::kDecode) {
       if (plan.line().exclusive) {
-        __shared__ RowShare shared_share;
-        Meeting meeting(num_done, num_ctas, rows.num_rows);
-        __syncthreads();
-        if (threadIdx.x == 0) {
-          shared_share = meeting.come();
-          meeting.go();
-        }
-        __syncthreads();
+        Meeting meeting(num_done, num_ctas, rows.num_rows, params_.plan.meeting_clocks);
+        const RowShare share = meet<WholeCta>(meeting);
         RowMerge<kHeadDimV, kThreads>(params_, partials, meeting.rows_of_share(),
                                       reinterpret_cast<float*>(shared_ + kQueryBytes))
-            .merge(shared_share, row_of);
+            .merge(share, row_of);
         if (threadIdx.x == 0) meeting.end();
         return;
       }

@@ -162,15 +162,12 @@ struct KeyMajorQueries {
   __device__ uint32_t high(int step) const { return held[step / 2][step % 2 * 2 + 1]; }
 };
 
-// Consumer: a warp's keys of a KV tile of 16 bits.
-template <class T, int kHeadDimQk, int kHeadDimV, int kKeys>
-struct KeyMajorTile : KeyMajorWarp<T, kHeadDimV, kKeys> {
-  using KeyMajorWarp<T, kHeadDimV, kKeys>::scores;
-  using KeyMajorWarp<T, kHeadDimV, kKeys>::out;
-  using KeyMajorWarp<T, kHeadDimV, kKeys>::kBlocks;
+// A warp with its queries, and where its keys and values lie in shared memory, of kBytes an element.
+template <class T, int kHeadDimQk, int kHeadDimV, int kKeys, int kBytes>
+struct KeyMajorOperands : KeyMajorWarp<T, kHeadDimV, kKeys> {
   using Queries = KeyMajorQueries<kHeadDimQk>;
-  using KRows = SwizzledRows<kHeadDimQk * 2>;
-  using VRows = SwizzledRows<kHeadDimV * 2>;
+  using KRows = SwizzledRows<kHeadDimQk * kBytes>;
+  using VRows = SwizzledRows<kHeadDimV * kBytes>;
   // Fragments of keys or values that are under way or used at a time.
   static constexpr int kFragments = 4;
 
@@ -182,6 +179,14 @@ struct KeyMajorTile : KeyMajorWarp<T, kHeadDimV, kKeys> {
 
   // Before the first multiply_qk().
   __device__ void hold_queries(uint32_t q) { queries.load(q); }
+};
+
+// Consumer: a warp's keys of a KV tile of 16 bits.
+template <class T, int kHeadDimQk, int kHeadDimV, int kKeys>
+struct KeyMajorTile : KeyMajorOperands<T, kHeadDimQk, kHeadDimV, kKeys, 2> {
+  using Operands = KeyMajorOperands<T, kHeadDimQk, kHeadDimV, kKeys, 2>;
+  using Operands::kBlocks, Operands::kFragments, Operands::out, Operands::queries, Operands::scores;
+  using typename Operands::KRows, typename Operands::Queries, typename Operands::VRows;
 
   // scores = K q^T. `k`: first key of the warp plus key_lane(). Two chains of MMAs are half as long as one.
   __device__ void multiply_qk(uint32_t, uint32_t k) {
@@ -249,22 +254,10 @@ struct KeyMajorTile : KeyMajorWarp<T, kHeadDimV, kKeys> {
 // as for Fp8WarpTile (store_f16_queries). Of every 16 columns of V the even ones are the first 8 rows of an
 // MMA, the odd ones the next 8.
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kKeys>
-struct Fp8KeyMajorTile : KeyMajorWarp<__half, kHeadDimV, kKeys> {
-  using KeyMajorWarp<__half, kHeadDimV, kKeys>::scores;
-  using KeyMajorWarp<__half, kHeadDimV, kKeys>::out;
-  using KeyMajorWarp<__half, kHeadDimV, kKeys>::kBlocks;
-  using Queries = KeyMajorQueries<kHeadDimQk>;
-  using KRows = SwizzledRows<kHeadDimQk>;
-  using VRows = SwizzledRows<kHeadDimV>;
-  static constexpr int kFragments = 4;
-
-  Queries queries;
-
-  __device__ static uint32_t query_lane() { return Queries::lane(); }
-  __device__ static uint32_t key_lane() { return row_lane<KRows>(); }
-  __device__ static uint32_t value_lane() { return row_lane<VRows>(); }
-
-  __device__ void hold_queries(uint32_t q) { queries.load(q); }
+struct Fp8KeyMajorTile : KeyMajorOperands<__half, kHeadDimQk, kHeadDimV, kKeys, 1> {
+  using Operands = KeyMajorOperands<__half, kHeadDimQk, kHeadDimV, kKeys, 1>;
+  using Operands::kBlocks, Operands::kFragments, Operands::out, Operands::queries, Operands::scores;
+  using typename Operands::KRows, typename Operands::Queries, typename Operands::VRows;
 
   // Two steps of 16 columns of 16 keys come with one load.
   __device__ void multiply_qk(uint32_t, uint32_t k) {

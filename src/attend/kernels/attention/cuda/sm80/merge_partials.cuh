@@ -4,31 +4,12 @@
 // (merge_partials.cu).
 #pragma once
 
+#include "attend/kernels/attention/cuda/common/meeting.cuh"
 #include "attend/kernels/attention/cuda/common/plan_rules.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/common/cuda/element.cuh"
-#include "attend/kernels/common/cuda/ptx/atomic.cuh"
 
 namespace attend::kernels::cuda::sm80 {
-
-// Counts `num_new` partial results of a work tile that this CTA has written. Whether they were the last of
-// `num_partials`. All threads call it; all get the answer.
-__device__ inline bool complete_partials(int32_t* num_done, int num_new, int num_partials) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = ptx::atom_add_acq_rel(num_done, num_new) + num_new == num_partials;
-    // For the next launch.
-    if (last) *num_done = 0;
-  }
-  __syncthreads();
-  return last;
-}
-
-// Where a row's result goes.
-struct OutputRow {
-  int token, q_head;
-};
 
 // Partial results of a row that a thread has loads under way for: 32 of 16 bytes.
 constexpr int merge_at_once(int head_dim_v) { return head_dim_v <= 128 ? 16 : 2048 / head_dim_v; }

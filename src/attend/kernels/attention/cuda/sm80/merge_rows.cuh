@@ -2,7 +2,7 @@
 // few, where merge_partials() has many rows at a time.
 #pragma once
 
-#include "attend/kernels/attention/cuda/sm80/meeting.cuh"
+#include "attend/kernels/attention/cuda/common/meeting.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
 
 namespace attend::kernels::cuda::sm80 {

@@ -46,9 +46,9 @@ bool has_map(const TensorView& view) {
 }
 
 // Rows of a TMA box; 0: it takes none, such as those that are converted to the dtype of q on their way.
-int box_rows_for(DType q, const KvView& kv, int head_dim_qk) {
+int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
   if (kv.k.dtype != q || !has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = is_fp8(q) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk);
+  const int most = is_fp8(q) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk, verifies);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
   return kv.index.page_size < kMinBoxRows ? 0 : std::min(kv.index.page_size, most);
 }
@@ -76,16 +76,17 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
   const PrefillInstance* const found = find_instance(params.q_element, params.kv_element, dims);
   ensure(found != nullptr, "prefill: no instance of head dims ", dims.qk, "/", dims.v);
   const PrefillInstance& instance = *found;
-  PrefillParams prefill{.attention = params,
-                        .k = {},
-                        .v = {},
-                        .q = {},
-                        .out = {},
-                        .box_rows = box_rows_for(args.q.dtype, args.kv, instance.head_dim_qk),
-                        .box_tokens = box_tokens_for(args.q, params.group),
-                        .stores_boxes = false,
-                        .softmax_scale_log2 = softmax_scale_log2_of(params),
-                        .progress = params.plan.partials_done};
+  PrefillParams prefill{
+      .attention = params,
+      .k = {},
+      .v = {},
+      .q = {},
+      .out = {},
+      .box_rows = box_rows_for(args.q.dtype, args.kv, instance.head_dim_qk, verifies(params.plan)),
+      .box_tokens = box_tokens_for(args.q, params.group),
+      .stores_boxes = false,
+      .softmax_scale_log2 = softmax_scale_log2_of(params),
+      .progress = params.plan.partials_done};
   if (prefill.box_rows > 0) {
     const bool contiguous = params.index.kind == KvIndexKind::kContiguous;
     prefill.k = map_pages(args.kv.k, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);

@@ -5,23 +5,27 @@
 // work tile before results of the present one. Up to head dim 96 there are three, who take no turns. fp8 K/V
 // are converted to the 16-bit type of q on their way.
 //
+// Verify (17 to 64 rows, head dims of V up to 128): one consumer, two CTAs of an SM, which divide the keys
+// and merge what they have of a work tile as sm80's kernel does. Bound by reading K/V, as decode is.
+//
 // Fixed splits (head dims 128/128): bit for bit what sm80's kernel computes. Its KV tiles of 64 keys, its
 // order of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.
 // Queries are in registers then.
 //
 //   tile        128 rows x 128 keys (64 at head dim 256 and under fixed splits); 192 rows x 96 keys at head
-//               dims 64 and 96 (fp8: as the others). Head dims 64/64, 96/96, 128/128, 192/128, 256/256
+//               dims 64 and 96 (fp8: as the others); verify: 64 rows x 32 keys. Head dims 64/64, 96/96,
+//               128/128, 192/128, 256/256
 //   warps       2 or 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
 //               where pages have 8 rows or more, else by cp.async, and two for the consumers' queries and
 //               results in their place, one of which schedules. fp8: two producer warpgroups, two warps each
 //               for K and V
 //   registers   224 a consumer thread, 56 a producer thread (setmaxnreg); three consumers: 152 and 56; fp8:
-//               200 and 56. Launched with 168 (three consumers, fp8: 128)
+//               200 and 56; verify: 184 and 72. Launched with 168 (three consumers, fp8, verify: 128)
 //   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 112
-//               and 224 KB; fixed splits 224 KB. Two work tiles with their queries (one above 128 and for
-//               fp8), two stages of K and two of V (three under fixed splits), two of fp8 bytes, the splits
-//               that have ended
+//               and 224 KB; fixed splits 224 KB; verify 24, 48, 48, 64 KB. Two work tiles with their queries
+//               (one above 128, for fp8 and verify), two stages of K and two of V (three under fixed splits),
+//               two of fp8 bytes, the splits that have ended
 //   bytes       of a KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
 //               256; fp8: 16 and 32 KB
 //   bound       tensor cores, and the softmax's exponentials
@@ -38,6 +42,7 @@
 #include "attend/kernels/attention/cuda/sm90/prefill_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_splits.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_tile.cuh"
+#include "attend/kernels/attention/cuda/sm90/verify_merge.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
@@ -57,6 +62,11 @@ class PrefillConsumer {
   using Splits = std::conditional_t<Tile::kFixedSplits, PrefillSplits<Rows>, NoPrefillSplits>;
   // Named barriers: two that order the warpgroups' wgmma (ping-pong), then one of each warpgroup alone.
   static constexpr int kSchedulerBarrier = 1, kWarpgroupBarrier = kSchedulerBarrier + Tile::kConsumers;
+  // The only warpgroup of those that verify.
+  struct Team {
+    __device__ static int thread() { return ptx::tid_x() % 128; }
+    __device__ static void sync() { ptx::barrier_sync(kWarpgroupBarrier, 128); }
+  };
 
  public:
   // `warpgroup`: of the consumers.
@@ -209,6 +219,29 @@ class PrefillConsumer {
     if (Tile::kQueryStages > 1) release_queries(work_tile);
   }
 
+  // Merges what is this CTA's to merge of a work tile whose keys lie in several: where CTAs have no other
+  // they share its rows, otherwise the last has all.
+  __device__ __forceinline__ void merge(const PrefillWorkTile& work_tile) const {
+    const PlanLine line = line_of<Tile>(params_);
+    const sm80::WorkTileRows rows = rows_of(work_tile);
+    const sm80::PartialResults partials =
+        sm80::partials_of<false>(params_.plan, work_tile.tile, work_tile.head, line);
+    int32_t* const state =
+        params_.plan.partials_done + work_tile.tile.index * params_.num_kv_heads + work_tile.head;
+    sm80::Meeting meeting(state, partials.count, rows.num_rows, params_.plan.meeting_clocks);
+    sm80::RowShare share{0, rows.num_rows};
+    if (line.exclusive)
+      share = sm80::meet<Team>(meeting);
+    else if (!sm80::complete_partials<Team>(state, 1, partials.count))
+      share = {0, 0};
+    VerifyMerge<Team>(params_, partials).merge(share, [&](int tile_row) {
+      const sm80::TileRow row = rows.at(params_, tile_row);
+      return sm80::OutputRow{rows.span.first_token + row.query, row.head};
+    });
+    Team::sync();
+    if (line.exclusive && Team::thread() == 0) meeting.end();
+  }
+
   // Results. `stage`: of the queries, whose place results have where TMA stores them.
   __device__ __forceinline__ void finish(Rows& rows, const PrefillWorkTile& work_tile, int stage) {
     if constexpr (!Tile::kFixedSplits) rows.finish_sums();
@@ -223,6 +256,8 @@ class PrefillConsumer {
       epilogue.write_lse(rows, prefill_.softmax_scale_log2);
     } else {
       epilogue.write(rows, prefill_.softmax_scale_log2, work_tile.partial_idx);
+      if constexpr (Tile::kVerifies)
+        if (work_tile.partial_idx >= 0) merge(work_tile);
     }
   }
   // Whether results of all of the warpgroup's rows go to memory by TMA.
@@ -407,11 +442,18 @@ using PrefillProducerOf = std::conditional_t<is_fp8(kKv), PrefillFp8Producer<T, 
                                              PrefillProducer<Tile, PrefillShared<Tile>, kValues>>;
 
 template <class T, Element kKv, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads, 1)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasOfSm)
     prefill_kernel(const __grid_constant__ PrefillParams params) {
   extern __shared__ __align__(kSwizzleAtom) char memory[];
   const PrefillShared<Tile> shared(memory);
   if (threadIdx.x == 0) shared.init_barriers();
+  if constexpr (Tile::kVerifies) {
+    if (threadIdx.x == 32 && params.box_rows > 0) {
+      ptx::prefetch_tensormap(&params.k);
+      ptx::prefetch_tensormap(&params.v);
+    }
+    if (threadIdx.x == 32 && params.box_tokens > 0) ptx::prefetch_tensormap(&params.q);
+  }
   ptx::griddepcontrol_wait();
   write_padding(params.attention, num_planned_tokens<Tile>(params.attention));
   __syncthreads();
@@ -441,17 +483,23 @@ void launch_prefill_tile(const PrefillParams& params, int num_ctas, void* stream
 
 template <class T, Element kKv, int kHeadDimQk, int kHeadDimV>
 void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
+  using enum PrefillKind;
   if constexpr (is_fp8(kKv)) {
     launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, true>>(params, num_ctas, stream);
   } else {
+    const PlanView& plan = params.attention.plan;
     if constexpr (has_fixed_splits({kHeadDimQk, kHeadDimV}))
-      if (params.attention.plan.split_bank != nullptr)
-        return launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, true>>(params, num_ctas,
-                                                                                            stream);
+      if (plan.split_bank != nullptr)
+        return launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, kFixedSplits>>(
+            params, num_ctas, stream);
+    if constexpr (may_verify(kHeadDimV, false))
+      if (verifies(plan))
+        return launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, kVerify>>(
+            params, num_ctas, stream);
     if (params.attention.logit_cap > 0.0f)
       launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false>>(params, num_ctas, stream);
     else
-      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, false, false>>(params, num_ctas,
+      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, kMany, false>>(params, num_ctas,
                                                                                            stream);
   }
 }

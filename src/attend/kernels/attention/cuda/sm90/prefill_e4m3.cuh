@@ -55,7 +55,7 @@ template <int kQk, int kV>
 struct PrefillE4m3Tile {
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kElementBytes = 1, kRows = kPrefillRows;
-  static constexpr bool kMayPlanInline = false;
+  static constexpr bool kMayPlanInline = false, kVerifies = false;
   static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
   static constexpr int kMaxBoxRows = kMaxBoxRowsOfFp8;
   static constexpr int kStages = 3;            // of keys, and of values as they come

@@ -13,9 +13,16 @@ constexpr bool has_three_consumers(int head_dim_qk) { return head_dim_qk <= 96; 
 constexpr int prefill_keys(int head_dim_qk) {
   return has_three_consumers(head_dim_qk) ? 96 : head_dim_qk > 192 ? 64 : 128;
 }
+// Of work tiles of up to kVerifyRows rows. With more bytes under way, memory serves SMs of some GPCs so much
+// sooner that others end 60 % later.
+inline constexpr int kVerifyKeys = 32;
 // The most rows of a TMA box: KV tiles begin at multiples of it. Of fp8 all tiles have 128 keys.
 constexpr int kMaxBoxRowsOfFp8 = 64;
-constexpr int max_box_rows(int head_dim_qk) { return prefill_keys(head_dim_qk) % 64 == 0 ? 64 : 32; }
+constexpr int max_box_rows(int head_dim_qk, bool verifies) {
+  return !verifies && prefill_keys(head_dim_qk) % 64 == 0 ? 64 : 32;
+}
+// Whether a plan is for CTAs that verify.
+constexpr bool verifies(const PlanView& plan) { return divides_keys(plan) && plan.tile_rows <= kVerifyRows; }
 
 struct PrefillParams {
   AttentionParams attention;
@@ -42,7 +49,7 @@ struct PrefillParams {
 // For a plan whose row tiles have kPrefillRows, a half or, where CTAs divide keys, a quarter of them; q of 16
 // bits with K/V of the same type or of fp8, or q and K/V of e4m3. `num_ctas`: at most as many as there are
 // SMs; those of the plan where they divide keys, whose partial results launch_merge_partials() of sm80
-// merges. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
+// merges unless they verify. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
 using PrefillLaunch = void (*)(const PrefillParams& params, int num_ctas, void* stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -343,7 +343,8 @@ class PrefillProducer {
   const int head_dim_;
   const Shared& shared_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  const uint64_t policy_ = ptx::createpolicy_evict_last();
+  // What other row tiles read again, or nobody.
+  const uint64_t policy_ = Tile::kVerifies ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_last();
   PipelineState state_;
   uint32_t landed_parity_ = 0;
 };

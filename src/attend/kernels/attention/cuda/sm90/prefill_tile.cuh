@@ -9,33 +9,40 @@ namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 bits
 
-// The tile's shape, warps and registers. `kConverts`: K/V of fp8. `kFixed`: the plan has fixed splits.
-// `kCaps`: scores may be capped.
-template <int kQk, int kV, bool kConverts, bool kFixed = false, bool kCaps = true>
+// What kind of plan a tile is for. kVerify: of few rows, whose keys two CTAs of each SM divide.
+enum class PrefillKind : uint8_t { kMany, kFixedSplits, kVerify };
+
+// The tile's shape, warps and registers. `kConverts`: K/V of fp8. `kCaps`: scores may be capped.
+template <int kQk, int kV, bool kConverts, PrefillKind kKind = PrefillKind::kMany, bool kCaps = true>
 struct PrefillTile {
-  static constexpr bool kFixedSplits = kFixed, kMayCap = kCaps;
+  static constexpr bool kFixedSplits = kKind == PrefillKind::kFixedSplits,
+                        kVerifies = kKind == PrefillKind::kVerify, kMayCap = kCaps;
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
-  static constexpr int kConsumers = has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
+  static constexpr int kConsumers = kVerifies ? 1 : has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
-  static constexpr bool kMayPlanInline = !kFixed && may_plan_inline(kHeadDimV, kConverts);
-  static constexpr int kKeys = kConverts ? 128 : kFixed ? kKeyTile : prefill_keys(kHeadDimQk);
-  static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk);
-  static constexpr int kStages = kFixed ? 3 : 2;       // of keys, and of values
-  static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
+  static constexpr int kCtasOfSm = kVerifies ? kVerifyCtasOfSm : 1;
+  static constexpr bool kMayPlanInline = kVerifies;
+  static constexpr int kKeys = kConverts      ? 128
+                               : kFixedSplits ? kKeyTile
+                               : kVerifies    ? kVerifyKeys
+                                              : prefill_keys(kHeadDimQk);
+  static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk, kVerifies);
+  static constexpr int kStages = kFixedSplits ? 3 : 2;  // of keys, and of values
+  static constexpr bool kProducerZeroesValues = true;   // of rows that are not the request's
   // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
   // unbalance the CTAs at the end.
   static constexpr int kWorkTileStages = 2;
   // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
   // the epilogue of the present one.
-  static constexpr int kQueryStages = kHeadDimQk > 128 || kConverts ? 1 : 2;
+  static constexpr int kQueryStages = kHeadDimQk > 128 || kConverts || kVerifies ? 1 : 2;
   // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
   // consumers take turns at the tensor cores: as measured. Of three, the others' products hide a softmax
   // anyway.
   static constexpr bool kExponentiatesBesidePv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
                         kTakesTurns = kConsumers == 2 && kHeadDimV > 64;
-  // Whether exponentials wait for no row max. Three consumers of head dim 96 have no
-  // registers for that beside a logit cap.
-  static constexpr bool kOneStepSoftmax = !kFixedSplits && !(kHeadDimV == 96 && kMayCap);
+  // Whether exponentials wait for no row max. Three consumers of head dim 96 have no registers for that beside
+  // a logit cap.
+  static constexpr bool kOneStepSoftmax = !kFixedSplits && !(kHeadDimV == 96 && kMayCap && !kVerifies);
   // Whether results of a work tile are written beside the first QK^T of the next, whose queries have a place
   // of their own.
   static constexpr bool kBeginsEarly = kQueryStages == 2 && kOneStepSoftmax;
@@ -54,7 +61,7 @@ struct PrefillTile {
   static constexpr int kFp8KeyBytes = kKeyBytes / 2, kFp8ValueBytes = kValueBytes / 2;
 
   // Fixed splits: the output accumulators of the splits that have ended.
-  static constexpr int kSplitBytes = kFixed ? kRows * kHeadDimV * static_cast<int>(sizeof(float)) : 0;
+  static constexpr int kSplitBytes = kFixedSplits ? kRows * kHeadDimV * static_cast<int>(sizeof(float)) : 0;
 
   // Warps by role.
   static constexpr int kConsumerWarps = 4 * kConsumers;
@@ -67,12 +74,12 @@ struct PrefillTile {
 
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
-  static constexpr int kProducerRegisters = 56;
-  static constexpr int kConsumerRegisters = kConverts ? 200 : kConsumers == 3 ? 152 : 224;
+  static constexpr int kProducerRegisters = kVerifies ? 72 : 56;
+  static constexpr int kConsumerRegisters = kConverts ? 200 : kConsumers == 3 ? 152 : kVerifies ? 184 : 224;
   static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
-                65536 / kThreads / 8 * 8 * kThreads);
+                65536 / kCtasOfSm / kThreads / 8 * 8 * kThreads);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
-  static_assert(!kFixed || (kConsumers == 2 && kKeys == kKeyTile && kMaxBoxRows == kKeyTile));
+  static_assert(!kFixedSplits || (kConsumers == 2 && kKeys == kKeyTile && kMaxBoxRows == kKeyTile));
   // Of a panel that is not full, wgmma takes the columns there are: steps of 16, and 32 of the result.
   static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 32 == 0);
 };

@@ -55,6 +55,14 @@ __device__ int num_planned_tokens(const AttentionParams& params) {
   return params.plan.header->num_tokens;
 }
 
+// The line of a streamed plan, after num_planned_tokens().
+template <class Tile>
+__device__ PlanLine line_of(const AttentionParams& params) {
+  if constexpr (Tile::kMayPlanInline)
+    if (params.plan.inline_plan) return InlinePlan<Tile>::derived_start().header.line;
+  return params.plan.header->line;
+}
+
 // The work tiles of a CTA, one after another. They are taken in the order of the plan, heads fastest: the
 // first of every CTA is that of its index, and each CTA takes another as soon as it has published the one
 // before (an atomic counter). Who computes a work tile changes no bit. Where CTAs divide keys, they are those

@@ -8,21 +8,47 @@
 
 namespace attend::kernels::cuda::sm80 {
 
+// Where a row's result goes.
+struct OutputRow {
+  int token, q_head;
+};
+
 // Rows [begin, end) of a work tile.
 struct RowShare {
   int begin, end;
 };
 
+// The threads of a CTA that merge: all.
+struct WholeCta {
+  __device__ static int thread() { return static_cast<int>(threadIdx.x); }
+  __device__ static void sync() { __syncthreads(); }
+};
+
+// Counts `num_new` partial results of a work tile that this CTA has written. Whether they were the last of
+// `num_partials`. All threads of the team call it; all get the answer.
+template <class Team = WholeCta>
+__device__ bool complete_partials(int32_t* num_done, int num_new, int num_partials) {
+  __shared__ bool last;
+  Team::sync();
+  if (Team::thread() == 0) {
+    last = ptx::atom_add_acq_rel(num_done, num_new) + num_new == num_partials;
+    // For the next launch.
+    if (last) *num_done = 0;
+  }
+  Team::sync();
+  return last;
+}
+
 // Of one thread of a CTA. The state is an int of the work tile, 0 before and after: CTAs that came, CTAs with
 // a share that went, and of those the ones that no longer waited for all to come.
 class Meeting {
   static constexpr int kCame = 1, kWent = 1 << 10, kEarly = 1 << 20;
-  static constexpr int64_t kMaxClocks = 40'000;  // some 20 us
 
  public:
-  // `num_ctas`: how many come, fewer than 1024.
-  __device__ Meeting(int32_t* state, int num_ctas, int num_rows)
+  // `num_ctas`: how many come, fewer than 1024. `max_clocks`: that one waits for the others.
+  __device__ Meeting(int32_t* state, int num_ctas, int num_rows, int max_clocks)
       : state_(state),
+        max_clocks_(max_clocks),
         num_ctas_(num_ctas),
         num_rows_(num_rows),
         // Divisions take time.
@@ -43,7 +69,7 @@ class Meeting {
     }
     if (!stays_) return {0, 0};
     for (const int64_t start = clock64(); came(ptx::load_acquire(state_)) < num_ctas_;) {
-      if (clock64() - start < kMaxClocks) continue;
+      if (clock64() - start < max_clocks_) continue;
       before_going_ = ptx::atom_add_acq_rel(state_, kWent + kEarly);
       end();
       stays_ = false;
@@ -72,9 +98,23 @@ class Meeting {
   }
 
   int32_t* state_;
+  int max_clocks_;
   int num_ctas_, num_rows_, rows_of_share_, num_shares_;
   int before_going_ = 0;
   bool stays_ = false;
 };
+
+// The rows that the CTA merges, until its first thread calls end(). All threads of the team call it.
+template <class Team>
+__device__ RowShare meet(Meeting& meeting) {
+  __shared__ RowShare share;
+  Team::sync();
+  if (Team::thread() == 0) {
+    share = meeting.come();
+    meeting.go();
+  }
+  Team::sync();
+  return share;
+}
 
 }  // namespace attend::kernels::cuda::sm80
