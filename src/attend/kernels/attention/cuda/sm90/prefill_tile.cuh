@@ -40,8 +40,8 @@ struct PrefillTile {
   // anyway.
   static constexpr bool kExponentiatesBesidePv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
                         kTakesTurns = kConsumers == 2 && kHeadDimV > 64;
-  // Whether exponentials wait for no row max. Three consumers of head dim 96 have no registers for that beside
-  // a logit cap.
+  // Whether exponentials wait for no row max. Three consumers of head dim 96 have no registers for that
+  // beside a logit cap.
   static constexpr bool kOneStepSoftmax = !kFixedSplits && !(kHeadDimV == 96 && kMayCap && !kVerifies);
   // Whether results of a work tile are written beside the first QK^T of the next, whose queries have a place
   // of their own.
