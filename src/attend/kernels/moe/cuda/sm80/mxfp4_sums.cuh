@@ -68,7 +68,8 @@ struct MxFp4Sums {
     }
   }
 
-  // 2^(e - 127), exponents below 255 (NaN); of 0 it is subnormal.
+  // 2^(e - 127) as e8m0_to_float(), exponents below 255 (NaN), where a maximum stands for a comparison and a
+  // choice.
   static __device__ __forceinline__ float scale_of(uint32_t exponent) {
     return __uint_as_float(max(exponent << 23, 0x400000u));
   }
