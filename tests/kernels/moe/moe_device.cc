@@ -1,6 +1,7 @@
 #include "tests/kernels/moe/moe_device.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -54,7 +55,7 @@ void MoeDevice::route(const kernels::RouteArgs& args) const {
   cuda::synchronize(stream);
 }
 
-void MoeDevice::moe_experts(kernels::MoeExpertsArgs args) const {
+void MoeDevice::moe_experts(kernels::MoeExpertsArgs args, int64_t scales_at) const {
   const size_t scratch_bytes = kernels::experts_scratch_bytes(args.shape, args.x.shape[0], args.x.dtype);
   const size_t workspace_bytes = kernels::cpu::linear_workspace_bytes(
       args.x.shape[0], std::max(args.shape.hidden_size, args.shape.intermediate_size), isa);
@@ -70,11 +71,23 @@ void MoeDevice::moe_experts(kernels::MoeExpertsArgs args) const {
   Stream stream = owned.get();
   std::deque<DeviceCopy> copies;
   const auto copied = [&](const TensorView& host) { return copies.emplace_back(host, stream).view(); };
+  // Of a contiguous view, with as many bytes in front.
+  std::deque<std::vector<std::byte>> padded;
+  const auto copied_behind = [&](const TensorView& host) {
+    if (host.empty() || scales_at == 0) return copied(host);
+    std::vector<std::byte>& bytes = padded.emplace_back(static_cast<size_t>(scales_at) + host.num_bytes());
+    std::memcpy(bytes.data() + scales_at, host.data, host.num_bytes());
+    TensorView view = host;
+    const TensorView copy = copied(TensorView::contiguous(bytes.data(), DType::kU8, {std::ssize(bytes)}));
+    view.data = static_cast<std::byte*>(copy.data) + scales_at;
+    view.device = copy.device;
+    return view;
+  };
   const DeviceCopy out(args.out, stream);
   const auto on_device = [&](const Linear& host) {
     Linear linear = host;
     linear.weight.data = copied(host.weight.data);
-    linear.weight.scales = copied(host.weight.scales);
+    linear.weight.scales = copied_behind(host.weight.scales);
     linear.weight.zeros = copied(host.weight.zeros);
     linear.weight.input_order = copied(host.weight.input_order);
     linear.bias = copied(host.bias);

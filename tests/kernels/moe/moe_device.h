@@ -20,8 +20,9 @@ struct MoeDevice {
   DType activation_for(DType weight) const { return on_gpu() ? weight : DType::kF32; }
 
   void route(const kernels::RouteArgs& args) const;
-  // With scratch and workspace of its own, full of NaN.
-  void moe_experts(kernels::MoeExpertsArgs args) const;
+  // With scratch and workspace of its own, full of NaN. On a GPU scales of weights begin `scales_at` bytes
+  // behind where memory does.
+  void moe_experts(kernels::MoeExpertsArgs args, int64_t scales_at = 0) const;
 };
 
 class OnMoeDevice : public testing::TestWithParam<MoeDevice> {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/experts.h"
 #include "tests/kernels/dense/quantised_weight.h"
 #include "tests/kernels/dense/test_tensor.h"
@@ -151,9 +152,37 @@ TEST_P(OnGpu, ComputeWhatFloat64Does) {
         }
 }
 
+// The same numbers in float32, which holds those of mxfp4 exactly.
+TestTensor widened(const Weight& weight) {
+  TestTensor made({weight.out_features(), weight.in_features()}, DType::kF32);
+  for (int64_t out = 0; out < weight.out_features(); ++out)
+    std::ranges::transform(reference::weight_row(weight, out), made.view()[out].as<float>(),
+                           [](double element) { return static_cast<float>(element); });
+  return made;
+}
+
+// The reference of weights in mxfp4 that it reads many times, which takes long in their own format.
+void compute_widened_reference(MoeExpertsArgs args) {
+  const Linear &gate_up = args.linears.gate_up.front(), &down = args.linears.down.front();
+  const TestTensor wide_gate_up = widened(gate_up.weight), wide_down = widened(down.weight);
+  const Linear both{.weight = wide_gate_up, .bias = gate_up.bias},
+      last{.weight = wide_down, .bias = down.bias};
+  args.linears = {.gate_up = {&both, 1}, .down = {&last, 1}};
+  reference::moe_experts(args);
+}
+
+struct MxFp4Case {
+  int64_t num_tokens;
+  MoeShape shape;
+  // With biases and large scales alone.
+  bool weights_scale_input = false;
+  int64_t scales_at = 0;  // as of MoeDevice::moe_experts()
+};
+
 // What a GPU has kernels of their own for: few rows, of which some have more than a tile, more than are in
-// shared memory at a time, many rows, as many as tiles of each size hold and some more, and rows of scales
-// that begin anywhere in a word, or all at even bytes.
+// shared memory at a time, many rows, as many as tiles of each size hold and some more, a lone token of more
+// inputs than threads ask for at once, and rows of scales that begin anywhere in a word, or all at even
+// bytes.
 TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
   const Format& mxfp4 = kFormats[std::size(kFormats) - 1];
   ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);
@@ -162,30 +191,26 @@ TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
       even{.num_experts = 12, .top_k = 3, .hidden_size = 320, .intermediate_size = 192},
       narrow{.num_experts = 12, .top_k = 3, .hidden_size = 192, .intermediate_size = 64},
       wide{.num_experts = 12, .top_k = 3, .hidden_size = 1344, .intermediate_size = 64},
-      flat{.num_experts = 12, .top_k = 3, .hidden_size = 64, .intermediate_size = 3840};
+      flat{.num_experts = 12, .top_k = 3, .hidden_size = 64, .intermediate_size = 3840},
+      deep{.num_experts = 12, .top_k = 3, .hidden_size = 1344, .intermediate_size = 128},
+      long_x{.num_experts = 12, .top_k = 3, .hidden_size = 2880, .intermediate_size = 64},
+      longer_x{.num_experts = 12, .top_k = 3, .hidden_size = 4160, .intermediate_size = 64};
+  const std::vector<MxFp4Case> cases{
+      {1, small},    {2, small},           {9, small},   {20, small},       {60, small},      {100, small},
+      {1, large},    {1, even, true},      {1, long_x},  {1, longer_x},     {20, even, true}, {3, narrow},
+      {9, even},     {20, even, false, 4}, {60, narrow}, {100, even, true}, {256, narrow},    {330, narrow},
+      {400, narrow}, {400, deep},          {40, wide},   {20, flat},        {4, large}};
+  constexpr int64_t kManyTokens = 200;  // which take the reference long
   for (const bool small_scales : {false, true})
     for (const bool clamped : {false, true})
-      for (const auto& [num_tokens, shape] : std::vector<std::pair<int64_t, MoeShape>>{{1, small},
-                                                                                       {2, small},
-                                                                                       {9, small},
-                                                                                       {20, small},
-                                                                                       {60, small},
-                                                                                       {100, small},
-                                                                                       {1, large},
-                                                                                       {1, even},
-                                                                                       {20, even},
-                                                                                       {3, narrow},
-                                                                                       {9, even},
-                                                                                       {60, narrow},
-                                                                                       {100, even},
-                                                                                       {256, narrow},
-                                                                                       {330, narrow},
-                                                                                       {400, narrow},
-                                                                                       {40, wide},
-                                                                                       {20, flat},
-                                                                                       {4, large}}) {
-        constexpr int64_t kManyTokens = 200;  // which take the reference long
+      for (size_t case_idx = 0; case_idx < cases.size(); ++case_idx) {
+        const auto& [num_tokens, shape, weights_scale_input, scales_at] = cases[case_idx];
         if (num_tokens > kManyTokens && small_scales != clamped) continue;
+        const DType bias_dtype = testing_support::kWeightTypes[(case_idx + size_t{small_scales}) %
+                                                               std::size(testing_support::kWeightTypes)];
+        SCOPED_TRACE(testing::Message() << num_tokens << " tokens, " << shape.hidden_size << " -> "
+                                        << shape.intermediate_size << ", clamped " << clamped << ", biases "
+                                        << bias_dtype << ", small scales " << small_scales);
         const auto gate_up =
             random_weight(mxfp4, shape.num_experts * 2 * shape.intermediate_size, shape.hidden_size);
         const auto down =
@@ -195,8 +220,8 @@ TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
             auto& exponent = static_cast<uint8_t*>(weight->scales.view().data)[i];
             exponent = i % 50 == 0 ? 0 : static_cast<uint8_t>(exponent - 3);
           }
-        const TestTensor bias = TestTensor::random({gate_up->view.out_features()}, DType::kBF16, 8),
-                         down_bias = TestTensor::random({down->view.out_features()}, DType::kBF16, 9);
+        const TestTensor bias = TestTensor::random({gate_up->view.out_features()}, bias_dtype, 8),
+                         down_bias = TestTensor::random({down->view.out_features()}, bias_dtype, 9);
         const Linear both{.weight = gate_up->view, .bias = clamped ? bias.view() : TensorView()},
             last{.weight = down->view, .bias = clamped ? down_bias.view() : TensorView()};
         const TestTensor x = TestTensor::random({num_tokens, shape.hidden_size}, DType::kBF16, 1, 0.01f),
@@ -213,18 +238,18 @@ TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
                             .experts = experts,
                             .weights = weights,
                             .linears = {.gate_up = {&both, 1}, .down = {&last, 1}},
+                            .weights_scale_input = weights_scale_input && clamped && !small_scales,
                             .out = expected};
         if (clamped)
           args.gate = {.activation = ExpertActivation::kClampedSwiglu, .limit = 0.75f, .alpha = 1.702f};
-        reference::moe_experts(args);
+        // Of few tokens most experts are not read.
+        num_tokens < shape.num_experts ? reference::moe_experts(args) : compute_widened_reference(args);
         args.out = out;
-        GetParam().moe_experts(args);
+        GetParam().moe_experts(args, clamped && !small_scales ? scales_at : 0);
         double largest = 0.0;
         for (const double value : expected.values()) largest = std::max(largest, std::abs(value));
         for (int64_t i = 0; i < out.size(); ++i)
-          ASSERT_NEAR(out.at(i), expected.at(i), 3 * 0x1p-8 * largest)
-              << i << ", " << num_tokens << " tokens, clamped " << clamped << ", small scales "
-              << small_scales;
+          ASSERT_NEAR(out.at(i), expected.at(i), 3 * 0x1p-8 * largest) << i;
       }
 }
 

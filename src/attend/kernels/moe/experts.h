@@ -42,7 +42,9 @@ struct MoeExpertsArgs {
   TensorView
       experts;  // i32 [num_tokens, top_k]: as route() leaves them, each a token's once (not checked on a GPU)
   TensorView weights;  // f32 [num_tokens, top_k]
-  // On a GPU plain weights are of the dtype of x.
+  // On a GPU plain weights are of the dtype of x. Beside mxfp4, elements of x in bf16, and of what lies
+  // between the products, are below 2^64 (others give infinities or NaN); products of x, code and scale below
+  // 2^-64 may lose bits, below 2^-87 all of them.
   ExpertWeights linears;
   ExpertGate gate = {};
   // The weight multiplies what an expert reads in place of what it gives (Llama 4).

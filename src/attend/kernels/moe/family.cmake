@@ -36,6 +36,7 @@ attend_kernels(moe
   SM90
     cuda/sm90/expert_tiles_bf16.cu
     cuda/sm90/expert_tiles_f16.cu
+    cuda/sm90/gather_inputs_kernel.cu
     cuda/sm90/mxfp4_tiles.cu
     cuda/sm90/norm_route_bf16.cu
     cuda/sm90/norm_route_f16.cu)

@@ -27,8 +27,10 @@ struct ExpertScratch {
   TensorView token_of_row;  // i32 [num_pairs]
   TensorView offsets;       // i32 [2, num_experts + 1]: the first row of each expert; its first tile of rows
   TensorView segments;      // i32 [num_pairs, 3]: of a CPU; a GPU has the pairs of rows there
-  TensorView rows;          // as x [num_pairs, hidden_size]: what experts read on a CPU, then what they gave
-  TensorView inner;         // as x [num_pairs, 2 * intermediate_size]: of a GPU the first half
+  // As x [num_pairs, hidden_size]: what experts read, where that is a copy (on a CPU; on a GPU of act-order
+  // and of tiles of mxfp4), then what they gave.
+  TensorView rows;
+  TensorView inner;  // as x [num_pairs, 2 * intermediate_size]: of a GPU the first half
 
   ExpertScratch(const MoeShape& shape, int64_t num_tokens, DType dtype, ScratchPieces& pieces);
 };

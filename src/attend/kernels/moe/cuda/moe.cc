@@ -34,7 +34,7 @@ constexpr int64_t kRowsOfLargeTiles = 32;   // from which on tiles of 64 read W 
 constexpr int64_t kMxFp4Inputs = 32;        // of a scale of mxfp4 as it is defined
 constexpr int64_t kAlignedElements = 8;     // elements that an aligned copy moves
 
-enum class ExpertKernel : uint8_t { kNaive, kGrouped, kLone, kDirect, kSkinny, kTiles, kMxfp4Tiles };
+enum class ExpertKernel : uint8_t { kNaive, kGrouped, kLone, kDirect, kSkinny, kTiles, kMxFp4Tiles };
 struct GroupedKernel {
   ExpertKernel kernel;
   std::string name;
@@ -80,15 +80,15 @@ bool begins_at_16_bytes(const TensorView& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0;
 }
 
+static_assert(kMaxDirectBytes <= kLargeSharedBytes, "fits_skinny() asks for those");
 // Of what the skinny experts take.
-bool fits_direct(const MoeExpertsArgs& args, const GpuFacts& gpu) {
+bool fits_direct(const MoeExpertsArgs& args) {
   const MoeShape& shape = args.shape;
   const Weight &gate_up = args.linears.gate_up.front().weight, &down = args.linears.down.front().weight;
   return is_mxfp4(down) && shape.hidden_size % kDirectInputs == 0 &&
          shape.intermediate_size % kDirectInputs == 0 &&
          std::max(shape.hidden_size, shape.intermediate_size) <= kMaxDirectInputs &&
-         gpu.shared_bytes >= kMaxDirectBytes && begins_at_16_bytes(gate_up.scales) &&
-         begins_at_16_bytes(down.scales);
+         begins_at_16_bytes(gate_up.scales) && begins_at_16_bytes(down.scales);
 }
 
 bool fits_lone(const MoeExpertsArgs& args, const GpuFacts& gpu) {
@@ -126,15 +126,16 @@ GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
   if (fits_lone(args, gpu))
     return {
         .kernel = ExpertKernel::kLone, .name = "experts of a lone token", .tile_rows = 1, .why = "one token"};
-  if (fits_skinny(args, gpu) && fits_direct(args, gpu))
+  if (fits_skinny(args, gpu) && fits_direct(args))
     return {.kernel = ExpertKernel::kDirect, .name = "direct experts", .tile_rows = kSkinnyRows};
   if (fits_skinny(args, gpu))
     return {.kernel = ExpertKernel::kSkinny, .name = "skinny experts", .tile_rows = kSkinnyRows};
   if (!gpu.runs_sm90a() || !fits_own_tiles(args)) return invariant;
-  // Tiles of mxfp4 beat the others wherever there are more rows than those of the skinny experts.
-  if (!plain && shape.hidden_size % sm90::kMxfp4TilesInputs == 0 &&
-      shape.intermediate_size % sm90::kMxfp4TilesInputs == 0)
-    return {.kernel = ExpertKernel::kMxfp4Tiles, .name = "expert tiles of mxfp4 (sm90)", .tile_rows = 1};
+  // Tiles of mxfp4, of multiples of 64 inputs, beat the others wherever there are more rows than those of the
+  // skinny experts. The kernel finds its tiles itself, and does not read what is counted by tile_rows.
+  if (!plain && shape.hidden_size % sm90::kMxFp4TilesInputs == 0 &&
+      shape.intermediate_size % sm90::kMxFp4TilesInputs == 0)
+    return {.kernel = ExpertKernel::kMxFp4Tiles, .name = "expert tiles of mxfp4 (sm90)", .tile_rows = 1};
   const bool alternating = args.gate.activation == ExpertActivation::kClampedSwiglu;
   if (plain && !alternating && num_pairs >= kRowsOfTiles * shape.num_experts)
     return {
@@ -162,11 +163,12 @@ void multiply(const GroupedGemmParams& params, const Weight& weight, const Group
   launch(params, kernel.tile_rows, stream.handle);
 }
 
-// The product of rows whose columns are in the order of inputs; of others, of copies in theirs at `ordered`.
+// The product of rows whose columns are in the order in which it takes them; of others, of copies in that
+// order at `ordered`. Only the second product's rows are those of its x (token_of_row is null).
 void multiply_in_order(GroupedGemmParams params, const Weight& weight, const GroupedKernel& kernel,
                        DType dtype, void* ordered, int64_t num_rows, Stream& stream) {
-  if (kernel.kernel == ExpertKernel::kMxfp4Tiles) {
-    // What lies between the products is in the order in which the second one takes it.
+  if (kernel.kernel == ExpertKernel::kMxFp4Tiles) {
+    // The first product leaves its outputs in the order in which the second one takes them.
     if (params.token_of_row != nullptr) {
       sm90::mxfp4_inputs(params.x, params.token_of_row, ordered, num_rows, params.in_features, stream);
       params.x = ordered;

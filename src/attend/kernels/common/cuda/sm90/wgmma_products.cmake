@@ -53,7 +53,8 @@ endforeach()
 configure_file(common/cuda/sm90/wgmma_products.cuh.in ${generated_dir}/attend_generated/wgmma_products.cuh @ONLY)
 
 
-# Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes, or keys of prefill under fixed splits.
+# Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes or of expert tiles
+# of mxfp4, or keys of prefill under fixed splits.
 # wgmma_wide_products: of so many columns as the expert tiles of mxfp4 alone have, in a header of their own.
 set(wgmma_codes_products "")
 set(wgmma_wide_products "")

@@ -1,7 +1,6 @@
 // The bias of an output, asked for long before it is added.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>

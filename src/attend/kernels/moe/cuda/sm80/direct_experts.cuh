@@ -20,8 +20,6 @@
 // What is between the products lies in the order in which the second one's lanes take it.
 #pragma once
 
-#include <algorithm>
-
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/copy_word.cuh"
@@ -84,7 +82,7 @@ class DirectExpertsCta {
         row_bytes_(row_bytes(params.in_features)),
         x_rows_(x_rows(params.in_features)),
         num_parts_(params.in_features / kPartInputs),
-        chunks_((params.out_features + kOutputs - 1) / kOutputs),
+        chunks_(params.out_features / kOutputs),
         warp_(__shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0)),
         lane_(static_cast<int>(threadIdx.x) % 32),
         strips_(zeros_ + kZeroBytes + warp_ * kDepth * kStripBytes),
@@ -138,10 +136,9 @@ class DirectExpertsCta {
   __device__ __forceinline__ int output_of(int row_tile, int tile, int half) const {
     return (tile - row_tile * chunks_) * kOutputs + lane_ / 4 + (kGated ? 0 : half * 8);
   }
-  // Rows behind the last output are the last one again.
   __device__ __forceinline__ int64_t weight_row(int row_tile, int tile, int half) const {
     const int expert = sorted_.tile(row_tile).expert, output = output_of(row_tile, tile, half);
-    return expert_weight_row(layout(), expert, kGated ? half : 0, min(output, params_.out_features - 1));
+    return expert_weight_row(layout(), expert, kGated ? half : 0, output);
   }
 
   // Rows of W of a tile, in its first and its second eight: row g of a half lies `of_eight` g rows behind the
@@ -172,7 +169,7 @@ class DirectExpertsCta {
   __device__ __forceinline__ int64_t first_row_of(int row_tile, int tile, int half) const {
     const int expert = sorted_.tile(row_tile).expert,
               first = (tile - row_tile * chunks_) * kOutputs + (kGated ? 0 : half * 8);
-    return expert_weight_row(layout(), expert, kGated ? half : 0, min(first, params_.out_features - 8));
+    return expert_weight_row(layout(), expert, kGated ? half : 0, first);
   }
   __device__ __forceinline__ static int after(int which) { return which + 1 == kScaleTiles ? 0 : which + 1; }
   __device__ __forceinline__ uint32_t scales_of(int which) const {
@@ -311,7 +308,6 @@ class DirectExpertsCta {
   }
   __device__ __forceinline__ void put(int pair, int output, float sum, float up, const LateBias& bias,
                                       const LateBias& up_bias) const {
-    if (output >= params_.out_features) return;
     const DeviceVector& biases = params_.epilogue.bias;
     const float value = expert_output(layout(), pair, sum, up, [&](float& first, float& second) {
       first += bias.number(biases);

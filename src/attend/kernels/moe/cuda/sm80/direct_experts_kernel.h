@@ -6,14 +6,13 @@
 namespace attend::kernels::cuda {
 
 inline constexpr int kMaxDirectPairs = kMaxSkinnyMxFp4Pairs;
-// Inputs of either product are a multiple of kDirectInputs, and 8 rows of x of kMaxDirectInputs fit beside
-// what else is in kMaxDirectBytes of shared memory.
+// Inputs and outputs of either product are multiples of kDirectInputs, and 8 rows of x of kMaxDirectInputs
+// fit beside what else is in kMaxDirectBytes of shared memory.
 inline constexpr int kDirectInputs = 64, kMaxDirectInputs = 3840, kMaxDirectBytes = 226 << 10;
 
-// As launch_skinny_mxfp4_experts_bf16, gated or else rows (no sums); out_features is a multiple of 8. Scales
-// begin at a multiple of 16 bytes. Gated, each eight outputs of a row lie in the order in which the product
-// behind it, which is the same function's, takes them. x is below 2^64: it is raised by as much, so that
-// codes without their scales stay normal numbers.
+// As launch_skinny_mxfp4_experts_bf16, gated or else rows (no sums). Scales begin at a multiple of 16 bytes.
+// Gated, each eight outputs of a row lie in the order in which the product behind it, which is the same
+// function's, takes them. x is within the limits of mxfp4_sums.cuh.
 void launch_direct_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda

@@ -17,8 +17,7 @@ constexpr int64_t lone_token_x_bytes(int64_t num_rows, int64_t in_features) {
 
 // As the functions of skinny_experts_kernel.h of one token, gated or else sums; out_features is a multiple of
 // kLoneOutputs, top_k at most kMaxLoneTopK. Scales of mxfp4: of gate and up they may lie at any byte, of the
-// sums rows have an even number, from an even byte on. x is below 2^64 there: it is raised by as much, so
-// that codes without their scales stay normal numbers.
+// sums rows have an even number, from an even byte on. x is within the limits of mxfp4_sums.cuh.
 void launch_lone_token_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 void launch_lone_token_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_lone_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);

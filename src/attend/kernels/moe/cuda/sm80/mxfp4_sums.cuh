@@ -4,6 +4,9 @@
 // Codes are what their bits are in bf16, 2^-126 of their numbers. So that products are normal numbers x is
 // 2^64 times itself (raised()). Sums are 2^-62 of what they are until the last ones are multiplied by
 // kFromSums.
+//
+// So x is below 2^64: what is not becomes infinite. Products of x, code and scale that are below 2^-64 become
+// subnormal, and lose bits; below 2^-87 they are zero.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -65,7 +68,8 @@ struct MxFp4Sums {
     }
   }
 
-  // 2^(e - 127); of 0 it is subnormal.
+  // 2^(e - 127) as e8m0_to_float(), exponents below 255 (NaN), where a maximum stands for a comparison and a
+  // choice.
   static __device__ __forceinline__ float scale_of(uint32_t exponent) {
     return __uint_as_float(max(exponent << 23, 0x400000u));
   }

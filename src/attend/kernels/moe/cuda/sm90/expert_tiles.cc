@@ -23,13 +23,13 @@ void expert_tiles(const GroupedGemmParams& product, const TensorView& weight, St
   launch(params, num_ctas, stream.handle);
 }
 
-static_assert(kMxfp4TilesInputs == kCodeBlockInputs);
+static_assert(kMxFp4TilesInputs == kMxFp4BlockInputs);
 
 void mxfp4_tiles(const GroupedGemmParams& product, int64_t num_rows, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
   const TensorView x = TensorView::contiguous(const_cast<void*>(product.x), DType::kBF16,
                                               {num_rows, product.in_features}, stream.device);
-  launch_mxfp4_tiles_bf16({.x = map_rows(x, kCodeBoxTokens), .product = product},
+  launch_mxfp4_tiles_bf16({.x = map_rows(x, kMxFp4BoxRows), .product = product},
                           gpu_facts(stream.device).num_sms, stream.handle);
 }
 

@@ -37,33 +37,29 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Which of 64 inputs, or outputs, lies at a place.
-__device__ __forceinline__ int input_at(int place) {
-  const int w = place >> 5 & 1, hq = place >> 3 & 3, t = place >> 1 & 3, e = place & 1;
-  return t * 16 + w * 8 + e * 4 + hq;
-}
-
-struct Mxfp4TilesConfig {
+struct MxFp4TilesConfig {
   static constexpr int kWarpgroups = 2, kConsumerWarps = 4 * kWarpgroups, kThreads = 128 * (kWarpgroups + 1);
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
-  static constexpr int kBoxBytes = kCodeBoxTokens * kRowBytes, kStages = 5;
-  static constexpr int kStageBytes = kCodeTileTokens * kRowBytes;
-  static constexpr int kChunkTokens = 64;  // of which outputs are written at a time
-  static constexpr int kOutputBytes = kChunkTokens * 128;
+  static_assert(128 * (kWarpgroups * kConsumerRegisters + kProducerRegisters) <=
+                kThreads * (65536 / kThreads / 8 * 8));
+  static constexpr int kBoxBytes = kMxFp4BoxRows * kRowBytes, kStages = 5;
+  static constexpr int kStageBytes = kMxFp4TileRows * kRowBytes;
+  static constexpr int kChunkRows = 64;  // of which outputs are written at a time
+  static constexpr int kOutputBytes = kChunkRows * 128;
   static constexpr int kBarrierBytes = 128, kMaxExperts = 512;
   static constexpr int kBarriersAt = kStages * kStageBytes + kWarpgroups * kOutputBytes;
   static constexpr int kBeginAt = kBarriersAt + kBarrierBytes;
   static constexpr int kKinds = 3;  // of tiles, by their rows of x
   static constexpr int kSharedBytes =
       kBeginAt + (1 + kKinds) * (kMaxExperts + 1) * static_cast<int>(sizeof(int32_t));
-  static_assert(16 * kStages <= kBarrierBytes && kSharedBytes <= 227 << 10 && kCodeBlockInputs == kBlockK);
+  static_assert(16 * kStages <= kBarrierBytes && kSharedBytes <= 227 << 10 && kMxFp4BlockInputs == kBlockK);
 };
 
 template <bool kGated>
-class Mxfp4TilesCta {
+class MxFp4TilesCta {
   using T = __nv_bfloat16;
-  using Config = Mxfp4TilesConfig;
-  static constexpr int kOutputs = kGated ? kCodeTileWeights / 2 : kCodeTileWeights;  // of a tile
+  using Config = MxFp4TilesConfig;
+  static constexpr int kOutputs = kGated ? kMxFp4TileWeights / 2 : kMxFp4TileWeights;  // of a tile
   static constexpr int kSteps = kBlockK / 16, kMmaBytes = 32;  // of wgmma, of a row of x
   using Factors = uint32_t[kSteps][4];
   // K-blocks whose codes are under way: short ones want more.
@@ -80,7 +76,7 @@ class Mxfp4TilesCta {
   };
 
  public:
-  __device__ __forceinline__ Mxfp4TilesCta(const Mxfp4TilesParams& params, char* shared)
+  __device__ __forceinline__ MxFp4TilesCta(const MxFp4TilesParams& params, char* shared)
       : params_(params),
         product_(params.product),
         shared_(ptx::shared_address(shared)),
@@ -125,11 +121,11 @@ class Mxfp4TilesCta {
 
   // Rows of x of a kind's tiles, the largest first. An expert's last rows are a tile of the smallest kind
   // that holds them. Those behind the last row are others', and nobody writes what becomes of them.
-  static __host__ __device__ constexpr int tokens_of(int kind) { return kCodeTileTokens >> kind; }
+  static __host__ __device__ constexpr int rows_of(int kind) { return kMxFp4TileRows >> kind; }
   __device__ __forceinline__ static int num_tiles_of(int kind, int num_rows) {
-    const int rest = num_rows % kCodeTileTokens;
-    const bool own = rest > (kind + 1 < Config::kKinds ? tokens_of(kind) / 2 : 0) && rest <= tokens_of(kind);
-    return (kind == 0 ? num_rows / kCodeTileTokens : 0) + (own ? 1 : 0);
+    const int rest = num_rows % kMxFp4TileRows;
+    const bool own = rest > (kind + 1 < Config::kKinds ? rows_of(kind) / 2 : 0) && rest <= rows_of(kind);
+    return (kind == 0 ? num_rows / kMxFp4TileRows : 0) + (own ? 1 : 0);
   }
   // Of one warp: where each expert's tiles of rows of a kind begin.
   __device__ __forceinline__ void count_tiles(int kind) const {
@@ -175,11 +171,11 @@ class Mxfp4TilesCta {
       (begins[middle] <= row_tile ? expert : end) = middle;
     }
     const int begin = first_row_[expert], num_rows = first_row_[expert + 1] - begin;
-    const int row = kind == 0 ? (row_tile - begins[expert]) * kCodeTileTokens
-                              : num_rows / kCodeTileTokens * kCodeTileTokens;
+    const int row =
+        kind == 0 ? (row_tile - begins[expert]) * kMxFp4TileRows : num_rows / kMxFp4TileRows * kMxFp4TileRows;
     return {.expert = expert,
             .first_row = begin + row,
-            .num_rows = min(kCodeTileTokens, num_rows - row),
+            .num_rows = min(kMxFp4TileRows, num_rows - row),
             .first_output = i % tiles_across_ * kOutputs};
   }
 
@@ -189,7 +185,7 @@ class Mxfp4TilesCta {
 #pragma unroll 1
     for (int kind = 0; kind < Config::kKinds; ++kind) {
       const Share share = share_of(kind);
-      const int num_boxes = tokens_of(kind) / kCodeBoxTokens;
+      const int num_boxes = rows_of(kind) / kMxFp4BoxRows;
       for (int i = share.begin; i < share.end; i += static_cast<int>(gridDim.x)) {
         const Tile tile = tile_at(kind, i);
 #pragma unroll 1
@@ -198,7 +194,7 @@ class Mxfp4TilesCta {
           ptx::mbarrier_arrive_expect_tx(full(state.stage), num_boxes * Config::kBoxBytes);
           for (int box = 0; box < num_boxes; ++box)
             ptx::cp_async_bulk_tensor(x_at(state.stage) + box * Config::kBoxBytes, &params_.x,
-                                      k_block * kBlockK, tile.first_row + box * kCodeBoxTokens,
+                                      k_block * kBlockK, tile.first_row + box * kMxFp4BoxRows,
                                       full(state.stage), policy);
           state.advance(Config::kStages);
         }
@@ -218,7 +214,7 @@ class Mxfp4TilesCta {
     begin<depth_of(kKind)>(tile);
 #pragma unroll 1
     for (int i = share.begin; i < share.end;) {
-      float sums[tokens_of(kKind) / 2];
+      float sums[rows_of(kKind) / 2];
       multiply<depth_of(kKind)>(sums);
       const LateBias biases[2] = {biases_[0], biases_[1]};
       const Tile done = tile;
@@ -231,6 +227,11 @@ class Mxfp4TilesCta {
     }
   }
 
+  // Which of 64 inputs, or outputs, lies at a place.
+  __device__ __forceinline__ static int input_at(int place) {
+    const int w = place >> 5 & 1, hq = place >> 3 & 3, t = place >> 1 & 3, e = place & 1;
+    return t * 16 + w * 8 + e * 4 + hq;
+  }
   // An output of the tile: of a lane's first row of W, or of its second; gated it is both rows'.
   __device__ __forceinline__ int output_of(const Tile& tile, int half) const {
     const int row = lane() / 4;
@@ -282,7 +283,9 @@ class Mxfp4TilesCta {
         factors[step][row] = scaled_up<T>(widen_e2m1<T, 0>(eight), scales[row]);
         factors[step][row + 2] = scaled_up<T>(widen_e2m1<T, 1>(eight), scales[row]);
       }
-      // Before what comes next, so while the tensor cores multiply.
+      // Empty instructions that take the factors: widening stays here, while the tensor cores multiply, and
+      // does
+      // not move to where they are read.
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
@@ -332,9 +335,9 @@ class Mxfp4TilesCta {
     if (lane() == 0) ptx::mbarrier_arrive(empty(stage));
   }
 
-  // A lane has of every eight rows of x 2 (l % 4) and the next, of both of its rows of W. Warps
-  // transpose their eights and put them in shared memory, 64 rows of x at a time, from where warpgroups write
-  // whole sectors.
+  // Of every eight rows of x a lane has 2 (l % 4) and the next, of both of its rows of W. Warps transpose
+  // their eights and put them in shared memory, 64 rows of x at a time, from where warpgroups write whole
+  // sectors.
   template <int kCount>
   __device__ __forceinline__ void write(const Tile& tile, const LateBias (&biases)[2],
                                         const float (&sums)[kCount]) const {
@@ -342,9 +345,9 @@ class Mxfp4TilesCta {
     const float first_bias = biases[0].number(rule.bias), second_bias = biases[1].number(rule.bias);
     const int barrier = 1 + warpgroup(), warp_of_group = warp() % 4;
     const uint32_t to = shared_ + Config::kStages * Config::kStageBytes + warpgroup() * Config::kOutputBytes;
-    constexpr int kEights = Config::kChunkTokens / 8, kRowPieces = kGated ? 4 : 8;  // of 16 bytes, of outputs
+    constexpr int kEights = Config::kChunkRows / 8, kRowPieces = kGated ? 4 : 8;  // of 16 bytes, of outputs
 #pragma unroll
-    for (int chunk = 0; chunk < kCount * 2 / Config::kChunkTokens; ++chunk) {
+    for (int chunk = 0; chunk < kCount * 2 / Config::kChunkRows; ++chunk) {
       // What was there has been written.
       ptx::barrier_sync(barrier, 128);
 #pragma unroll
@@ -377,9 +380,9 @@ class Mxfp4TilesCta {
       const int first_output =
           tile.first_output + static_cast<int>(threadIdx.x) / 128 * (kOutputs / Config::kWarpgroups);
 #pragma unroll
-      for (int copy = 0; copy < Config::kChunkTokens * kRowPieces / 128; ++copy) {
+      for (int copy = 0; copy < Config::kChunkRows * kRowPieces / 128; ++copy) {
         const int piece = copy * 128 + static_cast<int>(threadIdx.x) % 128, own = piece % kRowPieces,
-                  row = piece / kRowPieces, of_tile = chunk * Config::kChunkTokens + row;
+                  row = piece / kRowPieces, of_tile = chunk * Config::kChunkRows + row;
         const int output = first_output + own * 8;
         if (of_tile < tile.num_rows && output < product_.out_features)
           *reinterpret_cast<uint4*>(static_cast<T*>(product_.out) +
@@ -411,11 +414,11 @@ class Mxfp4TilesCta {
     return __fdividef(gate, 1.0f + __expf(-alpha * gate)) * up;
   }
 
-  const Mxfp4TilesParams& params_;
+  const MxFp4TilesParams& params_;
   const GroupedGemmParams& product_;
   const uint32_t shared_;
-  int32_t* const
-      first_row_;  // of each expert, and behind the last one; then so each kind's first tiles of rows
+  // In shared memory: of each expert, and behind the last one. Each kind's first tiles of rows follow.
+  int32_t* const first_row_;
   const int num_k_blocks_, tiles_across_;
   // Of a consumer.
   PipelineState state_;
@@ -426,40 +429,19 @@ class Mxfp4TilesCta {
 };
 
 template <bool kGated>
-__global__ void __launch_bounds__(Mxfp4TilesConfig::kThreads, 1)
-    mxfp4_tiles_kernel(const __grid_constant__ Mxfp4TilesParams params) {
+__global__ void __launch_bounds__(MxFp4TilesConfig::kThreads, 1)
+    mxfp4_tiles_kernel(const __grid_constant__ MxFp4TilesParams params) {
   extern __shared__ __align__(1024) char shared[];
-  Mxfp4TilesCta<kGated>(params, shared).run();
+  MxFp4TilesCta<kGated>(params, shared).run();
 }
 
 template <bool kGated>
-void launch_mxfp4_tiles_instance(const Mxfp4TilesParams& params, int num_ctas, void* stream) {
+void launch_mxfp4_tiles_instance(const MxFp4TilesParams& params, int num_ctas, void* stream) {
   constexpr auto kKernel = mxfp4_tiles_kernel<kGated>;
-  allow_shared_memory<kKernel>(Mxfp4TilesConfig::kSharedBytes, "moe_experts: shared memory");
-  launch_dependent<Mxfp4TilesParams>(
-      kKernel, dim3(static_cast<unsigned>(num_ctas)), Mxfp4TilesConfig::kThreads,
-      static_cast<size_t>(Mxfp4TilesConfig::kSharedBytes), stream, params, "moe_experts");
-}
-
-// Four neighbouring lanes have the eights of one word of their codes, and exchange pairs.
-inline constexpr int kGatherThreads = 256;
-__global__ void __launch_bounds__(kGatherThreads)
-    gather_inputs_kernel(const __grid_constant__ GatherInputsParams params) {
-  ptx::griddepcontrol_wait();
-  ptx::launch_dependents();
-  const int row = static_cast<int>(blockIdx.x), pieces = params.in_features / 8;
-  const auto* const from =
-      static_cast<const uint4*>(params.from) + int64_t{params.token_of_row[row]} * pieces;
-  auto* const to = static_cast<uint4*>(params.to) + int64_t{row} * pieces;
-  for (int first = 0; first < pieces; first += kGatherThreads) {
-    const int i = first + static_cast<int>(threadIdx.x), lane = i % 4, word = i / 4 % 2;
-    const bool given = i < pieces;  // of eight pieces, all or none
-    const uint4 x = given ? __ldg(from + i / 8 * 8 + lane * 2 + word) : uint4{};
-    uint32_t pairs[4] = {__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632),
-                         __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632)};
-    exchange_words(pairs, lane);
-    if (given) to[i] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-  }
+  allow_shared_memory<kKernel>(MxFp4TilesConfig::kSharedBytes, "moe_experts: shared memory");
+  launch_dependent<MxFp4TilesParams>(
+      kKernel, dim3(static_cast<unsigned>(num_ctas)), MxFp4TilesConfig::kThreads,
+      static_cast<size_t>(MxFp4TilesConfig::kSharedBytes), stream, params, "moe_experts");
 }
 
 }  // namespace attend::kernels::cuda::sm90
