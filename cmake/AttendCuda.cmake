@@ -18,7 +18,7 @@ option(ATTEND_CUDA "Build the GPU kernels (needs nvcc)" ${attend_cuda_default})
 set(ATTEND_CUDA_ARCHITECTURES "90a-real;90-real;80-real;90-virtual" CACHE STRING "Architectures of the GPU kernels")
 
 option(ATTEND_SAMPLE_KERNELS
-  "Of attention kernels that differ by dtype and head dims alone, build each dtype and each head dim once: to see that they compile, not to run them" OFF)
+  "Of attention kernels that differ by dtype and head dims alone, build a few: to see that they compile, not to run them" OFF)
 
 if(NOT ATTEND_CUDA)
   message(STATUS "attend: without CUDA (no nvcc, or ATTEND_CUDA=OFF); GPUs are refused at run time")

@@ -8,6 +8,7 @@ is 2. What does not is printed with the command, and its files are kept.
 """
 
 import argparse
+import concurrent.futures
 import copy
 import itertools
 import json
@@ -258,7 +259,10 @@ def main():
     attend = str(options.attend.resolve())
     os.environ["OMP_NUM_THREADS"] = "1"  # short runs, several at once
     known = known_flags(attend)
-    sys.exit(any([fuzz(name, attend, options.seconds, options.seed, known) for name in options.names]))
+    # A kind for each core; processes, since what a child does before it runs the command is not for threads.
+    with concurrent.futures.ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        fuzzing = [pool.submit(fuzz, name, attend, options.seconds, options.seed, known) for name in options.names]
+        sys.exit(any([found.result() for found in fuzzing]))
 
 
 if __name__ == "__main__":

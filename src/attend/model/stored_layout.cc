@@ -24,7 +24,7 @@ Tensor scaled(const TensorView& weights, float offset, float scale) {
 }
 
 // [matrices, columns, rows] -> [matrices, rows, columns].
-Tensor transposed(const TensorView& stored) {
+Tensor transposed_matrices(const TensorView& stored) {
   const int64_t matrices = stored.shape[0], columns = stored.shape[1], rows = stored.shape[2];
   const Tensor made = Tensor::empty({matrices, rows, columns}, stored.dtype);
   const int64_t row_tiles = ceil_div(rows, kTile);
@@ -68,7 +68,7 @@ bool is_repacked(const WeightSlot& slot) { return slot.layout == StoredLayout::k
 Tensor placed_tensor(const WeightSlot& slot, const Tensor& stored) {
   if (slot.zero_centred || slot.scale != 1.0f)
     return scaled(stored, slot.zero_centred ? 1.0f : 0.0f, slot.scale);
-  const Tensor rows = is_repacked(slot) ? transposed(stored) : stored;
+  const Tensor rows = is_repacked(slot) ? transposed_matrices(stored) : stored;
   return slot.in_f32 ? converted(rows, DType::kF32) : rows;
 }
 

@@ -10,6 +10,7 @@
 #include "attend/kernels/kv_store/scaled_rows.h"
 #include "tests/kernels/conformance/poison.h"
 #include "tests/kernels/conformance/random.h"
+#include "tests/kernels/conformance/rounded.h"
 
 namespace attend::conformance {
 namespace {
@@ -19,14 +20,6 @@ using kernels::reference::offset;
 using kernels::reference::store;
 
 constexpr int64_t kGap = 16;
-
-float rounded(DType dtype, float value) {
-  visit_float_dtype(dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    value = static_cast<float>(static_cast<T>(value));
-  });
-  return value;
-}
 
 // Standard deviation of q, so that scores spread as the case wants: with k of deviation 1 and a scale of
 // 1 / sqrt(head_dim) a score has the deviation of q.

@@ -5,6 +5,7 @@
 
 #include "attend/kernels/attention/reference_visible.h"
 #include "attend/kernels/common/element.h"
+#include "tests/kernels/conformance/rounded.h"
 
 namespace attend::conformance {
 namespace {
@@ -13,14 +14,6 @@ using kernels::AttentionArgs;
 using kernels::reference::load;
 using kernels::reference::offset;
 using kernels::reference::Query;
-
-float rounded(DType dtype, float value) {
-  visit_float_dtype(dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    value = static_cast<float>(static_cast<T>(value));
-  });
-  return value;
-}
 
 // K and V of one request and one head as float32, each row read when it is first seen.
 class Rows {

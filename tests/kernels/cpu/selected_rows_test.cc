@@ -58,11 +58,11 @@ TEST(CompactSlots, RefusesLengthsOfAnotherNumberOfRows) {
 // Two pages of two rows, of which row s holds 1 + s, times 2^(g - 1) in group g, and s - d behind them.
 Tensor quantised_rows(QuantisedLayout layout) {
   const QuantisedRow& held = quantised_row(layout);
-  constexpr int64_t kPageSize = 2;
-  Tensor cache = Tensor::zeros({2, kPageSize, held.bytes()}, DType::kU8);
+  constexpr int64_t kPageRows = 2;
+  Tensor cache = Tensor::zeros({2, kPageRows, held.bytes()}, DType::kU8);
   for (int64_t slot = 0; slot < 4; ++slot) {
-    auto* const page = cache.as<uint8_t>() + slot / kPageSize * kPageSize * held.bytes();
-    auto* const row = page + slot % kPageSize * held.row_bytes;
+    auto* const page = cache.as<uint8_t>() + slot / kPageRows * kPageRows * held.bytes();
+    auto* const row = page + slot % kPageRows * held.row_bytes;
     const F8E4M3 code(static_cast<float>(1 + slot));
     std::memset(row, code.bits, static_cast<size_t>(held.num_scaled));
     for (int64_t group = 0; group < held.num_scaled / held.values_per_scale; ++group) {
@@ -70,7 +70,7 @@ Tensor quantised_rows(QuantisedLayout layout) {
       if (layout == QuantisedLayout::kV32)
         std::memcpy(row + held.num_scaled + 4 * group, &scale, sizeof scale);
       else
-        page[kPageSize * held.row_bytes + slot % kPageSize * held.scales_bytes + group] =
+        page[kPageRows * held.row_bytes + slot % kPageRows * held.scales_bytes + group] =
             static_cast<uint8_t>(126 + group);
     }
     for (int64_t d = 0; d < kPlainValues; ++d) {

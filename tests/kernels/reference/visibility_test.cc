@@ -152,21 +152,21 @@ TEST(ReferenceVisibility, ReadsTreeBitsBeyondTheFirstWord) {
 // The documents' worked example of chunked attention (chunk 4, pages of 2): the chunk rule gives what causal
 // attention over the virtual batches gives.
 TEST(ReferenceVisibility, OfAChunkIsThatOfTheDocumentsVirtualBatches) {
-  constexpr int kHeadDim = 8, kPageSize = 2, kTableWidth = 10;
+  constexpr int kDim = 8, kPageSize = 2, kTableWidth = 10;
   const std::vector<int32_t> cu_seqlen_q = {0, 4, 14, 19}, seqlen_kv = {6, 17, 9};
   std::vector<int32_t> page_table(3 * kTableWidth);
   for (size_t i = 0; i < page_table.size(); ++i) page_table[i] = static_cast<int32_t>(i);
   Random random(34);
-  std::vector<float> q(19 * kHeadDim), k(30 * kPageSize * kHeadDim), v(k.size()), out(q.size()),
+  std::vector<float> q(19 * kDim), k(30 * kPageSize * kDim), v(k.size()), out(q.size()),
       out_virtual(q.size());
   for (auto* values : {&q, &k, &v})
     for (float& value : *values) value = random.normal();
 
   kernels::AttentionArgs args;
-  args.q = TensorView::contiguous(q.data(), DType::kF32, {19, 1, kHeadDim});
-  args.out = TensorView::contiguous(out.data(), DType::kF32, {19, 1, kHeadDim});
-  args.kv.k = TensorView::contiguous(k.data(), DType::kF32, {30, kPageSize, 1, kHeadDim});
-  args.kv.v = TensorView::contiguous(v.data(), DType::kF32, {30, kPageSize, 1, kHeadDim});
+  args.q = TensorView::contiguous(q.data(), DType::kF32, {19, 1, kDim});
+  args.out = TensorView::contiguous(out.data(), DType::kF32, {19, 1, kDim});
+  args.kv.k = TensorView::contiguous(k.data(), DType::kF32, {30, kPageSize, 1, kDim});
+  args.kv.v = TensorView::contiguous(v.data(), DType::kF32, {30, kPageSize, 1, kDim});
   args.kv.index = {.kind = kernels::KvIndexKind::kPageTable,
                    .page_size = kPageSize,
                    .table = page_table.data(),
@@ -180,7 +180,7 @@ TEST(ReferenceVisibility, OfAChunkIsThatOfTheDocumentsVirtualBatches) {
   const auto batches =
       kernels::local_attention_batches(4, kPageSize, cu_seqlen_q, seqlen_kv, page_table, kTableWidth);
   ASSERT_THAT(batches.seqlen_q, ElementsAre(2, 2, 1, 4, 4, 1, 4, 1));
-  args.out = TensorView::contiguous(out_virtual.data(), DType::kF32, {19, 1, kHeadDim});
+  args.out = TensorView::contiguous(out_virtual.data(), DType::kF32, {19, 1, kDim});
   args.kv.index.table = batches.page_table.data();
   args.kv.index.table_stride = batches.pages_per_chunk;
   args.batch.cu_seqlen_q = batches.cu_seqlen_q;

@@ -219,7 +219,7 @@ class NormalizerSequence : public Normalizer {
   std::string where_;  // the list
 };
 
-std::unique_ptr<Normalizer> make(const JsonNode& node, int depth, size_t& num_steps) {
+std::unique_ptr<Normalizer> make_normalizer(const JsonNode& node, int depth, size_t& num_steps) {
   const JsonNode type_node = node.at("type");
   const std::string& type = type_node.string();
   if (type == "NFC") return std::make_unique<UnicodeForm>(NormalForm::kNfc);
@@ -239,7 +239,8 @@ std::unique_ptr<Normalizer> make(const JsonNode& node, int depth, size_t& num_st
   if (type == "Sequence") {
     const JsonNode list = sequence_elements(node, "normalizers", depth, num_steps);
     std::vector<std::unique_ptr<Normalizer>> steps;
-    for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make(list.at(i), depth + 1, num_steps));
+    for (size_t i = 0; i < list.array_size(); ++i)
+      steps.push_back(make_normalizer(list.at(i), depth + 1, num_steps));
     return std::make_unique<NormalizerSequence>(std::move(steps), list.where());
   }
   type_node.unsupported("normalizer \"", type, "\"; ", kAcceptedNormalizers);
@@ -249,7 +250,7 @@ std::unique_ptr<Normalizer> make(const JsonNode& node, int depth, size_t& num_st
 
 std::unique_ptr<Normalizer> make_normalizer(const JsonNode& node) {
   size_t num_steps = 0;
-  return make(node, 0, num_steps);
+  return make_normalizer(node, 0, num_steps);
 }
 
 }  // namespace attend::tokenizer

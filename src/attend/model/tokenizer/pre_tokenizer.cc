@@ -203,7 +203,7 @@ class PreTokenizerSequence : public PreTokenizer {
   std::string where_;  // the list
 };
 
-std::unique_ptr<PreTokenizer> make(const JsonNode& node, int depth, size_t& num_steps) {
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonNode& node, int depth, size_t& num_steps) {
   const JsonNode type_node = node.at("type");
   const std::string& type = type_node.string();
   if (type == "Split") {
@@ -238,7 +238,8 @@ std::unique_ptr<PreTokenizer> make(const JsonNode& node, int depth, size_t& num_
   if (type == "Sequence") {
     const JsonNode list = sequence_elements(node, "pretokenizers", depth, num_steps);
     std::vector<std::unique_ptr<PreTokenizer>> steps;
-    for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make(list.at(i), depth + 1, num_steps));
+    for (size_t i = 0; i < list.array_size(); ++i)
+      steps.push_back(make_pre_tokenizer(list.at(i), depth + 1, num_steps));
     return std::make_unique<PreTokenizerSequence>(std::move(steps), list.where());
   }
   type_node.unsupported("pre-tokenizer \"", type, "\"; ", kAcceptedPreTokenizers);
@@ -252,7 +253,7 @@ PreTokenized::PreTokenized(NormalizedText whole) : text(std::move(whole.text)), 
 
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonNode& node) {
   size_t num_steps = 0;
-  return make(node, 0, num_steps);
+  return make_pre_tokenizer(node, 0, num_steps);
 }
 
 }  // namespace attend::tokenizer

@@ -10,7 +10,7 @@ namespace attend::kernels::cuda::sm90 {
 namespace {
 
 // The swizzle of TMA repeats after so many rows.
-constexpr int kMinBoxRows = 8;
+constexpr int kSwizzleRows = 8;
 
 // Rows in panels of 64 columns, as map_pages() takes them: [panels, rows, pages, 64]. What follows begins at
 // multiples of 16 bytes.
@@ -31,7 +31,7 @@ int box_rows_for(const MlaArgs& args) {
     if (args.latent.shape[dim] == 0 || (args.latent.shape[dim] > 1 && args.latent.strides[dim] <= 0))
       return 0;
   if (args.index.kind == KvIndexKind::kContiguous) return kMlaKeys;
-  return args.index.page_size < kMinBoxRows ? 0 : std::min(args.index.page_size, kMlaKeys);
+  return args.index.page_size < kSwizzleRows ? 0 : std::min(args.index.page_size, kMlaKeys);
 }
 
 // From one row of q to the next, heads and tokens in one sequence; 0: they are in none.

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "attend/base/error.h"
+#include "attend/base/math.h"
 #include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
@@ -22,7 +23,7 @@ constexpr std::array kClusterSizes = {1, 2, 4, kMaxClusterSize};
 // Of scaled codes: those whose CTAs have room for what the others send.
 constexpr std::array kScaledClusterSizes = {1, 2, 3, 4, 6, 8};
 
-int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
+int num_parts(int64_t whole, int64_t part) { return static_cast<int>(ceil_div(whole, part)); }
 
 // What the choice of a shape depends on.
 struct DeviceClusters {
@@ -132,14 +133,14 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
     for (const int cluster_size : kClusterSizes) {
       if (cluster_size > std::min<int64_t>(num_k_blocks, kMinColumns * tile_pairs)) continue;
       if (device.of_size(cluster_size) == 0) continue;
-      const int num_tiles = ceil_div(num_weight_rows, tile_pairs * kPairRows);
-      const int num_waves = ceil_div(num_tiles, device.of_size(cluster_size));
-      const int num_clusters = ceil_div(num_tiles, num_waves);
+      const int num_tiles = num_parts(num_weight_rows, tile_pairs * kPairRows);
+      const int num_waves = num_parts(num_tiles, device.of_size(cluster_size));
+      const int num_clusters = num_parts(num_tiles, num_waves);
       const double k_block_microseconds =
           std::max(kBlockMicroseconds + kPairMicroseconds * tile_pairs,
                    kSharedPairMicroseconds * tile_pairs * num_clusters * cluster_size);
       const double microseconds =
-          num_waves * (ceil_div(num_k_blocks, cluster_size) * k_block_microseconds + kTileMicroseconds);
+          num_waves * (num_parts(num_k_blocks, cluster_size) * k_block_microseconds + kTileMicroseconds);
       if (best.num_clusters > 0 && microseconds >= best_microseconds) continue;
       best = {.tile_pairs = tile_pairs, .cluster_size = cluster_size, .num_clusters = num_clusters};
       best_microseconds = microseconds;
@@ -160,15 +161,15 @@ SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks,
   for (const int tiles : {1, 2})
     for (const int cluster_size : kScaledClusterSizes) {
       if (cluster_size > num_k_blocks || device.of_size(cluster_size) == 0) continue;
-      const int num_tiles = ceil_div(num_weight_rows, tiles * kTileRows);
-      const int num_waves = ceil_div(num_tiles, device.of_size(cluster_size));
-      const int64_t blocks = ceil_div(num_k_blocks, cluster_size);
+      const int num_tiles = num_parts(num_weight_rows, tiles * kTileRows);
+      const int num_waves = num_parts(num_tiles, device.of_size(cluster_size));
+      const int64_t blocks = num_parts(num_k_blocks, cluster_size);
       const int64_t cycles = num_waves * (blocks * (tiles == 1 ? kOneTileBlock : kTwoTilesBlock) +
                                           tiles * (cluster_size == 1 ? kTileEnd : kSharedTileEnd));
       if (best.num_clusters > 0 && cycles >= best_cycles) continue;
       best = {.tile_pairs = kTileRows / kPairRows,
               .cluster_size = cluster_size,
-              .num_clusters = ceil_div(num_tiles, num_waves),
+              .num_clusters = num_parts(num_tiles, num_waves),
               .scaled_tiles = tiles};
       best_cycles = cycles;
     }
@@ -179,12 +180,12 @@ SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks,
 void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& stream) {
   const int64_t num_weight_rows = args.weight.out_features();
   const TensorView weight = as_elements(args.weight);
-  const int num_k_blocks = ceil_div(weight.shape[1], kBlockK);
+  const int num_k_blocks = num_parts(weight.shape[1], kBlockK);
   const bool scaled = shape.scaled_tiles > 0;
   shape.num_tokens = scaled ? kMaxTokens : tokens_for(args.x.shape[0]);
-  const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
+  const int num_tiles = num_parts(num_weight_rows, shape.tile_pairs * kPairRows);
   const int k_blocks_of_cta =
-      ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_k_blocks, shape.cluster_size);
+      num_parts(num_tiles, shape.num_clusters) * num_parts(num_k_blocks, shape.cluster_size);
   const int token_stages = scaled
                                ? kScaledCodesTokenStages
                                : static_cast<int>(std::min(token_stages_for(shape.num_tokens),
@@ -226,7 +227,7 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
 }  // namespace
 
 bool swap_ab_gemm(const LinearArgs& args, bool gated, Stream& stream) {
-  const int num_k_blocks = ceil_div(as_elements(args.weight).shape[1], kBlockK);
+  const int num_k_blocks = num_parts(as_elements(args.weight).shape[1], kBlockK);
   const SwapAbGemmShape shape =
       shape_for(args.weight.out_features(), num_k_blocks, clusters_of(stream.device));
   return swap_ab_gemm(args, gated, shape, stream);
@@ -253,7 +254,7 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& sha
 }
 
 void scaled_codes_gemm(const LinearArgs& args, bool gated, Stream& stream) {
-  const int num_k_blocks = ceil_div(args.x.shape[1], kScaledStageInputs);
+  const int num_k_blocks = num_parts(args.x.shape[1], kScaledStageInputs);
   LinearArgs product = args;
   product.next_norm = nullptr;
   swap_ab_gemm(product, gated,

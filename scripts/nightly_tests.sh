@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# What is too long for CI of the tests: the README's build, which compiles each file by itself and so proves that it includes
+# what it needs, with every test; and every test under AddressSanitizer, those of the engine under ThreadSanitizer.
+#   scripts/nightly_tests.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/test.sh
+scripts/sanitize.sh asan
+scripts/sanitize.sh tsan base_test async_engine_test engine_test
