@@ -18,7 +18,6 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/common/cuda/ptx/global_read.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
@@ -37,7 +36,6 @@ class LonePlainRows {
   static constexpr bool kLanesSum = false;  // whether a row's four lanes sum for themselves
   static constexpr float kFromSums = 1.0f;  // what sums are multiplied by last
   static constexpr int kSlicesOfGated = 4;  // warps that share K
-  static constexpr int kFirstPieces = 0;    // of x, of a thread, that are asked for before W
   struct Block {
     uint4 low, high;
   };
@@ -85,7 +83,7 @@ class LoneMxFp4Rows {
  public:
   static constexpr int kInputs = 128, kDepth = kDepth_;
   static constexpr bool kLanesSum = true;
-  static constexpr int kSlicesOfGated = 2, kFirstPieces = 2;
+  static constexpr int kSlicesOfGated = 2;
   static constexpr float kFromSums = MxFp4Sums::kFromSums;
   struct Block {
     uint4 low, high;
@@ -175,7 +173,6 @@ class LoneTile {
 template <class T, class Rows>
 class LoneTokenCta {
   static constexpr int kPieceInputs = 8, kSumsOfWarp = 2 * kLoneOutputs;
-  using FirstPieces = uint4[Rows::kFirstPieces > 0 ? Rows::kFirstPieces : 1];
 
  public:
   static constexpr int kZeroBytes = Rows::kLanesSum ? 256 : 0;  // in front of x
@@ -200,14 +197,11 @@ class LoneTokenCta {
     ptx::griddepcontrol_wait();
     // Not before the wait: the next kernel reads early what the one before this has written.
     ptx::launch_dependents();
-    // Before W, behind which it would queue.
-    FirstPieces first_x;
-    ask_for_x(first_x);
     const int expert = params_.experts[pair];
     LoneTile<Rows> weights(Rows(params_.weight, expert_weight_row(layout(), expert, 0, first + lane() / 4),
                                 expert_weight_row(layout(), expert, 1, first + lane() / 4)),
                            given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
-    put_ordered(first_x);
+    bring_ordered();
     __syncthreads();
     float sums[4] = {};
     weights.multiply(own_or_zeros(x_), sums);
@@ -307,23 +301,10 @@ class LoneTokenCta {
   }
 
   // The row of x, with zeros behind its last inputs; pieces of eight are brought into order.
-  __device__ __forceinline__ void ask_for_x(FirstPieces& first) const {
-#pragma unroll
-    for (int i = 0; i < Rows::kFirstPieces; ++i) {
-      const int piece = static_cast<int>(threadIdx.x) + i * kLoneThreads;
-      first[i] =
-          ptx::ld_global_16_past_l1(reinterpret_cast<uint64_t>(static_cast<const uint4*>(params_.x) + piece),
-                                    piece < params_.in_features / kPieceInputs);
-    }
-  }
-  __device__ __forceinline__ void put_ordered(const FirstPieces& first) const {
+  __device__ __forceinline__ void bring_ordered() const {
     const int given = params_.in_features / kPieceInputs;
-    int piece = static_cast<int>(threadIdx.x);
-#pragma unroll
-    for (int i = 0; i < Rows::kFirstPieces; ++i, piece += kLoneThreads)
-      if (piece < pieces_of_row_) ptx::st_shared_16(x_ + Rows::place(piece) * 16, Rows::ordered(first[i]));
 #pragma unroll 2
-    for (; piece < pieces_of_row_; piece += kLoneThreads) {
+    for (int piece = static_cast<int>(threadIdx.x); piece < pieces_of_row_; piece += kLoneThreads) {
       const uint4 x = piece < given ? static_cast<const uint4*>(params_.x)[piece] : uint4{};
       ptx::st_shared_16(x_ + Rows::place(piece) * 16, Rows::ordered(x));
     }
