@@ -51,7 +51,7 @@ TEST(MostVisibleKeys, AreNoFewerThanARequestSees) {
         most = std::max(most, num_visible_keys(visibility, seqlen_q, seqlen_kv));
       ASSERT_GE(of_these, most) << "window " << visibility.window_left << ", chunk " << visibility.chunk;
       ASSERT_TRUE(of_any == 0 || of_any >= most);
-      // Without `causal` all stand at the last key, and not as many keys apart.
+      // Without `causal` all new tokens see the same keys, which are fewer.
       if (visibility.causal || seqlen_q == 1) {
         ASSERT_EQ(of_these, most);
       }
