@@ -138,7 +138,8 @@ class Layer {
                                                        .table_stride = kPagesPerSequence}},
                                       .batch = {.cu_seqlen_q = cu_seqlen_q_.span<int32_t>(),
                                                 .seqlen_kv = lengths_.span<int32_t>(),
-                                                .max_seqlen_q = 1},
+                                                .max_seqlen_q = 1,
+                                                .max_seqlen_kv = kPagesPerSequence * kPageSize},
                                       .visibility = {.causal = true},
                                       .score = {.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim))}};
     plan_.plan(args.batch, args.visibility, stream);  // once for all layers of a step

@@ -148,7 +148,8 @@ class Decoder {
         .kv = cache_.kv(),
         .batch = {.cu_seqlen_q = cu_seqlen_q,
                   .seqlen_kv = lengths_,
-                  .max_seqlen_q = *std::max_element(num_new.begin(), num_new.end())},
+                  .max_seqlen_q = *std::max_element(num_new.begin(), num_new.end()),
+                  .max_seqlen_kv = kMaxLength},
         .visibility = {.causal = true},
         .score = {.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim))}};
     plan_.plan(args.batch, args.visibility, stream_);  // once for all layers of a step

@@ -12,7 +12,10 @@ namespace {
 // Writes down which verb it was asked for.
 class Recorder : public AttentionBackend {
  public:
-  Recorder(std::string name, std::vector<std::string>& calls) : name_(std::move(name)), calls_(calls) {}
+  // `heeds`: a decode step of so many requests depends on whether they are short.
+  Recorder(std::string name, std::vector<std::string>& calls, int heeds = 0)
+      : name_(std::move(name)), calls_(calls), heeds_(heeds) {}
+  bool heeds_short_requests(int num_reqs) const override { return num_reqs == heeds_; }
   void plan(const ForwardBatch& batch, Stream&) override { note("plan", batch); }
   KvDestination destination(const AttentionLayer&, const ForwardBatch& batch) override {
     note("destination", batch);
@@ -29,6 +32,7 @@ class Recorder : public AttentionBackend {
 
   std::string name_;
   std::vector<std::string>& calls_;
+  int heeds_;
 };
 
 TEST(HybridBackend, RoutesEveryVerbByThePhaseOfTheStep) {
@@ -47,6 +51,14 @@ TEST(HybridBackend, RoutesEveryVerbByThePhaseOfTheStep) {
     for (const char* verb : {"plan", "destination", "forward"})
       expected.push_back(std::string(step).insert(1, std::string(" ") + verb));
   EXPECT_EQ(calls, expected);
+}
+
+TEST(HybridBackend, AsksTheDecodeBackendWhetherItHeedsShortRequests) {
+  std::vector<std::string> calls;
+  const HybridBackend hybrid(std::make_unique<Recorder>("p", calls, 1),
+                             std::make_unique<Recorder>("d", calls, 2));
+  EXPECT_FALSE(hybrid.heeds_short_requests(1));
+  EXPECT_TRUE(hybrid.heeds_short_requests(2));
 }
 
 Resolution resolution_of(std::string_view prefill, std::string_view decode) {

@@ -37,6 +37,7 @@ TEST(StepInputs, DescribesAMixedStep) {
   EXPECT_EQ(batch.num_reqs, 2);
   EXPECT_EQ(batch.num_tokens, 4);
   EXPECT_EQ(batch.max_seqlen_q, 3);
+  EXPECT_EQ(batch.max_seqlen_kv, 4);
   EXPECT_THAT(batch.request_rows, ElementsAre(decoding.row, chunk.row));
   EXPECT_THAT(batch.seqlen_kv, ElementsAre(3, 4));
   EXPECT_THAT(batch.cu_seqlen_q, ElementsAre(0, 1, 4));
@@ -107,6 +108,35 @@ TEST(StepInputs, HasTheSameAddressesInStepsPaddedToTheSameSize) {
   EXPECT_THAT(inputs.batch().out_slots, ElementsAre(TokenSlot(2), TokenSlot(2), kNoSlot));
 }
 
+// Attention is planned, and a graph chosen, by the longest request of a step.
+TEST(StepInputs, BoundsKeysByTheLongestRequestWithItsDraft) {
+  const BatchLimits limits{.max_reqs = 4, .max_tokens = 16, .max_kv_tokens = 64, .max_draft_tokens = 3};
+  ReqToTokenPool rows(4, 16);
+  const TokenSlot slots[] = {TokenSlot(1), TokenSlot(2), TokenSlot(3), TokenSlot(4), TokenSlot(5)};
+  Request drafted, longest;
+  drafted.tokens = {1, 2};
+  drafted.num_prompt = 1;
+  drafted.num_computed = 1;
+  drafted.draft.tokens = {3, 4, 5};
+  longest.tokens = {1, 2, 3, 4};
+  longest.num_prompt = 3;
+  longest.num_computed = 3;
+  for (Request* request : {&drafted, &longest}) {
+    request->row = *rows.allocate();
+    rows.write(request->row, 0, slots);
+  }
+  StepInputs inputs(limits, rows);
+  Stream stream;
+  inputs.build({.requests = {{&drafted, 1}, {&longest, 1}}, .num_tokens = 2, .mode = ForwardMode::kDecode},
+               stream, /*padded_reqs=*/4);
+  EXPECT_EQ(inputs.batch().max_seqlen_kv, 4);
+  inputs.build({.requests = {{.request = &drafted, .num_new = 4, .num_draft = 3}, {&longest, 1}},
+                .num_tokens = 5,
+                .mode = ForwardMode::kTargetVerify},
+               stream);
+  EXPECT_EQ(inputs.batch().max_seqlen_kv, 5);
+}
+
 // Graphs are captured so; attention is planned for as many rows as a request has at most.
 TEST(StepInputs, OfPaddingAloneHasATokenForEachRequest) {
   ReqToTokenPool rows(3, 8);
@@ -115,6 +145,7 @@ TEST(StepInputs, OfPaddingAloneHasATokenForEachRequest) {
   inputs.build({.requests = {}, .num_tokens = 0, .mode = ForwardMode::kDecode}, stream, 3);
   EXPECT_EQ(inputs.batch().num_reqs, 3);
   EXPECT_EQ(inputs.batch().max_seqlen_q, 1);
+  EXPECT_EQ(inputs.batch().max_seqlen_kv, 1);
   EXPECT_THAT(inputs.batch().cu_seqlen_q, ElementsAre(0, 1, 2, 3));
 }
 

@@ -61,7 +61,7 @@ struct ForwardBatch {
   int num_reqs = 0;
   int num_tokens = 0;
   int max_seqlen_q = 0;                      // an upper bound
-  int max_seqlen_kv = 0;                     // an upper bound, which decides nothing but speed; 0: none known
+  int max_seqlen_kv = 0;                     // an upper bound, as kernels::QueryBatch has it; 0: none known
   View<const RequestRow> request_rows = {};  // [num_reqs]
   View<const int32_t> seqlen_kv = {};        // [num_reqs]
   View<const int32_t> cu_seqlen_q = {};      // [num_reqs + 1]

@@ -53,12 +53,18 @@ int64_t max_heads(const ModelGeometry& model) {
 }
 
 kernels::QueryBatch shared_queries(const SharedKeys& shared) {
-  return {.cu_seqlen_q = shared.cu_seqlen_q, .seqlen_kv = shared.seqlen_kv, .max_seqlen_q = shared.num_reqs};
+  return {.cu_seqlen_q = shared.cu_seqlen_q,
+          .seqlen_kv = shared.seqlen_kv,
+          .max_seqlen_q = shared.num_reqs,
+          .max_seqlen_kv = shared.num_keys};
 }
 
 }  // namespace
 
 kernels::QueryBatch own_queries(kernels::QueryBatch queries, const SharedKeys& shared) {
+  // The longest may be one that shares nothing.
+  if (queries.max_seqlen_kv > 0 && shared.num_reqs == queries.num_reqs())
+    queries.max_seqlen_kv = std::max(1, queries.max_seqlen_kv - shared.num_keys);
   queries.seqlen_kv = shared.own_seqlen_kv;
   return queries;
 }

@@ -84,9 +84,12 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
                            .slot_map = planned.slot_map},
                           stream);
     const kernels::QueryBatch queries = query_batch(batch);
-    for (PlannedWork& planned : work_)
-      planned.plan->plan(cascades(planned.key, batch) ? own_queries(queries, batch.shared) : queries,
-                         planned.key.visibility, stream);
+    for (PlannedWork& planned : work_) {
+      const kernels::Visibility& visibility = planned.key.visibility;
+      kernels::QueryBatch these = cascades(planned.key, batch) ? own_queries(queries, batch.shared) : queries;
+      these.max_seqlen_kv = most_visible_keys(visibility, these.max_seqlen_q, these.max_seqlen_kv);
+      planned.plan->plan(these, visibility, stream);
+    }
     if (cascade_ && batch.shared.num_keys > 0) cascade_->plan(batch, requests_.table().as<int32_t>(), stream);
   }
   planned_reqs_ = batch.num_reqs;
@@ -94,8 +97,11 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
 }
 
 bool KernelBackend::heeds_short_requests(int num_reqs) const {
-  return std::ranges::any_of(
-      work_, [&](const PlannedWork& planned) { return planned.plan->heeds_short_requests(num_reqs); });
+  constexpr int kLong = kernels::kMaxKeysOfShortRequest + 1;
+  return std::ranges::any_of(work_, [&](const PlannedWork& planned) {
+    return most_visible_keys(planned.key.visibility, 1, kLong) == kLong &&
+           planned.plan->heeds_short_requests(num_reqs);
+  });
 }
 
 bool KernelBackend::cascades(const PlanKey& key, const ForwardBatch& batch) const {

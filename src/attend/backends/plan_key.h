@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "attend/attention/attention_layer.h"
@@ -29,6 +31,18 @@ inline std::vector<PlanKey> distinct_plans(const std::vector<AttentionLayer>& la
   for (const AttentionLayer& layer : layers)
     if (std::ranges::find(found, plan_key(layer)) == found.end()) found.push_back(plan_key(layer));
   return found;
+}
+
+// An upper bound of the keys that the new tokens of one request see, of which it has at most max_seqlen_kv;
+// 0: none known, as there. Requests of layers with a small window are short ones, however many keys they
+// have. What tokens see behind them are new tokens.
+inline int most_visible_keys(const kernels::Visibility& visibility, int max_seqlen_q, int max_seqlen_kv) {
+  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+  int64_t most = max_seqlen_kv > 0 ? max_seqlen_kv : kUnknown;
+  if (visibility.window_left >= 0) most = std::min(most, int64_t{max_seqlen_q} + visibility.window_left);
+  if (visibility.chunk > 0) most = std::min(most, int64_t{max_seqlen_q} - 1 + visibility.chunk);
+  if (most == kUnknown) return 0;
+  return static_cast<int>(std::min<int64_t>(most, std::numeric_limits<int>::max()));
 }
 
 inline kernels::AttentionPlanLimits plan_limits(const BackendSpec& spec, const BackendConfig& config,

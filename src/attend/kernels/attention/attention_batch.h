@@ -24,8 +24,8 @@ struct QueryBatch {
   int max_seqlen_q = 0;             // an upper bound of seqlen_q; never changes a result
   // An upper bound of all requests' new tokens, by which GPUs shape a plan; 0: the most that the plan takes.
   int num_tokens = 0;
-  // An upper bound of seqlen_kv, 0 where the host knows none: a GPU plans decode of few requests by it.
-  // Whether a result is right does not depend on it.
+  // An upper bound of seqlen_kv, or of keys seen. GPUs plan by it: it decides speed and, unless splits are
+  // fixed, last bits. 0: none known, which costs few decodes some per cent; too small a one costs time only.
   int max_seqlen_kv = 0;
 
   // Tree mask (speculative decoding), for causal attention; empty: none. Bit b of word w of a token: it sees

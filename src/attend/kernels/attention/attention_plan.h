@@ -42,7 +42,7 @@ struct AttentionPlanLimits {
   // 0: threads of the process, or SMs of the device; a plan's limits() have it filled. On a GPU 511 at most.
   int num_workers = 0;
   // Of the cache. GPUs plan for the kernel that takes it, as far as they know; a cache of another dtype is
-  // served too.
+  // served too, but not as fast.
   DType kv_dtype = DType::kBF16;
 };
 

@@ -22,6 +22,7 @@ int64_t ctas_per_sm(const AttentionPlanLimits& limits, int tile_rows) {
   return is_latent(limits) || fills_sm ? 1 : 2;
 }
 constexpr int64_t kMaxCtasPerSm = 2;
+static_assert(sm90::kVerifyCtasOfSm <= kMaxCtasPerSm);
 // Rows of MLA's row tiles, and the most tokens of a request among them where heads are in groups.
 constexpr int kRowsOfLatentTile = 64, kMaxTokensOfGroup = 8;
 // A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
@@ -44,7 +45,8 @@ constexpr int64_t kIdleCtasOfPrefill = 64;
 // Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
 // work to divide, and partial results would be many.
 constexpr int kFixedSplitRows = 16;
-// What one CTA reads of a partial result in good time: with more floats, many CTAs merge.
+// Partial results of more floats are merged by a kernel of its own, with many CTAs for each work tile, unless
+// splits are fixed or prefill's kernel verifies.
 constexpr int64_t kMergeFloats = 32 * 128;
 // That CTAs wait for one another to share a merge: some 20 us.
 constexpr int kMeetingClocks = 40'000;
@@ -82,7 +84,8 @@ struct CtaCounts {
   int num_ctas, cluster_size;
 };
 // Decode of few short work tiles: clusters, which merge in shared memory what would else go through L2. They
-// leave SMs idle, so others do better without but where there is a cluster for each work tile, and few more.
+// leave SMs idle, so long work tiles do better without. Those of unknown length are in clusters where they
+// fill more than two thirds of these.
 CtaCounts cta_counts_of(const AttentionPlanLimits& limits, int tile_rows, const QueryBatch& batch,
                         Device device) {
   const auto num_ctas = static_cast<int>(ctas_per_sm(limits, tile_rows) * limits.num_workers);

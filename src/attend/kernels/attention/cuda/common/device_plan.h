@@ -37,7 +37,7 @@ class DevicePlan {
 
   // As AttentionPlan's.
   bool heeds_short_requests(int num_reqs) const;
-  // How many clocks CTAs wait for others whose merge they share. However long it is, the results are those.
+  // How many clocks CTAs wait for others whose merge they share. However long, the bits are the same.
   void set_meeting_clocks(int clocks) { view_.meeting_clocks = clocks; }
 
   const AttentionPlanLimits& limits() const { return limits_; }  // num_workers filled

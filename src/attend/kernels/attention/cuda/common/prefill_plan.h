@@ -8,7 +8,7 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kPrefillRows = 128;  // of a work tile: one row tile of the plan, or two lower ones
 // With fewer work tiles for each SM, CTAs had better divide the keys.
 inline constexpr int64_t kMinPrefillJobsOfSm = 1;
-// Of lower work tiles, whose keys CTAs divide, and so many of those fit an SM.
+// Rows of verify's work tiles, whose keys CTAs divide, and how many of its CTAs fit an SM.
 inline constexpr int kVerifyRows = 64, kVerifyCtasOfSm = 2;
 
 // Whether the CTAs of a plan that prefill takes divide the keys of work tiles. Else they take whole ones, one
@@ -25,7 +25,7 @@ constexpr bool takes_verify(int64_t num_rows, int64_t num_work_tiles, int64_t nu
   return num_rows >= least && num_work_tiles * kMaxSmsOfWorkTile >= num_workers;
 }
 
-// Whether there are such work tiles.
+// Whether prefill has work tiles of kVerifyRows for these values and K/V.
 constexpr bool may_verify(int head_dim_v, bool fp8) { return head_dim_v <= 128 && !fp8; }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,6 +1,6 @@
 // The softmax state of a row over a range of its keys (row max, row sum), and how those of two ranges are
-// merged. Whoever merges, a CTA on its way over the keys or one that reads partial results, does it with
-// these functions from the lowest keys to the highest, so that the bits are the same.
+// merged. Under fixed splits whoever merges, a CTA on its way over the keys or one that reads partial
+// results, does it by merged(), from the lowest keys to the highest, so that the bits are the same.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"

@@ -15,7 +15,7 @@
 //   tile        128 rows x 128 keys (64 at head dim 256 and under fixed splits); 192 rows x 96 keys at head
 //               dims 64 and 96 (fp8: as the others); verify: 64 rows x 32 keys. Head dims 64/64, 96/96,
 //               128/128, 192/128, 256/256
-//   warps       2 or 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
+//   warps       1 (verify) to 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
 //               where pages have 8 rows or more, else by cp.async, and two for the consumers' queries and
 //               results in their place, one of which schedules. fp8: two producer warpgroups, two warps each
@@ -27,7 +27,7 @@
 //               (one above 128, for fp8 and verify), two stages of K and two of V (three under fixed splits),
 //               two of fp8 bytes, the splits that have ended
 //   bytes       of a KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
-//               256; fp8: 16 and 32 KB
+//               256; fp8: 16 and 32 KB; verify: 8, 12, 16, 20 KB
 //   bound       tensor cores, and the softmax's exponentials
 #pragma once
 

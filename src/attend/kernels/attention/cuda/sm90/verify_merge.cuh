@@ -10,7 +10,7 @@
 namespace attend::kernels::cuda::sm90 {
 
 // By the 128 threads of `Team`: a warp has every fourth row, of which it merges kRows at a time, and
-// kPartials of their partial results, from the lowest keys to the highest. Lanes share the columns.
+// kPartials partial results of each, relative to their row max: bits of its own. Lanes share the columns.
 template <class Team>
 class VerifyMerge {
   static constexpr int kWarps = 4, kRows = 4, kPartials = 4, kColumnsOfLane = 4;
