@@ -35,12 +35,14 @@ class PairedX {
   using Norm = uint4[kUnitsAtOnce];
 
   static __device__ __forceinline__ void load_norm(const SkinnyGemmParams& params, int first, Norm& norm) {
-    if (!kCanNorm || params.norm == nullptr) return;
+    if constexpr (kCanNorm) {
+      if (params.norm == nullptr) return;
 #pragma unroll
-    for (int i = 0; i < kUnitsAtOnce; ++i) {
-      const int unit = first + i * kSkinnyThreads;
-      if (unit < params.in_features / kUnitInputs)
-        norm[i] = load_unit(static_cast<const T*>(params.norm), unit);
+      for (int i = 0; i < kUnitsAtOnce; ++i) {
+        const int unit = first + i * kSkinnyThreads;
+        if (unit < params.in_features / kUnitInputs)
+          norm[i] = load_unit(static_cast<const T*>(params.norm), unit);
+      }
     }
   }
 
