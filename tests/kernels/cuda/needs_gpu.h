@@ -1,4 +1,4 @@
-// Tests that skip on a machine without a GPU.
+// Tests that skip on a machine without a GPU, or without one of Hopper.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,6 +11,17 @@ class NeedsGpu : public testing::Test {
  protected:
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
+  }
+};
+
+// Of GPU 0.
+class NeedsHopper : public NeedsGpu {
+ protected:
+  void SetUp() override {
+    NeedsGpu::SetUp();
+    if (IsSkipped()) return;
+    const cuda::DeviceInfo info = cuda::device_info({DeviceType::kCuda, 0});
+    if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
   }
 };
 

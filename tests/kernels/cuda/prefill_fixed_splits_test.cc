@@ -21,15 +21,7 @@ using conformance::on_tensor_cores;
 using kernels::cuda::AttentionKernel;
 using kernels::cuda::AttentionTuning;
 
-class CudaPrefillFixedSplits : public NeedsGpu, public testing::WithParamInterface<int> {
- protected:
-  void SetUp() override {
-    NeedsGpu::SetUp();
-    if (IsSkipped()) return;
-    const cuda::DeviceInfo info = cuda::device_info(kGpu);
-    if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
-  }
-};
+class CudaPrefillFixedSplits : public NeedsHopper, public testing::WithParamInterface<int> {};
 
 AttentionTuning tuning_of_gpu() { return kernels::cuda::attention_tuning(kernels::cuda::gpu_facts(kGpu)); }
 // That leaves all rows to sm80's kernel.

@@ -22,19 +22,12 @@ using conformance::BuiltCase;
 
 float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-class CudaPrefillRedoneRows : public NeedsGpu, public testing::WithParamInterface<int> {
+class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInterface<int> {
  protected:
   // A score's deviation becomes this, so that one exceeds the largest before it by far more than 2^64 after
   // the exponential.
   static constexpr float kTimes = 256.0f;
   static constexpr int kTokens = 100, kKeys = 700, kHeads = 4, kKvHeads = 2;
-
-  void SetUp() override {
-    NeedsGpu::SetUp();
-    if (IsSkipped()) return;
-    const cuda::DeviceInfo info = cuda::device_info(kGpu);
-    if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
-  }
 
   static AttentionCase make_case() {
     return {.requests = {{kTokens, kKeys}},

@@ -24,16 +24,6 @@ using conformance::AttentionCase;
 using conformance::in_e4m3;
 using conformance::on_tensor_cores;
 
-class NeedsHopper : public NeedsGpu {
- protected:
-  void SetUp() override {
-    NeedsGpu::SetUp();
-    if (IsSkipped()) return;
-    const cuda::DeviceInfo info = cuda::device_info({DeviceType::kCuda, 0});
-    if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
-  }
-};
-
 // Whether prefill is the kernel for arguments on the device.
 bool is_prefill(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
   return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel ==
