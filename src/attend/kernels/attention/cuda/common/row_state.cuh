@@ -3,18 +3,12 @@
 // results, does it by merged(), from the lowest keys to the highest, so that the bits are the same.
 #pragma once
 
-#include "attend/kernels/attention/cuda/common/attention_params.h"
+#include "attend/kernels/attention/cuda/common/softmax_scale.h"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
-inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr float kLn2 = 0.69314718055994530942f;
-
-// scale log2(e), for exp2; capped scores have their scale already.
-__device__ inline float softmax_scale_log2_of(const AttentionParams& params) {
-  return params.logit_cap > 0.0f ? kLog2E : params.scale * kLog2E;
-}
 
 // What a row's state before a range of its keys, and that of the range, are rescaled with. `new_max`: the
 // larger of their row maxes.

@@ -50,7 +50,7 @@ class MlaConsumer {
 
  public:
   __device__ MlaConsumer(const MlaParams& params, const MlaShared& shared)
-      : params_(params), shared_(shared), scale_log2_(sm80::softmax_scale_log2_of(params.attention)) {}
+      : params_(params), shared_(shared), scale_log2_(softmax_scale_log2_of(params.attention)) {}
 
   __device__ void run() {
     // Registers are short: stages and parities of pipelines follow from counts.

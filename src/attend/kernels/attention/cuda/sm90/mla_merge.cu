@@ -72,7 +72,7 @@ class RangeEnd {
         rows_(params, next.tile, next.head, params.plan.tile_rows),
         partials_(sm80::partials_of<false>(params.plan, next.tile, next.head, line)),
         num_blocks_(mla_partial_blocks(params.head_dim_v)),
-        scale_log2_(sm80::softmax_scale_log2_of(params)) {
+        scale_log2_(softmax_scale_log2_of(params)) {
     const int first_cta = (partials_.first - 1) / 2, num_ends = partials_.count - 1;
     const int ctas_of_end = static_cast<int>(gridDim.y);
     share_ = (cta - first_cta) / params.plan.heads_at_once * ctas_of_end + static_cast<int>(blockIdx.y);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
+#include "attend/kernels/attention/cuda/common/softmax_scale.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend_generated/prefill_instances.h"
@@ -56,12 +57,6 @@ int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
 // Tokens whose heads of a group are a consumer's rows; 0: no number of them is, or TMA takes no such queries.
 int box_tokens_for(const TensorView& q, int group) {
   return kConsumerRows % group == 0 && has_map(q) ? kConsumerRows / group : 0;
-}
-
-// As row_state.cuh's, to the bit.
-float softmax_scale_log2_of(const AttentionParams& params) {
-  constexpr float kLog2E = 1.44269504088896340736f;
-  return params.logit_cap > 0.0f ? kLog2E : params.scale * kLog2E;
 }
 
 int most_jobs(const AttentionArgs& args, const DevicePlan& plan) {

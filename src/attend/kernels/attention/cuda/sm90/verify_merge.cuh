@@ -21,7 +21,7 @@ class VerifyMerge {
   __device__ VerifyMerge(const AttentionParams& params, const sm80::PartialResults& partials)
       : params_(params),
         partials_(partials),
-        softmax_scale_log2_(sm80::softmax_scale_log2_of(params)),
+        softmax_scale_log2_(softmax_scale_log2_of(params)),
         lane_(Team::thread() % 32) {}
 
   // `row_of(tile_row)`: its OutputRow.
