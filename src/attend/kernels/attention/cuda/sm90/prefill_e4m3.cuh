@@ -471,7 +471,7 @@ class PrefillE4m3Consumer {
   }
   // scale log2(e), for exp2; capped scores have their scale already.
   __device__ __forceinline__ float softmax_scale_log2_of(const E4m3Descales& descales) const {
-    return softmax_scale_log2_of(params_) * (params_.logit_cap > 0.0f ? 1.0f : descales.scores);
+    return cuda::softmax_scale_log2_of(params_) * (params_.logit_cap > 0.0f ? 1.0f : descales.scores);
   }
 
   __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile, const E4m3Descales& descales) {
