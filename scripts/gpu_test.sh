@@ -62,8 +62,10 @@ sanitized=(
   # Attention: every instance of the sm80 kernels with every height of row tiles, plans, merges; MLA; prefill on sm90.
   "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaAttention.ServesMlaLayersInAFewSmallCases"
   "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallCases:CudaPrefill.ConformsInAFewSmallCasesOfE4m3"
-  # What has many keys, ends of splits, indices of every kind; replayed graphs.
-  "m    kernels_cuda_test Every/CudaAttentionPart.*/0:Every/CudaPrefillPart.*/0:CudaAttention.*ManyFixedSplits:CudaAttention.*Captured*"
+  # What has many keys, ends of splits, indices of every kind.
+  "m    kernels_cuda_test Every/CudaAttentionPart.*/0:Every/CudaPrefillPart.*/0:CudaAttention.*ManyFixedSplits"
+  # Graphs, replayed for many lengths.
+  "m    kernels_cuda_test Each/CudaStep.*ForAllLengths/Decode:Each/CudaStep.*ForAllLengths/VerifyOfManyHeads:Each/CudaStep.*ForAllLengths/Latent"
   "m    kernels_cuda_test CudaPrefixReady.*:CudaInlinePlan.*"
   "m    engine_test       *ReplayOnGpu*/triton_bfloat16"
   # Store, merge, a batch's arrays, rows for other interfaces.

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -10,7 +9,6 @@
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
-#include "attend/kernels/common/fill_random.h"
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/run.h"
 #include "tests/kernels/cuda/device_case.h"
@@ -326,83 +324,6 @@ TEST_F(CudaPrefill, GivesTheSameBitsThirtyTimesInE4m3) {
   }
 }
 
-// Extend steps of two requests on the GPU, with jobs enough for every SM, whose lengths may change between
-// calls.
-class ExtendStep {
- public:
-  static constexpr int kMaxLength = 2048, kPageSize = 16, kHeads = 16, kKvHeads = 8, kHeadDim = 128;
-  static constexpr int kReqs = 2, kTokens = kReqs * kMaxLength;
-
-  explicit ExtendStep(Stream& stream, const kernels::Visibility& visibility = {})
-      : stream_(stream),
-        arrays_(stream),
-        plan_({.max_reqs = kReqs,
-               .max_tokens = kTokens,
-               .max_kv_tokens = kTokens,
-               .num_q_heads = kHeads,
-               .num_kv_heads = kKvHeads,
-               .head_dim_v = kHeadDim},
-              kGpu) {
-    constexpr int64_t kPages = kTokens / kPageSize;
-    std::vector<int32_t> table;
-    for (int32_t page = 0; page < kPages; ++page) table.push_back(static_cast<int32_t>(kPages - 1) - page);
-    k_ = random({kPages, kPageSize, kKvHeads, kHeadDim});
-    v_ = random({kPages, kPageSize, kKvHeads, kHeadDim});
-    q_ = random({kTokens, kHeads, kHeadDim});
-    out_ = cuda::zeros({kTokens, kHeads, kHeadDim}, DType::kBF16, kGpu);
-    lengths_ = cuda::zeros({2 * kReqs + 1}, DType::kI32, kGpu);
-    args_.q = q_;
-    args_.out = out_;
-    args_.kv.k = k_;
-    args_.kv.v = v_;
-    args_.kv.index = {.kind = kernels::KvIndexKind::kPageTable,
-                      .page_size = kPageSize,
-                      .table = arrays_.upload(std::span<const int32_t>(table)),
-                      .table_stride = kMaxLength / kPageSize};
-    args_.batch.cu_seqlen_q = {lengths_.as<int32_t>(), kReqs + 1};
-    args_.batch.seqlen_kv = {lengths_.as<int32_t>() + kReqs + 1, kReqs};
-    args_.batch.max_seqlen_q = kMaxLength;
-    args_.visibility = visibility;
-    args_.score.scale = 0.09f;
-  }
-
-  // New tokens and keys of both requests.
-  void set_lengths(const conformance::Lengths& first, const conformance::Lengths& second) {
-    const std::vector<int32_t> lengths{0, first.seqlen_q, first.seqlen_q + second.seqlen_q, first.seqlen_kv,
-                                       second.seqlen_kv};
-    cuda::copy(TensorView::contiguous(const_cast<int32_t*>(lengths.data()), DType::kI32,
-                                      {static_cast<int64_t>(lengths.size())}),
-               lengths_, stream_);
-    cuda::synchronize(stream_);
-  }
-  void queue() {
-    plan_.plan(args_.batch, args_.visibility, stream_);
-    ensure(is_prefill(args_, plan_.device_plan()), "another kernel would run");
-    kernels::attention(args_, plan_, stream_);
-  }
-  std::vector<uint8_t> result() {
-    Tensor host = Tensor::empty({kTokens, kHeads, kHeadDim}, DType::kBF16);
-    cuda::copy(out_, host, stream_);
-    cuda::synchronize(stream_);
-    std::vector<uint8_t> bytes(host.view().num_bytes());
-    std::memcpy(bytes.data(), host.view().data, bytes.size());
-    return bytes;
-  }
-
- private:
-  Tensor random(std::initializer_list<int64_t> shape) {
-    Tensor device = cuda::empty(shape, DType::kBF16, kGpu);
-    kernels::fill_random(device, {.deviation = 1.0f}, stream_);
-    return device;
-  }
-
-  Stream& stream_;
-  DeviceArrays arrays_;
-  kernels::AttentionPlan plan_;
-  Tensor k_, v_, q_, out_, lengths_;
-  kernels::AttentionArgs args_;
-};
-
 // A few new tokens over a long prefix, whose keys every CTA has a part of.
 TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
   std::vector<AttentionCase> cases;
@@ -534,46 +455,6 @@ TEST_F(CudaPrefill, GivesZerosWhereNoRequestHasKeys) {
   c.causal = false;
   c.q_dtype = c.kv_dtype = c.out_dtype = DType::kBF16;
   run_conformance(prefill_on_gpu, std::vector{c});
-}
-
-TEST_F(CudaPrefill, GivesTheSameBitsAHundredTimes) {
-  cuda::OwnedStream stream(kGpu);
-  ExtendStep step(stream.get());
-  step.set_lengths({2000, 2000}, {1111, 1800});
-  step.queue();
-  const auto first = step.result();
-  for (int i = 0; i < 100; ++i) {
-    step.queue();
-    ASSERT_EQ(step.result(), first) << "repeat " << i;
-  }
-}
-
-void expect_the_eager_bits_of_a_graph(const kernels::Visibility& visibility) {
-  cuda::OwnedStream owned(kGpu);
-  Stream& stream = owned.get();
-  ExtendStep step(stream, visibility);
-  step.set_lengths({2000, 2000}, {1111, 1800});
-  step.queue();
-  cuda::Graph graph(stream, [&] { step.queue(); });
-  const std::vector<std::pair<conformance::Lengths, conformance::Lengths>> lengths{
-      {{1, 1}, {1, 2048}},
-      {{2048, 2048}, {2048, 2048}},
-      {{0, 0}, {0, 5}},
-      {{0, 0}, {2048, 2048}},
-      {{65, 129}, {3, 3}}};
-  for (const auto& [first, second] : lengths) {
-    step.set_lengths(first, second);
-    graph.launch(stream);
-    const auto replayed = step.result();
-    step.queue();
-    EXPECT_EQ(step.result(), replayed) << first << " " << second;
-  }
-}
-TEST_F(CudaPrefill, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
-  expect_the_eager_bits_of_a_graph({});
-}
-TEST_F(CudaPrefill, ServesAllLengthsOfAWindowToBothSidesWithOneCapturedGraph) {
-  expect_the_eager_bits_of_a_graph({.window_left = 300, .window_right = 77});
 }
 
 }  // namespace

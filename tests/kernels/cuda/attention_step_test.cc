@@ -1,0 +1,184 @@
+// Steps again and again: the same bits, eager and in one captured graph whose lengths grow, shrink and
+// vanish.
+#include "tests/kernels/cuda/attention_step.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "attend/kernels/attention/cuda/common/device_plan.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+
+namespace attend::testing_cuda {
+namespace {
+
+using conformance::Lengths;
+using kernels::SplitRule;
+using kernels::cuda::AttentionKernel;
+
+constexpr int kRepeats = 100;
+
+struct Step {
+  std::string name;
+  StepShape shape;
+  AttentionKernel kernel;  // on Hopper
+  bool meets = false;      // CTAs that share a work tile wait for one another, and merge
+};
+std::ostream& operator<<(std::ostream& out, const Step& step) { return out << step.name; }
+
+std::vector<Step> steps() {
+  constexpr StepShape kDecode{.num_reqs = 4};
+  constexpr StepShape kLatent{.num_reqs = 4, .num_q_heads = 16, .mla = true};
+  std::vector<Step> all;
+  const auto add = [&](const char* name, const StepShape& shape, AttentionKernel kernel, bool meets = false) {
+    all.push_back({name, shape, kernel, meets});
+    return &all.back().shape;
+  };
+  // In clusters; by CTAs that meet.
+  add("Decode", kDecode, AttentionKernel::kSm80Tiles);
+  add("DecodeOfLongRequests", kDecode, AttentionKernel::kSm80Tiles, true)->short_requests = false;
+  all.push_back(all.back());
+  all.back().name = "DecodeOfALongRequest", all.back().shape.num_reqs = 1;
+  add("DecodeInE4m3", kDecode, AttentionKernel::kSm80Tiles)->kv_dtype = DType::kF8E4M3;
+  add("DecodeUnderFixedSplits", kDecode, AttentionKernel::kSm80Tiles)->split_rule = SplitRule::kFixed;
+  // Few work tiles of 16 and of 32 rows; so many that prefill's kernel takes them, of 32 and of 64 rows.
+  constexpr StepShape kVerify{.num_reqs = 2, .max_seqlen_q = 4};
+  constexpr StepShape kManyVerify{.num_reqs = 4, .max_seqlen_q = 8, .num_q_heads = 32, .num_kv_heads = 8};
+  add("Verify", kVerify, AttentionKernel::kSm80Tiles);
+  add("VerifyOfLongRequests", kVerify, AttentionKernel::kSm80Tiles, true)->short_requests = false;
+  StepShape* const taller = add("VerifyOfManyTokens", kVerify, AttentionKernel::kSm80Tiles, true);
+  taller->max_seqlen_q = 8, taller->short_requests = false;
+  add("VerifyOfManyHeads", kManyVerify, AttentionKernel::kSm90Prefill, true);
+  add("VerifyOfManyRows", kManyVerify, AttentionKernel::kSm90Prefill, true)->max_seqlen_q = 16;
+  add("VerifyUnderFixedSplits", kManyVerify, AttentionKernel::kSm80Tiles)->split_rule = SplitRule::kFixed;
+  // Latent rows: decode and verify, heads in one row tile and in several, in groups with their tokens.
+  add("Latent", kLatent, AttentionKernel::kSm90Mla);
+  add("LatentOfManyHeads", kLatent, AttentionKernel::kSm90Mla)->num_q_heads = 128;
+  add("LatentVerify", kLatent, AttentionKernel::kSm90Mla)->max_seqlen_q = 3;
+  StepShape* const grouped = add("LatentVerifyOfManyHeads", kLatent, AttentionKernel::kSm90Mla);
+  grouped->num_q_heads = 128, grouped->max_seqlen_q = 2;
+  add("LatentWithAWindow", kLatent, AttentionKernel::kSm90Mla)->visibility.window_left = 500;
+  for (size_t i = 0, first = all.size() - 5; i < 4; ++i) {
+    all.push_back(all[first + i]);
+    all.back().name += "InE4m3";
+    all.back().shape.kv_dtype = DType::kF8E4M3;
+  }
+  add("LatentUnderFixedSplits", kLatent, AttentionKernel::kRows)->split_rule = SplitRule::kFixed;
+  // Extend: work tiles for every SM.
+  constexpr StepShape kExtend{
+      .num_reqs = 2, .max_seqlen_q = 2048, .max_seqlen_kv = 2048, .num_q_heads = 16, .num_kv_heads = 8};
+  add("Extend", kExtend, AttentionKernel::kSm90Prefill);
+  add("ExtendWithAWindow", kExtend, AttentionKernel::kSm90Prefill)->visibility = {.window_left = 300,
+                                                                                  .window_right = 77};
+  return all;
+}
+
+// Requests of a step: as they are first, then others.
+std::vector<std::vector<Lengths>> lengths_for(const StepShape& shape) {
+  const int q = shape.max_seqlen_q, most = shape.max_seqlen_kv;
+  std::vector<std::vector<Lengths>> all{{{q, most}, {(q + 1) / 2, 17}, {1, 64}, {q, 65}},
+                                        {{q, q}, {q, q}, {q, q}, {q, q}},
+                                        {{0, 0}, {q, most}, {1, 0}, {1, 1}},
+                                        {{q, most}, {q, most}, {q, most}, {q, most}},
+                                        {{0, 0}, {0, 5}, {0, 0}, {0, 0}},
+                                        {{1, 2}, {(q + 1) / 2, most - 1}, {q, 128}, {q, 129}}};
+  for (std::vector<Lengths>& lengths : all) {
+    lengths.resize(static_cast<size_t>(shape.num_reqs));
+    for (Lengths& of : lengths)
+      if (of.seqlen_kv > 0) of.seqlen_kv = std::max(of.seqlen_kv, of.seqlen_q);
+  }
+  return all;
+}
+
+void expect_the_right_kernel(const AttentionStep& step, const Step& wanted) {
+  if (!kernels::cuda::gpu_facts(kGpu).runs_sm90a()) return;
+  EXPECT_EQ(static_cast<int>(step.kernel()), static_cast<int>(wanted.kernel));
+  const kernels::cuda::PlanView& plan = step.plan().view();
+  if (wanted.meets) {
+    EXPECT_TRUE(plan.ctas_merge && plan.streamed && plan.cluster_size == 1);
+  }
+}
+
+class CudaStep : public NeedsGpu, public testing::WithParamInterface<Step> {};
+
+TEST_P(CudaStep, GivesTheSameBitsAHundredTimes) {
+  cuda::OwnedStream stream(kGpu);
+  AttentionStep step(GetParam().shape, stream.get());
+  step.set_lengths(lengths_for(GetParam().shape).front());
+  step.queue();
+  expect_the_right_kernel(step, GetParam());
+  const auto first = step.result();
+  for (int i = 0; i < kRepeats; ++i) {
+    step.poison_result();
+    step.queue();
+    ASSERT_EQ(step.result(), first) << "repeat " << i;
+  }
+}
+
+void expect_the_eager_bits_of_a_graph(const StepShape& shape, Planning planning) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  AttentionStep step(shape, stream);
+  const std::vector<std::vector<Lengths>> lengths = lengths_for(shape);
+  std::vector<std::vector<uint8_t>> eager;
+  for (const std::vector<Lengths>& these : lengths) {
+    step.set_lengths(these);
+    step.queue();
+    eager.push_back(step.result());
+  }
+  ASSERT_TRUE(eager[2] != eager[0]);
+  cuda::Graph graph(stream, [&] { step.queue(planning); });
+  // The same lengths a few times, then every one after every other.
+  for (size_t i = 0, at = 0; i < kRepeats; ++i, at = (at + i / 16) % lengths.size()) {
+    step.set_lengths(lengths[at]);
+    step.poison_result();
+    graph.launch(stream);
+    ASSERT_EQ(step.result(), eager[at]) << "replay " << i << " with lengths " << at;
+  }
+}
+TEST_P(CudaStep, HasTheEagerBitsInOneGraphForAllLengths) {
+  expect_the_eager_bits_of_a_graph(GetParam().shape, Planning::kBefore);
+}
+// Where a call plans; the eager step has a plan made before.
+TEST_P(CudaStep, HasTheEagerBitsInOneGraphThatPlansForAllLengths) {
+  expect_the_eager_bits_of_a_graph(GetParam().shape, Planning::kInline);
+}
+
+// CTAs that wait for others may hold the SMs that those of another stream's wait for.
+TEST_P(CudaStep, GivesTheSameBitsBesideAnotherStreamsCtas) {
+  cuda::OwnedStream streams[2] = {cuda::OwnedStream(kGpu), cuda::OwnedStream(kGpu)};
+  AttentionStep steps[2] = {{GetParam().shape, streams[0].get()}, {GetParam().shape, streams[1].get()}};
+  std::vector<uint8_t> first;
+  for (AttentionStep& step : steps) {
+    step.set_lengths(lengths_for(GetParam().shape).front());
+    step.queue(Planning::kInline);
+    first = step.result();
+  }
+  for (int i = 0; i < 3 * kRepeats; ++i)
+    for (AttentionStep& step : steps) step.queue(Planning::kInline);
+  for (AttentionStep& step : steps) EXPECT_EQ(step.result(), first);
+}
+INSTANTIATE_TEST_SUITE_P(Each, CudaStep, testing::ValuesIn(steps()), testing::PrintToStringParamName());
+
+using CudaFixedSplits = NeedsGpu;
+
+TEST_F(CudaFixedSplits, HaveTheSameBitsWhereTheirResultsDoNotFitTheWorkspace) {
+  cuda::OwnedStream stream(kGpu);
+  const StepShape shape{.num_reqs = 5, .split_rule = SplitRule::kFixed};
+  StepShape tight = shape;
+  tight.max_kv_tokens = 1;
+  std::vector<std::vector<uint8_t>> results;
+  for (const StepShape& of : {shape, tight}) {
+    AttentionStep step(of, stream.get());
+    step.set_lengths(std::vector<Lengths>{{1, 3000}, {1, 1}, {1, 2900}, {1, 777}, {1, 0}});
+    step.queue();
+    results.push_back(step.result());
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+}  // namespace
+}  // namespace attend::testing_cuda
