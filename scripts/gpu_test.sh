@@ -60,7 +60,7 @@ new_suites=(
 # and given back by barriers, and arrivals by "cp.async.mbarrier.arrive".
 sanitized=(
   # Attention: every instance of the sm80 kernels with every height of row tiles, plans, merges; MLA; prefill on sm90.
-  "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaAttention.ServesMlaLayersInAFewSmallCases"
+  "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaMla.ServesMlaLayersInAFewSmallCases"
   "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallCases:CudaPrefill.ConformsInAFewSmallCasesOfE4m3"
   # What has many keys, ends of splits, indices of every kind.
   "m    kernels_cuda_test Every/CudaAttentionPart.*/0:Every/CudaPrefillPart.*/0:CudaAttention.*ManyFixedSplits"
