@@ -71,8 +71,6 @@ std::variant<std::string, std::vector<int32_t>> prompt_of(const Engine& engine, 
     return prompt.input_ids;
   }
   require(prompt.input_ids.empty(), "--chat: takes text, not input_ids");
-  if (engine.tokenizer() == nullptr)
-    fail(ErrorCode::kUnsupported, "--chat: the model directory has no tokenizer.json");
   const nlohmann::json variables = {{"messages", {{{"role", "user"}, {"content", prompt.text}}}}};
   return chat->encode(*engine.tokenizer(), variables.dump());
 }
@@ -121,7 +119,12 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   EngineBars bars;
   EngineProgress progress = bars.progress();
   std::vector<std::unique_ptr<Request>> requests;
-  progress.resolved = [&](const Engine& engine) { requests = prepare_all(engine, prompts, chat, grammar); };
+  progress.resolved = [&](const Engine& engine) {
+    if (chat && engine.tokenizer() == nullptr)
+      fail(ErrorCode::kUnsupported, "--chat: ", options.engine.model_path, " has no tokenizer.json",
+           gguf_note(options.engine.model_path));
+    requests = prepare_all(engine, prompts, chat, grammar);
+  };
   const auto engine = std::make_unique<Engine>(to_config(app, options.engine), progress);
   bars.clear();
   int64_t num_prompt_tokens = 0;

@@ -1,0 +1,132 @@
+// What all commands share; attend chat and attend serve as far as a pipe and flags go.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/cli/run_command.h"
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using namespace testing_support;
+
+TEST(AttendCommand, TellsItsVersionItsCommitAndTheDevicesThatThereAre) {
+  const Ran ran = attend("--version", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_THAT(lines[0], testing::MatchesRegex("attend [0-9]+\\.[0-9]+\\.[0-9]+ \\(git .+\\)"));
+  EXPECT_THAT(lines[1], testing::MatchesRegex("cpu     .+, [0-9]+ cores, .+"));
+  EXPECT_THAT(lines[2], StartsWith("cuda"));
+}
+
+// Stale? build/release/attend backends --markdown > docs/support-matrix.md
+TEST(SupportMatrix, InTheDocsIsWhatTheCapabilityRecordsSay) {
+  std::ifstream file(ATTEND_SOURCE_DIR "/docs/support-matrix.md");
+  std::ostringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(page.str(), attend("backends --markdown", Streams::kStdout).out);
+}
+
+TEST(ChatCommand, AnswersEachTurnOfAPipeAndTakesCommands) {
+  const std::string file = write_file("turns.txt",
+                                      "copy: laugh [ scout coffee ] roll ->\n\n"
+                                      "\"\"\"reverse: laugh [ sun fox ] ->\"\"\"\n/retry\n/undo\n/history\n");
+  const Ran ran = attend("chat --model-path " + kTiny + " < " + file, Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(ran.out,
+            " scout coffee\n fox sun\n fox sun\nuser: copy: laugh [ scout coffee ] roll ->\nassistant:  "
+            "scout coffee\n");
+}
+
+TEST(ChatCommand, EndsAPipeWithTheFirstMistake) {
+  const Ran ran = attend("chat --model-path " + kTiny + " < " + write_file("turns.txt", "/nothing\n"));
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("/nothing: no such command"));
+}
+
+TEST(ServeCommand, RefusesAnAddressThatCanNotBeHadBeforeItReadsWeights) {
+  const auto model = std::filesystem::path(testing::TempDir()) / "attend_config_alone";
+  std::filesystem::create_directories(model);
+  std::filesystem::copy_file(kTiny + "/config.json", model / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  const Ran ran = attend("serve --model-path " + model.string() + " --host 192.0.2.1 --port 80");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("--host 192.0.2.1 --port 80: can not listen there"));
+}
+
+TEST(ServeCommand, RefusesFlagsOutOfRange) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--port 70000", "--port '70000': expected a whole number from 0 to 65535"},
+      {"--unix-socket x --port 1", "instead of --host and --port"},
+      {"--served-model-name \"\"", "--served-model-name '': expected a name"},
+      {"--schedule-policy lpm --disable-radix-cache --page-size 3",
+       "--schedule-policy lpm: with --disable-radix-cache no prefix is cached: as fcfs"},
+      {"--max-connections 0", "--max-connections '0': expected a whole number from 1"},
+      {"--port 0 --chat-template nothing", "--chat-template nothing: no such file"}};
+  for (const auto& [flags, message] : cases) {
+    const Ran ran = attend("serve --model-path " + kTiny + " " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(message));
+  }
+}
+
+// The commands that read a config, on one that never ends, is not there or goes too deep.
+TEST(Command, RefusesAConfigThatIsNoFileOrTooDeep) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "attend_hostile_config";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto config = folder / "config.json";
+  const auto expect_refused = [&](const std::string& why) {
+    for (const std::string command : {"generate -p x", "backends", "bench model --device cpu",
+                                      "bench model --device cpu --load-format dummy --num-layers 1"}) {
+      const Ran ran = attend(command + " --model-path " + folder.string());
+      EXPECT_EQ(ran.exit_code, 2) << command;
+      EXPECT_THAT(ran.out, HasSubstr(config.string() + ": " + why)) << command;
+    }
+    std::filesystem::remove(config);
+  };
+  ASSERT_EQ(mkfifo(config.c_str(), 0600), 0);
+  expect_refused("is a pipe");
+  std::filesystem::create_symlink("/dev/zero", config);
+  expect_refused("is a device");
+  std::filesystem::create_symlink("../blobs/0123", config);
+  expect_refused("the link is broken");
+  std::ofstream(config) << std::string(100'000, '[') << std::string(100'000, ']');
+  expect_refused("expected JSON nested at most 64 levels deep");
+  std::ofstream(config) << std::string((16 << 20) + 1, ' ');
+  expect_refused("16777217 bytes: at most 16777216");
+}
+
+TEST(Command, RefusesAPathThatTheFileSystemRefuses) {
+  const auto circle = std::filesystem::path(testing::TempDir()) / "attend_circle";
+  std::filesystem::remove(circle);
+  std::filesystem::create_symlink(circle, circle);
+  for (const std::string& path : {circle.string(), std::string(1000, 'n'), "/" + std::string(5000, 'n')})
+    for (const std::string& command :
+         std::vector<std::string>{"backends --model-path ", "generate -p x --model-path ",
+                                  "generate --model-path " + kTiny + " --prompts-file "}) {
+      const Ran ran = attend(command + path);
+      EXPECT_EQ(ran.exit_code, 2) << command;
+      EXPECT_THAT(ran.out, testing::AnyOf(HasSubstr("in a circle"), HasSubstr("longer than"))) << command;
+    }
+}
+
+TEST(Command, FailsWhenItsOutputCanNotBeWritten) { EXPECT_EQ(attend("backends > /dev/full").exit_code, 2); }
+
+TEST(Command, RefusesAnUnknownCommandAndHelpsOnRequest) {
+  EXPECT_EQ(attend("frobnicate").exit_code, 2);
+  EXPECT_EQ(attend("").exit_code, 2);
+  const Ran help = attend("generate --help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--prefill-attention-backend"));
+}
+
+}  // namespace
+}  // namespace attend

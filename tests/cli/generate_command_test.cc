@@ -1,0 +1,179 @@
+// attend generate as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tests/cli/run_command.h"
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using namespace testing_support;
+
+TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
+  const Ran ran = attend(
+      "generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",
+      Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(lines_of(ran.out).size(), 1u);
+  EXPECT_THAT(ran.out, HasSubstr("scout coffee writer pea"));
+}
+
+TEST(GenerateCommand, AppliesTheModelsChatTemplate) {
+  const std::string prompt = " --prompt ' copy: laugh [ scout coffee ] roll -> '";
+  EXPECT_EQ(attend("generate --chat --model-path " + kTiny + prompt, Streams::kStdout).out,
+            " scout coffee\n");
+  const std::string file = write_file("own.jinja", "{{ bos_token }}reverse: laugh [ sun fox ] ->");
+  EXPECT_EQ(
+      attend("generate --model-path " + kTiny + prompt + " --chat-template " + file, Streams::kStdout).out,
+      " fox sun\n");
+}
+
+TEST(GenerateCommand, SaysWhatWasChosenAndHowFullThePoolGot) {
+  const Ran ran = attend("generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout ] roll ->'");
+  EXPECT_THAT(ran.out, HasSubstr("attention backend: prefill cpu, decode cpu (cpu: first choice for cpu"));
+  EXPECT_THAT(ran.out, HasSubstr("KV pool at its fullest: "));
+  EXPECT_THAT(ran.out, HasSubstr("tokens/s"));
+}
+
+TEST(GenerateCommand, ReadsLeadingZerosAsDecimal) {
+  const Ran ran =
+      attend("generate --model-path " + kTiny + " --prompt x -n 010 --ignore-eos --json", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(nlohmann::json::parse(ran.out).at("output_ids").size(), 10u);
+}
+
+// A copy of the bundled model without weights, its config changed.
+std::string changed_model(const std::string& key, const nlohmann::json& value) {
+  // Tests run at once, each in a process of its own.
+  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+  const auto folder = std::filesystem::path(testing::TempDir()) / ("attend_" + test);
+  std::filesystem::create_directories(folder);
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(kTiny + "/config.json"));
+  config[key] = value;
+  std::ofstream(folder / "config.json") << config;
+  std::filesystem::copy_file(kTiny + "/tokenizer.json", folder / "tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  return folder.string();
+}
+
+TEST(GenerateCommand, SaysAtLoadThatTheTokenizerHasTokensThatTheModelHasNot) {
+  const std::string model = changed_model("vocab_size", 100);
+  const std::string generate = "generate --load-format dummy -n 1 --model-path " + model;
+  const Ran ran = attend(generate + " --prompt a");
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("tokenizer.json: has ids 0 to "));
+  EXPECT_THAT(ran.out, HasSubstr("vocab_size is 100: prompts with a token"));
+  const Ran refused = attend(generate + " --prompt ' maple'");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.out, HasSubstr("attend: prompt 1: token id "));
+}
+
+TEST(GenerateCommand, SaysAtLoadThatNoRequestWillEndAtAnEosToken) {
+  const Ran ran = attend("generate --load-format dummy -n 1 --prompt a --model-path " +
+                         changed_model("eos_token_id", std::vector<int>{1, 99999}));
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("eos_token_id 99999: config.json's vocab_size is 2112: no request"));
+}
+
+TEST(GenerateCommand, LogsOnRequestWhichKernelServesWhatOnceEach) {
+  const std::string generate = "generate --device cpu -n 4 --prompt a --model-path " + kTiny;
+  EXPECT_THAT(attend(generate).out, Not(HasSubstr("kernel: ")));
+  const Ran ran = attend(generate + " --log-kernels");
+  EXPECT_EQ(ran.exit_code, 0);
+  std::istringstream lines(ran.out);
+  std::set<std::string> kernels;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("kernel: ") != std::string::npos) {
+      EXPECT_TRUE(kernels.insert(line).second) << line;
+    }
+  for (const char* op : {"kernel: linear of 1 x ", "kernel: attention of "})
+    EXPECT_THAT(kernels, testing::Contains(HasSubstr(op)));
+}
+
+TEST(GenerateCommand, RefusesWeightsThatAreNotNumbersAndNamesTheTensor) {
+  const std::string model = changed_model("eos_token_id", 1);
+  const std::string weights = model + "/model.safetensors";
+  std::filesystem::copy_file(kTiny + "/model.safetensors", weights,
+                             std::filesystem::copy_options::overwrite_existing);
+  std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(-2, std::ios::end);
+  file.write("\xff\x7f", 2);
+  file.close();
+  const Ran ran = attend("generate --prompt a --model-path " + model);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, StartsWith("attend: " + weights + ": tensor \"model."));
+  EXPECT_THAT(ran.out, HasSubstr(" is NaN: expected finite numbers"));
+}
+
+// An answer that is cut is none: nothing else says so where text is printed.
+TEST(GenerateCommand, FailsForAnswersThatEndedBeforeTheirEnd) {
+  const std::string generate = "generate --device cpu -n 3 --ignore-eos --model-path " + kTiny;
+  const Ran full = attend(generate + " --max-queued-requests 2 -p a -p b -p c --json");
+  EXPECT_EQ(full.exit_code, 2);
+  EXPECT_THAT(full.out, AllOf(HasSubstr("prompt 3: the request queue is full"), HasSubstr("\"queue_ms\":"),
+                              Not(HasSubstr("\"queue_ms\":-"))));
+  const std::string file =
+      write_file("timeout.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"timeout\": 1e-9}\n");
+  const Ran late = attend(generate + " --prompts-file " + file);
+  EXPECT_EQ(late.exit_code, 2);
+  EXPECT_THAT(late.out, AllOf(HasSubstr("[1] a\n"), HasSubstr("prompt 2: the deadline has passed")));
+}
+
+TEST(GenerateCommand, CountsEveryGeneratedToken) {
+  const Ran ran = attend("generate -n 3 --ignore-eos --prompt a --prompt b --model-path " + kTiny);
+  EXPECT_THAT(ran.out, HasSubstr("6 tokens generated"));
+}
+
+TEST(GenerateCommand, GivesTheSameAnswersWithSpeculationAndSaysWhatItGained) {
+  const std::string prompt =
+      "'copy: laugh [ scout coffee writer pea roll milk ] x ->' --max-new-tokens 120 --ignore-eos "
+      "--model-path " +
+      kTiny;
+  const std::string flags = " --speculative-algorithm NGRAM --speculative-num-draft-tokens 5";
+  const Ran plain = attend("generate --prompt " + prompt, Streams::kStdout);
+  EXPECT_EQ(attend("generate --prompt " + prompt + flags, Streams::kStdout).out, plain.out);
+  const Ran said = attend("generate --json --prompt " + prompt + flags);
+  EXPECT_THAT(said.out, HasSubstr("speculation: NGRAM, a step verifies up to 5 tokens of a request"));
+  EXPECT_THAT(said.out, testing::ContainsRegex("speculation: [0-9]+ tokens drafted, [1-9][0-9]* accepted"));
+  for (const std::string& line : lines_of(said.out)) {
+    if (!line.starts_with("{")) continue;
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_EQ(json.at("spec_verify_ct").get<int>() + json.at("spec_accept_token_num").get<int>(), 119);
+  }
+}
+
+TEST(GenerateCommand, SaysHowManyThreadsItUses) {
+  EXPECT_THAT(attend("generate --threads 1 -n 1 --prompt a --model-path " + kTiny).out,
+              HasSubstr(", 1 thread, activations"));
+  EXPECT_THAT(attend("generate --threads 3 -n 1 --prompt a --model-path " + kTiny).out,
+              HasSubstr(", 3 threads, activations"));
+}
+
+TEST(GenerateCommand, DoesNotPassOnWhatAFileSaysToATerminal) {
+  const Ran ran = attend("generate --prompt a --model-path " +
+                         changed_model("architectures", std::vector<std::string>{"\x1b[2JEvil"}));
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("architectures \"?[2JEvil\": attend has "));
+}
+
+TEST(GenerateCommand, TakesAPromptInBracketsAsItIs) {
+  const Ran ran = attend("generate --model-path " + kTiny + " --prompt '[a,b]' --stop '[x,y]' -n 1 --json",
+                         Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(nlohmann::json::parse(lines[0]).at("prompt"), "[a,b]");
+  EXPECT_EQ(attend("generate --model-path " + kTiny + " -p a b -n 1").exit_code, 2);
+}
+
+}  // namespace
+}  // namespace attend
