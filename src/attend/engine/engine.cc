@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <new>
 #include <utility>
 
 #include "attend/attention/pool_of.h"
@@ -11,6 +10,7 @@
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
 #include "attend/engine/ngram_drafter.h"
+#include "attend/engine/output_processor.h"
 #include "attend/engine/request_memory.h"
 #include "attend/engine/resolve_engine.h"
 #include "attend/engine/saturation_watch.h"
@@ -18,7 +18,6 @@
 #include "attend/engine/step_inputs.h"
 #include "attend/engine/step_runner.h"
 #include "attend/engine/step_trace.h"
-#include "attend/engine/stop_matcher.h"
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kv/first_pages.h"
 #include "attend/model/input_file.h"
@@ -38,16 +37,6 @@ uint64_t derive_seed(uint64_t engine_seed, RequestId id) {
   return x ^ (x >> 31);
 }
 
-constexpr std::string_view kNoNumbers =
-    "the model's logits are NaN: expected weights and a --kv-cache-dtype whose range holds its activations";
-
-LogprobsView prompt_logprobs_of(const Request& request) {
-  if (!request.params.prompt_logprobs) return {};
-  return {.logprobs = request.prompt_logprobs.logprobs,
-          .tops = request.prompt_logprobs.tops,
-          .num_top = *request.params.prompt_logprobs};
-}
-
 std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
   if (!options.algorithm) return nullptr;
   return std::make_unique<NgramDrafter>(options.ngram_min_match_window_size,
@@ -59,18 +48,6 @@ double seconds_since(Clock::time_point start) {
 }
 
 }  // namespace
-
-struct Engine::TextState {
-  StreamDecoder decoder;
-  StopMatcher stops;
-  std::string text;  // what the output in hand adds
-
-  // Adds what was held back.
-  void flush() {
-    text += stops.push(decoder.flush());
-    if (stops.matched() == nullptr) text += stops.flush();
-  }
-};
 
 Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
     : random_seed_(config.random_seed), overlaps_(config.overlap_schedule.value_or(false)) {
@@ -127,6 +104,9 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
       std::make_unique<StepRunner>(*model_, *attention_, *rows_, pool_->swa_slots(),
                                    CommonPrefix(*rows_, info_.resolution.page_size, info_.cascade_min_keys),
                                    info_.limits, info_.device, trace_.get(), !info_.always_absorbs);
+  outputs_ =
+      std::make_unique<OutputProcessor>(tokenizer(), model_spec_.eos_token_ids, memory_->longest_request(),
+                                        *runner_, stats_.num_generated_tokens);
   if (info_.device.type == DeviceType::kCuda)
     prepare_graphs(std::move(resolved.decode_sizes), !config.disable_cuda_graph, progress);
 }
@@ -210,11 +190,8 @@ void Engine::enqueue(std::unique_ptr<Request> request, RequestId id) {
   try {
     enqueue_completions(std::move(request), id);
   } catch (...) {
-    for (RequestId one = id; one < id + num_completions; ++one) {
-      scheduler_->abort(one);
-      texts_.erase(one);
-    }
-    groups_.erase(id);
+    for (RequestId one = id; one < id + num_completions; ++one) scheduler_->abort(one);
+    outputs_->forget(id);
     throw;
   }
 }
@@ -222,7 +199,7 @@ void Engine::enqueue(std::unique_ptr<Request> request, RequestId id) {
 void Engine::enqueue_completions(std::unique_ptr<Request> request, RequestId id) {
   const int num_completions = request->params.n;
   const std::optional<uint64_t> seed = request->params.seed;
-  groups_.emplace(id, Group{.num_completions = num_completions, .num_left = num_completions});
+  outputs_->begin(id, num_completions);
   request->group = id;
   for (int i = 0; i < num_completions; ++i) {
     const bool is_last = i + 1 == num_completions;
@@ -232,10 +209,7 @@ void Engine::enqueue_completions(std::unique_ptr<Request> request, RequestId id)
     one->id = id + i;
     one->index = i;
     one->seed = seed ? *seed + static_cast<uint64_t>(i) : derive_seed(random_seed_, one->id);
-    if (tokenizer_)
-      texts_.try_emplace(one->id, TextState{StreamDecoder(*tokenizer_, one->params.skip_special_tokens),
-                                            StopMatcher(one->params.stop, one->params.include_stop),
-                                            {}});
+    outputs_->begin_completion(*one);
     scheduler_->submit(std::move(one));
   }
 }
@@ -269,12 +243,12 @@ void Engine::prepare_graphs(std::vector<int> sizes, bool record, const EnginePro
 bool Engine::step(const OutputSink& sink) {
   const auto start = Clock::now();
   const std::vector<DroppedRequest> dropped = scheduler_->take_dropped(start);
-  step_time_ = start;
-  for (const auto& [request, why] : dropped) end(*request, FinishReason::kAbort, why, sink);
+  outputs_->set_time(start);
+  for (const auto& [request, why] : dropped) outputs_->end(*request, FinishReason::kAbort, why, sink);
   if (in_flight_ != nullptr && in_flight_->num_live() == 0) forget_step();
   const bool worked = in_flight_ != nullptr || begin_step(start, sink);
   if (in_flight_ != nullptr) end_step(*in_flight_, sink);
-  rethrow_sink_error();
+  outputs_->rethrow_sink_error();
   return worked || !dropped.empty();
 }
 
@@ -290,7 +264,7 @@ void Engine::settle(const OutputSink& sink) {
   const bool overlaps = std::exchange(overlaps_, false);
   if (in_flight_ != nullptr) end_step(*in_flight_, sink);
   overlaps_ = overlaps;
-  rethrow_sink_error();
+  outputs_->rethrow_sink_error();
 }
 
 bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
@@ -320,7 +294,7 @@ ScheduledStep* Engine::begin_step_ahead(const ScheduledStep& step) {
   };
   if (std::ranges::any_of(step.requests, waits_for_host)) return nullptr;
   const TraceSpan span(trace_.get(), "schedule");
-  return scheduler_->schedule_ahead(longest_request());
+  return scheduler_->schedule_ahead(memory_->longest_request());
 }
 
 // The next one begins before it, where it can.
@@ -338,18 +312,19 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
   const auto began = step_began_;
   try {
     const View<const int32_t> tokens = runner_->wait(step);
-    step_began_ = step_time_ = Clock::now();
+    const auto ended = step_began_ = Clock::now();
+    outputs_->set_time(ended);
     if (drafter_) accept_drafts(step, tokens);
     stats_.peak_used_slots = std::max(stats_.peak_used_slots, num_used_slots());
-    count(step, std::chrono::duration<double>(step_time_ - began).count());
+    count(step, std::chrono::duration<double>(ended - began).count());
     {
       const TraceSpan span(trace_.get(), "output");
       advance(step, tokens, sink);
     }
     if (phase_of(step.mode) == Phase::kDecode) {
-      double host_seconds = in_flight_ == nullptr ? seconds_since(step_time_) : 0.0;
+      double host_seconds = in_flight_ == nullptr ? seconds_since(ended) : 0.0;
       if (!step.ahead)
-        host_seconds += std::chrono::duration<double>(step_time_ - began).count() - runner_->device_seconds();
+        host_seconds += std::chrono::duration<double>(ended - began).count() - runner_->device_seconds();
       stats_.decode_host_seconds += host_seconds;
     }
   } catch (const std::exception& error) {
@@ -367,15 +342,14 @@ ScheduledStep& Engine::schedule() {
 }
 
 bool Engine::abort(RequestId id, const OutputSink& sink) {
-  require(!in_sink_, "abort of request ", id, ": inside of a sink, expected between steps");
-  const auto group = groups_.find(id);
-  if (group == groups_.end()) return false;
-  step_time_ = Clock::now();
-  const int num_completions = group->second.num_completions;
+  require(!outputs_->in_sink(), "abort of request ", id, ": inside of a sink, expected between steps");
+  const int num_completions = outputs_->num_completions(id);
+  if (num_completions == 0) return false;
+  outputs_->set_time(Clock::now());
   for (int i = 0; i < num_completions; ++i)
     if (const std::unique_ptr<Request> request = scheduler_->abort(id + i))
-      end(*request, FinishReason::kAbort, "aborted", sink);
-  rethrow_sink_error();
+      outputs_->end(*request, FinishReason::kAbort, "aborted", sink);
+  outputs_->rethrow_sink_error();
   return true;
 }
 
@@ -405,7 +379,7 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
     if (request->num_output() == 0)
       saturation_watch_->look(*pool_,
                               rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
-    accept_tokens(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
+    outputs_->accept(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
     if (request->finish_reason != FinishReason::kNone) scheduler_->finish(request->id);
   }
 }
@@ -415,10 +389,10 @@ void Engine::fail_step(const ScheduledStep& step, std::string_view message, cons
   if (num_live == 0) return;
   ++stats_.num_failed_steps;
   log_warning("a step failed, and its ", num_live, " requests with it: ", message);
-  step_time_ = Clock::now();
+  outputs_->set_time(Clock::now());
   for (const ScheduledRequest& part : step.requests) {
     if (part.request == nullptr) continue;
-    end(*part.request, FinishReason::kError, message, sink);
+    outputs_->end(*part.request, FinishReason::kError, message, sink);
     scheduler_->finish(part.request->id);
   }
   scheduler_->fail_step();
@@ -443,138 +417,6 @@ void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
     stats_.drafts.add(part.num_draft, part.num_accepted);
   }
 }
-
-void Engine::accept_tokens(Request& request, View<const int32_t> tokens, size_t first_row,
-                           const OutputSink& sink) {
-  if (!request.failure.empty()) return end(request, FinishReason::kError, request.failure, sink);
-  const auto num_tokens = static_cast<size_t>(std::ranges::find(tokens, kernels::kNoToken) - tokens.begin());
-  try {
-    RequestOutput output = output_of(request);
-    const auto first = request.tokens.size();
-    if (const auto found = texts_.find(request.id); found != texts_.end()) found->second.text.clear();
-    for (size_t i = 0; i < num_tokens && !output.finished(); ++i) accept_token(request, tokens[i], output);
-    output.token_ids = std::span(request.tokens).subspan(first);
-    output.logprobs = logprobs_of(first_row, output.token_ids.size());
-    if (!output.token_ids.empty()) hand_out(output, request, sink);
-    if (num_tokens < tokens.size() && request.finish_reason == FinishReason::kNone)
-      end(request, FinishReason::kError, kNoNumbers, sink);
-  } catch (const std::exception& error) {
-    end(request, FinishReason::kError, error.what(), sink);
-  }
-}
-
-void Engine::accept_token(Request& request, int32_t token_id, RequestOutput& output) {
-  request.tokens.push_back(token_id);
-  ++stats_.num_generated_tokens;
-  if (request.editor) request.editor->accept(token_id);
-  output.finish_reason = finish_reason_after(request, token_id);
-  if (output.finish_reason == FinishReason::kStop) output.matched_token = token_id;
-  if (request.num_output() == 1) output.prompt_logprobs = prompt_logprobs_of(request);
-  if (request.mask && !output.finished()) request.mask->accept(token_id);
-  add_text(output, token_id);
-}
-
-LogprobsView Engine::logprobs_of(size_t first_row, size_t num_rows) {
-  if (num_rows == 0) return {};
-  const LogprobsView first = runner_->logprobs(first_row);
-  if (num_rows == 1 || first.empty()) return first;
-  logprobs_.logprobs.clear();
-  logprobs_.tops.clear();
-  for (size_t i = 0; i < num_rows; ++i) {
-    const LogprobsView one = runner_->logprobs(first_row + i);
-    logprobs_.add(one.logprobs[0], one.top(0));
-  }
-  return {.logprobs = logprobs_.logprobs, .tops = logprobs_.tops, .num_top = first.num_top};
-}
-
-void Engine::add_text(RequestOutput& output, int32_t token_id) {
-  const auto found = texts_.find(output.request.id);
-  if (found == texts_.end()) return;
-  auto& [decoder, stops, text] = found->second;
-  const SamplingParams& params = output.request.params;
-  const int num_output = output.request.num_output();
-  if (params.echo && num_output == 1)
-    text += tokenizer_->decode(
-        std::span(output.request.tokens).first(static_cast<size_t>(output.request.num_prompt)),
-        params.skip_special_tokens);
-  // A token that stops the request is not part of the text.
-  if (!output.matched_token) {
-    const std::string added = decoder.push(token_id);
-    text += num_output < params.min_tokens ? added : stops.push(added);
-  }
-  if (output.finished()) found->second.flush();
-  if (const std::string* stop = stops.matched()) {
-    output.finish_reason = FinishReason::kStop;
-    output.matched_stop = *stop;
-  }
-  output.text = text;
-}
-
-void Engine::end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink) {
-  RequestOutput output = output_of(request);
-  output.finish_reason = reason;
-  output.message = message;
-  if (const auto found = texts_.find(request.id); found != texts_.end()) {
-    TextState& state = found->second;
-    state.text.clear();
-    try {
-      state.flush();
-      output.text = state.text;
-    } catch (const std::bad_alloc&) {  // then it ends without the rest
-    }
-  }
-  hand_out(output, request, sink);
-}
-
-RequestOutput Engine::output_of(const Request& request) const {
-  return {.id = request.group,
-          .index = request.index,
-          .token_ids = {},
-          .text = {},
-          .finish_reason = FinishReason::kNone,
-          .matched_token = {},
-          .matched_stop = {},
-          .message = {},
-          .logprobs = {},
-          .prompt_logprobs = {},
-          .time = step_time_,
-          .request = request};
-}
-
-void Engine::hand_out(const RequestOutput& output, Request& request, const OutputSink& sink) {
-  if (request.num_output() <= std::max<int64_t>(1, std::ssize(output.token_ids)))
-    request.times.first_token = step_time_;
-  request.finish_reason = output.finish_reason;
-  if (output.finished()) request.times.finished = step_time_;
-  in_sink_ = true;
-  try {
-    sink(output);
-  } catch (...) {
-    if (!sink_error_) sink_error_ = std::current_exception();
-    if (!output.finished()) request.finish_reason = FinishReason::kAbort;
-  }
-  in_sink_ = false;
-  if (request.finish_reason == FinishReason::kNone) return;
-  texts_.erase(request.id);
-  if (const auto group = groups_.find(request.group); --group->second.num_left == 0) groups_.erase(group);
-}
-
-void Engine::rethrow_sink_error() {
-  if (sink_error_) std::rethrow_exception(std::exchange(sink_error_, nullptr));
-}
-
-FinishReason Engine::finish_reason_after(const Request& request, int32_t token_id) const {
-  const auto contains = [&](const std::vector<int32_t>& ids) {
-    return std::find(ids.begin(), ids.end(), token_id) != ids.end();
-  };
-  if (!request.params.ignore_eos && contains(model_spec_.eos_token_ids)) return FinishReason::kStop;
-  if (contains(request.params.stop_token_ids)) return FinishReason::kStop;
-  if (request.num_output() >= request.params.max_new_tokens || request.num_tokens() >= longest_request())
-    return FinishReason::kLength;
-  return FinishReason::kNone;
-}
-
-int64_t Engine::longest_request() const { return memory_->longest_request(); }
 
 void Engine::count(const ScheduledStep& step, double seconds) {
   ++stats_.num_steps;

@@ -1,12 +1,10 @@
 // Engine: the one step loop. Every command calls it.
 #pragma once
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "attend/base/error.h"
@@ -23,6 +21,7 @@
 namespace attend {
 
 class Drafter;
+class OutputProcessor;
 class RequestMemory;
 class Scheduler;
 struct ScheduledStep;
@@ -155,14 +154,6 @@ class Engine {
   int64_t num_preemptions() const;
 
  private:
-  // Text of one completion while it is generated.
-  struct TextState;
-  // What was asked for as one request.
-  struct Group {
-    int num_completions;
-    int num_left;  // that have not ended
-  };
-
   // Says what the model's files say about ids that the model does not have.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
   // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
@@ -174,24 +165,12 @@ class Engine {
   ScheduledStep* begin_step_ahead(const ScheduledStep& step);
   void end_step(ScheduledStep& step, const OutputSink& sink);
   void forget_step();
-  int64_t longest_request() const;
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
   // Compares drafts with the model's tokens, one per row of logits.
   void accept_drafts(ScheduledStep& step, View<const int32_t> tokens);
-  // The tokens that a step gave a request, of rows of logits from `first_row` on.
-  void accept_tokens(Request& request, View<const int32_t> tokens, size_t first_row, const OutputSink& sink);
-  // One of them; what it adds goes to the output.
-  void accept_token(Request& request, int32_t token_id, RequestOutput& output);
-  LogprobsView logprobs_of(size_t first_row, size_t num_rows);
   void enqueue_completions(std::unique_ptr<Request> request, RequestId id);
-  void add_text(RequestOutput& output, int32_t token_id);
-  RequestOutput output_of(const Request& request) const;
   std::vector<int32_t> stop_token_ids(const SamplingParams& params) const;
-  void end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink);
-  void hand_out(const RequestOutput& output, Request& request, const OutputSink& sink);
-  void rethrow_sink_error();
-  FinishReason finish_reason_after(const Request& request, int32_t token_id) const;
   void count(const ScheduledStep& step, double seconds);
 
   EngineInfo info_;
@@ -211,16 +190,11 @@ class Engine {
   std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<SaturationWatch> saturation_watch_;
-  std::unordered_map<RequestId, TextState> texts_;
-  std::unordered_map<RequestId, Group> groups_;
-  Logprobs logprobs_;  // of several tokens of an output
+  std::unique_ptr<OutputProcessor> outputs_;
   RequestId next_id_ = 1;
-  Clock::time_point step_time_;  // when the last step had its tokens
   bool overlaps_ = false;
   ScheduledStep* in_flight_ = nullptr;  // launched and not ended
   Clock::time_point step_began_;        // the one in flight, or the tokens before it came
-  bool in_sink_ = false;
-  std::exception_ptr sink_error_;  // the first of this step
 };
 
 }  // namespace attend
