@@ -8,36 +8,10 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Where a row's result goes.
-struct OutputRow {
-  int token, q_head;
-};
-
 // Rows [begin, end) of a work tile.
 struct RowShare {
   int begin, end;
 };
-
-// The threads of a CTA that merge: all.
-struct WholeCta {
-  __device__ static int thread() { return static_cast<int>(threadIdx.x); }
-  __device__ static void sync() { __syncthreads(); }
-};
-
-// Counts `num_new` partial results of a work tile that this CTA has written. Whether they were the last of
-// `num_partials`. All threads of the team call it; all get the answer.
-template <class Team = WholeCta>
-__device__ bool complete_partials(int32_t* num_done, int num_new, int num_partials) {
-  __shared__ bool last;
-  Team::sync();
-  if (Team::thread() == 0) {
-    last = ptx::atom_add_acq_rel(num_done, num_new) + num_new == num_partials;
-    // For the next launch.
-    if (last) *num_done = 0;
-  }
-  Team::sync();
-  return last;
-}
 
 // Of one thread of a CTA. The state is an int of the work tile, 0 before and after: CTAs that came, CTAs with
 // a share that went, and of those the ones that no longer waited for all to come.

@@ -27,6 +27,11 @@ __device__ inline float merged(float before, float partial, const MergeScales& s
   return __fmaf_rn(before, scales.before, __fmul_rn(partial, scales.partial));
 }
 
+// Where a row's result goes.
+struct OutputRow {
+  int token, q_head;
+};
+
 struct RowResult {
   float out_scale, lse;
 };

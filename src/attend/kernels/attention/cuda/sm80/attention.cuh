@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "attend/kernels/attention/cuda/common/complete_partials.cuh"
 #include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/meeting.cuh"

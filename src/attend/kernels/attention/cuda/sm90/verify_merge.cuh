@@ -2,6 +2,7 @@
 // rows are more than those of decode: several at a time, so that more loads are under way.
 #pragma once
 
+#include "attend/kernels/attention/cuda/common/complete_partials.cuh"
 #include "attend/kernels/attention/cuda/common/meeting.cuh"
 #include "attend/kernels/attention/cuda/common/plan_rules.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
