@@ -55,7 +55,8 @@ class MlaCta {
 
   using Pipeline = std::conditional_t<
       kScaled, ScaledRowPipeline<T, kKeys, kThreads, /*kStages=*/3>,
-      KvPipeline<kMlaHeadDimQk, 0, 2, kKeys, kThreads, kStages, /*kFillsAllStages=*/false>>;
+      KvPipeline<kMlaHeadDimQk, 0, 2, kKeys, kThreads, kStages, /*kFillsAllStages=*/false,
+                 /*kReadsOnce=*/false>>;
   using Latent = SwizzledRows<kMlaHeadDimQk * 2>;
   using P = SwizzledRows<kKeys * 2>;
 
