@@ -11,8 +11,9 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-// Smaller pages would take more copies than TMA starts in the time of a tile.
-constexpr int kMinBoxRows = 8;
+// Smaller pages would take more copies than TMA starts in the time of a tile. Rows of fp8 that become 16 bits
+// take half as many as those of 16 bits.
+constexpr int min_box_rows(bool converts) { return converts ? 4 : 8; }
 constexpr int kConsumerRows = kPrefillRows / 2;  // of a consumer warpgroup
 
 constexpr const PrefillInstance* find_instance(Element q, Element kv, HeadDims dims) {
@@ -46,12 +47,12 @@ bool has_map(const TensorView& view) {
   return true;
 }
 
-// Rows of a TMA box; 0: it takes none, such as those that are converted to the dtype of q on their way.
+// Rows of a TMA box; 0: it takes none.
 int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
-  if (kv.k.dtype != q || !has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = is_fp8(q) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk, verifies);
+  if (!has_map(kv.k) || !has_map(kv.v)) return 0;
+  const int most = is_fp8(kv.k.dtype) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk, verifies);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
-  return kv.index.page_size < kMinBoxRows ? 0 : std::min(kv.index.page_size, most);
+  return kv.index.page_size < min_box_rows(kv.k.dtype != q) ? 0 : std::min(kv.index.page_size, most);
 }
 
 // Tokens whose heads of a group are a consumer's rows; 0: no number of them is, or TMA takes no such queries.

@@ -12,11 +12,13 @@ inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 b
 // What kind of plan a tile is for. kVerify: of few rows, whose keys two CTAs of each SM divide.
 enum class PrefillKind : uint8_t { kMany, kFixedSplits, kVerify };
 
-// The tile's shape, warps and registers. `kConverts`: K/V of fp8. `kCaps`: scores may be capped.
-template <int kQk, int kV, bool kConverts, PrefillKind kKind = PrefillKind::kMany, bool kCaps = true>
+// The tile's shape, warps and registers. `kConverted`: K/V of fp8, which become f16. `kCaps`: scores may be
+// capped.
+template <int kQk, int kV, bool kConverted, PrefillKind kKind = PrefillKind::kMany, bool kCaps = true>
 struct PrefillTile {
   static constexpr bool kFixedSplits = kKind == PrefillKind::kFixedSplits,
                         kVerifies = kKind == PrefillKind::kVerify, kMayCap = kCaps;
+  static constexpr bool kConverts = kConverted;
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kConsumers = kVerifies ? 1 : has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
@@ -28,13 +30,14 @@ struct PrefillTile {
                                               : prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk, kVerifies);
   static constexpr int kStages = kFixedSplits ? 3 : 2;  // of keys, and of values
+  static constexpr int kPartsOfTile = 1;                // that producers load one after another
   static constexpr bool kProducerZeroesValues = true;   // of rows that are not the request's
   // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
   // unbalance the CTAs at the end.
   static constexpr int kWorkTileStages = 2;
   // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
   // the epilogue of the present one.
-  static constexpr int kQueryStages = kHeadDimQk > 128 || kConverts || kVerifies ? 1 : 2;
+  static constexpr int kQueryStages = kHeadDimQk > 128 || kVerifies ? 1 : 2;
   // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
   // consumers take turns at the tensor cores: as measured. Of three, the others' products hide a softmax
   // anyway.
@@ -56,9 +59,12 @@ struct PrefillTile {
   static constexpr int kQueryBytes = kQkPanels * kQueryPanelBytes;
   static constexpr int kKeyBytes = kQkPanels * kKeyPanelBytes;
   static constexpr int kValueBytes = kVPanels * kKeyPanelBytes;
-  // fp8 bytes: one tile is converted, the next is loaded.
+  // K and V of fp8 as they come: one part of a tile is converted, the next is loaded. At head dim 128 two
+  // halves are all that fits beside two work tiles' queries.
   static constexpr int kFp8Stages = kConverts ? 2 : 0;
-  static constexpr int kFp8KeyBytes = kKeyBytes / 2, kFp8ValueBytes = kValueBytes / 2;
+  static constexpr int kFp8Keys = kHeadDimQk > 64 ? kMaxBoxRowsOfFp8 : kKeys;
+  static constexpr int kFp8Bytes = kFp8Keys * kPanelRowBytes;
+  static_assert(!kConverts || kHeadDimQk <= kPanelRowBytes);
 
   // Fixed splits: the output accumulators of the splits that have ended.
   static constexpr int kSplitBytes = kFixedSplits ? kRows * kHeadDimV * static_cast<int>(sizeof(float)) : 0;
@@ -66,18 +72,20 @@ struct PrefillTile {
   // Warps by role.
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerRows = kRows / kConsumers;
-  static constexpr int kWarpsOfOperand = kConverts ? 2 : 1;  // of keys, and of values
-  static constexpr int kLoadWarps = 2 * kWarpsOfOperand;
-  static constexpr int kQueryWarps = 2;
-  static constexpr int kProducerWarps = (kLoadWarps + kQueryWarps + 3) / 4 * 4;  // whole warpgroups
+  static constexpr int kWarpsOfOperand = kConverts ? 2 : 1;  // who write keys, and values
+  static constexpr int kConvertWarps = kConverts ? 2 * kWarpsOfOperand : 0;
+  static constexpr int kLoadWarps = 2, kQueryWarps = 2;
+  static constexpr int kProducerWarps = kConvertWarps + kLoadWarps + kQueryWarps;
   static constexpr int kThreads = 32 * (kProducerWarps + kConsumerWarps);
 
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
-  static constexpr int kProducerRegisters = kVerifies ? 72 : 56;
-  static constexpr int kConsumerRegisters = kConverts ? 200 : kConsumers == 3 ? 152 : kVerifies ? 184 : 224;
-  static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
+  static constexpr int kProducerRegisters = kVerifies ? 72 : 56, kConvertRegisters = 40;
+  static constexpr int kConsumerRegisters = kConverts ? 208 : kConsumers == 3 ? 152 : kVerifies ? 184 : 224;
+  static_assert(32 * (kConvertWarps * kConvertRegisters + (kLoadWarps + kQueryWarps) * kProducerRegisters +
+                      kConsumerWarps * kConsumerRegisters) <=
                 65536 / kCtasOfSm / kThreads / 8 * 8 * kThreads);
+  static_assert(kConvertWarps % 4 == 0 && (kLoadWarps + kQueryWarps) % 4 == 0);  // whole warpgroups
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
   static_assert(!kFixedSplits || (kConsumers == 2 && kKeys == kKeyTile && kMaxBoxRows == kKeyTile));
   // Of a panel that is not full, wgmma takes the columns there are: steps of 16, and 32 of the result.
@@ -90,8 +98,8 @@ struct PrefillShared {
   static constexpr int kKeysAt = kQueriesAt + Tile::kQueryStages * Tile::kQueryBytes;
   static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
   static constexpr int kFp8KeysAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
-  static constexpr int kFp8ValuesAt = kFp8KeysAt + Tile::kFp8Stages * Tile::kFp8KeyBytes;
-  static constexpr int kSplitsAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8ValueBytes;
+  static constexpr int kFp8ValuesAt = kFp8KeysAt + Tile::kFp8Stages * Tile::kFp8Bytes;
+  static constexpr int kSplitsAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8Bytes;
   static constexpr int kWorkTilesAt = kSplitsAt + Tile::kSplitBytes;
   static constexpr int kStagedAt =
       kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
@@ -100,8 +108,9 @@ struct PrefillShared {
                            : 0;
   static constexpr int kBarriersAt = kStagedAt + kStagedBytes;
   static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
-  static constexpr int kNumBarriers =
+  static constexpr int kFp8Barrier =
       2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + 4 * Tile::kStages + 1;
+  static constexpr int kNumBarriers = kFp8Barrier + 4 * Tile::kFp8Stages;
   static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
 
   char* base;
@@ -112,10 +121,8 @@ struct PrefillShared {
   __device__ uint32_t queries(int stage) const { return shared + kQueriesAt + stage * Tile::kQueryBytes; }
   __device__ uint32_t keys(int stage) const { return shared + kKeysAt + stage * Tile::kKeyBytes; }
   __device__ uint32_t values(int stage) const { return shared + kValuesAt + stage * Tile::kValueBytes; }
-  __device__ uint32_t fp8_keys(int stage) const { return shared + kFp8KeysAt + stage * Tile::kFp8KeyBytes; }
-  __device__ uint32_t fp8_values(int stage) const {
-    return shared + kFp8ValuesAt + stage * Tile::kFp8ValueBytes;
-  }
+  __device__ uint32_t fp8_keys(int stage) const { return shared + kFp8KeysAt + stage * Tile::kFp8Bytes; }
+  __device__ uint32_t fp8_values(int stage) const { return shared + kFp8ValuesAt + stage * Tile::kFp8Bytes; }
   // Of the present thread of a consumer: [four columns, thread] of float4.
   __device__ float4* splits(int consumer) const {
     return reinterpret_cast<float4*>(base + kSplitsAt) + consumer * (Tile::kHeadDimV / 8 * 128) +
@@ -148,12 +155,19 @@ struct PrefillShared {
   __device__ uint32_t values_empty(int stage) const { return keys_full(3 * Tile::kStages + stage); }
   // For the producer of values alone.
   __device__ uint32_t values_landed() const { return keys_full(4 * Tile::kStages); }
+  __device__ uint32_t fp8_keys_full(int stage) const { return barrier(kFp8Barrier + stage); }
+  __device__ uint32_t fp8_keys_empty(int stage) const { return fp8_keys_full(Tile::kFp8Stages + stage); }
+  __device__ uint32_t fp8_values_full(int stage) const { return fp8_keys_full(2 * Tile::kFp8Stages + stage); }
+  __device__ uint32_t fp8_values_empty(int stage) const {
+    return fp8_keys_full(3 * Tile::kFp8Stages + stage);
+  }
 
   // By one thread.
   __device__ void init_barriers() const {
     for (int stage = 0; stage < Tile::kWorkTileStages; ++stage) {
       ptx::mbarrier_init(work_tile_full(stage), 1);
-      ptx::mbarrier_init(work_tile_empty(stage), Tile::kConsumerWarps + Tile::kLoadWarps);
+      ptx::mbarrier_init(work_tile_empty(stage),
+                         Tile::kConsumerWarps + Tile::kConvertWarps + Tile::kLoadWarps);
     }
     for (int stage = 0; stage < Tile::kQueryStages; ++stage)
       for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
@@ -167,6 +181,12 @@ struct PrefillShared {
       ptx::mbarrier_init(values_empty(stage), Tile::kConsumerWarps);
     }
     ptx::mbarrier_init(values_landed(), 1);
+    for (int stage = 0; stage < Tile::kFp8Stages; ++stage) {
+      ptx::mbarrier_init(fp8_keys_full(stage), 1);
+      ptx::mbarrier_init(fp8_values_full(stage), 1);
+      ptx::mbarrier_init(fp8_keys_empty(stage), Tile::kWarpsOfOperand);
+      ptx::mbarrier_init(fp8_values_empty(stage), Tile::kWarpsOfOperand);
+    }
     ptx::fence_mbarrier_init();
   }
 };
