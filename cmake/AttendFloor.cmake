@@ -67,6 +67,10 @@ function(attend_test name)
   else()
     set(ARG_TIMEOUT 300)
   endif()
+  # Under a sanitizer a test takes up to ten times as long.
+  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+    math(EXPR ARG_TIMEOUT "10 * ${ARG_TIMEOUT}")
+  endif()
   # Where gcc can inline its operator delete, it takes new and free for a mismatch.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc PROPERTIES
     SKIP_UNITY_BUILD_INCLUSION ON)
