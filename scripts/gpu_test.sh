@@ -50,6 +50,7 @@ suites=(
 )
 # Of what docs/gpu-tests.md lists as not run on a GPU yet.
 new_suites=(
+  "kernels_cuda_test=*CudaStep*:CudaFixedSplits*:CudaMla.HasTheSameBits*"
   "backends_conformance_test=*gpu*"
   "engine_test=*gpu*:*Gpu*"
   "deterministic_test=*gpu*"
@@ -68,6 +69,9 @@ sanitized=(
   "m    kernels_cuda_test Each/CudaStep.*ForAllLengths/Decode:Each/CudaStep.*ForAllLengths/VerifyOfManyHeads:Each/CudaStep.*ForAllLengths/Latent"
   "m    kernels_cuda_test CudaPrefixReady.*:CudaInlinePlan.*"
   "m    engine_test       *ReplayOnGpu*/triton_bfloat16"
+  # MLA and verify, whose CTAs share work tiles; experts in mxfp4, direct and in tiles.
+  "mi   kernels_cuda_test Each/CudaStep.*AHundredTimes/Latent*:Each/CudaStep.*AHundredTimes/Verify*:CudaMla.HasTheSameBits*"
+  "mi   moe_test          *InMxFp4ComputeWhatFloat64Does*"
   # Store, merge, a batch's arrays, rows for other interfaces.
   "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CudaRopeRows.*"
   # Sampling. racecheck is not done with clusters of four and eight in a minute; those of two run the same code.
@@ -91,7 +95,7 @@ build_suites() {
   case $mode in
     --sanitize)
       flags+=" -lineinfo"  # for reports; machine code stays as it is
-      targets=(kernels_cuda_test dense_gpu_test engine_test)
+      targets=(kernels_cuda_test dense_gpu_test engine_test moe_test)
       ;;
     --bench) targets+=(cuda_attention_bench cuda_linear_bench) ;;
     --bars) targets=("${new_suites[@]%%=*}" cuda_attention_bench attend_cli) ;;
