@@ -1,13 +1,17 @@
-// Prefill on sm_90a of queries of bf16 with K/V of fp8, which become f16 for its products: rows of queries
-// that f16 cannot hold are scaled by powers of two.
+// Prefill on sm_90a with K/V of fp8, which become f16 for its products, and queries of bf16 with them: rows
+// of these that f16 cannot hold are scaled by powers of two.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
+#include "attend/kernels/common/element.h"
+#include "tests/kernels/conformance/tolerance.h"
 #include "tests/kernels/cuda/device_case.h"
 #include "tests/kernels/cuda/needs_gpu.h"
 
@@ -44,16 +48,8 @@ std::vector<AttentionCase> cases_of_queries() {
   return cases;
 }
 
-// Queries times 2^exponent, which bf16 has, and the scale divided by it.
-std::vector<unsigned char> bits_with(const AttentionCase& c, int exponent) {
-  BuiltCase built(c);
-  auto* const q = static_cast<uint16_t*>(built.args.q.data);
-  const int num_elements = c.num_tokens() * c.num_q_heads * c.head_dim_qk;
-  for (int i = 0; i < num_elements; ++i) {
-    const auto value = std::bit_cast<float>(static_cast<uint32_t>(q[i]) << 16);
-    q[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(std::ldexp(value, exponent)) >> 16);
-  }
-  built.args.score.scale = std::ldexp(built.args.score.scale, -exponent);
+// Bytes of the results.
+std::vector<unsigned char> attend_to(const BuiltCase& built) {
   attention_on_gpu_if(
       [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
         return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel ==
@@ -63,14 +59,105 @@ std::vector<unsigned char> bits_with(const AttentionCase& c, int exponent) {
   return built.result_bytes();
 }
 
+// Of a token, or of all of them.
+std::span<uint16_t> queries_of(const BuiltCase& built, int token, int num_tokens = 1) {
+  const auto columns = static_cast<size_t>(built.spec.num_q_heads * built.spec.head_dim_qk);
+  return {static_cast<uint16_t*>(built.args.q.data) + static_cast<size_t>(token) * columns,
+          static_cast<size_t>(num_tokens) * columns};
+}
+
+// Queries times 2^exponent, which bf16 has, and the scale divided by it.
+std::vector<unsigned char> bits_with(const AttentionCase& c, int exponent) {
+  BuiltCase built(c);
+  for (uint16_t& q : queries_of(built, 0, c.num_tokens())) {
+    const auto value = std::bit_cast<float>(static_cast<uint32_t>(q) << 16);
+    q = static_cast<uint16_t>(std::bit_cast<uint32_t>(std::ldexp(value, exponent)) >> 16);
+  }
+  built.args.score.scale = std::ldexp(built.args.score.scale, -exponent);
+  return attend_to(built);
+}
+
 using CudaPrefillFp8 = NeedsHopper;
 
-// What conformance of ordinary queries holds for, holds for those.
+// What conformance of ordinary queries holds for, holds for those. The largest magnitude of a row is 1 at
+// least, so that the smallest ones just lose nothing.
 TEST_F(CudaPrefillFp8, GivesTheSameBitsForQueriesThatF16CannotHold) {
   for (const AttentionCase& c : cases_of_queries()) {
     const std::vector<unsigned char> expected = bits_with(c, 0);
-    for (const int exponent : {-24, 20}) EXPECT_EQ(bits_with(c, exponent), expected) << exponent << " " << c;
+    for (const int exponent : {-32, 20, 110})
+      EXPECT_TRUE(bits_with(c, exponent) == expected) << exponent << " " << c;
   }
+}
+
+constexpr uint16_t kMinusZero = 0x8000, kSubnormal = 0x0003, kLargestPower = 0x7f00, kInfinity = 0x7f80,
+                   kNan = 0x7fc0;
+
+TEST_F(CudaPrefillFp8, GivesRowsOfZerosAndOfSubnormalsTheMeanOfWhatTheySee) {
+  // Of the first request, whose rows see 601 keys and more.
+  constexpr int kZeros = 5, kMinusZeros = 21, kSubnormals = 90, kKeysBefore = 600;
+  for (const AttentionCase& c : cases_of_queries()) {
+    const BuiltCase built(c);
+    std::ranges::fill(queries_of(built, kZeros), uint16_t{0});
+    std::ranges::fill(queries_of(built, kMinusZeros), kMinusZero);
+    std::ranges::fill(queries_of(built, kSubnormals), kSubnormal);
+    attend_to(built);
+    const auto wrong = conformance::mismatch(conformance::expect(built.args), built.args.out, {});
+    EXPECT_FALSE(wrong) << *wrong << "\n  " << c;
+    for (const int token : {kZeros, kMinusZeros, kSubnormals})
+      for (int head = 0; head < c.num_q_heads; ++head)
+        EXPECT_NEAR(
+            kernels::reference::load(built.args.lse, kernels::reference::offset(built.args.lse, token, head)),
+            std::log(kKeysBefore + token + 1), 1e-4)
+            << "token " << token << " head " << head << " " << c;
+  }
+}
+
+TEST_F(CudaPrefillFp8, LetsNoRowChangeABitOfThoseBesideIt) {
+  struct Strange {
+    int token;
+    uint16_t bits;
+  };
+  constexpr Strange kStrange[] = {{5, 0}, {6, kSubnormal}, {20, kLargestPower}, {40, kInfinity}, {75, kNan}};
+  for (const AttentionCase& c : cases_of_queries()) {
+    const BuiltCase ordinary(c), strange(c);
+    for (const auto& [token, bits] : kStrange) std::ranges::fill(queries_of(strange, token), bits);
+    const std::vector<unsigned char> expected = attend_to(ordinary), given = attend_to(strange);
+    const auto num_tokens = static_cast<size_t>(c.num_tokens());
+    const size_t out_bytes = static_cast<size_t>(c.num_q_heads * c.head_dim_v) * sizeof(uint16_t),
+                 lse_bytes = static_cast<size_t>(c.num_q_heads) * sizeof(float);
+    for (size_t token = 0; token < num_tokens; ++token) {
+      if (std::ranges::count(kStrange, static_cast<int>(token), &Strange::token)) continue;
+      const auto is_same = [&](size_t begin, size_t bytes) {
+        return std::ranges::equal(std::span(given).subspan(begin, bytes),
+                                  std::span(expected).subspan(begin, bytes));
+      };
+      ASSERT_TRUE(is_same(token * out_bytes, out_bytes)) << "token " << token << " " << c;
+      ASSERT_TRUE(is_same(num_tokens * out_bytes + token * lse_bytes, lse_bytes))
+          << "LSE of token " << token << " " << c;
+    }
+  }
+}
+
+// Many work tiles of a CTA, one after another.
+TEST_F(CudaPrefillFp8, GivesTheSameBitsThirtyTimes) {
+  for (const int head_dim : {64, 128})
+    for (const DType q_dtype : {DType::kBF16, DType::kF16})
+      for (const int page_size : {1, 4, 64}) {
+        AttentionCase c = base_case(head_dim, DType::kF8E4M3);
+        c.requests = {{400, 1111}, {700, 700}, {65, 2000}};
+        c.num_q_heads = 16;
+        c.num_kv_heads = 8;
+        c.q_dtype = c.out_dtype = q_dtype;
+        c.page_size = page_size;
+        c.page_order = conformance::PageOrder::kShuffled;
+        c.num_workers = 20;
+        BuiltCase built(c);
+        const std::vector<unsigned char> first = attend_to(built);
+        for (int i = 0; i < 30; ++i) {
+          built.poison_results();
+          ASSERT_TRUE(attend_to(built) == first) << "repeat " << i << " " << c;
+        }
+      }
 }
 
 }  // namespace

@@ -454,7 +454,30 @@ TEST_F(CudaPrefill, GivesZerosWhereNoRequestHasKeys) {
   c.index = kernels::KvIndexKind::kContiguous;
   c.causal = false;
   c.q_dtype = c.kv_dtype = c.out_dtype = DType::kBF16;
-  run_conformance(prefill_on_gpu, std::vector{c});
+  AttentionCase fp8 = c;
+  fp8.kv_dtype = DType::kF8E4M3;
+  run_conformance(prefill_on_gpu, std::vector{c, fp8});
+}
+
+// Work tiles whose rows come before the first key, one or several behind another, between others.
+TEST_F(CudaPrefill, HasWorkTilesWithoutKeysBetweenOthers) {
+  std::vector<AttentionCase> cases;
+  for (const DType kv_dtype : {DType::kBF16, DType::kF8E4M3, DType::kF8E5M2})
+    for (const int head_dim : {64, 128})
+      for (const int page_size : {1, 16}) {
+        AttentionCase c{.requests = {{300, 60}, {100, 700}, {200, 0}, {70, 90}, {90, 5}},
+                        .num_q_heads = 4,
+                        .num_kv_heads = 2,
+                        .head_dim_qk = head_dim,
+                        .head_dim_v = head_dim,
+                        .page_size = page_size,
+                        .num_workers = 2,
+                        .seed = cases.size()};
+        c.q_dtype = c.out_dtype = head_dim == 64 && page_size == 1 ? DType::kF16 : DType::kBF16;
+        c.kv_dtype = is_fp8(kv_dtype) ? kv_dtype : c.q_dtype;
+        cases.push_back(c);
+      }
+  run_conformance(prefill_on_gpu, cases);
 }
 
 }  // namespace

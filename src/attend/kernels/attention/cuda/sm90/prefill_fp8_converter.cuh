@@ -47,9 +47,10 @@ class PrefillConverter {
   // `warp`: of the operand's.
   __device__ PrefillConverter(const Shared& shared, int warp) : shared_(shared) {
     const int lane = static_cast<int>(threadIdx.x) % 32, eighth = lane / 8, second = lane / 4 % 2;
-    // Eight lanes read and write at once. Four have half of a row, or all of a row of one panel. So that
-    // banks differ, the others have what swizzling puts to the other half as fp8, and a row whose number is
-    // odd where theirs is even for its pieces as f16.
+    // Eight lanes read, and write, 128 bytes at once, which shall lie in all banks. Four have half a row of
+    // bytes (of one panel: a row of 64). Those of the `second` four have been swizzled to the other half of
+    // 128 bytes, and are of a row whose number is odd where that of the first is even: f16 of the one go to
+    // even pieces of 16 bytes, of the other to odd ones.
     int row, panel;
     if constexpr (kPanels == 2) {
       row = eighth / 2 * 2 + second;
