@@ -14,13 +14,14 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-// With fewer rows TMA, which starts a box in some 28 cycles, takes longer than rows that are copied one by
-// one. Queries of e4m3, and verify, have fewer boxes in the time of a tile.
-constexpr int min_box_rows(DType q, int head_dim_qk, bool verifies) {
-  return size_of(q) == 2 && head_dim_qk > 96 && !verifies ? 16 : 8;
-}
 constexpr int kConsumerRows = kPrefillRows / 2;  // of a consumer warpgroup
 constexpr int64_t kRowAlignment = 16;            // bytes
+
+// With fewer rows TMA, which starts a box in some 28 cycles, takes longer than rows that are copied one by
+// one. Queries of e4m3, and verify, have fewer boxes in the time of a tile.
+int min_box_rows(DType q, int head_dim_qk, bool verifies) {
+  return size_of(q) == 2 && head_dim_qk > 96 && !verifies ? 16 : 8;
+}
 
 constexpr const PrefillInstance* find_instance(Element q, Element kv, HeadDims dims) {
   for (const PrefillInstance& instance : kPrefillInstances)
@@ -61,6 +62,7 @@ int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
   return kv.index.page_size < min_box_rows(q, head_dim_qk, verifies) ? 0 : std::min(kv.index.page_size, most);
 }
 
+// Fails where 32 bits do not say it.
 RowPlaces row_places_of(const char* name, const TensorView& pages) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   int64_t strides_bytes[2];
