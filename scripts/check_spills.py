@@ -18,8 +18,8 @@ ALLOWED = {
     r"mla_kernelI.*Lb1ELb[01]ELb[01]E": 48,
     # K and V that come row by row, in three stages: a consumer's registers, of a KV tile or a work tile.
     r"prefill_kernelI.*PrefillKindE3E": 40,
-    # int4 with scaled factors: a count of the epilogue's, beside the sums of 256 rows of W.
-    r"scaled_codes_kernelI.*Li2ELb[01]E": 32,
+    # Scaled codes: a count of the epilogue's, beside the sums of 256 rows of W.
+    r"scaled_codes_kernelI.*Li2ELi128E": 32,
     # Fixed splits: what is banked on top.
     r"attention_kernelI.*Li(64|128)ELb1E": 80,
 }

@@ -62,7 +62,7 @@ class Mla:
 
 @dataclasses.dataclass(frozen=True)
 class Prefill:
-    """Prompts of num_tokens new tokens behind `prefix` older ones; tensors without pages."""
+    """Prompts of num_tokens new tokens behind `prefix` older ones; keys in shuffled pages, or none."""
 
     batch: int
     num_tokens: int
@@ -72,12 +72,14 @@ class Prefill:
     v_dim: int = 0  # dim
     prefix: int = 0
     dtype: str = "bf16"
+    kv: str = ""  # dtype
+    page_size: int = 0
 
     @property
     def name(self):
-        return (f"prefill {self.dtype} d{self.dim}{f'/{self.v_dim}' if self.v_dim else ''} b{self.batch} s{self.num_tokens}"
-                f"{f'+{self.prefix}' if self.prefix else ''} {self.heads[0]}/{self.heads[1]} "
-                f"{'causal' if self.causal else 'full'}")  # fmt: skip
+        return (f"prefill {self.dtype}{f' kv{self.kv}' if self.kv else ''} d{self.dim}{f'/{self.v_dim}' if self.v_dim else ''}"
+                f" b{self.batch} s{self.num_tokens}{f'+{self.prefix}' if self.prefix else ''} {self.heads[0]}/{self.heads[1]} "
+                f"{'causal' if self.causal else 'full'}{f' page{self.page_size}' if self.page_size else ''}")  # fmt: skip
 
 
 CASES = [
@@ -104,6 +106,8 @@ CASES = [
     Prefill(1, 16384, dim=64), Prefill(1, 16384, dim=96),
     Prefill(2, 8192, heads=(16, 16), dim=192, v_dim=128),
     Prefill(16, 1024, heads=(8, 2), dim=256), Prefill(1, 16384, False, heads=(8, 2), dim=256),
+    *(Prefill(2, 8192, page_size=size) for size in (1, 4, 64)),
+    Prefill(2, 8192, kv="fp8"), Prefill(2, 8192, kv="fp8", page_size=64),
     Prefill(2, 8192, dtype="fp8"), Prefill(4, 4096, dtype="fp8"), Prefill(1, 16384, False, dtype="fp8"),
     Prefill(1, 32768, heads=(64, 8)),
 ]  # fmt: skip
@@ -210,6 +214,15 @@ class Bench:
             scores.masked_fill_(unseen, -math.inf)
         return (scores.softmax(-1) @ v).transpose(0, 1)
 
+    def shuffled_pages(self, lengths, page_size):
+        """The page table of requests whose pages lie in any order, and how many pages there are."""
+        torch, pages = self.torch, [-(-length // page_size) for length in lengths]
+        table, ids, at = torch.zeros(len(pages), max(pages), dtype=torch.int32), torch.randperm(sum(pages), dtype=torch.int32), 0
+        for i, count in enumerate(pages):
+            table[i, :count] = ids[at : at + count]
+            at += count
+        return table.cuda(), sum(pages)
+
     def buffers_of(self, num_bytes):
         """So many that together they are several times the L2 cache."""
         return max(1, min(8, math.ceil(256e6 / num_bytes)))
@@ -219,18 +232,13 @@ class Bench:
         lengths = [case.num_keys] * b
         if case.skew:
             lengths = [max(tokens, int(case.num_keys * 2 * ((i * 7919) % b + 0.5) / b)) for i in range(b)]
-        pages = [-(-length // case.page_size) for length in lengths]
         num_bytes = sum(lengths) * kv_heads * d * 2 * (1 if case.kv == "fp8" else 2)
         buffers = self.buffers_of(num_bytes)
-        table, ids, at = torch.zeros(b, max(pages), dtype=torch.int32), torch.randperm(sum(pages), dtype=torch.int32), 0
-        for i, count in enumerate(pages):
-            table[i, :count] = ids[at : at + count]
-            at += count
-        table, used = table.cuda(), self.int32(lengths)
+        (table, num_pages), used = self.shuffled_pages(lengths, case.page_size), self.int32(lengths)
         q = [self.randn(b, tokens, heads, d, dtype=case.q) for _ in range(buffers)]
-        k, v = ([self.randn(sum(pages), case.page_size, kv_heads, d, dtype=case.kv) for _ in range(buffers)] for _ in range(2))
+        k, v = ([self.randn(num_pages, case.page_size, kv_heads, d, dtype=case.kv) for _ in range(buffers)] for _ in range(2))
         scale, one = 1 / math.sqrt(d), torch.ones(b, kv_heads, device="cuda")
-        first = table[0, : pages[0]].long()
+        first = table[0, : -(-lengths[0] // case.page_size)].long()
         gather = lambda cache: cache.view(torch.uint8 if case.kv == "fp8" else cache.dtype)[first].view(cache.dtype).float()
         keys, values = (gather(cache[0]).reshape(-1, kv_heads, d)[: lengths[0]] for cache in (k, v))
         want = self.reference(q[0][0], keys, values, True, scale)
@@ -272,20 +280,36 @@ class Bench:
     def prefill(self, case):
         torch, (heads, kv_heads), b, new = self.torch, case.heads, case.batch, case.num_tokens
         d, v_dim, keys = case.dim, case.v_dim or case.dim, new + case.prefix
-        shapes = ((new, heads, d), (keys, kv_heads, d), (keys, kv_heads, v_dim))
-        q, k, v = ([self.randn(b * rows, h, dim, dtype=case.dtype) for _ in range(2)] for rows, h, dim in shapes)
+        kv = case.kv or case.dtype
+        shapes = ((new, heads, d, case.dtype), (keys, kv_heads, d, kv), (keys, kv_heads, v_dim, kv))
+        q, k, v = ([self.randn(b * rows, h, dim, dtype=dtype) for _ in range(2)] for rows, h, dim, dtype in shapes)
         pairs, scale = b * (new * keys - (new * (new - 1) // 2 if case.causal else 0)), 1 / math.sqrt(d)
-        # The scores of a long prompt would take more memory than the GPU has.
-        want = self.reference(q[0][:new], k[0][:keys], v[0][:keys], case.causal, scale) if new * keys <= 1 << 24 else None
         cu_q, cu_k = (self.int32([i * rows for i in range(b + 1)]) for rows in (new, keys))
         one = torch.ones(b, kv_heads, device="cuda")
-        scales = {"q_descale": one, "k_descale": one, "v_descale": one} if case.dtype == "fp8" else {}
+        scales = {"k_descale": one, "v_descale": one} if "fp8" in (case.dtype, case.kv) else {}
+        if case.dtype == "fp8":
+            scales["q_descale"] = one
+        rows = lambda x: x.view(b, new, *x.shape[1:])
+        pages = lambda x: x.view(-1, case.page_size, *x.shape[1:])
+        first_keys = [x[0][:keys].float() for x in (k, v)]  # of the first request
+        if case.page_size:
+            table, used = self.shuffled_pages([keys] * b, case.page_size)[0], self.int32([keys] * b)
+            first_keys = [pages(x[0].float())[table[0].long()].flatten(0, 1)[:keys] for x in (k, v)]
+        # The scores of all of a long prompt would take more memory than the GPU has.
+        checked = min(new, (1 << 24) // keys)
+        seen = case.prefix + checked if case.causal else keys
+        want = self.reference(q[0][:checked], *(x[:seen] for x in first_keys), case.causal, scale)
         calls = []
         for name, module in self.flash.items():
-            calls.append((name, lambda i, module=module: first_of(module.flash_attn_varlen_func(
-                q[i], k[i], v[i], cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=new, max_seqlen_k=keys,
-                softmax_scale=scale, causal=case.causal, **scales))))  # fmt: skip
-        if case.dtype != "fp8" and not case.prefix:
+            if case.page_size:
+                calls.append((name, lambda i, module=module: first_of(module.flash_attn_with_kvcache(
+                    rows(q[i]), pages(k[i]), pages(v[i]), cache_seqlens=used, page_table=table, softmax_scale=scale,
+                    causal=case.causal, **scales))))  # fmt: skip
+            else:
+                calls.append((name, lambda i, module=module: first_of(module.flash_attn_varlen_func(
+                    q[i], k[i], v[i], cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=new, max_seqlen_k=keys,
+                    softmax_scale=scale, causal=case.causal, **scales))))  # fmt: skip
+        if "fp8" not in (case.dtype, case.kv) and not case.prefix and not case.page_size:
             split = lambda x: x.view(b, -1, *x.shape[1:]).transpose(1, 2)
             for name, backend in (("fa2", "FLASH_ATTENTION"), ("cudnn", "CUDNN_ATTENTION")):
                 calls.append((name, lambda i, backend=backend: self.sdpa(
@@ -340,7 +364,7 @@ def shortened(case):
     if kind == "decode":
         rest = rest.replace("qbf16 kvbf16 ", "").replace("qbf16 kvfp8", "fp8 K/V,").replace("qfp8 kvfp8", "fp8 q and K/V,")
         rest = rest.replace("page64 ", "")
-    return rest.replace("fp8 d", "fp8 q, d").replace("bf16 ", "")
+    return rest.replace("bf16 kvfp8", "fp8 K/V,").replace("fp8 d", "fp8 q, d").replace("bf16 ", "")
 
 
 def show(figure):
@@ -352,7 +376,7 @@ def table(path):
         rows = [json.loads(line) for line in lines]
     kinds = {}
     for row in rows:
-        if row["case"] != "roofs" and row["attend / best peer"]:
+        if row["case"] != "roofs" and "attend" in row["us"]:
             kinds.setdefault(row["case"].split(" ", 1)[0], []).append(row)
     for kind, chosen in kinds.items():
         print(f"\n| {kind} | attend, us | best peer | others | times |\n|---|---|---|---|---|")
@@ -363,12 +387,15 @@ def table(path):
                 if name:
                     best[name] = min(us, best.get(name, us))
             peers = [f"{name} {show(us)}" for name, us in sorted(best.items(), key=lambda pair: pair[1])]
-            print(f"| {shortened(row['case'])} | {show(row['us']['attend'])} | {peers[0]} | {', '.join(peers[1:])} "
-                  f"| {row['attend / best peer']:.2f} |")  # fmt: skip
+            times = f"{row['attend / best peer']:.2f}" if peers else ""
+            print(f"| {shortened(row['case'])} | {show(row['us']['attend'])} | {''.join(peers[:1])} | {', '.join(peers[1:])} "
+                  f"| {times} |")  # fmt: skip
     print()
+    kinds = {kind: [row for row in chosen if row["attend / best peer"]] for kind, chosen in kinds.items()}
     e4m3 = [row for row in kinds.get("prefill", []) if "fp8" in row["case"]]
-    kinds["prefill"] = [row for row in kinds.get("prefill", []) if row not in e4m3]
-    for kind, chosen in {**kinds, "fp8 queries in prefill": e4m3}.items():
+    paged = [row for row in kinds.get("prefill", []) if "page" in row["case"]]
+    kinds["prefill"] = [row for row in kinds.get("prefill", []) if row not in e4m3 + paged]
+    for kind, chosen in {**kinds, "fp8 queries in prefill": e4m3, "pages in prefill": paged}.items():
         if shares := [row["attend / best peer"] for row in chosen]:
             mean = math.exp(sum(map(math.log, shares)) / len(shares))
             print(f"{kind}: geometric mean {mean:.3f}, {min(shares):.2f} to {max(shares):.2f}")

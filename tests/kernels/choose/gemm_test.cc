@@ -129,6 +129,18 @@ TEST(ChooseGemm, GivesTilesOfCodesTheRowsThatTheyAreFasterFor) {
   EXPECT_EQ(choice(), GemmKernel::kQuantised);
 }
 
+TEST(ChooseGemm, GivesScaledCodesFp8WhoseOutputsHaveOneScale) {
+  GemmProblem problem = kLayer;
+  problem.num_rows = 128;
+  problem.format = WeightFormat::kFp8;
+  problem.group_ins = problem.in_features;
+  problem.scale_dtype = DType::kF32;
+  problem.has_workspace = true;
+  EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kScaledCodes);
+  problem.group_ins = problem.group_outs = 128;
+  EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kSwapAbCodes);
+}
+
 TEST(ChooseGemm, MultipliesFp8ByFp8WhereXMayBeRoundedAndAnOutputHasOneScale) {
   GemmProblem many = kLayer;
   many.num_rows = 4096;

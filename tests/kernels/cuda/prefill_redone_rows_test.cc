@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <ostream>
 #include <vector>
 
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
+#include "tests/kernels/conformance/rounded.h"
 #include "tests/kernels/cuda/device_case.h"
 #include "tests/kernels/cuda/needs_gpu.h"
 
@@ -22,22 +24,30 @@ using conformance::BuiltCase;
 
 float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInterface<int> {
+struct Kind {
+  int head_dim;
+  DType kv_dtype;
+};
+std::ostream& operator<<(std::ostream& out, const Kind& kind) {
+  return out << kind.head_dim << " " << kind.kv_dtype;
+}
+
+class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInterface<Kind> {
  protected:
   // A score's deviation becomes this, so that one exceeds the largest before it by far more than 2^64 after
-  // the exponential.
-  static constexpr float kTimes = 256.0f;
+  // the exponential. For K/V of fp8 queries become f16, which has none as large.
+  static float times() { return is_fp8(GetParam().kv_dtype) ? 0x1p17f : 256.0f; }
   static constexpr int kTokens = 100, kKeys = 700, kHeads = 4, kKvHeads = 2;
 
   static AttentionCase make_case() {
     return {.requests = {{kTokens, kKeys}},
             .num_q_heads = kHeads,
             .num_kv_heads = kKvHeads,
-            .head_dim_qk = GetParam(),
-            .head_dim_v = GetParam() == 192 ? 128 : GetParam(),
+            .head_dim_qk = GetParam().head_dim,
+            .head_dim_v = GetParam().head_dim == 192 ? 128 : GetParam().head_dim,
             .q_dtype = DType::kBF16,
             .out_dtype = DType::kBF16,
-            .kv_dtype = DType::kBF16,
+            .kv_dtype = GetParam().kv_dtype,
             .page_size = 16,
             .num_workers = 2,
             .seed = 7};
@@ -56,13 +66,16 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
     return out;
   }
 
-  // The query row times kTimes, which bf16 has.
+  // The query row times times(), which bf16 has.
   static void make_hot(const BuiltCase& built, int token) {
     const int columns = kHeads * built.spec.head_dim_qk;
     auto* const q = static_cast<uint16_t*>(built.args.q.data) + token * columns;
     for (int i = 0; i < columns; ++i)
-      q[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(from_bf16(q[i]) * kTimes) >> 16);
+      q[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(from_bf16(q[i]) * times()) >> 16);
   }
+
+  // Of K and V.
+  static double stored(float value) { return conformance::rounded(GetParam().kv_dtype, value); }
 
   static size_t kv_head_of(int head) { return static_cast<size_t>(head / (kHeads / kKvHeads)); }
 
@@ -74,7 +87,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
     for (size_t key = 0; key < scores.size(); ++key) {
       const float* const k = &built.values.k[(key * kKvHeads + kv_head_of(head)) * dim];
       double score = 0.0;
-      for (size_t i = 0; i < dim; ++i) score += double{kTimes} * q[i] * k[i];
+      for (size_t i = 0; i < dim; ++i) score += double{times()} * q[i] * stored(k[i]);
       scores[key] = score * built.args.score.scale;
     }
     return scores;
@@ -98,7 +111,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
       const float* const v = &built.values.v[(key * kKvHeads + kv_head_of(head)) * dim];
       const double p = std::exp(scores[key] - most);
       sum += p;
-      for (size_t i = 0; i < dim; ++i) out[i] += p * v[i];
+      for (size_t i = 0; i < dim; ++i) out[i] += p * stored(v[i]);
     }
     for (double& x : out) x /= sum;
     return out;
@@ -128,7 +141,11 @@ TEST_P(CudaPrefillRedoneRows, AreRightAndChangeNoBitOfTheRowsBesideThem) {
     }
   EXPECT_GT(num_overflows, 0) << "no row's P overflowed";
 }
-INSTANTIATE_TEST_SUITE_P(EachHeadDim, CudaPrefillRedoneRows, testing::Values(64, 96, 128, 192, 256));
+INSTANTIATE_TEST_SUITE_P(EachHeadDim, CudaPrefillRedoneRows,
+                         testing::Values(Kind{64, DType::kBF16}, Kind{96, DType::kBF16},
+                                         Kind{128, DType::kBF16}, Kind{192, DType::kBF16},
+                                         Kind{256, DType::kBF16}, Kind{64, DType::kF8E4M3},
+                                         Kind{128, DType::kF8E5M2}, Kind{128, DType::kF8E4M3}));
 
 }  // namespace
 }  // namespace attend::testing_cuda

@@ -294,11 +294,20 @@ TEST_F(FusedLinear, TakesLayersThatFillTheSharedMemoryOfAnSm) {
     TestTensor weight({shape.num_outs, shape.in_features}, DType::kBF16);
     for (int64_t i = 0; i < weight.size(); ++i)
       weight.set(i, 0.01f * static_cast<float>(i * 2654435761 % 1009 - 504) / 504.0f);
+    std::vector<double> alone;  // of the first row, which is the same in all
     for (const int64_t num_rows : {1, 8, 16, 32}) {
       const TestTensor x = TestTensor::random({num_rows, shape.in_features}, DType::kBF16, 1);
       TestTensor out({num_rows, shape.num_outs}, DType::kF32);
       out.fill(NAN);
       target.linear({.x = x, .weight = weight, .bias = {}, .out = out});
+      std::vector<double> first = out.values();
+      first.resize(static_cast<size_t>(shape.num_outs));
+      if (num_rows == 1) alone = first;
+      // W of a single row is the other factor; the bits are the same. Of 32 rows another kernel may be
+      // chosen.
+      if (num_rows <= 16) {
+        ASSERT_EQ(first, alone) << shape << ", " << num_rows << " rows";
+      }
       for (int64_t row = 0; row < num_rows; row += 7)
         for (int64_t o = row; o < shape.num_outs; o += 311) {
           double expected = 0.0, magnitude = 0.0;

@@ -1,8 +1,11 @@
-// The swap-AB GEMM of int4 whose factors are scaled, called directly: linear() may give them to others.
+// The swap-AB GEMM of int4 whose factors are scaled and of fp8 whose rows are, called directly: linear() may
+// give them to others.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
+#include <ostream>
+#include <span>
 #include <vector>
 
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
@@ -16,17 +19,26 @@ using testing_support::Format;
 
 using Sm90ScaledCodes = testing_cuda::Sm90Test;
 
-// x has the type of the scales.
-constexpr Format kScaledFormats[] = {
-    {WeightFormat::kInt4, 1, 128, DType::kBF16},
-    {WeightFormat::kInt4, 1, 128, DType::kBF16, true},
-    {WeightFormat::kInt4, 1, 128, DType::kF16},
-    {WeightFormat::kInt4, 1, 128, DType::kF16, true},
+struct ScaledFormat {
+  Format weight;
+  DType x;  // of int4 that of the scales
+  friend std::ostream& operator<<(std::ostream& out, const ScaledFormat& format) {
+    return out << format.weight << " by " << format.x;
+  }
+};
+constexpr ScaledFormat kScaledFormats[] = {
+    {{WeightFormat::kInt4, 1, 128, DType::kBF16}, DType::kBF16},
+    {{WeightFormat::kInt4, 1, 128, DType::kBF16, true}, DType::kBF16},
+    {{WeightFormat::kInt4, 1, 128, DType::kF16}, DType::kF16},
+    {{WeightFormat::kInt4, 1, 128, DType::kF16, true}, DType::kF16},
+    {{WeightFormat::kFp8, 1, 0, DType::kF32}, DType::kBF16},
+    {{WeightFormat::kFp8, 0, 0, DType::kF32}, DType::kBF16},
+    {{WeightFormat::kFp8, 5, 0, DType::kF32}, DType::kF16},
 };
 
 struct Case : testing_cuda::CodesCase {
-  Case(const Format& format, int64_t num_rows, int64_t weight_rows, int64_t in_features)
-      : CodesCase(format, format.scale_dtype, num_rows, weight_rows, in_features) {}
+  Case(const ScaledFormat& format, int64_t num_rows, int64_t weight_rows, int64_t in_features)
+      : CodesCase(format.weight, format.x, num_rows, weight_rows, in_features) {}
 
   std::vector<double> run(int64_t num_rows, bool gated, float before = 0.0f,
                           const sm90::SwapAbGemmShape* shape = nullptr) {
@@ -39,9 +51,10 @@ struct Case : testing_cuda::CodesCase {
         0, num_rows, gated, before);
   }
 
-  // Beside float64 sums of products with elements that are rounded to 16 bits once.
+  // Beside float64 sums of products with elements, which in int4 are rounded to 16 bits once.
   void expect_near(const std::vector<double>& got, int64_t num_rows) const {
     constexpr double kTolerance = 8e-6;  // as of sm90_swap_ab_codes_test.cc
+    if (weight->view.format == WeightFormat::kFp8) return expect_near_float64(got, num_rows, kTolerance);
     const int64_t num_outs = weight->view.out_features(), in_features = x.view().shape[1];
     for (int64_t o = 0; o < num_outs; o += 1 + num_outs / 150) {
       testing_support::TestTensor rounded({in_features}, x.view().dtype);
@@ -62,7 +75,7 @@ struct Case : testing_cuda::CodesCase {
 
 // Parts of a tile, more tiles than CTAs, clusters that share inputs, more rows of x than a launch takes.
 TEST_F(Sm90ScaledCodes, MatchFloat64) {
-  for (const Format& format : kScaledFormats)
+  for (const ScaledFormat& format : kScaledFormats)
     for (const auto& [num_rows, num_outs, in_features] :
          std::vector<std::array<int64_t, 3>>{{1, 16, 256},
                                              {65, 272, 512},
@@ -77,9 +90,19 @@ TEST_F(Sm90ScaledCodes, MatchFloat64) {
     }
 }
 
+// Inputs that end within a stage of W, or within a part of one, which TMA fills with zeros.
+TEST_F(Sm90ScaledCodes, MatchFloat64WhereRowsOfFp8EndInAStage) {
+  for (const ScaledFormat& format : std::span(kScaledFormats).subspan(4))
+    for (const int64_t in_features : {16, 112, 160, 944, 1200}) {
+      SCOPED_TRACE(testing::Message() << format << ", " << in_features << " inputs");
+      Case given(format, 70, 400, in_features);
+      given.expect_near(given.run(70, /*gated=*/false), 70);
+    }
+}
+
 // Whatever CTAs and clusters share a layer.
 TEST_F(Sm90ScaledCodes, MatchFloat64InEveryShape) {
-  for (const Format& format : {kScaledFormats[0], kScaledFormats[3]})
+  for (const ScaledFormat& format : {kScaledFormats[0], kScaledFormats[3], kScaledFormats[4]})
     for (const int tiles : {1, 2})
       for (const int cluster_size : {1, 2, 3, 4, 6, 8})
         for (const int num_clusters : {1, 2, 5}) {
@@ -95,7 +118,7 @@ TEST_F(Sm90ScaledCodes, MatchFloat64InEveryShape) {
 }
 
 TEST_F(Sm90ScaledCodes, AddToWhatThereIs) {
-  for (const Format& format : kScaledFormats) {
+  for (const ScaledFormat& format : kScaledFormats) {
     Case given(format, 90, 528, 1024);
     const std::vector<double> sums = given.run(90, false), added = given.run(90, false, 3.0f);
     for (size_t i = 0; i < sums.size(); ++i)
@@ -104,7 +127,7 @@ TEST_F(Sm90ScaledCodes, AddToWhatThereIs) {
 }
 
 TEST_F(Sm90ScaledCodes, GateTheirSums) {
-  for (const Format& format : kScaledFormats)
+  for (const ScaledFormat& format : kScaledFormats)
     for (const int64_t num_rows : {40, 100}) {
       constexpr int64_t kOuts = 264;
       Case given(format, num_rows, 2 * kOuts, 512);

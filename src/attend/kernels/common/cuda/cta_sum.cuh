@@ -34,6 +34,16 @@ __device__ CtaSum<T> cta_sum(T value, int candidate) {
     warp_largest[warp] = largest;
   }
   __syncthreads();
+  if constexpr (kWarps <= 8) {
+    CtaSum<T> sum{up_to_lane - value, 0, 0};
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      if (w < warp) sum.before += warp_sums[w];
+      sum.total += warp_sums[w];
+      sum.largest = max(sum.largest, warp_largest[w]);
+    }
+    return sum;
+  }
   const T up_to_warp = sum_up_to_lane(lane < kWarps ? warp_sums[lane] : 0);
   const T before_warp = __shfl_sync(0xffffffffu, up_to_warp, max(warp - 1, 0));
   return {.before = up_to_lane - value + (warp == 0 ? 0 : before_warp),

@@ -3,7 +3,7 @@
 //
 //   tile        up to 16 rows of x x 4, 6 or 8 groups of 8 features, in one pass
 //   others      warps, bytes and bound are the skinny GEMM's (skinny_gemm.cuh)
-//   registers   110 to 204
+//   registers   118 to 184
 //   shared      the skinny GEMM's, and 512 bytes a row for the squares of a head's pairs
 #include "attend/kernels/fused/cuda/qkv_heads.cuh"
 

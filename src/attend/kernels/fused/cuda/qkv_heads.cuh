@@ -150,8 +150,9 @@ class NormalizedHeadsEpilogue : public HeadPlaces {
     float of_lane[kLanes / kFeatures] = {};
 #pragma unroll
     for (int i = 0; i < kLanes / kFeatures; ++i)
-      for (int pair = i * kFeatures + row; pair < product_.head_half; pair += kLanes)
-        of_lane[i] += squares[pair];
+#pragma unroll
+      for (int first = i * kFeatures; first < kMaxPairsOfHead; first += kLanes)
+        if (first + row < product_.head_half) of_lane[i] += squares[first + row];
     float sum = (of_lane[0] + of_lane[2]) + (of_lane[1] + of_lane[3]);
     const uint32_t lanes = 0xffu << (threadIdx.x % kLanes & ~(kFeatures - 1u));
     for (int step = kFeatures / 2; step > 0; step /= 2) sum += __shfl_xor_sync(lanes, sum, step);

@@ -2,7 +2,7 @@
 //
 //   tile        up to 16 rows of x x 2, 4 or 6 groups of 8 features; an n-tile is 8 pairs of a head
 //   others      warps, shared memory, bytes and bound are the skinny GEMM's (skinny_gemm.cuh)
-//   registers   92 to 184
+//   registers   96 to 186
 #include "attend/kernels/fused/cuda/qkv_heads.cuh"
 
 namespace attend::kernels::cuda {

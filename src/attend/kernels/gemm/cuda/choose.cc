@@ -205,11 +205,12 @@ bool code_tiles_are_faster(const GemmProblem& problem, const GpuFacts&, const Ge
   return problem.num_rows <= tuning.max_rows_of_code_tiles;
 }
 
+// Scales are in the factors of int4, and those of whole rows of fp8.
 bool scaled_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
-  return code_tiles_take(problem, gpu) && problem.format == WeightFormat::kInt4 &&
-         problem.group_ins == sm90::kScaledInputs && problem.scale_dtype == problem.dtype &&
-         problem.in_features % sm90::kScaledStageInputs == 0 && problem.scales_aligned &&
-         problem.norm != GemmNorm::kDeferred;
+  if (!code_tiles_take(problem, gpu) || problem.norm == GemmNorm::kDeferred) return false;
+  if (problem.format == WeightFormat::kFp8) return problem.group_ins >= problem.in_features;
+  return problem.group_ins == sm90::kScaledInputs && problem.scale_dtype == problem.dtype &&
+         problem.in_features % sm90::kScaledStageInputs == 0 && problem.scales_aligned;
 }
 
 bool scaled_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
@@ -255,10 +256,10 @@ constexpr std::array kRows{
             "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
     GemmRow{GemmKernel::kFp8Blocks, "fp8 by fp8 of blocks (sm90)", fp8_blocks_take, fp8_blocks_are_faster,
             fp8_norms, "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
-    GemmRow{GemmKernel::kScaledCodes, "swap-AB GEMM of scaled codes (sm90)", scaled_codes_take,
-            scaled_codes_are_faster, never_norms,
-            "reads the weight in its own bits, whose scales are in the factors: rows enough for the tensor "
-            "cores"},
+    GemmRow{
+        GemmKernel::kScaledCodes, "swap-AB GEMM of scaled codes (sm90)", scaled_codes_take,
+        scaled_codes_are_faster, never_norms,
+        "reads the weight in its own bits, and no sums wait for scales: rows enough for the tensor cores"},
     GemmRow{GemmKernel::kSwapAbCodes, "swap-AB GEMM of codes (sm90)", code_tiles_take, code_tiles_are_faster,
             split_k_norms, "reads the weight in its own bits: not many rows"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,

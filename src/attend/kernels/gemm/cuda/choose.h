@@ -18,7 +18,7 @@ enum class GemmKernel : uint8_t {
   kSkinnyCodes,    // sm80/skinny_gemm.h, of quantised weights
   kFp8,            // fp8_linear.h
   kFp8Blocks,      // fp8_linear.h, of blocks
-  kScaledCodes,    // sm90/swap_ab_gemm.h, of int4 whose factors are scaled
+  kScaledCodes,    // sm90/swap_ab_gemm.h, of int4 whose factors are scaled, fp8 whose rows are
   kSwapAbCodes,    // sm90/swap_ab_gemm.h, of quantised weights
   kSkinny,         // sm80/skinny_gemm.h
   kInvariantSm90,  // sm90/batch_invariant_gemm.h
@@ -85,7 +85,7 @@ struct GemmTuning {
   int64_t min_rows_of_fp8;         // products of fp8 with fp8, where x may be rounded
   int64_t min_rows_of_fp8_blocks;  // the same where scales are those of blocks
   // Swap-AB tiles of codes: each 128 rows read and widen W anew. 256 rows cost two thirds of what they do by
-  // a weight that is widened once. Scaled factors, whose tiles have 128 rows of x, pay from some number on,
+  // a weight that is widened once. Scaled codes, whose tiles have 128 rows of x, pay from some number on,
   // and from fewer where the weight has so many elements.
   int64_t min_rows_of_scaled_codes, max_rows_of_scaled_codes;
   int64_t large_scaled_elements, min_rows_of_large_scaled_codes;

@@ -73,11 +73,10 @@ class CtaPlan {
     // Splits are not fixed: a KV tile is a key tile.
     return row_tile_of(params_.batch, request, span, {0, 0, span.seqlen_q - 1}, kKeyTile, request);
   }
-  // Heads that a CTA goes through in a row tile.
-  __device__ int heads_of_cta() const { return params_.num_kv_heads / plan_.heads_at_once; }
   // What a row tile takes of the line, with a gap behind each work tile; none without KV tiles.
-  __device__ int length_of(const RowTile& tile, const PlanLine& line) const {
-    return tile.num_kv_tiles > 0 ? heads_of_cta() * (tile.num_kv_tiles + line.gap) : 0;
+  // `heads_of_cta`: that a CTA goes through in it.
+  __device__ static int length_of(const RowTile& tile, int heads_of_cta, const PlanLine& line) {
+    return tile.num_kv_tiles > 0 ? heads_of_cta * (tile.num_kv_tiles + line.gap) : 0;
   }
 
   // KV tiles and work tiles, summed together.
@@ -123,6 +122,9 @@ class CtaPlan {
     const int num_reqs = params_.batch.num_reqs;
     if (kDerivesAlone && num_reqs == 1 && plan_.heads_at_once == params_.num_kv_heads)
       return derive_alone(cta);
+    // Divisions before the loads, whose time they take none of.
+    const int cta_range = cta / plan_.heads_at_once, head_of_cta = cta - cta_range * plan_.heads_at_once;
+    const int heads_of_cta = params_.num_kv_heads / plan_.heads_at_once;
     const int num_tokens = params_.batch.cu_seqlen_q[num_reqs];
     const int reqs_of_thread = (num_reqs + kThreads - 1) / kThreads;
     // The only request is every thread's.
@@ -135,7 +137,7 @@ class CtaPlan {
     for (int request = first; request < end; ++request) {
       tile = derive_tile(request);
       if (tile.num_kv_tiles == 0) continue;
-      counts += int64_t{heads_of_cta()} << 32 | tile.num_kv_tiles * heads_of_cta();
+      counts += int64_t{heads_of_cta} << 32 | tile.num_kv_tiles * heads_of_cta;
       longest = max(longest, tile.num_kv_tiles);
     }
     const CtaSum<int64_t> sum = alone ? CtaSum<int64_t>{.before = 0, .total = counts, .largest = longest}
@@ -147,7 +149,7 @@ class CtaPlan {
                             .line_length = line_length(work, line),
                             .line = line,
                             .num_tokens = num_tokens};
-    const int cta_range = cta / plan_.heads_at_once, range_begin = cta_range * line.cta_range;
+    const int range_begin = cta_range * line.cta_range;
     if (threadIdx.x == 0) {
       derived().header = header;
       if (range_begin >= header.line_length) derived().cta.length = 0;
@@ -157,13 +159,13 @@ class CtaPlan {
     if (begin - line.gap <= range_begin && range_begin < next_begin - line.gap &&
         !(alone && threadIdx.x > 0)) {
       // From the last request on, whose tile is at hand.
-      tile.line_begin = next_begin - length_of(tile, line);
+      tile.line_begin = next_begin - length_of(tile, heads_of_cta, line);
       while (range_begin < tile.line_begin - line.gap) {
         const int begin_of_next = tile.line_begin;
         tile = derive_tile(tile.index - 1);
-        tile.line_begin = begin_of_next - length_of(tile, line);
+        tile.line_begin = begin_of_next - length_of(tile, heads_of_cta, line);
       }
-      derived().cta = cta_start_at(plan_, header, tile, cta_range, cta - cta_range * plan_.heads_at_once);
+      derived().cta = cta_start_at(plan_, header, tile, cta_range, head_of_cta);
     }
     __syncthreads();
     if (threadIdx.x == 0) leave_for_merge(derived(), cta);
@@ -173,7 +175,7 @@ class CtaPlan {
   __device__ RowTile derive_tile_after(const RowTile& tile) const {
     RowTile next = derive_tile(tile.index + 1);
     while (next.num_kv_tiles == 0) next = derive_tile(next.index + 1);
-    next.line_begin = tile.line_begin + length_of(tile, line());
+    next.line_begin = tile.line_begin + length_of(tile, params_.num_kv_heads / plan_.heads_at_once, line());
     return next;
   }
 

@@ -1,7 +1,8 @@
 // How the CTAs of a work tile share the merge of its partial results: one SM would read them too slowly.
-// As many of them as there are rows wait for the others, then each merges some. Which one merges which row
-// changes no bit, and nobody relies on who waits: CTAs that have not begun may need the place of one that
-// waits, so none waits long, and the last to come merges all rows where one has gone.
+// As many of them as there are rows, those that come last, wait for the others, then each merges some: one
+// with few keys, which comes long before, need not wait. Which one merges which row changes no bit, and
+// nobody relies on who waits: CTAs that have not begun may need the place of one that waits, so none waits
+// long, and the last to come merges all rows where one has gone.
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/atomic.cuh"
@@ -60,14 +61,10 @@ class Meeting {
   // After the CTA's partial result and, by a barrier, what its other threads wrote of it. The rows to merge.
   __device__ RowShare come() {
     const int before = ptx::atom_add_acq_rel(state_, kCame);
-    const int place = came(before);
-    stays_ = place < num_shares_;
-    if (place + 1 == num_ctas_) {
-      if (before < kEarly) return share(place);
-      if (went(before) == num_shares_) *state_ = 0;
-      return {0, num_rows_};
-    }
+    const int share_idx = came(before) - (num_ctas_ - num_shares_);
+    stays_ = share_idx >= 0;
     if (!stays_) return {0, 0};
+    if (share_idx + 1 == num_shares_) return before < kEarly ? share(share_idx) : RowShare{0, num_rows_};
     for (const int64_t start = clock64(); came(ptx::load_acquire(state_)) < num_ctas_;) {
       if (clock64() - start < max_clocks_) continue;
       before_going_ = ptx::atom_add_acq_rel(state_, kWent + kEarly);
@@ -77,7 +74,7 @@ class Meeting {
       if (came(before_going_) == num_ctas_) break;
       return {0, 0};
     }
-    return share(place);
+    return share(share_idx);
   }
 
   // Goes, after come(): what it takes passes while rows are merged, until end().
@@ -91,9 +88,8 @@ class Meeting {
  private:
   __device__ static int came(int state) { return state & (kWent - 1); }
   __device__ static int went(int state) { return state / kWent & (kEarly / kWent - 1); }
-  __device__ RowShare share(int place) const {
-    if (place >= num_shares_) return {0, 0};
-    const int begin = place * rows_of_share_;
+  __device__ RowShare share(int share_idx) const {
+    const int begin = share_idx * rows_of_share_;
     return {begin, min(begin + rows_of_share_, num_rows_)};
   }
 

@@ -53,12 +53,19 @@ ATTEND_HOST_DEVICE inline PlanLine lone_line(const LineRules& rules, int32_t num
 ATTEND_HOST_DEVICE inline PlanLine plan_line(const LineRules& rules, const LineWork& work) {
   // What ends with work tiles may cost 1 / kAlignmentSlack more.
   constexpr int32_t kAlignmentSlack = 32;
-  const auto quotient_up = [](int32_t value, int32_t divisor) { return (value + divisor - 1) / divisor; };
+  // Of values that are not below 0. Divisions take time, unsigned ones less, which a CTA that derives its
+  // plan has not.
+  const auto quotient = [](int32_t value, int32_t divisor) -> int32_t {
+    if (divisor == 1) return value;
+    return static_cast<int32_t>(static_cast<uint32_t>(value) / static_cast<uint32_t>(divisor));
+  };
+  const auto quotient_up = [&](int32_t value, int32_t divisor) -> int32_t {
+    return value <= divisor ? (value > 0 ? 1 : 0) : quotient(value + divisor - 1, divisor);
+  };
   const auto at_least = [](int32_t value, int32_t least) { return value < least ? least : value; };
   const int32_t start = rules.start_cost, num_ranges = rules.num_cta_ranges;
   const int32_t min_range = at_least(rules.min_cta_range, 1);
   if (work.num_work_tiles == 1) return lone_line(rules, work.longest);
-  // Divisions take time, which a CTA that derives its plan has not.
   if (num_ranges == 1) return {at_least(line_length(work, {1, start}), min_range), start};
   const PlanLine even{at_least(quotient_up(line_length(work, {1, start}), num_ranges), min_range), start};
   const int32_t num_work_tiles = work.num_work_tiles, longest = work.longest;
@@ -66,7 +73,7 @@ ATTEND_HOST_DEVICE inline PlanLine plan_line(const LineRules& rules, const LineW
   PlanLine aligned;
   int32_t cost;  // the start of the range among it
   if (num_work_tiles <= num_ranges) {
-    aligned.cta_range = at_least(quotient_up(longest, num_ranges / num_work_tiles), min_range);
+    aligned.cta_range = at_least(quotient_up(longest, quotient(num_ranges, num_work_tiles)), min_range);
     if (longest <= aligned.cta_range + rules.merge_cost) aligned.cta_range = at_least(longest, min_range);
     aligned.gap = quotient_up(longest, aligned.cta_range) * aligned.cta_range - longest;
     aligned.exclusive = start > 0;

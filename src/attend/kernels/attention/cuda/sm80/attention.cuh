@@ -125,32 +125,61 @@ __device__ float store_f16_queries(const float (&columns)[kGroups][kGroupElement
   return scale.from_f16;
 }
 
-// copy_queries() with that conversion. Each row is scaled by a power of two that unscale_scores() takes back,
-// and which multiplies by `score_scale` too.
+// Producer of queries for fp8 keys, of 16 bits each: as copy_queries(), by way of registers, so that keys are
+// on their way before queries are converted. Each row is scaled by a power of two that scale_scores() takes
+// back.
 template <int kHeadDimQk, int kRows, int kThreads>
-__device__ void convert_queries(const AttentionParams& params, const WorkTileRows& rows, float score_scale,
-                                char* shared, float* row_scales) {
-  constexpr int kLanes = 8, kRowsPerRound = kThreads / kLanes, kGroups = kHeadDimQk / 8 / kLanes;
+class ConvertedQueries {
+  static constexpr int kLanes = 8, kRowsPerRound = kThreads / kLanes, kGroups = kHeadDimQk / 8 / kLanes;
+  static constexpr int kRounds = kRows < kRowsPerRound ? 1 : kRows / kRowsPerRound;
   static_assert(kHeadDimQk / 8 % kLanes == 0 && (kRows % kRowsPerRound == 0 || kRows < kRowsPerRound));
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  // Whole warps.
-  if (kRows < kRowsPerRound && static_cast<int>(threadIdx.x) >= kRows * kLanes) return;
+
+ public:
+  // Starts the loads.
+  __device__ void load(const AttentionParams& params, const WorkTileRows& rows) {
 #pragma unroll
-  for (int round = 0; round * kRowsPerRound < kRows; ++round) {
-    const int tile_row = static_cast<int>(threadIdx.x) / kLanes + round * kRowsPerRound;
-    const TileRow row = rows.at(params, tile_row);
-    const int64_t from = rows.offset_in(params.q, row);
-    float columns[kGroups][kGroupElements] = {};
+    for (int round = 0; round < kRounds; ++round) {
+      const TileRow row = rows.at(params, tile_row(round));
+      const auto* from = static_cast<const uint16_t*>(params.q.data) + rows.offset_in(params.q, row);
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      const int column = (lane + g * kLanes) * kGroupElements;
-      if (tile_row < rows.num_rows && column < params.head_dim_qk)
-        load_group(params.q.data, from + column, params.q_element, columns[g]);
+      for (int g = 0; g < kGroups; ++g) {
+        const int column = (lane() + g * kLanes) * kGroupElements;
+        bits_[round][g] = make_uint4(0, 0, 0, 0);
+        if (tile_row(round) < rows.num_rows && column < params.head_dim_qk)
+          bits_[round][g] = *reinterpret_cast<const uint4*>(from + column);
+      }
     }
-    const float scale = store_f16_queries<kHeadDimQk>(columns, shared, tile_row, lane);
-    if (lane == 0) row_scales[tile_row] = scale * score_scale;
   }
-}
+
+  // To [kRows, kHeadDimQk] at `shared`; what scores of each row are to be multiplied by, `score_scale` among
+  // it, to `row_scales`.
+  __device__ void store(const AttentionParams& params, float score_scale, char* shared,
+                        float* row_scales) const {
+    // Whole warps.
+    if (kRows < kRowsPerRound && static_cast<int>(threadIdx.x) >= kRows * kLanes) return;
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      float columns[kGroups][kGroupElements];
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        if (params.q_element == Element::kBF16)
+          convert_16_bit_group<__nv_bfloat16>(bits_[round][g], columns[g]);
+        else
+          convert_16_bit_group<__half>(bits_[round][g], columns[g]);
+      }
+      const float scale = store_f16_queries<kHeadDimQk>(columns, shared, tile_row(round), lane());
+      if (lane() == 0) row_scales[tile_row(round)] = scale * score_scale;
+    }
+  }
+
+ private:
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kLanes; }
+  __device__ static int tile_row(int round) {
+    return static_cast<int>(threadIdx.x) / kLanes + round * kRowsPerRound;
+  }
+
+  uint4 bits_[kRounds][kGroups];
+};
 
 // Consumer: one warp's rows against its keys of a KV tile of 16 bits. `kHeldSteps`: how many steps of 16
 // elements of q are in registers at a time.
@@ -485,7 +514,7 @@ class AttentionCta {
   static constexpr int kTilesPerStage = kFixedSplits ? 1 : Config::kTilesPerStage;
   static constexpr int kStageKeys = kKeys * kTilesPerStage;
   using Pipeline = KvPipeline<kHeadDimQk, kHeadDimV, kBytes, kStageKeys, kThreads, Config::kStages,
-                              Config::kFillsAllStages>;
+                              Config::kFillsAllStages, Config::kDecode>;
   using RowMajorWarp = std::conditional_t<
       kFp8,
       Fp8WarpTile<kElement, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>,
@@ -608,11 +637,14 @@ class AttentionCta {
       return kFp8 && Config::kDecode ? scale_of(scales, tile.request, work_tile.head) : 1.0f;
     };
     const float value_scale = descale(params_.v_scales);
-    if constexpr (kFp8)
-      convert_queries<kHeadDimQk, kRows, kThreads>(
-          params_, work_tile, descale(params_.q_scales) * descale(params_.k_scales), shared_, row_scales());
-    else
+    ConvertedQueries<kHeadDimQk, kRows, kThreads> queries;
+    float score_scale = 1.0f;
+    if constexpr (kFp8) {
+      queries.load(params_, work_tile);
+      score_scale = descale(params_.q_scales) * descale(params_.k_scales);
+    } else {
       copy_queries<kHeadDimQk, kRows, kThreads>(params_, work_tile, shared_);
+    }
     // Pages are on their way meanwhile. Behind the barrier of locate() it is read.
     if (threadIdx.x == 0) find_full_keys(work_tile, last_query);
     if (!Config::kPrefetchesPrefix || !prefetches)
@@ -622,6 +654,8 @@ class AttentionCta {
     pipeline_.fill(num_filled);
     // After these copies are issued: the next kernel's come before later ones of this.
     if (Config::kDecode && prefetches) ptx::launch_dependents();
+    // Read behind the barrier of the first tile.
+    if constexpr (kFp8) queries.store(params_, score_scale, shared_, row_scales());
     const WorkTileRows& rows = kFixedSplits ? shared_rows() : work_tile;
 
     Warp warp;
@@ -700,7 +734,7 @@ class AttentionCta {
 
   // Scale, cap and mask of the scores.
   __device__ void finish_scores(const WorkTileRows& rows, Warp& warp, int first_key) {
-    // Takes back what convert_queries() scaled rows with.
+    // Takes back what rows of ConvertedQueries are scaled with.
     if constexpr (kFp8) warp.scale_scores(row_scales() + warp_row<Config>(threadIdx.x));
     if (params_.logit_cap > 0.0f) cap_scores(params_, warp);
     const KeyRange full = full_keys();

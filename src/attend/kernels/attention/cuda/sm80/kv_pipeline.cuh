@@ -11,9 +11,10 @@ namespace attend::kernels::cuda::sm80 {
 
 // `kBytes`: of a stored element. `kFillsAllStages`: the prologue fills all stages, not all but one: a work
 // tile of few KV tiles waits once less. Rows are swizzled as ldmatrix wants them. Positions outside
-// [kv_begin, kv_end) become zero rows, whatever the pool holds.
+// [kv_begin, kv_end) become zero rows, whatever the pool holds. `kReadsOnce`: no other CTA wants the same
+// rows of a head, so they need not stay in L2.
 template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages,
-          bool kFillsAllStages>
+          bool kFillsAllStages, bool kReadsOnce>
 class KvPipeline {
   // Where the K and V rows of a position begin in global memory; 0: no row.
   struct alignas(16) RowAddress {
@@ -207,9 +208,14 @@ class KvPipeline {
 #pragma unroll
       for (int round = 0; round < kRounds; ++round)
 #pragma unroll
-        for (int piece = 0; piece < kPieces; piece += kLanes)
-          ptx::cp_async_16(to + Rows::offset(first_row + round * kRowsPerRound, first_piece + piece),
-                           reinterpret_cast<const char*>(addresses[round]) + first_piece * 16 + piece * 16);
+        for (int piece = 0; piece < kPieces; piece += kLanes) {
+          const uint32_t place = to + Rows::offset(first_row + round * kRowsPerRound, first_piece + piece);
+          const char* from = reinterpret_cast<const char*>(addresses[round]) + first_piece * 16 + piece * 16;
+          if constexpr (kReadsOnce)
+            ptx::cp_async_16_evict_first(place, from);
+          else
+            ptx::cp_async_16(place, from);
+        }
       return;
     }
 #pragma unroll

@@ -53,9 +53,10 @@ class MlaCta {
   // Threads that share a row's scores.
   static constexpr int kLanes = kThreads / kRows, kKeysPerLane = kKeys / kLanes;
 
-  using Pipeline = std::conditional_t<
-      kScaled, ScaledRowPipeline<T, kKeys, kThreads, /*kStages=*/3>,
-      KvPipeline<kMlaHeadDimQk, 0, 2, kKeys, kThreads, kStages, /*kFillsAllStages=*/false>>;
+  using Pipeline =
+      std::conditional_t<kScaled, ScaledRowPipeline<T, kKeys, kThreads, /*kStages=*/3>,
+                         KvPipeline<kMlaHeadDimQk, 0, 2, kKeys, kThreads, kStages, /*kFillsAllStages=*/false,
+                                    /*kReadsOnce=*/false>>;
   using Latent = SwizzledRows<kMlaHeadDimQk * 2>;
   using P = SwizzledRows<kKeys * 2>;
 

@@ -18,9 +18,11 @@ constexpr int kConsumerRows = kPrefillRows / 2;  // of a consumer warpgroup
 constexpr int64_t kRowAlignment = 16;            // bytes
 
 // With fewer rows TMA, which starts a box in some 28 cycles, takes longer than rows that are copied one by
-// one. Queries of e4m3, and verify, have fewer boxes in the time of a tile.
-int min_box_rows(DType q, int head_dim_qk, bool verifies) {
-  return size_of(q) == 2 && head_dim_qk > 96 && !verifies ? 16 : 8;
+// one. fp8, half of whose boxes are wanted in the time of a tile if it becomes 16 bits, and verify have
+// fewer.
+int min_box_rows(DType q, DType kv, int head_dim_qk, bool verifies) {
+  if (kv != q) return 4;
+  return size_of(kv) == 2 && head_dim_qk > 96 && !verifies ? 16 : 8;
 }
 
 constexpr const PrefillInstance* find_instance(Element q, Element kv, HeadDims dims) {
@@ -54,12 +56,14 @@ bool has_map(const TensorView& view) {
   return true;
 }
 
-// Rows of a TMA box; 0: it takes none, such as those that are converted to the dtype of q on their way.
+// Rows of a TMA box; 0: it takes none.
 int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
-  if (kv.k.dtype != q || !has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = is_fp8(q) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk, verifies);
+  if (!has_map(kv.k) || !has_map(kv.v)) return 0;
+  const int most = is_fp8(kv.k.dtype) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk, verifies);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
-  return kv.index.page_size < min_box_rows(q, head_dim_qk, verifies) ? 0 : std::min(kv.index.page_size, most);
+  return kv.index.page_size < min_box_rows(q, kv.k.dtype, head_dim_qk, verifies)
+             ? 0
+             : std::min(kv.index.page_size, most);
 }
 
 // Fails where 32 bits do not say it.

@@ -3,7 +3,7 @@
 // turns at the tensor cores, so that the softmax of one runs beside the wgmma of the other (ping-pong), and
 // each issues QK^T of its next KV tile before the softmax of the present one has ended, and that of its next
 // work tile before results of the present one. Up to head dim 96 there are three, who take no turns. fp8 K/V
-// are converted to the 16-bit type of q on their way.
+// become f16 on their way, and so do queries of bf16 that meet them (docs/kernels/prefill-fp8.md).
 //
 // Verify (17 to 64 rows, head dims of V up to 128): one consumer, two CTAs of an SM, which divide the keys
 // and merge what they have of a work tile as sm80's kernel does. Bound by reading K/V, as decode is.
@@ -19,17 +19,18 @@
 //               dims 64 and 96 (fp8: as the others); verify: 64 rows x 32 keys. Head dims 64/64, 96/96,
 //               128/128, 192/128, 256/256
 //   warps       1 (verify) to 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
-//               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by
-//               TMA, and two for the consumers' queries and results in their place, one of which schedules.
-//               fp8: two producer warpgroups, two warps each for K and V
+//               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
+//               where pages have 8 rows or more (fp8: 4), else by rows, and two for the consumers' queries
+//               and results in their place, one of which schedules. fp8: a warpgroup that converts, two warps
+//               K and two V
 //   registers   224 a consumer thread, 56 a producer thread (setmaxnreg); three consumers: 152 and 56; fp8:
-//               200 and 56; verify: 184 and 72; a warpgroup of rows: 208 and 48, 200 and 56 at 192/128.
-//               Launched with 168 (three consumers, fp8, verify, a warpgroup of rows: 128)
-//   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 112
+//               208, 56 and 40 to convert; verify: 184 and 72; a warpgroup of rows: 208 and 48, 200 and 56 at
+//               192/128. Launched with 168 (three consumers, fp8, verify, a warpgroup of rows: 128)
+//   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 160
 //               and 224 KB; fixed splits 224 KB; verify 24, 48, 48, 64 KB; by rows 120, 216, 224, 208 and
-//               224 KB. Two work tiles with their queries (one above 128, for fp8 and verify, and by rows at
-//               128), two stages of K and two of V (three under fixed splits; by rows of K but at 192/128,
-//               and of V at 64 and 128), two of fp8 bytes, the splits that have ended
+//               224 KB. Two work tiles with their queries (one above 128, for verify, and by rows at 128),
+//               two stages of K and two of V (three under fixed splits; by rows of K but at 192/128, and of V
+//               at 64 and 128), of fp8 two, or at 128 two halves, the splits that have ended
 //   bytes       of a KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
 //               256; fp8: 16 and 32 KB; verify: 8, 12, 16, 20 KB
 //   bound       tensor cores, and the softmax's exponentials
@@ -41,7 +42,8 @@
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_epilogue.cuh"
-#include "attend/kernels/attention/cuda/sm90/prefill_fp8_producer.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_f16_queries.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_fp8_converter.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_loads.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_row_loads.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_rows.cuh"
@@ -63,7 +65,12 @@ namespace attend::kernels::cuda::sm90 {
 template <class T, class Tile>
 class PrefillConsumer {
   using Shared = PrefillShared<Tile>;
-  using Rows = PrefillRows<T, Tile>;
+  // Products with K/V of fp8 are those of f16.
+  using Rows = PrefillRows<std::conditional_t<Tile::kConverts, __half, T>, Tile>;
+  // Then queries of bf16 become f16, each row scaled by a power of two. Under a logit cap scores get their
+  // scale back before it, else in the softmax.
+  static constexpr bool kScalesRows = Tile::kConverts && std::is_same_v<T, __nv_bfloat16>,
+                        kScalesInSoftmax = kScalesRows && !Tile::kMayCap;
   using Splits = std::conditional_t<Tile::kFixedSplits, PrefillSplits<Rows>, NoPrefillSplits>;
   // Named barriers: two that order the warpgroups' wgmma (ping-pong), then one of each warpgroup alone.
   static constexpr int kSchedulerBarrier = 1, kWarpgroupBarrier = kSchedulerBarrier + Tile::kConsumers;
@@ -98,7 +105,11 @@ class PrefillConsumer {
       // results are written.
       if (!is_end(work_tile)) {
         ptx::mbarrier_wait(shared_.queries_full(queries().stage(), warpgroup_), queries().parity());
-        if (prefill_.box_tokens == 0) ptx::fence_proxy_async();
+        if constexpr (kScalesRows) {
+          if (has_rows(work_tile)) convert_queries(queries_of(queries().stage()));
+        } else if (prefill_.box_tokens == 0) {
+          ptx::fence_proxy_async();
+        }
       }
       if (tiles_of(work_tile) > 0) wait_for_keys();
 
@@ -207,7 +218,7 @@ class PrefillConsumer {
     if (caps()) cap(rows);
     if (!is_full(full, first_key))
       rows.mask_scores(kKnowsEnds ? visible : visible_scores(work_tile, first_key));
-    rows.begin(prefill_.softmax_scale_log2);
+    rows.begin(softmax_scales());
     rows.pack_p();
     wait_for_keys_or_end(num_tiles > 1, work_tile);
     // Most tiles are plain. Their code stands by itself: behind a jump over that of others, instructions
@@ -222,6 +233,7 @@ class PrefillConsumer {
         add_tile<false>(rows, splits, work_tile, q, first_key += Tile::kKeys, i, num_tiles);
     }
     if (Tile::kQueryStages > 1) release_queries(work_tile);
+    if constexpr (kScalesInSoftmax) unscale_row_max(rows);
   }
 
   // Merges what is this CTA's to merge of a work tile whose keys lie in several: where CTAs have no other
@@ -253,7 +265,7 @@ class PrefillConsumer {
     // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
 
-    const PrefillEpilogue<T, Tile> epilogue(params_, rows_of(work_tile), warpgroup_);
+    const PrefillEpilogue<T, Rows, Tile> epilogue(params_, rows_of(work_tile), warpgroup_);
     if (stages_results(work_tile)) {
       epilogue.stage(rows, prefill_.softmax_scale_log2, queries_of(stage));
       ptx::fence_proxy_async();
@@ -306,7 +318,7 @@ class PrefillConsumer {
   __device__ __forceinline__ void make_p_by_old_max(Rows& rows, const PrefillWorkTile& work_tile, uint32_t q,
                                                     bool more, const Edit& edit) {
     rows.exponentiate_by_old_max(
-        prefill_.softmax_scale_log2,
+        softmax_scales(),
         [&] {
           rows.multiply_keys_by_warp(q, shared_.keys(keys_.stage()));
           edit();
@@ -332,7 +344,7 @@ class PrefillConsumer {
       begins_split = splits.ends_before(first_key, params_.plan.kv_tile_keys, rows);
     rows.raise_max(prefill_.softmax_scale_log2);
     if constexpr (Tile::kExponentiatesBesidePv) {
-      rows.exponentiate(prefill_.softmax_scale_log2);
+      rows.exponentiate(softmax_scales());
 
       // The spin loop in this keeps the compiler from moving the next wait before the softmax.
       wait_for_keys_or_end(more, work_tile);
@@ -343,7 +355,7 @@ class PrefillConsumer {
     if constexpr (Tile::kFixedSplits)
       if (begins_split) splits.add_ended(rows, prefill_.softmax_scale_log2);
     if constexpr (!Tile::kExponentiatesBesidePv) {
-      rows.exponentiate(prefill_.softmax_scale_log2);
+      rows.exponentiate(softmax_scales());
       wait_for_keys_or_end(more, work_tile);
     }
     rows.rescale_and_pack_p();
@@ -373,7 +385,32 @@ class PrefillConsumer {
   __device__ __forceinline__ void cap(Rows& rows) const {
     const sm80::ScoreCap cap(params_);
 #pragma unroll
-    for (float& score : rows.scores) score = cap(score);
+    for (int i = 0; i < Tile::kKeys / 2; ++i) {
+      if constexpr (kScalesRows) rows.scores[i] *= query_scales_[i / 2 % 2];
+      rows.scores[i] = cap(rows.scores[i]);
+    }
+  }
+
+  // Of the work tile.
+  __device__ __forceinline__ void convert_queries(uint32_t q) {
+    const RowScales from_f16 = queries_to_f16<Tile>(q);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      query_scales_[half] = from_f16[half] * (kScalesInSoftmax ? prefill_.softmax_scale_log2 : 1.0f);
+    ptx::fence_proxy_async();
+    ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
+  }
+  __device__ __forceinline__ auto softmax_scales() const {
+    if constexpr (kScalesInSoftmax)
+      return RowScales{query_scales_[0], query_scales_[1]};
+    else
+      return SameScale{prefill_.softmax_scale_log2};
+  }
+  // Of scores as they would be without the scales of queries.
+  __device__ __forceinline__ void unscale_row_max(Rows& rows) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      rows.row_max[half] *= power_of_two_between(prefill_.softmax_scale_log2, query_scales_[half]);
   }
 
   // Computed again where it is wanted, since registers are short.
@@ -442,16 +479,22 @@ class PrefillConsumer {
   static constexpr bool kKnowsEnds =
       Tile::kConsumers == 2 && Tile::kWarpsOfOperand == 1 && !Tile::kHasRowWarpgroup;
   int ends_[2];
+  // What scores of the thread's rows are multiplied by, since their queries were scaled.
+  float query_scales_[2];
   // Counted until both are in their first stages again.
   static constexpr uint32_t kRounds =
       Tile::kKeyStages == Tile::kStages ? rounds_of(Tile::kStages) : 2 * Tile::kKeyStages * Tile::kStages;
   PackedPipelineState<Tile::kKeyStages, kRounds> keys_;
 };
 
-// The producer of K, or of V.
-template <class T, Element kKv, class Tile, bool kValues>
-using PrefillProducerOf = std::conditional_t<is_fp8(kKv), PrefillFp8Producer<T, kKv, Tile, kValues>,
-                                             PrefillProducer<Tile, PrefillShared<Tile>, kValues>>;
+template <class Tile, bool kValues>
+__device__ __forceinline__ void load_keys_or_values(const PrefillParams& params,
+                                                    const PrefillShared<Tile>& shared) {
+  if constexpr (Tile::kConverts)
+    PrefillProducer<PrefillFp8Tile<Tile>, PrefillFp8Shared<Tile>, kValues>(params, shared, 0).run();
+  else
+    PrefillProducer<Tile, PrefillShared<Tile>, kValues>(params, shared, 0).run();
+}
 
 template <class T, Element kKv, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasOfSm)
@@ -471,25 +514,32 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasOfSm)
   write_padding(params.attention, num_planned_tokens<Tile>(params.attention));
   __syncthreads();
   const int warp = ptx::warp_uniform(static_cast<int>(threadIdx.x) / 32);
-  if (warp < Tile::kProducerWarps) {
+  if (warp >= Tile::kProducerWarps) {
+    ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
+    PrefillConsumer<T, Tile>(params, shared, (warp - Tile::kProducerWarps) / 4).run();
+  } else if (warp >= Tile::kConvertWarps) {
     ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
+    const int producer = warp - Tile::kConvertWarps;
     const int first_of_queries = by_rows ? Tile::kRowWarps : Tile::kLoadWarps;
     const int query_warps = by_rows && Tile::kMayQueryAlone ? 1 : Tile::kQueryWarps;
-    if (warp >= first_of_queries) {
-      if (warp < first_of_queries + query_warps)
-        PrefillScheduler<Tile, PrefillShared<Tile>>(params, shared, warp - first_of_queries, query_warps)
+    if (producer >= first_of_queries) {
+      if (producer < first_of_queries + query_warps)
+        PrefillScheduler<Tile, PrefillShared<Tile>>(params, shared, producer - first_of_queries, query_warps)
             .run();
     } else if (by_rows) {
       if constexpr (Tile::kMayLoadRows)
-        PrefillRowProducer<Tile, PrefillShared<Tile>>(params, shared, warp).run();
-    } else if (warp < Tile::kWarpsOfOperand) {
-      PrefillProducerOf<T, kKv, Tile, false>(params, shared, warp).run();
+        PrefillRowProducer<Tile, PrefillShared<Tile>>(params, shared, producer).run();
+    } else if (producer == 0) {
+      load_keys_or_values<Tile, false>(params, shared);
     } else {
-      PrefillProducerOf<T, kKv, Tile, true>(params, shared, warp - Tile::kWarpsOfOperand).run();
+      load_keys_or_values<Tile, true>(params, shared);
     }
-  } else {
-    ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
-    PrefillConsumer<T, Tile>(params, shared, warp / 4 - Tile::kProducerWarps / 4).run();
+  } else if constexpr (Tile::kConverts) {
+    ptx::setmaxnreg_dec<Tile::kConvertRegisters>();
+    if (warp < Tile::kWarpsOfOperand)
+      PrefillConverter<kKv, Tile, false>(shared, warp).run();
+    else
+      PrefillConverter<kKv, Tile, true>(shared, warp - Tile::kWarpsOfOperand).run();
   }
 }
 
@@ -506,7 +556,11 @@ template <class T, Element kKv, int kHeadDimQk, int kHeadDimV>
 void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
   using enum PrefillKind;
   if constexpr (is_fp8(kKv)) {
-    launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, true>>(params, num_ctas, stream);
+    if (params.attention.logit_cap > 0.0f)
+      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, true>>(params, num_ctas, stream);
+    else
+      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, true, kMany, false>>(params, num_ctas,
+                                                                                          stream);
   } else {
     const PlanView& plan = params.attention.plan;
     if constexpr (has_fixed_splits({kHeadDimQk, kHeadDimV}))

@@ -57,6 +57,7 @@ struct PrefillE4m3Tile {
   static constexpr int kElementBytes = 1, kRows = kPrefillRows;
   static constexpr bool kMayPlanInline = false, kVerifies = false;
   static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
+  static constexpr int kPartsOfTile = 1;
   static constexpr int kMaxBoxRows = kMaxBoxRowsOfFp8;
   static constexpr int kStages = 3, kKeyStages = kStages;  // of values as they come, and of keys
   static constexpr int kTransposedStages = 2;              // of values transposed

@@ -10,9 +10,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-template <class T, class Tile>
+// `T`: of results in 16 bits.
+template <class T, class Rows, class Tile>
 class PrefillEpilogue : PrefillResults {
-  using Rows = PrefillRows<T, Tile>;
   static constexpr int kGroups = Rows::kColumns / 8;  // of eight columns
 
  public:

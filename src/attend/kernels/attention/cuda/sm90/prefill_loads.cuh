@@ -226,9 +226,10 @@ class PrefillProducer {
                        state_.parity ^ 1);
   }
 
-  // By TMA: each of a few lanes has a box's rows. Pages are looked up a tile ahead. Boxes of V come whole,
+  // By TMA: each of a few lanes has a box's rows. Pages are looked up a KV tile ahead. Boxes of V come whole,
   // and then what is not the request's becomes zero.
   __device__ void load_boxes(const PrefillWorkTile& work_tile) {
+    constexpr int kKeysOfTile = kKeys * Tile::kPartsOfTile;
     const int box_rows = params_.box_rows, first_row = lane_ * box_rows;
     const int page_mask = params_.attention.index.page_size - 1;
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
@@ -238,43 +239,48 @@ class PrefillProducer {
     const int request_end = work_tile.tile.seqlen_kv;
     const auto look_up = [&](int first_key) {
       const int position = first_key + first_row;
-      if (first_row >= kKeys || position >= end || position + box_rows <= begin) return -1;
+      if (first_row >= kKeysOfTile || position >= end || position + box_rows <= begin) return -1;
       // A box may begin before the first key, where the index may say anything.
       return page_of(params_.attention.index, work_tile.tile.request,
                      contiguous ? position : max(position, begin));
     };
     int first_key = work_tile.first_key, next_page = look_up(first_key);
-    for (int i = 0; i < num_tiles; ++i, first_key += kKeys) {
+    for (int i = 0; i < num_tiles; ++i) {
       const int page = next_page, position = first_key + first_row;
-      if (i + 1 < num_tiles) next_page = look_up(first_key + kKeys);
-      const uint32_t boxes = __ballot_sync(0xffffffffu, page >= 0);
-      // Not those before the work tile's keys, behind the request's, or in no box.
-      const int first_valid = begin - first_key;
-      const int num_valid =
-          min(request_end - first_key, (end - first_key + box_rows - 1) / box_rows * box_rows);
-      const bool zeroes = kZeroesRows && (first_valid > 0 || num_valid < kKeys);
-      wait_for_empty_stage();
-      const uint32_t landed = zeroes ? this->landed() : full();
-      if (lane_ == 0)
-        ptx::mbarrier_arrive_expect_tx(landed, kPanels * __popc(boxes) * box_rows * kPanelRowBytes);
-      __syncwarp();
-      if (page >= 0) {
-#pragma unroll
-        for (int panel = 0; panel < kPanels; ++panel)
-          ptx::cp_async_bulk_tensor(tile() + panel * Tile::kKeyPanelBytes + first_row * kPanelRowBytes,
-                                    kValues ? &params_.v : &params_.k, panel * kPanelColumns, head,
-                                    position & page_mask, page, landed, policy_);
-      }
-      if (zeroes) {
-        ptx::mbarrier_wait(landed, landed_parity_);
-        landed_parity_ ^= 1;
-        zero_rows(0, first_valid);
-        zero_rows(num_valid, kKeys);
-        ptx::fence_proxy_async();
+      if (i + 1 < num_tiles) next_page = look_up(first_key + kKeysOfTile);
+#pragma unroll 1
+      for (int part = 0; part < Tile::kPartsOfTile; ++part, first_key += kKeys) {
+        const int row = first_row - part * kKeys;  // of the part
+        const bool copies = page >= 0 && (Tile::kPartsOfTile == 1 || (row >= 0 && row < kKeys));
+        const uint32_t boxes = __ballot_sync(0xffffffffu, copies);
+        // Not those before the work tile's keys, behind the request's, or in no box.
+        const int first_valid = begin - first_key;
+        const int num_valid =
+            max(min(request_end - first_key, (end - first_key + box_rows - 1) / box_rows * box_rows), 0);
+        const bool zeroes = kZeroesRows && (first_valid > 0 || num_valid < kKeys);
+        wait_for_empty_stage();
+        const uint32_t landed = zeroes ? this->landed() : full();
+        if (lane_ == 0)
+          ptx::mbarrier_arrive_expect_tx(landed, kPanels * __popc(boxes) * box_rows * kPanelRowBytes);
         __syncwarp();
-        if (lane_ == 0) ptx::mbarrier_arrive(full());
+        if (copies) {
+#pragma unroll
+          for (int panel = 0; panel < kPanels; ++panel)
+            ptx::cp_async_bulk_tensor(tile() + panel * Tile::kKeyPanelBytes + row * kPanelRowBytes,
+                                      kValues ? &params_.v : &params_.k, panel * kPanelColumns, head,
+                                      position & page_mask, page, landed, policy_);
+        }
+        if (zeroes) {
+          ptx::mbarrier_wait(landed, landed_parity_);
+          landed_parity_ ^= 1;
+          zero_rows(0, first_valid);
+          zero_rows(num_valid, kKeys);
+          ptx::fence_proxy_async();
+          __syncwarp();
+          if (lane_ == 0) ptx::mbarrier_arrive(full());
+        }
+        state_.advance(kStages);
       }
-      state_.advance(kStages);
     }
   }
 
@@ -288,7 +294,7 @@ class PrefillProducer {
 
   // By cp.async: every lane knows a few rows' pages.
   __device__ void load_rows(const PrefillWorkTile& work_tile) {
-    const int num_tiles = work_tile.num_tiles, head = work_tile.head;
+    const int num_tiles = work_tile.num_tiles * Tile::kPartsOfTile, head = work_tile.head;
     int first_key = work_tile.first_key, next_pages[kRowsOfLane];
     const auto look_up = [&](int first) {
 #pragma unroll

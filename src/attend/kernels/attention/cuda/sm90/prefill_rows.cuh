@@ -12,6 +12,17 @@
 
 namespace attend::kernels::cuda::sm90 {
 
+// What the scores of a thread's rows are multiplied by so that the softmax's exponentials are powers of two:
+// [half] of either row.
+struct SameScale {
+  float scale;
+  __device__ __forceinline__ float operator[](int) const { return scale; }
+};
+struct RowScales {
+  float scales[2];
+  __device__ __forceinline__ float operator[](int half) const { return scales[half]; }
+};
+
 struct PrefillPrecision {
   static constexpr float kSlack = 8.0f, kOffset = 0.0f;
 };
@@ -86,20 +97,22 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   }
 
   // Of the first KV tile: the row max, P and its sum.
-  __device__ __forceinline__ void begin(float softmax_scale_log2) {
+  template <class Scales>
+  __device__ __forceinline__ void begin(const Scales& scales) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       row_max[half] = sm80::quad_max(max_of(half));
       row_sum[half] = 0.0f;
       rescale[half] = 0.0f;
       shifts[half] =
-          row_max[half] == -INFINITY ? Softmax::kShiftOfNoMax : __fmul_rn(row_max[half], softmax_scale_log2);
+          row_max[half] == -INFINITY ? Softmax::kShiftOfNoMax : __fmul_rn(row_max[half], scales[half]);
     }
-    exponentiate(softmax_scale_log2);
+    exponentiate(scales);
   }
 
-  // Second half: scores become P = 2^(softmax_scale_log2 (score - row_max)).
-  __device__ __forceinline__ void exponentiate(float softmax_scale_log2) {
+  // Second half: scores become P = 2^(scale (score - row_max)).
+  template <class Scales>
+  __device__ __forceinline__ void exponentiate(const Scales& scales) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // Two chains are faster; sm80's kernel has one.
@@ -109,7 +122,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = scores[4 * n + 2 * half + i];
-          score = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
+          score = ptx::ex2_approx(score * scales[half] - shifts[half]);
           sums[Tile::kFixedSplits ? 0 : i] += score;
         }
       row_sum[half] = row_sum[half] * rescale[half] + (sums[0] + sums[1]);
@@ -119,8 +132,8 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   // Online softmax in one step, which waits for no row max: scores become P relative to that of the KV tiles
   // before. Where a lane's part of a row then has a sum above kMaxSum, the row max is raised. `score` makes
   // the scores once more.
-  template <class Score, class WaitForOut>
-  __device__ __forceinline__ void exponentiate_by_old_max(float softmax_scale_log2, const Score& score,
+  template <class Scales, class Score, class WaitForOut>
+  __device__ __forceinline__ void exponentiate_by_old_max(const Scales& scales, const Score& score,
                                                           const WaitForOut& wait_for_out) {
     float sums[2][2] = {};
 #pragma unroll
@@ -130,12 +143,12 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& x = scores[4 * n + 2 * half + i];
-          x = ptx::ex2_approx(x * softmax_scale_log2 - shifts[half]);
+          x = ptx::ex2_approx(x * scales[half] - shifts[half]);
           sums[half][i] += x;
         }
     float tile_sum[2] = {sums[0][0] + sums[0][1], sums[1][0] + sums[1][1]};
     if (__any_sync(0xffffffffu, tile_sum[0] > kMaxSum || tile_sum[1] > kMaxSum)) [[unlikely]]
-      raise_max_of_p(softmax_scale_log2, tile_sum, score, wait_for_out);
+      raise_max_of_p(scales, tile_sum, score, wait_for_out);
 #pragma unroll
     for (int half = 0; half < 2; ++half) row_sum[half] += tile_sum[half];
   }
@@ -144,8 +157,8 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   // of a row that had none, from its score. The warp's other rows take theirs again with it, and those behind
   // the work tile's last row may be what asks for it, so that bits depend on a row alone as long as mma.sync
   // and wgmma add alike (deterministic.md), as they did wherever it was tried.
-  template <class Score, class WaitForOut>
-  __device__ __forceinline__ void raise_max_of_p(float softmax_scale_log2, float (&tile_sum)[2],
+  template <class Scales, class Score, class WaitForOut>
+  __device__ __forceinline__ void raise_max_of_p(const Scales& scales, float (&tile_sum)[2],
                                                  const Score& score, const WaitForOut& wait_for_out) {
     // 0: P overflows. In a register, since predicates are few.
 #pragma unroll
@@ -154,11 +167,11 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     if (__any_sync(0xffffffffu, rescale[0] == 0.0f || rescale[1] == 0.0f)) {
       score();
 #pragma unroll
-      for (int half = 0; half < 2; ++half) tile_sum[half] = exponentiate_again(half, softmax_scale_log2);
+      for (int half = 0; half < 2; ++half) tile_sum[half] = exponentiate_again(half, scales[half]);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      scale_p(half, softmax_scale_log2, tile_sum[half]);
+      scale_p(half, scales[half], tile_sum[half]);
       row_sum[half] *= rescale[half];
     }
     wait_for_out();
@@ -166,27 +179,27 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     for (int i = 0; i < kColumns / 2; ++i) out[i] *= rescale[i / 2 % 2];
   }
   // From scores, relative to their max where P has overflowed. Returns the sum of P.
-  __device__ __forceinline__ float exponentiate_again(int half, float softmax_scale_log2) {
+  __device__ __forceinline__ float exponentiate_again(int half, float scale) {
     const float new_max = sm80::quad_max(max_of(half));
-    if (rescale[half] == 0.0f) raise_max_to(half, new_max, softmax_scale_log2);
+    if (rescale[half] == 0.0f) raise_max_to(half, new_max, scale);
     float sums[2] = {};
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& x = scores[4 * n + 2 * half + i];
-        x = ptx::ex2_approx(x * softmax_scale_log2 - shifts[half]);
+        x = ptx::ex2_approx(x * scale - shifts[half]);
         sums[i] += x;
       }
     return sums[0] + sums[1];
   }
   // P of a row with a sum above kMaxSum, and that sum, relative to P's max.
-  __device__ __forceinline__ void scale_p(int half, float softmax_scale_log2, float& tile_sum) {
+  __device__ __forceinline__ void scale_p(int half, float scale, float& tile_sum) {
     const bool raises = sm80::quad_max(tile_sum) > kMaxSum;
     const float most = sm80::quad_max(max_of(half));
     float p_scale = 1.0f;
     if (raises) {
-      raise_max_to(half, row_max[half] + __fdividef(__log2f(most), softmax_scale_log2), softmax_scale_log2);
+      raise_max_to(half, row_max[half] + __fdividef(__log2f(most), scale), scale);
       p_scale = rescale[half];
     }
     tile_sum *= p_scale;
@@ -202,9 +215,9 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
       most = fmaxf(most, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
     return most;
   }
-  __device__ __forceinline__ void raise_max_to(int half, float new_max, float softmax_scale_log2) {
-    const float shift = __fmul_rn(new_max, softmax_scale_log2);
-    rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
+  __device__ __forceinline__ void raise_max_to(int half, float new_max, float scale) {
+    const float shift = __fmul_rn(new_max, scale);
+    rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], scale) - shift);
     row_max[half] = new_max;
     shifts[half] = shift;
   }

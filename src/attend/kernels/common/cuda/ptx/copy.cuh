@@ -22,6 +22,15 @@ __device__ inline void cp_async_16(uint32_t to_shared, const void* from_global) 
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to_shared), "l"(from_global) : "memory");
 }
 
+// For what is read once: L2 gives its place to others first. "cp.async" with ".L2::cache_hint".
+__device__ inline void cp_async_16_evict_first(uint32_t to_shared, const void* from_global) {
+  // What "createpolicy.fractional.L2::evict_first" makes. As a constant it takes no instructions of a copy.
+  constexpr uint64_t kEvictFirst = 0x12f0000000000000;
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(to_shared),
+               "l"(from_global), "l"(kEvictFirst)
+               : "memory");
+}
+
 // 16 bytes of shared memory. "ld.shared".
 __device__ inline uint4 ld_shared_16(uint32_t from) {
   uint4 bits;

@@ -18,6 +18,15 @@ __device__ inline uint4 ld_global_16_past_l1(uint64_t from, bool valid) {
   return bits;
 }
 
+// 16 bytes of what no kernel under way writes, by a policy of cache_policy.cuh. "ld.global.nc".
+__device__ inline uint4 ld_global_16_by_policy(const void* from, uint64_t policy) {
+  uint4 bits;
+  asm volatile("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;\n"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(from), "l"(policy));
+  return bits;
+}
+
 // Has bytes brought to L2: a multiple of 16, as is the address. "cp.async.bulk.prefetch.L2".
 __device__ inline void cp_async_bulk_prefetch_l2(uint64_t from, uint32_t num_bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(from), "r"(num_bytes) : "memory");

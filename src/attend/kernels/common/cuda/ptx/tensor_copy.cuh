@@ -1,23 +1,12 @@
-// Copies of boxes of a tensor by TMA: PTX ISA, "cp.async.bulk.tensor" and "createpolicy"
-// (sm_90). `map` is the address of a CUtensorMap in a kernel's parameters.
+// Copies of boxes of a tensor by TMA: PTX ISA, "cp.async.bulk.tensor" (sm_90). `map` is the address of a
+// CUtensorMap in a kernel's parameters.
 #pragma once
 
 #include <cstdint>
 
-namespace attend::kernels::cuda::ptx {
+#include "attend/kernels/common/cuda/ptx/cache_policy.cuh"
 
-// What is read once leaves L2 first. "createpolicy.fractional.L2::evict_first".
-__device__ inline uint64_t createpolicy_evict_first() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
-  return policy;
-}
-// What other CTAs read too stays. "createpolicy.fractional.L2::evict_last".
-__device__ inline uint64_t createpolicy_evict_last() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(policy));
-  return policy;
-}
+namespace attend::kernels::cuda::ptx {
 
 // Has a map at hand before its first box is asked for. "prefetch.tensormap".
 __device__ inline void prefetch_tensormap(const void* map) {

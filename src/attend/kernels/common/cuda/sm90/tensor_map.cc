@@ -29,10 +29,11 @@ Encode find_encode() {
   return reinterpret_cast<Encode>(function);
 }
 
-// Whatever e4m3 is, its bytes are copied.
+// Whatever fp8 is, its bytes are copied.
 CUtensorMapDataType data_type_of(DType dtype) {
   switch (dtype) {
     case DType::kF8E4M3:
+    case DType::kF8E5M2:
       return CU_TENSOR_MAP_DATA_TYPE_UINT8;
     case DType::kBF16:
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;

@@ -7,7 +7,7 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Boxes of 128 bytes of a row by `box_rows` rows of a matrix of 16-bit elements or e4m3, swizzled in 128
+// Boxes of 128 bytes of a row by `box_rows` rows of a matrix of 16-bit elements or fp8, swizzled in 128
 // bytes. Rows begin at multiples of 16 bytes.
 CUtensorMap map_rows(const TensorView& matrix, int box_rows);
 
@@ -16,7 +16,7 @@ CUtensorMap map_rows(const TensorView& matrix, int box_rows);
 CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs);
 
 // Boxes of 128 bytes of a row by `box_slots` slots of `box_pages` pages, of one head, of [num_pages,
-// page_size, num_heads, head_dim] of 16-bit elements or e4m3, swizzled in 128 bytes; what rows lack of a box
+// page_size, num_heads, head_dim] of 16-bit elements or fp8, swizzled in 128 bytes; what rows lack of a box
 // comes as zeros. Coordinates: column, head, slot, page.
 CUtensorMap map_pages(const TensorView& pages, int box_slots, int box_pages);
 

@@ -75,6 +75,12 @@ __device__ __forceinline__ uint32_t widen_odd_fp8(uint32_t bytes) {
   return scaled_up<T>(sign | (bytes >> (8 - PairOf<T>::kFp8Shift) & PairOf<T>::kFp8Bits),
                       PairOf<T>::kFp8Factor);
 }
+// Of two halves that each hold a byte and, above it, eight copies of its sign.
+template <class T>
+__device__ __forceinline__ uint32_t widen_extended_fp8(uint32_t halves) {
+  return scaled_up<T>(halves << PairOf<T>::kFp8Shift & (0x80008000u | PairOf<T>::kFp8Bits),
+                      PairOf<T>::kFp8Factor);
+}
 // Codes 0 and 4 of eight in e2m1, or 1 and 5 (kCode), with sign and exponent where T has them: smaller by
 // 1 / kE2m1Factor.
 template <class T, int kCode = 0>

@@ -4,7 +4,7 @@
 //               of 8 (1, 2, 4 or 6) at once; K-blocks of 64, dealt to the warps (sliced-K)
 //   warps       8, all alike: each brings its own K-blocks by cp.async, multiplies them with mma.m16n8k16 and
 //               leaves partial sums in shared memory, which all warps add up in one order
-//   registers   86 to 220 in bf16, 74 to 210 in f16: 128 at most where two CTAs fit an SM
+//   registers   86 to 218 in bf16, 76 to 210 in f16: 128 at most where two CTAs fit an SM
 //   shared      partial sums, and up to 12 stages a warp: kGroups KB of W, 128 kTokens bytes of x and 128 of
 //               the norm's weights each. Up to 227 KB, 99 KB where an SM has no more
 //   bytes       W once from memory; x once per CTA and pass, from L2
@@ -42,12 +42,14 @@ class SkinnyGemmPipeline {
   }
   static_assert(kStages >= 2);
 
-  // A lane's fragments of one K-block, as mma.m16n8k16 wants them: elements 2 (l % 4) and the next of
-  // pieces 0 to 3 (first half) and 4 to 7 of row l / 4 of each group, and of rows l / 4, l / 4 + 8, ... of x.
+  // A lane's fragments of some halves of a K-block, as mma.m16n8k16 wants them: elements 2 (l % 4) and the
+  // next of pieces 0 to 3 (first half) or 4 to 7 of row l / 4 of each group, and of rows l / 4, l / 4 + 8,
+  // ... of x.
+  template <int kHalves>
   struct Fragments {
-    uint4 weights[2][kGroups];
-    uint4 x[2][kMTiles];
-    uint4 norm[2];
+    uint4 weights[kHalves][kGroups];
+    uint4 x[kHalves][kMTiles];
+    uint4 norm[kHalves];
   };
 
   __device__ SkinnyGemmPipeline(const SkinnyGemmParams& params, const CtaRange& range, char* shared)
@@ -69,13 +71,15 @@ class SkinnyGemmPipeline {
                        row_bytes;
   }
 
-  // Prologue. Fills every stage: with W, then, once the kernel before has ended, with x. Loads return in the
-  // order in which they are issued, so x is not queued behind more than half of all of W.
+  // Prologue. Fills every stage: with W and the norm's weights, then, once the kernel before has ended, with
+  // x. Loads return in the order in which they are issued, so x is not queued behind more than half of all of
+  // W.
   __device__ __forceinline__ void start() {
     begin(weights_cursor_);
     const int num_prefetched = min(kStages, (weights_cursor_.left + 1) / 2);
 #pragma unroll 1
     for (int stage = 0; stage < num_prefetched; ++stage) {
+      copy_norm(weights_cursor_, stage * kStageStride);
       copy_weights(weights_cursor_, stage * kStageStride);
       advance(weights_cursor_);
     }
@@ -86,7 +90,10 @@ class SkinnyGemmPipeline {
     for (int stage = 0; stage < kStages; ++stage) {
       if (cursor.left > 0) {
         copy_x(cursor, stage * kStageStride);
-        if (stage >= num_prefetched) copy_weights(cursor, stage * kStageStride);
+        if (stage >= num_prefetched) {
+          copy_norm(cursor, stage * kStageStride);
+          copy_weights(cursor, stage * kStageStride);
+        }
         advance(cursor);
       }
       ptx::cp_async_commit_group();
@@ -95,26 +102,34 @@ class SkinnyGemmPipeline {
     ptx::launch_dependents();
   }
 
-  // Loads the oldest stage's fragments and refills the stage.
-  __device__ __forceinline__ void take(Fragments& fragments) {
+  // Until the oldest stage is full.
+  __device__ __forceinline__ void wait() {
     ptx::cp_async_wait_group<kStages - 1>();
     __syncwarp();
+  }
+  // Loads fragments of the oldest stage from half `first` on.
+  template <int kHalves>
+  __device__ __forceinline__ void load(int first, Fragments<kHalves>& fragments) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < kHalves; ++i) {
+      const uint32_t half = 64 * static_cast<uint32_t>(first + i);
 #pragma unroll
       for (int tile = 0; tile < kMTiles; ++tile)
-        fragments.x[half][tile] =
-            load((x_from_ ^ (half * 64)) + stage_ + kWeightBytes + tile * kFeatures * kRowBytes);
+        fragments.x[i][tile] = load((x_from_ ^ half) + stage_ + kWeightBytes + tile * kFeatures * kRowBytes);
       if (params_.norm != nullptr)
-        fragments.norm[half] = load((norm_from_ ^ (half * 64)) + stage_ + kWeightBytes + kTokens * kRowBytes);
+        fragments.norm[i] = load((norm_from_ ^ half) + stage_ + kWeightBytes + kTokens * kRowBytes);
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
-        fragments.weights[half][group] = load((from_ ^ (half * 64)) + stage_ + group * kFeatures * kRowBytes);
+        fragments.weights[i][group] = load((from_ ^ half) + stage_ + group * kFeatures * kRowBytes);
     }
+  }
+  // Refills the oldest stage, all of which was loaded.
+  __device__ __forceinline__ void refill() {
     __syncwarp();
     if (weights_cursor_.left > 0) {
       copy_weights(weights_cursor_, stage_);
       copy_x(weights_cursor_, stage_);
+      copy_norm(weights_cursor_, stage_);
       advance(weights_cursor_);
     }
     ptx::cp_async_commit_group();
@@ -183,13 +198,9 @@ class SkinnyGemmPipeline {
   __device__ __forceinline__ void copy_x(const Cursor& cursor, int stage) const {
     const bool valid = cursor.input < params_.in_features;
     const char* const x = static_cast<const char*>(params_.x) + 2 * int64_t{cursor.input};
-    const char* const norm = static_cast<const char*>(params_.norm) + 2 * int64_t{cursor.input};
     const uint32_t to = to_ + stage + kWeightBytes;
     if constexpr (kTokens == 1) {
-      // Rows 0 and 1 are x and the norm; the latter is read as it came, in one piece.
-      const int exchanged = (row_ & 1) * 16;
-      if (row_ == 0 || (row_ == 1 && params_.norm != nullptr))
-        ptx::cp_async_16(to ^ exchanged, row_ == 0 ? x : norm, valid);
+      if (row_ == 0) ptx::cp_async_16(to, x, valid);
     } else {
 #pragma unroll
       for (int row = 0; row < kTokens; row += kRowsAtOnce) {
@@ -199,8 +210,13 @@ class SkinnyGemmPipeline {
             row % 8 == 0 ? to + row * kRowBytes : next_rows(to + (row - kRowsAtOnce) * kRowBytes);
         ptx::cp_async_16(to_row, x + (given ? 2 * token * params_.x_stride : 0), given);
       }
-      if (params_.norm != nullptr && row_ == 0) ptx::cp_async_16(to + kTokens * kRowBytes, norm, valid);
     }
+  }
+  __device__ __forceinline__ void copy_norm(const Cursor& cursor, int stage) const {
+    if (params_.norm == nullptr || row_ != 0) return;
+    ptx::cp_async_16(to_ + stage + kWeightBytes + kTokens * kRowBytes,
+                     static_cast<const char*>(params_.norm) + 2 * int64_t{cursor.input},
+                     cursor.input < params_.in_features);
   }
 
   const SkinnyGemmParams& params_;
@@ -254,55 +270,92 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   }
 
  private:
-  using Accumulators = float[kGroups][kM16Tiles][4];
+  // Halves of a K-block whose fragments are in registers at once: where there are many, one.
+  static constexpr int kHalves = kGroups > 6 ? 1 : 2;
+  using Fragments = typename Pipeline::template Fragments<kHalves>;
+  // Of a single token W is the left factor: 16 of its rows are then multiplied at once, not 8.
+  static constexpr bool kWeightsLeft = kTokens == 1 && kGroups > 1;
+  using Accumulators = float[kWeightsLeft ? kGroups / 2 : kGroups][kM16Tiles][4];
 
   // mma.m16n8k16 after mma.m16n8k16, in the order of K.
   __device__ __forceinline__ void multiply(bool first, Accumulators& accumulators) {
-    typename Pipeline::Fragments fragments;
-    pipeline_.take(fragments);
-    if constexpr (kCanNorm)
-      if (params_.norm != nullptr) apply_norm(first, fragments);
+    pipeline_.wait();
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int half = 0; half < 2; half += kHalves) {
+      Fragments fragments;
+      pipeline_.load(half, fragments);
+      if (half + kHalves == 2) pipeline_.refill();
+      if constexpr (kCanNorm)
+        if (params_.norm != nullptr) apply_norm(first, fragments);
 #pragma unroll
-      for (int pair = 0; pair < kM16Tiles; ++pair) {
-        const uint4 low = fragments.x[half][2 * pair];
-        uint4 high = make_uint4(0, 0, 0, 0);
-        if constexpr (kMTiles > 1) high = fragments.x[half][2 * pair + 1];
-        const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
-#pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-          const uint4 weight = fragments.weights[half][group];
-          ptx::mma_m16n8k16(accumulators[group][pair], even, weight.x, weight.y, T{});
-          ptx::mma_m16n8k16(accumulators[group][pair], odd, weight.z, weight.w, T{});
-        }
+      for (int i = 0; i < kHalves; ++i) {
+        if constexpr (kWeightsLeft)
+          multiply_left(fragments.weights[i], fragments.x[i][0], accumulators);
+        else
+          multiply_right(fragments.weights[i], fragments.x[i], accumulators);
       }
+    }
+  }
+
+  __device__ __forceinline__ static void multiply_left(const uint4 (&weights)[kGroups], const uint4& x,
+                                                       Accumulators& accumulators) {
+#pragma unroll
+    for (int group = 0; group < kGroups; group += 2) {
+      const uint4 low = weights[group], high = weights[group + 1];
+      const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
+      ptx::mma_m16n8k16(accumulators[group / 2][0], even, x.x, x.y, T{});
+      ptx::mma_m16n8k16(accumulators[group / 2][0], odd, x.z, x.w, T{});
+    }
+  }
+  __device__ __forceinline__ static void multiply_right(const uint4 (&weights)[kGroups],
+                                                        const uint4 (&x)[kMTiles],
+                                                        Accumulators& accumulators) {
+#pragma unroll
+    for (int pair = 0; pair < kM16Tiles; ++pair) {
+      const uint4 low = x[2 * pair];
+      uint4 high = make_uint4(0, 0, 0, 0);
+      if constexpr (kMTiles > 1) high = x[2 * pair + 1];
+      const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        ptx::mma_m16n8k16(accumulators[group][pair], even, weights[group].x, weights[group].y, T{});
+        ptx::mma_m16n8k16(accumulators[group][pair], odd, weights[group].z, weights[group].w, T{});
+      }
+    }
   }
 
   // Squares of x are the same in every pass: the first one sums them.
-  __device__ __forceinline__ void apply_norm(bool first, typename Pipeline::Fragments& fragments) {
+  __device__ __forceinline__ void apply_norm(bool first, Fragments& fragments) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int i = 0; i < kHalves; ++i)
 #pragma unroll
       for (int tile = 0; tile < kMTiles; ++tile) {
-        if (first) sum_of_squares_[tile] += sum_of_squares_of(fragments.x[half][tile]);
-        fragments.x[half][tile] = multiply_elements(fragments.x[half][tile], fragments.norm[half]);
+        if (first) sum_of_squares_[tile] += sum_of_squares_of(fragments.x[i][tile]);
+        fragments.x[i][tile] = multiply_elements(fragments.x[i][tile], fragments.norm[i]);
       }
   }
 
   // Sliced-K: a warp's accumulators to shared memory. Lane l holds tokens l / 4, l / 4 + 8, ... of features
-  // 2 (l % 4) and the next.
+  // 2 (l % 4) and the next; of a single token feature l / 4 of two groups.
   __device__ __forceinline__ void store_partial_sums(bool first, const Accumulators& accumulators) {
+    if constexpr (kWeightsLeft) {
+      if (lane_ % 4 == 0)
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group)
+          partial_[(warp_ * kGroups + group) * kFeatures + lane_ / 4] =
+              accumulators[group / 2][0][group % 2 * 2];
+    }
 #pragma unroll
     for (int tile = 0; tile < kMTiles; ++tile) {
       const int token = lane_ / 4 + tile * kFeatures;
       if (token >= kTokens) break;
+      if constexpr (!kWeightsLeft)
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group)
-        *reinterpret_cast<float2*>(partial_ + (warp_ * kGroups + group) * kGroupOutputs + token * kFeatures +
-                                   lane_ % 4 * 2) =
-            make_float2(accumulators[group][tile / 2][tile % 2 * 2],
-                        accumulators[group][tile / 2][tile % 2 * 2 + 1]);
+        for (int group = 0; group < kGroups; ++group)
+          *reinterpret_cast<float2*>(partial_ + (warp_ * kGroups + group) * kGroupOutputs +
+                                     token * kFeatures + lane_ % 4 * 2) =
+              make_float2(accumulators[group][tile / 2][tile % 2 * 2],
+                          accumulators[group][tile / 2][tile % 2 * 2 + 1]);
       if (params_.norm == nullptr || !first) continue;
       float squares = sum_of_squares_[tile];
       for (int step = 1; step < 4; step *= 2) squares += __shfl_xor_sync(__activemask(), squares, step);

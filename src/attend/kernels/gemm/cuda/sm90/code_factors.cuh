@@ -21,6 +21,14 @@ struct CodeLayout<WeightFormat::kInt4> {
   static constexpr int kInputsOf16Bytes = 32, kInputsOfStage = 256;
 };
 
+// As __byte_perm(), which leaves out that a selector with this bit takes the byte's sign, eight times.
+inline constexpr uint32_t kSignOfByte = 8;
+__device__ __forceinline__ uint32_t permute_bytes_and_signs(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;\n" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+  return result;
+}
+
 // Takes a lane's pairs from 16 bytes of a row, those of eight inputs at a time.
 template <class T, WeightFormat kFormat>
 class PairsOfLane {
@@ -31,8 +39,7 @@ class PairsOfLane {
   __device__ explicit PairsOfLane(int lane) {
     const uint32_t t = static_cast<uint32_t>(lane) % 4;
     if constexpr (kFormat == WeightFormat::kFp8)
-      selector_ =
-          (2 * t + 1) << 12 | (2 * t + 1) << 8 | 2 * t << 4 | 2 * t;  // bytes 2 t, 2 t + 1, each twice
+      selector_ = (kSignOfByte | (2 * t + 1)) << 12 | (2 * t + 1) << 8 | (kSignOfByte | 2 * t) << 4 | 2 * t;
     else
       selector_ = 0x4440u | t;  // byte t, and zeros
   }
@@ -40,8 +47,8 @@ class PairsOfLane {
   // `zero`: of int4, as shifted_zero().
   __device__ __forceinline__ void take(const uint4& bytes, uint32_t zero, uint32_t (&pairs)[kPairs]) const {
     if constexpr (kFormat == WeightFormat::kFp8) {
-      pairs[0] = widen_odd_fp8<T>(__byte_perm(bytes.x, bytes.y, selector_));
-      pairs[1] = widen_odd_fp8<T>(__byte_perm(bytes.z, bytes.w, selector_));
+      pairs[0] = widen_extended_fp8<T>(permute_bytes_and_signs(bytes.x, bytes.y, selector_));
+      pairs[1] = widen_extended_fp8<T>(permute_bytes_and_signs(bytes.z, bytes.w, selector_));
     } else {
       pairs[0] = int4_pair(bytes.x, zero);
       pairs[1] = int4_pair(bytes.y, zero);

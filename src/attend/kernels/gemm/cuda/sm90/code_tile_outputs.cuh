@@ -1,5 +1,5 @@
-// Epilogue of the GEMM of scaled codes (scaled_codes.cuh): split-K reduction in the cluster, bias, activation
-// and store.
+// Epilogue of the GEMM of scaled codes (scaled_codes.cuh): split-K reduction in the cluster, scales of rows,
+// bias, activation and store.
 //
 // A consumer thread holds rows l / 4 and l / 4 + 8 of its warp's 16 and, of each group of eight tokens,
 // 2 (l % 4) and the next: four accumulators a group. Groups are dealt to the CTAs of the cluster, in order;
@@ -9,12 +9,14 @@
 
 #include "attend/kernels/common/cuda/ptx/cluster_exchange.cuh"
 #include "attend/kernels/common/cuda/ptx/store_word.cuh"
+#include "attend/kernels/gemm/cuda/common/load_weight.cuh"
 #include "attend/kernels/gemm/cuda/sm90/scaled_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
-template <class T, int kTokens>
+// Widening says what sums are multiplied by: kSumFactor, and with kScalesOfRows the scale of their row of W.
+template <class T, int kTokens, class Widening>
 class CodeTileOutputs {
   using Pipeline = SwapAbPipeline<kCodeTileWarpgroups, kTokens>;
   static constexpr int kGroupTokens = 8, kGroups = kTokens / kGroupTokens;
@@ -30,26 +32,25 @@ class CodeTileOutputs {
  public:
   using Accumulators = float[kTokens / 2];
 
-  // Sums are multiplied by `factor`.
-  __device__ __forceinline__ CodeTileOutputs(const Pipeline& pipeline, float factor)
-      : pipeline_(pipeline), params_(pipeline.params), factor_(factor) {}
+  __device__ __forceinline__ CodeTileOutputs(const Pipeline& pipeline, const QuantisedWeight& weight)
+      : pipeline_(pipeline), params_(pipeline.params), weight_(weight) {}
 
   // By all consumers: this CTA's accumulators of a tile of 128 rows, tiles in order. `is_last`: of this CTA.
   __device__ __forceinline__ void exchange_and_write(int tile, const Accumulators& accumulators,
                                                      bool is_last) {
     look_up();
-    const float2 biases = biases_of(tile);
+    const OfRows of_rows{factors_of(tile), biases_of(tile)};
     if (cluster_size_ == 1) {
       __syncwarp();  // the tile before is read
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
-        stage(group, biases,
+        stage(group, of_rows,
               make_float4(accumulators[4 * group], accumulators[4 * group + 1], accumulators[4 * group + 2],
                           accumulators[4 * group + 3]));
     } else {
       send(accumulators);
       ptx::mbarrier_wait_cluster(pipeline_.partials_full(), parity_);
-      add_and_stage(biases);
+      add_and_stage(of_rows);
     }
     __syncwarp();
     write(tile);
@@ -86,14 +87,27 @@ class CodeTileOutputs {
     return pipeline_.partials + group * kGroupBytes + warp() * kChunkBytes;
   }
 
-  // Of a lane's two rows.
+  // What a lane's two rows of W have: what their sums are multiplied by, and what is added then.
+  struct OfRows {
+    float2 factors, biases;
+  };
   __device__ __forceinline__ float2 biases_of(int tile) const {
     const DeviceVector& bias = params_.bias;
     const int feature = first_feature(tile) + lane() / 4;
     if (bias.data == nullptr || feature >= params_.out_features) return {};
     return {load_element(bias.data, feature, bias.element),
-            load_element(bias.data, feature + (params_.gated ? params_.out_features : kGroupElements),
-                         bias.element)};
+            load_element(bias.data, feature + partner_row(), bias.element)};
+  }
+  __device__ __forceinline__ float2 factors_of(int tile) const {
+    const int feature = first_feature(tile) + lane() / 4;
+    if (!Widening::kScalesOfRows || feature >= params_.out_features)
+      return {Widening::kSumFactor, Widening::kSumFactor};
+    return {load_scale(weight_, scales_of_row(weight_, feature)),
+            load_scale(weight_, scales_of_row(weight_, feature + partner_row()))};
+  }
+  // Behind a lane's first row its second one.
+  __device__ __forceinline__ int partner_row() const {
+    return params_.gated ? params_.out_features : kGroupElements;
   }
   // That this warp has.
   __device__ __forceinline__ int first_feature(int tile) const {
@@ -120,7 +134,7 @@ class CodeTileOutputs {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void add_and_stage(const float2& biases) const {
+  __device__ __forceinline__ void add_and_stage(const OfRows& of_rows) const {
     float4 sums[kMaxOwn] = {};
 #pragma unroll 1
     for (int rank = 0; rank < cluster_size_; ++rank)
@@ -136,7 +150,7 @@ class CodeTileOutputs {
     __syncwarp();  // the chunks of rank 0 are free
 #pragma unroll
     for (int group = 0; group < kMaxOwn; ++group)
-      if (group < num_own()) stage(group, biases, sums[group]);
+      if (group < num_own()) stage(group, of_rows, sums[group]);
   }
 
   // A chunk has a line of 128 bytes for two tokens. Eight features of one of them, as `eighth`, lie where
@@ -146,11 +160,12 @@ class CodeTileOutputs {
   }
 
   // Four results of a lane, to where write() looks for them.
-  __device__ __forceinline__ void stage(int group, const float2& biases, const float4& sums) const {
+  __device__ __forceinline__ void stage(int group, const OfRows& of_rows, const float4& sums) const {
     const int line = lane() % 4, feature = lane() / 4 * 4;
     // Of the two rows.
-    const float2 low{fmaf(sums.x, factor_, biases.x), fmaf(sums.y, factor_, biases.x)},
-        high{fmaf(sums.z, factor_, biases.y), fmaf(sums.w, factor_, biases.y)};
+    const auto& [factors, biases] = of_rows;
+    const float2 low{fmaf(sums.x, factors.x, biases.x), fmaf(sums.y, factors.x, biases.x)},
+        high{fmaf(sums.z, factors.y, biases.y), fmaf(sums.w, factors.y, biases.y)};
     if (params_.gated) {
       ptx::st_shared_4(place(group, line, 0) + feature, gated(low.x, high.x));
       ptx::st_shared_4(place(group, line, 2) + feature, gated(low.y, high.y));
@@ -246,7 +261,7 @@ class CodeTileOutputs {
 
   const Pipeline& pipeline_;
   const SwapAbGemmParams& params_;
-  const float factor_;
+  const QuantisedWeight& weight_;
   int thread_, cluster_size_, rank_;
   uint32_t parity_ = 0;  // of this tile's exchange
   bool first_ = true;

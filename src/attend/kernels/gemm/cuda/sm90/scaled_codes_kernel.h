@@ -1,4 +1,4 @@
-// The swap-AB split-K GEMM of int4 whose factors are scaled: the launches.
+// The swap-AB split-K GEMM of int4 whose factors are scaled, and of fp8 with scales of rows: the launches.
 #pragma once
 
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_codes_kernel.h"
@@ -6,7 +6,8 @@
 namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kCodeTileWarpgroups = 2;
-// Of the pipelines: of x as many as K-blocks of x to one of W, so that code knows each one's stage.
+inline constexpr int kScaledPartInputs = 32;  // that are widened while as many are multiplied
+// Of the pipelines: of x as many as K-blocks of x to one of int4, so that code knows each one's stage.
 inline constexpr int kScaledCodesTokenStages = kScaledStageInputs / kBlockInputs,
                      kScaledCodesWeightStages = 4;
 

@@ -149,12 +149,13 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
   return best;
 }
 
-// The same of scaled codes: the tensor cores' time for a K-block of a CTA's tiles, and the ends of those, in
-// cycles as timed on an H200.
-SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks,
+// The same of scaled codes: the time for a K-block of a CTA's tiles, by which tensor cores and what widens
+// codes are bound, and the ends of those, in cycles as timed on an H200.
+SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks, WeightFormat format,
                                  const DeviceClusters& device) {
   constexpr int kTileRows = kCodeTileWarpgroups * kWarpgroupRows;
-  constexpr int64_t kOneTileBlock = 2250, kTwoTilesBlock = 4240;
+  const bool fp8 = format == WeightFormat::kFp8;
+  const int64_t one_tile_block = fp8 ? 1240 : 2250, two_tiles_block = fp8 ? 2360 : 4240;
   constexpr int64_t kTileEnd = 5500, kSharedTileEnd = 8200;
   SwapAbGemmShape best{};
   int64_t best_cycles = 0;
@@ -164,7 +165,7 @@ SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks,
       const int num_tiles = num_parts(num_weight_rows, tiles * kTileRows);
       const int num_waves = num_parts(num_tiles, device.of_size(cluster_size));
       const int64_t blocks = num_parts(num_k_blocks, cluster_size);
-      const int64_t cycles = num_waves * (blocks * (tiles == 1 ? kOneTileBlock : kTwoTilesBlock) +
+      const int64_t cycles = num_waves * (blocks * (tiles == 1 ? one_tile_block : two_tiles_block) +
                                           tiles * (cluster_size == 1 ? kTileEnd : kSharedTileEnd));
       if (best.num_clusters > 0 && cycles >= best_cycles) continue;
       best = {.tile_pairs = kTileRows / kPairRows,
@@ -254,11 +255,12 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& sha
 }
 
 void scaled_codes_gemm(const LinearArgs& args, bool gated, Stream& stream) {
-  const int num_k_blocks = num_parts(args.x.shape[1], kScaledStageInputs);
+  const int num_k_blocks = num_parts(as_elements(args.weight).shape[1], kBlockK);
   LinearArgs product = args;
   product.next_norm = nullptr;
   swap_ab_gemm(product, gated,
-               scaled_shape_for(args.weight.out_features(), num_k_blocks, clusters_of(stream.device)),
+               scaled_shape_for(args.weight.out_features(), num_k_blocks, args.weight.format,
+                                clusters_of(stream.device)),
                stream);
 }
 

@@ -17,7 +17,8 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, Stream& stream);
 bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream);
 
 // The same for what the candidate kScaledCodes takes: int4 in groups of kScaledInputs, with scales of the
-// type of x. Products of codes and scales are rounded to that type. No norm is deferred.
+// type of x, whose products of codes and scales are rounded to that type; and fp8 whose scales are those of
+// whole outputs, with which sums are multiplied. No norm is deferred.
 void scaled_codes_gemm(const LinearArgs& args, bool gated, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

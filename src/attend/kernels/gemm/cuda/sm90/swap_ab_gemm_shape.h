@@ -26,7 +26,7 @@ struct SwapAbGemmShape {
   int cluster_size;
   int num_clusters;    // at most as many as run at once
   int num_tokens = 0;  // of the instance, which the rows of x decide: 32, 64 or 128
-  // Of int4 whose factors are scaled: tiles of 128 rows that a CTA multiplies together, 1 or 2. 0: sums are
+  // Of scaled codes: tiles of 128 rows that a CTA multiplies together, 1 or 2. 0: sums of 128 inputs are
   // scaled.
   int scaled_tiles = 0;
 

@@ -1,7 +1,8 @@
 // The router of a mixture of experts: the best experts of each token, and their weights.
 //
 //   tile        4 tokens a CTA, one a warp
-//   warps       4, all alike: a lane has every 32nd logit; the k best are found one after another
+//   warps       4, all alike: a lane has every 32nd logit and sorts them; the k best are taken one after
+//               another
 //   registers   16 of them are logits, 32 the keys by which experts are ranked
 //   shared      none
 //   bytes       the logits once

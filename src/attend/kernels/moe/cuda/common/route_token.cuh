@@ -74,6 +74,42 @@ __device__ void leave_best_groups(const RouteParams& params, int lane, uint64_t 
   }
 }
 
+// Batcher's odd-even merge sort, of a power of two of keys: the largest first.
+template <int kPerLane>
+__device__ __forceinline__ void sort_keys(uint64_t (&keys)[kPerLane]) {
+#pragma unroll
+  for (int merged = 1; merged < kPerLane; merged *= 2)
+#pragma unroll
+    for (int apart = merged; apart >= 1; apart /= 2)
+#pragma unroll
+      for (int i = 0; i + apart < kPerLane; ++i) {
+        const int j = i + apart, from = apart % merged;
+        if (i < from || (i - from) / apart % 2 != 0 || i / (2 * merged) != j / (2 * merged)) continue;
+        const uint64_t low = keys[i] < keys[j] ? keys[i] : keys[j];
+        keys[i] = keys[i] < keys[j] ? keys[j] : keys[i];
+        keys[j] = low;
+      }
+}
+
+// Takes the largest of the lanes' first keys, which are sorted, and returns its expert. Lanes rarely have the
+// same rank, so mostly it is found by one reduction.
+template <int kPerLane>
+__device__ __forceinline__ int take_largest(uint64_t (&keys)[kPerLane]) {
+  const auto rank = static_cast<uint32_t>(keys[0] >> 32), rest = static_cast<uint32_t>(keys[0]);
+  bool largest = rank == __reduce_max_sync(0xffffffffu, rank);
+  uint32_t lanes = __ballot_sync(0xffffffffu, largest);
+  if (__popc(lanes) > 1) {
+    const uint32_t last = __reduce_max_sync(0xffffffffu, largest ? rest : 0);
+    largest = largest && rest == last;
+    lanes = __ballot_sync(0xffffffffu, largest);
+  }
+  const int expert = __shfl_sync(0xffffffffu, expert_of(keys[0]), __ffs(static_cast<int>(lanes)) - 1);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i)
+    if (largest) keys[i] = i + 1 < kPerLane ? keys[i + 1] : 0;
+  return expert;
+}
+
 // Of a token with these logits; a lane has every 32nd of them, kPerLane at most. Writes the token's row of
 // params.experts and params.weights.
 template <int kPerLane>
@@ -93,17 +129,11 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
     keys[i] = given ? key_of(rank, expert) : 0;
   }
   if (params.top_groups < params.num_groups) leave_best_groups(params, lane, keys);
+  sort_keys(keys);
   int chosen = 0;  // of the lane's rank among the token's experts
   for (int rank = 0; rank < params.top_k; ++rank) {
-    uint64_t best = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (keys[i] > best) best = keys[i];
-    best = largest_of_warp(best);
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (keys[i] == best) keys[i] = 0;
-    if (lane == rank) chosen = expert_of(best);
+    const int expert = take_largest(keys);
+    if (lane == rank) chosen = expert;
   }
   const bool has_choice = lane < params.top_k;
   const float logit = has_choice ? logits[chosen] : 0.0f;

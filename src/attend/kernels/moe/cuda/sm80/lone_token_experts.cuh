@@ -16,10 +16,13 @@
 
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/cache_policy.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/global_read.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/common/late_bias.cuh"
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/mxfp4_sums.cuh"
 
@@ -48,8 +51,8 @@ class LonePlainRows {
   __device__ __forceinline__ Block load(int k_block) const {
     const int input = k_block * kInputs;
     if (input + first_input() >= in_features_) return {};
-    return {__ldg(reinterpret_cast<const uint4*>(low_ + input)),
-            __ldg(reinterpret_cast<const uint4*>(high_ + input))};
+    return {ptx::ld_global_16_by_policy(low_ + input, policy_),
+            ptx::ld_global_16_by_policy(high_ + input, policy_)};
   }
   static __device__ __forceinline__ int place(int piece) { return piece; }
   // Where an input lies among its eight, and the eight so.
@@ -72,6 +75,8 @@ class LonePlainRows {
   int in_features_;
   const T* low_;
   const T* high_;
+  // W is read once. What other kernels of the step read again stays in L2.
+  const uint64_t policy_ = ptx::createpolicy_evict_first();
 };
 
 // mxfp4: a lane has 32 neighbouring inputs of each row, which share a scale. The single row of x is in
@@ -198,10 +203,18 @@ class LoneTokenCta {
     // Not before the wait: the next kernel reads early what the one before this has written.
     ptx::launch_dependents();
     const int expert = params_.experts[pair];
+    // Before W, behind which it would come late.
+    bring_ordered();
     LoneTile<Rows> weights(Rows(params_.weight, expert_weight_row(layout(), expert, 0, first + lane() / 4),
                                 expert_weight_row(layout(), expert, 1, first + lane() / 4)),
                            given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
-    bring_ordered();
+    // Of each output, by a thread of the tile's first warp.
+    const bool writes = given && warp() % kSlices == 0 && lane() < kLoneOutputs;
+    LateBias biases[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (writes)
+        biases[half].ask(params_.epilogue.bias, expert_weight_row(layout(), expert, half, first + lane()));
     __syncthreads();
     float sums[4] = {};
     weights.multiply(own_or_zeros(x_), sums);
@@ -211,8 +224,7 @@ class LoneTokenCta {
       sums_[warp() * kSumsOfWarp + kLoneOutputs + lane() / 4] = sums[2];
     }
     __syncthreads();
-    // Of each output, by a thread of the tile's first warp.
-    if (!given || warp() % kSlices != 0 || lane() >= kLoneOutputs) return;
+    if (!writes) return;
     float gate = 0.0f, up = 0.0f;
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
@@ -225,7 +237,10 @@ class LoneTokenCta {
     // In the order in which the second product's lanes take them.
     static_cast<T*>(
         params_.out)[int64_t{pair} * params_.out_features + first + Rows::place_in_piece(lane())] =
-        T(expert_output(layout(), expert, pair, first + lane(), gate, up));
+        T(expert_output(layout(), pair, gate, up, [&](float& of_gate, float& of_up) {
+          add(of_gate, biases[0]);
+          add(of_up, biases[1]);
+        }));
   }
 
   // 8 outputs of all experts, two a warp at a time.
@@ -246,6 +261,13 @@ class LoneTokenCta {
     const int thread = static_cast<int>(threadIdx.x);
     T* const out = static_cast<T*>(params_.out) + first + thread;
     float total = thread < kLoneOutputs && params_.accumulate ? float(*out) : 0.0f;
+    const int pair = thread / kLoneOutputs, own = thread % kLoneOutputs;
+    LateBias bias;
+    float weight = 1.0f;
+    if (pair < params_.top_k) {
+      bias.ask(params_.epilogue.bias, expert_weight_row(layout(), params_.experts[pair], 0, first + own));
+      if (params_.weights != nullptr) weight = params_.weights[pair];
+    }
     ptx::cp_async_wait_group<0>();
     __syncthreads();
     float sums[4] = {};
@@ -257,12 +279,11 @@ class LoneTokenCta {
     }
     __syncthreads();
     float value = 0.0f;
-    const int pair = thread / kLoneOutputs, own = thread % kLoneOutputs;
     if (pair < params_.top_k) {
       for (int i = 0; i < num_slices; ++i)
         value += sums_[(pair / 2 * num_slices + i) * kSumsOfWarp + pair % 2 * kLoneOutputs + own];
-      value = expert_output(layout(), params_.experts[pair], pair, first + own, value, 0.0f);
-      if (params_.weights != nullptr) value *= params_.weights[pair];
+      value = expert_output(layout(), pair, value, 0.0f, [&](float& sum, float&) { add(sum, bias); });
+      value *= weight;
     }
     __syncthreads();
     if (pair < params_.top_k) sums_[thread] = value;
@@ -275,6 +296,10 @@ class LoneTokenCta {
  private:
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  __device__ __forceinline__ void add(float& sum, const LateBias& bias) const {
+    if (params_.epilogue.bias.data != nullptr) sum += bias.number(params_.epilogue.bias);
+  }
 
   // Where a row's lanes sum for themselves, a lane's column has its inputs, or zeros, which lie in front of
   // x.

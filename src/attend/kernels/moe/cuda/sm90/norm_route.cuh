@@ -18,6 +18,7 @@
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/moe/cuda/common/late_bias.cuh"
 #include "attend/kernels/moe/cuda/common/route_token.cuh"
 #include "attend/kernels/moe/cuda/sm90/norm_route_kernel.h"
 
@@ -47,13 +48,19 @@ class NormRouteCta {
     ptx::cluster_arrive_relaxed();
     uint4 router[kMaxBlocks][2];
     load_router(router);
+    const NormShare share(num_tokens_);
+    // What no kernel writes is asked for before the wait.
+    const uint4 first_weights =
+        share.first_group() < num_groups() ? norm_weights(share.first_group()) : uint4{};
+    LateBias bias;
+    bias.ask(params_.bias, rank_ * kNormRouteExperts + own_expert());
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
-    normalize();
+    normalize(share, first_weights);
     multiply(router);
     // The CTA that gets the logits has started.
     ptx::cluster_wait();
-    send_logits();
+    send_logits(bias);
     __syncwarp();  // lanes without a token did not go through it
     ptx::cluster_arrive();
     ptx::cluster_wait();
@@ -84,17 +91,31 @@ class NormRouteCta {
   }
 
   // Every warp has a part of one token's row.
-  __device__ __forceinline__ void normalize() const {
-    int warps_of_token = kWarps;
-    while (kWarps / warps_of_token < num_tokens_) warps_of_token /= 2;
-    const int part = warp() % warps_of_token, token = warp() / warps_of_token;
-    const int num_groups = params_.in_features / kGroupElements, step = 32 * warps_of_token;
-    const int64_t first_group = int64_t{first_token_ + token} * num_groups;
-    const auto* const x = static_cast<const uint4*>(params_.x) + first_group;
+  struct NormShare {
+    int warps_of_token = kWarps, part, token;
+
+    __device__ __forceinline__ explicit NormShare(int num_tokens) {
+      while (kWarps / warps_of_token < num_tokens) warps_of_token /= 2;
+      part = warp() % warps_of_token;
+      token = warp() / warps_of_token;
+    }
+    __device__ __forceinline__ int first_group() const { return part * 32 + lane(); }
+    __device__ __forceinline__ int step() const { return 32 * warps_of_token; }
+  };
+  __device__ __forceinline__ int num_groups() const { return params_.in_features / kGroupElements; }
+  __device__ __forceinline__ uint4 norm_weights(int g) const {
+    return __ldg(static_cast<const uint4*>(params_.norm) + g);
+  }
+
+  // `first_weights`: of the norm, of this thread's first group.
+  __device__ __forceinline__ void normalize(const NormShare& share, const uint4& first_weights) const {
+    const int token = share.token;
+    const int64_t first_of_token = int64_t{first_token_ + token} * num_groups();
+    const auto* const x = static_cast<const uint4*>(params_.x) + first_of_token;
     if (token < num_tokens_) {
       float sum = 0.0f;
 #pragma unroll 4
-      for (int g = part * 32 + lane(); g < num_groups; g += step) {
+      for (int g = share.first_group(); g < num_groups(); g += share.step()) {
         const uint4 bits = x[g];
         float group[kGroupElements];
         convert_16_bit_group<T>(bits, group);
@@ -103,23 +124,26 @@ class NormRouteCta {
         *row_group(token, g) = bits;
       }
       sum = sum_of_warp(sum);
-      if (lane() == 0) squares_[token * kWarps + part] = sum;
+      if (lane() == 0) squares_[token * kWarps + share.part] = sum;
     }
     __syncthreads();
     if (token < num_tokens_) {
+      // All are asked for at once.
       float sum = 0.0f;
-      for (int i = 0; i < warps_of_token; ++i) sum += squares_[token * kWarps + i];
+#pragma unroll
+      for (int i = 0; i < kWarps; ++i)
+        if (i < share.warps_of_token) sum += squares_[token * kWarps + i];
       const float scale = 1.0f / sqrtf(sum / static_cast<float>(params_.in_features) + params_.norm_eps);
       const bool own = token % ptx::cluster_size() == rank_;
 #pragma unroll 4
-      for (int g = part * 32 + lane(); g < num_groups; g += step) {
+      for (int g = share.first_group(); g < num_groups(); g += share.step()) {
         float group[kGroupElements], weights[kGroupElements];
         convert_16_bit_group<T>(*row_group(token, g), group);
-        convert_16_bit_group<T>(__ldg(static_cast<const uint4*>(params_.norm) + g), weights);
+        convert_16_bit_group<T>(g == share.first_group() ? first_weights : norm_weights(g), weights);
 #pragma unroll
         for (int i = 0; i < kGroupElements; ++i) group[i] *= scale * weights[i];
         store_16_bit_group(reinterpret_cast<T*>(row_group(token, g)), group);
-        if (own) static_cast<uint4*>(params_.normalized)[first_group + g] = *row_group(token, g);
+        if (own) static_cast<uint4*>(params_.normalized)[first_of_token + g] = *row_group(token, g);
       }
     }
     __syncthreads();
@@ -151,20 +175,23 @@ class NormRouteCta {
     __syncthreads();
   }
 
+  // A thread's logit is of the cluster's own_expert() and of own_token().
+  __device__ static int own_expert() { return static_cast<int>(threadIdx.x) / kRows % kNormRouteExperts; }
+  __device__ static int own_token() { return static_cast<int>(threadIdx.x) % kRows; }
+
   // Sums over the warps, in their order, to the first CTA.
-  __device__ __forceinline__ void send_logits() const {
-    const uint32_t to = ptx::mapa(ptx::shared_address(logits_), 0);
-    for (int i = static_cast<int>(threadIdx.x); i < kSums; i += kThreads) {
-      const int own_expert = i / kRows, token = i % kRows;
-      if (token >= num_tokens_) continue;
-      float sum = 0.0f;
+  __device__ __forceinline__ void send_logits(const LateBias& bias) const {
+    static_assert(kSums <= kThreads);
+    const int sum_idx = static_cast<int>(threadIdx.x), token = own_token();
+    if (sum_idx >= kSums || token >= num_tokens_) return;
+    float sum = 0.0f;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += sums_[w * kSums + i];
-      const int expert = rank_ * kNormRouteExperts + own_expert;
-      if (const DeviceVector& bias = params_.bias; bias.data != nullptr)
-        sum += load_element(bias.data, expert, bias.element);
-      ptx::st_shared_cluster(to + 4 * static_cast<uint32_t>(token * params_.route.num_experts + expert), sum);
-    }
+    for (int w = 0; w < kWarps; ++w) sum += sums_[w * kSums + sum_idx];
+    if (params_.bias.data != nullptr) sum += bias.number(params_.bias);
+    const int expert = rank_ * kNormRouteExperts + own_expert();
+    ptx::st_shared_cluster(ptx::mapa(ptx::shared_address(logits_), 0) +
+                               4 * static_cast<uint32_t>(token * params_.route.num_experts + expert),
+                           sum);
   }
 
   const NormRouteParams& params_;
