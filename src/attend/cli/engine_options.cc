@@ -126,7 +126,7 @@ void add_choice_options(CLI::App& app, EngineOptions& options, bool model_requir
   add_number(app, "--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
              "GPUs: the largest of them, when they are chosen", kPositive);
   app.add_flag("--enable-overlap-schedule,!--disable-overlap-schedule", options.overlap_schedule,
-               "choose and queue a decode step while the one before is computed, or not");
+               "choose and queue a decode step while the one before is computed, or not; by default on GPUs");
 }
 
 void add_size_options(CLI::App& app, EngineOptions& options) {

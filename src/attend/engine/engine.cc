@@ -73,7 +73,7 @@ struct Engine::TextState {
 };
 
 Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
-    : random_seed_(config.random_seed), overlaps_(config.overlap_schedule.value_or(false)) {
+    : random_seed_(config.random_seed) {
   if (config.log_kernels) kernels::log_kernels();
   require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
           "model_path: expected a model directory, or a model with dummy weights");
@@ -83,6 +83,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   if (config.load_format != LoadFormat::kDummy && num_threads() > 1) weights.emplace(config.model_path);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
   info_ = std::move(resolved.info);
+  overlaps_ = info_.overlap_schedule;
   // Numbers above fp8's range need scales; what is wider takes K and V as they are.
   if (is_fp8(info_.kv_cache_dtype) && config.load_format != LoadFormat::kDummy) {
     const std::vector<KvScales> scales = read_kv_scales(config.model_path, model_spec_);

@@ -65,7 +65,7 @@ struct EngineConfig {
   std::optional<int64_t> cascade_min_bytes;
   // While a decode step is computed, the next one is chosen and queued behind it, for the tokens that this
   // one is going to give: the device does not wait for the host. The same tokens; a request that stops there
-  // without max_new_tokens saying so takes part in one step too many. Not given: not.
+  // without max_new_tokens saying so takes part in one step too many. Not given: on GPUs.
   std::optional<bool> overlap_schedule;
   SpeculativeOptions speculation;  // drafts that a step verifies; off unless an algorithm is named
   ScheduleOptions schedule;        // whose turn it is, and how many may wait

@@ -236,7 +236,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
   info.deterministic = config.deterministic_inference;
   info.schedule_policy = config.schedule.policy;
-  info.overlap_schedule = config.overlap_schedule.value_or(false);
+  info.overlap_schedule = config.overlap_schedule.value_or(on_gpu(config));
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
 
   ModelGeometry geometry = model.geometry(info.dtype, info.kv_cache_dtype);

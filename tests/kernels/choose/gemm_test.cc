@@ -136,9 +136,26 @@ TEST(ChooseGemm, GivesScaledCodesFp8WhoseOutputsHaveOneScale) {
   problem.group_ins = problem.in_features;
   problem.scale_dtype = DType::kF32;
   problem.has_workspace = true;
-  EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kScaledCodes);
-  problem.group_ins = problem.group_outs = 128;
-  EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kSwapAbCodes);
+  const auto choice = [&](const auto& change) {
+    GemmProblem changed = problem;
+    change(changed);
+    return choose(changed, kH100).kernel;
+  };
+  const auto of_rows = [&](int64_t num_rows) {
+    return choice([&](GemmProblem& changed) { changed.num_rows = num_rows; });
+  };
+  EXPECT_EQ(of_rows(128), GemmKernel::kScaledCodes);
+  EXPECT_EQ(of_rows(64), GemmKernel::kSwapAbCodes);
+  EXPECT_EQ(of_rows(512), GemmKernel::kScaledCodes);
+  EXPECT_EQ(of_rows(513), GemmKernel::kWidened);
+  EXPECT_EQ(choice([](GemmProblem& changed) { changed.group_ins = changed.group_outs = 128; }),
+            GemmKernel::kSwapAbCodes);
+  // Any number of inputs: int4 wants whole stages.
+  EXPECT_EQ(choice([](GemmProblem& changed) { changed.in_features = changed.group_ins = 4112; }),
+            GemmKernel::kScaledCodes);
+  EXPECT_EQ(choice([](GemmProblem& changed) { changed.norm = GemmNorm::kDeferred; }),
+            GemmKernel::kSwapAbCodes);
+  EXPECT_EQ(choice([](GemmProblem& changed) { changed.batch_invariant = true; }), GemmKernel::kQuantised);
 }
 
 TEST(ChooseGemm, MultipliesFp8ByFp8WhereXMayBeRoundedAndAnOutputHasOneScale) {

@@ -112,23 +112,29 @@ void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::Bui
 // CTAs that do not wait go first: what they leave out cannot be there already.
 void attention_without_waiting_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
                                   const conformance::BuiltCase& built) {
-  const auto run = [&](const kernels::AttentionArgs& on_device, const kernels::AttentionPlan& plan,
-                       Stream& stream) {
-    kernels::cuda::DevicePlan hasty(plan.limits(), kGpu);
-    hasty.set_meeting_clocks(0);
-    hasty.plan(on_device.batch, on_device.visibility, stream);
-    // The last launch is compared, with the counters that those before it have left behind.
+  // The last launch is compared, with the counters that those before it have left behind.
+  const auto run_again_and_again = [&](const kernels::AttentionArgs& on_device,
+                                       const kernels::cuda::DevicePlan& plan, Stream& stream) {
     const DeviceCopy out(args.out, stream), lse(args.lse, stream);
     kernels::AttentionArgs elsewhere = on_device;
     elsewhere.out = out.view();
     elsewhere.lse = lse.view();
-    for (int i = 0; i < 2; ++i) kernels::cuda::attention(elsewhere, hasty, stream);
-    kernels::cuda::attention(on_device, hasty, stream);
+    for (int i = 0; i < 2; ++i) kernels::cuda::attention(elsewhere, plan, stream);
+    kernels::cuda::attention(on_device, plan, stream);
     cuda::synchronize(stream);
   };
-  attention_on_gpu_if(is_right, args, built, Planning::kBefore, run);
+  attention_on_gpu_if(
+      is_right, args, built, Planning::kBefore,
+      [&](const kernels::AttentionArgs& on_device, const kernels::AttentionPlan& plan, Stream& stream) {
+        kernels::cuda::DevicePlan hasty(plan.limits(), kGpu);
+        hasty.set_meeting_clocks(0);
+        hasty.plan(on_device.batch, on_device.visibility, stream);
+        run_again_and_again(on_device, hasty, stream);
+      });
   const auto without_waiting = built.result_bytes();
-  attention_on_gpu_if(is_right, args, built);
+  attention_on_gpu_if(is_right, args, built, Planning::kBefore,
+                      [&](const kernels::AttentionArgs& on_device, const kernels::AttentionPlan& plan,
+                          Stream& stream) { run_again_and_again(on_device, plan.device_plan(), stream); });
   ensure(built.result_bytes() == without_waiting, "other bits where CTAs do not wait");
 }
 

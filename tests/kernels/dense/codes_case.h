@@ -36,7 +36,8 @@ struct CodesCase {
   // Rows [first, last) of x by launch(args, gated, stream), which is the kernel of this row of the table.
   template <class Launch>
   std::vector<double> run(kernels::cuda::GemmKernel kernel, const Launch& launch, int64_t first, int64_t last,
-                          bool gated, float before = 0.0f, const kernels::InputNorm& norm = {}) {
+                          bool gated, float before = 0.0f, const kernels::InputNorm& norm = {},
+                          const TensorView& bias = {}) {
     const int64_t num_outs = weight->view.out_features() / (gated ? 2 : 1);
     testing_support::TestTensor out({last - first, num_outs}, DType::kF32);
     out.fill(before == 0.0f ? std::numeric_limits<float>::quiet_NaN() : before);
@@ -47,7 +48,7 @@ struct CodesCase {
     if (!on_device.zeros.empty()) on_device.zeros = zeros.view();
     const kernels::LinearArgs args{.x = device_x.view().slice(0, first, last),
                                    .weight = on_device,
-                                   .bias = {},
+                                   .bias = bias,
                                    .out = device_out.view(),
                                    .norm = norm,
                                    .accumulate = before != 0.0f};

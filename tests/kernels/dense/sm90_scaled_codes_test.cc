@@ -6,6 +6,7 @@
 #include <cmath>
 #include <ostream>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
@@ -42,13 +43,17 @@ struct Case : testing_cuda::CodesCase {
 
   std::vector<double> run(int64_t num_rows, bool gated, float before = 0.0f,
                           const sm90::SwapAbGemmShape* shape = nullptr) {
+    return run_rows(0, num_rows, gated, before, shape);
+  }
+  std::vector<double> run_rows(int64_t first, int64_t last, bool gated, float before = 0.0f,
+                               const sm90::SwapAbGemmShape* shape = nullptr, const TensorView& bias = {}) {
     return CodesCase::run(
         GemmKernel::kScaledCodes,
         [&](const LinearArgs& args, bool gate, Stream& on) {
           shape == nullptr ? sm90::scaled_codes_gemm(args, gate, on)
                            : static_cast<void>(sm90::swap_ab_gemm(args, gate, *shape, on));
         },
-        0, num_rows, gated, before);
+        first, last, gated, before, /*norm=*/{}, bias);
   }
 
   // Beside float64 sums of products with elements, which in int4 are rounded to 16 bits once.
@@ -141,6 +146,47 @@ TEST_F(Sm90ScaledCodes, GateTheirSums) {
               << format << ", row " << row << ", output " << o;
         }
     }
+}
+
+// A lane's two rows of W, which are gate and up where these are gated, have factors and biases of their own.
+TEST_F(Sm90ScaledCodes, AddABiasToTheirScaledSums) {
+  for (const ScaledFormat& format : kScaledFormats)
+    for (const int cluster_size : {1, 2}) {
+      constexpr int64_t kNumRows = 70, kNumOuts = 528;
+      const sm90::SwapAbGemmShape shape{
+          .tile_pairs = 8, .cluster_size = cluster_size, .num_clusters = 3, .scaled_tiles = 3 - cluster_size};
+      Case given(format, kNumRows, kNumOuts, 512);
+      const testing_support::TestTensor bias =
+          testing_support::TestTensor::random({kNumOuts}, DType::kF32, 5, 3.0f);
+      const testing_cuda::DeviceCopy on_device(bias, given.stream.get());
+      const std::vector<double> sums = given.run(kNumRows, false, 0.0f, &shape),
+                                added = given.run_rows(0, kNumRows, false, 0.0f, &shape, on_device.view()),
+                                gated = given.run_rows(0, kNumRows, true, 0.0f, &shape, on_device.view());
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const double expected = sums[i] + bias.at(static_cast<int64_t>(i) % kNumOuts);
+        ASSERT_NEAR(added[i], expected, 1e-6 * (3.0 + std::abs(sums[i]))) << format << " element " << i;
+      }
+      for (int64_t row = 0; row < kNumRows; ++row)
+        for (int64_t o = 0; o < kNumOuts / 2; ++o) {
+          const double gate = added[static_cast<size_t>(row * kNumOuts + o)],
+                       up = added[static_cast<size_t>(row * kNumOuts + kNumOuts / 2 + o)];
+          ASSERT_NEAR(gated[static_cast<size_t>(row * kNumOuts / 2 + o)], gate / (1.0 + std::exp(-gate)) * up,
+                      1e-4 * (1.0 + std::abs(gate)) * (1.0 + std::abs(up)))
+              << format << ", row " << row << ", output " << o;
+        }
+    }
+}
+
+TEST_F(Sm90ScaledCodes, GiveARowItsBitsInAnyBatch) {
+  for (const ScaledFormat& format : kScaledFormats) {
+    Case given(format, 150, 272, 1536);
+    const std::vector<double> all = given.run(150, false);
+    for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 1}, {5, 70}, {40, 150}, {149, 150}}) {
+      const std::vector<double> some = given.run_rows(first, last, false);
+      for (size_t i = 0; i < some.size(); ++i)
+        ASSERT_EQ(some[i], all[static_cast<size_t>(first * 272) + i]) << format << " from row " << first;
+    }
+  }
 }
 
 }  // namespace

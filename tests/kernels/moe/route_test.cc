@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/dense/test_tensor.h"
@@ -152,6 +155,32 @@ TEST_P(RouteTest, ChoosesDifferentExpertsWhereLogitsAreNotNumbers) {
     EXPECT_EQ(std::set(chosen.begin(), chosen.end()).size(), 5u);
     for (const int32_t expert : chosen) EXPECT_TRUE(expert >= 0 && expert < 37) << expert;
   }
+}
+
+// Of few numbers, and of none; lanes of a warp run out of experts, which have no rank either.
+TEST_P(RouteTest, ChoosesNumbersFirstThenTheLowestOfTheOthers) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [num_experts, top_k] :
+       {std::pair<int64_t, int64_t>{4, 4}, {33, 32}, {64, 8}, {160, 32}, {512, 32}})
+    for (const int64_t every : {3, 29, 1000}) {
+      TestTensor logits = TestTensor::random({9, num_experts}, DType::kF32, 6);
+      for (int64_t i = 0; i < logits.size(); ++i)
+        if (i % every != every - 1) logits.set(i, kNan);
+      const Routed got(9, top_k);
+      GetParam().route(got.args(logits, {}));
+      for (int64_t token = 0; token < 9; ++token) {
+        const auto of_token = logits.view()[token].span<float>();
+        const auto chosen = got.experts.view()[token].span<int32_t>();
+        std::vector<int32_t> expected(static_cast<size_t>(num_experts));
+        std::iota(expected.begin(), expected.end(), 0);
+        std::ranges::stable_sort(expected, [&](int32_t a, int32_t b) {
+          const float of_a = of_token[static_cast<size_t>(a)], of_b = of_token[static_cast<size_t>(b)];
+          return std::isnan(of_b) ? !std::isnan(of_a) : of_a > of_b;
+        });
+        EXPECT_TRUE(std::ranges::equal(chosen, std::span(expected).first(static_cast<size_t>(top_k))))
+            << top_k << " of " << num_experts << ", a number of " << every << ", token " << token;
+      }
+    }
 }
 
 TEST(Route, RefusesWhatItDoesNotTake) {

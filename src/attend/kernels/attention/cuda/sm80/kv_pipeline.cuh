@@ -11,8 +11,8 @@ namespace attend::kernels::cuda::sm80 {
 
 // `kBytes`: of a stored element. `kFillsAllStages`: the prologue fills all stages, not all but one: a work
 // tile of few KV tiles waits once less. Rows are swizzled as ldmatrix wants them. Positions outside
-// [kv_begin, kv_end) become zero rows, whatever the pool holds. `kReadsOnce`: no other CTA wants the same
-// rows of a head, so they need not stay in L2.
+// [kv_begin, kv_end) become zero rows, whatever the pool holds. `kReadsOnce`: of a request's CTAs no
+// other wants the same rows of a head, so they need not stay in L2; requests that share pages do want them.
 template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages,
           bool kFillsAllStages, bool kReadsOnce>
 class KvPipeline {

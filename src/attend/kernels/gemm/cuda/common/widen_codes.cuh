@@ -7,9 +7,8 @@
 //   fp8     inputs 16 t .. 16 t + 15 of 64: a step of 16 inputs has four neighbours of each lane, whose even
 //           and odd bytes are a word's two pairs
 //   4 bits  inputs 32 t .. 32 t + 31 of 128, all of one group of scales; the four lanes then exchange words,
-//   so
-//           that a step has inputs of one group alone: 8 t .. 8 t + 7 of each 32, in pairs of a word's codes
-//           j and j + 4
+//           so that a step has inputs of one group alone: 8 t .. 8 t + 7 of each 32, in pairs of a word's
+//           codes j and j + 4
 #pragma once
 
 #include <cuda_bf16.h>

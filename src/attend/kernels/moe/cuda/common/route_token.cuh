@@ -74,9 +74,10 @@ __device__ void leave_best_groups(const RouteParams& params, int lane, uint64_t 
   }
 }
 
-// Batcher's odd-even merge sort, of a power of two of keys: the largest first.
+// Batcher's odd-even merge sort: the largest first.
 template <int kPerLane>
 __device__ __forceinline__ void sort_keys(uint64_t (&keys)[kPerLane]) {
+  static_assert((kPerLane & (kPerLane - 1)) == 0, "sorts a power of two of keys");
 #pragma unroll
   for (int merged = 1; merged < kPerLane; merged *= 2)
 #pragma unroll

@@ -3,8 +3,7 @@
 //
 //   tile        8 tokens x 16 experts a CTA
 //   warps       16, all alike: they share the tokens' norms, then K (sliced-K, mma.m16n8k16, the router is
-//   the
-//               left factor); in the cluster's first CTA a warp chooses for a token
+//               the left factor); in the cluster's first CTA a warp chooses for a token
 //   registers   the router's weights, asked for before the kernel before has ended
 //   shared      the normalized rows, and partial sums
 //   bytes       the router once a cluster, from L2 but for the first; x once a CTA
