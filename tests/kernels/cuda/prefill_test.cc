@@ -205,7 +205,7 @@ TEST_P(CudaPrefillPages, ConformsInHeadDimsUpTo96ForKeysThatEndAnywhereInATile) 
 TEST_P(CudaPrefillPages, ConformsInE4m3ForKeysThatEndAnywhereInATile) {
   run_conformance(e4m3_prefill_on_gpu, in_e4m3(with_ends_anywhere(kHeadsInE4m3, GetParam())));
 }
-INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillPages, testing::Values(1, 4, 8, 16, 32, 64, 128, 256));
+INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillPages, testing::Values(1, 2, 4, 8, 16, 32, 64, 128, 256));
 
 using CudaPrefill = NeedsHopper;
 
@@ -277,6 +277,9 @@ std::vector<AttentionCase> with_rising_scores() {
   cases[5].kv_dtype = DType::kF8E4M3;
   cases[6].window_left = 40, cases[6].window_right = 300;
   cases[7].chunk = 96, cases[7].window_right = 1000;
+  // Row by row, with a cap and without, and pages that have more than one row.
+  for (const size_t i : {0, 3, 4}) cases[i].page_size = 1;
+  cases[2].page_size = 4;
   for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = i + 1;
   return cases;
 }

@@ -1,6 +1,9 @@
 #include "attend/kernels/attention/cuda/sm90/prefill.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/softmax_scale.h"
@@ -11,10 +14,16 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-// Smaller pages would take more copies than TMA starts in the time of a tile. Rows of fp8 that become 16 bits
-// take half as many as those of 16 bits.
-constexpr int min_box_rows(bool converts) { return converts ? 4 : 8; }
 constexpr int kConsumerRows = kPrefillRows / 2;  // of a consumer warpgroup
+constexpr int64_t kRowAlignment = 16;            // bytes
+
+// With fewer rows TMA, which starts a box in some 28 cycles, takes longer than rows that are copied one by
+// one. fp8, half of whose boxes are wanted in the time of a tile if it becomes 16 bits, and verify have
+// fewer.
+int min_box_rows(DType q, DType kv, int head_dim_qk, bool verifies) {
+  if (kv != q) return 4;
+  return size_of(kv) == 2 && head_dim_qk > 96 && !verifies ? 16 : 8;
+}
 
 constexpr const PrefillInstance* find_instance(Element q, Element kv, HeadDims dims) {
   for (const PrefillInstance& instance : kPrefillInstances)
@@ -52,7 +61,26 @@ int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
   if (!has_map(kv.k) || !has_map(kv.v)) return 0;
   const int most = is_fp8(kv.k.dtype) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk, verifies);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
-  return kv.index.page_size < min_box_rows(kv.k.dtype != q) ? 0 : std::min(kv.index.page_size, most);
+  return kv.index.page_size < min_box_rows(q, kv.k.dtype, head_dim_qk, verifies)
+             ? 0
+             : std::min(kv.index.page_size, most);
+}
+
+// Fails where 32 bits do not say it.
+RowPlaces row_places_of(const char* name, const TensorView& pages) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  int64_t strides_bytes[2];
+  for (size_t dim = 0; dim < 2; ++dim)
+    strides_bytes[dim] =
+        pages.shape[dim] > 1 ? pages.strides[dim] * static_cast<int64_t>(size_of(pages.dtype)) : 0;
+  int64_t unit_bytes = std::max(std::gcd(strides_bytes[0], strides_bytes[1]), kRowAlignment);
+  while (unit_bytes > kMost) unit_bytes /= 2;  // a multiple of 16: strides are below 2^33
+  int64_t most = 0;
+  for (size_t dim = 0; dim < 2; ++dim) most += std::abs(strides_bytes[dim]) / unit_bytes * pages.shape[dim];
+  require(most <= kMost, name, ": ", pages, ": rows of a head begin at multiples of ", unit_bytes,
+          " bytes; expected at most 2^31 of those (prefill by rows)");
+  return {static_cast<int32_t>(strides_bytes[0] / unit_bytes),
+          static_cast<int32_t>(strides_bytes[1] / unit_bytes), static_cast<int32_t>(unit_bytes)};
 }
 
 // Tokens whose heads of a group are a consumer's rows; 0: no number of them is, or TMA takes no such queries.
@@ -82,11 +110,17 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
       .box_tokens = box_tokens_for(args.q, params.group),
       .stores_boxes = false,
       .softmax_scale_log2 = softmax_scale_log2_of(params),
-      .progress = params.plan.partials_done};
+      .progress = params.plan.partials_done,
+      .key_rows = {},
+      .value_rows = {}};
   if (prefill.box_rows > 0) {
     const bool contiguous = params.index.kind == KvIndexKind::kContiguous;
     prefill.k = map_pages(args.kv.k, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
     prefill.v = map_pages(args.kv.v, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
+  }
+  if (prefill.box_rows == 0 && size_of(args.kv.k.dtype) == 2) {
+    prefill.key_rows = row_places_of("k", args.kv.k);
+    prefill.value_rows = row_places_of("v", args.kv.v);
   }
   if (prefill.box_tokens > 0) {
     prefill.q = map_tokens(args.q, params.group, prefill.box_tokens);

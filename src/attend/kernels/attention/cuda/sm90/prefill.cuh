@@ -8,6 +8,9 @@
 // Verify (17 to 64 rows, head dims of V up to 128): one consumer, two CTAs of an SM, which divide the keys
 // and merge what they have of a work tile as sm80's kernel does. Bound by reading K/V, as decode is.
 //
+// Pages of few rows (by rows): row by row by cp.async, up to head dim 128 of V and beside two consumers from
+// a warpgroup of their own, else from three of the producers' four warps.
+//
 // Fixed splits (head dims 128/128): bit for bit what sm80's kernel computes. Its KV tiles of 64 keys, its
 // order of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.
 // Queries are in registers then.
@@ -17,16 +20,17 @@
 //               128/128, 192/128, 256/256
 //   warps       1 (verify) to 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
-//               where pages have 8 rows or more (fp8: 4), else by cp.async, and two for the consumers'
-//               queries and results in their place, one of which schedules. fp8: a warpgroup that converts,
-//               two warps K and two V
+//               where pages have 16 rows or more (8 up to head dim 96 and to verify, fp8 4), else by rows, and
+//               two for the consumers' queries and results in their place, one of which schedules. fp8: a
+//               warpgroup that converts, two warps K and two V
 //   registers   224 a consumer thread, 56 a producer thread (setmaxnreg); three consumers: 152 and 56; fp8:
-//               208, 56 and 40 to convert; verify: 184 and 72. Launched with 168 (three consumers, fp8,
-//               verify: 128)
+//               208, 56 and 40 to convert; verify: 184 and 72; a warpgroup of rows: 208 and 48, 200 and 56 at
+//               192/128. Launched with 168 (three consumers, fp8, verify, a warpgroup of rows: 128)
 //   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 160
-//               and 224 KB; fixed splits 224 KB; verify 24, 48, 48, 64 KB. Two work tiles with their queries
-//               (one above 128 and for verify), two stages of K and two of V (three under fixed splits), of
-//               fp8 two, or at 128 two halves, the splits that have ended
+//               and 224 KB; fixed splits 224 KB; verify 24, 48, 48, 64 KB; by rows 120, 216, 224, 208 and
+//               224 KB. Two work tiles with their queries (one above 128, for verify, and by rows at 128),
+//               two stages of K and two of V (three under fixed splits; by rows of K but at 192/128, and of V
+//               at 64 and 128), of fp8 two, or at 128 two halves, the splits that have ended
 //   bytes       of a KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
 //               256; fp8: 16 and 32 KB; verify: 8, 12, 16, 20 KB
 //   bound       tensor cores, and the softmax's exponentials
@@ -41,6 +45,7 @@
 #include "attend/kernels/attention/cuda/sm90/prefill_f16_queries.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_fp8_converter.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_loads.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_row_loads.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_splits.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_tile.cuh"
@@ -415,7 +420,7 @@ class PrefillConsumer {
 
   __device__ __forceinline__ void wait_for_keys() const {
     ptx::mbarrier_wait(shared_.keys_full(keys_.stage()), keys_.parity());
-    if (Tile::kWarpsOfOperand == 1 && prefill_.box_rows == 0) ptx::fence_proxy_async();
+    if (Tile::kMayLoadRows && (Tile::kByRows || prefill_.box_rows == 0)) ptx::fence_proxy_async();
   }
   // Waits for the next K. Without any the queries are free: where the next ones have no place of their own,
   // they are wanted at once.
@@ -430,16 +435,19 @@ class PrefillConsumer {
     keys_.advance();
   }
   // Of the KV tile before the one whose keys are next.
-  __device__ __forceinline__ PackedPipelineState<Tile::kStages> values() const { return keys_.before(1); }
+  __device__ __forceinline__ auto values() const { return values_before(1); }
+  __device__ __forceinline__ auto values_before(uint32_t num_tiles) const {
+    return keys_.before(num_tiles).template with_stages<Tile::kStages>();
+  }
   __device__ __forceinline__ void wait_for_values() const {
     ptx::mbarrier_wait(shared_.values_full(values().stage()), values().parity());
     // Asked in another way than of keys: one answer for both would take a predicate, which masks have none
     // to spare of.
-    if (Tile::kWarpsOfOperand == 1 && prefill_.box_rows < 1) ptx::fence_proxy_async();
+    if (Tile::kMayLoadRows && (Tile::kByRows || prefill_.box_rows < 1)) ptx::fence_proxy_async();
   }
   // `tiles_before` the one whose keys are next.
   __device__ __forceinline__ void release_values(uint32_t tiles_before) {
-    release(shared_.values_empty(keys_.before(tiles_before).stage()));
+    release(shared_.values_empty(values_before(tiles_before).stage()));
   }
   // Where results will take their place, that is for finish() to do.
   __device__ __forceinline__ void release_queries(const PrefillWorkTile& work_tile) {
@@ -468,11 +476,15 @@ class PrefillConsumer {
   PackedPipelineState<Tile::kWorkTileStages> work_tiles_;
   // Where what the thread's rows see of the work tile's keys ends. Three warpgroups, and two beside those
   // that convert fp8, have no registers for it.
-  static constexpr bool kKnowsEnds = Tile::kConsumers == 2 && Tile::kWarpsOfOperand == 1;
+  static constexpr bool kKnowsEnds =
+      Tile::kConsumers == 2 && Tile::kWarpsOfOperand == 1 && !Tile::kHasRowWarpgroup;
   int ends_[2];
   // What scores of the thread's rows are multiplied by, since their queries were scaled.
   float query_scales_[2];
-  PackedPipelineState<Tile::kStages> keys_;
+  // Counted until both are in their first stages again.
+  static constexpr uint32_t kRounds =
+      Tile::kKeyStages == Tile::kStages ? rounds_of(Tile::kStages) : 2 * Tile::kKeyStages * Tile::kStages;
+  PackedPipelineState<Tile::kKeyStages, kRounds> keys_;
 };
 
 template <class Tile, bool kValues>
@@ -489,7 +501,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasOfSm)
     prefill_kernel(const __grid_constant__ PrefillParams params) {
   extern __shared__ __align__(kSwizzleAtom) char memory[];
   const PrefillShared<Tile> shared(memory);
-  if (threadIdx.x == 0) shared.init_barriers();
+  const bool by_rows = Tile::kMayLoadRows && (Tile::kByRows || params.box_rows == 0);
+  if (threadIdx.x == 0) shared.init_barriers(by_rows);
   if constexpr (Tile::kVerifies) {
     if (threadIdx.x == 32 && params.box_rows > 0) {
       ptx::prefetch_tensormap(&params.k);
@@ -507,12 +520,20 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasOfSm)
   } else if (warp >= Tile::kConvertWarps) {
     ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
     const int producer = warp - Tile::kConvertWarps;
-    if (producer == 0)
+    const int first_of_queries = by_rows ? Tile::kRowWarps : Tile::kLoadWarps;
+    const int query_warps = by_rows && Tile::kMayQueryAlone ? 1 : Tile::kQueryWarps;
+    if (producer >= first_of_queries) {
+      if (producer < first_of_queries + query_warps)
+        PrefillScheduler<Tile, PrefillShared<Tile>>(params, shared, producer - first_of_queries, query_warps)
+            .run();
+    } else if (by_rows) {
+      if constexpr (Tile::kMayLoadRows)
+        PrefillRowProducer<Tile, PrefillShared<Tile>>(params, shared, producer).run();
+    } else if (producer == 0) {
       load_keys_or_values<Tile, false>(params, shared);
-    else if (producer == 1)
+    } else {
       load_keys_or_values<Tile, true>(params, shared);
-    else
-      PrefillScheduler<Tile, PrefillShared<Tile>>(params, shared, producer - Tile::kLoadWarps).run();
+    }
   } else if constexpr (Tile::kConverts) {
     ptx::setmaxnreg_dec<Tile::kConvertRegisters>();
     if (warp < Tile::kWarpsOfOperand)
@@ -552,6 +573,9 @@ void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
             params, num_ctas, stream);
     if (params.attention.logit_cap > 0.0f)
       launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false>>(params, num_ctas, stream);
+    else if (params.box_rows == 0)
+      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, PrefillKind::kByRows, false>>(
+          params, num_ctas, stream);
     else
       launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, kMany, false>>(params, num_ctas,
                                                                                            stream);

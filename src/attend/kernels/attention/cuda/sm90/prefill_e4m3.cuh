@@ -59,9 +59,9 @@ struct PrefillE4m3Tile {
   static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
   static constexpr int kPartsOfTile = 1;
   static constexpr int kMaxBoxRows = kMaxBoxRowsOfFp8;
-  static constexpr int kStages = 3;            // of keys, and of values as they come
-  static constexpr int kTransposedStages = 2;  // of values transposed
-  static constexpr bool kStagesResults = false;
+  static constexpr int kStages = 3, kKeyStages = kStages;  // of values as they come, and of keys
+  static constexpr int kTransposedStages = 2;              // of values transposed
+  static constexpr bool kStagesResults = false, kMayQueryAlone = false;
   static constexpr bool kProducerZeroesValues = false;  // who transposes them does
   static constexpr int kWorkTileStages = 2, kQueryStages = kHeadDimQk > 128 ? 1 : 2;
   static constexpr int kQkPanels = (kHeadDimQk + kPanelRowBytes - 1) / kPanelRowBytes;
@@ -624,7 +624,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     else if (warp == 1)
       PrefillProducer<Tile, Shared, true>(params, shared, 0).run();
     else
-      PrefillScheduler<Tile, Shared>(params, shared, warp - Tile::kLoadWarps).run();
+      PrefillScheduler<Tile, Shared>(params, shared, warp - Tile::kLoadWarps, 2).run();
   } else if (warp < Tile::kFirstConsumerWarp) {
     ptx::setmaxnreg_dec<Tile::kTransposeRegisters>();
     PrefillTransposer<Tile>(shared, warp - Tile::kProducerWarps).run();

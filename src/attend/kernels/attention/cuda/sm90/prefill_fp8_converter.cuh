@@ -13,7 +13,8 @@ namespace attend::kernels::cuda::sm90 {
 // K and V as they come, for PrefillProducer: rows lie 128 bytes apart, also those of 64.
 template <class Tile>
 struct PrefillFp8Tile : Tile {
-  static constexpr int kElementBytes = 1, kQkPanels = 1, kVPanels = 1, kStages = Tile::kFp8Stages;
+  static constexpr int kElementBytes = 1, kQkPanels = 1, kVPanels = 1;
+  static constexpr int kStages = Tile::kFp8Stages, kKeyStages = kStages;
   static constexpr int kKeys = Tile::kFp8Keys, kPartsOfTile = Tile::kKeys / kKeys;
 };
 template <class Tile>

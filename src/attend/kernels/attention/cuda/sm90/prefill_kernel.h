@@ -24,6 +24,12 @@ constexpr int max_box_rows(int head_dim_qk, bool verifies) {
 // Whether a plan is for CTAs that verify.
 constexpr bool verifies(const PlanView& plan) { return divides_keys(plan) && plan.tile_rows <= kVerifyRows; }
 
+// Where the rows of a head lie, so that 32 bits say it: row `slot` of page `page` begins (page page_units +
+// slot slot_units) unit_bytes behind that of slot 0 of page 0.
+struct RowPlaces {
+  int32_t page_units, slot_units, unit_bytes;
+};
+
 struct PrefillParams {
   AttentionParams attention;
   // Boxes of [128 bytes of a row, 1 head, box_rows slots of a page, 1 page] of the cache, or where K/V are
@@ -44,6 +50,8 @@ struct PrefillParams {
   // [2]: the scheduler's counters: work tiles that CTAs have taken beyond their first, CTAs that have ended;
   // 0 between launches. They lie where a plan counts partial results, of which there are none here.
   int32_t* progress;
+  // Of rows that are copied one by one.
+  RowPlaces key_rows, value_rows;
 };
 
 // For a plan whose row tiles have kPrefillRows, a half or, where CTAs divide keys, a quarter of them; q of 16

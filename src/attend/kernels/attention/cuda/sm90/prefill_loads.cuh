@@ -24,15 +24,15 @@ template <class Tile, class Shared>
 class PrefillScheduler {
   static constexpr int kElementBytes = Tile::kElementBytes;
   static constexpr int kPanelColumns = kPanelRowBytes / kElementBytes, kPieceColumns = 16 / kElementBytes;
-  static constexpr int kWarps = 2;
-  // Beside three consumers, registers are short.
-  static constexpr int kRowsUnderWay = Tile::kConsumers > kWarps ? 1 : 2;
+  static constexpr bool kHasOneConsumer = Tile::kConsumers == 2 && !Tile::kMayQueryAlone;
+  // Else registers are short.
+  static constexpr int kRowsUnderWay = kHasOneConsumer ? 2 : 1;
 
  public:
-  // `warp`: of two; it loads the queries of the consumer of its number, and of a third one. The first
-  // schedules.
-  __device__ PrefillScheduler(const PrefillParams& params, const Shared& shared, int warp)
-      : params_(params), shared_(shared), warp_(warp) {}
+  // `warp`: of two, or the only one; it loads the queries of every `num_warps`-th consumer from that of its
+  // number on. The first schedules.
+  __device__ PrefillScheduler(const PrefillParams& params, const Shared& shared, int warp, int num_warps)
+      : params_(params), shared_(shared), warp_(warp), num_warps_(num_warps) {}
 
   __device__ void run() {
     PrefillWalk<Tile> walk(params_);
@@ -89,11 +89,11 @@ class PrefillScheduler {
   // Those whose queries this warp loads.
   template <class Do>
   __device__ __forceinline__ void for_consumers(const Do& act) const {
-    if constexpr (Tile::kConsumers == kWarps) {
+    if constexpr (kHasOneConsumer) {
       act(warp_);
     } else {
 #pragma unroll 1
-      for (int consumer = warp_; consumer < Tile::kConsumers; consumer += kWarps) act(consumer);
+      for (int consumer = warp_; consumer < Tile::kConsumers; consumer += num_warps_) act(consumer);
     }
   }
 
@@ -167,7 +167,7 @@ class PrefillScheduler {
 
   const PrefillParams& params_;
   const Shared& shared_;
-  const int warp_;
+  const int warp_, num_warps_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
@@ -179,7 +179,9 @@ class PrefillProducer {
   static constexpr int kPanelColumns = kPanelRowBytes / kElementBytes, kPieceColumns = 16 / kElementBytes;
   static constexpr int kPanels = kValues ? Tile::kVPanels : Tile::kQkPanels;
   static constexpr bool kZeroesRows = kValues && Tile::kProducerZeroesValues;
-  static constexpr int kKeys = Tile::kKeys;
+  static constexpr int kKeys = Tile::kKeys, kStages = kValues ? Tile::kStages : Tile::kKeyStages;
+  // Others load rows (prefill_row_loads.cuh), or no kernel of this tile does.
+  static constexpr bool kRowWarpsLoad = Tile::kElementBytes == 2;
   // Eight lanes copy 128 bytes of a row.
   static constexpr int kRowsAtOnce = 4, kRowsOfLane = kKeys / 32;
 
@@ -196,7 +198,7 @@ class PrefillProducer {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
       if (work_tile.num_tiles < 0) return;
-      if (params_.box_rows > 0)
+      if (kRowWarpsLoad || params_.box_rows > 0)
         load_boxes(work_tile);
       else
         load_rows(work_tile);
@@ -277,7 +279,7 @@ class PrefillProducer {
           __syncwarp();
           if (lane_ == 0) ptx::mbarrier_arrive(full());
         }
-        state_.advance(Tile::kStages);
+        state_.advance(kStages);
       }
     }
   }
@@ -318,7 +320,7 @@ class PrefillProducer {
           load_row(r * 32 + row_lane, __shfl_sync(0xffffffffu, addresses[r], row_lane));
         }
       arrive_after_cp_async(full());
-      state_.advance(Tile::kStages);
+      state_.advance(kStages);
     }
   }
 

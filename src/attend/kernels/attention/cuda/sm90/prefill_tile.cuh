@@ -9,15 +9,17 @@ namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 bits
 
-// What kind of plan a tile is for. kVerify: of few rows, whose keys two CTAs of each SM divide.
-enum class PrefillKind : uint8_t { kMany, kFixedSplits, kVerify };
+// What kind of plan a tile is for. kVerify: of few rows, whose keys two CTAs of each SM divide. kByRows: as
+// kMany, where K and V come row by row.
+enum class PrefillKind : uint8_t { kMany, kFixedSplits, kVerify, kByRows };
 
 // The tile's shape, warps and registers. `kConverted`: K/V of fp8, which become f16. `kCaps`: scores may be
 // capped.
 template <int kQk, int kV, bool kConverted, PrefillKind kKind = PrefillKind::kMany, bool kCaps = true>
 struct PrefillTile {
   static constexpr bool kFixedSplits = kKind == PrefillKind::kFixedSplits,
-                        kVerifies = kKind == PrefillKind::kVerify, kMayCap = kCaps;
+                        kVerifies = kKind == PrefillKind::kVerify, kByRows = kKind == PrefillKind::kByRows,
+                        kMayCap = kCaps;
   static constexpr bool kConverts = kConverted;
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kConsumers = kVerifies ? 1 : has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
@@ -29,15 +31,18 @@ struct PrefillTile {
                                : kVerifies    ? kVerifyKeys
                                               : prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk, kVerifies);
-  static constexpr int kStages = kFixedSplits ? 3 : 2;  // of keys, and of values
-  static constexpr int kPartsOfTile = 1;                // that producers load one after another
-  static constexpr bool kProducerZeroesValues = true;   // of rows that are not the request's
+  // Of values, and of keys. A stage becomes empty soon before the next but one tile is wanted, which is late
+  // for rows that come one by one: they have a third stage where there is room.
+  static constexpr int kStages = kFixedSplits || (kByRows && (kHeadDimQk == 64 || kHeadDimQk == 128)) ? 3 : 2;
+  static constexpr int kKeyStages = kByRows && kHeadDimQk != 192 ? 3 : kStages;
+  static constexpr int kPartsOfTile = 1;               // that producers load one after another
+  static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
   // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
   // unbalance the CTAs at the end.
   static constexpr int kWorkTileStages = 2;
   // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
   // the epilogue of the present one.
-  static constexpr int kQueryStages = kHeadDimQk > 128 || kVerifies ? 1 : 2;
+  static constexpr int kQueryStages = kHeadDimQk > 128 || kVerifies || (kByRows && kHeadDimQk == 128) ? 1 : 2;
   // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
   // consumers take turns at the tensor cores: as measured. Of three, the others' products hide a softmax
   // anyway.
@@ -75,17 +80,32 @@ struct PrefillTile {
   static constexpr int kWarpsOfOperand = kConverts ? 2 : 1;  // who write keys, and values
   static constexpr int kConvertWarps = kConverts ? 2 * kWarpsOfOperand : 0;
   static constexpr int kLoadWarps = 2, kQueryWarps = 2;
-  static constexpr int kProducerWarps = kConvertWarps + kLoadWarps + kQueryWarps;
+  // Those that load where K and V come row by row. Beside two consumers they are a warpgroup of their own, if
+  // registers suffice; else one warp alone has queries. kMany without a logit cap leaves rows to kByRows.
+  static constexpr bool kMayLoadRows = !kConverts && (kMayCap || kKind != PrefillKind::kMany),
+                        kHasRowWarpgroup = kByRows && kConsumers == 2 && kHeadDimV <= 128,
+                        kMayQueryAlone = kMayLoadRows && !kHasRowWarpgroup;
+  static constexpr int kRowWarps = !kMayLoadRows ? 0 : kHasRowWarpgroup ? 4 : 3;
+  // Of boxes or rows, and of queries: whole warpgroups.
+  static constexpr int kCopyWarps = ((kHasRowWarpgroup ? kRowWarps : kLoadWarps) + kQueryWarps + 3) / 4 * 4;
+  static constexpr int kProducerWarps = kConvertWarps + kCopyWarps;
   static constexpr int kThreads = 32 * (kProducerWarps + kConsumerWarps);
 
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
-  static constexpr int kProducerRegisters = kVerifies ? 72 : 56, kConvertRegisters = 40;
-  static constexpr int kConsumerRegisters = kConverts ? 208 : kConsumers == 3 ? 152 : kVerifies ? 184 : 224;
-  static_assert(32 * (kConvertWarps * kConvertRegisters + (kLoadWarps + kQueryWarps) * kProducerRegisters +
+  static constexpr int kProducerRegisters = kVerifies                               ? 72
+                                            : kHasRowWarpgroup && kHeadDimQk == 128 ? 48
+                                                                                    : 56,
+                       kConvertRegisters = 40;
+  static constexpr int kConsumerRegisters = kConverts          ? 208
+                                            : kHasRowWarpgroup ? 256 - kProducerRegisters
+                                            : kConsumers == 3  ? 152
+                                            : kVerifies        ? 184
+                                                               : 224;
+  static_assert(32 * (kConvertWarps * kConvertRegisters + kCopyWarps * kProducerRegisters +
                       kConsumerWarps * kConsumerRegisters) <=
                 65536 / kCtasOfSm / kThreads / 8 * 8 * kThreads);
-  static_assert(kConvertWarps % 4 == 0 && (kLoadWarps + kQueryWarps) % 4 == 0);  // whole warpgroups
+  static_assert(kConvertWarps % 4 == 0);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
   static_assert(!kFixedSplits || (kConsumers == 2 && kKeys == kKeyTile && kMaxBoxRows == kKeyTile));
   // Of a panel that is not full, wgmma takes the columns there are: steps of 16, and 32 of the result.
@@ -96,7 +116,7 @@ template <class Tile>
 struct PrefillShared {
   static constexpr int kQueriesAt = 0;
   static constexpr int kKeysAt = kQueriesAt + Tile::kQueryStages * Tile::kQueryBytes;
-  static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
+  static constexpr int kValuesAt = kKeysAt + Tile::kKeyStages * Tile::kKeyBytes;
   static constexpr int kFp8KeysAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
   static constexpr int kFp8ValuesAt = kFp8KeysAt + Tile::kFp8Stages * Tile::kFp8Bytes;
   static constexpr int kSplitsAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8Bytes;
@@ -109,9 +129,10 @@ struct PrefillShared {
   static constexpr int kBarriersAt = kStagedAt + kStagedBytes;
   static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
   static constexpr int kFp8Barrier =
-      2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + 4 * Tile::kStages + 1;
+      2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + 2 * Tile::kKeyStages + 2 * Tile::kStages + 1;
   static constexpr int kNumBarriers = kFp8Barrier + 4 * Tile::kFp8Stages;
   static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
+  static_assert(kBytes <= 227 * 1024);
 
   char* base;
   uint32_t shared;  // its address in the shared window
@@ -150,11 +171,11 @@ struct PrefillShared {
   __device__ uint32_t keys_full(int stage) const {
     return barrier(2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + stage);
   }
-  __device__ uint32_t keys_empty(int stage) const { return keys_full(Tile::kStages + stage); }
-  __device__ uint32_t values_full(int stage) const { return keys_full(2 * Tile::kStages + stage); }
-  __device__ uint32_t values_empty(int stage) const { return keys_full(3 * Tile::kStages + stage); }
+  __device__ uint32_t keys_empty(int stage) const { return keys_full(Tile::kKeyStages + stage); }
+  __device__ uint32_t values_full(int stage) const { return keys_full(2 * Tile::kKeyStages + stage); }
+  __device__ uint32_t values_empty(int stage) const { return values_full(Tile::kStages + stage); }
   // For the producer of values alone.
-  __device__ uint32_t values_landed() const { return keys_full(4 * Tile::kStages); }
+  __device__ uint32_t values_landed() const { return values_full(2 * Tile::kStages); }
   __device__ uint32_t fp8_keys_full(int stage) const { return barrier(kFp8Barrier + stage); }
   __device__ uint32_t fp8_keys_empty(int stage) const { return fp8_keys_full(Tile::kFp8Stages + stage); }
   __device__ uint32_t fp8_values_full(int stage) const { return fp8_keys_full(2 * Tile::kFp8Stages + stage); }
@@ -162,22 +183,25 @@ struct PrefillShared {
     return fp8_keys_full(3 * Tile::kFp8Stages + stage);
   }
 
-  // By one thread.
-  __device__ void init_barriers() const {
+  // By one thread. `by_rows`: so K and V come.
+  __device__ void init_barriers(bool by_rows) const {
+    const int load_warps = by_rows ? Tile::kRowWarps : Tile::kLoadWarps;
+    const int arrivals = by_rows ? 32 * Tile::kRowWarps : Tile::kWarpsOfOperand;  // of keys, and of values
     for (int stage = 0; stage < Tile::kWorkTileStages; ++stage) {
       ptx::mbarrier_init(work_tile_full(stage), 1);
-      ptx::mbarrier_init(work_tile_empty(stage),
-                         Tile::kConsumerWarps + Tile::kConvertWarps + Tile::kLoadWarps);
+      ptx::mbarrier_init(work_tile_empty(stage), Tile::kConsumerWarps + Tile::kConvertWarps + load_warps);
     }
     for (int stage = 0; stage < Tile::kQueryStages; ++stage)
       for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
         ptx::mbarrier_init(queries_full(stage, consumer), 1);
         ptx::mbarrier_init(queries_empty(stage, consumer), Tile::kConsumerWarps / Tile::kConsumers);
       }
-    for (int stage = 0; stage < Tile::kStages; ++stage) {
-      ptx::mbarrier_init(keys_full(stage), Tile::kWarpsOfOperand);
-      ptx::mbarrier_init(values_full(stage), Tile::kWarpsOfOperand);
+    for (int stage = 0; stage < Tile::kKeyStages; ++stage) {
+      ptx::mbarrier_init(keys_full(stage), arrivals);
       ptx::mbarrier_init(keys_empty(stage), Tile::kConsumerWarps);
+    }
+    for (int stage = 0; stage < Tile::kStages; ++stage) {
+      ptx::mbarrier_init(values_full(stage), arrivals);
       ptx::mbarrier_init(values_empty(stage), Tile::kConsumerWarps);
     }
     ptx::mbarrier_init(values_landed(), 1);

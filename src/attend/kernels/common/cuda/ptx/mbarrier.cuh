@@ -33,6 +33,12 @@ __device__ inline void cp_async_mbarrier_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
 
+// One arrival, once all copies that this thread has asked for by "cp.async" so far are done.
+// "cp.async.mbarrier.arrive.noinc".
+__device__ inline void cp_async_mbarrier_arrive_noinc(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
 // Whether the phase of this parity has ended; waits for a while. "mbarrier.try_wait".
 __device__ inline bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
   uint32_t ended;

@@ -5,13 +5,22 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// As PipelineState (pipeline_state.cuh).
-template <uint32_t kStages>
+// What counts begin anew at: 0, as they overflow, where stages are a power of two.
+constexpr uint32_t rounds_of(uint32_t num_stages) {
+  return (num_stages & (num_stages - 1)) == 0 ? 0 : 2 * num_stages;
+}
+
+// As PipelineState (pipeline_state.cuh). `kRounds`: 0, or a multiple of twice the stages.
+template <uint32_t kStages, uint32_t kRounds = rounds_of(kStages)>
 class PackedPipelineState {
  public:
   PackedPipelineState() = default;
-  __device__ __forceinline__ int stage() const { return static_cast<int>(count_ % kStages); }
-  __device__ __forceinline__ uint32_t parity() const { return count_ / kStages % 2; }
+  __device__ __forceinline__ int stage() const {
+    return static_cast<int>(kRounds == 0 ? count_ % kStages : kStageOfCount >> 2 * count_ & 3);
+  }
+  __device__ __forceinline__ uint32_t parity() const {
+    return kRounds == 0 ? count_ / kStages % 2 : kParityOfCount >> count_ & 1;
+  }
   __device__ __forceinline__ void advance() {
     if (++count_ == kRounds) count_ = 0;
   }
@@ -20,20 +29,31 @@ class PackedPipelineState {
     return PackedPipelineState(count_ >= num_advances ? count_ - num_advances
                                                       : count_ + kRounds - num_advances);
   }
-  // Of a pipeline through which the same goes in other stages. Both numbers are powers of two.
+  // Of a pipeline through which the same goes in other stages.
   template <uint32_t kOther>
-  __device__ __forceinline__ PackedPipelineState<kOther> with_stages() const {
-    static_assert(kRounds == 0 && PackedPipelineState<kOther>::kRounds == 0);
-    return PackedPipelineState<kOther>(count_);
+  __device__ __forceinline__ PackedPipelineState<kOther, kRounds> with_stages() const {
+    return PackedPipelineState<kOther, kRounds>(count_);
   }
 
  private:
-  template <uint32_t>
+  template <uint32_t, uint32_t>
   friend class PackedPipelineState;
   __device__ __forceinline__ explicit PackedPipelineState(uint32_t count) : count_(count) {}
 
-  // Of powers of two the count overflows as it should: 0.
-  static constexpr uint32_t kRounds = (kStages & (kStages - 1)) == 0 ? 0 : 2 * kStages;
+  static_assert(kRounds == 0 ? rounds_of(kStages) == 0
+                             : kRounds % (2 * kStages) == 0 && kRounds <= 16 && kStages <= 4);
+  // Where stages are no power of two: two bits of each count, and one. A division would take longer.
+  static constexpr uint32_t stages_of_counts() {
+    uint32_t bits = 0;
+    for (uint32_t count = 0; count < 16; ++count) bits |= count % kStages % 4 << 2 * count;
+    return bits;
+  }
+  static constexpr uint32_t parities_of_counts() {
+    uint32_t bits = 0;
+    for (uint32_t count = 0; count < 16; ++count) bits |= count / kStages % 2 << count;
+    return bits;
+  }
+  static constexpr uint32_t kStageOfCount = stages_of_counts(), kParityOfCount = parities_of_counts();
   uint32_t count_ = 0;
 };
 

@@ -1,0 +1,61 @@
+// Pages of one request: what KvIndex (page_of.h) says, in few instructions a position.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/common/host_device.h"
+#include "attend/kernels/metadata/page_of.h"
+
+namespace attend::kernels::cuda {
+
+// In two steps, look_up() and page_of(), between which loads are under way.
+class PageLookup {
+ public:
+  ATTEND_HOST_DEVICE PageLookup(const KvIndex& index, int request)
+      : slot_map_(index.slot_map), shift_(page_shift(index.page_size)) {
+    switch (index.kind) {
+      case KvIndexKind::kRequestRows:
+        entries_ = index.table + index.rows[request] * index.table_stride;
+        back_ = shift_;
+        return;
+      case KvIndexKind::kPageTable:
+        entries_ = index.table + request * index.table_stride;
+        return;
+      case KvIndexKind::kCsr:
+        entries_ = index.table + index.indptr[request];
+        return;
+      case KvIndexKind::kContiguous:
+        first_ = index.indptr[request];
+        return;
+    }
+  }
+
+  // Entries of those positions that are wanted; of others -1.
+  template <int kCount>
+  ATTEND_HOST_DEVICE void look_up(const int (&positions)[kCount], const bool (&wanted)[kCount],
+                                  int (&entries)[kCount]) const {
+    for (int i = 0; i < kCount; ++i) entries[i] = -1;
+    if (entries_ == nullptr) {
+      for (int i = 0; i < kCount; ++i)
+        if (wanted[i]) entries[i] = first_ + positions[i];
+      return;
+    }
+    for (int i = 0; i < kCount; ++i)
+      if (wanted[i]) entries[i] = entries_[positions[i] >> shift_ << back_];
+    if (slot_map_ == nullptr) return;
+    for (int i = 0; i < kCount; ++i)
+      if (wanted[i]) entries[i] = slot_map_[entries[i]];
+  }
+
+  // Of -1: -1.
+  ATTEND_HOST_DEVICE int page_of(int entry) const { return entry >> back_; }
+
+ private:
+  const int32_t* entries_ = nullptr;  // the request's, of pages or of slots; null: K/V are contiguous
+  const int32_t* slot_map_;
+  int shift_;      // from positions to pages
+  int back_ = 0;   // from pages to slots that begin them, where entries are those
+  int first_ = 0;  // contiguous: the request's first
+};
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,86 @@
+// Pages of one request as kernels look them up (kernels/attention/cuda/common/page_lookup.h).
+#include "attend/kernels/attention/cuda/common/page_lookup.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kNumReqs = 3, kNumPositions = 70;
+
+// Slots of pages of `page_size` in some order: page p of a request begins at slot order(p) page_size.
+struct Tables {
+  explicit Tables(int page_size) {
+    slots.resize(kNumReqs * kNumPositions);
+    for (size_t i = 0; i < slots.size(); ++i)
+      slots[i] = static_cast<int32_t>(i / page_size * 37 % 211 * page_size + i % page_size);
+    pages.resize(kNumReqs * kNumPositions);
+    for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i * 53 % 199);
+    slot_map.resize(static_cast<size_t>(211) * page_size);
+    for (size_t i = 0; i < slot_map.size(); ++i)
+      slot_map[i] = static_cast<int32_t>((i / page_size * 5 + 3) % 211 * page_size + i % page_size);
+  }
+  std::vector<int32_t> slots, pages, slot_map, rows{2, 0, 1}, indptr{0, 41, 90, 140};
+};
+
+void expect_as_page_of(const KvIndex& index) {
+  for (int request = 0; request < kNumReqs; ++request) {
+    const PageLookup lookup(index, request);
+    for (int position = 0; position + 5 < kNumPositions; ++position) {
+      const int positions[] = {position, position + 5, -7};
+      const bool wanted[] = {true, position % 3 > 0, false};
+      int entries[3];
+      lookup.look_up(positions, wanted, entries);
+      EXPECT_EQ(lookup.page_of(entries[0]), page_of(index, request, position));
+      EXPECT_EQ(lookup.page_of(entries[1]), wanted[1] ? page_of(index, request, position + 5) : -1);
+      EXPECT_EQ(lookup.page_of(entries[2]), -1);
+    }
+  }
+}
+
+class PageLookupOfSize : public testing::TestWithParam<int> {
+ protected:
+  Tables tables_{GetParam()};
+  KvIndex index_{.page_size = GetParam(), .rows = tables_.rows.data(), .indptr = tables_.indptr.data()};
+};
+
+TEST_P(PageLookupOfSize, ReadsRowsOfRequests) {
+  index_.kind = KvIndexKind::kRequestRows;
+  index_.table = tables_.slots.data();
+  index_.table_stride = kNumPositions;
+  expect_as_page_of(index_);
+}
+
+TEST_P(PageLookupOfSize, TranslatesSlots) {
+  index_.kind = KvIndexKind::kRequestRows;
+  index_.table = tables_.slots.data();
+  index_.table_stride = kNumPositions;
+  index_.slot_map = tables_.slot_map.data();
+  expect_as_page_of(index_);
+}
+
+TEST_P(PageLookupOfSize, ReadsPageTables) {
+  index_.kind = KvIndexKind::kPageTable;
+  index_.table = tables_.pages.data();
+  index_.table_stride = kNumPositions;
+  expect_as_page_of(index_);
+}
+
+TEST_P(PageLookupOfSize, ReadsCsr) {
+  index_.kind = KvIndexKind::kCsr;
+  index_.table = tables_.pages.data();
+  expect_as_page_of(index_);
+}
+
+INSTANTIATE_TEST_SUITE_P(EachSize, PageLookupOfSize, testing::Values(1, 2, 8));
+
+TEST(PageLookup, CountsContiguousRows) {
+  const std::vector<int32_t> indptr{0, 41, 90, 140};
+  expect_as_page_of({.kind = KvIndexKind::kContiguous, .indptr = indptr.data()});
+}
+
+}  // namespace
+}  // namespace attend::kernels::cuda
