@@ -20,8 +20,8 @@
 //               128/128, 192/128, 256/256
 //   warps       1 (verify) to 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
-//               where pages have 16 rows or more (8 up to head dim 96 and to verify, fp8 4), else by rows, and
-//               two for the consumers' queries and results in their place, one of which schedules. fp8: a
+//               where pages have 16 rows or more (8 up to head dim 96 and to verify, fp8 4), else by rows,
+//               and two for the consumers' queries and results in their place, one of which schedules. fp8: a
 //               warpgroup that converts, two warps K and two V
 //   registers   224 a consumer thread, 56 a producer thread (setmaxnreg); three consumers: 152 and 56; fp8:
 //               208, 56 and 40 to convert; verify: 184 and 72; a warpgroup of rows: 208 and 48, 200 and 56 at
