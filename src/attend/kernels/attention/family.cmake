@@ -30,6 +30,7 @@ attend_kernels(attention
     cpu/tile_rows.cc
     cpu/tile_scratch.cc
     cuda/choose.cc
+    cuda/common/row_places.cc
   CUDA
     cuda/attention.cc
     cuda/common/device_plan.cc

@@ -1,9 +1,6 @@
 #include "attend/kernels/attention/cuda/sm90/prefill.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <limits>
-#include <numeric>
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/softmax_scale.h"
@@ -15,11 +12,10 @@ namespace attend::kernels::cuda::sm90 {
 namespace {
 
 constexpr int kConsumerRows = kPrefillRows / 2;  // of a consumer warpgroup
-constexpr int64_t kRowAlignment = 16;            // bytes
 
-// With fewer rows TMA, which starts a box in some 28 cycles, takes longer than rows that are copied one by
-// one. fp8, half of whose boxes are wanted in the time of a tile if it becomes 16 bits, and verify have
-// fewer.
+// Boxes of fewer rows, of which TMA starts one in some 28 cycles, take longer than rows that are copied one
+// by one. They may be smaller for CTAs that verify, which memory bounds, and for fp8 that becomes 16 bits,
+// half as many of whose bytes are wanted in the time of a tile.
 int min_box_rows(DType q, DType kv, int head_dim_qk, bool verifies) {
   if (kv != q) return 4;
   return size_of(kv) == 2 && head_dim_qk > 96 && !verifies ? 16 : 8;
@@ -64,23 +60,6 @@ int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
   return kv.index.page_size < min_box_rows(q, kv.k.dtype, head_dim_qk, verifies)
              ? 0
              : std::min(kv.index.page_size, most);
-}
-
-// Fails where 32 bits do not say it.
-RowPlaces row_places_of(const char* name, const TensorView& pages) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  int64_t strides_bytes[2];
-  for (size_t dim = 0; dim < 2; ++dim)
-    strides_bytes[dim] =
-        pages.shape[dim] > 1 ? pages.strides[dim] * static_cast<int64_t>(size_of(pages.dtype)) : 0;
-  int64_t unit_bytes = std::max(std::gcd(strides_bytes[0], strides_bytes[1]), kRowAlignment);
-  while (unit_bytes > kMost) unit_bytes /= 2;  // a multiple of 16: strides are below 2^33
-  int64_t most = 0;
-  for (size_t dim = 0; dim < 2; ++dim) most += std::abs(strides_bytes[dim]) / unit_bytes * pages.shape[dim];
-  require(most <= kMost, name, ": ", pages, ": rows of a head begin at multiples of ", unit_bytes,
-          " bytes; expected at most 2^31 of those (prefill by rows)");
-  return {static_cast<int32_t>(strides_bytes[0] / unit_bytes),
-          static_cast<int32_t>(strides_bytes[1] / unit_bytes), static_cast<int32_t>(unit_bytes)};
 }
 
 // Tokens whose heads of a group are a consumer's rows; 0: no number of them is, or TMA takes no such queries.

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
+#include "attend/kernels/attention/cuda/common/row_places.h"
 #include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -23,12 +24,6 @@ constexpr int max_box_rows(int head_dim_qk, bool verifies) {
 }
 // Whether a plan is for CTAs that verify.
 constexpr bool verifies(const PlanView& plan) { return divides_keys(plan) && plan.tile_rows <= kVerifyRows; }
-
-// Where the rows of a head lie, so that 32 bits say it: row `slot` of page `page` begins (page page_units +
-// slot slot_units) unit_bytes behind that of slot 0 of page 0.
-struct RowPlaces {
-  int32_t page_units, slot_units, unit_bytes;
-};
 
 struct PrefillParams {
   AttentionParams attention;
