@@ -109,7 +109,7 @@ TEST_P(CudaPrefillOfSplits, HasSm80sBitsWhereScoresRise) {
   for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = i + 1;
   run_conformance(prefill_as_sm80_does, cases);
 }
-INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillOfSplits, testing::Values(1, 16, 64));
+INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillOfSplits, testing::Values(1, 8, 16, 64));
 
 }  // namespace
 }  // namespace attend::testing_cuda

@@ -27,9 +27,10 @@ float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_
 struct Kind {
   int head_dim;
   DType kv_dtype;
+  int page_size = 16;
 };
 std::ostream& operator<<(std::ostream& out, const Kind& kind) {
-  return out << kind.head_dim << " " << kind.kv_dtype;
+  return out << kind.head_dim << " " << kind.kv_dtype << " in pages of " << kind.page_size;
 }
 
 class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInterface<Kind> {
@@ -48,7 +49,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
             .q_dtype = DType::kBF16,
             .out_dtype = DType::kBF16,
             .kv_dtype = GetParam().kv_dtype,
-            .page_size = 16,
+            .page_size = GetParam().page_size,
             .num_workers = 2,
             .seed = 7};
   }
@@ -145,7 +146,11 @@ INSTANTIATE_TEST_SUITE_P(EachHeadDim, CudaPrefillRedoneRows,
                          testing::Values(Kind{64, DType::kBF16}, Kind{96, DType::kBF16},
                                          Kind{128, DType::kBF16}, Kind{192, DType::kBF16},
                                          Kind{256, DType::kBF16}, Kind{64, DType::kF8E4M3},
-                                         Kind{128, DType::kF8E5M2}, Kind{128, DType::kF8E4M3}));
+                                         Kind{128, DType::kF8E5M2}, Kind{128, DType::kF8E4M3},
+                                         // Row by row.
+                                         Kind{64, DType::kBF16, 1}, Kind{96, DType::kBF16, 1},
+                                         Kind{128, DType::kBF16, 4}, Kind{192, DType::kBF16, 8},
+                                         Kind{256, DType::kBF16, 1}));
 
 }  // namespace
 }  // namespace attend::testing_cuda
