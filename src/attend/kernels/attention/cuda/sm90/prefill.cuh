@@ -8,8 +8,9 @@
 // Verify (17 to 64 rows, head dims of V up to 128): one consumer, two CTAs of an SM, which divide the keys
 // and merge what they have of a work tile as sm80's kernel does. Bound by reading K/V, as decode is.
 //
-// Pages of few rows (by rows): row by row by cp.async, up to head dim 128 of V and beside two consumers from
-// a warpgroup of their own, else from three of the producers' four warps.
+// Pages of few rows (by rows): row by row by cp.async, of three of the producers' four warps. Where neither
+// scores are capped nor splits fixed nor CTAs verify it is a kernel of its own, with more stages and, beside
+// two consumers and up to head dim 128 of V, a warpgroup that copies.
 //
 // Fixed splits (head dims 128/128): bit for bit what sm80's kernel computes. Its KV tiles of 64 keys, its
 // order of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.

@@ -24,9 +24,10 @@ template <class Tile, class Shared>
 class PrefillScheduler {
   static constexpr int kElementBytes = Tile::kElementBytes;
   static constexpr int kPanelColumns = kPanelRowBytes / kElementBytes, kPieceColumns = 16 / kElementBytes;
+  // Of whom the warp loads queries.
   static constexpr bool kHasOneConsumer = Tile::kConsumers == 2 && !Tile::kMayQueryAlone;
-  // Else registers are short.
-  static constexpr int kRowsUnderWay = kHasOneConsumer ? 2 : 1;
+  // Where the warp has several, registers are short.
+  static constexpr int kRowsUnderWay = kHasOneConsumer || Tile::kConsumers == 1 ? 2 : 1;
 
  public:
   // `warp`: of two, or the only one; it loads the queries of every `num_warps`-th consumer from that of its
