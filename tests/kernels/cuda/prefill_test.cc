@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
@@ -312,22 +313,37 @@ TEST_F(CudaPrefill, ConformsInE4m3OverManyKeys) {
   run_conformance(e4m3_prefill_on_gpu, in_e4m3(std::move(cases)));
 }
 
-TEST_F(CudaPrefill, GivesTheSameBitsThirtyTimesInE4m3) {
-  AttentionCase c{.requests = {{400, 1111}, {700, 700}},
-                  .num_q_heads = 16,
-                  .num_kv_heads = 8,
-                  .head_dim_qk = 128,
-                  .head_dim_v = 128,
-                  .page_size = 16,
-                  .page_order = conformance::PageOrder::kShuffled,
-                  .num_workers = 20};
-  conformance::BuiltCase built(conformance::in_e4m3({c}).front());
-  e4m3_prefill_on_gpu(built.args, built);
+AttentionCase of_many_work_tiles(int head_dim_qk, int head_dim_v, int page_size) {
+  return {.requests = {{400, 1111}, {700, 700}},
+          .num_q_heads = 16,
+          .num_kv_heads = 8,
+          .head_dim_qk = head_dim_qk,
+          .head_dim_v = head_dim_v,
+          .q_dtype = DType::kBF16,
+          .out_dtype = DType::kBF16,
+          .kv_dtype = DType::kBF16,
+          .page_size = page_size,
+          .page_order = conformance::PageOrder::kShuffled,
+          .num_workers = 20};
+}
+void expect_same_bits_thirty_times(const conformance::AttentionFn& kernel, const AttentionCase& c) {
+  conformance::BuiltCase built(c);
+  kernel(built.args, built);
   const auto first = built.result_bytes();
   for (int i = 0; i < 30; ++i) {
     built.poison_results();
-    e4m3_prefill_on_gpu(built.args, built);
+    kernel(built.args, built);
     ASSERT_EQ(built.result_bytes(), first) << "repeat " << i;
+  }
+}
+TEST_F(CudaPrefill, GivesTheSameBitsThirtyTimesInE4m3) {
+  expect_same_bits_thirty_times(e4m3_prefill_on_gpu, in_e4m3({of_many_work_tiles(128, 128, 16)}).front());
+}
+TEST_F(CudaPrefill, GivesTheSameBitsThirtyTimesRowByRow) {
+  for (const auto& [dim_qk, dim_v] : {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
+    SCOPED_TRACE(dim_qk);
+    expect_same_bits_thirty_times(dim_qk == 96 ? prefill_96_on_gpu : prefill_on_gpu,
+                                  of_many_work_tiles(dim_qk, dim_v, dim_qk == 192 ? 4 : 1));
   }
 }
 
