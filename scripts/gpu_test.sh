@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds and runs every GPU test on a machine with a GPU; elsewhere the same tests skip and are counted so. Fails also
-# when a kernel that was built spills registers. A table of suites comes last.
+# when a kernel that was built spills registers or copies by what ptxas got wrong. A table of suites comes last.
 #   scripts/gpu_test.sh              build and test: the C++ suites, and tests/python where python3 has torch
 #   scripts/gpu_test.sh --sanitize   build, then the four tools of compute-sanitizer over small cases of every kernel
 #   scripts/gpu_test.sh --bench      build and test, then time attention and dense layers
@@ -106,6 +106,7 @@ build_suites() {
     { cat "$build/configure.log" >&2; exit 1; }
   cmake --build "$build" --target "${targets[@]}" >"$log" 2>&1 || { grep -E -A 20 "error|FAILED" "$log" >&2; exit 1; }
   scripts/check_spills.py --allow-none "$log"
+  if command -v cuobjdump >/dev/null; then scripts/check_copies.py "$build"; fi
   echo "built for $architectures in $((SECONDS - start)) s"
 }
 

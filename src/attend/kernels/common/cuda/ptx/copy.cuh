@@ -26,7 +26,7 @@ __device__ inline void cp_async_16(uint32_t to_shared, const void* from_global) 
 //
 // To be used with care: where ptxas 13.0 keeps a part of `to_shared` in a uniform register, it names wrong
 // ones in the instruction (sm_90: "LDGSTS [R5+UR0], desc[UR1]", which nothing has written). Whether it does
-// is seen in the machine code of a kernel alone, and when the kernel runs.
+// is seen in the machine code of a kernel alone, which scripts/check_copies.py looks at, and when it runs.
 __device__ inline void cp_async_16_evict_first(uint32_t to_shared, const void* from_global) {
   // What "createpolicy.fractional.L2::evict_first" makes. As a constant it takes no instructions of a copy.
   constexpr uint64_t kEvictFirst = 0x12f0000000000000;
