@@ -16,7 +16,7 @@
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
-#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.cuh"
+#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.h"
 
 namespace attend::kernels::cuda::sm90 {
 

@@ -6,7 +6,7 @@
 #include "attend/kernels/attention/cuda/sm90/prefill_tile.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
-#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.cuh"
+#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.h"
 
 namespace attend::kernels::cuda::sm90 {
 

@@ -7,7 +7,7 @@
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
-#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.cuh"
+#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.h"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
 
 namespace attend::kernels::cuda::sm90 {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "attend/kernels/common/host_device.h"
+
 namespace attend::kernels::cuda::sm90 {
 
 // What counts begin anew at: 0, as they overflow, where stages are a power of two.
@@ -15,30 +17,30 @@ template <uint32_t kStages, uint32_t kRounds = rounds_of(kStages)>
 class PackedPipelineState {
  public:
   PackedPipelineState() = default;
-  __device__ __forceinline__ int stage() const {
+  ATTEND_HOST_DEVICE int stage() const {
     return static_cast<int>(kRounds == 0 ? count_ % kStages : kStageOfCount >> 2 * count_ & 3);
   }
-  __device__ __forceinline__ uint32_t parity() const {
+  ATTEND_HOST_DEVICE uint32_t parity() const {
     return kRounds == 0 ? count_ / kStages % 2 : kParityOfCount >> count_ & 1;
   }
-  __device__ __forceinline__ void advance() {
+  ATTEND_HOST_DEVICE void advance() {
     if (++count_ == kRounds) count_ = 0;
   }
   // What it was `num_advances` ago.
-  __device__ __forceinline__ PackedPipelineState before(uint32_t num_advances) const {
+  ATTEND_HOST_DEVICE PackedPipelineState before(uint32_t num_advances) const {
     return PackedPipelineState(count_ >= num_advances ? count_ - num_advances
                                                       : count_ + kRounds - num_advances);
   }
   // Of a pipeline through which the same goes in other stages.
   template <uint32_t kOther>
-  __device__ __forceinline__ PackedPipelineState<kOther, kRounds> with_stages() const {
+  ATTEND_HOST_DEVICE PackedPipelineState<kOther, kRounds> with_stages() const {
     return PackedPipelineState<kOther, kRounds>(count_);
   }
 
  private:
   template <uint32_t, uint32_t>
   friend class PackedPipelineState;
-  __device__ __forceinline__ explicit PackedPipelineState(uint32_t count) : count_(count) {}
+  ATTEND_HOST_DEVICE explicit PackedPipelineState(uint32_t count) : count_(count) {}
 
   static_assert(kRounds == 0 ? rounds_of(kStages) == 0
                              : kRounds % (2 * kStages) == 0 && kRounds <= 16 && kStages <= 4);

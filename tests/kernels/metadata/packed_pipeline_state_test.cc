@@ -1,0 +1,39 @@
+// Where a producer or consumer stands in a pipeline (kernels/common/cuda/sm90/packed_pipeline_state.h).
+#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace attend::kernels::cuda::sm90 {
+namespace {
+
+// Against counting, over rounds that begin anew several times.
+template <uint32_t kStages, uint32_t kRounds, uint32_t kOther>
+void expect_counted() {
+  constexpr uint32_t kMost = 100, kBefore = 2;
+  PackedPipelineState<kStages, kRounds> state;
+  for (uint32_t count = 0; count < kMost; ++count, state.advance()) {
+    const auto expect_at = [](const auto& at, uint32_t stages, uint32_t of) {
+      EXPECT_EQ(at.stage(), static_cast<int>(of % stages)) << of << " of " << stages;
+      EXPECT_EQ(at.parity(), of / stages % 2) << of << " of " << stages;
+    };
+    expect_at(state, kStages, count);
+    expect_at(state.template with_stages<kOther>(), kOther, count);
+    for (uint32_t before = 0; before <= std::min(kBefore, count); ++before)
+      expect_at(state.before(before), kStages, count - before);
+  }
+}
+
+TEST(PackedPipelineState, IsWhereCountingLeads) {
+  expect_counted<1, rounds_of(1), 2>();
+  expect_counted<2, rounds_of(2), 4>();
+  expect_counted<4, rounds_of(4), 2>();
+  expect_counted<3, rounds_of(3), 1>();
+  // Of K in three stages, of V in two.
+  expect_counted<3, 12, 2>();
+  expect_counted<2, 12, 3>();
+}
+
+}  // namespace
+}  // namespace attend::kernels::cuda::sm90
