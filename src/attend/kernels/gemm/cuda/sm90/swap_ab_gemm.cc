@@ -61,9 +61,9 @@ int64_t max_rows_of(const LinearArgs& args) {
 TensorView as_elements(const Weight& weight) {
   const TensorView& data = weight.data;
   if (weight.format == WeightFormat::kPlain) return data;
-  constexpr int64_t kElementBytes = 2;
-  return TensorView::contiguous(data.data, DType::kBF16, {data.shape[0], data.strides[0] / kElementBytes},
-                                data.device);
+  return TensorView::contiguous(
+      data.data, DType::kBF16, {data.shape[0], data.strides[0] / static_cast<int64_t>(size_of(DType::kBF16))},
+      data.device);
 }
 
 // Of inputs of x to a K-block of W, which is 128 bytes of a row.
