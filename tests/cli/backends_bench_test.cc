@@ -372,7 +372,7 @@ TEST(BenchCommand, RefusesAGpuThatIsNotThere) {
 TEST(BenchCommand, TimesDecodesAndAPromptOnAGpuBesideTheirLimits) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
   const std::string file = write_file("gpu_model.json", "");
-  // Where steps overlap, the device waits for no work of the host.
+  // Where steps overlap, there is no host work to tell.
   const Ran ran =
       attend("bench model --device cuda --batch-sizes 1,3 --disable-overlap-schedule --model-path " + kTiny +
              " --json " + file);

@@ -23,8 +23,8 @@ struct GpuModelBenchOptions {
 //   decode      tokens/s and time of a step, all of the host's work included, beside the time in which
 //               the fastest read seen in the same run reads what a step must read: every weight but the
 //               embedding's rows, and K/V
-//   host work   what a step costs the host before the replay and after the tokens are there; median and
-//               99th percentile
+//   host work   where steps do not overlap: what one costs the host before the replay and after the tokens
+//               are there; median and 99th percentile
 // and for one prompt of up to 8192 tokens in one step:
 //   prefill     tokens/s, beside the time of its products (those of experts as if they were dense) and its
 //               attention alone
