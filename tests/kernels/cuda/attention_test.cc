@@ -185,9 +185,10 @@ std::vector<AttentionCase> few_work_tiles(bool short_requests) {
       }
   return on_tensor_cores(cases);
 }
-TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
-  const cuda::DeviceInfo info = cuda::device_info(kGpu);
-  if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
+
+using CudaAttentionClusters = NeedsHopper;
+
+TEST_F(CudaAttentionClusters, ShareTheKeysOfFewWorkTiles) {
   int num_in_clusters = 0;
   const auto counts = [&](const kernels::AttentionArgs&, const kernels::cuda::DevicePlan& plan) {
     num_in_clusters += plan.view().cluster_size > 1 ? 1 : 0;
