@@ -43,12 +43,13 @@ __device__ CtaSum<T> cta_sum(T value, int candidate) {
       sum.largest = max(sum.largest, warp_largest[w]);
     }
     return sum;
+  } else {
+    const T up_to_warp = sum_up_to_lane(lane < kWarps ? warp_sums[lane] : 0);
+    const T before_warp = __shfl_sync(0xffffffffu, up_to_warp, max(warp - 1, 0));
+    return {.before = up_to_lane - value + (warp == 0 ? 0 : before_warp),
+            .total = __shfl_sync(0xffffffffu, up_to_warp, kWarps - 1),
+            .largest = __reduce_max_sync(0xffffffffu, lane < kWarps ? warp_largest[lane] : 0)};
   }
-  const T up_to_warp = sum_up_to_lane(lane < kWarps ? warp_sums[lane] : 0);
-  const T before_warp = __shfl_sync(0xffffffffu, up_to_warp, max(warp - 1, 0));
-  return {.before = up_to_lane - value + (warp == 0 ? 0 : before_warp),
-          .total = __shfl_sync(0xffffffffu, up_to_warp, kWarps - 1),
-          .largest = __reduce_max_sync(0xffffffffu, lane < kWarps ? warp_largest[lane] : 0)};
 }
 
 }  // namespace attend::kernels::cuda

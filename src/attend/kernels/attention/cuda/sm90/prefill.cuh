@@ -55,9 +55,9 @@ template <class Tile, bool kValues>
 __device__ __forceinline__ void load_keys_or_values(const PrefillParams& params,
                                                     const PrefillShared<Tile>& shared) {
   if constexpr (Tile::kConverts)
-    PrefillProducer<PrefillFp8Tile<Tile>, PrefillFp8Shared<Tile>, kValues>(params, shared, 0).run();
+    PrefillProducer<PrefillFp8Tile<Tile>, PrefillFp8Shared<Tile>, kValues>(params, shared).run();
   else
-    PrefillProducer<Tile, PrefillShared<Tile>, kValues>(params, shared, 0).run();
+    PrefillProducer<Tile, PrefillShared<Tile>, kValues>(params, shared).run();
 }
 
 template <class T, Element kKv, class Tile>

@@ -229,9 +229,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (warp < Tile::kProducerWarps) {
     ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
     if (warp == 0)
-      PrefillProducer<Tile, Shared, false>(params, shared, 0).run();
+      PrefillProducer<Tile, Shared, false>(params, shared).run();
     else if (warp == 1)
-      PrefillProducer<Tile, Shared, true>(params, shared, 0).run();
+      PrefillProducer<Tile, Shared, true>(params, shared).run();
     else
       PrefillScheduler<Tile, Shared>(params, shared, warp - Tile::kLoadWarps, 2).run();
   } else if (warp < Tile::kFirstConsumerWarp) {

@@ -187,7 +187,7 @@ class PrefillProducer {
   static constexpr int kRowsAtOnce = 4, kRowsOfLane = kKeys / 32;
 
  public:
-  __device__ PrefillProducer(const PrefillParams& params, const Shared& shared, int /*warp: the only one*/)
+  __device__ PrefillProducer(const PrefillParams& params, const Shared& shared)
       : params_(params),
         rows_(kValues ? params.attention.v : params.attention.k),
         head_dim_(kValues ? params.attention.head_dim_v : params.attention.head_dim_qk),

@@ -7,12 +7,13 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// As ScaledInt4 (scaled_int4.cuh), without groups.
+// As ScaledInt4 (scaled_int4.cuh), without groups: what asks for their scales does nothing, whatever their
+// parts.
 template <class T, int kBlocks>
 class RowScaledFp8 {
  public:
   static constexpr int kStageInputs = kScaledStageInputs / 2;
-  static constexpr int kPartsOfGroup = kStageInputs / kScaledPartInputs / 2;
+  static constexpr int kPartsOfGroup = kStageInputs / kScaledPartInputs;
   static constexpr int kVectors = 2;
   static constexpr bool kScalesOfRows = true;
   static constexpr float kSumFactor = 1.0f;
