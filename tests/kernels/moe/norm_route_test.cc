@@ -120,9 +120,9 @@ TEST_F(GpuNormRoute, LeavesToOthersWhatItDoesNotTake) {
   Stream stream = owned.get();
   const auto takes = [&](int64_t num_tokens, int64_t num_experts, int64_t hidden_size, DType dtype,
                          bool batch_invariant) {
-    const Tensor x = attend::cuda::empty({num_tokens, hidden_size}, dtype, kGpu),
-                 norm = attend::cuda::empty({hidden_size}, dtype, kGpu),
-                 router = attend::cuda::empty({num_experts, hidden_size}, dtype, kGpu),
+    const Tensor x = attend::cuda::zeros({num_tokens, hidden_size}, dtype, kGpu),
+                 norm = attend::cuda::zeros({hidden_size}, dtype, kGpu),
+                 router = attend::cuda::zeros({num_experts, hidden_size}, dtype, kGpu),
                  experts = attend::cuda::empty({num_tokens, 2}, DType::kI32, kGpu),
                  weights = attend::cuda::empty({num_tokens, 2}, DType::kF32, kGpu);
     const bool done = norm_route({.x = x,
