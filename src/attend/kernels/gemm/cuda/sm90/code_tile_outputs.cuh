@@ -7,11 +7,15 @@
 // from rank 0 on. So no warp waits for another one of its CTA.
 #pragma once
 
+#include "attend/kernels/common/cuda/element_group.cuh"
+#include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/common/cuda/ptx/cluster_exchange.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/store_word.cuh"
 #include "attend/kernels/gemm/cuda/common/load_weight.cuh"
 #include "attend/kernels/gemm/cuda/sm90/scaled_codes_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.cuh"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_pipeline.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 

@@ -3,8 +3,8 @@
 // whole rows of W (row_scaled_fp8.cuh), so that the tensor cores never drain and a warpgroup has room for the
 // sums of 128 rows of W.
 //
-//   tile        128 kBlocks rows of W x kTokens rows of x; clusters and pipelines of swap_ab_gemm.cuh, which
-//               sees kBlocks tiles of 128 rows; epilogue of code_tile_outputs.cuh
+//   tile        128 kBlocks rows of W x kTokens rows of x; clusters and pipelines of swap_ab_pipeline.cuh,
+//               which sees kBlocks tiles of 128 rows; epilogue of code_tile_outputs.cuh
 //   warps       two consumer warpgroups, with 64 rows of each of those tiles; a warp produces W and a warp x
 //   registers   240 of a consumer: sums, factors of two parts of 32 inputs, codes of the next part
 //   bytes       codes of W once from memory; x once per CTA and tile, from L2
@@ -13,12 +13,18 @@
 //               int4, 106 in fp8
 #pragma once
 
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/cluster.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
+#include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/gemm/cuda/sm90/code_tile_outputs.cuh"
 #include "attend/kernels/gemm/cuda/sm90/row_scaled_fp8.cuh"
 #include "attend/kernels/gemm/cuda/sm90/scaled_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/scaled_int4.cuh"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.cuh"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_pipeline.cuh"
 #include "attend_generated/wgmma_codes_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
