@@ -58,8 +58,13 @@ class PrefillTransposer {
  private:
   // The warp's keys of a tile, of which those from `begin` to `end` are wanted.
   __device__ void transpose(int begin, int end) const {
-    const uint32_t wanted[2] = {e4m3::keys_wanted(lane_, 0, begin, end),
-                                e4m3::keys_wanted(lane_, 1, begin, end)};
+    // Masks take as many instructions as the transposition, and few tiles want them.
+    const bool all = ptx::warp_uniform(static_cast<int>(begin <= 0 && end >= e4m3::kKeysAtOnce)) != 0;
+    uint32_t wanted[2] = {};
+    if (!all) {
+#pragma unroll
+      for (int piece = 0; piece < 2; ++piece) wanted[piece] = e4m3::keys_wanted(lane_, piece, begin, end);
+    }
     const uint32_t from = shared_.values(values_.stage);
     const int piece = first_in_tile_ / e4m3::kPieceBytes + e4m3::transposed_piece(lane_);
     // Sixteens are rows apart whose swizzle is the same.
@@ -73,18 +78,24 @@ class PrefillTransposer {
         const int at = e4m3::offset_of_piece(first_in_tile_ + lane_, first + i);
         ptx::ldmatrix_x4_trans(columns[i], from + static_cast<uint32_t>(at));
       }
+      uint32_t rows[kBatch][4];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        uint32_t rows[4];
+      for (int i = 0; i < kBatch; ++i)
 #pragma unroll
         for (int result = 0; result < 4; ++result) {
           const int reg = e4m3::first_register(result);
-          rows[result] =
-              __byte_perm(columns[i][reg], columns[i][reg + 1], e4m3::selector(result)) & wanted[result / 2];
+          rows[i][result] = __byte_perm(columns[i][reg], columns[i][reg + 1], e4m3::selector(result));
         }
-        ptx::stmatrix_x4(to + static_cast<uint32_t>((first + i) * e4m3::kColumnsAtOnce * kPanelRowBytes),
-                         rows);
+      if (!all) {
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+#pragma unroll
+          for (int result = 0; result < 4; ++result) rows[i][result] &= wanted[result / 2];
       }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        ptx::stmatrix_x4(to + static_cast<uint32_t>((first + i) * e4m3::kColumnsAtOnce * kPanelRowBytes),
+                         rows[i]);
     }
   }
 
