@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <span>
@@ -135,6 +136,59 @@ TEST_F(CudaPrefillFp8, LetsNoRowChangeABitOfThoseBesideIt) {
       ASSERT_TRUE(is_same(num_tokens * out_bytes + token * lse_bytes, lse_bytes))
           << "LSE of token " << token << " " << c;
     }
+  }
+}
+
+std::vector<AttentionCase> with_both_query_dtypes(const std::vector<AttentionCase>& cases) {
+  std::vector<AttentionCase> both;
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (AttentionCase c : cases) {
+      c.q_dtype = c.out_dtype = dtype;
+      both.push_back(c);
+    }
+  return both;
+}
+
+// Descales of each request and head, all the same.
+struct SameDescales {
+  explicit SameDescales(const BuiltCase& built, float q, float k, float v)
+      : count(static_cast<size_t>(built.spec.num_reqs() * built.spec.num_kv_heads)),
+        numbers{std::vector(count, q), std::vector(count, k), std::vector(count, v)} {}
+  void give_to(BuiltCase& built) const {
+    kernels::HeadScales* const scales[] = {&built.args.q_scales, &built.args.k_scales, &built.args.v_scales};
+    for (size_t i = 0; i < numbers.size(); ++i)
+      *scales[i] = {.data = numbers[i].data(), .request_stride = built.spec.num_kv_heads, .head_stride = 1};
+  }
+
+  size_t count;
+  std::array<std::vector<float>, 3> numbers;
+};
+
+// Powers of two, by which nothing is rounded.
+TEST_F(CudaPrefillFp8, GivesTheSameBitsForDescalesInTensorsAndForNumbers) {
+  for (const AttentionCase& c : with_both_query_dtypes(cases_of_queries())) {
+    BuiltCase with_numbers(c), with_tensors(c);
+    with_numbers.args.kv.k_scale = 2.0f;
+    with_numbers.args.kv.v_scale = 0.25f;
+    const SameDescales descales(with_tensors, 0.5f, 4.0f, 0.25f);
+    descales.give_to(with_tensors);
+    EXPECT_TRUE(attend_to(with_tensors) == attend_to(with_numbers)) << c;
+  }
+}
+
+// As of heads whose keys are all zero. Rows of the third request see no keys, some of the first none of their
+// first KV tile.
+TEST_F(CudaPrefillFp8, GivesTheMeanOfWhatRowsSeeForADescaleOfZero) {
+  for (AttentionCase c : with_both_query_dtypes(cases_of_queries())) {
+    c.requests = {{200, 700}, {70, 90}, {90, 40}};
+    c.num_kv_heads = c.num_q_heads;
+    c.window_left = 60;
+    BuiltCase built(c);
+    const SameDescales descales(built, 1.0f, 0.0f, 1.5f);
+    descales.give_to(built);
+    attend_to(built);
+    const auto wrong = conformance::mismatch(conformance::expect(built.args), built.args.out, built.args.lse);
+    EXPECT_FALSE(wrong) << *wrong << "\n  " << c;
   }
 }
 
