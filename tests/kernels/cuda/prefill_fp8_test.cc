@@ -192,6 +192,44 @@ TEST_F(CudaPrefillFp8, GivesTheMeanOfWhatRowsSeeForADescaleOfZero) {
   }
 }
 
+// One key has nearly all of the weight and a value of zero. The weight of each other is 2^-26, which f16
+// holds because P is 2^7 times as large.
+TEST_F(CudaPrefillFp8, AddsUpManyKeysOfLittleWeight) {
+  constexpr int kKeys = 3000;
+  constexpr double kScore = -18.0;
+  const double weight = std::exp(kScore), expected = (kKeys - 1) * weight / (1.0 + (kKeys - 1) * weight);
+  for (const int head_dim : {64, 128})
+    for (const DType q_dtype : {DType::kBF16, DType::kF16}) {
+      AttentionCase c = base_case(head_dim, DType::kF8E4M3);
+      c.requests = {{100, kKeys}};
+      c.q_dtype = q_dtype;
+      c.out_dtype = DType::kF32;
+      c.causal = false;
+      c.index = kernels::KvIndexKind::kContiguous;
+      c.page_size = 1;
+      BuiltCase built(c);
+      built.args.score.scale = 1.0f;
+      const TensorView &q = built.args.q, &k = built.args.kv.k, &v = built.args.kv.v, &out = built.args.out;
+      using kernels::reference::offset;
+      for (int64_t head = 0; head < c.num_q_heads; ++head)
+        for (int64_t token = 0; token < c.num_tokens(); ++token)
+          for (int64_t d = 0; d < head_dim; ++d)
+            kernels::reference::store(q, offset(q, token, head, d), d == 0 ? 1.0 : 0.0);
+      for (int64_t head = 0; head < c.num_kv_heads; ++head)
+        for (int64_t key = 0; key < kKeys; ++key)
+          for (int64_t d = 0; d < head_dim; ++d) {
+            kernels::reference::store(k, offset(k, key, 0, head, d), d == 0 && key > 0 ? kScore : 0.0);
+            kernels::reference::store(v, offset(v, key, 0, head, d), key > 0 ? 1.0 : 0.0);
+          }
+      attend_to(built);
+      for (int64_t token = 0; token < c.num_tokens(); ++token)
+        for (int64_t head = 0; head < c.num_q_heads; ++head)
+          ASSERT_NEAR(kernels::reference::load(out, offset(out, token, head, head_dim - 1)), expected,
+                      0.02 * expected)
+              << "token " << token << " head " << head << " " << c;
+    }
+}
+
 // Many work tiles of a CTA, one after another.
 TEST_F(CudaPrefillFp8, GivesTheSameBitsThirtyTimes) {
   for (const int head_dim : {64, 128})

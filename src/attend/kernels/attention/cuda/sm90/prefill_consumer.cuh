@@ -222,7 +222,7 @@ class PrefillConsumer {
 
   // Results. `stage`: of the queries, whose place results have where TMA stores them.
   __device__ __forceinline__ void finish(Rows& rows, const PrefillWorkTile& work_tile, int stage) {
-    float scale = 1.0f;
+    float scale = Rows::Precision::kUnscale;
     if constexpr (Tile::kStagesDescales) {
       const HeadDescales descales = shared_.descales(stage);
       scale *= descales.out;
