@@ -321,6 +321,31 @@ def test_a_graph_reads_descales_when_it_is_replayed(cache):
         assert torch.equal(out, call(k_descale, v_descale))
 
 
+@pytest.mark.parametrize("window_size", [(-1, -1), (30, 0)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_prefill_takes_descales_of_requests_and_heads(cache, dtype, window_size):
+    k, v, table = cache
+    k8, v8 = k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn)
+    # 160 rows of a K/V head.
+    q = queries(40).to(dtype)
+    lengths = torch.tensor([70, 128, 40, 64, 99], dtype=torch.int32, device="cuda")
+    k_descale, v_descale = (torch.rand(BATCH, KV_HEADS, device="cuda") + 0.5 for _ in range(2))
+    arguments = dict(causal=True, window_size=window_size, return_softmax_lse=True)
+    out, lse = flash.flash_attn_with_kvcache(
+        q, k8, v8, cache_seqlens=lengths, page_table=table, k_descale=k_descale, v_descale=v_descale, **arguments
+    )
+    for r in range(BATCH):
+        for head in range(KV_HEADS):
+            group = slice(head * HEADS // KV_HEADS, (head + 1) * HEADS // KV_HEADS)
+            want, want_lse = flash.flash_attn_with_kvcache(
+                q[r : r + 1, :, group], k8[:, :, head : head + 1], v8[:, :, head : head + 1],
+                cache_seqlens=lengths[r : r + 1], page_table=table[r : r + 1], k_descale=k_descale[r, head].item(),
+                v_descale=v_descale[r, head].item(), **arguments,
+            )  # fmt: skip
+            torch.testing.assert_close(out[r : r + 1, :, group], want, rtol=1e-2, atol=1e-2)
+            torch.testing.assert_close(lse[r : r + 1, group], want_lse, rtol=1e-4, atol=1e-4)
+
+
 def test_a_descale_in_host_memory_that_differs_by_head_is_refused(cache):
     k, v, table = cache
     lengths = torch.ones(BATCH, dtype=torch.int32, device="cuda")

@@ -72,7 +72,7 @@ struct AttentionCase {
 
   float k_scale = 1.0f;  // MLA: v_scale is k_scale
   float v_scale = 1.0f;
-  bool head_scales = false;  // of q in fp8: descales of q, K and V of each request and K/V head
+  bool head_scales = false;  // of q or K/V in fp8: descales of q, K and V of each request and K/V head
   bool causal = true;
   int window_left = -1;
   int window_right = 0;  // INT32_MAX: up to the last key

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <span>
@@ -136,6 +137,97 @@ TEST_F(CudaPrefillFp8, LetsNoRowChangeABitOfThoseBesideIt) {
           << "LSE of token " << token << " " << c;
     }
   }
+}
+
+std::vector<AttentionCase> with_both_query_dtypes(const std::vector<AttentionCase>& cases) {
+  std::vector<AttentionCase> both;
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (AttentionCase c : cases) {
+      c.q_dtype = c.out_dtype = dtype;
+      both.push_back(c);
+    }
+  return both;
+}
+
+// Descales of each request and head, all the same.
+struct SameDescales {
+  explicit SameDescales(const BuiltCase& built, float q, float k, float v)
+      : count(static_cast<size_t>(built.spec.num_reqs() * built.spec.num_kv_heads)),
+        numbers{std::vector(count, q), std::vector(count, k), std::vector(count, v)} {}
+  void give_to(BuiltCase& built) const {
+    kernels::HeadScales* const scales[] = {&built.args.q_scales, &built.args.k_scales, &built.args.v_scales};
+    for (size_t i = 0; i < numbers.size(); ++i)
+      *scales[i] = {.data = numbers[i].data(), .request_stride = built.spec.num_kv_heads, .head_stride = 1};
+  }
+
+  size_t count;
+  std::array<std::vector<float>, 3> numbers;
+};
+
+// Powers of two, by which nothing is rounded.
+TEST_F(CudaPrefillFp8, GivesTheSameBitsForDescalesInTensorsAndForNumbers) {
+  for (const AttentionCase& c : with_both_query_dtypes(cases_of_queries())) {
+    BuiltCase with_numbers(c), with_tensors(c);
+    with_numbers.args.kv.k_scale = 2.0f;
+    with_numbers.args.kv.v_scale = 0.25f;
+    const SameDescales descales(with_tensors, 0.5f, 4.0f, 0.25f);
+    descales.give_to(with_tensors);
+    EXPECT_TRUE(attend_to(with_tensors) == attend_to(with_numbers)) << c;
+  }
+}
+
+// As of heads whose keys are all zero. Rows of the third request see no keys, some of the first none of their
+// first KV tile.
+TEST_F(CudaPrefillFp8, GivesTheMeanOfWhatRowsSeeForADescaleOfZero) {
+  for (AttentionCase c : with_both_query_dtypes(cases_of_queries())) {
+    c.requests = {{200, 700}, {70, 90}, {90, 40}};
+    c.num_kv_heads = c.num_q_heads;
+    c.window_left = 60;
+    BuiltCase built(c);
+    const SameDescales descales(built, 1.0f, 0.0f, 1.5f);
+    descales.give_to(built);
+    attend_to(built);
+    const auto wrong = conformance::mismatch(conformance::expect(built.args), built.args.out, built.args.lse);
+    EXPECT_FALSE(wrong) << *wrong << "\n  " << c;
+  }
+}
+
+// One key has nearly all of the weight and a value of zero. The weight of each other is 2^-26, which f16
+// holds because P is 2^7 times as large.
+TEST_F(CudaPrefillFp8, AddsUpManyKeysOfLittleWeight) {
+  constexpr int kKeys = 3000;
+  constexpr double kScore = -18.0;
+  const double weight = std::exp(kScore), expected = (kKeys - 1) * weight / (1.0 + (kKeys - 1) * weight);
+  for (const int head_dim : {64, 128})
+    for (const DType q_dtype : {DType::kBF16, DType::kF16}) {
+      AttentionCase c = base_case(head_dim, DType::kF8E4M3);
+      c.requests = {{100, kKeys}};
+      c.q_dtype = q_dtype;
+      c.out_dtype = DType::kF32;
+      c.causal = false;
+      c.index = kernels::KvIndexKind::kContiguous;
+      c.page_size = 1;
+      BuiltCase built(c);
+      built.args.score.scale = 1.0f;
+      const TensorView &q = built.args.q, &k = built.args.kv.k, &v = built.args.kv.v, &out = built.args.out;
+      using kernels::reference::offset;
+      for (int64_t head = 0; head < c.num_q_heads; ++head)
+        for (int64_t token = 0; token < c.num_tokens(); ++token)
+          for (int64_t d = 0; d < head_dim; ++d)
+            kernels::reference::store(q, offset(q, token, head, d), d == 0 ? 1.0 : 0.0);
+      for (int64_t head = 0; head < c.num_kv_heads; ++head)
+        for (int64_t key = 0; key < kKeys; ++key)
+          for (int64_t d = 0; d < head_dim; ++d) {
+            kernels::reference::store(k, offset(k, key, 0, head, d), d == 0 && key > 0 ? kScore : 0.0);
+            kernels::reference::store(v, offset(v, key, 0, head, d), key > 0 ? 1.0 : 0.0);
+          }
+      attend_to(built);
+      for (int64_t token = 0; token < c.num_tokens(); ++token)
+        for (int64_t head = 0; head < c.num_q_heads; ++head)
+          ASSERT_NEAR(kernels::reference::load(out, offset(out, token, head, head_dim - 1)), expected,
+                      0.02 * expected)
+              << "token " << token << " head " << head << " " << c;
+    }
 }
 
 // Many work tiles of a CTA, one after another.

@@ -62,7 +62,8 @@ void prefill_96_on_gpu(const kernels::AttentionArgs& args, const conformance::Bu
 }
 
 // Requests with so many more new tokens that there is more than half a job of each, on one to three CTAs,
-// which then have many jobs one after another. `cases`: in dtypes that prefill takes.
+// which then have many jobs one after another. `cases`: in dtypes that prefill takes. Two of three with K/V
+// of fp8 have descales of heads.
 std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
   size_t i = 0;
   for (AttentionCase& c : cases) {
@@ -77,6 +78,7 @@ std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
     c.head_dim_v = std::min(c.head_dim_v, largest_head_dim);
     if (c.split_rule == kernels::SplitRule::kFixed) c.split_rule = kernels::SplitRule::kBalanced;
     c.tree = conformance::TreeShape::kNone;
+    c.head_scales |= is_fp8(c.kv_dtype) && !is_fp8(c.q_dtype) && i / 3 % 3 != 1;
     // Not more than there are jobs.
     c.num_workers =
         std::min(static_cast<int>(i / 3 % 3) + 1, static_cast<int>(c.requests.size()) * c.num_kv_heads);

@@ -10,8 +10,8 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// Descales of one operand of each request and K/V head, float32 on the device: number (r, h) lies at
-// data[r * request_stride + h * head_stride].
+// Descales of one operand of each request and K/V head, float32 on the device and not negative: number (r, h)
+// lies at data[r * request_stride + h * head_stride].
 struct HeadScales {
   const float* data = nullptr;  // null: 1
   int64_t request_stride = 0, head_stride = 0;
@@ -60,7 +60,7 @@ void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream);
 bool stores_new_keys(const AttentionArgs& args, const AttentionPlan& plan);
 
 // Whether attention() multiplies by args.q_scales, k_scales and v_scales where q is of 16 bits, with `plan`
-// as it was planned for args.batch: few rows a request over K/V of fp8 on a GPU.
+// as it was planned for args.batch: over K/V of fp8 on a GPU, of few rows a request or, on Hopper, of many.
 bool takes_descales(const AttentionArgs& args, const AttentionPlan& plan);
 
 // Whether attention() on `device` multiplies queries, keys and values of fp8_e4m3 as they are, where

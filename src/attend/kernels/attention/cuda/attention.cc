@@ -269,10 +269,11 @@ bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan) {
 }
 
 bool takes_descales(const AttentionArgs& args, const DevicePlan& plan) {
-  constexpr int kMaxRows = 32;  // of tiles that take them
-  return is_fp8(args.kv.k.dtype) && plan.view().tile_rows <= kMaxRows &&
-         choose(attention_problem(args, plan), gpu_facts(args.q.device)).kernel ==
-             AttentionKernel::kSm80Tiles;
+  constexpr int kMaxRows = 32;  // of sm80's tiles that take them
+  if (!is_fp8(args.kv.k.dtype)) return false;
+  const AttentionKernel kernel = choose(attention_problem(args, plan), gpu_facts(args.q.device)).kernel;
+  return kernel == AttentionKernel::kSm90Prefill ||
+         (kernel == AttentionKernel::kSm80Tiles && plan.view().tile_rows <= kMaxRows);
 }
 
 // Plans of more than 64 rows have tiles as tall as there are.

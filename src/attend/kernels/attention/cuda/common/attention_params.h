@@ -142,7 +142,7 @@ struct AttentionParams {
   int32_t rope_dim;  // of q_rope; 0: none
   Element q_element, kv_element, out_element;
   bool prefix_ready;  // attention_batch.h
-  // Of queries of fp8; else there are none.
+  // Of queries or K/V of fp8; else there are none.
   HeadScaleParams q_scales, k_scales, v_scales;
 };
 

@@ -1,4 +1,4 @@
-// Descales of each request and K/V head, on the device.
+// Descales of each request and K/V head.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -8,6 +8,20 @@ namespace attend::kernels::cuda {
 __device__ inline float scale_of(const HeadScaleParams& scales, int request, int head) {
   return scales.data == nullptr ? 1.0f
                                 : scales.data[request * scales.request_stride + head * scales.head_stride];
+}
+
+inline bool has_descales(const AttentionParams& params) {
+  return params.q_scales.data != nullptr || params.k_scales.data != nullptr ||
+         params.v_scales.data != nullptr;
+}
+
+// What scores and outputs of a request and K/V head are multiplied by besides the scales of all.
+struct HeadDescales {
+  float scores, out;
+};
+__device__ inline HeadDescales descales_of(const AttentionParams& params, int request, int head) {
+  return {scale_of(params.q_scales, request, head) * scale_of(params.k_scales, request, head),
+          scale_of(params.v_scales, request, head)};
 }
 
 }  // namespace attend::kernels::cuda

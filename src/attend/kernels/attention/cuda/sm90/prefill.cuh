@@ -3,7 +3,8 @@
 // turns at the tensor cores, so that the softmax of one runs beside the wgmma of the other (ping-pong), and
 // each issues QK^T of its next KV tile before the softmax of the present one has ended, and that of its next
 // work tile before results of the present one. Up to head dim 96 there are three, who take no turns. fp8 K/V
-// become f16 on their way, and so do queries of bf16 that meet them (docs/kernels/prefill-fp8.md).
+// become f16 on their way, and so do queries of bf16 that meet them (docs/kernels/prefill-fp8.md). Of these
+// there are kernels of their own for descales of requests and heads.
 //
 // Verify (17 to 64 rows, head dims of V up to 128): one consumer, two CTAs of an SM, which divide the keys
 // and merge what they have of a work tile as sm80's kernel does. Bound by reading K/V, as decode is.
@@ -37,6 +38,7 @@
 //   bound       tensor cores, and the softmax's exponentials
 #pragma once
 
+#include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_consumer.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_fp8_converter.cuh"
@@ -116,15 +118,25 @@ void launch_prefill_tile(const PrefillParams& params, int num_ctas, void* stream
                                   kSharedBytes, stream, params, "attention");
 }
 
+template <class T, Element kKv, int kHeadDimQk, int kHeadDimV, bool kDescales>
+void launch_converting_prefill(const PrefillParams& params, int num_ctas, void* stream) {
+  using enum PrefillKind;
+  if (params.attention.logit_cap > 0.0f)
+    launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, true, kMany, true, kDescales>>(
+        params, num_ctas, stream);
+  else
+    launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, true, kMany, false, kDescales>>(
+        params, num_ctas, stream);
+}
+
 template <class T, Element kKv, int kHeadDimQk, int kHeadDimV>
 void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
   using enum PrefillKind;
   if constexpr (is_fp8(kKv)) {
-    if (params.attention.logit_cap > 0.0f)
-      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, true>>(params, num_ctas, stream);
+    if (has_descales(params.attention))
+      launch_converting_prefill<T, kKv, kHeadDimQk, kHeadDimV, true>(params, num_ctas, stream);
     else
-      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, true, kMany, false>>(params, num_ctas,
-                                                                                          stream);
+      launch_converting_prefill<T, kKv, kHeadDimQk, kHeadDimV, false>(params, num_ctas, stream);
   } else {
     const PlanView& plan = params.attention.plan;
     if constexpr (has_fixed_splits({kHeadDimQk, kHeadDimV}))

@@ -26,10 +26,11 @@ class PrefillConsumer {
   using Shared = PrefillShared<Tile>;
   // Products with K/V of fp8 are those of f16.
   using Rows = PrefillRows<std::conditional_t<Tile::kConverts, __half, T>, Tile>;
-  // Then queries of bf16 become f16, each row scaled by a power of two. Under a logit cap scores get their
-  // scale back before it, else in the softmax.
+  // Then queries of bf16 become f16, each row scaled by a power of two. Scores get that scale back, and their
+  // descale, under a logit cap before it, else in the softmax.
   static constexpr bool kScalesRows = Tile::kConverts && std::is_same_v<T, __nv_bfloat16>,
-                        kScalesInSoftmax = kScalesRows && !Tile::kMayCap;
+                        kScalesScores = kScalesRows || Tile::kStagesDescales,
+                        kScalesInSoftmax = kScalesScores && !Tile::kMayCap;
   using Splits = std::conditional_t<Tile::kFixedSplits, PrefillSplits<Rows>, NoPrefillSplits>;
   // Named barriers: two that order the warpgroups' wgmma (ping-pong), then one of each warpgroup alone.
   static constexpr int kSchedulerBarrier = 1, kWarpgroupBarrier = kSchedulerBarrier + Tile::kConsumers;
@@ -65,10 +66,11 @@ class PrefillConsumer {
       if (!is_end(work_tile)) {
         ptx::mbarrier_wait(shared_.queries_full(queries().stage(), warpgroup_), queries().parity());
         if constexpr (kScalesRows) {
-          if (has_rows(work_tile)) convert_queries(queries_of(queries().stage()));
+          if (has_rows(work_tile)) convert_queries(queries().stage());
         } else if (prefill_.box_tokens == 0) {
           ptx::fence_proxy_async();
         }
+        if constexpr (kScalesScores && !kScalesRows) score_scales_[0] = scale_of_scores(queries().stage());
       }
       if (tiles_of(work_tile) > 0) wait_for_keys();
 
@@ -192,7 +194,7 @@ class PrefillConsumer {
         add_tile<false>(rows, splits, work_tile, q, first_key += Tile::kKeys, i, num_tiles);
     }
     if (Tile::kQueryStages > 1) release_queries(work_tile);
-    if constexpr (kScalesInSoftmax) unscale_row_max(rows);
+    if constexpr (kScalesInSoftmax && kScalesRows) unscale_row_max(rows);
   }
 
   // Merges what is this CTA's to merge of a work tile whose keys lie in several: where CTAs have no other
@@ -220,11 +222,19 @@ class PrefillConsumer {
 
   // Results. `stage`: of the queries, whose place results have where TMA stores them.
   __device__ __forceinline__ void finish(Rows& rows, const PrefillWorkTile& work_tile, int stage) {
+    float scale = Rows::Precision::kUnscale;
+    if constexpr (Tile::kStagesDescales) {
+      const HeadDescales descales = shared_.descales(stage);
+      scale *= descales.out;
+      // Whoever merges knows no descales.
+      if constexpr (kScalesInSoftmax)
+        for (float& most : rows.row_max) most *= descales.scores;
+    }
     if constexpr (!Tile::kFixedSplits) rows.finish_sums();
     // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
 
-    const PrefillEpilogue<T, Rows, Tile> epilogue(params_, rows_of(work_tile), warpgroup_);
+    const PrefillEpilogue<T, Rows, Tile> epilogue(params_, rows_of(work_tile), warpgroup_, scale);
     if (stages_results(work_tile)) {
       epilogue.stage(rows, prefill_.softmax_scale_log2, queries_of(stage));
       ptx::fence_proxy_async();
@@ -342,34 +352,50 @@ class PrefillConsumer {
   }
   __device__ __forceinline__ bool caps() const { return Tile::kMayCap && params_.logit_cap > 0.0f; }
   __device__ __forceinline__ void cap(Rows& rows) const {
-    const sm80::ScoreCap cap(params_);
+    sm80::ScoreCap cap(params_);
+    if constexpr (kScalesScores && !kScalesRows) cap.to_exponent *= score_scales_[0];
 #pragma unroll
     for (int i = 0; i < Tile::kKeys / 2; ++i) {
-      if constexpr (kScalesRows) rows.scores[i] *= query_scales_[i / 2 % 2];
+      if constexpr (kScalesRows) rows.scores[i] *= score_scales_[i / 2 % 2];
       rows.scores[i] = cap(rows.scores[i]);
     }
   }
 
+  // What scores of a stage's queries are multiplied by in the softmax, or before their cap.
+  __device__ __forceinline__ float scale_of_scores(int stage) const {
+    const float scale = kScalesInSoftmax ? prefill_.softmax_scale_log2 : 1.0f;
+    if constexpr (Tile::kStagesDescales) return scale * shared_.descales(stage).scores;
+    return scale;
+  }
   // Of the work tile.
-  __device__ __forceinline__ void convert_queries(uint32_t q) {
-    const RowScales from_f16 = queries_to_f16<Tile>(q);
+  __device__ __forceinline__ void convert_queries(int stage) {
+    const float scale = scale_of_scores(stage);
+    const RowScales from_f16 = queries_to_f16<Tile>(queries_of(stage));
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      query_scales_[half] = from_f16[half] * (kScalesInSoftmax ? prefill_.softmax_scale_log2 : 1.0f);
+    for (int half = 0; half < 2; ++half) score_scales_[half] = from_f16[half] * scale;
+    if constexpr (Tile::kStagesDescales)
+      query_scales_ = __byte_perm(__float_as_uint(from_f16[0]), __float_as_uint(from_f16[1]), 0x7632);
     ptx::fence_proxy_async();
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
   }
   __device__ __forceinline__ auto softmax_scales() const {
-    if constexpr (kScalesInSoftmax)
-      return RowScales{query_scales_[0], query_scales_[1]};
+    if constexpr (kScalesInSoftmax && kScalesRows)
+      return RowScales{score_scales_[0], score_scales_[1]};
+    else if constexpr (kScalesInSoftmax)
+      return SameScale{score_scales_[0]};
     else
       return SameScale{prefill_.softmax_scale_log2};
   }
   // Of scores as they would be without the scales of queries.
   __device__ __forceinline__ void unscale_row_max(Rows& rows) const {
+    if constexpr (Tile::kStagesDescales) {
+      rows.row_max[0] *= __uint_as_float(query_scales_ << 16);
+      rows.row_max[1] *= __uint_as_float(query_scales_ & 0xffff0000u);
+    } else {
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      rows.row_max[half] *= power_of_two_between(prefill_.softmax_scale_log2, query_scales_[half]);
+      for (int half = 0; half < 2; ++half)
+        rows.row_max[half] *= power_of_two_between(prefill_.softmax_scale_log2, score_scales_[half]);
+    }
   }
 
   // Computed again where it is wanted, since registers are short.
@@ -438,8 +464,10 @@ class PrefillConsumer {
   static constexpr bool kKnowsEnds =
       Tile::kConsumers == 2 && Tile::kWarpsOfOperand == 1 && !Tile::kHasRowWarpgroup;
   int ends_[2];
-  // What scores of the thread's rows are multiplied by, since their queries were scaled.
-  float query_scales_[2];
+  // What scores of the thread's rows are multiplied by; one number where queries were not scaled.
+  float score_scales_[2];
+  // The part of those for scaled queries, beside descales: powers of two, which have no lower halves.
+  uint32_t query_scales_;
   // Counted until both are in their first stages again.
   static constexpr uint32_t kRounds =
       Tile::kKeyStages == Tile::kStages ? rounds_of(Tile::kStages) : 2 * Tile::kKeyStages * Tile::kStages;

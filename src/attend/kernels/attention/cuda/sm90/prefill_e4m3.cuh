@@ -65,7 +65,7 @@ class PrefillE4m3Consumer {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
       if (work_tile.num_tiles < 0) return;
-      const E4m3Descales descales = descales_of(work_tile);
+      const HeadDescales descales = descales_of(params_, work_tile.tile.request, work_tile.head);
       ptx::mbarrier_wait(shared_.queries_full(queries_.stage, warpgroup_), queries_.parity);
       if (cp_async_queries_) ptx::fence_proxy_async();
       attend(work_tile, descales);
@@ -74,17 +74,12 @@ class PrefillE4m3Consumer {
   }
 
  private:
-  __device__ __forceinline__ E4m3Descales descales_of(const PrefillWorkTile& work_tile) const {
-    const int request = work_tile.tile.request, head = work_tile.head;
-    return {scale_of(params_.q_scales, request, head) * scale_of(params_.k_scales, request, head),
-            scale_of(params_.v_scales, request, head)};
-  }
   // scale log2(e), for exp2; capped scores have their scale already.
-  __device__ __forceinline__ float softmax_scale_log2_of(const E4m3Descales& descales) const {
+  __device__ __forceinline__ float softmax_scale_log2_of(const HeadDescales& descales) const {
     return cuda::softmax_scale_log2_of(params_) * (params_.logit_cap > 0.0f ? 1.0f : descales.scores);
   }
 
-  __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile, const E4m3Descales& descales) {
+  __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile, const HeadDescales& descales) {
     const uint32_t q = shared_.queries(queries_.stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
     const KeyRange full{ptx::warp_uniform(work_tile.full.begin), ptx::warp_uniform(work_tile.full.end)};
@@ -127,7 +122,7 @@ class PrefillE4m3Consumer {
   // QK^T of the KV tile from `first_key` on, P V of the one before. `more`: there is another one.
   template <bool kPlain>
   __device__ __forceinline__ void add_tile(Rows& rows, const PrefillWorkTile& work_tile,
-                                           const E4m3Descales& descales, uint32_t q, int first_key,
+                                           const HeadDescales& descales, uint32_t q, int first_key,
                                            bool more) {
     scheduler_barrier_sync();
     ptx::wgmma_fence();
@@ -152,7 +147,7 @@ class PrefillE4m3Consumer {
   // The stage of K is free; cap, mask and row max.
   template <bool kPlain>
   __device__ __forceinline__ void score(Rows& rows, const PrefillWorkTile& work_tile,
-                                        const E4m3Descales& descales, int first_key) {
+                                        const HeadDescales& descales, int first_key) {
     ptx::fence_operand(rows.scores);
     release(shared_.keys_empty(keys_.stage));
     keys_.advance(Tile::kStages);

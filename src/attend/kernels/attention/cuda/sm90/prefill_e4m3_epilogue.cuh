@@ -4,17 +4,13 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_e4m3_layout.h"
 #include "attend/kernels/attention/cuda/sm90/prefill_e4m3_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_results.cuh"
 
 namespace attend::kernels::cuda::sm90 {
-
-// What scores and outputs of a work tile are multiplied by besides the scales of all.
-struct E4m3Descales {
-  float scores, out;
-};
 
 template <class Tile>
 class PrefillE4m3Epilogue : PrefillResults {
@@ -27,7 +23,7 @@ class PrefillE4m3Epilogue : PrefillResults {
 
   // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
   __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2,
-                                        const E4m3Descales& descales, int partial_idx) const {
+                                        const HeadDescales& descales, int partial_idx) const {
     if (partial_idx >= 0) return write_partial(rows, descales, partial_idx);
     write_lse(rows, softmax_scale_log2);
     float out_scale[2];
@@ -53,7 +49,7 @@ class PrefillE4m3Epilogue : PrefillResults {
   }
 
   // Relative to the row max in units that all work tiles share: kernels that merge know no descales of heads.
-  __device__ __forceinline__ void write_partial(const Rows& rows, const E4m3Descales& descales,
+  __device__ __forceinline__ void write_partial(const Rows& rows, const HeadDescales& descales,
                                                 int partial_idx) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

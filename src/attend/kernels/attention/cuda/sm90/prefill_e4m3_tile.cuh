@@ -17,7 +17,7 @@ struct PrefillE4m3Tile {
   static constexpr int kMaxBoxRows = kMaxBoxRowsOfFp8;
   static constexpr int kStages = 3, kKeyStages = kStages;  // of values as they come, and of keys
   static constexpr int kTransposedStages = 2;              // of values transposed
-  static constexpr bool kStagesResults = false, kMayQueryAlone = false;
+  static constexpr bool kStagesResults = false, kStagesDescales = false, kMayQueryAlone = false;
   static constexpr bool kProducerZeroesValues = false;  // who transposes them does
   static constexpr int kWorkTileStages = 2, kQueryStages = kHeadDimQk > 128 ? 1 : 2;
   static constexpr int kQkPanels = (kHeadDimQk + kPanelRowBytes - 1) / kPanelRowBytes;

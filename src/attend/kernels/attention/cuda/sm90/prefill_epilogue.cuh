@@ -16,8 +16,10 @@ class PrefillEpilogue : PrefillResults {
   static constexpr int kGroups = Rows::kColumns / 8;  // of eight columns
 
  public:
-  __device__ PrefillEpilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup)
-      : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)) {}
+  // `scale`: what results are multiplied by besides that of all work tiles.
+  __device__ PrefillEpilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup,
+                             float scale)
+      : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)), scale_(scale) {}
 
   using PrefillResults::write_lse;
 
@@ -26,7 +28,7 @@ class PrefillEpilogue : PrefillResults {
   __device__ __forceinline__ void stage(const Rows& rows, float softmax_scale_log2, uint32_t to) const {
     float scales[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2);
+    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2) * scale_;
     // Lane l gives the address of row l % 16 of a group of eight columns, or of the next one.
     const int row = ptx::warp_of_warpgroup() * 16 + lane_ % 16;
 #pragma unroll
@@ -45,7 +47,7 @@ class PrefillEpilogue : PrefillResults {
     if (partial_idx >= 0) return write_partial(rows, partial_idx);
     float scales[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2);
+    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2) * scale_;
     write_lse(rows, softmax_scale_log2);
     if (params_.out_element == Element::kF32)
       write_wide(rows, scales);
@@ -71,7 +73,7 @@ class PrefillEpilogue : PrefillResults {
       const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
       if (lane_ % 4 == 0)
         params_.plan.partial_state[partial_row] = make_float2(rows.row_max[half], rows.row_sum[half]);
-      write_floats(rows, half, 1.0f,
+      write_floats(rows, half, scale_,
                    reinterpret_cast<float2*>(params_.plan.partial_out + partial_row * params_.head_dim_v));
     }
   }
@@ -108,6 +110,8 @@ class PrefillEpilogue : PrefillResults {
       }
     }
   }
+
+  const float scale_;
 };
 
 }  // namespace attend::kernels::cuda::sm90

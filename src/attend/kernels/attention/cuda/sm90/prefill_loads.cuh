@@ -47,12 +47,16 @@ class PrefillScheduler {
     for (;; state.advance()) {
       if (schedules) {
         walk.find();
+        // Before the wait, beside which they come.
+        [[maybe_unused]] HeadDescales descales;
+        if constexpr (Tile::kStagesDescales) descales = walk.descales();
         ptx::mbarrier_wait(shared_.work_tile_empty(state.stage()), state.parity() ^ 1);
         const bool has_ended = walk.has_ended();
         if (has_ended)
           shared_.work_tile(state.stage()).num_tiles = -1;
         else
           walk.write(shared_.work_tile(state.stage()));
+        if constexpr (Tile::kStagesDescales) shared_.descales(state.stage()) = descales;
         ptx::mbarrier_arrive(shared_.work_tile_full(state.stage()));
         if (has_ended)
           walk.end();

@@ -1,6 +1,8 @@
 // What a consumer of prefill on sm_90a (prefill.cuh) has in registers: products and online softmax.
 #pragma once
 
+#include <type_traits>
+
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_softmax.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_tile.cuh"
@@ -24,16 +26,24 @@ struct RowScales {
 };
 
 struct PrefillPrecision {
-  static constexpr float kSlack = 8.0f, kOffset = 0.0f;
+  static constexpr float kSlack = 8.0f, kOffset = 0.0f, kUnscale = 1.0f;  // 2^-kOffset
 };
+// Of P in f16 beside queries that may be bf16: what is small beside a row's largest stays as long as f16 can
+// have it.
+struct PrefillF16Precision {
+  static constexpr float kSlack = 8.0f, kOffset = 7.0f, kUnscale = 0x1p-7f;
+};
+template <class Tile>
+using PrefillPrecisionOf = std::conditional_t<Tile::kConverts, PrefillF16Precision, PrefillPrecision>;
 
 // A consumer warpgroup's 64 rows in registers, with P and, under fixed splits, queries. Element [4 n + 2 half
 // + i] of out is of column 8 n + 2 (l % 4) + i.
 template <class T, class Tile>
-struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecision> {
-  using Softmax = PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecision>;
+struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisionOf<Tile>> {
+  using Precision = PrefillPrecisionOf<Tile>;
+  using Softmax = PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, Precision>;
   using Softmax::scores, Softmax::out, Softmax::row_max, Softmax::row_sum, Softmax::rescale, Softmax::shifts,
-      Softmax::rescales;
+      Softmax::rescales, Softmax::kOffset;
 
   static constexpr int kKeys = Tile::kKeys, kSteps = kKeys / 16, kColumns = Tile::kHeadDimV;
 
@@ -42,7 +52,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   static constexpr int kQuerySteps = Tile::kHeadDimQk / 16;
 
   // Of a lane's P of a row: what is above raises the row max, so that P stays within 16 bits.
-  static constexpr float kMaxSum = 256.0f;
+  static constexpr float kMaxSum = 256.0f / Precision::kUnscale;
   // What of that is too near to infinity to be scaled.
   static constexpr float kMaxScaledSum = 0x1p64f;
 
@@ -104,13 +114,13 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
       row_max[half] = sm80::quad_max(max_of(half));
       row_sum[half] = 0.0f;
       rescale[half] = 0.0f;
-      shifts[half] =
-          row_max[half] == -INFINITY ? Softmax::kShiftOfNoMax : __fmul_rn(row_max[half], scales[half]);
+      shifts[half] = row_max[half] == -INFINITY ? Softmax::kShiftOfNoMax
+                                                : __fmul_rn(row_max[half], scales[half]) - kOffset;
     }
     exponentiate(scales);
   }
 
-  // Second half: scores become P = 2^(scale (score - row_max)).
+  // Second half: scores become P = 2^(kOffset + scale (score - row_max)).
   template <class Scales>
   __device__ __forceinline__ void exponentiate(const Scales& scales) {
 #pragma unroll
@@ -199,7 +209,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     const float most = sm80::quad_max(max_of(half));
     float p_scale = 1.0f;
     if (raises) {
-      raise_max_to(half, row_max[half] + __fdividef(__log2f(most), scale), scale);
+      raise_max_to(half, row_max[half] + __fdividef(__log2f(most) - kOffset, scale), scale);
       p_scale = rescale[half];
     }
     tile_sum *= p_scale;
@@ -219,7 +229,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     const float shift = __fmul_rn(new_max, scale);
     rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], scale) - shift);
     row_max[half] = new_max;
-    shifts[half] = shift;
+    shifts[half] = shift - kOffset;
   }
 
   // The scores of multiply_keys(), by each warp for its own rows.
@@ -271,10 +281,10 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
         p[step][i] = sm80::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
   }
 
-  // Row sums over all columns: call once, after the last tile.
+  // Row sums over all columns, as if P were not 2^kOffset times as large: call once, after the last tile.
   __device__ __forceinline__ void finish_sums() {
 #pragma unroll
-    for (float& s : row_sum) s = sm80::quad_sum(s);
+    for (float& s : row_sum) s = sm80::quad_sum(s) * Precision::kUnscale;
   }
 };
 

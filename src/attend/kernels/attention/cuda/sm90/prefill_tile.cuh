@@ -14,8 +14,10 @@ inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 b
 enum class PrefillKind : uint8_t { kMany, kFixedSplits, kVerify, kByRows };
 
 // The tile's shape, warps and registers. `kConverted`: K/V of fp8, which become f16. `kCaps`: scores may be
-// capped.
-template <int kQk, int kV, bool kConverted, PrefillKind kKind = PrefillKind::kMany, bool kCaps = true>
+// capped. `kDescales`: there are descales of requests and heads, for which work tiles of few keys take some 4
+// % longer.
+template <int kQk, int kV, bool kConverted, PrefillKind kKind = PrefillKind::kMany, bool kCaps = true,
+          bool kDescales = false>
 struct PrefillTile {
   static constexpr bool kFixedSplits = kKind == PrefillKind::kFixedSplits,
                         kVerifies = kKind == PrefillKind::kVerify, kByRows = kKind == PrefillKind::kByRows,
@@ -56,6 +58,9 @@ struct PrefillTile {
   static constexpr bool kBeginsEarly = kQueryStages == 2 && kOneStepSoftmax;
   // Where two work tiles' queries fit, results take the place of the queries, from where TMA stores them.
   static constexpr bool kStagesResults = kQueryStages == 2;
+  // Whether consumers find descales of a work tile beside it.
+  static constexpr bool kStagesDescales = kDescales;
+  static_assert(!kStagesDescales || (kConverts && kQueryStages == kWorkTileStages));
   static constexpr int kQkPanels = (kHeadDimQk + kPanelColumns - 1) / kPanelColumns;
   static constexpr int kVPanels = (kHeadDimV + kPanelColumns - 1) / kPanelColumns;
 
@@ -126,7 +131,10 @@ struct PrefillShared {
   static constexpr int kStagedBytes =
       Tile::kStagesResults ? Tile::kQueryWarps * Tile::kQueryStages * static_cast<int>(sizeof(StagedResults))
                            : 0;
-  static constexpr int kBarriersAt = kStagedAt + kStagedBytes;
+  static constexpr int kDescalesAt = kStagedAt + kStagedBytes;
+  static constexpr int kDescalesBytes =
+      Tile::kStagesDescales ? Tile::kWorkTileStages * static_cast<int>(sizeof(HeadDescales)) : 0;
+  static constexpr int kBarriersAt = kDescalesAt + kDescalesBytes;
   static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
   static constexpr int kFp8Barrier =
       2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + 2 * Tile::kKeyStages + 2 * Tile::kStages + 1;
@@ -155,6 +163,10 @@ struct PrefillShared {
   // What lies in a stage of queries, for one of the warps that load them.
   __device__ StagedResults& staged(int warp, int stage) const {
     return reinterpret_cast<StagedResults*>(base + kStagedAt)[warp * Tile::kQueryStages + stage];
+  }
+  // Of the work tile, and of the queries, of a stage.
+  __device__ HeadDescales& descales(int stage) const {
+    return reinterpret_cast<HeadDescales*>(base + kDescalesAt)[stage];
   }
 
   __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }

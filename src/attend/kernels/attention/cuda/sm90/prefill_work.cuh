@@ -2,6 +2,7 @@
 // shared memory: for the kernels whose warps do it, of 16 bits (prefill.cuh) and of e4m3 (prefill_e4m3.cuh).
 #pragma once
 
+#include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_kernel.h"
@@ -103,6 +104,15 @@ class PrefillWalk {
     head_ = work_tile_idx_ % params_.num_kv_heads;
   }
   __device__ bool has_ended() const { return divides_keys_ ? left_ <= 0 : work_tile_idx_ >= num_work_tiles_; }
+
+  // Of the next work tile; 1 where there is none.
+  __device__ HeadDescales descales() const {
+    if (has_ended()) return {1.0f, 1.0f};
+    // Times the row max of rows that see no key, which is -inf, 0 would be NaN.
+    constexpr float kMinOfScores = 0x1p-60f;
+    const HeadDescales given = descales_of(params_, tile_.request, head_);
+    return {given.scores < kMinOfScores ? kMinOfScores : given.scores, given.out};
+  }
 
   __device__ void write(PrefillWorkTile& work_tile) {
     PrefillWorkTile made = make_work_tile();
