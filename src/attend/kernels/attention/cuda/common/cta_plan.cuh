@@ -64,33 +64,14 @@ class CtaPlan {
     return start;
   }
 
-  // Neither tree mask nor window nor chunk.
-  __device__ bool is_plain() const {
-    return params_.batch.tree_mask == nullptr && params_.batch.window_left < 0 && params_.batch.chunk == 0;
-  }
-
   // A request's only row tile, the request's number being its index; without queries it has no KV tiles.
-  // `kPlain`: is_plain(), in few instructions and without a branch between the loads.
-  template <bool kPlain>
   __device__ RowTile derive_tile(int request) const {
     RequestSpan span = request_span(params_.batch, request);
     span.seqlen_kv += params_.batch.seqlen_new;
     // Nor has it positions, which a tree mask under a window asks for.
-    if (!kPlain && span.seqlen_q <= 0) return {.index = request};
-    BatchParams batch = params_.batch;
-    if constexpr (kPlain) {
-      batch.tree_mask = nullptr;
-      batch.window_left = -1;
-      batch.chunk = 0;
-    }
+    if (span.seqlen_q <= 0) return {.index = request};
     // Splits are not fixed: a KV tile is a key tile.
-    RowTile tile = row_tile_of(batch, request, span, {0, 0, span.seqlen_q - 1}, kKeyTile, request);
-    if (kPlain && span.seqlen_q <= 0) tile.num_kv_tiles = 0;
-    return tile;
-  }
-  // Of values that are not below 0: unsigned divisions take fewer instructions.
-  __device__ static int quotient(int value, int divisor) {
-    return static_cast<int>(static_cast<uint32_t>(value) / static_cast<uint32_t>(divisor));
+    return row_tile_of(params_.batch, request, span, {0, 0, span.seqlen_q - 1}, kKeyTile, request);
   }
   // What a row tile takes of the line, with a gap behind each work tile; none without KV tiles.
   // `heads_of_cta`: that a CTA goes through in it.
@@ -107,10 +88,9 @@ class CtaPlan {
   };
 
   // The only request, whose K/V heads CTAs beside one another read: nothing else lies on the line.
-  template <bool kPlain>
   __device__ PlanStart derive_alone(int cta) const {
     const int cta_range = cta / plan_.heads_at_once;
-    const RowTile tile = derive_tile<kPlain>(0);
+    const RowTile tile = derive_tile(0);
     const PlanLine line = lone_line(plan_.line, tile.num_kv_tiles);
     const int first = cta_range * line.cta_range;
     const PlanStart start{.header = {.num_row_tiles = 1,
@@ -136,23 +116,17 @@ class CtaPlan {
     if (cta == 0) *plan_.header = start.header;
   }
 
-  __device__ PlanStart derive(int cta) const {
-    return is_plain() ? derive_of<true>(cta) : derive_of<false>(cta);
-  }
-
   // Each thread has a few requests next to one another, whose KV tiles are summed as the plan kernel sums
   // those of row tiles. The one in whose requests the CTA range begins writes where to shared memory.
-  template <bool kPlain>
-  __device__ PlanStart derive_of(int cta) const {
+  __device__ PlanStart derive(int cta) const {
     const int num_reqs = params_.batch.num_reqs;
     if (kDerivesAlone && num_reqs == 1 && plan_.heads_at_once == params_.num_kv_heads)
-      return derive_alone<kPlain>(cta);
+      return derive_alone(cta);
     // Divisions before the loads, whose time they take none of.
-    const int cta_range = quotient(cta, plan_.heads_at_once),
-              head_of_cta = cta - cta_range * plan_.heads_at_once;
-    const int heads_of_cta = quotient(params_.num_kv_heads, plan_.heads_at_once);
+    const int cta_range = cta / plan_.heads_at_once, head_of_cta = cta - cta_range * plan_.heads_at_once;
+    const int heads_of_cta = params_.num_kv_heads / plan_.heads_at_once;
     const int num_tokens = params_.batch.cu_seqlen_q[num_reqs];
-    const int reqs_of_thread = quotient(num_reqs + kThreads - 1, kThreads);
+    const int reqs_of_thread = (num_reqs + kThreads - 1) / kThreads;
     // The only request is every thread's.
     const bool alone = num_reqs == 1;
     const int first = alone ? 0 : min(static_cast<int>(threadIdx.x) * reqs_of_thread, num_reqs);
@@ -160,9 +134,8 @@ class CtaPlan {
     RowTile tile{};
     int64_t counts = 0;
     int longest = 0;
-#pragma unroll 1
     for (int request = first; request < end; ++request) {
-      tile = derive_tile<kPlain>(request);
+      tile = derive_tile(request);
       if (tile.num_kv_tiles == 0) continue;
       counts += int64_t{heads_of_cta} << 32 | tile.num_kv_tiles * heads_of_cta;
       longest = max(longest, tile.num_kv_tiles);
@@ -189,7 +162,7 @@ class CtaPlan {
       tile.line_begin = next_begin - length_of(tile, heads_of_cta, line);
       while (range_begin < tile.line_begin - line.gap) {
         const int begin_of_next = tile.line_begin;
-        tile = derive_tile<kPlain>(tile.index - 1);
+        tile = derive_tile(tile.index - 1);
         tile.line_begin = begin_of_next - length_of(tile, heads_of_cta, line);
       }
       derived().cta = cta_start_at(plan_, header, tile, cta_range, head_of_cta);
@@ -200,8 +173,8 @@ class CtaPlan {
   }
 
   __device__ RowTile derive_tile_after(const RowTile& tile) const {
-    RowTile next = derive_tile<false>(tile.index + 1);
-    while (next.num_kv_tiles == 0) next = derive_tile<false>(next.index + 1);
+    RowTile next = derive_tile(tile.index + 1);
+    while (next.num_kv_tiles == 0) next = derive_tile(next.index + 1);
     next.line_begin = tile.line_begin + length_of(tile, params_.num_kv_heads / plan_.heads_at_once, line());
     return next;
   }
