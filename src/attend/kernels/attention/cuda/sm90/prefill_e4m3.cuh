@@ -94,7 +94,7 @@ class PrefillE4m3Consumer {
       rows.multiply_keys(q, shared_.keys(keys_.stage));
       ptx::wgmma_wait_group<0>();
       score<false>(rows, work_tile, descales, first_key);
-      rows.make_p(softmax_scale_log2_of(descales));
+      rows.make_p(softmax_scale_log2_of(descales), [] {});
       wait_for_keys_or_end(num_tiles > 1);
       // As PrefillConsumer::add_tiles().
       for (int i = 1; i < num_tiles;) {
@@ -129,13 +129,12 @@ class PrefillE4m3Consumer {
     rows.multiply_keys(q, shared_.keys(keys_.stage));
     wait_for_values();
     rows.multiply_values(shared_.transposed(values_.stage));
-    scheduler_barrier_arrive();
     ptx::wgmma_wait_group<1>();
     score<kPlain>(rows, work_tile, descales, first_key);
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
     release_values();
-    rows.make_p(softmax_scale_log2_of(descales));
+    rows.make_p(softmax_scale_log2_of(descales), [&] { pass_turn(); });
     wait_for_keys_or_end(more);
   }
 
@@ -196,6 +195,14 @@ class PrefillE4m3Consumer {
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
 
+  // In a loop that ends at once, which the compiler does not know: it moves neither exponentials nor the
+  // barrier across one.
+  __device__ __forceinline__ void pass_turn() const {
+    int again = params_.num_kv_heads >> 31;
+    asm volatile("" : "+r"(again));
+    do scheduler_barrier_arrive();
+    while (again != 0);
+  }
   __device__ __forceinline__ void scheduler_barrier_sync() const {
     ptx::barrier_sync(kSchedulerBarrier + warpgroup_, 128 * Tile::kConsumers);
   }
