@@ -136,9 +136,7 @@ class PrefillE4m3Consumer {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
     release_values();
-    rows.make_p(softmax_scale_log2_of(descales), [&] {
-      if (passes_late) pass_turn();
-    });
+    rows.make_p(softmax_scale_log2_of(descales), [&] { pass_turn_here_if(passes_late); });
     wait_for_keys_or_end(i + 1 < num_tiles);
   }
 
@@ -201,11 +199,12 @@ class PrefillE4m3Consumer {
 
   // In a loop that ends at once, which the compiler does not know: it moves neither exponentials nor the
   // barrier across one.
-  __device__ __forceinline__ void pass_turn() const {
+  __device__ __forceinline__ void pass_turn_here_if(bool passes) const {
     int again = params_.num_kv_heads >> 31;
     asm volatile("" : "+r"(again));
-    do scheduler_barrier_arrive();
-    while (again != 0);
+    do {
+      if (passes) scheduler_barrier_arrive();
+    } while (again != 0);
   }
   __device__ __forceinline__ void scheduler_barrier_sync() const {
     ptx::barrier_sync(kSchedulerBarrier + warpgroup_, 128 * Tile::kConsumers);
