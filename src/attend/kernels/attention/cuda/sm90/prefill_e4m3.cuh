@@ -94,16 +94,16 @@ class PrefillE4m3Consumer {
       rows.multiply_keys(q, shared_.keys(keys_.stage));
       ptx::wgmma_wait_group<0>();
       score<false>(rows, work_tile, descales, first_key);
-      rows.make_p(softmax_scale_log2_of(descales));
+      rows.make_p(softmax_scale_log2_of(descales), [] {});
       wait_for_keys_or_end(num_tiles > 1);
       // As PrefillConsumer::add_tiles().
       for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
         for (; i < num_tiles && is_plain(full, first_key + Tile::kKeys); ++i)
-          add_tile<true>(rows, work_tile, descales, q, first_key += Tile::kKeys, i + 1 < num_tiles);
+          add_tile<true>(rows, work_tile, descales, q, first_key += Tile::kKeys, i, num_tiles);
 #pragma unroll 1
         for (; i < num_tiles && !is_plain(full, first_key + Tile::kKeys); ++i)
-          add_tile<false>(rows, work_tile, descales, q, first_key += Tile::kKeys, i + 1 < num_tiles);
+          add_tile<false>(rows, work_tile, descales, q, first_key += Tile::kKeys, i, num_tiles);
       }
       wait_for_values();
       ptx::wgmma_fence();
@@ -119,24 +119,25 @@ class PrefillE4m3Consumer {
         .write(rows, softmax_scale_log2_of(descales), descales, work_tile.partial_idx);
   }
 
-  // QK^T of the KV tile from `first_key` on, P V of the one before. `more`: there is another one.
+  // QK^T of KV tile `i` of num_tiles, which begins at `first_key`, and P V of the one before.
   template <bool kPlain>
   __device__ __forceinline__ void add_tile(Rows& rows, const PrefillWorkTile& work_tile,
-                                           const HeadDescales& descales, uint32_t q, int first_key,
-                                           bool more) {
+                                           const HeadDescales& descales, uint32_t q, int first_key, int i,
+                                           int num_tiles) {
+    const bool passes_late = num_tiles > Tile::kMaxTilesOfEarlyTurns;
     scheduler_barrier_sync();
     ptx::wgmma_fence();
     rows.multiply_keys(q, shared_.keys(keys_.stage));
     wait_for_values();
     rows.multiply_values(shared_.transposed(values_.stage));
-    scheduler_barrier_arrive();
+    if (!passes_late) scheduler_barrier_arrive();
     ptx::wgmma_wait_group<1>();
     score<kPlain>(rows, work_tile, descales, first_key);
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
     release_values();
-    rows.make_p(softmax_scale_log2_of(descales));
-    wait_for_keys_or_end(more);
+    rows.make_p(softmax_scale_log2_of(descales), [&] { pass_turn_here_if(passes_late); });
+    wait_for_keys_or_end(i + 1 < num_tiles);
   }
 
   // Of a KV tile: without cap and mask.
@@ -196,6 +197,15 @@ class PrefillE4m3Consumer {
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
 
+  // In a loop that ends at once, which the compiler does not know: it moves neither exponentials nor the
+  // barrier across one.
+  __device__ __forceinline__ void pass_turn_here_if(bool passes) const {
+    int again = params_.num_kv_heads >> 31;
+    asm volatile("" : "+r"(again));
+    do {
+      if (passes) scheduler_barrier_arrive();
+    } while (again != 0);
+  }
   __device__ __forceinline__ void scheduler_barrier_sync() const {
     ptx::barrier_sync(kSchedulerBarrier + warpgroup_, 128 * Tile::kConsumers);
   }

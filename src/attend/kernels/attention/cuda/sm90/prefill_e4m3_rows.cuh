@@ -53,13 +53,16 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
   }
 
   // Second half, when the PV of the KV tile before has ended: P = 2^(kOffset + softmax_scale_log2 (score -
-  // row_max)). Exponentials have a unit of their own, which packing and sums go beside.
-  __device__ __forceinline__ void make_p(float softmax_scale_log2) {
+  // row_max)). Exponentials have a unit of their own, which packing and sums go beside. `pass_turn`: called
+  // once, among them.
+  template <class PassTurn>
+  __device__ __forceinline__ void make_p(float softmax_scale_log2, const PassTurn& pass_turn) {
     float sums[2][2] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int reg = 0; reg < 4; ++reg) {
+        if (4 * step + reg == Tile::kPackedBeforeTurn) pass_turn();
         const int half = reg % 2;
         float four[4];
 #pragma unroll

@@ -33,6 +33,10 @@ struct PrefillE4m3Tile {
   // Warps by role; each consumer warpgroup has a warp that loads its queries.
   static constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerRows = kRows / kConsumers;
+  // The turn passes within the exponentials, when so many registers of P, of kKeys / 8, are packed: they take
+  // as long as products, so that it is they of both consumers that should not meet. In work tiles of few KV
+  // tiles the other would come to its first product too late: as soon as products are issued there.
+  static constexpr int kPackedBeforeTurn = 4, kMaxTilesOfEarlyTurns = 4;
   static constexpr int kLoadWarps = 2;      // of keys, and of values
   static constexpr int kProducerWarps = 4;  // those and two of queries
   static constexpr int kTransposeWarps = 4;
