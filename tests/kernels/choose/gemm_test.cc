@@ -22,7 +22,7 @@ void for_each_problem(const std::function<void(const GemmProblem&, const GpuFact
   for (const GpuFacts& gpu : kGpus)
     for (const int64_t num_rows : {1, 8, 16, 17, 32, 33, 64, 65, 100, 128, 129, 192, 256, 257, 4096})
       for (const int64_t in_features : {1, 12, 64, 1024, 4096, 14336})
-        for (const int64_t out_features : {1, 4, 8, 24, 1024, 3072, 4096, 14336, 128256})
+        for (const int64_t out_features : {1, 4, 8, 24, 1024, 2048, 3072, 4096, 14336, 128256})
           for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
             for (const GemmNorm norm : {GemmNorm::kNone, GemmNorm::kGiven, GemmNorm::kDeferred})
               for (unsigned flags = 0; flags < 64; ++flags)
@@ -482,6 +482,32 @@ TEST(ChooseGemm, GivesTheGatedMlpGemmUpTo256RowsWhoseResultsAreOfTheirDtype) {
   EXPECT_FALSE(taken(100, 48, 76, DType::kBF16, DType::kBF16));
   EXPECT_FALSE(taken(100, 48, 72, DType::kBF16, DType::kF32));
   EXPECT_FALSE(taken(100, 48, 72, DType::kF32, DType::kF32));
+}
+
+TEST(ChooseGemm, GivesALoneRowsLayerWhoseWeightRegistersHoldToTheGemmOfALoneRow) {
+  constexpr GemmProblem kLone{.num_rows = 1, .in_features = 4096, .out_features = 2048};
+  const auto choice = [&](const auto& change, const GpuFacts& gpu = kH100) {
+    GemmProblem problem = kLone;
+    change(problem);
+    return choose(problem, gpu).kernel;
+  };
+  const auto expect_not_taken = [&](const auto& change) { EXPECT_NE(choice(change), GemmKernel::kLoneRow); };
+  EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kLoneRow);
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.out_features = 2112; }), GemmKernel::kLoneRow);
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.dtype = problem.out_dtype = DType::kF16; }),
+            GemmKernel::kLoneRow);
+  EXPECT_EQ(choice([](GemmProblem&) {}, kL40S), GemmKernel::kSkinny);
+  expect_not_taken([](GemmProblem& problem) { problem.num_rows = 2; });
+  expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
+  expect_not_taken([](GemmProblem& problem) { problem.gated = true; });
+  expect_not_taken([](GemmProblem& problem) { problem.norm = GemmNorm::kGiven; });
+  expect_not_taken([](GemmProblem& problem) { problem.out_dtype = DType::kF32; });
+  expect_not_taken([](GemmProblem& problem) { problem.out_features = 2120; });
+  expect_not_taken([](GemmProblem& problem) { problem.out_features = 2044; });
+  expect_not_taken([](GemmProblem& problem) { problem.in_features = 4096 + 64; });
+  expect_not_taken([](GemmProblem& problem) { problem.in_features = 4096 - 64; });  // few elements
+  expect_not_taken([](GemmProblem& problem) { problem.x_aligned = false; });
+  expect_not_taken([](GemmProblem& problem) { problem.weight_aligned = false; });
 }
 
 TEST(ChooseGemm, DecidesBetweenKernelsThatTakeAProblemByTheTuningOfTheGpu) {

@@ -48,6 +48,7 @@ attend_kernels(gemm
     cuda/sm90/batch_invariant_gemm.cc
     cuda/sm90/fp8_block_gemm.cc
     cuda/sm90/gated_mlp_gemm.cc
+    cuda/sm90/lone_row_gemm.cc
   SM90
     cuda/sm90/fp8_block_gemm_bf16.cu
     cuda/sm90/fp8_block_gemm_f16.cu
@@ -59,6 +60,8 @@ attend_kernels(gemm
     cuda/sm90/swap_ab_gemm_f16.cu
     cuda/sm90/batch_invariant_gemm_bf16.cu
     cuda/sm90/batch_invariant_gemm_f16.cu
+    cuda/sm90/lone_row_gemm_bf16.cu
+    cuda/sm90/lone_row_gemm_f16.cu
     cuda/sm90/gated_mlp_gemm_bf16.cu
     cuda/sm90/gated_mlp_gemm_f16.cu)
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 #include "attend/tensor/cuda_check.h"
@@ -24,25 +25,51 @@ void allow_shared_memory(int num_bytes, std::string_view what) {
   allowed_on |= bit;
 }
 
+// How an SM of sm_90 divides its 256 KB between shared memory and L1: so many bytes are shared.
+inline constexpr int kSharedOfSms[] = {0,         8 << 10,   16 << 10,  32 << 10,  64 << 10,
+                                       100 << 10, 132 << 10, 164 << 10, 196 << 10, 228 << 10};
+// The least of them that holds `num_ctas` CTAs of `shared_bytes` each.
+constexpr int shared_for(int num_ctas, int shared_bytes) {
+  constexpr int kReserved = 1 << 10;  // of each CTA
+  for (const int bytes : kSharedOfSms)
+    if (num_ctas * (shared_bytes + kReserved) <= bytes) return bytes;
+  return kSharedOfSms[std::size(kSharedOfSms) - 1];
+}
+
 // Launches `kernel(params)` with programmatic dependent launch (CUDA programming guide, "Programmatic
 // Dependent Launch and Synchronization"): it must call ptx::griddepcontrol_wait() before it touches what
-// another kernel writes. `cluster_size` CTAs after one another form a cluster (sm_90). `stream` is a
-// cudaStream_t. Throws Error(kDevice) when the launch fails.
+// another kernel writes. `cluster_size` CTAs after one another form a cluster (sm_90). `shared_of_sm`: one of
+// kSharedOfSms, the rest is L1; 0: as the driver has it. `stream` is a cudaStream_t. Throws Error(kDevice)
+// when the launch fails.
 template <class Params>
 void launch_dependent(void (*kernel)(Params), dim3 grid, int num_threads, size_t shared_bytes, void* stream,
-                      const Params& params, const char* what, int cluster_size = 1) {
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {.x = static_cast<unsigned>(cluster_size), .y = 1, .z = 1};
+                      const Params& params, const char* what, int cluster_size = 1,
+                      [[maybe_unused]] int shared_of_sm = 0) {
+  cudaLaunchAttribute attributes[3]{};
+  unsigned num_attributes = 0;
+  const auto next = [&](cudaLaunchAttributeID id) -> cudaLaunchAttributeValue& {
+    attributes[num_attributes].id = id;
+    return attributes[num_attributes++].val;
+  };
+  next(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
+  if (cluster_size > 1)
+    next(cudaLaunchAttributeClusterDimension).clusterDim = {
+        .x = static_cast<unsigned>(cluster_size), .y = 1, .z = 1};
+// Toolkits before 12.8 may not know the attribute, without which nothing but time is lost.
+#if CUDART_VERSION >= 12080
+  if (shared_of_sm > 0) {
+    constexpr int kMost = kSharedOfSms[std::size(kSharedOfSms) - 1];
+    next(cudaLaunchAttributePreferredSharedMemoryCarveout).sharedMemCarveout =
+        static_cast<unsigned>((100 * shared_of_sm + kMost - 1) / kMost);
+  }
+#endif
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(num_threads));
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = attributes;
-  config.numAttrs = cluster_size > 1 ? 2 : 1;
+  config.numAttrs = num_attributes;
   attend::cuda::check(cudaLaunchKernelEx(&config, kernel, params), what);
 }
 

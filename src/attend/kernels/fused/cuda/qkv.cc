@@ -24,8 +24,10 @@ bool takes_product(const LinearArgs& args, const Stream& stream) {
     return false;
   const GemmProblem problem = gemm_problem(args, /*gated=*/false);
   const GemmRow& row = choose(problem, gpu_facts(stream.device));
-  return row.kernel == (is_quantised(args) ? GemmKernel::kSkinnyCodes : GemmKernel::kSkinny) &&
-         (problem.norm == GemmNorm::kNone || row.norms(problem));
+  const bool is_skinny = is_quantised(args)
+                             ? row.kernel == GemmKernel::kSkinnyCodes
+                             : row.kernel == GemmKernel::kSkinny || row.kernel == GemmKernel::kLoneRow;
+  return is_skinny && (problem.norm == GemmNorm::kNone || row.norms(problem));
 }
 
 KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {

@@ -10,6 +10,7 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/fp8_block_gemm_shape.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/lone_row_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
 
 namespace attend::kernels::cuda {
@@ -33,6 +34,7 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .min_rows_of_large_scaled_codes = 33,
                            .max_rows_of_code_tiles = 256,
                            .max_rows_of_codes = 64,
+                           .min_elements_of_lone_row = int64_t{1} << 23,
                            .max_rows_of_any_width = 16,
                            .max_features_of_more_rows = 32768};
 
@@ -94,6 +96,22 @@ bool split_k_norms(const GemmProblem& problem) { return problem.norm == GemmNorm
 bool skinny_norms(const GemmProblem& problem) {
   return !problem.batch_invariant && problem.dtype == DType::kBF16 && problem.norm_dtype == DType::kBF16 &&
          problem.norm_aligned;
+}
+
+// Its bits are not those of more rows.
+bool lone_row_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && !problem.batch_invariant && !problem.gated && problem.num_rows == 1 &&
+         problem.out_dtype == problem.dtype && problem.out_features % sm90::kLoneRowOuts == 0 &&
+         problem.in_features % sm90::kLoneRowInputUnit == 0 &&
+         problem.in_features <= sm90::kMaxLoneRowInputs &&
+         fits_tensor_cores(problem, x_aligned_behind_norm(problem));
+}
+
+// Registers hold all of the weight, and it is large. A norm would be a launch of its own.
+bool lone_row_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
+  return problem.norm == GemmNorm::kNone &&
+         problem.out_features * problem.in_features >= tuning.min_elements_of_lone_row &&
+         problem.out_features / sm90::kLoneRowOuts <= int64_t{sm90::kLoneRowCtasOfSm} * gpu.num_sms;
 }
 
 bool skinny_takes(const GemmProblem& problem, const GpuFacts& gpu) {
@@ -262,6 +280,9 @@ constexpr std::array kRows{
         "reads the weight in its own bits, and no sums wait for scales: rows enough for the tensor cores"},
     GemmRow{GemmKernel::kSwapAbCodes, "swap-AB GEMM of codes (sm90)", code_tiles_take, code_tiles_are_faster,
             split_k_norms, "reads the weight in its own bits: not many rows"},
+    GemmRow{GemmKernel::kLoneRow, "GEMM of a lone row (sm90)", lone_row_takes, lone_row_is_faster,
+            never_norms,
+            "one row, and a weight that registers hold: all of it is asked for before x is there"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,
             "few rows: bound by reading the weight"},
     GemmRow{GemmKernel::kInvariantSm90, "batch-invariant GEMM (sm90)", invariant_sm90_takes, always,

@@ -20,6 +20,7 @@ enum class GemmKernel : uint8_t {
   kFp8Blocks,      // fp8_linear.h, of blocks
   kScaledCodes,    // sm90/swap_ab_gemm.h, of int4 whose factors are scaled, fp8 whose rows are
   kSwapAbCodes,    // sm90/swap_ab_gemm.h, of quantised weights
+  kLoneRow,        // sm90/lone_row_gemm.h
   kSkinny,         // sm80/skinny_gemm.h
   kInvariantSm90,  // sm90/batch_invariant_gemm.h
   kInvariantSm80,  // common/batch_invariant_gemm_kernel.h
@@ -29,7 +30,7 @@ enum class GemmKernel : uint8_t {
   kNaive,          // common/batch_invariant_gemm_kernel.h
   kGemmThenSilu,   // no kernel for gate, up and SiLU together: another choice, and then silu_mul()
 };
-inline constexpr int kNumGemmKernels = 15;
+inline constexpr int kNumGemmKernels = 16;
 
 // RMSNorm of x before the product (InputNorm of linear.h).
 enum class GemmNorm : uint8_t {
@@ -92,6 +93,8 @@ struct GemmTuning {
   int64_t max_rows_of_code_tiles;
   // The quantised GEMM, of what neither takes: its tiles of 64 rows cost more still.
   int64_t max_rows_of_codes;
+  // The GEMM of a lone row: weights of fewer elements come no later by the skinny GEMM.
+  int64_t min_elements_of_lone_row;
   // The skinny GEMM: with more rows than the first x weighs as much as the weights that a CTA takes at once,
   // so layers of more features than the second (heads) are left to cuBLASLt.
   int64_t max_rows_of_any_width;

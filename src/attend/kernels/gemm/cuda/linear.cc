@@ -15,6 +15,7 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/lone_row_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
@@ -51,6 +52,8 @@ void launch_gated_mlp(const LinearArgs& args, bool, Stream& stream) { sm90::gate
 bool launch_split_k(const LinearArgs& args, bool gated, Stream& stream) {
   return sm90::swap_ab_gemm(args, gated, stream);
 }
+
+void launch_lone_row(const LinearArgs& args, bool, Stream& stream) { sm90::lone_row_gemm(args, stream); }
 
 void launch_skinny(const LinearArgs& args, bool gated, Stream& stream) {
   launch_skinny_gemm(skinny_gemm_params(args, gated), args.x.dtype, stream.handle);
@@ -139,6 +142,7 @@ constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream
     defers_nothing<launch_fp8<fp8_block_linear>>,
     defers_nothing<sm90::scaled_codes_gemm>,
     launch_split_k,
+    defers_nothing<launch_lone_row>,
     defers_nothing<launch_skinny>,
     defers_nothing<launch_invariant_sm90>,
     defers_nothing<launch_invariant_sm80>,

@@ -95,6 +95,9 @@ struct PlanView {
   // CTAs that are one for the plan: a cluster, which shares the keys of a work tile and merges in shared
   // memory. 1 but for decode of few work tiles on sm_90.
   int32_t cluster_size;
+  // CTAs whose shared memory an SM keeps, where most of a step is other kernels': the rest is L1. 0: as the
+  // driver has it.
+  int32_t ctas_of_sm;
   LineRules line;  // streamed
   bool streamed;
   bool ctas_of_prefill;  // one of an SM, two where they verify: for attention of many rows on sm_90

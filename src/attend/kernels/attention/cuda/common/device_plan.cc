@@ -40,6 +40,9 @@ constexpr int kMergeKvTiles = 4;
 // Clusters of CTAs that fit at once. SMs of a GPC that are too few for one hold none: 15 run on 132 SMs, or
 // 30 where two CTAs fit an SM. Of so few, one may be idle for the sake of heads beside one another.
 constexpr int kClustersOf66Ctas = 7, kIdleClusters = 1;
+// Where each work tile may have so many clusters whose CTAs have an SM each, and no more keys, most of a
+// step's time is other kernels': for those, SMs keep as L1 what is not the shared memory of CTAs.
+constexpr int kClustersOfFewTiles = 2, kMaxKeysOfFewTiles = 16384;
 // Of so many CTAs of prefill one may be idle for the sake of heads that CTAs beside one another read.
 constexpr int64_t kIdleCtasOfPrefill = 64;
 // Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
@@ -79,9 +82,9 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
   return rows <= 64 ? 64 : sm80::max_tile_rows(limits.head_dim_v);
 }
 
-// How many CTAs of a plan there are, and how many CTAs each of them is.
+// How many CTAs of a plan there are, how many CTAs each of them is, and PlanView::ctas_of_sm.
 struct CtaCounts {
-  int num_ctas, cluster_size;
+  int num_ctas, cluster_size, ctas_of_sm = 0;
 };
 // Decode of few short work tiles: clusters, which merge in shared memory what would else go through L2. They
 // leave SMs idle, so long work tiles do better without. Those of unknown length are in clusters where they
@@ -93,11 +96,16 @@ CtaCounts cta_counts_of(const AttentionPlanLimits& limits, int tile_rows, const 
   const int64_t num_work_tiles = int64_t{batch.num_reqs()} * limits.num_kv_heads;
   const bool is_short = batch.max_seqlen_kv == 0 ? 3 * num_work_tiles > 2 * num_clusters
                                                  : batch.max_seqlen_kv <= kMaxKeysOfShortRequest;
-  const bool in_clusters = tile_rows <= 32 && num_work_tiles <= num_clusters && is_short &&
-                           limits.split_rule == SplitRule::kBalanced && !is_latent(limits) &&
-                           gpu_facts(device).runs_sm90a();
-  return in_clusters && num_clusters > 0 ? CtaCounts{num_clusters, sm80::kClusterSize}
-                                         : CtaCounts{num_ctas, 1};
+  const bool is_decode = tile_rows <= 32 && num_work_tiles > 0 && limits.split_rule == SplitRule::kBalanced &&
+                         !is_latent(limits) && gpu_facts(device).runs_sm90a();
+  const bool in_clusters = is_decode && num_work_tiles <= num_clusters && is_short;
+  const int clusters_alone = limits.num_workers * kClustersOf66Ctas / 66;
+  const bool few = is_decode && kClustersOfFewTiles * num_work_tiles <= clusters_alone &&
+                   batch.max_seqlen_kv > 0 && batch.max_seqlen_kv <= kMaxKeysOfFewTiles;
+  if (in_clusters && few)
+    return {static_cast<int>(clusters_alone / num_work_tiles * num_work_tiles), sm80::kClusterSize, 1};
+  if (in_clusters && num_clusters > 0) return {num_clusters, sm80::kClusterSize};
+  return {num_ctas, 1, few ? static_cast<int>(ctas_per_sm(limits, tile_rows)) : 0};
 }
 
 // Row tiles of at most `num_tokens` tokens of `num_reqs` requests with at most `max_seqlen_q` each.
@@ -284,6 +292,7 @@ DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
                                    : cta_counts_of(grouped, view.tile_rows, batch, device);
   view.num_ctas = ctas.num_ctas;
   view.cluster_size = ctas.cluster_size;
+  view.ctas_of_sm = ctas.ctas_of_sm;
   view.ctas_of_prefill = prefill;
   // Prefill is bound by its products.
   const int64_t max_idle = prefill && !verify      ? view.num_ctas / kIdleCtasOfPrefill

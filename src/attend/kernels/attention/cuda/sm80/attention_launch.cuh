@@ -28,8 +28,9 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                          : dim3(static_cast<unsigned>(num_row_tiles),
                                                 static_cast<unsigned>(params.num_kv_heads));
   constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads;
+  const int shared = params.plan.ctas_of_sm > 0 ? shared_for(params.plan.ctas_of_sm, kSharedBytes) : 0;
   launch_dependent<AttentionParams>(kKernel, grid, kThreads, kSharedBytes, stream, params, "attention",
-                                    kCtasOfPlanned);
+                                    kCtasOfPlanned, shared);
 }
 
 // One dtype and head dims, over all tile heights. The plan never has 8 to 32 rows with fixed splits, nor

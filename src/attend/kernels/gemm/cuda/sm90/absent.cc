@@ -3,6 +3,7 @@
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/fp8_block_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/lone_row_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -34,6 +35,11 @@ void gated_mlp_gemm(const LinearArgs&, Stream& stream) { gated_mlp_gemm({}, Gate
 void gated_mlp_gemm(const LinearArgs&, const GatedMlpGemmShape&, Stream&) {
   fail(ErrorCode::kUnsupported,
        "gated-MLP GEMM: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
+
+void lone_row_gemm(const LinearArgs&, Stream&) {
+  fail(ErrorCode::kUnsupported,
+       "GEMM of a lone row: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
 void fp8_block_gemm(const Fp8BlockRows&, const Weight&, const TensorView&, bool, Stream&) {
