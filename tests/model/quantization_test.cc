@@ -38,6 +38,9 @@ TEST(Quantization, NamesWhatEachMethodStores) {
   EXPECT_EQ(to_string(quantization_of(
                 R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})")),
             "fp8 in blocks of 128 x 128 (fp8)");
+  EXPECT_EQ(to_string(quantization_of(
+                R"({"quant_method": "fp8", "fmt": "float8_e4m3fn", "weight_block_size": null})")),
+            "fp8 (fp8)");
   EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "modelopt", "quant_algo": "FP8"})")),
             "fp8 (modelopt)");
   EXPECT_EQ(to_string(quantization_of(
@@ -66,6 +69,32 @@ TEST(Quantization, NamesWhatEachMethodStores) {
                 "float-quantized", R"({"num_bits": 8, "type": "float", "block_structure": [128, 128]})"))),
             "fp8 in blocks of 128 x 128 (compressed-tensors)");
   EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "mxfp4"})")), "mxfp4 in groups of 32 (mxfp4)");
+}
+
+TEST(Quantization, ReadsWhatAutoRoundPacksAsOthersDo) {
+  const auto of = [](const std::string& rest) {
+    return R"({"quant_method": "auto-round", "bits": 4, "group_size": 128, )" + rest + "}";
+  };
+  const Quantization gptq = quantization_of(of(R"("packing_format": "auto_round:auto_gptq")"));
+  EXPECT_EQ(to_string(gptq), "int4 in groups of 128 (auto-round)");
+  EXPECT_EQ(gptq.storage, WeightStorage::kGptq);
+  EXPECT_TRUE(gptq.zeros_less_one);
+  EXPECT_EQ(quantization_of(of(R"("packing_format": "auto_round:auto_awq")")).storage, WeightStorage::kAwq);
+  EXPECT_EQ(quantization_of(
+                R"({"quant_method": "intel/auto-round", "bits": 4, "backend": "auto_round:gptq:exllamav2"})")
+                .storage,
+            WeightStorage::kGptq);
+  EXPECT_NO_THROW(quantization_of(of(
+      R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 16}, "b": {"bits": 4}})")));
+  expect_quantization_refused(
+      of(R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 8}})"),
+      ErrorCode::kUnsupported, {"extra_config.a", "one number of bits"});
+  expect_quantization_refused(
+      of(R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"group_size": 32}})"),
+      ErrorCode::kUnsupported, {"extra_config.a", "one group for all"});
+  expect_quantization_refused(
+      of(R"("packing_format": "auto_round:exllamav2")"), ErrorCode::kUnsupported,
+      {"packing_format \"auto_round:exllamav2\"", "auto_round:auto_awq, auto_round:auto_gptq"});
 }
 
 TEST(Quantization, SaysWhetherWhatLayersReadIsRoundedToFp8) {
@@ -100,7 +129,8 @@ TEST(Quantization, ReadsTheFileThatModelOptWrote) {
 TEST(Quantization, RefusesWhatAttendLacks) {
   expect_quantization_refused(
       R"({"quant_method": "bitsandbytes"})", ErrorCode::kUnsupported,
-      {"quant_method \"bitsandbytes\"", "awq, compressed-tensors, fp8, gptq, modelopt, mxfp4"});
+      {"quant_method \"bitsandbytes\"",
+       "auto-round, awq, compressed-tensors, fp8, gptq, intel/auto-round, modelopt, mxfp4"});
   expect_quantization_refused("{}", ErrorCode::kUnsupported, {"quant_method \"?\""});
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 3})", ErrorCode::kUnsupported,
                               {"bits 3: attend has 4"});
@@ -114,10 +144,12 @@ TEST(Quantization, RefusesWhatAttendLacks) {
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 8}}})",
                               ErrorCode::kUnsupported, {"dynamic.+:.*", "one number of bits"});
   EXPECT_NO_THROW(quantization_of(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*down.*": {}}})"));
+  EXPECT_NO_THROW(quantization_of(
+      R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 4, "sym": true}}})"));
   expect_quantization_refused(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})",
                               ErrorCode::kUnsupported, {"version \"gemv\": attend has gemm"});
   expect_quantization_refused(R"({"quant_method": "fp8", "fmt": "e5m2"})", ErrorCode::kUnsupported,
-                              {"fmt \"e5m2\": attend has e4m3"});
+                              {"fmt \"e5m2\": attend has e4m3, float8_e4m3fn"});
   expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [128, 100]})",
                               ErrorCode::kUnsupported, {"blocks of 100 inputs: attend has multiples of 32"});
   expect_quantization_refused(compressed("nvfp4-pack-quantized", "{}"), ErrorCode::kUnsupported,

@@ -11,6 +11,7 @@ namespace {
 // Inputs that kernels read at once, of one group.
 constexpr int kGroupUnit = 32;
 constexpr int kMaxGroup = 1 << 30;
+constexpr int kInt4Bits = 4;
 
 void require_bits(const JsonNode& json, const char* key, int accepted) {
   const int bits = json.integer(key, 1, 64);
@@ -43,36 +44,63 @@ void read_blocks(const JsonNode& json, const char* key, Quantization& to) {
 
 Quantization read_fp8(const JsonNode& json) {
   Quantization made{.storage = WeightStorage::kFp8};
-  if (const auto format = json.find_string("fmt"); format && *format != "e4m3")
-    fail(ErrorCode::kUnsupported, json.where("fmt"), " \"", *format, "\": attend has e4m3");
+  if (const auto format = json.find_string("fmt"); format && *format != "e4m3" && *format != "float8_e4m3fn")
+    fail(ErrorCode::kUnsupported, json.where("fmt"), " \"", *format, "\": attend has e4m3, float8_e4m3fn");
   read_blocks(json, "weight_block_size", made);
   made.rounds_x = json.find("activation_scheme").has_value();
   return made;
 }
 
+// A layer with bits or a group of its own; those of 16 bits and more are not quantised.
+void require_alike(const JsonNode& layer, int bits, int64_t group) {
+  constexpr int kPlainBits = 16;
+  const int own_bits = layer.find_integer("bits", 1, 64).value_or(bits);
+  if (own_bits >= kPlainBits) return;
+  if (own_bits != bits || (layer.has("group_size") && read_group(layer, "group_size") != group))
+    fail(ErrorCode::kUnsupported, layer.where(),
+         ": a layer with numbers of its own: attend has one number of bits and one group for all");
+}
+
 Quantization read_gptq(const JsonNode& json) {
-  require_bits(json, "bits", 4);
+  require_bits(json, "bits", kInt4Bits);
   const std::string format = json.find_string("checkpoint_format").value_or("gptq");
   if (format != "gptq" && format != "gptq_v2")
     fail(ErrorCode::kUnsupported, json.where("checkpoint_format"), " \"", format,
          "\": attend has gptq, gptq_v2");
+  const int64_t group = read_group(json, "group_size");
   if (const auto overrides = json.find("dynamic"); overrides && overrides->value().is_object())
     for (const auto& [layers, value] : overrides->value().items())
-      if (!layers.starts_with("-:"))
-        fail(ErrorCode::kUnsupported, overrides->where(layers),
-             ": layers with numbers of their own: attend has one number of bits and one group for all");
+      if (!layers.starts_with("-:")) require_alike(overrides->at(layers), kInt4Bits, group);
   return {.storage = WeightStorage::kGptq,
-          .group_ins = read_group(json, "group_size"),
+          .group_ins = group,
           .reorders = json.boolean_or("desc_act", false),
           .zeros_less_one = format == "gptq"};
 }
 
 Quantization read_awq(const JsonNode& json) {
-  require_bits(json, "bits", 4);
+  require_bits(json, "bits", kInt4Bits);
   if (const std::string version = json.find_string("version").value_or("gemm");
       version != "gemm" && version != "GEMM")
     fail(ErrorCode::kUnsupported, json.where("version"), " \"", version, "\": attend has gemm");
   return {.storage = WeightStorage::kAwq, .group_ins = read_group(json, "group_size")};
+}
+
+// AutoRound packs as GPTQ's first format or as AWQ do.
+Quantization read_auto_round(const JsonNode& json) {
+  require_bits(json, "bits", kInt4Bits);
+  const char* const key = json.has("packing_format") ? "packing_format" : "backend";
+  const std::string packing = json.find_string(key).value_or("?");
+  const bool gptq = packing.starts_with("auto_round:auto_gptq") || packing.starts_with("auto_round:gptq:");
+  if (!gptq && !packing.starts_with("auto_round:auto_awq"))
+    fail(ErrorCode::kUnsupported, json.where(key), " \"", packing,
+         "\": attend has auto_round:auto_awq, auto_round:auto_gptq");
+  const int64_t group = read_group(json, "group_size");
+  if (const auto layers = json.find("extra_config"))
+    for (const auto& [name, value] : layers->value().items())
+      require_alike(layers->at(name), kInt4Bits, group);
+  return {.storage = gptq ? WeightStorage::kGptq : WeightStorage::kAwq,
+          .group_ins = group,
+          .zeros_less_one = gptq};
 }
 
 // The weights of one group of layers of compressed-tensors.
@@ -83,7 +111,7 @@ Quantization read_scheme(const JsonNode& weights, std::string_view format) {
     if (type != "int")
       fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type,
            "\": attend has int with this format");
-    require_bits(weights, "num_bits", 4);
+    require_bits(weights, "num_bits", kInt4Bits);
     const auto order = weights.find("actorder");
     const bool groups =
         order && (order->value().is_boolean() ? order->boolean() : order->string() == "group");
@@ -134,11 +162,13 @@ struct Method {
   std::string_view name;
   Quantization (*read)(const JsonNode& json);
 };
-constexpr std::array<Method, 6> kMethods{
-    {{"awq", read_awq},
+constexpr std::array<Method, 8> kMethods{
+    {{"auto-round", read_auto_round},
+     {"awq", read_awq},
      {"compressed-tensors", read_compressed_tensors},
      {"fp8", read_fp8},
      {"gptq", read_gptq},
+     {"intel/auto-round", read_auto_round},
      {"modelopt", read_modelopt},
      {"mxfp4",
       [](const JsonNode&) { return Quantization{.storage = WeightStorage::kMxFp4, .group_ins = 32}; }}}};
