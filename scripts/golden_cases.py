@@ -36,7 +36,7 @@ from golden_configs import (
     seed_oss,
     wide,
 )
-from quantise import Fp8, Int4, MxFp4, StackedMxFp4
+from quantise import Fp8, Int4, MxFp4, StackedFp8, StackedMxFp4
 
 CASES = {
     "llama-gqa4-hd32": Case(
@@ -557,7 +557,7 @@ CASES = {
         wide(llama),
         scheme=Fp8(
             {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]},
-            static=True,
+            static="input_scale",
         ),
     ),
     "llama-fp8-channel": Case(
@@ -1000,4 +1000,77 @@ CASES = {
     ),
     # 24 query heads of one K/V head.
     "llama-mqa24-hd16": Case(llama(hidden_size=48, num_attention_heads=24, num_key_value_heads=1, head_dim=16)),
+    # As Ministral 3 and Devstral 2 are published: no blocks, but scales by the name of blocks'.
+    "ministral3-fp8-tensor": Case(
+        ministral3(torch_dtype="bfloat16"),
+        dtype=torch.bfloat16,
+        lengths=(1, 7, 17, 33),
+        scheme=Fp8(
+            {
+                "quant_method": "fp8",
+                "activation_scheme": "static",
+                "dequantize": False,
+                "modules_to_not_convert": ["model.vision_tower", "model.multi_modal_projector", "lm_head"],
+                "weight_block_size": None,
+            },
+            scale_dtype=torch.bfloat16,
+            name="weight_scale_inv",
+            static="activation_scale",
+        ),
+    ),
+    # Llama 4 as llm-compressor leaves it: experts that shared a tensor, one by one.
+    "llama4-fp8-by-expert": Case(
+        llama4(
+            num_local_experts=4,
+            num_experts_per_tok=1,
+            interleave_moe_layer_step=1,
+            intermediate_size=32,
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 7, 17, 33),
+        scheme=Fp8(
+            compressed(
+                "float-quantized",
+                {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True},
+                ["re:.*lm_head", "re:.*self_attn", "re:.*router"],
+            ),
+            blocks=(1, None),
+            scale_dtype=torch.bfloat16,
+        ),
+        plain=("self_attn",),
+    ),
+    # And as ModelOpt does: one tensor of all experts and one scale for it.
+    "llama4-fp8-tensor": Case(
+        llama4(
+            num_local_experts=4,
+            num_experts_per_tok=1,
+            interleave_moe_layer_step=2,
+            intermediate_size=32,
+            intermediate_size_mlp=64,
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 7, 17, 33),
+        scheme=StackedFp8({"quant_method": "modelopt", "quant_algo": "FP8"}, "_weight_scale", static="input_scale"),
+    ),
+    # Qwen3-VL: one tensor of all experts in blocks, which end within both of its sides.
+    "qwen3-vl-moe-fp8-blocks": Case(
+        qwen3_vl(
+            "Qwen3VLMoeForConditionalGeneration",
+            "qwen3_vl_moe",
+            hidden_size=160,
+            num_experts=4,
+            num_experts_per_tok=2,
+            moe_intermediate_size=72,
+            mlp_only_layers=[],
+        ),
+        lengths=(1, 7, 17, 33),
+        scheme=StackedFp8(
+            {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+            "_scale_inv",
+            blocks=(128, 128),
+            name="weight_scale_inv",
+        ),
+    ),
 }

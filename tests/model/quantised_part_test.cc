@@ -45,9 +45,11 @@ class OnePart {
  public:
   OnePart(const std::vector<TestTensor>& tensors, const Quantization& quantization, int64_t rows,
           int64_t columns, const std::string& name = "a.weight")
+      : OnePart(tensors, quantization, WeightSlot{.parts = {{name, rows}}, .columns = columns}) {}
+  OnePart(const std::vector<TestTensor>& tensors, const Quantization& quantization, const WeightSlot& slot)
       : quantization_(quantization),
         files_((dir_.write("model.safetensors", test::safetensors_bytes(tensors)), dir_.path())) {
-    slots_.push_back({.parts = {{name, rows}}, .columns = columns});
+    slots_.push_back(slot);
     quantization_.method = "a method";
     find_quantised_parts(slots_, quantization_, files_);
   }
@@ -95,6 +97,17 @@ std::vector<TestTensor> packed() {
 }
 std::vector<TestTensor> fp8(const TestTensor& scale) {
   return {bytes("a.weight", "F8_E4M3", {4, 64}, 0x3c), scale};
+}
+
+// Two experts of 4 outputs and 64 inputs in one tensor: the codes of expert e, output o are 1.5 by 2^(e + o).
+std::vector<TestTensor> shared_experts(const TestTensor& scale) {
+  TestTensor codes = bytes("a", "F8_E4M3", {2, 64, 4}, 0);
+  for (size_t i = 0; i < codes.data.size(); ++i)
+    codes.data[i] = static_cast<char>(0x3c + 8 * (i / 256 + i % 4));
+  return {codes, scale};
+}
+WeightSlot experts_slot() {
+  return {.parts = {{"a", 8}}, .columns = 64, .layout = StoredLayout::kExpertColumns, .num_experts = 2};
 }
 
 std::vector<TestTensor> replacing(std::vector<TestTensor> tensors, const TestTensor& by) {
@@ -177,6 +190,58 @@ TEST(QuantisedPart, ReadsFp8BesideItsScales) {
   const std::vector<double> row = blocks.row(0, 64);
   EXPECT_EQ(row[31], 3);
   EXPECT_EQ(row[32], 6);
+}
+
+// As Mistral's files call the scale of a tensor.
+TEST(QuantisedPart, ReadsFp8BesideAScaleByTheNameOfBlocks) {
+  OnePart part(fp8(floats("a.weight_scale_inv", {}, {2})), kFp8, 4, 64);
+  EXPECT_THAT(part.part().tensor_names(), ElementsAre("a.weight_scale_inv", "a.weight"));
+  EXPECT_THAT(part.row(3, 1), ElementsAre(3));
+}
+
+TEST(QuantisedPart, ReadsFp8OfExpertsThatShareATensor) {
+  OnePart one(shared_experts(floats("a_weight_scale", {}, {2})), kFp8, experts_slot());
+  EXPECT_THAT(one.part().tensor_names(), ElementsAre("a_weight_scale", "a"));
+  EXPECT_THAT(one.row(0, 2), ElementsAre(3, 3));
+  EXPECT_THAT(one.row(3, 1), ElementsAre(24));
+  EXPECT_THAT(one.row(6, 1), ElementsAre(24));
+  OnePart each(shared_experts(floats("a_weight_scale", {2, 1, 1}, {2, 4})), kFp8, experts_slot());
+  EXPECT_THAT(each.row(1, 1), ElementsAre(6));
+  EXPECT_THAT(each.row(5, 1), ElementsAre(24));
+  OnePart outputs(shared_experts(floats("a_scale", {2, 1, 4}, {1, 2, 3, 4, 5, 6, 7, 8})), kFp8,
+                  experts_slot());
+  EXPECT_THAT(outputs.row(2, 1), ElementsAre(18));
+  EXPECT_THAT(outputs.row(7, 1), ElementsAre(192));
+  // Of blocks, inputs come first: [experts, blocks of inputs, blocks of outputs].
+  const TestTensor scales = floats("a_scale_inv", {2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  for (const int64_t outs : {2, 3}) {
+    OnePart blocks(shared_experts(scales),
+                   {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = outs}, experts_slot());
+    EXPECT_EQ(blocks.weight().group_outs, outs == 2 ? 2 : 1);  // 3 does not divide an expert's outputs
+    const std::vector<double> row = blocks.row(7, 64);
+    EXPECT_EQ(row[31], 24 * 6);
+    EXPECT_EQ(row[32], 24 * 8);
+    EXPECT_EQ(blocks.row(1, 64)[32], 3 * 3);
+    EXPECT_EQ(blocks.row(4, 64)[0], 3 * 5);
+  }
+}
+
+TEST(QuantisedPart, RefusesFp8OfExpertsThatDoesNotFit) {
+  OnePart(shared_experts(floats("a_weight_scale", {2, 2, 1}, {1, 1, 1, 1})), kFp8, experts_slot())
+      .expect_refused(ErrorCode::kCorruptFile,
+                      {"\"a_weight_scale\": shape [2, 2, 1]: expected [1], [2, 1, 1] or [2, 1, 4]"});
+  OnePart(shared_experts(floats("a_scale_inv", {2, 1, 2}, {1, 1, 1, 1})),
+          {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = 2}, experts_slot())
+      .expect_refused(ErrorCode::kCorruptFile, {"expected [2, 2, 2] of blocks of 2 x 32"});
+  WeightSlot wide = experts_slot();
+  wide.columns = 32;
+  OnePart(shared_experts(floats("a_scale", {}, {1})), kFp8, wide)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a\": shape [2, 64, 4]: expected [2, 32, 4]"});
+  OnePart({floats("a", {2, 64, 4}, std::vector<float>(512)), floats("a_scale", {}, {1})}, kFp8,
+          experts_slot())
+      .expect_refused(ErrorCode::kUnsupported, {"\"a\": dtype float32: attend has fp8_e4m3 with a method"});
+  OnePart({bytes("a", "F8_E4M3", {2, 64, 4}, 0x7f), floats("a_scale", {}, {1})}, kFp8, experts_slot())
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a\": element 0 is NaN"});
 }
 
 TEST(QuantisedPart, ReadsMxFp4OfExpertsAndOfLayers) {

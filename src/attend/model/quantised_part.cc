@@ -9,6 +9,8 @@
 #include "attend/kernels/gemm/weights.h"
 #include "attend/model/check_finite.h"
 #include "attend/model/four_bit_codes.h"
+#include "attend/model/fp8_experts.h"
+#include "attend/model/shape_text.h"
 
 namespace attend {
 namespace {
@@ -19,14 +21,6 @@ using Shape = std::vector<int64_t>;
 constexpr int64_t kInputUnit = 32;
 constexpr int kMxFp4GroupInputs = 32;
 constexpr uint8_t kE8M0NaN = 255;
-
-std::string text_of(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
-Shape shape_of(const TensorView& view) { return {view.shape.begin(), view.shape.begin() + view.rank}; }
 
 // The tensors of one part.
 class PartFiles {
@@ -355,12 +349,19 @@ void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quant
   for (WeightSlot& slot : slots) {
     if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kHead) continue;
     for (WeightPart& part : slot.parts) {
+      if (shares_fp8_experts(slot, quantization)) {
+        part.tensors = fp8_expert_tensors(part, files);
+        if (!part.tensors.empty()) part.storage = quantization.storage;
+        continue;
+      }
       std::string stem = part.name;
       if (stem.ends_with(".weight")) stem.resize(stem.size() - std::string_view(".weight").size());
       const auto has = [&](std::string_view ending) { return files.contains(stem + std::string(ending)); };
       std::string_view first = names.first;
-      // compressed-tensors calls the scales of blocks as those of the whole.
-      if (first == ".weight_scale_inv" && !has(first)) first = ".weight_scale";
+      // compressed-tensors calls the scales of blocks as those of the whole, and files of Mistral's those of
+      // the whole as those of blocks.
+      if (quantization.storage == WeightStorage::kFp8 && !has(first))
+        first = first == ".weight_scale" ? ".weight_scale_inv" : ".weight_scale";
       if (!has(first)) continue;
       part.storage = quantization.storage;
       part.tensors = {stem + std::string(first)};
@@ -372,18 +373,21 @@ void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quant
 }
 
 bool scales_activations(std::string_view name) {
-  for (const std::string_view ending : {".input_scale", ".q_scale", ".prob_scale", ".q_proj.output_scale"})
+  for (const std::string_view ending :
+       {"input_scale", "activation_scale", ".q_scale", ".prob_scale", ".q_proj.output_scale"})
     if (name.ends_with(ending)) return true;
   return false;
 }
 
 void check_quantised_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                           const ModelWeights& files) {
+  if (shares_fp8_experts(slot, quantization)) return check_fp8_experts(slot, part, quantization, files);
   PartFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_quantised_part(const WeightSlot& slot, const WeightPart& part,
                                   const Quantization& quantization, const ModelWeights& files) {
+  if (shares_fp8_experts(slot, quantization)) return read_fp8_experts(slot, part, quantization, files);
   return PartFiles(slot, part, quantization, files).read();
 }
 
