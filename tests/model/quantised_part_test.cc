@@ -247,7 +247,9 @@ TEST(QuantisedPart, RefusesFp8OfExpertsThatDoesNotFit) {
 TEST(QuantisedPart, ReadsMxFp4OfExpertsAndOfLayers) {
   const std::vector<TestTensor> experts = {bytes("a_blocks", "U8", {2, 3, 2, 16}, 0x21),
                                            bytes("a_scales", "U8", {2, 3, 2}, 126)};
-  OnePart stacked(experts, {.storage = WeightStorage::kMxFp4, .group_ins = 32}, 6, 64, "a");
+  const WeightSlot slot = {
+      .parts = {{"a", 6}}, .columns = 64, .layout = StoredLayout::kExpertColumns, .num_experts = 2};
+  OnePart stacked(experts, {.storage = WeightStorage::kMxFp4, .group_ins = 32}, slot);
   EXPECT_EQ(stacked.weight().out_features(), 6);
   EXPECT_THAT(stacked.row(5, 2), ElementsAre(0.25, 0.5));
   OnePart layer({bytes("a.weight_packed", "U8", {2, 16}, 0xf7), bytes("a.weight_scale", "U8", {2, 1}, 127)},
@@ -267,6 +269,15 @@ TEST(QuantisedPart, ClaimsTheTensorsThatItCanNotDoWithout) {
               ElementsAre("a.weight_packed", "a.weight_scale"));
   EXPECT_THAT(OnePart({floats("a.weight_scale", {}, {1})}, kFp8, 2, 32).part().tensor_names(),
               ElementsAre("a.weight_scale", "a.weight"));
+  // The first one is the missing one.
+  EXPECT_THAT(OnePart({floats("a.scales", {1, 8}, std::vector<float>(8))}, kAwq, 8, 32).part().tensor_names(),
+              ElementsAre("a.qweight", "a.qzeros", "a.scales"));
+  EXPECT_THAT(
+      OnePart({floats("a.weight_scale", {}, {1}), floats("a.weight", {2, 32}, std::vector<float>(64))},
+              kPacked, 2, 32)
+          .part()
+          .storage,
+      WeightStorage::kPlain);
 }
 
 // A weight of dummy_part.h is one that kernels take, of numbers as other dummy weights have.
@@ -315,6 +326,15 @@ TEST(QuantisedPart, RefusesTensorsOfAnotherShapeOrDType) {
       .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_shape\": [2, 40]: expected [2, 32]"});
 }
 
+TEST(QuantisedPart, RefusesMxFp4OfOtherNumbersOfExperts) {
+  const WeightSlot three = {
+      .parts = {{"a", 6}}, .columns = 64, .layout = StoredLayout::kExpertColumns, .num_experts = 3};
+  OnePart({bytes("a_blocks", "U8", {2, 3, 2, 16}, 0), bytes("a_scales", "U8", {2, 3, 2}, 127)},
+          {.storage = WeightStorage::kMxFp4, .group_ins = 32}, three)
+      .expect_refused(ErrorCode::kCorruptFile,
+                      {"\"a_blocks\": shape [2, 3, 2, 16]: expected [3, 2, 2, 16] by config.json"});
+}
+
 TEST(QuantisedPart, RefusesGroupsThatDoNotDivideTheInputs) {
   Quantization wide = kPacked;
   wide.group_ins = 64;
@@ -353,7 +373,7 @@ TEST(QuantisedPart, RefusesNumbersThatAreNone) {
       .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 0 is infinite"});
   OnePart({bytes("a.weight", "F8_E4M3", {4, 64}, 0xff), floats("a.weight_scale", {}, {1})}, kFp8, 4, 64)
       .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight\": element 0 is NaN"});
-  OnePart({bytes("a_blocks", "U8", {1, 2, 1, 16}, 0), bytes("a_scales", "U8", {1, 2, 1}, 255)},
+  OnePart({bytes("a_blocks", "U8", {2, 1, 16}, 0), bytes("a_scales", "U8", {2, 1}, 255)},
           {.storage = WeightStorage::kMxFp4, .group_ins = 32}, 2, 32, "a")
       .expect_refused(ErrorCode::kCorruptFile, {"\"a_scales\": element 0 is 255, which is NaN"});
   // 15 in the first format: 16 to some readers, 0 to some writers.

@@ -29,6 +29,7 @@ class PartFiles {
             const ModelWeights& files)
       : num_outs_(part.rows),
         num_ins_(slot.columns),
+        num_experts_(slot.layout == StoredLayout::kRows ? 0 : slot.num_experts),
         part_(part),
         quantization_(quantization),
         files_(files) {}
@@ -269,11 +270,9 @@ class PartFiles {
     Shape codes = {num_outs_, num_ins_ / 2}, scales = {num_outs_, groups};
     if (part_.storage == WeightStorage::kMxFp4) {
       codes = {num_outs_, groups, kMxFp4GroupInputs / 2};
-      const Shape stored = shape_of(tensor(codes_name()));
-      // [experts, outputs, ..] holds the same rows.
-      if (stored.size() == 4 && stored[0] > 0 && num_outs_ % stored[0] == 0) {
-        codes = {stored[0], num_outs_ / stored[0], groups, kMxFp4GroupInputs / 2};
-        scales = {stored[0], num_outs_ / stored[0], groups};
+      if (num_experts_ > 0) {
+        codes = {num_experts_, num_outs_ / num_experts_, groups, kMxFp4GroupInputs / 2};
+        scales = {num_experts_, num_outs_ / num_experts_, groups};
       }
     }
     require_tensor(codes_name(), {DType::kU8}, codes);
@@ -302,6 +301,7 @@ class PartFiles {
   }
 
   int64_t num_outs_, num_ins_;
+  int64_t num_experts_;  // that share a tensor; 0: it is one matrix
   const WeightPart& part_;
   const Quantization& quantization_;
   const ModelWeights& files_;
@@ -362,7 +362,9 @@ void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quant
       // the whole as those of blocks.
       if (quantization.storage == WeightStorage::kFp8 && !has(first))
         first = first == ".weight_scale" ? ".weight_scale_inv" : ".weight_scale";
-      if (!has(first)) continue;
+      // Of one whose first tensor is missing alone that one is to be named.
+      const bool has_others = !has(".weight") && std::ranges::any_of(names.others, has);
+      if (!has(first) && !has_others) continue;
       part.storage = quantization.storage;
       part.tensors = {stem + std::string(first)};
       for (const std::string_view ending : names.others) part.tensors.push_back(stem + std::string(ending));
