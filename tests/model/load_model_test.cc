@@ -301,6 +301,29 @@ TEST(LoadModel, RefusesTensorsOfItsLayersThatNothingClaims) {
                [&] { load(with_more({"model.layers.1.input_layernorm.weight"}), false, no_progress); });
 }
 
+// down_proj as GPTQ packs it, beside plain ones.
+TEST(LoadModel, LeavesOutBiasesOfZerosThatOldGptqFilesHold) {
+  const std::string mlp = "model.layers.0.mlp.";
+  std::vector<TestTensor> tensors = without(tiny_llama(), mlp + "down_proj.weight");
+  tensors = replaced(tensors, tensor_of(mlp + "gate_proj.weight", {32, kHidden}));
+  tensors = replaced(tensors, tensor_of(mlp + "up_proj.weight", {32, kHidden}));
+  tensors.push_back({mlp + "down_proj.qweight", "I32", {4, kHidden}, std::string(4 * 4 * kHidden, '\0')});
+  tensors.push_back({mlp + "down_proj.qzeros", "I32", {1, 1}, std::string(4, '\0')});
+  tensors.push_back(tensor_of(mlp + "down_proj.scales", {1, kHidden}));
+  tensors.push_back(tensor_of(mlp + "down_proj.bias", {kHidden}));
+  const auto load_gptq = [&] {
+    const TempDir dir;
+    std::string config = config_json(false);
+    config.replace(config.find("12"), 2, R"(32, "quantization_config": {"quant_method": "gptq", "bits": 4})");
+    dir.write("config.json", config);
+    dir.write("model.safetensors", safetensors_bytes(tensors));
+    return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
+  };
+  EXPECT_NO_THROW(load_gptq());
+  tensors.back().data[3] = '\x3c';  // 1
+  expect_error(ErrorCode::kCorruptFile, {"down_proj.bias", "has no such tensor"}, load_gptq);
+}
+
 TEST(LoadModel, NamesTensorsBesideItsLayersOnceAndLeavesThemOut) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(load(with_more({"vision_tower.encoder.a", "vision_tower.encoder.b", "mtp.norm.weight", "scale",

@@ -19,6 +19,21 @@ bool is_derived(std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || name.ends_with("embeddings.position_ids");
 }
 
+// Old tools wrote a bias beside each matrix that GPTQ packs, of zeros where the layer has none.
+bool is_bias_of_zeros(const std::string& name, const std::set<std::string_view>& claimed,
+                      const ModelWeights& files) {
+  constexpr std::string_view kBias = ".bias";
+  if (!name.ends_with(kBias)) return false;
+  const std::string matrix = name.substr(0, name.size() - kBias.size()) + ".qweight";
+  if (!claimed.contains(matrix)) return false;
+  const Tensor bias = files.tensor(name);
+  bool zeros = false;
+  visit_float_dtype(bias.dtype(), [&]<class T>(TypeTag<T>) {
+    zeros = std::ranges::all_of(bias.span<const T>(), [](T x) { return static_cast<float>(x) == 0.0f; });
+  });
+  return zeros;
+}
+
 // "vision_tower.encoder" of "vision_tower.encoder.layers.0.weight".
 std::string group_of(const std::string& name) {
   const size_t dot = name.find('.', name.find('.') + 1);
@@ -97,7 +112,7 @@ void check_claims(std::span<const WeightSlot> slots, const ModelWeights& files, 
   std::map<std::string, int> left_out;
   for (const std::string& name : names) {
     if (claimed.contains(name) || is_derived(name) || is_kv_scale(name)) continue;
-    if (quantised && scales_activations(name)) continue;
+    if (quantised && (scales_activations(name) || is_bias_of_zeros(name, claimed, files))) continue;
     const bool behind = predicts_more_tokens && is_behind(name, layers, spec.num_layers());
     if (name.starts_with(layers) && !behind) refuse_unclaimed(name, slots, files, spec, layers);
     ++left_out[group_of(name)];
