@@ -36,7 +36,7 @@ from golden_configs import (
     seed_oss,
     wide,
 )
-from quantise import Fp8, Int4, MxFp4, StackedFp8, StackedMxFp4
+from quantise import Fp8, Int4, Int8, MxFp4, StackedFp8, StackedMxFp4
 
 CASES = {
     "llama-gqa4-hd32": Case(
@@ -1053,6 +1053,52 @@ CASES = {
         dtype=torch.bfloat16,
         lengths=(1, 7, 17, 33),
         scheme=StackedFp8({"quant_method": "modelopt", "quant_algo": "FP8"}, "_weight_scale", static="input_scale"),
+    ),
+    "llama-int8-channel": Case(
+        wide(llama, torch_dtype="bfloat16"),
+        dtype=torch.bfloat16,
+        lengths=(1, 7, 17, 33),
+        scheme=Int8(
+            compressed(
+                "int-quantized",
+                {"num_bits": 8, "type": "int", "strategy": "channel", "group_size": None, "symmetric": True},
+                ["lm_head"],
+            ),
+            "plain",
+            dtype=torch.bfloat16,
+        ),
+    ),
+    "qwen2-gptq-int8": Case(
+        wide(qwen2, torch_dtype="float16"),
+        dtype=torch.float16,
+        lengths=(1, 7, 17, 33),
+        scheme=Int8(
+            {"quant_method": "gptq", "bits": 8, "group_size": 32, "desc_act": False, "sym": True, "lm_head": False},
+            "gptq",
+            group=32,
+        ),
+    ),
+    "qwen3-moe-int8-packed": Case(
+        qwen3_moe(
+            hidden_size=64,
+            num_experts=4,
+            num_experts_per_tok=2,
+            moe_intermediate_size=64,
+            mlp_only_layers=[],
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 7, 17, 33),
+        scheme=Int8(
+            compressed(
+                "pack-quantized",
+                {"num_bits": 8, "type": "int", "strategy": "group", "group_size": 64, "symmetric": True},
+                ["lm_head", "re:.*mlp.gate$"],
+            ),
+            "packed",
+            group=64,
+            dtype=torch.bfloat16,
+        ),
     ),
     # Qwen3-VL: one tensor of all experts in blocks, which end within both of its sides.
     "qwen3-vl-moe-fp8-blocks": Case(

@@ -122,6 +122,44 @@ class Int4:
         return {"qweight": mixed(codes), "qzeros": mixed(zeros), "scales": scales.T.contiguous()}
 
 
+class Int8:
+    """Symmetric integers of groups along the inputs, None: all; `layout`: plain, packed or gptq."""
+
+    def __init__(self, config, layout, group=None, dtype=torch.float16):
+        self.config = config
+        self.layout = layout
+        self.group = group
+        self.dtype = dtype
+
+    def pack(self, weight, generator):
+        groups = groups_of(weight, self.group or weight.shape[1])
+        scales = (groups.abs().amax(2) / 127.5).to(self.dtype)
+        wide = scales.float()[..., None]
+        integers = (groups / wide).round().clamp(-128, 127)
+        values, integers = (integers * wide).flatten(1), integers.flatten(1).to(torch.int8)
+        if self.layout == "plain":
+            return {"weight": integers, "weight_scale": scales}, values
+        # Four in a word, as bytes that are 128 more.
+        codes = (integers.to(torch.int16) + 128).to(torch.uint8)
+        if self.layout == "packed":
+            tensors = {
+                "weight_packed": codes.contiguous().view(torch.int32),
+                "weight_scale": scales,
+                "weight_shape": torch.tensor(codes.shape),
+            }
+            return tensors, values
+        num_outs, num_ins = codes.shape
+        rows = codes.T.unflatten(0, (-1, 4)).transpose(1, 2).contiguous()
+        tensors = {
+            "qweight": rows.view(torch.int32).squeeze(2),
+            # Stored less 1.
+            "qzeros": torch.full((scales.shape[1], num_outs), 127, dtype=torch.uint8).view(torch.int32),
+            "scales": scales.T.contiguous(),
+            "g_idx": (torch.arange(num_ins) // (self.group or num_ins)).to(torch.int32),
+        }
+        return tensors, values
+
+
 class MxFp4:
     """e2m1 codes with a power of two for each 32 inputs."""
 

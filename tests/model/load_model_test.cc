@@ -192,8 +192,11 @@ TEST(LoadModel, RefusesADtypeThatIsNoWeight) {
   expect_error(ErrorCode::kUnsupported, {name, "fp8_e4m3", "float32, float16, bfloat16"}, [&] {
     load(replaced(tiny_llama(), {name, "F8_E4M3", {kIntermediate, kHidden}, std::string(96, '\0')}));
   });
-  expect_error(ErrorCode::kUnsupported, {name, "I8", "BF16"}, [&] {
+  expect_error(ErrorCode::kUnsupported, {name, "int8", "float32, float16, bfloat16"}, [&] {
     load(replaced(tiny_llama(), {name, "I8", {kIntermediate, kHidden}, std::string(96, '\0')}));
+  });
+  expect_error(ErrorCode::kUnsupported, {name, "I16", "BF16"}, [&] {
+    load(replaced(tiny_llama(), {name, "I16", {kIntermediate, kHidden}, std::string(192, '\0')}));
   });
 }
 

@@ -156,6 +156,99 @@ TEST(QuantisedPart, ReadsPackedInt4WhereItLies) {
   EXPECT_THAT(OnePart(asymmetric, kPacked, 2, 32).row(1, 2), ElementsAre(-5, -4.5));
 }
 
+constexpr Quantization kInt8 = {.storage = WeightStorage::kInt8};
+constexpr Quantization kPackedInt8 = {.storage = WeightStorage::kPackedInt8, .group_ins = 32};
+constexpr Quantization kGptqInt8 = {
+    .storage = WeightStorage::kGptqInt8, .group_ins = 32, .zeros_less_one = true};
+
+std::vector<TestTensor> int8(const TestTensor& scale) {
+  return {bytes("a.weight", "I8", {4, 64}, 0xfd), scale};
+}
+std::vector<TestTensor> packed_int8() {
+  return {repeated("a.weight_packed", {4, 16}, 0x827f8100),
+          floats("a.weight_scale", {4, 2}, {1, 2, 3, 4, 5, 6, 7, 8})};
+}
+std::vector<TestTensor> gptq_int8(uint32_t zeros = 0x7f7f7f7f) {
+  return {repeated("a.qweight", {16, 4}, 0x827f8100), repeated("a.qzeros", {2, 1}, zeros),
+          floats("a.scales", {2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})};
+}
+
+TEST(QuantisedPart, ReadsInt8WhereItLies) {
+  OnePart channels(int8(floats("a.weight_scale", {4, 1}, {1, 2, 3, 4})), kInt8, 4, 64);
+  EXPECT_THAT(channels.row(2, 2), ElementsAre(-9, -9));
+  EXPECT_EQ(channels.weight().group_outs, 1);
+  EXPECT_THAT(OnePart(int8(floats("a.weight_scale", {4}, {1, 2, 3, 4})), kInt8, 4, 64).row(3, 1),
+              ElementsAre(-12));
+  OnePart one(int8(floats("a.weight_scale", {1}, {2})), kInt8, 4, 64);
+  EXPECT_THAT(one.row(3, 1), ElementsAre(-6));
+  EXPECT_EQ(one.weight().group_outs, 4);
+  Quantization groups = kInt8;
+  groups.group_ins = 32;
+  // bfloat16 1 and 2.
+  OnePart grouped(int8(tensor<uint16_t>("a.weight_scale", "BF16", {4, 2},
+                                        {0x3f80, 0x4000, 0x3f80, 0x4000, 0x3f80, 0x4000, 0x3f80, 0x4000})),
+                  groups, 4, 64);
+  const std::vector<double> row = grouped.row(1, 64);
+  EXPECT_EQ(row[31], -3);
+  EXPECT_EQ(row[32], -6);
+  std::vector<TestTensor> symmetric = int8(floats("a.weight_scale", {1}, {2}));
+  symmetric.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 0));
+  EXPECT_NO_THROW(OnePart(symmetric, kInt8, 4, 64).weight());
+}
+
+TEST(QuantisedPart, ReadsInt8OutOfWords) {
+  OnePart inputs(packed_int8(), kPackedInt8, 4, 64);
+  EXPECT_THAT(inputs.row(1, 5), ElementsAre(-384, 3, -3, 6, -384));
+  EXPECT_EQ(inputs.row(1, 64)[34], -4);
+  OnePart rows(gptq_int8(), kGptqInt8, 4, 64);
+  EXPECT_THAT(rows.row(1, 5), ElementsAre(-256, 2, -2, 4, -256));
+  EXPECT_EQ(rows.row(3, 64)[35], 16);
+  Quantization second = kGptqInt8;
+  second.zeros_less_one = false;
+  EXPECT_THAT(OnePart(gptq_int8(0x80808080), second, 4, 64).row(0, 2), ElementsAre(-128, 1));
+  std::vector<TestTensor> zeros = packed_int8();
+  zeros.push_back(repeated("a.weight_zero_point", {1, 2}, 0x80808080));
+  EXPECT_NO_THROW(OnePart(zeros, kPackedInt8, 4, 64).weight());
+  std::vector<int32_t> groups(64);
+  for (size_t i = 32; i < 64; ++i) groups[i] = 1;
+  std::vector<TestTensor> in_order = gptq_int8();
+  in_order.push_back(tensor("a.g_idx", "I32", {64}, groups));
+  EXPECT_NO_THROW(OnePart(in_order, kGptqInt8, 4, 64).weight());
+}
+
+TEST(QuantisedPart, RefusesInt8ThatKernelsDoNotHave) {
+  std::vector<TestTensor> zeros = int8(floats("a.weight_scale", {1}, {2}));
+  zeros.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 3));
+  OnePart(zeros, kInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported,
+                      {"\"a.weight_zero_point\": the zero point of output 0, group 0, is 3",
+                       "symmetric weights in 8 bits"});
+  zeros = packed_int8();
+  zeros.push_back(tensor<uint32_t>("a.weight_zero_point", "I32", {1, 2}, {0x80808080, 0x80808180}));
+  OnePart(zeros, kPackedInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported, {"the zero point of output 1, group 1, is 1"});
+  OnePart(gptq_int8(0x7f7f7e7f), kGptqInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported, {"\"a.qzeros\": the zero point of output 1, group 0, is -1"});
+  std::vector<int32_t> groups(64);
+  for (size_t i = 0; i < 64; ++i) groups[i] = i % 2 == 0;
+  std::vector<TestTensor> reordered = gptq_int8();
+  reordered.push_back(tensor("a.g_idx", "I32", {64}, groups));
+  OnePart(reordered, kGptqInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported, {"\"a.g_idx\"", "attend has act-order in 4 bits"});
+  OnePart(int8(floats("a.weight_scale", {2}, {1, 1})), kInt8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1]"});
+  OnePart({bytes("a.weight", "U8", {4, 64}, 0), floats("a.weight_scale", {1}, {1})}, kInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported, {"\"a.weight\": dtype uint8: attend has int8"});
+  OnePart(replacing(gptq_int8(), floats("a.scales", {1, 4}, {1, 1, 1, 1})), kGptqInt8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.scales\": shape [1, 4]: expected [2, 4]"});
+  OnePart(int8(floats("a.weight_scale", {1}, {std::numeric_limits<float>::quiet_NaN()})), kInt8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 0 is NaN"});
+  Quantization wide = kPackedInt8;
+  wide.group_ins = 128;
+  OnePart(packed_int8(), wide, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"groups of 128 inputs: expected a divisor of its 64"});
+}
+
 // Inputs 0, 2, 4, .. are in group 1, whose scale is 2.
 TEST(QuantisedPart, KeepsTheInputsOfActOrderWhereTheyAre) {
   std::vector<int32_t> groups(64);
@@ -282,7 +375,7 @@ TEST(QuantisedPart, ClaimsTheTensorsThatItCanNotDoWithout) {
 
 // A weight of dummy_part.h is one that kernels take, of numbers as other dummy weights have.
 TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
-  for (const char* name : {"fp8", "fp8-block", "int4", "mxfp4"}) {
+  for (const char* name : {"fp8", "fp8-block", "int8", "int4", "mxfp4"}) {
     const Quantization quantization = dummy_quantization(name);
     std::vector<WeightSlot> slots = {{.parts = {{"a.weight", 200}}, .columns = 256},
                                      {.parts = {{"norm.weight", 256}}, .use = WeightUse::kNorm}};
@@ -298,7 +391,7 @@ TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
     EXPECT_GT(deviation, 0.005) << name;
     EXPECT_LT(deviation, 0.08) << name;
   }
-  expect_error(ErrorCode::kInvalidArgument, {"weight format 'int3'", "fp8, fp8-block, int4, mxfp4"},
+  expect_error(ErrorCode::kInvalidArgument, {"weight format 'int3'", "fp8, fp8-block, int8, int4, mxfp4"},
                [] { dummy_quantization("int3"); });
 }
 

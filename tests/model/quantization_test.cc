@@ -68,6 +68,17 @@ TEST(Quantization, NamesWhatEachMethodStores) {
   EXPECT_EQ(to_string(quantization_of(compressed(
                 "float-quantized", R"({"num_bits": 8, "type": "float", "block_structure": [128, 128]})"))),
             "fp8 in blocks of 128 x 128 (compressed-tensors)");
+  EXPECT_EQ(
+      to_string(quantization_of(compressed(
+          "int-quantized", R"({"num_bits": 8, "type": "int", "strategy": "channel", "group_size": null})"))),
+      "int8 (compressed-tensors)");
+  EXPECT_EQ(to_string(quantization_of(
+                compressed("pack-quantized", R"({"num_bits": 8, "type": "int", "group_size": 128})"))),
+            "int8 in groups of 128 (compressed-tensors)");
+  const Quantization of_bytes = quantization_of(R"({"quant_method": "gptq", "bits": 8, "group_size": 128})");
+  EXPECT_EQ(to_string(of_bytes), "int8 in groups of 128 (gptq)");
+  EXPECT_EQ(of_bytes.storage, WeightStorage::kGptqInt8);
+  EXPECT_DOUBLE_EQ(bytes_per_weight(of_bytes), 1.0 + 4.0 / 128);
   EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "mxfp4"})")), "mxfp4 in groups of 32 (mxfp4)");
 }
 
@@ -133,7 +144,7 @@ TEST(Quantization, RefusesWhatAttendLacks) {
        "auto-round, awq, compressed-tensors, fp8, gptq, intel/auto-round, modelopt, mxfp4"});
   expect_quantization_refused("{}", ErrorCode::kUnsupported, {"quant_method \"?\""});
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 3})", ErrorCode::kUnsupported,
-                              {"bits 3: attend has 4"});
+                              {"bits 3: attend has 4, 8"});
   expect_quantization_refused(R"({"quant_method": "awq", "bits": 8})", ErrorCode::kUnsupported,
                               {"bits 8: attend has 4"});
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 8})",
@@ -152,10 +163,13 @@ TEST(Quantization, RefusesWhatAttendLacks) {
                               {"fmt \"e5m2\": attend has e4m3, float8_e4m3fn"});
   expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [128, 100]})",
                               ErrorCode::kUnsupported, {"blocks of 100 inputs: attend has multiples of 32"});
-  expect_quantization_refused(compressed("nvfp4-pack-quantized", "{}"), ErrorCode::kUnsupported,
-                              {"format \"nvfp4-pack-quantized\"", "float-quantized, mxfp4-pack-quantized"});
-  expect_quantization_refused(compressed("pack-quantized", R"({"num_bits": 8, "type": "int"})"),
-                              ErrorCode::kUnsupported, {"num_bits 8: attend has 4"});
+  expect_quantization_refused(
+      compressed("nvfp4-pack-quantized", "{}"), ErrorCode::kUnsupported,
+      {"format \"nvfp4-pack-quantized\"", "float-quantized, int-quantized, mxfp4-pack-quantized"});
+  expect_quantization_refused(compressed("pack-quantized", R"({"num_bits": 2, "type": "int"})"),
+                              ErrorCode::kUnsupported, {"num_bits 2: attend has 4, 8"});
+  expect_quantization_refused(compressed("int-quantized", R"({"num_bits": 4, "type": "int"})"),
+                              ErrorCode::kUnsupported, {"num_bits 4: attend has 8"});
   expect_quantization_refused(compressed("float-quantized", R"({"num_bits": 8, "type": "int"})"),
                               ErrorCode::kUnsupported, {"type \"int\": attend has float"});
 }

@@ -12,8 +12,6 @@
 namespace attend {
 namespace {
 
-using Shape = std::vector<int64_t>;
-
 constexpr std::array<std::string_view, 3> kScaleEndings = {"_weight_scale", "_scale_inv", "_scale"};
 
 // How many outputs and inputs share a scale, and how far apart the scales of neighbouring experts, groups of

@@ -44,6 +44,9 @@ size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quanti
     case WeightStorage::kPlain:
       break;
     case WeightStorage::kFp8:
+    case WeightStorage::kInt8:
+    case WeightStorage::kPackedInt8:
+    case WeightStorage::kGptqInt8:
       return padded(rows * columns) + padded(groups * kF32);
     case WeightStorage::kPackedInt4:
     case WeightStorage::kGptq:

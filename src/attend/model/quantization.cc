@@ -11,11 +11,19 @@ namespace {
 // Inputs that kernels read at once, of one group.
 constexpr int kGroupUnit = 32;
 constexpr int kMaxGroup = 1 << 30;
-constexpr int kInt4Bits = 4;
+constexpr int kInt4Bits = 4, kInt8Bits = 8;
 
 void require_bits(const JsonNode& json, const char* key, int accepted) {
   const int bits = json.integer(key, 1, 64);
   if (bits != accepted) fail(ErrorCode::kUnsupported, json.where(key), " ", bits, ": attend has ", accepted);
+}
+
+// Of integers: 4 or 8.
+int read_bits(const JsonNode& json, const char* key) {
+  const int bits = json.integer(key, 1, 64);
+  if (bits != kInt4Bits && bits != kInt8Bits)
+    fail(ErrorCode::kUnsupported, json.where(key), " ", bits, ": attend has ", kInt4Bits, ", ", kInt8Bits);
+  return bits;
 }
 
 // -1 and an absent one: all inputs.
@@ -62,7 +70,7 @@ void require_alike(const JsonNode& layer, int bits, int64_t group) {
 }
 
 Quantization read_gptq(const JsonNode& json) {
-  require_bits(json, "bits", kInt4Bits);
+  const int bits = read_bits(json, "bits");
   const std::string format = json.find_string("checkpoint_format").value_or("gptq");
   if (format != "gptq" && format != "gptq_v2")
     fail(ErrorCode::kUnsupported, json.where("checkpoint_format"), " \"", format,
@@ -70,8 +78,8 @@ Quantization read_gptq(const JsonNode& json) {
   const int64_t group = read_group(json, "group_size");
   if (const auto overrides = json.find("dynamic"); overrides && overrides->value().is_object())
     for (const auto& [layers, value] : overrides->value().items())
-      if (!layers.starts_with("-:")) require_alike(overrides->at(layers), kInt4Bits, group);
-  return {.storage = WeightStorage::kGptq,
+      if (!layers.starts_with("-:")) require_alike(overrides->at(layers), bits, group);
+  return {.storage = bits == kInt8Bits ? WeightStorage::kGptqInt8 : WeightStorage::kGptq,
           .group_ins = group,
           .reorders = json.boolean_or("desc_act", false),
           .zeros_less_one = format == "gptq"};
@@ -87,18 +95,20 @@ Quantization read_awq(const JsonNode& json) {
 
 // AutoRound packs as GPTQ's first format or as AWQ do.
 Quantization read_auto_round(const JsonNode& json) {
-  require_bits(json, "bits", kInt4Bits);
   const char* const key = json.has("packing_format") ? "packing_format" : "backend";
   const std::string packing = json.find_string(key).value_or("?");
   const bool gptq = packing.starts_with("auto_round:auto_gptq") || packing.starts_with("auto_round:gptq:");
   if (!gptq && !packing.starts_with("auto_round:auto_awq"))
     fail(ErrorCode::kUnsupported, json.where(key), " \"", packing,
          "\": attend has auto_round:auto_awq, auto_round:auto_gptq");
+  if (!gptq) require_bits(json, "bits", kInt4Bits);
+  const int bits = read_bits(json, "bits");
   const int64_t group = read_group(json, "group_size");
   if (const auto layers = json.find("extra_config"))
-    for (const auto& [name, value] : layers->value().items())
-      require_alike(layers->at(name), kInt4Bits, group);
-  return {.storage = gptq ? WeightStorage::kGptq : WeightStorage::kAwq,
+    for (const auto& [name, value] : layers->value().items()) require_alike(layers->at(name), bits, group);
+  return {.storage = !gptq               ? WeightStorage::kAwq
+                     : bits == kInt8Bits ? WeightStorage::kGptqInt8
+                                         : WeightStorage::kGptq,
           .group_ins = group,
           .zeros_less_one = gptq};
 }
@@ -111,13 +121,20 @@ Quantization read_scheme(const JsonNode& weights, std::string_view format) {
     if (type != "int")
       fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type,
            "\": attend has int with this format");
-    require_bits(weights, "num_bits", kInt4Bits);
+    const int bits = read_bits(weights, "num_bits");
     const auto order = weights.find("actorder");
     const bool groups =
         order && (order->value().is_boolean() ? order->boolean() : order->string() == "group");
-    return {.storage = WeightStorage::kPackedInt4,
+    return {.storage = bits == kInt8Bits ? WeightStorage::kPackedInt8 : WeightStorage::kPackedInt4,
             .group_ins = read_group(weights, "group_size"),
             .reorders = groups};
+  }
+  if (format == "int-quantized") {
+    if (type != "int")
+      fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type,
+           "\": attend has int with this format");
+    require_bits(weights, "num_bits", kInt8Bits);
+    return {.storage = WeightStorage::kInt8, .group_ins = read_group(weights, "group_size")};
   }
   if (type != "float")
     fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type, "\": attend has float with format ",
@@ -129,12 +146,13 @@ Quantization read_scheme(const JsonNode& weights, std::string_view format) {
 }
 
 Quantization read_compressed_tensors(const JsonNode& json) {
-  constexpr std::array kFormats = {"float-quantized", "naive-quantized", "pack-quantized",
+  constexpr std::array kFormats = {"float-quantized", "int-quantized", "naive-quantized", "pack-quantized",
                                    "mxfp4-pack-quantized"};
   const std::string format = json.find_string("format").value_or("?");
   if (std::ranges::find(kFormats, format) == kFormats.end())
     fail(ErrorCode::kUnsupported, json.where("format"), " \"", format,
-         "\": attend has float-quantized, mxfp4-pack-quantized, naive-quantized, pack-quantized");
+         "\": attend has float-quantized, int-quantized, mxfp4-pack-quantized, naive-quantized, "
+         "pack-quantized");
   const JsonNode groups = json.at("config_groups");
   if (groups.object_size() == 0) groups.refuse("at least one group of layers");
   std::optional<Quantization> made;
@@ -142,8 +160,8 @@ Quantization read_compressed_tensors(const JsonNode& json) {
     Quantization read = read_scheme(groups.at(name).at("weights"), format);
     read.rounds_x = read.storage == WeightStorage::kFp8 && groups.at(name).has("input_activations") &&
                     (!made || made->rounds_x);
-    if (made && (made->group_ins != read.group_ins || made->group_outs != read.group_outs ||
-                 made->reorders != read.reorders))
+    if (made && (made->storage != read.storage || made->group_ins != read.group_ins ||
+                 made->group_outs != read.group_outs || made->reorders != read.reorders))
       fail(ErrorCode::kUnsupported, groups.where(name),
            ": other groups than the layers before: attend has one kind for all");
     made = read;
@@ -179,6 +197,10 @@ std::string_view element_of(WeightStorage storage) {
       return "plain";
     case WeightStorage::kFp8:
       return "fp8";
+    case WeightStorage::kInt8:
+    case WeightStorage::kPackedInt8:
+    case WeightStorage::kGptqInt8:
+      return "int8";
     case WeightStorage::kPackedInt4:
     case WeightStorage::kGptq:
     case WeightStorage::kAwq:
@@ -213,6 +235,10 @@ double bytes_per_weight(const Quantization& quantization) {
       break;
     case WeightStorage::kFp8:
       return 1.0 + share(quantization.group_outs * quantization.group_ins, 4.0);
+    case WeightStorage::kInt8:
+    case WeightStorage::kPackedInt8:
+    case WeightStorage::kGptqInt8:
+      return 1.0 + share(quantization.group_ins, 4.0);
     case WeightStorage::kPackedInt4:
     case WeightStorage::kGptq:
     case WeightStorage::kAwq:

@@ -13,6 +13,9 @@ namespace attend {
 enum class WeightStorage : uint8_t {
   kPlain,       // weight: f32, f16 or bf16 [N, K]
   kFp8,         // weight: F8_E4M3 [N, K]; weight_scale, or weight_scale_inv of blocks
+  kInt8,        // weight: I8 [N, K]; weight_scale [N, groups] or one; maybe weight_zero_point
+  kPackedInt8,  // as kPackedInt4, of four bytes a word
+  kGptqInt8,    // as kGptq, of four bytes a word
   kPackedInt4,  // weight_packed: I32 [N, K / 8]; weight_scale [N, groups]; maybe weight_zero_point,
                 // weight_g_idx
   kGptq,        // qweight: I32 [K / 8, N]; qzeros I32 [groups, N / 8]; scales [groups, N]; g_idx I32 [K]
@@ -38,7 +41,7 @@ struct Quantization {
 // "fp8 in blocks of 128 x 128 (fp8)", "int4 in groups of 128 (gptq)"; of plain ones nothing.
 std::string to_string(const Quantization& quantization);
 
-// Bytes of an element, its share of a scale of 16 bits (fp8: 32) included; zero points apart.
+// Bytes of an element, its share of a scale of 16 bits (of 8 bits: 32) included; zero points apart.
 double bytes_per_weight(const Quantization& quantization);
 
 class JsonNode;

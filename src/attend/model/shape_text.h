@@ -9,9 +9,9 @@
 
 namespace attend {
 
-inline std::vector<int64_t> shape_of(const TensorView& view) {
-  return {view.shape.begin(), view.shape.begin() + view.rank};
-}
+using Shape = std::vector<int64_t>;
+
+inline Shape shape_of(const TensorView& view) { return {view.shape.begin(), view.shape.begin() + view.rank}; }
 
 // "[2, 32]"
 inline std::string text_of(std::span<const int64_t> shape) {
