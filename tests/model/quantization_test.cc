@@ -46,6 +46,8 @@ TEST(Quantization, NamesWhatEachMethodStores) {
   EXPECT_EQ(to_string(quantization_of(
                 R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"})")),
             "int4 in groups of 128 (awq)");
+  EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})")),
+            "fp8 (fbgemm_fp8)");
   const Quantization gptq =
       quantization_of(R"({"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": true})");
   EXPECT_EQ(to_string(gptq), "int4 by act-order (gptq)");
@@ -141,7 +143,7 @@ TEST(Quantization, RefusesWhatAttendLacks) {
   expect_quantization_refused(
       R"({"quant_method": "bitsandbytes"})", ErrorCode::kUnsupported,
       {"quant_method \"bitsandbytes\"",
-       "auto-round, awq, compressed-tensors, fp8, gptq, intel/auto-round, modelopt, mxfp4"});
+       "auto-round, awq, compressed-tensors, fbgemm_fp8, fp8, gptq, intel/auto-round, modelopt, mxfp4"});
   expect_quantization_refused("{}", ErrorCode::kUnsupported, {"quant_method \"?\""});
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 3})", ErrorCode::kUnsupported,
                               {"bits 3: attend has 4, 8"});
@@ -172,6 +174,23 @@ TEST(Quantization, RefusesWhatAttendLacks) {
                               ErrorCode::kUnsupported, {"num_bits 4: attend has 8"});
   expect_quantization_refused(compressed("float-quantized", R"({"num_bits": 8, "type": "int"})"),
                               ErrorCode::kUnsupported, {"type \"int\": attend has float"});
+}
+
+TEST(Quantization, RefusesWhatChangesTheNumbersBesideScales) {
+  const auto with = [](const std::string& rest) {
+    return R"({"quant_method": "compressed-tensors", "format": "float-quantized",
+               "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}, )" +
+           rest + "}";
+  };
+  expect_quantization_refused(
+      with(R"("transform_config": {"config_groups": {"R1": {"type": "hadamard", "apply": []}}})"),
+      ErrorCode::kUnsupported, {"transform_config.config_groups", "attend has none"});
+  expect_quantization_refused(with(R"("sparsity_config": {"format": "sparse-24-bitmask"})"),
+                              ErrorCode::kUnsupported,
+                              {"sparsity_config.format \"sparse-24-bitmask\": attend has dense"});
+  EXPECT_NO_THROW(quantization_of(with(R"("transform_config": {}, "sparsity_config": {})")));
+  EXPECT_NO_THROW(quantization_of(
+      with(R"("transform_config": {"config_groups": {}}, "sparsity_config": {"format": "dense"})")));
 }
 
 TEST(Quantization, RefusesWhatNoCheckpointHas) {

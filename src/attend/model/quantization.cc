@@ -145,7 +145,20 @@ Quantization read_scheme(const JsonNode& weights, std::string_view format) {
   return made;
 }
 
+// What checkpoints may have beside scales, without which other numbers come out.
+void refuse_transforms(const JsonNode& json) {
+  if (const auto transform = json.find("transform_config")) {
+    const auto groups = transform->find("config_groups");
+    if (groups && groups->object_size() > 0)
+      fail(ErrorCode::kUnsupported, groups->where(), ": layers with transforms around them: attend has none");
+  }
+  if (const auto sparsity = json.find("sparsity_config"))
+    if (const auto format = sparsity->find_string("format"); format && *format != "dense")
+      fail(ErrorCode::kUnsupported, sparsity->where("format"), " \"", *format, "\": attend has dense");
+}
+
 Quantization read_compressed_tensors(const JsonNode& json) {
+  refuse_transforms(json);
   constexpr std::array kFormats = {"float-quantized", "int-quantized", "naive-quantized", "pack-quantized",
                                    "mxfp4-pack-quantized"};
   const std::string format = json.find_string("format").value_or("?");
@@ -180,10 +193,12 @@ struct Method {
   std::string_view name;
   Quantization (*read)(const JsonNode& json);
 };
-constexpr std::array<Method, 8> kMethods{
+constexpr std::array<Method, 9> kMethods{
     {{"auto-round", read_auto_round},
      {"awq", read_awq},
      {"compressed-tensors", read_compressed_tensors},
+     {"fbgemm_fp8",
+      [](const JsonNode&) { return Quantization{.storage = WeightStorage::kFp8, .rounds_x = true}; }},
      {"fp8", read_fp8},
      {"gptq", read_gptq},
      {"intel/auto-round", read_auto_round},
