@@ -36,7 +36,7 @@ from golden_configs import (
     seed_oss,
     wide,
 )
-from quantise import Fp8, Int4, Int8, MxFp4, StackedFp8, StackedMxFp4
+from quantise import Fp8, Int4, Int8, Mixed, MxFp4, StackedFp8, StackedMxFp4
 
 CASES = {
     "llama-gqa4-hd32": Case(
@@ -1098,6 +1098,69 @@ CASES = {
             "packed",
             group=64,
             dtype=torch.bfloat16,
+        ),
+    ),
+    # Layers in other bits and groups than most, by GPTQModel's "dynamic"; q, k and v of two formats.
+    "qwen2-gptq-mixed": Case(
+        wide(qwen2, torch_dtype="float16"),
+        dtype=torch.float16,
+        lengths=(1, 7, 17, 33),
+        scheme=Mixed(
+            {
+                "quant_method": "gptq",
+                "bits": 4,
+                "group_size": 32,
+                "desc_act": False,
+                "sym": True,
+                "lm_head": False,
+                "dynamic": {
+                    "+:.*down_proj": {"bits": 8, "group_size": 64},
+                    "+:.*v_proj": {"bits": 8},
+                    "+:.*o_proj": {"group_size": 64},
+                },
+            },
+            {
+                "down_proj": Int8(None, "gptq", group=64),
+                "v_proj": Int8(None, "gptq", group=32),
+                "o_proj": Int4(None, "gptq", group=64, less_one=True),
+                "_proj": Int4(None, "gptq", group=32, less_one=True),
+            },
+        ),
+    ),
+    # Groups of layers with formats of their own: attention in fp8, experts in int4.
+    "qwen3-moe-fp8-int4": Case(
+        qwen3_moe(
+            hidden_size=64,
+            num_experts=4,
+            num_experts_per_tok=2,
+            moe_intermediate_size=32,
+            mlp_only_layers=[],
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 7, 17, 33),
+        scheme=Mixed(
+            {
+                "quant_method": "compressed-tensors",
+                "format": "mixed-precision",
+                "config_groups": {
+                    "group_0": {
+                        "targets": ["re:.*self_attn.*_proj"],
+                        "format": "float-quantized",
+                        "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True},
+                    },
+                    "group_1": {
+                        "targets": ["re:.*experts.*_proj"],
+                        "format": "pack-quantized",
+                        "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32},
+                    },
+                },
+                "ignore": ["lm_head", "re:.*mlp.gate$"],
+            },
+            {
+                "self_attn": Fp8(None, blocks=(1, None), scale_dtype=torch.bfloat16),
+                "experts": Int4(None, "packed", group=32, dtype=torch.bfloat16),
+            },
         ),
     ),
     # Qwen3-VL: one tensor of all experts in blocks, which end within both of its sides.

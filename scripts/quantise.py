@@ -221,6 +221,17 @@ class StackedMxFp4(MxFp4):
         return stacked, values.reshape(experts, num_outs, num_ins).transpose(1, 2).contiguous()
 
 
+class Mixed:
+    """Layers by words that their names hold, the first that does: a scheme each."""
+
+    def __init__(self, config, schemes):
+        self.config = config
+        self.schemes = schemes
+
+    def scheme_of(self, name):
+        return next(scheme for word, scheme in self.schemes.items() if word in name)
+
+
 def pack_by_expert(name, weight, scheme, generator):
     """Each expert by itself, as tools leave a model that had [experts, inputs, outputs]."""
     experts, part = name.rsplit(".", 1)
@@ -235,7 +246,7 @@ def pack_by_expert(name, weight, scheme, generator):
     return stored, torch.stack([torch.cat(each).T for each in values])
 
 
-def quantise(weights, scheme, plain, generator):
+def quantise(weights, by, plain, generator):
     """The file's tensors, and those of the float32 twin. Linear layers but those whose names hold one of `plain`."""
     stored, twin = {}, {}
     for name, weight in weights.items():
@@ -247,6 +258,7 @@ def quantise(weights, scheme, plain, generator):
         if any(word in name for word in plain):
             continue
         del stored[name]
+        scheme = by.scheme_of(name) if isinstance(by, Mixed) else by
         if weight.dim() == 3 and not getattr(scheme, "stacked", False):
             tensors, twin[name] = pack_by_expert(name, weight.float(), scheme, generator)
             stored |= tensors

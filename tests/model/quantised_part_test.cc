@@ -350,6 +350,35 @@ TEST(QuantisedPart, ReadsMxFp4OfExpertsAndOfLayers) {
   EXPECT_THAT(layer.row(1, 2), ElementsAre(6, -6));
 }
 
+// Weights of several kinds in one file are told apart by names, shapes and dtypes.
+TEST(QuantisedPart, IsOfTheFirstKindWhoseTensorsItHas) {
+  Quantization kinds = kGptq;
+  kinds.others = {kGptqInt8, {.storage = WeightStorage::kGptq, .group_ins = 64, .zeros_less_one = true}};
+  OnePart first(gptq(), kinds, 8, 32);
+  EXPECT_EQ(first.part().kind, 0u);
+  EXPECT_THAT(first.row(0, 2), ElementsAre(-3.5, -3));
+  OnePart bytes_of_words(gptq_int8(), kinds, 4, 64);
+  EXPECT_EQ(bytes_of_words.part().kind, 1u);
+  EXPECT_THAT(bytes_of_words.row(1, 2), ElementsAre(-256, 2));
+  OnePart wide({repeated("a.qweight", {8, 8}, 0x87654321), repeated("a.qzeros", {1, 1}, 0x77777777),
+                floats("a.scales", {1, 8}, std::vector<float>(8, 1))},
+               kinds, 8, 64);
+  EXPECT_EQ(wide.part().kind, 2u);
+  EXPECT_EQ(wide.weight().group_ins, 64);
+  // What fits none is held against the first.
+  OnePart(replacing(gptq(), floats("a.scales", {3, 8}, std::vector<float>(24))), kinds, 8, 32)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.scales\": shape [3, 8]: expected [1, 8]"});
+
+  // The same names, another dtype; and other names.
+  Quantization mixed = kFp8;
+  mixed.others = {kInt8, kPacked};
+  EXPECT_EQ(OnePart(fp8(floats("a.weight_scale", {}, {2})), mixed, 4, 64).part().kind, 0u);
+  EXPECT_EQ(OnePart(int8(floats("a.weight_scale", {}, {2})), mixed, 4, 64).part().kind, 1u);
+  EXPECT_EQ(OnePart(packed(), mixed, 2, 32).part().kind, 2u);
+  EXPECT_EQ(OnePart({floats("a.weight", {2, 32}, std::vector<float>(64))}, mixed, 2, 32).part().storage,
+            WeightStorage::kPlain);
+}
+
 // What is claimed and not there is refused by its name (claim_tensors.h).
 TEST(QuantisedPart, ClaimsTheTensorsThatItCanNotDoWithout) {
   Quantization reorders = kGptq;

@@ -97,17 +97,44 @@ TEST(Quantization, ReadsWhatAutoRoundPacksAsOthersDo) {
                 R"({"quant_method": "intel/auto-round", "bits": 4, "backend": "auto_round:gptq:exllamav2"})")
                 .storage,
             WeightStorage::kGptq);
-  EXPECT_NO_THROW(quantization_of(of(
-      R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 16}, "b": {"bits": 4}})")));
+  EXPECT_EQ(
+      to_string(quantization_of(of(
+          R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 16}, "b": {"bits": 4}})"))),
+      "int4 in groups of 128 (auto-round)");
   expect_quantization_refused(
-      of(R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 8}})"),
-      ErrorCode::kUnsupported, {"extra_config.a", "one number of bits"});
-  expect_quantization_refused(
-      of(R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"group_size": 32}})"),
-      ErrorCode::kUnsupported, {"extra_config.a", "one group for all"});
+      of(R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 2}})"),
+      ErrorCode::kUnsupported, {"extra_config.a.bits 2: attend has 4, 8"});
   expect_quantization_refused(
       of(R"("packing_format": "auto_round:exllamav2")"), ErrorCode::kUnsupported,
       {"packing_format \"auto_round:exllamav2\"", "auto_round:auto_awq, auto_round:auto_gptq"});
+}
+
+TEST(Quantization, HasAFurtherKindForEachThatLayersHaveOfTheirOwn) {
+  const Quantization gptq = quantization_of(
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"a": {"bits": 8},
+          "b": {"bits": 8, "group_size": 128}, "+:c": {"group_size": 32, "desc_act": true}, "-:d": {}}})");
+  EXPECT_EQ(to_string(gptq),
+            "int4 in groups of 128 and int4 in groups of 32 by act-order and int8 in groups of 128 (gptq)");
+  EXPECT_EQ(num_kinds(gptq), 3u);
+  EXPECT_EQ(kind_of(gptq, 2).storage, WeightStorage::kGptqInt8);
+  EXPECT_TRUE(kind_of(gptq, 2).zeros_less_one);
+  EXPECT_EQ(kind_of(gptq, 2).method, "gptq");
+  const Quantization mixed = quantization_of(
+      R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
+          "group_0": {"format": "float-quantized", "weights": {"num_bits": 8, "type": "float"},
+                      "input_activations": {"num_bits": 8}},
+          "group_1": {"format": "pack-quantized", "weights": {"num_bits": 4, "type": "int", "group_size": 64}},
+          "group_2": {"targets": ["Attention"], "weights": null}}})");
+  EXPECT_EQ(to_string(mixed), "fp8 and int4 in groups of 64 (compressed-tensors)");
+  EXPECT_TRUE(mixed.rounds_x);
+  expect_quantization_refused(
+      R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
+          "group_0": {"format": "nvfp4-pack-quantized", "weights": {"num_bits": 4, "type": "float"}}}})",
+      ErrorCode::kUnsupported, {"group_0.format \"nvfp4-pack-quantized\": attend has float-quantized"});
+  expect_quantization_refused(
+      R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
+          "group_0": {"weights": {"num_bits": 4, "type": "int"}}}})",
+      ErrorCode::kUnsupported, {"format \"mixed-precision\": attend has float-quantized"});
 }
 
 TEST(Quantization, SaysWhetherWhatLayersReadIsRoundedToFp8) {
@@ -154,8 +181,8 @@ TEST(Quantization, RefusesWhatAttendLacks) {
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"})",
                               ErrorCode::kUnsupported,
                               {"checkpoint_format \"marlin\": attend has gptq, gptq_v2"});
-  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 8}}})",
-                              ErrorCode::kUnsupported, {"dynamic.+:.*", "one number of bits"});
+  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 3}}})",
+                              ErrorCode::kUnsupported, {"dynamic.+:.*", "bits 3: attend has 4, 8"});
   EXPECT_NO_THROW(quantization_of(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*down.*": {}}})"));
   EXPECT_NO_THROW(quantization_of(
       R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 4, "sym": true}}})"));

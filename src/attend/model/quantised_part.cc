@@ -293,36 +293,66 @@ StorageNames names_of(const Quantization& quantization) {
   return {};
 }
 
+// Sets how the part is stored, and the names of its tensors, if the files have some of a weight of this kind.
+bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelWeights& files,
+                  WeightPart& part) {
+  if (shares_fp8_experts(slot, kind)) {
+    part.tensors = fp8_expert_tensors(part, files);
+    if (part.tensors.empty()) return false;
+    part.storage = kind.storage;
+    return true;
+  }
+  const StorageNames names = names_of(kind);
+  std::string stem = part.name;
+  if (stem.ends_with(".weight")) stem.resize(stem.size() - std::string_view(".weight").size());
+  const auto has = [&](std::string_view ending) { return files.contains(stem + std::string(ending)); };
+  std::string_view first = names.first;
+  // compressed-tensors calls the scales of blocks as those of the whole, and files of Mistral's those of
+  // the whole as those of blocks.
+  if (kind.storage == WeightStorage::kFp8 && !has(first))
+    first = first == ".weight_scale" ? ".weight_scale_inv" : ".weight_scale";
+  // Of one whose first tensor is missing alone that one is to be named.
+  const bool has_others = !has(".weight") && std::ranges::any_of(names.others, has);
+  if (!has(first) && !has_others) return false;
+  part.storage = kind.storage;
+  part.tensors = {stem + std::string(first)};
+  for (const std::string_view ending : names.others) part.tensors.push_back(stem + std::string(ending));
+  for (const std::string_view ending : names.optional)
+    if (has(ending)) part.tensors.push_back(stem + std::string(ending));
+  return true;
+}
+
+// Whether the tensors are there, in the shapes and dtypes of the part's kind.
+bool fits_tensors(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
+                  const ModelWeights& files) {
+  const auto has = [&](const std::string& name) { return files.contains(name); };
+  if (!std::ranges::all_of(part.tensors, has)) return false;
+  try {
+    check_quantised_part(slot, part, quantization, files);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quantization,
                           const ModelWeights& files) {
   if (quantization.storage == WeightStorage::kPlain) return;
-  StorageNames names = names_of(quantization);
   for (WeightSlot& slot : slots) {
     if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kHead) continue;
     for (WeightPart& part : slot.parts) {
-      if (shares_fp8_experts(slot, quantization)) {
-        part.tensors = fp8_expert_tensors(part, files);
-        if (!part.tensors.empty()) part.storage = quantization.storage;
-        continue;
+      const WeightPart plain = part;
+      for (size_t kind = 0; kind < num_kinds(quantization); ++kind) {
+        WeightPart tried = plain;
+        tried.kind = kind;
+        if (!find_tensors(slot, kind_of(quantization, kind), files, tried)) continue;
+        const bool fits = num_kinds(quantization) == 1 || fits_tensors(slot, tried, quantization, files);
+        // Where no kind fits, what is wrong is told of the first whose names are there.
+        if (fits || part.storage == WeightStorage::kPlain) part = std::move(tried);
+        if (fits) break;
       }
-      std::string stem = part.name;
-      if (stem.ends_with(".weight")) stem.resize(stem.size() - std::string_view(".weight").size());
-      const auto has = [&](std::string_view ending) { return files.contains(stem + std::string(ending)); };
-      std::string_view first = names.first;
-      // compressed-tensors calls the scales of blocks as those of the whole, and files of Mistral's those of
-      // the whole as those of blocks.
-      if (quantization.storage == WeightStorage::kFp8 && !has(first))
-        first = first == ".weight_scale" ? ".weight_scale_inv" : ".weight_scale";
-      // Of one whose first tensor is missing alone that one is to be named.
-      const bool has_others = !has(".weight") && std::ranges::any_of(names.others, has);
-      if (!has(first) && !has_others) continue;
-      part.storage = quantization.storage;
-      part.tensors = {stem + std::string(first)};
-      for (const std::string_view ending : names.others) part.tensors.push_back(stem + std::string(ending));
-      for (const std::string_view ending : names.optional)
-        if (has(ending)) part.tensors.push_back(stem + std::string(ending));
     }
   }
 }
@@ -336,16 +366,18 @@ bool scales_activations(std::string_view name) {
 
 void check_quantised_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                           const ModelWeights& files) {
-  if (shares_fp8_experts(slot, quantization)) return check_fp8_experts(slot, part, quantization, files);
-  if (is_int8(part.storage)) return check_int8_part(slot, part, quantization, files);
-  QuantisedPartFiles(slot, part, quantization, files).check();
+  const Quantization& kind = kind_of(quantization, part.kind);
+  if (shares_fp8_experts(slot, kind)) return check_fp8_experts(slot, part, kind, files);
+  if (is_int8(part.storage)) return check_int8_part(slot, part, kind, files);
+  QuantisedPartFiles(slot, part, kind, files).check();
 }
 
 QuantisedPart read_quantised_part(const WeightSlot& slot, const WeightPart& part,
                                   const Quantization& quantization, const ModelWeights& files) {
-  if (shares_fp8_experts(slot, quantization)) return read_fp8_experts(slot, part, quantization, files);
-  if (is_int8(part.storage)) return read_int8_part(slot, part, quantization, files);
-  return QuantisedPartFiles(slot, part, quantization, files).read();
+  const Quantization& kind = kind_of(quantization, part.kind);
+  if (shares_fp8_experts(slot, kind)) return read_fp8_experts(slot, part, kind, files);
+  if (is_int8(part.storage)) return read_int8_part(slot, part, kind, files);
+  return QuantisedPartFiles(slot, part, kind, files).read();
 }
 
 Tensor elements_of(const Weight& weight) {

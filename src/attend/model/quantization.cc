@@ -1,6 +1,8 @@
 #include "attend/model/quantization.h"
 
+#include <algorithm>
 #include <array>
+#include <ranges>
 
 #include "attend/base/error.h"
 #include "attend/model/json.h"
@@ -59,14 +61,29 @@ Quantization read_fp8(const JsonNode& json) {
   return made;
 }
 
-// A layer with bits or a group of its own; those of 16 bits and more are not quantised.
-void require_alike(const JsonNode& layer, int bits, int64_t group) {
+bool same_kind(const Quantization& one, const Quantization& other) {
+  return one.storage == other.storage && one.group_ins == other.group_ins &&
+         one.group_outs == other.group_outs && one.reorders == other.reorders;
+}
+
+void add_kind(const Quantization& kind, Quantization& to) {
+  for (size_t i = 0; i < num_kinds(to); ++i)
+    if (same_kind(kind_of(to, i), kind)) return;
+  to.others.push_back(kind);
+}
+
+// Layers of GPTQ's layout with bits or a group of their own; those of 16 bits and more are not quantised.
+void add_gptq_layer(const JsonNode& layer, Quantization& to) {
   constexpr int kPlainBits = 16;
-  const int own_bits = layer.find_integer("bits", 1, 64).value_or(bits);
-  if (own_bits >= kPlainBits) return;
-  if (own_bits != bits || (layer.has("group_size") && read_group(layer, "group_size") != group))
-    fail(ErrorCode::kUnsupported, layer.where(),
-         ": a layer with numbers of its own: attend has one number of bits and one group for all");
+  const auto bits = layer.find_integer("bits", 1, 64);
+  if (bits && *bits >= kPlainBits) return;
+  Quantization kind = to;
+  kind.others.clear();
+  if (bits)
+    kind.storage = read_bits(layer, "bits") == kInt8Bits ? WeightStorage::kGptqInt8 : WeightStorage::kGptq;
+  if (layer.has("group_size")) kind.group_ins = read_group(layer, "group_size");
+  kind.reorders = layer.boolean_or("desc_act", kind.reorders);
+  add_kind(kind, to);
 }
 
 Quantization read_gptq(const JsonNode& json) {
@@ -75,14 +92,14 @@ Quantization read_gptq(const JsonNode& json) {
   if (format != "gptq" && format != "gptq_v2")
     fail(ErrorCode::kUnsupported, json.where("checkpoint_format"), " \"", format,
          "\": attend has gptq, gptq_v2");
-  const int64_t group = read_group(json, "group_size");
+  Quantization made{.storage = bits == kInt8Bits ? WeightStorage::kGptqInt8 : WeightStorage::kGptq,
+                    .group_ins = read_group(json, "group_size"),
+                    .reorders = json.boolean_or("desc_act", false),
+                    .zeros_less_one = format == "gptq"};
   if (const auto overrides = json.find("dynamic"); overrides && overrides->value().is_object())
     for (const auto& [layers, value] : overrides->value().items())
-      if (!layers.starts_with("-:")) require_alike(overrides->at(layers), bits, group);
-  return {.storage = bits == kInt8Bits ? WeightStorage::kGptqInt8 : WeightStorage::kGptq,
-          .group_ins = group,
-          .reorders = json.boolean_or("desc_act", false),
-          .zeros_less_one = format == "gptq"};
+      if (!layers.starts_with("-:")) add_gptq_layer(overrides->at(layers), made);
+  return made;
 }
 
 Quantization read_awq(const JsonNode& json) {
@@ -102,15 +119,15 @@ Quantization read_auto_round(const JsonNode& json) {
     fail(ErrorCode::kUnsupported, json.where(key), " \"", packing,
          "\": attend has auto_round:auto_awq, auto_round:auto_gptq");
   if (!gptq) require_bits(json, "bits", kInt4Bits);
-  const int bits = read_bits(json, "bits");
-  const int64_t group = read_group(json, "group_size");
-  if (const auto layers = json.find("extra_config"))
-    for (const auto& [name, value] : layers->value().items()) require_alike(layers->at(name), bits, group);
-  return {.storage = !gptq               ? WeightStorage::kAwq
-                     : bits == kInt8Bits ? WeightStorage::kGptqInt8
-                                         : WeightStorage::kGptq,
-          .group_ins = group,
-          .zeros_less_one = gptq};
+  const bool int8 = read_bits(json, "bits") == kInt8Bits;
+  Quantization made{.storage = !gptq  ? WeightStorage::kAwq
+                               : int8 ? WeightStorage::kGptqInt8
+                                      : WeightStorage::kGptq,
+                    .group_ins = read_group(json, "group_size"),
+                    .zeros_less_one = gptq};
+  if (const auto layers = json.find("extra_config"); layers && gptq)
+    for (const auto& [name, value] : layers->value().items()) add_gptq_layer(layers->at(name), made);
+  return made;
 }
 
 // The weights of one group of layers of compressed-tensors.
@@ -157,28 +174,40 @@ void refuse_transforms(const JsonNode& json) {
       fail(ErrorCode::kUnsupported, sparsity->where("format"), " \"", *format, "\": attend has dense");
 }
 
+void require_format(const JsonNode& json, const std::string& format) {
+  constexpr std::array kFormats = {"float-quantized", "int-quantized", "mxfp4-pack-quantized",
+                                   "naive-quantized", "pack-quantized"};
+  if (std::ranges::find(kFormats, format) != kFormats.end()) return;
+  std::string names;
+  for (const std::string_view known : kFormats) names += (names.empty() ? "" : ", ") + std::string(known);
+  fail(ErrorCode::kUnsupported, json.where("format"), " \"", format, "\": attend has ", names);
+}
+
 Quantization read_compressed_tensors(const JsonNode& json) {
   refuse_transforms(json);
-  constexpr std::array kFormats = {"float-quantized", "int-quantized", "naive-quantized", "pack-quantized",
-                                   "mxfp4-pack-quantized"};
   const std::string format = json.find_string("format").value_or("?");
-  if (std::ranges::find(kFormats, format) == kFormats.end())
-    fail(ErrorCode::kUnsupported, json.where("format"), " \"", format,
-         "\": attend has float-quantized, int-quantized, mxfp4-pack-quantized, naive-quantized, "
-         "pack-quantized");
   const JsonNode groups = json.at("config_groups");
   if (groups.object_size() == 0) groups.refuse("at least one group of layers");
   std::optional<Quantization> made;
+  bool rounds_x = true;
   for (const auto& [name, value] : groups.value().items()) {
-    Quantization read = read_scheme(groups.at(name).at("weights"), format);
-    read.rounds_x = read.storage == WeightStorage::kFp8 && groups.at(name).has("input_activations") &&
-                    (!made || made->rounds_x);
-    if (made && (made->storage != read.storage || made->group_ins != read.group_ins ||
-                 made->group_outs != read.group_outs || made->reorders != read.reorders))
-      fail(ErrorCode::kUnsupported, groups.where(name),
-           ": other groups than the layers before: attend has one kind for all");
-    made = read;
+    const JsonNode group = groups.at(name);
+    // Of attention, which has no weights.
+    if (!group.has("weights") && groups.object_size() > 1) continue;
+    const auto own_format = group.find_string("format");
+    require_format(own_format ? group : json, own_format.value_or(format));
+    const Quantization kind = read_scheme(group.at("weights"), own_format.value_or(format));
+    if (kind.storage == WeightStorage::kFp8) rounds_x = rounds_x && group.has("input_activations");
+    if (made)
+      add_kind(kind, *made);
+    else
+      made = kind;
   }
+  if (!made) groups.refuse("a group of layers with weights");
+  made->rounds_x =
+      rounds_x && std::ranges::any_of(std::views::iota(size_t{0}, num_kinds(*made)), [&](size_t i) {
+        return kind_of(*made, i).storage == WeightStorage::kFp8;
+      });
   return *made;
 }
 
@@ -227,17 +256,27 @@ std::string_view element_of(WeightStorage storage) {
   return "?";
 }
 
+// Messages about a weight name its method, whichever kind it is of.
+Quantization named(Quantization made, const std::string& method) {
+  made.method = method;
+  for (Quantization& other : made.others) other.method = method;
+  return made;
+}
+
 }  // namespace
 
 std::string to_string(const Quantization& quantization) {
   if (quantization.storage == WeightStorage::kPlain) return "";
-  std::string text(element_of(quantization.storage));
-  if (quantization.group_outs > 0)
-    text += " in blocks of " + std::to_string(quantization.group_outs) + " x " +
-            std::to_string(quantization.group_ins);
-  else if (quantization.group_ins > 0)
-    text += " in groups of " + std::to_string(quantization.group_ins);
-  if (quantization.reorders) text += " by act-order";
+  std::string text;
+  for (size_t i = 0; i < num_kinds(quantization); ++i) {
+    const Quantization& kind = kind_of(quantization, i);
+    text += (i == 0 ? "" : " and ") + std::string(element_of(kind.storage));
+    if (kind.group_outs > 0)
+      text += " in blocks of " + std::to_string(kind.group_outs) + " x " + std::to_string(kind.group_ins);
+    else if (kind.group_ins > 0)
+      text += " in groups of " + std::to_string(kind.group_ins);
+    if (kind.reorders) text += " by act-order";
+  }
   return text + " (" + quantization.method + ")";
 }
 
@@ -266,9 +305,7 @@ double bytes_per_weight(const Quantization& quantization) {
 }
 
 Quantization read_modelopt_quantization(const JsonNode& json) {
-  Quantization made = read_modelopt(json);
-  made.method = "modelopt";
-  return made;
+  return named(read_modelopt(json), "modelopt");
 }
 
 Quantization read_quantization(const JsonNode& json) {
@@ -276,11 +313,7 @@ Quantization read_quantization(const JsonNode& json) {
   const std::string method = json.find_string("quant_method").value_or("?");
   std::string names;
   for (const Method& known : kMethods) {
-    if (known.name == method) {
-      Quantization made = known.read(json);
-      made.method = method;
-      return made;
-    }
+    if (known.name == method) return named(known.read(json), method);
     names += (names.empty() ? "" : ", ") + std::string(known.name);
   }
   fail(ErrorCode::kUnsupported, json.where("quant_method"), " \"", method, "\": attend has ", names);

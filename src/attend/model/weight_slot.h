@@ -31,6 +31,7 @@ struct WeightPart {
   // (quantised_part.h).
   WeightStorage storage = WeightStorage::kPlain;
   std::vector<std::string> tensors = {};
+  size_t kind = 0;  // of the files' quantization
 
   std::span<const std::string> tensor_names() const {
     return storage == WeightStorage::kPlain ? std::span(&name, 1) : std::span(tensors);
