@@ -304,6 +304,19 @@ TEST(LoadModel, RefusesTensorsOfItsLayersThatNothingClaims) {
                [&] { load(with_more({"model.layers.1.input_layernorm.weight"}), false, no_progress); });
 }
 
+TEST(LoadModel, RefusesQuantisedWeightsThatTheConfigDoesNotSpeakOf) {
+  const std::string mlp = "model.layers.0.mlp.";
+  std::vector<TestTensor> packed = without(tiny_llama(), mlp + "up_proj.weight");
+  packed.push_back(
+      {mlp + "up_proj.qweight", "I32", {1, kIntermediate}, std::string(4 * kIntermediate, '\0')});
+  std::vector<TestTensor> scaled = tiny_llama();
+  scaled.push_back(tensor_of(mlp + "down_proj.weight_scale", {1}));
+  expect_error(ErrorCode::kCorruptFile, {"up_proj.qweight", "expected a quantization_config in config.json"},
+               [&] { load(packed); });
+  expect_error(ErrorCode::kCorruptFile, {"down_proj.weight_scale", "quantization_config"},
+               [&] { load(scaled); });
+}
+
 // down_proj as GPTQ packs it, beside plain ones.
 TEST(LoadModel, LeavesOutBiasesOfZerosThatOldGptqFilesHold) {
   const std::string mlp = "model.layers.0.mlp.";
