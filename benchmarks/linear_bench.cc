@@ -118,6 +118,7 @@ constexpr Elements kElements[] = {
     {"float32", WeightFormat::kPlain, DType::kF32},
     {"fp8", WeightFormat::kFp8, DType::kF8E4M3, DType::kF32, 1, 0},
     {"fp8-blocks", WeightFormat::kFp8, DType::kF8E4M3, DType::kF32, 128, 128},
+    {"int8", WeightFormat::kInt8, DType::kI8, DType::kF32, 1, 0},
     {"int4", WeightFormat::kInt4, DType::kU8, DType::kBF16, 1, 128},
     {"int4-32", WeightFormat::kInt4, DType::kU8, DType::kBF16, 1, 32},
     {"mxfp4", WeightFormat::kMxFp4, DType::kU8, DType::kU8, 1, 32},
@@ -126,6 +127,7 @@ constexpr Elements kElements[] = {
 void fill(const Tensor& tensor) {
   const int64_t count = tensor.view().num_elements();
   if (tensor.dtype() == DType::kU8) return void(std::fill_n(tensor.as<uint8_t>(), count, uint8_t{127}));
+  if (tensor.dtype() == DType::kI8) return void(std::fill_n(tensor.as<int8_t>(), count, int8_t{64}));
   attend::visit_float_dtype(
       tensor.dtype(), [&]<class T>(attend::TypeTag<T>) { std::fill_n(tensor.as<T>(), count, T(0.5f)); });
 }

@@ -26,9 +26,11 @@ def groups_of(weight, group):
 
 
 class Fp8:
-    """`blocks`: outputs and inputs of one scale; None: all outputs, or all inputs."""
+    """`blocks`: outputs and inputs of one scale; None: all outputs, or all inputs. `static`: what the scale of the
+    activations is called, if there is one.
+    """
 
-    def __init__(self, config, blocks=(None, None), scale_dtype=torch.float32, name="weight_scale", static=False):
+    def __init__(self, config, blocks=(None, None), scale_dtype=torch.float32, name="weight_scale", static=None):
         self.config = config
         self.blocks = blocks
         self.scale_dtype = scale_dtype
@@ -51,7 +53,7 @@ class Fp8:
             scales = scales.reshape(())
         tensors = {"weight": codes, self.name: scales}
         if self.static:
-            tensors["input_scale"] = torch.tensor(0.02)
+            tensors[self.static] = torch.tensor(0.02)
         return tensors, codes.float() * wide
 
 
@@ -120,6 +122,44 @@ class Int4:
         return {"qweight": mixed(codes), "qzeros": mixed(zeros), "scales": scales.T.contiguous()}
 
 
+class Int8:
+    """Symmetric integers of groups along the inputs, None: all; `layout`: plain, packed or gptq."""
+
+    def __init__(self, config, layout, group=None, dtype=torch.float16):
+        self.config = config
+        self.layout = layout
+        self.group = group
+        self.dtype = dtype
+
+    def pack(self, weight, generator):
+        groups = groups_of(weight, self.group or weight.shape[1])
+        scales = (groups.abs().amax(2) / 127.5).to(self.dtype)
+        wide = scales.float()[..., None]
+        integers = (groups / wide).round().clamp(-128, 127)
+        values, integers = (integers * wide).flatten(1), integers.flatten(1).to(torch.int8)
+        if self.layout == "plain":
+            return {"weight": integers, "weight_scale": scales}, values
+        # Four in a word, as bytes that are 128 more.
+        codes = (integers.to(torch.int16) + 128).to(torch.uint8)
+        if self.layout == "packed":
+            tensors = {
+                "weight_packed": codes.contiguous().view(torch.int32),
+                "weight_scale": scales,
+                "weight_shape": torch.tensor(codes.shape),
+            }
+            return tensors, values
+        num_outs, num_ins = codes.shape
+        rows = codes.T.unflatten(0, (-1, 4)).transpose(1, 2).contiguous()
+        tensors = {
+            "qweight": rows.view(torch.int32).squeeze(2),
+            # Stored less 1.
+            "qzeros": torch.full((scales.shape[1], num_outs), 127, dtype=torch.uint8).view(torch.int32),
+            "scales": scales.T.contiguous(),
+            "g_idx": (torch.arange(num_ins) // (self.group or num_ins)).to(torch.int32),
+        }
+        return tensors, values
+
+
 class MxFp4:
     """e2m1 codes with a power of two for each 32 inputs."""
 
@@ -140,8 +180,35 @@ class MxFp4:
         return tensors, values.flatten(1)
 
 
+class StackedFp8(Fp8):
+    """Experts of one tensor, [experts, inputs, outputs], whose scales are one of all (ModelOpt) or those of blocks of
+    128 x 128 (Qwen); other layers as Fp8 has them.
+    """
+
+    stacked = True
+
+    def __init__(self, config, ending, **layers):
+        super().__init__(config, **layers)
+        self.ending = ending
+
+    def pack(self, weight, generator):
+        if weight.dim() == 2:
+            return super().pack(weight, generator)
+        if self.blocks == (None, None):
+            scales = wide = weight.abs().max() / 448
+        else:
+            packed = [super(StackedFp8, self).pack(expert, generator)[0] for expert in weight]
+            scales = torch.stack([tensors[self.name] for tensors in packed])
+            wide = scales.float().repeat_interleave(128, 1).repeat_interleave(128, 2)
+            wide = wide[:, : weight.shape[1], : weight.shape[2]]
+        codes = (weight / wide).clamp(-448, 448).to(torch.float8_e4m3fn)
+        return {"": codes, self.ending: scales}, codes.float() * wide
+
+
 class StackedMxFp4(MxFp4):
     """gpt-oss: one tensor of all experts, [experts, inputs, outputs]; its codes lie by output."""
+
+    stacked = True
 
     def pack(self, weight, generator):
         experts, num_ins, num_outs = weight.shape
@@ -154,7 +221,32 @@ class StackedMxFp4(MxFp4):
         return stacked, values.reshape(experts, num_outs, num_ins).transpose(1, 2).contiguous()
 
 
-def quantise(weights, scheme, plain, generator):
+class Mixed:
+    """Layers by words that their names hold, the first that does: a scheme each."""
+
+    def __init__(self, config, schemes):
+        self.config = config
+        self.schemes = schemes
+
+    def scheme_of(self, name):
+        return next(scheme for word, scheme in self.schemes.items() if word in name)
+
+
+def pack_by_expert(name, weight, scheme, generator):
+    """Each expert by itself, as tools leave a model that had [experts, inputs, outputs]."""
+    experts, part = name.rsplit(".", 1)
+    parts = ("gate_proj", "up_proj") if part == "gate_up_proj" else (part,)
+    stored, values = {}, []
+    for index, expert in enumerate(weight):
+        values.append([])
+        for name, matrix in zip(parts, expert.T.chunk(len(parts))):
+            tensors, value = scheme.pack(matrix.contiguous(), generator)
+            values[-1].append(value)
+            stored |= {f"{experts}.{index}.{name}.{key}": tensor for key, tensor in tensors.items()}
+    return stored, torch.stack([torch.cat(each).T for each in values])
+
+
+def quantise(weights, by, plain, generator):
     """The file's tensors, and those of the float32 twin. Linear layers but those whose names hold one of `plain`."""
     stored, twin = {}, {}
     for name, weight in weights.items():
@@ -165,7 +257,14 @@ def quantise(weights, scheme, plain, generator):
             continue
         if any(word in name for word in plain):
             continue
-        tensors, twin[name] = scheme.pack(weight.float(), generator)
         del stored[name]
-        stored |= {layer + (key if key.startswith("_") else f".{key}"): tensor for key, tensor in tensors.items()}
+        scheme = by.scheme_of(name) if isinstance(by, Mixed) else by
+        if weight.dim() == 3 and not getattr(scheme, "stacked", False):
+            tensors, twin[name] = pack_by_expert(name, weight.float(), scheme, generator)
+            stored |= tensors
+            continue
+        tensors, twin[name] = scheme.pack(weight.float(), generator)
+        stored |= {
+            layer + (key if not key or key.startswith("_") else f".{key}"): tensor for key, tensor in tensors.items()
+        }
     return stored, twin

@@ -43,6 +43,7 @@ struct Format {
 constexpr Format kFormats[] = {{"bf16", WeightFormat::kPlain, 0, 0},
                                {"int4", WeightFormat::kInt4, 1, 128},
                                {"fp8", WeightFormat::kFp8, 1, 0},
+                               {"int8", WeightFormat::kInt8, 1, 0},
                                {"fp8 blocks", WeightFormat::kFp8, 128, 128}};
 
 struct Candidate {
@@ -76,8 +77,9 @@ Weight weight_at(const TensorView& codes, const Format& format, const Shape& sha
   if (format.format == WeightFormat::kPlain)
     return Weight(view(DType::kBF16, shape.out_features, shape.in_features, codes.data));
   const bool int4 = format.format == WeightFormat::kInt4;
-  Weight weight(view(int4 ? DType::kU8 : DType::kF8E4M3, shape.out_features,
-                     int4 ? shape.in_features / 2 : shape.in_features, codes.data));
+  const DType dtype = int4 ? DType::kU8 : format.format == WeightFormat::kInt8 ? DType::kI8 : DType::kF8E4M3;
+  Weight weight(
+      view(dtype, shape.out_features, int4 ? shape.in_features / 2 : shape.in_features, codes.data));
   weight.format = format.format;
   weight.group_outs = format.group_outs;
   weight.group_ins = format.group_ins == 0 ? shape.in_features : format.group_ins;

@@ -246,7 +246,7 @@ TEST(BenchCommand, RefusesToKeepNoLayer) {
 TEST(BenchCommand, StoresRandomWeightsInTheFormatThatIsAskedFor) {
   const Ran ran = attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --weight-format int3");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("weight format 'int3': expected one of fp8, fp8-block, int4, mxfp4"));
+  EXPECT_THAT(ran.out, HasSubstr("weight format 'int3': expected one of fp8, fp8-block, int8, int4, mxfp4"));
   const Ran of_files = attend("bench model --weight-format fp8 --model-path " + kTiny);
   EXPECT_EQ(of_files.exit_code, 2);
   EXPECT_THAT(of_files.out, HasSubstr("--weight-format: only with --load-format dummy"));

@@ -332,9 +332,12 @@ constexpr const char* kSinksAndChunks[] = {"gpt-oss-sinks-window", "gpt-oss-defa
                                            "llama4-interleaved"};
 // What transformers computes from the numbers that the bits stand for.
 constexpr const char* kQuantisedCases[] = {
-    "llama-fp8-tensor",     "llama-fp8-channel",    "qwen3-fp8-blocks",  "llama-awq",
-    "qwen2-gptq-act-order", "llama-gptq-v2",        "llama-int4-packed", "llama-int4-packed-zeros",
-    "llama-mxfp4",          "qwen3-moe-fp8-blocks", "mixtral-awq",       "gpt-oss-mxfp4"};
+    "llama-fp8-tensor",      "llama-fp8-channel",    "qwen3-fp8-blocks",      "llama-awq",
+    "qwen2-gptq-act-order",  "llama-gptq-v2",        "llama-int4-packed",     "llama-int4-packed-zeros",
+    "llama-mxfp4",           "qwen3-moe-fp8-blocks", "mixtral-awq",           "gpt-oss-mxfp4",
+    "ministral3-fp8-tensor", "llama4-fp8-by-expert", "llama4-fp8-tensor",     "qwen3-vl-moe-fp8-blocks",
+    "llama-int8-channel",    "qwen2-gptq-int8",      "qwen3-moe-int8-packed", "qwen2-gptq-mixed",
+    "qwen3-moe-fp8-int4"};
 
 INSTANTIATE_TEST_SUITE_P(Transformers, Goldens,
                          testing::Combine(testing::Values("torch_native", "cpu"), testing::ValuesIn(kCases),

@@ -192,8 +192,11 @@ TEST(LoadModel, RefusesADtypeThatIsNoWeight) {
   expect_error(ErrorCode::kUnsupported, {name, "fp8_e4m3", "float32, float16, bfloat16"}, [&] {
     load(replaced(tiny_llama(), {name, "F8_E4M3", {kIntermediate, kHidden}, std::string(96, '\0')}));
   });
-  expect_error(ErrorCode::kUnsupported, {name, "I8", "BF16"}, [&] {
+  expect_error(ErrorCode::kUnsupported, {name, "int8", "float32, float16, bfloat16"}, [&] {
     load(replaced(tiny_llama(), {name, "I8", {kIntermediate, kHidden}, std::string(96, '\0')}));
+  });
+  expect_error(ErrorCode::kUnsupported, {name, "I16", "BF16"}, [&] {
+    load(replaced(tiny_llama(), {name, "I16", {kIntermediate, kHidden}, std::string(192, '\0')}));
   });
 }
 
@@ -299,6 +302,42 @@ TEST(LoadModel, RefusesTensorsOfItsLayersThatNothingClaims) {
   expect_error(ErrorCode::kCorruptFile,
                {"\"model.layers.1.input_layernorm.weight\"", "config.json", "expected layers 0 to 0"},
                [&] { load(with_more({"model.layers.1.input_layernorm.weight"}), false, no_progress); });
+}
+
+TEST(LoadModel, RefusesQuantisedWeightsThatTheConfigDoesNotSpeakOf) {
+  const std::string mlp = "model.layers.0.mlp.";
+  std::vector<TestTensor> packed = without(tiny_llama(), mlp + "up_proj.weight");
+  packed.push_back(
+      {mlp + "up_proj.qweight", "I32", {1, kIntermediate}, std::string(4 * kIntermediate, '\0')});
+  std::vector<TestTensor> scaled = tiny_llama();
+  scaled.push_back(tensor_of(mlp + "down_proj.weight_scale", {1}));
+  expect_error(ErrorCode::kCorruptFile, {"up_proj.qweight", "expected a quantization_config in config.json"},
+               [&] { load(packed); });
+  expect_error(ErrorCode::kCorruptFile, {"down_proj.weight_scale", "quantization_config"},
+               [&] { load(scaled); });
+}
+
+// down_proj as GPTQ packs it, beside plain ones.
+TEST(LoadModel, LeavesOutBiasesOfZerosThatOldGptqFilesHold) {
+  const std::string mlp = "model.layers.0.mlp.";
+  std::vector<TestTensor> tensors = without(tiny_llama(), mlp + "down_proj.weight");
+  tensors = replaced(tensors, tensor_of(mlp + "gate_proj.weight", {32, kHidden}));
+  tensors = replaced(tensors, tensor_of(mlp + "up_proj.weight", {32, kHidden}));
+  tensors.push_back({mlp + "down_proj.qweight", "I32", {4, kHidden}, std::string(4 * 4 * kHidden, '\0')});
+  tensors.push_back({mlp + "down_proj.qzeros", "I32", {1, 1}, std::string(4, '\0')});
+  tensors.push_back(tensor_of(mlp + "down_proj.scales", {1, kHidden}));
+  tensors.push_back(tensor_of(mlp + "down_proj.bias", {kHidden}));
+  const auto load_gptq = [&] {
+    const TempDir dir;
+    std::string config = config_json(false);
+    config.replace(config.find("12"), 2, R"(32, "quantization_config": {"quant_method": "gptq", "bits": 4})");
+    dir.write("config.json", config);
+    dir.write("model.safetensors", safetensors_bytes(tensors));
+    return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
+  };
+  EXPECT_NO_THROW(load_gptq());
+  tensors.back().data[3] = '\x3c';  // 1
+  expect_error(ErrorCode::kCorruptFile, {"down_proj.bias", "has no such tensor"}, load_gptq);
 }
 
 TEST(LoadModel, NamesTensorsBesideItsLayersOnceAndLeavesThemOut) {

@@ -45,9 +45,11 @@ class OnePart {
  public:
   OnePart(const std::vector<TestTensor>& tensors, const Quantization& quantization, int64_t rows,
           int64_t columns, const std::string& name = "a.weight")
+      : OnePart(tensors, quantization, WeightSlot{.parts = {{name, rows}}, .columns = columns}) {}
+  OnePart(const std::vector<TestTensor>& tensors, const Quantization& quantization, const WeightSlot& slot)
       : quantization_(quantization),
         files_((dir_.write("model.safetensors", test::safetensors_bytes(tensors)), dir_.path())) {
-    slots_.push_back({.parts = {{name, rows}}, .columns = columns});
+    slots_.push_back(slot);
     quantization_.method = "a method";
     find_quantised_parts(slots_, quantization_, files_);
   }
@@ -97,6 +99,17 @@ std::vector<TestTensor> fp8(const TestTensor& scale) {
   return {bytes("a.weight", "F8_E4M3", {4, 64}, 0x3c), scale};
 }
 
+// Two experts of 4 outputs and 64 inputs in one tensor: the codes of expert e, output o are 1.5 by 2^(e + o).
+std::vector<TestTensor> shared_experts(const TestTensor& scale) {
+  TestTensor codes = bytes("a", "F8_E4M3", {2, 64, 4}, 0);
+  for (size_t i = 0; i < codes.data.size(); ++i)
+    codes.data[i] = static_cast<char>(0x3c + 8 * (i / 256 + i % 4));
+  return {codes, scale};
+}
+WeightSlot experts_slot() {
+  return {.parts = {{"a", 8}}, .columns = 64, .layout = StoredLayout::kExpertColumns, .num_experts = 2};
+}
+
 std::vector<TestTensor> replacing(std::vector<TestTensor> tensors, const TestTensor& by) {
   std::erase_if(tensors, [&](const TestTensor& tensor) { return tensor.name == by.name; });
   tensors.push_back(by);
@@ -143,6 +156,99 @@ TEST(QuantisedPart, ReadsPackedInt4WhereItLies) {
   EXPECT_THAT(OnePart(asymmetric, kPacked, 2, 32).row(1, 2), ElementsAre(-5, -4.5));
 }
 
+constexpr Quantization kInt8 = {.storage = WeightStorage::kInt8};
+constexpr Quantization kPackedInt8 = {.storage = WeightStorage::kPackedInt8, .group_ins = 32};
+constexpr Quantization kGptqInt8 = {
+    .storage = WeightStorage::kGptqInt8, .group_ins = 32, .zeros_less_one = true};
+
+std::vector<TestTensor> int8(const TestTensor& scale) {
+  return {bytes("a.weight", "I8", {4, 64}, 0xfd), scale};
+}
+std::vector<TestTensor> packed_int8() {
+  return {repeated("a.weight_packed", {4, 16}, 0x827f8100),
+          floats("a.weight_scale", {4, 2}, {1, 2, 3, 4, 5, 6, 7, 8})};
+}
+std::vector<TestTensor> gptq_int8(uint32_t zeros = 0x7f7f7f7f) {
+  return {repeated("a.qweight", {16, 4}, 0x827f8100), repeated("a.qzeros", {2, 1}, zeros),
+          floats("a.scales", {2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})};
+}
+
+TEST(QuantisedPart, ReadsInt8WhereItLies) {
+  OnePart channels(int8(floats("a.weight_scale", {4, 1}, {1, 2, 3, 4})), kInt8, 4, 64);
+  EXPECT_THAT(channels.row(2, 2), ElementsAre(-9, -9));
+  EXPECT_EQ(channels.weight().group_outs, 1);
+  EXPECT_THAT(OnePart(int8(floats("a.weight_scale", {4}, {1, 2, 3, 4})), kInt8, 4, 64).row(3, 1),
+              ElementsAre(-12));
+  OnePart one(int8(floats("a.weight_scale", {1}, {2})), kInt8, 4, 64);
+  EXPECT_THAT(one.row(3, 1), ElementsAre(-6));
+  EXPECT_EQ(one.weight().group_outs, 4);
+  Quantization groups = kInt8;
+  groups.group_ins = 32;
+  // bfloat16 1 and 2.
+  OnePart grouped(int8(tensor<uint16_t>("a.weight_scale", "BF16", {4, 2},
+                                        {0x3f80, 0x4000, 0x3f80, 0x4000, 0x3f80, 0x4000, 0x3f80, 0x4000})),
+                  groups, 4, 64);
+  const std::vector<double> row = grouped.row(1, 64);
+  EXPECT_EQ(row[31], -3);
+  EXPECT_EQ(row[32], -6);
+  std::vector<TestTensor> symmetric = int8(floats("a.weight_scale", {1}, {2}));
+  symmetric.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 0));
+  EXPECT_NO_THROW(OnePart(symmetric, kInt8, 4, 64).weight());
+}
+
+TEST(QuantisedPart, ReadsInt8OutOfWords) {
+  OnePart inputs(packed_int8(), kPackedInt8, 4, 64);
+  EXPECT_THAT(inputs.row(1, 5), ElementsAre(-384, 3, -3, 6, -384));
+  EXPECT_EQ(inputs.row(1, 64)[34], -4);
+  OnePart rows(gptq_int8(), kGptqInt8, 4, 64);
+  EXPECT_THAT(rows.row(1, 5), ElementsAre(-256, 2, -2, 4, -256));
+  EXPECT_EQ(rows.row(3, 64)[35], 16);
+  Quantization second = kGptqInt8;
+  second.zeros_less_one = false;
+  EXPECT_THAT(OnePart(gptq_int8(0x80808080), second, 4, 64).row(0, 2), ElementsAre(-128, 1));
+  std::vector<TestTensor> zeros = packed_int8();
+  zeros.push_back(repeated("a.weight_zero_point", {1, 2}, 0x80808080));
+  EXPECT_NO_THROW(OnePart(zeros, kPackedInt8, 4, 64).weight());
+  std::vector<int32_t> groups(64);
+  for (size_t i = 32; i < 64; ++i) groups[i] = 1;
+  std::vector<TestTensor> in_order = gptq_int8();
+  in_order.push_back(tensor("a.g_idx", "I32", {64}, groups));
+  EXPECT_NO_THROW(OnePart(in_order, kGptqInt8, 4, 64).weight());
+}
+
+TEST(QuantisedPart, RefusesInt8ThatKernelsDoNotHave) {
+  std::vector<TestTensor> zeros = int8(floats("a.weight_scale", {1}, {2}));
+  zeros.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 3));
+  OnePart(zeros, kInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported,
+                      {"\"a.weight_zero_point\": the zero point of output 0, group 0, is 3",
+                       "symmetric weights in 8 bits"});
+  zeros = packed_int8();
+  zeros.push_back(tensor<uint32_t>("a.weight_zero_point", "I32", {1, 2}, {0x80808080, 0x80808180}));
+  OnePart(zeros, kPackedInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported, {"the zero point of output 1, group 1, is 1"});
+  OnePart(gptq_int8(0x7f7f7e7f), kGptqInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported, {"\"a.qzeros\": the zero point of output 1, group 0, is -1"});
+  std::vector<int32_t> groups(64);
+  for (size_t i = 0; i < 64; ++i) groups[i] = i % 2 == 0;
+  std::vector<TestTensor> reordered = gptq_int8();
+  reordered.push_back(tensor("a.g_idx", "I32", {64}, groups));
+  OnePart(reordered, kGptqInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported, {"\"a.g_idx\"", "attend has act-order in 4 bits"});
+  OnePart(int8(floats("a.weight_scale", {2}, {1, 1})), kInt8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1]"});
+  OnePart({bytes("a.weight", "U8", {4, 64}, 0), floats("a.weight_scale", {1}, {1})}, kInt8, 4, 64)
+      .expect_refused(ErrorCode::kUnsupported, {"\"a.weight\": dtype uint8: attend has int8"});
+  OnePart(replacing(gptq_int8(), floats("a.scales", {1, 4}, {1, 1, 1, 1})), kGptqInt8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.scales\": shape [1, 4]: expected [2, 4]"});
+  OnePart(int8(floats("a.weight_scale", {1}, {std::numeric_limits<float>::quiet_NaN()})), kInt8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 0 is NaN"});
+  Quantization wide = kPackedInt8;
+  wide.group_ins = 128;
+  OnePart(packed_int8(), wide, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"groups of 128 inputs: expected a divisor of its 64"});
+}
+
 // Inputs 0, 2, 4, .. are in group 1, whose scale is 2.
 TEST(QuantisedPart, KeepsTheInputsOfActOrderWhereTheyAre) {
   std::vector<int32_t> groups(64);
@@ -179,15 +285,98 @@ TEST(QuantisedPart, ReadsFp8BesideItsScales) {
   EXPECT_EQ(row[32], 6);
 }
 
+// As Mistral's files call the scale of a tensor.
+TEST(QuantisedPart, ReadsFp8BesideAScaleByTheNameOfBlocks) {
+  OnePart part(fp8(floats("a.weight_scale_inv", {}, {2})), kFp8, 4, 64);
+  EXPECT_THAT(part.part().tensor_names(), ElementsAre("a.weight_scale_inv", "a.weight"));
+  EXPECT_THAT(part.row(3, 1), ElementsAre(3));
+}
+
+TEST(QuantisedPart, ReadsFp8OfExpertsThatShareATensor) {
+  OnePart one(shared_experts(floats("a_weight_scale", {}, {2})), kFp8, experts_slot());
+  EXPECT_THAT(one.part().tensor_names(), ElementsAre("a_weight_scale", "a"));
+  EXPECT_THAT(one.row(0, 2), ElementsAre(3, 3));
+  EXPECT_THAT(one.row(3, 1), ElementsAre(24));
+  EXPECT_THAT(one.row(6, 1), ElementsAre(24));
+  OnePart each(shared_experts(floats("a_weight_scale", {2, 1, 1}, {2, 4})), kFp8, experts_slot());
+  EXPECT_THAT(each.row(1, 1), ElementsAre(6));
+  EXPECT_THAT(each.row(5, 1), ElementsAre(24));
+  OnePart outputs(shared_experts(floats("a_scale", {2, 1, 4}, {1, 2, 3, 4, 5, 6, 7, 8})), kFp8,
+                  experts_slot());
+  EXPECT_THAT(outputs.row(2, 1), ElementsAre(18));
+  EXPECT_THAT(outputs.row(7, 1), ElementsAre(192));
+  // Of blocks, inputs come first: [experts, blocks of inputs, blocks of outputs].
+  const TestTensor scales = floats("a_scale_inv", {2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  for (const int64_t outs : {2, 3}) {
+    OnePart blocks(shared_experts(scales),
+                   {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = outs}, experts_slot());
+    EXPECT_EQ(blocks.weight().group_outs, outs == 2 ? 2 : 1);  // 3 does not divide an expert's outputs
+    const std::vector<double> row = blocks.row(7, 64);
+    EXPECT_EQ(row[31], 24 * 6);
+    EXPECT_EQ(row[32], 24 * 8);
+    EXPECT_EQ(blocks.row(1, 64)[32], 3 * 3);
+    EXPECT_EQ(blocks.row(4, 64)[0], 3 * 5);
+  }
+}
+
+TEST(QuantisedPart, RefusesFp8OfExpertsThatDoesNotFit) {
+  OnePart(shared_experts(floats("a_weight_scale", {2, 2, 1}, {1, 1, 1, 1})), kFp8, experts_slot())
+      .expect_refused(ErrorCode::kCorruptFile,
+                      {"\"a_weight_scale\": shape [2, 2, 1]: expected [1], [2, 1, 1] or [2, 1, 4]"});
+  OnePart(shared_experts(floats("a_scale_inv", {2, 1, 2}, {1, 1, 1, 1})),
+          {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = 2}, experts_slot())
+      .expect_refused(ErrorCode::kCorruptFile, {"expected [2, 2, 2] of blocks of 2 x 32"});
+  WeightSlot wide = experts_slot();
+  wide.columns = 32;
+  OnePart(shared_experts(floats("a_scale", {}, {1})), kFp8, wide)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a\": shape [2, 64, 4]: expected [2, 32, 4]"});
+  OnePart({floats("a", {2, 64, 4}, std::vector<float>(512)), floats("a_scale", {}, {1})}, kFp8,
+          experts_slot())
+      .expect_refused(ErrorCode::kUnsupported, {"\"a\": dtype float32: attend has fp8_e4m3 with a method"});
+  OnePart({bytes("a", "F8_E4M3", {2, 64, 4}, 0x7f), floats("a_scale", {}, {1})}, kFp8, experts_slot())
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a\": element 0 is NaN"});
+}
+
 TEST(QuantisedPart, ReadsMxFp4OfExpertsAndOfLayers) {
   const std::vector<TestTensor> experts = {bytes("a_blocks", "U8", {2, 3, 2, 16}, 0x21),
                                            bytes("a_scales", "U8", {2, 3, 2}, 126)};
-  OnePart stacked(experts, {.storage = WeightStorage::kMxFp4, .group_ins = 32}, 6, 64, "a");
+  const WeightSlot slot = {
+      .parts = {{"a", 6}}, .columns = 64, .layout = StoredLayout::kExpertColumns, .num_experts = 2};
+  OnePart stacked(experts, {.storage = WeightStorage::kMxFp4, .group_ins = 32}, slot);
   EXPECT_EQ(stacked.weight().out_features(), 6);
   EXPECT_THAT(stacked.row(5, 2), ElementsAre(0.25, 0.5));
   OnePart layer({bytes("a.weight_packed", "U8", {2, 16}, 0xf7), bytes("a.weight_scale", "U8", {2, 1}, 127)},
                 {.storage = WeightStorage::kPackedMxFp4, .group_ins = 32}, 2, 32);
   EXPECT_THAT(layer.row(1, 2), ElementsAre(6, -6));
+}
+
+// Weights of several kinds in one file are told apart by names, shapes and dtypes.
+TEST(QuantisedPart, IsOfTheFirstKindWhoseTensorsItHas) {
+  Quantization kinds = kGptq;
+  kinds.others = {kGptqInt8, {.storage = WeightStorage::kGptq, .group_ins = 64, .zeros_less_one = true}};
+  OnePart first(gptq(), kinds, 8, 32);
+  EXPECT_EQ(first.part().kind, 0u);
+  EXPECT_THAT(first.row(0, 2), ElementsAre(-3.5, -3));
+  OnePart bytes_of_words(gptq_int8(), kinds, 4, 64);
+  EXPECT_EQ(bytes_of_words.part().kind, 1u);
+  EXPECT_THAT(bytes_of_words.row(1, 2), ElementsAre(-256, 2));
+  OnePart wide({repeated("a.qweight", {8, 8}, 0x87654321), repeated("a.qzeros", {1, 1}, 0x77777777),
+                floats("a.scales", {1, 8}, std::vector<float>(8, 1))},
+               kinds, 8, 64);
+  EXPECT_EQ(wide.part().kind, 2u);
+  EXPECT_EQ(wide.weight().group_ins, 64);
+  // What fits none is held against the first.
+  OnePart(replacing(gptq(), floats("a.scales", {3, 8}, std::vector<float>(24))), kinds, 8, 32)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.scales\": shape [3, 8]: expected [1, 8]"});
+
+  // The same names, another dtype; and other names.
+  Quantization mixed = kFp8;
+  mixed.others = {kInt8, kPacked};
+  EXPECT_EQ(OnePart(fp8(floats("a.weight_scale", {}, {2})), mixed, 4, 64).part().kind, 0u);
+  EXPECT_EQ(OnePart(int8(floats("a.weight_scale", {}, {2})), mixed, 4, 64).part().kind, 1u);
+  EXPECT_EQ(OnePart(packed(), mixed, 2, 32).part().kind, 2u);
+  EXPECT_EQ(OnePart({floats("a.weight", {2, 32}, std::vector<float>(64))}, mixed, 2, 32).part().storage,
+            WeightStorage::kPlain);
 }
 
 // What is claimed and not there is refused by its name (claim_tensors.h).
@@ -202,11 +391,20 @@ TEST(QuantisedPart, ClaimsTheTensorsThatItCanNotDoWithout) {
               ElementsAre("a.weight_packed", "a.weight_scale"));
   EXPECT_THAT(OnePart({floats("a.weight_scale", {}, {1})}, kFp8, 2, 32).part().tensor_names(),
               ElementsAre("a.weight_scale", "a.weight"));
+  // The first one is the missing one.
+  EXPECT_THAT(OnePart({floats("a.scales", {1, 8}, std::vector<float>(8))}, kAwq, 8, 32).part().tensor_names(),
+              ElementsAre("a.qweight", "a.qzeros", "a.scales"));
+  EXPECT_THAT(
+      OnePart({floats("a.weight_scale", {}, {1}), floats("a.weight", {2, 32}, std::vector<float>(64))},
+              kPacked, 2, 32)
+          .part()
+          .storage,
+      WeightStorage::kPlain);
 }
 
 // A weight of dummy_part.h is one that kernels take, of numbers as other dummy weights have.
 TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
-  for (const char* name : {"fp8", "fp8-block", "int4", "mxfp4"}) {
+  for (const char* name : {"fp8", "fp8-block", "int8", "int4", "mxfp4"}) {
     const Quantization quantization = dummy_quantization(name);
     std::vector<WeightSlot> slots = {{.parts = {{"a.weight", 200}}, .columns = 256},
                                      {.parts = {{"norm.weight", 256}}, .use = WeightUse::kNorm}};
@@ -222,7 +420,7 @@ TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
     EXPECT_GT(deviation, 0.005) << name;
     EXPECT_LT(deviation, 0.08) << name;
   }
-  expect_error(ErrorCode::kInvalidArgument, {"weight format 'int3'", "fp8, fp8-block, int4, mxfp4"},
+  expect_error(ErrorCode::kInvalidArgument, {"weight format 'int3'", "fp8, fp8-block, int8, int4, mxfp4"},
                [] { dummy_quantization("int3"); });
 }
 
@@ -248,6 +446,15 @@ TEST(QuantisedPart, RefusesTensorsOfAnotherShapeOrDType) {
   shaped.push_back(tensor<int64_t>("a.weight_shape", "I64", {2}, {2, 40}));
   OnePart(shaped, kPacked, 2, 32)
       .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_shape\": [2, 40]: expected [2, 32]"});
+}
+
+TEST(QuantisedPart, RefusesMxFp4OfOtherNumbersOfExperts) {
+  const WeightSlot three = {
+      .parts = {{"a", 6}}, .columns = 64, .layout = StoredLayout::kExpertColumns, .num_experts = 3};
+  OnePart({bytes("a_blocks", "U8", {2, 3, 2, 16}, 0), bytes("a_scales", "U8", {2, 3, 2}, 127)},
+          {.storage = WeightStorage::kMxFp4, .group_ins = 32}, three)
+      .expect_refused(ErrorCode::kCorruptFile,
+                      {"\"a_blocks\": shape [2, 3, 2, 16]: expected [3, 2, 2, 16] by config.json"});
 }
 
 TEST(QuantisedPart, RefusesGroupsThatDoNotDivideTheInputs) {
@@ -288,7 +495,7 @@ TEST(QuantisedPart, RefusesNumbersThatAreNone) {
       .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 0 is infinite"});
   OnePart({bytes("a.weight", "F8_E4M3", {4, 64}, 0xff), floats("a.weight_scale", {}, {1})}, kFp8, 4, 64)
       .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight\": element 0 is NaN"});
-  OnePart({bytes("a_blocks", "U8", {1, 2, 1, 16}, 0), bytes("a_scales", "U8", {1, 2, 1}, 255)},
+  OnePart({bytes("a_blocks", "U8", {2, 1, 16}, 0), bytes("a_scales", "U8", {2, 1}, 255)},
           {.storage = WeightStorage::kMxFp4, .group_ins = 32}, 2, 32, "a")
       .expect_refused(ErrorCode::kCorruptFile, {"\"a_scales\": element 0 is 255, which is NaN"});
   // 15 in the first format: 16 to some readers, 0 to some writers.

@@ -38,11 +38,16 @@ TEST(Quantization, NamesWhatEachMethodStores) {
   EXPECT_EQ(to_string(quantization_of(
                 R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})")),
             "fp8 in blocks of 128 x 128 (fp8)");
+  EXPECT_EQ(to_string(quantization_of(
+                R"({"quant_method": "fp8", "fmt": "float8_e4m3fn", "weight_block_size": null})")),
+            "fp8 (fp8)");
   EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "modelopt", "quant_algo": "FP8"})")),
             "fp8 (modelopt)");
   EXPECT_EQ(to_string(quantization_of(
                 R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"})")),
             "int4 in groups of 128 (awq)");
+  EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})")),
+            "fp8 (fbgemm_fp8)");
   const Quantization gptq =
       quantization_of(R"({"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": true})");
   EXPECT_EQ(to_string(gptq), "int4 by act-order (gptq)");
@@ -65,7 +70,71 @@ TEST(Quantization, NamesWhatEachMethodStores) {
   EXPECT_EQ(to_string(quantization_of(compressed(
                 "float-quantized", R"({"num_bits": 8, "type": "float", "block_structure": [128, 128]})"))),
             "fp8 in blocks of 128 x 128 (compressed-tensors)");
+  EXPECT_EQ(
+      to_string(quantization_of(compressed(
+          "int-quantized", R"({"num_bits": 8, "type": "int", "strategy": "channel", "group_size": null})"))),
+      "int8 (compressed-tensors)");
+  EXPECT_EQ(to_string(quantization_of(
+                compressed("pack-quantized", R"({"num_bits": 8, "type": "int", "group_size": 128})"))),
+            "int8 in groups of 128 (compressed-tensors)");
+  const Quantization of_bytes = quantization_of(R"({"quant_method": "gptq", "bits": 8, "group_size": 128})");
+  EXPECT_EQ(to_string(of_bytes), "int8 in groups of 128 (gptq)");
+  EXPECT_EQ(of_bytes.storage, WeightStorage::kGptqInt8);
+  EXPECT_DOUBLE_EQ(bytes_per_weight(of_bytes), 1.0 + 4.0 / 128);
   EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "mxfp4"})")), "mxfp4 in groups of 32 (mxfp4)");
+}
+
+TEST(Quantization, ReadsWhatAutoRoundPacksAsOthersDo) {
+  const auto of = [](const std::string& rest) {
+    return R"({"quant_method": "auto-round", "bits": 4, "group_size": 128, )" + rest + "}";
+  };
+  const Quantization gptq = quantization_of(of(R"("packing_format": "auto_round:auto_gptq")"));
+  EXPECT_EQ(to_string(gptq), "int4 in groups of 128 (auto-round)");
+  EXPECT_EQ(gptq.storage, WeightStorage::kGptq);
+  EXPECT_TRUE(gptq.zeros_less_one);
+  EXPECT_EQ(quantization_of(of(R"("packing_format": "auto_round:auto_awq")")).storage, WeightStorage::kAwq);
+  EXPECT_EQ(quantization_of(
+                R"({"quant_method": "intel/auto-round", "bits": 4, "backend": "auto_round:gptq:exllamav2"})")
+                .storage,
+            WeightStorage::kGptq);
+  EXPECT_EQ(
+      to_string(quantization_of(of(
+          R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 16}, "b": {"bits": 4}})"))),
+      "int4 in groups of 128 (auto-round)");
+  expect_quantization_refused(
+      of(R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 2}})"),
+      ErrorCode::kUnsupported, {"extra_config.a.bits 2: attend has 4, 8"});
+  expect_quantization_refused(
+      of(R"("packing_format": "auto_round:exllamav2")"), ErrorCode::kUnsupported,
+      {"packing_format \"auto_round:exllamav2\"", "auto_round:auto_awq, auto_round:auto_gptq"});
+}
+
+TEST(Quantization, HasAFurtherKindForEachThatLayersHaveOfTheirOwn) {
+  const Quantization gptq = quantization_of(
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"a": {"bits": 8},
+          "b": {"bits": 8, "group_size": 128}, "+:c": {"group_size": 32, "desc_act": true}, "-:d": {}}})");
+  EXPECT_EQ(to_string(gptq),
+            "int4 in groups of 128 and int4 in groups of 32 by act-order and int8 in groups of 128 (gptq)");
+  EXPECT_EQ(num_kinds(gptq), 3u);
+  EXPECT_EQ(kind_of(gptq, 2).storage, WeightStorage::kGptqInt8);
+  EXPECT_TRUE(kind_of(gptq, 2).zeros_less_one);
+  EXPECT_EQ(kind_of(gptq, 2).method, "gptq");
+  const Quantization mixed = quantization_of(
+      R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
+          "group_0": {"format": "float-quantized", "weights": {"num_bits": 8, "type": "float"},
+                      "input_activations": {"num_bits": 8}},
+          "group_1": {"format": "pack-quantized", "weights": {"num_bits": 4, "type": "int", "group_size": 64}},
+          "group_2": {"targets": ["Attention"], "weights": null}}})");
+  EXPECT_EQ(to_string(mixed), "fp8 and int4 in groups of 64 (compressed-tensors)");
+  EXPECT_TRUE(mixed.rounds_x);
+  expect_quantization_refused(
+      R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
+          "group_0": {"format": "nvfp4-pack-quantized", "weights": {"num_bits": 4, "type": "float"}}}})",
+      ErrorCode::kUnsupported, {"group_0.format \"nvfp4-pack-quantized\": attend has float-quantized"});
+  expect_quantization_refused(
+      R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
+          "group_0": {"weights": {"num_bits": 4, "type": "int"}}}})",
+      ErrorCode::kUnsupported, {"format \"mixed-precision\": attend has float-quantized"});
 }
 
 TEST(Quantization, SaysWhetherWhatLayersReadIsRoundedToFp8) {
@@ -100,10 +169,11 @@ TEST(Quantization, ReadsTheFileThatModelOptWrote) {
 TEST(Quantization, RefusesWhatAttendLacks) {
   expect_quantization_refused(
       R"({"quant_method": "bitsandbytes"})", ErrorCode::kUnsupported,
-      {"quant_method \"bitsandbytes\"", "awq, compressed-tensors, fp8, gptq, modelopt, mxfp4"});
+      {"quant_method \"bitsandbytes\"",
+       "auto-round, awq, compressed-tensors, fbgemm_fp8, fp8, gptq, intel/auto-round, modelopt, mxfp4"});
   expect_quantization_refused("{}", ErrorCode::kUnsupported, {"quant_method \"?\""});
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 3})", ErrorCode::kUnsupported,
-                              {"bits 3: attend has 4"});
+                              {"bits 3: attend has 4, 8"});
   expect_quantization_refused(R"({"quant_method": "awq", "bits": 8})", ErrorCode::kUnsupported,
                               {"bits 8: attend has 4"});
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 8})",
@@ -111,21 +181,43 @@ TEST(Quantization, RefusesWhatAttendLacks) {
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"})",
                               ErrorCode::kUnsupported,
                               {"checkpoint_format \"marlin\": attend has gptq, gptq_v2"});
-  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 8}}})",
-                              ErrorCode::kUnsupported, {"dynamic.+:.*", "one number of bits"});
+  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 3}}})",
+                              ErrorCode::kUnsupported, {"dynamic.+:.*", "bits 3: attend has 4, 8"});
   EXPECT_NO_THROW(quantization_of(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*down.*": {}}})"));
+  EXPECT_NO_THROW(quantization_of(
+      R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 4, "sym": true}}})"));
   expect_quantization_refused(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})",
                               ErrorCode::kUnsupported, {"version \"gemv\": attend has gemm"});
   expect_quantization_refused(R"({"quant_method": "fp8", "fmt": "e5m2"})", ErrorCode::kUnsupported,
-                              {"fmt \"e5m2\": attend has e4m3"});
+                              {"fmt \"e5m2\": attend has e4m3, float8_e4m3fn"});
   expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [128, 100]})",
                               ErrorCode::kUnsupported, {"blocks of 100 inputs: attend has multiples of 32"});
-  expect_quantization_refused(compressed("nvfp4-pack-quantized", "{}"), ErrorCode::kUnsupported,
-                              {"format \"nvfp4-pack-quantized\"", "float-quantized, mxfp4-pack-quantized"});
-  expect_quantization_refused(compressed("pack-quantized", R"({"num_bits": 8, "type": "int"})"),
-                              ErrorCode::kUnsupported, {"num_bits 8: attend has 4"});
+  expect_quantization_refused(
+      compressed("nvfp4-pack-quantized", "{}"), ErrorCode::kUnsupported,
+      {"format \"nvfp4-pack-quantized\"", "float-quantized, int-quantized, mxfp4-pack-quantized"});
+  expect_quantization_refused(compressed("pack-quantized", R"({"num_bits": 2, "type": "int"})"),
+                              ErrorCode::kUnsupported, {"num_bits 2: attend has 4, 8"});
+  expect_quantization_refused(compressed("int-quantized", R"({"num_bits": 4, "type": "int"})"),
+                              ErrorCode::kUnsupported, {"num_bits 4: attend has 8"});
   expect_quantization_refused(compressed("float-quantized", R"({"num_bits": 8, "type": "int"})"),
                               ErrorCode::kUnsupported, {"type \"int\": attend has float"});
+}
+
+TEST(Quantization, RefusesWhatChangesTheNumbersBesideScales) {
+  const auto with = [](const std::string& rest) {
+    return R"({"quant_method": "compressed-tensors", "format": "float-quantized",
+               "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}, )" +
+           rest + "}";
+  };
+  expect_quantization_refused(
+      with(R"("transform_config": {"config_groups": {"R1": {"type": "hadamard", "apply": []}}})"),
+      ErrorCode::kUnsupported, {"transform_config.config_groups", "attend has none"});
+  expect_quantization_refused(with(R"("sparsity_config": {"format": "sparse-24-bitmask"})"),
+                              ErrorCode::kUnsupported,
+                              {"sparsity_config.format \"sparse-24-bitmask\": attend has dense"});
+  EXPECT_NO_THROW(quantization_of(with(R"("transform_config": {}, "sparsity_config": {})")));
+  EXPECT_NO_THROW(quantization_of(
+      with(R"("transform_config": {"config_groups": {}}, "sparsity_config": {"format": "dense"})")));
 }
 
 TEST(Quantization, RefusesWhatNoCheckpointHas) {

@@ -155,7 +155,7 @@ TYPED_TEST(DLPack, ExportsShapeAndStridesAndKeepsTheStorageUntilDeleted) {
 
 TYPED_TEST(DLPack, EveryDtypeComesBackAsItself) {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI32,
-                      DType::kI64, DType::kU8, DType::kU64}) {
+                      DType::kI64, DType::kU8, DType::kU64, DType::kI8}) {
     const Tensor tensor = Tensor::zeros({3, 5}, dtype);
     const Tensor back = from_dlpack(export_as<TypeParam>(tensor));
     EXPECT_EQ(back.dtype(), dtype);

@@ -235,7 +235,7 @@ TEST(F8E5M2, HasTheValuesOfItsSpecification) {
 }
 
 constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2,
-                                DType::kI32, DType::kI64, DType::kU8,   DType::kU64};
+                                DType::kI32, DType::kI64, DType::kU8,   DType::kU64,    DType::kI8};
 
 TEST(DType, KnowsTheSizeOfEveryElement) {
   EXPECT_EQ(size_of(dtype_of<float>), sizeof(float));
@@ -252,8 +252,8 @@ TEST(DType, KnowsTheSizeOfEveryElement) {
 
 TEST(DType, TellsFloatsFromIntegersAndFp8FromTheRest) {
   for (DType dtype : kAllDTypes) {
-    const bool integer =
-        dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kU8 || dtype == DType::kU64;
+    const bool integer = dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kU8 ||
+                         dtype == DType::kU64 || dtype == DType::kI8;
     EXPECT_EQ(is_float(dtype), !integer) << dtype;
     EXPECT_EQ(is_fp8(dtype), is_float(dtype) && size_of(dtype) == 1) << dtype;
   }

@@ -184,8 +184,11 @@ void Report::end_text(const Entry& entry) const {
 
 std::string weights_line(const EngineInfo& info) {
   if (info.quantization.storage == WeightStorage::kPlain) return "";
-  const std::string weights = fmt::format("weights of linear layers: {}, {:.2f} bytes each; ",
-                                          to_string(info.quantization), bytes_per_weight(info.quantization));
+  std::string bytes;
+  for (size_t i = 0; i < num_kinds(info.quantization); ++i)
+    bytes += fmt::format("{}{:.2f}", i == 0 ? "" : " and ", bytes_per_weight(kind_of(info.quantization, i)));
+  const std::string weights =
+      fmt::format("weights of linear layers: {}, {} bytes each; ", to_string(info.quantization), bytes);
   if (info.device.type != DeviceType::kCuda)
     return fmt::format(
         "{}the {} GEMM widens them as it reads them", weights,

@@ -19,6 +19,21 @@ bool is_derived(std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || name.ends_with("embeddings.position_ids");
 }
 
+// Old tools wrote a bias beside each matrix that GPTQ packs, of zeros where the layer has none.
+bool is_bias_of_zeros(const std::string& name, const std::set<std::string_view>& claimed,
+                      const ModelWeights& files) {
+  constexpr std::string_view kBias = ".bias";
+  if (!name.ends_with(kBias)) return false;
+  const std::string matrix = name.substr(0, name.size() - kBias.size()) + ".qweight";
+  if (!claimed.contains(matrix)) return false;
+  const Tensor bias = files.tensor(name);
+  bool zeros = false;
+  visit_float_dtype(bias.dtype(), [&]<class T>(TypeTag<T>) {
+    zeros = std::ranges::all_of(bias.span<const T>(), [](T x) { return static_cast<float>(x) == 0.0f; });
+  });
+  return zeros;
+}
+
 // "vision_tower.encoder" of "vision_tower.encoder.layers.0.weight".
 std::string group_of(const std::string& name) {
   const size_t dot = name.find('.', name.find('.') + 1);
@@ -50,6 +65,18 @@ std::string names_in_layer(std::span<const WeightSlot> slots, const std::string&
   return names;
 }
 
+// Files that somebody took the config of the unquantised model for.
+void refuse_unsaid_quantization(std::span<const std::string> names, const ModelWeights& files,
+                                const std::string& layers) {
+  constexpr std::string_view kEndings[] = {".qweight", ".weight_packed", ".weight_scale", ".weight_scale_inv",
+                                           "_blocks"};
+  for (const std::string& name : names)
+    if (name.starts_with(layers) &&
+        std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); }))
+      fail(ErrorCode::kCorruptFile, files.where(name),
+           ": of a quantised weight: expected a quantization_config in config.json");
+}
+
 [[noreturn]] void refuse_unclaimed(const std::string& name, std::span<const WeightSlot> slots,
                                    const ModelWeights& files, const ModelSpec& spec,
                                    const std::string& layers) {
@@ -78,6 +105,10 @@ std::string stored_name(std::string_view name, const WeightPrefix* prefix) {
 
 void check_claims(std::span<const WeightSlot> slots, const ModelWeights& files, const ModelSpec& spec,
                   const std::string& layers, bool predicts_more_tokens) {
+  std::vector<std::string> names = files.names();
+  std::ranges::sort(names);
+  const bool quantised = spec.quantization.storage != WeightStorage::kPlain;
+  if (!quantised) refuse_unsaid_quantization(names, files, layers);
   std::set<std::string_view> claimed;
   std::vector<std::string> missing;
   for (const WeightSlot& slot : slots)
@@ -91,13 +122,10 @@ void check_claims(std::span<const WeightSlot> slots, const ModelWeights& files, 
          missing.size() == 1 ? "" : " and " + std::to_string(missing.size() - 1) + " more", ": ",
          spec.architecture, " with num_hidden_layers ", spec.num_layers(), " by config.json needs ",
          claimed.size());
-  std::vector<std::string> names = files.names();
-  std::ranges::sort(names);
-  const bool quantised = spec.quantization.storage != WeightStorage::kPlain;
   std::map<std::string, int> left_out;
   for (const std::string& name : names) {
     if (claimed.contains(name) || is_derived(name) || is_kv_scale(name)) continue;
-    if (quantised && scales_activations(name)) continue;
+    if (quantised && (scales_activations(name) || is_bias_of_zeros(name, claimed, files))) continue;
     const bool behind = predicts_more_tokens && is_behind(name, layers, spec.num_layers());
     if (name.starts_with(layers) && !behind) refuse_unclaimed(name, slots, files, spec, layers);
     ++left_out[group_of(name)];

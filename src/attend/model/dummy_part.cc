@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kRunWords = 1 << 15;
 // Scales by which codes deviate as plain dummy weights do: about 0.02.
-constexpr float kFp8Scale = 0.02f, kInt4Scale = 0.0045f;
+constexpr float kFp8Scale = 0.02f, kInt8Scale = 0.00027f, kInt4Scale = 0.0045f;
 constexpr uint8_t kMxFp4Exponent = 127 - 7;
 // Leaves E4M3 below 2.
 constexpr uint64_t kSmallFp8 = 0xbfbfbfbfbfbfbfbfu;
@@ -38,6 +38,10 @@ WeightFormat format_of(WeightStorage storage) {
   switch (storage) {
     case WeightStorage::kFp8:
       return WeightFormat::kFp8;
+    case WeightStorage::kInt8:
+    case WeightStorage::kPackedInt8:
+    case WeightStorage::kGptqInt8:
+      return WeightFormat::kInt8;
     case WeightStorage::kMxFp4:
     case WeightStorage::kPackedMxFp4:
       return WeightFormat::kMxFp4;
@@ -55,7 +59,7 @@ void quantise_dummy_parts(std::span<WeightSlot> slots, const Quantization& quant
     // gpt-oss's own way to store mxfp4 is one of experts.
     if (quantization.storage == WeightStorage::kMxFp4 && slot.num_experts == 1) continue;
     const int64_t group = quantization.group_ins > 0 ? quantization.group_ins : slot.columns;
-    const bool fits = quantization.storage == WeightStorage::kFp8
+    const bool fits = has_eight_bits(format_of(quantization.storage))
                           ? slot.columns % 8 == 0
                           : slot.columns % 32 == 0 && slot.columns % group == 0;
     if (!fits) continue;
@@ -67,23 +71,23 @@ QuantisedPart make_dummy_part(const WeightSlot& slot, const WeightPart& part,
                               const Quantization& quantization) {
   Weight weight;
   weight.format = format_of(part.storage);
-  const bool fp8 = weight.format == WeightFormat::kFp8;
+  const bool fp8 = weight.format == WeightFormat::kFp8, bytes = has_eight_bits(weight.format);
   weight.group_outs = !fp8 ? 1 : quantization.group_outs > 0 ? quantization.group_outs : part.rows;
   weight.group_ins = quantization.group_ins > 0 ? quantization.group_ins : slot.columns;
   const int64_t rows = ceil_div(part.rows, weight.group_outs);
   const int64_t columns = ceil_div(slot.columns, weight.group_ins);
-  const Tensor codes = fp8 ? Tensor::empty({part.rows, slot.columns}, DType::kF8E4M3)
-                           : Tensor::empty({part.rows, slot.columns / 2}, DType::kU8);
+  const Tensor codes = bytes ? Tensor::empty({part.rows, slot.columns}, fp8 ? DType::kF8E4M3 : DType::kI8)
+                             : Tensor::empty({part.rows, slot.columns / 2}, DType::kU8);
   fill_codes(codes, fp8 ? kSmallFp8 : ~uint64_t{0});
   weight.data = codes;
-  const DType scale_dtype = fp8                                     ? DType::kF32
+  const DType scale_dtype = bytes                                   ? DType::kF32
                             : weight.format == WeightFormat::kMxFp4 ? DType::kU8
                                                                     : DType::kBF16;
   const Tensor scales = Tensor::empty({rows, columns}, scale_dtype);
   if (scale_dtype == DType::kU8)
     std::ranges::fill(scales.span<uint8_t>(), kMxFp4Exponent);
   else if (scale_dtype == DType::kF32)
-    std::ranges::fill(scales.span<float>(), kFp8Scale);
+    std::ranges::fill(scales.span<float>(), fp8 ? kFp8Scale : kInt8Scale);
   else
     std::ranges::fill(scales.span<BF16>(), BF16(kInt4Scale));
   weight.scales = scales;
@@ -96,8 +100,9 @@ Quantization dummy_quantization(std::string_view name) {
     WeightStorage storage;
     int64_t group_ins, group_outs;
   };
-  constexpr std::array<Named, 4> kNamed{{{"fp8", WeightStorage::kFp8, 0, 0},
+  constexpr std::array<Named, 5> kNamed{{{"fp8", WeightStorage::kFp8, 0, 0},
                                          {"fp8-block", WeightStorage::kFp8, 128, 128},
+                                         {"int8", WeightStorage::kInt8, 0, 0},
                                          {"int4", WeightStorage::kPackedInt4, 128, 0},
                                          {"mxfp4", WeightStorage::kPackedMxFp4, 32, 0}}};
   std::string names;

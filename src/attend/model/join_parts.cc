@@ -36,7 +36,8 @@ bool is_placed_quantised(const WeightSlot& slot, const WeightPart& part) {
 
 size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization) {
   const int64_t rows = part.rows, columns = slot.columns;
-  const int64_t ins = quantization.group_ins > 0 ? quantization.group_ins : columns;
+  const Quantization& own = kind_of(quantization, part.kind);
+  const int64_t ins = own.group_ins > 0 ? own.group_ins : columns;
   const auto padded = [](int64_t bytes) { return Arena::padded_bytes(static_cast<size_t>(bytes)); };
   constexpr int64_t kF32 = sizeof(float), kI32 = sizeof(int32_t);
   const int64_t groups = rows * ceil_div(columns, ins);
@@ -44,6 +45,9 @@ size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quanti
     case WeightStorage::kPlain:
       break;
     case WeightStorage::kFp8:
+    case WeightStorage::kInt8:
+    case WeightStorage::kPackedInt8:
+    case WeightStorage::kGptqInt8:
       return padded(rows * columns) + padded(groups * kF32);
     case WeightStorage::kPackedInt4:
     case WeightStorage::kGptq:

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "attend/base/error.h"
@@ -28,11 +29,26 @@ LoadedWeights load_weights(std::span<const WeightSlot> slots, const Quantization
   return weights;
 }
 
-// By the names that the files have, with what they have quantised.
+// Whether the files have a tensor of the weight "a.b.weight", plain or quantised.
+bool has_weight(const ModelWeights& files, std::string stem) {
+  stem.resize(stem.size() - std::string_view(".weight").size());
+  constexpr std::string_view kEndings[] = {".weight", ".weight_packed", ".qweight"};
+  return std::ranges::any_of(
+      kEndings, [&](std::string_view ending) { return files.contains(stem + std::string(ending)); });
+}
+
+// By the names that the files have, with what they have quantised. Tools that quantise experts one by one
+// leave a tensor of each, where the model as it was published has one of all.
 void name_parts(std::vector<WeightSlot>& slots, const ModelSpec& spec, const WeightPrefix* prefix,
                 const ModelWeights& files) {
   for (WeightSlot& slot : slots)
-    for (WeightPart& part : slot.parts) part.name = stored_name(part.name, prefix);
+    for (std::vector<WeightPart>* const parts : {&slot.parts, &slot.parts_by_expert})
+      for (WeightPart& part : *parts) part.name = stored_name(part.name, prefix);
+  for (WeightSlot& slot : slots) {
+    if (slot.parts_by_expert.empty() || !has_weight(files, slot.parts_by_expert.front().name)) continue;
+    slot.parts = std::move(slot.parts_by_expert);
+    slot.layout = StoredLayout::kRows;
+  }
   find_quantised_parts(slots, spec.quantization, files);
 }
 

@@ -5,25 +5,19 @@
 #include "attend/model/check_finite.h"
 #include "attend/model/place_weights.h"
 #include "attend/model/quantised_part.h"
+#include "attend/model/shape_text.h"
 
 namespace attend {
 namespace {
-
-std::string shape_string(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
 
 Tensor checked_tensor(const WeightSlot& slot, size_t part, const ModelWeights& files) {
   const std::string& name = slot.parts[part].name;
   const Tensor tensor = files.tensor(name);
   const TensorView& view = tensor.view();
-  const std::span<const int64_t> shape(view.shape.data(), static_cast<size_t>(view.rank));
-  const std::vector<int64_t> expected = slot.stored_shape(part);
-  if (!std::ranges::equal(shape, expected))
-    fail(ErrorCode::kCorruptFile, files.where(name), ": shape ", shape_string(shape), ": expected ",
-         shape_string(expected), " by config.json");
+  const std::vector<int64_t> shape = shape_of(view), expected = slot.stored_shape(part);
+  if (shape != expected)
+    fail(ErrorCode::kCorruptFile, files.where(name), ": shape ", text_of(shape), ": expected ",
+         text_of(expected), " by config.json");
   if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16)
     fail(ErrorCode::kUnsupported, files.where(name), ": dtype ", view.dtype,
          ": attend has weights in float32, float16, bfloat16, and quantised ones with the scales that "

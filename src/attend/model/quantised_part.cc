@@ -9,39 +9,32 @@
 #include "attend/kernels/gemm/weights.h"
 #include "attend/model/check_finite.h"
 #include "attend/model/four_bit_codes.h"
+#include "attend/model/fp8_experts.h"
+#include "attend/model/int8_part.h"
+#include "attend/model/part_files.h"
 
 namespace attend {
 namespace {
-
-using Shape = std::vector<int64_t>;
 
 // Inputs that kernels read at once.
 constexpr int64_t kInputUnit = 32;
 constexpr int kMxFp4GroupInputs = 32;
 constexpr uint8_t kE8M0NaN = 255;
 
-std::string text_of(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
-Shape shape_of(const TensorView& view) { return {view.shape.begin(), view.shape.begin() + view.rank}; }
-
-// The tensors of one part.
-class PartFiles {
+// Fp8, and codes of 4 bits.
+class QuantisedPartFiles : PartFiles {
  public:
-  PartFiles(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-            const ModelWeights& files)
-      : num_outs_(part.rows),
-        num_ins_(slot.columns),
-        part_(part),
-        quantization_(quantization),
-        files_(files) {}
+  QuantisedPartFiles(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
+                     const ModelWeights& files)
+      : PartFiles(slot, part, quantization, files),
+        num_experts_(slot.layout == StoredLayout::kRows ? 0 : slot.num_experts) {}
 
   void check() const {
     switch (part_.storage) {
       case WeightStorage::kPlain:
+      case WeightStorage::kInt8:
+      case WeightStorage::kPackedInt8:
+      case WeightStorage::kGptqInt8:
         return;
       case WeightStorage::kFp8:
         return check_fp8();
@@ -59,6 +52,9 @@ class PartFiles {
   QuantisedPart read() const {
     switch (part_.storage) {
       case WeightStorage::kPlain:
+      case WeightStorage::kInt8:
+      case WeightStorage::kPackedInt8:
+      case WeightStorage::kGptqInt8:
         break;
       case WeightStorage::kFp8:
         return read_fp8();
@@ -75,51 +71,11 @@ class PartFiles {
   }
 
  private:
-  // The tensor whose name ends so, if the part has one.
-  const std::string* find(std::string_view ending) const {
-    const auto found =
-        std::ranges::find_if(part_.tensors, [&](const std::string& name) { return name.ends_with(ending); });
-    return found == part_.tensors.end() ? nullptr : &*found;
-  }
-  const std::string& name(std::string_view ending) const {
-    const std::string* const found = find(ending);
-    ensure(found != nullptr, "part ", part_.name, " without ", ending);
-    return *found;
-  }
-  Tensor tensor(std::string_view ending) const { return files_.tensor(name(ending)); }
-  std::string where(std::string_view ending) const { return files_.where(name(ending)); }
-
-  void require_dtypes(std::string_view ending, std::initializer_list<DType> accepted) const {
-    const DType dtype = tensor(ending).dtype();
-    if (std::ranges::find(accepted, dtype) != accepted.end()) return;
-    std::string names;
-    for (const DType each : accepted) names += (names.empty() ? "" : ", ") + std::string(to_string(each));
-    fail(ErrorCode::kUnsupported, where(ending), ": dtype ", dtype, ": attend has ", names, " with ",
-         quantization_.method);
-  }
-  void require_shape(std::string_view ending, const Shape& expected) const {
-    const Shape shape = shape_of(tensor(ending));
-    if (shape != expected)
-      fail(ErrorCode::kCorruptFile, where(ending), ": shape ", text_of(shape), ": expected ",
-           text_of(expected), " by config.json");
-  }
-  void require_tensor(std::string_view ending, std::initializer_list<DType> accepted,
-                      const Shape& expected) const {
-    require_dtypes(ending, accepted);
-    require_shape(ending, expected);
-  }
-
-  // Of int4.
-  int64_t group() const { return quantization_.group_ins > 0 ? quantization_.group_ins : num_ins_; }
-  int64_t num_groups() const { return num_ins_ / group(); }
-
   void check_groups(std::string_view ending) const {
     if (num_ins_ % kInputUnit != 0)
       fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: attend has multiples of ",
            kInputUnit, " in 4 bits");
-    if (num_ins_ % group() != 0)
-      fail(ErrorCode::kCorruptFile, where(ending), ": groups of ", group(),
-           " inputs: expected a divisor of its ", num_ins_);
+    require_whole_groups(ending);
   }
 
   void check_fp8() const {
@@ -174,15 +130,7 @@ class PartFiles {
     if (find(".weight_zero_point") != nullptr)
       require_tensor(".weight_zero_point", {DType::kI32}, {(num_outs_ - 1) / 8 + 1, num_groups()});
     if (find(".weight_g_idx") != nullptr) require_tensor(".weight_g_idx", {DType::kI32}, {num_ins_});
-    if (find(".weight_shape") == nullptr) return;
-    require_tensor(".weight_shape", {DType::kI64, DType::kI32}, {2});
-    const Tensor said = tensor(".weight_shape");
-    const auto at = [&](int i) {
-      return said.dtype() == DType::kI64 ? said.as<const int64_t>()[i] : said.as<const int32_t>()[i];
-    };
-    if (at(0) != num_outs_ || at(1) != num_ins_)
-      fail(ErrorCode::kCorruptFile, where(".weight_shape"), ": [", at(0), ", ", at(1), "]: expected ",
-           text_of(Shape{num_outs_, num_ins_}), " by config.json");
+    check_said_shape();
   }
   QuantisedPart read_packed() const {
     const Tensor words = tensor(".weight_packed"), scales = tensor(".weight_scale");
@@ -275,11 +223,9 @@ class PartFiles {
     Shape codes = {num_outs_, num_ins_ / 2}, scales = {num_outs_, groups};
     if (part_.storage == WeightStorage::kMxFp4) {
       codes = {num_outs_, groups, kMxFp4GroupInputs / 2};
-      const Shape stored = shape_of(tensor(codes_name()));
-      // [experts, outputs, ..] holds the same rows.
-      if (stored.size() == 4 && stored[0] > 0 && num_outs_ % stored[0] == 0) {
-        codes = {stored[0], num_outs_ / stored[0], groups, kMxFp4GroupInputs / 2};
-        scales = {stored[0], num_outs_ / stored[0], groups};
+      if (num_experts_ > 0) {
+        codes = {num_experts_, num_outs_ / num_experts_, groups, kMxFp4GroupInputs / 2};
+        scales = {num_experts_, num_outs_ / num_experts_, groups};
       }
     }
     require_tensor(codes_name(), {DType::kU8}, codes);
@@ -307,10 +253,7 @@ class PartFiles {
     return made;
   }
 
-  int64_t num_outs_, num_ins_;
-  const WeightPart& part_;
-  const Quantization& quantization_;
-  const ModelWeights& files_;
+  int64_t num_experts_;  // that share a tensor; 0: it is one matrix
 };
 
 // What a quantised weight's tensors are called: the first one's presence says that it is one; the others have
@@ -326,12 +269,16 @@ StorageNames names_of(const Quantization& quantization) {
       break;
     case WeightStorage::kFp8:
       return {quantization.group_outs > 0 ? ".weight_scale_inv" : ".weight_scale", {".weight"}, {}};
-    case WeightStorage::kPackedInt4: {
+    case WeightStorage::kInt8:
+      return {".weight_scale", {".weight"}, {".weight_zero_point"}};
+    case WeightStorage::kPackedInt4:
+    case WeightStorage::kPackedInt8: {
       StorageNames names = {".weight_packed", {".weight_scale"}, {".weight_shape", ".weight_zero_point"}};
       (quantization.reorders ? names.others : names.optional).push_back(".weight_g_idx");
       return names;
     }
-    case WeightStorage::kGptq: {
+    case WeightStorage::kGptq:
+    case WeightStorage::kGptqInt8: {
       StorageNames names = {".qweight", {".qzeros", ".scales"}, {}};
       (quantization.reorders ? names.others : names.optional).push_back(".g_idx");
       return names;
@@ -346,45 +293,91 @@ StorageNames names_of(const Quantization& quantization) {
   return {};
 }
 
+// Sets how the part is stored, and the names of its tensors, if the files have some of a weight of this kind.
+bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelWeights& files,
+                  WeightPart& part) {
+  if (shares_fp8_experts(slot, kind)) {
+    part.tensors = fp8_expert_tensors(part, files);
+    if (part.tensors.empty()) return false;
+    part.storage = kind.storage;
+    return true;
+  }
+  const StorageNames names = names_of(kind);
+  std::string stem = part.name;
+  if (stem.ends_with(".weight")) stem.resize(stem.size() - std::string_view(".weight").size());
+  const auto has = [&](std::string_view ending) { return files.contains(stem + std::string(ending)); };
+  std::string_view first = names.first;
+  // compressed-tensors calls the scales of blocks as those of the whole, and files of Mistral's those of
+  // the whole as those of blocks.
+  if (kind.storage == WeightStorage::kFp8 && !has(first))
+    first = first == ".weight_scale" ? ".weight_scale_inv" : ".weight_scale";
+  // Of one whose first tensor is missing alone that one is to be named.
+  const bool has_others = !has(".weight") && std::ranges::any_of(names.others, has);
+  if (!has(first) && !has_others) return false;
+  part.storage = kind.storage;
+  part.tensors = {stem + std::string(first)};
+  for (const std::string_view ending : names.others) part.tensors.push_back(stem + std::string(ending));
+  for (const std::string_view ending : names.optional)
+    if (has(ending)) part.tensors.push_back(stem + std::string(ending));
+  return true;
+}
+
+// Whether the tensors are there, in the shapes and dtypes of the part's kind.
+bool fits_tensors(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
+                  const ModelWeights& files) {
+  const auto has = [&](const std::string& name) { return files.contains(name); };
+  if (!std::ranges::all_of(part.tensors, has)) return false;
+  try {
+    check_quantised_part(slot, part, quantization, files);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quantization,
                           const ModelWeights& files) {
   if (quantization.storage == WeightStorage::kPlain) return;
-  StorageNames names = names_of(quantization);
   for (WeightSlot& slot : slots) {
     if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kHead) continue;
     for (WeightPart& part : slot.parts) {
-      std::string stem = part.name;
-      if (stem.ends_with(".weight")) stem.resize(stem.size() - std::string_view(".weight").size());
-      const auto has = [&](std::string_view ending) { return files.contains(stem + std::string(ending)); };
-      std::string_view first = names.first;
-      // compressed-tensors calls the scales of blocks as those of the whole.
-      if (first == ".weight_scale_inv" && !has(first)) first = ".weight_scale";
-      if (!has(first)) continue;
-      part.storage = quantization.storage;
-      part.tensors = {stem + std::string(first)};
-      for (const std::string_view ending : names.others) part.tensors.push_back(stem + std::string(ending));
-      for (const std::string_view ending : names.optional)
-        if (has(ending)) part.tensors.push_back(stem + std::string(ending));
+      const WeightPart plain = part;
+      for (size_t kind = 0; kind < num_kinds(quantization); ++kind) {
+        WeightPart tried = plain;
+        tried.kind = kind;
+        if (!find_tensors(slot, kind_of(quantization, kind), files, tried)) continue;
+        const bool fits = num_kinds(quantization) == 1 || fits_tensors(slot, tried, quantization, files);
+        // Where no kind fits, what is wrong is told of the first whose names are there.
+        if (fits || part.storage == WeightStorage::kPlain) part = std::move(tried);
+        if (fits) break;
+      }
     }
   }
 }
 
 bool scales_activations(std::string_view name) {
-  for (const std::string_view ending : {".input_scale", ".q_scale", ".prob_scale", ".q_proj.output_scale"})
+  for (const std::string_view ending :
+       {"input_scale", "activation_scale", ".q_scale", ".prob_scale", ".q_proj.output_scale"})
     if (name.ends_with(ending)) return true;
   return false;
 }
 
 void check_quantised_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                           const ModelWeights& files) {
-  PartFiles(slot, part, quantization, files).check();
+  const Quantization& kind = kind_of(quantization, part.kind);
+  if (shares_fp8_experts(slot, kind)) return check_fp8_experts(slot, part, kind, files);
+  if (is_int8(part.storage)) return check_int8_part(slot, part, kind, files);
+  QuantisedPartFiles(slot, part, kind, files).check();
 }
 
 QuantisedPart read_quantised_part(const WeightSlot& slot, const WeightPart& part,
                                   const Quantization& quantization, const ModelWeights& files) {
-  return PartFiles(slot, part, quantization, files).read();
+  const Quantization& kind = kind_of(quantization, part.kind);
+  if (shares_fp8_experts(slot, kind)) return read_fp8_experts(slot, part, kind, files);
+  if (is_int8(part.storage)) return read_int8_part(slot, part, kind, files);
+  return QuantisedPartFiles(slot, part, kind, files).read();
 }
 
 Tensor elements_of(const Weight& weight) {

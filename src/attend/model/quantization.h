@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -13,6 +14,9 @@ namespace attend {
 enum class WeightStorage : uint8_t {
   kPlain,       // weight: f32, f16 or bf16 [N, K]
   kFp8,         // weight: F8_E4M3 [N, K]; weight_scale, or weight_scale_inv of blocks
+  kInt8,        // weight: I8 [N, K]; weight_scale [N, groups] or one; maybe weight_zero_point
+  kPackedInt8,  // as kPackedInt4, of four bytes a word
+  kGptqInt8,    // as kGptq, of four bytes a word
   kPackedInt4,  // weight_packed: I32 [N, K / 8]; weight_scale [N, groups]; maybe weight_zero_point,
                 // weight_g_idx
   kGptq,        // qweight: I32 [K / 8, N]; qzeros I32 [groups, N / 8]; scales [groups, N]; g_idx I32 [K]
@@ -33,12 +37,23 @@ struct Quantization {
   bool zeros_less_one = false;  // GPTQ's first format stores a zero point less 1
   // Who made it rounds what layers read to fp8 too, as its activation_scheme or input_activations says.
   bool rounds_x = false;
+  // Further kinds of weights in the same files, without others of their own: a weight is of the first kind
+  // whose tensors it has.
+  std::vector<Quantization> others = {};
 };
 
-// "fp8 in blocks of 128 x 128 (fp8)", "int4 in groups of 128 (gptq)"; of plain ones nothing.
+// Kind 0 is the quantization itself, kind 1 the first of the others.
+inline const Quantization& kind_of(const Quantization& quantization, size_t kind) {
+  return kind == 0 ? quantization : quantization.others[kind - 1];
+}
+inline size_t num_kinds(const Quantization& quantization) { return 1 + quantization.others.size(); }
+
+// "fp8 in blocks of 128 x 128 (fp8)", "int4 in groups of 128 and int8 (gptq)"; of plain ones
+// nothing.
 std::string to_string(const Quantization& quantization);
 
-// Bytes of an element, its share of a scale of 16 bits (fp8: 32) included; zero points apart.
+// Bytes of an element of the first kind, its share of a scale of 16 bits (of 8 bits: 32) included; zero
+// points apart.
 double bytes_per_weight(const Quantization& quantization);
 
 class JsonNode;

@@ -52,7 +52,7 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   if (entry == nullptr) fail(ErrorCode::kNotFound, path_.string(), ": no tensor \"", name, "\"");
   if (!entry->dtype)
     fail(ErrorCode::kUnsupported, path_.string(), ": tensor \"", name, "\": dtype ", entry->dtype_name,
-         ": attend reads F32, F16, BF16, F8_E4M3, F8_E5M2, I32, I64, U8, U64");
+         ": attend reads F32, F16, BF16, F8_E4M3, F8_E5M2, I32, I64, I8, U8, U64");
   if (entry->shape.size() > kMaxRank)
     fail(ErrorCode::kUnsupported, path_.string(), ": tensor \"", name, "\": rank ", entry->shape.size(),
          ": attend has at most ", kMaxRank);

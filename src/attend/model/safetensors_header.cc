@@ -21,7 +21,7 @@ constexpr std::array<FormatDType, 22> kFormatDTypes{{
     {"F32", 32, DType::kF32},         {"F16", 16, DType::kF16},       {"BF16", 16, DType::kBF16},
     {"F8_E4M3", 8, DType::kF8E4M3},   {"F8_E5M2", 8, DType::kF8E5M2}, {"I32", 32, DType::kI32},
     {"I64", 64, DType::kI64},         {"U8", 8, DType::kU8},          {"U64", 64, DType::kU64},
-    {"BOOL", 8, std::nullopt},        {"I8", 8, std::nullopt},        {"I16", 16, std::nullopt},
+    {"BOOL", 8, std::nullopt},        {"I8", 8, DType::kI8},          {"I16", 16, std::nullopt},
     {"U16", 16, std::nullopt},        {"U32", 32, std::nullopt},      {"F64", 64, std::nullopt},
     {"C64", 64, std::nullopt},        {"F4", 4, std::nullopt},        {"F6_E2M3", 6, std::nullopt},
     {"F6_E3M2", 6, std::nullopt},     {"F8_E8M0", 8, std::nullopt},   {"F8_E4M3FNUZ", 8, std::nullopt},

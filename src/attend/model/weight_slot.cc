@@ -97,28 +97,34 @@ void SlotWriter::linear(std::initializer_list<Part> parts, int64_t in_features, 
   if (bias) slots_.push_back(std::move(biases));
 }
 
+std::vector<WeightPart> SlotWriter::parts_by_expert(const Experts& experts,
+                                                    std::initializer_list<Part> parts) const {
+  std::vector<WeightPart> all;
+  const std::string name = std::string(experts.name) + ".";
+  for (int expert = 0; expert < experts.num_experts; ++expert)
+    for (const Part& part : parts)
+      all.push_back({name_of(name + std::to_string(expert) + "." + std::string(part.name), ".weight"),
+                     part.out_features});
+  return all;
+}
+
 void SlotWriter::experts(const Experts& experts, std::initializer_list<Part> parts, int64_t in_features,
                          ShardAxis shard, std::vector<Linear>& into) {
-  WeightSlot weight{.columns = in_features,
+  slots_.push_back({.parts = parts_by_expert(experts, parts),
+                    .columns = in_features,
                     .use = WeightUse::kLinear,
                     .shard = shard,
                     .num_experts = experts.num_experts,
                     .experts_per_token = experts.per_token,
-                    .place = place_linears(shard, into)};
-  const std::string name = std::string(experts.name) + ".";
-  for (int expert = 0; expert < experts.num_experts; ++expert)
-    for (const Part& part : parts)
-      weight.parts.push_back(
-          {name_of(name + std::to_string(expert) + "." + std::string(part.name), ".weight"),
-           part.out_features});
-  slots_.push_back(std::move(weight));
+                    .place = place_linears(shard, into)});
 }
 
-void SlotWriter::fused_experts(const Experts& experts, const Part& part, int64_t in_features, bool bias,
-                               ShardAxis shard, std::vector<Linear>& into) {
+void SlotWriter::fused_experts(const Experts& experts, const Part& part, std::initializer_list<Part> of_one,
+                               int64_t in_features, bool bias, ShardAxis shard, std::vector<Linear>& into) {
   const std::string name = name_of(experts.name, ".") + std::string(part.name);
   const int64_t rows = experts.num_experts * part.out_features;
   slots_.push_back({.parts = {{name, rows}},
+                    .parts_by_expert = bias ? std::vector<WeightPart>{} : parts_by_expert(experts, of_one),
                     .columns = in_features,
                     .use = WeightUse::kLinear,
                     .shard = shard,

@@ -31,6 +31,7 @@ struct WeightPart {
   // (quantised_part.h).
   WeightStorage storage = WeightStorage::kPlain;
   std::vector<std::string> tensors = {};
+  size_t kind = 0;  // of the files' quantization
 
   std::span<const std::string> tensor_names() const {
     return storage == WeightStorage::kPlain ? std::span(&name, 1) : std::span(tensors);
@@ -48,6 +49,8 @@ struct WeightSlot {
   // Rows of the slot, one part after another. A device with memory of its own joins them; where weights stay
   // in their file each part stays what it is.
   std::vector<WeightPart> parts = {};
+  // The parts of a file that has a tensor of each expert, where others have one of all. Empty: no file does.
+  std::vector<WeightPart> parts_by_expert = {};
   int64_t columns = 0;  // 0: a vector
   WeightUse use = WeightUse::kLinear;
   ShardAxis shard = ShardAxis::kNone;
@@ -115,11 +118,13 @@ class SlotWriter {
   void experts(const Experts& experts, std::initializer_list<Part> parts, int64_t in_features,
                ShardAxis shard, std::vector<Linear>& into);
   // The same of experts that share a tensor: "<prefix><experts>.<part>" as of StoredLayout::kExpertColumns,
-  // and "<prefix><experts>.<part>_bias" [num_experts, out_features].
-  void fused_experts(const Experts& experts, const Part& part, int64_t in_features, bool bias,
-                     ShardAxis shard, std::vector<Linear>& into);
+  // and "<prefix><experts>.<part>_bias" [num_experts, out_features]. `of_one`: the parts of a file that has
+  // tensors as experts() does.
+  void fused_experts(const Experts& experts, const Part& part, std::initializer_list<Part> of_one,
+                     int64_t in_features, bool bias, ShardAxis shard, std::vector<Linear>& into);
 
  private:
+  std::vector<WeightPart> parts_by_expert(const Experts& experts, std::initializer_list<Part> parts) const;
   std::string name_of(std::string_view name, std::string_view kind) const {
     return prefix_ + std::string(name) + std::string(kind);
   }

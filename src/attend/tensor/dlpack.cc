@@ -18,7 +18,8 @@ constexpr Code kCodes[] = {{DType::kBF16, dlpack::kBfloat, 16},
                            {DType::kF8E5M2, dlpack::kFloat8E5M2, 8},
                            {DType::kI64, dlpack::kInt, 64},
                            {DType::kU8, dlpack::kUInt, 8},
-                           {DType::kU64, dlpack::kUInt, 64}};
+                           {DType::kU64, dlpack::kUInt, 64},
+                           {DType::kI8, dlpack::kInt, 8}};
 
 dlpack::DataType to_code(DType dtype) {
   for (const Code& code : kCodes)

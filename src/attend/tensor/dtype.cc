@@ -107,6 +107,8 @@ std::string_view to_string(DType dtype) {
       return "uint8";
     case DType::kU64:
       return "uint64";
+    case DType::kI8:
+      return "int8";
   }
   return "unknown";
 }
@@ -118,6 +120,7 @@ size_t size_of(DType dtype) {
     case DType::kF8E4M3:
     case DType::kF8E5M2:
     case DType::kU8:
+    case DType::kI8:
       return 1;
     case DType::kF16:
     case DType::kBF16:

@@ -13,7 +13,7 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kI32, kI64, kU8, kU64 };
+enum class DType : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kI32, kI64, kU8, kU64, kI8 };
 
 // "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int32", ...
 std::string_view to_string(DType dtype);
@@ -98,6 +98,8 @@ inline constexpr DType dtype_of = [] {
     return DType::kU8;
   else if constexpr (std::is_same_v<T, uint64_t>)
     return DType::kU64;
+  else if constexpr (std::is_same_v<T, int8_t>)
+    return DType::kI8;
 }();
 
 template <class T>

@@ -15,6 +15,8 @@ std::string_view to_string(WeightFormat format) {
       return "plain";
     case WeightFormat::kFp8:
       return "fp8";
+    case WeightFormat::kInt8:
+      return "int8";
     case WeightFormat::kInt4:
       return "int4";
     case WeightFormat::kMxFp4:

@@ -14,12 +14,14 @@ namespace attend {
 // one.
 //
 // The others hold codes q, and a scale of each group of group_outs x group_ins neighbouring elements, whose
-// last groups may be smaller. Where group_outs is not 1, and in fp8, scales are f32.
+// last groups may be smaller. Where group_outs is not 1, and in 8 bits, scales are f32.
 enum class WeightFormat : uint8_t {
   kPlain,  // data holds them: f32, f16 or bf16 [out_features, in_features], contiguous; no scales
   // w = q * scale. data: fp8_e4m3 [out_features, in_features], contiguous, without NaN. A group of all is a
   // scale per tensor, one of an output feature a scale per channel; else group_ins is a multiple of 16.
   kFp8,
+  // w = q * scale. data: int8 [out_features, in_features], contiguous; groups as of kFp8.
+  kInt8,
   // w = (q - zero) * scale. data: u8 [out_features, in_features / 2], contiguous: of two neighbouring inputs
   // the first one's 4 bits are the lower ones. group_outs is 1, group_ins a multiple of 32 that divides
   // in_features. scales: f32, f16 or bf16. zeros: u8 of their shape; empty: 8.
@@ -28,8 +30,12 @@ enum class WeightFormat : uint8_t {
   // below 255, group_ins 32.
   kMxFp4,
 };
-// "plain", "fp8", "int4", "mxfp4"
+// "plain", "fp8", "int8", "int4", "mxfp4"
 std::string_view to_string(WeightFormat format);
+// Formats of 8 bits have codes and scales in the same places.
+constexpr bool has_eight_bits(WeightFormat format) {
+  return format == WeightFormat::kFp8 || format == WeightFormat::kInt8;
+}
 // Formats of 4 bits have two elements in a byte.
 inline bool has_four_bits(WeightFormat format) {
   return format == WeightFormat::kInt4 || format == WeightFormat::kMxFp4;

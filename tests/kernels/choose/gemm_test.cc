@@ -47,7 +47,8 @@ bool takes(GemmKernel kernel, const GemmProblem& problem, const GpuFacts& gpu) {
 // Layers with a quantised weight.
 void for_each_quantised_problem(const std::function<void(const GemmProblem&, const GpuFacts&)>& fn) {
   for (const GpuFacts& gpu : kGpus)
-    for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kInt4, WeightFormat::kMxFp4})
+    for (const WeightFormat format :
+         {WeightFormat::kFp8, WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kMxFp4})
       for (const int64_t num_rows : {1, 64, 65, 4096})
         for (const int64_t in_features : {45, 96, 4096})
           for (const int64_t group_ins : {32, 48, 128, 1 << 20})
@@ -85,10 +86,35 @@ TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
                 kernel == GemmKernel::kSwapAbCodes || kernel == GemmKernel::kQuantised ||
                 kernel == GemmKernel::kWidened || kernel == GemmKernel::kNaive)
         << gemm_row(kernel).name;
+    // Those multiply e4m3, or have scales in factors of int4.
+    if (problem.format == WeightFormat::kInt8) {
+      EXPECT_FALSE(kernel == GemmKernel::kFp8 || kernel == GemmKernel::kFp8Blocks ||
+                   kernel == GemmKernel::kScaledCodes)
+          << gemm_row(kernel).name;
+    }
     reached.insert(kernel);
   });
   // Beside cuBLASLt, which takes all but batch-invariant ones, it is left what no tensor-core kernel takes.
   EXPECT_EQ(reached.size(), gemm_rows().size());
+}
+
+TEST(ChooseGemm, GivesInt8WhatReadsFp8InItsOwnBits) {
+  const auto kernel_of = [](int64_t num_rows, int64_t group_ins) {
+    GemmProblem problem = kLayer;
+    problem.format = WeightFormat::kInt8;
+    problem.num_rows = num_rows;
+    problem.group_outs = 1;
+    problem.group_ins = group_ins;
+    problem.has_workspace = true;
+    return choose(problem, kH100).kernel;
+  };
+  for (const int64_t group_ins : {int64_t{128}, kLayer.in_features}) {
+    EXPECT_EQ(kernel_of(1, group_ins), GemmKernel::kSkinnyCodes);
+    EXPECT_EQ(kernel_of(64, group_ins), GemmKernel::kSwapAbCodes);
+    EXPECT_EQ(kernel_of(512, group_ins), GemmKernel::kWidened);
+  }
+  EXPECT_EQ(kernel_of(64, 64), GemmKernel::kQuantised);
+  EXPECT_EQ(kernel_of(64, 32), GemmKernel::kNaive);
 }
 
 TEST(ChooseGemm, GivesTilesOfCodesTheRowsThatTheyAreFasterFor) {

@@ -217,6 +217,7 @@ constexpr Heads kHeadsOfCodes[] = {
     {2, 1, 16, 512}, {32, 8, 128, 1024}, {14, 2, 64, 2560}, {80, 8, 128, 8192}};
 constexpr Format kWeightFormats[] = {{WeightFormat::kFp8, 1, 0, DType::kF32},
                                      {WeightFormat::kFp8, 128, 128, DType::kF32},
+                                     {WeightFormat::kInt8, 1, 128, DType::kF32},
                                      {WeightFormat::kInt4, 1, 128, DType::kBF16},
                                      {WeightFormat::kInt4, 1, 128, DType::kF16, true}};
 

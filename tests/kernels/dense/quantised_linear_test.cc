@@ -79,6 +79,12 @@ TEST_F(QuantisedLinear, ReadsTheBitsOfEachFormat) {
   EXPECT_THAT(reference::weight_row(fp8.view, 0),
               ElementsAre(0x1p-8, 0x1p-5, 2.0, 3.0, 4.0, -2.0, 896.0, -896.0));
 
+  TestWeight int8(WeightFormat::kInt8, 1, 4, 1, 4, DType::kF32);
+  const int8_t integers[] = {0, 127, -1, -128};
+  std::ranges::copy(integers, reinterpret_cast<int8_t*>(int8.codes()));
+  int8.scales.fill(0.5f);
+  EXPECT_THAT(reference::weight_row(int8.view, 0), ElementsAre(0.0, 63.5, -0.5, -64.0));
+
   // The first eight codes of 0x76543210 are 0 to 7, those of a zero point of 8 are -8 to -1.
   TestWeight int4(WeightFormat::kInt4, 1, 32, 1, 32, DType::kF32);
   const uint8_t word[] = {0x10, 0x32, 0x54, 0x76};

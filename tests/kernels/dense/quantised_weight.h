@@ -20,7 +20,9 @@ struct TestWeight {
   TestWeight(WeightFormat format, int64_t num_outs, int64_t in_features, int64_t group_outs,
              int64_t group_ins, DType scale_dtype)
       : data({num_outs, has_four_bits(format) ? in_features / 2 : in_features},
-             has_four_bits(format) ? DType::kU8 : DType::kF8E4M3),
+             has_four_bits(format)           ? DType::kU8
+             : format == WeightFormat::kInt8 ? DType::kI8
+                                             : DType::kF8E4M3),
         scales({(num_outs - 1) / group_outs + 1, (in_features - 1) / group_ins + 1}, scale_dtype),
         zeros({scales.view().shape[0], scales.view().shape[1]}, DType::kU8),
         order({in_features}, DType::kI32),
@@ -49,15 +51,12 @@ inline std::ostream& operator<<(std::ostream& out, const Format& format) {
 }
 
 inline constexpr Format kFormats[] = {
-    {WeightFormat::kFp8, 0, 0, DType::kF32},
-    {WeightFormat::kFp8, 1, 0, DType::kF32},
-    {WeightFormat::kFp8, 128, 128, DType::kF32},
-    {WeightFormat::kFp8, 5, 16, DType::kF32},
-    {WeightFormat::kInt4, 1, 32, DType::kF32},
-    {WeightFormat::kInt4, 1, 64, DType::kBF16},
-    {WeightFormat::kInt4, 1, 128, DType::kF16, true},
-    {WeightFormat::kInt4, 1, 0, DType::kF16},
-    {WeightFormat::kInt4, 1, 32, DType::kBF16, true, true},
+    {WeightFormat::kFp8, 0, 0, DType::kF32},     {WeightFormat::kFp8, 1, 0, DType::kF32},
+    {WeightFormat::kFp8, 128, 128, DType::kF32}, {WeightFormat::kFp8, 5, 16, DType::kF32},
+    {WeightFormat::kInt8, 1, 0, DType::kF32},    {WeightFormat::kInt8, 1, 128, DType::kF32},
+    {WeightFormat::kInt8, 0, 32, DType::kF32},   {WeightFormat::kInt4, 1, 32, DType::kF32},
+    {WeightFormat::kInt4, 1, 64, DType::kBF16},  {WeightFormat::kInt4, 1, 128, DType::kF16, true},
+    {WeightFormat::kInt4, 1, 0, DType::kF16},    {WeightFormat::kInt4, 1, 32, DType::kBF16, true, true},
     {WeightFormat::kMxFp4, 1, 32, DType::kU8},
 };
 

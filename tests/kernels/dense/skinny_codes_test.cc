@@ -22,6 +22,7 @@ using SkinnyCodes = testing_cuda::Sm90Test;
 constexpr Format kCodeFormats[] = {
     {WeightFormat::kFp8, 0, 0, DType::kF32},         {WeightFormat::kFp8, 1, 0, DType::kF32},
     {WeightFormat::kFp8, 128, 128, DType::kF32},     {WeightFormat::kFp8, 8, 256, DType::kF32},
+    {WeightFormat::kInt8, 1, 0, DType::kF32},        {WeightFormat::kInt8, 1, 128, DType::kF32},
     {WeightFormat::kInt4, 1, 128, DType::kBF16},     {WeightFormat::kInt4, 1, 128, DType::kF16},
     {WeightFormat::kInt4, 1, 128, DType::kF16, true}};
 

@@ -19,6 +19,7 @@ using Sm90SwapAbCodes = testing_cuda::Sm90Test;
 constexpr Format kTileFormats[] = {
     {WeightFormat::kFp8, 0, 0, DType::kF32},          {WeightFormat::kFp8, 1, 0, DType::kF32},
     {WeightFormat::kFp8, 128, 128, DType::kF32},      {WeightFormat::kInt4, 1, 128, DType::kBF16},
+    {WeightFormat::kInt8, 1, 0, DType::kF32},         {WeightFormat::kInt8, 1, 128, DType::kF32},
     {WeightFormat::kInt4, 1, 256, DType::kF16, true}, {WeightFormat::kInt4, 1, 0, DType::kF32},
 };
 

@@ -13,21 +13,25 @@ namespace attend::kernels {
 namespace {
 
 // Inputs of which a kernel reads one vector at a time, all in one group.
-constexpr int64_t kFp8GroupUnit = 16, kFourBitGroupUnit = 32;
+constexpr int64_t kEightBitGroupUnit = 16, kFourBitGroupUnit = 32;
 constexpr int64_t kMxFp4Group = 32;
 
 void check_weight_data(const std::string& name, const Weight& weight) {
   require_rank(name, weight.data, 2);
   require(weight.data.is_contiguous(), name, " ", weight, ": expected it contiguous");
-  require_dtype(name, weight.data, weight.format == WeightFormat::kFp8 ? DType::kF8E4M3 : DType::kU8);
+  require_dtype(name, weight.data,
+                weight.format == WeightFormat::kFp8    ? DType::kF8E4M3
+                : weight.format == WeightFormat::kInt8 ? DType::kI8
+                                                       : DType::kU8);
 }
 
 void check_weight_groups(const std::string& name, const Weight& weight) {
   const int64_t outs = weight.group_outs, ins = weight.group_ins, in_features = weight.in_features();
   require(outs >= 1 && ins >= 1, name, " ", weight, ": expected groups of at least 1 x 1");
-  if (weight.format == WeightFormat::kFp8)
-    return require(ins >= in_features || ins % kFp8GroupUnit == 0, name, " ", weight, ": expected groups of ",
-                   kFp8GroupUnit, " inputs, a multiple of that, or all ", in_features);
+  if (has_eight_bits(weight.format))
+    return require(ins >= in_features || ins % kEightBitGroupUnit == 0, name, " ", weight,
+                   ": expected groups of ", kEightBitGroupUnit, " inputs, a multiple of that, or all ",
+                   in_features);
   require(outs == 1, name, " ", weight, ": expected groups of one output feature");
   if (weight.format == WeightFormat::kMxFp4)
     require(ins == kMxFp4Group, name, " ", weight, ": expected groups of ", kMxFp4Group, " inputs");
@@ -41,7 +45,7 @@ void check_weight_scales(const std::string& name, const Weight& weight, int64_t 
   const TensorView& scales = weight.scales;
   require_shape(name + ".scales", scales, {rows, columns});
   require(scales.is_contiguous(), name, ".scales ", scales, ": expected them contiguous");
-  if (weight.format == WeightFormat::kFp8) require_dtype(name + ".scales", scales, DType::kF32);
+  if (has_eight_bits(weight.format)) require_dtype(name + ".scales", scales, DType::kF32);
   if (weight.format == WeightFormat::kMxFp4) require_dtype(name + ".scales", scales, DType::kU8);
   if (weight.format == WeightFormat::kInt4) require_weight(name + ".scales", scales);
   if (!weight.zeros.empty()) {
@@ -114,6 +118,8 @@ std::vector<double> reference::weight_row(const Weight& weight, int64_t out) {
     double value = 0;
     if (weight.format == WeightFormat::kFp8)
       value = load(weight.data, offset(weight.data, out, i)) * load(weight.scales, group);
+    if (weight.format == WeightFormat::kInt8)
+      value = weight.data.as<const int8_t>()[offset(weight.data, out, i)] * load(weight.scales, group);
     if (weight.format == WeightFormat::kInt4) {
       const int zero = weight.zeros.empty() ? 8 : weight.zeros.as<const uint8_t>()[group];
       value = (code - zero) * load(weight.scales, group);

@@ -24,15 +24,16 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
   if (norms_.before) slots.norm(names_.mlp_norm, hidden, norm_.weight);
   slots.linear({{names_.router, shape_.num_experts}}, hidden, spec_.router_bias, ShardAxis::kNone, router_);
   if (spec_.correction) slots.vector_in_f32(names_.router_correction, shape_.num_experts, correction_);
+  const SlotWriter::Part gate{names_.expert_gate_proj, intermediate}, up{names_.expert_up_proj, intermediate},
+      down{names_.expert_down_proj, hidden};
   if (spec_.fused_experts) {
-    slots.fused_experts(experts, {names_.fused_gate_up_proj, 2 * intermediate}, hidden, spec_.expert_bias,
-                        ShardAxis::kOutFeatures, gate_up_);
-    slots.fused_experts(experts, {names_.fused_down_proj, hidden}, intermediate, spec_.expert_bias,
+    slots.fused_experts(experts, {names_.fused_gate_up_proj, 2 * intermediate}, {gate, up}, hidden,
+                        spec_.expert_bias, ShardAxis::kOutFeatures, gate_up_);
+    slots.fused_experts(experts, {names_.fused_down_proj, hidden}, {down}, intermediate, spec_.expert_bias,
                         ShardAxis::kInFeatures, down_);
   } else {
-    slots.experts(experts, {{names_.expert_gate_proj, intermediate}, {names_.expert_up_proj, intermediate}},
-                  hidden, ShardAxis::kOutFeatures, gate_up_);
-    slots.experts(experts, {{names_.expert_down_proj, hidden}}, intermediate, ShardAxis::kInFeatures, down_);
+    slots.experts(experts, {gate, up}, hidden, ShardAxis::kOutFeatures, gate_up_);
+    slots.experts(experts, {down}, intermediate, ShardAxis::kInFeatures, down_);
   }
   if (const int64_t shared = spec_.shared_intermediate_size; shared > 0) {
     slots.linear({{names_.shared_gate_proj, shared}, {names_.shared_up_proj, shared}}, hidden,

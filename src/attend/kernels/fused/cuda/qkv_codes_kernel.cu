@@ -36,6 +36,8 @@ void launch_format(const QkvCodesParams& params, void* stream) {
 void launch_qkv_codes(const QkvCodesParams& params, void* stream) {
   if (params.weight.format == WeightFormat::kFp8)
     launch_format<WeightFormat::kFp8>(params, stream);
+  else if (params.weight.format == WeightFormat::kInt8)
+    launch_format<WeightFormat::kInt8>(params, stream);
   else
     launch_format<WeightFormat::kInt4>(params, stream);
 }

@@ -1,5 +1,5 @@
-// Vectors of the codes of quantised weights: fp8, and 4 bits, looked up in a table of the 16 values that they
-// stand for. Instruction sets do better in files of their own.
+// Vectors of the codes of quantised weights: fp8, int8, and 4 bits, looked up in a table of the 16 values
+// that they stand for. Instruction sets do better in files of their own.
 #pragma once
 
 #include <bit>
@@ -27,6 +27,7 @@ inline float widened(BF16 x) { return std::bit_cast<float>(static_cast<uint32_t>
 // kLanes numbers that are kFactor times smaller than what the bytes stand for. None is NaN.
 template <class S>
 struct Fp8Codes {
+  using Code = F8E4M3;
   static constexpr float kFactor = 1.0f;
   // The exponent's bias is 120 less than that of binary32.
   static typename S::F32 load(const F8E4M3* p) {
@@ -36,6 +37,18 @@ struct Fp8Codes {
       values[i] = std::bit_cast<float>((bits & 0x80u) << 24 | (bits & 0x7fu) << 20);
     }
     return S::mul(S::load(values), S::set1(0x1p120f));
+  }
+};
+
+// As Fp8Codes, of int8.
+template <class S>
+struct Int8Codes {
+  using Code = int8_t;
+  static constexpr float kFactor = 1.0f;
+  static typename S::F32 load(const int8_t* p) {
+    float values[S::kLanes];
+    for (int i = 0; i < S::kLanes; ++i) values[i] = p[i];
+    return S::load(values);
   }
 };
 

@@ -13,10 +13,20 @@ namespace {
 
 template <>
 struct Fp8Codes<Avx2> {
+  using Code = F8E4M3;
   static constexpr float kFactor = Fp8Halves<F8E4M3>::kFactor;
   static __m256 load(const F8E4M3* p) {
     const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16(-0x4080)));
+  }
+};
+
+template <>
+struct Int8Codes<Avx2> {
+  using Code = int8_t;
+  static constexpr float kFactor = 1.0f;
+  static __m256 load(const int8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
 };
 

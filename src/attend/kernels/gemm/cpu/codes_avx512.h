@@ -11,10 +11,20 @@ namespace {
 // 8 less there.
 template <>
 struct Fp8Codes<Avx512> {
+  using Code = F8E4M3;
   static constexpr float kFactor = 256.0f;
   static __m512 load(const F8E4M3* p) {
     const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(-0x4080)));
+  }
+};
+
+template <>
+struct Int8Codes<Avx512> {
+  using Code = int8_t;
+  static constexpr float kFactor = 1.0f;
+  static __m512 load(const int8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
 };
 

@@ -59,24 +59,23 @@ class PlainRows {
   int64_t in_features_;
 };
 
-// Scales of groups of output features by groups of inputs.
-template <class S>
-class Fp8Rows {
+// Codes of a byte, with scales of groups of output features by groups of inputs.
+template <class S, class CodesOfByte>
+class ByteRows {
  public:
   using F32 = typename S::F32;
   using Scales = const float*;
   using Group = F32;  // the scale, times the codes' factor
-  using Codes = Fp8Codes<S>;
+  using Codes = CodesOfByte;
+  using Code = typename Codes::Code;
   static constexpr int kLineVectors = 64 / S::kLanes;
   static constexpr bool kPlain = false;
   static constexpr bool kGrouped = true;
   static constexpr bool kInOrder = true;
   static constexpr int kBlockVectors = 1;
 
-  explicit Fp8Rows(const LinearPart& part)
-      : data_(static_cast<const F8E4M3*>(part.weight)),
-        in_features_(part.in_features),
-        groups_(part.groups) {}
+  explicit ByteRows(const LinearPart& part)
+      : data_(static_cast<const Code*>(part.weight)), in_features_(part.in_features), groups_(part.groups) {}
 
   int64_t in_features() const { return in_features_; }
   Scales scales(int64_t out) const {
@@ -90,7 +89,7 @@ class Fp8Rows {
   }
   F32 load(int64_t out, int64_t i, Group scale) const { return S::mul(Codes::load(at(out, i)), scale); }
   F32 load_first(int64_t out, int64_t i, int n, Group scale) const {
-    F8E4M3 codes[S::kLanes] = {};
+    Code codes[S::kLanes] = {};
     std::memcpy(static_cast<void*>(codes), at(out, i), static_cast<size_t>(n));
     return S::mul(Codes::load(codes), scale);
   }
@@ -102,9 +101,9 @@ class Fp8Rows {
   [[gnu::always_inline]] void prefetch(int64_t out, int64_t i) const { __builtin_prefetch(at(out, i), 0, 2); }
 
  private:
-  const F8E4M3* at(int64_t out, int64_t i) const { return data_ + out * in_features_ + i; }
+  const Code* at(int64_t out, int64_t i) const { return data_ + out * in_features_ + i; }
 
-  const F8E4M3* data_;
+  const Code* data_;
   int64_t in_features_;
   const WeightGroups groups_;
 };
@@ -192,7 +191,9 @@ void visit_rows(const LinearPart& part, const Fn& fn) {
       return visit_weight(part.weight, part.weight_dtype,
                           [&]<class T>(const T*) { fn(TypeTag<PlainRows<S, T>>{}); });
     case WeightFormat::kFp8:
-      return fn(TypeTag<Fp8Rows<S>>{});
+      return fn(TypeTag<ByteRows<S, Fp8Codes<S>>>{});
+    case WeightFormat::kInt8:
+      return fn(TypeTag<ByteRows<S, Int8Codes<S>>>{});
     case WeightFormat::kInt4:
     case WeightFormat::kMxFp4:
       if (part.groups.input_order != nullptr) return fn(TypeTag<FourBitRows<S, true>>{});

@@ -146,16 +146,16 @@ bool fits_codes(const GemmProblem& problem) {
 }
 
 bool skinny_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
-  const bool fp8 = problem.format == WeightFormat::kFp8;
+  const bool bytes = has_eight_bits(problem.format);
   const bool x_aligned = problem.norm == GemmNorm::kNone || skinny_norms(problem)
                              ? problem.x_aligned
                              : problem.normalized_aligned;
   const int64_t in_features = problem.in_features;
   const auto takes_groups = [&] {
-    if (fp8)
-      return in_features % kFp8RowInputs == 0 &&
+    if (bytes)
+      return in_features % kByteRowInputs == 0 &&
              (problem.group_ins >= in_features ||
-              (problem.group_ins % kFp8RowInputs == 0 && kMaxFp8GroupInputs % problem.group_ins == 0)) &&
+              (problem.group_ins % kByteRowInputs == 0 && kMaxByteGroupInputs % problem.group_ins == 0)) &&
              (problem.group_outs >= problem.num_weight_rows() ||
               std::has_single_bit(static_cast<uint64_t>(problem.group_outs)));
     return in_features % kInt4RowInputs == 0 && problem.group_ins == kInt4GroupInputs &&
@@ -163,7 +163,7 @@ bool skinny_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
            (!problem.has_zeros || in_features / kInt4GroupInputs % 4 == 0);
   };
   return !problem.batch_invariant && problem.num_rows <= kMaxSkinnyCodeRows && problem.dtype != DType::kF32 &&
-         (fp8 || problem.format == WeightFormat::kInt4) && takes_groups() &&
+         (bytes || problem.format == WeightFormat::kInt4) && takes_groups() &&
          problem.out_features % kFeatures == 0 && x_aligned && problem.weight_aligned &&
          problem.scales_aligned && !problem.reorders && gpu.shared_bytes >= kLargeSharedBytes &&
          skinny_code_x_bytes(problem.num_rows, in_features) <= kMaxSkinnyCodeXBytes;
@@ -225,7 +225,9 @@ bool code_tiles_are_faster(const GemmProblem& problem, const GpuFacts&, const Ge
 
 // Scales are in the factors of int4, and those of whole rows of fp8.
 bool scaled_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
-  if (!code_tiles_take(problem, gpu) || problem.norm == GemmNorm::kDeferred) return false;
+  if (!code_tiles_take(problem, gpu) || problem.norm == GemmNorm::kDeferred ||
+      problem.format == WeightFormat::kInt8)
+    return false;
   if (problem.format == WeightFormat::kFp8) return problem.group_ins >= problem.in_features;
   return problem.group_ins == sm90::kScaledInputs && problem.scale_dtype == problem.dtype &&
          problem.in_features % sm90::kScaledStageInputs == 0 && problem.scales_aligned;
@@ -239,9 +241,8 @@ bool scaled_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const 
 }
 
 bool quantised_takes(const GemmProblem& problem, const GpuFacts&) {
-  const bool whole_blocks = problem.format != WeightFormat::kFp8 ||
-                            problem.group_ins >= problem.in_features ||
-                            problem.group_ins % kFp8BlockInputs == 0;
+  const bool whole_blocks = has_four_bits(problem.format) || problem.group_ins >= problem.in_features ||
+                            problem.group_ins % kEightBitBlockInputs == 0;
   return fits_codes(problem) && !problem.gated && whole_blocks &&
          (!problem.reorders || problem.has_workspace);
 }

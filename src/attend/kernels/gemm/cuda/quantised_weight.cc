@@ -19,7 +19,7 @@ int32_t group_shift_of(const Weight& weight) {
 
 QuantisedWeight quantised_weight(const Weight& weight) {
   const bool plain = weight.format == WeightFormat::kPlain;
-  const bool float_scales = weight.format == WeightFormat::kFp8 || weight.format == WeightFormat::kInt4;
+  const bool float_scales = has_eight_bits(weight.format) || weight.format == WeightFormat::kInt4;
   return {.data = weight.data.data,
           .scales = weight.scales.data,
           .zeros = static_cast<const uint8_t*>(weight.zeros.data),

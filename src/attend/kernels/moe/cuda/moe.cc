@@ -44,10 +44,10 @@ struct GroupedKernel {
 
 // Whether tensor cores take a weight of experts, beside x of 16 bits.
 bool fits_tensor_cores(const Weight& weight) {
-  const bool fp8 = weight.format == WeightFormat::kFp8;
-  const int64_t inputs_of_16_bytes = has_four_bits(weight.format) ? 32 : fp8 ? 16 : kAlignedElements;
+  const bool bytes = has_eight_bits(weight.format);
+  const int64_t inputs_of_16_bytes = has_four_bits(weight.format) ? 32 : bytes ? 16 : kAlignedElements;
   const bool whole_blocks =
-      !fp8 || weight.group_ins >= weight.in_features() || weight.group_ins % kFp8BlockInputs == 0;
+      !bytes || weight.group_ins >= weight.in_features() || weight.group_ins % kEightBitBlockInputs == 0;
   return weight.in_features() % inputs_of_16_bytes == 0 && whole_blocks && rows_aligned({&weight.data});
 }
 
@@ -113,7 +113,7 @@ GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
     return {.kernel = ExpertKernel::kNaive,
             .name = "naive grouped GEMM",
             .tile_rows = kNaiveTileRows,
-            .why = "float32, rows that 16 bytes do not divide, or groups that 64 inputs of fp8 do not"};
+            .why = "float32, rows that 16 bytes do not divide, or groups that 64 inputs of 8 bits do not"};
   const int64_t num_pairs = args.x.shape[0] * shape.top_k;
   const bool many = num_pairs >= kRowsOfLargeTiles * shape.num_experts;
   const std::string tile = many ? "64 rows" : "16 rows";

@@ -50,6 +50,8 @@ __device__ inline float load_weight(const QuantisedWeight& weight, int64_t row, 
   const int64_t group = scales_of_row(weight, row) + group_of_input(weight, column);
   const float scale = load_scale(weight, group);
   if (weight.format == WeightFormat::kFp8) return load_element(weight.data, at, Element::kF8E4M3) * scale;
+  if (weight.format == WeightFormat::kInt8)
+    return static_cast<float>(static_cast<const int8_t*>(weight.data)[at]) * scale;
   const uint32_t code = load_code(weight, row, column);
   if (weight.format == WeightFormat::kMxFp4) return e2m1_to_float(code) * scale;
   return static_cast<float>(static_cast<int>(code) - load_zero(weight, group)) * scale;

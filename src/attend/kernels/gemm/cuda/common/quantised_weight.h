@@ -17,7 +17,7 @@ struct QuantisedWeight {
   int32_t scale_columns;  // of a row of scales
   WeightFormat format;
   Element element;        // of plain elements
-  Element scale_element;  // of fp8 and int4
+  Element scale_element;  // of 8 bits and int4
 };
 
 // Of a checked weight on a GPU.

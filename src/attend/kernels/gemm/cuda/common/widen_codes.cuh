@@ -4,7 +4,7 @@
 // The order of inputs within a K-block is free as long as W and x have the same. Lane t of the four that
 // share a row takes
 //
-//   fp8     inputs 16 t .. 16 t + 15 of 64: a step of 16 inputs has four neighbours of each lane, whose even
+//   8 bits  inputs 16 t .. 16 t + 15 of 64: a step of 16 inputs has four neighbours of each lane, whose even
 //           and odd bytes are a word's two pairs
 //   4 bits  inputs 32 t .. 32 t + 31 of 128, all of one group of scales; the four lanes then exchange words,
 //           so that a step has inputs of one group alone: 8 t .. 8 t + 7 of each 32, in pairs of a word's
@@ -80,6 +80,20 @@ __device__ __forceinline__ uint32_t widen_extended_fp8(uint32_t halves) {
   return scaled_up<T>(halves << PairOf<T>::kFp8Shift & (0x80008000u | PairOf<T>::kFp8Bits),
                       PairOf<T>::kFp8Factor);
 }
+// (a & mask) | bits, in one instruction: the compiler makes two of it.
+__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(result) : "r"(a), "r"(mask), "r"(bits));
+  return result;
+}
+// The numbers of bytes 0 and 2 of four in int8: of each the seven lower bits less 128 where the sign is set,
+// both behind kIntegers.
+template <class T>
+__device__ __forceinline__ uint32_t widen_even_int8(uint32_t bytes) {
+  using Pair = typename PairOf<T>::Type;
+  return bits_of_pair(__hsub2(pair_of_bits<Pair>(and_or(bytes, 0x007f007fu, PairOf<T>::kIntegers)),
+                              pair_of_bits<Pair>(and_or(bytes, 0x00800080u, PairOf<T>::kIntegers))));
+}
 // Codes 0 and 4 of eight in e2m1, or 1 and 5 (kCode), with sign and exponent where T has them: smaller by
 // 1 / kE2m1Factor.
 template <class T, int kCode = 0>
@@ -96,12 +110,6 @@ __device__ __forceinline__ uint32_t e2m1_bits(uint32_t codes) {
 template <class T, int kCode = 0>
 __device__ __forceinline__ uint32_t widen_e2m1(uint32_t codes) {
   return scaled_up<T>(e2m1_bits<T, kCode>(codes), PairOf<T>::kE2m1Factor);
-}
-// (a & mask) | bits, in one instruction: the compiler makes two of it.
-__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) {
-  uint32_t result;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(result) : "r"(a), "r"(mask), "r"(bits));
-  return result;
 }
 // 128 + q (bf16), or 1024 + q, of codes 0 and 4 of eight.
 template <class T>
@@ -131,7 +139,7 @@ __device__ __forceinline__ uint32_t shifted_zero_of(uint32_t four, uint32_t i) {
 // What a format has of a K-block.
 template <WeightFormat kFormat>
 struct CodeBlock {
-  static constexpr bool kFourBits = kFormat != WeightFormat::kFp8;
+  static constexpr bool kFourBits = kFormat == WeightFormat::kInt4 || kFormat == WeightFormat::kMxFp4;
   static constexpr int kInputs = kFourBits ? 128 : 64;
   static constexpr int kParts = kFourBits ? 4 : 1;      // of kInputs / kParts inputs that share a scale
   static constexpr int kPartInputs = kInputs / kParts;  // 32, or 64
@@ -157,14 +165,17 @@ __device__ __forceinline__ void exchange_words(uint32_t (&words)[4], int lane) {
   }
 }
 
-// Both pairs of a step of a row: of fp8 those of word `step` of a lane's 16 bytes, of 4 bits those of codes
-// 2 step, 2 step + 4 and 2 step + 1, 2 step + 5 of its word. `zero`: of int4.
+// Both pairs of a step of a row: of 8 bits those of word `step` of a lane's 16 bytes, of 4 bits those of
+// codes 2 step, 2 step + 4 and 2 step + 1, 2 step + 5 of its word. `zero`: of int4.
 template <class T, WeightFormat kFormat>
 __device__ __forceinline__ void widen_step(uint32_t word, int step, uint32_t zero, uint32_t& first,
                                            uint32_t& second) {
   if constexpr (kFormat == WeightFormat::kFp8) {
     first = widen_even_fp8<T>(word);
     second = widen_odd_fp8<T>(word);
+  } else if constexpr (kFormat == WeightFormat::kInt8) {
+    first = widen_even_int8<T>(word);
+    second = widen_even_int8<T>(word >> 8);
   } else {
     const uint32_t codes = word >> (8 * step);
     first = kFormat == WeightFormat::kInt4 ? widen_int4<T>(codes, zero) : widen_e2m1<T>(codes);

@@ -26,13 +26,15 @@ unsigned num_ctas(int64_t num_threads) {
 __device__ void load_run(const QuantisedWeight& weight, int64_t row, int column, int zero,
                          float (&values)[kRun]) {
   const int64_t first = row * weight.in_features + column;
-  if (weight.format == WeightFormat::kFp8) {
+  if (weight.format == WeightFormat::kFp8 || weight.format == WeightFormat::kInt8) {
     const uint2 bytes = *reinterpret_cast<const uint2*>(static_cast<const uint8_t*>(weight.data) + first);
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
+      const auto byte = static_cast<uint8_t>((i < 4 ? bytes.x : bytes.y) >> i % 4 * 8);
       __nv_fp8_e4m3 code;
-      code.__x = static_cast<__nv_fp8_storage_t>((i < 4 ? bytes.x : bytes.y) >> i % 4 * 8);
-      values[i] = static_cast<float>(code);
+      code.__x = byte;
+      values[i] = weight.format == WeightFormat::kFp8 ? static_cast<float>(code)
+                                                      : static_cast<float>(static_cast<int8_t>(byte));
     }
     return;
   }

@@ -108,13 +108,13 @@ class CodesPipeline {
     const int num_rows = product.out_features * (product.gated ? 2 : 1);
     outs_shift_ = weight.group_outs >= num_rows ? 31 : 31 - __clz(weight.group_outs);
     // Where the word of the warp's first K-block lies in a row, and how far that of its next is: two scales
-    // of two bytes or zeros of one a K-block in int4; in fp8 a scale of four bytes for one or several.
+    // of two bytes or zeros of one a K-block in int4; in 8 bits a scale of four bytes for one or several.
     if constexpr (kInt4) {
       first_word_ = zeros ? 2 * warp & ~3 : 4 * warp;
       word_step_ = (zeros ? 2 : 4) * kSkinnyWarps;
     } else {
-      first_word_ = 4 * group_of_input(weight, warp * kFp8RowInputs);
-      word_step_ = 4 * group_of_input(weight, kSkinnyWarps * kFp8RowInputs);
+      first_word_ = 4 * group_of_input(weight, warp * kByteRowInputs);
+      word_step_ = 4 * group_of_input(weight, kSkinnyWarps * kByteRowInputs);
     }
   }
 

@@ -133,7 +133,7 @@ class PairedX {
     }
     return sum;
   }
-  // Words with inputs (0, 1), (2, 3), (4, 5), (6, 7) of a lane's eight in int4; in fp8 (0, 1) of the first
+  // Words with inputs (0, 1), (2, 3), (4, 5), (6, 7) of a lane's eight in int4; in 8 bits (0, 1) of the first
   // and of the second four, then (2, 3).
   static __device__ __forceinline__ uint4 load_unit(const T* row, int unit) {
     if constexpr (kFormat == WeightFormat::kInt4) {
@@ -145,7 +145,7 @@ class PairedX {
       return make_uint4(low.x, high.x, low.y, high.y);
     }
   }
-  // Inputs (0, 4), (1, 5), (2, 6), (3, 7) in int4; in fp8 (0, 2), (1, 3) of each four.
+  // Inputs (0, 4), (1, 5), (2, 6), (3, 7) in int4; in 8 bits (0, 2), (1, 3) of each four.
   static __device__ __forceinline__ uint4 paired(const uint4& words) {
     return make_uint4(__byte_perm(words.x, words.z, 0x5410), __byte_perm(words.x, words.z, 0x7632),
                       __byte_perm(words.y, words.w, 0x5410), __byte_perm(words.y, words.w, 0x7632));

@@ -20,13 +20,13 @@ struct QuantisedGemmParams {
 
 // Rows of x of a CTA: few where there are few.
 inline constexpr int kFewQuantisedRows = 16, kManyQuantisedRows = 64;
-// Inputs of a K-block, all of one group of scales in fp8.
-inline constexpr int kFp8BlockInputs = 64;
+// Inputs of a K-block of 8 bits, all of one group of scales.
+inline constexpr int kEightBitBlockInputs = 64;
 
 // On tensor cores; x is of the function's type. Rows of x and of codes begin at multiples of 16 bytes; groups
-// of fp8 are of a multiple of kFp8BlockInputs inputs, or of all. Codes are exact factors; sums of a group's
-// products, in float32, are multiplied by its scale and added up. A row's bits depend on the weight alone:
-// neither on the other rows nor on their number.
+// of 8 bits are of a multiple of kEightBitBlockInputs inputs, or of all. Codes are exact factors; sums of a
+// group's products, in float32, are multiplied by its scale and added up. A row's bits depend on the weight
+// alone: neither on the other rows nor on their number.
 void launch_quantised_gemm_bf16(const QuantisedGemmParams& params, void* stream);
 void launch_quantised_gemm_f16(const QuantisedGemmParams& params, void* stream);
 

@@ -58,6 +58,8 @@ void launch_quantised_gemm(const QuantisedGemmParams& params, void* stream) {
       return;
     case WeightFormat::kFp8:
       return launch_quantised_format<T, WeightFormat::kFp8>(params, stream);
+    case WeightFormat::kInt8:
+      return launch_quantised_format<T, WeightFormat::kInt8>(params, stream);
     case WeightFormat::kInt4:
       return launch_quantised_format<T, WeightFormat::kInt4>(params, stream);
     case WeightFormat::kMxFp4:

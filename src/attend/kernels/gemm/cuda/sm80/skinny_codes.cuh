@@ -2,7 +2,8 @@
 // registers.
 //
 //   tile        all rows of x (kTokens = 1 or 8) x a CTA's range of output features, kGroups groups of 8 (8
-//               or 16) between two barriers; a K-block is 128 bytes of a row: 128 inputs in fp8, 256 in int4
+//               or 16) between two barriers; a K-block is 128 bytes of a row: 128 inputs in 8 bits, 256 in
+//               int4
 //   warps       8, all alike: each brings its own K-blocks by cp.async, two groups of rows at a time, and
 //               multiplies them with mma.m16n8k16, of which W is the left factor
 //   registers   128 at most: two CTAs fit an SM
@@ -33,7 +34,7 @@
 namespace attend::kernels::cuda {
 
 template <WeightFormat kFormat>
-inline constexpr int kRowInputs = kFormat == WeightFormat::kFp8 ? kFp8RowInputs : kInt4RowInputs;
+inline constexpr int kRowInputs = CodeBlock<kFormat>::kFourBits ? kInt4RowInputs : kByteRowInputs;
 
 // Consumer. `Epilogue`: as of SkinnyOutputs.
 template <class T, WeightFormat kFormat, int kGroups, int kTokens, int kStages, class Epilogue>
@@ -125,8 +126,8 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   // A word of codes of both rows.
   __device__ __forceinline__ void multiply_piece(int k_block, int piece, const Words& words,
                                                  const uint32_t (&zeros)[2], float (&products)[4]) const {
-    constexpr bool kFp8 = kFormat == WeightFormat::kFp8;
-    constexpr int kPiecesOf32Inputs = kFp8 ? 2 : 1, kSteps = kFp8 ? 1 : 2;
+    constexpr bool kBytes = !CodeBlock<kFormat>::kFourBits;
+    constexpr int kPiecesOf32Inputs = kBytes ? 2 : 1, kSteps = kBytes ? 1 : 2;
     constexpr int k32InputsOfBlock = kRowInputs<kFormat> / 32;
     const uint4 x = X::take(x_, k_block * k32InputsOfBlock + piece / kPiecesOf32Inputs);
 #pragma unroll
@@ -134,7 +135,7 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
       uint32_t factors[4];
       widen(words.of_group[0], step, zeros[0], factors[0], factors[2]);
       widen(words.of_group[1], step, zeros[1], factors[1], factors[3]);
-      const bool second = kFp8 ? piece % 2 == 1 : step == 1;
+      const bool second = kBytes ? piece % 2 == 1 : step == 1;
       ptx::mma_m16n8k16(products, factors, second ? x.z : x.x, second ? x.w : x.y, T{});
     }
   }
@@ -157,7 +158,7 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
 #pragma unroll
     for (int group = 0; group < 2; ++group) {
       const uint32_t word = Pipeline::scales(stage, group);
-      if constexpr (kFormat == WeightFormat::kFp8) {
+      if constexpr (!CodeBlock<kFormat>::kFourBits) {
         scales[0][group] = scales[1][group] = __uint_as_float(word);
         zeros[0][group] = zeros[1][group] = 0;
       } else {
@@ -267,6 +268,8 @@ void launch_skinny_codes(const SkinnyCodesParams& params, void* stream) {
   };
   if (params.weight.format == WeightFormat::kFp8)
     of_format(std::integral_constant<WeightFormat, WeightFormat::kFp8>{});
+  else if (params.weight.format == WeightFormat::kInt8)
+    of_format(std::integral_constant<WeightFormat, WeightFormat::kInt8>{});
   else
     of_format(std::integral_constant<WeightFormat, WeightFormat::kInt4>{});
 }

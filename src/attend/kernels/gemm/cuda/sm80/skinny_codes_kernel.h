@@ -8,11 +8,11 @@ namespace attend::kernels::cuda {
 
 inline constexpr int kMaxSkinnyCodeRows = 8;
 // Inputs of 128 bytes of a row of codes, which in_features is a multiple of.
-inline constexpr int kFp8RowInputs = 128, kInt4RowInputs = 256;
-// Inputs that share a scale in int4. In fp8 they are a multiple of kFp8RowInputs, or all, and outputs that
-// share one a power of two, or all.
+inline constexpr int kByteRowInputs = 128, kInt4RowInputs = 256;
+// Inputs that share a scale in int4. In 8 bits they are a multiple of kByteRowInputs, or all, and outputs
+// that share one a power of two, or all.
 inline constexpr int kInt4GroupInputs = 128;
-inline constexpr int kMaxFp8GroupInputs = 8 * kFp8RowInputs;  // of those that are not of all
+inline constexpr int kMaxByteGroupInputs = 8 * kByteRowInputs;  // of those that are not of all
 
 // Shared memory for x: all of it lies there.
 inline constexpr int kMaxSkinnyCodeXBytes = 64 << 10;
@@ -21,7 +21,7 @@ constexpr int64_t skinny_code_x_bytes(int64_t num_rows, int64_t in_features) {
   return (num_rows == 1 ? 1 : kMaxSkinnyCodeRows) * in_features * 2;
 }
 
-// As SkinnyGemmParams of at most kMaxSkinnyCodeRows rows, whose `weight` is weight.data: codes in fp8, or
+// As SkinnyGemmParams of at most kMaxSkinnyCodeRows rows, whose `weight` is weight.data: codes in 8 bits, or
 // int4 in groups of kInt4GroupInputs with scales of 16 bits. Scales, and zeros, begin at multiples of 4
 // bytes; with zeros, a row has a multiple of four of them.
 struct SkinnyCodesParams {

@@ -17,6 +17,8 @@ struct CodeLayout<WeightFormat::kFp8> {
   static constexpr int kInputsOf16Bytes = 16, kInputsOfStage = 128;
 };
 template <>
+struct CodeLayout<WeightFormat::kInt8> : CodeLayout<WeightFormat::kFp8> {};
+template <>
 struct CodeLayout<WeightFormat::kInt4> {
   static constexpr int kInputsOf16Bytes = 32, kInputsOfStage = 256;
 };
@@ -38,7 +40,7 @@ class PairsOfLane {
 
   __device__ explicit PairsOfLane(int lane) {
     const uint32_t t = static_cast<uint32_t>(lane) % 4;
-    if constexpr (kFormat == WeightFormat::kFp8)
+    if constexpr (!CodeBlock<kFormat>::kFourBits)
       selector_ = (kSignOfByte | (2 * t + 1)) << 12 | (2 * t + 1) << 8 | (kSignOfByte | 2 * t) << 4 | 2 * t;
     else
       selector_ = 0x4440u | t;  // byte t, and zeros
@@ -49,6 +51,9 @@ class PairsOfLane {
     if constexpr (kFormat == WeightFormat::kFp8) {
       pairs[0] = widen_extended_fp8<T>(permute_bytes_and_signs(bytes.x, bytes.y, selector_));
       pairs[1] = widen_extended_fp8<T>(permute_bytes_and_signs(bytes.z, bytes.w, selector_));
+    } else if constexpr (kFormat == WeightFormat::kInt8) {
+      pairs[0] = widen_even_int8<T>(permute_bytes_and_signs(bytes.x, bytes.y, selector_));
+      pairs[1] = widen_even_int8<T>(permute_bytes_and_signs(bytes.z, bytes.w, selector_));
     } else {
       pairs[0] = int4_pair(bytes.x, zero);
       pairs[1] = int4_pair(bytes.y, zero);

@@ -1,5 +1,5 @@
 // Swap-AB split-K GEMM of quantised weights on sm_90a: swap_ab_gemm.cuh with W in its own codes. A stage of W
-// is 128 bytes of a row as there, which are 128 inputs in fp8 and 256 in int4. Consumers widen codes in
+// is 128 bytes of a row as there, which are 128 inputs in 8 bits and 256 in int4. Consumers widen codes in
 // registers, which are wgmma's A.
 //
 //   tile        16 to 128 rows of W x kTokens rows of x (32, 64 or 128); clusters, pipelines and epilogue of
@@ -150,7 +150,7 @@ class CodesConsumer {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int64_t at = scales_[i] + column;
-        if (kFormat == WeightFormat::kFp8 || weight_.scale_element == Element::kF32)
+        if (!CodeBlock<kFormat>::kFourBits || weight_.scale_element == Element::kF32)
           loaded.scale_bits[group][i] = static_cast<const uint32_t*>(weight_.scales)[at];
         else
           loaded.scale_bits[group][i] = static_cast<const uint16_t*>(weight_.scales)[at];
@@ -163,7 +163,8 @@ class CodesConsumer {
     return loaded;
   }
   __device__ __forceinline__ float scale_of(uint32_t bits) const {
-    if (kFormat == WeightFormat::kFp8 || weight_.scale_element == Element::kF32) return __uint_as_float(bits);
+    if (!CodeBlock<kFormat>::kFourBits || weight_.scale_element == Element::kF32)
+      return __uint_as_float(bits);
     if (weight_.scale_element == Element::kBF16) return __uint_as_float(bits << 16);
     return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
   }
@@ -306,6 +307,8 @@ void launch_swap_ab_codes(const SwapAbCodesParams& params, const SwapAbGemmShape
   };
   if (params.weight.format == WeightFormat::kFp8)
     of_shape(std::integral_constant<WeightFormat, WeightFormat::kFp8>{});
+  else if (params.weight.format == WeightFormat::kInt8)
+    of_shape(std::integral_constant<WeightFormat, WeightFormat::kInt8>{});
   else
     of_shape(std::integral_constant<WeightFormat, WeightFormat::kInt4>{});
 }

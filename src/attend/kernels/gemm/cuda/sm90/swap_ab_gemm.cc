@@ -70,6 +70,7 @@ TensorView as_elements(const Weight& weight) {
 int64_t token_blocks_of(const Weight& weight) {
   switch (weight.format) {
     case WeightFormat::kFp8:
+    case WeightFormat::kInt8:
       return 2;
     case WeightFormat::kInt4:
       return 4;

@@ -77,6 +77,8 @@ void launch_quantised_grouped_gemm(const GroupedGemmParams& params, int tile_row
       return;
     case WeightFormat::kFp8:
       return launch_quantised_experts<T, WeightFormat::kFp8>(params, tile_rows, stream);
+    case WeightFormat::kInt8:
+      return launch_quantised_experts<T, WeightFormat::kInt8>(params, tile_rows, stream);
     case WeightFormat::kInt4:
       return launch_quantised_experts<T, WeightFormat::kInt4>(params, tile_rows, stream);
     case WeightFormat::kMxFp4:
