@@ -188,14 +188,17 @@ class Bench:
                 "torch": torch.__version__, "copy GB/s": rate(2 * a.nbytes / 1e3, lambda: torch.neg(a, out=c)),
                 "read GB/s": rate(a.nbytes / 1e3, a.sum), "gemm TFLOP/s": rate(2 * 8192**3 / 1e6, lambda: m @ w)}  # fmt: skip
 
-    def row(self, case, num_bytes, num_flops, buffers, want, calls):
-        """`calls`: name to a function of a buffer; `want`: what the first request returns of buffer 0."""
+    def row(self, case, num_bytes, num_flops, buffers, want, calls, wants=None):
+        """`calls`: name to a function of a buffer; `want`: what the first request returns of buffer 0; `wants`: the same by
+        name, of those that return something else."""
+        usual = want
         us, notes, names, graphs = {}, {}, [], []
         bound = 0.12 if "fp8" in case.name else 0.02
         for name, call in calls:
             if name.removesuffix(".best") in self.skip:
                 continue
             try:
+                want = (wants or {}).get(name, usual)
                 out = call(0).reshape(-1, *want.shape[1:])[: len(want)].float() if want is not None else None
                 error = 0 if want is None else ((out - want).abs().max() / want.abs().max()).item()
                 if not error < bound:
@@ -207,7 +210,7 @@ class Bench:
                 notes[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
         for name, took in zip(names, self.medians(graphs)):
             us[name] = round(min(took / buffers, us.get(name, math.inf)), 2)
-        peers = [time for name, time in us.items() if name != "attend"]
+        peers = [time for name, time in us.items() if not name.startswith("attend")]
         return {"case": case.name, "us": us,
                 "GB/s": {name: round(num_bytes / time / 1e3) for name, time in us.items()},
                 "TFLOP/s": {name: round(num_flops / time / 1e6) for name, time in us.items()}, "notes": notes,
@@ -303,7 +306,7 @@ class Bench:
             scales["q_descale"] = one
         rows = lambda x: x.view(b, new, *x.shape[1:])
         pages = lambda x: x.view(-1, case.page_size, *x.shape[1:])
-        first_keys = [x[0][:keys].float() for x in (k, v)]  # of the first request
+        first_keys = contiguous_keys = [x[0][:keys].float() for x in (k, v)]  # of the first request
         if case.page_size:
             table, used = self.shuffled_pages([keys] * b, case.page_size)[0], self.int32([keys] * b)
             first_keys = [pages(x[0].float())[table[0].long()].flatten(0, 1)[:keys] for x in (k, v)]
@@ -311,23 +314,27 @@ class Bench:
         checked = min(new, (1 << 24) // keys)
         seen = case.prefix + checked if case.causal else keys
         want = self.reference(q[0][:checked], *(x[:seen] for x in first_keys), case.causal, scale)
-        calls = []
+        calls, wants = [], {}
+        contiguous = lambda module: lambda i: first_of(module.flash_attn_varlen_func(
+            q[i], k[i], v[i], cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=new, max_seqlen_k=keys, softmax_scale=scale,
+            causal=case.causal, **scales))  # fmt: skip
         for name, module in self.flash.items():
             if case.page_size:
                 calls.append((name, lambda i, module=module: first_of(module.flash_attn_with_kvcache(
                     rows(q[i]), pages(k[i]), pages(v[i]), cache_seqlens=used, page_table=table, softmax_scale=scale,
                     causal=case.causal, **scales))))  # fmt: skip
             else:
-                calls.append((name, lambda i, module=module: first_of(module.flash_attn_varlen_func(
-                    q[i], k[i], v[i], cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=new, max_seqlen_k=keys,
-                    softmax_scale=scale, causal=case.causal, **scales))))  # fmt: skip
+                calls.append((name, contiguous(module)))
+        if case.page_size:  # what pages cost, in turns with them
+            calls.append(("attend.contiguous", contiguous(self.flash["attend"])))
+            wants["attend.contiguous"] = self.reference(q[0][:checked], *(x[:seen] for x in contiguous_keys), case.causal, scale)
         if "fp8" not in (case.dtype, case.kv) and not case.prefix and not case.page_size:
             split = lambda x: x.view(b, -1, *x.shape[1:]).transpose(1, 2)
             for name, backend in (("fa2", "FLASH_ATTENTION"), ("cudnn", "CUDNN_ATTENTION")):
                 calls.append((name, lambda i, backend=backend: self.sdpa(
                     backend, split(q[i]), split(k[i]), split(v[i]), case.causal, heads != kv_heads)))  # fmt: skip
         num_bytes = sum(x[0].nbytes for x in (q, k, v))
-        return self.row(case, num_bytes, 2 * pairs * heads * (d + v_dim), 2, want, calls)
+        return self.row(case, num_bytes, 2 * pairs * heads * (d + v_dim), 2, want, calls, wants)
 
     def sdpa(self, backend, q, k, v, causal, grouped):
         attention = self.torch.nn.attention
@@ -399,8 +406,10 @@ def table(path):
                 if name:
                     best[name] = min(us, best.get(name, us))
             peers = [f"{name} {show(us)}" for name, us in sorted(best.items(), key=lambda pair: pair[1])]
-            times = f"{row['attend / best peer']:.2f}" if peers else ""
-            print(f"| {shortened(row['case'])} | {show(row['us']['attend'])} | {''.join(peers[:1])} | {', '.join(peers[1:])} "
+            times, others = f"{row['attend / best peer']:.2f}" if peers else "", peers[1:]
+            if alone := row["us"].get("attend.contiguous"):
+                others.append(f"attend without pages {show(alone)}")
+            print(f"| {shortened(row['case'])} | {show(row['us']['attend'])} | {''.join(peers[:1])} | {', '.join(others)} "
                   f"| {times} |")  # fmt: skip
     print()
     kinds = {kind: [row for row in chosen if row["attend / best peer"]] for kind, chosen in kinds.items()}
