@@ -50,11 +50,7 @@ suites=(
 )
 # Of what docs/gpu-tests.md lists as not run on a GPU yet.
 new_suites=(
-  "kernels_cuda_test=*CudaStep*:CudaFixedSplits*:CudaMla.HasTheSameBits*"
-  "backends_conformance_test=*gpu*"
-  "engine_test=*gpu*:*Gpu*"
-  "deterministic_test=*gpu*"
-  "model_golden_test=*glm4_moe_lite*gpu_float16*:*fp8_blocks*gpu*:*fa3*gpu_bfloat16*"
+  "model_golden_test=*gpu*"
 )
 # What --sanitize runs: tools, program, tests. m is memcheck, r racecheck, s synccheck, i initcheck. R and S are left out
 # where compute-sanitizer is older than 2026.4, and then takes for errors what later ones do not: job slots that are told
