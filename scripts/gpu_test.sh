@@ -57,6 +57,8 @@ new_suites=(
 # and given back by barriers, and arrivals by "cp.async.mbarrier.arrive".
 sanitized=(
   # Attention: every instance of the sm80 kernels with every height of row tiles, plans, merges; MLA; prefill on sm90.
+  "m    kernels_cuda_test CudaAttentionClusters.*:CudaAttention.SharesTheMerge*"
+  "mi   kernels_cuda_test CudaPrefillFp8.*:CudaPrefill.GivesTheSameBitsThirtyTimesRowByRow"
   "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaMla.ServesMlaLayersInAFewSmallCases"
   "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallCases:CudaPrefill.ConformsInAFewSmallCasesOfE4m3"
   # What has many keys, ends of splits, indices of every kind.
@@ -80,6 +82,7 @@ sanitized=(
   "mrsi dense_gpu_test    FusedLinear.GivesEachOfFewRows*:Each/QkvOfHeads.*/1"
   "ms   dense_gpu_test    Each/Sm90SwapAbGemmOfHeight.*/7:Each/QkvOfHeads.*/4"
   # Deferred norms; the gated-MLP GEMM, whose pairs of CTAs share x, and weights.
+  "msi  dense_gpu_test    Sm90LoneRowGemm.MatchesFloat64*"
   "ms   dense_gpu_test    Sm90DeferredNorm.LeavesWhatIsNormalized*:Sm90GatedMlpGemm.WritesRows*"
   # The rest of a layer; rows and heads that are moved in groups, and others.
   "m    dense_gpu_test    AlignedRows.OfNorms*:AlignedRows.*Stored"
