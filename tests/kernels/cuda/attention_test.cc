@@ -8,6 +8,7 @@
 
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/run.h"
+#include "tests/kernels/conformance/tolerance.h"
 #include "tests/kernels/cuda/device_case.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"
@@ -201,6 +202,32 @@ TEST_F(CudaAttentionClusters, ShareTheKeysOfFewWorkTiles) {
   EXPECT_GT(num_alone, 10);
   EXPECT_GT(num_in_clusters, num_alone + 5);
 }
+// Beyond short requests there are no clusters. SMs keep the shared memory of all CTAs that they hold.
+TEST_F(CudaAttentionClusters, LeaveFewLongWorkTilesToCtasThatSayHowAnSmIsDivided) {
+  std::vector<AttentionCase> cases(3, {.requests = {{1, 3000}, {1, 5}},
+                                       .num_q_heads = 4,
+                                       .num_kv_heads = 1,
+                                       .head_dim_qk = 128,
+                                       .head_dim_v = 128,
+                                       .q_dtype = DType::kBF16,
+                                       .out_dtype = DType::kBF16,
+                                       .kv_dtype = DType::kBF16,
+                                       .page_size = 16,
+                                       .split_rule = kernels::SplitRule::kBalanced});
+  cases[1].kv_dtype = DType::kF8E4M3;
+  cases[2].head_dim_qk = cases[2].head_dim_v = 256;  // one CTA fills an SM
+  for (const AttentionCase& c : cases) {
+    conformance::BuiltCase built(c);
+    built.args.batch.max_seqlen_kv = 3000;
+    attention_on_gpu_if(
+        [&](const kernels::AttentionArgs&, const kernels::cuda::DevicePlan& plan) {
+          return plan.view().cluster_size == 1 && plan.view().ctas_of_sm == (c.head_dim_v > 192 ? 1 : 2);
+        },
+        built.args, built);
+    const auto wrong = conformance::mismatch(conformance::expect(built.args), built.args.out, built.args.lse);
+    EXPECT_FALSE(wrong) << *wrong << "\n  " << c;
+  }
+}
 // Whether CTAs, of which none has parts of two work tiles, share the merge of the longest.
 bool shares_a_merge(const conformance::BuiltCase& built, const kernels::cuda::PlanView& plan) {
   const AttentionCase& c = built.spec;
@@ -271,6 +298,32 @@ TEST_F(CudaAttention, MultipliesByDescalesOfHeadsWhereKeysAreFp8) {
       }
   run_conformance(attention_on_gpu, cases);
   run_conformance(attention_planned_inline, cases);
+}
+
+// As of heads whose keys are all zero. Rows of the second request see no keys.
+TEST_F(CudaAttention, GivesTheMeanOfWhatRowsSeeForADescaleOfZero) {
+  for (const int num_q_heads : {2, 8})
+    for (const float logit_cap : {0.0f, 20.0f}) {
+      const AttentionCase c{.requests = {{4, 300}, {3, 2}, {1, 900}},
+                            .num_q_heads = num_q_heads,
+                            .num_kv_heads = 2,
+                            .head_dim_qk = 128,
+                            .head_dim_v = 128,
+                            .q_dtype = DType::kBF16,
+                            .out_dtype = DType::kBF16,
+                            .kv_dtype = DType::kF8E4M3,
+                            .page_size = 16,
+                            .head_scales = true,
+                            .logit_cap = logit_cap,
+                            .split_rule = kernels::SplitRule::kBalanced};
+      conformance::BuiltCase built(c);
+      const std::vector<float> zeros(static_cast<size_t>(c.num_reqs() * c.num_kv_heads));
+      built.args.k_scales.data = zeros.data();
+      attention_on_gpu(built.args, built);
+      const auto wrong =
+          conformance::mismatch(conformance::expect(built.args), built.args.out, built.args.lse);
+      EXPECT_FALSE(wrong) << *wrong << "\n  " << c;
+    }
 }
 
 TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {

@@ -1,17 +1,19 @@
 // Prefill on sm_90a with K/V of fp8, which become f16 for its products, and queries of bf16 with them: rows
-// of these that f16 cannot hold are scaled by powers of two.
+// of these that f16 cannot hold are scaled by powers of two. Queries of e4m3, where descales are 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <span>
 #include <vector>
 
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/element.h"
+#include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/tolerance.h"
 #include "tests/kernels/cuda/device_case.h"
 #include "tests/kernels/cuda/needs_gpu.h"
@@ -179,7 +181,9 @@ TEST_F(CudaPrefillFp8, GivesTheSameBitsForDescalesInTensorsAndForNumbers) {
 // As of heads whose keys are all zero. Rows of the third request see no keys, some of the first none of their
 // first KV tile.
 TEST_F(CudaPrefillFp8, GivesTheMeanOfWhatRowsSeeForADescaleOfZero) {
-  for (AttentionCase c : with_both_query_dtypes(cases_of_queries())) {
+  std::vector<AttentionCase> cases = with_both_query_dtypes(cases_of_queries());
+  std::ranges::copy(conformance::in_e4m3(cases_of_queries()), std::back_inserter(cases));
+  for (AttentionCase& c : cases) {
     c.requests = {{200, 700}, {70, 90}, {90, 40}};
     c.num_kv_heads = c.num_q_heads;
     c.window_left = 60;

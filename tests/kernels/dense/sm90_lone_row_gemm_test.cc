@@ -93,6 +93,32 @@ TEST_F(Sm90LoneRowGemm, MatchesFloat64WithBiasesAndWhatThereIs) {
     }
 }
 
+// Rows of out and biases, which no vector is loaded from or stored to.
+TEST_F(Sm90LoneRowGemm, TakesOutsAndBiasesThatBeginAtOddElements) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    Case given(264, 4032, dtype, dtype);
+    const int64_t num_outs = given.num_outs();
+    const TestTensor expected = given.run(true, 2.0f);
+    TestTensor out({1, num_outs + 1}, dtype), bias({num_outs + 1}, dtype);
+    out.fill(2.0f);
+    std::memcpy(bias.view().slice(0, 1, num_outs + 1).data, given.bias.view().data,
+                given.bias.view().num_bytes());
+    const DeviceCopy device_out(out, given.stream.get()), device_bias(bias, given.stream.get());
+    LinearArgs product = given.args(device_out.view().slice(1, 1, num_outs + 1), /*with_bias=*/false);
+    product.bias = device_bias.view().slice(0, 1, num_outs + 1);
+    product.accumulate = true;
+    EXPECT_TRUE(gemm_row(GemmKernel::kLoneRow).takes(gemm_problem(product, false), gpu_facts(kGpu)));
+    sm90::lone_row_gemm(product, given.stream.get());
+    device_out.download(given.stream.get());
+    attend::cuda::synchronize(given.stream.get());
+    EXPECT_EQ(out.at(0), 2.0);
+    EXPECT_EQ(std::memcmp(out.view().slice(1, 1, num_outs + 1).data, expected.view().data,
+                          expected.view().num_bytes()),
+              0)
+        << dtype;
+  }
+}
+
 TEST_F(Sm90LoneRowGemm, GivesTheSameBitsAHundredTimes) {
   Case given(2048, 4096, DType::kBF16);
   const TestTensor first = given.run(true, 1.0f);

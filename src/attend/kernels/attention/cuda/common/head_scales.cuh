@@ -20,8 +20,10 @@ struct HeadDescales {
   float scores, out;
 };
 __device__ inline HeadDescales descales_of(const AttentionParams& params, int request, int head) {
-  return {scale_of(params.q_scales, request, head) * scale_of(params.k_scales, request, head),
-          scale_of(params.v_scales, request, head)};
+  // Times the row max of rows that see no key, which is -inf, 0 would be NaN.
+  constexpr float kMinOfScores = 0x1p-60f;
+  const float scores = scale_of(params.q_scales, request, head) * scale_of(params.k_scales, request, head);
+  return {scores < kMinOfScores ? kMinOfScores : scores, scale_of(params.v_scales, request, head)};
 }
 
 }  // namespace attend::kernels::cuda

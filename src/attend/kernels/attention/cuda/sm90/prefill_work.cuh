@@ -108,10 +108,7 @@ class PrefillWalk {
   // Of the next work tile; 1 where there is none.
   __device__ HeadDescales descales() const {
     if (has_ended()) return {1.0f, 1.0f};
-    // Times the row max of rows that see no key, which is -inf, 0 would be NaN.
-    constexpr float kMinOfScores = 0x1p-60f;
-    const HeadDescales given = descales_of(params_, tile_.request, head_);
-    return {given.scores < kMinOfScores ? kMinOfScores : given.scores, given.out};
+    return descales_of(params_, tile_.request, head_);
   }
 
   __device__ void write(PrefillWorkTile& work_tile) {

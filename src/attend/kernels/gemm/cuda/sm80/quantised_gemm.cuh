@@ -1,14 +1,15 @@
 // Quantised GEMM: x W^T with codes of W widened in registers, on mma.sync.
 //
 //   tile        16 or 64 rows of x x two pieces of 16 rows of W: of 32 outputs, or of gate and up of 16
-//   outputs warps       8, all alike: warp w has the K-blocks w, w + 8, ...; their sums are added in the
-//   order of warps registers   the codes of the next K-block are under way while one is multiplied; of 16
-//   rows x too shared      9.2 KB: sums of eight rows of x of all warps bytes       W once for each tile of
-//   rows, 16 bytes a lane; x from L2 bound       reading W up to some 16 rows, then widening, then tensor
-//   cores
+//   warps       8, all alike: warp w has the K-blocks w, w + 8, ...; their sums are added in the order of
+//               warps
+//   registers   the codes of the next K-block are under way while one is multiplied; of 16 rows x too
+//   shared      9.2 KB: sums of eight rows of x of all warps
+//   bytes       W once for each tile of rows, 16 bytes a lane; x from L2
+//   bound       reading W up to some 16 rows, then widening, then tensor cores
 //
 // W is the left factor, so that 16 of its rows fill the instruction however few rows of x there are. Scales
-// multiply sums in float32: 4 multiplications for 32 inputs of two rows (4 bits), or 64 (fp8).
+// multiply sums in float32: 4 multiplications for 32 inputs of two rows (4 bits), or 64 (8 bits).
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"

@@ -3,10 +3,11 @@
 // registers, which are wgmma's A.
 //
 //   tile        16 to 128 rows of W x kTokens rows of x (32, 64 or 128); clusters, pipelines and epilogue of
-//   swap_ab_gemm.cuh warps       as there; a consumer widens 64 inputs of its 16 rows while the 64 before are
-//   multiplied registers   168 at most: accumulators of the tile and of a group, factors of two times 64
-//   inputs bytes       codes of W once from memory; x once per CTA and tile, from L2 bound       reading W,
-//   and widening: some 2 (int4) and 2.5 (fp8) instructions a code
+//               swap_ab_gemm.cuh
+//   warps       as there; a consumer widens 64 inputs of its 16 rows while the 64 before are multiplied
+//   registers   168 at most: accumulators of the tile and of a group, factors of two times 64 inputs
+//   bytes       codes of W once from memory; x once per CTA and tile, from L2
+//   bound       reading W, and widening: some 2 (int4) and 2.5 (fp8) instructions a code
 //
 // Codes are exact factors; the sums of 128 inputs are multiplied by their scale in float32, so a group of
 // scales is a multiple of 128 inputs.
