@@ -11,6 +11,7 @@
 
 #include "attend/kernels/gemm/weights.h"
 #include "attend/model/dummy_part.h"
+#include "attend/model/find_quantised_parts.h"
 #include "tests/model/test_files.h"
 
 namespace attend {

@@ -7,8 +7,8 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/model/find_quantised_parts.h"
 #include "attend/model/kv_scales.h"
-#include "attend/model/quantised_part.h"
 
 namespace attend {
 namespace {

@@ -63,8 +63,6 @@ class Int8PartFiles : PartFiles {
   }
 
  private:
-  static constexpr std::initializer_list<DType> kScaleTypes = {DType::kF32, DType::kF16, DType::kBF16};
-
   void check_words(std::string_view ending, const Shape& shape) const {
     if (num_ins_ % kCodesOfWord != 0)
       fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: expected a multiple of ",
@@ -143,11 +141,6 @@ class Int8PartFiles : PartFiles {
 };
 
 }  // namespace
-
-bool is_int8(WeightStorage storage) {
-  return storage == WeightStorage::kInt8 || storage == WeightStorage::kPackedInt8 ||
-         storage == WeightStorage::kGptqInt8;
-}
 
 void check_int8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                      const ModelWeights& files) {

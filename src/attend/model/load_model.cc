@@ -5,6 +5,7 @@
 #include "attend/model/architecture.h"
 #include "attend/model/claim_tensors.h"
 #include "attend/model/dummy_part.h"
+#include "attend/model/find_quantised_parts.h"
 #include "attend/model/loadable_model.h"
 #include "attend/model/place_weights.h"
 #include "attend/model/quantised_part.h"
