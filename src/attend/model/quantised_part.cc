@@ -44,6 +44,27 @@ PartReader reader_of(const WeightSlot& slot, const WeightPart& part, const Quant
 
 }  // namespace
 
+bool copies_codes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization) {
+  switch (part.storage) {
+    case WeightStorage::kPlain:
+    case WeightStorage::kInt8:
+    case WeightStorage::kMxFp4:
+    case WeightStorage::kPackedMxFp4:
+      return false;
+    case WeightStorage::kFp8:
+      return shares_fp8_experts(slot, kind_of(quantization, part.kind));
+    case WeightStorage::kPackedInt4:
+      return std::ranges::any_of(part.tensors,
+                                 [](const std::string& name) { return name.ends_with(".weight_g_idx"); });
+    case WeightStorage::kPackedInt8:
+    case WeightStorage::kGptqInt8:
+    case WeightStorage::kGptq:
+    case WeightStorage::kAwq:
+      return true;
+  }
+  return true;
+}
+
 void check_quantised_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                           const ModelWeights& files) {
   const Quantization& kind = kind_of(quantization, part.kind);

@@ -24,6 +24,9 @@ struct QuantisedPart {
 QuantisedPart read_quantised_part(const WeightSlot& slot, const WeightPart& part,
                                   const Quantization& quantization, const ModelWeights& files);
 
+// Whether those codes are a copy, by the part's kind and tensors.
+bool copies_codes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization);
+
 // Its elements in float32.
 Tensor elements_of(const Weight& weight);
 
