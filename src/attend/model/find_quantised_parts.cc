@@ -24,11 +24,15 @@ StorageNames names_of(const Quantization& quantization) {
       break;
     case WeightStorage::kFp8:
       return {quantization.group_outs > 0 ? ".weight_scale_inv" : ".weight_scale", {".weight"}, {}};
-    case WeightStorage::kInt8:
-      return {".weight_scale", {".weight"}, {".weight_zero_point"}};
+    case WeightStorage::kInt8: {
+      StorageNames names = {".weight_scale", {".weight"}, {}};
+      (quantization.has_zeros ? names.others : names.optional).push_back(".weight_zero_point");
+      return names;
+    }
     case WeightStorage::kPackedInt4:
     case WeightStorage::kPackedInt8: {
-      StorageNames names = {".weight_packed", {".weight_scale"}, {".weight_shape", ".weight_zero_point"}};
+      StorageNames names = {".weight_packed", {".weight_scale"}, {".weight_shape"}};
+      (quantization.has_zeros ? names.others : names.optional).push_back(".weight_zero_point");
       (quantization.reorders ? names.others : names.optional).push_back(".weight_g_idx");
       return names;
     }
@@ -64,11 +68,16 @@ bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelW
   std::string_view first = names.first;
   // compressed-tensors calls the scales of blocks as those of the whole, and files of Mistral's those of
   // the whole as those of blocks.
-  if (kind.storage == WeightStorage::kFp8 && !has(first))
-    first = first == ".weight_scale" ? ".weight_scale_inv" : ".weight_scale";
+  const std::string_view other = first == ".weight_scale" ? ".weight_scale_inv" : ".weight_scale";
+  if (kind.storage == WeightStorage::kFp8 && !has(first) && has(other)) first = other;
   // Of one whose first tensor is missing alone that one is to be named.
-  const bool has_others = !has(".weight") && std::ranges::any_of(names.others, has);
-  if (!has(first) && !has_others) return false;
+  const auto has_others = [&] {
+    if (!has(".weight")) return std::ranges::any_of(names.others, has);
+    const DType dtype = files.tensor(stem + ".weight").dtype();
+    return (kind.storage == WeightStorage::kFp8 && dtype == DType::kF8E4M3) ||
+           (kind.storage == WeightStorage::kInt8 && dtype == DType::kI8);
+  };
+  if (!has(first) && !has_others()) return false;
   part.storage = kind.storage;
   part.tensors = {stem + std::string(first)};
   for (const std::string_view ending : names.others) part.tensors.push_back(stem + std::string(ending));
@@ -77,11 +86,9 @@ bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelW
   return true;
 }
 
-// Whether the tensors are there, in the shapes and dtypes of the part's kind.
+// Whether the tensors, which are there, have the shapes and dtypes of the part's kind.
 bool fits_tensors(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                   const ModelWeights& files) {
-  const auto has = [&](const std::string& name) { return files.contains(name); };
-  if (!std::ranges::all_of(part.tensors, has)) return false;
   try {
     check_quantised_part(slot, part, quantization, files);
     return true;
@@ -99,22 +106,28 @@ void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quant
     if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kHead) continue;
     for (WeightPart& part : slot.parts) {
       const WeightPart plain = part;
-      for (size_t kind = 0; kind < num_kinds(quantization); ++kind) {
+      // Where no kind fits, what is wrong is told of the first whose tensors are there, or some of them.
+      enum { kNone, kSome, kAll, kFits } found = kNone;
+      for (size_t kind = 0; kind < num_kinds(quantization) && found != kFits; ++kind) {
         WeightPart tried = plain;
         tried.kind = kind;
         if (!find_tensors(slot, kind_of(quantization, kind), files, tried)) continue;
-        const bool fits = num_kinds(quantization) == 1 || fits_tensors(slot, tried, quantization, files);
-        // Where no kind fits, what is wrong is told of the first whose names are there.
-        if (fits || part.storage == WeightStorage::kPlain) part = std::move(tried);
-        if (fits) break;
+        const bool all =
+            std::ranges::all_of(tried.tensors, [&](const std::string& name) { return files.contains(name); });
+        const bool fits =
+            all && (num_kinds(quantization) == 1 || fits_tensors(slot, tried, quantization, files));
+        const auto now = fits ? kFits : all ? kAll : kSome;
+        if (now <= found) continue;
+        part = std::move(tried);
+        found = now;
       }
     }
   }
 }
 
 bool scales_activations(std::string_view name) {
-  for (const std::string_view ending :
-       {"input_scale", "activation_scale", ".q_scale", ".prob_scale", ".q_proj.output_scale"})
+  for (const std::string_view ending : {"input_scale", ".input_zero_point", "activation_scale", ".q_scale",
+                                        ".prob_scale", ".q_proj.output_scale"})
     if (name.ends_with(ending)) return true;
   return false;
 }

@@ -62,7 +62,8 @@ Quantization read_fp8(const JsonNode& json) {
 
 bool same_kind(const Quantization& one, const Quantization& other) {
   return one.storage == other.storage && one.group_ins == other.group_ins &&
-         one.group_outs == other.group_outs && one.reorders == other.reorders;
+         one.group_outs == other.group_outs && one.reorders == other.reorders &&
+         one.has_zeros == other.has_zeros;
 }
 
 void add_kind(const Quantization& kind, Quantization& to) {
@@ -87,10 +88,13 @@ void add_gptq_layer(const JsonNode& layer, Quantization& to) {
 
 Quantization read_gptq(const JsonNode& json) {
   const int bits = read_bits(json, "bits");
-  const std::string format = json.find_string("checkpoint_format").value_or("gptq");
-  if (format != "gptq" && format != "gptq_v2")
-    fail(ErrorCode::kUnsupported, json.where("checkpoint_format"), " \"", format,
-         "\": attend has gptq, gptq_v2");
+  // GPTQModel writes it by both names.
+  std::string format = "gptq";
+  for (const char* const key : {"format", "checkpoint_format"}) {
+    format = json.find_string(key).value_or(format);
+    if (format != "gptq" && format != "gptq_v2")
+      fail(ErrorCode::kUnsupported, json.where(key), " \"", format, "\": attend has gptq, gptq_v2");
+  }
   Quantization made{.storage = bits == kInt8Bits ? WeightStorage::kGptqInt8 : WeightStorage::kGptq,
                     .group_ins = read_group(json, "group_size"),
                     .reorders = json.boolean_or("desc_act", false),
@@ -129,6 +133,14 @@ Quantization read_auto_round(const JsonNode& json) {
   return made;
 }
 
+// Of compressed-tensors: whether groups are of inputs by act-order. "weight" has them in order.
+bool reorders_groups(const JsonNode& weights) {
+  const auto order = weights.find("actorder");
+  if (!order) return false;
+  if (order->value().is_boolean()) return order->boolean();
+  return order->string() == "group" || order->string() == "dynamic";
+}
+
 // The weights of one group of layers of compressed-tensors.
 Quantization read_scheme(const JsonNode& weights, std::string_view format) {
   const std::string type = weights.find_string("type").value_or("int");
@@ -138,19 +150,19 @@ Quantization read_scheme(const JsonNode& weights, std::string_view format) {
       fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type,
            "\": attend has int with this format");
     const int bits = read_bits(weights, "num_bits");
-    const auto order = weights.find("actorder");
-    const bool groups =
-        order && (order->value().is_boolean() ? order->boolean() : order->string() == "group");
     return {.storage = bits == kInt8Bits ? WeightStorage::kPackedInt8 : WeightStorage::kPackedInt4,
             .group_ins = read_group(weights, "group_size"),
-            .reorders = groups};
+            .reorders = reorders_groups(weights),
+            .has_zeros = !weights.boolean_or("symmetric", true)};
   }
   if (format == "int-quantized") {
     if (type != "int")
       fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type,
            "\": attend has int with this format");
     require_bits(weights, "num_bits", kInt8Bits);
-    return {.storage = WeightStorage::kInt8, .group_ins = read_group(weights, "group_size")};
+    return {.storage = WeightStorage::kInt8,
+            .group_ins = read_group(weights, "group_size"),
+            .has_zeros = !weights.boolean_or("symmetric", true)};
   }
   if (type != "float")
     fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type, "\": attend has float with format ",
