@@ -378,6 +378,8 @@ TEST(QuantisedPart, IsOfTheFirstKindWhoseTensorsItHas) {
   fp8_first.others = {kPacked};
   OnePart(replacing(packed(), floats("a.weight_scale", {2, 2}, {1, 1, 1, 1})), fp8_first, 2, 32)
       .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2, 2]: expected [2, 1]"});
+  fp8_first.others.front().has_zeros = true;
+  EXPECT_EQ(OnePart(packed(), fp8_first, 2, 32).part().kind, 1u);
 
   // The same names, another dtype; and other names.
   Quantization mixed = kFp8;

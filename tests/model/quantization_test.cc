@@ -253,6 +253,8 @@ TEST(Quantization, RefusesWhatNoCheckpointHas) {
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 0})",
                               ErrorCode::kCorruptFile, {"group_size 0"});
   expect_quantization_refused(R"({"quant_method": "gptq"})", ErrorCode::kCorruptFile, {"bits"});
+  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": ["down_proj"]})",
+                              ErrorCode::kCorruptFile, {"dynamic [\"down_proj\"]: expected a JSON object"});
   expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [128]})",
                               ErrorCode::kCorruptFile, {"weight_block_size", "an array of two sizes"});
   expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [0, 128]})",

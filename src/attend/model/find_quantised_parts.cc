@@ -106,20 +106,20 @@ void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quant
     if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kHead) continue;
     for (WeightPart& part : slot.parts) {
       const WeightPart plain = part;
-      // Where no kind fits, what is wrong is told of the first whose tensors are there, or some of them.
-      enum { kNone, kSome, kAll, kFits } found = kNone;
-      for (size_t kind = 0; kind < num_kinds(quantization) && found != kFits; ++kind) {
+      // Where no kind fits, what is wrong is told of the one most of whose tensors are there.
+      int64_t most = 0;
+      for (size_t kind = 0; kind < num_kinds(quantization); ++kind) {
         WeightPart tried = plain;
         tried.kind = kind;
         if (!find_tensors(slot, kind_of(quantization, kind), files, tried)) continue;
-        const bool all =
-            std::ranges::all_of(tried.tensors, [&](const std::string& name) { return files.contains(name); });
-        const bool fits =
-            all && (num_kinds(quantization) == 1 || fits_tensors(slot, tried, quantization, files));
-        const auto now = fits ? kFits : all ? kAll : kSome;
-        if (now <= found) continue;
+        const int64_t present = std::ranges::count_if(
+            tried.tensors, [&](const std::string& name) { return files.contains(name); });
+        const bool fits = present == std::ssize(tried.tensors) &&
+                          (num_kinds(quantization) == 1 || fits_tensors(slot, tried, quantization, files));
+        if (!fits && present <= most) continue;
         part = std::move(tried);
-        found = now;
+        most = present;
+        if (fits) break;
       }
     }
   }

@@ -77,11 +77,11 @@ class Fp8ExpertFiles : PartFiles {
       expected =
           text_of(blocks) + " of blocks of " + std::to_string(block_outs) + " x " + std::to_string(block_ins);
     } else {
-      const Shape of_each = {experts, 1, 1}, of_outputs = {experts, 1, outs}, turned = {experts, outs, 1};
+      const Shape of_each = {experts, 1, 1}, outs_last = {experts, 1, outs}, outs_first = {experts, outs, 1};
       if (scales.view().num_elements() == 1) return {outs, num_ins_, 0, 0, 0};
       if (shape == Shape{experts} || shape == of_each) return {outs, num_ins_, 1, 0, 0};
-      if (shape == of_outputs || shape == turned) return {1, num_ins_, outs, 1, 0};
-      expected = "[1], " + text_of(of_each) + ", " + text_of(of_outputs) + " or " + text_of(turned);
+      if (shape == outs_last || shape == outs_first) return {1, num_ins_, outs, 1, 0};
+      expected = "[1], " + text_of(of_each) + ", " + text_of(outs_last) + " or " + text_of(outs_first);
     }
     fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", text_of(shape), ": expected ", expected,
          " by config.json");

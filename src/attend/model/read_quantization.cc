@@ -99,7 +99,7 @@ Quantization read_gptq(const JsonNode& json) {
                     .group_ins = read_group(json, "group_size"),
                     .reorders = json.boolean_or("desc_act", false),
                     .zeros_less_one = format == "gptq"};
-  if (const auto overrides = json.find("dynamic"); overrides && overrides->value().is_object())
+  if (const auto overrides = json.find("dynamic"); overrides && overrides->object_size() > 0)
     for (const auto& [layers, value] : overrides->value().items())
       if (!layers.starts_with("-:")) add_gptq_layer(overrides->at(layers), made);
   return made;
