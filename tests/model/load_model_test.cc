@@ -342,6 +342,7 @@ TEST(LoadModel, CountsTheQuantisedWeightsThatItCopies) {
   write_gptq_llama(dir, gptq_llama());
   const ModelSpec spec = read_config(dir.path());
   EXPECT_EQ(copied_weight_bytes(spec), 0u);
+  EXPECT_EQ(copied_weight_bytes(spec, dir.path() / "no files"), 0u);
   EXPECT_GE(copied_weight_bytes(spec, dir.path()), size_t{32} * kHidden / 2 + kHidden * sizeof(F16));
 }
 

@@ -70,7 +70,8 @@ size_t device_weight_bytes(const ModelSpec& spec, DType dtype, const std::filesy
 
 size_t copied_weight_bytes(const ModelSpec& spec, const std::filesystem::path& directory) {
   std::vector<WeightSlot> slots = make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots();
-  if (spec.quantization.storage != WeightStorage::kPlain && !directory.empty()) {
+  const bool quantised = spec.quantization.storage != WeightStorage::kPlain;
+  if (quantised && !directory.empty() && ModelWeights::are_in(directory)) {
     const ModelWeights files(directory);
     name_parts(slots, spec, find_prefix(find_architecture(spec.architecture, "architecture"), files), files);
   }
