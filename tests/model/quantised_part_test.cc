@@ -194,7 +194,7 @@ TEST(QuantisedPart, ReadsInt8WhereItLies) {
   EXPECT_EQ(row[31], -3);
   EXPECT_EQ(row[32], -6);
   std::vector<TestTensor> symmetric = int8(floats("a.weight_scale", {1}, {2}));
-  symmetric.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 0));
+  symmetric.push_back(bytes("a.weight_zero_point", "I8", {1}, 0));
   EXPECT_NO_THROW(OnePart(symmetric, kInt8, 4, 64).weight());
 }
 
@@ -220,6 +220,10 @@ TEST(QuantisedPart, ReadsInt8OutOfWords) {
 
 TEST(QuantisedPart, RefusesInt8ThatKernelsDoNotHave) {
   std::vector<TestTensor> zeros = int8(floats("a.weight_scale", {1}, {2}));
+  zeros.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 0));
+  OnePart(zeros, kInt8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_zero_point\": shape [4, 1]: expected [1]"});
+  zeros = int8(floats("a.weight_scale", {4, 1}, {1, 2, 3, 4}));
   zeros.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 3));
   OnePart(zeros, kInt8, 4, 64)
       .expect_refused(ErrorCode::kUnsupported,

@@ -24,8 +24,9 @@ class Int8PartFiles : PartFiles {
     if (part_.storage == WeightStorage::kInt8) {
       require_whole_groups(".weight");
       require_tensor(".weight", {DType::kI8}, {num_outs_, num_ins_});
-      if (find(".weight_zero_point") != nullptr) require_dtypes(".weight_zero_point", {DType::kI8});
       scales_shape(".weight_scale");
+      if (find(".weight_zero_point") != nullptr)
+        require_tensor(".weight_zero_point", {DType::kI8}, shape_of(tensor(".weight_scale")));
     } else if (part_.storage == WeightStorage::kPackedInt8) {
       check_words(".weight_packed", {num_outs_, num_ins_ / kCodesOfWord});
       scales_shape(".weight_scale");
