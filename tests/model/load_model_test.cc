@@ -309,16 +309,18 @@ TEST(LoadModel, RefusesQuantisedWeightsThatTheConfigDoesNotSpeakOf) {
   std::vector<TestTensor> packed = without(tiny_llama(), mlp + "up_proj.weight");
   packed.push_back(
       {mlp + "up_proj.qweight", "I32", {1, kIntermediate}, std::string(4 * kIntermediate, '\0')});
-  std::vector<TestTensor> scaled = tiny_llama();
-  scaled.push_back(tensor_of(mlp + "down_proj.weight_scale", {1}));
   expect_error(ErrorCode::kCorruptFile, {"up_proj.qweight", "expected a quantization_config in config.json"},
                [&] { load(packed); });
-  expect_error(ErrorCode::kCorruptFile, {"down_proj.weight_scale", "quantization_config"},
-               [&] { load(scaled); });
+  for (const char* const scale :
+       {"down_proj.weight_scale", "experts.down_proj_weight_scale", "experts.down_proj_scale_inv"}) {
+    std::vector<TestTensor> scaled = tiny_llama();
+    scaled.push_back(tensor_of(mlp + scale, {1}));
+    expect_error(ErrorCode::kCorruptFile, {scale, "quantization_config"}, [&] { load(scaled); });
+  }
 }
 
 // down_proj as GPTQ packs it, beside plain ones.
-TEST(LoadModel, LeavesOutBiasesOfZerosThatOldGptqFilesHold) {
+std::vector<TestTensor> gptq_llama() {
   const std::string mlp = "model.layers.0.mlp.";
   std::vector<TestTensor> tensors = without(tiny_llama(), mlp + "down_proj.weight");
   tensors = replaced(tensors, tensor_of(mlp + "gate_proj.weight", {32, kHidden}));
@@ -326,13 +328,43 @@ TEST(LoadModel, LeavesOutBiasesOfZerosThatOldGptqFilesHold) {
   tensors.push_back({mlp + "down_proj.qweight", "I32", {4, kHidden}, std::string(4 * 4 * kHidden, '\0')});
   tensors.push_back({mlp + "down_proj.qzeros", "I32", {1, 1}, std::string(4, '\0')});
   tensors.push_back(tensor_of(mlp + "down_proj.scales", {1, kHidden}));
-  tensors.push_back(tensor_of(mlp + "down_proj.bias", {kHidden}));
+  return tensors;
+}
+void write_gptq_llama(const TempDir& dir, const std::vector<TestTensor>& tensors, bool tied = false) {
+  std::string config = config_json(tied);
+  config.replace(config.find("12"), 2, R"(32, "quantization_config": {"quant_method": "gptq", "bits": 4})");
+  dir.write("config.json", config);
+  dir.write("model.safetensors", safetensors_bytes(tensors));
+}
+
+TEST(LoadModel, CountsTheQuantisedWeightsThatItCopies) {
+  const TempDir dir;
+  write_gptq_llama(dir, gptq_llama());
+  const ModelSpec spec = read_config(dir.path());
+  EXPECT_EQ(copied_weight_bytes(spec), 0u);
+  EXPECT_EQ(copied_weight_bytes(spec, dir.path() / "no files"), 0u);
+  EXPECT_GE(copied_weight_bytes(spec, dir.path()), size_t{32} * kHidden / 2 + kHidden * sizeof(F16));
+}
+
+// As a plain one: a head of its own wins over a config that ties it.
+TEST(LoadModel, TakesAQuantisedHeadOfATiedModel) {
+  std::vector<TestTensor> tensors = without(gptq_llama(), "lm_head.weight");
+  const TempDir tied;
+  write_gptq_llama(tied, tensors, true);
+  EXPECT_NO_THROW(load_model(tied.path(), read_config(tied.path()), LoadFormat::kAuto));
+  tensors.push_back({"lm_head.qweight", "I32", {1, kVocab}, std::string(4 * kVocab, '\0')});
+  const TempDir own;
+  write_gptq_llama(own, tensors, true);
+  expect_error(ErrorCode::kNotFound, {"no tensor \"lm_head.qzeros\""},
+               [&] { load_model(own.path(), read_config(own.path()), LoadFormat::kAuto); });
+}
+
+TEST(LoadModel, LeavesOutBiasesOfZerosThatOldGptqFilesHold) {
+  std::vector<TestTensor> tensors = gptq_llama();
+  tensors.push_back(tensor_of("model.layers.0.mlp.down_proj.bias", {kHidden}));
   const auto load_gptq = [&] {
     const TempDir dir;
-    std::string config = config_json(false);
-    config.replace(config.find("12"), 2, R"(32, "quantization_config": {"quant_method": "gptq", "bits": 4})");
-    dir.write("config.json", config);
-    dir.write("model.safetensors", safetensors_bytes(tensors));
+    write_gptq_llama(dir, tensors);
     return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
   };
   EXPECT_NO_THROW(load_gptq());

@@ -11,6 +11,7 @@
 
 #include "attend/kernels/gemm/weights.h"
 #include "attend/model/dummy_part.h"
+#include "attend/model/find_quantised_parts.h"
 #include "tests/model/test_files.h"
 
 namespace attend {
@@ -55,6 +56,7 @@ class OnePart {
   }
 
   const WeightPart& part() const { return slots_.front().parts.front(); }
+  bool is_copied() const { return copies_codes(slots_.front(), part(), quantization_); }
   const Weight& weight() {
     check_quantised_part(slots_.front(), part(), quantization_, files_);
     read_ = read_quantised_part(slots_.front(), part(), quantization_, files_);
@@ -192,7 +194,7 @@ TEST(QuantisedPart, ReadsInt8WhereItLies) {
   EXPECT_EQ(row[31], -3);
   EXPECT_EQ(row[32], -6);
   std::vector<TestTensor> symmetric = int8(floats("a.weight_scale", {1}, {2}));
-  symmetric.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 0));
+  symmetric.push_back(bytes("a.weight_zero_point", "I8", {1}, 0));
   EXPECT_NO_THROW(OnePart(symmetric, kInt8, 4, 64).weight());
 }
 
@@ -218,6 +220,10 @@ TEST(QuantisedPart, ReadsInt8OutOfWords) {
 
 TEST(QuantisedPart, RefusesInt8ThatKernelsDoNotHave) {
   std::vector<TestTensor> zeros = int8(floats("a.weight_scale", {1}, {2}));
+  zeros.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 0));
+  OnePart(zeros, kInt8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_zero_point\": shape [4, 1]: expected [1]"});
+  zeros = int8(floats("a.weight_scale", {4, 1}, {1, 2, 3, 4}));
   zeros.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 3));
   OnePart(zeros, kInt8, 4, 64)
       .expect_refused(ErrorCode::kUnsupported,
@@ -301,10 +307,12 @@ TEST(QuantisedPart, ReadsFp8OfExpertsThatShareATensor) {
   OnePart each(shared_experts(floats("a_weight_scale", {2, 1, 1}, {2, 4})), kFp8, experts_slot());
   EXPECT_THAT(each.row(1, 1), ElementsAre(6));
   EXPECT_THAT(each.row(5, 1), ElementsAre(24));
-  OnePart outputs(shared_experts(floats("a_scale", {2, 1, 4}, {1, 2, 3, 4, 5, 6, 7, 8})), kFp8,
-                  experts_slot());
-  EXPECT_THAT(outputs.row(2, 1), ElementsAre(18));
-  EXPECT_THAT(outputs.row(7, 1), ElementsAre(192));
+  // fbgemm has those of down_proj in the second shape.
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 1, 4}, std::vector<int64_t>{2, 4, 1}}) {
+    OnePart outputs(shared_experts(floats("a_scale", shape, {1, 2, 3, 4, 5, 6, 7, 8})), kFp8, experts_slot());
+    EXPECT_THAT(outputs.row(2, 1), ElementsAre(18));
+    EXPECT_THAT(outputs.row(7, 1), ElementsAre(192));
+  }
   // Of blocks, inputs come first: [experts, blocks of inputs, blocks of outputs].
   const TestTensor scales = floats("a_scale_inv", {2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
   for (const int64_t outs : {2, 3}) {
@@ -321,8 +329,9 @@ TEST(QuantisedPart, ReadsFp8OfExpertsThatShareATensor) {
 
 TEST(QuantisedPart, RefusesFp8OfExpertsThatDoesNotFit) {
   OnePart(shared_experts(floats("a_weight_scale", {2, 2, 1}, {1, 1, 1, 1})), kFp8, experts_slot())
-      .expect_refused(ErrorCode::kCorruptFile,
-                      {"\"a_weight_scale\": shape [2, 2, 1]: expected [1], [2, 1, 1] or [2, 1, 4]"});
+      .expect_refused(
+          ErrorCode::kCorruptFile,
+          {"\"a_weight_scale\": shape [2, 2, 1]: expected [1], [2, 1, 1], [2, 1, 4] or [2, 4, 1]"});
   OnePart(shared_experts(floats("a_scale_inv", {2, 1, 2}, {1, 1, 1, 1})),
           {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = 2}, experts_slot())
       .expect_refused(ErrorCode::kCorruptFile, {"expected [2, 2, 2] of blocks of 2 x 32"});
@@ -368,6 +377,13 @@ TEST(QuantisedPart, IsOfTheFirstKindWhoseTensorsItHas) {
   // What fits none is held against the first.
   OnePart(replacing(gptq(), floats("a.scales", {3, 8}, std::vector<float>(24))), kinds, 8, 32)
       .expect_refused(ErrorCode::kCorruptFile, {"\"a.scales\": shape [3, 8]: expected [1, 8]"});
+  // Fp8 has the scales' name too, but not the words'.
+  Quantization fp8_first = kFp8;
+  fp8_first.others = {kPacked};
+  OnePart(replacing(packed(), floats("a.weight_scale", {2, 2}, {1, 1, 1, 1})), fp8_first, 2, 32)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2, 2]: expected [2, 1]"});
+  fp8_first.others.front().has_zeros = true;
+  EXPECT_EQ(OnePart(packed(), fp8_first, 2, 32).part().kind, 1u);
 
   // The same names, another dtype; and other names.
   Quantization mixed = kFp8;
@@ -389,9 +405,22 @@ TEST(QuantisedPart, ClaimsTheTensorsThatItCanNotDoWithout) {
               ElementsAre("a.qweight", "a.qzeros", "a.scales"));
   EXPECT_THAT(OnePart({repeated("a.weight_packed", {2, 4}, 0)}, kPacked, 2, 32).part().tensor_names(),
               ElementsAre("a.weight_packed", "a.weight_scale"));
+  Quantization asymmetric = kPacked;
+  asymmetric.has_zeros = true;
+  EXPECT_THAT(OnePart(packed(), asymmetric, 2, 32).part().tensor_names(),
+              ElementsAre("a.weight_packed", "a.weight_scale", "a.weight_zero_point"));
+  asymmetric.storage = WeightStorage::kInt8;
+  EXPECT_THAT(OnePart(int8(floats("a.weight_scale", {1}, {2})), asymmetric, 4, 64).part().tensor_names(),
+              ElementsAre("a.weight_scale", "a.weight", "a.weight_zero_point"));
   EXPECT_THAT(OnePart({floats("a.weight_scale", {}, {1})}, kFp8, 2, 32).part().tensor_names(),
               ElementsAre("a.weight_scale", "a.weight"));
   // The first one is the missing one.
+  const auto codes = [](const std::string& dtype) { return bytes("a.weight", dtype, {4, 64}, 1); };
+  EXPECT_THAT(OnePart({codes("F8_E4M3")}, kFp8, 4, 64).part().tensor_names(),
+              ElementsAre("a.weight_scale", "a.weight"));
+  EXPECT_THAT(OnePart({codes("I8")}, kInt8, 4, 64).part().tensor_names(),
+              ElementsAre("a.weight_scale", "a.weight"));
+  EXPECT_EQ(OnePart({codes("I8")}, kFp8, 4, 64).part().storage, WeightStorage::kPlain);
   EXPECT_THAT(OnePart({floats("a.scales", {1, 8}, std::vector<float>(8))}, kAwq, 8, 32).part().tensor_names(),
               ElementsAre("a.qweight", "a.qzeros", "a.scales"));
   EXPECT_THAT(
@@ -400,6 +429,20 @@ TEST(QuantisedPart, ClaimsTheTensorsThatItCanNotDoWithout) {
           .part()
           .storage,
       WeightStorage::kPlain);
+}
+
+// Those that are, take memory beside the file's.
+TEST(QuantisedPart, KnowsWhichCodesAreCopied) {
+  EXPECT_FALSE(OnePart(fp8(floats("a.weight_scale", {}, {2})), kFp8, 4, 64).is_copied());
+  EXPECT_TRUE(OnePart(shared_experts(floats("a_scale", {}, {2})), kFp8, experts_slot()).is_copied());
+  EXPECT_FALSE(OnePart(int8(floats("a.weight_scale", {1}, {2})), kInt8, 4, 64).is_copied());
+  EXPECT_TRUE(OnePart(packed_int8(), kPackedInt8, 4, 64).is_copied());
+  EXPECT_TRUE(OnePart(gptq_int8(), kGptqInt8, 4, 64).is_copied());
+  EXPECT_FALSE(OnePart(packed(), kPacked, 2, 32).is_copied());
+  std::vector<TestTensor> reordered = packed();
+  reordered.push_back(tensor("a.weight_g_idx", "I32", {32}, std::vector<int32_t>(32)));
+  EXPECT_TRUE(OnePart(reordered, kPacked, 2, 32).is_copied());
+  EXPECT_TRUE(OnePart(awq(), kAwq, 8, 32).is_copied());
 }
 
 // A weight of dummy_part.h is one that kernels take, of numbers as other dummy weights have.

@@ -84,6 +84,35 @@ TEST(Quantization, NamesWhatEachMethodStores) {
   EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "mxfp4"})")), "mxfp4 in groups of 32 (mxfp4)");
 }
 
+// Without them other numbers would come out.
+TEST(Quantization, SaysWhatHasToBeThereBesideCodesAndScales) {
+  const auto packed = [](const std::string& more) {
+    return quantization_of(
+        compressed("pack-quantized", R"({"num_bits": 4, "type": "int", "group_size": 32)" + more + "}"));
+  };
+  EXPECT_FALSE(packed("").has_zeros);
+  EXPECT_FALSE(packed(R"(, "symmetric": true)").has_zeros);
+  EXPECT_TRUE(packed(R"(, "symmetric": false)").has_zeros);
+  EXPECT_TRUE(
+      quantization_of(compressed("int-quantized", R"({"num_bits": 8, "symmetric": false})")).has_zeros);
+  for (const char* const order : {"true", "\"group\"", "\"dynamic\""})
+    EXPECT_TRUE(packed(std::string(R"(, "actorder": )") + order).reorders) << order;
+  for (const char* const order : {"false", "null", "\"weight\"", "\"static\""})
+    EXPECT_FALSE(packed(std::string(R"(, "actorder": )") + order).reorders) << order;
+}
+
+TEST(Quantization, ReadsTheFormatOfGptqByBothNames) {
+  const auto of = [](const std::string& more) {
+    return R"({"quant_method": "gptq", "bits": 4)" + more + "}";
+  };
+  EXPECT_TRUE(quantization_of(of("")).zeros_less_one);
+  EXPECT_FALSE(quantization_of(of(R"(, "format": "gptq_v2")")).zeros_less_one);
+  EXPECT_FALSE(quantization_of(of(R"(, "checkpoint_format": "gptq_v2")")).zeros_less_one);
+  EXPECT_TRUE(quantization_of(of(R"(, "format": "gptq", "checkpoint_format": "gptq")")).zeros_less_one);
+  expect_quantization_refused(of(R"(, "format": "gptq_p")"), ErrorCode::kUnsupported,
+                              {"format \"gptq_p\": attend has gptq, gptq_v2"});
+}
+
 TEST(Quantization, ReadsWhatAutoRoundPacksAsOthersDo) {
   const auto of = [](const std::string& rest) {
     return R"({"quant_method": "auto-round", "bits": 4, "group_size": 128, )" + rest + "}";
@@ -224,6 +253,8 @@ TEST(Quantization, RefusesWhatNoCheckpointHas) {
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 0})",
                               ErrorCode::kCorruptFile, {"group_size 0"});
   expect_quantization_refused(R"({"quant_method": "gptq"})", ErrorCode::kCorruptFile, {"bits"});
+  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": ["down_proj"]})",
+                              ErrorCode::kCorruptFile, {"dynamic [\"down_proj\"]: expected a JSON object"});
   expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [128]})",
                               ErrorCode::kCorruptFile, {"weight_block_size", "an array of two sizes"});
   expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [0, 128]})",

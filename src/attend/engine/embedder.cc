@@ -156,8 +156,10 @@ Embedder::State::State(const EmbedderConfig& config, const LoadProgress& progres
   set_num_pages(pool_config, num_pages);
   const BackendConfig backend{.model = seen, .limits = limits, .page_size = page_size};
   const auto tokens = std::to_string(step_tokens);
+  const std::filesystem::path weights =
+      config.load_format == LoadFormat::kDummy ? std::filesystem::path() : config.model_path;
   require_memory(
-      {{"weights", static_cast<double>(copied_weight_bytes(spec)), "--model-path"},
+      {{"weights", static_cast<double>(copied_weight_bytes(spec, weights)), "--model-path"},
        {"K/V of " + tokens + " tokens", static_cast<double>(kv_pool_bytes(pool_config)),
         "--max-input-tokens"},
        {"activations of " + tokens + " tokens",

@@ -178,7 +178,7 @@ void check_memory(const EngineConfig& config, const EngineInfo& info, const Mode
   // On the CPU most weights are mapped from their files.
   const size_t weight_bytes = info.device.type == DeviceType::kCuda
                                   ? device_weight_bytes(model, info.dtype, weight_files(config))
-                                  : copied_weight_bytes(model);
+                                  : copied_weight_bytes(model, weight_files(config));
   const ModelPlacement placement{.device = info.device,
                                  .dtype = info.dtype,
                                  .batch_invariant = info.deterministic,

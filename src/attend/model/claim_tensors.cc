@@ -7,8 +7,8 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/model/find_quantised_parts.h"
 #include "attend/model/kv_scales.h"
-#include "attend/model/quantised_part.h"
 
 namespace attend {
 namespace {
@@ -68,7 +68,7 @@ std::string names_in_layer(std::span<const WeightSlot> slots, const std::string&
 // Files that somebody took the config of the unquantised model for.
 void refuse_unsaid_quantization(std::span<const std::string> names, const ModelWeights& files,
                                 const std::string& layers) {
-  constexpr std::string_view kEndings[] = {".qweight", ".weight_packed", ".weight_scale", ".weight_scale_inv",
+  constexpr std::string_view kEndings[] = {".qweight", ".weight_packed", "weight_scale", "_scale_inv",
                                            "_blocks"};
   for (const std::string& name : names)
     if (name.starts_with(layers) &&

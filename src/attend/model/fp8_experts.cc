@@ -3,50 +3,93 @@
 #include <algorithm>
 #include <array>
 
-#include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/model/check_finite.h"
+#include "attend/model/part_files.h"
 #include "attend/model/place_weights.h"
-#include "attend/model/shape_text.h"
 
 namespace attend {
 namespace {
 
+// ModelOpt's, Qwen's and fbgemm's.
 constexpr std::array<std::string_view, 3> kScaleEndings = {"_weight_scale", "_scale_inv", "_scale"};
 
-// How many outputs and inputs share a scale, and how far apart the scales of neighbouring experts, groups of
-// outputs and groups of inputs stand.
-struct ScalesOfExperts {
-  int64_t group_outs, group_ins;
-  int64_t expert_step, out_step, in_step;
-};
+class Fp8ExpertFiles : PartFiles {
+ public:
+  Fp8ExpertFiles(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
+                 const ModelWeights& files)
+      : PartFiles(slot, part, quantization, files),
+        slot_(slot),
+        num_experts_(slot.num_experts),
+        outs_of_one_(part.rows / slot.num_experts) {}
 
-ScalesOfExperts scales_of(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                          const ModelWeights& files) {
-  const std::string& name = part.tensors.front();
-  const Tensor scales = files.tensor(name);
-  const TensorView& view = scales.view();
-  const Shape shape = shape_of(view);
-  const int64_t experts = slot.num_experts, ins = slot.columns, outs = part.rows / experts;
-  const int64_t block_outs = quantization.group_outs, block_ins = quantization.group_ins;
-  if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16)
-    fail(ErrorCode::kUnsupported, files.where(name), ": dtype ", view.dtype,
-         ": attend has float32, float16, bfloat16 with ", quantization.method);
-  if (block_outs > 0) {
-    const int64_t columns = ceil_div(outs, block_outs), rows = ceil_div(ins, block_ins);
-    if (shape == Shape{experts, rows, columns}) return {block_outs, block_ins, rows * columns, 1, columns};
-  } else {
-    if (view.num_elements() == 1) return {outs, ins, 0, 0, 0};
-    if (shape == Shape{experts} || shape == Shape{experts, 1, 1}) return {outs, ins, 1, 0, 0};
-    if (shape == Shape{experts, 1, outs}) return {1, ins, outs, 1, 0};
+  void check() const {
+    require_tensor(part_.name, {DType::kF8E4M3}, {num_experts_, num_ins_, outs_of_one_});
+    require_dtypes(scale_name(), kScaleTypes);
+    places();
   }
-  std::string expected = "[1], " + text_of(Shape{experts, 1, 1}) + " or " + text_of(Shape{experts, 1, outs});
-  if (block_outs > 0)
-    expected = text_of(Shape{experts, ceil_div(ins, block_ins), ceil_div(outs, block_outs)}) +
-               " of blocks of " + std::to_string(block_outs) + " x " + std::to_string(block_ins);
-  fail(ErrorCode::kCorruptFile, files.where(name), ": shape ", text_of(shape), ": expected ", expected,
-       " by config.json");
-}
+
+  QuantisedPart read() const {
+    const ScalePlaces of = places();
+    const Tensor stored = tensor(part_.name), stored_scales = tensor(scale_name());
+    check_finite(stored, where(part_.name));
+    check_finite(stored_scales, where(scale_name()));
+    const Tensor data = placed_tensor(slot_, stored), wide = converted(stored_scales, DType::kF32);
+    // A row of scales for each output where groups of outputs do not divide an expert's.
+    const bool whole = of.group_outs < outs_of_one_ && outs_of_one_ % of.group_outs == 0;
+    const int64_t group_outs = whole ? of.group_outs : 1, rows = num_outs_ / group_outs,
+                  columns = ceil_div(num_ins_, of.group_ins);
+    const Tensor scales = Tensor::empty({rows, columns}, DType::kF32);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t out = row * group_outs;
+      const int64_t first =
+          out / outs_of_one_ * of.expert_step + out % outs_of_one_ / of.group_outs * of.out_step;
+      for (int64_t column = 0; column < columns; ++column)
+        scales.as<float>()[row * columns + column] = wide.as<const float>()[first + column * of.in_step];
+    }
+    Weight weight(TensorView::contiguous(data.view().data, DType::kF8E4M3, {num_outs_, num_ins_}));
+    weight.format = WeightFormat::kFp8;
+    weight.scales = scales;
+    weight.group_outs = group_outs;
+    weight.group_ins = of.group_ins;
+    return {weight, {data, scales}};
+  }
+
+ private:
+  // How many outputs and inputs share a scale, and how far apart the scales of neighbouring experts, groups
+  // of outputs and groups of inputs stand.
+  struct ScalePlaces {
+    int64_t group_outs, group_ins;
+    int64_t expert_step, out_step, in_step;
+  };
+
+  std::string_view scale_name() const { return part_.tensors.front(); }
+
+  ScalePlaces places() const {
+    const Tensor scales = tensor(scale_name());
+    const Shape shape = shape_of(scales);
+    const int64_t experts = num_experts_, outs = outs_of_one_;
+    const int64_t block_outs = quantization_.group_outs, block_ins = quantization_.group_ins;
+    std::string expected;
+    if (block_outs > 0) {
+      const Shape blocks = {experts, ceil_div(num_ins_, block_ins), ceil_div(outs, block_outs)};
+      if (shape == blocks) return {block_outs, block_ins, blocks[1] * blocks[2], 1, blocks[2]};
+      expected =
+          text_of(blocks) + " of blocks of " + std::to_string(block_outs) + " x " + std::to_string(block_ins);
+    } else {
+      const Shape of_each = {experts, 1, 1}, outs_last = {experts, 1, outs}, outs_first = {experts, outs, 1};
+      if (scales.view().num_elements() == 1) return {outs, num_ins_, 0, 0, 0};
+      if (shape == Shape{experts} || shape == of_each) return {outs, num_ins_, 1, 0, 0};
+      if (shape == outs_last || shape == outs_first) return {1, num_ins_, outs, 1, 0};
+      expected = "[1], " + text_of(of_each) + ", " + text_of(outs_last) + " or " + text_of(outs_first);
+    }
+    fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", text_of(shape), ": expected ", expected,
+         " by config.json");
+  }
+
+  const WeightSlot& slot_;
+  int64_t num_experts_, outs_of_one_;
+};
 
 }  // namespace
 
@@ -63,42 +106,12 @@ std::vector<std::string> fp8_expert_tensors(const WeightPart& part, const ModelW
 
 void check_fp8_experts(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                        const ModelWeights& files) {
-  const Tensor codes = files.tensor(part.name);
-  const Shape shape = shape_of(codes);
-  const Shape expected = {slot.num_experts, slot.columns, part.rows / slot.num_experts};
-  if (codes.dtype() != DType::kF8E4M3)
-    fail(ErrorCode::kUnsupported, files.where(part.name), ": dtype ", codes.dtype(), ": attend has ",
-         DType::kF8E4M3, " with ", quantization.method);
-  if (shape != expected)
-    fail(ErrorCode::kCorruptFile, files.where(part.name), ": shape ", text_of(shape), ": expected ",
-         text_of(expected), " by config.json");
-  scales_of(slot, part, quantization, files);
+  Fp8ExpertFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_fp8_experts(const WeightSlot& slot, const WeightPart& part,
                                const Quantization& quantization, const ModelWeights& files) {
-  const ScalesOfExperts of = scales_of(slot, part, quantization, files);
-  const Tensor stored = files.tensor(part.name), stored_scales = files.tensor(part.tensors.front());
-  check_finite(stored, files.where(part.name));
-  check_finite(stored_scales, files.where(part.tensors.front()));
-  const Tensor data = placed_tensor(slot, stored), wide = converted(stored_scales, DType::kF32);
-  // A row of scales for each output: groups of outputs need not divide an expert's.
-  const int64_t outs = part.rows / slot.num_experts, columns = ceil_div(slot.columns, of.group_ins);
-  const bool whole = of.group_outs < outs && outs % of.group_outs == 0;
-  const int64_t group_outs = whole ? of.group_outs : 1;
-  const Tensor scales = Tensor::empty({part.rows / group_outs, columns}, DType::kF32);
-  for (int64_t row = 0; row < part.rows / group_outs; ++row) {
-    const int64_t expert = row * group_outs / outs, group = row * group_outs % outs / of.group_outs;
-    for (int64_t column = 0; column < columns; ++column)
-      scales.as<float>()[row * columns + column] =
-          wide.as<const float>()[expert * of.expert_step + group * of.out_step + column * of.in_step];
-  }
-  Weight weight(TensorView::contiguous(data.view().data, DType::kF8E4M3, {part.rows, slot.columns}));
-  weight.format = WeightFormat::kFp8;
-  weight.scales = scales;
-  weight.group_outs = group_outs;
-  weight.group_ins = of.group_ins;
-  return {weight, {data, scales}};
+  return Fp8ExpertFiles(slot, part, quantization, files).read();
 }
 
 }  // namespace attend

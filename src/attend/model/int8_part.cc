@@ -24,8 +24,9 @@ class Int8PartFiles : PartFiles {
     if (part_.storage == WeightStorage::kInt8) {
       require_whole_groups(".weight");
       require_tensor(".weight", {DType::kI8}, {num_outs_, num_ins_});
-      if (find(".weight_zero_point") != nullptr) require_dtypes(".weight_zero_point", {DType::kI8});
       scales_shape(".weight_scale");
+      if (find(".weight_zero_point") != nullptr)
+        require_tensor(".weight_zero_point", {DType::kI8}, shape_of(tensor(".weight_scale")));
     } else if (part_.storage == WeightStorage::kPackedInt8) {
       check_words(".weight_packed", {num_outs_, num_ins_ / kCodesOfWord});
       scales_shape(".weight_scale");
@@ -63,8 +64,6 @@ class Int8PartFiles : PartFiles {
   }
 
  private:
-  static constexpr std::initializer_list<DType> kScaleTypes = {DType::kF32, DType::kF16, DType::kBF16};
-
   void check_words(std::string_view ending, const Shape& shape) const {
     if (num_ins_ % kCodesOfWord != 0)
       fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: expected a multiple of ",
@@ -143,11 +142,6 @@ class Int8PartFiles : PartFiles {
 };
 
 }  // namespace
-
-bool is_int8(WeightStorage storage) {
-  return storage == WeightStorage::kInt8 || storage == WeightStorage::kPackedInt8 ||
-         storage == WeightStorage::kGptqInt8;
-}
 
 void check_int8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                      const ModelWeights& files) {

@@ -5,8 +5,6 @@
 
 namespace attend {
 
-bool is_int8(WeightStorage storage);
-
 // As check_quantised_part() and read_quantised_part(). Zero points that are not in the middle, and inputs in
 // another order, throw Error(kUnsupported): kernels have them in 4 bits alone. The weight is a view of the
 // file where that has a byte an element in rows of outputs.

@@ -5,6 +5,8 @@
 #include "attend/model/architecture.h"
 #include "attend/model/claim_tensors.h"
 #include "attend/model/dummy_part.h"
+#include "attend/model/find_quantised_parts.h"
+#include "attend/model/join_parts.h"
 #include "attend/model/loadable_model.h"
 #include "attend/model/place_weights.h"
 #include "attend/model/quantised_part.h"
@@ -66,10 +68,27 @@ size_t device_weight_bytes(const ModelSpec& spec, DType dtype, const std::filesy
   return device_bytes(slots, spec.quantization, dtype);
 }
 
-size_t copied_weight_bytes(const ModelSpec& spec) {
+size_t copied_weight_bytes(const ModelSpec& spec, const std::filesystem::path& directory) {
   std::vector<WeightSlot> slots = make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots();
-  std::erase_if(slots, [](const WeightSlot& slot) { return !is_repacked(slot); });
-  return num_bytes(slots, spec.dtype);
+  const bool quantised = spec.quantization.storage != WeightStorage::kPlain;
+  if (quantised && !directory.empty() && ModelWeights::are_in(directory)) {
+    const ModelWeights files(directory);
+    name_parts(slots, spec, find_prefix(find_architecture(spec.architecture, "architecture"), files), files);
+  }
+  size_t bytes = 0;
+  for (const WeightSlot& slot : slots)
+    for (size_t i = 0; i < slot.parts.size(); ++i) {
+      const WeightPart& part = slot.parts[i];
+      const bool plain = part.storage == WeightStorage::kPlain;
+      const auto num_elements = static_cast<size_t>(slot.part_elements(i));
+      if (!plain && slot.as_elements)
+        bytes += num_elements * sizeof(float);
+      else if (plain && is_repacked(slot))
+        bytes += num_elements * size_of(spec.dtype);
+      else if (copies_codes(slot, part, spec.quantization))
+        bytes += device_bytes(slot, part, spec.quantization);
+    }
+  return bytes;
 }
 
 double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const ModelPlacement& placement) {
@@ -90,7 +109,7 @@ std::unique_ptr<Model> load_model(std::optional<ModelWeights> files, const Model
   const WeightPrefix* const prefix = files ? find_prefix(architecture, *files) : nullptr;
   const std::string head = stored_name(std::string(architecture.names.lm_head) + ".weight", prefix);
   // A file that holds a head although the config ties it wins, as in transformers.
-  const bool own_head = !spec.tie_word_embeddings || (files && files->contains(head));
+  const bool own_head = !spec.tie_word_embeddings || (files && has_weight(*files, head));
   std::unique_ptr<LoadableModel> model = make_model(spec, placement, own_head);
   std::vector<WeightSlot> slots = model->weight_slots();
   if (files) {

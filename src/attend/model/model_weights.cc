@@ -34,6 +34,10 @@ ModelWeights::ModelWeights(const std::filesystem::path& directory) : directory_(
   }
 }
 
+bool ModelWeights::are_in(const std::filesystem::path& directory) {
+  return file_exists(directory / kSingleFile) || file_exists(directory / kIndexFile);
+}
+
 void ModelWeights::open_shards(const std::filesystem::path& index_path) {
   const std::optional<JsonNode> weight_map = JsonNode::read(index_path).find("weight_map");
   if (!weight_map)

@@ -21,6 +21,8 @@ class ModelWeights {
   // Error(kNotFound) when neither is there or a shard is missing, Error(kCorruptFile) for a malformed file,
   // a shard name that leaves the directory, or a tensor that the index places in a shard without it.
   explicit ModelWeights(const std::filesystem::path& directory);
+  // Whether one of the two files is there.
+  static bool are_in(const std::filesystem::path& directory);
 
   const std::filesystem::path& directory() const { return directory_; }
   bool contains(std::string_view name) const { return locate(name) != nullptr; }

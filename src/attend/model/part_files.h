@@ -22,6 +22,8 @@ class PartFiles {
         files_(files) {}
 
  protected:
+  static constexpr std::initializer_list<DType> kScaleTypes = {DType::kF32, DType::kF16, DType::kBF16};
+
   // The tensor whose name ends so, if the part has one.
   const std::string* find(std::string_view ending) const {
     const auto found =

@@ -1,7 +1,6 @@
-// Parts of slots that a checkpoint has quantised: which tensors they consist of, and the weight those make.
+// Parts of slots that a checkpoint has quantised: the weight that their tensors make.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "attend/model/model_weights.h"
@@ -9,14 +8,6 @@
 #include "attend/model/weight_slot.h"
 
 namespace attend {
-
-// Sets how the parts of linear layers are stored, and the names of their tensors: quantised where the
-// checkpoint has a quantised weight's tensors under their names, else plain.
-void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quantization,
-                          const ModelWeights& files);
-
-// Whether a tensor that no slot asks for scales activations, which are not quantised here.
-bool scales_activations(std::string_view name);
 
 // Holds the part's tensors against the slot; reads none. Throws Error(kCorruptFile) naming tensor, shape and
 // what is expected, Error(kUnsupported) for a shape or dtype that attend does not have.
@@ -32,6 +23,9 @@ struct QuantisedPart {
 // of inputs that are none.
 QuantisedPart read_quantised_part(const WeightSlot& slot, const WeightPart& part,
                                   const Quantization& quantization, const ModelWeights& files);
+
+// Whether those codes are a copy, by the part's kind and tensors.
+bool copies_codes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization);
 
 // Its elements in float32.
 Tensor elements_of(const Weight& weight);

@@ -34,6 +34,7 @@ struct Quantization {
   int64_t group_ins = 0;
   int64_t group_outs = 0;       // of blocks of fp8
   bool reorders = false;        // inputs are grouped by an index that has to be there (act-order)
+  bool has_zeros = false;       // zero points have to be there (compressed-tensors, not symmetric)
   bool zeros_less_one = false;  // GPTQ's first format stores a zero point less 1
   // Who made it rounds what layers read to fp8 too, as its activation_scheme or input_activations says.
   bool rounds_x = false;
