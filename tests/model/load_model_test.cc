@@ -330,6 +330,21 @@ std::vector<TestTensor> gptq_llama() {
   tensors.push_back(tensor_of(mlp + "down_proj.scales", {1, kHidden}));
   return tensors;
 }
+TEST(LoadModel, NamesTheExpertThatAFileWithATensorOfEachDoesNotHave) {
+  const auto golden = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens/llama4-fp8-by-expert";
+  std::ifstream file(golden / "model.safetensors", std::ios::binary);
+  std::string weights(std::istreambuf_iterator<char>(file), {});
+  const std::string first = "model.layers.0.feed_forward.experts.0.";
+  std::string other = first;
+  other[other.size() - 2] = '9';
+  for (size_t at = 0; (at = weights.find(first, at)) != std::string::npos;) weights.replace(at, other.size(), other);
+  const TempDir dir;
+  std::filesystem::copy(golden / "config.json", dir.path());
+  dir.write("model.safetensors", weights);
+  expect_error(ErrorCode::kNotFound, {first + "gate_proj"},
+               [&] { load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto); });
+}
+
 void write_gptq_llama(const TempDir& dir, const std::vector<TestTensor>& tensors, bool tied = false) {
   std::string config = config_json(tied);
   config.replace(config.find("12"), 2, R"(32, "quantization_config": {"quant_method": "gptq", "bits": 4})");

@@ -47,7 +47,8 @@ void name_parts(std::vector<WeightSlot>& slots, const ModelSpec& spec, const Wei
     for (std::vector<WeightPart>* const parts : {&slot.parts, &slot.parts_by_expert})
       for (WeightPart& part : *parts) part.name = stored_name(part.name, prefix);
   for (WeightSlot& slot : slots) {
-    if (slot.parts_by_expert.empty() || !has_weight(files, slot.parts_by_expert.front().name)) continue;
+    const auto is_there = [&](const WeightPart& part) { return has_weight(files, part.name); };
+    if (std::ranges::none_of(slot.parts_by_expert, is_there)) continue;
     slot.parts = std::move(slot.parts_by_expert);
     slot.layout = StoredLayout::kRows;
   }
