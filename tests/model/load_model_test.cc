@@ -337,7 +337,8 @@ TEST(LoadModel, NamesTheExpertThatAFileWithATensorOfEachDoesNotHave) {
   const std::string first = "model.layers.0.feed_forward.experts.0.";
   std::string other = first;
   other[other.size() - 2] = '9';
-  for (size_t at = 0; (at = weights.find(first, at)) != std::string::npos;) weights.replace(at, other.size(), other);
+  for (size_t at = 0; (at = weights.find(first, at)) != std::string::npos;)
+    weights.replace(at, other.size(), other);
   const TempDir dir;
   std::filesystem::copy(golden / "config.json", dir.path());
   dir.write("model.safetensors", weights);
