@@ -1,10 +1,11 @@
 #include "attend/model/fp8_part.h"
 
-#include <algorithm>
 #include <array>
 
+#include "attend/base/math.h"
 #include "attend/model/check_finite.h"
 #include "attend/model/part_files.h"
+#include "attend/model/place_weights.h"
 
 namespace attend {
 namespace {
@@ -23,18 +24,14 @@ class Fp8PartFiles : PartFiles {
     const Tensor data = tensor(".weight"), stored = tensor(scale_name());
     check_finite(data, where(".weight"));
     check_finite(stored, where(scale_name()));
-    const int64_t rows = (num_outs_ - 1) / outs + 1, columns = (num_ins_ - 1) / ins + 1;
-    const Tensor scales = Tensor::empty({rows, columns}, DType::kF32);
-    visit_float_dtype(stored.dtype(), [&]<class T>(TypeTag<T>) {
-      std::transform(stored.as<const T>(), stored.as<const T>() + rows * columns, scales.as<float>(),
-                     [](T scale) { return static_cast<float>(scale); });
-    });
+    const Tensor wide = converted(stored, DType::kF32);
     Weight weight(data.view());
     weight.format = WeightFormat::kFp8;
-    weight.scales = scales;
+    weight.scales = TensorView::contiguous(wide.view().data, DType::kF32,
+                                           {ceil_div(num_outs_, outs), ceil_div(num_ins_, ins)});
     weight.group_outs = outs;
     weight.group_ins = ins;
-    return {weight, {data, scales}};
+    return {weight, {data, wide}};
   }
 
  private:
@@ -49,7 +46,7 @@ class Fp8PartFiles : PartFiles {
     const Shape one = {1, 1}, channels = {num_outs_, 1};
     std::string expected = "[1] or " + text_of(channels);
     if (outs > 0) {
-      const Shape blocks = {(num_outs_ - 1) / outs + 1, (num_ins_ - 1) / ins + 1};
+      const Shape blocks = {ceil_div(num_outs_, outs), ceil_div(num_ins_, ins)};
       if (shape == blocks) return {outs, ins};
       expected = text_of(blocks) + " of blocks of " + std::to_string(outs) + " x " + std::to_string(ins);
     } else {

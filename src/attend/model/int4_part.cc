@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attend/base/math.h"
 #include "attend/model/check_finite.h"
 #include "attend/model/four_bit_codes.h"
 #include "attend/model/part_files.h"
@@ -34,7 +35,7 @@ class Int4PartFiles : PartFiles {
     require_tensor(".weight_packed", {DType::kI32}, {num_outs_, num_ins_ / 8});
     require_tensor(".weight_scale", kScaleTypes, {num_outs_, num_groups()});
     if (find(".weight_zero_point") != nullptr)
-      require_tensor(".weight_zero_point", {DType::kI32}, {(num_outs_ - 1) / 8 + 1, num_groups()});
+      require_tensor(".weight_zero_point", {DType::kI32}, {ceil_div(num_outs_, int64_t{8}), num_groups()});
     if (find(".weight_g_idx") != nullptr) require_tensor(".weight_g_idx", {DType::kI32}, {num_ins_});
     check_said_shape();
   }

@@ -60,7 +60,7 @@ class Int8PartFiles : PartFiles {
     weight.scales = TensorView::contiguous(wide.view().data, DType::kF32, {shape[0], shape[1]});
     weight.group_outs = shape[0] == 1 ? num_outs_ : 1;
     weight.group_ins = group();
-    return {weight, {codes, wide, stored}};
+    return {weight, {codes, wide}};
   }
 
  private:

@@ -22,8 +22,8 @@ bool is_repacked(const WeightSlot& slot);
 // read; Error(kCorruptFile) for a number that is not finite, which one token would take to all that follow
 // it.
 //
-// Quantised parts are views of the file too where kernels read its layout (fp8, mxfp4, int4 of
-// compressed-tensors), else copies, made tensor by tensor (GPTQ, AWQ, act-order).
+// Quantised parts are views of the file too where kernels read its layout, else copies, made tensor by tensor
+// (copies_codes()).
 LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
                           ModelWeights files, const LoadProgress& progress);
 
