@@ -1,7 +1,7 @@
 // Decode of a lone request that a cluster for each K/V head has the keys of: what AttentionCta does then, bit
-// for bit, in an eighth of its machine code. A step of one request runs it once a layer, and its code comes
-// from memory anew each time, between megabytes of weights: instructions that run once take longer to come
-// than to run.
+// for bit, in a sixth of its machine code. A step of one request runs it once a layer, and its code comes
+// from memory anew each time, between megabytes of what other kernels read: instructions that run once take
+// longer to come than to run.
 //
 //   tile        8 rows x 64 keys of 16 bits, head dims 64/64 and 128/128, by KeyMajorTile
 //   grid        a cluster of 8 CTAs for each K/V head, of 4 warps, which have a quarter of each tile's keys
@@ -59,13 +59,14 @@ class LoneDecodeCta {
       Merge::expect(barrier(1), params_.group);
       ptx::fence_mbarrier_init();
     }
+    __syncwarp();
     ptx::cluster_arrive_relaxed();
     if (!params_.prefix_ready) ptx::griddepcontrol_wait();
     const RequestSpan span = request_span(params_.batch, 0);
     // Without a query its token is padding, whose output is that of one without keys.
     const int seqlen_kv = span.seqlen_q > 0 ? span.seqlen_kv : 0;
     const int share = (seqlen_kv + kClusterSize * kKeys - 1) / (kClusterSize * kKeys) * kKeys;
-    first_ = ptx::cluster_rank() * share;
+    first_ = lone_rank() * share;
     end_ = min(seqlen_kv, first_ + share);
     known_ = params_.prefix_ready ? seqlen_kv - 1 : seqlen_kv;
     const int num_tiles = max(0, end_ - first_ + kKeys - 1) / kKeys;
@@ -176,7 +177,7 @@ class LoneDecodeCta {
       int64_t element = ptx::mad_wide(page, static_cast<int32_t>(rows.page_stride), 0);
       element = ptx::mad_wide(position & (params_.index.page_size - 1),
                               static_cast<int32_t>(rows.token_stride), element);
-      return address(rows, ptx::mad_wide(ptx::cluster_id(), static_cast<int32_t>(rows.head_stride), element));
+      return address(rows, ptx::mad_wide(lone_head(), static_cast<int32_t>(rows.head_stride), element));
     };
     return {row(params_.k), row(params_.v)};
   }
@@ -190,7 +191,7 @@ class LoneDecodeCta {
     const int thread = static_cast<int>(threadIdx.x), row = thread / kPieces, piece = thread % kPieces;
     if (row >= kRows) return;
     const bool valid = row < params_.group;
-    const int head = ptx::cluster_id() * params_.group + (valid ? row : 0);
+    const int head = lone_head() * params_.group + (valid ? row : 0);
     const int64_t element = ptx::mad_wide(head, static_cast<int32_t>(params_.q.head_stride), 0);
     copy_piece(at_ + Row::offset(row, piece),
                reinterpret_cast<uint64_t>(params_.q.data) + static_cast<uint64_t>(element * 2), piece, valid);

@@ -14,6 +14,10 @@
 
 namespace attend::kernels::cuda::sm80 {
 
+// Of the grid: clusters in the order of K/V heads. "%clusterid" is a division.
+__device__ inline int lone_head() { return static_cast<int>(blockIdx.x) / kClusterSize; }
+__device__ inline int lone_rank() { return static_cast<int>(blockIdx.x) % kClusterSize; }
+
 // A CTA's end of one exchange. Rows are the query heads of the cluster's K/V head.
 template <class T, class Config, int kHeadDim>
 class LoneMerge {
@@ -54,7 +58,7 @@ class LoneMerge {
       const auto state = merged_state<kWarps>(softmax_scale_log2, [&](int i) {
         return make_float2(row_maxes[i * kRows + tile_row], row_sums[i * kRows + tile_row]);
       });
-      const uint32_t row = static_cast<uint32_t>(ptx::cluster_rank() * kRows + tile_row);
+      const uint32_t row = static_cast<uint32_t>(lone_rank() * kRows + tile_row);
       const uint32_t received = ptx::shared_address(received_);
 #pragma unroll
       for (int column = lane * 4; column < kHeadDim; column += 4 * kLanes) {
@@ -84,9 +88,9 @@ class LoneMerge {
       add_scaled(out, state.rescale[from],
                  *reinterpret_cast<const float2*>(received_ + (from * kRows + row) * kValueBytes + pair * 8));
     const float scale = state.row_sum == 0.0f ? 0.0f : params_.v_scale * __frcp_rn(state.row_sum);
-    const int head = ptx::cluster_id() * params_.group + row;
-    const int64_t at = ptx::mad_wide(head, static_cast<int32_t>(params_.out.head_stride),
-                                     ptx::cluster_rank() * kColumns + pair * 2);
+    const int head = lone_head() * params_.group + row;
+    const int64_t at =
+        ptx::mad_wide(head, static_cast<int32_t>(params_.out.head_stride), lone_rank() * kColumns + pair * 2);
     if (writes)
       *reinterpret_cast<uint32_t*>(static_cast<char*>(params_.out.data) + at * 2) =
           pack(out.x * scale, out.y * scale, T());
