@@ -2,11 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <climits>
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/device_plan.h"
-#include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/run.h"
 #include "tests/kernels/cuda/device_case.h"
 #include "tests/kernels/cuda/late_case.h"
@@ -37,13 +35,13 @@ std::vector<AttentionCase> lone_decodes(int longest) {
                       .head_dim_qk = n % 3 == 0 ? 64 : 128,
                       .index = static_cast<KvIndexKind>(i),
                       .page_order = conformance::PageOrder::kShuffled,
-                      .layout = n % 5 == 2 ? KvLayout::kHeadMajor : KvLayout::kTokenMajor,
-                      .slot_map = i == 0 && n % 2 == 0,
-                      .strided = n % 7 == 3,
+                      .layout = n % 7 == 2 ? KvLayout::kHeadMajor : KvLayout::kTokenMajor,
+                      .slot_map = i == 0 && n / 4 % 2 == 0,
+                      .strided = n % 6 == 3,
                       .k_scale = n % 6 == 1 ? 0.5f : 1.0f,
                       .v_scale = n % 6 == 2 ? 2.0f : 1.0f,
-                      .causal = n % 4 != 3,
-                      .window_right = n % 4 == 3 ? INT_MAX : 0,
+                      .causal = n % 9 != 4,
+                      .window_right = n % 9 == 5 ? 3 : 0,
                       .spread = static_cast<conformance::ScoreSpread>(n % 3),
                       .lse = false,
                       .split_rule = kernels::SplitRule::kBalanced,
@@ -57,8 +55,8 @@ std::vector<AttentionCase> lone_decodes(int longest) {
   cases.push_back(cases.front());
   cases.back().requests = {{0, 70}};
   cases.back().num_pad_tokens = 1;
-  cases = conformance::on_tensor_cores(cases);
-  for (AttentionCase& c : cases) c.kv_dtype = c.out_dtype = c.q_dtype;
+  for (AttentionCase& c : cases)
+    c.q_dtype = c.kv_dtype = c.out_dtype = (c.seed + c.seed / 4) % 2 == 0 ? DType::kBF16 : DType::kF16;
   return cases;
 }
 

@@ -84,7 +84,7 @@ class LoneDecodeCta {
       for (; num_fetched < min(num_tiles, rehearses ? kSpare : kStages); ++num_fetched) fetch(num_fetched);
       if (!rehearses) {
         if (params_.prefix_ready) ptx::griddepcontrol_wait();
-        copy_queries();
+        if (num_tiles > 0) copy_queries();
         if (first_ <= known_ && known_ < end_ && num_tiles <= kStages) copy_new_key();
         ptx::cp_async_commit_group();
         known_ = seqlen_kv;
