@@ -104,7 +104,7 @@ class LoneDecodeCta {
         warp.end_at((rehearses ? 0 : end_ - first_ - i * kKeys) - warp_key(), rehearses ? 0.0f : -INFINITY);
         warp.softmax(softmax_scale_log2);
         warp.multiply_pv(tile + in_v);
-        if (__builtin_expect(i + kStages < num_tiles, false)) {
+        if (__builtin_expect(!rehearses && i + kStages < num_tiles, false)) {
           __syncthreads();
           fetch(i + kStages);
         } else {
