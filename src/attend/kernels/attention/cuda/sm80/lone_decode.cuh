@@ -144,7 +144,8 @@ class LoneDecodeCta {
       ptx::cp_async_wait_group<kStages - 1>();
   }
 
-  // Starts the copies of tile i. Rows that are not known yet and those behind the end are zero.
+  // Starts the copies of tile i. Rows behind the end are zero; one that is not known yet has one copy, of
+  // copy_new_key(): nobody orders those of two threads.
   __device__ void fetch(int i) {
     const int thread = static_cast<int>(threadIdx.x), first = first_ + i * kKeys, stage = i % kStages;
     if (thread < kKeys) addresses(stage)[thread] = address_of(first + thread);
@@ -153,13 +154,14 @@ class LoneDecodeCta {
 #pragma unroll 1
     for (int row = thread / kLanes; row < kKeys; row += kRowsPerRound) {
       const RowAddress from = addresses(stage)[row];
-      const bool valid = first + row < min(known_, end_);
+      const int position = first + row;
+      if (known_ <= position && position < end_) continue;
 #pragma unroll
       for (int p = 0; p < kPieces; p += kLanes) {
         const int piece = thread % kLanes + p;
         const uint32_t to = stage_address(stage) + Row::offset(row, piece);
-        copy_piece(to, from.k, piece, valid);
-        copy_piece(to + kTileBytes, from.v, piece, valid);
+        copy_piece(to, from.k, piece, position < end_);
+        copy_piece(to + kTileBytes, from.v, piece, position < end_);
       }
     }
     ptx::cp_async_commit_group();
