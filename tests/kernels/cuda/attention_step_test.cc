@@ -37,8 +37,9 @@ std::vector<Step> steps() {
     all.push_back({name, shape, kernel, meets});
     return &all.back().shape;
   };
-  // In clusters; by CTAs that meet.
+  // In clusters, of several requests and of one; by CTAs that meet.
   add("Decode", kDecode, AttentionKernel::kSm80Tiles);
+  add("DecodeOfARequest", kDecode, AttentionKernel::kSm80Tiles)->num_reqs = 1;
   add("DecodeOfLongRequests", kDecode, AttentionKernel::kSm80Tiles, true)->short_requests = false;
   all.push_back(all.back());
   all.back().name = "DecodeOfALongRequest", all.back().shape.num_reqs = 1;

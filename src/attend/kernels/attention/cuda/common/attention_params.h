@@ -95,6 +95,8 @@ struct PlanView {
   // CTAs that are one for the plan: a cluster, which shares the keys of a work tile and merges in shared
   // memory. 1 but for decode of few work tiles on sm_90.
   int32_t cluster_size;
+  // In clusters, one request: all keys of a work tile, as many as the batch was said to have, lie in one.
+  bool lone_clusters;
   // CTAs whose shared memory an SM keeps, where most of a step is other kernels': the rest is L1. 0: as the
   // driver has it.
   int32_t ctas_of_sm;

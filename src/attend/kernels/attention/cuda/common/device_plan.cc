@@ -308,6 +308,9 @@ DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
                // Partial results are numbered as KV tiles, without gaps.
                .start_cost = fixed_splits ? 0 : view.cluster_size * costs.start_kv_tiles,
                .merge_cost = view.cluster_size > 1 ? view.cluster_size * kMergeKvTiles : 0};
+  const auto most_kv_tiles = static_cast<int32_t>(ceil_div<int64_t>(batch.max_seqlen_kv, kKeyTile));
+  view.lone_clusters = view.cluster_size > 1 && batch.num_reqs() == 1 && most_kv_tiles > 0 &&
+                       lone_line(view.line, most_kv_tiles).cta_range >= most_kv_tiles;
   view.ctas_merge = fixed_splits || verify ||
                     (!prefill && !is_latent(grouped) && num_rows * grouped.head_dim_v <= kMergeFloats);
   view.partial_rows = fixed_splits ? kFixedSplitRows : view.tile_rows;

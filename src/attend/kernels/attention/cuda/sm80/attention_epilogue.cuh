@@ -6,6 +6,7 @@
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
+#include "attend/kernels/attention/cuda/sm80/merged_state.cuh"
 #include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
@@ -138,34 +139,6 @@ class AttentionEpilogue {
     }
   }
 
-  // A row's states over the keys of several, and what each of those is rescaled with.
-  template <int kCount>
-  struct MergedState {
-    float row_max, row_sum;
-    float rescale[kCount];
-  };
-  // `state_of(i)`: row max and row sum of one of `kCount`, in the order in which they are summed.
-  template <int kCount, class StateOf>
-  __device__ static MergedState<kCount> merged_state(float softmax_scale_log2, const StateOf& state_of) {
-    MergedState<kCount> merged{-INFINITY, 0.0f, {}};
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) merged.row_max = fmaxf(merged.row_max, state_of(i).x);
-    const float shift = merged.row_max == -INFINITY ? 0.0f : merged.row_max * softmax_scale_log2;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float2 state = state_of(i);
-      merged.rescale[i] = ptx::ex2_approx(state.x * softmax_scale_log2 - shift);
-      merged.row_sum += merged.rescale[i] * state.y;
-    }
-    return merged;
-  }
-  __device__ static void add(float4& sum, float rescale, const float4& part) {
-    sum.x += rescale * part.x;
-    sum.y += rescale * part.y;
-    sum.z += rescale * part.z;
-    sum.w += rescale * part.w;
-  }
-
   // A warp's rows and their states to shared memory, for merge_warps().
   __device__ static void put_rows(const Warp& warp, float* outs, float* row_maxes, float* row_sums) {
     if constexpr (Warp::kKeyMajor) {
@@ -215,8 +188,8 @@ class AttentionEpilogue {
       float4 sum{};
 #pragma unroll
       for (int i = 0; i < kWarpsN; ++i)
-        add(sum, state.rescale[i],
-            *reinterpret_cast<const float4*>(outs + (i * kRows + tile_row) * kMergePitch + column));
+        add_scaled(sum, state.rescale[i],
+                   *reinterpret_cast<const float4*>(outs + (i * kRows + tile_row) * kMergePitch + column));
       return sum;
     };
     if constexpr (kClusters) {
@@ -284,7 +257,7 @@ class AttentionEpilogue {
       float4 out{};
 #pragma unroll
       for (int from = 0; from < kClusterSize; ++from)
-        add(out, state.rescale[from], values[(from * kRows + tile_row) * kPieces + piece]);
+        add_scaled(out, state.rescale[from], values[(from * kRows + tile_row) * kPieces + piece]);
       const RowTarget target = finish(tile_row, state.row_max, state.row_sum, softmax_scale_log2, partial_idx,
                                       rank == 0 && piece == 0);
       write_columns(target, partial_idx, rank * kColumnsOfCta + piece * 4, out);

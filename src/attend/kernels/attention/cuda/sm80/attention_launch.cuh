@@ -5,6 +5,7 @@
 
 #include "attend/kernels/attention/cuda/sm80/attention.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
+#include "attend/kernels/attention/cuda/sm80/lone_decode.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 
 namespace attend::kernels::cuda::sm80 {
@@ -33,6 +34,18 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                     kCtasOfPlanned, shared);
 }
 
+template <class T, int kHeadDim>
+void launch_lone_decode(const AttentionParams& params, void* stream) {
+  constexpr auto kKernel = lone_decode_kernel<T, kHeadDim>;
+  constexpr int kSharedBytes = LoneDecodeCta<T, kHeadDim>::kSharedBytes;
+  constexpr int kThreads = TileConfig<kHeadDim, kHeadDim, false, kKeyMajorRows, true>::kThreads;
+  allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
+  const int shared = params.plan.ctas_of_sm > 0 ? shared_for(params.plan.ctas_of_sm, kSharedBytes) : 0;
+  launch_dependent<AttentionParams>(kKernel, dim3(static_cast<unsigned>(params.num_kv_heads * kClusterSize)),
+                                    kThreads, kSharedBytes, stream, params, "attention", kClusterSize,
+                                    shared);
+}
+
 // One dtype and head dims, over all tile heights. The plan never has 8 to 32 rows with fixed splits, nor
 // more rows than max_tile_rows(); CTAs derive it for up to 64 rows. Clusters are of decode alone.
 template <Element kElement, int kHeadDimQk, int kHeadDimV>
@@ -48,6 +61,11 @@ void launch_instance(const AttentionParams& params, int num_row_tiles, void* str
                      : launch.template operator()<kTileRows, false, false, kClusters>();
   };
   const bool fixed_splits = plan.split_bank != nullptr;
+  if constexpr (has_lone_decode(kElement, kHeadDimQk, kHeadDimV)) {
+    using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
+    if (plan.tile_rows == kKeyMajorRows && takes_lone_decode(params, kHeadDimQk))
+      return launch_lone_decode<T, kHeadDimQk>(params, stream);
+  }
   if (plan.tile_rows == kKeyMajorRows)
     return plan.cluster_size > 1 ? launch_planned.template operator()<kKeyMajorRows, true>()
                                  : launch_planned.template operator()<kKeyMajorRows>();

@@ -123,6 +123,15 @@ struct KeyMajorWarp {
     }
   }
 
+  // Keys from the warp's `num_keys`-th on are seen by no row.
+  __device__ void end_at(int num_keys) {
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (n * 16 + i / 2 * 8 + place() >= num_keys) scores[0][n][i] = -INFINITY;
+  }
+
   // Softmax states of the rows, for those who merge.
   __device__ void put_states(float* row_maxes, float* row_sums) const {
     if (place() != 0) return;
