@@ -58,9 +58,10 @@ void launch_dependent(void (*kernel)(Params), dim3 grid, int num_threads, size_t
 // Toolkits before 12.8 may not know the attribute, without which nothing but time is lost.
 #if CUDART_VERSION >= 12080
   if (shared_of_sm > 0) {
+    // In percent, rounded down: what is a fraction more the driver takes for the next size.
     constexpr int kMost = kSharedOfSms[std::size(kSharedOfSms) - 1];
     next(cudaLaunchAttributePreferredSharedMemoryCarveout).sharedMemCarveout =
-        static_cast<unsigned>((100 * shared_of_sm + kMost - 1) / kMost);
+        static_cast<unsigned>(100 * shared_of_sm / kMost);
   }
 #endif
   cudaLaunchConfig_t config{};

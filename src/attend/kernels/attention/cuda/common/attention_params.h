@@ -97,8 +97,8 @@ struct PlanView {
   int32_t cluster_size;
   // In clusters, one request: all keys of a work tile, as many as the batch was said to have, lie in one.
   bool lone_clusters;
-  // CTAs whose shared memory an SM keeps, where most of a step is other kernels': the rest is L1. 0: as the
-  // driver has it.
+  // CTAs that an SM keeps shared memory for, where most of a step is other kernels': much of the rest is L1.
+  // 0: as the driver has it.
   int32_t ctas_of_sm;
   LineRules line;  // streamed
   bool streamed;

@@ -10,6 +10,13 @@
 
 namespace attend::kernels::cuda::sm80 {
 
+// What an SM keeps of its memory as shared, for CTAs of `shared_bytes` each. 0: as the driver has it. Less
+// than kFastest was slower for the kernels behind, though these CTAs would fit (docs/kernels/gemm.md).
+inline int shared_of_sm(const PlanView& plan, int shared_bytes) {
+  constexpr int kFastest = 196 << 10;
+  return plan.ctas_of_sm > 0 ? std::max(shared_for(plan.ctas_of_sm, shared_bytes), kFastest) : 0;
+}
+
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan,
           bool kClusters>
 void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
@@ -29,9 +36,8 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                          : dim3(static_cast<unsigned>(num_row_tiles),
                                                 static_cast<unsigned>(params.num_kv_heads));
   constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads;
-  const int shared = params.plan.ctas_of_sm > 0 ? shared_for(params.plan.ctas_of_sm, kSharedBytes) : 0;
   launch_dependent<AttentionParams>(kKernel, grid, kThreads, kSharedBytes, stream, params, "attention",
-                                    kCtasOfPlanned, shared);
+                                    kCtasOfPlanned, shared_of_sm(params.plan, kSharedBytes));
 }
 
 template <class T, int kHeadDim>
@@ -40,10 +46,9 @@ void launch_lone_decode(const AttentionParams& params, void* stream) {
   constexpr int kSharedBytes = LoneDecodeCta<T, kHeadDim>::kSharedBytes;
   constexpr int kThreads = TileConfig<kHeadDim, kHeadDim, false, kKeyMajorRows, true>::kThreads;
   allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
-  const int shared = params.plan.ctas_of_sm > 0 ? shared_for(params.plan.ctas_of_sm, kSharedBytes) : 0;
   launch_dependent<AttentionParams>(kKernel, dim3(static_cast<unsigned>(params.num_kv_heads * kClusterSize)),
                                     kThreads, kSharedBytes, stream, params, "attention", kClusterSize,
-                                    shared);
+                                    shared_of_sm(params.plan, kSharedBytes));
 }
 
 // One dtype and head dims, over all tile heights. The plan never has 8 to 32 rows with fixed splits, nor

@@ -26,13 +26,13 @@
 //               and two for the consumers' queries and results in their place, one of which schedules. fp8: a
 //               warpgroup that converts, two warps K and two V
 //   registers   224 a consumer thread, 56 a producer thread (setmaxnreg); three consumers: 152 and 56; fp8:
-//               208, 56 and 40 to convert; verify: 184 and 72; a warpgroup of rows: 208 and 48, 200 and 56 at
-//               192/128. Launched with 168 (three consumers, fp8, verify, a warpgroup of rows: 128)
+//               208, 56 and 40 to convert; verify: 184 and 72; a warpgroup of rows: 200 and 56. Launched with
+//               168 (three consumers, fp8, verify, a warpgroup of rows: 128)
 //   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 160
 //               and 224 KB; fixed splits 224 KB; verify 24, 48, 48, 64 KB; by rows 120, 216, 224, 208 and
-//               224 KB. Two work tiles with their queries (one above 128, for verify, and by rows at 128),
-//               two stages of K and two of V (three under fixed splits; by rows of K but at 192/128, and of V
-//               at 64 and 128), of fp8 two, or at 128 two halves, the splits that have ended
+//               224 KB. Two work tiles with their queries (one above 128 and for verify), two stages of K and
+//               two of V (three under fixed splits; by rows of K but at 192/128, and of V at 64), of fp8 two,
+//               or at 128 two halves, the splits that have ended
 //   bytes       of a KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
 //               256; fp8: 16 and 32 KB; verify: 8, 12, 16, 20 KB
 //   bound       tensor cores, and the softmax's exponentials

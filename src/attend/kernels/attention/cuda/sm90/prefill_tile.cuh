@@ -34,8 +34,8 @@ struct PrefillTile {
                                               : prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk, kVerifies);
   // Of values, and of keys. A stage becomes empty soon before the next but one tile is wanted, which is late
-  // for rows that come one by one: they have a third stage where there is room.
-  static constexpr int kStages = kFixedSplits || (kByRows && (kHeadDimQk == 64 || kHeadDimQk == 128)) ? 3 : 2;
+  // for rows that come one by one: they have a third stage where there is room beside the queries.
+  static constexpr int kStages = kFixedSplits || (kByRows && kHeadDimQk == 64) ? 3 : 2;
   static constexpr int kKeyStages = kByRows && kHeadDimQk != 192 ? 3 : kStages;
   static constexpr int kPartsOfTile = 1;               // that producers load one after another
   static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
@@ -44,7 +44,7 @@ struct PrefillTile {
   static constexpr int kWorkTileStages = 2;
   // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
   // the epilogue of the present one.
-  static constexpr int kQueryStages = kHeadDimQk > 128 || kVerifies || (kByRows && kHeadDimQk == 128) ? 1 : 2;
+  static constexpr int kQueryStages = kHeadDimQk > 128 || kVerifies ? 1 : 2;
   // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
   // consumers take turns at the tensor cores: as measured. Of three, the others' products hide a softmax
   // anyway.
@@ -98,10 +98,7 @@ struct PrefillTile {
 
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
-  static constexpr int kProducerRegisters = kVerifies                               ? 72
-                                            : kHasRowWarpgroup && kHeadDimQk == 128 ? 48
-                                                                                    : 56,
-                       kConvertRegisters = 40;
+  static constexpr int kProducerRegisters = kVerifies ? 72 : 56, kConvertRegisters = 40;
   static constexpr int kConsumerRegisters = kConverts          ? 208
                                             : kHasRowWarpgroup ? 256 - kProducerRegisters
                                             : kConsumers == 3  ? 152
