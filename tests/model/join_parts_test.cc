@@ -115,5 +115,21 @@ TEST(JoinedWeight, RefusesPartsOfAnotherKind) {
   EXPECT_THAT(refusal(kMxFp4, kTensor), testing::HasSubstr("fp8 weight"));
 }
 
+// As of a checkpoint whose layers have several formats.
+TEST(JoinedWeight, RefusesBlocksOfAnotherHeight) {
+  constexpr Format kLowBlocks{WeightFormat::kFp8, 64, 128, DType::kF32};
+  for (const auto& [one, other] : {std::pair(kBlocks, kLowBlocks), std::pair(kLowBlocks, kBlocks)}) {
+    EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported,
+                                               [&] {
+                                                 expect_joins({one, other}, {256, 128}, 128);
+                                               }),
+                testing::HasSubstr("part: fp8 weight[128, 256], groups of " +
+                                   std::to_string(other.group_outs) + " x 128"));
+    const auto first = random_weight(one, 256, 256), second = random_weight(other, 128, 256);
+    const std::vector<QuantisedPart> parts{{first->view, {}}, {second->view, {}}};
+    EXPECT_FALSE(can_join(parts));
+  }
+}
+
 }  // namespace
 }  // namespace attend

@@ -330,6 +330,19 @@ std::vector<TestTensor> gptq_llama() {
   tensors.push_back(tensor_of(mlp + "down_proj.scales", {1, kHidden}));
   return tensors;
 }
+TEST(LoadModel, TellsOfAQuantisedConfigWhoseFilesHaveNoQuantisedWeight) {
+  const TempDir dir;
+  std::string config = config_json(false);
+  config.pop_back();
+  dir.write("config.json", config + R"(, "quantization_config": {"quant_method": "fp8"}})");
+  dir.write("model.safetensors", safetensors_bytes(tiny_llama()));
+  testing::internal::CaptureStderr();
+  load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                "speaks of fp8 (fp8), but no weight of the files is quantised"),
+            std::string::npos);
+}
+
 TEST(LoadModel, NamesTheExpertThatAFileWithATensorOfEachDoesNotHave) {
   const auto golden = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens/llama4-fp8-by-expert";
   std::ifstream file(golden / "model.safetensors", std::ios::binary);

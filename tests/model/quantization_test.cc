@@ -166,6 +166,19 @@ TEST(Quantization, HasAFurtherKindForEachThatLayersHaveOfTheirOwn) {
       ErrorCode::kUnsupported, {"format \"mixed-precision\": attend has float-quantized"});
 }
 
+TEST(Quantization, RefusesMoreKindsThanAnyModelHas) {
+  const auto of_kinds = [](int count) {
+    std::string layers;
+    for (int i = 1; i < count; ++i)
+      layers += (i == 1 ? "" : ", ") + ("\"+:" + std::to_string(i)) + R"(": {"group_size": )" +
+                std::to_string(32 * i) + "}";
+    return R"({"quant_method": "gptq", "bits": 4, "dynamic": {)" + layers + "}}";
+  };
+  EXPECT_EQ(num_kinds(quantization_of(of_kinds(64))), 64u);
+  expect_quantization_refused(of_kinds(65), ErrorCode::kUnsupported,
+                              {"dynamic.+:", "unlike 64 kinds of layers before it: attend has up to 64"});
+}
+
 TEST(Quantization, SaysWhetherWhatLayersReadIsRoundedToFp8) {
   EXPECT_TRUE(quantization_of(R"({"quant_method": "fp8", "activation_scheme": "dynamic"})").rounds_x);
   EXPECT_TRUE(quantization_of(R"({"quant_method": "fp8", "activation_scheme": "static"})").rounds_x);

@@ -77,6 +77,17 @@ void refuse_unsaid_quantization(std::span<const std::string> names, const ModelW
            ": of a quantised weight: expected a quantization_config in config.json");
 }
 
+// Files whose weights somebody widened and left the config as it was.
+void tell_of_plain_weights(std::span<const WeightSlot> slots, const ModelWeights& files,
+                           const Quantization& quantization) {
+  for (const WeightSlot& slot : slots)
+    for (const WeightPart& part : slot.parts)
+      if (part.storage != WeightStorage::kPlain) return;
+  log_warning(files.directory().string(), ": quantization_config of config.json speaks of ",
+              to_string(quantization),
+              ", but no weight of the files is quantised: all are taken as they are");
+}
+
 [[noreturn]] void refuse_unclaimed(const std::string& name, std::span<const WeightSlot> slots,
                                    const ModelWeights& files, const ModelSpec& spec,
                                    const std::string& layers) {
@@ -122,6 +133,7 @@ void check_claims(std::span<const WeightSlot> slots, const ModelWeights& files, 
          missing.size() == 1 ? "" : " and " + std::to_string(missing.size() - 1) + " more", ": ",
          spec.architecture, " with num_hidden_layers ", spec.num_layers(), " by config.json needs ",
          claimed.size());
+  if (quantised) tell_of_plain_weights(slots, files, spec.quantization);
   std::map<std::string, int> left_out;
   for (const std::string& name : names) {
     if (claimed.contains(name) || is_derived(name) || is_kv_scale(name)) continue;

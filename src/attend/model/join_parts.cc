@@ -21,9 +21,12 @@ Tensor scales_of_outputs(const Weight& weight) {
   return made;
 }
 
+// Whether rows of `other` can follow those of `one`, whose blocks of outputs, if it has some, are as high.
 bool same_groups(const Weight& one, const Weight& other) {
   const auto ins = [](const Weight& weight) { return std::min(weight.group_ins, weight.in_features()); };
-  return one.format == other.format && ins(one) == ins(other) && one.scales.dtype == other.scales.dtype;
+  const bool has_blocks = one.group_outs > 1 && one.group_outs < one.out_features();
+  return one.format == other.format && ins(one) == ins(other) && one.scales.dtype == other.scales.dtype &&
+         (!has_blocks || one.group_outs == other.group_outs);
 }
 
 bool in_order(const Weight& weight) { return weight.input_order.empty(); }

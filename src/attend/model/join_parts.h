@@ -15,8 +15,8 @@ bool is_placed_quantised(const WeightSlot& slot, const WeightPart& part);
 // At most so many bytes of an arena, codes, scales, zero points and order.
 size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization);
 
-// Whether parts in host memory can be rows of one weight: one format, one kind of groups of inputs, all
-// inputs in order, scales of one dtype.
+// Whether parts in host memory can be rows of one weight: one format, one kind of groups of inputs, blocks of
+// one height, all inputs in order, scales of one dtype.
 bool can_join(std::span<const QuantisedPart> parts);
 
 // Rows of one weight on a GPU, part after part. Scales of fp8 that parts do not share whole blocks or tensors

@@ -66,9 +66,14 @@ bool same_kind(const Quantization& one, const Quantization& other) {
          one.has_zeros == other.has_zeros;
 }
 
-void add_kind(const Quantization& kind, Quantization& to) {
+// `layers`: whose kind it is. Each weight of the files is held against each kind.
+void add_kind(const JsonNode& layers, const Quantization& kind, Quantization& to) {
+  constexpr size_t kMaxKinds = 64;
   for (size_t i = 0; i < num_kinds(to); ++i)
     if (same_kind(kind_of(to, i), kind)) return;
+  if (num_kinds(to) == kMaxKinds)
+    fail(ErrorCode::kUnsupported, layers.where(), ": unlike ", kMaxKinds,
+         " kinds of layers before it: attend has up to ", kMaxKinds, " in one model");
   to.others.push_back(kind);
 }
 
@@ -83,7 +88,7 @@ void add_gptq_layer(const JsonNode& layer, Quantization& to) {
     kind.storage = read_bits(layer, "bits") == kInt8Bits ? WeightStorage::kGptqInt8 : WeightStorage::kGptq;
   if (layer.has("group_size")) kind.group_ins = read_group(layer, "group_size");
   kind.reorders = layer.boolean_or("desc_act", kind.reorders);
-  add_kind(kind, to);
+  add_kind(layer, kind, to);
 }
 
 Quantization read_gptq(const JsonNode& json) {
@@ -210,7 +215,7 @@ Quantization read_compressed_tensors(const JsonNode& json) {
     const Quantization kind = read_scheme(group.at("weights"), own_format.value_or(format));
     if (kind.storage == WeightStorage::kFp8) rounds_x = rounds_x && group.has("input_activations");
     if (made)
-      add_kind(kind, *made);
+      add_kind(group, kind, *made);
     else
       made = kind;
   }
