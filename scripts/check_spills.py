@@ -16,8 +16,8 @@ ALLOWED = {
     r"attention_kernelI.*ElementE[34]ELi128ELi128ELi128ELb0E": 128,
     # MLA's rows of fp8: four counts of the converting warps, written once a KV tile and a work tile.
     r"mla_kernelI.*Lb1ELb[01]ELb[01]E": 48,
-    # K and V that come row by row, in three stages: a consumer's registers, of a KV tile or a work tile.
-    r"prefill_kernelI.*PrefillKindE3E": 40,
+    # K and V that come row by row, head dims 192/128: a consumer's register, of a work tile.
+    r"prefill_kernelI.*PrefillTileILi192ELi128E.*PrefillKindE3E": 8,
     # Scaled codes: a count of the epilogue's, beside the sums of 256 rows of W.
     r"scaled_codes_kernelI.*Li2ELi128E": 32,
     # Fixed splits: what is banked on top.

@@ -129,6 +129,11 @@ void launch_converting_prefill(const PrefillParams& params, int num_ctas, void* 
         params, num_ctas, stream);
 }
 
+// Where K and V of 16 bits come row by row. Defined in prefill_by_rows.cuh, for a file of its own: in one
+// with the other kernels ptxas spills registers of this.
+template <class T, int kHeadDimQk, int kHeadDimV>
+void launch_prefill_by_rows(const PrefillParams& params, int num_ctas, void* stream);
+
 template <class T, Element kKv, int kHeadDimQk, int kHeadDimV>
 void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
   using enum PrefillKind;
@@ -150,8 +155,7 @@ void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
     if (params.attention.logit_cap > 0.0f)
       launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false>>(params, num_ctas, stream);
     else if (params.box_rows == 0)
-      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, PrefillKind::kByRows, false>>(
-          params, num_ctas, stream);
+      launch_prefill_by_rows<T, kHeadDimQk, kHeadDimV>(params, num_ctas, stream);
     else
       launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, kMany, false>>(params, num_ctas,
                                                                                            stream);
