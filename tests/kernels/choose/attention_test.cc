@@ -34,6 +34,17 @@ constexpr AttentionProblem kDecode{.head_dim_qk = 128,
                                    .num_reqs = 16,
                                    .num_kv_heads = 8,
                                    .num_workers = 132};
+// The same of one request with so few keys that clusters have them all.
+constexpr AttentionProblem kLoneDecode{.head_dim_qk = 128,
+                                       .head_dim_v = 128,
+                                       .num_rows = 4,
+                                       .tile_rows = 8,
+                                       .num_row_tiles = 1,
+                                       .num_reqs = 1,
+                                       .num_kv_heads = 8,
+                                       .num_workers = 132,
+                                       .inline_plan = true,
+                                       .lone_decode = true};
 constexpr AttentionProblem kMla{.mla = true,
                                 .head_dim_qk = 576,
                                 .head_dim_v = 512,
@@ -45,7 +56,7 @@ constexpr AttentionProblem kMla{.mla = true,
 
 void for_each_problem(const std::function<void(const AttentionProblem&, const GpuFacts&)>& fn) {
   for (const GpuFacts& gpu : kGpus)
-    for (const AttentionProblem& step : {kPrefill, kDecode, kMla})
+    for (const AttentionProblem& step : {kPrefill, kDecode, kLoneDecode, kMla})
       for (const DType q : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3})
         for (const DType kv :
              {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kU8})
@@ -63,7 +74,7 @@ void for_each_problem(const std::function<void(const AttentionProblem&, const Gp
               problem.strides_fit = (flags & 4) == 0;
               problem.has_tree_mask = (flags & 8) != 0;
               problem.fixed_splits = (flags & 16) != 0;
-              if (problem.fixed_splits && problem.tile_rows == 16) problem.tile_rows = 64;
+              if (problem.fixed_splits && problem.tile_rows <= 16) problem.tile_rows = 64;
               fn(problem, gpu);
             }
 }
@@ -100,7 +111,7 @@ TEST(ChooseAttention, TakesTheSmallestInstanceThatHoldsTheHeadDims) {
 
 TEST(ChooseAttention, LeavesToTheRowKernelWhatTensorCoresDoNotTake) {
   for (const GpuFacts& gpu : kGpus)
-    for (const AttentionProblem& step : {kPrefill, kDecode, kMla}) {
+    for (const AttentionProblem& step : {kPrefill, kDecode, kLoneDecode, kMla}) {
       const auto expect_rows = [&](const std::function<void(AttentionProblem&)>& change) {
         AttentionProblem problem = step;
         change(problem);
@@ -140,6 +151,33 @@ TEST(ChooseAttention, ConvertsScaledRowsWhereSharedMemoryHoldsThem) {
   problem.kv_dtype = DType::kU8;
   problem.fixed_splits = true;
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+}
+
+TEST(ChooseAttention, DecodesALoneRequestInShortCodeWhereNothingElseIsAskedFor) {
+  const auto expect_kernel = [](AttentionKernel kernel, const std::function<void(AttentionProblem&)>& change,
+                                const GpuFacts& gpu) {
+    AttentionProblem problem = kLoneDecode;
+    change(problem);
+    EXPECT_EQ(choose(problem, gpu).kernel, kernel);
+  };
+  const auto expect_lone = [&](const std::function<void(AttentionProblem&)>& change) {
+    expect_kernel(AttentionKernel::kSm80LoneDecode, change, kH100);
+  };
+  expect_lone([](auto&) {});
+  expect_lone([](auto& p) { p.q_dtype = p.kv_dtype = p.out_dtype = DType::kF16; });
+  expect_lone([](auto& p) { p.head_dim_qk = p.head_dim_v = 64; });
+  const auto expect_tiles = [&](const std::function<void(AttentionProblem&)>& change,
+                                const GpuFacts& gpu = kH100) {
+    expect_kernel(AttentionKernel::kSm80Tiles, change, gpu);
+  };
+  expect_tiles([](auto&) {}, kA100);
+  expect_tiles([](auto& p) { p.lone_decode = false; });
+  expect_tiles([](auto& p) { p.has_tree_mask = true; });
+  expect_tiles([](auto& p) { p.out_dtype = DType::kF32; });
+  expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });
+  expect_tiles([](auto& p) { p.tile_rows = 16; });
+  expect_tiles([](auto& p) { p.head_dim_qk = p.head_dim_v = 96; });
+  expect_tiles([](auto& p) { p.head_dim_qk = 192; });
 }
 
 TEST(ChooseAttention, RunsPrefillOnComputeCapability90Alone) {

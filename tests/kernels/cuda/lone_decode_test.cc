@@ -4,7 +4,8 @@
 #include <array>
 
 #include "attend/base/error.h"
-#include "attend/kernels/attention/cuda/common/device_plan.h"
+#include "attend/kernels/attention/cuda/attention.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "tests/kernels/conformance/run.h"
 #include "tests/kernels/cuda/device_case.h"
 #include "tests/kernels/cuda/late_case.h"
@@ -60,20 +61,25 @@ std::vector<AttentionCase> lone_decodes(int longest) {
   return cases;
 }
 
-// Fails where the plan is not one that the kernel takes.
-bool has_lone_clusters(const kernels::AttentionArgs&, const kernels::cuda::DevicePlan& plan) {
-  return plan.view().lone_clusters;
+using kernels::cuda::AttentionKernel;
+
+// Whether `kernel` is the one for arguments on the device.
+template <AttentionKernel kernel>
+bool runs(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
+  return plan.view().lone_clusters &&
+         choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel == kernel;
 }
+const auto runs_lone_decode = runs<AttentionKernel::kSm80LoneDecode>;
 
 // What this kernel left out cannot be there already: it goes first. A wish for the LSE asks for the other.
 void attention_by_both_kernels(const kernels::AttentionArgs& args, const BuiltCase& built) {
   const Planning planning = built.spec.seed % 2 == 0 ? Planning::kBefore : Planning::kInline;
-  attention_on_gpu_if(has_lone_clusters, args, built, planning);
+  attention_on_gpu_if(runs_lone_decode, args, built, planning);
   const auto bits = built.result_bytes();
   Tensor lse = Tensor::empty({args.q.shape[0], args.q.shape[1]}, DType::kF32);
   kernels::AttentionArgs with_lse = args;
   with_lse.lse = lse.view();
-  attention_on_gpu_if(has_lone_clusters, with_lse, built, planning);
+  attention_on_gpu_if(runs<AttentionKernel::kSm80Tiles>, with_lse, built, planning);
   ensure(built.result_bytes() == bits, "other bits than those of the kernel of other decodes");
 }
 
@@ -83,7 +89,7 @@ TEST_F(CudaLoneDecode, GivesTheBitsOfOtherDecodes) {
 }
 TEST_F(CudaLoneDecode, TakesLongerRequestsThanItWasPlannedFor) {
   run_conformance(
-      [](const auto& args, const auto& built) { attention_on_gpu_if(has_lone_clusters, args, built); },
+      [](const auto& args, const auto& built) { attention_on_gpu_if(runs_lone_decode, args, built); },
       lone_decodes(7000));
 }
 TEST_F(CudaLoneDecode, MayStartBeforeItsNewKeyIsThere) {

@@ -58,12 +58,21 @@ static_assert(sm80::kAttentionInstancesAreSampled ||
                 return has_instance(Element::kBF16, dims) && has_instance(Element::kF16, dims) &&
                        has_instance(Element::kF8E4M3, dims) && has_instance(Element::kF8E5M2, dims);
               }));
+static_assert(sm80::kAttentionInstancesAreSampled ||
+                  std::size(sm80::kLoneDecodeInstances) == 2 * sm80::kLoneDecodeDims.size(),
+              "of bf16 and f16");
 
 sm80::AttentionLaunch tiles_launch(Element kv, HeadDims dims) {
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
     if (instance.kv == kv && HeadDims{instance.head_dim_qk, instance.head_dim_v} == dims)
       return instance.launch;
   fail(ErrorCode::kInternal, "attention: no instance of sm80 tiles ", dims.qk, "/", dims.v);
+}
+
+sm80::LoneDecodeLaunch lone_decode_launch(Element kv, HeadDims dims) {
+  for (const sm80::LoneDecodeInstance& instance : sm80::kLoneDecodeInstances)
+    if (instance.kv == kv && instance.head_dim == dims.v) return instance.launch;
+  fail(ErrorCode::kInternal, "attention: no instance of lone decode ", dims.v);
 }
 
 // Whether partial results are left for a kernel of its own to merge.
@@ -160,6 +169,10 @@ void launch_tiles(const Call& call, Stream& stream) {
   if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
+void launch_lone_decode(const Call& call, Stream& stream) {
+  lone_decode_launch(call.params.kv_element, call.dims)(call.params, stream.handle);
+}
+
 void launch_mla_tiles(const Call& call, Stream& stream) {
   sm80::launch_mla(call.params, call.plan.num_row_tiles(), stream.handle);
   if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
@@ -177,7 +190,8 @@ void launch_rows(const Call& call, Stream& stream) {
 
 // By AttentionKernel.
 constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKernels> kLaunches{
-    launch_prefill, launch_sm90_mla, launch_tiles, launch_mla_tiles, launch_scaled_mla_tiles, launch_rows};
+    launch_prefill,   launch_sm90_mla,         launch_lone_decode, launch_tiles,
+    launch_mla_tiles, launch_scaled_mla_tiles, launch_rows};
 
 void launch(const AttentionProblem& problem, const AttentionTuning& tuning, Call call, Stream& stream) {
   const AttentionRow& row = choose(problem, gpu_facts(stream.device), tuning);
@@ -200,6 +214,9 @@ AttentionProblem attention_problem(const AttentionArgs& args, const DevicePlan& 
                     rows_aligned(args.out, 16);
   problem.strides_fit =
       strides_fit(args.q) && strides_fit(args.kv.k) && strides_fit(args.kv.v) && strides_fit(args.out);
+  problem.lone_decode = plan.view().lone_clusters && args.q.shape[0] == 1 && args.new_keys.k.empty() &&
+                        args.visibility.window_left < 0 && args.visibility.chunk == 0 &&
+                        args.score.logit_cap == 0.0f && args.score.sinks.empty() && args.lse.empty();
   return problem;
 }
 

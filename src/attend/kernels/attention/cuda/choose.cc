@@ -97,6 +97,16 @@ bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
                                                     problem.fixed_splits) <= gpu.shared_bytes;
 }
 
+// Head dims in between are for tiles that pad.
+template <size_t kIdx>
+bool lone_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+  constexpr HeadDims kDims = sm80::kLoneDecodeDims[kIdx];
+  return gpu.runs_sm90a() && problem.lone_decode && problem.tile_rows == sm80::kKeyMajorRows &&
+         !problem.has_tree_mask && !problem.fixed_splits && problem.kv_dtype == problem.q_dtype &&
+         problem.out_dtype == problem.q_dtype && fits_tiles(problem, kDims) &&
+         HeadDims{problem.head_dim_qk, problem.head_dim_v} == kDims;
+}
+
 // What both kernels of MLA ask for, latent rows aside.
 bool fits_mla(const AttentionProblem& problem) {
   const DType q = problem.q_dtype, out = problem.out_dtype;
@@ -147,6 +157,16 @@ constexpr AttentionRow prefill_e4m3(std::string_view name) {
 }
 
 template <size_t kIdx>
+constexpr AttentionRow lone_decode(std::string_view name) {
+  return {AttentionKernel::kSm80LoneDecode,
+          sm80::kLoneDecodeDims[kIdx],
+          name,
+          lone_decode_takes<kIdx>,
+          always,
+          "a token of one request: short code, the bits of tiles"};
+}
+
+template <size_t kIdx>
 constexpr AttentionRow tiles(std::string_view name) {
   return {AttentionKernel::kSm80Tiles,
           sm80::kAttentionDims[kIdx],
@@ -165,6 +185,8 @@ constexpr std::array kRows{
     prefill_e4m3<0>("sm90 prefill e4m3 64/64"),
     prefill_e4m3<1>("sm90 prefill e4m3 128/128"),
     prefill_e4m3<2>("sm90 prefill e4m3 192/128"),
+    lone_decode<0>("sm80 lone decode 64"),
+    lone_decode<1>("sm80 lone decode 128"),
     tiles<0>("sm80 tiles 64/64"),
     tiles<1>("sm80 tiles 128/128"),
     tiles<2>("sm80 tiles 192/128"),
@@ -190,7 +212,7 @@ constexpr std::array kRows{
                  always,
                  "no tensor-core kernel takes it"}};
 static_assert(sm90::kPrefillDims.size() == 5 && sm90::kPrefillDimsOfE4m3.size() == 3 &&
-                  sm80::kAttentionDims.size() == 4,
+                  sm80::kAttentionDims.size() == 4 && sm80::kLoneDecodeDims.size() == 2,
               "each has a row");
 
 }  // namespace

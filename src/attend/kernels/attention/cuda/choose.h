@@ -13,14 +13,15 @@
 namespace attend::kernels::cuda {
 
 enum class AttentionKernel : uint8_t {
-  kSm90Prefill,    // sm90/prefill.h
-  kSm90Mla,        // sm90/mla.h
-  kSm80Tiles,      // sm80/attention.cuh
-  kSm80Mla,        // sm80/mla.cu
-  kSm80ScaledMla,  // sm80/scaled_mla.cu
-  kRows,           // sm80/row_attention.cu
+  kSm90Prefill,     // sm90/prefill.h
+  kSm90Mla,         // sm90/mla.h
+  kSm80LoneDecode,  // sm80/lone_decode.cuh
+  kSm80Tiles,       // sm80/attention.cuh
+  kSm80Mla,         // sm80/mla.cu
+  kSm80ScaledMla,   // sm80/scaled_mla.cu
+  kRows,            // sm80/row_attention.cu
 };
-inline constexpr int kNumAttentionKernels = 6;
+inline constexpr int kNumAttentionKernels = 7;
 
 // What a choice depends on.
 struct AttentionProblem {
@@ -43,6 +44,9 @@ struct AttentionProblem {
   bool fixed_splits = false;
   bool never_splits = false;  // one kernel, then, whatever other requests there are
   bool inline_plan = false;   // CTAs derive their parts: of prefill those that verify
+  // One token of a request whose plan has clusters for all keys of a work tile (PlanView::lone_clusters),
+  // without window, chunk, cap, sinks, LSE or new keys.
+  bool lone_decode = false;
 };
 
 // What decides between kernels that all take a problem: as timed on a GPU, data of that GPU.

@@ -13,6 +13,12 @@ namespace attend::kernels::cuda::sm80 {
 inline constexpr std::array kAttentionDims{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128},
                                            HeadDims{256, 256}};
 
+// Those of decode of a lone request, for K/V of both 16-bit dtypes.
+inline constexpr std::array kLoneDecodeDims{HeadDims{64, 64}, HeadDims{128, 128}};
+
+// Rows of the lowest tiles, whose keys are the rows of the MMAs (sm80/key_major_tile.cuh).
+inline constexpr int kKeyMajorRows = 8;
+
 // CTAs of a cluster, where there are clusters.
 inline constexpr int kClusterSize = 8;
 

@@ -5,17 +5,9 @@
 
 #include "attend/kernels/attention/cuda/sm80/attention.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
-#include "attend/kernels/attention/cuda/sm80/lone_decode.cuh"
-#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/attention/cuda/sm80/shared_of_sm.cuh"
 
 namespace attend::kernels::cuda::sm80 {
-
-// What an SM keeps of its memory as shared, for CTAs of `shared_bytes` each. 0: as the driver has it. Less
-// than kFastest was slower for the kernels behind, though these CTAs would fit (docs/kernels/gemm.md).
-inline int shared_of_sm(const PlanView& plan, int shared_bytes) {
-  constexpr int kFastest = 196 << 10;
-  return plan.ctas_of_sm > 0 ? std::max(shared_for(plan.ctas_of_sm, shared_bytes), kFastest) : 0;
-}
 
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan,
           bool kClusters>
@@ -40,17 +32,6 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                     kCtasOfPlanned, shared_of_sm(params.plan, kSharedBytes));
 }
 
-template <class T, int kHeadDim>
-void launch_lone_decode(const AttentionParams& params, void* stream) {
-  constexpr auto kKernel = lone_decode_kernel<T, kHeadDim>;
-  constexpr int kSharedBytes = LoneDecodeCta<T, kHeadDim>::kSharedBytes;
-  constexpr int kThreads = TileConfig<kHeadDim, kHeadDim, false, kKeyMajorRows, true>::kThreads;
-  allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
-  launch_dependent<AttentionParams>(kKernel, dim3(static_cast<unsigned>(params.num_kv_heads * kClusterSize)),
-                                    kThreads, kSharedBytes, stream, params, "attention", kClusterSize,
-                                    shared_of_sm(params.plan, kSharedBytes));
-}
-
 // One dtype and head dims, over all tile heights. The plan never has 8 to 32 rows with fixed splits, nor
 // more rows than max_tile_rows(); CTAs derive it for up to 64 rows. Clusters are of decode alone.
 template <Element kElement, int kHeadDimQk, int kHeadDimV>
@@ -66,11 +47,6 @@ void launch_instance(const AttentionParams& params, int num_row_tiles, void* str
                      : launch.template operator()<kTileRows, false, false, kClusters>();
   };
   const bool fixed_splits = plan.split_bank != nullptr;
-  if constexpr (has_lone_decode(kElement, kHeadDimQk, kHeadDimV)) {
-    using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
-    if (plan.tile_rows == kKeyMajorRows && takes_lone_decode(params, kHeadDimQk))
-      return launch_lone_decode<T, kHeadDimQk>(params, stream);
-  }
   if (plan.tile_rows == kKeyMajorRows)
     return plan.cluster_size > 1 ? launch_planned.template operator()<kKeyMajorRows, true>()
                                  : launch_planned.template operator()<kKeyMajorRows>();

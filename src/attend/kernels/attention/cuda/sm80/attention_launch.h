@@ -9,6 +9,9 @@ namespace attend::kernels::cuda::sm80 {
 // takes tile_shared_bytes() of tile_config.h. Throws Error(kDevice).
 using AttentionLaunch = void (*)(const AttentionParams& params, int num_row_tiles, void* stream);
 
+// For a problem with `lone_decode` (choose.h), which no merge follows. As AttentionLaunch.
+using LoneDecodeLaunch = void (*)(const AttentionParams& params, void* stream);
+
 // Merges what the CTAs of a streamed plan left whose ctas_merge is false. Launched after attention or MLA.
 void launch_merge_partials(const AttentionParams& params, void* stream);
 

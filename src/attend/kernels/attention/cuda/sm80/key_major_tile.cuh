@@ -4,13 +4,14 @@
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
+#include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
-inline constexpr int kKeyMajorRows = 8;
+static_assert(kKeyMajorRows == 8);
 
 // A warp's rows in registers. Lane l holds rows 2 (l % 4) and 2 (l % 4) + 1 (`row` 0 and 1), and of every 16
 // keys or columns those of places l / 4 and l / 4 + 8: elements `row` and `row` + 2.

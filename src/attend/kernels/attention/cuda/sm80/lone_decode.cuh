@@ -17,6 +17,7 @@
 #include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/sm80/key_major_tile.cuh"
 #include "attend/kernels/attention/cuda/sm80/lone_merge.cuh"
+#include "attend/kernels/attention/cuda/sm80/shared_of_sm.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 
 namespace attend::kernels::cuda::sm80 {
@@ -209,18 +210,15 @@ __global__ void __launch_bounds__(TileConfig<kHeadDim, kHeadDim, false, kKeyMajo
 #endif
 }
 
-constexpr bool has_lone_decode(Element kv, int head_dim_qk, int head_dim_v) {
-  return !is_fp8(kv) && head_dim_qk == head_dim_v && head_dim_v <= 128;
-}
-
-// Whether the kernel of a head dim takes a call that a plan of tiles of 8 rows is for.
-inline bool takes_lone_decode(const AttentionParams& params, int head_dim) {
-  const BatchParams& batch = params.batch;
-  return params.plan.lone_clusters && params.num_tokens == 1 && batch.seqlen_new == 0 &&
-         (batch.tree_mask == nullptr || !batch.causal) && batch.window_left < 0 && batch.chunk == 0 &&
-         params.logit_cap == 0.0f && params.sinks == nullptr && params.lse == nullptr &&
-         params.out_element != Element::kF32 && params.head_dim_qk == head_dim &&
-         params.head_dim_v == head_dim;
+template <class T, int kHeadDim>
+void launch_lone_decode(const AttentionParams& params, void* stream) {
+  constexpr auto kKernel = lone_decode_kernel<T, kHeadDim>;
+  constexpr int kSharedBytes = LoneDecodeCta<T, kHeadDim>::kSharedBytes;
+  constexpr int kThreads = TileConfig<kHeadDim, kHeadDim, false, kKeyMajorRows, true>::kThreads;
+  allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
+  launch_dependent<AttentionParams>(kKernel, dim3(static_cast<unsigned>(params.num_kv_heads * kClusterSize)),
+                                    kThreads, kSharedBytes, stream, params, "attention", kClusterSize,
+                                    shared_of_sm(params.plan, kSharedBytes));
 }
 
 }  // namespace attend::kernels::cuda::sm80
