@@ -246,7 +246,12 @@ TEST(BenchCommand, RefusesToKeepNoLayer) {
 TEST(BenchCommand, StoresRandomWeightsInTheFormatThatIsAskedFor) {
   const Ran ran = attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --weight-format int3");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("weight format 'int3': expected one of fp8, fp8-block, int8, int4, mxfp4"));
+  EXPECT_THAT(ran.out,
+              HasSubstr("weight format 'int3': expected one of fp8, fp8-block, int8, int4, int4-g32, mxfp4"));
+  const Ran narrow =
+      attend("bench model --device cpu --shape gpt-oss-20b --num-layers 1 --weight-format int4");
+  EXPECT_EQ(narrow.exit_code, 2);
+  EXPECT_THAT(narrow.out, HasSubstr("has 2880 inputs: expected a multiple of 128, as of int4-g32"));
   const Ran of_files = attend("bench model --weight-format fp8 --model-path " + kTiny);
   EXPECT_EQ(of_files.exit_code, 2);
   EXPECT_THAT(of_files.out, HasSubstr("--weight-format: only with --load-format dummy"));

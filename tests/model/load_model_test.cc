@@ -483,6 +483,11 @@ TEST(LoadModel, RefusesFilesWithMoreOrFewerExpertsThanTheConfig) {
                [] { load_experts(3); });
 }
 
+TEST(LoadModel, CountsTheBytesOfExperts) {
+  EXPECT_EQ(load_experts(2)->expert_bytes(), size_t{2} * 2 * 3 * 6 * kHidden);
+  EXPECT_EQ(load(tiny_llama())->expert_bytes(), 0u);
+}
+
 TEST(LoadModel, TiedEmbeddingsNeedNoLmHead) {
   const auto tensors = without(tiny_llama(), "lm_head.weight");
   EXPECT_EQ(load(tensors, true)->weight_bytes(), bytes_of_all(tensors)) << "the shared tensor counts once";

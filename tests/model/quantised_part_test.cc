@@ -447,12 +447,15 @@ TEST(QuantisedPart, KnowsWhichCodesAreCopied) {
 
 // A weight of dummy_part.h is one that kernels take, of numbers as other dummy weights have.
 TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
-  for (const char* name : {"fp8", "fp8-block", "int8", "int4", "mxfp4"}) {
+  for (const char* name : {"fp8", "fp8-block", "int8", "int4", "int4-g32", "mxfp4"}) {
     const Quantization quantization = dummy_quantization(name);
-    std::vector<WeightSlot> slots = {{.parts = {{"a.weight", 200}}, .columns = 256},
-                                     {.parts = {{"norm.weight", 256}}, .use = WeightUse::kNorm}};
+    std::vector<WeightSlot> slots = {
+        {.parts = {{"a.weight", 200}}, .columns = 256},
+        {.parts = {{"norm.weight", 256}}, .use = WeightUse::kNorm},
+        {.parts = {{"gate.weight", 8}}, .columns = 256, .use = WeightUse::kRouter}};
     quantise_dummy_parts(slots, quantization);
     EXPECT_EQ(slots[1].parts[0].storage, WeightStorage::kPlain);
+    EXPECT_EQ(slots[2].parts[0].storage, WeightStorage::kPlain);
     const QuantisedPart made = make_dummy_part(slots[0], slots[0].parts[0], quantization);
     Stream stream;
     kernels::require_weight_of(stream, name, made.weight);
@@ -463,8 +466,14 @@ TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
     EXPECT_GT(deviation, 0.005) << name;
     EXPECT_LT(deviation, 0.08) << name;
   }
-  expect_error(ErrorCode::kInvalidArgument, {"weight format 'int3'", "fp8, fp8-block, int8, int4, mxfp4"},
+  expect_error(ErrorCode::kInvalidArgument,
+               {"weight format 'int3'", "fp8, fp8-block, int8, int4, int4-g32, mxfp4"},
                [] { dummy_quantization("int3"); });
+  std::vector<WeightSlot> narrow = {{.parts = {{"a.weight", 8}}, .columns = 96}};
+  expect_error(ErrorCode::kUnsupported,
+               {"a.weight has 96 inputs: expected a multiple of 128, as of int4-g32"},
+               [&] { quantise_dummy_parts(narrow, dummy_quantization("int4")); });
+  quantise_dummy_parts(narrow, dummy_quantization("int4-g32"));
 }
 
 TEST(QuantisedPart, RefusesTensorsOfAnotherShapeOrDType) {

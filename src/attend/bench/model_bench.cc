@@ -146,7 +146,7 @@ class ModelBench {
             read_ways()[way]));
     const FastestWay fastest = fastest_way(rates);
     const std::string what =
-        fmt::format("read {:.2f} GB", 1e-9 * static_cast<double>(probe_.view().num_bytes()));
+        fmt::format("read {:.3g} GB", 1e-9 * static_cast<double>(probe_.view().num_bytes()));
     for (size_t way = 0; way < rates.size(); ++way)
       report_.figures.push_back({what + suffix(depth) + ", " + to_string(read_ways()[way]), threads_,
                                  1e-9 * median(rates[way]), "GB/s"});
@@ -157,7 +157,7 @@ class ModelBench {
          .value = 1 / mean(seconds),
          .unit = "tokens/s",
          .limit = fastest.rate / bytes,
-         .bound = fmt::format("read {:.2f} GB", 1e-9 * bytes),
+         .bound = fmt::format("read {:.3g} GB", 1e-9 * bytes),
          .repeats = static_cast<int>(seconds.size())});
   }
 

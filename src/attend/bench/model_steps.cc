@@ -16,12 +16,6 @@ double weight_element_bytes(const Engine& engine) {
   return static_cast<double>(size_of(on_gpu ? engine.info().dtype : engine.model_spec().dtype));
 }
 
-double expert_element_bytes(const Engine& engine) {
-  const Quantization& quantization = engine.info().quantization;
-  return quantization.storage == WeightStorage::kPlain ? weight_element_bytes(engine)
-                                                       : bytes_per_weight(quantization);
-}
-
 }  // namespace
 
 std::vector<int32_t> random_prompt(int num_tokens, int vocab_size) {
@@ -62,13 +56,15 @@ std::optional<double> touched_experts(const ModelSpec& spec, int batch_size) {
 
 double decode_bytes(const Engine& engine, int batch_size, int context) {
   const StepCosts costs = step_costs(engine.model_spec());
-  double untouched = untouched_weights(costs, batch_size);
+  double weights = 0.0, untouched = untouched_weights(costs, batch_size);
+  for (const ExpertCost& experts : costs.experts) weights += static_cast<double>(experts.weights);
   if (const auto touched = touched_experts(engine.model_spec(), batch_size)) {
     untouched = 0.0;
     for (const ExpertCost& experts : costs.experts)
       untouched += static_cast<double>(experts.weights) * (1.0 - *touched / experts.num_experts);
   }
-  return multiplied_bytes(engine) - expert_element_bytes(engine) * untouched +
+  const double untouched_share = weights > 0.0 ? untouched / weights : 0.0;
+  return multiplied_bytes(engine) - static_cast<double>(engine.info().expert_bytes) * untouched_share +
          static_cast<double>(engine.info().kv_token_bytes) * batch_size * context;
 }
 

@@ -17,8 +17,9 @@ void add_model_choice(CLI::App& app, ModelChoice& choice) {
   add_text(app, "--shape", choice.shape,
            "instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b, "
            "qwen3-30b-a3b, gpt-oss-20b, deepseek-v2-lite, deepseek-v3");
-  add_text(app, "--weight-format", choice.weight_format,
-           "with random weights: what linear layers are stored in: fp8, fp8-block, int8, int4 or mxfp4");
+  add_text(
+      app, "--weight-format", choice.weight_format,
+      "with random weights: what linear layers are stored in: fp8, fp8-block, int8, int4, int4-g32 or mxfp4");
   add_number(app, "--num-layers", choice.num_layers, "layers to keep, the first ones; needs random weights",
              Range<int>{.lowest = 1, .highest = 1 << 16});
 }

@@ -98,6 +98,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
                : load_model(config.model_path, model_spec_, config.load_format, progress.weights, placement);
   model_->prepare(info_.limits);
   info_.weight_bytes = model_->weight_bytes();
+  info_.expert_bytes = model_->expert_bytes();
   saturation_watch_ =
       std::make_unique<SaturationWatch>(static_cast<int>(resolved.backend.model.layers.size()));
   trace_ = std::make_unique<StepTrace>();

@@ -51,6 +51,7 @@ struct EngineInfo {
   int context_length = 0;
   BatchLimits limits;
   size_t weight_bytes = 0;
+  size_t expert_bytes = 0;  // of those, experts', of which a token meets a few
   size_t pool_bytes = 0;
   size_t kv_token_bytes = 0;  // of the K/V of one token, all layers together
   size_t workspace_bytes = 0;

@@ -31,6 +31,7 @@ class DecoderModel : public LoadableModel {
   void hidden(const TensorView& out, Stream& stream) override;
   void check_weights() const override;
   size_t weight_bytes() const override { return weights_.num_bytes; }
+  size_t expert_bytes() const override { return weights_.expert_bytes; }
 
   std::vector<WeightSlot> weight_slots() override;
   void adopt(LoadedWeights weights) override;

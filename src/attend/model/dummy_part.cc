@@ -58,11 +58,12 @@ void quantise_dummy_parts(std::span<WeightSlot> slots, const Quantization& quant
     if (slot.use != WeightUse::kLinear || slot.columns == 0 || slot.as_elements) continue;
     // gpt-oss's own way to store mxfp4 is one of experts.
     if (quantization.storage == WeightStorage::kMxFp4 && slot.num_experts == 1) continue;
-    const int64_t group = quantization.group_ins > 0 ? quantization.group_ins : slot.columns;
-    const bool fits = has_eight_bits(format_of(quantization.storage))
-                          ? slot.columns % 8 == 0
-                          : slot.columns % 32 == 0 && slot.columns % group == 0;
-    if (!fits) continue;
+    const bool bytes = has_eight_bits(format_of(quantization.storage));
+    const int64_t multiple = bytes ? 8 : std::max<int64_t>(32, quantization.group_ins);
+    if (slot.columns % multiple != 0)
+      fail(ErrorCode::kUnsupported, "random weights in ", to_string(quantization), ": ", slot.parts[0].name,
+           " has ", slot.columns, " inputs: expected a multiple of ", multiple,
+           bytes || multiple == 32 ? "" : ", as of int4-g32");
     for (WeightPart& part : slot.parts) part.storage = quantization.storage;
   }
 }
@@ -100,10 +101,11 @@ Quantization dummy_quantization(std::string_view name) {
     WeightStorage storage;
     int64_t group_ins, group_outs;
   };
-  constexpr std::array<Named, 5> kNamed{{{"fp8", WeightStorage::kFp8, 0, 0},
+  constexpr std::array<Named, 6> kNamed{{{"fp8", WeightStorage::kFp8, 0, 0},
                                          {"fp8-block", WeightStorage::kFp8, 128, 128},
                                          {"int8", WeightStorage::kInt8, 0, 0},
                                          {"int4", WeightStorage::kPackedInt4, 128, 0},
+                                         {"int4-g32", WeightStorage::kPackedInt4, 32, 0},
                                          {"mxfp4", WeightStorage::kPackedMxFp4, 32, 0}}};
   std::string names;
   for (const Named& each : kNamed) {

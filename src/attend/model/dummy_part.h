@@ -7,8 +7,8 @@
 
 namespace attend {
 
-// Sets the storage of the parts of linear layers that the format fits: all but those whose inputs its groups
-// do not divide.
+// Sets the storage of the parts of linear layers; routers stay plain, as in checkpoints. Throws
+// Error(kUnsupported) with the layer where groups do not divide its inputs.
 void quantise_dummy_parts(std::span<WeightSlot> slots, const Quantization& quantization);
 
 // Random codes with scales that keep products near those of other dummy weights, in host memory. Throws
@@ -16,8 +16,8 @@ void quantise_dummy_parts(std::span<WeightSlot> slots, const Quantization& quant
 QuantisedPart make_dummy_part(const WeightSlot& slot, const WeightPart& part,
                               const Quantization& quantization);
 
-// "fp8", "fp8-block", "int4" or "mxfp4", as most checkpoints have them. Throws Error(kInvalidArgument) with
-// this list.
+// "fp8", "fp8-block", "int8", "int4", "int4-g32" or "mxfp4", as most checkpoints have them; groups of int4
+// are 128 inputs, or 32. Throws Error(kInvalidArgument) with this list.
 Quantization dummy_quantization(std::string_view name);
 
 }  // namespace attend

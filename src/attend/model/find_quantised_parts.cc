@@ -103,7 +103,8 @@ void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quant
                           const ModelWeights& files) {
   if (quantization.storage == WeightStorage::kPlain) return;
   for (WeightSlot& slot : slots) {
-    if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kHead) continue;
+    if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kRouter && slot.use != WeightUse::kHead)
+      continue;
     for (WeightPart& part : slot.parts) {
       const WeightPart plain = part;
       // Where no kind fits, what is wrong is told of the one most of whose tensors are there.

@@ -89,7 +89,7 @@ LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization&
           if (progress) progress(done_bytes, stored_bytes);
         });
       placed.push_back(mapped_weight(slot, part, quantization, files, weights.tensors));
-      weights.num_bytes += placed.back().num_bytes();
+      weights.count(slot, placed.back().num_bytes());
     }
     slot.place(placed);
   }

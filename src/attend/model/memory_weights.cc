@@ -139,7 +139,7 @@ LoadedWeights place_in_memory(std::span<const WeightSlot> slots, const Quantizat
       const size_t used_bytes = arena.used_bytes();
       placed = quantised.place(i, weights.tensors);
       stays_apart = placed.size() > 1;
-      for (const Weight& weight : placed) weights.num_bytes += weight.num_bytes();
+      for (const Weight& weight : placed) weights.count(slot, weight.num_bytes());
       tell(arena.used_bytes() - used_bytes);
       slot.place(placed);
       continue;
@@ -150,7 +150,7 @@ LoadedWeights place_in_memory(std::span<const WeightSlot> slots, const Quantizat
         QuantisedPart made = read(i, part);
         placed.push_back(made.weight);
         std::ranges::move(made.tensors, std::back_inserter(weights.tensors));
-        weights.num_bytes += made.weight.num_bytes();
+        weights.count(slot, made.weight.num_bytes());
         continue;
       }
       const int64_t count = slot.part_elements(part);
@@ -161,7 +161,7 @@ LoadedWeights place_in_memory(std::span<const WeightSlot> slots, const Quantizat
       if (!joins)
         placed.emplace_back(TensorView::contiguous(elements.data, placed_dtype, slot.part_shape(part)));
       weights.tensors.push_back(flat);
-      weights.num_bytes += elements.num_bytes();
+      weights.count(slot, elements.num_bytes());
       if (joins && stays_apart && slot.use == WeightUse::kBias)
         placed.emplace_back(
             TensorView::contiguous(elements.data, placed_dtype, slot.part_shape(part), device));

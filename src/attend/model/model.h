@@ -45,8 +45,9 @@ class Model {
   // Throws Error(kCorruptFile) when a weights file that forward() reads from, mapped, was written to since it
   // was opened: what was computed since may be wrong.
   virtual void check_weights() const = 0;
-  // Bytes of weights.
+  // Bytes of weights, and of those that are experts'.
   virtual size_t weight_bytes() const = 0;
+  virtual size_t expert_bytes() const = 0;
 };
 
 enum class LoadFormat : uint8_t { kAuto, kDummy };  // kDummy: random weights of the config's shapes

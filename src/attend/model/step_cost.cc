@@ -27,7 +27,7 @@ StepCosts step_costs(const ModelSpec& spec) {
     if (slot.use == WeightUse::kTable)
       (spec.tie_word_embeddings ? costs.head_weights : costs.table_weights) += slot.num_elements();
     if (slot.use == WeightUse::kHead) costs.head_weights += slot.num_elements();
-    if (slot.use != WeightUse::kLinear) continue;
+    if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kRouter) continue;
     costs.gemm_weights += slot.num_elements() / slot.num_experts * slot.experts_per_token;
     if (slot.num_experts > 1) {
       add_experts(slot, costs.experts);

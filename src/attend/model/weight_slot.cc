@@ -82,9 +82,8 @@ void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, We
 }
 
 void SlotWriter::linear(std::initializer_list<Part> parts, int64_t in_features, bool bias, ShardAxis shard,
-                        std::vector<Linear>& into, bool as_elements) {
-  WeightSlot weight{
-      .columns = in_features, .use = WeightUse::kLinear, .shard = shard, .as_elements = as_elements};
+                        std::vector<Linear>& into, bool as_elements, WeightUse use) {
+  WeightSlot weight{.columns = in_features, .use = use, .shard = shard, .as_elements = as_elements};
   WeightSlot biases{.use = WeightUse::kBias,
                     .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone};
   for (const Part& part : parts) {

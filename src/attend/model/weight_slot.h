@@ -18,6 +18,7 @@ namespace attend {
 enum class WeightUse : uint8_t {
   kTable,   // rows are looked up
   kLinear,  // multiplies every token
+  kRouter,  // the same, of a router, which checkpoints with quantised weights leave plain
   kHead,    // multiplies the tokens whose logits are wanted
   kBias,    // a vector of a linear layer
   kNorm,    // a vector about 1
@@ -107,7 +108,7 @@ class SlotWriter {
   void matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into);
   // `into` gets one Linear, or one of each part.
   void linear(std::initializer_list<Part> parts, int64_t in_features, bool bias, ShardAxis shard,
-              std::vector<Linear>& into, bool as_elements = false);
+              std::vector<Linear>& into, bool as_elements = false, WeightUse use = WeightUse::kLinear);
   // The same of experts, without biases: "<prefix><experts>.<expert>.<part>.weight", the parts of expert 0,
   // those of expert 1, ...
   struct Experts {

@@ -22,7 +22,8 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
   const int64_t hidden = shape_.hidden_size, intermediate = shape_.intermediate_size;
   const SlotWriter::Experts experts{names_.experts, spec_.num_experts, spec_.top_k};
   if (norms_.before) slots.norm(names_.mlp_norm, hidden, norm_.weight);
-  slots.linear({{names_.router, shape_.num_experts}}, hidden, spec_.router_bias, ShardAxis::kNone, router_);
+  slots.linear({{names_.router, shape_.num_experts}}, hidden, spec_.router_bias, ShardAxis::kNone, router_,
+               /*as_elements=*/false, WeightUse::kRouter);
   if (spec_.correction) slots.vector_in_f32(names_.router_correction, shape_.num_experts, correction_);
   const SlotWriter::Part gate{names_.expert_gate_proj, intermediate}, up{names_.expert_up_proj, intermediate},
       down{names_.expert_down_proj, hidden};
