@@ -98,6 +98,7 @@ def test_what_tools_look_for(server):
     assert fetch(server, "/health")[0] == fetch(server, "/health_generate")[0] == 200
     assert json.loads(fetch(server, "/get_model_info")[2])["is_generation"]
     info = json.loads(fetch(server, "/server_info")[2])
+    assert info["quantization"] is None
     assert info["page_size"] > 0 and info["schedule_policy"] == "fcfs" and isinstance(info["disable_overlap_schedule"], bool)
     assert json.loads(fetch(server, "/openapi.json")[2])["openapi"].startswith("3.")
     assert "<html" in fetch(server, "/")[2]

@@ -30,6 +30,12 @@ Json speculative_algorithm(const SpeculativeOptions& options) {
   return to_string(*options.algorithm);
 }
 
+// The method's name. null: weights are as they were trained.
+Json quantization_method(const Quantization& quantization) {
+  if (quantization.storage == WeightStorage::kPlain) return nullptr;
+  return quantization.method;
+}
+
 // null: no limit.
 Json queue_limit(int max_queued_requests) {
   if (max_queued_requests == 0) return nullptr;
@@ -322,6 +328,7 @@ void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& excha
                       {"served_model_name", options_.served_names.front()},
                       {"device", info.hardware.name},
                       {"dtype", to_string(info.dtype)},
+                      {"quantization", quantization_method(info.quantization)},
                       {"kv_cache_dtype", kernels::cache_dtype_name(info.kv_cache_dtype)},
                       {"prefill_attention_backend", info.resolution.prefill->name},
                       {"decode_attention_backend", info.resolution.decode->name},
