@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# Builds attend and runs every test. The last lines are ctest's summary.
+# Builds attend and runs every test. The last lines are ctest's summary and how many tests were skipped.
 set -euo pipefail
 source "$(dirname "$0")/setup.sh"
 build "${ATTEND_PRESET:-release}"
-ctest --preset "${ATTEND_PRESET:-release}" -j "$(nproc)" "$@"
+ctest --preset "${ATTEND_PRESET:-release}" -j "$(nproc)" "$@" | awk '
+  /\*\*\*Skipped/ { skipped++ }
+  /^The following tests did not run:$/ || /^\t *[0-9]+ - .* \(Skipped\)$/ { next }
+  { print; fflush() }
+  END { if (skipped) print skipped " of them were skipped, each with its reason: most want a GPU" }'
