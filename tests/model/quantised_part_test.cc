@@ -471,9 +471,16 @@ TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
                [] { dummy_quantization("int3"); });
   std::vector<WeightSlot> narrow = {{.parts = {{"a.weight", 8}}, .columns = 96}};
   expect_error(ErrorCode::kUnsupported,
-               {"a.weight has 96 inputs: expected a multiple of 128, as of int4-g32"},
+               {"a.weight has 96 inputs: expected a multiple of 128; weight format int4-g32 has"},
                [&] { quantise_dummy_parts(narrow, dummy_quantization("int4")); });
   quantise_dummy_parts(narrow, dummy_quantization("int4-g32"));
+  std::vector<WeightSlot> experts = {{.parts = {{"experts.up", 2 * 192}},
+                                      .columns = 256,
+                                      .layout = StoredLayout::kExpertColumns,
+                                      .num_experts = 2}};
+  expect_error(ErrorCode::kUnsupported, {"experts.up has experts of 192 outputs: expected a multiple of 128"},
+               [&] { quantise_dummy_parts(experts, dummy_quantization("fp8-block")); });
+  quantise_dummy_parts(experts, dummy_quantization("fp8"));
 }
 
 TEST(QuantisedPart, RefusesTensorsOfAnotherShapeOrDType) {

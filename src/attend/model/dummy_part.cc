@@ -63,7 +63,12 @@ void quantise_dummy_parts(std::span<WeightSlot> slots, const Quantization& quant
     if (slot.columns % multiple != 0)
       fail(ErrorCode::kUnsupported, "random weights in ", to_string(quantization), ": ", slot.parts[0].name,
            " has ", slot.columns, " inputs: expected a multiple of ", multiple,
-           bytes || multiple == 32 ? "" : ", as of int4-g32");
+           bytes || multiple == 32 ? "" : "; weight format int4-g32 has groups of 32");
+    const int64_t outs_of_one = slot.rows() / slot.num_experts;
+    if (slot.layout == StoredLayout::kExpertColumns && quantization.group_outs > 1 &&
+        outs_of_one % quantization.group_outs != 0)
+      fail(ErrorCode::kUnsupported, "random weights in ", to_string(quantization), ": ", slot.parts[0].name,
+           " has experts of ", outs_of_one, " outputs: expected a multiple of ", quantization.group_outs);
     for (WeightPart& part : slot.parts) part.storage = quantization.storage;
   }
 }

@@ -8,7 +8,8 @@
 namespace attend {
 
 // Sets the storage of the parts of linear layers; routers stay plain, as in checkpoints. Throws
-// Error(kUnsupported) with the layer where groups do not divide its inputs.
+// Error(kUnsupported) with the layer where groups do not divide its inputs, or blocks the outputs of experts
+// that share a tensor.
 void quantise_dummy_parts(std::span<WeightSlot> slots, const Quantization& quantization);
 
 // Random codes with scales that keep products near those of other dummy weights, in host memory. Throws
