@@ -5,6 +5,7 @@
 
 #include "attend/model/model.h"
 #include "attend/model/step_cost.h"
+#include "attend/model/weight_inventory.h"
 #include "tests/model/config_fields.h"
 
 namespace attend {
@@ -343,7 +344,8 @@ TEST(ReadGptOss, KnowsTheBytesOfAGpu) {
   const ModelSpec spec = read(kGptOss);
   const BatchLimits limits{.max_reqs = 1, .max_tokens = 1, .max_kv_tokens = 1};
   EXPECT_GT(activation_bytes(spec, limits, {.device = {DeviceType::kCuda, 0}, .dtype = DType::kF32}), 0.0);
-  EXPECT_GT(device_weight_bytes(spec, DType::kF32), device_weight_bytes(spec, DType::kBF16));
+  const WeightInventory weights(spec);
+  EXPECT_GT(weights.device_bytes(DType::kF32), weights.device_bytes(DType::kBF16));
 }
 
 // chunk of every layer.
@@ -424,8 +426,8 @@ TEST(ReadLlama4, RefusesLayersThatCanNotBe) {
 // Of 3 layers of 8 experts of 3 x 64 x 96 elements.
 TEST(CopiedWeightBytes, CountTheExpertsThatFilesHaveTransposed) {
   const Fields bf16{{"torch_dtype", "\"bfloat16\""}, {"num_local_experts", "8"}};
-  EXPECT_EQ(copied_weight_bytes(read(kGptOss, bf16)), size_t{3} * 8 * 3 * 64 * 96 * 2);
-  EXPECT_EQ(copied_weight_bytes(read(kMixtral, bf16)), 0u);
+  EXPECT_EQ(WeightInventory(read(kGptOss, bf16)).copied_bytes(), size_t{3} * 8 * 3 * 64 * 96 * 2);
+  EXPECT_EQ(WeightInventory(read(kMixtral, bf16)).copied_bytes(), 0u);
 }
 
 TEST(StepCosts, CountTheExpertsThatTokensMeet) {

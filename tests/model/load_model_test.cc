@@ -6,6 +6,7 @@
 
 #include "attend/model/check_finite.h"
 #include "attend/model/model.h"
+#include "attend/model/weight_inventory.h"
 #include "tests/model/test_files.h"
 
 namespace attend {
@@ -362,9 +363,9 @@ TEST(LoadModel, CountsTheQuantisedWeightsThatItCopies) {
   const TempDir dir;
   write_gptq_llama(dir, gptq_llama());
   const ModelSpec spec = read_config(dir.path());
-  EXPECT_EQ(copied_weight_bytes(spec), 0u);
-  EXPECT_EQ(copied_weight_bytes(spec, dir.path() / "no files"), 0u);
-  EXPECT_GE(copied_weight_bytes(spec, dir.path()), size_t{32} * kHidden / 2 + kHidden * sizeof(F16));
+  EXPECT_EQ(WeightInventory(spec).copied_bytes(), 0u);
+  EXPECT_EQ(WeightInventory(spec, dir.path() / "no files").copied_bytes(), 0u);
+  EXPECT_GE(WeightInventory(spec, dir.path()).copied_bytes(), size_t{32} * kHidden / 2 + kHidden * sizeof(F16));
 }
 
 // As a plain one: a head of its own wins over a config that ties it.

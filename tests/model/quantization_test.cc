@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "attend/model/model.h"
+#include "attend/model/weight_inventory.h"
 #include "tests/model/config_fields.h"
 
 namespace attend {
@@ -283,8 +284,8 @@ TEST(Quantization, SaysTheBytesOfAGpu) {
   const ModelSpec plain = llama({});
   const ModelSpec spec =
       llama({{"quantization_config", R"({"quant_method": "awq", "bits": 4, "group_size": 32})"}});
-  const size_t plain_bytes = device_weight_bytes(plain, DType::kBF16);
-  const size_t bytes = device_weight_bytes(spec, DType::kBF16);
+  const size_t plain_bytes = WeightInventory(plain).device_bytes(DType::kBF16);
+  const size_t bytes = WeightInventory(spec).device_bytes(DType::kBF16);
   const auto table_bytes = 2.0 * plain.vocab_size * plain.hidden_size;
   const double linear_bytes = static_cast<double>(plain_bytes) - table_bytes;
   EXPECT_LT(static_cast<double>(bytes), table_bytes + 0.45 * linear_bytes + 1e5);

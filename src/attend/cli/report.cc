@@ -95,6 +95,19 @@ nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, cons
   return json;
 }
 
+std::string kernels_of_quantised_weights(const EngineInfo& info) {
+  if (info.device.type != DeviceType::kCuda)
+    return fmt::format(
+        "the {} GEMM widens codes as it reads them",
+        kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
+  if (info.dtype == DType::kF32) return "the naive GEMM takes them beside float32";
+  if (info.deterministic) return "the quantised GEMM widens codes as it reads them";
+  return fmt::format(
+      "{}GEMMs of few rows (at most 64 to 512, by format) widen codes as they read them; of more rows "
+      "codes become elements, tile after tile (experts': never)",
+      info.rounds_x ? "fp8 is multiplied by fp8 from 9 rows on, in blocks from 129; " : "");
+}
+
 }  // namespace
 
 Report::Report(const std::vector<Prompt>& prompts, OutputFormat format, bool has_text)
@@ -183,22 +196,33 @@ void Report::end_text(const Entry& entry) const {
 }
 
 std::string weights_line(const EngineInfo& info) {
-  if (info.quantization.storage == WeightStorage::kPlain) return "";
-  std::string bytes;
-  for (size_t i = 0; i < num_kinds(info.quantization); ++i)
-    bytes += fmt::format("{}{:.2f}", i == 0 ? "" : " and ", bytes_per_weight(kind_of(info.quantization, i)));
+  const Quantization& quantization = info.quantization;
+  if (quantization.storage == WeightStorage::kPlain) return "";
+  const std::string start = "weights of linear layers: ";
+  if (info.weight_formats.empty())
+    return start + to_string(quantization) + " by config.json, without files that could tell";
+  int64_t num_elements = 0;
+  double num_bytes = 0.0;
+  for (const StoredFormat& format : info.weight_formats) {
+    num_elements += format.num_elements;
+    num_bytes += format.num_bytes;
+  }
+  std::string names;
+  bool is_quantised = false;
+  for (const StoredFormat& format : info.weight_formats) {
+    names += names.empty() ? "" : ", ";
+    if (info.weight_formats.size() > 1)
+      names += fmt::format("{:.1f} % ", 100.0 * static_cast<double>(format.num_elements) /
+                                            static_cast<double>(num_elements));
+    names += format.name;
+    is_quantised |= format.storage != WeightStorage::kPlain;
+  }
   const std::string weights =
-      fmt::format("weights of linear layers: {}, {} bytes each; ", to_string(info.quantization), bytes);
-  if (info.device.type != DeviceType::kCuda)
-    return fmt::format(
-        "{}the {} GEMM widens them as it reads them", weights,
-        kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
-  if (info.dtype == DType::kF32) return weights + "the naive GEMM takes them beside float32";
-  return weights +
-         (info.deterministic
-              ? "the quantised GEMM widens them as it reads them"
-              : "GEMMs of few rows widen them as they read them; of more than 64 rows, or 256, they "
-                "are multiplied as elements, tile after tile (experts: never)");
+      fmt::format("{}{}{}, {:.2f} bytes each{}", start, names,
+                  is_quantised ? fmt::format(" ({})", quantization.method) : "",
+                  num_bytes / static_cast<double>(num_elements),
+                  info.weight_formats.size() > 1 ? " on average" : "");
+  return is_quantised ? weights + "; " + kernels_of_quantised_weights(info) : weights;
 }
 
 void print_start(const EmbedderInfo& info) {

@@ -21,6 +21,7 @@
 #include "attend/model/input_file.h"
 #include "attend/model/model_weights.h"
 #include "attend/model/tokenizer/tokenizer.h"
+#include "attend/model/weight_inventory.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
@@ -159,7 +160,7 @@ Embedder::State::State(const EmbedderConfig& config, const LoadProgress& progres
   const std::filesystem::path weights =
       config.load_format == LoadFormat::kDummy ? std::filesystem::path() : config.model_path;
   require_memory(
-      {{"weights", static_cast<double>(copied_weight_bytes(spec, weights)), "--model-path"},
+      {{"weights", static_cast<double>(WeightInventory(spec, weights).copied_bytes()), "--model-path"},
        {"K/V of " + tokens + " tokens", static_cast<double>(kv_pool_bytes(pool_config)),
         "--max-input-tokens"},
        {"activations of " + tokens + " tokens",

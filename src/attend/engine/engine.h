@@ -15,6 +15,7 @@
 #include "attend/kv/allocator.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/model/stored_format.h"
 #include "attend/model/tokenizer/tokenizer.h"
 
 #pragma GCC visibility push(default)
@@ -43,7 +44,9 @@ struct EngineInfo {
   Resolution resolution;
   DType dtype = DType::kF32;  // of activations
   bool rounds_x = false;      // as of LinearArgs
-  Quantization quantization;  // of the linear layers' weights
+  Quantization quantization;  // of the linear layers' weights, as config.json says
+  // As the files have them, most elements first, if config.json speaks of quantised ones and there are files.
+  std::vector<StoredFormat> weight_formats;
   DType kv_cache_dtype = DType::kF32;
   bool always_absorbs = false;  // latent attention: the prefill backend takes no contiguous keys
   bool has_kv_scales = false;   // K and V are stored by the checkpoint's scales

@@ -15,6 +15,7 @@
 #include "attend/engine/require_memory.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/sampling/sampling.h"
+#include "attend/model/weight_inventory.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
@@ -40,6 +41,11 @@ bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceTyp
 // Where the weights are; empty: they are made up.
 std::filesystem::path weight_files(const EngineConfig& config) {
   return config.load_format == LoadFormat::kDummy ? std::filesystem::path() : config.model_path;
+}
+
+bool has_fp8(const EngineInfo& info) {
+  return std::ranges::find(info.weight_formats, WeightStorage::kFp8, &StoredFormat::storage) !=
+         info.weight_formats.end();
 }
 
 // Chosen when the user names no number.
@@ -112,10 +118,8 @@ BatchLimits choose_limits(const EngineConfig& config, const SpeculativeOptions& 
 
 // Bytes that a GPU can give to the KV pool: it holds the weights too, which are not loaded yet. Throws
 // Error(kOutOfMemory) when a pool of two pages, or of the tokens that were asked for, does not fit.
-double gpu_pool_bytes(const EngineConfig& config, const ModelSpec& model, DType dtype, double page_bytes,
-                      int page_size) {
+double gpu_pool_bytes(const EngineConfig& config, double weight_bytes, double page_bytes, int page_size) {
   const auto free_bytes = static_cast<double>(available_bytes(config.device));
-  const auto weight_bytes = static_cast<double>(device_weight_bytes(model, dtype, weight_files(config)));
   const double total_bytes = static_cast<double>(cuda::device_info(config.device).total_bytes);
   const double reserved_bytes = (1.0 - config.mem_fraction_static) * total_bytes;
   const double needed_bytes =
@@ -143,13 +147,13 @@ std::optional<SwaHalf> swa_half(const EngineConfig& config, const ModelGeometry&
 
 // Token slots of the KV pool, chosen by the memory there is when the user names no number. `two_pages` is
 // the smallest pool.
-int64_t choose_pool_tokens(const EngineConfig& config, const ModelSpec& model, const EngineInfo& info,
+int64_t choose_pool_tokens(const EngineConfig& config, double weight_bytes, const EngineInfo& info,
                            const KvPoolConfig& two_pages) {
   const int page_size = info.resolution.page_size;
   const double page_bytes = kv_page_bytes(two_pages);
   const double host_bytes = kPoolMemoryShare * static_cast<double>(available_bytes(config.device));
   const double pool_bytes =
-      on_gpu(config) ? gpu_pool_bytes(config, model, info.dtype, page_bytes, page_size) : host_bytes;
+      on_gpu(config) ? gpu_pool_bytes(config, weight_bytes, page_bytes, page_size) : host_bytes;
   int64_t tokens = config.max_total_tokens;
   if (tokens == 0) {
     const int64_t affordable = static_cast<int64_t>(pool_bytes / page_bytes) * page_size;
@@ -172,19 +176,15 @@ int64_t cascade_min_keys(const EngineConfig& config, const EngineInfo& info, con
 }
 
 // Refuses sizes that do not fit into the device's memory together.
-void check_memory(const EngineConfig& config, const EngineInfo& info, const ModelSpec& model) {
+void check_memory(double weight_bytes, const EngineInfo& info, const ModelSpec& model) {
   const BatchLimits& limits = info.limits;
   const auto text = [](int64_t number) { return std::to_string(number); };
-  // On the CPU most weights are mapped from their files.
-  const size_t weight_bytes = info.device.type == DeviceType::kCuda
-                                  ? device_weight_bytes(model, info.dtype, weight_files(config))
-                                  : copied_weight_bytes(model, weight_files(config));
   const ModelPlacement placement{.device = info.device,
                                  .dtype = info.dtype,
                                  .batch_invariant = info.deterministic,
                                  .rounds_x = info.rounds_x};
   require_memory(
-      {{"weights", static_cast<double>(weight_bytes), "--dtype"},
+      {{"weights", weight_bytes, "--dtype"},
        {"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
         "--max-total-tokens"},
        {"table of " + text(limits.max_reqs) + " requests of " + text(info.context_length) + " tokens",
@@ -229,10 +229,15 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.device = config.device;
   info.hardware = detect_hardware(config.device);
   info.dtype = activation_dtype(config, model);
-  // Such a model rounds there by itself; who names a dtype has all of it.
-  info.rounds_x = !config.dtype && (on_gpu(config) ? model.quantization.rounds_x
-                                                   : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
+  const WeightInventory weights(model, weight_files(config));
   info.quantization = model.quantization;
+  info.weight_formats = weights.formats();
+  // On the CPU most weights are mapped from their files.
+  const auto weight_bytes =
+      static_cast<double>(on_gpu(config) ? weights.device_bytes(info.dtype) : weights.copied_bytes());
+  // Such a model rounds there by itself; who names a dtype has all of it.
+  info.rounds_x = !config.dtype && (on_gpu(config) ? model.quantization.rounds_x && has_fp8(info)
+                                                   : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
   info.deterministic = config.deterministic_inference;
   info.schedule_policy = config.schedule.policy;
@@ -258,7 +263,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   resolved.pool = pool_of(geometry, page_size, info.device, swa_half(config, geometry, info));
   set_num_pages(resolved.pool, 2);
   info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(resolved.pool)) / static_cast<size_t>(page_size);
-  const int64_t tokens = choose_pool_tokens(config, model, info, resolved.pool);
+  const int64_t tokens = choose_pool_tokens(config, weight_bytes, info, resolved.pool);
   resolved.num_pages = static_cast<int>(ceil_div(tokens, int64_t{page_size}) + 1);  // the padding page
   set_num_pages(resolved.pool, resolved.num_pages);
   info.pool_bytes = kv_pool_bytes(resolved.pool);
@@ -287,7 +292,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   else
     resolved.backend.cascade = false;
   info.workspace_bytes = workspace_bytes(info.resolution, resolved.backend);
-  check_memory(config, info, model);
+  check_memory(weight_bytes, info, model);
   if (on_gpu(config))
     resolved.decode_sizes = choose_decode_sizes(config, info.limits, resolved.num_pages - 1);
   return resolved;

@@ -69,13 +69,6 @@ struct ModelPlacement {
   bool rounds_x = false;
 };
 
-// Bytes that the weights of such a model take on a GPU, at most; known before they are read. Of quantised
-// ones the headers of the files in `directory` say which are; empty: those of dummy weights.
-size_t device_weight_bytes(const ModelSpec& spec, DType dtype, const std::filesystem::path& directory = {});
-// Bytes of weights that are copied when such a model is loaded onto the CPU, since its files have them in
-// another order, at most; the others are mapped. Of quantised ones the headers of the files in `directory`
-// say which are; without files they count as plain ones.
-size_t copied_weight_bytes(const ModelSpec& spec, const std::filesystem::path& directory = {});
 // Bytes that prepare() allocates for such a model. A double, since it may not fit a size_t.
 double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const ModelPlacement& placement);
 

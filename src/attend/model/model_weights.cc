@@ -82,6 +82,8 @@ std::vector<std::string> ModelWeights::names() const {
   return names;
 }
 
+const SafetensorsEntry& ModelWeights::entry(std::string_view name) const { return *file_of(name).find(name); }
+
 Tensor ModelWeights::tensor(std::string_view name) const { return file_of(name).tensor(name); }
 
 std::string ModelWeights::where(std::string_view name) const {

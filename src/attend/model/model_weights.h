@@ -28,6 +28,8 @@ class ModelWeights {
   bool contains(std::string_view name) const { return locate(name) != nullptr; }
   // Of all tensors, in no order.
   std::vector<std::string> names() const;
+  // What the header says of a tensor. Throws Error(kNotFound) naming the directory.
+  const SafetensorsEntry& entry(std::string_view name) const;
   // As SafetensorsFile::tensor. Throws Error(kNotFound) naming the directory.
   Tensor tensor(std::string_view name) const;
   // Names the file that holds the tensor, for messages.

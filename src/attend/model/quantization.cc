@@ -26,18 +26,22 @@ std::string_view element_of(WeightStorage storage) {
 
 }  // namespace
 
+std::string format_name(const Quantization& quantization) {
+  std::string text(element_of(quantization.storage));
+  if (quantization.group_outs > 0)
+    text += " in blocks of " + std::to_string(quantization.group_outs) + " x " +
+            std::to_string(quantization.group_ins);
+  else if (quantization.group_ins > 0)
+    text += " in groups of " + std::to_string(quantization.group_ins);
+  if (quantization.reorders) text += " by act-order";
+  return text;
+}
+
 std::string to_string(const Quantization& quantization) {
   if (quantization.storage == WeightStorage::kPlain) return "";
   std::string text;
-  for (size_t i = 0; i < num_kinds(quantization); ++i) {
-    const Quantization& kind = kind_of(quantization, i);
-    text += (i == 0 ? "" : " and ") + std::string(element_of(kind.storage));
-    if (kind.group_outs > 0)
-      text += " in blocks of " + std::to_string(kind.group_outs) + " x " + std::to_string(kind.group_ins);
-    else if (kind.group_ins > 0)
-      text += " in groups of " + std::to_string(kind.group_ins);
-    if (kind.reorders) text += " by act-order";
-  }
+  for (size_t i = 0; i < num_kinds(quantization); ++i)
+    text += (i == 0 ? "" : " and ") + format_name(kind_of(quantization, i));
   return text + " (" + quantization.method + ")";
 }
 

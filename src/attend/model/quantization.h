@@ -52,6 +52,8 @@ inline size_t num_kinds(const Quantization& quantization) { return 1 + quantizat
 // "fp8 in blocks of 128 x 128 (fp8)", "int4 in groups of 128 and int8 (gptq)"; of plain ones
 // nothing.
 std::string to_string(const Quantization& quantization);
+// Of the first kind, without its method: "int4 in groups of 128".
+std::string format_name(const Quantization& quantization);
 
 // Bytes of an element of the first kind, its share of a scale of 16 bits (of 8 bits: 32) included; zero
 // points apart.

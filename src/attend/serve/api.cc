@@ -30,10 +30,13 @@ Json speculative_algorithm(const SpeculativeOptions& options) {
   return to_string(*options.algorithm);
 }
 
-// The method's name. null: weights are as they were trained.
-Json quantization_method(const Quantization& quantization) {
-  if (quantization.storage == WeightStorage::kPlain) return nullptr;
-  return quantization.method;
+// The method's name. null: no weight is quantised, whatever config.json says.
+Json quantization_method(const EngineInfo& info) {
+  const auto is_quantised = [](const StoredFormat& format) {
+    return format.storage != WeightStorage::kPlain;
+  };
+  if (std::ranges::none_of(info.weight_formats, is_quantised)) return nullptr;
+  return info.quantization.method;
 }
 
 // null: no limit.
@@ -328,7 +331,7 @@ void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& excha
                       {"served_model_name", options_.served_names.front()},
                       {"device", info.hardware.name},
                       {"dtype", to_string(info.dtype)},
-                      {"quantization", quantization_method(info.quantization)},
+                      {"quantization", quantization_method(info)},
                       {"kv_cache_dtype", kernels::cache_dtype_name(info.kv_cache_dtype)},
                       {"prefill_attention_backend", info.resolution.prefill->name},
                       {"decode_attention_backend", info.resolution.decode->name},

@@ -1,0 +1,53 @@
+#include "attend/model/named_slots.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "attend/model/claim_tensors.h"
+#include "attend/model/find_quantised_parts.h"
+
+namespace attend {
+namespace {
+
+// Whether the files have a tensor of the weight "a.b.weight", plain or quantised.
+bool has_weight(const ModelWeights& files, std::string stem) {
+  stem.resize(stem.size() - std::string_view(".weight").size());
+  constexpr std::string_view kEndings[] = {".weight", ".weight_packed", ".qweight"};
+  return std::ranges::any_of(
+      kEndings, [&](std::string_view ending) { return files.contains(stem + std::string(ending)); });
+}
+
+// By the names that the files have, with what they have quantised. Tools that quantise experts one by one
+// leave a tensor of each, where the model as it was published has one of all.
+void name_parts(std::vector<WeightSlot>& slots, const ModelSpec& spec, const WeightPrefix* prefix,
+                const ModelWeights& files) {
+  for (WeightSlot& slot : slots)
+    for (std::vector<WeightPart>* const parts : {&slot.parts, &slot.parts_by_expert})
+      for (WeightPart& part : *parts) part.name = stored_name(part.name, prefix);
+  for (WeightSlot& slot : slots) {
+    const auto is_there = [&](const WeightPart& part) { return has_weight(files, part.name); };
+    if (std::ranges::none_of(slot.parts_by_expert, is_there)) continue;
+    slot.parts = std::move(slot.parts_by_expert);
+    slot.layout = StoredLayout::kRows;
+  }
+  find_quantised_parts(slots, spec.quantization, files);
+}
+
+}  // namespace
+
+NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
+                            const ModelWeights* files) {
+  const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
+  const WeightPrefix* const prefix = files != nullptr ? find_prefix(architecture, *files) : nullptr;
+  const std::string head = stored_name(std::string(architecture.names.lm_head) + ".weight", prefix);
+  // A file that holds a head although the config ties it wins, as in transformers.
+  const bool own_head = !spec.tie_word_embeddings || (files != nullptr && has_weight(*files, head));
+  NamedSlots named{.model = make_model(spec, placement, own_head), .slots = {}, .prefix = prefix};
+  named.slots = named.model->weight_slots();
+  if (files != nullptr) name_parts(named.slots, spec, prefix, *files);
+  return named;
+}
+
+}  // namespace attend

@@ -1,0 +1,45 @@
+#include "attend/model/weight_inventory.h"
+
+#include "attend/model/dummy_part.h"
+#include "attend/model/join_parts.h"
+#include "attend/model/place_weights.h"
+#include "attend/model/quantised_part.h"
+#include "attend/model/stored_formats.h"
+
+namespace attend {
+
+WeightInventory::WeightInventory(const ModelSpec& spec, const std::filesystem::path& directory)
+    : directory_(directory), quantization_(spec.quantization), dtype_(spec.dtype) {
+  std::optional<ModelWeights> files;
+  if (is_quantised() && !directory.empty() && ModelWeights::are_in(directory)) files.emplace(directory);
+  has_files_ = files.has_value();
+  const ModelWeights* const opened = has_files_ ? &*files : nullptr;
+  named_ = make_named_slots(spec, {}, opened);
+  if (directory.empty()) quantise_dummy_parts(named_.slots, quantization_);
+  if (is_quantised() && (directory.empty() || has_files_))
+    formats_ = stored_formats(named_.slots, quantization_, opened, dtype_);
+}
+
+size_t WeightInventory::device_bytes(DType dtype) const {
+  if (is_quantised() && !directory_.empty() && !has_files_) ModelWeights{directory_};  // says what is missing
+  return attend::device_bytes(named_.slots, quantization_, dtype);
+}
+
+size_t WeightInventory::copied_bytes() const {
+  size_t bytes = 0;
+  for (const WeightSlot& slot : named_.slots)
+    for (size_t i = 0; i < slot.parts.size(); ++i) {
+      const WeightPart& part = slot.parts[i];
+      const bool plain = part.storage == WeightStorage::kPlain || !has_files_;
+      const auto num_elements = static_cast<size_t>(slot.part_elements(i));
+      if (!plain && slot.as_elements)
+        bytes += num_elements * sizeof(float);
+      else if (plain && is_repacked(slot))
+        bytes += num_elements * size_of(dtype_);
+      else if (!plain && copies_codes(slot, part, quantization_))
+        bytes += attend::device_bytes(slot, part, quantization_);
+    }
+  return bytes;
+}
+
+}  // namespace attend

@@ -1,0 +1,40 @@
+// WeightInventory: how a model's weights are stored and what they will take, known before they are read.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "attend/model/named_slots.h"
+#include "attend/model/stored_format.h"
+
+namespace attend {
+
+class WeightInventory {
+ public:
+  // Of the weights in `directory`; empty: of dummy weights. Of a model whose config.json speaks of quantised
+  // weights the headers of the files say which are: throws as ModelWeights does for files that are malformed.
+  explicit WeightInventory(const ModelSpec& spec, const std::filesystem::path& directory = {});
+
+  // Bytes that they take on a GPU where plain ones are `dtype`, at most. Throws Error(kNotFound) for files of
+  // quantised weights that are not there.
+  size_t device_bytes(DType dtype) const;
+  // Bytes that are copied on the CPU, since the files have them in another order, at most; the others are
+  // mapped. Without files all count as plain.
+  size_t copied_bytes() const;
+  // stored_formats() of a model whose config.json speaks of quantised weights; of others, and without files,
+  // nothing.
+  const std::vector<StoredFormat>& formats() const { return formats_; }
+
+ private:
+  bool is_quantised() const { return quantization_.storage != WeightStorage::kPlain; }
+
+  std::filesystem::path directory_;
+  Quantization quantization_;
+  DType dtype_;
+  NamedSlots named_;
+  bool has_files_ = false;  // that were opened
+  std::vector<StoredFormat> formats_;
+};
+
+}  // namespace attend
