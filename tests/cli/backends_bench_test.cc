@@ -259,10 +259,36 @@ TEST(BenchCommand, StoresRandomWeightsInTheFormatThatIsAskedFor) {
 }
 
 TEST(BackendsCommand, SaysWhatQuantisedWeightsAre) {
-  const Ran ran = attend("backends --device cpu --model-path " ATTEND_SOURCE_DIR "/tests/goldens/llama-awq");
+  const std::string goldens = ATTEND_SOURCE_DIR "/tests/goldens/";
+  const Ran awq = attend("backends --device cpu --model-path " + goldens + "llama-awq");
+  EXPECT_EQ(awq.exit_code, 0) << awq.out;
+  EXPECT_THAT(awq.out,
+              HasSubstr("weights of linear layers: int4 in groups of 32 (awq), 0.58 bytes each; the "));
+  const Ran mixed = attend("backends --device cpu --model-path " + goldens + "llama-fp8-channel");
+  EXPECT_THAT(mixed.out, HasSubstr("weights of linear layers: 94.4 % fp8 per output, 5.6 % bfloat16 "
+                                   "(compressed-tensors), 1.08 bytes each on average; the "));
+}
+
+// Files that somebody widened beside the config that they had.
+TEST(BackendsCommand, SaysWhatPlainFilesUnderAQuantisedConfigAre) {
+  const auto model = std::filesystem::path(testing::TempDir()) / "attend_backends_widened";
+  std::filesystem::remove_all(model);
+  std::filesystem::create_directories(model);
+  const std::string goldens = ATTEND_SOURCE_DIR "/tests/goldens/";
+  auto config = nlohmann::json::parse(std::ifstream(goldens + "llama-gqa4-hd32/config.json"));
+  config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}};
+  std::ofstream(model / "config.json") << config;
+  EXPECT_THAT(
+      attend("backends --device cpu --model-path " + model.string()).out,
+      HasSubstr("weights of linear layers: int4 in groups of 32 (awq) by config.json, without files"));
+  std::filesystem::copy(goldens + "llama-gqa4-hd32/model.safetensors", model);
+  EXPECT_THAT(attend("backends --device cpu --model-path " + model.string()).out,
+              HasSubstr("weights of linear layers: float32, 4.00 bytes each\n"));
+  const std::string prompt = write_file("widened_ids.jsonl", "{\"input_ids\": [5, 6, 7]}\n");
+  const Ran ran =
+      attend("generate --device cpu -n 1 --prompts-file " + prompt + " --model-path " + model.string());
   EXPECT_EQ(ran.exit_code, 0) << ran.out;
-  EXPECT_THAT(ran.out,
-              HasSubstr("weights of linear layers: int4 in groups of 32 (awq), 0.56 bytes each; the "));
+  EXPECT_THAT(ran.out, HasSubstr("weights of linear layers: float32, 4.00 bytes each\n"));
 }
 
 TEST(BenchCommand, SaysWhatNeedsLessWhenAModelDoesNotFit) {

@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 
-from conftest import ANSWER, BINARY, MODEL, QUESTION, Server
+from conftest import ANSWER, BINARY, MODEL, QUESTION, ROOT, Server
 
 LONG = {"prompt": QUESTION, "max_tokens": 1900, "ignore_eos": True, "stream": True}
 
@@ -108,6 +108,14 @@ def test_what_tools_look_for(server):
         connection.sendall(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         head = read_all(connection)
     assert head.startswith(b"HTTP/1.1 200") and head.endswith(b"\r\n\r\n")
+
+
+def test_info_names_the_method_of_quantised_weights():
+    quantised = Server(model=ROOT / "tests/goldens/llama-awq")
+    try:
+        assert json.loads(fetch(quantised, "/server_info")[2])["quantization"] == "awq"
+    finally:
+        assert quantised.stop()[0] == 0
 
 
 def test_request_id_comes_back(server):

@@ -363,9 +363,9 @@ TEST(LoadModel, CountsTheQuantisedWeightsThatItCopies) {
   const TempDir dir;
   write_gptq_llama(dir, gptq_llama());
   const ModelSpec spec = read_config(dir.path());
-  EXPECT_EQ(WeightInventory(spec).copied_bytes(), 0u);
   EXPECT_EQ(WeightInventory(spec, dir.path() / "no files").copied_bytes(), 0u);
-  EXPECT_GE(WeightInventory(spec, dir.path()).copied_bytes(), size_t{32} * kHidden / 2 + kHidden * sizeof(F16));
+  EXPECT_GE(WeightInventory(spec, dir.path()).copied_bytes(),
+            size_t{32} * kHidden / 2 + kHidden * sizeof(F16));
 }
 
 // As a plain one: a head of its own wins over a config that ties it.

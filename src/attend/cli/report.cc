@@ -212,16 +212,15 @@ std::string weights_line(const EngineInfo& info) {
   for (const StoredFormat& format : info.weight_formats) {
     names += names.empty() ? "" : ", ";
     if (info.weight_formats.size() > 1)
-      names += fmt::format("{:.1f} % ", 100.0 * static_cast<double>(format.num_elements) /
-                                            static_cast<double>(num_elements));
+      names += fmt::format(
+          "{:.1f} % ", 100.0 * static_cast<double>(format.num_elements) / static_cast<double>(num_elements));
     names += format.name;
     is_quantised |= format.storage != WeightStorage::kPlain;
   }
-  const std::string weights =
-      fmt::format("{}{}{}, {:.2f} bytes each{}", start, names,
-                  is_quantised ? fmt::format(" ({})", quantization.method) : "",
-                  num_bytes / static_cast<double>(num_elements),
-                  info.weight_formats.size() > 1 ? " on average" : "");
+  const std::string weights = fmt::format("{}{}{}, {:.2f} bytes each{}", start, names,
+                                          is_quantised ? fmt::format(" ({})", quantization.method) : "",
+                                          num_bytes / static_cast<double>(num_elements),
+                                          info.weight_formats.size() > 1 ? " on average" : "");
   return is_quantised ? weights + "; " + kernels_of_quantised_weights(info) : weights;
 }
 
