@@ -58,6 +58,7 @@ new_suites=(
 sanitized=(
   # Attention: every instance of the sm80 kernels with every height of row tiles, plans, merges; MLA; prefill on sm90.
   "m    kernels_cuda_test CudaAttentionClusters.*:CudaAttention.SharesTheMerge*"
+  "mi   kernels_cuda_test CudaLoneDecode.*"
   "mi   kernels_cuda_test CudaPrefillFp8.*:CudaPrefill.GivesTheSameBitsThirtyTimesRowByRow"
   "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaMla.ServesMlaLayersInAFewSmallCases"
   "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallCases:CudaPrefill.ConformsInAFewSmallCasesOfE4m3"
@@ -81,6 +82,8 @@ sanitized=(
   "mrsi dense_gpu_test    Each/Sm90SwapAbGemmOfShape.*/2:Each/Sm90SwapAbGemmOfShape.*/3:InvariantLinear.ATileOfRows*"
   "mrsi dense_gpu_test    FusedLinear.GivesEachOfFewRows*:Each/QkvOfHeads.*/1"
   "ms   dense_gpu_test    Each/Sm90SwapAbGemmOfHeight.*/7:Each/QkvOfHeads.*/4"
+  # Codes in their own bits: of 8 bits by wgmma, of 4 bits in few rows; fp8 by fp8.
+  "mi   dense_gpu_test    Sm90SwapAbCodes.AddToWhatThereIs:Sm90SwapAbCodes.GateTheirSums:SkinnyCodes.NormTheirInputs:Sm90ScaledCodes.GateTheirSums"
   # Deferred norms; the gated-MLP GEMM, whose pairs of CTAs share x, and weights.
   "msi  dense_gpu_test    Sm90LoneRowGemm.MatchesFloat64*"
   "ms   dense_gpu_test    Sm90DeferredNorm.LeavesWhatIsNormalized*:Sm90GatedMlpGemm.WritesRows*"
