@@ -35,7 +35,7 @@ TEST(BackendsCommand, StartsEachLineWithAName) {
 }
 
 TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
-  const Ran ran = attend("backends --model-path " + kTiny, Streams::kStdout);
+  const Ran ran = attend("backends --device cpu --model-path " + kTiny, Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("cpu            chosen for prefill; chosen for decode"));
   EXPECT_THAT(ran.out, HasSubstr("fa3            cpu: fa3 runs MHA on ampere, ada, hopper\n"));

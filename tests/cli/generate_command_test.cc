@@ -38,7 +38,8 @@ TEST(GenerateCommand, AppliesTheModelsChatTemplate) {
 }
 
 TEST(GenerateCommand, SaysWhatWasChosenAndHowFullThePoolGot) {
-  const Ran ran = attend("generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout ] roll ->'");
+  const Ran ran =
+      attend("generate --device cpu --model-path " + kTiny + " --prompt 'copy: laugh [ scout ] roll ->'");
   EXPECT_THAT(ran.out, HasSubstr("attention backend: prefill cpu, decode cpu (cpu: first choice for cpu"));
   EXPECT_THAT(ran.out, HasSubstr("KV pool at its fullest: "));
   EXPECT_THAT(ran.out, HasSubstr("tokens/s"));
@@ -152,9 +153,9 @@ TEST(GenerateCommand, GivesTheSameAnswersWithSpeculationAndSaysWhatItGained) {
 }
 
 TEST(GenerateCommand, SaysHowManyThreadsItUses) {
-  EXPECT_THAT(attend("generate --threads 1 -n 1 --prompt a --model-path " + kTiny).out,
+  EXPECT_THAT(attend("generate --device cpu --threads 1 -n 1 --prompt a --model-path " + kTiny).out,
               HasSubstr(", 1 thread, activations"));
-  EXPECT_THAT(attend("generate --threads 3 -n 1 --prompt a --model-path " + kTiny).out,
+  EXPECT_THAT(attend("generate --device cpu --threads 3 -n 1 --prompt a --model-path " + kTiny).out,
               HasSubstr(", 3 threads, activations"));
 }
 

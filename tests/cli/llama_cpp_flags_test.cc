@@ -42,7 +42,7 @@ TEST(LlamaCppFlags, FReadsThePromptFromAFile) {
 }
 
 TEST(LlamaCppFlags, TAndCSetThreadsAndContext) {
-  const Ran ran = attend("generate -n 1 -p a -t 3 -c 192 -m " + kTiny);
+  const Ran ran = attend("generate --device cpu -n 1 -p a -t 3 -c 192 -m " + kTiny);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr(", 3 threads, activations"));
   EXPECT_THAT(ran.out, HasSubstr("context 192,"));

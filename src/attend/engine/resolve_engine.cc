@@ -76,7 +76,8 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,
           ": at least 1");
   require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
-  require(config.max_total_tokens >= 0, "max_total_tokens ", config.max_total_tokens, ": at least 1");
+  require(config.max_total_tokens >= 0 && config.max_total_tokens <= kMaxPoolTokens, "max_total_tokens ",
+          config.max_total_tokens, ": 1 to ", kMaxPoolTokens, ", token slots are 32-bit numbers");
   require(config.chunked_prefill_size >= 0, "chunked_prefill_size ", config.chunked_prefill_size,
           ": at least 1, or 0 for what suits the device");
   require(config.schedule.conservativeness >= 0.0, "schedule_conservativeness ",
@@ -157,13 +158,11 @@ int64_t choose_pool_tokens(const EngineConfig& config, double weight_bytes, cons
   int64_t tokens = config.max_total_tokens;
   if (tokens == 0) {
     const int64_t affordable = static_cast<int64_t>(pool_bytes / page_bytes) * page_size;
-    tokens = std::min(int64_t{info.limits.max_reqs} * info.context_length, affordable);
+    tokens = std::min({int64_t{info.limits.max_reqs} * info.context_length, affordable, kMaxPoolTokens});
   }
   if (tokens < 1)
     fail(ErrorCode::kOutOfMemory, "KV pool: needed ", kv_pool_bytes(two_pages), " bytes for a page of ",
          page_size, " tokens, free for it ", static_cast<int64_t>(pool_bytes));
-  require(tokens <= kMaxPoolTokens, "max_total_tokens ", tokens, ": at most ", kMaxPoolTokens,
-          ", token slots are 32-bit numbers");
   return tokens;
 }
 
