@@ -139,6 +139,9 @@ Json parse(std::string_view text, const std::string& file) {
   // The parser takes a NUL for the end of the text, and what stands behind it for nothing.
   if (const size_t nul = text.find('\0'); nul != text.npos)
     fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", place_of(text, nul), ": a NUL byte");
+  // For which the library has a message of its own, another in each version.
+  if (text.empty())
+    fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", place_of(text, 0), ": unexpected end of input");
   TreeBuilder<Json> builder(text, file);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
