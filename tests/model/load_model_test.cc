@@ -336,20 +336,29 @@ TEST(LoadModel, TellsOfAQuantisedConfigWhoseFilesHaveNoQuantisedWeight) {
             std::string::npos);
 }
 
-TEST(LoadModel, NamesTheExpertThatAFileWithATensorOfEachDoesNotHave) {
-  const auto golden = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens/llama4-fp8-by-expert";
-  std::ifstream file(golden / "model.safetensors", std::ios::binary);
+// A golden whose file has other names for the tensors that begin so.
+void copy_without(const std::string& golden, const std::string& first, const TempDir& dir) {
+  const auto from = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / golden;
+  std::ifstream file(from / "model.safetensors", std::ios::binary);
   std::string weights(std::istreambuf_iterator<char>(file), {});
-  const std::string first = "model.layers.0.feed_forward.experts.0.";
   std::string other = first;
   other[other.size() - 2] = '9';
   for (size_t at = 0; (at = weights.find(first, at)) != std::string::npos;)
     weights.replace(at, other.size(), other);
-  const TempDir dir;
-  std::filesystem::copy(golden / "config.json", dir.path());
+  std::filesystem::copy(from / "config.json", dir.path());
   dir.write("model.safetensors", weights);
-  expect_error(ErrorCode::kNotFound, {first + "gate_proj"},
-               [&] { load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto); });
+}
+
+TEST(LoadModel, NamesTheExpertThatAFileWithATensorOfEachDoesNotHave) {
+  const auto expect_missing = [](const std::string& golden, const std::string& expert,
+                                 const std::string& tensor) {
+    const TempDir dir;
+    copy_without(golden, expert, dir);
+    expect_error(ErrorCode::kNotFound, {"no tensor \"" + expert + tensor + "\""},
+                 [&] { load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto); });
+  };
+  expect_missing("llama4-fp8-by-expert", "model.layers.0.feed_forward.experts.0.", "gate_proj.weight_scale");
+  expect_missing("mixtral-awq", "model.layers.0.block_sparse_moe.experts.1.", "w1.qweight");
 }
 
 void write_gptq_llama(const TempDir& dir, const std::vector<TestTensor>& tensors, bool tied = false) {

@@ -52,6 +52,21 @@ StorageNames names_of(const Quantization& quantization) {
   return {};
 }
 
+std::string stem_of(const WeightPart& part) {
+  std::string stem = part.name;
+  if (stem.ends_with(".weight")) stem.resize(stem.size() - std::string_view(".weight").size());
+  return stem;
+}
+
+// The tensors that have to be there, of which `first` has this ending.
+void name_tensors(const Quantization& kind, std::string_view first, const std::string& stem,
+                  WeightPart& part) {
+  part.storage = kind.storage;
+  part.tensors = {stem + std::string(first)};
+  for (const std::string_view ending : names_of(kind).others)
+    part.tensors.push_back(stem + std::string(ending));
+}
+
 // Sets how the part is stored, and the names of its tensors, if the files have some of a weight of this kind.
 bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelWeights& files,
                   WeightPart& part) {
@@ -62,8 +77,7 @@ bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelW
     return true;
   }
   const StorageNames names = names_of(kind);
-  std::string stem = part.name;
-  if (stem.ends_with(".weight")) stem.resize(stem.size() - std::string_view(".weight").size());
+  const std::string stem = stem_of(part);
   const auto has = [&](std::string_view ending) { return files.contains(stem + std::string(ending)); };
   std::string_view first = names.first;
   // compressed-tensors calls the scales of blocks as those of the whole, and files of Mistral's those of
@@ -78,12 +92,24 @@ bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelW
            (kind.storage == WeightStorage::kInt8 && dtype == DType::kI8);
   };
   if (!has(first) && !has_others()) return false;
-  part.storage = kind.storage;
-  part.tensors = {stem + std::string(first)};
-  for (const std::string_view ending : names.others) part.tensors.push_back(stem + std::string(ending));
+  name_tensors(kind, first, stem, part);
   for (const std::string_view ending : names.optional)
     if (has(ending)) part.tensors.push_back(stem + std::string(ending));
   return true;
+}
+
+// Parts of which the files have nothing are missed by the names that the others of the slot have.
+void name_missing_parts(WeightSlot& slot, const Quantization& quantization, const ModelWeights& files) {
+  const auto is_quantised = [](const WeightPart& part) { return part.storage != WeightStorage::kPlain; };
+  const auto other = std::ranges::find_if(slot.parts, is_quantised);
+  if (other == slot.parts.end()) return;
+  const size_t kind = other->kind;
+  for (WeightPart& part : slot.parts) {
+    if (is_quantised(part) || files.contains(part.name)) continue;
+    part.kind = kind;
+    name_tensors(kind_of(quantization, kind), names_of(kind_of(quantization, kind)).first, stem_of(part),
+                 part);
+  }
 }
 
 // Whether the tensors, which are there, have the shapes and dtypes of the part's kind.
@@ -123,6 +149,7 @@ void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quant
         if (fits) break;
       }
     }
+    name_missing_parts(slot, quantization, files);
   }
 }
 
