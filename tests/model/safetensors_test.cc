@@ -97,6 +97,17 @@ TEST(SafetensorsFile, HasScalarsAndTensorsWithoutElements) {
   EXPECT_EQ(file.tensor("no_more").shape(0), 0);
 }
 
+TEST(SafetensorsFile, ReadsTheBytesOfATensorAsFarAsTheFileHasThem) {
+  const TempDir dir;
+  const std::string w = bytes_of({int32_t{8}, int32_t{-9}});
+  const std::vector<TestTensor> tensors{{"v", "U8", {1}, bytes_of({uint8_t{3}})}, {"w", "I32", {2}, w}};
+  const std::filesystem::path path = dir.write("a.safetensors", safetensors_bytes(tensors));
+  const SafetensorsFile file(path);
+  EXPECT_EQ(file.read(*file.find("w")), w);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 3);
+  EXPECT_EQ(file.read(*file.find("w")), w.substr(0, 5));
+}
+
 TEST(SafetensorsFile, FetchReportsEveryByteOfATensor) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"small", "U8", {3}, "abc"},

@@ -86,6 +86,11 @@ const SafetensorsEntry& ModelWeights::entry(std::string_view name) const { retur
 
 Tensor ModelWeights::tensor(std::string_view name) const { return file_of(name).tensor(name); }
 
+std::string ModelWeights::read(std::string_view name) const {
+  const SafetensorsFile& file = file_of(name);
+  return file.read(*file.find(name));
+}
+
 std::string ModelWeights::where(std::string_view name) const {
   return file_of(name).path().string() + ": tensor \"" + std::string(name) + "\"";
 }

@@ -32,6 +32,8 @@ class ModelWeights {
   const SafetensorsEntry& entry(std::string_view name) const;
   // As SafetensorsFile::tensor. Throws Error(kNotFound) naming the directory.
   Tensor tensor(std::string_view name) const;
+  // As SafetensorsFile::read. Throws Error(kNotFound) naming the directory.
+  std::string read(std::string_view name) const;
   // Names the file that holds the tensor, for messages.
   std::string where(std::string_view name) const;
   // As SafetensorsFile::fetch.

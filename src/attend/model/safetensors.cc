@@ -65,6 +65,10 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   return Tensor(TensorView::contiguous(copy.view().data, *entry->dtype, entry->shape), copy.storage());
 }
 
+std::string SafetensorsFile::read(const SafetensorsEntry& entry) const {
+  return mapping_->read(data_begin_ + entry.begin, entry.end - entry.begin);
+}
+
 void SafetensorsFile::fetch(const SafetensorsEntry& entry,
                             const std::function<void(size_t bytes)>& fetched) const {
   const uint64_t end = data_begin_ + entry.end;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -35,6 +36,9 @@ class SafetensorsFile {
   // A view of the mapping, which it keeps alive; a copy when the data is not aligned to its dtype. Throws
   // Error(kNotFound), or Error(kUnsupported) for a dtype or rank that attend does not have.
   Tensor tensor(std::string_view name) const;
+  // A copy of a tensor's bytes that brings no page of the mapping in, which may be a huge one: of a small
+  // tensor among large ones. Shorter when the file has been cut short.
+  std::string read(const SafetensorsEntry& entry) const;
 
   // Throws Error(kCorruptFile) when the file was written to since it was opened, as its size and its time of
   // modification tell.

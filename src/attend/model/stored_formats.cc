@@ -1,7 +1,10 @@
 #include "attend/model/stored_formats.h"
 
 #include <algorithm>
+#include <cstring>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace attend {
 namespace {
@@ -19,9 +22,12 @@ bool is_reordered(const WeightSlot& slot, const WeightPart& part, const Quantiza
   if (name == part.tensors.end() || kind.group_ins == 0) return false;
   const SafetensorsEntry& entry = files.entry(*name);
   if (entry.dtype != DType::kI32 || entry.shape != std::vector<int64_t>{slot.columns}) return false;
-  const Tensor groups = files.tensor(*name);
-  for (int64_t input = 0; input < slot.columns; ++input)
-    if (groups.as<const int32_t>()[input] != input / kind.group_ins) return true;
+  // Each matrix has such a tensor: by the mapping, whose pages are large, all of the file would be read.
+  const std::string bytes = files.read(*name);
+  std::vector<int32_t> groups(bytes.size() / sizeof(int32_t));
+  std::memcpy(groups.data(), bytes.data(), groups.size() * sizeof(int32_t));
+  for (size_t input = 0; input < groups.size(); ++input)
+    if (groups[input] != static_cast<int64_t>(input) / kind.group_ins) return true;
   return false;
 }
 
