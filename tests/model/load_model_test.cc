@@ -349,16 +349,17 @@ void copy_without(const std::string& golden, const std::string& first, const Tem
   dir.write("model.safetensors", weights);
 }
 
-TEST(LoadModel, NamesTheExpertThatAFileWithATensorOfEachDoesNotHave) {
-  const auto expect_missing = [](const std::string& golden, const std::string& expert,
+TEST(LoadModel, NamesThePartThatIsMissingAsTheFileNamesTheOthers) {
+  const auto expect_missing = [](const std::string& golden, const std::string& stem,
                                  const std::string& tensor) {
     const TempDir dir;
-    copy_without(golden, expert, dir);
-    expect_error(ErrorCode::kNotFound, {"no tensor \"" + expert + tensor + "\""},
+    copy_without(golden, stem, dir);
+    expect_error(ErrorCode::kNotFound, {"no tensor \"" + stem + tensor + "\""},
                  [&] { load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto); });
   };
   expect_missing("llama4-fp8-by-expert", "model.layers.0.feed_forward.experts.0.", "gate_proj.weight_scale");
   expect_missing("mixtral-awq", "model.layers.0.block_sparse_moe.experts.1.", "w1.qweight");
+  expect_missing("ministral3-fp8-tensor", "model.layers.0.self_attn.k_proj.", "weight_scale_inv");
 }
 
 void write_gptq_llama(const TempDir& dir, const std::vector<TestTensor>& tensors, bool tied = false) {

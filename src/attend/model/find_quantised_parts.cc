@@ -58,15 +58,6 @@ std::string stem_of(const WeightPart& part) {
   return stem;
 }
 
-// The tensors that have to be there, of which `first` has this ending.
-void name_tensors(const Quantization& kind, std::string_view first, const std::string& stem,
-                  WeightPart& part) {
-  part.storage = kind.storage;
-  part.tensors = {stem + std::string(first)};
-  for (const std::string_view ending : names_of(kind).others)
-    part.tensors.push_back(stem + std::string(ending));
-}
-
 // Sets how the part is stored, and the names of its tensors, if the files have some of a weight of this kind.
 bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelWeights& files,
                   WeightPart& part) {
@@ -92,23 +83,26 @@ bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelW
            (kind.storage == WeightStorage::kInt8 && dtype == DType::kI8);
   };
   if (!has(first) && !has_others()) return false;
-  name_tensors(kind, first, stem, part);
+  part.storage = kind.storage;
+  part.tensors = {stem + std::string(first)};
+  for (const std::string_view ending : names.others) part.tensors.push_back(stem + std::string(ending));
   for (const std::string_view ending : names.optional)
     if (has(ending)) part.tensors.push_back(stem + std::string(ending));
   return true;
 }
 
-// Parts of which the files have nothing are missed by the names that the others of the slot have.
-void name_missing_parts(WeightSlot& slot, const Quantization& quantization, const ModelWeights& files) {
+// Parts of which the files have nothing are missed by the names that the first quantised one of the slot has.
+void name_missing_parts(WeightSlot& slot, const ModelWeights& files) {
   const auto is_quantised = [](const WeightPart& part) { return part.storage != WeightStorage::kPlain; };
-  const auto other = std::ranges::find_if(slot.parts, is_quantised);
-  if (other == slot.parts.end()) return;
-  const size_t kind = other->kind;
+  const auto first = std::ranges::find_if(slot.parts, is_quantised);
+  if (first == slot.parts.end()) return;
+  const size_t stem_size = stem_of(*first).size();
   for (WeightPart& part : slot.parts) {
     if (is_quantised(part) || files.contains(part.name)) continue;
-    part.kind = kind;
-    name_tensors(kind_of(quantization, kind), names_of(kind_of(quantization, kind)).first, stem_of(part),
-                 part);
+    part.storage = first->storage;
+    part.kind = first->kind;
+    for (const std::string& name : first->tensors)
+      part.tensors.push_back(stem_of(part) + name.substr(stem_size));
   }
 }
 
@@ -149,7 +143,7 @@ void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quant
         if (fits) break;
       }
     }
-    name_missing_parts(slot, quantization, files);
+    name_missing_parts(slot, files);
   }
 }
 
