@@ -278,9 +278,8 @@ TEST(BackendsCommand, SaysWhatPlainFilesUnderAQuantisedConfigAre) {
   auto config = nlohmann::json::parse(std::ifstream(goldens + "llama-gqa4-hd32/config.json"));
   config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}};
   std::ofstream(model / "config.json") << config;
-  EXPECT_THAT(
-      attend("backends --device cpu --model-path " + model.string()).out,
-      HasSubstr("weights of linear layers: int4 in groups of 32 (awq) by config.json, without files"));
+  EXPECT_THAT(attend("backends --device cpu --model-path " + model.string()).out,
+              HasSubstr("weights of linear layers: int4 in groups of 32 (awq) by config.json; no files"));
   std::filesystem::copy(goldens + "llama-gqa4-hd32/model.safetensors", model);
   EXPECT_THAT(attend("backends --device cpu --model-path " + model.string()).out,
               HasSubstr("weights of linear layers: float32, 4.00 bytes each\n"));

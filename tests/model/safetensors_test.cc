@@ -328,6 +328,8 @@ TEST(SafetensorsHeader, RefusesBytesThatDoNotFitShapeAndDtype) {
 TEST(SafetensorsHeader, RefusesAShapeWhoseSizeOverflows) {
   expect_bad_header(header_with(R"("F32")", "[4294967296,4294967296]", "[0,0]"), 0,
                     {"\"w\"", "more than 2^64"});
+  expect_bad_header(header_with(R"("F32")", "[0,4611686018427387904,4]", "[0,0]"), 0,
+                    {"\"w\"", "more than 2^64"});
   // 2^62 + 1 elements of 4 bytes wrap around to 4.
   expect_bad_header(header_with(R"("F32")", "[4611686018427387905]", "[0,4]"), 4,
                     {"\"w\"", "more than 2^64"});

@@ -200,7 +200,7 @@ std::string weights_line(const EngineInfo& info) {
   if (quantization.storage == WeightStorage::kPlain) return "";
   const std::string start = "weights of linear layers: ";
   if (info.weight_formats.empty())
-    return start + to_string(quantization) + " by config.json, without files that could tell";
+    return start + to_string(quantization) + " by config.json; no files have them whole";
   int64_t num_elements = 0;
   double num_bytes = 0.0;
   for (const StoredFormat& format : info.weight_formats) {

@@ -228,15 +228,6 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.device = config.device;
   info.hardware = detect_hardware(config.device);
   info.dtype = activation_dtype(config, model);
-  const WeightInventory weights(model, weight_files(config));
-  info.quantization = model.quantization;
-  info.weight_formats = weights.formats();
-  // On the CPU most weights are mapped from their files.
-  const auto weight_bytes =
-      static_cast<double>(on_gpu(config) ? weights.device_bytes(info.dtype) : weights.copied_bytes());
-  // Such a model rounds there by itself; who names a dtype has all of it.
-  info.rounds_x = !config.dtype && (on_gpu(config) ? model.quantization.rounds_x && has_fp8(info)
-                                                   : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
   info.deterministic = config.deterministic_inference;
   info.schedule_policy = config.schedule.policy;
@@ -257,6 +248,17 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   }
   info.limits = choose_limits(config, info.speculation);
   if (!config.disable_radix_cache) info.prefix_cache = config.radix_eviction_policy;
+
+  // Behind what refuses options without a file.
+  const WeightInventory weights(model, weight_files(config));
+  info.quantization = model.quantization;
+  info.weight_formats = weights.formats();
+  // On the CPU most weights are mapped from their files.
+  const auto weight_bytes =
+      static_cast<double>(on_gpu(config) ? weights.device_bytes(info.dtype) : weights.copied_bytes());
+  // Such a model rounds there by itself; who names a dtype has all of it.
+  info.rounds_x = !config.dtype && (on_gpu(config) ? model.quantization.rounds_x && has_fp8(info)
+                                                   : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
 
   const int page_size = info.resolution.page_size;
   resolved.pool = pool_of(geometry, page_size, info.device, swa_half(config, geometry, info));

@@ -95,10 +95,12 @@ class EntryReader {
   }
 
   void check_size(const FormatDType& format, const SafetensorsEntry& entry) const {
+    // Strides have to be numbers too where an extent of 0 leaves no elements.
     uint64_t bits = format.bits;
     bool overflow = false;
     for (int64_t extent : entry.shape)
-      overflow |= __builtin_mul_overflow(bits, static_cast<uint64_t>(extent), &bits);
+      overflow |= __builtin_mul_overflow(bits, static_cast<uint64_t>(std::max<int64_t>(1, extent)), &bits);
+    if (std::ranges::find(entry.shape, 0) != entry.shape.end()) bits = 0;
     if (!overflow && bits % 8 == 0 && bits / 8 == entry.end - entry.begin) return;
     const std::string wanted =
         overflow ? "more than 2^64" : std::to_string(bits / 8) + (bits % 8 != 0 ? " and a part" : "");
