@@ -1,6 +1,7 @@
 """HTTP itself: curl, sockets that misbehave, the end of a server."""
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -110,12 +111,21 @@ def test_what_tools_look_for(server):
     assert head.startswith(b"HTTP/1.1 200") and head.endswith(b"\r\n\r\n")
 
 
-def test_info_names_the_method_of_quantised_weights():
-    quantised = Server(model=ROOT / "tests/goldens/llama-awq")
+def quantization_of(model):
+    quantised = Server(model=model)
     try:
-        assert json.loads(fetch(quantised, "/server_info")[2])["quantization"] == "awq"
+        return json.loads(fetch(quantised, "/server_info")[2])["quantization"]
     finally:
         assert quantised.stop()[0] == 0
+
+
+def test_info_names_the_method_of_quantised_weights(tmp_path):
+    assert quantization_of(ROOT / "tests/goldens/llama-awq") == "awq"
+    plain = ROOT / "tests/goldens/llama-gqa4-hd32"
+    shutil.copy(plain / "model.safetensors", tmp_path)
+    config = json.loads((plain / "config.json").read_text()) | {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 32}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert quantization_of(tmp_path) is None
 
 
 def test_request_id_comes_back(server):

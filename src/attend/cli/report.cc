@@ -207,21 +207,18 @@ std::string weights_line(const EngineInfo& info) {
     num_elements += format.num_elements;
     num_bytes += format.num_bytes;
   }
+  const bool several = info.weight_formats.size() > 1;
   std::string names;
-  bool is_quantised = false;
   for (const StoredFormat& format : info.weight_formats) {
-    names += names.empty() ? "" : ", ";
-    if (info.weight_formats.size() > 1)
-      names += fmt::format(
-          "{:.1f} % ", 100.0 * static_cast<double>(format.num_elements) / static_cast<double>(num_elements));
-    names += format.name;
-    is_quantised |= format.storage != WeightStorage::kPlain;
+    const double share = static_cast<double>(format.num_elements) / static_cast<double>(num_elements);
+    names +=
+        (names.empty() ? "" : ", ") + (several ? fmt::format("{:.1f} % ", 100.0 * share) : "") + format.name;
   }
-  const std::string weights = fmt::format("{}{}{}, {:.2f} bytes each{}", start, names,
-                                          is_quantised ? fmt::format(" ({})", quantization.method) : "",
-                                          num_bytes / static_cast<double>(num_elements),
-                                          info.weight_formats.size() > 1 ? " on average" : "");
-  return is_quantised ? weights + "; " + kernels_of_quantised_weights(info) : weights;
+  const std::string bytes = fmt::format(
+      ", {:.2f} bytes each{}", num_bytes / static_cast<double>(num_elements), several ? " on average" : "");
+  if (!has_quantised(info.weight_formats)) return start + names + bytes;
+  return fmt::format("{}{} ({}){}; {}", start, names, quantization.method, bytes,
+                     kernels_of_quantised_weights(info));
 }
 
 void print_start(const EmbedderInfo& info) {

@@ -45,7 +45,8 @@ struct EngineInfo {
   DType dtype = DType::kF32;  // of activations
   bool rounds_x = false;      // as of LinearArgs
   Quantization quantization;  // of the linear layers' weights, as config.json says
-  // As the files have them, most elements first, if config.json speaks of quantised ones and there are files.
+  // As the files have them, or as they are made up, most elements first. Empty: config.json speaks of no
+  // quantised ones, or no file is there.
   std::vector<StoredFormat> weight_formats;
   DType kv_cache_dtype = DType::kF32;
   bool always_absorbs = false;  // latent attention: the prefill backend takes no contiguous keys

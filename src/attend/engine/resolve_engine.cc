@@ -249,7 +249,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.limits = choose_limits(config, info.speculation);
   if (!config.disable_radix_cache) info.prefix_cache = config.radix_eviction_policy;
 
-  // Behind what refuses options without a file.
+  // Behind the refusals that need no file.
   const WeightInventory weights(model, weight_files(config));
   info.quantization = model.quantization;
   info.weight_formats = weights.formats();

@@ -1,7 +1,9 @@
 // StoredFormat: how weights of a model's linear layers are stored, as its files have them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "attend/model/quantization.h"
@@ -17,6 +19,11 @@ struct StoredFormat {
   // Of their tensors: elements, scales, zero points and orders.
   double num_bytes = 0.0;
 };
+
+inline bool has_quantised(std::span<const StoredFormat> formats) {
+  return std::ranges::any_of(
+      formats, [](const StoredFormat& format) { return format.storage != WeightStorage::kPlain; });
+}
 
 }  // namespace attend
 #pragma GCC visibility pop

@@ -13,7 +13,8 @@ namespace attend {
 class WeightInventory {
  public:
   // Of the weights in `directory`; empty: of dummy weights. Of a model whose config.json speaks of quantised
-  // weights the headers of the files say which are: throws as ModelWeights does for files that are malformed.
+  // weights the headers of the files say which are: throws as ModelWeights does for files that are malformed,
+  // and as quantise_dummy_parts() does.
   explicit WeightInventory(const ModelSpec& spec, const std::filesystem::path& directory = {});
 
   // Bytes that they take on a GPU where plain ones are `dtype`, at most. Throws Error(kNotFound) for files of
@@ -22,8 +23,8 @@ class WeightInventory {
   // Bytes that are copied on the CPU, since the files have them in another order, at most; the others are
   // mapped. Without files all count as plain.
   size_t copied_bytes() const;
-  // stored_formats() of a model whose config.json speaks of quantised weights; of others, and without files,
-  // nothing.
+  // stored_formats() of a model whose config.json speaks of quantised weights; of others, and where the
+  // directory has no files, nothing.
   const std::vector<StoredFormat>& formats() const { return formats_; }
 
  private:

@@ -32,10 +32,7 @@ Json speculative_algorithm(const SpeculativeOptions& options) {
 
 // The method's name. null: no weight is quantised, whatever config.json says.
 Json quantization_method(const EngineInfo& info) {
-  const auto is_quantised = [](const StoredFormat& format) {
-    return format.storage != WeightStorage::kPlain;
-  };
-  if (std::ranges::none_of(info.weight_formats, is_quantised)) return nullptr;
+  if (!has_quantised(info.weight_formats)) return nullptr;
   return info.quantization.method;
 }
 
