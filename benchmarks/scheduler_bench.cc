@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "attend/engine/scheduler.h"
+#include "attend/engine/schedule/scheduler.h"
 
 namespace {
 

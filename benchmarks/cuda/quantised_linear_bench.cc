@@ -14,7 +14,7 @@
 #include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/quantised_linear.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 #include "benchmarks/cuda/counts.h"
 
 namespace attend::bench {

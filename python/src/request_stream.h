@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "attend/engine/request_output.h"
+#include "attend/engine/output/request_output.h"
 
 namespace attend::python {
 

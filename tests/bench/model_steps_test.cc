@@ -1,9 +1,9 @@
 // What the benches of models say that a step has to read.
-#include "attend/bench/model_steps.h"
+#include "attend/bench/model/model_steps.h"
 
 #include <gtest/gtest.h>
 
-#include "attend/model/model_weights.h"
+#include "attend/checkpoint/hf/model_weights.h"
 
 namespace attend::bench {
 namespace {

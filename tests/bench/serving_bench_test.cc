@@ -1,5 +1,5 @@
 // bench serving over the tiny model.
-#include "attend/bench/serving_bench.h"
+#include "attend/bench/serving/serving_bench.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

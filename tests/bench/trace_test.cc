@@ -1,4 +1,4 @@
-#include "attend/bench/trace.h"
+#include "attend/bench/serving/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

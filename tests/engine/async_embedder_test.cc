@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-#include "tests/model/test_files.h"
+#include "tests/support/test_files.h"
 
 namespace attend {
 namespace {

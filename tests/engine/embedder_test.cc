@@ -9,10 +9,10 @@
 #include <fstream>
 #include <tuple>
 
+#include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
-#include "attend/model/safetensors.h"
-#include "attend/model/tokenizer/tokenizer.h"
-#include "tests/model/test_files.h"
+#include "attend/text/tokenizer/tokenizer.h"
+#include "tests/support/test_files.h"
 
 namespace attend {
 namespace {

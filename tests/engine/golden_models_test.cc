@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
-#include "attend/model/safetensors.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/gpu_device.h"
 

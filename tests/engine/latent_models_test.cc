@@ -12,13 +12,13 @@
 
 #include "attend/backends/spec.h"
 #include "attend/backends/table.h"
+#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
-#include "attend/model/model_weights.h"
-#include "attend/model/safetensors.h"
 #include "attend/tensor/cuda.h"
-#include "tests/model/test_files.h"
 #include "tests/support/error_message.h"
 #include "tests/support/gpu_device.h"
+#include "tests/support/test_files.h"
 
 namespace attend {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "attend/model/tokenizer/tokenizer.h"
-#include "attend/model/tokenizer/utf8.h"
+#include "attend/text/tokenizer/tokenizer.h"
+#include "attend/text/tokenizer/utf8.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace attend::fuzz {

@@ -1,8 +1,8 @@
 // A template; behind a NUL byte, the variables that it is given.
 #include <cstring>
 
-#include "attend/model/chat_template/chat_template.h"
-#include "attend/model/tokenizer/utf8.h"
+#include "attend/text/chat_template/chat_template.h"
+#include "attend/text/tokenizer/utf8.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace attend::fuzz {

@@ -1,7 +1,7 @@
 // config.json; behind a NUL byte, generation_config.json.
 #include <cmath>
 
-#include "attend/model/model_spec.h"
+#include "attend/model/config/model_spec.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace attend::fuzz {

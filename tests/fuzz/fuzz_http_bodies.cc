@@ -3,8 +3,8 @@
 #include <mutex>
 
 #include "attend/engine/async_engine.h"
-#include "attend/model/tokenizer/utf8.h"
-#include "attend/serve/api.h"
+#include "attend/serve/protocols/api.h"
+#include "attend/text/tokenizer/utf8.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace attend::fuzz {

@@ -1,6 +1,6 @@
 // A prompts file: lines of text or of JSON.
 #include "attend/cli/prompts.h"
-#include "attend/model/tokenizer/utf8.h"
+#include "attend/text/tokenizer/utf8.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

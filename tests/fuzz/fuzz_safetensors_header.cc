@@ -2,7 +2,7 @@
 // header.
 #include <cstring>
 
-#include "attend/model/safetensors_header.h"
+#include "attend/checkpoint/hf/safetensors_header.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace attend::fuzz {

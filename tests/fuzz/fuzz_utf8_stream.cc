@@ -5,11 +5,11 @@
 #include <map>
 #include <unordered_map>
 
-#include "attend/engine/stop_matcher.h"
-#include "attend/model/parse_json.h"
-#include "attend/model/tokenizer/tokenizer.h"
-#include "attend/model/tokenizer/utf8.h"
-#include "attend/serve/replies.h"
+#include "attend/checkpoint/parse_json.h"
+#include "attend/engine/output/stop_matcher.h"
+#include "attend/serve/protocols/replies.h"
+#include "attend/text/tokenizer/tokenizer.h"
+#include "attend/text/tokenizer/utf8.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace attend::fuzz {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "attend/model/model_spec.h"
+#include "attend/model/config/model_spec.h"
 #include "tests/model/config_fields.h"
 
 namespace attend {

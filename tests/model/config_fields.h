@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/model/model_spec.h"
-#include "tests/model/test_files.h"
+#include "attend/model/config/model_spec.h"
+#include "tests/support/test_files.h"
 
 namespace attend::test {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <tuple>
 
-#include "attend/model/model_spec.h"
+#include "attend/model/config/model_spec.h"
 #include "tests/model/config_fields.h"
 
 namespace attend {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/model/test_files.h"
 #include "tests/support/count_allocations.h"
+#include "tests/support/test_files.h"
 
 namespace attend {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
-#include "attend/model/safetensors.h"
+#include "attend/checkpoint/hf/safetensors.h"
 #include "tests/model/golden_driver.h"
 #include "tests/model/local_batches.h"
 #include "tests/support/gpu_device.h"

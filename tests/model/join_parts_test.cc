@@ -1,5 +1,5 @@
 // Parts of a quantised weight as one, in host memory in place of a GPU's.
-#include "attend/model/join_parts.h"
+#include "attend/model/weights/join_parts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

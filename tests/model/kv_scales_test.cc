@@ -1,5 +1,5 @@
 // k_scale and v_scale of a checkpoint.
-#include "attend/model/kv_scales.h"
+#include "attend/model/model.h"
 
 #include <gtest/gtest.h>
 

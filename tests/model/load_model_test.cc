@@ -4,10 +4,10 @@
 #include <chrono>
 #include <fstream>
 
-#include "attend/model/check_finite.h"
 #include "attend/model/model.h"
+#include "attend/model/weights/check_finite.h"
 #include "attend/model/weight_inventory.h"
-#include "tests/model/test_files.h"
+#include "tests/support/test_files.h"
 
 namespace attend {
 namespace {

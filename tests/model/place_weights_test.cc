@@ -1,5 +1,5 @@
 // Weights of files and made-up ones, as slots take them.
-#include "attend/model/place_weights.h"
+#include "attend/model/weights/place_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/model/test_files.h"
+#include "tests/support/test_files.h"
 
 namespace attend {
 namespace {

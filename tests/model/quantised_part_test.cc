@@ -1,6 +1,6 @@
 // The tensors of quantised weights: bits by the publishers' layouts, and what is refused of a stranger's
 // file.
-#include "attend/model/quantised_part.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <numeric>
 
 #include "attend/kernels/gemm/weights.h"
-#include "attend/model/dummy_part.h"
-#include "attend/model/find_quantised_parts.h"
-#include "tests/model/test_files.h"
+#include "attend/model/weights/quantized/dummy_part.h"
+#include "attend/model/weights/quantized/find_quantised_parts.h"
+#include "tests/support/test_files.h"
 
 namespace attend {
 namespace {

@@ -1,5 +1,5 @@
 // quantization_config: what is read, and what is refused before a weight is opened.
-#include "attend/model/quantization.h"
+#include "attend/model/config/quantization.h"
 
 #include <gtest/gtest.h>
 

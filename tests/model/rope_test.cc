@@ -1,11 +1,11 @@
-#include "attend/model/rope.h"
+#include "attend/model/modules/rope.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
 
-#include "tests/model/test_files.h"
+#include "tests/support/test_files.h"
 
 namespace attend {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <random>
 
-#include "attend/serve/answer_parser.h"
-#include "attend/serve/chat_answer.h"
+#include "attend/serve/formats/answer_parser.h"
+#include "attend/serve/protocols/chat_answer.h"
 
 namespace attend::serve {
 namespace {

@@ -1,5 +1,5 @@
 // What /v1/embeddings reads and answers.
-#include "attend/serve/embedding_job.h"
+#include "attend/serve/protocols/embedding_job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What clients ask for: the JSON of the three doors, and what is refused.
-#include "attend/serve/generation_job.h"
+#include "attend/serve/protocols/generation_job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

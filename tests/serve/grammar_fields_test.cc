@@ -1,5 +1,5 @@
 // Grammars in the words of OpenAI, SGLang and vLLM.
-#include "attend/serve/grammar_fields.h"
+#include "attend/serve/protocols/grammar_fields.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "attend/base/log.h"
-#include "attend/serve/api.h"
-#include "attend/serve/http_server.h"
-#include "attend/serve/memory_reserve.h"
+#include "attend/serve/http/http_server.h"
+#include "attend/serve/http/memory_reserve.h"
+#include "attend/serve/protocols/api.h"
 #include "tests/support/count_allocations.h"
 
 namespace attend::serve {

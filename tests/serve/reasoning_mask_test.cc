@@ -1,5 +1,5 @@
 // A grammar waits until the model has thought.
-#include "attend/serve/reasoning_mask.h"
+#include "attend/serve/formats/reasoning_mask.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Replies as clients read them.
-#include "attend/serve/replies.h"
+#include "attend/serve/protocols/replies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
 // Tools as clients name them, and the grammar of calls that have to be.
-#include "attend/serve/tools.h"
+#include "attend/serve/formats/tools.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "attend/base/error.h"
-#include "attend/serve/generation_job.h"
+#include "attend/serve/protocols/generation_job.h"
 
 namespace attend::serve {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/printable.h"
-#include "attend/cli/llama_cpp_flags.h"
+#include "attend/cli/options/llama_cpp_flags.h"
 
 namespace attend::cli {
 namespace {

@@ -13,11 +13,11 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/printable.h"
+#include "attend/checkpoint/mapped_range.h"
 #include "attend/cli/command_line.h"
-#include "attend/cli/commands.h"
+#include "attend/cli/commands/commands.h"
 #include "attend/cli/standard_streams.h"
 #include "attend/cli/version.h"
-#include "attend/model/mapped_range.h"
 
 namespace attend {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
-#include "attend/model/input_file.h"
-#include "attend/model/parse_json.h"
-#include "attend/model/tokenizer/utf8.h"
+#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/parse_json.h"
+#include "attend/text/tokenizer/utf8.h"
 
 namespace attend::cli {
 namespace {

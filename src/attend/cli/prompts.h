@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "attend/cli/sampling_options.h"
+#include "attend/cli/options/sampling_options.h"
 
 namespace attend::cli {
 

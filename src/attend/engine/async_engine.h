@@ -10,7 +10,7 @@
 #include "attend/engine/engine.h"
 #include "attend/engine/engine_metrics.h"
 #include "attend/engine/generation_request.h"
-#include "attend/engine/request_output.h"
+#include "attend/engine/output/request_output.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -11,18 +11,18 @@
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
+#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/input_file.h"
 #include "attend/engine/bidirectional_attention.h"
 #include "attend/engine/embedding_files.h"
 #include "attend/engine/require_memory.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kv/allocator.h"
 #include "attend/kv/req_to_token_pool.h"
-#include "attend/model/check_finite.h"
-#include "attend/model/input_file.h"
-#include "attend/model/model_weights.h"
-#include "attend/model/tokenizer/tokenizer.h"
+#include "attend/model/weights/check_finite.h"
 #include "attend/model/weight_inventory.h"
 #include "attend/tensor/arena.h"
+#include "attend/text/tokenizer/tokenizer.h"
 
 namespace attend {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/model/model.h"
-#include "attend/model/tokenizer/tokenizer.h"
+#include "attend/text/tokenizer/tokenizer.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

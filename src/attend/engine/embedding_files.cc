@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "attend/base/error.h"
-#include "attend/model/input_file.h"
-#include "attend/model/json.h"
+#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/json.h"
 
 namespace attend {
 namespace {

@@ -10,13 +10,13 @@
 #include "attend/base/error.h"
 #include "attend/engine/engine_config.h"
 #include "attend/engine/generation_request.h"
+#include "attend/engine/output/request_output.h"
 #include "attend/engine/request.h"
-#include "attend/engine/request_output.h"
 #include "attend/kv/allocator.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
-#include "attend/model/stored_format.h"
-#include "attend/model/tokenizer/tokenizer.h"
+#include "attend/model/weights/stored_format.h"
+#include "attend/text/tokenizer/tokenizer.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "attend/attention/resolver.h"
-#include "attend/engine/schedule_policy.h"
-#include "attend/engine/speculative_options.h"
+#include "attend/engine/schedule/schedule_policy.h"
+#include "attend/engine/speculation/speculative_options.h"
 #include "attend/kv/prefix_cache.h"
+#include "attend/model/config/model_spec.h"
 #include "attend/model/model.h"
-#include "attend/model/model_spec.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/dtype.h"
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "attend/engine/draft_counts.h"
-#include "attend/engine/request_output.h"
+#include "attend/engine/output/request_output.h"
+#include "attend/engine/speculation/draft_counts.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

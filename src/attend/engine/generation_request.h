@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "attend/engine/request_output.h"
-#include "attend/engine/token_mask.h"
+#include "attend/engine/output/request_output.h"
+#include "attend/engine/step/token_mask.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/engine/draft_counts.h"
 #include "attend/engine/generation_request.h"
-#include "attend/engine/logit_editor.h"
-#include "attend/engine/request_output.h"
-#include "attend/engine/token_mask.h"
+#include "attend/engine/output/request_output.h"
+#include "attend/engine/speculation/draft_counts.h"
+#include "attend/engine/step/logit_editor.h"
+#include "attend/engine/step/token_mask.h"
 #include "attend/kernels/sampling/sampling_rule.h"
 
 #pragma GCC visibility push(default)

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "attend/base/error.h"
-#include "attend/model/parse_json.h"
+#include "attend/checkpoint/parse_json.h"
 
 namespace attend {
 namespace {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/engine/token_mask.h"
+#include "attend/engine/step/token_mask.h"
 #include "attend/grammar/grammar.h"
 #include "attend/grammar/grammar_library.h"
-#include "attend/model/model_spec.h"
-#include "attend/model/tokenizer/tokenizer.h"
+#include "attend/model/config/model_spec.h"
+#include "attend/text/tokenizer/tokenizer.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

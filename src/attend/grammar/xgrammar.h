@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "attend/engine/token_mask.h"
+#include "attend/engine/step/token_mask.h"
 #include "attend/grammar/grammar.h"
 #include "attend/grammar/tvm_ffi.h"
 

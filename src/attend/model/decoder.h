@@ -11,9 +11,9 @@
 #include <optional>
 #include <vector>
 
-#include "attend/model/architecture.h"
-#include "attend/model/loadable_model.h"
+#include "attend/model/architectures/architecture.h"
 #include "attend/model/modules/module.h"
+#include "attend/model/loadable_model.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {

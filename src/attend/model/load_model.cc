@@ -1,12 +1,13 @@
 #include <utility>
 
 #include "attend/base/error.h"
-#include "attend/model/architecture.h"
-#include "attend/model/claim_tensors.h"
-#include "attend/model/dummy_part.h"
+#include "attend/model/architectures/architecture.h"
+#include "attend/model/weights/claim_tensors.h"
 #include "attend/model/loadable_model.h"
 #include "attend/model/named_slots.h"
-#include "attend/model/place_weights.h"
+#include "attend/model/weights/kv_scales.h"
+#include "attend/model/weights/place_weights.h"
+#include "attend/model/weights/quantized/dummy_part.h"
 
 namespace attend {
 namespace {
@@ -55,6 +56,13 @@ std::unique_ptr<Model> load_model(std::optional<ModelWeights> files, const Model
   model->adopt(files ? load_weights(slots, spec.quantization, std::move(*files), progress, placement)
                      : make_dummy_weights(slots, dummy_dtype, placement.device, progress, spec.quantization));
   return std::move(model);
+}
+
+std::vector<KvScales> read_kv_scales(const std::filesystem::path& directory, const ModelSpec& spec) {
+  const ModelWeights files(directory);
+  const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
+  return find_kv_scales(files, spec, architecture.names,
+                        find_prefix(architecture.names, architecture.prefixes, files));
 }
 
 }  // namespace attend

@@ -3,23 +3,11 @@
 
 #include <optional>
 
+#include "attend/checkpoint/hf/model_weights.h"
 #include "attend/model/model.h"
-#include "attend/model/model_weights.h"
-#include "attend/model/weight_slot.h"
+#include "attend/model/weights/place_weights.h"
 
 namespace attend {
-
-// What slots were placed from: keeps it where it is.
-struct LoadedWeights {
-  std::vector<Tensor> tensors;
-  size_t num_bytes = 0, expert_bytes = 0;  // expert_bytes: of those, experts'
-  std::optional<ModelWeights> files;       // of weights that are mapped
-
-  void count(const WeightSlot& slot, size_t bytes) {
-    num_bytes += bytes;
-    if (slot.num_experts > 1) expert_bytes += bytes;
-  }
-};
 
 class LoadableModel : public Model {
  public:

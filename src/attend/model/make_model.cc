@@ -1,4 +1,4 @@
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 #include "attend/model/decoder.h"
 #include "attend/model/loadable_model.h"
 

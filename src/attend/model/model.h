@@ -5,11 +5,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "attend/checkpoint/hf/model_weights.h"
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/backend.h"
 #include "attend/attention/forward_batch.h"
-#include "attend/model/model_spec.h"
+#include "attend/kv/kv_pool.h"
+#include "attend/model/config/model_spec.h"
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
@@ -52,9 +55,6 @@ class Model {
 
 enum class LoadFormat : uint8_t { kAuto, kDummy };  // kDummy: random weights of the config's shapes
 
-// How far loading is: bytes done and in all.
-using LoadProgress = std::function<void(size_t done, size_t total)>;
-
 // Where a model's weights go, and what is computed between them.
 struct ModelPlacement {
   Device device = {};
@@ -78,6 +78,12 @@ double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const 
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelSpec& spec,
                                   LoadFormat format, const LoadProgress& progress = {},
                                   const ModelPlacement& placement = {});
+
+// Scales of K and V that the checkpoint has for an fp8 KV cache, one entry per layer: 1 where there is none, or
+// one that is not above 0, by which publishers mean none; k_scale alone serves both, and of latent attention
+// k_scale always does: V is a part of its row. Empty: the checkpoint has none. Throws Error(kCorruptFile) naming
+// a tensor of several elements, one that is no number, and a v_scale without k_scale.
+std::vector<KvScales> read_kv_scales(const std::filesystem::path& directory, const ModelSpec& spec);
 
 }  // namespace attend
 #pragma GCC visibility pop

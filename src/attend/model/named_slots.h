@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 #include "attend/model/loadable_model.h"
 
 namespace attend {

@@ -2,11 +2,11 @@
 #include <cmath>
 
 #include "attend/base/error.h"
-#include "attend/model/architecture.h"
-#include "attend/model/input_file.h"
-#include "attend/model/json.h"
-#include "attend/model/model_spec.h"
-#include "attend/model/read_rope.h"
+#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/json.h"
+#include "attend/model/architectures/architecture.h"
+#include "attend/model/config/model_spec.h"
+#include "attend/model/config/read_rope.h"
 
 namespace attend {
 namespace {

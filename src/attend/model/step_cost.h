@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "attend/model/model_spec.h"
+#include "attend/model/config/model_spec.h"
 
 namespace attend {
 

@@ -1,10 +1,10 @@
 #include "attend/model/weight_inventory.h"
 
-#include "attend/model/dummy_part.h"
-#include "attend/model/join_parts.h"
-#include "attend/model/place_weights.h"
-#include "attend/model/quantised_part.h"
-#include "attend/model/stored_formats.h"
+#include "attend/model/weights/join_parts.h"
+#include "attend/model/weights/place_weights.h"
+#include "attend/model/weights/quantized/dummy_part.h"
+#include "attend/model/weights/quantized/quantised_part.h"
+#include "attend/model/weights/stored_formats.h"
 
 namespace attend {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attend/model/named_slots.h"
-#include "attend/model/stored_format.h"
+#include "attend/model/weights/stored_format.h"
 
 namespace attend {
 

@@ -2,7 +2,7 @@
 
 #include "attend/base/log.h"
 #include "attend/base/try_log.h"
-#include "attend/serve/memory_reserve.h"
+#include "attend/serve/http/memory_reserve.h"
 
 namespace attend::serve {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "attend/engine/engine_config.h"
-#include "attend/serve/api.h"
-#include "attend/serve/embedding_api.h"
-#include "attend/serve/http_server.h"
+#include "attend/serve/http/http_server.h"
+#include "attend/serve/protocols/api.h"
+#include "attend/serve/protocols/embedding_api.h"
 
 namespace attend::serve {
 

@@ -7,8 +7,8 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
-#include "attend/serve/memory_reserve.h"
-#include "attend/serve/replies.h"
+#include "attend/serve/http/memory_reserve.h"
+#include "attend/serve/protocols/replies.h"
 #include "attend/serve/web_files.h"
 
 namespace attend::serve {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "attend/serve/exchange.h"
-#include "attend/serve/fields.h"
-#include "attend/serve/metrics_text.h"
-#include "attend/serve/outbox.h"
+#include "attend/serve/http/exchange.h"
+#include "attend/serve/http/outbox.h"
+#include "attend/serve/protocols/fields.h"
+#include "attend/serve/protocols/metrics_text.h"
 
 namespace attend::serve {
 

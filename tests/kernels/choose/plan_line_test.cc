@@ -1,5 +1,5 @@
 // How a streamed plan divides the line of work among CTAs (kernels/attention/cuda/common/plan_line.h).
-#include "attend/kernels/attention/cuda/common/plan_line.h"
+#include "attend/kernels/attention/cuda/common/plan/plan_line.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

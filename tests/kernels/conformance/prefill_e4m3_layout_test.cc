@@ -1,6 +1,6 @@
 // The layouts of prefill in e4m3 (sm90/prefill_e4m3_layout.h), and its arithmetic, tried without a GPU: the
 // kernel's work tiles with the instructions of tensor cores played on the CPU.
-#include "attend/kernels/attention/cuda/sm90/prefill_e4m3_layout.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_e4m3/prefill_e4m3_layout.h"
 
 #include <gtest/gtest.h>
 

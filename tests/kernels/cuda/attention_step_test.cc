@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "attend/kernels/attention/cuda/common/device_plan.h"
+#include "attend/kernels/attention/cuda/common/plan/device_plan.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "tests/kernels/cuda/needs_gpu.h"
 

@@ -2,7 +2,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
-#include "attend/kernels/attention/cuda/common/device_plan.h"
+#include "attend/kernels/attention/cuda/common/plan/device_plan.h"
 
 namespace attend::testing_cuda {
 namespace {

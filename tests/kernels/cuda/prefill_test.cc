@@ -8,7 +8,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
-#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
+#include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/run.h"

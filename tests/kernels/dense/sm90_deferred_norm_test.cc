@@ -12,7 +12,7 @@
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/gemm/cuda/linear.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/dense/sm90_test.h"

@@ -9,7 +9,7 @@
 #include "attend/base/error.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/gemm/cuda/linear.h"
-#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/dense/sm90_test.h"

@@ -8,7 +8,7 @@
 
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/gemm/cuda/linear.h"
-#include "attend/kernels/gemm/cuda/sm90/lone_row_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/dense/sm90_test.h"

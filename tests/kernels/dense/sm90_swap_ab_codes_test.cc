@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 #include "tests/kernels/dense/codes_case.h"
 #include "tests/kernels/dense/sm90_test.h"
 

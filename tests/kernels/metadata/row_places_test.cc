@@ -1,5 +1,5 @@
 // Where rows of K and V lie in 32 bits (kernels/attention/cuda/common/row_places.h).
-#include "attend/kernels/attention/cuda/common/row_places.h"
+#include "attend/kernels/attention/cuda/common/plan/row_places.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include "attend/base/parallel.h"
 #include "attend/kernels/attention/cpu/tile_scratch.h"
-#include "attend/kernels/attention/cuda/common/device_plan.h"
+#include "attend/kernels/attention/cuda/common/plan/device_plan.h"
 #include "attend/kernels/attention/make_work.h"
 #include "attend/kernels/common/on_gpu.h"
 

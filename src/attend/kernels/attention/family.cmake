@@ -30,24 +30,24 @@ attend_kernels(attention
     cpu/tile_rows.cc
     cpu/tile_scratch.cc
     cuda/choose.cc
-    cuda/common/row_places.cc
+    cuda/common/plan/row_places.cc
   CUDA
     cuda/attention.cc
-    cuda/common/device_plan.cc
+    cuda/common/plan/device_plan.cc
     cuda/merge.cc
     cuda/common/merge_kernel.cu
-    cuda/common/plan_kernel.cu
+    cuda/common/plan/plan_kernel.cu
     cuda/sm80/merge_partials.cu
     cuda/sm80/mla.cu
     cuda/sm80/row_attention.cu
     cuda/sm80/scaled_mla.cu
   SM90_HOST
-    cuda/sm90/mla.cc
-    cuda/sm90/prefill.cc
+    cuda/sm90/mla/mla.cc
+    cuda/sm90/prefill/prefill.cc
   SM90
-    cuda/sm90/mla_bf16.cu
-    cuda/sm90/mla_f16.cu
-    cuda/sm90/mla_merge.cu)
+    cuda/sm90/mla/mla_bf16.cu
+    cuda/sm90/mla/mla_f16.cu
+    cuda/sm90/mla/mla_merge.cu)
 
 if(ATTEND_CUDA)
   set(instances_are_sampled false)

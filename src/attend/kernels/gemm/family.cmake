@@ -18,8 +18,8 @@ attend_kernels(gemm
     cpu/linear_avx512bf16.cc
     cpu/linear_portable.cc
     cuda/choose.cc
-    cuda/sm90/batch_invariant_gemm_shape.cc
-    cuda/sm90/gated_mlp_gemm_shape.cc
+    cuda/sm90/batch_invariant/batch_invariant_gemm_shape.cc
+    cuda/sm90/gated_mlp/gated_mlp_gemm_shape.cc
   CUDA
     cuda/cublaslt.cc
     cuda/fp8_linear.cc
@@ -44,26 +44,26 @@ attend_kernels(gemm
     cuda/sm80/batch_invariant_gemm_bf16.cu
     cuda/sm80/batch_invariant_gemm_f16.cu
   SM90_HOST
-    cuda/sm90/swap_ab_gemm.cc
-    cuda/sm90/batch_invariant_gemm.cc
-    cuda/sm90/fp8_block_gemm.cc
-    cuda/sm90/gated_mlp_gemm.cc
-    cuda/sm90/lone_row_gemm.cc
+    cuda/sm90/swap_ab/swap_ab_gemm.cc
+    cuda/sm90/batch_invariant/batch_invariant_gemm.cc
+    cuda/sm90/fp8_block/fp8_block_gemm.cc
+    cuda/sm90/gated_mlp/gated_mlp_gemm.cc
+    cuda/sm90/gemv/lone_row_gemm.cc
   SM90
-    cuda/sm90/fp8_block_gemm_bf16.cu
-    cuda/sm90/fp8_block_gemm_f16.cu
-    cuda/sm90/scaled_codes_bf16.cu
-    cuda/sm90/scaled_codes_f16.cu
-    cuda/sm90/swap_ab_codes_bf16.cu
-    cuda/sm90/swap_ab_codes_f16.cu
-    cuda/sm90/swap_ab_gemm_bf16.cu
-    cuda/sm90/swap_ab_gemm_f16.cu
-    cuda/sm90/batch_invariant_gemm_bf16.cu
-    cuda/sm90/batch_invariant_gemm_f16.cu
-    cuda/sm90/lone_row_gemm_bf16.cu
-    cuda/sm90/lone_row_gemm_f16.cu
-    cuda/sm90/gated_mlp_gemm_bf16.cu
-    cuda/sm90/gated_mlp_gemm_f16.cu)
+    cuda/sm90/fp8_block/fp8_block_gemm_bf16.cu
+    cuda/sm90/fp8_block/fp8_block_gemm_f16.cu
+    cuda/sm90/swap_ab/scaled_codes_bf16.cu
+    cuda/sm90/swap_ab/scaled_codes_f16.cu
+    cuda/sm90/swap_ab/swap_ab_codes_bf16.cu
+    cuda/sm90/swap_ab/swap_ab_codes_f16.cu
+    cuda/sm90/swap_ab/swap_ab_gemm_bf16.cu
+    cuda/sm90/swap_ab/swap_ab_gemm_f16.cu
+    cuda/sm90/batch_invariant/batch_invariant_gemm_bf16.cu
+    cuda/sm90/batch_invariant/batch_invariant_gemm_f16.cu
+    cuda/sm90/gemv/lone_row_gemm_bf16.cu
+    cuda/sm90/gemv/lone_row_gemm_f16.cu
+    cuda/sm90/gated_mlp/gated_mlp_gemm_bf16.cu
+    cuda/sm90/gated_mlp/gated_mlp_gemm_f16.cu)
 
 if(ATTEND_CUDA)
   # cuBLASLt is loaded when the first dense layer runs on a GPU: where the loader looks, then here.

@@ -2,7 +2,7 @@
 // LayerNorm stands behind each sublayer, and every linear layer has a bias. The pooler, which a classifier
 // reads, is left out. RoBERTa's positions begin behind the id of its padding token.
 #include "attend/base/error.h"
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -2,7 +2,7 @@
 // dense layers before those with experts.
 #pragma once
 
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 

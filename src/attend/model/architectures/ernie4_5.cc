@@ -1,5 +1,5 @@
 // Ernie4_5ForCausalLM: Llama with neighbouring pairs rotated, and one flag for all biases.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -1,6 +1,6 @@
 // Exaone4ForCausalLM: norms behind sublayers, of the heads of q and k too. Where some layers slide, those
 // that see everything rotate nothing.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

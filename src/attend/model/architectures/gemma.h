@@ -1,7 +1,7 @@
 // What the Gemma models share.
 #pragma once
 
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 

@@ -1,6 +1,6 @@
 // GlmForCausalLM: Llama with half of each head rotated in neighbouring pairs, gate and up in one tensor, and
 // biases of q, k and v.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -1,6 +1,6 @@
 // Glm4ForCausalLM: norms before and behind each sublayer, half of each head rotated in neighbouring pairs,
 // gate and up in one tensor, biases of q, k and v.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

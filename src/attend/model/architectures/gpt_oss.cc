@@ -1,6 +1,6 @@
 // GptOssForCausalLM: sinks, biases of all projections, a window for every other layer, and experts with a
 // clamped swiglu in every layer. What it calls hidden_act is not what its experts do.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

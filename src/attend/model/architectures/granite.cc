@@ -1,5 +1,5 @@
 // GraniteForCausalLM: Llama whose embeddings, sublayers, scores and logits are scaled.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

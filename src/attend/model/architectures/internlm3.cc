@@ -1,6 +1,6 @@
 // InternLM3ForCausalLM: Llama; published folders call its flags of biases qkv_bias and bias.
 #include "attend/base/error.h"
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

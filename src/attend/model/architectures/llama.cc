@@ -1,5 +1,5 @@
 // LlamaForCausalLM: the decoder that the others vary. attention_bias is of q, k, v and o alike.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

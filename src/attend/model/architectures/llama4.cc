@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

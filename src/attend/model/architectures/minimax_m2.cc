@@ -1,6 +1,6 @@
 // MiniMaxM2ForCausalLM: norms of the whole q and k, a part of each head rotated, and experts everywhere,
 // whose sigmoid scores a vector of the checkpoint corrects for the choice.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -1,6 +1,6 @@
 // Ministral3ForCausalLM: Mistral without windows, whose queries have a temperature. The text of
 // Mistral3ForConditionalGeneration: that one, or Mistral (Mistral Small 3.1).
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -1,6 +1,6 @@
 // MistralForCausalLM and MinistralForCausalLM: Llama without biases; layers slide that layer_types names, all
 // of them without it. sliding_window null turns that off, an absent one is 4096.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

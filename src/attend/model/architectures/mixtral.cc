@@ -1,6 +1,6 @@
 // MixtralForCausalLM: Mistral whose every MLP is a mixture of experts. All layers slide when there is a
 // sliding_window, which is null or absent in what is published.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

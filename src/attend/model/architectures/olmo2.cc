@@ -1,6 +1,6 @@
 // Olmo2ForCausalLM: Llama with norms behind its sublayers in place of those before, and norms of the whole q
 // and k.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -1,5 +1,5 @@
 // Olmo3ForCausalLM: OLMo 2 with a window for three layers of four, which no scaling of RoPE touches.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -1,6 +1,6 @@
 // OlmoeForCausalLM: norms of the whole q and k as in OLMo 2, norms before sublayers, and experts everywhere.
 #include "attend/base/error.h"
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -1,6 +1,6 @@
 // Phi3ForCausalLM: Llama with q, k and v in one tensor, and gate and up in another; all layers may have a
 // window, and longrope serves long requests.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

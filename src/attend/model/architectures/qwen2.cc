@@ -1,6 +1,6 @@
 // Qwen2ForCausalLM: Llama with biases of q, k and v, and a window for some layers. The text of
 // Qwen2VLForConditionalGeneration and Qwen2_5_VLForConditionalGeneration.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -1,6 +1,6 @@
 // Qwen3ForCausalLM: Llama with an RMSNorm of each q and k head before RoPE, and a window for some layers. The
 // text of Qwen3VLForConditionalGeneration.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

@@ -1,7 +1,7 @@
 // Qwen3MoeForCausalLM: Qwen3 whose MLPs are mixtures of experts, but for those that mlp_only_layers and
 // decoder_sparse_step leave dense. With use_sliding_window all layers slide. The text of
 // Qwen3VLMoeForConditionalGeneration, whose file has all experts of a layer in one tensor.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

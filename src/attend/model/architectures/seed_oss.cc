@@ -1,5 +1,5 @@
 // SeedOssForCausalLM: Llama, with a flag of its own for the bias of the output projection.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

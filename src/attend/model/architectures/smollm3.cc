@@ -1,5 +1,5 @@
 // SmolLM3ForCausalLM: Llama in which every fourth layer rotates nothing.
-#include "attend/model/architecture.h"
+#include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {

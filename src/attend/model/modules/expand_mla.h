@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "attend/model/model_spec.h"
+#include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
 
 namespace attend {

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "attend/attention/forward_batch.h"
-#include "attend/model/model_spec.h"
+#include "attend/model/config/model_spec.h"
 
 namespace attend {
 

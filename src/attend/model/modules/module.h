@@ -7,8 +7,8 @@
 
 #include "attend/attention/backend.h"
 #include "attend/kernels/fused/residual.h"
-#include "attend/model/rope.h"
-#include "attend/model/weight_slot.h"
+#include "attend/model/modules/rope.h"
+#include "attend/model/weights/weight_slot.h"
 
 namespace attend {
 

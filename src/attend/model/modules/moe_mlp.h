@@ -2,8 +2,8 @@
 #pragma once
 
 #include "attend/kernels/fused/moe_add.h"
-#include "attend/model/architecture.h"
-#include "attend/model/model_spec.h"
+#include "attend/model/weights/tensor_names.h"
+#include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
 
 namespace attend {

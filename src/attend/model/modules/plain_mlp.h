@@ -1,8 +1,8 @@
 // An MLP without a gate: the module of PlainMlpSpec.
 #pragma once
 
-#include "attend/model/architecture.h"
-#include "attend/model/model_spec.h"
+#include "attend/model/weights/tensor_names.h"
+#include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
 
 namespace attend {

@@ -1,6 +1,6 @@
-#include "attend/kernels/attention/cpu/amx_products.h"
-#include "attend/kernels/attention/cpu/amx_skinny_fp8.h"
 #include "attend/kernels/attention/cpu/attend_item.h"
+#include "attend/kernels/attention/cpu/products/amx_products.h"
+#include "attend/kernels/attention/cpu/products/amx_skinny_fp8.h"
 
 namespace attend::kernels::cpu {
 namespace {

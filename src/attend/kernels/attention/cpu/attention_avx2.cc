@@ -1,5 +1,5 @@
 #include "attend/kernels/attention/cpu/attend_item.h"
-#include "attend/kernels/attention/cpu/fp8_products.h"
+#include "attend/kernels/attention/cpu/products/fp8_products.h"
 
 namespace attend::kernels::cpu {
 

@@ -1,5 +1,5 @@
 #include "attend/kernels/attention/cpu/attention_instances.h"
-#include "attend/kernels/attention/cpu/mac_fp8.h"
+#include "attend/kernels/attention/cpu/products/mac_fp8.h"
 #include "attend/kernels/common/cpu/mac_bf16.h"
 
 namespace attend::kernels::cpu {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/attention/cpu/attend_item.h"
-#include "attend/kernels/attention/cpu/vector_products.h"
+#include "attend/kernels/attention/cpu/products/vector_products.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/attention/cuda/choose.h"
-#include "attend/kernels/attention/cuda/common/device_plan.h"
+#include "attend/kernels/attention/cuda/common/plan/device_plan.h"
 #include "attend/kernels/attention/merge.h"
 #include "attend/kernels/attention/mla.h"
 

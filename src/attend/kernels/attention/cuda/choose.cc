@@ -4,10 +4,10 @@
 #include <array>
 
 #include "attend/base/error.h"
-#include "attend/kernels/attention/cuda/common/prefill_division.h"
+#include "attend/kernels/attention/cuda/common/plan/prefill_division.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
-#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
+#include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
 
 namespace attend::kernels::cuda {
 namespace {

@@ -1,5 +1,5 @@
 #include "attend/kernels/common/cpu/simd_avx512.h"
-#include "attend/kernels/gemm/cpu/codes_avx512.h"
+#include "attend/kernels/gemm/cpu/codes/codes_avx512.h"
 #include "attend/kernels/gemm/cpu/linear_instances.h"
 
 namespace attend::kernels::cpu {

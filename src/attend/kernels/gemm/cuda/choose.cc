@@ -8,10 +8,10 @@
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/fp8_block_gemm_shape.h"
-#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
-#include "attend/kernels/gemm/cuda/sm90/lone_row_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm_shape.h"
 
 namespace attend::kernels::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/common/round_rows_kernel.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
-#include "attend/kernels/gemm/cuda/sm90/fp8_block_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm.h"
 
 namespace attend::kernels::cuda {
 namespace {

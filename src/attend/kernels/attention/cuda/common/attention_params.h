@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "attend/kernels/attention/cuda/common/plan_line.h"
+#include "attend/kernels/attention/cuda/common/plan/plan_line.h"
 #include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/metadata/page_of.h"
 

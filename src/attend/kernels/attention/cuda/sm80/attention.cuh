@@ -26,7 +26,7 @@
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/meeting.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
-#include "attend/kernels/attention/cuda/common/plan_walk.cuh"
+#include "attend/kernels/attention/cuda/common/plan/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/common/visible.cuh"

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/complete_partials.cuh"
-#include "attend/kernels/attention/cuda/common/plan_rules.cuh"
+#include "attend/kernels/attention/cuda/common/plan/plan_rules.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/common/cuda/element.cuh"
 

@@ -19,7 +19,7 @@
 
 #include "attend/kernels/attention/cuda/common/complete_partials.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
-#include "attend/kernels/attention/cuda/common/plan_walk.cuh"
+#include "attend/kernels/attention/cuda/common/plan/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/common/visible.cuh"

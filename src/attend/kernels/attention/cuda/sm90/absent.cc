@@ -1,7 +1,7 @@
 // A build without machine code for sm_90a.
 #include "attend/base/error.h"
-#include "attend/kernels/attention/cuda/sm90/mla.h"
-#include "attend/kernels/attention/cuda/sm90/prefill.h"
+#include "attend/kernels/attention/cuda/sm90/mla/mla.h"
+#include "attend/kernels/attention/cuda/sm90/prefill/prefill.h"
 
 namespace attend::kernels::cuda::sm90 {
 

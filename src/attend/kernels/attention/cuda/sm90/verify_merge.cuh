@@ -4,7 +4,7 @@
 
 #include "attend/kernels/attention/cuda/common/complete_partials.cuh"
 #include "attend/kernels/attention/cuda/common/meeting.cuh"
-#include "attend/kernels/attention/cuda/common/plan_rules.cuh"
+#include "attend/kernels/attention/cuda/common/plan/plan_rules.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/common/cuda/element.cuh"
 

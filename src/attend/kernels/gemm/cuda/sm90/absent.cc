@@ -1,10 +1,10 @@
 // A build without machine code for sm_90a.
 #include "attend/base/error.h"
-#include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm.h"
-#include "attend/kernels/gemm/cuda/sm90/fp8_block_gemm.h"
-#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm.h"
-#include "attend/kernels/gemm/cuda/sm90/lone_row_gemm.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 
 namespace attend::kernels::cuda::sm90 {
 

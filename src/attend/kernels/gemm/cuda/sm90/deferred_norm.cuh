@@ -4,7 +4,7 @@
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_pipeline.cuh"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_pipeline.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 

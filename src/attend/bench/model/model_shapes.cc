@@ -1,0 +1,81 @@
+#include "attend/bench/model/model_shapes.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "attend/base/error.h"
+
+namespace attend::bench {
+namespace {
+
+struct Shape {
+  const char* architecture;
+  int layers, hidden, intermediate, vocab, q_heads, kv_heads, head_dim;
+  bool tied;
+  const char* more = "{}";  // fields of config.json beside these, or in their place
+};
+
+constexpr const char* kQwen3Moe = R"({"num_experts": 128, "num_experts_per_tok": 8,
+  "moe_intermediate_size": 768, "norm_topk_prob": true})";
+constexpr const char* kGptOss = R"({"num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
+  "rope_theta": 150000, "attention_bias": true, "quantization_config": {"quant_method": "mxfp4"},
+  "rope_scaling": {"rope_type": "yarn", "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false,
+                   "original_max_position_embeddings": 4096}})";
+constexpr const char* kDeepseekV2Lite = R"({"q_lora_rank": null, "kv_lora_rank": 512,
+  "n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2, "moe_intermediate_size": 1408,
+  "first_k_dense_replace": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000, "max_position_embeddings": 163840,
+  "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+                   "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096}})";
+constexpr const char* kDeepseekV3 = R"({"kv_lora_rank": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000,
+  "max_position_embeddings": 163840,
+  "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                   "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096}})";
+
+const std::map<std::string, Shape>& shapes() {
+  static const std::map<std::string, Shape> table = {
+      {"llama-3.1-8b", {"LlamaForCausalLM", 32, 4096, 14336, 128256, 32, 8, 128, false}},
+      {"llama-3.2-1b", {"LlamaForCausalLM", 16, 2048, 8192, 128256, 32, 8, 64, true}},
+      {"qwen3-0.6b", {"Qwen3ForCausalLM", 28, 1024, 3072, 151936, 16, 8, 128, true}},
+      {"qwen3-30b-a3b", {"Qwen3MoeForCausalLM", 48, 2048, 6144, 151936, 32, 4, 128, false, kQwen3Moe}},
+      {"gpt-oss-20b", {"GptOssForCausalLM", 24, 2880, 2880, 201088, 64, 8, 64, false, kGptOss}},
+      // The head_dim of a latent model is not read.
+      {"deepseek-v2-lite",
+       {"DeepseekV2ForCausalLM", 27, 2048, 10944, 102400, 16, 16, 192, false, kDeepseekV2Lite}},
+      {"deepseek-v3", {"DeepseekV3ForCausalLM", 61, 7168, 18432, 129280, 128, 128, 192, false, kDeepseekV3}},
+  };
+  return table;
+}
+
+}  // namespace
+
+ModelSpec shape_model(const std::string& shape) {
+  const auto found = shapes().find(shape);
+  if (found == shapes().end()) {
+    std::string names;
+    for (const auto& [name, values] : shapes()) names += (names.empty() ? "" : ", ") + name;
+    fail(ErrorCode::kInvalidArgument, "--shape ", shape, ": expected one of ", names);
+  }
+  const Shape& s = found->second;
+  nlohmann::json config = {{"architectures", {s.architecture}},
+                           {"num_hidden_layers", s.layers},
+                           {"hidden_size", s.hidden},
+                           {"intermediate_size", s.intermediate},
+                           {"vocab_size", s.vocab},
+                           {"num_attention_heads", s.q_heads},
+                           {"num_key_value_heads", s.kv_heads},
+                           {"head_dim", s.head_dim},
+                           {"hidden_act", "silu"},
+                           {"max_position_embeddings", 131072},
+                           {"rms_norm_eps", 1e-5},
+                           {"rope_theta", 500000.0},
+                           {"tie_word_embeddings", s.tied},
+                           {"torch_dtype", "bfloat16"}};
+  config.update(nlohmann::json::parse(s.more));
+  ModelSpec spec = parse_config(config.dump(), "--shape " + shape);
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (auto* const moe = std::get_if<MoeMlpSpec>(&spec.layers[i].mlp))
+      moe->rule.spread = static_cast<uint32_t>(i) + 1;
+  return spec;
+}
+
+}  // namespace attend::bench

@@ -1,0 +1,52 @@
+#include "attend/checkpoint/file_mapping.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "attend/base/error.h"
+
+namespace attend {
+namespace {
+
+void* map(const InputFile& file, size_t num_bytes) {
+  if (num_bytes == 0) return nullptr;
+  void* memory = mmap(nullptr, num_bytes, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  if (memory == MAP_FAILED)
+    fail(ErrorCode::kOutOfMemory, file.path().string(), ": ", num_bytes,
+         " bytes can not be mapped: ", std::strerror(errno), " (see ulimit -v)");
+  // Advice: where the file system keeps large folios, what is not read yet comes in huge pages, and huge
+  // pages of the page cache are mapped as such. Elsewhere nothing changes.
+  madvise(memory, num_bytes, MADV_HUGEPAGE);
+  return memory;
+}
+
+}  // namespace
+
+FileMapping::FileMapping(const std::filesystem::path& path)
+    : file_(path), status_(file_.status()), memory_(map(file_, num_bytes())) {
+  range_.emplace(memory_, num_bytes(), path);
+}
+
+FileMapping::~FileMapping() {
+  range_.reset();
+  if (memory_ != nullptr) munmap(memory_, num_bytes());
+}
+
+bool FileMapping::fetch(size_t begin, size_t num_bytes) const {
+  const size_t first_page = begin - begin % static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* pages = static_cast<std::byte*>(memory_) + first_page;
+  // Unlike a read of our own, this fails instead of raising SIGBUS when the file was cut short. Kernels
+  // before 5.14 do not know it; there the pages come when they are first used.
+  return madvise(pages, begin + num_bytes - first_page, MADV_POPULATE_READ) == 0 || errno != EFAULT;
+}
+
+bool FileMapping::unchanged() const {
+  const struct stat now = file_.status();
+  return now.st_size == status_.st_size && now.st_mtim.tv_sec == status_.st_mtim.tv_sec &&
+         now.st_mtim.tv_nsec == status_.st_mtim.tv_nsec;
+}
+
+}  // namespace attend

@@ -1,0 +1,97 @@
+// JSON files of a model directory, read strictly: every error names the file, the field, its value and what
+// was expected. Internal to the model floor.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "attend/base/error.h"
+#include "attend/checkpoint/parse_json.h"
+
+namespace attend {
+
+// Above any config or index that attend reads.
+inline constexpr size_t kMaxJsonFileBytes = size_t{16} << 20;
+
+// A value of a JSON file that knows where it stands. Cheap to copy; copies and parts keep the file's values
+// alive. A field that is null counts as absent. What refuses throws Error(kCorruptFile).
+class JsonNode {
+ public:
+  JsonNode(Json value, std::string file);
+  // Reads a whole file. Throws Error as read_file and parse_json do.
+  static JsonNode read(const std::filesystem::path& path, size_t max_bytes = kMaxJsonFileBytes);
+
+  const Json& value() const { return *value_; }
+  // "dir/tokenizer.json: model.merges[3]"
+  std::string where() const;
+  // The same for a field of this object, whether it is there or not.
+  std::string where(std::string_view key) const;
+
+  // Parts of an object or an array, which refuse what is neither. Keys.
+  std::optional<JsonNode> find(std::string_view key) const;
+  bool has(std::string_view key) const { return find(key).has_value(); }
+  // Present, if only as null.
+  bool mentions(std::string_view key) const;
+  JsonNode at(std::string_view key) const;
+  JsonNode at(size_t index) const;
+  size_t array_size() const;
+  size_t object_size() const;
+
+  // The value itself; refused when it is of another type or out of range.
+  const std::string& string() const;
+  const std::string& character() const;  // a string of one character
+  bool boolean() const;
+  int integer(int lowest, int highest) const;
+  double positive() const;   // above 0, within float32
+  int32_t token_id() const;  // 0 <= id < 2^31 - 1
+
+  // A field's value; those without `find` also refuse when it is absent.
+  int integer(std::string_view key, int lowest, int highest) const;
+  double positive(std::string_view key) const;
+  std::optional<int> find_integer(std::string_view key, int lowest, int highest) const;
+  std::optional<double> find_positive(std::string_view key) const;
+  std::optional<bool> find_boolean(std::string_view key) const;
+  std::optional<std::string> find_string(std::string_view key) const;
+  bool boolean_or(std::string_view key, bool missing) const { return find_boolean(key).value_or(missing); }
+
+  // Refuses this value, or a field that may be absent: where, the value, and what was expected.
+  [[noreturn]] void refuse(std::string_view expected) const;
+  [[noreturn]] void refuse(std::string_view key, std::string_view expected) const;
+  // Refuses in other words: kCorruptFile for what contradicts the format, kUnsupported for what attend lacks.
+  template <class... Parts>
+  [[noreturn]] void corrupt(const Parts&... parts) const {
+    fail_here(ErrorCode::kCorruptFile, join(parts...));
+  }
+  template <class... Parts>
+  [[noreturn]] void unsupported(const Parts&... parts) const {
+    fail_here(ErrorCode::kUnsupported, join(parts...));
+  }
+
+ private:
+  struct File {
+    Json value;
+    std::string name;
+  };
+  JsonNode(std::shared_ptr<const File> file, const Json& value, std::string path)
+      : file_(std::move(file)), value_(&value), path_(std::move(path)) {}
+
+  template <class... Parts>
+  static std::string join(const Parts&... parts) {
+    std::ostringstream text;
+    (text << ... << parts);
+    return text.str();
+  }
+  // The middle of long words is left out: they quote the file.
+  [[noreturn]] void fail_here(ErrorCode code, const std::string& words) const;
+
+  std::shared_ptr<const File> file_;
+  const Json* value_;
+  std::string path_;
+};
+
+}  // namespace attend

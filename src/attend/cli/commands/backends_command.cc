@@ -1,0 +1,108 @@
+// attend backends: every backend, what it can do, and which one a model gets.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "attend/attention/foreign_backends.h"
+#include "attend/backends/table.h"
+#include "attend/base/error.h"
+#include "attend/cli/commands/commands.h"
+#include "attend/cli/commands/support_matrix.h"
+#include "attend/cli/options/engine_options.h"
+#include "attend/cli/report.h"
+#include "attend/engine/resolve_engine.h"
+#include "attend/model/config/model_spec.h"
+
+namespace attend::cli {
+namespace {
+
+std::string capabilities() {
+  std::string lines;
+  for (const BackendEntry& entry : backend_table())
+    lines += fmt::format("{:<14} {}\n", entry.name, describe(entry));
+  lines += "Of SGLang's names these are not there:\n";
+  for (const ForeignBackend& foreign : foreign_backends())
+    lines += fmt::format("{:<21} {}\n", foreign.name, foreign.why);
+  return lines;
+}
+
+// Reasons against a backend; what both phases say is said once, without the phase.
+std::vector<std::string> reasons_against(const BackendEntry& entry, const std::vector<Refusal>& refusals) {
+  constexpr std::string_view kPrefill = " (prefill)", kDecode = " (decode)";
+  std::vector<std::string> reasons;
+  for (const Refusal& refusal : refusals) {
+    if (refusal.backend != entry.name) continue;
+    for (const std::string& reason : refusal.reasons) {
+      std::string same;
+      if (reason.ends_with(kDecode)) same = reason.substr(0, reason.size() - kDecode.size());
+      const auto said = std::find(reasons.begin(), reasons.end(), same + std::string(kPrefill));
+      if (said == reasons.end())
+        reasons.push_back(reason);
+      else
+        *said = same;
+    }
+  }
+  return reasons;
+}
+
+// One line per backend: chosen for what, or every reason why not.
+std::string choice(const EngineConfig& config) {
+  const ModelSpec model = read_config(config.model_path);
+  const EngineInfo info = resolve_engine(config, model).info;
+  const Resolution& resolution = info.resolution;
+  std::string lines =
+      fmt::format("{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
+  if (const std::string weights = weights_line(info); !weights.empty()) lines += weights + "\n";
+  for (const BackendEntry& entry : backend_table()) {
+    std::string verdict;
+    const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };
+    if (&entry == resolution.prefill) add("chosen for prefill");
+    if (&entry == resolution.decode) add("chosen for decode");
+    for (const std::string& reason : reasons_against(entry, resolution.refusals)) add(reason);
+    if (verdict.empty()) verdict = "could serve; not preferred";
+    lines += fmt::format("{:<14} {}\n", entry.name, verdict);
+  }
+  if (config.device.type == DeviceType::kCpu)
+    lines +=
+        "What is refused for the hardware alone may be asked for: --attention-backend NAME runs its contract "
+        "over the CPU kernels.\n";
+  return lines;
+}
+
+// Throws Error(kInvalidArgument) for a flag that would change nothing of what is printed.
+void refuse_flags_but(const CLI::App& command, const std::string& allowed, const char* why) {
+  for (const CLI::Option* option : command.get_options())
+    require(option->count() == 0 || option->get_name() == allowed, option->get_name(), ": ", why);
+}
+
+}  // namespace
+
+void add_backends(CLI::App& app, Command& selected) {
+  struct BackendsOptions {
+    EngineOptions engine;
+    bool markdown = false;
+  };
+  auto options = std::make_shared<BackendsOptions>();
+  CLI::App* command = app.add_subcommand("backends", "List attention backends, and which one a model gets");
+  add_choice_options(*command, options->engine, /*model_required=*/false);
+  add_size_options(*command, options->engine);  // an engine's refusals are part of the answer
+  command->add_flag("--markdown", options->markdown, "Print the support matrix of docs/ instead");
+  command->callback([command, options, &selected] {
+    selected = [command, options] {
+      if (options->markdown) {
+        refuse_flags_but(*command, "--markdown", "the support matrix is of every model and device");
+        fmt::print("{}", support_matrix(backend_table()));
+        return 0;
+      }
+      if (options->engine.model_path.empty())
+        refuse_flags_but(*command, "", "expected --model-path too, whose backends it would choose");
+      const EngineConfig config = to_config(*command, options->engine);
+      fmt::print("{}", options->engine.model_path.empty() ? capabilities() : choice(config));
+      return 0;
+    };
+  });
+}
+
+}  // namespace attend::cli

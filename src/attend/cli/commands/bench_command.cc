@@ -1,0 +1,212 @@
+// attend bench: attention and models, each beside what the machine can do at most, and serving.
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "attend/backends/table.h"
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/base/parallel.h"
+#include "attend/bench/attention/attention_bench.h"
+#include "attend/bench/model/gpu_model_bench.h"
+#include "attend/bench/model/model_bench.h"
+#include "attend/cli/commands/commands.h"
+#include "attend/cli/options/bench_options.h"
+#include "attend/cli/options/engine_options.h"
+#include "attend/cli/options/flags.h"
+#include "attend/cli/progress_bar.h"
+#include "attend/cli/standard_streams.h"
+
+namespace attend::cli {
+namespace {
+
+struct BenchOptions {
+  EngineOptions engine;
+  std::string filter;
+  ModelChoice model;
+  std::vector<int> prompt_tokens = bench::ModelBenchOptions().prompt_tokens;
+  std::vector<int> new_tokens = bench::ModelBenchOptions().new_tokens;
+  std::vector<int> depths = bench::ModelBenchOptions().depths;
+  int repetitions = bench::ModelBenchOptions().repetitions;
+  std::vector<int> batch_sizes = bench::GpuModelBenchOptions().batch_sizes;
+  std::string json;
+};
+
+// Prints cases and writes them to --json as they are measured: who stops a bench keeps those.
+class BenchOutput {
+ public:
+  explicit BenchOutput(std::string json) : json_(std::move(json)) {}
+
+  void show(const bench::Report& report) {
+    write(report);
+    bars_.clear();
+    printer_.show(report);
+    flush_out();
+  }
+  void finish(const bench::Report& report) {
+    bars_.clear();
+    printer_.finish(report);
+    write(report);
+  }
+  EngineBars& bars() { return bars_; }
+
+ private:
+  void write(const bench::Report& report) const {
+    if (!json_.empty()) write_json(report, json_);
+  }
+
+  EngineBars bars_;
+  bench::ReportPrinter printer_;
+  std::string json_;
+};
+
+int run_attention(const CLI::App&, const BenchOptions& options) {
+  require(options.engine.device == "auto" || options.engine.device == "cpu", "--device ",
+          options.engine.device,
+          ": expected auto or cpu; attention on a GPU is timed by cuda_attention_bench, "
+          "which -DATTEND_BENCHMARKS=ON builds");
+  set_threads(options.engine.threads);
+  BenchOutput output(options.json);
+  output.finish(bench::bench_attention(
+      {.filter = options.filter, .on_case = [&](const bench::Report& report) { output.show(report); }}));
+  return 0;
+}
+
+// Flags that the bench of the other kind of device takes.
+void refuse_flag(const CLI::App& app, const char* flag, std::string_view for_whom, Device device) {
+  if (given(app, flag))
+    fail(ErrorCode::kUnsupported, flag, ": for ", for_whom, " alone; the device is ", device);
+}
+
+using OnCase = std::function<void(const bench::Report&)>;
+
+bench::Report bench_model(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine,
+                          EngineBars& bars, const OnCase& on_case) {
+  if (engine.device.type == DeviceType::kCuda) {
+    for (const char* flag : {"--prompt-tokens", "--new-tokens", "--repetitions"})
+      refuse_flag(app, flag, "CPUs", engine.device);
+    bench::GpuModelBenchOptions gpu{.engine = engine,
+                                    .batch_sizes = options.batch_sizes,
+                                    .progress = bars.progress(),
+                                    .on_case = on_case};
+    if (given(app, "--depth")) {
+      require(options.depths.size() == 1, "--depth: on a GPU one number, not ", options.depths.size());
+      gpu.depth = options.depths.front();
+    }
+    return bench::bench_model_on_gpu(gpu);
+  }
+  refuse_flag(app, "--batch-sizes", "GPUs", engine.device);
+  return bench::bench_model({.engine = engine,
+                             .prompt_tokens = options.prompt_tokens,
+                             .new_tokens = options.new_tokens,
+                             .depths = options.depths,
+                             .repetitions = options.repetitions,
+                             .progress = bars.progress(),
+                             .on_case = on_case});
+}
+
+// Of every backend that takes the model but those to check others by: one report, in which a case is named
+// after its backend too. Why another does not take it is logged.
+bench::Report bench_all_backends(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine,
+                                 EngineBars& bars, const OnCase& on_case) {
+  for (const char* flag : {"--prefill-attention-backend", "--decode-attention-backend"})
+    require(!given(app, flag), flag, ": with --attention-backend all both phases are every backend's");
+  bench::Report all;
+  for (const BackendEntry& entry : backend_table()) {
+    if (entry.slow) continue;
+    EngineConfig one = engine;
+    one.backend_options.attention_backend = entry.name;
+    // Those before, and then these.
+    const auto behind_others = [&](bench::Report report) {
+      for (bench::CaseResult& result : report.cases)
+        result.name = std::string(entry.name) + ": " + result.name;
+      report.cases.insert(report.cases.begin(), all.cases.begin(), all.cases.end());
+      report.kernels.insert(report.kernels.begin(), all.kernels.begin(), all.kernels.end());
+      return report;
+    };
+    try {
+      all = behind_others(bench_model(app, options, one, bars,
+                                      [&](const bench::Report& report) { on_case(behind_others(report)); }));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported) throw;
+      log_warning(entry.name, " is left out: ", error.what());
+    }
+  }
+  if (all.cases.empty())
+    fail(ErrorCode::kUnsupported, "--attention-backend all: no backend takes this model on ", engine.device);
+  return all;
+}
+
+int run_model(const CLI::App& app, const BenchOptions& options) {
+  const EngineConfig engine = to_config(app, options.engine, options.model);
+  BenchOutput output(options.json);
+  const OnCase on_case = [&](const bench::Report& report) { output.show(report); };
+  try {
+    const bool all = engine.backend_options.attention_backend == "all";
+    output.finish((all ? bench_all_backends : bench_model)(app, options, engine, output.bars(), on_case));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    // The engine names flags to lower, which bench has not: it chooses those sizes itself.
+    std::string what = error.what();
+    what = what.substr(0, what.find("; lower --"));
+    fail(ErrorCode::kOutOfMemory, what, "; less is needed with fewer layers (--num-layers",
+         options.model.shape.empty() ? ", with --load-format dummy)" : ") or a smaller --shape");
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Command& selected) {
+  CLI::App* group =
+      app.add_subcommand("bench", "Time attention or a model beside the machine's limits, or serving");
+  group->require_subcommand(1);
+  const auto select = [&selected](CLI::App* command, std::shared_ptr<BenchOptions> options, auto run) {
+    add_text(*command, "--json", options->json, "write the figures to this file");
+    command->callback([=, &selected] {
+      selected = [=] {
+        check_writable(options->json);
+        return run(*command, *options);
+      };
+    });
+  };
+
+  auto attention = std::make_shared<BenchOptions>();
+  CLI::App* command =
+      group->add_subcommand("attention", "Attention alone on the CPU, with 1 and with all threads");
+  add_text(*command, "--device", attention->engine.device,
+           "auto or cpu; on a GPU cuda_attention_bench times attention (cmake -DATTEND_BENCHMARKS=ON)");
+  add_threads(*command, attention->engine, "CPU threads at most");
+  add_text(*command, "--case", attention->filter, "only cases that have this in their name");
+  select(command, attention, run_attention);
+
+  auto model = std::make_shared<BenchOptions>();
+  command =
+      group->add_subcommand("model",
+                            "On a CPU one request: pp512, a prompt of 512 tokens, and tg128, 128 generated "
+                            "ones (llama-bench's names; tokens/s are the mean's, us the median step's). "
+                            "On a GPU decode steps of batches with 1k of context, and a prompt of 8k tokens. "
+                            "With --attention-backend all: of every backend that takes the model");
+  // Without sizes: a bench chooses them by what it times.
+  add_choice_options(*command, model->engine, /*model_required=*/false);
+  add_run_options(*command, model->engine);
+  add_model_choice(*command, model->model);
+  add_numbers(*command, "--prompt-tokens,--n-prompt,-p", model->prompt_tokens,
+              "0 to what the model's positions hold",
+              "CPUs: tokens of a timed prompt, such as 512,2048; 0: none");
+  add_numbers(*command, "--new-tokens,--n-gen,-n", model->new_tokens, "0 to what the model's positions hold",
+              "CPUs: tokens to generate, such as 32,128; 0: none");
+  add_numbers(*command, "--depth,--n-depth,-d", model->depths, "0 to what the model's positions hold",
+              "tokens of context before the timed ones; CPUs: such as 0,4096,16384, default 0; GPUs: one "
+              "number, default 1000");
+  add_number(*command, "--repetitions,-r", model->repetitions, "CPUs: how often each case is timed",
+             Range<int>{.lowest = 1, .highest = 1000});
+  add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to what the model's positions hold",
+              "GPUs: requests of the timed decode steps; default: 1,8,32,128,256");
+  select(command, model, run_model);
+
+  add_bench_serving(*group, selected);
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,281 @@
+// attend chat: a conversation in the terminal, or one turn per line through a pipe.
+
+#include <editline/readline.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "attend/base/error.h"
+#include "attend/base/printable.h"
+#include "attend/checkpoint/input_file.h"
+#include "attend/cli/commands/commands.h"
+#include "attend/cli/options/engine_options.h"
+#include "attend/cli/options/flags.h"
+#include "attend/cli/options/sampling_options.h"
+#include "attend/cli/progress_bar.h"
+#include "attend/cli/report.h"
+#include "attend/cli/standard_streams.h"
+#include "attend/engine/engine.h"
+#include "attend/text/chat_template/chat_template.h"
+#include "attend/text/tokenizer/utf8.h"
+
+namespace attend::cli {
+namespace {
+
+struct ChatOptions {
+  EngineOptions engine;
+  SamplingOptions sampling;
+  std::string system, chat_template;
+};
+
+// Set by Ctrl-C: ends the answer in hand.
+volatile std::sig_atomic_t interrupted = 0;
+
+constexpr const char* kHelp =
+    "/clear          forget the conversation\n"
+    "/retry          answer the last question again\n"
+    "/undo           forget the last question and its answer\n"
+    "/system TEXT    set the system prompt, and forget the conversation\n"
+    "/temperature T  0: the likeliest token\n"
+    "/history        show the conversation\n"
+    "/help, /exit    this; leave (as Ctrl-D does)\n"
+    "A line that ends with \\ goes on with the next; \"\"\" begins and ends a text of several lines.\n"
+    "Ctrl-C ends an answer.\n";
+
+// Text of the model or the user; what would move a terminal's cursor is not passed on to one.
+void write_text(std::string_view text) {
+  if (isatty(STDOUT_FILENO))
+    write_out(printable(text));
+  else
+    write_out(text);
+}
+
+class Conversation {
+ public:
+  Conversation(Engine& engine, ChatTemplate chat, SamplingParams sampling, std::string system)
+      : engine_(engine), chat_(std::move(chat)), sampling_(std::move(sampling)), system_(std::move(system)) {
+    clear();
+  }
+
+  void clear() {
+    messages_ = nlohmann::ordered_json::array();
+    if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
+  }
+  void set_system(std::string text) {
+    system_ = std::move(text);
+    clear();
+  }
+  void set_temperature(float temperature) {
+    SamplingParams changed = sampling_;
+    changed.temperature = temperature;
+    check(changed);
+    sampling_ = changed;
+  }
+
+  // Forgets the last question and what came after it, and gives the question.
+  std::string undo() {
+    while (!messages_.empty() && messages_.back()["role"] != "system") {
+      const nlohmann::ordered_json last = messages_.back();
+      messages_.erase(messages_.size() - 1);
+      if (last["role"] == "user") return last["content"].get<std::string>();
+    }
+    fail(ErrorCode::kInvalidArgument, "nothing was asked yet");
+  }
+
+  void show_history() const {
+    for (const auto& message : messages_)
+      write_text(
+          fmt::format("{}: {}\n", message["role"].get<std::string>(), message["content"].get<std::string>()));
+  }
+
+  // Streams the answer to stdout. What fails leaves the conversation as it was.
+  void ask(const std::string& question) {
+    messages_.push_back({{"role", "user"}, {"content", question}});
+    try {
+      answer();
+    } catch (...) {
+      messages_.erase(messages_.size() - 1);
+      throw;
+    }
+  }
+
+ private:
+  void answer() {
+    const nlohmann::ordered_json variables = {{"messages", messages_}};
+    std::vector<int32_t> prompt = chat_.encode(*engine_.tokenizer(), variables.dump());
+    const auto num_prompt = prompt.size();
+    interrupted = 0;
+    const auto start = Clock::now();
+    Clock::time_point first = start, last = start;
+    int num_tokens = 0;
+    std::string text;
+    FinishReason reason = FinishReason::kNone;
+    const RequestId id = engine_.submit(std::move(prompt), sampling_);
+    const auto sink = [&](const RequestOutput& output) {
+      last = Clock::now();
+      if (num_tokens == 0) first = last;
+      num_tokens += static_cast<int>(output.token_ids.size());
+      text += output.text;
+      write_text(output.text);
+      reason = output.finish_reason;
+    };
+    while (engine_.step(sink))
+      if (interrupted) engine_.abort(id, sink);
+    write_out("\n");
+    if (reason == FinishReason::kError) fail(ErrorCode::kUnsupported, "the model's logits are NaN");
+    messages_.push_back({{"role", "assistant"}, {"content", text}});
+    const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
+    std::string note = fmt::format("{} prompt tokens, first token after {:.0f} ms, {} tokens", num_prompt,
+                                   seconds(start, first) * 1e3, num_tokens);
+    if (num_tokens > 1 && last > first)
+      note += fmt::format(", {:.1f} tokens/s", (num_tokens - 1) / seconds(first, last));
+    if (reason != FinishReason::kStop) note += fmt::format(" ({})", to_string(reason));
+    if (isatty(STDERR_FILENO)) fmt::print(stderr, "\033[2m{}\033[0m\n", note);
+  }
+
+  Engine& engine_;
+  ChatTemplate chat_;
+  SamplingParams sampling_;
+  std::string system_;
+  nlohmann::ordered_json messages_;
+};
+
+// A line with the keys that shells have: arrows go back to earlier ones and to their words.
+bool edit_line(const char* prompt, std::string& line) {
+  const std::unique_ptr<char, decltype(&std::free)> typed(::readline(prompt), &std::free);
+  if (!typed) return false;
+  line = typed.get();
+  if (!line.empty()) ::add_history(line.c_str());
+  return true;
+}
+
+// One turn of the user: a line, or several. False at the end of the input.
+bool read_turn(bool on_terminal, std::string& turn) {
+  const auto read_line = [&](const char* prompt, std::string& line) {
+    if (on_terminal) return edit_line(prompt, line);
+    if (!std::getline(std::cin, line)) return false;
+    if (line.ends_with('\r')) line.pop_back();
+    return true;
+  };
+  constexpr std::string_view kFence = "\"\"\"";
+  if (!read_line("> ", turn)) return false;
+  std::string line;
+  if (turn.starts_with(kFence)) {
+    turn.erase(0, kFence.size());
+    while (!turn.ends_with(kFence) && read_line(". ", line)) turn += "\n" + line;
+    if (turn.ends_with(kFence)) turn.resize(turn.size() - kFence.size());
+    return true;
+  }
+  while (turn.ends_with('\\')) {
+    turn.back() = '\n';
+    if (!read_line(". ", line)) break;
+    turn += line;
+  }
+  return true;
+}
+
+enum class Next { kGoOn, kExit };
+
+Next do_command(Conversation& conversation, const std::string& line) {
+  const size_t space = std::min(line.find(' '), line.size());
+  const std::string name = line.substr(0, space);
+  const std::string rest = space < line.size() ? line.substr(space + 1) : "";
+  if (name == "/exit" || name == "/quit" || name == "/bye") return Next::kExit;
+  if (name == "/help" || name == "/?") {
+    write_out(kHelp);
+  } else if (name == "/clear") {
+    conversation.clear();
+  } else if (name == "/system") {
+    conversation.set_system(rest);
+  } else if (name == "/temperature") {
+    conversation.set_temperature(parse_number<float>("/temperature", rest));
+  } else if (name == "/undo") {
+    conversation.undo();
+  } else if (name == "/retry") {
+    conversation.ask(conversation.undo());
+  } else if (name == "/history") {
+    conversation.show_history();
+  } else {
+    fail(ErrorCode::kInvalidArgument, name, ": no such command; /help names them");
+  }
+  return Next::kGoOn;
+}
+
+// On a terminal a mistake is said and the conversation goes on; a pipe ends with the first.
+int converse(Conversation& conversation) {
+  const bool on_terminal = isatty(STDIN_FILENO);
+  if (on_terminal) {
+    std::signal(SIGINT, [](int) { interrupted = 1; });
+    std::setlocale(LC_CTYPE, "");  // letters of several bytes are one to edit
+    ::rl_outstream = stderr;       // stdout is for answers
+    fmt::print(stderr, "/help names the commands\n");
+  }
+  for (std::string turn; read_turn(on_terminal, turn);) {
+    try {
+      require(tokenizer::is_valid_utf8(turn), "expected UTF-8 text");
+      if (turn.find_first_not_of(" \t\n") == turn.npos) continue;
+      if (!turn.starts_with('/'))
+        conversation.ask(turn);
+      else if (do_command(conversation, turn) == Next::kExit)
+        break;
+    } catch (const Error& error) {
+      if (!on_terminal) throw;
+      fmt::print(stderr, "{}\n", printable(error.what()));
+    }
+  }
+  if (on_terminal) std::signal(SIGINT, SIG_DFL);
+  return 0;
+}
+
+int run_chat(const CLI::App& app, const ChatOptions& options) {
+  SamplingParams sampling =
+      choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path)).params;
+  require(sampling.n == 1, "--num-completions ", sampling.n,
+          ": a conversation has one answer to each question");
+  sampling.echo = false;
+  auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
+  if (!chat)
+    fail(ErrorCode::kNotFound, options.engine.model_path, ": has no chat template",
+         gguf_note(options.engine.model_path), "; give one with --chat-template");
+  EngineBars bars;
+  EngineProgress progress = bars.progress();
+  progress.resolved = [&](const Engine& engine) {
+    if (!engine.tokenizer())
+      fail(ErrorCode::kUnsupported, options.engine.model_path, ": has no tokenizer.json",
+           gguf_note(options.engine.model_path));
+  };
+  Engine engine(to_config(app, options.engine), progress);
+  bars.clear();
+  print_start(engine.info());
+  if (!given(app, "--max-new-tokens")) sampling.max_new_tokens = engine.info().context_length;
+  Conversation conversation(engine, std::move(*chat), std::move(sampling), options.system);
+  return converse(conversation);
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app, Command& selected) {
+  auto options = std::make_shared<ChatOptions>();
+  CLI::App* command =
+      app.add_subcommand("chat", "Talk to a model: in the terminal, or one turn per line of a pipe");
+  add_choice_options(*command, options->engine, /*model_required=*/true);
+  add_size_options(*command, options->engine);
+  add_run_options(*command, options->engine);
+  add_text(*command, "--system", options->system, "system prompt");
+  add_text(*command, "--chat-template", options->chat_template,
+           "a file, or the name of one of the model's templates");
+  add_sampling_options(*command, options->sampling);
+  command->callback([command, options, &selected] {
+    selected = [command, options] { return run_chat(*command, *options); };
+  });
+}
+
+}  // namespace attend::cli

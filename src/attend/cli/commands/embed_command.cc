@@ -1,0 +1,159 @@
+// attend embed: vectors of texts, as lines of JSON or as one NumPy array.
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/cli/commands/commands.h"
+#include "attend/cli/npy.h"
+#include "attend/cli/options/engine_options.h"
+#include "attend/cli/options/flags.h"
+#include "attend/cli/progress_bar.h"
+#include "attend/cli/prompts.h"
+#include "attend/cli/report.h"
+#include "attend/cli/standard_streams.h"
+#include "attend/engine/embedder.h"
+#include "attend/text/tokenizer/utf8.h"
+
+namespace attend::cli {
+namespace {
+
+struct EmbedOptions {
+  EmbedderConfig embedder;
+  std::string model_path, pooling, format = "json", output, texts_file;
+  std::vector<std::string> texts;
+  EngineOptions engine;  // its threads
+  int page_size = 0, dimensions = 0;
+  bool normalize = false, no_normalize = false;
+};
+
+// One text for each vector: what the user gave, or lines of a file.
+std::vector<Prompt> gather_texts(const EmbedOptions& options) {
+  require(options.texts.empty() != options.texts_file.empty(), options.texts.empty()
+                                                                   ? "no text: give --text or --texts-file"
+                                                                   : "--text and --texts-file: give one");
+  if (!options.texts_file.empty()) return read_prompts_file(options.texts_file, {});
+  std::vector<Prompt> texts;
+  for (const std::string& text : options.texts) {
+    require(tokenizer::is_valid_utf8(text), "text ", texts.size() + 1, ": expected UTF-8 text");
+    texts.push_back({text, {}, std::nullopt, {}});
+  }
+  return texts;
+}
+
+std::vector<std::vector<int32_t>> encode_all(const Embedder& embedder, const std::vector<Prompt>& texts) {
+  std::vector<std::vector<int32_t>> inputs;
+  size_t num_truncated = 0;
+  for (const Prompt& text : texts) {
+    try {
+      if (!text.input_ids.empty()) {
+        inputs.push_back(text.input_ids);
+        continue;
+      }
+      Embedder::TruncatedText encoded = embedder.encode_truncated(text.text);
+      num_truncated += encoded.num_left_out > 0 ? 1 : 0;
+      inputs.push_back(std::move(encoded.ids));
+    } catch (const Error& error) {
+      fail(error.code(), "text ", inputs.size() + 1, ": ", error.what());
+    }
+  }
+  if (num_truncated > 0)
+    log_warning(num_truncated, " of ", texts.size(), " texts: cut to ", embedder.info().max_input_tokens,
+                " tokens, the longest text of this model");
+  return inputs;
+}
+
+std::string json_lines(const std::vector<std::vector<int32_t>>& inputs,
+                       const std::vector<std::vector<float>>& vectors) {
+  std::string text;
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    const nlohmann::ordered_json line = {
+        {"index", i}, {"num_tokens", inputs[i].size()}, {"embedding", vectors[i]}};
+    text += line.dump() + "\n";
+  }
+  return text;
+}
+
+// Where the vectors go: opened before anything is computed.
+class Output {
+ public:
+  explicit Output(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    file_.open(path, std::ios::binary);
+    check();
+  }
+  void write(const std::string& bytes) {
+    if (path_.empty()) return write_out(bytes);
+    file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    file_.flush();
+    check();
+  }
+
+ private:
+  void check() const { require(file_.good(), "--output ", path_, ": can not be written"); }
+
+  std::string path_;
+  std::ofstream file_;
+};
+
+int run(const EmbedOptions& options) {
+  require(options.format == "json" || options.format == "npy", "--format ", options.format,
+          ": expected json or npy");
+  require(!options.normalize || !options.no_normalize, "--normalize and --no-normalize: give one of them");
+  const std::vector<Prompt> texts = gather_texts(options);
+  Output output(options.output);
+  set_threads(options.engine.threads);
+  EmbedderConfig config = options.embedder;
+  config.model_path = options.model_path;
+  if (!options.pooling.empty()) config.pooling = pooling_of(options.pooling);
+  if (options.page_size != 0) config.backend_options.page_size = options.page_size;
+  if (options.normalize || options.no_normalize) config.normalize = options.normalize;
+  EngineBars bars;
+  Embedder embedder(config, bars.progress().weights);
+  bars.clear();
+  print_start(embedder.info());
+  require(options.dimensions <= embedder.info().dimensions, "--dimensions ", options.dimensions, ": 1 to ",
+          embedder.info().dimensions, ", the vectors' own");
+  const std::vector<std::vector<int32_t>> inputs = encode_all(embedder, texts);
+  std::vector<std::vector<float>> vectors = embedder.embed(inputs);
+  if (options.dimensions > 0)
+    for (std::vector<float>& vector : vectors)
+      vector = shortened(std::move(vector), options.dimensions, embedder.info().normalize);
+  output.write(options.format == "npy" ? npy_bytes(vectors) : json_lines(inputs, vectors));
+  return 0;
+}
+
+}  // namespace
+
+void add_embed(CLI::App& app, Command& selected) {
+  auto options = std::make_shared<EmbedOptions>();
+  CLI::App* command = app.add_subcommand("embed", "Turn texts into vectors");
+  add_text(*command, "--model-path,--model,-m", options->model_path, "a Hugging Face model directory")
+      ->required();
+  add_repeated(*command, "--text,-p", options->texts, "a text; may be given several times");
+  add_text(*command, "--texts-file", options->texts_file,
+           "one text per line (- for standard input): all text, or all JSON objects with \"prompt\" or "
+           "\"input_ids\"");
+  add_text(*command, "--pooling", options->pooling,
+           "mean, cls or last; default: what the model's sentence-transformers files say");
+  command->add_flag("--normalize", options->normalize, "vectors of length 1; default: what those files say");
+  command->add_flag("--no-normalize", options->no_normalize, "vectors as they are");
+  add_number(*command, "--max-input-tokens", options->embedder.max_input_tokens,
+             "tokens of a text at most; default: what those files say");
+  add_number(*command, "--dimensions", options->dimensions,
+             "the first so many numbers of a vector, of length 1 again; default: all",
+             Range<int>{.lowest = 1});
+  add_text(*command, "--attention-backend", options->embedder.backend_options.attention_backend,
+           "attention backend; default: chosen");
+  add_number(*command, "--page-size,--block-size", options->page_size,
+             "tokens of a KV page; default: chosen");
+  add_text(*command, "--format", options->format, "json: a line for each text; npy: one float32 array")
+      ->default_str("json");
+  add_text(*command, "--output,-o", options->output, "a file; default: standard output");
+  add_threads(*command, options->engine, "CPU threads");
+  command->callback([options, &selected] { selected = [options] { return run(*options); }; });
+}
+
+}  // namespace attend::cli

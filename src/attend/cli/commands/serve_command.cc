@@ -1,0 +1,247 @@
+// attend serve: the model behind an OpenAI-compatible HTTP API.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/cli/commands/commands.h"
+#include "attend/cli/options/engine_options.h"
+#include "attend/cli/options/flags.h"
+#include "attend/cli/options/grammar_flags.h"
+#include "attend/cli/progress_bar.h"
+#include "attend/cli/report.h"
+#include "attend/cli/standard_streams.h"
+#include "attend/serve/serve.h"
+
+namespace attend::cli {
+namespace {
+
+struct ServeFlags {
+  EngineOptions engine;
+  std::string host = "127.0.0.1";
+  int port = 30000;
+  std::string unix_socket;
+  std::vector<std::string> served_names;
+  std::string chat_template, api_key, admin_api_key, cors_origins;
+  std::string ssl_keyfile, ssl_keyfile_password, ssl_certfile, ssl_ca_certs;
+  std::string metric_names = "sglang";
+  int tokenizer_threads = 0;
+  int max_connections = 8192;
+  int max_body_mb = 64;
+  double drain_timeout = 30.0;
+  GrammarFlags grammar;
+  std::string tool_call_parser, reasoning_parser;
+  bool log_requests = false, log_access = false;
+  bool is_embedding = false;
+};
+
+serve::MetricNames to_metric_names(const std::string& name) {
+  if (name == "sglang") return serve::MetricNames::kSglang;
+  if (name == "vllm") return serve::MetricNames::kVllm;
+  require(name == "both", "--metric-names ", name, ": expected sglang, vllm or both");
+  return serve::MetricNames::kBoth;
+}
+
+serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
+  require(flags.unix_socket.empty() || (!given(app, "--host") && !given(app, "--port")),
+          "--unix-socket: instead of --host and --port");
+  serve::ServeOptions options;
+  options.engine = to_config(app, flags.engine);
+  options.http.host = flags.host;
+  options.http.port = static_cast<uint16_t>(flags.port);
+  options.http.unix_socket = flags.unix_socket;
+  options.http.tls = {.key_file = flags.ssl_keyfile,
+                      .certificate_file = flags.ssl_certfile,
+                      .key_password = flags.ssl_keyfile_password,
+                      .client_authority_file = flags.ssl_ca_certs};
+  options.http.num_workers =
+      flags.tokenizer_threads > 0
+          ? flags.tokenizer_threads
+          : static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 1u, 8u));
+  options.http.max_connections = flags.max_connections;
+  options.http.max_body_bytes = static_cast<uint64_t>(flags.max_body_mb) << 20;
+  options.http.log_access = flags.log_access;
+  options.http.cors_origins = flags.cors_origins;
+  options.api.model_path = flags.engine.model_path;
+  for (const std::string& name : flags.served_names)
+    require(!name.empty(), "--served-model-name '': expected a name");
+  options.api.served_names = flags.served_names;
+  if (flags.served_names.empty()) options.api.served_names = {flags.engine.model_path};
+  options.api.api_key = flags.api_key;
+  options.api.admin_api_key = flags.admin_api_key;
+  options.api.max_queued_requests = flags.engine.max_queued_requests;
+  options.api.metric_names = to_metric_names(flags.metric_names);
+  options.api.log_requests = flags.log_requests;
+  options.chat_template = flags.chat_template;
+  options.tool_call_parser = flags.tool_call_parser;
+  options.reasoning_parser = flags.reasoning_parser;
+  options.grammar_library_path = flags.grammar.library_path;
+  options.grammar_limits = to_limits(flags.grammar);
+  options.drain_timeout = std::chrono::milliseconds(static_cast<int64_t>(flags.drain_timeout * 1000));
+  return options;
+}
+
+// What a log says of a start: how far the weights and graphs are, some seconds apart, and when they are done.
+class StartLog {
+ public:
+  EngineProgress with(EngineProgress bars) {
+    return {.resolved = bars.resolved,
+            .weights =
+                [this, bar = bars.weights](size_t done, size_t total) {
+                  bar(done, total);
+                  say("weights", done, total, fmt::format("{:.1f} MB", static_cast<double>(total) / 1e6));
+                },
+            .graphs =
+                [this, bar = bars.graphs](const GraphsSoFar& graphs) {
+                  bar(graphs);
+                  say("CUDA graphs", static_cast<size_t>(graphs.num_done),
+                      static_cast<size_t>(graphs.num_sizes), fmt::format("{} batch sizes", graphs.num_sizes));
+                }};
+  }
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  static constexpr std::chrono::seconds kPause{5};
+
+  void say(const char* what, size_t done, size_t total, const std::string& amount) {
+    const auto now = Clock::now();
+    if (has_bars()) return;
+    if (done == done_ && total == total_) return;
+    if (done < total && now - said_ < kPause) return;
+    said_ = now;
+    done_ = done;
+    total_ = total;
+    log_info(fmt::format("{}: {}% of {} after {:.2f} s", what, total > 0 ? 100 * done / total : 100, amount,
+                         seconds()));
+  }
+
+  Clock::time_point start_ = Clock::now(), said_ = start_;
+  size_t done_ = 0, total_ = 0;  // as they were said last
+};
+
+// Flags that say something to a server of vectors; the others are about generation.
+constexpr std::string_view kEmbeddingFlags[] = {
+    "--model-path",      "--device",       "--attention-backend",    "--page-size",     "--context-length",
+    "--load-format",     "--threads",      "--log-kernels",          "--host",          "--port",
+    "--unix-socket",     "--api-key",      "--served-model-name",    "--admin-api-key", "--ssl-certfile",
+    "--ssl-keyfile",     "--ssl-ca-certs", "--ssl-keyfile-password", "--metric-names",  "--cors-origins",
+    "--max-connections", "--max-body-mb",  "--tokenizer-worker-num", "--drain-timeout", "--log-requests",
+    "--log-access",      "--is-embedding", "--max-queued-requests"};
+
+EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engine) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string flag = "--" + option->get_lnames().front();
+    if (std::ranges::find(kEmbeddingFlags, flag) == std::end(kEmbeddingFlags))
+      fail(ErrorCode::kUnsupported, flag, ": of no effect on a server of vectors");
+  }
+  if (given(app, "--device") && engine.device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, "--device: attend makes vectors on CPUs only: --device cpu");
+  return {.model_path = engine.model_path,
+          .load_format = engine.load_format,
+          .backend_options = engine.backend_options,
+          .max_input_tokens = engine.context_length};
+}
+
+void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, StartLog& start,
+                    EngineBars& bars) {
+  serve::ServeEmbeddingOptions embedding{.embedder = to_embedder_config(app, options.engine),
+                                         .progress = options.progress.weights,
+                                         .http = options.http,
+                                         .api = options.api,
+                                         .drain_timeout = options.drain_timeout,
+                                         .on_ready = {}};
+  embedding.on_ready = [&](const std::string& address, const AsyncEmbedder& embedder) {
+    bars.clear();
+    print_start(embedder.info());
+    log_info(fmt::format("ready at {} after {:.2f} s", address, start.seconds()));
+  };
+  serve::serve_embeddings(embedding);
+}
+
+int run_serve(const CLI::App& app, const ServeFlags& flags) {
+  StartLog start;
+  serve::ServeOptions options = to_options(app, flags);
+  // The API refuses what is too much beforehand, with a 503.
+  options.engine.schedule.max_queued_requests = 0;
+  EngineBars bars;
+  options.progress = start.with(bars.progress());
+  if (flags.is_embedding || read_config(flags.engine.model_path).bidirectional) {
+    run_embeddings(app, options, start, bars);
+    return 0;
+  }
+  options.on_ready = [&](const std::string& address, const AsyncEngine& engine) {
+    bars.clear();
+    print_start(engine.info());
+    log_info(fmt::format("ready at {} after {:.2f} s", address, start.seconds()));
+  };
+  serve::serve(options);
+  return 0;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Command& selected) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP: OpenAI's API and SGLang's");
+  add_choice_options(*command, flags->engine, /*model_required=*/true);
+  add_size_options(*command, flags->engine);
+  add_run_options(*command, flags->engine);
+  add_number(*command, "--random-seed", flags->engine.random_seed,
+             "seed of requests that bring none; default 0");
+  add_text(*command, "--host", flags->host, "address to listen at; default 127.0.0.1, this machine alone");
+  add_number(*command, "--port", flags->port, "port to listen at; 0: any that is free",
+             Range<int>{.lowest = 0, .highest = 65535});
+  add_text(*command, "--unix-socket,--uds", flags->unix_socket, "listen at this path instead of a port");
+  add_repeated(*command, "--served-model-name", flags->served_names,
+               "name of the model in the API; default: --model-path; may be given several times");
+  add_text(*command, "--chat-template", flags->chat_template,
+           "a file, or the name of one of the model's templates");
+  add_text(*command, "--api-key", flags->api_key, "ask clients for this key; health and metrics stay open")
+      ->envname("ATTEND_API_KEY");
+  add_text(*command, "--admin-api-key", flags->admin_api_key,
+           "key of what changes the server, as flush_cache and abort_request; default: --api-key")
+      ->envname("ATTEND_ADMIN_API_KEY");
+  add_text(*command, "--ssl-certfile", flags->ssl_certfile,
+           "a PEM file of the server's certificate and its chain: answer by TLS alone");
+  add_text(*command, "--ssl-keyfile", flags->ssl_keyfile, "a PEM file of the certificate's key");
+  add_text(*command, "--ssl-keyfile-password", flags->ssl_keyfile_password, "of the key, if it has one");
+  add_text(*command, "--ssl-ca-certs", flags->ssl_ca_certs,
+           "a PEM file: clients must bring a certificate that one of these signed");
+  add_text(*command, "--metric-names", flags->metric_names,
+           "whose names /metrics uses: sglang (default), vllm, or both");
+  add_text(*command, "--cors-origins", flags->cors_origins,
+           "web pages that may call, such as *; default: none but its own");
+  add_number(*command, "--tokenizer-worker-num", flags->tokenizer_threads,
+             "threads that read and tokenize requests; default: a quarter of the cores",
+             Range<int>{.lowest = 1, .highest = 256});
+  add_number(*command, "--max-connections", flags->max_connections, "connections at once at most",
+             Range<int>{.lowest = 1});
+  add_number(*command, "--max-body-mb", flags->max_body_mb, "size of a request's body at most, in MiB",
+             Range<int>{.lowest = 1, .highest = 4096});
+  add_number(*command, "--drain-timeout", flags->drain_timeout,
+             "seconds that requests may take to finish after SIGTERM",
+             Range<double>{.lowest = 0, .highest = 86400});
+  add_text(
+      *command, "--tool-call-parser", flags->tool_call_parser,
+      "how the model writes calls of tools: qwen25 (hermes), llama3 or qwen3_coder; default: by its chat "
+      "template");
+  add_text(*command, "--reasoning-parser", flags->reasoning_parser,
+           "deepseek-r1, qwen3 or qwen3-thinking: <think>...</think> becomes reasoning_content; default: it "
+           "is text");
+  add_grammar_library_options(*command, flags->grammar);
+  command->add_flag("--is-embedding", flags->is_embedding,
+                    "serve vectors of texts, /v1/embeddings, with a model that could generate too");
+  command->add_flag("--log-requests", flags->log_requests,
+                    "log a line of JSON for each generation that ended: id, status, tokens, times");
+  command->add_flag("--log-access", flags->log_access,
+                    "log a line of JSON for each HTTP request that ended: path, status, bytes");
+  command->callback(
+      [command, flags, &selected] { selected = [command, flags] { return run_serve(*command, *flags); }; });
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,62 @@
+#include "attend/cli/options/bench_options.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "attend/base/error.h"
+#include "attend/bench/model/model_shapes.h"
+#include "attend/cli/options/flags.h"
+#include "attend/model/weights/quantized/dummy_part.h"
+
+namespace attend::cli {
+
+void add_model_choice(CLI::App& app, ModelChoice& choice) {
+  add_text(app, "--shape", choice.shape,
+           "instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b, "
+           "qwen3-30b-a3b, gpt-oss-20b, deepseek-v2-lite, deepseek-v3");
+  add_text(
+      app, "--weight-format", choice.weight_format,
+      "with random weights: what linear layers are stored in: fp8, fp8-block, int8, int4, int4-g32 or mxfp4");
+  add_number(app, "--num-layers", choice.num_layers, "layers to keep, the first ones; needs random weights",
+             Range<int>{.lowest = 1, .highest = 1 << 16});
+}
+
+EngineConfig to_config(const CLI::App& app, const EngineOptions& options, const ModelChoice& choice) {
+  require(options.model_path.empty() != choice.shape.empty(), "give one of --model-path and --shape");
+  EngineConfig engine = to_config(app, options);
+  const bool keeps_some_layers = app.count("--num-layers") > 0;
+  require(!keeps_some_layers || !choice.shape.empty() || engine.load_format == LoadFormat::kDummy,
+          "--num-layers: only with --load-format dummy");
+  if (!choice.shape.empty()) {
+    engine.model = bench::shape_model(choice.shape);
+    engine.load_format = LoadFormat::kDummy;
+  }
+  if (!choice.weight_format.empty()) {
+    require(engine.load_format == LoadFormat::kDummy, "--weight-format: only with --load-format dummy");
+    if (!engine.model) engine.model = read_config(engine.model_path);
+    engine.model->quantization = dummy_quantization(choice.weight_format);
+  }
+  if (keeps_some_layers) {
+    if (!engine.model) engine.model = read_config(engine.model_path);
+    // The layers of a model differ, so it is the first ones that are kept; a deeper model repeats the last.
+    engine.model->layers.resize(static_cast<size_t>(choice.num_layers), engine.model->layers.back());
+  }
+  return engine;
+}
+
+void check_writable(const std::string& json) {
+  if (json.empty()) return;
+  const std::filesystem::path file(json), folder = file.has_parent_path() ? file.parent_path() : ".";
+  std::error_code ignored;
+  require(!std::filesystem::is_directory(file, ignored), "--json ", json,
+          ": is a directory: expected a file");
+  // A circle of links, or a name that is too long, is no file that is still to be made.
+  const bool is_new = access(file.c_str(), F_OK) != 0 && errno == ENOENT;
+  require(access(is_new ? folder.c_str() : file.c_str(), W_OK) == 0, "--json ", json,
+          ": can not be written: ", std::strerror(errno));
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,235 @@
+#include "attend/cli/options/engine_options.h"
+
+#include <charconv>
+#include <thread>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/base/parallel.h"
+#include "attend/cli/options/flags.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend::cli {
+namespace {
+
+Device parse_device(const std::string& name) {
+  constexpr std::string_view kCuda = "cuda:";
+  if (name == "auto") return {cuda::device_count() > 0 ? DeviceType::kCuda : DeviceType::kCpu, 0};
+  if (name == "cpu") return {DeviceType::kCpu, 0};
+  if (name == "cuda") return {DeviceType::kCuda, 0};
+  int index = 0;
+  const char* const end = name.data() + name.size();
+  if (name.starts_with(kCuda))
+    if (const auto [rest, error] = std::from_chars(name.data() + kCuda.size(), end, index);
+        error == std::errc() && rest == end && index >= 0)
+      return {DeviceType::kCuda, index};
+  fail(ErrorCode::kInvalidArgument, "--device ", name, ": expected auto, cpu, cuda or cuda:N");
+}
+
+LoadFormat parse_load_format(const std::string& name) {
+  if (name == "auto" || name == "safetensors") return LoadFormat::kAuto;
+  if (name == "dummy") return LoadFormat::kDummy;
+  fail(ErrorCode::kInvalidArgument, "--load-format ", name, ": expected auto, safetensors or dummy");
+}
+
+// What a flag may be given as; 0 stands for "choose" while nobody names it.
+constexpr Range<int> kPositive{.lowest = 1};
+constexpr Range<int64_t> kPositive64{.lowest = 1};
+
+// `accepted`: by the flag on this device.
+DType parse_dtype_flag(const char* flag, const std::string& name, const char* accepted) {
+  try {
+    return parse_dtype(name);
+  } catch (const Error&) {
+    fail(ErrorCode::kInvalidArgument, flag, " '", name, "': expected ", accepted);
+  }
+}
+
+DType parse_kv_cache_dtype(const std::string& name) {
+  try {
+    return kernels::parse_cache_dtype(name);
+  } catch (const Error&) {
+    fail(ErrorCode::kInvalidArgument, "--kv-cache-dtype '", name, "': expected auto, ",
+         kernels::kCacheDTypeNames);
+  }
+}
+
+SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& options) {
+  SpeculativeOptions speculation = options.speculation;
+  if (!options.speculative_algorithm.empty())
+    speculation.algorithm = parse_speculative_algorithm(options.speculative_algorithm);
+  for (const char* flag :
+       {"--speculative-num-draft-tokens", "--speculative-ngram-max-match-window-size",
+        "--speculative-ngram-min-match-window-size", "--speculative-disable-by-batch-size"})
+    require(speculation.algorithm || !given(app, flag), flag,
+            ": nothing is drafted; expected it beside "
+            "--speculative-algorithm");
+  return speculation;
+}
+
+// Flags that would change nothing on a CPU.
+void refuse_gpu_flags(const CLI::App& app) {
+  for (const char* flag :
+       {"--mem-fraction-static", "--disable-cuda-graph", "--cuda-graph-bs", "--cuda-graph-max-bs"})
+    if (given(app, flag)) fail(ErrorCode::kUnsupported, flag, ": for GPUs alone; the device is cpu");
+}
+
+void add_speculation_options(CLI::App& app, EngineOptions& options) {
+  SpeculativeOptions& numbers = options.speculation;
+  add_text(
+      app, "--speculative-algorithm", options.speculative_algorithm,
+      "draft tokens and verify several in one step: NGRAM (what followed the last tokens where they stood "
+      "before); answers are the same, those that repeat come faster");
+  add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
+             "tokens of a request that a step verifies, the last known one among them; default: 12",
+             Range<int>{.lowest = 2, .highest = 64});
+  add_number(app, "--speculative-ngram-max-match-window-size,--ngram-prompt-lookup-max",
+             numbers.ngram_max_match_window_size, "NGRAM: the most last tokens that are looked for",
+             kPositive);
+  add_number(app, "--speculative-ngram-min-match-window-size,--ngram-prompt-lookup-min",
+             numbers.ngram_min_match_window_size, "NGRAM: the fewest that count", kPositive);
+  add_number(app, "--speculative-disable-by-batch-size", numbers.disable_by_batch_size,
+             "steps with more requests that generate draft nothing; default: 4 on a CPU, 32 on a GPU",
+             kPositive);
+}
+
+}  // namespace
+
+void add_choice_options(CLI::App& app, EngineOptions& options, bool model_required) {
+  auto* model = add_text(app, "--model-path,--model,-m", options.model_path, "Hugging Face model directory");
+  if (model_required) model->required();
+  add_text(app, "--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
+  add_text(
+      app, "--dtype", options.dtype,
+      "of activations: auto (the weights' dtype on a GPU; float32 on the CPU, which one with AVX-512-BF16 "
+      "and without AMX rounds before they meet bfloat16 weights), float32, and on GPUs float16 or bfloat16");
+  add_text(app, "--attention-backend", options.attention_backend,
+           "attention backend of both phases (see: attend backends)");
+  add_text(app, "--prefill-attention-backend", options.prefill_attention_backend,
+           "backend of prompts; wins over --attention-backend");
+  add_text(app, "--decode-attention-backend", options.decode_attention_backend,
+           "backend of decode steps; wins over --attention-backend");
+  add_number(app, "--page-size,--block-size", options.page_size,
+             "tokens of a KV page: 1, 2, 4, ... 256; default: what the backends prefer, 64 on a CPU",
+             Range<int>{.lowest = 1, .highest = 256});
+  add_text(app, "--kv-cache-dtype", options.kv_cache_dtype,
+           "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, of latent "
+           "attention, fp8_ds_mla (rows of 656 bytes with scales of their own)");
+  app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
+               "a token depends on its own request alone, bit for bit: not on batch, chunks or preemption");
+  app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
+               "GPUs: launch every decode step's kernels one by one");
+  add_numbers(
+      app, "--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs, "1 to the requests of a step",
+      "GPUs: batch sizes of decode steps that get a CUDA graph, such as 1,2,4; smaller batches are padded");
+  add_number(app, "--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
+             "GPUs: the largest of them, when they are chosen", kPositive);
+  app.add_flag("--enable-overlap-schedule,!--disable-overlap-schedule", options.overlap_schedule,
+               "choose and queue a decode step while the one before is computed, or not; by default on GPUs");
+}
+
+void add_size_options(CLI::App& app, EngineOptions& options) {
+  add_number(app, "--context-length,--max-model-len,--ctx-size,-c", options.context_length,
+             "tokens of a request, prompt and completion; 0, the default: the model's",
+             Range<int>{.lowest = 0});
+  add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
+             "requests in a step at most; default: 32 on a CPU, 256 on a GPU", kPositive);
+  add_number(app, "--max-total-tokens", options.max_total_tokens,
+             "tokens that the KV pool holds, in whole pages; default: by the memory there is", kPositive64);
+  add_number(app, "--max-kv-tokens", options.max_kv_tokens,
+             "keys that the requests of a step attend to together at most; default: the KV pool's tokens",
+             kPositive64);
+  add_number(app, "--mem-fraction-static", options.mem_fraction_static,
+             "GPUs: share of the memory for weights and KV pool");
+  add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
+             "new tokens in a step at most; longer prompts are computed in chunks; default: 2048 on GPUs, "
+             "512 on CPUs",
+             kPositive);
+  add_number(
+      app, "--swa-full-tokens-ratio", options.swa_full_tokens_ratio,
+      "models with windows in some layers: tokens of their half of the KV pool for each of the others'; it "
+      "is never too small for one request's window and chunk");
+  app.add_flag("--disable-hybrid-swa-memory", options.disable_hybrid_swa_memory,
+               "layers with a window keep all tokens, as the others do");
+  add_text(
+      app, "--schedule-policy", options.schedule_policy,
+      "whose turn it is: fcfs (first come, first served), lpm (the longest cached prefix first), lof (the "
+      "longest output first, as max_tokens has it) or priority");
+  add_number(app, "--schedule-conservativeness", options.schedule_conservativeness,
+             "more plans for longer answers: fewer requests at once, fewer preemptions");
+  add_number(app, "--max-queued-requests", options.max_queued_requests,
+             "completions that may wait when a request comes; else the server answers 503; default: no limit",
+             kPositive);
+  app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", options.disable_radix_cache,
+               "no prefix cache: requests that begin alike compute all of it anew");
+  app.add_flag("--disable-cascade-attention,--disable-cascade-attn", options.disable_cascade_attention,
+               "CPUs: keys that all requests of a decode step share are attended to by each of them");
+  add_text(app, "--radix-eviction-policy", options.radix_eviction_policy,
+           "which cached prefix goes first when the pool is full: lru, lfu or priority");
+  add_speculation_options(app, options);
+}
+
+void add_run_options(CLI::App& app, EngineOptions& options) {
+  add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
+  add_threads(app, options, "CPU threads; default: one per core that this process may use");
+  app.add_flag("--log-kernels", options.log_kernels, "log which kernel serves what, each choice once");
+}
+
+void add_threads(CLI::App& app, EngineOptions& options, const std::string& help) {
+  add_number(app, "--threads,-t", options.threads, help,
+             Range<int>{.lowest = 1, .highest = ThreadTeam::kMaxThreads});
+}
+
+void set_threads(int threads) {
+  if (threads > 0) set_num_threads(threads);
+}
+
+EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
+  set_threads(options.threads);
+
+  EngineConfig config;
+  config.model_path = options.model_path;
+  config.load_format = parse_load_format(options.load_format);
+  config.device = parse_device(options.device);
+  if (config.device.type == DeviceType::kCpu) refuse_gpu_flags(app);
+  config.backend_options.attention_backend = options.attention_backend;
+  config.backend_options.prefill_backend = options.prefill_attention_backend;
+  config.backend_options.decode_backend = options.decode_attention_backend;
+  if (given(app, "--page-size")) config.backend_options.page_size = options.page_size;
+  const bool on_gpu = config.device.type == DeviceType::kCuda;
+  if (options.dtype != "auto")
+    config.dtype = parse_dtype_flag(
+        "--dtype", options.dtype,
+        on_gpu ? "auto, float32, float16 or bfloat16" : "auto or float32, what a CPU computes in");
+  if (options.kv_cache_dtype != "auto") config.kv_cache_dtype = parse_kv_cache_dtype(options.kv_cache_dtype);
+  config.context_length = options.context_length;
+  config.max_running_requests = options.max_running_requests;
+  config.max_total_tokens = options.max_total_tokens;
+  config.max_kv_tokens = options.max_kv_tokens;
+  config.mem_fraction_static = options.mem_fraction_static;
+  config.disable_cuda_graph = options.disable_cuda_graph;
+  config.cuda_graph_bs = options.cuda_graph_bs;
+  config.cuda_graph_max_bs = options.cuda_graph_max_bs;
+  config.chunked_prefill_size = options.chunked_prefill_size;
+  config.speculation = to_speculation(app, options);
+  config.schedule = {.policy = parse_schedule_policy(options.schedule_policy),
+                     .conservativeness = options.schedule_conservativeness,
+                     .max_queued_requests = options.max_queued_requests};
+  config.swa_full_tokens_ratio = options.swa_full_tokens_ratio;
+  config.disable_hybrid_swa_memory = options.disable_hybrid_swa_memory;
+  config.disable_radix_cache = options.disable_radix_cache;
+  if (given(app, "--enable-overlap-schedule")) config.overlap_schedule = options.overlap_schedule;
+  require(!options.disable_radix_cache || !given(app, "--radix-eviction-policy"),
+          "--radix-eviction-policy: with --disable-radix-cache nothing is cached");
+  if (options.disable_radix_cache && config.schedule.policy == SchedulePolicy::kLpm)
+    log_warning("--schedule-policy lpm: with --disable-radix-cache no prefix is cached: as fcfs");
+  config.radix_eviction_policy = parse_eviction_policy(options.radix_eviction_policy);
+  config.disable_cascade_attention = options.disable_cascade_attention;
+  config.deterministic_inference = options.deterministic_inference;
+  config.log_kernels = options.log_kernels;
+  config.random_seed = options.random_seed;
+  return config;
+}
+
+}  // namespace attend::cli

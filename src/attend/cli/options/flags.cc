@@ -1,0 +1,115 @@
+#include "attend/cli/options/flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+#include <system_error>
+#include <type_traits>
+
+#include "attend/base/error.h"
+#include "attend/base/printable.h"
+
+namespace attend::cli {
+
+namespace {
+
+constexpr size_t kMaxShownBytes = 60;
+
+// Whether all of `text` is a number in decimal digits.
+template <class Number>
+bool read_number(std::string_view text, Number& number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if constexpr (std::is_floating_point_v<Number>)
+    if (!std::isfinite(number)) return false;
+  return error == std::errc() && stop == end;
+}
+
+// "a whole number from 1 to 1024", "a number from 0 to 1", "a number above 0 and at most 1", "a number".
+template <class Number>
+std::string describe(Range<Number> range) {
+  constexpr bool kWhole = std::is_integral_v<Number>;
+  std::ostringstream text;
+  text << (kWhole ? "a whole number" : "a number");
+  if (range.above_lowest)
+    text << " above " << range.lowest << " and at most " << range.highest;
+  else if (kWhole || range.highest != std::numeric_limits<Number>::max())
+    text << " from " << range.lowest << " to " << range.highest;
+  return text.str();
+}
+
+template <class Number>
+bool holds(Range<Number> range, Number number) {
+  return (range.above_lowest ? number > range.lowest : number >= range.lowest) && number <= range.highest;
+}
+
+}  // namespace
+
+template <class Number>
+Number parse_number(std::string_view flag, std::string_view text, Range<Number> range) {
+  Number number{};
+  require(read_number(text, number) && holds(range, number), flag, " '", elide(text, kMaxShownBytes),
+          "': expected ", describe(range), " in decimal digits", range.or_else);
+  return number;
+}
+
+template int parse_number<int>(std::string_view, std::string_view, Range<int>);
+template int64_t parse_number<int64_t>(std::string_view, std::string_view, Range<int64_t>);
+template uint64_t parse_number<uint64_t>(std::string_view, std::string_view, Range<uint64_t>);
+template float parse_number<float>(std::string_view, std::string_view, Range<float>);
+template double parse_number<double>(std::string_view, std::string_view, Range<double>);
+
+std::string_view first_name(std::string_view flags) { return flags.substr(0, flags.find(',')); }
+
+CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<int>& values,
+                         const std::string& range, const std::string& help) {
+  const std::string name(first_name(flags));
+  return app
+      .add_option_function<std::vector<std::string>>(
+          flags,
+          [&values, name, range](const std::vector<std::string>& texts) {
+            values.clear();
+            for (const std::string& text : texts)
+              for (size_t at = 0; at <= text.size();) {
+                const size_t comma = std::min(text.find(',', at), text.size());
+                require(read_number(std::string_view(text).substr(at, comma - at), values.emplace_back()),
+                        name, " '", elide(text, kMaxShownBytes),
+                        "': expected whole numbers with commas between them, each ", range);
+                at = comma + 1;
+              }
+          },
+          help)
+      ->type_name("NUMBER,NUMBER");
+}
+
+bool given(const CLI::App& app, const std::string& flag) {
+  const CLI::Option* option = app.get_option_no_throw(flag);
+  return option != nullptr && option->count() > 0;
+}
+
+CLI::Option* add_text(CLI::App& app, const std::string& flags, std::string& value, const std::string& help) {
+  const std::string name(first_name(flags));
+  CLI::Option* option = app.add_option_function<std::string>(
+      flags,
+      [&value, name](const std::string& text) {
+        require(!text.empty(), name, " '': expected a text that is not empty");
+        value = text;
+      },
+      help);
+  if (!value.empty()) option->default_str(value);
+  return option->type_name("TEXT");
+}
+
+CLI::Option* add_repeated(CLI::App& app, const std::string& flags, std::vector<std::string>& values,
+                          const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          flags, [&values](const std::string& value) { values.push_back(value); }, help)
+      ->take_all()
+      ->trigger_on_parse();
+}
+
+}  // namespace attend::cli

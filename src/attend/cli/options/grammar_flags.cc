@@ -1,0 +1,54 @@
+#include "attend/cli/options/grammar_flags.h"
+
+#include "attend/base/error.h"
+#include "attend/checkpoint/input_file.h"
+#include "attend/cli/options/flags.h"
+
+namespace attend::cli {
+
+void add_grammar_library_options(CLI::App& app, GrammarFlags& flags) {
+  add_text(app, "--grammar-library-path", flags.library_path,
+           "a folder with the packages xgrammar and apache-tvm-ffi, for schemas and grammars; default: "
+           "ATTEND_GRAMMAR_LIBRARY_PATH, else where the loader looks");
+  add_number(app, "--grammar-timeout", flags.timeout, "seconds that a grammar may take to compile",
+             Range<double>{.lowest = 0.001, .highest = 3600});
+}
+
+void add_grammar_options(CLI::App& app, GrammarFlags& flags) {
+  add_text(app, "--json-schema", flags.json_schema_file,
+           "a file with a JSON schema: completions are JSON that it describes");
+  add_text(app, "--regex", flags.regex, "completions match this regular expression");
+  add_text(app, "--ebnf", flags.ebnf_file, "a file with a grammar in GBNF, of which completions are");
+  add_grammar_library_options(app, flags);
+}
+
+GrammarLimits to_limits(const GrammarFlags& flags) {
+  GrammarLimits limits;
+  limits.compile_time = std::chrono::milliseconds(static_cast<int64_t>(flags.timeout * 1000));
+  return limits;
+}
+
+std::optional<ChosenGrammar> ChosenGrammar::of(const GrammarFlags& flags) {
+  const GrammarLimits limits = to_limits(flags);
+  const int num = !flags.json_schema_file.empty() + !flags.regex.empty() + !flags.ebnf_file.empty();
+  require(num <= 1, "--json-schema, --regex and --ebnf: give one of them");
+  if (num == 0) return std::nullopt;
+  ChosenGrammar chosen;
+  if (!flags.regex.empty())
+    chosen.grammar_ = {GrammarKind::kRegex, flags.regex};
+  else if (!flags.json_schema_file.empty())
+    chosen.grammar_ = {GrammarKind::kJsonSchema, read_file(flags.json_schema_file, limits.grammar_bytes)};
+  else
+    chosen.grammar_ = {GrammarKind::kEbnf, read_file(flags.ebnf_file, limits.grammar_bytes)};
+  chosen.options_ = {.library = GrammarLibrary::load(flags.library_path), .limits = limits};
+  if (!chosen.options_.library.available()) fail(ErrorCode::kUnsupported, GrammarLibrary::advice());
+  return chosen;
+}
+
+std::shared_ptr<TokenMask> ChosenGrammar::compile(const Engine& engine) const {
+  GrammarCompiler compiler(options_.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
+                           options_.limits);
+  return compiler.compile(grammar_);
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,100 @@
+#include "attend/cli/options/llama_cpp_flags.h"
+
+#include <array>
+
+namespace attend::cli {
+namespace {
+
+struct Row {
+  std::array<std::string_view, 6> names;
+  std::string_view instead;
+};
+
+// Names of common/arg.cpp and llama-bench. One letter behind one dash is attend's own flag where both have
+// the same.
+constexpr Row kRows[] = {
+    {{"-hf", "-hfr", "-hff", "--hf-repo", "--hf-file"},
+     "nothing is downloaded: `hf download ORG/MODEL --local-dir FOLDER`, then -m FOLDER"},
+    {{"-hft", "--hf-token", "-mu", "--model-url", "-dr", "--docker-repo"},
+     "nothing is downloaded: expected -m FOLDER, a Hugging Face model directory"},
+    {{"-ngl", "--gpu-layers", "--n-gpu-layers"}, "a model is on one device whole: --device cpu or cuda"},
+    {{"-dev", "-mg", "--main-gpu", "--list-devices"},
+     "--device cpu, cuda or cuda:N; --version lists devices"},
+    {{"-sm", "--split-mode", "-ts", "--tensor-split"}, "a model is on one GPU whole: --device cuda:N"},
+    {{"-cmoe", "-ncmoe", "--cpu-moe", "--n-cpu-moe", "-ot", "--override-tensor"},
+     "a model is on one device whole: --device cpu or cuda"},
+    {{"-nkvo", "-kvo", "--no-kv-offload", "--kv-offload", "-nopo", "--no-op-offload"},
+     "K/V are where the model is: --device cpu or cuda"},
+    {{"-fa", "--flash-attn"},
+     "attention never stores scores: leave it out (--attention-backend chooses kernels)"},
+    {{"-ctk", "--cache-type-k", "-ctv", "--cache-type-v"},
+     "--kv-cache-dtype for K and V: auto, float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2"},
+    {{"-b", "--batch-size", "-ub", "--ubatch-size"}, "--chunked-prefill-size: new tokens of a step at most"},
+    {{"-np", "--parallel", "-ns", "--sequences"}, "--max-running-requests: requests in a step at most"},
+    {{"-cb", "--cont-batching", "-nocb", "--no-cont-batching"},
+     "batches are always continuous: leave it out"},
+    {{"-kvu", "--kv-unified", "-no-kvu", "--no-kv-unified"},
+     "requests always share one KV pool: leave it out"},
+    {{"-cram", "--cache-ram", "--cache-reuse", "--prompt-cache"},
+     "prefixes are cached in the KV pool: --max-total-tokens, --disable-radix-cache"},
+    {{"-tb", "--threads-batch"}, "--threads is for prompts and answers"},
+    {{"-C", "--cpu-mask", "-Cr", "--cpu-range", "--numa"}, "run it under taskset or numactl"},
+    {{"-lm", "--load-mode", "--mmap", "--no-mmap", "-mmp", "--mlock"},
+     "weights are always mapped: leave it out"},
+    {{"-cnv", "--conversation", "-i", "--interactive", "-mli", "-if"}, "attend chat is the conversation"},
+    {{"-no-cnv", "--no-conversation"}, "attend generate never begins one: leave it out"},
+    {{"-st", "--single-turn"}, "attend generate --chat applies the chat template to each prompt"},
+    {{"-sys", "--system-prompt"}, "attend chat --system"},
+    {{"-sysf", "--system-prompt-file"}, "attend chat --system \"$(cat FILE)\""},
+    {{"-bf", "--binary-file", "--in-file"}, "--file, or --prompts-file with a prompt a line"},
+    {{"-e", "--escape", "--no-escape"}, "prompts are taken as they are; bash: -p $'a\\nb'"},
+    {{"-r", "--reverse-prompt"}, "--stop TEXT"},
+    {{"-sp", "--special"}, "--no-skip-special-tokens"},
+    {{"-l"}, "--logit-bias TOKEN_ID=BIAS"},
+    {{"-j"}, "--json-schema FILE"},
+    {{"-jf", "--json-schema-file"}, "--json-schema FILE"},
+    {{"--grammar", "--grammar-file"}, "--ebnf FILE, a grammar in GBNF"},
+    {{"--repeat-penalty"}, "--repetition-penalty"},
+    {{"--repeat-last-n", "--typical", "--typical-p", "--mirostat", "--samplers", "--sampler-seq"},
+     "sampling has --temperature, --top-k, --top-p, --min-p and penalties"},
+    {{"--dry-multiplier", "--xtc-probability", "--dynatemp-range", "--top-nsigma", "--top-n-sigma"},
+     "sampling has --temperature, --top-k, --top-p, --min-p and penalties"},
+    {{"-md", "--model-draft", "-devd", "-ngld", "-cd", "--draft-max"},
+     "there are no draft models; --speculative-algorithm NGRAM drafts from the prompt"},
+    {{"-lcs", "--lookup-cache-static", "-lcd", "--lookup-cache-dynamic"},
+     "--speculative-algorithm NGRAM drafts from the prompt"},
+    {{"-mm", "--mmproj", "-mmu", "--mmproj-url", "--image", "--audio"}, "models are served with text alone"},
+    {{"--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled"},
+     "adapters are not read: merge them into the weights"},
+    {{"-a", "--alias"}, "--served-model-name"},
+    {{"-to", "--timeout"}, "--drain-timeout, or \"timeout\" of a request"},
+    {{"-co", "--color"}, "colours are on terminals alone; NO_COLOR=1: nowhere"},
+    {{"--no-display-prompt", "--display-prompt", "--verbose-prompt"}, "a prompt is shown with --echo alone"},
+    {{"--no-warmup", "--warmup"}, "nothing is run before your prompt: leave it out"},
+    {{"--jinja", "--no-jinja"}, "chat templates are always evaluated: leave it out"},
+    {{"--chat-template-file"}, "--chat-template FILE"},
+    {{"--context-shift", "--no-context-shift", "--keep"},
+     "an answer ends where the context does: leave it out"},
+    {{"--log-disable"}, "--log-level error"},
+    {{"-lv", "-v", "--verbose", "--verbosity"}, "--log-level debug, info, warning or error"},
+    {{"-pg", "-npp", "-ntg"}, "-p and -n, lists of numbers"},
+    {{"-npl"}, "a bench of several sequences: bench serving --offline"},
+    {{"-o", "--output", "-oe"}, "--json FILE"},
+    {{"-embd", "--embedding", "--embeddings"}, "attend embed, or serve --is-embedding"},
+    {{"-rea", "--reasoning", "--reasoning-format"}, "--reasoning-parser"},
+    {{"-gan", "--grp-attn-n", "-gaw", "--grp-attn-w"}, "positions are scaled as config.json says"},
+    {{"--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx"},
+     "positions are scaled as config.json says"},
+};
+
+}  // namespace
+
+std::string_view instead_of_llama_cpp_flag(std::string_view name) {
+  if (name.empty()) return {};
+  for (const Row& row : kRows)
+    for (const std::string_view known : row.names)
+      if (name == known) return row.instead;
+  return {};
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,202 @@
+#include "attend/engine/output/output_processor.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "attend/engine/output/stop_matcher.h"
+#include "attend/engine/step/step_runner.h"
+
+namespace attend {
+namespace {
+
+constexpr std::string_view kNoNumbers =
+    "the model's logits are NaN: expected weights and a --kv-cache-dtype whose range holds its activations";
+
+LogprobsView prompt_logprobs_of(const Request& request) {
+  if (!request.params.prompt_logprobs) return {};
+  return {.logprobs = request.prompt_logprobs.logprobs,
+          .tops = request.prompt_logprobs.tops,
+          .num_top = *request.params.prompt_logprobs};
+}
+
+}  // namespace
+
+struct OutputProcessor::TextState {
+  StreamDecoder decoder;
+  StopMatcher stops;
+  std::string text;  // what the output in hand adds
+
+  // Adds what was held back.
+  void flush() {
+    text += stops.push(decoder.flush());
+    if (stops.matched() == nullptr) text += stops.flush();
+  }
+};
+
+OutputProcessor::OutputProcessor(const Tokenizer* tokenizer, std::vector<int32_t> eos_token_ids,
+                                 int longest_request, const StepRunner& runner, int64_t& num_tokens)
+    : tokenizer_(tokenizer),
+      eos_token_ids_(std::move(eos_token_ids)),
+      longest_request_(longest_request),
+      runner_(runner),
+      num_tokens_(num_tokens) {}
+
+OutputProcessor::~OutputProcessor() = default;
+
+void OutputProcessor::begin(RequestId id, int num_completions) {
+  groups_.emplace(id, Group{.num_completions = num_completions, .num_left = num_completions});
+}
+
+void OutputProcessor::begin_completion(const Request& request) {
+  if (tokenizer_ == nullptr) return;
+  const SamplingParams& params = request.params;
+  texts_.try_emplace(request.id, TextState{StreamDecoder(*tokenizer_, params.skip_special_tokens),
+                                           StopMatcher(params.stop, params.include_stop),
+                                           {}});
+}
+
+void OutputProcessor::forget(RequestId id) {
+  const auto group = groups_.find(id);
+  if (group == groups_.end()) return;
+  for (int i = 0; i < group->second.num_completions; ++i) texts_.erase(id + i);
+  groups_.erase(group);
+}
+
+int OutputProcessor::num_completions(RequestId id) const {
+  const auto group = groups_.find(id);
+  return group == groups_.end() ? 0 : group->second.num_completions;
+}
+
+void OutputProcessor::accept(Request& request, View<const int32_t> tokens, size_t first_row,
+                             const OutputSink& sink) {
+  if (!request.failure.empty()) return end(request, FinishReason::kError, request.failure, sink);
+  const auto num_tokens = static_cast<size_t>(std::ranges::find(tokens, kernels::kNoToken) - tokens.begin());
+  try {
+    RequestOutput output = output_of(request);
+    const auto first = request.tokens.size();
+    if (const auto found = texts_.find(request.id); found != texts_.end()) found->second.text.clear();
+    for (size_t i = 0; i < num_tokens && !output.finished(); ++i) accept_token(request, tokens[i], output);
+    output.token_ids = std::span(request.tokens).subspan(first);
+    output.logprobs = logprobs_of(first_row, output.token_ids.size());
+    if (!output.token_ids.empty()) hand_out(output, request, sink);
+    if (num_tokens < tokens.size() && request.finish_reason == FinishReason::kNone)
+      end(request, FinishReason::kError, kNoNumbers, sink);
+  } catch (const std::exception& error) {
+    end(request, FinishReason::kError, error.what(), sink);
+  }
+}
+
+void OutputProcessor::accept_token(Request& request, int32_t token_id, RequestOutput& output) {
+  request.tokens.push_back(token_id);
+  ++num_tokens_;
+  if (request.editor) request.editor->accept(token_id);
+  output.finish_reason = finish_reason_after(request, token_id);
+  if (output.finish_reason == FinishReason::kStop) output.matched_token = token_id;
+  if (request.num_output() == 1) output.prompt_logprobs = prompt_logprobs_of(request);
+  if (request.mask && !output.finished()) request.mask->accept(token_id);
+  add_text(output, token_id);
+}
+
+LogprobsView OutputProcessor::logprobs_of(size_t first_row, size_t num_rows) {
+  if (num_rows == 0) return {};
+  const LogprobsView first = runner_.logprobs(first_row);
+  if (num_rows == 1 || first.empty()) return first;
+  logprobs_.logprobs.clear();
+  logprobs_.tops.clear();
+  for (size_t i = 0; i < num_rows; ++i) {
+    const LogprobsView one = runner_.logprobs(first_row + i);
+    logprobs_.add(one.logprobs[0], one.top(0));
+  }
+  return {.logprobs = logprobs_.logprobs, .tops = logprobs_.tops, .num_top = first.num_top};
+}
+
+void OutputProcessor::add_text(RequestOutput& output, int32_t token_id) {
+  const auto found = texts_.find(output.request.id);
+  if (found == texts_.end()) return;
+  auto& [decoder, stops, text] = found->second;
+  const SamplingParams& params = output.request.params;
+  const int num_output = output.request.num_output();
+  if (params.echo && num_output == 1)
+    text += tokenizer_->decode(
+        std::span(output.request.tokens).first(static_cast<size_t>(output.request.num_prompt)),
+        params.skip_special_tokens);
+  // A token that stops the request is not part of the text.
+  if (!output.matched_token) {
+    const std::string added = decoder.push(token_id);
+    text += num_output < params.min_tokens ? added : stops.push(added);
+  }
+  if (output.finished()) found->second.flush();
+  if (const std::string* stop = stops.matched()) {
+    output.finish_reason = FinishReason::kStop;
+    output.matched_stop = *stop;
+  }
+  output.text = text;
+}
+
+void OutputProcessor::end(Request& request, FinishReason reason, std::string_view message,
+                          const OutputSink& sink) {
+  RequestOutput output = output_of(request);
+  output.finish_reason = reason;
+  output.message = message;
+  if (const auto found = texts_.find(request.id); found != texts_.end()) {
+    TextState& state = found->second;
+    state.text.clear();
+    try {
+      state.flush();
+      output.text = state.text;
+    } catch (const std::bad_alloc&) {  // then it ends without the rest
+    }
+  }
+  hand_out(output, request, sink);
+}
+
+RequestOutput OutputProcessor::output_of(const Request& request) const {
+  return {.id = request.group,
+          .index = request.index,
+          .token_ids = {},
+          .text = {},
+          .finish_reason = FinishReason::kNone,
+          .matched_token = {},
+          .matched_stop = {},
+          .message = {},
+          .logprobs = {},
+          .prompt_logprobs = {},
+          .time = time_,
+          .request = request};
+}
+
+void OutputProcessor::hand_out(const RequestOutput& output, Request& request, const OutputSink& sink) {
+  if (request.num_output() <= std::max<int64_t>(1, std::ssize(output.token_ids)))
+    request.times.first_token = time_;
+  request.finish_reason = output.finish_reason;
+  if (output.finished()) request.times.finished = time_;
+  in_sink_ = true;
+  try {
+    sink(output);
+  } catch (...) {
+    if (!sink_error_) sink_error_ = std::current_exception();
+    if (!output.finished()) request.finish_reason = FinishReason::kAbort;
+  }
+  in_sink_ = false;
+  if (request.finish_reason == FinishReason::kNone) return;
+  texts_.erase(request.id);
+  if (const auto group = groups_.find(request.group); --group->second.num_left == 0) groups_.erase(group);
+}
+
+void OutputProcessor::rethrow_sink_error() {
+  if (sink_error_) std::rethrow_exception(std::exchange(sink_error_, nullptr));
+}
+
+FinishReason OutputProcessor::finish_reason_after(const Request& request, int32_t token_id) const {
+  const auto contains = [&](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), token_id) != ids.end();
+  };
+  if (!request.params.ignore_eos && contains(eos_token_ids_)) return FinishReason::kStop;
+  if (contains(request.params.stop_token_ids)) return FinishReason::kStop;
+  if (request.num_output() >= request.params.max_new_tokens || request.num_tokens() >= longest_request_)
+    return FinishReason::kLength;
+  return FinishReason::kNone;
+}
+
+}  // namespace attend

@@ -1,0 +1,50 @@
+#include "attend/engine/schedule/admission.h"
+
+#include <algorithm>
+
+#include "attend/base/math.h"
+
+namespace attend {
+namespace {
+
+constexpr double kInitialRatio = 0.7, kSmallestShare = 0.14;
+constexpr int kStepsToSmallest = 600;
+// After a preemption each request is to get so many tokens further before the next.
+constexpr int kStepsBetweenPreemptions = 20;
+constexpr int kMaxPlannedTokens = 4096;
+
+}  // namespace
+
+int num_planned_tokens(const Request& request) {
+  return std::clamp(request.params.max_new_tokens - request.num_output(), 0, kMaxPlannedTokens);
+}
+
+bool is_preempted_before(const Request& a, const Request& b) {
+  if (a.num_output() != b.num_output()) return a.num_output() < b.num_output();
+  return a.num_prompt > b.num_prompt;
+}
+
+NewTokenRatio::NewTokenRatio(double conservativeness)
+    : initial_(std::min(1.0, kInitialRatio * conservativeness)),
+      smallest_(kSmallestShare * initial_),
+      value_(initial_) {}
+
+void NewTokenRatio::after_decode() {
+  value_ = std::max(smallest_, value_ - (initial_ - smallest_) / kStepsToSmallest);
+}
+
+void NewTokenRatio::after_preemption(int64_t num_output, int64_t max_new_tokens, int num_running) {
+  const auto wanted = static_cast<double>(num_output + int64_t{kStepsBetweenPreemptions} * num_running);
+  value_ = std::min(1.0, wanted / static_cast<double>(max_new_tokens + 1));
+}
+
+void AdmissionBudget::charge(int num_prompt_tokens, int num_planned) {
+  left_ -= static_cast<double>(round_up(num_prompt_tokens, unit_)) + unit_ + num_planned;
+}
+
+int chunk_of(int num_computed, int num_to_compute, int budget, int page_size) {
+  if (num_to_compute <= budget) return num_to_compute;
+  return std::max(0, (num_computed + budget) / page_size * page_size - num_computed);
+}
+
+}  // namespace attend

@@ -1,0 +1,272 @@
+#include "attend/engine/schedule/request_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+
+namespace attend {
+
+RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, SlotAllocator& slots,
+                             std::optional<EvictionPolicy> caching, WindowHolds windows)
+    : max_kv_tokens_(max_kv_tokens), rows_(rows), slots_(slots), windows_(std::move(windows)) {
+  if (caching) cache_.emplace(slots.page_size(), *caching);
+  locks_.resize(static_cast<size_t>(rows.num_rows()));
+  slot_scratch_.resize(static_cast<size_t>(rows.max_context_len() + slots.page_size()));
+  page_scratch_.reserve(static_cast<size_t>(rows.max_context_len() / slots.page_size()) + 1);
+}
+
+CachedPrefix RequestMemory::find_prefix(const Request& request) {
+  CachedPrefix prefix;
+  if (!cache_) return prefix;
+  const auto tokens = View<const int32_t>(request.tokens).first(static_cast<size_t>(request.num_sharable()));
+  prefix.lock = cache_->open(request.cache_salt);
+  prefix.pages.resize(tokens.size() / static_cast<size_t>(page_size()));
+  const auto num_found = static_cast<size_t>(cache_->match(prefix.lock, tokens, prefix.pages));
+  const auto num_usable =
+      static_cast<size_t>(windows_.num_usable(View<const PageId>(prefix.pages).first(num_found)));
+  prefix.pages.resize(num_usable);
+  if (num_usable < num_found) {
+    prefix.lock = cache_->open(request.cache_salt);
+    cache_->match(prefix.lock, tokens.first(num_usable * static_cast<size_t>(page_size())), prefix.pages);
+  }
+  return prefix;
+}
+
+bool RequestMemory::admit(Request& request, CachedPrefix prefix) {
+  const auto row = rows_.allocate();
+  if (!row) return false;
+  request.row = *row;
+  lock_of(request) = std::move(prefix.lock);
+  windows_.begin(request.row, prefix.pages);
+  if (!prefix.pages.empty()) begin_behind(request, 0, prefix.pages);
+  return true;
+}
+
+void RequestMemory::match_more(Request& request) {
+  const int first_page = request.num_computed / page_size();
+  if (windows_) return;  // behind a longer prefix its window would be another
+  if (!cache_ || request.num_slots != request.num_computed || request.num_computed % page_size() != 0 ||
+      lock_of(request).num_pages() != first_page)
+    return;
+  if (request.num_sharable() <= request.num_computed) return;
+  const auto computed = static_cast<size_t>(request.num_computed);
+  const auto tokens = View<const int32_t>(request.tokens)
+                          .subspan(computed, static_cast<size_t>(request.num_sharable()) - computed);
+  if (num_held_tokens_ + static_cast<int64_t>(tokens.size()) > max_kv_tokens_) return;
+  page_scratch_.resize(tokens.size() / static_cast<size_t>(page_size()));
+  const auto num_found = static_cast<size_t>(cache_->match(lock_of(request), tokens, page_scratch_));
+  if (num_found > 0) begin_behind(request, first_page, View<const PageId>(page_scratch_).first(num_found));
+}
+
+// What follows the first pages of the row is there already.
+void RequestMemory::begin_behind(Request& request, int first_page, View<const PageId> pages) {
+  write_pages(request, first_page, pages);
+  if (pages_ahead_.contains(pages.back())) rows_that_read_ahead_.push_back(request.row);
+  const int before = request.num_computed;
+  request.num_slots = request.num_computed = (first_page + static_cast<int>(pages.size())) * page_size();
+  num_held_tokens_ += request.num_computed - before;
+  // What the request had computed itself before it was preempted is no gift of the cache.
+  const int num_cached = std::max(0, request.num_computed - std::max(before, request.num_ever_computed));
+  request.num_cached_tokens += num_cached;
+  num_cached_tokens_ += num_cached;
+  request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
+}
+
+bool RequestMemory::grow(Request& request, int num_tokens) {
+  const int32_t before = request.num_slots, after = num_tokens;
+  if (after <= before) return true;
+  if (num_held_tokens_ + after - before > max_kv_tokens_) return false;
+  const int new_pages = ceil_div(after, page_size()) - num_pages(request);
+  if (!windows_.has_pages(new_pages)) return false;
+  const int missing = new_pages - slots_.num_free_pages();
+  if (missing > 0) {
+    if (!cache_ || missing > cache_->num_evictable_pages()) return false;
+    freed_pages_.clear();
+    cache_->evict(missing, freed_pages_);
+    num_evicted_pages_ += static_cast<int64_t>(freed_pages_.size());
+    windows_.forget(freed_pages_);
+    slots_.free_pages(freed_pages_);
+  }
+  const TokenSlot last = before == 0 ? kNoSlot : rows_.row(request.row)[static_cast<size_t>(before) - 1];
+  const View<TokenSlot> added(slot_scratch_.data(), static_cast<size_t>(after - before));
+  const bool done = after == before + 1 && before > 0
+                        ? slots_.alloc_decode({&after, 1}, {&last, 1}, added)
+                        : slots_.alloc_extend({&before, 1}, {&after, 1}, {&last, 1}, added);
+  if (!done) return false;
+  ensure(windows_.map(added), "window pages were there, and are not");
+  rows_.write(request.row, before, added);
+  request.num_slots = after;
+  num_held_tokens_ += after - before;
+  num_own_pages_ += new_pages;
+  return true;
+}
+
+// What is left of the last page stays the request's, and is filled anew.
+void RequestMemory::shrink(Request& request) {
+  const int first_page = ceil_div(request.num_computed, page_size()), end_page = num_pages(request);
+  const int num_rejected = request.num_slots - request.num_computed;
+  const View<PageId> pages = pages_of(rows_.row(request.row), first_page, end_page);
+  const View<TokenSlot> none(slot_scratch_.data(), static_cast<size_t>(num_rejected));
+  std::ranges::fill(none, TokenSlot());
+  rows_.write(request.row, request.num_computed, none);
+  num_held_tokens_ -= num_rejected;
+  request.num_slots = request.num_computed;
+  if (pages.empty()) return;
+  windows_.drop(pages);
+  windows_.forget(pages);
+  slots_.free_pages(pages);
+  num_own_pages_ -= end_page - first_page;
+}
+
+void RequestMemory::share_ahead(Request& request, int num_tokens) {
+  if (!cache_) return;
+  const OwnPages own = own_pages(request, num_tokens);
+  if (!cache_->adopt(lock_of(request), own.tokens, own.pages, request.priority)) return;
+  num_own_pages_ -= static_cast<int>(own.pages.size());
+  pages_ahead_.insert(own.pages.begin(), own.pages.end());
+}
+
+void RequestMemory::checkpoint(Request& request) {
+  request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
+  if (!cache_) return;
+  PrefixLock& lock = lock_of(request);
+  const int first_page = lock.num_pages();
+  const OwnPages own = own_pages(request, request.num_computed);
+  if (own.pages.empty()) return;
+  freed_pages_.clear();
+  cache_->insert(lock, own.tokens, own.pages, request.priority, freed_pages_);
+  num_own_pages_ -= static_cast<int>(own.pages.size());
+  // The row must not point at the duplicates any more when they are free.
+  for (size_t i = 0; i < freed_pages_.size(); ++i)
+    windows_.replace(request.row, first_page + static_cast<int>(i), freed_pages_[i], own.pages[i]);
+  windows_.forget(freed_pages_);
+  if (!freed_pages_.empty()) write_pages(request, first_page, own.pages.first(freed_pages_.size()));
+  slots_.free_pages(freed_pages_);
+}
+
+void RequestMemory::release(Request& request) {
+  PrefixLock& lock = lock_of(request);
+  const int num_own = num_pages(request) - lock.num_pages();
+  const auto first_own = static_cast<size_t>(lock.num_pages() * page_size());
+  const View<const TokenSlot> row = rows_.row(request.row);
+  windows_.end(request.row, row, num_pages(request));
+  windows_.forget(pages_of(row, lock.num_pages(), num_pages(request)));
+  slots_.free(row.first(static_cast<size_t>(request.num_slots)).subspan(first_own));
+  lock.release();
+  std::erase(rows_that_read_ahead_, request.row);
+  rows_.free(request.row);
+  num_own_pages_ -= num_own;
+  num_held_tokens_ -= request.num_slots;
+  request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
+  request.row = kPaddingRow;
+  request.num_slots = request.num_computed = 0;
+}
+
+void RequestMemory::begin_step() {
+  pages_ahead_.clear();
+  rows_that_read_ahead_.clear();
+}
+
+void RequestMemory::flush() {
+  if (!cache_) return;
+  freed_pages_.clear();
+  cache_->evict(cache_->num_evictable_pages(), freed_pages_);
+  windows_.forget(freed_pages_);
+  slots_.free_pages(freed_pages_);
+}
+
+void RequestMemory::reset() {
+  if (cache_) cache_->drop();
+  for (PrefixLock& lock : locks_) lock.release();
+  windows_.reset();
+  slots_.reset();
+  rows_.reset();
+  num_own_pages_ = 0;
+  num_held_tokens_ = 0;
+  begin_step();
+}
+
+void RequestMemory::check_counts() const {
+  const int num_total = slots_.num_total_slots() / page_size();
+  ensure(slots_.num_free_pages() + num_cached_pages() + num_own_pages_ == num_total,
+         "KV pool: ", slots_.num_free_pages(), " pages free, ", num_cached_pages(), " cached and ",
+         num_own_pages_, " of requests are not all ", num_total);
+}
+
+void RequestMemory::check(View<Request* const> requests) const {
+  check_counts();
+  slots_.check_conservation();
+  windows_.check_conservation();
+  std::unordered_set<PageId> owned;
+  if (cache_) {
+    cache_->check();
+    for (const PageId page : cache_->pages()) owned.insert(page);
+  }
+  const std::unordered_set<PageId> cached = owned;
+  int64_t num_held = 0;
+  for (const Request* request : requests) {
+    num_held += request->num_slots;
+    const View<const TokenSlot> row = rows_.row(request->row);
+    windows_.check(request->row, row, num_pages(*request));
+    for (int page = 0; page < num_pages(*request); ++page) {
+      const PageId id(row[static_cast<size_t>(page * page_size())].value / page_size());
+      if (page < lock_of(*request).num_pages())
+        ensure(cached.contains(id), "request ", request->id, ": page ", page,
+               " of its row is the cache's, but ", id, " is not");
+      else
+        ensure(owned.insert(id).second, "request ", request->id, ": page ", id,
+               " of its row is another's too");
+    }
+  }
+  ensure(num_held == num_held_tokens_, "requests hold ", num_held, " tokens, counted are ", num_held_tokens_);
+  ensure(static_cast<int>(owned.size()) * page_size() == slots_.num_used_slots(), owned.size(),
+         " pages have an owner, ", slots_.num_used_slots() / page_size(), " are in use");
+}
+
+int RequestMemory::num_available_pages() const { return slots_.num_free_pages() + num_evictable_pages(); }
+
+int RequestMemory::longest_request() const {
+  return static_cast<int>(
+      std::min<int64_t>(std::min(rows_.max_context_len(), num_total_slots()), max_kv_tokens_));
+}
+
+int RequestMemory::num_matched_tokens(const Request& request) const {
+  if (!cache_) return 0;
+  return cache_->num_cached_tokens(
+      request.cache_salt,
+      View<const int32_t>(request.tokens).first(static_cast<size_t>(request.num_sharable())));
+}
+
+int RequestMemory::num_pages(const Request& request) const {
+  return ceil_div(request.num_slots, page_size());
+}
+
+RequestMemory::OwnPages RequestMemory::own_pages(const Request& request, int num_tokens) {
+  const int first = lock_of(request).num_pages();
+  const int count = std::max(0, num_tokens / page_size() - first);
+  const auto first_slot = static_cast<size_t>(first) * static_cast<size_t>(page_size());
+  const auto num_slots = static_cast<size_t>(count) * static_cast<size_t>(page_size());
+  const View<const TokenSlot> row = rows_.row(request.row);
+  return {View<const int32_t>(request.tokens).subspan(first_slot, num_slots),
+          pages_of(row, first, first + count)};
+}
+
+View<PageId> RequestMemory::pages_of(View<const TokenSlot> row, int first, int end) {
+  page_scratch_.clear();
+  for (int page = first; page < end; ++page)
+    page_scratch_.emplace_back(row[static_cast<size_t>(page * page_size())].value / page_size());
+  return page_scratch_;
+}
+
+void RequestMemory::write_pages(const Request& request, int first_page, View<const PageId> pages) {
+  TokenSlot* slot = slot_scratch_.data();
+  for (const PageId page : pages)
+    for (int32_t first = page.value * page_size(), i = 0; i < page_size(); ++i)
+      *slot++ = TokenSlot(first + i);
+  rows_.write_shared(request.row, first_page * page_size(),
+                     {slot_scratch_.data(), static_cast<size_t>(slot - slot_scratch_.data())});
+}
+
+}  // namespace attend

@@ -1,0 +1,127 @@
+// RequestMemory: what requests hold of a KV pool: rows, token slots, and the prefixes that they share.
+#pragma once
+
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "attend/attention/attention_layer.h"
+#include "attend/engine/request.h"
+#include "attend/engine/schedule/window_holds.h"
+#include "attend/kv/allocator.h"
+#include "attend/kv/prefix_cache.h"
+#include "attend/kv/req_to_token_pool.h"
+
+namespace attend {
+
+// The cached pages that a request could start behind, locked while this lives.
+struct CachedPrefix {
+  PrefixLock lock;
+  std::vector<PageId> pages;
+};
+
+// A page has one owner: the free list, the prefix cache, or one request. A request's row begins with pages of
+// the cache, which it has locked, and goes on with its own; whole pages become the cache's at the end of each
+// chunk of a prompt and when the request ends. Cached pages that nobody has locked are as good as free: they
+// are evicted when slots are short.
+class RequestMemory {
+ public:
+  // Without a policy nothing is cached. `max_kv_tokens` bounds the slots of all requests together, those that
+  // requests share counted for each.
+  RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, SlotAllocator& slots,
+                std::optional<EvictionPolicy> caching, WindowHolds windows = {nullptr, 0, 0});
+
+  // At most all tokens but the last: one has to be computed, for its logits.
+  CachedPrefix find_prefix(const Request& request);
+  // Takes a row that begins with the prefix. False, changing nothing, when no row is free.
+  [[nodiscard]] bool admit(Request& request, CachedPrefix prefix);
+  // Between chunks: what others have computed in the meantime of what comes next.
+  void match_more(Request& request);
+  // Slots for the first `num_tokens` tokens. False, changing nothing, when they are too many for the pool or
+  // for max_kv_tokens.
+  [[nodiscard]] bool grow(Request& request, int num_tokens);
+  // Gives back the slots of what is not computed: of drafts that were rejected.
+  void shrink(Request& request);
+  // Lets others have the whole pages of the first `num_tokens` tokens, which the step in hand is going to
+  // compute.
+  void share_ahead(Request& request, int num_tokens);
+  // What its next query does not see is not held for it any more in the half for layers with a window. After
+  // each step that computed some of it.
+  void leave_window(const Request& request) {
+    windows_.leave(request.row, rows_.row(request.row), request.num_computed);
+  }
+  // Lets others have the whole pages of what is computed.
+  void checkpoint(Request& request);
+  // Takes everything back. What was not shared is lost.
+  void release(Request& request);
+
+  // A step begins: what was shared ahead in the one before is computed.
+  void begin_step();
+  // Whether a request of this step reads what another one is computing in it.
+  bool reads_what_is_computed() const { return !rows_that_read_ahead_.empty(); }
+
+  // Forgets all prefixes that no request has locked.
+  void flush();
+  // Forgets everything, in whatever state it is: every row and page is free. Requests must be told.
+  void reset();
+  // Throws Error(kInternal) unless the pages that are free, cached and requests' are all there are. Looks at
+  // counts alone.
+  void check_counts() const;
+  // Throws Error(kInternal) unless every page has one owner, with these being all requests that have rows.
+  // Reads everything: for tests and debug builds.
+  void check(View<Request* const> requests) const;
+
+  bool caches() const { return cache_.has_value(); }
+  int page_size() const { return slots_.page_size(); }
+  int num_total_slots() const { return slots_.num_total_slots(); }
+  int64_t max_kv_tokens() const { return max_kv_tokens_; }
+  // Tokens of one request that a row, the whole pool and a step could hold.
+  int longest_request() const;
+  // Free or cached and not locked.
+  int num_available_pages() const;
+  int num_cached_pages() const { return cache_ ? cache_->num_pages() : 0; }
+  int num_evictable_pages() const { return cache_ ? cache_->num_evictable_pages() : 0; }
+  // Cached pages that made room for others so far.
+  int64_t num_evicted_pages() const { return num_evicted_pages_; }
+  int num_free_rows() const { return rows_.num_free(); }
+  // Slots of all requests; shared ones count for each.
+  int64_t num_held_tokens() const { return num_held_tokens_; }
+  // Of all requests so far: Request::num_cached_tokens.
+  int64_t num_cached_tokens() const { return num_cached_tokens_; }
+  // How many first tokens of a request's are cached.
+  int num_matched_tokens(const Request& request) const;
+
+ private:
+  PrefixLock& lock_of(const Request& request) { return locks_[static_cast<size_t>(request.row.value)]; }
+  const PrefixLock& lock_of(const Request& request) const {
+    return locks_[static_cast<size_t>(request.row.value)];
+  }
+  int num_pages(const Request& request) const;
+  void begin_behind(Request& request, int first_page, View<const PageId> pages);
+  // The request's own whole pages among its first `num_tokens` tokens, and what they hold.
+  struct OwnPages {
+    View<const int32_t> tokens;
+    View<PageId> pages;
+  };
+  OwnPages own_pages(const Request& request, int num_tokens);
+  // Pages [first, end) of a row, until the next call.
+  View<PageId> pages_of(View<const TokenSlot> row, int first, int end);
+  void write_pages(const Request& request, int first_page, View<const PageId> pages);
+
+  int64_t max_kv_tokens_;
+  ReqToTokenPool& rows_;
+  SlotAllocator& slots_;
+  std::optional<PrefixCache> cache_;
+  WindowHolds windows_;
+  std::vector<PrefixLock> locks_;  // by row
+  int num_own_pages_ = 0;          // of all requests, besides those that are the cache's
+  int64_t num_held_tokens_ = 0;
+  int64_t num_cached_tokens_ = 0;
+  int64_t num_evicted_pages_ = 0;
+  std::unordered_set<PageId> pages_ahead_;  // that were shared ahead in this step
+  std::vector<RequestRow> rows_that_read_ahead_;
+  std::vector<TokenSlot> slot_scratch_;
+  std::vector<PageId> page_scratch_, freed_pages_;
+};
+
+}  // namespace attend

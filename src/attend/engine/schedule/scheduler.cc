@@ -1,0 +1,423 @@
+#include "attend/engine/schedule/scheduler.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <numeric>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+
+namespace attend {
+namespace {
+
+#ifdef NDEBUG
+constexpr bool kCheckEveryStep = false;
+#else
+constexpr bool kCheckEveryStep = true;
+#endif
+
+}  // namespace
+
+int ScheduledStep::num_live() const {
+  return static_cast<int>(
+      std::ranges::count_if(requests, [](const ScheduledRequest& part) { return part.request != nullptr; }));
+}
+
+int ScheduledStep::num_draft() const {
+  return std::accumulate(requests.begin(), requests.end(), 0,
+                         [](int sum, const ScheduledRequest& part) { return sum + part.num_draft; });
+}
+
+int ScheduledStep::num_rejected() const {
+  return std::accumulate(requests.begin(), requests.end(), 0,
+                         [](int sum, const ScheduledRequest& part) { return sum + part.num_rejected(); });
+}
+
+Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options,
+                     const DraftRules& drafts)
+    : limits_(limits),
+      memory_(memory),
+      options_(options),
+      drafts_(drafts),
+      waiting_(options.policy),
+      ratio_(options.conservativeness) {
+  running_.reserve(static_cast<size_t>(limits.max_reqs));
+  for (ScheduledStep& step : steps_) step.requests.reserve(static_cast<size_t>(limits.max_reqs));
+}
+
+void Scheduler::check(const Request& request) const {
+  // Alone in the pool it must be able to store its prompt and take one more step.
+  const int needed = request.num_prompt + 1;
+  require(needed <= memory_.num_total_slots(), "prompt of ", request.num_prompt,
+          " tokens: the KV pool holds ", memory_.num_total_slots(), " (raise --max-total-tokens)");
+  require(needed <= memory_.max_kv_tokens(), "prompt of ", request.num_prompt,
+          " tokens: a step attends to at most ", memory_.max_kv_tokens(), " (raise --max-kv-tokens)");
+}
+
+void Scheduler::submit(std::unique_ptr<Request> request) {
+  check(*request);
+  request->arrival = num_arrived_++;
+  if (request->deadline) deadlines_.emplace(*request->deadline, request->id);
+  const int num_completions = request->params.n;
+  const bool is_last = request->index + 1 == num_completions;
+  waiting_.push(std::move(request));
+  if (!is_last || options_.max_queued_requests == 0) return;
+  // Those that waited before its completions came.
+  if (waiting_.size() - num_completions < options_.max_queued_requests) return;
+  const Request& last = *waiting_.last();
+  const RequestId first = last.id - last.index, end = first + last.params.n;
+  for (RequestId id = first; id < end; ++id) drop(id, "the request queue is full");
+}
+
+// Memory may run out, but not after the request was taken.
+void Scheduler::drop(RequestId id, std::string_view why) {
+  dropped_.emplace_back();
+  if (std::unique_ptr<Request> request = abort(id))
+    dropped_.back() = {std::move(request), why};
+  else
+    dropped_.pop_back();
+}
+
+std::vector<DroppedRequest> Scheduler::take_dropped(Clock::time_point now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now)
+    drop(deadlines_.begin()->second, "the deadline has passed");
+  return std::exchange(dropped_, {});
+}
+
+ScheduledStep& Scheduler::schedule() {
+  try {
+    memory_.check_counts();
+    if constexpr (kCheckEveryStep) check_memory();
+    if (broken_.empty()) schedule_step();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInternal) throw;
+    broken_ = error.what();
+  } catch (const std::bad_alloc& error) {
+    broken_ = error.what();
+  }
+  if (!broken_.empty()) {
+    heal(broken_);
+    schedule_step();
+  }
+  return *step_;
+}
+
+void Scheduler::schedule_step() {
+  step_->requests.clear();
+  step_->num_tokens = 0;
+  step_->ahead = step_->advanced = false;
+  has_prompt_ = false;
+  const int64_t preemptions_before = num_preemptions_;
+  memory_.begin_step();
+  if (running_.empty()) ratio_.reset();
+  schedule_decodes();
+  schedule_prompts();
+  admit_waiting();
+  if (step_->requests.empty()) make_room_for_a_prompt();
+  step_->prefix_ready = !memory_.reads_what_is_computed();
+  const auto decodes = std::count_if(step_->requests.begin(), step_->requests.end(),
+                                     [](const ScheduledRequest& part) { return part.request->decoding(); });
+  if (step_->requests.empty())
+    step_->mode = ForwardMode::kIdle;
+  else if (decodes == static_cast<int64_t>(step_->requests.size()))
+    step_->mode = step_->num_draft() > 0 ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
+  else
+    step_->mode = decodes == 0 ? ForwardMode::kExtend : ForwardMode::kMixed;
+  if (decodes > 0 && num_preemptions_ == preemptions_before) ratio_.after_decode();
+}
+
+bool Scheduler::can_go_ahead(const ScheduledStep& before) const {
+  return broken_.empty() && before.mode == ForwardMode::kDecode && before.num_live() == num_running();
+}
+
+ScheduledStep* Scheduler::schedule_ahead(int64_t longest) {
+  const ScheduledStep& before = *step_;
+  if (!can_go_ahead(before)) return nullptr;
+  ScheduledStep& step = steps_[step_ == &steps_[0] ? 1 : 0];
+  step.requests.clear();
+  int num_runs = 0, end_of_run = -1;
+  for (int place = 0; place < std::ssize(before.requests); ++place) {
+    Request* const request = before.requests[static_cast<size_t>(place)].request;
+    if (request == nullptr || request->num_output() + 1 >= request->params.max_new_tokens ||
+        request->num_tokens() + 1 >= longest)
+      continue;
+    num_runs += place == end_of_run ? 0 : 1;
+    end_of_run = place + 1;
+    step.requests.push_back({.request = request, .num_new = 1, .place_before = place});
+  }
+  const auto num_reqs = static_cast<int>(step.requests.size());
+  if (num_reqs == 0 || num_runs > kMaxRunsAhead) return nullptr;
+  if (!waiting_.empty() && num_reqs < limits_.max_reqs) return nullptr;
+  if (drafts_.drafter != nullptr && num_reqs <= drafts_.max_reqs) return nullptr;
+  try {
+    memory_.check_counts();
+    // The token that it waits for is the last one then.
+    for (const ScheduledRequest& part : step.requests)
+      if (!memory_.grow(*part.request, part.request->num_tokens() + 1)) return nullptr;
+    if constexpr (kCheckEveryStep) check_memory();
+  } catch (const std::exception& error) {
+    broken_ = error.what();
+    return nullptr;
+  }
+  advance();
+  step.num_tokens = num_reqs;
+  step.mode = ForwardMode::kDecode;
+  step.prefix_ready = true;
+  step.ahead = true;
+  step.advanced = false;
+  step_ = &step;
+  ratio_.after_decode();
+  return step_;
+}
+
+void Scheduler::advance() {
+  if (std::exchange(step_->advanced, true)) return;
+  for (const ScheduledRequest& part : step_->requests) {
+    Request* const request = part.request;
+    if (request == nullptr) continue;
+    const bool decoded = step_->ahead || request->decoding();
+    request->num_computed += part.num_new - part.num_rejected();
+    if (!broken_.empty()) continue;
+    try {
+      memory_.leave_window(*request);
+      if (part.num_rejected() > 0) memory_.shrink(*request);
+      // An answer is shared when it ends: a node for each of its pages would make a long path.
+      if (!decoded) memory_.checkpoint(*request);
+    } catch (const std::exception& error) {
+      broken_ = error.what();
+    }
+  }
+}
+
+void Scheduler::fail_step() { memory_.flush(); }
+
+void Scheduler::heal(std::string_view what) {
+  ++num_heals_;
+  log_warning("KV pool: the books are wrong (", what, "): ", running_.size(),
+              " requests are computed anew, and what was cached is dropped");
+  broken_.clear();
+  memory_.reset();
+  for (; !running_.empty(); running_.pop_back()) waiting_.push(std::move(running_.back()));
+  waiting_.for_each([](Request& request) {
+    request.row = kPaddingRow;
+    request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
+    request.num_slots = request.num_computed = 0;
+  });
+}
+
+void Scheduler::check_memory() const {
+  std::vector<Request*> running;
+  for (const auto& request : running_) running.push_back(request.get());
+  memory_.check(running);
+}
+
+void Scheduler::schedule_decodes() {
+  const int64_t num_before = num_preemptions_;
+  for (size_t i = 0; i < running_.size();) {
+    Request& request = *running_[i];
+    if (!request.decoding() || memory_.grow(request, request.num_tokens())) {
+      ++i;
+      continue;
+    }
+    const size_t victim = choose_victim();
+    preempt(victim);
+    i -= victim < i;
+  }
+  const auto num_decodes = static_cast<int>(
+      std::ranges::count_if(running_, [](const auto& request) { return request->decoding(); }));
+  int room = draft_room(num_decodes);
+  for (const auto& request : running_) {
+    if (!request->decoding()) continue;
+    const int num_draft = room > 0 ? draft(*request, room) : 0;
+    add(*request, 1 + num_draft, num_draft);
+    room -= num_draft;
+  }
+  if (num_preemptions_ == num_before) return;
+  int64_t num_output = 0, max_new_tokens = 0;
+  for (const auto& request : running_) {
+    num_output += request->num_output();
+    max_new_tokens += request->params.max_new_tokens;
+  }
+  ratio_.after_preemption(num_output, max_new_tokens, num_running());
+}
+
+int Scheduler::draft_room(int num_decodes) const {
+  if (drafts_.drafter == nullptr || num_decodes > drafts_.max_reqs) return 0;
+  const int room = std::min(limits_.max_tokens - num_decodes, limits_.max_draft_tokens);
+  const bool has_prompts = num_decodes < num_running() || !waiting_.empty();
+  return has_prompts ? std::min(room, limits_.max_tokens / 4) : room;
+}
+
+int Scheduler::draft(Request& request, int room) {
+  // A mask says what may follow the last token, not what may follow a draft.
+  if (request.mask) return 0;
+  // The step gives one token more than it accepts.
+  const int most = std::min({room, drafts_.max_tokens, request.draft.limit,
+                             request.params.max_new_tokens - request.num_output() - 1,
+                             memory_.longest_request() - request.num_tokens() - 1});
+  if (most <= 0) return 0;
+  drafts_.drafter->propose(request, most);
+  auto num_draft = static_cast<int>(request.draft.tokens.size());
+  // Nobody is preempted for a draft.
+  while (num_draft > 0 && !memory_.grow(request, request.num_tokens() + num_draft)) num_draft /= 2;
+  return num_draft;
+}
+
+void Scheduler::schedule_prompts() {
+  for (const auto& request : running_) {
+    if (request->decoding()) continue;
+    // Others may have computed the same in the meantime.
+    memory_.match_more(*request);
+    schedule_chunk(*request);
+  }
+}
+
+bool Scheduler::schedule_chunk(Request& request) {
+  const int room = limits_.max_tokens - step_->num_tokens;
+  int num_new = chunk_of(request.num_computed, request.num_to_compute(), room, memory_.page_size());
+  // Without another prompt in the step this one goes on, though it ends within a page.
+  if (num_new == 0 && !has_prompt_) num_new = std::min(request.num_to_compute(), room);
+  if (num_new <= 0 || !memory_.grow(request, request.num_computed + num_new)) return false;
+  add(request, num_new);
+  has_prompt_ = true;
+  return true;
+}
+
+void Scheduler::make_room_for_a_prompt() {
+  while (running_.size() > 1) {
+    preempt(choose_victim());
+    for (const auto& request : running_)
+      if (schedule_chunk(*request)) return;
+  }
+}
+
+void Scheduler::admit_waiting() {
+  const auto has_room = [&] {
+    return !waiting_.empty() && num_running() < limits_.max_reqs && step_->num_tokens < limits_.max_tokens;
+  };
+  if (!has_room()) return;
+  AdmissionBudget slots(int64_t{memory_.num_available_pages()} * memory_.page_size(), memory_.page_size());
+  AdmissionBudget keys(memory_.max_kv_tokens(), 1);
+  for (const auto& request : running_) {
+    const double answer = num_planned(*request) * ratio_.value();
+    slots.reserve(std::max(0, request->num_tokens() - request->num_slots) + answer);
+    keys.reserve(std::max(request->num_tokens(), request->num_slots) + answer);
+  }
+  waiting_.order([&](const Request& request) { return memory_.num_matched_tokens(request); });
+  while (has_room()) {
+    Request& request = *waiting_.next();
+    if (!admit(request, slots, keys)) return;
+    running_.push_back(waiting_.take(request.id));
+    if (schedule_chunk(request)) continue;
+    // Nothing of it fits into this step: its turn is the next one's.
+    memory_.release(request);
+    waiting_.push(std::move(running_.back()));
+    running_.pop_back();
+    return;
+  }
+}
+
+bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys) {
+  // Locked before anything is compared: until then its pages count as available.
+  const int num_available = memory_.num_available_pages();
+  CachedPrefix prefix = memory_.find_prefix(request);
+  slots.reserve(1.0 * (num_available - memory_.num_available_pages()) * memory_.page_size());
+  const int num_new = request.num_tokens() - prefix.lock.num_pages() * memory_.page_size();
+  const int answer = num_planned(request);
+  // Alone it fits, whatever it plans: check() has seen to it.
+  if (!running_.empty() && (!slots.takes(num_new, answer) || !keys.takes(request.num_tokens(), answer)))
+    return false;
+  if (!memory_.admit(request, std::move(prefix))) return false;
+  if (!skip_tokens(request)) {
+    memory_.release(request);
+    return false;
+  }
+  slots.charge(num_new, answer);
+  keys.charge(request.num_tokens(), answer);
+  request.times.admitted = Clock::now();
+  return true;
+}
+
+// In pieces of a step's tokens, as it would be computed: where some layers have a window, that is what there
+// is room for behind it.
+bool Scheduler::skip_tokens(Request& request) {
+  while (request.num_computed < request.num_skipped) {
+    const int end = std::min(request.num_skipped, request.num_computed + limits_.max_tokens);
+    if (!memory_.grow(request, end)) return false;
+    request.num_computed = end;
+    memory_.leave_window(request);
+  }
+  return true;
+}
+
+int Scheduler::num_planned(const Request& request) const {
+  const auto longest = std::min<int64_t>(memory_.num_total_slots(), memory_.max_kv_tokens());
+  return static_cast<int>(
+      std::clamp<int64_t>(longest - request.num_tokens(), 0, num_planned_tokens(request)));
+}
+
+size_t Scheduler::choose_victim() const {
+  const auto goes_before = [&](const Request& a, const Request& b) {
+    if (options_.policy == SchedulePolicy::kPriority && a.priority != b.priority)
+      return a.priority < b.priority;
+    return is_preempted_before(a, b);
+  };
+  size_t victim = 0;
+  // Of equals the one that was admitted last.
+  for (size_t i = 1; i < running_.size(); ++i)
+    if (!goes_before(*running_[victim], *running_[i])) victim = i;
+  return victim;
+}
+
+void Scheduler::preempt(size_t running_idx) {
+  const auto victim = running_.begin() + static_cast<std::ptrdiff_t>(running_idx);
+  memory_.release(**victim);
+  ++(*victim)->num_preemptions;
+  ++num_preemptions_;
+  waiting_.push(std::move(*victim));
+  running_.erase(victim);
+}
+
+void Scheduler::forget_deadline(const Request& request) {
+  if (request.deadline) deadlines_.erase({*request.deadline, request.id});
+}
+
+void Scheduler::add(Request& request, int num_new, int num_draft) {
+  if (!request.decoding()) memory_.share_ahead(request, request.num_computed + num_new);
+  step_->requests.push_back({.request = &request, .num_new = num_new, .num_draft = num_draft});
+  step_->num_tokens += num_new;
+}
+
+std::unique_ptr<Request> Scheduler::finish(RequestId id) {
+  const auto found =
+      std::find_if(running_.begin(), running_.end(), [&](const auto& request) { return request->id == id; });
+  ensure(found != running_.end(), "request ", id, " finished but is not running");
+  std::unique_ptr<Request> request = std::move(*found);
+  running_.erase(found);
+  for (ScheduledStep& step : steps_)
+    for (ScheduledRequest& part : step.requests)
+      if (part.request == request.get()) part.request = nullptr;
+  forget_deadline(*request);
+  // It may have ended within a draft; what was right behind its end is nobody's.
+  request->num_computed = std::min(request->num_computed, request->num_tokens());
+  if (!broken_.empty()) return request;
+  try {
+    if (request->finish_reason != FinishReason::kError) memory_.checkpoint(*request);
+    memory_.release(*request);
+  } catch (const std::exception& error) {
+    broken_ = error.what();
+  }
+  return request;
+}
+
+std::unique_ptr<Request> Scheduler::abort(RequestId id) {
+  const auto is_it = [&](const auto& request) { return request->id == id; };
+  if (std::any_of(running_.begin(), running_.end(), is_it)) return finish(id);
+  std::unique_ptr<Request> request = waiting_.take(id);
+  if (request) forget_deadline(*request);
+  return request;
+}
+
+}  // namespace attend

@@ -1,0 +1,171 @@
+// Scheduler: which requests take part in the next step, and with how many tokens. Owns the queues, hands out
+// rows and slots, and takes them back.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "attend/attention/attention_layer.h"
+#include "attend/attention/forward_batch.h"
+#include "attend/engine/request.h"
+#include "attend/engine/schedule/admission.h"
+#include "attend/engine/schedule/request_memory.h"
+#include "attend/engine/schedule/schedule_policy.h"
+#include "attend/engine/schedule/waiting_queue.h"
+#include "attend/engine/speculation/drafter.h"
+
+namespace attend {
+
+// A request's part in a step: tokens [num_computed, num_computed + num_new), the last of them drafted.
+struct ScheduledRequest {
+  Request* request;  // null: it ended while the step was computed
+  int num_new;
+  // Of a step ahead: which request of the step before it is, whose token it waits for; -1: all are known.
+  int place_before = -1;
+  int num_draft = 0;     // the first tokens of request->draft, behind its last one
+  int num_accepted = 0;  // of them, as soon as that is known
+
+  // The last token is among them, so its logits give the next one.
+  bool samples() const {
+    return place_before >= 0 || request->num_computed + num_new - num_draft == request->num_tokens();
+  }
+  // Each drafted token has a row too: whether the one behind it is right is seen there.
+  int num_logit_rows() const { return samples() ? 1 + num_draft : 0; }
+  int num_rejected() const { return num_draft - num_accepted; }
+};
+
+struct ScheduledStep {
+  std::vector<ScheduledRequest> requests;
+  int num_tokens = 0;
+  ForwardMode mode = ForwardMode::kIdle;
+  // As in ForwardBatch: no request reads keys before its own new tokens that another computes in this step.
+  bool prefix_ready = true;
+  // Chosen before the tokens of the step before were known: each request decodes the one that it gets there.
+  bool ahead = false;
+  bool advanced = false;  // advance() was called
+
+  int num_live() const;  // requests that are not null
+  int num_draft() const;
+  int num_rejected() const;
+};
+
+// A request that ended before its turn came, or in its midst.
+struct DroppedRequest {
+  std::unique_ptr<Request> request;
+  std::string_view why;  // for as long as the program runs
+};
+
+// Who takes part in a step:
+//   - every request that generates, with one token each: a step with prompts takes longer, by at most
+//     limits.max_tokens new tokens, and delays nobody by more than that;
+//   - with a drafter, what it drafts for them, while they are few, slots are left, and prompts that wait have
+//     most of max_tokens. A draft is at most twice as long as the one before, if all of that was right, else
+//     one token longer than what was right of it: of a text that does not repeat little is drafted;
+//   - prompts that have begun, in the order of admission, with what is left of max_tokens, cut at borders of
+//     pages (chunked prefill). Slots are taken for what the step computes alone;
+//   - those that wait, by policy, while the pool and limits.max_kv_tokens have room for their prompts and the
+//     answers that all are expected to give.
+// When more is said than was expected, and slots or max_kv_tokens run out, requests are preempted: the one
+// with the shortest answer first, and the longest prompt among those. It gives its pages back, takes its old
+// place in the queue, and later computes prompt and answer anew.
+class Scheduler {
+ public:
+  Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options = {},
+            const DraftRules& drafts = {});
+
+  // Throws Error(kInvalidArgument) for a request whose prompt and next token could never fit into the pool or
+  // a step. Safe on any thread.
+  void check(const Request& request) const;
+  // Checks too. When all completions of a request are here, and as many waited before them as may, the
+  // request that would be last is dropped, with all of its completions.
+  void submit(std::unique_ptr<Request> request);
+  // Those that were dropped since the last call, and those whose deadline has passed.
+  std::vector<DroppedRequest> take_dropped(Clock::time_point now);
+
+  // Admits, allocates, and returns the step; no requests: nothing to do. The result is valid until the next
+  // call; the order of its requests is free.
+  ScheduledStep& schedule();
+  // The step behind the last one, whose tokens are not known yet: its requests in their order, without those
+  // whose answers are complete with the token that they get there. `longest`: tokens that a request may
+  // have. Advances the last step. Both are valid until the call after the next. Null where that can not be
+  // said: the last step is not all of what runs, each with a token; another could join; slots are short; or
+  // so many requests end that the others are in more than kMaxRunsAhead runs; or tokens are to be drafted,
+  // behind those that are not known yet.
+  ScheduledStep* schedule_ahead(int64_t longest);
+  static constexpr int kMaxRunsAhead = 8;
+
+  // What the requests of the last step had in it is computed now, or going to be, drafts as far as they were
+  // accepted. Before any of them is finished.
+  void advance();
+  // Nothing of the step was computed: what its requests let others have is forgotten. After all of them are
+  // finished.
+  void fail_step();
+
+  // Takes back rows and slots of a finished request and hands the request over. What it computed stays in the
+  // prefix cache, unless it ended with an error.
+  std::unique_ptr<Request> finish(RequestId id);
+
+  // Takes a request back wherever it is, waiting or running; null if there is none.
+  std::unique_ptr<Request> abort(RequestId id);
+
+  int num_waiting() const { return waiting_.size(); }
+  int num_running() const { return static_cast<int>(running_.size()); }
+  int64_t num_preemptions() const { return num_preemptions_; }
+  double new_token_ratio() const { return ratio_.value(); }
+  // How often the books of pages were found wrong, and mended: what ran began anew, what was cached was lost.
+  int64_t num_heals() const { return num_heals_; }
+  bool idle() const { return waiting_.empty() && running_.empty(); }
+
+  // Throws Error(kInternal) unless every page has one owner. Reads everything: for tests and debug builds.
+  void check_memory() const;
+
+ private:
+  void schedule_step();
+  bool can_go_ahead(const ScheduledStep& before) const;
+  void schedule_decodes();
+  // How many tokens may be drafted in the step, of all requests together.
+  int draft_room(int num_decodes) const;
+  // Drafts for a request, at most `room` tokens that have slots; says how many.
+  int draft(Request& request, int room);
+  void schedule_prompts();
+  void admit_waiting();
+  // A step that would be empty for want of slots: preempts until a prompt goes on.
+  void make_room_for_a_prompt();
+  // Of the step's room for new tokens, as much as the prompt needs. False when that is none.
+  bool schedule_chunk(Request& request);
+  bool admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys);
+  // Slots for the tokens that it skips, which count as computed. False when there are too few.
+  [[nodiscard]] bool skip_tokens(Request& request);
+  void add(Request& request, int num_new, int num_draft = 0);
+  size_t choose_victim() const;
+  void preempt(size_t running_idx);
+  void heal(std::string_view what);
+  void forget_deadline(const Request& request);
+  // So that the next take_dropped() has it.
+  void drop(RequestId id, std::string_view why);
+  // As far as the pool, the context and a step let it.
+  int num_planned(const Request& request) const;
+
+  BatchLimits limits_;
+  RequestMemory& memory_;
+  ScheduleOptions options_;
+  DraftRules drafts_;
+  WaitingQueue waiting_;
+  std::vector<std::unique_ptr<Request>> running_;  // in the order of admission
+  std::set<std::pair<Clock::time_point, RequestId>> deadlines_;
+  std::vector<DroppedRequest> dropped_;
+  NewTokenRatio ratio_;
+  int64_t num_arrived_ = 0;
+  int64_t num_preemptions_ = 0;
+  int64_t num_heals_ = 0;
+  std::string broken_;      // what was found wrong in the books since the last step
+  ScheduledStep steps_[2];  // the last one and, where it is ahead, the one before
+  ScheduledStep* step_ = &steps_[0];
+  bool has_prompt_ = false;  // the step
+};
+
+}  // namespace attend

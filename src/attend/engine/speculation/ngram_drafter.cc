@@ -1,0 +1,42 @@
+#include "attend/engine/speculation/ngram_drafter.h"
+
+#include <algorithm>
+
+namespace attend {
+
+std::span<const int32_t> find_continuation(std::span<const int32_t> tokens, int min_match, int max_match,
+                                           int most) {
+  const auto num_tokens = static_cast<int>(tokens.size());
+  if (num_tokens <= min_match || most <= 0) return {};
+  const int32_t* const end = tokens.data() + num_tokens;
+  const auto num_equal = [&](const int32_t* place) {  // tokens before `place` that are those before `end`
+    const auto longest = static_cast<int>(std::min<std::ptrdiff_t>(max_match, place - tokens.data()));
+    int num = 0;
+    while (num < longest && place[-1 - num] == end[-1 - num]) ++num;
+    return num;
+  };
+  const int32_t* best = nullptr;
+  int best_match = 0, best_following = 0;
+  // From the last place on. A longer match is better, and of equal ones one with more behind it.
+  const int32_t last = end[-1];
+  for (const int32_t* place = end - 1; place != tokens.data(); --place) {
+    if (place[-1] != last) continue;
+    const int match = num_equal(place);
+    const auto following = static_cast<int>(std::min<std::ptrdiff_t>(most, end - place));
+    if (match < min_match || match < best_match || (match == best_match && following <= best_following))
+      continue;
+    best = place;
+    best_match = match;
+    best_following = following;
+    if (match == max_match && following == most) break;
+  }
+  if (best == nullptr) return {};
+  return {best, static_cast<size_t>(best_following)};
+}
+
+void NgramDrafter::propose(Request& request, int most) {
+  const std::span<const int32_t> found = find_continuation(request.tokens, min_match_, max_match_, most);
+  request.draft.tokens.assign(found.begin(), found.end());
+}
+
+}  // namespace attend

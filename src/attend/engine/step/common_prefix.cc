@@ -1,0 +1,71 @@
+#include "attend/engine/step/common_prefix.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace attend {
+
+SharedPrefix CommonPrefix::arrange(ScheduledStep& step) {
+  if (min_saved_keys_ == 0 || step.mode != ForwardMode::kDecode || step.requests.size() < 2) {
+    requests_.clear();
+    return {};
+  }
+  const auto id = [](const ScheduledRequest& part) { return part.request->id; };
+  if (!std::ranges::equal(step.requests, requests_, {}, id)) {
+    requests_.clear();
+    for (const ScheduledRequest& part : step.requests) requests_.push_back(id(part));
+    choice_ = choose(step.requests);
+  }
+  if (choice_.num_pages == 0 || choice_.saved_pages() * page_size_ < min_saved_keys_) return {};
+  const auto num_members = static_cast<int>(choice_.members.size());
+  if (num_members < std::ssize(step.requests)) {
+    std::vector<bool> sharing(step.requests.size());
+    for (const int member : choice_.members) sharing[static_cast<size_t>(member)] = true;
+    std::vector<ScheduledRequest> others;
+    size_t to = 0;
+    for (size_t i = 0; i < sharing.size(); ++i)
+      if (sharing[i])
+        step.requests[to++] = step.requests[i];
+      else
+        others.push_back(step.requests[i]);
+    std::ranges::copy(others, step.requests.begin() + num_members);
+  }
+  return {.num_keys = choice_.num_pages * page_size_, .num_reqs = num_members};
+}
+
+// Page after page the requests that go on as most of them do.
+CommonPrefix::Choice CommonPrefix::choose(std::span<const ScheduledRequest> requests) const {
+  // Whole pages before the new token.
+  const auto pages_of = [&](const ScheduledRequest& part) { return part.request->num_computed / page_size_; };
+  const int most_pages = pages_of(*std::ranges::max_element(requests, {}, pages_of));
+  if ((std::ssize(requests) - 1) * most_pages * page_size_ < min_saved_keys_) return {};
+
+  // The first slot of a page, which is shared as a whole; none: the request has not so many.
+  const auto slot_of = [&](int member, int page) {
+    const ScheduledRequest& part = requests[static_cast<size_t>(member)];
+    const auto position = static_cast<size_t>(page) * static_cast<size_t>(page_size_);
+    return page < pages_of(part) ? rows_.row(part.request->row)[position] : kNoSlot;
+  };
+  Choice best;
+  std::vector<int> members(requests.size());
+  std::iota(members.begin(), members.end(), 0);
+  for (int page = 0;; ++page) {
+    const TokenSlot first = slot_of(members.front(), page);
+    if (first != kNoSlot &&
+        std::ranges::all_of(members, [&](int member) { return slot_of(member, page) == first; }))
+      continue;
+    // Here they part. As long as they did not, each page saved more.
+    if (Choice choice{page, members}; choice.saved_pages() > best.saved_pages()) best = std::move(choice);
+    std::map<TokenSlot, std::vector<int>> by_slot;
+    for (const int member : members)
+      if (const TokenSlot slot = slot_of(member, page); slot != kNoSlot) by_slot[slot].push_back(member);
+    const auto most = std::ranges::max_element(
+        by_slot, {}, [](const auto& slot_and_members) { return slot_and_members.second.size(); });
+    if (most == by_slot.end() || most->second.size() < 2) return best;
+    members = std::move(most->second);
+  }
+}
+
+}  // namespace attend

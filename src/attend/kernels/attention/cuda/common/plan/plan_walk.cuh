@@ -1,0 +1,78 @@
+// How a CTA finds its work in a plan.
+#pragma once
+
+#include "attend/kernels/attention/cuda/common/plan/cta_plan.cuh"
+
+namespace attend::kernels::cuda::sm80 {
+
+// KV tiles of a work tile that are computed in one go, or passed over. `partial_idx`: of the partial result,
+// of the first split's where splits are fixed; -1: the result is final.
+struct KvTileRange {
+  int first, count, partial_idx;
+  bool computed;
+};
+
+// `count` KV tiles of the work tile of a row tile and head from `first` on: what the range of the plan's CTA
+// `cta` has left of it.
+template <bool kFixedSplits>
+__device__ KvTileRange range_at(const PlanView& plan, int cta, const RowTile& tile, int head, int first,
+                                int count) {
+  const bool whole = count == tile.num_kv_tiles;
+  if (!kFixedSplits && !whole) return {first, count, first > 0 ? 2 * cta : 2 * cta + 1, true};
+  // Partial results are written and never waited for; the bank is read back.
+  const bool has_partials =
+      kFixedSplits && plan.streamed && plan.header->line_length * plan.heads_at_once <= plan.num_partials;
+  if (has_partials && tile.num_kv_tiles > 1)
+    return {first, count, tile.line_begin * plan.heads_at_once + head * tile.num_kv_tiles + first, true};
+  if (whole) return {0, count, -1, true};
+  return {first, tile.num_kv_tiles - first, -1, first == 0};
+}
+
+// Of a whole plan, which `num_ctas` CTAs take in rounds. Row tiles of a request come with the most keys
+// first, so every other round goes backwards: who had the longest of one gets the shortest of the next.
+// Without fixed splits there is one round.
+template <bool kFixedSplits>
+__device__ int next_row_tile(int row_tile, int num_ctas) {
+  if (!kFixedSplits) return row_tile + num_ctas;
+  return 2 * (row_tile / num_ctas + 1) * num_ctas - 1 - row_tile;
+}
+
+// Calls compute(tile, head, range) for every range of KV tiles of a work tile that the plan's CTA `cta`
+// computes. `cta_plan`: its CtaPlan. The header is read again where it is wanted later, so that it is not
+// live in registers meanwhile. Fixed splits have no gaps.
+template <bool kFixedSplits, class Plan, class Compute>
+__device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, int cta,
+                          const PlanStart& start, const Compute& compute) {
+  const PlanView& plan = params.plan;
+  RowTile tile = start.cta.tile;
+  int head = start.cta.head, first = start.cta.first;
+  // Of the line to the end of the CTA range; whole plans: KV tiles of this row tile.
+  int left;
+  if (plan.streamed)
+    left = start.cta.length;
+  else
+    left = cta < start.header.num_row_tiles ? tile.num_kv_tiles : 0;
+  while (left > 0) {
+    const KvTileRange range =
+        range_at<kFixedSplits>(plan, cta, tile, head, first, min(tile.num_kv_tiles - first, left));
+    if (range.computed) compute(tile, head, range);
+    left -= range.count;
+    if (!kFixedSplits && plan.streamed) left -= cta_plan.line().gap;
+    if (left > 0) {
+      first = 0;
+      head += plan.heads_at_once;
+      if (head >= params.num_kv_heads) {
+        tile = cta_plan.tile_after(tile);
+        head -= params.num_kv_heads;
+      }
+    } else {
+      const int next = next_row_tile<kFixedSplits>(tile.index, static_cast<int>(gridDim.x));
+      if (plan.streamed || next >= plan.header->num_row_tiles) return;
+      tile = plan.row_tiles[next];
+      left = tile.num_kv_tiles;
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace attend::kernels::cuda::sm80

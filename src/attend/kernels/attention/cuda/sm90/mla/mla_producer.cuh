@@ -1,0 +1,191 @@
+// KV tiles of rows of 16 bits for MLA on sm_90a.
+#pragma once
+
+#include "attend/kernels/attention/cuda/sm90/mla/mla_shared.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+// Brings KV tiles of rows of 16 bits. Values that are not the work tile's become zero.
+template <bool kPlain>
+class MlaProducer {
+  // Rows of a tile that a warp copies; as many at once: eight lanes copy 128 bytes of a row.
+  static constexpr int kRows = kMlaKeys / MlaTile::kLoadWarps, kRowsAtOnce = 4;
+  static_assert(kRows == 32);
+
+ public:
+  // `warp`: of those that load.
+  __device__ MlaProducer(const MlaParams& params, const MlaShared& shared, int warp)
+      : params_(params), shared_(shared), warp_(warp) {}
+
+  // `is_early`: the kernel before may still run, and write keys of the new tokens.
+  __device__ void run(bool is_early) {
+    for (PipelineState place;; place.advance(MlaTile::kScheduleStages)) {
+      ptx::mbarrier_wait(shared_.schedule_full(place.stage), place.parity);
+      const MlaWorkTile& work_tile = shared_.work_tile(place.stage);
+      if (work_tile.num_tiles < 0) return;
+      if (kPlain || params_.box_rows > 0)
+        load<true>(work_tile, is_early);
+      else
+        load<false>(work_tile, is_early);
+      is_early = false;
+      arrive_as_warp(shared_.schedule_empty(place.stage));
+    }
+  }
+
+ private:
+  // Pages are looked up a tile ahead: that of the lane's box, or of its row.
+  template <bool kByBoxes>
+  __device__ void load(const MlaWorkTile& work_tile, bool is_early) {
+    const int num_tiles = work_tile.num_tiles, prefix = work_tile.tile.seqlen_kv - work_tile.tile.seqlen_q;
+    const int request = work_tile.tile.request;
+    const KeyRange& keys = work_tile.keys;
+    const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
+    // The lane's row of a tile, or the first one of its box.
+    const int num_rows = kByBoxes ? params_.box_rows : 1;
+    const int row = !kByBoxes                      ? warp_ * kRows + lane_
+                    : params_.box_rows == kMlaKeys ? lane_ * kMlaKeys
+                                                   : (lane_ * MlaTile::kLoadWarps + warp_) * params_.box_rows;
+    const auto look_up = [&](int first) {
+      const int position = first + row;
+      if (row >= kMlaKeys || position + num_rows <= keys.begin || position >= keys.end) return -1;
+      // A box may begin before the first key, where the index may say anything.
+      return page_of(params_.attention.index, request, contiguous ? position : max(position, keys.begin));
+    };
+    int first_key = work_tile.first_key, next_page = look_up(first_key);
+    for (int i = 0; i < num_tiles; ++i, first_key += kMlaKeys) {
+      const int page = next_page;
+      if (i + 1 < num_tiles) next_page = look_up(first_key + kMlaKeys);
+      if (is_early && min(first_key + kMlaKeys, keys.end) > prefix) {
+        ptx::griddepcontrol_wait();
+        is_early = false;
+      }
+      if constexpr (kByBoxes)
+        copy_boxes(page, first_key, row, keys);
+      else
+        copy_rows(page, first_key + row);
+      place_.advance(MlaTile::kStages);
+    }
+    if (is_early) ptx::griddepcontrol_wait();
+  }
+
+  __device__ void wait_for_room(int part) const {
+    ptx::mbarrier_wait(shared_.empty(place_.stage, part), place_.parity ^ 1);
+  }
+
+  // A box that has all rows of a KV tile is alone; the warps have different parts of it then.
+  __device__ bool has_part(int part) const {
+    return params_.box_rows < kMlaKeys || (part == MlaTile::values_part(0)) == (warp_ == 0);
+  }
+
+  // A lane with a page has a box. In a KV tile of which not all rows are the work tile's, a warp clears the
+  // others of its boxes once they have come.
+  __device__ void copy_boxes(int page, int first_key, int box_row, const KeyRange& keys) {
+    const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
+    const int slot = contiguous ? page : (first_key + box_row) & (params_.attention.index.page_size - 1);
+    const int page_or_none = contiguous ? 0 : page;
+    const bool is_cut = first_key < keys.begin || first_key + kMlaKeys > keys.end;
+    const int panel_bytes =
+        __popc(__ballot_sync(0xffffffffu, page >= 0)) * params_.box_rows * kMlaPanelRowBytes;
+    const uint64_t policy = ptx::createpolicy_evict_first();
+    const uint32_t to = shared_.stage(place_.stage) + box_row * kMlaPanelRowBytes;
+    if (is_cut && lane_ == 0) {
+      int num_panels = 0;
+      for (int part = 0; part < MlaTile::kParts; ++part)
+        if (has_part(part)) num_panels += MlaTile::num_panels(part);
+      ptx::mbarrier_arrive_expect_tx(shared_.landed(warp_), num_panels * panel_bytes);
+    }
+#pragma unroll 1
+    for (int part = 0; part < MlaTile::kParts; ++part) {
+      if (!has_part(part)) continue;
+      const uint32_t barrier = is_cut ? shared_.landed(warp_) : shared_.full(place_.stage, part);
+      const int first = MlaTile::first_panel(part), num_panels = MlaTile::num_panels(part);
+      wait_for_room(part);
+      if (!is_cut && lane_ == 0) ptx::mbarrier_arrive_expect_tx(barrier, num_panels * panel_bytes);
+      __syncwarp();
+      if (page < 0) continue;
+      if (params_.box_rows == kMlaKeys) {
+        ptx::cp_async_bulk_tensor(to + first * MlaTile::kPanelBytes,
+                                  part == MlaTile::kRopePart ? &params_.latent_rope : &params_.latent, 0,
+                                  page_or_none, slot, first, barrier, policy);
+        continue;
+      }
+#pragma unroll 1
+      for (int panel = first; panel < first + num_panels; ++panel)
+        ptx::cp_async_bulk_tensor(to + panel * MlaTile::kPanelBytes, &params_.latent, 0, page_or_none, slot,
+                                  panel, barrier, policy);
+    }
+    if (is_cut) clear_rows(keys.begin - first_key, keys.end - first_key);
+  }
+
+  // Values of rows outside of [begin, end) become zero: what is multiplied with a P of 0 must not be infinite
+  // or NaN. Their scores are hidden.
+  __device__ void clear_rows(int begin, int end) {
+    __syncwarp();
+    const uint32_t parity = shared_.landed_parity(warp_);
+    ptx::mbarrier_wait(shared_.landed(warp_), parity);
+    __syncwarp();
+    if (lane_ == 0) shared_.landed_parity(warp_) = parity ^ 1;
+    // The warp's half of the columns, or its boxes' rows: sizes are powers of two.
+    const bool is_one = params_.box_rows == kMlaKeys;
+    const uint32_t to = shared_.stage(place_.stage) + lane_ % 8 * 16 +
+                        (is_one ? warp_ * MlaTile::kPanelsOfHalf * MlaTile::kPanelBytes : 0);
+    const int num_panels = is_one ? MlaTile::kPanelsOfHalf : MlaTile::kValuePanels;
+#pragma unroll 1
+    for (int row = lane_ / 8; row < kMlaKeys; row += kRowsAtOnce) {
+      if (row >= begin && row < end) continue;
+      if (!is_one && ((row & params_.box_rows) != 0) != (warp_ != 0)) continue;
+#pragma unroll 1
+      for (int panel = 0; panel < num_panels; panel += MlaTile::kPanelsOfHalf)
+#pragma unroll
+        for (int i = 0; i < MlaTile::kPanelsOfHalf; ++i)
+          ptx::st_shared_16(to + (panel + i) * MlaTile::kPanelBytes + row * kMlaPanelRowBytes,
+                            make_uint4(0, 0, 0, 0));
+    }
+    ptx::fence_proxy_async();
+#pragma unroll 1
+    for (int part = 0; part < MlaTile::kParts; ++part)
+      if (has_part(part)) arrive_as_warp(shared_.full(place_.stage, part));
+  }
+
+  // A row without a page becomes zero. `position`: of the lane's row.
+  __device__ void copy_rows(int page, int position) const {
+    const uint64_t lane_address = mla_row_address(params_.attention, page, position, 2);
+#pragma unroll 1
+    for (int third = 0; third < MlaTile::kThirds; ++third) {
+      wait_for_room(MlaTile::part_of_third(third));
+#pragma unroll 2
+      for (int first = 0; first < kRows; first += kRowsAtOnce) {
+        const int row = first + lane_ / 8;
+        const uint64_t address = __shfl_sync(0xffffffffu, lane_address, row);
+        copy_row(third * MlaTile::kPanelsOfThird, warp_ * kRows + row, address);
+      }
+      mla_arrive_after_cp_async(shared_.full(place_.stage, third));
+    }
+  }
+
+  // This lane's 16 bytes of a few panels of a row.
+  __device__ void copy_row(int first_panel, int row, uint64_t address) const {
+    const int column = first_panel * kMlaPanelColumns + lane_ % 8 * 8;
+    const char* const from = reinterpret_cast<const char*>(address) + 2 * column;
+    const uint32_t to =
+        shared_.stage(place_.stage) + first_panel * MlaTile::kPanelBytes + mla_swizzled(row, lane_ % 8);
+#pragma unroll
+    for (int i = 0; i < MlaTile::kPanelsOfThird; ++i) {
+      const bool valid = address != 0 && column + i * kMlaPanelColumns < params_.attention.head_dim_qk;
+      ptx::cp_async_16(to + i * MlaTile::kPanelBytes, from + i * kMlaPanelRowBytes, valid);
+    }
+  }
+
+  const MlaParams& params_;
+  const MlaShared& shared_;
+  const int warp_;
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+  PipelineState place_;
+};
+
+}  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,115 @@
+#include "attend/kernels/attention/cuda/sm90/prefill/prefill.h"
+
+#include <algorithm>
+
+#include "attend/base/error.h"
+#include "attend/kernels/attention/cuda/common/softmax_scale.h"
+#include "attend/kernels/common/cuda/sm90/tensor_map.h"
+#include "attend/kernels/common/cuda/view_params.h"
+#include "attend_generated/prefill_instances.h"
+
+namespace attend::kernels::cuda::sm90 {
+namespace {
+
+constexpr int kConsumerRows = kPrefillRows / 2;  // of a consumer warpgroup
+
+// Boxes of fewer rows, of which TMA starts one in some 28 cycles, take longer than rows that are copied one
+// by one. They may be smaller for CTAs that verify, which memory bounds, and for fp8 that becomes 16 bits,
+// half as many of whose bytes are wanted in the time of a tile.
+int min_box_rows(DType q, DType kv, int head_dim_qk, bool verifies) {
+  if (kv != q) return 4;
+  return size_of(kv) == 2 && head_dim_qk > 96 && !verifies ? 16 : 8;
+}
+
+constexpr const PrefillInstance* find_instance(Element q, Element kv, HeadDims dims) {
+  for (const PrefillInstance& instance : kPrefillInstances)
+    if (instance.q == q && instance.kv == kv && HeadDims{instance.head_dim_qk, instance.head_dim_v} == dims)
+      return &instance;
+  return nullptr;
+}
+static_assert(kPrefillInstancesAreSampled ||
+              std::all_of(kPrefillDims.begin(), kPrefillDims.end(), [](HeadDims dims) {
+                return find_instance(Element::kBF16, Element::kBF16, dims) != nullptr &&
+                       find_instance(Element::kF16, Element::kF16, dims) != nullptr;
+              }));
+static_assert(kPrefillInstancesAreSampled ||
+              std::all_of(kPrefillDimsOfFp8.begin(), kPrefillDimsOfFp8.end(), [](HeadDims dims) {
+                for (const Element q : {Element::kBF16, Element::kF16})
+                  for (const Element kv : {Element::kF8E4M3, Element::kF8E5M2})
+                    if (find_instance(q, kv, dims) == nullptr) return false;
+                return true;
+              }));
+
+static_assert(kPrefillInstancesAreSampled ||
+              std::all_of(kPrefillDimsOfE4m3.begin(), kPrefillDimsOfE4m3.end(), [](HeadDims dims) {
+                return find_instance(Element::kF8E4M3, Element::kF8E4M3, dims) != nullptr;
+              }));
+
+// Tensor maps want sizes and strides above 0.
+bool has_map(const TensorView& view) {
+  for (size_t dim = 0; dim + 1 < static_cast<size_t>(view.rank); ++dim)
+    if (view.shape[dim] == 0 || (view.shape[dim] > 1 && view.strides[dim] <= 0)) return false;
+  return true;
+}
+
+// Rows of a TMA box; 0: it takes none.
+int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
+  if (!has_map(kv.k) || !has_map(kv.v)) return 0;
+  const int most = is_fp8(kv.k.dtype) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk, verifies);
+  if (kv.index.kind == KvIndexKind::kContiguous) return most;
+  return kv.index.page_size < min_box_rows(q, kv.k.dtype, head_dim_qk, verifies)
+             ? 0
+             : std::min(kv.index.page_size, most);
+}
+
+// Tokens whose heads of a group are a consumer's rows; 0: no number of them is, or TMA takes no such queries.
+int box_tokens_for(const TensorView& q, int group) {
+  return kConsumerRows % group == 0 && has_map(q) ? kConsumerRows / group : 0;
+}
+
+int most_jobs(const AttentionArgs& args, const DevicePlan& plan) {
+  return static_cast<int>(most_prefill_jobs(plan.num_row_tiles(), args.batch.num_reqs(),
+                                            plan.view().tile_rows, plan.limits().num_kv_heads));
+}
+
+}  // namespace
+
+void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan, HeadDims dims,
+             Stream& stream) {
+  const PrefillInstance* const found = find_instance(params.q_element, params.kv_element, dims);
+  ensure(found != nullptr, "prefill: no instance of head dims ", dims.qk, "/", dims.v);
+  const PrefillInstance& instance = *found;
+  PrefillParams prefill{
+      .attention = params,
+      .k = {},
+      .v = {},
+      .q = {},
+      .out = {},
+      .box_rows = box_rows_for(args.q.dtype, args.kv, instance.head_dim_qk, verifies(params.plan)),
+      .box_tokens = box_tokens_for(args.q, params.group),
+      .stores_boxes = false,
+      .softmax_scale_log2 = softmax_scale_log2_of(params),
+      .progress = params.plan.partials_done,
+      .key_rows = {},
+      .value_rows = {}};
+  if (prefill.box_rows > 0) {
+    const bool contiguous = params.index.kind == KvIndexKind::kContiguous;
+    prefill.k = map_pages(args.kv.k, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
+    prefill.v = map_pages(args.kv.v, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
+  }
+  if (prefill.box_rows == 0 && size_of(args.kv.k.dtype) == 2) {
+    prefill.key_rows = row_places_of("k", args.kv.k);
+    prefill.value_rows = row_places_of("v", args.kv.v);
+  }
+  if (prefill.box_tokens > 0) {
+    prefill.q = map_tokens(args.q, params.group, prefill.box_tokens);
+    prefill.stores_boxes = size_of(args.out.dtype) == 2 && has_map(args.out);
+    if (prefill.stores_boxes) prefill.out = map_tokens(args.out, params.group, prefill.box_tokens);
+  }
+  instance.launch(prefill,
+                  divides_keys(params.plan) ? params.plan.num_ctas
+                                            : std::min(most_jobs(args, plan), plan.limits().num_workers),
+                  stream.handle);
+}
+
+}  // namespace attend::kernels::cuda::sm90

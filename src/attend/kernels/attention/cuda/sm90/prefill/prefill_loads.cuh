@@ -1,0 +1,365 @@
+// The warps of attention of many rows on sm_90a that bring queries, keys and values to shared memory. Those
+// of queries schedule too, and have TMA store results.
+#pragma once
+
+#include "attend/kernels/attention/cuda/sm90/prefill/prefill_work.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/integer.cuh"
+#include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.h"
+#include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+// By all lanes of a warp: one arrival, once their cp.async have landed.
+__device__ inline void arrive_after_cp_async(uint32_t barrier) {
+  ptx::cp_async_mbarrier_arrive(barrier);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+
+// Scheduler, and producer of the queries, who stores the results that lie in their place.
+template <class Tile, class Shared>
+class PrefillScheduler {
+  static constexpr int kElementBytes = Tile::kElementBytes;
+  static constexpr int kPanelColumns = kPanelRowBytes / kElementBytes, kPieceColumns = 16 / kElementBytes;
+  // Of whom the warp loads queries.
+  static constexpr bool kHasOneConsumer = Tile::kConsumers == 2 && !Tile::kMayQueryAlone;
+  // Where the warp has several, registers are short.
+  static constexpr int kRowsUnderWay = kHasOneConsumer || Tile::kConsumers == 1 ? 2 : 1;
+
+ public:
+  // `warp`: of two, or the only one; it loads the queries of every `num_warps`-th consumer from that of its
+  // number on. The first schedules.
+  __device__ PrefillScheduler(const PrefillParams& params, const Shared& shared, int warp, int num_warps)
+      : params_(params), shared_(shared), warp_(warp), num_warps_(num_warps) {}
+
+  __device__ void run() {
+    PrefillWalk<Tile> walk(params_);
+    const bool schedules = warp_ == 0 && lane_ == 0;
+    if (schedules) walk.begin();
+    if constexpr (Tile::kStagesResults) {
+      if (lane_ == 0)
+        for (int stage = 0; stage < Tile::kQueryStages; ++stage) staged(stage).num_rows = 0;
+    }
+    PackedPipelineState<Tile::kWorkTileStages> state;
+    for (;; state.advance()) {
+      if (schedules) {
+        walk.find();
+        // Before the wait, beside which they come.
+        [[maybe_unused]] HeadDescales descales;
+        if constexpr (Tile::kStagesDescales) descales = walk.descales();
+        ptx::mbarrier_wait(shared_.work_tile_empty(state.stage()), state.parity() ^ 1);
+        const bool has_ended = walk.has_ended();
+        if (has_ended)
+          shared_.work_tile(state.stage()).num_tiles = -1;
+        else
+          walk.write(shared_.work_tile(state.stage()));
+        if constexpr (Tile::kStagesDescales) shared_.descales(state.stage()) = descales;
+        ptx::mbarrier_arrive(shared_.work_tile_full(state.stage()));
+        if (has_ended)
+          walk.end();
+        else
+          walk.advance();
+      }
+      // Else lanes that did not schedule would go ahead, and all that follows be done twice.
+      __syncwarp();
+      ptx::mbarrier_wait(shared_.work_tile_full(state.stage()), state.parity());
+      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage());
+      if (work_tile.num_tiles < 0) break;
+      const Queries queries = state.template with_stages<Tile::kQueryStages>();
+      // Before queries have come: behind that consumers may release the work tile.
+      [[maybe_unused]] StagedResults results;
+      if constexpr (Tile::kStagesResults) results = results_of(work_tile);
+      for_consumers([&](int consumer) {
+        wait_for_place(queries, consumer);
+        load(work_tile, queries.stage(), consumer);
+      });
+      if constexpr (Tile::kStagesResults) {
+        if (lane_ == 0) staged(queries.stage()) = results;
+      }
+    }
+    if constexpr (Tile::kStagesResults) {
+      for (int i = 0; i < Tile::kQueryStages; ++i, state.advance())
+        for_consumers([&](int consumer) {
+          wait_for_place(state.template with_stages<Tile::kQueryStages>(), consumer);
+        });
+    }
+  }
+
+ private:
+  using Queries = PackedPipelineState<Tile::kQueryStages>;
+
+  // Those whose queries this warp loads.
+  template <class Do>
+  __device__ __forceinline__ void for_consumers(const Do& act) const {
+    if constexpr (kHasOneConsumer) {
+      act(warp_);
+    } else {
+#pragma unroll 1
+      for (int consumer = warp_; consumer < Tile::kConsumers; consumer += num_warps_) act(consumer);
+    }
+  }
+
+  __device__ __forceinline__ StagedResults& staged(int stage) const { return shared_.staged(warp_, stage); }
+  __device__ __forceinline__ StagedResults results_of(const PrefillWorkTile& work_tile) const {
+    return {work_tile.tile.first_token + work_tile.tile.first_query, work_tile.head * params_.attention.group,
+            work_tile.num_staged_rows};
+  }
+
+  // Until a consumer wants nothing more of a stage, and results that lie there have been read.
+  __device__ __forceinline__ void wait_for_place(const Queries& at, int consumer) const {
+    ptx::mbarrier_wait(shared_.queries_empty(at.stage(), consumer), at.parity() ^ 1);
+    if constexpr (Tile::kStagesResults) {
+      if (lane_ > 0) return;
+      const StagedResults& results = staged(at.stage());
+      const int first_row = consumer * Tile::kConsumerRows;
+      if (results.num_rows < first_row + Tile::kConsumerRows) return;
+#pragma unroll
+      for (int panel = 0; panel < Tile::kVPanels; ++panel)
+        ptx::cp_async_bulk_tensor_store(
+            &params_.out, panel * kPanelColumns, results.head, results.token + consumer * params_.box_tokens,
+            shared_.queries(at.stage()) + panel * Tile::kQueryPanelBytes + first_row * kPanelRowBytes);
+      ptx::cp_async_bulk_commit_group();
+      ptx::cp_async_bulk_wait_until_read();
+    }
+  }
+
+  // The queries of a consumer.
+  __device__ __forceinline__ void load(const PrefillWorkTile& work_tile, int stage, int consumer) const {
+    const uint32_t full = shared_.queries_full(stage, consumer);
+    if (params_.box_tokens > 0) {
+      if (lane_ == 0) copy_box(work_tile, shared_.queries(stage), full, consumer);
+    } else {
+      copy_queries(work_tile, shared_.queries(stage), consumer);
+      arrive_after_cp_async(full);
+    }
+  }
+
+  // By TMA and one lane. Rows beyond the request's are the next one's, or zero.
+  __device__ void copy_box(const PrefillWorkTile& work_tile, uint32_t queries, uint32_t full,
+                           int consumer) const {
+    const int first_row = consumer * Tile::kConsumerRows;
+    const int token = work_tile.tile.first_token + work_tile.tile.first_query + consumer * params_.box_tokens;
+    ptx::mbarrier_arrive_expect_tx(full, Tile::kQkPanels * Tile::kConsumerRows * kPanelRowBytes);
+#pragma unroll
+    for (int panel = 0; panel < Tile::kQkPanels; ++panel)
+      ptx::cp_async_bulk_tensor(queries + panel * Tile::kQueryPanelBytes + first_row * kPanelRowBytes,
+                                &params_.q, panel * kPanelColumns, work_tile.head * params_.attention.group,
+                                token, full, ptx::createpolicy_evict_first());
+  }
+
+  // Rows beyond the request's are zero. Eight neighbouring threads copy 128 bytes of a row.
+  __device__ void copy_queries(const PrefillWorkTile& work_tile, uint32_t queries, int consumer) const {
+    const AttentionParams& params = params_.attention;
+    const sm80::WorkTileRows rows(params, work_tile.tile, work_tile.head, most_rows<Tile>(params));
+    const char* q = static_cast<const char*>(params.q.data);
+    const int piece = lane_ % 8;
+#pragma unroll kRowsUnderWay
+    for (int row = lane_ / 8; row < Tile::kConsumerRows; row += 32 / 8) {
+      const int tile_row = consumer * Tile::kConsumerRows + row;
+      const char* from = q + kElementBytes * rows.offset_in(params.q, rows.at(params, tile_row));
+#pragma unroll
+      for (int panel = 0; panel < Tile::kQkPanels; ++panel) {
+        const int column = panel * kPanelColumns + piece * kPieceColumns;
+        const bool valid = tile_row < rows.num_rows && column < params.head_dim_qk;
+        ptx::cp_async_16(queries + panel * Tile::kQueryPanelBytes + swizzled(tile_row, piece),
+                         valid ? from + kElementBytes * column : q, valid);
+      }
+    }
+  }
+
+  const PrefillParams& params_;
+  const Shared& shared_;
+  const int warp_, num_warps_;
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+};
+
+// Producer of K, or of V. What is multiplied with P = 0 must not be infinite or NaN, so rows of V outside of
+// the request's keys become zero. K there may be anything, since those scores are masked.
+template <class Tile, class Shared, bool kValues>
+class PrefillProducer {
+  static constexpr int kElementBytes = Tile::kElementBytes;
+  static constexpr int kPanelColumns = kPanelRowBytes / kElementBytes, kPieceColumns = 16 / kElementBytes;
+  static constexpr int kPanels = kValues ? Tile::kVPanels : Tile::kQkPanels;
+  static constexpr bool kZeroesRows = kValues && Tile::kProducerZeroesValues;
+  static constexpr int kKeys = Tile::kKeys, kStages = kValues ? Tile::kStages : Tile::kKeyStages;
+  // Others load rows (prefill_row_loads.cuh), or no kernel of this tile does.
+  static constexpr bool kRowWarpsLoad = Tile::kElementBytes == 2;
+  // Eight lanes copy 128 bytes of a row.
+  static constexpr int kRowsAtOnce = 4, kRowsOfLane = kKeys / 32;
+
+ public:
+  __device__ PrefillProducer(const PrefillParams& params, const Shared& shared)
+      : params_(params),
+        rows_(kValues ? params.attention.v : params.attention.k),
+        head_dim_(kValues ? params.attention.head_dim_v : params.attention.head_dim_qk),
+        shared_(shared) {}
+
+  // By one warp: all work tiles.
+  __device__ void run() {
+    for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
+      ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
+      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
+      if (work_tile.num_tiles < 0) return;
+      if (kRowWarpsLoad || params_.box_rows > 0)
+        load_boxes(work_tile);
+      else
+        load_rows(work_tile);
+      __syncwarp();
+      if (lane_ == 0) ptx::mbarrier_arrive(shared_.work_tile_empty(state.stage));
+    }
+  }
+
+ private:
+  __device__ uint32_t full() const {
+    return kValues ? shared_.values_full(state_.stage) : shared_.keys_full(state_.stage);
+  }
+  // Boxes have landed in a tile of which some rows become zero.
+  __device__ uint32_t landed() const {
+    if constexpr (kZeroesRows)
+      return shared_.values_landed();
+    else
+      return full();
+  }
+  __device__ uint32_t tile() const {
+    return kValues ? shared_.values(state_.stage) : shared_.keys(state_.stage);
+  }
+  __device__ void wait_for_empty_stage() const {
+    ptx::mbarrier_wait(kValues ? shared_.values_empty(state_.stage) : shared_.keys_empty(state_.stage),
+                       state_.parity ^ 1);
+  }
+
+  // By TMA: each of a few lanes has a box's rows. Pages are looked up a KV tile ahead. Boxes of V come whole,
+  // and then what is not the request's becomes zero.
+  __device__ void load_boxes(const PrefillWorkTile& work_tile) {
+    constexpr int kKeysOfTile = kKeys * Tile::kPartsOfTile;
+    const int box_rows = params_.box_rows, first_row = lane_ * box_rows;
+    const int page_mask = params_.attention.index.page_size - 1;
+    const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
+    const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end, num_tiles = work_tile.num_tiles,
+              head = work_tile.head;
+    // Values of the request's later keys may be multiplied with P = 0.
+    const int request_end = work_tile.tile.seqlen_kv;
+    const auto look_up = [&](int first_key) {
+      const int position = first_key + first_row;
+      if (first_row >= kKeysOfTile || position >= end || position + box_rows <= begin) return -1;
+      // A box may begin before the first key, where the index may say anything.
+      return page_of(params_.attention.index, work_tile.tile.request,
+                     contiguous ? position : max(position, begin));
+    };
+    int first_key = work_tile.first_key, next_page = look_up(first_key);
+    for (int i = 0; i < num_tiles; ++i) {
+      const int page = next_page, position = first_key + first_row;
+      if (i + 1 < num_tiles) next_page = look_up(first_key + kKeysOfTile);
+#pragma unroll 1
+      for (int part = 0; part < Tile::kPartsOfTile; ++part, first_key += kKeys) {
+        const int row = first_row - part * kKeys;  // of the part
+        const bool copies = page >= 0 && (Tile::kPartsOfTile == 1 || (row >= 0 && row < kKeys));
+        const uint32_t boxes = __ballot_sync(0xffffffffu, copies);
+        // Not those before the work tile's keys, behind the request's, or in no box.
+        const int first_valid = begin - first_key;
+        const int num_valid =
+            max(min(request_end - first_key, (end - first_key + box_rows - 1) / box_rows * box_rows), 0);
+        const bool zeroes = kZeroesRows && (first_valid > 0 || num_valid < kKeys);
+        wait_for_empty_stage();
+        const uint32_t landed = zeroes ? this->landed() : full();
+        if (lane_ == 0)
+          ptx::mbarrier_arrive_expect_tx(landed, kPanels * __popc(boxes) * box_rows * kPanelRowBytes);
+        __syncwarp();
+        if (copies) {
+#pragma unroll
+          for (int panel = 0; panel < kPanels; ++panel)
+            ptx::cp_async_bulk_tensor(tile() + panel * Tile::kKeyPanelBytes + row * kPanelRowBytes,
+                                      kValues ? &params_.v : &params_.k, panel * kPanelColumns, head,
+                                      position & page_mask, page, landed, policy_);
+        }
+        if (zeroes) {
+          ptx::mbarrier_wait(landed, landed_parity_);
+          landed_parity_ ^= 1;
+          zero_rows(0, first_valid);
+          zero_rows(num_valid, kKeys);
+          ptx::fence_proxy_async();
+          __syncwarp();
+          if (lane_ == 0) ptx::mbarrier_arrive(full());
+        }
+        state_.advance(kStages);
+      }
+    }
+  }
+
+  // Rows from `begin` to `end` of the tile, if any.
+  __device__ void zero_rows(int begin, int end) const {
+    for (int row = begin + lane_ / 8; row < end; row += kRowsAtOnce)
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel)
+        ptx::st_shared_16(tile() + panel * Tile::kKeyPanelBytes + swizzled(row, lane_ % 8), uint4{});
+  }
+
+  // By cp.async: every lane knows a few rows' pages.
+  __device__ void load_rows(const PrefillWorkTile& work_tile) {
+    const int num_tiles = work_tile.num_tiles * Tile::kPartsOfTile, head = work_tile.head;
+    int first_key = work_tile.first_key, next_pages[kRowsOfLane];
+    const auto look_up = [&](int first) {
+#pragma unroll
+      for (int r = 0; r < kRowsOfLane; ++r) {
+        const int position = first + r * 32 + lane_;
+        const bool wanted = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
+        next_pages[r] = wanted ? page_of(params_.attention.index, work_tile.tile.request, position) : -1;
+      }
+    };
+    look_up(first_key);
+    for (int i = 0; i < num_tiles; ++i, first_key += kKeys) {
+      uint64_t addresses[kRowsOfLane];
+#pragma unroll
+      for (int r = 0; r < kRowsOfLane; ++r)
+        addresses[r] = next_pages[r] < 0 ? 0 : address_of(next_pages[r], first_key + r * 32 + lane_, head);
+      if (i + 1 < num_tiles) look_up(first_key + kKeys);
+      wait_for_empty_stage();
+#pragma unroll
+      for (int r = 0; r < kRowsOfLane; ++r)
+#pragma unroll 2
+        for (int first = 0; first < 32; first += kRowsAtOnce) {
+          const int row_lane = first + lane_ / 8;
+          load_row(r * 32 + row_lane, __shfl_sync(0xffffffffu, addresses[r], row_lane));
+        }
+      arrive_after_cp_async(full());
+      state_.advance(kStages);
+    }
+  }
+
+  // Where a position's row begins in global memory.
+  __device__ uint64_t address_of(int page, int position, int head) const {
+    const int in_page = position & (params_.attention.index.page_size - 1);
+    // Tiled kernels only take strides of 32 bits.
+    int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows_.page_stride), 0);
+    offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows_.token_stride), offset);
+    offset = ptx::mad_wide(head, static_cast<int32_t>(rows_.head_stride), offset);
+    return reinterpret_cast<uint64_t>(rows_.data) + static_cast<uint64_t>(kElementBytes * offset);
+  }
+
+  // This lane's 16 bytes of every panel of a row of the tile; zeros where the address is 0.
+  __device__ void load_row(int row, uint64_t address) const {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      const int column = panel * kPanelColumns + lane_ % 8 * kPieceColumns;
+      const bool valid = address != 0 && column < head_dim_;
+      ptx::cp_async_16(tile() + panel * Tile::kKeyPanelBytes + swizzled(row, lane_ % 8),
+                       valid ? reinterpret_cast<const char*>(address) + kElementBytes * column : rows_.data,
+                       valid);
+    }
+  }
+
+  const PrefillParams& params_;
+  const PagedRows& rows_;
+  const int head_dim_;
+  const Shared& shared_;
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+  // What other row tiles read again, or nobody.
+  const uint64_t policy_ = Tile::kVerifies ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_last();
+  PipelineState state_;
+  uint32_t landed_parity_ = 0;
+};
+
+}  // namespace attend::kernels::cuda::sm90

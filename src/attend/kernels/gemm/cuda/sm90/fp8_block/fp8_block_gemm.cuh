@@ -1,0 +1,322 @@
+// fp8 by fp8 on sm_90a, with a scale for every 128 inputs of a row of x and every 128 x 128 of W, with TMA
+// and wgmma, by persistent clusters of two CTAs. Tensor cores sum 128 inputs; float32 registers sum those
+// sums by their scales.
+//
+//   tile        128 or 256 rows of x x 128 rows of W, K-blocks of 128; CTAs of a cluster have the same rows
+//               of x
+//   warps       2 warpgroups multiply half of the rows each, 64 at a time (wgmma m64n128k32); of a third, one
+//               thread produces W and half of x, which is multicast, by TMA. While one warpgroup scales, the
+//               other one multiplies
+//   registers   240 a consumer thread, 64 or 128 of them sums, 64 those of a K-block; 24 a producer thread
+//   shared      7 or 4 stages of 32 or 48 KB, and 1 KB for mbarriers
+//   bytes       of a stage: 64 a row of x, and 128 a row of W
+//   bound       tensor cores
+#pragma once
+
+#include "attend/kernels/common/cuda/element.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/cluster.cuh"
+#include "attend/kernels/common/cuda/ptx/cluster_exchange.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
+#include "attend/kernels/common/cuda/ptx/wgmma.cuh"
+#include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm_kernel.h"
+#include "attend_generated/wgmma_e4m3_products.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+// `kRowBlocks_`: of 64 rows that a warpgroup has.
+template <int kRowBlocks_>
+struct Fp8BlockGemmConfig {
+  static constexpr int kRowBlocks = kRowBlocks_, kWarpgroups = 2, kConsumerWarps = 4 * kWarpgroups;
+  static constexpr int kThreads = 128 * (kWarpgroups + 1);
+  static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
+  static constexpr int kRowsOfWarpgroup = 64 * kRowBlocks, kTileRows = kWarpgroups * kRowsOfWarpgroup;
+  static constexpr int kXBytes = kTileRows * kFp8BlockInputs, kWeightBytes = kFp8TileOuts * kFp8BlockInputs;
+  static constexpr int kStageBytes = kXBytes + kWeightBytes, kBarrierBytes = 1024;
+  static constexpr int kStages = ((227 << 10) - kBarrierBytes) / kStageBytes;
+  static constexpr int kSharedBytes = kStages * kStageBytes + kBarrierBytes;
+  static constexpr int kClusterSize = 2;
+  static constexpr int kSums = kFp8TileOuts / 2;  // of a thread and row block
+};
+
+// Tiles in the order in which clusters take them, two beside one another each: bands of some row tiles, so
+// that those under way at a time read few rows of x and of W.
+struct Fp8TileOrder {
+  static constexpr int kBand = 8;
+  int num_row_tiles, num_out_pairs;
+
+  struct Tile {
+    int row, out_pair;  // numbers of tiles, and of pairs of them
+  };
+  __device__ __forceinline__ int count() const { return num_row_tiles * num_out_pairs; }
+  __device__ __forceinline__ Tile at(int i) const {
+    const int band = i / (kBand * num_out_pairs), in_band = i - band * kBand * num_out_pairs;
+    const int rows_of_band = min(kBand, num_row_tiles - band * kBand);
+    return {band * kBand + in_band % rows_of_band, in_band / rows_of_band};
+  }
+};
+
+template <class T, class Config>
+class Fp8BlockGemmCta {
+  using Sums = float[Config::kSums];
+  // Two rows of a thread for each row block: that of its lane and the one eight below.
+  using Scales = float[Config::kRowBlocks][2];
+
+ public:
+  __device__ __forceinline__ Fp8BlockGemmCta(const Fp8BlockGemmParams& params, const char* shared)
+      : params_(params),
+        shared_(ptx::shared_address(shared)),
+        rank_(ptx::cluster_rank()),
+        first_tile_(static_cast<int>(blockIdx.x) / Config::kClusterSize),
+        tile_step_(static_cast<int>(gridDim.x) / Config::kClusterSize),
+        tiles_{(params.num_rows + Config::kTileRows - 1) / Config::kTileRows,
+               (params.num_out_tiles + Config::kClusterSize - 1) / Config::kClusterSize} {}
+
+  __device__ __forceinline__ void run() const {
+    if (threadIdx.x == 0) {
+      for (int stage = 0; stage < Config::kStages; ++stage) {
+        ptx::mbarrier_init(full(stage), 1);
+        ptx::mbarrier_init(empty(stage), Config::kConsumerWarps * Config::kClusterSize);
+      }
+      ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    // Nobody writes to a CTA whose mbarriers are not initialised yet.
+    ptx::cluster_arrive_relaxed();
+    ptx::cluster_wait();
+    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+    if (warp < Config::kConsumerWarps) {
+      ptx::setmaxnreg_inc<Config::kConsumerRegisters>();
+      ptx::griddepcontrol_wait();
+      ptx::launch_dependents();
+      consume(warp / 4);
+      end();
+    } else {
+      ptx::setmaxnreg_dec<Config::kProducerRegisters>();
+      if (warp == Config::kConsumerWarps && threadIdx.x % 32 == 0) produce();
+      end();
+    }
+  }
+
+ private:
+  // A CTA stays until the other one has arrived at its mbarriers for the last time.
+  __device__ __forceinline__ static void end() {
+    __syncwarp();
+    ptx::cluster_arrive_relaxed();
+    ptx::cluster_wait();
+  }
+
+  __device__ __forceinline__ uint32_t x_at(int stage) const { return shared_ + stage * Config::kStageBytes; }
+  __device__ __forceinline__ uint32_t weight_at(int stage) const { return x_at(stage) + Config::kXBytes; }
+  __device__ __forceinline__ uint32_t full(int stage) const {
+    return shared_ + Config::kStages * Config::kStageBytes + 8 * stage;
+  }
+  __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
+
+  __device__ __forceinline__ int out_tile_of(const Fp8TileOrder::Tile& tile) const {
+    return tile.out_pair * Config::kClusterSize + rank_;
+  }
+
+  // Producer: W and half of x of all K-blocks of all tiles, each when both CTAs are done with the stage.
+  // Other clusters read both too.
+  __device__ __forceinline__ void produce() const {
+    constexpr int kHalfRows = Config::kTileRows / Config::kClusterSize;
+    constexpr uint32_t kAllRanks = (1 << Config::kClusterSize) - 1;
+    const uint64_t policy = ptx::createpolicy_evict_last();
+    ptx::griddepcontrol_wait();
+    PipelineState state;
+    for (int i = first_tile_; i < tiles_.count(); i += tile_step_) {
+      const auto tile = tiles_.at(i);
+      for (int k_block = 0; k_block < params_.num_k_blocks; ++k_block) {
+        ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
+        ptx::mbarrier_arrive_expect_tx(full(state.stage), Config::kStageBytes);
+        ptx::cp_async_bulk_tensor_multicast(
+            x_at(state.stage) + rank_ * kHalfRows * kFp8BlockInputs, &params_.x, k_block * kFp8BlockInputs,
+            tile.row * Config::kTileRows + rank_ * kHalfRows, full(state.stage), kAllRanks, policy);
+        ptx::cp_async_bulk_tensor(weight_at(state.stage), &params_.weight, k_block * kFp8BlockInputs,
+                                  out_tile_of(tile) * kFp8TileOuts, full(state.stage), policy);
+        state.advance(Config::kStages);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void release(int stage) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if (lane < Config::kClusterSize) ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(empty(stage), lane));
+  }
+
+  // The first of a thread's rows of a row block, in x.
+  __device__ __forceinline__ int row_of_thread(int first_row, int block) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    return first_row + block * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
+  }
+
+  // Scales of both sides of a K-block, multiplied where they are used: loads that are converted at once are
+  // waited for.
+  struct BlockScales {
+    Scales x;
+    float weight;
+  };
+  // Where those of a tile are that are loaded next.
+  struct ScalesAt {
+    const float* x[Config::kRowBlocks][2];
+    const float* weight;
+  };
+  __device__ __forceinline__ ScalesAt scales_of(int first_row, int out_tile) const {
+    ScalesAt at;
+#pragma unroll
+    for (int block = 0; block < Config::kRowBlocks; ++block)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        at.x[block][half] =
+            params_.x_scales + min(row_of_thread(first_row, block) + 8 * half, params_.num_rows - 1);
+    // Of an odd number of tiles the last CTA multiplies nothing, by the last scales.
+    const int scaled_tile = min(out_tile, params_.num_out_tiles - 1);
+    at.weight = params_.weight_scales + int64_t{scaled_tile / params_.group_tiles} * params_.num_k_blocks;
+    return at;
+  }
+  __device__ __forceinline__ void load_scales(ScalesAt& at, BlockScales& to) const {
+#pragma unroll
+    for (int block = 0; block < Config::kRowBlocks; ++block)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        to.x[block][half] = *at.x[block][half];
+        at.x[block][half] += params_.x_scale_stride;
+      }
+    to.weight = *at.weight++;
+  }
+
+  __device__ __forceinline__ void consume(int warpgroup) const {
+    PipelineState state;
+    for (int i = first_tile_; i < tiles_.count(); i += tile_step_) {
+      const auto tile = tiles_.at(i);
+      const int out_tile = out_tile_of(tile);
+      const int first_row = tile.row * Config::kTileRows + warpgroup * Config::kRowsOfWarpgroup;
+      Sums sums[Config::kRowBlocks];
+#pragma unroll
+      for (auto& of_block : sums)
+#pragma unroll
+        for (float& sum : of_block) sum = 0.0f;
+      BlockScales next;
+      ScalesAt scales_at = scales_of(first_row, out_tile);
+      load_scales(scales_at, next);
+      for (int k_block = 0; k_block < params_.num_k_blocks; ++k_block) {
+        const BlockScales scales = next;
+        if (k_block + 1 < params_.num_k_blocks) load_scales(scales_at, next);
+        ptx::mbarrier_wait(full(state.stage), state.parity);
+        const uint64_t x =
+            ptx::smem_descriptor(x_at(state.stage) + warpgroup * Config::kRowsOfWarpgroup * kFp8BlockInputs);
+        const uint64_t weight = ptx::smem_descriptor(weight_at(state.stage));
+#pragma unroll
+        for (int block = 0; block < Config::kRowBlocks; ++block) {
+          Sums products;
+          multiply(x + block * (64 * kFp8BlockInputs / 16), weight, products);
+          if (block + 1 == Config::kRowBlocks) release(state.stage);
+          add(products, scales.x[block], scales.weight, sums[block]);
+        }
+        state.advance(Config::kStages);
+      }
+#pragma unroll
+      for (int block = 0; block < Config::kRowBlocks; ++block)
+        write(row_of_thread(first_row, block), out_tile * kFp8TileOuts, sums[block]);
+    }
+  }
+
+  // products = x weight^T of a K-block.
+  __device__ __forceinline__ static void multiply(uint64_t x, uint64_t weight, Sums& products) {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kFp8BlockInputs / 32; ++step)
+      ptx::wgmma_mma_async(products, x + 2 * step, weight + 2 * step, step > 0, __nv_fp8_e4m3{});
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_operand(products);
+  }
+
+  __device__ __forceinline__ static void add(const Sums& products, const float (&x_scales)[2],
+                                             float weight_scale, Sums& sums) {
+    const float scales[2] = {x_scales[0] * weight_scale, x_scales[1] * weight_scale};
+#pragma unroll
+    for (int i = 0; i < Config::kSums; ++i) sums[i] = fmaf(products[i], scales[i / 2 % 2], sums[i]);
+  }
+
+  // A thread has of every eight outputs two, of two rows (wgmma_products.cuh.in). Of sixteen outputs,
+  // neighbouring lanes exchange theirs, so that one writes four of the first eight and the other four of the
+  // second: whole sectors of 32 bytes.
+  __device__ __forceinline__ void write(int row_of_lane, int first_out, Sums& sums) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool odd = lane % 2 == 1;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of_lane + 8 * half;
+      const bool given = row < params_.num_rows;
+      T* const to = static_cast<T*>(params_.out) + row * params_.out_stride;
+      if (params_.accumulate && given) add_row(to + first_out, first_out, half, sums);
+#pragma unroll
+      for (int eight = 0; eight < kFp8TileOuts / 8; eight += 2) {
+        const int out = first_out + (eight + (odd ? 1 : 0)) * 8 + lane % 4 / 2 * 4;
+        const uint32_t first = pair_of(sums + 4 * eight + 2 * half),
+                       second = pair_of(sums + 4 * eight + 4 + 2 * half);
+        const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
+        if (given && out < params_.out_features)
+          *reinterpret_cast<uint2*>(to + out) = odd ? make_uint2(got, second) : make_uint2(first, got);
+      }
+    }
+  }
+
+  // Adds a row's outputs, as they are from `from` on, to a thread's sums of them.
+  __device__ __forceinline__ void add_row(const T* from, int first_out, int half, Sums& sums) const {
+#pragma unroll
+    for (int eight = 0; eight < kFp8TileOuts / 8; ++eight) {
+      const int column = eight * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+      if (first_out + column >= params_.out_features) break;
+      alignas(4) T pair[2];
+      *reinterpret_cast<uint32_t*>(pair) = *reinterpret_cast<const uint32_t*>(from + column);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) sums[4 * eight + 2 * half + i] += static_cast<float>(pair[i]);
+    }
+  }
+
+  __device__ __forceinline__ static uint32_t pair_of(const float* sums) {
+    const T pair[2] = {T(sums[0]), T(sums[1])};
+    return *reinterpret_cast<const uint32_t*>(pair);
+  }
+
+  const Fp8BlockGemmParams& params_;
+  const uint32_t shared_;
+  const int rank_, first_tile_, tile_step_;
+  const Fp8TileOrder tiles_;
+};
+
+template <class T, class Config>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    fp8_block_gemm_kernel(const __grid_constant__ Fp8BlockGemmParams params) {
+  extern __shared__ __align__(1024) char shared[];
+  Fp8BlockGemmCta<T, Config>(params, shared).run();
+}
+
+template <class T, class Config>
+void launch_fp8_block_gemm_instance(const Fp8BlockGemmParams& params, int num_sms, void* stream) {
+  constexpr auto kKernel = fp8_block_gemm_kernel<T, Config>;
+  allow_shared_memory<kKernel>(Config::kSharedBytes, "linear: shared memory");
+  const int num_row_tiles = (params.num_rows + Config::kTileRows - 1) / Config::kTileRows;
+  const int num_pairs = (params.num_out_tiles + Config::kClusterSize - 1) / Config::kClusterSize;
+  const int num_clusters = min(num_sms / Config::kClusterSize, num_row_tiles * num_pairs);
+  launch_dependent<Fp8BlockGemmParams>(kKernel, static_cast<unsigned>(num_clusters * Config::kClusterSize),
+                                       Config::kThreads, static_cast<size_t>(Config::kSharedBytes), stream,
+                                       params, "linear", Config::kClusterSize);
+}
+
+template <class T>
+void launch_fp8_block_gemm(const Fp8BlockGemmParams& params, int tile_rows, int num_sms, void* stream) {
+  if (tile_rows == Fp8BlockGemmConfig<2>::kTileRows)
+    return launch_fp8_block_gemm_instance<T, Fp8BlockGemmConfig<2>>(params, num_sms, stream);
+  launch_fp8_block_gemm_instance<T, Fp8BlockGemmConfig<1>>(params, num_sms, stream);
+}
+
+}  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,10 @@
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+void launch_gated_mlp_gemm_f16(const GatedMlpGemmParams& params, const GatedMlpGemmShape& shape,
+                               void* stream) {
+  launch_gated_mlp_gemm<__half>(params, shape, stream);
+}
+
+}  // namespace attend::kernels::cuda::sm90

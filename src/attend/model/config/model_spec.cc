@@ -1,0 +1,86 @@
+#include "attend/model/config/model_spec.h"
+
+#include <algorithm>
+
+namespace attend {
+
+bool can_expand(const MlaSpec& spec) {
+  const int qk = spec.nope_dim + spec.rope_dim;
+  return qk % 8 == 0 && spec.v_dim % 8 == 0 && qk <= 256 && spec.v_dim <= 256;
+}
+
+AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id) {
+  return {.layer_id = layer_id,
+          .num_q_heads = spec.num_q_heads,
+          .num_kv_heads = spec.num_kv_heads,
+          .head_dim_qk = spec.head_dim,
+          .head_dim_v = spec.head_dim,
+          .scale = spec.scale,
+          .logit_cap = spec.logit_cap,
+          .window_left = spec.window_left,
+          .chunk = spec.chunk,
+          .has_sinks = spec.sinks};
+}
+
+AttentionLayer attention_layer(const MlaSpec& spec, int layer_id) {
+  return {.layer_id = layer_id,
+          .num_q_heads = spec.num_heads,
+          .num_kv_heads = 1,
+          .head_dim_qk = spec.kv_lora_rank + spec.rope_dim,
+          .head_dim_v = spec.kv_lora_rank,
+          .rope_dim = spec.rope_dim,
+          .kind = KvKind::kMla,
+          .scale = spec.scale};
+}
+
+AttentionLayer expanded_layer(const MlaSpec& spec, int layer_id) {
+  return {.layer_id = layer_id,
+          .num_q_heads = spec.num_heads,
+          .num_kv_heads = spec.num_heads,
+          .head_dim_qk = spec.nope_dim + spec.rope_dim,
+          .head_dim_v = spec.v_dim,
+          .rope_dim = spec.rope_dim,
+          .kind = KvKind::kMla,
+          .scale = spec.scale};
+}
+
+ModelGeometry ModelSpec::geometry(DType activation_dtype, DType kv_dtype) const {
+  ModelGeometry geometry{
+      .layers = {}, .dtype = activation_dtype, .kv_dtype = kv_dtype, .max_context_len = max_context_len()};
+  for (const LayerSpec& layer : layers)
+    std::visit(
+        [&](const auto& mixer) {
+          geometry.layers.push_back(attention_layer(mixer, static_cast<int>(geometry.layers.size())));
+        },
+        layer.mixer);
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (const auto* mla = std::get_if<MlaSpec>(&layers[i].mixer); mla != nullptr && can_expand(*mla))
+      geometry.expanded_layers.push_back(expanded_layer(*mla, static_cast<int>(i)));
+  return geometry;
+}
+
+int ModelSpec::max_context_len() const {
+  double longest = max_position_embeddings;
+  for (const RopeConfig& rope : ropes) {
+    if (rope.type == RopeType::kLinear || rope.type == RopeType::kDynamic)
+      longest = std::max(longest, max_position_embeddings * rope.factor);
+    if (rope.type == RopeType::kYarn)
+      longest = std::max(longest, rope.original_max_position_embeddings * rope.factor);
+  }
+  constexpr double kMaxExtent = 1 << 30;
+  return static_cast<int>(std::min(longest, kMaxExtent));
+}
+
+std::string ModelSpec::kv_salt(int prompt_len) const {
+  bool by_length = false;
+  int salt = 0;
+  for (const RopeConfig& rope : ropes) {
+    if (rope.type != RopeType::kDynamic && rope.type != RopeType::kLongRope) continue;
+    by_length = true;
+    if (prompt_len > rope.original_max_position_embeddings)
+      salt = rope.type == RopeType::kDynamic ? prompt_len : 1;
+  }
+  return by_length ? std::to_string(salt) + ":" : std::string();
+}
+
+}  // namespace attend

@@ -1,0 +1,226 @@
+#include "attend/model/config/read_rope.h"
+
+#include <array>
+#include <utility>
+
+#include "attend/base/error.h"
+
+namespace attend {
+namespace {
+
+constexpr int kMaxPositions = 1 << 30;
+// Far beyond what any model stretches by; below what would leave no frequency.
+constexpr double kMaxFactor = 1 << 20;
+
+constexpr std::array<std::pair<std::string_view, RopeType>, 8> kRopeTypes{{
+    {"default", RopeType::kDefault},
+    {"linear", RopeType::kLinear},
+    {"dynamic", RopeType::kDynamic},
+    {"llama3", RopeType::kLlama3},
+    {"yarn", RopeType::kYarn},
+    {"longrope", RopeType::kLongRope},
+    {"su", RopeType::kLongRope},    // its first name, in old Phi-3 folders
+    {"mrope", RopeType::kDefault},  // positions of three axes (Qwen2-VL): those of text are alike
+}};
+
+// The object that says how positions are scaled: rope_scaling, or rope_parameters as transformers 5 writes.
+std::optional<JsonNode> scaling_of(const JsonNode& config) {
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    if (std::optional<JsonNode> scaling = config.find(key); scaling && scaling->object_size() > 0)
+      return scaling;
+  return std::nullopt;
+}
+
+RopeType read_type(const JsonNode& scaling) {
+  const char* key = scaling.has("rope_type") ? "rope_type" : "type";
+  const std::string name = scaling.find_string(key).value_or("default");
+  std::string known;
+  for (const auto& [type_name, type] : kRopeTypes) {
+    // Old Phi-3 folders say yarn, too.
+    if (name == type_name)
+      return type == RopeType::kYarn && scaling.has("short_factor") ? RopeType::kLongRope : type;
+    known += (known.empty() ? "" : ", ") + std::string(type_name);
+  }
+  fail(ErrorCode::kUnsupported, scaling.where(key), " \"", name, "\": attend has ", known);
+}
+
+// How often the scaled positions fit into the original ones. Below 1 there is nothing to scale, and the
+// formulas leave their range.
+double read_factor(const JsonNode& scaling) {
+  const double factor = scaling.positive("factor");
+  if (factor < 1.0 || factor > kMaxFactor) scaling.refuse("factor", "a number from 1 to 1048576");
+  return factor;
+}
+
+// transformers lets the field beside rope_scaling win over the one inside.
+int read_original_length(const JsonNode& config, const JsonNode& scaling, int max_position_embeddings,
+                         int missing = 0) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  const JsonNode& holder = config.has(kKey) ? config : scaling;
+  const int length =
+      holder.find_integer(kKey, 1, kMaxPositions).value_or(missing == 0 ? max_position_embeddings : missing);
+  if (length > max_position_embeddings)
+    holder.refuse(kKey, "at most max_position_embeddings " + std::to_string(max_position_embeddings));
+  return length;
+}
+
+void read_llama3(const JsonNode& scaling, RopeConfig& rope) {
+  rope.factor = read_factor(scaling);
+  rope.low_freq_factor = scaling.positive("low_freq_factor");
+  rope.high_freq_factor = scaling.positive("high_freq_factor");
+  if (rope.high_freq_factor <= rope.low_freq_factor)
+    scaling.refuse("high_freq_factor", "more than low_freq_factor");
+}
+
+// What q and k are multiplied by, or a part of it: near 1 in every model, and above this scores overflow.
+std::optional<double> read_multiplier(const JsonNode& scaling, const char* key) {
+  constexpr double kMaxMultiplier = 1024.0;
+  const std::optional<double> share = scaling.find_positive(key);
+  if (share && *share > kMaxMultiplier) scaling.refuse(key, "a number above 0, at most 1024");
+  return share;
+}
+
+void read_yarn(const JsonNode& scaling, int max_position_embeddings, RopeConfig& rope) {
+  // A factor that is null is what the lengths say.
+  const bool by_lengths = scaling.mentions("factor") && !scaling.has("factor") &&
+                          rope.original_max_position_embeddings < max_position_embeddings;
+  rope.factor = by_lengths ? 1.0 * max_position_embeddings / rope.original_max_position_embeddings
+                           : read_factor(scaling);
+  rope.beta_fast = scaling.find_positive("beta_fast").value_or(rope.beta_fast);
+  rope.beta_slow = scaling.find_positive("beta_slow").value_or(rope.beta_slow);
+  if (rope.beta_fast <= rope.beta_slow)
+    fail(ErrorCode::kCorruptFile, scaling.where("beta_fast"), " ", rope.beta_fast,
+         ": expected more than beta_slow ", rope.beta_slow);
+  rope.attention_factor = read_multiplier(scaling, "attention_factor").value_or(rope.attention_factor);
+  rope.mscale = read_multiplier(scaling, "mscale").value_or(rope.mscale);
+  rope.mscale_all_dim = read_multiplier(scaling, "mscale_all_dim").value_or(rope.mscale_all_dim);
+  rope.truncate = scaling.find_boolean("truncate").value_or(rope.truncate);
+}
+
+// A number of each pair.
+std::vector<double> read_factors(const JsonNode& scaling, const char* key, int num_pairs) {
+  const JsonNode factors = scaling.at(key);
+  if (!factors.value().is_array() || factors.array_size() != static_cast<size_t>(num_pairs))
+    factors.refuse("an array of " + std::to_string(num_pairs) + " numbers, one of each pair that is rotated");
+  std::vector<double> read;
+  for (size_t i = 0; i < factors.array_size(); ++i) {
+    read.push_back(factors.at(i).positive());
+    // Far less would leave angles that are not finite.
+    if (read.back() > kMaxFactor || read.back() < 1.0 / kMaxFactor)
+      factors.at(i).refuse("a number from 1 / 1048576 to 1048576");
+  }
+  return read;
+}
+
+void read_longrope(const JsonNode& scaling, int max_position_embeddings, RopeConfig& rope) {
+  rope.short_factor = read_factors(scaling, "short_factor", rope.rotary_dim / 2);
+  rope.long_factor = read_factors(scaling, "long_factor", rope.rotary_dim / 2);
+  // The attention factor divides by the logarithm of the original length.
+  if (rope.original_max_position_embeddings < 2)
+    scaling.refuse("original_max_position_embeddings", "an integer from 2 to max_position_embeddings");
+  rope.factor = scaling.has("factor") ? read_factor(scaling)
+                                      : 1.0 * max_position_embeddings / rope.original_max_position_embeddings;
+  rope.attention_factor = read_multiplier(scaling, "attention_factor").value_or(rope.attention_factor);
+}
+
+int read_rotary_dim(const JsonNode& holder, int head_dim, double missing) {
+  const double share = holder.find_positive("partial_rotary_factor").value_or(missing);
+  const int rotary_dim = share <= 1.0 ? static_cast<int>(head_dim * share) : 0;
+  // The dynamic type divides by rotary_dim - 2.
+  if (rotary_dim < 4 || rotary_dim % 2 != 0) {
+    if (holder.has("partial_rotary_factor"))
+      holder.refuse("partial_rotary_factor", "a share of head_dim " + std::to_string(head_dim) +
+                                                 " that is an even number from 4 to head_dim");
+    fail(ErrorCode::kCorruptFile, holder.where("head_dim"), " ", head_dim,
+         ": expected an even number of at least 4 (not given, it is hidden_size / num_attention_heads)");
+  }
+  return rotary_dim;
+}
+
+double read_theta(const JsonNode& holder, const char* key, double otherwise) {
+  const double theta = holder.find_positive(key).value_or(otherwise);
+  if (theta <= 1.0) holder.refuse(key, "a number above 1");
+  return theta;
+}
+
+// `scaling`: the object that holds what is not in `config`, if there is one.
+RopeConfig read_scaled_rope(const JsonNode& config, const std::optional<JsonNode>& scaling,
+                            const char* theta_key, int head_dim, int max_position_embeddings,
+                            const RopeDefaults& defaults) {
+  RopeConfig rope;
+  rope.theta = read_theta(config, theta_key, defaults.theta);
+  const bool partial_inside = scaling && scaling->has("partial_rotary_factor");
+  rope.rotary_dim =
+      read_rotary_dim(partial_inside ? *scaling : config, head_dim, defaults.partial_rotary_factor);
+  if (!scaling) return rope;
+
+  rope.type = read_type(*scaling);
+  rope.theta = read_theta(*scaling, "rope_theta", rope.theta);
+  const auto read_original = [&](int missing = 0) {
+    rope.original_max_position_embeddings =
+        read_original_length(config, *scaling, max_position_embeddings, missing);
+  };
+  switch (rope.type) {
+    case RopeType::kDefault:
+      break;
+    case RopeType::kLinear:
+      rope.factor = read_factor(*scaling);
+      break;
+    case RopeType::kDynamic:
+      rope.factor = read_factor(*scaling);
+      rope.original_max_position_embeddings = max_position_embeddings;
+      break;
+    case RopeType::kLlama3:
+      read_original();
+      read_llama3(*scaling, rope);
+      break;
+    case RopeType::kYarn:
+      read_original();
+      read_yarn(*scaling, max_position_embeddings, rope);
+      break;
+    case RopeType::kLongRope:
+      read_original(defaults.original_max_position_embeddings);
+      read_longrope(*scaling, max_position_embeddings, rope);
+      break;
+  }
+  return rope;
+}
+
+// The object of one type of layer. null would be layers that are not rotated.
+std::optional<JsonNode> find_of_layers(const JsonNode& ropes, const char* type) {
+  if (ropes.mentions(type) && !ropes.has(type))
+    fail(ErrorCode::kUnsupported, ropes.where(type), " null: attend has no layers without rope");
+  return ropes.find(type);
+}
+
+}  // namespace
+
+RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embeddings,
+                     const RopeDefaults& defaults) {
+  const std::optional<JsonNode> scaling = scaling_of(config);
+  if (scaling)
+    for (const auto& [key, value] : scaling->value().items())
+      if (value.is_object())
+        fail(ErrorCode::kUnsupported, scaling->where(key), ": this architecture has one rope for all layers");
+  return read_scaled_rope(config, scaling, "rope_theta", head_dim, max_position_embeddings, defaults);
+}
+
+LayerRopes read_layer_ropes(const JsonNode& config, int head_dim, int max_position_embeddings,
+                            const RopeDefaults& full, const RopeDefaults& sliding) {
+  std::optional<JsonNode> of_full, of_sliding;
+  if (const auto ropes = config.find("rope_parameters"); ropes && ropes->object_size() > 0) {
+    for (const auto& [key, value] : ropes->value().items())
+      if (key != "full_attention" && key != "sliding_attention")
+        fail(ErrorCode::kUnsupported, ropes->where(key),
+             ": expected full_attention and sliding_attention, the types of layers");
+    of_full = find_of_layers(*ropes, "full_attention");
+    of_sliding = find_of_layers(*ropes, "sliding_attention");
+  }
+  if (const auto scaling = config.find("rope_scaling"); scaling && scaling->object_size() > 0)
+    of_full = scaling;
+  return {.full = read_scaled_rope(config, of_full, "rope_theta", head_dim, max_position_embeddings, full),
+          .sliding = read_scaled_rope(config, of_sliding, "rope_local_base_freq", head_dim,
+                                      max_position_embeddings, sliding)};
+}
+
+}  // namespace attend

@@ -1,0 +1,86 @@
+#include "attend/model/weights/kv_scales.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/model/weights/claim_tensors.h"
+
+namespace attend {
+namespace {
+
+// As compressed-tensors, ModelOpt, compressed-tensors of old and the first fp8 checkpoints call them; and, of
+// latent attention, by the product that makes the row or by SGLang's name for attention to it.
+constexpr std::array<std::string_view, 6> kKNames = {
+    "k_scale",         "k_proj.k_scale", "k_proj.output_scale", "kv_scale", "kv_a_proj_with_mqa.k_scale",
+    "attn_mqa.k_scale"};
+constexpr std::array<std::string_view, 5> kVNames = {"v_scale", "v_proj.v_scale", "v_proj.output_scale",
+                                                     "kv_a_proj_with_mqa.v_scale", "attn_mqa.v_scale"};
+
+// The scale by the first of these names that is there.
+std::optional<float> find_scale(const ModelWeights& files, const std::string& attention,
+                                std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    const std::string full = attention + std::string(name);
+    if (!files.contains(full)) continue;
+    const Tensor tensor = files.tensor(full);
+    if (tensor.view().num_elements() != 1)
+      fail(ErrorCode::kCorruptFile, files.where(full), ": ", tensor.view().num_elements(),
+           " elements: expected one");
+    std::optional<float> scale;
+    visit_float_dtype(tensor.dtype(),
+                      [&]<class T>(TypeTag<T>) { scale = static_cast<float>(*tensor.as<const T>()); });
+    if (!scale || !std::isfinite(*scale))
+      fail(ErrorCode::kCorruptFile, files.where(full), ": expected a finite number");
+    return scale;
+  }
+  return std::nullopt;
+}
+
+// "model.layers.3.self_attn."
+std::string attention_prefix(const DecoderNames& names, int layer) {
+  const std::string_view module = names.k_proj.substr(0, names.k_proj.rfind('.') + 1);
+  return std::string(names.layers) + "." + std::to_string(layer) + "." + std::string(module);
+}
+
+}  // namespace
+
+std::vector<KvScales> find_kv_scales(const ModelWeights& files, const ModelSpec& spec, const DecoderNames& names,
+                                     const WeightPrefix* prefix) {
+  const std::string directory = files.directory().string();
+  const auto above_zero = [](std::optional<float> scale) { return scale && *scale > 0.0f ? *scale : 1.0f; };
+  std::vector<KvScales> scales;
+  bool any = false;
+  int num_left_out = 0;
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    const std::string attention = stored_name(attention_prefix(names, layer), prefix);
+    const std::optional<float> k = find_scale(files, attention, kKNames),
+                               v = find_scale(files, attention, kVNames);
+    if (v && !k)
+      fail(ErrorCode::kCorruptFile, directory, ": weights: ", attention,
+           "v_scale without a k_scale: expected both, or k_scale for both");
+    KvScales each{.k = above_zero(k), .v = above_zero(v ? v : k)};
+    // V is a part of the row that K is.
+    if (std::holds_alternative<MlaSpec>(spec.layers[static_cast<size_t>(layer)].mixer) && each.v != each.k) {
+      each.v = each.k;
+      ++num_left_out;
+    }
+    scales.push_back(each);
+    any |= k.has_value();
+  }
+  if (num_left_out > 0)
+    log_info(directory, ": v_scale of ", num_left_out,
+             " layers is left out: in latent attention V is a part of the row, which is stored by k_scale");
+  return any ? scales : std::vector<KvScales>{};
+}
+
+bool is_kv_scale(std::string_view name) {
+  const auto ends = [&](std::string_view ending) { return name.ends_with("." + std::string(ending)); };
+  return std::ranges::any_of(kKNames, ends) || std::ranges::any_of(kVNames, ends);
+}
+
+}  // namespace attend

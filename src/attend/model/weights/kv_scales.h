@@ -1,0 +1,21 @@
+// Scales of K and V that a checkpoint has for an fp8 KV cache.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/kv/kv_pool.h"
+#include "attend/model/config/model_spec.h"
+#include "attend/model/weights/tensor_names.h"
+
+namespace attend {
+
+// As read_kv_scales (model.h) of open files, whose tensors have these names and this prefix.
+std::vector<KvScales> find_kv_scales(const ModelWeights& files, const ModelSpec& spec, const DecoderNames& names,
+                                     const WeightPrefix* prefix);
+
+// Whether a tensor is such a scale, by its name.
+bool is_kv_scale(std::string_view name);
+
+}  // namespace attend

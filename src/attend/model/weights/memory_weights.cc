@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <numeric>
+#include <optional>
+
+#include "attend/base/error.h"
+#include "attend/kernels/common/fill_random.h"
+#include "attend/model/weights/join_parts.h"
+#include "attend/model/weights/place_weights.h"
+#include "attend/model/weights/quantized/dummy_part.h"
+#include "attend/tensor/arena.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend {
+namespace {
+
+constexpr float kDummyDeviation = 0.02f;
+
+// Writes the elements of a part to `to`, which is flat.
+using WritePart = std::function<void(size_t slot_idx, size_t part, const TensorView& to)>;
+
+// A quantised part, in host memory.
+using ReadQuantised = std::function<QuantisedPart(size_t slot_idx, size_t part)>;
+
+// Slots with quantised parts, on a GPU.
+class QuantisedSlots {
+ public:
+  QuantisedSlots(std::span<const WeightSlot> slots, DType dtype, Arena& arena, const WritePart& write,
+                 const ReadQuantised& read, Stream& stream)
+      : slots_(slots), dtype_(dtype), arena_(arena), write_(write), read_(read), stream_(stream) {}
+
+  bool takes(const WeightSlot& slot) const {
+    return std::ranges::any_of(slot.parts,
+                               [&](const WeightPart& part) { return is_placed_quantised(slot, part); });
+  }
+  // Of such a slot: one weight, or one of each part. What keeps them is added to `tensors`.
+  std::vector<Weight> place(size_t slot_idx, std::vector<Tensor>& tensors) const {
+    const WeightSlot& slot = slots_[slot_idx];
+    if (slot.num_experts > 1 || slot.parts.size() == 1) return {join_as_read(slot_idx, tensors)};
+    std::vector<QuantisedPart> parts(slot.parts.size());
+    bool all_quantised = true;
+    for (size_t part = 0; part < parts.size(); ++part) {
+      if (is_placed_quantised(slot, slot.parts[part]))
+        parts[part] = read_(slot_idx, part);
+      else
+        all_quantised = false;
+    }
+    if (all_quantised && can_join(parts)) return {join(slot, 0, parts, tensors)};
+    std::vector<Weight> placed;
+    for (size_t part = 0; part < parts.size(); ++part)
+      placed.push_back(is_placed_quantised(slot, slot.parts[part])
+                           ? join(slot, part, std::span(parts).subspan(part, 1), tensors)
+                           : place_plain(slot_idx, part, tensors));
+    return placed;
+  }
+
+ private:
+  // Rows of all parts but the last are multiples of this; 0: there is no other.
+  static int64_t common_rows(const WeightSlot& slot) {
+    int64_t rows = 0;
+    for (size_t part = 0; part + 1 < slot.parts.size(); ++part) rows = std::gcd(rows, slot.parts[part].rows);
+    return rows;
+  }
+  JoinedWeight::Copy copy() const {
+    return [this](const TensorView& from, const TensorView& to) {
+      cuda::copy(from, to, stream_);
+      cuda::synchronize(stream_);  // before `from` goes
+    };
+  }
+  static Weight kept(const JoinedWeight& joined, std::vector<Tensor>& tensors) {
+    std::ranges::copy(joined.tensors(), std::back_inserter(tensors));
+    return joined.weight();
+  }
+  // A part is let go before the next one is read.
+  Weight join_as_read(size_t slot_idx, std::vector<Tensor>& tensors) const {
+    const WeightSlot& slot = slots_[slot_idx];
+    std::optional<JoinedWeight> joined;
+    for (size_t part = 0; part < slot.parts.size(); ++part) {
+      const std::string& name = slot.parts[part].name;
+      if (!is_placed_quantised(slot, slot.parts[part]))
+        fail(ErrorCode::kUnsupported, name, ": plain among quantised experts: on a GPU expected all alike");
+      const QuantisedPart read = read_(slot_idx, part);
+      if (!joined)
+        joined.emplace(read.weight, slot.rows(), common_rows(slot), arena_, copy(), slot.num_experts);
+      joined->add(read.weight, name);
+    }
+    return kept(*joined, tensors);
+  }
+  Weight join(const WeightSlot& slot, size_t first_part, std::span<const QuantisedPart> parts,
+              std::vector<Tensor>& tensors) const {
+    int64_t rows = 0;
+    for (const QuantisedPart& part : parts) rows += part.weight.out_features();
+    JoinedWeight joined(parts.front().weight, rows, common_rows(slot), arena_, copy());
+    for (size_t i = 0; i < parts.size(); ++i) joined.add(parts[i].weight, slot.parts[first_part + i].name);
+    return kept(joined, tensors);
+  }
+  Weight place_plain(size_t slot_idx, size_t part, std::vector<Tensor>& tensors) const {
+    const WeightSlot& slot = slots_[slot_idx];
+    const DType dtype = slot.placed_dtype(dtype_);
+    tensors.push_back(arena_.allocate({slot.part_elements(part)}, dtype));
+    write_(slot_idx, part, tensors.back());
+    return TensorView::contiguous(tensors.back().view().data, dtype, slot.part_shape(part), stream_.device);
+  }
+
+  std::span<const WeightSlot> slots_;
+  DType dtype_;
+  Arena& arena_;
+  const WritePart& write_;
+  const ReadQuantised& read_;
+  Stream& stream_;
+};
+
+// Every slot in one arena, but quantised parts in host memory beside it: on a GPU parts one after another, as
+// one tensor where they fit together; in host memory as they are in files.
+LoadedWeights place_in_memory(std::span<const WeightSlot> slots, const Quantization& quantization,
+                              DType dtype, Stream& stream, std::string_view owner,
+                              const LoadProgress& progress, const WritePart& write,
+                              const ReadQuantised& read) {
+  const Device device = stream.device;
+  const bool joins = device.type == DeviceType::kCuda;
+  LoadedWeights weights;
+  const size_t total_bytes = joins ? device_bytes(slots, quantization, dtype) : num_bytes(slots, dtype);
+  Arena arena(total_bytes, owner, device);
+  const QuantisedSlots quantised(slots, dtype, arena, write, read, stream);
+  size_t done_bytes = 0;
+  const auto tell = [&](size_t bytes) {
+    done_bytes += bytes;
+    if (progress) progress(done_bytes, total_bytes);
+  };
+  bool stays_apart = false;  // of the slot before: the biases of parts follow their weights
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const WeightSlot& slot = slots[i];
+    const DType placed_dtype = slot.placed_dtype(dtype);
+    std::vector<Weight> placed;
+    Tensor flat;
+    int64_t first = 0;
+    if (joins && quantised.takes(slot)) {
+      const size_t used_bytes = arena.used_bytes();
+      placed = quantised.place(i, weights.tensors);
+      stays_apart = placed.size() > 1;
+      for (const Weight& weight : placed) weights.count(slot, weight.num_bytes());
+      tell(arena.used_bytes() - used_bytes);
+      slot.place(placed);
+      continue;
+    }
+    if (joins) flat = arena.allocate({slot.num_elements()}, placed_dtype);
+    for (size_t part = 0; part < slot.parts.size(); ++part) {
+      if (!joins && slot.parts[part].storage != WeightStorage::kPlain) {
+        QuantisedPart made = read(i, part);
+        placed.push_back(made.weight);
+        std::ranges::move(made.tensors, std::back_inserter(weights.tensors));
+        weights.count(slot, made.weight.num_bytes());
+        continue;
+      }
+      const int64_t count = slot.part_elements(part);
+      if (!joins) flat = arena.allocate({count}, placed_dtype);
+      const TensorView elements = flat.view().slice(0, first, first + count);
+      write(i, part, elements);
+      if (joins) first += count;
+      if (!joins)
+        placed.emplace_back(TensorView::contiguous(elements.data, placed_dtype, slot.part_shape(part)));
+      weights.tensors.push_back(flat);
+      weights.count(slot, elements.num_bytes());
+      if (joins && stays_apart && slot.use == WeightUse::kBias)
+        placed.emplace_back(
+            TensorView::contiguous(elements.data, placed_dtype, slot.part_shape(part), device));
+      tell(Arena::padded_bytes(elements.num_bytes()));
+    }
+    if (joins && placed.empty())
+      placed.emplace_back(TensorView::contiguous(flat.view().data, placed_dtype, slot.shape(), device));
+    stays_apart = false;
+    slot.place(placed);
+  }
+  // Of quantised weights the bytes are the most that they can be.
+  if (done_bytes < total_bytes) tell(total_bytes - done_bytes);
+  return weights;
+}
+
+}  // namespace
+
+size_t device_bytes(std::span<const WeightSlot> slots, const Quantization& quantization, DType dtype) {
+  size_t bytes = 0;
+  for (const WeightSlot& slot : slots)
+    for (size_t part = 0; part < slot.parts.size(); ++part)
+      bytes += is_placed_quantised(slot, slot.parts[part])
+                   ? device_bytes(slot, slot.parts[part], quantization)
+                   : Arena::padded_bytes(static_cast<size_t>(slot.part_elements(part)) *
+                                         size_of(slot.placed_dtype(dtype)));
+  return bytes;
+}
+
+LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
+                             const ModelWeights& files, DType dtype, Device device,
+                             const LoadProgress& progress) {
+  cuda::OwnedStream owned_stream(device);
+  Stream& stream = owned_stream.get();
+  const auto read = [&](size_t slot_idx, size_t part) {
+    const WeightSlot& slot = slots[slot_idx];
+    return read_quantised_part(slot, slot.parts[part], quantization, files);
+  };
+  return place_in_memory(
+      slots, quantization, dtype, stream, "weights", progress,
+      [&](size_t slot_idx, size_t part, const TensorView& to) {
+        const WeightSlot& slot = slots[slot_idx];
+        const bool quantised = slot.parts[part].storage != WeightStorage::kPlain;
+        const Tensor elements = quantised ? elements_of(read(slot_idx, part).weight)
+                                          : placed_tensor(slot, files.tensor(slot.parts[part].name));
+        const Tensor host = converted(elements, slot.placed_dtype(dtype));
+        cuda::copy(host.view().reshape({to.num_elements()}), to, stream);
+        cuda::synchronize(stream);  // before the converted copy goes
+      },
+      read);
+}
+
+std::vector<kernels::RandomNormal> dummy_numbers(std::span<const WeightSlot> slots) {
+  std::vector<kernels::RandomNormal> numbers;
+  uint64_t first = 0;
+  for (const WeightSlot& slot : slots) {
+    numbers.push_back(
+        {.first = first, .mean = slot.use == WeightUse::kNorm ? 1.0f : 0.0f, .deviation = kDummyDeviation});
+    // Elements count on across tensors, so that no two tensors are alike.
+    first += static_cast<uint64_t>(slot.num_elements());
+  }
+  return numbers;
+}
+
+LoadedWeights make_dummy_weights(std::span<const WeightSlot> slots, DType dtype, Device device,
+                                 const LoadProgress& progress, const Quantization& quantization) {
+  std::vector<kernels::RandomNormal> numbers = dummy_numbers(slots);
+  std::optional<cuda::OwnedStream> owned_stream;
+  if (device.type == DeviceType::kCuda) owned_stream.emplace(device);
+  Stream cpu;
+  Stream& stream = owned_stream ? owned_stream->get() : cpu;
+  const std::string_view owner = owned_stream ? "weights" : "dummy weights";
+  return place_in_memory(
+      slots, quantization, dtype, stream, owner, progress,
+      [&](size_t slot_idx, size_t, const TensorView& to) {
+        kernels::fill_random(to, numbers[slot_idx], stream);
+        numbers[slot_idx].first += static_cast<uint64_t>(to.num_elements());
+        if (owned_stream) cuda::synchronize(stream);
+      },
+      [&](size_t slot_idx, size_t part) {
+        return make_dummy_part(slots[slot_idx], slots[slot_idx].parts[part], quantization);
+      });
+}
+
+}  // namespace attend

@@ -1,0 +1,265 @@
+#include "attend/serve/http/http_server.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+//
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <csignal>
+#include <filesystem>
+#include <optional>
+
+#include "attend/base/error.h"
+#include "attend/base/try_log.h"
+#include "attend/serve/http/http_session.h"
+
+namespace attend::serve {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+// Each connection is a file; the usual soft limit is 1,024.
+void allow_many_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Runs what has nobody else to catch what it throws.
+template <class Task>
+void run_task(Task&& task) noexcept {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    try_log_warning("a task ends: ", error.what());
+  }
+}
+
+// Raises a flag until it is lowered, or gone with whoever should have.
+class Raised {
+ public:
+  explicit Raised(bool& flag) : flag_(&flag) { flag = true; }
+  Raised(Raised&& other) noexcept : flag_(std::exchange(other.flag_, nullptr)) {}
+  ~Raised() { lower(); }
+  void lower() noexcept {
+    if (bool* const flag = std::exchange(flag_, nullptr)) *flag = false;
+  }
+
+ private:
+  bool* flag_;
+};
+
+// The file at a path, as the kernel knows it: another file of the same name is another one.
+using FileId = std::pair<dev_t, ino_t>;
+std::optional<FileId> file_id(const std::string& path) {
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0) return std::nullopt;
+  return FileId{found.st_dev, found.st_ino};
+}
+
+// Whether this socket file is of a server that was killed: nobody listens there.
+bool is_left_behind(asio::io_context& io, const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_socket(path, ignored)) return false;
+  error_code error;
+  asio::local::stream_protocol::socket visitor(io);
+  visitor.open({}, error);
+  visitor.non_blocking(true, error);  // one who has many visitors listens too
+  visitor.connect(asio::local::stream_protocol::endpoint(path), error);
+  return error == asio::error::connection_refused;
+}
+
+void require_listening(const error_code& error, const std::string& what) {
+  if (error) fail(ErrorCode::kInvalidArgument, what, ": can not listen there: ", error.message());
+}
+
+}  // namespace
+
+struct HttpServer::Impl {
+  explicit Impl(const HttpOptions& options) : workers(static_cast<size_t>(std::max(options.num_workers, 1))) {
+    pool.options = options;
+    pool.wakeup.set_task([this] { HttpSession::settle_all(pool); });
+    pool.tls = make_tls_context(options.tls);
+    allow_many_files();
+    if (!options.unix_socket.empty())
+      listen_at_path(options.unix_socket);
+    else
+      listen_at_port(options.host, options.port);
+  }
+
+  void listen_at_port(const std::string& host, uint16_t port) {
+    const std::string what = "--host " + host + " --port " + std::to_string(port);
+    error_code error;
+    asio::ip::tcp::resolver resolver(io);
+    const auto found = resolver.resolve(host, std::to_string(port), asio::ip::tcp::resolver::passive, error);
+    require_listening(error, what);
+    const asio::ip::tcp::endpoint endpoint = found.begin()->endpoint();
+    auto& acceptor = tcp.emplace(io);
+    acceptor.open(endpoint.protocol(), error);
+    require_listening(error, what);
+    acceptor.set_option(asio::socket_base::reuse_address(true), error);
+    acceptor.bind(endpoint, error);
+    require_listening(error, what);
+    acceptor.listen(4096, error);
+    require_listening(error, what);
+    const std::string shown_host = endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]"
+                                                              : endpoint.address().to_string();
+    address = (pool.tls ? "https://" : "http://") + shown_host + ":" +
+              std::to_string(acceptor.local_endpoint().port());
+  }
+
+  void listen_at_path(const std::string& path) {
+    error_code error;
+    std::error_code ignored;
+    require(path.size() < 100, "--unix-socket ", path, ": at most 99 bytes");
+    if (is_left_behind(io, path)) std::filesystem::remove(path, ignored);
+    auto& acceptor = local.emplace(io);
+    acceptor.open({}, error);
+    require_listening(error, "--unix-socket " + path);
+    acceptor.bind(asio::local::stream_protocol::endpoint(path), error);
+    require_listening(error, "--unix-socket " + path);
+    acceptor.listen(4096, error);
+    require_listening(error, "--unix-socket " + path);
+    socket_file = file_id(path);
+    address = "unix:" + path;
+  }
+
+  template <class Acceptor>
+  void accept(Acceptor& acceptor) {
+    auto on_accept = [this, &acceptor, raised = Raised(accepting)](error_code error, auto socket) mutable {
+      raised.lower();
+      if (error == asio::error::operation_aborted || !acceptor.is_open()) return;
+      if (error) return accept_later(acceptor);
+      ++pool.metrics.num_connections;
+      run_task([&] { admit(std::move(socket)); });
+      accept(acceptor);
+    };
+    acceptor.async_accept(KeptHandler(accept_memory, std::move(on_accept)));
+  }
+
+  // Out of files, mostly: some will be closed.
+  template <class Acceptor>
+  void accept_later(Acceptor& acceptor) {
+    retry.expires_after(std::chrono::milliseconds(100));
+    retry.async_wait(
+        KeptHandler(accept_memory, [this, &acceptor, raised = Raised(accepting)](error_code aborted) mutable {
+          raised.lower();
+          if (!aborted) accept(acceptor);
+        }));
+  }
+
+  // Unless it is under way.
+  void keep_accepting() {
+    if (accepting) return;
+    if (tcp && tcp->is_open()) accept(*tcp);
+    if (local && local->is_open()) accept(*local);
+  }
+
+  template <class Socket>
+  void admit(Socket socket) {
+    if (static_cast<int>(pool.sessions.size()) >= pool.options.max_connections) return;
+    if constexpr (std::is_same_v<Socket, asio::ip::tcp::socket>) {
+      error_code ignored;
+      socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+    }
+    const auto session = std::make_shared<HttpSession>(Transport::Socket(std::move(socket)), pool);
+    pool.sessions.insert(session);
+    session->start();
+  }
+
+  void wait_for_signals() {
+    signals.async_wait(KeptHandler(signal_memory, [this](error_code error, int) {
+      if (error) return;
+      run_task(on_signal);
+      wait_for_signals();
+    }));
+  }
+
+  void close_acceptors() {
+    error_code ignored;
+    if (tcp) tcp->close(ignored);
+    if (local) local->close(ignored);
+    retry.cancel();
+    // Unless another server has taken the name.
+    const std::string& path = pool.options.unix_socket;
+    if (const auto own = std::exchange(socket_file, std::nullopt); own && own == file_id(path))
+      ::unlink(path.c_str());
+  }
+
+  // What `io` has parts of outlives it.
+  OperationMemory accept_memory, signal_memory;
+  bool accepting = false;
+  std::function<void()> on_signal;
+  SessionPool pool{io};
+  Wakeup wakeup{io};  // Executor's
+  asio::io_context io{1};
+  asio::thread_pool workers;
+  std::optional<asio::ip::tcp::acceptor> tcp;
+  std::optional<asio::local::stream_protocol::acceptor> local;
+  std::optional<FileId> socket_file;  // that `local` listens at
+  asio::steady_timer retry{io};
+  asio::signal_set signals{io, SIGTERM, SIGINT};
+  std::string address;
+};
+
+HttpServer::HttpServer(const HttpOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+
+HttpServer::~HttpServer() { impl_->close_acceptors(); }
+
+const std::string& HttpServer::address() const { return impl_->address; }
+
+void HttpServer::run(Handler handler, std::function<void()> on_signal) {
+  impl_->pool.handler = std::move(handler);
+  impl_->on_signal = std::move(on_signal);
+  impl_->wait_for_signals();
+  while (!impl_->io.stopped()) try {
+      impl_->keep_accepting();
+      impl_->io.run();
+    } catch (const std::exception& error) {
+      // Asio's own, of a connection that there is no memory for.
+      try_log_warning("a connection is refused: ", error.what());
+    }
+  impl_->workers.stop();
+  impl_->workers.join();
+  while (!impl_->pool.sessions.empty()) (*impl_->pool.sessions.begin())->close();
+  HttpSession::settle_all(impl_->pool);
+}
+
+void HttpServer::stop_accepting() {
+  impl_->close_acceptors();
+  impl_->pool.closing = true;
+  const auto sessions = impl_->pool.sessions;
+  for (const auto& session : sessions)
+    if (!session->is_busy()) session->close();
+}
+
+void HttpServer::stop() { impl_->io.stop(); }
+
+HttpMetrics HttpServer::metrics() const { return impl_->pool.metrics; }
+
+void HttpServer::after(std::chrono::milliseconds delay, std::function<void()> task) {
+  auto timer = std::make_shared<asio::steady_timer>(impl_->io, delay);
+  timer->async_wait([timer, task = std::move(task)](error_code error) {
+    if (!error) run_task(task);
+  });
+}
+
+void HttpServer::work(std::function<void()> task) {
+  asio::post(impl_->workers, [task = std::move(task)] { run_task(task); });
+}
+
+void HttpServer::on_wake(std::function<void()> task) { impl_->wakeup.set_task(std::move(task)); }
+
+void HttpServer::wake() noexcept { impl_->wakeup.post(); }
+
+}  // namespace attend::serve

@@ -1,0 +1,402 @@
+#include "attend/serve/http/http_session.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <boost/beast/core/buffers_to_string.hpp>
+#include <boost/beast/http/error.hpp>
+#include <charconv>
+
+#include "attend/base/try_log.h"
+#include "attend/serve/http/header_text.h"
+#include "attend/serve/protocols/json_text.h"
+#include "attend/serve/protocols/replies.h"
+
+namespace attend::serve {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr size_t kReadBytes = 8 << 10;
+// Of an answer, for the next.
+constexpr size_t kMaxIdleBytes = 16 << 10;
+// Of requests behind the one that is being answered.
+constexpr size_t kMaxPipelinedBytes = 64 << 10;
+
+// All bodies together may be as large as so many of the largest; one that is small is always taken.
+constexpr size_t kLargestBodiesAtOnce = 16;
+constexpr size_t kSmallBodyBytes = 64 << 10;
+
+}  // namespace
+
+class HttpSession::Answer : public Exchange {
+ public:
+  explicit Answer(std::shared_ptr<HttpSession> session) : session_(std::move(session)) {}
+
+  void reply(int status, std::string_view content_type, std::string body, Headers headers) override {
+    if (!session_) return;
+    status_ = status;
+    // An answer that never has a body says nothing of its length.
+    if (status != static_cast<int>(http::status::no_content))
+      headers.emplace_back("Content-Length", std::to_string(body.size()));
+    const std::string head = session_->head_of(status, content_type, headers);
+    session_->is_head_ ? session_->send(head) : session_->send(head, body);
+    finish();
+  }
+
+  void begin_stream(std::string_view content_type, Headers headers) override {
+    if (!session_) return;
+    status_ = 200;
+    // HTTP/1.0 has no chunks: there the end of the connection ends the stream.
+    if (session_->http_1_0_)
+      session_->keep_alive_ = false;
+    else
+      headers.emplace_back("Transfer-Encoding", "chunked");
+    headers.emplace_back("Cache-Control", "no-cache");
+    headers.emplace_back("X-Accel-Buffering", "no");
+    session_->send(session_->head_of(200, content_type, headers));
+  }
+
+  void write(std::string_view part) override {
+    if (!session_ || session_->is_head_ || part.empty()) return;
+    if (session_->http_1_0_) return session_->send(part);
+    std::array<char, 2 * sizeof(size_t)> digits;
+    const char* const end = std::to_chars(digits.data(), digits.data() + digits.size(), part.size(), 16).ptr;
+    session_->send(std::string_view(digits.data(), end), "\r\n", part, "\r\n");
+  }
+
+  void end_stream() override {
+    if (!session_) return;
+    if (!session_->http_1_0_ && !session_->is_head_) session_->send("0\r\n\r\n");
+    finish();
+  }
+
+  void drop() noexcept override {
+    if (session_) session_->close();
+  }
+
+  // The client has gone.
+  void leave() noexcept {
+    session_->try_log_access(kClientLeft);
+    session_ = nullptr;
+    if (const auto gone = std::exchange(on_gone, nullptr)) gone();
+  }
+
+ private:
+  void finish() noexcept {
+    on_gone = nullptr;
+    const std::shared_ptr<HttpSession> session = std::exchange(session_, nullptr);
+    // An answer that was cut, as its reader left too much lying, did not arrive.
+    session->try_log_access(session->overrun_ ? kClientLeft : status_);
+    session->finish_answer();
+  }
+
+  static constexpr int kClientLeft = 499;  // as nginx has it
+
+  std::shared_ptr<HttpSession> session_;
+  int status_ = 0;
+};
+
+HttpSession::HttpSession(Transport::Socket socket, SessionPool& pool)
+    : pool_(pool),
+      transport_(make_transport(std::move(socket), pool.tls)),
+      read_timer_(transport_->executor()),
+      write_timer_(transport_->executor()),
+      buffer_(std::max<size_t>(pool.options.max_header_bytes, kMaxPipelinedBytes) + kReadBytes) {}
+
+template <class Task>
+void HttpSession::guard(Task&& task) noexcept {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    try_log_warning("a connection is dropped: ", error.what());
+    close();
+  }
+}
+
+void HttpSession::start() noexcept {
+  guard([&] {
+    arm(read_timer_, pool_.options.request_timeout, &HttpSession::close);
+    transport_->start([self = shared_from_this()](Error error) {
+      if (self->closed_) return;
+      if (error) return self->close();
+      self->guard([&] { self->await_request(); });
+    });
+  });
+}
+
+void HttpSession::await_request() {
+  parser_.emplace();
+  parser_->eager(true);
+  parser_->header_limit(pool_.options.max_header_bytes);
+  parser_->body_limit(pool_.options.max_body_bytes);
+  started_ = continued_ = false;
+  arm(read_timer_, pool_.options.idle_timeout, &HttpSession::close);
+  if (buffer_.size() > 0)
+    parse();
+  else
+    read();
+}
+
+void HttpSession::arm(asio::steady_timer& timer, std::chrono::milliseconds delay,
+                      void (HttpSession::*on_time)()) {
+  timer.expires_after(delay);
+  timer.async_wait([self = weak_from_this(), on_time](Error error) {
+    const auto session = self.lock();
+    if (!error && session) session->guard([&] { ((*session).*on_time)(); });
+  });
+}
+
+void HttpSession::read() {
+  if (reading_ || closed_ || ((exchange_ || answered_) && buffer_.size() >= kMaxPipelinedBytes)) return;
+  reading_ = true;
+  incoming_.resize(kReadBytes);
+  transport_->read_some(asio::buffer(incoming_), [self = shared_from_this()](Error error, size_t num_bytes) {
+    self->reading_ = false;
+    self->guard([&] { self->on_read(error, num_bytes); });
+  });
+}
+
+void HttpSession::on_read(Error error, size_t num_bytes) {
+  if (closed_) return;
+  if (error) return close();
+  buffer_.commit(asio::buffer_copy(buffer_.prepare(num_bytes), asio::buffer(incoming_, num_bytes)));
+  if (lingering_) buffer_.consume(buffer_.size());
+  if (exchange_ || answered_ || !keep_alive_)
+    read();
+  else
+    parse();
+}
+
+void HttpSession::parse() {
+  if (!started_) {
+    started_ = true;
+    arm(read_timer_, pool_.options.request_timeout, &HttpSession::on_read_timeout);
+  }
+  Error error;
+  while (buffer_.size() > 0 && !parser_->is_done()) {
+    const size_t used = parser_->put(buffer_.data(), error);
+    buffer_.consume(used);
+    if (error == http::error::need_more) error = {};
+    if (error || used == 0) break;
+  }
+  if (error == http::error::body_limit)
+    return refuse_request(413, fmt::format("the body is larger than {} bytes", pool_.options.max_body_bytes));
+  if (error == http::error::header_limit)
+    return refuse_request(
+        431, fmt::format("the headers are larger than {} bytes", pool_.options.max_header_bytes));
+  if (error) return refuse_request(400, "no HTTP/1.1 request: " + error.message());
+  // Without chunks it would go on to the end of the connection, which is where its client has gone.
+  const bool is_endless = parser_->is_header_done() && !parser_->chunked() &&
+                          parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
+  if (is_endless) return refuse_request(501, "Transfer-Encoding: expected chunked");
+  if (!hold_body()) return refuse_request(503, "too many requests with large bodies at once");
+  if (parser_->is_done()) return hand_on();
+  if (buffer_.size() >= pool_.options.max_header_bytes)
+    return refuse_request(431, "the headers are too large");
+  if (parser_->is_header_done() && !continued_ &&
+      parser_->get().find(http::field::expect) != parser_->get().end()) {
+    continued_ = true;
+    send("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  read();
+}
+
+bool HttpSession::hold_body() {
+  const size_t num_bytes = parser_->get().body().size();
+  pool_.num_body_bytes += num_bytes - std::exchange(body_bytes_, num_bytes);
+  return num_bytes <= kSmallBodyBytes ||
+         pool_.num_body_bytes <= kLargestBodiesAtOnce * pool_.options.max_body_bytes;
+}
+
+void HttpSession::refuse_request(int status, std::string_view message) {
+  keep_alive_ = is_head_ = false;
+  read_timer_.cancel();
+  parser_->get().body() = {};
+  exchange_ = std::make_shared<Answer>(shared_from_this());
+  Headers headers;
+  if (status == 503) headers.emplace_back("Retry-After", "1");
+  exchange_->reply(status, "application/json", error_reply({status, std::string(message), {}, {}}), headers);
+}
+
+void HttpSession::on_read_timeout() {
+  if (!exchange_) refuse_request(408, "the request did not come in time");
+}
+
+void HttpSession::hand_on() {
+  read_timer_.cancel();
+  auto& message = parser_->get();
+  http_1_0_ = message.version() < 11;
+  keep_alive_ = message.keep_alive() && !pool_.closing;
+  const auto header = [&](auto name) { return std::string(message[name]); };
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  is_head_ = request.method == "HEAD";
+  const std::string target = without_origin(std::string(message.target()));
+  const size_t mark = std::min(target.find('?'), target.size());
+  request.path = percent_decoded(std::string_view(target).substr(0, mark));
+  request.query = mark < target.size() ? target.substr(mark + 1) : "";
+  request.authorization = header(http::field::authorization);
+  request.content_type = header(http::field::content_type);
+  request.request_id = one_line(header("x-request-id"));
+  request.traceparent = one_line(header("traceparent"));
+  if (pool_.options.log_access) {
+    method_ = request.method;
+    path_ = request.path;
+    request_id_ = request.request_id;
+    came_ = std::chrono::steady_clock::now();
+    answer_bytes_ = 0;
+  }
+  request.body = std::move(message.body());
+  exchange_ = std::make_shared<Answer>(shared_from_this());
+  ++pool_.metrics.num_requests;
+  ++pool_.metrics.num_active_requests;
+  is_counted_ = true;
+  read();
+  pool_.handler(std::move(request), exchange_);
+}
+
+void HttpSession::uncount() noexcept {
+  if (is_counted_) --pool_.metrics.num_active_requests;
+  is_counted_ = false;
+}
+
+void HttpSession::finish_answer() noexcept {
+  if (!exchange_) return;
+  uncount();
+  exchange_ = nullptr;
+  release_body();
+  if (pool_.closing) keep_alive_ = false;
+  answered_ = true;
+  settle_later();
+}
+
+void HttpSession::try_log_access(int status) const noexcept try {
+  if (!pool_.options.log_access || !parser_ || !parser_->is_done()) return;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - came_;
+  JsonText line;
+  line.begin_object().key("access").text(method_ + " " + path_).key("status").integer(status);
+  line.key("bytes").integer(static_cast<int64_t>(answer_bytes_)).key("seconds").number(seconds.count());
+  if (!request_id_.empty()) line.key("id").text(request_id_);
+  log_info(line.end_object().take());
+} catch (const std::exception&) {  // there is no memory for a line
+}
+
+void HttpSession::linger() {
+  constexpr std::chrono::seconds kPatience{2};
+  lingering_ = true;
+  transport_->end_sending([self = shared_from_this()] {});
+  buffer_.consume(buffer_.size());
+  arm(read_timer_, kPatience, &HttpSession::close);
+  read();
+}
+
+std::string HttpSession::head_of(int status, std::string_view content_type, const Headers& headers) const {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: attend\r\n", status,
+                                 std::string(http::obsolete_reason(static_cast<http::status>(status))));
+  if (!content_type.empty()) head += fmt::format("Content-Type: {}\r\n", content_type);
+  for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
+  if (!pool_.options.cors_origins.empty())
+    head += fmt::format(
+        "Access-Control-Allow-Origin: {}\r\nAccess-Control-Allow-Headers: *, Authorization\r\n"
+        "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n",
+        pool_.options.cors_origins);
+  head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  return head;
+}
+
+template <class... Parts>
+void HttpSession::send(const Parts&... parts) {
+  if (closed_ || overrun_) return;
+  const size_t num_new = (std::string_view(parts).size() + ...);
+  if (unsent_.capacity() - unsent_.size() < num_new)
+    unsent_.reserve(std::max(unsent_.size() + num_new, 2 * unsent_.capacity()));
+  (unsent_.append(parts), ...);
+  answer_bytes_ += num_new;
+  // An answer that comes at once may be of any size; what must not grow is what a reader leaves lying.
+  overrun_ = writing_ && unsent_.size() > pool_.options.max_unsent_bytes;
+  // Also where it is to be closed: not from within whoever answers, which goes on with an answer that it has.
+  if (overrun_ || !writing_) settle_later();
+}
+
+void HttpSession::settle_later() noexcept {
+  pool_.unsettled.add(shared_from_this());
+  pool_.wakeup.post();
+}
+
+void HttpSession::settle_all(SessionPool& pool) noexcept {
+  Chain<HttpSession> now;  // those that come meanwhile have their turn behind what else is to be done
+  now.swap(pool.unsettled);
+  while (const std::shared_ptr<HttpSession> session = now.take_first())
+    session->guard([&] { session->settle(); });
+}
+
+void HttpSession::settle() {
+  if (closed_) return;
+  if (overrun_) return close();
+  if (!writing_ && !unsent_.empty()) write();
+  if (closed_ || !answered_) return;
+  if (keep_alive_) {
+    answered_ = false;
+    await_request();
+  } else if (!writing_ && !lingering_) {
+    linger();
+  }
+}
+
+// Most clients take what comes at once; then nothing has to be waited for.
+void HttpSession::write() {
+  ++pool_.metrics.num_writes;
+  Error error;
+  const size_t num_written = transport_->write_now(asio::buffer(unsent_), error);
+  if (error) return close();
+  if (num_written < unsent_.size()) return write_rest(num_written);
+  // Who stays connected keeps room for events, not for a long answer.
+  unsent_.clear();
+  if (unsent_.capacity() > kMaxIdleBytes) unsent_ = {};
+}
+
+void HttpSession::write_rest(size_t num_written) {
+  writing_ = true;
+  sending_.swap(unsent_);
+  write_piece(num_written);
+}
+
+// Piece by piece, so that who reads slowly but reads is not dropped.
+void HttpSession::write_piece(size_t begin) {
+  constexpr size_t kPieceBytes = 64 << 10;
+  const size_t end = std::min(sending_.size(), begin + kPieceBytes);
+  arm(write_timer_, pool_.options.write_timeout, &HttpSession::close);
+  transport_->write_all(asio::buffer(sending_.data() + begin, end - begin),
+                        [self = shared_from_this(), end](Error error, size_t) {
+                          self->write_timer_.cancel();
+                          if (self->closed_ || error) {
+                            self->writing_ = false;
+                            return self->close();
+                          }
+                          if (end < self->sending_.size())
+                            return self->guard([&] { self->write_piece(end); });
+                          self->writing_ = false;
+                          self->sending_ = {};
+                          self->settle_later();
+                        });
+}
+
+void HttpSession::close() noexcept {
+  if (closed_) return;
+  closed_ = true;
+  const auto self = shared_from_this();
+  read_timer_.cancel();
+  write_timer_.cancel();
+  transport_->close();
+  if (exchange_) {
+    uncount();
+    std::exchange(exchange_, nullptr)->leave();
+  }
+  release_body();
+  pool_.sessions.erase(self);
+}
+
+}  // namespace attend::serve

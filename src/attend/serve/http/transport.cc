@@ -1,0 +1,124 @@
+#include "attend/serve/http/transport.h"
+
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
+
+#include "attend/base/error.h"
+
+namespace attend::serve {
+
+namespace asio = boost::asio;
+namespace ssl = boost::asio::ssl;
+
+class TlsContext {
+ public:
+  explicit TlsContext(const TlsOptions& options) : context(ssl::context::tls_server) {
+    SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
+    // Without a callback OpenSSL would ask on the terminal.
+    context.set_password_callback([password = options.key_password](size_t, auto) { return password; });
+    Transport::Error error;
+    context.use_certificate_chain_file(options.certificate_file, error);
+    require_read(error, "--ssl-certfile", options.certificate_file);
+    context.use_private_key_file(options.key_file, ssl::context::pem, error);
+    require_read(error, "--ssl-keyfile", options.key_file);
+    if (options.client_authority_file.empty()) return;
+    context.load_verify_file(options.client_authority_file, error);
+    require_read(error, "--ssl-ca-certs", options.client_authority_file);
+    context.set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert);
+  }
+
+  ssl::context context;
+
+ private:
+  static void require_read(const Transport::Error& error, std::string_view flag, const std::string& path) {
+    if (error)
+      fail(ErrorCode::kInvalidArgument, flag, " ", path,
+           ": expected a PEM file that goes with the others: ", error.message());
+  }
+};
+
+namespace {
+
+class PlainTransport : public Transport {
+ public:
+  // write_now() waits for nothing: so the socket says.
+  explicit PlainTransport(Socket socket) : socket_(std::move(socket)) {
+    Error ignored;
+    socket_.non_blocking(true, ignored);
+  }
+
+  asio::any_io_executor executor() override { return socket_.get_executor(); }
+  void start(std::function<void(Error)> done) override { done({}); }
+  void read_some(asio::mutable_buffer into, Done done) override {
+    socket_.async_read_some(into, std::move(done));
+  }
+  size_t write_now(asio::const_buffer bytes, Error& error) override {
+    const size_t num_written = socket_.write_some(bytes, error);
+    if (error == asio::error::would_block || error == asio::error::try_again) error = {};
+    return num_written;
+  }
+  void write_all(asio::const_buffer bytes, Done done) override {
+    asio::async_write(socket_, bytes, std::move(done));
+  }
+  void end_sending(std::function<void()> done) override {
+    Error ignored;
+    socket_.shutdown(Socket::shutdown_send, ignored);
+    done();
+  }
+  void close() override {
+    Error ignored;
+    socket_.shutdown(Socket::shutdown_both, ignored);
+    socket_.close(ignored);
+  }
+
+ private:
+  Socket socket_;
+};
+
+class TlsTransport : public Transport {
+ public:
+  TlsTransport(Socket socket, std::shared_ptr<TlsContext> tls)
+      : tls_(std::move(tls)), stream_(std::move(socket), tls_->context) {}
+
+  asio::any_io_executor executor() override { return stream_.get_executor(); }
+  void start(std::function<void(Error)> done) override {
+    stream_.async_handshake(ssl::stream_base::server, std::move(done));
+  }
+  void read_some(asio::mutable_buffer into, Done done) override {
+    stream_.async_read_some(into, std::move(done));
+  }
+  size_t write_now(asio::const_buffer, Error&) override { return 0; }
+  void write_all(asio::const_buffer bytes, Done done) override {
+    asio::async_write(stream_, bytes, std::move(done));
+  }
+  void end_sending(std::function<void()> done) override {
+    stream_.async_shutdown([done = std::move(done)](Error) { done(); });
+  }
+  void close() override {
+    Error ignored;
+    stream_.next_layer().shutdown(Socket::shutdown_both, ignored);
+    stream_.next_layer().close(ignored);
+  }
+
+ private:
+  std::shared_ptr<TlsContext> tls_;
+  ssl::stream<Socket> stream_;
+};
+
+}  // namespace
+
+std::shared_ptr<TlsContext> make_tls_context(const TlsOptions& options) {
+  require(options.key_file.empty() == options.certificate_file.empty(),
+          "--ssl-keyfile and --ssl-certfile: expected both, or none");
+  require(!options.certificate_file.empty() || options.client_authority_file.empty(),
+          "--ssl-ca-certs: only with --ssl-certfile");
+  return options.certificate_file.empty() ? nullptr : std::make_shared<TlsContext>(options);
+}
+
+std::unique_ptr<Transport> make_transport(Transport::Socket socket, const std::shared_ptr<TlsContext>& tls) {
+  if (tls) return std::make_unique<TlsTransport>(std::move(socket), tls);
+  return std::make_unique<PlainTransport>(std::move(socket));
+}
+
+}  // namespace attend::serve

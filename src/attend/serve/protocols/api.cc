@@ -1,0 +1,399 @@
+#include "attend/serve/protocols/api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/base/version.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/serve/formats/held_back.h"
+#include "attend/serve/formats/reasoning_mask.h"
+#include "attend/serve/protocols/json_text.h"
+#include "attend/serve/web_files.h"
+
+namespace attend::serve {
+namespace {
+
+// Whether a prompt ends where the model thinks already.
+bool opens_reasoning(const std::vector<ChatTemplate::Part>& parts) {
+  std::string end;
+  for (const ChatTemplate::Part& part : parts) end += part.text;
+  end.resize(trimmed_size(end, end.size()));
+  return end.ends_with("<think>");
+}
+
+Json speculative_algorithm(const SpeculativeOptions& options) {
+  if (!options.algorithm) return nullptr;
+  return to_string(*options.algorithm);
+}
+
+// The method's name. null: no weight is quantised, whatever config.json says.
+Json quantization_method(const EngineInfo& info) {
+  if (!has_quantised(info.weight_formats)) return nullptr;
+  return info.quantization.method;
+}
+
+// null: no limit.
+Json queue_limit(int max_queued_requests) {
+  if (max_queued_requests == 0) return nullptr;
+  return max_queued_requests;
+}
+
+Json internal_state(const AsyncEngine& engine) {
+  if (!engine.info().speculation.algorithm) return Json::object();
+  return {{"avg_spec_accept_length", engine.metrics().drafts.accept_length()}};
+}
+
+}  // namespace
+
+Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormats& formats,
+         const GrammarOptions& grammars, ApiOptions options, Executor& executor,
+         std::function<HttpMetrics()> http_metrics)
+    : Service(std::move(options), executor, std::move(http_metrics)),
+      engine_(engine),
+      chat_(std::move(chat)),
+      formats_(formats),
+      defaults_(SamplingDefaults::read(options_.model_path)),
+      id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())),
+      grammars_(grammars.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
+                grammars.limits) {
+  engine_.set_after_outputs([this] { outbox_.release(); });
+  for (const ApiRoute& route : api_routes())
+    add_route({route.method, route.path, route.access,
+               [this, answer = route.answer](const HttpRequest& request,
+                                             const std::shared_ptr<Exchange>& exchange) {
+                 (this->*answer)(request, exchange);
+               }});
+}
+
+Api::~Api() = default;
+
+const std::vector<Api::ApiRoute>& Api::api_routes() {
+  static const std::vector<ApiRoute> all = {
+      {"POST", "/v1/chat/completions", &Api::chat_completions, Access::kKey},
+      {"POST", "/v1/completions", &Api::completions, Access::kKey},
+      {"POST", "/v1/embeddings", &Api::embeddings, Access::kKey},
+      {"POST", "/generate", &Api::generate, Access::kKey},
+      {"POST", "/tokenize", &Api::tokenize, Access::kKey},
+      {"POST", "/v1/tokenize", &Api::tokenize, Access::kKey},
+      {"POST", "/detokenize", &Api::detokenize, Access::kKey},
+      {"POST", "/v1/detokenize", &Api::detokenize, Access::kKey},
+      {"GET", "/tokenizer_info", &Api::tokenizer_info, Access::kKey},
+      {"GET", "/health_generate", &Api::health_generate, Access::kOpen},
+      {"GET", "/metrics", &Api::metrics, Access::kOpen},
+      {"GET", "/model_info", &Api::model_info, Access::kKey},
+      {"GET", "/get_model_info", &Api::model_info, Access::kKey},
+      {"GET", "/server_info", &Api::server_info, Access::kKey},
+      {"GET", "/get_server_info", &Api::server_info, Access::kKey},
+      {"POST", "/flush_cache", &Api::flush_cache, Access::kAdmin},
+      {"POST", "/reset_prefix_cache", &Api::flush_cache, Access::kAdmin},
+      {"POST", "/start_profile", &Api::start_profile, Access::kAdmin},
+      {"POST", "/stop_profile", &Api::stop_profile, Access::kAdmin},
+      {"POST", "/abort_request", &Api::abort_request, Access::kAdmin},
+      {"GET", "/", &Api::web_page, Access::kOpen},
+  };
+  return all;
+}
+
+void Api::chat_completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  start_generation(Door::kChat, request, exchange);
+}
+void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  start_generation(Door::kCompletions, request, exchange);
+}
+void Api::generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  start_generation(Door::kGenerate, request, exchange);
+}
+
+void Api::embeddings(const HttpRequest&, const std::shared_ptr<Exchange>&) {
+  throw ApiError{400,
+                 "this server generates text: start attend serve with --is-embedding for vectors",
+                 {},
+                 "unsupported"};
+}
+
+std::string Api::new_id(Door door) {
+  const std::string id = id_prefix_ + fmt::format("{:08x}", ++num_ids_);
+  return (door == Door::kChat ? "chatcmpl-" : door == Door::kCompletions ? "cmpl-" : "") + id;
+}
+
+void Api::start_generation(Door door, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  check_not_draining();
+  check_queue();
+  const ReplyHead head{door, request.request_id.empty() ? new_id(door) : request.request_id,
+                       options_.served_names.front(), std::time(nullptr)};
+  const auto end = [this, path = request.path, traceparent = request.traceparent](const Generation& ended,
+                                                                                  int status) noexcept {
+    if (options_.log_requests) try_log_request(ended, status, path, traceparent);
+    generations_.erase(&ended);
+  };
+  const auto generation = std::make_shared<Generation>(
+      engine_, outbox_, exchange, head, [end](const Generation& ended) { end(ended, ended.status()); });
+  exchange->on_gone = [end, weak = std::weak_ptr(generation)] {
+    constexpr int kClientLeft = 499;  // as nginx has it
+    if (const auto gone = weak.lock()) {
+      gone->leave();
+      end(*gone, kClientLeft);
+    }
+  };
+  generations_.emplace(generation.get(), generation);
+  try {
+    executor_.work([this, door, body = request.body, generation] {
+      if (auto error = error_of([&] { submit(prepare(door, body), generation); }))
+        generation->refuse(std::move(*error));
+    });
+  } catch (...) {
+    exchange->on_gone = nullptr;
+    generations_.erase(generation.get());
+    throw;
+  }
+}
+
+void Api::check_queue() const {
+  if (options_.max_queued_requests > 0 && engine_.num_waiting() >= options_.max_queued_requests)
+    throw queue_full(options_.max_queued_requests);
+}
+
+void Api::try_log_request(const Generation& ended, int status, const std::string& path,
+                          const std::string& traceparent) const noexcept try {
+  int64_t num_tokens = 0;
+  for (const Choice& choice : ended.choices()) num_tokens += std::ssize(choice.token_ids);
+  const Choice none;
+  const Choice& first = ended.choices().empty() ? none : ended.choices().front();
+  JsonText line;
+  line.begin_object().key("id").text(ended.head().id).key("path").text(path).key("status").integer(status);
+  line.key("prompt_tokens").integer(first.num_prompt_tokens);
+  line.key("cached_tokens").integer(first.num_cached_tokens);
+  line.key("completion_tokens").integer(num_tokens).key("finish_reasons").begin_array();
+  for (const Choice& choice : ended.choices()) line.text(to_string(choice.finish_reason));
+  line.end_array().key("seconds_to_first_token").number(ended.seconds_to_first_token());
+  line.key("seconds").number(ended.seconds());
+  if (!traceparent.empty()) line.key("traceparent").text(traceparent);
+  log_info(line.end_object().take());
+} catch (...) {  // there is no memory for a line
+}
+
+GenerationJob Api::prepare(Door door, const std::string& body) const {
+  const Json json = parse_body(body);
+  GenerationJob job = door == Door::kChat          ? read_chat(json, defaults_, formats_)
+                      : door == Door::kCompletions ? read_completion(json, defaults_)
+                                                   : read_generate(json, defaults_);
+  check_model(job.model);
+  log_ignored(job.ignored);
+  if (door != Door::kChat) return job;
+  std::vector<int32_t> ids = apply_template(job);
+  const int context = engine_.info().context_length;
+  if (static_cast<int>(ids.size()) >= context)
+    throw ApiError{400,
+                   fmt::format("the messages are {} tokens: the context holds {}, one of them for the answer",
+                               ids.size(), context),
+                   "messages", "context_length_exceeded"};
+  if (!job.has_max_tokens) job.params.max_new_tokens = context - static_cast<int>(ids.size());
+  job.prompts.emplace_back(std::move(ids));
+  return job;
+}
+
+void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generation) {
+  // What came with it may have filled the queue meanwhile.
+  const int max_waiting = options_.max_queued_requests;
+  if (!job.grammar) return generation->submit(std::move(job), max_waiting);
+  const Grammar grammar = job.grammar->grammar;
+  const auto waiting = std::make_shared<GenerationJob>(std::move(job));
+  grammars_.compile(grammar, [this, generation, waiting, max_waiting](GrammarResult result) {
+    const auto error = error_of([&] {
+      if (result.error) {
+        ApiError refusal = to_api_error(*result.error);
+        refusal.param = waiting->grammar->param;
+        throw refusal;
+      }
+      waiting->mask = std::move(result.mask);
+      if (waiting->answer && waiting->answer->reasoning)
+        waiting->mask = make_reasoning_mask(std::move(waiting->mask), *engine_.tokenizer(),
+                                            waiting->answer->inside_reasoning);
+      generation->submit(std::move(*waiting), max_waiting);
+    });
+    if (error) generation->refuse(*error);
+  });
+}
+
+std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
+  if (!chat_ || !engine_.tokenizer())
+    refuse_unsupported("messages", "the model has no chat template; start the server with --chat-template");
+  std::vector<ChatTemplate::Part> parts = chat_->render(job.variables, job.add_generation_prompt);
+  if (!job.continued.empty()) parts.push_back({job.continued, /*from_user=*/true});
+  if (job.answer && job.answer->reasoning) job.answer->inside_reasoning = opens_reasoning(parts);
+  std::vector<Tokenizer::Part> pieces;
+  for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
+  return engine_.tokenizer()->encode(pieces);
+}
+
+void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(exchange, [this, body = request.body] {
+    const Json json = parse_body(body);
+    const Fields fields(json);
+    check_model(fields.string("model").value_or(""));
+    const Tokenizer* tokenizer = engine_.tokenizer();
+    if (!tokenizer) refuse_unsupported("prompt", "the model has no tokenizer");
+    std::vector<int32_t> ids;
+    if (fields.has("messages")) {
+      GenerationJob job = read_chat(json, defaults_, formats_);
+      ids = apply_template(job);
+    } else {
+      const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
+      if (!text) refuse("prompt", "prompt: missing; expected a string, or messages");
+      ids = tokenizer->encode(*text, fields.boolean("add_special_tokens").value_or(true));
+    }
+    return json_text(
+        {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine_.info().context_length}});
+  });
+}
+
+void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(exchange, [this, body = request.body] {
+    const Json json = parse_body(body);
+    const Fields fields(json);
+    check_model(fields.string("model").value_or(""));
+    if (!engine_.tokenizer()) refuse_unsupported("tokens", "the model has no tokenizer");
+    if (!fields.has("tokens")) refuse("tokens", "tokens: missing; expected a list of token ids");
+    const std::vector<int32_t> ids = fields.token_ids("tokens");
+    // Some tokenizers have tokens that the model has not, some models have more for the sake of alignment.
+    const int vocab_size = std::max(engine_.model_spec().vocab_size, engine_.tokenizer()->vocab_size());
+    for (const int32_t id : ids)
+      if (id >= vocab_size)
+        refuse("tokens", "tokens holds ", id, ": expected token ids, 0 to ", vocab_size - 1);
+    const std::string text =
+        engine_.tokenizer()->decode(ids, fields.boolean("skip_special_tokens").value_or(true));
+    return json_text({{"prompt", text}, {"text", text}});
+  });
+}
+
+// As vLLM has it: with it and the two above a client needs no tokenizer of its own.
+void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(exchange, [this] {
+    const Tokenizer* tokenizer = engine_.tokenizer();
+    if (!tokenizer) throw ApiError{404, "the model has no tokenizer", {}, "not_found"};
+    const auto spelt = [&](std::optional<int32_t> id) { return id ? Json(tokenizer->token(*id)) : Json(); };
+    return json_text({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                      {"bos_token", spelt(tokenizer->bos_id())},
+                      {"eos_token", spelt(tokenizer->eos_id())},
+                      {"pad_token", spelt(tokenizer->pad_id())},
+                      {"vocab_size", tokenizer->vocab_size()},
+                      {"model_max_length", engine_.info().context_length}});
+  });
+}
+
+void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  constexpr std::chrono::seconds kPatience{20};
+  check_not_draining();
+  GenerationRequest request{std::vector<int32_t>{0}, {}};
+  request.params.max_new_tokens = 1;
+  request.params.ignore_eos = true;
+  // Whoever comes first answers; after that an exchange does nothing.
+  executor_.after(kPatience, [exchange] {
+    answer_or_drop(*exchange, [&] {
+      answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
+    });
+  });
+  const auto answer = std::make_shared<HealthAnswer>(exchange, "the engine did not generate a token");
+  engine_.submit(std::move(request), [this, answer](const RequestOutput& output) {
+    if (!output.finished()) return;
+    answer->well =
+        output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop;
+    outbox_.add(*answer);
+  });
+}
+
+void Api::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  const std::string path = options_.model_path.string();
+  answer_on_worker(exchange, [this, path] {
+    return json_text({{"model_path", path},
+                      {"served_model_name", options_.served_names.front()},
+                      {"tokenizer_path", path},
+                      {"is_generation", true},
+                      {"preferred_sampling_params", nullptr},
+                      {"weight_version", "default"},
+                      {"has_chat_template", chat_.has_value()},
+                      {"model_type", engine_.info().model}});
+  });
+}
+
+void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  const EngineInfo& info = engine_.info();
+  answer_on_worker(exchange, [this, &info] {
+    return json_text({{"version", attend::version()},
+                      {"model_path", options_.model_path.string()},
+                      {"served_model_name", options_.served_names.front()},
+                      {"device", info.hardware.name},
+                      {"dtype", to_string(info.dtype)},
+                      {"quantization", quantization_method(info)},
+                      {"kv_cache_dtype", kernels::cache_dtype_name(info.kv_cache_dtype)},
+                      {"prefill_attention_backend", info.resolution.prefill->name},
+                      {"decode_attention_backend", info.resolution.decode->name},
+                      {"page_size", info.resolution.page_size},
+                      {"context_length", info.context_length},
+                      {"max_total_num_tokens", info.pool_slots},
+                      {"max_running_requests", info.limits.max_reqs},
+                      {"chunked_prefill_size", info.limits.max_tokens},
+                      {"max_queued_requests", queue_limit(options_.max_queued_requests)},
+                      {"schedule_policy", to_string(info.schedule_policy)},
+                      {"disable_overlap_schedule", !info.overlap_schedule},
+                      {"disable_radix_cache", !info.prefix_cache.has_value()},
+                      {"enable_deterministic_inference", info.deterministic},
+                      {"speculative_algorithm", speculative_algorithm(info.speculation)},
+                      {"speculative_num_draft_tokens", info.speculation.num_draft_tokens},
+                      {"internal_states", Json::array({internal_state(engine_)})}});
+  });
+}
+
+void Api::flush_cache(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  engine_.flush_cache();
+  exchange->reply(200, "text/plain", "Cache flushed.\n");
+}
+
+void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  const Json json = request.body.empty() ? Json(Json::object()) : parse_body(request.body);
+  const Fields fields(json);
+  if (fields.has("output_dir"))
+    refuse_unsupported("output_dir", "not supported: the trace is the answer of /stop_profile");
+  engine_.start_trace(fields.integer("num_steps", 1, INT32_MAX).value_or(0));
+  exchange->reply(200, "text/plain", "Recording; POST /stop_profile answers with the trace.\n");
+}
+
+void Api::stop_profile(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  // A million spans take a while to write.
+  answer_on_worker(exchange, [this] { return engine_.stop_trace(); });
+}
+
+void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  const Json json = parse_body(request.body);
+  const Fields fields(json);
+  const bool all = fields.boolean("abort_all").value_or(false);
+  const std::string rid = fields.string("rid").value_or("");
+  if (!all && rid.empty()) refuse("rid", "rid: missing; expected the id of a request, or abort_all");
+  // As in SGLang, an id stands for all that begin with it.
+  for (const auto& [key, generation] : generations_)
+    if (all || generation->head().id.starts_with(rid)) generation->abort();
+  exchange->reply(200, kJson, "{}");
+}
+
+void Api::abort_all() {
+  for (const auto& [key, generation] : generations_) generation->abort();
+}
+
+void Api::metrics(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  exchange->reply(
+      200, "text/plain; version=0.0.4; charset=utf-8",
+      metrics_text(engine_.metrics(), http_metrics_(), options_.served_names.front(), options_.metric_names));
+}
+
+void Api::web_page(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  exchange->reply(200, "text/html; charset=utf-8", std::string(kWebPage),
+                  {{"Content-Security-Policy",
+                    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src "
+                    "'self'; img-src data:"}});
+}
+
+}  // namespace attend::serve

@@ -1,0 +1,76 @@
+// Api: what each path does of a server that generates. It knows HTTP by HttpRequest and Exchange alone.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "attend/engine/async_engine.h"
+#include "attend/grammar/grammar_compiler.h"
+#include "attend/serve/http/exchange.h"
+#include "attend/serve/protocols/generation.h"
+#include "attend/serve/service.h"
+#include "attend/text/chat_template/chat_template.h"
+
+namespace attend::serve {
+
+// On the I/O thread, except where work is handed to workers.
+class Api : public Service {
+ public:
+  Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormats& formats,
+      const GrammarOptions& grammars, ApiOptions options, Executor& executor,
+      std::function<HttpMetrics()> http_metrics);
+  ~Api() override;
+
+  size_t num_in_hand() const override { return generations_.size(); }
+  void abort_all() override;
+
+ private:
+  struct ApiRoute {
+    std::string_view method, path;
+    void (Api::*answer)(const HttpRequest&, const std::shared_ptr<Exchange>&);
+    Access access;
+  };
+  static const std::vector<ApiRoute>& api_routes();
+  int max_model_len() const override { return engine_.info().context_length; }
+  void check_queue() const;
+
+  void chat_completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void tokenizer_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void health_generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void model_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void server_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void flush_cache(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void start_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void stop_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void abort_request(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void metrics(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void web_page(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+
+  void start_generation(Door door, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void try_log_request(const Generation& ended, int status, const std::string& path,
+                       const std::string& traceparent) const noexcept;
+  // On a worker thread: reads the body, applies the template.
+  GenerationJob prepare(Door door, const std::string& body) const;
+  // On a worker thread: what has a grammar is handed to the engine when that is compiled.
+  void submit(GenerationJob job, const std::shared_ptr<Generation>& generation);
+  std::vector<int32_t> apply_template(GenerationJob& job) const;
+  std::string new_id(Door door);
+
+  AsyncEngine& engine_;
+  std::optional<ChatTemplate> chat_;
+  ChatFormats formats_;
+  SamplingDefaults defaults_;
+  std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
+  std::string id_prefix_;  // of this process, so that ids of restarts differ
+  int64_t num_ids_ = 0;
+  GrammarCompiler grammars_;  // the first to be destroyed: it calls back
+};
+
+}  // namespace attend::serve

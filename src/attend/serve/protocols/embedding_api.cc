@@ -1,0 +1,274 @@
+#include "attend/serve/protocols/embedding_api.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/base/version.h"
+#include "attend/serve/protocols/json_text.h"
+
+namespace attend::serve {
+
+// One request for vectors.
+class EmbeddingApi::Call : public Recipient {
+ public:
+  Call(EmbeddingApi& api, std::shared_ptr<Exchange> exchange, std::string path)
+      : api_(api), embedder_(api.embedder_), exchange_(std::move(exchange)), path_(std::move(path)) {}
+
+  // On a worker thread. Nothing is queued for a client that has gone.
+  void submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& input : inputs) num_tokens_ += input.size();
+    num_inputs_ = inputs.size();
+    if (!gone_) id_ = embedder_.submit(std::move(inputs), std::move(callback));
+  }
+  // From any thread: its answer, a reply's body or an error.
+  void end(std::variant<std::string, ApiError> answer) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      answer_ = std::move(answer);
+    }
+    api_.outbox_.add_now(*this);
+  }
+  void receive() noexcept override {
+    const auto self = std::static_pointer_cast<Call>(shared_from_this());
+    if (api_.calls_.erase(self) == 0) return;  // the client has gone
+    exchange_->on_gone = nullptr;
+    const auto* error = std::get_if<ApiError>(&answer_);
+    answer_or_drop(*exchange_, [&] {
+      if (error) return answer_error(*exchange_, *error);
+      exchange_->reply(200, kJson, std::move(std::get<std::string>(answer_)));
+    });
+    if (api_.options_.log_requests) try_log(error ? error->status : 200);
+  }
+  // What waits is dropped.
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    gone_ = true;
+    if (id_) embedder_.cancel(*id_);
+  }
+  Exchange& exchange() const { return *exchange_; }
+  size_t num_tokens() const {
+    const std::lock_guard lock(mutex_);
+    return num_tokens_;
+  }
+
+  void try_log(int status) const noexcept try {
+    const std::lock_guard lock(mutex_);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    JsonText line;
+    line.begin_object().key("path").text(path_).key("status").integer(status);
+    line.key("inputs").integer(static_cast<int64_t>(num_inputs_));
+    line.key("prompt_tokens").integer(static_cast<int64_t>(num_tokens_)).key("seconds").number(seconds);
+    log_info(line.end_object().take());
+  } catch (...) {  // there is no memory for a line
+  }
+
+ private:
+  EmbeddingApi& api_;
+  AsyncEmbedder& embedder_;
+  std::shared_ptr<Exchange> exchange_;
+  std::string path_;
+  Clock::time_point start_ = Clock::now();
+
+  mutable std::mutex mutex_;
+  std::optional<uint64_t> id_;
+  bool gone_ = false;
+  size_t num_inputs_ = 0, num_tokens_ = 0;
+  std::variant<std::string, ApiError> answer_;
+};
+
+EmbeddingApi::EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor& executor,
+                           std::function<HttpMetrics()> http_metrics)
+    : Service(std::move(options), executor, std::move(http_metrics)), embedder_(embedder) {
+  const auto add = [&](std::string_view method, std::string_view path, Access access, Answered answer) {
+    add_route({method, path, access,
+               [this, answer](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+                 (this->*answer)(request, exchange);
+               }});
+  };
+  add("POST", "/v1/embeddings", Access::kKey, &EmbeddingApi::embeddings);
+  for (const char* path : {"/tokenize", "/v1/tokenize"})
+    add("POST", path, Access::kKey, &EmbeddingApi::tokenize);
+  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/generate"})
+    add("POST", path, Access::kKey, &EmbeddingApi::no_generation);
+  add("GET", "/health_generate", Access::kOpen, &EmbeddingApi::health_generate);
+  for (const char* path : {"/model_info", "/get_model_info"})
+    add("GET", path, Access::kKey, &EmbeddingApi::model_info);
+  for (const char* path : {"/server_info", "/get_server_info"})
+    add("GET", path, Access::kKey, &EmbeddingApi::server_info);
+  add("GET", "/metrics", Access::kOpen, &EmbeddingApi::metrics);
+}
+
+EmbeddingApi::~EmbeddingApi() = default;
+
+void EmbeddingApi::no_generation(const HttpRequest& request, const std::shared_ptr<Exchange>&) {
+  throw ApiError{
+      400, request.path + ": this server makes vectors, not text: POST /v1/embeddings", {}, "unsupported"};
+}
+
+void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  check_not_draining();
+  check_queue();
+  const auto call = std::make_shared<Call>(*this, exchange, request.path);
+  exchange->on_gone = [this, weak = std::weak_ptr(call)] {
+    constexpr int kClientLeft = 499;  // as nginx has it
+    if (const auto gone = weak.lock(); gone && calls_.erase(gone) > 0) {
+      gone->leave();
+      if (options_.log_requests) gone->try_log(kClientLeft);
+    }
+  };
+  calls_.insert(call);
+  try {
+    executor_.work([this, call, body = request.body] {
+      if (auto error = error_of([&] { submit(body, call); })) call->end(std::move(*error));
+    });
+  } catch (...) {
+    exchange->on_gone = nullptr;
+    calls_.erase(call);
+    throw;
+  }
+}
+
+void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& call) {
+  const EmbedderInfo& info = embedder_.info();
+  const EmbeddingJob job = read_embedding(parse_body(body), info.dimensions);
+  check_model(job.model);
+  log_ignored(job.ignored);
+  const auto done = [this, call, base64 = job.base64,
+                     dimensions = job.dimensions](EmbeddingResult result) mutable {
+    const auto make = [this, call, base64, dimensions](EmbeddingResult& made) {
+      if (made.vectors.empty())
+        throw made.code == ErrorCode::kOutOfMemory ? out_of_memory()
+                                                   : ApiError{500, made.message, {}, "embedding_failed"};
+      if (dimensions)
+        for (std::vector<float>& vector : made.vectors)
+          vector = shortened(std::move(vector), *dimensions, embedder_.info().normalize);
+      call->end(embedding_reply(made.vectors, base64, call->num_tokens(), options_.served_names.front()));
+    };
+    // The embedder is not to wait while numbers become text.
+    const auto hand_on = [&] {
+      executor_.work([call, make, result = std::move(result)]() mutable {
+        if (auto error = error_of([&] { make(result); })) call->end(std::move(*error));
+      });
+    };
+    if (auto error = error_of(hand_on)) call->end(std::move(*error));
+  };
+  try {
+    std::vector<std::vector<int32_t>> inputs = encode(job.inputs);
+    // What came with it may have filled the queue meanwhile, and other workers look there too.
+    const std::lock_guard lock(queue_mutex_);
+    check_queue();
+    call->submit(std::move(inputs), done);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    refuse("input", "input: ", error.what());
+  }
+}
+
+// Inputs count, not requests, since a request may have thousands.
+void EmbeddingApi::check_queue() const {
+  if (options_.max_queued_requests > 0 && embedder_.metrics().num_waiting >= options_.max_queued_requests)
+    throw queue_full(options_.max_queued_requests);
+}
+
+std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptInput>& inputs) const {
+  std::vector<std::vector<int32_t>> encoded;
+  const auto longest = static_cast<size_t>(embedder_.info().max_input_tokens);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (const auto* ids = std::get_if<std::vector<int32_t>>(&inputs[i])) {
+      encoded.push_back(*ids);
+    } else {
+      if (!embedder_.tokenizer())
+        refuse_unsupported("input", "the model has no tokenizer; expected token ids");
+      encoded.push_back(embedder_.tokenizer()->encode(std::get<std::string>(inputs[i])));
+    }
+    if (encoded[i].size() > longest)
+      throw ApiError{400,
+                     fmt::format("input[{}] is {} tokens: the model takes {}", i, encoded[i].size(), longest),
+                     "input", "context_length_exceeded"};
+  }
+  return encoded;
+}
+
+void EmbeddingApi::abort_all() {
+  for (const std::shared_ptr<Call>& call : calls_) {
+    call->leave();
+    call->exchange().on_gone = nullptr;
+    answer_or_drop(call->exchange(), [&] {
+      answer_error(call->exchange(), {503, "the server is shutting down", {}, "shutting_down"});
+    });
+  }
+  calls_.clear();
+}
+
+void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(exchange, [this, body = request.body] {
+    const Json json = parse_body(body);
+    const Fields fields(json);
+    check_model(fields.string("model").value_or(""));
+    if (!embedder_.tokenizer()) refuse_unsupported("prompt", "the model has no tokenizer");
+    const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
+    if (!text) refuse("prompt", "prompt: missing; expected a string");
+    const std::vector<int32_t> ids =
+        embedder_.tokenizer()->encode(*text, fields.boolean("add_special_tokens").value_or(true));
+    return json_text({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", max_model_len()}});
+  });
+}
+
+void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  constexpr std::chrono::seconds kPatience{20};
+  check_not_draining();
+  // Whoever comes first answers; after that an exchange does nothing.
+  executor_.after(kPatience, [exchange] {
+    answer_or_drop(*exchange, [&] {
+      answer_error(*exchange, {503, "the embedder did not make a vector in time", {}, "unhealthy"});
+    });
+  });
+  const auto answer = std::make_shared<HealthAnswer>(exchange, "the embedder did not make a vector");
+  embedder_.submit({{0}}, [this, answer](const EmbeddingResult& result) {
+    answer->well = !result.vectors.empty();
+    outbox_.add_now(*answer);
+  });
+}
+
+void EmbeddingApi::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  const std::string path = options_.model_path.string();
+  answer_on_worker(exchange, [this, path] {
+    return json_text({{"model_path", path},
+                      {"served_model_name", options_.served_names.front()},
+                      {"tokenizer_path", path},
+                      {"is_generation", false},
+                      {"weight_version", "default"},
+                      {"has_chat_template", false},
+                      {"model_type", embedder_.info().model}});
+  });
+}
+
+void EmbeddingApi::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  const EmbedderInfo& info = embedder_.info();
+  answer_on_worker(exchange, [this, &info] {
+    return json_text({{"version", attend::version()},
+                      {"model_path", options_.model_path.string()},
+                      {"served_model_name", options_.served_names.front()},
+                      {"is_embedding", true},
+                      {"dimensions", info.dimensions},
+                      {"pooling", to_string(info.pooling)},
+                      {"normalize", info.normalize},
+                      {"prefill_attention_backend", info.resolution.prefill->name},
+                      {"page_size", info.resolution.page_size},
+                      {"context_length", info.max_input_tokens},
+                      {"max_step_tokens", info.max_step_tokens},
+                      {"max_step_inputs", info.max_step_inputs}});
+  });
+}
+
+void EmbeddingApi::metrics(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  exchange->reply(200, "text/plain; version=0.0.4; charset=utf-8",
+                  metrics_text(embedder_.metrics(), http_metrics_(), options_.served_names.front(),
+                               options_.metric_names));
+}
+
+}  // namespace attend::serve

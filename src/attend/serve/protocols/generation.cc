@@ -1,0 +1,344 @@
+#include "attend/serve/protocols/generation.h"
+
+#include <algorithm>
+
+#include "attend/base/error.h"
+#include "attend/engine/engine.h"
+#include "attend/engine/request.h"
+#include "attend/serve/service.h"
+
+namespace attend::serve {
+
+namespace {
+
+// A native stream with logprobs goes on when what it has said has grown by one of so many parts: in all it
+// takes some 17 times its last event.
+constexpr size_t kPartsOfLogprobs = 16;
+
+template <class T>
+void assign(std::vector<T>& copy, std::span<const T> values) {
+  copy.assign(values.begin(), values.end());
+}
+
+void copy_into(OutputCopy& copy, const RequestOutput& output) {
+  assign(copy.token_ids, output.token_ids);
+  copy.text = output.text;
+  copy.finish_reason = output.finish_reason;
+  copy.matched_token = output.matched_token;
+  copy.matched_stop = output.matched_stop;
+  copy.message = output.message;
+  copy.num_prompt_tokens = output.request.num_prompt;
+  copy.num_cached_tokens = output.request.num_cached_tokens;
+  copy.drafts = output.request.draft.counts;
+  assign(copy.logprobs, output.logprobs.logprobs);
+  assign(copy.tops, output.logprobs.tops);
+  const auto num_prompt = output.prompt_logprobs.empty() ? 0 : output.request.num_prompt;
+  const auto& tokens = output.request.tokens;
+  copy.prompt_ids.assign(tokens.begin(), tokens.begin() + num_prompt);
+  assign(copy.prompt_logprobs, output.prompt_logprobs.logprobs);
+  assign(copy.prompt_tops, output.prompt_logprobs.tops);
+}
+
+// Tokens with what each of them has of `logprobs` and `tops`. Without a tokenizer they have no texts.
+void show_tokens(const Tokenizer* tokenizer, std::span<const int32_t> ids, std::span<const float> logprobs,
+                 std::span<const TokenLogprob> tops, std::vector<ShownToken>& shown) {
+  const auto text_of = [&](int32_t id) {
+    return tokenizer ? tokenizer->decode({&id, 1}, /*skip_special_tokens=*/false) : std::string();
+  };
+  const size_t num_top = logprobs.empty() ? 0 : tops.size() / logprobs.size();
+  for (size_t i = 0; i < std::min(ids.size(), logprobs.size()); ++i) {
+    ShownToken token{text_of(ids[i]), ids[i], logprobs[i], {}};
+    for (const TokenLogprob& top : tops.subspan(i * num_top, num_top))
+      token.top.push_back({text_of(top.token_id), top.token_id, top.logprob});
+    shown.push_back(std::move(token));
+  }
+}
+
+// What a door's clients call the parameter that an engine's refusal begins with; "" where it begins
+// otherwise.
+std::string field_of(Door door, std::string_view refusal, bool is_text) {
+  constexpr std::string_view kParams[] = {"echo",  "logit_bias",     "logprobs", "max_new_tokens",
+                                          "min_p", "min_tokens",     "n",        "prompt",
+                                          "stop",  "stop_token_ids", "top_k",    "repetition_penalty"};
+  const std::string_view name = refusal.substr(0, refusal.find_first_of(" :"));
+  if (std::ranges::find(kParams, name) == std::end(kParams)) return "";
+  if (door == Door::kGenerate) {
+    if (name == "prompt") return is_text ? "text" : "input_ids";
+    if (name == "logprobs") return "top_logprobs_num";
+    return "sampling_params." + std::string(name);
+  }
+  if (name == "prompt" && door == Door::kChat) return "messages";
+  return name == "max_new_tokens" ? "max_tokens" : std::string(name);
+}
+
+}  // namespace
+
+void OutputCopies::add(size_t choice, const RequestOutput& output) {
+  if (num_ == copies_.size()) copies_.emplace_back();
+  copies_[num_].choice = choice;
+  copy_into(copies_[num_], output);
+  ++num_;
+}
+
+Generation::Generation(AsyncEngine& engine, Outbox& outbox, std::shared_ptr<Exchange> exchange,
+                       ReplyHead head, std::function<void(const Generation&)> on_end)
+    : engine_(engine),
+      outbox_(outbox),
+      exchange_(std::move(exchange)),
+      head_(std::move(head)),
+      on_end_(std::move(on_end)) {}
+
+void Generation::submit(GenerationJob job, int max_waiting) {
+  std::vector<std::string> echoes;
+  for (const PromptInput& prompt : job.prompts) {
+    if (!job.echo) break;
+    const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
+    if (ids && !engine_.tokenizer())
+      throw ApiError{400, "echo: the model has no tokenizer", "echo", "unsupported"};
+    echoes.push_back(ids ? engine_.tokenizer()->decode(*ids) : std::get<std::string>(prompt));
+  }
+  const std::vector<PromptInput> prompts = job.prompts;
+  const std::shared_ptr<const TokenMask> mask = job.mask;
+  GenerationRequest wanted{
+      .prompt = {}, .params = job.params, .cache_salt = job.cache_salt, .priority = job.priority};
+  {
+    // What the engine has will be in there: it may have to be aborted.
+    const std::lock_guard lock(ids_mutex_);
+    ids_.reserve(prompts.size());
+  }
+  {
+    const std::lock_guard lock(mail_mutex_);
+    mail_.job = std::move(job);
+    mail_.echoes = std::move(echoes);
+  }
+  // Before the first output: while it waits it is known by its own id.
+  outbox_.add_now(*this);
+  size_t first = 0;  // of the prompt's choices
+  try {
+    for (const PromptInput& prompt : prompts) {
+      wanted.prompt = prompt;
+      wanted.mask = mask ? mask->fork() : nullptr;
+      OutputCallback callback = [self = std::static_pointer_cast<Generation>(shared_from_this()),
+                                 first](const RequestOutput& output) {
+        self->take(first + static_cast<size_t>(output.index), output);
+      };
+      const bool may_be_refused = first == 0 && max_waiting > 0;
+      const std::optional<RequestId> id =
+          may_be_refused ? engine_.submit_unless_full(wanted, std::move(callback), max_waiting)
+                         : engine_.submit(wanted, std::move(callback));
+      if (!id) throw queue_full(max_waiting);
+      first += static_cast<size_t>(wanted.params.n);
+      const std::lock_guard lock(ids_mutex_);
+      ids_.push_back(*id);
+      if (aborted_) engine_.abort(*id);
+    }
+  } catch (const Error& error) {
+    abort_submitted();
+    ApiError refusal = to_api_error(error);
+    refusal.param = field_of(head_.door, error.what(), std::holds_alternative<std::string>(wanted.prompt));
+    if (dynamic_cast<const ContextLengthError*>(&error)) refusal.code = "context_length_exceeded";
+    throw refusal;
+  } catch (...) {
+    abort_submitted();
+    throw;
+  }
+}
+
+void Generation::abort_submitted() {
+  const std::lock_guard lock(ids_mutex_);
+  for (const RequestId id : ids_) engine_.abort(id);
+}
+
+void Generation::take(size_t choice, const RequestOutput& output) noexcept {
+  {
+    const std::lock_guard lock(mail_mutex_);
+    try {
+      mail_.outputs.add(choice, output);
+    } catch (...) {
+      mail_.error = out_of_memory();
+    }
+  }
+  outbox_.add(*this);
+}
+
+void Generation::refuse(ApiError error) noexcept {
+  {
+    const std::lock_guard lock(mail_mutex_);
+    mail_.error = std::move(error);
+  }
+  outbox_.add_now(*this);
+}
+
+void Generation::receive() noexcept {
+  std::vector<std::string> echoes;
+  std::optional<ApiError> error;
+  bool begins = false;
+  {
+    const std::lock_guard lock(mail_mutex_);
+    begins = mail_.job.has_value();
+    if (begins) job_ = std::move(*mail_.job);
+    mail_.job.reset();
+    echoes.swap(mail_.echoes);
+    std::swap(arrived_, mail_.outputs);
+    error.swap(mail_.error);
+  }
+  try {
+    if (begins) begin(std::move(echoes));
+    for (const OutputCopy& output : arrived_.all()) on_output(output);
+  } catch (...) {
+    error = current_error();
+  }
+  arrived_.clear();
+  if (error) fail(*error);
+}
+
+void Generation::begin(std::vector<std::string> echoes) {
+  if (!job_.rid.empty()) head_.id = job_.rid;
+  plain_chunks_.emplace(head_);
+  choices_.resize(job_.prompts.size() * static_cast<size_t>(job_.params.n));
+  for (size_t i = 0; i < choices_.size() && job_.echo; ++i)
+    choices_[i].text = echoes[i / static_cast<size_t>(job_.params.n)];
+  if (job_.answer)
+    for (Choice& choice : choices_) choice.answer = std::make_shared<ChatAnswer>(*job_.answer);
+  started_.resize(choices_.size());
+  num_left_ = choices_.size();
+}
+
+void Generation::fail(const ApiError& error) noexcept {
+  if (ended_) return;
+  abort();
+  status_ = error.status;
+  try {
+    say(error);
+  } catch (...) {
+    exchange_->on_gone = nullptr;
+    exchange_->drop();
+  }
+  end();
+}
+
+void Generation::say(const ApiError& error) {
+  if (streaming_) {
+    exchange_->write(event(error_reply(error)) + std::string(kLastEvent));
+    return exchange_->end_stream();
+  }
+  Headers headers = {{"x-request-id", head_.id}};
+  if (error.status == 503) headers.emplace_back("Retry-After", "1");
+  exchange_->reply(error.status, "application/json", error_reply(error), std::move(headers));
+}
+
+void Generation::leave() noexcept {
+  ended_ = true;
+  on_end_ = nullptr;
+  abort();
+}
+
+void Generation::abort() noexcept {
+  const std::lock_guard lock(ids_mutex_);
+  aborted_ = true;
+  for (const RequestId id : ids_) engine_.abort(id);
+}
+
+void Generation::add_logprobs(Choice& choice, const OutputCopy& output) const {
+  const Tokenizer* tokenizer = engine_.tokenizer();
+  if (!job_.params.logprobs) return;
+  if (!output.prompt_ids.empty()) {
+    const int32_t first = output.prompt_ids.front();
+    choice.logprobs.push_back(
+        {tokenizer ? tokenizer->decode({&first, 1}, false) : "", first, std::nullopt, {}});
+    show_tokens(tokenizer, std::span(output.prompt_ids).subspan(1), output.prompt_logprobs,
+                output.prompt_tops, choice.logprobs);
+    choice.num_prompt_logprobs = choice.logprobs.size();
+  }
+  // A token that ends the text is no part of it; /generate tells of tokens.
+  std::span<const int32_t> ids = output.token_ids;
+  if (output.matched_token && !ids.empty() && head_.door != Door::kGenerate) ids = ids.first(ids.size() - 1);
+  show_tokens(tokenizer, ids, output.logprobs, output.tops, choice.logprobs);
+}
+
+void Generation::on_output(const OutputCopy& output) {
+  if (ended_) return;
+  const size_t index = output.choice;
+  Choice& choice = choices_[index];
+  choice.num_prompt_tokens = output.num_prompt_tokens;
+  choice.num_cached_tokens = output.num_cached_tokens;
+  choice.drafts = output.drafts;
+  choice.token_ids.insert(choice.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
+  // Of a stream, what its client has; an echo comes with the first token.
+  const size_t num_sent = started_[index] ? choice.text.size() : 0;
+  choice.text += output.text;
+  choice.seconds = seconds();
+  if (first_token_seconds_ == 0.0 && !output.token_ids.empty()) first_token_seconds_ = choice.seconds;
+  choice.finish_reason = output.finish_reason;
+  choice.matched_token = output.matched_token;
+  choice.matched_stop = output.matched_stop;
+  choice.message = output.message;
+  add_logprobs(choice, output);
+  std::span<const AnswerDelta> deltas;
+  if (choice.answer) deltas = choice.answer->push(output.text, output.finish_reason != FinishReason::kNone);
+  if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
+  if (output.finish_reason == FinishReason::kNone || --num_left_ > 0 || ended_) return;
+  if (job_.stream) {
+    if (job_.include_usage && head_.door != Door::kGenerate)
+      exchange_->write(event(usage_chunk(head_, job_, choices_)));
+    exchange_->write(kLastEvent);
+    exchange_->end_stream();
+    return end();
+  }
+  for (const Choice& each : choices_)
+    if (each.finish_reason == FinishReason::kError) return fail({500, each.message, {}, "generation_failed"});
+  status_ = 200;
+  exchange_->reply(200, "application/json", whole_reply(head_, job_, choices_), {{"x-request-id", head_.id}});
+  end();
+}
+
+void Generation::add_text_event(size_t index, std::string_view text, bool first) {
+  if (PlainChunks::can_say(head_.door, job_))
+    plain_chunks_->append_event(index, text, first, events_);
+  else
+    events_ += event(text_chunk(head_, index, choices_[index], text, first, job_));
+}
+
+void Generation::stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas) {
+  Choice& choice = choices_[index];
+  const bool first = !started_[index];
+  status_ = 200;
+  if (!streaming_) exchange_->begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
+  streaming_ = true;
+  started_[index] = true;
+  // One line for each chunk, and each chunk whole: a client may read them one by one.
+  events_.clear();
+  const bool finished = choice.finish_reason != FinishReason::kNone;
+  const bool whole_at_once = head_.door == Door::kGenerate && finished;
+  const bool has_logprobs = choice.logprobs.size() > choice.num_logprobs_sent;
+  // Native events have every logprob there is: one for each token would be the square of the answer.
+  const bool waits_for_more =
+      head_.door == Door::kGenerate && job_.params.logprobs && !first &&
+      choice.logprobs.size() - choice.num_logprobs_sent < choice.num_logprobs_sent / kPartsOfLogprobs;
+  bool says_role = first;
+  for (const AnswerDelta& delta : deltas) {
+    events_ += event(answer_chunk(head_, index, choice, delta, says_role, job_));
+    choice.count_logprobs_as_sent();
+    says_role = false;
+  }
+  // What a parser holds back is no reason to be silent: the first token is told of.
+  if (choice.answer) text = {};
+  if ((first || !text.empty() || has_logprobs) && !whole_at_once && !waits_for_more && deltas.empty()) {
+    add_text_event(index, text, first);
+    choice.count_logprobs_as_sent();
+  }
+  if (choice.finish_reason == FinishReason::kError)
+    events_ += event(error_reply({500, choice.message, {}, "generation_failed"}));
+  else if (finished)
+    events_ += event(finish_chunk(head_, index, choice, job_));
+  if (!events_.empty()) exchange_->write(events_);
+}
+
+void Generation::end() noexcept {
+  ended_ = true;
+  // The exchange holds on to this object while it listens for a client that goes.
+  exchange_->on_gone = nullptr;
+  if (const auto on_end = std::exchange(on_end_, nullptr)) on_end(*this);
+}
+
+}  // namespace attend::serve

@@ -1,0 +1,124 @@
+#include "attend/serve/protocols/grammar_fields.h"
+
+namespace attend::serve {
+namespace {
+
+// A text that is one, or the JSON that stands in its place: vLLM's and SGLang's clients send schemas both
+// ways.
+std::string text_or_json(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// What says that there is none.
+bool is_nothing(const Json& value) { return value == "" || value == false || value == Json::array(); }
+
+class Reader {
+ public:
+  const std::optional<WantedGrammar>& found() const { return found_; }
+
+  void json(const Fields& fields, const char* key) {
+    const Json* value = given(fields, key);
+    if (!value) return;
+    if (!value->is_object() && !value->is_string())
+      refuse(fields.name(key), fields.name(key), " ", excerpt(*value), ": expected a JSON schema");
+    add({GrammarKind::kJsonSchema, text_or_json(*value)}, fields.name(key));
+  }
+  void text(const Fields& fields, const char* key, GrammarKind kind) {
+    if (given(fields, key)) add({kind, *fields.string(key)}, fields.name(key));
+  }
+  void choice(const Fields& fields, const char* key) {
+    if (!given(fields, key)) return;
+    const std::vector<std::string> choices = fields.strings(key);
+    add(choice_grammar(choices), fields.name(key));
+  }
+  void object(const Fields& fields, const char* key) {
+    if (given(fields, key) && fields.boolean(key).value_or(false))
+      add(json_object_grammar(), fields.name(key));
+  }
+  void structural_tag(const Fields& fields, const char* key) {
+    const Json* value = given(fields, key);
+    if (value) add({GrammarKind::kStructuralTag, text_or_json(*value)}, fields.name(key));
+  }
+  void response_format(const Fields& fields) {
+    const Json* format = fields.find("response_format");
+    if (!format) return;
+    const Fields inner(*format, "response_format.");
+    const std::string type = inner.string("type").value_or("");
+    if (type == "text") return;
+    if (type == "json_object") return add(json_object_grammar(), "response_format");
+    if (type == "structural_tag")
+      return add({GrammarKind::kStructuralTag, of_structures(*format).dump()}, "response_format");
+    if (type != "json_schema")
+      refuse_unsupported("response_format", "type \"", type,
+                         "\" is not supported; expected \"text\", \"json_object\", \"json_schema\" or "
+                         "\"structural_tag\"");
+    const Json* about = inner.find("json_schema");
+    if (!about) refuse("response_format.json_schema", "response_format.json_schema: missing");
+    const Fields named(*about, "response_format.json_schema.");
+    const Json* schema = named.find("schema");
+    if (!schema) schema = named.find("schema_");  // as SGLang's own client calls it
+    if (!schema || !schema->is_object())
+      refuse("response_format.json_schema.schema",
+             "response_format.json_schema.schema: expected a JSON schema, an object");
+    add({GrammarKind::kJsonSchema, schema->dump()}, "response_format");
+  }
+
+ private:
+  static const Json* given(const Fields& fields, const char* key) {
+    const Json* value = fields.find(key);
+    return value && !is_nothing(*value) ? value : nullptr;
+  }
+
+  void add(Grammar grammar, const std::string& param) {
+    if (found_) refuse(param, param, ": ", found_->param, " says already what the text is to be");
+    found_ = {std::move(grammar), param};
+  }
+
+  // SGLang's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, as a format.
+  static Json of_structures(const Json& format) {
+    if (!format.contains("structures")) return format;
+    Json tags = Json::array();
+    const Json& structures = format["structures"];
+    if (!structures.is_array()) refuse("response_format.structures", "structures: expected a list");
+    for (const Json& structure : structures) {
+      const Fields fields(structure, "response_format.structures.");
+      const Json* schema = fields.find("schema");
+      tags.push_back({{"type", "tag"},
+                      {"begin", fields.string("begin").value_or("")},
+                      {"content", {{"type", "json_schema"}, {"json_schema", schema ? *schema : Json(true)}}},
+                      {"end", fields.string("end").value_or("")}});
+    }
+    return {{"type", "structural_tag"},
+            {"format",
+             {{"type", "triggered_tags"},
+              {"triggers", format.value("triggers", Json::array())},
+              {"tags", tags}}}};
+  }
+
+  std::optional<WantedGrammar> found_;
+};
+
+}  // namespace
+
+std::optional<WantedGrammar> read_grammar(const Fields& fields) {
+  Reader reader;
+  reader.response_format(fields);
+  for (const char* key : {"json_schema", "guided_json"}) reader.json(fields, key);
+  for (const char* key : {"regex", "guided_regex"}) reader.text(fields, key, GrammarKind::kRegex);
+  for (const char* key : {"ebnf", "guided_grammar"}) reader.text(fields, key, GrammarKind::kEbnf);
+  reader.choice(fields, "guided_choice");
+  reader.object(fields, "guided_json_object");
+  reader.structural_tag(fields, "structural_tag");
+  if (const Json* structured = fields.find("structured_outputs")) {
+    const Fields inner(*structured, fields.name("structured_outputs") + ".");
+    reader.json(inner, "json");
+    reader.text(inner, "regex", GrammarKind::kRegex);
+    reader.text(inner, "grammar", GrammarKind::kEbnf);
+    reader.choice(inner, "choice");
+    reader.object(inner, "json_object");
+    reader.structural_tag(inner, "structural_tag");
+  }
+  return reader.found();
+}
+
+}  // namespace attend::serve

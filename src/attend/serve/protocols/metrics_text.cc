@@ -1,0 +1,191 @@
+#include "attend/serve/protocols/metrics_text.h"
+
+#include <fmt/format.h>
+
+namespace attend::serve {
+namespace {
+
+struct Sample {
+  const EngineMetrics& engine;
+  const HttpMetrics& http;
+};
+
+double share(int64_t part, int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
+// A metric is a row. A name is null where the other server has no such metric.
+struct Number {
+  const char* sglang;
+  const char* vllm;
+  const char* type;
+  const char* help;
+  double (*value)(const Sample&);
+};
+constexpr const char* kGauge = "gauge";
+constexpr const char* kCounter = "counter";
+
+double finished(const Sample& sample, FinishReason reason) {
+  return static_cast<double>(sample.engine.num_finished[static_cast<size_t>(reason)]);
+}
+
+constexpr Number kNumbers[] = {
+    {"num_running_reqs", "num_requests_running", kGauge, "Requests that have pages.",
+     [](const Sample& s) { return double(s.engine.num_running); }},
+    {"num_queue_reqs", "num_requests_waiting", kGauge, "Requests that wait for pages.",
+     [](const Sample& s) { return double(s.engine.num_waiting); }},
+    {"num_used_tokens", nullptr, kGauge, "Tokens of the KV pool that requests use.",
+     [](const Sample& s) { return double(s.engine.num_used_tokens); }},
+    {"max_total_num_tokens", nullptr, kGauge, "Tokens that the KV pool holds.",
+     [](const Sample& s) { return double(s.engine.num_total_tokens); }},
+    {"token_usage", "kv_cache_usage_perc", kGauge, "Share of the KV pool that requests use.",
+     [](const Sample& s) { return share(s.engine.num_used_tokens, s.engine.num_total_tokens); }},
+    {nullptr, "gpu_cache_usage_perc", kGauge, "kv_cache_usage_perc under its old name, which boards ask for.",
+     [](const Sample& s) { return share(s.engine.num_used_tokens, s.engine.num_total_tokens); }},
+    {"prefix_cache_tokens", nullptr, kGauge, "Tokens that the prefix cache holds, those in use among them.",
+     [](const Sample& s) { return double(s.engine.num_cached_tokens); }},
+    {"prefix_cache_locked_tokens", nullptr, kGauge, "Of those, what requests that run use.",
+     [](const Sample& s) { return double(s.engine.num_locked_tokens); }},
+    {"prefix_cache_evictable_tokens", nullptr, kGauge, "Of those, what makes room when others need it.",
+     [](const Sample& s) { return double(s.engine.num_evictable_tokens); }},
+    {"evicted_tokens_total", nullptr, kCounter, "Cached tokens that made room for others.",
+     [](const Sample& s) { return double(s.engine.num_evicted_tokens); }},
+    {"cache_hit_rate", nullptr, kGauge, "Share of all prompts' tokens that came of the prefix cache.",
+     [](const Sample& s) { return share(s.engine.num_cached_prompt_tokens, s.engine.num_prompt_tokens); }},
+    {"http_requests_active", nullptr, kGauge, "HTTP requests that are being answered.",
+     [](const Sample& s) { return double(s.http.num_active_requests); }},
+    {"prompt_tokens_total", "prompt_tokens_total", kCounter, "Tokens of prompts.",
+     [](const Sample& s) { return double(s.engine.num_prompt_tokens); }},
+    {"generation_tokens_total", "generation_tokens_total", kCounter, "Generated tokens.",
+     [](const Sample& s) { return double(s.engine.num_generated_tokens); }},
+    {"cached_tokens_total", "prefix_cache_hits_total", kCounter,
+     "Tokens of prompts that came of the prefix cache.",
+     [](const Sample& s) { return double(s.engine.num_cached_prompt_tokens); }},
+    {nullptr, "prefix_cache_queries_total", kCounter, "Tokens that were looked for in the prefix cache.",
+     [](const Sample& s) { return double(s.engine.num_prompt_tokens); }},
+    {"num_requests_total", nullptr, kCounter, "Requests to the engine.",
+     [](const Sample& s) { return double(s.engine.num_requests); }},
+    {"num_aborted_requests_total", nullptr, kCounter, "Requests that were ended from outside.",
+     [](const Sample& s) { return finished(s, FinishReason::kAbort); }},
+    {"num_failed_requests_total", nullptr, kCounter, "Requests that failed in the engine.",
+     [](const Sample& s) { return finished(s, FinishReason::kError); }},
+    {"num_retracted_requests_total", "num_preemptions_total", kCounter,
+     "Requests that lost their pages and are computed again.",
+     [](const Sample& s) { return double(s.engine.num_preemptions); }},
+    {"engine_steps_total", nullptr, kCounter, "Steps of the engine.",
+     [](const Sample& s) { return double(s.engine.num_steps); }},
+    {"engine_failed_steps_total", nullptr, kCounter, "Steps that failed.",
+     [](const Sample& s) { return double(s.engine.num_failed_steps); }},
+    {"prefix_cache_heals_total", nullptr, kCounter,
+     "Times that the prefix cache was dropped since its books were wrong.",
+     [](const Sample& s) { return double(s.engine.num_heals); }},
+    {"spec_accept_length", nullptr, kGauge,
+     "Speculation: tokens that a step gives a request, since the start; 0 without.",
+     [](const Sample& s) { return s.engine.drafts.accept_length(); }},
+    {"spec_accept_rate", nullptr, kGauge, "Speculation: share of drafted tokens that are accepted.",
+     [](const Sample& s) { return s.engine.drafts.accept_rate(); }},
+    {nullptr, "spec_decode_num_drafts_total", kCounter,
+     "Speculation: steps that gave a request tokens behind its first.",
+     [](const Sample& s) { return double(s.engine.drafts.num_steps); }},
+    {"spec_draft_tokens_total", "spec_decode_num_draft_tokens_total", kCounter,
+     "Speculation: tokens that were drafted.",
+     [](const Sample& s) { return double(s.engine.drafts.num_drafted); }},
+    {"spec_accepted_tokens_total", "spec_decode_num_accepted_tokens_total", kCounter,
+     "Speculation: drafted tokens that the model chose too.",
+     [](const Sample& s) { return double(s.engine.drafts.num_accepted); }},
+    {"http_requests_total", nullptr, kCounter, "HTTP requests.",
+     [](const Sample& s) { return double(s.http.num_requests); }},
+    {"http_connections_total", nullptr, kCounter, "Connections.",
+     [](const Sample& s) { return double(s.http.num_connections); }},
+    {"http_writes_total", nullptr, kCounter, "Writes to connections: at most one of each for a step.",
+     [](const Sample& s) { return double(s.http.num_writes); }},
+};
+
+struct Distribution {
+  const char* sglang;
+  const char* vllm;
+  const char* help;
+  Histogram EngineMetrics::*value;
+};
+constexpr Distribution kDistributions[] = {
+    {"time_to_first_token_seconds", "time_to_first_token_seconds", "From a request to its first token.",
+     &EngineMetrics::time_to_first_token},
+    {"inter_token_latency_seconds", "inter_token_latency_seconds", "Between two tokens of a request.",
+     &EngineMetrics::inter_token},
+    {"e2e_request_latency_seconds", "e2e_request_latency_seconds", "From a request to its end.",
+     &EngineMetrics::end_to_end},
+    {"queue_time_seconds", "request_queue_time_seconds", "From a request to its pages.",
+     &EngineMetrics::queue_time},
+};
+
+class Exposition {
+ public:
+  Exposition(std::string& text, const char* prefix, std::string labels)
+      : text_(text), prefix_(prefix), labels_(std::move(labels)) {}
+
+  void head(const char* name, const char* type, const char* help) {
+    text_ += fmt::format("# HELP {0}:{1} {2}\n# TYPE {0}:{1} {3}\n", prefix_, name, help, type);
+  }
+  void number(const char* name, double value, const std::string& more_labels = {}) {
+    text_ += fmt::format("{}:{}{{{}{}}} {}\n", prefix_, name, labels_, more_labels, value);
+  }
+  void histogram(const char* name, const char* help, const Histogram& histogram) {
+    head(name, "histogram", help);
+    int64_t below = 0;
+    for (size_t i = 0; i < histogram.buckets.size(); ++i) {
+      below += histogram.buckets[i];
+      const std::string bound =
+          i < histogram.upper_bounds.size() ? fmt::format("{}", histogram.upper_bounds[i]) : "+Inf";
+      text_ += fmt::format("{}:{}_bucket{{{},le=\"{}\"}} {}\n", prefix_, name, labels_, bound, below);
+    }
+    text_ += fmt::format("{0}:{1}_sum{{{2}}} {3}\n{0}:{1}_count{{{2}}} {4}\n", prefix_, name, labels_,
+                         histogram.sum, below);
+  }
+
+ private:
+  std::string& text_;
+  const char* prefix_;
+  std::string labels_;
+};
+
+// A label's value: backslash, quote and line feed are escaped.
+std::string escaped(const std::string& value) {
+  std::string text;
+  for (const char c : value)
+    text += c == '\\' ? "\\\\" : c == '"' ? "\\\"" : c == '\n' ? "\\n" : std::string(1, c);
+  return text;
+}
+
+void expose(Exposition out, const Sample& sample, const char* Number::*number,
+            const char* Distribution::*distribution) {
+  for (const Number& metric : kNumbers) {
+    if (!(metric.*number)) continue;
+    out.head(metric.*number, metric.type, metric.help);
+    out.number(metric.*number, metric.value(sample));
+  }
+  for (const Distribution& metric : kDistributions)
+    out.histogram(metric.*distribution, metric.help, sample.engine.*metric.value);
+}
+
+}  // namespace
+
+std::string metrics_text(const EngineMetrics& engine, const HttpMetrics& http, const std::string& model_name,
+                         MetricNames names) {
+  const Sample sample{engine, http};
+  const std::string model = "model_name=\"" + escaped(model_name) + "\"";
+  std::string text;
+  if (names != MetricNames::kVllm)
+    expose({text, "sglang", model + R"(,engine_type="unified",tp_rank="0",pp_rank="0")"}, sample,
+           &Number::sglang, &Distribution::sglang);
+  if (names == MetricNames::kSglang) return text;
+  Exposition vllm(text, "vllm", model + R"(,engine="0")");
+  expose(vllm, sample, &Number::vllm, &Distribution::vllm);
+  vllm.head("request_success_total", kCounter, "Requests that ended, by why.");
+  for (const FinishReason reason :
+       {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError})
+    vllm.number("request_success_total", finished(sample, reason),
+                fmt::format(",finished_reason=\"{}\"", to_string(reason)));
+  return text;
+}
+
+}  // namespace attend::serve

@@ -1,0 +1,134 @@
+#include "attend/text/chat_template/chat_template.h"
+
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/text/chat_template/conversation.h"
+#include "attend/text/chat_template/syntax/parser.h"
+#include "attend/text/chat_template/template_files.h"
+#include "attend/text/chat_template/values/from_json.h"
+#include "attend/text/chat_template/values/print.h"
+
+namespace attend {
+
+using chat::Complaint;
+using chat::ContentForms;
+using chat::Text;
+using chat::Value;
+
+struct ChatTemplate::Impl {
+  struct Named {
+    std::string name;
+    chat::Block block;
+    ContentForms forms;
+  };
+  std::vector<Named> templates;
+  std::string source;
+  std::vector<std::pair<std::string, std::string>> special_tokens;
+
+  const Named& choose(bool with_tools) const {
+    for (const std::string_view name : {with_tools ? "tool_use" : "default", "default"})
+      for (const Named& named : templates)
+        if (named.name == name) return named;
+    return templates.front();
+  }
+
+  // Throws Complaint. `line` is where it stopped.
+  Text run(const Named& named, const Value& variables, bool add_generation_prompt, std::time_t now,
+           int& line) const {
+    chat::Render render(now);
+    const auto scope = std::make_shared<chat::Scope>();
+    for (const auto& [name, function] : chat::global_functions()) scope->set(name, function);
+    for (const auto& [role, token] : special_tokens) scope->set(role, Text(token));
+    for (const auto& [name, value] : variables.dict()->items) scope->set(name.text()->bytes(), value);
+    scope->set("add_generation_prompt", Value::boolean(add_generation_prompt));
+    try {
+      chat::run_block(named.block, render, scope);
+    } catch (const Complaint&) {
+      line = render.line;
+      throw;
+    }
+    return std::move(render.out);
+  }
+
+  // Whether the template shows a content of this form as it should.
+  bool shows(const Named& named, const Value& content) const {
+    constexpr std::string_view kProbe = "attend probes this";
+    const Value message = Value::dict({{Text("role"), Text("user")}, {Text("content"), content}});
+    const Value variables = Value::dict({{Text("messages"), Value::list({message})}});
+    int line = 0;
+    try {
+      const std::string shown = run(named, variables, true, 0, line).bytes();
+      return shown.find(kProbe) != shown.npos && shown.find("'text'") == shown.npos &&
+             shown.find("\"text\"") == shown.npos;
+    } catch (const Complaint&) {
+      return false;
+    }
+  }
+
+  ContentForms probe(const Named& named) const {
+    const Text text("attend probes this");
+    const Value part = Value::dict({{Text("type"), Text("text")}, {Text("text"), text}});
+    ContentForms forms{shows(named, text), shows(named, Value::list({part}))};
+    if (!forms.parts) forms.texts = true;
+    return forms;
+  }
+};
+
+ChatTemplate::ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& directory,
+                                               const std::string& asked_for) {
+  const std::vector<chat::TemplateSource> sources = chat::find_templates(directory, asked_for);
+  if (sources.empty()) return std::nullopt;
+  auto impl = std::make_shared<Impl>();
+  impl->special_tokens = chat::read_special_tokens(directory);
+  for (const chat::TemplateSource& source : sources) {
+    impl->source += source.text;
+    try {
+      impl->templates.push_back({source.name, chat::parse_template(source.text), {}});
+    } catch (const chat::SyntaxError& error) {
+      fail(error.unsupported ? ErrorCode::kUnsupported : ErrorCode::kCorruptFile, source.where, ": line ",
+           error.line, ": ", error.message, error.unsupported ? ": not supported in chat templates" : "");
+    }
+    impl->templates.back().forms = impl->probe(impl->templates.back());
+  }
+  return ChatTemplate(std::move(impl));
+}
+
+const std::string& ChatTemplate::source() const { return impl_->source; }
+
+std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables, bool add_generation_prompt,
+                                                     std::time_t now) const {
+  int line = 0;
+  try {
+    const Value values = chat::from_json(variables, Text::From::kUser);
+    const Value* messages = values.dict() ? values.dict()->find(Text("messages")) : nullptr;
+    if (!messages) chat::complain("needs a JSON object with \"messages\"");
+    const Value* tools = values.dict()->find(Text("tools"));
+    const Impl::Named& named = impl_->choose(tools && is_true(*tools));
+    chat::prepare_messages(*messages, named.forms);
+    const Text text = impl_->run(named, values, add_generation_prompt, now, line);
+    std::vector<Part> parts;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const bool from_user = text.from(i) == Text::From::kUser;
+      if (parts.empty() || parts.back().from_user != from_user) parts.push_back({{}, from_user});
+      parts.back().text += text.bytes()[i];
+    }
+    return parts;
+  } catch (const Complaint& complaint) {
+    if (complaint.raised) fail(ErrorCode::kInvalidArgument, "chat template: ", complaint.message);
+    if (line == 0) fail(ErrorCode::kInvalidArgument, "chat template: ", complaint.message);
+    fail(ErrorCode::kInvalidArgument, "chat template, line ", line, ": ", complaint.message);
+  }
+}
+
+std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer, std::string_view variables,
+                                          bool add_generation_prompt, std::time_t now) const {
+  const std::vector<Part> parts = render(variables, add_generation_prompt, now);
+  std::vector<Tokenizer::Part> pieces;
+  for (const Part& part : parts) pieces.push_back({part.text, !part.from_user});
+  return tokenizer.encode(pieces);
+}
+
+}  // namespace attend

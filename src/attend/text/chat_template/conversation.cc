@@ -1,0 +1,68 @@
+#include "attend/text/chat_template/conversation.h"
+
+#include <algorithm>
+
+#include "attend/text/chat_template/values/from_json.h"
+#include "attend/text/chat_template/values/print.h"
+
+namespace attend::chat {
+namespace {
+
+constexpr std::string_view kRoles[] = {"system", "developer", "user",    "assistant",   "tool",
+                                       "model",  "function",  "ipython", "observation", "environment"};
+
+Value* find_in(Dict& dict, std::string_view key) {
+  const Value* found = dict.find(Text(key));
+  return const_cast<Value*>(found);
+}
+
+// The text of a content made of parts, if all of them are texts.
+std::optional<Text> joined_parts(const List& parts) {
+  Text whole;
+  for (const Value& part : parts.items) {
+    const Value* text = part.dict() ? part.dict()->find(Text("text")) : nullptr;
+    if (!text || !text->text()) return std::nullopt;
+    if (!whole.empty()) whole.append("\n");
+    whole.append(*text->text());
+  }
+  return whole;
+}
+
+void prepare_content(Value& content, ContentForms forms) {
+  if (content.list() && !forms.parts)
+    if (auto whole = joined_parts(*content.list())) content = std::move(*whole);
+  if (content.text() && !forms.texts)
+    content = Value::list({Value::dict({{Text("type"), Text("text")}, {Text("text"), content}})});
+}
+
+void prepare_tool_call(const Value& call) {
+  if (!call.dict()) return;
+  Value* function = find_in(*call.dict(), "function");
+  Value* arguments = function && function->dict() ? find_in(*function->dict(), "arguments") : nullptr;
+  if (!arguments || !arguments->text()) return;
+  try {
+    const Value object = from_json(arguments->text()->bytes(), Text::From::kUser);
+    if (object.dict()) *arguments = object;
+  } catch (const Complaint&) {
+    // A model may have written arguments that are no JSON: then they stay a text.
+  }
+}
+
+}  // namespace
+
+void prepare_messages(const Value& messages, ContentForms forms) {
+  if (!messages.list()) complain("messages: needs a list");
+  for (const Value& message : messages.list()->items) {
+    if (!message.dict()) complain("messages: needs objects");
+    Value* role = find_in(*message.dict(), "role");
+    if (role && role->text() &&
+        std::find(std::begin(kRoles), std::end(kRoles), role->text()->bytes()) != std::end(kRoles))
+      *role = Text(role->text()->bytes());
+    if (Value* content = find_in(*message.dict(), "content")) prepare_content(*content, forms);
+    const Value* calls = find_in(*message.dict(), "tool_calls");
+    if (calls && calls->list())
+      std::for_each(calls->list()->items.begin(), calls->list()->items.end(), prepare_tool_call);
+  }
+}
+
+}  // namespace attend::chat

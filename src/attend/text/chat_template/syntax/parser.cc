@@ -1,0 +1,211 @@
+#include "attend/text/chat_template/syntax/parser.h"
+
+#include "attend/text/chat_template/syntax/parse_expression.h"
+
+namespace attend::chat {
+namespace {
+
+class Parser : public ExpressionParser {
+ public:
+  using ExpressionParser::ExpressionParser;
+
+  Block parse() {
+    Block block = parse_block({});
+    check_calls();
+    return block;
+  }
+
+ private:
+  // Up to a tag with one of these names, whose name is read.
+  Block parse_block(std::initializer_list<std::string_view> ends) {
+    const Level level(*this);
+    Block block;
+    while (true) {
+      const Token token = peek();
+      switch (token.kind) {
+        case Token::Kind::kText:
+          take();
+          block.push_back(make_text(token.line, token.text));
+          break;
+        case Token::Kind::kOutputBegin:
+          take();
+          block.push_back(make_output(token.line, parse_expression_or_tuple()));
+          expect_end(Token::Kind::kOutputEnd);
+          break;
+        case Token::Kind::kTagBegin: {
+          take();
+          for (const std::string_view end : ends)
+            if (next_is_name(end)) return block;
+          parse_statement(block);
+          break;
+        }
+        default:
+          if (ends.size() > 0)
+            refuse("expected {% " + std::string(*(ends.end() - 1)) + " %}, found the end of the template");
+          return block;
+      }
+    }
+  }
+
+  void expect_end(Token::Kind kind) {
+    if (peek().kind != kind) refuse("expected the end of the tag, found " + found());
+    take();
+  }
+  void end_tag() { expect_end(Token::Kind::kTagEnd); }
+  // The closing tag, whose opening was read.
+  void end_block(std::string_view name) {
+    if (!take_name(name)) refuse("expected {% " + std::string(name) + " %}");
+    end_tag();
+  }
+
+  void parse_statement(Block& block) {
+    const int line = peek().line;
+    const std::string name = expect_name("the name of a tag");
+    if (name == "if") return block.push_back(parse_if(line));
+    if (name == "for") return block.push_back(parse_for(line));
+    if (name == "set") return block.push_back(parse_set(line));
+    if (name == "macro") return block.push_back(parse_macro(line));
+    if (name == "filter") return block.push_back(parse_filter_body(line));
+    if (name == "generation") {
+      // Marks what an assistant said, for training.
+      end_tag();
+      for (StatementPtr& statement : parse_and_end("endgeneration")) block.push_back(std::move(statement));
+      return;
+    }
+    if (name == "break" || name == "continue") {
+      if (loops_ == 0) refuse("'" + name + "' outside of a loop");
+      end_tag();
+      return block.push_back(make_flow(line, name == "break" ? Flow::kBreak : Flow::kContinue));
+    }
+    for (const std::string_view other : {"block", "call", "do", "extends", "from", "import", "include", "raw",
+                                         "with", "autoescape", "trans", "debug"})
+      if (name == other) refuse_unsupported("{% " + name + " %}");
+    refuse("{% " + name + " %}: no such tag, or it closes nothing");
+  }
+
+  Block parse_and_end(std::string_view end) {
+    Block block = parse_block({end});
+    end_block(end);
+    return block;
+  }
+
+  StatementPtr parse_if(int line) {
+    std::vector<Branch> branches;
+    branches.push_back({parse_expression(), {}});
+    end_tag();
+    while (true) {
+      branches.back().body = parse_block({"elif", "else", "endif"});
+      if (take_name("elif")) {
+        branches.push_back({parse_expression(), {}});
+        end_tag();
+      } else if (take_name("else")) {
+        end_tag();
+        branches.push_back({nullptr, parse_and_end("endif")});
+        return make_if(line, std::move(branches));
+      } else {
+        end_block("endif");
+        return make_if(line, std::move(branches));
+      }
+    }
+  }
+
+  std::vector<std::string> parse_targets() {
+    std::vector<std::string> targets;
+    const bool brackets = take_sign("(");
+    do {
+      targets.push_back(expect_name("a name"));
+      assigned_.insert(targets.back());
+    } while (take_sign(","));
+    if (brackets) expect_sign(")");
+    return targets;
+  }
+
+  StatementPtr parse_for(int line) {
+    std::vector<std::string> targets = parse_targets();
+    if (!take_name("in")) refuse("expected 'in', found " + found());
+    // Not a condition: the if of a loop filters.
+    ExprPtr items = parse_or();
+    ExprPtr condition = take_name("if") ? parse_expression() : nullptr;
+    if (next_is_name("recursive")) refuse_unsupported("a recursive loop");
+    end_tag();
+    ++loops_;
+    Block body = parse_block({"else", "endfor"}), otherwise;
+    --loops_;
+    if (take_name("else")) {
+      end_tag();
+      otherwise = parse_and_end("endfor");
+    } else {
+      end_block("endfor");
+    }
+    return make_for(line, std::move(targets), std::move(items), std::move(condition), std::move(body),
+                    std::move(otherwise));
+  }
+
+  StatementPtr parse_set(int line) {
+    if (peek(1).kind == Token::Kind::kSign && peek(1).text == ".") {
+      std::string name = expect_name("a namespace");
+      take();
+      std::string attribute = expect_name("an attribute");
+      expect_sign("=");
+      ExprPtr value = parse_expression_or_tuple();
+      end_tag();
+      return make_set_attribute(line, std::move(name), std::move(attribute), std::move(value));
+    }
+    std::vector<std::string> targets = parse_targets();
+    if (take_sign("=")) {
+      ExprPtr value = parse_expression_or_tuple();
+      end_tag();
+      return make_set(line, std::move(targets), std::move(value));
+    }
+    if (targets.size() != 1) refuse("expected '=', found " + found());
+    ExprPtr filter = next_is_sign("|") ? parse_body_filters() : nullptr;
+    end_tag();
+    return make_set_body(line, std::move(targets[0]), parse_and_end("endset"), std::move(filter));
+  }
+
+  // Filters of what a body writes.
+  ExprPtr parse_body_filters() {
+    ExprPtr value = make_name(peek().line, kBodyName);
+    for (int chain = 0; take_sign("|"); check_chain(++chain)) value = parse_filter(std::move(value));
+    return value;
+  }
+
+  StatementPtr parse_filter_body(int line) {
+    ExprPtr filter = parse_filter(make_name(line, kBodyName));
+    for (int chain = 0; take_sign("|"); check_chain(++chain)) filter = parse_filter(std::move(filter));
+    end_tag();
+    return make_filter_body(line, parse_and_end("endfilter"), std::move(filter));
+  }
+
+  StatementPtr parse_macro(int line) {
+    std::string name = expect_name("the name of a macro");
+    assigned_.insert(name);
+    expect_sign("(");
+    std::vector<Parameter> parameters;
+    while (!take_sign(")")) {
+      if (!parameters.empty()) expect_sign(",");
+      std::string parameter = expect_name("a parameter");
+      assigned_.insert(parameter);
+      parameters.push_back({std::move(parameter), take_sign("=") ? parse_expression() : nullptr});
+    }
+    end_tag();
+    const int outer_loops = std::exchange(loops_, 0);
+    Block body = parse_and_end("endmacro");
+    loops_ = outer_loops;
+    return make_macro(line, std::move(name), std::move(parameters), std::move(body));
+  }
+
+  void check_calls() {
+    for (const auto& [name, value] : global_functions()) assigned_.insert(name);
+    for (const auto& [name, line] : called_)
+      if (!assigned_.contains(name)) throw SyntaxError{line, "function " + name + "()", true};
+  }
+
+  int loops_ = 0;
+};
+
+}  // namespace
+
+Block parse_template(std::string_view source) { return Parser(read_tokens(source)).parse(); }
+
+}  // namespace attend::chat

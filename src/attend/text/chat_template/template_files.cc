@@ -1,0 +1,79 @@
+#include "attend/text/chat_template/template_files.h"
+
+#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/json.h"
+#include "attend/text/tokenizer/utf8.h"
+
+namespace attend::chat {
+namespace {
+
+constexpr size_t kMaxBytes = 1u << 20;
+
+std::string checked(std::string text, const std::string& where) {
+  if (text.size() > kMaxBytes)
+    fail(ErrorCode::kCorruptFile, where, ": ", text.size(), " bytes, expected a template of at most ",
+         kMaxBytes);
+  if (!tokenizer::is_valid_utf8(text)) fail(ErrorCode::kCorruptFile, where, ": expected UTF-8 text");
+  return text;
+}
+
+std::string read_template_file(const std::filesystem::path& path) {
+  return checked(read_file(path, kMaxBytes), path.string());
+}
+
+// Of tokenizer_config.json: one template, or a list of {"name", "template"}.
+void read_config_templates(const std::filesystem::path& path, std::vector<TemplateSource>& sources) {
+  const auto node = JsonNode::read(path).find("chat_template");
+  if (!node) return;
+  if (node->value().is_string()) {
+    sources.push_back({node->where(), "default", checked(node->string(), node->where())});
+    return;
+  }
+  for (size_t i = 0; i < node->array_size(); ++i) {
+    const JsonNode text = node->at(i).at("template");
+    sources.push_back({text.where(), node->at(i).at("name").string(), checked(text.string(), text.where())});
+  }
+}
+
+std::string names_of(const std::vector<TemplateSource>& sources) {
+  std::string names;
+  for (const TemplateSource& source : sources) names += (names.empty() ? "" : ", ") + source.name;
+  return names.empty() ? "none" : names;
+}
+
+}  // namespace
+
+std::vector<TemplateSource> find_templates(const std::filesystem::path& directory,
+                                           const std::string& asked_for) {
+  std::error_code error;
+  if (!asked_for.empty() && std::filesystem::is_regular_file(asked_for, error))
+    return {{asked_for, "default", read_template_file(asked_for)}};
+  std::vector<TemplateSource> sources;
+  const std::filesystem::path own = directory / "chat_template.jinja",
+                              config = directory / "tokenizer_config.json";
+  if (file_exists(own)) {
+    sources.push_back({own.string(), "default", read_template_file(own)});
+  } else if (file_exists(config)) {
+    read_config_templates(config, sources);
+  }
+  if (asked_for.empty()) return sources;
+  for (TemplateSource& source : sources)
+    if (source.name == asked_for) return {{source.where, "default", std::move(source.text)}};
+  if (file_exists(asked_for)) (void)read_template_file(asked_for);  // says what is wrong with it
+  fail(ErrorCode::kNotFound, "--chat-template ", asked_for,
+       ": no such file, and the model's templates are: ", names_of(sources));
+}
+
+std::vector<std::pair<std::string, std::string>> read_special_tokens(const std::filesystem::path& directory) {
+  std::vector<std::pair<std::string, std::string>> tokens;
+  const std::filesystem::path config = directory / "tokenizer_config.json";
+  if (!file_exists(config)) return tokens;
+  const JsonNode root = JsonNode::read(config);
+  for (const char* role :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+    if (const auto node = root.find(role))
+      tokens.emplace_back(role, node->value().is_string() ? node->string() : node->at("content").string());
+  return tokens;
+}
+
+}  // namespace attend::chat

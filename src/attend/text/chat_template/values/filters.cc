@@ -1,0 +1,364 @@
+// Filters: {{ value | name(arguments) }}.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "attend/text/chat_template/values/builtins.h"
+#include "attend/text/chat_template/values/from_json.h"
+#include "attend/text/chat_template/values/operations.h"
+#include "attend/text/chat_template/values/print.h"
+
+namespace attend::chat {
+namespace {
+
+bool flag(Arguments& arguments, std::string_view name, bool missing) {
+  return is_true(arguments.take(name, Value::boolean(missing)));
+}
+
+// What items are sorted and compared by.
+class Key {
+ public:
+  Key(const Value& attribute, bool case_sensitive) : attribute_(attribute), case_sensitive_(case_sensitive) {}
+  Value of(const Value& item) const {
+    Value key = attribute_.is_none() ? item : path_of(item, attribute_);
+    return key.text() && !case_sensitive_ ? Value(to_case(*key.text(), Case::kLower)) : key;
+  }
+
+ private:
+  Value attribute_;
+  bool case_sensitive_;
+};
+
+void sort_by_key(std::vector<Value>& items, const Key& key, bool reverse) {
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& item : items) keyed.emplace_back(key.of(item), item);
+  // Complains before sorting: an order that throws half way leaves moved values behind.
+  for (size_t i = 1; i < keyed.size(); ++i) compare(keyed[i - 1].first, keyed[i].first);
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    const int order = compare(a.first, b.first);
+    return reverse ? order > 0 : order < 0;
+  });
+  for (size_t i = 0; i < items.size(); ++i) items[i] = keyed[i].second;
+}
+
+Value sort_filter(const Value& input, Arguments& arguments, Render& render) {
+  const bool reverse = flag(arguments, "reverse", false);
+  const bool case_sensitive = flag(arguments, "case_sensitive", false);
+  const Key key(arguments.take("attribute", Value::none()), case_sensitive);
+  std::vector<Value> items = items_of(input);
+  render.charge(items.size() * 64);
+  sort_by_key(items, key, reverse);
+  return Value::list(std::move(items));
+}
+
+Value dictsort(const Value& input, Arguments& arguments, Render&) {
+  const bool case_sensitive = flag(arguments, "case_sensitive", false);
+  const Value by = arguments.take("by", Text("key"));
+  const bool reverse = flag(arguments, "reverse", false);
+  const bool by_value = as_text(by, "dictsort").bytes() == "value";
+  if (!by_value && by.text()->bytes() != "key") complain("dictsort: by needs \"key\" or \"value\"");
+  if (!input.dict()) complain("dictsort: needs a mapping, not a ", input.type_name());
+  std::vector<Value> items;
+  for (const auto& [key, value] : input.dict()->items) items.push_back(Value::list({key, value}, true));
+  sort_by_key(items, Key(Value::integer(by_value), case_sensitive), reverse);
+  return Value::list(std::move(items));
+}
+
+template <int kSign>
+Value extreme(const Value& input, Arguments& arguments, Render&) {
+  const bool case_sensitive = flag(arguments, "case_sensitive", false);
+  const Key key(arguments.take("attribute", Value::none()), case_sensitive);
+  const std::vector<Value> items = items_of(input);
+  if (items.empty()) return Value::undefined("the extreme of nothing");
+  const Value* best = &items[0];
+  for (const Value& item : items)
+    if (compare(key.of(item), key.of(*best)) * kSign > 0) best = &item;
+  return *best;
+}
+
+Value unique(const Value& input, Arguments& arguments, Render& render) {
+  const bool case_sensitive = flag(arguments, "case_sensitive", false);
+  const Key key(arguments.take("attribute", Value::none()), case_sensitive);
+  std::vector<Value> kept, seen;
+  for (const Value& item : items_of(input)) {
+    const Value its_key = key.of(item);
+    render.charge(seen.size());
+    if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return is_equal(other, its_key); }))
+      continue;
+    seen.push_back(its_key);
+    kept.push_back(item);
+  }
+  return Value::list(std::move(kept));
+}
+
+Value sum(const Value& input, Arguments& arguments, Render& render) {
+  const Value attribute = arguments.take("attribute", Value::none());
+  Value total = arguments.take("start", Value::integer(0));
+  for (const Value& item : items_of(input))
+    total = apply(Operator::kAdd, total, attribute.is_none() ? item : path_of(item, attribute), render);
+  return total;
+}
+
+// What select and map go through: nothing is nothing, None too.
+std::vector<Value> items_if_any(const Value& value) {
+  return is_true(value) ? items_of(value) : std::vector<Value>{};
+}
+
+// select, reject: by a test of the item; selectattr, rejectattr: of an attribute. Without a test, by truth.
+template <bool kByAttribute, bool kWanted>
+Value select(const Value& input, Arguments& arguments, Render& render) {
+  const Value attribute = kByAttribute ? arguments.take("attribute", Value()) : Value::none();
+  const std::optional<Value> name = arguments.take("test");
+  const Test test = name ? find_test(as_text(*name, "select").bytes()) : nullptr;
+  if (name && !test) complain("no test ", name->text()->bytes());
+  std::vector<Value> rest;
+  while (auto argument = arguments.take("")) rest.push_back(std::move(*argument));
+  std::vector<Value> kept;
+  for (const Value& item : items_if_any(input)) {
+    const Value tested = kByAttribute ? path_of(item, attribute) : item;
+    Arguments of_test(rest);
+    render.charge(sizeof(Value));
+    if ((test ? test(tested, of_test) : is_true(tested)) == kWanted) kept.push_back(item);
+  }
+  return Value::list(std::move(kept));
+}
+
+Value map_filter(const Value& input, Arguments& arguments, Render& render) {
+  std::vector<Value> mapped;
+  if (arguments.positional.empty()) {
+    const Value attribute = arguments.take("attribute", Value());
+    const std::optional<Value> missing = arguments.take("default");
+    for (const Value& item : items_if_any(input)) {
+      Value value = path_of(item, attribute);
+      mapped.push_back(value.is_undefined() && missing ? *missing : value);
+    }
+    render.charge(mapped.size() * sizeof(Value));
+    return Value::list(std::move(mapped));
+  }
+  const Value name = arguments.take("name", Value());
+  const Filter filter = find_filter(as_text(name, "map").bytes());
+  if (!filter) complain("no filter ", name.text()->bytes());
+  Arguments rest;
+  while (auto argument = arguments.take("")) rest.positional.push_back(std::move(*argument));
+  rest.named = std::exchange(arguments.named, {});
+  for (const Value& item : items_if_any(input)) {
+    Arguments of_filter = rest;
+    mapped.push_back(filter(item, of_filter, render));
+    of_filter.finish(name.text()->bytes());
+    render.charge(sizeof(Value));
+  }
+  return Value::list(std::move(mapped));
+}
+
+Value join(const Value& input, Arguments& arguments, Render& render) {
+  const Text separator = to_text(arguments.take("d", Text("")));
+  const Value attribute = arguments.take("attribute", Value::none());
+  Text joined;
+  bool first = true;
+  for (const Value& item : items_of(input)) {
+    if (!first) joined.append(separator);
+    first = false;
+    const Text text = to_text(attribute.is_none() ? item : path_of(item, attribute));
+    render.charge(separator.size() + text.size());
+    joined.append(text);
+  }
+  return joined;
+}
+
+Value default_filter(const Value& input, Arguments& arguments, Render&) {
+  Value missing = arguments.take("default_value", Text(""));
+  const bool falsy_too = flag(arguments, "boolean", false);
+  return input.is_undefined() || (falsy_too && !is_true(input)) ? missing : input;
+}
+
+Value tojson(const Value& input, Arguments& arguments, Render& render) {
+  JsonStyle style;
+  // Of Python's json.dumps by name, of Jinja's own filter by place.
+  if (const Value indent = arguments.take("indent", Value::none()); !indent.is_none()) {
+    style.indent = std::clamp<int64_t>(as_integer(indent, "tojson: indent"), 0, 100);
+    style.item_separator = ",";
+  }
+  style.ascii = flag(arguments, "ensure_ascii", false);
+  style.sort_keys = flag(arguments, "sort_keys", false);
+  if (const Value separators = arguments.take("separators", Value::none()); !separators.is_none()) {
+    const List* pair = separators.list();
+    if (!pair || pair->items.size() != 2) complain("tojson: separators needs two of them");
+    style.item_separator = as_text(pair->items[0], "tojson: separators").bytes();
+    style.key_separator = as_text(pair->items[1], "tojson: separators").bytes();
+  }
+  Text json = to_json(input, style);
+  render.charge(json.size());
+  return json;
+}
+
+Value from_json_filter(const Value& input, Arguments&, Render& render) {
+  const Text& text = as_text(input, "from_json");
+  render.charge(text.size() * 8);
+  const bool written = text.empty() || text.from(0) == Text::From::kTemplate;
+  return from_json(text.bytes(), written ? Text::From::kTemplate : Text::From::kUser);
+}
+
+Value indent(const Value& input, Arguments& arguments, Render& render) {
+  const Value width = arguments.take("width", Value::integer(4));
+  const bool first = flag(arguments, "first", false), blank = flag(arguments, "blank", false);
+  const std::string space =
+      width.text()
+          ? width.text()->bytes()
+          : std::string(static_cast<size_t>(std::clamp<int64_t>(as_integer(width, "indent"), 0, 1000)), ' ');
+  // A line feed at the end ends a last, empty line.
+  const std::vector<Text> lines = split(as_text(input, "indent"), "\n", -1);
+  Text out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) out.append("\n");
+    if (i == 0 ? first : blank || !lines[i].empty()) out.append(space);
+    out.append(lines[i]);
+    render.charge(space.size() + lines[i].size() + 1);
+  }
+  return out;
+}
+
+// The number that a text begins to end with, else nothing.
+template <class Number>
+std::optional<Number> read_number(const Text& text) {
+  const Text stripped = strip(text, nullptr, Sides::kBoth);
+  Number number{};
+  const char* const end = stripped.bytes().data() + stripped.size();
+  const char* const begin = stripped.bytes().data() + (stripped.bytes().starts_with('+') ? 1 : 0);
+  const auto [rest, error] = std::from_chars(begin, end, number);
+  return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
+}
+
+Value int_filter(const Value& input, Arguments& arguments, Render&) {
+  const Value missing = arguments.take("default", Value::integer(0));
+  if (const auto integer = input.integer()) return Value::integer(*integer);
+  std::optional<double> number = input.number();
+  if (input.text()) {
+    if (const auto integer = read_number<int64_t>(*input.text())) return Value::integer(*integer);
+    number = read_number<double>(*input.text());
+  }
+  return number && std::fabs(*number) < 9e18 ? Value::integer(static_cast<int64_t>(*number)) : missing;
+}
+
+Value float_filter(const Value& input, Arguments& arguments, Render&) {
+  const Value missing = arguments.take("default", Value::real(0.0));
+  const auto number = input.text() ? read_number<double>(*input.text()) : input.number();
+  return number ? Value::real(*number) : missing;
+}
+
+Value first(const Value& input, Arguments&, Render&) {
+  const std::vector<Value> items = items_of(input);
+  return items.empty() ? Value::undefined("the first of nothing") : items.front();
+}
+
+Value last(const Value& input, Arguments&, Render&) {
+  const std::vector<Value> items = items_of(input);
+  return items.empty() ? Value::undefined("the last of nothing") : items.back();
+}
+
+Value list_filter(const Value& input, Arguments&, Render& render) {
+  std::vector<Value> items = items_of(input);
+  render.charge(items.size() * sizeof(Value));
+  return Value::list(std::move(items));
+}
+
+Value items_filter(const Value& input, Arguments&, Render&) {
+  if (input.is_undefined()) return Value::list({});
+  if (!input.dict()) complain("items: needs a mapping, not a ", input.type_name());
+  std::vector<Value> items;
+  for (const auto& [key, value] : input.dict()->items) items.push_back(Value::list({key, value}, true));
+  return Value::list(std::move(items));
+}
+
+Value reverse(const Value& input, Arguments&, Render&) {
+  return slice_of(input, Value::none(), Value::none(), Value::integer(-1));
+}
+
+Value length_filter(const Value& input, Arguments&, Render&) { return Value::integer(length(input)); }
+
+Value abs_filter(const Value& input, Arguments&, Render&) {
+  if (!input.number()) complain("abs: needs a number, not a ", input.type_name());
+  return *input.number() < 0 ? negate(input) : input;
+}
+
+Value trim(const Value& input, Arguments& arguments, Render& render) {
+  const Value chars = arguments.take("chars", Value::none());
+  const Text text = to_text(input);
+  render.charge(text.size());
+  return strip(text, chars.is_none() ? nullptr : &as_text(chars, "trim").bytes(), Sides::kBoth);
+}
+
+Value replace_filter(const Value& input, Arguments& arguments, Render& render) {
+  const Value old = arguments.take("old", Value()), with = arguments.take("new", Value());
+  const Value count = arguments.take("count", Value::none());
+  const Value method = *find_method(to_text(input), "replace");
+  return method.callable()->call(render,
+                                 std::vector<Value>{old, with, count.is_none() ? Value::integer(-1) : count});
+}
+
+template <Case kCase>
+Value case_filter(const Value& input, Arguments&, Render& render) {
+  const Text text = to_text(input);
+  render.charge(text.size());
+  return to_case(text, kCase);
+}
+
+Value string_filter(const Value& input, Arguments&, Render& render) {
+  Text text = to_text(input);
+  render.charge(text.size());
+  return text;
+}
+
+// Nothing is escaped, so that everything is safe.
+Value safe(const Value& input, Arguments&, Render&) { return to_text(input); }
+
+struct NamedFilter {
+  std::string_view name;
+  Filter filter;
+};
+constexpr NamedFilter kFilters[] = {
+    {"abs", abs_filter},
+    {"capitalize", case_filter<Case::kCapitalized>},
+    {"count", length_filter},
+    {"d", default_filter},
+    {"default", default_filter},
+    {"dictsort", dictsort},
+    {"first", first},
+    {"float", float_filter},
+    {"from_json", from_json_filter},
+    {"indent", indent},
+    {"int", int_filter},
+    {"items", items_filter},
+    {"join", join},
+    {"last", last},
+    {"length", length_filter},
+    {"list", list_filter},
+    {"lower", case_filter<Case::kLower>},
+    {"map", map_filter},
+    {"max", extreme<1>},
+    {"min", extreme<-1>},
+    {"reject", select<false, false>},
+    {"rejectattr", select<true, false>},
+    {"replace", replace_filter},
+    {"reverse", reverse},
+    {"safe", safe},
+    {"select", select<false, true>},
+    {"selectattr", select<true, true>},
+    {"sort", sort_filter},
+    {"string", string_filter},
+    {"sum", sum},
+    {"title", case_filter<Case::kTitle>},
+    {"tojson", tojson},
+    {"trim", trim},
+    {"unique", unique},
+    {"upper", case_filter<Case::kUpper>},
+};
+
+}  // namespace
+
+Filter find_filter(std::string_view name) {
+  for (const NamedFilter& entry : kFilters)
+    if (entry.name == name) return entry.filter;
+  return nullptr;
+}
+
+}  // namespace attend::chat

@@ -1,0 +1,20 @@
+// Values as text: Python's str and repr, and JSON as its json module writes it.
+#pragma once
+
+#include "attend/text/chat_template/values/value.h"
+
+namespace attend::chat {
+
+// What {{ value }} writes.
+Text to_text(const Value& value);
+
+struct JsonStyle {
+  std::optional<int64_t> indent;  // none: all in one line
+  bool ascii = false;             // characters beyond ASCII as \uXXXX
+  bool sort_keys = false;
+  std::string item_separator = ", ";  // with an indent ","
+  std::string key_separator = ": ";
+};
+Text to_json(const Value& value, const JsonStyle& style);
+
+}  // namespace attend::chat

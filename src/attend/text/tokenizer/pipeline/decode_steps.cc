@@ -1,0 +1,327 @@
+#include "attend/text/tokenizer/pipeline/decode_steps.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "attend/text/tokenizer/growth.h"
+#include "attend/text/tokenizer/pipeline/byte_level.h"
+#include "attend/text/tokenizer/pipeline/metaspace.h"
+#include "attend/text/tokenizer/regex/pattern.h"
+#include "attend/text/tokenizer/utf8.h"
+
+namespace attend::tokenizer {
+namespace {
+
+// Makes a step of type Step from a configuration of type Config and the step after it.
+template <class Config, class Step>
+class ConfigOf : public DecoderConfig {
+ public:
+  explicit ConfigOf(Config config) : config_(std::move(config)) {}
+  std::unique_ptr<DecodeStep> make(DecodeStep& next) const override {
+    return std::make_unique<Step>(config_, next);
+  }
+
+ private:
+  Config config_;
+};
+
+struct Nothing {};
+
+// A step that needs to see tokens whole: collects the parts of a token.
+class WholeTokenStep : public DecodeStep {
+ public:
+  void push(const TokenPart& part) final {
+    if (part.opens && part.closes) return take(part.text);
+    if (part.opens) collected_.clear();
+    collected_ += part.text;
+    if (part.closes) take(collected_);
+  }
+
+ protected:
+  virtual void take(std::string_view token) = 0;
+
+ private:
+  std::string collected_;
+};
+
+// A step that makes one token of all: passes on its parts as they come.
+class OneTokenOutput {
+ public:
+  explicit OneTokenOutput(DecodeStep& next) : next_(next) {}
+  void push(std::string_view text) {
+    if (text.empty()) return;
+    next_.push({text, !opened_, false});
+    opened_ = true;
+  }
+  void finish() {
+    next_.push({{}, !opened_, true});
+    next_.finish();
+  }
+
+ private:
+  DecodeStep& next_;
+  bool opened_ = false;
+};
+
+class FuseStep : public DecodeStep {
+ public:
+  FuseStep(const Nothing&, DecodeStep& next) : out_(next) {}
+  void push(const TokenPart& part) override { out_.push(part.text); }
+  void finish() override { out_.finish(); }
+
+ private:
+  OneTokenOutput out_;
+};
+
+// From the byte-level alphabet to text. A token with a character outside of the alphabet stands for its own
+// bytes.
+class ByteLevelStep : public WholeTokenStep {
+ public:
+  ByteLevelStep(const Nothing&, DecodeStep& next) : out_(next) {}
+  void finish() override {
+    std::string text;
+    repair_.finish(text);
+    out_.push(text);
+    out_.finish();
+  }
+
+ protected:
+  void take(std::string_view token) override {
+    const std::optional<std::string> bytes = bytes_of_byte_level(token);
+    std::string text;
+    repair_.append(bytes ? *bytes : token, text);
+    out_.push(text);
+  }
+
+ private:
+  Utf8Repair repair_;
+  OneTokenOutput out_;
+};
+
+// Turns runs of tokens like <0xE2> into text: a run that is valid UTF-8 into that text, any other into one
+// U+FFFD per token. Only the end of a run decides, so a run is held back until then.
+class ByteFallbackStep : public WholeTokenStep {
+ public:
+  ByteFallbackStep(const Nothing&, DecodeStep& next) : next_(next) {}
+  void finish() override {
+    end_run();
+    next_.finish();
+  }
+
+ protected:
+  void take(std::string_view token) override {
+    const int byte = byte_of(token);
+    if (byte >= 0) {
+      run_.push_back(static_cast<char>(byte));
+      return;
+    }
+    end_run();
+    next_.push({token, true, true});
+  }
+
+ private:
+  static int digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')) return (c | 0x20) - 'a' + 10;
+    return -1;
+  }
+
+  // The byte of "<0xE2>", or -1.
+  static int byte_of(std::string_view token) {
+    if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+    const int high = token[3] == '+' ? 0 : digit(token[3]);  // Rust's from_str_radix takes a sign
+    const int low = digit(token[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+  }
+
+  void end_run() {
+    if (run_.empty()) return;
+    if (is_valid_utf8(run_)) {
+      next_.push({run_, true, true});
+    } else {
+      for (size_t i = 0; i < run_.size(); ++i) next_.push({kReplacementCharacter, true, true});
+    }
+    run_.clear();
+  }
+
+  DecodeStep& next_;
+  std::string run_;
+};
+
+struct Replacement {
+  Pattern pattern;
+  std::string content;
+  std::string where;
+};
+
+class ReplaceStep : public WholeTokenStep {
+ public:
+  ReplaceStep(const Replacement& config, DecodeStep& next) : config_(config), next_(next) {}
+  void finish() override { next_.finish(); }
+
+ protected:
+  void take(std::string_view token) override {
+    matches_.clear();
+    config_.pattern.find_all(token, scratch_, matches_);
+    if (matches_.empty()) return next_.push({token, true, true});
+    require_growth(replaced_bytes(token, matches_, config_.content), max_decoded_bytes(token.size()),
+                   config_.where);
+    std::string replaced;
+    replace_matches(token, matches_, config_.content, replaced);
+    next_.push({replaced, true, true});
+  }
+
+ private:
+  const Replacement& config_;
+  DecodeStep& next_;
+  RegexScratch scratch_;
+  std::vector<Span> matches_;
+};
+
+struct Stripping {
+  std::string content;  // one character
+  uint64_t start = 0;
+  uint64_t stop = 0;
+};
+
+// Takes up to `start` leading and `stop` trailing `content` characters from every token.
+class StripStep : public DecodeStep {
+ public:
+  StripStep(const Stripping& config, DecodeStep& next) : config_(config), next_(next) {}
+
+  void push(const TokenPart& part) override {
+    if (part.opens) {
+      leading_ = config_.start;
+      trailing_ = 0;
+    }
+    std::string text;
+    for (size_t at = 0; at < part.text.size();) {
+      const std::string_view c = part.text.substr(at, char_bytes(part.text[at]));
+      at += c.size();
+      if (c != config_.content) {
+        leading_ = 0;
+        release(text, trailing_);
+        text += c;
+      } else if (leading_ > 0) {
+        --leading_;
+      } else if (++trailing_ > config_.stop) {
+        release(text, 1);
+      }
+    }
+    if (part.closes) trailing_ = 0;  // at most `stop` are held back, and those are what is stripped
+    next_.push({text, part.opens, part.closes});
+  }
+
+  void finish() override { next_.finish(); }
+
+ private:
+  // Lets go of characters that were held back.
+  void release(std::string& text, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) text += config_.content;
+    trailing_ -= count;
+  }
+
+  const Stripping& config_;
+  DecodeStep& next_;
+  uint64_t leading_ = 0;   // characters that may still be stripped from the front
+  uint64_t trailing_ = 0;  // characters held back
+};
+
+// Metaspace characters become spaces; those of the first token vanish, unless none was ever prepended.
+class MetaspaceStep : public DecodeStep {
+ public:
+  MetaspaceStep(const Metaspace& config, DecodeStep& next)
+      : config_(config), next_(next), first_(config.prepend != Metaspace::Prepend::kNever) {}
+
+  void push(const TokenPart& part) override {
+    std::vector<Span> matches;
+    find_literal(part.text, config_.replacement, matches);
+    std::string text;
+    replace_matches(part.text, matches, first_ ? "" : " ", text);
+    if (part.closes) first_ = false;
+    next_.push({text, part.opens, part.closes});
+  }
+
+  void finish() override { next_.finish(); }
+
+ private:
+  const Metaspace& config_;
+  DecodeStep& next_;
+  bool first_;
+};
+
+struct WordPieces {
+  std::string prefix;
+  bool cleanup = true;
+};
+
+// A token that begins with the prefix goes on with the word before it, any other begins one, behind a space.
+// `cleanup` takes out spaces before marks and before what English contracts, within a token and its space.
+class WordPieceStep : public WholeTokenStep {
+ public:
+  WordPieceStep(const WordPieces& config, DecodeStep& next) : config_(config), next_(next) {}
+  void finish() override { next_.finish(); }
+
+ protected:
+  void take(std::string_view token) override {
+    std::string text(token);
+    if (!first_) {
+      if (token.starts_with(config_.prefix))
+        text.erase(0, config_.prefix.size());
+      else
+        text.insert(0, 1, ' ');
+    }
+    first_ = false;
+    if (config_.cleanup) clean_up(text);
+    next_.push({text, true, true});
+  }
+
+ private:
+  static void clean_up(std::string& text) {
+    static constexpr std::pair<std::string_view, std::string_view> kShorter[] = {
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (const auto& [longer, shorter] : kShorter) {
+      std::vector<Span> matches;
+      find_literal(text, longer, matches);
+      if (matches.empty()) continue;
+      std::string replaced;
+      replace_matches(text, matches, shorter, replaced);
+      text = std::move(replaced);
+    }
+  }
+
+  const WordPieces& config_;
+  DecodeStep& next_;
+  bool first_ = true;
+};
+
+uint64_t count_of(const JsonNode& node) {
+  if (!node.value().is_number_unsigned()) node.corrupt("is not a number of characters");
+  return node.value().get<uint64_t>();
+}
+
+}  // namespace
+
+std::unique_ptr<DecoderConfig> make_decoder_config(const JsonNode& node, std::string_view type) {
+  if (type == "ByteLevel") return std::make_unique<ConfigOf<Nothing, ByteLevelStep>>(Nothing{});
+  if (type == "ByteFallback") return std::make_unique<ConfigOf<Nothing, ByteFallbackStep>>(Nothing{});
+  if (type == "Fuse") return std::make_unique<ConfigOf<Nothing, FuseStep>>(Nothing{});
+  if (type == "Metaspace") return std::make_unique<ConfigOf<Metaspace, MetaspaceStep>>(Metaspace(node));
+  if (type == "Replace") {
+    return std::make_unique<ConfigOf<Replacement, ReplaceStep>>(
+        Replacement{Pattern(node.at("pattern")), node.at("content").string(), node.where()});
+  }
+  if (type == "WordPiece")
+    return std::make_unique<ConfigOf<WordPieces, WordPieceStep>>(
+        WordPieces{node.at("prefix").string(), node.at("cleanup").boolean()});
+  if (type == "Strip") {
+    Stripping config{{}, count_of(node.at("start")), count_of(node.at("stop"))};
+    config.content = node.at("content").character();
+    return std::make_unique<ConfigOf<Stripping, StripStep>>(std::move(config));
+  }
+  return nullptr;
+}
+
+}  // namespace attend::tokenizer

@@ -1,0 +1,59 @@
+// The bytes of each token. What a decoder does to a token is asked of the decoder itself: only tokens that
+// hold a part of a character can not be, since a decoder gives whole ones.
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "attend/text/tokenizer/pipeline/byte_level.h"
+#include "attend/text/tokenizer/tokenizer.h"
+#include "attend/text/tokenizer/tokenizer_impl.h"
+
+namespace attend {
+namespace {
+
+// What `token` adds to a text that has begun.
+std::string text_added(const tokenizer::Decoder& decoder, std::string_view token) {
+  constexpr std::string_view kBegun = "a";
+  std::string text;
+  tokenizer::DecodeChain chain = decoder.start(text);
+  chain.push(kBegun);
+  chain.push(token);
+  chain.finish();
+  return text.substr(std::min(text.size(), kBegun.size()));
+}
+
+// Of "<0xE2>", as byte fallback spells bytes.
+std::optional<char> spelt_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  unsigned byte = 0;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
+  return static_cast<char>(byte);
+}
+
+}  // namespace
+
+std::vector<std::string> Tokenizer::bytes_of_tokens() const {
+  const tokenizer::Decoder& decoder = *impl_->decoder;
+  std::string space;
+  tokenizer::append_byte_level(" ", space);
+  const bool byte_level = text_added(decoder, space) == " ";
+  const bool byte_fallback = text_added(decoder, "<0x41>") == "A";
+  std::vector<std::string> bytes(impl_->tokens.size());
+  for (size_t id = 0; id < bytes.size(); ++id) {
+    const Impl::Token& token = impl_->tokens[id];
+    if (token.special || token.decoded == nullptr) continue;
+    const std::optional<char> byte = byte_fallback ? spelt_byte(*token.decoded) : std::nullopt;
+    const auto of_level =
+        byte_level ? tokenizer::bytes_of_byte_level(*token.decoded) : std::optional<std::string>();
+    if (byte)
+      bytes[id] = *byte;
+    else if (byte_level)
+      bytes[id] = of_level.value_or(*token.decoded);
+    else
+      bytes[id] = text_added(decoder, *token.decoded);
+  }
+  return bytes;
+}
+
+}  // namespace attend

@@ -1,0 +1,21 @@
+#include "attend/text/tokenizer/token_model.h"
+
+#include "attend/text/tokenizer/bpe/bpe_model.h"
+#include "attend/text/tokenizer/word_piece_model.h"
+
+namespace attend::tokenizer {
+
+std::unique_ptr<TokenModel> make_token_model(const JsonNode& node) {
+  // Old files name no type.
+  const std::string type =
+      node.find_string("type").value_or(node.has("merges")                     ? "BPE"
+                                        : node.has("max_input_chars_per_word") ? "WordPiece"
+                                                                               : "");
+  if (type == "BPE") return std::make_unique<BpeModel>(node);
+  if (type == "WordPiece") return std::make_unique<WordPieceModel>(node);
+  if (type.empty())
+    node.unsupported("has no type and no merges; attend reads models of type \"BPE\" and \"WordPiece\"");
+  node.at("type").unsupported("model \"", type, "\"; attend reads \"BPE\" and \"WordPiece\"");
+}
+
+}  // namespace attend::tokenizer

@@ -1,0 +1,33 @@
+// The model of a tokenizer.json: from a word to ids of its vocabulary.
+//
+// tokenizer.json `model`: BPE, WordPiece. Others are refused by name.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "attend/checkpoint/json.h"
+#include "attend/text/tokenizer/vocabulary.h"
+
+namespace attend::tokenizer {
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  // Appends the ids of one word (valid UTF-8). Thread-safe.
+  virtual void encode(std::string_view word, std::vector<int32_t>& ids) const = 0;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ protected:
+  explicit TokenModel(const JsonNode& vocab) : vocabulary_(vocab) {}
+
+ private:
+  Vocabulary vocabulary_;
+};
+
+// Error(kUnsupported) for a type that attend lacks, Error(kCorruptFile) for a wrong shape.
+std::unique_ptr<TokenModel> make_token_model(const JsonNode& node);
+
+}  // namespace attend::tokenizer

@@ -1,0 +1,193 @@
+#include "attend/text/tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/text/tokenizer/growth.h"
+#include "attend/text/tokenizer/tokenizer_impl.h"
+#include "attend/text/tokenizer/utf8.h"
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+namespace attend {
+
+using tokenizer::AddedTokens;
+using tokenizer::NormalizedText;
+using tokenizer::PreTokenized;
+using tokenizer::RegexScratch;
+
+std::vector<int32_t> Tokenizer::Impl::ids_of(std::string_view text) const {
+  std::string repaired;
+  if (!tokenizer::is_valid_utf8(text)) {
+    tokenizer::Utf8Repair repair;
+    repair.append(text, repaired);
+    repair.finish(repaired);
+    text = repaired;
+  }
+  std::vector<int32_t> ids;
+  encode(text, {}, ids);
+  return ids;
+}
+
+void Tokenizer::Impl::encode(std::string_view text, const std::vector<bool>& plain,
+                             std::vector<int32_t>& ids) const {
+  RegexScratch scratch;
+  std::vector<AddedTokens::Segment> segments;
+  added_tokens.split_raw(text, plain, segments);
+  size_t max_bytes = tokenizer::max_grown_bytes(text.size());  // of what is still to come
+  for (const AddedTokens::Segment& segment : segments) {
+    auto [begin, end] = segment.span;
+    if (segment.id >= 0) {
+      ids.push_back(segment.id);
+      continue;
+    }
+    if (plain.empty() || !added_tokens.normalizes_special()) {
+      max_bytes -= encode_between({std::string(text.substr(begin, end - begin)), 0, max_bytes}, begin == 0,
+                                  /*plain=*/false, scratch, ids);
+      continue;
+    }
+    // Special tokens that are looked for in normalized text, where nobody knows which byte came from where:
+    // what is plain is encoded by itself.
+    while (begin < end) {
+      size_t stop = begin + 1;
+      while (stop < end && plain[stop] == plain[begin]) ++stop;
+      max_bytes -= encode_between({std::string(text.substr(begin, stop - begin)), 0, max_bytes}, begin == 0,
+                                  plain[begin], scratch, ids);
+      begin = stop;
+    }
+  }
+}
+
+size_t Tokenizer::Impl::encode_between(NormalizedText text, bool first, bool plain, RegexScratch& scratch,
+                                       std::vector<int32_t>& ids) const {
+  if (first) text.origin = tokenizer::char_bytes(text.text[0]);
+  if (normalizer) normalizer->apply(text, scratch);
+  return encode_normalized(std::move(text), plain, scratch, ids);
+}
+
+size_t Tokenizer::Impl::encode_normalized(NormalizedText text, bool plain, RegexScratch& scratch,
+                                          std::vector<int32_t>& ids) const {
+  const size_t max_bytes = text.max_bytes;
+  size_t num_bytes = 0;
+  std::vector<AddedTokens::Segment> segments;
+  added_tokens.split_normalized(text.text, std::vector<bool>(plain ? text.text.size() : 0, true), segments);
+  for (const AddedTokens::Segment& segment : segments) {
+    if (segment.id >= 0) {
+      ids.push_back(segment.id);
+      continue;
+    }
+    const auto [begin, end] = segment.span;
+    NormalizedText part = begin == 0 && end == text.text.size()
+                              ? std::move(text)
+                              : NormalizedText{text.text.substr(begin, end - begin),
+                                               text.origin - std::min(text.origin, begin), 0};
+    part.max_bytes = max_bytes - num_bytes;
+    PreTokenized words(std::move(part));
+    if (pre_tokenizer) pre_tokenizer->apply(words, scratch);
+    for (size_t i = 0; i < words.pieces.size(); ++i) model->encode(words.piece(i), ids);
+    num_bytes += std::min(words.text.size(), max_bytes - num_bytes);
+  }
+  return num_bytes;
+}
+
+const std::string* Tokenizer::Impl::decodable(int32_t id, bool skip_special_tokens) const {
+  const Token* token = find(id);
+  return token == nullptr || (skip_special_tokens && token->special) ? nullptr : token->decoded;
+}
+
+Tokenizer::Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+Tokenizer Tokenizer::from_path(const std::filesystem::path& path) {
+  auto impl = std::make_shared<const Impl>(path);
+#if defined(__GLIBC__)
+  // What the tree of tokenizer.json took, tens of megabytes in small pieces, goes back to the system.
+  malloc_trim(0);
+#endif
+  return Tokenizer(std::move(impl));
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  return impl_->post_processor.apply(impl_->ids_of(text), add_special_tokens);
+}
+
+std::vector<int32_t> Tokenizer::encode_truncated(std::string_view text, size_t max_tokens) const {
+  std::vector<int32_t> ids = impl_->ids_of(text);
+  ids.resize(std::min(ids.size(), impl_->post_processor.max_text_tokens(max_tokens)));
+  return impl_->post_processor.apply(std::move(ids), true);
+}
+
+std::vector<int32_t> Tokenizer::encode(std::span<const Part> parts) const {
+  std::string text;
+  std::vector<bool> plain;
+  for (const Part& part : parts) {
+    require(tokenizer::is_valid_utf8(part.text), "a part of ", part.text.size(),
+            " bytes: expected UTF-8 text");
+    text += part.text;
+    plain.resize(text.size(), !part.special_tokens);
+  }
+  std::vector<int32_t> ids;
+  impl_->encode(text, plain, ids);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  std::string text;
+  tokenizer::DecodeChain chain = impl_->decoder->start(text);
+  for (const int32_t id : ids) {
+    if (const std::string* token = impl_->decodable(id, skip_special_tokens)) chain.push(*token);
+  }
+  chain.finish();
+  return text;
+}
+
+int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->tokens.size()); }
+
+std::optional<int32_t> Tokenizer::token_id(std::string_view token) const { return impl_->token_id(token); }
+
+const std::string& Tokenizer::token(int32_t id) const {
+  const Impl::Token* token = impl_->find(id);
+  require(token != nullptr, "token id ", id, ": the tokenizer has ids 0 to ", vocab_size() - 1);
+  return *token->spelling;
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  const Impl::Token* token = impl_->find(id);
+  return token != nullptr && token->special;
+}
+
+std::optional<int32_t> Tokenizer::bos_id() const { return impl_->bos_id; }
+std::optional<int32_t> Tokenizer::eos_id() const { return impl_->eos_id; }
+std::optional<int32_t> Tokenizer::pad_id() const { return impl_->pad_id; }
+
+struct StreamDecoder::Impl {
+  Impl(std::shared_ptr<const Tokenizer::Impl> parts, bool skip_special_tokens)
+      : tokenizer(std::move(parts)), skip(skip_special_tokens), chain(tokenizer->decoder->start(text)) {}
+
+  std::shared_ptr<const Tokenizer::Impl> tokenizer;
+  bool skip;
+  std::string text;  // decoded and not yet handed out
+  tokenizer::DecodeChain chain;
+};
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : impl_(std::make_unique<Impl>(tokenizer.impl_, skip_special_tokens)) {}
+StreamDecoder::~StreamDecoder() = default;
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+
+std::string StreamDecoder::push(int32_t id) {
+  if (const std::string* token = impl_->tokenizer->decodable(id, impl_->skip)) impl_->chain.push(*token);
+  return std::exchange(impl_->text, {});
+}
+
+std::string StreamDecoder::flush() {
+  impl_->chain.finish();
+  std::string rest = std::exchange(impl_->text, {});
+  impl_->chain = impl_->tokenizer->decoder->start(impl_->text);
+  return rest;
+}
+
+}  // namespace attend

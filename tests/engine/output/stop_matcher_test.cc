@@ -1,0 +1,59 @@
+#include "attend/engine/output/stop_matcher.h"
+
+#include <gtest/gtest.h>
+
+namespace attend {
+namespace {
+
+// What a caller sees when `text` arrives byte by byte.
+std::string push_bytewise(StopMatcher& matcher, std::string_view text) {
+  std::string shown;
+  for (char byte : text) shown += matcher.push(std::string_view(&byte, 1));
+  return shown;
+}
+
+TEST(StopMatcher, HandsOutTextAtOnceWhenNothingCanMatch) {
+  StopMatcher matcher({"STOP"});
+  EXPECT_EQ(matcher.push("hello"), "hello");
+  EXPECT_FALSE(matcher.matched());
+}
+
+TEST(StopMatcher, CutsBeforeTheStopStringAndStaysSilent) {
+  StopMatcher matcher({"STOP"});
+  EXPECT_EQ(matcher.push("abcSTOPdef"), "abc");
+  EXPECT_TRUE(matcher.matched());
+  EXPECT_EQ(matcher.push("more"), "");
+  EXPECT_EQ(matcher.flush(), "");
+}
+
+TEST(StopMatcher, HoldsBackWhatMayBecomeAStopString) {
+  StopMatcher matcher({"\n\n"});
+  EXPECT_EQ(matcher.push("line\n"), "line");
+  EXPECT_EQ(matcher.push("next"), "\nnext");
+}
+
+TEST(StopMatcher, FindsAStopStringAcrossAnySplit) {
+  StopMatcher matcher({"</answer>"});
+  EXPECT_EQ(push_bytewise(matcher, "<a></answ</answer>tail"), "<a></answ");
+  EXPECT_TRUE(matcher.matched());
+}
+
+TEST(StopMatcher, StopsAtTheEarliestOfSeveral) {
+  StopMatcher matcher({"world", "lo w"});
+  EXPECT_EQ(matcher.push("hello world"), "hel");
+}
+
+TEST(StopMatcher, FlushGivesBackAnUnfinishedStart) {
+  StopMatcher matcher({"abcd"});
+  EXPECT_EQ(push_bytewise(matcher, "xxabc"), "xx");
+  EXPECT_EQ(matcher.flush(), "abc");
+}
+
+TEST(StopMatcher, SeesAStopStringThatOverlapsItself) {
+  StopMatcher matcher({"aab"});
+  EXPECT_EQ(push_bytewise(matcher, "aaab"), "a");
+  EXPECT_TRUE(matcher.matched());
+}
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,90 @@
+// The worked numbers of facts/serving.md, 2.1.
+#include "attend/engine/schedule/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "attend/base/error.h"
+#include "attend/engine/schedule/schedule_policy.h"
+
+namespace attend {
+namespace {
+
+Request request_of(int num_output, int num_prompt, int max_new_tokens = 128) {
+  Request request;
+  request.num_prompt = num_prompt;
+  request.tokens.resize(static_cast<size_t>(num_prompt + num_output));
+  request.params.max_new_tokens = max_new_tokens;
+  return request;
+}
+
+TEST(NewTokenRatio, FallsOver600StepsToASeventh) {
+  NewTokenRatio ratio(1.0);
+  EXPECT_DOUBLE_EQ(ratio.value(), 0.7);
+  for (int step = 0; step < 100; ++step) ratio.after_decode();
+  EXPECT_NEAR(ratio.value(), 0.599667, 1e-6);
+  for (int step = 100; step < 700; ++step) ratio.after_decode();
+  EXPECT_NEAR(ratio.value(), 0.098, 1e-12);
+  ratio.reset();
+  EXPECT_DOUBLE_EQ(ratio.value(), 0.7);
+}
+
+TEST(NewTokenRatio, IsWhatWouldHaveAvoidedAPreemption) {
+  NewTokenRatio ratio(1.0);
+  ratio.after_preemption(100 + 200 + 300, 3 * 1000, 3);
+  EXPECT_NEAR(ratio.value(), 0.21993, 1e-5);
+  ratio.after_preemption(900, 900, 3);
+  EXPECT_DOUBLE_EQ(ratio.value(), 1.0);
+}
+
+TEST(AdmissionBudget, TakesRequestsWhileTheirAnswersFit) {
+  AdmissionBudget budget(10'000, 16);
+  for (int running = 0; running < 4; ++running)
+    budget.reserve(num_planned_tokens(request_of(200, 10, 1000)) * 0.6);
+  EXPECT_DOUBLE_EQ(budget.left(), 8080);
+  ASSERT_TRUE(budget.takes(3000, 512));
+  budget.charge(3000, 512);
+  EXPECT_DOUBLE_EQ(budget.left(), 4544);
+  ASSERT_TRUE(budget.takes(3000, 512));
+  budget.charge(3000, 512);
+  EXPECT_DOUBLE_EQ(budget.left(), 1008);
+  EXPECT_FALSE(budget.takes(3000, 512));
+}
+
+TEST(AdmissionBudget, CountsNoMoreThan4096TokensOfAnAnswer) {
+  EXPECT_EQ(num_planned_tokens(request_of(0, 10, 100'000)), 4096);
+  EXPECT_EQ(num_planned_tokens(request_of(90, 10, 100)), 10);
+  EXPECT_EQ(num_planned_tokens(request_of(100, 10, 100)), 0);
+}
+
+TEST(Chunks, EndAtBordersOfPages) {
+  EXPECT_EQ(chunk_of(0, 5000, 8192, 64), 5000);
+  EXPECT_EQ(chunk_of(0, 5000, 8192 - 5000, 64), 3136);
+  EXPECT_EQ(chunk_of(3136, 1864, 8192, 64), 1864);
+  EXPECT_EQ(chunk_of(0, 5000, 1000, 64), 960);
+  EXPECT_EQ(chunk_of(10, 5000, 100, 64), 54) << "begun within a page: the end is at a border";
+  EXPECT_EQ(chunk_of(0, 100, 63, 64), 0);
+}
+
+TEST(Preemption, TakesTheShortestAnswerAndOfThoseTheLongestPrompt) {
+  std::vector<std::pair<int, int>> order;
+  std::vector<Request> requests;
+  for (const auto& [num_output, num_prompt] : {std::pair(5, 10), {5, 90}, {1, 3}, {70, 9}})
+    requests.push_back(request_of(num_output, num_prompt));
+  std::sort(requests.begin(), requests.end(), is_preempted_before);
+  for (const Request& request : requests) order.emplace_back(request.num_output(), request.num_prompt);
+  EXPECT_EQ(order, (std::vector<std::pair<int, int>>{{1, 3}, {5, 90}, {5, 10}, {70, 9}}));
+}
+
+TEST(SchedulePolicy, IsReadByItsName) {
+  EXPECT_EQ(parse_schedule_policy("lpm"), SchedulePolicy::kLpm);
+  EXPECT_EQ(parse_schedule_policy("lof"), SchedulePolicy::kLof);
+  EXPECT_EQ(to_string(parse_schedule_policy("priority")), "priority");
+  EXPECT_THROW(parse_schedule_policy("random"), Error);
+}
+
+}  // namespace
+}  // namespace attend

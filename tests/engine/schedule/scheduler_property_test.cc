@@ -1,0 +1,412 @@
+// Random arrivals and cancellations over pools of any size, up to those that hold hardly a request, with and
+// without a prefix cache: nothing is lost, nobody starves, each request ends with the tokens it asked for,
+// and every key that it reads is one of its own tokens, in layers with a window too, which may have a half of
+// the pool of their own.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+
+#include "attend/base/log.h"
+#include "attend/base/math.h"
+#include "attend/engine/schedule/scheduler.h"
+
+namespace attend {
+namespace {
+
+// Evenly, in small cases too.
+int random_below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
+
+// K/V of a token, which depends on all tokens before it and on the salt.
+uint64_t key_after(uint64_t key, int32_t token) {
+  return (key ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull;
+}
+
+// A scheduler over real pools, what is known of its requests, and what a model would have stored.
+class World {
+ public:
+  explicit World(bool drafts = false)
+      : limits_{.max_reqs = 1 + random_below(5), .max_tokens = 0, .max_kv_tokens = 0},
+        slots_(make_allocator(*rc::gen::element(1, 2, 4, 16), 3 + random_below(20))),
+        rows_(limits_.max_reqs, kContext),
+        stored_(static_cast<size_t>(slots_->num_total_slots() + slots_->page_size())) {
+    limits_.max_tokens = limits_.max_reqs + random_below(24);
+    limits_.max_kv_tokens =
+        random_below(2) == 0 ? 4 * slots_->num_total_slots() : 2 + random_below(slots_->num_total_slots());
+    std::optional<EvictionPolicy> caching;
+    if (random_below(4) > 0)
+      caching = *rc::gen::element(EvictionPolicy::kLru, EvictionPolicy::kLfu, EvictionPolicy::kPriority);
+    if (random_below(2) == 0) add_window_half();
+    memory_ = std::make_unique<RequestMemory>(limits_.max_kv_tokens, rows_, *slots_, caching,
+                                              WindowHolds(swa_.get(), window_left_, rows_.num_rows()));
+    const ScheduleOptions options{
+        .policy = *rc::gen::element(SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kLof,
+                                    SchedulePolicy::kPriority),
+        .conservativeness = *rc::gen::element(0.0, 1.0),
+        .max_queued_requests = 0};
+    limits_.max_draft_tokens = drafts ? 1 + random_below(12) : 0;
+    const DraftRules rules{.drafter = drafts ? &drafter_ : nullptr,
+                           .max_tokens = 1 + random_below(6),
+                           .max_reqs = 1 + random_below(4)};
+    scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options, rules);
+  }
+
+  void submit() {
+    const auto longest = static_cast<int>(
+        std::min<int64_t>(std::min(kContext, slots_->num_total_slots()), limits_.max_kv_tokens));
+    if (longest < 2) return;
+    auto request = std::make_unique<Request>();
+    request->id = next_id_++;
+    request->num_prompt = 1 + random_below(longest - 1);
+    const int length = 1 + random_below(longest - request->num_prompt);
+    lengths_[request->id] = length;
+    // At times more is said than was planned for, or less.
+    request->params.max_new_tokens = *rc::gen::element(length, 1, length + 3);
+    // Runs of one letter, so that prompts have beginnings in common.
+    while (static_cast<int>(request->tokens.size()) < request->num_prompt)
+      request->tokens.insert(request->tokens.end(),
+                             static_cast<size_t>(1 + random_below(slots_->page_size())), random_below(3));
+    request->tokens.resize(static_cast<size_t>(request->num_prompt));
+    request->cache_salt = random_below(8) == 0 ? "salt" : "";
+    request->priority = random_below(3);
+    requests_.emplace(request->id, request.get());
+    scheduler_->submit(std::move(request));
+  }
+
+  // A client that goes away while its request runs.
+  void cancel() {
+    for (const auto& [id, request] : requests_)
+      if (request->row != kPaddingRow) {
+        finish(id);
+        return;
+      }
+  }
+
+  // Returns false when there was nothing to do. With `ahead` the next step may be in flight then: launched,
+  // as devices do one step after another what they are told, but its tokens are not known to the scheduler.
+  bool step(bool ahead = false) {
+    if (in_flight_.step == nullptr) {
+      ScheduledStep& step = scheduler_->schedule();
+      check_step(step);
+      in_flight_ = launch(step);
+    }
+    const Flight flight = std::move(in_flight_);
+    in_flight_ = {};
+    if (ScheduledStep* const next = ahead ? scheduler_->schedule_ahead(longest_request()) : nullptr) {
+      check_step_ahead(*next, flight);
+      in_flight_ = launch(*next, &flight);
+    }
+    if (!flight.step->advanced) scheduler_->advance();
+    check_pools();
+    for (size_t i = 0; i < flight.tokens.size(); ++i)
+      for (const int32_t token : flight.tokens[i]) {
+        Request* const request = flight.step->requests[i].request;
+        if (request == nullptr) continue;  // a draft goes on behind its end
+        request->tokens.push_back(token);
+        if (request->num_output() == lengths_.at(request->id)) finish(request->id);
+      }
+    check_pools();
+    return !flight.tokens.empty();
+  }
+
+  void flush() { memory_->flush(); }
+
+  // Breaks the books as no right code does: a page that nobody knows of is taken or given back.
+  void break_the_books() {
+    if (in_flight_.step != nullptr) step();
+    const int32_t before = 0, after = 1;
+    std::vector<TokenSlot> slot(1);
+    if (random_below(2) == 0 || slots_->num_used_slots() == 0) {
+      if (!slots_->alloc_extend({&before, 1}, {&after, 1}, {&kNoSlot, 1}, slot)) return;
+    } else {
+      for (const auto& [id, request] : requests_)
+        if (request->num_slots > 0) {
+          slots_->free(rows_.row(request->row).first(1));
+          break;
+        }
+    }
+    step();
+  }
+
+  void check_all_ended() const {
+    RC_ASSERT(requests_.empty() && scheduler_->idle());
+    memory_->flush();
+    RC_ASSERT(slots_->num_used_slots() == 0);
+    RC_ASSERT(rows_.num_free() == limits_.max_reqs);
+  }
+  int num_preemptions() const { return num_preemptions_; }
+  bool has_shared() const { return memory_->num_cached_tokens() > 0; }
+  bool has_shared_within_a_step() const { return has_shared_within_a_step_; }
+  int64_t num_heals() const { return scheduler_->num_heals(); }
+
+  bool has_window_half() const { return swa_ != nullptr; }
+  int num_ahead() const { return num_ahead_; }
+  int num_ended_in_flight() const { return num_ended_in_flight_; }
+  bool accepted_and_rejected() const { return num_accepted_ > 0 && num_rejected_ > 0; }
+
+ private:
+  static constexpr int kContext = 40;
+
+  // A step that was launched, and what it gives each request: nothing to those that do not sample, what is
+  // right of a draft and one more to those that have one.
+  struct Flight {
+    ScheduledStep* step = nullptr;
+    std::vector<std::vector<int32_t>> tokens;
+  };
+
+  // Drafts anything, and at times nothing.
+  class AnyDrafter final : public Drafter {
+   public:
+    void propose(Request& request, int most) override {
+      RC_ASSERT(most >= 1 && request.decoding());
+      request.draft.tokens.resize(static_cast<size_t>(random_below(most + 1)));
+      for (int32_t& token : request.draft.tokens) token = random_below(3);
+    }
+  };
+
+  int64_t longest_request() const {
+    return std::min<int64_t>(std::min(kContext, slots_->num_total_slots()), limits_.max_kv_tokens);
+  }
+
+  Flight launch(ScheduledStep& step, const Flight* before = nullptr) {
+    check_pools();
+    store_and_read(step, before);
+    Flight flight{.step = &step, .tokens = {}};
+    for (ScheduledRequest& part : step.requests) {
+      std::vector<int32_t>& tokens = flight.tokens.emplace_back();
+      if (!part.samples()) continue;
+      part.num_accepted = random_below(part.num_draft + 1);
+      const auto draft = part.request->draft.tokens.begin();
+      tokens.assign(draft, draft + part.num_accepted);
+      tokens.push_back(random_below(3));
+      num_rejected_ += part.num_rejected();
+      num_accepted_ += part.num_accepted;
+    }
+    return flight;
+  }
+
+  // From what one request needs up to as much as the full half.
+  void add_window_half() {
+    window_left_ = random_below(24);
+    const int page_size = slots_->page_size(), num_pages = slots_->num_total_slots() / page_size;
+    const int needed = ceil_div(window_left_ + 1 + limits_.max_tokens, page_size) + 2;
+    const int num_swa_pages = needed >= num_pages ? num_pages : needed + random_below(num_pages - needed + 1);
+    swa_ = std::make_unique<SwaSlots>(page_size, num_pages + 1, num_swa_pages + 1);
+    swa_stored_.resize(static_cast<size_t>((num_swa_pages + 1) * page_size));
+  }
+
+  uint64_t& swa_stored_of(TokenSlot slot) {
+    const SwaSlot swa_slot = swa_->translate(slot);
+    RC_ASSERT(swa_slot.value >= slots_->page_size());
+    return swa_stored_[static_cast<size_t>(swa_slot.value)];
+  }
+
+  void finish(RequestId id) {
+    if (in_flight_.step != nullptr)
+      num_ended_in_flight_ += static_cast<int>(std::ranges::count_if(
+          in_flight_.step->requests,
+          [&](const ScheduledRequest& part) { return part.request != nullptr && part.request->id == id; }));
+    const std::unique_ptr<Request> request = scheduler_->finish(id);
+    RC_ASSERT(request->id == id);
+    RC_ASSERT(request->num_cached_tokens < request->num_prompt);
+    num_preemptions_ += request->num_preemptions;
+    requests_.erase(id);
+  }
+
+  void check_step(const ScheduledStep& step) const {
+    std::set<RequestId> parts;
+    int num_tokens = 0;
+    for (const ScheduledRequest& part : step.requests) {
+      const Request& request = *part.request;
+      RC_ASSERT(part.place_before == -1 && !step.ahead);
+      RC_ASSERT(parts.insert(request.id).second);
+      RC_ASSERT(part.num_new - part.num_draft >= 1 &&
+                part.num_new - part.num_draft <= request.num_to_compute());
+      RC_ASSERT(request.num_computed + part.num_new <= request.num_slots);
+      RC_ASSERT(part.num_draft == 0 ||
+                (request.decoding() &&
+                 request.num_output() + part.num_draft < request.params.max_new_tokens &&
+                 request.num_tokens() + part.num_draft < longest_request()));
+      num_tokens += part.num_new;
+    }
+    RC_ASSERT(step.num_tokens == num_tokens && num_tokens <= limits_.max_tokens);
+    RC_ASSERT(step.num_draft() <= limits_.max_draft_tokens);
+    // Who generates always goes forward, who has a prompt to compute when there is room.
+    for (const auto& [id, request] : requests_)
+      if (request->row != kPaddingRow && request->decoding()) RC_ASSERT(parts.contains(id));
+    RC_ASSERT(requests_.empty() || !parts.empty());  // somebody always does
+  }
+
+  // Each of what runs, with the token that it gets in the step before, unless that is its last.
+  void check_step_ahead(const ScheduledStep& step, const Flight& before) {
+    ++num_ahead_;
+    RC_ASSERT(step.ahead && !step.advanced && step.mode == ForwardMode::kDecode && step.prefix_ready);
+    RC_ASSERT(step.num_tokens == std::ssize(step.requests) && step.num_tokens > 0);
+    RC_ASSERT(before.step->advanced && before.step->mode == ForwardMode::kDecode);
+    int last_place = -1;
+    for (const ScheduledRequest& part : step.requests) {
+      const Request* const request = part.request;
+      RC_ASSERT(part.place_before > last_place);
+      last_place = part.place_before;
+      RC_ASSERT(before.step->requests.at(static_cast<size_t>(part.place_before)).request == request);
+      RC_ASSERT(part.num_new == 1 && part.num_draft == 0 && request->num_to_compute() == 0);
+      RC_ASSERT(request->num_computed + 1 <= request->num_slots);
+      RC_ASSERT(request->num_output() + 1 < request->params.max_new_tokens);
+      RC_ASSERT(request->num_tokens() + 1 < longest_request());
+    }
+    RC_ASSERT(scheduler_->num_waiting() == 0 || step.num_tokens == limits_.max_reqs);
+  }
+
+  // What a model does in a step: first every new token's K/V is stored, then every token reads those before
+  // it. `before`: what it samples is the last token of requests in a step ahead.
+  void store_and_read(const ScheduledStep& step, const Flight* before) {
+    std::set<TokenSlot> written;
+    const auto keys_of = [&](const ScheduledRequest& part) {
+      const Request& request = *part.request;
+      std::vector<uint64_t> keys;
+      uint64_t key = request.cache_salt.empty() ? 1 : 2;
+      const auto token_at = [&](int p) {
+        if (p < request.num_tokens()) return request.tokens[static_cast<size_t>(p)];
+        if (part.place_before < 0)
+          return request.draft.tokens.at(static_cast<size_t>(p - request.num_tokens()));
+        return before->tokens.at(static_cast<size_t>(part.place_before)).at(0);
+      };
+      for (int p = 0; p < request.num_computed + part.num_new; ++p)
+        keys.push_back(key = key_after(key, token_at(p)));
+      return keys;
+    };
+    for (const ScheduledRequest& part : step.requests) {
+      const Request* const request = part.request;
+      const int end = request->num_computed + part.num_new;
+      const std::vector<uint64_t> keys = keys_of(part);
+      for (auto p = static_cast<size_t>(request->num_computed); p < static_cast<size_t>(end); ++p) {
+        const TokenSlot slot = rows_.row(request->row)[p];
+        RC_ASSERT(written.insert(slot).second);  // by one request alone
+        stored_[static_cast<size_t>(slot.value)] = keys[p];
+        if (swa_) swa_stored_of(slot) = keys[p];
+      }
+    }
+    bool prefix_ready = true;
+    for (const ScheduledRequest& part : step.requests) {
+      const Request* const request = part.request;
+      const std::vector<uint64_t> keys = keys_of(part);
+      for (size_t p = 0; p < keys.size(); ++p) {
+        const TokenSlot slot = rows_.row(request->row)[p];
+        RC_ASSERT(stored_[static_cast<size_t>(slot.value)] == keys[p]);
+        if (swa_ && static_cast<int>(p) >= request->num_computed - window_left_)
+          RC_ASSERT(swa_stored_of(slot) == keys[p]);
+        if (p < static_cast<size_t>(request->num_computed) && written.contains(slot)) prefix_ready = false;
+      }
+    }
+    RC_ASSERT(!step.prefix_ready || prefix_ready);
+    has_shared_within_a_step_ |= !prefix_ready;
+  }
+
+  // One owner for each page, free + cached + in use = total, and rows that hold what requests have.
+  void check_pools() const {
+    scheduler_->check_memory();
+    std::set<RequestRow> rows;
+    for (const auto& [id, request] : requests_) {
+      if (request->row == kPaddingRow) {
+        RC_ASSERT(request->num_slots == 0 && request->num_computed == 0);
+        continue;
+      }
+      RC_ASSERT(rows.insert(request->row).second);
+      const View<const TokenSlot> row = rows_.row(request->row);
+      for (int p = 0; p < kContext; ++p) {
+        const TokenSlot slot = row[static_cast<size_t>(p)];
+        RC_ASSERT((p < request->num_slots) == (slot.value >= slots_->page_size()));
+        if (p < request->num_slots) RC_ASSERT(slot.value % slots_->page_size() == p % slots_->page_size());
+      }
+    }
+    RC_ASSERT(static_cast<int>(rows.size()) == scheduler_->num_running());
+    RC_ASSERT(rows_.num_free() + static_cast<int>(rows.size()) == limits_.max_reqs);
+  }
+
+  BatchLimits limits_;
+  std::unique_ptr<SlotAllocator> slots_;
+  ReqToTokenPool rows_;
+  std::vector<uint64_t> stored_;   // by slot
+  std::unique_ptr<SwaSlots> swa_;  // null: layers with a window keep all tokens
+  int window_left_ = 0;
+  std::vector<uint64_t> swa_stored_;  // by slot of the window half
+  std::unique_ptr<RequestMemory> memory_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::map<RequestId, const Request*> requests_;  // that have not ended
+  std::map<RequestId, int> lengths_;              // of their answers
+  RequestId next_id_ = 1;
+  Flight in_flight_;
+  AnyDrafter drafter_;
+  int num_preemptions_ = 0, num_ahead_ = 0, num_ended_in_flight_ = 0;
+  int num_accepted_ = 0, num_rejected_ = 0;
+  bool has_shared_within_a_step_ = false;
+};
+
+void run_random_events(World& world, bool break_the_books, bool ahead = false) {
+  for (int event = 1 + random_below(80); event > 0; --event) {
+    switch (random_below(12)) {
+      case 0:
+      case 1:
+      case 2:
+        world.submit();
+        break;
+      case 3:
+        world.cancel();
+        break;
+      case 4:
+        if (random_below(4) == 0) world.flush();
+        if (break_the_books) world.break_the_books();
+        break;
+      default:
+        world.step(ahead && random_below(8) > 0);
+    }
+  }
+  int num_steps = 0;
+  while (world.step(ahead)) RC_ASSERT(++num_steps < 100'000);
+  world.check_all_ended();
+}
+
+RC_GTEST_PROP(SchedulerProperty, LosesNothingAndStarvesNobodyOverRandomArrivals, ()) {
+  World world;
+  run_random_events(world, false);
+  RC_ASSERT(world.num_heals() == 0);
+  RC_CLASSIFY(world.num_preemptions() > 0, "with preemptions");
+  RC_CLASSIFY(world.has_shared(), "with shared prefixes");
+  RC_CLASSIFY(world.has_window_half() && world.has_shared(), "with shared prefixes over a window half");
+  RC_CLASSIFY(world.has_shared_within_a_step(), "shared within the step that computes them");
+}
+
+RC_GTEST_PROP(SchedulerProperty, LosesNothingWhereStepsAreChosenBeforeTheTokensOfTheOnesBeforeAreKnown, ()) {
+  World world;
+  run_random_events(world, false, true);
+  RC_ASSERT(world.num_heals() == 0);
+  RC_CLASSIFY(world.num_ahead() > 0, "with steps ahead");
+  RC_CLASSIFY(world.num_ended_in_flight() > 0, "with requests that end while in flight");
+  RC_CLASSIFY(world.num_ahead() > 0 && world.has_window_half(), "with steps ahead over a window half");
+}
+
+RC_GTEST_PROP(SchedulerProperty, LosesNothingOfRequestsWhoseDraftsAreRightAndWrong, ()) {
+  World world(/*drafts=*/true);
+  run_random_events(world, false, *rc::gen::arbitrary<bool>());
+  RC_ASSERT(world.num_heals() == 0);
+  RC_CLASSIFY(world.accepted_and_rejected(), "with drafts that are right and wrong");
+  RC_CLASSIFY(world.accepted_and_rejected() && world.num_preemptions() > 0, "and preemptions");
+  RC_CLASSIFY(world.accepted_and_rejected() && world.has_window_half(), "and a window half");
+  RC_CLASSIFY(world.accepted_and_rejected() && world.num_ahead() > 0, "and steps ahead");
+}
+
+RC_GTEST_PROP(SchedulerProperty, HealsBooksThatAreWrongAndServesEveryRequest, ()) {
+  set_log_level(LogLevel::kError);
+  World world;
+  run_random_events(world, true, *rc::gen::arbitrary<bool>());
+  set_log_level(LogLevel::kInfo);
+  RC_CLASSIFY(world.num_heals() > 0, "healed");
+}
+
+}  // namespace
+}  // namespace attend

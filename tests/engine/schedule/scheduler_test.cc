@@ -1,0 +1,462 @@
+#include "attend/engine/schedule/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "attend/base/error.h"
+
+namespace attend {
+namespace {
+
+// A scheduler over real pools; "computing" a step just advances its requests.
+class SchedulerTest : public testing::Test {
+ protected:
+  void make(int max_reqs, int max_tokens, int page_size, int num_pages, int context = 64) {
+    limits_ = {.max_reqs = max_reqs, .max_tokens = max_tokens, .max_kv_tokens = page_size * (num_pages - 1)};
+    rows_ = std::make_unique<ReqToTokenPool>(max_reqs, context);
+    slots_ = make_allocator(page_size, num_pages);
+    make_scheduler();
+  }
+
+  // The same with a limit of the keys of a step below what the pool holds.
+  void make_with_kv_limit(int max_kv_tokens) {
+    make(4, 64, 4, 32);
+    limits_.max_kv_tokens = max_kv_tokens;
+    make_scheduler();
+  }
+
+  void make_scheduler() {
+    memory_ = std::make_unique<RequestMemory>(limits_.max_kv_tokens, *rows_, *slots_, caching_);
+    scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options_);
+  }
+
+  std::unique_ptr<Request> request_of(RequestId id, int prompt_tokens, int max_new_tokens = 2) {
+    auto request = std::make_unique<Request>();
+    request->id = id;
+    request->tokens.resize(static_cast<size_t>(prompt_tokens));
+    std::iota(request->tokens.begin(), request->tokens.end(), 100);
+    request->num_prompt = prompt_tokens;
+    request->params.max_new_tokens = max_new_tokens;
+    return request;
+  }
+  void submit(RequestId id, int prompt_tokens, int max_new_tokens = 2) {
+    scheduler_->submit(request_of(id, prompt_tokens, max_new_tokens));
+  }
+
+  // One step; every request that samples gets a token. Returns "id:tokens" of each part, in order.
+  std::string step() {
+    std::string parts;
+    std::vector<Request*> sampling;
+    for (const ScheduledRequest& part : scheduler_->schedule().requests) {
+      parts +=
+          (parts.empty() ? "" : " ") + std::to_string(part.request->id) + ":" + std::to_string(part.num_new);
+      if (part.samples()) sampling.push_back(part.request);
+    }
+    scheduler_->advance();
+    for (Request* request : sampling) request->tokens.push_back(7);
+    scheduler_->check_memory();
+    return parts;
+  }
+
+  BatchLimits limits_;
+  ScheduleOptions options_;
+  std::optional<EvictionPolicy> caching_;
+  std::unique_ptr<ReqToTokenPool> rows_;
+  std::unique_ptr<SlotAllocator> slots_;
+  std::unique_ptr<RequestMemory> memory_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+TEST_F(SchedulerTest, HasNothingToDoWithoutRequests) {
+  make(2, 16, 4, 8);
+  EXPECT_EQ(step(), "");
+  EXPECT_TRUE(scheduler_->idle());
+}
+
+TEST_F(SchedulerTest, PrefillsSeveralPromptsInOneStepThenDecodes) {
+  make(4, 64, 4, 32);
+  submit(1, 5);
+  submit(2, 3);
+  EXPECT_EQ(step(), "1:5 2:3");
+  EXPECT_EQ(scheduler_->schedule().mode, ForwardMode::kDecode);
+  EXPECT_EQ(step(), "1:1 2:1");
+}
+
+TEST_F(SchedulerTest, MixesANewPromptWithRunningDecodes) {
+  make(4, 64, 4, 32);
+  submit(1, 5);
+  step();
+  submit(2, 3);
+  EXPECT_EQ(scheduler_->schedule().mode, ForwardMode::kMixed);
+  EXPECT_EQ(step(), "1:1 2:3");
+}
+
+TEST_F(SchedulerTest, ComputesALongPromptInChunksThatEndAtBordersOfPagesAndKeepsDecoding) {
+  make(4, 8, 4, 32);
+  submit(1, 2);
+  step();
+  submit(2, 20);
+  EXPECT_EQ(step(), "1:1 2:4");
+  EXPECT_EQ(step(), "1:1 2:4");
+  EXPECT_EQ(step(), "1:1 2:4");
+  EXPECT_EQ(step(), "1:1 2:4");
+  EXPECT_EQ(step(), "1:1 2:4");
+  EXPECT_EQ(step(), "1:1 2:1");
+}
+
+TEST_F(SchedulerTest, TakesSlotsForNoMoreOfAPromptThanTheStepComputes) {
+  make(4, 8, 4, 32);
+  submit(1, 30);
+  EXPECT_EQ(step(), "1:8");
+  EXPECT_EQ(slots_->num_used_slots(), 8);
+  EXPECT_EQ(step(), "1:8");
+  EXPECT_EQ(slots_->num_used_slots(), 16);
+}
+
+TEST_F(SchedulerTest, GivesWhatAPromptLeavesOfAStepToTheNextOne) {
+  make(4, 8, 4, 64);
+  submit(1, 10);
+  submit(2, 9);
+  submit(3, 4);
+  EXPECT_EQ(step(), "1:8");
+  EXPECT_EQ(step(), "1:2 2:4");
+  EXPECT_EQ(step(), "1:1 2:5");
+  EXPECT_EQ(step(), "1:1 2:1 3:4");
+}
+
+TEST_F(SchedulerTest, GoesOnWithinAPageWhenAStepHasLessThanAPage) {
+  make(4, 6, 16, 64);
+  submit(1, 20);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(step(), "1:6");
+  EXPECT_EQ(step(), "1:4") << "up to the border";
+  EXPECT_EQ(step(), "1:4");
+}
+
+TEST_F(SchedulerTest, AdmitsNoMoreThanTheRowsThereAre) {
+  make(2, 64, 4, 64);
+  for (RequestId id = 1; id <= 3; ++id) submit(id, 4);
+  EXPECT_EQ(step(), "1:4 2:4");
+  EXPECT_EQ(scheduler_->num_waiting(), 1);
+  scheduler_->finish(1);
+  EXPECT_EQ(step(), "2:1 3:4");
+}
+
+TEST_F(SchedulerTest, AdmitsInTheOrderOfSubmission) {
+  make(4, 64, 4, 6);  // 5 pages
+  submit(1, 4);
+  submit(2, 12);  // 3 pages, another for its answer and one to spare
+  submit(3, 4);
+  EXPECT_EQ(step(), "1:4");
+  scheduler_->finish(1);
+  EXPECT_EQ(step(), "2:12");
+}
+
+TEST_F(SchedulerTest, AdmitsWhatItsAnswerLeavesRoomFor) {
+  make(4, 64, 4, 9);  // 32 slots
+  submit(1, 8, 10);
+  submit(2, 8, 10);
+  EXPECT_EQ(step(), "1:8") << "8 + 10 and a page leave 8 of 32";
+  scheduler_->finish(1);
+  EXPECT_EQ(step(), "2:8");
+}
+
+TEST_F(SchedulerTest, PreemptsTheShortestAnswerWhenPagesRunOut) {
+  options_.conservativeness = 0.0;  // plans for no more of those that run
+  make(2, 64, 4, 8);                // 7 pages
+  submit(1, 8, 20);
+  EXPECT_EQ(step(), "1:8");
+  submit(2, 4, 3);
+  EXPECT_EQ(step(), "1:1 2:4");
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(step(), "1:1 2:1");
+  EXPECT_EQ(step(), "1:1") << "1 needs a fifth page, so 2 gives its three back";
+  EXPECT_EQ(scheduler_->num_waiting(), 1);
+  EXPECT_DOUBLE_EQ(scheduler_->new_token_ratio(), 1.0) << "more is planned for from now on";
+  EXPECT_EQ(scheduler_->finish(1)->num_preemptions, 0);
+  EXPECT_EQ(step(), "2:12") << "prompt and answer are computed anew";
+  EXPECT_EQ(scheduler_->finish(2)->num_preemptions, 1);
+  EXPECT_EQ(slots_->num_used_slots(), 0);
+}
+
+TEST_F(SchedulerTest, APreemptedRequestTakesItsOldPlaceInTheQueue) {
+  options_.conservativeness = 0.0;
+  make(2, 64, 1, 13);
+  submit(1, 4, 20);
+  step();
+  submit(2, 2, 1);
+  submit(3, 2, 1);
+  std::string parts;
+  while (scheduler_->num_preemptions() == 0) parts = step();
+  EXPECT_EQ(parts, "1:1");
+  scheduler_->finish(1);
+  EXPECT_EQ(step().substr(0, 2), "2:");
+}
+
+TEST_F(SchedulerTest, DropsTheLastOneWhenTooManyWait) {
+  options_.max_queued_requests = 2;
+  make(1, 64, 4, 32);
+  for (RequestId id = 1; id <= 3; ++id) submit(id, 4);
+  const auto dropped = scheduler_->take_dropped(Clock::now());
+  ASSERT_EQ(dropped.size(), 1u);
+  EXPECT_EQ(dropped[0].request->id, 3);
+  EXPECT_EQ(dropped[0].why, "the request queue is full");
+  EXPECT_EQ(step(), "1:4");
+}
+
+TEST_F(SchedulerTest, CountsEachCompletionThatWaitsAndDropsThoseOfARequestTogether) {
+  options_.max_queued_requests = 2;
+  make(1, 64, 4, 32);
+  const auto submit_completions = [&](RequestId first, int n) {
+    for (int i = 0; i < n; ++i) {
+      auto request = request_of(first + i, 4);
+      request->index = i;
+      request->params.n = n;
+      scheduler_->submit(std::move(request));
+    }
+  };
+  submit_completions(1, 1);
+  submit_completions(2, 4);  // more than may wait, but one alone waited before
+  EXPECT_TRUE(scheduler_->take_dropped(Clock::now()).empty());
+  submit_completions(6, 3);
+  const auto dropped = scheduler_->take_dropped(Clock::now());
+  ASSERT_EQ(dropped.size(), 3u);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(dropped[static_cast<size_t>(i)].request->id, 6 + i);
+  EXPECT_EQ(scheduler_->num_waiting(), 5);
+  EXPECT_EQ(step(), "1:4");
+  for (const RequestId id : {2, 3}) ASSERT_NE(scheduler_->abort(id), nullptr);
+  submit_completions(9, 1);  // of the four, two still wait
+  EXPECT_EQ(scheduler_->take_dropped(Clock::now()).size(), 1u);
+  ASSERT_NE(scheduler_->abort(4), nullptr);
+  submit_completions(10, 1);
+  EXPECT_TRUE(scheduler_->take_dropped(Clock::now()).empty());
+}
+
+TEST_F(SchedulerTest, WithPrioritiesTheLowestIsDroppedAndTheHighestRunsFirst) {
+  options_ = {.policy = SchedulePolicy::kPriority, .max_queued_requests = 2};
+  make(1, 64, 4, 32);
+  for (RequestId id = 1; id <= 3; ++id) {
+    auto request = request_of(id, 4);
+    request->priority = id == 1 ? -1 : static_cast<int>(id);
+    scheduler_->submit(std::move(request));
+  }
+  const auto dropped = scheduler_->take_dropped(Clock::now());
+  ASSERT_EQ(dropped.size(), 1u);
+  EXPECT_EQ(dropped[0].request->id, 1);
+  EXPECT_EQ(step(), "3:4");
+}
+
+TEST_F(SchedulerTest, ByLofTheLongestOutputGoesFirstAndAmongEqualsTheFirstThatCame) {
+  options_ = {.policy = SchedulePolicy::kLof, .max_queued_requests = 3};
+  make(2, 64, 4, 64);
+  submit(1, 4, 8);
+  submit(2, 4, 40);
+  submit(3, 4, 9);
+  submit(4, 4, 40);
+  const auto dropped = scheduler_->take_dropped(Clock::now());
+  ASSERT_EQ(dropped.size(), 1u);
+  EXPECT_EQ(dropped[0].request->id, 1) << "the last of the queue";
+  EXPECT_EQ(step(), "2:4 4:4");
+  EXPECT_EQ(step(), "2:1 4:1");
+}
+
+TEST_F(SchedulerTest, EndsRequestsWhoseDeadlineHasPassedWaitingOrRunning) {
+  make(1, 64, 4, 32);
+  const auto now = Clock::now();
+  for (RequestId id = 1; id <= 3; ++id) {
+    auto request = request_of(id, 4);
+    if (id < 3) request->deadline = now + std::chrono::seconds(id);
+    scheduler_->submit(std::move(request));
+  }
+  EXPECT_EQ(step(), "1:4");
+  EXPECT_TRUE(scheduler_->take_dropped(now).empty());
+  const auto dropped = scheduler_->take_dropped(now + std::chrono::seconds(2));
+  ASSERT_EQ(dropped.size(), 2u);
+  EXPECT_EQ(dropped[0].request->id, 1);
+  EXPECT_EQ(dropped[1].request->id, 2);
+  EXPECT_EQ(dropped[1].why, "the deadline has passed");
+  EXPECT_EQ(step(), "3:4");
+}
+
+TEST_F(SchedulerTest, ByLpmTheLongestCachedPrefixGoesFirst) {
+  options_.policy = SchedulePolicy::kLpm;
+  caching_ = EvictionPolicy::kLru;
+  make(1, 64, 4, 32);
+  submit(1, 20);
+  step();
+  scheduler_->finish(1);
+  auto other = request_of(2, 20);
+  other->tokens[4] = 5;
+  scheduler_->submit(std::move(other));
+  submit(3, 20);
+  EXPECT_EQ(step(), "3:4") << "16 of 20 are cached";
+  scheduler_->finish(3);
+  EXPECT_EQ(step(), "2:16");
+}
+
+TEST_F(SchedulerTest, ByLpmNobodyWaitsForEverBehindThoseWhosePrefixIsCached) {
+  options_.policy = SchedulePolicy::kLpm;
+  caching_ = EvictionPolicy::kLru;
+  make(1, 64, 4, 32);
+  submit(1, 20);
+  step();
+  scheduler_->finish(1);
+  auto other = request_of(2, 20);
+  other->tokens[0] = 5;
+  scheduler_->submit(std::move(other));
+  submit(3, 20);
+  RequestId next = 4;
+  for (RequestId first = 3; first != 2; ++next) {
+    submit(next, 20);
+    const std::string parts = step();
+    first = std::stoll(parts);
+    ASSERT_LT(next, 4 + 2 * WaitingQueue::kMaxOvertaken);
+    scheduler_->finish(first);
+  }
+  EXPECT_GT(next, WaitingQueue::kMaxOvertaken) << "the longest prefix goes first until then";
+  EXPECT_LE(next, 4 + WaitingQueue::kMaxOvertaken);
+}
+
+TEST_F(SchedulerTest, CountsASharedPrefixOnceInPagesAndForEachRequestInKeys) {
+  caching_ = EvictionPolicy::kLru;
+  make(4, 64, 4, 24);
+  limits_.max_kv_tokens = 1000;
+  make_scheduler();
+  for (RequestId id = 1; id <= 4; ++id) submit(id, 30, 1);
+  // 28 of 30 are in whole pages, which the first computes for all.
+  EXPECT_EQ(step(), "1:30 2:2 3:2 4:2");
+  EXPECT_EQ(slots_->num_used_slots(), (7 + 4) * 4);
+  EXPECT_EQ(memory_->num_held_tokens(), 120);
+
+  make(4, 64, 4, 24);
+  limits_.max_kv_tokens = 70;
+  make_scheduler();
+  for (RequestId id = 1; id <= 4; ++id) submit(id, 30, 1);
+  EXPECT_EQ(step(), "1:30 2:2");
+}
+
+// What it would lock counts as available until then.
+TEST_F(SchedulerTest, LocksThePrefixOfARequestBeforeItLooksForRoom) {
+  caching_ = EvictionPolicy::kLru;
+  make(4, 64, 4, 12);  // 11 pages
+  limits_.max_kv_tokens = 1000;
+  make_scheduler();
+  submit(1, 20);
+  step();
+  scheduler_->finish(1);
+  auto other = request_of(2, 16);
+  other->tokens[0] = 5;
+  scheduler_->submit(std::move(other));
+  EXPECT_EQ(step(), "2:16");
+  submit(3, 24);  // 5 pages are cached, 1 is free when 2 has taken its next
+  EXPECT_EQ(step(), "2:1");
+  scheduler_->finish(2);
+  EXPECT_EQ(step(), "3:4");
+}
+
+TEST_F(SchedulerTest, SaysWhetherARequestReadsWhatAnotherComputesInTheStep) {
+  caching_ = EvictionPolicy::kLru;
+  make(4, 64, 4, 32);
+  submit(1, 20);
+  EXPECT_TRUE(scheduler_->schedule().prefix_ready) << "alone";
+  scheduler_->advance();
+  submit(2, 20);
+  EXPECT_TRUE(scheduler_->schedule().prefix_ready) << "behind what was computed before";
+  scheduler_->advance();
+  make(4, 64, 4, 32);
+  for (RequestId id = 1; id <= 2; ++id) submit(id, 20);
+  EXPECT_FALSE(scheduler_->schedule().prefix_ready);
+}
+
+TEST_F(SchedulerTest, APromptGoesOnBehindWhatAnotherHasComputedMeanwhile) {
+  caching_ = EvictionPolicy::kLru;
+  make(4, 16, 4, 32);
+  submit(1, 4);
+  step();
+  submit(2, 40);
+  EXPECT_EQ(step(), "1:1 2:12");
+  scheduler_->finish(1);
+  submit(3, 40);
+  EXPECT_EQ(step(), "2:16");
+  EXPECT_EQ(step(), "2:8 3:4") << "36 of 40 are there";
+  EXPECT_EQ(scheduler_->finish(3)->num_cached_tokens, 36);
+}
+
+TEST_F(SchedulerTest, ForgetsWhatAFailedStepWasToCompute) {
+  caching_ = EvictionPolicy::kLru;
+  make(4, 64, 4, 32);
+  submit(1, 20);
+  const auto& parts = scheduler_->schedule().requests;
+  ASSERT_EQ(parts.size(), 1u);
+  parts[0].request->finish_reason = FinishReason::kError;
+  scheduler_->finish(1);
+  scheduler_->fail_step();
+  scheduler_->check_memory();
+  EXPECT_EQ(memory_->num_cached_pages(), 0);
+  submit(2, 20);
+  EXPECT_EQ(step(), "2:20");
+}
+
+TEST_F(SchedulerTest, RefusesAPromptThatThePoolCanNeverHold) {
+  make(2, 64, 4, 3);
+  try {
+    submit(1, 8);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_STREQ(error.what(), "prompt of 8 tokens: the KV pool holds 8 (raise --max-total-tokens)");
+  }
+  submit(2, 7);
+  EXPECT_EQ(step(), "2:7");
+}
+
+TEST_F(SchedulerTest, GivesRunningRequestsDisjointSlots) {
+  make(4, 64, 4, 32);
+  for (RequestId id = 1; id <= 4; ++id) submit(id, static_cast<int>(3 * id));
+  step();
+  step();
+  std::set<int32_t> seen;
+  int total = 0;
+  for (const ScheduledRequest& part : scheduler_->schedule().requests) {
+    for (int p = 0; p < part.request->num_slots; ++p) {
+      const TokenSlot slot = rows_->row(part.request->row)[static_cast<size_t>(p)];
+      EXPECT_GE(slot.value, 4) << "the padding page";
+      EXPECT_EQ(slot.value % 4, p % 4);
+      seen.insert(slot.value);
+      ++total;
+    }
+  }
+  EXPECT_EQ(static_cast<int>(seen.size()), total);
+}
+
+TEST_F(SchedulerTest, AdmitsNoMoreThanAStepMayAttendTo) {
+  make_with_kv_limit(20);
+  submit(1, 9, 0);
+  submit(2, 8, 0);
+  submit(3, 2, 0);
+  EXPECT_EQ(step(), "1:9 2:8");
+  EXPECT_EQ(step(), "1:1 2:1");
+  EXPECT_EQ(scheduler_->num_waiting(), 1);
+}
+
+TEST_F(SchedulerTest, PreemptsWhenDecodesWouldAttendToMoreThanAStepMay) {
+  make_with_kv_limit(20);
+  submit(1, 9, 0);
+  submit(2, 8, 0);
+  EXPECT_EQ(step(), "1:9 2:8");
+  EXPECT_EQ(step(), "1:1 2:1");
+  EXPECT_EQ(step(), "2:1")
+      << "21 keys are one too many: of equal answers the longest prompt gives its own back";
+  EXPECT_EQ(scheduler_->num_waiting(), 1);
+  scheduler_->finish(2);
+  EXPECT_EQ(step(), "1:11");
+}
+
+TEST_F(SchedulerTest, RefusesAPromptThatNoStepMayAttendTo) {
+  make_with_kv_limit(20);
+  submit(1, 19);
+  EXPECT_THROW(submit(2, 20), Error);
+}
+
+}  // namespace
+}  // namespace attend

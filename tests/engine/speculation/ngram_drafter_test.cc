@@ -1,0 +1,84 @@
+#include "attend/engine/speculation/ngram_drafter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace attend {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::vector<int32_t> continuation(const std::vector<int32_t>& tokens, int min_match, int max_match,
+                                  int most) {
+  const std::span<const int32_t> found = find_continuation(tokens, min_match, max_match, most);
+  return {found.begin(), found.end()};
+}
+
+// The worked numbers of vLLM's prompt lookup.
+TEST(NgramDrafter, GivesWhatFollowedTheLastTokensWhereTheyStoodBefore) {
+  EXPECT_THAT(continuation({1, 2, 3, 4, 2, 3}, 2, 3, 4), ElementsAre(4, 2, 3));
+  EXPECT_THAT(continuation({1, 2, 3, 4, 2, 3}, 2, 3, 1), ElementsAre(4));
+}
+
+TEST(NgramDrafter, PrefersALongerMatchToALaterOne) {
+  EXPECT_THAT(continuation({1, 2, 3, 70, 71, 9, 3, 80, 81, 1, 2, 3}, 1, 8, 2), ElementsAre(70, 71));
+  EXPECT_THAT(continuation({1, 2, 3, 70, 71, 9, 3, 80, 81, 1, 2, 3}, 1, 1, 2), ElementsAre(80, 81))
+      << "no more than one token is looked for";
+}
+
+TEST(NgramDrafter, PrefersTheLastOfEqualMatchesThatEnoughFollows) {
+  EXPECT_THAT(continuation({5, 6, 10, 11, 5, 6, 20, 21, 5, 6}, 2, 2, 2), ElementsAre(20, 21));
+  // Of a run the last place has one token behind it, the first one most.
+  EXPECT_THAT(continuation({7, 7, 7, 7, 7, 7}, 1, 3, 2), ElementsAre(7, 7));
+  EXPECT_THAT(continuation({1, 7, 7, 7, 7}, 1, 2, 9), ElementsAre(7, 7));
+}
+
+TEST(NgramDrafter, FindsNothingWhereNothingRepeatsOrTooLittle) {
+  EXPECT_THAT(continuation({1, 2, 3, 4}, 1, 4, 4), IsEmpty());
+  EXPECT_THAT(continuation({1, 2, 9, 2}, 2, 4, 4), IsEmpty()) << "one token alone repeats";
+  EXPECT_THAT(continuation({}, 1, 4, 4), IsEmpty());
+  EXPECT_THAT(continuation({1}, 1, 4, 4), IsEmpty());
+  EXPECT_THAT(continuation({1, 1, 1}, 1, 4, 0), IsEmpty());
+}
+
+// The definition, place by place.
+std::vector<int32_t> slow_continuation(const std::vector<int32_t>& tokens, int min_match, int max_match,
+                                       int most) {
+  const auto size = static_cast<int>(tokens.size());
+  for (int n = max_match; n >= min_match; --n) {
+    int best = -1, best_following = 0;
+    for (int end = n; end < size; ++end) {
+      if (n > size || !std::equal(tokens.end() - n, tokens.end(), tokens.begin() + end - n)) continue;
+      const int following = std::min(most, size - end);
+      if (following < best_following || (following == best_following && following < most)) continue;
+      best = end;
+      best_following = following;
+    }
+    if (best >= 0) return {tokens.begin() + best, tokens.begin() + best + best_following};
+  }
+  return {};
+}
+
+TEST(NgramDrafter, AgreesWithItsDefinitionOnRandomTokens) {
+  std::mt19937 random(1);
+  int num_found = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::vector<int32_t> tokens(random() % 40);
+    const auto num_letters = 1 + random() % 5;
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % num_letters);
+    const auto min_match = static_cast<int>(1 + random() % 4), most = static_cast<int>(1 + random() % 9);
+    const int max_match = min_match + static_cast<int>(random() % 6);
+    const std::vector<int32_t> found = continuation(tokens, min_match, max_match, most);
+    ASSERT_EQ(found, slow_continuation(tokens, min_match, max_match, most))
+        << testing::PrintToString(tokens) << " " << min_match << " to " << max_match << ", " << most;
+    num_found += found.empty() ? 0 : 1;
+  }
+  EXPECT_GT(num_found, 1000);
+}
+
+}  // namespace
+}  // namespace attend

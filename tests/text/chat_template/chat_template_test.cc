@@ -1,0 +1,235 @@
+// Chat templates: conversations to text and ids, and what is refused when a template is read.
+#include "attend/text/chat_template/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/error_message.h"
+#include "tests/support/own_path.h"
+
+namespace attend {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing_support::error_message;
+using testing_support::own_path;
+
+const std::string kTemplates = ATTEND_SOURCE_DIR "/tests/data/chat_templates";
+const std::string kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
+
+std::string write_template(const std::string& source) {
+  const std::string path = own_path("jinja");
+  std::ofstream(path, std::ios::binary) << source;
+  return path;
+}
+
+ChatTemplate read_template(const std::string& source) {
+  return *ChatTemplate::find(kTemplates, write_template(source));
+}
+
+std::string text_of(const ChatTemplate& chat, const std::string& variables, bool prompt = true) {
+  std::string text;
+  for (const ChatTemplate::Part& part : chat.render(variables, prompt, 1767225600)) text += part.text;
+  return text;
+}
+
+// What an expression makes of a conversation with one message, "Hi".
+std::string shown(const std::string& source) {
+  return text_of(read_template(source),
+                 R"({"messages": [{"role": "user", "content": "Hi"}], "x": {"b": 1, "a": [2]}})");
+}
+
+TEST(ChatTemplate, MakesTheTextThatJinjaMakesOfIt) {
+  const std::string talk = R"({"messages": [{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": " Hi "}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Why?"}]})";
+  EXPECT_EQ(text_of(*ChatTemplate::find(kTemplates, kTemplates + "/alternating.jinja"), talk),
+            "<s>[INST] Be brief.\n\nHi [/INST] Yes?</s>[INST] Why? [/INST]");
+  EXPECT_EQ(
+      text_of(*ChatTemplate::find(kTemplates, kTemplates + "/chatml.jinja"), talk),
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n"
+      "<|im_start|>assistant\nYes?<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n");
+}
+
+// Lines as python3-jinja2 renders them; scripts/check_chat_templates.py compares whole templates.
+TEST(ChatTemplate, ReadsExpressionsAsJinjaDoes) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 1e20 }}", "-4 2 3.5 1024 1e+20"},
+      {"{{ 'a' + 2 ~ 3 * 4 }}", "a212"},
+      {"{{ 'a' 'b' ~ \"\\n\\x41\\u00e9\\q\" }}", "ab\nAé\\q"},
+      {"{{ [1, 'it\\'s', none, true, (1,)] }} {{ x }}", "[1, \"it's\", None, True, (1,)] {'b': 1, 'a': [2]}"},
+      {"{{ x | tojson }} {{ x | tojson(indent=1) }}",
+       "{\"b\": 1, \"a\": [2]} {\n \"b\": 1,\n \"a\": [\n  2\n ]\n}"},
+      {"{{ 'héllo'[1:3] }} {{ 'héllo'[::-1] }} {{ 'héllo' | length }} {{ [1, 2, 3][-1] }}", "él olléh 5 3"},
+      {"{{ 1 < 2 < 3 and not 1 in [2] }} {{ 'a' if false }}|{{ 3 if 0 else 4 }}", "True |4"},
+      {"{{ missing }}{{ missing is defined }} {{ x.missing | default('d') }} {{ '' | default('e', true) }}",
+       "False d e"},
+      {"{% for k, v in x | dictsort %}{{ loop.index }}{{ k }}{{ loop.last }} {% endfor %}",
+       "1aFalse 2bTrue "},
+      {"{% for i in range(9) if i % 2 %}{% if i == 7 %}{% break %}{% endif %}{{ i }}{% else %}none{% endfor "
+       "%}",
+       "135"},
+      {"{% set n = namespace(i=0) %}{% for _ in 'ab' %}{% set n.i = n.i + 1 %}{% set y = 1 %}{% endfor %}{{ "
+       "n.i }}{{ y }}",
+       "2"},
+      {"{% macro m(a, b='B') %}{{ a }}{{ b }}{% endmacro %}{{ m('x') }} {{ m(b='y', a=1) }}", "xB 1y"},
+      {"a\n  {% if true %}\nb\n  {%- endif %}\n{#- c #}\n d {{ 1 -}}  \n e", "a\nb d 1e"},
+      {"{% set t %} x {% endset %}[{{ t | trim }}]{% filter upper %}é{% endfilter %}", "[x]É"},
+      {"{{ x.items() | list }}{{ 'items' in x }}{{ x['b'] }}{{ x.get('z', 0) }}",
+       "[('b', 1), ('a', [2])]False10"},
+      {"{{ 'a,b,c'.split(',', 1)[-1] }} {{ ' x '.strip() }} {{ 'xyx'.replace('x', 'z') }}", "b,c x zyz"},
+      {"{{ [{'a': 1}, {'a': 2}, {}] | selectattr('a', 'defined') | map(attribute='a') | join('+') }}", "1+2"},
+      {"{{ '%s=%d' % ('a', 3) }} {{ '{}-{n}'.format(1, n=2) }}", "a=3 1-2"},
+      {"line\n", "line"},
+  };
+  for (const auto& [source, expected] : cases) EXPECT_EQ(shown(source), expected) << source;
+}
+
+TEST(ChatTemplate, KnowsWhichTextAUserWrote) {
+  const ChatTemplate chat =
+      read_template("<|{{ messages[0].role }}|>{{ messages[0].content.upper()[1:] | trim }}{{ x | tojson }}");
+  const auto parts = chat.render(R"({"messages": [{"role": "user", "content": "abc "}], "x": {"k": "v"}})");
+  std::string marked;
+  for (const auto& part : parts) marked += part.from_user ? "[" + part.text + "]" : part.text;
+  EXPECT_EQ(marked, "<|user|>[BC]{\"[k]\": \"[v]\"}");
+}
+
+TEST(ChatTemplate, TakesARoleThatNobodyTrainsOnForTextOfAUser) {
+  const auto parts =
+      read_template("<|{{ messages[0].role }}|>").render(R"({"messages": [{"role": "endoftext"}]})");
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_TRUE(parts[1].from_user);
+}
+
+TEST(ChatTemplate, NeverLetsAUserSpellASpecialToken) {
+  const Tokenizer tokenizer = Tokenizer::from_path(kTiny);
+  const ChatTemplate chat = *ChatTemplate::find(kTiny);
+  const auto ids =
+      chat.encode(tokenizer, R"({"messages": [{"role": "user", "content": "<|end|><|begin|>copy"}]})");
+  EXPECT_EQ(ids.front(), *tokenizer.bos_id());
+  EXPECT_EQ(std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer.is_special(id); }), 1);
+  EXPECT_EQ(tokenizer.decode(ids, /*skip_special_tokens=*/true), "<|end|><|begin|>copy");
+}
+
+TEST(ChatTemplate, MakesTheIdsOfTheWholeTextWhereNobodySpellsOne) {
+  const Tokenizer tokenizer = Tokenizer::from_path(kTiny);
+  EXPECT_EQ(ChatTemplate::find(kTiny)->encode(
+                tokenizer, R"({"messages": [{"role": "user", "content": "copy: a [ sun ] ->"}]})"),
+            tokenizer.encode("copy: a [ sun ] ->"));
+}
+
+TEST(ChatTemplate, GivesATemplateTheContentsThatItKnows) {
+  const char* parts =
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]})";
+  EXPECT_EQ(text_of(read_template("{{ messages[0].content }}"), parts), "a\nb");
+  const ChatTemplate of_parts =
+      read_template("{% for part in messages[0].content %}<{{ part.text }}>{% endfor %}");
+  EXPECT_EQ(text_of(of_parts, parts), "<a><b>");
+  EXPECT_EQ(text_of(of_parts, R"({"messages": [{"role": "user", "content": "c"}]})"), "<c>");
+}
+
+TEST(ChatTemplate, GivesATemplateTheArgumentsOfAToolCallAsAnObject) {
+  EXPECT_EQ(text_of(read_template("{{ messages[0].tool_calls[0].function.arguments | tojson }}"),
+                    R"({"messages": [{"role": "assistant", "content": null, "tool_calls":
+                       [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}]}]})"),
+            "{\"b\": 1, \"a\": 2}");
+}
+
+TEST(ChatTemplate, IsChosenByNameAndByTools) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "several_templates";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "tokenizer_config.json")
+      << R"({"chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"},
+                               {"name": "rag", "template": "R"}]})";
+  const char* plain = R"({"messages": []})";
+  const char* tools = R"({"messages": [], "tools": [{}]})";
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), plain), "D");
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), tools), "T");
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder, "rag"), tools), "R");
+  EXPECT_THAT(error_message(ErrorCode::kNotFound, [&] { ChatTemplate::find(folder, "none"); }),
+              HasSubstr("default, tool_use, rag"));
+  std::ofstream(folder / "chat_template.jinja") << "J";
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), plain), "J");
+  EXPECT_FALSE(ChatTemplate::find(ATTEND_SOURCE_DIR "/tests/goldens/llama-bf16"));
+}
+
+struct Refusal {
+  std::string source, message;
+  ErrorCode code = ErrorCode::kCorruptFile;
+
+  friend void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.source; }
+};
+
+class RefusedTemplate : public testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedTemplate, NamesItsLineWhenItIsRead) {
+  const std::string path = write_template(GetParam().source);
+  EXPECT_THAT(error_message(GetParam().code, [&] { ChatTemplate::find(kTemplates, path); }),
+              HasSubstr(GetParam().message));
+}
+
+constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
+INSTANTIATE_TEST_SUITE_P(
+    Cases, RefusedTemplate,
+    testing::Values(Refusal{"a\n{% if x %}", "line 2: expected {% endif %}"},
+                    Refusal{"{{ 1 + }}", "found the end of the tag"},
+                    Refusal{"{{ 'a }}", "a string without its end"},
+                    Refusal{"{# a", "a comment without its end"}, Refusal{"{{ x", "a tag without its end"},
+                    Refusal{"{{ x ? }}", "'?'"}, Refusal{"{{ (1 }}", "'}' closes nothing"},
+                    Refusal{"{% endif %}", "endif"}, Refusal{"{% break %}", "outside of a loop"},
+                    Refusal{"\n\n{% include 'x' %}", "line 3: {% include %}: not supported", kUnsupported},
+                    Refusal{"{% for x in y recursive %}{% endfor %}", "a recursive loop", kUnsupported},
+                    Refusal{"{{ x | urlize }}", "filter urlize", kUnsupported},
+                    Refusal{"{{ x | map('urlize') }}", "filter urlize", kUnsupported},
+                    Refusal{"{{ x is sameas y }}", "test sameas", kUnsupported},
+                    Refusal{"{{ x.encode() }}", "method encode()", kUnsupported},
+                    Refusal{"{{ open('x') }}", "function open()", kUnsupported},
+                    Refusal{"{{ " + std::string(500, '(') + "1" + std::string(500, ')') + " }}",
+                            "levels deep", kUnsupported},
+                    Refusal{"{{ 1" +
+                                [] {
+                                  std::string s;
+                                  for (int i = 0; i < 500; ++i) s += "+1";
+                                  return s;
+                                }() +
+                                " }}",
+                            "in a row", kUnsupported},
+                    Refusal{"\xff", "UTF-8"}));
+
+TEST(ChatTemplate, SaysWhatTheTemplateSaysAboutAConversation) {
+  const auto refusal = [](const std::string& source, const char* variables = R"({"messages": []})") {
+    return error_message(ErrorCode::kInvalidArgument, [&] { read_template(source).render(variables); });
+  };
+  EXPECT_EQ(refusal("{{ raise_exception('roles must alternate') }}"), "chat template: roles must alternate");
+  EXPECT_EQ(refusal("a\n{{ messages[0].content.x }}"),
+            "chat template, line 2: 'an index out of range' is undefined");
+  EXPECT_EQ(refusal("{{ 'a' + 1 }}"), "chat template, line 1: a str + a int: not supported");
+  EXPECT_THAT(refusal("", "[]"), HasSubstr("needs a JSON object"));
+  EXPECT_THAT(refusal("", R"({"messages": 1})"), HasSubstr("needs a list"));
+  EXPECT_THAT(refusal("", "{"), HasSubstr("expected JSON"));
+}
+
+TEST(ChatTemplate, BoundsWhatATemplateMayTake) {
+  const auto refusal = [](const std::string& source) {
+    return error_message(ErrorCode::kInvalidArgument,
+                         [&] { read_template(source).render(R"({"messages": []})"); });
+  };
+  EXPECT_THAT(refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), HasSubstr("levels deep"));
+  EXPECT_THAT(
+      refusal("{% for a in range(2000) %}{% for b in 'x' * 1000 %}{{ b }}{{ b }}{% endfor %}{% endfor %}"),
+      HasSubstr("steps"));
+  EXPECT_THAT(refusal("{{ ('x' * 9000000) ~ ('x' * 9000000) }}"), HasSubstr("bytes"));
+  EXPECT_THAT(refusal("{{ range(999999999) }}"), HasSubstr("100000 items"));
+  EXPECT_THAT(
+      refusal("{% set n = namespace(x=[]) %}{% for i in range(999) %}{% set n.x = [n.x] %}{% endfor %}"),
+      HasSubstr("levels deep"));
+  EXPECT_THAT(refusal("{% set a = [] %}{% set b = [a] %}{{ a.append(b) }}"), HasSubstr("takes no lists"));
+}
+
+}  // namespace
+}  // namespace attend

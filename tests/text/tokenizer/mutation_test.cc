@@ -1,0 +1,82 @@
+// Damaged files: every one is read or refused with an Error, none crashes.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/text/tokenizer/tokenizer.h"
+#include "tests/text/tokenizer/golden.h"
+#include "tests/text/tokenizer/temp_folder.h"
+
+namespace attend {
+namespace {
+
+using testing::TempFolder;
+
+// Changes a few bytes, or cuts, doubles or moves a stretch.
+void mutate(std::string& text, std::mt19937& random) {
+  const std::string_view bytes = "\"{}[]:,\\0129-abpPsSwu(*+?|.^$)\xFF\x80 ";
+  const auto place = [&] { return text.empty() ? 0 : random() % text.size(); };
+  for (unsigned n = 1 + random() % 4; n > 0; --n) {
+    switch (random() % 5) {
+      case 0:
+      case 1:
+        if (!text.empty()) text[place()] = bytes[random() % bytes.size()];
+        break;
+      case 2:
+        text.insert(place(), 1, bytes[random() % bytes.size()]);
+        break;
+      case 3:
+        text.erase(place(), 1 + random() % 8);
+        break;
+      default: {
+        const std::string stretch = text.substr(place(), 1 + random() % 40);
+        text.insert(place(), stretch);
+      }
+    }
+  }
+}
+
+constexpr int kFiles = 60;  // of each layout
+
+class DamagedTokenizer : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(DamagedTokenizer, IsReadOrRefusedButNeverCrashes) {
+  set_log_level(LogLevel::kError);
+  const std::string whole = testing::read_file(testing::golden_folder(GetParam()) + "/tokenizer.json");
+  // Most damage to the long vocabulary is alike, so half of it goes to what stands before the model.
+  const size_t head = whole.find("\"model\"");
+  ASSERT_NE(head, std::string::npos);
+  const TempFolder folder;
+  std::mt19937 random(7);
+  int read = 0;
+  for (int i = 0; i < kFiles; ++i) {
+    std::string damaged = whole;
+    if (i % 2 == 0) {
+      std::string front = damaged.substr(0, head + 250);
+      mutate(front, random);
+      damaged = front + damaged.substr(head + 250);
+    } else {
+      mutate(damaged, random);
+    }
+    folder.write("tokenizer.json", damaged);
+    try {
+      const Tokenizer tokenizer = Tokenizer::from_path(folder.path());
+      ++read;
+      for (size_t t = random() % 7; t < testing::golden_texts().size(); t += 23) {
+        tokenizer.decode(tokenizer.encode(testing::golden_texts()[t]), false);
+      }
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(read, 0);
+  EXPECT_LT(read, kFiles);
+  set_log_level(LogLevel::kInfo);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, DamagedTokenizer, ::testing::ValuesIn(testing::golden_layouts()),
+                         [](const auto& layout) { return layout.param; });
+
+}  // namespace
+}  // namespace attend

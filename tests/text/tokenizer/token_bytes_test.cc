@@ -1,0 +1,45 @@
+// The bytes of tokens, one after another, are the text that they are decoded to.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attend/text/tokenizer/tokenizer.h"
+#include "tests/text/tokenizer/golden.h"
+
+namespace attend {
+namespace {
+
+using testing::golden_folder;
+
+class TokenBytes : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(TokenBytes, MakeTheTextOfAnyTokens) {
+  const Tokenizer tokenizer = Tokenizer::from_path(golden_folder(GetParam()));
+  const std::vector<std::string> bytes = tokenizer.bytes_of_tokens();
+  ASSERT_EQ(std::ssize(bytes), tokenizer.vocab_size());
+  for (const std::string text : {"Hello there, world", "naïve café – 12345", "日本語 🙂🙃 x",
+                                 "  two  spaces\n\n\tend", "{\"a\": [1, -2.5e3, null]}"}) {
+    const std::vector<int32_t> ids = tokenizer.encode(text, /*add_special_tokens=*/false);
+    std::string joined;
+    bool special = false;
+    for (const int32_t id : ids) {
+      joined += bytes[static_cast<size_t>(id)];
+      special |= tokenizer.is_special(id);
+    }
+    if (special) continue;
+    // The first token's space may be one that encoding put before the text.
+    const std::string decoded = tokenizer.decode(ids);
+    EXPECT_TRUE(joined == decoded || joined == ' ' + decoded) << joined << " of " << decoded;
+  }
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.is_special(id)) continue;
+    EXPECT_EQ(bytes[static_cast<size_t>(id)], "") << tokenizer.token(id);
+  }
+}
+
+// Not WordPiece, whose models write no text.
+INSTANTIATE_TEST_SUITE_P(All, TokenBytes,
+                         ::testing::Values("gpt2", "llama3", "qwen2", "o200k", "deepseek", "llama2",
+                                           "mistral", "gemma", "metaspace", "roberta"));
+
+}  // namespace
+}  // namespace attend

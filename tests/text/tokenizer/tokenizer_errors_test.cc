@@ -1,0 +1,260 @@
+// What a tokenizer.json is refused for, and in which words.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "attend/base/error.h"
+#include "attend/text/tokenizer/tokenizer.h"
+#include "tests/text/tokenizer/golden.h"
+#include "tests/text/tokenizer/temp_folder.h"
+
+namespace attend {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::TempFolder;
+
+// A tokenizer that is as small as it gets.
+json small() {
+  return json::parse(R"({
+    "version": "1.0",
+    "added_tokens": [{"id": 4, "content": "<s>", "special": true}],
+    "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "abb": 3}, "merges": ["a b", ["ab", "b"]]}
+  })");
+}
+
+void expect_refused(const std::string& text, ErrorCode code, const std::string& message) {
+  const TempFolder folder;
+  const std::string path = folder.write("tokenizer.json", text).string();
+  try {
+    Tokenizer::from_path(folder.path());
+    ADD_FAILURE() << "accepted: " << text;
+  } catch (const Error& error) {
+    EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr(path));
+    EXPECT_THAT(error.what(), HasSubstr(message));
+  }
+}
+
+// Sets the value at a JSON pointer, or removes it if there is none to set.
+json with(const std::string& pointer, const json& value) {
+  json changed = small();
+  changed[json::json_pointer(pointer)] = value;
+  return changed;
+}
+
+void expect_refused(const std::string& pointer, const json& value, ErrorCode code,
+                    const std::string& message) {
+  expect_refused(with(pointer, value).dump(), code, message);
+}
+
+constexpr ErrorCode kCorrupt = ErrorCode::kCorruptFile;
+constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
+
+TEST(TokenizerErrors, AcceptTheSmallTokenizerThatTheOthersAreChangesOf) {
+  const TempFolder folder;
+  folder.write("tokenizer.json", small().dump());
+  const Tokenizer tokenizer = Tokenizer::from_path(folder.path());
+  EXPECT_EQ(tokenizer.encode("abb<s>ba"), (std::vector<int32_t>{3, 4, 1, 0}));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("abb<s>ba")), "abbba");
+}
+
+TEST(TokenizerErrors, NameAFileThatIsNotThere) {
+  const TempFolder folder;
+  try {
+    Tokenizer::from_path(folder.path());
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+    EXPECT_THAT(error.what(), HasSubstr((folder.path() / "tokenizer.json").string()));
+  }
+}
+
+TEST(TokenizerErrors, NameADirectoryInPlaceOfAFile) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    const TempFolder folder;
+    folder.write("tokenizer.json", small().dump());
+    std::filesystem::remove(folder.path() / name);
+    std::filesystem::create_directory(folder.path() / name);
+    try {
+      Tokenizer::from_path(folder.path());
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+      EXPECT_THAT(error.what(),
+                  HasSubstr((folder.path() / name).string() + ": is a directory: expected a regular file"));
+    }
+  }
+}
+
+TEST(TokenizerErrors, RefuseAKeyThatStandsTwice) {
+  expect_refused(R"({"version": "1.0", "model": {"vocab": {"a": 0, "a": 1}}})", kCorrupt,
+                 "\"a\" stands twice");
+}
+
+TEST(TokenizerErrors, NeverPrintWhatTheFileHoldsInFull) {
+  const std::string garbage(100'000, 'x');
+  const TempFolder folder;
+  for (const std::string& text :
+       {garbage, "{\"version\": \"" + garbage, "{\"version\": [\"" + garbage + "\"]}",
+        "{\"version\": \"" + garbage + "\"}", "{\"" + garbage + "\": 1, \"" + garbage + "\": 2}"}) {
+    folder.write("tokenizer.json", text);
+    try {
+      Tokenizer::from_path(folder.path());
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_LT(std::string(error.what()).size(), 400u);
+    }
+  }
+}
+
+TEST(TokenizerErrors, RefuseWhatIsNotJson) {
+  expect_refused("", kCorrupt, "expected JSON, line 1, column 1: unexpected end of input");
+  expect_refused("{\n\"model\": ", kCorrupt, "expected JSON, line 2, column 10: unexpected end of input");
+  expect_refused("{\"version\": \"\xFF\"}", kCorrupt, "expected JSON, line 1, column 14: invalid string");
+  expect_refused("[]", kCorrupt, "tokenizer.json []: expected a JSON object");
+  expect_refused("{}", kCorrupt, "field \"model\" is missing");
+}
+
+TEST(TokenizerErrors, RefuseOtherModelsByName) {
+  expect_refused("/model/type", "Unigram", kUnsupported,
+                 "model.type: model \"Unigram\"; attend reads \"BPE\" and \"WordPiece\"");
+  expect_refused("/model/type", "WordPiece", kCorrupt, "model: field \"unk_token\" is missing");
+  expect_refused("/model", json::parse(R"({"vocab": {"a": 0}})"), kUnsupported,
+                 "attend reads models of type \"BPE\" and \"WordPiece\"");
+  expect_refused("/version", "2.0", kUnsupported, "version: \"2.0\"; attend reads \"1.0\"");
+}
+
+TEST(TokenizerErrors, RefuseOtherPartsByName) {
+  expect_refused("/normalizer", {{"type", "Precompiled"}}, kUnsupported,
+                 "normalizer.type: normalizer \"Precompiled\"");
+  expect_refused("/normalizer", {{"type", "Nmt"}}, kUnsupported, "\"Nmt\"; attend reads NFC");
+  expect_refused("/pre_tokenizer", {{"type", "UnicodeScripts"}}, kUnsupported,
+                 "pre-tokenizer \"UnicodeScripts\"");
+  expect_refused("/post_processor", {{"type", "Other"}}, kUnsupported, "post-processor \"Other\"");
+  expect_refused("/decoder", {{"type", "CTC"}}, kUnsupported, "decoder \"CTC\"; attend reads ByteLevel");
+  expect_refused("/decoder",
+                 json::parse(R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "X"}]})"),
+                 kUnsupported, "decoder.decoders[1].type: decoder \"X\"");
+}
+
+TEST(TokenizerErrors, RefuseOptionsThatWouldChangeTheResult) {
+  expect_refused("/model/dropout", 0.1, kUnsupported, "model.dropout");
+  expect_refused("/model/continuing_subword_prefix", "##", kUnsupported,
+                 "model.continuing_subword_prefix: \"##\"");
+  expect_refused("/model/end_of_word_suffix", "</w>", kUnsupported, "model.end_of_word_suffix");
+}
+
+TEST(TokenizerErrors, RefuseIdsThatAreNone) {
+  expect_refused("/model/vocab/a", -1, kCorrupt, "model.vocab.a -1: expected a token id, 0 to 2147483646");
+  expect_refused("/model/vocab/a", 0.5, kCorrupt, "expected a token id");
+  expect_refused("/model/vocab/a", "0", kCorrupt, "expected a token id");
+  expect_refused("/model/vocab/a", 4294967296, kCorrupt, "far beyond the 4 tokens");
+  expect_refused("/added_tokens/0/id", 4294967296, kCorrupt, "expected a token id");
+  expect_refused("/model/vocab/a", 2147483646, kCorrupt, "far beyond the 4 tokens");
+  expect_refused("/added_tokens/0/id", -4, kCorrupt, "added_tokens[0].id");
+}
+
+TEST(TokenizerErrors, RefuseIdsThatAreNotDense) {
+  expect_refused("/model/vocab/abb", 7, kCorrupt, "no token has id 3");
+  expect_refused("/model/vocab/b", 0, kCorrupt, "id 0 belongs to \"a\" and to \"b\"");
+  expect_refused("/added_tokens/0/id", 5, kCorrupt, "has id 5, but it is 4 by its place");
+  expect_refused("/added_tokens/0/content", "ab", kCorrupt, "token \"ab\" has id 4, but it is 2");
+}
+
+TEST(TokenizerErrors, RefuseMergesOfUnknownTokens) {
+  expect_refused("/model/merges/0", "a c", kCorrupt, "model.merges[0]: token \"c\" is not in the vocabulary");
+  expect_refused("/model/merges/1", json::array({"b", "b"}), kCorrupt, "merges[1]: token \"bb\" is not in");
+  expect_refused("/model/merges/0", "ab", kCorrupt, "is not two tokens with one space between them");
+  expect_refused("/model/merges/0", "a b c", kCorrupt, "is not two tokens");
+  expect_refused("/model/merges/0", " ab", kCorrupt, "merges the empty token");
+  expect_refused("/model/merges/0", 3, kCorrupt, "is neither \"a b\" nor [\"a\", \"b\"]");
+}
+
+TEST(TokenizerErrors, RefuseValuesOfTheWrongShape) {
+  expect_refused("/model/vocab", json::array(), kCorrupt, "model.vocab []: expected a JSON object");
+  expect_refused("/model/vocab", json::object(), kCorrupt, "model.vocab: is empty");
+  expect_refused("/model/merges", "a b", kCorrupt, "model.merges \"a b\": expected a JSON array");
+  expect_refused("/model/fuse_unk", "yes", kCorrupt, "model.fuse_unk \"yes\": expected true or false");
+  expect_refused("/normalizer", "NFC", kCorrupt, "normalizer \"NFC\": expected a JSON object");
+  expect_refused("/normalizer", json::object(), kCorrupt, "normalizer: field \"type\" is missing");
+  expect_refused("/added_tokens", 3, kCorrupt, "added_tokens 3: expected a JSON array");
+  expect_refused("/decoder", json::parse(R"({"type": "Strip", "content": "ab", "start": 1, "stop": 0})"),
+                 kCorrupt, "decoder.content \"ab\": expected one character");
+  expect_refused(
+      "/pre_tokenizer",
+      json::parse(R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Kept", "invert": false})"),
+      kCorrupt, "pre_tokenizer.behavior: behavior \"Kept\" is none of Removed");
+  expect_refused(
+      "/pre_tokenizer",
+      json::parse(
+          R"({"type": "Metaspace", "replacement": "_", "add_prefix_space": false, "prepend_scheme": "first"})"),
+      kCorrupt, "add_prefix_space false contradicts");
+}
+
+TEST(TokenizerErrors, RefusePatternsThatCanNotBeCompiled) {
+  const auto split = [](const std::string& regex) {
+    return json{
+        {"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
+  };
+  expect_refused("/pre_tokenizer", split("(a"), kUnsupported,
+                 "pre_tokenizer.pattern.Regex: regex \"(a\" at byte 2");
+  expect_refused("/pre_tokenizer", split("(a)\\1"), kUnsupported, "back-references");
+  expect_refused("/pre_tokenizer", split("\\p{Nothing}"), kUnsupported, "pre_tokenizer.pattern.Regex: regex");
+}
+
+TEST(TokenizerErrors, RefuseTemplatesThatDoNotFit) {
+  const auto processor = [](const json& single) {
+    return json{
+        {"type", "TemplateProcessing"},
+        {"single", single},
+        {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {4}}}}, {"<x>", {{"id", "<x>"}, {"ids", {5}}}}}}};
+  };
+  const json text = {{"Sequence", {{"id", "A"}}}};
+  const auto token = [](const char* id) { return json{{"SpecialToken", {{"id", id}}}}; };
+  expect_refused("/post_processor", processor(json::array({token("<s>")})), kCorrupt,
+                 "has no place for the text");
+  expect_refused("/post_processor", processor(json::array({token("<y>"), text})), kCorrupt,
+                 "\"<y>\" is not in special_tokens");
+  expect_refused("/post_processor", processor(json::array({token("<x>"), text})), kCorrupt,
+                 "adds token 5, which does not exist");
+  expect_refused("/post_processor", processor(json::array({{{"Sequence", {{"id", "B"}}}}, text})), kCorrupt,
+                 "only \"A\" is there");
+}
+
+TEST(TokenizerErrors, RefuseSequencesThatAreNestedWithoutEnd) {
+  for (const auto& [field, list] : {std::pair("/normalizer", "normalizers"),
+                                    {"/pre_tokenizer", "pretokenizers"},
+                                    {"/post_processor", "processors"},
+                                    {"/decoder", "decoders"}}) {
+    json nested = {{"type", "Sequence"}, {list, json::array()}};
+    for (int i = 0; i < 20; ++i) nested = {{"type", "Sequence"}, {list, {nested}}};
+    expect_refused(field, nested, kUnsupported, "nested more than");
+    // The place is 16 times the same; its middle is left out.
+    expect_refused(field, nested, kUnsupported, std::string(field).substr(1) + "." + list + "[0].");
+    expect_refused(field, nested, kUnsupported, "...");
+    for (int i = 0; i < 1000; ++i) nested = {{"type", "Sequence"}, {list, {nested}}};
+    expect_refused(field, nested, kCorrupt, "nested at most 64 levels deep");
+  }
+}
+
+TEST(TokenizerErrors, RefuseATokenThatIsNormalizedToNothing) {
+  json changed = with("/normalizer", {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}});
+  changed["added_tokens"][0] = {{"id", 4}, {"content", "  "}, {"normalized", true}};
+  expect_refused(changed.dump(), kUnsupported, "added token \"  \" is normalized to nothing");
+}
+
+TEST(TokenizerErrors, ReportAnUnkTokenThatIsMissingWhenATextNeedsIt) {
+  const TempFolder folder;
+  folder.write("tokenizer.json", with("/model/unk_token", "<unk>").dump());
+  const Tokenizer tokenizer = Tokenizer::from_path(folder.path());
+  EXPECT_EQ(tokenizer.encode("ab"), std::vector<int32_t>{2});
+  EXPECT_THROW(tokenizer.encode("abc"), Error);
+}
+
+}  // namespace
+}  // namespace attend
