@@ -1,11 +1,10 @@
 // k_scale and v_scale of a checkpoint.
-#include "attend/model/model.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "attend/kv/kv_pool_config.h"
+#include "attend/model/model.h"
 #include "tests/model/config_fields.h"
 
 namespace attend {

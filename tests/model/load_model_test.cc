@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "attend/model/model.h"
-#include "attend/model/weights/check_finite.h"
 #include "attend/model/weight_inventory.h"
+#include "attend/model/weights/check_finite.h"
 #include "tests/support/test_files.h"
 
 namespace attend {

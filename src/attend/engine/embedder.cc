@@ -19,8 +19,8 @@
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kv/allocator.h"
 #include "attend/kv/req_to_token_pool.h"
-#include "attend/model/weights/check_finite.h"
 #include "attend/model/weight_inventory.h"
+#include "attend/model/weights/check_finite.h"
 #include "attend/tensor/arena.h"
 #include "attend/text/tokenizer/tokenizer.h"
 

@@ -22,8 +22,8 @@
 #include "attend/engine/step/step_trace.h"
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kv/first_pages.h"
-#include "attend/model/model.h"
 #include "attend/model/loadable_model.h"
+#include "attend/model/model.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "attend/model/architectures/architecture.h"
-#include "attend/model/modules/module.h"
 #include "attend/model/loadable_model.h"
+#include "attend/model/modules/module.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "attend/checkpoint/hf/model_weights.h"
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/backend.h"
 #include "attend/attention/forward_batch.h"
+#include "attend/checkpoint/hf/model_weights.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/tensor/stream.h"
@@ -79,10 +79,11 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
                                   LoadFormat format, const LoadProgress& progress = {},
                                   const ModelPlacement& placement = {});
 
-// Scales of K and V that the checkpoint has for an fp8 KV cache, one entry per layer: 1 where there is none, or
-// one that is not above 0, by which publishers mean none; k_scale alone serves both, and of latent attention
-// k_scale always does: V is a part of its row. Empty: the checkpoint has none. Throws Error(kCorruptFile) naming
-// a tensor of several elements, one that is no number, and a v_scale without k_scale.
+// Scales of K and V that the checkpoint has for an fp8 KV cache, one entry per layer: 1 where there is none,
+// or one that is not above 0, by which publishers mean none; k_scale alone serves both, and of latent
+// attention k_scale always does: V is a part of its row. Empty: the checkpoint has none. Throws
+// Error(kCorruptFile) naming a tensor of several elements, one that is no number, and a v_scale without
+// k_scale.
 std::vector<KvScales> read_kv_scales(const std::filesystem::path& directory, const ModelSpec& spec);
 
 }  // namespace attend

@@ -40,7 +40,8 @@ void name_parts(std::vector<WeightSlot>& slots, const ModelSpec& spec, const Wei
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
                             const ModelWeights* files) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
-  const WeightPrefix* const prefix = files != nullptr ? find_prefix(architecture.names, architecture.prefixes, *files) : nullptr;
+  const WeightPrefix* const prefix =
+      files != nullptr ? find_prefix(architecture.names, architecture.prefixes, *files) : nullptr;
   const std::string head = stored_name(std::string(architecture.names.lm_head) + ".weight", prefix);
   // A file that holds a head although the config ties it wins, as in transformers.
   const bool own_head = !spec.tie_word_embeddings || (files != nullptr && has_weight(*files, head));

@@ -1,9 +1,9 @@
 // A gated MLP: the module of GatedMlpSpec.
 #pragma once
 
-#include "attend/model/weights/tensor_names.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
+#include "attend/model/weights/tensor_names.h"
 
 namespace attend {
 

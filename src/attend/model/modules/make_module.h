@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "attend/model/weights/tensor_names.h"
 #include "attend/model/modules/module.h"
+#include "attend/model/weights/tensor_names.h"
 
 namespace attend {
 

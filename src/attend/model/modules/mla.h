@@ -2,9 +2,9 @@
 #pragma once
 
 #include "attend/kernels/fused/residual.h"
-#include "attend/model/weights/tensor_names.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
+#include "attend/model/weights/tensor_names.h"
 
 namespace attend {
 

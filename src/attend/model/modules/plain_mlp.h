@@ -1,9 +1,9 @@
 // An MLP without a gate: the module of PlainMlpSpec.
 #pragma once
 
-#include "attend/model/weights/tensor_names.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
+#include "attend/model/weights/tensor_names.h"
 
 namespace attend {
 

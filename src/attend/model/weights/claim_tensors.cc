@@ -104,9 +104,8 @@ void tell_of_plain_weights(std::span<const WeightSlot> slots, const ModelWeights
 const WeightPrefix* find_prefix(const DecoderNames& names, std::span<const WeightPrefix> prefixes,
                                 const ModelWeights& files) {
   const std::string embedding = std::string(names.embedding) + ".weight";
-  const auto found = std::ranges::find_if(prefixes, [&](const WeightPrefix& prefix) {
-    return files.contains(stored_name(embedding, &prefix));
-  });
+  const auto found = std::ranges::find_if(
+      prefixes, [&](const WeightPrefix& prefix) { return files.contains(stored_name(embedding, &prefix)); });
   return found == prefixes.end() ? nullptr : &*found;
 }
 

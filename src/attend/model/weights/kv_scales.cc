@@ -49,8 +49,8 @@ std::string attention_prefix(const DecoderNames& names, int layer) {
 
 }  // namespace
 
-std::vector<KvScales> find_kv_scales(const ModelWeights& files, const ModelSpec& spec, const DecoderNames& names,
-                                     const WeightPrefix* prefix) {
+std::vector<KvScales> find_kv_scales(const ModelWeights& files, const ModelSpec& spec,
+                                     const DecoderNames& names, const WeightPrefix* prefix) {
   const std::string directory = files.directory().string();
   const auto above_zero = [](std::optional<float> scale) { return scale && *scale > 0.0f ? *scale : 1.0f; };
   std::vector<KvScales> scales;

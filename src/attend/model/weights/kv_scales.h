@@ -12,8 +12,8 @@
 namespace attend {
 
 // As read_kv_scales (model.h) of open files, whose tensors have these names and this prefix.
-std::vector<KvScales> find_kv_scales(const ModelWeights& files, const ModelSpec& spec, const DecoderNames& names,
-                                     const WeightPrefix* prefix);
+std::vector<KvScales> find_kv_scales(const ModelWeights& files, const ModelSpec& spec,
+                                     const DecoderNames& names, const WeightPrefix* prefix);
 
 // Whether a tensor is such a scale, by its name.
 bool is_kv_scale(std::string_view name);

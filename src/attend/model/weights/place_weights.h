@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "attend/kernels/common/random_normal.h"
 #include "attend/checkpoint/hf/model_weights.h"
+#include "attend/kernels/common/random_normal.h"
 #include "attend/model/weights/weight_slot.h"
 
 namespace attend {
