@@ -1,9 +1,9 @@
 // LoadableModel: a model whose weights are still to come.
 #pragma once
 
-#include <optional>
+#include <memory>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/model/model.h"
 #include "attend/model/weights/place_weights.h"
 
@@ -24,8 +24,8 @@ class LoadableModel : public Model {
 std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlacement& placement,
                                           bool own_head);
 
-// load_model (model.h) from files that are open; none: random weights.
-std::unique_ptr<Model> load_model(std::optional<ModelWeights> files, const ModelSpec& spec,
+// load_model (model.h) from tensors that are open; null: random weights.
+std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files, const ModelSpec& spec,
                                   const LoadProgress& progress, const ModelPlacement& placement);
 
 }  // namespace attend

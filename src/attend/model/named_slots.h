@@ -18,6 +18,6 @@ struct NamedSlots {
 // With files (nullptr: none) parts have their names and storage, and there is a head of the model's own where
 // they have one. Holds nothing against the files: check_claims() does. Throws as make_model() does.
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
-                            const ModelWeights* files);
+                            const CheckpointTensors* files);
 
 }  // namespace attend

@@ -7,6 +7,8 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
+class Checkpoint;
+
 // What the file does not say is not there. Of other fields attend reads the end-of-sequence tokens alone
 // (ModelSpec).
 struct GenerationConfig {
@@ -15,9 +17,11 @@ struct GenerationConfig {
   std::optional<int> top_k;  // 0: all
 };
 
-// Of a model directory; without a generation_config.json nothing is there. Throws Error(kCorruptFile) naming
+// Everything is absent where the checkpoint has no generation_config.json. Throws Error(kCorruptFile) with
 // the field, its value and what was expected.
-GenerationConfig read_generation_config(const std::filesystem::path& directory);
+GenerationConfig read_generation_config(const Checkpoint& checkpoint);
+// The same of open_checkpoint(path).
+GenerationConfig read_generation_config(const std::filesystem::path& path);
 
 }  // namespace attend
 #pragma GCC visibility pop

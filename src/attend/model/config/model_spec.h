@@ -20,6 +20,8 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
+class Checkpoint;
+
 // What an RMSNorm of q and k takes for one vector.
 enum class QkNormSpan : uint8_t {
   kNone,            // there is no such norm
@@ -163,10 +165,12 @@ bool can_expand(const MlaSpec& spec);
 // Expanded: each head has keys and values of its own, which are not in the cache.
 AttentionLayer expanded_layer(const MlaSpec& spec, int layer_id);
 
-// Reads config.json (and generation_config.json when it is there) of a model directory. An absent field means
-// what transformers takes it for; a field that attend does not know is ignored. Throws Error(kNotFound),
-// Error(kCorruptFile) naming file and field, or Error(kUnsupported) with what attend has.
-ModelSpec read_config(const std::filesystem::path& directory);
+// Reads the config of a checkpoint, and the tokens that its generation_config.json ends with. An absent field
+// means what transformers takes it for; a field that attend does not know is ignored. Throws
+// Error(kNotFound), Error(kCorruptFile) naming file and field, or Error(kUnsupported) with what attend has.
+ModelSpec read_config(const Checkpoint& checkpoint);
+// The same of open_checkpoint(path).
+ModelSpec read_config(const std::filesystem::path& path);
 
 // The same of a config.json's text; `name` is how errors call it.
 ModelSpec parse_config(std::string_view config_json, const std::string& name);

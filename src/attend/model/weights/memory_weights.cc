@@ -191,7 +191,7 @@ size_t device_bytes(std::span<const WeightSlot> slots, const Quantization& quant
 }
 
 LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
-                             const ModelWeights& files, DType dtype, Device device,
+                             const CheckpointTensors& files, DType dtype, Device device,
                              const LoadProgress& progress) {
   cuda::OwnedStream owned_stream(device);
   Stream& stream = owned_stream.get();

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/model/weights/stored_format.h"
 #include "attend/model/weights/weight_slot.h"
 
@@ -15,6 +15,6 @@ namespace attend {
 // named the parts (named_slots.h), of which headers and, for act-order, the groups of inputs are read;
 // nullptr: weights are made up (dummy_part.h), plain ones as `dtype`.
 std::vector<StoredFormat> stored_formats(std::span<const WeightSlot> slots, const Quantization& quantization,
-                                         const ModelWeights* files, DType dtype);
+                                         const CheckpointTensors* files, DType dtype);
 
 }  // namespace attend

@@ -77,12 +77,16 @@ struct ChatTemplate::Impl {
 
 ChatTemplate::ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& directory,
+std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& path,
                                                const std::string& asked_for) {
-  const std::vector<chat::TemplateSource> sources = chat::find_templates(directory, asked_for);
+  return find(*open_checkpoint(path), asked_for);
+}
+
+std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint, const std::string& asked_for) {
+  const std::vector<chat::TemplateSource> sources = chat::find_templates(checkpoint, asked_for);
   if (sources.empty()) return std::nullopt;
   auto impl = std::make_shared<Impl>();
-  impl->special_tokens = chat::read_special_tokens(directory);
+  impl->special_tokens = chat::read_special_tokens(checkpoint);
   for (const chat::TemplateSource& source : sources) {
     impl->source += source.text;
     try {

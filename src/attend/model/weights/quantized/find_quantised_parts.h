@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/model/config/quantization.h"
 #include "attend/model/weights/weight_slot.h"
 
@@ -13,7 +13,7 @@ namespace attend {
 // Sets how the parts of linear layers are stored, and the names of their tensors: quantised where the
 // checkpoint has a quantised weight's tensors under their names, else plain.
 void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quantization,
-                          const ModelWeights& files);
+                          const CheckpointTensors& files);
 
 // Whether a tensor that no slot asks for scales activations, which are not quantised here.
 bool scales_activations(std::string_view name);

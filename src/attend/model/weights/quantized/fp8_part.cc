@@ -61,12 +61,12 @@ class Fp8PartFiles : PartFiles {
 }  // namespace
 
 void check_fp8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                    const ModelWeights& files) {
+                    const CheckpointTensors& files) {
   Fp8PartFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_fp8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                            const ModelWeights& files) {
+                            const CheckpointTensors& files) {
   return Fp8PartFiles(slot, part, quantization, files).read();
 }
 

@@ -125,12 +125,12 @@ class Int4PartFiles : PartFiles {
 }  // namespace
 
 void check_int4_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                     const ModelWeights& files) {
+                     const CheckpointTensors& files) {
   Int4PartFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_int4_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                             const ModelWeights& files) {
+                             const CheckpointTensors& files) {
   return Int4PartFiles(slot, part, quantization, files).read();
 }
 

@@ -8,8 +8,8 @@ namespace attend {
 // As check_quantised_part() and read_quantised_part(). The codes of compressed-tensors whose inputs are in
 // order are a view of the file, others a copy.
 void check_int4_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                     const ModelWeights& files);
+                     const CheckpointTensors& files);
 QuantisedPart read_int4_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                             const ModelWeights& files);
+                             const CheckpointTensors& files);
 
 }  // namespace attend

@@ -144,12 +144,12 @@ class Int8PartFiles : PartFiles {
 }  // namespace
 
 void check_int8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                     const ModelWeights& files) {
+                     const CheckpointTensors& files) {
   Int8PartFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_int8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                             const ModelWeights& files) {
+                             const CheckpointTensors& files) {
   return Int8PartFiles(slot, part, quantization, files).read();
 }
 

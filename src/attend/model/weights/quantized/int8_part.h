@@ -9,8 +9,8 @@ namespace attend {
 // another order, throw Error(kUnsupported): kernels have them in 4 bits alone. The weight is a view of the
 // file where that has a byte an element in rows of outputs.
 void check_int8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                     const ModelWeights& files);
+                     const CheckpointTensors& files);
 QuantisedPart read_int8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                             const ModelWeights& files);
+                             const CheckpointTensors& files);
 
 }  // namespace attend

@@ -7,8 +7,8 @@ namespace attend {
 
 // As check_quantised_part() and read_quantised_part(). Codes and scales are views of the file.
 void check_mxfp4_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                      const ModelWeights& files);
+                      const CheckpointTensors& files);
 QuantisedPart read_mxfp4_part(const WeightSlot& slot, const WeightPart& part,
-                              const Quantization& quantization, const ModelWeights& files);
+                              const Quantization& quantization, const CheckpointTensors& files);
 
 }  // namespace attend

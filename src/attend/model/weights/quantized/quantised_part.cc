@@ -16,8 +16,8 @@ namespace attend {
 namespace {
 
 struct PartReader {
-  void (*check)(const WeightSlot&, const WeightPart&, const Quantization&, const ModelWeights&);
-  QuantisedPart (*read)(const WeightSlot&, const WeightPart&, const Quantization&, const ModelWeights&);
+  void (*check)(const WeightSlot&, const WeightPart&, const Quantization&, const CheckpointTensors&);
+  QuantisedPart (*read)(const WeightSlot&, const WeightPart&, const Quantization&, const CheckpointTensors&);
 };
 
 PartReader reader_of(const WeightSlot& slot, const WeightPart& part, const Quantization& kind) {
@@ -66,13 +66,13 @@ bool copies_codes(const WeightSlot& slot, const WeightPart& part, const Quantiza
 }
 
 void check_quantised_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                          const ModelWeights& files) {
+                          const CheckpointTensors& files) {
   const Quantization& kind = kind_of(quantization, part.kind);
   reader_of(slot, part, kind).check(slot, part, kind, files);
 }
 
 QuantisedPart read_quantised_part(const WeightSlot& slot, const WeightPart& part,
-                                  const Quantization& quantization, const ModelWeights& files) {
+                                  const Quantization& quantization, const CheckpointTensors& files) {
   const Quantization& kind = kind_of(quantization, part.kind);
   return reader_of(slot, part, kind).read(slot, part, kind, files);
 }

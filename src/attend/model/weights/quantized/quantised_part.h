@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/model/config/quantization.h"
 #include "attend/model/weights/weight_slot.h"
 
@@ -12,7 +12,7 @@ namespace attend {
 // Holds the part's tensors against the slot; reads none. Throws Error(kCorruptFile) naming tensor, shape and
 // what is expected, Error(kUnsupported) for a shape or dtype that attend does not have.
 void check_quantised_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                          const ModelWeights& files);
+                          const CheckpointTensors& files);
 
 struct QuantisedPart {
   Weight weight;
@@ -22,7 +22,7 @@ struct QuantisedPart {
 // Error(kCorruptFile) naming tensor and element for scales and elements that are no numbers, and for groups
 // of inputs that are none.
 QuantisedPart read_quantised_part(const WeightSlot& slot, const WeightPart& part,
-                                  const Quantization& quantization, const ModelWeights& files);
+                                  const Quantization& quantization, const CheckpointTensors& files);
 
 // Whether those codes are a copy, by the part's kind and tensors.
 bool copies_codes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization);

@@ -1,4 +1,4 @@
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/hf/hf_checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -27,68 +27,68 @@ void expect_bad_index(std::string_view index, ErrorCode code, std::initializer_l
   dir.write("one.safetensors", file_with("a", 1.0f));
   dir.write("two.safetensors", file_with("b", 2.0f));
   dir.write(kIndex, index);
-  expect_error(code, parts, [&] { ModelWeights{dir.path()}; });
+  expect_error(code, parts, [&] { HfTensors{dir.path()}; });
 }
 
-TEST(ModelWeights, ReadsASingleFile) {
+TEST(HfCheckpoint, ReadsASingleFile) {
   const TempDir dir;
   dir.write("model.safetensors", file_with("a", 1.0f));
-  const ModelWeights weights(dir.path());
+  const HfTensors weights(dir.path());
   EXPECT_TRUE(weights.contains("a"));
   EXPECT_FALSE(weights.contains("b"));
   EXPECT_EQ(*weights.tensor("a").as<float>(), 1.0f);
 }
 
-TEST(ModelWeights, ReadsShardsByTheirIndex) {
+TEST(HfCheckpoint, ReadsShardsByTheirIndex) {
   const TempDir dir;
   dir.write("one.safetensors", file_with("a", 1.0f));
   dir.write("two.safetensors", file_with("b", 2.0f));
   dir.write(kIndex,
             R"({"metadata":{"total_size":8},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
-  const ModelWeights weights(dir.path());
+  const HfTensors weights(dir.path());
   EXPECT_EQ(*weights.tensor("a").as<float>(), 1.0f);
   EXPECT_EQ(*weights.tensor("b").as<float>(), 2.0f);
   EXPECT_THAT(weights.where("b"), testing::HasSubstr("two.safetensors: tensor \"b\""));
 }
 
-TEST(ModelWeights, TakesTheSingleFileWhenThereIsAnIndexToo) {
+TEST(HfCheckpoint, TakesTheSingleFileWhenThereIsAnIndexToo) {
   const TempDir dir;
   dir.write("model.safetensors", file_with("a", 1.0f));
   dir.write(kIndex, R"({"weight_map":{"a":"missing.safetensors"}})");
-  EXPECT_EQ(*ModelWeights(dir.path()).tensor("a").as<float>(), 1.0f);
+  EXPECT_EQ(*HfTensors(dir.path()).tensor("a").as<float>(), 1.0f);
 }
 
-TEST(ModelWeights, RefusesADirectoryWithoutWeights) {
+TEST(HfCheckpoint, RefusesADirectoryWithoutWeights) {
   const TempDir dir;
   expect_error(ErrorCode::kNotFound, {dir.path().string(), "model.safetensors", kIndex},
-               [&] { ModelWeights{dir.path()}; });
-  expect_error(ErrorCode::kNotFound, {"nowhere", "directory"}, [&] { ModelWeights{dir.path() / "nowhere"}; });
+               [&] { HfTensors{dir.path()}; });
+  expect_error(ErrorCode::kNotFound, {"nowhere", "directory"}, [&] { HfTensors{dir.path() / "nowhere"}; });
 }
 
-TEST(ModelWeights, RefusesATensorThatNoFileHolds) {
+TEST(HfCheckpoint, RefusesATensorThatNoFileHolds) {
   const TempDir dir;
   dir.write("model.safetensors", file_with("a", 1.0f));
-  const ModelWeights weights(dir.path());
+  const HfTensors weights(dir.path());
   expect_error(ErrorCode::kNotFound, {dir.path().string(), "\"b\""}, [&] { weights.tensor("b"); });
 }
 
-TEST(ModelWeights, RefusesAMissingShard) {
+TEST(HfCheckpoint, RefusesAMissingShard) {
   expect_bad_index(R"({"weight_map":{"a":"one.safetensors","c":"three.safetensors"}})", ErrorCode::kNotFound,
                    {"three.safetensors", "missing shard", "\"c\""});
 }
 
-TEST(ModelWeights, RefusesAShardWithoutTheTensorThatTheIndexPlacesThere) {
+TEST(HfCheckpoint, RefusesAShardWithoutTheTensorThatTheIndexPlacesThere) {
   expect_bad_index(R"({"weight_map":{"b":"one.safetensors"}})", ErrorCode::kCorruptFile,
                    {"one.safetensors", "\"b\"", kIndex});
 }
 
-TEST(ModelWeights, RefusesAShardNameThatLeavesTheDirectory) {
+TEST(HfCheckpoint, RefusesAShardNameThatLeavesTheDirectory) {
   for (const char* name : {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "one/"})
     expect_bad_index(R"({"weight_map":{"a":")" + std::string(name) + R"("}})", ErrorCode::kCorruptFile,
                      {kIndex, "weight_map.a", name, "same directory"});
 }
 
-TEST(ModelWeights, RefusesAMalformedIndex) {
+TEST(HfCheckpoint, RefusesAMalformedIndex) {
   expect_bad_index("{", ErrorCode::kCorruptFile, {kIndex, "JSON"});
   expect_bad_index("[]", ErrorCode::kCorruptFile, {kIndex, "object"});
   expect_bad_index("{}", ErrorCode::kCorruptFile, {kIndex, "weight_map", "missing"});
@@ -98,11 +98,11 @@ TEST(ModelWeights, RefusesAMalformedIndex) {
                    {kIndex, "\"a\"", "twice"});
 }
 
-TEST(ModelWeights, RefusesACorruptShard) {
+TEST(HfCheckpoint, RefusesACorruptShard) {
   const TempDir dir;
   dir.write("one.safetensors", file_with("a", 1.0f).substr(0, 40));
   dir.write(kIndex, R"({"weight_map":{"a":"one.safetensors"}})");
-  expect_error(ErrorCode::kCorruptFile, {"one.safetensors"}, [&] { ModelWeights{dir.path()}; });
+  expect_error(ErrorCode::kCorruptFile, {"one.safetensors"}, [&] { HfTensors{dir.path()}; });
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-#include "attend/checkpoint/hf/weights_ahead.h"
+#include "attend/checkpoint/weights_ahead.h"
 
 #include <system_error>
 #include <utility>
 
 namespace attend {
 
-WeightsAhead::WeightsAhead(std::filesystem::path directory) : directory_(std::move(directory)) {
+WeightsAhead::WeightsAhead(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
@@ -16,8 +16,8 @@ WeightsAhead::~WeightsAhead() { stop(); }
 
 void WeightsAhead::run() {
   try {
-    files_.emplace(directory_);
-    files_->read_ahead(stopping_);
+    tensors_ = checkpoint_.open_tensors();
+    tensors_->read_ahead(stopping_);
   } catch (...) {
     error_ = std::current_exception();
   }
@@ -28,13 +28,10 @@ void WeightsAhead::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-ModelWeights WeightsAhead::take() {
+std::shared_ptr<const CheckpointTensors> WeightsAhead::take() {
   stop();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  if (!files_) return ModelWeights(directory_);
-  ModelWeights files = *std::move(files_);
-  files_.reset();
-  return files;
+  return tensors_ ? std::move(tensors_) : checkpoint_.open_tensors();
 }
 
 }  // namespace attend
