@@ -92,9 +92,11 @@ TEST(LoadModel, NeedsNoFiles) {
   test::MemoryCheckpoint checkpoint;
   checkpoint.config_text = config_json(false);
   for (const TestTensor& stored : tiny_llama()) {
-    Tensor tensor = Tensor::empty(stored.shape, DType::kF32);
-    std::memcpy(tensor.view().data, stored.data.data(), stored.data.size());
-    checkpoint.tensors.emplace(stored.name, tensor);
+    const Tensor copy = Tensor::empty({static_cast<int64_t>(stored.data.size())}, DType::kU8);
+    std::memcpy(copy.view().data, stored.data.data(), stored.data.size());
+    checkpoint.tensors.emplace(
+        stored.name,
+        Tensor(TensorView::contiguous(copy.view().data, DType::kF16, stored.shape), copy.storage()));
   }
   const ModelSpec spec = read_config(checkpoint);
   EXPECT_EQ(spec.architecture, "LlamaForCausalLM");

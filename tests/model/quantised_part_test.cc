@@ -10,8 +10,6 @@
 #include <numeric>
 
 #include "attend/kernels/gemm/weights.h"
-#include "attend/model/weights/quantized/dummy_part.h"
-#include "attend/model/weights/quantized/find_quantised_parts.h"
 #include "tests/support/test_files.h"
 
 namespace attend {
@@ -446,7 +444,7 @@ TEST(QuantisedPart, KnowsWhichCodesAreCopied) {
   EXPECT_TRUE(OnePart(awq(), kAwq, 8, 32).is_copied());
 }
 
-// A weight of dummy_part.h is one that kernels take, of numbers as other dummy weights have.
+// A weight of make_dummy_part() is one that kernels take, of numbers as other dummy weights have.
 TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
   for (const char* name : {"fp8", "fp8-block", "int8", "int4", "int4-g32", "mxfp4"}) {
     const Quantization quantization = dummy_quantization(name);

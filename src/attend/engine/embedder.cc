@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "attend/attention/pool_of.h"
-#include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"

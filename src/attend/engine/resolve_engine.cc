@@ -6,11 +6,10 @@
 
 #include "attend/attention/pool_of.h"
 #include "attend/backends/cascade.h"
-#include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
-#include "attend/base/gigabytes.h"
 #include "attend/base/math.h"
+#include "attend/base/printable.h"
 #include "attend/engine/require_memory.h"
 #include "attend/engine/step/graph_runner.h"
 #include "attend/kernels/gemm/linear.h"

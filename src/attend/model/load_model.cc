@@ -3,11 +3,10 @@
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/loadable_model.h"
-#include "attend/model/named_slots.h"
 #include "attend/model/weights/claim_tensors.h"
 #include "attend/model/weights/kv_scales.h"
 #include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/dummy_part.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 
 namespace attend {
 namespace {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "attend/checkpoint/checkpoint.h"
+#include "attend/model/architectures/architecture.h"
 #include "attend/model/model.h"
 #include "attend/model/weights/place_weights.h"
 
@@ -27,5 +29,17 @@ std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlac
 // load_model (model.h) from tensors that are open; null: random weights.
 std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files, const ModelSpec& spec,
                                   const LoadProgress& progress, const ModelPlacement& placement);
+
+// The slots of a model, by the names that its files have.
+struct NamedSlots {
+  std::unique_ptr<LoadableModel> model;  // what slots are placed into
+  std::vector<WeightSlot> slots;
+  const WeightPrefix* prefix = nullptr;  // find_prefix() of the files
+};
+
+// With files (nullptr: none) parts have their names and storage, and there is a head of the model's own where
+// they have one. Holds nothing against the files: check_claims() does. Throws as make_model() does.
+NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
+                            const CheckpointTensors* files);
 
 }  // namespace attend

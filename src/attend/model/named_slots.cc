@@ -1,12 +1,11 @@
-#include "attend/model/named_slots.h"
-
 #include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "attend/model/loadable_model.h"
 #include "attend/model/weights/claim_tensors.h"
-#include "attend/model/weights/quantized/find_quantised_parts.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 
 namespace attend {
 namespace {

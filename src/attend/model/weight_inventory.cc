@@ -2,7 +2,6 @@
 
 #include "attend/model/weights/join_parts.h"
 #include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/dummy_part.h"
 #include "attend/model/weights/quantized/quantised_part.h"
 #include "attend/model/weights/stored_formats.h"
 

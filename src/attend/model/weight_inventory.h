@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "attend/model/named_slots.h"
-#include "attend/model/weights/stored_format.h"
+#include "attend/model/config/quantization.h"
+#include "attend/model/loadable_model.h"
 
 namespace attend {
 

@@ -1,7 +1,6 @@
 #include "attend/serve/serve.h"
 
 #include "attend/base/log.h"
-#include "attend/base/try_log.h"
 #include "attend/serve/http/memory_reserve.h"
 
 namespace attend::serve {

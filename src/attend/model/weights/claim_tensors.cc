@@ -8,7 +8,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/model/weights/kv_scales.h"
-#include "attend/model/weights/quantized/find_quantised_parts.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 
 namespace attend {
 namespace {

@@ -8,7 +8,7 @@
 #include "attend/kernels/common/fill_random.h"
 #include "attend/model/weights/join_parts.h"
 #include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/dummy_part.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 

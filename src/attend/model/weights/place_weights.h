@@ -62,7 +62,7 @@ std::vector<kernels::RandomNormal> dummy_numbers(std::span<const WeightSlot> slo
 // Random weights, in host memory or made on a GPU: there the numbers of a host, rounded to `dtype`. Throws
 // Error(kOutOfMemory) with needed and free bytes.
 //
-// Parts that are quantised (dummy_part.h) get random codes, made in host memory.
+// Parts that are quantised (quantised_part.h) get random codes, made in host memory.
 LoadedWeights make_dummy_weights(std::span<const WeightSlot> slots, DType dtype, Device device,
                                  const LoadProgress& progress, const Quantization& quantization = {});
 

@@ -7,7 +7,7 @@
 #include <boost/beast/http/error.hpp>
 #include <charconv>
 
-#include "attend/base/try_log.h"
+#include "attend/base/log.h"
 #include "attend/serve/http/header_text.h"
 #include "attend/serve/protocols/json_text.h"
 #include "attend/serve/protocols/replies.h"

@@ -8,7 +8,6 @@
 #include "attend/serve/service.h"
 
 namespace attend::serve {
-
 namespace {
 
 // A native stream with logprobs goes on when what it has said has grown by one of so many parts: in all it

@@ -4,7 +4,7 @@
 #include "attend/checkpoint/json.h"
 #include "attend/text/tokenizer/utf8.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 std::string checked(std::string text, const std::string& where) {
@@ -70,4 +70,4 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(const Check
   return tokens;
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

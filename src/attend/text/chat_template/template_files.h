@@ -7,7 +7,7 @@
 
 #include "attend/checkpoint/checkpoint.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 struct TemplateSource {
   std::string where;  // for messages
@@ -21,4 +21,4 @@ std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const s
 // "bos_token" and the other roles of tokenizer_config.json, with their texts.
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const Checkpoint& checkpoint);
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

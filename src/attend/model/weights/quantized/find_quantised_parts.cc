@@ -1,11 +1,9 @@
-#include "attend/model/weights/quantized/find_quantised_parts.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/model/weights/quantized/fp8_experts.h"
+#include "attend/model/weights/quantized/part_readers.h"
 #include "attend/model/weights/quantized/quantised_part.h"
 
 namespace attend {

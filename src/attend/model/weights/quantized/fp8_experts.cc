@@ -1,5 +1,3 @@
-#include "attend/model/weights/quantized/fp8_experts.h"
-
 #include <algorithm>
 #include <array>
 
@@ -7,6 +5,7 @@
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/part_files.h"
 #include "attend/model/weights/place_weights.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {

@@ -1,11 +1,10 @@
-#include "attend/model/weights/quantized/fp8_part.h"
-
 #include <array>
 
 #include "attend/base/math.h"
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/part_files.h"
 #include "attend/model/weights/place_weights.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {

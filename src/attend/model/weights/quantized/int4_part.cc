@@ -1,11 +1,10 @@
-#include "attend/model/weights/quantized/int4_part.h"
-
 #include <algorithm>
 
 #include "attend/base/math.h"
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/part_files.h"
 #include "attend/model/weights/quantized/four_bit_codes.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {

@@ -1,11 +1,10 @@
-#include "attend/model/weights/quantized/int8_part.h"
-
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/part_files.h"
 #include "attend/model/weights/place_weights.h"
 #include "attend/model/weights/quantized/four_bit_codes.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {

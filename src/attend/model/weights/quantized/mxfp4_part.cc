@@ -1,8 +1,7 @@
-#include "attend/model/weights/quantized/mxfp4_part.h"
-
 #include <algorithm>
 
 #include "attend/model/weights/part_files.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {

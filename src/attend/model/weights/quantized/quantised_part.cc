@@ -6,11 +6,7 @@
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/gemm/weights.h"
-#include "attend/model/weights/quantized/fp8_experts.h"
-#include "attend/model/weights/quantized/fp8_part.h"
-#include "attend/model/weights/quantized/int4_part.h"
-#include "attend/model/weights/quantized/int8_part.h"
-#include "attend/model/weights/quantized/mxfp4_part.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {

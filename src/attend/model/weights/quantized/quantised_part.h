@@ -1,6 +1,8 @@
 // Parts of slots that a checkpoint has quantised: the weight that their tensors make.
 #pragma once
 
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "attend/checkpoint/checkpoint.h"
@@ -29,5 +31,27 @@ bool copies_codes(const WeightSlot& slot, const WeightPart& part, const Quantiza
 
 // Its elements in float32.
 Tensor elements_of(const Weight& weight);
+
+// Sets how the parts of linear layers are stored, and the names of their tensors: quantised where the
+// checkpoint has a quantised weight's tensors under their names, else plain.
+void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quantization,
+                          const CheckpointTensors& files);
+
+// Whether a tensor that no slot asks for scales activations, which are not quantised here.
+bool scales_activations(std::string_view name);
+
+// Sets the storage of the parts of linear layers; routers stay plain, as in checkpoints. Throws
+// Error(kUnsupported) with the layer where groups do not divide its inputs, or blocks the outputs of experts
+// that share a tensor.
+void quantise_dummy_parts(std::span<WeightSlot> slots, const Quantization& quantization);
+
+// Random codes with scales that keep products near those of other dummy weights, in host memory. Throws
+// Error(kOutOfMemory) with the bytes wanted.
+QuantisedPart make_dummy_part(const WeightSlot& slot, const WeightPart& part,
+                              const Quantization& quantization);
+
+// "fp8", "fp8-block", "int8", "int4", "int4-g32" or "mxfp4", as most checkpoints have them; groups of int4
+// are 128 inputs, or 32. Throws Error(kInvalidArgument) with this list.
+Quantization dummy_quantization(std::string_view name);
 
 }  // namespace attend

@@ -11,7 +11,7 @@
 
 #include "attend/text/chat_template/values/value.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 class Render {
  public:
@@ -104,4 +104,4 @@ class Callable {
   virtual Value call(Render& render, Arguments arguments) const = 0;
 };
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -1,8 +1,8 @@
-#include "attend/text/chat_template/syntax/render.h"
+#include "attend/text/chat_template/values/render.h"
 
 #include <algorithm>
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 std::optional<Value> Arguments::take(std::string_view name) {
   if (next_ < positional.size()) return positional[next_++];
@@ -20,4 +20,4 @@ void Arguments::finish(std::string_view function) const {
   if (!named.empty()) complain(function, ": takes no argument ", named.front().first);
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template
