@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "attend/attention/pool_of.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
@@ -17,6 +16,7 @@
 #include "attend/engine/require_memory.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kv/allocator.h"
+#include "attend/kv/kv_pool_config.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/model/weight_inventory.h"
 #include "attend/model/weights/check_finite.h"
@@ -151,7 +151,7 @@ Embedder::State::State(const EmbedderConfig& config, const LoadProgress& progres
   const BatchLimits limits{.max_reqs = kMaxInputs, .max_tokens = step_tokens, .max_kv_tokens = step_tokens};
   // Every input may end with a page that is not full.
   const int num_pages = step_tokens / page_size + limits.max_reqs + 1;
-  KvPoolConfig pool_config = pool_of(seen, page_size, {}, std::nullopt);
+  KvPoolConfig pool_config = make_kv_pool_config(spec.caches(), page_size, DType::kF32);
   set_num_pages(pool_config, num_pages);
   const BackendConfig backend{.model = seen, .limits = limits, .page_size = page_size};
   const auto tokens = std::to_string(step_tokens);

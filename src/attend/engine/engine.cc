@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "attend/attention/pool_of.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/log.h"
@@ -82,7 +81,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
                               BackendContext{.config = resolved.backend, .requests = *rows_, .pool = *pool_});
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-      WindowHolds(pool_->swa_slots(), widest_window_left(resolved.backend.model), rows_->num_rows()));
+      make_cache_groups(model_spec_.caches(), *rows_, *slots_, pool_->swa_slots()));
   drafter_ = make_drafter(info_.speculation);
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
                                            DraftRules{.drafter = drafter_.get(),

@@ -14,6 +14,7 @@
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/moe/route.h"
 #include "attend/kernels/norm_rope/rope.h"
+#include "attend/kv/cache_spec.h"
 #include "attend/model/config/quantization.h"
 #include "attend/tensor/dtype.h"
 
@@ -168,7 +169,9 @@ struct ModelSpec {
   std::optional<int32_t> image_token_id;
 
   int num_layers() const { return static_cast<int>(layers.size()); }
-  // The attention layers, for backends and pools.
+  // Groups of layers whose cache is allocated together, in the order of their first layers.
+  std::vector<CacheSpec> caches() const;
+  // The attention layers, for backends.
   ModelGeometry geometry(DType activation_dtype, DType kv_dtype) const;
   // Tokens of the longest sequence that the position embeddings serve: max_position_embeddings, times what
   // rope scaling stretches it by.
@@ -178,10 +181,13 @@ struct ModelSpec {
   std::string kv_salt(int prompt_len) const;
 };
 
-// Layer `layer_id` of the model's cache and backend.
+// Layer `layer_id` of the model's KV pool and backend.
 AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id);
 // Absorbed: all heads attend to the latent rows.
 AttentionLayer attention_layer(const MlaSpec& spec, int layer_id);
+// What layer `layer` of the model keeps of each token.
+CacheSpec cache_of(const AttentionSpec& spec, int layer);
+CacheSpec cache_of(const MlaSpec& spec, int layer);
 // Whether attention kernels have its expanded heads: multiples of 8 up to 256.
 bool can_expand(const MlaSpec& spec);
 // Expanded: each head has keys and values of its own, which are not in the cache.
