@@ -12,6 +12,9 @@ import sys
 FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "engine", "grammar", "serve",
           "bench", "cli"]
 FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "gemm", "moe", "fused", "attention", "sampling"]
+# Orders inside of floors: a folder includes itself and those before it. "." is the floor's own files. A folder of a folder
+# counts as the first.
+ORDER = {"serve": ["json", "web", "http", "formats", "protocols", "."]}
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]attend/(([a-z_0-9]+)/[^">]+)[">]', re.MULTILINE)
 # A library's header, and not the standard's: a name with a folder or an ending.
@@ -67,6 +70,17 @@ def problem_within_kernels(name: str, included: str) -> str | None:
     return None
 
 
+def problem_within_floor(floor: str, name: str, included: str) -> str | None:
+    order = ORDER[floor]
+    folder, other = (parts[1] if len(parts := path.split("/")) > 2 else "." for path in (name, included))
+    for known in (folder, other):
+        if known not in order:
+            return f"{name}: {floor}/{known} is not in the order of {floor}: {', '.join(order)}"
+    if order.index(other) > order.index(folder):
+        return f"{name}: {floor}/{folder} may not include {floor}/{other} ({included})"
+    return None
+
+
 def main() -> int:
     installed = installed_headers()
     problems = [f"{name} is to be installed and does not exist" for name in installed if not (ROOT / name).exists()]
@@ -85,6 +99,8 @@ def main() -> int:
             elif not (ROOT / included).exists() and not (ROOT / f"{included}.in").exists():
                 problems.append(f"{name}: attend/{included} does not exist")
             elif floor == other == "kernels" and (problem := problem_within_kernels(name, included)):
+                problems.append(problem)
+            elif floor == other and floor in ORDER and (problem := problem_within_floor(floor, name, included)):
                 problems.append(problem)
         if name in installed:
             problems += problems_of_installed(name, text, installed)

@@ -13,7 +13,7 @@
 
 #include "attend/base/log.h"
 #include "attend/serve/http/http_server.h"
-#include "attend/serve/http/memory_reserve.h"
+#include "attend/serve/http/memory.h"
 #include "attend/serve/protocols/api.h"
 #include "tests/support/count_allocations.h"
 

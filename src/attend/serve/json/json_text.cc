@@ -1,11 +1,11 @@
-#include "attend/serve/protocols/json_text.h"
+#include "attend/serve/json/json_text.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 
-#include "attend/serve/protocols/fields.h"
+#include "attend/serve/json/fields.h"
 
 namespace attend::serve {
 

@@ -7,12 +7,15 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "attend/serve/http/drain.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/http/outbox.h"
-#include "attend/serve/protocols/fields.h"
+#include "attend/serve/json/fields.h"
+#include "attend/serve/protocols/errors.h"
 #include "attend/serve/protocols/metrics_text.h"
 
 namespace attend::serve {
@@ -28,29 +31,43 @@ struct ApiOptions {
 };
 
 // On the I/O thread, except where work is handed to workers.
-class Service {
+class Service : public Drainable {
  public:
   Service(ApiOptions options, Executor& executor, std::function<HttpMetrics()> http_metrics);
-  virtual ~Service();
+  ~Service() override;
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
 
   // From now on health is 503, and so is what would compute.
-  void drain() { draining_ = true; }
-  // Requests that are being computed.
-  virtual size_t num_in_hand() const = 0;
-  virtual void abort_all() = 0;
+  void drain() override { draining_ = true; }
 
  protected:
-  enum class Access { kOpen, kKey, kAdmin };
+  // Key that a path needs.
+  enum class Needs { kNothing, kKey, kAdminKey };
   struct Route {
     std::string_view method, path;
-    Access access;
+    Needs needs;
     std::function<void(const HttpRequest&, const std::shared_ptr<Exchange>&)> answer;
   };
+  // A row of a derived class's table.
+  template <class Api>
+  struct RouteTo {
+    std::string_view method, path;
+    void (Api::*answer)(const HttpRequest&, const std::shared_ptr<Exchange>&);
+    Needs needs;
+  };
   void add_route(Route route) { routes_.push_back(std::move(route)); }
+  template <class Api>
+  void add_routes(Api* api, std::span<const RouteTo<Api>> table) {
+    for (const RouteTo<Api>& row : table)
+      add_route(
+          {row.method, row.path, row.needs,
+           [api, answer = row.answer](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+             (api->*answer)(request, exchange);
+           }});
+  }
   // Of the models that are listed.
   virtual int max_model_len() const = 0;
 
@@ -71,7 +88,7 @@ class Service {
 
  private:
   void dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
-  void check_key(Access access, const HttpRequest& request) const;
+  void check_key(Needs needs, const HttpRequest& request) const;
   void models(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void health(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   Json model_card(const std::string& name) const;
@@ -82,44 +99,16 @@ class Service {
   std::time_t started_ = std::time(nullptr);
 };
 
-inline constexpr std::string_view kJson = "application/json";
-
 // Of /health_generate, when its request has ended.
 struct HealthAnswer : Recipient {
-  HealthAnswer(std::shared_ptr<Exchange> to, const char* when_unwell)
-      : exchange(std::move(to)), complaint(when_unwell) {}
-  void receive() noexcept override;
+  HealthAnswer(std::shared_ptr<Exchange> exchange, const char* when_unwell)
+      : Recipient(std::move(exchange)), complaint(when_unwell) {}
+  void receive() override;
 
-  std::shared_ptr<Exchange> exchange;
   const char* complaint;
   bool well = false;
 };
 
 std::string json_text(const Json& json);
-void answer_error(Exchange& exchange, const ApiError& error);
-// A client that there is no memory to answer is dropped.
-template <class Answer>
-void answer_or_drop(Exchange& exchange, Answer&& answer) noexcept {
-  try {
-    answer();
-  } catch (...) {
-    exchange.drop();
-  }
-}
-// The status and the words of any exception.
-ApiError to_api_error(const std::exception& error);
-// In a catch clause: of the exception that was caught, an ApiError or any other.
-ApiError current_error() noexcept;
-
-// Runs `task` and gives what went wrong.
-template <class Task>
-std::optional<ApiError> error_of(Task&& task) noexcept {
-  try {
-    task();
-    return std::nullopt;
-  } catch (...) {
-    return current_error();
-  }
-}
 
 }  // namespace attend::serve

@@ -1,4 +1,4 @@
-#include "attend/serve/http/memory_reserve.h"
+#include "attend/serve/http/memory.h"
 
 #include <atomic>
 #include <cstddef>

@@ -1,15 +1,12 @@
-#include "attend/serve/service.h"
+#include "attend/serve/protocols/service.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
-#include "attend/serve/http/memory_reserve.h"
-#include "attend/serve/protocols/replies.h"
-#include "attend/serve/web_files.h"
+#include "attend/serve/web/web_files.h"
 
 namespace attend::serve {
 namespace {
@@ -25,66 +22,24 @@ bool same_key(std::string_view given, std::string_view key) {
 
 // What a worker makes.
 struct MadeAnswer : Recipient {
-  explicit MadeAnswer(std::shared_ptr<Exchange> to) : exchange(std::move(to)) {}
-  void receive() noexcept override {
-    answer_or_drop(*exchange, [&] {
-      if (error) return answer_error(*exchange, *error);
-      exchange->reply(200, kJson, std::move(text));
-    });
+  using Recipient::Recipient;
+  void receive() override {
+    if (error) return answer_error(exchange(), to_api_error(error));
+    exchange().reply(200, kJson, std::move(text));
   }
 
-  std::shared_ptr<Exchange> exchange;
   std::string text;
-  std::optional<ApiError> error;
+  std::exception_ptr error;
 };
 
 }  // namespace
 
-void HealthAnswer::receive() noexcept {
-  answer_or_drop(*exchange, [&] {
-    if (well) return exchange->reply(200, "text/plain", "");
-    answer_error(*exchange, {503, complaint, {}, "unhealthy"});
-  });
+void HealthAnswer::receive() {
+  if (well) return exchange().reply(200, "text/plain", "");
+  answer_error(exchange(), {503, complaint, {}, "unhealthy"});
 }
 
 std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
-void answer_error(Exchange& exchange, const ApiError& error) {
-  Headers headers;
-  if (error.status == 503) headers.emplace_back("Retry-After", "1");
-  if (error.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
-  exchange.reply(error.status, kJson, error_reply(error), std::move(headers));
-}
-
-ApiError to_api_error(const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  if (!known) return {500, error.what(), {}, {}};
-  switch (known->code()) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kUnsupported:
-      return {400, error.what(), {}, std::string(to_string(known->code()))};
-    case ErrorCode::kOutOfMemory:
-      return {503, error.what(), {}, std::string(to_string(known->code()))};
-    default:
-      return {500, error.what(), {}, std::string(to_string(known->code()))};
-  }
-}
-
-ApiError current_error() noexcept {
-  try {
-    try {
-      throw;
-    } catch (const ApiError& error) {
-      return error;
-    } catch (const std::bad_alloc&) {
-      return out_of_memory();
-    } catch (const std::exception& error) {
-      return to_api_error(error);
-    }
-  } catch (...) {
-    return out_of_memory();
-  }
-}
 
 Service::Service(ApiOptions options, Executor& executor, std::function<HttpMetrics()> http_metrics)
     : options_(std::move(options)),
@@ -96,25 +51,20 @@ Service::Service(ApiOptions options, Executor& executor, std::function<HttpMetri
       exchange->reply(status, type, body);
     };
   };
-  const auto health = [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-    this->health(request, exchange);
-  };
-  add_route({"GET", "/v1/models", Access::kKey,
-             [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-               models(request, exchange);
-             }});
-  add_route({"GET", "/health", Access::kOpen, health});
-  add_route({"GET", "/ping", Access::kOpen, health});
+  static constexpr RouteTo<Service> kRoutes[] = {{"GET", "/v1/models", &Service::models, Needs::kKey},
+                                                 {"GET", "/health", &Service::health, Needs::kNothing},
+                                                 {"GET", "/ping", &Service::health, Needs::kNothing}};
+  add_routes<Service>(this, kRoutes);
   add_route(
-      {"GET", "/version", Access::kOpen, answer(200, kJson, json_text({{"version", attend::version()}}))});
-  add_route({"GET", "/openapi.json", Access::kOpen, answer(200, kJson, std::string(kOpenApi))});
+      {"GET", "/version", Needs::kNothing, answer(200, kJson, json_text({{"version", attend::version()}}))});
+  add_route({"GET", "/openapi.json", Needs::kNothing, answer(200, kJson, std::string(kOpenApi))});
 }
 
 Service::~Service() = default;
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  MemoryReserve::restore();
-  if (const auto error = error_of([&] { dispatch(request, exchange); })) answer_error(*exchange, *error);
+  if (const auto error = error_of([&] { dispatch(request, exchange); }))
+    answer_error(*exchange, to_api_error(error));
 }
 
 void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -126,7 +76,7 @@ void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchang
   for (const Route& route : routes_) {
     if (route.path != path) continue;
     if (route.method == method) {
-      check_key(route.access, request);
+      check_key(route.needs, request);
       return route.answer(request, exchange);
     }
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
@@ -138,10 +88,11 @@ void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchang
   throw ApiError{404, request.path + ": no such path", {}, "not_found"};
 }
 
-void Service::check_key(Access access, const HttpRequest& request) const {
-  const std::string& key =
-      access == Access::kAdmin && !options_.admin_api_key.empty() ? options_.admin_api_key : options_.api_key;
-  if (access == Access::kOpen || key.empty()) return;
+void Service::check_key(Needs needs, const HttpRequest& request) const {
+  const std::string& key = needs == Needs::kAdminKey && !options_.admin_api_key.empty()
+                               ? options_.admin_api_key
+                               : options_.api_key;
+  if (needs == Needs::kNothing || key.empty()) return;
   constexpr std::string_view kBearer = "Bearer ";
   const std::string_view given = request.authorization;
   if (!given.starts_with(kBearer) || !same_key(given.substr(kBearer.size()), key))

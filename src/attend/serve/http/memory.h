@@ -1,12 +1,41 @@
-// OperationMemory: room for one asynchronous operation of Asio at a time, so that starting it again and again
-// can not fail for want of memory.
+// How a server goes on when memory has run out. MemoryReserve: memory that is given up, so that what must not
+// fail then does not. OperationMemory: room for one asynchronous operation of Asio at a time, so that
+// starting it again and again can not fail. survive(): the boundary around everything that answers a request.
 #pragma once
 
 #include <cstddef>
 #include <new>
 #include <utility>
 
+#include "attend/serve/http/exchange.h"
+
 namespace attend::serve {
+
+// Runs `task`, which answers the exchange or leads to its answer. What it throws, as memory ran out, ends
+// this exchange and no other: all calls into handlers and recipients go through here, so these need not care.
+template <class Task>
+void survive(Exchange& exchange, Task&& task) noexcept {
+  try {
+    task();
+  } catch (...) {
+    exchange.abandon();
+  }
+}
+
+// One at a time in a process. Requests are read with a Json, which takes memory to be destroyed: where that
+// failed, the server would end.
+class MemoryReserve {
+ public:
+  // From then on operator new finds it before it throws.
+  MemoryReserve();
+  ~MemoryReserve();
+  MemoryReserve(const MemoryReserve&) = delete;
+
+  // Takes it again if it was given up and there is memory, as the server does before each request. From any
+  // thread; of no effect where there is none.
+  static void restore() noexcept;
+  static bool is_spent();
+};
 
 class OperationMemory {
  public:

@@ -23,16 +23,6 @@ struct ApiError {
   std::string code;   // empty: none
 };
 
-// Takes none: the words fit in short strings.
-inline ApiError out_of_memory() noexcept { return {503, "out of memory", {}, "out_of_memory"}; }
-inline ApiError queue_full(int max_waiting) {
-  return {
-      503,
-      "the request queue is full: " + std::to_string(max_waiting) + " wait, as --max-queued-requests has it",
-      {},
-      "queue_full"};
-}
-
 template <class... Parts>
 [[noreturn]] void refuse(std::string param, const Parts&... parts) {
   std::ostringstream message;

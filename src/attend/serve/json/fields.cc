@@ -1,4 +1,4 @@
-#include "attend/serve/protocols/fields.h"
+#include "attend/serve/json/fields.h"
 
 #include <algorithm>
 #include <cmath>
