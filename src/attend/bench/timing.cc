@@ -1,7 +1,3 @@
-#include "attend/bench/cuda/gpu_timing.h"
-
-#include <vector>
-
 #include "attend/bench/timing.h"
 
 namespace attend::bench {
