@@ -109,13 +109,14 @@ EngineConfig small_engine() {
 struct Server {
   AsyncEngine engine{small_engine()};
   OneThread executor;
-  serve::Api api{engine,
-                 ChatTemplate::find(kModel, ""),
-                 serve::ChatFormats(),
-                 GrammarOptions(),
-                 serve::ApiOptions{.model_path = kModel, .served_names = {"tiny"}},
-                 executor,
-                 [] { return serve::HttpMetrics{}; }};
+  serve::Api api{
+      engine,
+      ChatTemplate::find(kModel, ""),
+      serve::ChatFormats(),
+      GrammarOptions(),
+      serve::ApiOptions{.model_path = kModel, .served_names = {"tiny"}, .api_key = {}, .admin_api_key = {}},
+      executor,
+      [] { return serve::HttpMetrics{}; }};
 };
 
 Server& server() {

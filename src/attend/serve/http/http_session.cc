@@ -97,7 +97,7 @@ class HttpSession::Answer : public Exchange {
   static void notify(const std::function<void(int)>& gone, int status) noexcept {
     try {
       if (gone) gone(status);
-    } catch (const std::exception&) {  // there is no memory for what it does besides, a line of a log
+    } catch (...) {  // there is no memory for what it does last, a line of a log
     }
   }
 
