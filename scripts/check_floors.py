@@ -19,6 +19,7 @@ ORDERS = {
     "text/tokenizer": ["contract", "regex", "bpe", "pipeline", "."],
     "text/chat_template": ["values", "syntax", "."],
     "model": ["config", "weights", "modules", "architectures", "."],
+    "serve": ["json", "web", "http", "formats", "protocols", "."],
 }
 CONTRACTS = {
     "checkpoint": ["checkpoint.h", "file_mapping.h", "input_file.h", "json.h", "mapped_range.h", "parse_json.h"],
