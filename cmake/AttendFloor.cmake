@@ -3,7 +3,7 @@
 # One static library per floor of src/attend (docs/architecture.md). A floor links only floors that stand above it in
 # that list. HEADERS are those that are installed: what they declare is what libattend.so exports. A floor without any
 # serves the commands alone and is not part of the library. scripts/check_floors.py checks the includes of all of them.
-# COLD: no step waits for this floor; -O1 compiles it in half of the time.
+# COLD: no step waits for this floor; -O1 compiles it in two thirds of the time.
 function(attend_floor name)
   cmake_parse_arguments(ARG "COLD" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(attend_${name} STATIC ${ARG_SOURCES})
