@@ -9,7 +9,7 @@ import re
 import sys
 
 # Top first, as in docs/architecture.md.
-FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "engine", "grammar", "serve",
+FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "exec", "engine", "grammar", "serve",
           "bench", "cli"]
 FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "gemm", "moe", "fused", "attention", "sampling"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"

@@ -15,7 +15,7 @@
 #include "attend/base/error.h"
 #include "attend/base/try_log.h"
 #include "attend/engine/metrics_recorder.h"
-#include "attend/engine/step/step_trace.h"
+#include "attend/exec/step_trace.h"
 
 namespace attend {
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "attend/attention/pool_of.h"
-#include "attend/backends/create.h"
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
@@ -17,14 +16,10 @@
 #include "attend/engine/schedule/scheduler.h"
 #include "attend/engine/speculation/ngram_drafter.h"
 #include "attend/engine/step/saturation_watch.h"
-#include "attend/engine/step/step_inputs.h"
 #include "attend/engine/step/step_runner.h"
-#include "attend/engine/step/step_trace.h"
+#include "attend/exec/model_executor.h"
+#include "attend/exec/step_trace.h"
 #include "attend/kernels/common/kernel_choices.h"
-#include "attend/kv/first_pages.h"
-#include "attend/model/loadable_model.h"
-#include "attend/model/model.h"
-#include "attend/tensor/arena.h"
 
 namespace attend {
 namespace {
@@ -55,62 +50,44 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
           "model_path: expected a model directory, or a model with dummy weights");
   model_spec_ = config.model ? *config.model : read_config(config.model_path);
-  // With a thread alone there is nobody to read beside it.
-  std::optional<WeightsAhead> weights;
-  if (config.load_format != LoadFormat::kDummy && num_threads() > 1) weights.emplace(config.model_path);
+  // With a thread alone there is nobody to read next to it.
+  std::unique_ptr<WeightsAhead> weights;
+  if (config.load_format != LoadFormat::kDummy && num_threads() > 1)
+    weights = std::make_unique<WeightsAhead>(config.model_path);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
   info_ = std::move(resolved.info);
   overlaps_ = info_.overlap_schedule;
-  // Numbers above fp8's range need scales; what is wider takes K and V as they are.
-  if (is_fp8(info_.kv_cache_dtype) && config.load_format != LoadFormat::kDummy) {
-    const std::vector<KvScales> scales = read_kv_scales(config.model_path, model_spec_);
-    set_kv_scales(resolved.pool, scales);
-    info_.has_kv_scales = !scales.empty();
-  }
-  pool_ = make_kv_pool(resolved.pool);
-  std::optional<FirstPages> first_pages;
-  if (info_.device.type == DeviceType::kCpu && num_threads() > 1)
-    first_pages.emplace(*pool_, static_cast<int>(resolved.backend.model.layers.size()));
+  trace_ = std::make_unique<StepTrace>();
+  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
+  slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
+  const int widest_window = widest_window_left(resolved.executor.backend.model);
+  executor_ = std::make_unique<ModelExecutor>(std::move(resolved.executor), *rows_, std::move(weights),
+                                              trace_.get());
+  info_.has_kv_scales = executor_->has_kv_scales();
   if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
   else
     gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
-  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
-  slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
-  attention_ = create_backend(info_.resolution,
-                              BackendContext{.config = resolved.backend, .requests = *rows_, .pool = *pool_});
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-      WindowHolds(pool_->swa_slots(), widest_window_left(resolved.backend.model), rows_->num_rows()));
+      WindowHolds(executor_->kv_pool().swa_slots(), widest_window, rows_->num_rows()));
   drafter_ = make_drafter(info_.speculation);
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
                                            DraftRules{.drafter = drafter_.get(),
                                                       .max_tokens = info_.speculation.num_draft_tokens - 1,
                                                       .max_reqs = info_.speculation.disable_by_batch_size});
   if (progress.resolved) progress.resolved(*this);
-  const ModelPlacement placement{.device = info_.device,
-                                 .dtype = info_.dtype,
-                                 .batch_invariant = config.deterministic_inference,
-                                 .rounds_x = info_.rounds_x};
-  model_ = weights
-               ? load_model(weights->take(), model_spec_, progress.weights, placement)
-               : load_model(config.model_path, model_spec_, config.load_format, progress.weights, placement);
-  model_->prepare(info_.limits);
-  info_.weight_bytes = model_->weight_bytes();
-  info_.expert_bytes = model_->expert_bytes();
-  saturation_watch_ =
-      std::make_unique<SaturationWatch>(static_cast<int>(resolved.backend.model.layers.size()));
-  trace_ = std::make_unique<StepTrace>();
-  runner_ =
-      std::make_unique<StepRunner>(*model_, *attention_, *rows_, pool_->swa_slots(),
-                                   CommonPrefix(*rows_, info_.resolution.page_size, info_.cascade_min_keys),
-                                   info_.limits, info_.device, trace_.get(), !info_.always_absorbs);
+  executor_->load(progress.weights);
+  info_.weight_bytes = executor_->model().weight_bytes();
+  info_.expert_bytes = executor_->model().expert_bytes();
+  saturation_watch_ = std::make_unique<SaturationWatch>(executor_->num_kv_layers());
+  runner_ = std::make_unique<StepRunner>(
+      *executor_, CommonPrefix(*rows_, info_.resolution.page_size, info_.cascade_min_keys), trace_.get());
   outputs_ =
       std::make_unique<OutputProcessor>(tokenizer(), model_spec_.eos_token_ids, memory_->longest_request(),
                                         *runner_, stats_.num_generated_tokens);
-  if (info_.device.type == DeviceType::kCuda)
-    prepare_graphs(std::move(resolved.decode_sizes), !config.disable_cuda_graph, progress);
+  if (executor_->on_gpu() && !config.disable_cuda_graph) record_graphs(progress);
 }
 
 Engine::~Engine() = default;
@@ -232,14 +209,12 @@ RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) 
   return submit(GenerationRequest{.prompt = std::string(prompt), .params = params});
 }
 
-void Engine::prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress) {
-  runner_->pad_decodes(sizes);
-  if (!record) return;
-  runner_->record_graphs([&](const GraphsSoFar& graphs) {
+void Engine::record_graphs(const EngineProgress& progress) {
+  executor_->record_graphs([&](const GraphsSoFar& graphs) {
     info_.graph_bytes = graphs.num_bytes;
     if (progress.graphs) progress.graphs(graphs);
   });
-  info_.graph_sizes = std::move(sizes);
+  info_.graph_sizes = executor_->decode_sizes();
 }
 
 bool Engine::step(const OutputSink& sink) {
@@ -365,7 +340,7 @@ int Engine::num_cached_slots() const { return memory_->num_cached_pages() * memo
 int Engine::num_evictable_slots() const { return memory_->num_evictable_pages() * memory_->page_size(); }
 void Engine::flush_cache() { memory_->flush(); }
 void Engine::check_memory() const { scheduler_->check_memory(); }
-void Engine::check_weights() const { model_->check_weights(); }
+void Engine::check_weights() const { executor_->model().check_weights(); }
 
 // Throws nothing: what fails for a request ends that request.
 void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink) {
@@ -379,7 +354,7 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
     next_row = row + 1 + static_cast<size_t>(part.num_draft);
     if (request == nullptr) continue;
     if (request->num_output() == 0)
-      saturation_watch_->look(*pool_,
+      saturation_watch_->look(executor_->kv_pool(),
                               rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
     outputs_->accept(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
     if (request->finish_reason != FinishReason::kNone) scheduler_->finish(request->id);

@@ -13,7 +13,6 @@
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/request.h"
 #include "attend/kv/allocator.h"
-#include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/model/weights/stored_format.h"
 #include "attend/text/tokenizer/tokenizer.h"
@@ -22,6 +21,7 @@
 namespace attend {
 
 class Drafter;
+class ModelExecutor;
 class OutputProcessor;
 class RequestMemory;
 class Scheduler;
@@ -161,8 +161,7 @@ class Engine {
  private:
   // Says what the model's files say about ids that the model does not have.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
-  // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
-  void prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress);
+  void record_graphs(const EngineProgress& progress);
   ScheduledStep& schedule();
   // False when there is nothing to do.
   bool begin_step(Clock::time_point start, const OutputSink& sink);
@@ -184,15 +183,13 @@ class Engine {
   uint64_t random_seed_ = 0;
   std::optional<Tokenizer> tokenizer_;
   std::string gguf_note_;  // of the model directory, where there is no tokenizer
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;
-  std::unique_ptr<KvPool> pool_;
-  std::unique_ptr<AttentionBackend> attention_;
+  std::unique_ptr<ModelExecutor> executor_;
   std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Drafter> drafter_;  // null: no speculation
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<SaturationWatch> saturation_watch_;
   std::unique_ptr<OutputProcessor> outputs_;

@@ -11,6 +11,7 @@
 #include "attend/attention/resolver.h"
 #include "attend/engine/schedule/schedule_policy.h"
 #include "attend/engine/speculation/speculative_options.h"
+#include "attend/exec/graph_progress.h"
 #include "attend/kv/prefix_cache.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/model.h"
@@ -75,14 +76,6 @@ struct EngineConfig {
   uint64_t random_seed = 0;  // of requests that bring no seed
 };
 
-// CUDA graphs of decode steps while they are recorded, the largest batch size first.
-struct GraphsSoFar {
-  int batch_size;  // in hand; once all are done the last one
-  int num_done;    // of num_sizes
-  int num_sizes;
-  size_t num_bytes;  // of device memory that those which are done take
-};
-
 class Engine;
 
 // What is told while an engine is made, on the thread that makes it. Each may be empty.
@@ -91,7 +84,7 @@ struct EngineProgress {
   // making.
   std::function<void(const Engine&)> resolved = {};
   LoadProgress weights;
-  std::function<void(const GraphsSoFar&)> graphs;
+  GraphProgress graphs;
 };
 
 }  // namespace attend

@@ -12,7 +12,7 @@
 #include "attend/base/gigabytes.h"
 #include "attend/base/math.h"
 #include "attend/engine/require_memory.h"
-#include "attend/engine/step/graph_runner.h"
+#include "attend/exec/graph_runner.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/model/weight_inventory.h"
@@ -175,13 +175,10 @@ int64_t cascade_min_keys(const EngineConfig& config, const EngineInfo& info, con
 }
 
 // Refuses sizes that do not fit into the device's memory together.
-void check_memory(double weight_bytes, const EngineInfo& info, const ModelSpec& model) {
+void check_memory(double weight_bytes, const EngineInfo& info, const ModelSpec& model,
+                  const ModelPlacement& placement) {
   const BatchLimits& limits = info.limits;
   const auto text = [](int64_t number) { return std::to_string(number); };
-  const ModelPlacement placement{.device = info.device,
-                                 .dtype = info.dtype,
-                                 .batch_invariant = info.deterministic,
-                                 .rounds_x = info.rounds_x};
   require_memory(
       {{"weights", weight_bytes, "--dtype"},
        {"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
@@ -223,6 +220,7 @@ std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimi
 ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model) {
   ResolvedEngine resolved;
   EngineInfo& info = resolved.info;
+  ExecutorConfig& executor = resolved.executor;
   check_numbers(config, model);
   info.model = model.architecture;
   info.device = config.device;
@@ -261,15 +259,15 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
                                                    : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
 
   const int page_size = info.resolution.page_size;
-  resolved.pool = pool_of(geometry, page_size, info.device, swa_half(config, geometry, info));
-  set_num_pages(resolved.pool, 2);
-  info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(resolved.pool)) / static_cast<size_t>(page_size);
-  const int64_t tokens = choose_pool_tokens(config, weight_bytes, info, resolved.pool);
+  executor.pool = pool_of(geometry, page_size, info.device, swa_half(config, geometry, info));
+  set_num_pages(executor.pool, 2);
+  info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(executor.pool)) / static_cast<size_t>(page_size);
+  const int64_t tokens = choose_pool_tokens(config, weight_bytes, info, executor.pool);
   resolved.num_pages = static_cast<int>(ceil_div(tokens, int64_t{page_size}) + 1);  // the padding page
-  set_num_pages(resolved.pool, resolved.num_pages);
-  info.pool_bytes = kv_pool_bytes(resolved.pool);
+  set_num_pages(executor.pool, resolved.num_pages);
+  info.pool_bytes = kv_pool_bytes(executor.pool);
   info.pool_slots = (resolved.num_pages - 1) * page_size;
-  if (const auto* halves = std::get_if<SwaKvPool::Config>(&resolved.pool))
+  if (const auto* halves = std::get_if<SwaKvPool::Config>(&executor.pool))
     info.swa_pool_slots = (halves->swa.num_pages - 1) * page_size;
   // More than all requests together can hold bounds nothing.
   const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;
@@ -277,7 +275,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
       config.max_kv_tokens > 0 ? std::min(config.max_kv_tokens, most_kv_tokens) : info.pool_slots;
 
   geometry.max_context_len = info.context_length;
-  resolved.backend = {.device = config.device,
+  executor.backend = {.device = config.device,
                       .model = geometry,
                       .limits = info.limits,
                       .page_size = page_size,
@@ -285,17 +283,26 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   // Requests share keys by the prefix cache alone. Places in the table of their rows are int32. A backend to
   // check others by attends to every request on its own.
   const int64_t num_places = int64_t{info.limits.max_reqs + 1} * info.context_length;
-  resolved.backend.cascade = info.prefix_cache.has_value() && !config.disable_cascade_attention &&
+  executor.backend.cascade = info.prefix_cache.has_value() && !config.disable_cascade_attention &&
                              num_places <= std::numeric_limits<int32_t>::max() &&
                              !info.resolution.decode->slow;
-  if (Cascade::applies_to(resolved.backend))
+  if (Cascade::applies_to(executor.backend))
     info.cascade_min_keys = cascade_min_keys(config, info, geometry);
   else
-    resolved.backend.cascade = false;
-  info.workspace_bytes = workspace_bytes(info.resolution, resolved.backend);
-  check_memory(weight_bytes, info, model);
+    executor.backend.cascade = false;
+  info.workspace_bytes = workspace_bytes(info.resolution, executor.backend);
+  executor.model_path = config.model_path;
+  executor.model = model;
+  executor.load_format = config.load_format;
+  executor.placement = {.device = info.device,
+                        .dtype = info.dtype,
+                        .batch_invariant = info.deterministic,
+                        .rounds_x = info.rounds_x};
+  executor.resolution = info.resolution;
+  executor.gives_prefixes = !info.always_absorbs;
+  check_memory(weight_bytes, info, model, executor.placement);
   if (on_gpu(config))
-    resolved.decode_sizes = choose_decode_sizes(config, info.limits, resolved.num_pages - 1);
+    executor.decode_sizes = choose_decode_sizes(config, info.limits, resolved.num_pages - 1);
   return resolved;
 }
 
