@@ -11,6 +11,7 @@
 #include "attend/checkpoint/hf/weights_ahead.h"
 #include "attend/checkpoint/input_file.h"
 #include "attend/engine/output/output_processor.h"
+#include "attend/engine/output/pooler.h"
 #include "attend/engine/resolve_engine.h"
 #include "attend/engine/schedule/request_memory.h"
 #include "attend/engine/schedule/scheduler.h"
@@ -50,6 +51,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
           "model_path: expected a model directory, or a model with dummy weights");
   model_spec_ = config.model ? *config.model : read_config(config.model_path);
+  // The head is not read, and embedding models are published without one.
+  if (config.pooling) model_spec_.tie_word_embeddings = true;
   // With a thread alone there is nobody to read next to it.
   std::unique_ptr<WeightsAhead> weights;
   if (config.load_format != LoadFormat::kDummy && num_threads() > 1)
@@ -61,8 +64,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
   slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
   const int widest_window = widest_window_left(resolved.executor.backend.model);
-  executor_ = std::make_unique<ModelExecutor>(std::move(resolved.executor), *rows_, std::move(weights),
-                                              trace_.get());
+  executor_ =
+      std::make_unique<ModelExecutor>(std::move(resolved.executor), *rows_, std::move(weights), trace_.get());
   info_.has_kv_scales = executor_->has_kv_scales();
   if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
@@ -77,6 +80,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
                                            DraftRules{.drafter = drafter_.get(),
                                                       .max_tokens = info_.speculation.num_draft_tokens - 1,
                                                       .max_reqs = info_.speculation.disable_by_batch_size});
+  if (config.pooling) pooler_ = std::make_unique<Pooler>(*config.pooling);
   if (progress.resolved) progress.resolved(*this);
   executor_->load(progress.weights);
   info_.weight_bytes = executor_->model().weight_bytes();
@@ -87,7 +91,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   outputs_ =
       std::make_unique<OutputProcessor>(tokenizer(), model_spec_.eos_token_ids, memory_->longest_request(),
                                         *runner_, stats_.num_generated_tokens);
-  if (executor_->on_gpu() && !config.disable_cuda_graph) record_graphs(progress);
+  if (!executor_->decode_sizes().empty() && !config.disable_cuda_graph) record_graphs(progress);
 }
 
 Engine::~Engine() = default;
@@ -106,6 +110,7 @@ void Engine::warn_about_token_ids(const std::filesystem::path& model_path) const
 
 std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   const SamplingParams& params = wanted.params;
+  if (pooler_) fail(ErrorCode::kUnsupported, "the engine makes vectors of inputs, not text");
   check(params);
   if (const auto* text = std::get_if<std::string>(&wanted.prompt)) {
     if (!tokenizer_)
@@ -155,6 +160,36 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   return request;
 }
 
+std::vector<std::unique_ptr<Request>> Engine::prepare(PoolingRequest wanted) const {
+  if (!pooler_) fail(ErrorCode::kUnsupported, "the engine generates text and makes no vectors");
+  require(!wanted.inputs.empty(), "no inputs: expected at least one");
+  std::vector<std::vector<int32_t>> inputs;
+  for (auto& input : wanted.inputs) {
+    if (const auto* text = std::get_if<std::string>(&input)) {
+      if (!tokenizer_)
+        fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", gguf_note_,
+             ": expected token ids");
+      input = tokenizer_->encode(*text);
+    }
+    inputs.push_back(std::move(std::get<std::vector<int32_t>>(input)));
+  }
+  check_inputs(inputs, std::min(info_.context_length, info_.limits.max_tokens), model_spec_.vocab_size);
+  std::vector<std::unique_ptr<Request>> requests;
+  for (std::vector<int32_t>& input : inputs) {
+    auto& request = *requests.emplace_back(std::make_unique<Request>());
+    request.num_prompt = static_cast<int>(input.size());
+    request.tokens = std::move(input);
+    request.pools = true;
+    request.params.n = static_cast<int>(inputs.size());
+    request.params.max_new_tokens = 0;
+    request.priority = wanted.priority;
+    request.deadline = wanted.deadline;
+    request.times.submitted = Clock::now();
+    scheduler_->check(request);
+  }
+  return requests;
+}
+
 std::vector<int32_t> Engine::stop_token_ids(const SamplingParams& params) const {
   std::vector<int32_t> ids = params.stop_token_ids;
   if (!params.ignore_eos)
@@ -163,33 +198,38 @@ std::vector<int32_t> Engine::stop_token_ids(const SamplingParams& params) const 
   return ids;
 }
 
-// All or nothing.
 void Engine::enqueue(std::unique_ptr<Request> request, RequestId id) {
   const int num_completions = request->params.n;
-  try {
-    enqueue_completions(std::move(request), id);
-  } catch (...) {
-    for (RequestId one = id; one < id + num_completions; ++one) scheduler_->abort(one);
-    outputs_->forget(id);
-    throw;
+  std::vector<std::unique_ptr<Request>> requests;
+  requests.reserve(static_cast<size_t>(num_completions));
+  for (int i = 1; i < num_completions; ++i) {
+    auto& one = *requests.emplace_back(std::make_unique<Request>(*request));
+    one.tokens.reserve(request->tokens.capacity());
+    if (one.mask) one.mask = request->mask->fork();
   }
+  requests.push_back(std::move(request));
+  enqueue(std::move(requests), id);
 }
 
-void Engine::enqueue_completions(std::unique_ptr<Request> request, RequestId id) {
-  const int num_completions = request->params.n;
-  const std::optional<uint64_t> seed = request->params.seed;
-  outputs_->begin(id, num_completions);
-  request->group = id;
-  for (int i = 0; i < num_completions; ++i) {
-    const bool is_last = i + 1 == num_completions;
-    std::unique_ptr<Request> one = is_last ? std::move(request) : std::make_unique<Request>(*request);
-    if (!is_last) one->tokens.reserve(request->tokens.capacity());
-    if (!is_last && one->mask) one->mask = request->mask->fork();
-    one->id = id + i;
-    one->index = i;
-    one->seed = seed ? *seed + static_cast<uint64_t>(i) : derive_seed(random_seed_, one->id);
-    outputs_->begin_completion(*one);
-    scheduler_->submit(std::move(one));
+// All or nothing.
+void Engine::enqueue(std::vector<std::unique_ptr<Request>> requests, RequestId id) {
+  const auto num_requests = static_cast<int>(requests.size());
+  try {
+    outputs_->begin(id, num_requests);
+    for (int i = 0; i < num_requests; ++i) {
+      std::unique_ptr<Request>& one = requests[static_cast<size_t>(i)];
+      const std::optional<uint64_t> seed = one->params.seed;
+      one->group = id;
+      one->id = id + i;
+      one->index = i;
+      one->seed = seed ? *seed + static_cast<uint64_t>(i) : derive_seed(random_seed_, one->id);
+      outputs_->begin_completion(*one);
+      scheduler_->submit(std::move(one));
+    }
+  } catch (...) {
+    for (RequestId one = id; one < id + num_requests; ++one) scheduler_->abort(one);
+    outputs_->forget(id);
+    throw;
   }
 }
 
@@ -198,6 +238,14 @@ RequestId Engine::submit(GenerationRequest wanted) {
   const RequestId id = next_id_;
   next_id_ += request->params.n;
   enqueue(std::move(request), id);
+  return id;
+}
+
+RequestId Engine::submit(PoolingRequest wanted) {
+  std::vector<std::unique_ptr<Request>> requests = prepare(std::move(wanted));
+  const RequestId id = next_id_;
+  next_id_ += std::ssize(requests);
+  enqueue(std::move(requests), id);
   return id;
 }
 
@@ -345,11 +393,17 @@ void Engine::check_weights() const { executor_->model().check_weights(); }
 // Throws nothing: what fails for a request ends that request.
 void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink) {
   size_t row = 0, next_row = 0;
+  int64_t token = 0, next_token = 0;
   const View<const int32_t> sampling = runner_->sampling_requests();
   if (!step.advanced) scheduler_->advance();
-  for (size_t i = 0; i < step.requests.size(); ++i, row = next_row) {
+  for (size_t i = 0; i < step.requests.size(); ++i, row = next_row, token = next_token) {
     const ScheduledRequest& part = step.requests[i];
     Request* const request = part.request;
+    next_token = token + part.num_new;
+    if (request != nullptr && request->pools) {
+      pool(*request, runner_->hidden_states().slice(0, token, next_token), sink);
+      continue;
+    }
     if (row >= sampling.size() || sampling[row] != static_cast<int32_t>(i)) continue;
     next_row = row + 1 + static_cast<size_t>(part.num_draft);
     if (request == nullptr) continue;
@@ -359,6 +413,15 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
     outputs_->accept(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
     if (request->finish_reason != FinishReason::kNone) scheduler_->finish(request->id);
   }
+}
+
+void Engine::pool(Request& request, const TensorView& hidden_states, const OutputSink& sink) {
+  try {
+    outputs_->accept_vector(request, pooler_->vector_of(hidden_states, executor_->stream()), sink);
+  } catch (const std::exception& error) {
+    outputs_->end(request, FinishReason::kError, error.what(), sink);
+  }
+  scheduler_->finish(request.id);
 }
 
 void Engine::fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink) {

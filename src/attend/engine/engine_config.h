@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attend/attention/resolver.h"
+#include "attend/engine/output/pooling.h"
 #include "attend/engine/schedule/schedule_policy.h"
 #include "attend/engine/speculation/speculative_options.h"
 #include "attend/exec/graph_progress.h"
@@ -70,6 +71,10 @@ struct EngineConfig {
   std::optional<bool> overlap_schedule;
   SpeculativeOptions speculation;  // drafts that a step verifies; off unless an algorithm is named
   ScheduleOptions schedule;        // whose turn it is, and how many may wait
+  // The engine makes vectors of inputs (PoolingRequest) and generates nothing: the model's head is not read,
+  // and its tokens may see those after them. An input is computed in one step, so chunked_prefill_size is
+  // the longest.
+  std::optional<PoolingSpec> pooling;
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
   bool deterministic_inference = false;
   bool log_kernels = false;  // which kernel serves what, each once

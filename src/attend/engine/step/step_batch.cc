@@ -23,6 +23,7 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   batch_.rules.clear();
   batch_.shared = shared;
   batch_.prefix_ready = step.prefix_ready;
+  batch_.hidden_states = false;
   sampling_requests_.clear();
   for (size_t i = 0; i < step.requests.size(); ++i) add_request(static_cast<int>(i), step.requests[i]);
   ensure(batch_.num_tokens() == step.num_tokens, "a step of ", step.num_tokens,
@@ -40,6 +41,7 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
     const std::vector<int32_t>& ids = known ? request.tokens : request.draft.tokens;
     batch_.token_ids.push_back(waits ? 0 : ids[static_cast<size_t>(known ? position : position - num_known)]);
   }
+  batch_.hidden_states |= request.pools;
   const int num_rows = part.num_logit_rows();
   batch_.requests.push_back({.row = request.row,
                              .num_computed = request.num_computed,

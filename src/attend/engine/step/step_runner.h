@@ -49,6 +49,8 @@ class StepRunner {
   // f32 [rows, vocab_size] on the device: logits of the step launched last, as they were sampled, those of
   // padding left out. Not after a step that adds to logprobs of prompts.
   TensorView logits() const { return output_.logits.slice(0, 0, std::ssize(batch_.sampling_requests())); }
+  // [num_tokens, hidden_size] on the device: those of the step launched last, if a request of it pools.
+  const TensorView& hidden_states() const { return output_.hidden_states; }
   // Indices into the requests, of the last step that was waited for, of those that sampled.
   View<const int32_t> sampling_requests() const { return waited_for_->sampling_requests; }
 
