@@ -11,6 +11,7 @@
 
 #include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
+#include "attend/tensor/cuda.h"
 #include "attend/text/tokenizer/tokenizer.h"
 #include "tests/support/test_files.h"
 
@@ -100,6 +101,28 @@ INSTANTIATE_TEST_SUITE_P(Every, EmbeddingGoldens,
                            std::string name = std::string(std::get<0>(test.param)) + "_" +
                                               std::get<1>(test.param) + "_page" +
                                               std::to_string(std::get<2>(test.param));
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+class EmbeddingGoldensOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>> {};
+
+TEST_P(EmbeddingGoldensOnGpu, AllAtOnceAndEachAloneGiveTheVectorsOfTransformers) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
+  const auto [name, dtype] = GetParam();
+  const auto prompts = read_vectors(kGoldens / name);
+  Embedder embedder({.model_path = kGoldens / name, .device = {DeviceType::kCuda, 0}, .dtype = dtype});
+  const float tolerance = dtype == DType::kF32 ? 1e-4f : dtype == DType::kF16 ? 1e-2f : 6e-2f;
+  EXPECT_LE(worst_error(embedder, prompts), tolerance);
+  for (const EmbeddedPrompt& prompt : prompts) EXPECT_LE(worst_error(embedder, {prompt}), tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, EmbeddingGoldensOnGpu,
+                         testing::Combine(testing::ValuesIn(kModels),
+                                          testing::Values(DType::kF32, DType::kF16, DType::kBF16)),
+                         [](const auto& test) {
+                           std::string name = std::string(std::get<0>(test.param)) + "_" +
+                                              std::string(to_string(std::get<1>(test.param)));
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
