@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "attend/base/try_log.h"
+#include "attend/base/log.h"
 #include "attend/engine/async_engine.h"
 #include "attend/engine/metrics_recorder.h"
 #include "attend/engine/resolve_embedder.h"

@@ -4,12 +4,12 @@
 #include <iterator>
 #include <utility>
 
-#include "attend/attention/pool_of.h"
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
-#include "attend/checkpoint/hf/weights_ahead.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/weights_ahead.h"
 #include "attend/engine/output/output_processor.h"
 #include "attend/engine/output/pooler.h"
 #include "attend/engine/resolve_engine.h"
@@ -50,31 +50,30 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   if (config.log_kernels) kernels::log_kernels();
   require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
           "model_path: expected a model directory, or a model with dummy weights");
-  model_spec_ = config.model ? *config.model : read_config(config.model_path);
+  const std::shared_ptr<const Checkpoint> checkpoint = open_checkpoint(config.model_path);
+  model_spec_ = config.model ? *config.model : read_config(*checkpoint);
   // The head is not read, and embedding models are published without one.
   if (config.pooling) model_spec_.tie_word_embeddings = true;
+  const bool has_files = config.load_format != LoadFormat::kDummy;
   // With a thread alone there is nobody to read next to it.
   std::unique_ptr<WeightsAhead> weights;
-  if (config.load_format != LoadFormat::kDummy && num_threads() > 1)
-    weights = std::make_unique<WeightsAhead>(config.model_path);
+  if (has_files && num_threads() > 1) weights = std::make_unique<WeightsAhead>(*checkpoint);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
+  if (has_files) resolved.executor.checkpoint = checkpoint;
   info_ = std::move(resolved.info);
   overlaps_ = info_.overlap_schedule;
   trace_ = std::make_unique<StepTrace>();
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
   slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
-  const int widest_window = widest_window_left(resolved.executor.backend.model);
   executor_ =
       std::make_unique<ModelExecutor>(std::move(resolved.executor), *rows_, std::move(weights), trace_.get());
   info_.has_kv_scales = executor_->has_kv_scales();
-  if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
-    tokenizer_ = Tokenizer::from_path(config.model_path);
-  else
-    gguf_note_ = gguf_note(config.model_path);
+  if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
+  if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-      WindowHolds(executor_->kv_pool().swa_slots(), widest_window, rows_->num_rows()));
+      make_cache_groups(model_spec_.caches(), *rows_, *slots_, executor_->kv_pool().swa_slots()));
   drafter_ = make_drafter(info_.speculation);
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
                                            DraftRules{.drafter = drafter_.get(),

@@ -44,8 +44,8 @@ struct ExecutorBatch {
   std::vector<LateTokenIds> late_token_ids;  // empty: all ids are known
   // [rows of logits]: uploaded with the step's arrays, for the sampler.
   std::vector<kernels::SamplingRule> rules;
-  SharedPrefix shared;        // decode steps
-  bool prefix_ready = false;  // ForwardBatch::prefix_ready
+  SharedPrefix shared;         // decode steps
+  bool prefix_ready = false;   // ForwardBatch::prefix_ready
   bool hidden_states = false;  // also returns the hidden states of all tokens
 
   int num_tokens() const { return static_cast<int>(token_ids.size()); }

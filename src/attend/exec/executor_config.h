@@ -1,20 +1,20 @@
 // ExecutorConfig: one model on one rank, with every size resolved.
 #pragma once
 
-#include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "attend/attention/backend.h"
 #include "attend/attention/resolver.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/kv/kv_pool_config.h"
 #include "attend/model/model.h"
 
 namespace attend {
 
 struct ExecutorConfig {
-  std::filesystem::path model_path;
+  std::shared_ptr<const Checkpoint> checkpoint;  // null: weights are made up
   ModelSpec model;
-  LoadFormat load_format = LoadFormat::kAuto;
   ModelPlacement placement;
   Resolution resolution;
   BackendConfig backend;  // geometry, limits of a step, page size

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "attend/backends/create.h"
+#include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/attention/attention_batch.h"
@@ -21,8 +21,8 @@ ModelExecutor::ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
       stream_{config_.backend.device},
       graphs_(config_.decode_sizes) {
   // Numbers above fp8's range need scales; what is wider takes K and V as they are.
-  if (is_fp8(config_.backend.model.kv_dtype) && config_.load_format != LoadFormat::kDummy) {
-    const std::vector<KvScales> scales = read_kv_scales(config_.model_path, config_.model);
+  if (is_fp8(config_.backend.model.kv_dtype) && config_.checkpoint) {
+    const std::vector<KvScales> scales = read_kv_scales(*config_.checkpoint->open_tensors(), config_.model);
     set_kv_scales(config_.pool, scales);
     has_kv_scales_ = !scales.empty();
   }
@@ -39,10 +39,13 @@ ModelExecutor::ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
 ModelExecutor::~ModelExecutor() = default;
 
 void ModelExecutor::load(const LoadProgress& progress) {
-  model_ = weights_ ? load_model(weights_->take(), config_.model, progress, config_.placement)
-                    : load_model(config_.model_path, config_.model, config_.load_format, progress,
-                                 config_.placement);
+  std::shared_ptr<const CheckpointTensors> tensors;
+  if (weights_)
+    tensors = weights_->take();
+  else if (config_.checkpoint)
+    tensors = config_.checkpoint->open_tensors();
   weights_.reset();
+  model_ = load_model(std::move(tensors), config_.model, progress, config_.placement);
   model_->prepare(limits());
   arrays_.emplace(limits(), rows_, device(), pool_->swa_slots(), config_.gives_prefixes);
   if (config_.logits)

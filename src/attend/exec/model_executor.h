@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attend/attention/backend.h"
-#include "attend/checkpoint/hf/weights_ahead.h"
+#include "attend/checkpoint/weights_ahead.h"
 #include "attend/exec/executor_batch.h"
 #include "attend/exec/executor_config.h"
 #include "attend/exec/graph_runner.h"
@@ -25,9 +25,9 @@ namespace attend {
 class ModelExecutor {
  public:
   // Allocates the KV storage and the backend. Reads no weights but the scales of an fp8 KV cache. `weights`:
-  // the model's files where they are being read already, else null. `trace`: where parts of a step are
-  // recorded, or null. `rows` and `trace` outlive the executor. Throws as make_kv_pool, create_backend and
-  // read_kv_scales do.
+  // of config.checkpoint, where its files are being read already; else null. `trace`: where parts of a step
+  // are recorded, or null. `rows` and `trace` outlive the executor. Throws as make_kv_pool, create_backend
+  // and read_kv_scales do.
   ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows, std::unique_ptr<WeightsAhead> weights = nullptr,
                 StepTrace* trace = nullptr);
   ~ModelExecutor();

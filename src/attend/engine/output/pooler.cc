@@ -79,7 +79,7 @@ Pooler::Pooler(const PoolingSpec& spec) : pooling_(spec.pooling), normalize_(spe
 }
 
 Pooler::DenseLayer Pooler::load_dense(const EmbeddingDense& dense) {
-  DenseLayer layer{.file = std::make_unique<ModelWeights>(dense.directory), .tanh = dense.tanh};
+  DenseLayer layer{.file = open_checkpoint(dense.directory)->open_tensors(), .tanh = dense.tanh};
   const auto load = [&](const char* name, std::initializer_list<int64_t> shape) {
     const Tensor tensor = layer.file->tensor(name);
     const TensorView& view = tensor.view();

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/engine/output/pooling.h"
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
@@ -23,7 +23,7 @@ class Pooler {
  private:
   // A layer with the file that it is mapped from.
   struct DenseLayer {
-    std::unique_ptr<ModelWeights> file;
+    std::shared_ptr<const CheckpointTensors> file;
     Tensor weight = {}, bias = {};
     bool tanh = false;
   };

@@ -1,0 +1,210 @@
+// attend generate: completions of prompts, many at once.
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/checkpoint/input_file.h"
+#include "attend/cli/commands/commands.h"
+#include "attend/cli/options/engine_options.h"
+#include "attend/cli/options/flags.h"
+#include "attend/cli/options/grammar_flags.h"
+#include "attend/cli/options/sampling_options.h"
+#include "attend/cli/progress_bar.h"
+#include "attend/cli/prompts.h"
+#include "attend/cli/report.h"
+#include "attend/cli/standard_streams.h"
+#include "attend/engine/engine.h"
+#include "attend/exec/step_trace.h"
+#include "attend/model/config/generation_config.h"
+#include "attend/model/config/model_spec.h"
+#include "attend/text/chat_template/chat_template.h"
+#include "attend/text/tokenizer/utf8.h"
+
+namespace attend::cli {
+namespace {
+
+struct GenerateOptions {
+  EngineOptions engine;
+  std::vector<std::string> prompts;
+  std::string prompts_file, prompt_file;
+  SamplingOptions sampling;
+  GrammarFlags grammar;
+  bool json = false;
+  bool chat = false;
+  std::string chat_template;
+  std::string profile;
+};
+
+// As the engine is going to have it.
+int context_length_of(const EngineOptions& options) {
+  return options.context_length > 0 ? options.context_length
+                                    : read_config(options.model_path).max_context_len();
+}
+
+std::vector<Prompt> gather_prompts(const GenerateOptions& options, const SamplingChoice& sampling) {
+  const int num_sources = (options.prompts.empty() ? 0 : 1) + (options.prompts_file.empty() ? 0 : 1) +
+                          (options.prompt_file.empty() ? 0 : 1);
+  require(num_sources > 0, "no prompt: give --prompt, --prompts-file or --file");
+  require(num_sources == 1, "--prompt, --prompts-file and --file: give one of them");
+  if (!options.prompts_file.empty()) return read_prompts_file(options.prompts_file, sampling);
+  if (!options.prompt_file.empty())
+    return {read_prompt_file(options.prompt_file, sampling, context_length_of(options.engine))};
+  std::vector<Prompt> prompts;
+  for (const std::string& text : options.prompts) {
+    require(tokenizer::is_valid_utf8(text), "prompt ", prompts.size() + 1, ": expected UTF-8 text");
+    prompts.push_back({text, {}, std::nullopt, sampling.params});
+  }
+  return prompts;
+}
+
+// The prompt as the engine takes it: ids, text, or what the template makes of the text.
+std::variant<std::string, std::vector<int32_t>> prompt_of(const Engine& engine, const Prompt& prompt,
+                                                          const std::optional<ChatTemplate>& chat) {
+  if (!chat) {
+    if (prompt.input_ids.empty()) return prompt.text;
+    return prompt.input_ids;
+  }
+  require(prompt.input_ids.empty(), "--chat: takes text, not input_ids");
+  const nlohmann::json variables = {{"messages", {{{"role", "user"}, {"content", prompt.text}}}}};
+  return chat->encode(*engine.tokenizer(), variables.dump());
+}
+
+// The template that --chat or --chat-template ask for.
+std::optional<ChatTemplate> find_chat_template(const GenerateOptions& options) {
+  if (!options.chat && options.chat_template.empty()) return std::nullopt;
+  auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
+  if (!chat)
+    fail(ErrorCode::kNotFound, "--chat: ", options.engine.model_path, " has no chat template",
+         gguf_note(options.engine.model_path), "; give one with --chat-template");
+  return chat;
+}
+
+// A request for each prompt, checked against the model; an error names which one.
+std::vector<std::unique_ptr<Request>> prepare_all(const Engine& engine, const std::vector<Prompt>& prompts,
+                                                  const std::optional<ChatTemplate>& chat,
+                                                  const std::optional<ChosenGrammar>& grammar) {
+  const std::shared_ptr<const TokenMask> mask = grammar ? grammar->compile(engine) : nullptr;
+  std::vector<std::unique_ptr<Request>> requests;
+  for (const Prompt& prompt : prompts) {
+    try {
+      requests.push_back(engine.prepare({.prompt = prompt_of(engine, prompt, chat),
+                                         .params = prompt.params,
+                                         .mask = mask ? mask->fork() : nullptr,
+                                         .priority = prompt.priority}));
+    } catch (const Error& error) {
+      fail(error.code(), "prompt ", requests.size() + 1, ": ", error.what());
+    }
+  }
+  return requests;
+}
+
+Clock::duration seconds_of(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+void write_profile(StepTrace& trace, const std::string& path) {
+  std::ofstream file(path);
+  file << trace.stop();
+  file.close();
+  require(file.good(), "--profile ", path, ": can not be written");
+}
+
+int run(const CLI::App& app, const GenerateOptions& options) {
+  for (const char* flag : {"--logprobs", "--prompt-logprobs"})
+    require(options.json || !given(app, flag), flag, ": printed with --json alone");
+  const SamplingChoice sampling =
+      choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path));
+  check_writable("--profile", options.profile);
+  const std::vector<Prompt> prompts = gather_prompts(options, sampling);
+  const std::optional<ChatTemplate> chat = find_chat_template(options);
+  const std::optional<ChosenGrammar> grammar = ChosenGrammar::of(options.grammar);
+  EngineBars bars;
+  EngineProgress progress = bars.progress();
+  std::vector<std::unique_ptr<Request>> requests;
+  progress.resolved = [&](const Engine& engine) {
+    if (chat && engine.tokenizer() == nullptr)
+      fail(ErrorCode::kUnsupported, "--chat: ", options.engine.model_path, " has no tokenizer.json",
+           gguf_note(options.engine.model_path));
+    requests = prepare_all(engine, prompts, chat, grammar);
+  };
+  const auto engine = std::make_unique<Engine>(to_config(app, options.engine), progress);
+  bars.clear();
+  int64_t num_prompt_tokens = 0;
+  RequestId next_id = 1;  // each completion has one
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::unique_ptr<Request>& request = requests[i];
+    const int num_completions = request->params.n;
+    num_prompt_tokens += int64_t{request->num_prompt} * num_completions;
+    request->times.submitted = Clock::now();
+    if (prompts[i].timeout) request->deadline = request->times.submitted + seconds_of(*prompts[i].timeout);
+    engine->enqueue(std::move(request), std::exchange(next_id, next_id + num_completions));
+  }
+  print_start(engine->info());
+  log_info(sampling.said);
+  Report report(prompts, options.json ? OutputFormat::kJson : OutputFormat::kText,
+                engine->tokenizer() != nullptr);
+  const auto sink = [&](const RequestOutput& output) {
+    bars.clear();
+    // Before an answer is complete: whoever writes to the files changes the model under it.
+    if (output.finish_reason != FinishReason::kNone) engine->check_weights();
+    report.add(static_cast<size_t>(output.id - 1 + output.index), output);
+  };
+  if (!options.profile.empty()) engine->trace().start(0);
+  const EngineStats& stats = engine->stats();
+  for (int64_t shown = -1; engine->step(sink);) {
+    const int64_t num_read = stats.num_prefill_tokens + stats.num_cached_tokens;
+    if (stats.num_generated_tokens == 0 && std::exchange(shown, num_read) != shown)
+      bars.show_prompts(num_read, num_prompt_tokens);
+  }
+  if (!options.profile.empty()) write_profile(engine->trace(), options.profile);
+  print_end(*engine);
+  if (report.num_answers() > 0 && !options.json)
+    write_out(fmt::format("answers: {} of {} right\n", report.num_right(), report.num_answers()));
+  if (!report.failed().empty())
+    fail(ErrorCode::kUnsupported, "prompt ", fmt::format("{}", fmt::join(report.failed(), ", ")), ": ",
+         report.failure());
+  return 0;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Command& selected) {
+  auto options = std::make_shared<GenerateOptions>();
+  CLI::App* command = app.add_subcommand("generate", "Complete prompts");
+  add_choice_options(*command, options->engine, /*model_required=*/true);
+  add_size_options(*command, options->engine);
+  add_run_options(*command, options->engine);
+  add_number(*command, "--random-seed", options->engine.random_seed,
+             "seed of requests that bring none; default 0");
+  add_repeated(*command, "--prompt,-p", options->prompts, "a prompt; may be given several times");
+  add_text(
+      *command, "--prompts-file", options->prompts_file,
+      "one prompt per line (- for standard input): all text, or all JSON objects with \"prompt\" or "
+      "\"input_ids\" and perhaps \"answer\", \"priority\", \"timeout\" (seconds), \"temperature\" and what "
+      "else a prompt may ask for");
+  add_text(*command, "--file,-f", options->prompt_file,
+           "a file (- for standard input) that is one prompt, all its lines");
+  add_sampling_options(*command, options->sampling);
+  add_grammar_options(*command, options->grammar);
+  command->add_flag("--chat", options->chat,
+                    "each prompt is what a user says: apply the model's chat template");
+  add_text(*command, "--chat-template", options->chat_template,
+           "--chat with this template: a file, or the name of one of the model's");
+  command->add_flag("--json", options->json,
+                    "print one JSON object per prompt when it is done, in the order of the prompts");
+  add_text(*command, "--profile", options->profile,
+           "write where the time of each step goes to this file, for chrome://tracing and Perfetto");
+  command->callback(
+      [command, options, &selected] { selected = [command, options] { return run(*command, *options); }; });
+}
+
+}  // namespace attend::cli
