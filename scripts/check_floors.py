@@ -9,7 +9,7 @@ import re
 import sys
 
 # Lowest first: docs/architecture.md has them from the top down.
-FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "engine", "grammar", "serve",
+FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "exec", "engine", "grammar", "serve",
           "bench", "cli"]
 # Folders of a floor, lowest first. "." is the floor's own files; "contract" is those of its own headers that the folders
 # may include (CONTRACTS).

@@ -42,6 +42,7 @@ suites=(
   "tensor_test=*gpu*:*Gpu*"
   "backends_conformance_test=*gpu*"
   "engine_test=*gpu*:*Gpu*"
+  "embedder_test=*Gpu*"
   "deterministic_test=*gpu*"
   "tiny_model_test=*gpu*"
   "model_golden_test=*gpu*"

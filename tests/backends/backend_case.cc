@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -70,6 +71,7 @@ ModelGeometry model_of(const AttentionCase& c, View<const float> sinks, int max_
   layer.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim_qk));
   layer.logit_cap = c.logit_cap;
   layer.window_left = c.window_left;
+  layer.window_right = c.window_right == std::numeric_limits<int32_t>::max() ? -1 : c.window_right;
   layer.chunk = c.chunk;
   layer.sinks = sinks;
   return {.layers = {plain, layer},
@@ -92,7 +94,6 @@ Requirement requirement_of_case(const AttentionCase& c, ForwardMode mode, bool d
 }
 
 bool is_a_step(const AttentionCase& c) {
-  if (c.window_right != 0) return false;  // of calls of kernels: no layer of a model sees what follows
   return !c.causal ||
          std::ranges::all_of(c.requests, [](const Lengths& l) { return l.seqlen_q <= l.seqlen_kv; });
 }

@@ -92,6 +92,7 @@ Trial within_limits(Trial trial, const BackendEntry& entry, size_t case_idx) {
   if (!can.served()) return trial;
   AttentionCase& c = trial.spec;
   if (!can.window) c.window_left = -1;
+  if (!can.window || !can.bidirectional) c.window_right = 0;
   if (!can.chunk) c.chunk = 0;
   if (!can.sinks) c.sinks = false;
   if (!can.kv_dtypes.contains(c.kv_dtype))

@@ -132,7 +132,7 @@ struct Capability {
   bool sinks = true;
   bool cross = true;              // cross attention
   bool cross_with_window = true;  // in one model
-  bool bidirectional = true;
+  bool bidirectional = true;      // queries see keys after their own, all or those of a window_right
   Speculation speculation = Speculation::kTree;
   // Architectures on which a token's bits depend on its own sequence alone.
   Set<Architecture> deterministic = Set<Architecture>::all();

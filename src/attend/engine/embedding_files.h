@@ -5,18 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "attend/engine/embedder.h"
-#include "attend/tensor/tensor.h"
+#include "attend/engine/output/pooling.h"
 
 namespace attend {
-
-// x = act(W x + b), behind the pooling.
-struct EmbeddingDense {
-  std::filesystem::path directory;  // of its model.safetensors
-  int in_features = 0, out_features = 0;
-  bool bias = false;
-  bool tanh = false;  // the activation; otherwise there is none
-};
 
 struct EmbeddingFiles {
   std::optional<Pooling> pooling;

@@ -48,6 +48,19 @@ class CpuTarget : public Target {
                     const TensorView& residual) const override {
     cpu::rms_norm_add(x, weight, eps, residual, isa_);
   }
+  void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out) const override {
+    cpu::add_embedding(ids, table, out, isa_);
+  }
+  void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                  const TensorView& out) const override {
+    cpu::layer_norm(x, weight, bias, eps, out, isa_);
+  }
+  void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
+                      const TensorView& bias, float eps) const override {
+    cpu::add_layer_norm(x, residual, weight, bias, eps, isa_);
+  }
+  void gelu(const TensorView& x) const override { cpu::gelu(x, isa_); }
+  void gelu_tanh(const TensorView& x) const override { cpu::gelu_tanh(x, isa_); }
   void silu_mul(const TensorView& gate_up, const TensorView& out) const override {
     cpu::silu_mul(gate_up, out, isa_);
   }

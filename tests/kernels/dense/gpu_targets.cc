@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/layer_norm.h"
 #include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/norm_rope/rows.h"
@@ -84,6 +85,36 @@ class GpuTarget : public Target {
                     const TensorView& residual) const override {
     Call call;
     kernels::rms_norm_add(call.in(x), call.in(weight), eps, call.out(residual), call.stream());
+    call.finish();
+  }
+  void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out) const override {
+    Call call;
+    kernels::add_embedding(call.array(ids), call.in(table), call.out(out), call.stream());
+    call.finish();
+  }
+  void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                  const TensorView& out) const override {
+    Call call;
+    const TensorView device_out = call.out(out);
+    const TensorView device_x = x.data == out.data ? device_out : call.in(x);
+    kernels::layer_norm(device_x, call.in(weight), call.in(bias), eps, device_out, call.stream());
+    call.finish();
+  }
+  void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
+                      const TensorView& bias, float eps) const override {
+    Call call;
+    kernels::add_layer_norm(call.in(x), call.out(residual), call.in(weight), call.in(bias), eps,
+                            call.stream());
+    call.finish();
+  }
+  void gelu(const TensorView& x) const override {
+    Call call;
+    kernels::gelu(call.out(x), call.stream());
+    call.finish();
+  }
+  void gelu_tanh(const TensorView& x) const override {
+    Call call;
+    kernels::gelu_tanh(call.out(x), call.stream());
     call.finish();
   }
   void gelu_mul(const TensorView& gate_up, const TensorView& out) const override {

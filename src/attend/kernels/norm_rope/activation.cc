@@ -36,16 +36,16 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& str
 }
 
 void gelu(const TensorView& x, Stream& stream) {
-  require_cpu(stream, "gelu");
   require_rank("x", x, 2);
   require_activation_of(stream, "x", x);
+  if (const OnGpu gpu(stream); gpu) return cuda::gelu(x, stream);
   cpu::gelu(x, cpu::detect_isa());
 }
 
 void gelu_tanh(const TensorView& x, Stream& stream) {
-  require_cpu(stream, "gelu_tanh");
   require_rank("x", x, 2);
   require_activation_of(stream, "x", x);
+  if (const OnGpu gpu(stream); gpu) return cuda::gelu_tanh(x, stream);
   cpu::gelu_tanh(x, cpu::detect_isa());
 }
 

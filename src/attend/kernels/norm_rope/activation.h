@@ -17,8 +17,7 @@ void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void gelu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 
-// x = GELU(x) (arXiv 1606.08415), and the same in its tanh form, in
-// place. x: [num_tokens, intermediate]. On a GPU they throw Error(kUnsupported).
+// x = GELU(x) (arXiv 1606.08415), and the same in its tanh form, in place. x: [num_tokens, intermediate].
 void gelu(const TensorView& x, Stream& stream);
 void gelu_tanh(const TensorView& x, Stream& stream);
 

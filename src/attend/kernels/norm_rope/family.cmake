@@ -29,6 +29,7 @@ attend_kernels(norm_rope
     cuda/elementwise_kernels.cu
     cuda/latent_norm_rope_store.cc
     cuda/latent_row_kernel.cu
+    cuda/layer_norm_kernel.cu
     cuda/norm_rope_groups_kernel.cu
     cuda/norm_rope_kernel.cu
     cuda/rms_norm_add_kernel.cu

@@ -1,5 +1,5 @@
-// LayerNorm, on CPUs: activations f32, weights and biases f32, f16 or bf16, both alike. On a GPU these throw
-// Error(kUnsupported).
+// LayerNorm. Activations are f32 on the CPU, f32, f16 or bf16 on GPUs; weights and biases f32, f16 or bf16,
+// both alike.
 #pragma once
 
 #include "attend/tensor/stream.h"
@@ -13,8 +13,8 @@ namespace attend::kernels {
 void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                 const TensorView& out, Stream& stream);
 
-// residual = layer_norm(residual + x): the stream itself is normalized behind a sublayer, as in BERT. Both
-// [num_tokens, hidden].
+// residual = layer_norm(residual + x), the sum in float32: the stream itself is normalized after a sublayer,
+// as in BERT. Both [num_tokens, hidden].
 void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
                     const TensorView& bias, float eps, Stream& stream);
 

@@ -27,8 +27,8 @@ void embedding(View<const int32_t> ids, const TensorView& table, const TensorVie
 }
 
 void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream) {
-  require_cpu(stream, "add_embedding");
   check_embedding(ids, table, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::add_embedding(ids, table, out, stream);
   cpu::add_embedding(ids, table, out, cpu::detect_isa());
 }
 

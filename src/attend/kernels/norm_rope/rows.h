@@ -14,8 +14,7 @@ namespace attend::kernels {
 void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream,
                float scale = 1.0f);
 
-// out[i] += table[ids[i]]: a second table, such as that of learned positions. Throws Error(kUnsupported) on a
-// GPU.
+// out[i] += table[ids[i]]: a second table, such as that of learned positions.
 void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
 
 // out[i] = x[rows[i]]: the rows whose logits are wanted. x: [num_tokens, hidden].

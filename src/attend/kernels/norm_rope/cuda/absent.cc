@@ -20,6 +20,15 @@ void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float
 void rms_norm_add(const TensorView&, const TensorView&, float, const TensorView&, Stream&) {
   refuse("rms_norm_add");
 }
+void add_embedding(View<const int32_t>, const TensorView&, const TensorView&, Stream&) {
+  refuse("add_embedding");
+}
+void layer_norm(const TensorView&, const TensorView&, const TensorView&, const TensorView&, float,
+                const TensorView&, Stream&) {
+  refuse("layer_norm");
+}
+void gelu(const TensorView&, Stream&) { refuse("gelu"); }
+void gelu_tanh(const TensorView&, Stream&) { refuse("gelu_tanh"); }
 void silu_mul(const TensorView&, const TensorView&, Stream&) { refuse("silu_mul"); }
 void gelu_mul(const TensorView&, const TensorView&, Stream&) { refuse("gelu_mul"); }
 void gelu_tanh_mul(const TensorView&, const TensorView&, Stream&) { refuse("gelu_tanh_mul"); }

@@ -1,5 +1,5 @@
-// The operations of norm.h, rope.h, activation.h and rows.h on a GPU: indices lie on the device, activations
-// are of any float dtype that is no fp8. Their functions check shapes and call these.
+// The operations of norm.h, layer_norm.h, rope.h, activation.h and rows.h on a GPU: indices lie on the
+// device, activations are of any float dtype that is no fp8. Their functions check shapes and call these.
 #pragma once
 
 #include "attend/kernels/norm_rope/norm_rope_store.h"
@@ -15,6 +15,12 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
                   const TensorView& out, Stream& stream, float weight_offset);
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
                   Stream& stream);
+void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
+// `addend`: added to x before the norm; empty: nothing.
+void layer_norm(const TensorView& x, const TensorView& addend, const TensorView& weight,
+                const TensorView& bias, float eps, const TensorView& out, Stream& stream);
+void gelu(const TensorView& x, Stream& stream);
+void gelu_tanh(const TensorView& x, Stream& stream);
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void gelu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);

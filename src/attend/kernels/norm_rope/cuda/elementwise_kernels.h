@@ -52,6 +52,25 @@ void launch_silu_mul(const GateParams& params, void* stream);
 void launch_gelu_mul(const GateParams& params, void* stream);
 void launch_gelu_tanh_mul(const GateParams& params, void* stream);
 
+// out = LayerNorm of x, or of x + addend. out may be either.
+struct LayerNormParams {
+  DeviceRows x, addend, out;
+  DeviceVector weight, bias;  // [dim]
+  float eps;
+  int32_t num_rows, dim;
+  bool aligned, weight_aligned;
+};
+void launch_layer_norm(const LayerNormParams& params, void* stream);
+
+// x = activation(x).
+struct ActivationParams {
+  DeviceRows x;
+  int32_t num_rows, num_columns;
+  bool aligned;
+};
+void launch_gelu(const ActivationParams& params, void* stream);
+void launch_gelu_tanh(const ActivationParams& params, void* stream);
+
 // x = cap tanh(x / cap).
 struct SoftCapParams {
   DeviceRows x;

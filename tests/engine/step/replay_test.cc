@@ -1,4 +1,4 @@
-#include "attend/engine/step/graph_runner.h"
+// Decode steps that are replayed from graphs, against launched ones.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,39 +7,36 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/engine/step/step_runner.h"
-#include "attend/kv/allocator.h"
 
 namespace attend {
 namespace {
 
 using testing::ElementsAre;
 
-TEST(DefaultGraphSizes, EndWithTheLargestBatch) {
-  EXPECT_THAT(default_graph_sizes(1), ElementsAre(1));
-  EXPECT_THAT(default_graph_sizes(5), ElementsAre(1, 2, 4, 5));
-  EXPECT_THAT(default_graph_sizes(32), ElementsAre(1, 2, 4, 8, 12, 16, 24, 32));
-  EXPECT_EQ(default_graph_sizes(300).back(), 300);
-}
-
-TEST(GraphRunner, PadsToTheSmallestSizeThatHoldsTheBatch) {
-  const GraphRunner graphs({1, 4, 8});
-  EXPECT_EQ(graphs.padded_size(1), 1);
-  EXPECT_EQ(graphs.padded_size(2), 4);
-  EXPECT_EQ(graphs.padded_size(8), 8);
-  EXPECT_EQ(graphs.padded_size(9), 9);
-}
-
-// The bundled model over a pool of its own, and two runners of the same steps: one replays, the other
+// Two executors of the bundled model over the same rows and slots, with a runner each: one replays, the other
 // launches.
 class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:
   static constexpr Device kGpu{DeviceType::kCuda, 0};
   static constexpr int kContextLen = 3072, kPageSize = 16, kMaxReqs = 6;
 
+  struct Computer {
+    Computer(const ExecutorConfig& config, ReqToTokenPool& rows) : executor(config, rows) { executor.load(); }
+    ModelExecutor executor;
+    std::optional<StepRunner> runner;
+  };
+
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
     const auto [backend, dtype] = GetParam();
+<<<<<<< HEAD:tests/engine/step/replay_test.cc
+    ExecutorConfig config;
+    config.checkpoint = open_checkpoint(ATTEND_SOURCE_DIR "/models/attend-tiny");
+    config.model = read_config(*config.checkpoint);
+    config.placement = {.device = kGpu, .dtype = dtype};
+=======
     const std::filesystem::path path = ATTEND_SOURCE_DIR "/models/attend-tiny";
     const ModelSpec config = read_config(path);
     model_ = load_model(path, config, LoadFormat::kAuto, {}, {.device = kGpu, .dtype = dtype});
@@ -53,15 +50,24 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     geometry.max_context_len = kContextLen;
     const BackendConfig backend_config{
         .device = kGpu, .model = geometry, .limits = limits_, .page_size = kPageSize};
+>>>>>>> main:tests/engine/step/graph_runner_test.cc
     const BackendEntry* const entry = find_backend(backend_table(), backend);
-    attention_ = entry->create({.config = backend_config, .requests = *rows_, .pool = *pool_});
-    model_->prepare(limits_);
-    for (std::optional<StepRunner>* runner : {&replaying_, &launching_})
-      runner->emplace(*model_, *attention_, *rows_, nullptr, CommonPrefix(*rows_, kPageSize, 0), limits_,
-                      kGpu);
-    for (std::optional<StepRunner>* runner : {&replaying_, &launching_})
-      (*runner)->pad_decodes({1, 2, 4, kMaxReqs});
-    replaying_->record_graphs([this](const GraphsSoFar& graphs) { told_.push_back(graphs); });
+    config.resolution = {.prefill = entry, .decode = entry, .page_size = kPageSize};
+    config.backend = {
+        .device = kGpu,
+        .model = config.model.geometry(dtype, dtype),
+        .limits = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen},
+        .page_size = kPageSize};
+    config.backend.model.max_context_len = kContextLen;
+    config.pool = make_kv_pool_config(config.model.caches(), kPageSize, dtype, kGpu);
+    set_num_pages(config.pool, kMaxReqs * kContextLen / kPageSize + 1);
+    config.decode_sizes = {1, 2, 4, kMaxReqs};
+    rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen, kGpu);
+    for (std::optional<Computer>* one : {&replaying_, &launching_}) {
+      one->emplace(config, *rows_);
+      (*one)->runner.emplace((*one)->executor, CommonPrefix(*rows_, kPageSize, 0));
+    }
+    replaying_->executor.record_graphs([this](const GraphsSoFar& graphs) { told_.push_back(graphs); });
     add_requests();
   }
 
@@ -81,7 +87,7 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
       request.num_prompt = kContextLen;
       while (request.num_computed < kContextLen) {
         ScheduledStep chunk{.requests = {{&request, 512}}, .num_tokens = 512, .mode = ForwardMode::kExtend};
-        launching_->run(chunk);
+        for (std::optional<Computer>* one : {&replaying_, &launching_}) (*one)->runner->run(chunk);
         request.num_computed += 512;
       }
     }
@@ -111,12 +117,8 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     return bits;
   }
 
-  BatchLimits limits_;
-  std::unique_ptr<Model> model_;
   std::unique_ptr<ReqToTokenPool> rows_;
-  std::unique_ptr<KvPool> pool_;
-  std::unique_ptr<AttentionBackend> attention_;
-  std::optional<StepRunner> replaying_, launching_;
+  std::optional<Computer> replaying_, launching_;
   std::vector<Request> requests_;
   std::vector<GraphsSoFar> told_;
 };
@@ -148,12 +150,12 @@ TEST_P(ReplayOnGpu, HasTheBitsOfTheLaunchedStepForLengthsThatGrowAndShrink) {
                                                                        {2}}) {
     SCOPED_TRACE(testing::Message() << lengths.size() << " requests, the first of " << lengths[0]);
     ScheduledStep step = step_of(lengths);
-    const View<const int32_t> replayed = replaying_->run(step);
+    const View<const int32_t> replayed = replaying_->runner->run(step);
     const std::vector<int32_t> replayed_tokens(replayed.begin(), replayed.end());
-    const std::vector<uint32_t> replayed_bits = bits_of(replaying_->logits());
-    const View<const int32_t> launched = launching_->run(step);
+    const std::vector<uint32_t> replayed_bits = bits_of(replaying_->runner->logits());
+    const View<const int32_t> launched = launching_->runner->run(step);
     EXPECT_EQ(replayed_tokens, std::vector<int32_t>(launched.begin(), launched.end()));
-    EXPECT_EQ(replayed_bits, bits_of(launching_->logits()));
+    EXPECT_EQ(replayed_bits, bits_of(launching_->runner->logits()));
   }
 }
 

@@ -1,12 +1,9 @@
-// StepInputs: a step's arrays on the device, and the ForwardBatch that views them.
+// StepArrays: a step's arrays on the device, and the ForwardBatch that views them.
 #pragma once
-
-#include <vector>
 
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/forward_batch.h"
-#include "attend/engine/schedule/scheduler.h"
-#include "attend/engine/step/common_prefix.h"
+#include "attend/exec/executor_batch.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/kv/swa_slots.h"
 #include "attend/model/model.h"
@@ -15,34 +12,29 @@
 namespace attend {
 
 // Allocates for the limits in its constructor; build() only fills and uploads, with one copy.
-class StepInputs {
+class StepArrays {
  public:
   // `swa`: of a pool with a half for layers with a window, else null. `gives_prefixes`: batches have
   // ForwardBatch::prefix.
-  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device = {},
+  StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, Device device = {},
              const SwaSlots* swa = nullptr, bool gives_prefixes = true);
 
   // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: as many as it has): pad
-  // requests have request row 0, length 1 and one token that is not stored; they sample too, and nobody reads
-  // it. Only a decode step without padding shares keys.
-  void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0, SharedPrefix shared = {});
+  // requests have request row 0, length 1 and one token that is not stored; they have logits too, and nobody
+  // reads them. Only a decode step without padding shares keys.
+  void build(const ExecutorBatch& step, Stream& stream, int padded_reqs = 0);
 
   const ForwardBatch& batch() const { return batch_; }
   // What batch() says of lengths, for a step that stands for others: of padding alone.
   void set_max_seqlen_kv(int max_seqlen_kv) { batch_.max_seqlen_kv = max_seqlen_kv; }
-  // [num_tokens] on the device, as model_input() has them: 0 where a request of a step ahead waits for its
-  // token.
+  // [num_tokens] on the device, as model_input() has them.
   View<int32_t> token_ids() const { return token_ids_; }
   const ModelInput& model_input() const { return model_input_; }
-  int max_tokens() const { return max_tokens_; }
   // [num_tokens] on the device: where batch().out_slots stand in the half for layers with a window; -1: not
   // stored. Empty without one.
   View<const int32_t> swa_slots() const { return swa_slots_; }
-  // On the device: how each row of the logits is sampled.
+  // On the device: how each row of the logits is sampled, padding included.
   View<const kernels::SamplingRule> rules() const { return rules_; }
-  // On the host: indices into the step's requests of those that sample, one per row of the logits, so that a
-  // request with a draft has several in a row; without padding.
-  View<const int32_t> sampling_requests() const { return {sampling_requests_.data(), num_sampling_}; }
 
  private:
   // Where the arrays of a step lie in a block of bytes that begins at `base`: one after another, so that they
@@ -58,21 +50,21 @@ class StepInputs {
     int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *own_seqlen_kv, *own_places;
     size_t num_bytes;
   };
+  // What the step has so far.
+  struct Counts {
+    int num_tokens = 0, num_logit_rows = 0;
+  };
 
-  // Both return how many tokens the batch has so far, and take that.
-  int add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part, int num_tokens);
-  int add_padding(const Arrays& arrays, int request_idx, int num_tokens);
-  void add_shared(const Arrays& arrays, const ScheduledStep& step, SharedPrefix shared);
-  void view_arrays(const ScheduledStep& step, const Arrays& on_device, int num_reqs, int num_tokens,
-                   int max_seqlen_q, size_t num_logit_rows);
+  void add_request(const Arrays& arrays, int request_idx, const ExecutorRequest& request, Counts& counts);
+  void add_padding(const Arrays& arrays, int request_idx, Counts& counts);
+  void add_shared(const Arrays& arrays, const ExecutorBatch& step);
+  void view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs, int max_seqlen_q,
+                   const Counts& counts);
 
   const ReqToTokenPool& rows_;
   const SwaSlots* swa_;
-  int max_tokens_;
   bool gives_prefixes_;
   StagingRing ring_;
-  std::vector<int32_t> sampling_requests_;
-  size_t num_sampling_ = 0;
   ForwardBatch batch_;
   ModelInput model_input_;
   View<int32_t> token_ids_;

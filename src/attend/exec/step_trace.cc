@@ -1,4 +1,4 @@
-#include "attend/engine/step/step_trace.h"
+#include "attend/exec/step_trace.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
@@ -20,7 +20,7 @@ void begin_range(const char*) {}
 void end_range() {}
 #endif
 
-std::string microseconds(Clock::duration time) {
+std::string microseconds(StepTrace::Clock::duration time) {
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
   std::string fraction = std::to_string(ns % 1000);
   fraction.insert(0, 3 - fraction.size(), '0');
@@ -89,12 +89,12 @@ void StepTrace::keep(const Span& span) {
 TraceSpan::TraceSpan(StepTrace* trace, const char* name)
     : trace_(trace && trace->recording() ? trace : nullptr), name_(name) {
   begin_range(name);
-  if (trace_) begin_ = Clock::now();
+  if (trace_) begin_ = StepTrace::Clock::now();
 }
 
 TraceSpan::~TraceSpan() {
   end_range();
-  if (trace_) trace_->add(name_, begin_, Clock::now());
+  if (trace_) trace_->add(name_, begin_, StepTrace::Clock::now());
 }
 
 }  // namespace attend

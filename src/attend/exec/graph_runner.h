@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "attend/engine/engine_config.h"
+#include "attend/exec/graph_progress.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
@@ -22,8 +22,6 @@ struct GraphStep {
   int size;             // of the batch
   bool short_requests;  // none is longer than kernels::kMaxKeysOfShortRequest
 };
-
-using GraphProgress = std::function<void(const GraphsSoFar&)>;
 
 class GraphRunner {
  public:

@@ -1,4 +1,4 @@
-#include "attend/engine/step/graph_runner.h"
+#include "attend/exec/graph_runner.h"
 
 #include <algorithm>
 

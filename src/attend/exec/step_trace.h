@@ -3,13 +3,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "attend/engine/output/request_output.h"
 
 namespace attend {
 
@@ -23,6 +22,8 @@ struct StepShape {
 // Recorded by one thread; started and stopped on any.
 class StepTrace {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // Forgets what was recorded and begins anew, for `num_steps` steps; 0: until stop(), or until kMaxSpans.
   // Throws Error(kUnsupported) while one is recorded.
   void start(int64_t num_steps);
@@ -66,7 +67,7 @@ class TraceSpan {
  private:
   StepTrace* trace_;  // null: nothing is recorded
   const char* name_;
-  Clock::time_point begin_;
+  StepTrace::Clock::time_point begin_;
 };
 
 }  // namespace attend

@@ -1,8 +1,10 @@
-#include "attend/engine/step/step_inputs.h"
+// What a scheduled step becomes: the batch of an executor, and its arrays.
+#include "attend/engine/step/step_batch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "attend/exec/step_arrays.h"
 #include "tests/support/error_message.h"
 
 namespace attend {
@@ -10,7 +12,26 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(StepInputs, DescribesAMixedStep) {
+// From a scheduled step to the arrays of an executor.
+class StepInputs {
+ public:
+  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, const SwaSlots* swa = nullptr)
+      : batch_(limits), arrays_(limits, rows, {}, swa) {}
+  void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0) {
+    arrays_.build(batch_.build(step), stream, padded_reqs);
+  }
+  const ForwardBatch& batch() const { return arrays_.batch(); }
+  const ModelInput& model_input() const { return arrays_.model_input(); }
+  View<const int32_t> swa_slots() const { return arrays_.swa_slots(); }
+  View<const kernels::SamplingRule> rules() const { return arrays_.rules(); }
+  View<const int32_t> sampling_requests() const { return batch_.sampling_requests(); }
+
+ private:
+  StepBatch batch_;
+  StepArrays arrays_;
+};
+
+TEST(StepBatch, DescribesAMixedStep) {
   const BatchLimits limits{.max_reqs = 3, .max_tokens = 16, .max_kv_tokens = 64};
   ReqToTokenPool rows(3, 16);
   Request decoding, chunk;
@@ -50,7 +71,7 @@ TEST(StepInputs, DescribesAMixedStep) {
   EXPECT_THAT(inputs.sampling_requests(), ElementsAre(0));
 }
 
-TEST(StepInputs, SaysWhereNewTokensStandInAWindowHalf) {
+TEST(StepBatch, SaysWhereNewTokensStandInAWindowHalf) {
   const BatchLimits limits{.max_reqs = 2, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(2, 8);
   SwaSlots swa(4, 6, 4);
@@ -62,7 +83,7 @@ TEST(StepInputs, SaysWhereNewTokensStandInAWindowHalf) {
   const TokenSlot slots[] = {TokenSlot(20), TokenSlot(21)};
   rows.write(request.row, 0, slots);
   ASSERT_TRUE(swa.map(slots));
-  StepInputs inputs(limits, rows, {}, &swa);
+  StepInputs inputs(limits, rows, &swa);
   Stream stream;
   ScheduledStep step{.requests = {{&request, 1}}, .num_tokens = 1, .mode = ForwardMode::kDecode};
   inputs.build(step, stream, /*padded_reqs=*/2);
@@ -70,7 +91,7 @@ TEST(StepInputs, SaysWhereNewTokensStandInAWindowHalf) {
   EXPECT_THAT(inputs.swa_slots(), ElementsAre(swa.translate(TokenSlot(21)).value, -1));
 }
 
-TEST(StepInputs, HasTheSameAddressesInStepsPaddedToTheSameSize) {
+TEST(StepBatch, HasTheSameAddressesInStepsPaddedToTheSameSize) {
   const BatchLimits limits{.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(3, 8);
   std::vector<Request> requests(2);
@@ -109,7 +130,7 @@ TEST(StepInputs, HasTheSameAddressesInStepsPaddedToTheSameSize) {
 }
 
 // Attention is planned, and a graph chosen, by the longest request of a step.
-TEST(StepInputs, BoundsKeysByTheLongestRequestWithItsDraft) {
+TEST(StepBatch, BoundsKeysByTheLongestRequestWithItsDraft) {
   const BatchLimits limits{.max_reqs = 4, .max_tokens = 16, .max_kv_tokens = 64, .max_draft_tokens = 3};
   ReqToTokenPool rows(4, 16);
   const TokenSlot slots[] = {TokenSlot(1), TokenSlot(2), TokenSlot(3), TokenSlot(4), TokenSlot(5)};
@@ -138,7 +159,7 @@ TEST(StepInputs, BoundsKeysByTheLongestRequestWithItsDraft) {
 }
 
 // Graphs are captured so; attention is planned for as many rows as a request has at most.
-TEST(StepInputs, OfPaddingAloneHasATokenForEachRequest) {
+TEST(StepBatch, OfPaddingAloneHasATokenForEachRequest) {
   ReqToTokenPool rows(3, 8);
   StepInputs inputs({.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16}, rows);
   Stream stream;
@@ -149,7 +170,7 @@ TEST(StepInputs, OfPaddingAloneHasATokenForEachRequest) {
   EXPECT_THAT(inputs.batch().cu_seqlen_q, ElementsAre(0, 1, 2, 3));
 }
 
-TEST(StepInputs, RefusesAStepThatCountsItsTokensWrong) {
+TEST(StepBatch, RefusesAStepThatCountsItsTokensWrong) {
   const BatchLimits limits{.max_reqs = 1, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(1, 8);
   Request request;
