@@ -54,7 +54,7 @@ struct Candidate {
 constexpr Candidate kCandidates[] = {
     {"skinny", GemmKernel::kSkinnyCodes,
      [](const LinearArgs& args, Stream& stream) {
-       kernels::cuda::launch_skinny_codes(kernels::cuda::skinny_codes_params(args, false), args.x.dtype,
+       kernels::cuda::sm80::launch_skinny_codes(kernels::cuda::sm80::skinny_codes_params(args, false), args.x.dtype,
                                           stream.handle);
      }},
     {"scaled", GemmKernel::kScaledCodes,

@@ -112,14 +112,14 @@ std::vector<AttentionCase> with_divided_keys(std::vector<AttentionCase> cases) {
 }
 
 bool divides_keys(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
-  return is_prefill(args, plan) && kernels::cuda::sm90::divides_keys(plan.view());
+  return is_prefill(args, plan) && kernels::cuda::divides_keys(plan.view());
 }
 void prefill_of_divided_keys(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
   attention_on_gpu_if(divides_keys, args, built);
 }
 void e4m3_prefill_of_divided_keys(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
   const auto divides = [](const auto& on_device, const kernels::cuda::DevicePlan& plan) {
-    return is_e4m3_prefill(on_device, plan) && kernels::cuda::sm90::divides_keys(plan.view());
+    return is_e4m3_prefill(on_device, plan) && kernels::cuda::divides_keys(plan.view());
   };
   attention_on_gpu_if(divides, args, built, Planning::kBefore, run_with_all_rows);
 }

@@ -33,7 +33,7 @@ struct Case : testing_cuda::CodesCase {
     return CodesCase::run(
         GemmKernel::kSkinnyCodes,
         [](const LinearArgs& args, bool gate, Stream& on) {
-          launch_skinny_codes(skinny_codes_params(args, gate), args.x.dtype, on.handle);
+          sm80::launch_skinny_codes(sm80::skinny_codes_params(args, gate), args.x.dtype, on.handle);
         },
         first, last, gated, before, norm);
   }

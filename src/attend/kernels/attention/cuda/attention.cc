@@ -54,12 +54,12 @@ constexpr bool has_instance(Element kv, HeadDims dims) {
       });
 }
 static_assert(sm80::kAttentionInstancesAreSampled ||
-              std::all_of(sm80::kAttentionDims.begin(), sm80::kAttentionDims.end(), [](HeadDims dims) {
+              std::all_of(kAttentionDims.begin(), kAttentionDims.end(), [](HeadDims dims) {
                 return has_instance(Element::kBF16, dims) && has_instance(Element::kF16, dims) &&
                        has_instance(Element::kF8E4M3, dims) && has_instance(Element::kF8E5M2, dims);
               }));
 static_assert(sm80::kAttentionInstancesAreSampled ||
-                  std::size(sm80::kLoneDecodeInstances) == 2 * sm80::kLoneDecodeDims.size(),
+                  std::size(sm80::kLoneDecodeInstances) == 2 * kLoneDecodeDims.size(),
               "of bf16 and f16");
 
 sm80::AttentionLaunch tiles_launch(Element kv, HeadDims dims) {
@@ -95,7 +95,7 @@ AttentionProblem problem_of(const QueryBatch& batch, const Visibility& visibilit
           .num_reqs = batch.num_reqs(),
           .num_kv_heads = limits.num_kv_heads,
           .num_workers = limits.num_workers,
-          .shares_keys = sm90::divides_keys(view),
+          .shares_keys = divides_keys(view),
           .fixed_splits = view.split_bank != nullptr,
           .never_splits = limits.split_rule == SplitRule::kNone,
           .inline_plan = view.inline_plan};
@@ -156,7 +156,7 @@ struct Call {
 
 void launch_prefill(const Call& call, Stream& stream) {
   sm90::prefill(*call.args, call.params, call.plan, call.dims, stream);
-  if (sm90::divides_keys(call.params.plan) && leaves_parts(call.params.plan))
+  if (divides_keys(call.params.plan) && leaves_parts(call.params.plan))
     sm80::launch_merge_partials(call.params, stream.handle);
 }
 
@@ -302,7 +302,7 @@ bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int
               .head_dim_qk = static_cast<int>(head_dim_qk),
               .head_dim_v = static_cast<int>(head_dim_v),
               .num_rows = num_rows,
-              .tile_rows = num_rows > 64 ? sm80::max_tile_rows(static_cast<int>(head_dim_v)) : 16},
+              .tile_rows = num_rows > 64 ? max_tile_rows(static_cast<int>(head_dim_v)) : 16},
              gpu);
   return row.kernel == AttentionKernel::kSm90Prefill;
 }

@@ -13,7 +13,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr AttentionTuning kH200{.min_rows_of_prefill = 65,
-                                .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm,
+                                .min_jobs_of_sm = kMinPrefillJobsOfSm,
                                 .prefills_e4m3 = true,
                                 .prefills_96 = true};
 
@@ -35,12 +35,12 @@ bool fits_tiles(const AttentionProblem& problem, HeadDims dims) {
 
 // Whether the plan is for CTAs of prefill that verify.
 bool plan_verifies(const AttentionProblem& problem) {
-  return problem.shares_keys && problem.tile_rows <= sm90::kVerifyRows;
+  return problem.shares_keys && problem.tile_rows <= kVerifyRows;
 }
 
 // What prefill asks of a plan.
 bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && (problem.tile_rows >= sm90::kPrefillRows / 2 || problem.shares_keys) &&
+  return gpu.runs_sm90a() && (problem.tile_rows >= kPrefillRows / 2 || problem.shares_keys) &&
          !problem.has_tree_mask;
 }
 
@@ -48,7 +48,7 @@ bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
 // tiles.
 bool prefill_takes_fixed_splits(const AttentionProblem& problem, HeadDims dims) {
   return sm90::has_fixed_splits(dims) && problem.kv_dtype == problem.q_dtype && problem.head_dim_qk > 64 &&
-         problem.tile_rows == sm90::kPrefillRows;
+         problem.tile_rows == kPrefillRows;
 }
 
 template <size_t kIdx>
@@ -58,7 +58,7 @@ bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr bool kConverts = std::find(kOfFp8.begin(), kOfFp8.end(), kDims) != kOfFp8.end();
   return plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
          (!is_fp8(problem.kv_dtype) || kConverts) &&
-         (plan_verifies(problem) ? sm90::may_verify(kDims.v, is_fp8(problem.kv_dtype))
+         (plan_verifies(problem) ? may_verify(kDims.v, is_fp8(problem.kv_dtype))
                                  : !problem.inline_plan) &&
          (!problem.fixed_splits || prefill_takes_fixed_splits(problem, kDims));
 }
@@ -78,10 +78,10 @@ bool prefill_e4m3_is_faster(const AttentionProblem&, const AttentionTuning& tuni
 bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& tuning) {
   if (problem.num_rows < tuning.min_rows_of_prefill)
     return problem.shares_keys && !is_fp8(problem.kv_dtype) &&
-           sm90::takes_verify(problem.num_rows, problem.num_reqs * problem.num_kv_heads, problem.num_workers);
+           takes_verify(problem.num_rows, problem.num_reqs * problem.num_kv_heads, problem.num_workers);
   return problem.num_rows >= tuning.min_rows_of_prefill &&
          (problem.shares_keys || problem.never_splits ||
-          sm90::takes_whole_work_tiles(sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs,
+          takes_whole_work_tiles(sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs,
                                                                problem.tile_rows, problem.num_kv_heads),
                                        problem.num_reqs, tuning.min_jobs_of_sm * problem.num_workers));
 }
@@ -90,18 +90,18 @@ bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& t
 // Under fixed splits such an instance takes none of its tiles, since bits do not depend on a tile's height.
 template <size_t kIdx>
 bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
-  constexpr HeadDims kDims = sm80::kAttentionDims[kIdx];
-  return fits_tiles(problem, kDims) && sm80::has_tile_rows(kDims.v, problem.tile_rows) &&
-         (!problem.fixed_splits || sm80::max_tile_rows(kDims.v) == sm80::max_tile_rows(problem.head_dim_v)) &&
-         sm80::tile_shared_bytes<kDims.qk, kDims.v>(is_fp8(problem.kv_dtype), problem.tile_rows,
+  constexpr HeadDims kDims = kAttentionDims[kIdx];
+  return fits_tiles(problem, kDims) && has_tile_rows(kDims.v, problem.tile_rows) &&
+         (!problem.fixed_splits || max_tile_rows(kDims.v) == max_tile_rows(problem.head_dim_v)) &&
+         tile_shared_bytes<kDims.qk, kDims.v>(is_fp8(problem.kv_dtype), problem.tile_rows,
                                                     problem.fixed_splits) <= gpu.shared_bytes;
 }
 
 // Head dims in between are for tiles that pad.
 template <size_t kIdx>
 bool lone_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
-  constexpr HeadDims kDims = sm80::kLoneDecodeDims[kIdx];
-  return gpu.runs_sm90a() && problem.lone_decode && problem.tile_rows == sm80::kKeyMajorRows &&
+  constexpr HeadDims kDims = kLoneDecodeDims[kIdx];
+  return gpu.runs_sm90a() && problem.lone_decode && problem.tile_rows == kKeyMajorRows &&
          !problem.has_tree_mask && !problem.fixed_splits && problem.kv_dtype == problem.q_dtype &&
          problem.out_dtype == problem.q_dtype && fits_tiles(problem, kDims) &&
          HeadDims{problem.head_dim_qk, problem.head_dim_v} == kDims;
@@ -117,7 +117,7 @@ bool fits_mla(const AttentionProblem& problem) {
 
 bool mla_tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
   return fits_mla(problem) && problem.kv_dtype == problem.q_dtype &&
-         gpu.shared_bytes >= sm80::kMlaSharedBytes;
+         gpu.shared_bytes >= kMlaSharedBytes;
 }
 
 // On such a GPU it takes all that sm80's would: plans count on it.
@@ -159,7 +159,7 @@ constexpr AttentionRow prefill_e4m3(std::string_view name) {
 template <size_t kIdx>
 constexpr AttentionRow lone_decode(std::string_view name) {
   return {AttentionKernel::kSm80LoneDecode,
-          sm80::kLoneDecodeDims[kIdx],
+          kLoneDecodeDims[kIdx],
           name,
           lone_decode_takes<kIdx>,
           always,
@@ -169,7 +169,7 @@ constexpr AttentionRow lone_decode(std::string_view name) {
 template <size_t kIdx>
 constexpr AttentionRow tiles(std::string_view name) {
   return {AttentionKernel::kSm80Tiles,
-          sm80::kAttentionDims[kIdx],
+          kAttentionDims[kIdx],
           name,
           tiles_take<kIdx>,
           always,
@@ -212,7 +212,7 @@ constexpr std::array kRows{
                  always,
                  "no tensor-core kernel takes it"}};
 static_assert(sm90::kPrefillDims.size() == 5 && sm90::kPrefillDimsOfE4m3.size() == 3 &&
-                  sm80::kAttentionDims.size() == 4 && sm80::kLoneDecodeDims.size() == 2,
+                  kAttentionDims.size() == 4 && kLoneDecodeDims.size() == 2,
               "each has a row");
 
 }  // namespace

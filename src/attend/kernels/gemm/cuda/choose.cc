@@ -25,8 +25,8 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .max_rows_of_deferred_norm = 32,
                            .min_wave_efficiency = 0.8,
                            .min_rows_of_cta_pairs = 192,
-                           .max_rows_of_skinny_codes = kMaxSkinnyCodeRows,
-                           .min_rows_of_fp8 = kMaxSkinnyCodeRows + 1,
+                           .max_rows_of_skinny_codes = sm80::kMaxSkinnyCodeRows,
+                           .min_rows_of_fp8 = sm80::kMaxSkinnyCodeRows + 1,
                            .min_rows_of_fp8_blocks = 129,
                            .min_rows_of_scaled_codes = 65,
                            .max_rows_of_scaled_codes = 512,
@@ -119,8 +119,8 @@ bool skinny_takes(const GemmProblem& problem, const GpuFacts& gpu) {
                              ? problem.x_aligned
                              : problem.normalized_aligned;
   const bool gated_alike = !(problem.gated && problem.batch_invariant) || takes_invariant_gated(problem, gpu);
-  return gated_alike && problem.num_rows <= max_skinny_rows(gpu.shared_bytes) &&
-         problem.out_features % kFeatures == 0 && fits_tensor_cores(problem, x_aligned);
+  return gated_alike && problem.num_rows <= sm80::max_skinny_rows(gpu.shared_bytes) &&
+         problem.out_features % sm80::kFeatures == 0 && fits_tensor_cores(problem, x_aligned);
 }
 
 bool skinny_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
@@ -153,20 +153,20 @@ bool skinny_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
   const int64_t in_features = problem.in_features;
   const auto takes_groups = [&] {
     if (bytes)
-      return in_features % kByteRowInputs == 0 &&
+      return in_features % sm80::kByteRowInputs == 0 &&
              (problem.group_ins >= in_features ||
-              (problem.group_ins % kByteRowInputs == 0 && kMaxByteGroupInputs % problem.group_ins == 0)) &&
+              (problem.group_ins % sm80::kByteRowInputs == 0 && sm80::kMaxByteGroupInputs % problem.group_ins == 0)) &&
              (problem.group_outs >= problem.num_weight_rows() ||
               std::has_single_bit(static_cast<uint64_t>(problem.group_outs)));
-    return in_features % kInt4RowInputs == 0 && problem.group_ins == kInt4GroupInputs &&
+    return in_features % sm80::kInt4RowInputs == 0 && problem.group_ins == sm80::kInt4GroupInputs &&
            problem.scale_dtype != DType::kF32 &&
-           (!problem.has_zeros || in_features / kInt4GroupInputs % 4 == 0);
+           (!problem.has_zeros || in_features / sm80::kInt4GroupInputs % 4 == 0);
   };
-  return !problem.batch_invariant && problem.num_rows <= kMaxSkinnyCodeRows && problem.dtype != DType::kF32 &&
+  return !problem.batch_invariant && problem.num_rows <= sm80::kMaxSkinnyCodeRows && problem.dtype != DType::kF32 &&
          (bytes || problem.format == WeightFormat::kInt4) && takes_groups() &&
-         problem.out_features % kFeatures == 0 && x_aligned && problem.weight_aligned &&
-         problem.scales_aligned && !problem.reorders && gpu.shared_bytes >= kLargeSharedBytes &&
-         skinny_code_x_bytes(problem.num_rows, in_features) <= kMaxSkinnyCodeXBytes;
+         problem.out_features % sm80::kFeatures == 0 && x_aligned && problem.weight_aligned &&
+         problem.scales_aligned && !problem.reorders && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
+         sm80::skinny_code_x_bytes(problem.num_rows, in_features) <= sm80::kMaxSkinnyCodeXBytes;
 }
 
 bool skinny_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
@@ -242,7 +242,7 @@ bool scaled_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const 
 
 bool quantised_takes(const GemmProblem& problem, const GpuFacts&) {
   const bool whole_blocks = has_four_bits(problem.format) || problem.group_ins >= problem.in_features ||
-                            problem.group_ins % kEightBitBlockInputs == 0;
+                            problem.group_ins % sm80::kEightBitBlockInputs == 0;
   return fits_codes(problem) && !problem.gated && whole_blocks &&
          (!problem.reorders || problem.has_workspace);
 }
@@ -257,7 +257,7 @@ bool widened_takes(const GemmProblem& problem, const GpuFacts&) {
 
 // Of what the quantised GEMM does not take, or not faster.
 bool widened_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning&) {
-  return problem.num_rows > kManyQuantisedRows;
+  return problem.num_rows > sm80::kManyQuantisedRows;
 }
 
 bool cublaslt_takes(const GemmProblem& problem, const GpuFacts&) {

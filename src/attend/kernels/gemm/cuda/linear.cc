@@ -56,11 +56,11 @@ bool launch_split_k(const LinearArgs& args, bool gated, Stream& stream) {
 void launch_lone_row(const LinearArgs& args, bool, Stream& stream) { sm90::lone_row_gemm(args, stream); }
 
 void launch_skinny(const LinearArgs& args, bool gated, Stream& stream) {
-  launch_skinny_gemm(skinny_gemm_params(args, gated), args.x.dtype, stream.handle);
+  sm80::launch_skinny_gemm(sm80::skinny_gemm_params(args, gated), args.x.dtype, stream.handle);
 }
 
 void launch_skinny_of_codes(const LinearArgs& args, bool gated, Stream& stream) {
-  launch_skinny_codes(skinny_codes_params(args, gated), args.x.dtype, stream.handle);
+  sm80::launch_skinny_codes(sm80::skinny_codes_params(args, gated), args.x.dtype, stream.handle);
 }
 
 void launch_invariant_sm90(const LinearArgs& args, bool gated, Stream& stream) {
@@ -83,7 +83,7 @@ BatchInvariantGemmParams batch_invariant_params(const LinearArgs& args) {
 
 void launch_invariant_sm80(const LinearArgs& args, bool, Stream& stream) {
   const auto launch =
-      args.x.dtype == DType::kBF16 ? launch_batch_invariant_gemm_bf16 : launch_batch_invariant_gemm_f16;
+      args.x.dtype == DType::kBF16 ? sm80::launch_batch_invariant_gemm_bf16 : sm80::launch_batch_invariant_gemm_f16;
   launch(batch_invariant_params(args), stream.handle);
 }
 

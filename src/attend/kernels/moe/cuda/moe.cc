@@ -47,7 +47,7 @@ bool fits_tensor_cores(const Weight& weight) {
   const bool bytes = has_eight_bits(weight.format);
   const int64_t inputs_of_16_bytes = has_four_bits(weight.format) ? 32 : bytes ? 16 : kAlignedElements;
   const bool whole_blocks =
-      !bytes || weight.group_ins >= weight.in_features() || weight.group_ins % kEightBitBlockInputs == 0;
+      !bytes || weight.group_ins >= weight.in_features() || weight.group_ins % sm80::kEightBitBlockInputs == 0;
   return weight.in_features() % inputs_of_16_bytes == 0 && whole_blocks && rows_aligned({&weight.data});
 }
 
@@ -70,38 +70,38 @@ bool fits_skinny(const MoeExpertsArgs& args, const GpuFacts& gpu) {
   const int64_t rows = plain ? kRowsOfSkinny : kRowsOfSkinnyMxFp4;
   // Scales of mxfp4 are copied by words.
   return fits_own_tiles(args) && words_aligned({&gate_up.scales, &down.scales}) &&
-         num_pairs <= rows * args.shape.num_experts && gpu.shared_bytes >= kLargeSharedBytes &&
-         num_pairs <= (plain ? kMaxSkinnyPairs : kMaxSkinnyMxFp4Pairs) &&
-         args.x.shape[0] <= kMaxSkinnyTokens && args.shape.hidden_size % kSkinnyOutputs == 0 &&
-         args.shape.intermediate_size % kSkinnyOutputs == 0;
+         num_pairs <= rows * args.shape.num_experts && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
+         num_pairs <= (plain ? sm80::kMaxSkinnyPairs : sm80::kMaxSkinnyMxFp4Pairs) &&
+         args.x.shape[0] <= sm80::kMaxSkinnyTokens && args.shape.hidden_size % sm80::kSkinnyOutputs == 0 &&
+         args.shape.intermediate_size % sm80::kSkinnyOutputs == 0;
 }
 
 bool begins_at_16_bytes(const TensorView& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0;
 }
 
-static_assert(kMaxDirectBytes <= kLargeSharedBytes, "fits_skinny() asks for those");
+static_assert(sm80::kMaxDirectBytes <= sm80::kLargeSharedBytes, "fits_skinny() asks for those");
 // Of what the skinny experts take.
 bool fits_direct(const MoeExpertsArgs& args) {
   const MoeShape& shape = args.shape;
   const Weight &gate_up = args.linears.gate_up.front().weight, &down = args.linears.down.front().weight;
-  return is_mxfp4(down) && shape.hidden_size % kDirectInputs == 0 &&
-         shape.intermediate_size % kDirectInputs == 0 &&
-         std::max(shape.hidden_size, shape.intermediate_size) <= kMaxDirectInputs &&
+  return is_mxfp4(down) && shape.hidden_size % sm80::kDirectInputs == 0 &&
+         shape.intermediate_size % sm80::kDirectInputs == 0 &&
+         std::max(shape.hidden_size, shape.intermediate_size) <= sm80::kMaxDirectInputs &&
          begins_at_16_bytes(gate_up.scales) && begins_at_16_bytes(down.scales);
 }
 
 bool fits_lone(const MoeExpertsArgs& args, const GpuFacts& gpu) {
   const MoeShape& shape = args.shape;
-  if (args.x.shape[0] > kMaxTokensOfLone || !fits_own_tiles(args) || shape.top_k > kMaxLoneTopK ||
-      lone_token_x_bytes(1, shape.hidden_size) > kMaxLoneXBytes)
+  if (args.x.shape[0] > kMaxTokensOfLone || !fits_own_tiles(args) || shape.top_k > sm80::kMaxLoneTopK ||
+      sm80::lone_token_x_bytes(1, shape.hidden_size) > sm80::kMaxLoneXBytes)
     return false;
   const Weight& down = args.linears.down.front().weight;
-  if (!is_mxfp4(down)) return lone_token_x_bytes(shape.top_k, shape.intermediate_size) <= kMaxLoneXBytes;
+  if (!is_mxfp4(down)) return sm80::lone_token_x_bytes(shape.top_k, shape.intermediate_size) <= sm80::kMaxLoneXBytes;
   // Its scales are loaded by two.
-  const LoneShare share = lone_share(shape.top_k, shape.intermediate_size, shape.hidden_size, gpu.num_sms);
+  const sm80::LoneShare share = sm80::lone_share(shape.top_k, shape.intermediate_size, shape.hidden_size, gpu.num_sms);
   return shape.intermediate_size / kMxFp4Inputs % 2 == 0 &&
-         reinterpret_cast<uintptr_t>(down.scales.data) % 2 == 0 && share.shared_bytes <= kMaxLoneDownBytes;
+         reinterpret_cast<uintptr_t>(down.scales.data) % 2 == 0 && share.shared_bytes <= sm80::kMaxLoneDownBytes;
 }
 
 GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
@@ -127,9 +127,9 @@ GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
     return {
         .kernel = ExpertKernel::kLone, .name = "experts of a lone token", .tile_rows = 1, .why = "one token"};
   if (fits_skinny(args, gpu) && fits_direct(args))
-    return {.kernel = ExpertKernel::kDirect, .name = "direct experts", .tile_rows = kSkinnyRows};
+    return {.kernel = ExpertKernel::kDirect, .name = "direct experts", .tile_rows = sm80::kSkinnyRows};
   if (fits_skinny(args, gpu))
-    return {.kernel = ExpertKernel::kSkinny, .name = "skinny experts", .tile_rows = kSkinnyRows};
+    return {.kernel = ExpertKernel::kSkinny, .name = "skinny experts", .tile_rows = sm80::kSkinnyRows};
   if (!gpu.runs_sm90a() || !fits_own_tiles(args)) return invariant;
   // Tiles of mxfp4, of multiples of 64 inputs, beat the others wherever there are more rows than those of the
   // skinny experts. The kernel finds its tiles itself, and does not read what is counted by tile_rows.
@@ -158,8 +158,8 @@ void multiply(const GroupedGemmParams& params, const Weight& weight, const Group
   if (kernel.kernel == ExpertKernel::kTiles) return sm90::expert_tiles(params, weight.data, stream);
   const bool bf16 = dtype == DType::kBF16;
   const auto launch = params.weight.format == WeightFormat::kPlain
-                          ? (bf16 ? launch_grouped_gemm_bf16 : launch_grouped_gemm_f16)
-                          : (bf16 ? launch_quantised_grouped_gemm_bf16 : launch_quantised_grouped_gemm_f16);
+                          ? (bf16 ? sm80::launch_grouped_gemm_bf16 : sm80::launch_grouped_gemm_f16)
+                          : (bf16 ? sm80::launch_quantised_grouped_gemm_bf16 : sm80::launch_quantised_grouped_gemm_f16);
   launch(params, kernel.tile_rows, stream.handle);
 }
 
@@ -225,7 +225,7 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, Ex
   const Linear &gate_ups = args.linears.gate_up.front(), &downs = args.linears.down.front();
   const bool clamped = args.gate.activation == ExpertActivation::kClampedSwiglu;
   const auto* const weights = args.weights.as<const float>();
-  const SkinnyExpertsParams gate_up{
+  const sm80::SkinnyExpertsParams gate_up{
       .x = args.x.data,
       .weight = quantised_weight(gate_ups.weight),
       .num_scales = num_scales(gate_ups.weight),
@@ -247,14 +247,14 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, Ex
                    .clamped = clamped,
                    .limit = args.gate.limit,
                    .alpha = args.gate.alpha}};
-  SkinnyExpertsParams down = gate_up;
+  sm80::SkinnyExpertsParams down = gate_up;
   down.x = scratch.inner.data;
   down.weight = quantised_weight(downs.weight);
   down.num_scales = num_scales(downs.weight);
   // One launch where 16 outputs a CTA keep most SMs busy.
   const bool lone = kernel == ExpertKernel::kLone, direct = kernel == ExpertKernel::kDirect;
   down.sums =
-      lone || (!direct && fills_sms(shape.hidden_size / kSkinnyOutputs, gpu_facts(stream.device).num_sms));
+      lone || (!direct && fills_sms(shape.hidden_size / sm80::kSkinnyOutputs, gpu_facts(stream.device).num_sms));
   down.out = down.sums ? args.out.data : scratch.rows.data;
   down.weights = args.weights_scale_input ? nullptr : weights;
   down.in_features = static_cast<int32_t>(shape.intermediate_size);
@@ -265,13 +265,13 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, Ex
   down.epilogue.input_weights = nullptr;
   const bool plain = gate_ups.weight.format == WeightFormat::kPlain;
   const bool bf16 = args.x.dtype == DType::kBF16;
-  const auto launch = lone     ? (!plain ? launch_lone_token_mxfp4_experts_bf16
-                                  : bf16 ? launch_lone_token_experts_bf16
-                                         : launch_lone_token_experts_f16)
-                      : direct ? launch_direct_mxfp4_experts_bf16
-                      : !plain ? launch_skinny_mxfp4_experts_bf16
-                      : bf16   ? launch_skinny_experts_bf16
-                               : launch_skinny_experts_f16;
+  const auto launch = lone     ? (!plain ? sm80::launch_lone_token_mxfp4_experts_bf16
+                                  : bf16 ? sm80::launch_lone_token_experts_bf16
+                                         : sm80::launch_lone_token_experts_f16)
+                      : direct ? sm80::launch_direct_mxfp4_experts_bf16
+                      : !plain ? sm80::launch_skinny_mxfp4_experts_bf16
+                      : bf16   ? sm80::launch_skinny_experts_bf16
+                               : sm80::launch_skinny_experts_f16;
   launch(gate_up, stream.handle);
   launch(down, stream.handle);
   if (!down.sums) combine(args, scratch, /*row_of_pair=*/nullptr, stream);

@@ -6,7 +6,7 @@
 #include "attend/kernels/attention/cuda/common/softmax_scale.h"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
 
 inline constexpr float kLn2 = 0.69314718055994530942f;
 
@@ -57,4 +57,4 @@ struct ScoreCap {
   }
 };
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

@@ -6,7 +6,7 @@
 #include "attend/kernels/attention/cuda/common/attention_params.h"
 #include "attend/kernels/attention/cuda/common/head_dims.h"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
 
 // The instances of instances.cmake, of two that hold head dims the cheaper one first; each is there for K/V
 // of every dtype of 16 and of 8 bits.
@@ -111,4 +111,4 @@ constexpr int split_bank_floats(int head_dim_v) {
   return max_tile_rows(head_dim_v) * ((head_dim_v > 128 ? 256 : 128) + 32 / 16 * 4);
 }
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

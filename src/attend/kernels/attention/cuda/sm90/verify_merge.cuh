@@ -19,7 +19,7 @@ class VerifyMerge {
 
  public:
   // Head dims of V up to 128.
-  __device__ VerifyMerge(const AttentionParams& params, const sm80::PartialResults& partials)
+  __device__ VerifyMerge(const AttentionParams& params, const PartialResults& partials)
       : params_(params),
         partials_(partials),
         softmax_scale_log2_(softmax_scale_log2_of(params)),
@@ -27,7 +27,7 @@ class VerifyMerge {
 
   // `row_of(tile_row)`: its OutputRow.
   template <class RowOf>
-  __device__ void merge(const sm80::RowShare& share, const RowOf& row_of) const {
+  __device__ void merge(const RowShare& share, const RowOf& row_of) const {
 #pragma unroll 1
     for (int first = share.begin + Team::thread() / 32; first < share.end; first += kWarps * kRows)
       merge_rows(first, share.end, row_of);
@@ -65,7 +65,7 @@ class VerifyMerge {
 #pragma unroll
       for (int step = 1; step < kPartials; step *= 2)
         new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
-      const sm80::MergeScales scales = sm80::merge_scales(row_max, state.x, new_max, softmax_scale_log2_);
+      const MergeScales scales = merge_scales(row_max, state.x, new_max, softmax_scale_log2_);
       float added = scales.partial * state.y;
 #pragma unroll
       for (int step = 1; step < kPartials; step *= 2) added += __shfl_xor_sync(0xffffffffu, added, step);
@@ -93,9 +93,9 @@ class VerifyMerge {
     }
   }
 
-  __device__ void write(const sm80::OutputRow& row, float row_max, float row_sum, const float4& out) const {
-    const sm80::RowResult result =
-        sm80::finish_row(params_, row_max, row_sum, softmax_scale_log2_, row.q_head);
+  __device__ void write(const OutputRow& row, float row_max, float row_sum, const float4& out) const {
+    const RowResult result =
+        finish_row(params_, row_max, row_sum, softmax_scale_log2_, row.q_head);
     if (lane_ == 0 && params_.lse != nullptr)
       params_.lse[row.token * params_.lse_token_stride + row.q_head * params_.lse_head_stride] = result.lse;
     const int column = lane_ * kColumnsOfLane;
@@ -108,7 +108,7 @@ class VerifyMerge {
   }
 
   const AttentionParams& params_;
-  const sm80::PartialResults& partials_;
+  const PartialResults& partials_;
   const float softmax_scale_log2_;
   const int lane_;
 };

@@ -19,7 +19,7 @@
 #include "attend/kernels/gemm/cuda/sm80/head_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // A CTA's tile of a head's output, and the part of each warp. kTransposed: W lies as [inputs, features].
 template <int kTokens_, int kFeatures_, int kTokenWarps, bool kTransposed_>
@@ -253,4 +253,4 @@ void launch_head_gemm(const HeadLinearParams& params, void* stream) {
     launch_head_gemm_of<T, true>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

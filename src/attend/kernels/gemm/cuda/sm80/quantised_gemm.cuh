@@ -18,7 +18,7 @@
 #include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kQuantisedWarps = 8, kQuantisedThreads = 32 * kQuantisedWarps;
 inline constexpr int kWeightPieces = 2, kPieceRows = 16;  // of W
@@ -232,4 +232,4 @@ class QuantisedTile {
   float sums_[kRowPieces][kWeightPieces][4] = {};
 };
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

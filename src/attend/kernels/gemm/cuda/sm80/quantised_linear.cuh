@@ -5,7 +5,7 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // CTAs of the same rows of W are neighbours, so that W is read from memory once.
 template <class T, WeightFormat kFormat, int kTileRows>
@@ -67,4 +67,4 @@ void launch_quantised_gemm(const QuantisedGemmParams& params, void* stream) {
   }
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -31,7 +31,7 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_outputs.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 template <WeightFormat kFormat>
 inline constexpr int kRowInputs = CodeBlock<kFormat>::kFourBits ? kInt4RowInputs : kByteRowInputs;
@@ -274,4 +274,4 @@ void launch_skinny_codes(const SkinnyCodesParams& params, void* stream) {
     of_format(std::integral_constant<WeightFormat, WeightFormat::kInt4>{});
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -3,7 +3,7 @@
 #include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/view_params.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 SkinnyGemmParams skinny_gemm_params(const LinearArgs& args, bool gated) {
   return {.x = args.x.data,
@@ -36,4 +36,4 @@ void launch_skinny_codes(const SkinnyCodesParams& params, DType dtype, void* str
   launch(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

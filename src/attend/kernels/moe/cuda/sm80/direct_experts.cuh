@@ -31,7 +31,7 @@
 #include "attend/kernels/moe/cuda/sm80/direct_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/mxfp4_sums.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kDirectWarps = 16, kDirectThreads = 32 * kDirectWarps;
 
@@ -390,4 +390,4 @@ inline void launch_direct_experts(const SkinnyExpertsParams& params, void* strea
   params.gated ? launch_direct_instance<true>(params, stream) : launch_direct_instance<false>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

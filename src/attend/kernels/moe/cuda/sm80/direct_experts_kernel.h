@@ -3,7 +3,7 @@
 
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kMaxDirectPairs = kMaxSkinnyMxFp4Pairs;
 // Inputs and outputs of either product are multiples of kDirectInputs, and 8 rows of x of kMaxDirectInputs
@@ -15,4 +15,4 @@ inline constexpr int kDirectInputs = 64, kMaxDirectInputs = 3840, kMaxDirectByte
 // function's, takes them. x is within the limits of mxfp4_sums.cuh.
 void launch_direct_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -32,7 +32,7 @@
 #include "attend/kernels/moe/cuda/sm80/lone_mxfp4_down_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/mxfp4_sums.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 class LoneDownCta {
  public:
@@ -335,4 +335,4 @@ inline void launch_lone_down(const SkinnyExpertsParams& params, void* stream) {
                                    {.product = params, .share = share}, "moe_experts");
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -5,7 +5,7 @@
 
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kLoneDownWarps = 24;
 inline constexpr int kLoneStripInputs = 256;  // of K
@@ -43,4 +43,4 @@ struct LoneDownParams {
   LoneShare share;
 };
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

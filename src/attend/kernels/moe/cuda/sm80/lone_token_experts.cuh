@@ -26,7 +26,7 @@
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/mxfp4_sums.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kLoneWarps = 8, kLoneThreads = 32 * kLoneWarps, kLoneCtasOfSm = 3;
 
@@ -382,4 +382,4 @@ void launch_lone_token_experts(const SkinnyExpertsParams& params, void* stream) 
                : launch_lone_token_product<T, Rows, false>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -3,7 +3,7 @@
 
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kLoneOutputs = 8;  // of a work tile: divide out_features
 inline constexpr int kMaxLoneTopK = 16;
@@ -22,4 +22,4 @@ void launch_lone_token_experts_bf16(const SkinnyExpertsParams& params, void* str
 void launch_lone_token_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_lone_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

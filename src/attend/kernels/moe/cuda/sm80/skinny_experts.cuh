@@ -28,7 +28,7 @@
 #include "attend/kernels/moe/cuda/sm80/expert_blocks.cuh"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 enum class ExpertProduct : uint8_t { kGated, kRows, kSums };
 
@@ -334,4 +334,4 @@ void launch_skinny_tiles(const SkinnyExpertsParams& params, void* stream) {
         T, SkinnyExpertsConfig<kRows, Blocks, kPieces, kMaxPairs, kDownStages, kCtasOfSm>>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

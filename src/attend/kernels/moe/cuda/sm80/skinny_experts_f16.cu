@@ -1,6 +1,6 @@
 #include "attend/kernels/moe/cuda/sm80/skinny_experts.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 void launch_skinny_experts_f16(const SkinnyExpertsParams& params, void* stream) {
   // Of so few pairs both products' CTAs fit an SM: the second ones wait there with W.
@@ -9,4 +9,4 @@ void launch_skinny_experts_f16(const SkinnyExpertsParams& params, void* stream) 
       : launch_skinny_tiles<__half, PlainBlocks, kMaxSkinnyPairs, 4, 6>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -3,7 +3,7 @@
 
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kVeryFewPairs = 32, kMaxSkinnyPairs = 2048, kMaxSkinnyMxFp4Pairs = 512;
 inline constexpr int kSkinnyOutputs = 16;  // of a work tile: divide out_features
@@ -33,4 +33,4 @@ void launch_skinny_experts_bf16(const SkinnyExpertsParams& params, void* stream)
 void launch_skinny_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_skinny_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -22,7 +22,7 @@ int64_t ctas_per_sm(const AttentionPlanLimits& limits, int tile_rows) {
   return is_latent(limits) || fills_sm ? 1 : 2;
 }
 constexpr int64_t kMaxCtasPerSm = 2;
-static_assert(sm90::kVerifyCtasOfSm <= kMaxCtasPerSm);
+static_assert(kVerifyCtasOfSm <= kMaxCtasPerSm);
 // Rows of MLA's row tiles, and the most tokens of a request among them where heads are in groups.
 constexpr int kRowsOfLatentTile = 64, kMaxTokensOfGroup = 8;
 // A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
@@ -78,8 +78,8 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
   const bool fixed_splits = limits.split_rule == SplitRule::kFixed;
   if (rows <= 8 && !fixed_splits && !is_latent(limits)) return 8;
   if (rows <= 16 && !fixed_splits) return 16;
-  if (rows <= 32 && !fixed_splits && sm80::max_tile_rows(limits.head_dim_v) == 128) return 32;
-  return rows <= 64 ? 64 : sm80::max_tile_rows(limits.head_dim_v);
+  if (rows <= 32 && !fixed_splits && max_tile_rows(limits.head_dim_v) == 128) return 32;
+  return rows <= 64 ? 64 : max_tile_rows(limits.head_dim_v);
 }
 
 // How many CTAs of a plan there are, how many CTAs each of them is, and PlanView::ctas_of_sm.
@@ -103,8 +103,8 @@ CtaCounts cta_counts_of(const AttentionPlanLimits& limits, int tile_rows, const 
   const bool few = is_decode && kClustersOfFewTiles * num_work_tiles <= clusters_alone &&
                    batch.max_seqlen_kv > 0 && batch.max_seqlen_kv <= kMaxKeysOfFewTiles;
   if (in_clusters && few)
-    return {static_cast<int>(clusters_alone / num_work_tiles * num_work_tiles), sm80::kClusterSize, 1};
-  if (in_clusters && num_clusters > 0) return {num_clusters, sm80::kClusterSize};
+    return {static_cast<int>(clusters_alone / num_work_tiles * num_work_tiles), kClusterSize, 1};
+  if (in_clusters && num_clusters > 0) return {num_clusters, kClusterSize};
   return {num_ctas, 1, few ? static_cast<int>(ctas_per_sm(limits, tile_rows)) : 0};
 }
 
@@ -150,17 +150,17 @@ AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens,
 // Whether sm90's prefill takes the batch: row tiles of its height, and nothing that it refuses.
 bool is_for_prefill(const AttentionPlanLimits& limits, const QueryBatch& batch, int tile_rows,
                     Device device) {
-  return tile_rows == sm90::kPrefillRows && limits.split_rule == SplitRule::kBalanced &&
+  return tile_rows == kPrefillRows && limits.split_rule == SplitRule::kBalanced &&
          batch.tree_mask.empty() && gpu_facts(device).runs_sm90a();
 }
 
 // Whether it takes a step of few rows a request, whose keys CTAs divide.
 bool is_for_verify(const AttentionPlanLimits& limits, const QueryBatch& batch, int64_t num_rows,
                    Device device) {
-  return num_rows <= sm90::kVerifyRows && sm90::may_verify(limits.head_dim_v, is_fp8(limits.kv_dtype)) &&
+  return num_rows <= kVerifyRows && may_verify(limits.head_dim_v, is_fp8(limits.kv_dtype)) &&
          limits.split_rule == SplitRule::kBalanced && batch.tree_mask.empty() &&
          gpu_facts(device).runs_sm90a() &&
-         sm90::takes_verify(num_rows, int64_t{batch.num_reqs()} * limits.num_kv_heads, limits.num_workers);
+         takes_verify(num_rows, int64_t{batch.num_reqs()} * limits.num_kv_heads, limits.num_workers);
 }
 
 // Floats of a row of a partial result: MLA's are in groups of 16 columns.
@@ -179,7 +179,7 @@ Sizes sizes_of(const AttentionPlanLimits& limits) {
               .num_partials = 0,
               .partial_rows = 0,
               .num_banks = 0,
-              .bank_floats = sm80::split_bank_floats(limits.head_dim_v)};
+              .bank_floats = split_bank_floats(limits.head_dim_v)};
   if (limits.split_rule == SplitRule::kBalanced) {
     sizes.num_partials = 2 * num_ctas;
     sizes.partial_rows = tile_rows_for(limits, limits.max_tokens);
@@ -287,7 +287,7 @@ DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
   const int64_t num_rows = max_seqlen_q * group_of(grouped);
   const bool verify = is_for_verify(grouped, batch, num_rows, device);
   const bool prefill = verify || is_for_prefill(grouped, batch, view.tile_rows, device);
-  const CtaCounts ctas = verify    ? CtaCounts{sm90::kVerifyCtasOfSm * grouped.num_workers, 1}
+  const CtaCounts ctas = verify    ? CtaCounts{kVerifyCtasOfSm * grouped.num_workers, 1}
                          : prefill ? CtaCounts{grouped.num_workers, 1}
                                    : cta_counts_of(grouped, view.tile_rows, batch, device);
   view.num_ctas = ctas.num_ctas;
@@ -316,8 +316,8 @@ DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
   view.partial_rows = fixed_splits ? kFixedSplitRows : view.tile_rows;
   if (prefill)
     view.streamed =
-        verify || !sm90::takes_whole_work_tiles(num_row_tiles * grouped.num_kv_heads, batch.num_reqs(),
-                                                sm90::kMinPrefillJobsOfSm * grouped.num_workers);
+        verify || !takes_whole_work_tiles(num_row_tiles * grouped.num_kv_heads, batch.num_reqs(),
+                                                kMinPrefillJobsOfSm * grouped.num_workers);
   else if (fixed_splits)
     view.streamed = num_rows <= kFixedSplitRows;
   else

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace attend::kernels::cuda::sm90 {
+namespace attend::kernels::cuda {
 
 // Work tiles of one request are about equally long. So of those wanted 1 in kMissingWorkTiles may be missing
 // before dividing their keys, which costs a CTA a second start and a merge, is faster. 0: none may.
@@ -16,4 +16,4 @@ constexpr bool takes_whole_work_tiles(int64_t num_work_tiles, int64_t num_reqs, 
   return num_work_tiles >= wanted - missing;
 }
 
-}  // namespace attend::kernels::cuda::sm90
+}  // namespace attend::kernels::cuda

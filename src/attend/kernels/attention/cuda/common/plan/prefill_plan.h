@@ -3,7 +3,7 @@
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
 
-namespace attend::kernels::cuda::sm90 {
+namespace attend::kernels::cuda {
 
 inline constexpr int kPrefillRows = 128;  // of a work tile: one row tile of the plan, or two lower ones
 // With fewer work tiles for each SM, CTAs had better divide the keys.
@@ -28,4 +28,4 @@ constexpr bool takes_verify(int64_t num_rows, int64_t num_work_tiles, int64_t nu
 // Whether prefill has work tiles of kVerifyRows for these values and K/V.
 constexpr bool may_verify(int head_dim_v, bool fp8) { return head_dim_v <= 128 && !fp8; }
 
-}  // namespace attend::kernels::cuda::sm90
+}  // namespace attend::kernels::cuda

@@ -152,13 +152,13 @@ class MlaConsumer {
   template <int kWarpgroup>
   __device__ __forceinline__ void own_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     if (!kPlain && params_.attention.logit_cap > 0.0f) {
-      const sm80::ScoreCap cap(params_.attention);
+      const ScoreCap cap(params_.attention);
 #pragma unroll
       for (float& score : rows.scores) score = cap(score);
     }
     if (tile < work_tile.full.begin || tile >= work_tile.full.end)
       rows.template mask<kPlain>(params_.attention,
-                                 sm80::WorkTileRows(params_.attention, work_tile.tile, work_tile.head,
+                                 WorkTileRows(params_.attention, work_tile.tile, work_tile.head,
                                                     params_.attention.plan.tile_rows),
                                  first_row(), work_tile.first_key + tile * kMlaKeys);
     rows.softmax(scale_log2_);
@@ -204,7 +204,7 @@ class MlaConsumer {
     const int row = first_row(), warpgroup = this->warpgroup();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      rows.sum[half] = sm80::quad_sum(rows.sum[half]);
+      rows.sum[half] = quad_sum(rows.sum[half]);
       if (thread_ % 4 == 0) shared_.sums(work_tile_parity, warpgroup)[row + 8 * half] = rows.sum[half];
     }
     ptx::barrier_sync(kSumsBarrier, 32 * MlaTile::kMathWarps);
@@ -241,7 +241,7 @@ class MlaConsumer {
 template <class T, bool kFp8, bool kPlans, bool kPlain>
 __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_constant__ MlaParams params) {
   extern __shared__ __align__(kMlaSwizzleAtom) char memory[];
-  using Plan = sm80::CtaPlan<MlaTile::kThreads, kPlans, false>;
+  using Plan = CtaPlan<MlaTile::kThreads, kPlans, false>;
   const AttentionParams& attention = params.attention;
   const MlaShared shared(memory);
   if (threadIdx.x == 0) {
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
   const Plan plan(attention);
   // A whole plan may have fewer row tiles than there are CTAs.
   if (attention.plan.streamed) {
-    const sm80::PlanStart start = plan.start(static_cast<int>(blockIdx.x));
+    const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     if (threadIdx.x == 0) shared.walk() = start;
   } else if (threadIdx.x == 0) {
     shared.walk().header = *attention.plan.header;

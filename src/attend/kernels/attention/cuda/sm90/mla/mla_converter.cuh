@@ -164,14 +164,14 @@ class MlaConverter {
   // Eight elements as those of q.
   template <Element kElement>
   __device__ __forceinline__ static uint4 converted(uint32_t low, uint32_t high) {
-    return make_uint4(as_query(sm80::low_pair<kElement>(low)), as_query(sm80::high_pair<kElement>(low)),
-                      as_query(sm80::low_pair<kElement>(high)), as_query(sm80::high_pair<kElement>(high)));
+    return make_uint4(as_query(low_pair<kElement>(low)), as_query(high_pair<kElement>(low)),
+                      as_query(low_pair<kElement>(high)), as_query(high_pair<kElement>(high)));
   }
   // Two of f16. bf16 holds every value of fp8 too.
   __device__ __forceinline__ static uint32_t as_query(uint32_t pair) {
     if constexpr (std::is_same_v<T, __half>) return pair;
     const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-    return sm80::pack(values.x, values.y, T());
+    return pack(values.x, values.y, T());
   }
 
   const MlaParams& mla_;

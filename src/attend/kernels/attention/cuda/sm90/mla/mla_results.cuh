@@ -46,10 +46,10 @@ class MlaResults {
         write_partial(rows, half);
         continue;
       }
-      const sm80::TileRow row = rows_.at(params_, valid ? tile_row : 0);
+      const TileRow row = rows_.at(params_, valid ? tile_row : 0);
       const int64_t token = rows_.span.first_token + row.query;
-      const sm80::RowResult result =
-          sm80::finish_row(params_, rows.row_max[half], sum[half], scale_log2, row.head);
+      const RowResult result =
+          finish_row(params_, rows.row_max[half], sum[half], scale_log2, row.head);
       if (writes_state && params_.lse != nullptr)
         params_.lse[token * params_.lse_token_stride + row.head * params_.lse_head_stride] = result.lse;
       const int64_t to = token * params_.out.token_stride + row.head * params_.out.head_stride;
@@ -85,7 +85,7 @@ class MlaResults {
       uint32_t mine[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        mine[i] = sm80::pack(rows.out[4 * (n + i) + 2 * half] * out_scale,
+        mine[i] = pack(rows.out[4 * (n + i) + 2 * half] * out_scale,
                              rows.out[4 * (n + i) + 2 * half + 1] * out_scale, T());
       // Lanes beside one another: of each two groups, one of both.
       const uint32_t low = __shfl_xor_sync(0xffffffffu, odd ? mine[0] : mine[1], 1);
@@ -117,7 +117,7 @@ class MlaResults {
   }
 
   const AttentionParams& params_;
-  const sm80::WorkTileRows rows_;
+  const WorkTileRows rows_;
   const int partial_idx_, warpgroup_;
   const int first_row_;  // of the warp
   const int lane_ = static_cast<int>(threadIdx.x) % 32;

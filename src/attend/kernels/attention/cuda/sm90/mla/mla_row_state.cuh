@@ -72,7 +72,7 @@ struct MlaRowState {
   // What rows behind the tile's last one hold is of no account: rows are independent, and theirs are not
   // stored.
   template <bool kPlain>
-  __device__ __forceinline__ void mask(const AttentionParams& params, const sm80::WorkTileRows& rows,
+  __device__ __forceinline__ void mask(const AttentionParams& params, const WorkTileRows& rows,
                                        int first_row, int first_key) {
     const int to_lane = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
@@ -87,7 +87,7 @@ struct MlaRowState {
           for (int i = 0; i < 2; ++i)
             if (8 * n + i >= end) scores[4 * n + 2 * half + i] = -INFINITY;
       } else {
-        const uint64_t visible = sm80::visible_keys<kMlaKeys>(params, rows, row, first_key) >> to_lane;
+        const uint64_t visible = visible_keys<kMlaKeys>(params, rows, row, first_key) >> to_lane;
 #pragma unroll
         for (int n = 0; n < kMlaKeys / 8; ++n)
 #pragma unroll
@@ -107,7 +107,7 @@ struct MlaRowState {
 #pragma unroll
       for (int n = 0; n < kMlaKeys / 8; ++n)
         highest = fmaxf(highest, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-      highest = sm80::quad_max(highest);
+      highest = quad_max(highest);
       if (!((highest - row_max[half]) * scale_log2 > kSlack)) highest = row_max[half];
       const float shift = raise(half, highest, scale_log2, changed);
       float sums[2] = {};
@@ -130,7 +130,7 @@ struct MlaRowState {
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        p[step][i] = sm80::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
+        p[step][i] = pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
   }
 
   // Hands P and the row max to the other warpgroup. `thread`: of the warpgroup.

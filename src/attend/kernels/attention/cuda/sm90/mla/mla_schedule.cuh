@@ -20,7 +20,7 @@ template <class Plan, bool kPlain>
 class MlaWalk {
  public:
   // `walk`: as the plan says where the CTA begins, else with the header alone.
-  __device__ MlaWalk(const MlaParams& params, const Plan& cta_plan, sm80::PlanStart& walk)
+  __device__ MlaWalk(const MlaParams& params, const Plan& cta_plan, PlanStart& walk)
       : params_(params.attention), cta_plan_(cta_plan), walk_(walk) {}
 
   // Before publish().
@@ -48,8 +48,8 @@ class MlaWalk {
     CtaStart& at = walk_.cta;
     if (at.length <= 0) return;
     const PlanView& plan = params_.plan;
-    const sm80::KvTileRange part =
-        sm80::range_at<false>(plan, static_cast<int>(blockIdx.x), at.tile, at.head, at.first,
+    const KvTileRange part =
+        range_at<false>(plan, static_cast<int>(blockIdx.x), at.tile, at.head, at.first,
                               min(at.tile.num_kv_tiles - at.first, at.length));
     make(work_tile, at.tile, at.head, part);
     at.length -= part.count + walk_.header.line.gap;
@@ -73,12 +73,12 @@ class MlaWalk {
   __device__ int& next_work_tile() const { return walk_.cta.first; }
 
   __device__ void make(MlaWorkTile& work_tile, const RowTile& tile, int head,
-                       const sm80::KvTileRange& part) const {
+                       const KvTileRange& part) const {
     const BatchParams& batch = params_.batch;
     work_tile.tile = tile;
     work_tile.head = head;
     work_tile.partial_idx = part.partial_idx;
-    const sm80::WorkTileRows rows(params_, tile, head, params_.plan.tile_rows);
+    const WorkTileRows rows(params_, tile, head, params_.plan.tile_rows);
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window.
     if (!kPlain && (batch.window_left >= 0 || batch.chunk > 0))
@@ -104,7 +104,7 @@ class MlaWalk {
 
   const AttentionParams& params_;
   const Plan& cta_plan_;
-  sm80::PlanStart& walk_;
+  PlanStart& walk_;
 };
 
 // Copies queries of work tiles, each of `kWarps` warps its part of the rows.
@@ -158,14 +158,14 @@ class MlaQueries {
   // row.
   __device__ void copy_rows(const MlaWorkTile& work_tile) const {
     constexpr int kRowsOfWarp = kMlaRows / kWarps, kRowsAtOnce = 4;
-    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, params_.plan.tile_rows);
+    const WorkTileRows rows(params_, work_tile.tile, work_tile.head, params_.plan.tile_rows);
     const char* const none = static_cast<const char*>(params_.q.data);
     const int num_nope = params_.head_dim_qk - params_.rope_dim, piece = lane_ % 8;
 #pragma unroll 1
     for (int i = lane_ / 8; i < kRowsOfWarp; i += kRowsAtOnce) {
       const int tile_row = warp_ * kRowsOfWarp + i;
       const bool is_row = tile_row < rows.num_rows;
-      const sm80::TileRow row = rows.at(params_, is_row ? tile_row : 0);
+      const TileRow row = rows.at(params_, is_row ? tile_row : 0);
       const int64_t token = rows.span.first_token + row.query;
       const char* const nope = none + 2 * (token * params_.q.token_stride + row.head * params_.q.head_stride);
       const char* const rope =

@@ -83,7 +83,7 @@ struct MlaShared {
   static constexpr int kScheduleAt = kSumsAt + 2 * kSumBytes;
   static constexpr int kWalkAt =
       kScheduleAt + MlaTile::kScheduleStages * static_cast<int>(sizeof(MlaWorkTile));
-  static constexpr int kBarriersAt = kWalkAt + static_cast<int>(sizeof(sm80::PlanStart));
+  static constexpr int kBarriersAt = kWalkAt + static_cast<int>(sizeof(PlanStart));
   static constexpr int kFullAt = 2 * MlaTile::kScheduleStages + 2;
   static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kParts;
   static constexpr int kPFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kParts;
@@ -113,7 +113,7 @@ struct MlaShared {
     return reinterpret_cast<MlaWorkTile*>(base + kScheduleAt)[stage];
   }
   // Where the CTA stands in the plan; registers are short.
-  __device__ sm80::PlanStart& walk() const { return *reinterpret_cast<sm80::PlanStart*>(base + kWalkAt); }
+  __device__ PlanStart& walk() const { return *reinterpret_cast<PlanStart*>(base + kWalkAt); }
 
   __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
   __device__ uint32_t schedule_full(int stage) const { return barrier(stage); }

@@ -201,20 +201,20 @@ class PrefillConsumer {
   // they share its rows, otherwise the last has all.
   __device__ __forceinline__ void merge(const PrefillWorkTile& work_tile) const {
     const PlanLine line = line_of<Tile>(params_);
-    const sm80::WorkTileRows rows = rows_of(work_tile);
-    const sm80::PartialResults partials =
-        sm80::partials_of<false>(params_.plan, work_tile.tile, work_tile.head, line);
+    const WorkTileRows rows = rows_of(work_tile);
+    const PartialResults partials =
+        partials_of<false>(params_.plan, work_tile.tile, work_tile.head, line);
     int32_t* const state =
         params_.plan.partials_done + work_tile.tile.index * params_.num_kv_heads + work_tile.head;
-    sm80::Meeting meeting(state, partials.count, rows.num_rows, params_.plan.meeting_clocks);
-    sm80::RowShare share{0, rows.num_rows};
+    Meeting meeting(state, partials.count, rows.num_rows, params_.plan.meeting_clocks);
+    RowShare share{0, rows.num_rows};
     if (line.exclusive)
-      share = sm80::meet<Team>(meeting);
-    else if (!sm80::complete_partials<Team>(state, 1, partials.count))
+      share = meet<Team>(meeting);
+    else if (!complete_partials<Team>(state, 1, partials.count))
       share = {0, 0};
     VerifyMerge<Team>(params_, partials).merge(share, [&](int tile_row) {
-      const sm80::TileRow row = rows.at(params_, tile_row);
-      return sm80::OutputRow{rows.span.first_token + row.query, row.head};
+      const TileRow row = rows.at(params_, tile_row);
+      return OutputRow{rows.span.first_token + row.query, row.head};
     });
     Team::sync();
     if (line.exclusive && Team::thread() == 0) meeting.end();
@@ -352,7 +352,7 @@ class PrefillConsumer {
   }
   __device__ __forceinline__ bool caps() const { return Tile::kMayCap && params_.logit_cap > 0.0f; }
   __device__ __forceinline__ void cap(Rows& rows) const {
-    sm80::ScoreCap cap(params_);
+    ScoreCap cap(params_);
     if constexpr (kScalesScores && !kScalesRows) cap.to_exponent *= score_scales_[0];
 #pragma unroll
     for (int i = 0; i < Tile::kKeys / 2; ++i) {
@@ -399,7 +399,7 @@ class PrefillConsumer {
   }
 
   // Computed again where it is wanted, since registers are short.
-  __device__ __forceinline__ sm80::WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
+  __device__ __forceinline__ WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
     return {params_, work_tile.tile, work_tile.head, most_rows<Tile>(params_)};
   }
 

@@ -17,7 +17,7 @@ class PrefillEpilogue : PrefillResults {
 
  public:
   // `scale`: what results are multiplied by besides that of all work tiles.
-  __device__ PrefillEpilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup,
+  __device__ PrefillEpilogue(const AttentionParams& params, const WorkTileRows& rows, int warpgroup,
                              float scale)
       : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)), scale_(scale) {}
 
@@ -36,7 +36,7 @@ class PrefillEpilogue : PrefillResults {
       uint32_t words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        words[i] = sm80::pack(rows.out[4 * n + 2 * i] * scales[i % 2],
+        words[i] = pack(rows.out[4 * n + 2 * i] * scales[i % 2],
                               rows.out[4 * n + 2 * i + 1] * scales[i % 2], T());
       ptx::stmatrix_x4(to + n / 8 * Tile::kQueryPanelBytes + swizzled(row, n % 8 + lane_ / 16), words);
     }
@@ -101,7 +101,7 @@ class PrefillEpilogue : PrefillResults {
         uint32_t words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          words[i] = sm80::pack(rows.out[4 * (first + i) + 2 * half] * scales[half],
+          words[i] = pack(rows.out[4 * (first + i) + 2 * half] * scales[half],
                                 rows.out[4 * (first + i) + 2 * half + 1] * scales[half], T());
         quad_transpose(words, lane_);
         const int group = first + lane_ % 4;

@@ -58,10 +58,10 @@ __device__ __forceinline__ RowScales queries_to_f16(uint32_t q) {
       add_to_most(piece.z);
       add_to_most(piece.w);
     }
-    const QueryScale scale = query_scale(sm80::quad_max(fmaxf(__low2float(most), __high2float(most))));
+    const QueryScale scale = query_scale(quad_max(fmaxf(__low2float(most), __high2float(most))));
     from_f16.scales[half] = scale.from_f16;
     const auto to_f16 = [&](uint32_t pair) {
-      return sm80::pack(__uint_as_float(pair << 16) * scale.to_f16,
+      return pack(__uint_as_float(pair << 16) * scale.to_f16,
                         __uint_as_float(pair & 0xffff0000u) * scale.to_f16, __half());
     };
 #pragma unroll

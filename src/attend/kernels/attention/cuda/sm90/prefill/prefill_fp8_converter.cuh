@@ -121,8 +121,8 @@ class PrefillConverter {
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
   __device__ __forceinline__ static uint4 widened(uint32_t low, uint32_t high) {
-    return make_uint4(sm80::low_pair<kKv>(low), sm80::high_pair<kKv>(low), sm80::low_pair<kKv>(high),
-                      sm80::high_pair<kKv>(high));
+    return make_uint4(low_pair<kKv>(low), high_pair<kKv>(low), low_pair<kKv>(high),
+                      high_pair<kKv>(high));
   }
 
   const Shared& shared_;

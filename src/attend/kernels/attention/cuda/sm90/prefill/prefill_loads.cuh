@@ -153,7 +153,7 @@ class PrefillScheduler {
   // Rows beyond the request's are zero. Eight neighbouring threads copy 128 bytes of a row.
   __device__ void copy_queries(const PrefillWorkTile& work_tile, uint32_t queries, int consumer) const {
     const AttentionParams& params = params_.attention;
-    const sm80::WorkTileRows rows(params, work_tile.tile, work_tile.head, most_rows<Tile>(params));
+    const WorkTileRows rows(params, work_tile.tile, work_tile.head, most_rows<Tile>(params));
     const char* q = static_cast<const char*>(params.q.data);
     const int piece = lane_ % 8;
 #pragma unroll kRowsUnderWay

@@ -31,7 +31,7 @@ __device__ __forceinline__ void quad_transpose(uint32_t (&words)[4], int lane) {
 // What epilogues of prefill share: a thread has `first_row` of the work tile and 8 further.
 class PrefillResults {
  protected:
-  __device__ PrefillResults(const AttentionParams& params, const sm80::WorkTileRows& rows, int first_row)
+  __device__ PrefillResults(const AttentionParams& params, const WorkTileRows& rows, int first_row)
       : params_(params), rows_(rows), first_row_(first_row) {}
 
   // What the row's output is to be multiplied by.
@@ -46,7 +46,7 @@ class PrefillResults {
     if (params_.lse == nullptr) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const sm80::TileRow at = row(half);
+      const TileRow at = row(half);
       const float lse = result(rows, half, softmax_scale_log2, at.head).lse;
       if (lane_ % 4 == 0 && first_row_ + 8 * half < rows_.num_rows)
         params_.lse[(rows_.span.first_token + at.query) * params_.lse_token_stride +
@@ -65,17 +65,17 @@ class PrefillResults {
     const float rough = ptx::rcp_approx(x);
     return __fmaf_rn(rough, -__fmaf_rn(rough, x, -1.0f), rough);
   }
-  __device__ __forceinline__ sm80::TileRow row(int half) const {
+  __device__ __forceinline__ TileRow row(int half) const {
     return rows_.at(params_, min(first_row_ + 8 * half, rows_.num_rows - 1));
   }
   template <class Rows>
-  __device__ __forceinline__ sm80::RowResult result(const Rows& rows, int half, float softmax_scale_log2,
+  __device__ __forceinline__ RowResult result(const Rows& rows, int half, float softmax_scale_log2,
                                                     int head) const {
-    return sm80::finish_row(params_, rows.row_max[half], rows.row_sum[half], softmax_scale_log2, head);
+    return finish_row(params_, rows.row_max[half], rows.row_sum[half], softmax_scale_log2, head);
   }
 
   const AttentionParams& params_;
-  const sm80::WorkTileRows rows_;
+  const WorkTileRows rows_;
   const int first_row_;
   const int lane_ = ptx::lane();
 };

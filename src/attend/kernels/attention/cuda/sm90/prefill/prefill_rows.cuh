@@ -111,7 +111,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   __device__ __forceinline__ void begin(const Scales& scales) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      row_max[half] = sm80::quad_max(max_of(half));
+      row_max[half] = quad_max(max_of(half));
       row_sum[half] = 0.0f;
       rescale[half] = 0.0f;
       shifts[half] = row_max[half] == -INFINITY ? Softmax::kShiftOfNoMax
@@ -173,7 +173,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     // 0: P overflows. In a register, since predicates are few.
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      rescale[half] = sm80::quad_max(tile_sum[half]) > kMaxScaledSum ? 0.0f : 1.0f;
+      rescale[half] = quad_max(tile_sum[half]) > kMaxScaledSum ? 0.0f : 1.0f;
     if (__any_sync(0xffffffffu, rescale[0] == 0.0f || rescale[1] == 0.0f)) {
       score();
 #pragma unroll
@@ -190,7 +190,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   }
   // From scores, relative to their max where P has overflowed. Returns the sum of P.
   __device__ __forceinline__ float exponentiate_again(int half, float scale) {
-    const float new_max = sm80::quad_max(max_of(half));
+    const float new_max = quad_max(max_of(half));
     if (rescale[half] == 0.0f) raise_max_to(half, new_max, scale);
     float sums[2] = {};
 #pragma unroll
@@ -205,8 +205,8 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   }
   // P of a row with a sum above kMaxSum, and that sum, relative to P's max.
   __device__ __forceinline__ void scale_p(int half, float scale, float& tile_sum) {
-    const bool raises = sm80::quad_max(tile_sum) > kMaxSum;
-    const float most = sm80::quad_max(max_of(half));
+    const bool raises = quad_max(tile_sum) > kMaxSum;
+    const float most = quad_max(max_of(half));
     float p_scale = 1.0f;
     if (raises) {
       raise_max_to(half, row_max[half] + __fdividef(__log2f(most) - kOffset, scale), scale);
@@ -278,13 +278,13 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        p[step][i] = sm80::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
+        p[step][i] = pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
   }
 
   // Row sums over all columns, as if P were not 2^kOffset times as large: call once, after the last tile.
   __device__ __forceinline__ void finish_sums() {
 #pragma unroll
-    for (float& s : row_sum) s = sm80::quad_sum(s) * Precision::kUnscale;
+    for (float& s : row_sum) s = quad_sum(s) * Precision::kUnscale;
   }
 };
 

@@ -54,7 +54,7 @@ struct PrefillSoftmax {
   // Where what the thread's row sees of `keys` ends, without windows and chunks. `row`: of the work tile;
   // what rows beyond it see is nobody's business.
   __device__ __forceinline__ static int end_of_row(const AttentionParams& params,
-                                                   const sm80::WorkTileRows& rows, int row,
+                                                   const WorkTileRows& rows, int row,
                                                    const KeyRange& keys) {
     const int position = position_of<false>(params.batch, rows.span, rows.at(params, row).query);
     return min(position + params.batch.window_right + 1, keys.end);
@@ -62,7 +62,7 @@ struct PrefillSoftmax {
   // Which of `keys` the thread's rows see of the KV tile from `first_key` on. `first_row`: the thread's, of
   // the work tile.
   __device__ __forceinline__ static VisibleScores visible_scores(const AttentionParams& params,
-                                                                 const sm80::WorkTileRows& rows,
+                                                                 const WorkTileRows& rows,
                                                                  int first_row, int first_key,
                                                                  const KeyRange& keys) {
     const int first_column = first_key + ptx::lane() % 4 * 2;
@@ -121,7 +121,7 @@ struct PrefillSoftmax {
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
         new_max = fmaxf(new_max, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-      new_max = sm80::quad_max(new_max);
+      new_max = quad_max(new_max);
       if ((new_max - row_max[half]) * softmax_scale_log2 <= kSlack) new_max = row_max[half];
       const float shift = new_max == -INFINITY ? kShiftOfNoMax : __fmul_rn(new_max, softmax_scale_log2);
       // The product rounded by itself: exactly 1 for a row whose max stays.

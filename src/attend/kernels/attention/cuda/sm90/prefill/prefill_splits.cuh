@@ -33,7 +33,7 @@ class PrefillSplits {
   // After that, when all of the ended split's P V is in rows.out, which becomes zero.
   __device__ __forceinline__ void add_ended(Rows& rows, float softmax_scale_log2) {
 #pragma unroll
-    for (float& sum : ended_sum_) sum = sm80::quad_sum(sum);
+    for (float& sum : ended_sum_) sum = quad_sum(sum);
     merge(ended_max_, ended_sum_, rows.out, softmax_scale_log2);
 #pragma unroll
     for (int n = 0; n < kPieces; ++n)
@@ -66,21 +66,21 @@ class PrefillSplits {
       }
       return;
     }
-    sm80::MergeScales scales[2];
+    MergeScales scales[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float new_max = fmaxf(row_max_[half], partial_max[half]);
-      scales[half] = sm80::merge_scales(row_max_[half], partial_max[half], new_max, softmax_scale_log2);
+      scales[half] = merge_scales(row_max_[half], partial_max[half], new_max, softmax_scale_log2);
       row_max_[half] = new_max;
-      row_sum_[half] = sm80::merged(row_sum_[half], partial_sum[half], scales[half]);
+      row_sum_[half] = merged(row_sum_[half], partial_sum[half], scales[half]);
     }
 #pragma unroll
     for (int n = 0; n < kPieces; ++n) {
       const float4 before = out_[n * kStride];
-      out[4 * n] = sm80::merged(before.x, out[4 * n], scales[0]);
-      out[4 * n + 1] = sm80::merged(before.y, out[4 * n + 1], scales[0]);
-      out[4 * n + 2] = sm80::merged(before.z, out[4 * n + 2], scales[1]);
-      out[4 * n + 3] = sm80::merged(before.w, out[4 * n + 3], scales[1]);
+      out[4 * n] = merged(before.x, out[4 * n], scales[0]);
+      out[4 * n + 1] = merged(before.y, out[4 * n + 1], scales[0]);
+      out[4 * n + 2] = merged(before.z, out[4 * n + 2], scales[1]);
+      out[4 * n + 3] = merged(before.w, out[4 * n + 3], scales[1]);
     }
   }
 

@@ -45,7 +45,7 @@ __device__ __forceinline__ int most_rows(const AttentionParams& params) {
 
 // A plan that CTAs derive themselves, where they divide the keys of few rows.
 template <class Tile>
-using InlinePlan = sm80::CtaPlan<Tile::kThreads, true>;
+using InlinePlan = CtaPlan<Tile::kThreads, true>;
 
 // Of the batch, by its plan, which is derived here where CTAs do that. All threads call it, once.
 template <class Tile>
@@ -85,7 +85,7 @@ class PrefillWalk {
     const PlanHeader header = *plan.header;
     if (divides_keys_) {
       // All loads at once; there is no start behind the line.
-      sm80::PlanStart start{header, plan.cta_starts[cta]};
+      PlanStart start{header, plan.cta_starts[cta]};
       if (cta / plan.heads_at_once * header.line.cta_range >= header.line_length) start.cta.length = 0;
       begin_at(start);
     } else {
@@ -114,8 +114,8 @@ class PrefillWalk {
   __device__ void write(PrefillWorkTile& work_tile) {
     PrefillWorkTile made = make_work_tile();
     if (divides_keys_) {
-      const sm80::KvTileRange part =
-          sm80::range_at<false>(params_.plan, static_cast<int>(blockIdx.x), made.tile, head_, first_,
+      const KvTileRange part =
+          range_at<false>(params_.plan, static_cast<int>(blockIdx.x), made.tile, head_, first_,
                                 min(made.tile.num_kv_tiles - first_, left_));
       left_ -= part.count;
       made.partial_idx = part.partial_idx;
@@ -152,7 +152,7 @@ class PrefillWalk {
   }
 
  private:
-  __device__ void begin_at(const sm80::PlanStart& start) {
+  __device__ void begin_at(const PlanStart& start) {
     tile_ = start.cta.tile;
     head_ = start.cta.head;
     first_ = start.cta.first;
@@ -186,7 +186,7 @@ class PrefillWalk {
     work_tile.head = head_;
     work_tile.partial_idx = -1;
     work_tile.tile = tile_;
-    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, most_rows<Tile>(params_));
+    const WorkTileRows rows(params_, work_tile.tile, work_tile.head, most_rows<Tile>(params_));
     work_tile.num_rows = rows.num_rows;
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window, its row tiles lower.

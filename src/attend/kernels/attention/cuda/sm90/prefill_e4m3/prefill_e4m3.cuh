@@ -153,7 +153,7 @@ class PrefillE4m3Consumer {
     release(shared_.keys_empty(keys_.stage));
     keys_.advance(Tile::kStages);
     if (!kPlain && params_.logit_cap > 0.0f) {
-      sm80::ScoreCap cap(params_);
+      ScoreCap cap(params_);
       cap.to_exponent *= descales.scores;
 #pragma unroll
       for (float& score : rows.scores) score = cap(score);
@@ -165,7 +165,7 @@ class PrefillE4m3Consumer {
   }
 
   // Computed again where it is wanted, since registers are short.
-  __device__ __forceinline__ sm80::WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
+  __device__ __forceinline__ WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
     return {params_, work_tile.tile, work_tile.head, Tile::kRows};
   }
 

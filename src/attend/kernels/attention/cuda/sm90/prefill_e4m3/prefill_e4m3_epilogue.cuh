@@ -18,7 +18,7 @@ class PrefillE4m3Epilogue : PrefillResults {
   static constexpr int kSixteens = Tile::kHeadDimV / 16;
 
  public:
-  __device__ PrefillE4m3Epilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup)
+  __device__ PrefillE4m3Epilogue(const AttentionParams& params, const WorkTileRows& rows, int warpgroup)
       : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)) {}
 
   // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
@@ -91,9 +91,9 @@ class PrefillE4m3Epilogue : PrefillResults {
         uint32_t low[4], high[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          low[i] = sm80::pack(element(rows, first + i, half, 0) * out_scale[half],
+          low[i] = pack(element(rows, first + i, half, 0) * out_scale[half],
                               element(rows, first + i, half, 1) * out_scale[half], T());
-          high[i] = sm80::pack(element(rows, first + i, half, 2) * out_scale[half],
+          high[i] = pack(element(rows, first + i, half, 2) * out_scale[half],
                                element(rows, first + i, half, 3) * out_scale[half], T());
         }
         quad_transpose(low, lane_);

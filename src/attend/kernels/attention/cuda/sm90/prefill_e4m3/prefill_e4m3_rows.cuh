@@ -85,7 +85,7 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
   // Row sums over all columns, as if P were not so large: call once, after the last tile.
   __device__ __forceinline__ void finish_sums() {
 #pragma unroll
-    for (float& s : row_sum) s = sm80::quad_sum(s) * kUnscale;
+    for (float& s : row_sum) s = quad_sum(s) * kUnscale;
   }
 };
 
