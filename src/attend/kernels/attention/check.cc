@@ -5,10 +5,8 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/merge.h"
-#include "attend/kernels/attention/mla.h"
 #include "attend/kernels/common/check_view.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels {
 namespace {

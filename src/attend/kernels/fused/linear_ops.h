@@ -6,6 +6,7 @@
 #include "attend/kernels/fused/residual.h"
 
 #pragma GCC visibility push(default)
+
 namespace attend::kernels {
 
 // out = W norm(residual) + b, of the tokens `rows` or of all.
@@ -45,8 +46,7 @@ struct NormActivatedLinearArgs {
 };
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args, const OpContext& context);
 
-// residual += post_norm(W x + b), where there is one. A weight whose in_features are shards of several ranks
-// has partial sums: this is where they are all-reduced.
+// residual += post_norm(W x + b), where there is one.
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
 
@@ -55,5 +55,13 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
 void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
                      const OpContext& context);
 
+// A dense layer behind a latent vector, as a model speaks of it.
+
+// out = W norm(x) + b. x: [num_tokens, in_features], last stride 1; overwritten. Throws as
+// rms_norm() and linear() do.
+void latent_linear(const TensorView& x, const Norm& norm, const Linear& linear, const TensorView& out,
+                   const OpContext& context);
+
 }  // namespace attend::kernels
+
 #pragma GCC visibility pop

@@ -6,9 +6,9 @@
 #include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/fused/multiply_parts.h"
 #include "attend/kernels/fused/residual_access.h"
-#include "attend/kernels/moe/norm_route.h"
+#include "attend/kernels/moe/experts.h"
 #include "attend/kernels/moe/scratch.h"
-#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend::kernels {
 namespace {

@@ -3,7 +3,6 @@
 
 #include "attend/kernels/fused/residual.h"
 #include "attend/kernels/moe/experts.h"
-#include "attend/kernels/moe/route.h"
 
 #pragma GCC visibility push(default)
 namespace attend::kernels {

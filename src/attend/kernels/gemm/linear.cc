@@ -10,8 +10,7 @@
 #include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/quantised_workspace.h"
 #include "attend/kernels/gemm/weights.h"
-#include "attend/kernels/norm_rope/activation.h"
-#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend::kernels {
 namespace {

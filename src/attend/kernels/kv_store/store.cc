@@ -4,7 +4,7 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/kv_store/cpu/store.h"
 #include "attend/kernels/kv_store/cuda/store.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels {
 

@@ -9,7 +9,6 @@
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/cpu/experts.h"
 #include "attend/kernels/moe/cuda/moe.h"
-#include "attend/kernels/moe/route.h"
 
 namespace attend::kernels {
 namespace {

@@ -1,15 +1,15 @@
-#include "attend/kernels/moe/route.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/moe/cpu/route.h"
+#include "attend/kernels/moe/cpu/experts.h"
 #include "attend/kernels/moe/cuda/moe.h"
+#include "attend/kernels/moe/experts.h"
 
 namespace attend::kernels {
+
 namespace {
 
 void check_groups(const RouterRule& rule, int64_t num_experts, int64_t top_k) {
@@ -63,6 +63,12 @@ void route(const RouteArgs& args, Stream& stream) {
   if (args.experts.num_elements() == 0) return;
   if (const OnGpu gpu(stream); gpu) return cuda::route(args, stream);
   cpu::route(args);
+}
+
+bool norm_route(const NormRouteArgs& args, Stream& stream) {
+  if (args.batch_invariant || args.norm.empty() || args.x.shape[0] == 0) return false;
+  if (const OnGpu gpu(stream); gpu) return cuda::norm_route(args, stream);
+  return false;
 }
 
 }  // namespace attend::kernels

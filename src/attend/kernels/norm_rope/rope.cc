@@ -12,6 +12,7 @@
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 
 namespace attend::kernels {
+
 namespace {
 
 // `heads` of this name, the angles they are rotated by, and which of these each token takes.
@@ -129,6 +130,17 @@ void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream) {
       const int32_t length = std::max(args.prompt_lens[r], args.positions[t] + 1);
       args.rows[t] = args.positions[t] + (length > args.original_length ? args.num_positions : 0);
     }
+}
+
+void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
+  require(rope.k.data == store.k.data, "norm_rope_store: k of the store is not the one that is rotated");
+  if (const OnGpu gpu(stream); gpu) {
+    check(rope, stream);
+    check(store);
+    return cuda::norm_rope_store(rope, store, stream);
+  }
+  norm_rope(rope, stream);
+  store_kv(store, stream);
 }
 
 }  // namespace attend::kernels

@@ -8,7 +8,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/serve/formats/held_back.h"
 #include "attend/serve/formats/reasoning_mask.h"
 #include "attend/serve/protocols/json_text.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "attend/kernels/attention/cpu/attention_problem.h"
-#include "attend/kernels/common/cpu/row_kernels_simd.h"
+#include "attend/kernels/common/cpu/row_kernels_instances.h"
 
 namespace attend::kernels::cpu {
 namespace {

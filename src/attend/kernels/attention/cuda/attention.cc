@@ -10,14 +10,12 @@
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
-#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
-#include "attend/kernels/attention/cuda/sm90/mla/mla.h"
-#include "attend/kernels/attention/cuda/sm90/prefill/prefill.h"
+#include "attend/kernels/attention/cuda/sm90/attention.h"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/common/kernel_choices.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend_generated/sm80_instances.h"
 
 namespace attend::kernels::cuda {
@@ -58,21 +56,12 @@ static_assert(sm80::kAttentionInstancesAreSampled ||
                 return has_instance(Element::kBF16, dims) && has_instance(Element::kF16, dims) &&
                        has_instance(Element::kF8E4M3, dims) && has_instance(Element::kF8E5M2, dims);
               }));
-static_assert(sm80::kAttentionInstancesAreSampled ||
-                  std::size(sm80::kLoneDecodeInstances) == 2 * kLoneDecodeDims.size(),
-              "of bf16 and f16");
 
 sm80::AttentionLaunch tiles_launch(Element kv, HeadDims dims) {
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
     if (instance.kv == kv && HeadDims{instance.head_dim_qk, instance.head_dim_v} == dims)
       return instance.launch;
   fail(ErrorCode::kInternal, "attention: no instance of sm80 tiles ", dims.qk, "/", dims.v);
-}
-
-sm80::LoneDecodeLaunch lone_decode_launch(Element kv, HeadDims dims) {
-  for (const sm80::LoneDecodeInstance& instance : sm80::kLoneDecodeInstances)
-    if (instance.kv == kv && instance.head_dim == dims.v) return instance.launch;
-  fail(ErrorCode::kInternal, "attention: no instance of lone decode ", dims.v);
 }
 
 // Whether partial results are left for a kernel of its own to merge.
@@ -170,7 +159,7 @@ void launch_tiles(const Call& call, Stream& stream) {
 }
 
 void launch_lone_decode(const Call& call, Stream& stream) {
-  lone_decode_launch(call.params.kv_element, call.dims)(call.params, stream.handle);
+  sm90::single_request_decode(call.params, call.dims, stream);
 }
 
 void launch_mla_tiles(const Call& call, Stream& stream) {

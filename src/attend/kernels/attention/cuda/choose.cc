@@ -4,9 +4,9 @@
 #include <array>
 
 #include "attend/base/error.h"
-#include "attend/kernels/attention/cuda/common/plan/prefill_division.h"
+#include "attend/kernels/attention/cuda/common/plan/prefill_plan.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
-#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
+#include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
 
 namespace attend::kernels::cuda {
@@ -58,8 +58,7 @@ bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr bool kConverts = std::find(kOfFp8.begin(), kOfFp8.end(), kDims) != kOfFp8.end();
   return plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
          (!is_fp8(problem.kv_dtype) || kConverts) &&
-         (plan_verifies(problem) ? may_verify(kDims.v, is_fp8(problem.kv_dtype))
-                                 : !problem.inline_plan) &&
+         (plan_verifies(problem) ? may_verify(kDims.v, is_fp8(problem.kv_dtype)) : !problem.inline_plan) &&
          (!problem.fixed_splits || prefill_takes_fixed_splits(problem, kDims));
 }
 
@@ -82,8 +81,8 @@ bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& t
   return problem.num_rows >= tuning.min_rows_of_prefill &&
          (problem.shares_keys || problem.never_splits ||
           takes_whole_work_tiles(sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs,
-                                                               problem.tile_rows, problem.num_kv_heads),
-                                       problem.num_reqs, tuning.min_jobs_of_sm * problem.num_workers));
+                                                         problem.tile_rows, problem.num_kv_heads),
+                                 problem.num_reqs, tuning.min_jobs_of_sm * problem.num_workers));
 }
 
 // The plan, which knows the head dim of V alone, may have tiles that an instance for wider values has not.
@@ -94,13 +93,13 @@ bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
   return fits_tiles(problem, kDims) && has_tile_rows(kDims.v, problem.tile_rows) &&
          (!problem.fixed_splits || max_tile_rows(kDims.v) == max_tile_rows(problem.head_dim_v)) &&
          tile_shared_bytes<kDims.qk, kDims.v>(is_fp8(problem.kv_dtype), problem.tile_rows,
-                                                    problem.fixed_splits) <= gpu.shared_bytes;
+                                              problem.fixed_splits) <= gpu.shared_bytes;
 }
 
 // Head dims in between are for tiles that pad.
 template <size_t kIdx>
 bool lone_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
-  constexpr HeadDims kDims = kLoneDecodeDims[kIdx];
+  constexpr HeadDims kDims = kSingleRequestDecodeDims[kIdx];
   return gpu.runs_sm90a() && problem.lone_decode && problem.tile_rows == kKeyMajorRows &&
          !problem.has_tree_mask && !problem.fixed_splits && problem.kv_dtype == problem.q_dtype &&
          problem.out_dtype == problem.q_dtype && fits_tiles(problem, kDims) &&
@@ -116,8 +115,7 @@ bool fits_mla(const AttentionProblem& problem) {
 }
 
 bool mla_tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return fits_mla(problem) && problem.kv_dtype == problem.q_dtype &&
-         gpu.shared_bytes >= kMlaSharedBytes;
+  return fits_mla(problem) && problem.kv_dtype == problem.q_dtype && gpu.shared_bytes >= kMlaSharedBytes;
 }
 
 // On such a GPU it takes all that sm80's would: plans count on it.
@@ -159,7 +157,7 @@ constexpr AttentionRow prefill_e4m3(std::string_view name) {
 template <size_t kIdx>
 constexpr AttentionRow lone_decode(std::string_view name) {
   return {AttentionKernel::kSm80LoneDecode,
-          kLoneDecodeDims[kIdx],
+          kSingleRequestDecodeDims[kIdx],
           name,
           lone_decode_takes<kIdx>,
           always,
@@ -212,7 +210,7 @@ constexpr std::array kRows{
                  always,
                  "no tensor-core kernel takes it"}};
 static_assert(sm90::kPrefillDims.size() == 5 && sm90::kPrefillDimsOfE4m3.size() == 3 &&
-                  kAttentionDims.size() == 4 && kLoneDecodeDims.size() == 2,
+                  kAttentionDims.size() == 4 && kSingleRequestDecodeDims.size() == 2,
               "each has a row");
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "attend/kernels/attention/cuda/common/head_dims.h"
+#include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/common/gpu_facts.h"
 #include "attend/tensor/dtype.h"
 

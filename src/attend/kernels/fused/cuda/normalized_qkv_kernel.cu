@@ -5,6 +5,7 @@
 //   others      warps, bytes and bound are the skinny GEMM's (skinny_gemm.cuh)
 //   registers   118 to 184
 //   shared      the skinny GEMM's, and 512 bytes a row for the squares of a head's pairs
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/fused/cuda/qkv_heads.cuh"
 
 namespace attend::kernels::cuda {
@@ -19,8 +20,8 @@ __host__ __device__ constexpr int num_squares(int num_tokens) {
 template <int kGroups, int kTokens>
 using NormalizedQkvCta =
     sm80::SkinnyGemmCta<__nv_bfloat16, kGroups, kTokens,
-                  sm80::kLargeSharedBytes - num_squares(kTokens) * static_cast<int>(sizeof(float)),
-                  NormalizedHeadsEpilogue>;
+                        sm80::kLargeSharedBytes - num_squares(kTokens) * static_cast<int>(sizeof(float)),
+                        NormalizedHeadsEpilogue>;
 
 template <int kGroups, int kTokens>
 __global__ void __launch_bounds__(sm80::kSkinnyThreads, sm80::skinny_ctas_per_sm(kGroups, kTokens))
@@ -34,13 +35,14 @@ template <int kTokens>
 void launch_normalized_tokens(const QkvParams& params, void* stream) {
   const auto launch = [&]<int kGroups>() {
     sm80::CtaRanges ranges(params.product);
-    ranges.num_ctas =
-        sm80::num_n_tiles(params.product) / (params.product.head_half / sm80::kFeatures) * params.ctas_of_head;
+    ranges.num_ctas = sm80::num_n_tiles(params.product) / (params.product.head_half / sm80::kFeatures) *
+                      params.ctas_of_head;
     ranges.num_groups = kGroups;
     sm80::launch_ctas<NormalizedQkvCta<kGroups, kTokens>, kGroups, normalized_qkv_kernel<kGroups, kTokens>>(
         params, params.product, ranges, stream, params.ctas_of_head);
   };
-  const int n_tiles = (params.product.head_half / sm80::kFeatures + params.ctas_of_head - 1) / params.ctas_of_head;
+  const int n_tiles =
+      (params.product.head_half / sm80::kFeatures + params.ctas_of_head - 1) / params.ctas_of_head;
   if (n_tiles <= 2) return launch.template operator()<4>();
   if (n_tiles == 3) return launch.template operator()<6>();
   launch.template operator()<2 * kMaxNTiles>();

@@ -10,7 +10,7 @@ namespace {
 
 template <WeightFormat kFormat, int kTokens, int kCtasOfSm>
 using QkvCodesCta = sm80::SkinnyCodesCta<__nv_bfloat16, kFormat, sm80::kCodeGroups<kTokens>, kTokens,
-                                   sm80::kCodeStages<kTokens, kCtasOfSm>, HeadsEpilogue>;
+                                         sm80::kCodeStages<kTokens, kCtasOfSm>, HeadsEpilogue>;
 
 template <WeightFormat kFormat, int kTokens, int kCtasOfSm>
 __global__ void __launch_bounds__(sm80::kSkinnyThreads, kCtasOfSm)
@@ -26,8 +26,8 @@ void launch_format(const QkvCodesParams& params, void* stream) {
   const sm80::SkinnyGemmParams& product = params.qkv.product;
   const sm80::CodeRanges ranges(product);
   sm80::visit_code_shape(product, ranges, [&]<int kTokens, int kCtasOfSm>() {
-    sm80::launch_code_ctas<QkvCodesCta<kFormat, kTokens, kCtasOfSm>, qkv_codes_kernel<kFormat, kTokens, kCtasOfSm>>(
-        params, product, ranges, stream);
+    sm80::launch_code_ctas<QkvCodesCta<kFormat, kTokens, kCtasOfSm>,
+                           qkv_codes_kernel<kFormat, kTokens, kCtasOfSm>>(params, product, ranges, stream);
   });
 }
 

@@ -23,7 +23,7 @@ void launch_tokens(const QkvParams& params, void* stream) {
   const sm80::CtaRanges ranges(params.product);
   const auto launch = [&]<int kGroups>() {
     sm80::launch_ctas<QkvCta<kGroups, kTokens>, kGroups, qkv_kernel<kGroups, kTokens>>(params, params.product,
-                                                                                 ranges, stream);
+                                                                                       ranges, stream);
   };
   // As for other products: few passes over x, then few groups at once.
   if (ranges.num_passes(2) == ranges.num_passes(6)) return launch.template operator()<2>();

@@ -8,10 +8,10 @@
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm_shape.h"
-#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm_shape.h"
-#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -154,16 +154,16 @@ bool skinny_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
   const auto takes_groups = [&] {
     if (bytes)
       return in_features % sm80::kByteRowInputs == 0 &&
-             (problem.group_ins >= in_features ||
-              (problem.group_ins % sm80::kByteRowInputs == 0 && sm80::kMaxByteGroupInputs % problem.group_ins == 0)) &&
+             (problem.group_ins >= in_features || (problem.group_ins % sm80::kByteRowInputs == 0 &&
+                                                   sm80::kMaxByteGroupInputs % problem.group_ins == 0)) &&
              (problem.group_outs >= problem.num_weight_rows() ||
               std::has_single_bit(static_cast<uint64_t>(problem.group_outs)));
     return in_features % sm80::kInt4RowInputs == 0 && problem.group_ins == sm80::kInt4GroupInputs &&
            problem.scale_dtype != DType::kF32 &&
            (!problem.has_zeros || in_features / sm80::kInt4GroupInputs % 4 == 0);
   };
-  return !problem.batch_invariant && problem.num_rows <= sm80::kMaxSkinnyCodeRows && problem.dtype != DType::kF32 &&
-         (bytes || problem.format == WeightFormat::kInt4) && takes_groups() &&
+  return !problem.batch_invariant && problem.num_rows <= sm80::kMaxSkinnyCodeRows &&
+         problem.dtype != DType::kF32 && (bytes || problem.format == WeightFormat::kInt4) && takes_groups() &&
          problem.out_features % sm80::kFeatures == 0 && x_aligned && problem.weight_aligned &&
          problem.scales_aligned && !problem.reorders && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
          sm80::skinny_code_x_bytes(problem.num_rows, in_features) <= sm80::kMaxSkinnyCodeXBytes;

@@ -1,8 +1,7 @@
-#include "attend/kernels/gemm/cuda/head_linear.h"
-
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/common/head_linear_kernel.h"
-#include "attend/kernels/gemm/cuda/sm80/head_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/gemm/cuda/sm80/tiled_gemm.h"
 
 namespace attend::kernels::cuda {
 namespace {

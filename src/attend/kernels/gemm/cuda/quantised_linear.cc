@@ -1,8 +1,5 @@
-#include "attend/kernels/gemm/cuda/quantised_linear.h"
-
 #include <algorithm>
 
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/common/widen_weight_kernel.h"
 #include "attend/kernels/gemm/cuda/linear.h"
@@ -26,7 +23,8 @@ sm80::QuantisedGemmParams quantised_params(const LinearArgs& args) {
 }
 
 void multiply_codes(const LinearArgs& args, Stream& stream) {
-  const auto launch = args.x.dtype == DType::kBF16 ? sm80::launch_quantised_gemm_bf16 : sm80::launch_quantised_gemm_f16;
+  const auto launch =
+      args.x.dtype == DType::kBF16 ? sm80::launch_quantised_gemm_bf16 : sm80::launch_quantised_gemm_f16;
   launch(quantised_params(args), stream.handle);
 }
 

@@ -3,7 +3,7 @@
 
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/kv_store/scaled_row_descale.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels::cuda {
 

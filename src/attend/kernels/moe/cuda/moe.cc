@@ -5,7 +5,6 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/common/kernel_choices.h"
@@ -13,8 +12,7 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
-#include "attend/kernels/moe/cuda/sm80/direct_experts_kernel.h"
-#include "attend/kernels/moe/cuda/sm80/lone_mxfp4_down_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/grouped_gemm_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
@@ -46,8 +44,8 @@ struct GroupedKernel {
 bool fits_tensor_cores(const Weight& weight) {
   const bool bytes = has_eight_bits(weight.format);
   const int64_t inputs_of_16_bytes = has_four_bits(weight.format) ? 32 : bytes ? 16 : kAlignedElements;
-  const bool whole_blocks =
-      !bytes || weight.group_ins >= weight.in_features() || weight.group_ins % sm80::kEightBitBlockInputs == 0;
+  const bool whole_blocks = !bytes || weight.group_ins >= weight.in_features() ||
+                            weight.group_ins % sm80::kEightBitBlockInputs == 0;
   return weight.in_features() % inputs_of_16_bytes == 0 && whole_blocks && rows_aligned({&weight.data});
 }
 
@@ -97,11 +95,14 @@ bool fits_lone(const MoeExpertsArgs& args, const GpuFacts& gpu) {
       sm80::lone_token_x_bytes(1, shape.hidden_size) > sm80::kMaxLoneXBytes)
     return false;
   const Weight& down = args.linears.down.front().weight;
-  if (!is_mxfp4(down)) return sm80::lone_token_x_bytes(shape.top_k, shape.intermediate_size) <= sm80::kMaxLoneXBytes;
+  if (!is_mxfp4(down))
+    return sm80::lone_token_x_bytes(shape.top_k, shape.intermediate_size) <= sm80::kMaxLoneXBytes;
   // Its scales are loaded by two.
-  const sm80::LoneShare share = sm80::lone_share(shape.top_k, shape.intermediate_size, shape.hidden_size, gpu.num_sms);
+  const sm80::LoneShare share =
+      sm80::lone_share(shape.top_k, shape.intermediate_size, shape.hidden_size, gpu.num_sms);
   return shape.intermediate_size / kMxFp4Inputs % 2 == 0 &&
-         reinterpret_cast<uintptr_t>(down.scales.data) % 2 == 0 && share.shared_bytes <= sm80::kMaxLoneDownBytes;
+         reinterpret_cast<uintptr_t>(down.scales.data) % 2 == 0 &&
+         share.shared_bytes <= sm80::kMaxLoneDownBytes;
 }
 
 GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
@@ -157,9 +158,10 @@ void multiply(const GroupedGemmParams& params, const Weight& weight, const Group
     return launch_naive_grouped_gemm(params, element_of(dtype), stream.handle);
   if (kernel.kernel == ExpertKernel::kTiles) return sm90::expert_tiles(params, weight.data, stream);
   const bool bf16 = dtype == DType::kBF16;
-  const auto launch = params.weight.format == WeightFormat::kPlain
-                          ? (bf16 ? sm80::launch_grouped_gemm_bf16 : sm80::launch_grouped_gemm_f16)
-                          : (bf16 ? sm80::launch_quantised_grouped_gemm_bf16 : sm80::launch_quantised_grouped_gemm_f16);
+  const auto launch =
+      params.weight.format == WeightFormat::kPlain
+          ? (bf16 ? sm80::launch_grouped_gemm_bf16 : sm80::launch_grouped_gemm_f16)
+          : (bf16 ? sm80::launch_quantised_grouped_gemm_bf16 : sm80::launch_quantised_grouped_gemm_f16);
   launch(params, kernel.tile_rows, stream.handle);
 }
 
@@ -253,8 +255,8 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, Ex
   down.num_scales = num_scales(downs.weight);
   // One launch where 16 outputs a CTA keep most SMs busy.
   const bool lone = kernel == ExpertKernel::kLone, direct = kernel == ExpertKernel::kDirect;
-  down.sums =
-      lone || (!direct && fills_sms(shape.hidden_size / sm80::kSkinnyOutputs, gpu_facts(stream.device).num_sms));
+  down.sums = lone || (!direct &&
+                       fills_sms(shape.hidden_size / sm80::kSkinnyOutputs, gpu_facts(stream.device).num_sms));
   down.out = down.sums ? args.out.data : scratch.rows.data;
   down.weights = args.weights_scale_input ? nullptr : weights;
   down.in_features = static_cast<int32_t>(shape.intermediate_size);

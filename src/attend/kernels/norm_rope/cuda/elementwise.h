@@ -2,8 +2,8 @@
 // are of any float dtype that is no fp8. Their functions check shapes and call these.
 #pragma once
 
-#include "attend/kernels/norm_rope/norm_rope_store.h"
 #include "attend/kernels/norm_rope/rope.h"
+#include "attend/kernels/norm_rope/rope_rows.h"
 
 namespace attend::kernels::cuda {
 
@@ -26,5 +26,13 @@ void scale_by_position(const TensorView& q, View<const int32_t> positions,
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
 void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream);
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
+
+// A latent row's norm, rotation and store on a GPU. Arguments as the entry checks them.
+
+void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream);
+
+// apply_rope_rows (rope_rows.h) on a GPU: one launch.
+
+void apply_rope_rows(const RopeRowsArgs& args, Stream& stream);
 
 }  // namespace attend::kernels::cuda

@@ -11,13 +11,14 @@
 
 #include <algorithm>
 
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
-#include "attend/kernels/gemm/cuda/sm80/head_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/tiled_gemm.h"
 
 namespace attend::kernels::cuda::sm80 {
 

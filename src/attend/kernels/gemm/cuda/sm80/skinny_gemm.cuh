@@ -423,7 +423,7 @@ void launch_tokens(const SkinnyGemmParams& params, void* stream) {
 }
 
 template <class T>
-void launch_rows(const SkinnyGemmParams& params, void* stream) {
+void launch_skinny_gemm(const SkinnyGemmParams& params, void* stream) {
   if (params.num_rows == 1)
     launch_tokens<T, 1>(params, stream);
   else if (params.num_rows <= 8)

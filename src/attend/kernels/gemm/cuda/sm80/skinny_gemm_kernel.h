@@ -13,7 +13,6 @@ constexpr int max_skinny_rows(int shared_bytes) {
   return shared_bytes >= kLargeSharedBytes ? kMaxRowsWithRoom : kMaxRowsAnywhere;
 }
 int max_skinny_rows();  // on the current device
-int num_sms();          // of the current device
 
 inline constexpr int kFeatures = 8;  // rows of W of one mma (n8): a group
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"

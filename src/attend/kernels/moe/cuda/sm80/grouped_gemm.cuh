@@ -20,6 +20,7 @@
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/sm80/grouped_gemm_kernel.h"
 
 namespace attend::kernels::cuda::sm80 {
 

@@ -11,8 +11,9 @@
 
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/gemm/cuda/sm80/quantised_gemm.cuh"
+#include "attend/kernels/gemm/cuda/sm80/quantised_tile.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/sm80/grouped_gemm_kernel.h"
 
 namespace attend::kernels::cuda::sm80 {
 

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
@@ -332,6 +333,14 @@ void launch_skinny_tiles(const SkinnyExpertsParams& params, void* stream) {
   else
     launch_skinny_experts_instance<
         T, SkinnyExpertsConfig<kRows, Blocks, kPieces, kMaxPairs, kDownStages, kCtasOfSm>>(params, stream);
+}
+
+template <class T>
+void launch_skinny_experts(const SkinnyExpertsParams& params, void* stream) {
+  // Of so few pairs both products' CTAs fit an SM: the second ones wait there with W.
+  params.num_tokens* params.top_k <= kVeryFewPairs
+      ? launch_skinny_tiles<T, PlainBlocks, kVeryFewPairs, 2, 3>(params, stream)
+      : launch_skinny_tiles<T, PlainBlocks, kMaxSkinnyPairs, 4, 6>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -2,7 +2,7 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
-#include "attend/kernels/moe/cuda/sm90/mxfp4_tiles_kernel.h"
+#include "attend/kernels/moe/cuda/sm90/expert_tiles_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {

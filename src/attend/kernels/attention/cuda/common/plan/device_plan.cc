@@ -4,7 +4,6 @@
 
 #include "attend/base/math.h"
 #include "attend/kernels/attention/cuda/common/plan/plan_kernel.h"
-#include "attend/kernels/attention/cuda/common/plan/prefill_division.h"
 #include "attend/kernels/attention/cuda/common/plan/prefill_plan.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
@@ -150,8 +149,8 @@ AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens,
 // Whether sm90's prefill takes the batch: row tiles of its height, and nothing that it refuses.
 bool is_for_prefill(const AttentionPlanLimits& limits, const QueryBatch& batch, int tile_rows,
                     Device device) {
-  return tile_rows == kPrefillRows && limits.split_rule == SplitRule::kBalanced &&
-         batch.tree_mask.empty() && gpu_facts(device).runs_sm90a();
+  return tile_rows == kPrefillRows && limits.split_rule == SplitRule::kBalanced && batch.tree_mask.empty() &&
+         gpu_facts(device).runs_sm90a();
 }
 
 // Whether it takes a step of few rows a request, whose keys CTAs divide.
@@ -315,9 +314,8 @@ DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
                     (!prefill && !is_latent(grouped) && num_rows * grouped.head_dim_v <= kMergeFloats);
   view.partial_rows = fixed_splits ? kFixedSplitRows : view.tile_rows;
   if (prefill)
-    view.streamed =
-        verify || !takes_whole_work_tiles(num_row_tiles * grouped.num_kv_heads, batch.num_reqs(),
-                                                kMinPrefillJobsOfSm * grouped.num_workers);
+    view.streamed = verify || !takes_whole_work_tiles(num_row_tiles * grouped.num_kv_heads, batch.num_reqs(),
+                                                      kMinPrefillJobsOfSm * grouped.num_workers);
   else if (fixed_splits)
     view.streamed = num_rows <= kFixedSplitRows;
   else

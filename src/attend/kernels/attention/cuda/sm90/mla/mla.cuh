@@ -24,13 +24,11 @@
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_converter.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_kernel.h"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_producer.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_results.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_row_state.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_schedule.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla/mla_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_shared.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
@@ -157,10 +155,10 @@ class MlaConsumer {
       for (float& score : rows.scores) score = cap(score);
     }
     if (tile < work_tile.full.begin || tile >= work_tile.full.end)
-      rows.template mask<kPlain>(params_.attention,
-                                 WorkTileRows(params_.attention, work_tile.tile, work_tile.head,
-                                                    params_.attention.plan.tile_rows),
-                                 first_row(), work_tile.first_key + tile * kMlaKeys);
+      rows.template mask<kPlain>(
+          params_.attention,
+          WorkTileRows(params_.attention, work_tile.tile, work_tile.head, params_.attention.plan.tile_rows),
+          first_row(), work_tile.first_key + tile * kMlaKeys);
     rows.softmax(scale_log2_);
     Probabilities p;
     rows.pack(p);
@@ -285,6 +283,36 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
     ptx::launch_dependents();
     MlaConsumer<T, kFp8, kPlain>(params, shared).run();
   }
+}
+
+// The launch of MLA on sm_90a for one dtype of queries.
+
+template <class T, bool kFp8, bool kPlans, bool kPlain>
+void launch_mla_instance(const MlaParams& params, int num_ctas, void* stream) {
+  constexpr auto kKernel = mla_kernel<T, kFp8, kPlans, kPlain>;
+  allow_shared_memory<kKernel>(MlaShared::kBytes, "MLA: shared memory");
+  launch_dependent<MlaParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), MlaTile::kThreads,
+                              MlaShared::kBytes, stream, params, "MLA");
+}
+
+template <class T, bool kFp8, bool kPlain>
+void launch_mla_planned(const MlaParams& params, int num_ctas, void* stream) {
+  params.attention.plan.inline_plan ? launch_mla_instance<T, kFp8, true, kPlain>(params, num_ctas, stream)
+                                    : launch_mla_instance<T, kFp8, false, kPlain>(params, num_ctas, stream);
+}
+
+template <class T, bool kFp8>
+void launch_mla_rows(const MlaParams& params, int num_ctas, void* stream) {
+  params.plain ? launch_mla_planned<T, kFp8, true>(params, num_ctas, stream)
+               : launch_mla_planned<T, kFp8, false>(params, num_ctas, stream);
+}
+
+template <class T>
+void launch_mla(const MlaParams& params, int num_ctas, void* stream) {
+  const Element latent = params.attention.kv_element;
+  latent == Element::kF8E4M3 || latent == Element::kF8E5M2
+      ? launch_mla_rows<T, true>(params, num_ctas, stream)
+      : launch_mla_rows<T, false>(params, num_ctas, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

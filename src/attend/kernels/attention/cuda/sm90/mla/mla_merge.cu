@@ -12,7 +12,7 @@
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_kernel.h"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_partial.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla/mla_shared.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 
@@ -195,8 +195,7 @@ class RangeEnd {
     if (!blocks.valid || column >= params_.head_dim_v) return;
     const TileRow row = rows_.at(params_, blocks.tile_row);
     const int64_t token = rows_.span.first_token + row.query;
-    const RowResult result =
-        finish_row(params_, merged.row_max, merged.sum, scale_log2_, row.head);
+    const RowResult result = finish_row(params_, merged.row_max, merged.sum, scale_log2_, row.head);
     if (column == 0 && params_.lse != nullptr)
       params_.lse[token * params_.lse_token_stride + row.head * params_.lse_head_stride] = result.lse;
     const int64_t to = token * params_.out.token_stride + row.head * params_.out.head_stride + column;
@@ -210,8 +209,7 @@ class RangeEnd {
       *reinterpret_cast<float2*>(static_cast<float*>(params_.out.data) + to) = make_float2(a, b);
     else
       *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(params_.out.data) + to) =
-          params_.out_element == Element::kBF16 ? pack(a, b, __nv_bfloat16())
-                                                : pack(a, b, __half());
+          params_.out_element == Element::kBF16 ? pack(a, b, __nv_bfloat16()) : pack(a, b, __half());
   }
 
   const AttentionParams& params_;

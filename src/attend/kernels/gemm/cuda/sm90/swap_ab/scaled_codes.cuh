@@ -22,8 +22,8 @@
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/code_tile_outputs.cuh"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/row_scaled_fp8.cuh"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/scaled_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/scaled_int4.cuh"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_pipeline.cuh"
 #include "attend_generated/wgmma_codes_products.cuh"
 
