@@ -52,9 +52,7 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
 }
 
 void check(const NormRopeArgs& args, const Stream& stream) {
-  require_rank("q", args.q, 3);
   const auto check_heads = [&](std::string_view name, const TensorView& heads, const TensorView& weight) {
-    require_rank(name, heads, 3);
     require_shape(name, heads, {args.q.shape[0], heads.shape[1], args.q.shape[2]});
     require_activation_of(stream, name, heads);
     if (!weight.empty()) require_norm_weight(weight, args.q.shape[2], stream);
