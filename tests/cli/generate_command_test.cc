@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -43,6 +44,27 @@ TEST(GenerateCommand, SaysWhatWasChosenAndHowFullThePoolGot) {
   EXPECT_THAT(ran.out, HasSubstr("attention backend: prefill cpu, decode cpu (cpu: first choice for cpu"));
   EXPECT_THAT(ran.out, HasSubstr("KV pool at its fullest: "));
   EXPECT_THAT(ran.out, HasSubstr("tokens/s"));
+}
+
+TEST(GenerateCommand, WritesATraceOfItsSteps) {
+  const std::string file = write_file("steps.json", "");
+  const Ran ran = attend("generate --device cpu --model-path " + kTiny +
+                         " --prompt 'copy: laugh [ scout ] roll ->' -n 3 --ignore-eos --profile " + file);
+  EXPECT_EQ(ran.exit_code, 0);
+  std::ifstream written(file);
+  const nlohmann::json trace = nlohmann::json::parse(written);
+  std::map<std::string, int> num_spans;
+  for (const nlohmann::json& event : trace.at("traceEvents"))
+    ++num_spans[event.at("name").get<std::string>()];
+  // One step for the prompt, which gives the first token, and one for each further token.
+  EXPECT_EQ(num_spans["forward"], 3);
+  EXPECT_EQ(num_spans["sampling"], 3);
+}
+
+TEST(GenerateCommand, RefusesATraceFileItCanNotWriteBeforeItRuns) {
+  const Ran ran = attend("generate --model-path " + kTiny + " --prompt x --profile /");
+  EXPECT_NE(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("--profile /: is a directory: expected a file"));
 }
 
 TEST(GenerateCommand, ReadsLeadingZerosAsDecimal) {

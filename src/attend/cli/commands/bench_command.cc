@@ -166,7 +166,7 @@ void add_bench(CLI::App& app, Command& selected) {
     add_text(*command, "--json", options->json, "write the figures to this file");
     command->callback([=, &selected] {
       selected = [=] {
-        check_writable(options->json);
+        check_writable("--json", options->json);
         return run(*command, *options);
       };
     });

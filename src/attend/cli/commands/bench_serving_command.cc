@@ -93,7 +93,7 @@ void add_bench_serving(CLI::App& group, Command& selected) {
   add_text(*command, "--json", flags->json, "write figures and samples to this file");
   command->callback([command, flags, &selected] {
     selected = [command, flags] {
-      check_writable(flags->json);
+      check_writable("--json", flags->json);
       return run_serving(*command, *flags);
     };
   });

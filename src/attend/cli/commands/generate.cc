@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "attend/cli/report.h"
 #include "attend/cli/standard_streams.h"
 #include "attend/engine/engine.h"
+#include "attend/engine/step/step_trace.h"
 #include "attend/model/config/generation_config.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
@@ -39,6 +41,7 @@ struct GenerateOptions {
   bool json = false;
   bool chat = false;
   std::string chat_template;
+  std::string profile;
 };
 
 // As the engine is going to have it.
@@ -108,11 +111,19 @@ Clock::duration seconds_of(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
+void write_profile(StepTrace& trace, const std::string& path) {
+  std::ofstream file(path);
+  file << trace.stop();
+  file.close();
+  require(file.good(), "--profile ", path, ": can not be written");
+}
+
 int run(const CLI::App& app, const GenerateOptions& options) {
   for (const char* flag : {"--logprobs", "--prompt-logprobs"})
     require(options.json || !given(app, flag), flag, ": printed with --json alone");
   const SamplingChoice sampling =
       choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path));
+  check_writable("--profile", options.profile);
   const std::vector<Prompt> prompts = gather_prompts(options, sampling);
   const std::optional<ChatTemplate> chat = find_chat_template(options);
   const std::optional<ChosenGrammar> grammar = ChosenGrammar::of(options.grammar);
@@ -147,12 +158,14 @@ int run(const CLI::App& app, const GenerateOptions& options) {
     if (output.finish_reason != FinishReason::kNone) engine->check_weights();
     report.add(static_cast<size_t>(output.id - 1 + output.index), output);
   };
+  if (!options.profile.empty()) engine->trace().start(0);
   const EngineStats& stats = engine->stats();
   for (int64_t shown = -1; engine->step(sink);) {
     const int64_t num_read = stats.num_prefill_tokens + stats.num_cached_tokens;
     if (stats.num_generated_tokens == 0 && std::exchange(shown, num_read) != shown)
       bars.show_prompts(num_read, num_prompt_tokens);
   }
+  if (!options.profile.empty()) write_profile(engine->trace(), options.profile);
   print_end(*engine);
   if (report.num_answers() > 0 && !options.json)
     write_out(fmt::format("answers: {} of {} right\n", report.num_right(), report.num_answers()));
@@ -188,6 +201,8 @@ void add_generate(CLI::App& app, Command& selected) {
            "--chat with this template: a file, or the name of one of the model's");
   command->add_flag("--json", options->json,
                     "print one JSON object per prompt when it is done, in the order of the prompts");
+  add_text(*command, "--profile", options->profile,
+           "write where the time of each step goes to this file, for chrome://tracing and Perfetto");
   command->callback(
       [command, options, &selected] { selected = [command, options] { return run(*command, *options); }; });
 }

@@ -1,11 +1,5 @@
 #include "attend/cli/options/bench_options.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-
 #include "attend/base/error.h"
 #include "attend/bench/model/model_shapes.h"
 #include "attend/cli/options/flags.h"
@@ -45,18 +39,6 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options, const 
     engine.model->layers.resize(static_cast<size_t>(choice.num_layers), engine.model->layers.back());
   }
   return engine;
-}
-
-void check_writable(const std::string& json) {
-  if (json.empty()) return;
-  const std::filesystem::path file(json), folder = file.has_parent_path() ? file.parent_path() : ".";
-  std::error_code ignored;
-  require(!std::filesystem::is_directory(file, ignored), "--json ", json,
-          ": is a directory: expected a file");
-  // A circle of links, or a name that is too long, is no file that is still to be made.
-  const bool is_new = access(file.c_str(), F_OK) != 0 && errno == ENOENT;
-  require(access(is_new ? folder.c_str() : file.c_str(), W_OK) == 0, "--json ", json,
-          ": can not be written: ", std::strerror(errno));
 }
 
 }  // namespace attend::cli

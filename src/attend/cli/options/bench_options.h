@@ -20,9 +20,6 @@ void add_model_choice(CLI::App& app, ModelChoice& choice);
 // to_config() with the model that was chosen. Throws Error(kInvalidArgument).
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options, const ModelChoice& choice);
 
-// Whether the figures can be written is known before they are measured.
-void check_writable(const std::string& json);
-
 void add_bench_serving(CLI::App& group, Command& selected);
 
 }  // namespace attend::cli

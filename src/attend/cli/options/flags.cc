@@ -1,9 +1,14 @@
 #include "attend/cli/options/flags.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
 #include <limits>
 #include <sstream>
 #include <system_error>
@@ -110,6 +115,18 @@ CLI::Option* add_repeated(CLI::App& app, const std::string& flags, std::vector<s
           flags, [&values](const std::string& value) { values.push_back(value); }, help)
       ->take_all()
       ->trigger_on_parse();
+}
+
+void check_writable(std::string_view flag, const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path file(path), folder = file.has_parent_path() ? file.parent_path() : ".";
+  std::error_code ignored;
+  require(!std::filesystem::is_directory(file, ignored), flag, " ", path,
+          ": is a directory: expected a file");
+  // A circle of links or a name that is too long is not a file that is still to be made.
+  const bool is_new = access(file.c_str(), F_OK) != 0 && errno == ENOENT;
+  require(access(is_new ? folder.c_str() : file.c_str(), W_OK) == 0, flag, " ", path,
+          ": can not be written: ", std::strerror(errno));
 }
 
 }  // namespace attend::cli

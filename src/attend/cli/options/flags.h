@@ -54,4 +54,8 @@ CLI::Option* add_text(CLI::App& app, const std::string& flags, std::string& valu
 CLI::Option* add_repeated(CLI::App& app, const std::string& flags, std::vector<std::string>& values,
                           const std::string& help);
 
+// Throws Error(kInvalidArgument) naming the flag and the reason when `path` can not be written, so that a
+// command fails before its work rather than after it. An empty path passes.
+void check_writable(std::string_view flag, const std::string& path);
+
 }  // namespace attend::cli
