@@ -84,7 +84,7 @@ struct MlaArgs {
   TensorView out;     // [num_tokens, num_q_heads, kv_lora_rank]: the caller applies W_UV; f32, f16, bf16
   TensorView lse;     // [num_tokens, num_q_heads]: f32, natural log; empty: not wanted
   // [num_pages, page_size, kv_lora_rank + rope_dim]: f32, f16, bf16, fp8; last stride 1; or scaled rows
-  // (kv_store/scaled_rows.h), whose numbers may be rounded to 16 bits on their way.
+  // (kv_store/selected_rows.h), whose numbers may be rounded to 16 bits on their way.
   TensorView latent;
   KvIndex index;
   float scale_kv = 1.0f;  // descale of the latent row; K and V share it because they share the row

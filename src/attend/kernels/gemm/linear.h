@@ -9,7 +9,7 @@
 
 namespace attend::kernels {
 
-// RMSNorm of x before the product: as rms_norm() of norm.h.
+// RMSNorm of x before the product: as rms_norm() of elementwise.h.
 struct InputNorm {
   TensorView weight;  // [in_features]; empty: x is taken as it is
   float eps = 0.0f;

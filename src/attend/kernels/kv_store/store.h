@@ -1,5 +1,5 @@
 // Storing new K/V into a pool. What is stored is x / scale, rounded to the pool's dtype (fp8 saturates), of
-// scaled rows (scaled_rows.h) by descales of their own beside.
+// scaled rows (selected_rows.h) by descales of their own beside.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace attend::kernels::cpu {
 void store_kv(const StoreKvArgs& args, Isa isa);
 void store_mla(const StoreMlaArgs& args, Isa isa);
 
-// Scaled latent rows (scaled_rows.h) on the CPU, one at a time.
+// Scaled latent rows (selected_rows.h) on the CPU, one at a time.
 
 // `values`: [kScaledRow.width()].
 void write_scaled_row(const RowKernels& kernels, const float* values, std::byte* row);

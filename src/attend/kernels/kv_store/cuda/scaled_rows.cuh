@@ -1,4 +1,4 @@
-// Scaled latent rows (scaled_rows.h) on the device.
+// Scaled latent rows (selected_rows.h) on the device.
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"

@@ -1,4 +1,4 @@
-// The operations of norm.h, rope.h, activation.h and rows.h on a GPU: indices lie on the device, activations
+// The operations of elementwise.h and rope.h on a GPU: indices lie on the device, activations
 // are of any float dtype that is no fp8. Their functions check shapes and call these.
 #pragma once
 

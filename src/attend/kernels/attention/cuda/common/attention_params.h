@@ -82,7 +82,7 @@ struct PlanView {
   PlanHeader* header;
   RowTile* row_tiles;
   CtaStart* cta_starts;  // [num_ctas + heads_at_once], streamed
-  // [num_partials, partial_rows, head_dim_v], relative to the row max; of MLA on sm_90a as mla_partial.cuh
+  // [num_partials, partial_rows, head_dim_v], relative to the row max; of MLA on sm_90a as mla_shared.cuh
   // says.
   float* partial_out;
   float2* partial_state;   // [num_partials, partial_rows]: row max, row sum

@@ -19,7 +19,7 @@ __device__ inline uint4 ld_global_16_past_l1(uint64_t from, bool valid) {
   return bits;
 }
 
-// 16 bytes of what no kernel under way writes, by a policy of cache_policy.cuh. "ld.global.nc".
+// 16 bytes of what no kernel under way writes, by a policy (createpolicy). "ld.global.nc".
 __device__ inline uint4 ld_global_16_by_policy(const void* from, uint64_t policy) {
   uint4 bits;
   asm volatile("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;\n"

@@ -24,7 +24,7 @@ void launch_lone_token_experts_bf16(const SkinnyExpertsParams& params, void* str
 void launch_lone_token_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_lone_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
-// The second product of the experts of a single token in mxfp4 (lone_mxfp4_down.cuh): how it is shared.
+// Second product of a single token (lone_token_mxfp4_experts.cu): how it is shared.
 
 inline constexpr int kLoneDownWarps = 24;
 inline constexpr int kLoneStripInputs = 256;  // of K

@@ -33,7 +33,7 @@ void launch_skinny_experts_bf16(const SkinnyExpertsParams& params, void* stream)
 void launch_skinny_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_skinny_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
-// Experts of few rows each in mxfp4 (direct_experts.cuh): what crosses to the device, and the launch.
+// Experts of few rows each in mxfp4 (direct_mxfp4_experts.cu): what crosses to the device, and the launch.
 
 inline constexpr int kMaxDirectPairs = kMaxSkinnyMxFp4Pairs;
 // Inputs and outputs of either product are multiples of kDirectInputs, and 8 rows of x of kMaxDirectInputs

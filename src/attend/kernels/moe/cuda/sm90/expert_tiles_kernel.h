@@ -21,7 +21,7 @@ struct ExpertTilesParams {
 void launch_expert_tiles_bf16(const ExpertTilesParams& params, int num_ctas, void* stream);
 void launch_expert_tiles_f16(const ExpertTilesParams& params, int num_ctas, void* stream);
 
-// The experts' products of many rows in mxfp4 on sm_90a (mxfp4_tiles.cuh): what crosses to the device, and
+// The experts' products of many rows in mxfp4 on sm_90a (mxfp4_tiles.cu): what crosses to the device, and
 // the launches.
 
 inline constexpr int kMxFp4TileRows = 256;     // rows of x
@@ -30,7 +30,7 @@ inline constexpr int kMxFp4BoxRows = 64;       // rows of x of one copy
 // Inputs, and outputs of a gated product, are multiples of it.
 inline constexpr int kMxFp4BlockInputs = 64;
 
-// Rows of x follow one another as `product` has them, their inputs in the order of mxfp4_tiles.cuh, in which
+// Rows of x follow one another as `product` has them, their inputs in the order of mxfp4_tiles.cu, in which
 // a gated product writes its outputs too; rows of gate and up may alternate. Tiles have kMxFp4TileRows rows;
 // of an expert's last ones a half or a quarter of that, where it is enough. out_features are a multiple of 8.
 struct MxFp4TilesParams {

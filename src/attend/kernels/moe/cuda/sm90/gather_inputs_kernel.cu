@@ -1,4 +1,4 @@
-// Rows of x, sorted by expert, with their inputs in the order of mxfp4_tiles.cuh.
+// Rows of x, sorted by expert, with their inputs in the order of mxfp4_tiles.cu.
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/gemm/cuda/common/widen_codes.cuh"

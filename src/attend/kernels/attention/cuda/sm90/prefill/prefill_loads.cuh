@@ -392,7 +392,7 @@ class PrefillProducer {
   static constexpr int kPanels = kValues ? Tile::kVPanels : Tile::kQkPanels;
   static constexpr bool kZeroesRows = kValues && Tile::kProducerZeroesValues;
   static constexpr int kKeys = Tile::kKeys, kStages = kValues ? Tile::kStages : Tile::kKeyStages;
-  // Others load rows (prefill_row_loads.cuh), or no kernel of this tile does.
+  // Others load rows (prefill_tile.cuh), or no kernel of this tile does.
   static constexpr bool kRowWarpsLoad = Tile::kElementBytes == 2;
   // Eight lanes copy 128 bytes of a row.
   static constexpr int kRowsAtOnce = 4, kRowsOfLane = kKeys / 32;

@@ -40,7 +40,7 @@ struct SwapAbGemmShape {
 
 // For what the candidate kSwapAbSplitK of choose.h takes: out = x weight^T (+ bias) (+ out); `gated`:
 // silu(gate) * up of its two halves. Of quantised weights it takes fp8 and int4 whose scales are of multiples
-// of kScaledInputs inputs (swap_ab_gemm_shape.h), or of all. A row's bits depend neither on the other rows
+// of kScaledInputs inputs, or of all. A row's bits depend neither on the other rows
 // nor on their number; with args.batch_invariant they are those of the batch-invariant GEMM. A norm of x must
 // have been deferred, for bf16; args.x is not read then. The next norm is deferred where out is bf16 and
 // aligned as the weight and what is left for it: returns whether.
