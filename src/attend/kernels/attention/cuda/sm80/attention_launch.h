@@ -19,7 +19,7 @@ void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream);
 // Any dtype, head dim, stride and alignment, MLA's split q too: a warp per token and query head, no plan.
 void launch_row_attention(const AttentionParams& params, void* stream);
 
-// How host code starts the sm80 kernels of MLA over scaled latent rows (kv_store/selected_rows.h): the strides
+// How host code starts the sm80 kernels of MLA over scaled latent rows (selected_rows.h): the strides
 // of params.k count bytes.
 
 // What a CTA of launch_scaled_mla() takes at most.
