@@ -7,6 +7,7 @@
 #include "attend/kernels/fused/cuda/qkv_kernel.h"
 #include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 
 namespace attend::kernels::cuda {

@@ -35,4 +35,11 @@ void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream)
 
 void apply_rope_rows(const RopeRowsArgs& args, Stream& stream);
 
+struct NormRopeParams;
+// Arguments of norm_rope_store() as they cross to the device (elementwise_kernels.h). Throws
+// Error(kInvalidArgument) for a tensor that does not lie on the stream's device, Error(kUnsupported) for more
+// than kMaxRopeHalf pairs.
+NormRopeParams norm_rope_store_params(const NormRopeArgs& rope, const StoreKvArgs& store,
+                                      const Stream& stream);
+
 }  // namespace attend::kernels::cuda

@@ -3,7 +3,6 @@
 
 #include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/kv_store/cuda/store_kernel.h"
-#include "attend/kernels/kv_store/store.h"
 
 namespace attend::kernels::cuda {
 
@@ -106,12 +105,5 @@ bool takes_groups(const NormRopeParams& params);
 
 // The bits of launch_norm_rope(), which calls this for what takes_groups().
 void launch_norm_rope_groups(const NormRopeParams& params, void* stream);
-
-// Arguments of norm_rope_store() as they cross to the device.
-
-// Throws Error(kInvalidArgument) for a tensor that does not lie on the stream's device, Error(kUnsupported)
-// for more than kMaxRopeHalf pairs.
-NormRopeParams norm_rope_store_params(const NormRopeArgs& rope, const StoreKvArgs& store,
-                                      const Stream& stream);
 
 }  // namespace attend::kernels::cuda
