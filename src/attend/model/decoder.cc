@@ -6,7 +6,7 @@
 #include "attend/base/error.h"
 #include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/norm_rope/elementwise.h"
-#include "attend/model/modules/make_module.h"
+#include "attend/model/modules/module.h"
 
 namespace attend {
 
