@@ -67,7 +67,7 @@ using kernels::cuda::AttentionKernel;
 template <AttentionKernel kernel>
 bool runs(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
   return plan.view().lone_clusters &&
-         choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel == kernel;
+         choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).row.kernel == kernel;
 }
 const auto runs_lone_decode = runs<AttentionKernel::kSm80LoneDecode>;
 
