@@ -249,11 +249,11 @@ TEST(ChooseAttention, DecodesALoneRequestInShortCodeWhereNothingElseIsAskedFor) 
     expect_kernel(AttentionKernel::kSm80Tiles, change, gpu);
   };
   expect_tiles([](auto&) {}, kA100);
-  expect_tiles([](auto& p) { p.lone_decode = false; });
+  expect_tiles([](auto& p) { p.plain_token = false; });
   expect_tiles([](auto& p) { p.step.has_tree_mask = true; });
   expect_tiles([](auto& p) { p.out_dtype = DType::kF32; });
   expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });
-  expect_tiles([](auto& p) { p.tile_rows = 16; });
+  expect_tiles([](auto& p) { p.step.limits.num_q_heads = 16 * p.step.limits.num_kv_heads; });
   expect_tiles([](auto& p) { set_head_dims(p, 96); });
   expect_tiles([](auto& p) { p.head_dim_qk = 192; });
 }
@@ -265,17 +265,25 @@ TEST(ChooseAttention, RunsPrefillOnComputeCapability90Alone) {
 }
 
 TEST(ChooseAttention, PrefillsNearlyAsManyWorkTilesOfOneRequestAsThereAreSms) {
+  // Of 8 heads on 132 SMs, 128 rows each: 15 for each head.
   AttentionProblem problem = kPrefill;
-  problem.num_row_tiles = 15;  // of 8 heads on 132 SMs
+  set_seqlen_q(problem, 15 * 128 / 4);
+  EXPECT_FALSE(choose_plan(problem.step, kH100).streamed);
+  set_seqlen_q(problem, 14 * 128 / 4);
+  EXPECT_TRUE(choose_plan(problem.step, kH100).divides_prefill_keys());
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
-  problem.num_row_tiles = 14;
-  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
   // Those of several requests may be of any lengths.
-  problem.num_row_tiles = 15;
-  problem.num_reqs = 2;
+  set_seqlen_q(problem, 15 * 128 / 8);
+  set_num_reqs(problem, 2);
+  EXPECT_TRUE(choose_plan(problem.step, kH100).divides_prefill_keys());
+  // Of wide values, whose row tiles are lower, plans divide no keys of prefill.
+  set_head_dims(problem, 256);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
-  problem.shares_keys = true;
+  set_num_reqs(problem, 1);
+  set_seqlen_q(problem, 15 * 128 / 4);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
+  set_seqlen_q(problem, 14 * 128 / 4);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
 }
 
 // Plans for such a GPU are made for its kernel, so none of sm80's is left.
@@ -297,7 +305,8 @@ TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Alone) {
 
 TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
   AttentionProblem problem = kPrefill;
-  problem.q_dtype = set_kv_dtype(problem, DType::kF8E4M3);
+  problem.q_dtype = DType::kF8E4M3;
+  set_kv_dtype(problem, DType::kF8E4M3);
   const AttentionTuning tuning = all_rows_on(kH100);
   for (const DType out : {DType::kBF16, DType::kF16, DType::kF32}) {
     problem.out_dtype = out;
@@ -311,13 +320,19 @@ TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
   };
   expect_rows([](auto& p) { p.kv_dtype = DType::kBF16; });
   expect_rows([](auto& p) { p.kv_dtype = DType::kF8E5M2; });
-  expect_rows([](auto& p) { p.head_dim_v = 72; });
+  expect_rows([](auto& p) { p.step.limits.head_dim_v = 72; });
   expect_rows([](auto& p) { set_head_dims(p, 256); });
   expect_rows([](auto& p) { fix_splits(p); });
   expect_rows([](auto& p) { p.step.has_tree_mask = true; });
-  expect_rows([](auto& p) { p.tile_rows = 16; });
-  expect_rows([](auto& p) { p.tile_rows = 64, p.inline_plan = true; });
-  expect_rows([](auto& p) { p.tile_rows = 64, p.shares_keys = true; });
+  expect_rows([](auto& p) { set_seqlen_q(p, 4); });
+  expect_rows([](auto& p) { set_seqlen_q(p, 16), p.step.plans_inline = true; });
+  // The plan was made for K/V of 16 bits.
+  expect_rows([](auto& p) {
+    set_seqlen_q(p, 16);
+    set_num_reqs(p, 4);
+    p.step.limits.kv_dtype = DType::kBF16;
+    EXPECT_EQ(choose_plan(p.step, kH100).kind, PlanKind::kVerify);
+  });
 }
 
 // Under fixed splits prefill has the bits of sm80's kernel, which takes the steps of few rows.
@@ -334,25 +349,29 @@ TEST(ChooseAttention, PrefillsFixedSplitsOfHeadDims128Alone) {
   EXPECT_EQ(choice([](auto& p) { set_head_dims(p, 64); }), AttentionKernel::kSm80Tiles);
   EXPECT_EQ(choice([](auto& p) { p.head_dim_qk = 192; }), AttentionKernel::kSm80Tiles);
   EXPECT_EQ(choice([](auto& p) { p.kv_dtype = DType::kF8E4M3; }), AttentionKernel::kSm80Tiles);
-  EXPECT_EQ(choice([](auto& p) { p.tile_rows = 64; }), AttentionKernel::kSm80Tiles);
+  EXPECT_EQ(choice([](auto& p) { set_seqlen_q(p, 16); }), AttentionKernel::kSm80Tiles);
 }
 
 // The plan knows the head dim of V alone.
 TEST(ChooseAttention, TakesKeysOf256ColumnsInTilesThatTheInstanceOf256Has) {
   AttentionProblem problem = kDecode;
   problem.head_dim_qk = 256;
+  const auto plan_tiles_of = [&](int tile_rows) {
+    set_seqlen_q(problem, tile_rows / 4);
+    ASSERT_EQ(choose_plan(problem.step, kA100).tile_rows, tile_rows);
+  };
   for (const int tile_rows : {8, 16, 64}) {
-    problem.tile_rows = tile_rows;
+    plan_tiles_of(tile_rows);
     EXPECT_EQ(choose(problem, kA100).row.name, "sm80 tiles 256/256") << tile_rows;
   }
   for (const int tile_rows : {32, 128}) {
-    problem.tile_rows = tile_rows;
+    plan_tiles_of(tile_rows);
     EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows) << tile_rows;
   }
   // Bits of a request must not depend on another's length, which decides how tall tiles are.
   fix_splits(problem);
   for (const int tile_rows : {64, 128}) {
-    problem.tile_rows = tile_rows;
+    plan_tiles_of(tile_rows);
     EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows) << tile_rows;
   }
 }
@@ -364,14 +383,14 @@ TEST(ChooseAttention, LeavesTreeMasksToSm80) {
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
   problem = kMla;
   fix_splits(problem);
-  problem.tile_rows = 64;
+  EXPECT_EQ(choose_plan(problem.step, kH100).tile_rows, 64);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
 }
 
 TEST(ChooseAttention, LeavesFewWorkTilesToSm80WhichDividesKeysAmongCtas) {
   AttentionProblem problem = kPrefill;
-  problem.num_rows = problem.num_row_tiles * problem.tile_rows / 16;
-  problem.num_row_tiles /= 16;
+  set_head_dims(problem, 256);
+  set_seqlen_q(problem, 4096 / 16);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
   problem.step.limits.num_workers = 1;
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
@@ -380,11 +399,10 @@ TEST(ChooseAttention, LeavesFewWorkTilesToSm80WhichDividesKeysAmongCtas) {
 // Bits of a request are those of one kernel, then.
 TEST(ChooseAttention, WithoutSplitsRunsOneKernelHoweverManyRequestsThereAre) {
   AttentionProblem problem = kPrefill;
-  problem.never_splits = true;
-  problem.num_rows = 100;
-  for (const int64_t num_reqs : {1, 2, 30, 1000}) {
-    problem.num_reqs = num_reqs;
-    problem.num_row_tiles = num_reqs;
+  problem.step.limits.split_rule = SplitRule::kNone;
+  set_seqlen_q(problem, 25);
+  for (const int num_reqs : {1, 2, 30, 1000}) {
+    set_num_reqs(problem, num_reqs);
     EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
     EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);
   }
@@ -392,22 +410,19 @@ TEST(ChooseAttention, WithoutSplitsRunsOneKernelHoweverManyRequestsThereAre) {
 
 TEST(ChooseAttention, PrefillsFewWorkTilesWhereThePlanDividesTheirKeys) {
   AttentionProblem problem = kPrefill;
-  problem.num_rows = problem.num_row_tiles * problem.tile_rows / 16;
-  problem.num_row_tiles /= 16;
-  problem.shares_keys = true;
+  set_seqlen_q(problem, 4096 / 16);
+  EXPECT_TRUE(choose_plan(problem.step, kH100).divides_prefill_keys());
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
   EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);
-  problem.num_rows = 64;
+  set_seqlen_q(problem, 16);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
 }
 
 // Its warps read keys and values once, where those of sm80 read them once for each 16 rows.
 TEST(ChooseAttention, PrefillsWhatIsVerifiedWhereRowsAreManyAndKeysDivided) {
   AttentionProblem problem = kDecode;
-  problem.num_rows = 64;
-  problem.tile_rows = 64;
-  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
-  problem.shares_keys = true;
+  set_seqlen_q(problem, 16);
+  EXPECT_EQ(choose_plan(problem.step, kH100).kind, PlanKind::kVerify);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
   EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);
   const auto expect_tiles = [&](const std::function<void(AttentionProblem&)>& change) {
@@ -415,15 +430,16 @@ TEST(ChooseAttention, PrefillsWhatIsVerifiedWhereRowsAreManyAndKeysDivided) {
     change(other);
     EXPECT_EQ(kernel_for(other, kH100), AttentionKernel::kSm80Tiles);
   };
-  expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });
+  expect_tiles([](auto& p) { set_kv_dtype(p, DType::kF8E4M3); });
+  expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });  // not as planned
   expect_tiles([](auto& p) { p.step.has_tree_mask = true; });
-  expect_tiles([](auto& p) { p.num_rows = 16; });
+  expect_tiles([](auto& p) { set_seqlen_q(p, 4); });
+  expect_tiles([](auto& p) { set_num_reqs(p, 1); });
   expect_tiles([](auto& p) { p.head_dim_qk = 256; });
-  problem.num_rows = 32;
-  problem.tile_rows = 32;
+  set_seqlen_q(problem, 8);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
-  expect_tiles([](auto& p) { p.num_reqs = 32; });
-  expect_tiles([](auto& p) { p.num_reqs = 2; });
+  expect_tiles([](auto& p) { set_num_reqs(p, 32); });
+  expect_tiles([](auto& p) { set_num_reqs(p, 2); });
 }
 
 // The plan, which knows the head dim of V alone, makes tiles taller than those of the widest sm80 instance.
@@ -437,7 +453,6 @@ TEST(ChooseAttention, PrefillsWhereTilesHaveNoInstance) {
 TEST(ChooseAttention, LeavesToTheRowKernelWhatSharedMemoryDoesNotHold) {
   AttentionProblem problem = kPrefill;
   set_head_dims(problem, 256);
-  problem.tile_rows = 64;
   EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);
   EXPECT_EQ(kernel_for(kMla, kA100), AttentionKernel::kSm80Mla);
   EXPECT_EQ(kernel_for(kMla, kL40S), AttentionKernel::kRows);
