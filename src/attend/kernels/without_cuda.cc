@@ -6,6 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
+#include "attend/kernels/attention/cuda/plan.h"
 #include "attend/kernels/common/cuda/fill_random.h"
 #include "attend/kernels/fused/cuda/qkv.h"
 #include "attend/kernels/gemm/cuda/linear.h"
@@ -92,12 +93,12 @@ bool qkv_norm_rope_store(const LinearArgs&, const NormRopeArgs&, const StoreKvAr
 }
 
 // attention
-DevicePlan::DevicePlan(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
-size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
-void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
-void DevicePlan::plan_inline(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
-bool DevicePlan::try_plan_inline(const QueryBatch&) { refuse("attention plan"); }
-bool DevicePlan::heeds_short_requests(int) const { refuse("attention plan"); }
+DevicePlan make_plan(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
+size_t plan_bytes(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
+void plan(DevicePlan&, const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
+void plan_inline(DevicePlan&, const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
+bool try_plan_inline(DevicePlan&, const QueryBatch&) { refuse("attention plan"); }
+bool heeds_short_requests(const DevicePlan&, int) { refuse("attention plan"); }
 
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
 void attention(const AttentionArgs&, const DevicePlan&, Stream&, const AttentionTuning&) {

@@ -39,7 +39,7 @@ std::vector<Step> steps() {
   };
   // In clusters, of several requests and of one; by CTAs that meet.
   add("Decode", kDecode, AttentionKernel::kSm80Tiles);
-  add("DecodeOfARequest", kDecode, AttentionKernel::kSm80LoneDecode)->num_reqs = 1;
+  add("DecodeOfARequest", kDecode, AttentionKernel::kSm90SingleRequestDecode)->num_reqs = 1;
   add("DecodeOfLongRequests", kDecode, AttentionKernel::kSm80Tiles, true)->short_requests = false;
   all.push_back(all.back());
   all.back().name = "DecodeOfALongRequest", all.back().shape.num_reqs = 1;

@@ -34,7 +34,7 @@ AttentionTuning without_prefill() {
 void run_kernel(AttentionKernel kernel, const AttentionTuning& tuning, const kernels::AttentionArgs& args,
                 const conformance::BuiltCase& built) {
   const auto is_right = [&](const kernels::AttentionArgs& on_device, const kernels::cuda::DevicePlan& plan) {
-    return choose(attention_problem(on_device, plan), kernels::cuda::gpu_facts(kGpu), tuning).kernel ==
+    return choose(attention_problem(on_device, plan), kernels::cuda::gpu_facts(kGpu), tuning).row.kernel ==
            kernel;
   };
   attention_on_gpu_if(

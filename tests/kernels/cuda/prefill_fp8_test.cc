@@ -55,7 +55,7 @@ std::vector<AttentionCase> cases_of_queries() {
 std::vector<unsigned char> attend_to(const BuiltCase& built) {
   attention_on_gpu_if(
       [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
-        return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel ==
+        return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).row.kernel ==
                kernels::cuda::AttentionKernel::kSm90Prefill;
       },
       built.args, built);

@@ -25,7 +25,7 @@ using conformance::on_tensor_cores;
 
 // Whether prefill is the kernel for arguments on the device.
 bool is_prefill(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
-  return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel ==
+  return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).row.kernel ==
          kernels::cuda::AttentionKernel::kSm90Prefill;
 }
 
@@ -42,7 +42,7 @@ kernels::cuda::AttentionTuning all_rows_on() {
 bool is_row(std::string_view name, const kernels::AttentionArgs& args,
             const kernels::cuda::DevicePlan& plan) {
   return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu), all_rows_on())
-      .name.starts_with(name);
+      .row.name.starts_with(name);
 }
 bool is_e4m3_prefill(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
   return is_row("sm90 prefill e4m3", args, plan);

@@ -24,11 +24,13 @@ attend_kernels(attention
     cpu/tile_rows.cc
     cpu/tile_scratch.cc
     cuda/choose.cc
+    cuda/choose_plan.cc
     cuda/common/plan/row_places.cc
   CUDA
     cuda/attention.cc
     cuda/common/plan/device_plan.cc
     cuda/merge.cc
+    cuda/plan.cc
     cuda/common/merge_kernel.cu
     cuda/common/plan/plan_kernel.cu
     cuda/sm80/merge_partials.cu

@@ -9,6 +9,7 @@ attend_kernels(moe
     scratch.cc
     cpu/experts.cc
     cpu/route.cc
+    cuda/choose.cc
   CUDA
     cuda/moe.cc
     cuda/common/combine_kernel.cu

@@ -106,7 +106,7 @@ void AttentionStep::queue(Planning planning) {
 kernels::cuda::AttentionKernel AttentionStep::kernel() const {
   const kernels::cuda::AttentionProblem problem =
       shape_.mla ? attention_problem(mla_args_, plan()) : attention_problem(args_, plan());
-  return choose(problem, kernels::cuda::gpu_facts(kGpu)).kernel;
+  return choose(problem, kernels::cuda::gpu_facts(kGpu)).row.kernel;
 }
 
 void AttentionStep::poison_result() {

@@ -2,7 +2,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
-#include "attend/kernels/attention/cuda/common/plan/device_plan.h"
+#include "attend/kernels/attention/cuda/plan.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -126,9 +126,9 @@ void attention_without_waiting_if(const IsRightKernel& is_right, const kernels::
   attention_on_gpu_if(
       is_right, args, built, Planning::kBefore,
       [&](const kernels::AttentionArgs& on_device, const kernels::AttentionPlan& plan, Stream& stream) {
-        kernels::cuda::DevicePlan hasty(plan.limits(), kGpu);
+        kernels::cuda::DevicePlan hasty = kernels::cuda::make_plan(plan.limits(), kGpu);
         hasty.set_meeting_clocks(0);
-        hasty.plan(on_device.batch, on_device.visibility, stream);
+        kernels::cuda::plan(hasty, on_device.batch, on_device.visibility, stream);
         run_again_and_again(on_device, hasty, stream);
       });
   const auto without_waiting = built.result_bytes();

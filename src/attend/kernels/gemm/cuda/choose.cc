@@ -3,7 +3,7 @@
 #include <array>
 #include <bit>
 
-#include "attend/base/error.h"
+#include "attend/kernels/common/choose_row.h"
 #include "attend/kernels/gemm/cuda/common/round_rows_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
@@ -34,9 +34,14 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .min_rows_of_large_scaled_codes = 33,
                            .max_rows_of_code_tiles = 256,
                            .max_rows_of_codes = 64,
+                           .min_rows_of_widened = sm80::kManyQuantisedRows + 1,
                            .min_elements_of_lone_row = int64_t{1} << 23,
                            .max_rows_of_any_width = 16,
                            .max_features_of_more_rows = 32768};
+
+// The H200's, until another GPU is timed.
+constexpr std::array kGemmTunings{GpuTuning<GemmTuning>{"H100, H200", 9, 0, kH200},
+                                  GpuTuning<GemmTuning>{"Ampere, others", 8, 0, kH200}};
 
 bool always(const GemmProblem&, const GpuFacts&, const GemmTuning&) { return true; }
 bool never_norms(const GemmProblem&) { return false; }
@@ -256,8 +261,8 @@ bool widened_takes(const GemmProblem& problem, const GpuFacts&) {
 }
 
 // Of what the quantised GEMM does not take, or not faster.
-bool widened_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning&) {
-  return problem.num_rows > sm80::kManyQuantisedRows;
+bool widened_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.num_rows >= tuning.min_rows_of_widened;
 }
 
 bool cublaslt_takes(const GemmProblem& problem, const GpuFacts&) {
@@ -305,25 +310,18 @@ constexpr std::array kRows{
             "nothing above does both or is faster"}};
 static_assert(kRows.size() == kNumGemmKernels);
 
-constexpr bool in_order() {
-  for (size_t i = 0; i < kRows.size(); ++i)
-    if (kRows[i].kernel != static_cast<GemmKernel>(i)) return false;
-  return true;
-}
-static_assert(in_order());
+static_assert(in_order_of_kernels(kRows));
 
 }  // namespace
 
-const GemmTuning& gemm_tuning(const GpuFacts&) { return kH200; }
+const GemmTuning& gemm_tuning(const GpuFacts& gpu) { return tuning_of(kGemmTunings, gpu); }
 
 std::span<const GemmRow> gemm_rows() { return kRows; }
 
 const GemmRow& gemm_row(GemmKernel kernel) { return kRows[static_cast<size_t>(kernel)]; }
 
 const GemmRow& choose(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
-  for (const GemmRow& row : kRows)
-    if (row.takes(problem, gpu) && row.is_faster(problem, gpu, tuning)) return row;
-  fail(ErrorCode::kUnsupported, "dense layer: no kernel takes it");
+  return first_row("dense layer", gemm_rows(), problem, gpu, tuning);
 }
 
 }  // namespace attend::kernels::cuda

@@ -16,8 +16,8 @@ void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& p
 void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan, HeadDims dims,
              Stream& stream);
 
-// Decode of a single request of 16-bit q and K/V, for a problem with `lone_decode` (choose.h), which no merge
-// follows.
+// Decode of a single request of 16-bit q and K/V, for what the candidates kSm90SingleRequestDecode of
+// choose.h take, which no merge follows; `dims`: of their instance.
 void single_request_decode(const AttentionParams& params, HeadDims dims, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,4 +1,5 @@
-// Decode of a lone request (sm80/lone_decode.cuh): what the kernel of other decodes gives, bit for bit.
+// Decode of a single request (sm90/decode/single_request_decode.cuh): what the kernel of other decodes gives,
+// bit for bit.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,10 +19,10 @@ using conformance::AttentionCase;
 using conformance::BuiltCase;
 using kernels::KvIndexKind;
 
-using CudaLoneDecode = NeedsHopper;
+using CudaSingleRequestDecode = NeedsHopper;
 
 // Requests around the ends of key tiles and of what the CTAs of a cluster share, up to `longest`.
-std::vector<AttentionCase> lone_decodes(int longest) {
+std::vector<AttentionCase> single_request_decodes(int longest) {
   const std::vector<std::pair<int, int>> heads{{8, 1}, {32, 4}, {12, 4}, {64, 8}, {5, 5}};
   std::vector<AttentionCase> cases;
   for (const int seqlen_kv :
@@ -67,14 +68,14 @@ using kernels::cuda::AttentionKernel;
 template <AttentionKernel kernel>
 bool runs(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
   return plan.view().lone_clusters &&
-         choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel == kernel;
+         choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).row.kernel == kernel;
 }
-const auto runs_lone_decode = runs<AttentionKernel::kSm80LoneDecode>;
+const auto runs_single_request_decode = runs<AttentionKernel::kSm90SingleRequestDecode>;
 
 // What this kernel left out cannot be there already: it goes first. A wish for the LSE asks for the other.
 void attention_by_both_kernels(const kernels::AttentionArgs& args, const BuiltCase& built) {
   const Planning planning = built.spec.seed % 2 == 0 ? Planning::kBefore : Planning::kInline;
-  attention_on_gpu_if(runs_lone_decode, args, built, planning);
+  attention_on_gpu_if(runs_single_request_decode, args, built, planning);
   const auto bits = built.result_bytes();
   Tensor lse = Tensor::empty({args.q.shape[0], args.q.shape[1]}, DType::kF32);
   kernels::AttentionArgs with_lse = args;
@@ -84,16 +85,16 @@ void attention_by_both_kernels(const kernels::AttentionArgs& args, const BuiltCa
 }
 
 // Longer ones other decodes may divide among clusters.
-TEST_F(CudaLoneDecode, GivesTheBitsOfOtherDecodes) {
-  run_conformance(attention_by_both_kernels, lone_decodes(3072));
+TEST_F(CudaSingleRequestDecode, GivesTheBitsOfOtherDecodes) {
+  run_conformance(attention_by_both_kernels, single_request_decodes(3072));
 }
-TEST_F(CudaLoneDecode, TakesLongerRequestsThanItWasPlannedFor) {
-  run_conformance(
-      [](const auto& args, const auto& built) { attention_on_gpu_if(runs_lone_decode, args, built); },
-      lone_decodes(7000));
+TEST_F(CudaSingleRequestDecode, TakesLongerRequestsThanItWasPlannedFor) {
+  run_conformance([](const auto& args,
+                     const auto& built) { attention_on_gpu_if(runs_single_request_decode, args, built); },
+                  single_request_decodes(7000));
 }
-TEST_F(CudaLoneDecode, MayStartBeforeItsNewKeyIsThere) {
-  run_conformance(attention_after_late_keys, lone_decodes(7000));
+TEST_F(CudaSingleRequestDecode, MayStartBeforeItsNewKeyIsThere) {
+  run_conformance(attention_after_late_keys, single_request_decodes(7000));
 }
 
 }  // namespace
