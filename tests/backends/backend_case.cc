@@ -10,9 +10,9 @@
 #include "attend/base/math.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/kv_store/store.h"
-#include "tests/kernels/conformance/built_case.h"
-#include "tests/kernels/conformance/poison.h"
-#include "tests/kernels/conformance/random.h"
+#include "tests/kernels/conformance/cases/built_case.h"
+#include "tests/kernels/conformance/cases/poison.h"
+#include "tests/kernels/conformance/cases/random.h"
 
 namespace attend::conformance {
 namespace {

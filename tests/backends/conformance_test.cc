@@ -8,11 +8,11 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/tensor/cuda.h"
 #include "tests/backends/backend_case.h"
-#include "tests/kernels/conformance/cases.h"
-#include "tests/kernels/conformance/random.h"
+#include "tests/kernels/conformance/cases/cases.h"
+#include "tests/kernels/conformance/cases/random.h"
 
 namespace attend::conformance {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "attend/attention/backend.h"
 #include "attend/base/error.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend {
 namespace {

@@ -120,7 +120,7 @@ struct Capability {
   HeadDimRule head_dim_rule = HeadDimRule::kUpTo;
   std::array<int, 2> num_q_heads = {};  // head counts per rank it has kernels for; zeros: any
   Set<DType> dtypes = {};               // of q, k, v
-  Set<DType> kv_dtypes = {};            // of the pool; kU8: kernels/kv_store/scaled_rows.h
+  Set<DType> kv_dtypes = {};            // of the pool; kU8: kernels/kv_store/selected_rows.h
 
   // Prefill of MLA: takes keys and values of its own making beside the cache (AttentionInput::k, expanded
   // MLA). Where it does not, models absorb every step.

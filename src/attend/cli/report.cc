@@ -13,7 +13,7 @@
 #include "attend/base/printable.h"
 #include "attend/cli/standard_streams.h"
 #include "attend/kernels/common/cpu/isa.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "attend/engine/speculation/draft_counts.h"
 #include "attend/engine/step/logit_editor.h"
 #include "attend/engine/step/token_mask.h"
-#include "attend/kernels/sampling/sampling_rule.h"
+#include "attend/kernels/sampling/sampling.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -5,9 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/fused/linear_ops.h"
-#include "attend/kernels/norm_rope/activation.h"
-#include "attend/kernels/norm_rope/layer_norm.h"
-#include "attend/kernels/norm_rope/rows.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/model/modules/module.h"
 
 namespace attend {

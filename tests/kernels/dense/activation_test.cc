@@ -1,6 +1,4 @@
 // silu(gate) * up, and GELU.
-#include "attend/kernels/norm_rope/activation.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "attend/kernels/norm_rope/cpu/elementwise.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"

@@ -1,6 +1,4 @@
 // RMSNorm, RMSNorm of a sum with the residual, and LayerNorm.
-#include "attend/kernels/norm_rope/norm.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,7 +6,7 @@
 #include <vector>
 
 #include "attend/kernels/norm_rope/cpu/elementwise.h"
-#include "attend/kernels/norm_rope/layer_norm.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"

@@ -1,11 +1,10 @@
 // Embedding rows, and the rows whose logits are wanted.
-#include "attend/kernels/norm_rope/rows.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"

@@ -9,9 +9,7 @@
 #include <span>
 #include <string>
 
-#include "attend/kernels/gemm/head_linear.h"
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/norm_rope/latent_norm_rope_store.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/sampling/sampling.h"
 

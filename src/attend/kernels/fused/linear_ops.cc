@@ -6,14 +6,12 @@
 #include "attend/base/parallel.h"
 #include "attend/kernels/fused/multiply_parts.h"
 #include "attend/kernels/fused/residual_access.h"
-#include "attend/kernels/norm_rope/activation.h"
 #include "attend/kernels/norm_rope/check_rows.h"
-#include "attend/kernels/norm_rope/layer_norm.h"
-#include "attend/kernels/norm_rope/norm.h"
-#include "attend/kernels/norm_rope/rows.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels {
+
 namespace {
 
 bool on_gpu(const OpContext& context) { return context.stream.device.type == DeviceType::kCuda; }
@@ -157,6 +155,12 @@ void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residu
   const Linear parts[] = {linear};
   multiply_parts(x, parts, addend, context);
   add_layer_norm(addend, sum, norm.weight, norm.bias, norm.eps, context.stream);
+}
+
+void latent_linear(const TensorView& x, const Norm& norm, const Linear& linear, const TensorView& out,
+                   const OpContext& context) {
+  rms_norm(x, norm.weight, norm.eps, x, context.stream);
+  multiply_parts(x, {&linear, 1}, out, context);
 }
 
 }  // namespace attend::kernels

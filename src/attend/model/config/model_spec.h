@@ -12,7 +12,6 @@
 #include "attend/attention/attention_layer.h"
 #include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/moe/experts.h"
-#include "attend/kernels/moe/route.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kv/cache_spec.h"
 #include "attend/model/config/quantization.h"

@@ -1,10 +1,10 @@
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 
 #include "attend/base/error.h"
-#include "attend/kernels/common/cuda/device_rows.h"
-#include "attend/kernels/kv_store/cuda/store_params.h"
+#include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/kv_store/cuda/store_kernel.h"
 #include "attend/kernels/norm_rope/cuda/dynamic_angles_kernel.h"
-#include "attend/kernels/norm_rope/cuda/norm_rope_params.h"
+#include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 
 namespace attend::kernels::cuda {
 namespace {
