@@ -10,6 +10,7 @@
 #include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
+#include "attend/kernels/gemm/cuda/sm80/tiled_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"

@@ -6,12 +6,12 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/choose_row.h"
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/cuda/choose.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
+#include "attend/kernels/moe/cuda/sm80/grouped_gemm_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
