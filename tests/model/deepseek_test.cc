@@ -118,6 +118,13 @@ TEST(ReadDeepseek, KeepsALatentRowOfAllHeadsInTheCache) {
   EXPECT_EQ(layer.head_dim_qk, 576);
   EXPECT_EQ(layer.head_dim_v, 512);
   EXPECT_EQ(layer.rope_dim, 64);
+  const std::vector<CacheSpec> caches = read(kV3, kLatent).caches();
+  ASSERT_EQ(caches.size(), 1u);
+  EXPECT_EQ(caches[0].kind, CacheKind::kLatent);
+  EXPECT_EQ(caches[0].layers.size(), geometry.layers.size());
+  EXPECT_EQ(caches[0].num_kv_heads, 1);
+  EXPECT_EQ(caches[0].head_dim_qk, 576);
+  EXPECT_EQ(caches[0].head_dim_v, 512);
 }
 
 TEST(ReadDeepseek, RefusesConfigsThatAreNoLatentAttention) {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "attend/attention/pool_of.h"
 #include "attend/base/math.h"
+#include "attend/kv/kv_pool_config.h"
 
 namespace attend::test {
 namespace {
@@ -12,8 +12,8 @@ namespace {
 // A pool for the model, of so many pages. Layers with a window among others without have a half of their own.
 std::unique_ptr<KvPool> pool_for(const ModelSpec& model, const ModelPlacement& placement, int page_size,
                                  int num_pages, DType kv_dtype) {
-  KvPoolConfig config = pool_of(model.geometry(placement.dtype, kv_dtype), page_size, placement.device,
-                                SwaHalf{.full_tokens_ratio = 1.0});
+  KvPoolConfig config = make_kv_pool_config(model.caches(), page_size, kv_dtype, placement.device,
+                                            SwaHalf{.full_tokens_ratio = 1.0});
   set_num_pages(config, num_pages);
   return make_kv_pool(config);
 }
@@ -62,7 +62,7 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
       .max_reqs = max_reqs, .max_tokens = max_tokens, .max_kv_tokens = int64_t{max_reqs} * max_len};
   ModelGeometry geometry = model.spec().geometry(placement.dtype, kv_dtype.value_or(placement.dtype));
   geometry.max_context_len = max_len;
-  widest_window_left_ = widest_window_left(geometry);
+  widest_window_left_ = widest_window_left(model.spec().caches());
   const BackendConfig config{.device = placement.device,
                              .model = geometry,
                              .limits = limits,

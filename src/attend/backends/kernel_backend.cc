@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "attend/attention/pool_of.h"
 #include "attend/backends/check.h"
 #include "attend/backends/plan_key.h"
 #include "attend/base/error.h"
@@ -20,7 +19,10 @@ using kernels::AttentionPlanLimits;
 using kernels::KvIndexKind;
 
 // Halves that the pool of a model may have: layers with a window can live in one of their own.
-size_t max_pool_halves(const ModelGeometry& model) { return has_window_half(model) ? 2 : 1; }
+size_t max_pool_halves(const ModelGeometry& model) {
+  const auto windowed = [](const AttentionLayer& layer) { return layer.window_left >= 0; };
+  return std::ranges::any_of(model.layers, windowed) && !std::ranges::all_of(model.layers, windowed) ? 2 : 1;
+}
 
 // Of layers that are attended to. Batch-invariant models are absorbed in every step.
 std::vector<AttentionLayer> expanded_layers(const BackendConfig& config) {

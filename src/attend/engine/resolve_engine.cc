@@ -4,13 +4,11 @@
 #include <limits>
 #include <string>
 
-#include "attend/attention/pool_of.h"
 #include "attend/backends/cascade.h"
-#include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
-#include "attend/base/gigabytes.h"
 #include "attend/base/math.h"
+#include "attend/base/printable.h"
 #include "attend/engine/require_memory.h"
 #include "attend/engine/step/graph_runner.h"
 #include "attend/kernels/gemm/linear.h"
@@ -39,8 +37,9 @@ constexpr int64_t kCpuCascadeBytes = 256 << 10, kGpuCascadeBytes = 96 << 20;
 bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }
 
 // Where the weights are; empty: they are made up.
-std::filesystem::path weight_files(const EngineConfig& config) {
-  return config.load_format == LoadFormat::kDummy ? std::filesystem::path() : config.model_path;
+// Null: dummy weights.
+std::unique_ptr<Checkpoint> checkpoint_of(const EngineConfig& config) {
+  return config.load_format == LoadFormat::kDummy ? nullptr : open_checkpoint(config.model_path);
 }
 
 bool has_fp8(const EngineInfo& info) {
@@ -138,10 +137,11 @@ double gpu_pool_bytes(const EngineConfig& config, double weight_bytes, double pa
 
 // A half of the pool for layers with a window, where the model has such layers among others and requests can
 // be longer than their windows. One request needs its window, the chunk in hand and the rest of two pages.
-std::optional<SwaHalf> swa_half(const EngineConfig& config, const ModelGeometry& model,
+std::optional<SwaHalf> swa_half(const EngineConfig& config, std::span<const CacheSpec> caches,
                                 const EngineInfo& info) {
-  const int window = widest_window_left(model) + 1;
-  if (config.disable_hybrid_swa_memory || !has_window_half(model) || window >= info.context_length) return {};
+  const int window = widest_window_left(caches) + 1;
+  if (config.disable_hybrid_swa_memory || !has_window_half(caches) || window >= info.context_length)
+    return {};
   return SwaHalf{.full_tokens_ratio = config.swa_full_tokens_ratio,
                  .min_tokens = window + info.limits.max_tokens + 2 * info.resolution.page_size};
 }
@@ -250,7 +250,8 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   if (!config.disable_radix_cache) info.prefix_cache = config.radix_eviction_policy;
 
   // Behind the refusals that need no file.
-  const WeightInventory weights(model, weight_files(config));
+  const std::unique_ptr<Checkpoint> checkpoint = checkpoint_of(config);
+  const WeightInventory weights(model, checkpoint.get());
   info.quantization = model.quantization;
   info.weight_formats = weights.formats();
   // On the CPU most weights are mapped from their files.
@@ -261,7 +262,9 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
                                                    : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
 
   const int page_size = info.resolution.page_size;
-  resolved.pool = pool_of(geometry, page_size, info.device, swa_half(config, geometry, info));
+  const std::vector<CacheSpec> caches = model.caches();
+  resolved.pool = make_kv_pool_config(caches, page_size, info.kv_cache_dtype, info.device,
+                                      swa_half(config, caches, info));
   set_num_pages(resolved.pool, 2);
   info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(resolved.pool)) / static_cast<size_t>(page_size);
   const int64_t tokens = choose_pool_tokens(config, weight_bytes, info, resolved.pool);

@@ -1,5 +1,9 @@
 #include "attend/kv/kv_pool_config.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "attend/base/error.h"
 
 namespace attend {
@@ -57,7 +61,68 @@ struct LayerCounter {
   int operator()(const SwaKvPool::Config& config) const { return static_cast<int>(config.windowed.size()); }
 };
 
+// Layers of the pool, by whether they are in a window group.
+std::vector<bool> windowed_layers(std::span<const CacheSpec> caches) {
+  std::vector<std::pair<int, bool>> layers;
+  for (const CacheSpec& cache : caches)
+    for (const int layer : cache.layers) layers.emplace_back(layer, cache.kind == CacheKind::kWindow);
+  std::ranges::sort(layers);
+  std::vector<bool> windowed;
+  for (const auto& [layer, has_window] : layers) windowed.push_back(has_window);
+  return windowed;
+}
+
+void check_alike(std::span<const CacheSpec> caches) {
+  const CacheSpec& first = caches.front();
+  for (const CacheSpec& cache : caches)
+    if ((cache.kind == CacheKind::kLatent) != (first.kind == CacheKind::kLatent) ||
+        cache.num_kv_heads != first.num_kv_heads || cache.head_dim_qk != first.head_dim_qk ||
+        cache.head_dim_v != first.head_dim_v)
+      fail(ErrorCode::kUnsupported, "layer ", cache.layers.front(), " stores ", cache.num_kv_heads,
+           " heads of ", cache.head_dim_qk, "/", cache.head_dim_v, ", layer ", first.layers.front(),
+           " stores ", first.num_kv_heads, " of ", first.head_dim_qk, "/", first.head_dim_v,
+           ": one KV pool has layers that are alike");
+}
+
 }  // namespace
+
+KvPoolConfig make_kv_pool_config(std::span<const CacheSpec> caches, int page_size, DType kv_dtype,
+                                 Device device, const std::optional<SwaHalf>& swa) {
+  require(!caches.empty(), "a model without attention layers has no KV pool");
+  check_alike(caches);
+  const CacheSpec& first = caches.front();
+  std::vector<bool> windowed = windowed_layers(caches);
+  const auto num_layers = static_cast<int>(windowed.size());
+  if (first.kind == CacheKind::kLatent)
+    return MlaKvPool::Config{.num_layers = num_layers,
+                             .kv_lora_rank = first.head_dim_v,
+                             .rope_dim = first.head_dim_qk - first.head_dim_v,
+                             .page_size = page_size,
+                             .num_pages = 0,
+                             .dtype = kv_dtype,
+                             .device = device,
+                             .scales = {}};
+  MhaKvPool::Config pool{
+      .num_layers = num_layers,
+      .num_kv_heads = first.num_kv_heads,
+      .head_dim_qk = first.head_dim_qk,
+      .head_dim_v = first.head_dim_v,
+      .page_size = page_size,
+      .num_pages = 0,
+      .dtype = kv_dtype,
+      .layout = device.type == DeviceType::kCuda ? KvLayout::kTokenMajor : KvLayout::kHeadMajor,
+      .device = device,
+      .scales = {}};
+  if (!swa || !has_window_half(caches)) return pool;
+  SwaKvPool::Config halves{.full = pool,
+                           .swa = pool,
+                           .windowed = std::move(windowed),
+                           .swa_full_tokens_ratio = swa->full_tokens_ratio,
+                           .min_swa_tokens = swa->min_tokens};
+  halves.swa.num_layers = static_cast<int>(std::ranges::count(halves.windowed, true));
+  halves.full.num_layers = num_layers - halves.swa.num_layers;
+  return halves;
+}
 
 std::unique_ptr<KvPool> make_kv_pool(const KvPoolConfig& config) { return std::visit(PoolMaker{}, config); }
 

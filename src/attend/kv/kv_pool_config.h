@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <variant>
 
+#include "attend/kv/cache_spec.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/swa_kv_pool.h"
 
@@ -12,6 +14,20 @@
 namespace attend {
 
 using KvPoolConfig = std::variant<MhaKvPool::Config, MlaKvPool::Config, SwaKvPool::Config>;
+
+// Size of the half for layers with a window; see SwaKvPool::Config.
+struct SwaHalf {
+  double full_tokens_ratio = 0.8;
+  int min_tokens = 0;
+};
+
+// A pool for all layers of these groups, without pages yet; a layer of the pool is the number of the model's
+// layer among them. GPUs keep a token's heads together, CPUs a head's tokens. With `swa`, and if
+// has_window_half(caches), layers with a window get a half of their own. Throws Error(kUnsupported) if groups
+// differ in what a pool stores, naming two layers.
+KvPoolConfig make_kv_pool_config(std::span<const CacheSpec> caches, int page_size, DType kv_dtype,
+                                 Device device = {}, const std::optional<SwaHalf>& swa = {});
+
 std::unique_ptr<KvPool> make_kv_pool(const KvPoolConfig& config);
 size_t kv_pool_bytes(const KvPoolConfig& config);
 // Sets num_pages, the padding page included; in a pool of two halves those of the full half.

@@ -1,7 +1,8 @@
 // Random arrivals and cancellations over pools of any size, up to those that hold hardly a request, with and
 // without a prefix cache: nothing is lost, nobody starves, each request ends with the tokens it asked for,
 // and every key that it reads is one of its own tokens, in layers with a window too, which may have a half of
-// the pool of their own.
+// the pool of their own. There may be recurrent layers: each step continues from the state of the tokens
+// before.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -15,6 +16,7 @@
 #include "attend/base/log.h"
 #include "attend/base/math.h"
 #include "attend/engine/schedule/scheduler.h"
+#include "tests/engine/schedule/state_group.h"
 
 namespace attend {
 namespace {
@@ -42,8 +44,7 @@ class World {
     if (random_below(4) > 0)
       caching = *rc::gen::element(EvictionPolicy::kLru, EvictionPolicy::kLfu, EvictionPolicy::kPriority);
     if (random_below(2) == 0) add_window_half();
-    memory_ = std::make_unique<RequestMemory>(limits_.max_kv_tokens, rows_, *slots_, caching,
-                                              WindowHolds(swa_.get(), window_left_, rows_.num_rows()));
+    memory_ = std::make_unique<RequestMemory>(limits_.max_kv_tokens, rows_, *slots_, caching, make_groups());
     const ScheduleOptions options{
         .policy = *rc::gen::element(SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kLof,
                                     SchedulePolicy::kPriority),
@@ -145,6 +146,8 @@ class World {
   int64_t num_heals() const { return scheduler_->num_heals(); }
 
   bool has_window_half() const { return swa_ != nullptr; }
+  bool has_restored_states() const { return state_ != nullptr && state_->num_restored() > 0; }
+  bool has_replayed_states() const { return state_ != nullptr && state_->num_replayed() > 0; }
   int num_ahead() const { return num_ahead_; }
   int num_ended_in_flight() const { return num_ended_in_flight_; }
   bool accepted_and_rejected() const { return num_accepted_ > 0 && num_rejected_ > 0; }
@@ -198,6 +201,19 @@ class World {
     const int num_swa_pages = needed >= num_pages ? num_pages : needed + random_below(num_pages - needed + 1);
     swa_ = std::make_unique<SwaSlots>(page_size, num_pages + 1, num_swa_pages + 1);
     swa_stored_.resize(static_cast<size_t>((num_swa_pages + 1) * page_size));
+  }
+
+  std::vector<std::unique_ptr<CacheGroup>> make_groups() {
+    std::vector<std::unique_ptr<CacheGroup>> groups;
+    groups.push_back(make_paged_group(rows_, *slots_));
+    if (swa_) groups.push_back(make_window_group(rows_, *swa_, window_left_));
+    if (random_below(2) == 0) {
+      auto state = std::make_unique<test::StateGroup>(rows_, slots_->page_size(), 1 + random_below(3),
+                                                      random_below(8));
+      state_ = state.get();
+      groups.push_back(std::move(state));
+    }
+    return groups;
   }
 
   uint64_t& swa_stored_of(TokenSlot slot) {
@@ -290,6 +306,7 @@ class World {
         stored_[static_cast<size_t>(slot.value)] = keys[p];
         if (swa_) swa_stored_of(slot) = keys[p];
       }
+      if (state_) state_->compute(request->row, request->num_computed, keys);
     }
     bool prefix_ready = true;
     for (const ScheduledRequest& part : step.requests) {
@@ -334,7 +351,8 @@ class World {
   std::vector<uint64_t> stored_;   // by slot
   std::unique_ptr<SwaSlots> swa_;  // null: layers with a window keep all tokens
   int window_left_ = 0;
-  std::vector<uint64_t> swa_stored_;  // by slot of the window half
+  std::vector<uint64_t> swa_stored_;   // by slot of the window half
+  test::StateGroup* state_ = nullptr;  // memory_'s; null: no recurrent layers
   std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Scheduler> scheduler_;
   std::map<RequestId, const Request*> requests_;  // that have not ended
@@ -379,6 +397,7 @@ RC_GTEST_PROP(SchedulerProperty, LosesNothingAndStarvesNobodyOverRandomArrivals,
   RC_CLASSIFY(world.has_shared(), "with shared prefixes");
   RC_CLASSIFY(world.has_window_half() && world.has_shared(), "with shared prefixes over a window half");
   RC_CLASSIFY(world.has_shared_within_a_step(), "shared within the step that computes them");
+  RC_CLASSIFY(world.has_restored_states(), "with states restored from snapshots");
 }
 
 RC_GTEST_PROP(SchedulerProperty, LosesNothingWhereStepsAreChosenBeforeTheTokensOfTheOnesBeforeAreKnown, ()) {
@@ -398,6 +417,7 @@ RC_GTEST_PROP(SchedulerProperty, LosesNothingOfRequestsWhoseDraftsAreRightAndWro
   RC_CLASSIFY(world.accepted_and_rejected() && world.num_preemptions() > 0, "and preemptions");
   RC_CLASSIFY(world.accepted_and_rejected() && world.has_window_half(), "and a window half");
   RC_CLASSIFY(world.accepted_and_rejected() && world.num_ahead() > 0, "and steps ahead");
+  RC_CLASSIFY(world.has_replayed_states(), "and recurrent states");
 }
 
 RC_GTEST_PROP(SchedulerProperty, HealsBooksThatAreWrongAndServesEveryRequest, ()) {

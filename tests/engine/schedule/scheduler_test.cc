@@ -28,7 +28,8 @@ class SchedulerTest : public testing::Test {
   }
 
   void make_scheduler() {
-    memory_ = std::make_unique<RequestMemory>(limits_.max_kv_tokens, *rows_, *slots_, caching_);
+    memory_ = std::make_unique<RequestMemory>(limits_.max_kv_tokens, *rows_, *slots_, caching_,
+                                              make_cache_groups({}, *rows_, *slots_, nullptr));
     scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options_);
   }
 

@@ -5,7 +5,6 @@
 
 #include <cstring>
 
-#include "attend/attention/pool_of.h"
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
 #include "attend/engine/step/step_runner.h"
@@ -47,7 +46,7 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     const int num_pages = kMaxReqs * kContextLen / kPageSize + 1;
     limits_ = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen};
     rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen, kGpu);
-    KvPoolConfig pool = pool_of(config.geometry(dtype, dtype), kPageSize, kGpu);
+    KvPoolConfig pool = make_kv_pool_config(config.caches(), kPageSize, dtype, kGpu);
     set_num_pages(pool, num_pages);
     pool_ = make_kv_pool(pool);
     ModelGeometry geometry = config.geometry(dtype, dtype);

@@ -1,6 +1,7 @@
 #include "attend/engine/schedule/request_memory.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "attend/base/error.h"
@@ -8,12 +9,12 @@
 
 namespace attend {
 
-RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, SlotAllocator& slots,
-                             std::optional<EvictionPolicy> caching, WindowHolds windows)
-    : max_kv_tokens_(max_kv_tokens), rows_(rows), slots_(slots), windows_(std::move(windows)) {
+RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const SlotAllocator& slots,
+                             std::optional<EvictionPolicy> caching,
+                             std::vector<std::unique_ptr<CacheGroup>> groups)
+    : max_kv_tokens_(max_kv_tokens), rows_(rows), slots_(slots), groups_(std::move(groups)) {
   if (caching) cache_.emplace(slots.page_size(), *caching);
   locks_.resize(static_cast<size_t>(rows.num_rows()));
-  slot_scratch_.resize(static_cast<size_t>(rows.max_context_len() + slots.page_size()));
   page_scratch_.reserve(static_cast<size_t>(rows.max_context_len() / slots.page_size()) + 1);
 }
 
@@ -25,7 +26,7 @@ CachedPrefix RequestMemory::find_prefix(const Request& request) {
   prefix.pages.resize(tokens.size() / static_cast<size_t>(page_size()));
   const auto num_found = static_cast<size_t>(cache_->match(prefix.lock, tokens, prefix.pages));
   const auto num_usable =
-      static_cast<size_t>(windows_.num_usable(View<const PageId>(prefix.pages).first(num_found)));
+      static_cast<size_t>(num_restorable(View<const PageId>(prefix.pages).first(num_found)));
   prefix.pages.resize(num_usable);
   if (num_usable < num_found) {
     prefix.lock = cache_->open(request.cache_salt);
@@ -34,19 +35,28 @@ CachedPrefix RequestMemory::find_prefix(const Request& request) {
   return prefix;
 }
 
+int RequestMemory::num_restorable(View<const PageId> prefix) const {
+  // What one group leaves may be too short for one before it, so until all leave it as it is.
+  int usable = static_cast<int>(prefix.size());
+  for (int before = usable + 1; usable < before;) {
+    before = usable;
+    for (const auto& group : groups_) usable = group->match(prefix.first(static_cast<size_t>(usable)));
+  }
+  return usable;
+}
+
 bool RequestMemory::admit(Request& request, CachedPrefix prefix) {
   const auto row = rows_.allocate();
   if (!row) return false;
   request.row = *row;
   lock_of(request) = std::move(prefix.lock);
-  windows_.begin(request.row, prefix.pages);
-  if (!prefix.pages.empty()) begin_behind(request, 0, prefix.pages);
+  begin_after(request, 0, prefix.pages);
   return true;
 }
 
 void RequestMemory::match_more(Request& request) {
   const int first_page = request.num_computed / page_size();
-  if (windows_) return;  // behind a longer prefix its window would be another
+  if (!std::ranges::all_of(groups_, [](const auto& group) { return group->can_skip(); })) return;
   if (!cache_ || request.num_slots != request.num_computed || request.num_computed % page_size() != 0 ||
       lock_of(request).num_pages() != first_page)
     return;
@@ -57,12 +67,12 @@ void RequestMemory::match_more(Request& request) {
   if (num_held_tokens_ + static_cast<int64_t>(tokens.size()) > max_kv_tokens_) return;
   page_scratch_.resize(tokens.size() / static_cast<size_t>(page_size()));
   const auto num_found = static_cast<size_t>(cache_->match(lock_of(request), tokens, page_scratch_));
-  if (num_found > 0) begin_behind(request, first_page, View<const PageId>(page_scratch_).first(num_found));
+  if (num_found > 0) begin_after(request, first_page, View<const PageId>(page_scratch_).first(num_found));
 }
 
-// What follows the first pages of the row is there already.
-void RequestMemory::begin_behind(Request& request, int first_page, View<const PageId> pages) {
-  write_pages(request, first_page, pages);
+void RequestMemory::begin_after(Request& request, int first_page, View<const PageId> pages) {
+  for (const auto& group : groups_) group->begin(request.row, first_page, pages);
+  if (pages.empty()) return;
   if (pages_ahead_.contains(pages.back())) rows_that_read_ahead_.push_back(request.row);
   const int before = request.num_computed;
   request.num_slots = request.num_computed = (first_page + static_cast<int>(pages.size())) * page_size();
@@ -75,49 +85,38 @@ void RequestMemory::begin_behind(Request& request, int first_page, View<const Pa
 }
 
 bool RequestMemory::grow(Request& request, int num_tokens) {
-  const int32_t before = request.num_slots, after = num_tokens;
+  const int before = request.num_slots, after = num_tokens;
   if (after <= before) return true;
   if (num_held_tokens_ + after - before > max_kv_tokens_) return false;
   const int new_pages = ceil_div(after, page_size()) - num_pages(request);
-  if (!windows_.has_pages(new_pages)) return false;
-  const int missing = new_pages - slots_.num_free_pages();
-  if (missing > 0) {
-    if (!cache_ || missing > cache_->num_evictable_pages()) return false;
-    freed_pages_.clear();
-    cache_->evict(missing, freed_pages_);
-    num_evicted_pages_ += static_cast<int64_t>(freed_pages_.size());
-    windows_.forget(freed_pages_);
-    slots_.free_pages(freed_pages_);
+  int num_to_evict = 0;
+  for (const auto& group : groups_) {
+    const std::optional<int> wanted = group->pages_to_evict(new_pages);
+    if (!wanted) return false;
+    num_to_evict = std::max(num_to_evict, *wanted);
   }
-  const TokenSlot last = before == 0 ? kNoSlot : rows_.row(request.row)[static_cast<size_t>(before) - 1];
-  const View<TokenSlot> added(slot_scratch_.data(), static_cast<size_t>(after - before));
-  const bool done = after == before + 1 && before > 0
-                        ? slots_.alloc_decode({&after, 1}, {&last, 1}, added)
-                        : slots_.alloc_extend({&before, 1}, {&after, 1}, {&last, 1}, added);
-  if (!done) return false;
-  ensure(windows_.map(added), "window pages were there, and are not");
-  rows_.write(request.row, before, added);
+  if (num_to_evict > num_evictable_pages()) return false;
+  if (num_to_evict > 0) num_evicted_pages_ += evict(num_to_evict);
+  for (const auto& group : groups_) group->grow(request.row, before, after);
   request.num_slots = after;
   num_held_tokens_ += after - before;
   num_own_pages_ += new_pages;
   return true;
 }
 
-// What is left of the last page stays the request's, and is filled anew.
-void RequestMemory::shrink(Request& request) {
+void RequestMemory::advance(const Request& request) {
+  for (const auto& group : groups_) group->advance(request.row, request.num_computed);
+}
+
+void RequestMemory::rewind(Request& request) {
   const int first_page = ceil_div(request.num_computed, page_size()), end_page = num_pages(request);
-  const int num_rejected = request.num_slots - request.num_computed;
-  const View<PageId> pages = pages_of(rows_.row(request.row), first_page, end_page);
-  const View<TokenSlot> none(slot_scratch_.data(), static_cast<size_t>(num_rejected));
-  std::ranges::fill(none, TokenSlot());
-  rows_.write(request.row, request.num_computed, none);
-  num_held_tokens_ -= num_rejected;
-  request.num_slots = request.num_computed;
-  if (pages.empty()) return;
-  windows_.drop(pages);
-  windows_.forget(pages);
-  slots_.free_pages(pages);
+  const View<const PageId> pages = pages_of(request, first_page, end_page);
+  for (const auto& group : groups_ | std::views::reverse)
+    group->rewind(request.row, request.num_slots, request.num_computed);
+  forget(pages);
+  num_held_tokens_ -= request.num_slots - request.num_computed;
   num_own_pages_ -= end_page - first_page;
+  request.num_slots = request.num_computed;
 }
 
 void RequestMemory::share_ahead(Request& request, int num_tokens) {
@@ -134,30 +133,28 @@ void RequestMemory::checkpoint(Request& request) {
   PrefixLock& lock = lock_of(request);
   const int first_page = lock.num_pages();
   const OwnPages own = own_pages(request, request.num_computed);
-  if (own.pages.empty()) return;
-  freed_pages_.clear();
-  cache_->insert(lock, own.tokens, own.pages, request.priority, freed_pages_);
-  num_own_pages_ -= static_cast<int>(own.pages.size());
-  // The row must not point at the duplicates any more when they are free.
-  for (size_t i = 0; i < freed_pages_.size(); ++i)
-    windows_.replace(request.row, first_page + static_cast<int>(i), freed_pages_[i], own.pages[i]);
-  windows_.forget(freed_pages_);
-  if (!freed_pages_.empty()) write_pages(request, first_page, own.pages.first(freed_pages_.size()));
-  slots_.free_pages(freed_pages_);
+  if (!own.pages.empty()) {
+    freed_pages_.clear();
+    cache_->insert(lock, own.tokens, own.pages, request.priority, freed_pages_);
+    num_own_pages_ -= static_cast<int>(own.pages.size());
+    // The row must not point at the duplicates any more when they are free.
+    for (const auto& group : groups_)
+      group->replace(request.row, first_page, freed_pages_, own.pages.first(freed_pages_.size()));
+    forget(freed_pages_);
+  }
+  // Pages that were shared ahead are computed now.
+  for (const auto& group : groups_) group->snapshot(request.row, request.num_computed);
 }
 
 void RequestMemory::release(Request& request) {
   PrefixLock& lock = lock_of(request);
-  const int num_own = num_pages(request) - lock.num_pages();
-  const auto first_own = static_cast<size_t>(lock.num_pages() * page_size());
-  const View<const TokenSlot> row = rows_.row(request.row);
-  windows_.end(request.row, row, num_pages(request));
-  windows_.forget(pages_of(row, lock.num_pages(), num_pages(request)));
-  slots_.free(row.first(static_cast<size_t>(request.num_slots)).subspan(first_own));
+  const View<const PageId> own = pages_of(request, lock.num_pages(), num_pages(request));
+  for (const auto& group : groups_ | std::views::reverse) group->release(request.row, request.num_slots);
+  forget(own);
   lock.release();
   std::erase(rows_that_read_ahead_, request.row);
   rows_.free(request.row);
-  num_own_pages_ -= num_own;
+  num_own_pages_ -= static_cast<int>(own.size());
   num_held_tokens_ -= request.num_slots;
   request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
   request.row = kPaddingRow;
@@ -170,18 +167,24 @@ void RequestMemory::begin_step() {
 }
 
 void RequestMemory::flush() {
-  if (!cache_) return;
+  if (cache_) evict(cache_->num_evictable_pages());
+}
+
+int RequestMemory::evict(int num_pages) {
   freed_pages_.clear();
-  cache_->evict(cache_->num_evictable_pages(), freed_pages_);
-  windows_.forget(freed_pages_);
-  slots_.free_pages(freed_pages_);
+  cache_->evict(num_pages, freed_pages_);
+  forget(freed_pages_);
+  return static_cast<int>(freed_pages_.size());
+}
+
+void RequestMemory::forget(View<const PageId> pages) {
+  for (const auto& group : groups_ | std::views::reverse) group->forget(pages);
 }
 
 void RequestMemory::reset() {
   if (cache_) cache_->drop();
   for (PrefixLock& lock : locks_) lock.release();
-  windows_.reset();
-  slots_.reset();
+  for (const auto& group : groups_) group->reset();
   rows_.reset();
   num_own_pages_ = 0;
   num_held_tokens_ = 0;
@@ -197,8 +200,10 @@ void RequestMemory::check_counts() const {
 
 void RequestMemory::check(View<Request* const> requests) const {
   check_counts();
-  slots_.check_conservation();
-  windows_.check_conservation();
+  std::vector<CachedRow> held_rows;
+  for (const Request* request : requests)
+    held_rows.push_back({request->row, request->num_slots, request->num_computed});
+  for (const auto& group : groups_) group->check(held_rows);
   std::unordered_set<PageId> owned;
   if (cache_) {
     cache_->check();
@@ -209,7 +214,6 @@ void RequestMemory::check(View<Request* const> requests) const {
   for (const Request* request : requests) {
     num_held += request->num_slots;
     const View<const TokenSlot> row = rows_.row(request->row);
-    windows_.check(request->row, row, num_pages(*request));
     for (int page = 0; page < num_pages(*request); ++page) {
       const PageId id(row[static_cast<size_t>(page * page_size())].value / page_size());
       if (page < lock_of(*request).num_pages())
@@ -248,25 +252,16 @@ RequestMemory::OwnPages RequestMemory::own_pages(const Request& request, int num
   const int count = std::max(0, num_tokens / page_size() - first);
   const auto first_slot = static_cast<size_t>(first) * static_cast<size_t>(page_size());
   const auto num_slots = static_cast<size_t>(count) * static_cast<size_t>(page_size());
-  const View<const TokenSlot> row = rows_.row(request.row);
   return {View<const int32_t>(request.tokens).subspan(first_slot, num_slots),
-          pages_of(row, first, first + count)};
+          pages_of(request, first, first + count)};
 }
 
-View<PageId> RequestMemory::pages_of(View<const TokenSlot> row, int first, int end) {
+View<PageId> RequestMemory::pages_of(const Request& request, int first, int end) {
+  const View<const TokenSlot> row = rows_.row(request.row);
   page_scratch_.clear();
   for (int page = first; page < end; ++page)
     page_scratch_.emplace_back(row[static_cast<size_t>(page * page_size())].value / page_size());
   return page_scratch_;
-}
-
-void RequestMemory::write_pages(const Request& request, int first_page, View<const PageId> pages) {
-  TokenSlot* slot = slot_scratch_.data();
-  for (const PageId page : pages)
-    for (int32_t first = page.value * page_size(), i = 0; i < page_size(); ++i)
-      *slot++ = TokenSlot(first + i);
-  rows_.write_shared(request.row, first_page * page_size(),
-                     {slot_scratch_.data(), static_cast<size_t>(slot - slot_scratch_.data())});
 }
 
 }  // namespace attend

@@ -1,14 +1,15 @@
-// RequestMemory: what requests hold of a KV pool: rows, token slots, and the prefixes that they share.
+// RequestMemory: what requests hold of a model's cache: rows, token slots, what other cache groups have for
+// their rows, and the prefixes that they share.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <unordered_set>
 #include <vector>
 
-#include "attend/attention/attention_layer.h"
 #include "attend/engine/request.h"
-#include "attend/engine/schedule/window_holds.h"
 #include "attend/kv/allocator.h"
+#include "attend/kv/cache_group.h"
 #include "attend/kv/prefix_cache.h"
 #include "attend/kv/req_to_token_pool.h"
 
@@ -24,12 +25,15 @@ struct CachedPrefix {
 // the cache, which it has locked, and goes on with its own; whole pages become the cache's at the end of each
 // chunk of a prompt and when the request ends. Cached pages that nobody has locked are as good as free: they
 // are evicted when slots are short.
+//
+// Each group of the model's layers keeps its own books of rows and pages (kv/cache_group.h), and each call
+// goes to all groups: a request starts after the longest cached prefix that all of them can restore.
 class RequestMemory {
  public:
   // Without a policy nothing is cached. `max_kv_tokens` bounds the slots of all requests together, those that
-  // requests share counted for each.
-  RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, SlotAllocator& slots,
-                std::optional<EvictionPolicy> caching, WindowHolds windows = {nullptr, 0, 0});
+  // requests share counted for each. The first of `groups` allocates from `slots`.
+  RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const SlotAllocator& slots,
+                std::optional<EvictionPolicy> caching, std::vector<std::unique_ptr<CacheGroup>> groups);
 
   // At most all tokens but the last: one has to be computed, for its logits.
   CachedPrefix find_prefix(const Request& request);
@@ -40,16 +44,14 @@ class RequestMemory {
   // Slots for the first `num_tokens` tokens. False, changing nothing, when they are too many for the pool or
   // for max_kv_tokens.
   [[nodiscard]] bool grow(Request& request, int num_tokens);
-  // Gives back the slots of what is not computed: of drafts that were rejected.
-  void shrink(Request& request);
+  // `num_computed` of its tokens are computed, or will be by the steps in flight. After each step that
+  // computed some of it.
+  void advance(const Request& request);
+  // Gives back the slots of what is not computed: of drafts that were rejected. After advance().
+  void rewind(Request& request);
   // Lets others have the whole pages of the first `num_tokens` tokens, which the step in hand is going to
   // compute.
   void share_ahead(Request& request, int num_tokens);
-  // What its next query does not see is not held for it any more in the half for layers with a window. After
-  // each step that computed some of it.
-  void leave_window(const Request& request) {
-    windows_.leave(request.row, rows_.row(request.row), request.num_computed);
-  }
   // Lets others have the whole pages of what is computed.
   void checkpoint(Request& request);
   // Takes everything back. What was not shared is lost.
@@ -97,7 +99,14 @@ class RequestMemory {
     return locks_[static_cast<size_t>(request.row.value)];
   }
   int num_pages(const Request& request) const;
-  void begin_behind(Request& request, int first_page, View<const PageId> pages);
+  // Number of first pages of a cached prefix that all groups can restore.
+  int num_restorable(View<const PageId> prefix) const;
+  // The row continues after `pages`, the first of which is its page `first_page`.
+  void begin_after(Request& request, int first_page, View<const PageId> pages);
+  // Frees pages that neither a request nor the cache has.
+  void forget(View<const PageId> pages);
+  // Evicts cached pages, at most all that nobody has locked; returns how many.
+  int evict(int num_pages);
   // The request's own whole pages among its first `num_tokens` tokens, and what they hold.
   struct OwnPages {
     View<const int32_t> tokens;
@@ -105,14 +114,13 @@ class RequestMemory {
   };
   OwnPages own_pages(const Request& request, int num_tokens);
   // Pages [first, end) of a row, until the next call.
-  View<PageId> pages_of(View<const TokenSlot> row, int first, int end);
-  void write_pages(const Request& request, int first_page, View<const PageId> pages);
+  View<PageId> pages_of(const Request& request, int first, int end);
 
   int64_t max_kv_tokens_;
   ReqToTokenPool& rows_;
-  SlotAllocator& slots_;
+  const SlotAllocator& slots_;
   std::optional<PrefixCache> cache_;
-  WindowHolds windows_;
+  std::vector<std::unique_ptr<CacheGroup>> groups_;
   std::vector<PrefixLock> locks_;  // by row
   int num_own_pages_ = 0;          // of all requests, besides those that are the cache's
   int64_t num_held_tokens_ = 0;
@@ -120,7 +128,6 @@ class RequestMemory {
   int64_t num_evicted_pages_ = 0;
   std::unordered_set<PageId> pages_ahead_;  // that were shared ahead in this step
   std::vector<RequestRow> rows_that_read_ahead_;
-  std::vector<TokenSlot> slot_scratch_;
   std::vector<PageId> page_scratch_, freed_pages_;
 };
 

@@ -181,8 +181,8 @@ void Scheduler::advance() {
     request->num_computed += part.num_new - part.num_rejected();
     if (!broken_.empty()) continue;
     try {
-      memory_.leave_window(*request);
-      if (part.num_rejected() > 0) memory_.shrink(*request);
+      memory_.advance(*request);
+      if (part.num_rejected() > 0) memory_.rewind(*request);
       // An answer is shared when it ends: a node for each of its pages would make a long path.
       if (!decoded) memory_.checkpoint(*request);
     } catch (const std::exception& error) {
@@ -347,7 +347,7 @@ bool Scheduler::skip_tokens(Request& request) {
     const int end = std::min(request.num_skipped, request.num_computed + limits_.max_tokens);
     if (!memory_.grow(request, end)) return false;
     request.num_computed = end;
-    memory_.leave_window(request);
+    memory_.advance(request);
   }
   return true;
 }

@@ -44,6 +44,31 @@ AttentionLayer expanded_layer(const MlaSpec& spec, int layer_id) {
           .scale = spec.scale};
 }
 
+CacheSpec cache_of(const AttentionSpec& spec, int layer) {
+  return {.kind = spec.window_left >= 0 ? CacheKind::kWindow : CacheKind::kFull,
+          .layers = {layer},
+          .num_kv_heads = spec.num_kv_heads,
+          .head_dim_qk = spec.head_dim,
+          .head_dim_v = spec.head_dim,
+          .window_left = spec.window_left};
+}
+
+CacheSpec cache_of(const MlaSpec& spec, int layer) {
+  return {.kind = CacheKind::kLatent,
+          .layers = {layer},
+          .num_kv_heads = 1,
+          .head_dim_qk = spec.kv_lora_rank + spec.rope_dim,
+          .head_dim_v = spec.kv_lora_rank};
+}
+
+std::vector<CacheSpec> ModelSpec::caches() const {
+  std::vector<CacheSpec> groups;
+  for (int layer = 0; layer < num_layers(); ++layer)
+    std::visit([&](const auto& mixer) { add_layer(groups, cache_of(mixer, layer)); },
+               layers[static_cast<size_t>(layer)].mixer);
+  return groups;
+}
+
 ModelGeometry ModelSpec::geometry(DType activation_dtype, DType kv_dtype) const {
   ModelGeometry geometry{
       .layers = {}, .dtype = activation_dtype, .kv_dtype = kv_dtype, .max_context_len = max_context_len()};

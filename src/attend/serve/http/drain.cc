@@ -1,6 +1,6 @@
 #include "attend/serve/http/drain.h"
 
-#include "attend/base/try_log.h"
+#include "attend/base/log.h"
 
 namespace attend::serve {
 

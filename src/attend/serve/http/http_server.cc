@@ -17,7 +17,7 @@
 #include <optional>
 
 #include "attend/base/error.h"
-#include "attend/base/try_log.h"
+#include "attend/base/log.h"
 #include "attend/serve/http/head_text.h"
 #include "attend/serve/http/http_session.h"
 

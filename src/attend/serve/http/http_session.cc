@@ -7,7 +7,7 @@
 #include <boost/beast/http/error.hpp>
 #include <charconv>
 
-#include "attend/base/try_log.h"
+#include "attend/base/log.h"
 #include "attend/serve/http/memory.h"
 #include "attend/serve/json/json_text.h"
 

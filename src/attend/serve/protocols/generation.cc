@@ -8,7 +8,6 @@
 #include "attend/serve/protocols/errors.h"
 
 namespace attend::serve {
-
 namespace {
 
 template <class T>

@@ -1,0 +1,127 @@
+#include <algorithm>
+
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/kv/cache_group.h"
+
+namespace attend {
+namespace {
+
+class WindowGroup final : public CacheGroup {
+ public:
+  WindowGroup(const ReqToTokenPool& rows, SwaSlots& slots, int window_left)
+      : rows_(rows),
+        slots_(slots),
+        window_left_(window_left),
+        first_held_(static_cast<size_t>(rows.num_rows())) {
+    scratch_.reserve(static_cast<size_t>(rows.max_context_len() / slots.page_size()) + 1);
+  }
+
+  // Every page that the query after the prefix sees has a window page.
+  int match(View<const PageId> prefix) const override {
+    int usable = 0, first_mapped = 0;  // of the run of mapped pages that ends here
+    for (int end = 1; end <= static_cast<int>(prefix.size()); ++end) {
+      if (!slots_.is_mapped(prefix[static_cast<size_t>(end) - 1])) first_mapped = end;
+      if (first_mapped <= first_visible_page(end * slots_.page_size())) usable = end;
+    }
+    return usable;
+  }
+
+  // After a longer prefix the row's window would be another.
+  bool can_skip() const override { return false; }
+
+  void begin(RequestRow row, int, View<const PageId> pages) override {
+    const auto num_pages = static_cast<int>(pages.size());
+    const int first = std::min(num_pages, first_visible_page(num_pages * slots_.page_size()));
+    slots_.hold(pages.subspan(static_cast<size_t>(first)));
+    first_held(row) = first;
+  }
+
+  std::optional<int> pages_to_evict(int num_new_pages) const override {
+    if (num_new_pages > slots_.num_available_pages()) return std::nullopt;
+    return 0;
+  }
+
+  void grow(RequestRow row, int num_before, int num_after) override {
+    const auto added =
+        rows_.row(row).subspan(static_cast<size_t>(num_before), static_cast<size_t>(num_after - num_before));
+    ensure(slots_.map(added), "window pages were there, and are not");
+  }
+
+  void advance(RequestRow row, int num_computed) override {
+    drop_before(row, first_visible_page(num_computed));
+  }
+
+  void rewind(RequestRow row, int num_before, int num_after) override {
+    slots_.drop(
+        pages_of(row, ceil_div(num_after, slots_.page_size()), ceil_div(num_before, slots_.page_size())));
+  }
+
+  void snapshot(RequestRow, int) override {}  // window pages are kept for as long as there is room
+
+  void replace(RequestRow row, int first_page, View<const PageId> from, View<const PageId> to) override {
+    const auto first_replaced = static_cast<size_t>(std::max(0, first_held(row) - first_page));
+    for (size_t i = first_replaced; i < from.size(); ++i) slots_.replace(from[i], to[i]);
+  }
+
+  void release(RequestRow row, int num_tokens) override {
+    drop_before(row, ceil_div(num_tokens, slots_.page_size()));
+    first_held(row) = 0;
+  }
+
+  void forget(View<const PageId> pages) override { slots_.forget(pages); }
+
+  void reset() override {
+    slots_.reset();
+    std::ranges::fill(first_held_, 0);
+  }
+
+  void check(View<const CachedRow> rows) const override {
+    slots_.check_conservation();
+    const int page_size = slots_.page_size();
+    for (const CachedRow& each : rows)
+      for (int page = first_held(each.row); page < ceil_div(each.num_tokens, page_size); ++page)
+        ensure(slots_.is_mapped(page_of(each.row, page)), "request row ", each.row, ": page ", page,
+               " has no window page, though its next query sees it");
+  }
+
+ private:
+  int first_visible_page(int num_computed) const {
+    return std::max(0, num_computed - window_left_) / slots_.page_size();
+  }
+  int& first_held(RequestRow row) { return first_held_[static_cast<size_t>(row.value)]; }
+  int first_held(RequestRow row) const { return first_held_[static_cast<size_t>(row.value)]; }
+
+  PageId page_of(RequestRow row, int page) const {
+    const int page_size = slots_.page_size();
+    return PageId(rows_.row(row)[static_cast<size_t>(page * page_size)].value / page_size);
+  }
+  // Pages [first, end) of a row, until the next call.
+  View<const PageId> pages_of(RequestRow row, int first, int end) {
+    scratch_.clear();
+    for (int page = first; page < end; ++page) scratch_.push_back(page_of(row, page));
+    return scratch_;
+  }
+
+  // Drops pages [first held, end).
+  void drop_before(RequestRow row, int end) {
+    int& first = first_held(row);
+    slots_.drop(pages_of(row, first, end));
+    first = std::max(first, end);
+  }
+
+  const ReqToTokenPool& rows_;
+  SwaSlots& slots_;
+  int window_left_;
+  std::vector<int> first_held_;  // by row: page
+  std::vector<PageId> scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<CacheGroup> make_window_group(const ReqToTokenPool& rows, SwaSlots& window_slots,
+                                              int window_left) {
+  return std::make_unique<WindowGroup>(rows, window_slots, window_left);
+}
+
+}  // namespace attend
