@@ -360,11 +360,8 @@ TEST(ModelSpec, CachesAreGroupsOfLayersByWhatTheyKeep) {
   const ModelSpec config =
       read("Qwen2ForCausalLM",
            {{"use_sliding_window", "true"}, {"sliding_window", "16"}, {"max_window_layers", "2"}});
-  const CacheSpec full{.kind = CacheKind::kFull,
-                       .layers = {0, 1},
-                       .num_kv_heads = 2,
-                       .head_dim_qk = 16,
-                       .head_dim_v = 16};
+  const CacheSpec full{
+      .kind = CacheKind::kFull, .layers = {0, 1}, .num_kv_heads = 2, .head_dim_qk = 16, .head_dim_v = 16};
   const CacheSpec window{.kind = CacheKind::kWindow,
                          .layers = {2},
                          .num_kv_heads = 2,
