@@ -1,17 +1,45 @@
 #!/usr/bin/env python3
-"""Checks that a floor of src/attend includes only floors that stand above it, and only headers that exist; the same of
-the families of kernels/ and of what a family is made of; and that installed headers (HEADERS of attend_floor and
-attend_kernels) need nothing but installed headers and the standard library, and export what they declare, while the
-others do not."""
+"""Checks src/attend: a floor includes only itself and floors below it, and only headers that exist; the same holds for the
+families of kernels/, for the places of a family and for the folders of a floor that declares an order; a namespace follows
+its folder; installed headers (HEADERS of attend_floor and attend_kernels) need nothing but installed headers and the
+standard library, and export what they declare, while the others do not."""
 
 import pathlib
 import re
 import sys
 
-# Top first, as in docs/architecture.md.
+# Lowest first: docs/architecture.md has them from the top down.
 FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "engine", "grammar", "serve",
           "bench", "cli"]
+# Folders of a floor, lowest first. "." is the floor's own files; "contract" is those of its own headers that the folders
+# may include (CONTRACTS).
+ORDERS = {
+    "checkpoint": ["contract", "hf", "."],
+    "text": ["tokenizer", "chat_template"],
+    "text/tokenizer": ["contract", "regex", "bpe", "pipeline", "."],
+    "text/chat_template": ["values", "syntax", "."],
+    "model": ["config", "weights", "modules", "architectures", "."],
+    "serve": ["json", "web", "http", "formats", "protocols", "."],
+}
+CONTRACTS = {
+    "checkpoint": ["checkpoint.h", "file_mapping.h", "input_file.h", "json.h", "mapped_range.h", "parse_json.h"],
+    "text/tokenizer": ["growth.h", "token_model.h", "unicode.h", "utf8.h", "vocabulary.h", "word_cache.h"],
+}
+# The namespace of a folder, where it is not that of the folder around it. Files of "api" folders declare what users see
+# in the namespace around it.
+NAMESPACES = {
+    "": "attend",
+    "text/tokenizer": "attend::tokenizer",
+    "text/chat_template": "attend::chat_template",
+    "serve": "attend::serve",
+    "bench": "attend::bench",
+    "cli": "attend::cli",
+}
+API = {"text/tokenizer": "attend", "text/chat_template": "attend", "cli": "attend"}
 FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "gemm", "moe", "fused", "attention", "sampling"]
+PLACE_NAMES = {"cpu", "cuda", "sm80", "sm90", "ptx"}  # of a family, and of its namespaces
+NAMESPACE_PENDING = ("kernels/gemm/cuda/sm80", "kernels/moe/cuda/sm80", "kernels/attention/cuda/common",
+                     "kernels/common/refuse_gpu.h")
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]attend/(([a-z_0-9]+)/[^">]+)[">]', re.MULTILINE)
 # A library's header, and not the standard's: a name with a folder or an ending.
@@ -48,7 +76,7 @@ def problems_of_installed(name: str, text: str, installed: set[str]) -> list[str
 
 
 def place_of(parts: list[str]) -> str:
-    """Of a file of a family: kernels/<family>/<place>/<file>."""
+    """The place of a file of a family: kernels/<family>/<place>/<file>."""
     if len(parts) == 3:
         return "contract" if parts[-1].endswith(".h") else "dispatch"
     return "/".join(parts[2:4]) if parts[2] == "cuda" and len(parts) > 4 and parts[3] != "ptx" else parts[2]
@@ -64,6 +92,48 @@ def problem_within_kernels(name: str, included: str) -> str | None:
     within = parts[1] == others[1]
     if other not in SEES.get(place, set()) or within and other == "cuda" and place.startswith("cuda/"):
         return f"{name}: {place} may not include {other} ({included})"
+    return None
+
+
+def problem_within_floor(name: str, included: str) -> str | None:
+    """Checks the declared order of every folder that both files are in."""
+    for folder, order in ORDERS.items():
+        if not (name.startswith(folder + "/") and included.startswith(folder + "/")):
+            continue
+
+        def place(file: str) -> str:
+            rest = file[len(folder) + 1:]
+            return rest.split("/")[0] if "/" in rest else "contract" if rest in CONTRACTS.get(folder, ()) else "."
+
+        for file in (name, included):
+            if place(file) not in order:
+                return f"{file}: expected a folder of {folder}/ among {', '.join(order)}"
+        if order.index(place(included)) > order.index(place(name)):
+            return f"{name}: {folder}/{place(name)} may not include {folder}/{place(included)} ({included})"
+    return None
+
+
+def expected_namespace(folder: str) -> str:
+    parts = folder.split("/")
+    if parts[0] == "kernels":
+        places = [part for part in parts[2:] if part in PLACE_NAMES]
+        return "::".join(["attend", "kernels", *places])
+    while "/".join(parts) not in NAMESPACES:
+        parts = parts[:-1]
+    return NAMESPACES["/".join(parts)]
+
+
+def problem_of_namespace(name: str, text: str) -> str | None:
+    """A file opens the namespace of its folder, or one of its own inside of that."""
+    folder = name.rsplit("/", 1)[0]
+    expected = expected_namespace(folder)
+    if name.startswith(NAMESPACE_PENDING):
+        return None
+    for opened in re.findall(r"^namespace (attend[\w:]*) \{", text, re.MULTILINE):
+        inner = opened.removeprefix(expected + "::")
+        if opened not in (expected, API.get(folder)) and (
+                inner == opened or name.startswith("kernels/") and inner.split("::")[0] in PLACE_NAMES):
+            return f"{name}: namespace {opened}: expected {expected}"
     return None
 
 
@@ -86,11 +156,15 @@ def main() -> int:
                 problems.append(f"{name}: attend/{included} does not exist")
             elif floor == other == "kernels" and (problem := problem_within_kernels(name, included)):
                 problems.append(problem)
+            elif floor == other and (problem := problem_within_floor(name, included)):
+                problems.append(problem)
+        if problem := problem_of_namespace(name, text):
+            problems.append(problem)
         if name in installed:
             problems += problems_of_installed(name, text, installed)
         elif EXPORT_BEGIN in text:
             problems.append(f"{name} exports what it declares and is not installed")
-    print("\n".join(problems) or f"floors: every include points up; {len(installed)} headers are installed")
+    print("\n".join(problems) or f"floors: every include points down; {len(installed)} headers are installed")
     return 1 if problems else 0
 
 

@@ -341,7 +341,12 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("ended", &RequestHandle::ended)
       .def("fileno", &RequestHandle::fd);
   nb::class_<ChatTemplate>(module, "ChatTemplate", "A conversation as the text that a model was trained on.")
-      .def_static("find", &ChatTemplate::find, arg("directory"), arg("asked_for"));
+      .def_static(
+          "find",
+          [](const std::filesystem::path& directory, const std::string& asked_for) {
+            return ChatTemplate::find(directory, asked_for);
+          },
+          arg("directory"), arg("asked_for"));
   module.def(
       "choice_grammar", [](const std::vector<std::string>& choices) { return choice_grammar(choices).text; },
       arg("choices"));

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "tests/backends/small_model.h"
 

@@ -1,5 +1,3 @@
-#include "attend/base/thread_team.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 
 namespace attend::bench {
 namespace {
@@ -17,9 +17,9 @@ TEST(ModelSteps, ReadExpertsThatAreMetInTheFormatThatTheyHave) {
     config.device = Device{};
     const Engine engine(config);
     double experts = 0.0, others = 0.0;
-    const ModelWeights files(config.model_path);
-    for (const std::string& name : files.names()) {
-      const auto bytes = static_cast<double>(files.tensor(name).view().num_bytes());
+    const auto files = open_checkpoint(config.model_path)->open_tensors();
+    for (const std::string& name : files->names()) {
+      const auto bytes = static_cast<double>(files->tensor(name).view().num_bytes());
       if (name.find(".experts.") != std::string::npos)
         experts += bytes;
       else if (name.find("embed_tokens") == std::string::npos)

@@ -5,9 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/hf/hf_checkpoint.h"
 #include "attend/checkpoint/hf/safetensors.h"
-#include "attend/model/config/model_spec.h"
 #include "tests/support/test_files.h"
 
 namespace attend {
@@ -100,21 +99,21 @@ TEST(InputFile, OfAModelIsNotAbsentWhenItsLinkIsBroken) {
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
     create_symlink("../blobs/0123", dir.path() / name);
     expect_error(ErrorCode::kNotFound, {name, "the link is broken", "../blobs/0123"},
-                 [&] { ModelWeights{dir.path()}; });
+                 [&] { HfTensors{dir.path()}; });
     std::filesystem::remove(dir.path() / name);
   }
   dir.write("model.safetensors.index.json", R"({"weight_map":{"a":"one.safetensors"}})");
   create_symlink("../blobs/0123", dir.path() / "one.safetensors");
   expect_error(ErrorCode::kNotFound, {"one.safetensors", "the link is broken"},
-               [&] { ModelWeights{dir.path()}; });
+               [&] { HfTensors{dir.path()}; });
 }
 
 TEST(InputFile, OfGitLfsIsAPointerUntilItIsFetched) {
   const TempDir dir;
   for (const char* name : {"config.json", "model.safetensors"}) dir.write(name, kLfsPointer);
   const auto is_pointer = {std::string_view("is a Git LFS pointer"), std::string_view("git lfs pull")};
-  expect_error(ErrorCode::kCorruptFile, is_pointer, [&] { read_config(dir.path()); });
-  expect_error(ErrorCode::kCorruptFile, is_pointer, [&] { ModelWeights{dir.path()}; });
+  expect_error(ErrorCode::kCorruptFile, is_pointer, [&] { HfCheckpoint(dir.path()).config(); });
+  expect_error(ErrorCode::kCorruptFile, is_pointer, [&] { HfTensors{dir.path()}; });
 }
 
 }  // namespace

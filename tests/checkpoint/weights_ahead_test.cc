@@ -1,4 +1,4 @@
-#include "attend/checkpoint/hf/weights_ahead.h"
+#include "attend/checkpoint/weights_ahead.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "attend/checkpoint/hf/hf_checkpoint.h"
 #include "tests/support/test_files.h"
 
 namespace attend {
@@ -29,20 +30,22 @@ TEST(WeightsAhead, GivesTheFilesOfADirectory) {
   dir.write("two.safetensors", shard_with("b", 2.0f));
   dir.write("model.safetensors.index.json",
             R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
-  WeightsAhead ahead(dir.path());
-  const ModelWeights weights = ahead.take();
-  EXPECT_EQ(*weights.tensor("a").as<float>(), 1.0f);
-  EXPECT_EQ(*weights.tensor("b").as<float>(), 2.0f);
+  const HfCheckpoint checkpoint(dir.path());
+  WeightsAhead ahead(checkpoint);
+  const std::shared_ptr<const CheckpointTensors> weights = ahead.take();
+  EXPECT_EQ(*weights->tensor("a").as<float>(), 1.0f);
+  EXPECT_EQ(*weights->tensor("b").as<float>(), 2.0f);
 }
 
 // An engine finds fault with configs, tokenizers and prompts first.
 TEST(WeightsAhead, SaysWhatIsWrongOnlyWhenItIsAsked) {
   const TempDir dir;
-  { const WeightsAhead nobody_asks(dir.path()); }
-  WeightsAhead absent(dir.path());
+  const HfCheckpoint checkpoint(dir.path());
+  { const WeightsAhead nobody_asks(checkpoint); }
+  WeightsAhead absent(checkpoint);
   expect_error(ErrorCode::kNotFound, {"expected model.safetensors"}, [&] { absent.take(); });
   dir.write("model.safetensors", "no header");
-  WeightsAhead corrupt(dir.path());
+  WeightsAhead corrupt(checkpoint);
   expect_error(ErrorCode::kCorruptFile, {"model.safetensors"}, [&] { corrupt.take(); });
 }
 
@@ -68,7 +71,7 @@ TEST(ReadAhead, MapsThePagesOfEveryTensor) {
       {"a", "F32", {kNumFloats}, std::string(static_cast<size_t>(kNumFloats) * sizeof(float), '\1')}};
   dir.write("model.safetensors", safetensors_bytes(tensors));
   const auto faults_of_a_pass = [&](bool stops) {
-    const ModelWeights weights(dir.path());
+    const HfTensors weights(dir.path());
     const std::atomic<bool> stop = stops;
     weights.read_ahead(stop);
     const Tensor tensor = weights.tensor("a");
@@ -85,7 +88,7 @@ TEST(ReadAhead, MapsThePagesOfEveryTensor) {
 TEST(ReadAhead, EndsWhereAFileWasCutShort) {
   const TempDir dir;
   const auto file = dir.write("model.safetensors", shard_with("a", 1.0f));
-  const ModelWeights weights(dir.path());
+  const HfTensors weights(dir.path());
   std::filesystem::resize_file(file, 0);
   weights.read_ahead(std::atomic<bool>(false));
   expect_error(ErrorCode::kCorruptFile, {"cut short"}, [&] { weights.fetch("a", [](size_t) {}); });

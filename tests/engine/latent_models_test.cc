@@ -12,7 +12,7 @@
 
 #include "attend/backends/spec.h"
 #include "attend/backends/table.h"
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
 #include "attend/tensor/cuda.h"
@@ -183,7 +183,7 @@ class ScaledModel {
  public:
   ScaledModel(const std::filesystem::path& model, float k_scale) {
     std::string map;
-    for (const std::string& name : ModelWeights(model).names())
+    for (const std::string& name : open_checkpoint(model)->open_tensors()->names())
       map += "\"" + name + R"(": "1.safetensors", )";
     std::vector<test::TestTensor> scales;
     for (const std::string layer : {"0", "1"}) {

@@ -54,7 +54,7 @@ class CheckedAnswer : public serve::Exchange {
     expect(begun_ && !ended_ && done_);
     ended_ = true;
   }
-  void drop() noexcept override { std::abort(); }  // there is memory
+  void abandon() noexcept override { std::abort(); }  // there is memory
   bool ended() const { return ended_; }
 
  private:
@@ -109,13 +109,14 @@ EngineConfig small_engine() {
 struct Server {
   AsyncEngine engine{small_engine()};
   OneThread executor;
-  serve::Api api{engine,
-                 ChatTemplate::find(kModel, ""),
-                 serve::ChatFormats(),
-                 GrammarOptions(),
-                 serve::ApiOptions{.model_path = kModel, .served_names = {"tiny"}},
-                 executor,
-                 [] { return serve::HttpMetrics{}; }};
+  serve::Api api{
+      engine,
+      ChatTemplate::find(kModel, ""),
+      serve::ChatFormats(),
+      GrammarOptions(),
+      serve::ApiOptions{.model_path = kModel, .served_names = {"tiny"}, .api_key = {}, .admin_api_key = {}},
+      executor,
+      [] { return serve::HttpMetrics{}; }};
 };
 
 Server& server() {
@@ -149,7 +150,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
          server.engine.metrics().num_steps < first_step + fuzz::kStepsOfAnAnswer)
     server.executor.run_one();
   if (leaves && answer->on_gone)
-    std::exchange(answer->on_gone, nullptr)();
+    std::exchange(answer->on_gone, nullptr)(499);
   else
     server.api.abort_all();
   while (!leaves && !answer->ended()) server.executor.run_one();

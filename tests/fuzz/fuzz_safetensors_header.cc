@@ -9,9 +9,9 @@ namespace attend::fuzz {
 namespace {
 
 // What SafetensorsFile and the loader rely on.
-void check(const std::vector<SafetensorsEntry>& entries, uint64_t data_bytes) {
+void check(const std::vector<TensorEntry>& entries, uint64_t data_bytes) {
   uint64_t end = 0;
-  for (const SafetensorsEntry& entry : entries) {
+  for (const TensorEntry& entry : entries) {
     expect(entry.begin == end && entry.end >= entry.begin);
     end = entry.end;
     if (!entry.dtype) continue;

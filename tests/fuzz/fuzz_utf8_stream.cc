@@ -7,7 +7,7 @@
 
 #include "attend/checkpoint/parse_json.h"
 #include "attend/engine/output/stop_matcher.h"
-#include "attend/serve/protocols/replies.h"
+#include "attend/serve/protocols/openai/replies.h"
 #include "attend/text/tokenizer/tokenizer.h"
 #include "attend/text/tokenizer/utf8.h"
 #include "tests/fuzz/fuzz.h"
@@ -109,7 +109,7 @@ class ChatStream {
     expect(tokenizer::is_valid_utf8(text));
     event_.clear();
     const bool first = num_sent_ == 0;
-    chunks().append_event(0, text, first, event_);
+    replies().add_plain_event(0, text, first, event_);
     static const Frame frames[] = {frame_of(true), frame_of(false)};
     const auto& [head, tail] = frames[first ? 0 : 1];
     expect(event_.starts_with(head) && event_.ends_with(tail) && event_.size() >= head.size() + tail.size());
@@ -134,14 +134,16 @@ class ChatStream {
     std::string head, tail;
   };
 
-  static const serve::PlainChunks& chunks() {
-    static const serve::PlainChunks the_chunks{{serve::Door::kChat, "id \"1\"", "tiny", 5}};
-    return the_chunks;
+  static const serve::OpenAiReplies& replies() {
+    static const serve::GenerationJob job;
+    static const serve::OpenAiReplies the_replies{
+        serve::OpenAiReplies::Kind::kChat, {"id \"1\"", "tiny", 5}, job};
+    return the_replies;
   }
   static Frame frame_of(bool first) {
     constexpr std::string_view kData = "data: ", kEnd = "\n\n", kText = "\"a text\"";
     std::string event;
-    chunks().append_event(0, "a text", first, event);
+    replies().add_plain_event(0, "a text", first, event);
     expect(event.starts_with(kData) && event.find('\n') == event.size() - kEnd.size());
     const Json json = parse_json(std::string_view(event).substr(kData.size()), "a chunk");
     const Json& delta = json["choices"][0]["delta"];

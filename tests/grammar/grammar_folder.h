@@ -14,11 +14,18 @@ inline constexpr int kVocabulary = 2112;  // of the bundled model's logits
 // Skips tests where the libraries are not.
 class WithGrammars : public ::testing::Test {
  protected:
-  void SetUp() override;
+  void SetUp() override {
+    if (!GrammarLibrary::load().available())
+      GTEST_SKIP() << "no libraries of grammars: " << GrammarLibrary::advice();
+  }
 };
 
 // Over the bundled model's tokens.
-std::unique_ptr<GrammarCompiler> tiny_compiler(const GrammarLimits& limits = {});
-GrammarVocabulary tiny_vocabulary();
+inline GrammarVocabulary tiny_vocabulary() {
+  return {Tokenizer::from_path(ATTEND_SOURCE_DIR "/models/attend-tiny"), kVocabulary, {1}};
+}
+inline std::unique_ptr<GrammarCompiler> tiny_compiler(const GrammarLimits& limits = {}) {
+  return std::make_unique<GrammarCompiler>(GrammarLibrary::load(), tiny_vocabulary(), limits);
+}
 
 }  // namespace attend::testing

@@ -22,7 +22,7 @@ std::vector<KvScales> scales_of(std::vector<TestTensor> tensors, const ModelSpec
   const TempDir dir;
   tensors.push_back({"model.embed_tokens.weight", "F32", {1}, test::bytes_of({1.0f})});
   dir.write("model.safetensors", test::safetensors_bytes(tensors));
-  return read_kv_scales(dir.path(), spec);
+  return read_kv_scales(*open_checkpoint(dir.path())->open_tensors(), spec);
 }
 
 ModelSpec latent_model() { return test::read("DeepseekV3ForCausalLM", {{"kv_lora_rank", "512"}}); }

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <fstream>
 
+#include "attend/model/loadable_model.h"
 #include "attend/model/model.h"
 #include "attend/model/weight_inventory.h"
 #include "attend/model/weights/check_finite.h"
+#include "tests/support/memory_checkpoint.h"
 #include "tests/support/test_files.h"
 
 namespace attend {
@@ -83,6 +86,22 @@ TEST(LoadModel, TakesEveryTensorOfTheConfigAndReportsProgressToTheLastByte) {
   EXPECT_EQ(total, model->weight_bytes());
   EXPECT_EQ(calls, tiny_llama().size());
   EXPECT_EQ(model->spec().architecture, "LlamaForCausalLM");
+}
+
+TEST(LoadModel, NeedsNoFiles) {
+  test::MemoryCheckpoint checkpoint;
+  checkpoint.config_text = config_json(false);
+  for (const TestTensor& stored : tiny_llama()) {
+    const Tensor copy = Tensor::empty({static_cast<int64_t>(stored.data.size())}, DType::kU8);
+    std::memcpy(copy.view().data, stored.data.data(), stored.data.size());
+    checkpoint.tensors.emplace(
+        stored.name,
+        Tensor(TensorView::contiguous(copy.view().data, DType::kF16, stored.shape), copy.storage()));
+  }
+  const ModelSpec spec = read_config(checkpoint);
+  EXPECT_EQ(spec.architecture, "LlamaForCausalLM");
+  EXPECT_TRUE(read_kv_scales(*checkpoint.open_tensors(), spec).empty());
+  EXPECT_EQ(load_model(checkpoint.open_tensors(), spec, {}, {})->weight_bytes(), bytes_of_all(tiny_llama()));
 }
 
 // A file of zeros without their data on the disk, but for its header.
@@ -373,8 +392,8 @@ TEST(LoadModel, CountsTheQuantisedWeightsThatItCopies) {
   const TempDir dir;
   write_gptq_llama(dir, gptq_llama());
   const ModelSpec spec = read_config(dir.path());
-  EXPECT_EQ(WeightInventory(spec, dir.path() / "no files").copied_bytes(), 0u);
-  EXPECT_GE(WeightInventory(spec, dir.path()).copied_bytes(),
+  EXPECT_EQ(WeightInventory(spec, open_checkpoint(dir.path() / "no files").get()).copied_bytes(), 0u);
+  EXPECT_GE(WeightInventory(spec, open_checkpoint(dir.path()).get()).copied_bytes(),
             size_t{32} * kHidden / 2 + kHidden * sizeof(F16));
 }
 

@@ -38,7 +38,7 @@ TEST(MapWeights, KeepsTheStoredDtypeAndMemoryOfTheFileAndEachPartAsItIs) {
   std::vector<TensorView> matrix, vector;
   const std::vector<WeightSlot> slots{slot_of({{"a", 2}, {"c", 5}}, 3, matrix),
                                       slot_of({{"b", 4}}, 0, vector)};
-  const LoadedWeights weights = map_weights(slots, {}, ModelWeights(dir.path()), {});
+  const LoadedWeights weights = map_weights(slots, {}, open_checkpoint(dir.path())->open_tensors(), {});
   ASSERT_EQ(matrix.size(), 2u);
   EXPECT_EQ(matrix[0].to_string(), "bfloat16[2, 3] on cpu");
   EXPECT_EQ(matrix[1].to_string(), "bfloat16[5, 3] on cpu");
@@ -57,7 +57,7 @@ TEST(MapWeights, PlacesANormAroundZeroAsOnePlusItInFloat32) {
   std::vector<TensorView> placed;
   std::vector<WeightSlot> slots{slot_of({{"n", 2}}, 0, placed, WeightUse::kNorm)};
   slots[0].zero_centred = true;
-  const LoadedWeights weights = map_weights(slots, {}, ModelWeights(dir.path()), {});
+  const LoadedWeights weights = map_weights(slots, {}, open_checkpoint(dir.path())->open_tensors(), {});
   ASSERT_EQ(placed.at(0).to_string(), "float32[2] on cpu");
   EXPECT_EQ(placed[0].as<float>()[0], 1.0f + static_cast<float>(BF16::from_bits(0x3b42)));
   EXPECT_EQ(placed[0].as<float>()[1], 0.5f);
@@ -74,7 +74,7 @@ TEST(MapWeights, ScalesANormInFloat32) {
   std::vector<TensorView> placed;
   std::vector<WeightSlot> slots{slot_of({{"n", 2}}, 0, placed, WeightUse::kNorm)};
   slots[0].scale = 0.3f;
-  const LoadedWeights weights = map_weights(slots, {}, ModelWeights(dir.path()), {});
+  const LoadedWeights weights = map_weights(slots, {}, open_checkpoint(dir.path())->open_tensors(), {});
   ASSERT_EQ(placed.at(0).to_string(), "float32[2] on cpu");
   EXPECT_EQ(placed[0].as<float>()[0], 0.3f * 1.5f);
   EXPECT_EQ(placed[0].as<float>()[1], 0.3f * -0.5f);

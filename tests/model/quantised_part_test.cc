@@ -10,8 +10,6 @@
 #include <numeric>
 
 #include "attend/kernels/gemm/weights.h"
-#include "attend/model/weights/quantized/dummy_part.h"
-#include "attend/model/weights/quantized/find_quantised_parts.h"
 #include "tests/support/test_files.h"
 
 namespace attend {
@@ -49,17 +47,18 @@ class OnePart {
       : OnePart(tensors, quantization, WeightSlot{.parts = {{name, rows}}, .columns = columns}) {}
   OnePart(const std::vector<TestTensor>& tensors, const Quantization& quantization, const WeightSlot& slot)
       : quantization_(quantization),
-        files_((dir_.write("model.safetensors", test::safetensors_bytes(tensors)), dir_.path())) {
+        files_((dir_.write("model.safetensors", test::safetensors_bytes(tensors)),
+                open_checkpoint(dir_.path())->open_tensors())) {
     slots_.push_back(slot);
     quantization_.method = "a method";
-    find_quantised_parts(slots_, quantization_, files_);
+    find_quantised_parts(slots_, quantization_, *files_);
   }
 
   const WeightPart& part() const { return slots_.front().parts.front(); }
   bool is_copied() const { return copies_codes(slots_.front(), part(), quantization_); }
   const Weight& weight() {
-    check_quantised_part(slots_.front(), part(), quantization_, files_);
-    read_ = read_quantised_part(slots_.front(), part(), quantization_, files_);
+    check_quantised_part(slots_.front(), part(), quantization_, *files_);
+    read_ = read_quantised_part(slots_.front(), part(), quantization_, *files_);
     Stream stream;
     kernels::require_weight_of(stream, "weight", read_.weight);
     return read_.weight;
@@ -76,7 +75,7 @@ class OnePart {
  private:
   TempDir dir_;
   Quantization quantization_;
-  ModelWeights files_;
+  std::shared_ptr<const CheckpointTensors> files_;
   std::vector<WeightSlot> slots_;
   QuantisedPart read_;
 };
@@ -445,7 +444,7 @@ TEST(QuantisedPart, KnowsWhichCodesAreCopied) {
   EXPECT_TRUE(OnePart(awq(), kAwq, 8, 32).is_copied());
 }
 
-// A weight of dummy_part.h is one that kernels take, of numbers as other dummy weights have.
+// A weight of make_dummy_part() is one that kernels take, of numbers as other dummy weights have.
 TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
   for (const char* name : {"fp8", "fp8-block", "int8", "int4", "int4-g32", "mxfp4"}) {
     const Quantization quantization = dummy_quantization(name);

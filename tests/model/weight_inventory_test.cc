@@ -37,7 +37,8 @@ std::vector<std::string> names(const std::vector<StoredFormat>& formats) {
 }
 
 std::vector<StoredFormat> formats_of(const std::filesystem::path& directory) {
-  return WeightInventory(read_config(directory), directory).formats();
+  const auto checkpoint = open_checkpoint(directory);
+  return WeightInventory(read_config(*checkpoint), checkpoint.get()).formats();
 }
 
 std::vector<std::string> names_of(const std::string& golden) { return names(formats_of(kGoldens / golden)); }
@@ -103,7 +104,8 @@ TEST(WeightInventory, KnowsNoFormatsWithoutFilesAndOfPlainModels) {
   EXPECT_THAT(names_of("llama-gqa4-hd32"), IsEmpty());
   const TempDir dir;
   dir.write("config.json", config_with_quantization("llama-gqa4-hd32"));
-  const WeightInventory weights(read_config(dir.path()), dir.path());
+  const auto checkpoint = open_checkpoint(dir.path());
+  const WeightInventory weights(read_config(*checkpoint), checkpoint.get());
   EXPECT_THAT(weights.formats(), IsEmpty());
   EXPECT_EQ(weights.copied_bytes(), 0u);
   test::expect_error(ErrorCode::kNotFound, {"model.safetensors"},

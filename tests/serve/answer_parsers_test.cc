@@ -4,8 +4,9 @@
 
 #include <random>
 
-#include "attend/serve/formats/answer_parser.h"
-#include "attend/serve/protocols/chat_answer.h"
+#include "attend/serve/formats/reasoning.h"
+#include "attend/serve/formats/tool_format.h"
+#include "attend/serve/protocols/openai/replies.h"
 
 namespace attend::serve {
 namespace {
@@ -26,17 +27,17 @@ enum class Reader { kHermes, kLlama3, kQwen3Coder, kReasoning, kInsideReasoning,
 std::unique_ptr<AnswerParser> make_reader(Reader reader) {
   switch (reader) {
     case Reader::kHermes:
-      return make_tool_parser(ToolFormat::kHermes, some_tools());
+      return kHermesFormat.make_parser(some_tools());
     case Reader::kLlama3:
-      return make_tool_parser(ToolFormat::kLlama3, some_tools());
+      return kLlama3Format.make_parser(some_tools());
     case Reader::kQwen3Coder:
-      return make_tool_parser(ToolFormat::kQwen3Coder, some_tools());
+      return kQwen3CoderFormat.make_parser(some_tools());
     case Reader::kReasoning:
-      return make_reasoning_parser(false, make_text_parser());
+      return make_reasoning_parser(kThinkFormat, false, make_text_parser());
     case Reader::kInsideReasoning:
-      return make_reasoning_parser(true, make_text_parser());
+      return make_reasoning_parser(kThinkFormat, true, make_text_parser());
     case Reader::kReasoningThenHermes:
-      return make_reasoning_parser(false, make_tool_parser(ToolFormat::kHermes, some_tools()));
+      return make_reasoning_parser(kThinkFormat, false, kHermesFormat.make_parser(some_tools()));
   }
   return nullptr;
 }
@@ -227,7 +228,7 @@ TEST(ChatAnswer, NumbersCallsAndWritesDeltas) {
   for (const AnswerDelta& delta : answer.push(whole, true)) {
     JsonText json;
     json.begin_object();
-    answer.add_delta(delta, json);
+    add_delta(answer, delta, json);
     Json parsed = Json::parse(json.end_object().take());
     if (parsed.contains("tool_calls")) parsed["tool_calls"][0].erase("id");
     deltas.push_back(parsed.dump());
@@ -242,7 +243,7 @@ TEST(ChatAnswer, NumbersCallsAndWritesDeltas) {
           R"({"tool_calls":[{"index":1,"function":{"arguments":"{\"days\": 1}"}}]})"));
   JsonText message;
   message.begin_object();
-  answer.add_message(message);
+  add_message(answer, message);
   const Json parsed = Json::parse(message.end_object().take());
   EXPECT_EQ(parsed["content"], "A");
   EXPECT_EQ(parsed["tool_calls"].size(), 2u);

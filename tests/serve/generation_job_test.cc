@@ -1,11 +1,11 @@
 // What clients ask for: the JSON of the three doors, and what is refused.
-#include "attend/serve/protocols/generation_job.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "attend/serve/protocols/endpoint.h"
 
 namespace attend::serve {
 namespace {
@@ -19,9 +19,11 @@ const SamplingDefaults kDefaults{0.5f, 0.9f, 0.0f, 40, 1.0f};
 GenerationJob chat(std::string fields) {
   if (fields.find("\"messages\"") == std::string::npos)
     fields = R"("messages": [{"role": "user", "content": "Hi"}])" + (fields.empty() ? "" : ", " + fields);
-  return read_chat(parse_body("{" + fields + "}"), kDefaults);
+  return kChatCompletions.read(parse_body("{" + fields + "}"), kDefaults, {});
 }
-GenerationJob completion(const std::string& body) { return read_completion(parse_body(body), kDefaults); }
+GenerationJob completion(const std::string& body) {
+  return kCompletions.read(parse_body(body), kDefaults, {});
+}
 
 template <class Fn>
 ApiError refusal(Fn&& fn) {
@@ -251,7 +253,7 @@ TEST(CompletionJob, TakesABestOfThatChangesNothing) {
 
 TEST(NativeJob, ReadsWhichLogprobsAreWanted) {
   const auto read = [](const std::string& fields) {
-    return read_generate(parse_body(R"({"text": "a", )" + fields + "}"), kDefaults);
+    return kGenerate.read(parse_body(R"({"text": "a", )" + fields + "}"), kDefaults, {});
   };
   EXPECT_FALSE(read(R"("return_logprob": false, "logprob_start_len": 0)").params.logprobs);
   const GenerationJob answer = read(R"("return_logprob": true, "top_logprobs_num": 2)");
@@ -266,7 +268,7 @@ TEST(NativeJob, ReadsWhichLogprobsAreWanted) {
 }
 
 TEST(NativeJob, ReadsTextOrIdsAndItsSamplingParameters) {
-  const auto read = [](const char* body) { return read_generate(parse_body(body), kDefaults); };
+  const auto read = [](const char* body) { return kGenerate.read(parse_body(body), kDefaults, {}); };
   const GenerationJob one =
       read(R"({"text": "a", "sampling_params": {"max_new_tokens": 3, "temperature": 0}})");
   EXPECT_EQ(one.params.max_new_tokens, 3);

@@ -13,7 +13,7 @@
 
 #include "attend/base/log.h"
 #include "attend/serve/http/http_server.h"
-#include "attend/serve/http/memory_reserve.h"
+#include "attend/serve/http/memory.h"
 #include "attend/serve/protocols/api.h"
 #include "tests/support/count_allocations.h"
 
@@ -232,6 +232,37 @@ void fail_each_allocation(ServerInMemory& server, int64_t stride, int num_lost, 
 TEST(ServerMemory, RunsOutAtAnyPointOfTheIoThread) {
   ServerInMemory server;
   fail_each_allocation(server, 1, 1, [&](const auto& task) { return server.on_io_thread(task); });
+}
+
+// The boundary by itself: handlers need not care.
+TEST(ServerMemory, AHandlerThatHasNoneIsAnswered503AndTheNextIsServed) {
+  HttpServer server(one_worker());
+  int num_calls = 0;
+  std::thread runs([&] {
+    server.run(
+        [&](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+          exchange->on_gone = [&](int status) { EXPECT_EQ(status, 503); };
+          if (++num_calls == 1) throw std::bad_alloc();
+          if (num_calls == 2) exchange->begin_stream("text/plain");
+          if (num_calls == 2) throw std::bad_alloc();
+          exchange->reply(200, "text/plain", "served");
+        },
+        [] {});
+  });
+  const std::string& address = server.address();
+  uint16_t port = 0;
+  std::from_chars(address.data() + address.rfind(':') + 1, address.data() + address.size(), port);
+  const auto answer = [&] {
+    Connection connection(port);
+    connection.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    return connection.read_all();
+  };
+  const std::string refused = answer();
+  EXPECT_TRUE(refused.starts_with("HTTP/1.1 503 ") && refused.ends_with("\"out of memory\"")) << refused;
+  EXPECT_FALSE(answer().ends_with("0\r\n\r\n")) << "a stream that has begun is cut off";
+  EXPECT_TRUE(answer().ends_with("served"));
+  server.stop();
+  runs.join();
 }
 
 // Workers read requests with a Json, which may take memory when it is destroyed: attend serve has a reserve

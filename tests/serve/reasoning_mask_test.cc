@@ -1,8 +1,8 @@
 // A grammar waits until the model has thought.
-#include "attend/serve/formats/reasoning_mask.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "attend/serve/formats/reasoning.h"
 
 namespace attend::serve {
 namespace {
@@ -28,7 +28,7 @@ class ReasoningMaskTest : public ::testing::Test {
 };
 
 TEST_F(ReasoningMaskTest, AllMayComeUntilTheTagHas) {
-  const auto mask = make_reasoning_mask(inner_, tokenizer_, /*inside=*/true);
+  const auto mask = make_reasoning_mask(kThinkFormat, inner_, tokenizer_, /*inside=*/true);
   const std::vector<int32_t> ids = tokenizer_.encode("thoughts</think>", false);
   ASSERT_GT(ids.size(), 3u) << "the tag is several tokens here";
   for (const int32_t id : ids) {
@@ -43,7 +43,7 @@ TEST_F(ReasoningMaskTest, AllMayComeUntilTheTagHas) {
 }
 
 TEST_F(ReasoningMaskTest, AnswersThatDoNotThinkAreOfTheGrammarAtOnce) {
-  const auto mask = make_reasoning_mask(inner_, tokenizer_, /*inside=*/false);
+  const auto mask = make_reasoning_mask(kThinkFormat, inner_, tokenizer_, /*inside=*/false);
   EXPECT_TRUE(mask->fill(words_));
   EXPECT_EQ(words_[0], 1u << 5);
   mask->accept(5);

@@ -1,15 +1,49 @@
 // Replies as clients read them.
-#include "attend/serve/protocols/replies.h"
+#include "attend/serve/protocols/openai/replies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "attend/serve/protocols/errors.h"
+
 namespace attend::serve {
 namespace {
 
-const ReplyHead kChat{Door::kChat, "chatcmpl-1", "tiny", 5};
-const ReplyHead kCompletion{Door::kCompletions, "cmpl-1", "tiny", 5};
-const ReplyHead kNative{Door::kGenerate, "1", "tiny", 5};
+// An endpoint with what its replies share.
+struct Replies {
+  const Endpoint& endpoint;
+  ReplyHead head;
+};
+const Replies kChat{kChatCompletions, {"chatcmpl-1", "tiny", 5}};
+const Replies kCompletion{kCompletions, {"cmpl-1", "tiny", 5}};
+const Replies kNative{kGenerate, {"1", "tiny", 5}};
+
+std::string whole_reply(const Replies& to, const GenerationJob& job, const std::vector<Choice>& choices) {
+  return to.endpoint.make_writer(to.head, job)->reply(choices);
+}
+OpenAiReplies open_ai(const Replies& to, const GenerationJob& job) {
+  using Kind = OpenAiReplies::Kind;
+  return {&to.endpoint == &kChatCompletions ? Kind::kChat : Kind::kCompletion, to.head, job};
+}
+std::string text_chunk(const Replies& to, size_t index, const Choice& choice, std::string_view text,
+                       bool first, const GenerationJob& job) {
+  return open_ai(to, job).text_chunk(index, choice, text, first);
+}
+std::string finish_chunk(const Replies& to, size_t index, const Choice& choice, const GenerationJob& job) {
+  return open_ai(to, job).finish_chunk(index, choice);
+}
+std::string usage_chunk(const Replies& to, const GenerationJob& job, const std::vector<Choice>& choices) {
+  return open_ai(to, job).usage_chunk(choices);
+}
+// The one event that a choice of /generate makes.
+std::string native_chunk(size_t index, Choice choice, std::string_view text, bool first,
+                         const GenerationJob& job) {
+  std::string events;
+  kGenerate.make_writer(kNative.head, job)
+      ->add_events({.index = index, .text = text, .deltas = {}, .is_first = first}, choice, events);
+  EXPECT_TRUE(events.starts_with("data: ") && events.ends_with("\n\n")) << events;
+  return events.substr(6);
+}
 
 Choice finished(FinishReason reason = FinishReason::kStop) {
   Choice choice;
@@ -91,15 +125,15 @@ TEST(Chunks, ThatAreWrittenByHandAreAsAJsonWouldBe) {
                                "</script>",
                                "\xff\xc3 cut \xe6\xbc",
                                std::string("\0x", 2)};
-  for (const Door door : {Door::kChat, Door::kCompletions})
+  for (const Endpoint* endpoint : {&kChatCompletions, &kCompletions})
     for (const std::string& text : texts)
       for (const bool first : {true, false}) {
-        const ReplyHead head{door, "id " + text, "model " + text, -7};
+        const Replies head{*endpoint, {"id " + text, "model " + text, -7}};
         Json longer = Json::parse(text_chunk(head, 12, finished(), text, first, with_usage));
         EXPECT_EQ(longer.erase("usage"), 1u);
         EXPECT_EQ(text_chunk(head, 12, finished(), text, first, {}), longer.dump());
         std::string events = "before ";
-        PlainChunks(head).append_event(12, text, first, events);
+        open_ai(head, {}).add_plain_event(12, text, first, events);
         EXPECT_EQ(events, "before " + event(longer.dump()));
       }
 }
@@ -121,7 +155,7 @@ TEST(Chunks, HaveUsageWhereItWasAskedForAlone) {
 }
 
 TEST(Chunks, OfTheNativeDoorShowTheWholeTextEachTime) {
-  EXPECT_EQ(Json::parse(text_chunk(kNative, 0, finished(), "b\"", false, {}))["text"], "a \"b\"");
+  EXPECT_EQ(Json::parse(native_chunk(0, finished(), "b\"", false, {}))["text"], "a \"b\"");
 }
 
 TEST(Logprobs, OfAChatAndOfACompletion) {
@@ -172,7 +206,7 @@ TEST(Chunks, OfSeveralNativeCompletionsSayWhichTheyAreOf) {
   GenerationJob job;
   job.prompts.resize(2);
   job.stream = true;
-  const Json chunk = Json::parse(text_chunk(kNative, 1, finished(), "", false, job));
+  const Json chunk = Json::parse(native_chunk(1, finished(), "", false, job));
   EXPECT_EQ(chunk["index"], 1);
   EXPECT_EQ(chunk["meta_info"]["id"], "1-1");
 }

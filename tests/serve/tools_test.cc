@@ -1,11 +1,10 @@
 // Tools as clients name them, and the grammar of calls that have to be.
-#include "attend/serve/formats/tools.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "attend/base/error.h"
-#include "attend/serve/protocols/generation_job.h"
+#include "attend/serve/formats/tool_format.h"
+#include "attend/serve/protocols/endpoint.h"
 
 namespace attend::serve {
 namespace {
@@ -15,11 +14,11 @@ using ::testing::HasSubstr;
 constexpr char kTwoTools[] = R"("tools": [{"type": "function", "function": {"name": "f", "parameters":
   {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "string"}}, "required": ["b", "a"]}}},
   {"type": "function", "function": {"name": "g"}}])";
-constexpr ChatFormats kHermesFormats = {.tools = ToolFormat::kHermes, .reasoning = false};
+constexpr ChatFormats kHermesFormats = {.tools = &kHermesFormat, .reasoning = nullptr};
 
 GenerationJob chat_with(const std::string& fields, const ChatFormats& formats = kHermesFormats) {
-  return read_chat(parse_body(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}"), {},
-                   formats);
+  return kChatCompletions.read(
+      parse_body(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}"), {}, formats);
 }
 
 std::string tools_refusal(const std::string& fields, const ChatFormats& formats = kHermesFormats) {
@@ -62,7 +61,7 @@ TEST(Tools, ThatHaveToBeCalledAreAGrammar) {
 TEST(Tools, OfAnUnknownFormatCanBeRequiredOnly) {
   EXPECT_THAT(tools_refusal(kTwoTools, {}), HasSubstr("--tool-call-parser"));
   EXPECT_EQ(chat_with(std::string(kTwoTools) + R"(, "tool_choice": "required")", {}).answer->tool_format,
-            ToolFormat::kLlama3);
+            &kLlama3Format);
 }
 
 TEST(Tools, ThatAreWrongAreRefusedByName) {
@@ -83,18 +82,18 @@ TEST(Tools, ThatAreWrongAreRefusedByName) {
 }
 
 TEST(ToolFormat, IsKnownByNameAndByTemplate) {
-  EXPECT_EQ(parse_tool_format("hermes"), ToolFormat::kHermes);
-  EXPECT_EQ(to_string(parse_tool_format("qwen")), "qwen25");
-  EXPECT_EQ(parse_tool_format("llama3_json"), ToolFormat::kLlama3);
+  EXPECT_EQ(&parse_tool_format("hermes"), &kHermesFormat);
+  EXPECT_EQ(parse_tool_format("qwen").name(), "qwen25");
+  EXPECT_EQ(&parse_tool_format("llama3_json"), &kLlama3Format);
   EXPECT_THROW(parse_tool_format("nobody"), Error);
-  EXPECT_EQ(find_tool_format("... <tool_call>\\n{\"name\": ..."), ToolFormat::kHermes);
-  EXPECT_EQ(find_tool_format("<tool_call>\\n<function=..."), ToolFormat::kQwen3Coder);
-  EXPECT_EQ(find_tool_format("{{ '<|python_tag|>' }}"), ToolFormat::kLlama3);
-  EXPECT_EQ(find_tool_format("{{ messages }}"), std::nullopt);
+  EXPECT_EQ(find_tool_format("... <tool_call>\\n{\"name\": ..."), &kHermesFormat);
+  EXPECT_EQ(find_tool_format("<tool_call>\\n<function=..."), &kQwen3CoderFormat);
+  EXPECT_EQ(find_tool_format("{{ '<|python_tag|>' }}"), &kLlama3Format);
+  EXPECT_EQ(find_tool_format("{{ messages }}"), nullptr);
 }
 
 TEST(Reasoning, IsSeparateWhereTheServerHasAParser) {
-  const ChatFormats formats{.tools = std::nullopt, .reasoning = true};
+  const ChatFormats formats{.tools = nullptr, .reasoning = &kThinkFormat};
   EXPECT_TRUE(chat_with(R"("n": 1)", formats).answer->reasoning);
   EXPECT_FALSE(chat_with(R"("separate_reasoning": false)", formats).answer);
   EXPECT_FALSE(chat_with(R"("separate_reasoning": true)").answer);

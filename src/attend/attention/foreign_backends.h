@@ -4,7 +4,6 @@
 #include <span>
 #include <string_view>
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 struct ForeignBackend {
@@ -18,4 +17,3 @@ std::span<const ForeignBackend> foreign_backends();
 const ForeignBackend* find_foreign_backend(std::string_view name);
 
 }  // namespace attend
-#pragma GCC visibility pop

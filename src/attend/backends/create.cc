@@ -1,6 +1,5 @@
-#include "attend/backends/create.h"
-
 #include "attend/backends/hybrid.h"
+#include "attend/backends/table.h"
 
 namespace attend {
 

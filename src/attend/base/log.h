@@ -29,5 +29,22 @@ void log_warning(const Parts&... parts) {
   log_line(LogLevel::kWarning, message.str());
 }
 
+// The same in code that must not throw: where there is no memory for a line, there is no line.
+template <class... Parts>
+void try_log_info(const Parts&... parts) noexcept {
+  try {
+    log_info(parts...);
+  } catch (...) {
+  }
+}
+
+template <class... Parts>
+void try_log_warning(const Parts&... parts) noexcept {
+  try {
+    log_warning(parts...);
+  } catch (...) {
+  }
+}
+
 }  // namespace attend
 #pragma GCC visibility pop

@@ -1,5 +1,7 @@
 #include "attend/base/printable.h"
 
+#include <fmt/format.h>
+
 namespace attend {
 namespace {
 
@@ -30,6 +32,10 @@ std::string elide(std::string_view text, size_t max_bytes) {
   while (tail < text.size() && continues_utf8(text[tail])) ++tail;
   return std::string(text.substr(0, head)) + " [... " + std::to_string(tail - head) + " bytes ...] " +
          std::string(text.substr(tail));
+}
+
+std::string gigabytes_beside(double num_bytes) {
+  return num_bytes < 1e8 ? std::string() : fmt::format(" ({:.1f} GB)", 1e-9 * num_bytes);
 }
 
 }  // namespace attend

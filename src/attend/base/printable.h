@@ -1,4 +1,4 @@
-// Text of strangers for terminals.
+// Texts and numbers as people read them in messages.
 #pragma once
 
 #include <string>
@@ -13,5 +13,9 @@ std::string printable(std::string_view text);
 // A long text with its middle replaced by its length: "abc [... 40000 bytes ...] xyz". Cuts between UTF-8
 // characters.
 std::string elide(std::string_view text, size_t max_bytes);
+
+// " (15.0 GB)", to stand behind a number of bytes in a message; empty below 0.1 GB. A double, since products
+// of sizes may not fit a size_t.
+std::string gigabytes_beside(double num_bytes);
 
 }  // namespace attend

@@ -1,10 +1,9 @@
-#include "attend/base/thread_team.h"
-
 #include <chrono>
 #include <system_error>
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

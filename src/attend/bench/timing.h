@@ -1,10 +1,13 @@
-// Times of repeated runs.
+// Times of repeated runs, on CPUs and GPUs.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <numeric>
 #include <vector>
+
+#include "attend/tensor/cuda.h"
 
 namespace attend::bench {
 
@@ -32,5 +35,9 @@ inline double mean(const std::vector<double>& values) {
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
+
+// The median over rounds of the time of one of `repeats` calls that a graph holds, in microseconds. queue(i)
+// queues call i.
+double time_graph(Stream& stream, int repeats, const std::function<void(int)>& queue);
 
 }  // namespace attend::bench

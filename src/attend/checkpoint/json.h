@@ -1,5 +1,5 @@
 // JSON files of a model directory, read strictly: every error names the file, the field, its value and what
-// was expected. Internal to the model floor.
+// was expected.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@ namespace attend {
 
 // Above any config or index that attend reads.
 inline constexpr size_t kMaxJsonFileBytes = size_t{16} << 20;
+// Several times the size of the largest tokenizer.json.
+inline constexpr size_t kMaxTokenizerFileBytes = size_t{128} << 20;
 
 // A value of a JSON file that knows where it stands. Cheap to copy; copies and parts keep the file's values
 // alive. A field that is null counts as absent. What refuses throws Error(kCorruptFile).

@@ -1,5 +1,7 @@
 // attend: the command. Thin; the work is in the floors below.
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -10,14 +12,18 @@
 #include <system_error>
 #include <utility>
 
+#include "attend/attention/resolver.h"
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/printable.h"
+#include "attend/base/version.h"
 #include "attend/checkpoint/mapped_range.h"
+#include "attend/cli/build_info.h"
 #include "attend/cli/command_line.h"
 #include "attend/cli/commands/commands.h"
 #include "attend/cli/standard_streams.h"
-#include "attend/cli/version.h"
+#include "attend/kernels/common/cpu/isa.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -43,6 +49,23 @@ void set_level(const std::string& name) {
   fail(ErrorCode::kInvalidArgument, "--log-level '", name, "': expected debug, info, warning or error");
 }
 
+// What --version prints: the version, the commit, and the devices that there are.
+std::string version_text() {
+  const Hardware cpu = detect_cpu();
+  std::string text =
+      fmt::format("attend {} (git {})\ncpu     {}, {} cores, {}\n", version(), cli::kGitHash, cpu.name,
+                  cpu.num_workers, kernels::cpu::to_string(kernels::cpu::detect_isa()));
+  if (!cli::kHasCuda) return text + "cuda    not in this build";
+  const int num_gpus = cuda::device_count();
+  if (num_gpus == 0) return text + "cuda    no GPU found";
+  for (int i = 0; i < num_gpus; ++i) {
+    const cuda::DeviceInfo gpu = cuda::device_info({DeviceType::kCuda, i});
+    text += fmt::format("{}cuda:{}  {}, {}.{}, {} SMs, {:.0f} GB", i > 0 ? "\n" : "", i, gpu.name, gpu.major,
+                        gpu.minor, gpu.num_sms, static_cast<double>(gpu.total_bytes) / 1e9);
+  }
+  return text;
+}
+
 // The flags of every command.
 void add_common_options(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
@@ -58,7 +81,7 @@ void add_common_options(CLI::App& app) {
 int run(int argc, char** argv) {
   CLI::App app("attend: run Hugging Face models with paged attention", "attend");
   app.require_subcommand(1);
-  app.set_version_flag("--version", cli::version_text, "Print version, commit and devices");
+  app.set_version_flag("--version", version_text, "Print version, commit and devices");
   cli::Command selected;
   cli::add_generate(app, selected);
   cli::add_chat(app, selected);

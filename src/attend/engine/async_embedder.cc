@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "attend/base/try_log.h"
+#include "attend/base/log.h"
 #include "attend/engine/metrics_recorder.h"
 
 namespace attend {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/base/try_log.h"
+#include "attend/base/log.h"
 #include "attend/engine/metrics_recorder.h"
 #include "attend/engine/step/step_trace.h"
 

@@ -6,11 +6,10 @@
 #include <numeric>
 #include <utility>
 
-#include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/input_file.h"
 #include "attend/engine/bidirectional_attention.h"
 #include "attend/engine/embedding_files.h"
@@ -35,13 +34,13 @@ constexpr int kStepTokens = 2048;  // of a step, and more where one input has mo
 
 // A layer behind the pooling, with the file that it is mapped from.
 struct DenseLayer {
-  std::unique_ptr<ModelWeights> file;
+  std::shared_ptr<const CheckpointTensors> file;
   Tensor weight = {}, bias = {};
   bool tanh = false;
 };
 
 DenseLayer load_dense(const EmbeddingDense& dense) {
-  DenseLayer layer{.file = std::make_unique<ModelWeights>(dense.directory), .tanh = dense.tanh};
+  DenseLayer layer{.file = open_checkpoint(dense.directory)->open_tensors(), .tanh = dense.tanh};
   const auto load = [&](const char* name, std::initializer_list<int64_t> shape) {
     const Tensor tensor = layer.file->tensor(name);
     const TensorView& view = tensor.view();
@@ -113,13 +112,12 @@ struct Embedder::State {
 };
 
 Embedder::State::State(const EmbedderConfig& config, const LoadProgress& progress) {
-  spec = read_config(config.model_path);
+  const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(config.model_path);
+  spec = read_config(*checkpoint);
   // The head is not asked for, and embedding models are published without one.
   spec.tie_word_embeddings = true;
-  if (file_exists(config.model_path / "tokenizer.json"))
-    tokenizer = Tokenizer::from_path(config.model_path);
-  else
-    gguf_note = attend::gguf_note(config.model_path);
+  tokenizer = Tokenizer::find(*checkpoint);
+  if (!tokenizer) gguf_note = attend::gguf_note(config.model_path);
   const std::optional<EmbeddingFiles> files = read_embedding_files(config.model_path);
 
   info.model = spec.architecture;
@@ -157,10 +155,9 @@ Embedder::State::State(const EmbedderConfig& config, const LoadProgress& progres
   set_num_pages(pool_config, num_pages);
   const BackendConfig backend{.model = seen, .limits = limits, .page_size = page_size};
   const auto tokens = std::to_string(step_tokens);
-  const std::filesystem::path weights =
-      config.load_format == LoadFormat::kDummy ? std::filesystem::path() : config.model_path;
+  const WeightInventory weights(spec, config.load_format == LoadFormat::kDummy ? nullptr : checkpoint.get());
   require_memory(
-      {{"weights", static_cast<double>(WeightInventory(spec, weights).copied_bytes()), "--model-path"},
+      {{"weights", static_cast<double>(weights.copied_bytes()), "--model-path"},
        {"K/V of " + tokens + " tokens", static_cast<double>(kv_pool_bytes(pool_config)),
         "--max-input-tokens"},
        {"activations of " + tokens + " tokens",

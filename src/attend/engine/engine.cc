@@ -4,12 +4,13 @@
 #include <iterator>
 #include <utility>
 
-#include "attend/backends/create.h"
+#include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
-#include "attend/checkpoint/hf/weights_ahead.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/weights_ahead.h"
 #include "attend/engine/output/output_processor.h"
 #include "attend/engine/resolve_engine.h"
 #include "attend/engine/schedule/request_memory.h"
@@ -53,16 +54,17 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   if (config.log_kernels) kernels::log_kernels();
   require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
           "model_path: expected a model directory, or a model with dummy weights");
-  model_spec_ = config.model ? *config.model : read_config(config.model_path);
+  const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(config.model_path);
+  model_spec_ = config.model ? *config.model : read_config(*checkpoint);
   // With a thread alone there is nobody to read beside it.
   std::optional<WeightsAhead> weights;
-  if (config.load_format != LoadFormat::kDummy && num_threads() > 1) weights.emplace(config.model_path);
+  if (config.load_format != LoadFormat::kDummy && num_threads() > 1) weights.emplace(*checkpoint);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
   info_ = std::move(resolved.info);
   overlaps_ = info_.overlap_schedule;
   // Numbers above fp8's range need scales; what is wider takes K and V as they are.
   if (is_fp8(info_.kv_cache_dtype) && config.load_format != LoadFormat::kDummy) {
-    const std::vector<KvScales> scales = read_kv_scales(config.model_path, model_spec_);
+    const std::vector<KvScales> scales = read_kv_scales(*checkpoint->open_tensors(), model_spec_);
     set_kv_scales(resolved.pool, scales);
     info_.has_kv_scales = !scales.empty();
   }
@@ -70,10 +72,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   std::optional<FirstPages> first_pages;
   if (info_.device.type == DeviceType::kCpu && num_threads() > 1)
     first_pages.emplace(*pool_, static_cast<int>(resolved.backend.model.layers.size()));
-  if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
-    tokenizer_ = Tokenizer::from_path(config.model_path);
-  else
-    gguf_note_ = gguf_note(config.model_path);
+  if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
+  if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
   slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);

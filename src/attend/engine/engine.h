@@ -15,7 +15,7 @@
 #include "attend/kv/allocator.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
-#include "attend/model/weights/stored_format.h"
+#include "attend/model/config/quantization.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
 #pragma GCC visibility push(default)

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "attend/base/error.h"
-#include "attend/base/gigabytes.h"
+#include "attend/base/printable.h"
 
 namespace attend {
 namespace {

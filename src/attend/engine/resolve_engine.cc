@@ -5,11 +5,10 @@
 #include <string>
 
 #include "attend/backends/cascade.h"
-#include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
-#include "attend/base/gigabytes.h"
 #include "attend/base/math.h"
+#include "attend/base/printable.h"
 #include "attend/engine/require_memory.h"
 #include "attend/engine/step/graph_runner.h"
 #include "attend/kernels/gemm/linear.h"
@@ -38,8 +37,9 @@ constexpr int64_t kCpuCascadeBytes = 256 << 10, kGpuCascadeBytes = 96 << 20;
 bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }
 
 // Where the weights are; empty: they are made up.
-std::filesystem::path weight_files(const EngineConfig& config) {
-  return config.load_format == LoadFormat::kDummy ? std::filesystem::path() : config.model_path;
+// Null: dummy weights.
+std::unique_ptr<Checkpoint> checkpoint_of(const EngineConfig& config) {
+  return config.load_format == LoadFormat::kDummy ? nullptr : open_checkpoint(config.model_path);
 }
 
 bool has_fp8(const EngineInfo& info) {
@@ -250,7 +250,8 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   if (!config.disable_radix_cache) info.prefix_cache = config.radix_eviction_policy;
 
   // Behind the refusals that need no file.
-  const WeightInventory weights(model, weight_files(config));
+  const std::unique_ptr<Checkpoint> checkpoint = checkpoint_of(config);
+  const WeightInventory weights(model, checkpoint.get());
   info.quantization = model.quantization;
   info.weight_formats = weights.formats();
   // On the CPU most weights are mapped from their files.

@@ -7,7 +7,6 @@
 
 #include "attend/kv/kv_pool.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 class FirstPages {
@@ -24,4 +23,3 @@ class FirstPages {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

@@ -8,7 +8,7 @@
 #include "attend/kernels/norm_rope/activation.h"
 #include "attend/kernels/norm_rope/layer_norm.h"
 #include "attend/kernels/norm_rope/rows.h"
-#include "attend/model/modules/make_module.h"
+#include "attend/model/modules/module.h"
 
 namespace attend {
 

@@ -3,17 +3,16 @@
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/loadable_model.h"
-#include "attend/model/named_slots.h"
 #include "attend/model/weights/claim_tensors.h"
 #include "attend/model/weights/kv_scales.h"
 #include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/dummy_part.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 
 namespace attend {
 namespace {
 
 LoadedWeights load_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
-                           ModelWeights files, const LoadProgress& progress,
+                           std::shared_ptr<const CheckpointTensors> files, const LoadProgress& progress,
                            const ModelPlacement& placement) {
   if (placement.device.type == DeviceType::kCpu) {
     LoadedWeights weights = map_weights(slots, quantization, std::move(files), progress);
@@ -22,10 +21,10 @@ LoadedWeights load_weights(std::span<const WeightSlot> slots, const Quantization
     return weights;
   }
   // Reading a file's pages and copying them to a GPU are one way, so only one of them is shown.
-  check_weights(slots, quantization, files);
+  check_weights(slots, quantization, *files);
   LoadedWeights weights =
-      upload_weights(slots, quantization, files, placement.dtype, placement.device, progress);
-  files.check_unchanged();
+      upload_weights(slots, quantization, *files, placement.dtype, placement.device, progress);
+  files->check_unchanged();
   return weights;
 }
 
@@ -38,14 +37,13 @@ double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const 
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelSpec& spec,
                                   LoadFormat format, const LoadProgress& progress,
                                   const ModelPlacement& placement) {
-  if (format == LoadFormat::kDummy)
-    return load_model(std::optional<ModelWeights>(), spec, progress, placement);
-  return load_model(ModelWeights(directory), spec, progress, placement);
+  return load_model(format == LoadFormat::kDummy ? nullptr : open_checkpoint(directory)->open_tensors(), spec,
+                    progress, placement);
 }
 
-std::unique_ptr<Model> load_model(std::optional<ModelWeights> files, const ModelSpec& spec,
+std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files, const ModelSpec& spec,
                                   const LoadProgress& progress, const ModelPlacement& placement) {
-  auto [model, slots, prefix] = make_named_slots(spec, placement, files ? &*files : nullptr);
+  auto [model, slots, prefix] = make_named_slots(spec, placement, files.get());
   if (files) {
     const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
     check_claims(slots, *files, spec, stored_name(std::string(architecture.names.layers) + ".", prefix),
@@ -53,13 +51,12 @@ std::unique_ptr<Model> load_model(std::optional<ModelWeights> files, const Model
   }
   if (!files) quantise_dummy_parts(slots, spec.quantization);
   const DType dummy_dtype = placement.device.type == DeviceType::kCuda ? placement.dtype : spec.dtype;
-  model->adopt(files ? load_weights(slots, spec.quantization, std::move(*files), progress, placement)
+  model->adopt(files ? load_weights(slots, spec.quantization, std::move(files), progress, placement)
                      : make_dummy_weights(slots, dummy_dtype, placement.device, progress, spec.quantization));
   return std::move(model);
 }
 
-std::vector<KvScales> read_kv_scales(const std::filesystem::path& directory, const ModelSpec& spec) {
-  const ModelWeights files(directory);
+std::vector<KvScales> read_kv_scales(const CheckpointTensors& files, const ModelSpec& spec) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
   return find_kv_scales(files, spec, architecture.names,
                         find_prefix(architecture.names, architecture.prefixes, files));

@@ -1,9 +1,11 @@
 // LoadableModel: a model whose weights are still to come.
 #pragma once
 
-#include <optional>
+#include <memory>
+#include <vector>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/model/architectures/architecture.h"
 #include "attend/model/model.h"
 #include "attend/model/weights/place_weights.h"
 
@@ -24,8 +26,20 @@ class LoadableModel : public Model {
 std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlacement& placement,
                                           bool own_head);
 
-// load_model (model.h) from files that are open; none: random weights.
-std::unique_ptr<Model> load_model(std::optional<ModelWeights> files, const ModelSpec& spec,
+// load_model (model.h) from tensors that are open; null: random weights.
+std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files, const ModelSpec& spec,
                                   const LoadProgress& progress, const ModelPlacement& placement);
+
+// The slots of a model, by the names that its files have.
+struct NamedSlots {
+  std::unique_ptr<LoadableModel> model;  // what slots are placed into
+  std::vector<WeightSlot> slots;
+  const WeightPrefix* prefix = nullptr;  // find_prefix() of the files
+};
+
+// With files (nullptr: none) parts have their names and storage, and there is a head of the model's own where
+// they have one. Holds nothing against the files: check_claims() does. Throws as make_model() does.
+NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
+                            const CheckpointTensors* files);
 
 }  // namespace attend

@@ -10,7 +10,7 @@
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/backend.h"
 #include "attend/attention/forward_batch.h"
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/tensor/stream.h"
@@ -84,7 +84,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 // attention k_scale always does: V is a part of its row. Empty: the checkpoint has none. Throws
 // Error(kCorruptFile) naming a tensor of several elements, one that is no number, and a v_scale without
 // k_scale.
-std::vector<KvScales> read_kv_scales(const std::filesystem::path& directory, const ModelSpec& spec);
+std::vector<KvScales> read_kv_scales(const CheckpointTensors& files, const ModelSpec& spec);
 
 }  // namespace attend
 #pragma GCC visibility pop

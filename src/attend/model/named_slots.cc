@@ -1,18 +1,17 @@
-#include "attend/model/named_slots.h"
-
 #include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "attend/model/loadable_model.h"
 #include "attend/model/weights/claim_tensors.h"
-#include "attend/model/weights/quantized/find_quantised_parts.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 
 namespace attend {
 namespace {
 
 // Whether the files have a tensor of the weight "a.b.weight", plain or quantised.
-bool has_weight(const ModelWeights& files, std::string stem) {
+bool has_weight(const CheckpointTensors& files, std::string stem) {
   stem.resize(stem.size() - std::string_view(".weight").size());
   constexpr std::string_view kEndings[] = {".weight", ".weight_packed", ".qweight"};
   return std::ranges::any_of(
@@ -22,7 +21,7 @@ bool has_weight(const ModelWeights& files, std::string stem) {
 // By the names that the files have, with what they have quantised. Tools that quantise experts one by one
 // leave a tensor of each, where the model as it was published has one of all.
 void name_parts(std::vector<WeightSlot>& slots, const ModelSpec& spec, const WeightPrefix* prefix,
-                const ModelWeights& files) {
+                const CheckpointTensors& files) {
   for (WeightSlot& slot : slots)
     for (std::vector<WeightPart>* const parts : {&slot.parts, &slot.parts_by_expert})
       for (WeightPart& part : *parts) part.name = stored_name(part.name, prefix);
@@ -38,7 +37,7 @@ void name_parts(std::vector<WeightSlot>& slots, const ModelSpec& spec, const Wei
 }  // namespace
 
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
-                            const ModelWeights* files) {
+                            const CheckpointTensors* files) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
   const WeightPrefix* const prefix =
       files != nullptr ? find_prefix(architecture.names, architecture.prefixes, *files) : nullptr;

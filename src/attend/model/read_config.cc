@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "attend/base/error.h"
-#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/json.h"
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/config/model_spec.h"
@@ -174,23 +174,16 @@ ModelSpec parse_config(std::string_view config_json, const std::string& name) {
   return read_spec(JsonNode(parse_json(config_json, name), name));
 }
 
-ModelSpec read_config(const std::filesystem::path& directory) {
-  require_directory(
-      directory,
-      "a model directory as Hugging Face has them, with config.json and safetensors (GGUF is not "
-      "read), on this machine: nothing is downloaded");
-  if (const std::string note = gguf_note(directory); !note.empty() && !file_exists(directory / "config.json"))
-    fail(ErrorCode::kNotFound, directory.string(),
-         ": no config.json: expected a model directory as Hugging Face has them, with config.json, "
-         "tokenizer.json and safetensors",
-         note);
-  ModelSpec spec = read_spec(JsonNode::read(directory / "config.json"));
+ModelSpec read_config(const std::filesystem::path& path) { return read_config(*open_checkpoint(path)); }
+
+ModelSpec read_config(const Checkpoint& checkpoint) {
+  ModelSpec spec = read_spec(checkpoint.config());
   // ModelOpt wrote a file of its own before it wrote config.json.
-  if (const auto path = directory / "hf_quant_config.json";
-      spec.quantization.storage == WeightStorage::kPlain && file_exists(path))
-    spec.quantization = read_modelopt_quantization(JsonNode::read(path).at("quantization"));
-  if (const auto path = directory / "generation_config.json"; file_exists(path))
-    add_eos_tokens(JsonNode::read(path), spec.eos_token_ids);
+  if (spec.quantization.storage == WeightStorage::kPlain)
+    if (const auto json = checkpoint.find(CheckpointDocument::kQuantization))
+      spec.quantization = read_modelopt_quantization(json->at("quantization"));
+  if (const auto json = checkpoint.find(CheckpointDocument::kGenerationConfig))
+    add_eos_tokens(*json, spec.eos_token_ids);
   return spec;
 }
 

@@ -2,26 +2,25 @@
 
 #include "attend/model/weights/join_parts.h"
 #include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/dummy_part.h"
 #include "attend/model/weights/quantized/quantised_part.h"
 #include "attend/model/weights/stored_formats.h"
 
 namespace attend {
 
-WeightInventory::WeightInventory(const ModelSpec& spec, const std::filesystem::path& directory)
-    : directory_(directory), quantization_(spec.quantization), dtype_(spec.dtype) {
-  std::optional<ModelWeights> files;
-  if (is_quantised() && !directory.empty() && ModelWeights::are_in(directory)) files.emplace(directory);
-  has_files_ = files.has_value();
-  const ModelWeights* const opened = has_files_ ? &*files : nullptr;
-  named_ = make_named_slots(spec, {}, opened);
-  if (directory.empty()) quantise_dummy_parts(named_.slots, quantization_);
-  if (is_quantised() && (directory.empty() || has_files_))
-    formats_ = stored_formats(named_.slots, quantization_, opened, dtype_);
+WeightInventory::WeightInventory(const ModelSpec& spec, const Checkpoint* checkpoint)
+    : checkpoint_(checkpoint), quantization_(spec.quantization), dtype_(spec.dtype) {
+  std::shared_ptr<const CheckpointTensors> files;
+  if (is_quantised() && checkpoint != nullptr && checkpoint->has_tensors())
+    files = checkpoint->open_tensors();
+  has_files_ = files != nullptr;
+  named_ = make_named_slots(spec, {}, files.get());
+  if (checkpoint == nullptr) quantise_dummy_parts(named_.slots, quantization_);
+  if (is_quantised() && (checkpoint == nullptr || has_files_))
+    formats_ = stored_formats(named_.slots, quantization_, files.get(), dtype_);
 }
 
 size_t WeightInventory::device_bytes(DType dtype) const {
-  if (is_quantised() && !directory_.empty() && !has_files_) ModelWeights{directory_};  // says what is missing
+  if (is_quantised() && checkpoint_ != nullptr && !has_files_) checkpoint_->open_tensors();  // throws
   return attend::device_bytes(named_.slots, quantization_, dtype);
 }
 

@@ -1,21 +1,19 @@
 // WeightInventory: how a model's weights are stored and what they will take, known before they are read.
 #pragma once
 
-#include <filesystem>
-#include <optional>
 #include <vector>
 
-#include "attend/model/named_slots.h"
-#include "attend/model/weights/stored_format.h"
+#include "attend/model/config/quantization.h"
+#include "attend/model/loadable_model.h"
 
 namespace attend {
 
 class WeightInventory {
  public:
-  // Of the weights in `directory`; empty: of dummy weights. Of a model whose config.json speaks of quantised
-  // weights the headers of the files say which are: throws as ModelWeights does for files that are malformed,
-  // and as quantise_dummy_parts() does.
-  explicit WeightInventory(const ModelSpec& spec, const std::filesystem::path& directory = {});
+  // Counts the weights of `checkpoint`, which outlives this; null: dummy weights. For a model whose config
+  // has quantized weights it opens the tensors, whose entries decide which are: throws as open_tensors()
+  // does, and as quantise_dummy_parts() does.
+  explicit WeightInventory(const ModelSpec& spec, const Checkpoint* checkpoint = nullptr);
 
   // Bytes that they take on a GPU where plain ones are `dtype`, at most. Throws Error(kNotFound) for files of
   // quantised weights that are not there.
@@ -30,7 +28,7 @@ class WeightInventory {
  private:
   bool is_quantised() const { return quantization_.storage != WeightStorage::kPlain; }
 
-  std::filesystem::path directory_;
+  const Checkpoint* checkpoint_;
   Quantization quantization_;
   DType dtype_;
   NamedSlots named_;

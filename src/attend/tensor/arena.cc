@@ -6,8 +6,8 @@
 #include <fstream>
 #include <string>
 
-#include "attend/base/gigabytes.h"
 #include "attend/base/math.h"
+#include "attend/base/printable.h"
 #include "attend/tensor/cuda.h"
 #include "attend/tensor/host_memory.h"
 

@@ -41,9 +41,6 @@ inline bool has_four_bits(WeightFormat format) {
   return format == WeightFormat::kInt4 || format == WeightFormat::kMxFp4;
 }
 
-// Which part of a weight one rank of several holds. With kInFeatures each rank's product is a partial sum.
-enum class ShardAxis : uint8_t { kNone, kOutFeatures, kInFeatures };
-
 // Views: whoever made the weight owns its memory. Cheap to copy.
 struct Weight {
   TensorView data = {};
@@ -53,7 +50,6 @@ struct Weight {
   // Column i multiplies input_order[i]: i32 [in_features], a permutation. Empty: input i. Formats of 4 bits.
   TensorView input_order = {};
   int64_t group_outs = 0, group_ins = 0;
-  ShardAxis shard = ShardAxis::kNone;
 
   Weight() = default;
   // Elements as they are: a matrix is used where a weight is asked for.

@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "attend/checkpoint/input_file.h"
 #include "tests/support/error_message.h"
+#include "tests/support/memory_checkpoint.h"
 #include "tests/support/own_path.h"
 
 namespace attend {
@@ -166,6 +168,27 @@ struct Refusal {
 };
 
 class RefusedTemplate : public testing::TestWithParam<Refusal> {};
+
+// A checkpoint of another format: its tokenizer and template are texts.
+TEST(ChatTemplate, NeedsNoFiles) {
+  const std::filesystem::path tiny = kTiny;
+  test::MemoryCheckpoint checkpoint;
+  EXPECT_FALSE(ChatTemplate::find(checkpoint));
+  EXPECT_FALSE(Tokenizer::find(checkpoint));
+  checkpoint.documents[CheckpointDocument::kTokenizer] = read_file(tiny / "tokenizer.json", size_t{64} << 20);
+  checkpoint.documents[CheckpointDocument::kTokenizerConfig] =
+      read_file(tiny / "tokenizer_config.json", size_t{1} << 20);
+  checkpoint.template_text = "{{ bos_token }}{{ messages[0].content }}";
+  const Tokenizer tokenizer = Tokenizer::from_path(tiny);
+  const std::optional<Tokenizer> found = Tokenizer::find(checkpoint);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->encode("a few words"), tokenizer.encode("a few words"));
+  EXPECT_EQ(found->eos_id(), tokenizer.eos_id());
+  const auto chat = ChatTemplate::find(checkpoint);
+  ASSERT_TRUE(chat);
+  EXPECT_EQ(text_of(*chat, R"({"messages": [{"role": "user", "content": "hello"}]})"),
+            tokenizer.token(*tokenizer.bos_id()) + "hello");
+}
 
 TEST_P(RefusedTemplate, NamesItsLineWhenItIsRead) {
   const std::string path = write_template(GetParam().source);

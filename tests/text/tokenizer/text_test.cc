@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "attend/text/tokenizer/pipeline/byte_level.h"
 #include "attend/text/tokenizer/pipeline/split.h"
+#include "attend/text/tokenizer/pipeline/vocabulary_spelling.h"
 #include "attend/text/tokenizer/token_trie.h"
 #include "attend/text/tokenizer/unicode.h"
 #include "attend/text/tokenizer/utf8.h"

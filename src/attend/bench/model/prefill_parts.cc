@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attend/base/math.h"
-#include "attend/bench/cuda/gpu_timing.h"
+#include "attend/bench/timing.h"
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/linear.h"

@@ -38,17 +38,17 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
          std::min(rest_bytes, kMaxSafetensorsHeaderBytes), " (the file has ", file_bytes, " bytes)");
   const std::string header = mapping_->read(kLengthBytes, header_bytes);
   entries_ = parse_safetensors_header(header, rest_bytes - header_bytes, path.string());
-  for (const SafetensorsEntry& entry : entries_) by_name_.emplace(entry.name, &entry);
+  for (const TensorEntry& entry : entries_) by_name_.emplace(entry.name, &entry);
   data_begin_ = kLengthBytes + header_bytes;
 }
 
-const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
+const TensorEntry* SafetensorsFile::find(std::string_view name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : found->second;
 }
 
 Tensor SafetensorsFile::tensor(std::string_view name) const {
-  const SafetensorsEntry* entry = find(name);
+  const TensorEntry* entry = find(name);
   if (entry == nullptr) fail(ErrorCode::kNotFound, path_.string(), ": no tensor \"", name, "\"");
   if (!entry->dtype)
     fail(ErrorCode::kUnsupported, path_.string(), ": tensor \"", name, "\": dtype ", entry->dtype_name,
@@ -65,11 +65,11 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   return Tensor(TensorView::contiguous(copy.view().data, *entry->dtype, entry->shape), copy.storage());
 }
 
-std::string SafetensorsFile::read(const SafetensorsEntry& entry) const {
+std::string SafetensorsFile::read(const TensorEntry& entry) const {
   return mapping_->read(data_begin_ + entry.begin, entry.end - entry.begin);
 }
 
-void SafetensorsFile::fetch(const SafetensorsEntry& entry,
+void SafetensorsFile::fetch(const TensorEntry& entry,
                             const std::function<void(size_t bytes)>& fetched) const {
   const uint64_t end = data_begin_ + entry.end;
   for (uint64_t first = data_begin_ + entry.begin; first < end; first += kFetchBytes) {

@@ -13,7 +13,6 @@
 #include "attend/checkpoint/hf/safetensors_header.h"
 #include "attend/tensor/tensor.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 class FileMapping;
@@ -29,16 +28,16 @@ class SafetensorsFile {
 
   const std::filesystem::path& path() const { return path_; }
   // In the order of their data.
-  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  const std::vector<TensorEntry>& entries() const { return entries_; }
   // Null: no such tensor.
-  const SafetensorsEntry* find(std::string_view name) const;
+  const TensorEntry* find(std::string_view name) const;
 
   // A view of the mapping, which it keeps alive; a copy when the data is not aligned to its dtype. Throws
   // Error(kNotFound), or Error(kUnsupported) for a dtype or rank that attend does not have.
   Tensor tensor(std::string_view name) const;
   // A copy of a tensor's bytes that brings no page of the mapping in, which may be a huge one: of a small
   // tensor among large ones. Shorter when the file has been cut short.
-  std::string read(const SafetensorsEntry& entry) const;
+  std::string read(const TensorEntry& entry) const;
 
   // Throws Error(kCorruptFile) when the file was written to since it was opened, as its size and its time of
   // modification tell.
@@ -47,7 +46,7 @@ class SafetensorsFile {
   // Error(kCorruptFile) when the file was written to or cut short since it was opened. One that disappears or
   // is replaced does no harm: the mapping is of the file that was opened. Whoever cuts that one short later
   // ends the process (mapped_range.h).
-  void fetch(const SafetensorsEntry& entry, const std::function<void(size_t bytes)>& fetched) const;
+  void fetch(const TensorEntry& entry, const std::function<void(size_t bytes)>& fetched) const;
   // The same for all of them, in the order of their data, until `stop` is set. Throws nothing: where the file
   // was cut short it ends, and fetch() says so.
   void read_ahead(const std::atomic<bool>& stop) const;
@@ -56,9 +55,8 @@ class SafetensorsFile {
   std::filesystem::path path_;
   std::shared_ptr<FileMapping> mapping_;
   size_t data_begin_ = 0;  // behind the header
-  std::vector<SafetensorsEntry> entries_;
-  std::unordered_map<std::string_view, const SafetensorsEntry*> by_name_;
+  std::vector<TensorEntry> entries_;
+  std::unordered_map<std::string_view, const TensorEntry*> by_name_;
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

@@ -36,8 +36,8 @@ class EntryReader {
     if (!fields.is_object()) refuse(excerpt(fields), "expected an object");
   }
 
-  SafetensorsEntry read(uint64_t data_bytes) const {
-    SafetensorsEntry entry;
+  TensorEntry read(uint64_t data_bytes) const {
+    TensorEntry entry;
     entry.name = name_;
     const FormatDType& format = read_dtype();
     entry.dtype_name = format.name;
@@ -82,7 +82,7 @@ class EntryReader {
     return shape;
   }
 
-  void read_offsets(uint64_t data_bytes, SafetensorsEntry& entry) const {
+  void read_offsets(uint64_t data_bytes, TensorEntry& entry) const {
     const Json& value = field("data_offsets");
     if (!value.is_array() || value.size() != 2 || !value[0].is_number_unsigned() ||
         !value[1].is_number_unsigned())
@@ -94,7 +94,7 @@ class EntryReader {
                                                    ", the bytes of data in the file (is it truncated?)");
   }
 
-  void check_size(const FormatDType& format, const SafetensorsEntry& entry) const {
+  void check_size(const FormatDType& format, const TensorEntry& entry) const {
     // Strides have to be numbers too where an extent of 0 leaves no elements.
     uint64_t bits = format.bits;
     bool overflow = false;
@@ -124,11 +124,10 @@ void check_metadata(const Json& metadata, const std::string& file) {
 }
 
 // The format leaves no hole: each tensor begins where the one before it ends.
-void check_coverage(const std::vector<SafetensorsEntry>& entries, uint64_t data_bytes,
-                    const std::string& file) {
+void check_coverage(const std::vector<TensorEntry>& entries, uint64_t data_bytes, const std::string& file) {
   uint64_t covered = 0;
-  const SafetensorsEntry* previous = nullptr;
-  for (const SafetensorsEntry& entry : entries) {
+  const TensorEntry* previous = nullptr;
+  for (const TensorEntry& entry : entries) {
     if (entry.begin < covered)
       fail(ErrorCode::kCorruptFile, file, ": tensor \"", entry.name, "\": bytes ", entry.begin, " to ",
            entry.end, " overlap tensor \"", previous->name, "\" (", previous->begin, " to ", previous->end,
@@ -145,12 +144,12 @@ void check_coverage(const std::vector<SafetensorsEntry>& entries, uint64_t data_
 
 }  // namespace
 
-std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view header, uint64_t data_bytes,
-                                                       const std::string& file) {
+std::vector<TensorEntry> parse_safetensors_header(std::string_view header, uint64_t data_bytes,
+                                                  const std::string& file) {
   const Json json = parse_json(header, file + ": header");
   if (!json.is_object())
     fail(ErrorCode::kCorruptFile, file, ": header ", excerpt(json), ": expected a JSON object");
-  std::vector<SafetensorsEntry> entries;
+  std::vector<TensorEntry> entries;
   for (const auto& [name, fields] : json.items()) {
     if (name == "__metadata__")
       check_metadata(fields, file);
@@ -158,7 +157,7 @@ std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view header, 
       entries.push_back(EntryReader(file, name, fields).read(data_bytes));
   }
   // A tensor without elements shares its place with the one behind it.
-  std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });
   check_coverage(entries, data_bytes, file);

@@ -7,23 +7,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "attend/tensor/dtype.h"
+#include "attend/checkpoint/checkpoint.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
-
-struct SafetensorsEntry {
-  std::string name;
-  std::string dtype_name;      // as the file has it: "BF16"
-  std::optional<DType> dtype;  // nothing: a type of the format that attend does not have
-  std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;  // bytes from the start of the data
-};
 
 // The format's own limit.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
@@ -32,8 +22,7 @@ inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 // call it. Throws Error(kCorruptFile) naming the tensor unless the header is well-formed, every dtype one of
 // the format's, every shape times dtype its bytes, and the tensors cover the data exactly, none overlapping
 // another.
-std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view header, uint64_t data_bytes,
-                                                       const std::string& file);
+std::vector<TensorEntry> parse_safetensors_header(std::string_view header, uint64_t data_bytes,
+                                                  const std::string& file);
 
 }  // namespace attend
-#pragma GCC visibility pop

@@ -1,5 +1,10 @@
 // attend embed: vectors of texts, as lines of JSON or as one NumPy array.
 
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -7,7 +12,6 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/cli/commands/commands.h"
-#include "attend/cli/npy.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/options/flags.h"
 #include "attend/cli/progress_bar.h"
@@ -19,6 +23,27 @@
 
 namespace attend::cli {
 namespace {
+
+// NumPy's .npy file, version 1.0 of the format, of a float32 array [rows.size(), row size]. Rows are of one
+// size. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+std::string npy_bytes(const std::vector<std::vector<float>>& rows) {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr size_t kAlignment = 64, kBeforeHeader = 10;
+  const size_t columns = rows.empty() ? 0 : rows.front().size();
+  std::string header =
+      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows.size(), columns);
+  // Spaces and a newline, so that the numbers are aligned.
+  header.append(kAlignment - 1 - (kBeforeHeader + header.size()) % kAlignment, ' ').append("\n");
+  std::string bytes = "\x93NUMPY";
+  bytes.append(
+      {'\x01', '\0', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)});
+  bytes += header;
+  for (const std::vector<float>& row : rows) {
+    ensure(row.size() == columns, "rows of ", columns, " and ", row.size(), " numbers in one array");
+    bytes.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float));
+  }
+  return bytes;
+}
 
 struct EmbedOptions {
   EmbedderConfig embedder;

@@ -1,10 +1,9 @@
-// What the benches of models share.
+// Flags that the benches of models share.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "attend/cli/commands/commands.h"
 #include "attend/cli/options/engine_options.h"
 
 namespace attend::cli {
@@ -19,7 +18,5 @@ struct ModelChoice {
 void add_model_choice(CLI::App& app, ModelChoice& choice);
 // to_config() with the model that was chosen. Throws Error(kInvalidArgument).
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options, const ModelChoice& choice);
-
-void add_bench_serving(CLI::App& group, Command& selected);
 
 }  // namespace attend::cli

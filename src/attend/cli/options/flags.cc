@@ -18,7 +18,6 @@
 #include "attend/base/printable.h"
 
 namespace attend::cli {
-
 namespace {
 
 constexpr size_t kMaxShownBytes = 60;

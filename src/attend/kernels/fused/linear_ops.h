@@ -45,8 +45,7 @@ struct NormActivatedLinearArgs {
 };
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args, const OpContext& context);
 
-// residual += post_norm(W x + b), where there is one. A weight whose in_features are shards of several ranks
-// has partial sums: this is where they are all-reduced.
+// residual += post_norm(W x + b), where there is one.
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
 

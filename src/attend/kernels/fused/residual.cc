@@ -6,7 +6,6 @@
 #include "attend/kernels/norm_rope/norm.h"
 
 namespace attend::kernels {
-
 namespace {
 
 // sum += x, both f32 [num_tokens, hidden_size]: where no norm adds what was left.

@@ -7,7 +7,6 @@
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 
 namespace attend::kernels {
-
 namespace {
 
 void check_gated(const TensorView& gate_up, const TensorView& out, const Stream& stream) {

@@ -6,7 +6,6 @@
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 
 namespace attend::kernels {
-
 namespace {
 
 void check_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out,

@@ -1,15 +1,30 @@
-#include "attend/model/architectures/gemma.h"
-
+// The Gemma models.
 #include <cmath>
 
+#include "attend/model/architectures/architecture.h"
+
 namespace attend {
+namespace {
 
-void read_gemma_config(const JsonNode& json, ModelSpec& spec) {
-  if (json.boolean_or("use_bidirectional_attention", false))
-    json.at("use_bidirectional_attention").unsupported("true: attend generates with causal attention only");
-  read_gemma_scales(json, spec);
-}
+constexpr ConfigDefaults kGemmaDefaults{.vocab_size = 256000,
+                                        .hidden_size = 2304,
+                                        .intermediate_size = 9216,
+                                        .num_layers = 26,
+                                        .num_q_heads = 8,
+                                        .num_kv_heads = 4,
+                                        .head_dim = 256,
+                                        .max_position_embeddings = 8192,
+                                        .norm_eps = 1e-6,
+                                        .tie_word_embeddings = true,
+                                        .activation_key = "hidden_activation",
+                                        .activation = "gelu_pytorch_tanh"};
 
+constexpr DecoderNames kGemmaNames{.mlp_norm = "pre_feedforward_layernorm"};
+
+constexpr int kGemmaWindow = 4096;
+
+// Norms, biases, scales: all but caps, windows and rotary embeddings. The model may attend in both
+// directions.
 void read_gemma_scales(const JsonNode& json, ModelSpec& spec) {
   const bool bias = json.boolean_or("attention_bias", false);
   const auto scale = 1.0 / std::sqrt(json.find_positive("query_pre_attn_scalar").value_or(256.0));
@@ -25,9 +40,139 @@ void read_gemma_scales(const JsonNode& json, ModelSpec& spec) {
                     [&]<class T>(TypeTag<T>) { spec.embedding_scale = static_cast<float>(T(root)); });
 }
 
+// The same of a model that attends in one direction only.
+void read_gemma_config(const JsonNode& json, ModelSpec& spec) {
+  if (json.boolean_or("use_bidirectional_attention", false))
+    json.at("use_bidirectional_attention").unsupported("true: attend generates with causal attention only");
+  read_gemma_scales(json, spec);
+}
+
+// A field that is null caps nothing.
 float read_logit_cap(const JsonNode& json, const char* key, float missing) {
   if (!json.mentions(key)) return missing;
   return static_cast<float>(json.find_positive(key).value_or(0.0));
 }
+
+}  // namespace
+
+// GemmaForCausalLM: the first Gemma. Llama with norms around zero, scaled embeddings and GELU.
+namespace {
+
+void read_gemma1_config(const JsonNode& json, ModelSpec& spec) {
+  read_gemma_config(json, spec);
+  // No query_pre_attn_scalar, and norms before sublayers alone.
+  for_each_attention(spec, [](AttentionSpec& attention) {
+    attention.scale = 1.0f / std::sqrt(static_cast<float>(attention.head_dim));
+  });
+  for (LayerSpec& layer : spec.layers) layer.norms = {};
+}
+
+constexpr ConfigDefaults gemma1_defaults() {
+  ConfigDefaults defaults = kGemmaDefaults;
+  defaults.hidden_size = 3072;
+  defaults.intermediate_size = 24576;
+  defaults.num_layers = 28;
+  defaults.num_q_heads = 16;
+  defaults.num_kv_heads = 16;
+  return defaults;
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kGemma{
+    .name = "GemmaForCausalLM", .read_config = read_gemma1_config, .defaults = gemma1_defaults()};
+
+// Gemma2ForCausalLM: norms before and behind each sublayer, scaled embeddings, caps of scores and of logits,
+// and a window for every other layer.
+namespace {
+
+void read_gemma2_config(const JsonNode& json, ModelSpec& spec) {
+  read_gemma_config(json, spec);
+  const float cap = read_logit_cap(json, "attn_logit_softcapping", 50.0f);
+  for_each_attention(spec, [&](AttentionSpec& attention) { attention.logit_cap = cap; });
+  spec.final_logit_cap = read_logit_cap(json, "final_logit_softcapping", 30.0f);
+  read_alternating_windows(json, /*full_every=*/2, kGemmaWindow, spec);
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kGemma2{.name = "Gemma2ForCausalLM",
+                                          .read_config = read_gemma2_config,
+                                          .defaults = kGemmaDefaults,
+                                          .names = kGemmaNames};
+
+// Gemma3ForCausalLM, and the text of Gemma3ForConditionalGeneration: Gemma 2 with norms of the heads of q and
+// k in place of the cap of scores, and other rotary embeddings for the layers with a window.
+namespace {
+
+// Of spec.ropes.
+constexpr int kFull = 0, kSliding = 1;
+
+void read_gemma3_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  make_dense_layers(json, defaults, spec);
+  const int pattern = json.find_integer("sliding_window_pattern", 1, 1 << 16).value_or(6);
+  read_alternating_windows(json, pattern, kGemmaWindow, spec);
+  const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;
+  const LayerRopes ropes =
+      read_layer_ropes(json, head_dim, spec.max_position_embeddings, {.theta = 1e6}, {.theta = 1e4});
+  spec.ropes = {ropes.full, ropes.sliding};
+  for_each_attention(spec, [](AttentionSpec& attention) {
+    attention.rope_set = attention.window_left >= 0 ? kSliding : kFull;
+  });
+}
+
+void read_gemma3_config(const JsonNode& json, ModelSpec& spec) {
+  read_gemma_config(json, spec);
+  for_each_attention(spec, [](AttentionSpec& attention) { attention.qk_norm = QkNormSpan::kHead; });
+  // transformers reads attn_logit_softcapping and applies none.
+  spec.final_logit_cap = read_logit_cap(json, "final_logit_softcapping", 0.0f);
+}
+
+// The decoder without its head (EmbeddingGemma). A window counts the tokens of both sides.
+void read_gemma3_embedding_config(const JsonNode& json, ModelSpec& spec) {
+  read_gemma_scales(json, spec);
+  spec.bidirectional = json.boolean_or("use_bidirectional_attention", false);
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qk_norm = QkNormSpan::kHead;
+    if (spec.bidirectional && attention.window_left >= 0)
+      attention.window_left = (attention.window_left + 1) / 2;
+  });
+}
+
+constexpr ConfigDefaults gemma3_defaults(int vocab_size, int image_token_id) {
+  ConfigDefaults defaults = kGemmaDefaults;
+  defaults.vocab_size = vocab_size;
+  defaults.max_position_embeddings = 131072;
+  defaults.image_token_id = image_token_id;
+  return defaults;
+}
+
+// As Gemma was published, and as transformers 5 saves it.
+constexpr WeightPrefix kPrefixes[] = {{"model.", "language_model.model."},
+                                      {"model.", "model.language_model."}};
+constexpr WeightPrefix kBareNames[] = {{"model.", ""}};
+
+}  // namespace
+
+constinit const ModelArchitecture kGemma3{.name = "Gemma3ForCausalLM",
+                                          .read_layers = read_gemma3_layers,
+                                          .read_config = read_gemma3_config,
+                                          .defaults = gemma3_defaults(262208, -1),
+                                          .names = kGemmaNames};
+
+constinit const ModelArchitecture kGemma3Embedding{.name = "Gemma3TextModel",
+                                                   .read_layers = read_gemma3_layers,
+                                                   .read_config = read_gemma3_embedding_config,
+                                                   .defaults = gemma3_defaults(262208, -1),
+                                                   .names = kGemmaNames,
+                                                   .prefixes = kBareNames};
+
+constinit const ModelArchitecture kGemma3Multimodal{.name = "Gemma3ForConditionalGeneration",
+                                                    .read_layers = read_gemma3_layers,
+                                                    .read_config = read_gemma3_config,
+                                                    .defaults = gemma3_defaults(262208, 262144),
+                                                    .text_config = TextConfig::kNested,
+                                                    .names = kGemmaNames,
+                                                    .prefixes = kPrefixes};
 
 }  // namespace attend

@@ -1,8 +1,10 @@
-// MistralForCausalLM and MinistralForCausalLM: Llama without biases; layers slide that layer_types names, all
-// of them without it. sliding_window null turns that off, an absent one is 4096.
+// The Mistral models.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
+
+// MistralForCausalLM and MinistralForCausalLM: Llama without biases; layers slide that layer_types names, all
+// of them without it. sliding_window null turns that off, an absent one is 4096.
 namespace {
 
 void read_mistral_config(const JsonNode& json, ModelSpec& spec) {
@@ -20,5 +22,89 @@ constinit const ModelArchitecture kMinistral{
 
 constinit const ModelArchitecture kMistral{
     .name = "MistralForCausalLM", .read_config = read_mistral_config, .defaults = {.num_kv_heads = 8}};
+
+// Ministral3ForCausalLM: Mistral without windows, whose queries have a temperature. The text of
+// Mistral3ForConditionalGeneration: that one, or Mistral (Mistral Small 3.1).
+namespace {
+
+// What stands for rope_parameters that are absent.
+constexpr double kMinistral3Theta = 1e6;
+
+void read_mistral3_windows(const JsonNode& json, ModelSpec& spec) {
+  const auto window = json.find_integer("sliding_window", 1, 1 << 30);
+  if (window) set_windows(spec, std::vector<bool>(spec.layers.size(), true), *window);
+}
+
+void read_ministral3_config(const JsonNode& json, ModelSpec& spec) {
+  read_mistral3_windows(json, spec);
+  // transformers reads it without asking whether it is there.
+  const JsonNode rope = json.at("rope_parameters");
+  const auto slope = rope.find_positive("llama_4_scaling_beta");
+  if (!slope) return;
+  const kernels::QueryTemperature temperature{
+      .slope = static_cast<float>(*slope),
+      .floor_scale = static_cast<float>(rope.integer("original_max_position_embeddings", 1, 1 << 30)),
+      .first = 0};
+  for_each_attention(spec, [&](AttentionSpec& attention) { attention.temperature = temperature; });
+}
+
+void read_mistral3_config(const JsonNode& json, ModelSpec& spec) {
+  const std::string type = json.find_string("model_type").value_or("mistral");
+  if (type == "ministral3") return read_ministral3_config(json, spec);
+  if (type != "mistral")
+    json.at("model_type").unsupported("\"", type, "\": attend has the text models mistral, ministral3");
+  read_mistral3_windows(json, spec);
+}
+
+// As published, and as transformers 5 saves it.
+constexpr WeightPrefix kMistral3Prefixes[] = {{"", "language_model."}, {"model.", "model.language_model."}};
+
+}  // namespace
+
+constinit const ModelArchitecture kMinistral3{
+    .name = "Ministral3ForCausalLM",
+    .read_config = read_ministral3_config,
+    .defaults = {.num_kv_heads = 8, .head_dim = 128, .norm_eps = 1e-5, .rope = {.theta = kMinistral3Theta}}};
+
+constinit const ModelArchitecture kMistral3{.name = "Mistral3ForConditionalGeneration",
+                                            .read_config = read_mistral3_config,
+                                            .defaults = {.vocab_size = 131072,
+                                                         .hidden_size = 5120,
+                                                         .intermediate_size = 32768,
+                                                         .num_layers = 40,
+                                                         .num_q_heads = 32,
+                                                         .num_kv_heads = 8,
+                                                         .head_dim = 128,
+                                                         .max_position_embeddings = 131072,
+                                                         .norm_eps = 1e-5,
+                                                         .rope = {.theta = 1e9},
+                                                         .image_token_id = 10},
+                                            .text_config = TextConfig::kNested,
+                                            .prefixes = kMistral3Prefixes};
+
+// MixtralForCausalLM: Mistral whose every MLP is a mixture of experts. All layers slide when there is a
+// sliding_window, which is null or absent in what is published.
+namespace {
+
+void read_mixtral_config(const JsonNode& json, ModelSpec& spec) {
+  const auto window = json.find_integer("sliding_window", 1, 1 << 30);
+  if (window) set_windows(spec, std::vector<bool>(spec.layers.size(), true), *window);
+  const MoeMlpSpec mlp = read_moe_mlp(
+      json,
+      {.num_experts = 8, .top_k = 2, .intermediate_key = "intermediate_size", .intermediate_size = 14336});
+  for (LayerSpec& layer : spec.layers) layer.mlp = mlp;
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kMixtral{
+    .name = "MixtralForCausalLM",
+    .read_config = read_mixtral_config,
+    .defaults = {.intermediate_size = 14336, .num_kv_heads = 8, .norm_eps = 1e-5, .rope = {.theta = 1e6}},
+    .names = {.router = "block_sparse_moe.gate",
+              .experts = "block_sparse_moe.experts",
+              .expert_gate_proj = "w1",
+              .expert_up_proj = "w3",
+              .expert_down_proj = "w2"}};
 
 }  // namespace attend

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/json.h"
 
 namespace attend {
@@ -22,10 +22,14 @@ std::optional<float> read_float(const JsonNode& json, std::string_view key, doub
 
 }  // namespace
 
-GenerationConfig read_generation_config(const std::filesystem::path& directory) {
-  const auto path = directory / "generation_config.json";
-  if (!file_exists(path)) return {};
-  const JsonNode json = JsonNode::read(path);
+GenerationConfig read_generation_config(const std::filesystem::path& path) {
+  return read_generation_config(*open_checkpoint(path));
+}
+
+GenerationConfig read_generation_config(const Checkpoint& checkpoint) {
+  const auto found = checkpoint.find(CheckpointDocument::kGenerationConfig);
+  if (!found) return {};
+  const JsonNode& json = *found;
   GenerationConfig config;
   config.do_sample = json.boolean_or("do_sample", false);
   config.temperature = read_float(json, "temperature", 0.0, 100.0);

@@ -4,8 +4,9 @@
 #include <filesystem>
 #include <optional>
 
-#pragma GCC visibility push(default)
 namespace attend {
+
+class Checkpoint;
 
 // What the file does not say is not there. Of other fields attend reads the end-of-sequence tokens alone
 // (ModelSpec).
@@ -15,9 +16,10 @@ struct GenerationConfig {
   std::optional<int> top_k;  // 0: all
 };
 
-// Of a model directory; without a generation_config.json nothing is there. Throws Error(kCorruptFile) naming
+// Everything is absent where the checkpoint has no generation_config.json. Throws Error(kCorruptFile) with
 // the field, its value and what was expected.
-GenerationConfig read_generation_config(const std::filesystem::path& directory);
+GenerationConfig read_generation_config(const Checkpoint& checkpoint);
+// The same of open_checkpoint(path).
+GenerationConfig read_generation_config(const std::filesystem::path& path);
 
 }  // namespace attend
-#pragma GCC visibility pop

@@ -2,6 +2,7 @@
 // model.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -15,11 +16,34 @@
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kv/cache_spec.h"
 #include "attend/model/config/quantization.h"
-#include "attend/model/config/rope_config.h"
 #include "attend/tensor/dtype.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
+
+// Rotary position embedding (arXiv 2104.09864) and its extensions, named as in config.json's rope_scaling.
+//
+// kDynamic and kLongRope make keys depend on the length of their request's prompt (rope.h), so a cached
+// prefix serves another request only when both prompts are within original_max_position_embeddings, or, of
+// kLongRope, when both are beyond it.
+enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
+
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000.0;
+  double factor = 1.0;                                      // linear, dynamic, llama3, yarn, longrope
+  int rotary_dim = 0;                                       // even; head_dim unless partial
+  bool interleaved = false;                                 // pairs are (2i, 2i + 1), not (i, i + d / 2)
+  int original_max_position_embeddings = 0;                 // dynamic, llama3, yarn, longrope
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;     // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;                 // yarn
+  double attention_factor = 0.0;                            // yarn, longrope; 0: what follows from factor
+  double mscale = 0.0, mscale_all_dim = 0.0;                // yarn (DeepSeek); 0: not given
+  bool truncate = true;                                     // yarn: whole dimensions at the ramp's ends
+  std::vector<double> short_factor = {}, long_factor = {};  // longrope: of each pair
+};
+
+class Checkpoint;
 
 // What an RMSNorm of q and k takes for one vector.
 enum class QkNormSpan : uint8_t {
@@ -169,10 +193,12 @@ bool can_expand(const MlaSpec& spec);
 // Expanded: each head has keys and values of its own, which are not in the cache.
 AttentionLayer expanded_layer(const MlaSpec& spec, int layer_id);
 
-// Reads config.json (and generation_config.json when it is there) of a model directory. An absent field means
-// what transformers takes it for; a field that attend does not know is ignored. Throws Error(kNotFound),
-// Error(kCorruptFile) naming file and field, or Error(kUnsupported) with what attend has.
-ModelSpec read_config(const std::filesystem::path& directory);
+// Reads the config of a checkpoint, and the tokens that its generation_config.json ends with. An absent field
+// means what transformers takes it for; a field that attend does not know is ignored. Throws
+// Error(kNotFound), Error(kCorruptFile) naming file and field, or Error(kUnsupported) with what attend has.
+ModelSpec read_config(const Checkpoint& checkpoint);
+// The same of open_checkpoint(path).
+ModelSpec read_config(const std::filesystem::path& path);
 
 // The same of a config.json's text; `name` is how errors call it.
 ModelSpec parse_config(std::string_view config_json, const std::string& name);

@@ -1,8 +1,10 @@
 // Quantization: how a checkpoint stores the weights of its linear layers, as its config.json says.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +68,20 @@ class JsonNode;
 Quantization read_quantization(const JsonNode& json);
 // The same of ModelOpt's own file: its quant_algo, "quantization" of hf_quant_config.json.
 Quantization read_modelopt_quantization(const JsonNode& json);
+
+struct StoredFormat {
+  // "int4 in groups of 128 by act-order", "fp8 per output", "bfloat16".
+  std::string name;
+  WeightStorage storage = WeightStorage::kPlain;
+  int64_t num_elements = 0;
+  // Of their tensors: elements, scales, zero points and orders.
+  double num_bytes = 0.0;
+};
+
+inline bool has_quantised(std::span<const StoredFormat> formats) {
+  return std::ranges::any_of(
+      formats, [](const StoredFormat& format) { return format.storage != WeightStorage::kPlain; });
+}
 
 }  // namespace attend
 #pragma GCC visibility pop

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/checkpoint/json.h"
-#include "attend/model/config/rope_config.h"
+#include "attend/model/config/model_spec.h"
 
 namespace attend {
 

@@ -8,6 +8,7 @@
 #include "attend/attention/backend.h"
 #include "attend/kernels/fused/residual.h"
 #include "attend/model/modules/rope.h"
+#include "attend/model/weights/tensor_names.h"
 #include "attend/model/weights/weight_slot.h"
 
 namespace attend {
@@ -61,5 +62,11 @@ class Module {
   // Kernel launches only.
   virtual void forward(ModuleStep& step) const = 0;
 };
+
+// The module of each alternative of a layer's spec.
+std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int layer_id, const ModelSpec& model,
+                                   const DecoderNames& names);
+std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,
+                                 Device device);
 
 }  // namespace attend

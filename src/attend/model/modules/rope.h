@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attend/attention/forward_batch.h"
-#include "attend/model/config/rope_config.h"
+#include "attend/model/config/model_spec.h"
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 

@@ -8,7 +8,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/model/weights/kv_scales.h"
-#include "attend/model/weights/quantized/find_quantised_parts.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 
 namespace attend {
 namespace {
@@ -21,7 +21,7 @@ bool is_derived(std::string_view name) {
 
 // Old tools wrote a bias beside each matrix that GPTQ packs, of zeros where the layer has none.
 bool is_bias_of_zeros(const std::string& name, const std::set<std::string_view>& claimed,
-                      const ModelWeights& files) {
+                      const CheckpointTensors& files) {
   constexpr std::string_view kBias = ".bias";
   if (!name.ends_with(kBias)) return false;
   const std::string matrix = name.substr(0, name.size() - kBias.size()) + ".qweight";
@@ -66,7 +66,7 @@ std::string names_in_layer(std::span<const WeightSlot> slots, const std::string&
 }
 
 // Files that somebody took the config of the unquantised model for.
-void refuse_unsaid_quantization(std::span<const std::string> names, const ModelWeights& files,
+void refuse_unsaid_quantization(std::span<const std::string> names, const CheckpointTensors& files,
                                 const std::string& layers) {
   constexpr std::string_view kEndings[] = {".qweight", ".weight_packed", "weight_scale", "_scale_inv",
                                            "_blocks"};
@@ -78,18 +78,18 @@ void refuse_unsaid_quantization(std::span<const std::string> names, const ModelW
 }
 
 // Files whose weights somebody widened and left the config as it was.
-void tell_of_plain_weights(std::span<const WeightSlot> slots, const ModelWeights& files,
+void tell_of_plain_weights(std::span<const WeightSlot> slots, const CheckpointTensors& files,
                            const Quantization& quantization) {
   for (const WeightSlot& slot : slots)
     for (const WeightPart& part : slot.parts)
       if (part.storage != WeightStorage::kPlain) return;
-  log_warning(files.directory().string(), ": quantization_config of config.json speaks of ",
+  log_warning(files.path().string(), ": quantization_config of config.json speaks of ",
               to_string(quantization),
               ", but no weight of the files is quantised: all are taken as they are");
 }
 
 [[noreturn]] void refuse_unclaimed(const std::string& name, std::span<const WeightSlot> slots,
-                                   const ModelWeights& files, const ModelSpec& spec,
+                                   const CheckpointTensors& files, const ModelSpec& spec,
                                    const std::string& layers) {
   const size_t end = name.find('.', layers.size());
   const std::string layer = name.substr(0, end == std::string::npos ? end : end + 1);
@@ -102,7 +102,7 @@ void tell_of_plain_weights(std::span<const WeightSlot> slots, const ModelWeights
 }  // namespace
 
 const WeightPrefix* find_prefix(const DecoderNames& names, std::span<const WeightPrefix> prefixes,
-                                const ModelWeights& files) {
+                                const CheckpointTensors& files) {
   const std::string embedding = std::string(names.embedding) + ".weight";
   const auto found = std::ranges::find_if(
       prefixes, [&](const WeightPrefix& prefix) { return files.contains(stored_name(embedding, &prefix)); });
@@ -114,7 +114,7 @@ std::string stored_name(std::string_view name, const WeightPrefix* prefix) {
   return std::string(prefix->to) + std::string(name.substr(prefix->from.size()));
 }
 
-void check_claims(std::span<const WeightSlot> slots, const ModelWeights& files, const ModelSpec& spec,
+void check_claims(std::span<const WeightSlot> slots, const CheckpointTensors& files, const ModelSpec& spec,
                   const std::string& layers, bool predicts_more_tokens) {
   std::vector<std::string> names = files.names();
   std::ranges::sort(names);
@@ -129,7 +129,7 @@ void check_claims(std::span<const WeightSlot> slots, const ModelWeights& files, 
         if (!files.contains(name)) missing.push_back(name);
       }
   if (!missing.empty())
-    fail(ErrorCode::kNotFound, files.directory().string(), ": weights: no tensor \"", missing.front(), "\"",
+    fail(ErrorCode::kNotFound, files.path().string(), ": weights: no tensor \"", missing.front(), "\"",
          missing.size() == 1 ? "" : " and " + std::to_string(missing.size() - 1) + " more", ": ",
          spec.architecture, " with num_hidden_layers ", spec.num_layers(), " by config.json needs ",
          claimed.size());
@@ -146,7 +146,7 @@ void check_claims(std::span<const WeightSlot> slots, const ModelWeights& files, 
   std::string text;
   for (const auto& [group, count] : left_out)
     text += (text.empty() ? "" : ", ") + group + (count == 1 ? "" : " (" + std::to_string(count) + ")");
-  log_warning(files.directory().string(), ": weights that ", spec.architecture,
+  log_warning(files.path().string(), ": weights that ", spec.architecture,
               " does not use are left out: ", text);
 }
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/weights/tensor_names.h"
 #include "attend/model/weights/weight_slot.h"
@@ -13,7 +13,7 @@ namespace attend {
 // How the checkpoint's names of a model's tensors begin: the first prefix by which its embedding is there.
 // Null: as `names` has them.
 const WeightPrefix* find_prefix(const DecoderNames& names, std::span<const WeightPrefix> prefixes,
-                                const ModelWeights& files);
+                                const CheckpointTensors& files);
 // A tensor's name in that checkpoint.
 std::string stored_name(std::string_view name, const WeightPrefix* prefix);
 
@@ -23,7 +23,7 @@ std::string stored_name(std::string_view name, const WeightPrefix* prefix);
 // another model's, with what is expected. What else the checkpoint holds (a vision tower, or, where
 // `predicts_more_tokens`, layers behind the last) is logged as one warning. `layers`: how names of layers
 // begin.
-void check_claims(std::span<const WeightSlot> slots, const ModelWeights& files, const ModelSpec& spec,
+void check_claims(std::span<const WeightSlot> slots, const CheckpointTensors& files, const ModelSpec& spec,
                   const std::string& layers, bool predicts_more_tokens);
 
 }  // namespace attend

@@ -7,7 +7,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/model/weights/claim_tensors.h"
 
 namespace attend {
@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 5> kVNames = {"v_scale", "v_proj.v_scale"
                                                      "kv_a_proj_with_mqa.v_scale", "attn_mqa.v_scale"};
 
 // The scale by the first of these names that is there.
-std::optional<float> find_scale(const ModelWeights& files, const std::string& attention,
+std::optional<float> find_scale(const CheckpointTensors& files, const std::string& attention,
                                 std::span<const std::string_view> names) {
   for (const std::string_view name : names) {
     const std::string full = attention + std::string(name);
@@ -49,9 +49,9 @@ std::string attention_prefix(const DecoderNames& names, int layer) {
 
 }  // namespace
 
-std::vector<KvScales> find_kv_scales(const ModelWeights& files, const ModelSpec& spec,
+std::vector<KvScales> find_kv_scales(const CheckpointTensors& files, const ModelSpec& spec,
                                      const DecoderNames& names, const WeightPrefix* prefix) {
-  const std::string directory = files.directory().string();
+  const std::string directory = files.path().string();
   const auto above_zero = [](std::optional<float> scale) { return scale && *scale > 0.0f ? *scale : 1.0f; };
   std::vector<KvScales> scales;
   bool any = false;

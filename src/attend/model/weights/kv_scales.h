@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/weights/tensor_names.h"
@@ -12,7 +12,7 @@
 namespace attend {
 
 // As read_kv_scales (model.h) of open files, whose tensors have these names and this prefix.
-std::vector<KvScales> find_kv_scales(const ModelWeights& files, const ModelSpec& spec,
+std::vector<KvScales> find_kv_scales(const CheckpointTensors& files, const ModelSpec& spec,
                                      const DecoderNames& names, const WeightPrefix* prefix);
 
 // Whether a tensor is such a scale, by its name.

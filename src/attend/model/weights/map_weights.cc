@@ -10,7 +10,7 @@
 namespace attend {
 namespace {
 
-Tensor checked_tensor(const WeightSlot& slot, size_t part, const ModelWeights& files) {
+Tensor checked_tensor(const WeightSlot& slot, size_t part, const CheckpointTensors& files) {
   const std::string& name = slot.parts[part].name;
   const Tensor tensor = files.tensor(name);
   const TensorView& view = tensor.view();
@@ -27,7 +27,7 @@ Tensor checked_tensor(const WeightSlot& slot, size_t part, const ModelWeights& f
 
 // Throws as map_weights for tensors that do not fit. Returns the bytes of all.
 size_t check_stored(std::span<const WeightSlot> slots, const Quantization& quantization,
-                    const ModelWeights& files) {
+                    const CheckpointTensors& files) {
   size_t stored_bytes = 0;
   for (const WeightSlot& slot : slots)
     for (size_t part = 0; part < slot.parts.size(); ++part) {
@@ -43,7 +43,7 @@ size_t check_stored(std::span<const WeightSlot> slots, const Quantization& quant
 
 // Of a slot's part, whose tensors are kept.
 Weight mapped_weight(const WeightSlot& slot, size_t part, const Quantization& quantization,
-                     const ModelWeights& files, std::vector<Tensor>& tensors) {
+                     const CheckpointTensors& files, std::vector<Tensor>& tensors) {
   if (slot.parts[part].storage != WeightStorage::kPlain) {
     QuantisedPart read = read_quantised_part(slot, slot.parts[part], quantization, files);
     if (slot.as_elements) {
@@ -63,7 +63,7 @@ Weight mapped_weight(const WeightSlot& slot, size_t part, const Quantization& qu
 }  // namespace
 
 void check_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
-                   const ModelWeights& files) {
+                   const CheckpointTensors& files) {
   check_stored(slots, quantization, files);
   for (const WeightSlot& slot : slots)
     for (size_t part = 0; part < slot.parts.size(); ++part) {
@@ -76,19 +76,19 @@ void check_weights(std::span<const WeightSlot> slots, const Quantization& quanti
 }
 
 LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
-                          ModelWeights files, const LoadProgress& progress) {
-  const size_t stored_bytes = check_stored(slots, quantization, files);
+                          std::shared_ptr<const CheckpointTensors> files, const LoadProgress& progress) {
+  const size_t stored_bytes = check_stored(slots, quantization, *files);
   size_t done_bytes = 0;
   LoadedWeights weights;
   for (const WeightSlot& slot : slots) {
     std::vector<Weight> placed;
     for (size_t part = 0; part < slot.parts.size(); ++part) {
       for (const std::string& name : slot.parts[part].tensor_names())
-        files.fetch(name, [&](size_t bytes) {
+        files->fetch(name, [&](size_t bytes) {
           done_bytes += bytes;
           if (progress) progress(done_bytes, stored_bytes);
         });
-      placed.push_back(mapped_weight(slot, part, quantization, files, weights.tensors));
+      placed.push_back(mapped_weight(slot, part, quantization, *files, weights.tensors));
       weights.count(slot, placed.back().num_bytes());
     }
     slot.place(placed);

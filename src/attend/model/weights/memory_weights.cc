@@ -8,7 +8,7 @@
 #include "attend/kernels/common/fill_random.h"
 #include "attend/model/weights/join_parts.h"
 #include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/dummy_part.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
@@ -191,7 +191,7 @@ size_t device_bytes(std::span<const WeightSlot> slots, const Quantization& quant
 }
 
 LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
-                             const ModelWeights& files, DType dtype, Device device,
+                             const CheckpointTensors& files, DType dtype, Device device,
                              const LoadProgress& progress) {
   cuda::OwnedStream owned_stream(device);
   Stream& stream = owned_stream.get();

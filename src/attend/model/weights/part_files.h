@@ -14,7 +14,7 @@ namespace attend {
 class PartFiles {
  public:
   PartFiles(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-            const ModelWeights& files)
+            const CheckpointTensors& files)
       : num_outs_(part.rows),
         num_ins_(slot.columns),
         part_(part),
@@ -82,7 +82,7 @@ class PartFiles {
   int64_t num_outs_, num_ins_;
   const WeightPart& part_;
   const Quantization& quantization_;
-  const ModelWeights& files_;
+  const CheckpointTensors& files_;
 };
 
 }  // namespace attend

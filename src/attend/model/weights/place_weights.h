@@ -1,11 +1,11 @@
 // Places weights into the slots of a model: from its files, or random ones.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "attend/checkpoint/hf/model_weights.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/kernels/common/random_normal.h"
 #include "attend/model/weights/weight_slot.h"
 
@@ -14,8 +14,8 @@ namespace attend {
 // What slots were placed from: keeps it where it is.
 struct LoadedWeights {
   std::vector<Tensor> tensors;
-  size_t num_bytes = 0, expert_bytes = 0;  // expert_bytes: of those, experts'
-  std::optional<ModelWeights> files;       // of weights that are mapped
+  size_t num_bytes = 0, expert_bytes = 0;          // expert_bytes: of those, experts'
+  std::shared_ptr<const CheckpointTensors> files;  // of weights that are mapped
 
   void count(const WeightSlot& slot, size_t bytes) {
     num_bytes += bytes;
@@ -40,18 +40,18 @@ bool is_repacked(const WeightSlot& slot);
 // Quantised parts are views of the file too where kernels read its layout, else copies, made tensor by tensor
 // (copies_codes()).
 LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
-                          ModelWeights files, const LoadProgress& progress);
+                          std::shared_ptr<const CheckpointTensors> files, const LoadProgress& progress);
 
 // Reads every tensor and lets go of it. Throws what map_weights() does.
 void check_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
-                   const ModelWeights& files);
+                   const CheckpointTensors& files);
 
 // Checked tensors copied to `device` as `dtype`, one after another, the parts of a slot joined. Quantised
 // ones go in their own bits; parts of a dense layer that do not fit together stay apart, with their biases.
 // Host memory is needed for a slot's parts at most, of experts for one. Throws Error(kOutOfMemory) with
 // needed and free bytes, and Error(kUnsupported) for experts that do not fit together.
 LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
-                             const ModelWeights& files, DType dtype, Device device,
+                             const CheckpointTensors& files, DType dtype, Device device,
                              const LoadProgress& progress);
 // Bytes that it takes at most.
 size_t device_bytes(std::span<const WeightSlot> slots, const Quantization& quantization, DType dtype);
@@ -62,7 +62,7 @@ std::vector<kernels::RandomNormal> dummy_numbers(std::span<const WeightSlot> slo
 // Random weights, in host memory or made on a GPU: there the numbers of a host, rounded to `dtype`. Throws
 // Error(kOutOfMemory) with needed and free bytes.
 //
-// Parts that are quantised (dummy_part.h) get random codes, made in host memory.
+// Parts that are quantised (quantised_part.h) get random codes, made in host memory.
 LoadedWeights make_dummy_weights(std::span<const WeightSlot> slots, DType dtype, Device device,
                                  const LoadProgress& progress, const Quantization& quantization = {});
 

@@ -16,11 +16,11 @@ bool is_linear_layer(const WeightSlot& slot, const WeightPart& part) {
 
 // Whether a tensor of the part says the group of each input, and they do not follow one another.
 bool is_reordered(const WeightSlot& slot, const WeightPart& part, const Quantization& kind,
-                  const ModelWeights& files) {
+                  const CheckpointTensors& files) {
   const auto name =
       std::ranges::find_if(part.tensors, [](const std::string& each) { return each.ends_with("g_idx"); });
   if (name == part.tensors.end() || kind.group_ins == 0) return false;
-  const SafetensorsEntry& entry = files.entry(*name);
+  const TensorEntry& entry = files.entry(*name);
   if (entry.dtype != DType::kI32 || entry.shape != std::vector<int64_t>{slot.columns}) return false;
   // Each matrix has such a tensor: by the mapping, whose pages are large, all of the file would be read.
   const std::string bytes = files.read(*name);
@@ -32,7 +32,7 @@ bool is_reordered(const WeightSlot& slot, const WeightPart& part, const Quantiza
 }
 
 // Without groups of inputs the scales' shape says what shares one.
-std::string scale_owner(const WeightSlot& slot, const WeightPart& part, const ModelWeights& files) {
+std::string scale_owner(const WeightSlot& slot, const WeightPart& part, const CheckpointTensors& files) {
   const auto name = std::ranges::find_if(
       part.tensors, [](const std::string& each) { return each.find("scale") != std::string::npos; });
   if (name == part.tensors.end()) return "";
@@ -43,12 +43,12 @@ std::string scale_owner(const WeightSlot& slot, const WeightPart& part, const Mo
 }
 
 StoredFormat format_in_files(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                             const ModelWeights& files) {
+                             const CheckpointTensors& files) {
   StoredFormat format{.name = {}, .storage = part.storage, .num_elements = part.rows * slot.columns};
   for (const std::string& name : part.tensor_names())
-    format.num_bytes += static_cast<double>(files.entry(name).end - files.entry(name).begin);
+    format.num_bytes += static_cast<double>(files.entry(name).num_bytes());
   if (part.storage == WeightStorage::kPlain) {
-    const SafetensorsEntry& entry = files.entry(part.name);
+    const TensorEntry& entry = files.entry(part.name);
     format.name = entry.dtype ? to_string(*entry.dtype) : entry.dtype_name;
     return format;
   }
@@ -74,7 +74,7 @@ StoredFormat dummy_format(const WeightSlot& slot, const WeightPart& part, const 
 }  // namespace
 
 std::vector<StoredFormat> stored_formats(std::span<const WeightSlot> slots, const Quantization& quantization,
-                                         const ModelWeights* files, DType dtype) {
+                                         const CheckpointTensors* files, DType dtype) {
   std::vector<StoredFormat> formats;
   for (const WeightSlot& slot : slots)
     for (const WeightPart& part : slot.parts) {

@@ -5,13 +5,10 @@
 namespace attend {
 namespace {
 
-std::function<void(std::span<const Weight>)> place_linears(ShardAxis shard, std::vector<Linear>& into) {
-  return [&into, shard](std::span<const Weight> weights) {
+std::function<void(std::span<const Weight>)> place_linears(std::vector<Linear>& into) {
+  return [&into](std::span<const Weight> weights) {
     into.resize(weights.size());
-    for (size_t i = 0; i < weights.size(); ++i) {
-      into[i].weight = weights[i];
-      into[i].weight.shard = shard;
-    }
+    for (size_t i = 0; i < weights.size(); ++i) into[i].weight = weights[i];
   };
 }
 
@@ -90,7 +87,7 @@ void SlotWriter::linear(std::initializer_list<Part> parts, int64_t in_features, 
     weight.parts.push_back({name_of(part.name, ".weight"), part.out_features});
     biases.parts.push_back({name_of(part.name, ".bias"), part.out_features});
   }
-  weight.place = place_linears(shard, into);
+  weight.place = place_linears(into);
   biases.place = place_biases(into);
   slots_.push_back(std::move(weight));
   if (bias) slots_.push_back(std::move(biases));
@@ -115,7 +112,7 @@ void SlotWriter::experts(const Experts& experts, std::initializer_list<Part> par
                     .shard = shard,
                     .num_experts = experts.num_experts,
                     .experts_per_token = experts.per_token,
-                    .place = place_linears(shard, into)});
+                    .place = place_linears(into)});
 }
 
 void SlotWriter::fused_experts(const Experts& experts, const Part& part, std::initializer_list<Part> of_one,
@@ -130,7 +127,7 @@ void SlotWriter::fused_experts(const Experts& experts, const Part& part, std::in
                     .layout = StoredLayout::kExpertColumns,
                     .num_experts = experts.num_experts,
                     .experts_per_token = experts.per_token,
-                    .place = place_linears(shard, into)});
+                    .place = place_linears(into)});
   if (!bias) return;
   slots_.push_back({.parts = {{name + "_bias", rows}},
                     .use = WeightUse::kBias,

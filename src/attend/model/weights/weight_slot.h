@@ -14,6 +14,9 @@
 
 namespace attend {
 
+// Axis by which several ranks divide a weight.
+enum class ShardAxis : uint8_t { kNone, kOutFeatures, kInFeatures };
+
 // What a weight is for, which says how it is made up and what a step costs.
 enum class WeightUse : uint8_t {
   kTable,   // rows are looked up

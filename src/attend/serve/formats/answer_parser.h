@@ -8,8 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/serve/formats/tools.h"
-
 namespace attend::serve {
 
 struct AnswerPart {
@@ -44,12 +42,10 @@ class AnswerParser {
   virtual void finish(AnswerParts& parts) = 0;
 };
 
+// What was read of a call so far.
+enum class CallRead { kMore, kDone, kNoCall };
+
 // All of it is for the user.
 std::unique_ptr<AnswerParser> make_text_parser();
-// Of the format; `tools` outlive the parser. A call of something that is not among them is text.
-std::unique_ptr<AnswerParser> make_tool_parser(ToolFormat format, const std::vector<Tool>& tools);
-// <think>...</think> are thoughts, and the rest goes on to `rest`. `inside`: the prompt opened the tag
-// already, so that all before </think> are thoughts.
-std::unique_ptr<AnswerParser> make_reasoning_parser(bool inside, std::unique_ptr<AnswerParser> rest);
 
 }  // namespace attend::serve

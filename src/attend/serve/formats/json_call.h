@@ -1,9 +1,13 @@
-// JsonCall: one JSON object that is a call, {"name": ..., "arguments": {...}}, read as it comes.
+// Calls in JSON, {"name": ..., "arguments": {...}}, read as they come: JsonCall, and JsonCallReader, which
+// makes parts of an answer of one.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "attend/serve/formats/tool_format.h"
 
 namespace attend::serve {
 
@@ -45,6 +49,27 @@ class JsonCall {
   // Of the value that is being read.
   int depth_ = 0;
   bool in_string_ = false, escaped_ = false, is_scalar_ = false, is_object_ = false;
+};
+
+// A call in JSON: says its name when it is known to be a tool's, and its arguments as they come.
+class JsonCallReader {
+ public:
+  explicit JsonCallReader(const std::vector<Tool>& tools) : tools_(tools) {}
+
+  // Takes what it reads from the front of `pending`; puts it back where it is no call.
+  CallRead read(std::string& pending, AnswerParts& parts);
+  bool said() const { return said_; }
+  const std::string& raw() const { return call_.raw(); }
+
+ private:
+  CallRead put_back(std::string& pending) const {
+    pending.insert(0, call_.raw());
+    return CallRead::kNoCall;
+  }
+
+  const std::vector<Tool>& tools_;
+  JsonCall call_;
+  bool said_ = false;
 };
 
 }  // namespace attend::serve

@@ -1,7 +1,8 @@
-// An HTTP request, and where its answer goes: all that the API knows of HTTP.
+// An HTTP request, and where its answer goes: all that protocols know of HTTP.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,11 +31,21 @@ class Exchange {
   virtual void begin_stream(std::string_view content_type, Headers headers = {}) = 0;
   virtual void write(std::string_view part) = 0;
   virtual void end_stream() = 0;
-  // The client is cut off: it gets no answer, or no more of it. Takes no memory.
-  virtual void drop() noexcept = 0;
+  // Ends it where there is no memory to go on: the client gets 503, whose bytes are there already, or if it
+  // has a part of an answer, no more of it. Takes no memory.
+  virtual void abandon() noexcept = 0;
 
-  // Called once when the client goes, or is dropped, before the answer has ended. Does not throw.
-  std::function<void()> on_gone;
+  // Called once when the client goes (status 499, as nginx has it) or the exchange is abandoned (503), before
+  // the answer has ended.
+  std::function<void(int status)> on_gone;
+};
+
+// What the server counts.
+struct HttpMetrics {
+  int num_active_requests = 0;
+  int64_t num_requests = 0;
+  int64_t num_connections = 0;
+  int64_t num_writes = 0;  // each of all that a connection had to send at a time
 };
 
 // Where work is done.

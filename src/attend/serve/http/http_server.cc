@@ -17,7 +17,8 @@
 #include <optional>
 
 #include "attend/base/error.h"
-#include "attend/base/try_log.h"
+#include "attend/base/log.h"
+#include "attend/serve/http/head_text.h"
 #include "attend/serve/http/http_session.h"
 
 namespace attend::serve {
@@ -90,6 +91,11 @@ struct HttpServer::Impl {
     pool.options = options;
     pool.wakeup.set_task([this] { HttpSession::settle_all(pool); });
     pool.tls = make_tls_context(options.tls);
+    const std::string body = options.error_body(503, "out of memory");
+    pool.out_of_memory = answer_head(503, "application/json",
+                                     {{"Retry-After", "1"}, {"Content-Length", std::to_string(body.size())}},
+                                     options.cors_origins, /*keep_alive=*/false) +
+                         body;
     allow_many_files();
     if (!options.unix_socket.empty())
       listen_at_path(options.unix_socket);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "attend/serve/http/exchange.h"
-#include "attend/serve/protocols/metrics_text.h"
+#include "attend/serve/json/json_text.h"
 
 namespace attend::serve {
 
@@ -31,6 +31,10 @@ struct HttpOptions {
   std::chrono::milliseconds write_timeout{60'000};    // of 64 KiB at most
   bool log_access = false;                            // a line of JSON for each HTTP request that ended
   std::string cors_origins;  // value of Access-Control-Allow-Origin; empty: no such headers
+  // Body of an answer to a request that is refused before it reaches the handler, or has no memory to be
+  // answered; JSON.
+  std::function<std::string(int status, std::string_view message)> error_body =
+      [](int, std::string_view message) { return JsonText().text(message).take(); };
 };
 
 class HttpServer : public Executor {
@@ -45,8 +49,9 @@ class HttpServer : public Executor {
   // "http://127.0.0.1:30000", "https://127.0.0.1:30000", "unix:/run/attend.sock"
   const std::string& address() const;
 
-  // Answers until stop(), on the calling thread; then no task runs any more and all clients are gone.
-  // `on_signal`: called on the I/O thread for each SIGTERM and SIGINT.
+  // Answers until stop(), on the calling thread; then no task runs any more and all clients are gone. What
+  // the handler throws, as memory ran out, abandons its exchange. `on_signal`: called on the I/O thread for
+  // each SIGTERM and SIGINT.
   void run(Handler handler, std::function<void()> on_signal);
   // No new connections, and connections close after the answer in hand. On the I/O thread.
   void stop_accepting();

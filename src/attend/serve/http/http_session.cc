@@ -7,10 +7,9 @@
 #include <boost/beast/http/error.hpp>
 #include <charconv>
 
-#include "attend/base/try_log.h"
-#include "attend/serve/http/header_text.h"
-#include "attend/serve/protocols/json_text.h"
-#include "attend/serve/protocols/replies.h"
+#include "attend/base/log.h"
+#include "attend/serve/http/memory.h"
+#include "attend/serve/json/json_text.h"
 
 namespace attend::serve {
 
@@ -57,6 +56,7 @@ class HttpSession::Answer : public Exchange {
     headers.emplace_back("Cache-Control", "no-cache");
     headers.emplace_back("X-Accel-Buffering", "no");
     session_->send(session_->head_of(200, content_type, headers));
+    has_begun_ = true;
   }
 
   void write(std::string_view part) override {
@@ -73,18 +73,34 @@ class HttpSession::Answer : public Exchange {
     finish();
   }
 
-  void drop() noexcept override {
-    if (session_) session_->close();
+  void abandon() noexcept override {
+    if (!session_) return;
+    const auto gone = std::exchange(on_gone, nullptr);
+    const std::shared_ptr<HttpSession> session = session_;
+    if (!has_begun_ && session->send_out_of_memory()) {
+      status_ = 503;
+      finish();
+    } else {
+      session->close();
+    }
+    notify(gone, 503);
   }
 
   // The client has gone.
   void leave() noexcept {
     session_->try_log_access(kClientLeft);
     session_ = nullptr;
-    if (const auto gone = std::exchange(on_gone, nullptr)) gone();
+    notify(std::exchange(on_gone, nullptr), kClientLeft);
   }
 
  private:
+  static void notify(const std::function<void(int)>& gone, int status) noexcept {
+    try {
+      if (gone) gone(status);
+    } catch (...) {  // there is no memory for what it does last, a line of a log
+    }
+  }
+
   void finish() noexcept {
     on_gone = nullptr;
     const std::shared_ptr<HttpSession> session = std::exchange(session_, nullptr);
@@ -97,6 +113,7 @@ class HttpSession::Answer : public Exchange {
 
   std::shared_ptr<HttpSession> session_;
   int status_ = 0;
+  bool has_begun_ = false;  // a part of the answer was sent
 };
 
 HttpSession::HttpSession(Transport::Socket socket, SessionPool& pool)
@@ -104,7 +121,9 @@ HttpSession::HttpSession(Transport::Socket socket, SessionPool& pool)
       transport_(make_transport(std::move(socket), pool.tls)),
       read_timer_(transport_->executor()),
       write_timer_(transport_->executor()),
-      buffer_(std::max<size_t>(pool.options.max_header_bytes, kMaxPipelinedBytes) + kReadBytes) {}
+      buffer_(std::max<size_t>(pool.options.max_header_bytes, kMaxPipelinedBytes) + kReadBytes) {
+  unsent_.reserve(pool.out_of_memory.size());
+}
 
 template <class Task>
 void HttpSession::guard(Task&& task) noexcept {
@@ -218,7 +237,7 @@ void HttpSession::refuse_request(int status, std::string_view message) {
   exchange_ = std::make_shared<Answer>(shared_from_this());
   Headers headers;
   if (status == 503) headers.emplace_back("Retry-After", "1");
-  exchange_->reply(status, "application/json", error_reply({status, std::string(message), {}, {}}), headers);
+  exchange_->reply(status, "application/json", pool_.options.error_body(status, message), headers);
 }
 
 void HttpSession::on_read_timeout() {
@@ -226,6 +245,7 @@ void HttpSession::on_read_timeout() {
 }
 
 void HttpSession::hand_on() {
+  MemoryReserve::restore();
   read_timer_.cancel();
   auto& message = parser_->get();
   http_1_0_ = message.version() < 11;
@@ -255,7 +275,8 @@ void HttpSession::hand_on() {
   ++pool_.metrics.num_active_requests;
   is_counted_ = true;
   read();
-  pool_.handler(std::move(request), exchange_);
+  const std::shared_ptr<Exchange> exchange = exchange_;
+  survive(*exchange, [&] { pool_.handler(std::move(request), exchange); });
 }
 
 void HttpSession::uncount() noexcept {
@@ -293,20 +314,6 @@ void HttpSession::linger() {
   read();
 }
 
-std::string HttpSession::head_of(int status, std::string_view content_type, const Headers& headers) const {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: attend\r\n", status,
-                                 std::string(http::obsolete_reason(static_cast<http::status>(status))));
-  if (!content_type.empty()) head += fmt::format("Content-Type: {}\r\n", content_type);
-  for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
-  if (!pool_.options.cors_origins.empty())
-    head += fmt::format(
-        "Access-Control-Allow-Origin: {}\r\nAccess-Control-Allow-Headers: *, Authorization\r\n"
-        "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n",
-        pool_.options.cors_origins);
-  head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
-  return head;
-}
-
 template <class... Parts>
 void HttpSession::send(const Parts&... parts) {
   if (closed_ || overrun_) return;
@@ -319,6 +326,15 @@ void HttpSession::send(const Parts&... parts) {
   overrun_ = writing_ && unsent_.size() > pool_.options.max_unsent_bytes;
   // Also where it is to be closed: not from within whoever answers, which goes on with an answer that it has.
   if (overrun_ || !writing_) settle_later();
+}
+
+bool HttpSession::send_out_of_memory() noexcept {
+  keep_alive_ = false;
+  // A connection keeps room for it, unless it has just sent a long answer.
+  if (closed_ || unsent_.capacity() - unsent_.size() < pool_.out_of_memory.size()) return false;
+  const std::string_view answer = pool_.out_of_memory;
+  send(is_head_ ? answer.substr(0, answer.find("\r\n\r\n") + 4) : answer);
+  return true;
 }
 
 void HttpSession::settle_later() noexcept {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attend/serve/http/chain.h"
+#include "attend/serve/http/head_text.h"
 #include "attend/serve/http/http_server.h"
 #include "attend/serve/http/transport.h"
 #include "attend/serve/http/wakeup.h"
@@ -28,6 +29,7 @@ struct SessionPool {
   HttpOptions options;
   std::shared_ptr<TlsContext> tls;  // null: connections are plain
   HttpServer::Handler handler;
+  std::string out_of_memory;  // an answer, its head and body
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
   // With something to write or to begin. They do so when what runs has ended, so that each writes all of it
   // at once, and requests in a row do not nest.
@@ -69,6 +71,8 @@ class HttpSession : public Link<HttpSession>, public std::enable_shared_from_thi
   // throws.
   template <class... Parts>
   void send(const Parts&... parts);
+  // False: there is no room for it.
+  bool send_out_of_memory() noexcept;
   void settle_later() noexcept;
   void settle();
   void write();
@@ -83,7 +87,9 @@ class HttpSession : public Link<HttpSession>, public std::enable_shared_from_thi
   void linger();
   void arm(boost::asio::steady_timer& timer, std::chrono::milliseconds delay, void (HttpSession::*on_time)());
   void on_read_timeout();
-  std::string head_of(int status, std::string_view content_type, const Headers& headers) const;
+  std::string head_of(int status, std::string_view content_type, const Headers& headers) const {
+    return answer_head(status, content_type, headers, pool_.options.cors_origins, keep_alive_);
+  }
 
   SessionPool& pool_;
   std::unique_ptr<Transport> transport_;

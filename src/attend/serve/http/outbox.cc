@@ -1,5 +1,7 @@
 #include "attend/serve/http/outbox.h"
 
+#include "attend/serve/http/memory.h"
+
 namespace attend::serve {
 
 void Outbox::add(Recipient& recipient) noexcept {
@@ -24,7 +26,7 @@ void Outbox::deliver() noexcept {
       first = waiting_.take_first();
     }
     if (!first) return;
-    first->receive();
+    survive(first->exchange(), [&] { first->receive(); });
   }
 }
 

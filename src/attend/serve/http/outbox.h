@@ -1,5 +1,5 @@
 // Outbox: from the threads of the engine and the workers to the I/O thread. Nothing of it takes memory: where
-// that has run out, whoever waits for an answer must still hear of it.
+// that has run out, whoever waits for an answer must still get one.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,17 @@
 
 namespace attend::serve {
 
-// Who is told on the I/O thread that something lies ready for it.
+// Has its turn on the I/O thread when something lies ready for it there.
 class Recipient : public Link<Recipient>, public std::enable_shared_from_this<Recipient> {
  public:
+  explicit Recipient(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
   virtual ~Recipient() = default;
-  virtual void receive() noexcept = 0;
+  // What it throws, as memory ran out, abandons the exchange.
+  virtual void receive() = 0;
+  Exchange& exchange() const { return *exchange_; }
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
 };
 
 class Outbox {
@@ -23,7 +29,7 @@ class Outbox {
     executor_.on_wake([this] { deliver(); });
   }
 
-  // From any thread. The recipient is told once of what came up to then, behind those that were added before.
+  // From any thread. The recipient has one turn for what came up to then, after those that were added before.
   // add() may wait for release(), so that what a step leaves crosses over at once.
   void add(Recipient& recipient) noexcept;
   void release() noexcept;

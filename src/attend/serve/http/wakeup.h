@@ -8,7 +8,7 @@
 #include <boost/asio/post.hpp>
 #include <functional>
 
-#include "attend/serve/http/operation_memory.h"
+#include "attend/serve/http/memory.h"
 
 namespace attend::serve {
 

@@ -9,21 +9,11 @@
 #include "attend/base/log.h"
 #include "attend/base/version.h"
 #include "attend/kernels/kv_store/scaled_rows.h"
-#include "attend/serve/formats/held_back.h"
-#include "attend/serve/formats/reasoning_mask.h"
-#include "attend/serve/protocols/json_text.h"
-#include "attend/serve/web_files.h"
+#include "attend/serve/json/json_text.h"
+#include "attend/serve/web/web_files.h"
 
 namespace attend::serve {
 namespace {
-
-// Whether a prompt ends where the model thinks already.
-bool opens_reasoning(const std::vector<ChatTemplate::Part>& parts) {
-  std::string end;
-  for (const ChatTemplate::Part& part : parts) end += part.text;
-  end.resize(trimmed_size(end, end.size()));
-  return end.ends_with("<think>");
-}
 
 Json speculative_algorithm(const SpeculativeOptions& options) {
   if (!options.algorithm) return nullptr;
@@ -61,52 +51,35 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       grammars_(grammars.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
                 grammars.limits) {
   engine_.set_after_outputs([this] { outbox_.release(); });
-  for (const ApiRoute& route : api_routes())
-    add_route({route.method, route.path, route.access,
-               [this, answer = route.answer](const HttpRequest& request,
-                                             const std::shared_ptr<Exchange>& exchange) {
-                 (this->*answer)(request, exchange);
+  for (const Endpoint* endpoint : kEndpoints)
+    add_route({"POST", endpoint->path, Needs::kKey,
+               [this, endpoint](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+                 generate(*endpoint, request, exchange);
                }});
+  static constexpr RouteTo<Api> kRoutes[] = {
+      {"POST", "/v1/embeddings", &Api::embeddings, Needs::kKey},
+      {"POST", "/tokenize", &Api::tokenize, Needs::kKey},
+      {"POST", "/v1/tokenize", &Api::tokenize, Needs::kKey},
+      {"POST", "/detokenize", &Api::detokenize, Needs::kKey},
+      {"POST", "/v1/detokenize", &Api::detokenize, Needs::kKey},
+      {"GET", "/tokenizer_info", &Api::tokenizer_info, Needs::kKey},
+      {"GET", "/health_generate", &Api::health_generate, Needs::kNothing},
+      {"GET", "/metrics", &Api::metrics, Needs::kNothing},
+      {"GET", "/model_info", &Api::model_info, Needs::kKey},
+      {"GET", "/get_model_info", &Api::model_info, Needs::kKey},
+      {"GET", "/server_info", &Api::server_info, Needs::kKey},
+      {"GET", "/get_server_info", &Api::server_info, Needs::kKey},
+      {"POST", "/flush_cache", &Api::flush_cache, Needs::kAdminKey},
+      {"POST", "/reset_prefix_cache", &Api::flush_cache, Needs::kAdminKey},
+      {"POST", "/start_profile", &Api::start_profile, Needs::kAdminKey},
+      {"POST", "/stop_profile", &Api::stop_profile, Needs::kAdminKey},
+      {"POST", "/abort_request", &Api::abort_request, Needs::kAdminKey},
+      {"GET", "/", &Api::web_page, Needs::kNothing},
+  };
+  add_routes<Api>(this, kRoutes);
 }
 
 Api::~Api() = default;
-
-const std::vector<Api::ApiRoute>& Api::api_routes() {
-  static const std::vector<ApiRoute> all = {
-      {"POST", "/v1/chat/completions", &Api::chat_completions, Access::kKey},
-      {"POST", "/v1/completions", &Api::completions, Access::kKey},
-      {"POST", "/v1/embeddings", &Api::embeddings, Access::kKey},
-      {"POST", "/generate", &Api::generate, Access::kKey},
-      {"POST", "/tokenize", &Api::tokenize, Access::kKey},
-      {"POST", "/v1/tokenize", &Api::tokenize, Access::kKey},
-      {"POST", "/detokenize", &Api::detokenize, Access::kKey},
-      {"POST", "/v1/detokenize", &Api::detokenize, Access::kKey},
-      {"GET", "/tokenizer_info", &Api::tokenizer_info, Access::kKey},
-      {"GET", "/health_generate", &Api::health_generate, Access::kOpen},
-      {"GET", "/metrics", &Api::metrics, Access::kOpen},
-      {"GET", "/model_info", &Api::model_info, Access::kKey},
-      {"GET", "/get_model_info", &Api::model_info, Access::kKey},
-      {"GET", "/server_info", &Api::server_info, Access::kKey},
-      {"GET", "/get_server_info", &Api::server_info, Access::kKey},
-      {"POST", "/flush_cache", &Api::flush_cache, Access::kAdmin},
-      {"POST", "/reset_prefix_cache", &Api::flush_cache, Access::kAdmin},
-      {"POST", "/start_profile", &Api::start_profile, Access::kAdmin},
-      {"POST", "/stop_profile", &Api::stop_profile, Access::kAdmin},
-      {"POST", "/abort_request", &Api::abort_request, Access::kAdmin},
-      {"GET", "/", &Api::web_page, Access::kOpen},
-  };
-  return all;
-}
-
-void Api::chat_completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  start_generation(Door::kChat, request, exchange);
-}
-void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  start_generation(Door::kCompletions, request, exchange);
-}
-void Api::generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  start_generation(Door::kGenerate, request, exchange);
-}
 
 void Api::embeddings(const HttpRequest&, const std::shared_ptr<Exchange>&) {
   throw ApiError{400,
@@ -115,35 +88,35 @@ void Api::embeddings(const HttpRequest&, const std::shared_ptr<Exchange>&) {
                  "unsupported"};
 }
 
-std::string Api::new_id(Door door) {
-  const std::string id = id_prefix_ + fmt::format("{:08x}", ++num_ids_);
-  return (door == Door::kChat ? "chatcmpl-" : door == Door::kCompletions ? "cmpl-" : "") + id;
+std::string Api::new_id(const Endpoint& endpoint) {
+  return fmt::format("{}{}{:08x}", endpoint.id_prefix, id_prefix_, ++num_ids_);
 }
 
-void Api::start_generation(Door door, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
+                   const std::shared_ptr<Exchange>& exchange) {
   check_not_draining();
   check_queue();
-  const ReplyHead head{door, request.request_id.empty() ? new_id(door) : request.request_id,
+  const ReplyHead head{request.request_id.empty() ? new_id(endpoint) : request.request_id,
                        options_.served_names.front(), std::time(nullptr)};
   const auto end = [this, path = request.path, traceparent = request.traceparent](const Generation& ended,
-                                                                                  int status) noexcept {
-    if (options_.log_requests) try_log_request(ended, status, path, traceparent);
+                                                                                  int status) {
     generations_.erase(&ended);
+    if (options_.log_requests) log_request(ended, status, path, traceparent);
   };
-  const auto generation = std::make_shared<Generation>(
-      engine_, outbox_, exchange, head, [end](const Generation& ended) { end(ended, ended.status()); });
-  exchange->on_gone = [end, weak = std::weak_ptr(generation)] {
-    constexpr int kClientLeft = 499;  // as nginx has it
+  const auto generation =
+      std::make_shared<Generation>(endpoint, engine_, outbox_, exchange, head,
+                                   [end](const Generation& ended) { end(ended, ended.status()); });
+  exchange->on_gone = [end, weak = std::weak_ptr(generation)](int status) {
     if (const auto gone = weak.lock()) {
       gone->leave();
-      end(*gone, kClientLeft);
+      end(*gone, status);
     }
   };
   generations_.emplace(generation.get(), generation);
   try {
-    executor_.work([this, door, body = request.body, generation] {
-      if (auto error = error_of([&] { submit(prepare(door, body), generation); }))
-        generation->refuse(std::move(*error));
+    executor_.work([this, &endpoint, body = request.body, generation] {
+      if (auto error = error_of([&] { submit(prepare(endpoint, body), generation); }))
+        generation->refuse(std::move(error));
     });
   } catch (...) {
     exchange->on_gone = nullptr;
@@ -157,8 +130,8 @@ void Api::check_queue() const {
     throw queue_full(options_.max_queued_requests);
 }
 
-void Api::try_log_request(const Generation& ended, int status, const std::string& path,
-                          const std::string& traceparent) const noexcept try {
+void Api::log_request(const Generation& ended, int status, const std::string& path,
+                      const std::string& traceparent) const {
   int64_t num_tokens = 0;
   for (const Choice& choice : ended.choices()) num_tokens += std::ssize(choice.token_ids);
   const Choice none;
@@ -173,17 +146,13 @@ void Api::try_log_request(const Generation& ended, int status, const std::string
   line.key("seconds").number(ended.seconds());
   if (!traceparent.empty()) line.key("traceparent").text(traceparent);
   log_info(line.end_object().take());
-} catch (...) {  // there is no memory for a line
 }
 
-GenerationJob Api::prepare(Door door, const std::string& body) const {
-  const Json json = parse_body(body);
-  GenerationJob job = door == Door::kChat          ? read_chat(json, defaults_, formats_)
-                      : door == Door::kCompletions ? read_completion(json, defaults_)
-                                                   : read_generate(json, defaults_);
+GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) const {
+  GenerationJob job = endpoint.read(parse_body(body), defaults_, formats_);
   check_model(job.model);
   log_ignored(job.ignored);
-  if (door != Door::kChat) return job;
+  if (job.variables.empty()) return job;
   std::vector<int32_t> ids = apply_template(job);
   const int context = engine_.info().context_length;
   if (static_cast<int>(ids.size()) >= context)
@@ -205,17 +174,17 @@ void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generatio
   grammars_.compile(grammar, [this, generation, waiting, max_waiting](GrammarResult result) {
     const auto error = error_of([&] {
       if (result.error) {
-        ApiError refusal = to_api_error(*result.error);
+        ApiError refusal = to_api_error(std::make_exception_ptr(*result.error));
         refusal.param = waiting->grammar->param;
         throw refusal;
       }
       waiting->mask = std::move(result.mask);
       if (waiting->answer && waiting->answer->reasoning)
-        waiting->mask = make_reasoning_mask(std::move(waiting->mask), *engine_.tokenizer(),
-                                            waiting->answer->inside_reasoning);
+        waiting->mask = make_reasoning_mask(*waiting->answer->reasoning, std::move(waiting->mask),
+                                            *engine_.tokenizer(), waiting->answer->inside_reasoning);
       generation->submit(std::move(*waiting), max_waiting);
     });
-    if (error) generation->refuse(*error);
+    if (error) generation->refuse(error);
   });
 }
 
@@ -224,7 +193,11 @@ std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
     refuse_unsupported("messages", "the model has no chat template; start the server with --chat-template");
   std::vector<ChatTemplate::Part> parts = chat_->render(job.variables, job.add_generation_prompt);
   if (!job.continued.empty()) parts.push_back({job.continued, /*from_user=*/true});
-  if (job.answer && job.answer->reasoning) job.answer->inside_reasoning = opens_reasoning(parts);
+  if (job.answer && job.answer->reasoning) {
+    std::string prompt;
+    for (const ChatTemplate::Part& part : parts) prompt += part.text;
+    job.answer->inside_reasoning = opens_reasoning(*job.answer->reasoning, prompt);
+  }
   std::vector<Tokenizer::Part> pieces;
   for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
   return engine_.tokenizer()->encode(pieces);
@@ -239,7 +212,7 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     if (!tokenizer) refuse_unsupported("prompt", "the model has no tokenizer");
     std::vector<int32_t> ids;
     if (fields.has("messages")) {
-      GenerationJob job = read_chat(json, defaults_, formats_);
+      GenerationJob job = kChatCompletions.read(json, defaults_, formats_);
       ids = apply_template(job);
     } else {
       const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
@@ -293,9 +266,7 @@ void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& e
   request.params.ignore_eos = true;
   // Whoever comes first answers; after that an exchange does nothing.
   executor_.after(kPatience, [exchange] {
-    answer_or_drop(*exchange, [&] {
-      answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
-    });
+    answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
   });
   const auto answer = std::make_shared<HealthAnswer>(exchange, "the engine did not generate a token");
   engine_.submit(std::move(request), [this, answer](const RequestOutput& output) {

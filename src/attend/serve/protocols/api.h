@@ -10,7 +10,7 @@
 #include "attend/grammar/grammar_compiler.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/protocols/generation.h"
-#include "attend/serve/service.h"
+#include "attend/serve/protocols/service.h"
 #include "attend/text/chat_template/chat_template.h"
 
 namespace attend::serve {
@@ -27,18 +27,9 @@ class Api : public Service {
   void abort_all() override;
 
  private:
-  struct ApiRoute {
-    std::string_view method, path;
-    void (Api::*answer)(const HttpRequest&, const std::shared_ptr<Exchange>&);
-    Access access;
-  };
-  static const std::vector<ApiRoute>& api_routes();
   int max_model_len() const override { return engine_.info().context_length; }
   void check_queue() const;
 
-  void chat_completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
-  void completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
-  void generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
@@ -53,15 +44,16 @@ class Api : public Service {
   void metrics(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void web_page(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
 
-  void start_generation(Door door, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
-  void try_log_request(const Generation& ended, int status, const std::string& path,
-                       const std::string& traceparent) const noexcept;
+  void generate(const Endpoint& endpoint, const HttpRequest& request,
+                const std::shared_ptr<Exchange>& exchange);
+  void log_request(const Generation& ended, int status, const std::string& path,
+                   const std::string& traceparent) const;
   // On a worker thread: reads the body, applies the template.
-  GenerationJob prepare(Door door, const std::string& body) const;
+  GenerationJob prepare(const Endpoint& endpoint, const std::string& body) const;
   // On a worker thread: what has a grammar is handed to the engine when that is compiled.
   void submit(GenerationJob job, const std::shared_ptr<Generation>& generation);
   std::vector<int32_t> apply_template(GenerationJob& job) const;
-  std::string new_id(Door door);
+  std::string new_id(const Endpoint& endpoint);
 
   AsyncEngine& engine_;
   std::optional<ChatTemplate> chat_;

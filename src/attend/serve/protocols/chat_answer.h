@@ -2,28 +2,28 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "attend/serve/formats/answer_parser.h"
-#include "attend/serve/protocols/json_text.h"
+#include "attend/serve/formats/reasoning.h"
+#include "attend/serve/formats/tool_format.h"
 
 namespace attend::serve {
 
 // How a server's model writes calls and thoughts.
 struct ChatFormats {
-  std::optional<ToolFormat> tools;  // none: not known
-  bool reasoning = false;           // <think>...</think>
+  const ToolFormat* tools = nullptr;           // null: not known
+  const ReasoningFormat* reasoning = nullptr;  // null: thoughts are text
 };
 
 // What an answer is to be read as.
 struct AnswerFormat {
   std::vector<Tool> tools;  // empty: calls are not looked for
-  ToolFormat tool_format = ToolFormat::kHermes;
-  bool reasoning = false;
-  bool inside_reasoning = false;  // the prompt opened <think>
+  const ToolFormat* tool_format = &kHermesFormat;
+  const ReasoningFormat* reasoning = nullptr;  // null: thoughts are text
+  bool inside_reasoning = false;               // the prompt opened the tag
 };
 
 // A part that is new, and the index of the call that it is of.
@@ -41,16 +41,14 @@ class ChatAnswer {
   const std::vector<AnswerDelta>& push(std::string_view text, bool ends);
   bool has_calls() const { return !calls_.empty(); }
 
-  // Into an open message: its fields beside the role.
-  void add_message(JsonText& json) const;
-  // Into an open delta.
-  void add_delta(const AnswerDelta& delta, JsonText& json) const;
-
- private:
   struct Call {
     std::string id, name, arguments;
   };
+  const std::string& text() const { return text_; }
+  const std::string& reasoning() const { return reasoning_; }
+  const std::vector<Call>& calls() const { return calls_; }
 
+ private:
   std::unique_ptr<AnswerParser> parser_;
   AnswerParts new_parts_;
   std::vector<AnswerDelta> deltas_;

@@ -7,7 +7,9 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
-#include "attend/serve/protocols/json_text.h"
+#include "attend/serve/http/memory.h"
+#include "attend/serve/json/json_text.h"
+#include "attend/serve/protocols/endpoint.h"
 
 namespace attend::serve {
 
@@ -15,7 +17,7 @@ namespace attend::serve {
 class EmbeddingApi::Call : public Recipient {
  public:
   Call(EmbeddingApi& api, std::shared_ptr<Exchange> exchange, std::string path)
-      : api_(api), embedder_(api.embedder_), exchange_(std::move(exchange)), path_(std::move(path)) {}
+      : Recipient(std::move(exchange)), api_(api), embedder_(api.embedder_), path_(std::move(path)) {}
 
   // On a worker thread. Nothing is queued for a client that has gone.
   void submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback) {
@@ -25,23 +27,27 @@ class EmbeddingApi::Call : public Recipient {
     if (!gone_) id_ = embedder_.submit(std::move(inputs), std::move(callback));
   }
   // From any thread: its answer, a reply's body or an error.
-  void end(std::variant<std::string, ApiError> answer) noexcept {
+  void end(std::string body, std::exception_ptr error) noexcept {
     {
       const std::lock_guard lock(mutex_);
-      answer_ = std::move(answer);
+      body_ = std::move(body);
+      error_ = std::move(error);
     }
     api_.outbox_.add_now(*this);
   }
-  void receive() noexcept override {
+  void receive() override {
     const auto self = std::static_pointer_cast<Call>(shared_from_this());
     if (api_.calls_.erase(self) == 0) return;  // the client has gone
-    exchange_->on_gone = nullptr;
-    const auto* error = std::get_if<ApiError>(&answer_);
-    answer_or_drop(*exchange_, [&] {
-      if (error) return answer_error(*exchange_, *error);
-      exchange_->reply(200, kJson, std::move(std::get<std::string>(answer_)));
-    });
-    if (api_.options_.log_requests) try_log(error ? error->status : 200);
+    exchange().on_gone = nullptr;
+    int status = 200;
+    if (error_) {
+      const ApiError error = to_api_error(error_);
+      answer_error(exchange(), error);
+      status = error.status;
+    } else {
+      exchange().reply(status, kJson, std::move(body_));
+    }
+    if (api_.options_.log_requests) log(status);
   }
   // What waits is dropped.
   void leave() {
@@ -49,13 +55,12 @@ class EmbeddingApi::Call : public Recipient {
     gone_ = true;
     if (id_) embedder_.cancel(*id_);
   }
-  Exchange& exchange() const { return *exchange_; }
   size_t num_tokens() const {
     const std::lock_guard lock(mutex_);
     return num_tokens_;
   }
 
-  void try_log(int status) const noexcept try {
+  void log(int status) const {
     const std::lock_guard lock(mutex_);
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     JsonText line;
@@ -63,13 +68,11 @@ class EmbeddingApi::Call : public Recipient {
     line.key("inputs").integer(static_cast<int64_t>(num_inputs_));
     line.key("prompt_tokens").integer(static_cast<int64_t>(num_tokens_)).key("seconds").number(seconds);
     log_info(line.end_object().take());
-  } catch (...) {  // there is no memory for a line
   }
 
  private:
   EmbeddingApi& api_;
   AsyncEmbedder& embedder_;
-  std::shared_ptr<Exchange> exchange_;
   std::string path_;
   Clock::time_point start_ = Clock::now();
 
@@ -77,29 +80,30 @@ class EmbeddingApi::Call : public Recipient {
   std::optional<uint64_t> id_;
   bool gone_ = false;
   size_t num_inputs_ = 0, num_tokens_ = 0;
-  std::variant<std::string, ApiError> answer_;
+  std::string body_;
+  std::exception_ptr error_;
 };
 
 EmbeddingApi::EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor& executor,
                            std::function<HttpMetrics()> http_metrics)
     : Service(std::move(options), executor, std::move(http_metrics)), embedder_(embedder) {
-  const auto add = [&](std::string_view method, std::string_view path, Access access, Answered answer) {
-    add_route({method, path, access,
-               [this, answer](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-                 (this->*answer)(request, exchange);
-               }});
+  static constexpr RouteTo<EmbeddingApi> kRoutes[] = {
+      {"POST", "/v1/embeddings", &EmbeddingApi::embeddings, Needs::kKey},
+      {"POST", "/tokenize", &EmbeddingApi::tokenize, Needs::kKey},
+      {"POST", "/v1/tokenize", &EmbeddingApi::tokenize, Needs::kKey},
+      {"GET", "/health_generate", &EmbeddingApi::health_generate, Needs::kNothing},
+      {"GET", "/model_info", &EmbeddingApi::model_info, Needs::kKey},
+      {"GET", "/get_model_info", &EmbeddingApi::model_info, Needs::kKey},
+      {"GET", "/server_info", &EmbeddingApi::server_info, Needs::kKey},
+      {"GET", "/get_server_info", &EmbeddingApi::server_info, Needs::kKey},
+      {"GET", "/metrics", &EmbeddingApi::metrics, Needs::kNothing},
   };
-  add("POST", "/v1/embeddings", Access::kKey, &EmbeddingApi::embeddings);
-  for (const char* path : {"/tokenize", "/v1/tokenize"})
-    add("POST", path, Access::kKey, &EmbeddingApi::tokenize);
-  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/generate"})
-    add("POST", path, Access::kKey, &EmbeddingApi::no_generation);
-  add("GET", "/health_generate", Access::kOpen, &EmbeddingApi::health_generate);
-  for (const char* path : {"/model_info", "/get_model_info"})
-    add("GET", path, Access::kKey, &EmbeddingApi::model_info);
-  for (const char* path : {"/server_info", "/get_server_info"})
-    add("GET", path, Access::kKey, &EmbeddingApi::server_info);
-  add("GET", "/metrics", Access::kOpen, &EmbeddingApi::metrics);
+  add_routes<EmbeddingApi>(this, kRoutes);
+  for (const Endpoint* endpoint : kEndpoints)
+    add_route({"POST", endpoint->path, Needs::kKey,
+               [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+                 no_generation(request, exchange);
+               }});
 }
 
 EmbeddingApi::~EmbeddingApi() = default;
@@ -113,17 +117,16 @@ void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<
   check_not_draining();
   check_queue();
   const auto call = std::make_shared<Call>(*this, exchange, request.path);
-  exchange->on_gone = [this, weak = std::weak_ptr(call)] {
-    constexpr int kClientLeft = 499;  // as nginx has it
+  exchange->on_gone = [this, weak = std::weak_ptr(call)](int status) {
     if (const auto gone = weak.lock(); gone && calls_.erase(gone) > 0) {
       gone->leave();
-      if (options_.log_requests) gone->try_log(kClientLeft);
+      if (options_.log_requests) gone->log(status);
     }
   };
   calls_.insert(call);
   try {
     executor_.work([this, call, body = request.body] {
-      if (auto error = error_of([&] { submit(body, call); })) call->end(std::move(*error));
+      if (auto error = error_of([&] { submit(body, call); })) call->end({}, std::move(error));
     });
   } catch (...) {
     exchange->on_gone = nullptr;
@@ -146,15 +149,15 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
       if (dimensions)
         for (std::vector<float>& vector : made.vectors)
           vector = shortened(std::move(vector), *dimensions, embedder_.info().normalize);
-      call->end(embedding_reply(made.vectors, base64, call->num_tokens(), options_.served_names.front()));
+      call->end(embedding_reply(made.vectors, base64, call->num_tokens(), options_.served_names.front()), {});
     };
     // The embedder is not to wait while numbers become text.
     const auto hand_on = [&] {
       executor_.work([call, make, result = std::move(result)]() mutable {
-        if (auto error = error_of([&] { make(result); })) call->end(std::move(*error));
+        if (auto error = error_of([&] { make(result); })) call->end({}, std::move(error));
       });
     };
-    if (auto error = error_of(hand_on)) call->end(std::move(*error));
+    if (auto error = error_of(hand_on)) call->end({}, std::move(error));
   };
   try {
     std::vector<std::vector<int32_t>> inputs = encode(job.inputs);
@@ -197,7 +200,7 @@ void EmbeddingApi::abort_all() {
   for (const std::shared_ptr<Call>& call : calls_) {
     call->leave();
     call->exchange().on_gone = nullptr;
-    answer_or_drop(call->exchange(), [&] {
+    survive(call->exchange(), [&] {
       answer_error(call->exchange(), {503, "the server is shutting down", {}, "shutting_down"});
     });
   }
@@ -223,9 +226,7 @@ void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exc
   check_not_draining();
   // Whoever comes first answers; after that an exchange does nothing.
   executor_.after(kPatience, [exchange] {
-    answer_or_drop(*exchange, [&] {
-      answer_error(*exchange, {503, "the embedder did not make a vector in time", {}, "unhealthy"});
-    });
+    answer_error(*exchange, {503, "the embedder did not make a vector in time", {}, "unhealthy"});
   });
   const auto answer = std::make_shared<HealthAnswer>(exchange, "the embedder did not make a vector");
   embedder_.submit({{0}}, [this, answer](const EmbeddingResult& result) {

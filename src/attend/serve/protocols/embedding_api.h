@@ -5,11 +5,10 @@
 #include <mutex>
 #include <string>
 #include <unordered_set>
-#include <variant>
 
 #include "attend/engine/async_embedder.h"
 #include "attend/serve/protocols/embedding_job.h"
-#include "attend/serve/service.h"
+#include "attend/serve/protocols/service.h"
 
 namespace attend::serve {
 
@@ -25,7 +24,6 @@ class EmbeddingApi : public Service {
 
  private:
   class Call;
-  using Answered = void (EmbeddingApi::*)(const HttpRequest&, const std::shared_ptr<Exchange>&);
 
   int max_model_len() const override { return embedder_.info().max_input_tokens; }
 

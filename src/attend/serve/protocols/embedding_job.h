@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "attend/serve/protocols/fields.h"
+#include "attend/serve/json/fields.h"
 #include "attend/serve/protocols/generation_job.h"
 
 namespace attend::serve {

@@ -5,15 +5,10 @@
 #include "attend/base/error.h"
 #include "attend/engine/engine.h"
 #include "attend/engine/request.h"
-#include "attend/serve/service.h"
+#include "attend/serve/protocols/errors.h"
 
 namespace attend::serve {
-
 namespace {
-
-// A native stream with logprobs goes on when what it has said has grown by one of so many parts: in all it
-// takes some 17 times its last event.
-constexpr size_t kPartsOfLogprobs = 16;
 
 template <class T>
 void assign(std::vector<T>& copy, std::span<const T> values) {
@@ -54,21 +49,13 @@ void show_tokens(const Tokenizer* tokenizer, std::span<const int32_t> ids, std::
   }
 }
 
-// What a door's clients call the parameter that an engine's refusal begins with; "" where it begins
-// otherwise.
-std::string field_of(Door door, std::string_view refusal, bool is_text) {
+// The parameter of a request that an engine's refusal begins with; "" where it begins otherwise.
+std::string_view param_of(std::string_view refusal) {
   constexpr std::string_view kParams[] = {"echo",  "logit_bias",     "logprobs", "max_new_tokens",
                                           "min_p", "min_tokens",     "n",        "prompt",
                                           "stop",  "stop_token_ids", "top_k",    "repetition_penalty"};
   const std::string_view name = refusal.substr(0, refusal.find_first_of(" :"));
-  if (std::ranges::find(kParams, name) == std::end(kParams)) return "";
-  if (door == Door::kGenerate) {
-    if (name == "prompt") return is_text ? "text" : "input_ids";
-    if (name == "logprobs") return "top_logprobs_num";
-    return "sampling_params." + std::string(name);
-  }
-  if (name == "prompt" && door == Door::kChat) return "messages";
-  return name == "max_new_tokens" ? "max_tokens" : std::string(name);
+  return std::ranges::find(kParams, name) == std::end(kParams) ? "" : name;
 }
 
 }  // namespace
@@ -80,11 +67,13 @@ void OutputCopies::add(size_t choice, const RequestOutput& output) {
   ++num_;
 }
 
-Generation::Generation(AsyncEngine& engine, Outbox& outbox, std::shared_ptr<Exchange> exchange,
-                       ReplyHead head, std::function<void(const Generation&)> on_end)
-    : engine_(engine),
+Generation::Generation(const Endpoint& endpoint, AsyncEngine& engine, Outbox& outbox,
+                       std::shared_ptr<Exchange> exchange, ReplyHead head,
+                       std::function<void(const Generation&)> on_end)
+    : Recipient(std::move(exchange)),
+      endpoint_(endpoint),
+      engine_(engine),
       outbox_(outbox),
-      exchange_(std::move(exchange)),
       head_(std::move(head)),
       on_end_(std::move(on_end)) {}
 
@@ -134,8 +123,9 @@ void Generation::submit(GenerationJob job, int max_waiting) {
     }
   } catch (const Error& error) {
     abort_submitted();
-    ApiError refusal = to_api_error(error);
-    refusal.param = field_of(head_.door, error.what(), std::holds_alternative<std::string>(wanted.prompt));
+    ApiError refusal = to_api_error(std::current_exception());
+    if (const std::string_view param = param_of(error.what()); !param.empty())
+      refusal.param = endpoint_.field_of(param, std::holds_alternative<std::string>(wanted.prompt));
     if (dynamic_cast<const ContextLengthError*>(&error)) refusal.code = "context_length_exceeded";
     throw refusal;
   } catch (...) {
@@ -149,19 +139,16 @@ void Generation::abort_submitted() {
   for (const RequestId id : ids_) engine_.abort(id);
 }
 
+// What throws is not handed to the engine, which would call no more: the client is to get the error.
 void Generation::take(size_t choice, const RequestOutput& output) noexcept {
   {
     const std::lock_guard lock(mail_mutex_);
-    try {
-      mail_.outputs.add(choice, output);
-    } catch (...) {
-      mail_.error = out_of_memory();
-    }
+    if (auto error = error_of([&] { mail_.outputs.add(choice, output); })) mail_.error = std::move(error);
   }
   outbox_.add(*this);
 }
 
-void Generation::refuse(ApiError error) noexcept {
+void Generation::refuse(std::exception_ptr error) noexcept {
   {
     const std::lock_guard lock(mail_mutex_);
     mail_.error = std::move(error);
@@ -169,9 +156,9 @@ void Generation::refuse(ApiError error) noexcept {
   outbox_.add_now(*this);
 }
 
-void Generation::receive() noexcept {
+void Generation::receive() {
   std::vector<std::string> echoes;
-  std::optional<ApiError> error;
+  std::exception_ptr error;
   bool begins = false;
   {
     const std::lock_guard lock(mail_mutex_);
@@ -180,21 +167,20 @@ void Generation::receive() noexcept {
     mail_.job.reset();
     echoes.swap(mail_.echoes);
     std::swap(arrived_, mail_.outputs);
-    error.swap(mail_.error);
+    std::swap(error, mail_.error);
   }
-  try {
+  const auto failed = error_of([&] {
     if (begins) begin(std::move(echoes));
     for (const OutputCopy& output : arrived_.all()) on_output(output);
-  } catch (...) {
-    error = current_error();
-  }
+  });
   arrived_.clear();
-  if (error) fail(*error);
+  if (failed) error = failed;
+  if (error) fail(to_api_error(error));
 }
 
 void Generation::begin(std::vector<std::string> echoes) {
   if (!job_.rid.empty()) head_.id = job_.rid;
-  plain_chunks_.emplace(head_);
+  writer_ = endpoint_.make_writer(head_, job_);
   choices_.resize(job_.prompts.size() * static_cast<size_t>(job_.params.n));
   for (size_t i = 0; i < choices_.size() && job_.echo; ++i)
     choices_[i].text = echoes[i / static_cast<size_t>(job_.params.n)];
@@ -204,27 +190,21 @@ void Generation::begin(std::vector<std::string> echoes) {
   num_left_ = choices_.size();
 }
 
-void Generation::fail(const ApiError& error) noexcept {
+void Generation::fail(const ApiError& error) {
   if (ended_) return;
   abort();
   status_ = error.status;
-  try {
-    say(error);
-  } catch (...) {
-    exchange_->on_gone = nullptr;
-    exchange_->drop();
+  if (streaming_) {
+    events_.clear();
+    writer_->add_failure(error, events_);
+    exchange().write(events_);
+    exchange().end_stream();
+  } else {
+    Headers headers = {{"x-request-id", head_.id}};
+    if (error.status == 503) headers.emplace_back("Retry-After", "1");
+    exchange().reply(error.status, kJson, error_reply(error), std::move(headers));
   }
   end();
-}
-
-void Generation::say(const ApiError& error) {
-  if (streaming_) {
-    exchange_->write(event(error_reply(error)) + std::string(kLastEvent));
-    return exchange_->end_stream();
-  }
-  Headers headers = {{"x-request-id", head_.id}};
-  if (error.status == 503) headers.emplace_back("Retry-After", "1");
-  exchange_->reply(error.status, "application/json", error_reply(error), std::move(headers));
 }
 
 void Generation::leave() noexcept {
@@ -250,9 +230,9 @@ void Generation::add_logprobs(Choice& choice, const OutputCopy& output) const {
                 output.prompt_tops, choice.logprobs);
     choice.num_prompt_logprobs = choice.logprobs.size();
   }
-  // A token that ends the text is no part of it; /generate tells of tokens.
+  // A token that ends the text is no part of it.
   std::span<const int32_t> ids = output.token_ids;
-  if (output.matched_token && !ids.empty() && head_.door != Door::kGenerate) ids = ids.first(ids.size() - 1);
+  if (output.matched_token && !ids.empty() && !endpoint_.shows_stop_token) ids = ids.first(ids.size() - 1);
   show_tokens(tokenizer, ids, output.logprobs, output.tops, choice.logprobs);
 }
 
@@ -279,65 +259,36 @@ void Generation::on_output(const OutputCopy& output) {
   if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
   if (output.finish_reason == FinishReason::kNone || --num_left_ > 0 || ended_) return;
   if (job_.stream) {
-    if (job_.include_usage && head_.door != Door::kGenerate)
-      exchange_->write(event(usage_chunk(head_, job_, choices_)));
-    exchange_->write(kLastEvent);
-    exchange_->end_stream();
+    events_.clear();
+    writer_->add_last_events(choices_, events_);
+    exchange().write(events_);
+    exchange().end_stream();
     return end();
   }
   for (const Choice& each : choices_)
     if (each.finish_reason == FinishReason::kError) return fail({500, each.message, {}, "generation_failed"});
   status_ = 200;
-  exchange_->reply(200, "application/json", whole_reply(head_, job_, choices_), {{"x-request-id", head_.id}});
+  exchange().reply(200, kJson, writer_->reply(choices_), {{"x-request-id", head_.id}});
   end();
 }
 
-void Generation::add_text_event(size_t index, std::string_view text, bool first) {
-  if (PlainChunks::can_say(head_.door, job_))
-    plain_chunks_->append_event(index, text, first, events_);
-  else
-    events_ += event(text_chunk(head_, index, choices_[index], text, first, job_));
-}
-
 void Generation::stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas) {
-  Choice& choice = choices_[index];
   const bool first = !started_[index];
   status_ = 200;
-  if (!streaming_) exchange_->begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
+  if (!streaming_) exchange().begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
   streaming_ = true;
   started_[index] = true;
-  // One line for each chunk, and each chunk whole: a client may read them one by one.
+  // Whole events in each write: a client may read what comes at a time as such.
   events_.clear();
-  const bool finished = choice.finish_reason != FinishReason::kNone;
-  const bool whole_at_once = head_.door == Door::kGenerate && finished;
-  const bool has_logprobs = choice.logprobs.size() > choice.num_logprobs_sent;
-  // Native events have every logprob there is: one for each token would be the square of the answer.
-  const bool waits_for_more =
-      head_.door == Door::kGenerate && job_.params.logprobs && !first &&
-      choice.logprobs.size() - choice.num_logprobs_sent < choice.num_logprobs_sent / kPartsOfLogprobs;
-  bool says_role = first;
-  for (const AnswerDelta& delta : deltas) {
-    events_ += event(answer_chunk(head_, index, choice, delta, says_role, job_));
-    choice.count_logprobs_as_sent();
-    says_role = false;
-  }
-  // What a parser holds back is no reason to be silent: the first token is told of.
-  if (choice.answer) text = {};
-  if ((first || !text.empty() || has_logprobs) && !whole_at_once && !waits_for_more && deltas.empty()) {
-    add_text_event(index, text, first);
-    choice.count_logprobs_as_sent();
-  }
-  if (choice.finish_reason == FinishReason::kError)
-    events_ += event(error_reply({500, choice.message, {}, "generation_failed"}));
-  else if (finished)
-    events_ += event(finish_chunk(head_, index, choice, job_));
-  if (!events_.empty()) exchange_->write(events_);
+  writer_->add_events({.index = index, .text = text, .deltas = deltas, .is_first = first}, choices_[index],
+                      events_);
+  if (!events_.empty()) exchange().write(events_);
 }
 
-void Generation::end() noexcept {
+void Generation::end() {
   ended_ = true;
   // The exchange holds on to this object while it listens for a client that goes.
-  exchange_->on_gone = nullptr;
+  exchange().on_gone = nullptr;
   if (const auto on_end = std::exchange(on_end_, nullptr)) on_end(*this);
 }
 

@@ -1,6 +1,7 @@
 // One request to generate: its completions while they come, and its answer, whole or streamed.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,7 +13,7 @@
 #include "attend/engine/async_engine.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/http/outbox.h"
-#include "attend/serve/protocols/replies.h"
+#include "attend/serve/protocols/endpoint.h"
 
 namespace attend::serve {
 
@@ -47,8 +48,9 @@ class OutputCopies {
 // Of the I/O thread, except for submit() and refuse().
 class Generation : public Recipient {
  public:
-  // `on_end`: called once when there is nothing more to do. Does not throw.
-  Generation(AsyncEngine& engine, Outbox& outbox, std::shared_ptr<Exchange> exchange, ReplyHead head,
+  // `on_end`: called once when there is nothing more to do.
+  Generation(const Endpoint& endpoint, AsyncEngine& engine, Outbox& outbox,
+             std::shared_ptr<Exchange> exchange, ReplyHead head,
              std::function<void(const Generation&)> on_end);
 
   // On a worker thread: hands the prompts to the engine; their outputs come to the I/O thread. Throws
@@ -56,12 +58,12 @@ class Generation : public Recipient {
   // completions wait before its first (0: any number).
   void submit(GenerationJob job, int max_waiting);
   // From any thread: ends it with this error, if it has not ended by then.
-  void refuse(ApiError error) noexcept;
+  void refuse(std::exception_ptr error) noexcept;
   // Nobody listens any more: aborts what is left, and does nothing more.
   void leave() noexcept;
   // Aborts what is left; whoever still listens is told by the last outputs. From any thread.
   void abort() noexcept;
-  void receive() noexcept override;
+  void receive() override;
 
   const ReplyHead& head() const { return head_; }
   const std::vector<Choice>& choices() const { return choices_; }
@@ -80,21 +82,19 @@ class Generation : public Recipient {
   void on_output(const OutputCopy& output);
   void add_logprobs(Choice& choice, const OutputCopy& output) const;
   void stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas);
-  void add_text_event(size_t index, std::string_view text, bool first);
-  // Answers with this error; where there is no memory for it, the client is dropped.
-  void fail(const ApiError& error) noexcept;
-  void say(const ApiError& error);
-  void end() noexcept;
+  // Answers with this error.
+  void fail(const ApiError& error);
+  void end();
 
+  const Endpoint& endpoint_;
   AsyncEngine& engine_;
   Outbox& outbox_;
-  std::shared_ptr<Exchange> exchange_;
   ReplyHead head_;
   std::function<void(const Generation&)> on_end_;
   Clock::time_point start_ = Clock::now();
 
   GenerationJob job_;
-  std::optional<PlainChunks> plain_chunks_;
+  std::unique_ptr<ReplyWriter> writer_;
   std::vector<Choice> choices_;
   std::vector<bool> started_;  // by choice: its first chunk was sent
   size_t num_left_ = 0;
@@ -109,7 +109,7 @@ class Generation : public Recipient {
     std::optional<GenerationJob> job;
     std::vector<std::string> echoes;
     OutputCopies outputs;
-    std::optional<ApiError> error;
+    std::exception_ptr error;
   };
   std::mutex mail_mutex_;
   Mail mail_;

@@ -1,5 +1,4 @@
-// GenerationJob: what a client asks to be generated, read from the JSON of any of the three doors and
-// checked.
+// GenerationJob: what a client asks to be generated, read from the JSON of any endpoint and checked.
 #pragma once
 
 #include <filesystem>
@@ -10,13 +9,11 @@
 #include <vector>
 
 #include "attend/engine/generation_request.h"
+#include "attend/serve/json/fields.h"
 #include "attend/serve/protocols/chat_answer.h"
-#include "attend/serve/protocols/fields.h"
 #include "attend/serve/protocols/grammar_fields.h"
 
 namespace attend::serve {
-
-enum class Door { kChat, kCompletions, kGenerate };
 
 // A text, or token ids.
 using PromptInput = std::variant<std::string, std::vector<int32_t>>;
@@ -34,7 +31,6 @@ struct SamplingDefaults {
 };
 
 struct GenerationJob {
-  Door door = Door::kChat;
   std::string model;  // empty: not named
   std::string rid;    // the client's own id; empty: none
   // Prefixes are shared with requests of the same salt alone.
@@ -62,10 +58,5 @@ struct GenerationJob {
   bool logprob_text = false;
   std::vector<std::string> ignored;  // fields that nobody knows
 };
-
-// Throws ApiError naming the field.
-GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats = {});
-GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults);
-GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults);
 
 }  // namespace attend::serve

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "attend/grammar/grammar.h"
-#include "attend/serve/protocols/fields.h"
+#include "attend/serve/json/fields.h"
 
 namespace attend::serve {
 

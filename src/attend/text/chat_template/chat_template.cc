@@ -6,20 +6,19 @@
 #include "attend/text/chat_template/conversation.h"
 #include "attend/text/chat_template/syntax/parser.h"
 #include "attend/text/chat_template/template_files.h"
-#include "attend/text/chat_template/values/from_json.h"
 #include "attend/text/chat_template/values/print.h"
 
 namespace attend {
 
-using chat::Complaint;
-using chat::ContentForms;
-using chat::Text;
-using chat::Value;
+using chat_template::Complaint;
+using chat_template::ContentForms;
+using chat_template::Text;
+using chat_template::Value;
 
 struct ChatTemplate::Impl {
   struct Named {
     std::string name;
-    chat::Block block;
+    chat_template::Block block;
     ContentForms forms;
   };
   std::vector<Named> templates;
@@ -36,14 +35,14 @@ struct ChatTemplate::Impl {
   // Throws Complaint. `line` is where it stopped.
   Text run(const Named& named, const Value& variables, bool add_generation_prompt, std::time_t now,
            int& line) const {
-    chat::Render render(now);
-    const auto scope = std::make_shared<chat::Scope>();
-    for (const auto& [name, function] : chat::global_functions()) scope->set(name, function);
+    chat_template::Render render(now);
+    const auto scope = std::make_shared<chat_template::Scope>();
+    for (const auto& [name, function] : chat_template::global_functions()) scope->set(name, function);
     for (const auto& [role, token] : special_tokens) scope->set(role, Text(token));
     for (const auto& [name, value] : variables.dict()->items) scope->set(name.text()->bytes(), value);
     scope->set("add_generation_prompt", Value::boolean(add_generation_prompt));
     try {
-      chat::run_block(named.block, render, scope);
+      chat_template::run_block(named.block, render, scope);
     } catch (const Complaint&) {
       line = render.line;
       throw;
@@ -77,17 +76,22 @@ struct ChatTemplate::Impl {
 
 ChatTemplate::ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& directory,
+std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& path,
                                                const std::string& asked_for) {
-  const std::vector<chat::TemplateSource> sources = chat::find_templates(directory, asked_for);
+  return find(*open_checkpoint(path), asked_for);
+}
+
+std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint, const std::string& asked_for) {
+  const std::vector<chat_template::TemplateSource> sources =
+      chat_template::find_templates(checkpoint, asked_for);
   if (sources.empty()) return std::nullopt;
   auto impl = std::make_shared<Impl>();
-  impl->special_tokens = chat::read_special_tokens(directory);
-  for (const chat::TemplateSource& source : sources) {
+  impl->special_tokens = chat_template::read_special_tokens(checkpoint);
+  for (const chat_template::TemplateSource& source : sources) {
     impl->source += source.text;
     try {
-      impl->templates.push_back({source.name, chat::parse_template(source.text), {}});
-    } catch (const chat::SyntaxError& error) {
+      impl->templates.push_back({source.name, chat_template::parse_template(source.text), {}});
+    } catch (const chat_template::SyntaxError& error) {
       fail(error.unsupported ? ErrorCode::kUnsupported : ErrorCode::kCorruptFile, source.where, ": line ",
            error.line, ": ", error.message, error.unsupported ? ": not supported in chat templates" : "");
     }
@@ -102,12 +106,12 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
                                                      std::time_t now) const {
   int line = 0;
   try {
-    const Value values = chat::from_json(variables, Text::From::kUser);
+    const Value values = chat_template::from_json(variables, Text::From::kUser);
     const Value* messages = values.dict() ? values.dict()->find(Text("messages")) : nullptr;
-    if (!messages) chat::complain("needs a JSON object with \"messages\"");
+    if (!messages) chat_template::complain("needs a JSON object with \"messages\"");
     const Value* tools = values.dict()->find(Text("tools"));
     const Impl::Named& named = impl_->choose(tools && is_true(*tools));
-    chat::prepare_messages(*messages, named.forms);
+    chat_template::prepare_messages(*messages, named.forms);
     const Text text = impl_->run(named, values, add_generation_prompt, now, line);
     std::vector<Part> parts;
     for (size_t i = 0; i < text.size(); ++i) {

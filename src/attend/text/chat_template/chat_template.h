@@ -21,13 +21,15 @@ namespace attend {
 // Immutable, and cheap to copy. All functions may be called from several threads at once.
 class ChatTemplate {
  public:
-  // The template of a model directory: chat_template.jinja, else "chat_template" of tokenizer_config.json,
+  // The template of a checkpoint: chat_template.jinja, else "chat_template" of tokenizer_config.json,
   // which may be several with names. `asked_for`: a file that holds one instead, or the name of one of
-  // several; empty: the one named "default", and "tool_use" where there are tools. Nothing if the directory
+  // several; empty: the one named "default", and "tool_use" where there are tools. Nothing if the checkpoint
   // has none. Throws
   //   Error(kNotFound)     no such file, and no template of that name
   //   Error(kCorruptFile)  no Jinja; Error(kUnsupported) Jinja that attend does not read. With file and line.
-  static std::optional<ChatTemplate> find(const std::filesystem::path& directory,
+  static std::optional<ChatTemplate> find(const Checkpoint& checkpoint, const std::string& asked_for = {});
+  // The same of open_checkpoint(path).
+  static std::optional<ChatTemplate> find(const std::filesystem::path& path,
                                           const std::string& asked_for = {});
 
   // The Jinja of all its templates.

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "attend/text/chat_template/values/from_json.h"
 #include "attend/text/chat_template/values/print.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 constexpr std::string_view kRoles[] = {"system", "developer", "user",    "assistant",   "tool",
@@ -65,4 +64,4 @@ void prepare_messages(const Value& messages, ContentForms forms) {
   }
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -3,7 +3,7 @@
 
 #include "attend/text/chat_template/values/value.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 // What a template makes of a message's content.
 struct ContentForms {
@@ -16,4 +16,4 @@ struct ContentForms {
 // spell special tokens with them. Complains about what is no list of messages.
 void prepare_messages(const Value& messages, ContentForms forms);
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -4,26 +4,24 @@
 #include "attend/checkpoint/json.h"
 #include "attend/text/tokenizer/utf8.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
-constexpr size_t kMaxBytes = 1u << 20;
-
 std::string checked(std::string text, const std::string& where) {
-  if (text.size() > kMaxBytes)
+  if (text.size() > kMaxTemplateBytes)
     fail(ErrorCode::kCorruptFile, where, ": ", text.size(), " bytes, expected a template of at most ",
-         kMaxBytes);
+         kMaxTemplateBytes);
   if (!tokenizer::is_valid_utf8(text)) fail(ErrorCode::kCorruptFile, where, ": expected UTF-8 text");
   return text;
 }
 
 std::string read_template_file(const std::filesystem::path& path) {
-  return checked(read_file(path, kMaxBytes), path.string());
+  return checked(read_file(path, kMaxTemplateBytes), path.string());
 }
 
 // Of tokenizer_config.json: one template, or a list of {"name", "template"}.
-void read_config_templates(const std::filesystem::path& path, std::vector<TemplateSource>& sources) {
-  const auto node = JsonNode::read(path).find("chat_template");
+void read_config_templates(const JsonNode& config, std::vector<TemplateSource>& sources) {
+  const auto node = config.find("chat_template");
   if (!node) return;
   if (node->value().is_string()) {
     sources.push_back({node->where(), "default", checked(node->string(), node->where())});
@@ -43,18 +41,15 @@ std::string names_of(const std::vector<TemplateSource>& sources) {
 
 }  // namespace
 
-std::vector<TemplateSource> find_templates(const std::filesystem::path& directory,
-                                           const std::string& asked_for) {
+std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const std::string& asked_for) {
   std::error_code error;
   if (!asked_for.empty() && std::filesystem::is_regular_file(asked_for, error))
     return {{asked_for, "default", read_template_file(asked_for)}};
   std::vector<TemplateSource> sources;
-  const std::filesystem::path own = directory / "chat_template.jinja",
-                              config = directory / "tokenizer_config.json";
-  if (file_exists(own)) {
-    sources.push_back({own.string(), "default", read_template_file(own)});
-  } else if (file_exists(config)) {
-    read_config_templates(config, sources);
+  if (auto own = checkpoint.chat_template()) {
+    sources.push_back({own->where, "default", checked(std::move(own->text), own->where)});
+  } else if (const auto config = checkpoint.find(CheckpointDocument::kTokenizerConfig)) {
+    read_config_templates(*config, sources);
   }
   if (asked_for.empty()) return sources;
   for (TemplateSource& source : sources)
@@ -64,16 +59,15 @@ std::vector<TemplateSource> find_templates(const std::filesystem::path& director
        ": no such file, and the model's templates are: ", names_of(sources));
 }
 
-std::vector<std::pair<std::string, std::string>> read_special_tokens(const std::filesystem::path& directory) {
+std::vector<std::pair<std::string, std::string>> read_special_tokens(const Checkpoint& checkpoint) {
   std::vector<std::pair<std::string, std::string>> tokens;
-  const std::filesystem::path config = directory / "tokenizer_config.json";
-  if (!file_exists(config)) return tokens;
-  const JsonNode root = JsonNode::read(config);
+  const auto root = checkpoint.find(CheckpointDocument::kTokenizerConfig);
+  if (!root) return tokens;
   for (const char* role :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-    if (const auto node = root.find(role))
+    if (const auto node = root->find(role))
       tokens.emplace_back(role, node->value().is_string() ? node->string() : node->at("content").string());
   return tokens;
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

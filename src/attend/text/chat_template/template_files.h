@@ -1,13 +1,13 @@
-// The files of a model directory that hold chat templates and name special tokens.
+// Documents of a checkpoint that hold chat templates and name special tokens.
 #pragma once
 
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace attend::chat {
+#include "attend/checkpoint/checkpoint.h"
+
+namespace attend::chat_template {
 
 struct TemplateSource {
   std::string where;  // for messages
@@ -16,10 +16,9 @@ struct TemplateSource {
 };
 
 // See ChatTemplate::find; empty if there are none.
-std::vector<TemplateSource> find_templates(const std::filesystem::path& directory,
-                                           const std::string& asked_for);
+std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const std::string& asked_for);
 
 // "bos_token" and the other roles of tokenizer_config.json, with their texts.
-std::vector<std::pair<std::string, std::string>> read_special_tokens(const std::filesystem::path& directory);
+std::vector<std::pair<std::string, std::string>> read_special_tokens(const Checkpoint& checkpoint);
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

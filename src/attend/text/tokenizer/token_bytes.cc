@@ -4,7 +4,7 @@
 #include <charconv>
 #include <utility>
 
-#include "attend/text/tokenizer/pipeline/byte_level.h"
+#include "attend/text/tokenizer/pipeline/vocabulary_spelling.h"
 #include "attend/text/tokenizer/tokenizer.h"
 #include "attend/text/tokenizer/tokenizer_impl.h"
 

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/json.h"
 #include "attend/text/tokenizer/growth.h"
 #include "attend/text/tokenizer/tokenizer_impl.h"
 #include "attend/text/tokenizer/utf8.h"
@@ -100,13 +102,33 @@ const std::string* Tokenizer::Impl::decodable(int32_t id, bool skip_special_toke
 
 Tokenizer::Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Tokenizer Tokenizer::from_path(const std::filesystem::path& path) {
-  auto impl = std::make_shared<const Impl>(path);
+std::shared_ptr<const Tokenizer::Impl> Tokenizer::Impl::read(std::optional<JsonNode> root,
+                                                             const Checkpoint& checkpoint) {
+  auto impl = std::make_shared<const Impl>(*root, checkpoint);
+  root.reset();
 #if defined(__GLIBC__)
   // What the tree of tokenizer.json took, tens of megabytes in small pieces, goes back to the system.
   malloc_trim(0);
 #endif
-  return Tokenizer(std::move(impl));
+  return impl;
+}
+
+std::optional<Tokenizer> Tokenizer::find(const Checkpoint& checkpoint) {
+  std::optional<JsonNode> root = checkpoint.find(CheckpointDocument::kTokenizer);
+  if (!root) return std::nullopt;
+  return Tokenizer(Impl::read(std::move(root), checkpoint));
+}
+
+Tokenizer Tokenizer::from_path(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool is_checkpoint = std::filesystem::is_directory(path, error);
+  const auto checkpoint = open_checkpoint(is_checkpoint ? path : path.parent_path());
+  if (!is_checkpoint && file_exists(path))
+    return Tokenizer(Impl::read(JsonNode::read(path, kMaxTokenizerFileBytes), *checkpoint));
+  if (is_checkpoint)
+    if (std::optional<Tokenizer> found = find(*checkpoint)) return *std::move(found);
+  fail(ErrorCode::kNotFound, (is_checkpoint ? path / "tokenizer.json" : path).string(),
+       ": no such file; a tokenizer is read from a tokenizer.json");
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {

@@ -22,13 +22,17 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
+class Checkpoint;
+
 // Immutable, and cheap to copy. All functions may be called from several threads at once.
 class Tokenizer {
  public:
-  // Reads a tokenizer.json, or the one in a directory. tokenizer_config.json and special_tokens_map.json are
-  // read where they stand beside it: they name the special tokens and may add tokens. What encode() puts
-  // around a text is tokenizer.json's affair; add_bos_token and add_eos_token beside it are ignored, with a
-  // warning if they differ.
+  // Reads the tokenizer of a checkpoint; none: it has no tokenizer.json. tokenizer_config.json and
+  // special_tokens_map.json are read where they stand beside it: they name the special tokens and may add
+  // tokens. What encode() puts around a text is tokenizer.json's affair; add_bos_token and add_eos_token
+  // beside it are ignored, with a warning if they differ.
+  static std::optional<Tokenizer> find(const Checkpoint& checkpoint);
+  // The same of a tokenizer.json or a model directory, which has to have one.
   static Tokenizer from_path(const std::filesystem::path& path);
 
   // The ids of `text`. Bytes that are not UTF-8 become U+FFFD first, one for each maximal invalid part, as

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/json.h"
 
 namespace attend::tokenizer {
 namespace {
@@ -52,15 +52,15 @@ void set_role(std::string_view role, const std::string& content, TokenizerConfig
 
 }  // namespace
 
-TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
+TokenizerConfig read_tokenizer_config(const Checkpoint& checkpoint) {
   TokenizerConfig config;
   std::vector<std::string_view> open_roles(std::begin(kRoles), std::end(kRoles));
   // The first file that names a role decides about it.
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    const std::filesystem::path path = directory / name;
-    if (!file_exists(path)) continue;
-    const JsonNode root = JsonNode::read(path);
-    if (config.file.empty()) config.file = path.string();
+  for (const auto document : {CheckpointDocument::kTokenizerConfig, CheckpointDocument::kSpecialTokens}) {
+    const std::optional<JsonNode> found = checkpoint.find(document);
+    if (!found) continue;
+    const JsonNode& root = *found;
+    if (config.file.empty()) config.file = root.where();
     for (auto role = open_roles.begin(); role != open_roles.end();) {
       const auto node = root.find(*role);
       if (!node) {

@@ -1,12 +1,12 @@
 // What the files beside a tokenizer.json say: tokenizer_config.json and special_tokens_map.json.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/text/tokenizer/added_tokens.h"
 
 namespace attend::tokenizer {
@@ -27,7 +27,7 @@ struct TokenizerConfig {
   std::string file;
 };
 
-// Reads the files in `directory` that exist. Error(kCorruptFile) if one is malformed.
-TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory);
+// Reads those of the two that the checkpoint has. Error(kCorruptFile) if one is malformed.
+TokenizerConfig read_tokenizer_config(const Checkpoint& checkpoint);
 
 }  // namespace attend::tokenizer

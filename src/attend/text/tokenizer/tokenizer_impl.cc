@@ -4,7 +4,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
-#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/json.h"
 
 namespace attend {
 
@@ -12,27 +12,8 @@ using tokenizer::AddedToken;
 using tokenizer::AddedTokens;
 using tokenizer::TokenizerConfig;
 
-namespace {
-
-// Several times what the largest vocabularies take.
-constexpr size_t kMaxTokenizerBytes = size_t{128} << 20;
-
-std::filesystem::path find_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::path file =
-      std::filesystem::is_directory(path, error) ? path / "tokenizer.json" : path;
-  if (!file_exists(file)) {
-    fail(ErrorCode::kNotFound, file.string(), ": no such file; a tokenizer is read from a tokenizer.json");
-  }
-  return file;
-}
-
-}  // namespace
-
-Tokenizer::Impl::Impl(const std::filesystem::path& path) {
-  const std::filesystem::path path_of_file = find_file(path);
-  const std::string file = path_of_file.string();
-  const JsonNode root = JsonNode::read(path_of_file, kMaxTokenizerBytes);
+Tokenizer::Impl::Impl(const JsonNode& root, const Checkpoint& checkpoint) {
+  const std::string file = root.where();
   if (const auto version = root.find("version")) {
     if (version->string() != "1.0") version->unsupported("\"", version->string(), "\"; attend reads \"1.0\"");
   }
@@ -45,7 +26,7 @@ Tokenizer::Impl::Impl(const std::filesystem::path& path) {
   if (const auto node = root.find("post_processor")) post_processor = tokenizer::PostProcessor(*node);
   decoder = std::make_unique<tokenizer::Decoder>(root.find("decoder"));
 
-  const TokenizerConfig config = tokenizer::read_tokenizer_config(path_of_file.parent_path());
+  const TokenizerConfig config = tokenizer::read_tokenizer_config(checkpoint);
   next_id_ = static_cast<int32_t>(model->vocabulary().size());
   read_added_tokens(root, config);
   added_tokens.finish(normalizer.get(), file);

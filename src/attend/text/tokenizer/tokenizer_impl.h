@@ -1,7 +1,6 @@
 // The parts of a tokenizer, as read from its files.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,8 +18,10 @@
 namespace attend {
 
 struct Tokenizer::Impl {
-  // Reads the files; see Tokenizer::from_path.
-  explicit Impl(const std::filesystem::path& path);
+  // Reads a tokenizer.json and what `checkpoint` has next to it; see Tokenizer::from_path.
+  Impl(const JsonNode& root, const Checkpoint& checkpoint);
+  // The same; frees the tree of `root`.
+  static std::shared_ptr<const Impl> read(std::optional<JsonNode> root, const Checkpoint& checkpoint);
 
   // Strings of the model's vocabulary or of added_tokens.
   struct Token {

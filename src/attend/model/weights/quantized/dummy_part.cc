@@ -1,11 +1,10 @@
-#include "attend/model/weights/quantized/dummy_part.h"
-
 #include <algorithm>
 #include <array>
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
+#include "attend/model/weights/quantized/quantised_part.h"
 
 namespace attend {
 namespace {

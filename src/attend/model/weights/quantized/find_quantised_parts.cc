@@ -1,11 +1,9 @@
-#include "attend/model/weights/quantized/find_quantised_parts.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/model/weights/quantized/fp8_experts.h"
+#include "attend/model/weights/quantized/part_readers.h"
 #include "attend/model/weights/quantized/quantised_part.h"
 
 namespace attend {
@@ -59,7 +57,7 @@ std::string stem_of(const WeightPart& part) {
 }
 
 // Sets how the part is stored, and the names of its tensors, if the files have some of a weight of this kind.
-bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelWeights& files,
+bool find_tensors(const WeightSlot& slot, const Quantization& kind, const CheckpointTensors& files,
                   WeightPart& part) {
   if (shares_fp8_experts(slot, kind)) {
     part.tensors = fp8_expert_tensors(part, files);
@@ -92,7 +90,7 @@ bool find_tensors(const WeightSlot& slot, const Quantization& kind, const ModelW
 }
 
 // Parts of which the files have nothing are missed by the names that the first quantised one of the slot has.
-void name_missing_parts(WeightSlot& slot, const ModelWeights& files) {
+void name_missing_parts(WeightSlot& slot, const CheckpointTensors& files) {
   const auto is_quantised = [](const WeightPart& part) { return part.storage != WeightStorage::kPlain; };
   const auto first = std::ranges::find_if(slot.parts, is_quantised);
   if (first == slot.parts.end()) return;
@@ -108,7 +106,7 @@ void name_missing_parts(WeightSlot& slot, const ModelWeights& files) {
 
 // Whether the tensors, which are there, have the shapes and dtypes of the part's kind.
 bool fits_tensors(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                  const ModelWeights& files) {
+                  const CheckpointTensors& files) {
   try {
     check_quantised_part(slot, part, quantization, files);
     return true;
@@ -120,7 +118,7 @@ bool fits_tensors(const WeightSlot& slot, const WeightPart& part, const Quantiza
 }  // namespace
 
 void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quantization,
-                          const ModelWeights& files) {
+                          const CheckpointTensors& files) {
   if (quantization.storage == WeightStorage::kPlain) return;
   for (WeightSlot& slot : slots) {
     if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kRouter && slot.use != WeightUse::kHead)

@@ -1,5 +1,3 @@
-#include "attend/model/weights/quantized/fp8_experts.h"
-
 #include <algorithm>
 #include <array>
 
@@ -7,6 +5,7 @@
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/part_files.h"
 #include "attend/model/weights/place_weights.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {
@@ -17,7 +16,7 @@ constexpr std::array<std::string_view, 3> kScaleEndings = {"_weight_scale", "_sc
 class Fp8ExpertFiles : PartFiles {
  public:
   Fp8ExpertFiles(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                 const ModelWeights& files)
+                 const CheckpointTensors& files)
       : PartFiles(slot, part, quantization, files),
         slot_(slot),
         num_experts_(slot.num_experts),
@@ -97,7 +96,7 @@ bool shares_fp8_experts(const WeightSlot& slot, const Quantization& quantization
   return quantization.storage == WeightStorage::kFp8 && slot.layout == StoredLayout::kExpertColumns;
 }
 
-std::vector<std::string> fp8_expert_tensors(const WeightPart& part, const ModelWeights& files) {
+std::vector<std::string> fp8_expert_tensors(const WeightPart& part, const CheckpointTensors& files) {
   for (const std::string_view ending : kScaleEndings)
     if (std::string scales = part.name + std::string(ending); files.contains(scales))
       return {std::move(scales), part.name};
@@ -105,12 +104,12 @@ std::vector<std::string> fp8_expert_tensors(const WeightPart& part, const ModelW
 }
 
 void check_fp8_experts(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                       const ModelWeights& files) {
+                       const CheckpointTensors& files) {
   Fp8ExpertFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_fp8_experts(const WeightSlot& slot, const WeightPart& part,
-                               const Quantization& quantization, const ModelWeights& files) {
+                               const Quantization& quantization, const CheckpointTensors& files) {
   return Fp8ExpertFiles(slot, part, quantization, files).read();
 }
 

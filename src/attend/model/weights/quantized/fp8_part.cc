@@ -1,11 +1,10 @@
-#include "attend/model/weights/quantized/fp8_part.h"
-
 #include <array>
 
 #include "attend/base/math.h"
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/part_files.h"
 #include "attend/model/weights/place_weights.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {
@@ -61,12 +60,12 @@ class Fp8PartFiles : PartFiles {
 }  // namespace
 
 void check_fp8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                    const ModelWeights& files) {
+                    const CheckpointTensors& files) {
   Fp8PartFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_fp8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                            const ModelWeights& files) {
+                            const CheckpointTensors& files) {
   return Fp8PartFiles(slot, part, quantization, files).read();
 }
 

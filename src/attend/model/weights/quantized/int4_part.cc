@@ -1,11 +1,10 @@
-#include "attend/model/weights/quantized/int4_part.h"
-
 #include <algorithm>
 
 #include "attend/base/math.h"
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/part_files.h"
 #include "attend/model/weights/quantized/four_bit_codes.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {
@@ -125,12 +124,12 @@ class Int4PartFiles : PartFiles {
 }  // namespace
 
 void check_int4_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                     const ModelWeights& files) {
+                     const CheckpointTensors& files) {
   Int4PartFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_int4_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                             const ModelWeights& files) {
+                             const CheckpointTensors& files) {
   return Int4PartFiles(slot, part, quantization, files).read();
 }
 

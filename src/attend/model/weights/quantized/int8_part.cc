@@ -1,11 +1,10 @@
-#include "attend/model/weights/quantized/int8_part.h"
-
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/part_files.h"
 #include "attend/model/weights/place_weights.h"
 #include "attend/model/weights/quantized/four_bit_codes.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {
@@ -144,12 +143,12 @@ class Int8PartFiles : PartFiles {
 }  // namespace
 
 void check_int8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                     const ModelWeights& files) {
+                     const CheckpointTensors& files) {
   Int8PartFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_int8_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                             const ModelWeights& files) {
+                             const CheckpointTensors& files) {
   return Int8PartFiles(slot, part, quantization, files).read();
 }
 

@@ -1,8 +1,7 @@
-#include "attend/model/weights/quantized/mxfp4_part.h"
-
 #include <algorithm>
 
 #include "attend/model/weights/part_files.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {
@@ -13,7 +12,7 @@ constexpr uint8_t kE8M0NaN = 255;
 class MxFp4PartFiles : PartFiles {
  public:
   MxFp4PartFiles(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                 const ModelWeights& files)
+                 const CheckpointTensors& files)
       : PartFiles(slot, part, quantization, files),
         num_experts_(slot.layout == StoredLayout::kRows ? 0 : slot.num_experts) {}
 
@@ -64,12 +63,12 @@ class MxFp4PartFiles : PartFiles {
 }  // namespace
 
 void check_mxfp4_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                      const ModelWeights& files) {
+                      const CheckpointTensors& files) {
   MxFp4PartFiles(slot, part, quantization, files).check();
 }
 
 QuantisedPart read_mxfp4_part(const WeightSlot& slot, const WeightPart& part,
-                              const Quantization& quantization, const ModelWeights& files) {
+                              const Quantization& quantization, const CheckpointTensors& files) {
   return MxFp4PartFiles(slot, part, quantization, files).read();
 }
 

@@ -6,18 +6,14 @@
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/gemm/weights.h"
-#include "attend/model/weights/quantized/fp8_experts.h"
-#include "attend/model/weights/quantized/fp8_part.h"
-#include "attend/model/weights/quantized/int4_part.h"
-#include "attend/model/weights/quantized/int8_part.h"
-#include "attend/model/weights/quantized/mxfp4_part.h"
+#include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
 namespace {
 
 struct PartReader {
-  void (*check)(const WeightSlot&, const WeightPart&, const Quantization&, const ModelWeights&);
-  QuantisedPart (*read)(const WeightSlot&, const WeightPart&, const Quantization&, const ModelWeights&);
+  void (*check)(const WeightSlot&, const WeightPart&, const Quantization&, const CheckpointTensors&);
+  QuantisedPart (*read)(const WeightSlot&, const WeightPart&, const Quantization&, const CheckpointTensors&);
 };
 
 PartReader reader_of(const WeightSlot& slot, const WeightPart& part, const Quantization& kind) {
@@ -66,13 +62,13 @@ bool copies_codes(const WeightSlot& slot, const WeightPart& part, const Quantiza
 }
 
 void check_quantised_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                          const ModelWeights& files) {
+                          const CheckpointTensors& files) {
   const Quantization& kind = kind_of(quantization, part.kind);
   reader_of(slot, part, kind).check(slot, part, kind, files);
 }
 
 QuantisedPart read_quantised_part(const WeightSlot& slot, const WeightPart& part,
-                                  const Quantization& quantization, const ModelWeights& files) {
+                                  const Quantization& quantization, const CheckpointTensors& files) {
   const Quantization& kind = kind_of(quantization, part.kind);
   return reader_of(slot, part, kind).read(slot, part, kind, files);
 }

@@ -4,7 +4,7 @@
 
 #include "attend/text/chat_template/values/print.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 // An expression that a function of its own evaluates.
@@ -211,4 +211,4 @@ ExprPtr make_comparison(int line, ExprPtr first, std::vector<std::pair<Compariso
               });
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

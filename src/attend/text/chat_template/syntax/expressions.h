@@ -2,9 +2,8 @@
 #pragma once
 
 #include "attend/text/chat_template/values/builtins.h"
-#include "attend/text/chat_template/values/operations.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 class Expr {
  public:
@@ -55,4 +54,4 @@ enum class Comparison { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreater
 // a < b < c: all of them.
 ExprPtr make_comparison(int line, ExprPtr first, std::vector<std::pair<Comparison, ExprPtr>> rest);
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

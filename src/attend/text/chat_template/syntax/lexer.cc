@@ -7,7 +7,7 @@
 #include "attend/text/chat_template/values/text.h"
 #include "attend/text/tokenizer/utf8.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -223,4 +223,4 @@ class Lexer {
 
 std::vector<Token> read_tokens(std::string_view source) { return Lexer(normal_lines(source)).run(); }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 struct Token {
   enum class Kind {
@@ -39,4 +39,4 @@ struct SyntaxError {
 // `source`: valid UTF-8. Throws SyntaxError.
 std::vector<Token> read_tokens(std::string_view source);
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

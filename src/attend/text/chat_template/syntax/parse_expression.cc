@@ -1,6 +1,6 @@
 #include "attend/text/chat_template/syntax/parse_expression.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 std::string ExpressionParser::found() const {
   switch (peek().kind) {
@@ -342,4 +342,4 @@ ExprPtr ExpressionParser::parse_test(ExprPtr input) {
   return negated ? make_not(line, std::move(tested)) : std::move(tested);
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

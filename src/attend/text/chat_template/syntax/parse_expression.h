@@ -6,7 +6,7 @@
 #include "attend/text/chat_template/syntax/expressions.h"
 #include "attend/text/chat_template/syntax/lexer.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 class ExpressionParser {
  public:
@@ -91,4 +91,4 @@ class ExpressionParser {
   int level_ = 0;
 };
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -2,7 +2,7 @@
 
 #include "attend/text/chat_template/syntax/parse_expression.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 class Parser : public ExpressionParser {
@@ -208,4 +208,4 @@ class Parser : public ExpressionParser {
 
 Block parse_template(std::string_view source) { return Parser(read_tokens(source)).parse(); }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

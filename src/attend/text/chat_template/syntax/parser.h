@@ -4,9 +4,9 @@
 #include "attend/text/chat_template/syntax/lexer.h"
 #include "attend/text/chat_template/syntax/statements.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 // `source`: valid UTF-8. Throws SyntaxError.
 Block parse_template(std::string_view source);
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

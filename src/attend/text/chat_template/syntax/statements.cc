@@ -4,7 +4,7 @@
 
 #include "attend/text/chat_template/values/print.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 Flow run_block(const Block& block, Render& render, const ScopePtr& scope) {
   for (const StatementPtr& statement : block)
@@ -197,4 +197,4 @@ StatementPtr make_flow(int line, Flow flow) {
   return statement(line, [flow](Render&, const ScopePtr&) { return flow; });
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

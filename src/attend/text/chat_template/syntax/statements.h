@@ -3,7 +3,7 @@
 
 #include "attend/text/chat_template/syntax/expressions.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 enum class Flow { kNext, kBreak, kContinue };
 
@@ -56,4 +56,4 @@ StatementPtr make_flow(int line, Flow flow);
 // The name by which the filters of a body read what it wrote: none that a template can spell.
 inline const std::string kBodyName = "(body)";
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

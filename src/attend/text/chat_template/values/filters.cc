@@ -4,11 +4,9 @@
 #include <cmath>
 
 #include "attend/text/chat_template/values/builtins.h"
-#include "attend/text/chat_template/values/from_json.h"
-#include "attend/text/chat_template/values/operations.h"
 #include "attend/text/chat_template/values/print.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 bool flag(Arguments& arguments, std::string_view name, bool missing) {
@@ -361,4 +359,4 @@ Filter find_filter(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -8,7 +8,7 @@
 #include "attend/text/chat_template/values/builtins.h"
 #include "attend/text/chat_template/values/print.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 using MethodBody = Value (*)(const Value& self, Arguments& arguments, Render& render);
@@ -416,4 +416,4 @@ int64_t as_integer(const Value& value, std::string_view what) {
   return *integer;
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

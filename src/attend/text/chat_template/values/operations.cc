@@ -1,12 +1,10 @@
-#include "attend/text/chat_template/values/operations.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "attend/text/chat_template/values/builtins.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 [[noreturn]] void refuse_operands(std::string_view op, const Value& a, const Value& b) {
@@ -228,4 +226,4 @@ Value path_of(Value value, const Value& path) {
   return value;
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -1,9 +1,11 @@
-// Values as text: Python's str and repr, and JSON as its json module writes it.
+// Values from JSON texts, and as text: Python's str and repr, and JSON as its json module writes it.
 #pragma once
+
+#include <string_view>
 
 #include "attend/text/chat_template/values/value.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 // What {{ value }} writes.
 Text to_text(const Value& value);
@@ -17,4 +19,8 @@ struct JsonStyle {
 };
 Text to_json(const Value& value, const JsonStyle& style);
 
-}  // namespace attend::chat
+// The value of a JSON text; what it says comes from `from`. Keys keep their order, as in Python. Complains of
+// what parse_json() refuses.
+Value from_json(std::string_view json, Text::From from);
+
+}  // namespace attend::chat_template

@@ -3,7 +3,7 @@
 
 #include "attend/text/chat_template/values/builtins.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 Value other(Arguments& arguments) { return arguments.take("other", Value()); }
@@ -72,4 +72,4 @@ Test find_test(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -4,7 +4,7 @@
 
 #include "attend/text/tokenizer/utf8.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 namespace {
 
 using tokenizer::Char;
@@ -182,4 +182,4 @@ Text to_case(const Text& text, Case to) {
   return result;
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 // Always valid UTF-8.
 class Text {
@@ -59,4 +59,4 @@ Text replace(const Text& text, std::string_view old, const Text& with, int64_t c
 enum class Case { kLower, kUpper, kTitle, kCapitalized };
 Text to_case(const Text& text, Case to);
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

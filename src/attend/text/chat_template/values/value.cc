@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace attend::chat {
-
+namespace attend::chat_template {
 namespace {
 constexpr int kMaxDepth = 200;
 }  // namespace
@@ -195,4 +194,4 @@ std::vector<Value> items_of(const Value& value) {
   return items;
 }
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

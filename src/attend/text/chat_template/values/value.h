@@ -13,7 +13,7 @@
 
 #include "attend/text/chat_template/values/text.h"
 
-namespace attend::chat {
+namespace attend::chat_template {
 
 // What a template does wrong, or was told to refuse by raise_exception. Whoever renders adds the place.
 struct Complaint {
@@ -125,4 +125,4 @@ int64_t length(const Value& value);
 // What a for loop would see. Complains about what can not be iterated.
 std::vector<Value> items_of(const Value& value);
 
-}  // namespace attend::chat
+}  // namespace attend::chat_template

@@ -1,12 +1,10 @@
-#include "attend/text/tokenizer/pipeline/decode_steps.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "attend/text/tokenizer/growth.h"
-#include "attend/text/tokenizer/pipeline/byte_level.h"
-#include "attend/text/tokenizer/pipeline/metaspace.h"
+#include "attend/text/tokenizer/pipeline/decoder.h"
+#include "attend/text/tokenizer/pipeline/vocabulary_spelling.h"
 #include "attend/text/tokenizer/regex/pattern.h"
 #include "attend/text/tokenizer/utf8.h"
 

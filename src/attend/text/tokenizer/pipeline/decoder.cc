@@ -1,6 +1,5 @@
 #include "attend/text/tokenizer/pipeline/decoder.h"
 
-#include "attend/text/tokenizer/pipeline/decode_steps.h"
 #include "attend/text/tokenizer/pipeline/sequence_elements.h"
 
 namespace attend::tokenizer {

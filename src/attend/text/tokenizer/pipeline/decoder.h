@@ -66,4 +66,7 @@ class Decoder {
   bool join_with_spaces_ = false;
 };
 
+// The configuration of one step; nothing if attend has no step of that type.
+std::unique_ptr<DecoderConfig> make_decoder_config(const JsonNode& node, std::string_view type);
+
 }  // namespace attend::tokenizer

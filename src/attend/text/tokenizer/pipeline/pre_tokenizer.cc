@@ -4,10 +4,9 @@
 #include <utility>
 
 #include "attend/text/tokenizer/growth.h"
-#include "attend/text/tokenizer/pipeline/byte_level.h"
-#include "attend/text/tokenizer/pipeline/metaspace.h"
 #include "attend/text/tokenizer/pipeline/sequence_elements.h"
 #include "attend/text/tokenizer/pipeline/split.h"
+#include "attend/text/tokenizer/pipeline/vocabulary_spelling.h"
 #include "attend/text/tokenizer/regex/onig_pattern.h"
 #include "attend/text/tokenizer/regex/pattern.h"
 #include "attend/text/tokenizer/unicode.h"

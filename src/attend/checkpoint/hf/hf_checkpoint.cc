@@ -1,0 +1,154 @@
+#include "attend/checkpoint/hf/hf_checkpoint.h"
+
+#include <array>
+#include <map>
+
+#include "attend/base/error.h"
+#include "attend/checkpoint/input_file.h"
+
+namespace attend {
+namespace {
+
+// File name and largest size, by CheckpointDocument.
+struct DocumentFile {
+  const char* name;
+  size_t max_bytes = kMaxJsonFileBytes;
+};
+constexpr std::array<DocumentFile, 5> kDocumentFiles{{{"hf_quant_config.json"},
+                                                      {"generation_config.json"},
+                                                      {"tokenizer.json", kMaxTokenizerFileBytes},
+                                                      {"tokenizer_config.json"},
+                                                      {"special_tokens_map.json"}}};
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+// A name that is one component, so that no index can make attend open a file elsewhere.
+bool is_plain_file_name(const std::string& name) {
+  const std::filesystem::path path(name);
+  return !name.empty() && name != "." && name != ".." && path.filename() == path &&
+         name.find('\0') == std::string::npos;
+}
+
+}  // namespace
+
+HfTensors::HfTensors(const std::filesystem::path& directory) : CheckpointTensors(directory) {
+  require_directory(directory, "a model directory");
+  if (file_exists(directory / kSingleFile)) {
+    files_.emplace_back(directory / kSingleFile);
+    for (const TensorEntry& entry : files_[0].entries()) file_of_tensor_.emplace(entry.name, 0);
+  } else if (file_exists(directory / kIndexFile)) {
+    open_shards(directory / kIndexFile);
+  } else {
+    fail(ErrorCode::kNotFound, directory.string(), ": weights: expected ", kSingleFile, " or ", kIndexFile,
+         gguf_note(directory));
+  }
+}
+
+bool HfTensors::are_in(const std::filesystem::path& directory) {
+  return file_exists(directory / kSingleFile) || file_exists(directory / kIndexFile);
+}
+
+void HfTensors::open_shards(const std::filesystem::path& index_path) {
+  const std::optional<JsonNode> weight_map = JsonNode::read(index_path).find("weight_map");
+  if (!weight_map)
+    fail(ErrorCode::kCorruptFile, index_path.string(),
+         ": weight_map is missing: expected an object of tensor names and file names");
+  weight_map->object_size();
+  std::map<std::string, size_t> file_index;
+  for (const auto& [name, value] : weight_map->value().items()) {
+    if (!value.is_string() || !is_plain_file_name(value.get<std::string>()))
+      fail(ErrorCode::kCorruptFile, weight_map->where(name), " ", excerpt(value),
+           ": expected the name of a file in the same directory");
+    const auto shard = value.get<std::string>();
+    const auto [found, added] = file_index.try_emplace(shard, files_.size());
+    if (added) {
+      if (!file_exists(path() / shard))
+        fail(ErrorCode::kNotFound, (path() / shard).string(), ": missing shard, which ", kIndexFile,
+             " names for tensor \"", name, "\"");
+      files_.emplace_back(path() / shard);
+    }
+    const SafetensorsFile& file = files_[found->second];
+    if (file.find(name) == nullptr)
+      fail(ErrorCode::kCorruptFile, file.path().string(), ": no tensor \"", name, "\", which ", kIndexFile,
+           " places there");
+    file_of_tensor_.emplace(name, found->second);
+  }
+}
+
+const SafetensorsFile* HfTensors::locate(std::string_view name) const {
+  const auto found = file_of_tensor_.find(std::string(name));
+  return found == file_of_tensor_.end() ? nullptr : &files_[found->second];
+}
+
+const SafetensorsFile& HfTensors::file_of(std::string_view name) const {
+  const SafetensorsFile* file = locate(name);
+  if (file == nullptr) fail(ErrorCode::kNotFound, path().string(), ": weights: no tensor \"", name, "\"");
+  return *file;
+}
+
+std::vector<std::string> HfTensors::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : file_of_tensor_) names.push_back(name);
+  return names;
+}
+
+const TensorEntry& HfTensors::entry(std::string_view name) const { return *file_of(name).find(name); }
+
+Tensor HfTensors::tensor(std::string_view name) const { return file_of(name).tensor(name); }
+
+std::string HfTensors::read(std::string_view name) const {
+  const SafetensorsFile& file = file_of(name);
+  return file.read(*file.find(name));
+}
+
+std::string HfTensors::where(std::string_view name) const {
+  return file_of(name).path().string() + ": tensor \"" + std::string(name) + "\"";
+}
+
+void HfTensors::fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const {
+  const SafetensorsFile& file = file_of(name);
+  file.fetch(*file.find(name), fetched);
+}
+
+void HfTensors::read_ahead(const std::atomic<bool>& stop) const {
+  for (const SafetensorsFile& file : files_) file.read_ahead(stop);
+}
+
+void HfTensors::check_unchanged() const {
+  for (const SafetensorsFile& file : files_) file.check_unchanged();
+}
+
+JsonNode HfCheckpoint::config() const {
+  require_directory(
+      path(),
+      "a model directory as Hugging Face has them, with config.json and safetensors (GGUF is not "
+      "read), on this machine: nothing is downloaded");
+  if (const std::string note = gguf_note(path()); !note.empty() && !file_exists(path() / "config.json"))
+    fail(ErrorCode::kNotFound, path().string(),
+         ": no config.json: expected a model directory as Hugging Face has them, with config.json, "
+         "tokenizer.json and safetensors",
+         note);
+  return JsonNode::read(path() / "config.json");
+}
+
+std::optional<JsonNode> HfCheckpoint::find(CheckpointDocument document) const {
+  const DocumentFile& known = kDocumentFiles[static_cast<size_t>(document)];
+  const std::filesystem::path file = path() / known.name;
+  if (!file_exists(file)) return std::nullopt;
+  return JsonNode::read(file, known.max_bytes);
+}
+
+std::optional<CheckpointText> HfCheckpoint::chat_template() const {
+  const std::filesystem::path file = path() / "chat_template.jinja";
+  if (!file_exists(file)) return std::nullopt;
+  return CheckpointText{.where = file.string(), .text = read_file(file, kMaxTemplateBytes)};
+}
+
+bool HfCheckpoint::has_tensors() const { return HfTensors::are_in(path()); }
+
+std::shared_ptr<const CheckpointTensors> HfCheckpoint::open_tensors() const {
+  return std::make_shared<HfTensors>(path());
+}
+
+}  // namespace attend

@@ -1,0 +1,59 @@
+// A model directory as Hugging Face publishes them: JSON files and safetensors.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/checkpoint/hf/safetensors.h"
+#include "attend/checkpoint/json.h"
+
+namespace attend {
+
+// The tensors of a model directory: one safetensors file, or shards that an index names.
+class HfTensors : public CheckpointTensors {
+ public:
+  // Opens model.safetensors or, without it, every shard of model.safetensors.index.json. Throws
+  // Error(kNotFound) when neither is there or a shard is missing, Error(kCorruptFile) for a malformed file,
+  // a shard name that leaves the directory, or a tensor that the index places in a shard without it.
+  explicit HfTensors(const std::filesystem::path& directory);
+  // Whether one of the two files is there.
+  static bool are_in(const std::filesystem::path& directory);
+
+  bool contains(std::string_view name) const override { return locate(name) != nullptr; }
+  std::vector<std::string> names() const override;
+  const TensorEntry& entry(std::string_view name) const override;
+  Tensor tensor(std::string_view name) const override;
+  std::string read(std::string_view name) const override;
+  std::string where(std::string_view name) const override;
+  void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const override;
+  void read_ahead(const std::atomic<bool>& stop) const override;
+  void check_unchanged() const override;
+
+ private:
+  const SafetensorsFile* locate(std::string_view name) const;
+  const SafetensorsFile& file_of(std::string_view name) const;
+  void open_shards(const std::filesystem::path& index_path);
+
+  std::vector<SafetensorsFile> files_;
+  std::unordered_map<std::string, size_t> file_of_tensor_;  // index into files_
+};
+
+class HfCheckpoint : public Checkpoint {
+ public:
+  using Checkpoint::Checkpoint;
+
+  JsonNode config() const override;
+  std::optional<JsonNode> find(CheckpointDocument document) const override;
+  std::optional<CheckpointText> chat_template() const override;
+  bool has_tensors() const override;
+  std::shared_ptr<const CheckpointTensors> open_tensors() const override;
+};
+
+}  // namespace attend

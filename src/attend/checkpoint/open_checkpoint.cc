@@ -1,0 +1,10 @@
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/checkpoint/hf/hf_checkpoint.h"
+
+namespace attend {
+
+std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path) {
+  return std::make_unique<HfCheckpoint>(path);
+}
+
+}  // namespace attend

@@ -1,0 +1,135 @@
+// The Qwen models.
+#include "attend/model/architectures/architecture.h"
+
+namespace attend {
+
+// Qwen2ForCausalLM: Llama with biases of q, k and v, and a window for some layers. The text of
+// Qwen2VLForConditionalGeneration and Qwen2_5_VLForConditionalGeneration.
+namespace {
+
+void read_qwen2_config(const JsonNode& json, ModelSpec& spec) {
+  for_each_attention(spec, [](AttentionSpec& attention) { attention.qkv_bias = true; });
+  read_layer_windows(json, spec);
+}
+
+// Older folders call the decoder's weights as Qwen2ForCausalLM does.
+constexpr WeightPrefix kQwen2VlPrefixes[] = {{"model.", "model.language_model."}};
+
+constexpr ConfigDefaults qwen2_vl_defaults() {
+  return {.num_kv_heads = 8, .norm_eps = 1e-5, .rope = {.theta = 1e6}, .image_token_id = 151655};
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kQwen2{
+    .name = "Qwen2ForCausalLM", .read_config = read_qwen2_config, .defaults = {.num_kv_heads = 32}};
+
+constinit const ModelArchitecture kQwen2Vl{.name = "Qwen2VLForConditionalGeneration",
+                                           .read_config = read_qwen2_config,
+                                           .defaults = qwen2_vl_defaults(),
+                                           .text_config = TextConfig::kEither,
+                                           .prefixes = kQwen2VlPrefixes};
+
+constinit const ModelArchitecture kQwen25Vl{.name = "Qwen2_5_VLForConditionalGeneration",
+                                            .read_config = read_qwen2_config,
+                                            .defaults = qwen2_vl_defaults(),
+                                            .text_config = TextConfig::kEither,
+                                            .prefixes = kQwen2VlPrefixes};
+
+// Qwen3ForCausalLM: Llama with an RMSNorm of each q and k head before RoPE, and a window for some layers. The
+// text of Qwen3VLForConditionalGeneration.
+namespace {
+
+void read_qwen3_config(const JsonNode& json, ModelSpec& spec) {
+  const bool bias = json.find_boolean("attention_bias").value_or(false);
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qk_norm = QkNormSpan::kHead;
+    attention.qkv_bias = attention.output_bias = bias;
+  });
+  read_layer_windows(json, spec);
+}
+
+// Embedding models are published without their head, and so without the decoder's name.
+constexpr WeightPrefix kQwen3Prefixes[] = {{"model.", ""}};
+constexpr WeightPrefix kQwen3VlPrefixes[] = {{"model.", "model.language_model."}};
+
+}  // namespace
+
+constinit const ModelArchitecture kQwen3{.name = "Qwen3ForCausalLM",
+                                         .read_config = read_qwen3_config,
+                                         .defaults = {.num_kv_heads = 32, .head_dim = 128},
+                                         .prefixes = kQwen3Prefixes};
+
+constinit const ModelArchitecture kQwen3Vl{
+    .name = "Qwen3VLForConditionalGeneration",
+    .read_config = read_qwen3_config,
+    .defaults = {.num_kv_heads = 32, .head_dim = 128, .rope = {.theta = 500000.0}, .image_token_id = 151655},
+    .text_config = TextConfig::kNested,
+    .prefixes = kQwen3VlPrefixes};
+
+// Qwen3MoeForCausalLM: Qwen3 whose MLPs are mixtures of experts, but for those that mlp_only_layers and
+// decoder_sparse_step leave dense. With use_sliding_window all layers slide. The text of
+// Qwen3VLMoeForConditionalGeneration, whose file has all experts of a layer in one tensor.
+namespace {
+
+// By layer: whether mlp_only_layers names it.
+std::vector<bool> read_dense_layers_of(const JsonNode& json, size_t num_layers) {
+  std::vector<bool> dense(num_layers, false);
+  const auto layers = json.find("mlp_only_layers");
+  if (!layers) return dense;
+  for (size_t i = 0; i < layers->array_size(); ++i)
+    dense[static_cast<size_t>(layers->at(i).integer(0, static_cast<int>(num_layers) - 1))] = true;
+  return dense;
+}
+
+// Every layer but those that mlp_only_layers and decoder_sparse_step leave dense.
+void place_experts(const JsonNode& json, const MoeMlpSpec& experts, ModelSpec& spec) {
+  const auto step = static_cast<size_t>(json.find_integer("decoder_sparse_step", 1, 1 << 16).value_or(1));
+  const std::vector<bool> dense = read_dense_layers_of(json, spec.layers.size());
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (!dense[i] && (i + 1) % step == 0) spec.layers[i].mlp = experts;
+}
+
+void read_qwen3_moe_attention(const JsonNode& json, ModelSpec& spec) {
+  const bool bias = json.boolean_or("attention_bias", false);
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qk_norm = QkNormSpan::kHead;
+    attention.qkv_bias = attention.output_bias = bias;
+  });
+}
+
+void read_qwen3_moe_config(const JsonNode& json, ModelSpec& spec) {
+  read_qwen3_moe_attention(json, spec);
+  if (json.boolean_or("use_sliding_window", false))
+    read_windows(json, std::vector<bool>(spec.layers.size(), true), spec);
+  MoeMlpSpec experts = read_moe_mlp(json, {.num_experts = 128, .top_k = 8, .intermediate_size = 768});
+  experts.rule.weights_of = json.boolean_or("norm_topk_prob", false) ? kernels::RouterWeights::kOfChosen
+                                                                     : kernels::RouterWeights::kOfAll;
+  place_experts(json, experts, spec);
+}
+
+void read_qwen3_vl_moe_config(const JsonNode& json, ModelSpec& spec) {
+  read_qwen3_moe_attention(json, spec);
+  MoeMlpSpec experts = read_moe_mlp(json, {.num_experts = 60, .top_k = 4, .intermediate_size = 1408});
+  experts.fused_experts = true;
+  place_experts(json, experts, spec);
+}
+
+constexpr WeightPrefix kQwen3VlMoePrefixes[] = {{"model.", "model.language_model."}};
+
+}  // namespace
+
+constinit const ModelArchitecture kQwen3Moe{.name = "Qwen3MoeForCausalLM",
+                                            .read_config = read_qwen3_moe_config,
+                                            .defaults = {.intermediate_size = 6144, .num_kv_heads = 4}};
+
+constinit const ModelArchitecture kQwen3VlMoe{.name = "Qwen3VLMoeForConditionalGeneration",
+                                              .read_config = read_qwen3_vl_moe_config,
+                                              .defaults = {.intermediate_size = 5632,
+                                                           .num_kv_heads = 16,
+                                                           .rope = {.theta = 500000.0},
+                                                           .image_token_id = 151655},
+                                              .text_config = TextConfig::kNested,
+                                              .prefixes = kQwen3VlMoePrefixes};
+
+}  // namespace attend

@@ -1,0 +1,66 @@
+#include "attend/model/modules/module.h"
+
+#include "attend/base/error.h"
+#include "attend/model/modules/attention.h"
+#include "attend/model/modules/gated_mlp.h"
+#include "attend/model/modules/mla.h"
+#include "attend/model/modules/moe_mlp.h"
+#include "attend/model/modules/plain_mlp.h"
+#include "attend/tensor/arena.h"
+
+namespace attend {
+
+TensorView Scratch::take(DType dtype, int64_t num_rows, int64_t width) {
+  const TensorView view = TensorView::contiguous(static_cast<std::byte*>(memory_.data) + used_, dtype,
+                                                 {num_rows, width}, memory_.device);
+  used_ += static_cast<int64_t>(Arena::padded_bytes(view.num_bytes()));
+  ensure(used_ <= static_cast<int64_t>(memory_.num_bytes()), "a module that takes more scratch than it said");
+  return view;
+}
+
+namespace {
+
+struct MakeMixer {
+  const NormPlaces& norms;
+  int layer_id;
+  const ModelSpec& model;
+  const DecoderNames& names;
+
+  std::unique_ptr<Module> operator()(const AttentionSpec& spec) const {
+    return std::make_unique<AttentionModule>(spec, norms, layer_id, model, names);
+  }
+  std::unique_ptr<Module> operator()(const MlaSpec& spec) const {
+    return std::make_unique<MlaModule>(spec, norms, layer_id, model, names);
+  }
+};
+
+struct MakeMlp {
+  const NormPlaces& norms;
+  const ModelSpec& model;
+  const DecoderNames& names;
+  Device device;
+
+  std::unique_ptr<Module> operator()(const GatedMlpSpec& spec) const {
+    return std::make_unique<GatedMlpModule>(spec, norms, model, names, device);
+  }
+  std::unique_ptr<Module> operator()(const MoeMlpSpec& spec) const {
+    return std::make_unique<MoeMlpModule>(spec, norms, model, names);
+  }
+  std::unique_ptr<Module> operator()(const PlainMlpSpec& spec) const {
+    return std::make_unique<PlainMlpModule>(spec, norms, model, names);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int layer_id, const ModelSpec& model,
+                                   const DecoderNames& names) {
+  return std::visit(MakeMixer{layer.norms, layer_id, model, names}, layer.mixer);
+}
+
+std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,
+                                 Device device) {
+  return std::visit(MakeMlp{layer.norms, model, names, device}, layer.mlp);
+}
+
+}  // namespace attend

@@ -1,0 +1,56 @@
+#include "attend/serve/http/head_text.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+//
+#include <boost/beast/http/status.hpp>
+
+namespace attend::serve {
+
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escaped =
+        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    decoded += escaped ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+    if (escaped) i += 2;
+  }
+  return decoded;
+}
+
+std::string without_origin(std::string_view target) {
+  const size_t host = target.starts_with("http://") ? 7 : target.starts_with("https://") ? 8 : 0;
+  if (host == 0) return std::string(target);
+  const size_t path = target.find('/', host);
+  return path == target.npos ? "/" : std::string(target.substr(path));
+}
+
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text.substr(0, 200))
+    if (c >= ' ' && c <= '~') line += c;
+  return line;
+}
+
+std::string answer_head(int status, std::string_view content_type,
+                        const std::vector<std::pair<std::string, std::string>>& headers,
+                        std::string_view cors_origins, bool keep_alive) {
+  namespace http = boost::beast::http;
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: attend\r\n", status,
+                                 std::string(http::obsolete_reason(static_cast<http::status>(status))));
+  if (!content_type.empty()) head += fmt::format("Content-Type: {}\r\n", content_type);
+  for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
+  if (!cors_origins.empty())
+    head += fmt::format(
+        "Access-Control-Allow-Origin: {}\r\nAccess-Control-Allow-Headers: *, Authorization\r\n"
+        "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n",
+        cors_origins);
+  head += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  return head;
+}
+
+}  // namespace attend::serve

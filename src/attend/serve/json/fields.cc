@@ -1,0 +1,116 @@
+#include "attend/serve/json/fields.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attend/base/error.h"
+
+namespace attend::serve {
+
+Json parse_body(const std::string& body) {
+  try {
+    Json parsed = parse_ordered_json(body, "the body");
+    if (!parsed.is_object()) refuse("", "the body is ", excerpt(parsed), ": expected a JSON object");
+    return parsed;
+  } catch (const Error& error) {
+    refuse("", error.what());
+  }
+}
+
+Fields::Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+  const std::string own_name = where_.substr(0, where_.empty() ? 0 : where_.size() - 1);
+  if (!object.is_object()) refuse(own_name, own_name, " ", excerpt(object), ": expected an object");
+}
+
+const Json* Fields::find(const std::string& key) const {
+  asked_for_.push_back(key);
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::optional<double> Fields::number(const std::string& key) const {
+  const Json* value = find(key);
+  if (!value) return std::nullopt;
+  if (!value->is_number() || !std::isfinite(value->get<double>()))
+    refuse(name(key), name(key), " ", excerpt(*value), ": expected a number");
+  return value->get<double>();
+}
+
+std::optional<int64_t> Fields::integer(const std::string& key, int64_t lowest, int64_t highest) const {
+  const Json* value = find(key);
+  if (!value) return std::nullopt;
+  // Some clients send 5.0.
+  const double number = value->is_number() ? value->get<double>() : NAN;
+  const bool whole = value->is_number_integer() || (std::trunc(number) == number && std::fabs(number) < 9e15);
+  const bool too_large = value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX};
+  if (!whole || too_large || number < static_cast<double>(lowest) || number > static_cast<double>(highest))
+    refuse(name(key), name(key), " ", excerpt(*value), ": expected a whole number from ", lowest, " to ",
+           highest);
+  return value->is_number_integer() ? value->get<int64_t>() : static_cast<int64_t>(number);
+}
+
+std::optional<bool> Fields::boolean(const std::string& key) const {
+  const Json* value = find(key);
+  if (!value) return std::nullopt;
+  if (!value->is_boolean()) refuse(name(key), name(key), " ", excerpt(*value), ": expected true or false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> Fields::string(const std::string& key) const {
+  const Json* value = find(key);
+  if (!value) return std::nullopt;
+  if (!value->is_string()) refuse(name(key), name(key), " ", excerpt(*value), ": expected a string");
+  return value->get<std::string>();
+}
+
+std::vector<std::string> Fields::strings(const std::string& key) const {
+  const Json* value = find(key);
+  if (!value) return {};
+  if (value->is_string()) return {value->get<std::string>()};
+  if (!value->is_array())
+    refuse(name(key), name(key), " ", excerpt(*value), ": expected a string or a list of strings");
+  std::vector<std::string> strings;
+  for (const Json& item : *value) {
+    if (!item.is_string()) refuse(name(key), name(key), " holds ", excerpt(item), ": expected strings");
+    strings.push_back(item.get<std::string>());
+  }
+  return strings;
+}
+
+std::vector<int32_t> Fields::token_ids(const std::string& key) const {
+  const Json* value = find(key);
+  return value ? read_token_ids(*value, name(key)) : std::vector<int32_t>{};
+}
+
+std::optional<std::string> Fields::id(const std::string& key) const {
+  std::optional<std::string> value = string(key);
+  const auto can_be_seen = [](char c) { return c > ' ' && c <= '~'; };
+  if (value &&
+      (value->empty() || value->size() > 200 || !std::all_of(value->begin(), value->end(), can_be_seen)))
+    refuse(name(key), name(key), " ", excerpt(*find(key)),
+           ": expected 1 to 200 characters of ASCII, without spaces");
+  return value;
+}
+
+std::vector<std::string> Fields::unread() const {
+  std::vector<std::string> keys;
+  for (const auto& item : object_.items())
+    if (!item.value().is_null() &&
+        std::find(asked_for_.begin(), asked_for_.end(), item.key()) == asked_for_.end())
+      keys.push_back(item.key());
+  return keys;
+}
+
+std::vector<int32_t> read_token_ids(const Json& list, const std::string& param) {
+  if (!list.is_array()) refuse(param, param, " ", excerpt(list), ": expected a list of token ids");
+  std::vector<int32_t> ids;
+  for (const Json& id : list) {
+    const double number = id.is_number() ? id.get<double>() : -1.0;
+    if (std::trunc(number) != number || number < 0.0 || number > INT32_MAX)
+      refuse(param, param, " holds ", excerpt(id), ": expected token ids, whole numbers from 0");
+    ids.push_back(static_cast<int32_t>(number));
+  }
+  return ids;
+}
+
+}  // namespace attend::serve

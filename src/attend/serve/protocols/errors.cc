@@ -1,0 +1,70 @@
+#include "attend/serve/protocols/errors.h"
+
+#include <new>
+
+#include "attend/base/error.h"
+#include "attend/serve/json/json_text.h"
+
+namespace attend::serve {
+namespace {
+
+ApiError of_exception(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  if (!known) return {500, error.what(), {}, {}};
+  switch (known->code()) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kUnsupported:
+      return {400, error.what(), {}, std::string(to_string(known->code()))};
+    case ErrorCode::kOutOfMemory:
+      return {503, error.what(), {}, std::string(to_string(known->code()))};
+    default:
+      return {500, error.what(), {}, std::string(to_string(known->code()))};
+  }
+}
+
+}  // namespace
+
+ApiError to_api_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ApiError& refusal) {
+    return refusal;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  } catch (const std::exception& other) {
+    return of_exception(other);
+  }
+}
+
+ApiError queue_full(int max_waiting) {
+  return {
+      503,
+      "the request queue is full: " + std::to_string(max_waiting) + " wait, as --max-queued-requests has it",
+      {},
+      "queue_full"};
+}
+
+ApiError out_of_memory() { return {503, "out of memory", {}, "out_of_memory"}; }
+
+std::string error_reply(const ApiError& error) {
+  const auto type = [&]() -> std::string_view {
+    if (error.status == 401 || error.status == 403) return "authentication_error";
+    if (error.status == 404) return "not_found_error";
+    if (error.status == 503) return "overloaded_error";
+    return error.status >= 500 ? "internal_error" : "invalid_request_error";
+  };
+  JsonText json;
+  json.begin_object().key("error").begin_object();
+  json.key("message").text(error.message).key("type").text(type());
+  json.key("param").text_or_null(error.param).key("code").text_or_null(error.code);
+  return json.end_object().end_object().take();
+}
+
+void answer_error(Exchange& exchange, const ApiError& error) {
+  Headers headers;
+  if (error.status == 503) headers.emplace_back("Retry-After", "1");
+  if (error.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
+  exchange.reply(error.status, kJson, error_reply(error), std::move(headers));
+}
+
+}  // namespace attend::serve

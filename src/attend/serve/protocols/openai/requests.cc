@@ -1,0 +1,180 @@
+// Requests of OpenAI's /v1/chat/completions and /v1/completions.
+#include "attend/serve/protocols/openai/replies.h"
+#include "attend/serve/protocols/openai/tool_fields.h"
+#include "attend/serve/protocols/request_fields.h"
+
+namespace attend::serve {
+namespace {
+
+// What both have.
+void read_common(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
+  read_request(fields, job);
+  job.params.n = static_cast<int>(fields.integer("n", 1, kMaxChoices).value_or(1));
+  if (const Json* options = fields.find("stream_options")) {
+    if (!job.stream) refuse("stream_options", "stream_options: only with stream true");
+    const Fields inner(*options, "stream_options.");
+    job.include_usage = inner.boolean("include_usage").value_or(false);
+    job.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
+  }
+  read_sampling(fields, defaults, job);
+}
+
+void check_message(const Json& message, const std::string& where) {
+  const Fields fields(message, where + ".");
+  if (!fields.string("role")) refuse(where + ".role", where, ".role: missing; expected a string");
+  const Json* content = fields.find("content");
+  if (!content || content->is_string()) {
+    if (!content && *fields.string("role") != "assistant")
+      refuse(where + ".content", where, ".content: missing");
+    return;
+  }
+  if (!content->is_array())
+    refuse(where + ".content", where, ".content ", excerpt(*content),
+           ": expected a string or a list of parts");
+  for (const Json& part : *content) {
+    const Fields inner(part, where + ".content.");
+    if (const std::string type = inner.string("type").value_or(""); type != "text")
+      refuse_unsupported(where + ".content", "parts of type \"", type,
+                         "\" are not supported; expected \"text\"");
+    if (!inner.string("text")) refuse(where + ".content", where, ".content: a part without \"text\"");
+  }
+}
+
+// What the answer is read as, and what it has to be where calls are asked for.
+void read_answer_format(const Fields& fields, const ChatFormats& formats, GenerationJob& job) {
+  AnswerFormat format;
+  if (fields.boolean("separate_reasoning").value_or(true)) format.reasoning = formats.reasoning;
+  std::vector<Tool> tools = read_tools(fields);
+  const ToolChoice choice = read_tool_choice(fields, tools);
+  if (choice.kind != ToolChoice::Kind::kNone) {
+    const bool has_to_call = choice.kind != ToolChoice::Kind::kAuto;
+    if (!formats.tools && !has_to_call)
+      refuse_unsupported(
+          "tools",
+          "nothing is known of how the model writes calls; expected a server with --tool-call-parser, "
+          "or tool_choice \"none\" or \"required\"");
+    // Whatever the model is used to, a grammar makes it write JSON.
+    format.tool_format = formats.tools ? formats.tools : &kLlama3Format;
+    if (has_to_call && job.grammar)
+      refuse("tool_choice", "tool_choice: ", job.grammar->param, " says already what the text is to be");
+    if (has_to_call) job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
+    format.tools = std::move(tools);
+  }
+  if (format.reasoning || !format.tools.empty()) job.answer = std::move(format);
+}
+
+// What the template sees.
+std::string template_variables(const Fields& fields, GenerationJob& job) {
+  Json variables = Json::object();
+  if (const Json* own = fields.find("chat_template_kwargs")) {
+    const Fields checked(*own, "chat_template_kwargs.");
+    variables = *own;
+  }
+  variables["messages"] = *fields.find("messages");
+  for (const char* key : {"tools", "documents", "reasoning_effort"})
+    if (const Json* value = fields.find(key)) variables[key] = *value;
+  const std::optional<bool> generation_prompt = fields.boolean("add_generation_prompt");
+  job.add_generation_prompt = generation_prompt.value_or(true);
+  if (fields.boolean("continue_final_message").value_or(false)) {
+    Json& messages = variables["messages"];
+    if (generation_prompt.value_or(false))
+      refuse("continue_final_message", "continue_final_message: not with add_generation_prompt");
+    if (messages.back()["role"] != "assistant" || !messages.back().value("content", Json()).is_string())
+      refuse("continue_final_message",
+             "continue_final_message: expected a last message of the assistant whose content is a string");
+    job.continued = messages.back()["content"].get<std::string>();
+    messages.erase(messages.size() - 1);
+    job.add_generation_prompt = true;
+  }
+  return variables.dump();
+}
+
+GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats) {
+  const Fields fields(body);
+  GenerationJob job;
+  read_common(fields, defaults, job);
+  read_max_tokens(fields, {"max_completion_tokens", "max_tokens"}, job);
+  const auto num_top = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
+  if (fields.boolean("logprobs").value_or(false))
+    job.params.logprobs = static_cast<int>(num_top.value_or(0));
+  else if (num_top.value_or(0) > 0)
+    refuse("top_logprobs", "top_logprobs: only with logprobs true");
+  const Json* messages = fields.find("messages");
+  if (!messages || !messages->is_array() || messages->empty())
+    refuse("messages", "messages: expected a list of at least one message");
+  for (size_t i = 0; i < messages->size(); ++i)
+    check_message((*messages)[i], "messages[" + std::to_string(i) + "]");
+  read_answer_format(fields, formats, job);
+  check_num_completions(job);
+  job.variables = template_variables(fields, job);
+  job.ignored = fields.unread();
+  return job;
+}
+
+GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults, const ChatFormats&) {
+  const Fields fields(body);
+  GenerationJob job;
+  job.params.max_new_tokens = 16;
+  read_common(fields, defaults, job);
+  read_max_tokens(fields, {"max_tokens", "max_completion_tokens"}, job);
+  job.has_max_tokens = true;
+  job.echo = fields.boolean("echo").value_or(false);
+  if (const Json* logprobs = fields.find("logprobs"); logprobs && *logprobs != false) {
+    job.params.logprobs = static_cast<int>(*fields.integer("logprobs", 0, kMaxTopLogprobs));
+    if (job.echo) job.params.prompt_logprobs = job.params.logprobs;
+  }
+  if (const auto best_of = fields.integer("best_of", 1, kMaxChoices);
+      best_of && *best_of != 1 && *best_of != job.params.n)
+    refuse("best_of", "best_of ", *best_of, ": expected 1, or n");
+  if (fields.string("suffix").value_or("") != "")
+    refuse_unsupported("suffix", "not supported; expected none");
+  const Json* prompt = fields.find("prompt");
+  if (!prompt) refuse("prompt", "prompt: missing; expected a string, token ids, or a list of these");
+  if (prompt->is_string()) {
+    job.prompts.emplace_back(prompt->get<std::string>());
+  } else if (prompt->is_array() && !prompt->empty() && prompt->front().is_number()) {
+    job.prompts.emplace_back(read_token_ids(*prompt, "prompt"));
+  } else if (prompt->is_array()) {
+    for (const Json& item : *prompt) {
+      if (item.is_string())
+        job.prompts.emplace_back(item.get<std::string>());
+      else
+        job.prompts.emplace_back(read_token_ids(item, "prompt"));
+    }
+  }
+  if (job.prompts.empty() || job.prompts.size() > kMaxPrompts)
+    refuse("prompt", "prompt ", excerpt(*prompt), ": expected a string, token ids, or a list of 1 to ",
+           kMaxPrompts, " of these");
+  check_num_completions(job);
+  job.ignored = fields.unread();
+  return job;
+}
+
+std::string max_tokens_or(std::string_view param) {
+  return param == "max_new_tokens" ? "max_tokens" : std::string(param);
+}
+
+}  // namespace
+
+constexpr Endpoint kChatCompletions = {
+    .path = "/v1/chat/completions",
+    .id_prefix = "chatcmpl-",
+    .read = read_chat,
+    .field_of = [](std::string_view param,
+                   bool) { return param == "prompt" ? "messages" : max_tokens_or(param); },
+    .shows_stop_token = false,
+    .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
+      return std::make_unique<OpenAiReplies>(OpenAiReplies::Kind::kChat, head, job);
+    }};
+
+constexpr Endpoint kCompletions = {
+    .path = "/v1/completions",
+    .id_prefix = "cmpl-",
+    .read = read_completion,
+    .field_of = [](std::string_view param, bool) { return max_tokens_or(param); },
+    .shows_stop_token = false,
+    .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
+      return std::make_unique<OpenAiReplies>(OpenAiReplies::Kind::kCompletion, head, job);
+    }};
+
+}  // namespace attend::serve

@@ -1,0 +1,44 @@
+#include "attend/serve/protocols/reply_writer.h"
+
+#include <algorithm>
+
+#include "attend/serve/protocols/errors.h"
+
+namespace attend::serve {
+
+size_t num_chars(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xc0) != 0x80; }));
+}
+
+void Choice::count_logprobs_as_sent() {
+  for (; num_logprobs_sent < logprobs.size(); ++num_logprobs_sent)
+    num_chars_sent += num_chars(logprobs[num_logprobs_sent].text);
+}
+
+std::string event(std::string_view json) {
+  std::string line("data: ");
+  line += json;
+  line += "\n\n";
+  return line;
+}
+
+void add_matched_stop(const Choice& choice, JsonText& json) {
+  if (!choice.matched_stop.empty())
+    json.text(choice.matched_stop);
+  else if (choice.matched_token)
+    json.integer(*choice.matched_token);
+  else
+    json.null();
+}
+
+void add_logprob(const std::optional<float>& logprob, JsonText& json) {
+  logprob ? json.number(*logprob) : json.null();
+}
+
+void ReplyWriter::add_failure(const ApiError& error, std::string& events) const {
+  events += event(error_reply(error));
+  events += kLastEvent;
+}
+
+}  // namespace attend::serve

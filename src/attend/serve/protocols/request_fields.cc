@@ -1,0 +1,201 @@
+#include "attend/serve/protocols/request_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "attend/checkpoint/input_file.h"
+#include "attend/model/config/generation_config.h"
+
+namespace attend::serve {
+namespace {
+
+constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxCompletions = 4096;              // of a request, its prompts together
+constexpr size_t kMaxParamBytes = size_t{256} << 20;  // that these hold of its parameters
+
+// Fields that would change the answer and that attend does not have.
+struct MissingField {
+  const char* key;
+  const char* why;
+};
+constexpr MissingField kMissing[] = {
+    {"stop_regex", "not supported; use stop"},
+    {"bad_words", "not supported; use logit_bias"},
+    {"allowed_token_ids", "not supported; use logit_bias"},
+    {"custom_logit_processor", "not supported"},
+    {"logits_processors", "not supported"},
+    {"use_beam_search", "not supported"},
+    {"length_penalty", "not supported"},
+    {"truncate_prompt_tokens", "not supported"},
+    {"prompt_logprobs", "not supported here; use /generate with logprob_start_len, or echo with logprobs"},
+    {"token_ids_logprob", "not supported"},
+    {"return_hidden_states", "not supported"},
+    {"lora_path", "adapters are not supported"},
+    {"input_embeds", "not supported"},
+    {"image_data", "images are not supported"},
+    {"video_data", "videos are not supported"},
+    {"audio_data", "sound is not supported"},
+    {"audio", "sound is not supported"},
+    {"session_params", "not supported"},
+    {"web_search_options", "not supported"},
+    {"functions", "calls of tools are not supported"},
+};
+// Known, and of no effect on the answer. SGLang's router sends separate_reasoning true, which asks for what a
+// server without a parser of reasoning does not have in SGLang either.
+constexpr const char* kWithoutEffect[] = {"user",
+                                          "store",
+                                          "metadata",
+                                          "service_tier",
+                                          "prediction",
+                                          "stream_reasoning",
+                                          "separate_reasoning",
+                                          "verbosity",
+                                          "safety_identifier",
+                                          "prompt_cache_key",
+                                          "spaces_between_special_tokens",
+                                          "parallel_tool_calls",
+                                          "detokenize",
+                                          "add_special_tokens"};
+
+// What says the same as nothing: false, 0, "", [], {}.
+bool is_neutral(const Json& value) {
+  if (value.is_boolean()) return value == false;
+  if (value.is_number()) return value == 0;
+  return value.is_string() ? value == "" : value.empty();
+}
+
+void read_edits(const Fields& fields, const SamplingDefaults& defaults, SamplingParams& params) {
+  const auto number = [&](const char* key, double missing, double lowest, double highest) {
+    const double value = fields.number(key).value_or(missing);
+    if (value < lowest || value > highest)
+      refuse(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
+    return static_cast<float>(value);
+  };
+  params.repetition_penalty = number("repetition_penalty", defaults.repetition_penalty, 1e-3, 1e3);
+  params.frequency_penalty = number("frequency_penalty", 0.0, -2.0, 2.0);
+  params.presence_penalty = number("presence_penalty", 0.0, -2.0, 2.0);
+  for (const char* key : {"min_tokens", "min_new_tokens"})
+    if (const auto value = fields.integer(key, 0, INT32_MAX)) params.min_tokens = static_cast<int>(*value);
+  const Json* bias = fields.find("logit_bias");
+  if (!bias) return;
+  if (!bias->is_object())
+    refuse(fields.name("logit_bias"), fields.name("logit_bias"), " ", excerpt(*bias), ": expected an object");
+  for (const auto& item : bias->items()) {
+    int32_t id = -1;
+    const char* const end = item.key().data() + item.key().size();
+    const auto [rest, error] = std::from_chars(item.key().data(), end, id);
+    if (error != std::errc() || rest != end || id < 0)
+      refuse(fields.name("logit_bias"), fields.name("logit_bias"), ": ", excerpt(item.key()),
+             " is no token id");
+    // Not by its key: there may be as many as the vocabulary has tokens, and finding one reads them all.
+    const Json& given = item.value();
+    const double value = given.is_null() ? 0.0 : given.is_number() ? given.get<double>() : NAN;
+    if (!(value >= -100.0 && value <= 100.0))
+      refuse(fields.name("logit_bias"), fields.name("logit_bias"), " of ", id, " is ", excerpt(given),
+             ": expected -100 to 100");
+    params.logit_bias.emplace_back(id, static_cast<float>(value));
+  }
+}
+
+// What a completion holds of its parameters, which each has for itself. About: a token's bias has a place in
+// a table besides, a stop string one where it is looked for.
+size_t param_bytes(const SamplingParams& params) {
+  constexpr size_t kBytesOfBias = 96;
+  size_t bytes = params.logit_bias.size() * kBytesOfBias + params.stop_token_ids.size() * sizeof(int32_t);
+  for (const std::string& stop : params.stop) bytes += 2 * stop.size();
+  return bytes;
+}
+
+}  // namespace
+
+void refuse_what_is_missing(const Fields& fields) {
+  for (const auto& [key, why] : kMissing)
+    if (const Json* value = fields.find(key); value && !is_neutral(*value))
+      refuse_unsupported(fields.name(key), why);
+  for (const char* key : kWithoutEffect) fields.find(key);
+  if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json({"text"}))
+    refuse_unsupported("modalities", "only [\"text\"] is supported");
+}
+
+void read_sampling(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
+  SamplingParams& params = job.params;
+  params.temperature = static_cast<float>(fields.number("temperature").value_or(defaults.temperature));
+  params.top_p = static_cast<float>(fields.number("top_p").value_or(defaults.top_p));
+  params.min_p = static_cast<float>(fields.number("min_p").value_or(defaults.min_p));
+  // SGLang and vLLM write "all" as -1.
+  const auto top_k = fields.integer("top_k", -1, INT32_MAX);
+  params.top_k = static_cast<int32_t>(std::max<int64_t>(top_k.value_or(defaults.top_k), 0));
+  if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX))
+    params.seed = static_cast<uint64_t>(*seed);
+  params.stop = fields.strings("stop");
+  if (params.stop.size() > kMaxStops)
+    refuse(fields.name("stop"), fields.name("stop"), " holds ", params.stop.size(), " strings: at most ",
+           kMaxStops);
+  // Each once: all of them are looked at for each token.
+  params.stop_token_ids = fields.token_ids("stop_token_ids");
+  std::sort(params.stop_token_ids.begin(), params.stop_token_ids.end());
+  params.stop_token_ids.erase(std::unique(params.stop_token_ids.begin(), params.stop_token_ids.end()),
+                              params.stop_token_ids.end());
+  params.ignore_eos = fields.boolean("ignore_eos").value_or(false);
+  params.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
+  params.include_stop = fields.boolean("include_stop_str_in_output").value_or(false) ||
+                        fields.boolean("no_stop_trim").value_or(false);
+  refuse_what_is_missing(fields);
+  job.grammar = read_grammar(fields);
+  read_edits(fields, defaults, params);
+  const auto check_range = [&](const char* key, double value, double lowest, double highest) {
+    if (value < lowest || value > highest)
+      refuse(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
+  };
+  check_range("temperature", params.temperature, 0.0, 100.0);
+  check_range("min_p", params.min_p, 0.0, 1.0);
+  check_range("top_p", params.top_p, 0.0, 1.0);
+  if (params.top_p == 0.0f)
+    refuse(fields.name("top_p"), fields.name("top_p"), " 0: expected above 0, at most 1");
+}
+
+void read_max_tokens(const Fields& fields, std::initializer_list<const char*> keys, GenerationJob& job) {
+  for (const char* key : keys) {
+    const auto value = fields.integer(key, 1, INT32_MAX);
+    if (!value || job.has_max_tokens) continue;
+    job.params.max_new_tokens = static_cast<int>(*value);
+    job.has_max_tokens = true;
+  }
+}
+
+void read_request(const Fields& fields, GenerationJob& job) {
+  job.model = fields.string("model").value_or("");
+  job.rid = fields.id("rid").value_or("");
+  job.stream = fields.boolean("stream").value_or(false);
+  job.priority = static_cast<int>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
+  // Which of the two holds what makes a difference.
+  const std::string salt = fields.string("cache_salt").value_or("");
+  const std::string key = fields.string("extra_key").value_or("");
+  if (!salt.empty() || !key.empty()) job.cache_salt = std::to_string(salt.size()) + ":" + salt + key;
+}
+
+void check_num_completions(const GenerationJob& job) {
+  // A conversation becomes a prompt later.
+  const size_t num = std::max<size_t>(job.prompts.size(), 1) * static_cast<size_t>(job.params.n);
+  if (num > kMaxCompletions)
+    refuse("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",
+           kMaxCompletions, " completions together");
+  if (const size_t bytes = param_bytes(job.params); num * bytes > kMaxParamBytes)
+    refuse("n", num, " completions with stop, stop_token_ids and logit_bias of ", bytes,
+           " bytes each: expected at most ", kMaxParamBytes, " together");
+}
+
+SamplingDefaults SamplingDefaults::read(const std::filesystem::path& model_path) {
+  SamplingDefaults defaults;
+  if (!file_exists(model_path / "generation_config.json")) return defaults;
+  const GenerationConfig config = read_generation_config(model_path);
+  defaults.temperature = config.do_sample ? config.temperature.value_or(1.0f) : 0.0f;
+  defaults.top_p = config.top_p.value_or(1.0f);
+  defaults.min_p = config.min_p.value_or(0.0f);
+  defaults.top_k = config.top_k.value_or(0);
+  defaults.repetition_penalty = config.repetition_penalty.value_or(1.0f);
+  return defaults;
+}
+
+}  // namespace attend::serve

@@ -1,0 +1,163 @@
+#include "attend/serve/protocols/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "attend/base/log.h"
+#include "attend/base/version.h"
+#include "attend/serve/web/web_files.h"
+
+namespace attend::serve {
+namespace {
+
+// Takes as long for every wrong key of the right length.
+bool same_key(std::string_view given, std::string_view key) {
+  if (given.size() != key.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < key.size(); ++i)
+    difference = static_cast<unsigned char>(difference | (given[i] ^ key[i]));
+  return difference == 0;
+}
+
+// What a worker makes.
+struct MadeAnswer : Recipient {
+  using Recipient::Recipient;
+  void receive() override {
+    if (error) return answer_error(exchange(), to_api_error(error));
+    exchange().reply(200, kJson, std::move(text));
+  }
+
+  std::string text;
+  std::exception_ptr error;
+};
+
+}  // namespace
+
+void HealthAnswer::receive() {
+  if (well) return exchange().reply(200, "text/plain", "");
+  answer_error(exchange(), {503, complaint, {}, "unhealthy"});
+}
+
+std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Service::Service(ApiOptions options, Executor& executor, std::function<HttpMetrics()> http_metrics)
+    : options_(std::move(options)),
+      executor_(executor),
+      outbox_(executor),
+      http_metrics_(std::move(http_metrics)) {
+  const auto answer = [](int status, std::string_view type, const std::string& body) {
+    return [=](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+      exchange->reply(status, type, body);
+    };
+  };
+  static constexpr RouteTo<Service> kRoutes[] = {{"GET", "/v1/models", &Service::models, Needs::kKey},
+                                                 {"GET", "/health", &Service::health, Needs::kNothing},
+                                                 {"GET", "/ping", &Service::health, Needs::kNothing}};
+  add_routes<Service>(this, kRoutes);
+  add_route(
+      {"GET", "/version", Needs::kNothing, answer(200, kJson, json_text({{"version", attend::version()}}))});
+  add_route({"GET", "/openapi.json", Needs::kNothing, answer(200, kJson, std::string(kOpenApi))});
+}
+
+Service::~Service() = default;
+
+void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  if (const auto error = error_of([&] { dispatch(request, exchange); }))
+    answer_error(*exchange, to_api_error(error));
+}
+
+void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  if (request.method == "OPTIONS") return exchange->reply(204, "", "");
+  const bool model_by_id = request.path.starts_with("/v1/models/");
+  const std::string_view path = model_by_id ? "/v1/models" : std::string_view(request.path);
+  const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  std::string allowed;
+  for (const Route& route : routes_) {
+    if (route.path != path) continue;
+    if (route.method == method) {
+      check_key(route.needs, request);
+      return route.answer(request, exchange);
+    }
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+  }
+  if (!allowed.empty()) {
+    const ApiError error{405, request.method + " " + request.path + ": expected " + allowed, {}, {}};
+    return exchange->reply(405, kJson, error_reply(error), {{"Allow", allowed}});
+  }
+  throw ApiError{404, request.path + ": no such path", {}, "not_found"};
+}
+
+void Service::check_key(Needs needs, const HttpRequest& request) const {
+  const std::string& key = needs == Needs::kAdminKey && !options_.admin_api_key.empty()
+                               ? options_.admin_api_key
+                               : options_.api_key;
+  if (needs == Needs::kNothing || key.empty()) return;
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view given = request.authorization;
+  if (!given.starts_with(kBearer) || !same_key(given.substr(kBearer.size()), key))
+    throw ApiError{
+        401, "expected the header Authorization: Bearer with the server's API key", {}, "invalid_api_key"};
+}
+
+void Service::check_model(const std::string& name) const {
+  const auto& served = options_.served_names;
+  if (name.empty() || name == options_.model_path ||
+      std::find(served.begin(), served.end(), name) != served.end())
+    return;
+  throw ApiError{
+      404, fmt::format("model {}: not served here; expected {}", excerpt(name), fmt::join(served, ", ")),
+      "model", "model_not_found"};
+}
+
+void Service::log_ignored(const std::vector<std::string>& fields) const {
+  constexpr size_t kMaxNames = 100;  // clients make them up
+  if (fields.empty()) return;
+  const std::lock_guard lock(ignored_mutex_);
+  for (const std::string& field : fields)
+    if (ignored_.size() < kMaxNames && ignored_.insert(field.substr(0, 60)).second)
+      log_info("requests have a field that has no effect here: ", json_text(field.substr(0, 60)));
+}
+
+void Service::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make) {
+  const auto answer = std::make_shared<MadeAnswer>(exchange);
+  executor_.work([this, answer, make = std::move(make)] {
+    answer->error = error_of([&] { answer->text = make(); });
+    outbox_.add_now(*answer);
+  });
+}
+
+Json Service::model_card(const std::string& name) const {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "attend"},
+          {"root", options_.model_path.string()},
+          {"parent", nullptr},
+          {"max_model_len", max_model_len()}};
+}
+
+void Service::models(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  constexpr std::string_view kOne = "/v1/models/";
+  if (request.path.starts_with(kOne)) {
+    const std::string name = request.path.substr(kOne.size());
+    check_model(name.empty() ? "/" : name);
+    return answer_on_worker(exchange, [this, name] { return json_text(model_card(name)); });
+  }
+  answer_on_worker(exchange, [this] {
+    Json cards = Json::array();
+    for (const std::string& name : options_.served_names) cards.push_back(model_card(name));
+    return json_text({{"object", "list"}, {"data", cards}});
+  });
+}
+
+void Service::check_not_draining() const {
+  if (draining_) throw ApiError{503, "the server is shutting down", {}, "shutting_down"};
+}
+
+void Service::health(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  check_not_draining();
+  exchange->reply(200, "text/plain", "");
+}
+
+}  // namespace attend::serve

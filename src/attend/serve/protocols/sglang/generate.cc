@@ -1,0 +1,215 @@
+// SGLang's own /generate: its requests and its replies.
+#include <algorithm>
+
+#include "attend/serve/protocols/endpoint.h"
+#include "attend/serve/protocols/errors.h"
+#include "attend/serve/protocols/request_fields.h"
+
+namespace attend::serve {
+namespace {
+
+// A stream with logprobs goes on when what it has said has grown by one of so many parts: in all it
+// takes some 17 times its last event.
+constexpr size_t kPartsOfLogprobs = 16;
+
+void add_native_finish_reason(const Choice& choice, JsonText& json) {
+  json.key("finish_reason");
+  if (choice.finish_reason == FinishReason::kNone) {
+    json.null();
+    return;
+  }
+  json.begin_object().key("type");
+  if (choice.finish_reason == FinishReason::kStop) {
+    json.text("stop").key("matched");
+    add_matched_stop(choice, json);
+  } else if (choice.finish_reason == FinishReason::kLength) {
+    json.text("length").key("length").integer(std::ssize(choice.token_ids));
+  } else {
+    json.text("abort").key("message").text(choice.message);
+    json.key("status_code").integer(choice.finish_reason == FinishReason::kError ? 500 : 400);
+  }
+  json.end_object();
+}
+
+// As SGLang has them: [logprob, id, text or null] for each token, and lists of these for the likeliest. The
+// first of a prompt has none.
+void add_native_logprobs(const Choice& choice, const GenerationJob& job, JsonText& json) {
+  if (!job.params.logprobs) return;
+  const auto add_triple = [&](const std::optional<float>& logprob, int32_t id, std::string_view text) {
+    json.begin_array();
+    add_logprob(logprob, json);
+    json.integer(id);
+    job.logprob_text ? json.text(text) : json.null();
+    json.end_array();
+  };
+  const auto add = [&](std::string_view tokens_key, std::string_view tops_key, size_t first, size_t last,
+                       bool of_prompt) {
+    const auto is_known = [&](size_t i) { return choice.logprobs[i].logprob && !(of_prompt && i == first); };
+    json.key(tokens_key).begin_array();
+    for (size_t i = first; i < last; ++i) {
+      const ShownToken& token = choice.logprobs[i];
+      add_triple(is_known(i) ? token.logprob : std::nullopt, token.id, token.text);
+    }
+    json.end_array();
+    if (*job.params.logprobs == 0) return;
+    json.key(tops_key).begin_array();
+    for (size_t i = first; i < last; ++i) {
+      if (!is_known(i)) {
+        json.null();
+        continue;
+      }
+      json.begin_array();
+      for (const LikelyToken& likely : choice.logprobs[i].top)
+        add_triple(likely.logprob, likely.id, likely.text);
+      json.end_array();
+    }
+    json.end_array();
+  };
+  const size_t num_prompt = choice.num_prompt_logprobs;
+  const auto start = static_cast<size_t>(job.logprob_start.value_or(0));
+  add("input_token_logprobs", "input_top_logprobs", std::min(start, num_prompt), num_prompt, true);
+  add("output_token_logprobs", "output_top_logprobs", num_prompt, choice.logprobs.size(), false);
+}
+
+// Nothing without speculation, as SGLang has it.
+void add_draft_counts(const DraftCounts& drafts, JsonText& json) {
+  if (drafts.num_steps == 0) return;
+  json.key("spec_verify_ct").integer(drafts.num_steps);
+  json.key("spec_draft_token_num").integer(drafts.num_drafted);
+  json.key("spec_accept_token_num").integer(drafts.num_accepted);
+  json.key("spec_accept_length").number(drafts.accept_length());
+  json.key("spec_accept_rate").number(drafts.accept_rate());
+}
+
+// Every event has the whole text, and every logprob, so far.
+class GenerateReplies final : public ReplyWriter {
+ public:
+  GenerateReplies(const ReplyHead& head, const GenerationJob& job) : head_(head), job_(job) {}
+
+  std::string reply(std::span<const Choice> choices) const override {
+    JsonText json;
+    const bool is_list = job_.is_batch || job_.params.n > 1;
+    if (is_list) json.begin_array();
+    for (size_t i = 0; i < (is_list ? choices.size() : 1); ++i) add_reply(choices[i], i, json);
+    if (is_list) json.end_array();
+    return json.take();
+  }
+
+  void add_events(const News& news, Choice& choice, std::string& events) override {
+    const bool finished = choice.finish_reason != FinishReason::kNone;
+    const size_t num_new = choice.logprobs.size() - choice.num_logprobs_sent;
+    // One event for each token would be the square of the answer.
+    const bool waits_for_more =
+        job_.params.logprobs && !news.is_first && num_new < choice.num_logprobs_sent / kPartsOfLogprobs;
+    if ((news.is_first || !news.text.empty() || num_new > 0) && !finished && !waits_for_more) {
+      add_event(choice, news.index, events);
+      choice.count_logprobs_as_sent();
+    }
+    if (choice.finish_reason == FinishReason::kError)
+      events += event(error_reply({500, choice.message, {}, "generation_failed"}));
+    else if (finished)
+      add_event(choice, news.index, events);
+  }
+
+  void add_last_events(std::span<const Choice>, std::string& events) const override { events += kLastEvent; }
+
+ private:
+  void add_event(const Choice& choice, size_t index, std::string& events) const {
+    JsonText json;
+    add_reply(choice, index, json);
+    events += event(json.take());
+  }
+
+  void add_reply(const Choice& choice, size_t index, JsonText& json) const {
+    const bool several = job_.prompts.size() * static_cast<size_t>(job_.params.n) > 1;
+    json.begin_object().key("text").text(choice.text).key("output_ids").begin_array();
+    for (const int32_t id : choice.token_ids) json.integer(id);
+    json.end_array().key("meta_info").begin_object();
+    json.key("id").text(several ? head_.id + "-" + std::to_string(index) : head_.id);
+    add_native_finish_reason(choice, json);
+    json.key("prompt_tokens").integer(choice.num_prompt_tokens);
+    json.key("completion_tokens").integer(std::ssize(choice.token_ids));
+    json.key("cached_tokens").integer(choice.num_cached_tokens);
+    json.key("e2e_latency").number(choice.seconds);
+    add_draft_counts(choice.drafts, json);
+    add_native_logprobs(choice, job_, json);
+    json.end_object();
+    if (several && job_.stream) json.key("index").integer(static_cast<int64_t>(index));
+    json.end_object();
+  }
+
+  ReplyHead head_;
+  const GenerationJob& job_;
+};
+
+void read_native_logprobs(const Fields& fields, GenerationJob& job) {
+  const auto start = fields.integer("logprob_start_len", -1, INT32_MAX);
+  const auto num_top = fields.integer("top_logprobs_num", 0, kMaxTopLogprobs);
+  job.logprob_text = fields.boolean("return_text_in_logprobs").value_or(false);
+  if (!fields.boolean("return_logprob").value_or(false)) {
+    if (num_top.value_or(0) > 0)
+      refuse("top_logprobs_num", "top_logprobs_num: only with return_logprob true");
+    return;
+  }
+  job.params.logprobs = static_cast<int>(num_top.value_or(0));
+  if (start.value_or(-1) < 0) return;
+  job.logprob_start = static_cast<int>(*start);
+  job.params.prompt_logprobs = job.params.logprobs;
+}
+
+GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, const ChatFormats&) {
+  const Fields fields(body);
+  GenerationJob job;
+  const Json none = Json::object();
+  const Json* given = fields.find("sampling_params");
+  if (given && given->is_array())
+    refuse_unsupported("sampling_params", "a list is not supported; expected an object");
+  const Fields sampling(given ? *given : none, "sampling_params.");
+  read_sampling(sampling, defaults, job);
+  job.params.n = static_cast<int>(sampling.integer("n", 1, kMaxChoices).value_or(1));
+  read_max_tokens(sampling, {"max_new_tokens"}, job);
+  job.has_max_tokens = true;
+  read_request(fields, job);
+  refuse_what_is_missing(fields);
+  read_native_logprobs(fields, job);
+  const Json* text = fields.find("text");
+  const Json* ids = fields.find("input_ids");
+  if (!text == !ids) refuse(text ? "input_ids" : "text", "expected one of text and input_ids");
+  if (text) {
+    job.is_batch = text->is_array();
+    for (std::string& prompt : fields.strings("text")) job.prompts.emplace_back(std::move(prompt));
+  } else {
+    job.is_batch = ids->is_array() && !ids->empty() && ids->front().is_array();
+    if (!job.is_batch)
+      job.prompts.emplace_back(read_token_ids(*ids, "input_ids"));
+    else
+      for (const Json& prompt : *ids) job.prompts.emplace_back(read_token_ids(prompt, "input_ids"));
+  }
+  if (job.prompts.empty() || job.prompts.size() > kMaxPrompts)
+    refuse(text ? "text" : "input_ids", text ? "text" : "input_ids", ": expected 1 to ", kMaxPrompts,
+           " prompts");
+  check_num_completions(job);
+  job.ignored = fields.unread();
+  for (const std::string& key : sampling.unread()) job.ignored.push_back(sampling.name(key));
+  return job;
+}
+
+std::string generate_field(std::string_view param, bool is_text) {
+  if (param == "prompt") return is_text ? "text" : "input_ids";
+  if (param == "logprobs") return "top_logprobs_num";
+  return "sampling_params." + std::string(param);
+}
+
+}  // namespace
+
+constexpr Endpoint kGenerate = {
+    .path = "/generate",
+    .id_prefix = "",
+    .read = read_generate,
+    .field_of = generate_field,
+    .shows_stop_token = true,
+    .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
+      return std::make_unique<GenerateReplies>(head, job);
+    }};
+
+}  // namespace attend::serve

@@ -1,0 +1,23 @@
+#include "attend/text/chat_template/values/render.h"
+
+#include <algorithm>
+
+namespace attend::chat_template {
+
+std::optional<Value> Arguments::take(std::string_view name) {
+  if (next_ < positional.size()) return positional[next_++];
+  const auto found =
+      std::find_if(named.begin(), named.end(), [&](const auto& item) { return item.first == name; });
+  if (found == named.end()) return std::nullopt;
+  Value value = std::move(found->second);
+  named.erase(found);
+  return value;
+}
+
+void Arguments::finish(std::string_view function) const {
+  if (next_ < positional.size())
+    complain(function, ": takes no more than ", std::to_string(next_), " arguments");
+  if (!named.empty()) complain(function, ": takes no argument ", named.front().first);
+}
+
+}  // namespace attend::chat_template
