@@ -7,7 +7,7 @@
 
 #include "attend/attention/forward_batch.h"
 #include "attend/base/ids.h"
-#include "attend/kernels/sampling/sampling_rule.h"
+#include "attend/kernels/sampling/sampling.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {
