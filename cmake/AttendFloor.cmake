@@ -1,6 +1,6 @@
 # attend_floor(NAME [COLD] [HEADERS a.h ...] SOURCES a.cc ... [PUBLIC targets] [PRIVATE targets])
 #
-# One static library per floor of src/attend (docs/architecture.md). A floor links only floors that stand above it in
+# One static library per floor of src/attend (docs/architecture.md). A floor links only floors below it in
 # that list. HEADERS are those that are installed: what they declare is what libattend.so exports. A floor without any
 # serves the commands alone and is not part of the library. scripts/check_floors.py checks the includes of all of them.
 # COLD: no step waits for this floor; -O1 compiles it in two thirds of the time.
