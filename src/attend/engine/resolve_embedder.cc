@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
-#include "attend/engine/embedding_files.h"
+#include "attend/engine/output/embedding_files.h"
 
 namespace attend {
 namespace {

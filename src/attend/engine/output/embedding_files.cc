@@ -1,4 +1,4 @@
-#include "attend/engine/embedding_files.h"
+#include "attend/engine/output/embedding_files.h"
 
 #include <string>
 #include <string_view>
