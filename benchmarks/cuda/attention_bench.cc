@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "attend/bench/cuda/gpu_timing.h"
-#include "attend/bench/cuda/read_kernel.h"
+#include "attend/bench/cuda/gpu_probes.h"
+#include "attend/bench/timing.h"
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/attention/cuda/common/plan/device_plan.h"

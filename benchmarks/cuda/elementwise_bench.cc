@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attend/bench/cuda/gpu_probes.h"
-#include "attend/bench/cuda/gpu_timing.h"
+#include "attend/bench/timing.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kernels/norm_rope/elementwise.h"

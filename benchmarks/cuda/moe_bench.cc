@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "attend/bench/cuda/gpu_probes.h"
-#include "attend/bench/cuda/gpu_timing.h"
+#include "attend/bench/timing.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/moe/experts.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attend/bench/cuda/gpu_probes.h"
-#include "attend/bench/cuda/gpu_timing.h"
+#include "attend/bench/timing.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/sampling/sampling.h"
 

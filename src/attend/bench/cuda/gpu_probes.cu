@@ -46,15 +46,13 @@ __global__ void __launch_bounds__(kThreads) read_kernel(const uint4* data, size_
   if (sum == 0x12345678u) *sink = 1.0f;
 }
 
-// Reads `num_bytes` (a multiple of 16) once; `sink` (one float on the device) keeps the compiler from leaving
-// it out.
+}  // namespace
+
 void launch_read(const void* data, size_t num_bytes, float* sink, int num_ctas, void* stream) {
   read_kernel<<<num_ctas, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<const uint4*>(data),
                                                                             num_bytes / 16, sink);
   attend::cuda::check(cudaGetLastError(), "read kernel");
 }
-
-}  // namespace
 
 GpuFacts gpu_facts(Device device) {
   const auto attribute = [&](cudaDeviceAttr which) {

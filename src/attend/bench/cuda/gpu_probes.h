@@ -1,6 +1,7 @@
 // What a GPU is, and what its memory gives at most, measured.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "attend/tensor/cuda.h"
@@ -14,6 +15,10 @@ struct GpuFacts {
 };
 // Throws Error(kUnsupported) in a build without CUDA, as fastest_read().
 GpuFacts gpu_facts(Device device);
+
+// Reads `num_bytes` (a multiple of 16) once, with `num_ctas` CTAs; `sink` (one float on the device) keeps the
+// compiler from leaving it out. `stream` is a cudaStream_t. In a build with CUDA alone.
+void launch_read(const void* data, size_t num_bytes, float* sink, int num_ctas, void* stream);
 
 // The fastest read of device memory seen, of random data, in bytes per microsecond.
 double fastest_read(Stream& stream);

@@ -5,6 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/bench/serving/serving_bench.h"
+#include "attend/cli/commands/commands.h"
 #include "attend/cli/options/bench_options.h"
 #include "attend/cli/options/flags.h"
 #include "attend/cli/progress_bar.h"

@@ -132,7 +132,7 @@ struct MlaRowState {
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        p[step][i] = pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
+        p[step][i] = cuda::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
   }
 
   // Hands P and the row max to the other warpgroup. `thread`: of the warpgroup.
