@@ -16,47 +16,60 @@ using testing_choose::kGpus;
 using testing_choose::kH100;
 using testing_choose::kL40S;
 
+constexpr AttentionProblem attention_of(int num_reqs, int seqlen_q, int num_q_heads, int num_kv_heads,
+                                        int head_dim) {
+  return {.step = {.limits = {.max_reqs = 1024,
+                              .max_tokens = 1 << 20,
+                              .max_kv_tokens = 1 << 22,
+                              .num_q_heads = num_q_heads,
+                              .num_kv_heads = num_kv_heads,
+                              .head_dim_v = head_dim,
+                              .split_tokens = 512,
+                              .num_workers = 132},
+                   .num_reqs = num_reqs,
+                   .max_seqlen_q = seqlen_q,
+                   .num_tokens = num_reqs * seqlen_q},
+          .head_dim_qk = head_dim};
+}
+
 // A prompt of 4096 tokens, four query heads for each of eight KV heads.
-constexpr AttentionProblem kPrefill{.head_dim_qk = 128,
-                                    .head_dim_v = 128,
-                                    .num_rows = 4 * 4096,
-                                    .tile_rows = 128,
-                                    .num_row_tiles = 128,
-                                    .num_reqs = 1,
-                                    .num_kv_heads = 8,
-                                    .num_workers = 132};
+constexpr AttentionProblem kPrefill = attention_of(1, 4096, 32, 8, 128);
 // A decode step of 16 requests.
-constexpr AttentionProblem kDecode{.head_dim_qk = 128,
-                                   .head_dim_v = 128,
-                                   .num_rows = 4,
-                                   .tile_rows = 16,
-                                   .num_row_tiles = 16,
-                                   .num_reqs = 16,
-                                   .num_kv_heads = 8,
-                                   .num_workers = 132};
+constexpr AttentionProblem kDecode = attention_of(16, 1, 32, 8, 128);
 // The same of one request with so few keys that clusters have them all.
-constexpr AttentionProblem kLoneDecode{.head_dim_qk = 128,
-                                       .head_dim_v = 128,
-                                       .num_rows = 4,
-                                       .tile_rows = 8,
-                                       .num_row_tiles = 1,
-                                       .num_reqs = 1,
-                                       .num_kv_heads = 8,
-                                       .num_workers = 132,
-                                       .inline_plan = true,
-                                       .lone_decode = true};
-constexpr AttentionProblem kMla{.mla = true,
-                                .head_dim_qk = 576,
-                                .head_dim_v = 512,
-                                .num_rows = 16,
-                                .tile_rows = 16,
-                                .num_row_tiles = 16,
-                                .num_reqs = 16,
-                                .num_workers = 132};
+constexpr AttentionProblem kSingleRequestDecode = [] {
+  AttentionProblem problem = attention_of(1, 1, 32, 8, 128);
+  problem.step.max_seqlen_kv = kMaxKeysOfShortRequest;
+  problem.step.plans_inline = problem.plain_token = true;
+  return problem;
+}();
+constexpr AttentionProblem kMla = [] {
+  AttentionProblem problem = attention_of(16, 1, 16, 1, 512);
+  problem.mla = true;
+  problem.head_dim_qk = 576;
+  return problem;
+}();
+
+// `num_tokens` new tokens of each request, of four rows each.
+void set_seqlen_q(AttentionProblem& problem, int num_tokens) {
+  problem.step.max_seqlen_q = num_tokens;
+  problem.step.num_tokens = num_tokens * problem.step.num_reqs;
+}
+void set_num_reqs(AttentionProblem& problem, int num_reqs) {
+  problem.step.num_reqs = num_reqs;
+  problem.step.num_tokens = num_reqs * problem.step.max_seqlen_q;
+}
+void set_head_dims(AttentionProblem& problem, int head_dim) {
+  problem.head_dim_qk = problem.step.limits.head_dim_v = head_dim;
+}
+void set_kv_dtype(AttentionProblem& problem, DType dtype) {
+  problem.kv_dtype = problem.step.limits.kv_dtype = dtype;
+}
+void fix_splits(AttentionProblem& problem) { problem.step.limits.split_rule = SplitRule::kFixed; }
 
 void for_each_problem(const std::function<void(const AttentionProblem&, const GpuFacts&)>& fn) {
   for (const GpuFacts& gpu : kGpus)
-    for (const AttentionProblem& step : {kPrefill, kDecode, kLoneDecode, kMla})
+    for (const AttentionProblem& step : {kPrefill, kDecode, kSingleRequestDecode, kMla})
       for (const DType q : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3})
         for (const DType kv :
              {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kU8})
@@ -66,42 +79,107 @@ void for_each_problem(const std::function<void(const AttentionProblem&, const Gp
               AttentionProblem problem = step;
               problem.q_dtype = q;
               problem.out_dtype = is_fp8(q) ? DType::kBF16 : q;
-              problem.kv_dtype = kv;
-              if (!problem.mla) problem.head_dim_qk = dims.qk, problem.head_dim_v = dims.v;
-              if (problem.tile_rows == 128 && problem.head_dim_v > 128) problem.tile_rows = 64;
+              set_kv_dtype(problem, kv);
+              if (!problem.mla) problem.head_dim_qk = dims.qk, problem.step.limits.head_dim_v = dims.v;
               problem.positive_scale = (flags & 1) == 0;
               problem.aligned = (flags & 2) == 0;
               problem.strides_fit = (flags & 4) == 0;
-              problem.has_tree_mask = (flags & 8) != 0;
-              problem.fixed_splits = (flags & 16) != 0;
-              if (problem.fixed_splits && problem.tile_rows <= 16) problem.tile_rows = 64;
+              problem.step.has_tree_mask = (flags & 8) != 0;
+              if ((flags & 16) != 0) fix_splits(problem);
               fn(problem, gpu);
             }
 }
 
-// The GPU's, with every row that is off until it has run on one.
+// The GPU's, with every row that may be off.
 AttentionTuning all_rows_on(const GpuFacts& gpu) {
   AttentionTuning tuning = attention_tuning(gpu);
   tuning.prefills_e4m3 = tuning.prefills_96 = true;
   return tuning;
 }
 
+AttentionKernel kernel_for(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return choose(problem, gpu).row.kernel;
+}
+
 TEST(ChooseAttention, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
   std::set<std::string_view> reached;
-  for_each_problem([&](const AttentionProblem& problem, const GpuFacts& gpu) {
-    const AttentionRow& row = choose(problem, gpu, all_rows_on(gpu));
-    EXPECT_TRUE(row.takes(problem, gpu)) << row.name;
-    reached.insert(row.name);
+  for_each_problem([&](AttentionProblem problem, const GpuFacts& gpu) {
+    const AttentionChoice choice = choose(problem, gpu);
+    problem.plan = choice.plan;
+    EXPECT_TRUE(choice.row.takes(problem, gpu)) << choice.row.name;
+    reached.insert(choice.row.name);
   });
-  EXPECT_EQ(reached.size(), attention_rows().size());
+  for (const AttentionRow& row : attention_rows())
+    EXPECT_TRUE(reached.contains(row.name)) << row.name << ": no problem on any GPU selects it";
+}
+
+TEST(ChooseAttention, GivesEveryStepAPlanAndEveryPlanAStep) {
+  std::set<PlanKind> reached;
+  const auto plan = [&](const AttentionProblem& problem, const GpuFacts& gpu) {
+    const PlanShape shape = choose_plan(problem.step, gpu);
+    EXPECT_GT(shape.num_ctas, 0);
+    EXPECT_EQ(problem.step.limits.num_q_heads % shape.num_head_groups, 0);
+    EXPECT_EQ(shape.num_head_groups % shape.heads_at_once, 0);
+    reached.insert(shape.kind);
+  };
+  for_each_problem(plan);
+  for (const int num_reqs : {1, 2, 16, 32})
+    for (const int seqlen_q : {1, 4, 8, 16, 25, 200})
+      for (const int max_seqlen_kv : {0, 1000, 2049, 20000})
+        for (const int num_kv_heads : {1, 8}) {
+          AttentionProblem problem = attention_of(num_reqs, seqlen_q, 4 * num_kv_heads, num_kv_heads, 128);
+          problem.step.max_seqlen_kv = max_seqlen_kv;
+          plan(problem, kH100);
+        }
+  for (const PlanRow& row : plan_rows())
+    EXPECT_TRUE(reached.contains(row.kind)) << row.name << ": no step on any GPU selects it";
+}
+
+// A plan serves all layers of a step.
+TEST(ChooseAttention, PlansByTheStepAlone) {
+  for_each_problem([](AttentionProblem problem, const GpuFacts& gpu) {
+    const AttentionChoice choice = choose(problem, gpu);
+    const PlanShape plan = choose_plan(problem.step, gpu);
+    EXPECT_EQ(choice.plan.kind, plan.kind);
+    EXPECT_EQ(choice.plan.num_ctas, plan.num_ctas);
+    problem.plan = plan;
+    EXPECT_EQ(&choose(problem, gpu).row, &choice.row);
+  });
+}
+
+TEST(ChooseAttention, DecodesShortRequestsInClustersOnComputeCapability90Alone) {
+  for (const GpuFacts& gpu : kGpus)
+    EXPECT_EQ(choose_plan(kSingleRequestDecode.step, gpu).cluster_size > 1, gpu.runs_sm90a());
+  AttentionStep step = kSingleRequestDecode.step;
+  EXPECT_TRUE(plan_depends_on_kv_len(step, kH100));
+  EXPECT_FALSE(plan_depends_on_kv_len(step, kA100));
+  step.max_seqlen_kv = kMaxKeysOfShortRequest + 1;
+  EXPECT_EQ(choose_plan(step, kH100).cluster_size, 1);
+  step = kDecode.step;  // more work tiles than clusters
+  EXPECT_FALSE(plan_depends_on_kv_len(step, kH100));
+}
+
+TEST(ChooseAttention, PlansInlineWhereTheCallMayDeriveItsPlan) {
+  AttentionStep step = kDecode.step;
+  EXPECT_FALSE(choose_plan(step, kH100).inline_plan);
+  step.plans_inline = true;
+  EXPECT_TRUE(choose_plan(step, kH100).inline_plan);
+  EXPECT_TRUE(choose_plan(step, kA100).inline_plan);
+  step.num_reqs = attention_tuning(kH100).max_reqs_of_inline_plan + 1;
+  EXPECT_FALSE(choose_plan(step, kH100).inline_plan);
+  step = kPrefill.step;
+  step.plans_inline = true;
+  EXPECT_FALSE(choose_plan(step, kH100).inline_plan);
 }
 
 TEST(ChooseAttention, TakesTheSmallestInstanceThatHoldsTheHeadDims) {
-  for_each_problem([](const AttentionProblem& problem, const GpuFacts& gpu) {
-    const AttentionRow& chosen = choose(problem, gpu, all_rows_on(gpu));
+  for_each_problem([](AttentionProblem problem, const GpuFacts& gpu) {
+    const AttentionChoice choice = choose(problem, gpu, all_rows_on(gpu));
+    const AttentionRow& chosen = choice.row;
+    problem.plan = choice.plan;
     if (chosen.dims == HeadDims{}) return;
     EXPECT_GE(chosen.dims.qk, problem.head_dim_qk);
-    EXPECT_GE(chosen.dims.v, problem.head_dim_v);
+    EXPECT_GE(chosen.dims.v, problem.head_dim_v());
     for (const AttentionRow& row : attention_rows())
       if (row.kernel == chosen.kernel && row.dims.qk < chosen.dims.qk) {
         EXPECT_FALSE(row.takes(problem, gpu));
@@ -111,11 +189,11 @@ TEST(ChooseAttention, TakesTheSmallestInstanceThatHoldsTheHeadDims) {
 
 TEST(ChooseAttention, LeavesToTheRowKernelWhatTensorCoresDoNotTake) {
   for (const GpuFacts& gpu : kGpus)
-    for (const AttentionProblem& step : {kPrefill, kDecode, kLoneDecode, kMla}) {
+    for (const AttentionProblem& step : {kPrefill, kDecode, kSingleRequestDecode, kMla}) {
       const auto expect_rows = [&](const std::function<void(AttentionProblem&)>& change) {
         AttentionProblem problem = step;
         change(problem);
-        EXPECT_EQ(choose(problem, gpu).kernel, AttentionKernel::kRows);
+        EXPECT_EQ(kernel_for(problem, gpu), AttentionKernel::kRows);
       };
       expect_rows([](auto& p) { p.q_dtype = p.kv_dtype = p.out_dtype = DType::kF32; });
       expect_rows([](auto& p) { p.kv_dtype = DType::kF16; });
@@ -128,241 +206,256 @@ TEST(ChooseAttention, LeavesToTheRowKernelWhatTensorCoresDoNotTake) {
 
 TEST(ChooseAttention, ConvertsFp8KeysInRowsOf16BytesAndForMlaOnComputeCapability90Alone) {
   AttentionProblem problem = kDecode;
-  problem.kv_dtype = DType::kF8E4M3;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  set_kv_dtype(problem, DType::kF8E4M3);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
   problem.head_dim_qk = 120;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
   problem = kMla;
-  problem.kv_dtype = DType::kF8E4M3;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Mla);
-  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows);
+  set_kv_dtype(problem, DType::kF8E4M3);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Mla);
+  EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows);
   problem.head_dim_qk = 520;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
 }
 
 TEST(ChooseAttention, ConvertsScaledRowsWhereSharedMemoryHoldsThem) {
   AttentionProblem problem = kMla;
   problem.kv_dtype = DType::kU8;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80ScaledMla);
-  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80ScaledMla);
+  EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows);
   problem.q_dtype = problem.out_dtype = DType::kF32;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
   problem = kMla;
   problem.kv_dtype = DType::kU8;
-  problem.fixed_splits = true;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+  fix_splits(problem);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
 }
 
 TEST(ChooseAttention, DecodesALoneRequestInShortCodeWhereNothingElseIsAskedFor) {
   const auto expect_kernel = [](AttentionKernel kernel, const std::function<void(AttentionProblem&)>& change,
                                 const GpuFacts& gpu) {
-    AttentionProblem problem = kLoneDecode;
+    AttentionProblem problem = kSingleRequestDecode;
     change(problem);
-    EXPECT_EQ(choose(problem, gpu).kernel, kernel);
+    EXPECT_EQ(kernel_for(problem, gpu), kernel);
   };
   const auto expect_lone = [&](const std::function<void(AttentionProblem&)>& change) {
-    expect_kernel(AttentionKernel::kSm80LoneDecode, change, kH100);
+    expect_kernel(AttentionKernel::kSm90SingleRequestDecode, change, kH100);
   };
   expect_lone([](auto&) {});
   expect_lone([](auto& p) { p.q_dtype = p.kv_dtype = p.out_dtype = DType::kF16; });
-  expect_lone([](auto& p) { p.head_dim_qk = p.head_dim_v = 64; });
+  expect_lone([](auto& p) { set_head_dims(p, 64); });
   const auto expect_tiles = [&](const std::function<void(AttentionProblem&)>& change,
                                 const GpuFacts& gpu = kH100) {
     expect_kernel(AttentionKernel::kSm80Tiles, change, gpu);
   };
   expect_tiles([](auto&) {}, kA100);
-  expect_tiles([](auto& p) { p.lone_decode = false; });
-  expect_tiles([](auto& p) { p.has_tree_mask = true; });
+  expect_tiles([](auto& p) { p.plain_token = false; });
+  expect_tiles([](auto& p) { p.step.has_tree_mask = true; });
   expect_tiles([](auto& p) { p.out_dtype = DType::kF32; });
   expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });
-  expect_tiles([](auto& p) { p.tile_rows = 16; });
-  expect_tiles([](auto& p) { p.head_dim_qk = p.head_dim_v = 96; });
+  expect_tiles([](auto& p) { p.step.limits.num_q_heads = 16 * p.step.limits.num_kv_heads; });
+  expect_tiles([](auto& p) { set_head_dims(p, 96); });
   expect_tiles([](auto& p) { p.head_dim_qk = 192; });
 }
 
 TEST(ChooseAttention, RunsPrefillOnComputeCapability90Alone) {
   for (const GpuFacts& gpu : kGpus)
-    EXPECT_EQ(choose(kPrefill, gpu).kernel,
+    EXPECT_EQ(kernel_for(kPrefill, gpu),
               gpu.runs_sm90a() ? AttentionKernel::kSm90Prefill : AttentionKernel::kSm80Tiles);
 }
 
 TEST(ChooseAttention, PrefillsNearlyAsManyWorkTilesOfOneRequestAsThereAreSms) {
+  // Of 8 heads on 132 SMs, 128 rows each: 15 for each head.
   AttentionProblem problem = kPrefill;
-  problem.num_row_tiles = 15;  // of 8 heads on 132 SMs
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
-  problem.num_row_tiles = 14;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  set_seqlen_q(problem, 15 * 128 / 4);
+  EXPECT_FALSE(choose_plan(problem.step, kH100).streamed);
+  set_seqlen_q(problem, 14 * 128 / 4);
+  EXPECT_TRUE(choose_plan(problem.step, kH100).divides_prefill_keys());
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
   // Those of several requests may be of any lengths.
-  problem.num_row_tiles = 15;
-  problem.num_reqs = 2;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
-  problem.shares_keys = true;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  set_seqlen_q(problem, 15 * 128 / 8);
+  set_num_reqs(problem, 2);
+  EXPECT_TRUE(choose_plan(problem.step, kH100).divides_prefill_keys());
+  // Of wide values, whose row tiles are lower, plans divide no keys of prefill.
+  set_head_dims(problem, 256);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
+  set_num_reqs(problem, 1);
+  set_seqlen_q(problem, 15 * 128 / 4);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
+  set_seqlen_q(problem, 14 * 128 / 4);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
 }
 
 // Plans for such a GPU are made for its kernel, so none of sm80's is left.
 TEST(ChooseAttention, RunsMlaOnComputeCapability90WithItsOwnKernelAlone) {
   for_each_problem([](const AttentionProblem& problem, const GpuFacts& gpu) {
-    EXPECT_NE(choose(problem, gpu).kernel,
+    EXPECT_NE(kernel_for(problem, gpu),
               gpu.runs_sm90a() ? AttentionKernel::kSm80Mla : AttentionKernel::kSm90Mla);
   });
-  EXPECT_EQ(choose(kMla, kH100).kernel, AttentionKernel::kSm90Mla);
+  EXPECT_EQ(kernel_for(kMla, kH100), AttentionKernel::kSm90Mla);
 }
 
 TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Alone) {
   AttentionProblem problem = kPrefill;
-  problem.kv_dtype = DType::kF8E4M3;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  set_kv_dtype(problem, DType::kF8E4M3);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
   problem.head_dim_qk = 192;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
 }
 
 TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
   AttentionProblem problem = kPrefill;
-  problem.q_dtype = problem.kv_dtype = DType::kF8E4M3;
+  problem.q_dtype = DType::kF8E4M3;
+  set_kv_dtype(problem, DType::kF8E4M3);
   const AttentionTuning tuning = all_rows_on(kH100);
   for (const DType out : {DType::kBF16, DType::kF16, DType::kF32}) {
     problem.out_dtype = out;
-    EXPECT_EQ(choose(problem, kH100, tuning).name, "sm90 prefill e4m3 128/128");
-    EXPECT_EQ(choose(problem, kA100, tuning).kernel, AttentionKernel::kRows);
+    EXPECT_EQ(choose(problem, kH100, tuning).row.name, "sm90 prefill e4m3 128/128");
+    EXPECT_EQ(choose(problem, kA100, tuning).row.kernel, AttentionKernel::kRows);
   }
   const auto expect_rows = [&](const std::function<void(AttentionProblem&)>& change) {
     AttentionProblem other = problem;
     change(other);
-    EXPECT_EQ(choose(other, kH100, tuning).kernel, AttentionKernel::kRows);
+    EXPECT_EQ(choose(other, kH100, tuning).row.kernel, AttentionKernel::kRows);
   };
   expect_rows([](auto& p) { p.kv_dtype = DType::kBF16; });
   expect_rows([](auto& p) { p.kv_dtype = DType::kF8E5M2; });
-  expect_rows([](auto& p) { p.head_dim_v = 72; });
-  expect_rows([](auto& p) { p.head_dim_qk = p.head_dim_v = 256; });
-  expect_rows([](auto& p) { p.fixed_splits = true; });
-  expect_rows([](auto& p) { p.has_tree_mask = true; });
-  expect_rows([](auto& p) { p.tile_rows = 16; });
-  expect_rows([](auto& p) { p.tile_rows = 64, p.inline_plan = true; });
-  expect_rows([](auto& p) { p.tile_rows = 64, p.shares_keys = true; });
+  expect_rows([](auto& p) { p.step.limits.head_dim_v = 72; });
+  expect_rows([](auto& p) { set_head_dims(p, 256); });
+  expect_rows([](auto& p) { fix_splits(p); });
+  expect_rows([](auto& p) { p.step.has_tree_mask = true; });
+  expect_rows([](auto& p) { set_seqlen_q(p, 4); });
+  expect_rows([](auto& p) { set_seqlen_q(p, 16), p.step.plans_inline = true; });
+  // The plan was made for K/V of 16 bits.
+  expect_rows([](auto& p) {
+    set_seqlen_q(p, 16);
+    set_num_reqs(p, 4);
+    p.step.limits.kv_dtype = DType::kBF16;
+    EXPECT_EQ(choose_plan(p.step, kH100).kind, PlanKind::kVerify);
+  });
 }
 
 // Under fixed splits prefill has the bits of sm80's kernel, which takes the steps of few rows.
 TEST(ChooseAttention, PrefillsFixedSplitsOfHeadDims128Alone) {
   const auto choice = [](const auto& change) {
     AttentionProblem problem = kPrefill;
-    problem.fixed_splits = true;
-    problem.head_dim_qk = problem.head_dim_v = 128;
+    fix_splits(problem);
+    set_head_dims(problem, 128);
     change(problem);
-    return choose(problem, kH100).kernel;
+    return kernel_for(problem, kH100);
   };
   EXPECT_EQ(choice([](auto&) {}), AttentionKernel::kSm90Prefill);
-  EXPECT_EQ(choice([](auto& p) { p.head_dim_qk = p.head_dim_v = 96; }), AttentionKernel::kSm90Prefill);
-  EXPECT_EQ(choice([](auto& p) { p.head_dim_qk = p.head_dim_v = 64; }), AttentionKernel::kSm80Tiles);
+  EXPECT_EQ(choice([](auto& p) { set_head_dims(p, 96); }), AttentionKernel::kSm90Prefill);
+  EXPECT_EQ(choice([](auto& p) { set_head_dims(p, 64); }), AttentionKernel::kSm80Tiles);
   EXPECT_EQ(choice([](auto& p) { p.head_dim_qk = 192; }), AttentionKernel::kSm80Tiles);
   EXPECT_EQ(choice([](auto& p) { p.kv_dtype = DType::kF8E4M3; }), AttentionKernel::kSm80Tiles);
-  EXPECT_EQ(choice([](auto& p) { p.tile_rows = 64; }), AttentionKernel::kSm80Tiles);
+  EXPECT_EQ(choice([](auto& p) { set_seqlen_q(p, 16); }), AttentionKernel::kSm80Tiles);
 }
 
 // The plan knows the head dim of V alone.
 TEST(ChooseAttention, TakesKeysOf256ColumnsInTilesThatTheInstanceOf256Has) {
   AttentionProblem problem = kDecode;
   problem.head_dim_qk = 256;
+  const auto plan_tiles_of = [&](int tile_rows) {
+    set_seqlen_q(problem, tile_rows / 4);
+    ASSERT_EQ(choose_plan(problem.step, kA100).tile_rows, tile_rows);
+  };
   for (const int tile_rows : {8, 16, 64}) {
-    problem.tile_rows = tile_rows;
-    EXPECT_EQ(choose(problem, kA100).name, "sm80 tiles 256/256") << tile_rows;
+    plan_tiles_of(tile_rows);
+    EXPECT_EQ(choose(problem, kA100).row.name, "sm80 tiles 256/256") << tile_rows;
   }
   for (const int tile_rows : {32, 128}) {
-    problem.tile_rows = tile_rows;
-    EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows) << tile_rows;
+    plan_tiles_of(tile_rows);
+    EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows) << tile_rows;
   }
   // Bits of a request must not depend on another's length, which decides how tall tiles are.
-  problem.fixed_splits = true;
+  fix_splits(problem);
   for (const int tile_rows : {64, 128}) {
-    problem.tile_rows = tile_rows;
-    EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows) << tile_rows;
+    plan_tiles_of(tile_rows);
+    EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows) << tile_rows;
   }
 }
 
 // Masks of trees are those of few new tokens.
 TEST(ChooseAttention, LeavesTreeMasksToSm80) {
   AttentionProblem problem = kPrefill;
-  problem.has_tree_mask = true;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  problem.step.has_tree_mask = true;
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
   problem = kMla;
-  problem.fixed_splits = true;
-  problem.tile_rows = 64;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+  fix_splits(problem);
+  EXPECT_EQ(choose_plan(problem.step, kH100).tile_rows, 64);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
 }
 
 TEST(ChooseAttention, LeavesFewWorkTilesToSm80WhichDividesKeysAmongCtas) {
   AttentionProblem problem = kPrefill;
-  problem.num_rows = problem.num_row_tiles * problem.tile_rows / 16;
-  problem.num_row_tiles /= 16;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
-  problem.num_workers = 1;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  set_head_dims(problem, 256);
+  set_seqlen_q(problem, 4096 / 16);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
+  problem.step.limits.num_workers = 1;
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
 }
 
 // Bits of a request are those of one kernel, then.
 TEST(ChooseAttention, WithoutSplitsRunsOneKernelHoweverManyRequestsThereAre) {
   AttentionProblem problem = kPrefill;
-  problem.never_splits = true;
-  problem.num_rows = 100;
-  for (const int64_t num_reqs : {1, 2, 30, 1000}) {
-    problem.num_reqs = num_reqs;
-    problem.num_row_tiles = num_reqs;
-    EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
-    EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kSm80Tiles);
+  problem.step.limits.split_rule = SplitRule::kNone;
+  set_seqlen_q(problem, 25);
+  for (const int num_reqs : {1, 2, 30, 1000}) {
+    set_num_reqs(problem, num_reqs);
+    EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
+    EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);
   }
 }
 
 TEST(ChooseAttention, PrefillsFewWorkTilesWhereThePlanDividesTheirKeys) {
   AttentionProblem problem = kPrefill;
-  problem.num_rows = problem.num_row_tiles * problem.tile_rows / 16;
-  problem.num_row_tiles /= 16;
-  problem.shares_keys = true;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
-  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kSm80Tiles);
-  problem.num_rows = 64;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  set_seqlen_q(problem, 4096 / 16);
+  EXPECT_TRUE(choose_plan(problem.step, kH100).divides_prefill_keys());
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
+  EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);
+  set_seqlen_q(problem, 16);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
 }
 
 // Its warps read keys and values once, where those of sm80 read them once for each 16 rows.
 TEST(ChooseAttention, PrefillsWhatIsVerifiedWhereRowsAreManyAndKeysDivided) {
   AttentionProblem problem = kDecode;
-  problem.num_rows = 64;
-  problem.tile_rows = 64;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
-  problem.shares_keys = true;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
-  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kSm80Tiles);
+  set_seqlen_q(problem, 16);
+  EXPECT_EQ(choose_plan(problem.step, kH100).kind, PlanKind::kVerify);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
+  EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);
   const auto expect_tiles = [&](const std::function<void(AttentionProblem&)>& change) {
     AttentionProblem other = problem;
     change(other);
-    EXPECT_EQ(choose(other, kH100).kernel, AttentionKernel::kSm80Tiles);
+    EXPECT_EQ(kernel_for(other, kH100), AttentionKernel::kSm80Tiles);
   };
-  expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });
-  expect_tiles([](auto& p) { p.has_tree_mask = true; });
-  expect_tiles([](auto& p) { p.num_rows = 16; });
+  expect_tiles([](auto& p) { set_kv_dtype(p, DType::kF8E4M3); });
+  expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });  // not as planned
+  expect_tiles([](auto& p) { p.step.has_tree_mask = true; });
+  expect_tiles([](auto& p) { set_seqlen_q(p, 4); });
+  expect_tiles([](auto& p) { set_num_reqs(p, 1); });
   expect_tiles([](auto& p) { p.head_dim_qk = 256; });
-  problem.num_rows = 32;
-  problem.tile_rows = 32;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
-  expect_tiles([](auto& p) { p.num_reqs = 32; });
-  expect_tiles([](auto& p) { p.num_reqs = 2; });
+  set_seqlen_q(problem, 8);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
+  expect_tiles([](auto& p) { set_num_reqs(p, 32); });
+  expect_tiles([](auto& p) { set_num_reqs(p, 2); });
 }
 
 // The plan, which knows the head dim of V alone, makes tiles taller than those of the widest sm80 instance.
 TEST(ChooseAttention, PrefillsWhereTilesHaveNoInstance) {
   AttentionProblem problem = kPrefill;
   problem.head_dim_qk = 256;
-  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows);
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows);
+  EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
 }
 
 TEST(ChooseAttention, LeavesToTheRowKernelWhatSharedMemoryDoesNotHold) {
   AttentionProblem problem = kPrefill;
-  problem.head_dim_qk = problem.head_dim_v = 256;
-  problem.tile_rows = 64;
-  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kSm80Tiles);
-  EXPECT_EQ(choose(kMla, kA100).kernel, AttentionKernel::kSm80Mla);
-  EXPECT_EQ(choose(kMla, kL40S).kernel, AttentionKernel::kRows);
+  set_head_dims(problem, 256);
+  EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);
+  EXPECT_EQ(kernel_for(kMla, kA100), AttentionKernel::kSm80Mla);
+  EXPECT_EQ(kernel_for(kMla, kL40S), AttentionKernel::kRows);
 }
 
 }  // namespace

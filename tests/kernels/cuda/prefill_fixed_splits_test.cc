@@ -8,10 +8,10 @@
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 #include "tests/kernels/conformance/run.h"
-#include "tests/kernels/cuda/device_case.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_case.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -34,7 +34,7 @@ AttentionTuning without_prefill() {
 void run_kernel(AttentionKernel kernel, const AttentionTuning& tuning, const kernels::AttentionArgs& args,
                 const conformance::BuiltCase& built) {
   const auto is_right = [&](const kernels::AttentionArgs& on_device, const kernels::cuda::DevicePlan& plan) {
-    return choose(attention_problem(on_device, plan), kernels::cuda::gpu_facts(kGpu), tuning).kernel ==
+    return choose(attention_problem(on_device, plan), kernels::cuda::gpu_facts(kGpu), tuning).row.kernel ==
            kernel;
   };
   attention_on_gpu_if(

@@ -13,10 +13,10 @@
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/element.h"
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 #include "tests/kernels/conformance/tolerance.h"
-#include "tests/kernels/cuda/device_case.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_case.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -55,7 +55,7 @@ std::vector<AttentionCase> cases_of_queries() {
 std::vector<unsigned char> attend_to(const BuiltCase& built) {
   attention_on_gpu_if(
       [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
-        return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel ==
+        return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).row.kernel ==
                kernels::cuda::AttentionKernel::kSm90Prefill;
       },
       built.args, built);

@@ -13,8 +13,8 @@
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "tests/kernels/conformance/rounded.h"
-#include "tests/kernels/cuda/device_case.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_case.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -58,7 +58,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
   static std::vector<uint16_t> outputs(const BuiltCase& built) {
     attention_on_gpu_if(
         [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
-          return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel ==
+          return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).row.kernel ==
                  kernels::cuda::AttentionKernel::kSm90Prefill;
         },
         built.args, built);

@@ -4,7 +4,7 @@
 
 #include "attend/base/parallel.h"
 #include "attend/kernels/attention/cpu/tile_scratch.h"
-#include "attend/kernels/attention/cuda/common/plan/device_plan.h"
+#include "attend/kernels/attention/cuda/plan.h"
 #include "attend/kernels/attention/make_work.h"
 #include "attend/kernels/common/on_gpu.h"
 
@@ -55,7 +55,7 @@ void check_lengths(const QueryBatch& batch) {
 
 AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device) {
   if (const OnGpu gpu(device); gpu) {
-    device_plan_ = std::make_shared<cuda::DevicePlan>(limits, device);
+    device_plan_ = std::make_shared<cuda::DevicePlan>(cuda::make_plan(limits, device));
     limits_ = device_plan_->limits();
     return;
   }
@@ -70,7 +70,7 @@ AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device) {
 }
 
 size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
-  if (const OnGpu gpu(device); gpu) return cuda::DevicePlan::num_bytes(limits, device);
+  if (const OnGpu gpu(device); gpu) return cuda::plan_bytes(limits, device);
   const AttentionPlanLimits filled = checked(limits);
   const WorkBounds bounds = work_bounds(filled, cpu::q_tile_tokens(filled));
   const int64_t row_bytes =
@@ -83,7 +83,7 @@ size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device
 
 void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   if (const OnGpu gpu(stream); device_plan_ != nullptr) {
-    device_plan_->plan(batch, visibility, stream);
+    cuda::plan(*device_plan_, batch, visibility, stream);
     visibility_ = visibility;
     num_reqs_ = batch.num_reqs();
     return;
@@ -106,17 +106,17 @@ void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, 
 void AttentionPlan::plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   const OnGpu gpu(stream);
   if (device_plan_ == nullptr) return plan(batch, visibility, stream);
-  device_plan_->plan_inline(batch, visibility, stream);
+  cuda::plan_inline(*device_plan_, batch, visibility, stream);
   visibility_ = visibility;
   num_reqs_ = batch.num_reqs();
 }
 
 bool AttentionPlan::heeds_short_requests(int num_reqs) const {
-  return device_plan_ != nullptr && device_plan_->heeds_short_requests(num_reqs);
+  return device_plan_ != nullptr && cuda::heeds_short_requests(*device_plan_, num_reqs);
 }
 
 bool AttentionPlan::try_plan_inline(const QueryBatch& batch, const Visibility& visibility) {
-  if (device_plan_ == nullptr || !device_plan_->try_plan_inline(batch)) return false;
+  if (device_plan_ == nullptr || !cuda::try_plan_inline(*device_plan_, batch)) return false;
   visibility_ = visibility;
   num_reqs_ = batch.num_reqs();
   return true;

@@ -4,17 +4,11 @@ attend_kernels(attention
     attention.h
     attention_batch.h
     attention_plan.h
-    make_work.h
-    merge.h
-    mla.h
   SOURCES
     attention.cc
     attention_plan.cc
     check.cc
-    check_plan.cc
     make_work.cc
-    merge.cc
-    mla.cc
     reference.cc
     reference_merge.cc
     reference_visible.cc
@@ -30,11 +24,13 @@ attend_kernels(attention
     cpu/tile_rows.cc
     cpu/tile_scratch.cc
     cuda/choose.cc
+    cuda/choose_plan.cc
     cuda/common/plan/row_places.cc
   CUDA
     cuda/attention.cc
     cuda/common/plan/device_plan.cc
     cuda/merge.cc
+    cuda/plan.cc
     cuda/common/merge_kernel.cu
     cuda/common/plan/plan_kernel.cu
     cuda/sm80/merge_partials.cu
@@ -43,11 +39,12 @@ attend_kernels(attention
     cuda/sm80/scaled_mla.cu
   SM90_HOST
     cuda/sm90/mla/mla.cc
+    cuda/sm90/decode/single_request_decode.cc
     cuda/sm90/prefill/prefill.cc
   SM90
-    cuda/sm90/mla/mla_bf16.cu
-    cuda/sm90/mla/mla_f16.cu
-    cuda/sm90/mla/mla_merge.cu)
+    cuda/sm90/mla/mla_merge.cu
+  SM90_TYPED
+    "cuda/sm90/mla/mla(const MlaParams& params, int num_ctas, void* stream)")
 
 if(ATTEND_CUDA)
   set(instances_are_sampled false)

@@ -6,18 +6,17 @@
 #include <cstdlib>
 #include <limits>
 #include <sstream>
+#include <string>
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
-#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
-#include "attend/kernels/attention/cuda/sm90/mla/mla.h"
-#include "attend/kernels/attention/cuda/sm90/prefill/prefill.h"
+#include "attend/kernels/attention/cuda/sm90/attention.h"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
+#include "attend/kernels/common/choose_row.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/common/kernel_choices.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend_generated/sm80_instances.h"
 
 namespace attend::kernels::cuda {
@@ -54,25 +53,16 @@ constexpr bool has_instance(Element kv, HeadDims dims) {
       });
 }
 static_assert(sm80::kAttentionInstancesAreSampled ||
-              std::all_of(sm80::kAttentionDims.begin(), sm80::kAttentionDims.end(), [](HeadDims dims) {
+              std::all_of(kAttentionDims.begin(), kAttentionDims.end(), [](HeadDims dims) {
                 return has_instance(Element::kBF16, dims) && has_instance(Element::kF16, dims) &&
                        has_instance(Element::kF8E4M3, dims) && has_instance(Element::kF8E5M2, dims);
               }));
-static_assert(sm80::kAttentionInstancesAreSampled ||
-                  std::size(sm80::kLoneDecodeInstances) == 2 * sm80::kLoneDecodeDims.size(),
-              "of bf16 and f16");
 
 sm80::AttentionLaunch tiles_launch(Element kv, HeadDims dims) {
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
     if (instance.kv == kv && HeadDims{instance.head_dim_qk, instance.head_dim_v} == dims)
       return instance.launch;
   fail(ErrorCode::kInternal, "attention: no instance of sm80 tiles ", dims.qk, "/", dims.v);
-}
-
-sm80::LoneDecodeLaunch lone_decode_launch(Element kv, HeadDims dims) {
-  for (const sm80::LoneDecodeInstance& instance : sm80::kLoneDecodeInstances)
-    if (instance.kv == kv && instance.head_dim == dims.v) return instance.launch;
-  fail(ErrorCode::kInternal, "attention: no instance of lone decode ", dims.v);
 }
 
 // Whether partial results are left for a kernel of its own to merge.
@@ -84,33 +74,18 @@ bool may_start_early(bool prefix_ready, const PlanView& plan) {
   return prefix_ready && !(plan.inline_plan && leaves_parts(plan));
 }
 
-// What the choice asks about the plan and its batch.
-AttentionProblem problem_of(const QueryBatch& batch, const Visibility& visibility, const DevicePlan& plan) {
-  const AttentionPlanLimits& limits = plan.limits();
-  const PlanView& view = plan.view();
-  return {.has_tree_mask = visibility.causal && !batch.tree_mask.empty(),
-          .num_rows = most_seqlen_q(batch, limits) * limits.num_q_heads / limits.num_kv_heads,
-          .tile_rows = view.tile_rows,
-          .num_row_tiles = plan.num_row_tiles(),
-          .num_reqs = batch.num_reqs(),
-          .num_kv_heads = limits.num_kv_heads,
-          .num_workers = limits.num_workers,
-          .shares_keys = sm90::divides_keys(view),
-          .fixed_splits = view.split_bank != nullptr,
-          .never_splits = limits.split_rule == SplitRule::kNone,
-          .inline_plan = view.inline_plan};
+// What the choice depends on, as far as the plan and the visibility have it.
+AttentionProblem problem_of(const DevicePlan& plan, const Visibility& visibility) {
+  return {.step = plan.step(), .causal = visibility.causal, .plan = plan.shape()};
 }
 
-KernelChoice choice_of(std::string_view op, const AttentionProblem& problem, const AttentionRow& row) {
+std::string description(const AttentionProblem& problem) {
   std::ostringstream text;
-  text << problem.num_reqs << " requests, up to " << problem.num_rows << " rows each of "
-       << problem.num_kv_heads << " KV heads, head dims " << problem.head_dim_qk << "/" << problem.head_dim_v
-       << ", " << problem.q_dtype;
+  text << problem.step.num_reqs << " requests, up to " << problem.step.most_rows() << " rows each of "
+       << problem.step.limits.num_kv_heads << " KV heads, head dims " << problem.head_dim_qk << "/"
+       << problem.head_dim_v() << ", " << problem.q_dtype;
   if (problem.kv_dtype != problem.q_dtype) text << " with K/V in " << cache_dtype_name(problem.kv_dtype);
-  return {.op = std::string(op),
-          .problem = text.str(),
-          .kernel = std::string(row.name),
-          .why = std::string(row.why)};
+  return text.str();
 }
 
 HeadScaleParams head_scales(const HeadScales& scales) {
@@ -156,7 +131,7 @@ struct Call {
 
 void launch_prefill(const Call& call, Stream& stream) {
   sm90::prefill(*call.args, call.params, call.plan, call.dims, stream);
-  if (sm90::divides_keys(call.params.plan) && leaves_parts(call.params.plan))
+  if (divides_keys(call.params.plan) && leaves_parts(call.params.plan))
     sm80::launch_merge_partials(call.params, stream.handle);
 }
 
@@ -169,8 +144,8 @@ void launch_tiles(const Call& call, Stream& stream) {
   if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
-void launch_lone_decode(const Call& call, Stream& stream) {
-  lone_decode_launch(call.params.kv_element, call.dims)(call.params, stream.handle);
+void launch_single_request_decode(const Call& call, Stream& stream) {
+  sm90::single_request_decode(call.params, call.dims, stream);
 }
 
 void launch_mla_tiles(const Call& call, Stream& stream) {
@@ -190,12 +165,12 @@ void launch_rows(const Call& call, Stream& stream) {
 
 // By AttentionKernel.
 constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKernels> kLaunches{
-    launch_prefill,   launch_sm90_mla,         launch_lone_decode, launch_tiles,
-    launch_mla_tiles, launch_scaled_mla_tiles, launch_rows};
+    launch_prefill,          launch_sm90_mla, launch_single_request_decode, launch_tiles, launch_mla_tiles,
+    launch_scaled_mla_tiles, launch_rows};
 
 void launch(const AttentionProblem& problem, const AttentionTuning& tuning, Call call, Stream& stream) {
-  const AttentionRow& row = choose(problem, gpu_facts(stream.device), tuning);
-  if (records_choices()) record_choice(choice_of(problem.mla ? "mla" : "attention", problem, row));
+  const AttentionRow& row = choose(problem, gpu_facts(stream.device), tuning).row;
+  report_choice(problem.mla ? "mla" : "attention", row, [&] { return description(problem); });
   call.dims = row.dims;
   kLaunches[static_cast<size_t>(row.kernel)](call, stream);
 }
@@ -203,31 +178,29 @@ void launch(const AttentionProblem& problem, const AttentionTuning& tuning, Call
 }  // namespace
 
 AttentionProblem attention_problem(const AttentionArgs& args, const DevicePlan& plan) {
-  AttentionProblem problem = problem_of(args.batch, args.visibility, plan);
+  AttentionProblem problem = problem_of(plan, args.visibility);
   problem.q_dtype = args.q.dtype;
   problem.kv_dtype = args.kv.k.dtype;
   problem.out_dtype = args.out.dtype;
   problem.head_dim_qk = static_cast<int>(args.q.shape[2]);
-  problem.head_dim_v = static_cast<int>(args.out.shape[2]);
   problem.positive_scale = args.score.scale > 0.0f;
   problem.aligned = rows_aligned(args.q, 16) && rows_aligned(args.kv.k, 16) && rows_aligned(args.kv.v, 16) &&
                     rows_aligned(args.out, 16);
   problem.strides_fit =
       strides_fit(args.q) && strides_fit(args.kv.k) && strides_fit(args.kv.v) && strides_fit(args.out);
-  problem.lone_decode = plan.view().lone_clusters && args.q.shape[0] == 1 && args.new_keys.k.empty() &&
-                        args.visibility.window_left < 0 && args.visibility.chunk == 0 &&
-                        args.score.logit_cap == 0.0f && args.score.sinks.empty() && args.lse.empty();
+  problem.plain_token = args.q.shape[0] == 1 && args.new_keys.k.empty() && args.visibility.window_left < 0 &&
+                        args.visibility.chunk == 0 && args.score.logit_cap == 0.0f &&
+                        args.score.sinks.empty() && args.lse.empty();
   return problem;
 }
 
 AttentionProblem attention_problem(const MlaArgs& args, const DevicePlan& plan) {
-  AttentionProblem problem = problem_of(args.batch, args.visibility, plan);
+  AttentionProblem problem = problem_of(plan, args.visibility);
   problem.mla = true;
   problem.q_dtype = args.q.dtype;
   problem.kv_dtype = args.latent.dtype;
   problem.out_dtype = args.out.dtype;
   problem.head_dim_qk = static_cast<int>(latent_width(args.latent));
-  problem.head_dim_v = static_cast<int>(args.out.shape[2]);
   problem.positive_scale = args.score.scale > 0.0f;
   problem.aligned = rows_aligned(args.q, 16) && rows_aligned(args.q_rope, 16) &&
                     rows_aligned(args.latent, 16) && rows_aligned(args.out, 16);
@@ -271,40 +244,46 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
 
 // Keys of a window begin before the new ones, so that a CTA reads, and so stores, each of them.
 bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan) {
-  // CTAs with many to store would end later than the others.
-  constexpr int32_t kMost = 64;
   const NewKeys& added = args.new_keys;
   const DType dtype = args.kv.k.dtype;
-  return plan.view().inline_plan && args.batch.tree_mask.empty() && !args.prefix_ready &&
+  const GpuFacts& gpu = gpu_facts(args.q.device);
+  return plan.shape().inline_plan && args.batch.tree_mask.empty() && !args.prefix_ready &&
          args.visibility.chunk == 0 &&
          (args.visibility.window_left < 0 || num_new_keys(args) <= args.visibility.window_left) &&
-         num_new_keys(args) <= kMost && size_of(dtype) == 2 && added.k.dtype == dtype &&
-         added.v.dtype == dtype && rows_aligned(added.k, 16) && rows_aligned(added.v, 16) &&
-         args.kv.k_scale == 1.0f && args.kv.v_scale == 1.0f &&
-         choose(attention_problem(args, plan), gpu_facts(args.q.device)).kernel ==
-             AttentionKernel::kSm80Tiles;
+         num_new_keys(args) <= attention_tuning(gpu).max_stored_keys && size_of(dtype) == 2 &&
+         added.k.dtype == dtype && added.v.dtype == dtype && rows_aligned(added.k, 16) &&
+         rows_aligned(added.v, 16) && args.kv.k_scale == 1.0f && args.kv.v_scale == 1.0f &&
+         choose(attention_problem(args, plan), gpu).row.kernel == AttentionKernel::kSm80Tiles;
 }
 
 bool takes_descales(const AttentionArgs& args, const DevicePlan& plan) {
   constexpr int kMaxRows = 32;  // of sm80's tiles that take them
   if (!is_fp8(args.kv.k.dtype)) return false;
-  const AttentionKernel kernel = choose(attention_problem(args, plan), gpu_facts(args.q.device)).kernel;
+  const AttentionKernel kernel = choose(attention_problem(args, plan), gpu_facts(args.q.device)).row.kernel;
   return kernel == AttentionKernel::kSm90Prefill ||
-         (kernel == AttentionKernel::kSm80Tiles && plan.view().tile_rows <= kMaxRows);
+         (kernel == AttentionKernel::kSm80Tiles && plan.shape().tile_rows <= kMaxRows);
 }
 
-// Plans of more than 64 rows have tiles as tall as there are.
+// A request of so many new tokens with one head.
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
-  const GpuFacts gpu = gpu_facts(device);
-  const AttentionRow& row =
-      choose({.q_dtype = DType::kF8E4M3,
-              .kv_dtype = DType::kF8E4M3,
-              .head_dim_qk = static_cast<int>(head_dim_qk),
-              .head_dim_v = static_cast<int>(head_dim_v),
-              .num_rows = num_rows,
-              .tile_rows = num_rows > 64 ? sm80::max_tile_rows(static_cast<int>(head_dim_v)) : 16},
-             gpu);
-  return row.kernel == AttentionKernel::kSm90Prefill;
+  const GpuFacts& gpu = gpu_facts(device);
+  const auto num_tokens = static_cast<int>(std::min<int64_t>(num_rows, std::numeric_limits<int>::max()));
+  const AttentionStep step{.limits = {.max_reqs = 1,
+                                      .max_tokens = num_tokens,
+                                      .num_q_heads = 1,
+                                      .num_kv_heads = 1,
+                                      .head_dim_v = static_cast<int>(head_dim_v),
+                                      .num_workers = gpu.num_sms,
+                                      .kv_dtype = DType::kF8E4M3},
+                           .num_reqs = 1,
+                           .max_seqlen_q = num_tokens,
+                           .plans_inline = true};
+  return choose({.step = step,
+                 .q_dtype = DType::kF8E4M3,
+                 .kv_dtype = DType::kF8E4M3,
+                 .head_dim_qk = static_cast<int>(head_dim_qk)},
+                gpu)
+             .row.kernel == AttentionKernel::kSm90Prefill;
 }
 
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {

@@ -3,27 +3,62 @@
 #include <algorithm>
 #include <array>
 
-#include "attend/base/error.h"
-#include "attend/kernels/attention/cuda/common/plan/prefill_division.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
-#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
+#include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
+#include "attend/kernels/common/choose_row.h"
 
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr AttentionTuning kH200{.min_rows_of_prefill = 65,
-                                .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm,
-                                .prefills_e4m3 = true,
-                                .prefills_96 = true};
+constexpr AttentionTuning kAttentionOfH200{
+    .min_rows_of_prefill = 65,
+    .min_jobs_of_sm = 1,
+    .missing_jobs = 10,
+    .prefills_e4m3 = true,
+    .prefills_96 = true,
+    .min_rows_of_verify = 33,
+    .min_rows_of_verify_on_many_sms = 17,
+    .max_sms_of_verify_tile = 8,
+    .tile_costs = {.start_kv_tiles = 2, .min_kv_tiles = 1},
+    .cluster_costs = {.start_kv_tiles = 2, .min_kv_tiles = 2},
+    .latent_costs = {.start_kv_tiles = 4, .min_kv_tiles = 2},
+    .prefill_costs = {.start_kv_tiles = 5, .min_kv_tiles = 4},
+    .merge_kv_tiles = 4,
+    .whole_waves = 4,
+    .max_heads_at_once = 8,
+    .idle_clusters = 1,
+    .idle_ctas_of_prefill = 64,
+    .clusters_of_66_ctas = 7,  // 15 clusters run on 132 SMs, 30 of two CTAs an SM
+    .clusters_of_few_tiles = 2,
+    .max_keys_of_few_tiles = 16384,
+    .fixed_split_rows = 16,
+    .fixed_splits_of_cta = 64,
+    .max_merge_floats = 32 * 128,
+    .meeting_clocks = 40'000,  // some 20 us
+    .max_reqs_of_inline_plan = 512,
+    .max_tokens_of_head_group = 8,
+    .max_stored_keys = 64};
 
-bool always(const AttentionProblem&, const AttentionTuning&) { return true; }
+// Without the kernels of sm90 and without clusters. The rest is the H200's until one is timed.
+constexpr AttentionTuning attention_of_ampere() {
+  AttentionTuning tuning = kAttentionOfH200;
+  tuning.prefills_e4m3 = tuning.prefills_96 = false;
+  tuning.clusters_of_66_ctas = 0;
+  return tuning;
+}
 
-// What all tiled kernels of attention ask of rows, whatever their dtypes.
+constexpr std::array kAttentionTunings{
+    GpuTuning<AttentionTuning>{"H100, H200", 9, 0, kAttentionOfH200},
+    GpuTuning<AttentionTuning>{"Ampere, others", 8, 0, attention_of_ampere()}};
+
+bool always(const AttentionProblem&, const GpuFacts&, const AttentionTuning&) { return true; }
+
+// What all tiled kernels of attention require of rows, whatever their dtypes.
 bool rows_fit_tiles(const AttentionProblem& problem, HeadDims dims) {
   return !problem.mla && problem.positive_scale && problem.aligned && problem.strides_fit &&
-         (!is_fp8(problem.kv_dtype) || (problem.head_dim_qk % 16 == 0 && problem.head_dim_v % 16 == 0)) &&
-         problem.head_dim_qk <= dims.qk && problem.head_dim_v <= dims.v;
+         (!is_fp8(problem.kv_dtype) || (problem.head_dim_qk % 16 == 0 && problem.head_dim_v() % 16 == 0)) &&
+         problem.head_dim_qk <= dims.qk && problem.head_dim_v() <= dims.v;
 }
 
 // What those of 16-bit products ask for.
@@ -33,22 +68,25 @@ bool fits_tiles(const AttentionProblem& problem, HeadDims dims) {
          (out == q || out == DType::kF32) && rows_fit_tiles(problem, dims);
 }
 
-// Whether the plan is for CTAs of prefill that verify.
-bool plan_verifies(const AttentionProblem& problem) {
-  return problem.shares_keys && problem.tile_rows <= sm90::kVerifyRows;
+bool has_fixed_splits(const AttentionProblem& problem) {
+  return problem.step.limits.split_rule == SplitRule::kFixed;
 }
 
-// What prefill asks of a plan.
+// What prefill requires of a plan.
 bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && (problem.tile_rows >= sm90::kPrefillRows / 2 || problem.shares_keys) &&
-         !problem.has_tree_mask;
+  return gpu.runs_sm90a() &&
+         (problem.plan->tile_rows >= kPrefillRows / 2 || problem.plan->divides_prefill_keys()) &&
+         !problem.has_tree_mask();
 }
+
+// Whether the plan is for CTAs of prefill that verify: few rows, whose keys they divide.
+bool plan_verifies(const AttentionProblem& problem) { return problem.plan->kind == PlanKind::kVerify; }
 
 // Fixed splits: with the bits of sm80's instance of the same head dims, of plans whose CTAs take whole work
 // tiles.
 bool prefill_takes_fixed_splits(const AttentionProblem& problem, HeadDims dims) {
   return sm90::has_fixed_splits(dims) && problem.kv_dtype == problem.q_dtype && problem.head_dim_qk > 64 &&
-         problem.tile_rows == sm90::kPrefillRows;
+         problem.plan->tile_rows == kPrefillRows;
 }
 
 template <size_t kIdx>
@@ -58,66 +96,65 @@ bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr bool kConverts = std::find(kOfFp8.begin(), kOfFp8.end(), kDims) != kOfFp8.end();
   return plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
          (!is_fp8(problem.kv_dtype) || kConverts) &&
-         (plan_verifies(problem) ? sm90::may_verify(kDims.v, is_fp8(problem.kv_dtype))
-                                 : !problem.inline_plan) &&
-         (!problem.fixed_splits || prefill_takes_fixed_splits(problem, kDims));
+         (plan_verifies(problem) ? may_verify(kDims.v, is_fp8(problem.kv_dtype))
+                                 : !problem.plan->inline_plan) &&
+         (!has_fixed_splits(problem) || prefill_takes_fixed_splits(problem, kDims));
 }
 
 template <size_t kIdx>
 bool prefill_e4m3_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return plan_fits_prefill(problem, gpu) && !problem.fixed_splits && !problem.inline_plan &&
+  return plan_fits_prefill(problem, gpu) && !has_fixed_splits(problem) && !problem.plan->inline_plan &&
          !plan_verifies(problem) && problem.q_dtype == DType::kF8E4M3 && problem.kv_dtype == DType::kF8E4M3 &&
          rows_fit_tiles(problem, sm90::kPrefillDimsOfE4m3[kIdx]);
 }
 
-// Below it stands the row kernel alone.
-bool prefill_e4m3_is_faster(const AttentionProblem&, const AttentionTuning& tuning) {
+// Only the row kernel stands below it.
+bool prefill_e4m3_is_faster(const AttentionProblem&, const GpuFacts&, const AttentionTuning& tuning) {
   return tuning.prefills_e4m3;
 }
 
-bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& tuning) {
-  if (problem.num_rows < tuning.min_rows_of_prefill)
-    return problem.shares_keys && !is_fp8(problem.kv_dtype) &&
-           sm90::takes_verify(problem.num_rows, problem.num_reqs * problem.num_kv_heads, problem.num_workers);
-  return problem.num_rows >= tuning.min_rows_of_prefill &&
-         (problem.shares_keys || problem.never_splits ||
-          sm90::takes_whole_work_tiles(sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs,
-                                                               problem.tile_rows, problem.num_kv_heads),
-                                       problem.num_reqs, tuning.min_jobs_of_sm * problem.num_workers));
+// Without splits one kernel serves a request's rows, whatever other requests there are.
+bool prefill_is_faster(const AttentionProblem& problem, const GpuFacts&, const AttentionTuning& tuning) {
+  const AttentionStep& step = problem.step;
+  if (step.most_rows() < tuning.min_rows_of_prefill)
+    return plan_verifies(problem) && !is_fp8(problem.kv_dtype);
+  return problem.plan->divides_prefill_keys() || step.limits.split_rule == SplitRule::kNone ||
+         prefills_whole_jobs(sm90::most_prefill_jobs(problem.plan->num_row_tiles, step.num_reqs,
+                                                     problem.plan->tile_rows, step.limits.num_kv_heads),
+                             step, tuning);
 }
 
 // The plan, which knows the head dim of V alone, may have tiles that an instance for wider values has not.
 // Under fixed splits such an instance takes none of its tiles, since bits do not depend on a tile's height.
 template <size_t kIdx>
 bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
-  constexpr HeadDims kDims = sm80::kAttentionDims[kIdx];
-  return fits_tiles(problem, kDims) && sm80::has_tile_rows(kDims.v, problem.tile_rows) &&
-         (!problem.fixed_splits || sm80::max_tile_rows(kDims.v) == sm80::max_tile_rows(problem.head_dim_v)) &&
-         sm80::tile_shared_bytes<kDims.qk, kDims.v>(is_fp8(problem.kv_dtype), problem.tile_rows,
-                                                    problem.fixed_splits) <= gpu.shared_bytes;
+  constexpr HeadDims kDims = kAttentionDims[kIdx];
+  return fits_tiles(problem, kDims) && has_tile_rows(kDims.v, problem.plan->tile_rows) &&
+         (!has_fixed_splits(problem) || max_tile_rows(kDims.v) == max_tile_rows(problem.head_dim_v())) &&
+         tile_shared_bytes<kDims.qk, kDims.v>(is_fp8(problem.kv_dtype), problem.plan->tile_rows,
+                                              has_fixed_splits(problem)) <= gpu.shared_bytes;
 }
 
 // Head dims in between are for tiles that pad.
 template <size_t kIdx>
-bool lone_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
-  constexpr HeadDims kDims = sm80::kLoneDecodeDims[kIdx];
-  return gpu.runs_sm90a() && problem.lone_decode && problem.tile_rows == sm80::kKeyMajorRows &&
-         !problem.has_tree_mask && !problem.fixed_splits && problem.kv_dtype == problem.q_dtype &&
-         problem.out_dtype == problem.q_dtype && fits_tiles(problem, kDims) &&
-         HeadDims{problem.head_dim_qk, problem.head_dim_v} == kDims;
+bool single_request_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+  constexpr HeadDims kDims = kSingleRequestDecodeDims[kIdx];
+  return gpu.runs_sm90a() && problem.plain_token && problem.plan->lone_clusters &&
+         problem.plan->tile_rows == kKeyMajorRows && !problem.has_tree_mask() && !has_fixed_splits(problem) &&
+         problem.kv_dtype == problem.q_dtype && problem.out_dtype == problem.q_dtype &&
+         fits_tiles(problem, kDims) && HeadDims{problem.head_dim_qk, problem.head_dim_v()} == kDims;
 }
 
-// What both kernels of MLA ask for, latent rows aside.
+// What all kernels of MLA require, latent rows aside.
 bool fits_mla(const AttentionProblem& problem) {
   const DType q = problem.q_dtype, out = problem.out_dtype;
   return problem.mla && (q == DType::kBF16 || q == DType::kF16) && (out == q || out == DType::kF32) &&
-         problem.positive_scale && !problem.fixed_splits && problem.tile_rows <= 64 && problem.aligned &&
-         problem.strides_fit;
+         problem.positive_scale && !has_fixed_splits(problem) && problem.plan->tile_rows <= 64 &&
+         problem.aligned && problem.strides_fit;
 }
 
 bool mla_tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return fits_mla(problem) && problem.kv_dtype == problem.q_dtype &&
-         gpu.shared_bytes >= sm80::kMlaSharedBytes;
+  return fits_mla(problem) && problem.kv_dtype == problem.q_dtype && gpu.shared_bytes >= kMlaSharedBytes;
 }
 
 // On such a GPU it takes all that sm80's would: plans count on it.
@@ -131,8 +168,9 @@ bool scaled_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
          gpu.shared_bytes >= sm80::kScaledMlaSharedBytes;
 }
 
-bool prefill_96_is_faster(const AttentionProblem& problem, const AttentionTuning& tuning) {
-  return tuning.prefills_96 && prefill_is_faster(problem, tuning);
+bool prefill_96_is_faster(const AttentionProblem& problem, const GpuFacts& gpu,
+                          const AttentionTuning& tuning) {
+  return tuning.prefills_96 && prefill_is_faster(problem, gpu, tuning);
 }
 
 template <size_t kIdx>
@@ -157,11 +195,11 @@ constexpr AttentionRow prefill_e4m3(std::string_view name) {
 }
 
 template <size_t kIdx>
-constexpr AttentionRow lone_decode(std::string_view name) {
-  return {AttentionKernel::kSm80LoneDecode,
-          sm80::kLoneDecodeDims[kIdx],
+constexpr AttentionRow single_request_decode(std::string_view name) {
+  return {AttentionKernel::kSm90SingleRequestDecode,
+          kSingleRequestDecodeDims[kIdx],
           name,
-          lone_decode_takes<kIdx>,
+          single_request_decode_takes<kIdx>,
           always,
           "a token of one request: short code, the bits of tiles"};
 }
@@ -169,14 +207,14 @@ constexpr AttentionRow lone_decode(std::string_view name) {
 template <size_t kIdx>
 constexpr AttentionRow tiles(std::string_view name) {
   return {AttentionKernel::kSm80Tiles,
-          sm80::kAttentionDims[kIdx],
+          kAttentionDims[kIdx],
           name,
           tiles_take<kIdx>,
           always,
           "the first instance that holds the head dims"};
 }
 
-constexpr std::array kRows{
+constexpr std::array kAttentionRows{
     prefill<0>("sm90 prefill 64/64"),
     prefill<1>("sm90 prefill 96/96", prefill_96_is_faster),
     prefill<2>("sm90 prefill 128/128"),
@@ -185,8 +223,8 @@ constexpr std::array kRows{
     prefill_e4m3<0>("sm90 prefill e4m3 64/64"),
     prefill_e4m3<1>("sm90 prefill e4m3 128/128"),
     prefill_e4m3<2>("sm90 prefill e4m3 192/128"),
-    lone_decode<0>("sm80 lone decode 64"),
-    lone_decode<1>("sm80 lone decode 128"),
+    single_request_decode<0>("sm90 single-request decode 64"),
+    single_request_decode<1>("sm90 single-request decode 128"),
     tiles<0>("sm80 tiles 64/64"),
     tiles<1>("sm80 tiles 128/128"),
     tiles<2>("sm80 tiles 192/128"),
@@ -212,20 +250,18 @@ constexpr std::array kRows{
                  always,
                  "no tensor-core kernel takes it"}};
 static_assert(sm90::kPrefillDims.size() == 5 && sm90::kPrefillDimsOfE4m3.size() == 3 &&
-                  sm80::kAttentionDims.size() == 4 && sm80::kLoneDecodeDims.size() == 2,
+                  kAttentionDims.size() == 4 && kSingleRequestDecodeDims.size() == 2,
               "each has a row");
 
 }  // namespace
 
-const AttentionTuning& attention_tuning(const GpuFacts&) { return kH200; }
+const AttentionTuning& attention_tuning(const GpuFacts& gpu) { return tuning_of(kAttentionTunings, gpu); }
 
-std::span<const AttentionRow> attention_rows() { return kRows; }
+std::span<const AttentionRow> attention_rows() { return kAttentionRows; }
 
-const AttentionRow& choose(const AttentionProblem& problem, const GpuFacts& gpu,
-                           const AttentionTuning& tuning) {
-  for (const AttentionRow& row : kRows)
-    if (row.takes(problem, gpu) && row.is_faster(problem, tuning)) return row;
-  fail(ErrorCode::kUnsupported, "attention: no kernel takes it");
+AttentionChoice choose(AttentionProblem problem, const GpuFacts& gpu, const AttentionTuning& tuning) {
+  if (!problem.plan) problem.plan = choose_plan(problem.step, gpu, tuning);
+  return {first_row("attention", attention_rows(), problem, gpu, tuning), *problem.plan};
 }
 
 }  // namespace attend::kernels::cuda

@@ -93,6 +93,7 @@ struct GemmTuning {
   int64_t max_rows_of_code_tiles;
   // The quantised GEMM, of what neither takes: its tiles of 64 rows cost more still.
   int64_t max_rows_of_codes;
+  int64_t min_rows_of_widened;  // a weight that is widened once, of what the quantised GEMM does not take
   // The GEMM of a lone row: weights of fewer elements come no later by the skinny GEMM.
   int64_t min_elements_of_lone_row;
   // The skinny GEMM: with more rows than the first x weighs as much as the weights that a CTA takes at once,
@@ -100,7 +101,7 @@ struct GemmTuning {
   int64_t max_rows_of_any_width;
   int64_t max_features_of_more_rows;
 };
-// What is known for a GPU: the H200's, until another is measured.
+// The record of the GPU's compute capability, or the default.
 const GemmTuning& gemm_tuning(const GpuFacts& gpu);
 
 struct GemmRow {

@@ -3,11 +3,9 @@
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
 
-namespace attend::kernels::cuda::sm90 {
+namespace attend::kernels::cuda {
 
 inline constexpr int kPrefillRows = 128;  // of a work tile: one row tile of the plan, or two lower ones
-// With fewer work tiles for each SM, CTAs had better divide the keys.
-inline constexpr int64_t kMinPrefillJobsOfSm = 1;
 // Rows of verify's work tiles, whose keys CTAs divide, and how many of its CTAs fit an SM.
 inline constexpr int kVerifyRows = 64, kVerifyCtasOfSm = 2;
 
@@ -17,15 +15,7 @@ ATTEND_HOST_DEVICE constexpr bool divides_keys(const PlanView& plan) {
   return plan.streamed && plan.ctas_of_prefill;
 }
 
-// Whether prefill takes up to kVerifyRows rows. Where a work tile has many SMs, what starts sooner is faster;
-// where it has one or none of its own, so are tiles of 32 rows.
-constexpr bool takes_verify(int64_t num_rows, int64_t num_work_tiles, int64_t num_workers) {
-  constexpr int64_t kMaxSmsOfWorkTile = 8;
-  const int64_t least = num_work_tiles < num_workers ? 17 : 33;
-  return num_rows >= least && num_work_tiles * kMaxSmsOfWorkTile >= num_workers;
-}
-
 // Whether prefill has work tiles of kVerifyRows for these values and K/V.
 constexpr bool may_verify(int head_dim_v, bool fp8) { return head_dim_v <= 128 && !fp8; }
 
-}  // namespace attend::kernels::cuda::sm90
+}  // namespace attend::kernels::cuda

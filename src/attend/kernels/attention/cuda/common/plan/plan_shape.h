@@ -1,0 +1,70 @@
+// What a plan of attention on a GPU is made for, and what it looks like: plain numbers. choose.h decides,
+// DevicePlan carries out.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "attend/kernels/attention/attention_plan.h"
+#include "attend/kernels/attention/cuda/common/plan/plan_line.h"
+
+namespace attend::kernels::cuda {
+
+// A step as a plan is made for it: limits and padded sizes, never lengths, so that a captured plan serves
+// every batch of the padded size.
+struct AttentionStep {
+  AttentionPlanLimits limits;  // split_tokens and num_workers filled
+  int num_reqs = 0;
+  int max_seqlen_q = 0;
+  int num_tokens = 0;     // new tokens of all requests at most; 0: limits.max_tokens
+  int max_seqlen_kv = 0;  // 0: unknown
+  bool has_tree_mask = false;
+  bool plans_inline = false;  // the plan is for one call, whose CTAs may derive it
+
+  int64_t most_tokens() const {
+    return num_tokens > 0 ? std::min(num_tokens, limits.max_tokens) : limits.max_tokens;
+  }
+  // New tokens of one request at most.
+  int64_t most_seqlen_q() const { return std::min<int64_t>(max_seqlen_q, most_tokens()); }
+  // Rows of a request and KV head at most.
+  int64_t most_rows() const { return most_seqlen_q() * limits.num_q_heads / limits.num_kv_heads; }
+};
+
+enum class PlanKind : uint8_t {
+  kVerify,        // prefill's CTAs divide the keys of few rows (sm90)
+  kPrefill,       // work tiles of sm90's prefill
+  kFixedSplits,   // splits that end at multiples of split_tokens
+  kLatentRows,    // MLA
+  kFewClusters,   // decode in clusters, an SM for each CTA
+  kClusters,      // decode in clusters
+  kFewWorkTiles,  // decode of few work tiles without clusters
+  kTiles,         // row tiles of any height
+};
+inline constexpr int kNumPlanKinds = 8;
+
+// How CTAs divide a step's work. Most members are those of PlanView, which explains them.
+struct PlanShape {
+  PlanKind kind;
+  int num_row_tiles;    // at most, at least 1
+  int num_head_groups;  // KV heads of the plan; MLA: groups of query heads that read the same latent rows
+  int tile_rows, partial_rows;
+  int num_ctas, heads_at_once, cluster_size, ctas_of_sm;
+  LineRules line;
+  bool lone_clusters, streamed, ctas_of_prefill, ctas_merge, inline_plan;
+
+  // Whether prefill's CTAs divide the keys of work tiles. Otherwise they take whole ones.
+  bool divides_prefill_keys() const { return streamed && ctas_of_prefill; }
+};
+
+// Memory of a plan: what suffices for every step within the limits.
+struct PlanSizes {
+  int num_head_groups;
+  int64_t num_row_tiles, num_cta_starts;
+  int64_t num_partials, partial_rows, partial_columns;
+  int64_t num_banks, bank_floats;
+  int meeting_clocks;  // that CTAs wait for one another
+
+  int64_t num_partial_rows() const { return num_partials * partial_rows; }
+};
+
+}  // namespace attend::kernels::cuda

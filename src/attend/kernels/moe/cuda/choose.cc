@@ -1,0 +1,176 @@
+#include "attend/kernels/moe/cuda/choose.h"
+
+#include <algorithm>
+#include <array>
+
+#include "attend/base/math.h"
+#include "attend/kernels/common/choose_row.h"
+#include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+#include "attend/kernels/moe/cuda/common/moe_kernels.h"
+#include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr MoeTuning kMoeOfH200{.max_tokens_of_lone = 1,
+                               .max_rows_of_skinny = 3,
+                               .max_rows_of_skinny_mxfp4 = 16,
+                               .min_rows_of_tiles = 16,
+                               .min_rows_of_large_tiles = 32,
+                               .min_wave_efficiency_of_sums = 0.9};
+
+// The H200's, until another GPU is timed.
+constexpr std::array kMoeTunings{GpuTuning<MoeTuning>{"H100, H200", 9, 0, kMoeOfH200},
+                                 GpuTuning<MoeTuning>{"Ampere, others", 8, 0, kMoeOfH200}};
+
+constexpr int64_t kMxFp4Inputs = 32;     // of a scale of mxfp4 as it is defined
+constexpr int64_t kAlignedElements = 8;  // elements that an aligned copy moves
+
+bool always_faster(const MoeProblem&, const GpuFacts&, const MoeTuning&) { return true; }
+
+// Whether tensor cores take a weight of experts, with x of 16 bits.
+bool weight_fits_tensor_cores(const MoeWeight& weight) {
+  const bool bytes = has_eight_bits(weight.format);
+  const int64_t inputs_of_16_bytes = has_four_bits(weight.format) ? 32 : bytes ? 16 : kAlignedElements;
+  const bool whole_blocks =
+      !bytes || weight.group_ins >= weight.in_features || weight.group_ins % sm80::kEightBitBlockInputs == 0;
+  return weight.in_features % inputs_of_16_bytes == 0 && whole_blocks && weight.aligned;
+}
+
+bool experts_fit_tensor_cores(const MoeProblem& problem) {
+  return problem.dtype != DType::kF32 && problem.aligned && problem.hidden_size % kAlignedElements == 0 &&
+         problem.intermediate_size % kAlignedElements == 0 && weight_fits_tensor_cores(problem.gate_up) &&
+         weight_fits_tensor_cores(problem.down);
+}
+
+bool is_mxfp4(const MoeWeight& weight) {
+  return weight.format == WeightFormat::kMxFp4 && weight.group_outs == 1 && weight.group_ins == kMxFp4Inputs;
+}
+
+bool is_plain(const MoeProblem& problem) { return problem.gate_up.format == WeightFormat::kPlain; }
+
+// Plain, or mxfp4 with x in bf16: what the kernels of few rows and of many take.
+bool fits_own_tiles(const MoeProblem& problem) {
+  if (!experts_fit_tensor_cores(problem) || problem.batch_invariant || problem.gate_up.reorders ||
+      problem.down.reorders)
+    return false;
+  if (is_mxfp4(problem.gate_up) && is_mxfp4(problem.down)) return problem.dtype == DType::kBF16;
+  return is_plain(problem) && problem.down.format == WeightFormat::kPlain;
+}
+
+bool lone_token_takes(const MoeProblem& problem, const GpuFacts& gpu) {
+  if (problem.num_tokens > 1 || !fits_own_tiles(problem) || problem.top_k > sm80::kMaxLoneTopK ||
+      sm80::lone_token_x_bytes(1, problem.hidden_size) > sm80::kMaxLoneXBytes)
+    return false;
+  if (!is_mxfp4(problem.down))
+    return sm80::lone_token_x_bytes(problem.top_k, problem.intermediate_size) <= sm80::kMaxLoneXBytes;
+  // Its scales are loaded by two.
+  return problem.intermediate_size / kMxFp4Inputs % 2 == 0 && problem.down.scales_alignment >= 2 &&
+         sm80::lone_share(problem.top_k, problem.intermediate_size, problem.hidden_size, gpu.num_sms)
+                 .shared_bytes <= sm80::kMaxLoneDownBytes;
+}
+bool lone_token_is_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
+  return problem.num_tokens <= tuning.max_tokens_of_lone;
+}
+
+// Scales of mxfp4 are copied by words.
+bool skinny_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
+  return fits_own_tiles(problem) && problem.gate_up.scales_alignment >= 4 &&
+         problem.down.scales_alignment >= 4 && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
+         problem.num_pairs() <= (is_plain(problem) ? sm80::kMaxSkinnyPairs : sm80::kMaxSkinnyMxFp4Pairs) &&
+         problem.num_tokens <= sm80::kMaxSkinnyTokens && problem.hidden_size % sm80::kSkinnyOutputs == 0 &&
+         problem.intermediate_size % sm80::kSkinnyOutputs == 0;
+}
+bool skinny_experts_are_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
+  const int64_t rows = is_plain(problem) ? tuning.max_rows_of_skinny : tuning.max_rows_of_skinny_mxfp4;
+  return problem.num_pairs() <= rows * problem.num_experts;
+}
+
+static_assert(sm80::kMaxDirectBytes <= sm80::kLargeSharedBytes, "skinny_experts_take() requires those");
+bool direct_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
+  return skinny_experts_take(problem, gpu) && is_mxfp4(problem.down) &&
+         problem.hidden_size % sm80::kDirectInputs == 0 &&
+         problem.intermediate_size % sm80::kDirectInputs == 0 &&
+         std::max(problem.hidden_size, problem.intermediate_size) <= sm80::kMaxDirectInputs &&
+         problem.gate_up.scales_alignment >= 16 && problem.down.scales_alignment >= 16;
+}
+
+// Of multiples of 64 inputs; they beat the grouped GEMM wherever there are more rows than those of the skinny
+// experts.
+bool mxfp4_tiles_take(const MoeProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && fits_own_tiles(problem) && !is_plain(problem) &&
+         problem.hidden_size % sm90::kMxFp4TilesInputs == 0 &&
+         problem.intermediate_size % sm90::kMxFp4TilesInputs == 0;
+}
+
+bool expert_tiles_take(const MoeProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && fits_own_tiles(problem) && is_plain(problem) && !problem.alternating;
+}
+bool expert_tiles_are_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
+  return problem.num_pairs() >= tuning.min_rows_of_tiles * problem.num_experts;
+}
+
+bool grouped_gemm_takes(const MoeProblem& problem, const GpuFacts&) {
+  return experts_fit_tensor_cores(problem) && is_plain(problem);
+}
+bool quantised_grouped_gemm_takes(const MoeProblem& problem, const GpuFacts&) {
+  return experts_fit_tensor_cores(problem) && !is_plain(problem);
+}
+bool large_tiles_are_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
+  return problem.num_pairs() >= tuning.min_rows_of_large_tiles * problem.num_experts;
+}
+
+constexpr std::string_view kMeanRows = "rows for each expert in the mean";
+
+// The kernel of mxfp4 tiles finds its tiles itself, and does not read what is counted by tile_rows.
+constexpr std::array kMoeRows{
+    MoeRow{MoeKernel::kLoneToken, 1, "experts of a lone token", lone_token_takes, lone_token_is_faster,
+           "one token"},
+    MoeRow{MoeKernel::kDirect, sm80::kSkinnyRows, "direct experts", direct_experts_take,
+           skinny_experts_are_faster, kMeanRows},
+    MoeRow{MoeKernel::kSkinny, sm80::kSkinnyRows, "skinny experts", skinny_experts_take,
+           skinny_experts_are_faster, kMeanRows},
+    MoeRow{MoeKernel::kMxFp4Tiles, 1, "expert tiles of mxfp4 (sm90)", mxfp4_tiles_take, always_faster,
+           kMeanRows},
+    MoeRow{MoeKernel::kExpertTiles, sm90::kExpertTilesRows, "expert tiles (sm90)", expert_tiles_take,
+           expert_tiles_are_faster, kMeanRows},
+    MoeRow{MoeKernel::kGrouped, kLargeTileRows, "grouped GEMM of 64 rows", grouped_gemm_takes,
+           large_tiles_are_faster, kMeanRows},
+    MoeRow{MoeKernel::kGrouped, kSmallTileRows, "grouped GEMM of 16 rows", grouped_gemm_takes, always_faster,
+           kMeanRows},
+    MoeRow{MoeKernel::kGrouped, kLargeTileRows, "quantised grouped GEMM of 64 rows",
+           quantised_grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
+    MoeRow{MoeKernel::kGrouped, kSmallTileRows, "quantised grouped GEMM of 16 rows",
+           quantised_grouped_gemm_takes, always_faster, kMeanRows},
+    MoeRow{MoeKernel::kNaive, kNaiveTileRows, "naive grouped GEMM",
+           [](const MoeProblem&, const GpuFacts&) { return true; }, always_faster,
+           "float32, rows that 16 bytes do not divide, or groups that 64 inputs of 8 bits do not"}};
+
+bool keeps_sms_busy(int64_t num_ctas, int num_sms, double share) {
+  return static_cast<double>(num_ctas) >=
+         share * static_cast<double>(ceil_div<int64_t>(num_ctas, num_sms) * num_sms);
+}
+
+// Skinny experts add up in one launch where 16 outputs for each CTA keep most SMs busy.
+bool sums_experts(const MoeRow& row, const MoeProblem& problem, const GpuFacts& gpu,
+                  const MoeTuning& tuning) {
+  if (row.kernel == MoeKernel::kLoneToken) return true;
+  return row.kernel == MoeKernel::kSkinny && keeps_sms_busy(problem.hidden_size / sm80::kSkinnyOutputs,
+                                                            gpu.num_sms, tuning.min_wave_efficiency_of_sums);
+}
+
+}  // namespace
+
+const MoeTuning& moe_tuning(const GpuFacts& gpu) { return tuning_of(kMoeTunings, gpu); }
+
+std::span<const MoeRow> moe_rows() { return kMoeRows; }
+
+MoeChoice choose(const MoeProblem& problem, const GpuFacts& gpu, const MoeTuning& tuning) {
+  const MoeRow& row = first_row("experts", moe_rows(), problem, gpu, tuning);
+  return {row, sums_experts(row, problem, gpu, tuning)};
+}
+
+}  // namespace attend::kernels::cuda
