@@ -4,8 +4,9 @@
   scripts/build_times.py [--preset PRESET]
       reads ninja's log of build/PRESET: wall seconds of each step as last built (a compiler cache shows in them).
   scripts/build_times.py [--preset PRESET] --clean [--jobs N] [TARGET...]
-      builds the targets (default: attend_cli; "all" adds the tests) from nothing in a temporary folder, without a
-      compiler cache, and measures processor seconds (user and system), which other work on the machine changes little.
+      builds the targets one after another (default: attend_cli; "all" adds the tests) from nothing in a temporary
+      folder, without a compiler cache, and measures processor seconds (user and system), which other work on the
+      machine changes little.
 """
 import argparse
 import collections
@@ -68,13 +69,15 @@ def build_clean(preset, targets, jobs, cmake_args):
                         *(f"-DCMAKE_{language}_COMPILER_LAUNCHER={launcher}" for language in ("CXX", "CUDA"))],
                        cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
         before, start = os.times(), time.monotonic()
-        subprocess.run(["cmake", "--build", folder, *(["-j", str(jobs)] if jobs else []), "--target", *targets],
-                       env=environment, check=True, stdout=sys.stderr)
-        after, wall = os.times(), time.monotonic() - start
-        cpu = after.children_user + after.children_system - before.children_user - before.children_system
+        for target in targets:
+            build = ["cmake", "--build", folder, *(["-j", str(jobs)] if jobs else []), "--target", target]
+            if subprocess.run(build, env=environment, stdout=sys.stderr).returncode != 0:
+                sys.exit(f"build_times: {target} of preset {preset} does not build")
+            after, wall = os.times(), time.monotonic() - start
+            cpu = after.children_user + after.children_system - before.children_user - before.children_system
+            print(f"up to {target}: {cpu / 60:.1f} processor minutes, {wall / 60:.1f} minutes by the clock", flush=True)
         rows = [line.split("\t") for line in log.read_text().splitlines()]
-    print(f"preset {preset}, {' '.join(targets)}: {cpu / 60:.1f} processor minutes, {wall / 60:.1f} minutes by the clock, "
-          f"largest compiler process {max(int(peak) for _, peak, _ in rows) / 1024:.0f} MiB")
+    print(f"largest compiler process: {max(int(peak) for _, peak, _ in rows) / 1024:.0f} MiB")
     print_table({output: float(s) for s, _, output in rows}, "CPU")
 
 
