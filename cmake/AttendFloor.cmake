@@ -1,10 +1,11 @@
-# attend_floor(NAME [HEADERS a.h ...] SOURCES a.cc ... [PUBLIC targets] [PRIVATE targets])
+# attend_floor(NAME [COLD] [HEADERS a.h ...] SOURCES a.cc ... [PUBLIC targets] [PRIVATE targets])
 #
-# One static library per floor of src/attend (docs/architecture.md). A floor links only floors that stand above it in
+# One static library per floor of src/attend (docs/architecture.md). A floor links only floors below it in
 # that list. HEADERS are those that are installed: what they declare is what libattend.so exports. A floor without any
 # serves the commands alone and is not part of the library. scripts/check_floors.py checks the includes of all of them.
+# COLD: no step waits for this floor; -O1 compiles it in two thirds of the time.
 function(attend_floor name)
-  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(attend_${name} STATIC ${ARG_SOURCES})
   add_library(attend::${name} ALIAS attend_${name})
   set_target_properties(attend_${name} PROPERTIES
@@ -17,7 +18,7 @@ function(attend_floor name)
   target_compile_features(attend_${name} PUBLIC cxx_std_20)
   target_link_libraries(attend_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   attend_warnings(attend_${name})
-  if(ATTEND_OPTIMISE_KERNELS_ALONE AND NOT name STREQUAL "kernels")
+  if(ARG_COLD OR (ATTEND_OPTIMISE_KERNELS_ALONE AND NOT name STREQUAL "kernels"))
     target_compile_options(attend_${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   endif()
 

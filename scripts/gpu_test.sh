@@ -42,6 +42,7 @@ suites=(
   "tensor_test=*gpu*:*Gpu*"
   "backends_conformance_test=*gpu*"
   "engine_test=*gpu*:*Gpu*"
+  "embedder_test=*Gpu*"
   "deterministic_test=*gpu*"
   "tiny_model_test=*gpu*"
   "model_golden_test=*gpu*"
@@ -53,7 +54,7 @@ suites=(
 sanitized=(
   # Attention: every instance of the sm80 kernels with every height of row tiles, plans, merges; MLA; prefill on sm90.
   "m    kernels_cuda_test CudaAttentionClusters.*:CudaAttention.SharesTheMerge*"
-  "m    kernels_cuda_test CudaLoneDecode.*:CudaPrefillFp8.*:CudaAttention.MultipliesByDescales*"
+  "m    kernels_cuda_test CudaSingleRequestDecode.*:CudaPrefillFp8.*:CudaAttention.MultipliesByDescales*"
   "mi   kernels_cuda_test CudaPrefill.GivesTheSameBitsThirtyTimesRowByRow"
   "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaMla.ServesMlaLayersInAFewSmallCases"
   "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallCases:CudaPrefill.ConformsInAFewSmallCasesOfE4m3"

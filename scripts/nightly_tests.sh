@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is too long for CI of the tests: the README's build, which compiles each file by itself and so proves that it includes
-# what it needs, with every test; and every test under AddressSanitizer, those of the engine under ThreadSanitizer.
+# What is too long for CI of the tests: the README's build with every test; a build of each file by itself, which proves
+# that it includes what it needs; every test under AddressSanitizer, those of the engine under ThreadSanitizer.
 #   scripts/nightly_tests.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,5 +9,6 @@ cd "$(dirname "$0")/.."
 ATTEND_GRAMMAR_LIBRARY_PATH=$(scripts/grammar_libraries.sh)
 export ATTEND_GRAMMAR_LIBRARY_PATH
 scripts/test.sh
+(source scripts/setup.sh && build each-file)
 scripts/sanitize.sh asan
 scripts/sanitize.sh tsan base_test async_engine_test engine_test

@@ -20,7 +20,6 @@
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/attention/cuda/common/plan/device_plan.h"
-#include "attend/kernels/attention/mla.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/tensor/cuda.h"

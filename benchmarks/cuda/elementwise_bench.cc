@@ -13,10 +13,8 @@
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/kv_store/store.h"
-#include "attend/kernels/norm_rope/activation.h"
-#include "attend/kernels/norm_rope/norm.h"
-#include "attend/kernels/norm_rope/norm_rope_store.h"
-#include "attend/kernels/norm_rope/rows.h"
+#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "benchmarks/cuda/counts.h"
 
 namespace attend::bench {

@@ -11,8 +11,7 @@
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/norm_rope/activation.h"
-#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "benchmarks/cuda/counts.h"
 
 namespace attend::bench {

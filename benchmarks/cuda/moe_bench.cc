@@ -15,7 +15,6 @@
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/moe/experts.h"
-#include "attend/kernels/moe/route.h"
 #include "benchmarks/cuda/counts.h"
 
 namespace attend::bench {

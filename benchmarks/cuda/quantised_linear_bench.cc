@@ -10,9 +10,7 @@
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/fill_random.h"
-#include "attend/kernels/gemm/cuda/fp8_linear.h"
 #include "attend/kernels/gemm/cuda/linear.h"
-#include "attend/kernels/gemm/cuda/quantised_linear.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 #include "benchmarks/cuda/counts.h"
@@ -54,8 +52,8 @@ struct Candidate {
 constexpr Candidate kCandidates[] = {
     {"skinny", GemmKernel::kSkinnyCodes,
      [](const LinearArgs& args, Stream& stream) {
-       kernels::cuda::launch_skinny_codes(kernels::cuda::skinny_codes_params(args, false), args.x.dtype,
-                                          stream.handle);
+       kernels::cuda::sm80::launch_skinny_codes(kernels::cuda::sm80::skinny_codes_params(args, false),
+                                                args.x.dtype, stream.handle);
      }},
     {"scaled", GemmKernel::kScaledCodes,
      [](const LinearArgs& args, Stream& stream) {

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/mla.h"
 #include "attend/kernels/kv_store/batch_arrays.h"
 #include "attend/kernels/norm_rope/rope_rows.h"
 

@@ -20,7 +20,7 @@
 #include "attend/base/error.h"
 #include "attend/engine/async_engine.h"
 #include "attend/grammar/grammar_compiler.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/model/config/generation_config.h"
 #include "attend/text/chat_template/chat_template.h"
 #include "module.h"

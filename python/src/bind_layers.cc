@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "arguments.h"
-#include "attend/kernels/moe/route.h"
-#include "attend/kernels/norm_rope/activation.h"
-#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/moe/experts.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope_rows.h"
 #include "module.h"
 

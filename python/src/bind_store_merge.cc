@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "arguments.h"
-#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/attention/attention.h"
 #include "attend/kernels/kv_store/store.h"
 #include "module.h"
 #include "result_tensor.h"

@@ -10,7 +10,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::python {

@@ -93,6 +93,12 @@ TEST(RequirementOf, TellsKindsOfAttentionApart) {
   model.layers[0].type = AttentionType::kDecoderBidirectional;
   EXPECT_TRUE(requirement_of(model).bidirectional);
   EXPECT_FALSE(requirement_of(model).cross);
+  model.layers[0].type = AttentionType::kDecoder;
+  model.layers[0].window_right = -1;
+  EXPECT_TRUE(requirement_of(model).bidirectional);
+  EXPECT_FALSE(requirement_of(model).window);
+  model.layers[0].window_right = 16;
+  EXPECT_TRUE(requirement_of(model).bidirectional && requirement_of(model).window);
   model.layers[0].kind = KvKind::kMla;
   EXPECT_EQ(requirement_of(model).kind, KvKind::kMla);
 }

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <optional>
 
 #include "attend/base/math.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/kv_store/store.h"
-#include "tests/kernels/conformance/built_case.h"
-#include "tests/kernels/conformance/poison.h"
-#include "tests/kernels/conformance/random.h"
+#include "tests/kernels/conformance/cases/built_case.h"
+#include "tests/kernels/conformance/cases/poison.h"
+#include "tests/kernels/conformance/cases/random.h"
 
 namespace attend::conformance {
 namespace {
@@ -70,6 +71,7 @@ ModelGeometry model_of(const AttentionCase& c, View<const float> sinks, int max_
   layer.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim_qk));
   layer.logit_cap = c.logit_cap;
   layer.window_left = c.window_left;
+  layer.window_right = c.window_right == std::numeric_limits<int32_t>::max() ? -1 : c.window_right;
   layer.chunk = c.chunk;
   layer.sinks = sinks;
   return {.layers = {plain, layer},
@@ -92,7 +94,6 @@ Requirement requirement_of_case(const AttentionCase& c, ForwardMode mode, bool d
 }
 
 bool is_a_step(const AttentionCase& c) {
-  if (c.window_right != 0) return false;  // of calls of kernels: no layer of a model sees what follows
   return !c.causal ||
          std::ranges::all_of(c.requests, [](const Lengths& l) { return l.seqlen_q <= l.seqlen_kv; });
 }

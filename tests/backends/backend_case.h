@@ -12,9 +12,9 @@
 #include "attend/attention/backend.h"
 #include "tests/backends/device_step.h"
 #include "tests/backends/layer_input.h"
-#include "tests/kernels/conformance/attention_case.h"
-#include "tests/kernels/conformance/case_index.h"
-#include "tests/kernels/conformance/new_tokens.h"
+#include "tests/kernels/conformance/cases/attention_case.h"
+#include "tests/kernels/conformance/cases/case_index.h"
+#include "tests/kernels/conformance/cases/new_tokens.h"
 #include "tests/kernels/conformance/tolerance.h"
 
 namespace attend::conformance {

@@ -8,11 +8,11 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/tensor/cuda.h"
 #include "tests/backends/backend_case.h"
-#include "tests/kernels/conformance/cases.h"
-#include "tests/kernels/conformance/random.h"
+#include "tests/kernels/conformance/cases/cases.h"
+#include "tests/kernels/conformance/cases/random.h"
 
 namespace attend::conformance {
 namespace {
@@ -92,6 +92,7 @@ Trial within_limits(Trial trial, const BackendEntry& entry, size_t case_idx) {
   if (!can.served()) return trial;
   AttentionCase& c = trial.spec;
   if (!can.window) c.window_left = -1;
+  if (!can.window || !can.bidirectional) c.window_right = 0;
   if (!can.chunk) c.chunk = 0;
   if (!can.sinks) c.sinks = false;
   if (!can.kv_dtypes.contains(c.kv_dtype))

@@ -1,6 +1,6 @@
 #include "tests/backends/device_step.h"
 
-#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/cuda/support/device_copy.h"
 
 namespace attend::conformance {
 namespace {

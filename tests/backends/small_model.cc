@@ -9,7 +9,7 @@
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
 #include "attend/kernels/attention/attention.h"
-#include "tests/kernels/conformance/random.h"
+#include "tests/kernels/conformance/cases/random.h"
 
 namespace attend::conformance {
 namespace {

@@ -37,9 +37,10 @@ std::future<EmbeddingResult> ask(AsyncEmbedder& embedder, std::vector<Tokens> in
 class Gate {
  public:
   explicit Gate(AsyncEmbedder& embedder) {
-    embedder.submit({{1}}, [this](const EmbeddingResult&) {
+    // Its thread may still be on its way in when the gate is gone.
+    embedder.submit({{1}}, [this, opened = opened_.get_future().share()](const EmbeddingResult&) {
       entered_.set_value();
-      opened_.get_future().wait();
+      opened.wait();
     });
     entered_.get_future().wait();
   }

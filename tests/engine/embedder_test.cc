@@ -11,6 +11,7 @@
 
 #include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
+#include "attend/tensor/cuda.h"
 #include "attend/text/tokenizer/tokenizer.h"
 #include "tests/support/test_files.h"
 
@@ -100,6 +101,28 @@ INSTANTIATE_TEST_SUITE_P(Every, EmbeddingGoldens,
                            std::string name = std::string(std::get<0>(test.param)) + "_" +
                                               std::get<1>(test.param) + "_page" +
                                               std::to_string(std::get<2>(test.param));
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+class EmbeddingGoldensOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>> {};
+
+TEST_P(EmbeddingGoldensOnGpu, AllAtOnceAndEachAloneGiveTheVectorsOfTransformers) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
+  const auto [name, dtype] = GetParam();
+  const auto prompts = read_vectors(kGoldens / name);
+  Embedder embedder({.model_path = kGoldens / name, .device = {DeviceType::kCuda, 0}, .dtype = dtype});
+  const float tolerance = dtype == DType::kF32 ? 1e-4f : dtype == DType::kF16 ? 1e-2f : 6e-2f;
+  EXPECT_LE(worst_error(embedder, prompts), tolerance);
+  for (const EmbeddedPrompt& prompt : prompts) EXPECT_LE(worst_error(embedder, {prompt}), tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, EmbeddingGoldensOnGpu,
+                         testing::Combine(testing::ValuesIn(kModels),
+                                          testing::Values(DType::kF32, DType::kF16, DType::kBF16)),
+                         [](const auto& test) {
+                           std::string name = std::string(std::get<0>(test.param)) + "_" +
+                                              std::string(to_string(std::get<1>(test.param)));
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
@@ -271,6 +294,92 @@ TEST(Engine, RefusesToGenerateWithAModelThatSeesBothDirections) {
   config.model_path = kGoldens / "embed-gemma-mean-dense";
   expect_error(ErrorCode::kUnsupported, {"Gemma3TextModel", "both directions", "attend embed"},
                [&] { Engine{config}; });
+}
+
+// The engine that an embedder has.
+EngineConfig pooling_config(const char* model) {
+  EngineConfig config;
+  config.model_path = kGoldens / model;
+  config.kv_cache_dtype = DType::kF32;
+  config.pooling = PoolingSpec{};
+  return config;
+}
+
+TEST(PoolingRequest, OfSeveralInputsHasAnOutputForEach) {
+  const auto prompts = read_vectors(kGoldens / "embed-bert-mean");
+  Engine engine(pooling_config("embed-bert-mean"));
+  PoolingRequest request;
+  for (const EmbeddedPrompt& prompt : prompts) request.inputs.emplace_back(prompt.ids);
+  const RequestId id = engine.submit(request);
+  std::vector<int> indices;
+  while (engine.step([&](const RequestOutput& output) {
+    EXPECT_EQ(output.id, id);
+    EXPECT_EQ(output.finish_reason, FinishReason::kStop);
+    EXPECT_TRUE(output.token_ids.empty());
+    indices.push_back(output.index);
+    const auto& expected = prompts[static_cast<size_t>(output.index)].vector;
+    EXPECT_LE(error_of({output.vector.begin(), output.vector.end()}, expected), 1e-4f);
+  })) {
+  }
+  EXPECT_EQ(indices.size(), prompts.size());
+  EXPECT_EQ(engine.stats().num_steps, 1);
+  EXPECT_EQ(engine.num_used_slots(), 0);
+  engine.check_memory();
+}
+
+TEST(PoolingRequest, IsComputedWholeInOneStepWhateverHasRoom) {
+  const auto prompts = read_vectors(kGoldens / "embed-bert-mean");
+  EngineConfig config = pooling_config("embed-bert-mean");
+  config.chunked_prefill_size = 100;
+  config.max_running_requests = 4;
+  Engine engine(config);
+  PoolingRequest request;
+  for (int i = 0; i < 4; ++i)
+    for (const EmbeddedPrompt& prompt : prompts)
+      if (prompt.ids.size() <= 100) request.inputs.emplace_back(prompt.ids);
+  const auto num_inputs = static_cast<int64_t>(request.inputs.size());
+  const std::vector inputs = request.inputs;
+  engine.submit(std::move(request));
+  int64_t num_outputs = 0;
+  while (engine.step([&](const RequestOutput& output) {
+    ++num_outputs;
+    const auto& ids = std::get<Tokens>(inputs[static_cast<size_t>(output.index)]);
+    const auto prompt = std::ranges::find(prompts, ids, &EmbeddedPrompt::ids);
+    EXPECT_LE(error_of({output.vector.begin(), output.vector.end()}, prompt->vector), 1e-4f);
+  })) {
+  }
+  EXPECT_EQ(num_outputs, num_inputs);
+  EXPECT_GT(engine.stats().num_steps, 1);
+  expect_error(ErrorCode::kInvalidArgument, {"input 0 of 101 tokens", "at most 100"}, [&] {
+    PoolingRequest longer;
+    longer.inputs.emplace_back(Tokens(101, 1));
+    engine.submit(longer);
+  });
+}
+
+TEST(PoolingRequest, EndsWhenItIsAborted) {
+  Engine engine(pooling_config("embed-bert-mean"));
+  PoolingRequest request;
+  request.inputs.assign(3, Tokens(5, 1));
+  int num_aborted = 0;
+  engine.abort(engine.submit(request), [&](const RequestOutput& output) {
+    EXPECT_EQ(output.finish_reason, FinishReason::kAbort);
+    num_aborted += output.vector.empty() ? 1 : 0;
+  });
+  EXPECT_EQ(num_aborted, 3);
+  EXPECT_FALSE(engine.step([](const RequestOutput&) {}));
+}
+
+TEST(PoolingRequest, IsRefusedByAnEngineThatGeneratesAndTheOtherWayRound) {
+  EngineConfig config;
+  config.model_path = kGoldens / "llama-gqa4-hd32";
+  Engine generates(config);
+  PoolingRequest request;
+  request.inputs.emplace_back(Tokens(5, 1));
+  expect_error(ErrorCode::kUnsupported, {"generates text"}, [&] { generates.submit(request); });
+  Engine pools(pooling_config("embed-bert-mean"));
+  expect_error(ErrorCode::kUnsupported, {"vectors"}, [&] { pools.submit(Tokens(5, 1), SamplingParams()); });
+  expect_error(ErrorCode::kInvalidArgument, {"no inputs"}, [&] { pools.submit(PoolingRequest()); });
 }
 
 }  // namespace

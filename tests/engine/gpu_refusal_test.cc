@@ -97,7 +97,7 @@ TEST_F(GpuRefusals, NameAGraphSizeBeyondThePool) {
 TEST_F(GpuRefusals, ChooseNoGraphBeyondThePoolThemselves) {
   config_.backend_options.page_size = 16;
   config_.max_total_tokens = 64;
-  EXPECT_EQ(resolve_engine(config_, model_).decode_sizes.back(), 4);
+  EXPECT_EQ(resolve_engine(config_, model_).executor.decode_sizes.back(), 4);
 }
 
 TEST_F(GpuRefusals, NameAGpuThatIsNotThere) {

@@ -165,10 +165,10 @@ TEST(ReadGemma3, AWindowOfAnEmbeddingModelCountsBothSides) {
   const ModelSpec spec = read(
       "Gemma3TextModel",
       {{"use_bidirectional_attention", "true"}, {"sliding_window", "512"}, {"sliding_window_pattern", "2"}});
-  EXPECT_TRUE(spec.bidirectional);
+  EXPECT_TRUE(spec.bidirectional());
   EXPECT_THAT(windows(spec), ElementsAre(256, -1, 256));
   const ModelSpec causal = read("Gemma3TextModel", {{"sliding_window", "512"}});
-  EXPECT_FALSE(causal.bidirectional);
+  EXPECT_FALSE(causal.bidirectional());
   EXPECT_EQ(windows(causal).front(), 511);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "attend/kernels/attention/attention_batch.h"
@@ -12,9 +13,9 @@
 namespace attend {
 
 enum class AttentionType : uint8_t {
-  kDecoder,               // causal
-  kDecoderBidirectional,  // every token of the request, cached or new
-  kEncoderOnly,           // every token of the request, nothing cached
+  kDecoder,               // causal, unless there is a window_right
+  kDecoderBidirectional,  // every token of the request, cached or new, or those of its windows
+  kEncoderOnly,           // the same, nothing cached
   kCross,                 // the encoder's tokens
 };
 
@@ -35,12 +36,21 @@ struct AttentionLayer {
   float scale = 1.0f;
   float logit_cap = 0.0f;  // 0: none
   int window_left = -1;    // inclusive; -1: none
+  int window_right = 0;    // tokens after its own that a query sees; 0: none, or by `type`; -1: all
   int chunk = 0;           // 0: none
   bool has_sinks = false;
   View<const float> sinks = {};  // [num_q_heads] on the device; empty: none, or not loaded yet
 
-  bool causal() const { return type == AttentionType::kDecoder; }
-  kernels::Visibility visibility() const { return {causal(), window_left, chunk}; }
+  bool bidirectional() const {
+    return window_right != 0 || type == AttentionType::kDecoderBidirectional ||
+           type == AttentionType::kEncoderOnly;
+  }
+  kernels::Visibility visibility() const {
+    return {.causal = type == AttentionType::kDecoder || window_right != 0,
+            .window_left = window_left,
+            .chunk = chunk,
+            .window_right = window_right < 0 ? std::numeric_limits<int32_t>::max() : window_right};
+  }
 };
 
 // What a backend must know of a model before any step.

@@ -10,7 +10,7 @@
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/capability.h"
 #include "attend/attention/forward_batch.h"
-#include "attend/kernels/kv_store/kv_destination.h"
+#include "attend/kernels/kv_store/store.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/tensor/stream.h"

@@ -5,7 +5,7 @@
 
 #include "attend/attention/backend.h"
 #include "attend/base/error.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend {
 namespace {
@@ -130,13 +130,12 @@ Requirement requirement_of(const ModelGeometry& model) {
     requirement.q_heads_per_kv = std::min(requirement.q_heads_per_kv, layer.num_q_heads / layer.num_kv_heads);
     requirement.head_dims.qk = std::max(requirement.head_dims.qk, layer.head_dim_qk);
     requirement.head_dims.v = std::max(requirement.head_dims.v, layer.head_dim_v);
-    requirement.window |= layer.window_left >= 0;
+    requirement.window |= layer.window_left >= 0 || layer.window_right > 0;
     requirement.chunk |= layer.chunk > 0;
     requirement.logit_cap |= layer.logit_cap > 0.0f;
     requirement.sinks |= layer.has_sinks || !layer.sinks.empty();
     requirement.cross |= layer.type == AttentionType::kCross;
-    requirement.bidirectional |=
-        layer.type == AttentionType::kDecoderBidirectional || layer.type == AttentionType::kEncoderOnly;
+    requirement.bidirectional |= layer.bidirectional();
   }
   return requirement;
 }

@@ -120,7 +120,7 @@ struct Capability {
   HeadDimRule head_dim_rule = HeadDimRule::kUpTo;
   std::array<int, 2> num_q_heads = {};  // head counts per rank it has kernels for; zeros: any
   Set<DType> dtypes = {};               // of q, k, v
-  Set<DType> kv_dtypes = {};            // of the pool; kU8: kernels/kv_store/scaled_rows.h
+  Set<DType> kv_dtypes = {};            // of the pool; kU8: kernels/kv_store/selected_rows.h
 
   // Prefill of MLA: takes keys and values of its own making beside the cache (AttentionInput::k, expanded
   // MLA). Where it does not, models absorb every step.
@@ -132,7 +132,7 @@ struct Capability {
   bool sinks = true;
   bool cross = true;              // cross attention
   bool cross_with_window = true;  // in one model
-  bool bidirectional = true;
+  bool bidirectional = true;      // queries see keys after their own, all or those of a window_right
   Speculation speculation = Speculation::kTree;
   // Architectures on which a token's bits depend on its own sequence alone.
   Set<Architecture> deterministic = Set<Architecture>::all();

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "attend/attention/resolver.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend {
 namespace {

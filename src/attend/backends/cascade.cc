@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
-#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/attention/attention.h"
 
 namespace attend {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend {
 

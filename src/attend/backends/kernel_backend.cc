@@ -7,8 +7,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/mla.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/metadata/metadata.h"
 
 namespace attend {
@@ -136,8 +135,8 @@ AttentionPlan& KernelBackend::expanded_plan_of(const AttentionLayer& layer) {
 AttentionPlan& KernelBackend::plan_of(const AttentionLayer& layer) {
   const auto found = std::ranges::find(work_, plan_key(layer), &PlannedWork::key);
   require(found != work_.end(), "layer ", layer.layer_id, ": no layer of the model has its heads (",
-          layer.num_q_heads, "/", layer.num_kv_heads, "), window_left ", layer.window_left, ", chunk ",
-          layer.chunk, " and type");
+          layer.num_q_heads, "/", layer.num_kv_heads, "), window_left ", layer.window_left, ", window_right ",
+          layer.window_right, ", chunk ", layer.chunk, " and type");
   return *found->plan;
 }
 
@@ -206,6 +205,7 @@ void KernelBackend::forward_expanded(const AttentionLayer& layer, const Attentio
   const auto pages = [](const TensorView& rows) { return rows.split(0, 1); };
   kernels::Visibility visibility = layer.visibility();
   visibility.causal = input.causal;
+  if (!input.causal) visibility.window_right = 0;
   const kernels::AttentionArgs args{
       .q = input.q,
       .out = input.out,

@@ -13,7 +13,7 @@
 #include "attend/base/printable.h"
 #include "attend/cli/standard_streams.h"
 #include "attend/kernels/common/cpu/isa.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::cli {
 namespace {
@@ -223,11 +223,12 @@ std::string weights_line(const EngineInfo& info) {
 
 void print_start(const EmbedderInfo& info) {
   log_info(fmt::format(
-      "{}, {:.1f} MB of weights, attention backend {}: vectors of {}, {} pooling{}, {} attention, "
-      "texts of up to {} tokens",
-      info.model, static_cast<double>(info.weight_bytes) / 1e6, info.resolution.prefill->name,
-      info.dimensions, to_string(info.pooling), info.normalize ? ", length 1" : "",
-      info.bidirectional ? "bidirectional" : "causal", info.max_input_tokens));
+      "{} on {}, activations in {}, {:.1f} MB of weights, attention backend {}: vectors of {}, {} pooling{}, "
+      "{} attention, texts of up to {} tokens",
+      info.model, info.hardware.name, to_string(info.dtype), static_cast<double>(info.weight_bytes) / 1e6,
+      info.resolution.prefill->name, info.dimensions, to_string(info.pooling),
+      info.normalize ? ", length 1" : "", info.bidirectional ? "bidirectional" : "causal",
+      info.max_input_tokens));
 }
 
 void print_start(const EngineInfo& info) {

@@ -1,5 +1,5 @@
-// AsyncEmbedder: an embedder on a thread of its own, for callers on any thread. What waits is computed
-// together, whoever asked for it.
+// AsyncEmbedder: an engine that pools on a thread of its own, for callers on any thread. What waits is
+// computed together, whoever asked for it. What a server's /v1/embeddings calls.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/engine/metrics_recorder.h"
-#include "attend/engine/step/step_trace.h"
+#include "attend/exec/step_trace.h"
 
 namespace attend {
 
@@ -25,7 +25,8 @@ struct AsyncEngine::Impl {
   struct Letter {
     Order order;
     RequestId id = 0;  // of kSubmit
-    std::unique_ptr<Request> request = nullptr;
+    // What prepare() made: one, to be completed num_completions times, or as many.
+    std::vector<std::unique_ptr<Request>> requests = {};
     OutputCallback callback = {};
     int num_completions = 0;
   };
@@ -56,6 +57,7 @@ struct AsyncEngine::Impl {
   void end_all();
   void end_outputs();
   std::optional<RequestId> submit(GenerationRequest request, OutputCallback callback, int max_waiting);
+  std::optional<RequestId> submit(Letter letter, int max_waiting);
   bool on_engine_thread() const { return std::this_thread::get_id() == thread.get_id(); }
 
   // Of the engine's thread.
@@ -64,6 +66,7 @@ struct AsyncEngine::Impl {
   std::unordered_map<RequestId, Live> live;
   std::function<void()> after_outputs;
   bool has_outputs = false;          // that after_outputs has not heard of
+  bool step_is_counted = true;       // before the first callback of the step in hand
   bool callback_has_failed = false;  // so that its request is to be aborted between steps
   std::vector<Letter> letters;       // being read
   std::set<RequestId> aborts;        // being carried out
@@ -206,7 +209,10 @@ void AsyncEngine::Impl::enqueue(Letter& letter) {
   request.last_outputs.resize(static_cast<size_t>(letter.num_completions));
   request.num_left = letter.num_completions;
   request.callback.swap(letter.callback);
-  engine->enqueue(std::move(letter.request), letter.id);
+  if (letter.requests.size() == 1)
+    engine->enqueue(std::move(letter.requests.front()), letter.id);
+  else
+    engine->enqueue(std::move(letter.requests), letter.id);
 }
 
 // Memory ran out while it was queued.
@@ -246,6 +252,7 @@ void AsyncEngine::Impl::refuse(Letter& letter, std::string_view message) {
 
 void AsyncEngine::Impl::step() {
   try {
+    step_is_counted = false;
     if (paused)
       engine->settle(sink);
     else
@@ -254,12 +261,14 @@ void AsyncEngine::Impl::step() {
     try_log_warning("all requests end: ", error.what());
     end_all();
   }
+  step_is_counted = true;
 }
 
 void AsyncEngine::Impl::on_output(const RequestOutput& output) {
   const auto found = live.find(output.id);
   Live& request = found->second;
   has_outputs = true;
+  if (!std::exchange(step_is_counted, true)) recorder.on_step(*engine);
   recorder.on_output(output,
                      std::exchange(request.last_outputs[static_cast<size_t>(output.index)], output.time));
   if (request.callback) {
@@ -318,6 +327,14 @@ RequestId AsyncEngine::submit(GenerationRequest request, OutputCallback callback
   return *impl_->submit(std::move(request), std::move(callback), INT_MAX);
 }
 
+RequestId AsyncEngine::submit(PoolingRequest request, OutputCallback callback) {
+  Impl::Letter letter{.order = Impl::Order::kSubmit,
+                      .requests = impl_->engine->prepare(std::move(request)),
+                      .callback = std::move(callback)};
+  letter.num_completions = static_cast<int>(letter.requests.size());
+  return *impl_->submit(std::move(letter), INT_MAX);
+}
+
 std::optional<RequestId> AsyncEngine::submit_unless_full(GenerationRequest request, OutputCallback callback,
                                                          int max_waiting) {
   require(max_waiting > 0, "submit_unless_full: max_waiting ", max_waiting, ": at least 1");
@@ -326,12 +343,15 @@ std::optional<RequestId> AsyncEngine::submit_unless_full(GenerationRequest reque
 
 std::optional<RequestId> AsyncEngine::Impl::submit(GenerationRequest request, OutputCallback callback,
                                                    int max_waiting) {
-  require(callback != nullptr, "submit: no callback");
   const int n = request.params.n;
-  Letter letter{.order = Order::kSubmit,
-                .request = engine->prepare(std::move(request)),
-                .callback = std::move(callback),
-                .num_completions = n};
+  Letter letter{.order = Order::kSubmit, .callback = std::move(callback), .num_completions = n};
+  letter.requests.push_back(engine->prepare(std::move(request)));
+  return submit(std::move(letter), max_waiting);
+}
+
+std::optional<RequestId> AsyncEngine::Impl::submit(Letter letter, int max_waiting) {
+  require(letter.callback != nullptr, "submit: no callback");
+  const int n = letter.num_completions;
   RequestId id = 0;
   {
     const std::lock_guard lock(mutex);

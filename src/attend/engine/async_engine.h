@@ -35,6 +35,7 @@ class AsyncEngine {
   // Checks and encodes on the calling thread, throwing what Engine::submit throws, then queues. The first
   // output may come before this returns. Refused, with Error(kUnsupported), while the engine is destroyed.
   RequestId submit(GenerationRequest request, OutputCallback callback);
+  RequestId submit(PoolingRequest request, OutputCallback callback);
   // As submit(), unless `max_waiting` completions wait already, as num_waiting() has it: then the request is
   // dropped, and there is no id. However many threads call this at once, none passes who should not.
   std::optional<RequestId> submit_unless_full(GenerationRequest request, OutputCallback callback,

@@ -1,4 +1,4 @@
-// Embedder: texts in, vectors out. What `attend embed` calls, and what a server's /v1/embeddings can.
+// Embedder: texts in, vectors out. What `attend embed` calls.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,20 @@
 #include <vector>
 
 #include "attend/attention/resolver.h"
+#include "attend/engine/output/pooling.h"
 #include "attend/model/model.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Which of a text's hidden states its vector is made of.
-enum class Pooling : uint8_t {
-  kMean,  // the mean of all tokens'
-  kCls,   // the first token's
-  kLast,  // the last token's
-};
-std::string_view to_string(Pooling pooling);
-// "mean", "cls" or "last". Throws Error(kInvalidArgument) with these.
-Pooling pooling_of(std::string_view name);
-
 struct EmbedderConfig {
   std::filesystem::path model_path;
   LoadFormat load_format = LoadFormat::kAuto;
+  Device device = {};
+  // Of activations and K/V: float32, float16 or bfloat16. Not given: float32 on the CPU (which has no other),
+  // what the weights are on a GPU.
+  std::optional<DType> dtype = {};
   BackendOptions backend_options = {};
   // Not given: what the sentence-transformers files of the directory say (modules.json); without those the
   // last token of a causal model, the mean of one that attends in both directions, and vectors of length 1.
@@ -43,6 +38,8 @@ struct EmbedderConfig {
 // What was resolved from the config.
 struct EmbedderInfo {
   std::string model;  // architecture
+  Hardware hardware;
+  DType dtype = DType::kF32;  // of activations
   Resolution resolution;
   int dimensions = 0;  // of a vector
   int max_input_tokens = 0;
@@ -53,11 +50,8 @@ struct EmbedderInfo {
   size_t weight_bytes = 0;
 };
 
-// The first `dimensions` of a vector, of length 1 again where it was: what models that were trained so
-// (Matryoshka, arXiv 2205.13147) make of a shorter vector. 1 <= dimensions <= vector.size().
-std::vector<float> shortened(std::vector<float> vector, int dimensions, bool normalize);
-
-// On the CPU. Everything that can be known before weights are read fails before weights are read.
+// An engine that pools, for callers on any thread. Everything that can be known before weights are read fails
+// before weights are read.
 class Embedder {
  public:
   // Throws Error for a model, option or file that can not be served: see load_model, resolve.

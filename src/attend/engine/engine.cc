@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
@@ -12,19 +11,16 @@
 #include "attend/checkpoint/input_file.h"
 #include "attend/checkpoint/weights_ahead.h"
 #include "attend/engine/output/output_processor.h"
+#include "attend/engine/output/pooler.h"
 #include "attend/engine/resolve_engine.h"
 #include "attend/engine/schedule/request_memory.h"
 #include "attend/engine/schedule/scheduler.h"
 #include "attend/engine/speculation/ngram_drafter.h"
 #include "attend/engine/step/saturation_watch.h"
-#include "attend/engine/step/step_inputs.h"
 #include "attend/engine/step/step_runner.h"
-#include "attend/engine/step/step_trace.h"
+#include "attend/exec/model_executor.h"
+#include "attend/exec/step_trace.h"
 #include "attend/kernels/common/kernel_choices.h"
-#include "attend/kv/first_pages.h"
-#include "attend/model/loadable_model.h"
-#include "attend/model/model.h"
-#include "attend/tensor/arena.h"
 
 namespace attend {
 namespace {
@@ -54,62 +50,47 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   if (config.log_kernels) kernels::log_kernels();
   require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
           "model_path: expected a model directory, or a model with dummy weights");
-  const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(config.model_path);
+  const std::shared_ptr<const Checkpoint> checkpoint = open_checkpoint(config.model_path);
   model_spec_ = config.model ? *config.model : read_config(*checkpoint);
-  // With a thread alone there is nobody to read beside it.
-  std::optional<WeightsAhead> weights;
-  if (config.load_format != LoadFormat::kDummy && num_threads() > 1) weights.emplace(*checkpoint);
+  // The head is not read, and embedding models are published without one.
+  if (config.pooling) model_spec_.tie_word_embeddings = true;
+  const bool has_files = config.load_format != LoadFormat::kDummy;
+  // With a thread alone there is nobody to read next to it.
+  std::unique_ptr<WeightsAhead> weights;
+  if (has_files && num_threads() > 1) weights = std::make_unique<WeightsAhead>(*checkpoint);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
+  if (has_files) resolved.executor.checkpoint = checkpoint;
   info_ = std::move(resolved.info);
   overlaps_ = info_.overlap_schedule;
-  // Numbers above fp8's range need scales; what is wider takes K and V as they are.
-  if (is_fp8(info_.kv_cache_dtype) && config.load_format != LoadFormat::kDummy) {
-    const std::vector<KvScales> scales = read_kv_scales(*checkpoint->open_tensors(), model_spec_);
-    set_kv_scales(resolved.pool, scales);
-    info_.has_kv_scales = !scales.empty();
-  }
-  pool_ = make_kv_pool(resolved.pool);
-  std::optional<FirstPages> first_pages;
-  if (info_.device.type == DeviceType::kCpu && num_threads() > 1)
-    first_pages.emplace(*pool_, static_cast<int>(resolved.backend.model.layers.size()));
+  trace_ = std::make_unique<StepTrace>();
+  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
+  slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
+  executor_ =
+      std::make_unique<ModelExecutor>(std::move(resolved.executor), *rows_, std::move(weights), trace_.get());
+  info_.has_kv_scales = executor_->has_kv_scales();
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
   if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
-  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
-  slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
-  attention_ = create_backend(info_.resolution,
-                              BackendContext{.config = resolved.backend, .requests = *rows_, .pool = *pool_});
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-      make_cache_groups(model_spec_.caches(), *rows_, *slots_, pool_->swa_slots()));
+      make_cache_groups(model_spec_.caches(), *rows_, *slots_, executor_->kv_pool().swa_slots()));
   drafter_ = make_drafter(info_.speculation);
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
                                            DraftRules{.drafter = drafter_.get(),
                                                       .max_tokens = info_.speculation.num_draft_tokens - 1,
                                                       .max_reqs = info_.speculation.disable_by_batch_size});
+  if (config.pooling) pooler_ = std::make_unique<Pooler>(*config.pooling);
   if (progress.resolved) progress.resolved(*this);
-  const ModelPlacement placement{.device = info_.device,
-                                 .dtype = info_.dtype,
-                                 .batch_invariant = config.deterministic_inference,
-                                 .rounds_x = info_.rounds_x};
-  model_ = weights
-               ? load_model(weights->take(), model_spec_, progress.weights, placement)
-               : load_model(config.model_path, model_spec_, config.load_format, progress.weights, placement);
-  model_->prepare(info_.limits);
-  info_.weight_bytes = model_->weight_bytes();
-  info_.expert_bytes = model_->expert_bytes();
-  saturation_watch_ =
-      std::make_unique<SaturationWatch>(static_cast<int>(resolved.backend.model.layers.size()));
-  trace_ = std::make_unique<StepTrace>();
-  runner_ =
-      std::make_unique<StepRunner>(*model_, *attention_, *rows_, pool_->swa_slots(),
-                                   CommonPrefix(*rows_, info_.resolution.page_size, info_.cascade_min_keys),
-                                   info_.limits, info_.device, trace_.get(), !info_.always_absorbs);
+  executor_->load(progress.weights);
+  info_.weight_bytes = executor_->model().weight_bytes();
+  info_.expert_bytes = executor_->model().expert_bytes();
+  saturation_watch_ = std::make_unique<SaturationWatch>(executor_->num_kv_layers());
+  runner_ = std::make_unique<StepRunner>(
+      *executor_, CommonPrefix(*rows_, info_.resolution.page_size, info_.cascade_min_keys), trace_.get());
   outputs_ =
       std::make_unique<OutputProcessor>(tokenizer(), model_spec_.eos_token_ids, memory_->longest_request(),
                                         *runner_, stats_.num_generated_tokens);
-  if (info_.device.type == DeviceType::kCuda)
-    prepare_graphs(std::move(resolved.decode_sizes), !config.disable_cuda_graph, progress);
+  if (!executor_->decode_sizes().empty() && !config.disable_cuda_graph) record_graphs(progress);
 }
 
 Engine::~Engine() = default;
@@ -128,6 +109,7 @@ void Engine::warn_about_token_ids(const std::filesystem::path& model_path) const
 
 std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   const SamplingParams& params = wanted.params;
+  if (pooler_) fail(ErrorCode::kUnsupported, "the engine makes vectors of inputs, not text");
   check(params);
   if (const auto* text = std::get_if<std::string>(&wanted.prompt)) {
     if (!tokenizer_)
@@ -177,6 +159,36 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   return request;
 }
 
+std::vector<std::unique_ptr<Request>> Engine::prepare(PoolingRequest wanted) const {
+  if (!pooler_) fail(ErrorCode::kUnsupported, "the engine generates text and makes no vectors");
+  require(!wanted.inputs.empty(), "no inputs: expected at least one");
+  std::vector<std::vector<int32_t>> inputs;
+  for (auto& input : wanted.inputs) {
+    if (const auto* text = std::get_if<std::string>(&input)) {
+      if (!tokenizer_)
+        fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", gguf_note_,
+             ": expected token ids");
+      input = tokenizer_->encode(*text);
+    }
+    inputs.push_back(std::move(std::get<std::vector<int32_t>>(input)));
+  }
+  check_inputs(inputs, std::min(info_.context_length, info_.limits.max_tokens), model_spec_.vocab_size);
+  std::vector<std::unique_ptr<Request>> requests;
+  for (std::vector<int32_t>& input : inputs) {
+    auto& request = *requests.emplace_back(std::make_unique<Request>());
+    request.num_prompt = static_cast<int>(input.size());
+    request.tokens = std::move(input);
+    request.pools = true;
+    request.params.n = static_cast<int>(inputs.size());
+    request.params.max_new_tokens = 0;
+    request.priority = wanted.priority;
+    request.deadline = wanted.deadline;
+    request.times.submitted = Clock::now();
+    scheduler_->check(request);
+  }
+  return requests;
+}
+
 std::vector<int32_t> Engine::stop_token_ids(const SamplingParams& params) const {
   std::vector<int32_t> ids = params.stop_token_ids;
   if (!params.ignore_eos)
@@ -185,33 +197,38 @@ std::vector<int32_t> Engine::stop_token_ids(const SamplingParams& params) const 
   return ids;
 }
 
-// All or nothing.
 void Engine::enqueue(std::unique_ptr<Request> request, RequestId id) {
   const int num_completions = request->params.n;
-  try {
-    enqueue_completions(std::move(request), id);
-  } catch (...) {
-    for (RequestId one = id; one < id + num_completions; ++one) scheduler_->abort(one);
-    outputs_->forget(id);
-    throw;
+  std::vector<std::unique_ptr<Request>> requests;
+  requests.reserve(static_cast<size_t>(num_completions));
+  for (int i = 1; i < num_completions; ++i) {
+    auto& one = *requests.emplace_back(std::make_unique<Request>(*request));
+    one.tokens.reserve(request->tokens.capacity());
+    if (one.mask) one.mask = request->mask->fork();
   }
+  requests.push_back(std::move(request));
+  enqueue(std::move(requests), id);
 }
 
-void Engine::enqueue_completions(std::unique_ptr<Request> request, RequestId id) {
-  const int num_completions = request->params.n;
-  const std::optional<uint64_t> seed = request->params.seed;
-  outputs_->begin(id, num_completions);
-  request->group = id;
-  for (int i = 0; i < num_completions; ++i) {
-    const bool is_last = i + 1 == num_completions;
-    std::unique_ptr<Request> one = is_last ? std::move(request) : std::make_unique<Request>(*request);
-    if (!is_last) one->tokens.reserve(request->tokens.capacity());
-    if (!is_last && one->mask) one->mask = request->mask->fork();
-    one->id = id + i;
-    one->index = i;
-    one->seed = seed ? *seed + static_cast<uint64_t>(i) : derive_seed(random_seed_, one->id);
-    outputs_->begin_completion(*one);
-    scheduler_->submit(std::move(one));
+// All or nothing.
+void Engine::enqueue(std::vector<std::unique_ptr<Request>> requests, RequestId id) {
+  const auto num_requests = static_cast<int>(requests.size());
+  try {
+    outputs_->begin(id, num_requests);
+    for (int i = 0; i < num_requests; ++i) {
+      std::unique_ptr<Request>& one = requests[static_cast<size_t>(i)];
+      const std::optional<uint64_t> seed = one->params.seed;
+      one->group = id;
+      one->id = id + i;
+      one->index = i;
+      one->seed = seed ? *seed + static_cast<uint64_t>(i) : derive_seed(random_seed_, one->id);
+      outputs_->begin_completion(*one);
+      scheduler_->submit(std::move(one));
+    }
+  } catch (...) {
+    for (RequestId one = id; one < id + num_requests; ++one) scheduler_->abort(one);
+    outputs_->forget(id);
+    throw;
   }
 }
 
@@ -223,6 +240,14 @@ RequestId Engine::submit(GenerationRequest wanted) {
   return id;
 }
 
+RequestId Engine::submit(PoolingRequest wanted) {
+  std::vector<std::unique_ptr<Request>> requests = prepare(std::move(wanted));
+  const RequestId id = next_id_;
+  next_id_ += std::ssize(requests);
+  enqueue(std::move(requests), id);
+  return id;
+}
+
 RequestId Engine::submit(std::vector<int32_t> prompt, const SamplingParams& params) {
   return submit(GenerationRequest{.prompt = std::move(prompt), .params = params});
 }
@@ -231,14 +256,12 @@ RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) 
   return submit(GenerationRequest{.prompt = std::string(prompt), .params = params});
 }
 
-void Engine::prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress) {
-  runner_->pad_decodes(sizes);
-  if (!record) return;
-  runner_->record_graphs([&](const GraphsSoFar& graphs) {
+void Engine::record_graphs(const EngineProgress& progress) {
+  executor_->record_graphs([&](const GraphsSoFar& graphs) {
     info_.graph_bytes = graphs.num_bytes;
     if (progress.graphs) progress.graphs(graphs);
   });
-  info_.graph_sizes = std::move(sizes);
+  info_.graph_sizes = executor_->decode_sizes();
 }
 
 bool Engine::step(const OutputSink& sink) {
@@ -364,25 +387,40 @@ int Engine::num_cached_slots() const { return memory_->num_cached_pages() * memo
 int Engine::num_evictable_slots() const { return memory_->num_evictable_pages() * memory_->page_size(); }
 void Engine::flush_cache() { memory_->flush(); }
 void Engine::check_memory() const { scheduler_->check_memory(); }
-void Engine::check_weights() const { model_->check_weights(); }
+void Engine::check_weights() const { executor_->model().check_weights(); }
 
 // Throws nothing: what fails for a request ends that request.
 void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink) {
   size_t row = 0, next_row = 0;
+  int64_t token = 0, next_token = 0;
   const View<const int32_t> sampling = runner_->sampling_requests();
   if (!step.advanced) scheduler_->advance();
-  for (size_t i = 0; i < step.requests.size(); ++i, row = next_row) {
+  for (size_t i = 0; i < step.requests.size(); ++i, row = next_row, token = next_token) {
     const ScheduledRequest& part = step.requests[i];
     Request* const request = part.request;
+    next_token = token + part.num_new;
+    if (request != nullptr && request->pools) {
+      pool(*request, runner_->hidden_states().slice(0, token, next_token), sink);
+      continue;
+    }
     if (row >= sampling.size() || sampling[row] != static_cast<int32_t>(i)) continue;
     next_row = row + 1 + static_cast<size_t>(part.num_draft);
     if (request == nullptr) continue;
     if (request->num_output() == 0)
-      saturation_watch_->look(*pool_,
+      saturation_watch_->look(executor_->kv_pool(),
                               rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
     outputs_->accept(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
     if (request->finish_reason != FinishReason::kNone) scheduler_->finish(request->id);
   }
+}
+
+void Engine::pool(Request& request, const TensorView& hidden_states, const OutputSink& sink) {
+  try {
+    outputs_->accept_vector(request, pooler_->vector_of(hidden_states, executor_->stream()), sink);
+  } catch (const std::exception& error) {
+    outputs_->end(request, FinishReason::kError, error.what(), sink);
+  }
+  scheduler_->finish(request.id);
 }
 
 void Engine::fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink) {

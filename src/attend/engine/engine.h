@@ -13,7 +13,6 @@
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/request.h"
 #include "attend/kv/allocator.h"
-#include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/model/config/quantization.h"
 #include "attend/text/tokenizer/tokenizer.h"
@@ -22,7 +21,9 @@
 namespace attend {
 
 class Drafter;
+class ModelExecutor;
 class OutputProcessor;
+class Pooler;
 class RequestMemory;
 class Scheduler;
 struct ScheduledStep;
@@ -110,8 +111,15 @@ class Engine {
   // nothing when memory runs out, and throws std::bad_alloc.
   void enqueue(std::unique_ptr<Request> request, RequestId id);
 
+  // The same of inputs whose vectors are wanted: a request for each. prepare() throws
+  // Error(kInvalidArgument) when there are none, or one is empty, too long for a step, or holds an id outside
+  // of the vocabulary; Error(kUnsupported) unless the engine pools.
+  std::vector<std::unique_ptr<Request>> prepare(PoolingRequest request) const;
+  void enqueue(std::vector<std::unique_ptr<Request>> requests, RequestId id);
+
   // Prepares and queues, under the next id. Throws as prepare(), changing nothing.
   RequestId submit(GenerationRequest request);
+  RequestId submit(PoolingRequest request);
   RequestId submit(std::vector<int32_t> prompt, const SamplingParams& params);
   RequestId submit(std::string_view prompt, const SamplingParams& params);
 
@@ -161,8 +169,7 @@ class Engine {
  private:
   // Says what the model's files say about ids that the model does not have.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
-  // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
-  void prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress);
+  void record_graphs(const EngineProgress& progress);
   ScheduledStep& schedule();
   // False when there is nothing to do.
   bool begin_step(Clock::time_point start, const OutputSink& sink);
@@ -174,7 +181,8 @@ class Engine {
   void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
   // Compares drafts with the model's tokens, one per row of logits.
   void accept_drafts(ScheduledStep& step, View<const int32_t> tokens);
-  void enqueue_completions(std::unique_ptr<Request> request, RequestId id);
+  // Makes the vector of a request whose hidden states are computed, and ends it.
+  void pool(Request& request, const TensorView& hidden_states, const OutputSink& sink);
   std::vector<int32_t> stop_token_ids(const SamplingParams& params) const;
   void count(const ScheduledStep& step, double seconds);
 
@@ -184,16 +192,15 @@ class Engine {
   uint64_t random_seed_ = 0;
   std::optional<Tokenizer> tokenizer_;
   std::string gguf_note_;  // of the model directory, where there is no tokenizer
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;
-  std::unique_ptr<KvPool> pool_;
-  std::unique_ptr<AttentionBackend> attention_;
+  std::unique_ptr<ModelExecutor> executor_;
   std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Drafter> drafter_;  // null: no speculation
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<Pooler> pooler_;  // null: the engine generates
   std::unique_ptr<SaturationWatch> saturation_watch_;
   std::unique_ptr<OutputProcessor> outputs_;
   RequestId next_id_ = 1;

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "attend/attention/resolver.h"
+#include "attend/engine/output/pooling.h"
 #include "attend/engine/schedule/schedule_policy.h"
 #include "attend/engine/speculation/speculative_options.h"
+#include "attend/exec/graph_progress.h"
 #include "attend/kv/prefix_cache.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/model.h"
@@ -69,18 +71,14 @@ struct EngineConfig {
   std::optional<bool> overlap_schedule;
   SpeculativeOptions speculation;  // drafts that a step verifies; off unless an algorithm is named
   ScheduleOptions schedule;        // whose turn it is, and how many may wait
+  // The engine makes vectors of inputs (PoolingRequest) and generates nothing: the model's head is not read,
+  // and its tokens may see those after them. An input is computed in one step, so chunked_prefill_size is
+  // the longest.
+  std::optional<PoolingSpec> pooling;
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
   bool deterministic_inference = false;
   bool log_kernels = false;  // which kernel serves what, each once
   uint64_t random_seed = 0;  // of requests that bring no seed
-};
-
-// CUDA graphs of decode steps while they are recorded, the largest batch size first.
-struct GraphsSoFar {
-  int batch_size;  // in hand; once all are done the last one
-  int num_done;    // of num_sizes
-  int num_sizes;
-  size_t num_bytes;  // of device memory that those which are done take
 };
 
 class Engine;
@@ -91,7 +89,7 @@ struct EngineProgress {
   // making.
   std::function<void(const Engine&)> resolved = {};
   LoadProgress weights;
-  std::function<void(const GraphsSoFar&)> graphs;
+  GraphProgress graphs;
 };
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// GenerationRequest: what a caller asks of the engine.
+// GenerationRequest and PoolingRequest: what a caller asks of the engine.
 #pragma once
 
 #include <chrono>
@@ -75,6 +75,15 @@ struct GenerationRequest {
   // the first on and at most all but the last; their K/V are what the pool holds. Not with a prefix cache,
   // which would hand them on, nor with prompt_logprobs.
   int num_skipped = 0;
+};
+
+// Inputs whose vectors are wanted, of an engine that pools (EngineConfig::pooling). Each has an output of its
+// own, RequestOutput::vector, with its place as RequestOutput::index. An input is computed in one step.
+struct PoolingRequest {
+  // Text, which is encoded with the model's tokenizer, special tokens added; or token ids.
+  std::vector<std::variant<std::string, std::vector<int32_t>>> inputs;
+  int priority = 0;                                // as of a GenerationRequest
+  std::optional<Clock::time_point> deadline = {};  // likewise
 };
 
 }  // namespace attend

@@ -51,16 +51,14 @@ void MetricsRecorder::on_output(const RequestOutput& output, Clock::time_point o
     num_cached_prompt_tokens_.add(request.num_cached_tokens);
     queue_time_.add(seconds_between(request.times.submitted, request.times.admitted));
     time_to_first_token_.add(seconds_between(request.times.submitted, output.time));
+  } else if (!output.vector.empty()) {
+    num_prompt_tokens_.add(request.num_prompt);
+    queue_time_.add(seconds_between(request.times.submitted, request.times.admitted));
   } else if (num_new > 0) {
     inter_token_.add(seconds_between(output_before, output.time) / num_new, num_new);
   }
   if (output.finish_reason == FinishReason::kStop || output.finish_reason == FinishReason::kLength)
     end_to_end_.add(seconds_between(request.times.submitted, output.time));
-}
-
-void MetricsRecorder::on_embedder_step(bool succeeded) {
-  num_steps_.add(1);
-  if (!succeeded) num_failed_steps_.add(1);
 }
 
 void MetricsRecorder::on_embedded(Clock::time_point submitted, Clock::time_point started,

@@ -43,8 +43,7 @@ class MetricsRecorder {
   void on_output(const RequestOutput& output, Clock::time_point output_before);
   void on_end(FinishReason reason) { num_finished_[static_cast<size_t>(reason)].add(1); }
   void on_step(const Engine& engine);
-  // On the thread of an embedder.
-  void on_embedder_step(bool succeeded);
+  // A call of an embedder, whose inputs all have their vectors.
   void on_embedded(Clock::time_point submitted, Clock::time_point started, Clock::time_point ended,
                    int64_t num_tokens);
 

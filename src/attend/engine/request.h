@@ -14,7 +14,7 @@
 #include "attend/engine/speculation/draft_counts.h"
 #include "attend/engine/step/logit_editor.h"
 #include "attend/engine/step/token_mask.h"
-#include "attend/kernels/sampling/sampling_rule.h"
+#include "attend/kernels/sampling/sampling.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -66,7 +66,8 @@ struct Request {
   std::optional<Clock::time_point> deadline;  // when it is aborted if it still waits or runs
   int64_t arrival = 0;                        // how many were submitted before
   int num_skipped = 0;                        // GenerationRequest::num_skipped
-  std::string cache_salt;                     // it shares prefixes with requests of the same salt alone
+  bool pools = false;      // a PoolingRequest's: its hidden states become a vector, and it gets no token
+  std::string cache_salt;  // it shares prefixes with requests of the same salt alone
   uint64_t seed = 0;
   std::optional<LogitEditor> editor;  // none: its logits stay as they are
   std::shared_ptr<TokenMask> mask;    // null: every token may come
@@ -83,8 +84,10 @@ struct Request {
   int num_tokens() const { return static_cast<int>(tokens.size()); }
   int num_output() const { return num_tokens() - num_prompt; }
   // Tokens, from the first on, whose K/V may be others': not the last, which gives the next token, nor those
-  // that still have to say how likely the next token of the prompt is.
+  // that still have to say how likely the next token of the prompt is, nor any whose hidden states are
+  // pooled.
   int num_sharable() const {
+    if (pools) return 0;
     const auto num_scored = static_cast<int>(prompt_logprobs.logprobs.size());
     return params.prompt_logprobs && num_scored < num_prompt - 1 ? num_scored : num_tokens() - 1;
   }

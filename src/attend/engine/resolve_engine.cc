@@ -10,7 +10,7 @@
 #include "attend/base/math.h"
 #include "attend/base/printable.h"
 #include "attend/engine/require_memory.h"
-#include "attend/engine/step/graph_runner.h"
+#include "attend/exec/graph_runner.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/model/weight_inventory.h"
@@ -23,6 +23,8 @@ namespace {
 constexpr int kDefaultMaxRunningRequests = 32, kDefaultMaxRunningRequestsOnGpu = 256;
 // New tokens of a step when the user names no number. A CPU's dense layers take 512 rows at a time anyway.
 constexpr int kDefaultChunk = 512, kDefaultChunkOnGpu = 2048;
+// The same of an engine that pools: inputs of a step, and their tokens unless one input has more.
+constexpr int kDefaultPooledInputs = 256, kDefaultPooledTokens = 2048;
 // Larger decode steps gain little from a graph.
 constexpr int kDefaultMaxGraphSize = 256;
 // A pool's slots are 32-bit numbers; some room for the last page and the padding page.
@@ -65,13 +67,17 @@ SpeculativeOptions choose_speculation(const EngineConfig& config) {
 
 // The numbers of a config that no other choice depends on.
 void check_numbers(const EngineConfig& config, const ModelSpec& model) {
-  if (model.bidirectional)
+  if (model.bidirectional() && !config.pooling)
     fail(ErrorCode::kUnsupported, model.architecture,
          " attends in both directions: it makes no text, but vectors (attend embed)");
   const int longest = model.max_context_len();
-  require(config.context_length == 0 || (config.context_length >= 2 && config.context_length <= longest),
-          "context_length ", config.context_length, ": 2 to ", longest,
-          ", which is what the model's positions reach");
+  if (config.pooling && config.speculation.algorithm)
+    fail(ErrorCode::kUnsupported, "speculative decoding: the engine makes vectors and decodes nothing");
+  const int shortest = config.pooling ? 1 : 2;
+  require(
+      config.context_length == 0 || (config.context_length >= shortest && config.context_length <= longest),
+      "context_length ", config.context_length, ": ", shortest, " to ", longest,
+      ", which is what the model's positions reach");
   require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,
           ": at least 1");
   require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
@@ -88,7 +94,7 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   require(config.mem_fraction_static > 0.0 && config.mem_fraction_static < 1.0, "mem_fraction_static ",
           config.mem_fraction_static, ": above 0 and below 1");
   require(config.cuda_graph_max_bs >= 0, "cuda_graph_max_bs ", config.cuda_graph_max_bs, ": at least 1");
-  if (on_gpu(config) && model.vocab_size > kernels::kMaxSampledVocabOnGpu)
+  if (on_gpu(config) && !config.pooling && model.vocab_size > kernels::kMaxSampledVocabOnGpu)
     fail(ErrorCode::kUnsupported, "vocab_size ", model.vocab_size, ": device ", config.device,
          " chooses among at most ", kernels::kMaxSampledVocabOnGpu, " tokens");
 }
@@ -102,12 +108,17 @@ DType activation_dtype(const EngineConfig& config, const ModelSpec& model) {
   return dtype;
 }
 
-BatchLimits choose_limits(const EngineConfig& config, const SpeculativeOptions& speculation) {
+BatchLimits choose_limits(const EngineConfig& config, const EngineInfo& info) {
+  const SpeculativeOptions& speculation = info.speculation;
   BatchLimits limits;
-  const int default_reqs = on_gpu(config) ? kDefaultMaxRunningRequestsOnGpu : kDefaultMaxRunningRequests;
+  const int default_reqs = config.pooling   ? kDefaultPooledInputs
+                           : on_gpu(config) ? kDefaultMaxRunningRequestsOnGpu
+                                            : kDefaultMaxRunningRequests;
   limits.max_reqs = config.max_running_requests > 0 ? config.max_running_requests : default_reqs;
   // Every running request adds at least one token to a step.
-  const int default_chunk = on_gpu(config) ? kDefaultChunkOnGpu : kDefaultChunk;
+  const int default_chunk = config.pooling   ? std::max(kDefaultPooledTokens, info.context_length)
+                            : on_gpu(config) ? kDefaultChunkOnGpu
+                                             : kDefaultChunk;
   limits.max_tokens = std::max(config.chunked_prefill_size > 0 ? config.chunked_prefill_size : default_chunk,
                                limits.max_reqs);
   if (speculation.algorithm)
@@ -140,7 +151,8 @@ double gpu_pool_bytes(const EngineConfig& config, double weight_bytes, double pa
 std::optional<SwaHalf> swa_half(const EngineConfig& config, std::span<const CacheSpec> caches,
                                 const EngineInfo& info) {
   const int window = widest_window_left(caches) + 1;
-  if (config.disable_hybrid_swa_memory || !has_window_half(caches) || window >= info.context_length)
+  if (config.pooling || config.disable_hybrid_swa_memory || !has_window_half(caches) ||
+      window >= info.context_length)
     return {};
   return SwaHalf{.full_tokens_ratio = config.swa_full_tokens_ratio,
                  .min_tokens = window + info.limits.max_tokens + 2 * info.resolution.page_size};
@@ -156,6 +168,9 @@ int64_t choose_pool_tokens(const EngineConfig& config, double weight_bytes, cons
   const double pool_bytes =
       on_gpu(config) ? gpu_pool_bytes(config, weight_bytes, page_bytes, page_size) : host_bytes;
   int64_t tokens = config.max_total_tokens;
+  // Every input of a step may end with a page that is not full.
+  if (tokens == 0 && config.pooling)
+    tokens = int64_t{info.limits.max_tokens} + int64_t{info.limits.max_reqs} * page_size;
   if (tokens == 0) {
     const int64_t affordable = static_cast<int64_t>(pool_bytes / page_bytes) * page_size;
     tokens = std::min({int64_t{info.limits.max_reqs} * info.context_length, affordable, kMaxPoolTokens});
@@ -175,28 +190,35 @@ int64_t cascade_min_keys(const EngineConfig& config, const EngineInfo& info, con
 }
 
 // Refuses sizes that do not fit into the device's memory together.
-void check_memory(double weight_bytes, const EngineInfo& info, const ModelSpec& model) {
+void check_memory(double weight_bytes, const EngineInfo& info, const ExecutorConfig& executor) {
+  const ModelSpec& model = executor.model;
   const BatchLimits& limits = info.limits;
+  const bool pools = !executor.logits;
   const auto text = [](int64_t number) { return std::to_string(number); };
-  const ModelPlacement placement{.device = info.device,
-                                 .dtype = info.dtype,
-                                 .batch_invariant = info.deterministic,
-                                 .rounds_x = info.rounds_x};
+  // Who makes vectors knows the longest input alone.
+  const auto lower = [&](const char* flags) { return pools ? "--max-input-tokens" : flags; };
+  const MemoryPart results =
+      pools
+          ? MemoryPart{"hidden states of " + text(limits.max_tokens) + " tokens",
+                       1.0 * limits.max_tokens * model.hidden_size * static_cast<double>(size_of(info.dtype)),
+                       lower("")}
+          : MemoryPart{"logits of " + text(limits.max_logit_rows()) + " tokens",
+                       1.0 * limits.max_logit_rows() * model.vocab_size * sizeof(float),
+                       "--max-running-requests or --speculative-num-draft-tokens"};
   require_memory(
-      {{"weights", weight_bytes, "--dtype"},
+      {{"weights", weight_bytes, pools ? "--model-path" : "--dtype"},
        {"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
-        "--max-total-tokens"},
+        lower("--max-total-tokens")},
        {"table of " + text(limits.max_reqs) + " requests of " + text(info.context_length) + " tokens",
         static_cast<double>(ReqToTokenPool::num_bytes(limits.max_reqs, info.context_length)),
-        "--max-running-requests or --context-length"},
-       {"logits of " + text(limits.max_logit_rows()) + " tokens",
-        1.0 * limits.max_logit_rows() * model.vocab_size * sizeof(float),
-        "--max-running-requests or --speculative-num-draft-tokens"},
+        lower("--max-running-requests or --context-length")},
+       results,
        {"activations of " + text(limits.max_tokens) + " tokens a step",
-        activation_bytes(model, limits, placement), "--chunked-prefill-size or --max-running-requests"},
+        activation_bytes(model, limits, executor.placement),
+        lower("--chunked-prefill-size or --max-running-requests")},
        {"attention workspaces of " + text(limits.max_kv_tokens) + " keys a step",
         static_cast<double>(info.workspace_bytes),
-        "--max-kv-tokens, --max-running-requests or --chunked-prefill-size"}},
+        lower("--max-kv-tokens, --max-running-requests or --chunked-prefill-size")}},
       available_bytes(info.device));
 }
 
@@ -223,6 +245,7 @@ std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimi
 ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model) {
   ResolvedEngine resolved;
   EngineInfo& info = resolved.info;
+  ExecutorConfig& executor = resolved.executor;
   check_numbers(config, model);
   info.model = model.architecture;
   info.device = config.device;
@@ -237,7 +260,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   ModelGeometry geometry = model.geometry(info.dtype, info.kv_cache_dtype);
   Requirement requirement = requirement_of(geometry);
   requirement.deterministic = config.deterministic_inference;
-  requirement.graphs = on_gpu(config) && !config.disable_cuda_graph;
+  requirement.graphs = on_gpu(config) && !config.pooling && !config.disable_cuda_graph;
   info.speculation = choose_speculation(config);
   if (info.speculation.algorithm) requirement.speculation = Speculation::kChain;
   info.resolution = resolve(requirement, info.hardware, config.backend_options,
@@ -246,8 +269,8 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
     geometry.expanded_layers.clear();
     info.always_absorbs = true;
   }
-  info.limits = choose_limits(config, info.speculation);
-  if (!config.disable_radix_cache) info.prefix_cache = config.radix_eviction_policy;
+  info.limits = choose_limits(config, info);
+  if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
 
   // Behind the refusals that need no file.
   const std::unique_ptr<Checkpoint> checkpoint = checkpoint_of(config);
@@ -263,16 +286,16 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
 
   const int page_size = info.resolution.page_size;
   const std::vector<CacheSpec> caches = model.caches();
-  resolved.pool = make_kv_pool_config(caches, page_size, info.kv_cache_dtype, info.device,
+  executor.pool = make_kv_pool_config(caches, page_size, info.kv_cache_dtype, info.device,
                                       swa_half(config, caches, info));
-  set_num_pages(resolved.pool, 2);
-  info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(resolved.pool)) / static_cast<size_t>(page_size);
-  const int64_t tokens = choose_pool_tokens(config, weight_bytes, info, resolved.pool);
+  set_num_pages(executor.pool, 2);
+  info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(executor.pool)) / static_cast<size_t>(page_size);
+  const int64_t tokens = choose_pool_tokens(config, weight_bytes, info, executor.pool);
   resolved.num_pages = static_cast<int>(ceil_div(tokens, int64_t{page_size}) + 1);  // the padding page
-  set_num_pages(resolved.pool, resolved.num_pages);
-  info.pool_bytes = kv_pool_bytes(resolved.pool);
+  set_num_pages(executor.pool, resolved.num_pages);
+  info.pool_bytes = kv_pool_bytes(executor.pool);
   info.pool_slots = (resolved.num_pages - 1) * page_size;
-  if (const auto* halves = std::get_if<SwaKvPool::Config>(&resolved.pool))
+  if (const auto* halves = std::get_if<SwaKvPool::Config>(&executor.pool))
     info.swa_pool_slots = (halves->swa.num_pages - 1) * page_size;
   // More than all requests together can hold bounds nothing.
   const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;
@@ -280,7 +303,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
       config.max_kv_tokens > 0 ? std::min(config.max_kv_tokens, most_kv_tokens) : info.pool_slots;
 
   geometry.max_context_len = info.context_length;
-  resolved.backend = {.device = config.device,
+  executor.backend = {.device = config.device,
                       .model = geometry,
                       .limits = info.limits,
                       .page_size = page_size,
@@ -288,17 +311,26 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   // Requests share keys by the prefix cache alone. Places in the table of their rows are int32. A backend to
   // check others by attends to every request on its own.
   const int64_t num_places = int64_t{info.limits.max_reqs + 1} * info.context_length;
-  resolved.backend.cascade = info.prefix_cache.has_value() && !config.disable_cascade_attention &&
+  executor.backend.cascade = info.prefix_cache.has_value() && !config.disable_cascade_attention &&
                              num_places <= std::numeric_limits<int32_t>::max() &&
                              !info.resolution.decode->slow;
-  if (Cascade::applies_to(resolved.backend))
+  if (Cascade::applies_to(executor.backend))
     info.cascade_min_keys = cascade_min_keys(config, info, geometry);
   else
-    resolved.backend.cascade = false;
-  info.workspace_bytes = workspace_bytes(info.resolution, resolved.backend);
-  check_memory(weight_bytes, info, model);
-  if (on_gpu(config))
-    resolved.decode_sizes = choose_decode_sizes(config, info.limits, resolved.num_pages - 1);
+    executor.backend.cascade = false;
+  info.workspace_bytes = workspace_bytes(info.resolution, executor.backend);
+  executor.model = model;
+  executor.placement = {.device = info.device,
+                        .dtype = info.dtype,
+                        .batch_invariant = info.deterministic,
+                        .rounds_x = info.rounds_x};
+  executor.resolution = info.resolution;
+  executor.gives_prefixes = !info.always_absorbs;
+  executor.logits = !config.pooling;
+  executor.hidden_states = config.pooling.has_value();
+  check_memory(weight_bytes, info, executor);
+  if (on_gpu(config) && !config.pooling)
+    executor.decode_sizes = choose_decode_sizes(config, info.limits, resolved.num_pages - 1);
   return resolved;
 }
 

@@ -1,19 +1,15 @@
 // What an engine's config means for a model on this machine: all that can be known before weights are read.
 #pragma once
 
-#include <vector>
-
 #include "attend/engine/engine.h"
-#include "attend/kv/kv_pool_config.h"
+#include "attend/exec/executor_config.h"
 
 namespace attend {
 
 struct ResolvedEngine {
   EngineInfo info;  // without weight_bytes, graph_bytes and graph_sizes, which come later
-  KvPoolConfig pool;
-  int num_pages = 0;  // of the pool, the padding page included
-  BackendConfig backend;
-  std::vector<int> decode_sizes;  // GPUs: the batch sizes that decode steps are padded to, ascending
+  ExecutorConfig executor;
+  int num_pages = 0;  // of the KV pool, the padding page included
 };
 
 // Chooses backends, limits and the sizes of pools. Allocates nothing. Throws Error(kInvalidArgument) or

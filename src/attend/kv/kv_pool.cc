@@ -6,7 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend {
 namespace {

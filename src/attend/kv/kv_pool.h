@@ -110,7 +110,7 @@ class MlaKvPool : public KvPool {
     int rope_dim = 64;
     int page_size = 64;
     int num_pages = 0;
-    DType dtype = DType::kBF16;  // kU8: scaled rows (kernels/kv_store/scaled_rows.h)
+    DType dtype = DType::kBF16;  // kU8: scaled rows (kernels/kv_store/selected_rows.h)
     Device device = {};
     std::vector<float> scales = {};  // [num_layers], or empty: all 1. K and V share the row, so they share it
   };

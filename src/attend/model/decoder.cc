@@ -5,9 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/fused/linear_ops.h"
-#include "attend/kernels/norm_rope/activation.h"
-#include "attend/kernels/norm_rope/layer_norm.h"
-#include "attend/kernels/norm_rope/rows.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/model/modules/module.h"
 
 namespace attend {
@@ -126,7 +124,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   for (const RopeConfig& rope : spec_.ropes)
     ropes_.emplace_back(rope, num_positions(limits), limits.max_tokens, device);
   rope_rows_.resize(ropes_.size());
-  if (spec_.learned_positions) token_type_of_.assign(static_cast<size_t>(limits.max_tokens), 0);
+  if (spec_.learned_positions) token_type_of_ = Tensor::zeros({limits.max_tokens}, DType::kI32, device);
 }
 
 void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) const {
@@ -153,7 +151,7 @@ void DecoderModel::embed(View<const int32_t> ids, View<const int32_t> positions,
   const LearnedPositions& learned = *spec_.learned_positions;
   kernels::add_embedding(positions, positions_.data.slice(0, learned.first_row, learned.num_rows), out,
                          stream);
-  kernels::add_embedding(View<const int32_t>(token_type_of_).first(ids.size()), token_types_.data, out,
+  kernels::add_embedding(token_type_of_.span<const int32_t>().first(ids.size()), token_types_.data, out,
                          stream);
   kernels::layer_norm(out, embedding_norm_.weight, embedding_norm_.bias, embedding_norm_.eps, out, stream);
 }

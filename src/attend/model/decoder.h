@@ -71,8 +71,8 @@ class DecoderModel : public LoadableModel {
   TensorView scratch_;
   View<std::byte> workspace_;
   std::vector<RopeTable> ropes_;
-  std::vector<RopeRows> rope_rows_;     // of the step
-  std::vector<int32_t> token_type_of_;  // 0 of each token, where there are types
+  std::vector<RopeRows> rope_rows_;  // of the step
+  Tensor token_type_of_;             // int32 [max_tokens] on the device: 0, where there are types
 };
 
 }  // namespace attend

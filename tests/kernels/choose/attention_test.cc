@@ -37,7 +37,7 @@ constexpr AttentionProblem kPrefill = attention_of(1, 4096, 32, 8, 128);
 // A decode step of 16 requests.
 constexpr AttentionProblem kDecode = attention_of(16, 1, 32, 8, 128);
 // The same of one request with so few keys that clusters have them all.
-constexpr AttentionProblem kLoneDecode = [] {
+constexpr AttentionProblem kSingleRequestDecode = [] {
   AttentionProblem problem = attention_of(1, 1, 32, 8, 128);
   problem.step.max_seqlen_kv = kMaxKeysOfShortRequest;
   problem.step.plans_inline = problem.plain_token = true;
@@ -69,7 +69,7 @@ void fix_splits(AttentionProblem& problem) { problem.step.limits.split_rule = Sp
 
 void for_each_problem(const std::function<void(const AttentionProblem&, const GpuFacts&)>& fn) {
   for (const GpuFacts& gpu : kGpus)
-    for (const AttentionProblem& step : {kPrefill, kDecode, kLoneDecode, kMla})
+    for (const AttentionProblem& step : {kPrefill, kDecode, kSingleRequestDecode, kMla})
       for (const DType q : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3})
         for (const DType kv :
              {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kU8})
@@ -149,8 +149,8 @@ TEST(ChooseAttention, PlansByTheStepAlone) {
 
 TEST(ChooseAttention, DecodesShortRequestsInClustersOnComputeCapability90Alone) {
   for (const GpuFacts& gpu : kGpus)
-    EXPECT_EQ(choose_plan(kLoneDecode.step, gpu).cluster_size > 1, gpu.runs_sm90a());
-  AttentionStep step = kLoneDecode.step;
+    EXPECT_EQ(choose_plan(kSingleRequestDecode.step, gpu).cluster_size > 1, gpu.runs_sm90a());
+  AttentionStep step = kSingleRequestDecode.step;
   EXPECT_TRUE(plan_depends_on_kv_len(step, kH100));
   EXPECT_FALSE(plan_depends_on_kv_len(step, kA100));
   step.max_seqlen_kv = kMaxKeysOfShortRequest + 1;
@@ -189,7 +189,7 @@ TEST(ChooseAttention, TakesTheSmallestInstanceThatHoldsTheHeadDims) {
 
 TEST(ChooseAttention, LeavesToTheRowKernelWhatTensorCoresDoNotTake) {
   for (const GpuFacts& gpu : kGpus)
-    for (const AttentionProblem& step : {kPrefill, kDecode, kLoneDecode, kMla}) {
+    for (const AttentionProblem& step : {kPrefill, kDecode, kSingleRequestDecode, kMla}) {
       const auto expect_rows = [&](const std::function<void(AttentionProblem&)>& change) {
         AttentionProblem problem = step;
         change(problem);
@@ -234,12 +234,12 @@ TEST(ChooseAttention, ConvertsScaledRowsWhereSharedMemoryHoldsThem) {
 TEST(ChooseAttention, DecodesALoneRequestInShortCodeWhereNothingElseIsAskedFor) {
   const auto expect_kernel = [](AttentionKernel kernel, const std::function<void(AttentionProblem&)>& change,
                                 const GpuFacts& gpu) {
-    AttentionProblem problem = kLoneDecode;
+    AttentionProblem problem = kSingleRequestDecode;
     change(problem);
     EXPECT_EQ(kernel_for(problem, gpu), kernel);
   };
   const auto expect_lone = [&](const std::function<void(AttentionProblem&)>& change) {
-    expect_kernel(AttentionKernel::kSm80LoneDecode, change, kH100);
+    expect_kernel(AttentionKernel::kSm90SingleRequestDecode, change, kH100);
   };
   expect_lone([](auto&) {});
   expect_lone([](auto& p) { p.q_dtype = p.kv_dtype = p.out_dtype = DType::kF16; });

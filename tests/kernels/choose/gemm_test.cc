@@ -5,7 +5,7 @@
 #include <set>
 
 #include "attend/kernels/gemm/cuda/choose.h"
-#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
 #include "tests/kernels/choose/gpus.h"
 
 namespace attend::kernels::cuda {

@@ -1,5 +1,5 @@
 // What the generator covers, how a case prints, and what a built case poisons.
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <set>
 
 #include "attend/kernels/common/element.h"
-#include "tests/kernels/conformance/built_case.h"
-#include "tests/kernels/conformance/poison.h"
+#include "tests/kernels/conformance/cases/built_case.h"
+#include "tests/kernels/conformance/cases/poison.h"
 
 namespace attend::conformance {
 namespace {

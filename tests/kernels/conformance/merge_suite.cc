@@ -7,10 +7,10 @@
 #include <string>
 
 #include "attend/kernels/common/element.h"
-#include "tests/kernels/conformance/literal.h"
+#include "tests/kernels/conformance/cases/literal.h"
+#include "tests/kernels/conformance/cases/poison.h"
+#include "tests/kernels/conformance/cases/random.h"
 #include "tests/kernels/conformance/low_precision.h"
-#include "tests/kernels/conformance/poison.h"
-#include "tests/kernels/conformance/random.h"
 #include "tests/kernels/conformance/tolerance.h"
 
 namespace attend::conformance {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/attention/attention.h"
 
 namespace attend::conformance {
 

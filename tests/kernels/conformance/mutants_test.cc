@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "attend/kernels/common/element.h"
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 #include "tests/kernels/conformance/merge_suite.h"
 #include "tests/kernels/conformance/run.h"
 

@@ -11,8 +11,8 @@
 #include <span>
 #include <string>
 
-#include "tests/kernels/conformance/attention_case.h"
-#include "tests/kernels/conformance/built_case.h"
+#include "tests/kernels/conformance/cases/attention_case.h"
+#include "tests/kernels/conformance/cases/built_case.h"
 
 namespace attend::conformance {
 

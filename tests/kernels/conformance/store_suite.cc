@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "attend/kernels/common/element.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
-#include "tests/kernels/conformance/literal.h"
-#include "tests/kernels/conformance/poison.h"
-#include "tests/kernels/conformance/random.h"
+#include "attend/kernels/kv_store/selected_rows.h"
+#include "tests/kernels/conformance/cases/literal.h"
+#include "tests/kernels/conformance/cases/poison.h"
+#include "tests/kernels/conformance/cases/random.h"
 
 namespace attend::conformance {
 namespace {

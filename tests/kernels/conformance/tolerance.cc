@@ -6,7 +6,7 @@
 
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/kv_store/reference_rows.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "tests/kernels/conformance/low_precision.h"
 
 namespace attend::conformance {

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/mla.h"
 
 namespace attend::conformance {
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "attend/kernels/attention/cpu/attention.h"
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 #include "tests/kernels/conformance/run.h"
 #include "tests/kernels/conformance/tolerance.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "attend/kernels/attention/cpu/merge.h"
+#include "attend/kernels/attention/cpu/attention.h"
 #include "attend/kernels/kv_store/cpu/store.h"
 #include "tests/kernels/conformance/merge_suite.h"
 #include "tests/kernels/conformance/store_suite.h"

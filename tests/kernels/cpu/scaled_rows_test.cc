@@ -1,6 +1,4 @@
 // Latent rows that say how they are scaled: the bytes of a row, and who reads them.
-#include "attend/kernels/kv_store/scaled_rows.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>

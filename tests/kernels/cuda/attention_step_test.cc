@@ -1,6 +1,6 @@
 // Steps again and again: the same bits, eager and in one captured graph whose lengths grow, shrink and
 // vanish.
-#include "tests/kernels/cuda/attention_step.h"
+#include "tests/kernels/cuda/support/attention_step.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "attend/kernels/attention/cuda/common/plan/device_plan.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -39,7 +39,7 @@ std::vector<Step> steps() {
   };
   // In clusters, of several requests and of one; by CTAs that meet.
   add("Decode", kDecode, AttentionKernel::kSm80Tiles);
-  add("DecodeOfARequest", kDecode, AttentionKernel::kSm80LoneDecode)->num_reqs = 1;
+  add("DecodeOfARequest", kDecode, AttentionKernel::kSm90SingleRequestDecode)->num_reqs = 1;
   add("DecodeOfLongRequests", kDecode, AttentionKernel::kSm80Tiles, true)->short_requests = false;
   all.push_back(all.back());
   all.back().name = "DecodeOfALongRequest", all.back().shape.num_reqs = 1;

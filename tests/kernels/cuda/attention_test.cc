@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 #include "tests/kernels/conformance/run.h"
 #include "tests/kernels/conformance/tolerance.h"
-#include "tests/kernels/cuda/device_case.h"
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_case.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {

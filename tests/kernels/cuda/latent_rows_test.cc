@@ -7,10 +7,10 @@
 #include <numeric>
 
 #include "attend/kernels/kv_store/reference_rows.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
-#include "tests/kernels/conformance/random.h"
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "attend/kernels/kv_store/selected_rows.h"
+#include "tests/kernels/conformance/cases/random.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {

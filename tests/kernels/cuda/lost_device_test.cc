@@ -4,10 +4,10 @@
 
 #include <cstdlib>
 
-#include "attend/kernels/norm_rope/rows.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/tensor/cuda.h"
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 #include "tests/support/error_message.h"
 
 namespace attend::testing_cuda {

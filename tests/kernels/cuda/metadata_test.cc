@@ -8,8 +8,8 @@
 
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/kv/swa_slots.h"
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {

@@ -13,10 +13,10 @@
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/element.h"
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 #include "tests/kernels/conformance/tolerance.h"
-#include "tests/kernels/cuda/device_case.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_case.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {

@@ -13,8 +13,8 @@
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "tests/kernels/conformance/rounded.h"
-#include "tests/kernels/cuda/device_case.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_case.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {

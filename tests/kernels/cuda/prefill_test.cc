@@ -10,11 +10,11 @@
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 #include "tests/kernels/conformance/run.h"
-#include "tests/kernels/cuda/device_case.h"
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_case.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -112,14 +112,14 @@ std::vector<AttentionCase> with_divided_keys(std::vector<AttentionCase> cases) {
 }
 
 bool divides_keys(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
-  return is_prefill(args, plan) && kernels::cuda::sm90::divides_keys(plan.view());
+  return is_prefill(args, plan) && kernels::cuda::divides_keys(plan.view());
 }
 void prefill_of_divided_keys(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
   attention_on_gpu_if(divides_keys, args, built);
 }
 void e4m3_prefill_of_divided_keys(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
   const auto divides = [](const auto& on_device, const kernels::cuda::DevicePlan& plan) {
-    return is_e4m3_prefill(on_device, plan) && kernels::cuda::sm90::divides_keys(plan.view());
+    return is_e4m3_prefill(on_device, plan) && kernels::cuda::divides_keys(plan.view());
   };
   attention_on_gpu_if(divides, args, built, Planning::kBefore, run_with_all_rows);
 }

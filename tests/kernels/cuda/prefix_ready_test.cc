@@ -1,11 +1,11 @@
 // Attention that starts on old keys while the kernel before it ends (prefix_ready, attention_batch.h).
 #include <gtest/gtest.h>
 
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 #include "tests/kernels/conformance/run.h"
-#include "tests/kernels/cuda/device_case.h"
-#include "tests/kernels/cuda/late_case.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_case.h"
+#include "tests/kernels/cuda/support/late_case.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {

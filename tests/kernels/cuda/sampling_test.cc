@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {

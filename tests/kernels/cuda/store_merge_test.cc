@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "attend/kernels/attention/merge.h"
-#include "attend/kernels/norm_rope/norm_rope_store.h"
-#include "tests/kernels/conformance/random.h"
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/norm_rope/rope.h"
+#include "tests/kernels/conformance/cases/random.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 
 namespace attend::testing_cuda {
 namespace {

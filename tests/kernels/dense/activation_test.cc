@@ -1,6 +1,4 @@
 // silu(gate) * up, and GELU.
-#include "attend/kernels/norm_rope/activation.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "attend/kernels/norm_rope/cpu/elementwise.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
@@ -63,7 +62,7 @@ TEST_F(SiluMul, TakesTheExtremes) {
   }
 }
 
-// CPUs alone have it, so the instruction sets are not targets here.
+// Each instruction set, whether or not this machine's best.
 class Gelu : public testing::TestWithParam<cpu::Isa> {
  protected:
   void SetUp() override {
@@ -99,6 +98,33 @@ TEST_P(Gelu, TakesTheExtremes) {
   for (int64_t i = 0; i < x.size(); ++i) x.set(i, inputs[i]);
   cpu::gelu(x, GetParam());
   for (int64_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x.at(i), expected[i], 1e-40) << inputs[i];
+}
+
+using GeluOnTargets = NeedsTarget;
+TEST_F(GeluOnTargets, MatchesFloat64InRowsOfAnyDtype) {
+  for (const auto& target : targets())
+    for (const DType activation : kWeightTypes) {
+      if (!target->on_gpu() && activation != DType::kF32) continue;
+      const double rounding = activation == DType::kF32 ? 4e-7 : activation == DType::kF16 ? 1e-3 : 8e-3;
+      for (const int64_t dim : kDims) {
+        SCOPED_TRACE(testing::Message() << *target << " " << activation << " dim " << dim);
+        const TestTensor x = TestTensor::random({2, dim}, activation, 1, 6.0f);
+        TestTensor exact({2, dim}, activation), tanh({2, dim}, activation);
+        for (int64_t i = 0; i < x.size(); ++i) {
+          exact.set(i, static_cast<float>(x.at(i)));
+          tanh.set(i, static_cast<float>(x.at(i)));
+        }
+        target->gelu(exact);
+        target->gelu_tanh(tanh);
+        for (int64_t i = 0; i < x.size(); ++i) {
+          const double at = x.at(i), tolerance = rounding * std::max(1.0, std::abs(at));
+          ASSERT_NEAR(exact.at(i), at / 2 * std::erfc(-at / std::sqrt(2.0)), tolerance) << at;
+          ASSERT_NEAR(tanh.at(i), at / 2 * (1 + std::tanh(0.7978845608 * (at + 0.044715 * at * at * at))),
+                      tolerance)
+              << at;
+        }
+      }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, Gelu, testing::Values(cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512),

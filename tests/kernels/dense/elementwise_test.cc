@@ -1,13 +1,12 @@
 // What the small operations have in common: bits that do not depend on threads, and refusals.
+#include "attend/kernels/norm_rope/elementwise.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "attend/kernels/norm_rope/activation.h"
-#include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/rope.h"
-#include "attend/kernels/norm_rope/rows.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attend/kernels/kv_store/reference_rows.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"

@@ -7,8 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "attend/kernels/norm_rope/activation.h"
-#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"

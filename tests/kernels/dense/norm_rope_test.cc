@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"

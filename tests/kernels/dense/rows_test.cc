@@ -1,11 +1,10 @@
 // Embedding rows, and the rows whose logits are wanted.
-#include "attend/kernels/norm_rope/rows.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
@@ -22,6 +21,7 @@ using testing_support::targets;
 using testing_support::TestTensor;
 
 using Embedding = NeedsTarget;
+using AddEmbedding = NeedsTarget;
 using GatherRows = NeedsTarget;
 
 TEST_F(Embedding, CopiesTheRowOfEachId) {
@@ -39,20 +39,21 @@ TEST_F(Embedding, CopiesTheRowOfEachId) {
       }
 }
 
-TEST(AddEmbedding, AddsTheRowOfEachId) {
-  const std::vector<int32_t> ids = {4, 0, 4};
-  for (const DType dtype : kWeightTypes)
-    for (const int64_t hidden : kDims) {
-      const TestTensor table = TestTensor::random({7, hidden}, dtype, 1);
-      TestTensor out = TestTensor::random({3, hidden}, DType::kF32, 2);
-      const std::vector<double> before = out.values();
-      Stream stream;
-      add_embedding(ids, table, out, stream);
-      for (int64_t i = 0; i < out.size(); ++i) {
-        const double row = table.at(ids[static_cast<size_t>(i / hidden)] * hidden + i % hidden);
-        ASSERT_EQ(out.at(i), static_cast<float>(before[static_cast<size_t>(i)]) + static_cast<float>(row));
+TEST_F(AddEmbedding, AddsTheRowOfEachId) {
+  const std::vector<int32_t> ids = {4, 0, 6};
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes)
+      for (const int64_t hidden : kDims) {
+        const TestTensor table = TestTensor::random({7, hidden}, dtype, 1);
+        TestTensor out = TestTensor::random({3, hidden}, DType::kF32, 2);
+        const std::vector<double> before = out.values();
+        target->add_embedding(ids, table, out);
+        for (int64_t i = 0; i < out.size(); ++i) {
+          const double row = table.at(ids[static_cast<size_t>(i / hidden)] * hidden + i % hidden);
+          ASSERT_EQ(out.at(i), static_cast<float>(before[static_cast<size_t>(i)]) + static_cast<float>(row))
+              << *target << " " << dtype << " hidden " << hidden;
+        }
       }
-    }
 }
 
 TEST_F(Embedding, RefusesAnIdBeyondTheTable) {

@@ -9,9 +9,7 @@
 #include <span>
 #include <string>
 
-#include "attend/kernels/gemm/head_linear.h"
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/norm_rope/latent_norm_rope_store.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/sampling/sampling.h"
 
@@ -37,6 +35,14 @@ class Target {
                             float eps, const TensorView& out, float weight_offset) const = 0;
   virtual void rms_norm_add(const TensorView& x, const TensorView& weight, float eps,
                             const TensorView& residual) const = 0;
+  virtual void add_embedding(View<const int32_t> ids, const TensorView& table,
+                             const TensorView& out) const = 0;
+  virtual void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                          const TensorView& out) const = 0;
+  virtual void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
+                              const TensorView& bias, float eps) const = 0;
+  virtual void gelu(const TensorView& x) const = 0;
+  virtual void gelu_tanh(const TensorView& x) const = 0;
   virtual void silu_mul(const TensorView& gate_up, const TensorView& out) const = 0;
   virtual void gelu_mul(const TensorView& gate_up, const TensorView& out) const = 0;
   virtual void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out) const = 0;

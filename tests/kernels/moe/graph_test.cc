@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "attend/tensor/cuda.h"
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/kernels/moe/moe_device.h"
 

@@ -10,10 +10,9 @@
 
 #include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/kernels/moe/cpu/experts.h"
-#include "attend/kernels/moe/cpu/route.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
-#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/cuda/support/device_copy.h"
 
 namespace attend::testing_support {
 namespace {

@@ -1,16 +1,15 @@
 // Norm, router and choice in one launch: the norm against float64, the choice against that of the reference
 // over the rows that the launch left.
-#include "attend/kernels/moe/norm_route.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "attend/kernels/common/cuda/gpu_facts.h"
+#include "attend/kernels/moe/experts.h"
 #include "attend/tensor/cuda.h"
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/cuda/support/needs_gpu.h"
 #include "tests/kernels/dense/test_tensor.h"
 
 namespace attend::kernels {

@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "attend/base/error.h"
-#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/attention/attention.h"
 #include "attend/kernels/kv_store/store.h"
-#include "tests/kernels/conformance/built_case.h"
+#include "tests/kernels/conformance/cases/built_case.h"
 
 namespace attend::conformance {
 namespace {

@@ -1,7 +1,7 @@
 // The suite over the reference itself: the cases are well-formed, and the reference reads nothing poisoned.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/cases/cases.h"
 #include "tests/kernels/conformance/merge_suite.h"
 #include "tests/kernels/conformance/run.h"
 

@@ -1,11 +1,10 @@
 // The reference's merge against the documents' worked example, and against attention over all keys at once.
-#include "attend/kernels/attention/merge.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "attend/kernels/attention/attention.h"
 #include "tests/kernels/reference/tiny_attention.h"
 
 namespace attend::conformance {

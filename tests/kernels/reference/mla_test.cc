@@ -1,12 +1,11 @@
 // The reference of MLA: by hand, and against attention over the same latent rows.
-#include "attend/kernels/attention/mla.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "tests/kernels/conformance/built_case.h"
-#include "tests/kernels/conformance/cases.h"
+#include "attend/kernels/attention/attention.h"
+#include "tests/kernels/conformance/cases/built_case.h"
+#include "tests/kernels/conformance/cases/cases.h"
 
 namespace attend::conformance {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "attend/kernels/metadata/adapters.h"
-#include "tests/kernels/conformance/random.h"
+#include "tests/kernels/conformance/cases/random.h"
 #include "tests/kernels/reference/tiny_attention.h"
 
 namespace attend::conformance {

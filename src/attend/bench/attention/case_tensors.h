@@ -7,7 +7,6 @@
 
 #include "attend/bench/attention/attention_case.h"
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/mla.h"
 #include "attend/kernels/common/cpu/isa.h"
 #include "attend/tensor/arena.h"
 

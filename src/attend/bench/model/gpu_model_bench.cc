@@ -11,7 +11,7 @@
 #include "attend/bench/model/prefill_parts.h"
 #include "attend/bench/timing.h"
 #include "attend/engine/engine.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/model/config/model_spec.h"
 
 namespace attend::bench {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "attend/base/error.h"
-#include "attend/kernels/moe/route.h"
+#include "attend/kernels/moe/experts.h"
 #include "attend/model/step_cost.h"
 
 namespace attend::bench {

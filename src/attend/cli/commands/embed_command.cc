@@ -49,8 +49,8 @@ struct EmbedOptions {
   EmbedderConfig embedder;
   std::string model_path, pooling, format = "json", output, texts_file;
   std::vector<std::string> texts;
-  EngineOptions engine;  // its threads
-  int page_size = 0, dimensions = 0;
+  EngineOptions engine;  // device, dtype, backend, page size, threads
+  int dimensions = 0;
   bool normalize = false, no_normalize = false;
 };
 
@@ -123,17 +123,19 @@ class Output {
   std::ofstream file_;
 };
 
-int run(const EmbedOptions& options) {
+int run(const CLI::App& app, const EmbedOptions& options) {
   require(options.format == "json" || options.format == "npy", "--format ", options.format,
           ": expected json or npy");
   require(!options.normalize || !options.no_normalize, "--normalize and --no-normalize: give one of them");
   const std::vector<Prompt> texts = gather_texts(options);
   Output output(options.output);
-  set_threads(options.engine.threads);
+  const EngineConfig engine = to_config(app, options.engine);
   EmbedderConfig config = options.embedder;
   config.model_path = options.model_path;
+  config.device = engine.device;
+  config.dtype = engine.dtype;
+  config.backend_options = engine.backend_options;
   if (!options.pooling.empty()) config.pooling = pooling_of(options.pooling);
-  if (options.page_size != 0) config.backend_options.page_size = options.page_size;
   if (options.normalize || options.no_normalize) config.normalize = options.normalize;
   EngineBars bars;
   Embedder embedder(config, bars.progress().weights);
@@ -170,15 +172,20 @@ void add_embed(CLI::App& app, Command& selected) {
   add_number(*command, "--dimensions", options->dimensions,
              "the first so many numbers of a vector, of length 1 again; default: all",
              Range<int>{.lowest = 1});
-  add_text(*command, "--attention-backend", options->embedder.backend_options.attention_backend,
+  add_text(*command, "--device", options->engine.device,
+           "auto (a GPU when there is one), cpu, cuda or cuda:N");
+  add_text(*command, "--dtype", options->engine.dtype,
+           "of activations: auto (the weights' dtype on a GPU), float32, and on GPUs float16 or bfloat16");
+  add_text(*command, "--attention-backend", options->engine.attention_backend,
            "attention backend; default: chosen");
-  add_number(*command, "--page-size,--block-size", options->page_size,
+  add_number(*command, "--page-size,--block-size", options->engine.page_size,
              "tokens of a KV page; default: chosen");
   add_text(*command, "--format", options->format, "json: a line for each text; npy: one float32 array")
       ->default_str("json");
   add_text(*command, "--output,-o", options->output, "a file; default: standard output");
   add_threads(*command, options->engine, "CPU threads");
-  command->callback([options, &selected] { selected = [options] { return run(*options); }; });
+  command->callback(
+      [command, options, &selected] { selected = [command, options] { return run(*command, *options); }; });
 }
 
 }  // namespace attend::cli

@@ -23,7 +23,7 @@
 #include "attend/cli/report.h"
 #include "attend/cli/standard_streams.h"
 #include "attend/engine/engine.h"
-#include "attend/engine/step/step_trace.h"
+#include "attend/exec/step_trace.h"
 #include "attend/model/config/generation_config.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"

@@ -125,12 +125,12 @@ class StartLog {
 
 // Flags that say something to a server of vectors; the others are about generation.
 constexpr std::string_view kEmbeddingFlags[] = {
-    "--model-path",      "--device",       "--attention-backend",    "--page-size",     "--context-length",
-    "--load-format",     "--threads",      "--log-kernels",          "--host",          "--port",
-    "--unix-socket",     "--api-key",      "--served-model-name",    "--admin-api-key", "--ssl-certfile",
-    "--ssl-keyfile",     "--ssl-ca-certs", "--ssl-keyfile-password", "--metric-names",  "--cors-origins",
-    "--max-connections", "--max-body-mb",  "--tokenizer-worker-num", "--drain-timeout", "--log-requests",
-    "--log-access",      "--is-embedding", "--max-queued-requests"};
+    "--model-path",     "--device",          "--dtype",        "--attention-backend",    "--page-size",
+    "--context-length", "--load-format",     "--threads",      "--log-kernels",          "--host",
+    "--port",           "--unix-socket",     "--api-key",      "--served-model-name",    "--admin-api-key",
+    "--ssl-certfile",   "--ssl-keyfile",     "--ssl-ca-certs", "--ssl-keyfile-password", "--metric-names",
+    "--cors-origins",   "--max-connections", "--max-body-mb",  "--tokenizer-worker-num", "--drain-timeout",
+    "--log-requests",   "--log-access",      "--is-embedding", "--max-queued-requests"};
 
 EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engine) {
   for (const CLI::Option* option : app.get_options()) {
@@ -139,10 +139,10 @@ EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engin
     if (std::ranges::find(kEmbeddingFlags, flag) == std::end(kEmbeddingFlags))
       fail(ErrorCode::kUnsupported, flag, ": of no effect on a server of vectors");
   }
-  if (given(app, "--device") && engine.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "--device: attend makes vectors on CPUs only: --device cpu");
   return {.model_path = engine.model_path,
           .load_format = engine.load_format,
+          .device = engine.device,
+          .dtype = engine.dtype,
           .backend_options = engine.backend_options,
           .max_input_tokens = engine.context_length};
 }
@@ -170,7 +170,7 @@ int run_serve(const CLI::App& app, const ServeFlags& flags) {
   options.engine.schedule.max_queued_requests = 0;
   EngineBars bars;
   options.progress = start.with(bars.progress());
-  if (flags.is_embedding || read_config(flags.engine.model_path).bidirectional) {
+  if (flags.is_embedding || read_config(flags.engine.model_path).bidirectional()) {
     run_embeddings(app, options, start, bars);
     return 0;
   }

@@ -7,7 +7,7 @@
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
 #include "attend/cli/options/flags.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::cli {

@@ -49,7 +49,7 @@ void OutputProcessor::begin(RequestId id, int num_completions) {
 }
 
 void OutputProcessor::begin_completion(const Request& request) {
-  if (tokenizer_ == nullptr) return;
+  if (tokenizer_ == nullptr || request.pools) return;
   const SamplingParams& params = request.params;
   texts_.try_emplace(request.id, TextState{StreamDecoder(*tokenizer_, params.skip_special_tokens),
                                            StopMatcher(params.stop, params.include_stop),
@@ -85,6 +85,13 @@ void OutputProcessor::accept(Request& request, View<const int32_t> tokens, size_
   } catch (const std::exception& error) {
     end(request, FinishReason::kError, error.what(), sink);
   }
+}
+
+void OutputProcessor::accept_vector(Request& request, std::span<const float> vector, const OutputSink& sink) {
+  RequestOutput output = output_of(request);
+  output.vector = vector;
+  output.finish_reason = FinishReason::kStop;
+  hand_out(output, request, sink);
 }
 
 void OutputProcessor::accept_token(Request& request, int32_t token_id, RequestOutput& output) {

@@ -40,6 +40,8 @@ class OutputProcessor {
   // The tokens that a step gave a request, of rows of logits from `first_row` on. Request::finish_reason says
   // whether they ended it. Throws nothing: what fails for a request ends that request.
   void accept(Request& request, View<const int32_t> tokens, size_t first_row, const OutputSink& sink);
+  // The vector of a request that pools, which ends it.
+  void accept_vector(Request& request, std::span<const float> vector, const OutputSink& sink);
   void end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink);
 
   bool in_sink() const { return in_sink_; }

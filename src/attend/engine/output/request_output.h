@@ -56,9 +56,10 @@ struct RequestOutput {
   std::string_view message;              // kError, kAbort: what happened
   LogprobsView logprobs;                 // of token_ids, if they were asked for
   LogprobsView
-      prompt_logprobs;     // with the first token, if asked for: of the prompt, from its second token on
-  Clock::time_point time;  // when the step had its tokens
-  const Request& request;  // counts of tokens, times
+      prompt_logprobs;  // with the first token, if asked for: of the prompt, from its second token on
+  std::span<const float> vector = {};  // of a PoolingRequest's input, which has no other output
+  Clock::time_point time;              // when the step had its tokens
+  const Request& request;              // counts of tokens, times
 
   bool finished() const { return finish_reason != FinishReason::kNone; }
 };

@@ -8,6 +8,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/base/math.h"
 
 namespace attend {
 namespace {
@@ -49,7 +50,7 @@ Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const Sch
 
 void Scheduler::check(const Request& request) const {
   // Alone in the pool it must be able to store its prompt and take one more step.
-  const int needed = request.num_prompt + 1;
+  const int needed = request.num_prompt + (request.pools ? 0 : 1);
   require(needed <= memory_.num_total_slots(), "prompt of ", request.num_prompt,
           " tokens: the KV pool holds ", memory_.num_total_slots(), " (raise --max-total-tokens)");
   require(needed <= memory_.max_kv_tokens(), "prompt of ", request.num_prompt,
@@ -276,6 +277,7 @@ void Scheduler::schedule_prompts() {
 
 bool Scheduler::schedule_chunk(Request& request) {
   const int room = limits_.max_tokens - step_->num_tokens;
+  if (request.pools && request.num_to_compute() > room) return false;
   int num_new = chunk_of(request.num_computed, request.num_to_compute(), room, memory_.page_size());
   // Without another prompt in the step this one goes on, though it ends within a page.
   if (num_new == 0 && !has_prompt_) num_new = std::min(request.num_to_compute(), room);
@@ -334,8 +336,13 @@ bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget&
     memory_.release(request);
     return false;
   }
-  slots.charge(num_new, answer);
-  keys.charge(request.num_tokens(), answer);
+  if (request.pools) {  // it does not grow
+    slots.reserve(round_up(num_new, memory_.page_size()));
+    keys.reserve(num_new);
+  } else {
+    slots.charge(num_new, answer);
+    keys.charge(request.num_tokens(), answer);
+  }
   request.times.admitted = Clock::now();
   return true;
 }

@@ -34,7 +34,7 @@ struct ScheduledRequest {
     return place_before >= 0 || request->num_computed + num_new - num_draft == request->num_tokens();
   }
   // Each drafted token has a row too: whether the one behind it is right is seen there.
-  int num_logit_rows() const { return samples() ? 1 + num_draft : 0; }
+  int num_logit_rows() const { return samples() && !request->pools ? 1 + num_draft : 0; }
   int num_rejected() const { return num_draft - num_accepted; }
 };
 
@@ -65,6 +65,7 @@ struct DroppedRequest {
 //   - with a drafter, what it drafts for them, while they are few, slots are left, and prompts that wait have
 //     most of max_tokens. A draft is at most twice as long as the one before, if all of that was right, else
 //     one token longer than what was right of it: of a text that does not repeat little is drafted;
+//   - inputs whose hidden states are pooled, each whole in one step: tokens may see those after them;
 //   - prompts that have begun, in the order of admission, with what is left of max_tokens, cut at borders of
 //     pages (chunked prefill). Slots are taken for what the step computes alone;
 //   - those that wait, by policy, while the pool and limits.max_kv_tokens have room for their prompts and the

@@ -6,16 +6,10 @@
 #include <vector>
 
 #include "attend/engine/schedule/scheduler.h"
+#include "attend/exec/executor_batch.h"
 #include "attend/kv/req_to_token_pool.h"
 
 namespace attend {
-
-// The first `num_keys` keys of the first `num_reqs` requests of a step are the same. Of whole pages, fewer
-// keys than any of the requests has; 0: there are none, or too few to count.
-struct SharedPrefix {
-  int num_keys = 0, num_reqs = 0;
-  bool operator==(const SharedPrefix&) const = default;
-};
 
 class CommonPrefix {
  public:

@@ -1,13 +1,36 @@
 #include "attend/kernels/attention/attention.h"
 
 #include "attend/base/error.h"
-#include "attend/kernels/attention/check_plan.h"
 #include "attend/kernels/attention/cpu/attention.h"
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/common/on_gpu.h"
 
 namespace attend::kernels {
 namespace {
+
+struct HeadGeometry {
+  int64_t num_q_heads = 0, num_kv_heads = 0, head_dim_v = 0;
+};
+
+// Throws Error(kInvalidArgument) unless `plan` was made for these heads, and planned for as many requests
+// and for this visibility, or for one without window and chunk, whose ranges contain every other's.
+void check_plan(std::string_view kernel, const AttentionPlan& plan, const QueryBatch& batch,
+                const Visibility& visibility, const HeadGeometry& heads) {
+  const AttentionPlanLimits& limits = plan.limits();
+  require(heads.num_q_heads == limits.num_q_heads && heads.num_kv_heads == limits.num_kv_heads &&
+              heads.head_dim_v == limits.head_dim_v,
+          kernel, ": ", heads.num_q_heads, " query heads, ", heads.num_kv_heads, " KV heads, head_dim_v ",
+          heads.head_dim_v, ": the plan was made for ", limits.num_q_heads, ", ", limits.num_kv_heads,
+          " and ", limits.head_dim_v);
+  const Visibility unrestricted{.causal = visibility.causal, .window_right = visibility.window_right};
+  require(plan.visibility() == visibility || plan.visibility() == unrestricted, kernel, ": window_left ",
+          visibility.window_left, ", chunk ", visibility.chunk, ", causal ", visibility.causal,
+          ", window_right ", visibility.window_right, ": the plan was made for ",
+          plan.visibility().window_left, ", ", plan.visibility().chunk, ", ", plan.visibility().causal,
+          " and ", plan.visibility().window_right);
+  require(batch.num_reqs() == plan.num_reqs(), kernel, ": ", batch.num_reqs(),
+          " requests: the plan was made for ", plan.num_reqs());
+}
 
 bool has_descales(const AttentionArgs& args) {
   return args.q_scales.data != nullptr || args.k_scales.data != nullptr || args.v_scales.data != nullptr;
@@ -42,6 +65,26 @@ bool takes_descales(const AttentionArgs& args, const AttentionPlan& plan) {
 
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
   return device.type == DeviceType::kCuda && cuda::multiplies_e4m3(device, head_dim_qk, head_dim_v, num_rows);
+}
+
+void mla(const MlaArgs& args, AttentionPlan& plan, Stream& stream) {
+  check(args);
+  check_plan("mla", plan, args.batch, args.visibility,
+             {.num_q_heads = args.q.shape[1], .num_kv_heads = 1, .head_dim_v = args.q.shape[2]});
+  if (const OnGpu gpu(stream); gpu) return cuda::mla(args, plan.device_plan(), stream);
+  cpu::mla(args, plan, cpu::attention_isa());
+}
+
+void merge(const MergeArgs& args, Stream& stream) {
+  check(args);
+  if (const OnGpu gpu(stream); gpu) return cuda::merge(args, stream);
+  cpu::merge(args, cpu::detect_isa());
+}
+
+void merge_splits(const MergeSplitsArgs& args, Stream& stream) {
+  check(args);
+  if (const OnGpu gpu(stream); gpu) return cuda::merge_splits(args, stream);
+  cpu::merge_splits(args, cpu::detect_isa());
 }
 
 }  // namespace attend::kernels

@@ -6,8 +6,10 @@
 #include "attend/kernels/attention/attention_plan.h"
 #include "attend/kernels/metadata/kv_index.h"
 #include "attend/tensor/stream.h"
+#include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
+
 namespace attend::kernels {
 
 // Descales of one operand of each request and K/V head, float32 on the device and not negative: number (r, h)
@@ -73,5 +75,69 @@ namespace reference {
 void attention(const AttentionArgs& args);
 }
 
+// The MLA family: absorbed multi-head latent attention. One latent row per token serves as K (all of it) and
+// as V (its first kv_lora_rank elements) of every query head.
+
+struct MlaArgs {
+  TensorView q;       // [num_tokens, num_q_heads, kv_lora_rank]: q_nope times W_UK; f32, f16, bf16
+  TensorView q_rope;  // [num_tokens, num_q_heads, rope_dim]: dtype of q
+  TensorView out;     // [num_tokens, num_q_heads, kv_lora_rank]: the caller applies W_UV; f32, f16, bf16
+  TensorView lse;     // [num_tokens, num_q_heads]: f32, natural log; empty: not wanted
+  // [num_pages, page_size, kv_lora_rank + rope_dim]: f32, f16, bf16, fp8; last stride 1; or scaled rows
+  // (kv_store/selected_rows.h), whose numbers may be rounded to 16 bits on their way.
+  TensorView latent;
+  KvIndex index;
+  float scale_kv = 1.0f;  // descale of the latent row; K and V share it because they share the row
+  QueryBatch batch;
+  Visibility visibility;
+  ScoreRule score;
+  float empty_lse = kEmptyLse;  // LSE of a token that sees no key; FlashMLA has +inf
+  bool prefix_ready = false;    // attention_batch.h
+};
+
+// As check(AttentionArgs). kv_lora_rank is a multiple of 8 up to 512, rope_dim a multiple of 8 up to 64, or
+// 0.
+void check(const MlaArgs& args);
+
+// As attention(): num_kv_heads of the plan is 1, head_dim_v is kv_lora_rank.
+void mla(const MlaArgs& args, AttentionPlan& plan, Stream& stream);
+
+namespace reference {
+void mla(const MlaArgs& args);
+}
+
+// Merging partial attention results by their LSE (cascade, splits, chunked prefix).
+//
+// With m = max(a, b), wa = e^(a - m), wb = e^(b - m): out = (out_a wa + out_b wb) / (wa + wb), lse = m +
+// ln(wa + wb). Two empty rows (LSE -inf) stay empty: out 0, LSE -inf. The output of an empty part is not
+// read, and an LSE of +inf, other libraries' mark of an empty row, counts as -inf.
+
+struct MergeArgs {
+  TensorView out_a, out_b;  // [num_tokens, num_q_heads, head_dim]: f32, f16, bf16
+  TensorView lse_a, lse_b;  // [num_tokens, num_q_heads]: f32, natural log
+  TensorView out;           // as out_a; may be out_a
+  TensorView lse;           // as lse_a; may be lse_a; empty: not wanted
+};
+// Shapes and dtypes; throws Error naming what is wrong.
+void check(const MergeArgs& args);
+void merge(const MergeArgs& args, Stream& stream);
+
+struct MergeSplitsArgs {
+  TensorView partial_out;        // [num_splits, num_tokens, num_q_heads, head_dim]: f32
+  TensorView partial_lse;        // [num_splits, num_tokens, num_q_heads]: f32
+  View<const float> sinks = {};  // [num_q_heads]; empty: none
+  TensorView out;                // [num_tokens, num_q_heads, head_dim]: f32, f16, bf16
+  TensorView lse;                // [num_tokens, num_q_heads]: f32, sinks excluded; empty: not wanted
+};
+void check(const MergeSplitsArgs& args);
+// Left to right, split 0 first.
+void merge_splits(const MergeSplitsArgs& args, Stream& stream);
+
+namespace reference {
+void merge(const MergeArgs& args);
+void merge_splits(const MergeSplitsArgs& args);
+}  // namespace reference
+
 }  // namespace attend::kernels
+
 #pragma GCC visibility pop

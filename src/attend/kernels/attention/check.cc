@@ -5,10 +5,8 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/merge.h"
-#include "attend/kernels/attention/mla.h"
 #include "attend/kernels/common/check_view.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels {
 namespace {
@@ -88,10 +86,9 @@ void check_new_keys(const AttentionArgs& args) {
   const NewKeys& added = args.new_keys;
   if (added.k.empty()) return;
   const int64_t num_reqs = args.batch.num_reqs(), num_kv_heads = args.kv.k.shape[2];
-  require_rank("new_keys.k", added.k, 3);
+  require_shape("new_keys.k", added.k, {added.k.shape[0], num_kv_heads, args.kv.k.shape[3]});
   require(num_reqs > 0 && added.k.shape[0] % num_reqs == 0, "new_keys.k ", added.k,
           ": expected as many keys for each of the ", num_reqs, " requests");
-  require_shape("new_keys.k", added.k, {added.k.shape[0], num_kv_heads, args.kv.k.shape[3]});
   require_shape("new_keys.v", added.v, {added.k.shape[0], num_kv_heads, args.kv.v.shape[3]});
   require_unit_stride("new_keys.k", added.k);
   require_unit_stride("new_keys.v", added.v);
@@ -115,11 +112,9 @@ void check_head_dims(int64_t qk, int64_t v) {
 
 void check(const AttentionArgs& args) {
   require_rank("q", args.q, 3);
-  require_rank("k", args.kv.k, 4);
   const int64_t num_tokens = args.q.shape[0], num_q_heads = args.q.shape[1], head_dim_qk = args.q.shape[2];
   const int64_t num_pages = args.kv.k.shape[0], page_size = args.kv.k.shape[1],
                 num_kv_heads = args.kv.k.shape[2];
-  require_rank("v", args.kv.v, 4);
   const int64_t head_dim_v = args.kv.v.shape[3];
   require_shape("k", args.kv.k, {num_pages, page_size, num_kv_heads, head_dim_qk});
   require_shape("v", args.kv.v, {num_pages, page_size, num_kv_heads, head_dim_v});
@@ -145,7 +140,6 @@ void check(const AttentionArgs& args) {
 
 void check(const MlaArgs& args) {
   require_rank("q", args.q, 3);
-  require_rank("q_rope", args.q_rope, 3);
   const int64_t num_tokens = args.q.shape[0], num_q_heads = args.q.shape[1], rank = args.q.shape[2];
   const int64_t rope_dim = args.q_rope.shape[2];
   require_shape("q_rope", args.q_rope, {num_tokens, num_q_heads, rope_dim});

@@ -4,17 +4,11 @@ attend_kernels(attention
     attention.h
     attention_batch.h
     attention_plan.h
-    make_work.h
-    merge.h
-    mla.h
   SOURCES
     attention.cc
     attention_plan.cc
     check.cc
-    check_plan.cc
     make_work.cc
-    merge.cc
-    mla.cc
     reference.cc
     reference_merge.cc
     reference_visible.cc
@@ -45,11 +39,12 @@ attend_kernels(attention
     cuda/sm80/scaled_mla.cu
   SM90_HOST
     cuda/sm90/mla/mla.cc
+    cuda/sm90/decode/single_request_decode.cc
     cuda/sm90/prefill/prefill.cc
   SM90
-    cuda/sm90/mla/mla_bf16.cu
-    cuda/sm90/mla/mla_f16.cu
-    cuda/sm90/mla/mla_merge.cu)
+    cuda/sm90/mla/mla_merge.cu
+  SM90_TYPED
+    "cuda/sm90/mla/mla(const MlaParams& params, int num_ctas, void* stream)")
 
 if(ATTEND_CUDA)
   set(instances_are_sampled false)

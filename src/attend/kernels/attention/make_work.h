@@ -4,7 +4,6 @@
 #include "attend/kernels/attention/attention_batch.h"
 #include "attend/kernels/attention/attention_plan.h"
 
-#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // The work items of a batch: a pure function, so that a plan is a value to test. Query tiles of at most
@@ -28,4 +27,3 @@ struct WorkBounds {
 WorkBounds work_bounds(const AttentionPlanLimits& limits, int q_tile);
 
 }  // namespace attend::kernels
-#pragma GCC visibility pop

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/mla.h"
 #include "attend/kernels/attention/reference_visible.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/kv_store/reference_rows.h"

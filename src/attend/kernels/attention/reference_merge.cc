@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/attention/attention.h"
 #include "attend/kernels/common/element.h"
 
 namespace attend::kernels::reference {

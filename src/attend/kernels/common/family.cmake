@@ -11,11 +11,9 @@ attend_kernels(common
     kernel_choices.cc
     cpu/isa.cc
     cpu/row_kernels.cc
-    cpu/row_kernels_avx2.cc
-    cpu/row_kernels_avx512.cc
-    cpu/row_kernels_portable.cc
+  ISA
+    "cpu/row_kernels RowKernels row_kernels"
   CUDA
-    cuda/device_rows.cc
     cuda/fill_random.cc
     cuda/fill_random_kernel.cu
     cuda/gpu_facts.cc

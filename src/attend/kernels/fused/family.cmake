@@ -1,18 +1,14 @@
 # The operations that models speak in, over a residual stream that hides what a device fuses.
 attend_kernels(fused
   HEADERS
-    latent_linear.h
     linear_ops.h
     moe_add.h
     norm_qkv_rope_store.h
-    qkv.h
     residual.h
   SOURCES
-    latent_linear.cc
     linear_ops.cc
     moe_add.cc
     norm_qkv_rope_store.cc
-    qkv.cc
     residual.cc
   CUDA
     cuda/normalized_qkv_kernel.cu

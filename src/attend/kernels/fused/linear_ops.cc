@@ -6,13 +6,12 @@
 #include "attend/base/parallel.h"
 #include "attend/kernels/fused/multiply_parts.h"
 #include "attend/kernels/fused/residual_access.h"
-#include "attend/kernels/norm_rope/activation.h"
 #include "attend/kernels/norm_rope/check_rows.h"
-#include "attend/kernels/norm_rope/layer_norm.h"
-#include "attend/kernels/norm_rope/norm.h"
-#include "attend/kernels/norm_rope/rows.h"
+#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend::kernels {
+
 namespace {
 
 bool on_gpu(const OpContext& context) { return context.stream.device.type == DeviceType::kCuda; }
@@ -22,9 +21,12 @@ void gate(const NormGatedLinearArgs& args, Stream& stream) {
   activate(args.gate_up_out, args.out, stream);
 }
 
-void copy_on_host(const TensorView& from, const TensorView& to, const Stream& stream) {
-  require_cpu(stream, "hidden states without a norm");
-  require_shape("out", to, {from.shape[0], from.shape[1]});
+void copy_rows(const TensorView& from, const TensorView& to, Stream& stream) {
+  require_matrix("out", to, from.shape[0], from.shape[1], stream);
+  if (stream.device.type == DeviceType::kCuda) {
+    require(to.dtype == from.dtype, "out of ", to.dtype, ": expected ", from.dtype, ", that of the stream");
+    return attend::cuda::copy(from, to, stream);
+  }
   parallel_for_rows(from.shape[0], from.shape[1], [&](int64_t row) {
     const View<const float> numbers = from[row].span<const float>();
     std::ranges::copy(numbers, to[row].as<float>());
@@ -84,7 +86,7 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context) {
   // Without a norm this adds what is still to be added.
   const TensorView sum = ResidualAccess::normalized(residual, {}, context.stream);
-  if (norm.weight.empty()) return copy_on_host(sum, out, context.stream);
+  if (norm.weight.empty()) return copy_rows(sum, out, context.stream);
   rms_norm(sum, norm.weight, norm.eps, out, context.stream);
 }
 
@@ -147,13 +149,18 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
 
 void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
                      const OpContext& context) {
-  require_cpu(context.stream, "linear_add_norm");
   // Two sums in a row: what was left before is added first.
   const TensorView sum = ResidualAccess::normalized(residual, {}, context.stream);
   const TensorView addend = ResidualAccess::free_scratch(residual);
   const Linear parts[] = {linear};
   multiply_parts(x, parts, addend, context);
   add_layer_norm(addend, sum, norm.weight, norm.bias, norm.eps, context.stream);
+}
+
+void latent_linear(const TensorView& x, const Norm& norm, const Linear& linear, const TensorView& out,
+                   const OpContext& context) {
+  rms_norm(x, norm.weight, norm.eps, x, context.stream);
+  multiply_parts(x, {&linear, 1}, out, context);
 }
 
 }  // namespace attend::kernels

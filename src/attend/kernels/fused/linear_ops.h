@@ -6,6 +6,7 @@
 #include "attend/kernels/fused/residual.h"
 
 #pragma GCC visibility push(default)
+
 namespace attend::kernels {
 
 // out = W norm(residual) + b, of the tokens `rows` or of all.
@@ -54,5 +55,13 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
 void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
                      const OpContext& context);
 
+// A dense layer behind a latent vector, as a model speaks of it.
+
+// out = W norm(x) + b. x: [num_tokens, in_features], last stride 1; overwritten. Throws as
+// rms_norm() and linear() do.
+void latent_linear(const TensorView& x, const Norm& norm, const Linear& linear, const TensorView& out,
+                   const OpContext& context);
+
 }  // namespace attend::kernels
+
 #pragma GCC visibility pop

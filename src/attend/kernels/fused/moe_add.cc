@@ -3,12 +3,15 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/common/check_view.h"
+#include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/fused/multiply_parts.h"
 #include "attend/kernels/fused/residual_access.h"
-#include "attend/kernels/moe/norm_route.h"
+#include "attend/kernels/moe/cpu/experts.h"
+#include "attend/kernels/moe/cuda/moe.h"
+#include "attend/kernels/moe/experts.h"
 #include "attend/kernels/moe/scratch.h"
-#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend::kernels {
 namespace {
@@ -30,8 +33,9 @@ TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const
                    .correction = args.correction,
                    .experts = router.experts,
                    .weights = router.weights};
-  if (context.stream.device.type == DeviceType::kCuda && !args.norm.weight.empty()) {
-    check(choice, context.stream);
+  check(choice, context.stream);
+  const OnGpu gpu(context.stream);
+  if (gpu && !args.norm.weight.empty()) {
     const TensorView normalized = ResidualAccess::free_scratch(residual);
     if (norm_route({.x = residual.sum(),
                     .norm = args.norm.weight,
@@ -49,7 +53,11 @@ TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const
   const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
   const Linear parts[] = {args.router};
   multiply_parts(x, parts, router.logits, context);
-  route(choice, context.stream);
+  if (choice.experts.num_elements() == 0) return x;
+  if (gpu)
+    cuda::route(choice, context.stream);
+  else
+    cpu::route(choice);
   return x;
 }
 

@@ -3,7 +3,6 @@
 
 #include "attend/kernels/fused/residual.h"
 #include "attend/kernels/moe/experts.h"
-#include "attend/kernels/moe/route.h"
 
 #pragma GCC visibility push(default)
 namespace attend::kernels {
@@ -30,7 +29,7 @@ struct MoeAddArgs {
 };
 // residual += sum over each token's experts of weight * (Wdown act(Wgate y, Wup y)), y = norm(residual), and
 // of the shared expert without a weight. The router's logits are float32, and so are the weights and the sum
-// (route.h, experts.h). Throws what those throw.
+// (experts.h). Throws what those throw.
 void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& context);
 
 // Features of a token that moe_add() takes as scratch, whatever the dtype and the number of tokens.

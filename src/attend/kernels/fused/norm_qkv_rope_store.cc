@@ -1,13 +1,33 @@
 #include "attend/kernels/fused/norm_qkv_rope_store.h"
 
+#include "attend/base/error.h"
+#include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/fused/cuda/qkv.h"
 #include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/fused/multiply_parts.h"
-#include "attend/kernels/fused/qkv.h"
 #include "attend/kernels/fused/residual_access.h"
-#include "attend/kernels/norm_rope/norm.h"
-#include "attend/kernels/norm_rope/norm_rope_store.h"
+#include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
+#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 
 namespace attend::kernels {
+
+void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, const StoreKvArgs& store,
+                         Stream& stream) {
+  require(rope.k.data == store.k.data, "qkv_norm_rope_store: k of the store is not the one that is rotated");
+  const OnGpu gpu(stream);
+  if (!gpu) {
+    linear(product, stream);
+    return norm_rope_store(rope, store, stream);
+  }
+  check(product, stream);
+  check(rope, stream);
+  check(store);
+  if (cuda::qkv_norm_rope_store(product, rope, store, stream)) return;
+  if (product.out.num_elements() > 0) cuda::linear(product, stream);
+  cuda::norm_rope_store(rope, store, stream);
+}
 
 TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& args,
                                const OpContext& context) {

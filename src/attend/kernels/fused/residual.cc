@@ -3,7 +3,7 @@
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/fused/residual_access.h"
-#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend::kernels {
 namespace {

@@ -16,7 +16,7 @@ struct Norm {
   float eps = 1e-6f;
 };
 
-// LayerNorm, as layer_norm() computes it. On CPUs.
+// LayerNorm, as layer_norm() computes it.
 struct LayerNorm {
   TensorView weight = {}, bias = {};  // [hidden_size]
   float eps = 1e-12f;

@@ -1,25 +1,21 @@
 # Dense layers.
 attend_kernels(gemm
   HEADERS
-    head_linear.h
     linear.h
   SOURCES
     head_linear.cc
     linear.cc
     weights.cc
     cpu/head_linear.cc
-    cpu/head_linear_avx2.cc
-    cpu/head_linear_avx512.cc
-    cpu/head_linear_portable.cc
     cpu/linear.cc
     cpu/linear_amx.cc
-    cpu/linear_avx2.cc
-    cpu/linear_avx512.cc
     cpu/linear_avx512bf16.cc
-    cpu/linear_portable.cc
     cuda/choose.cc
     cuda/sm90/batch_invariant/batch_invariant_gemm_shape.cc
     cuda/sm90/gated_mlp/gated_mlp_gemm_shape.cc
+  ISA
+    "cpu/head_linear MultiplyTransposed multiply_transposed"
+    "cpu/linear LinearKernel linear_kernel cpu/codes"
   CUDA
     cuda/cublaslt.cc
     cuda/fp8_linear.cc
@@ -32,17 +28,13 @@ attend_kernels(gemm
     cuda/common/naive_gemm.cu
     cuda/common/round_rows.cu
     cuda/common/widen_weight.cu
-    cuda/sm80/head_gemm_bf16.cu
-    cuda/sm80/head_gemm_f16.cu
-    cuda/sm80/quantised_gemm_bf16.cu
-    cuda/sm80/quantised_gemm_f16.cu
-    cuda/sm80/skinny_codes_bf16.cu
-    cuda/sm80/skinny_codes_f16.cu
     cuda/sm80/skinny_gemm.cc
-    cuda/sm80/skinny_gemm_bf16.cu
-    cuda/sm80/skinny_gemm_f16.cu
-    cuda/sm80/batch_invariant_gemm_bf16.cu
-    cuda/sm80/batch_invariant_gemm_f16.cu
+  TYPED
+    "cuda/sm80/batch_invariant_gemm(const BatchInvariantGemmParams& params, void* stream)"
+    "cuda/sm80/head_gemm(const HeadLinearParams& params, void* stream)"
+    "cuda/sm80/quantised_gemm(const QuantisedGemmParams& params, void* stream)"
+    "cuda/sm80/skinny_codes(const SkinnyCodesParams& params, void* stream)"
+    "cuda/sm80/skinny_gemm(const SkinnyGemmParams& params, void* stream)"
   SM90_HOST
     cuda/sm90/swap_ab/swap_ab_gemm.cc
     cuda/sm90/batch_invariant/batch_invariant_gemm.cc
@@ -50,20 +42,15 @@ attend_kernels(gemm
     cuda/sm90/gated_mlp/gated_mlp_gemm.cc
     cuda/sm90/gemv/lone_row_gemm.cc
   SM90
-    cuda/sm90/fp8_block/fp8_block_gemm_bf16.cu
-    cuda/sm90/fp8_block/fp8_block_gemm_f16.cu
-    cuda/sm90/swap_ab/scaled_codes_bf16.cu
-    cuda/sm90/swap_ab/scaled_codes_f16.cu
-    cuda/sm90/swap_ab/swap_ab_codes_bf16.cu
-    cuda/sm90/swap_ab/swap_ab_codes_f16.cu
     cuda/sm90/swap_ab/swap_ab_gemm_bf16.cu
     cuda/sm90/swap_ab/swap_ab_gemm_f16.cu
-    cuda/sm90/batch_invariant/batch_invariant_gemm_bf16.cu
-    cuda/sm90/batch_invariant/batch_invariant_gemm_f16.cu
-    cuda/sm90/gemv/lone_row_gemm_bf16.cu
-    cuda/sm90/gemv/lone_row_gemm_f16.cu
-    cuda/sm90/gated_mlp/gated_mlp_gemm_bf16.cu
-    cuda/sm90/gated_mlp/gated_mlp_gemm_f16.cu)
+  SM90_TYPED
+    "cuda/sm90/batch_invariant/batch_invariant_gemm(const BatchInvariantGemmParams& params, const BatchInvariantGemmShape& shape, void* stream)"
+    "cuda/sm90/fp8_block/fp8_block_gemm(const Fp8BlockGemmParams& params, int tile_rows, int num_sms, void* stream)"
+    "cuda/sm90/gated_mlp/gated_mlp_gemm(const GatedMlpGemmParams& params, const GatedMlpGemmShape& shape, void* stream)"
+    "cuda/sm90/gemv/lone_row_gemm(const LoneRowGemmParams& params, void* stream)"
+    "cuda/sm90/swap_ab/scaled_codes(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream)"
+    "cuda/sm90/swap_ab/swap_ab_codes(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream)")
 
 if(ATTEND_CUDA)
   # cuBLASLt is loaded when the first dense layer runs on a GPU: where the loader looks, then here.

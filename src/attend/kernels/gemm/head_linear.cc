@@ -1,10 +1,9 @@
-#include "attend/kernels/gemm/head_linear.h"
-
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/gemm/cpu/head_linear.h"
-#include "attend/kernels/gemm/cuda/head_linear.h"
+#include "attend/kernels/gemm/cpu/linear.h"
+#include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/gemm/linear.h"
 
 namespace attend::kernels {
 

@@ -10,8 +10,8 @@
 #include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/quantised_workspace.h"
 #include "attend/kernels/gemm/weights.h"
-#include "attend/kernels/norm_rope/activation.h"
-#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend::kernels {
 namespace {
@@ -36,6 +36,21 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
   require_activation_of(stream, name + ".partial_squares", norm.partial_squares);
 }
 
+// linear() of arguments that were checked.
+bool multiply_checked(const LinearArgs& args, Stream& stream) {
+  if (args.out.num_elements() == 0) return false;
+  if (const OnGpu gpu(stream); gpu) return cuda::linear(args, stream);
+  const cpu::Isa isa = cpu::detect_isa();
+  LinearArgs normalized = args;
+  if (!args.norm.weight.empty()) {
+    cpu::rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normalized, 0.0f, isa);
+    normalized.x = args.norm.normalized;
+    normalized.norm = {};
+  }
+  cpu::linear(normalized, isa);
+  return false;
+}
+
 }  // namespace
 
 void check(const LinearArgs& args, const Stream& stream) {
@@ -45,8 +60,9 @@ void check(const LinearArgs& args, const Stream& stream) {
   const int64_t out_features = args.weight.out_features();
   if (args.weight.format == WeightFormat::kPlain)
     require_shape("weight", args.weight.data, {out_features, in_features});
-  require(args.weight.in_features() == in_features, "weight ", args.weight, ": expected ", in_features,
-          " input features, as x ", args.x, " has");
+  else
+    require(args.weight.in_features() == in_features, "weight ", args.weight, ": expected ", in_features,
+            " input features, as x ", args.x, " has");
   require(in_features >= 1, "x ", args.x, ": no input features");
   require_shape("out", args.out, {num_rows, out_features});
   require_activation_of(stream, "x", args.x);
@@ -84,18 +100,7 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
 
 bool linear(const LinearArgs& args, Stream& stream) {
   check(args, stream);
-  if (args.out.num_elements() == 0) return false;
-  if (const OnGpu gpu(stream); gpu) return cuda::linear(args, stream);
-  if (args.norm.weight.empty()) {
-    cpu::linear(args, cpu::detect_isa());
-    return false;
-  }
-  rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normalized, stream);
-  LinearArgs normalized = args;
-  normalized.x = args.norm.normalized;
-  normalized.norm = {};
-  cpu::linear(normalized, cpu::detect_isa());
-  return false;
+  return multiply_checked(args, stream);
 }
 
 bool cpu_rounds_x() { return cpu::detect_isa() == cpu::Isa::kAvx512Bf16; }
@@ -116,7 +121,7 @@ void gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_activation_of(stream, "out", args.out);
   if (args.out.num_elements() == 0) return;
   if (const OnGpu gpu(stream); gpu && cuda::gated_linear(args, stream)) return;
-  linear(both, stream);
+  multiply_checked(both, stream);
   silu_mul(args.gate_up, args.out, stream);
 }
 

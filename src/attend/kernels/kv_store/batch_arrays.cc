@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/kv_store/cuda/batch_arrays.h"
+#include "attend/kernels/kv_store/cuda/store.h"
 #include "attend/kernels/kv_store/key_places.h"
 
 namespace attend::kernels {

@@ -2,9 +2,7 @@
 attend_kernels(kv_store
   HEADERS
     batch_arrays.h
-    kv_destination.h
     latent_rows.h
-    scaled_rows.h
     selected_rows.h
     store.h
   SOURCES

@@ -8,9 +8,9 @@
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/cpu/row_kernels.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/kv_store/cpu/scaled_rows.h"
-#include "attend/kernels/kv_store/cuda/latent_rows.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/cpu/store.h"
+#include "attend/kernels/kv_store/cuda/store.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels {
 namespace {

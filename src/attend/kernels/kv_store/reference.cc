@@ -1,6 +1,6 @@
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/kv_store/reference_rows.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/kv_store/store.h"
 
 namespace attend::kernels::reference {

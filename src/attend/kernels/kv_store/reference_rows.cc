@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "attend/kernels/common/element.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels::reference {
 namespace {

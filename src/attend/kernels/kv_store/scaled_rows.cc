@@ -1,7 +1,6 @@
-#include "attend/kernels/kv_store/scaled_rows.h"
-
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels {
 namespace {

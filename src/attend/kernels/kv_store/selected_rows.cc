@@ -11,7 +11,7 @@
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/cpu/row_kernels.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/kv_store/cuda/selected_rows.h"
+#include "attend/kernels/kv_store/cuda/store.h"
 
 namespace attend::kernels {
 namespace {

@@ -4,14 +4,12 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/kv_store/cpu/store.h"
 #include "attend/kernels/kv_store/cuda/store.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels {
 
 void check(const StoreKvArgs& args) {
   require_rank("k", args.k, 3);
-  require_rank("v", args.v, 3);
-  require_rank("k_cache", args.to.k, 4);
   const int64_t num_tokens = args.k.shape[0], num_heads = args.k.shape[1];
   require_shape("v", args.v, {num_tokens, num_heads, args.v.shape[2]});
   const int64_t num_pages = args.to.k.shape[0], page_size = args.to.k.shape[1];

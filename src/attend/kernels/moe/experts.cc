@@ -9,7 +9,6 @@
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/cpu/experts.h"
 #include "attend/kernels/moe/cuda/moe.h"
-#include "attend/kernels/moe/route.h"
 
 namespace attend::kernels {
 namespace {
@@ -28,9 +27,11 @@ void check_weights(const std::string& name, std::span<const Linear> linears, con
     const bool on_gpu = stream.device.type != DeviceType::kCpu;
     require_weight_of(stream, name, weight, on_gpu ? shape.num_experts : 1);
     const int64_t matrix_rows = rows * shape.num_experts / count;
-    if (weight.format == WeightFormat::kPlain) require_shape(name, weight.data, {matrix_rows, columns});
-    require(weight.out_features() == matrix_rows && weight.in_features() == columns, name, " ", weight,
-            ": expected [", matrix_rows, ", ", columns, "]");
+    if (weight.format == WeightFormat::kPlain)
+      require_shape(name, weight.data, {matrix_rows, columns});
+    else
+      require(weight.out_features() == matrix_rows && weight.in_features() == columns, name, " ", weight,
+              ": expected [", matrix_rows, ", ", columns, "]");
     require(linear.bias.empty() == linears.front().bias.empty(), name,
             ": some matrices with a bias: expected all or none");
     if (linear.bias.empty()) continue;
@@ -61,7 +62,6 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
           "experts: ", shape.top_k, " of ", shape.num_experts, ", ", shape.hidden_size, " features and ",
           shape.intermediate_size, " within: expected at least 1 of each, and no more chosen than there are");
   require(shape.num_experts <= kMaxExperts, "experts: ", shape.num_experts, ": at most ", kMaxExperts);
-  require_rank("x", args.x, 2);
   const int64_t num_tokens = args.x.shape[0];
   require_shape("x", args.x, {num_tokens, shape.hidden_size});
   require_shape("out", args.out, {num_tokens, shape.hidden_size});
@@ -72,13 +72,11 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
   require_dtype("out", args.out, args.x.dtype);
   require_dtype("experts", args.experts, DType::kI32);
   require_dtype("weights", args.weights, DType::kF32);
-  for (const auto& [name, view] : {std::pair{"x", &args.x},
-                                   {"out", &args.out},
-                                   {"experts", &args.experts},
-                                   {"weights", &args.weights}}) {
+  for (const auto& [name, view] :
+       {std::pair{"x", &args.x}, {"out", &args.out}, {"experts", &args.experts}, {"weights", &args.weights}})
     require(view->is_contiguous(), name, " ", *view, ": expected it contiguous");
-    require_on(stream, name, *view);
-  }
+  require_on(stream, "experts", args.experts);
+  require_on(stream, "weights", args.weights);
   check_weights("gate_up", args.linears.gate_up, shape, 2 * shape.intermediate_size, shape.hidden_size, 2,
                 stream);
   check_weights("down", args.linears.down, shape, shape.hidden_size, shape.intermediate_size, 1, stream);

@@ -2,11 +2,8 @@
 attend_kernels(moe
   HEADERS
     experts.h
-    norm_route.h
-    route.h
   SOURCES
     experts.cc
-    norm_route.cc
     reference.cc
     route.cc
     scratch.cc
@@ -21,23 +18,19 @@ attend_kernels(moe
     cuda/common/route_kernel.cu
     cuda/common/sort_pairs_kernel.cu
     cuda/sm80/direct_mxfp4_experts.cu
-    cuda/sm80/grouped_gemm_bf16.cu
-    cuda/sm80/grouped_gemm_f16.cu
-    cuda/sm80/lone_token_experts_bf16.cu
-    cuda/sm80/lone_token_experts_f16.cu
     cuda/sm80/lone_token_mxfp4_experts.cu
-    cuda/sm80/quantised_grouped_gemm_bf16.cu
-    cuda/sm80/quantised_grouped_gemm_f16.cu
-    cuda/sm80/skinny_experts_bf16.cu
-    cuda/sm80/skinny_experts_f16.cu
     cuda/sm80/skinny_mxfp4_experts.cu
+  TYPED
+    "cuda/sm80/grouped_gemm(const GroupedGemmParams& params, int tile_rows, void* stream)"
+    "cuda/sm80/lone_token_experts(const SkinnyExpertsParams& params, void* stream)"
+    "cuda/sm80/quantised_grouped_gemm(const GroupedGemmParams& params, int tile_rows, void* stream)"
+    "cuda/sm80/skinny_experts(const SkinnyExpertsParams& params, void* stream)"
   SM90_HOST
     cuda/sm90/expert_tiles.cc
     cuda/sm90/norm_route.cc
   SM90
-    cuda/sm90/expert_tiles_bf16.cu
-    cuda/sm90/expert_tiles_f16.cu
     cuda/sm90/gather_inputs_kernel.cu
     cuda/sm90/mxfp4_tiles.cu
-    cuda/sm90/norm_route_bf16.cu
-    cuda/sm90/norm_route_f16.cu)
+  SM90_TYPED
+    "cuda/sm90/expert_tiles(const ExpertTilesParams& params, int num_ctas, void* stream)"
+    "cuda/sm90/norm_route(const NormRouteParams& params, void* stream)")

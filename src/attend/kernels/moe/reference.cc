@@ -6,7 +6,6 @@
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/experts.h"
-#include "attend/kernels/moe/route.h"
 
 namespace attend::kernels::reference {
 namespace {

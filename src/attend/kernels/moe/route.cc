@@ -1,15 +1,15 @@
-#include "attend/kernels/moe/route.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/moe/cpu/route.h"
+#include "attend/kernels/moe/cpu/experts.h"
 #include "attend/kernels/moe/cuda/moe.h"
+#include "attend/kernels/moe/experts.h"
 
 namespace attend::kernels {
+
 namespace {
 
 void check_groups(const RouterRule& rule, int64_t num_experts, int64_t top_k) {
@@ -30,14 +30,13 @@ void check_groups(const RouterRule& rule, int64_t num_experts, int64_t top_k) {
 
 void check(const RouteArgs& args, const Stream& stream) {
   require_rank("logits", args.logits, 2);
-  require_rank("experts", args.experts, 2);
   const int64_t num_tokens = args.logits.shape[0], num_experts = args.logits.shape[1];
   const int64_t top_k = args.experts.shape[1];
+  require_shape("experts", args.experts, {num_tokens, top_k});
   require(num_experts >= 1 && num_experts <= kMaxExperts, "logits ", args.logits, ": expected 1 to ",
           kMaxExperts, " experts, not ", num_experts);
   require(top_k >= 1 && top_k <= kMaxExpertsPerToken && top_k <= num_experts, "experts ", args.experts,
           ": expected 1 to ", std::min(kMaxExpertsPerToken, num_experts), " of a token, not ", top_k);
-  require_shape("experts", args.experts, {num_tokens, top_k});
   require_shape("weights", args.weights, {num_tokens, top_k});
   check_groups(args.rule, num_experts, top_k);
   if (!args.correction.empty()) {
@@ -63,6 +62,12 @@ void route(const RouteArgs& args, Stream& stream) {
   if (args.experts.num_elements() == 0) return;
   if (const OnGpu gpu(stream); gpu) return cuda::route(args, stream);
   cpu::route(args);
+}
+
+bool norm_route(const NormRouteArgs& args, Stream& stream) {
+  if (args.batch_invariant || args.norm.empty() || args.x.shape[0] == 0) return false;
+  if (const OnGpu gpu(stream); gpu) return cuda::norm_route(args, stream);
+  return false;
 }
 
 }  // namespace attend::kernels

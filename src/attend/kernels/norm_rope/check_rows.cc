@@ -17,11 +17,6 @@ void require_norm_weight(const TensorView& weight, int64_t dim, const Stream& st
   require_on(stream, "weight", weight);
 }
 
-void require_cpu(const Stream& stream, std::string_view what) {
-  if (stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, what, " on ", stream.device, ": cpu offers it");
-}
-
 void require_indices(const Stream& stream, std::string_view name, View<const int32_t> indices, int64_t count,
                      int64_t end, std::string_view rows) {
   require(indices.size() == static_cast<size_t>(count), name, ": ", indices.size(), " entries for ", count,

@@ -11,8 +11,6 @@ namespace attend::kernels {
 void require_matrix(std::string_view name, const TensorView& view, int64_t num_rows, int64_t num_columns,
                     const Stream& stream);
 void require_norm_weight(const TensorView& weight, int64_t dim, const Stream& stream);
-// Throws Error(kUnsupported) for what only CPUs have.
-void require_cpu(const Stream& stream, std::string_view what);
 // `count` indices. Those of the host, which are short beside the rows that they choose, are read: each
 // chooses one of the `end` rows of `rows`.
 void require_indices(const Stream& stream, std::string_view name, View<const int32_t> indices, int64_t count,

@@ -1,34 +1,25 @@
 # Norms, rotary embeddings, activations, embedding rows.
 attend_kernels(norm_rope
   HEADERS
-    activation.h
-    latent_norm_rope_store.h
-    layer_norm.h
-    norm.h
-    norm_rope_store.h
+    elementwise.h
     rope.h
     rope_rows.h
-    rows.h
   SOURCES
-    activation.cc
     check_rows.cc
+    elementwise.cc
     latent_norm_rope_store.cc
-    layer_norm.cc
-    norm.cc
-    norm_rope_store.cc
     rope.cc
     rope_rows.cc
-    rows.cc
     cpu/elementwise.cc
-    cpu/elementwise_avx2.cc
-    cpu/elementwise_avx512.cc
-    cpu/elementwise_portable.cc
+  ISA
+    "cpu/elementwise ElementwiseKernels elementwise_kernels"
   CUDA
     cuda/dynamic_angles_kernel.cu
     cuda/elementwise.cc
     cuda/elementwise_kernels.cu
     cuda/latent_norm_rope_store.cc
     cuda/latent_row_kernel.cu
+    cuda/layer_norm_kernel.cu
     cuda/norm_rope_groups_kernel.cu
     cuda/norm_rope_kernel.cu
     cuda/rms_norm_add_kernel.cu

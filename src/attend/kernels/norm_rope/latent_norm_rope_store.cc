@@ -1,17 +1,15 @@
-#include "attend/kernels/norm_rope/latent_norm_rope_store.h"
-
 #include <algorithm>
 #include <array>
 
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/cpu/row_kernels.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/kv_store/cpu/scaled_rows.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/cpu/store.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kernels/norm_rope/check_rows.h"
-#include "attend/kernels/norm_rope/cuda/latent_norm_rope_store.h"
-#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
 
 namespace attend::kernels {

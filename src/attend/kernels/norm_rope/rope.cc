@@ -12,6 +12,7 @@
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 
 namespace attend::kernels {
+
 namespace {
 
 // `heads` of this name, the angles they are rotated by, and which of these each token takes.
@@ -51,9 +52,7 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
 }
 
 void check(const NormRopeArgs& args, const Stream& stream) {
-  require_rank("q", args.q, 3);
   const auto check_heads = [&](std::string_view name, const TensorView& heads, const TensorView& weight) {
-    require_rank(name, heads, 3);
     require_shape(name, heads, {args.q.shape[0], heads.shape[1], args.q.shape[2]});
     require_activation_of(stream, name, heads);
     if (!weight.empty()) require_norm_weight(weight, args.q.shape[2], stream);
@@ -129,6 +128,17 @@ void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream) {
       const int32_t length = std::max(args.prompt_lens[r], args.positions[t] + 1);
       args.rows[t] = args.positions[t] + (length > args.original_length ? args.num_positions : 0);
     }
+}
+
+void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
+  require(rope.k.data == store.k.data, "norm_rope_store: k of the store is not the one that is rotated");
+  if (const OnGpu gpu(stream); gpu) {
+    check(rope, stream);
+    check(store);
+    return cuda::norm_rope_store(rope, store, stream);
+  }
+  norm_rope(rope, stream);
+  store_kv(store, stream);
 }
 
 }  // namespace attend::kernels

@@ -3,10 +3,12 @@
 // here, on a GPU the caller has checked them.
 #pragma once
 
+#include "attend/kernels/kv_store/store.h"
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
+
 namespace attend::kernels {
 
 // Rotates pairs (i, i + rotary_dim / 2) of each head in place by the angle of its token's position (the
@@ -75,5 +77,36 @@ struct RopeRowsByLengthArgs {
 };
 void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream);
 
+// Norms of heads, RoPE and the store of K and V as one piece of work.
+
+// norm_rope(rope) and then store_kv(store), whose k is that of `rope`; what is stored has the same bits. On a
+// GPU it is one launch, which leaves k itself as it is.
+void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream);
+
+// What lies between the projections of multi-head latent attention and its attention, as one piece of work.
+
+// Activations are f32 on the CPU, f32, f16 or bf16 on GPUs, last stride 1. Positions, cos and sin as of
+// norm_rope().
+struct LatentNormRopeStoreArgs {
+  TensorView kv_a;  // [num_tokens, kv_lora_rank + rope_dim]: changed in place
+  TensorView norm;  // [kv_lora_rank]: f32, f16, bf16
+  float eps = 1e-6f;
+  TensorView q_rope;                   // [num_tokens, num_heads, rope_dim]: changed in place
+  View<const int32_t> positions = {};  // [num_tokens]
+  TensorView cos = {}, sin = {};       // f32 [num_positions, rope_dim / 2]
+  bool interleaved = false;            // as of rope()
+  KvDestination to;                    // as of store_mla()
+  // Given: it and the rotated q_rope are rounded to e4m3, as attention in fp8 has them; numbers beyond its
+  // range become the largest. [num_tokens, num_heads, any]: of the dtype of q_rope, last stride 1.
+  TensorView q_latent = {};
+};
+// kv_a becomes the token's latent row: rms_norm() of the first kv_lora_rank features, the others rotated as a
+// head of their own. The row is stored as store_mla() stores it; kv_a then is what the cache has, rounded as
+// it is, so that keys made of it now and later are the same. q_rope is rotated. On a GPU it is one launch.
+// Throws as the three do.
+void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream);
+void check(const LatentNormRopeStoreArgs& args, const Stream& stream);
+
 }  // namespace attend::kernels
+
 #pragma GCC visibility pop

@@ -6,7 +6,7 @@
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/norm_rope/cuda/rope_rows.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/rope_row.h"
 
 namespace attend::kernels {

@@ -3,8 +3,8 @@
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/sampling/cpu/edit_logits.h"
-#include "attend/kernels/sampling/cuda/edit_logits.h"
+#include "attend/kernels/sampling/cpu/sampling.h"
+#include "attend/kernels/sampling/cuda/sampling.h"
 #include "attend/kernels/sampling/logprobs.h"
 
 namespace attend::kernels {

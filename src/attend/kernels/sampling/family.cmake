@@ -3,16 +3,14 @@ attend_kernels(sampling
   HEADERS
     logit_edit.h
     sampling.h
-    sampling_rule.h
   SOURCES
     edit_logits.cc
     sampling.cc
     cpu/edit_logits.cc
     cpu/logprobs.cc
     cpu/sampling.cc
-    cpu/sampling_avx2.cc
-    cpu/sampling_avx512.cc
-    cpu/sampling_portable.cc
+  ISA
+    "cpu/sampling SamplingKernels sampling_kernels"
   CUDA
     cuda/edit_logits.cc
     cuda/edit_logits_kernel.cu

@@ -3,12 +3,28 @@
 
 #include <cstdint>
 
-#include "attend/kernels/sampling/sampling_rule.h"
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
+
 namespace attend::kernels {
+
+// SamplingRule: light and plain, so that device code includes it as it is.
+
+// The id of a row of logits without a token to choose.
+constexpr int32_t kNoToken = -1;
+
+// How one request samples. Filters apply in this order, each to what the one before left: temperature, top_k,
+// top_p, min_p (as SGLang and vLLM do).
+struct SamplingRule {
+  float temperature = 1.0f;  // logits are divided by it; 0: greedy
+  int32_t top_k = 0;         // keep the k largest; 0: all
+  float top_p = 1.0f;        // keep the smallest set of largest probabilities that reaches top_p; in (0, 1]
+  float min_p = 0.0f;        // keep probabilities of at least min_p times the largest; in [0, 1]
+  uint64_t seed = 0;
+  uint64_t step = 0;  // index of the token in its request: with the seed, the whole random state
+};
 
 // Throws Error(kInvalidArgument) naming the field, its value and what is accepted.
 void check(const SamplingRule& rule);
@@ -43,4 +59,5 @@ void probabilities(const TensorView& logits, View<const SamplingRule> rules, con
                    Stream& stream);
 
 }  // namespace attend::kernels
+
 #pragma GCC visibility pop

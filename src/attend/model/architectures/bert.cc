@@ -29,6 +29,7 @@ void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
   AttentionSpec attention = read_attention(json, defaults, spec.hidden_size);
   attention.qkv_bias = attention.output_bias = true;
   attention.rope_set = -1;
+  attention.window_right = -1;
   constexpr int kMaxSize = 1 << 30;
   const PlainMlpSpec mlp{
       .intermediate_size =
@@ -40,7 +41,6 @@ void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
                      {.mixer = attention, .mlp = mlp, .norms = {.before = false, .of_stream = true}});
   spec.norm_eps = static_cast<float>(json.find_positive("layer_norm_eps").value_or(1e-12));
   spec.final_norm = false;
-  spec.bidirectional = true;
   spec.learned_positions = {.num_rows = spec.max_position_embeddings,
                             .num_token_types = json.find_integer("type_vocab_size", 1, kMaxSize).value_or(2)};
 }

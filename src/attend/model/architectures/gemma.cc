@@ -131,11 +131,12 @@ void read_gemma3_config(const JsonNode& json, ModelSpec& spec) {
 // The decoder without its head (EmbeddingGemma). A window counts the tokens of both sides.
 void read_gemma3_embedding_config(const JsonNode& json, ModelSpec& spec) {
   read_gemma_scales(json, spec);
-  spec.bidirectional = json.boolean_or("use_bidirectional_attention", false);
+  const bool bidirectional = json.boolean_or("use_bidirectional_attention", false);
   for_each_attention(spec, [&](AttentionSpec& attention) {
     attention.qk_norm = QkNormSpan::kHead;
-    if (spec.bidirectional && attention.window_left >= 0)
-      attention.window_left = (attention.window_left + 1) / 2;
+    if (!bidirectional) return;
+    if (attention.window_left >= 0) attention.window_left = (attention.window_left + 1) / 2;
+    attention.window_right = attention.window_left;
   });
 }
 

@@ -10,14 +10,17 @@ bool can_expand(const MlaSpec& spec) {
 }
 
 AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id) {
+  const bool sees_all = spec.window_left < 0 && spec.window_right < 0;
   return {.layer_id = layer_id,
           .num_q_heads = spec.num_q_heads,
           .num_kv_heads = spec.num_kv_heads,
           .head_dim_qk = spec.head_dim,
           .head_dim_v = spec.head_dim,
+          .type = spec.window_right == 0 ? AttentionType::kDecoder : AttentionType::kEncoderOnly,
           .scale = spec.scale,
           .logit_cap = spec.logit_cap,
           .window_left = spec.window_left,
+          .window_right = sees_all ? 0 : spec.window_right,
           .chunk = spec.chunk,
           .has_sinks = spec.sinks};
 }
@@ -82,6 +85,13 @@ ModelGeometry ModelSpec::geometry(DType activation_dtype, DType kv_dtype) const 
     if (const auto* mla = std::get_if<MlaSpec>(&layers[i].mixer); mla != nullptr && can_expand(*mla))
       geometry.expanded_layers.push_back(expanded_layer(*mla, static_cast<int>(i)));
   return geometry;
+}
+
+bool ModelSpec::bidirectional() const {
+  return std::ranges::any_of(layers, [](const LayerSpec& layer) {
+    const auto* const attention = std::get_if<AttentionSpec>(&layer.mixer);
+    return attention != nullptr && attention->window_right != 0;
+  });
 }
 
 int ModelSpec::max_context_len() const {

@@ -12,7 +12,6 @@
 #include "attend/attention/attention_layer.h"
 #include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/moe/experts.h"
-#include "attend/kernels/moe/route.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kv/cache_spec.h"
 #include "attend/model/config/quantization.h"
@@ -61,6 +60,7 @@ struct AttentionSpec {
   float scale = 1.0f;      // of q k^T
   float logit_cap = 0.0f;  // scores become cap tanh(score / cap); 0: none
   int window_left = -1;    // inclusive; -1: full attention
+  int window_right = 0;    // tokens after its own that a token sees; 0: none; -1: all
   int chunk = 0;           // local attention in chunks of so many positions; 0: none
   int rope_set = 0;        // of ModelSpec::ropes; -1: nothing is rotated
   kernels::QueryTemperature temperature = {};
@@ -159,8 +159,6 @@ struct ModelSpec {
   std::vector<RopeConfig> ropes;  // sets of rotary embeddings, which layers name
   std::optional<LearnedPositions> learned_positions;
   bool tie_word_embeddings = false;
-  // A token sees those behind it too, in layers with a window as far as before it: a model of embeddings.
-  bool bidirectional = false;
   DType dtype = DType::kF32;           // of the weights as config.json names it, of those left plain
   Quantization quantization = {};      // of the linear layers' weights
   std::vector<int32_t> eos_token_ids;  // config.json's, then what generation_config.json adds
@@ -169,6 +167,8 @@ struct ModelSpec {
   std::optional<int32_t> image_token_id;
 
   int num_layers() const { return static_cast<int>(layers.size()); }
+  // Some layer's tokens see those after them: a model of embeddings, which generates nothing.
+  bool bidirectional() const;
   // Groups of layers whose cache is allocated together, in the order of their first layers.
   std::vector<CacheSpec> caches() const;
   // The attention layers, for backends.

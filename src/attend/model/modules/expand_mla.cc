@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "attend/kernels/attention/merge.h"
-#include "attend/kernels/gemm/head_linear.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/kv_store/latent_rows.h"
 #include "attend/model/modules/mla_path.h"
 

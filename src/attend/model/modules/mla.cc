@@ -3,10 +3,9 @@
 #include <numeric>
 
 #include "attend/base/error.h"
-#include "attend/kernels/fused/latent_linear.h"
 #include "attend/kernels/fused/linear_ops.h"
-#include "attend/kernels/gemm/head_linear.h"
-#include "attend/kernels/norm_rope/latent_norm_rope_store.h"
+#include "attend/kernels/gemm/linear.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "attend/model/modules/expand_mla.h"
 #include "attend/model/modules/mla_path.h"
 

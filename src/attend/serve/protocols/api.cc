@@ -8,7 +8,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/web/web_files.h"
 

@@ -258,6 +258,7 @@ void EmbeddingApi::server_info(const HttpRequest&, const std::shared_ptr<Exchang
                       {"dimensions", info.dimensions},
                       {"pooling", to_string(info.pooling)},
                       {"normalize", info.normalize},
+                      {"dtype", to_string(info.dtype)},
                       {"prefill_attention_backend", info.resolution.prefill->name},
                       {"page_size", info.resolution.page_size},
                       {"context_length", info.max_input_tokens},

@@ -7,10 +7,12 @@
 
 #include "attend/kernels/attention/cpu/attention_kernel.h"
 #include "attend/kernels/attention/cpu/item_context.h"
+#include "attend/kernels/attention/cpu/products/vector_products.h"
 #include "attend/kernels/attention/cpu/result_rows.h"
 #include "attend/kernels/attention/cpu/tile_softmax.h"
 
 namespace attend::kernels::cpu {
+
 namespace {
 
 // Products: what multiplies (item_context.h).
@@ -153,4 +155,20 @@ void attend_item(const AttentionProblem& problem, const WorkItem& item, int kv_h
 }
 
 }  // namespace
+
+// Which instances of the attention kernel an instruction set has.
+
+namespace {
+
+template <class M>
+AttentionKernel instance(DType kv) {
+  AttentionKernel kernel;
+  kernel.merge_token = &merge_token<typename M::Simd>;
+  visit_float_dtype(kv,
+                    [&]<class T>(TypeTag<T>) { kernel.attend_item = &attend_item<VectorProducts<M, T>>; });
+  return kernel;
+}
+
+}  // namespace
+
 }  // namespace attend::kernels::cpu

@@ -9,7 +9,7 @@
 #include "attend/kernels/attention/cpu/attention_kernel.h"
 #include "attend/kernels/attention/cpu/attention_problem.h"
 #include "attend/kernels/common/kernel_choices.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/mla.h"
 #include "attend/kernels/common/cpu/isa.h"
 
 namespace attend::kernels::cpu {
@@ -16,5 +15,12 @@ Isa attention_isa();
 // CPU has it. Arguments were checked.
 void attention(const AttentionArgs& args, AttentionPlan& plan, Isa isa);
 void mla(const MlaArgs& args, AttentionPlan& plan, Isa isa);
+
+// The CPU implementation of the merge family.
+
+// As kernels::merge and kernels::merge_splits, with the instruction set chosen by the caller, who knows that
+// the CPU has it. Arguments were checked.
+void merge(const MergeArgs& args, Isa isa);
+void merge_splits(const MergeSplitsArgs& args, Isa isa);
 
 }  // namespace attend::kernels::cpu

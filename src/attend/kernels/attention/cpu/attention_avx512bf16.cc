@@ -1,4 +1,4 @@
-#include "attend/kernels/attention/cpu/attention_instances.h"
+#include "attend/kernels/attention/cpu/attend_item.h"
 #include "attend/kernels/attention/cpu/products/mac_fp8.h"
 #include "attend/kernels/common/cpu/mac_bf16.h"
 

@@ -1,4 +1,4 @@
-#include "attend/kernels/attention/cpu/attention_instances.h"
+#include "attend/kernels/attention/cpu/attend_item.h"
 #include "attend/kernels/common/cpu/simd_portable.h"
 
 namespace attend::kernels::cpu {

@@ -1,6 +1,6 @@
 #include "attend/kernels/attention/cpu/attention_problem.h"
 
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {

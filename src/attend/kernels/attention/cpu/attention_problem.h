@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/mla.h"
 
 namespace attend::kernels::cpu {
 

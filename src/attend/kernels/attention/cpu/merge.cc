@@ -1,9 +1,8 @@
-#include "attend/kernels/attention/cpu/merge.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "attend/base/parallel.h"
+#include "attend/kernels/attention/cpu/attention.h"
 #include "attend/kernels/common/cpu/row_kernels.h"
 
 namespace attend::kernels::cpu {

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "attend/kernels/attention/cpu/attention_problem.h"
-#include "attend/kernels/common/cpu/row_kernels_simd.h"
+#include "attend/kernels/common/cpu/row_kernels_instances.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -18,7 +18,7 @@ void scale_row(float* row, float scale, int n) {
 // The share of a softmax that is left beside one more logit: 1 / (1 + e^(sink - lse)).
 inline float share_beside_sink(float lse, float sink) { return 1.0f / (1.0f + ::expf(sink - lse)); }
 
-// (a, lse_a) becomes its merge with (b, lse_b); kernels/attention/merge.h has the formula. Merging with an
+// (a, lse_a) becomes its merge with (b, lse_b); attention.h has the formula. Merging with an
 // empty row changes no bit.
 template <class S>
 void merge_row(float* a, float& lse_a, const float* b, float lse_b, int n) {

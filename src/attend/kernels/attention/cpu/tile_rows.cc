@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "attend/kernels/kv_store/cpu/scaled_rows.h"
+#include "attend/kernels/kv_store/cpu/store.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -11,14 +11,12 @@
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
-#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
-#include "attend/kernels/attention/cuda/sm90/mla/mla.h"
-#include "attend/kernels/attention/cuda/sm90/prefill/prefill.h"
+#include "attend/kernels/attention/cuda/sm90/attention.h"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
 #include "attend/kernels/common/choose_row.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend_generated/sm80_instances.h"
 
 namespace attend::kernels::cuda {
@@ -55,25 +53,16 @@ constexpr bool has_instance(Element kv, HeadDims dims) {
       });
 }
 static_assert(sm80::kAttentionInstancesAreSampled ||
-              std::all_of(sm80::kAttentionDims.begin(), sm80::kAttentionDims.end(), [](HeadDims dims) {
+              std::all_of(kAttentionDims.begin(), kAttentionDims.end(), [](HeadDims dims) {
                 return has_instance(Element::kBF16, dims) && has_instance(Element::kF16, dims) &&
                        has_instance(Element::kF8E4M3, dims) && has_instance(Element::kF8E5M2, dims);
               }));
-static_assert(sm80::kAttentionInstancesAreSampled ||
-                  std::size(sm80::kLoneDecodeInstances) == 2 * sm80::kLoneDecodeDims.size(),
-              "of bf16 and f16");
 
 sm80::AttentionLaunch tiles_launch(Element kv, HeadDims dims) {
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
     if (instance.kv == kv && HeadDims{instance.head_dim_qk, instance.head_dim_v} == dims)
       return instance.launch;
   fail(ErrorCode::kInternal, "attention: no instance of sm80 tiles ", dims.qk, "/", dims.v);
-}
-
-sm80::LoneDecodeLaunch lone_decode_launch(Element kv, HeadDims dims) {
-  for (const sm80::LoneDecodeInstance& instance : sm80::kLoneDecodeInstances)
-    if (instance.kv == kv && instance.head_dim == dims.v) return instance.launch;
-  fail(ErrorCode::kInternal, "attention: no instance of lone decode ", dims.v);
 }
 
 // Whether partial results are left for a kernel of its own to merge.
@@ -142,7 +131,7 @@ struct Call {
 
 void launch_prefill(const Call& call, Stream& stream) {
   sm90::prefill(*call.args, call.params, call.plan, call.dims, stream);
-  if (sm90::divides_keys(call.params.plan) && leaves_parts(call.params.plan))
+  if (divides_keys(call.params.plan) && leaves_parts(call.params.plan))
     sm80::launch_merge_partials(call.params, stream.handle);
 }
 
@@ -155,8 +144,8 @@ void launch_tiles(const Call& call, Stream& stream) {
   if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
-void launch_lone_decode(const Call& call, Stream& stream) {
-  lone_decode_launch(call.params.kv_element, call.dims)(call.params, stream.handle);
+void launch_single_request_decode(const Call& call, Stream& stream) {
+  sm90::single_request_decode(call.params, call.dims, stream);
 }
 
 void launch_mla_tiles(const Call& call, Stream& stream) {
@@ -176,8 +165,8 @@ void launch_rows(const Call& call, Stream& stream) {
 
 // By AttentionKernel.
 constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKernels> kLaunches{
-    launch_prefill,   launch_sm90_mla,         launch_lone_decode, launch_tiles,
-    launch_mla_tiles, launch_scaled_mla_tiles, launch_rows};
+    launch_prefill,          launch_sm90_mla, launch_single_request_decode, launch_tiles, launch_mla_tiles,
+    launch_scaled_mla_tiles, launch_rows};
 
 void launch(const AttentionProblem& problem, const AttentionTuning& tuning, Call call, Stream& stream) {
   const AttentionRow& row = choose(problem, gpu_facts(stream.device), tuning).row;

@@ -5,8 +5,6 @@
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/attention/cuda/choose.h"
 #include "attend/kernels/attention/cuda/common/plan/device_plan.h"
-#include "attend/kernels/attention/merge.h"
-#include "attend/kernels/attention/mla.h"
 
 namespace attend::kernels::cuda {
 

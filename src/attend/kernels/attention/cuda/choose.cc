@@ -4,7 +4,7 @@
 #include <array>
 
 #include "attend/kernels/attention/cuda/common/tile_config.h"
-#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
+#include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
 #include "attend/kernels/common/choose_row.h"
 
@@ -75,7 +75,7 @@ bool has_fixed_splits(const AttentionProblem& problem) {
 // What prefill requires of a plan.
 bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() &&
-         (problem.plan->tile_rows >= sm90::kPrefillRows / 2 || problem.plan->divides_prefill_keys()) &&
+         (problem.plan->tile_rows >= kPrefillRows / 2 || problem.plan->divides_prefill_keys()) &&
          !problem.has_tree_mask();
 }
 
@@ -86,7 +86,7 @@ bool plan_verifies(const AttentionProblem& problem) { return problem.plan->kind 
 // tiles.
 bool prefill_takes_fixed_splits(const AttentionProblem& problem, HeadDims dims) {
   return sm90::has_fixed_splits(dims) && problem.kv_dtype == problem.q_dtype && problem.head_dim_qk > 64 &&
-         problem.plan->tile_rows == sm90::kPrefillRows;
+         problem.plan->tile_rows == kPrefillRows;
 }
 
 template <size_t kIdx>
@@ -96,7 +96,7 @@ bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr bool kConverts = std::find(kOfFp8.begin(), kOfFp8.end(), kDims) != kOfFp8.end();
   return plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
          (!is_fp8(problem.kv_dtype) || kConverts) &&
-         (plan_verifies(problem) ? sm90::may_verify(kDims.v, is_fp8(problem.kv_dtype))
+         (plan_verifies(problem) ? may_verify(kDims.v, is_fp8(problem.kv_dtype))
                                  : !problem.plan->inline_plan) &&
          (!has_fixed_splits(problem) || prefill_takes_fixed_splits(problem, kDims));
 }
@@ -128,23 +128,21 @@ bool prefill_is_faster(const AttentionProblem& problem, const GpuFacts&, const A
 // Under fixed splits such an instance takes none of its tiles, since bits do not depend on a tile's height.
 template <size_t kIdx>
 bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
-  constexpr HeadDims kDims = sm80::kAttentionDims[kIdx];
-  return fits_tiles(problem, kDims) && sm80::has_tile_rows(kDims.v, problem.plan->tile_rows) &&
-         (!has_fixed_splits(problem) ||
-          sm80::max_tile_rows(kDims.v) == sm80::max_tile_rows(problem.head_dim_v())) &&
-         sm80::tile_shared_bytes<kDims.qk, kDims.v>(is_fp8(problem.kv_dtype), problem.plan->tile_rows,
-                                                    has_fixed_splits(problem)) <= gpu.shared_bytes;
+  constexpr HeadDims kDims = kAttentionDims[kIdx];
+  return fits_tiles(problem, kDims) && has_tile_rows(kDims.v, problem.plan->tile_rows) &&
+         (!has_fixed_splits(problem) || max_tile_rows(kDims.v) == max_tile_rows(problem.head_dim_v())) &&
+         tile_shared_bytes<kDims.qk, kDims.v>(is_fp8(problem.kv_dtype), problem.plan->tile_rows,
+                                              has_fixed_splits(problem)) <= gpu.shared_bytes;
 }
 
 // Head dims in between are for tiles that pad.
 template <size_t kIdx>
-bool lone_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
-  constexpr HeadDims kDims = sm80::kLoneDecodeDims[kIdx];
+bool single_request_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+  constexpr HeadDims kDims = kSingleRequestDecodeDims[kIdx];
   return gpu.runs_sm90a() && problem.plain_token && problem.plan->lone_clusters &&
-         problem.plan->tile_rows == sm80::kKeyMajorRows && !problem.has_tree_mask() &&
-         !has_fixed_splits(problem) && problem.kv_dtype == problem.q_dtype &&
-         problem.out_dtype == problem.q_dtype && fits_tiles(problem, kDims) &&
-         HeadDims{problem.head_dim_qk, problem.head_dim_v()} == kDims;
+         problem.plan->tile_rows == kKeyMajorRows && !problem.has_tree_mask() && !has_fixed_splits(problem) &&
+         problem.kv_dtype == problem.q_dtype && problem.out_dtype == problem.q_dtype &&
+         fits_tiles(problem, kDims) && HeadDims{problem.head_dim_qk, problem.head_dim_v()} == kDims;
 }
 
 // What all kernels of MLA require, latent rows aside.
@@ -156,8 +154,7 @@ bool fits_mla(const AttentionProblem& problem) {
 }
 
 bool mla_tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return fits_mla(problem) && problem.kv_dtype == problem.q_dtype &&
-         gpu.shared_bytes >= sm80::kMlaSharedBytes;
+  return fits_mla(problem) && problem.kv_dtype == problem.q_dtype && gpu.shared_bytes >= kMlaSharedBytes;
 }
 
 // On such a GPU it takes all that sm80's would: plans count on it.
@@ -198,11 +195,11 @@ constexpr AttentionRow prefill_e4m3(std::string_view name) {
 }
 
 template <size_t kIdx>
-constexpr AttentionRow lone_decode(std::string_view name) {
-  return {AttentionKernel::kSm80LoneDecode,
-          sm80::kLoneDecodeDims[kIdx],
+constexpr AttentionRow single_request_decode(std::string_view name) {
+  return {AttentionKernel::kSm90SingleRequestDecode,
+          kSingleRequestDecodeDims[kIdx],
           name,
-          lone_decode_takes<kIdx>,
+          single_request_decode_takes<kIdx>,
           always,
           "a token of one request: short code, the bits of tiles"};
 }
@@ -210,7 +207,7 @@ constexpr AttentionRow lone_decode(std::string_view name) {
 template <size_t kIdx>
 constexpr AttentionRow tiles(std::string_view name) {
   return {AttentionKernel::kSm80Tiles,
-          sm80::kAttentionDims[kIdx],
+          kAttentionDims[kIdx],
           name,
           tiles_take<kIdx>,
           always,
@@ -226,8 +223,8 @@ constexpr std::array kAttentionRows{
     prefill_e4m3<0>("sm90 prefill e4m3 64/64"),
     prefill_e4m3<1>("sm90 prefill e4m3 128/128"),
     prefill_e4m3<2>("sm90 prefill e4m3 192/128"),
-    lone_decode<0>("sm80 lone decode 64"),
-    lone_decode<1>("sm80 lone decode 128"),
+    single_request_decode<0>("sm90 single-request decode 64"),
+    single_request_decode<1>("sm90 single-request decode 128"),
     tiles<0>("sm80 tiles 64/64"),
     tiles<1>("sm80 tiles 128/128"),
     tiles<2>("sm80 tiles 192/128"),
@@ -253,7 +250,7 @@ constexpr std::array kAttentionRows{
                  always,
                  "no tensor-core kernel takes it"}};
 static_assert(sm90::kPrefillDims.size() == 5 && sm90::kPrefillDimsOfE4m3.size() == 3 &&
-                  sm80::kAttentionDims.size() == 4 && sm80::kLoneDecodeDims.size() == 2,
+                  kAttentionDims.size() == 4 && kSingleRequestDecodeDims.size() == 2,
               "each has a row");
 
 }  // namespace

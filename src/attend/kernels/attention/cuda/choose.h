@@ -10,21 +10,21 @@
 #include <span>
 #include <string_view>
 
-#include "attend/kernels/attention/cuda/common/head_dims.h"
 #include "attend/kernels/attention/cuda/common/plan/plan_shape.h"
+#include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/common/gpu_facts.h"
 #include "attend/tensor/dtype.h"
 
 namespace attend::kernels::cuda {
 
 enum class AttentionKernel : uint8_t {
-  kSm90Prefill,     // sm90/prefill.h
-  kSm90Mla,         // sm90/mla.h
-  kSm80LoneDecode,  // sm80/lone_decode.cuh
-  kSm80Tiles,       // sm80/attention.cuh
-  kSm80Mla,         // sm80/mla.cu
-  kSm80ScaledMla,   // sm80/scaled_mla.cu
-  kRows,            // sm80/row_attention.cu
+  kSm90Prefill,              // sm90/prefill/prefill.cuh
+  kSm90Mla,                  // sm90/mla/mla.cuh
+  kSm90SingleRequestDecode,  // sm90/decode/single_request_decode.cuh
+  kSm80Tiles,                // sm80/attention.cuh
+  kSm80Mla,                  // sm80/mla.cu
+  kSm80ScaledMla,            // sm80/scaled_mla.cu
+  kRows,                     // sm80/row_attention.cu
 };
 inline constexpr int kNumAttentionKernels = 7;
 

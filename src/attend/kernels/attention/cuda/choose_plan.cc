@@ -13,7 +13,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int64_t kMaxCtasPerSm = 2;
-static_assert(sm90::kVerifyCtasOfSm <= kMaxCtasPerSm);
+static_assert(kVerifyCtasOfSm <= kMaxCtasPerSm);
 constexpr int kRowsOfLatentTile = 64;  // MLA's row tiles
 
 // MLA's kernels alone take values as wide.
@@ -37,8 +37,8 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t num_rows) {
   const bool fixed_splits = limits.split_rule == SplitRule::kFixed;
   if (num_rows <= 8 && !fixed_splits && !is_latent(limits)) return 8;
   if (num_rows <= 16 && !fixed_splits) return 16;
-  if (num_rows <= 32 && !fixed_splits && sm80::max_tile_rows(limits.head_dim_v) == 128) return 32;
-  return num_rows <= 64 ? 64 : sm80::max_tile_rows(limits.head_dim_v);
+  if (num_rows <= 32 && !fixed_splits && max_tile_rows(limits.head_dim_v) == 128) return 32;
+  return num_rows <= 64 ? 64 : max_tile_rows(limits.head_dim_v);
 }
 
 // Many heads that share a latent row are planned as groups with K/V heads of their own, so that neighboring
@@ -86,12 +86,11 @@ bool verify_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const At
   const int64_t min_rows =
       num_work_tiles < limits.num_workers ? tuning.min_rows_of_verify_on_many_sms : tuning.min_rows_of_verify;
   return gpu.runs_sm90a() && is_balanced(problem) && !problem.step.has_tree_mask &&
-         sm90::may_verify(limits.head_dim_v, is_fp8(limits.kv_dtype)) &&
-         problem.num_rows <= sm90::kVerifyRows && problem.num_rows >= min_rows &&
-         num_work_tiles * tuning.max_sms_of_verify_tile >= limits.num_workers;
+         may_verify(limits.head_dim_v, is_fp8(limits.kv_dtype)) && problem.num_rows <= kVerifyRows &&
+         problem.num_rows >= min_rows && num_work_tiles * tuning.max_sms_of_verify_tile >= limits.num_workers;
 }
 PlanRule verify_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
-  const int num_ctas = sm90::kVerifyCtasOfSm * problem.step.limits.num_workers;
+  const int num_ctas = kVerifyCtasOfSm * problem.step.limits.num_workers;
   return {.num_ctas = num_ctas,
           .cluster_size = 1,
           .ctas_of_sm = 0,
@@ -104,7 +103,7 @@ PlanRule verify_rule(const PlanProblem& problem, const AttentionTuning& tuning) 
 // Row tiles of prefill's height, and nothing that it refuses.
 bool prefill_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning&) {
   return gpu.runs_sm90a() && is_balanced(problem) && !problem.step.has_tree_mask &&
-         problem.tile_rows == sm90::kPrefillRows;
+         problem.tile_rows == kPrefillRows;
 }
 // Prefill is bound by its products.
 PlanRule prefill_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
@@ -178,7 +177,7 @@ PlanRule few_work_tiles_rule(const PlanProblem& problem, const AttentionTuning& 
 PlanRule clusters_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
   PlanRule rule = tiles_rule(problem, tuning);
   rule.num_ctas = num_clusters(problem, ctas_per_sm(problem), tuning);
-  rule.cluster_size = sm80::kClusterSize;
+  rule.cluster_size = kClusterSize;
   rule.max_idle = tuning.idle_clusters;
   rule.costs = tuning.cluster_costs;
   return rule;
@@ -307,7 +306,7 @@ PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& gpu, con
                   // MLA's are in groups of 16 columns.
                   .partial_columns = round_up(grouped.head_dim_v, 16),
                   .num_banks = 0,
-                  .bank_floats = sm80::split_bank_floats(grouped.head_dim_v),
+                  .bank_floats = split_bank_floats(grouped.head_dim_v),
                   .meeting_clocks = tuning.meeting_clocks};
   if (grouped.split_rule == SplitRule::kBalanced) {
     sizes.num_partials = 2 * num_ctas;

@@ -20,4 +20,6 @@ inline int current_device_attribute(cudaDeviceAttr attribute) {
   return device_attribute(device_index, attribute);
 }
 
+inline int num_sms() { return current_device_attribute(cudaDevAttrMultiProcessorCount); }
+
 }  // namespace attend::kernels::cuda

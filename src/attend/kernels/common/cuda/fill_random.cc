@@ -1,6 +1,5 @@
 #include "attend/kernels/common/cuda/fill_random.h"
 
-#include "attend/kernels/common/cuda/fill_random_kernel.h"
 #include "attend/kernels/common/cuda/view_params.h"
 
 namespace attend::kernels::cuda {

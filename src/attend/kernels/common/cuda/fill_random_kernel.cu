@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "attend/kernels/common/cuda/element.cuh"
-#include "attend/kernels/common/cuda/fill_random_kernel.h"
+#include "attend/kernels/common/cuda/fill_random.h"
 #include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda {

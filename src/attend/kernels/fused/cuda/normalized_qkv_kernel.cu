@@ -5,6 +5,7 @@
 //   others      warps, bytes and bound are the skinny GEMM's (skinny_gemm.cuh)
 //   registers   118 to 184
 //   shared      the skinny GEMM's, and 512 bytes a row for the squares of a head's pairs
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/fused/cuda/qkv_heads.cuh"
 
 namespace attend::kernels::cuda {
@@ -18,12 +19,12 @@ __host__ __device__ constexpr int num_squares(int num_tokens) {
 
 template <int kGroups, int kTokens>
 using NormalizedQkvCta =
-    SkinnyGemmCta<__nv_bfloat16, kGroups, kTokens,
-                  kLargeSharedBytes - num_squares(kTokens) * static_cast<int>(sizeof(float)),
-                  NormalizedHeadsEpilogue>;
+    sm80::SkinnyGemmCta<__nv_bfloat16, kGroups, kTokens,
+                        sm80::kLargeSharedBytes - num_squares(kTokens) * static_cast<int>(sizeof(float)),
+                        NormalizedHeadsEpilogue>;
 
 template <int kGroups, int kTokens>
-__global__ void __launch_bounds__(kSkinnyThreads, skinny_ctas_per_sm(kGroups, kTokens))
+__global__ void __launch_bounds__(sm80::kSkinnyThreads, sm80::skinny_ctas_per_sm(kGroups, kTokens))
     normalized_qkv_kernel(const __grid_constant__ QkvParams params) {
   extern __shared__ __align__(128) char shared[];
   __shared__ float squares[num_squares(kTokens)];
@@ -33,14 +34,15 @@ __global__ void __launch_bounds__(kSkinnyThreads, skinny_ctas_per_sm(kGroups, kT
 template <int kTokens>
 void launch_normalized_tokens(const QkvParams& params, void* stream) {
   const auto launch = [&]<int kGroups>() {
-    CtaRanges ranges(params.product);
-    ranges.num_ctas =
-        num_n_tiles(params.product) / (params.product.head_half / kFeatures) * params.ctas_of_head;
+    sm80::CtaRanges ranges(params.product);
+    ranges.num_ctas = sm80::num_n_tiles(params.product) / (params.product.head_half / sm80::kFeatures) *
+                      params.ctas_of_head;
     ranges.num_groups = kGroups;
-    launch_ctas<NormalizedQkvCta<kGroups, kTokens>, kGroups, normalized_qkv_kernel<kGroups, kTokens>>(
+    sm80::launch_ctas<NormalizedQkvCta<kGroups, kTokens>, kGroups, normalized_qkv_kernel<kGroups, kTokens>>(
         params, params.product, ranges, stream, params.ctas_of_head);
   };
-  const int n_tiles = (params.product.head_half / kFeatures + params.ctas_of_head - 1) / params.ctas_of_head;
+  const int n_tiles =
+      (params.product.head_half / sm80::kFeatures + params.ctas_of_head - 1) / params.ctas_of_head;
   if (n_tiles <= 2) return launch.template operator()<4>();
   if (n_tiles == 3) return launch.template operator()<6>();
   launch.template operator()<2 * kMaxNTiles>();
@@ -58,7 +60,7 @@ int max_cluster_size() {
 // Clusters of more than two CTAs do not fill the SMs, unless two CTAs fit one: then those that find no SM of
 // their own share some.
 int ctas_of_normalized_head(int num_heads, int head_half, int num_rows) {
-  const int n_tiles_of_head = head_half / kFeatures;
+  const int n_tiles_of_head = head_half / sm80::kFeatures;
   for (int size = max_cluster_size(); size > 0; --size) {
     const int n_tiles = (n_tiles_of_head + size - 1) / size;
     if (size > n_tiles_of_head || n_tiles > kMaxNTiles) continue;

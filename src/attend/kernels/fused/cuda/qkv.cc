@@ -7,7 +7,8 @@
 #include "attend/kernels/fused/cuda/qkv_kernel.h"
 #include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
-#include "attend/kernels/norm_rope/cuda/norm_rope_params.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
+#include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -17,7 +18,7 @@ bool is_quantised(const LinearArgs& args) { return args.weight.format != WeightF
 // The product alone would be one launch of a skinny GEMM, the norm included. There are kernels for bf16 and
 // the shared memory of Hopper.
 bool takes_product(const LinearArgs& args, const Stream& stream) {
-  if (max_skinny_rows(gpu_facts(stream.device).shared_bytes) != kMaxRowsWithRoom ||
+  if (sm80::max_skinny_rows(gpu_facts(stream.device).shared_bytes) != sm80::kMaxRowsWithRoom ||
       args.x.shape[0] > kMaxQkvRows || args.x.dtype != DType::kBF16 ||
       (!is_quantised(args) && args.weight.data.dtype != DType::kBF16) || args.out.dtype != DType::kBF16 ||
       args.accumulate || args.batch_invariant)
@@ -46,9 +47,9 @@ KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
 // Whether all of every head turns, by pairs of groups of features, and heads of q and k are normalized both
 // or not at all.
 bool takes_heads(const NormRopeArgs& rope) {
-  const int64_t half = rope.cos.shape[1], num_groups = half / kFeatures;
+  const int64_t half = rope.cos.shape[1], num_groups = half / sm80::kFeatures;
   return !rope.interleaved && !rope.norm_behind && rope.q_norm.empty() == rope.k_norm.empty() &&
-         2 * half == rope.q.shape[2] && half % kFeatures == 0 && half <= kMaxRopeHalf &&
+         2 * half == rope.q.shape[2] && half % sm80::kFeatures == 0 && half <= kMaxRopeHalf &&
          (num_groups & (num_groups - 1)) == 0;
 }
 
@@ -69,7 +70,7 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
       !is_part(rope.q, product.out, 0, head_dim) || !is_part(rope.k, product.out, k_begin, head_dim) ||
       !is_part(store.v, product.out, v_begin, head_dim))
     return false;
-  QkvParams params{.product = skinny_gemm_params(product, /*gated=*/false),
+  QkvParams params{.product = sm80::skinny_gemm_params(product, /*gated=*/false),
                    .rope = norm_rope_store_params(rope, store, stream)};
   params.product.head_half = static_cast<int32_t>(head_dim / 2);
   if (!rope.q_norm.empty()) {

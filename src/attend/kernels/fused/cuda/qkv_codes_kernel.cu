@@ -9,11 +9,11 @@ namespace attend::kernels::cuda {
 namespace {
 
 template <WeightFormat kFormat, int kTokens, int kCtasOfSm>
-using QkvCodesCta = SkinnyCodesCta<__nv_bfloat16, kFormat, kCodeGroups<kTokens>, kTokens,
-                                   kCodeStages<kTokens, kCtasOfSm>, HeadsEpilogue>;
+using QkvCodesCta = sm80::SkinnyCodesCta<__nv_bfloat16, kFormat, sm80::kCodeGroups<kTokens>, kTokens,
+                                         sm80::kCodeStages<kTokens, kCtasOfSm>, HeadsEpilogue>;
 
 template <WeightFormat kFormat, int kTokens, int kCtasOfSm>
-__global__ void __launch_bounds__(kSkinnyThreads, kCtasOfSm)
+__global__ void __launch_bounds__(sm80::kSkinnyThreads, kCtasOfSm)
     qkv_codes_kernel(const __grid_constant__ QkvCodesParams params) {
   extern __shared__ __align__(128) char shared[];
   QkvCodesCta<kFormat, kTokens, kCtasOfSm>(params.qkv.product, params.weight, HeadsEpilogue(params.qkv),
@@ -23,11 +23,11 @@ __global__ void __launch_bounds__(kSkinnyThreads, kCtasOfSm)
 
 template <WeightFormat kFormat>
 void launch_format(const QkvCodesParams& params, void* stream) {
-  const SkinnyGemmParams& product = params.qkv.product;
-  const CodeRanges ranges(product);
-  visit_code_shape(product, ranges, [&]<int kTokens, int kCtasOfSm>() {
-    launch_code_ctas<QkvCodesCta<kFormat, kTokens, kCtasOfSm>, qkv_codes_kernel<kFormat, kTokens, kCtasOfSm>>(
-        params, product, ranges, stream);
+  const sm80::SkinnyGemmParams& product = params.qkv.product;
+  const sm80::CodeRanges ranges(product);
+  sm80::visit_code_shape(product, ranges, [&]<int kTokens, int kCtasOfSm>() {
+    sm80::launch_code_ctas<QkvCodesCta<kFormat, kTokens, kCtasOfSm>,
+                           qkv_codes_kernel<kFormat, kTokens, kCtasOfSm>>(params, product, ranges, stream);
   });
 }
 

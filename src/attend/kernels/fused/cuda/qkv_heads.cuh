@@ -25,11 +25,11 @@ class HeadPlaces {
         num_q_(params.rope.heads[0].num_heads),
         num_k_(params.rope.heads[1].num_heads) {}
 
-  __device__ int n_tiles_of_head() const { return product_.head_half / kFeatures; }
+  __device__ int n_tiles_of_head() const { return product_.head_half / sm80::kFeatures; }
   __device__ int head_of(int n_tile) const { return n_tile / n_tiles_of_head(); }
   __device__ int n_tile_of_head(int n_tile) const { return n_tile & (n_tiles_of_head() - 1); }
   __device__ int element_of_head(int n_tile, int row) const {
-    return n_tile_of_head(n_tile) * kFeatures + row;
+    return n_tile_of_head(n_tile) * sm80::kFeatures + row;
   }
   __device__ bool is_v(int n_tile) const { return head_of(n_tile) >= num_q_ + num_k_; }
 
@@ -68,7 +68,7 @@ class HeadPlaces {
   }
 
  protected:
-  const SkinnyGemmParams& product_;
+  const sm80::SkinnyGemmParams& product_;
   const NormRopeParams& rope_;
   int num_q_, num_k_;
 };
@@ -147,15 +147,15 @@ class NormalizedHeadsEpilogue : public HeadPlaces {
   __device__ float sum_of_squares(int token, int row) const {
     constexpr int kLanes = 32;
     const float* const squares = squares_of(token);
-    float of_lane[kLanes / kFeatures] = {};
+    float of_lane[kLanes / sm80::kFeatures] = {};
 #pragma unroll
-    for (int i = 0; i < kLanes / kFeatures; ++i)
+    for (int i = 0; i < kLanes / sm80::kFeatures; ++i)
 #pragma unroll
-      for (int first = i * kFeatures; first < kMaxPairsOfHead; first += kLanes)
+      for (int first = i * sm80::kFeatures; first < kMaxPairsOfHead; first += kLanes)
         if (first + row < product_.head_half) of_lane[i] += squares[first + row];
     float sum = (of_lane[0] + of_lane[2]) + (of_lane[1] + of_lane[3]);
-    const uint32_t lanes = 0xffu << (threadIdx.x % kLanes & ~(kFeatures - 1u));
-    for (int step = kFeatures / 2; step > 0; step /= 2) sum += __shfl_xor_sync(lanes, sum, step);
+    const uint32_t lanes = 0xffu << (threadIdx.x % kLanes & ~(sm80::kFeatures - 1u));
+    for (int step = sm80::kFeatures / 2; step > 0; step /= 2) sum += __shfl_xor_sync(lanes, sum, step);
     return sum;
   }
 

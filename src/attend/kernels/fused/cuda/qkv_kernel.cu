@@ -9,10 +9,10 @@ namespace attend::kernels::cuda {
 namespace {
 
 template <int kGroups, int kTokens>
-using QkvCta = SkinnyGemmCta<__nv_bfloat16, kGroups, kTokens, kLargeSharedBytes, HeadsEpilogue>;
+using QkvCta = sm80::SkinnyGemmCta<__nv_bfloat16, kGroups, kTokens, sm80::kLargeSharedBytes, HeadsEpilogue>;
 
 template <int kGroups, int kTokens>
-__global__ void __launch_bounds__(kSkinnyThreads, skinny_ctas_per_sm(kGroups, kTokens))
+__global__ void __launch_bounds__(sm80::kSkinnyThreads, sm80::skinny_ctas_per_sm(kGroups, kTokens))
     qkv_kernel(const __grid_constant__ QkvParams params) {
   extern __shared__ __align__(128) char shared[];
   QkvCta<kGroups, kTokens>(params.product, HeadsEpilogue(params), shared).run();
@@ -20,10 +20,10 @@ __global__ void __launch_bounds__(kSkinnyThreads, skinny_ctas_per_sm(kGroups, kT
 
 template <int kTokens>
 void launch_tokens(const QkvParams& params, void* stream) {
-  const CtaRanges ranges(params.product);
+  const sm80::CtaRanges ranges(params.product);
   const auto launch = [&]<int kGroups>() {
-    launch_ctas<QkvCta<kGroups, kTokens>, kGroups, qkv_kernel<kGroups, kTokens>>(params, params.product,
-                                                                                 ranges, stream);
+    sm80::launch_ctas<QkvCta<kGroups, kTokens>, kGroups, qkv_kernel<kGroups, kTokens>>(params, params.product,
+                                                                                       ranges, stream);
   };
   // As for other products: few passes over x, then few groups at once.
   if (ranges.num_passes(2) == ranges.num_passes(6)) return launch.template operator()<2>();

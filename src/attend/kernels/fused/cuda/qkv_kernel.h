@@ -13,7 +13,7 @@ inline constexpr int kMaxQkvRows = 16;
 // which all is rotated (rope.half = product.head_half), in this order; there are at most kMaxQkvRows rows,
 // and the shared memory of Hopper.
 struct QkvParams {
-  SkinnyGemmParams product;
+  sm80::SkinnyGemmParams product;
   NormRopeParams rope;
   // 0: no heads are normalised. Else those of q and k are, and a cluster of so many CTAs takes one head.
   int32_t ctas_of_head = 0;

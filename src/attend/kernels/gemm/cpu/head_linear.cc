@@ -1,5 +1,3 @@
-#include "attend/kernels/gemm/cpu/head_linear.h"
-
 #include <algorithm>
 
 #include "attend/base/math.h"

@@ -4,7 +4,7 @@
 
 #include "attend/kernels/common/cpu/row_loop.h"
 #include "attend/kernels/common/cpu/simd.h"
-#include "attend/kernels/gemm/cpu/head_linear.h"
+#include "attend/kernels/gemm/cpu/linear.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -56,7 +56,7 @@ void multiply_tokens(const TransposedProduct& product, const W* weight, int64_t 
 }
 
 template <class S>
-void multiply_transposed_of(const TransposedProduct& product) {
+void multiply_transposed(const TransposedProduct& product) {
   constexpr int kRows = S::kTileRows;
   visit_weight(product.weight, product.dtype, [&](const auto* weight) {
     int64_t token = 0;
@@ -64,6 +64,11 @@ void multiply_transposed_of(const TransposedProduct& product) {
       multiply_tokens<S, kRows>(product, weight, token);
     for (; token < product.num_tokens; ++token) multiply_tokens<S, 1>(product, weight, token);
   });
+}
+
+template <class S>
+MultiplyTransposed multiply_transposed_of() {
+  return &multiply_transposed<S>;
 }
 
 }  // namespace

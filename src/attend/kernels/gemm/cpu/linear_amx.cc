@@ -7,7 +7,7 @@
 
 #include "attend/kernels/common/cpu/amx_tiles.h"
 #include "attend/kernels/common/cpu/simd_avx512.h"
-#include "attend/kernels/gemm/cpu/codes/codes_avx512.h"
+#include "attend/kernels/gemm/cpu/codes_avx512.h"
 #include "attend/kernels/gemm/cpu/linear_instances.h"
 #include "attend/kernels/gemm/cpu/linear_tile_weights.h"
 

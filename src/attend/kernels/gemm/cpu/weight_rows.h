@@ -21,7 +21,7 @@
 
 #include "attend/kernels/common/cpu/row_loop.h"
 #include "attend/kernels/common/cpu/simd.h"
-#include "attend/kernels/gemm/cpu/codes/codes.h"
+#include "attend/kernels/gemm/cpu/codes.h"
 #include "attend/kernels/gemm/cpu/linear_kernel.h"
 
 namespace attend::kernels::cpu {

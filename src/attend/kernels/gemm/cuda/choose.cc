@@ -8,10 +8,10 @@
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm_shape.h"
-#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm_shape.h"
-#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -25,8 +25,8 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .max_rows_of_deferred_norm = 32,
                            .min_wave_efficiency = 0.8,
                            .min_rows_of_cta_pairs = 192,
-                           .max_rows_of_skinny_codes = kMaxSkinnyCodeRows,
-                           .min_rows_of_fp8 = kMaxSkinnyCodeRows + 1,
+                           .max_rows_of_skinny_codes = sm80::kMaxSkinnyCodeRows,
+                           .min_rows_of_fp8 = sm80::kMaxSkinnyCodeRows + 1,
                            .min_rows_of_fp8_blocks = 129,
                            .min_rows_of_scaled_codes = 65,
                            .max_rows_of_scaled_codes = 512,
@@ -34,7 +34,7 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .min_rows_of_large_scaled_codes = 33,
                            .max_rows_of_code_tiles = 256,
                            .max_rows_of_codes = 64,
-                           .min_rows_of_widened = kManyQuantisedRows + 1,
+                           .min_rows_of_widened = sm80::kManyQuantisedRows + 1,
                            .min_elements_of_lone_row = int64_t{1} << 23,
                            .max_rows_of_any_width = 16,
                            .max_features_of_more_rows = 32768};
@@ -124,8 +124,8 @@ bool skinny_takes(const GemmProblem& problem, const GpuFacts& gpu) {
                              ? problem.x_aligned
                              : problem.normalized_aligned;
   const bool gated_alike = !(problem.gated && problem.batch_invariant) || takes_invariant_gated(problem, gpu);
-  return gated_alike && problem.num_rows <= max_skinny_rows(gpu.shared_bytes) &&
-         problem.out_features % kFeatures == 0 && fits_tensor_cores(problem, x_aligned);
+  return gated_alike && problem.num_rows <= sm80::max_skinny_rows(gpu.shared_bytes) &&
+         problem.out_features % sm80::kFeatures == 0 && fits_tensor_cores(problem, x_aligned);
 }
 
 bool skinny_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
@@ -158,20 +158,20 @@ bool skinny_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
   const int64_t in_features = problem.in_features;
   const auto takes_groups = [&] {
     if (bytes)
-      return in_features % kByteRowInputs == 0 &&
-             (problem.group_ins >= in_features ||
-              (problem.group_ins % kByteRowInputs == 0 && kMaxByteGroupInputs % problem.group_ins == 0)) &&
+      return in_features % sm80::kByteRowInputs == 0 &&
+             (problem.group_ins >= in_features || (problem.group_ins % sm80::kByteRowInputs == 0 &&
+                                                   sm80::kMaxByteGroupInputs % problem.group_ins == 0)) &&
              (problem.group_outs >= problem.num_weight_rows() ||
               std::has_single_bit(static_cast<uint64_t>(problem.group_outs)));
-    return in_features % kInt4RowInputs == 0 && problem.group_ins == kInt4GroupInputs &&
+    return in_features % sm80::kInt4RowInputs == 0 && problem.group_ins == sm80::kInt4GroupInputs &&
            problem.scale_dtype != DType::kF32 &&
-           (!problem.has_zeros || in_features / kInt4GroupInputs % 4 == 0);
+           (!problem.has_zeros || in_features / sm80::kInt4GroupInputs % 4 == 0);
   };
-  return !problem.batch_invariant && problem.num_rows <= kMaxSkinnyCodeRows && problem.dtype != DType::kF32 &&
-         (bytes || problem.format == WeightFormat::kInt4) && takes_groups() &&
-         problem.out_features % kFeatures == 0 && x_aligned && problem.weight_aligned &&
-         problem.scales_aligned && !problem.reorders && gpu.shared_bytes >= kLargeSharedBytes &&
-         skinny_code_x_bytes(problem.num_rows, in_features) <= kMaxSkinnyCodeXBytes;
+  return !problem.batch_invariant && problem.num_rows <= sm80::kMaxSkinnyCodeRows &&
+         problem.dtype != DType::kF32 && (bytes || problem.format == WeightFormat::kInt4) && takes_groups() &&
+         problem.out_features % sm80::kFeatures == 0 && x_aligned && problem.weight_aligned &&
+         problem.scales_aligned && !problem.reorders && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
+         sm80::skinny_code_x_bytes(problem.num_rows, in_features) <= sm80::kMaxSkinnyCodeXBytes;
 }
 
 bool skinny_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
@@ -247,7 +247,7 @@ bool scaled_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const 
 
 bool quantised_takes(const GemmProblem& problem, const GpuFacts&) {
   const bool whole_blocks = has_four_bits(problem.format) || problem.group_ins >= problem.in_features ||
-                            problem.group_ins % kEightBitBlockInputs == 0;
+                            problem.group_ins % sm80::kEightBitBlockInputs == 0;
   return fits_codes(problem) && !problem.gated && whole_blocks &&
          (!problem.reorders || problem.has_workspace);
 }

@@ -1,11 +1,10 @@
-#include "attend/kernels/gemm/cuda/fp8_linear.h"
-
 #include <algorithm>
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/common/round_rows_kernel.h"
+#include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm.h"
 

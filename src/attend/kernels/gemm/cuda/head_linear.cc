@@ -1,8 +1,7 @@
-#include "attend/kernels/gemm/cuda/head_linear.h"
-
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/common/head_linear_kernel.h"
-#include "attend/kernels/gemm/cuda/sm80/head_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/gemm/cuda/sm80/tiled_gemm.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -39,8 +38,8 @@ void head_linear(const HeadLinearArgs& args, Stream& stream) {
                                 .out_features = static_cast<int32_t>(args.out.shape[2]),
                                 .element = element_of(args.x.dtype)};
   if (!fits_head_gemm(params)) return launch_head_linear(params, stream.handle);
-  if (params.element == Element::kBF16) return launch_head_gemm_bf16(params, stream.handle);
-  launch_head_gemm_f16(params, stream.handle);
+  if (params.element == Element::kBF16) return sm80::launch_head_gemm_bf16(params, stream.handle);
+  sm80::launch_head_gemm_f16(params, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

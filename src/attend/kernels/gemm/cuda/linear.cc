@@ -6,14 +6,12 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/choose_row.h"
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/fp8_linear.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
-#include "attend/kernels/gemm/cuda/quantised_linear.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
+#include "attend/kernels/gemm/cuda/sm80/tiled_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
@@ -54,11 +52,11 @@ bool launch_split_k(const LinearArgs& args, bool gated, Stream& stream) {
 void launch_lone_row(const LinearArgs& args, bool, Stream& stream) { sm90::lone_row_gemm(args, stream); }
 
 void launch_skinny(const LinearArgs& args, bool gated, Stream& stream) {
-  launch_skinny_gemm(skinny_gemm_params(args, gated), args.x.dtype, stream.handle);
+  sm80::launch_skinny_gemm(sm80::skinny_gemm_params(args, gated), args.x.dtype, stream.handle);
 }
 
 void launch_skinny_of_codes(const LinearArgs& args, bool gated, Stream& stream) {
-  launch_skinny_codes(skinny_codes_params(args, gated), args.x.dtype, stream.handle);
+  sm80::launch_skinny_codes(sm80::skinny_codes_params(args, gated), args.x.dtype, stream.handle);
 }
 
 void launch_invariant_sm90(const LinearArgs& args, bool gated, Stream& stream) {
@@ -80,8 +78,8 @@ BatchInvariantGemmParams batch_invariant_params(const LinearArgs& args) {
 }
 
 void launch_invariant_sm80(const LinearArgs& args, bool, Stream& stream) {
-  const auto launch =
-      args.x.dtype == DType::kBF16 ? launch_batch_invariant_gemm_bf16 : launch_batch_invariant_gemm_f16;
+  const auto launch = args.x.dtype == DType::kBF16 ? sm80::launch_batch_invariant_gemm_bf16
+                                                   : sm80::launch_batch_invariant_gemm_f16;
   launch(batch_invariant_params(args), stream.handle);
 }
 

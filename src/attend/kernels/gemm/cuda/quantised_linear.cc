@@ -1,8 +1,5 @@
-#include "attend/kernels/gemm/cuda/quantised_linear.h"
-
 #include <algorithm>
 
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/common/widen_weight_kernel.h"
 #include "attend/kernels/gemm/cuda/linear.h"
@@ -12,7 +9,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-QuantisedGemmParams quantised_params(const LinearArgs& args) {
+sm80::QuantisedGemmParams quantised_params(const LinearArgs& args) {
   return {.x = args.x.data,
           .x_stride = args.x.strides[0],
           .weight = quantised_weight(args.weight),
@@ -26,7 +23,8 @@ QuantisedGemmParams quantised_params(const LinearArgs& args) {
 }
 
 void multiply_codes(const LinearArgs& args, Stream& stream) {
-  const auto launch = args.x.dtype == DType::kBF16 ? launch_quantised_gemm_bf16 : launch_quantised_gemm_f16;
+  const auto launch =
+      args.x.dtype == DType::kBF16 ? sm80::launch_quantised_gemm_bf16 : sm80::launch_quantised_gemm_f16;
   launch(quantised_params(args), stream.handle);
 }
 
@@ -37,8 +35,8 @@ void quantised_linear(const LinearArgs& args, Stream& stream) {
   const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1];
   LinearArgs part = args;
   part.weight.input_order = {};
-  for (int64_t begin = 0; begin < num_rows; begin += kManyQuantisedRows) {
-    const int64_t end = std::min<int64_t>(begin + kManyQuantisedRows, num_rows);
+  for (int64_t begin = 0; begin < num_rows; begin += sm80::kManyQuantisedRows) {
+    const int64_t end = std::min<int64_t>(begin + sm80::kManyQuantisedRows, num_rows);
     const TensorView x = args.x.slice(0, begin, end);
     part.x =
         TensorView::contiguous(args.workspace.data(), x.dtype, {end - begin, in_features}, stream.device);

@@ -17,7 +17,7 @@ inline constexpr int64_t kWidenedOuts = 4096;
 class QuantisedWorkspace {
  public:
   explicit QuantisedWorkspace(int64_t in_features)
-      : inputs_(bytes_of(kManyQuantisedRows * in_features)),
+      : inputs_(bytes_of(sm80::kManyQuantisedRows * in_features)),
         elements_(bytes_of(kWidenedOuts * in_features)) {}
   size_t total() const { return std::max(inputs_, elements_); }
 

@@ -1,12 +1,11 @@
-#include "attend/kernels/kv_store/cpu/scaled_rows.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 
+#include "attend/kernels/kv_store/cpu/store.h"
 #include "attend/kernels/kv_store/scaled_row_descale.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -4,8 +4,7 @@
 
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/cpu/row_kernels.h"
-#include "attend/kernels/kv_store/cpu/scaled_rows.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/kv_store/cuda/batch_arrays.h"
-#include "attend/kernels/kv_store/cuda/store_params.h"
+#include "attend/kernels/kv_store/cuda/store.h"
+#include "attend/kernels/kv_store/cuda/store_kernel.h"
 #include "attend/kernels/kv_store/cuda/store_rows.cuh"
 #include "attend/kernels/kv_store/key_places.h"
 

@@ -9,8 +9,8 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/kv_store/cuda/latent_rows.h"
 #include "attend/kernels/kv_store/cuda/scaled_rows.cuh"
+#include "attend/kernels/kv_store/cuda/store.h"
 #include "attend/kernels/metadata/lengths.h"
 
 namespace attend::kernels::cuda {

@@ -1,9 +1,9 @@
-// Scaled latent rows (scaled_rows.h) on the device.
+// Scaled latent rows (selected_rows.h) on the device.
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/kv_store/scaled_row_descale.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels::cuda {
 

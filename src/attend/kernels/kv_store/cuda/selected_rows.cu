@@ -13,7 +13,7 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/kv_store/cuda/selected_rows.h"
+#include "attend/kernels/kv_store/cuda/store.h"
 
 namespace attend::kernels::cuda {
 namespace {

@@ -1,8 +1,8 @@
 #include "attend/kernels/kv_store/cuda/store.h"
 
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/kv_store/cuda/store_params.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/cuda/store_kernel.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 
 namespace attend::kernels::cuda {
 

@@ -1,11 +1,31 @@
 // The stores of store.h on a GPU.
 #pragma once
 
+#include "attend/kernels/kv_store/batch_arrays.h"
+#include "attend/kernels/kv_store/latent_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/kv_store/store.h"
 
 namespace attend::kernels::cuda {
 
 void store_kv(const StoreKvArgs& args, Stream& stream);
 void store_mla(const StoreMlaArgs& args, Stream& stream);
+
+// derive_batch and append_keys (batch_arrays.h) on a GPU: one launch each, over arrays in its memory.
+
+void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& stream);
+void append_keys(const BatchSource& source, const BatchArrays& arrays, const StoreKvArgs& store,
+                 Stream& stream);
+
+// Latent rows out of a pool, on a GPU. Arguments as the entries check them.
+
+void gather_latent(const GatherLatentArgs& args, Stream& stream);
+void lengths_of(View<const int32_t> sums, View<int32_t> lengths, Stream& stream);
+void copy_to_heads(const TensorView& from, const TensorView& to, Stream& stream);
+
+// Chosen rows of a latent cache, on a GPU. Arguments as the entries check them.
+
+void compact_slots(const CompactSlotsArgs& args, Stream& stream);
+void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream);
 
 }  // namespace attend::kernels::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/kernels/common/cuda/params.h"
+#include "attend/kernels/kv_store/store.h"
 
 namespace attend::kernels::cuda {
 
@@ -28,5 +29,10 @@ struct StoreParams {
 void launch_store(const StoreParams& params, void* stream);
 // Latent rows and their rope parts to scaled rows; the strides of `to` count bytes.
 void launch_store_scaled(const StoreParams& params, void* stream);
+
+// A store's arguments as they cross to the device.
+
+// Throws Error(kInvalidArgument) for a tensor that does not lie on the stream's device.
+StoreParams store_params(const StoreKvArgs& args, const Stream& stream);
 
 }  // namespace attend::kernels::cuda

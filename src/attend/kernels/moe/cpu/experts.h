@@ -10,4 +10,9 @@ namespace attend::kernels::cpu {
 // Arguments as kernels::moe_experts checks them.
 void moe_experts(const MoeExpertsArgs& args, Isa isa);
 
+// The router of a mixture of experts on the CPU.
+
+// Arguments as kernels::route checks them.
+void route(const RouteArgs& args);
+
 }  // namespace attend::kernels::cpu

@@ -1,11 +1,10 @@
-#include "attend/kernels/moe/cpu/route.h"
-
 #include <array>
 #include <bitset>
 #include <cmath>
 #include <span>
 
 #include "attend/base/parallel.h"
+#include "attend/kernels/moe/cpu/experts.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -8,8 +8,6 @@
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
-#include "attend/kernels/moe/cuda/sm80/direct_experts_kernel.h"
-#include "attend/kernels/moe/cuda/sm80/lone_mxfp4_down_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
@@ -38,7 +36,7 @@ bool weight_fits_tensor_cores(const MoeWeight& weight) {
   const bool bytes = has_eight_bits(weight.format);
   const int64_t inputs_of_16_bytes = has_four_bits(weight.format) ? 32 : bytes ? 16 : kAlignedElements;
   const bool whole_blocks =
-      !bytes || weight.group_ins >= weight.in_features || weight.group_ins % kEightBitBlockInputs == 0;
+      !bytes || weight.group_ins >= weight.in_features || weight.group_ins % sm80::kEightBitBlockInputs == 0;
   return weight.in_features % inputs_of_16_bytes == 0 && whole_blocks && weight.aligned;
 }
 
@@ -64,15 +62,15 @@ bool fits_own_tiles(const MoeProblem& problem) {
 }
 
 bool lone_token_takes(const MoeProblem& problem, const GpuFacts& gpu) {
-  if (problem.num_tokens > 1 || !fits_own_tiles(problem) || problem.top_k > kMaxLoneTopK ||
-      lone_token_x_bytes(1, problem.hidden_size) > kMaxLoneXBytes)
+  if (problem.num_tokens > 1 || !fits_own_tiles(problem) || problem.top_k > sm80::kMaxLoneTopK ||
+      sm80::lone_token_x_bytes(1, problem.hidden_size) > sm80::kMaxLoneXBytes)
     return false;
   if (!is_mxfp4(problem.down))
-    return lone_token_x_bytes(problem.top_k, problem.intermediate_size) <= kMaxLoneXBytes;
+    return sm80::lone_token_x_bytes(problem.top_k, problem.intermediate_size) <= sm80::kMaxLoneXBytes;
   // Its scales are loaded by two.
   return problem.intermediate_size / kMxFp4Inputs % 2 == 0 && problem.down.scales_alignment >= 2 &&
-         lone_share(problem.top_k, problem.intermediate_size, problem.hidden_size, gpu.num_sms)
-                 .shared_bytes <= kMaxLoneDownBytes;
+         sm80::lone_share(problem.top_k, problem.intermediate_size, problem.hidden_size, gpu.num_sms)
+                 .shared_bytes <= sm80::kMaxLoneDownBytes;
 }
 bool lone_token_is_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
   return problem.num_tokens <= tuning.max_tokens_of_lone;
@@ -81,21 +79,22 @@ bool lone_token_is_faster(const MoeProblem& problem, const GpuFacts&, const MoeT
 // Scales of mxfp4 are copied by words.
 bool skinny_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
   return fits_own_tiles(problem) && problem.gate_up.scales_alignment >= 4 &&
-         problem.down.scales_alignment >= 4 && gpu.shared_bytes >= kLargeSharedBytes &&
-         problem.num_pairs() <= (is_plain(problem) ? kMaxSkinnyPairs : kMaxSkinnyMxFp4Pairs) &&
-         problem.num_tokens <= kMaxSkinnyTokens && problem.hidden_size % kSkinnyOutputs == 0 &&
-         problem.intermediate_size % kSkinnyOutputs == 0;
+         problem.down.scales_alignment >= 4 && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
+         problem.num_pairs() <= (is_plain(problem) ? sm80::kMaxSkinnyPairs : sm80::kMaxSkinnyMxFp4Pairs) &&
+         problem.num_tokens <= sm80::kMaxSkinnyTokens && problem.hidden_size % sm80::kSkinnyOutputs == 0 &&
+         problem.intermediate_size % sm80::kSkinnyOutputs == 0;
 }
 bool skinny_experts_are_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
   const int64_t rows = is_plain(problem) ? tuning.max_rows_of_skinny : tuning.max_rows_of_skinny_mxfp4;
   return problem.num_pairs() <= rows * problem.num_experts;
 }
 
-static_assert(kMaxDirectBytes <= kLargeSharedBytes, "skinny_experts_take() requires those");
+static_assert(sm80::kMaxDirectBytes <= sm80::kLargeSharedBytes, "skinny_experts_take() requires those");
 bool direct_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
   return skinny_experts_take(problem, gpu) && is_mxfp4(problem.down) &&
-         problem.hidden_size % kDirectInputs == 0 && problem.intermediate_size % kDirectInputs == 0 &&
-         std::max(problem.hidden_size, problem.intermediate_size) <= kMaxDirectInputs &&
+         problem.hidden_size % sm80::kDirectInputs == 0 &&
+         problem.intermediate_size % sm80::kDirectInputs == 0 &&
+         std::max(problem.hidden_size, problem.intermediate_size) <= sm80::kMaxDirectInputs &&
          problem.gate_up.scales_alignment >= 16 && problem.down.scales_alignment >= 16;
 }
 
@@ -130,10 +129,10 @@ constexpr std::string_view kMeanRows = "rows for each expert in the mean";
 constexpr std::array kMoeRows{
     MoeRow{MoeKernel::kLoneToken, 1, "experts of a lone token", lone_token_takes, lone_token_is_faster,
            "one token"},
-    MoeRow{MoeKernel::kDirect, kSkinnyRows, "direct experts", direct_experts_take, skinny_experts_are_faster,
-           kMeanRows},
-    MoeRow{MoeKernel::kSkinny, kSkinnyRows, "skinny experts", skinny_experts_take, skinny_experts_are_faster,
-           kMeanRows},
+    MoeRow{MoeKernel::kDirect, sm80::kSkinnyRows, "direct experts", direct_experts_take,
+           skinny_experts_are_faster, kMeanRows},
+    MoeRow{MoeKernel::kSkinny, sm80::kSkinnyRows, "skinny experts", skinny_experts_take,
+           skinny_experts_are_faster, kMeanRows},
     MoeRow{MoeKernel::kMxFp4Tiles, 1, "expert tiles of mxfp4 (sm90)", mxfp4_tiles_take, always_faster,
            kMeanRows},
     MoeRow{MoeKernel::kExpertTiles, sm90::kExpertTilesRows, "expert tiles (sm90)", expert_tiles_take,
@@ -159,8 +158,8 @@ bool keeps_sms_busy(int64_t num_ctas, int num_sms, double share) {
 bool sums_experts(const MoeRow& row, const MoeProblem& problem, const GpuFacts& gpu,
                   const MoeTuning& tuning) {
   if (row.kernel == MoeKernel::kLoneToken) return true;
-  return row.kernel == MoeKernel::kSkinny && keeps_sms_busy(problem.hidden_size / kSkinnyOutputs, gpu.num_sms,
-                                                            tuning.min_wave_efficiency_of_sums);
+  return row.kernel == MoeKernel::kSkinny && keeps_sms_busy(problem.hidden_size / sm80::kSkinnyOutputs,
+                                                            gpu.num_sms, tuning.min_wave_efficiency_of_sums);
 }
 
 }  // namespace

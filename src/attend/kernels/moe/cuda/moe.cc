@@ -6,13 +6,12 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/choose_row.h"
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/cuda/choose.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
-#include "attend/kernels/moe/cuda/sm80/direct_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/grouped_gemm_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
@@ -70,9 +69,10 @@ void multiply(const GroupedGemmParams& params, const Weight& weight, const MoeRo
     return launch_naive_grouped_gemm(params, element_of(dtype), stream.handle);
   if (row.kernel == MoeKernel::kExpertTiles) return sm90::expert_tiles(params, weight.data, stream);
   const bool bf16 = dtype == DType::kBF16;
-  const auto launch = params.weight.format == WeightFormat::kPlain
-                          ? (bf16 ? launch_grouped_gemm_bf16 : launch_grouped_gemm_f16)
-                          : (bf16 ? launch_quantised_grouped_gemm_bf16 : launch_quantised_grouped_gemm_f16);
+  const auto launch =
+      params.weight.format == WeightFormat::kPlain
+          ? (bf16 ? sm80::launch_grouped_gemm_bf16 : sm80::launch_grouped_gemm_f16)
+          : (bf16 ? sm80::launch_quantised_grouped_gemm_bf16 : sm80::launch_quantised_grouped_gemm_f16);
   launch(params, row.tile_rows, stream.handle);
 }
 
@@ -132,7 +132,7 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, co
   const Linear &gate_ups = args.linears.gate_up.front(), &downs = args.linears.down.front();
   const bool clamped = args.gate.activation == ExpertActivation::kClampedSwiglu;
   const auto* const weights = args.weights.as<const float>();
-  const SkinnyExpertsParams gate_up{
+  const sm80::SkinnyExpertsParams gate_up{
       .x = args.x.data,
       .weight = quantised_weight(gate_ups.weight),
       .num_scales = num_scales(gate_ups.weight),
@@ -154,7 +154,7 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, co
                    .clamped = clamped,
                    .limit = args.gate.limit,
                    .alpha = args.gate.alpha}};
-  SkinnyExpertsParams down = gate_up;
+  sm80::SkinnyExpertsParams down = gate_up;
   down.x = scratch.inner.data;
   down.weight = quantised_weight(downs.weight);
   down.num_scales = num_scales(downs.weight);
@@ -171,13 +171,13 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, co
   const bool bf16 = args.x.dtype == DType::kBF16;
   const bool lone = choice.row.kernel == MoeKernel::kLoneToken;
   const bool direct = choice.row.kernel == MoeKernel::kDirect;
-  const auto launch = lone     ? (!plain ? launch_lone_token_mxfp4_experts_bf16
-                                  : bf16 ? launch_lone_token_experts_bf16
-                                         : launch_lone_token_experts_f16)
-                      : direct ? launch_direct_mxfp4_experts_bf16
-                      : !plain ? launch_skinny_mxfp4_experts_bf16
-                      : bf16   ? launch_skinny_experts_bf16
-                               : launch_skinny_experts_f16;
+  const auto launch = lone     ? (!plain ? sm80::launch_lone_token_mxfp4_experts_bf16
+                                  : bf16 ? sm80::launch_lone_token_experts_bf16
+                                         : sm80::launch_lone_token_experts_f16)
+                      : direct ? sm80::launch_direct_mxfp4_experts_bf16
+                      : !plain ? sm80::launch_skinny_mxfp4_experts_bf16
+                      : bf16   ? sm80::launch_skinny_experts_bf16
+                               : sm80::launch_skinny_experts_f16;
   launch(gate_up, stream.handle);
   launch(down, stream.handle);
   if (!down.sums) combine(args, scratch, /*row_of_pair=*/nullptr, stream);

@@ -2,8 +2,6 @@
 #pragma once
 
 #include "attend/kernels/moe/experts.h"
-#include "attend/kernels/moe/norm_route.h"
-#include "attend/kernels/moe/route.h"
 
 namespace attend::kernels::cuda {
 

@@ -1,5 +1,5 @@
-// The small operations between attention and the dense layers on the CPU. Arguments as norm.h,
-// layer_norm.h, rope.h, activation.h and rows.h say; their functions check them and call these.
+// The small operations between attention and the dense layers on the CPU. Arguments as elementwise.h
+// and rope.h say; their functions check them and call these.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"

@@ -1,10 +1,10 @@
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 
 #include "attend/base/error.h"
-#include "attend/kernels/common/cuda/device_rows.h"
-#include "attend/kernels/kv_store/cuda/store_params.h"
+#include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/kv_store/cuda/store_kernel.h"
 #include "attend/kernels/norm_rope/cuda/dynamic_angles_kernel.h"
-#include "attend/kernels/norm_rope/cuda/norm_rope_params.h"
+#include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -34,6 +34,13 @@ void norm(const TensorView& x, const TensorView& residual, const TensorView& wei
                    .dim = static_cast<int32_t>(dim),
                    .aligned = dim % kGroup == 0 && rows_aligned({&x, &residual, &weight, &out})},
                   stream.handle);
+}
+
+ActivationParams activation_params(const TensorView& x) {
+  return {.x = device_rows(x),
+          .num_rows = static_cast<int32_t>(x.shape[0]),
+          .num_columns = static_cast<int32_t>(x.shape[1]),
+          .aligned = x.shape[1] % kGroup == 0 && rows_aligned({&x})};
 }
 
 GateParams gate_params(const TensorView& gate_up, const TensorView& out) {
@@ -108,6 +115,32 @@ void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, cons
                        .weight_aligned = dim % kGroup == 0 && rows_aligned({&weight})},
                       stream.handle);
 }
+
+void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream) {
+  CopyRowsParams params = copy_params(table, ids, out);
+  params.add = true;
+  launch_copy_rows(params, stream.handle);
+}
+
+void layer_norm(const TensorView& x, const TensorView& addend, const TensorView& weight,
+                const TensorView& bias, float eps, const TensorView& out, Stream& stream) {
+  const int64_t dim = weight.shape[0];
+  launch_layer_norm({.x = device_rows(x),
+                     .addend = device_rows(addend),
+                     .out = device_rows(out),
+                     .weight = device_vector(weight),
+                     .bias = device_vector(bias),
+                     .eps = eps,
+                     .num_rows = static_cast<int32_t>(dim == 0 ? 0 : x.shape[0]),
+                     .dim = static_cast<int32_t>(dim),
+                     .aligned = dim % kGroup == 0 && rows_aligned({&x, &addend, &out}),
+                     .weight_aligned = dim % kGroup == 0 && rows_aligned({&weight, &bias})},
+                    stream.handle);
+}
+
+void gelu(const TensorView& x, Stream& stream) { launch_gelu(activation_params(x), stream.handle); }
+
+void gelu_tanh(const TensorView& x, Stream& stream) { launch_gelu_tanh(activation_params(x), stream.handle); }
 
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
   launch_silu_mul(gate_params(gate_up, out), stream.handle);

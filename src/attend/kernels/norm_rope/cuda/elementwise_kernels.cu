@@ -1,5 +1,5 @@
 // The small operations between attention and the dense layers: copy of rows, RMSNorm with residual,
-// activation(gate) * up, the cap of logits.
+// activation(gate) * up, activation(x), the cap of logits.
 //
 //   tile        copy and norm: a row a CTA; others: up to 256 groups of eight elements of a row a CTA
 //   warps       1 to 8 (norm: to 16), all alike, a thread for each group (norm: for two)
@@ -188,6 +188,22 @@ __global__ void __launch_bounds__(kMaxThreads) gate_kernel(const __grid_constant
   row_of(params.out).store(g, gate);
 }
 
+// As gate_kernel, in place.
+template <class Row, class Activation>
+__global__ void __launch_bounds__(kMaxThreads)
+    activation_kernel(const __grid_constant__ ActivationParams params) {
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
+  const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (g >= num_groups_of(params.num_columns)) return;
+  const Row row(params.x, blockIdx.x, params.num_columns, params.aligned);
+  Group group;
+  Row::convert(row.load(g), group);
+#pragma unroll
+  for (int i = 0; i < kGroupElements; ++i) group[i] = Activation::of(group[i]);
+  row.store(g, group);
+}
+
 // As gate_kernel.
 __global__ void __launch_bounds__(kMaxThreads) soft_cap_kernel(const __grid_constant__ SoftCapParams params) {
   ptx::launch_dependents();
@@ -226,6 +242,16 @@ void launch_gate(const GateParams& params, void* stream, const char* what) {
                   });
 }
 
+template <class Activation>
+void launch_activation(const ActivationParams& params, void* stream, const char* what) {
+  const RowParts parts(params.num_rows, params.num_columns);
+  if (parts.empty()) return;
+  launch_for_rows(params.aligned, {params.x.element}, [&]<class Row> {
+    launch_dependent<ActivationParams>(activation_kernel<Row, Activation>, parts.grid, parts.num_threads, 0,
+                                       stream, params, what);
+  });
+}
+
 template <class Params>
 void launch_copy(const Params& params, void* stream) {
   if (params.num_rows == 0) return;
@@ -262,6 +288,14 @@ void launch_gelu_mul(const GateParams& params, void* stream) {
 
 void launch_gelu_tanh_mul(const GateParams& params, void* stream) {
   launch_gate<GeluTanh>(params, stream, "gelu_tanh_mul");
+}
+
+void launch_gelu(const ActivationParams& params, void* stream) {
+  launch_activation<Gelu>(params, stream, "gelu");
+}
+
+void launch_gelu_tanh(const ActivationParams& params, void* stream) {
+  launch_activation<GeluTanh>(params, stream, "gelu_tanh");
 }
 
 void launch_soft_cap(const SoftCapParams& params, void* stream) {

@@ -52,6 +52,25 @@ void launch_silu_mul(const GateParams& params, void* stream);
 void launch_gelu_mul(const GateParams& params, void* stream);
 void launch_gelu_tanh_mul(const GateParams& params, void* stream);
 
+// out = LayerNorm of x, or of x + addend. out may be either.
+struct LayerNormParams {
+  DeviceRows x, addend, out;
+  DeviceVector weight, bias;  // [dim]
+  float eps;
+  int32_t num_rows, dim;
+  bool aligned, weight_aligned;
+};
+void launch_layer_norm(const LayerNormParams& params, void* stream);
+
+// x = activation(x).
+struct ActivationParams {
+  DeviceRows x;
+  int32_t num_rows, num_columns;
+  bool aligned;
+};
+void launch_gelu(const ActivationParams& params, void* stream);
+void launch_gelu_tanh(const ActivationParams& params, void* stream);
+
 // x = cap tanh(x / cap).
 struct SoftCapParams {
   DeviceRows x;
@@ -96,5 +115,14 @@ struct NormRopeParams {
 };
 // `interleaved`: pairs are (2 i, 2 i + 1), otherwise (i, i + half).
 void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stream);
+
+// norm_rope() where heads can be moved eight elements at once.
+
+// Whether all of every head is rotated, in 16-bit elements of one type, norms included, and rows and halves
+// of heads, also in the cache, are whole groups of eight that begin where one access can read them.
+bool takes_groups(const NormRopeParams& params);
+
+// The bits of launch_norm_rope(), which calls this for what takes_groups().
+void launch_norm_rope_groups(const NormRopeParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda

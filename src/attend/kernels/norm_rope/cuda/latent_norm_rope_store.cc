@@ -1,7 +1,6 @@
-#include "attend/kernels/norm_rope/cuda/latent_norm_rope_store.h"
-
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/cuda/latent_row_kernel.h"
 
 namespace attend::kernels::cuda {

@@ -13,7 +13,7 @@
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/norm_rope/cuda/norm_rope_groups_kernel.h"
+#include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 #include "attend/kernels/norm_rope/cuda/rotate.cuh"
 
 namespace attend::kernels::cuda {

@@ -11,7 +11,6 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
-#include "attend/kernels/norm_rope/cuda/norm_rope_groups_kernel.h"
 #include "attend/kernels/norm_rope/cuda/rotate.cuh"
 
 namespace attend::kernels::cuda {

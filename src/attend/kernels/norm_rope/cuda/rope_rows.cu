@@ -10,7 +10,7 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/norm_rope/cuda/rope_rows.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/rope_row.h"
 
 namespace attend::kernels::cuda {

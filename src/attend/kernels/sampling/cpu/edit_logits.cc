@@ -1,8 +1,7 @@
-#include "attend/kernels/sampling/cpu/edit_logits.h"
-
 #include <limits>
 
 #include "attend/base/parallel.h"
+#include "attend/kernels/sampling/cpu/sampling.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "attend/base/parallel.h"
-#include "attend/kernels/sampling/cpu/edit_logits.h"
+#include "attend/kernels/sampling/cpu/sampling.h"
 #include "attend/kernels/sampling/cpu/sampling_kernels.h"
 
 namespace attend::kernels::cpu {

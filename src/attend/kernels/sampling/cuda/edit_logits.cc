@@ -1,6 +1,5 @@
-#include "attend/kernels/sampling/cuda/edit_logits.h"
-
 #include "attend/kernels/sampling/cuda/edit_logits_kernel.h"
+#include "attend/kernels/sampling/cuda/sampling.h"
 
 namespace attend::kernels::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Choosing tokens, on the device.
 #pragma once
 
-#include "attend/kernels/sampling/sampling_rule.h"
+#include "attend/kernels/sampling/sampling.h"
 
 namespace attend::kernels::cuda {
 

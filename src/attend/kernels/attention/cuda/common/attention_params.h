@@ -5,6 +5,7 @@
 
 #include "attend/kernels/attention/cuda/common/plan/plan_line.h"
 #include "attend/kernels/common/cuda/params.h"
+#include "attend/kernels/common/host_device.h"
 #include "attend/kernels/metadata/page_of.h"
 
 // CUDA's pair of floats; builds without CUDA see this header too.
@@ -81,7 +82,7 @@ struct PlanView {
   PlanHeader* header;
   RowTile* row_tiles;
   CtaStart* cta_starts;  // [num_ctas + heads_at_once], streamed
-  // [num_partials, partial_rows, head_dim_v], relative to the row max; of MLA on sm_90a as mla_partial.cuh
+  // [num_partials, partial_rows, head_dim_v], relative to the row max; of MLA on sm_90a as mla_shared.cuh
   // says.
   float* partial_out;
   float2* partial_state;   // [num_partials, partial_rows]: row max, row sum
@@ -150,5 +151,14 @@ struct AttentionParams {
   // Of queries or K/V of fp8; else there are none.
   HeadScaleParams q_scales, k_scales, v_scales;
 };
+
+// What scores are scaled by so that the softmax's exponentials are powers of two.
+
+inline constexpr float kLog2E = 1.44269504088896340736f;
+
+// scale log2(e); capped scores have their scale already.
+ATTEND_HOST_DEVICE inline float softmax_scale_log2_of(const AttentionParams& params) {
+  return params.logit_cap > 0.0f ? kLog2E : params.scale * kLog2E;
+}
 
 }  // namespace attend::kernels::cuda

@@ -3,7 +3,7 @@
 
 #include "attend/kernels/common/cuda/ptx/atomic.cuh"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
 
 // The threads of a CTA that merge: all.
 struct WholeCta {
@@ -26,4 +26,4 @@ __device__ bool complete_partials(int32_t* num_done, int num_new, int num_partia
   return last;
 }
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

@@ -5,7 +5,7 @@
 
 #include "attend/kernels/common/cuda/params.h"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
 
 // The two low bytes of `word` to two of f16.
 template <Element kElement>
@@ -47,4 +47,4 @@ __device__ inline EvenOdd even_odd_pairs(uint32_t word) {
   return {low_pair<kElement>(sorted), high_pair<kElement>(sorted)};
 }
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

@@ -7,7 +7,7 @@
 
 #include "attend/kernels/common/cuda/ptx/atomic.cuh"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
 
 // Rows [begin, end) of a work tile.
 struct RowShare {
@@ -87,4 +87,4 @@ __device__ RowShare meet(Meeting& meeting) {
   return share;
 }
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

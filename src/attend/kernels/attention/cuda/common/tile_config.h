@@ -1,22 +1,27 @@
-// The tile shapes of the sm80 attention kernels.
+// The tile shapes of the attention kernels on mma.sync, and of decode of a single request.
 #pragma once
 
 #include <array>
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
-#include "attend/kernels/attention/cuda/common/head_dims.h"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
+
+// Head dims of K and of V that a kernel has an instance for, which takes those up to these.
+struct HeadDims {
+  int qk = 0, v = 0;
+  bool operator==(const HeadDims&) const = default;
+};
 
 // The instances of instances.cmake, of two that hold head dims the cheaper one first; each is there for K/V
 // of every dtype of 16 and of 8 bits.
 inline constexpr std::array kAttentionDims{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128},
                                            HeadDims{256, 256}};
 
-// Those of decode of a lone request, for K/V of both 16-bit dtypes.
-inline constexpr std::array kLoneDecodeDims{HeadDims{64, 64}, HeadDims{128, 128}};
+// Those of decode of a single request on sm_90a, for K/V of both 16-bit dtypes.
+inline constexpr std::array kSingleRequestDecodeDims{HeadDims{64, 64}, HeadDims{128, 128}};
 
-// Rows of the lowest tiles, whose keys are the rows of the MMAs (sm80/key_major_tile.cuh).
+// Rows of the lowest tiles, whose keys are the rows of the MMAs (key_major_tile.cuh).
 inline constexpr int kKeyMajorRows = 8;
 
 // CTAs of a cluster, where there are clusters.
@@ -111,4 +116,4 @@ constexpr int split_bank_floats(int head_dim_v) {
   return max_tile_rows(head_dim_v) * ((head_dim_v > 128 ? 256 : 128) + 32 / 16 * 4);
 }
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

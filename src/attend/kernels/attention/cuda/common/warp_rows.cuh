@@ -4,7 +4,7 @@
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
 
 // Rows of kRowBytes in shared memory in pieces of 16 bytes, the piece index xored with low bits of the row,
 // so that the 8 rows that one ldmatrix phase reads lie in different banks. Rows of an odd multiple of 64
@@ -261,4 +261,4 @@ __device__ uint32_t row_lane() {
   return Rows::offset(lane % 16, lane / 16);
 }
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

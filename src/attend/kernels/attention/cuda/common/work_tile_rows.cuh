@@ -2,9 +2,9 @@
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/visible.cuh"
-#include "attend/kernels/common/cuda/ptx/integer.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
 
 // What a row of the tile is: a new token of the request and a query head.
 struct TileRow {
@@ -67,4 +67,4 @@ __device__ uint64_t visible_keys(const AttentionParams& params, const WorkTileRo
   return visible;
 }
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

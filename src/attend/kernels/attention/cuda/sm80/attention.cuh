@@ -24,6 +24,7 @@
 
 #include "attend/kernels/attention/cuda/common/complete_partials.cuh"
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
+#include "attend/kernels/attention/cuda/common/key_major_tile.cuh"
 #include "attend/kernels/attention/cuda/common/meeting.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan/plan_walk.cuh"
@@ -33,7 +34,6 @@
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_epilogue.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_queries.cuh"
-#include "attend/kernels/attention/cuda/sm80/key_major_tile.cuh"
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_rows.cuh"

@@ -6,7 +6,6 @@
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
-#include "attend/kernels/attention/cuda/sm80/merged_state.cuh"
 #include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"

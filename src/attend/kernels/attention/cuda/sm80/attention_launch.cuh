@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "attend/kernels/attention/cuda/common/shared_of_sm.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
-#include "attend/kernels/attention/cuda/sm80/shared_of_sm.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 

@@ -9,9 +9,6 @@ namespace attend::kernels::cuda::sm80 {
 // takes tile_shared_bytes() of tile_config.h. Throws Error(kDevice).
 using AttentionLaunch = void (*)(const AttentionParams& params, int num_row_tiles, void* stream);
 
-// For a problem with `lone_decode` (choose.h), which no merge follows. As AttentionLaunch.
-using LoneDecodeLaunch = void (*)(const AttentionParams& params, void* stream);
-
 // Merges what the CTAs of a streamed plan left whose ctas_merge is false. Launched after attention or MLA.
 void launch_merge_partials(const AttentionParams& params, void* stream);
 
@@ -21,5 +18,17 @@ void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream);
 
 // Any dtype, head dim, stride and alignment, MLA's split q too: a warp per token and query head, no plan.
 void launch_row_attention(const AttentionParams& params, void* stream);
+
+// How host code starts the sm80 kernels of MLA over scaled latent rows (selected_rows.h): the strides
+// of params.k count bytes.
+
+// What a CTA of launch_scaled_mla() takes at most.
+inline constexpr int kScaledMlaSharedBytes = 188160;
+
+// As launch_mla(), for q of 16 bits, any page size and plans of several head groups.
+void launch_scaled_mla(const AttentionParams& params, int num_row_tiles, void* stream);
+
+// As launch_row_attention().
+void launch_scaled_row_attention(const AttentionParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda::sm80

@@ -23,33 +23,24 @@ if(ATTEND_SAMPLE_KERNELS)
   set(sm80_attention_instances "bf16 64  64" "e5m2 256 256")  # each takes as long as ten other kernels
 endif()
 
-set(cpp_type_bf16 __nv_bfloat16)
-set(cpp_type_f16 __half)
 set(element_bf16 kBF16)
 set(element_f16 kF16)
 set(element_e4m3 kF8E4M3)
 set(element_e5m2 kF8E5M2)
+set(instance_declarations "")
+set(instance_rows "")
 foreach(row IN LISTS sm80_attention_instances)
   string(REGEX MATCHALL "[^ ]+" row "${row}")
-  list(GET row 0 kv)
-  list(GET row 1 head_dim_qk)
-  list(GET row 2 head_dim_v)
-  set(element ${element_${kv}})
+  list(POP_FRONT row kv head_dim_qk head_dim_v)
   set(instance attention_${kv}_${head_dim_qk}_${head_dim_v})
-  string(APPEND instance_declarations
-    "void launch_${instance}(const AttentionParams& params, int num_row_tiles, void* stream);\n")
+  set(signature "void launch_${instance}(const AttentionParams& params, int num_row_tiles, void* stream)")
+  string(APPEND instance_declarations "${signature};\n")
   string(APPEND instance_rows
-    "    {Element::${element}, ${head_dim_qk}, ${head_dim_v}, launch_${instance}},\n")
-  configure_file(attention/cuda/sm80/attention_instance.cu.in ${generated_dir}/sm80/${instance}.cu @ONLY)
-  list(APPEND cuda_sources ${generated_dir}/sm80/${instance}.cu)
-  # Decode of a lone request (kLoneDecodeDims of common/tile_config.h).
-  if(DEFINED cpp_type_${kv} AND head_dim_qk EQUAL head_dim_v AND head_dim_v LESS_EQUAL 128)
-    set(cpp_type ${cpp_type_${kv}})
-    set(instance lone_decode_${kv}_${head_dim_v})
-    string(APPEND instance_declarations "void launch_${instance}(const AttentionParams& params, void* stream);\n")
-    string(APPEND lone_decode_rows "    {Element::${element}, ${head_dim_v}, launch_${instance}},\n")
-    configure_file(attention/cuda/sm80/lone_decode_instance.cu.in ${generated_dir}/sm80/${instance}.cu @ONLY)
-    list(APPEND cuda_sources ${generated_dir}/sm80/${instance}.cu)
-  endif()
+    "    {Element::${element_${kv}}, ${head_dim_qk}, ${head_dim_v}, launch_${instance}},\n")
+  add_unit(cuda_sources sm80/${instance}.cu attention/cuda/sm80/attention_launch.cuh cuda::sm80
+    "${signature} {
+  launch_instance<Element::${element_${kv}}, ${head_dim_qk}, ${head_dim_v}>(params, num_row_tiles, stream);
+}
+")
 endforeach()
 configure_file(attention/cuda/sm80/sm80_instances.h.in ${generated_dir}/attend_generated/sm80_instances.h @ONLY)

@@ -5,7 +5,7 @@
 #include "attend/kernels/attention/cuda/common/attention_params.h"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
-#include "attend/kernels/common/cuda/ptx/integer.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 

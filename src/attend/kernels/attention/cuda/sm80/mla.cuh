@@ -27,7 +27,6 @@
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
 #include "attend/kernels/attention/cuda/sm80/scaled_row_pipeline.cuh"
-#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"

@@ -11,7 +11,6 @@
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
-#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
 #include "attend/kernels/kv_store/cuda/scaled_rows.cuh"
 #include "attend/kernels/metadata/lengths.h"
 #include "attend/tensor/cuda_check.h"

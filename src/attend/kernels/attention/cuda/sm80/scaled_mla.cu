@@ -1,6 +1,6 @@
 // Absorbed MLA on mma.sync over scaled latent rows.
+#include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm80/mla.cuh"
-#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
 
 namespace attend::kernels::cuda::sm80 {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
-#include "attend/kernels/common/cuda/ptx/integer.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 

@@ -1,4 +1,4 @@
-// Words of shared memory, copied and read: PTX ISA, "cp.async" (sm_80) and "ld.shared".
+// Words of shared memory, copied, read and written: PTX ISA, "cp.async" (sm_80), "ld.shared" and "st.shared".
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,13 @@ __device__ inline float2 ld_shared_8(uint32_t from) {
 // "st.shared".
 __device__ inline void st_shared_4(uint32_t to, uint32_t bits) {
   asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to), "r"(bits) : "memory");
+}
+
+// A word of shared memory, written: PTX ISA, "st.shared".
+
+// Stores 4 bytes. "st.shared".
+__device__ inline void st_shared_4(uint32_t to, float value) {
+  asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(to), "f"(value) : "memory");
 }
 
 }  // namespace attend::kernels::cuda::ptx

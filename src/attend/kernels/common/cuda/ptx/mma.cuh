@@ -1,4 +1,4 @@
-// Tensor core instructions of sm_80: PTX ISA, "ldmatrix" and "mma.sync.aligned.m16n8k16".
+// Tensor core instructions: PTX ISA, "ldmatrix" and "mma.sync.aligned.m16n8k16" (sm_80), "stmatrix" (sm_90).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -53,6 +53,16 @@ __device__ inline float ex2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
+}
+
+// Matrices from registers to shared memory: PTX ISA, "stmatrix" (sm_90).
+
+// Four 8 x 8 matrices of 16-bit elements. Lanes 8i to 8i + 7 give the addresses of the rows of matrix i; lane
+// l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of each. "stmatrix".
+__device__ inline void stmatrix_x4(uint32_t shared_row, const uint32_t (&matrices)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared_row),
+               "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
+               : "memory");
 }
 
 }  // namespace attend::kernels::cuda::ptx

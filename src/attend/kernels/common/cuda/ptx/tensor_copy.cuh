@@ -1,12 +1,25 @@
-// Copies of boxes of a tensor by TMA: PTX ISA, "cp.async.bulk.tensor" (sm_90). `map` is the address of a
-// CUtensorMap in a kernel's parameters.
+// Copies by TMA: PTX ISA, "cp.async.bulk" and "cp.async.bulk.tensor" (sm_90). `map` is the address of a
+// CUtensorMap in the parameters of a kernel.
 #pragma once
 
 #include <cstdint>
 
-#include "attend/kernels/common/cuda/ptx/cache_policy.cuh"
+#include "attend/kernels/common/cuda/ptx/global_memory.cuh"
 
 namespace attend::kernels::cuda::ptx {
+
+// To shared memory: a multiple of 16 bytes, as both addresses are. `barrier` counts them. "cp.async.bulk".
+__device__ inline void cp_async_bulk(uint32_t to_shared, const void* from, uint32_t num_bytes,
+                                     uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
+          to_shared),
+      "l"(from), "r"(num_bytes), "r"(barrier)
+      : "memory");
+}
+
+// Copies of boxes of a tensor by TMA: PTX ISA, "cp.async.bulk.tensor" (sm_90). `map` is the address of a
+// CUtensorMap in a kernel's parameters.
 
 // Has a map at hand before its first box is asked for. "prefetch.tensormap".
 __device__ inline void prefetch_tensormap(const void* map) {

@@ -19,7 +19,7 @@ macro(name_operands num_columns)
 endmacro()
 
 # N of wgmma: rows of x of the swap-AB GEMM (swap_ab_gemm_kernel.h), rows of weights of the gated-MLP GEMM
-# (gated_mlp_gemm_shape.h), features of the batch-invariant GEMM, and keys or columns of values of prefill (prefill.cuh).
+# (gated_mlp_gemm.h), features of the batch-invariant GEMM, and keys or columns of values of prefill (prefill.cuh).
 set(columns_of_products 32 48 64 96 112 128 160 192 224 256)
 set(wgmma_products "")
 foreach(num_columns IN LISTS columns_of_products)

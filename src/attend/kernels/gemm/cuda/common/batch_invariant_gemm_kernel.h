@@ -19,11 +19,6 @@ struct BatchInvariantGemmParams {
   Element out_element;
 };
 
-// On tensor cores: bit for bit what skinny_gemm_kernel.h computes of the same row. x and weight are of the
-// function's type, their rows begin at multiples of 16 bytes, and in_features is a multiple of 8.
-void launch_batch_invariant_gemm_bf16(const BatchInvariantGemmParams& params, void* stream);
-void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params, void* stream);
-
 // Any layout, x of any type and a weight of any format: every output is added up in float32 by one thread, in
 // the order of the weight's columns.
 struct NaiveGemmParams {

@@ -11,16 +11,17 @@
 //   bound       tensor cores
 #pragma once
 
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
-#include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/tiled_gemm.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // A CTA's tile of the output, and the pieces of 16 rows x 8 features of each warp. One stage is computed, the
 // others are under way.
@@ -235,4 +236,4 @@ void launch_batch_invariant_gemm(const BatchInvariantGemmParams& params, void* s
     launch_with_shared<T, kSmallSharedBytes>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

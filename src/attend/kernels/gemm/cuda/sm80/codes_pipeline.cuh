@@ -9,7 +9,7 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_outputs.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // Producer: each warp's own pipeline of cp.async. A stage is a K-block of a pair of groups of eight rows of
 // W, the 16 rows of the left factor, with the scales (and zeros) of its rows. Stages come in the order in
@@ -181,4 +181,4 @@ class CodesPipeline {
   int pair_ = 0, left_, left_of_pair_;  // K-blocks, of all pairs and of this one
 };
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -11,15 +11,16 @@
 
 #include <algorithm>
 
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
-#include "attend/kernels/gemm/cuda/sm80/head_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/tiled_gemm.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // A CTA's tile of a head's output, and the part of each warp. kTransposed: W lies as [inputs, features].
 template <int kTokens_, int kFeatures_, int kTokenWarps, bool kTransposed_>
@@ -253,4 +254,4 @@ void launch_head_gemm(const HeadLinearParams& params, void* stream) {
     launch_head_gemm_of<T, true>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

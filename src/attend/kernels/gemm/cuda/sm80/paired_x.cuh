@@ -9,7 +9,7 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_outputs.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // x in shared memory, normalized if it is, in the order in which lanes take it: of each 32 inputs and row,
 // lane t of four has the 16 bytes of pairs that belong to a step's codes (widen_codes.cuh).
@@ -152,4 +152,4 @@ class PairedX {
   }
 };
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -3,7 +3,7 @@
 
 #include "attend/kernels/gemm/cuda/common/quantised_weight.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // out = x weight^T (+ bias) (+ out).
 struct QuantisedGemmParams {
@@ -30,4 +30,4 @@ inline constexpr int kEightBitBlockInputs = 64;
 void launch_quantised_gemm_bf16(const QuantisedGemmParams& params, void* stream);
 void launch_quantised_gemm_f16(const QuantisedGemmParams& params, void* stream);
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

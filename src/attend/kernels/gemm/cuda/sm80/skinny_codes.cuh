@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -31,7 +32,7 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_outputs.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 template <WeightFormat kFormat>
 inline constexpr int kRowInputs = CodeBlock<kFormat>::kFourBits ? kInt4RowInputs : kByteRowInputs;
@@ -274,4 +275,4 @@ void launch_skinny_codes(const SkinnyCodesParams& params, void* stream) {
     of_format(std::integral_constant<WeightFormat, WeightFormat::kInt4>{});
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -4,7 +4,7 @@
 #include "attend/kernels/gemm/cuda/common/quantised_weight.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kMaxSkinnyCodeRows = 8;
 // Inputs of 128 bytes of a row of codes, which in_features is a multiple of.
@@ -33,4 +33,4 @@ struct SkinnyCodesParams {
 void launch_skinny_codes_bf16(const SkinnyCodesParams& params, void* stream);
 void launch_skinny_codes_f16(const SkinnyCodesParams& params, void* stream);
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -1,9 +1,13 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
 
-#include "attend/kernels/common/cuda/device_rows.h"
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/view_params.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
+
+int max_skinny_rows() {
+  return max_skinny_rows(current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+}
 
 SkinnyGemmParams skinny_gemm_params(const LinearArgs& args, bool gated) {
   return {.x = args.x.data,
@@ -36,4 +40,4 @@ void launch_skinny_codes(const SkinnyCodesParams& params, DType dtype, void* str
   launch(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

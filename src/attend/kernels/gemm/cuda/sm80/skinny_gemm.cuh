@@ -20,7 +20,7 @@
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/gemm/cuda/sm80/skinny_outputs.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // Producer: each warp's own pipeline of cp.async. A stage is one K-block: kGroups groups of rows of W,
 // kTokens rows of x and one of the norm's weights. K-blocks come in the order in which the warp takes them:
@@ -423,7 +423,7 @@ void launch_tokens(const SkinnyGemmParams& params, void* stream) {
 }
 
 template <class T>
-void launch_rows(const SkinnyGemmParams& params, void* stream) {
+void launch_skinny_gemm(const SkinnyGemmParams& params, void* stream) {
   if (params.num_rows == 1)
     launch_tokens<T, 1>(params, stream);
   else if (params.num_rows <= 8)
@@ -434,4 +434,4 @@ void launch_rows(const SkinnyGemmParams& params, void* stream) {
     launch_tokens<T, kMaxRowsWithRoom>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -4,7 +4,7 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/linear.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // `gated`: silu(gate) * up of the product's halves goes to out. The norm, where there is one, is one that the
 // kernel does.
@@ -16,4 +16,4 @@ void launch_skinny_gemm(const SkinnyGemmParams& params, DType dtype, void* strea
 SkinnyCodesParams skinny_codes_params(const LinearArgs& args, bool gated);
 void launch_skinny_codes(const SkinnyCodesParams& params, DType dtype, void* stream);
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

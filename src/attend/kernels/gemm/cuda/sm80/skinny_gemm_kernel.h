@@ -3,7 +3,7 @@
 
 #include "attend/kernels/common/cuda/params.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // Shared memory that a CTA of sm_90 can have, and one of sm_86, the least of all.
 inline constexpr int kLargeSharedBytes = 227 << 10, kSmallSharedBytes = 99 << 10;
@@ -13,7 +13,6 @@ constexpr int max_skinny_rows(int shared_bytes) {
   return shared_bytes >= kLargeSharedBytes ? kMaxRowsWithRoom : kMaxRowsAnywhere;
 }
 int max_skinny_rows();  // on the current device
-int num_sms();          // of the current device
 
 inline constexpr int kFeatures = 8;  // rows of W of one mma (n8): a group
 
@@ -42,4 +41,4 @@ struct SkinnyGemmParams {
 void launch_skinny_gemm_bf16(const SkinnyGemmParams& params, void* stream);
 void launch_skinny_gemm_f16(const SkinnyGemmParams& params, void* stream);
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kSkinnyWarps = kKSlices;
 inline constexpr int kSkinnyThreads = 32 * kSkinnyWarps;
@@ -210,4 +211,4 @@ struct CtaRanges {
   int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
 };
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "attend/kernels/common/cuda/params.h"
-#include "attend/kernels/common/cuda/ptx/prefetch.cuh"
+#include "attend/kernels/common/cuda/ptx/global_memory.cuh"
 
 namespace attend::kernels::cuda {
 

@@ -4,7 +4,7 @@
 
 #include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/gemm/cuda/common/quantised_weight.h"
-#include "attend/kernels/moe/route.h"
+#include "attend/kernels/moe/experts.h"
 
 namespace attend::kernels::cuda {
 
@@ -62,17 +62,7 @@ struct GroupedGemmParams {
   int32_t num_tiles;  // at most: those beyond the last one have nothing to do
   ExpertEpilogue epilogue;
 };
-// On tensor cores, of the function's type, with a plain weight of it: x and weight begin at multiples of 16
-// bytes, and in_features is a multiple of 8. tile_rows is kSmallTileRows or kLargeTileRows. The bits of a row
-// depend neither on the rows beside it nor on the tile.
 inline constexpr int kSmallTileRows = 16, kLargeTileRows = 64;
-void launch_grouped_gemm_bf16(const GroupedGemmParams& params, int tile_rows, void* stream);
-void launch_grouped_gemm_f16(const GroupedGemmParams& params, int tile_rows, void* stream);
-
-// The same with a quantised weight without an order of inputs: rows of x and of codes begin at multiples of
-// 16 bytes, and groups are those of launch_quantised_gemm (quantised_gemm_kernel.h).
-void launch_quantised_grouped_gemm_bf16(const GroupedGemmParams& params, int tile_rows, void* stream);
-void launch_quantised_grouped_gemm_f16(const GroupedGemmParams& params, int tile_rows, void* stream);
 
 // Any dtype, format, alignment and width: every output is added up in float32 by one thread, in the order of
 // K. Tiles have kNaiveTileRows.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
-#include "attend/kernels/moe/route.h"
+#include "attend/kernels/moe/experts.h"
 
 namespace attend::kernels::cuda {
 

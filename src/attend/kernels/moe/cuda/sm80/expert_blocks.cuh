@@ -11,7 +11,7 @@
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // The rows of W of a tile: those of gate `step` apart, those of up `to_up` behind them.
 struct ExpertWeightRows {
@@ -275,4 +275,4 @@ class MxFp4Blocks {
   const SkinnyExpertsParams& params_;
 };
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -20,8 +20,9 @@
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/sm80/grouped_gemm_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kPieceFeatures = 8;  // rows of W of one mma (n8)
 
@@ -225,4 +226,4 @@ void launch_grouped_gemm(const GroupedGemmParams& params, int tile_rows, void* s
         : launch_expert_tiles<T, LargeTile, false>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

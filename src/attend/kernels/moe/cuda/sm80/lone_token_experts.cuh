@@ -16,17 +16,16 @@
 
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
-#include "attend/kernels/common/cuda/ptx/cache_policy.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/common/cuda/ptx/global_read.cuh"
+#include "attend/kernels/common/cuda/ptx/global_memory.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 #include "attend/kernels/moe/cuda/common/late_bias.cuh"
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/mxfp4_sums.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kLoneWarps = 8, kLoneThreads = 32 * kLoneWarps, kLoneCtasOfSm = 3;
 
@@ -376,10 +375,10 @@ void launch_lone_token_product(const SkinnyExpertsParams& params, void* stream) 
       static_cast<size_t>(x_bytes + LoneTokenCta<T, Rows>::kZeroBytes), stream, params, "moe_experts");
 }
 
-template <class T, class Rows>
+template <class T>
 void launch_lone_token_experts(const SkinnyExpertsParams& params, void* stream) {
-  params.gated ? launch_lone_token_product<T, Rows, true>(params, stream)
-               : launch_lone_token_product<T, Rows, false>(params, stream);
+  params.gated ? launch_lone_token_product<T, LonePlainRows<T>, true>(params, stream)
+               : launch_lone_token_product<T, LonePlainRows<T>, false>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -1,9 +1,11 @@
 // The experts of a single token (lone_token_experts.cuh): what crosses to the device, and the launches.
 #pragma once
 
+#include <algorithm>
+
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kLoneOutputs = 8;  // of a work tile: divide out_features
 inline constexpr int kMaxLoneTopK = 16;
@@ -22,4 +24,42 @@ void launch_lone_token_experts_bf16(const SkinnyExpertsParams& params, void* str
 void launch_lone_token_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_lone_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
-}  // namespace attend::kernels::cuda
+// Second product of a single token (lone_token_mxfp4_experts.cu): how it is shared.
+
+inline constexpr int kLoneDownWarps = 24;
+inline constexpr int kLoneStripInputs = 256;  // of K
+inline constexpr int kLoneTileOutputs = 8;
+inline constexpr int kLoneSumsOfTile = 64;  // of each of 16 rows those of four lanes
+// GPUs with the least shared memory give a CTA 99 KB, of which the experts' ids take some.
+inline constexpr int kMaxLoneDownBytes = 98 << 10;
+
+// How CTAs and their warps share work tiles, experts and strips of K: warp w has experts 2 (w / num_slices)
+// and the next, and every num_slices-th strip from w % num_slices on.
+struct LoneShare {
+  int32_t num_ctas, num_tiles;
+  int32_t num_strips, num_slices, strips_of_warp;
+  int32_t num_parts;
+  int32_t shared_bytes;
+};
+inline LoneShare lone_share(int64_t top_k, int64_t in_features, int64_t out_features, int num_sms) {
+  const auto ceil_of = [](int a, int b) { return (a + b - 1) / b; };
+  LoneShare share{};
+  share.num_tiles = static_cast<int>(out_features) / kLoneTileOutputs;
+  share.num_ctas = std::min(share.num_tiles, num_sms);
+  share.num_strips = ceil_of(static_cast<int>(in_features), kLoneStripInputs);
+  share.num_parts = ceil_of(static_cast<int>(top_k), 2);
+  share.num_slices = std::min(kLoneDownWarps / share.num_parts, share.num_strips);
+  share.strips_of_warp = ceil_of(share.num_strips, share.num_slices);
+  const int strips = 1 + 2 * kLoneDownWarps * share.strips_of_warp;
+  const int sums =
+      ceil_of(share.num_tiles, share.num_ctas) * share.num_parts * share.num_slices * kLoneSumsOfTile;
+  share.shared_bytes = strips * kLoneStripInputs * 2 + sums * static_cast<int>(sizeof(float));
+  return share;
+}
+
+struct LoneDownParams {
+  SkinnyExpertsParams product;
+  LoneShare share;
+};
+
+}  // namespace attend::kernels::cuda::sm80

@@ -17,7 +17,7 @@
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 struct MxFp4Sums {
   using T = __nv_bfloat16;
@@ -75,4 +75,4 @@ struct MxFp4Sums {
   }
 };
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

@@ -11,10 +11,11 @@
 
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/gemm/cuda/sm80/quantised_gemm.cuh"
+#include "attend/kernels/gemm/cuda/sm80/quantised_tile.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/sm80/grouped_gemm_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 // A CTA per tile; those of the same expert are neighbours.
 template <class T, WeightFormat kFormat, int kTileRows, bool kGated>
@@ -86,4 +87,4 @@ void launch_quantised_grouped_gemm(const GroupedGemmParams& params, int tile_row
   }
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

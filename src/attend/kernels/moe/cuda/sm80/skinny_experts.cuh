@@ -18,6 +18,7 @@
 
 #include <algorithm>
 
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
@@ -28,7 +29,7 @@
 #include "attend/kernels/moe/cuda/sm80/expert_blocks.cuh"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 enum class ExpertProduct : uint8_t { kGated, kRows, kSums };
 
@@ -334,4 +335,12 @@ void launch_skinny_tiles(const SkinnyExpertsParams& params, void* stream) {
         T, SkinnyExpertsConfig<kRows, Blocks, kPieces, kMaxPairs, kDownStages, kCtasOfSm>>(params, stream);
 }
 
-}  // namespace attend::kernels::cuda
+template <class T>
+void launch_skinny_experts(const SkinnyExpertsParams& params, void* stream) {
+  // Of so few pairs both products' CTAs fit an SM: the second ones wait there with W.
+  params.num_tokens* params.top_k <= kVeryFewPairs
+      ? launch_skinny_tiles<T, PlainBlocks, kVeryFewPairs, 2, 3>(params, stream)
+      : launch_skinny_tiles<T, PlainBlocks, kMaxSkinnyPairs, 4, 6>(params, stream);
+}
+
+}  // namespace attend::kernels::cuda::sm80

@@ -3,7 +3,7 @@
 
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kVeryFewPairs = 32, kMaxSkinnyPairs = 2048, kMaxSkinnyMxFp4Pairs = 512;
 inline constexpr int kSkinnyOutputs = 16;  // of a work tile: divide out_features
@@ -33,4 +33,16 @@ void launch_skinny_experts_bf16(const SkinnyExpertsParams& params, void* stream)
 void launch_skinny_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_skinny_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
-}  // namespace attend::kernels::cuda
+// Experts of few rows each in mxfp4 (direct_mxfp4_experts.cu): what crosses to the device, and the launch.
+
+inline constexpr int kMaxDirectPairs = kMaxSkinnyMxFp4Pairs;
+// Inputs and outputs of either product are multiples of kDirectInputs, and 8 rows of x of kMaxDirectInputs
+// fit beside what else is in kMaxDirectBytes of shared memory.
+inline constexpr int kDirectInputs = 64, kMaxDirectInputs = 3840, kMaxDirectBytes = 226 << 10;
+
+// As launch_skinny_mxfp4_experts_bf16, gated or else rows (no sums). Scales begin at a multiple of 16 bytes.
+// Gated, each eight outputs of a row lie in the order in which the product behind it, which is the same
+// function's, takes them. x is within the limits of mxfp4_sums.cuh.
+void launch_direct_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda::sm80

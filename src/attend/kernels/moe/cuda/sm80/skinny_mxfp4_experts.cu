@@ -1,6 +1,6 @@
 #include "attend/kernels/moe/cuda/sm80/skinny_experts.cuh"
 
-namespace attend::kernels::cuda {
+namespace attend::kernels::cuda::sm80 {
 
 void launch_skinny_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream) {
   // Widening wants more warps than a CTA has.
@@ -8,4 +8,4 @@ void launch_skinny_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* s
                                                                                                stream);
 }
 
-}  // namespace attend::kernels::cuda
+}  // namespace attend::kernels::cuda::sm80

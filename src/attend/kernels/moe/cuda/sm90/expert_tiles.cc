@@ -6,7 +6,6 @@
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles_kernel.h"
-#include "attend/kernels/moe/cuda/sm90/mxfp4_tiles_kernel.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels::cuda::sm90 {

@@ -3,8 +3,7 @@
 //
 //   tile        128 rows of one expert x 256 rows of W (gated: gate and up of 128 outputs); K-blocks of 64
 //   warps       2 warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n256k16); a third gathers x,
-//   and
-//               one of its threads asks for W
+//               and one of its threads asks for W
 //   registers   232 a consumer thread, 40 a producer thread (setmaxnreg), launched with 168
 //   shared      4 stages of 48 KB, mbarriers, biases, where the experts' rows and tiles begin
 //   bytes       of a stage: 16 KB of x, 32 KB of W
@@ -25,9 +24,10 @@
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
+#include "attend/kernels/gemm/cuda/sm90/cta_roles.cuh"
+#include "attend/kernels/gemm/cuda/sm90/k_block_product.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles_kernel.h"
-#include "attend_generated/wgmma_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -41,6 +41,7 @@ struct ExpertTilesConfig {
   static constexpr int kXBytes = kExpertTileRows * kRowBytes, kWeightBytes = kExpertTileWeights * kRowBytes;
   static constexpr int kBoxBytes = kExpertBoxRows * kRowBytes;
   static constexpr int kStageBytes = kXBytes + kWeightBytes, kStages = 4;
+  using Stages = KBlockStages<kStages, kXBytes, kWeightBytes>;
   static constexpr int kBarrierBytes = 128, kMaxExperts = 512;
   static constexpr int kBeginBytes = 2 * (kMaxExperts + 1) * static_cast<int>(sizeof(int32_t));
   // Of the tile that is multiplied, and of the next one: of each row of W.
@@ -66,7 +67,7 @@ class ExpertTilesCta {
   __device__ __forceinline__ ExpertTilesCta(const ExpertTilesParams& params, char* shared)
       : params_(params),
         product_(params.product),
-        shared_(ptx::shared_address(shared)),
+        stages_{ptx::shared_address(shared)},
         first_row_(reinterpret_cast<int32_t*>(shared + Config::kBiasAt + Config::kBiasBytes)),
         first_tile_(first_row_ + Config::kMaxExperts + 1),
         bias_(reinterpret_cast<float*>(shared + Config::kBiasAt)),
@@ -74,16 +75,8 @@ class ExpertTilesCta {
         tiles_across_((product_.out_features + kOutputs - 1) / kOutputs) {}
 
   __device__ __forceinline__ void run() {
-    if (threadIdx.x == 0) {
-      for (int stage = 0; stage < Config::kStages; ++stage) {
-        ptx::mbarrier_init(full(stage), Config::kProducerWarps + 1);
-        ptx::mbarrier_init(empty(stage), Config::kConsumerWarps);
-      }
-      ptx::fence_mbarrier_init();
-    }
-    ptx::griddepcontrol_wait();
-    // Not before the wait: the next kernel may read early what a kernel before this one has written.
-    ptx::launch_dependents();
+    if (threadIdx.x == 0) stages_.init_barriers(Config::kProducerWarps + 1, Config::kConsumerWarps);
+    wait_for_inputs();
     for (int i = static_cast<int>(threadIdx.x); i <= product_.num_experts; i += Config::kThreads) {
       first_row_[i] = product_.first_row[i];
       first_tile_[i] = product_.first_tile[i];
@@ -101,13 +94,6 @@ class ExpertTilesCta {
   }
 
  private:
-  __device__ __forceinline__ uint32_t x_at(int stage) const { return shared_ + stage * Config::kStageBytes; }
-  __device__ __forceinline__ uint32_t weights_at(int stage) const { return x_at(stage) + Config::kXBytes; }
-  __device__ __forceinline__ uint32_t full(int stage) const {
-    return shared_ + Config::kStages * Config::kStageBytes + 8 * stage;
-  }
-  __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
-
   // Tiles of the same rows are neighbours, then those of the same expert: they run at the same time, and
   // share x and W in L2.
   __device__ __forceinline__ Tile tile_at(int i) const {
@@ -144,32 +130,33 @@ class ExpertTilesCta {
       const int64_t to_second = kGated ? product_.out_features : kExpertBoxRows;
 #pragma unroll 1
       for (int k_block = 0; k_block < num_k_blocks_; ++k_block) {
-        ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
+        ptx::mbarrier_wait(stages_.empty(state.stage), state.parity ^ 1);
         if (thread == 0) {
-          ptx::mbarrier_arrive_expect_tx(full(state.stage), Config::kWeightBytes);
+          ptx::mbarrier_arrive_expect_tx(stages_.full(state.stage), Config::kWeightBytes);
           for (int half = 0; half < 2; ++half)
-            ptx::cp_async_bulk_tensor(weights_at(state.stage) + half * Config::kBoxBytes, &params_.weight,
-                                      k_block * kBlockK, static_cast<int>(weight_row + half * to_second),
-                                      full(state.stage), policy);
+            ptx::cp_async_bulk_tensor(stages_.weights_at(state.stage) + half * Config::kBoxBytes,
+                                      &params_.weight, k_block * kBlockK,
+                                      static_cast<int>(weight_row + half * to_second),
+                                      stages_.full(state.stage), policy);
         }
         const int input = k_block * kBlockK + piece * 8;
         const bool given = input < product_.in_features;
 #pragma unroll
         for (int copy = 0; copy < Config::kXCopies; ++copy)
-          ptx::cp_async_16(x_at(state.stage) + to + copy * kRowsAtOnce * kRowBytes,
+          ptx::cp_async_16(stages_.x_at(state.stage) + to + copy * kRowsAtOnce * kRowBytes,
                            static_cast<const char*>(product_.x) +
                                2 * (given ? x_rows[copy] * product_.x_stride + input : 0),
                            given);
-        ptx::cp_async_mbarrier_arrive(full(state.stage));
+        ptx::cp_async_mbarrier_arrive(stages_.full(state.stage));
         __syncwarp();
-        if (thread % 32 == 0) ptx::mbarrier_arrive(full(state.stage));
+        if (thread % 32 == 0) ptx::mbarrier_arrive(stages_.full(state.stage));
         state.advance(Config::kStages);
       }
     }
   }
 
   __device__ __forceinline__ void release(int stage) const {
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty(stage));
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(stages_.empty(stage));
   }
 
   __device__ __forceinline__ void consume(int warpgroup) const {
@@ -189,15 +176,11 @@ class ExpertTilesCta {
       int last_stage = 0;
 #pragma unroll 1
       for (int k_block = 0; k_block < num_k_blocks_; ++k_block) {
-        ptx::mbarrier_wait(full(state.stage), state.parity);
+        ptx::mbarrier_wait(stages_.full(state.stage), state.parity);
         ptx::fence_proxy_async();
-        const uint64_t x = ptx::smem_descriptor(x_at(state.stage) + warpgroup * 64 * kRowBytes);
-        const uint64_t weights = ptx::smem_descriptor(weights_at(state.stage));
-        ptx::wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kBlockK / 16; ++step)
-          ptx::wgmma_mma_async(accumulators, x + 2 * step, weights + 2 * step, k_block > 0 || step > 0, T{});
-        ptx::wgmma_commit_group();
+        const uint64_t x = ptx::smem_descriptor(stages_.x_at(state.stage) + warpgroup * 64 * kRowBytes);
+        const uint64_t weights = ptx::smem_descriptor(stages_.weights_at(state.stage));
+        multiply_k_block<T>(accumulators, x, weights, k_block > 0);
         // The wgmma of the K-block before have ended, and its stage is free.
         ptx::wgmma_wait_group<1>();
         if (k_block > 0) release(last_stage);
@@ -220,7 +203,7 @@ class ExpertTilesCta {
   __device__ __forceinline__ void pass(PipelineState& state) const {
 #pragma unroll 1
     for (int k_block = 0; k_block < num_k_blocks_; ++k_block) {
-      ptx::mbarrier_wait(full(state.stage), state.parity);
+      ptx::mbarrier_wait(stages_.full(state.stage), state.parity);
       release(state.stage);
       state.advance(Config::kStages);
     }
@@ -304,7 +287,7 @@ class ExpertTilesCta {
 
   const ExpertTilesParams& params_;
   const GroupedGemmParams& product_;
-  const uint32_t shared_;
+  const Config::Stages stages_;
   int32_t* const first_row_;   // of each expert, and behind the last one
   int32_t* const first_tile_;  // as first_row_
   float* const bias_;

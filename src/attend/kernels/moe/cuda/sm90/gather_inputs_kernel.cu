@@ -1,8 +1,8 @@
-// Rows of x, sorted by expert, with their inputs in the order of mxfp4_tiles.cuh.
+// Rows of x, sorted by expert, with their inputs in the order of mxfp4_tiles.cu.
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
-#include "attend/kernels/moe/cuda/sm90/mxfp4_tiles_kernel.h"
+#include "attend/kernels/moe/cuda/sm90/expert_tiles_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {

@@ -1,6 +1,446 @@
-#include "attend/kernels/moe/cuda/sm90/mxfp4_tiles.cuh"
+// Grouped GEMM of many rows in mxfp4 on sm_90a: each expert's W x^T for its rows, with wgmma. W goes from
+// memory into registers, where it is widened, and is the left factor; rows of x, sorted by expert, come by
+// TMA. Persistent CTAs.
+//
+//   tile        128 rows of W (gated: gate and up of 64 outputs) x up to 256 rows of an expert, K-blocks of
+//               64 inputs
+//   warps       2 warpgroups multiply 64 rows of W each (A = W, B = x: wgmma m64n64k16, n128 or n256), and
+//               widen a K-block while the one before is multiplied; of a third, one thread asks for x
+//   registers   240 a consumer thread, 24 a producer thread (setmaxnreg), launched with 168
+//   shared      5 stages of 32 KB of x, mbarriers, 8 KB of outputs for each warpgroup, where the experts'
+//               rows and tiles begin. What is left is L1, which codes and scales under way need
+//   bytes       of a K-block: 32 KB of x, 4 KB of codes
+//   bound       tensor cores; with few rows for each expert widening
+//
+// Inputs of x are in the order in which lanes take codes: of each 64 a lane has 16 neighbouring ones of its
+// two rows of W, which share a scale. Of the bits of an input's number t (5, 4) say which lane, w (3) which
+// word of its codes, e, h, q (2, 1, 0) which of the word's eight codes. Its place has the bits w h q t t e.
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/copy_word.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
+#include "attend/kernels/common/cuda/ptx/wgmma.cuh"
+#include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
+#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
+#include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/common/late_bias.cuh"
+#include "attend/kernels/moe/cuda/sm90/expert_tiles_kernel.h"
+#include "attend_generated/wgmma_codes_products.cuh"
+#include "attend_generated/wgmma_wide_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
+
+struct MxFp4TilesConfig {
+  static constexpr int kWarpgroups = 2, kConsumerWarps = 4 * kWarpgroups, kThreads = 128 * (kWarpgroups + 1);
+  static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
+  static_assert(128 * (kWarpgroups * kConsumerRegisters + kProducerRegisters) <=
+                kThreads * (65536 / kThreads / 8 * 8));
+  static constexpr int kBoxBytes = kMxFp4BoxRows * kRowBytes, kStages = 5;
+  static constexpr int kStageBytes = kMxFp4TileRows * kRowBytes;
+  static constexpr int kChunkRows = 64;  // of which outputs are written at a time
+  static constexpr int kOutputBytes = kChunkRows * 128;
+  static constexpr int kBarrierBytes = 128, kMaxExperts = 512;
+  static constexpr int kBarriersAt = kStages * kStageBytes + kWarpgroups * kOutputBytes;
+  static constexpr int kBeginAt = kBarriersAt + kBarrierBytes;
+  static constexpr int kKinds = 3;  // of tiles, by their rows of x
+  static constexpr int kSharedBytes =
+      kBeginAt + (1 + kKinds) * (kMaxExperts + 1) * static_cast<int>(sizeof(int32_t));
+  static_assert(16 * kStages <= kBarrierBytes && kSharedBytes <= 227 << 10 && kMxFp4BlockInputs == kBlockK);
+};
+
+template <bool kGated>
+class MxFp4TilesCta {
+  using T = __nv_bfloat16;
+  using Config = MxFp4TilesConfig;
+  static constexpr int kOutputs = kGated ? kMxFp4TileWeights / 2 : kMxFp4TileWeights;  // of a tile
+  static constexpr int kSteps = kBlockK / 16, kMmaBytes = 32;  // of wgmma, of a row of x
+  using Factors = uint32_t[kSteps][4];
+  // K-blocks whose codes are under way: short ones want more.
+  static constexpr int kMaxDepth = 4;
+  static __host__ __device__ constexpr int depth_of(int kind) { return kind == 0 ? 2 : kMaxDepth; }
+
+  struct Tile {
+    int expert, first_row, num_rows, first_output;
+  };
+  // Of a K-block what a lane has of its two rows, as loaded.
+  struct Codes {
+    uint2 low, high;
+    uint32_t low_exponent, high_exponent;
+  };
+
+ public:
+  __device__ __forceinline__ MxFp4TilesCta(const MxFp4TilesParams& params, char* shared)
+      : params_(params),
+        product_(params.product),
+        shared_(ptx::shared_address(shared)),
+        first_row_(reinterpret_cast<int32_t*>(shared + Config::kBeginAt)),
+        num_k_blocks_(product_.in_features / kBlockK),
+        tiles_across_((product_.out_features + kOutputs - 1) / kOutputs) {}
+
+  __device__ __forceinline__ void run() {
+    if (threadIdx.x == 0) {
+      for (int stage = 0; stage < Config::kStages; ++stage) {
+        ptx::mbarrier_init(full(stage), 1);
+        ptx::mbarrier_init(empty(stage), Config::kConsumerWarps);
+      }
+      ptx::fence_mbarrier_init();
+    }
+    ptx::griddepcontrol_wait();
+    // Not before the wait: the next kernel may read early what a kernel before this one has written.
+    ptx::launch_dependents();
+    for (int i = static_cast<int>(threadIdx.x); i <= product_.num_experts; i += Config::kThreads)
+      first_row_[i] = product_.first_row[i];
+    __syncthreads();
+    if (threadIdx.x < 32 * Config::kKinds) count_tiles(static_cast<int>(threadIdx.x) / 32);
+    __syncthreads();
+    const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+    if (warpgroup < Config::kWarpgroups) {
+      ptx::setmaxnreg_inc<Config::kConsumerRegisters>();
+      consume<0>();
+      consume<1>();
+      consume<2>();
+    } else {
+      ptx::setmaxnreg_dec<Config::kProducerRegisters>();
+      if (static_cast<int>(threadIdx.x) == 128 * Config::kWarpgroups) produce();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t x_at(int stage) const { return shared_ + stage * Config::kStageBytes; }
+  __device__ __forceinline__ uint32_t full(int stage) const {
+    return shared_ + Config::kBarriersAt + 8 * stage;
+  }
+  __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
+
+  // Rows of x of a kind's tiles, the largest first. An expert's last rows are a tile of the smallest kind
+  // that holds them. Those behind the last row are others', and nobody writes what becomes of them.
+  static __host__ __device__ constexpr int rows_of(int kind) { return kMxFp4TileRows >> kind; }
+  __device__ __forceinline__ static int num_tiles_of(int kind, int num_rows) {
+    const int rest = num_rows % kMxFp4TileRows;
+    const bool own = rest > (kind + 1 < Config::kKinds ? rows_of(kind) / 2 : 0) && rest <= rows_of(kind);
+    return (kind == 0 ? num_rows / kMxFp4TileRows : 0) + (own ? 1 : 0);
+  }
+  // Of one warp: where each expert's tiles of rows of a kind begin.
+  __device__ __forceinline__ void count_tiles(int kind) const {
+    int before = 0;
+    for (int first = 0; first < product_.num_experts; first += 32) {
+      const int expert = first + lane();
+      const int count =
+          expert < product_.num_experts ? num_tiles_of(kind, first_row_[expert + 1] - first_row_[expert]) : 0;
+      int up_to = count;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, up_to, step);
+        if (lane() >= step) up_to += other;
+      }
+      if (expert < product_.num_experts) first_tile(kind)[expert] = before + up_to - count;
+      before += __shfl_sync(0xffffffffu, up_to, 31);
+    }
+    if (lane() == 0) first_tile(kind)[product_.num_experts] = before;
+  }
+  __device__ __forceinline__ int32_t* first_tile(int kind) const {
+    return first_row_ + (1 + kind) * (Config::kMaxExperts + 1);
+  }
+
+  // A CTA's tiles of a kind: from the first one on in steps of all CTAs, behind those of the kinds before.
+  struct Share {
+    int begin, end;
+  };
+  __device__ __forceinline__ Share share_of(int kind) const {
+    int before = 0;
+    for (int i = 0; i < kind; ++i) before += first_tile(i)[product_.num_experts] * tiles_across_;
+    const int num_ctas = static_cast<int>(gridDim.x);
+    return {.begin = (static_cast<int>(blockIdx.x) + num_ctas - before % num_ctas) % num_ctas,
+            .end = first_tile(kind)[product_.num_experts] * tiles_across_};
+  }
+  // Tiles of the same rows are neighbours, then those of the same expert: they run at the same time, and
+  // share x and W in L2.
+  __device__ __forceinline__ Tile tile_at(int kind, int i) const {
+    const int row_tile = i / tiles_across_;
+    const int32_t* const begins = first_tile(kind);
+    int expert = 0, end = product_.num_experts;  // the last one whose first tile is not behind it
+    while (end - expert > 1) {
+      const int middle = (expert + end) / 2;
+      (begins[middle] <= row_tile ? expert : end) = middle;
+    }
+    const int begin = first_row_[expert], num_rows = first_row_[expert + 1] - begin;
+    const int row =
+        kind == 0 ? (row_tile - begins[expert]) * kMxFp4TileRows : num_rows / kMxFp4TileRows * kMxFp4TileRows;
+    return {.expert = expert,
+            .first_row = begin + row,
+            .num_rows = min(kMxFp4TileRows, num_rows - row),
+            .first_output = i % tiles_across_ * kOutputs};
+  }
+
+  __device__ __forceinline__ void produce() const {
+    const uint64_t policy = ptx::createpolicy_evict_last();
+    PipelineState state;
+#pragma unroll 1
+    for (int kind = 0; kind < Config::kKinds; ++kind) {
+      const Share share = share_of(kind);
+      const int num_boxes = rows_of(kind) / kMxFp4BoxRows;
+      for (int i = share.begin; i < share.end; i += static_cast<int>(gridDim.x)) {
+        const Tile tile = tile_at(kind, i);
+#pragma unroll 1
+        for (int k_block = 0; k_block < num_k_blocks_; ++k_block) {
+          ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
+          ptx::mbarrier_arrive_expect_tx(full(state.stage), num_boxes * Config::kBoxBytes);
+          for (int box = 0; box < num_boxes; ++box)
+            ptx::cp_async_bulk_tensor(x_at(state.stage) + box * Config::kBoxBytes, &params_.x,
+                                      k_block * kBlockK, tile.first_row + box * kMxFp4BoxRows,
+                                      full(state.stage), policy);
+          state.advance(Config::kStages);
+        }
+      }
+    }
+  }
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }  // of the consumers'
+  __device__ static int warpgroup() { return static_cast<int>(threadIdx.x) / 128; }
+
+  template <int kKind>
+  __device__ __forceinline__ void consume() {
+    const Share share = share_of(kKind);
+    if (share.begin >= share.end) return;
+    Tile tile = tile_at(kKind, share.begin);
+    begin<depth_of(kKind)>(tile);
+#pragma unroll 1
+    for (int i = share.begin; i < share.end;) {
+      float sums[rows_of(kKind) / 2];
+      multiply<depth_of(kKind)>(sums);
+      const LateBias biases[2] = {biases_[0], biases_[1]};
+      const Tile done = tile;
+      i += static_cast<int>(gridDim.x);
+      if (i < share.end) {
+        tile = tile_at(kKind, i);
+        begin<depth_of(kKind)>(tile);
+      }
+      write(done, biases, sums);
+    }
+  }
+
+  // Which of 64 inputs, or outputs, lies at a place.
+  __device__ __forceinline__ static int input_at(int place) {
+    const int w = place >> 5 & 1, hq = place >> 3 & 3, t = place >> 1 & 3, e = place & 1;
+    return t * 16 + w * 8 + e * 4 + hq;
+  }
+  // An output of the tile: of a lane's first row of W, or of its second; gated it is both rows'.
+  __device__ __forceinline__ int output_of(const Tile& tile, int half) const {
+    const int row = lane() / 4;
+    return tile.first_output + (kGated ? input_at(warp() * 8 + row) : warp() * 16 + half * 8 + row);
+  }
+  __device__ __forceinline__ int64_t weight_row(const Tile& tile, int half) const {
+    return expert_weight_row(product_, tile.expert, kGated ? half : 0,
+                             min(output_of(tile, half), product_.out_features - 1));
+  }
+
+  // To a tile: asks for its first codes, and its biases.
+  template <int kDepth>
+  __device__ __forceinline__ void begin(const Tile& tile) {
+    const int64_t low = weight_row(tile, 0), high = weight_row(tile, 1);
+    const int row_bytes = product_.in_features / 2, columns = product_.weight.scale_columns,
+              of_row = lane() % 4;
+    const auto* const data = static_cast<const uint8_t*>(product_.weight.data) + of_row * 8;
+    const auto* const scales = static_cast<const uint8_t*>(product_.weight.scales) + of_row / 2;
+    low_ = data + low * row_bytes;
+    high_ = data + high * row_bytes;
+    low_scales_ = scales + low * columns;
+    high_scales_ = scales + high * columns;
+    biases_[0] = biases_[1] = LateBias();
+    biases_[0].ask(product_.epilogue.bias, low);
+    biases_[1].ask(product_.epilogue.bias, high);
+#pragma unroll
+    for (int i = 0; i < kDepth; ++i)
+      if (i < num_k_blocks_) codes_[i] = load(i);
+  }
+  __device__ __forceinline__ Codes load(int k_block) const {
+    return {__ldg(reinterpret_cast<const uint2*>(low_ + k_block * (kBlockK / 2))),
+            __ldg(reinterpret_cast<const uint2*>(high_ + k_block * (kBlockK / 2))),
+            __ldg(low_scales_ + k_block * 2), __ldg(high_scales_ + k_block * 2)};
+  }
+
+  // 2^(e - 127) twice; of 0 subnormal in bf16.
+  __device__ static uint32_t pair_of_scale(uint32_t exponent) {
+    const uint32_t scale = exponent == 0 ? 0x40u : exponent << 7;
+    return scale << 16 | scale;
+  }
+  __device__ __forceinline__ static void widen(const Codes& codes, Factors& factors) {
+    const uint32_t scales[2] = {pair_of_scale(codes.low_exponent), pair_of_scale(codes.high_exponent)};
+    const uint32_t words[2][2] = {{codes.low.x, codes.high.x}, {codes.low.y, codes.high.y}};
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const uint32_t eight = words[step / 2][row] >> 8 * (step % 2);
+        factors[step][row] = scaled_up<T>(widen_e2m1<T, 0>(eight), scales[row]);
+        factors[step][row + 2] = scaled_up<T>(widen_e2m1<T, 1>(eight), scales[row]);
+      }
+      // Empty instructions that take the factors: widening stays here, while the tensor cores multiply, and
+      // does
+      // not move to where they are read.
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(factors[step][i])::"memory");
+  }
+
+  template <int kDepth, int kCount>
+  __device__ __forceinline__ void multiply(float (&sums)[kCount]) {
+    Factors even, odd;
+    widen(codes_[0], even);
+    if (kDepth < num_k_blocks_) codes_[0] = load(kDepth);
+#pragma unroll 1
+    for (int first = 0; first < num_k_blocks_; first += kDepth) {
+#pragma unroll
+      for (int i = 0; i < kDepth; ++i) {
+        if (first + i >= num_k_blocks_) break;
+        step<kDepth>(first + i, i % 2 == 0 ? even : odd, i % 2 == 0 ? odd : even, codes_[(i + 1) % kDepth],
+                     sums);
+      }
+    }
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_operand(sums);
+    release(last_stage_);
+  }
+  // Multiplies a K-block by the factors `now`; meanwhile the next ones are widened from `codes`, which take
+  // those of kDepth K-blocks behind.
+  template <int kDepth, int kCount>
+  __device__ __forceinline__ void step(int k_block, Factors& now, Factors& next, Codes& codes,
+                                       float (&sums)[kCount]) {
+    ptx::mbarrier_wait(full(state_.stage), state_.parity);
+    const uint64_t x = ptx::smem_descriptor(x_at(state_.stage));
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      ptx::wgmma_mma_async_rs_k_major(sums, now[step], x + step * (kMmaBytes / 16), k_block > 0 || step > 0,
+                                      T{});
+    ptx::wgmma_commit_group();
+    // The wgmma of the K-block before have ended: its stage is free, and so is `next`.
+    ptx::wgmma_wait_group<1>();
+    if (k_block > 0) release(last_stage_);
+    last_stage_ = state_.stage;
+    state_.advance(Config::kStages);
+    widen(codes, next);
+    if (k_block + 1 + kDepth < num_k_blocks_) codes = load(k_block + 1 + kDepth);
+  }
+  __device__ __forceinline__ void release(int stage) const {
+    if (lane() == 0) ptx::mbarrier_arrive(empty(stage));
+  }
+
+  // Of every eight rows of x a lane has 2 (l % 4) and the next, of both of its rows of W. Warps transpose
+  // their eights and put them in shared memory, 64 rows of x at a time, from where warpgroups write whole
+  // sectors.
+  template <int kCount>
+  __device__ __forceinline__ void write(const Tile& tile, const LateBias (&biases)[2],
+                                        const float (&sums)[kCount]) const {
+    const ExpertEpilogue& rule = product_.epilogue;
+    const float first_bias = biases[0].number(rule.bias), second_bias = biases[1].number(rule.bias);
+    const int barrier = 1 + warpgroup(), warp_of_group = warp() % 4;
+    const uint32_t to = shared_ + Config::kStages * Config::kStageBytes + warpgroup() * Config::kOutputBytes;
+    constexpr int kEights = Config::kChunkRows / 8, kRowPieces = kGated ? 4 : 8;  // of 16 bytes, of outputs
+#pragma unroll
+    for (int chunk = 0; chunk < kCount * 2 / Config::kChunkRows; ++chunk) {
+      // What was there has been written.
+      ptx::barrier_sync(barrier, 128);
+#pragma unroll
+      for (int eight = 0; eight < kEights; ++eight) {
+        const int at = (chunk * kEights + eight) * 4;
+        float values[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) values[j] = sums[at + j];
+        if (rule.input_weights != nullptr) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            const int row = (chunk * kEights + eight) * 8 + lane() % 4 * 2 + j;
+            const float weight =
+                row < tile.num_rows ? rule.input_weights[rule.pair_of_row[tile.first_row + row]] : 0.0f;
+            values[j] *= weight;
+            values[j + 2] *= weight;
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) values[j] += j < 2 ? first_bias : second_bias;
+        const int row = eight * 8 + lane() / 4;  // of x, when they are transposed
+        if constexpr (kGated) {
+          put(to, row, warp_of_group, activated(values[0], values[2]), activated(values[1], values[3]));
+        } else {
+          put(to, row, warp_of_group * 2, values[0], values[1]);
+          put(to, row, warp_of_group * 2 + 1, values[2], values[3]);
+        }
+      }
+      ptx::barrier_sync(barrier, 128);
+      const int first_output =
+          tile.first_output + static_cast<int>(threadIdx.x) / 128 * (kOutputs / Config::kWarpgroups);
+#pragma unroll
+      for (int copy = 0; copy < Config::kChunkRows * kRowPieces / 128; ++copy) {
+        const int piece = copy * 128 + static_cast<int>(threadIdx.x) % 128, own = piece % kRowPieces,
+                  row = piece / kRowPieces, of_tile = chunk * Config::kChunkRows + row;
+        const int output = first_output + own * 8;
+        if (of_tile < tile.num_rows && output < product_.out_features)
+          *reinterpret_cast<uint4*>(static_cast<T*>(product_.out) +
+                                    int64_t{tile.first_row + of_tile} * product_.out_features + output) =
+              ptx::ld_shared_16(place(to, row, own));
+      }
+    }
+  }
+  // Of a row of outputs; rows side by side lie in different banks.
+  __device__ __forceinline__ static uint32_t place(uint32_t to, int row, int piece) {
+    return kGated ? to + row * 64 + (piece ^ (row / 2 & 3)) * 16 : to + row * 128 + (piece ^ (row & 7)) * 16;
+  }
+  // An eight of outputs of eight rows of x, of which this lane has given two.
+  __device__ __forceinline__ static void put(uint32_t to, int row, int piece, float first, float second) {
+    const T pair[2] = {T(first), T(second)};
+    const uint32_t transposed = ptx::transpose(*reinterpret_cast<const uint32_t*>(pair));
+    ptx::st_shared_4(place(to, row, piece) + lane() % 4 * 4, transposed);
+  }
+  // Of gate and up; silu is the same without limits, of up itself.
+  __device__ __forceinline__ float activated(float gate, float up) const {
+    const ExpertEpilogue& rule = product_.epilogue;
+    float alpha = 1.0f;
+    if (rule.clamped) {
+      const float limit = rule.limit;
+      gate = gate > limit ? limit : gate;
+      up = 1.0f + (up > limit ? limit : up < -limit ? -limit : up);
+      alpha = rule.alpha;
+    }
+    return __fdividef(gate, 1.0f + __expf(-alpha * gate)) * up;
+  }
+
+  const MxFp4TilesParams& params_;
+  const GroupedGemmParams& product_;
+  const uint32_t shared_;
+  // In shared memory: of each expert, and behind the last one. Each kind's first tiles of rows follow.
+  int32_t* const first_row_;
+  const int num_k_blocks_, tiles_across_;
+  // Of a consumer.
+  PipelineState state_;
+  int last_stage_ = 0;
+  const uint8_t *low_ = nullptr, *high_ = nullptr, *low_scales_ = nullptr, *high_scales_ = nullptr;
+  Codes codes_[kMaxDepth];  // of the K-blocks that are widened next
+  LateBias biases_[2];
+};
+
+template <bool kGated>
+__global__ void __launch_bounds__(MxFp4TilesConfig::kThreads, 1)
+    mxfp4_tiles_kernel(const __grid_constant__ MxFp4TilesParams params) {
+  extern __shared__ __align__(1024) char shared[];
+  MxFp4TilesCta<kGated>(params, shared).run();
+}
+
+template <bool kGated>
+void launch_mxfp4_tiles_instance(const MxFp4TilesParams& params, int num_ctas, void* stream) {
+  constexpr auto kKernel = mxfp4_tiles_kernel<kGated>;
+  allow_shared_memory<kKernel>(MxFp4TilesConfig::kSharedBytes, "moe_experts: shared memory");
+  launch_dependent<MxFp4TilesParams>(
+      kKernel, dim3(static_cast<unsigned>(num_ctas)), MxFp4TilesConfig::kThreads,
+      static_cast<size_t>(MxFp4TilesConfig::kSharedBytes), stream, params, "moe_experts");
+}
 
 void launch_mxfp4_tiles_bf16(const MxFp4TilesParams& params, int num_ctas, void* stream) {
   params.product.gated ? launch_mxfp4_tiles_instance<true>(params, num_ctas, stream)

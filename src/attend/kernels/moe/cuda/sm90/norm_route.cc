@@ -1,9 +1,7 @@
 #include "attend/kernels/moe/cuda/sm90/norm_route.h"
 
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/moe/cuda/sm90/norm_route_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
 

@@ -19,7 +19,7 @@
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/moe/cuda/common/late_bias.cuh"
 #include "attend/kernels/moe/cuda/common/route_token.cuh"
-#include "attend/kernels/moe/cuda/sm90/norm_route_kernel.h"
+#include "attend/kernels/moe/cuda/sm90/norm_route.h"
 
 namespace attend::kernels::cuda::sm90 {
 

@@ -4,7 +4,7 @@
 #include "attend/kernels/attention/cuda/common/plan/plan_rules.cuh"
 #include "attend/kernels/common/cuda/cta_sum.cuh"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
 
 // What a CTA reads first. The tile is not looked at where the plan has none for it.
 struct PlanStart {
@@ -183,4 +183,4 @@ class CtaPlan {
   const PlanView& plan_;
 };
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

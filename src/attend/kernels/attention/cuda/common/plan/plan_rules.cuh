@@ -41,8 +41,6 @@ __device__ inline CtaStart cta_start_at(const PlanView& plan, const PlanHeader& 
           .length = start.length};
 }
 
-namespace sm80 {
-
 // Partial results of a work tile from the lowest keys to the highest, as numbers of the plan's: `first`, then
 // second + (n - 1) step.
 struct PartialResults {
@@ -66,7 +64,5 @@ __device__ PartialResults partials_of(const PlanView& plan, const RowTile& tile,
           .second = 2 * (first_cta + plan.heads_at_once),
           .step = 2 * plan.heads_at_once};
 }
-
-}  // namespace sm80
 
 }  // namespace attend::kernels::cuda

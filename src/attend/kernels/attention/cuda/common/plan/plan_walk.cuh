@@ -3,7 +3,7 @@
 
 #include "attend/kernels/attention/cuda/common/plan/cta_plan.cuh"
 
-namespace attend::kernels::cuda::sm80 {
+namespace attend::kernels::cuda {
 
 // KV tiles of a work tile that are computed in one go, or passed over. `partial_idx`: of the partial result,
 // of the first split's where splits are fixed; -1: the result is final.
@@ -75,4 +75,4 @@ __device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, i
   }
 }
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda

@@ -3,7 +3,7 @@
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
 
-namespace attend::kernels::cuda::sm90 {
+namespace attend::kernels::cuda {
 
 inline constexpr int kPrefillRows = 128;  // of a work tile: one row tile of the plan, or two lower ones
 // Rows of verify's work tiles, whose keys CTAs divide, and how many of its CTAs fit an SM.
@@ -18,4 +18,4 @@ ATTEND_HOST_DEVICE constexpr bool divides_keys(const PlanView& plan) {
 // Whether prefill has work tiles of kVerifyRows for these values and K/V.
 constexpr bool may_verify(int head_dim_v, bool fp8) { return head_dim_v <= 128 && !fp8; }
 
-}  // namespace attend::kernels::cuda::sm90
+}  // namespace attend::kernels::cuda

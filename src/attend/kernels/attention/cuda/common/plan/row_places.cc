@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "attend/base/error.h"
-#include "attend/tensor/tensor.h"
 
 namespace attend::kernels::cuda {
 

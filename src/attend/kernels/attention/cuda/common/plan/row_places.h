@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace attend {
-struct TensorView;
-}
+#include "attend/tensor/tensor.h"
 
 namespace attend::kernels::cuda {
 

@@ -1,7 +1,6 @@
-#include "attend/kernels/attention/cuda/sm90/mla/mla.h"
-
 #include <algorithm>
 
+#include "attend/kernels/attention/cuda/sm90/attention.h"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_kernel.h"
 #include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"

@@ -24,13 +24,11 @@
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_converter.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_kernel.h"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_producer.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_results.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_row_state.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_schedule.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla/mla_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_shared.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
@@ -152,15 +150,15 @@ class MlaConsumer {
   template <int kWarpgroup>
   __device__ __forceinline__ void own_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     if (!kPlain && params_.attention.logit_cap > 0.0f) {
-      const sm80::ScoreCap cap(params_.attention);
+      const ScoreCap cap(params_.attention);
 #pragma unroll
       for (float& score : rows.scores) score = cap(score);
     }
     if (tile < work_tile.full.begin || tile >= work_tile.full.end)
-      rows.template mask<kPlain>(params_.attention,
-                                 sm80::WorkTileRows(params_.attention, work_tile.tile, work_tile.head,
-                                                    params_.attention.plan.tile_rows),
-                                 first_row(), work_tile.first_key + tile * kMlaKeys);
+      rows.template mask<kPlain>(
+          params_.attention,
+          WorkTileRows(params_.attention, work_tile.tile, work_tile.head, params_.attention.plan.tile_rows),
+          first_row(), work_tile.first_key + tile * kMlaKeys);
     rows.softmax(scale_log2_);
     Probabilities p;
     rows.pack(p);
@@ -204,7 +202,7 @@ class MlaConsumer {
     const int row = first_row(), warpgroup = this->warpgroup();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      rows.sum[half] = sm80::quad_sum(rows.sum[half]);
+      rows.sum[half] = quad_sum(rows.sum[half]);
       if (thread_ % 4 == 0) shared_.sums(work_tile_parity, warpgroup)[row + 8 * half] = rows.sum[half];
     }
     ptx::barrier_sync(kSumsBarrier, 32 * MlaTile::kMathWarps);
@@ -241,7 +239,7 @@ class MlaConsumer {
 template <class T, bool kFp8, bool kPlans, bool kPlain>
 __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_constant__ MlaParams params) {
   extern __shared__ __align__(kMlaSwizzleAtom) char memory[];
-  using Plan = sm80::CtaPlan<MlaTile::kThreads, kPlans, false>;
+  using Plan = CtaPlan<MlaTile::kThreads, kPlans, false>;
   const AttentionParams& attention = params.attention;
   const MlaShared shared(memory);
   if (threadIdx.x == 0) {
@@ -261,7 +259,7 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
   const Plan plan(attention);
   // A whole plan may have fewer row tiles than there are CTAs.
   if (attention.plan.streamed) {
-    const sm80::PlanStart start = plan.start(static_cast<int>(blockIdx.x));
+    const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     if (threadIdx.x == 0) shared.walk() = start;
   } else if (threadIdx.x == 0) {
     shared.walk().header = *attention.plan.header;
@@ -285,6 +283,36 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
     ptx::launch_dependents();
     MlaConsumer<T, kFp8, kPlain>(params, shared).run();
   }
+}
+
+// The launch of MLA on sm_90a for one dtype of queries.
+
+template <class T, bool kFp8, bool kPlans, bool kPlain>
+void launch_mla_instance(const MlaParams& params, int num_ctas, void* stream) {
+  constexpr auto kKernel = mla_kernel<T, kFp8, kPlans, kPlain>;
+  allow_shared_memory<kKernel>(MlaShared::kBytes, "MLA: shared memory");
+  launch_dependent<MlaParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), MlaTile::kThreads,
+                              MlaShared::kBytes, stream, params, "MLA");
+}
+
+template <class T, bool kFp8, bool kPlain>
+void launch_mla_planned(const MlaParams& params, int num_ctas, void* stream) {
+  params.attention.plan.inline_plan ? launch_mla_instance<T, kFp8, true, kPlain>(params, num_ctas, stream)
+                                    : launch_mla_instance<T, kFp8, false, kPlain>(params, num_ctas, stream);
+}
+
+template <class T, bool kFp8>
+void launch_mla_rows(const MlaParams& params, int num_ctas, void* stream) {
+  params.plain ? launch_mla_planned<T, kFp8, true>(params, num_ctas, stream)
+               : launch_mla_planned<T, kFp8, false>(params, num_ctas, stream);
+}
+
+template <class T>
+void launch_mla(const MlaParams& params, int num_ctas, void* stream) {
+  const Element latent = params.attention.kv_element;
+  latent == Element::kF8E4M3 || latent == Element::kF8E5M2
+      ? launch_mla_rows<T, true>(params, num_ctas, stream)
+      : launch_mla_rows<T, false>(params, num_ctas, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -12,7 +12,7 @@
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_kernel.h"
-#include "attend/kernels/attention/cuda/sm90/mla/mla_partial.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla/mla_shared.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 
@@ -70,7 +70,7 @@ class RangeEnd {
   __device__ RangeEnd(const AttentionParams& params, const CtaStart& next, const PlanLine& line, int cta)
       : params_(params),
         rows_(params, next.tile, next.head, params.plan.tile_rows),
-        partials_(sm80::partials_of<false>(params.plan, next.tile, next.head, line)),
+        partials_(partials_of<false>(params.plan, next.tile, next.head, line)),
         num_blocks_(mla_partial_blocks(params.head_dim_v)),
         scale_log2_(softmax_scale_log2_of(params)) {
     const int first_cta = (partials_.first - 1) / 2, num_ends = partials_.count - 1;
@@ -193,10 +193,9 @@ class RangeEnd {
   __device__ __forceinline__ void write(const Merged& merged, const Blocks& blocks, int n) const {
     const int column = (blocks.first + n) * kMlaPartialColumns + lane_ % 4 * 2;
     if (!blocks.valid || column >= params_.head_dim_v) return;
-    const sm80::TileRow row = rows_.at(params_, blocks.tile_row);
+    const TileRow row = rows_.at(params_, blocks.tile_row);
     const int64_t token = rows_.span.first_token + row.query;
-    const sm80::RowResult result =
-        sm80::finish_row(params_, merged.row_max, merged.sum, scale_log2_, row.head);
+    const RowResult result = finish_row(params_, merged.row_max, merged.sum, scale_log2_, row.head);
     if (column == 0 && params_.lse != nullptr)
       params_.lse[token * params_.lse_token_stride + row.head * params_.lse_head_stride] = result.lse;
     const int64_t to = token * params_.out.token_stride + row.head * params_.out.head_stride + column;
@@ -210,13 +209,12 @@ class RangeEnd {
       *reinterpret_cast<float2*>(static_cast<float*>(params_.out.data) + to) = make_float2(a, b);
     else
       *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(params_.out.data) + to) =
-          params_.out_element == Element::kBF16 ? sm80::pack(a, b, __nv_bfloat16())
-                                                : sm80::pack(a, b, __half());
+          params_.out_element == Element::kBF16 ? pack(a, b, __nv_bfloat16()) : pack(a, b, __half());
   }
 
   const AttentionParams& params_;
-  const sm80::WorkTileRows rows_;
-  const sm80::PartialResults partials_;
+  const WorkTileRows rows_;
+  const PartialResults partials_;
   const int num_blocks_;
   const float scale_log2_;
   // Of the CTAs that merge the work tile.

@@ -1,12 +1,11 @@
-#include "attend/kernels/attention/cuda/sm90/prefill/prefill.h"
-
 #include <algorithm>
 
 #include "attend/base/error.h"
-#include "attend/kernels/attention/cuda/common/softmax_scale.h"
+#include "attend/kernels/attention/cuda/common/attention_params.h"
+#include "attend/kernels/attention/cuda/sm90/attention.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend_generated/prefill_instances.h"
+#include "attend_generated/sm90_instances.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {
@@ -27,12 +26,12 @@ constexpr const PrefillInstance* find_instance(Element q, Element kv, HeadDims d
       return &instance;
   return nullptr;
 }
-static_assert(kPrefillInstancesAreSampled ||
+static_assert(kInstancesAreSampled ||
               std::all_of(kPrefillDims.begin(), kPrefillDims.end(), [](HeadDims dims) {
                 return find_instance(Element::kBF16, Element::kBF16, dims) != nullptr &&
                        find_instance(Element::kF16, Element::kF16, dims) != nullptr;
               }));
-static_assert(kPrefillInstancesAreSampled ||
+static_assert(kInstancesAreSampled ||
               std::all_of(kPrefillDimsOfFp8.begin(), kPrefillDimsOfFp8.end(), [](HeadDims dims) {
                 for (const Element q : {Element::kBF16, Element::kF16})
                   for (const Element kv : {Element::kF8E4M3, Element::kF8E5M2})
@@ -40,7 +39,7 @@ static_assert(kPrefillInstancesAreSampled ||
                 return true;
               }));
 
-static_assert(kPrefillInstancesAreSampled ||
+static_assert(kInstancesAreSampled ||
               std::all_of(kPrefillDimsOfE4m3.begin(), kPrefillDimsOfE4m3.end(), [](HeadDims dims) {
                 return find_instance(Element::kF8E4M3, Element::kF8E4M3, dims) != nullptr;
               }));

@@ -1,13 +1,17 @@
 // What a consumer of prefill on sm_90a (prefill.cuh) has in registers: products and online softmax.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include <type_traits>
 
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
+#include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_softmax.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_tile.cuh"
-#include "attend/kernels/common/cuda/ptx/lane.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend_generated/wgmma_codes_products.cuh"
 #include "attend_generated/wgmma_products.cuh"
@@ -111,7 +115,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   __device__ __forceinline__ void begin(const Scales& scales) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      row_max[half] = sm80::quad_max(max_of(half));
+      row_max[half] = quad_max(max_of(half));
       row_sum[half] = 0.0f;
       rescale[half] = 0.0f;
       shifts[half] = row_max[half] == -INFINITY ? Softmax::kShiftOfNoMax
@@ -173,7 +177,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     // 0: P overflows. In a register, since predicates are few.
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      rescale[half] = sm80::quad_max(tile_sum[half]) > kMaxScaledSum ? 0.0f : 1.0f;
+      rescale[half] = quad_max(tile_sum[half]) > kMaxScaledSum ? 0.0f : 1.0f;
     if (__any_sync(0xffffffffu, rescale[0] == 0.0f || rescale[1] == 0.0f)) {
       score();
 #pragma unroll
@@ -190,7 +194,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   }
   // From scores, relative to their max where P has overflowed. Returns the sum of P.
   __device__ __forceinline__ float exponentiate_again(int half, float scale) {
-    const float new_max = sm80::quad_max(max_of(half));
+    const float new_max = quad_max(max_of(half));
     if (rescale[half] == 0.0f) raise_max_to(half, new_max, scale);
     float sums[2] = {};
 #pragma unroll
@@ -205,8 +209,8 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   }
   // P of a row with a sum above kMaxSum, and that sum, relative to P's max.
   __device__ __forceinline__ void scale_p(int half, float scale, float& tile_sum) {
-    const bool raises = sm80::quad_max(tile_sum) > kMaxSum;
-    const float most = sm80::quad_max(max_of(half));
+    const bool raises = quad_max(tile_sum) > kMaxSum;
+    const float most = quad_max(max_of(half));
     float p_scale = 1.0f;
     if (raises) {
       raise_max_to(half, row_max[half] + __fdividef(__log2f(most) - kOffset, scale), scale);
@@ -278,14 +282,276 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        p[step][i] = sm80::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
+        p[step][i] = pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
   }
 
   // Row sums over all columns, as if P were not 2^kOffset times as large: call once, after the last tile.
   __device__ __forceinline__ void finish_sums() {
 #pragma unroll
-    for (float& s : row_sum) s = sm80::quad_sum(s) * Precision::kUnscale;
+    for (float& s : row_sum) s = quad_sum(s) * Precision::kUnscale;
   }
+};
+
+// Queries of bf16 for products with K/V of fp8 that have become f16 (prefill.cuh): each row is scaled by a
+// power of two, since bf16 has three bits more of exponent than f16.
+
+// For a row whose largest magnitude is `row_absmax`: what takes that to [2^8, 2^9), far below f16's largest,
+// and what scores are multiplied by for it. Elements lose what is below 2^-24 of the scaled row, 2^-32 of
+// its largest; of rows below 2^-32 what is below 2^-64.
+struct QueryScale {
+  float to_f16, from_f16;
+};
+__device__ __forceinline__ QueryScale query_scale(float row_absmax) {
+  constexpr int kBias = 127, kExponent = 8, kLeast = kBias - 32;
+  const int exponent = min(max(static_cast<int>(__float_as_uint(row_absmax) >> 23), kLeast), 2 * kBias);
+  return {__int_as_float((2 * kBias + kExponent - exponent) << 23),
+          __int_as_float((exponent - kExponent) << 23)};
+}
+
+// `scaled` / `scale`, which are normal and a power of two apart, or both zero (1).
+__device__ __forceinline__ float power_of_two_between(float scale, float scaled) {
+  return __int_as_float(__float_as_int(scaled) - __float_as_int(scale) + __float_as_int(1.0f));
+}
+
+// Converts the 16 rows of a warp of consumers in their place. `q`: the warpgroup's first row. Returns what
+// the scores of the thread's rows (PrefillSoftmax) are to be multiplied by.
+template <class Tile>
+__device__ __forceinline__ RowScales queries_to_f16(uint32_t q) {
+  // Four lanes have a row, each two pieces of 16 bytes of a panel; of two neighbouring rows one has the other
+  // half of the panel first, in other banks.
+  constexpr int kPieces = 2 * Tile::kQkPanels;
+  const int lane = ptx::lane();
+  RowScales from_f16;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = ptx::warp_of_warpgroup() * 16 + lane / 4 + 8 * half;
+    const uint32_t at[2] = {q + swizzled(row, lane % 4 + row % 2 * 4),
+                            q + swizzled(row, lane % 4 + 4 - row % 2 * 4)};
+    const auto address = [&](int piece) { return at[piece % 2] + piece / 2 * Tile::kQueryPanelBytes; };
+    uint4 pieces[kPieces];
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) pieces[i] = ptx::ld_shared_16(address(i));
+    __nv_bfloat162 most = __float2bfloat162_rn(0.0f);
+    const auto add_to_most = [&](uint32_t pair) {
+      most = __hmax2(most, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&pair)));
+    };
+#pragma unroll
+    for (const uint4& piece : pieces) {
+      add_to_most(piece.x);
+      add_to_most(piece.y);
+      add_to_most(piece.z);
+      add_to_most(piece.w);
+    }
+    const QueryScale scale = query_scale(quad_max(fmaxf(__low2float(most), __high2float(most))));
+    from_f16.scales[half] = scale.from_f16;
+    const auto to_f16 = [&](uint32_t pair) {
+      return pack(__uint_as_float(pair << 16) * scale.to_f16,
+                  __uint_as_float(pair & 0xffff0000u) * scale.to_f16, __half());
+    };
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i)
+      ptx::st_shared_16(address(i), make_uint4(to_f16(pieces[i].x), to_f16(pieces[i].y), to_f16(pieces[i].z),
+                                               to_f16(pieces[i].w)));
+  }
+  return from_f16;
+}
+
+// Fixed splits in prefill on sm_90a (prefill.cuh): merged in the order of the keys, as sm80's kernel does.
+
+// Fixed splits: what a thread has of its rows over the splits that have ended, beside those of the present
+// one.
+template <class Rows>
+class PrefillSplits {
+  static constexpr int kPieces = Rows::kColumns / 8, kStride = 128;
+
+ public:
+  // `out`: this thread's place of the splits in shared memory.
+  __device__ __forceinline__ PrefillSplits(float4* out, int first_key, int keys_of_split)
+      : out_(out), end_((first_key / keys_of_split + 1) * keys_of_split) {}
+
+  // Before the scores of the KV tile from `first_key` on: whether a new split begins with them.
+  __device__ __forceinline__ bool ends_before(int first_key, int keys_of_split, Rows& rows) {
+    if (first_key < end_) return false;
+    end_ += keys_of_split;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      ended_max_[half] = rows.row_max[half];
+      ended_sum_[half] = rows.row_sum[half];
+      rows.row_max[half] = -INFINITY;
+      rows.row_sum[half] = 0.0f;
+    }
+    return true;
+  }
+
+  // After that, when all of the ended split's P V is in rows.out, which becomes zero.
+  __device__ __forceinline__ void add_ended(Rows& rows, float softmax_scale_log2) {
+#pragma unroll
+    for (float& sum : ended_sum_) sum = quad_sum(sum);
+    merge(ended_max_, ended_sum_, rows.out, softmax_scale_log2);
+#pragma unroll
+    for (int n = 0; n < kPieces; ++n)
+      out_[n * kStride] =
+          make_float4(rows.out[4 * n], rows.out[4 * n + 1], rows.out[4 * n + 2], rows.out[4 * n + 3]);
+    is_empty_ = false;
+#pragma unroll
+    for (float& x : rows.out) x = 0.0f;
+  }
+
+  // The last split, after its finish_sums(): rows become those of all splits.
+  __device__ __forceinline__ void finish(Rows& rows, float softmax_scale_log2) {
+    merge(rows.row_max, rows.row_sum, rows.out, softmax_scale_log2);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      rows.row_max[half] = row_max_[half];
+      rows.row_sum[half] = row_sum_[half];
+    }
+  }
+
+ private:
+  // The splits so far come first. `out`: of the split that is added, then of all.
+  __device__ __forceinline__ void merge(const float (&partial_max)[2], const float (&partial_sum)[2],
+                                        float (&out)[Rows::kColumns / 2], float softmax_scale_log2) {
+    if (is_empty_) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        row_max_[half] = partial_max[half];
+        row_sum_[half] = partial_sum[half];
+      }
+      return;
+    }
+    MergeScales scales[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float new_max = fmaxf(row_max_[half], partial_max[half]);
+      scales[half] = merge_scales(row_max_[half], partial_max[half], new_max, softmax_scale_log2);
+      row_max_[half] = new_max;
+      row_sum_[half] = merged(row_sum_[half], partial_sum[half], scales[half]);
+    }
+#pragma unroll
+    for (int n = 0; n < kPieces; ++n) {
+      const float4 before = out_[n * kStride];
+      out[4 * n] = merged(before.x, out[4 * n], scales[0]);
+      out[4 * n + 1] = merged(before.y, out[4 * n + 1], scales[0]);
+      out[4 * n + 2] = merged(before.z, out[4 * n + 2], scales[1]);
+      out[4 * n + 3] = merged(before.w, out[4 * n + 3], scales[1]);
+    }
+  }
+
+  float4* const out_;
+  float row_max_[2], row_sum_[2];
+  // Of the split that ends, whose P V may still be under way.
+  float ended_max_[2], ended_sum_[2];
+  bool is_empty_ = true;
+  int end_;  // of the present split: the first key of the next
+};
+struct NoPrefillSplits {
+  __device__ NoPrefillSplits(float4*, int, int) {}
+};
+
+// Epilogue of prefill on sm_90a (prefill.cuh): results of a work tile to the output, or as partial results.
+
+// `T`: of results in 16 bits.
+template <class T, class Rows, class Tile>
+class PrefillEpilogue : PrefillResults {
+  static constexpr int kGroups = Rows::kColumns / 8;  // of eight columns
+
+ public:
+  // `scale`: what results are multiplied by besides that of all work tiles.
+  __device__ PrefillEpilogue(const AttentionParams& params, const WorkTileRows& rows, int warpgroup,
+                             float scale)
+      : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)), scale_(scale) {}
+
+  using PrefillResults::write_lse;
+
+  // After finish_sums(). By all threads of a warp, whose 16 rows all are. Results without LSE, as panels in
+  // shared memory: `to` is the warpgroup's first row of the first.
+  __device__ __forceinline__ void stage(const Rows& rows, float softmax_scale_log2, uint32_t to) const {
+    float scales[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2) * scale_;
+    // Lane l gives the address of row l % 16 of a group of eight columns, or of the next one.
+    const int row = ptx::warp_of_warpgroup() * 16 + lane_ % 16;
+#pragma unroll
+    for (int n = 0; n < kGroups; n += 2) {
+      uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[i] =
+            pack(rows.out[4 * n + 2 * i] * scales[i % 2], rows.out[4 * n + 2 * i + 1] * scales[i % 2], T());
+      ptx::stmatrix_x4(to + n / 8 * Tile::kQueryPanelBytes + swizzled(row, n % 8 + lane_ / 16), words);
+    }
+  }
+
+  // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
+  __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2, int partial_idx) const {
+    if (partial_idx >= 0) return write_partial(rows, partial_idx);
+    float scales[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2) * scale_;
+    write_lse(rows, softmax_scale_log2);
+    if (params_.out_element == Element::kF32)
+      write_wide(rows, scales);
+    else
+      write_narrow(rows, scales);
+  }
+
+ private:
+  __device__ __forceinline__ void write_wide(const Rows& rows, const float (&scales)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      if (tile_row >= rows_.num_rows) continue;
+      write_floats(rows, half, scales[half], reinterpret_cast<float2*>(out_row(tile_row, sizeof(float))));
+    }
+  }
+
+  __device__ __forceinline__ void write_partial(const Rows& rows, int partial_idx) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      if (tile_row >= rows_.num_rows) continue;
+      const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
+      if (lane_ % 4 == 0)
+        params_.plan.partial_state[partial_row] = make_float2(rows.row_max[half], rows.row_sum[half]);
+      write_floats(rows, half, scale_,
+                   reinterpret_cast<float2*>(params_.plan.partial_out + partial_row * params_.head_dim_v));
+    }
+  }
+
+  __device__ __forceinline__ void write_floats(const Rows& rows, int half, float scale, float2* to) const {
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) {
+      const int column = 8 * n + lane_ % 4 * 2;
+      if (column < params_.head_dim_v)
+        to[column / 2] =
+            make_float2(rows.out[4 * n + 2 * half] * scale, rows.out[4 * n + 2 * half + 1] * scale);
+    }
+  }
+
+  // Four lanes of a row transpose their words of four groups, so that each writes whole groups: four lanes 64
+  // bytes.
+  __device__ __forceinline__ void write_narrow(const Rows& rows, const float (&scales)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      const bool valid = tile_row < rows_.num_rows;
+      auto* const to = reinterpret_cast<uint4*>(out_row(valid ? tile_row : 0, 2));
+#pragma unroll
+      for (int first = 0; first < kGroups; first += 4) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          words[i] = pack(rows.out[4 * (first + i) + 2 * half] * scales[half],
+                          rows.out[4 * (first + i) + 2 * half + 1] * scales[half], T());
+        quad_transpose(words, lane_);
+        const int group = first + lane_ % 4;
+        if (valid && group * 8 < params_.head_dim_v)
+          to[group] = make_uint4(words[0], words[1], words[2], words[3]);
+      }
+    }
+  }
+
+  const float scale_;
 };
 
 }  // namespace attend::kernels::cuda::sm90

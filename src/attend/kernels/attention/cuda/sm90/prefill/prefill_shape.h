@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 
-#include "attend/kernels/attention/cuda/common/head_dims.h"
 #include "attend/kernels/attention/cuda/common/plan/prefill_plan.h"
+#include "attend/kernels/attention/cuda/common/tile_config.h"
 
 namespace attend::kernels::cuda::sm90 {
 

@@ -24,23 +24,435 @@
 // sqrt(n) beside it. FlashAttention-3 does the same.
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
+#include "attend/kernels/attention/cuda/common/row_state.cuh"
+#include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_loads.cuh"
-#include "attend/kernels/attention/cuda/sm90/prefill_e4m3/prefill_e4m3_epilogue.cuh"
-#include "attend/kernels/attention/cuda/sm90/prefill_e4m3/prefill_e4m3_rows.cuh"
-#include "attend/kernels/attention/cuda/sm90/prefill_e4m3/prefill_e4m3_tile.cuh"
-#include "attend/kernels/attention/cuda/sm90/prefill_e4m3/prefill_e4m3_transposer.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill/prefill_softmax.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_e4m3/prefill_e4m3_layout.h"
 #include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/fp8.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
+#include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend_generated/wgmma_e4m3_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
+
+// The tile of prefill in e4m3: shape, warps, registers, and where its shared memory has what.
+
+// The tile's shape, warps and registers.
+template <int kQk, int kV>
+struct PrefillE4m3Tile {
+  static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
+  static constexpr int kElementBytes = 1, kRows = kPrefillRows;
+  static constexpr bool kMayPlanInline = false, kVerifies = false;
+  static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
+  static constexpr int kPartsOfTile = 1;
+  static constexpr int kMaxBoxRows = kMaxBoxRowsOfFp8;
+  static constexpr int kStages = 3, kKeyStages = kStages;  // of values as they come, and of keys
+  static constexpr int kTransposedStages = 2;              // of values transposed
+  static constexpr bool kStagesResults = false, kStagesDescales = false, kMayQueryAlone = false;
+  static constexpr bool kProducerZeroesValues = false;  // who transposes them does
+  static constexpr int kWorkTileStages = 2, kQueryStages = kHeadDimQk > 128 ? 1 : 2;
+  static constexpr int kQkPanels = (kHeadDimQk + kPanelRowBytes - 1) / kPanelRowBytes;
+  static constexpr int kVPanels = (kHeadDimV + kPanelRowBytes - 1) / kPanelRowBytes;
+
+  static constexpr int kQueryPanelBytes = kRows * kPanelRowBytes;
+  static constexpr int kKeyPanelBytes = kKeys * kPanelRowBytes;
+  static constexpr int kQueryBytes = kQkPanels * kQueryPanelBytes;
+  static constexpr int kKeyBytes = kQkPanels * kKeyPanelBytes;
+  static constexpr int kValueBytes = kVPanels * kKeyPanelBytes;
+  static constexpr int kTransposedBytes = kHeadDimV * kPanelRowBytes;
+
+  // Warps by role; each consumer warpgroup has a warp that loads its queries.
+  static constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
+  static constexpr int kConsumerRows = kRows / kConsumers;
+  // The turn passes within the exponentials, when so many registers of P, of kKeys / 8, are packed: they take
+  // as long as products, so that it is they of both consumers that should not meet. In work tiles of few KV
+  // tiles the other would come to its first product too late: as soon as products are issued there.
+  static constexpr int kPackedBeforeTurn = 4, kMaxTilesOfEarlyTurns = 4;
+  static constexpr int kLoadWarps = 2;      // of keys, and of values
+  static constexpr int kProducerWarps = 4;  // those and two of queries
+  static constexpr int kTransposeWarps = 4;
+  static constexpr int kFirstConsumerWarp = kProducerWarps + kTransposeWarps;
+  static constexpr int kThreads = 32 * (kFirstConsumerWarp + kConsumerWarps);
+
+  // As of PrefillTile.
+  static constexpr int kProducerRegisters = 64, kTransposeRegisters = 48, kConsumerRegisters = 200;
+  static_assert(32 * (kProducerWarps * kProducerRegisters + kTransposeWarps * kTransposeRegisters +
+                      kConsumerWarps * kConsumerRegisters) <=
+                65536 / kThreads / 8 * 8 * kThreads);
+  static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0 && kHeadDimV % 64 == 0 &&
+                kHeadDimQk % 32 == 0);
+};
+
+template <class Tile>
+struct PrefillE4m3Shared {
+  static constexpr int kQueriesAt = 0;
+  static constexpr int kKeysAt = kQueriesAt + Tile::kQueryStages * Tile::kQueryBytes;
+  static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
+  static constexpr int kTransposedAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
+  static constexpr int kWorkTilesAt = kTransposedAt + Tile::kTransposedStages * Tile::kTransposedBytes;
+  static constexpr int kBarriersAt =
+      kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
+  static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
+  static constexpr int kKeysBarrier = 2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers;
+  static constexpr int kTransposedBarrier = kKeysBarrier + 4 * Tile::kStages;
+  static constexpr int kNumBarriers = kTransposedBarrier + 2 * Tile::kTransposedStages;
+  static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
+  static_assert(kBytes <= 227 * 1024 && kBarriersAt % 8 == 0);
+
+  char* base;
+  uint32_t shared;  // its address in the shared window
+
+  __device__ explicit PrefillE4m3Shared(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
+
+  __device__ uint32_t queries(int stage) const { return shared + kQueriesAt + stage * Tile::kQueryBytes; }
+  __device__ uint32_t keys(int stage) const { return shared + kKeysAt + stage * Tile::kKeyBytes; }
+  // Values as they come.
+  __device__ uint32_t values(int stage) const { return shared + kValuesAt + stage * Tile::kValueBytes; }
+  __device__ uint32_t transposed(int stage) const {
+    return shared + kTransposedAt + stage * Tile::kTransposedBytes;
+  }
+  __device__ PrefillWorkTile& work_tile(int stage) const {
+    return reinterpret_cast<PrefillWorkTile*>(base + kWorkTilesAt)[stage];
+  }
+
+  __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
+  // The work tile is written; all warps are done with it.
+  __device__ uint32_t work_tile_full(int stage) const { return barrier(stage); }
+  __device__ uint32_t work_tile_empty(int stage) const { return barrier(Tile::kWorkTileStages + stage); }
+  // Of a consumer's queries.
+  __device__ uint32_t queries_full(int stage, int consumer) const {
+    return barrier(2 * Tile::kWorkTileStages + stage * Tile::kConsumers + consumer);
+  }
+  __device__ uint32_t queries_empty(int stage, int consumer) const {
+    return queries_full(stage, consumer) + 8 * kNumQueryBarriers;
+  }
+  __device__ uint32_t keys_full(int stage) const { return barrier(kKeysBarrier + stage); }
+  __device__ uint32_t keys_empty(int stage) const { return keys_full(Tile::kStages + stage); }
+  __device__ uint32_t values_full(int stage) const { return keys_full(2 * Tile::kStages + stage); }
+  __device__ uint32_t values_empty(int stage) const { return keys_full(3 * Tile::kStages + stage); }
+  __device__ uint32_t transposed_full(int stage) const { return barrier(kTransposedBarrier + stage); }
+  __device__ uint32_t transposed_empty(int stage) const {
+    return transposed_full(Tile::kTransposedStages + stage);
+  }
+
+  // By one thread.
+  __device__ void init_barriers() const {
+    for (int stage = 0; stage < Tile::kWorkTileStages; ++stage) {
+      ptx::mbarrier_init(work_tile_full(stage), 1);
+      ptx::mbarrier_init(work_tile_empty(stage),
+                         Tile::kConsumerWarps + Tile::kLoadWarps + Tile::kTransposeWarps);
+    }
+    for (int stage = 0; stage < Tile::kQueryStages; ++stage)
+      for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
+        ptx::mbarrier_init(queries_full(stage, consumer), 1);
+        ptx::mbarrier_init(queries_empty(stage, consumer), Tile::kConsumerWarps / Tile::kConsumers);
+      }
+    for (int stage = 0; stage < Tile::kStages; ++stage) {
+      ptx::mbarrier_init(keys_full(stage), 1);
+      ptx::mbarrier_init(values_full(stage), 1);
+      ptx::mbarrier_init(keys_empty(stage), Tile::kConsumerWarps);
+      ptx::mbarrier_init(values_empty(stage), Tile::kTransposeWarps);
+    }
+    for (int stage = 0; stage < Tile::kTransposedStages; ++stage) {
+      ptx::mbarrier_init(transposed_full(stage), Tile::kTransposeWarps);
+      ptx::mbarrier_init(transposed_empty(stage), Tile::kConsumerWarps);
+    }
+    ptx::fence_mbarrier_init();
+  }
+};
+
+// What a consumer warpgroup of prefill_e4m3.cuh has of its 64 rows: products, softmax, P in e4m3.
+
+struct PrefillE4m3Precision {
+  static constexpr float kSlack = 0.75f, kOffset = 8.0f;
+};
+
+// A consumer warpgroup's 64 rows in registers, with P. prefill_e4m3_layout.h tells which column an element of
+// out is of.
+template <class Tile>
+struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m3Precision> {
+  using Softmax = PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m3Precision>;
+  using Softmax::scores, Softmax::out, Softmax::row_max, Softmax::row_sum, Softmax::rescale, Softmax::shifts,
+      Softmax::rescales;
+
+  static constexpr int kKeys = Tile::kKeys, kSteps = kKeys / 32, kStepBytes = 32;
+  static constexpr float kUnscale = 0x1p-8f;  // 2^-kOffset
+
+  uint32_t p[kSteps][4];  // operand A of wgmma with V^T
+
+  // Issues scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
+  __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
+    constexpr int kStepsOfPanel = kPanelRowBytes / kStepBytes;
+    const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
+#pragma unroll
+    for (int i = 0; i < Tile::kHeadDimQk / kStepBytes; ++i) {
+      const int panel = i / kStepsOfPanel, in_panel = i % kStepsOfPanel * kStepBytes;
+      ptx::wgmma_mma_async(scores, a + (panel * Tile::kQueryPanelBytes + in_panel) / 16,
+                           b + (panel * Tile::kKeyPanelBytes + in_panel) / 16, i > 0, __nv_fp8_e4m3());
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  // Issues out += P v over all keys of the tile: those that are nobody's are zeros in both, and with branches
+  // around them ptxas serialises the products (its note C7520).
+  // `v`: transposed.
+  __device__ __forceinline__ void multiply_values(uint32_t v) {
+    const uint64_t b = ptx::smem_descriptor(v);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, true, __nv_fp8_e4m3());
+    ptx::wgmma_commit_group();
+  }
+
+  // Second half, when the PV of the KV tile before has ended: P = 2^(kOffset + softmax_scale_log2 (score -
+  // row_max)). Exponentials have a unit of their own, which packing and sums go beside. `pass_turn`: called
+  // once, among them.
+  template <class PassTurn>
+  __device__ __forceinline__ void make_p(float softmax_scale_log2, const PassTurn& pass_turn) {
+    float sums[2][2] = {};
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int reg = 0; reg < 4; ++reg) {
+        if (4 * step + reg == Tile::kPackedBeforeTurn) pass_turn();
+        const int half = reg % 2;
+        float four[4];
+#pragma unroll
+        for (int byte = 0; byte < 4; ++byte) {
+          const float score = scores[e4m3::score_of_byte(step, reg, byte)];
+          four[byte] = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
+          sums[half][byte % 2] += four[byte];
+        }
+        p[step][reg] = ptx::cvt_e4m3x4(four[0], four[1], four[2], four[3]);
+      }
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      row_sum[half] = row_sum[half] * rescale[half] + (sums[half][0] + sums[half][1]);
+    if (rescales) {
+#pragma unroll
+      for (int i = 0; i < Tile::kHeadDimV / 2; ++i) out[i] *= rescale[i / 2 % 2];
+    }
+  }
+
+  // Row sums over all columns, as if P were not so large: call once, after the last tile.
+  __device__ __forceinline__ void finish_sums() {
+#pragma unroll
+    for (float& s : row_sum) s = quad_sum(s) * kUnscale;
+  }
+};
+
+// Values of e4m3 as wgmma wants them: the warpgroup of prefill_e4m3.cuh that transposes them in shared
+// memory.
+
+// Transposes values. What is multiplied with P = 0 must not be NaN, and a stage may have what an earlier tile
+// left where no row was wanted, so that keys outside of the work tile's become zero here.
+template <class Tile>
+class PrefillTransposer {
+  using Shared = PrefillE4m3Shared<Tile>;
+  static constexpr int kSixteens = Tile::kHeadDimV / e4m3::kColumnsAtOnce;
+  // Read before the first is written: their latencies overlap.
+  static constexpr int kBatch = 4;
+  static_assert(Tile::kTransposeWarps * e4m3::kKeysAtOnce == Tile::kKeys && kSixteens % kBatch == 0 &&
+                Tile::kVPanels == 1);
+
+ public:
+  // `warp`: of those that transpose.
+  __device__ PrefillTransposer(const Shared& shared, int warp)
+      : shared_(shared), first_in_tile_(warp * e4m3::kKeysAtOnce) {}
+
+  // All work tiles.
+  __device__ void run() {
+    for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
+      ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
+      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
+      const int num_tiles = work_tile.num_tiles;
+      if (num_tiles < 0) return;
+      // Of the warp's first key.
+      int begin = work_tile.tile.kv_begin - work_tile.first_key - first_in_tile_;
+      int end = work_tile.tile.kv_end - work_tile.first_key - first_in_tile_;
+      for (int i = 0; i < num_tiles; ++i, begin -= Tile::kKeys, end -= Tile::kKeys) {
+        ptx::mbarrier_wait(shared_.values_full(values_.stage), values_.parity);
+        ptx::mbarrier_wait(shared_.transposed_empty(transposed_.stage), transposed_.parity ^ 1);
+        transpose(begin, end);
+        ptx::fence_proxy_async();
+        __syncwarp();
+        if (lane_ == 0) {
+          ptx::mbarrier_arrive(shared_.transposed_full(transposed_.stage));
+          ptx::mbarrier_arrive(shared_.values_empty(values_.stage));
+        }
+        values_.advance(Tile::kStages);
+        transposed_.advance(Tile::kTransposedStages);
+      }
+      __syncwarp();
+      if (lane_ == 0) ptx::mbarrier_arrive(shared_.work_tile_empty(state.stage));
+    }
+  }
+
+ private:
+  // The warp's keys of a tile, of which those from `begin` to `end` are wanted.
+  __device__ void transpose(int begin, int end) const {
+    // Masks take as many instructions as the transposition, and few tiles want them.
+    const bool all = ptx::warp_uniform(static_cast<int>(begin <= 0 && end >= e4m3::kKeysAtOnce)) != 0;
+    uint32_t wanted[2] = {};
+    if (!all) {
+#pragma unroll
+      for (int piece = 0; piece < 2; ++piece) wanted[piece] = e4m3::keys_wanted(lane_, piece, begin, end);
+    }
+    const uint32_t from = shared_.values(values_.stage);
+    const int piece = first_in_tile_ / e4m3::kPieceBytes + e4m3::transposed_piece(lane_);
+    // Sixteens are rows apart whose swizzle is the same.
+    const uint32_t to = shared_.transposed(transposed_.stage) +
+                        static_cast<uint32_t>(e4m3::offset_of_piece(e4m3::transposed_row(lane_), piece));
+#pragma unroll
+    for (int first = 0; first < kSixteens; first += kBatch) {
+      uint32_t columns[kBatch][4];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int at = e4m3::offset_of_piece(first_in_tile_ + lane_, first + i);
+        ptx::ldmatrix_x4_trans(columns[i], from + static_cast<uint32_t>(at));
+      }
+      uint32_t rows[kBatch][4];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+#pragma unroll
+        for (int result = 0; result < 4; ++result) {
+          const int reg = e4m3::first_register(result);
+          rows[i][result] = __byte_perm(columns[i][reg], columns[i][reg + 1], e4m3::selector(result));
+        }
+      if (!all) {
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+#pragma unroll
+          for (int result = 0; result < 4; ++result) rows[i][result] &= wanted[result / 2];
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        ptx::stmatrix_x4(to + static_cast<uint32_t>((first + i) * e4m3::kColumnsAtOnce * kPanelRowBytes),
+                         rows[i]);
+    }
+  }
+
+  const Shared& shared_;
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+  const int first_in_tile_;  // of the warp's 32 keys
+  PipelineState values_, transposed_;
+};
+
+// The end of a work tile of prefill_e4m3.cuh: outputs or partial results, and LSE.
+
+template <class Tile>
+class PrefillE4m3Epilogue : PrefillResults {
+  using Rows = PrefillE4m3Rows<Tile>;
+  static constexpr int kSixteens = Tile::kHeadDimV / 16;
+
+ public:
+  __device__ PrefillE4m3Epilogue(const AttentionParams& params, const WorkTileRows& rows, int warpgroup)
+      : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)) {}
+
+  // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
+  __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2,
+                                        const HeadDescales& descales, int partial_idx) const {
+    if (partial_idx >= 0) return write_partial(rows, descales, partial_idx);
+    write_lse(rows, softmax_scale_log2);
+    float out_scale[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      out_scale[half] = scale_of(rows, half, softmax_scale_log2) * (Rows::kUnscale * descales.out);
+    if (params_.out_element == Element::kF32)
+      write_wide(rows, out_scale);
+    else if (params_.out_element == Element::kBF16)
+      write_narrow<__nv_bfloat16>(rows, out_scale);
+    else
+      write_narrow<__half>(rows, out_scale);
+  }
+
+ private:
+  __device__ __forceinline__ void write_wide(const Rows& rows, const float (&out_scale)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      if (tile_row >= rows_.num_rows) continue;
+      write_floats(rows, half, out_scale[half], reinterpret_cast<float*>(out_row(tile_row, sizeof(float))));
+    }
+  }
+
+  // Relative to the row max in units that all work tiles share: kernels that merge know no descales of heads.
+  __device__ __forceinline__ void write_partial(const Rows& rows, const HeadDescales& descales,
+                                                int partial_idx) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      if (tile_row >= rows_.num_rows) continue;
+      const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
+      const float to_shared_units = params_.logit_cap > 0.0f ? 1.0f : descales.scores;
+      if (lane_ % 4 == 0)
+        params_.plan.partial_state[partial_row] =
+            make_float2(rows.row_max[half] * to_shared_units, rows.row_sum[half]);
+      write_floats(rows, half, Rows::kUnscale * descales.out,
+                   params_.plan.partial_out + partial_row * params_.head_dim_v);
+    }
+  }
+
+  // A lane has four columns of each sixteen.
+  __device__ __forceinline__ void write_floats(const Rows& rows, int half, float scale, float* to) const {
+#pragma unroll
+    for (int sixteen = 0; sixteen < kSixteens; ++sixteen) {
+      const int column = 16 * sixteen + e4m3::first_column_of_lane(lane_);
+      if (column < params_.head_dim_v)
+        *reinterpret_cast<float4*>(to + column) =
+            make_float4(element(rows, sixteen, half, 0) * scale, element(rows, sixteen, half, 1) * scale,
+                        element(rows, sixteen, half, 2) * scale, element(rows, sixteen, half, 3) * scale);
+    }
+  }
+
+  // Four lanes of a row transpose what they have of four sixteens, so that each writes a whole one: four
+  // lanes 128 bytes.
+  template <class T>
+  __device__ __forceinline__ void write_narrow(const Rows& rows, const float (&out_scale)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      const bool valid = tile_row < rows_.num_rows;
+      auto* const to = reinterpret_cast<uint4*>(out_row(valid ? tile_row : 0, 2));
+#pragma unroll
+      for (int first = 0; first < kSixteens; first += 4) {
+        uint32_t low[4], high[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          low[i] = pack(element(rows, first + i, half, 0) * out_scale[half],
+                        element(rows, first + i, half, 1) * out_scale[half], T());
+          high[i] = pack(element(rows, first + i, half, 2) * out_scale[half],
+                         element(rows, first + i, half, 3) * out_scale[half], T());
+        }
+        quad_transpose(low, lane_);
+        quad_transpose(high, lane_);
+        const int sixteen = first + lane_ % 4;
+        if (valid && sixteen * 16 < params_.head_dim_v) {
+          to[2 * sixteen] = make_uint4(low[0], high[0], low[1], high[1]);
+          to[2 * sixteen + 1] = make_uint4(low[2], high[2], low[3], high[3]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ static float element(const Rows& rows, int sixteen, int half, int column) {
+    return rows.out[e4m3::element_of_column(sixteen, half, column)];
+  }
+};
 
 // Consumer: one warpgroup, all work tiles. As PrefillConsumer, but for values that come transposed.
 template <class Tile>
@@ -153,7 +565,7 @@ class PrefillE4m3Consumer {
     release(shared_.keys_empty(keys_.stage));
     keys_.advance(Tile::kStages);
     if (!kPlain && params_.logit_cap > 0.0f) {
-      sm80::ScoreCap cap(params_);
+      ScoreCap cap(params_);
       cap.to_exponent *= descales.scores;
 #pragma unroll
       for (float& score : rows.scores) score = cap(score);
@@ -165,7 +577,7 @@ class PrefillE4m3Consumer {
   }
 
   // Computed again where it is wanted, since registers are short.
-  __device__ __forceinline__ sm80::WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
+  __device__ __forceinline__ WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
     return {params_, work_tile.tile, work_tile.head, Tile::kRows};
   }
 

@@ -1,7 +1,6 @@
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm.h"
 
 #include "attend/base/math.h"
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"

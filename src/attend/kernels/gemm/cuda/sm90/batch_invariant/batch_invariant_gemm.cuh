@@ -28,7 +28,8 @@
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_epilogue.cuh"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm_kernel.h"
-#include "attend_generated/wgmma_products.cuh"
+#include "attend/kernels/gemm/cuda/sm90/cta_roles.cuh"
+#include "attend/kernels/gemm/cuda/sm90/k_block_product.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -47,6 +48,7 @@ struct BatchInvariantGemmConfig {
   static constexpr int kBarrierBytes = 1024, kMaxSharedBytes = 227 << 10;
   static constexpr int kStages = (kMaxSharedBytes - kBarrierBytes) / kStageBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes + kBarrierBytes;
+  using Stages = KBlockStages<kStages, kXBytes, kWeightBytes>;
   static constexpr int kAccumulators = kTileFeatures / 2;  // of a thread
   // Slices whose partial sums there are registers for, beside those of the slices before.
   static constexpr int kMaxSums = kWarpgroups == 3 ? 128 : 168;
@@ -64,30 +66,19 @@ class BatchInvariantGemmCta {
 
  public:
   __device__ __forceinline__ BatchInvariantGemmCta(const BatchInvariantGemmParams& params, const char* shared)
-      : params_(params), shared_(ptx::shared_address(shared)) {}
+      : params_(params), stages_{ptx::shared_address(shared)} {}
 
   __device__ __forceinline__ void run() {
-    if (threadIdx.x == 0) {
-      for (int stage = 0; stage < Config::kStages; ++stage) {
-        ptx::mbarrier_init(full(stage), 2);  // by the producers of x and of W
-        ptx::mbarrier_init(empty(stage), Config::kConsumerWarps);
-      }
-      ptx::fence_mbarrier_init();
-    }
-    __syncthreads();
-    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
-    if (warp < Config::kConsumerWarps) {
-      ptx::setmaxnreg_inc<Config::kConsumerRegisters>();
-      ptx::griddepcontrol_wait();
-      // Not before the wait: the next kernel may read early what a kernel before this one has written.
-      ptx::launch_dependents();
-      consume(warp / 4);
-    } else {
-      ptx::setmaxnreg_dec<Config::kProducerRegisters>();
-      if (threadIdx.x % 32 != 0) return;
-      if (warp == Config::kConsumerWarps) produce_weights();
-      if (warp == Config::kConsumerWarps + 1) produce_x();
-    }
+    begin_cta</*kCluster=*/false>([&] {
+      // By the producers of x and of W.
+      stages_.init_barriers(2, Config::kConsumerWarps);
+    });
+    run_roles<Config>(
+        [&](int warpgroup) {
+          wait_for_inputs();
+          consume(warpgroup);
+        },
+        [&] { produce_weights(); }, [&] { produce_x(); });
   }
 
  private:
@@ -116,13 +107,6 @@ class BatchInvariantGemmCta {
             .feature = tile % group_tiles / together * Config::kTileFeatures};
   }
 
-  __device__ __forceinline__ uint32_t x_at(int stage) const { return shared_ + stage * Config::kStageBytes; }
-  __device__ __forceinline__ uint32_t weights_at(int stage) const { return x_at(stage) + Config::kXBytes; }
-  __device__ __forceinline__ uint32_t full(int stage) const {
-    return shared_ + Config::kStages * Config::kStageBytes + 8 * stage;
-  }
-  __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
-
   // Calls copy(stage, origin, first input) for all K-blocks of all tiles, each when the stage is free: the
   // K-blocks of kSlicesAtOnce slices, then those of the next.
   template <class Copy>
@@ -134,7 +118,7 @@ class BatchInvariantGemmCta {
       for (int first = 0; first < kKSlices; first += kAtOnce)
         for (int round = first; round < params_.num_k_blocks; round += kKSlices)
           for (int k_block = round; k_block < min(round + kAtOnce, params_.num_k_blocks); ++k_block) {
-            ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
+            ptx::mbarrier_wait(stages_.empty(state.stage), state.parity ^ 1);
             copy(state.stage, origin, k_block * kBlockK);
             state.advance(Config::kStages);
           }
@@ -146,13 +130,13 @@ class BatchInvariantGemmCta {
     const uint64_t policy =
         num_row_tiles() > 1 ? ptx::createpolicy_evict_last() : ptx::createpolicy_evict_first();
     fill_stages([&](int stage, const Origin& origin, int input) {
-      ptx::mbarrier_arrive_expect_tx(full(stage), Config::kWeightBytes);
+      ptx::mbarrier_arrive_expect_tx(stages_.full(stage), Config::kWeightBytes);
       if (params_.gated)
-        ptx::cp_async_bulk_tensor(weights_at(stage), &params_.weight, input, 0, 0, origin.feature / kPairRows,
-                                  full(stage), policy);
+        ptx::cp_async_bulk_tensor(stages_.weights_at(stage), &params_.weight, input, 0, 0,
+                                  origin.feature / kPairRows, stages_.full(stage), policy);
       else
-        ptx::cp_async_bulk_tensor(weights_at(stage), &params_.weight, input, origin.feature, full(stage),
-                                  policy);
+        ptx::cp_async_bulk_tensor(stages_.weights_at(stage), &params_.weight, input, origin.feature,
+                                  stages_.full(stage), policy);
     });
   }
 
@@ -163,15 +147,15 @@ class BatchInvariantGemmCta {
     ptx::griddepcontrol_wait();
     fill_stages([&](int stage, const Origin& origin, int input) {
       const bool is_last = origin.row + Config::kTileRows >= params_.num_rows;
-      ptx::mbarrier_arrive_expect_tx(full(stage),
+      ptx::mbarrier_arrive_expect_tx(stages_.full(stage),
                                      is_last ? params_.last_box_rows * kRowBytes : Config::kXBytes);
-      ptx::cp_async_bulk_tensor(x_at(stage), is_last ? &params_.last_x : &params_.x, input, origin.row,
-                                full(stage), policy);
+      ptx::cp_async_bulk_tensor(stages_.x_at(stage), is_last ? &params_.last_x : &params_.x, input,
+                                origin.row, stages_.full(stage), policy);
     });
   }
 
   __device__ __forceinline__ void release(int stage) const {
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty(stage));
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(stages_.empty(stage));
   }
 
   __device__ __forceinline__ void consume(int warpgroup) const {
@@ -187,7 +171,7 @@ class BatchInvariantGemmCta {
   // By a warpgroup that has no rows, whose stages wait for it all the same.
   __device__ __forceinline__ void skip(PipelineState& state) const {
     for (int i = 0; i < params_.num_k_blocks; ++i) {
-      ptx::mbarrier_wait(full(state.stage), state.parity);
+      ptx::mbarrier_wait(stages_.full(state.stage), state.parity);
       release(state.stage);
       state.advance(Config::kStages);
     }
@@ -228,19 +212,14 @@ class BatchInvariantGemmCta {
 
   __device__ __forceinline__ void multiply_k_block(Accumulators& sums, int warpgroup, int stage,
                                                    uint32_t parity, bool add) const {
-    constexpr int kMmaBytes = 32;  // of a row: 16 inputs
-    ptx::mbarrier_wait(full(stage), parity);
-    const uint64_t a = ptx::smem_descriptor(x_at(stage) + warpgroup * 64 * kRowBytes);
-    const uint64_t b = ptx::smem_descriptor(weights_at(stage));
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kRowBytes / kMmaBytes; ++k)
-      ptx::wgmma_mma_async(sums, a + k * (kMmaBytes / 16), b + k * (kMmaBytes / 16), k > 0 || add, T{});
-    ptx::wgmma_commit_group();
+    ptx::mbarrier_wait(stages_.full(stage), parity);
+    const uint64_t a = ptx::smem_descriptor(stages_.x_at(stage) + warpgroup * 64 * kRowBytes);
+    const uint64_t b = ptx::smem_descriptor(stages_.weights_at(stage));
+    sm90::multiply_k_block<T>(sums, a, b, add);
   }
 
   const BatchInvariantGemmParams& params_;
-  const uint32_t shared_;
+  const typename Config::Stages stages_;
 };
 
 template <class T, class Config>

@@ -4,8 +4,8 @@
 #include <cuda.h>
 
 #include "attend/kernels/common/cuda/params.h"
-#include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm_shape.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 
 namespace attend::kernels::cuda::sm90 {
 

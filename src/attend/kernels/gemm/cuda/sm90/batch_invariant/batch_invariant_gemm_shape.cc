@@ -1,8 +1,7 @@
-#include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm_shape.h"
-
 #include <algorithm>
 
 #include "attend/base/math.h"
+#include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {

@@ -24,6 +24,7 @@
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend/kernels/gemm/cuda/sm90/cta_roles.cuh"
 #include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm_kernel.h"
 #include "attend_generated/wgmma_e4m3_products.cuh"
 
@@ -40,6 +41,7 @@ struct Fp8BlockGemmConfig {
   static constexpr int kStageBytes = kXBytes + kWeightBytes, kBarrierBytes = 1024;
   static constexpr int kStages = ((227 << 10) - kBarrierBytes) / kStageBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes + kBarrierBytes;
+  using Stages = KBlockStages<kStages, kXBytes, kWeightBytes>;
   static constexpr int kClusterSize = 2;
   static constexpr int kSums = kFp8TileOuts / 2;  // of a thread and row block
 };
@@ -70,7 +72,7 @@ class Fp8BlockGemmCta {
  public:
   __device__ __forceinline__ Fp8BlockGemmCta(const Fp8BlockGemmParams& params, const char* shared)
       : params_(params),
-        shared_(ptx::shared_address(shared)),
+        stages_{ptx::shared_address(shared)},
         rank_(ptx::cluster_rank()),
         first_tile_(static_cast<int>(blockIdx.x) / Config::kClusterSize),
         tile_step_(static_cast<int>(gridDim.x) / Config::kClusterSize),
@@ -78,29 +80,15 @@ class Fp8BlockGemmCta {
                (params.num_out_tiles + Config::kClusterSize - 1) / Config::kClusterSize} {}
 
   __device__ __forceinline__ void run() const {
-    if (threadIdx.x == 0) {
-      for (int stage = 0; stage < Config::kStages; ++stage) {
-        ptx::mbarrier_init(full(stage), 1);
-        ptx::mbarrier_init(empty(stage), Config::kConsumerWarps * Config::kClusterSize);
-      }
-      ptx::fence_mbarrier_init();
-    }
-    __syncthreads();
-    // Nobody writes to a CTA whose mbarriers are not initialised yet.
-    ptx::cluster_arrive_relaxed();
-    ptx::cluster_wait();
-    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
-    if (warp < Config::kConsumerWarps) {
-      ptx::setmaxnreg_inc<Config::kConsumerRegisters>();
-      ptx::griddepcontrol_wait();
-      ptx::launch_dependents();
-      consume(warp / 4);
-      end();
-    } else {
-      ptx::setmaxnreg_dec<Config::kProducerRegisters>();
-      if (warp == Config::kConsumerWarps && threadIdx.x % 32 == 0) produce();
-      end();
-    }
+    begin_cta</*kCluster=*/true>(
+        [&] { stages_.init_barriers(1, Config::kConsumerWarps * Config::kClusterSize); });
+    run_roles<Config>(
+        [&](int warpgroup) {
+          wait_for_inputs();
+          consume(warpgroup);
+        },
+        [&] { produce(); });
+    end();
   }
 
  private:
@@ -110,13 +98,6 @@ class Fp8BlockGemmCta {
     ptx::cluster_arrive_relaxed();
     ptx::cluster_wait();
   }
-
-  __device__ __forceinline__ uint32_t x_at(int stage) const { return shared_ + stage * Config::kStageBytes; }
-  __device__ __forceinline__ uint32_t weight_at(int stage) const { return x_at(stage) + Config::kXBytes; }
-  __device__ __forceinline__ uint32_t full(int stage) const {
-    return shared_ + Config::kStages * Config::kStageBytes + 8 * stage;
-  }
-  __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
 
   __device__ __forceinline__ int out_tile_of(const Fp8TileOrder::Tile& tile) const {
     return tile.out_pair * Config::kClusterSize + rank_;
@@ -133,13 +114,14 @@ class Fp8BlockGemmCta {
     for (int i = first_tile_; i < tiles_.count(); i += tile_step_) {
       const auto tile = tiles_.at(i);
       for (int k_block = 0; k_block < params_.num_k_blocks; ++k_block) {
-        ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
-        ptx::mbarrier_arrive_expect_tx(full(state.stage), Config::kStageBytes);
-        ptx::cp_async_bulk_tensor_multicast(
-            x_at(state.stage) + rank_ * kHalfRows * kFp8BlockInputs, &params_.x, k_block * kFp8BlockInputs,
-            tile.row * Config::kTileRows + rank_ * kHalfRows, full(state.stage), kAllRanks, policy);
-        ptx::cp_async_bulk_tensor(weight_at(state.stage), &params_.weight, k_block * kFp8BlockInputs,
-                                  out_tile_of(tile) * kFp8TileOuts, full(state.stage), policy);
+        ptx::mbarrier_wait(stages_.empty(state.stage), state.parity ^ 1);
+        ptx::mbarrier_arrive_expect_tx(stages_.full(state.stage), Config::kStageBytes);
+        ptx::cp_async_bulk_tensor_multicast(stages_.x_at(state.stage) + rank_ * kHalfRows * kFp8BlockInputs,
+                                            &params_.x, k_block * kFp8BlockInputs,
+                                            tile.row * Config::kTileRows + rank_ * kHalfRows,
+                                            stages_.full(state.stage), kAllRanks, policy);
+        ptx::cp_async_bulk_tensor(stages_.weights_at(state.stage), &params_.weight, k_block * kFp8BlockInputs,
+                                  out_tile_of(tile) * kFp8TileOuts, stages_.full(state.stage), policy);
         state.advance(Config::kStages);
       }
     }
@@ -147,7 +129,8 @@ class Fp8BlockGemmCta {
 
   __device__ __forceinline__ void release(int stage) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane < Config::kClusterSize) ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(empty(stage), lane));
+    if (lane < Config::kClusterSize)
+      ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(stages_.empty(stage), lane));
   }
 
   // The first of a thread's rows of a row block, in x.
@@ -208,10 +191,10 @@ class Fp8BlockGemmCta {
       for (int k_block = 0; k_block < params_.num_k_blocks; ++k_block) {
         const BlockScales scales = next;
         if (k_block + 1 < params_.num_k_blocks) load_scales(scales_at, next);
-        ptx::mbarrier_wait(full(state.stage), state.parity);
-        const uint64_t x =
-            ptx::smem_descriptor(x_at(state.stage) + warpgroup * Config::kRowsOfWarpgroup * kFp8BlockInputs);
-        const uint64_t weight = ptx::smem_descriptor(weight_at(state.stage));
+        ptx::mbarrier_wait(stages_.full(state.stage), state.parity);
+        const uint64_t x = ptx::smem_descriptor(stages_.x_at(state.stage) +
+                                                warpgroup * Config::kRowsOfWarpgroup * kFp8BlockInputs);
+        const uint64_t weight = ptx::smem_descriptor(stages_.weights_at(state.stage));
 #pragma unroll
         for (int block = 0; block < Config::kRowBlocks; ++block) {
           Sums products;
@@ -288,7 +271,7 @@ class Fp8BlockGemmCta {
   }
 
   const Fp8BlockGemmParams& params_;
-  const uint32_t shared_;
+  const typename Config::Stages stages_;
   const int rank_, first_tile_, tile_step_;
   const Fp8TileOrder tiles_;
 };

@@ -5,6 +5,11 @@
 
 namespace attend::kernels::cuda::sm90 {
 
+// The tiles of the GEMM of fp8 by fp8 with scales of blocks.
+
+inline constexpr int kFp8BlockInputs = 128;  // that share a scale, of x and of the weight
+inline constexpr int kFp8TileOuts = 128;     // of a tile, which share the weight's
+
 // Rows of x in e4m3, with a scale for each 128 inputs: scales[block * stride + row].
 struct Fp8BlockRows {
   TensorView codes;  // [num_rows, in_features], contiguous

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm.h"
 
 namespace attend::kernels::cuda::sm90 {
 

@@ -1,12 +1,11 @@
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
 
 #include "attend/base/math.h"
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels::cuda::sm90 {

@@ -23,8 +23,9 @@
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend/kernels/gemm/cuda/sm90/cta_roles.cuh"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm_kernel.h"
-#include "attend_generated/wgmma_products.cuh"
+#include "attend/kernels/gemm/cuda/sm90/k_block_product.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -44,6 +45,7 @@ struct GatedMlpGemmConfig {
   static constexpr int kBarrierBytes = 1024, kMaxSharedBytes = 227 << 10;
   static constexpr int kStages = (kMaxSharedBytes - kBarrierBytes) / kStageBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes + kBarrierBytes;
+  using Stages = KBlockStages<kStages, kXBytes, kWeightBytes>;
   static constexpr int kAccumulators = 8 * kPairs;  // of a thread
   static_assert(kStageBytes % 1024 == 0 && 16 * kStages <= kBarrierBytes);
   static_assert(kPairs % 2 == 0, "halves of a multicast, and pairs that are written together");
@@ -57,7 +59,7 @@ class GatedMlpGemmCta {
  public:
   __device__ __forceinline__ GatedMlpGemmCta(const GatedMlpGemmParams& params, const char* shared)
       : params_(params),
-        shared_(ptx::shared_address(shared)),
+        stages_{ptx::shared_address(shared)},
         rank_(ptx::cluster_rank()),
         first_row_(params.multicasts_weights ? rank_ * kGatedMlpRows : 0) {
     const int cta = static_cast<int>(blockIdx.x), num_ctas = static_cast<int>(gridDim.x);
@@ -69,40 +71,19 @@ class GatedMlpGemmCta {
   }
 
   __device__ __forceinline__ void run() const {
-    if (threadIdx.x == 0) {
-      for (int stage = 0; stage < Config::kStages; ++stage) {
-        ptx::mbarrier_init(full(stage), 2);  // by the producers of x and of W
-        ptx::mbarrier_init(empty(stage), Config::kConsumerWarps * kGatedMlpClusterSize);
-      }
-      ptx::fence_mbarrier_init();
-    }
-    __syncthreads();
-    // Nobody writes to a CTA whose mbarriers are not initialised yet.
-    ptx::cluster_arrive_relaxed();
-    ptx::cluster_wait();
-    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
-    if (warp < Config::kConsumerWarps) {
-      ptx::setmaxnreg_inc<Config::kConsumerRegisters>();
-      ptx::griddepcontrol_wait();
-      // Not before the wait: the next kernel may read early what a kernel before this one has written.
-      ptx::launch_dependents();
-      consume(warp / 4);
-    } else {
-      ptx::setmaxnreg_dec<Config::kProducerRegisters>();
-      if (threadIdx.x % 32 != 0) return;
-      if (warp == Config::kConsumerWarps) produce_weights();
-      if (warp == Config::kConsumerWarps + 1) produce_x();
-    }
+    begin_cta</*kCluster=*/true>([&] {
+      // By the producers of x and of W.
+      stages_.init_barriers(2, Config::kConsumerWarps * kGatedMlpClusterSize);
+    });
+    run_roles<Config>(
+        [&](int warpgroup) {
+          wait_for_inputs();
+          consume(warpgroup);
+        },
+        [&] { produce_weights(); }, [&] { produce_x(); });
   }
 
  private:
-  __device__ __forceinline__ uint32_t x_at(int stage) const { return shared_ + stage * Config::kStageBytes; }
-  __device__ __forceinline__ uint32_t weights_at(int stage) const { return x_at(stage) + Config::kXBytes; }
-  __device__ __forceinline__ uint32_t full(int stage) const {
-    return shared_ + Config::kStages * Config::kStageBytes + 8 * stage;
-  }
-  __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
-
   // Calls copy(stage, tile, first input) for all K-blocks of all tiles, each when both CTAs are done with the
   // stage.
   template <class Copy>
@@ -110,8 +91,8 @@ class GatedMlpGemmCta {
     PipelineState state;
     for (int tile = first_tile_; tile < tiles_end_; tile += tile_step_)
       for (int k_block = 0; k_block < params_.num_k_blocks; ++k_block) {
-        ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
-        ptx::mbarrier_arrive_expect_tx(full(state.stage), num_bytes);
+        ptx::mbarrier_wait(stages_.empty(state.stage), state.parity ^ 1);
+        ptx::mbarrier_arrive_expect_tx(stages_.full(state.stage), num_bytes);
         copy(state.stage, tile, k_block * kGatedMlpBlockK);
         state.advance(Config::kStages);
       }
@@ -125,11 +106,12 @@ class GatedMlpGemmCta {
       const int first_pair = tile * Config::kPairs;
       if (params_.multicasts_weights)
         ptx::cp_async_bulk_tensor_multicast(
-            weights_at(stage) + rank_ * (Config::kWeightBytes / kGatedMlpClusterSize), &params_.weight, input,
-            0, 0, first_pair + rank_ * kPairsOfCta, full(stage), kAllRanks, policy);
+            stages_.weights_at(stage) + rank_ * (Config::kWeightBytes / kGatedMlpClusterSize),
+            &params_.weight, input, 0, 0, first_pair + rank_ * kPairsOfCta, stages_.full(stage), kAllRanks,
+            policy);
       else
-        ptx::cp_async_bulk_tensor(weights_at(stage), &params_.weight, input, 0, 0, first_pair, full(stage),
-                                  policy);
+        ptx::cp_async_bulk_tensor(stages_.weights_at(stage), &params_.weight, input, 0, 0, first_pair,
+                                  stages_.full(stage), policy);
     });
   }
 
@@ -139,17 +121,19 @@ class GatedMlpGemmCta {
     ptx::griddepcontrol_wait();
     fill_stages(Config::kXBytes, [&](int stage, int, int input) {
       if (params_.multicasts_weights)
-        ptx::cp_async_bulk_tensor(x_at(stage), &params_.x, input, first_row_, full(stage), policy);
+        ptx::cp_async_bulk_tensor(stages_.x_at(stage), &params_.x, input, first_row_, stages_.full(stage),
+                                  policy);
       else
-        ptx::cp_async_bulk_tensor_multicast(x_at(stage) + rank_ * (Config::kXBytes / kGatedMlpClusterSize),
-                                            &params_.x, input, rank_ * (kGatedMlpRows / kGatedMlpClusterSize),
-                                            full(stage), kAllRanks, policy);
+        ptx::cp_async_bulk_tensor_multicast(
+            stages_.x_at(stage) + rank_ * (Config::kXBytes / kGatedMlpClusterSize), &params_.x, input,
+            rank_ * (kGatedMlpRows / kGatedMlpClusterSize), stages_.full(stage), kAllRanks, policy);
     });
   }
 
   __device__ __forceinline__ void release(int stage) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane < kGatedMlpClusterSize) ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(empty(stage), lane));
+    if (lane < kGatedMlpClusterSize)
+      ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(stages_.empty(stage), lane));
   }
 
   __device__ __forceinline__ void consume(int warpgroup) const {
@@ -160,14 +144,11 @@ class GatedMlpGemmCta {
     for (int tile = first_tile_; tile < tiles_end_; tile += tile_step_) {
       Accumulators accumulators;
       for (int k_block = 0; k_block < params_.num_k_blocks; ++k_block) {
-        ptx::mbarrier_wait(full(state.stage), state.parity);
-        const uint64_t x = ptx::smem_descriptor(x_at(state.stage) + warpgroup * 64 * Config::kRowBytes);
-        const uint64_t weights = ptx::smem_descriptor(weights_at(state.stage));
-        ptx::wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kGatedMlpBlockK / 16; ++step)
-          ptx::wgmma_mma_async(accumulators, x + 2 * step, weights + 2 * step, k_block > 0 || step > 0, T{});
-        ptx::wgmma_commit_group();
+        ptx::mbarrier_wait(stages_.full(state.stage), state.parity);
+        const uint64_t x =
+            ptx::smem_descriptor(stages_.x_at(state.stage) + warpgroup * 64 * Config::kRowBytes);
+        const uint64_t weights = ptx::smem_descriptor(stages_.weights_at(state.stage));
+        multiply_k_block<T>(accumulators, x, weights, k_block > 0);
         // The wgmma of the K-block before have ended, and its stage is free.
         ptx::wgmma_wait_group<1>();
         if (k_block > 0 && releases_left-- > 0) release(last_stage);
@@ -222,7 +203,7 @@ class GatedMlpGemmCta {
   }
 
   const GatedMlpGemmParams& params_;
-  const uint32_t shared_;
+  const typename Config::Stages stages_;
   const int rank_, first_row_;
   int first_tile_, tile_step_, tiles_end_;
 };

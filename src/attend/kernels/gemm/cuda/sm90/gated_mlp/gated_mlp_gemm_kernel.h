@@ -4,7 +4,7 @@
 #include <cuda.h>
 
 #include "attend/kernels/common/cuda/params.h"
-#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
 
 namespace attend::kernels::cuda::sm90 {
 

@@ -1,7 +1,6 @@
-#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm_shape.h"
-
 #include "attend/base/math.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {

@@ -1,8 +1,6 @@
 #include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
 
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm_kernel.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels::cuda::sm90 {

@@ -11,14 +11,13 @@
 
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
-#include "attend/kernels/common/cuda/ptx/bulk_copy.cuh"
-#include "attend/kernels/common/cuda/ptx/cache_policy.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/common/cuda/ptx/global_read.cuh"
+#include "attend/kernels/common/cuda/ptx/global_memory.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
-#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm_kernel.h"
+#include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
 
 namespace attend::kernels::cuda::sm90 {
 

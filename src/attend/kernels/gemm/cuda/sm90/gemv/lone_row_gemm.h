@@ -1,9 +1,30 @@
 // Dense layers of a single row whose weight the registers of all SMs hold, on GPUs of compute capability 9.0.
 #pragma once
 
+#include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/gemm/linear.h"
 
 namespace attend::kernels::cuda::sm90 {
+
+// The GEMM of a lone row (lone_row_gemm.cuh): what crosses to the device, and the launches.
+
+inline constexpr int kLoneRowOuts = 8;          // of a CTA: divide out_features
+inline constexpr int kLoneRowInputUnit = 64;    // divides in_features
+inline constexpr int kMaxLoneRowInputs = 4096;  // whose weights the registers of a CTA hold
+inline constexpr int kLoneRowCtasOfSm = 2;
+
+// out = W x (+ bias) (+ out). x, the weight and out are of the function's type, and x and rows of the weight
+// begin at multiples of 16 bytes.
+struct LoneRowGemmParams {
+  const void* x;
+  const void* weight;
+  DeviceVector bias;
+  void* out;
+  int32_t in_features, out_features;
+  bool accumulate;  // what out holds is added
+};
+void launch_lone_row_gemm_bf16(const LoneRowGemmParams& params, void* stream);
+void launch_lone_row_gemm_f16(const LoneRowGemmParams& params, void* stream);
 
 // For what the candidate kLoneRow of choose.h takes: out = x weight^T (+ bias) (+ out). There is no norm.
 void lone_row_gemm(const LinearArgs& args, Stream& stream);

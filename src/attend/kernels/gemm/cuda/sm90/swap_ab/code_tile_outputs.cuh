@@ -11,10 +11,10 @@
 #include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/common/cuda/ptx/cluster_exchange.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/copy_word.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
-#include "attend/kernels/common/cuda/ptx/store_word.cuh"
 #include "attend/kernels/gemm/cuda/common/load_weight.cuh"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/scaled_codes_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_pipeline.cuh"
 
 namespace attend::kernels::cuda::sm90 {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/code_factors.cuh"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/scaled_codes_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_codes_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
 

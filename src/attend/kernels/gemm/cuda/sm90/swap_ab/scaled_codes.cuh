@@ -20,10 +20,11 @@
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
+#include "attend/kernels/gemm/cuda/sm90/cta_roles.cuh"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/code_tile_outputs.cuh"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/row_scaled_fp8.cuh"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/scaled_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/scaled_int4.cuh"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_pipeline.cuh"
 #include "attend_generated/wgmma_codes_products.cuh"
 
@@ -68,9 +69,7 @@ class ScaledCodesConsumer {
       locate_scales();
       widening_.load(k_block_);
     }
-    ptx::griddepcontrol_wait();
-    // As of swap_ab_gemm_kernel.
-    ptx::launch_dependents();
+    wait_for_inputs();
     if (!has_next()) return;
     Factors even, odd;
     wait_for_weights();
@@ -243,6 +242,7 @@ struct ScaledCodesThreads {
   static constexpr int kProducers =
       128;  // a warpgroup, whose registers consumers take; two threads of it work
   static constexpr int kAll = kCodeTileWarpgroups * 128 + kProducers;
+  static constexpr int kConsumerWarps = 4 * kCodeTileWarpgroups;
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
 };
 
@@ -253,23 +253,10 @@ __global__ void __launch_bounds__(ScaledCodesThreads::kAll, 1)
   using Consumer = ScaledCodesConsumer<T, Widening, kBlocks, kTokens>;
   extern __shared__ __align__(kSwizzleBytes) char shared[];
   const Pipeline pipeline(params.gemm, shared);
-  if (threadIdx.x == 0) pipeline.init();
-  __syncthreads();
-  // Nobody writes to a CTA whose mbarriers are not initialised yet.
-  ptx::cluster_arrive_relaxed();
-  ptx::cluster_wait();
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  if (warp < Pipeline::kConsumerWarps) {
-    ptx::setmaxnreg_inc<ScaledCodesThreads::kConsumerRegisters>();
-    Consumer(pipeline, params.weight).run();
-    return;
-  }
-  ptx::setmaxnreg_dec<ScaledCodesThreads::kProducerRegisters>();
-  if (threadIdx.x % 32 != 0) return;
-  if (warp == Pipeline::kConsumerWarps)
-    pipeline.template produce_weights<kBlocks>();
-  else if (warp == Pipeline::kConsumerWarps + 1)
-    pipeline.template produce_tokens<Consumer::kTokenBlocks, kBlocks>();
+  begin_cta</*kCluster=*/true>([&] { pipeline.init(); });
+  run_roles<ScaledCodesThreads>([&](int) { Consumer(pipeline, params.weight).run(); },
+                                [&] { pipeline.template produce_weights<kBlocks>(); },
+                                [&] { pipeline.template produce_tokens<Consumer::kTokenBlocks, kBlocks>(); });
 }
 
 template <class T, class Widening, int kBlocks, int kTokens>

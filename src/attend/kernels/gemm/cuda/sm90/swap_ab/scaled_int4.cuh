@@ -5,9 +5,9 @@
 // high one in the other, less the zero point, times the scale.
 #pragma once
 
-#include "attend/kernels/common/cuda/ptx/prefetch.cuh"
+#include "attend/kernels/common/cuda/ptx/global_memory.cuh"
 #include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/scaled_codes_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_codes_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
 

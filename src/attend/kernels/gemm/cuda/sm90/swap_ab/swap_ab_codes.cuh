@@ -64,9 +64,7 @@ class CodesConsumer {
       locate_scales();
       next_ = load_groups();
     }
-    ptx::griddepcontrol_wait();
-    // As of swap_ab_gemm_kernel.
-    ptx::launch_dependents();
+    wait_for_inputs();
     if (tile_ >= num_tiles) return;
     ptx::mbarrier_wait(pipeline_.weights_full(weights_.stage), weights_.parity);
     Factors even, odd;
@@ -258,11 +256,7 @@ __global__ void __launch_bounds__((CodesThreads<kWarpgroups, kTokens>::kAll), 1)
   using Threads = CodesThreads<kWarpgroups, kTokens>;
   extern __shared__ __align__(kSwizzleBytes) char shared[];
   const Pipeline pipeline(params.gemm, shared);
-  if (threadIdx.x == 0) pipeline.init();
-  __syncthreads();
-  // Nobody writes to a CTA whose mbarriers are not initialised yet.
-  ptx::cluster_arrive_relaxed();
-  ptx::cluster_wait();
+  begin_cta</*kCluster=*/true>([&] { pipeline.init(); });
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (warp < Pipeline::kConsumerWarps) {
     if constexpr (Threads::kTakesRegisters) ptx::setmaxnreg_inc<Threads::kConsumerRegisters>();

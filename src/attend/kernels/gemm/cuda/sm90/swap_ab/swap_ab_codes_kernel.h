@@ -15,4 +15,15 @@ struct SwapAbCodesParams {
 void launch_swap_ab_codes_bf16(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream);
 void launch_swap_ab_codes_f16(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream);
 
+// The swap-AB split-K GEMM of int4 whose factors are scaled, and of fp8 with scales of rows: the launches.
+
+inline constexpr int kCodeTileWarpgroups = 2;
+inline constexpr int kScaledPartInputs = 32;  // that are widened while as many are multiplied
+// Of the pipelines: of x as many as K-blocks of x to one of int4, so that code knows each one's stage.
+inline constexpr int kScaledCodesTokenStages = kScaledStageInputs / kBlockInputs,
+                     kScaledCodesWeightStages = 4;
+
+void launch_scaled_codes_bf16(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream);
+void launch_scaled_codes_f16(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream);
+
 }  // namespace attend::kernels::cuda::sm90

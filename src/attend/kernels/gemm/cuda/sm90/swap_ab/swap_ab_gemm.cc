@@ -9,10 +9,8 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
-#include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/scaled_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_codes_kernel.h"
 #include "attend/tensor/cuda.h"
 

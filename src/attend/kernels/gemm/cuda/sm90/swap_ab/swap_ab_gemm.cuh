@@ -22,10 +22,11 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
+#include "attend/kernels/gemm/cuda/sm90/cta_roles.cuh"
 #include "attend/kernels/gemm/cuda/sm90/deferred_norm.cuh"
+#include "attend/kernels/gemm/cuda/sm90/k_block_product.cuh"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_epilogue.cuh"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_pipeline.cuh"
-#include "attend_generated/wgmma_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -36,7 +37,6 @@ constexpr int kSwapAbThreads = kWarpgroups * 128 + 64 + 32 * kScaleWarps<kTokens
 // Consumer: all K-blocks of all tiles.
 template <class T, int kWarpgroups, int kTokens>
 __device__ __forceinline__ void consume(const SwapAbPipeline<kWarpgroups, kTokens>& pipeline, char* shared) {
-  constexpr int kMmaBytes = 32;  // of a row: 16 elements
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, lane = static_cast<int>(threadIdx.x) % 32;
   SwapAbEpilogue<kWarpgroups, kTokens> epilogue(pipeline, shared);
   PipelineState weights, tokens;
@@ -56,12 +56,7 @@ __device__ __forceinline__ void consume(const SwapAbPipeline<kWarpgroups, kToken
       const uint64_t a =
           ptx::smem_descriptor(pipeline.weights_at(weights.stage) + warpgroup * kWarpgroupRows * kRowBytes);
       const uint64_t b = ptx::smem_descriptor(pipeline.tokens_at(tokens.stage));
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < kRowBytes / kMmaBytes; ++k)
-        ptx::wgmma_mma_async(accumulators, a + k * (kMmaBytes / 16), b + k * (kMmaBytes / 16),
-                             k_block > range.k_block_begin || k > 0, T{});
-      ptx::wgmma_commit_group();
+      multiply_k_block<T>(accumulators, a, b, k_block > range.k_block_begin);
       // The wgmma of the K-block before have ended, and its stages are free.
       ptx::wgmma_wait_group<1>();
       if (k_block > range.k_block_begin) release(last_weights, last_tokens);
@@ -83,17 +78,10 @@ __global__ void __launch_bounds__(kSwapAbThreads<kWarpgroups, kTokens>, 1)
   using Pipeline = SwapAbPipeline<kWarpgroups, kTokens>;
   extern __shared__ __align__(kSwizzleBytes) char shared[];
   const Pipeline pipeline(params, shared);
-  if (threadIdx.x == 0) pipeline.init();
-  __syncthreads();
-  // Nobody writes to a CTA whose mbarriers are not initialised yet.
-  ptx::cluster_arrive_relaxed();
-  ptx::cluster_wait();
+  begin_cta</*kCluster=*/true>([&] { pipeline.init(); });
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (warp < Pipeline::kConsumerWarps) {
-    ptx::griddepcontrol_wait();
-    // Not before the wait: the next kernel may be norm_rope, which reads angles early that a kernel before
-    // this one has written.
-    ptx::launch_dependents();
+    wait_for_inputs();
     consume<T>(pipeline, shared);
   } else if (warp >= Pipeline::kConsumerWarps + 2) {
     compute_row_scales(pipeline, reinterpret_cast<float*>(shared + (pipeline.scales - pipeline.tokens)),

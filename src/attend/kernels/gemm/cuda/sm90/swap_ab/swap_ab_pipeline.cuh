@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "attend/kernels/common/cuda/ptx/cache_policy.cuh"
 #include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/global_memory.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"

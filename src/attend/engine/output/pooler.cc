@@ -1,0 +1,130 @@
+#include "attend/engine/output/pooler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/kernels/gemm/linear.h"
+#include "attend/model/weights/check_finite.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend {
+namespace {
+
+constexpr std::pair<std::string_view, Pooling> kPoolings[] = {
+    {"mean", Pooling::kMean}, {"cls", Pooling::kCls}, {"last", Pooling::kLast}};
+
+// Sum over rows [num_rows, sum.size()] in host memory, in float64.
+void add_rows(const TensorView& rows, std::vector<double>& sum) {
+  const bool known = visit_float_dtype(rows.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* row = static_cast<const T*>(rows.data);
+    for (int64_t token = 0; token < rows.shape[0]; ++token, row += sum.size())
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(static_cast<float>(row[i]));
+  });
+  ensure(known, "hidden states of dtype ", rows.dtype);
+}
+
+Tensor to_host(const TensorView& rows, Stream& stream) {
+  Tensor host = Tensor::empty({rows.shape[0], rows.shape[1]}, rows.dtype);
+  cuda::copy(rows, host, stream);
+  cuda::synchronize(stream);
+  return host;
+}
+
+void normalize_to_length_one(std::vector<float>& vector) {
+  double squares = 0.0;
+  for (const float x : vector) squares += static_cast<double>(x) * static_cast<double>(x);
+  // As torch's normalize() keeps zeros what they are.
+  const double length = std::max(std::sqrt(squares), 1e-12);
+  for (float& x : vector) x = static_cast<float>(static_cast<double>(x) / length);
+}
+
+}  // namespace
+
+std::string_view to_string(Pooling pooling) {
+  for (const auto& [name, value] : kPoolings)
+    if (value == pooling) return name;
+  return "?";
+}
+
+Pooling pooling_of(std::string_view name) {
+  for (const auto& [known, value] : kPoolings)
+    if (known == name) return value;
+  fail(ErrorCode::kInvalidArgument, "pooling \"", name, "\": expected mean, cls or last");
+}
+
+std::vector<float> shortened(std::vector<float> vector, int dimensions, bool normalize) {
+  require(dimensions >= 1 && dimensions <= std::ssize(vector), "dimensions ", dimensions, ": 1 to ",
+          vector.size());
+  vector.resize(static_cast<size_t>(dimensions));
+  if (normalize) normalize_to_length_one(vector);
+  return vector;
+}
+
+void check_inputs(std::span<const std::vector<int32_t>> inputs, int max_tokens, int vocab_size) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    require(!inputs[i].empty(), "input ", i, ": empty: expected at least one token");
+    require(std::ssize(inputs[i]) <= max_tokens, "input ", i, " of ", inputs[i].size(), " tokens: at most ",
+            max_tokens);
+    for (const int32_t id : inputs[i])
+      require(id >= 0 && id < vocab_size, "input ", i, ": token id ", id, ": expected 0 to ", vocab_size - 1);
+  }
+}
+
+Pooler::Pooler(const PoolingSpec& spec) : pooling_(spec.pooling), normalize_(spec.normalize) {
+  for (const EmbeddingDense& dense : spec.dense) dense_.push_back(load_dense(dense));
+}
+
+Pooler::DenseLayer Pooler::load_dense(const EmbeddingDense& dense) {
+  DenseLayer layer{.file = open_checkpoint(dense.directory)->open_tensors(), .tanh = dense.tanh};
+  const auto load = [&](const char* name, std::initializer_list<int64_t> shape) {
+    const Tensor tensor = layer.file->tensor(name);
+    const TensorView& view = tensor.view();
+    const std::span<const int64_t> stored(view.shape.data(), static_cast<size_t>(view.rank));
+    if (!std::ranges::equal(stored, shape))
+      fail(ErrorCode::kCorruptFile, layer.file->where(name), ": ", view,
+           ": its config.json says in_features ", dense.in_features, " and out_features ",
+           dense.out_features);
+    if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16)
+      fail(ErrorCode::kUnsupported, layer.file->where(name), ": dtype ", view.dtype,
+           ": attend has weights in float32, float16, bfloat16");
+    check_finite(view, layer.file->where(name));
+    return tensor;
+  };
+  layer.weight = load("linear.weight", {dense.out_features, dense.in_features});
+  if (dense.bias) layer.bias = load("linear.bias", {dense.out_features});
+  return layer;
+}
+
+std::vector<float> Pooler::vector_of(const TensorView& hidden_states, Stream& stream) const {
+  const int64_t num_tokens = hidden_states.shape[0];
+  const int64_t first = pooling_ == Pooling::kLast ? num_tokens - 1 : 0;
+  const int64_t count = pooling_ == Pooling::kMean ? num_tokens : 1;
+  const TensorView pooled = hidden_states.slice(0, first, first + count);
+  std::vector<double> sum(static_cast<size_t>(hidden_states.shape[1]), 0.0);
+  if (stream.device.type == DeviceType::kCpu)
+    add_rows(pooled, sum);
+  else
+    add_rows(to_host(pooled, stream).view(), sum);
+  std::vector<float> vector(sum.size());
+  for (size_t i = 0; i < sum.size(); ++i) vector[i] = static_cast<float>(sum[i] / static_cast<double>(count));
+  Stream on_host;
+  for (const DenseLayer& layer : dense_) {
+    std::vector<float> next(static_cast<size_t>(layer.weight.shape(0)));
+    kernels::linear({.x = TensorView::contiguous(vector.data(), DType::kF32, {1, std::ssize(vector)}),
+                     .weight = layer.weight.view(),
+                     .bias = layer.bias,
+                     .out = TensorView::contiguous(next.data(), DType::kF32, {1, std::ssize(next)})},
+                    on_host);
+    if (layer.tanh)
+      for (float& x : next) x = std::tanh(x);
+    vector = std::move(next);
+  }
+  if (normalize_) normalize_to_length_one(vector);
+  return vector;
+}
+
+}  // namespace attend

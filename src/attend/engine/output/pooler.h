@@ -1,0 +1,37 @@
+// Pooler: from the hidden states of an input to its vector, on the host.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/engine/output/pooling.h"
+#include "attend/tensor/stream.h"
+#include "attend/tensor/tensor.h"
+
+namespace attend {
+
+class Pooler {
+ public:
+  // Maps the dense layers' files. Throws Error(kCorruptFile) or Error(kUnsupported) naming file and tensor.
+  explicit Pooler(const PoolingSpec& spec);
+
+  // `hidden_states`: [num_tokens, hidden_size] of one input, float32 or 16 bits, on the device of `stream`,
+  // which has caught up.
+  std::vector<float> vector_of(const TensorView& hidden_states, Stream& stream) const;
+
+ private:
+  // A layer with the file that it is mapped from.
+  struct DenseLayer {
+    std::shared_ptr<const CheckpointTensors> file;
+    Tensor weight = {}, bias = {};
+    bool tanh = false;
+  };
+  static DenseLayer load_dense(const EmbeddingDense& dense);
+
+  Pooling pooling_;
+  bool normalize_;
+  std::vector<DenseLayer> dense_;
+};
+
+}  // namespace attend

@@ -1,0 +1,69 @@
+#include "attend/engine/step/step_batch.h"
+
+#include "attend/base/error.h"
+
+namespace attend {
+
+StepBatch::StepBatch(const BatchLimits& limits) {
+  const auto max_reqs = static_cast<size_t>(limits.max_reqs),
+             max_rows = static_cast<size_t>(limits.max_logit_rows());
+  batch_.requests.reserve(max_reqs);
+  batch_.token_ids.reserve(static_cast<size_t>(limits.max_tokens));
+  batch_.late_token_ids.reserve(Scheduler::kMaxRunsAhead);
+  batch_.rules.reserve(max_rows);
+  sampling_requests_.reserve(max_rows);
+}
+
+const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix shared,
+                                      const TensorView& tokens_before) {
+  batch_.mode = step.mode;
+  batch_.requests.clear();
+  batch_.token_ids.clear();
+  batch_.late_token_ids.clear();
+  batch_.rules.clear();
+  batch_.shared = shared;
+  batch_.prefix_ready = step.prefix_ready;
+  batch_.hidden_states = false;
+  sampling_requests_.clear();
+  for (size_t i = 0; i < step.requests.size(); ++i) add_request(static_cast<int>(i), step.requests[i]);
+  ensure(batch_.num_tokens() == step.num_tokens, "a step of ", step.num_tokens,
+         " tokens whose requests have ", batch_.num_tokens());
+  if (step.ahead) add_late_token_ids(step, tokens_before);
+  return batch_;
+}
+
+void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
+  const Request& request = *part.request;
+  const bool waits = part.place_before >= 0;
+  const int end = request.num_computed + part.num_new, num_known = request.num_tokens();
+  for (int position = request.num_computed; position < end; ++position) {
+    const bool known = position < num_known;
+    const std::vector<int32_t>& ids = known ? request.tokens : request.draft.tokens;
+    batch_.token_ids.push_back(waits ? 0 : ids[static_cast<size_t>(known ? position : position - num_known)]);
+  }
+  batch_.hidden_states |= request.pools;
+  const int num_rows = part.num_logit_rows();
+  batch_.requests.push_back({.row = request.row,
+                             .num_computed = request.num_computed,
+                             .num_new = part.num_new,
+                             .prompt_len = request.num_prompt,
+                             .num_logit_rows = num_rows});
+  for (int i = 0; i < num_rows; ++i) {
+    batch_.rules.push_back(request.sampling_rule());
+    batch_.rules.back().step += static_cast<uint64_t>(waits ? 1 : i);
+    sampling_requests_.push_back(request_idx);
+  }
+}
+
+// One copy for each run of requests that follow one another in the step before.
+void StepBatch::add_late_token_ids(const ScheduledStep& step, const TensorView& tokens_before) {
+  const size_t num_reqs = step.requests.size();
+  for (size_t first = 0, end = 0; first < num_reqs; first = end) {
+    const int from = step.requests[first].place_before;
+    while (end < num_reqs && step.requests[end].place_before - from == static_cast<int>(end - first)) ++end;
+    batch_.late_token_ids.push_back(
+        {static_cast<int>(first), tokens_before.slice(0, from, from + static_cast<int64_t>(end - first))});
+  }
+}
+
+}  // namespace attend

@@ -1,0 +1,30 @@
+// ExecutorConfig: one model on one rank, with every size resolved.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "attend/attention/backend.h"
+#include "attend/attention/resolver.h"
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/kv/kv_pool_config.h"
+#include "attend/model/model.h"
+
+namespace attend {
+
+struct ExecutorConfig {
+  std::shared_ptr<const Checkpoint> checkpoint;  // null: weights are made up
+  ModelSpec model;
+  ModelPlacement placement;
+  Resolution resolution;
+  BackendConfig backend;  // geometry, limits of a step, page size
+  KvPoolConfig pool;
+  // Without, latent attention is absorbed in every step: batches have no ForwardBatch::prefix.
+  bool gives_prefixes = true;
+  bool logits = true;          // batches may have rows of logits
+  bool hidden_states = false;  // batches may ask for hidden states
+  // GPUs: batch sizes that decode steps are padded to (rising, at most limits.max_reqs); empty: none.
+  std::vector<int> decode_sizes;
+};
+
+}  // namespace attend

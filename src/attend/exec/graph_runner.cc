@@ -1,0 +1,60 @@
+#include "attend/exec/graph_runner.h"
+
+#include <algorithm>
+
+#include "attend/tensor/arena.h"
+
+namespace attend {
+
+std::vector<int> default_graph_sizes(int max_batch_size) {
+  std::vector<int> sizes;
+  const auto add = [&](int first, int last, int step) {
+    for (int size = first; size <= std::min(last, max_batch_size - 1); size += step) sizes.push_back(size);
+  };
+  add(1, 2, 1);
+  add(4, 16, 4);
+  add(24, 256, 8);
+  add(272, 512, 16);
+  add(544, max_batch_size, 32);
+  sizes.push_back(max_batch_size);
+  return sizes;
+}
+
+int GraphRunner::padded_size(int num_reqs) const {
+  const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), num_reqs);
+  return found == sizes_.end() ? num_reqs : *found;
+}
+
+void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& heeds_short_requests,
+                         const std::function<void(const GraphStep& step)>& queue,
+                         const GraphProgress& progress) {
+  const size_t free_before = available_bytes(stream.device);
+  const auto tell = [&](int size) {
+    if (progress)
+      progress({.batch_size = size,
+                .num_done = static_cast<int>(graphs_.size()),
+                .num_sizes = static_cast<int>(sizes_.size()),
+                .num_bytes = free_before - std::min(free_before, available_bytes(stream.device))});
+  };
+  const auto graph_of = [&](const GraphStep& step) {
+    queue(step);
+    cuda::synchronize(stream);
+    return cuda::Graph(stream, [&] { queue(step); });
+  };
+  for (size_t i = sizes_.size(); i-- > 0;) {
+    tell(sizes_[i]);
+    graphs_.push_back({.any = graph_of({sizes_[i], false}), .of_short_requests = std::nullopt});
+    if (heeds_short_requests(sizes_[i])) graphs_.back().of_short_requests = graph_of({sizes_[i], true});
+  }
+  tell(sizes_.front());
+}
+
+bool GraphRunner::launch(const GraphStep& step, Stream& stream) {
+  const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), step.size);
+  if (graphs_.empty() || found == sizes_.end() || *found != step.size) return false;
+  Graphs& graphs = graphs_[static_cast<size_t>(sizes_.end() - found) - 1];
+  (step.short_requests && graphs.of_short_requests ? *graphs.of_short_requests : graphs.any).launch(stream);
+  return true;
+}
+
+}  // namespace attend

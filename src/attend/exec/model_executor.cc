@@ -1,0 +1,151 @@
+#include "attend/exec/model_executor.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "attend/backends/table.h"
+#include "attend/base/error.h"
+#include "attend/base/parallel.h"
+#include "attend/kernels/attention/attention_batch.h"
+#include "attend/model/loadable_model.h"
+
+namespace attend {
+
+ModelExecutor::ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
+                             std::unique_ptr<WeightsAhead> weights, StepTrace* trace)
+    : config_(std::move(config)),
+      rows_(rows),
+      trace_(trace),
+      weights_(std::move(weights)),
+      stream_{config_.backend.device},
+      graphs_(config_.decode_sizes) {
+  // Numbers above fp8's range need scales; what is wider takes K and V as they are.
+  if (is_fp8(config_.backend.model.kv_dtype) && config_.checkpoint) {
+    const std::vector<KvScales> scales = read_kv_scales(*config_.checkpoint->open_tensors(), config_.model);
+    set_kv_scales(config_.pool, scales);
+    has_kv_scales_ = !scales.empty();
+  }
+  pool_ = make_kv_pool(config_.pool);
+  const bool on_cpu = device().type == DeviceType::kCpu;
+  if (on_cpu && num_threads() > 1) first_pages_.emplace(*pool_, num_kv_layers());
+  attention_ = create_backend(config_.resolution,
+                              BackendContext{.config = config_.backend, .requests = rows_, .pool = *pool_});
+  if (on_cpu) return;
+  gpu_stream_.emplace(device());
+  stream_ = gpu_stream_->get();
+}
+
+ModelExecutor::~ModelExecutor() = default;
+
+void ModelExecutor::load(const LoadProgress& progress) {
+  std::shared_ptr<const CheckpointTensors> tensors;
+  if (weights_)
+    tensors = weights_->take();
+  else if (config_.checkpoint)
+    tensors = config_.checkpoint->open_tensors();
+  weights_.reset();
+  model_ = load_model(std::move(tensors), config_.model, progress, config_.placement);
+  model_->prepare(limits());
+  arrays_.emplace(limits(), rows_, device(), pool_->swa_slots(), config_.gives_prefixes);
+  if (config_.logits)
+    logits_ = Tensor::empty({limits().max_logit_rows(), spec().vocab_size}, DType::kF32, device());
+  if (config_.hidden_states)
+    hidden_states_ =
+        Tensor::empty({limits().max_tokens, spec().hidden_size}, config_.placement.dtype, device());
+  first_pages_.reset();
+}
+
+void ModelExecutor::record_graphs(const GraphProgress& progress) {
+  ensure(on_gpu(), "graphs of a CPU's steps");
+  ExecutorBatch padding;
+  padding.mode = ForwardMode::kDecode;
+  padding.prefix_ready = true;
+  int built = 0;
+  const auto queue = [&](const GraphStep& step) {
+    // The same arrays serve the run before and the recording, which must not hold their upload.
+    if (built != step.size) arrays_->build(padding, stream_, step.size);
+    built = step.size;
+    arrays_->set_max_seqlen_kv(kernels::kMaxKeysOfShortRequest + (step.short_requests ? 0 : 1));
+    queue_model();
+  };
+  const auto heeds_short_requests = [&](int size) { return attention_->heeds_short_requests(size); };
+  graphs_.record(stream_, heeds_short_requests, queue, progress);
+}
+
+ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
+  ensure(!batch.hidden_states || config_.hidden_states, "hidden states of an executor that keeps none");
+  ensure(batch.rules.empty() || config_.logits, "logits of an executor that keeps none");
+  // Graphs hold steps that share nothing.
+  const bool padded = batch.mode == ForwardMode::kDecode && batch.shared.num_keys == 0;
+  const int size = padded ? graphs_.padded_size(static_cast<int>(batch.requests.size())) : 0;
+  {
+    const TraceSpan span(trace_, "inputs");
+    arrays_->build(batch, stream_, size);
+  }
+  ExecutorOutput output{.launched = std::chrono::steady_clock::now(),
+                        .logits = {},
+                        .rules = arrays_->rules(),
+                        .hidden_states = {}};
+  if (!output.rules.empty()) output.logits = logits_.view().slice(0, 0, std::ssize(output.rules));
+  if (batch.hidden_states) output.hidden_states = hidden_states_.view().slice(0, 0, batch.num_tokens());
+  const TraceSpan span(trace_, "forward");
+  // Not in a graph: they are other copies each time, and mostly none.
+  queue_late_token_ids(batch);
+  rows_.upload_shared(stream_);
+  if (SwaSlots* const swa = pool_->swa_slots()) swa->upload_moved(stream_);
+  const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kMaxKeysOfShortRequest;
+  if (batch.hidden_states || !graphs_.launch({size, short_requests}, stream_)) queue_model();
+  if (batch.hidden_states) model_->hidden(output.hidden_states, stream_);
+  return output;
+}
+
+void ModelExecutor::queue_late_token_ids(const ExecutorBatch& batch) {
+  for (const LateTokenIds& late : batch.late_token_ids) {
+    const int64_t count = late.ids.shape[0];
+    int32_t* const to = arrays_->token_ids().data() + late.first_token;
+    if (on_gpu())
+      cuda::copy(late.ids, TensorView::contiguous(to, DType::kI32, {count}, device()), stream_);
+    else
+      std::transform(late.ids.as<const int32_t>(), late.ids.as<const int32_t>() + count, to,
+                     [](int32_t id) { return std::max(id, 0); });
+  }
+}
+
+void ModelExecutor::queue_model() {
+  const ForwardBatch& batch = arrays_->batch();
+  const SwaSlots* const swa = pool_->swa_slots();
+  rows_.upload({.rows = raw(batch.request_rows),
+                .cu_seqlen_q = batch.cu_seqlen_q,
+                .positions = batch.positions,
+                .slots = raw(batch.out_slots),
+                .swa_slots = arrays_->swa_slots(),
+                .slot_map = swa != nullptr ? swa->slot_map().as<int32_t>() : nullptr},
+               stream_);
+  attention_->plan(batch, stream_);
+  const auto num_rows = std::ssize(arrays_->model_input().logit_rows);
+  const TensorView logits = num_rows > 0 ? logits_.view().slice(0, 0, num_rows) : TensorView();
+  model_->forward(arrays_->model_input(), batch, *attention_, logits, stream_);
+}
+
+TensorView ModelExecutor::logits_of(int first_token, int num_tokens) {
+  if (token_indices_.view().empty()) {
+    const int max_tokens = limits().max_tokens;
+    std::vector<int32_t> indices(static_cast<size_t>(max_tokens));
+    std::iota(indices.begin(), indices.end(), 0);
+    token_indices_ = Tensor::from<int32_t>(indices, {max_tokens});
+    if (on_gpu()) {
+      const Tensor on_host = token_indices_;
+      token_indices_ = cuda::empty({max_tokens}, DType::kI32, device());
+      cuda::copy(on_host, token_indices_, stream_);
+      cuda::synchronize(stream_);
+    }
+  }
+  const TensorView logits = logits_.view().slice(0, 0, num_tokens);
+  model_->head(token_indices_.span<int32_t>().subspan(static_cast<size_t>(first_token),
+                                                      static_cast<size_t>(num_tokens)),
+               logits, stream_);
+  return logits;
+}
+
+}  // namespace attend

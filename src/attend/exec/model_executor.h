@@ -1,0 +1,86 @@
+// ModelExecutor: one model on one rank: modules, KV storage, attention backend, step arrays, CUDA graphs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "attend/attention/backend.h"
+#include "attend/checkpoint/weights_ahead.h"
+#include "attend/exec/executor_batch.h"
+#include "attend/exec/executor_config.h"
+#include "attend/exec/graph_runner.h"
+#include "attend/exec/step_arrays.h"
+#include "attend/exec/step_trace.h"
+#include "attend/kv/first_pages.h"
+#include "attend/kv/req_to_token_pool.h"
+#include "attend/model/model.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend {
+
+// Request rows and token slots belong to the engine and may be shared by several executors: a draft model is
+// a second executor over the same rows and slots, several ranks are several executors. One thread owns an
+// executor. Launches queue on one stream, so that what a step reads may be written to by the next one.
+class ModelExecutor {
+ public:
+  // Allocates the KV storage and the backend. Reads no weights but the scales of an fp8 KV cache. `weights`:
+  // of config.checkpoint, where its files are being read already; else null. `trace`: where parts of a step
+  // are recorded, or null. `rows` and `trace` outlive the executor. Throws as make_kv_pool, create_backend
+  // and read_kv_scales do.
+  ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows, std::unique_ptr<WeightsAhead> weights = nullptr,
+                StepTrace* trace = nullptr);
+  ~ModelExecutor();
+  ModelExecutor(const ModelExecutor&) = delete;
+  ModelExecutor& operator=(const ModelExecutor&) = delete;
+
+  // Reads the weights and allocates activations, step arrays and results; before the first launch(). Throws
+  // as load_model does.
+  void load(const LoadProgress& progress = {});
+  // GPUs: records a graph of every decode size, from which decode steps are replayed from now on. After
+  // load().
+  void record_graphs(const GraphProgress& progress = {});
+
+  // Queues one step. Decode steps without shared keys are padded to the next decode size.
+  ExecutorOutput launch(const ExecutorBatch& batch);
+  // Queues the logits of other tokens of the last step, which was no decode step: f32 [num_tokens,
+  // vocab_size], of at most limits.max_logit_rows() tokens. Overwrites the step's own logits.
+  TensorView logits_of(int first_token, int num_tokens);
+
+  Stream& stream() { return stream_; }
+  Device device() const { return stream_.device; }
+  bool on_gpu() const { return gpu_stream_.has_value(); }
+  const ModelSpec& spec() const { return config_.model; }
+  const BatchLimits& limits() const { return config_.backend.limits; }
+  KvPool& kv_pool() { return *pool_; }
+  const Model& model() const { return *model_; }  // after load()
+  int num_kv_layers() const { return static_cast<int>(config_.backend.model.layers.size()); }
+  // Batch sizes that decode steps are padded to, rising.
+  const std::vector<int>& decode_sizes() const { return config_.decode_sizes; }
+  // K and V are stored by the checkpoint's scales.
+  bool has_kv_scales() const { return has_kv_scales_; }
+
+ private:
+  // From the step's arrays to its logits and hidden states: kernel launches only. Graphs hold this.
+  void queue_model();
+  void queue_late_token_ids(const ExecutorBatch& batch);
+
+  ExecutorConfig config_;
+  ReqToTokenPool& rows_;
+  StepTrace* trace_;
+  std::unique_ptr<WeightsAhead> weights_;  // until load()
+  bool has_kv_scales_ = false;
+  std::unique_ptr<KvPool> pool_;
+  std::optional<FirstPages> first_pages_;  // until load()
+  std::unique_ptr<AttentionBackend> attention_;
+  std::unique_ptr<Model> model_;
+  std::optional<cuda::OwnedStream> gpu_stream_;
+  Stream stream_;
+  std::optional<StepArrays> arrays_;
+  GraphRunner graphs_;
+  Tensor logits_;         // f32 [max_logit_rows, vocab_size]
+  Tensor hidden_states_;  // [max_tokens, hidden_size]; none unless batches may ask for them
+  Tensor token_indices_;  // int32 [max_tokens] on the device: 0, 1, ...; made by the first logits_of()
+};
+
+}  // namespace attend

@@ -1,0 +1,155 @@
+#include "attend/exec/step_arrays.h"
+
+#include <algorithm>
+
+#include "attend/base/error.h"
+
+namespace attend {
+
+StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows,
+                           bool has_swa_slots) {
+  size_t offset = 0;
+  const auto carve = [&]<class T>(T*& array, int count) {
+    array =
+        base == nullptr ? nullptr : reinterpret_cast<T*>(base + offset);  // null: only the size is asked for
+    offset += static_cast<size_t>(count) * sizeof(T);
+  };
+  // The widest elements come first, so that all are aligned.
+  carve(rules, num_logit_rows);
+  carve(request_rows, num_reqs);
+  carve(seqlen_kv, num_reqs);
+  carve(cu_seqlen_q, num_reqs + 1);
+  carve(prompt_lens, num_reqs);
+  carve(logit_rows, num_logit_rows);
+  carve(positions, num_tokens);
+  carve(token_ids, num_tokens);
+  carve(out_slots, num_tokens);
+  carve(swa_slots, has_swa_slots ? num_tokens : 0);
+  carve(shared_seqlen_kv, 1);
+  carve(shared_cu_seqlen_q, 2);
+  carve(own_seqlen_kv, num_reqs);
+  carve(own_places, num_reqs);
+  num_bytes = offset;
+}
+
+StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, Device device,
+                       const SwaSlots* swa, bool gives_prefixes)
+    : rows_(rows),
+      swa_(swa),
+      gives_prefixes_(gives_prefixes),
+      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), swa != nullptr)
+                .num_bytes,
+            device) {}
+
+void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_reqs) {
+  const auto num_reqs = static_cast<int>(step.requests.size());
+  const int num_padding = std::max(0, padded_reqs - num_reqs);
+  ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step that is no decode");
+  const int all_reqs = num_reqs + num_padding, all_tokens = step.num_tokens() + num_padding;
+  const int all_logit_rows = static_cast<int>(step.rules.size()) + num_padding;
+  const auto arrays_at = [&](std::byte* base) {
+    return Arrays(base, all_reqs, all_tokens, all_logit_rows, swa_ != nullptr);
+  };
+  const Arrays arrays = arrays_at(ring_.next_slot().data());
+  // Padding has a token of its own, also where a graph is captured with nothing else.
+  int max_seqlen_q = num_padding > 0 ? 1 : 0, max_seqlen_kv = max_seqlen_q;
+  arrays.cu_seqlen_q[0] = 0;
+  PrefixInfo prefix{.table = rows_.table().as<const int32_t>(), .table_stride = rows_.table().strides[0]};
+  Counts counts;
+  std::ranges::copy(step.token_ids, arrays.token_ids);
+  std::ranges::copy(step.rules, arrays.rules);
+  for (int i = 0; i < num_reqs; ++i) {
+    const ExecutorRequest& request = step.requests[static_cast<size_t>(i)];
+    const int end = request.num_computed + request.num_new;
+    add_request(arrays, i, request, counts);
+    max_seqlen_q = std::max(max_seqlen_q, request.num_new);
+    max_seqlen_kv = std::max(max_seqlen_kv, end);
+    prefix.add(end, request.num_new);
+  }
+  for (int i = num_reqs; i < all_reqs; ++i) add_padding(arrays, i, counts);
+  ensure(counts.num_tokens == all_tokens && counts.num_logit_rows == all_logit_rows, "a step of ",
+         step.token_ids.size(), " tokens and ", step.rules.size(), " rows of logits whose requests have ",
+         counts.num_tokens - num_padding, " and ", counts.num_logit_rows - num_padding);
+  const auto count = static_cast<size_t>(all_tokens);
+  if (swa_ != nullptr) swa_->translate({arrays.out_slots, count}, {arrays.swa_slots, count});
+  if (step.shared.num_keys > 0) add_shared(arrays, step);
+  ring_.upload(arrays.num_bytes, stream);
+  view_arrays(step, arrays_at(static_cast<std::byte*>(ring_.device_bytes().data)), all_reqs, max_seqlen_q,
+              counts);
+  batch_.max_seqlen_kv = max_seqlen_kv;
+  batch_.prefix = gives_prefixes_ ? std::optional(prefix) : std::nullopt;
+  batch_.shared.num_keys = step.shared.num_keys;
+  batch_.shared.num_reqs = step.shared.num_reqs;
+}
+
+void StepArrays::add_shared(const Arrays& arrays, const ExecutorBatch& step) {
+  const SharedPrefix& shared = step.shared;
+  const int num_tokens = step.num_tokens();
+  ensure(num_tokens == std::ssize(step.requests), "shared keys of a step that is no decode");
+  *arrays.shared_seqlen_kv = shared.num_keys;
+  arrays.shared_cu_seqlen_q[0] = 0;
+  arrays.shared_cu_seqlen_q[1] = shared.num_reqs;
+  for (int i = 0; i < num_tokens; ++i) {
+    const int skipped = i < shared.num_reqs ? shared.num_keys : 0;
+    arrays.own_seqlen_kv[i] = arrays.seqlen_kv[i] - skipped;
+    arrays.own_places[i] = static_cast<int32_t>(
+        step.requests[static_cast<size_t>(i)].row.value * rows_.table().strides[0] + skipped);
+  }
+}
+
+void StepArrays::add_request(const Arrays& arrays, int request_idx, const ExecutorRequest& request,
+                             Counts& counts) {
+  const View<const TokenSlot> slots = rows_.row(request.row);
+  const int end = request.num_computed + request.num_new;
+  for (int position = request.num_computed; position < end; ++position, ++counts.num_tokens) {
+    arrays.positions[counts.num_tokens] = position;
+    arrays.out_slots[counts.num_tokens] = slots[static_cast<size_t>(position)];
+  }
+  arrays.request_rows[request_idx] = request.row;
+  arrays.seqlen_kv[request_idx] = end;
+  arrays.prompt_lens[request_idx] = request.prompt_len;
+  arrays.cu_seqlen_q[request_idx + 1] = counts.num_tokens;
+  for (int i = request.num_logit_rows; i > 0; --i)
+    arrays.logit_rows[counts.num_logit_rows++] = counts.num_tokens - i;
+}
+
+void StepArrays::add_padding(const Arrays& arrays, int request_idx, Counts& counts) {
+  arrays.token_ids[counts.num_tokens] = 0;
+  arrays.positions[counts.num_tokens] = 0;
+  arrays.out_slots[counts.num_tokens] = kNoSlot;
+  arrays.request_rows[request_idx] = kPaddingRow;
+  arrays.seqlen_kv[request_idx] = 1;
+  arrays.prompt_lens[request_idx] = 1;
+  arrays.rules[counts.num_logit_rows] = {.temperature = 0.0f};
+  arrays.logit_rows[counts.num_logit_rows++] = counts.num_tokens++;
+  arrays.cu_seqlen_q[request_idx + 1] = counts.num_tokens;
+}
+
+void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs,
+                             int max_seqlen_q, const Counts& counts) {
+  const auto reqs = static_cast<size_t>(num_reqs), tokens = static_cast<size_t>(counts.num_tokens),
+             logit_rows = static_cast<size_t>(counts.num_logit_rows);
+  batch_ = {.mode = step.mode,
+            .num_reqs = num_reqs,
+            .num_tokens = counts.num_tokens,
+            .max_seqlen_q = max_seqlen_q,
+            .request_rows = {on_device.request_rows, reqs},
+            .seqlen_kv = {on_device.seqlen_kv, reqs},
+            .cu_seqlen_q = {on_device.cu_seqlen_q, reqs + 1},
+            .positions = {on_device.positions, tokens},
+            .out_slots = {on_device.out_slots, tokens},
+            .tree_mask = {},
+            .prefix_ready = step.prefix_ready,
+            .shared = {.seqlen_kv = {on_device.shared_seqlen_kv, 1},
+                       .cu_seqlen_q = {on_device.shared_cu_seqlen_q, 2},
+                       .own_seqlen_kv = {on_device.own_seqlen_kv, reqs},
+                       .own_places = {on_device.own_places, reqs}}};
+  token_ids_ = {on_device.token_ids, tokens};
+  model_input_ = {.token_ids = {on_device.token_ids, tokens},
+                  .logit_rows = {on_device.logit_rows, logit_rows},
+                  .prompt_lens = {on_device.prompt_lens, reqs}};
+  rules_ = {on_device.rules, logit_rows};
+  if (swa_ != nullptr) swa_slots_ = {on_device.swa_slots, tokens};
+}
+
+}  // namespace attend

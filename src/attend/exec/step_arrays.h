@@ -1,0 +1,75 @@
+// StepArrays: a step's arrays on the device, and the ForwardBatch that views them.
+#pragma once
+
+#include "attend/attention/attention_layer.h"
+#include "attend/attention/forward_batch.h"
+#include "attend/exec/executor_batch.h"
+#include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/swa_slots.h"
+#include "attend/model/model.h"
+#include "attend/tensor/staging_ring.h"
+
+namespace attend {
+
+// Allocates for the limits in its constructor; build() only fills and uploads, with one copy.
+class StepArrays {
+ public:
+  // `swa`: of a pool with a half for layers with a window, else null. `gives_prefixes`: batches have
+  // ForwardBatch::prefix.
+  StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, Device device = {},
+             const SwaSlots* swa = nullptr, bool gives_prefixes = true);
+
+  // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: as many as it has): pad
+  // requests have request row 0, length 1 and one token that is not stored; they have logits too, and nobody
+  // reads them. Only a decode step without padding shares keys.
+  void build(const ExecutorBatch& step, Stream& stream, int padded_reqs = 0);
+
+  const ForwardBatch& batch() const { return batch_; }
+  // What batch() says of lengths, for a step that stands for others: of padding alone.
+  void set_max_seqlen_kv(int max_seqlen_kv) { batch_.max_seqlen_kv = max_seqlen_kv; }
+  // [num_tokens] on the device, as model_input() has them.
+  View<int32_t> token_ids() const { return token_ids_; }
+  const ModelInput& model_input() const { return model_input_; }
+  // [num_tokens] on the device: where batch().out_slots stand in the half for layers with a window; -1: not
+  // stored. Empty without one.
+  View<const int32_t> swa_slots() const { return swa_slots_; }
+  // On the device: how each row of the logits is sampled, padding included.
+  View<const kernels::SamplingRule> rules() const { return rules_; }
+
+ private:
+  // Where the arrays of a step lie in a block of bytes that begins at `base`: one after another, so that they
+  // are few bytes to upload. Padded steps of one size have the same addresses, as a graph wants.
+  struct Arrays {
+    Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows, bool has_swa_slots);
+
+    kernels::SamplingRule* rules;
+    RequestRow* request_rows;
+    int32_t *seqlen_kv, *cu_seqlen_q, *prompt_lens, *logit_rows, *positions, *token_ids;
+    TokenSlot* out_slots;
+    int32_t* swa_slots;
+    int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *own_seqlen_kv, *own_places;
+    size_t num_bytes;
+  };
+  // What the step has so far.
+  struct Counts {
+    int num_tokens = 0, num_logit_rows = 0;
+  };
+
+  void add_request(const Arrays& arrays, int request_idx, const ExecutorRequest& request, Counts& counts);
+  void add_padding(const Arrays& arrays, int request_idx, Counts& counts);
+  void add_shared(const Arrays& arrays, const ExecutorBatch& step);
+  void view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs, int max_seqlen_q,
+                   const Counts& counts);
+
+  const ReqToTokenPool& rows_;
+  const SwaSlots* swa_;
+  bool gives_prefixes_;
+  StagingRing ring_;
+  ForwardBatch batch_;
+  ModelInput model_input_;
+  View<int32_t> token_ids_;
+  View<const int32_t> swa_slots_;
+  View<const kernels::SamplingRule> rules_;
+};
+
+}  // namespace attend

@@ -1,9 +1,0 @@
-#include "attend/kernels/gemm/cuda/sm80/quantised_linear.cuh"
-
-namespace attend::kernels::cuda {
-
-void launch_quantised_gemm_f16(const QuantisedGemmParams& params, void* stream) {
-  launch_quantised_gemm<__half>(params, stream);
-}
-
-}  // namespace attend::kernels::cuda

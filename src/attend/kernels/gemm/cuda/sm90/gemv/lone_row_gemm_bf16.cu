@@ -1,9 +1,0 @@
-#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.cuh"
-
-namespace attend::kernels::cuda::sm90 {
-
-void launch_lone_row_gemm_bf16(const LoneRowGemmParams& params, void* stream) {
-  launch_lone_row_gemm<__nv_bfloat16>(params, stream);
-}
-
-}  // namespace attend::kernels::cuda::sm90

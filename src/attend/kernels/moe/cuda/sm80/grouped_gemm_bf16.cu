@@ -1,9 +1,0 @@
-#include "attend/kernels/moe/cuda/sm80/grouped_gemm.cuh"
-
-namespace attend::kernels::cuda {
-
-void launch_grouped_gemm_bf16(const GroupedGemmParams& params, int tile_rows, void* stream) {
-  launch_grouped_gemm<__nv_bfloat16>(params, tile_rows, stream);
-}
-
-}  // namespace attend::kernels::cuda

@@ -1,9 +1,0 @@
-#include "attend/kernels/moe/cuda/sm80/quantised_grouped_gemm.cuh"
-
-namespace attend::kernels::cuda {
-
-void launch_quantised_grouped_gemm_f16(const GroupedGemmParams& params, int tile_rows, void* stream) {
-  launch_quantised_grouped_gemm<__half>(params, tile_rows, stream);
-}
-
-}  // namespace attend::kernels::cuda

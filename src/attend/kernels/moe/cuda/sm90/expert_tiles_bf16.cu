@@ -1,9 +1,0 @@
-#include "attend/kernels/moe/cuda/sm90/expert_tiles.cuh"
-
-namespace attend::kernels::cuda::sm90 {
-
-void launch_expert_tiles_bf16(const ExpertTilesParams& params, int num_ctas, void* stream) {
-  launch_expert_tiles<__nv_bfloat16>(params, num_ctas, stream);
-}
-
-}  // namespace attend::kernels::cuda::sm90

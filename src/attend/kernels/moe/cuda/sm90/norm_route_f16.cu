@@ -1,9 +1,0 @@
-#include "attend/kernels/moe/cuda/sm90/norm_route.cuh"
-
-namespace attend::kernels::cuda::sm90 {
-
-void launch_norm_route_f16(const NormRouteParams& params, void* stream) {
-  launch_norm_route<__half>(params, stream);
-}
-
-}  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,164 @@
+#include "attend/kernels/norm_rope/elementwise.h"
+
+#include "attend/base/error.h"
+#include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/norm_rope/check_rows.h"
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
+
+namespace attend::kernels {
+
+void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
+              float weight_offset) {
+  require(!x.empty(), "x: not given");
+  require(x.rank == 2 || x.rank == 3, "x ", x, ": expected 2 or 3 dimensions");
+  if (x.rank == 2)
+    require_shape("out", out, {x.shape[0], x.shape[1]});
+  else
+    require_shape("out", out, {x.shape[0], x.shape[1], x.shape[2]});
+  require_activation_of(stream, "x", x);
+  require_activation_of(stream, "out", out);
+  require_norm_weight(weight, x.shape[static_cast<size_t>(x.rank) - 1], stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::rms_norm(x, weight, eps, out, stream, weight_offset);
+  cpu::rms_norm(x, weight, eps, out, weight_offset, cpu::detect_isa());
+}
+
+void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
+                  const TensorView& out, Stream& stream, float weight_offset) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
+  require_matrix("out", out, x.shape[0], x.shape[1], stream);
+  require_norm_weight(weight, x.shape[1], stream);
+  if (const OnGpu gpu(stream); gpu)
+    return cuda::add_rms_norm(x, residual, weight, eps, out, stream, weight_offset);
+  cpu::add_rms_norm(x, residual, weight, eps, out, weight_offset, cpu::detect_isa());
+}
+
+void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
+                  Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
+  require_norm_weight(weight, x.shape[1], stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::rms_norm_add(x, weight, eps, residual, stream);
+  cpu::rms_norm_add(x, weight, eps, residual, cpu::detect_isa());
+}
+
+namespace {
+
+void check_layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias,
+                      const Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_norm_weight(weight, x.shape[1], stream);
+  require_shape("bias", bias, {x.shape[1]});
+  require_on(stream, "bias", bias);
+  require(bias.dtype == weight.dtype, "bias of ", bias.dtype, ": expected ", weight.dtype,
+          ", that of the weight");
+}
+
+}  // namespace
+
+void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                const TensorView& out, Stream& stream) {
+  check_layer_norm(x, weight, bias, stream);
+  require_matrix("out", out, x.shape[0], x.shape[1], stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::layer_norm(x, {}, weight, bias, eps, out, stream);
+  cpu::layer_norm(x, weight, bias, eps, out, cpu::detect_isa());
+}
+
+void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
+                    const TensorView& bias, float eps, Stream& stream) {
+  check_layer_norm(x, weight, bias, stream);
+  require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::layer_norm(residual, x, weight, bias, eps, residual, stream);
+  cpu::add_layer_norm(x, residual, weight, bias, eps, cpu::detect_isa());
+}
+
+namespace {
+
+void check_gated(const TensorView& gate_up, const TensorView& out, const Stream& stream) {
+  require_rank("out", out, 2);
+  require_activation_of(stream, "out", out);
+  require_matrix("gate_up", gate_up, out.shape[0], 2 * out.shape[1], stream);
+}
+
+}  // namespace
+
+void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
+  check_gated(gate_up, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::silu_mul(gate_up, out, stream);
+  cpu::silu_mul(gate_up, out, cpu::detect_isa());
+}
+
+void gelu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
+  check_gated(gate_up, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::gelu_mul(gate_up, out, stream);
+  cpu::gelu_mul(gate_up, out, cpu::detect_isa());
+}
+
+void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
+  check_gated(gate_up, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::gelu_tanh_mul(gate_up, out, stream);
+  cpu::gelu_tanh_mul(gate_up, out, cpu::detect_isa());
+}
+
+void gelu(const TensorView& x, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  if (const OnGpu gpu(stream); gpu) return cuda::gelu(x, stream);
+  cpu::gelu(x, cpu::detect_isa());
+}
+
+void gelu_tanh(const TensorView& x, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  if (const OnGpu gpu(stream); gpu) return cuda::gelu_tanh(x, stream);
+  cpu::gelu_tanh(x, cpu::detect_isa());
+}
+
+void soft_cap(const TensorView& x, float cap, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require(cap > 0.0f, "cap ", cap, ": expected a number above 0");
+  if (const OnGpu gpu(stream); gpu) return cuda::soft_cap(x, cap, stream);
+  cpu::soft_cap(x, cap, cpu::detect_isa());
+}
+
+namespace {
+
+void check_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out,
+                     const Stream& stream) {
+  require_rank("table", table, 2);
+  require_weight("table", table);
+  require_on(stream, "table", table);
+  require_matrix("out", out, static_cast<int64_t>(ids.size()), table.shape[1], stream);
+  require_indices(stream, "ids", ids, out.shape[0], table.shape[0], "table");
+}
+
+}  // namespace
+
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream,
+               float scale) {
+  check_embedding(ids, table, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::embedding(ids, table, out, scale, stream);
+  cpu::embedding(ids, table, out, scale, cpu::detect_isa());
+}
+
+void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream) {
+  check_embedding(ids, table, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::add_embedding(ids, table, out, stream);
+  cpu::add_embedding(ids, table, out, cpu::detect_isa());
+}
+
+void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_matrix("out", out, static_cast<int64_t>(rows.size()), x.shape[1], stream);
+  require_indices(stream, "rows", rows, out.shape[0], x.shape[0], "x");
+  if (const OnGpu gpu(stream); gpu) return cuda::gather_rows(x, rows, out, stream);
+  cpu::gather_rows(x, rows, out, cpu::detect_isa());
+}
+
+}  // namespace attend::kernels

@@ -1,0 +1,171 @@
+// Decode steps that are replayed from graphs, against launched ones.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "attend/attention/resolver.h"
+#include "attend/backends/table.h"
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/engine/step/step_runner.h"
+
+namespace attend {
+namespace {
+
+using testing::ElementsAre;
+
+// Two executors of the bundled model over the same rows and slots, with a runner each: one replays, the other
+// launches.
+class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>> {
+ protected:
+  static constexpr Device kGpu{DeviceType::kCuda, 0};
+  static constexpr int kContextLen = 3072, kPageSize = 16, kMaxReqs = 6;
+
+  struct Computer {
+    Computer(const ExecutorConfig& config, ReqToTokenPool& rows) : executor(config, rows) { executor.load(); }
+    ModelExecutor executor;
+    std::optional<StepRunner> runner;
+  };
+
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
+    const auto [backend, dtype] = GetParam();
+<<<<<<< HEAD:tests/engine/step/replay_test.cc
+    ExecutorConfig config;
+    config.checkpoint = open_checkpoint(ATTEND_SOURCE_DIR "/models/attend-tiny");
+    config.model = read_config(*config.checkpoint);
+    config.placement = {.device = kGpu, .dtype = dtype};
+=======
+    const std::filesystem::path path = ATTEND_SOURCE_DIR "/models/attend-tiny";
+    const ModelSpec config = read_config(path);
+    model_ = load_model(path, config, LoadFormat::kAuto, {}, {.device = kGpu, .dtype = dtype});
+    const int num_pages = kMaxReqs * kContextLen / kPageSize + 1;
+    limits_ = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen};
+    rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen, kGpu);
+    KvPoolConfig pool = make_kv_pool_config(config.caches(), kPageSize, dtype, kGpu);
+    set_num_pages(pool, num_pages);
+    pool_ = make_kv_pool(pool);
+    ModelGeometry geometry = config.geometry(dtype, dtype);
+    geometry.max_context_len = kContextLen;
+    const BackendConfig backend_config{
+        .device = kGpu, .model = geometry, .limits = limits_, .page_size = kPageSize};
+>>>>>>> main:tests/engine/step/graph_runner_test.cc
+    const BackendEntry* const entry = find_backend(backend_table(), backend);
+    config.resolution = {.prefill = entry, .decode = entry, .page_size = kPageSize};
+    config.backend = {
+        .device = kGpu,
+        .model = config.model.geometry(dtype, dtype),
+        .limits = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen},
+        .page_size = kPageSize};
+    config.backend.model.max_context_len = kContextLen;
+    config.pool = make_kv_pool_config(config.model.caches(), kPageSize, dtype, kGpu);
+    set_num_pages(config.pool, kMaxReqs * kContextLen / kPageSize + 1);
+    config.decode_sizes = {1, 2, 4, kMaxReqs};
+    rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen, kGpu);
+    for (std::optional<Computer>* one : {&replaying_, &launching_}) {
+      one->emplace(config, *rows_);
+      (*one)->runner.emplace((*one)->executor, CommonPrefix(*rows_, kPageSize, 0));
+    }
+    replaying_->executor.record_graphs([this](const GraphsSoFar& graphs) { told_.push_back(graphs); });
+    add_requests();
+  }
+
+  // Requests with every slot of their context, their K/V computed.
+  void add_requests() {
+    requests_.reserve(kMaxReqs);
+    for (int r = 0; r < kMaxReqs; ++r) {
+      auto& request = requests_.emplace_back();
+      request.row = *rows_->allocate();
+      std::vector<TokenSlot> slots;
+      // Pages of the requests interleave.
+      for (int position = 0; position < kContextLen; ++position)
+        slots.emplace_back((1 + position / kPageSize * kMaxReqs + r) * kPageSize + position % kPageSize);
+      rows_->write(request.row, 0, slots);
+      for (int position = 0; position < kContextLen; ++position)
+        request.tokens.push_back((31 * r + 7 * position) % 2000);
+      request.num_prompt = kContextLen;
+      while (request.num_computed < kContextLen) {
+        ScheduledStep chunk{.requests = {{&request, 512}}, .num_tokens = 512, .mode = ForwardMode::kExtend};
+        for (std::optional<Computer>* one : {&replaying_, &launching_}) (*one)->runner->run(chunk);
+        request.num_computed += 512;
+      }
+    }
+  }
+
+  // A decode step in which request i has lengths[i] tokens, the last of them new.
+  ScheduledStep step_of(const std::vector<int>& lengths) {
+    ScheduledStep step{
+        .requests = {}, .num_tokens = static_cast<int>(lengths.size()), .mode = ForwardMode::kDecode};
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      requests_[i].num_computed = lengths[i] - 1;
+      requests_[i].num_prompt = 1;
+      requests_[i].tokens.assign(static_cast<size_t>(lengths[i]),
+                                 31 * static_cast<int32_t>(i) + lengths[i] % 7);
+      step.requests.push_back({&requests_[i], 1});
+    }
+    return step;
+  }
+
+  static std::vector<uint32_t> bits_of(const TensorView& logits) {
+    const Tensor host = Tensor::empty({logits.shape[0], logits.shape[1]}, DType::kF32);
+    cuda::OwnedStream stream(kGpu);
+    cuda::copy(logits, host, stream.get());
+    cuda::synchronize(stream.get());
+    std::vector<uint32_t> bits(static_cast<size_t>(host.view().num_elements()));
+    std::memcpy(bits.data(), host.view().data, host.view().num_bytes());
+    return bits;
+  }
+
+  std::unique_ptr<ReqToTokenPool> rows_;
+  std::optional<Computer> replaying_, launching_;
+  std::vector<Request> requests_;
+  std::vector<GraphsSoFar> told_;
+};
+
+TEST_P(ReplayOnGpu, TellsEachSizeBeforeItsGraphIsRecordedTheLargestFirst) {
+  std::vector<int> sizes, num_done;
+  for (const GraphsSoFar& graphs : told_) {
+    sizes.push_back(graphs.batch_size);
+    num_done.push_back(graphs.num_done);
+    EXPECT_EQ(graphs.num_sizes, 4);
+  }
+  EXPECT_THAT(sizes, ElementsAre(kMaxReqs, 4, 2, 1, 1));
+  EXPECT_THAT(num_done, ElementsAre(0, 1, 2, 3, 4));
+}
+
+// Lengths on either side of what is short, where graphs of both are recorded.
+TEST_P(ReplayOnGpu, HasTheBitsOfTheLaunchedStepForLengthsThatGrowAndShrink) {
+  for (const std::vector<int>& lengths : std::vector<std::vector<int>>{{1},
+                                                                       {2048},
+                                                                       {2049},
+                                                                       {3072},
+                                                                       {17, 3000},
+                                                                       {17, 900},
+                                                                       {2048, 1, 64},
+                                                                       {1, 2, 3, 4},
+                                                                       {2048, 2048, 2047, 16, 15},
+                                                                       {5, 2048, 65, 1, 1999, 128},
+                                                                       {1, 1, 1, 1, 1, 1},
+                                                                       {2}}) {
+    SCOPED_TRACE(testing::Message() << lengths.size() << " requests, the first of " << lengths[0]);
+    ScheduledStep step = step_of(lengths);
+    const View<const int32_t> replayed = replaying_->runner->run(step);
+    const std::vector<int32_t> replayed_tokens(replayed.begin(), replayed.end());
+    const std::vector<uint32_t> replayed_bits = bits_of(replaying_->runner->logits());
+    const View<const int32_t> launched = launching_->runner->run(step);
+    EXPECT_EQ(replayed_tokens, std::vector<int32_t>(launched.begin(), launched.end()));
+    EXPECT_EQ(replayed_bits, bits_of(launching_->runner->logits()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ReplayOnGpu,
+                         testing::Combine(testing::Values("triton", "fa3", "flashinfer"),
+                                          testing::Values(DType::kF32, DType::kBF16)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param)) + "_" +
+                                  std::string(to_string(std::get<1>(test.param)));
+                         });
+
+}  // namespace
+}  // namespace attend

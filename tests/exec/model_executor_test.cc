@@ -1,0 +1,155 @@
+// ModelExecutor without an engine: rows and slots are the test's.
+#include "attend/exec/model_executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "attend/backends/table.h"
+#include "attend/checkpoint/checkpoint.h"
+#include "tests/support/test_files.h"
+
+namespace attend {
+namespace {
+
+using testing::FloatNear;
+using testing::Pointwise;
+
+constexpr int kContextLen = 64, kPageSize = 16, kMaxReqs = 2;
+
+ExecutorConfig tiny_config() {
+  ExecutorConfig config;
+  config.checkpoint = open_checkpoint(ATTEND_SOURCE_DIR "/models/attend-tiny");
+  config.model = read_config(*config.checkpoint);
+  const BackendEntry* const entry = find_backend(backend_table(), "cpu");
+  config.resolution = {.prefill = entry, .decode = entry, .page_size = kPageSize};
+  config.backend = {.model = config.model.geometry(DType::kF32, DType::kF32),
+                    .limits = {.max_reqs = kMaxReqs, .max_tokens = 32, .max_kv_tokens = 128},
+                    .page_size = kPageSize};
+  config.backend.model.max_context_len = kContextLen;
+  config.pool = make_kv_pool_config(config.model.caches(), kPageSize, DType::kF32);
+  set_num_pages(config.pool, 1 + kMaxReqs * kContextLen / kPageSize);
+  return config;
+}
+
+class ModelExecutorTest : public testing::Test {
+ protected:
+  ModelExecutorTest() : rows_(kMaxReqs, kContextLen) {
+    for (RequestRow& row : request_) {
+      row = *rows_.allocate();
+      std::vector<TokenSlot> slots;
+      for (int i = 0; i < kContextLen; ++i) slots.emplace_back(kPageSize + (row.value - 1) * kContextLen + i);
+      rows_.write(row, 0, slots);
+    }
+  }
+
+  // Tokens [num_computed, end) of a request's text, with logits of the last one.
+  ExecutorBatch step_of(int request, int num_computed, int end) const {
+    ExecutorBatch batch;
+    const int num_new = end - num_computed;
+    batch.mode = num_new == 1 ? ForwardMode::kDecode : ForwardMode::kExtend;
+    batch.requests = {{.row = request_[request],
+                       .num_computed = num_computed,
+                       .num_new = num_new,
+                       .prompt_len = end,
+                       .num_logit_rows = 1}};
+    for (int i = num_computed; i < end; ++i) batch.token_ids.push_back((17 * i + 5 * request + 3) % 500);
+    batch.rules = {{.temperature = 0.0f}};
+    return batch;
+  }
+
+  static std::vector<float> floats(const TensorView& view) {
+    const auto* const data = view.as<const float>();
+    return {data, data + view.num_elements()};
+  }
+
+  ReqToTokenPool rows_;
+  RequestRow request_[kMaxReqs];
+};
+
+TEST_F(ModelExecutorTest, GivesTheLogitsOfAPromptWhetherItComesAtOnceOrInSteps) {
+  ModelExecutor executor(tiny_config(), rows_);
+  executor.load();
+  const std::vector<float> at_once = floats(executor.launch(step_of(0, 0, 12)).logits);
+  ASSERT_EQ(std::ssize(at_once), executor.spec().vocab_size);
+  executor.launch(step_of(1, 0, 5));
+  executor.launch(step_of(0, 0, 7));
+  executor.launch(step_of(0, 7, 11));
+  EXPECT_THAT(floats(executor.launch(step_of(0, 11, 12)).logits), Pointwise(FloatNear(1e-3f), at_once));
+}
+
+TEST_F(ModelExecutorTest, SharesRowsAndSlotsWithAnotherAndKeepsItsOwnCache) {
+  ModelExecutor target(tiny_config(), rows_), draft(tiny_config(), rows_);
+  target.load();
+  draft.load();
+  const std::vector<float> expected = floats(target.launch(step_of(0, 0, 9)).logits);
+  target.launch(step_of(0, 0, 8));
+  // Has K/V of other tokens in the same slots.
+  draft.launch(step_of(1, 0, 9));
+  ExecutorBatch other = step_of(1, 0, 8);
+  other.requests[0].row = request_[0];
+  draft.launch(other);
+  EXPECT_THAT(floats(target.launch(step_of(0, 8, 9)).logits), Pointwise(FloatNear(1e-3f), expected));
+}
+
+TEST_F(ModelExecutorTest, ReturnsHiddenStatesOfAllTokensWhereABatchAsksForThem) {
+  ExecutorConfig config = tiny_config();
+  config.hidden_states = true;
+  ModelExecutor executor(config, rows_);
+  executor.load();
+  ExecutorBatch step = step_of(0, 0, 6);
+  EXPECT_TRUE(executor.launch(step).hidden_states.empty());
+  step.hidden_states = true;
+  const ExecutorOutput output = executor.launch(step);
+  ASSERT_EQ(output.hidden_states.shape[0], 6);
+  ASSERT_EQ(output.hidden_states.shape[1], executor.spec().hidden_size);
+  const std::vector<float> all = floats(output.hidden_states);
+  // The last token's does not depend on the batch that it comes in.
+  const std::vector<float> last(all.end() - executor.spec().hidden_size, all.end());
+  executor.launch(step_of(0, 0, 5));
+  ExecutorBatch decode = step_of(0, 5, 6);
+  decode.hidden_states = true;
+  EXPECT_THAT(floats(executor.launch(decode).hidden_states), Pointwise(FloatNear(1e-3f), last));
+}
+
+TEST_F(ModelExecutorTest, HasNoLogitsWithoutABufferForThem) {
+  ExecutorConfig config = tiny_config();
+  config.logits = false;
+  config.hidden_states = true;
+  ModelExecutor executor(config, rows_);
+  executor.load();
+  ExecutorBatch step = step_of(0, 0, 6);
+  test::expect_error(ErrorCode::kInternal, {"logits"}, [&] { executor.launch(step); });
+  step.requests[0].num_logit_rows = 0;
+  step.rules.clear();
+  step.hidden_states = true;
+  const ExecutorOutput output = executor.launch(step);
+  EXPECT_TRUE(output.logits.empty());
+  EXPECT_EQ(output.hidden_states.shape[0], 6);
+}
+
+TEST_F(ModelExecutorTest, TakesTokenIdsThatComeLate) {
+  ModelExecutor executor(tiny_config(), rows_);
+  executor.load();
+  executor.launch(step_of(0, 0, 8));
+  ExecutorBatch step = step_of(0, 8, 9);
+  const std::vector<float> expected = floats(executor.launch(step).logits);
+  const Tensor ids = Tensor::from<int32_t>(step.token_ids, {1});
+  step.token_ids[0] = 0;
+  EXPECT_NE(floats(executor.launch(step).logits), expected);
+  step.late_token_ids = {{0, ids}};
+  EXPECT_EQ(floats(executor.launch(step).logits), expected);
+}
+
+TEST_F(ModelExecutorTest, RefusesABatchThatCountsItsTokensWrong) {
+  ModelExecutor executor(tiny_config(), rows_);
+  executor.load();
+  ExecutorBatch step = step_of(0, 0, 6);
+  step.token_ids.pop_back();
+  test::expect_error(ErrorCode::kInternal, {"a step of 5 tokens", "requests have 6"},
+                     [&] { executor.launch(step); });
+}
+
+}  // namespace
+}  // namespace attend

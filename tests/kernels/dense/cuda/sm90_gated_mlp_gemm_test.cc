@@ -1,0 +1,278 @@
+// The gated-MLP GEMM of sm_90, called directly: every height and number of rows, also those that
+// gated_linear() gives to others.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "attend/base/error.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
+#include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
+#include "attend/tensor/cuda.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/dense/cuda/sm90_test.h"
+#include "tests/kernels/dense/test_tensor.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+using attend::cuda::OwnedStream;
+using testing_cuda::DeviceCopy;
+using testing_cuda::kGpu;
+using testing_support::TestTensor;
+
+class Sm90GatedMlpGemm : public testing_cuda::Sm90Test {};
+
+struct Shape {
+  int64_t weight_rows, in_features;
+};
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.weight_rows << " rows of " << shape.in_features;
+}
+
+// One pair and part of a chunk; a tile that is not full; rests of tiles and chunks; more tiles than CTAs.
+constexpr Shape kShapes[] = {{16, 8}, {96, 64}, {208, 200}, {1040, 1032}, {33024, 144}, {4128, 2056}};
+// On both sides of what a CTA and of what a cluster multiplies.
+constexpr int64_t kRows[] = {1, 65, 100, 128, 129, 200, 256};
+
+// What a case is computed from, on both sides. Weights repeat after a prime, which is fast to make.
+struct Case {
+  OwnedStream stream{kGpu};
+  TestTensor x, weight, bias;
+  DeviceCopy device_x, device_weight, device_bias;
+
+  Case(const Shape& shape, int64_t num_rows, DType dtype)
+      : x(TestTensor::random({num_rows, shape.in_features}, dtype, 1)),
+        weight({shape.weight_rows, shape.in_features}, dtype),
+        bias(TestTensor::random({shape.weight_rows}, dtype, 3)),
+        device_x(x, stream.get()),
+        device_weight(filled(weight), stream.get()),
+        device_bias(bias, stream.get()) {}
+
+  static const TestTensor& filled(TestTensor& weight) {
+    for (int64_t i = 0; i < weight.size(); ++i)
+      weight.set(i, 0.05f * static_cast<float>(i * 2654435761 % 10007 - 5003) / 5003.0f);
+    return weight;
+  }
+
+  LinearArgs args(const TensorView& out) const {
+    return {.x = device_x.view(), .weight = device_weight.view(), .bias = device_bias.view(), .out = out};
+  }
+  int64_t num_outs() const { return weight.view().shape[0] / 2; }
+
+  // In float64, and the sum of the magnitudes of its terms.
+  struct Sum {
+    double value = 0.0, magnitude = 0.0;
+  };
+  Sum sum(int64_t row, int64_t weight_row) const {
+    const int64_t in_features = x.view().shape[1];
+    Sum sum{bias.at(weight_row), std::abs(bias.at(weight_row))};
+    for (int64_t i = 0; i < in_features; ++i) {
+      const double term = x.at(row * in_features + i) * weight.at(weight_row * in_features + i);
+      sum.value += term;
+      sum.magnitude += std::abs(term);
+    }
+    return sum;
+  }
+
+  // Some elements of every tile and every warp's rows, of rows of `width` elements.
+  void expect_matches(const TestTensor& out, int64_t width) const {
+    // What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+    constexpr double kTolerance = 2e-6;
+    const double rounding = out.view().dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+    const int64_t num_rows = x.view().shape[0];
+    const auto check = [&](int64_t row, int64_t o) {
+      const Sum gate = sum(row, o), up = sum(row, num_outs() + o);
+      const double expected = gate.value / (1.0 + std::exp(-gate.value)) * up.value;
+      ASSERT_NEAR(
+          out.at(row * width + o), expected,
+          rounding * std::abs(expected) + 1e-7 +
+              2.0 * kTolerance *
+                  (gate.magnitude * (1.0 + std::abs(up.value)) + up.magnitude * (1.0 + std::abs(gate.value))))
+          << "row " << row << ", output " << o;
+    };
+    const int64_t row_step = 1 + num_rows / 14, out_step = 1 + num_outs() / 70;
+    for (int64_t row = 0; row < num_rows; row += row_step)
+      for (int64_t o = row % out_step; o < num_outs(); o += out_step) {
+        check(row, o);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    check(num_rows - 1, num_outs() - 1);
+  }
+};
+
+TEST_F(Sm90GatedMlpGemm, MatchesFloat64) {
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Shape& shape : kShapes)
+      for (const int64_t num_rows : kRows) {
+        SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
+        Case given(shape, num_rows, dtype);
+        TestTensor out({num_rows, given.num_outs()}, dtype);
+        out.fill(NAN);
+        const DeviceCopy device_out(out, given.stream.get());
+        const LinearArgs args = given.args(device_out.view());
+        ASSERT_TRUE(
+            gemm_row(GemmKernel::kGatedMlp).takes(gemm_problem(args, /*gated=*/true), gpu_facts(kGpu)));
+        sm90::gated_mlp_gemm(args, given.stream.get());
+        device_out.download(given.stream.get());
+        attend::cuda::synchronize(given.stream.get());
+        given.expect_matches(out, given.num_outs());
+        if (HasFatalFailure()) return;
+      }
+}
+
+// Clusters with one tile, several, and rounds that not all of them have.
+TEST_F(Sm90GatedMlpGemm, MatchesFloat64HoweverItIsShared) {
+  constexpr Shape kShape{1040, 520};
+  for (const int64_t num_rows : {70, 128, 129, 256}) {
+    Case given(kShape, num_rows, DType::kBF16);
+    for (const int tile_pairs : sm90::kGatedMlpTilePairs)
+      for (const int num_clusters : {1, 2, 3, 7}) {
+        SCOPED_TRACE(testing::Message() << num_rows << " rows, tiles of " << tile_pairs << " pairs, "
+                                        << num_clusters << " clusters");
+        TestTensor out({num_rows, given.num_outs()}, DType::kBF16);
+        out.fill(NAN);
+        const DeviceCopy device_out(out, given.stream.get());
+        sm90::gated_mlp_gemm(given.args(device_out.view()), {tile_pairs, num_clusters}, given.stream.get());
+        device_out.download(given.stream.get());
+        attend::cuda::synchronize(given.stream.get());
+        given.expect_matches(out, given.num_outs());
+        if (HasFatalFailure()) return;
+      }
+  }
+}
+
+TEST_F(Sm90GatedMlpGemm, WritesRowsOfAWiderTensorAndNothingBeside) {
+  for (const int64_t num_rows : {90, 250}) {
+    Case given({208, 1032}, num_rows, DType::kBF16);
+    const int64_t width = given.num_outs() + 4;
+    TestTensor out = TestTensor::random({num_rows, width}, DType::kBF16, 5);
+    const std::vector<double> before = out.values();
+    const DeviceCopy device_out(out, given.stream.get());
+    sm90::gated_mlp_gemm(given.args(device_out.view().slice(1, 0, given.num_outs())), given.stream.get());
+    device_out.download(given.stream.get());
+    attend::cuda::synchronize(given.stream.get());
+    given.expect_matches(out, width);
+    for (int64_t row = 0; row < num_rows; ++row)
+      for (int64_t o = given.num_outs(); o < width; ++o)
+        ASSERT_EQ(out.at(row * width + o), before[static_cast<size_t>(row * width + o)]) << "row " << row;
+  }
+}
+
+// The first rows of `given`, by a product of so many rows.
+TestTensor product_of_first(Case& given, int64_t num_rows) {
+  TestTensor out({num_rows, given.num_outs()}, DType::kBF16);
+  out.fill(NAN);
+  const DeviceCopy device_out(out, given.stream.get());
+  LinearArgs args = given.args(device_out.view());
+  args.x = args.x.slice(0, 0, num_rows);
+  sm90::gated_mlp_gemm(args, given.stream.get());
+  device_out.download(given.stream.get());
+  attend::cuda::synchronize(given.stream.get());
+  return out;
+}
+
+TEST_F(Sm90GatedMlpGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
+  for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}}) {
+    SCOPED_TRACE(testing::Message() << shape);
+    Case given(shape, sm90::kMaxGatedMlpRows, DType::kBF16);
+    const TestTensor all = product_of_first(given, sm90::kMaxGatedMlpRows);
+    for (const int64_t num_rows : {1, 2, 16, 63, 64, 65, 127, 128, 129, 200, 255}) {
+      const TestTensor some = product_of_first(given, num_rows);
+      ASSERT_EQ(std::memcmp(some.view().data, all.view().data, some.view().num_bytes()), 0)
+          << num_rows << " rows";
+    }
+  }
+}
+
+TEST_F(Sm90GatedMlpGemm, GivesTheSameBitsAHundredTimes) {
+  for (const int64_t num_rows : {128, 256}) {
+    Case given({4096, 4096}, num_rows, DType::kBF16);
+    const TestTensor first = product_of_first(given, num_rows);
+    for (int repeat = 0; repeat < 100; ++repeat) {
+      const TestTensor again = product_of_first(given, num_rows);
+      ASSERT_EQ(std::memcmp(again.view().data, first.view().data, first.view().num_bytes()), 0) << repeat;
+    }
+  }
+}
+
+// Many products one after another start before the ones before them have ended.
+TEST_F(Sm90GatedMlpGemm, ProductsInAGraphHaveTheBitsOfProductsAlone) {
+  constexpr int64_t kWidth = 1024;
+  for (const int64_t num_rows : {96, 192}) {
+    Case given({2 * kWidth, kWidth}, num_rows, DType::kBF16);
+    Stream& stream = given.stream.get();
+    const auto zeros = [&] { return attend::cuda::zeros({num_rows, kWidth}, DType::kBF16, kGpu); };
+    const Tensor alone[] = {zeros(), zeros()}, recorded[] = {zeros(), zeros()};
+    const auto queue = [&](const Tensor(&between)[2], bool wait) {
+      for (int i = 0; i < 20; ++i) {
+        LinearArgs args = given.args(between[i % 2]);
+        if (i > 0) args.x = between[(i + 1) % 2];
+        sm90::gated_mlp_gemm(args, stream);
+        if (wait) attend::cuda::synchronize(stream);
+      }
+    };
+    queue(alone, /*wait=*/true);
+    attend::cuda::Graph graph(stream, [&] { queue(recorded, /*wait=*/false); });
+    for (int launch = 0; launch < 10; ++launch) graph.launch(stream);
+    TestTensor expected({num_rows, kWidth}, DType::kBF16), got({num_rows, kWidth}, DType::kBF16);
+    attend::cuda::copy(alone[1], expected, stream);
+    attend::cuda::copy(recorded[1], got, stream);
+    attend::cuda::synchronize(stream);
+    EXPECT_NE(expected.at(0), 0.0);
+    EXPECT_EQ(std::memcmp(expected.view().data, got.view().data, expected.view().num_bytes()), 0);
+  }
+}
+
+// gated_linear() takes them where their tiles fill the SMs, behind the norm.
+TEST_F(Sm90GatedMlpGemm, GatedLayersThatItIsChosenForHaveItsBits) {
+  constexpr Shape kShape{28672, 264};
+  Case given(kShape, 256, DType::kBF16);
+  Stream& stream = given.stream.get();
+  const TestTensor norm = TestTensor::random({kShape.in_features}, DType::kBF16, 4);
+  const DeviceCopy device_norm(norm, stream);
+  const auto zeros = [](int64_t num_rows, int64_t num_outs) {
+    return attend::cuda::zeros({num_rows, num_outs}, DType::kBF16, kGpu);
+  };
+  int num_chosen = 0;
+  for (const int64_t num_rows : {65, 128, 256}) {
+    SCOPED_TRACE(testing::Message() << num_rows << " rows");
+    const Tensor direct = zeros(num_rows, given.num_outs()), asked = zeros(num_rows, given.num_outs()),
+                 normalized = zeros(num_rows, kShape.in_features),
+                 gate_up = zeros(num_rows, kShape.weight_rows);
+    LinearArgs args = given.args(direct);
+    args.x = args.x.slice(0, 0, num_rows);
+    if (choose(gemm_problem(args, /*gated=*/true), gpu_facts(kGpu)).kernel != GemmKernel::kGatedMlp) continue;
+    ++num_chosen;
+    gated_linear({.x = args.x,
+                  .weight = args.weight,
+                  .bias = args.bias,
+                  .gate_up = gate_up,
+                  .out = asked,
+                  .norm = {.weight = device_norm.view(), .eps = 1e-5f, .normalized = normalized}},
+                 stream);
+    args.x = normalized;
+    sm90::gated_mlp_gemm(args, stream);
+    TestTensor expected({num_rows, given.num_outs()}, DType::kBF16),
+        got({num_rows, given.num_outs()}, DType::kBF16);
+    attend::cuda::copy(direct, expected, stream);
+    attend::cuda::copy(asked, got, stream);
+    attend::cuda::synchronize(stream);
+    EXPECT_NE(expected.at(expected.size() - 1), 0.0);
+    EXPECT_EQ(std::memcmp(expected.view().data, got.view().data, expected.view().num_bytes()), 0);
+  }
+  EXPECT_GT(num_chosen, 0);
+}
+
+TEST_F(Sm90GatedMlpGemm, RefusesAHeightThatThereIsNoKernelFor) {
+  Case given({96, 64}, 70, DType::kBF16);
+  const Tensor out = attend::cuda::zeros({70, 48}, DType::kBF16, kGpu);
+  EXPECT_THROW(
+      sm90::gated_mlp_gemm(given.args(out), {.tile_pairs = 7, .num_clusters = 1}, given.stream.get()), Error);
+}
+
+}  // namespace
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,292 @@
+// The dense kernels of sm_90, called directly: every number of rows, also those that linear() gives to
+// others.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "attend/kernels/common/cuda/gpu_facts.h"
+#include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
+#include "attend/tensor/cuda.h"
+#include "tests/kernels/cuda/support/device_copy.h"
+#include "tests/kernels/dense/cuda/sm90_test.h"
+#include "tests/kernels/dense/test_tensor.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+using attend::cuda::OwnedStream;
+using testing_cuda::DeviceCopy;
+using testing_cuda::kGpu;
+using testing_support::TestTensor;
+
+class Sm90SwapAbGemm : public testing_cuda::Sm90Test {};
+
+struct Shape {
+  int64_t weight_rows, in_features;
+};
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.weight_rows << " rows of " << shape.in_features;
+}
+
+// One tile and one chunk; rests of both; tiles that many CTAs share; more tiles than CTAs; 128 rows a tile.
+constexpr Shape kShapes[] = {{64, 64},     {16, 8},      {48, 200},    {320, 1032},
+                             {1024, 4096}, {16512, 144}, {512, 17000}, {4128, 2056}};
+constexpr int64_t kRows[] = {1, 8, 17, 32, 33, 64, 100, 128, 200, 256};
+
+// What a case is computed from, on both sides. Weights repeat after a prime, which is fast to make.
+struct Case {
+  OwnedStream stream{kGpu};
+  TestTensor x, weight, bias;
+  DeviceCopy device_x, device_weight, device_bias;
+
+  Case(const Shape& shape, int64_t num_rows, DType dtype)
+      : x(TestTensor::random({num_rows, shape.in_features}, dtype, 1)),
+        weight({shape.weight_rows, shape.in_features}, dtype),
+        bias(TestTensor::random({shape.weight_rows}, dtype, 3)),
+        device_x(x, stream.get()),
+        device_weight(filled(weight), stream.get()),
+        device_bias(bias, stream.get()) {}
+
+  static const TestTensor& filled(TestTensor& weight) {
+    for (int64_t i = 0; i < weight.size(); ++i)
+      weight.set(i, 0.05f * static_cast<float>(i * 2654435761 % 10007 - 5003) / 5003.0f);
+    return weight;
+  }
+
+  LinearArgs args(const TensorView& out) const {
+    return {.x = device_x.view(), .weight = device_weight.view(), .bias = {}, .out = out};
+  }
+
+  void run(const LinearArgs& args, bool gated) {
+    ASSERT_TRUE(gemm_row(GemmKernel::kSwapAbSplitK).takes(gemm_problem(args, gated), gpu_facts(kGpu)));
+    sm90::swap_ab_gemm(args, gated, stream.get());
+  }
+
+  // In float64, and the sum of the magnitudes of its terms.
+  struct Sum {
+    double value = 0.0, magnitude = 0.0;
+  };
+  Sum sum(int64_t row, int64_t out) const {
+    const int64_t in_features = x.view().shape[1];
+    Sum sum;
+    for (int64_t i = 0; i < in_features; ++i) {
+      const double term = x.at(row * in_features + i) * weight.at(out * in_features + i);
+      sum.value += term;
+      sum.magnitude += std::abs(term);
+    }
+    return sum;
+  }
+};
+
+// What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+constexpr double kTolerance = 2e-6;
+
+double rounding_of(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11; }
+
+// Calls check(row, out) for some elements of every tile and every group of rows.
+template <class Check>
+void for_some(int64_t num_rows, int64_t num_outs, const Check& check) {
+  const int64_t row_step = 1 + num_rows / 12, out_step = 1 + num_outs / 60;
+  for (int64_t row = 0; row < num_rows; row += row_step)
+    for (int64_t out = row % out_step; out < num_outs; out += out_step) {
+      check(row, out);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  check(num_rows - 1, num_outs - 1);
+}
+
+class Sm90SwapAbGemmOfShape : public Sm90SwapAbGemm, public testing::WithParamInterface<Shape> {};
+
+TEST_P(Sm90SwapAbGemmOfShape, MatchesFloat64) {
+  const Shape& shape = GetParam();
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const int64_t num_rows : kRows) {
+      SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
+      Case given(shape, num_rows, dtype);
+      TestTensor out({num_rows, shape.weight_rows}, DType::kF32);
+      out.fill(NAN);
+      const DeviceCopy device_out(out, given.stream.get());
+      LinearArgs args = given.args(device_out.view());
+      args.bias = given.device_bias.view();
+      given.run(args, /*gated=*/false);
+      device_out.download(given.stream.get());
+      attend::cuda::synchronize(given.stream.get());
+      for_some(num_rows, shape.weight_rows, [&](int64_t row, int64_t o) {
+        const Case::Sum expected = given.sum(row, o);
+        ASSERT_NEAR(out.at(row * shape.weight_rows + o), expected.value + given.bias.at(o),
+                    kTolerance * (expected.magnitude + std::abs(given.bias.at(o))))
+            << "row " << row << ", output " << o;
+      });
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST_P(Sm90SwapAbGemmOfShape, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
+  const Shape& shape = GetParam();
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const int64_t num_rows : {17, 40, 128, 256}) {
+      SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
+      Case given(shape, num_rows, dtype);
+      const int64_t num_outs = shape.weight_rows / 2;
+      TestTensor out({num_rows, num_outs}, dtype);
+      out.fill(NAN);
+      const DeviceCopy device_out(out, given.stream.get());
+      LinearArgs args = given.args(device_out.view());
+      args.bias = given.device_bias.view();
+      given.run(args, /*gated=*/true);
+      device_out.download(given.stream.get());
+      attend::cuda::synchronize(given.stream.get());
+      for_some(num_rows, num_outs, [&](int64_t row, int64_t o) {
+        const Case::Sum gates = given.sum(row, o), ups = given.sum(row, num_outs + o);
+        const double gate = gates.value + given.bias.at(o), up = ups.value + given.bias.at(num_outs + o);
+        const double expected = gate / (1.0 + std::exp(-gate)) * up;
+        ASSERT_NEAR(out.at(row * num_outs + o), expected,
+                    rounding_of(dtype) * std::abs(expected) + 1e-7 +
+                        2.0 * kTolerance *
+                            (gates.magnitude * (1.0 + std::abs(up)) + ups.magnitude * (1.0 + std::abs(gate))))
+            << "row " << row << ", output " << o;
+      });
+      if (HasFatalFailure()) return;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Each, Sm90SwapAbGemmOfShape, testing::ValuesIn(kShapes));
+
+// The parameter: a tile's rows of weights in 16s.
+class Sm90SwapAbGemmOfHeight : public Sm90SwapAbGemm, public testing::WithParamInterface<int> {};
+
+// Every size of clusters, and clusters that have several tiles, the last ones of which not all clusters have.
+TEST_P(Sm90SwapAbGemmOfHeight, MatchesFloat64HoweverItIsShared) {
+  constexpr Shape kShape{1040, 1032};
+  const int tile_pairs = GetParam();
+  for (const int64_t num_rows : {5, 40, 128}) {
+    Case given(kShape, num_rows, DType::kBF16);
+    for (const int cluster_size : {1, 2, 4, 8})
+      for (const int num_clusters : {1, 3}) {
+        if (cluster_size > sm90::kMinColumns * tile_pairs) continue;
+        SCOPED_TRACE(testing::Message()
+                     << num_rows << " rows, " << num_clusters << " clusters of " << cluster_size);
+        TestTensor out({num_rows, kShape.weight_rows}, DType::kF32);
+        out.fill(NAN);
+        const DeviceCopy device_out(out, given.stream.get());
+        sm90::swap_ab_gemm(
+            given.args(device_out.view()), /*gated=*/false,
+            {.tile_pairs = tile_pairs, .cluster_size = cluster_size, .num_clusters = num_clusters},
+            given.stream.get());
+        device_out.download(given.stream.get());
+        attend::cuda::synchronize(given.stream.get());
+        for_some(num_rows, kShape.weight_rows, [&](int64_t row, int64_t o) {
+          const Case::Sum expected = given.sum(row, o);
+          ASSERT_NEAR(out.at(row * kShape.weight_rows + o), expected.value, kTolerance * expected.magnitude)
+              << "row " << row << ", output " << o;
+        });
+        if (HasFatalFailure()) return;
+      }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Each, Sm90SwapAbGemmOfHeight, testing::Range(1, 9));
+
+TEST_F(Sm90SwapAbGemm, AddsToRowsOfAWiderTensor) {
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}})
+      for (const int64_t gap : {3, 8})  // rows of the output begin off 16 bytes, and do not
+        for (const int64_t num_rows : {20, 128, 250}) {
+          SCOPED_TRACE(testing::Message()
+                       << dtype << " " << num_rows << " times " << shape << ", gap " << gap);
+          Case given(shape, num_rows, dtype);
+          const int64_t width = shape.weight_rows + gap;
+          TestTensor out = TestTensor::random({num_rows, width}, dtype, 5);
+          const std::vector<double> before = out.values();
+          const DeviceCopy device_out(out, given.stream.get());
+          LinearArgs args = given.args(device_out.view().slice(1, 0, shape.weight_rows));
+          args.accumulate = true;
+          given.run(args, /*gated=*/false);
+          device_out.download(given.stream.get());
+          attend::cuda::synchronize(given.stream.get());
+          for_some(num_rows, width, [&](int64_t row, int64_t o) {
+            const double was = before[static_cast<size_t>(row * width + o)];
+            if (o >= shape.weight_rows) {
+              ASSERT_EQ(out.at(row * width + o), was) << "row " << row << ", gap " << o;
+              return;
+            }
+            const Case::Sum added = given.sum(row, o);
+            ASSERT_NEAR(out.at(row * width + o), added.value + was,
+                        rounding_of(dtype) * std::abs(added.value + was) + kTolerance * added.magnitude)
+                << "row " << row << ", output " << o;
+          });
+          if (HasFatalFailure()) return;
+        }
+}
+
+// The bits of the first rows of `given`, by a product of so many rows.
+std::vector<float> product_of_first(Case& given, int64_t num_rows, bool gated) {
+  const int64_t num_outs = given.weight.view().shape[0] / (gated ? 2 : 1);
+  TestTensor out({num_rows, num_outs}, DType::kF32);
+  out.fill(NAN);
+  const DeviceCopy device_out(out, given.stream.get());
+  LinearArgs args = given.args(device_out.view());
+  args.x = args.x.slice(0, 0, num_rows);
+  given.run(args, gated);
+  device_out.download(given.stream.get());
+  attend::cuda::synchronize(given.stream.get());
+  const auto* const first = out.view().as<float>();
+  return {first, first + out.size()};
+}
+
+TEST_F(Sm90SwapAbGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
+  constexpr int64_t kMaxRows = 600;
+  for (const bool gated : {false, true})
+    for (const Shape& shape : {Shape{320, 1032}, Shape{1024, 4096}, Shape{4128, 2056}}) {
+      SCOPED_TRACE(testing::Message() << shape << (gated ? ", gated" : ""));
+      Case given(shape, kMaxRows, DType::kBF16);
+      const std::vector<float> all = product_of_first(given, kMaxRows, gated);
+      for (const int64_t num_rows : {1, 2, 16, 31, 32, 33, 64, 65, 128, 129, 256, 257, 511}) {
+        const std::vector<float> some = product_of_first(given, num_rows, gated);
+        ASSERT_EQ(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)), 0)
+            << num_rows << " rows";
+      }
+    }
+}
+
+TEST_F(Sm90SwapAbGemm, GivesTheSameBitsAHundredTimes) {
+  for (const int64_t num_rows : {32, 128, 256}) {
+    Case given({1024, 4096}, num_rows, DType::kBF16);
+    const std::vector<float> first = product_of_first(given, num_rows, /*gated=*/false);
+    for (int repeat = 0; repeat < 100; ++repeat) {
+      const std::vector<float> again = product_of_first(given, num_rows, /*gated=*/false);
+      ASSERT_EQ(std::memcmp(again.data(), first.data(), first.size() * sizeof(float)), 0) << repeat;
+    }
+  }
+}
+
+// Many products one after another start before the ones before them have ended.
+TEST_F(Sm90SwapAbGemm, ProductsInAGraphHaveTheBitsOfProductsAlone) {
+  constexpr int64_t kWidth = 1024, kNumRows = 96;
+  Case given({kWidth, kWidth}, kNumRows, DType::kBF16);
+  Stream& stream = given.stream.get();
+  const auto zeros = [] { return attend::cuda::zeros({kNumRows, kWidth}, DType::kBF16, kGpu); };
+  const Tensor alone[] = {zeros(), zeros()}, recorded[] = {zeros(), zeros()};
+  const auto queue = [&](const Tensor(&between)[2], bool wait) {
+    for (int i = 0; i < 20; ++i) {
+      LinearArgs args = given.args(between[i % 2]);
+      if (i > 0) args.x = between[(i + 1) % 2];
+      sm90::swap_ab_gemm(args, /*gated=*/false, stream);
+      if (wait) attend::cuda::synchronize(stream);
+    }
+  };
+  queue(alone, /*wait=*/true);
+  attend::cuda::Graph graph(stream, [&] { queue(recorded, /*wait=*/false); });
+  for (int launch = 0; launch < 10; ++launch) graph.launch(stream);
+  TestTensor expected({kNumRows, kWidth}, DType::kBF16), got({kNumRows, kWidth}, DType::kBF16);
+  attend::cuda::copy(alone[1], expected, stream);
+  attend::cuda::copy(recorded[1], got, stream);
+  attend::cuda::synchronize(stream);
+  EXPECT_NE(expected.at(0), 0.0);
+  EXPECT_EQ(std::memcmp(expected.view().data, got.view().data, expected.view().num_bytes()), 0);
+}
+
+}  // namespace
+}  // namespace attend::kernels::cuda
