@@ -34,6 +34,8 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     ExecutorConfig config;
     config.checkpoint = open_checkpoint(ATTEND_SOURCE_DIR "/models/attend-tiny");
     config.model = read_config(*config.checkpoint);
+    // Tables of rotary embeddings have a row for each position of the model.
+    config.model.max_position_embeddings = kContextLen;
     config.placement = {.device = kGpu, .dtype = dtype};
     const BackendEntry* const entry = find_backend(backend_table(), backend);
     config.resolution = {.prefill = entry, .decode = entry, .page_size = kPageSize};
