@@ -36,6 +36,8 @@ NAMESPACES = {
     "cli": "attend::cli",
 }
 API = {"text/tokenizer": "attend", "text/chat_template": "attend", "cli": "attend"}
+# Folders that only their own floor may include.
+PRIVATE = ("checkpoint/hf/",)
 FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "gemm", "moe", "fused", "attention", "sampling"]
 PLACE_NAMES = {"cpu", "cuda", "sm80", "sm90", "ptx"}  # of a family, and of its namespaces
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"
@@ -156,6 +158,8 @@ def main() -> int:
                 problems.append(f"{name}: {floor} may not include {other} ({included})")
             elif not (ROOT / included).exists() and not (ROOT / f"{included}.in").exists():
                 problems.append(f"{name}: attend/{included} does not exist")
+            elif included.startswith(PRIVATE) and not name.startswith(included.split("/")[0] + "/"):
+                problems.append(f"{name}: {floor} may not include {included}, which is private to its floor")
             elif floor == other == "kernels" and (problem := problem_within_kernels(name, included)):
                 problems.append(problem)
             elif floor == other and (problem := problem_within_floor(name, included)):

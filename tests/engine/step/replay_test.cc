@@ -31,26 +31,12 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
     const auto [backend, dtype] = GetParam();
-<<<<<<< HEAD:tests/engine/step/replay_test.cc
     ExecutorConfig config;
     config.checkpoint = open_checkpoint(ATTEND_SOURCE_DIR "/models/attend-tiny");
     config.model = read_config(*config.checkpoint);
+    // Tables of rotary embeddings have a row for each position of the model.
+    config.model.max_position_embeddings = kContextLen;
     config.placement = {.device = kGpu, .dtype = dtype};
-=======
-    const std::filesystem::path path = ATTEND_SOURCE_DIR "/models/attend-tiny";
-    const ModelSpec config = read_config(path);
-    model_ = load_model(path, config, LoadFormat::kAuto, {}, {.device = kGpu, .dtype = dtype});
-    const int num_pages = kMaxReqs * kContextLen / kPageSize + 1;
-    limits_ = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen};
-    rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen, kGpu);
-    KvPoolConfig pool = make_kv_pool_config(config.caches(), kPageSize, dtype, kGpu);
-    set_num_pages(pool, num_pages);
-    pool_ = make_kv_pool(pool);
-    ModelGeometry geometry = config.geometry(dtype, dtype);
-    geometry.max_context_len = kContextLen;
-    const BackendConfig backend_config{
-        .device = kGpu, .model = geometry, .limits = limits_, .page_size = kPageSize};
->>>>>>> main:tests/engine/step/graph_runner_test.cc
     const BackendEntry* const entry = find_backend(backend_table(), backend);
     config.resolution = {.prefill = entry, .decode = entry, .page_size = kPageSize};
     config.backend = {

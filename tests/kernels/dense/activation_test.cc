@@ -15,6 +15,7 @@ namespace attend::kernels {
 namespace {
 
 using testing_support::kDims;
+using testing_support::kWeightTypes;
 using testing_support::NeedsTarget;
 using testing_support::targets;
 using testing_support::TestTensor;

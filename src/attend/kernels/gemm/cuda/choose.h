@@ -13,19 +13,19 @@
 namespace attend::kernels::cuda {
 
 enum class GemmKernel : uint8_t {
-  kGatedMlp,       // sm90/gated_mlp_gemm.h
-  kSwapAbSplitK,   // sm90/swap_ab_gemm.h
+  kGatedMlp,       // sm90/gated_mlp/
+  kSwapAbSplitK,   // sm90/swap_ab/
   kSkinnyCodes,    // sm80/skinny_gemm.h, of quantised weights
-  kFp8,            // fp8_linear.h
-  kFp8Blocks,      // fp8_linear.h, of blocks
-  kScaledCodes,    // sm90/swap_ab_gemm.h, of int4 whose factors are scaled, fp8 whose rows are
-  kSwapAbCodes,    // sm90/swap_ab_gemm.h, of quantised weights
-  kLoneRow,        // sm90/lone_row_gemm.h
+  kFp8,            // fp8_linear.cc
+  kFp8Blocks,      // fp8_linear.cc, of blocks
+  kScaledCodes,    // sm90/swap_ab/, of int4 whose factors are scaled, fp8 whose rows are
+  kSwapAbCodes,    // sm90/swap_ab/, of quantised weights
+  kLoneRow,        // sm90/gemv/
   kSkinny,         // sm80/skinny_gemm.h
-  kInvariantSm90,  // sm90/batch_invariant_gemm.h
+  kInvariantSm90,  // sm90/batch_invariant/
   kInvariantSm80,  // common/batch_invariant_gemm_kernel.h
   kQuantised,      // sm80/quantised_gemm_kernel.h
-  kWidened,        // quantised_linear.h
+  kWidened,        // quantised_linear.cc
   kCublasLt,       // matmul.h
   kNaive,          // common/batch_invariant_gemm_kernel.h
   kGemmThenSilu,   // no kernel for gate, up and SiLU together: another choice, and then silu_mul()

@@ -2,11 +2,12 @@
 
 #include <array>
 #include <sstream>
+#include <string>
 
 #include "attend/base/error.h"
+#include "attend/kernels/common/choose_row.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
@@ -31,7 +32,7 @@ GemmNorm norm_of(const InputNorm& norm) {
   return norm.deferred ? GemmNorm::kDeferred : GemmNorm::kGiven;
 }
 
-KernelChoice choice_of(const GemmProblem& problem, const GemmRow& row) {
+std::string description(const GemmProblem& problem, const GemmRow& row) {
   std::ostringstream text;
   text << problem.num_rows << " x " << problem.in_features << " -> " << problem.out_features << ", "
        << problem.dtype;
@@ -39,10 +40,7 @@ KernelChoice choice_of(const GemmProblem& problem, const GemmRow& row) {
   if (problem.out_dtype != problem.dtype) text << " to " << problem.out_dtype;
   if (problem.norm != GemmNorm::kNone)
     text << (row.norms(problem) ? ", norm in the kernel" : ", norm in a launch before");
-  return {.op = problem.gated ? "gated_linear" : "linear",
-          .problem = text.str(),
-          .kernel = std::string(row.name),
-          .why = std::string(row.why)};
+  return text.str();
 }
 
 void launch_gated_mlp(const LinearArgs& args, bool, Stream& stream) { sm90::gated_mlp_gemm(args, stream); }
@@ -150,8 +148,8 @@ constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream
     defers_nothing<launch_naive>,
     nullptr};
 
-const GemmRow& recorded(const GemmRow& row, const GemmProblem& problem) {
-  if (records_choices()) record_choice(choice_of(problem, row));
+const GemmRow& reported(const GemmRow& row, const GemmProblem& problem) {
+  report_choice(problem.gated ? "gated_linear" : "linear", row, [&] { return description(problem, row); });
   return row;
 }
 
@@ -202,7 +200,7 @@ bool linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return false;
   const GemmProblem problem = gemm_problem(args, /*gated=*/false);
-  return launch(recorded(choose(problem, gpu_facts(stream.device)), problem), problem, args, stream);
+  return launch(reported(choose(problem, gpu_facts(stream.device)), problem), problem, args, stream);
 }
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
@@ -217,7 +215,7 @@ bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
                            .rounds_x = args.rounds_x,
                            .norm = args.norm};
   const GemmProblem problem = gemm_problem(product, /*gated=*/true);
-  const GemmRow& row = recorded(choose(problem, gpu_facts(stream.device)), problem);
+  const GemmRow& row = reported(choose(problem, gpu_facts(stream.device)), problem);
   if (row.kernel == GemmKernel::kGemmThenSilu || row.kernel == GemmKernel::kFp8 ||
       row.kernel == GemmKernel::kFp8Blocks)
     return false;

@@ -24,7 +24,7 @@ void head_linear(const HeadLinearArgs& args, Stream& stream);
 // workspace, so many rows at a time as fit there; then multiplied by the weight's codes as they are. No bias.
 void fp8_linear(const LinearArgs& args, Stream& stream);
 
-// The same of weights with scales of blocks (sm90/fp8_block_gemm.h): x has a scale for each 128 inputs of a
+// The same of weights with scales of blocks (sm90/fp8_block/): x has a scale for each 128 inputs of a
 // row.
 void fp8_block_linear(const LinearArgs& args, Stream& stream);
 

@@ -262,5 +262,47 @@ RC_GTEST_PROP(CacheGroups, OfKeysAndValuesAloneGiveEverythingBackToo, ()) {
   run_random_events(world);
 }
 
+// Pages of 2 tokens and states at multiples of 4: the pages become the cache's before they are computed, the
+// states after that.
+TEST(CacheGroups, ARequestBeginsAtTheDeepestSnapshotOfAPromptThatWasSharedAhead) {
+  ReqToTokenPool rows(2, 32);
+  const auto slots = make_allocator(2, 16);
+  std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows, *slots, nullptr);
+  groups.push_back(std::make_unique<StateGroup>(rows, 2, 2, 8));
+  auto& state = static_cast<StateGroup&>(*groups.back());
+  RequestMemory memory(64, rows, *slots, EvictionPolicy::kLru, std::move(groups));
+  const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  Request first, second;
+  first.tokens = second.tokens = {11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21};
+  first.num_prompt = second.num_prompt = 11;
+  ASSERT_TRUE(memory.admit(first, memory.find_prefix(first)));
+  ASSERT_TRUE(memory.grow(first, 11));
+  memory.share_ahead(first, 11);
+  EXPECT_EQ(memory.num_matched_tokens(second), 10);
+  EXPECT_TRUE(memory.find_prefix(second).pages.empty()) << "no state is computed yet";
+  state.compute(first.row, 0, keys);
+  first.num_computed = 11;
+  memory.advance(first);
+  memory.checkpoint(first);
+  ASSERT_TRUE(memory.admit(second, memory.find_prefix(second)));
+  EXPECT_EQ(second.num_computed, 8);
+  EXPECT_EQ(second.num_cached_tokens, 8);
+  ASSERT_TRUE(memory.grow(second, 11));
+  state.compute(second.row, 8, keys);
+  second.num_computed = 11;
+  memory.advance(second);
+  memory.checkpoint(second);
+  EXPECT_EQ(rows.row(second.row)[8], rows.row(first.row)[8])
+      << "the page behind the snapshot is the cache's too";
+  Request* const both[] = {&first, &second};
+  memory.check(both);
+  memory.release(first);
+  memory.release(second);
+  EXPECT_EQ(state.num_snapshots(), 2);
+  memory.flush();
+  EXPECT_EQ(state.num_snapshots(), 0);
+  EXPECT_EQ(slots->num_used_slots(), 0);
+}
+
 }  // namespace
 }  // namespace attend
