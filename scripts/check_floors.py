@@ -170,6 +170,9 @@ def main() -> int:
             problems += problems_of_installed(name, text, installed)
         elif EXPORT_BEGIN in text:
             problems.append(f"{name} exports what it declares and is not installed")
+    # The Python module is built against what is installed.
+    for path in sorted((ROOT.parent.parent / "python" / "src").glob("*")):
+        problems += [f"python/src/{path.name}: attend/{other} is not installed" for other, _ in INCLUDE.findall(path.read_text()) if other not in installed]
     print("\n".join(problems) or f"floors: every include points down; {len(installed)} headers are installed")
     return 1 if problems else 0
 

@@ -1,8 +1,9 @@
-// Small integer maths.
+// Small integer math.
 #pragma once
 
 #include <concepts>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // The smallest integer not below value / divisor, for divisor > 0. Never overflows.
@@ -23,3 +24,4 @@ constexpr bool is_power_of_two(T value) {
 }
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 class Checkpoint;
@@ -23,3 +24,4 @@ GenerationConfig read_generation_config(const Checkpoint& checkpoint);
 GenerationConfig read_generation_config(const std::filesystem::path& path);
 
 }  // namespace attend
+#pragma GCC visibility pop
