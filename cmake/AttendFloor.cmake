@@ -18,7 +18,7 @@ function(attend_floor name)
   target_compile_features(attend_${name} PUBLIC cxx_std_20)
   target_link_libraries(attend_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   attend_warnings(attend_${name})
-  if(ARG_COLD OR (ATTEND_OPTIMISE_KERNELS_ALONE AND NOT name STREQUAL "kernels"))
+  if(ARG_COLD OR (ATTEND_OPTIMIZE_KERNELS_ONLY AND NOT name STREQUAL "kernels"))
     target_compile_options(attend_${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   endif()
 

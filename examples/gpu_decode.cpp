@@ -140,9 +140,9 @@ class Layer {
                                                 .seqlen_kv = lengths_.span<int32_t>(),
                                                 .max_seqlen_q = 1,
                                                 .max_seqlen_kv = kPagesPerSequence * kPageSize},
-                                      .visibility = {.causal = true},
+                                      .attention_mask = {.causal = true},
                                       .score = {.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim))}};
-    plan_.plan(args.batch, args.visibility, stream);  // once for all layers of a step
+    plan_.plan(args.batch, args.attention_mask, stream);  // once for all layers of a step
     kernels::attention(args, plan_, stream);
   }
 

@@ -150,9 +150,9 @@ class Decoder {
                   .seqlen_kv = lengths_,
                   .max_seqlen_q = *std::max_element(num_new.begin(), num_new.end()),
                   .max_seqlen_kv = kMaxLength},
-        .visibility = {.causal = true},
+        .attention_mask = {.causal = true},
         .score = {.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim))}};
-    plan_.plan(args.batch, args.visibility, stream_);  // once for all layers of a step
+    plan_.plan(args.batch, args.attention_mask, stream_);  // once for all layers of a step
     kernels::attention(args, plan_, stream_);
 
     return difference(x, args.out, cu_seqlen_q);

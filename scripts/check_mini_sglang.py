@@ -22,11 +22,11 @@ import sys
 import types
 
 
-def pretend_that_the_cpu_is_the_device():
+def use_cpu_as_device():
     import torch
     import torch._dynamo  # reads what is replaced below
 
-    class Anything:
+    class AnyAttribute:
         """A stream or an event: work on the CPU is done when it is asked for."""
 
         def __init__(self, *args, **kwargs):
@@ -43,11 +43,11 @@ def pretend_that_the_cpu_is_the_device():
 
         record = synchronize = wait_event = wait_stream = __init__
 
-    stream = Anything()
+    stream = AnyAttribute()
     nothing = lambda *args, **kwargs: None
     for name in ("set_device", "set_stream", "synchronize", "empty_cache", "reset_peak_memory_stats"):
         setattr(torch.cuda, name, nothing)
-    torch.cuda.Stream = torch.cuda.Event = Anything
+    torch.cuda.Stream = torch.cuda.Event = AnyAttribute
     torch.cuda.is_initialized = lambda: False
     torch.cuda.current_stream = lambda *args: stream
     torch.cuda.stream = lambda *args: contextlib.nullcontext()
@@ -82,7 +82,7 @@ def pretend_that_the_cpu_is_the_device():
     kernel.indexing = lambda weights, indices, **options: weights[indices.long()]
 
 
-def draw_prompts(vocab_size):
+def sample_prompts(vocab_size):
     """Token ids: of several lengths, some of which begin alike."""
     draw = lambda n: [random.randrange(2, vocab_size) for _ in range(n)]
     random.seed(1)
@@ -90,7 +90,7 @@ def draw_prompts(vocab_size):
     return [shared + draw(n) for n in (1, 7, 60, 300)] + [draw(n) for n in (1, 2, 17, 500)]
 
 
-def answers_of_attend(arguments):
+def attend_answers(arguments):
     """Prompts as token ids, and what attend's engine answers in float32."""
     import attend
 
@@ -98,7 +98,7 @@ def answers_of_attend(arguments):
         with open(arguments.prompts) as lines:
             prompts = [json.loads(line)["prompt"] for line in lines]
     else:
-        prompts = draw_prompts(2000)
+        prompts = sample_prompts(2000)
     with attend.LLM(arguments.model, device="cpu", dtype="float32", context_length=2048) as llm:
         greedy = attend.SamplingParams(temperature=0, max_tokens=arguments.tokens, ignore_eos=not arguments.prompts)
         outputs = llm.generate(prompts, greedy)
@@ -128,10 +128,10 @@ def main():
         with open(arguments.wanted) as file:
             prompts, wanted = json.load(file)
     else:
-        prompts, wanted = answers_of_attend(arguments)
+        prompts, wanted = attend_answers(arguments)
 
     if arguments.cpu:
-        pretend_that_the_cpu_is_the_device()
+        use_cpu_as_device()
     import torch
     from minisgl.core import SamplingParams
     from minisgl.llm import LLM

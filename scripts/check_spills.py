@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Reads what ptxas said of every kernel (nvcc -Xptxas=-v) and fails when one spills registers that is not allowed to,
-when wgmma of one are serialised, and when setmaxnreg of one was dropped.
+when wgmma of one are serialized, and when setmaxnreg of one was dropped.
 
   scripts/check_spills.py [--allow-none] BUILD_LOG...
 
@@ -19,13 +19,13 @@ ALLOWED = {
     # K and V that come row by row, head dims 192/128: a consumer's register, of a work tile.
     r"prefill_kernelI.*PrefillTileILi192ELi128E.*PrefillKindE3E": 8,
     # Scaled codes: a count of the epilogue's, beside the sums of 256 rows of W.
-    r"scaled_codes_kernelI.*Li2ELi128E": 32,
+    r"scaled_quantized_kernelI.*Li2ELi128E": 32,
     # Fixed splits: what is banked on top.
     r"attention_kernelI.*Li(64|128)ELb1E": 80,
 }
 
 # Notes of ptxas that a kernel runs, but slowly: C7504 and C7506 to C7508, setmaxnreg is ignored, all of the kernel's;
-# C7509 to C7516, C7518 and C7520, wgmma are serialised. C7517 and C7519 tell of a wait or an arrive that was put in.
+# C7509 to C7516, C7518 and C7520, wgmma are serialized. C7517 and C7519 tell of a wait or an arrive that was put in.
 SLOW_NOTE = re.compile(r"\((C75(?:0[4-9]|1[0-68]|20))\) (.*)")
 
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
@@ -65,12 +65,12 @@ def main():
         sys.exit(
             "\n  ".join(["kernels that spill registers:", *bad] if bad else [])
             + "\n" * bool(bad and slow)
-            + "\n  ".join(["kernels whose wgmma are serialised or whose setmaxnreg is ignored:", *slow] if slow else [])
+            + "\n  ".join(["kernels whose wgmma are serialized or whose setmaxnreg is ignored:", *slow] if slow else [])
         )
     if found == 0:
         print("spills: no kernel was compiled in this build, so none was looked at")
         return
-    print(f"spills: none beyond what is allowed, and no serialised wgmma, in {found} kernels")
+    print(f"spills: none beyond what is allowed, and no serialized wgmma, in {found} kernels")
 
 
 if __name__ == "__main__":

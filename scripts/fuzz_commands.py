@@ -69,7 +69,7 @@ def change(value, rng):
     return value
 
 
-def damage(raw, rng):
+def corrupt(raw, rng):
     """Bytes of a file cut, doubled, overwritten, or with something behind."""
     raw = bytearray(raw)
     if not raw:
@@ -91,7 +91,7 @@ def damage(raw, rng):
 
 def changed_file(raw, rng):
     if rng.random() < 0.25:
-        return damage(raw, rng)
+        return corrupt(raw, rng)
     return json.dumps(change(json.loads(raw), rng)).encode()
 
 
@@ -171,7 +171,7 @@ def prompts(folder, rng):
     if rng.random() < 0.3:
         raw = b"\n".join(json.dumps(change(json.loads(l), rng)).encode() for l in lines if l.startswith('{"')) or raw
     if rng.random() < 0.3:
-        raw = damage(raw, rng)
+        raw = corrupt(raw, rng)
     (folder / "prompts").write_bytes(raw)
     return ["generate", "--model-path", TINY, "--prompts-file", folder / "prompts", "-n", "1", *rng.choice([["--json"], []])]
 

@@ -36,7 +36,7 @@ from golden_configs import (
     seed_oss,
     wide,
 )
-from quantise import Fp8, Int4, Int8, Mixed, MxFp4, StackedFp8, StackedMxFp4
+from quantize import Fp8, Int4, Int8, Mixed, MxFp4, StackedFp8, StackedMxFp4
 
 CASES = {
     "llama-gqa4-hd32": Case(
@@ -327,11 +327,11 @@ CASES = {
         ),
         lengths=(1, 16, 17, 130),
     ),
-    "olmo2-norms-behind": Case(
+    "olmo2-post-norms": Case(
         olmo2(hidden_size=64, num_attention_heads=4, num_key_value_heads=2)
     ),
-    # Biases of q, k and v, and half of each head rotated in neighbouring pairs, both by default.
-    "glm4-neighbour-pairs": Case(
+    # Biases of q, k and v, and half of each head rotated in neighboring pairs, both by default.
+    "glm4-interleaved-rope": Case(
         glm4(
             num_attention_heads=4,
             num_key_value_heads=2,
@@ -370,7 +370,7 @@ CASES = {
         dtype=torch.bfloat16,
     ),
     # Layer 1 is dense, of intermediate_size; layers 0 and 2 are not.
-    "qwen3-moe-dense-among": Case(
+    "qwen3-moe-some-dense": Case(
         qwen3_moe(
             num_hidden_layers=3,
             norm_topk_prob=True,
@@ -552,7 +552,7 @@ CASES = {
         prefixes=(("", "language_model."),),
         extra={"vision_model.class_embedding": (8,)},
     ),
-    # Quantised: vectors of inputs have to be whole, so these are a little larger. lm_head stays plain everywhere.
+    # Quantized: vectors of inputs have to be whole, so these are a little larger. lm_head stays plain everywhere.
     "llama-fp8-tensor": Case(
         wide(llama),
         scheme=Fp8(
@@ -791,7 +791,7 @@ CASES = {
             tie_word_embeddings=None,
         )
     ),
-    "glm-neighbour-pairs": Case(
+    "glm-interleaved-rope": Case(
         config_of(
             "GlmForCausalLM",
             "glm",
@@ -802,7 +802,7 @@ CASES = {
             pad_token_id=0,
         )
     ),
-    # All of each head is rotated in neighbouring pairs; tied by default.
+    # All of each head is rotated in neighboring pairs; tied by default.
     "ernie4-5-biases": Case(
         config_of(
             "Ernie4_5ForCausalLM",

@@ -401,7 +401,7 @@ class Case:
 
     `prefixes`: pairs (from, to), how names in the file begin where transformers has others in memory.
     `extra`: shapes by name of tensors that are in the file and not in the model.
-    `scheme`: how linear layers are quantised (quantise.py), those apart whose names hold a word of `plain`.
+    `scheme`: how linear layers are quantized (quantize.py), those apart whose names hold a word of `plain`.
     """
 
     def __init__(

@@ -4,7 +4,7 @@
 #   scripts/gpu_test.sh              build and test: the C++ suites, and tests/python where python3 has torch
 #   scripts/gpu_test.sh --sanitize   build, then the four tools of compute-sanitizer over small cases of every kernel
 #   scripts/gpu_test.sh --bench      build and test, then time attention and dense layers
-#   scripts/gpu_test.sh --bars       build, then scripts/gpu_bars.py: what attend is held to; some eight minutes
+#   scripts/gpu_test.sh --bars       build, then scripts/gpu_benchmarks.py: what attend is held to; some eight minutes
 # ATTEND_CUDA_ARCHITECTURES: what to build for; without it the GPU's own architecture. ATTEND_SKIP_PACKAGES=1 goes on
 # without a look at the installed packages.
 set -euo pipefail
@@ -55,7 +55,7 @@ sanitized=(
   # Attention: every instance of the sm80 kernels with every height of row tiles, plans, merges; MLA; prefill on sm90.
   "m    kernels_cuda_test CudaAttentionClusters.*:CudaAttention.SharesTheMerge*"
   "m    kernels_cuda_test CudaSingleRequestDecode.*:CudaPrefillFp8.*:CudaAttention.MultipliesByDescales*"
-  "mi   kernels_cuda_test CudaPrefill.GivesTheSameBitsThirtyTimesRowByRow"
+  "mi   kernels_cuda_test CudaPrefill.ProducesTheSameBitsThirtyTimesRowByRow"
   "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaMla.ServesMlaLayersInAFewSmallCases"
   "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallCases:CudaPrefill.ConformsInAFewSmallCasesOfE4m3"
   # What has many keys, ends of splits, indices of every kind.
@@ -76,15 +76,15 @@ sanitized=(
   "mrsi edit_logits_test  *Gpu"
   # Dense layers: wgmma in clusters of one to eight, deterministic ones, few rows with norms, SiLU and sums, q, k and v.
   "mrsi dense_gpu_test    Each/Sm90SwapAbGemmOfShape.*/2:Each/Sm90SwapAbGemmOfShape.*/3:InvariantLinear.ATileOfRows*"
-  "mrsi dense_gpu_test    FusedLinear.GivesEachOfFewRows*:Each/QkvOfHeads.*/1"
+  "mrsi dense_gpu_test    FusedLinear.IsBatchInvariantForFewRowsOnGpus*:Each/QkvOfHeads.*/1"
   "ms   dense_gpu_test    Each/Sm90SwapAbGemmOfHeight.*/7:Each/QkvOfHeads.*/4"
   # Codes in their own bits: of 8 bits by wgmma, of 4 bits in few rows; fp8 by fp8.
-  "mi   dense_gpu_test    Sm90SwapAbCodes.AddToWhatThereIs:Sm90SwapAbCodes.GateTheirSums:SkinnyCodes.NormTheirInputs:Sm90ScaledCodes.GateTheirSums"
+  "mi   dense_gpu_test    Sm90SwapAbQuantized.AddToExistingOutput:Sm90SwapAbQuantized.ApplyGate:SkinnyQuantized.NormalizeInputs:Sm90ScaledQuantized.ApplyGate"
   # Deferred norms; the gated-MLP GEMM, whose pairs of CTAs share x, and weights.
-  "msi  dense_gpu_test    Sm90LoneRowGemm.MatchesFloat64*"
-  "ms   dense_gpu_test    Sm90DeferredNorm.LeavesWhatIsNormalized*:Sm90GatedMlpGemm.WritesRows*"
+  "msi  dense_gpu_test    Sm90Gemv.MatchesFloat64WithBiasAndExistingOutput*"
+  "ms   dense_gpu_test    Sm90DeferredNorm.LeavesWhatIsNormalized*:Sm90GatedMlpGemm.WritesOnlyItsColumnsOfAWiderTensor*"
   # The rest of a layer; rows and heads that are moved in groups, and others.
-  "m    dense_gpu_test    AlignedRows.OfNorms*:AlignedRows.*Stored"
+  "m    dense_gpu_test    AlignedRows.NormsAndActivationsMatchUnalignedRows*:AlignedRows.*Stored"
   "mrsi dense_gpu_test    AddRmsNorm.*:SiluMul.*:Rope.Rotates*:GatherRows.*:FillRandom.HasTheSameBitsOnAGpu:Embedding.Copies*"
 )
 
@@ -151,7 +151,7 @@ build_suites
 status=0
 case $mode in
   --sanitize) sanitize || status=1 ;;
-  --bars) scripts/gpu_bars.py "$build" || status=1 ;;
+  --bars) scripts/gpu_benchmarks.py "$build" || status=1 ;;
   *)
     test_python || status=1
     scripts/run_gtest_shards.py "$build" "${suites[@]}" || status=1

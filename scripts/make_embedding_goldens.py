@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/goldens/embed-*: tiny random embedding models with the vectors that transformers makes of prompts,
-pooled, projected and normalised as their sentence-transformers files say.
+pooled, projected and normalized as their sentence-transformers files say.
 
     pip install torch transformers safetensors
     python3 scripts/make_embedding_goldens.py [CASE...]
@@ -47,8 +47,8 @@ def embedding_gemma():
     return {"config": config, "pooling": "mean_tokens", "dense": ((48, 80), (80, 24)), "normalize": True}
 
 
-def mean_as_it_is():
-    """A causal decoder under full names, the mean, no normalisation; stored in bf16."""
+def mean_without_normalize():
+    """A causal decoder under full names, the mean, no normalization; stored in bf16."""
     config = qwen3(
         num_attention_heads=2,
         num_key_value_heads=1,
@@ -120,7 +120,7 @@ def roberta_mean():
 CASES = {
     "embed-qwen3-last": qwen3_embedding,
     "embed-gemma-mean-dense": embedding_gemma,
-    "embed-qwen3-mean": mean_as_it_is,
+    "embed-qwen3-mean": mean_without_normalize,
     "embed-bert-mean": bert_mean,
     "embed-bert-cls-tanh": bert_cls_tanh,
     "embed-roberta-mean": roberta_mean,

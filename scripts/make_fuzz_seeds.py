@@ -39,12 +39,12 @@ def shortest(header, count):
 def configs():
     for model in MODELS:
         if (model / "config.json").exists():
-            yield model.name, with_neighbour(model, "config.json", "generation_config.json")
+            yield model.name, with_adjacent(model, "config.json", "generation_config.json")
 
 
 def tokenizers():
     for folder in TOKENIZERS:
-        yield folder.name, with_neighbour(folder, "tokenizer.json", "tokenizer_config.json")
+        yield folder.name, with_adjacent(folder, "tokenizer.json", "tokenizer_config.json")
         small = smaller(json.loads((folder / "tokenizer.json").read_text()))
         yield f"{folder.name}-small", json.dumps(small).encode()
         for field, seed in growing(small):
@@ -72,7 +72,7 @@ def smaller(tokenizer):
     return tokenizer
 
 
-def with_neighbour(folder, first, second):
+def with_adjacent(folder, first, second):
     raw = (folder / first).read_bytes()
     return raw + b"\0" + (folder / second).read_bytes() if (folder / second).exists() else raw
 

@@ -25,7 +25,7 @@ import tempfile
 import torch
 from golden_cases import CASES
 from golden_configs import EOS
-from quantise import quantise
+from quantize import quantize
 from safetensors.torch import load_file, save_file
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -176,8 +176,8 @@ def write_weights(folder, weights, num_files):
 
 
 @contextlib.contextmanager
-def truth_of(folder, case, seed):
-    """The folder that transformers computes goldens from: the case's own or, of a quantised one, its twin in
+def reference_of(folder, case, seed):
+    """The folder that transformers computes goldens from: the case's own or, of a quantized one, its twin in
     float32, which holds what the codes stand for. Writes the weights of both.
     """
     weights = make_weights(case.config, case.dtype, seed, case.prefixes, case.extra)
@@ -186,7 +186,7 @@ def truth_of(folder, case, seed):
         yield folder
         return
     generator = torch.Generator().manual_seed(seed + 2)
-    stored, twin = quantise(weights, case.scheme, case.plain, generator)
+    stored, twin = quantize(weights, case.scheme, case.plain, generator)
     write_weights(folder, stored, case.num_files)
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
@@ -365,7 +365,7 @@ def make_case(folder, case, seed):
     vocab_size = case.config.get("text_config", case.config)["vocab_size"]
     # What stands for parts of images.
     last = vocab_size - 3 if "text_config" in case.config else vocab_size
-    with truth_of(folder, case, seed) as truth:
+    with reference_of(folder, case, seed) as truth:
         for index, length in enumerate(case.lengths):
             tensors = make_prompt(truth, last, length, generator)
             golden.update({f"prompt.{index}.{name}": tensor for name, tensor in tensors.items()})
@@ -392,7 +392,7 @@ def main():
             if not arguments.rounding:
                 make_case(arguments.out / name, case, seed)
                 continue
-            with truth_of(arguments.out / name, case, seed) as truth:
+            with reference_of(arguments.out / name, case, seed) as truth:
                 write_rounding(arguments.out / name, truth)
 
 

@@ -108,7 +108,7 @@ def marks(rng):
 KINDS = [words, scripts, code, emoji, long_runs, random_bytes, corpus_cuts, marks, scripts, random_bytes]
 
 
-def spelt_out(text):
+def spelled_out(text):
     """What stands in many_texts.jsonl, as the string that the library is given."""
     if isinstance(text, str):
         return text
@@ -136,12 +136,12 @@ def is_newer(char):
 
 
 def digest(tokenizer, text):
-    if "BertPreTokenizer" in str(tokenizer.pre_tokenizer) and any(map(is_newer, set(spelt_out(text)))):
+    if "BertPreTokenizer" in str(tokenizer.pre_tokenizer) and any(map(is_newer, set(spelled_out(text)))):
         return "-"
-    ids = tokenizer.encode(spelt_out(text), add_special_tokens=False).ids
+    ids = tokenizer.encode(spelled_out(text), add_special_tokens=False).ids
     decoded = tokenizer.decode(ids, skip_special_tokens=True)
     of_ids = crc(struct.pack(f"<{len(ids)}i", *ids))
-    same = decoded == spelt_out(text) and not (isinstance(text, dict) and "hex" in text)
+    same = decoded == spelled_out(text) and not (isinstance(text, dict) and "hex" in text)
     return of_ids if same else f"{of_ids} {crc(decoded.encode())}"
 
 
@@ -155,7 +155,7 @@ def main():
 
     if args.show:
         layout, line = args.show
-        text = spelt_out(json.loads((args.data / "many_texts.jsonl").read_text().split("\n")[int(line) - 1]))
+        text = spelled_out(json.loads((args.data / "many_texts.jsonl").read_text().split("\n")[int(line) - 1]))
         tokenizer = Tokenizer.from_file(str(args.data / layout / "tokenizer.json"))
         encoded = tokenizer.encode(text, add_special_tokens=False)
         print(ascii(text), encoded.ids, encoded.tokens, ascii(tokenizer.decode(encoded.ids)), sep="\n")

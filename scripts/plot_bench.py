@@ -12,7 +12,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-COLOURS = ["#4c72b0", "#dd8452", "#55a868", "#c44e52"]
+COLORS = ["#4c72b0", "#dd8452", "#55a868", "#c44e52"]
 
 
 def label(case: dict) -> str:
@@ -34,7 +34,7 @@ def main(source: str, target: str) -> int:
         chosen = [case for case in cases if case["threads"] == count]
         places = [names.index(case["case"]) + (i - (len(threads) - 1) / 2) * height for case in chosen]
         shares = [100 * case["share"] for case in chosen]
-        bars = axes.barh(places, shares, height, color=COLOURS[i % len(COLOURS)],
+        bars = axes.barh(places, shares, height, color=COLORS[i % len(COLORS)],
                          label=f"{count} thread{'s' if count > 1 else ''}")
         axes.bar_label(bars, [label(case) for case in chosen], padding=3, fontsize=6)
     axes.set_yticks(range(len(names)), names, fontsize=8)

@@ -111,12 +111,12 @@ def draw_llamacpp() -> None:
     names = list(dict.fromkeys(name_of.values()))
     kinds = sorted({(row["dtype"], row["threads"]) for row in report["rows"]})
     figure, axes = plt.subplots(figsize=(8, 0.55 * len(names) + 1.2))
-    colours = {"bfloat16": OURS, "float16": PEER}
+    colors = {"bfloat16": OURS, "float16": PEER}
     height = 0.8 / len(kinds)
     for i, (dtype, threads) in enumerate(kinds):
         rows = [row for row in report["rows"] if (row["dtype"], row["threads"]) == (dtype, threads)]
         places = [names.index(name_of[row["case"]]) + (i - (len(kinds) - 1) / 2) * height for row in rows]
-        bars = axes.barh(places, [row["ratio"] for row in rows], 0.9 * height, color=colours[dtype],
+        bars = axes.barh(places, [row["ratio"] for row in rows], 0.9 * height, color=colors[dtype],
                          alpha=1 if threads > 1 else 0.55, label=f"{dtype}, {threads} thread{'s' * (threads > 1)}")
         layers = [row.get("layers", report["layers"]) for row in rows]
         axes.bar_label(bars, [f"{row['ratio']:.2f}" + f" ({n} layers)" * (n != report["layers"])

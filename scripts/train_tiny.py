@@ -7,7 +7,7 @@ over the whole context can give. Everything is made here: the tokenizer, the con
     pip install torch transformers tokenizers safetensors
     python3 scripts/train_tiny.py --out models/attend-tiny
 
-The default takes minutes on a data-centre GPU. On a CPU it works but takes days; try it there
+The default takes minutes on a data-center GPU. On a CPU it works but takes days; try it there
 with `--steps 20 --tokens-per-step 2048 --max-length 128`.
 
 The same seed gives the same batches. Weights may differ in their last bits from one machine to

@@ -119,7 +119,7 @@ class Bench {
     args.batch.seqlen_kv = seqlen_kv.span<int32_t>();
     args.batch.max_seqlen_q = c.seqlen_q;
     args.batch.max_seqlen_kv = *std::max_element(lengths.begin(), lengths.end());
-    args.visibility.causal = c.causal;
+    args.attention_mask.causal = c.causal;
     args.score.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
     latent.batch = args.batch;
     latent.score.scale = 0.07f;
@@ -134,7 +134,7 @@ class Bench {
                                 kGpu);
     Stream& stream = stream_.get();
     const double plan_us =
-        time_graph(stream, 32, [&](int) { plan.plan(args.batch, args.visibility, stream); });
+        time_graph(stream, 32, [&](int) { plan.plan(args.batch, args.attention_mask, stream); });
     const auto attend = [&](int i) {
       args.kv.index.table = table.as<int32_t>() + i % rotations * width * c.batch;
       latent.index = args.kv.index;
@@ -162,11 +162,11 @@ class Bench {
     std::printf("; plan %.1f us, %s", plan_us, plan.device_plan().view().streamed ? "streamed" : "whole");
     if (c.seqlen_q <= 16) {
       const double planned_us = time_graph(stream, repeats, [&](int i) {
-        plan.plan(args.batch, args.visibility, stream);
+        plan.plan(args.batch, args.attention_mask, stream);
         attend(i);
       });
       const double inline_us = time_graph(stream, repeats, [&](int i) {
-        plan.plan_inline(args.batch, args.visibility, stream);
+        plan.plan_inline(args.batch, args.attention_mask, stream);
         attend(i);
       });
       std::printf("; with a plan %.1f us, planned inline %.1f us", planned_us, inline_us);
@@ -186,7 +186,7 @@ class Bench {
                          {.deviation = 0.5f}, stream_.get());
   }
 
-  // What models quantise: the begin of queries, keys and values becomes normal numbers, for all cases behind.
+  // What models quantize: the begin of queries, keys and values becomes normal numbers, for all cases behind.
   void fill_with_e4m3() {
     if (std::exchange(filled_with_e4m3_, true)) return;
     constexpr int64_t kPieceBytes = int64_t{1} << 24, kFilledBytes = int64_t{1} << 29;

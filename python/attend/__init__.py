@@ -12,7 +12,7 @@ attend.flash_attn_interface, attend.flash_mla, attend.flashinfer, attend.sgl_ker
 attend.torch_ops  FlashAttention-3's and FlashMLA's calls as operators of torch, for torch.compile
 
 Tensors of one call lie on one device. CPU tensors are served by the CPU kernels, GPU tensors (torch's) on torch's
-current stream, without synchronisation, so that calls may be captured in torch's CUDA graphs. What an argument may be
+current stream, without synchronization, so that calls may be captured in torch's CUDA graphs. What an argument may be
 is checked before anything runs: attend.Error (a RuntimeError; of a wrong argument attend.InvalidArgument, a ValueError too)
 names the argument and what is accepted.
 """
@@ -31,7 +31,7 @@ from ._attend import (
     store_mla,
     version,
 )
-from ._when_imported import when_imported as _when_imported
+from ._import_hooks import on_import as _import_hooks
 from .engine import Engine, RequestStream
 from .llm import LLM
 from .outputs import CompletionOutput, Logprob, RequestOutput
@@ -54,7 +54,7 @@ def _register_operators():
         warnings.warn(f"attend.torch_ops: {error}; compiled code that calls attend has graph breaks", stacklevel=2)
 
 
-_when_imported("torch._dynamo", _register_operators)
+_import_hooks("torch._dynamo", _register_operators)
 
 __version__ = version()
 __all__ = [

@@ -2,7 +2,7 @@
 request of one token, whose pages are the single rows that it chose. Rows of fp8 caches are widened for that first, some
 queries at a time."""
 
-from ._attend import compact_slots, dequantise_rows, mla
+from ._attend import compact_slots, dequantize_rows, mla
 from ._refusal import refusal
 
 # Bytes of a token in FlashMLA's fp8 caches, by the values of its row. Those of 584 lie in two places of their page: rows,
@@ -28,7 +28,7 @@ def attend_to_bytes(q, lists, scale, sinks, seqlen_q=1, causal=False):
     num_groups, width = lists[0][1].shape[0], sum(slots.shape[1] for _, slots, _ in lists)
     step = max(1, _MAX_ROWS // max(width, 1))
     parts = [
-        _attend_to_widened(
+        _attend_to_dequantized(
             q[begin * seqlen_q : (begin + step) * seqlen_q],
             [(cache, slots[begin : begin + step], counts[begin : begin + step]) for cache, slots, counts in lists],
             scale, sinks, seqlen_q, causal,
@@ -38,12 +38,12 @@ def attend_to_bytes(q, lists, scale, sinks, seqlen_q=1, causal=False):
     return parts[0] if len(parts) == 1 else tuple(joined(of_parts) for of_parts in zip(*parts))
 
 
-def _attend_to_widened(q, lists, scale, sinks, seqlen_q, causal):
+def _attend_to_dequantized(q, lists, scale, sinks, seqlen_q, causal):
     num_groups, width = lists[0][1].shape[0], sum(slots.shape[1] for _, slots, _ in lists)
     rows = empty(q, (num_groups, width, q.shape[2]))
     seen = None
     for cache, slots, counts in lists:
-        dequantise_rows(cache, slots, counts, seen, rows)
+        dequantize_rows(cache, slots, counts, seen, rows)
         seen = counts if seen is None else seen + counts
     starts = iota(seen, num_groups + 1)
     return mla(
@@ -105,7 +105,7 @@ def largest_scores(q, cache, slots, counts, scale):
     return parts[0] if len(parts) == 1 else joined(parts)
 
 
-def mark_unseen(lse, counts_of_tokens):
+def mask_unseen(lse, counts_of_tokens):
     """FlashMLA's LSE of a query that sees no key is +inf."""
     return where((counts_of_tokens > 0)[..., None], lse, float("inf"))
 

@@ -12,7 +12,7 @@ from typing import Any, Sequence, Union
 from ._attend import ChatTemplate, EngineHandle, generation_defaults
 from ._refusal import refusal
 from .outputs import CompletionOutput, RequestOutput, logprobs_by_token
-from .sampling_params import SamplingParams, sampling_of
+from .sampling_params import SamplingParams, to_sampling
 from .structured_outputs import installed_libraries
 
 # A text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}.
@@ -41,7 +41,7 @@ def _close_engines():
         engine.close()
 
 
-def _options_of(options):
+def _read_options(options):
     """The engine's options from keywords: aliases resolved, None left out."""
     given = {name: value for name, value in options.items() if value is not None}
     caching = given.pop("enable_prefix_caching", None)
@@ -53,14 +53,14 @@ def _options_of(options):
         if name in given:
             raise refusal("invalid_argument", f"{alias} and {name}: they are the same; give one of them")
         given[name] = given.pop(alias)
-    given.update(_speculation_of(given.pop("speculative_config", None)))
+    given.update(_to_speculation(given.pop("speculative_config", None)))
     for name in ("tensor_parallel_size", "tp_size"):
         if given.pop(name, 1) != 1:
             raise refusal("unsupported", f"{name} {options[name]!r}: expected 1; an engine runs on one device")
     return given
 
 
-def _speculation_of(config):
+def _to_speculation(config):
     """vLLM's speculative_config as the engine's options."""
     if config is None:
         return {}
@@ -188,7 +188,7 @@ class Engine:
         folder = options.pop("grammar_library_path", None)
         named = folder is not None
         self._handle = EngineHandle(
-            {"model_path": self.model, **_options_of(options)},
+            {"model_path": self.model, **_read_options(options)},
             os.fspath(folder) if folder is not None else installed_libraries(),
             named,
         )
@@ -202,8 +202,8 @@ class Engine:
     ) -> RequestStream:
         """Queues a prompt: a text, a list of token ids, or vLLM's dict of "prompt" or "prompt_token_ids". Returns a
         RequestStream."""
-        sampling = sampling_of(sampling_params)
-        text, value = _prompt_of(prompt)
+        sampling = to_sampling(sampling_params)
+        text, value = _to_prompt(prompt)
         handle = self._handle.submit(value, sampling.given(self._defaults), cache_salt, priority, sampling.grammar())
         return RequestStream(self, handle, text, sampling.n)
 
@@ -271,7 +271,7 @@ class Engine:
         return self._handle.decode([token], False) if self._has_tokenizer else None
 
 
-def _prompt_of(prompt):
+def _to_prompt(prompt):
     """(its text or None, what the engine takes)."""
     if isinstance(prompt, dict):
         prompt = prompt.get("prompt_token_ids", prompt.get("prompt"))

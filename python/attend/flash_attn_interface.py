@@ -1,6 +1,6 @@
 """FlashAttention-3's flash_attn_interface over attend's kernels: the same calls, on GPUs from Ampere on and on CPUs.
 
-Every argument is honoured or refused by name with what would be accepted. What differs from FlashAttention-3:
+Every argument is honored or refused by name with what would be accepted. What differs from FlashAttention-3:
   - forward only: flash_attn_func, flash_attn_qkvpacked_func and flash_attn_varlen_func take tensors of torch that
     require grad, and backward through their result is refused; flash_attn_with_kvcache refuses such tensors while
     gradients are recorded;
@@ -46,7 +46,7 @@ def _rows(page_table, cache_batch_idx):
         raise _refusal("invalid_argument", f"cache_batch_idx with page_table: {error}") from None
 
 
-def _one_of(sinks, learnable_sink):
+def _exactly_one(sinks, learnable_sink):
     if sinks is not None:
         raise _refusal("invalid_argument", "sinks and learnable_sink: expected one of them, they are the same")
     return learnable_sink
@@ -202,7 +202,7 @@ def flash_attn_with_kvcache(
     if page_table is not None and cache_batch_idx is not None:
         page_table, cache_batch_idx = _rows(page_table, cache_batch_idx), None
     if learnable_sink is not None:
-        sinks = _one_of(sinks, learnable_sink)
+        sinks = _exactly_one(sinks, learnable_sink)
     # By their places: keywords so many are packed into a dictionary first, which takes longer than the call.
     return flash_attention(
         q, qv, k_cache, v_cache, k, v, rotary_cos, rotary_sin, rotary_seqlens, bool(rotary_interleaved), cu_seqlens_q,

@@ -75,7 +75,7 @@ def flash_mla_with_kvcache(
         out, lse, counts = _sparse_over_bytes(tokens, caches, scale, attn_sink, q.shape)
     else:
         out, lse, counts = _sparse_over_rows(tokens, k_cache, indices, topk_length, head_dim_v, scale, attn_sink, q.shape)
-    lse = _sparse.mark_unseen(lse, counts)
+    lse = _sparse.mask_unseen(lse, counts)
     return out.reshape(*q.shape[:3], head_dim_v), lse.reshape(*q.shape[:3]).swapaxes(1, 2)
 
 
@@ -115,7 +115,7 @@ def flash_mla_sparse_fwd(q, kv, indices, sm_scale, d_v=512, attn_sink=None, topk
         slots, counts = _sparse.chosen(indices[:, head], kv.shape[0], topk_length)
         out, lse = _sparse.attend_to_slots(queries, rows, slots, counts, d_v, sm_scale, heads(attn_sink, head))
         largest = _sparse.largest_scores(queries, rows, slots, counts, sm_scale) if max_logits else None
-        parts.append((out, largest, _sparse.mark_unseen(lse, counts)))
+        parts.append((out, largest, _sparse.mask_unseen(lse, counts)))
     if num_kv_heads == 1:
         return parts[0]
     across = lambda of_heads: None if of_heads[0] is None else _sparse.joined([x.swapaxes(0, 1) for x in of_heads]).swapaxes(0, 1)

@@ -32,8 +32,8 @@ class LLM:
         prompt, in order. A prompt that can not be served is refused by its number, and the others end; so does Ctrl-C
         end them. What fails later fails alone: its finish reason is "error".
         """
-        prompts = _list_of(prompts)
-        return self._run(prompts, _sampling_for(prompts, sampling_params), "prompts")
+        prompts = _to_list(prompts)
+        return self._run(prompts, _to_sampling(prompts, sampling_params), "prompts")
 
     def chat(
         self,
@@ -54,7 +54,7 @@ class LLM:
             )
             for conversation in conversations
         ]
-        return self._run(prompts, _sampling_for(prompts, sampling_params), "messages")
+        return self._run(prompts, _to_sampling(prompts, sampling_params), "messages")
 
     def stream(self, prompt: Prompt, sampling_params: Sampling = None) -> RequestStream:
         """Completes one prompt piece by piece: a RequestStream, for `for` and `async for`."""
@@ -89,12 +89,12 @@ class LLM:
             raise
 
 
-def _list_of(prompts):
+def _to_list(prompts):
     one = isinstance(prompts, (str, dict)) or (len(prompts) > 0 and type(prompts[0]) is int)
     return [prompts] if one else list(prompts)
 
 
-def _sampling_for(prompts, sampling):
+def _to_sampling(prompts, sampling):
     if not isinstance(sampling, (list, tuple)):
         return [sampling] * len(prompts)
     if len(sampling) != len(prompts):

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ._refusal import refusal
-from .structured_outputs import SGLANG_FIELDS, grammar_of
+from .structured_outputs import SGLANG_FIELDS, to_grammar
 
 # SGLang's names and older ones of vLLM, and what vLLM calls the same.
 _ALIASES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "no_stop_trim": "include_stop_str_in_output",
@@ -69,7 +69,7 @@ class SamplingParams:
 
     def grammar(self):
         """(kind, text) of what the text is to be; None: anything."""
-        return grammar_of(self.structured_outputs, {name: getattr(self, name) for name in SGLANG_FIELDS})
+        return to_grammar(self.structured_outputs, {name: getattr(self, name) for name in SGLANG_FIELDS})
 
     def given(self, defaults):
         """What was given, as the engine takes it, but for the grammar; `defaults` are generation_config.json's."""
@@ -97,7 +97,7 @@ class SamplingParams:
         return options
 
 
-def sampling_of(sampling):
+def to_sampling(sampling):
     """SamplingParams of what a caller gave: SamplingParams, a dict of its arguments, or None."""
     if sampling is None:
         return SamplingParams()

@@ -63,7 +63,7 @@ _FIELDS = {
 SGLANG_FIELDS = {"json_schema": "json", "regex": "regex", "ebnf": "grammar", "structural_tag": "structural_tag"}
 
 
-def grammar_of(structured_outputs, sglang):
+def to_grammar(structured_outputs, sglang):
     """(kind, text) of StructuredOutputsParams, a dict of its arguments or None, and of SGLang's fields; None if there is
     no grammar."""
     given = structured_outputs or {}

@@ -129,7 +129,7 @@ Window window_of(nb::handle window_size) {
 
 }  // namespace
 
-kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk) {
+kernels::AttentionMask visibility_of(bool causal, nb::handle window_size, int chunk) {
   require(chunk >= 0, "attention_chunk ", chunk, ": expected at least 1, or 0 for none");
   const Window window = window_of(window_size);
   // A causal mask looks no further than the query, whatever is said of its right.

@@ -37,7 +37,7 @@ View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, i
 
 // FlashAttention's window_size (left, right), with -1 for no bound, and its chunk. Throws
 // Error(kInvalidArgument) unless window_size is two ints and the chunk none below 0.
-kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk);
+kernels::AttentionMask visibility_of(bool causal, nb::handle window_size, int chunk);
 
 // FlashAttention's num_splits: 0 balances splits over the GPU or the threads, 1 is none, and n shares the
 // work of the batch among no more than n workers for each request, K/V head and 128 rows (query tokens times

@@ -45,13 +45,13 @@ TensorView token_rows(const TensorView& pages, int32_t page_spacing) {
 // K and V where the derived arrays say.
 kernels::KvView derived_keys(const AttentionCall& call, const Tensor& first_key) {
   kernels::KvView kv = call.kv;
-  const kernels::KeyPlaces& places = call.source.places;
+  const kernels::KvLocations& locations = call.source.locations;
   if (!call.key_slots.empty()) {
-    kv.k = token_rows(kv.k, places.page_spacing);
-    if (!call.is_mla()) kv.v = token_rows(kv.v, places.page_spacing);
+    kv.k = token_rows(kv.k, locations.page_spacing);
+    if (!call.is_mla()) kv.v = token_rows(kv.v, locations.page_spacing);
     kv.index = {.kind = kernels::KvIndexKind::kPageTable,
                 .table = call.key_slots.data(),
-                .table_stride = places.capacity};
+                .table_stride = locations.capacity};
   } else if (call.derives_first_key()) {
     if (kv.index.kind == kernels::KvIndexKind::kPageTable) kv.index.kind = kernels::KvIndexKind::kCsr;
     kv.index.indptr = first_key.as<int32_t>();
@@ -137,16 +137,16 @@ void Workspace::prepare(const AttentionCall& call, Stream& stream) {
 
 void Workspace::plan(const AttentionCall& call, Stream& stream) {
   prepare(call, stream);
-  plan_.plan(batch_, call.visibility, stream);
+  plan_.plan(batch_, call.attention_mask, stream);
 }
 
 bool Workspace::append_and_attend(const AttentionCall& call, Stream& stream) {
   if (!call.appends_plainly() || columns_at_once(call) != call.out.shape[2]) return false;
   batch_ = batch_of(call, call.cu_seqlen_q,
                     {call.source.seqlen_cached.per_request, static_cast<size_t>(call.source.num_reqs)});
-  if (!plan_.try_plan_inline(batch_, call.visibility)) return false;
+  if (!plan_.try_plan_inline(batch_, call.attention_mask)) return false;
   kernels::AttentionArgs args = attention_args(call, call.kv);
-  args.new_keys = {.k = call.k_new, .v = call.v_new, .capacity = call.source.places.capacity};
+  args.new_keys = {.k = call.k_new, .v = call.v_new, .capacity = call.source.locations.capacity};
   if (!kernels::stores_new_keys(args, plan_)) return false;
   note(stream);
   ++num_plans_;
@@ -159,9 +159,9 @@ void Workspace::plan_and_attend(const AttentionCall& call, Stream& stream) {
   if (append_and_attend(call, stream)) return;
   prepare(call, stream);
   if (columns_at_once(call) == call.out.shape[2])
-    plan_.plan_inline(batch_, call.visibility, stream);
+    plan_.plan_inline(batch_, call.attention_mask, stream);
   else
-    plan_.plan(batch_, call.visibility, stream);
+    plan_.plan(batch_, call.attention_mask, stream);
   attend(call, stream);
 }
 
@@ -175,7 +175,7 @@ kernels::AttentionArgs Workspace::attention_args(const AttentionCall& call, cons
           .lse = call.lse,
           .kv = kv,
           .batch = batch_,
-          .visibility = call.visibility,
+          .attention_mask = call.attention_mask,
           .score = call.score,
           .q_scales = call.q_scales,
           .k_scales = call.k_scales,
@@ -190,7 +190,7 @@ bool Workspace::attend_descaled(const AttentionCall& call, const kernels::KvView
   args.q_scales = call.descaled->q;
   args.k_scales = call.descaled->k;
   args.v_scales = call.descaled->v;
-  if (!kernels::takes_descales(args, plan_)) return false;
+  if (!kernels::has_head_descales(args, plan_)) return false;
   kernels::attention(args, plan_, stream);
   return true;
 }
@@ -209,7 +209,7 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                          .index = kv.index,
                          .scale_kv = kv.k_scale,
                          .batch = batch_,
-                         .visibility = call.visibility,
+                         .attention_mask = call.attention_mask,
                          .score = call.score,
                          .empty_lse = call.empty_lse},
                         plan_, stream);

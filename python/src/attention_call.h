@@ -37,7 +37,7 @@ struct AttentionCall {
   int tree_mask_words = 0;
   View<const int32_t> positions;
 
-  kernels::Visibility visibility;
+  kernels::AttentionMask attention_mask;
   kernels::ScoreRule score;
   kernels::HeadScales q_scales, k_scales, v_scales;  // of queries in fp8
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;

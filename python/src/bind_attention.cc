@@ -144,7 +144,7 @@ void set_batch(AttentionCall& call, const BatchArguments& batch, int32_t page_si
   call.source = {.num_reqs = static_cast<int32_t>(num_reqs),
                  .seqlen_q = {.cu = call.cu_seqlen_q.data()},
                  .seqlen_cached = {.per_request = call.seqlen_kv.data()},
-                 .places = {.capacity = capacity_of(batch.index, page_size, call.kv.k.shape[0])}};
+                 .locations = {.capacity = capacity_of(batch.index, page_size, call.kv.k.shape[0])}};
   call.score.sinks = sinks_of("sinks", batch.sinks, call.q.shape[1], device);
   call.split_rule = split_rule_named(split_rule);
   require(batch.tree_mask.given() || !batch.positions.given(), "positions: expected None without tree_mask");
@@ -205,7 +205,7 @@ nb::object attention(nb::handle q_object, nb::handle k_object, nb::handle v_obje
   call.kv.v = *v;
   call.kv.k_scale = positive("k_scale", k_scale);
   call.kv.v_scale = positive("v_scale", v_scale);
-  call.visibility = {.causal = causal, .window_left = window_left, .chunk = chunk};
+  call.attention_mask = {.causal = causal, .window_left = window_left, .chunk = chunk};
   call.score = {.scale = scale_or_default("scale", scale, q->shape[2]),
                 .logit_cap = cap_of("logit_cap", logit_cap)};
   set_batch(call, batch, page_size_of(*k), max_seqlen_q, split_rule);
@@ -235,7 +235,7 @@ nb::object mla(nb::handle q_object, nb::handle q_rope_object, nb::handle latent_
   call.q_rope = *q_rope;
   call.kv.k = *latent;
   call.kv.k_scale = positive("scale_kv", scale_kv);
-  call.visibility = {.causal = causal, .window_left = window_left, .chunk = chunk};
+  call.attention_mask = {.causal = causal, .window_left = window_left, .chunk = chunk};
   call.score = {.scale = scale_of("scale", scale), .logit_cap = cap_of("logit_cap", logit_cap)};
   set_batch(call, batch, page_size_of(*latent), max_seqlen_q, split_rule);
   return run_into(q_object, call, q->shape[2], out, return_lse);

@@ -102,7 +102,7 @@ void set_keys(AttentionCall& call, const TensorView& q, const KeyArguments& keys
   const KeyLayout layout = keys.layout(keys.tensors(), num_reqs, device);
   require_keys_for({"q", q}, keys.tensors());
   call.kv = layout.kv;
-  call.source.places = layout.places;
+  call.source.locations = layout.locations;
   call.source.seqlen_cached = layout.seqlens;
   if (!keys.seqlens_object.is_none())
     call.source.seqlen_cached =
@@ -313,14 +313,14 @@ TensorView absorbed_queries(const TensorArgument& qv, const TensorView& q, const
 
 // Memory for where the keys behind a leftpad lie in pages, of the leftpad's library.
 ResultTensor key_slots_for(AttentionCall& call, nb::handle object, const TensorArgument& leftpad) {
-  const kernels::KeyPlaces& places = call.source.places;
-  if (!leftpad.given() || places.table == nullptr) return {};
-  if (places.page_spacing == 0)
+  const kernels::KvLocations& locations = call.source.locations;
+  if (!leftpad.given() || locations.table == nullptr) return {};
+  if (locations.page_spacing == 0)
     fail(ErrorCode::kUnsupported, "cache_leftpad with pages of k_cache ", call.kv.k, " and v_cache ",
          call.kv.v, ": expected them a whole number of tokens apart, the same in both");
   // As wide as an int32, and of a dtype that results have.
   ResultTensor slots = ResultTensor::float32_like(
-      object, *leftpad, std::array<int64_t, 2>{call.source.num_reqs, places.capacity});
+      object, *leftpad, std::array<int64_t, 2>{call.source.num_reqs, locations.capacity});
   call.key_slots = {static_cast<int32_t*>(slots.view().data),
                     static_cast<size_t>(slots.view().num_elements())};
   return slots;
@@ -341,7 +341,7 @@ void run_with_qv(AttentionCall& call, const TensorView& qv, const FlashArguments
   const NamedView named{"k and v with qv", *rows};
   const KeyLayout layout = keys.layout({.k = named, .v = named}, call.source.num_reqs, call.q.device);
   call.kv.index = layout.kv.index;
-  call.source.places = layout.places;
+  call.source.locations = layout.locations;
   run_absorbed(call, qv, layout.kv.k, arguments.q);
 }
 
@@ -402,8 +402,8 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
       call.source.seqused_q == nullptr)
     call.seqlen_kv = {call.source.seqlen_cached.per_request, static_cast<size_t>(queries.num_reqs)};
 
-  call.visibility = visibility_of(bool_argument("causal", arguments.causal), arguments.window_size,
-                                  int_argument("attention_chunk", arguments.attention_chunk));
+  call.attention_mask = visibility_of(bool_argument("causal", arguments.causal), arguments.window_size,
+                                      int_argument("attention_chunk", arguments.attention_chunk));
   for (const Descale* descale : {&descales.q, &descales.k, &descales.v})
     descale->require_shape(queries.num_reqs, call.kv.k.shape[2]);
   call.kv.k_scale = descales.k.number();
@@ -479,9 +479,9 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
                  .seqlen_cached = lengths_of("cache_seqlens", seqlens_k_object, seqlens_k, num_reqs, device),
                  .seqlen_new = {.cu = sums_of("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device).data(),
                                 .uniform = max_seqlen_k_new},
-                 .places = {.capacity = std::numeric_limits<int32_t>::max()},
+                 .locations = {.capacity = std::numeric_limits<int32_t>::max()},
                  .leftpad = each_request("cache_leftpad", leftpad, num_reqs, device)};
-  call.visibility = visibility_of(causal, window_size, attention_chunk);
+  call.attention_mask = visibility_of(causal, window_size, attention_chunk);
   if (device.type == DeviceType::kCpu) {
     check_queries_on_host("cu_seqlens_q", call.source, num_tokens, max_seqlen_q);
     check_appended_on_host(call.source, max_seqlen_k_new);

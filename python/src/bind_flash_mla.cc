@@ -71,10 +71,10 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   call.source = {.num_reqs = num_reqs,
                  .seqlen_q = {.uniform = static_cast<int32_t>(seqlen_q)},
                  .seqlen_cached = {.per_request = seqlens.data()},
-                 .places = keys.places};
+                 .locations = keys.locations};
   call.seqlen_kv = seqlens;
   call.max_seqlen_q = static_cast<int>(seqlen_q);
-  call.visibility = {.causal = causal};
+  call.attention_mask = {.causal = causal};
   call.score = {.scale = scale_or_default("softmax_scale", softmax_scale, head_dim),
                 .sinks = sinks_of("attn_sink", sinks, num_q_heads, device)};
 

@@ -152,11 +152,12 @@ void route(nb::handle logits_object, nb::handle experts_object, nb::handle weigh
   if (experts->num_elements() == 0) return;
   using kernels::RouterWeights;
   on_stream_of(logits_object, logits->device, [&](Stream& stream) {
-    kernels::route({.logits = *logits,
-                    .rule = {.weights_of = of_chosen ? RouterWeights::kOfChosen : RouterWeights::kOfAll},
-                    .experts = *experts,
-                    .weights = *weights},
-                   stream);
+    kernels::route(
+        {.logits = *logits,
+         .rule = {.weights_of = of_chosen ? RouterWeights::kChosenExperts : RouterWeights::kAllExperts},
+         .experts = *experts,
+         .weights = *weights},
+        stream);
   });
 }
 

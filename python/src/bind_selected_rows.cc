@@ -32,7 +32,7 @@ void compact_slots(nb::handle slots_object, nb::handle lengths_object, int32_t r
   on_stream_of(slots_object, device, [&](Stream& stream) { kernels::compact_slots(args, stream); });
 }
 
-void dequantise_rows(nb::handle cache_object, nb::handle slots_object, nb::handle counts_object,
+void dequantize_rows(nb::handle cache_object, nb::handle slots_object, nb::handle counts_object,
                      nb::handle first_object, nb::handle out_object) {
   const TensorArgument cache("k_cache", cache_object, Accepts::kBytes),
       slots("slots", slots_object, Accepts::kInt32), counts("counts", counts_object, Accepts::kInt32),
@@ -43,15 +43,15 @@ void dequantise_rows(nb::handle cache_object, nb::handle slots_object, nb::handl
   require(is_v32 || (cache->rank == 3 && cache->shape[2] == kernels::kModel1Row.bytes()), "k_cache ", *cache,
           ": expected [num_pages, page_size, 1, ", kernels::kV32Row.bytes(), " or ",
           kernels::kModel1Row.bytes(), "] of bytes");
-  kernels::DequantiseRowsArgs args{
-      .layout = is_v32 ? kernels::QuantisedLayout::kV32 : kernels::QuantisedLayout::kModel1,
+  kernels::DequantizeRowsArgs args{
+      .layout = is_v32 ? kernels::QuantizedLayout::kV32 : kernels::QuantizedLayout::kModel1,
       .cache = *cache,
       .slots = *slots,
       .counts = int32_vector("counts", counts, cache->device),
       .first = int32_vector("first", first, cache->device),
       .out = *out};
   args.cache.dtype = DType::kU8;
-  on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::dequantise_rows(args, stream); });
+  on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::dequantize_rows(args, stream); });
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ void bind_selected_rows(nb::module_& module) {
   using nb::arg;
   module.def("compact_slots", &compact_slots, object("indices"), object("topk_length"), arg("rows_each"),
              arg("num_slots"), object("slots"), object("counts"));
-  module.def("dequantise_rows", &dequantise_rows, object("k_cache"), object("slots"), object("counts"),
+  module.def("dequantize_rows", &dequantize_rows, object("k_cache"), object("slots"), object("counts"),
              object("first"), object("rows"));
 }
 

@@ -78,17 +78,17 @@ void check_on_host(const AttentionCall& call) {
   for (int32_t r = 0; r < source.num_reqs; ++r) {
     const int64_t seqlen_kv =
         int64_t{length_on_host(source.seqlen_cached, r)} + length_on_host(source.seqlen_new, r);
-    require(seqlen_kv <= source.places.capacity, "request ", r, " has ", seqlen_kv,
-            " keys: there is room for ", source.places.capacity);
+    require(seqlen_kv <= source.locations.capacity, "request ", r, " has ", seqlen_kv,
+            " keys: there is room for ", source.locations.capacity);
     if (source.leftpad != nullptr)
       require(source.leftpad[r] >= 0 && source.leftpad[r] <= seqlen_kv, "cache_leftpad ", source.leftpad[r],
               " of request ", r, ": expected 0 to ", seqlen_kv, ", the number of its keys");
     // Rows of no tokens are not read.
-    if (source.places.rows != nullptr && source.places.row_spacing > 0) {
-      const int32_t row = source.places.rows[r];
-      require(row >= 0 && int64_t{row} * source.places.row_spacing < num_pages, "cache_batch_idx ", row,
-              " of request ", r, ": the cache has ", ceil_div<int64_t>(num_pages, source.places.row_spacing),
-              " rows");
+    if (source.locations.rows != nullptr && source.locations.row_spacing > 0) {
+      const int32_t row = source.locations.rows[r];
+      require(row >= 0 && int64_t{row} * source.locations.row_spacing < num_pages, "cache_batch_idx ", row,
+              " of request ", r, ": the cache has ",
+              ceil_div<int64_t>(num_pages, source.locations.row_spacing), " rows");
     }
     if (index.kind != KvIndexKind::kContiguous)
       check_pages(index, r, static_cast<int32_t>(seqlen_kv), num_pages);

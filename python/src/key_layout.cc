@@ -108,17 +108,18 @@ KeyLayout paged_keys(const KeyTensors& keys, const NamedView& named_table, int n
   const int64_t spacing = page_spacing(k);
   const bool as_tokens =
       spacing == page_spacing(v) && spacing * k.shape[0] <= std::numeric_limits<int32_t>::max();
-  return {.kv = {.k = k,
-                 .v = v,
-                 .index = {.kind = kernels::KvIndexKind::kPageTable,
-                           .page_size = page_size,
-                           .table = table,
-                           .table_stride = page_table.strides[0]}},
-          .places = {.table = table,
-                     .table_stride = page_table.strides[0],
-                     .page_size = page_size,
-                     .page_spacing = as_tokens ? static_cast<int32_t>(spacing) : 0,
-                     .capacity = to_int32("keys of a row of page_table", page_table.shape[1] * page_size)}};
+  return {
+      .kv = {.k = k,
+             .v = v,
+             .index = {.kind = kernels::KvIndexKind::kPageTable,
+                       .page_size = page_size,
+                       .table = table,
+                       .table_stride = page_table.strides[0]}},
+      .locations = {.table = table,
+                    .table_stride = page_table.strides[0],
+                    .page_size = page_size,
+                    .page_spacing = as_tokens ? static_cast<int32_t>(spacing) : 0,
+                    .capacity = to_int32("keys of a row of page_table", page_table.shape[1] * page_size)}};
 }
 
 KeyLayout dense_keys(const KeyTensors& keys, View<const int32_t> rows, int num_reqs) {
@@ -135,9 +136,9 @@ KeyLayout dense_keys(const KeyTensors& keys, View<const int32_t> rows, int num_r
   KeyLayout layout{.kv = {.k = as_rows(keys.k.name, k, spacing),
                           .v = as_rows(keys.v.name, v, spacing),
                           .index = {.kind = kernels::KvIndexKind::kContiguous}},
-                   .places = {.rows = rows.empty() ? nullptr : rows.data(),
-                              .row_spacing = static_cast<int32_t>(spacing),
-                              .capacity = seqlen},
+                   .locations = {.rows = rows.empty() ? nullptr : rows.data(),
+                                 .row_spacing = static_cast<int32_t>(spacing),
+                                 .capacity = seqlen},
                    .seqlens = {.uniform = seqlen}};
   to_int32("tokens of k", layout.kv.k.shape[0]);
   return layout;
@@ -150,7 +151,7 @@ KeyLayout ragged_keys(const KeyTensors& keys, View<const int32_t> cu_seqlens_k) 
   return {.kv = {.k = as_tokens(k),
                  .v = as_tokens(v),
                  .index = {.kind = kernels::KvIndexKind::kContiguous, .indptr = cu_seqlens_k.data()}},
-          .places = {.begins = cu_seqlens_k.data(), .capacity = to_int32("tokens of k", k.shape[0])},
+          .locations = {.begins = cu_seqlens_k.data(), .capacity = to_int32("tokens of k", k.shape[0])},
           .seqlens = {.cu = cu_seqlens_k.data()}};
 }
 

@@ -28,9 +28,9 @@ void require_keys_for(const NamedView& q, const KeyTensors& keys);
 void require_appendable(const KeyTensors& new_keys, const KeyTensors& keys);
 
 struct KeyLayout {
-  kernels::KvView kv;             // the index of dense rows has no indptr: it is derived from `places`
-  kernels::KeyPlaces places;      // where appended keys go, and for how many there is room
-  kernels::Lengths seqlens = {};  // keys of each request, unless the caller says
+  kernels::KvView kv;              // the index of dense rows has no indptr: it is derived from `locations`
+  kernels::KvLocations locations;  // where appended keys go, and for how many there is room
+  kernels::Lengths seqlens = {};   // keys of each request, unless the caller says
 };
 
 // [num_pages, page_size, num_kv_heads, head_dim], and page_table int32 [num_reqs, width]. What a row holds

@@ -13,7 +13,7 @@ void MlaPlan::run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
               .seqlen_kv = call.seqlen_kv.data(),
               .num_reqs = call.source.num_reqs,
               .max_seqlen_q = call.max_seqlen_q,
-              .visibility = call.visibility};
+              .attention_mask = call.attention_mask};
   if (made_ != wanted) {
     workspace.plan(call, stream);
     wanted.num_plans = workspace.num_plans();

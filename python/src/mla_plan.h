@@ -23,7 +23,7 @@ class MlaPlan {
     uint64_t recording = 0;  // of the stream
     const int32_t* seqlen_kv = nullptr;
     int num_reqs = 0, max_seqlen_q = 0;
-    kernels::Visibility visibility = {};
+    kernels::AttentionMask attention_mask = {};
 
     bool operator==(const Made&) const = default;
   };

@@ -206,7 +206,7 @@ EngineConfig engine_config(nb::dict options) {
   if (config.device.type == DeviceType::kCpu)
     for (const char* name :
          {"mem_fraction_static", "disable_cuda_graph", "cuda_graph_bs", "cuda_graph_max_bs"})
-      if (options.contains(name)) fail(ErrorCode::kUnsupported, name, ": for GPUs alone; the device is cpu");
+      if (options.contains(name)) fail(ErrorCode::kUnsupported, name, ": only for GPUs; the device is cpu");
   return config;
 }
 

@@ -73,7 +73,7 @@ RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_ob
     call.k_new = call.rope_k_new->to;
   }
   if (!angles.cos.empty() || descales.q.is_tensor() || descales.k.is_tensor()) {
-    angles.same_position = !call.visibility.causal;
+    angles.same_position = !call.attention_mask.causal;
     q_ = ResultTensor::like(q_object, call.q, shape_of(call.q));
     call.rope_q = kernels::RopeRowsArgs{.from = call.q,
                                         .to = rows_over(q_, call.q),

@@ -55,7 +55,7 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
                              .max_seqlen_appended = call.source.seqlen_new.uniform,
                              .num_appended = int64_t{call.source.num_reqs} * call.source.seqlen_new.uniform,
                              .has_leftpad = call.source.leftpad != nullptr,
-                             .visibility = call.visibility};
+                             .attention_mask = call.attention_mask};
   if (device.type == DeviceType::kCpu) {
     metadata.lengths = copied_lengths(call.source);
     metadata.workspace = make_workspace(limits, metadata.num_appended, device);
@@ -90,14 +90,14 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
           "/", needed.num_kv_heads, ", ", needed.head_dim_v, " on ", call.q.device,
           "; num_splits is to be the same too");
   // A plan without window and chunk serves layers that have one: they leave parts of its work out.
-  const kernels::Visibility &planned = metadata.visibility,
-                            unrestricted{.causal = call.visibility.causal,
-                                         .window_right = call.visibility.window_right};
-  require(planned == call.visibility || planned == unrestricted,
+  const kernels::AttentionMask &planned = metadata.attention_mask,
+                               unrestricted{.causal = call.attention_mask.causal,
+                                            .window_right = call.attention_mask.window_right};
+  require(planned == call.attention_mask || planned == unrestricted,
           "scheduler_metadata: made for causal=", python_bool(planned.causal), ", a window_size of ",
           planned.window_left, " to the left, attention_chunk ", planned.chunk, ", the call has ",
-          python_bool(call.visibility.causal), ", ", call.visibility.window_left, ", ", call.visibility.chunk,
-          ": expected the same, or a plan without window and chunk");
+          python_bool(call.attention_mask.causal), ", ", call.attention_mask.window_left, ", ",
+          call.attention_mask.chunk, ": expected the same, or a plan without window and chunk");
   const kernels::Lengths& appended = call.source.seqlen_new;
   const bool compared_by_request = metadata.device.type == DeviceType::kCpu;
   require(compared_by_request || metadata.appended_are_ragged || appended.cu != nullptr ||

@@ -24,7 +24,7 @@ struct SchedulerMetadata {
   int64_t num_appended = 0;         // of all, at most
   bool tokens_are_bound = false;    // num_tokens is what there may be
   bool has_leftpad = false;
-  kernels::Visibility visibility = {};
+  kernels::AttentionMask attention_mask = {};
   RequestLengths lengths = {};  // on the CPU; a GPU's are not read by the host
   std::shared_ptr<Workspace> workspace = {};
 };

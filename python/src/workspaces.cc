@@ -146,12 +146,12 @@ void Workspaces::give_constants(AttentionCall& call, Device device) {
   if (call.cu_seqlen_q.empty())
     call.cu_seqlen_q = progression(0, call.max_seqlen_q, source.num_reqs + 1, device);
   if (source.leftpad != nullptr) return;
-  const kernels::KeyPlaces& places = source.places;
-  if (call.derives_first_key() && places.rows == nullptr)
-    call.kv.index.indptr = progression(0, places.row_spacing, source.num_reqs + 1, device).data();
+  const kernels::KvLocations& locations = source.locations;
+  if (call.derives_first_key() && locations.rows == nullptr)
+    call.kv.index.indptr = progression(0, locations.row_spacing, source.num_reqs + 1, device).data();
   const kernels::Lengths& cached = source.seqlen_cached;
   if (call.seqlen_kv.empty() && !call.appends() && cached.per_request == nullptr && cached.cu == nullptr &&
-      cached.uniform == places.capacity)
+      cached.uniform == locations.capacity)
     call.seqlen_kv = progression(cached.uniform, 0, source.num_reqs, device);
 }
 

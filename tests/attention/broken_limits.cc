@@ -38,7 +38,7 @@ std::string limit_of(const std::string& subject) {
 
 std::set<std::string> broken_limits(const BackendEntry& entry, Phase phase, const Requirement& needs,
                                     const Hardware& hardware, std::optional<int> page_size,
-                                    bool asked_by_name) {
+                                    bool is_requested_by_name) {
   const bool mla = needs.kind == KvKind::kMla;
   const Capability& can = mla ? entry.mla : entry.mha;
   const Set<Architecture> runs_on = phase == Phase::kPrefill ? can.prefill : can.decode;
@@ -49,7 +49,7 @@ std::set<std::string> broken_limits(const BackendEntry& entry, Phase phase, cons
   const auto limit = [&](bool holds, std::string words) {
     if (!holds) broken.insert(std::move(words));
   };
-  const bool over_cpu_kernels = asked_by_name && hardware.architecture == Architecture::kCpu;
+  const bool over_cpu_kernels = is_requested_by_name && hardware.architecture == Architecture::kCpu;
   limit(!runs_on.empty(), kind);
   limit(runs_on.empty() || over_cpu_kernels || runs_on.contains(hardware.architecture),
         std::string(to_string(hardware.architecture)));

@@ -11,10 +11,10 @@
 namespace attend::test {
 
 // Every limit of `entry` that a requirement breaks, in the words with which a reason begins: "sliding
-// window", "page_size 16", "hopper". Empty: it can serve. `asked_by_name` as in reasons_against().
+// window", "page_size 16", "hopper". Empty: it can serve. `is_requested_by_name` as in reasons_against().
 std::set<std::string> broken_limits(const BackendEntry& entry, Phase phase, const Requirement& needs,
                                     const Hardware& hardware, std::optional<int> page_size,
-                                    bool asked_by_name);
+                                    bool is_requested_by_name);
 
 // The limits that reasons speak of, in the same words. Throws when a reason does not name the backend and the
 // phase, or two name the same limit.

@@ -59,7 +59,7 @@ TEST(Set, NamesItsMembers) {
 TEST(RequirementOf, IsTheUnionOverTheLayers) {
   ModelGeometry model{
       .layers = {llama_layer(), llama_layer()}, .dtype = DType::kBF16, .kv_dtype = DType::kF8E4M3};
-  Requirement plain = requirement_of(model);
+  Requirement plain = make_requirement(model);
   EXPECT_EQ(plain.kind, KvKind::kMha);
   EXPECT_EQ(plain.num_q_heads, 32);
   EXPECT_EQ(plain.q_heads_per_kv, 4);
@@ -76,40 +76,40 @@ TEST(RequirementOf, IsTheUnionOverTheLayers) {
   model.layers[1].chunk = 8192;
   model.layers[1].logit_cap = 50.0f;
   model.layers[1].sinks = sinks;
-  const Requirement rich = requirement_of(model);
+  const Requirement rich = make_requirement(model);
   EXPECT_TRUE(rich.window && rich.chunk && rich.logit_cap && rich.sinks);
   EXPECT_FALSE(rich.cross || rich.bidirectional);
   EXPECT_EQ(rich.q_heads_per_kv, 1);
   EXPECT_EQ(rich.head_dims, (HeadDims{192, 128}));
 }
 
-TEST(RequirementOf, TellsKindsOfAttentionApart) {
+TEST(RequirementOf, DistinguishesAttentionTypes) {
   ModelGeometry model{.layers = {llama_layer()}};
   model.layers[0].type = AttentionType::kCross;
-  EXPECT_TRUE(requirement_of(model).cross);
-  EXPECT_FALSE(requirement_of(model).bidirectional);
+  EXPECT_TRUE(make_requirement(model).cross);
+  EXPECT_FALSE(make_requirement(model).bidirectional);
   model.layers[0].type = AttentionType::kEncoderOnly;
-  EXPECT_TRUE(requirement_of(model).bidirectional);
+  EXPECT_TRUE(make_requirement(model).bidirectional);
   model.layers[0].type = AttentionType::kDecoderBidirectional;
-  EXPECT_TRUE(requirement_of(model).bidirectional);
-  EXPECT_FALSE(requirement_of(model).cross);
+  EXPECT_TRUE(make_requirement(model).bidirectional);
+  EXPECT_FALSE(make_requirement(model).cross);
   model.layers[0].type = AttentionType::kDecoder;
   model.layers[0].window_right = -1;
-  EXPECT_TRUE(requirement_of(model).bidirectional);
-  EXPECT_FALSE(requirement_of(model).window);
+  EXPECT_TRUE(make_requirement(model).bidirectional);
+  EXPECT_FALSE(make_requirement(model).window);
   model.layers[0].window_right = 16;
-  EXPECT_TRUE(requirement_of(model).bidirectional && requirement_of(model).window);
+  EXPECT_TRUE(make_requirement(model).bidirectional && make_requirement(model).window);
   model.layers[0].kind = KvKind::kMla;
-  EXPECT_EQ(requirement_of(model).kind, KvKind::kMla);
+  EXPECT_EQ(make_requirement(model).kind, KvKind::kMla);
 }
 
-TEST(RequirementOf, RefusesALayerWithoutKvHeads) {
+TEST(RequirementOf, RejectsALayerWithoutKvHeads) {
   ModelGeometry model{.layers = {llama_layer()}};
   model.layers[0].num_kv_heads = 0;
-  EXPECT_THROW(requirement_of(model), Error);
+  EXPECT_THROW(make_requirement(model), Error);
 }
 
-TEST(Describe, SaysWhatABackendHasAndLeavesOutWhatItLacks) {
+TEST(Describe, ListsSupportedFeaturesOnly) {
   const BackendEntry entry{.name = "x",
                            .mha = {.prefill = {Architecture::kHopper},
                                    .decode = {Architecture::kHopper, Architecture::kBlackwell},

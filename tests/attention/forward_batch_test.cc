@@ -5,13 +5,13 @@
 namespace attend {
 namespace {
 
-TEST(PhaseOf, PrefillsWhatBringsManyTokensAndDecodesTheRest) {
-  EXPECT_EQ(phase_of(ForwardMode::kExtend), Phase::kPrefill);
-  EXPECT_EQ(phase_of(ForwardMode::kMixed), Phase::kPrefill);
-  EXPECT_EQ(phase_of(ForwardMode::kDraftExtend), Phase::kPrefill);
-  EXPECT_EQ(phase_of(ForwardMode::kDecode), Phase::kDecode);
-  EXPECT_EQ(phase_of(ForwardMode::kTargetVerify), Phase::kDecode);
-  EXPECT_EQ(phase_of(ForwardMode::kIdle), Phase::kDecode);
+TEST(PhaseOf, MapsModesToPrefillAndDecode) {
+  EXPECT_EQ(to_phase(ForwardMode::kExtend), Phase::kPrefill);
+  EXPECT_EQ(to_phase(ForwardMode::kMixed), Phase::kPrefill);
+  EXPECT_EQ(to_phase(ForwardMode::kDraftExtend), Phase::kPrefill);
+  EXPECT_EQ(to_phase(ForwardMode::kDecode), Phase::kDecode);
+  EXPECT_EQ(to_phase(ForwardMode::kTargetVerify), Phase::kDecode);
+  EXPECT_EQ(to_phase(ForwardMode::kIdle), Phase::kDecode);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(Hardware, KnowsEveryArchitectureFromAmpereOn) {
   EXPECT_EQ(hardware_of(gpu("RTX 5090", 12, 0), kGpu).architecture, Architecture::kBlackwellGeforce);
 }
 
-TEST(Hardware, RefusesAGpuOlderThanAmpere) {
+TEST(Hardware, RejectsAGpuOlderThanAmpere) {
   for (const auto& [name, major, minor] : {std::tuple{"T4", 7, 5}, {"V100", 7, 0}, {"P100", 6, 0}})
     EXPECT_EQ(testing_support::error_message(ErrorCode::kUnsupported,
                                              [&] { hardware_of(gpu(name, major, minor), kGpu); }),

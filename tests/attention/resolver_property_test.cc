@@ -85,12 +85,12 @@ RC_GTEST_PROP(ReasonsAgainstProperty, NameExactlyTheLimitsThatAreBroken, ()) {
   const Question question;
   for (const BackendEntry& entry : question.table)
     for (const Phase phase : kPhases)
-      for (const bool asked_by_name : {false, true}) {
+      for (const bool is_requested_by_name : {false, true}) {
         const auto reasons = reasons_against(entry, phase, question.needs, question.hardware,
-                                             question.options.page_size, asked_by_name);
+                                             question.options.page_size, is_requested_by_name);
         RC_ASSERT(limits_named(reasons, entry.name, phase) ==
                   broken_limits(entry, phase, question.needs, question.hardware, question.options.page_size,
-                                asked_by_name));
+                                is_requested_by_name));
       }
 }
 
@@ -103,7 +103,7 @@ RC_GTEST_PROP(ResolverProperty, AChoiceServesTheModelInBothPhasesWithOnePageSize
   RC_ASSERT(question.broken(*answer->decode, Phase::kDecode, answer->page_size).empty());
 }
 
-RC_GTEST_PROP(ResolverProperty, NoWishIsEverCoerced, ()) {
+RC_GTEST_PROP(ResolverProperty, NeverOverridesUserOptions, ()) {
   const Question question;
   const std::optional<Resolution> answer = question.answer();
   if (!answer) return;
@@ -121,7 +121,7 @@ RC_GTEST_PROP(ResolverProperty, NoWishIsEverCoerced, ()) {
   }
 }
 
-RC_GTEST_PROP(ResolverProperty, RefusesEveryBackendThatCanNotServeForEveryLimitThatItBreaks, ()) {
+RC_GTEST_PROP(ResolverProperty, RejectsEveryBackendThatCanNotServeForEveryLimitThatItBreaks, ()) {
   const Question question;
   const std::optional<Resolution> answer = question.answer();
   if (!answer) return;
@@ -130,19 +130,19 @@ RC_GTEST_PROP(ResolverProperty, RefusesEveryBackendThatCanNotServeForEveryLimitT
     for (const BackendEntry& entry : question.table) {
       if (question.asked_for(phase) == &entry) continue;
       const auto broken = question.broken(entry, phase, question.options.page_size);
-      const auto refusal = std::ranges::find_if(answer->refusals, [&](const Refusal& one) {
+      const auto error_text = std::ranges::find_if(answer->rejected, [&](const Rejection& one) {
         return one.backend == entry.name && one.phase == phase;
       });
-      RC_ASSERT((refusal != answer->refusals.end()) == !broken.empty());
+      RC_ASSERT((error_text != answer->rejected.end()) == !broken.empty());
       if (broken.empty()) continue;
       ++num_expected;
-      RC_ASSERT(limits_named(refusal->reasons, entry.name, phase) == broken);
+      RC_ASSERT(limits_named(error_text->reasons, entry.name, phase) == broken);
     }
   RC_CLASSIFY(num_expected > 0, "with refusals");
-  RC_ASSERT(answer->refusals.size() == num_expected);
+  RC_ASSERT(answer->rejected.size() == num_expected);
 }
 
-RC_GTEST_PROP(ResolverProperty, GivesUpOnlyWhenNoPairServes, ()) {
+RC_GTEST_PROP(ResolverProperty, FailsOnlyWhenNoPairServes, ()) {
   Question question;
   if (question.table.size() > 2 && number_below(2) == 0) {
     question.table.resize(2);  // few, so that it gives up often
@@ -153,7 +153,7 @@ RC_GTEST_PROP(ResolverProperty, GivesUpOnlyWhenNoPairServes, ()) {
   RC_ASSERT(question.answer().has_value() == possible);
 }
 
-RC_GTEST_PROP(ResolverProperty, ARefusedWishIsToldEveryReasonAgainstIt, ()) {
+RC_GTEST_PROP(ResolverProperty, ReportsEveryReasonAgainstARejectedOption, ()) {
   const Question question;
   std::set<std::string> against;
   for (const Phase phase : kPhases)
@@ -172,7 +172,7 @@ RC_GTEST_PROP(ResolverProperty, ARefusedWishIsToldEveryReasonAgainstIt, ()) {
   }
 }
 
-RC_GTEST_PROP(ResolverProperty, GivingUpTellsEveryReasonAgainstWhatCouldHaveBeenChosen, ()) {
+RC_GTEST_PROP(ResolverProperty, ReportsEveryReasonWhenNothingCanServe, ()) {
   Question question;
   if (question.table.size() > 2) question.table.resize(2);
   question.options = {.page_size = question.options.page_size};

@@ -31,7 +31,7 @@ Failure failure(const Requirement& needs, const Hardware& hardware, const Backen
   return {};
 }
 
-TEST(Resolver, TakesTheFirstPreferredBackendThatCanServe) {
+TEST(Resolver, ChoosesTheFirstPreferredBackendThatCanServe) {
   const auto table = small_table();
   const Resolution plain = resolve(kMhaModel, kHopperMachine, {}, table);
   EXPECT_EQ(plain.prefill->name, "fa3");
@@ -47,7 +47,7 @@ TEST(Resolver, TakesTheFirstPreferredBackendThatCanServe) {
   EXPECT_EQ(other.why, "triton: first choice for hopper that can serve this");
 }
 
-TEST(Resolver, TakesABackendThatNoListPrefersBeforeItGivesUp) {
+TEST(Resolver, FallsBackToAnUnlistedBackend) {
   auto table = small_table();
   std::erase_if(table, [](const BackendEntry& entry) { return entry.name != "fa3"; });
   table[0].name = "newcomer";
@@ -56,7 +56,7 @@ TEST(Resolver, TakesABackendThatNoListPrefersBeforeItGivesUp) {
   EXPECT_EQ(resolution.why, "newcomer: none of the usual choices for hopper will do");
 }
 
-TEST(Resolver, GivesWhatWasAskedForByNameOrAlias) {
+TEST(Resolver, ReturnsTheRequestedBackendByNameOrAlias) {
   const auto table = small_table();
   for (std::string_view name : {"triton", "portable"}) {
     const Resolution resolution =
@@ -78,7 +78,7 @@ TEST(Resolver, LetsAPhaseOverrideTheBackendOfBoth) {
   EXPECT_EQ(resolution.why, "triton: asked for (prefill); fa3: asked for (decode)");
 }
 
-TEST(Resolver, AnswersAnUnknownNameWithTheNamesItKnows) {
+TEST(Resolver, ListsKnownNamesForAnUnknownName) {
   const Failure unknown = failure(kMhaModel, kHopperMachine, {.decode_backend = "fa5"});
   EXPECT_EQ(unknown.code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(unknown.message, "attention backend 'fa5': expected one of cpu, triton, fa3, flashmla");
@@ -100,7 +100,7 @@ TEST(Resolver, PassesOverAPreferredBackendThatSharesNoPageSizeWithTheOtherPhase)
   EXPECT_EQ(resolution.page_size, 16);
 }
 
-TEST(Resolver, RefusesAPairWithoutACommonPageSize) {
+TEST(Resolver, RejectsAPairWithoutACommonPageSize) {
   auto table = small_table();
   table[1].mha.page_sizes = {16, 64};
   const Failure pair =
@@ -110,7 +110,7 @@ TEST(Resolver, RefusesAPairWithoutACommonPageSize) {
             "no page size serves both phases: fa3 needs 1, 128 (prefill), triton needs 16, 64 (decode)");
 }
 
-TEST(Resolver, NeverChangesThePageSizeThatWasAskedFor) {
+TEST(Resolver, NeverChangesTheRequestedPageSize) {
   const auto table = small_table();
   for (int page_size : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
     const Resolution resolution = resolve(kMhaModel, kHopperMachine, {.page_size = page_size}, table);
@@ -122,7 +122,7 @@ TEST(Resolver, NeverChangesThePageSizeThatWasAskedFor) {
   EXPECT_EQ(failure(kMhaModel, kHopperMachine, {.page_size = 24}).code, ErrorCode::kInvalidArgument);
 }
 
-TEST(Resolver, PrefersThePageSizeThatABackendAsksFor) {
+TEST(Resolver, PrefersTheBackendsPageSize) {
   auto table = small_table();
   table[1].mha.preferred_page_size = 32;
   EXPECT_EQ(resolve(kMhaModel, kHopperMachine, {.attention_backend = "triton"}, table).page_size, 32);
@@ -131,7 +131,7 @@ TEST(Resolver, PrefersThePageSizeThatABackendAsksFor) {
       8);
 }
 
-TEST(Resolver, ChoosesTheOtherPhaseOfABackendThatOnlyDecodesAndSaysSo) {
+TEST(Resolver, ChoosesPrefillForADecodeOnlyBackendAndReportsIt) {
   const auto table = small_table();
   const Resolution resolution = resolve(kMlaModel, kHopperMachine, {.attention_backend = "flashmla"}, table);
   EXPECT_EQ(resolution.prefill->name, "triton");
@@ -156,7 +156,7 @@ TEST(Resolver, CollectsTheReasonsOfBothPhases) {
             "page_size 64: fa3 needs 1, 128 (prefill); page_size 64: fa3 needs 1, 128 (decode)");
 }
 
-TEST(Resolver, RunsAnyContractOnACpuWhenAskedForAndSaysSo) {
+TEST(Resolver, RunsAnyContractOnACpuOnRequestAndReportsIt) {
   const auto table = small_table();
   const Resolution automatic = resolve(kMhaModel, kCpuMachine, {}, table);
   EXPECT_EQ(automatic.prefill->name, "cpu");
@@ -180,19 +180,19 @@ TEST(Resolver, NeverRunsACpuBackendOnAGpu) {
             "hopper: cpu runs MHA on cpu (decode)");
 }
 
-TEST(Resolver, TellsWhyEachOtherBackendCanNotServe) {
+TEST(Resolver, ReportsWhyOtherBackendsCannotServe) {
   const auto table = small_table();
   const Resolution resolution = resolve(kMhaModel, kHopperMachine, {.page_size = 16}, table);
-  ASSERT_EQ(resolution.refusals.size(), 6u);  // cpu, fa3 and flashmla, twice
-  EXPECT_EQ(resolution.refusals[1].backend, "fa3");
-  EXPECT_EQ(resolution.refusals[1].phase, Phase::kPrefill);
-  EXPECT_THAT(resolution.refusals[1].reasons, ElementsAre("page_size 16: fa3 needs 1, 128 (prefill)"));
+  ASSERT_EQ(resolution.rejected.size(), 6u);  // cpu, fa3 and flashmla, twice
+  EXPECT_EQ(resolution.rejected[1].backend, "fa3");
+  EXPECT_EQ(resolution.rejected[1].phase, Phase::kPrefill);
+  EXPECT_THAT(resolution.rejected[1].reasons, ElementsAre("page_size 16: fa3 needs 1, 128 (prefill)"));
 }
 
-TEST(Resolver, DoesNotListReasonsAgainstWhatWasAskedFor) {
+TEST(Resolver, OmitsReasonsAgainstRequestedBackends) {
   const auto table = small_table();
   const Resolution resolution = resolve(kMhaModel, kCpuMachine, {.attention_backend = "fa3"}, table);
-  for (const Refusal& refusal : resolution.refusals) EXPECT_NE(refusal.backend, "fa3");
+  for (const Rejection& error_text : resolution.rejected) EXPECT_NE(error_text.backend, "fa3");
 }
 
 TEST(Resolver, CarriesEveryReasonOfEveryBackendWhenNoneCanServe) {
@@ -211,7 +211,7 @@ TEST(Resolver, CarriesEveryReasonOfEveryBackendWhenNoneCanServe) {
       EXPECT_THAT(nobody.message, HasSubstr(reason + std::string(phase)));
 }
 
-TEST(Resolver, AsksForCapturableDecodesOnly) {
+TEST(Resolver, RequiresGraphSupportForDecodeOnly) {
   Requirement needs = kMhaModel;
   needs.graphs = true;
   const auto table = small_table();

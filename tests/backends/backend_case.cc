@@ -84,7 +84,7 @@ ModelGeometry model_of(const AttentionCase& c, View<const float> sinks, int max_
 
 Requirement requirement_of_case(const AttentionCase& c, ForwardMode mode, bool deterministic) {
   const std::vector<float> sinks(c.sinks ? static_cast<size_t>(c.num_q_heads) : 0);
-  Requirement needs = requirement_of(model_of(c, sinks, 0));
+  Requirement needs = make_requirement(model_of(c, sinks, 0));
   needs.kv_scales = c.k_scale != 1.0f || c.v_scale != 1.0f;
   if (mode == ForwardMode::kTargetVerify || mode == ForwardMode::kDraftExtend)
     needs.speculation = Speculation::kChain;
@@ -293,7 +293,7 @@ void BackendCase::store_prefix() {
   for (int r = 0; r < static_cast<int>(spec_.requests.size()); ++r) {
     const auto& [seqlen_q, seqlen_kv] = spec_.requests[static_cast<size_t>(r)];
     const bool cross = layer().type == AttentionType::kCross;
-    const PositionRange visible = visible_range(spec_, tokens_, r);
+    const PositionRange visible = unmasked_range(spec_, tokens_, r);
     for (int32_t p = visible.first; p < (cross ? seqlen_kv : seqlen_kv - seqlen_q); ++p) {
       const int64_t row = cu_seqlen_kv_[static_cast<size_t>(r)] + p;
       float* k = k_values_.data() + row * k_row;

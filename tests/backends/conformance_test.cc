@@ -48,9 +48,9 @@ struct Trial {
   Requirement requirement() const { return requirement_of_case(spec, mode, deterministic); }
   std::vector<std::string> refused_by(const BackendEntry& entry) const {
     const Requirement needs = requirement();
-    return reasons_against(entry, phase_of(mode), needs, hardware_for(entry, needs.kind, device),
+    return reasons_against(entry, to_phase(mode), needs, hardware_for(entry, needs.kind, device),
                            spec.page_size,
-                           /*asked_by_name=*/true);
+                           /*is_requested_by_name=*/true);
   }
 };
 
@@ -167,7 +167,7 @@ std::vector<AttentionCase> mla_steps_on(Device device) {
 }
 
 // Whether a row runs a case. Rows share their code: the default of the device runs every case, the others
-// a third of them, each another third than its neighbours. MLA has few cases, so that all run all.
+// a third of them, each another third than its neighbors. MLA has few cases, so that all run all.
 bool takes_part(const BackendEntry& entry, const AttentionCase& c, size_t case_idx, Device device) {
   const auto row = static_cast<size_t>(&entry - backend_table().data());
   return c.is_mla() || entry.name == default_of(device) ||
@@ -257,7 +257,7 @@ struct Coverage {
   std::map<ForwardMode, int> modes;
 };
 
-void count_refusals(const Trial& trial, const BackendEntry& entry, Coverage& coverage) {
+void count_errors(const Trial& trial, const BackendEntry& entry, Coverage& coverage) {
   const std::vector<std::string> reasons = trial.refused_by(entry);
   for (const Feature& feature : features(trial, entry.capability(trial.requirement().kind))) {
     coverage.declared[feature.name] = feature.declared;
@@ -270,9 +270,9 @@ Coverage coverage_of(const BackendEntry& entry, const std::vector<AttentionCase>
   Coverage coverage;
   for (size_t i = 0; i < cases.size(); ++i) {
     Trial trial = trial_of(cases[i], i, device);
-    count_refusals(trial, entry, coverage);
+    count_errors(trial, entry, coverage);
     trial.spec.page_size = kPageSizes[i % std::size(kPageSizes)];
-    count_refusals(trial, entry, coverage);
+    count_errors(trial, entry, coverage);
 
     const Trial mine = within_limits(trial_of(cases[i], i, device), entry, i);
     if (!takes_part(entry, cases[i], i, device) || !mine.refused_by(entry).empty()) continue;
@@ -312,15 +312,15 @@ void expect_coverage(KvKind kind, const std::vector<AttentionCase>& cases, Devic
 
 // Which cases run is known without the device.
 using BackendCoverage = testing::TestWithParam<Device>;
-TEST_P(BackendCoverage, TestsEveryMhaCapabilityOrSeesItRefused) {
+TEST_P(BackendCoverage, EveryMhaCapabilityIsTestedOrRejected) {
   expect_coverage(KvKind::kMha, steps_among(conformance_cases(), GetParam()), GetParam(), {kScaledRows});
 }
-TEST_P(BackendCoverage, TestsEveryMlaCapabilityOrSeesItRefused) {
+TEST_P(BackendCoverage, EveryMlaCapabilityIsTestedOrRejected) {
   expect_coverage(KvKind::kMla, mla_steps_on(GetParam()), GetParam(),
                   {"chunked local attention", "cross attention", "bidirectional attention"});
 }
 
-TEST_P(BackendConformance, GivesATokenTheSameBitsInAnyBatchWhenDeterministic) {
+TEST_P(BackendConformance, IsBatchInvariantWhenDeterministic) {
   const std::vector<AttentionCase> cases = steps_among(batch_invariance_cases(), GetParam());
   for (const BackendEntry& entry : backend_table())
     for (size_t i = 0; i < cases.size(); ++i) {

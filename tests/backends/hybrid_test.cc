@@ -13,8 +13,8 @@ class Recorder : public AttentionBackend {
  public:
   // `heeds`: a decode step of so many requests depends on whether they are short.
   Recorder(std::string name, std::vector<std::string>& calls, int heeds = 0)
-      : name_(std::move(name)), calls_(calls), heeds_(heeds) {}
-  bool heeds_short_requests(int num_reqs) const override { return num_reqs == heeds_; }
+      : name_(std::move(name)), calls_(calls), depends_on_kv_len_(heeds) {}
+  bool plan_depends_on_kv_len(int num_reqs) const override { return num_reqs == depends_on_kv_len_; }
   void plan(const ForwardBatch& batch, Stream&) override { note("plan", batch); }
   KvDestination destination(const AttentionLayer&, const ForwardBatch& batch) override {
     note("destination", batch);
@@ -31,7 +31,7 @@ class Recorder : public AttentionBackend {
 
   std::string name_;
   std::vector<std::string>& calls_;
-  int heeds_;
+  int depends_on_kv_len_;
 };
 
 TEST(HybridBackend, RoutesEveryVerbByThePhaseOfTheStep) {
@@ -52,12 +52,12 @@ TEST(HybridBackend, RoutesEveryVerbByThePhaseOfTheStep) {
   EXPECT_EQ(calls, expected);
 }
 
-TEST(HybridBackend, AsksTheDecodeBackendWhetherItHeedsShortRequests) {
+TEST(HybridBackend, ForwardsPlanDependsOnKvLenToTheDecodeBackend) {
   std::vector<std::string> calls;
   const HybridBackend hybrid(std::make_unique<Recorder>("p", calls, 1),
                              std::make_unique<Recorder>("d", calls, 2));
-  EXPECT_FALSE(hybrid.heeds_short_requests(1));
-  EXPECT_TRUE(hybrid.heeds_short_requests(2));
+  EXPECT_FALSE(hybrid.plan_depends_on_kv_len(1));
+  EXPECT_TRUE(hybrid.plan_depends_on_kv_len(2));
 }
 
 Resolution resolution_of(std::string_view prefill, std::string_view decode) {

@@ -25,7 +25,7 @@ void grow(SmallModel& model, AttentionBackend& backend) {
 }
 const std::vector<int> kGrown{22, 21};
 
-TEST(KernelBackend, GivesTheReferencesResultsStepByStep) {
+TEST(KernelBackend, MatchesTheReferenceInEveryStep) {
   for (std::string_view name : kKinds)
     for (int page_size : {1, 4, 16}) {
       SCOPED_TRACE(testing::Message() << name << ", page size " << page_size);
@@ -79,7 +79,7 @@ TEST(KernelBackend, DoesNothingInAnIdleStep) {
   }
 }
 
-TEST(KernelBackend, LeavesThePoolToWhoeverStoresAtTheDestination) {
+TEST(KernelBackend, DoesNotWriteToThePool) {
   for (std::string_view name : kKinds) {
     std::vector<AttentionLayer> layers{small_layer(0), small_layer(1)};
     layers[1].window_left = 6;
@@ -141,7 +141,7 @@ struct Failing {
   }
 };
 
-TEST(KernelBackend, RefusesABatchThatItCanNotTrust) {
+TEST(KernelBackend, RejectsAnInconsistentBatch) {
   const struct {
     void (*spoil)(StepArrays&);
     const char* reason;
@@ -174,7 +174,7 @@ TEST(KernelBackend, RefusesABatchThatItCanNotTrust) {
   EXPECT_EQ(Failing().plan_error(), "no error");
 }
 
-TEST(KernelBackend, RefusesMoreKeysThanItsLimits) {
+TEST(KernelBackend, RejectsMoreKeysThanItsLimits) {
   SmallModel model({small_layer(0)}, kGrown, 4);
   const BackendEntry& entry = *find_backend(backend_table(), "torch_native");
   BackendContext context = model.context();
@@ -195,7 +195,7 @@ std::string forward_error(AttentionBackend& backend, const AttentionLayer& layer
   return "no error";
 }
 
-TEST(KernelBackend, RefusesWhatItHasNotPlanned) {
+TEST(KernelBackend, RejectsWhatItHasNotPlanned) {
   SmallModel model({small_layer(0)}, kGrown, 4);
   const auto backend = model.create("cpu");
   const ForwardBatch batch = model.prepare(ForwardMode::kExtend, {3, 2}).batch();
@@ -232,7 +232,7 @@ std::string create_error(const SmallModel& model, void (*spoil)(BackendConfig&))
   return "no error";
 }
 
-TEST(KernelBackend, RefusesPoolsThatDoNotFitTheModel) {
+TEST(KernelBackend, RejectsPoolsThatDoNotFitTheModel) {
   const SmallModel model({small_layer(0)}, kGrown, 4);
   EXPECT_EQ(create_error(model, [](BackendConfig& config) { config.page_size = 8; }),
             "page_size 8: the pool has 4");
@@ -245,7 +245,7 @@ TEST(KernelBackend, RefusesPoolsThatDoNotFitTheModel) {
   EXPECT_EQ(create_error(model, [](BackendConfig&) {}), "no error");
 }
 
-TEST(KernelBackend, RefusesExpandedLatentLayers) {
+TEST(KernelBackend, RejectsExpandedLatentLayers) {
   MlaKvPool pool(
       {.num_layers = 1, .kv_lora_rank = 512, .rope_dim = 64, .page_size = 64, .num_pages = 2, .scales = {}});
   const ReqToTokenPool requests(1, 64);

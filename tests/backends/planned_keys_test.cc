@@ -12,23 +12,23 @@
 namespace attend {
 namespace {
 
-using kernels::Visibility;
+using kernels::AttentionMask;
 
 constexpr int32_t kToTheEnd = std::numeric_limits<int32_t>::max();
 
 // Of a request, what its new tokens see together.
-int num_visible_keys(const Visibility& visibility, int seqlen_q, int seqlen_kv) {
+int num_unmasked_keys(const AttentionMask& attention_mask, int seqlen_q, int seqlen_kv) {
   int begin = seqlen_kv, end = 0;
   for (int j = 0; j < seqlen_q; ++j) {
-    const int p = visibility.causal ? seqlen_kv - seqlen_q + j : seqlen_kv - 1;
-    begin = std::min(begin, kernels::first_visible(visibility, p));
-    end = std::max(end, kernels::last_visible(visibility, p, seqlen_kv) + 1);
+    const int p = attention_mask.causal ? seqlen_kv - seqlen_q + j : seqlen_kv - 1;
+    begin = std::min(begin, kernels::first_unmasked(attention_mask, p));
+    end = std::max(end, kernels::last_unmasked(attention_mask, p, seqlen_kv) + 1);
   }
   return std::max(0, end - begin);
 }
 
-std::vector<Visibility> visibilities() {
-  std::vector<Visibility> all;
+std::vector<AttentionMask> all_masks() {
+  std::vector<AttentionMask> all;
   for (const bool causal : {true, false})
     for (const int window_left : {-1, 0, 1, 5, 40})
       for (const int chunk : {0, 1, 4, 7, 40})
@@ -41,59 +41,60 @@ std::vector<Visibility> visibilities() {
 
 TEST(MostVisibleKeys, AreNoFewerThanARequestSees) {
   constexpr int kMaxLength = 30;
-  for (const Visibility& visibility : visibilities())
+  for (const AttentionMask& attention_mask : all_masks())
     for (int seqlen_q = 1; seqlen_q <= 4; ++seqlen_q) {
-      const int of_any = most_visible_keys(visibility, seqlen_q, 0);
-      const int of_these = most_visible_keys(visibility, seqlen_q, kMaxLength);
+      const int of_any = max_unmasked_keys(attention_mask, seqlen_q, 0);
+      const int of_these = max_unmasked_keys(attention_mask, seqlen_q, kMaxLength);
       ASSERT_LE(of_these, kMaxLength);
       int most = 0;
       for (int seqlen_kv = seqlen_q; seqlen_kv <= kMaxLength; ++seqlen_kv)
-        most = std::max(most, num_visible_keys(visibility, seqlen_q, seqlen_kv));
-      ASSERT_GE(of_these, most) << "window " << visibility.window_left << ", chunk " << visibility.chunk;
+        most = std::max(most, num_unmasked_keys(attention_mask, seqlen_q, seqlen_kv));
+      ASSERT_GE(of_these, most) << "window " << attention_mask.window_left << ", chunk "
+                                << attention_mask.chunk;
       ASSERT_TRUE(of_any == 0 || of_any >= most);
       // Without `causal` all new tokens see the same keys, which are fewer.
-      if (visibility.causal || seqlen_q == 1) {
+      if (attention_mask.causal || seqlen_q == 1) {
         ASSERT_EQ(of_these, most);
       }
     }
 }
 
-TEST(MostVisibleKeys, AreThoseOfTheRequestWithoutWindowsAndChunks) {
-  EXPECT_EQ(most_visible_keys({}, 1, 5000), 5000);
-  EXPECT_EQ(most_visible_keys({}, 1, 0), 0);
-  EXPECT_EQ(most_visible_keys({.causal = false}, 8, 5000), 5000);
+TEST(MostVisibleKeys, EqualTheRequestLengthWithoutWindowsAndChunks) {
+  EXPECT_EQ(max_unmasked_keys({}, 1, 5000), 5000);
+  EXPECT_EQ(max_unmasked_keys({}, 1, 0), 0);
+  EXPECT_EQ(max_unmasked_keys({.causal = false}, 8, 5000), 5000);
 }
 
 TEST(MostVisibleKeys, AreTheWindowsOrTheChunksOfLongRequests) {
-  EXPECT_EQ(most_visible_keys({.window_left = 1023}, 1, 5000), 1024);
-  EXPECT_EQ(most_visible_keys({.window_left = 1023}, 8, 5000), 1031);
-  EXPECT_EQ(most_visible_keys({.window_left = 1023}, 1, 900), 900);
-  EXPECT_EQ(most_visible_keys({.window_left = 1023}, 1, 0), 1024);
-  EXPECT_EQ(most_visible_keys({.chunk = 2048}, 1, 5000), 2048);
-  EXPECT_EQ(most_visible_keys({.chunk = 2048}, 8, 0), 2055);
-  EXPECT_EQ(most_visible_keys({.window_left = 100, .chunk = 2048}, 1, 5000), 101);
+  EXPECT_EQ(max_unmasked_keys({.window_left = 1023}, 1, 5000), 1024);
+  EXPECT_EQ(max_unmasked_keys({.window_left = 1023}, 8, 5000), 1031);
+  EXPECT_EQ(max_unmasked_keys({.window_left = 1023}, 1, 900), 900);
+  EXPECT_EQ(max_unmasked_keys({.window_left = 1023}, 1, 0), 1024);
+  EXPECT_EQ(max_unmasked_keys({.chunk = 2048}, 1, 5000), 2048);
+  EXPECT_EQ(max_unmasked_keys({.chunk = 2048}, 8, 0), 2055);
+  EXPECT_EQ(max_unmasked_keys({.window_left = 100, .chunk = 2048}, 1, 5000), 101);
 }
 
 TEST(MostVisibleKeys, DoNotOverflow) {
-  EXPECT_EQ(most_visible_keys({.window_left = 10, .window_right = kToTheEnd}, 1, 5000), 11);
-  EXPECT_EQ(most_visible_keys({.window_left = kToTheEnd}, 100, 0), kToTheEnd);
+  EXPECT_EQ(max_unmasked_keys({.window_left = 10, .window_right = kToTheEnd}, 1, 5000), 11);
+  EXPECT_EQ(max_unmasked_keys({.window_left = kToTheEnd}, 100, 0), kToTheEnd);
 }
 
 // A batch of three requests, of 900 keys at most, of which the first `num_sharing` share 512.
-int bound_of_own_keys(int num_sharing, int max_seqlen_kv) {
+int suffix_key_bound(int num_sharing, int max_seqlen_kv) {
   static const std::vector<int32_t> lengths{600, 700, 900}, own_lengths{88, 188, 388};
-  const SharedKeys shared{.num_keys = 512, .num_reqs = num_sharing, .own_seqlen_kv = own_lengths};
-  const kernels::QueryBatch own = own_queries(
+  const SharedKeys shared{.num_keys = 512, .num_reqs = num_sharing, .suffix_seqlen_kv = own_lengths};
+  const kernels::QueryBatch own = suffix_queries(
       {.cu_seqlen_q = {}, .seqlen_kv = lengths, .max_seqlen_q = 1, .max_seqlen_kv = max_seqlen_kv}, shared);
   EXPECT_EQ(own.seqlen_kv.data(), own_lengths.data());
   return own.max_seqlen_kv;
 }
 
 TEST(OwnQueries, AreBoundWithoutSharedKeysWhereEveryRequestSharesThem) {
-  EXPECT_EQ(bound_of_own_keys(3, 900), 388);
-  EXPECT_EQ(bound_of_own_keys(2, 900), 900);
-  EXPECT_EQ(bound_of_own_keys(3, 0), 0);  // none known
-  EXPECT_EQ(bound_of_own_keys(3, 512), 1);
+  EXPECT_EQ(suffix_key_bound(3, 900), 388);
+  EXPECT_EQ(suffix_key_bound(2, 900), 900);
+  EXPECT_EQ(suffix_key_bound(3, 0), 0);  // none known
+  EXPECT_EQ(suffix_key_bound(3, 512), 1);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ void expect_choices(std::initializer_list<Choice> choices) {
   }
 }
 
-TEST(Selection, OfAnOrdinaryModelFollowsTheHardware) {
+TEST(Selection, OrdinaryModelFollowsTheHardware) {
   expect_choices({{kTuring, llama(), "flashinfer", "flashinfer", 16},
                   {kAmpere, llama(), "flashinfer", "flashinfer", 16},
                   {kAda, llama(), "flashinfer", "flashinfer", 16},
@@ -38,7 +38,7 @@ TEST(Selection, OfAnOrdinaryModelFollowsTheHardware) {
                   {kCpu, llama(), "cpu", "cpu", 64}});
 }
 
-TEST(Selection, OfLatentAttentionFollowsTheHardware) {
+TEST(Selection, LatentAttentionFollowsTheHardware) {
   expect_choices({{kTuring, deepseek_v3(), "triton", "triton", 16},
                   {kAmpere, deepseek_v3(), "triton", "triton", 16},
                   {kAda, deepseek_v3(), "triton", "triton", 16},
@@ -49,7 +49,7 @@ TEST(Selection, OfLatentAttentionFollowsTheHardware) {
                   {kCpu, deepseek_v3(), "cpu", "cpu", 64}});
 }
 
-TEST(Selection, OfLatentAttentionOnAmdDependsOnTheHeads) {
+TEST(Selection, LatentAttentionOnAmdDependsOnTheHeads) {
   Requirement model = deepseek_v3();
   for (const auto& [num_q_heads, backend] : {std::pair{16, "aiter"}, {128, "aiter"}, {32, "triton"}}) {
     model.num_q_heads = num_q_heads;
@@ -57,7 +57,7 @@ TEST(Selection, OfLatentAttentionOnAmdDependsOnTheHeads) {
   }
 }
 
-TEST(Selection, OfAModelWithSinksPassesOverFlashInfer) {
+TEST(Selection, SinksExcludeFlashInfer) {
   expect_choices({{kTuring, gpt_oss(), "triton", "triton", 16},
                   {kAmpere, gpt_oss(), "triton", "triton", 16},
                   {kAda, gpt_oss(), "triton", "triton", 16},
@@ -68,7 +68,7 @@ TEST(Selection, OfAModelWithSinksPassesOverFlashInfer) {
                   {kCpu, gpt_oss(), "cpu", "cpu", 64}});
 }
 
-TEST(Selection, OfAModelWithChunksPassesOverFlashInfer) {
+TEST(Selection, ChunksExcludeFlashInfer) {
   expect_choices({{kTuring, llama4(), "triton", "triton", 16},
                   {kAmpere, llama4(), "triton", "triton", 16},
                   {kAda, llama4(), "triton", "triton", 16},
@@ -79,27 +79,27 @@ TEST(Selection, OfAModelWithChunksPassesOverFlashInfer) {
                   {kCpu, llama4(), "cpu", "cpu", 64}});
 }
 
-TEST(Selection, OfCapsAndWindowsFollowsTheHardware) {
+TEST(Selection, CapsAndWindowsFollowTheHardware) {
   expect_choices({{kAmpere, gemma2(), "flashinfer", "flashinfer", 16},
                   {kHopper, gemma2(), "fa3", "fa3", 16},
                   {kBlackwell, gemma2(), "trtllm_mha", "trtllm_mha", 64}});
 }
 
-TEST(Selection, OfUnequalHeadDimsTakesFa4OnBlackwell) {
+TEST(Selection, UnequalHeadDimsSelectFa4OnBlackwell) {
   expect_choices({{kHopper, unequal_head_dims(), "fa3", "fa3", 16},
                   {kBlackwell, unequal_head_dims(), "fa4", "fa4", 128},
                   {kBlackwellGeforce, unequal_head_dims(), "flashinfer", "flashinfer", 16},
                   {kCpu, unequal_head_dims(), "cpu", "cpu", 64}});
 }
 
-TEST(Selection, OfDraftChainsIsThatOfTheModel) {
+TEST(Selection, DraftChainsDoNotChangeTheChoice) {
   expect_choices({{kHopper, with_drafts(llama(), Speculation::kChain), "fa3", "fa3", 16},
                   {kBlackwell, with_drafts(llama(), Speculation::kChain), "trtllm_mha", "trtllm_mha", 64},
                   {kAmpere, with_drafts(llama(), Speculation::kChain), "flashinfer", "flashinfer", 16},
                   {kCpu, with_drafts(llama(), Speculation::kChain), "cpu", "cpu", 64}});
 }
 
-TEST(Selection, OfDraftTreesFallsBackToFlashInferAndTriton) {
+TEST(Selection, DraftTreesFallBackToFlashInferAndTriton) {
   const auto tree = [](const Requirement& model) { return with_drafts(model, Speculation::kTree); };
   expect_choices({{kAmpere, tree(llama()), "flashinfer", "flashinfer", 16},
                   {kHopper, tree(llama()), "flashinfer", "flashinfer", 16},
@@ -115,7 +115,7 @@ TEST(Selection, OfDraftTreesFallsBackToFlashInferAndTriton) {
                   {kCpu, tree(llama()), "cpu", "cpu", 64}});
 }
 
-TEST(Selection, OfDeterministicInferenceTakesWhatIsBatchInvariant) {
+TEST(Selection, DeterministicInferenceSelectsBatchInvariantBackends) {
   expect_choices({{kTuring, deterministic(llama()), "flashinfer", "flashinfer", 16},
                   {kAmpere, deterministic(llama()), "fa3", "fa3", 16},
                   {kAda, deterministic(llama()), "fa3", "fa3", 16},
@@ -130,7 +130,7 @@ TEST(Selection, OfDeterministicInferenceTakesWhatIsBatchInvariant) {
                   {kBlackwell, deterministic(deepseek_v3()), "triton", "triton", 16}});
 }
 
-TEST(Selection, OfAKvCacheThatFa3LacksTakesTriton) {
+TEST(Selection, KvDtypeUnsupportedByFa3SelectsTriton) {
   expect_choices({{kHopper, with_kv(llama(), DType::kF8E4M3), "fa3", "fa3", 16},
                   {kHopper, with_kv(llama(), DType::kF8E5M2), "triton", "triton", 16},
                   {kAmpere, with_kv(llama(), DType::kF8E5M2), "flashinfer", "flashinfer", 16},
@@ -138,7 +138,7 @@ TEST(Selection, OfAKvCacheThatFa3LacksTakesTriton) {
                   {kHopper, with_kv(deepseek_v3(), DType::kF8E5M2), "triton", "triton", 16}});
 }
 
-TEST(Selection, OfCrossAttentionPassesOverTritonAndTrtllm) {
+TEST(Selection, CrossAttentionExcludesTritonAndTrtllm) {
   expect_choices({{kAmpere, whisper(), "flashinfer", "flashinfer", 16},
                   {kHopper, whisper(), "fa3", "fa3", 16},
                   {kBlackwell, whisper(), "flashinfer", "flashinfer", 16},
@@ -154,7 +154,7 @@ struct Split {
   int page_size;
 };
 
-TEST(Selection, OfOnePhaseTakesThePageSizeThatBothHave) {
+TEST(Selection, OnePhaseUsesACommonPageSize) {
   const Split splits[] = {
       {kHopper, deepseek_v3(), {.decode_backend = "flashmla"}, "fa3", "flashmla", 64},
       {kHopper, deepseek_v3(), {.attention_backend = "flashmla"}, "fa3", "flashmla", 64},
@@ -184,14 +184,14 @@ TEST(Selection, OfOnePhaseTakesThePageSizeThatBothHave) {
   }
 }
 
-TEST(Selection, GoesToTheNextBackendWhenAPageSizeIsAskedFor) {
+TEST(Selection, RequestedPageSizeSelectsTheNextBackend) {
   const Resolution resolution = resolve(llama(), machine(kBlackwell), {.page_size = 1}, backend_table());
   EXPECT_EQ(resolution.prefill->name, "flashinfer");
   EXPECT_EQ(resolution.page_size, 1);
   EXPECT_THAT(resolution.why, HasSubstr("first choice for blackwell that can serve this"));
 }
 
-TEST(Selection, LetsEveryBackendBeAskedForOnACpu) {
+TEST(Selection, EveryBackendCanBeRequestedOnACpu) {
   for (const BackendEntry& entry : backend_table()) {
     const Requirement model = entry.mha.served() ? llama() : deepseek_v3();
     const Resolution resolution =

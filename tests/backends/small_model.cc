@@ -191,7 +191,7 @@ void SmallModel::expect_right_results() const {
                     .tree_mask = {},
                     .tree_mask_words = 0,
                     .positions = {}},
-          .visibility = layer.visibility(),
+          .attention_mask = layer.attention_mask(),
           .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks}};
       EXPECT_EQ(done_[i], lengths_[i]) << "sequence " << i << " is not complete";
       const auto wrong = mismatch(expect(args), sequence.out, {});

@@ -11,7 +11,7 @@
 namespace attend::test {
 namespace {
 
-TEST(BackendTable, GivesNoNameTwice) {
+TEST(BackendTable, HasUniqueNames) {
   std::set<std::string_view> names;
   for (const BackendEntry& entry : backend_table()) {
     EXPECT_TRUE(names.insert(entry.name).second) << entry.name;
@@ -26,7 +26,7 @@ TEST(BackendTable, FindsRowsByNameAndAlias) {
   EXPECT_EQ(find_backend(backend_table(), "FA3"), nullptr);
 }
 
-TEST(BackendTable, SaysWhatEveryRowIsAndHowToMakeIt) {
+TEST(BackendTable, EveryEntryHasASummaryAndAFactory) {
   for (const BackendEntry& entry : backend_table()) {
     EXPECT_FALSE(entry.summary.empty()) << entry.name;
     EXPECT_NE(entry.workspace_bytes, nullptr) << entry.name;
@@ -35,7 +35,7 @@ TEST(BackendTable, SaysWhatEveryRowIsAndHowToMakeIt) {
   }
 }
 
-TEST(BackendTable, PrefersOnlyPageSizesThatARowTakes) {
+TEST(BackendTable, PrefersSupportedPageSizesOnly) {
   for (const BackendEntry& entry : backend_table())
     for (const Capability* can : {&entry.mha, &entry.mla}) {
       const int preferred = can->preferred_page_size;
@@ -43,7 +43,7 @@ TEST(BackendTable, PrefersOnlyPageSizesThatARowTakes) {
     }
 }
 
-TEST(BackendTable, LeavesEveryRowAPageSizeUnderAnyCondition) {
+TEST(BackendTable, EveryEntryHasAPageSizeUnderAnyCondition) {
   for (const BackendEntry& entry : backend_table())
     for (KvKind kind : {KvKind::kMha, KvKind::kMla})
       for (int q_heads_per_kv : {1, 8})
@@ -59,7 +59,7 @@ TEST(BackendTable, LeavesEveryRowAPageSizeUnderAnyCondition) {
 }
 
 // Those of attend's kernels that prefill MLA take expanded keys too.
-TEST(BackendTable, TakesContiguousKeysWhereItPrefillsMla) {
+TEST(BackendTable, SupportsContiguousKeysWhereItPrefillsMla) {
   for (const BackendEntry& entry : backend_table()) {
     EXPECT_EQ(entry.mla.contiguous, !entry.mla.prefill.empty()) << entry.name;
     EXPECT_FALSE(entry.mha.contiguous && entry.mla.prefill.empty()) << entry.name;

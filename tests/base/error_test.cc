@@ -28,7 +28,7 @@ TEST(Error, CarriesTheCodeAndThePartsOneAfterAnother) {
   FAIL() << "nothing was thrown";
 }
 
-TEST(Error, RequireBlamesTheCallerAndEnsureBlamesAttend) {
+TEST(Error, RequireIsAnArgumentErrorAndEnsureAnInternalError) {
   try {
     require(false, "x");
     FAIL() << "nothing was thrown";
@@ -43,7 +43,7 @@ TEST(Error, RequireBlamesTheCallerAndEnsureBlamesAttend) {
   }
 }
 
-TEST(Error, FormatsNothingWhileAllIsWell) {
+TEST(Error, FormatsNothingOnSuccess) {
   int num_formatted = 0;
   require(true, Counted{&num_formatted});
   ensure(true, Counted{&num_formatted});

@@ -7,7 +7,7 @@
 namespace attend {
 namespace {
 
-TEST(Printable, ReplacesWhatATerminalWouldObeyAndNothingElse) {
+TEST(Printable, EscapesControlCharactersOnly) {
   EXPECT_EQ(printable("a\tb\nc"), "a\tb\nc");
   EXPECT_EQ(printable("\x1b[2J\r\x7f\b"), "?[2J???");
   EXPECT_EQ(printable("\xc2\x9b"

@@ -29,7 +29,7 @@ void run(ThreadTeam& team, int64_t num_tasks, Fn fn) {
 // Under a limit of processes or memory the default number may be more than there can be. A sanitizer needs
 // more addresses than are left here.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(SetNumThreads, StartsNoOtherTeamBefore) {
+TEST(SetNumThreads, StartsNoDefaultTeamFirst) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto set = [] {
     setenv("OMP_NUM_THREADS", "1024", 1);
@@ -67,7 +67,7 @@ TEST(ThreadTeam, FinishesEachJobBeforeItReturns) {
   }
 }
 
-TEST(ThreadTeam, GivesTasksThatRunAtOnceDifferentThreadIndices) {
+TEST(ThreadTeam, ConcurrentTasksHaveDifferentThreadIndices) {
   ThreadTeam team(4);
   std::vector<std::atomic<bool>> busy(4);
   std::atomic<int> clashes = 0;
@@ -139,12 +139,12 @@ TEST(ThreadTeam, LeavesNoTaskMarkAfterAJob) {
   EXPECT_FALSE(ThreadTeam::in_task());
 }
 
-TEST(ThreadTeam, RefusesToHaveNoThread) {
+TEST(ThreadTeam, RejectsToHaveNoThread) {
   EXPECT_THAT(testing_support::error_message(ErrorCode::kInvalidArgument, [] { ThreadTeam team(0); }),
               testing::HasSubstr("num_threads 0: 1 to 1024"));
 }
 
-TEST(Parallel, RefusesMoreThreadsThanASystemStarts) {
+TEST(Parallel, RejectsMoreThreadsThanASystemStarts) {
   EXPECT_THAT(testing_support::error_message(ErrorCode::kInvalidArgument, [] { set_num_threads(40000); }),
               testing::HasSubstr("num_threads 40000: 1 to 1024"));
   EXPECT_GE(num_threads(), 1);
@@ -163,7 +163,7 @@ TEST(Parallel, SplitsWorkOverTheProcessesTeam) {
 }
 
 // The team is replaced while jobs run on it and while others begin.
-TEST(Parallel, ChangesTheNumberOfThreadsBesideRunningJobs) {
+TEST(Parallel, ChangesTheNumberOfThreadsDuringJobs) {
   constexpr int kNumCallers = 2, kNumJobs = 300, kNumTasks = 32;
   std::atomic<int64_t> num_done = 0;
   std::atomic<int> callers_left = kNumCallers;

@@ -8,7 +8,7 @@
 namespace attend::bench {
 namespace {
 
-// Attention, experts, or both are quantised, each in its own way.
+// Attention, experts, or both are quantized, each in its own way.
 TEST(ModelSteps, ReadExpertsThatAreMetInTheFormatThatTheyHave) {
   for (const char* golden : {"qwen3-moe-fp8-int4", "gpt-oss-mxfp4", "mixtral-awq", "mixtral-top2"}) {
     SCOPED_TRACE(golden);

@@ -11,9 +11,9 @@ namespace attend::bench {
 namespace {
 
 // A way that leaves bytes out would be a limit that nothing could reach.
-TEST(ReadProbe, EveryWayReadsEveryByte) {
+TEST(ReadProbe, EveryMethodReadsEveryByte) {
   std::vector<std::byte> memory(3 * kReadUnit);
-  for (const ReadWay& way : read_ways()) {
+  for (const ReadMethod& way : read_methods()) {
     const float zero = read_loop(memory, way);
     for (size_t i = 0; i < memory.size(); i += 61) {
       memory[i] = std::byte{1};
@@ -23,20 +23,20 @@ TEST(ReadProbe, EveryWayReadsEveryByte) {
   }
 }
 
-TEST(ReadProbe, EveryWayGivesARate) {
+TEST(ReadProbe, EveryMethodMeasuresARate) {
   const std::vector<std::byte> memory(9 * kReadUnit);
-  for (const ReadWay& way : read_ways()) EXPECT_GT(read_bytes_per_second(memory, 1, way), 0);
+  for (const ReadMethod& way : read_methods()) EXPECT_GT(read_bytes_per_second(memory, 1, way), 0);
 }
 
-TEST(ReadProbe, TheFastestMedianIsThatOfTheFastestWay) {
+TEST(ReadProbe, FastestMethodHasTheHighestMedian) {
   const std::vector<std::vector<double>> rates = {{1, 9, 2}, {}, {3, 4, 3.5}};
-  EXPECT_EQ(fastest_way(rates).way, 2u);
-  EXPECT_EQ(fastest_way(rates).rate, 3.5);
+  EXPECT_EQ(fastest_read_method(rates).way, 2u);
+  EXPECT_EQ(fastest_read_method(rates).rate, 3.5);
 }
 
-TEST(ReadProbe, WaysSayHowTheyRead) {
-  EXPECT_EQ(to_string(ReadWay{}), "1 stream");
-  EXPECT_EQ(to_string(ReadWay{.num_streams = 2, .ahead = 2048, .turn_bytes = 256 << 10, .once = true}),
+TEST(ReadProbe, MethodsDescribeThemselves) {
+  EXPECT_EQ(to_string(ReadMethod{}), "1 stream");
+  EXPECT_EQ(to_string(ReadMethod{.num_streams = 2, .ahead = 2048, .chunk_bytes = 256 << 10, .once = true}),
             "2 streams, fetched 2 KiB ahead for once, by turns of 256 KiB");
 }
 

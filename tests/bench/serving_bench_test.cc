@@ -74,7 +74,7 @@ TEST(ServingBench, FindsSharedPrefixesAndEarlierTurnsInTheCache) {
   EXPECT_EQ(cached(), std::vector<int>(8, 0));
 }
 
-TEST(ServingBench, SendsNoMoreAtATimeThanItIsTold) {
+TEST(ServingBench, HonorsMaxConcurrency) {
   ServingOptions options = options_of({.num_conversations = 8, .input = always(8), .output = always(6)});
   options.max_concurrency = 3;
   int most = 0;
@@ -83,7 +83,7 @@ TEST(ServingBench, SendsNoMoreAtATimeThanItIsTold) {
   EXPECT_EQ(most, 3);
 }
 
-TEST(ServingBench, RefusesATraceThatDoesNotFit) {
+TEST(ServingBench, RejectsATraceThatDoesNotFit) {
   const ServingOptions options =
       options_of({.num_conversations = 2, .input = always(300), .output = always(9), .num_turns = 2});
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)bench_serving(options); }),

@@ -29,7 +29,7 @@ std::string write_trace(const std::string& text) {
   return path;
 }
 
-std::string refusal(const std::string& text) {
+std::string error_text(const std::string& text) {
   const std::string path = write_trace(text);
   return error_message(ErrorCode::kCorruptFile, [&] { (void)read_trace(path, {}, nullptr); });
 }
@@ -46,7 +46,7 @@ std::pair<double, double> gaps_of(const Trace& trace) {
   return {mean, std::sqrt(squares / count - mean * mean)};
 }
 
-TEST(Trace, ComesAtTheRateAndWithTheBurstsThatAreAskedFor) {
+TEST(Trace, HonorsRequestRateAndBurstiness) {
   TraceOptions options{.num_conversations = 20000,
                        .request_rate = 4.0,
                        .input = {.lowest = 1, .highest = 1},
@@ -75,7 +75,7 @@ TEST(Trace, IsTheSameForASeed) {
   EXPECT_NE(first[0].turns[0].tokens, other[0].turns[0].tokens);
 }
 
-TEST(Trace, BeginsWithOneOfTheSharedPrefixesAndHasTheTurns) {
+TEST(Trace, StartsWithASharedPrefixAndHasAllTurns) {
   const TraceOptions options{.num_conversations = 40,
                              .input = {.lowest = 3, .highest = 3},
                              .output = {.lowest = 2, .highest = 2},
@@ -96,7 +96,7 @@ TEST(Trace, BeginsWithOneOfTheSharedPrefixesAndHasTheTurns) {
   EXPECT_EQ(num_requests(trace), 80);
 }
 
-TEST(Trace, IsRefusedWhereItFillsTheMemory) {
+TEST(Trace, IsRejectedWhenItFillsMemory) {
   for (const TraceOptions& options :
        {TraceOptions{.num_conversations = 1 << 24, .input = {.lowest = 1, .highest = 1 << 24}},
         TraceOptions{.num_turns = 1 << 24},
@@ -106,7 +106,7 @@ TEST(Trace, IsRefusedWhereItFillsTheMemory) {
                 HasSubstr("tokens in prompts: at most 268435456; lower --num-prompts"));
 }
 
-TEST(Trace, HasNoTokenThatStandsForAPartOfAnImage) {
+TEST(Trace, HasNoImageToken) {
   ModelSpec spec = spec_of(2);
   spec.image_token_id = 1;
   for (const Conversation& conversation : make_trace({.num_conversations = 4}, spec))
@@ -133,7 +133,7 @@ TEST(LengthDistribution, IsReadAndDrawnFrom) {
   EXPECT_NEAR(num_at_most, 272, 80) << "P(z > ln 3) = 0.136";
 }
 
-TEST(LengthDistribution, SaysWhatItTakes) {
+TEST(LengthDistribution, ReportsAcceptedValues) {
   for (const char* text : {"", "0", "-3", "5:3", "1:2:3", "lognormal:9:1", "lognormal:9:-1:20", "a", "5x",
                            "lognormal:nan:1:20", "99999999999"})
     EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
@@ -157,21 +157,21 @@ TEST(TraceFile, IsReadInTheOrderOfArrival) {
   EXPECT_EQ(trace[1].turns[0].output_tokens, 7);
 }
 
-TEST(TraceFile, RefusesWhatItCanNotReplayByLineAndField) {
-  EXPECT_THAT(refusal("{}\n"), HasSubstr(":1 {}: expected an object with \"prompt\" or \"input_ids\""));
-  EXPECT_THAT(refusal("{\"input_ids\": [1]}\n{\"input_ids\": [1], \"arrival\": 1}"),
+TEST(TraceFile, RejectsWhatItCanNotReplayByLineAndField) {
+  EXPECT_THAT(error_text("{}\n"), HasSubstr(":1 {}: expected an object with \"prompt\" or \"input_ids\""));
+  EXPECT_THAT(error_text("{\"input_ids\": [1]}\n{\"input_ids\": [1], \"arrival\": 1}"),
               HasSubstr(":2: arrival 1: expected none, as in the first line"));
-  EXPECT_THAT(refusal("{\"input_ids\": [1], \"arrival\": -1}"), HasSubstr("expected seconds"));
-  EXPECT_THAT(refusal("{\"input_ids\": []}"), HasSubstr("at least one"));
-  EXPECT_THAT(refusal("{\"turns\": []}"), HasSubstr("expected turns, at least one"));
-  EXPECT_THAT(refusal("{\"input_ids\": [1], \"output_len\": 0}"), HasSubstr("output_len 0"));
-  EXPECT_THAT(refusal("nonsense"), HasSubstr(":1"));
+  EXPECT_THAT(error_text("{\"input_ids\": [1], \"arrival\": -1}"), HasSubstr("expected seconds"));
+  EXPECT_THAT(error_text("{\"input_ids\": []}"), HasSubstr("at least one"));
+  EXPECT_THAT(error_text("{\"turns\": []}"), HasSubstr("expected turns, at least one"));
+  EXPECT_THAT(error_text("{\"input_ids\": [1], \"output_len\": 0}"), HasSubstr("output_len 0"));
+  EXPECT_THAT(error_text("nonsense"), HasSubstr(":1"));
   EXPECT_THAT(
-      refusal("{\"input_ids\": [1], \"output_length\": 9}"),
+      error_text("{\"input_ids\": [1], \"output_length\": 9}"),
       HasSubstr("output_length 9: expected no such field; these are read: prompt, input_ids, output_len"));
-  EXPECT_THAT(refusal("{\"turns\": [{\"input_ids\": [1], \"arrival\": 1}]}"),
+  EXPECT_THAT(error_text("{\"turns\": [{\"input_ids\": [1], \"arrival\": 1}]}"),
               HasSubstr("turns[0].arrival 1"));
-  EXPECT_THAT(refusal("{\"turns\": [{\"input_ids\": [1]}], \"output_len\": 4}"),
+  EXPECT_THAT(error_text("{\"turns\": [{\"input_ids\": [1]}], \"output_len\": 4}"),
               HasSubstr("output_len 4: expected none beside \"turns\""));
   const std::string noted = write_trace("{\"input_ids\": [1], \"note\": null}");
   EXPECT_EQ(read_trace(noted, {}, nullptr).size(), 1u);

@@ -51,44 +51,44 @@ TEST(HfCheckpoint, ReadsShardsByTheirIndex) {
   EXPECT_THAT(weights.where("b"), testing::HasSubstr("two.safetensors: tensor \"b\""));
 }
 
-TEST(HfCheckpoint, TakesTheSingleFileWhenThereIsAnIndexToo) {
+TEST(HfCheckpoint, SingleFileOverridesIndex) {
   const TempDir dir;
   dir.write("model.safetensors", file_with("a", 1.0f));
   dir.write(kIndex, R"({"weight_map":{"a":"missing.safetensors"}})");
   EXPECT_EQ(*HfTensors(dir.path()).tensor("a").as<float>(), 1.0f);
 }
 
-TEST(HfCheckpoint, RefusesADirectoryWithoutWeights) {
+TEST(HfCheckpoint, RejectsADirectoryWithoutWeights) {
   const TempDir dir;
   expect_error(ErrorCode::kNotFound, {dir.path().string(), "model.safetensors", kIndex},
                [&] { HfTensors{dir.path()}; });
   expect_error(ErrorCode::kNotFound, {"nowhere", "directory"}, [&] { HfTensors{dir.path() / "nowhere"}; });
 }
 
-TEST(HfCheckpoint, RefusesATensorThatNoFileHolds) {
+TEST(HfCheckpoint, RejectsATensorThatNoFileHolds) {
   const TempDir dir;
   dir.write("model.safetensors", file_with("a", 1.0f));
   const HfTensors weights(dir.path());
   expect_error(ErrorCode::kNotFound, {dir.path().string(), "\"b\""}, [&] { weights.tensor("b"); });
 }
 
-TEST(HfCheckpoint, RefusesAMissingShard) {
+TEST(HfCheckpoint, RejectsAMissingShard) {
   expect_bad_index(R"({"weight_map":{"a":"one.safetensors","c":"three.safetensors"}})", ErrorCode::kNotFound,
                    {"three.safetensors", "missing shard", "\"c\""});
 }
 
-TEST(HfCheckpoint, RefusesAShardWithoutTheTensorThatTheIndexPlacesThere) {
+TEST(HfCheckpoint, RejectsAShardWithoutTheTensorThatTheIndexPlacesThere) {
   expect_bad_index(R"({"weight_map":{"b":"one.safetensors"}})", ErrorCode::kCorruptFile,
                    {"one.safetensors", "\"b\"", kIndex});
 }
 
-TEST(HfCheckpoint, RefusesAShardNameThatLeavesTheDirectory) {
+TEST(HfCheckpoint, RejectsAShardNameThatLeavesTheDirectory) {
   for (const char* name : {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "one/"})
     expect_bad_index(R"({"weight_map":{"a":")" + std::string(name) + R"("}})", ErrorCode::kCorruptFile,
                      {kIndex, "weight_map.a", name, "same directory"});
 }
 
-TEST(HfCheckpoint, RefusesAMalformedIndex) {
+TEST(HfCheckpoint, RejectsAMalformedIndex) {
   expect_bad_index("{", ErrorCode::kCorruptFile, {kIndex, "JSON"});
   expect_bad_index("[]", ErrorCode::kCorruptFile, {kIndex, "object"});
   expect_bad_index("{}", ErrorCode::kCorruptFile, {kIndex, "weight_map", "missing"});
@@ -98,7 +98,7 @@ TEST(HfCheckpoint, RefusesAMalformedIndex) {
                    {kIndex, "\"a\"", "twice"});
 }
 
-TEST(HfCheckpoint, RefusesACorruptShard) {
+TEST(HfCheckpoint, RejectsACorruptShard) {
   const TempDir dir;
   dir.write("one.safetensors", file_with("a", 1.0f).substr(0, 40));
   dir.write(kIndex, R"({"weight_map":{"a":"one.safetensors"}})");

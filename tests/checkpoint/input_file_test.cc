@@ -20,10 +20,10 @@ constexpr size_t kMaxBytes = 100;
 constexpr const char* kLfsPointer =
     "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
 
-void expect_unread(const std::filesystem::path& path, std::string_view why) {
+void expect_unread(const std::filesystem::path& path, std::string_view describe_error) {
   SCOPED_TRACE(path);
-  expect_error(ErrorCode::kNotFound, {path.string(), why}, [&] { read_file(path, kMaxBytes); });
-  expect_error(ErrorCode::kNotFound, {path.string(), why}, [&] { SafetensorsFile{path}; });
+  expect_error(ErrorCode::kNotFound, {path.string(), describe_error}, [&] { read_file(path, kMaxBytes); });
+  expect_error(ErrorCode::kNotFound, {path.string(), describe_error}, [&] { SafetensorsFile{path}; });
 }
 
 TEST(InputFile, IsReadWhole) {
@@ -33,7 +33,7 @@ TEST(InputFile, IsReadWhole) {
   EXPECT_EQ(read_file(dir.write("a", std::string(kMaxBytes, 'x')), kMaxBytes).size(), kMaxBytes);
 }
 
-TEST(InputFile, AboveTheLimitIsRefusedWithIt) {
+TEST(InputFile, AboveTheLimitIsRejected) {
   const TempDir dir;
   const auto path = dir.write("a", std::string(kMaxBytes + 1, 'x'));
   expect_error(ErrorCode::kUnsupported, {path.string(), "101 bytes: at most 100"},
@@ -53,7 +53,7 @@ TEST(InputFile, IsARegularFile) {
   expect_unread(dir.path() / "zero", "is a device: expected a regular file");
 }
 
-TEST(InputFile, IsNotThereForAReasonThatIsSaid) {
+TEST(InputFile, MissingFileErrorHasAReason) {
   const TempDir dir;
   dir.write("file", "");
   create_symlink("../../blobs/0123", dir.path() / "broken");
@@ -66,7 +66,7 @@ TEST(InputFile, IsNotThereForAReasonThatIsSaid) {
   expect_unread(dir.path() / std::string(5000, 'n'), "longer than the file system allows");
 }
 
-TEST(InputFile, ThatTheUserMayNotReadIsNotCalledAbsent) {
+TEST(InputFile, UnreadableFileIsNotReportedAsMissing) {
   const TempDir dir;
   const auto path = dir.write("secret", "text");
   chmod(path.c_str(), 0);
@@ -79,7 +79,7 @@ TEST(InputFile, ThatTheUserMayNotReadIsNotCalledAbsent) {
 }
 
 // What stands in the way of a file that may be absent is not taken for its absence.
-TEST(InputFile, ExistsOrNotOrCanNotBeAskedFor) {
+TEST(InputFile, ExistsFailsForInaccessiblePaths) {
   const TempDir dir;
   dir.write("file", "");
   create_symlink("nowhere", dir.path() / "broken");
@@ -94,7 +94,7 @@ TEST(InputFile, ExistsOrNotOrCanNotBeAskedFor) {
 }
 
 // A cache of Hugging Face holds links; those of a download that was broken off lead nowhere.
-TEST(InputFile, OfAModelIsNotAbsentWhenItsLinkIsBroken) {
+TEST(InputFile, BrokenLinkIsNotReportedAsMissing) {
   const TempDir dir;
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
     create_symlink("../blobs/0123", dir.path() / name);
@@ -108,7 +108,7 @@ TEST(InputFile, OfAModelIsNotAbsentWhenItsLinkIsBroken) {
                [&] { HfTensors{dir.path()}; });
 }
 
-TEST(InputFile, OfGitLfsIsAPointerUntilItIsFetched) {
+TEST(InputFile, GitLfsPointerIsExplained) {
   const TempDir dir;
   for (const char* name : {"config.json", "model.safetensors"}) dir.write(name, kLfsPointer);
   const auto is_pointer = {std::string_view("is a Git LFS pointer"), std::string_view("git lfs pull")};

@@ -19,21 +19,21 @@ std::string nested(int depth) {
   return std::string(static_cast<size_t>(depth), '[') + std::string(static_cast<size_t>(depth), ']');
 }
 
-TEST(ParseJson, GivesWhatTheTextHolds) {
+TEST(ParseJson, ParsesAllValues) {
   for (const char* text : {"null", "true", "-3", "18446744073709551615", "0.5", "\"a\\u00e9\\n\"", "[]", "{}",
                            R"({"a":[1,[],{"b":null,"c":[{"d":"e"},2.5]}],"f":{"g":{}}})"})
     EXPECT_EQ(parse_json(text, "some.json"), Json::parse(text)) << text;
   EXPECT_EQ(parse_json(" \t\r\n[1]\n ", "some.json"), Json::parse("[1]"));
 }
 
-TEST(ParseJson, SaysWhereAndWhyATextIsNone) {
+TEST(ParseJson, ReportsPositionAndReason) {
   expect_no_json("", {"some.json: expected JSON, line 1, column 1", "unexpected end of input"});
   expect_no_json("{\n \"a\": nul}", {"line 2, column ", "invalid literal"});
   expect_no_json("[1e999]", {"line 1, column ", "number overflow"});
   expect_no_json("\"\xff\"", {"line 1, column 2", "UTF-8"});
 }
 
-TEST(ParseJson, RefusesWhateverStandsBehind) {
+TEST(ParseJson, RejectsTrailingText) {
   expect_no_json("{} {}", {"line 1, column 4"});
   expect_no_json("[1]x", {"line 1, column 4"});
   expect_no_json(std::string_view("[1]\0", 4), {"line 1, column 4: a NUL byte"});
@@ -41,19 +41,19 @@ TEST(ParseJson, RefusesWhateverStandsBehind) {
   expect_no_json(std::string_view("[\"a\0b\"]", 7), {"line 1, column 4: a NUL byte"});
 }
 
-TEST(ParseJson, RefusesAKeyThatStandsTwice) {
-  expect_no_json(R"({"a": 1, "b": {"a": 2}, "a": 3})", {"some.json: \"a\" stands twice in one object"});
+TEST(ParseJson, RejectsAKeyThatOccursTwice) {
+  expect_no_json(R"({"a": 1, "b": {"a": 2}, "a": 3})", {"some.json: \"a\" occurs twice in one object"});
   EXPECT_EQ(parse_json(R"([{"a": 1}, {"a": 2}])", "some.json").size(), 2u);
 }
 
-TEST(ParseJson, RefusesWhatIsNestedTooDeep) {
+TEST(ParseJson, RejectsWhatIsNestedTooDeep) {
   EXPECT_EQ(parse_json(nested(kMaxJsonDepth), "some.json"), Json::parse(nested(kMaxJsonDepth)));
   for (const int depth : {kMaxJsonDepth + 1, 50'000, 100'000, 1'000'000})
     expect_no_json(nested(depth), {"some.json: expected JSON nested at most 64 levels deep"});
 }
 
 // Work that grew with the square of the members would take hours here.
-TEST(ParseJson, TakesLinearTimeInTheMembersOfAnObject) {
+TEST(ParseJson, IsLinearInObjectMembers) {
   constexpr uint64_t kNumTensors = 200'000;
   std::string header = "{";
   for (uint64_t i = 0; i < kNumTensors; ++i)
@@ -64,7 +64,7 @@ TEST(ParseJson, TakesLinearTimeInTheMembersOfAnObject) {
   EXPECT_EQ(parse_safetensors_header(header, kNumTensors, "some.safetensors").size(), kNumTensors);
 }
 
-TEST(ParseJson, RefusesASafetensorsHeaderWithSomethingBehind) {
+TEST(ParseJson, RejectsASafetensorsHeaderWithTrailingText) {
   expect_error(ErrorCode::kCorruptFile, {"some.safetensors: header", "a NUL byte"},
                [] { parse_safetensors_header(std::string_view("{}\0\0", 4), 0, "some.safetensors"); });
 }

@@ -33,7 +33,7 @@ void expect_bad_header(std::string_view header, uint64_t data_bytes,
                [&] { parse_safetensors_header(header, data_bytes, "some.safetensors"); });
 }
 
-TEST(SafetensorsFile, GivesEachTensorWithItsDtypeShapeAndValues) {
+TEST(SafetensorsFile, ReturnsEachTensorWithDtypeShapeAndValues) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{
       {"f32", "F32", {2, 3}, bytes_of({1.f, 2.f, 3.f, 4.f, 5.f, 6.f})},
@@ -122,7 +122,7 @@ TEST(SafetensorsFile, FetchReportsEveryByteOfATensor) {
   EXPECT_GT(calls, 1u);
 }
 
-TEST(SafetensorsFile, FetchRefusesAFileThatWasCutShortAfterItWasOpened) {
+TEST(SafetensorsFile, FetchRejectsAFileThatWasCutShortAfterItWasOpened) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "U8", {1 << 20}, std::string(1 << 20, 'x')}};
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
@@ -132,7 +132,7 @@ TEST(SafetensorsFile, FetchRefusesAFileThatWasCutShortAfterItWasOpened) {
                [&] { file.fetch(*file.find("w"), [](size_t) {}); });
 }
 
-TEST(SafetensorsFile, FetchRefusesAFileThatWasWrittenToAfterItWasOpened) {
+TEST(SafetensorsFile, FetchRejectsAFileThatWasWrittenToAfterItWasOpened) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "U8", {100}, std::string(100, 'x')}};
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
@@ -164,7 +164,7 @@ TEST(SafetensorsFileDeathTest, AProgramThatAsksForItEndsWithTheNameOfAFileThatWa
   const Tensor tensor = file.tensor("w");
   std::filesystem::resize_file(path, 4096);
   const auto read_the_end = [&] {
-    exit_when_a_mapped_file_is_cut_short(2);
+    exit_on_truncated_mapping(2);
     volatile uint8_t last = tensor.span<uint8_t>()[(1 << 20) - 1];
     std::exit(last == 'x' ? 0 : 1);
   };
@@ -173,21 +173,21 @@ TEST(SafetensorsFileDeathTest, AProgramThatAsksForItEndsWithTheNameOfAFileThatWa
 
 TEST(SafetensorsFileDeathTest, AnotherBusErrorEndsTheProgramAsEver) {
   const auto raise_it = [] {
-    exit_when_a_mapped_file_is_cut_short(2);
+    exit_on_truncated_mapping(2);
     raise(SIGBUS);
     raise(SIGBUS);
   };
   EXPECT_EXIT(raise_it(), testing::KilledBySignal(SIGBUS), "");
 }
 
-TEST(SafetensorsFile, RefusesAPipe) {
+TEST(SafetensorsFile, RejectsAPipe) {
   const TempDir dir;
   const auto path = dir.path() / "pipe.safetensors";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   expect_error(ErrorCode::kNotFound, {"pipe.safetensors", "regular file"}, [&] { SafetensorsFile{path}; });
 }
 
-TEST(SafetensorsFile, RefusesATensorThatIsNotThere) {
+TEST(SafetensorsFile, RejectsATensorThatDoesNotExist) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "F32", {1}, bytes_of({1.5f})}};
   const SafetensorsFile file(dir.write("a.safetensors", safetensors_bytes(tensors)));
@@ -195,7 +195,7 @@ TEST(SafetensorsFile, RefusesATensorThatIsNotThere) {
   expect_error(ErrorCode::kNotFound, {"a.safetensors", "\"v\""}, [&] { file.tensor("v"); });
 }
 
-TEST(SafetensorsFile, OpensAFileWithADtypeThatAttendLacksAndRefusesOnlyThatTensor) {
+TEST(SafetensorsFile, OpensAFileWithADtypeThatAttendDoesNotSupportAndRejectsOnlyThatTensor) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"mask", "BOOL", {2}, bytes_of({uint8_t{1}, uint8_t{0}})},
                                         {"w", "U8", {1}, "x"}};
@@ -204,14 +204,14 @@ TEST(SafetensorsFile, OpensAFileWithADtypeThatAttendLacksAndRefusesOnlyThatTenso
   expect_error(ErrorCode::kUnsupported, {"\"mask\"", "BOOL", "BF16"}, [&] { file.tensor("mask"); });
 }
 
-TEST(SafetensorsFile, OpensAFileWithARankThatAttendLacksAndRefusesOnlyThatTensor) {
+TEST(SafetensorsFile, OpensAFileWithARankThatAttendDoesNotSupportAndRejectsOnlyThatTensor) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"deep", "U8", {1, 1, 1, 1, 1, 1}, "x"}};
   const SafetensorsFile file(dir.write("a.safetensors", safetensors_bytes(tensors)));
   expect_error(ErrorCode::kUnsupported, {"\"deep\"", "rank 6", "at most 5"}, [&] { file.tensor("deep"); });
 }
 
-TEST(SafetensorsFile, RefusesAMissingFileAndAFolder) {
+TEST(SafetensorsFile, RejectsAMissingFileAndAFolder) {
   const TempDir dir;
   expect_error(ErrorCode::kNotFound, {"none.safetensors", "no such file"},
                [&] { SafetensorsFile(dir.path() / "none.safetensors"); });
@@ -219,14 +219,14 @@ TEST(SafetensorsFile, RefusesAMissingFileAndAFolder) {
                [&] { SafetensorsFile(dir.path()); });
 }
 
-TEST(SafetensorsFile, RefusesAFileShorterThanAHeaderLength) {
+TEST(SafetensorsFile, RejectsAFileShorterThanAHeaderLength) {
   const TempDir dir;
   for (const size_t size : {0, 1, 7})
     expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "8 bytes"},
                  [&] { SafetensorsFile(dir.write("a.safetensors", std::string(size, '\0'))); });
 }
 
-TEST(SafetensorsFile, RefusesAHeaderLengthBeyondTheFile) {
+TEST(SafetensorsFile, RejectsAHeaderLengthBeyondTheFile) {
   const TempDir dir;
   const std::string bytes = safetensors_bytes("{}", "");
   for (const uint64_t length : {uint64_t{3}, uint64_t{1} << 40, ~uint64_t{0}, ~uint64_t{0} - 7}) {
@@ -238,7 +238,7 @@ TEST(SafetensorsFile, RefusesAHeaderLengthBeyondTheFile) {
   }
 }
 
-TEST(SafetensorsFile, RefusesAHeaderAboveTheLimitOfTheFormat) {
+TEST(SafetensorsFile, RejectsAHeaderAboveTheLimitOfTheFormat) {
   const TempDir dir;
   const auto path = dir.write("a.safetensors", bytes_of({kMaxSafetensorsHeaderBytes + 1}));
   std::filesystem::resize_file(path, kMaxSafetensorsHeaderBytes + 100);  // sparse
@@ -246,7 +246,7 @@ TEST(SafetensorsFile, RefusesAHeaderAboveTheLimitOfTheFormat) {
                [&] { SafetensorsFile{path}; });
 }
 
-TEST(SafetensorsFile, RefusesATruncatedFile) {
+TEST(SafetensorsFile, RejectsATruncatedFile) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "F32", {4}, bytes_of({1.f, 2.f, 3.f, 4.f})}};
   const std::string bytes = safetensors_bytes(tensors);
@@ -275,7 +275,7 @@ TEST(SafetensorsHeader, AcceptsSubByteTypesWhoseTensorFillsWholeBytes) {
   expect_bad_header(header_with(R"("F4")", "[3]", "[0,2]"), 2, {"\"w\"", "F4", "[3]", "1 and a part"});
 }
 
-TEST(SafetensorsHeader, RefusesWhatIsNotAJsonObject) {
+TEST(SafetensorsHeader, RejectsWhatIsNotAJsonObject) {
   expect_bad_header("", 0, {"header", "JSON"});
   expect_bad_header("{", 0, {"header", "JSON"});
   expect_bad_header("{\"w\":}", 0, {"header", "JSON"});
@@ -285,47 +285,47 @@ TEST(SafetensorsHeader, RefusesWhatIsNotAJsonObject) {
   expect_bad_header(std::string(100'000, '['), 0, {"header", "JSON"});
 }
 
-TEST(SafetensorsHeader, RefusesTheSameTensorTwice) {
+TEST(SafetensorsHeader, RejectsTheSameTensorTwice) {
   expect_bad_header(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                     R"("w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                     2, {"\"w\"", "twice"});
 }
 
-TEST(SafetensorsHeader, RefusesATensorThatIsNotAnObjectOrLacksAField) {
+TEST(SafetensorsHeader, RejectsATensorThatIsNotAnObjectOrLacksAField) {
   expect_bad_header(R"({"w":3})", 0, {"\"w\"", "3", "object"});
   expect_bad_header(R"({"w":{"shape":[],"data_offsets":[0,1]}})", 1, {"\"w\"", "dtype", "missing"});
   expect_bad_header(R"({"w":{"dtype":"U8","data_offsets":[0,1]}})", 1, {"\"w\"", "shape", "missing"});
   expect_bad_header(R"({"w":{"dtype":"U8","shape":[]}})", 1, {"\"w\"", "data_offsets", "missing"});
 }
 
-TEST(SafetensorsHeader, RefusesADtypeThatTheFormatDoesNotHave) {
+TEST(SafetensorsHeader, RejectsADtypeThatTheFormatDoesNotHave) {
   expect_bad_header(header_with(R"("F33")", "[1]", "[0,4]"), 4, {"\"w\"", "\"F33\"", "F32", "BF16"});
   expect_bad_header(header_with("32", "[1]", "[0,4]"), 4, {"\"w\"", "dtype 32", "F32"});
 }
 
-TEST(SafetensorsHeader, RefusesAShapeThatIsNoListOfSizes) {
+TEST(SafetensorsHeader, RejectsAShapeThatIsNoListOfSizes) {
   for (const char* shape : {"3", "{}", "[-1]", "[1.5]", "[\"1\"]", "[null]", "[9223372036854775808]"})
     expect_bad_header(header_with(R"("F32")", shape, "[0,4]"), 4, {"\"w\"", "shape", shape, "sizes"});
 }
 
-TEST(SafetensorsHeader, RefusesOffsetsThatAreNoPair) {
+TEST(SafetensorsHeader, RejectsOffsetsThatAreNoPair) {
   for (const char* offsets : {"4", "[0]", "[0,4,8]", "[-4,0]", "[0,4.5]", "[null,4]", "[\"0\",\"4\"]"})
     expect_bad_header(header_with(R"("F32")", "[1]", offsets), 4, {"\"w\"", offsets, "[begin, end]"});
 }
 
-TEST(SafetensorsHeader, RefusesOffsetsOutsideOfTheData) {
+TEST(SafetensorsHeader, RejectsOffsetsOutsideOfTheData) {
   expect_bad_header(header_with(R"("F32")", "[1]", "[4,8]"), 4, {"\"w\"", "[4,8]", "4,", "truncated"});
   expect_bad_header(header_with(R"("F32")", "[1]", "[4,0]"), 4, {"\"w\"", "[4,0]", "begin <= end"});
   expect_bad_header(header_with(R"("F32")", "[1]", "[0,18446744073709551615]"), 4, {"\"w\"", "begin <= end"});
 }
 
-TEST(SafetensorsHeader, RefusesBytesThatDoNotFitShapeAndDtype) {
+TEST(SafetensorsHeader, RejectsBytesThatDoNotFitShapeAndDtype) {
   expect_bad_header(header_with(R"("F32")", "[2]", "[0,4]"), 4, {"\"w\"", "F32", "[2]", "need 8 bytes"});
   expect_bad_header(header_with(R"("F16")", "[1]", "[0,4]"), 4, {"\"w\"", "F16", "[1]", "need 2 bytes"});
   expect_bad_header(header_with(R"("F32")", "[0]", "[0,4]"), 4, {"\"w\"", "need 0 bytes"});
 }
 
-TEST(SafetensorsHeader, RefusesAShapeWhoseSizeOverflows) {
+TEST(SafetensorsHeader, RejectsAShapeWhoseSizeOverflows) {
   expect_bad_header(header_with(R"("F32")", "[4294967296,4294967296]", "[0,0]"), 0,
                     {"\"w\"", "more than 2^64"});
   expect_bad_header(header_with(R"("F32")", "[0,4611686018427387904,4]", "[0,0]"), 0,
@@ -335,7 +335,7 @@ TEST(SafetensorsHeader, RefusesAShapeWhoseSizeOverflows) {
                     {"\"w\"", "more than 2^64"});
 }
 
-TEST(SafetensorsHeader, RefusesTensorsThatOverlap) {
+TEST(SafetensorsHeader, RejectsTensorsThatOverlap) {
   expect_bad_header(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
                     R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
                     6, {"\"b\"", "2 to 6", "overlap", "\"a\"", "0 to 4"});
@@ -344,12 +344,12 @@ TEST(SafetensorsHeader, RefusesTensorsThatOverlap) {
                     4, {"overlap"});
 }
 
-TEST(SafetensorsHeader, RefusesBytesThatBelongToNoTensor) {
+TEST(SafetensorsHeader, RejectsBytesThatBelongToNoTensor) {
   expect_bad_header(header_with(R"("U8")", "[2]", "[1,3]"), 3, {"\"w\"", "0 to 1", "no tensor"});
   expect_bad_header(header_with(R"("U8")", "[2]", "[0,2]"), 3, {"3 bytes", "end at 2"});
 }
 
-TEST(SafetensorsHeader, RefusesMetadataThatIsNotStrings) {
+TEST(SafetensorsHeader, RejectsMetadataThatIsNotStrings) {
   expect_bad_header(R"({"__metadata__":3})", 0, {"__metadata__", "strings"});
   expect_bad_header(R"({"__metadata__":{"a":1}})", 0, {"__metadata__", "strings"});
 }

@@ -20,13 +20,13 @@ using testing::StartsWith;
 using namespace testing_support;
 
 TEST(BackendsCommand, PrintsNothingWhenTheModelIsMissing) {
-  const Ran ran = attend("backends --model-path /nowhere", Streams::kStdout);
+  const CommandResult ran = attend("backends --model-path /nowhere", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, testing::IsEmpty());
 }
 
 TEST(BackendsCommand, StartsEachLineWithAName) {
-  const Ran ran = attend("backends", Streams::kStdout);
+  const CommandResult ran = attend("backends", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   const auto lines = lines_of(ran.out);
   ASSERT_GE(lines.size(), 2u);
@@ -34,8 +34,8 @@ TEST(BackendsCommand, StartsEachLineWithAName) {
   EXPECT_THAT(lines[1], StartsWith("cpu "));
 }
 
-TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
-  const Ran ran = attend("backends --device cpu --model-path " + kTiny, Streams::kStdout);
+TEST(BackendsCommand, ReportsTheChoiceAndRejections) {
+  const CommandResult ran = attend("backends --device cpu --model-path " + kTinyModel, Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("cpu            chosen for prefill; chosen for decode"));
   EXPECT_THAT(ran.out, HasSubstr("fa3            cpu: fa3 runs MHA on ampere, ada, hopper\n"));
@@ -43,30 +43,31 @@ TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
 }
 
 TEST(BackendsCommand, ChoosesByTheFlagsAsAnEngineWould) {
-  const std::string backends = "backends --model-path " + kTiny;
+  const std::string backends = "backends --model-path " + kTinyModel;
   EXPECT_THAT(attend(backends + " --attention-backend fa3").out,
               HasSubstr("fa3            chosen for prefill"));
-  const Ran deterministic = attend(backends + " --enable-deterministic-inference", Streams::kStdout);
+  const CommandResult deterministic =
+      attend(backends + " --enable-deterministic-inference", Streams::kStdout);
   EXPECT_EQ(deterministic.exit_code, 0);
   EXPECT_NE(deterministic.out, attend(backends, Streams::kStdout).out);
   EXPECT_EQ(attend(backends + " --context-length 99999999").exit_code, 2);
 }
 
-TEST(BackendsCommand, RefusesFlagsThatWouldChangeNothing) {
+TEST(BackendsCommand, RejectsIneffectiveFlags) {
   for (const std::string flags : {"--page-size 16", "--enable-deterministic-inference", "--device cpu",
                                   "--attention-backend fa9", "--context-length 9"}) {
-    const Ran ran = attend("backends " + flags);
+    const CommandResult ran = attend("backends " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": expected --model-path too"));
   }
-  const Ran matrix = attend("backends --markdown --model-path " + kTiny);
+  const CommandResult matrix = attend("backends --markdown --model-path " + kTinyModel);
   EXPECT_EQ(matrix.exit_code, 2);
   EXPECT_THAT(matrix.out, HasSubstr("--model-path: the support matrix is of every model"));
 }
 
-TEST(BenchCommand, WritesEveryCaseOfAFilterBesideItsLimit) {
+TEST(BenchCommand, WritesEveryCaseWithItsLimit) {
   const std::string file = write_file("attention.json", "");
-  const Ran ran = attend("bench attention --threads 1 --case 'verify bf16' --json " + file);
+  const CommandResult ran = attend("bench attention --threads 1 --case 'verify bf16' --json " + file);
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
   const auto json = nlohmann::json::parse(std::ifstream(file));
   ASSERT_EQ(json.at("cases").size(), 1u);
@@ -86,15 +87,16 @@ TEST(BenchCommand, WritesEveryCaseOfAFilterBesideItsLimit) {
   EXPECT_LT(result.value("tiles_share", 0.5), 1.0);
 }
 
-TEST(BenchCommand, RefusesAFilterWithoutCasesAndNamesThem) {
-  const Ran ran = attend("bench attention --case nothing");
+TEST(BenchCommand, RejectsAFilterWithoutCasesAndNamesThem) {
+  const CommandResult ran = attend("bench attention --case nothing");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("decode bf16 kv32768 dram"));
 }
 
 TEST(BenchCommand, CountsPromptAndGenerationOfAModel) {
   const std::string file = write_file("model.json", "");
-  const Ran ran = attend("bench model --device cpu --model-path " + kTiny + " --depth 0,512 --json " + file);
+  const CommandResult ran =
+      attend("bench model --device cpu --model-path " + kTinyModel + " --depth 0,512 --json " + file);
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
   const auto json = nlohmann::json::parse(std::ifstream(file));
   std::vector<std::string> names;
@@ -107,11 +109,11 @@ TEST(BenchCommand, CountsPromptAndGenerationOfAModel) {
   EXPECT_THAT(json.at("kernels").dump(), AllOf(HasSubstr("linear of 512 x "), HasSubstr("linear of 1 x ")));
 }
 
-TEST(BenchCommand, PlaysATraceToAnEngine) {
+TEST(BenchCommand, ReplaysATrace) {
   const std::string file = write_file("serving.json", "");
-  const std::string serving = "bench serving --offline --device cpu --model-path " + kTiny +
+  const std::string serving = "bench serving --offline --device cpu --model-path " + kTinyModel +
                               " --context-length 256 --max-total-tokens 2048 ";
-  const Ran ran =
+  const CommandResult ran =
       attend(serving + "--num-prompts 6 --request-rate 200 --input-len 8:40 --output-len 4 --json " + file);
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
   EXPECT_THAT(ran.out, AllOf(HasSubstr("6 requests, 8 to 40 tokens in, 4 out, Poisson, 200 a second"),
@@ -120,15 +122,15 @@ TEST(BenchCommand, PlaysATraceToAnEngine) {
   const std::string trace =
       write_file("trace.jsonl",
                  "{\"prompt\": \"copy: laugh ->\", \"output_len\": 3}\n{\"turns\": [{\"prompt\": \"a\"}]}\n");
-  const Ran of_file = attend(serving + "--output-len 2 --trace " + trace, Streams::kStdout);
+  const CommandResult of_file = attend(serving + "--output-len 2 --trace " + trace, Streams::kStdout);
   EXPECT_EQ(of_file.exit_code, 0);
   EXPECT_THAT(of_file.out, HasSubstr("2 requests, " + trace + ", all at once"));
 }
 
-TEST(BenchCommand, RefusesATraceThatItCanNotPlay) {
-  const std::string serving = "bench serving --device cpu --model-path " + kTiny;
+TEST(BenchCommand, RejectsAnInvalidTrace) {
+  const std::string serving = "bench serving --device cpu --model-path " + kTinyModel;
   const auto expect_refused = [&](const std::string& flags, const std::string& why) {
-    const Ran ran = attend(serving + " " + flags);
+    const CommandResult ran = attend(serving + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(why)) << flags;
   };
@@ -142,13 +144,13 @@ TEST(BenchCommand, RefusesATraceThatItCanNotPlay) {
   expect_refused("--offline --json /nowhere/x", "--json /nowhere/x: can not be written");
 }
 
-TEST(BenchCommand, RefusesAModelThatGivesNoNumbers) {
+TEST(BenchCommand, RejectsAModelThatGivesNoNumbers) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_overflowing";
   testing_support::make_overflowing_model(kGolden, model, 77);  // among 512 random tokens of 128
   auto config = nlohmann::json::parse(std::ifstream(model / "config.json"));
   config["max_position_embeddings"] = 1024;
   std::ofstream(model / "config.json") << config;
-  const Ran ran = attend("bench model --device cpu --model-path " + model.string());
+  const CommandResult ran = attend("bench model --device cpu --model-path " + model.string());
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("logits are NaN"));
 }
@@ -156,7 +158,8 @@ TEST(BenchCommand, RefusesAModelThatGivesNoNumbers) {
 // Names of the cases that a bench of the bundled model wrote.
 std::vector<std::string> cases_of(const std::string& flags) {
   const std::string file = write_file("cases.json", "");
-  const Ran ran = attend("bench model --device cpu -m " + kTiny + " --json " + file + " " + flags);
+  const CommandResult ran =
+      attend("bench model --device cpu -m " + kTinyModel + " --json " + file + " " + flags);
   EXPECT_EQ(ran.exit_code, 0) << ran.out;
   std::vector<std::string> names;
   const auto json = nlohmann::json::parse(std::ifstream(file));
@@ -166,7 +169,7 @@ std::vector<std::string> cases_of(const std::string& flags) {
 }
 
 // As llama-bench's users type them.
-TEST(BenchCommand, TakesListsOfNumbersAndNoneOfAKind) {
+TEST(BenchCommand, AcceptsNumberLists) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(cases_of("-p 32,64 -n 0 -d 0,100"), (Names{"pp32", "pp64", "pp32 @ d100", "pp64 @ d100"}));
   EXPECT_EQ(cases_of("-p 0 -n 2,3 -d 7"), (Names{"tg2 @ d7", "tg3 @ d7"}));
@@ -174,20 +177,21 @@ TEST(BenchCommand, TakesListsOfNumbersAndNoneOfAKind) {
             (Names{"pp16 @ d64", "pp48 @ d64", "tg2 @ d64"}));
 }
 
-TEST(BenchCommand, RepeatsEachCaseAsOftenAsItIsTold) {
+TEST(BenchCommand, HonorsRepetitions) {
   const std::string file = write_file("repeated.json", "");
-  ASSERT_EQ(attend("bench model --device cpu -p 32 -n 3 -r 4 --json " + file + " -m " + kTiny).exit_code, 0);
+  ASSERT_EQ(attend("bench model --device cpu -p 32 -n 3 -r 4 --json " + file + " -m " + kTinyModel).exit_code,
+            0);
   const auto cases = nlohmann::json::parse(std::ifstream(file)).at("cases");
   EXPECT_EQ(cases[0].at("repeats"), 4);
   EXPECT_EQ(cases[1].at("repeats"), 12);
 }
 
-TEST(BenchCommand, TimesWhatTheModelsPositionsJustHold) {
+TEST(BenchCommand, TimesTheFullContext) {
   EXPECT_EQ(cases_of("-p 2 -n 2 -d 2045"), (std::vector<std::string>{"pp2 @ d2045", "tg2 @ d2045"}));
   EXPECT_EQ(cases_of("-p 2047 -n 0"), (std::vector<std::string>{"pp2047"}));
 }
 
-TEST(BenchCommand, RefusesNumbersThatTheModelsPositionsDoNotHold) {
+TEST(BenchCommand, RejectsLengthsBeyondTheContext) {
   for (const auto& [flags, why] :
        {std::pair{"-p 2 -n 2 -d 2046", "--depth 2046: 0 to 2045: the model's positions reach 2048"},
         {"-d 2147483136",
@@ -198,11 +202,11 @@ TEST(BenchCommand, RefusesNumbersThatTheModelsPositionsDoNotHold) {
         {"-p 0 -n 0", "--prompt-tokens 0 and --new-tokens 0: nothing to time"},
         {"-d 0,,64",
          "--depth '0,,64': expected whole numbers with commas between them, each 0 to what the model's"}}) {
-    const Ran ran = attend("bench model --device cpu -m " + kTiny + " " + flags);
+    const CommandResult ran = attend("bench model --device cpu -m " + kTinyModel + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(why));
   }
-  const Ran shape = attend("bench model --shape llama-9");
+  const CommandResult shape = attend("bench model --shape llama-9");
   EXPECT_EQ(shape.exit_code, 2);
   EXPECT_THAT(shape.out, HasSubstr("llama-3.1-8b"));
 }
@@ -213,7 +217,7 @@ TEST(BenchCommand, PrintsAndWritesACaseAsSoonAsItIsMeasured) {
   std::string depths = "0";
   for (int depth = 1; depth < 100; ++depth) depths += "," + std::to_string(depth);
   const std::string bench = std::string(ATTEND_BINARY) + " bench model --device cpu -p 32 -n 1 -d " + depths +
-                            " -m " + kTiny + " --json " + json;
+                            " -m " + kTinyModel + " --json " + json;
   // Ends by itself only when all depths are measured.
   const std::string script = bench + " > " + out + " 2>&1 & bench=$!; until grep -q '^tg1 @ d1 ' " + out +
                              "; do kill -0 $bench || exit 1; sleep 0.01; done; kill $bench; wait $bench";
@@ -225,52 +229,53 @@ TEST(BenchCommand, PrintsAndWritesACaseAsSoonAsItIsMeasured) {
 }
 
 TEST(BenchCommand, HasAColumnOfMatrixTilesOnlyWhereTheyBound) {
-  EXPECT_THAT(attend("bench model --device cpu -p 1 -n 1 -m " + kTiny).out, Not(HasSubstr("of AMX")));
+  EXPECT_THAT(attend("bench model --device cpu -p 1 -n 1 -m " + kTinyModel).out, Not(HasSubstr("of AMX")));
   const std::string attention = attend("bench attention -t 1 --case 'verify bf16'").out;
   const bool has_tiles = attention.find("amx bf16") != std::string::npos;  // among figures of the machine
   EXPECT_EQ(attention.find("of AMX") != std::string::npos, has_tiles) << attention;
 }
 
-TEST(BenchCommand, RefusesToKeepNoLayer) {
+TEST(BenchCommand, RejectsZeroLayers) {
   for (const std::string num_layers : {"0", "-3"}) {
-    const Ran ran = attend("bench model --shape qwen3-0.6b --num-layers " + num_layers);
+    const CommandResult ran = attend("bench model --shape qwen3-0.6b --num-layers " + num_layers);
     EXPECT_EQ(ran.exit_code, 2);
     EXPECT_THAT(ran.out,
                 HasSubstr("--num-layers '" + num_layers + "': expected a whole number from 1 to 65536"));
   }
-  const Ran of_files = attend("bench model --num-layers 1 --model-path " + kTiny);
+  const CommandResult of_files = attend("bench model --num-layers 1 --model-path " + kTinyModel);
   EXPECT_EQ(of_files.exit_code, 2);
   EXPECT_THAT(of_files.out, HasSubstr("--num-layers: only with --load-format dummy"));
 }
 
-TEST(BenchCommand, StoresRandomWeightsInTheFormatThatIsAskedFor) {
-  const Ran ran = attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --weight-format int3");
+TEST(BenchCommand, StoresRandomWeightsInTheRequestedFormat) {
+  const CommandResult ran =
+      attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --weight-format int3");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out,
               HasSubstr("weight format 'int3': expected one of fp8, fp8-block, int8, int4, int4-g32, mxfp4"));
-  const Ran narrow =
+  const CommandResult narrow =
       attend("bench model --device cpu --shape gpt-oss-20b --num-layers 1 --weight-format int4");
   EXPECT_EQ(narrow.exit_code, 2);
   EXPECT_THAT(narrow.out,
               HasSubstr("has 2880 inputs: expected a multiple of 128; weight format int4-g32 has"));
-  const Ran of_files = attend("bench model --weight-format fp8 --model-path " + kTiny);
+  const CommandResult of_files = attend("bench model --weight-format fp8 --model-path " + kTinyModel);
   EXPECT_EQ(of_files.exit_code, 2);
   EXPECT_THAT(of_files.out, HasSubstr("--weight-format: only with --load-format dummy"));
 }
 
-TEST(BackendsCommand, SaysWhatQuantisedWeightsAre) {
+TEST(BackendsCommand, DescribesQuantizedWeights) {
   const std::string goldens = ATTEND_SOURCE_DIR "/tests/goldens/";
-  const Ran awq = attend("backends --device cpu --model-path " + goldens + "llama-awq");
+  const CommandResult awq = attend("backends --device cpu --model-path " + goldens + "llama-awq");
   EXPECT_EQ(awq.exit_code, 0) << awq.out;
   EXPECT_THAT(awq.out,
               HasSubstr("weights of linear layers: int4 in groups of 32 (awq), 0.58 bytes each; the "));
-  const Ran mixed = attend("backends --device cpu --model-path " + goldens + "llama-fp8-channel");
+  const CommandResult mixed = attend("backends --device cpu --model-path " + goldens + "llama-fp8-channel");
   EXPECT_THAT(mixed.out, HasSubstr("weights of linear layers: 94.4 % fp8 per output, 5.6 % bfloat16 "
                                    "(compressed-tensors), 1.08 bytes each on average; the "));
 }
 
 // Files that somebody widened beside the config that they had.
-TEST(BackendsCommand, SaysWhatPlainFilesUnderAQuantisedConfigAre) {
+TEST(BackendsCommand, DescribesPlainFilesUnderAQuantizationConfig) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_backends_widened";
   std::filesystem::remove_all(model);
   std::filesystem::create_directories(model);
@@ -284,14 +289,14 @@ TEST(BackendsCommand, SaysWhatPlainFilesUnderAQuantisedConfigAre) {
   EXPECT_THAT(attend("backends --device cpu --model-path " + model.string()).out,
               HasSubstr("weights of linear layers: float32, 4.00 bytes each\n"));
   const std::string prompt = write_file("widened_ids.jsonl", "{\"input_ids\": [5, 6, 7]}\n");
-  const Ran ran =
+  const CommandResult ran =
       attend("generate --device cpu -n 1 --prompts-file " + prompt + " --model-path " + model.string());
   EXPECT_EQ(ran.exit_code, 0) << ran.out;
   EXPECT_THAT(ran.out, HasSubstr("weights of linear layers: float32, 4.00 bytes each\n"));
 }
 
-TEST(BenchCommand, SaysWhatNeedsLessWhenAModelDoesNotFit) {
-  const Ran ran = attend("bench model --device cpu --shape llama-3.1-8b --num-layers 65536");
+TEST(BenchCommand, SuggestsSmallerModelsWhenOneDoesNotFit) {
+  const CommandResult ran = attend("bench model --device cpu --shape llama-3.1-8b --num-layers 65536");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr(" GB), free "));
   EXPECT_THAT(ran.out, Not(HasSubstr("--max-total-tokens"))) << "bench has no such flag";
@@ -307,12 +312,12 @@ TEST(BenchCommand, KeepsTheFirstLayersOfAConfigWithLayerTypes) {
   config["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
   config["max_position_embeddings"] = 1024;
   std::ofstream(model / "config.json") << config;
-  const Ran ran =
+  const CommandResult ran =
       attend("bench model --device cpu --load-format dummy --num-layers 1 --model-path " + model.string());
   EXPECT_EQ(ran.exit_code, 0) << ran.out;
 }
 
-TEST(BenchCommand, TimesALatentModelWithEveryBackendThatTakesIt) {
+TEST(BenchCommand, TimesALatentModelWithEveryBackend) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_deepseek";
   std::filesystem::create_directories(model);
   auto config =
@@ -320,7 +325,7 @@ TEST(BenchCommand, TimesALatentModelWithEveryBackendThatTakesIt) {
   config["max_position_embeddings"] = 1024;
   std::ofstream(model / "config.json") << config;
   const std::string file = write_file("every_backend.json", "");
-  const Ran ran =
+  const CommandResult ran =
       attend("bench model --device cpu --load-format dummy --num-layers 2 --attention-backend all " +
              std::string("--json ") + file + " --model-path " + model.string());
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
@@ -336,28 +341,31 @@ TEST(BenchCommand, TimesALatentModelWithEveryBackendThatTakesIt) {
 }
 
 TEST(BenchCommand, NeedsNoTemporaryFiles) {
-  const Ran ran = attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --depth 131072",
-                         Streams::kBoth, "TMPDIR=/nonexistent");
+  const CommandResult ran =
+      attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --depth 131072", Streams::kBoth,
+             "TMPDIR=/nonexistent");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("--depth 131072: 0 to 130559: the model's positions reach 131072"));
 }
 
-TEST(BenchCommand, RefusesFlagsOfTheOtherKindOfDeviceByName) {
-  const Ran batches = attend("bench model --device cpu --batch-sizes 1,8 --model-path " + kTiny);
+TEST(BenchCommand, RejectsFlagsOfTheOtherKindOfDeviceByName) {
+  const CommandResult batches =
+      attend("bench model --device cpu --batch-sizes 1,8 --model-path " + kTinyModel);
   EXPECT_EQ(batches.exit_code, 2);
-  EXPECT_THAT(batches.out, HasSubstr("--batch-sizes: for GPUs alone; the device is cpu"));
-  const Ran depths = attend("bench model --device cuda --depth 512,1024 --model-path " + kTiny);
+  EXPECT_THAT(batches.out, HasSubstr("--batch-sizes: only for GPUs; the device is cpu"));
+  const CommandResult depths =
+      attend("bench model --device cuda --depth 512,1024 --model-path " + kTinyModel);
   EXPECT_EQ(depths.exit_code, 2);
   EXPECT_THAT(depths.out, HasSubstr("--depth: on a GPU one number, not 2"));
 }
 
 // Each of the flags is refused, and the help of the command is silent about it.
 void expect_without(const std::string& command, const std::vector<std::string>& flags) {
-  const Ran help = attend(command + " --help", Streams::kStdout);
+  const CommandResult help = attend(command + " --help", Streams::kStdout);
   ASSERT_EQ(help.exit_code, 0);
   for (const std::string& flag : flags) {
     EXPECT_THAT(help.out, Not(HasSubstr(flag))) << command;
-    const Ran ran = attend(command + " --model-path " + kTiny + " " + flag + " 1");
+    const CommandResult ran = attend(command + " --model-path " + kTinyModel + " " + flag + " 1");
     EXPECT_EQ(ran.exit_code, 2) << command << " " << flag;
     EXPECT_THAT(ran.out, HasSubstr(flag)) << command;
   }
@@ -368,45 +376,46 @@ TEST(BenchCommand, HasNoFlagsForSizesThatItChoosesItself) {
                                  "--chunked-prefill-size", "--mem-fraction-static", "--random-seed"});
 }
 
-TEST(BackendsCommand, HasNoFlagsThatChooseNothing) {
+TEST(BackendsCommand, HasNoIneffectiveFlags) {
   expect_without("backends", {"--random-seed", "--threads", "--load-format"});
 }
 
-TEST(BenchCommand, SaysWhatTimesAttentionOnAGpu) {
+TEST(BenchCommand, ExplainsAttentionBenchOnAGpu) {
   for (const std::string flags : {"--device cuda", "--help"})
     EXPECT_THAT(attend("bench attention " + flags).out,
                 AllOf(HasSubstr("cuda_attention_bench"), HasSubstr("-DATTEND_BENCHMARKS=ON")));
 }
 
-TEST(BenchCommand, RefusesBatchesThatTheModelsContextDoesNotHold) {
+TEST(BenchCommand, RejectsBatchesThatTheModelsContextDoesNotHold) {
   for (const auto& [sizes, why] : {std::pair{"0", "--batch-sizes 0: 1 to 8191"},
                                    {"8,2047", "--batch-sizes 2047: the model's positions reach"}}) {
-    const Ran ran = attend("bench model --device cuda --model-path " + kTiny + " --batch-sizes " + sizes);
+    const CommandResult ran =
+        attend("bench model --device cuda --model-path " + kTinyModel + " --batch-sizes " + sizes);
     EXPECT_EQ(ran.exit_code, 2);
     EXPECT_THAT(ran.out, HasSubstr(why));
   }
 }
 
-TEST(BenchCommand, RefusesADepthThatTheModelsContextDoesNotHold) {
-  const Ran ran = attend("bench model --device cuda --model-path " + kTiny + " --depth 1912");
+TEST(BenchCommand, RejectsADepthThatTheModelsContextDoesNotHold) {
+  const CommandResult ran = attend("bench model --device cuda --model-path " + kTinyModel + " --depth 1912");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out,
               HasSubstr("--depth 1912: the model's positions reach 2048, 137 of which are for what is"));
 }
 
-TEST(BenchCommand, RefusesAGpuThatIsNotThere) {
-  const Ran ran = attend("bench model --device cuda:77 --model-path " + kTiny);
+TEST(BenchCommand, RejectsAGpuThatDoesNotExist) {
+  const CommandResult ran = attend("bench model --device cuda:77 --model-path " + kTinyModel);
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, testing::AnyOf(HasSubstr("cuda:77"), HasSubstr("without CUDA")));
 }
 
-TEST(BenchCommand, TimesDecodesAndAPromptOnAGpuBesideTheirLimits) {
+TEST(BenchCommand, TimesDecodeAndPrefillOnAGpuWithLimits) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
   const std::string file = write_file("gpu_model.json", "");
   // Where steps overlap, there is no host work to tell.
-  const Ran ran =
-      attend("bench model --device cuda --batch-sizes 1,3 --disable-overlap-schedule --model-path " + kTiny +
-             " --json " + file);
+  const CommandResult ran =
+      attend("bench model --device cuda --batch-sizes 1,3 --disable-overlap-schedule --model-path " +
+             kTinyModel + " --json " + file);
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
   const auto json = nlohmann::json::parse(std::ifstream(file));
   std::vector<std::string> names;
@@ -426,10 +435,10 @@ TEST(BenchCommand, TimesDecodesAndAPromptOnAGpuBesideTheirLimits) {
 }
 
 TEST(BenchCommand, ReadsNumbersAsStrictlyAsAnEngine) {
-  const std::string model = "bench model --model-path " + kTiny;
+  const std::string model = "bench model --model-path " + kTinyModel;
   for (const std::string flags :
        {"--num-layers ''", "--depth ''", "--shape ''", "--threads x", "--depth 0,b", "--batch-sizes 1,b"}) {
-    const Ran ran = attend(model + " " + flags);
+    const CommandResult ran = attend(model + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')))) << flags;
   }

@@ -16,8 +16,8 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using namespace testing_support;
 
-TEST(AttendCommand, TellsItsVersionItsCommitAndTheDevicesThatThereAre) {
-  const Ran ran = attend("--version", Streams::kStdout);
+TEST(AttendCommand, PrintsVersionCommitAndDevices) {
+  const CommandResult ran = attend("--version", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   const auto lines = lines_of(ran.out);
   ASSERT_GE(lines.size(), 3u);
@@ -27,18 +27,18 @@ TEST(AttendCommand, TellsItsVersionItsCommitAndTheDevicesThatThereAre) {
 }
 
 // Stale? build/release/attend backends --markdown > docs/support-matrix.md
-TEST(SupportMatrix, InTheDocsIsWhatTheCapabilityRecordsSay) {
+TEST(SupportMatrix, DocsMatchCapabilityRecords) {
   std::ifstream file(ATTEND_SOURCE_DIR "/docs/support-matrix.md");
   std::ostringstream page;
   page << file.rdbuf();
   EXPECT_EQ(page.str(), attend("backends --markdown", Streams::kStdout).out);
 }
 
-TEST(ChatCommand, AnswersEachTurnOfAPipeAndTakesCommands) {
+TEST(ChatCommand, AnswersPipedTurnsAndCommands) {
   const std::string file = write_file("turns.txt",
                                       "copy: laugh [ scout coffee ] roll ->\n\n"
                                       "\"\"\"reverse: laugh [ sun fox ] ->\"\"\"\n/retry\n/undo\n/history\n");
-  const Ran ran = attend("chat --model-path " + kTiny + " < " + file, Streams::kStdout);
+  const CommandResult ran = attend("chat --model-path " + kTinyModel + " < " + file, Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_EQ(ran.out,
             " scout coffee\n fox sun\n fox sun\nuser: copy: laugh [ scout coffee ] roll ->\nassistant:  "
@@ -46,22 +46,23 @@ TEST(ChatCommand, AnswersEachTurnOfAPipeAndTakesCommands) {
 }
 
 TEST(ChatCommand, EndsAPipeWithTheFirstMistake) {
-  const Ran ran = attend("chat --model-path " + kTiny + " < " + write_file("turns.txt", "/nothing\n"));
+  const CommandResult ran =
+      attend("chat --model-path " + kTinyModel + " < " + write_file("turns.txt", "/nothing\n"));
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("/nothing: no such command"));
 }
 
-TEST(ServeCommand, RefusesAnAddressThatCanNotBeHadBeforeItReadsWeights) {
+TEST(ServeCommand, RejectsAnAddressThatCanNotBeHadBeforeItReadsWeights) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_config_alone";
   std::filesystem::create_directories(model);
-  std::filesystem::copy_file(kTiny + "/config.json", model / "config.json",
+  std::filesystem::copy_file(kTinyModel + "/config.json", model / "config.json",
                              std::filesystem::copy_options::overwrite_existing);
-  const Ran ran = attend("serve --model-path " + model.string() + " --host 192.0.2.1 --port 80");
+  const CommandResult ran = attend("serve --model-path " + model.string() + " --host 192.0.2.1 --port 80");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("--host 192.0.2.1 --port 80: can not listen there"));
 }
 
-TEST(ServeCommand, RefusesFlagsOutOfRange) {
+TEST(ServeCommand, RejectsFlagsOutOfRange) {
   const std::pair<const char*, const char*> cases[] = {
       {"--port 70000", "--port '70000': expected a whole number from 0 to 65535"},
       {"--unix-socket x --port 1", "instead of --host and --port"},
@@ -71,14 +72,14 @@ TEST(ServeCommand, RefusesFlagsOutOfRange) {
       {"--max-connections 0", "--max-connections '0': expected a whole number from 1"},
       {"--port 0 --chat-template nothing", "--chat-template nothing: no such file"}};
   for (const auto& [flags, message] : cases) {
-    const Ran ran = attend("serve --model-path " + kTiny + " " + flags);
+    const CommandResult ran = attend("serve --model-path " + kTinyModel + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(message));
   }
 }
 
 // The commands that read a config, on one that never ends, is not there or goes too deep.
-TEST(Command, RefusesAConfigThatIsNoFileOrTooDeep) {
+TEST(Command, RejectsAConfigThatIsNoFileOrTooDeep) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "attend_hostile_config";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
@@ -86,7 +87,7 @@ TEST(Command, RefusesAConfigThatIsNoFileOrTooDeep) {
   const auto expect_refused = [&](const std::string& why) {
     for (const std::string command : {"generate -p x", "backends", "bench model --device cpu",
                                       "bench model --device cpu --load-format dummy --num-layers 1"}) {
-      const Ran ran = attend(command + " --model-path " + folder.string());
+      const CommandResult ran = attend(command + " --model-path " + folder.string());
       EXPECT_EQ(ran.exit_code, 2) << command;
       EXPECT_THAT(ran.out, HasSubstr(config.string() + ": " + why)) << command;
     }
@@ -104,15 +105,15 @@ TEST(Command, RefusesAConfigThatIsNoFileOrTooDeep) {
   expect_refused("16777217 bytes: at most 16777216");
 }
 
-TEST(Command, RefusesAPathThatTheFileSystemRefuses) {
+TEST(Command, RejectsAPathThatTheFileSystemRejects) {
   const auto circle = std::filesystem::path(testing::TempDir()) / "attend_circle";
   std::filesystem::remove(circle);
   std::filesystem::create_symlink(circle, circle);
   for (const std::string& path : {circle.string(), std::string(1000, 'n'), "/" + std::string(5000, 'n')})
     for (const std::string& command :
          std::vector<std::string>{"backends --model-path ", "generate -p x --model-path ",
-                                  "generate --model-path " + kTiny + " --prompts-file "}) {
-      const Ran ran = attend(command + path);
+                                  "generate --model-path " + kTinyModel + " --prompts-file "}) {
+      const CommandResult ran = attend(command + path);
       EXPECT_EQ(ran.exit_code, 2) << command;
       EXPECT_THAT(ran.out, testing::AnyOf(HasSubstr("in a circle"), HasSubstr("longer than"))) << command;
     }
@@ -120,10 +121,10 @@ TEST(Command, RefusesAPathThatTheFileSystemRefuses) {
 
 TEST(Command, FailsWhenItsOutputCanNotBeWritten) { EXPECT_EQ(attend("backends > /dev/full").exit_code, 2); }
 
-TEST(Command, RefusesAnUnknownCommandAndHelpsOnRequest) {
+TEST(Command, RejectsAnUnknownCommandAndHelpsOnRequest) {
   EXPECT_EQ(attend("frobnicate").exit_code, 2);
   EXPECT_EQ(attend("").exit_code, 2);
-  const Ran help = attend("generate --help");
+  const CommandResult help = attend("generate --help");
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, HasSubstr("--prefill-attention-backend"));
 }

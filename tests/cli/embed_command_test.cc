@@ -19,7 +19,8 @@ using namespace testing_support;
 const std::string kEmbedding = ATTEND_SOURCE_DIR "/tests/goldens/embed-qwen3-last";
 
 TEST(EmbedCommand, PrintsALineOfJsonForEachText) {
-  const Ran ran = attend("embed -m " + kTiny + " -p 'sun fox' -p 'a longer text'", Streams::kStdout);
+  const CommandResult ran =
+      attend("embed -m " + kTinyModel + " -p 'sun fox' -p 'a longer text'", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   const auto lines = lines_of(ran.out);
   ASSERT_EQ(lines.size(), 2u);
@@ -53,10 +54,11 @@ TEST(EmbedCommand, WritesTheSameNumbersAsANumpyArray) {
   EXPECT_EQ(stored, first);
 }
 
-TEST(EmbedCommand, TakesTheFirstNumbersOfAVectorAtLengthOne) {
+TEST(EmbedCommand, TruncatesAndNormalizesVectors) {
   const std::string texts = write_file("short.jsonl", "{\"input_ids\": [3, 4, 5]}\n");
   const auto vector_of = [&](const std::string& flags) {
-    const Ran ran = attend("embed -m " + kEmbedding + " --texts-file " + texts + flags, Streams::kStdout);
+    const CommandResult ran =
+        attend("embed -m " + kEmbedding + " --texts-file " + texts + flags, Streams::kStdout);
     return nlohmann::json::parse(ran.out).at("embedding").get<std::vector<double>>();
   };
   const std::vector<double> whole = vector_of(""), first = vector_of(" --dimensions 3");
@@ -65,28 +67,29 @@ TEST(EmbedCommand, TakesTheFirstNumbersOfAVectorAtLengthOne) {
   for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(first[i], whole[i] / length, 1e-6);
 }
 
-TEST(EmbedCommand, CutsATextThatIsTooLongAndSaysSo) {
-  const Ran ran = attend("embed -m " + kTiny + " --max-input-tokens 4 -p 'sun fox river cloud stone' -p sun");
+TEST(EmbedCommand, TruncatesLongTextsWithAWarning) {
+  const CommandResult ran =
+      attend("embed -m " + kTinyModel + " --max-input-tokens 4 -p 'sun fox river cloud stone' -p sun");
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("warning: 1 of 2 texts: cut to 4 tokens"));
   EXPECT_THAT(ran.out, HasSubstr("\"num_tokens\":4"));
 }
 
-TEST(EmbedCommand, SaysWhatItDoesNotTake) {
-  const auto refusal = [](const std::string& arguments) {
-    const Ran ran = attend("embed -m " + kEmbedding + " " + arguments);
+TEST(EmbedCommand, ReportsUnsupportedInput) {
+  const auto error_text = [](const std::string& arguments) {
+    const CommandResult ran = attend("embed -m " + kEmbedding + " " + arguments);
     EXPECT_EQ(ran.exit_code, 2) << arguments;
     return ran.out;
   };
-  EXPECT_THAT(refusal(""), HasSubstr("give --text or --texts-file"));
-  EXPECT_THAT(refusal("--text x"), HasSubstr("no tokenizer.json"));
-  EXPECT_THAT(refusal("--text x --pooling max"), HasSubstr("expected mean, cls or last"));
-  EXPECT_THAT(refusal("--text x --normalize --no-normalize"), HasSubstr("give one of them"));
-  EXPECT_THAT(refusal("--text x --format csv"), HasSubstr("expected json or npy"));
-  EXPECT_THAT(refusal("--text x --max-input-tokens 9999"), HasSubstr("1 to 256"));
-  EXPECT_THAT(refusal("--text x --dimensions 33"), HasSubstr("--dimensions 33: 1 to 32"));
+  EXPECT_THAT(error_text(""), HasSubstr("give --text or --texts-file"));
+  EXPECT_THAT(error_text("--text x"), HasSubstr("no tokenizer.json"));
+  EXPECT_THAT(error_text("--text x --pooling max"), HasSubstr("expected mean, cls or last"));
+  EXPECT_THAT(error_text("--text x --normalize --no-normalize"), HasSubstr("give one of them"));
+  EXPECT_THAT(error_text("--text x --format csv"), HasSubstr("expected json or npy"));
+  EXPECT_THAT(error_text("--text x --max-input-tokens 9999"), HasSubstr("1 to 256"));
+  EXPECT_THAT(error_text("--text x --dimensions 33"), HasSubstr("--dimensions 33: 1 to 32"));
   const std::string texts = write_file("one.jsonl", "{\"input_ids\": [3]}\n");
-  EXPECT_THAT(refusal("--texts-file " + texts + " -o /nowhere/x"), HasSubstr("can not be written"));
+  EXPECT_THAT(error_text("--texts-file " + texts + " -o /nowhere/x"), HasSubstr("can not be written"));
   EXPECT_THAT(attend("generate -m " + std::string(ATTEND_SOURCE_DIR "/tests/goldens/embed-gemma-mean-dense") +
                      " -p x")
                   .out,

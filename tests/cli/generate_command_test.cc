@@ -20,9 +20,9 @@ using testing::StartsWith;
 using namespace testing_support;
 
 TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
-  const Ran ran = attend(
-      "generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",
-      Streams::kStdout);
+  const CommandResult ran = attend("generate --model-path " + kTinyModel +
+                                       " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",
+                                   Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_EQ(lines_of(ran.out).size(), 1u);
   EXPECT_THAT(ran.out, HasSubstr("scout coffee writer pea"));
@@ -30,17 +30,18 @@ TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
 
 TEST(GenerateCommand, AppliesTheModelsChatTemplate) {
   const std::string prompt = " --prompt ' copy: laugh [ scout coffee ] roll -> '";
-  EXPECT_EQ(attend("generate --chat --model-path " + kTiny + prompt, Streams::kStdout).out,
+  EXPECT_EQ(attend("generate --chat --model-path " + kTinyModel + prompt, Streams::kStdout).out,
             " scout coffee\n");
   const std::string file = write_file("own.jinja", "{{ bos_token }}reverse: laugh [ sun fox ] ->");
   EXPECT_EQ(
-      attend("generate --model-path " + kTiny + prompt + " --chat-template " + file, Streams::kStdout).out,
+      attend("generate --model-path " + kTinyModel + prompt + " --chat-template " + file, Streams::kStdout)
+          .out,
       " fox sun\n");
 }
 
-TEST(GenerateCommand, SaysWhatWasChosenAndHowFullThePoolGot) {
-  const Ran ran =
-      attend("generate --device cpu --model-path " + kTiny + " --prompt 'copy: laugh [ scout ] roll ->'");
+TEST(GenerateCommand, ReportsChoicesAndPoolUsage) {
+  const CommandResult ran = attend("generate --device cpu --model-path " + kTinyModel +
+                                   " --prompt 'copy: laugh [ scout ] roll ->'");
   EXPECT_THAT(ran.out, HasSubstr("attention backend: prefill cpu, decode cpu (cpu: first choice for cpu"));
   EXPECT_THAT(ran.out, HasSubstr("KV pool at its fullest: "));
   EXPECT_THAT(ran.out, HasSubstr("tokens/s"));
@@ -48,8 +49,9 @@ TEST(GenerateCommand, SaysWhatWasChosenAndHowFullThePoolGot) {
 
 TEST(GenerateCommand, WritesATraceOfItsSteps) {
   const std::string file = write_file("steps.json", "");
-  const Ran ran = attend("generate --device cpu --model-path " + kTiny +
-                         " --prompt 'copy: laugh [ scout ] roll ->' -n 3 --ignore-eos --profile " + file);
+  const CommandResult ran =
+      attend("generate --device cpu --model-path " + kTinyModel +
+             " --prompt 'copy: laugh [ scout ] roll ->' -n 3 --ignore-eos --profile " + file);
   EXPECT_EQ(ran.exit_code, 0);
   std::ifstream written(file);
   const nlohmann::json trace = nlohmann::json::parse(written);
@@ -61,15 +63,15 @@ TEST(GenerateCommand, WritesATraceOfItsSteps) {
   EXPECT_EQ(num_spans["sampling"], 3);
 }
 
-TEST(GenerateCommand, RefusesATraceFileItCanNotWriteBeforeItRuns) {
-  const Ran ran = attend("generate --model-path " + kTiny + " --prompt x --profile /");
+TEST(GenerateCommand, RejectsATraceFileItCanNotWriteBeforeItRuns) {
+  const CommandResult ran = attend("generate --model-path " + kTinyModel + " --prompt x --profile /");
   EXPECT_NE(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("--profile /: is a directory: expected a file"));
 }
 
 TEST(GenerateCommand, ReadsLeadingZerosAsDecimal) {
-  const Ran ran =
-      attend("generate --model-path " + kTiny + " --prompt x -n 010 --ignore-eos --json", Streams::kStdout);
+  const CommandResult ran = attend(
+      "generate --model-path " + kTinyModel + " --prompt x -n 010 --ignore-eos --json", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_EQ(nlohmann::json::parse(ran.out).at("output_ids").size(), 10u);
 }
@@ -80,37 +82,37 @@ std::string changed_model(const std::string& key, const nlohmann::json& value) {
   const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
   const auto folder = std::filesystem::path(testing::TempDir()) / ("attend_" + test);
   std::filesystem::create_directories(folder);
-  nlohmann::json config = nlohmann::json::parse(std::ifstream(kTiny + "/config.json"));
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(kTinyModel + "/config.json"));
   config[key] = value;
   std::ofstream(folder / "config.json") << config;
-  std::filesystem::copy_file(kTiny + "/tokenizer.json", folder / "tokenizer.json",
+  std::filesystem::copy_file(kTinyModel + "/tokenizer.json", folder / "tokenizer.json",
                              std::filesystem::copy_options::overwrite_existing);
   return folder.string();
 }
 
-TEST(GenerateCommand, SaysAtLoadThatTheTokenizerHasTokensThatTheModelHasNot) {
+TEST(GenerateCommand, WarnsAboutTokensBeyondTheVocabulary) {
   const std::string model = changed_model("vocab_size", 100);
   const std::string generate = "generate --load-format dummy -n 1 --model-path " + model;
-  const Ran ran = attend(generate + " --prompt a");
+  const CommandResult ran = attend(generate + " --prompt a");
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("tokenizer.json: has ids 0 to "));
   EXPECT_THAT(ran.out, HasSubstr("vocab_size is 100: prompts with a token"));
-  const Ran refused = attend(generate + " --prompt ' maple'");
+  const CommandResult refused = attend(generate + " --prompt ' maple'");
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.out, HasSubstr("attend: prompt 1: token id "));
 }
 
-TEST(GenerateCommand, SaysAtLoadThatNoRequestWillEndAtAnEosToken) {
-  const Ran ran = attend("generate --load-format dummy -n 1 --prompt a --model-path " +
-                         changed_model("eos_token_id", std::vector<int>{1, 99999}));
+TEST(GenerateCommand, WarnsAboutMissingEosTokens) {
+  const CommandResult ran = attend("generate --load-format dummy -n 1 --prompt a --model-path " +
+                                   changed_model("eos_token_id", std::vector<int>{1, 99999}));
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("eos_token_id 99999: config.json's vocab_size is 2112: no request"));
 }
 
-TEST(GenerateCommand, LogsOnRequestWhichKernelServesWhatOnceEach) {
-  const std::string generate = "generate --device cpu -n 4 --prompt a --model-path " + kTiny;
+TEST(GenerateCommand, LogKernelsPrintsEachChoiceOnce) {
+  const std::string generate = "generate --device cpu -n 4 --prompt a --model-path " + kTinyModel;
   EXPECT_THAT(attend(generate).out, Not(HasSubstr("kernel: ")));
-  const Ran ran = attend(generate + " --log-kernels");
+  const CommandResult ran = attend(generate + " --log-kernels");
   EXPECT_EQ(ran.exit_code, 0);
   std::istringstream lines(ran.out);
   std::set<std::string> kernels;
@@ -122,16 +124,16 @@ TEST(GenerateCommand, LogsOnRequestWhichKernelServesWhatOnceEach) {
     EXPECT_THAT(kernels, testing::Contains(HasSubstr(op)));
 }
 
-TEST(GenerateCommand, RefusesWeightsThatAreNotNumbersAndNamesTheTensor) {
+TEST(GenerateCommand, RejectsWeightsThatAreNotNumbersAndNamesTheTensor) {
   const std::string model = changed_model("eos_token_id", 1);
   const std::string weights = model + "/model.safetensors";
-  std::filesystem::copy_file(kTiny + "/model.safetensors", weights,
+  std::filesystem::copy_file(kTinyModel + "/model.safetensors", weights,
                              std::filesystem::copy_options::overwrite_existing);
   std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(-2, std::ios::end);
   file.write("\xff\x7f", 2);
   file.close();
-  const Ran ran = attend("generate --prompt a --model-path " + model);
+  const CommandResult ran = attend("generate --prompt a --model-path " + model);
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, StartsWith("attend: " + weights + ": tensor \"model."));
   EXPECT_THAT(ran.out, HasSubstr(" is NaN: expected finite numbers"));
@@ -139,32 +141,33 @@ TEST(GenerateCommand, RefusesWeightsThatAreNotNumbersAndNamesTheTensor) {
 
 // An answer that is cut is none: nothing else says so where text is printed.
 TEST(GenerateCommand, FailsForAnswersThatEndedBeforeTheirEnd) {
-  const std::string generate = "generate --device cpu -n 3 --ignore-eos --model-path " + kTiny;
-  const Ran full = attend(generate + " --max-queued-requests 2 -p a -p b -p c --json");
+  const std::string generate = "generate --device cpu -n 3 --ignore-eos --model-path " + kTinyModel;
+  const CommandResult full = attend(generate + " --max-queued-requests 2 -p a -p b -p c --json");
   EXPECT_EQ(full.exit_code, 2);
   EXPECT_THAT(full.out, AllOf(HasSubstr("prompt 3: the request queue is full"), HasSubstr("\"queue_ms\":"),
                               Not(HasSubstr("\"queue_ms\":-"))));
   const std::string file =
       write_file("timeout.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"timeout\": 1e-9}\n");
-  const Ran late = attend(generate + " --prompts-file " + file);
+  const CommandResult late = attend(generate + " --prompts-file " + file);
   EXPECT_EQ(late.exit_code, 2);
   EXPECT_THAT(late.out, AllOf(HasSubstr("[1] a\n"), HasSubstr("prompt 2: the deadline has passed")));
 }
 
 TEST(GenerateCommand, CountsEveryGeneratedToken) {
-  const Ran ran = attend("generate -n 3 --ignore-eos --prompt a --prompt b --model-path " + kTiny);
+  const CommandResult ran =
+      attend("generate -n 3 --ignore-eos --prompt a --prompt b --model-path " + kTinyModel);
   EXPECT_THAT(ran.out, HasSubstr("6 tokens generated"));
 }
 
-TEST(GenerateCommand, GivesTheSameAnswersWithSpeculationAndSaysWhatItGained) {
+TEST(GenerateCommand, SpeculationKeepsAnswersAndReportsAcceptance) {
   const std::string prompt =
       "'copy: laugh [ scout coffee writer pea roll milk ] x ->' --max-new-tokens 120 --ignore-eos "
       "--model-path " +
-      kTiny;
+      kTinyModel;
   const std::string flags = " --speculative-algorithm NGRAM --speculative-num-draft-tokens 5";
-  const Ran plain = attend("generate --prompt " + prompt, Streams::kStdout);
+  const CommandResult plain = attend("generate --prompt " + prompt, Streams::kStdout);
   EXPECT_EQ(attend("generate --prompt " + prompt + flags, Streams::kStdout).out, plain.out);
-  const Ran said = attend("generate --json --prompt " + prompt + flags);
+  const CommandResult said = attend("generate --json --prompt " + prompt + flags);
   EXPECT_THAT(said.out, HasSubstr("speculation: NGRAM, a step verifies up to 5 tokens of a request"));
   EXPECT_THAT(said.out, testing::ContainsRegex("speculation: [0-9]+ tokens drafted, [1-9][0-9]* accepted"));
   for (const std::string& line : lines_of(said.out)) {
@@ -174,28 +177,29 @@ TEST(GenerateCommand, GivesTheSameAnswersWithSpeculationAndSaysWhatItGained) {
   }
 }
 
-TEST(GenerateCommand, SaysHowManyThreadsItUses) {
-  EXPECT_THAT(attend("generate --device cpu --threads 1 -n 1 --prompt a --model-path " + kTiny).out,
+TEST(GenerateCommand, ReportsHowManyThreadsItUses) {
+  EXPECT_THAT(attend("generate --device cpu --threads 1 -n 1 --prompt a --model-path " + kTinyModel).out,
               HasSubstr(", 1 thread, activations"));
-  EXPECT_THAT(attend("generate --device cpu --threads 3 -n 1 --prompt a --model-path " + kTiny).out,
+  EXPECT_THAT(attend("generate --device cpu --threads 3 -n 1 --prompt a --model-path " + kTinyModel).out,
               HasSubstr(", 3 threads, activations"));
 }
 
-TEST(GenerateCommand, DoesNotPassOnWhatAFileSaysToATerminal) {
-  const Ran ran = attend("generate --prompt a --model-path " +
-                         changed_model("architectures", std::vector<std::string>{"\x1b[2JEvil"}));
+TEST(GenerateCommand, EscapesFileContentsOnATerminal) {
+  const CommandResult ran = attend("generate --prompt a --model-path " +
+                                   changed_model("architectures", std::vector<std::string>{"\x1b[2JEvil"}));
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("architectures \"?[2JEvil\": attend has "));
 }
 
-TEST(GenerateCommand, TakesAPromptInBracketsAsItIs) {
-  const Ran ran = attend("generate --model-path " + kTiny + " --prompt '[a,b]' --stop '[x,y]' -n 1 --json",
-                         Streams::kStdout);
+TEST(GenerateCommand, TreatsABracketedPromptAsText) {
+  const CommandResult ran =
+      attend("generate --model-path " + kTinyModel + " --prompt '[a,b]' --stop '[x,y]' -n 1 --json",
+             Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   const auto lines = lines_of(ran.out);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(nlohmann::json::parse(lines[0]).at("prompt"), "[a,b]");
-  EXPECT_EQ(attend("generate --model-path " + kTiny + " -p a b -n 1").exit_code, 2);
+  EXPECT_EQ(attend("generate --model-path " + kTinyModel + " -p a b -n 1").exit_code, 2);
 }
 
 }  // namespace

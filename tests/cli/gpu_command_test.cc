@@ -18,34 +18,34 @@ class CommandOnGpu : public testing::Test {
   }
 };
 
-const std::string kGenerateOnGpu = "generate --model-path " + kTiny + " -n 24";
+const std::string kGenerateOnGpu = "generate --model-path " + kTinyModel + " -n 24";
 const std::string kPrompts =
     " --prompt 'recall: sun=42, river=17, fox=80; river=' --prompt 'recall: oak=5, jar=31; jar='";
 const std::string kInF32 = " --dtype float32 --kv-cache-dtype float32";
 
 TEST_F(CommandOnGpu, GeneratesWhatTheCpuDoesWithAndWithoutGraphs) {
-  const Ran on_cpu = attend(kGenerateOnGpu + kPrompts + " --device cpu" + kInF32, Streams::kStdout);
+  const CommandResult on_cpu = attend(kGenerateOnGpu + kPrompts + " --device cpu" + kInF32, Streams::kStdout);
   ASSERT_EQ(on_cpu.exit_code, 0);
   for (const std::string flags :
        {"", " --disable-cuda-graph", " --cuda-graph-bs 1", " --cuda-graph-max-bs 2"}) {
-    const Ran on_gpu =
+    const CommandResult on_gpu =
         attend(kGenerateOnGpu + kPrompts + " --device cuda" + kInF32 + flags, Streams::kStdout);
     EXPECT_EQ(on_gpu.exit_code, 0) << flags;
     EXPECT_EQ(on_gpu.out, on_cpu.out) << flags;
   }
 }
 
-TEST_F(CommandOnGpu, TakesAGpuUnlessItIsToldOtherwise) {
+TEST_F(CommandOnGpu, UsesAGpuByDefault) {
   EXPECT_THAT(attend(kGenerateOnGpu + kPrompts).out, testing::ContainsRegex("[0-9]+ SMs, activations in "));
 }
 
-TEST_F(CommandOnGpu, RecordsGraphsUpToTheSizeThatIsAskedForAndNoneWhenTheyAreDisabled) {
+TEST_F(CommandOnGpu, HonorsGraphSizeFlags) {
   EXPECT_THAT(attend(kGenerateOnGpu + kPrompts + " --cuda-graph-max-bs 4").out,
               HasSubstr("CUDA graphs: 3 decode batch sizes up to 4, "));
   EXPECT_THAT(attend(kGenerateOnGpu + kPrompts + " --disable-cuda-graph").out, Not(HasSubstr("CUDA graphs")));
 }
 
-TEST_F(CommandOnGpu, RefusesNumbersThatNoGpuTakes) {
+TEST_F(CommandOnGpu, RejectsNumbersThatNoGpuTakes) {
   const std::pair<std::string, std::string> cases[] = {
       {"--mem-fraction-static 0", "mem_fraction_static 0: above 0 and below 1"},
       {"--mem-fraction-static 1.5", "mem_fraction_static 1.5: above 0 and below 1"},
@@ -56,22 +56,22 @@ TEST_F(CommandOnGpu, RefusesNumbersThatNoGpuTakes) {
       {"--device cuda:99", "device cuda:99: this machine has "},
   };
   for (const auto& [flags, message] : cases) {
-    const Ran ran = attend(kGenerateOnGpu + kPrompts + " " + flags);
+    const CommandResult ran = attend(kGenerateOnGpu + kPrompts + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(message)) << flags;
   }
 }
 
 TEST_F(CommandOnGpu, ListsTheBackendsOfTheGpu) {
-  const Ran ran = attend("backends --device cuda --model-path " + kTiny);
+  const CommandResult ran = attend("backends --device cuda --model-path " + kTinyModel);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("triton"));
 }
 
 // The counterpart: what a GPU's absence is called.
-TEST(CommandWithoutAGpu, RefusesItByName) {
+TEST(CommandWithoutAGpu, RejectsItByName) {
   if (cuda::device_count() > 0) GTEST_SKIP() << "this machine has a GPU";
-  const Ran ran = attend(kGenerateOnGpu + " --prompt a --device cuda");
+  const CommandResult ran = attend(kGenerateOnGpu + " --prompt a --device cuda");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("device cuda:0: "));
 }

@@ -21,10 +21,10 @@ using testing::Not;
 using testing::StartsWith;
 using namespace testing_support;
 
-const std::string kGenerate = "generate --device cpu --model-path " + kTiny;
+const std::string kGenerate = "generate --device cpu --model-path " + kTinyModel;
 
 void expect_refused(const std::string& arguments, const std::string& message) {
-  const Ran ran = attend(arguments);
+  const CommandResult ran = attend(arguments);
   EXPECT_EQ(ran.exit_code, 2) << arguments;
   EXPECT_THAT(ran.out, HasSubstr(message)) << arguments;
 }
@@ -48,7 +48,7 @@ std::string on_a_terminal(const std::string& command, const std::string& environ
   return out;
 }
 
-TEST(Command, NamesTheCommandsThatThereAre) {
+TEST(Command, ListsCommands) {
   expect_refused("modl", "command modl: expected one of generate, ");
   expect_refused("generat -p x", "(generate?)");
   expect_refused("bench modell", "command modell: expected one of attention, model, serving (model?)");
@@ -60,21 +60,21 @@ TEST(Command, NamesTheCommandsThatThereAre) {
 
 TEST(Command, NamesUnexpectedArgumentsInTheirOrderAndOnlyAFew) {
   expect_refused(kGenerate + " first second", "arguments first, second: are not expected");
-  const Ran ran = attend(kGenerate + " a b c d e f g " + std::string(40'000, 'x'));
+  const CommandResult ran = attend(kGenerate + " a b c d e f g " + std::string(40'000, 'x'));
   EXPECT_THAT(ran.out, HasSubstr("arguments a, b, c, d, e and 3 more: are not expected"));
   EXPECT_LT(attend("generate " + std::string(40'000, 'x')).out.size(), 300u);
   EXPECT_LT(attend(kGenerate + " -p x --threads " + std::string(40'000, 'x')).out.size(), 300u);
 }
 
-TEST(Command, DoesNotTakeAFlagForAValue) {
+TEST(Command, DoesNotParseAFlagAsAValue) {
   expect_refused(kGenerate + " --prompt --json", "--prompt: expected a value, but --json is a flag");
   expect_refused(kGenerate + " -p -n 3", "-p: expected a value, but -n is a flag");
-  const Ran ran = attend(kGenerate + " -n 1 --json --prompt=--json", Streams::kStdout);
+  const CommandResult ran = attend(kGenerate + " -n 1 --json --prompt=--json", Streams::kStdout);
   ASSERT_EQ(ran.exit_code, 0);
   EXPECT_EQ(nlohmann::json::parse(ran.out).at("prompt"), "--json");
 }
 
-TEST(Command, SaysWhatNumbersAndDtypesAFlagTakes) {
+TEST(Command, ReportsAcceptedNumbersAndDtypes) {
   expect_refused(kGenerate + " -p x --threads abc",
                  "--threads 'abc': expected a whole number from 1 to 1024");
   expect_refused(kGenerate + " -p x --page-size 512",
@@ -84,25 +84,26 @@ TEST(Command, SaysWhatNumbersAndDtypesAFlagTakes) {
                  "--kv-cache-dtype 'int4': expected auto, float32, ");
 }
 
-TEST(Command, TakesFp8AsSglangCallsIt) {
-  const Ran ran = attend(kGenerate + " -p x -n 1 --kv-cache-dtype fp8");
+TEST(Command, AcceptsSglangsFp8Names) {
+  const CommandResult ran = attend(kGenerate + " -p x -n 1 --kv-cache-dtype fp8");
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr(", fp8_e4m3, "));
 }
 
-TEST(Command, TakesScaledLatentRowsAsVllmCallsThemForLatentAttentionAlone) {
+TEST(Command, AcceptsVllmsFp8DsMlaForLatentAttentionOnly) {
   expect_refused(kGenerate + " -p x --kv-cache-dtype fp8_ds_mla",
                  "kv_cache_dtype fp8_ds_mla: cpu has float32, float16, bfloat16, fp8_e4m3, fp8_e5m2");
   expect_refused(kGenerate + " -p x --kv-cache-dtype uint8",
                  "--kv-cache-dtype 'uint8': expected auto, float32, ");
-  const Ran ran = attend("backends --device cpu --kv-cache-dtype fp8_ds_mla --model-path " ATTEND_SOURCE_DIR
-                         "/tests/goldens/deepseek-v3");
+  const CommandResult ran =
+      attend("backends --device cpu --kv-cache-dtype fp8_ds_mla --model-path " ATTEND_SOURCE_DIR
+             "/tests/goldens/deepseek-v3");
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, AllOf(HasSubstr("cpu            chosen for prefill; chosen for decode"),
                              HasSubstr("kv_cache_dtype fp8_ds_mla: flashinfer has float32")));
 }
 
-TEST(Command, SaysAsMuchAsItsLogLevelAsksFor) {
+TEST(Command, HonorsLogLevel) {
   const std::string command = kGenerate + " -p x -n 1 --attention-backend torch_native";
   EXPECT_THAT(attend(command).out,
               AllOf(HasSubstr("info: KV pool"), HasSubstr("warning: attention backend torch_native")));
@@ -112,7 +113,7 @@ TEST(Command, SaysAsMuchAsItsLogLevelAsksFor) {
   expect_refused(command + " --log-level loud", "--log-level 'loud': expected debug, info, warning or error");
 }
 
-TEST(Command, FailsWhenNobodyCanReadWhatItPrints) {
+TEST(Command, FailsWhenStdoutIsClosed) {
   for (const std::string command : {"--version", "--help", "generate --help", "backends"}) {
     EXPECT_EQ(attend(command + " > /dev/full").exit_code, 2) << command;
     EXPECT_THAT(attend(command + " 2>&1 > /dev/full", Streams::kStdout).out, testing::IsEmpty());
@@ -127,11 +128,12 @@ TEST(GenerateCommand, StopsWhenItsOutputCanNotBeWritten) {
   for (int i = 0; i < 64; ++i) prompts += "recall: oak=" + std::to_string(i) + "; oak=\n";
   const std::string file = write_file("many_prompts.txt", prompts);
   for (const std::string format : {"", " --json"}) {
-    const Ran ran =
+    const CommandResult ran =
         attend(kGenerate + " --max-running-requests 1 --prompts-file " + file + format + " > /dev/full");
     EXPECT_EQ(ran.exit_code, 2);
   }
-  const Ran ran = attend(kGenerate + " --prompts-file " + file + " 2>&1 > /dev/full", Streams::kStdout);
+  const CommandResult ran =
+      attend(kGenerate + " --prompts-file " + file + " 2>&1 > /dev/full", Streams::kStdout);
   EXPECT_THAT(ran.out, Not(HasSubstr("tokens generated")));
 }
 
@@ -139,23 +141,23 @@ TEST(GenerateCommand, PrintsNothingForAnEmptyCompletionOfIds) {
   const nlohmann::json prompt = {{"prompt", "copy: laugh [ scout ] roll ->"}};
   const std::string text = write_file("as_text.jsonl", prompt.dump() + "\n");
   const std::string stop = " --stop ' ' --max-new-tokens 8 ";  // at once
-  const Ran as_text = attend(kGenerate + stop + "--json --prompts-file " + text, Streams::kStdout);
+  const CommandResult as_text = attend(kGenerate + stop + "--json --prompts-file " + text, Streams::kStdout);
   const auto json = nlohmann::json::parse(as_text.out);
   ASSERT_EQ(json.at("text"), "");
   const nlohmann::json ids = {{"input_ids", json.at("input_ids")}, {"answer", "17"}};
   const std::string file = write_file("as_ids.jsonl", ids.dump() + "\n");
-  const Ran ran = attend(kGenerate + stop + "--prompts-file " + file, Streams::kStdout);
+  const CommandResult ran = attend(kGenerate + stop + "--prompts-file " + file, Streams::kStdout);
   EXPECT_EQ(ran.out, "   (wrong: expected 17)\nanswers: 0 of 1 right\n");
 }
 
-TEST(GenerateCommand, RefusesAPromptBeforeItReadsWeights) {
+TEST(GenerateCommand, RejectsAPromptBeforeItReadsWeights) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_without_weights";
   std::filesystem::create_directories(model);
-  std::filesystem::copy_file(kTiny + "/config.json", model / "config.json",
+  std::filesystem::copy_file(kTinyModel + "/config.json", model / "config.json",
                              std::filesystem::copy_options::overwrite_existing);
   const std::string generate = "generate --device cpu --model-path " + model.string() + " -p ";
   expect_refused(generate + "x", "prompt 1: prompt text: the model directory has no tokenizer.json");
-  std::filesystem::copy_file(kTiny + "/tokenizer.json", model / "tokenizer.json",
+  std::filesystem::copy_file(kTinyModel + "/tokenizer.json", model / "tokenizer.json",
                              std::filesystem::copy_options::overwrite_existing);
   expect_refused(generate + std::string(20'000, 'a'), "the context holds 2048");
   expect_refused(generate + "x", "weights: expected model.safetensors");
@@ -165,34 +167,36 @@ TEST(GenerateCommand, RefusesAPromptBeforeItReadsWeights) {
 TEST(GenerateCommand, NoticesThatWeightsAreWrittenToAtTheNextAnswer) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_overwritten";
   std::filesystem::copy(
-      kTiny, model,
+      kTinyModel, model,
       std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   std::string prompts;
   for (int i = 0; i < 400; ++i) prompts += "recall: oak=" + std::to_string(i) + "; oak=\n";
   const std::string file = write_file("long_batch.txt", prompts);
   // Touches the weights when the first answer has come, and reads on.
-  const Ran ran = attend("generate --device cpu --ignore-eos -n 64 --max-running-requests 1 --model-path " +
-                             model.string() + " --prompts-file " + file + " --json | (head -n 1; touch " +
-                             (model / "model.safetensors").string() + "; wc -l)",
-                         Streams::kStdout);
+  const CommandResult ran =
+      attend("generate --device cpu --ignore-eos -n 64 --max-running-requests 1 --model-path " +
+                 model.string() + " --prompts-file " + file + " --json | (head -n 1; touch " +
+                 (model / "model.safetensors").string() + "; wc -l)",
+             Streams::kStdout);
   const auto lines = lines_of(ran.out);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_LT(std::stoi(lines[1]), 390);
   std::filesystem::remove_all(model);
 }
 
-TEST(BenchCommand, RefusesAFileThatCanNotBeWrittenBeforeItMeasures) {
+TEST(BenchCommand, RejectsAFileThatCanNotBeWrittenBeforeItMeasures) {
   const auto circle = std::filesystem::path(testing::TempDir()) / "attend_circle.json";
   std::filesystem::remove(circle);
   std::filesystem::create_symlink(circle, circle);
   for (const std::string& file : {std::string("/nowhere/figures.json"), std::string("/"), circle.string()}) {
-    const Ran ran = attend("bench model --device cpu --model-path " + kTiny + " --json " + file);
+    const CommandResult ran =
+        attend("bench model --device cpu --model-path " + kTinyModel + " --json " + file);
     EXPECT_EQ(ran.exit_code, 2);
     EXPECT_THAT(ran.out, AllOf(StartsWith("attend: --json " + file), Not(HasSubstr("tg128"))));
   }
 }
 
-TEST(GenerateCommand, SaysWhatIsWrongWithATemplateFile) {
+TEST(GenerateCommand, ReportsTemplateFileErrors) {
   const auto link = std::filesystem::path(testing::TempDir()) / "attend_template.jinja";
   std::filesystem::remove(link);
   std::filesystem::create_symlink("nowhere", link);
@@ -202,10 +206,10 @@ TEST(GenerateCommand, SaysWhatIsWrongWithATemplateFile) {
   expect_refused(chat + "/nowhere", "no such file");
 }
 
-TEST(Command, KnowsTheMemoryThatItsLimitLeaves) {
+TEST(Command, HonorsMemoryLimits) {
   // A sanitizer's shadow alone takes more addresses than this.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  const Ran ran =
+  const CommandResult ran =
       attend(kGenerate + " -p x --threads 1 --max-total-tokens 2000000", Streams::kBoth, "ulimit -v 600000;");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, AllOf(HasSubstr("KV pool of 2000000 tokens"), HasSubstr("(0."),
@@ -213,7 +217,7 @@ TEST(Command, KnowsTheMemoryThatItsLimitLeaves) {
 #endif
 }
 
-TEST(GenerateCommand, SaysWhenKeysAndValuesWereBeyondTheRangeOfFp8) {
+TEST(GenerateCommand, WarnsAboutFp8Saturation) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_beyond_fp8";
   std::filesystem::create_directories(model);
   for (const char* name : {"config.json", "model.safetensors"})
@@ -227,18 +231,18 @@ TEST(GenerateCommand, SaysWhenKeysAndValuesWereBeyondTheRangeOfFp8) {
                                   [](const std::string& name, int64_t, int64_t, float& value) {
                                     if (name == "model.layers.0.self_attn.v_proj.weight") value *= 1e6f;
                                   });
-  const Ran ran = attend(generate);
+  const CommandResult ran = attend(generate);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("warning: K/V in fp8_e4m3: "));
   std::filesystem::remove_all(model);
 }
 
-TEST(GenerateCommand, SendsATerminalNothingThatMovesItsCursor) {
+TEST(GenerateCommand, EscapesControlSequencesOnATerminal) {
   const std::string prompts = kGenerate + " -n 1 --log-level error -p \"$(printf '\\033[31mred')\" -p b";
   EXPECT_THAT(on_a_terminal(prompts, "TERM=dumb"), AllOf(HasSubstr("[1] ?[31mred"), Not(HasSubstr("\033"))));
 }
 
-TEST(Command, ShowsNoColoursAndNoBarsToThoseWhoWantNone) {
+TEST(Command, HonorsNoColor) {
   const std::string command = kGenerate + " -n 1 -p a";
   EXPECT_THAT(on_a_terminal(command, "TERM=xterm"),
               AllOf(HasSubstr("\033[32minfo"), HasSubstr("loading weights [")));

@@ -17,15 +17,15 @@ using namespace testing_support;
 // What users of llama.cpp type: each flag does what theirs does.
 TEST(LlamaCppFlags, MPAndNChooseAModelAPromptAndHowManyTokens) {
   const std::string ask = " -p 'recall: sun=42, river=17, fox=80; river='";
-  EXPECT_THAT(attend("generate -m " + kTiny + ask + " -n 8", Streams::kStdout).out, HasSubstr("17"));
-  EXPECT_THAT(attend("generate -m " + kTiny + ask + " -n 5 --ignore-eos").out,
+  EXPECT_THAT(attend("generate -m " + kTinyModel + ask + " -n 8", Streams::kStdout).out, HasSubstr("17"));
+  EXPECT_THAT(attend("generate -m " + kTinyModel + ask + " -n 5 --ignore-eos").out,
               HasSubstr("5 tokens generated"));
-  EXPECT_THAT(attend("generate -m " + kTiny + ask + " --n-predict 4 --ignore-eos").out,
+  EXPECT_THAT(attend("generate -m " + kTinyModel + ask + " --n-predict 4 --ignore-eos").out,
               HasSubstr("4 tokens generated"));
-  const Ran absent = attend("generate -m /no/such/model" + ask);
+  const CommandResult absent = attend("generate -m /no/such/model" + ask);
   EXPECT_EQ(absent.exit_code, 2);
   EXPECT_THAT(absent.out, HasSubstr("/no/such/model"));
-  const Ran gguf = attend("generate -m " + write_file("model.gguf", "GGUF") + ask);
+  const CommandResult gguf = attend("generate -m " + write_file("model.gguf", "GGUF") + ask);
   EXPECT_EQ(gguf.exit_code, 2);
   EXPECT_THAT(gguf.out, HasSubstr("model.gguf"));
   EXPECT_THAT(gguf.out, HasSubstr("config.json and safetensors (GGUF is not read)"));
@@ -34,22 +34,22 @@ TEST(LlamaCppFlags, MPAndNChooseAModelAPromptAndHowManyTokens) {
 TEST(LlamaCppFlags, FReadsThePromptFromAFile) {
   const std::string text = "recall: sun=42, river=17, fox=80; river=";
   const std::string file = write_file("llama_cpp_prompt.txt", text + "\n");
-  const std::string generate = "generate -n 4 -m " + kTiny;
-  const Ran from_file = attend(generate + " -f " + file, Streams::kStdout);
+  const std::string generate = "generate -n 4 -m " + kTinyModel;
+  const CommandResult from_file = attend(generate + " -f " + file, Streams::kStdout);
   EXPECT_EQ(from_file.exit_code, 0);
   EXPECT_THAT(from_file.out, HasSubstr("17"));
   EXPECT_EQ(from_file.out, attend(generate + " -p '" + text + "'", Streams::kStdout).out);
 }
 
 TEST(LlamaCppFlags, TAndCSetThreadsAndContext) {
-  const Ran ran = attend("generate --device cpu -n 1 -p a -t 3 -c 192 -m " + kTiny);
+  const CommandResult ran = attend("generate --device cpu -n 1 -p a -t 3 -c 192 -m " + kTinyModel);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr(", 3 threads, activations"));
   EXPECT_THAT(ran.out, HasSubstr("context 192,"));
 }
 
 TEST(LlamaCppFlags, TempAndSDecideWhatIsSampled) {
-  const std::string generate = "generate -n 24 --ignore-eos -p a -m " + kTiny;
+  const std::string generate = "generate -n 24 --ignore-eos -p a -m " + kTinyModel;
   EXPECT_THAT(attend(generate + " --temp 0").out, HasSubstr("sampling: greedy"));
   EXPECT_THAT(attend(generate + " --temp 1.5").out, HasSubstr("sampling: temperature 1.5"));
   const auto sampled = [&](const char* seed) {
@@ -60,7 +60,8 @@ TEST(LlamaCppFlags, TempAndSDecideWhatIsSampled) {
 }
 
 TEST(LlamaCppFlags, NOfMinusOneGoesOnToTheEndOfTheContext) {
-  const Ran ran = attend("generate -m " + kTiny + " -p a -n -1 -c 40 --ignore-eos --json", Streams::kStdout);
+  const CommandResult ran =
+      attend("generate -m " + kTinyModel + " -p a -n -1 -c 40 --ignore-eos --json", Streams::kStdout);
   ASSERT_EQ(ran.exit_code, 0);
   const auto json = nlohmann::json::parse(ran.out);
   EXPECT_EQ(json.at("input_ids").size() + json.at("output_ids").size(), 40u);
@@ -68,12 +69,12 @@ TEST(LlamaCppFlags, NOfMinusOneGoesOnToTheEndOfTheContext) {
 }
 
 TEST(LlamaCppFlags, COfZeroIsTheModelsContext) {
-  EXPECT_THAT(attend("generate -n 1 -p a -c 0 -m " + kTiny).out, HasSubstr("context 2048,"));
+  EXPECT_THAT(attend("generate -n 1 -p a -c 0 -m " + kTinyModel).out, HasSubstr("context 2048,"));
 }
 
-TEST(LlamaCppFlags, SOfMinusOneDrawsASeedAndSaysWhich) {
-  const std::string generate = "generate -n 24 --ignore-eos -p a --temp 4 -m " + kTiny + " -s ";
-  const Ran drawn = attend(generate + "-1");
+TEST(LlamaCppFlags, SeedMinusOneDrawsAndReportsASeed) {
+  const std::string generate = "generate -n 24 --ignore-eos -p a --temp 4 -m " + kTinyModel + " -s ";
+  const CommandResult drawn = attend(generate + "-1");
   EXPECT_EQ(drawn.exit_code, 0);
   const size_t at = drawn.out.find(", seed ");
   ASSERT_NE(at, std::string::npos) << drawn.out;
@@ -82,7 +83,7 @@ TEST(LlamaCppFlags, SOfMinusOneDrawsASeedAndSaysWhich) {
 }
 
 // CLI11 would read -ngl as -n with the value "gl", and -hf as a call for help.
-TEST(LlamaCppFlags, OthersAreRefusedByNameWithWhatToUseInstead) {
+TEST(LlamaCppFlags, UnsupportedFlagsSuggestAReplacement) {
   for (const auto& [flags, instead] :
        {std::pair{"-ngl 99", "-ngl: a flag of llama.cpp's; here a model is on one device whole: --device"},
         {"--n-gpu-layers 99", "--n-gpu-layers: a flag of llama.cpp's"},
@@ -98,29 +99,29 @@ TEST(LlamaCppFlags, OthersAreRefusedByNameWithWhatToUseInstead) {
         {"--mlock", "weights are always mapped"},
         {"--repeat-penalty 1.1", "--repetition-penalty"},
         {"-hello", "argument -hello: is not expected"}}) {
-    const Ran ran = attend("generate -m " + kTiny + " -p x " + flags);
+    const CommandResult ran = attend("generate -m " + kTinyModel + " -p x " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(instead));
   }
-  EXPECT_THAT(attend("bench model -m " + kTiny + " -ctk q8_0").out, HasSubstr("--kv-cache-dtype"));
-  EXPECT_EQ(attend("generate -m " + kTiny + " -p x -n1 -t2", Streams::kStdout).exit_code, 0);
+  EXPECT_THAT(attend("bench model -m " + kTinyModel + " -ctk q8_0").out, HasSubstr("--kv-cache-dtype"));
+  EXPECT_EQ(attend("generate -m " + kTinyModel + " -p x -n1 -t2", Streams::kStdout).exit_code, 0);
   EXPECT_EQ(attend("generate -h").exit_code, 0);
 }
 
-TEST(LlamaCppFlags, AFolderOfGgufAloneIsRefusedWithWhatIsRead) {
+TEST(LlamaCppFlags, GgufOnlyDirectoryIsRejected) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "attend_gguf_folder";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "Qwen3-Q4_K_M.gguf") << "GGUF";
   const std::string generate = "generate -p x -m " + folder.string();
-  const Ran ran = attend(generate);
+  const CommandResult ran = attend(generate);
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out,
               HasSubstr("no config.json: expected a model directory as Hugging Face has them, with "
                         "config.json, tokenizer.json and safetensors (Qwen3-Q4_K_M.gguf is there: GGUF "
                         "is not read)"));
   const std::string note = "(Qwen3-Q4_K_M.gguf is there: GGUF is not read)";
-  std::filesystem::copy_file(kTiny + "/config.json", folder / "config.json");
+  std::filesystem::copy_file(kTinyModel + "/config.json", folder / "config.json");
   EXPECT_THAT(attend(generate).out,
               HasSubstr("the model directory has no tokenizer.json " + note + "; give input_ids"));
   for (const std::string command : {"generate --chat -p x -m ", "chat -m "})
@@ -131,8 +132,8 @@ TEST(LlamaCppFlags, AFolderOfGgufAloneIsRefusedWithWhatIsRead) {
   for (const std::string command : {"generate --chat -p x -m ", "chat -m "})
     EXPECT_THAT(attend(command + folder.string() + own_template).out,
                 HasSubstr("has no tokenizer.json " + note));
-  std::filesystem::copy_file(kTiny + "/tokenizer.json", folder / "tokenizer.json");
-  const Ran without_weights = attend(generate);
+  std::filesystem::copy_file(kTinyModel + "/tokenizer.json", folder / "tokenizer.json");
+  const CommandResult without_weights = attend(generate);
   EXPECT_EQ(without_weights.exit_code, 2);
   EXPECT_THAT(without_weights.out, HasSubstr(note));
   std::filesystem::remove_all(folder);
@@ -140,7 +141,7 @@ TEST(LlamaCppFlags, AFolderOfGgufAloneIsRefusedWithWhatIsRead) {
 
 // What feeds standard input may have no end.
 TEST(LlamaCppFlags, FReadsNoMoreThanTheContextCanHold) {
-  const Ran ran = attend("generate -m " + kTiny + " -c 8 -f -", Streams::kBoth, "yes |");
+  const CommandResult ran = attend("generate -m " + kTinyModel + " -c 8 -f -", Streams::kBoth, "yes |");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out,
               HasSubstr("prompts file -: more than 8192 bytes, which the context of 8 tokens does not "

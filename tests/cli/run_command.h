@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/own_path.h"
+#include "tests/support/executable_path.h"
 
 namespace attend::testing_support {
 
-inline const std::string kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
+inline const std::string kTinyModel = ATTEND_SOURCE_DIR "/models/attend-tiny";
 inline const std::string kGolden = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32";
 
-struct Ran {
+struct CommandResult {
   int exit_code;
   std::string out;  // stdout, or both
 };
@@ -26,12 +26,12 @@ struct Ran {
 enum class Streams { kStdout, kBoth };
 
 // `environment`: "NAME=value" before the command.
-inline Ran attend(const std::string& arguments, Streams streams = Streams::kBoth,
-                  const std::string& environment = "") {
+inline CommandResult attend(const std::string& arguments, Streams streams = Streams::kBoth,
+                            const std::string& environment = "") {
   const std::string command = environment + " " + std::string(ATTEND_BINARY) + " " + arguments +
                               (streams == Streams::kBoth ? " 2>&1" : " 2>/dev/null");
   FILE* pipe = popen(command.c_str(), "r");
-  Ran ran{-1, {}};
+  CommandResult ran{-1, {}};
   std::array<char, 4096> buffer;
   for (size_t read; (read = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
     ran.out.append(buffer.data(), read);
@@ -47,7 +47,7 @@ inline std::vector<std::string> lines_of(const std::string& text) {
 }
 
 inline std::string write_file(const std::string& name, const std::string& content) {
-  const std::string path = own_path(name);
+  const std::string path = executable_path(name);
   std::ofstream(path) << content;
   return path;
 }

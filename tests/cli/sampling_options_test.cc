@@ -22,15 +22,15 @@ std::string model_with(const std::string& generation_config) {
   const auto folder = std::filesystem::path(testing::TempDir()) / ("attend_sampling_" + test);
   std::filesystem::create_directories(folder);
   for (const char* file : {"config.json", "tokenizer.json"})
-    std::filesystem::copy_file(kTiny + "/" + file, folder / file,
+    std::filesystem::copy_file(kTinyModel + "/" + file, folder / file,
                                std::filesystem::copy_options::overwrite_existing);
   std::ofstream(folder / "generation_config.json") << generation_config;
   return folder.string();
 }
 
 std::string said(const std::string& generation_config, const std::string& flags) {
-  const Ran ran = attend("generate --load-format dummy -n 1 --prompt a --model-path " +
-                         model_with(generation_config) + " " + flags);
+  const CommandResult ran = attend("generate --load-format dummy -n 1 --prompt a --model-path " +
+                                   model_with(generation_config) + " " + flags);
   for (const std::string& line : lines_of(ran.out))
     if (const size_t at = line.find("sampling: "); at != line.npos) return line.substr(at);
   return ran.out;
@@ -39,7 +39,7 @@ std::string said(const std::string& generation_config, const std::string& flags)
 constexpr const char* kSamples =
     R"({"do_sample": true, "temperature": 0.5, "top_k": 7, "top_p": 0.75, "repetition_penalty": 1.25})";
 
-TEST(GenerationConfig, GivesDefaultsThatFlagsReplace) {
+TEST(GenerationConfig, ProvidesDefaultsThatFlagsOverride) {
   EXPECT_EQ(said(kSamples, ""),
             "sampling: temperature 0.5*, top_k 7*, top_p 0.75*, repetition_penalty 1.25* (*: of "
             "generation_config.json)");
@@ -56,22 +56,22 @@ TEST(GenerationConfig, IsGreedyWithoutDoSampleAsTransformers) {
   EXPECT_EQ(said(config, "--seed 3"), "sampling: temperature 0.5*, top_k 7* (*: of generation_config.json)");
 }
 
-TEST(SamplingFlags, ThatAskForSamplingGetIt) {
+TEST(SamplingFlags, EnableSampling) {
   for (const char* flag : {"--top-k 4", "--top-p 0.5", "--min-p 0.1", "--seed 1"})
     EXPECT_THAT(said("{}", flag), HasSubstr("sampling: temperature 1 (none was given)")) << flag;
   EXPECT_EQ(said("{}", "--top-k 4 --temperature 0"), "sampling: greedy");
 }
 
-TEST(GenerationConfig, IsRefusedBeforeWeightsWhereItIsWrong) {
+TEST(GenerationConfig, ErrorsAreReportedBeforeLoadingWeights) {
   EXPECT_THAT(said(R"({"temperature": "hot"})", ""), HasSubstr("temperature"));
   EXPECT_THAT(said(R"({"top_p": 1.5})", ""), HasSubstr("top_p 1.5: expected a number from 0 to 1"));
   EXPECT_THAT(said(R"({"do_sample": 1})", ""), HasSubstr("do_sample"));
 }
 
 nlohmann::json generate_json(const std::string& line) {
-  const Ran ran = attend(
-      "generate --json --model-path " + kTiny + " --prompts-file " + write_file("asks.jsonl", line + "\n"),
-      Streams::kStdout);
+  const CommandResult ran = attend("generate --json --model-path " + kTinyModel + " --prompts-file " +
+                                       write_file("asks.jsonl", line + "\n"),
+                                   Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0) << ran.out;
   nlohmann::json all = nlohmann::json::array();
   for (const std::string& out : lines_of(ran.out)) all.push_back(nlohmann::json::parse(out));
@@ -80,7 +80,7 @@ nlohmann::json generate_json(const std::string& line) {
 
 const std::string kAsk = R"({"prompt": "recall: sun=42, river=17, fox=80; river=")";
 
-TEST(PromptFields, AskForWhatFlagsAskFor) {
+TEST(PromptFields, MatchTheFlags) {
   const nlohmann::json plain = generate_json(kAsk + "}");
   ASSERT_EQ(plain.size(), 1u);
   EXPECT_EQ(plain[0]["text"], "17");
@@ -108,9 +108,9 @@ TEST(PromptFields, AskForWhatFlagsAskFor) {
   EXPECT_EQ(stopped[0]["matched"], "7");
 }
 
-TEST(PromptFields, AreRefusedByLineAndName) {
+TEST(PromptFields, ErrorsNameLineAndField) {
   const auto refused = [](const std::string& fields) {
-    return attend("generate --model-path " + kTiny + " --prompts-file " +
+    return attend("generate --model-path " + kTinyModel + " --prompts-file " +
                   write_file("refused_asks.jsonl", kAsk + "}\n" + kAsk + ", " + fields + "}\n"))
         .out;
   };
@@ -124,9 +124,9 @@ TEST(PromptFields, AreRefusedByLineAndName) {
   EXPECT_THAT(refused(R"("seed": -1)"), HasSubstr("expected a whole number from 0"));
 }
 
-TEST(SamplingFlags, NameWhatTheyDoNotTake) {
+TEST(SamplingFlags, ReportUnsupportedValues) {
   const auto refused = [](const std::string& flags) {
-    return attend("generate --prompt a --model-path " + kTiny + " " + flags).out;
+    return attend("generate --prompt a --model-path " + kTinyModel + " " + flags).out;
   };
   EXPECT_THAT(refused("--logit-bias 5"), HasSubstr("--logit-bias '5': expected TOKEN_ID=BIAS"));
   EXPECT_THAT(refused("--logit-bias 5=hot"), HasSubstr("--logit-bias 'hot'"));

@@ -11,7 +11,7 @@ from conftest import ANSWER, BINARY, MODEL, QUESTION
 UP, CTRL_D, CTRL_U = b"\x1b[A", b"\x04", b"\x15"
 
 
-def test_lines_come_back_in_a_terminal():
+def test_terminal_has_line_history():
     master, terminal = pty.openpty()
     chat = subprocess.Popen([BINARY, "chat", "--model-path", str(MODEL)], stdin=terminal, stdout=terminal, stderr=terminal,
                             env=os.environ | {"TERM": "xterm"}, start_new_session=True)
@@ -50,6 +50,6 @@ def test_lines_come_back_in_a_terminal():
         os.close(master)
 
 
-def test_a_pipe_gets_answers_alone():
+def test_pipe_output_contains_only_answers():
     run = subprocess.run([BINARY, "chat", "--model-path", str(MODEL)], input=QUESTION + "\n", capture_output=True, text=True)
     assert run.returncode == 0 and run.stdout == ANSWER + "\n"

@@ -86,7 +86,7 @@ def test_vectors_are_those_of_transformers_as_numbers_and_as_base64(bert):
     assert close(one.data[0].embedding, cases[1][1])
 
 
-def test_the_client_as_it_comes(causal):
+def test_openai_client_with_defaults(causal):
     reply = client_of(causal).embeddings.create(model="tiny", input=["sun fox", "roll milk", "sun fox"], user="someone")
     vectors = [item.embedding for item in reply.data]
     assert close(vectors[0], vectors[2], 1e-5) and not close(vectors[0], vectors[1], 1e-2)
@@ -100,7 +100,7 @@ def test_dimensions_are_the_first_of_length_one_again(bert):
     assert close(short.data[0].embedding, [x / length for x in vector[:8]])
 
 
-def test_refusals_name_the_field(bert):
+def test_errors_name_the_field(bert):
     client = client_of(bert)
     for fields, param, code in [
         ({"input": [1] * 161}, "input", "context_length_exceeded"),
@@ -128,7 +128,7 @@ def test_other_paths(bert):
     assert status == 200 and "sglang:prompt_tokens_total" in text
 
 
-def test_many_at_once_get_their_own(bert):
+def test_concurrent_requests_get_their_own_vectors(bert):
     cases = goldens()
     client = client_of(bert)
 
@@ -140,7 +140,7 @@ def test_many_at_once_get_their_own(bert):
         assert all(pool.map(ask, range(64)))
 
 
-def test_clients_that_leave_harm_nobody(bert):
+def test_disconnected_clients_affect_no_other(bert):
     body = json.dumps({"input": [[1] * 160] * 500}).encode()
     for _ in range(4):
         with bert.connect() as leaving:

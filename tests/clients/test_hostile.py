@@ -57,7 +57,7 @@ def framed(headers, body=b""):
     (b"GET http://other/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200),
     (b"GET http://other HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200),
 ])
-def test_what_frames_a_request_is_read_strictly(server, request_bytes, status):
+def test_request_framing_is_strict(server, request_bytes, status):
     assert answer_to(server, request_bytes).startswith(b"HTTP/1.1 %d " % status)
     eventually(lambda: metric(server, "http_requests_active") == 1)  # this one
 
@@ -143,7 +143,7 @@ def test_requests_in_a_row_are_answered_one_by_one(server):
         assert all(text.startswith(prompt) for text, prompt in zip(texts, prompts, strict=True))
 
 
-def test_who_waits_can_be_aborted():
+def test_waiting_requests_can_be_aborted():
     server = Server("--max-running-requests", "1")
     try:
         with server.connect(timeout=60) as first, server.connect(timeout=60) as waiting:
@@ -186,7 +186,7 @@ def test_a_signal_under_load_lets_answers_end_and_takes_no_more():
     assert server.process.wait(60) == 0
 
 
-def test_slow_bytes_hold_nobody_up(server):
+def test_slow_clients_block_no_one_else(server):
     request = post("/v1/completions", GOOD, "Connection: close\r\n")
     with server.connect(timeout=60) as slow:
         for at in range(0, len(request) - 1, 7):

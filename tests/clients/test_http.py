@@ -83,7 +83,7 @@ def test_tokens_and_back(server):
     assert status == 400 and json.loads(body)["error"]["param"] == "tokens" and "1048576: expected token ids, 0 to" in body
 
 
-def test_refusals_name_the_fields_of_their_door(server):
+def test_errors_name_the_fields_of_their_endpoint(server):
     cases = {
         "text": {"text": "word " * 4000},
         "input_ids": {"input_ids": [5] * 4000},
@@ -95,7 +95,7 @@ def test_refusals_name_the_fields_of_their_door(server):
         assert status == 400 and json.loads(text)["error"]["param"] == param, text
 
 
-def test_what_tools_look_for(server):
+def test_health_and_discovery_endpoints(server):
     assert fetch(server, "/health")[0] == fetch(server, "/health_generate")[0] == 200
     assert json.loads(fetch(server, "/get_model_info")[2])["is_generation"]
     info = json.loads(fetch(server, "/server_info")[2])
@@ -112,14 +112,14 @@ def test_what_tools_look_for(server):
 
 
 def quantization_of(model):
-    quantised = Server(model=model)
+    quantized = Server(model=model)
     try:
-        return json.loads(fetch(quantised, "/server_info")[2])["quantization"]
+        return json.loads(fetch(quantized, "/server_info")[2])["quantization"]
     finally:
-        assert quantised.stop()[0] == 0
+        assert quantized.stop()[0] == 0
 
 
-def test_info_names_the_method_of_quantised_weights(tmp_path):
+def test_info_names_the_method_of_quantized_weights(tmp_path):
     assert quantization_of(ROOT / "tests/goldens/llama-awq") == "awq"
     plain = ROOT / "tests/goldens/llama-gqa4-hd32"
     shutil.copy(plain / "model.safetensors", tmp_path)
@@ -133,7 +133,7 @@ def test_request_id_comes_back(server):
     assert headers["x-request-id"] == "mine-1" and json.loads(body)["id"] == "mine-1"
 
 
-def test_pages_of_other_sites_may_ask_where_that_is_allowed(server):
+def test_cors_origins(server):
     open_one = Server("--cors-origins", "https://chat.example", "--api-key", "secret")
     preflight = b"OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://chat.example\r\nConnection: close\r\n\r\n"
     heads = []
@@ -163,7 +163,7 @@ def test_old_clients_get_a_stream_without_chunks(server):
     assert b"chunked" not in head and body.endswith(b"data: [DONE]\n\n")
 
 
-def test_who_leaves_aborts_at_once(server):
+def test_disconnect_aborts_the_request(server):
     before = metric(server, "num_aborted_requests_total")
     with server.connect() as connection:
         connection.sendall(post("/v1/completions", LONG))
@@ -177,7 +177,7 @@ def test_who_leaves_aborts_at_once(server):
     eventually(lambda: metric(server, "num_used_tokens") == 0)
 
 
-def test_what_a_step_brings_is_written_at_once(server):
+def test_tokens_of_a_step_are_written_immediately(server):
     before = {name: metric(server, name) for name in ("http_writes_total", "engine_steps_total")}
     stream = curl("-N", server.url + "/v1/completions", "-d", json.dumps(
         LONG | {"max_tokens": 200, "n": 8, "skip_special_tokens": False}))
@@ -186,7 +186,7 @@ def test_what_a_step_brings_is_written_at_once(server):
     assert writes <= steps + 2 < stream.count("data: ") / 4, (writes, steps)
 
 
-def test_who_does_not_read_is_dropped(server):
+def test_slow_readers_are_dropped(server):
     before = metric(server, "num_aborted_requests_total")
     with server.connect() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -205,7 +205,7 @@ def test_abort_by_id(server):
     assert b'"finish_reason":"abort"' in rest and b"[DONE]" in rest
 
 
-def test_what_is_no_request_gets_its_own_error(server):
+def test_malformed_requests_get_an_error(server):
     cases = [
         (b"\x16\x03\x01 hello\r\n\r\n", b"400"), (b"GET / HTTP/9.9\r\n\r\n", b"400"),
         (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", b"413"),
@@ -219,7 +219,7 @@ def test_what_is_no_request_gets_its_own_error(server):
             assert connection.recv(4096).startswith(b"HTTP/1.1 " + status), sent[:60]
 
 
-def test_full_queue_is_told_to_come_back():
+def test_full_queue_returns_503_with_retry_after():
     server = Server("--max-running-requests", "1", "--max-queued-requests", "1")
     try:
         with server.connect() as first:

@@ -25,7 +25,7 @@ def asked(kind, *arguments):
     return Instance(request_type=kind, doc={}, arguments=arguments, idx=0, metadata=("attend", 0, 1))
 
 
-def test_it_gets_the_text_that_it_asks_for(client):
+def test_generates_until_stop(client):
     questions = [QUESTION, "copy: a [ sun ] b ->"]
     rules = {"until": ["\n"], "max_gen_toks": 12, "temperature": 0}
     answers = client.generate_until([asked("generate_until", question, dict(rules)) for question in questions])

@@ -106,7 +106,7 @@ def test_errors_are_typed(client):
         ask(client, messages=[{"role": "system", "content": "x"}])
 
 
-def test_key_is_asked_for():
+def test_api_key_is_required():
     server = Server("--api-key", "secret")
     try:
         with pytest.raises(openai.AuthenticationError):

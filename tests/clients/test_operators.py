@@ -7,7 +7,7 @@ from conftest import QUESTION, ROOT, Server
 from test_http import LONG, eventually, fetch, metric, post
 
 
-def test_the_boards_queries_ask_for_metrics_that_exist(server):
+def test_grafana_queries_use_existing_metrics(server):
     board = json.loads((ROOT / "docs/operating/grafana.json").read_text())
     asked = {name for panel in board["panels"] for target in panel["targets"]
              for name in re.findall(r"(sglang:\w+)\{", target["expr"])}
@@ -56,7 +56,7 @@ def test_logs_are_lines_of_json_with_ids():
     assert [line["status"] for line in access if line["access"].startswith("POST")] == [200, 400, 499]
 
 
-def test_the_start_is_told_line_by_line():
+def test_startup_log_lines():
     server = Server()
     log = "".join(server.log)
     server.stop()

@@ -105,7 +105,7 @@ def test_the_plots_move_with_the_load(page, server):
     assert "tokens" in page.locator("#now_pool").inner_text()
 
 
-def test_a_refusal_is_shown_and_the_question_comes_back(page):
+def test_a_error_is_shown_and_the_question_comes_back(page):
     page.fill("#top_p", "7")
     ask(page, QUESTION)
     wait_for_end(page)

@@ -90,7 +90,7 @@ def test_every_field_may_be_null(server):
         ask(server, path, **({name: None for name in names} | given))
 
 
-def test_an_answer_goes_on_where_the_last_message_ends(server):
+def test_continue_final_message(server):
     talk = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": " scout coffee"}]
     reply = ask(server, "/v1/chat/completions", messages=talk, continue_final_message=True)
     assert reply["choices"][0]["message"]["content"] == " writer pea"
@@ -120,7 +120,7 @@ def check_metrics(text):
     assert faults == [], faults
 
 
-def test_metrics_are_as_prometheus_wants_them(server):
+def test_metrics_parse_as_prometheus_text(server):
     check_metrics(fetch(server, "/metrics")[2])
 
 
@@ -141,7 +141,7 @@ def test_flags_that_do_not_exist_are_refused():
     assert run.returncode == 2 and "expected sglang, vllm or both" in run.stderr
 
 
-def test_what_has_no_effect_is_said_once():
+def test_ignored_fields_are_logged_once():
     server = Server()
     for _ in range(3):
         ask(server, "/v1/completions", prompt=QUESTION, unheard_of=1, user="u")

@@ -14,7 +14,7 @@ EXAMPLES = os.environ.get("ATTEND_SCHEMA_EXAMPLES")
 PHASES = ["--max-examples", EXAMPLES] if EXAMPLES else ["--phases", "coverage"]
 
 
-def test_what_the_document_says_is_so(tmp_path):
+def test_server_matches_its_openapi_document(tmp_path):
     # The document allows a thousand prompts without a limit: here their answers are short.
     server = Server("--context-length", "64")
     # Left out: that each request which the document allows is taken. Whether a token id is in the vocabulary, or a

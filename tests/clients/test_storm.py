@@ -79,7 +79,7 @@ def num_files(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def test_a_storm_leaves_nothing_behind():
+def test_connection_storm_leaks_nothing():
     server = Server("--max-running-requests", "64")
     outcomes, sizes = [], []
     files = num_files(server)

@@ -102,7 +102,7 @@ def test_a_json_object_is_one(client):
     ({"structured_outputs": {"choice": ["up", "down"]}}, "up|down"),
     ({"guided_json": {"enum": [1, 2]}}, "1|2"),
 ], ids=str)
-def test_words_of_sglang_and_vllm(client, fields, pattern):
+def test_grammar_fields_of_sglang_and_vllm(client, fields, pattern):
     for choice in ask(client, n=4, extra_body=fields).choices:
         assert re.fullmatch(pattern, choice.message.content), choice.message.content
         assert choice.finish_reason == "stop"
@@ -133,7 +133,7 @@ def test_hostile_schemas_are_refused_with_a_reason(client, schema):
     assert refused.value.body["param"] == "response_format" and len(refused.value.body["message"]) > 20
 
 
-def test_a_grammar_that_takes_too_long_holds_up_nobody():
+def test_slow_grammar_blocks_no_other_request():
     server = Server("--grammar-timeout", "1")
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
     for _ in range(2):
@@ -151,7 +151,7 @@ def test_a_grammar_that_takes_too_long_holds_up_nobody():
     assert code == 0, rest
 
 
-def test_without_the_packages_it_is_said_which_they_are(monkeypatch):
+def test_missing_packages_are_named(monkeypatch):
     monkeypatch.delenv("ATTEND_GRAMMAR_LIBRARY_PATH", raising=False)
     server = Server()
     with pytest.raises(urllib.error.HTTPError) as refused:

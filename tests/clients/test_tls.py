@@ -55,7 +55,7 @@ def test_curl_and_openai_speak_tls(secure, keys):
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == ANSWER
 
 
-def test_who_leaves_aborts_at_once_under_tls_too(secure, keys):
+def test_disconnect_aborts_the_request_under_tls(secure, keys):
     def value(name):
         text = curl("--cacert", str(keys / "ca.pem"), secure.url + "/metrics")
         return next(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"sglang:{name}{{"))
@@ -68,13 +68,13 @@ def test_who_leaves_aborts_at_once_under_tls_too(secure, keys):
     eventually(lambda: value("num_used_tokens") == 0)
 
 
-def test_the_end_of_a_connection_is_told(secure, keys):
+def test_tls_close_notify_is_sent(secure, keys):
     with wrapped(secure, keys) as connection:
         connection.sendall(post("/v1/completions", {"prompt": QUESTION}, "Connection: close\r\n"))
         assert ANSWER.encode() in read_all(connection)  # raises where the stream was cut off
 
 
-def test_what_is_no_tls_is_dropped(secure, keys):
+def test_plain_http_on_a_tls_port_is_dropped(secure, keys):
     for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + b"\x00" * 512, b""):
         with secure.connect() as connection:
             if sent:

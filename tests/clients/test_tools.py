@@ -114,7 +114,7 @@ def test_wrong_tools_are_refused(client):
         ask(client, tools=[], tool_choice="required")
 
 
-def test_thoughts_are_apart(tmp_path):
+def test_reasoning_is_separate(tmp_path):
     template = tmp_path / "thinks.jinja"
     template.write_text("{{ bos_token }}{{ messages[0].content }}<think>\n")
     server = Server("--chat-template", str(template), "--reasoning-parser", "qwen3")

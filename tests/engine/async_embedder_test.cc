@@ -50,7 +50,7 @@ class Gate {
   std::promise<void> entered_, opened_;
 };
 
-TEST(AsyncEmbedder, GivesEveryThreadTheVectorsOfItsInputs) {
+TEST(AsyncEmbedder, ReturnsEachThreadItsVectors) {
   AsyncEmbedder embedder(kConfig);
   Embedder alone(kConfig);
   std::vector<std::thread> threads;
@@ -71,7 +71,7 @@ TEST(AsyncEmbedder, GivesEveryThreadTheVectorsOfItsInputs) {
   EXPECT_EQ(embedder.metrics().num_requests, 40);
 }
 
-TEST(AsyncEmbedder, ComputesWhatWaitsTogether) {
+TEST(AsyncEmbedder, BatchesWaitingRequests) {
   AsyncEmbedder embedder(kConfig);
   Gate gate(embedder);
   std::vector<std::future<EmbeddingResult>> answers;
@@ -84,7 +84,7 @@ TEST(AsyncEmbedder, ComputesWhatWaitsTogether) {
   EXPECT_EQ(embedder.metrics().num_waiting, 0);
 }
 
-TEST(AsyncEmbedder, TakesARequestThatSeveralStepsHold) {
+TEST(AsyncEmbedder, SplitsARequestOverSteps) {
   AsyncEmbedder embedder(kConfig);
   Gate gate(embedder);
   auto large = ask(embedder, std::vector<Tokens>(600, Tokens(9, 3)));
@@ -95,7 +95,7 @@ TEST(AsyncEmbedder, TakesARequestThatSeveralStepsHold) {
   EXPECT_GE(embedder.metrics().num_steps, 3);
 }
 
-TEST(AsyncEmbedder, ForgetsWhatIsCancelled) {
+TEST(AsyncEmbedder, DropsCanceledRequests) {
   AsyncEmbedder embedder(kConfig);
   Gate gate(embedder);
   bool told = false;
@@ -111,7 +111,7 @@ TEST(AsyncEmbedder, ForgetsWhatIsCancelled) {
   EXPECT_EQ(embedder.metrics().num_finished[static_cast<size_t>(FinishReason::kAbort)], 1);
 }
 
-TEST(AsyncEmbedder, RefusesOnTheCallersThreadAndTellsWhatIsLeftAtTheEnd) {
+TEST(AsyncEmbedder, RejectsOnTheCallersThreadAndFailsPendingRequestsOnShutdown) {
   std::future<EmbeddingResult> left;
   {
     AsyncEmbedder embedder(kConfig);
@@ -128,12 +128,12 @@ TEST(AsyncEmbedder, RefusesOnTheCallersThreadAndTellsWhatIsLeftAtTheEnd) {
   EXPECT_TRUE(result.vectors.size() == 1 || result.code == ErrorCode::kUnsupported);
 }
 
-TEST(Shortened, IsTheFirstNumbersOfLengthOneAgain) {
-  EXPECT_THAT(shortened({3.0f, 4.0f, 12.0f}, 2, true),
+TEST(Shortened, TruncatesAndNormalizes) {
+  EXPECT_THAT(truncate_and_normalize({3.0f, 4.0f, 12.0f}, 2, true),
               testing::ElementsAre(testing::FloatEq(0.6f), testing::FloatEq(0.8f)));
-  EXPECT_THAT(shortened({3.0f, 4.0f, 12.0f}, 2, false), testing::ElementsAre(3.0f, 4.0f));
+  EXPECT_THAT(truncate_and_normalize({3.0f, 4.0f, 12.0f}, 2, false), testing::ElementsAre(3.0f, 4.0f));
   test::expect_error(ErrorCode::kInvalidArgument, {"dimensions 4", "1 to 3"}, [] {
-    shortened({3.0f, 4.0f, 12.0f}, 4, true);
+    truncate_and_normalize({3.0f, 4.0f, 12.0f}, 4, true);
   });
 }
 

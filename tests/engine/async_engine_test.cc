@@ -35,7 +35,7 @@ EngineConfig tiny_config() {
 const std::string kPrompt = "recall: sun=42, river=17, fox=80; river=";
 
 // What a request's callback heard.
-struct Heard {
+struct CapturedOutputs {
   std::vector<int32_t> tokens;
   std::string text;
   int num_last = 0;  // outputs with a finish reason
@@ -49,7 +49,7 @@ class Listener {
   OutputCallback callback(int key) {
     return [this, key](const RequestOutput& output) {
       const std::lock_guard lock(mutex_);
-      Heard& heard = heard_[key];
+      CapturedOutputs& heard = captured_[key];
       if (heard.num_last > 0) ++heard.num_after_last;
       heard.tokens.insert(heard.tokens.end(), output.token_ids.begin(), output.token_ids.end());
       heard.text += output.text;
@@ -58,27 +58,28 @@ class Listener {
       changed_.notify_all();
     };
   }
-  Heard wait_for_end(int key) {
-    return wait(key, [](const Heard& heard) { return heard.num_last > 0; });
+  CapturedOutputs wait_for_end(int key) {
+    return wait(key, [](const CapturedOutputs& heard) { return heard.num_last > 0; });
   }
-  Heard wait_for_token(int key) {
-    return wait(key, [](const Heard& heard) { return !heard.tokens.empty() || heard.num_last > 0; });
+  CapturedOutputs wait_for_token(int key) {
+    return wait(key,
+                [](const CapturedOutputs& heard) { return !heard.tokens.empty() || heard.num_last > 0; });
   }
-  std::map<int, Heard> all() {
+  std::map<int, CapturedOutputs> all() {
     const std::lock_guard lock(mutex_);
-    return heard_;
+    return captured_;
   }
 
  private:
   template <class Is>
-  Heard wait(int key, const Is& is) {
+  CapturedOutputs wait(int key, const Is& is) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kLong, [&] { return is(heard_[key]); })) << "request " << key;
-    return heard_[key];
+    EXPECT_TRUE(changed_.wait_for(lock, kLong, [&] { return is(captured_[key]); })) << "request " << key;
+    return captured_[key];
   }
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<int, Heard> heard_;
+  std::map<int, CapturedOutputs> captured_;
 };
 
 GenerationRequest tiny_request(int max_new_tokens = 16) {
@@ -87,9 +88,9 @@ GenerationRequest tiny_request(int max_new_tokens = 16) {
 // Goes on until somebody ends it.
 GenerationRequest endless_request() { return tiny_request(100000); }
 
-Heard alone() {
+CapturedOutputs alone() {
   Engine engine(tiny_config());
-  Heard heard;
+  CapturedOutputs heard;
   engine.submit(tiny_request());
   while (engine.step([&](const RequestOutput& output) {
     heard.tokens.insert(heard.tokens.end(), output.token_ids.begin(), output.token_ids.end());
@@ -99,8 +100,8 @@ Heard alone() {
   return heard;
 }
 
-TEST(AsyncEngine, GivesWhatTheEngineGivesToCallersOnManyThreads) {
-  const Heard expected = alone();
+TEST(AsyncEngine, MatchesTheEngineFromManyThreads) {
+  const CapturedOutputs expected = alone();
   Listener listener;
   AsyncEngine engine(tiny_config());
   std::vector<std::thread> callers;
@@ -121,7 +122,7 @@ TEST(AsyncEngine, GivesWhatTheEngineGivesToCallersOnManyThreads) {
   }
 }
 
-TEST(AsyncEngine, RefusesOnTheCallersThreadAndChangesNothing) {
+TEST(AsyncEngine, RejectsOnTheCallersThreadAndChangesNothing) {
   Listener listener;
   AsyncEngine engine(tiny_config());
   EXPECT_THROW(engine.submit({.prompt = std::vector<int32_t>{-1}}, listener.callback(0)), Error);
@@ -133,7 +134,7 @@ TEST(AsyncEngine, RefusesOnTheCallersThreadAndChangesNothing) {
   EXPECT_TRUE(listener.all().empty());
 }
 
-TEST(AsyncEngine, ThrowsWhatTheEnginesConstructorThrows) {
+TEST(AsyncEngine, ForwardsConstructorErrors) {
   EngineConfig config = tiny_config();
   config.model_path = "/nowhere";
   try {
@@ -150,7 +151,7 @@ TEST(AsyncEngine, AbortsARunningRequestWithOneLastOutput) {
   const RequestId id = engine.submit(endless_request(), listener.callback(0));
   listener.wait_for_token(0);
   engine.abort(id);
-  const Heard heard = listener.wait_for_end(0);
+  const CapturedOutputs heard = listener.wait_for_end(0);
   EXPECT_EQ(heard.reason, FinishReason::kAbort);
   ASSERT_TRUE(engine.drain(kLong));
   engine.abort(id);  // long gone
@@ -186,7 +187,7 @@ TEST(AsyncEngine, AbortsWaitingAndHalfComputedRequests) {
   EXPECT_EQ(engine.metrics().num_used_tokens, 0);
 }
 
-TEST(AsyncEngine, StandsStillWhilePaused) {
+TEST(AsyncEngine, DoesNotStepWhilePaused) {
   Listener listener;
   AsyncEngine engine(tiny_config());
   engine.submit(endless_request(), listener.callback(0));
@@ -202,7 +203,7 @@ TEST(AsyncEngine, StandsStillWhilePaused) {
 }
 
 TEST(AsyncEngine, EndsTheRequestOfACallbackThatThrowsAndNoOther) {
-  const Heard expected = alone();
+  const CapturedOutputs expected = alone();
   Listener listener;
   std::atomic<int> num_calls = 0;
   AsyncEngine engine(tiny_config());
@@ -235,7 +236,7 @@ TEST(AsyncEngine, LetsACallbackAbortSubmitAndPause) {
   EXPECT_EQ(listener.wait_for_end(2).reason, FinishReason::kLength);
 }
 
-TEST(AsyncEngine, AbortsWhatIsLeftWhenItIsDestroyed) {
+TEST(AsyncEngine, DestructorAbortsRemainingRequests) {
   Listener listener;
   {
     AsyncEngine engine(tiny_config());
@@ -297,7 +298,7 @@ TEST(AsyncEngine, CountsRequestsFromWhenTheyAreSubmitted) {
   EXPECT_EQ(engine.num_waiting(), 0);
 }
 
-TEST(AsyncEngine, TakesAsManyAsMayWaitFromHoweverManyThreads) {
+TEST(AsyncEngine, HonorsMaxWaitingFromManyThreads) {
   constexpr int kRounds = 300, kThreads = 8, kMaxWaiting = 5;
   Listener listener;
   AsyncEngine engine(tiny_config());
@@ -306,17 +307,17 @@ TEST(AsyncEngine, TakesAsManyAsMayWaitFromHoweverManyThreads) {
   GenerationRequest request = tiny_request(1);
   for (int i = 0; i < 16; ++i) request.prompt = std::get<std::string>(request.prompt) + kPrompt;
   for (int round = 0; round < kRounds; ++round) {
-    std::atomic<int> num_taken = 0, num_ready = 0;
+    std::atomic<int> num_started = 0, num_ready = 0;
     std::vector<std::thread> threads;
     for (int i = 0; i < kThreads; ++i)
       threads.emplace_back([&, i] {
         ++num_ready;
         while (num_ready < kThreads) std::this_thread::yield();
         if (engine.submit_unless_full(request, listener.callback(round * kThreads + i), kMaxWaiting))
-          ++num_taken;
+          ++num_started;
       });
     for (std::thread& thread : threads) thread.join();
-    ASSERT_EQ(num_taken, kMaxWaiting) << "round " << round;
+    ASSERT_EQ(num_started, kMaxWaiting) << "round " << round;
     EXPECT_EQ(engine.num_waiting(), kMaxWaiting);
     engine.abort_all();
     ASSERT_TRUE(engine.drain(kLong));
@@ -327,7 +328,7 @@ TEST(AsyncEngine, TakesAsManyAsMayWaitFromHoweverManyThreads) {
   EXPECT_THROW(engine.submit_unless_full(tiny_request(1), listener.callback(0), 0), Error);
 }
 
-TEST(AsyncEngine, SaysWhenAStepHasGivenItsOutputs) {
+TEST(AsyncEngine, CallsAfterOutputsOncePerStep) {
   std::mutex mutex;
   std::vector<int> outputs;  // between two calls of after_outputs
   int num_outputs = 0, num_ended = 0;
@@ -398,11 +399,11 @@ TEST(AsyncEngine, CountsWhatThePrefixCacheDid) {
   metrics = engine.metrics();
   EXPECT_GT(metrics.num_evicted_tokens, 0);
   EXPECT_EQ(metrics.num_evictable_tokens, metrics.num_cached_tokens);
-  EXPECT_EQ(metrics.num_heals, 0);
+  EXPECT_EQ(metrics.num_recoveries, 0);
 }
 
 // Every request ends once, whatever threads do to it at whatever moment; nothing stays behind.
-TEST(AsyncEngine, ForgetsPrefixesWhenItIsTold) {
+TEST(AsyncEngine, FlushesThePrefixCache) {
   AsyncEngine engine(tiny_config());
   const auto ask = [&] {
     std::atomic<int> num_cached = -1;
@@ -453,7 +454,7 @@ TEST(AsyncEngine, RecordsWhereTheTimeOfStepsGoes) {
   EXPECT_THAT(engine.stop_trace(), HasSubstr("\"step\""));
 }
 
-TEST(AsyncEngine, KeepsItsPromisesWhileManyThreadsSubmitAndAbort) {
+TEST(AsyncEngine, IsConsistentUnderConcurrentSubmitAndAbort) {
   EngineConfig config = tiny_config();
   config.max_running_requests = 6;
   config.max_total_tokens = 512;  // preempts
@@ -504,8 +505,8 @@ TEST(AsyncEngine, KeepsItsPromisesWhileManyThreadsSubmitAndAbort) {
 }
 
 // Wherever memory runs out once on the engine's thread, requests end once each, and the engine goes on.
-TEST(AsyncEngine, OutlivesEachAllocationThatFails) {
-  const Heard expected = alone();
+TEST(AsyncEngine, SurvivesEachFailedAllocation) {
+  const CapturedOutputs expected = alone();
   AsyncEngine engine(tiny_config());
   int num_failures = 0;
   for (int64_t num_good = 0; num_good < 120; ++num_good) {
@@ -552,7 +553,7 @@ TEST(AsyncEngine, OutlivesEachAllocationThatFails) {
   EXPECT_GT(num_failures, 20) << "the test tests nothing";
 }
 
-TEST(Histogram, SaysWhereAShareStands) {
+TEST(Histogram, ComputesQuantiles) {
   static constexpr double kBounds[] = {0.1, 1.0};
   Histogram histogram{.upper_bounds = kBounds, .buckets = {0, 0, 0}, .sum = 0.0};
   EXPECT_EQ(histogram.quantile(0.5), 0.0);

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 const std::filesystem::path kTinyModel = ATTEND_SOURCE_DIR "/models/attend-tiny";
 
-EngineConfig config_of(std::string_view prefill, std::string_view decode) {
+EngineConfig make_config(std::string_view prefill, std::string_view decode) {
   EngineConfig config;
   config.model_path = kTinyModel;
   config.kv_cache_dtype = DType::kF32;
@@ -61,12 +61,12 @@ class BackendPairs : public testing::TestWithParam<Pair> {};
 
 // A page size that one of the pair lacks, or a kind of K/V that it does not serve, is a refusal that names
 // who refused and what.
-TEST_P(BackendPairs, AnswerRightOrAreRefusedWithAReason) {
+TEST_P(BackendPairs, AnswerCorrectlyOrAreRejectedWithAReason) {
   const auto [prefill, decode] = GetParam();
   const Capability &one = prefill->mha, &two = decode->mha;
   const bool serves =
       !one.prefill.empty() && !two.decode.empty() && !one.page_sizes.intersect(two.page_sizes).empty();
-  const EngineConfig config = config_of(prefill->name, decode->name);
+  const EngineConfig config = make_config(prefill->name, decode->name);
   try {
     EXPECT_THAT(answers(config), testing::ElementsAre("17", "42"));
     EXPECT_TRUE(serves) << "it answered, though their records say that it can not";

@@ -24,7 +24,7 @@ struct Answers {
   EngineStats stats;
 };
 
-EngineConfig config_of(std::string_view model, std::string_view backend, int page_size) {
+EngineConfig make_config(std::string_view model, std::string_view backend, int page_size) {
   EngineConfig config;
   config.model_path = std::string(ATTEND_SOURCE_DIR) + "/" + std::string(model);
   config.backend_options.attention_backend = backend;
@@ -92,8 +92,8 @@ struct Case {
 
 class CascadeAttention : public testing::TestWithParam<Case> {};
 
-TEST_P(CascadeAttention, GivesTheTokensOfEveryRequestOnItsOwn) {
-  compare_with_and_without(config_of(GetParam().model, GetParam().backend, GetParam().page_size),
+TEST_P(CascadeAttention, MatchesSingleRequests) {
+  compare_with_and_without(make_config(GetParam().model, GetParam().backend, GetParam().page_size),
                            expect_equal);
 }
 
@@ -125,8 +125,8 @@ void expect_close(const Answers& one, const Answers& other, float tolerance) {
   }
 }
 
-TEST_P(CascadeAttentionOnGpu, GivesTheTokensOfEveryRequestOnItsOwn) {
-  EngineConfig config = config_of(GetParam().model, GetParam().backend, GetParam().page_size);
+TEST_P(CascadeAttentionOnGpu, MatchesSingleRequests) {
+  EngineConfig config = make_config(GetParam().model, GetParam().backend, GetParam().page_size);
   config.device.type = DeviceType::kCuda;
   config.dtype = GetParam().dtype;
   config.kv_cache_dtype = GetParam().dtype;
@@ -172,28 +172,28 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(CascadeAttentionChoice, IsLeftOutWhereItSavesTooLittle) {
-  EXPECT_EQ(complete(config_of("models/attend-tiny", "cpu", 16), /*num_shared=*/16).stats.num_cascade_steps,
+  EXPECT_EQ(complete(make_config("models/attend-tiny", "cpu", 16), /*num_shared=*/16).stats.num_cascade_steps,
             0);
-  EXPECT_EQ(complete(config_of("models/attend-tiny", "cpu", 16), /*num_shared=*/0).stats.num_cascade_steps,
+  EXPECT_EQ(complete(make_config("models/attend-tiny", "cpu", 16), /*num_shared=*/0).stats.num_cascade_steps,
             0);
 }
 
 TEST(CascadeAttentionChoice, IsLeftOutOfDeterministicInference) {
-  EngineConfig config = config_of("models/attend-tiny", "cpu", 16);
+  EngineConfig config = make_config("models/attend-tiny", "cpu", 16);
   config.deterministic_inference = true;
   EXPECT_EQ(complete(config).stats.num_cascade_steps, 0);
 }
 
 TEST(CascadeAttentionChoice, NeedsAPrefixCache) {
-  EngineConfig config = config_of("models/attend-tiny", "cpu", 16);
+  EngineConfig config = make_config("models/attend-tiny", "cpu", 16);
   config.disable_radix_cache = true;
   EXPECT_EQ(complete(config).stats.num_cascade_steps, 0);
 }
 
 TEST(CascadeAttentionChoice, NeedsALayerThatSeesAllKeysWithoutSinks) {
-  EXPECT_EQ(Engine(config_of("tests/goldens/gpt-oss-sinks-window", "cpu", 16)).info().cascade_min_keys, 0);
-  EXPECT_EQ(Engine(config_of("tests/goldens/mistral-window-hd128", "cpu", 16)).info().cascade_min_keys, 0);
-  EXPECT_GT(Engine(config_of("tests/goldens/gemma2-caps-window", "cpu", 16)).info().cascade_min_keys, 0);
+  EXPECT_EQ(Engine(make_config("tests/goldens/gpt-oss-sinks-window", "cpu", 16)).info().cascade_min_keys, 0);
+  EXPECT_EQ(Engine(make_config("tests/goldens/mistral-window-hd128", "cpu", 16)).info().cascade_min_keys, 0);
+  EXPECT_GT(Engine(make_config("tests/goldens/gemma2-caps-window", "cpu", 16)).info().cascade_min_keys, 0);
 }
 
 }  // namespace

@@ -94,11 +94,11 @@ class DeterministicInference : public testing::TestWithParam<Place> {
   static EngineConfig config() { return deterministic_config(GetParam()); }
 };
 
-TEST_P(DeterministicInference, GivesTheSameTokensAloneAndInABatch) {
+TEST_P(DeterministicInference, ProducesTheSameTokensSinglyAndInABatch) {
   EXPECT_EQ(run_together(config(), prompts()).outputs, run_one_by_one(config(), prompts()).outputs);
 }
 
-TEST_P(DeterministicInference, GivesTheSameTokensForEverySizeOfChunks) {
+TEST_P(DeterministicInference, ProducesTheSameTokensForEverySizeOfChunks) {
   EngineConfig chunked = config();
   const std::vector<Tokens> whole = run_together(chunked, prompts()).outputs;
   for (const int size : {12, 31, 100}) {
@@ -107,7 +107,7 @@ TEST_P(DeterministicInference, GivesTheSameTokensForEverySizeOfChunks) {
   }
 }
 
-TEST_P(DeterministicInference, GivesTheSameTokensAfterPreemption) {
+TEST_P(DeterministicInference, ProducesTheSameTokensAfterPreemption) {
   for (const int page_size : {1, 16, 64}) {
     EngineConfig small = config();
     small.backend_options.page_size = page_size;
@@ -123,7 +123,7 @@ TEST_P(DeterministicInference, GivesTheSameTokensAfterPreemption) {
   }
 }
 
-TEST_P(DeterministicInference, GivesTheSameTokensFromAColdAWarmAndAHalfWarmPrefixCache) {
+TEST_P(DeterministicInference, ProducesTheSameTokensFromAColdAWarmAndAHalfWarmPrefixCache) {
   for (const int page_size : {1, 16, 64}) {
     EngineConfig paged = config();
     paged.backend_options.page_size = page_size;
@@ -153,7 +153,7 @@ TEST_P(DeterministicInference, GivesTheSameTokensFromAColdAWarmAndAHalfWarmPrefi
   }
 }
 
-TEST_P(DeterministicInference, GivesTheSameTokensForEveryPageSize) {
+TEST_P(DeterministicInference, ProducesTheSameTokensForEveryPageSize) {
   const std::vector<Tokens> expected = run_together(config(), prompts()).outputs;
   for (const int page_size : {1, 16, 128}) {
     EngineConfig paged = config();
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(OnGpu, DeterministicInference, testing::ValuesIn(kOnGpu
 
 class DeterministicGraphs : public DeterministicInference {};
 
-TEST_P(DeterministicGraphs, GiveTheTokensOfLaunchedStepsWhateverTheirSizes) {
+TEST_P(DeterministicGraphs, MatchLaunchedStepsForAnyGraphSizes) {
   EngineConfig launched = config();
   launched.disable_cuda_graph = true;
   const std::vector<Tokens> expected = run_together(launched, prompts()).outputs;
@@ -185,7 +185,7 @@ TEST_P(DeterministicGraphs, GiveTheTokensOfLaunchedStepsWhateverTheirSizes) {
 
 INSTANTIATE_TEST_SUITE_P(OnGpu, DeterministicGraphs, testing::ValuesIn(kOnGpu), name_of);
 
-TEST(DeterministicInferenceOnCpu, GivesTheSameTokensOnEveryNumberOfThreads) {
+TEST(DeterministicInferenceOnCpu, ProducesTheSameTokensOnEveryNumberOfThreads) {
   const int all_threads = num_threads();
   std::vector<std::vector<Tokens>> outputs;
   for (const int threads : {1, 2, 5}) {
@@ -197,7 +197,7 @@ TEST(DeterministicInferenceOnCpu, GivesTheSameTokensOnEveryNumberOfThreads) {
   EXPECT_EQ(outputs[2], outputs[0]);
 }
 
-TEST(DeterministicInferenceOnCpu, GivesTheSameBitsFromAColdAWarmAndAHalfWarmPrefixCache) {
+TEST(DeterministicInferenceOnCpu, ProducesTheSameBitsFromAColdAWarmAndAHalfWarmPrefixCache) {
   const auto logprobs_of = [](Engine& engine, const Tokens& prompt) {
     std::vector<float> logprobs;
     SamplingParams params = sampling(0);
@@ -227,7 +227,7 @@ TEST(DeterministicInferenceOnCpu, GivesTheSameBitsFromAColdAWarmAndAHalfWarmPref
   EXPECT_GT(half_warm.stats().num_cached_tokens, 0);
 }
 
-TEST(DeterministicInferenceOnCpu, RefusesABackendThatDoesNotOfferIt) {
+TEST(DeterministicInferenceOnCpu, RejectsABackendThatDoesNotOfferIt) {
   EngineConfig config = deterministic_config({});
   config.backend_options.attention_backend = "trtllm_mha";
   EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported, [&] { Engine engine(config); }),

@@ -83,7 +83,7 @@ void copy_model(const std::filesystem::path& from, const TempDir& to, const std:
 
 class EmbeddingGoldens : public testing::TestWithParam<std::tuple<const char*, const char*, int>> {};
 
-TEST_P(EmbeddingGoldens, AllAtOnceAndEachAloneGiveTheVectorsOfTransformers) {
+TEST_P(EmbeddingGoldens, BatchedAndSingleInputsMatchTransformers) {
   const auto [name, backend, page_size] = GetParam();
   const auto prompts = read_vectors(kGoldens / name);
   ASSERT_GE(prompts.size(), 4u);
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Every, EmbeddingGoldens,
 
 class EmbeddingGoldensOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>> {};
 
-TEST_P(EmbeddingGoldensOnGpu, AllAtOnceAndEachAloneGiveTheVectorsOfTransformers) {
+TEST_P(EmbeddingGoldensOnGpu, BatchedAndSingleInputsMatchTransformers) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
   const auto [name, dtype] = GetParam();
   const auto prompts = read_vectors(kGoldens / name);
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Every, EmbeddingGoldensOnGpu,
                            return name;
                          });
 
-TEST(Embedder, ReadsWhatTheFilesOfSentenceTransformersSay) {
+TEST(Embedder, ReadsSentenceTransformersConfigs) {
   const Embedder gemma({.model_path = kGoldens / "embed-gemma-mean-dense"});
   EXPECT_EQ(gemma.info().model, "Gemma3TextModel");
   EXPECT_EQ(gemma.info().pooling, Pooling::kMean);
@@ -143,7 +143,7 @@ TEST(Embedder, ReadsWhatTheFilesOfSentenceTransformersSay) {
   EXPECT_TRUE(bert.info().bidirectional);
 }
 
-TEST(Embedder, TakesTheLongestTextOfTheTokenizerWhereNothingElseNamesIt) {
+TEST(Embedder, UsesTheTokenizersMaxLengthByDefault) {
   const std::filesystem::path model = kGoldens / "embed-bert-mean";
   const auto longest = [&](const std::string& model_max_length) {
     const TempDir dir;
@@ -155,7 +155,7 @@ TEST(Embedder, TakesTheLongestTextOfTheTokenizerWhereNothingElseNamesIt) {
   EXPECT_EQ(longest("1000000000000000019884624838656"), 192) << "no limit: the model's positions";
 }
 
-TEST(Embedder, CutsATextThatIsTooLongBetweenItsSpecialTokens) {
+TEST(Embedder, TruncatesTextsBetweenSpecialTokens) {
   const TempDir dir;
   std::ifstream file(ATTEND_SOURCE_DIR "/tests/data/tokenizers/bert/tokenizer.json");
   copy_model(kGoldens / "embed-bert-mean", dir, "tokenizer.json",
@@ -165,31 +165,31 @@ TEST(Embedder, CutsATextThatIsTooLongBetweenItsSpecialTokens) {
   const Tokens all = Tokenizer::from_path(dir.path()).encode(text);
   const auto cut = embedder.encode_truncated(text);
   ASSERT_EQ(cut.ids.size(), 7u);
-  EXPECT_EQ(cut.num_left_out, all.size() - 7);
+  EXPECT_EQ(cut.num_truncated_tokens, all.size() - 7);
   EXPECT_TRUE(std::equal(cut.ids.begin(), cut.ids.end() - 1, all.begin()));
   EXPECT_EQ(cut.ids.back(), all.back()) << "[SEP]";
-  EXPECT_EQ(embedder.encode_truncated("the").num_left_out, 0u);
+  EXPECT_EQ(embedder.encode_truncated("the").num_truncated_tokens, 0u);
   expect_error(ErrorCode::kInvalidArgument, {"at most 7"}, [&] { embedder.encode(text); });
 }
 
-TEST(Embedder, TakesTheLastTokenOfACausalModelWithoutSuchFiles) {
+TEST(Embedder, UsesLastTokenPoolingForCausalModels) {
   const Embedder embedder({.model_path = kGoldens / "llama-gqa4-hd32"});
   EXPECT_EQ(embedder.info().pooling, Pooling::kLast);
   EXPECT_TRUE(embedder.info().normalize);
 }
 
-TEST(Embedder, PoolsAsItIsTold) {
+TEST(Embedder, PoolsAsConfigured) {
   const std::filesystem::path model = kGoldens / "embed-qwen3-mean";
   const Tokens ids = read_vectors(model)[1].ids;
-  const auto vector_of = [&](Pooling pooling, std::span<const int32_t> part) {
+  const auto make_vector = [&](Pooling pooling, std::span<const int32_t> part) {
     Embedder embedder({.model_path = model, .pooling = pooling});
     const std::vector<Tokens> inputs = {Tokens(part.begin(), part.end())};
     return embedder.embed(inputs)[0];
   };
   // A causal model's first token does not see the others.
-  EXPECT_LE(error_of(vector_of(Pooling::kCls, ids), vector_of(Pooling::kLast, std::span(ids).first(1))),
+  EXPECT_LE(error_of(make_vector(Pooling::kCls, ids), make_vector(Pooling::kLast, std::span(ids).first(1))),
             1e-5f);
-  EXPECT_GT(error_of(vector_of(Pooling::kLast, ids), vector_of(Pooling::kMean, ids)), 1e-2f);
+  EXPECT_GT(error_of(make_vector(Pooling::kLast, ids), make_vector(Pooling::kMean, ids)), 1e-2f);
   Embedder of_length_one({.model_path = model, .normalize = true});
   const std::vector<Tokens> inputs = {ids};
   double squares = 0.0;
@@ -198,7 +198,7 @@ TEST(Embedder, PoolsAsItIsTold) {
   EXPECT_NEAR(squares, 1.0, 1e-5);
 }
 
-TEST(Embedder, AChangedConfigGivesOtherVectors) {
+TEST(Embedder, ChangedConfigChangesVectors) {
   const std::filesystem::path model = kGoldens / "embed-gemma-mean-dense";
   std::ifstream file(model / "config.json");
   const std::string config(std::istreambuf_iterator<char>(file), {});
@@ -214,7 +214,7 @@ TEST(Embedder, AChangedConfigGivesOtherVectors) {
   }
 }
 
-TEST(Embedder, TakesMoreThanOneStepHolds) {
+TEST(Embedder, SplitsInputsOverSteps) {
   const auto prompts = read_vectors(kGoldens / "embed-qwen3-last");
   Embedder embedder({.model_path = kGoldens / "embed-qwen3-last", .max_input_tokens = 130});
   std::vector<EmbeddedPrompt> many;
@@ -222,7 +222,7 @@ TEST(Embedder, TakesMoreThanOneStepHolds) {
   EXPECT_LE(worst_error(embedder, many), 1e-4f);
 }
 
-TEST(Embedder, RefusesInputsThatItDoesNotTakeAndServesTheNext) {
+TEST(Embedder, RejectsInvalidInputsAndServesTheNext) {
   const auto prompts = read_vectors(kGoldens / "embed-qwen3-last");
   Embedder embedder({.model_path = kGoldens / "embed-qwen3-last", .max_input_tokens = 40});
   const auto refused = [&](const std::vector<Tokens>& inputs, std::initializer_list<std::string_view> parts) {
@@ -236,7 +236,7 @@ TEST(Embedder, RefusesInputsThatItDoesNotTakeAndServesTheNext) {
   EXPECT_LE(worst_error(embedder, {prompts[2]}), 1e-4f);
 }
 
-TEST(Embedder, RefusesFilesThatItDoesNotUnderstand) {
+TEST(Embedder, RejectsUnsupportedFiles) {
   const std::filesystem::path model = kGoldens / "embed-gemma-mean-dense";
   const auto refused = [&](ErrorCode code, const std::string& name, const std::string& text,
                            std::initializer_list<std::string_view> parts) {
@@ -267,10 +267,10 @@ TEST(Embedder, RefusesFilesThatItDoesNotUnderstand) {
   expect_error(ErrorCode::kInvalidArgument, {"max_input_tokens 257", "1 to 256"},
                [&] { Embedder({.model_path = model, .max_input_tokens = 257}); });
   expect_error(ErrorCode::kInvalidArgument, {"pooling \"max\"", "mean, cls or last"},
-               [] { pooling_of("max"); });
+               [] { parse_pooling("max"); });
 }
 
-TEST(Embedder, RefusesEncodersThatItDoesNotHave) {
+TEST(Embedder, RejectsEncodersThatItDoesNotSupport) {
   std::ifstream file(kGoldens / "embed-bert-mean/config.json");
   const std::string config(std::istreambuf_iterator<char>(file), {});
   const auto refused = [&](const std::string& from, const std::string& to,
@@ -289,7 +289,7 @@ TEST(Embedder, RefusesEncodersThatItDoesNotHave) {
   refused("BertModel", "XLMRobertaModel", {"XLMRobertaModel", "RobertaModel"});
 }
 
-TEST(Engine, RefusesToGenerateWithAModelThatSeesBothDirections) {
+TEST(Engine, RejectsToGenerateWithAModelThatSeesBothDirections) {
   EngineConfig config;
   config.model_path = kGoldens / "embed-gemma-mean-dense";
   expect_error(ErrorCode::kUnsupported, {"Gemma3TextModel", "both directions", "attend embed"},
@@ -370,7 +370,7 @@ TEST(PoolingRequest, EndsWhenItIsAborted) {
   EXPECT_FALSE(engine.step([](const RequestOutput&) {}));
 }
 
-TEST(PoolingRequest, IsRefusedByAnEngineThatGeneratesAndTheOtherWayRound) {
+TEST(PoolingRequest, IsRejectedByAnEngineThatGeneratesAndTheOtherWayRound) {
   EngineConfig config;
   config.model_path = kGoldens / "llama-gqa4-hd32";
   Engine generates(config);

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 const std::filesystem::path kModel = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32";
 const std::filesystem::path kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
 
-EngineConfig config_of(const std::filesystem::path& model) {
+EngineConfig make_config(const std::filesystem::path& model) {
   EngineConfig config;
   config.model_path = model;
   return config;
@@ -57,17 +57,17 @@ std::map<RequestId, Result> finish_all(Engine& engine) {
   return results;
 }
 
-Result complete_alone(const EngineConfig& config, const std::vector<int32_t>& prompt,
-                      const SamplingParams& params) {
+Result complete_single(const EngineConfig& config, const std::vector<int32_t>& prompt,
+                       const SamplingParams& params) {
   Engine engine(config);
   const RequestId id = engine.submit(prompt, params);
   return finish_all(engine).at(id);
 }
 
 // All prompts at once.
-std::vector<Result> complete_together(const EngineConfig& config,
-                                      const std::vector<std::vector<int32_t>>& prompts,
-                                      const SamplingParams& params) {
+std::vector<Result> complete_batch(const EngineConfig& config,
+                                   const std::vector<std::vector<int32_t>>& prompts,
+                                   const SamplingParams& params) {
   Engine engine(config);
   std::vector<RequestId> ids;
   for (const auto& prompt : prompts) ids.push_back(engine.submit(prompt, params));
@@ -82,51 +82,51 @@ const std::vector<std::vector<int32_t>> kPrompts = {random_prompt(5, 1), random_
                                                     random_prompt(17, 5)};
 const SamplingParams kGreedy{.max_new_tokens = 24, .ignore_eos = true};
 
-TEST(Engine, GivesTheSameTokensAloneAndInABatch) {
-  const EngineConfig config = config_of(kModel);
-  const auto together = complete_together(config, kPrompts, kGreedy);
+TEST(Engine, ProducesTheSameTokensSinglyAndInABatch) {
+  const EngineConfig config = make_config(kModel);
+  const auto together = complete_batch(config, kPrompts, kGreedy);
   for (size_t i = 0; i < kPrompts.size(); ++i)
-    EXPECT_EQ(together[i], complete_alone(config, kPrompts[i], kGreedy)) << "prompt " << i;
+    EXPECT_EQ(together[i], complete_single(config, kPrompts[i], kGreedy)) << "prompt " << i;
 }
 
-TEST(Engine, GivesTheSameTokensForEveryPageSize) {
-  EngineConfig config = config_of(kModel);
-  const auto expected = complete_together(config, kPrompts, kGreedy);
+TEST(Engine, ProducesTheSameTokensForEveryPageSize) {
+  EngineConfig config = make_config(kModel);
+  const auto expected = complete_batch(config, kPrompts, kGreedy);
   for (int page_size : {1, 2, 64, 256}) {
     config.backend_options.page_size = page_size;
-    EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected) << "page size " << page_size;
+    EXPECT_EQ(complete_batch(config, kPrompts, kGreedy), expected) << "page size " << page_size;
   }
 }
 
-TEST(Engine, GivesTheSameTokensWhenPromptsAreComputedInChunks) {
-  EngineConfig config = config_of(kModel);
-  const auto expected = complete_together(config, kPrompts, kGreedy);
+TEST(Engine, ProducesTheSameTokensWhenPromptsAreComputedInChunks) {
+  EngineConfig config = make_config(kModel);
+  const auto expected = complete_batch(config, kPrompts, kGreedy);
   config.max_running_requests = 5;
   for (int chunk : {5, 7, 32}) {
     config.chunked_prefill_size = chunk;
-    EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected) << "chunk " << chunk;
+    EXPECT_EQ(complete_batch(config, kPrompts, kGreedy), expected) << "chunk " << chunk;
   }
 }
 
-TEST(Engine, GivesTheSameTokensAfterPreemption) {
-  EngineConfig config = config_of(kModel);
-  const auto expected = complete_together(config, kPrompts, kGreedy);
+TEST(Engine, ProducesTheSameTokensAfterPreemption) {
+  EngineConfig config = make_config(kModel);
+  const auto expected = complete_batch(config, kPrompts, kGreedy);
   config.backend_options.page_size = 4;
   config.max_total_tokens = 160;  // 256 would be needed for all of them
   config.schedule.conservativeness = 0.0;
-  const auto preempted = complete_together(config, kPrompts, kGreedy);
+  const auto preempted = complete_batch(config, kPrompts, kGreedy);
   EXPECT_EQ(preempted, expected);
   int num_preemptions = 0;
   for (const Result& result : preempted) num_preemptions += result.num_preemptions;
   EXPECT_GT(num_preemptions, 0) << "the pool was not full: the test tests nothing";
 }
 
-TEST(Engine, GivesTheSameTokensWithEveryBackendOfTheTable) {
-  EngineConfig config = config_of(kModel);
-  const auto expected = complete_together(config, kPrompts, kGreedy);
+TEST(Engine, ProducesTheSameTokensWithEveryBackendOfTheTable) {
+  EngineConfig config = make_config(kModel);
+  const auto expected = complete_batch(config, kPrompts, kGreedy);
   for (const char* name : {"torch_native", "cpu", "triton", "flashinfer", "fa3", "fa4", "trtllm_mha"}) {
     config.backend_options.attention_backend = name;
-    EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected) << name;
+    EXPECT_EQ(complete_batch(config, kPrompts, kGreedy), expected) << name;
   }
 }
 
@@ -150,9 +150,9 @@ class CountingBackend : public AttentionBackend {
 };
 constexpr BackendSpec kCountedSpec{.index = kernels::KvIndexKind::kCsr};
 
-TEST(Engine, RunsABackendOfOnesOwnThatIsAskedForByName) {
-  EngineConfig config = config_of(kModel);
-  const auto expected = complete_together(config, kPrompts, kGreedy);
+TEST(Engine, RunsACustomBackendByName) {
+  EngineConfig config = make_config(kModel);
+  const auto expected = complete_batch(config, kPrompts, kGreedy);
   std::vector<BackendEntry> table(backend_table().begin(), backend_table().end());
   BackendEntry mine = *find_backend(table, "cpu");
   mine.name = "mine";
@@ -160,81 +160,81 @@ TEST(Engine, RunsABackendOfOnesOwnThatIsAskedForByName) {
   mine.create = [](const BackendContext& context) -> std::unique_ptr<AttentionBackend> {
     return std::make_unique<CountingBackend>(create_kernel_backend(kCountedSpec, context));
   };
-  mine.workspace_bytes = workspace_bytes_of<kCountedSpec>;
+  mine.workspace_bytes = workspace_bytes_with_spec<kCountedSpec>;
   table.push_back(mine);
   config.backends = table;
   config.backend_options.attention_backend = "mine";
   num_forwards = 0;
-  EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected);
+  EXPECT_EQ(complete_batch(config, kPrompts, kGreedy), expected);
   EXPECT_GT(num_forwards, 0);
   config.backends = {};
   EXPECT_THROW(Engine{config}, Error) << "attend's own table has no such row";
 }
 
-TEST(Engine, GivesTheSameTokensWhenAStepMayAttendToFewKeys) {
-  EngineConfig config = config_of(kModel);
-  const auto expected = complete_together(config, kPrompts, kGreedy);
+TEST(Engine, ProducesTheSameTokensWhenAStepMayAttendToFewKeys) {
+  EngineConfig config = make_config(kModel);
+  const auto expected = complete_batch(config, kPrompts, kGreedy);
   config.max_kv_tokens = 150;
-  const auto limited = complete_together(config, kPrompts, kGreedy);
+  const auto limited = complete_batch(config, kPrompts, kGreedy);
   EXPECT_EQ(limited, expected);
   config.max_kv_tokens = 110;  // the longest prompt ends there
-  const auto cut = complete_alone(config, kPrompts[3], kGreedy);
+  const auto cut = complete_single(config, kPrompts[3], kGreedy);
   EXPECT_EQ(cut.reason, FinishReason::kLength);
   EXPECT_EQ(cut.output.size(), 10u);
 }
 
 TEST(Engine, RoutesPrefillAndDecodeToDifferentBackends) {
-  EngineConfig config = config_of(kModel);
-  const auto expected = complete_together(config, kPrompts, kGreedy);
+  EngineConfig config = make_config(kModel);
+  const auto expected = complete_batch(config, kPrompts, kGreedy);
   config.backend_options.prefill_backend = "torch_native";
   config.backend_options.decode_backend = "flashinfer";
-  EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected);
+  EXPECT_EQ(complete_batch(config, kPrompts, kGreedy), expected);
 }
 
 TEST(Engine, SamplesTheSameTokensForASeedWhateverTheBatch) {
-  const EngineConfig config = config_of(kModel);
+  const EngineConfig config = make_config(kModel);
   const SamplingParams params{
       .max_new_tokens = 24, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .seed = 7, .ignore_eos = true};
-  const auto together = complete_together(config, kPrompts, params);
+  const auto together = complete_batch(config, kPrompts, params);
   for (size_t i = 0; i < kPrompts.size(); ++i)
-    EXPECT_EQ(together[i], complete_alone(config, kPrompts[i], params)) << "prompt " << i;
+    EXPECT_EQ(together[i], complete_single(config, kPrompts[i], params)) << "prompt " << i;
   SamplingParams other = params;
   other.seed = 8;
-  EXPECT_NE(complete_together(config, kPrompts, other), together);
+  EXPECT_NE(complete_batch(config, kPrompts, other), together);
 }
 
 TEST(Engine, StopsAtTheLimitAndAtStopTokens) {
-  const EngineConfig config = config_of(kModel);
-  const Result free_run = complete_alone(config, kPrompts[0], kGreedy);
+  const EngineConfig config = make_config(kModel);
+  const Result free_run = complete_single(config, kPrompts[0], kGreedy);
   EXPECT_EQ(free_run.reason, FinishReason::kLength);
   EXPECT_EQ(free_run.output.size(), 24u);
   SamplingParams params = kGreedy;
   params.stop_token_ids = {free_run.output[5]};
-  const Result stopped = complete_alone(config, kPrompts[0], params);
+  const Result stopped = complete_single(config, kPrompts[0], params);
   EXPECT_EQ(stopped.reason, FinishReason::kStop);
   EXPECT_LE(stopped.output.size(), 6u);
   EXPECT_EQ(stopped.output.back(), free_run.output[5]);
 }
 
 TEST(Engine, StopsWhenTheContextIsFull) {
-  EngineConfig config = config_of(kModel);
+  EngineConfig config = make_config(kModel);
   config.context_length = 12;
-  const Result result = complete_alone(config, kPrompts[0], kGreedy);
+  const Result result = complete_single(config, kPrompts[0], kGreedy);
   EXPECT_EQ(result.reason, FinishReason::kLength);
   EXPECT_EQ(result.output.size(), 7u);
 }
 
 TEST(Engine, StopsWhenOneRequestFillsTheWholePool) {
-  EngineConfig config = config_of(kModel);
+  EngineConfig config = make_config(kModel);
   config.backend_options.page_size = 4;
   config.max_total_tokens = 12;
-  const Result result = complete_alone(config, kPrompts[0], kGreedy);
+  const Result result = complete_single(config, kPrompts[0], kGreedy);
   EXPECT_EQ(result.reason, FinishReason::kLength);
   EXPECT_EQ(result.output.size(), 7u);
 }
 
 TEST(Engine, StopStringsCutTheText) {
-  Engine engine(config_of(kTiny));
+  Engine engine(make_config(kTiny));
   const SamplingParams params{.max_new_tokens = 16, .ignore_eos = true};
   const RequestId whole = engine.submit("copy: laugh [ scout coffee writer pea ] roll milk ->", params);
   const std::string text = finish_all(engine).at(whole).text;
@@ -248,7 +248,7 @@ TEST(Engine, StopStringsCutTheText) {
 }
 
 TEST(Engine, AllocatesSlotsBackAfterEveryRequest) {
-  Engine engine(config_of(kModel));
+  Engine engine(make_config(kModel));
   for (const auto& prompt : kPrompts) engine.submit(prompt, kGreedy);
   finish_all(engine);
   EXPECT_GT(engine.stats().peak_used_slots, 0);
@@ -266,7 +266,7 @@ std::string error_of(const Action& action) {
   return "no error";
 }
 
-TEST(EngineErrors, RefuseATokenOfAnImageForATextModel) {
+TEST(EngineErrors, RejectAnImageTokenForATextModel) {
   EngineConfig config;
   config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/gemma3-multimodal";
   config.max_total_tokens = 256;
@@ -278,8 +278,8 @@ TEST(EngineErrors, RefuseATokenOfAnImageForATextModel) {
             "alone");
 }
 
-TEST(EngineErrors, RefuseAPromptAndLoseNothing) {
-  EngineConfig config = config_of(kModel);
+TEST(EngineErrors, RejectedPromptLeaksNothing) {
+  EngineConfig config = make_config(kModel);
   config.context_length = 64;
   Engine engine(config);
   const RequestId good = engine.submit(kPrompts[0], kGreedy);
@@ -306,7 +306,7 @@ TEST(EngineErrors, RefuseAPromptAndLoseNothing) {
 
 TEST(EngineErrors, NameWhatCanNotBeServed) {
   const auto start = [](auto change) {
-    EngineConfig config = config_of(kModel);
+    EngineConfig config = make_config(kModel);
     change(config);
     return error_of([&] { Engine engine(config); });
   };

@@ -74,7 +74,7 @@ TEST_F(FailingRequest, EndsWithAnErrorAndTouchesNoOther) {
   EXPECT_EQ(with_bad[2], good[1]);
 }
 
-TEST_F(FailingRequest, EndsWhereItsAnswerStopsToBeNumbers) {
+TEST_F(FailingRequest, EndsOnNonFiniteLogits) {
   const std::vector<int32_t> first = {5, 6, 7, 8}, last = {30, 31, 32}, bad = {9, 10, 11};
   params_.stop_token_ids.clear();
   const std::vector<Result> good = complete({first, last});
@@ -91,7 +91,7 @@ TEST_F(FailingRequest, EndsWhereItsAnswerStopsToBeNumbers) {
   EXPECT_EQ(results.at(after), good[1]);
 }
 
-TEST_F(FailingRequest, LeavesNothingBehindInThePagesThatTheNextOneGets) {
+TEST_F(FailingRequest, DoesNotCorruptReusedPages) {
   Engine used(config_);
   const std::vector<int32_t> good = {5, 6, 7, 8};
   // Fills the whole pool with K/V that no sum survives.

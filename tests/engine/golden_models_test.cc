@@ -65,20 +65,20 @@ class GoldenModel : public testing::TestWithParam<std::tuple<const char*, Device
   std::vector<Tokens> prompts_, expected_;
 };
 
-TEST_P(GoldenModel, GivesTheTokensOfTransformersInABatch) {
+TEST_P(GoldenModel, MatchesTheTokensOfTransformersInABatch) {
   Engine engine(config_);
   EXPECT_EQ(engine.info().graph_sizes.empty(), device() != kGpu);
   EXPECT_EQ(generate(engine), expected_);
 }
 
-TEST_P(GoldenModel, GivesTheTokensOfTransformersInChunks) {
+TEST_P(GoldenModel, MatchesTheTokensOfTransformersInChunks) {
   config_.chunked_prefill_size = 40;
   config_.max_running_requests = 4;
   Engine engine(config_);
   EXPECT_EQ(generate(engine), expected_);
 }
 
-TEST_P(GoldenModel, GivesTheTokensOfTransformersWhenRequestsStartOver) {
+TEST_P(GoldenModel, MatchesTheTokensOfTransformersWhenRequestsStartOver) {
   config_.backend_options.page_size = 1;
   config_.max_total_tokens = 24;            // more than one answer, and less than all
   config_.schedule.conservativeness = 0.0;  // plans for no answer of those that run
@@ -90,7 +90,7 @@ TEST_P(GoldenModel, GivesTheTokensOfTransformersWhenRequestsStartOver) {
 
 using DeterministicGoldenModel = GoldenModel;
 
-TEST_P(DeterministicGoldenModel, GivesTheTokensOfTransformersInABatch) {
+TEST_P(DeterministicGoldenModel, MatchesTheTokensOfTransformersInABatch) {
   config_.deterministic_inference = true;
   Engine engine(config_);
   EXPECT_EQ(generate(engine), expected_);
@@ -105,7 +105,7 @@ std::string model_and_device(const testing::TestParamInfo<std::tuple<const char*
 INSTANTIATE_TEST_SUITE_P(
     Every, GoldenModel,
     testing::Combine(testing::Values("llama-rope-dynamic", "phi3-longrope", "gemma2-caps-window",
-                                     "gemma3-local-rope", "olmo2-norms-behind", "glm4-neighbour-pairs",
+                                     "gemma3-local-rope", "olmo2-post-norms", "glm4-interleaved-rope",
                                      "qwen3-some-layers-slide", "exaone4-some-layers-rotate",
                                      "ministral3-temperature", "granite-bf16-tied", "llama-mqa24-hd16",
                                      "gpt-oss-sinks-window", "llama4-chunks"),

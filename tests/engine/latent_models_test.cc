@@ -33,7 +33,7 @@ struct LatentPrompt {
   Tokens ids, greedy;
 };
 
-std::vector<LatentPrompt> prompts_of(const std::filesystem::path& model) {
+std::vector<LatentPrompt> read_prompts(const std::filesystem::path& model) {
   const SafetensorsFile goldens(model / "golden.safetensors");
   const auto read = [&](const std::string& name) {
     const Tensor tensor = goldens.tensor(name);
@@ -59,7 +59,7 @@ EngineConfig latent_config(std::string_view backend, const char* model = "deepse
 }
 
 // All prompts at once; what the engine says to each, in their order.
-std::vector<Tokens> answers_of(Engine& engine, const std::vector<LatentPrompt>& prompts) {
+std::vector<Tokens> collect_answers(Engine& engine, const std::vector<LatentPrompt>& prompts) {
   std::vector<RequestId> ids;
   for (const LatentPrompt& prompt : prompts)
     ids.push_back(engine.submit(
@@ -73,7 +73,7 @@ std::vector<Tokens> answers_of(Engine& engine, const std::vector<LatentPrompt>& 
   return answers;
 }
 
-std::vector<Tokens> expected_of(const std::vector<LatentPrompt>& prompts) {
+std::vector<Tokens> expected_answers(const std::vector<LatentPrompt>& prompts) {
   std::vector<Tokens> expected;
   for (const LatentPrompt& prompt : prompts) expected.push_back(prompt.greedy);
   return expected;
@@ -81,17 +81,17 @@ std::vector<Tokens> expected_of(const std::vector<LatentPrompt>& prompts) {
 
 class LatentBackend : public testing::TestWithParam<const BackendEntry*> {
  protected:
-  const std::vector<LatentPrompt> prompts_ = prompts_of(kGoldens / "deepseek-v3");
+  const std::vector<LatentPrompt> prompts_ = read_prompts(kGoldens / "deepseek-v3");
 };
 
-TEST_P(LatentBackend, GivesTheTokensOfTransformersInABatchOfChunks) {
+TEST_P(LatentBackend, MatchesTheTokensOfTransformersInABatchOfChunks) {
   EngineConfig config = latent_config(GetParam()->name);
   config.chunked_prefill_size = 40;
   Engine engine(config);
-  EXPECT_EQ(answers_of(engine, prompts_), expected_of(prompts_));
+  EXPECT_EQ(collect_answers(engine, prompts_), expected_answers(prompts_));
 }
 
-TEST_P(LatentBackend, GivesThemWhenRequestsStartOver) {
+TEST_P(LatentBackend, MatchesTransformersAfterPreemption) {
   EngineConfig config = latent_config(GetParam()->name);
   config.schedule.conservativeness = 0.0;  // plans for no answer of those that run
   // Where pages are large, the last one of each request has room for most of what is said.
@@ -103,16 +103,16 @@ TEST_P(LatentBackend, GivesThemWhenRequestsStartOver) {
     num_pages += (static_cast<int>(prompt.ids.size()) + page_size - 1) / page_size;
   config.max_total_tokens = num_pages * page_size;
   Engine engine(config);
-  EXPECT_EQ(answers_of(engine, prompts_), expected_of(prompts_));
+  EXPECT_EQ(collect_answers(engine, prompts_), expected_answers(prompts_));
   if (token_pages) {
     EXPECT_GT(engine.num_preemptions(), 0);
   }
 }
 
-TEST_P(LatentBackend, GivesThemAgainOfCachedLatentRows) {
+TEST_P(LatentBackend, MatchesTransformersFromCachedLatentRows) {
   Engine engine(latent_config(GetParam()->name));
   const std::vector<LatentPrompt> longest{prompts_.back()};
-  EXPECT_EQ(answers_of(engine, longest), expected_of(longest));
+  EXPECT_EQ(collect_answers(engine, longest), expected_answers(longest));
   int num_cached = 0;
   engine.submit(longest[0].ids, {.max_new_tokens = 16, .ignore_eos = true});
   Tokens again;
@@ -127,7 +127,7 @@ TEST_P(LatentBackend, GivesThemAgainOfCachedLatentRows) {
 }
 
 // Keys of new tokens are rounded as cached ones are, so a prefix that is cached changes no answer.
-TEST_P(LatentBackend, KeepsLatentRowsInFp8WhereItSaysSo) {
+TEST_P(LatentBackend, StoresLatentRowsInFp8WhenSupported) {
   EngineConfig config = latent_config(GetParam()->name);
   config.kv_cache_dtype = DType::kF8E4M3;
   if (!GetParam()->mla.kv_dtypes.contains(DType::kF8E4M3)) {
@@ -142,13 +142,13 @@ TEST_P(LatentBackend, KeepsLatentRowsInFp8WhereItSaysSo) {
   }
   Engine engine(config);
   EXPECT_EQ(engine.info().kv_token_bytes, 2 * 576u) << "2 layers";
-  const std::vector<Tokens> cold = answers_of(engine, prompts_);
+  const std::vector<Tokens> cold = collect_answers(engine, prompts_);
   for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
-  EXPECT_EQ(answers_of(engine, prompts_), cold);
+  EXPECT_EQ(collect_answers(engine, prompts_), cold);
 }
 
 // 656 bytes a token and layer. Where bits do not depend on batches, chunks and preemption change no answer.
-TEST_P(LatentBackend, KeepsScaledRowsWhereItSaysSo) {
+TEST_P(LatentBackend, StoresScaledRowsWhenSupported) {
   EngineConfig config = latent_config(GetParam()->name);
   config.kv_cache_dtype = DType::kU8;
   if (!GetParam()->mla.kv_dtypes.contains(DType::kU8)) {
@@ -159,22 +159,22 @@ TEST_P(LatentBackend, KeepsScaledRowsWhereItSaysSo) {
   Engine engine(config);
   EXPECT_EQ(engine.info().kv_token_bytes, 2 * 656u) << "2 layers";
   EXPECT_EQ(engine.info().pool_bytes % 656, 0u);
-  const std::vector<Tokens> cold = answers_of(engine, prompts_);
+  const std::vector<Tokens> cold = collect_answers(engine, prompts_);
   for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
-  EXPECT_EQ(answers_of(engine, prompts_), cold) << "of cached prefixes";
+  EXPECT_EQ(collect_answers(engine, prompts_), cold) << "of cached prefixes";
   if (GetParam()->mla.deterministic.empty()) return;
   config.deterministic_inference = true;
   Engine whole(config);
-  const std::vector<Tokens> answers = answers_of(whole, prompts_);
+  const std::vector<Tokens> answers = collect_answers(whole, prompts_);
   config.chunked_prefill_size = 40;
   Engine chunked(config);
-  EXPECT_EQ(answers_of(chunked, prompts_), answers) << "in chunks";
+  EXPECT_EQ(collect_answers(chunked, prompts_), answers) << "in chunks";
   config.backend_options.page_size = 1;
   config.max_total_tokens = 24;  // more than one answer, and less than all
   for (const LatentPrompt& prompt : prompts_) config.max_total_tokens += static_cast<int>(prompt.ids.size());
   config.schedule.conservativeness = 0.0;
   Engine narrow(config);
-  EXPECT_EQ(answers_of(narrow, prompts_), answers) << "of requests that start over";
+  EXPECT_EQ(collect_answers(narrow, prompts_), answers) << "of requests that start over";
   EXPECT_GT(narrow.num_preemptions(), 0);
 }
 
@@ -247,7 +247,7 @@ TEST_P(LatentBackend, StoresFp8RowsByTheScaleOfTheCheckpoint) {
 // The same on a GPU, under graphs: FlashMLA's contract decodes what Triton's has prefilled.
 TEST(LatentModels, KeepScaledRowsOnAGpu) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
-  const std::vector<LatentPrompt> prompts = prompts_of(kGoldens / "deepseek-v3");
+  const std::vector<LatentPrompt> prompts = read_prompts(kGoldens / "deepseek-v3");
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     EngineConfig config = latent_config("");
     config.device = testing_support::kGpu;
@@ -259,25 +259,25 @@ TEST(LatentModels, KeepScaledRowsOnAGpu) {
     Engine engine(config);
     EXPECT_EQ(engine.info().kv_token_bytes, 2 * 656u);
     EXPECT_FALSE(engine.info().graph_sizes.empty());
-    const std::vector<Tokens> cold = answers_of(engine, prompts);
+    const std::vector<Tokens> cold = collect_answers(engine, prompts);
     for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
     // Sums of a cached prefix are rounded apart from the others.
-    const std::vector<Tokens> cached = answers_of(engine, prompts);
+    const std::vector<Tokens> cached = collect_answers(engine, prompts);
     if (dtype == DType::kF32) {
       EXPECT_EQ(cached, cold) << "of cached prefixes";
     }
     config.disable_cuda_graph = true;
     Engine eager(config);
-    EXPECT_EQ(answers_of(eager, prompts), cold) << dtype << ": without graphs";
+    EXPECT_EQ(collect_answers(eager, prompts), cold) << dtype << ": without graphs";
     config.backend_options = {.attention_backend = "triton", .page_size = 1};
     config.deterministic_inference = true;
     Engine whole(config);
-    const std::vector<Tokens> answers = answers_of(whole, prompts);
+    const std::vector<Tokens> answers = collect_answers(whole, prompts);
     config.max_total_tokens = 24;
     for (const LatentPrompt& prompt : prompts) config.max_total_tokens += static_cast<int>(prompt.ids.size());
     config.schedule.conservativeness = 0.0;
     Engine narrow(config);
-    EXPECT_EQ(answers_of(narrow, prompts), answers) << dtype << ": of requests that start over";
+    EXPECT_EQ(collect_answers(narrow, prompts), answers) << dtype << ": of requests that start over";
     EXPECT_GT(narrow.num_preemptions(), 0);
   }
 }
@@ -314,8 +314,8 @@ class CountsKeysBeside : public AttentionBackend {
 
 constexpr BackendSpec kRequestRows{.index = kernels::KvIndexKind::kRequestRows};
 
-TEST(LatentModels, AbsorbEveryStepWhereTheBackendTakesNoKeysBesideTheCache) {
-  const std::vector<LatentPrompt> prompts = prompts_of(kGoldens / "deepseek-v3");
+TEST(LatentModels, AbsorbEveryStepWithoutContiguousSupport) {
+  const std::vector<LatentPrompt> prompts = read_prompts(kGoldens / "deepseek-v3");
   BackendEntry mine = *find_backend(backend_table(), "cpu");
   mine.name = "mine";
   mine.aliases = {};
@@ -328,17 +328,17 @@ TEST(LatentModels, AbsorbEveryStepWhereTheBackendTakesNoKeysBesideTheCache) {
   Engine absorbing(config);
   EXPECT_TRUE(absorbing.info().always_absorbs);
   CountsKeysBeside::num_calls = 0;
-  EXPECT_EQ(answers_of(absorbing, prompts), expected_of(prompts));
+  EXPECT_EQ(collect_answers(absorbing, prompts), expected_answers(prompts));
   EXPECT_EQ(CountsKeysBeside::num_calls, 0);
   mine.mla.contiguous = true;
   Engine expanding(config);
   EXPECT_FALSE(expanding.info().always_absorbs);
   EXPECT_GT(expanding.info().workspace_bytes, absorbing.info().workspace_bytes) << "plans of expanded layers";
-  EXPECT_EQ(answers_of(expanding, prompts), expected_of(prompts));
+  EXPECT_EQ(collect_answers(expanding, prompts), expected_answers(prompts));
   EXPECT_GT(CountsKeysBeside::num_calls, 0);
 }
 
-TEST(LatentModels, RoundQueriesOfDecodeStepsToE4m3WhereTheContractSaysSo) {
+TEST(LatentModels, RoundDecodeQueriesToE4m3WhenTheContractRequires) {
   for (const auto& [kv_dtype, rounds] :
        {std::pair{DType::kF8E4M3, true}, {DType::kF32, false}, {DType::kBF16, false}}) {
     const MlaKvPool pool({.num_layers = 1, .num_pages = 2, .dtype = kv_dtype, .scales = {}});
@@ -371,8 +371,8 @@ TEST(LatentModels, RoundQueriesOfDecodeStepsToE4m3WhereTheContractSaysSo) {
 }
 
 // Its kernels are for 16 or 128 heads; these models have 2.
-TEST(LatentModels, AreRefusedByBackendsWhoseHeadsOrPagesTheyHaveNot) {
-  const auto refusal = [](const EngineConfig& config) -> std::string {
+TEST(LatentModels, AreRejectedByBackendsWithOtherHeadsOrPages) {
+  const auto error_text = [](const EngineConfig& config) -> std::string {
     try {
       Engine engine(config);
     } catch (const Error& error) {
@@ -381,18 +381,18 @@ TEST(LatentModels, AreRefusedByBackendsWhoseHeadsOrPagesTheyHaveNot) {
     }
     return "it runs";
   };
-  EXPECT_THAT(refusal(latent_config("aiter")), HasSubstr("aiter"));
-  EXPECT_THAT(refusal(latent_config("trtllm_mha")), HasSubstr("serves MHA only"));
+  EXPECT_THAT(error_text(latent_config("aiter")), HasSubstr("aiter"));
+  EXPECT_THAT(error_text(latent_config("trtllm_mha")), HasSubstr("serves MHA only"));
   for (const auto& [backend, page_size, why] : {std::tuple{"flashmla", 16, "page_size 16: flashmla"},
                                                 {"cutlass_mla", 64, "page_size 64: cutlass_mla"},
                                                 {"trtllm_mla", 16, "page_size 16: trtllm_mla"}}) {
     EngineConfig config = latent_config(backend);
     config.backend_options.page_size = page_size;
-    EXPECT_THAT(refusal(config), HasSubstr(why));
+    EXPECT_THAT(error_text(config), HasSubstr(why));
   }
 }
 
-TEST(LatentModels, AreRefusedWhoseHeadsAreNotThoseOfTheirFile) {
+TEST(LatentModels, AreRejectedWhenHeadsDifferFromTheFile) {
   const std::filesystem::path model = kGoldens / "deepseek-v3";
   std::ifstream file(model / "config.json");
   const std::string config((std::istreambuf_iterator<char>(file)), {});
@@ -413,15 +413,15 @@ TEST(LatentModels, AreRefusedWhoseHeadsAreNotThoseOfTheirFile) {
   }
 }
 
-TEST(LatentModels, GiveTheSameBitsWhateverIsBesideThemInDeterministicMode) {
+TEST(LatentModels, AreBatchInvariantInDeterministicMode) {
   for (const char* model : {"deepseek-v2-lite", "deepseek-v2-groups", "deepseek-v3"}) {
     EngineConfig config = latent_config("cpu", model);
     config.deterministic_inference = true;
-    const std::vector<LatentPrompt> prompts = prompts_of(kGoldens / model);
+    const std::vector<LatentPrompt> prompts = read_prompts(kGoldens / model);
     Engine whole(config);
     config.chunked_prefill_size = 24;
     Engine chunked(config);
-    EXPECT_EQ(answers_of(whole, prompts), answers_of(chunked, prompts)) << model;
+    EXPECT_EQ(collect_answers(whole, prompts), collect_answers(chunked, prompts)) << model;
   }
 }
 

@@ -22,7 +22,7 @@ using testing::StartsWith;
 using testing_support::kGpu;
 
 template <class Fn>
-std::string refusal(Fn&& fn) {
+std::string error_text(Fn&& fn) {
   return testing_support::error_message(ErrorCode::kUnsupported, fn);
 }
 
@@ -43,25 +43,25 @@ class NoDriver : public testing::Test {
   std::string reason_;  // without the device
 };
 
-TEST_F(NoDriver, IsWhatTheMachineLacksUnlessTheBuildHasNoKernels) {
+TEST_F(NoDriver, ErrorNamesTheDriverOrTheBuild) {
   EXPECT_THAT(
       reason_,
       testing::AnyOf(StartsWith("this machine has no NVIDIA driver; attend was built with CUDA "),
                      AllOf(StartsWith("this build was made without CUDA"), HasSubstr("-DATTEND_CUDA=ON"))));
 }
 
-TEST_F(NoDriver, IsSaidOfTheDeviceByMemoryStreamsAndEngines) {
+TEST_F(NoDriver, IsReportedByMemoryStreamsAndEngines) {
   const std::string expected = "device cuda:0: " + reason_;
-  EXPECT_EQ(refusal([] { cuda::empty({4}, DType::kF32, kGpu); }), expected);
-  EXPECT_EQ(refusal([] { Tensor::empty({4}, DType::kF32, kGpu); }), expected);
-  EXPECT_EQ(refusal([] { Tensor::zeros({4}, DType::kF32, kGpu); }), expected);
-  EXPECT_EQ(refusal([] { cuda::empty_pinned({4}, DType::kF32, kGpu); }), expected);
-  EXPECT_EQ(refusal([] { cuda::zeros({4}, DType::kF32, kGpu); }), expected);
-  EXPECT_EQ(refusal([] { cuda::copy_to(Tensor::zeros({4}, DType::kF32), kGpu); }), expected);
-  EXPECT_EQ(refusal([] { cuda::OwnedStream stream(kGpu); }), expected);
-  EXPECT_EQ(refusal([] { cuda::Event event(kGpu); }), expected);
-  EXPECT_EQ(refusal([] { cuda::synchronize(Stream{kGpu, nullptr}); }), expected);
-  EXPECT_EQ(refusal([] {
+  EXPECT_EQ(error_text([] { cuda::empty({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(error_text([] { Tensor::empty({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(error_text([] { Tensor::zeros({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(error_text([] { cuda::empty_pinned({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(error_text([] { cuda::zeros({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(error_text([] { cuda::copy_to(Tensor::zeros({4}, DType::kF32), kGpu); }), expected);
+  EXPECT_EQ(error_text([] { cuda::OwnedStream stream(kGpu); }), expected);
+  EXPECT_EQ(error_text([] { cuda::Event event(kGpu); }), expected);
+  EXPECT_EQ(error_text([] { cuda::synchronize(Stream{kGpu, nullptr}); }), expected);
+  EXPECT_EQ(error_text([] {
               EngineConfig config;
               config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
               config.device = kGpu;
@@ -70,17 +70,17 @@ TEST_F(NoDriver, IsSaidOfTheDeviceByMemoryStreamsAndEngines) {
             expected);
 }
 
-TEST_F(NoDriver, IsSaidByPlansAndKernels) {
+TEST_F(NoDriver, IsReportedByPlansAndKernels) {
   const kernels::AttentionPlanLimits limits{.max_reqs = 1,
                                             .max_tokens = 1,
                                             .max_kv_tokens = 16,
                                             .num_q_heads = 1,
                                             .num_kv_heads = 1,
                                             .head_dim_v = 64};
-  EXPECT_THAT(refusal([&] { kernels::AttentionPlan(limits, kGpu); }), EndsWith(": " + reason_));
+  EXPECT_THAT(error_text([&] { kernels::AttentionPlan(limits, kGpu); }), EndsWith(": " + reason_));
   kernels::AttentionPlanLimits with_workers = limits;
   with_workers.num_workers = 4;
-  EXPECT_THAT(refusal([&] { kernels::AttentionPlan(with_workers, kGpu); }), EndsWith(": " + reason_));
+  EXPECT_THAT(error_text([&] { kernels::AttentionPlan(with_workers, kGpu); }), EndsWith(": " + reason_));
 
   // Nothing reads the memory of a call that is refused.
   std::vector<float> memory(64);
@@ -89,7 +89,7 @@ TEST_F(NoDriver, IsSaidByPlansAndKernels) {
     return TensorView::contiguous(memory.data(), DType::kF32, shape, kGpu);
   };
   Stream stream{kGpu, nullptr};
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(error_text([&] {
                 kernels::store_kv(
                     {.k = view({1, 1, 64}),
                      .v = view({1, 1, 64}),

@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing_support::error_message;
 
-EngineConfig config_of(const char* model) {
+EngineConfig make_config(const char* model) {
   EngineConfig config;
   config.model_path = std::string(ATTEND_SOURCE_DIR "/tests/goldens/") + model;
   config.disable_radix_cache = true;
@@ -47,7 +47,7 @@ Ended run_until_all_end(Engine& engine) {
 }
 
 TEST(SkippedPrompt, CostsOneTokenAndHasTheSlotsOfAll) {
-  EngineConfig config = config_of("llama-gqa4-hd32");
+  EngineConfig config = make_config("llama-gqa4-hd32");
   config.chunked_prefill_size = 16;
   Engine engine(config);
   for (int i = 0; i < 3; ++i) engine.submit(request(100, 8));
@@ -59,7 +59,7 @@ TEST(SkippedPrompt, CostsOneTokenAndHasTheSlotsOfAll) {
 }
 
 TEST(SkippedPrompt, IsComputedWhereItIsNotSkipped) {
-  Engine engine(config_of("llama-gqa4-hd32"));
+  Engine engine(make_config("llama-gqa4-hd32"));
   GenerationRequest computed = request(100, 2);
   computed.num_skipped = 0;
   engine.submit(computed);
@@ -69,7 +69,7 @@ TEST(SkippedPrompt, IsComputedWhereItIsNotSkipped) {
 
 // In one step, wherever the skipped ones end.
 TEST(SkippedPrompt, LeavesTheRestOfAPromptToCompute) {
-  EngineConfig config = config_of("llama-gqa4-hd32");
+  EngineConfig config = make_config("llama-gqa4-hd32");
   config.chunked_prefill_size = 48;
   Engine engine(config);
   GenerationRequest half = request(100, 1);
@@ -81,7 +81,7 @@ TEST(SkippedPrompt, LeavesTheRestOfAPromptToCompute) {
 }
 
 TEST(SkippedPrompt, HasALastTokenThatIsComputed) {
-  Engine engine(config_of("llama-gqa4-hd32"));
+  Engine engine(make_config("llama-gqa4-hd32"));
   for (const int num_skipped : {-1, 10}) {
     GenerationRequest whole = request(10, 1);
     whole.num_skipped = num_skipped;
@@ -92,7 +92,7 @@ TEST(SkippedPrompt, HasALastTokenThatIsComputed) {
 
 // Window pages are there for one window and one step's tokens.
 TEST(SkippedPrompt, HoldsNoMoreThanItsWindowWhereLayersHaveOne) {
-  EngineConfig config = config_of("gemma3-layer-ropes");
+  EngineConfig config = make_config("gemma3-layer-ropes");
   config.chunked_prefill_size = 16;
   config.max_running_requests = 2;
   config.max_total_tokens = 512;
@@ -105,7 +105,7 @@ TEST(SkippedPrompt, HoldsNoMoreThanItsWindowWhereLayersHaveOne) {
 }
 
 TEST(SkippedPrompt, IsSkippedAgainAfterPreemption) {
-  EngineConfig config = config_of("llama-gqa4-hd32");
+  EngineConfig config = make_config("llama-gqa4-hd32");
   config.backend_options.page_size = 1;
   config.max_total_tokens = 130;
   config.schedule.conservativeness = 0.0;
@@ -116,8 +116,8 @@ TEST(SkippedPrompt, IsSkippedAgainAfterPreemption) {
   for (const auto& [id, count] : ended.num_tokens) EXPECT_EQ(count, 30) << id;
 }
 
-TEST(SkippedPrompt, IsRefusedWhereOthersCouldBeGivenItsKeys) {
-  EngineConfig config = config_of("llama-gqa4-hd32");
+TEST(SkippedPrompt, IsRejectedWithAPrefixCache) {
+  EngineConfig config = make_config("llama-gqa4-hd32");
   Engine plain(config);
   GenerationRequest scored = request(10, 2);
   scored.params.prompt_logprobs = 0;

@@ -89,7 +89,7 @@ class OverlapSchedule : public testing::TestWithParam<DeviceType> {
     }
     EXPECT_FALSE(engine.in_flight());
     EXPECT_EQ(engine.num_used_slots(), 0);
-    EXPECT_EQ(engine.stats().num_steps_ahead > 0, overlap);
+    EXPECT_EQ(engine.stats().num_overlapped_steps > 0, overlap);
     run.stats = engine.stats();
     run.num_preemptions = engine.num_preemptions();
     return run;
@@ -115,17 +115,17 @@ class OverlapSchedule : public testing::TestWithParam<DeviceType> {
   EngineConfig config_;
 };
 
-TEST_P(OverlapSchedule, GivesTheSameTokensWhereAnswersEndAtOtherTimes) {
+TEST_P(OverlapSchedule, ProducesTheSameTokensWhereAnswersEndAtOtherTimes) {
   std::vector<GenerationRequest> requests;
   for (int i = 0; i < 12; ++i) requests.push_back(request(i, 1 + 9 * i, 1 + 5 * i));
   const OverlapRun ahead = expect_same(requests);
   // The longest answer alone is 56 steps; its first token comes of a prompt.
-  EXPECT_GT(ahead.stats.num_steps_ahead, 50);
+  EXPECT_GT(ahead.stats.num_overlapped_steps, 50);
   EXPECT_EQ(ahead.stats.num_generated_tokens, 12 + 5 * 66);
 }
 
 // Nobody knows before that they end there.
-TEST_P(OverlapSchedule, GivesTheSameTokensWhereTokensStopRequests) {
+TEST_P(OverlapSchedule, ProducesTheSameTokensWhereTokensStopRequests) {
   std::vector<GenerationRequest> requests;
   for (int i = 0; i < 8; ++i) requests.push_back(request(i, 5 + 3 * i, 40));
   const OverlapRun whole = run(false, requests);
@@ -138,7 +138,7 @@ TEST_P(OverlapSchedule, GivesTheSameTokensWhereTokensStopRequests) {
   EXPECT_EQ(num_stopped, 6);
 }
 
-TEST_P(OverlapSchedule, GivesTheSameBitsInDeterministicModeBesideRequestsThatWaitForTheHost) {
+TEST_P(OverlapSchedule, ProducesTheSameBitsWithRequestsThatSyncWithTheHost) {
   config_.deterministic_inference = true;
   std::vector<GenerationRequest> requests;
   for (int i = 0; i < 6; ++i) {
@@ -151,11 +151,11 @@ TEST_P(OverlapSchedule, GivesTheSameBitsInDeterministicModeBesideRequestsThatWai
   requests[1].params.frequency_penalty = 0.5f;
   const OverlapRun ahead = expect_same(requests);
   EXPECT_EQ(ahead.answers.at(1).logprobs.size(), 12u);
-  EXPECT_GT(ahead.stats.num_steps_ahead, 20);
-  EXPECT_LT(ahead.stats.num_steps_ahead, 52 - 20);
+  EXPECT_GT(ahead.stats.num_overlapped_steps, 20);
+  EXPECT_LT(ahead.stats.num_overlapped_steps, 52 - 20);
 }
 
-TEST_P(OverlapSchedule, GivesTheSameTokensWhereThePoolIsTooSmallForAll) {
+TEST_P(OverlapSchedule, ProducesTheSameTokensWhereThePoolIsTooSmallForAll) {
   config_.backend_options.page_size = 4;
   config_.max_total_tokens = 120;
   config_.schedule.conservativeness = 0.0;
@@ -166,15 +166,15 @@ TEST_P(OverlapSchedule, GivesTheSameTokensWhereThePoolIsTooSmallForAll) {
   EXPECT_GT(ahead.stats.num_evicted_tokens, 0) << "the test tests little";
 }
 
-TEST_P(OverlapSchedule, GivesTheSameTokensWhereOthersWaitForAPlace) {
+TEST_P(OverlapSchedule, ProducesTheSameTokensWhereOthersWaitForAPlace) {
   config_.max_running_requests = 3;
   std::vector<GenerationRequest> requests;
   for (int i = 0; i < 9; ++i) requests.push_back(request(i, 3 + i, 10 + 3 * i));
   const OverlapRun ahead = expect_same(requests);
-  EXPECT_GT(ahead.stats.num_steps_ahead, 30);
+  EXPECT_GT(ahead.stats.num_overlapped_steps, 30);
 }
 
-TEST_P(OverlapSchedule, GivesTheSameTokensOverWindowsAndSharedPrefixes) {
+TEST_P(OverlapSchedule, ProducesTheSameTokensOverWindowsAndSharedPrefixes) {
   for (const char* model :
        {"gemma3-layer-ropes", "mistral-window-hd128", "deepseek-v2-lite", "qwen3-some-layers-slide"}) {
     SCOPED_TRACE(model);
@@ -253,7 +253,7 @@ TEST_P(OverlapSchedule, EndsTheOneRequestWhoseSinkThrows) {
   EXPECT_EQ(ahead.answers.at(3).tokens.size(), 20u);
 }
 
-TEST_P(OverlapSchedule, EndsTheOneRequestWhoseLogitsStopToBeNumbers) {
+TEST_P(OverlapSchedule, EndsTheOneRequestWithNonFiniteLogits) {
   const auto path = std::filesystem::path(testing::TempDir()) / "attend_overlap_overflowing";
   std::vector<GenerationRequest> requests;
   for (int i = 0; i < 4; ++i) requests.push_back(request(i, 6 + i, 20));
@@ -291,7 +291,7 @@ class FailingAttention : public AttentionBackend {
 };
 constexpr BackendSpec kFailingSpec{.index = kernels::KvIndexKind::kCsr};
 
-TEST_P(OverlapSchedule, EndsTheRequestsOfAStepThatFailsInFlightBehindTheirLastTokens) {
+TEST_P(OverlapSchedule, FailedStepInFlightEndsRequestsAfterTheirLastTokens) {
   if (GetParam() == DeviceType::kCuda) GTEST_SKIP() << "the backend that fails is one of the CPU";
   std::vector<BackendEntry> table(backend_table().begin(), backend_table().end());
   BackendEntry failing = *find_backend(table, "cpu");
@@ -300,7 +300,7 @@ TEST_P(OverlapSchedule, EndsTheRequestsOfAStepThatFailsInFlightBehindTheirLastTo
   failing.create = [](const BackendContext& context) -> std::unique_ptr<AttentionBackend> {
     return std::make_unique<FailingAttention>(create_kernel_backend(kFailingSpec, context));
   };
-  failing.workspace_bytes = workspace_bytes_of<kFailingSpec>;
+  failing.workspace_bytes = workspace_bytes_with_spec<kFailingSpec>;
   table.push_back(failing);
   config_.backends = table;
   config_.backend_options.attention_backend = "failing";
@@ -322,7 +322,7 @@ TEST_P(OverlapSchedule, EndsTheRequestsOfAStepThatFailsInFlightBehindTheirLastTo
   EXPECT_EQ(ahead.answers.at(late), whole.answers.at(1)) << "the engine goes on";
 }
 
-TEST_P(OverlapSchedule, IsAtRestInAPause) {
+TEST_P(OverlapSchedule, HasNoStepInFlightWhilePaused) {
   config_.overlap_schedule = true;
   AsyncEngine engine(config_);
   std::atomic<int> num_outputs = 0;

@@ -18,7 +18,7 @@ namespace attend {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience{60000};
-constexpr int32_t kWitness = 100, kVictim = 200, kWaiting = 300;  // tokens of their prompts
+constexpr int32_t kUnaffected = 100, kVictim = 200, kWaiting = 300;  // tokens of their prompts
 
 // What a request's callback heard.
 struct Answer {
@@ -47,7 +47,7 @@ class FailingMask final : public TokenMask {
 // preempted in its midst. The third waits for a row.
 class PlantedFaults : public testing::Test {
  protected:
-  static constexpr int kWitnessTokens = 60, kVictimTokens = 24;
+  static constexpr int kUnaffectedTokens = 60, kVictimTokens = 24;
 
   static EngineConfig config() {
     EngineConfig config;
@@ -68,7 +68,7 @@ class PlantedFaults : public testing::Test {
 
   // A fault, by what it hooks into; empty: none.
   struct Fault {
-    std::function<void(int num_outputs)> on_witness =
+    std::function<void(int num_outputs)> on_unaffected =
         {};  // on the engine's thread, with an output of the witness
     std::function<void(int num_outputs)> on_victim = {};
     std::shared_ptr<TokenMask> mask = {};  // the victim's
@@ -93,7 +93,7 @@ class PlantedFaults : public testing::Test {
       wanted.cache_salt = std::to_string(num_runs_);  // nothing is cached yet
       return engine_.submit(std::move(wanted), std::move(callback));
     };
-    submit(request(kWitness, 20, kWitnessTokens), listen(kWitness, fault.on_witness));
+    submit(request(kUnaffected, 20, kUnaffectedTokens), listen(kUnaffected, fault.on_unaffected));
     GenerationRequest victim = request(kVictim, 130, kVictimTokens);
     victim.mask = fault.mask;
     victim_id_ = submit(std::move(victim), listen(kVictim, fault.on_victim));
@@ -105,7 +105,7 @@ class PlantedFaults : public testing::Test {
     EXPECT_EQ(metrics.num_used_tokens, 0);
     EXPECT_EQ(metrics.num_running + metrics.num_waiting, 0);
     EXPECT_EQ(metrics.num_failed_steps, 0);
-    EXPECT_EQ(metrics.num_heals, 0) << "no page was lost";
+    EXPECT_EQ(metrics.num_recoveries, 0) << "no page was lost";
     return answers;
   }
 
@@ -134,12 +134,12 @@ TEST_F(PlantedFaults, AbortByAnotherThreadAtAnyPointEndsOneRequest) {
   ASSERT_GT(engine_.metrics().num_preemptions, 0) << "the victim is to be preempted";
   int num_aborted_before_tokens = 0, num_aborted_within = 0;
   for (const int32_t who : {kVictim, kWaiting})
-    for (int point = 1; point < kWitnessTokens; point += 3) {
+    for (int point = 1; point < kUnaffectedTokens; point += 3) {
       const auto abort_at = [&](int num_outputs) {
         if (num_outputs != point) return;
         std::thread([&] { engine_.abort(who == kVictim ? victim_id() : waiting_id()); }).join();
       };
-      const auto answers = run({.on_witness = abort_at});
+      const auto answers = run({.on_unaffected = abort_at});
       SCOPED_TRACE(testing::Message() << "request " << who << " at output " << point << " of the witness");
       expect_one_ended(undisturbed, answers, who, FinishReason::kAbort);
       const size_t num_tokens = answers.at(who).tokens.size();

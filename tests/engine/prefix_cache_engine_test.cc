@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(EnginePrefixCache, RopeByPromptLength,
 // and every answer has the tokens of an engine without a cache that serves one request at a time.
 class CachedAnswers : public testing::TestWithParam<int> {};
 
-TEST_P(CachedAnswers, AreThoseOfTheCacheSwitchedOff) {
+TEST_P(CachedAnswers, MatchAnswersWithoutTheCache) {
   std::mt19937 random(static_cast<unsigned>(GetParam()));
   const auto below = [&](int end) { return static_cast<int>(random() % static_cast<unsigned>(end)); };
   EngineConfig alone_config = paged_config(GetParam(), false);
@@ -228,7 +228,7 @@ TEST_P(CachedAnswers, AreThoseOfTheCacheSwitchedOff) {
     }
     while (engine.step(sink)) engine.check_memory();
     EXPECT_EQ(engine.num_used_slots(), 0);
-    EXPECT_EQ(engine.stats().num_heals, 0);
+    EXPECT_EQ(engine.stats().num_recoveries, 0);
     for (const auto& [id, question] : asked) {
       CachedAnswer& answer = answers[id];
       Tokens expected = ask(alone, question.first, question.second).tokens;

@@ -110,7 +110,7 @@ void expect_near(const std::vector<Scored>& a, const std::vector<Scored>& b, flo
   }
 }
 
-TEST_P(RequestOn, GivesThePromptTheLogprobsOfTheTokensThatWereGenerated) {
+TEST_P(RequestOn, PromptLogprobsMatchGeneratedLogprobs) {
   const SamplingParams params{
       .max_new_tokens = 9, .temperature = 1.0f, .seed = 5, .ignore_eos = true, .logprobs = 3};
   const Answer generated = complete(model(), {.prompt = kPrompt, .params = params});
@@ -134,7 +134,7 @@ TEST_P(RequestOn, GivesThePromptTheLogprobsOfTheTokensThatWereGenerated) {
   expect_near(outputs_of_all(engine).at({id, 0}).prompt_logprobs, whole.prompt_logprobs, tolerance());
 }
 
-TEST_P(RequestOn, GivesLogprobsOfAProbabilityDistribution) {
+TEST_P(RequestOn, LogprobsSumToOne) {
   const SamplingParams params{.max_new_tokens = 6, .ignore_eos = true, .logprobs = 20};
   const Answer answer = complete(model(), {.prompt = kPrompt, .params = params});
   for (size_t i = 0; i < answer.logprobs.size(); ++i) {
@@ -179,7 +179,7 @@ TEST(RequestLogprobs, OfAPromptComeOnceAfterPreemption) {
   EXPECT_GT(num_preemptions, 0) << "the test tests nothing";
 }
 
-// The chosen token is the one that the formulas favour among the 20 likeliest, each computed by hand.
+// The chosen token is the one that the formulas favor among the 20 likeliest, each computed by hand.
 TEST_P(RequestOn, PenalizesByTheFormulas) {
   const SamplingParams params{.max_new_tokens = 40,
                               .frequency_penalty = 0.4f,
@@ -247,7 +247,7 @@ TEST(RequestStops, WaitForMinTokens) {
 
 const std::string kText = "copy: laugh [ scout coffee writer pea ] roll milk ->";
 
-TEST(RequestStops, SayWhichAndKeepItWhereAsked) {
+TEST(RequestStops, ReportTheMatchAndOptionallyKeepIt) {
   SamplingParams params{.max_new_tokens = 16, .ignore_eos = true};
   const std::string whole = complete(tiny_model(), {.prompt = kText, .params = params}).text;
   ASSERT_GT(whole.size(), 8u);
@@ -261,14 +261,14 @@ TEST(RequestStops, SayWhichAndKeepItWhereAsked) {
   EXPECT_EQ(kept.text, cut.text + params.stop[1]);
 }
 
-TEST(RequestText, BeginsWithThePromptWhereAsked) {
+TEST(RequestText, EchoStartsWithThePrompt) {
   SamplingParams params{.max_new_tokens = 6};
   const std::string answer = complete(tiny_model(), {.prompt = kText, .params = params}).text;
   params.echo = true;
   EXPECT_EQ(complete(tiny_model(), {.prompt = kText, .params = params}).text, kText + answer);
 }
 
-TEST(RequestCompletions, AreThoseOfSingleRequestsWithTheSeedsThatFollow) {
+TEST(RequestCompletions, MatchSingleRequestsWithConsecutiveSeeds) {
   SamplingParams params{.max_new_tokens = 12, .temperature = 1.0f, .seed = 40, .ignore_eos = true, .n = 3};
   Engine engine(random_model());
   const RequestId before = engine.submit(kPrompt, {.max_new_tokens = 3, .ignore_eos = true});
@@ -307,7 +307,7 @@ TEST(RequestCompletions, AreAbortedTogether) {
   EXPECT_EQ(engine.num_used_slots(), 0);
 }
 
-TEST(RequestDeadline, EndsWhatWaitsAndWhatRuns) {
+TEST(RequestDeadline, EndsWaitingAndRunningRequests) {
   EngineConfig config = random_model();
   config.max_running_requests = 1;
   Engine engine(config);
@@ -360,7 +360,7 @@ class ListMask : public TokenMask {
   size_t next_ = 0;
 };
 
-TEST_P(RequestOn, LeavesTheTokensThatAMaskAllows) {
+TEST_P(RequestOn, SamplesAllowedTokensOnly) {
   const SamplingParams params{
       .max_new_tokens = 5, .temperature = 1.5f, .seed = 3, .ignore_eos = true, .n = 2, .logprobs = 2};
   Engine engine(model());
@@ -378,7 +378,7 @@ TEST_P(RequestOn, LeavesTheTokensThatAMaskAllows) {
   }
 }
 
-TEST(RequestMask, ThatFailsEndsItsRequestAlone) {
+TEST(RequestMask, FailureEndsOnlyItsRequest) {
   const SamplingParams params{.max_new_tokens = 8, .ignore_eos = true};
   const Answer expected = complete(random_model(), {.prompt = kPrompt, .params = params});
   Engine engine(random_model());
@@ -399,7 +399,7 @@ TEST(RequestMask, ThatFailsEndsItsRequestAlone) {
   EXPECT_THAT(answers.at({empty, 0}).message, HasSubstr("leave no token"));
 }
 
-TEST(RequestMask, ThatLeavesEndTokensAloneGoesBeforeMinTokens) {
+TEST(RequestMask, MaskOfEndTokensOverridesMinTokens) {
   const SamplingParams params{
       .max_new_tokens = 8, .min_tokens = 6, .stop_token_ids = {9, 11}, .ignore_eos = true};
   Engine engine(random_model());
@@ -425,7 +425,7 @@ TEST(RequestErrors, NameTheParameter) {
   EXPECT_EQ(refused({.frequency_penalty = 2.5f}), "frequency_penalty 2.5: -2 to 2");
   EXPECT_EQ(refused({.presence_penalty = std::nanf("")}), "presence_penalty nan: -2 to 2");
   EXPECT_EQ(refused({.logit_bias = {{5, 101.0f}}}), "logit_bias of token 5: 101: -100 to 100");
-  EXPECT_EQ(refused({.logit_bias = {{5, 1.0f}, {5, 2.0f}}}), "logit_bias: token 5 stands there twice");
+  EXPECT_EQ(refused({.logit_bias = {{5, 1.0f}, {5, 2.0f}}}), "logit_bias: token 5 occurs twice");
   EXPECT_EQ(refused({.logit_bias = {{128, 1.0f}}}), "logit_bias: token id 128: 0 to 127");
   EXPECT_EQ(refused({.max_new_tokens = 4, .min_tokens = 5}), "min_tokens 5: 0 to max_new_tokens, 4");
   EXPECT_EQ(refused({.n = 0}), "n 0: 1 to 128");

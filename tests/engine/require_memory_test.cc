@@ -14,11 +14,11 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing_support::error_message;
 
-TEST(RequireMemory, TakesWhatFitsToTheLastByte) {
+TEST(RequireMemory, AcceptsWhatFitsExactly) {
   EXPECT_NO_THROW(require_memory({{"a", 60, "--a"}, {"b", 40, "--b"}}, 100));
 }
 
-TEST(RequireMemory, NamesThePartThatDoesNotFitBesideTheOthers) {
+TEST(RequireMemory, NamesThePartThatDoesNotFit) {
   EXPECT_EQ(error_message(ErrorCode::kOutOfMemory,
                           [] {
                             require_memory({{"a", 60, "--a"}, {"b", 41, "--b"}}, 100);
@@ -26,7 +26,7 @@ TEST(RequireMemory, NamesThePartThatDoesNotFitBesideTheOthers) {
             "b: needed 41 bytes, free 40; lower --b");
 }
 
-TEST(RequireMemory, SaysLargeSizesInGigabytesToo) {
+TEST(RequireMemory, ReportsLargeSizesInGigabytes) {
   EXPECT_EQ(error_message(ErrorCode::kOutOfMemory,
                           [] {
                             require_memory({{"a", 15'009'849'344, "--a"}}, 8'491'175'936);
@@ -48,14 +48,14 @@ std::string start(const EngineConfig& config) {
   });
 }
 
-TEST(EngineMemory, RefusesAPoolThatDoesNotFitByItsFlag) {
+TEST(EngineMemory, RejectsAPoolThatDoesNotFitByItsFlag) {
   EngineConfig config = tiny();
   config.max_total_tokens = 2'000'000'000;
   EXPECT_THAT(start(config), AllOf(HasSubstr("KV pool of 2000000000 tokens: needed "),
                                    HasSubstr(" GB), free "), HasSubstr("; lower --max-total-tokens")));
 }
 
-TEST(EngineMemory, RefusesMoreRequestsThanFitByTheirFlag) {
+TEST(EngineMemory, RejectsMoreRequestsThanFitByTheirFlag) {
   EngineConfig config = tiny();
   config.max_total_tokens = 1024;
   config.max_running_requests = 1'000'000'000;
@@ -63,7 +63,7 @@ TEST(EngineMemory, RefusesMoreRequestsThanFitByTheirFlag) {
               AllOf(HasSubstr("table of 1000000000 requests"), HasSubstr("; lower --max-running-requests")));
 }
 
-TEST(EngineMemory, RefusesStepsThatDoNotFitByTheirFlag) {
+TEST(EngineMemory, RejectsStepsThatDoNotFitByTheirFlag) {
   EngineConfig config = tiny();
   config.max_total_tokens = 1024;
   config.chunked_prefill_size = 2'147'483'647;

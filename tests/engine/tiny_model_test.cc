@@ -57,7 +57,7 @@ std::vector<Completion> complete(const EngineConfig& config, const std::vector<T
 
 class TinyModel : public testing::TestWithParam<std::tuple<DeviceType, int>> {};  // device, page size
 
-TEST_P(TinyModel, AnswersAsHuggingFaceDoesWithThisPageSize) {
+TEST_P(TinyModel, MatchesHuggingFaceWithThisPageSize) {
   const auto [device, page_size] = GetParam();
   if (device == DeviceType::kCuda && cuda::device_count() == 0)
     GTEST_SKIP() << "this machine has no GPU that this build can use";
@@ -68,7 +68,7 @@ TEST_P(TinyModel, AnswersAsHuggingFaceDoesWithThisPageSize) {
   config.device.type = device;
   config.dtype = DType::kF32;
   config.backend_options.page_size = page_size;
-  config.kv_cache_dtype = DType::kF32;  // the goldens are float32 maths
+  config.kv_cache_dtype = DType::kF32;  // the goldens are float32 math
   config.max_running_requests = 24;
   const std::vector<Completion> completions = complete(config, prompts);
 

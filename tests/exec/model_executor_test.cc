@@ -142,7 +142,7 @@ TEST_F(ModelExecutorTest, TakesTokenIdsThatComeLate) {
   EXPECT_EQ(floats(executor.launch(step).logits), expected);
 }
 
-TEST_F(ModelExecutorTest, RefusesABatchThatCountsItsTokensWrong) {
+TEST_F(ModelExecutorTest, RejectsABatchThatCountsItsTokensWrong) {
   ModelExecutor executor(tiny_config(), rows_);
   executor.load();
   ExecutorBatch step = step_of(0, 0, 6);

@@ -157,6 +157,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::expect(server.engine.drain(std::chrono::minutes(1)));
   // For one who left nothing is answered any more, and nothing is kept.
   while (server.executor.is_woken()) server.executor.run_one();
-  fuzz::expect(server.api.num_in_hand() == 0);
+  fuzz::expect(server.api.num_active() == 0);
   return 0;
 }

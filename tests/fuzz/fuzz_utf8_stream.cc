@@ -58,9 +58,9 @@ ByteTokenizer byte_level() {
   const auto spelling = byte_level_spelling();
   std::map<std::string, std::string> tokens;
   const auto add = [&](const std::string& bytes) {
-    std::string spelt;
-    for (const char byte : bytes) spelt += spelling[static_cast<unsigned char>(byte)];
-    tokens[bytes] = spelt;
+    std::string spelled;
+    for (const char byte : bytes) spelled += spelling[static_cast<unsigned char>(byte)];
+    tokens[bytes] = spelled;
   };
   for (int byte = 0; byte < 256; ++byte) add(std::string(1, static_cast<char>(byte)));
   for (const char a : kJoined)

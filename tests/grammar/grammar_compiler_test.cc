@@ -61,7 +61,7 @@ std::string text_of(const Walk& walk) {
   return tokenizer.decode(walk.ids);
 }
 
-std::string refusal(GrammarCompiler& compiler, const Grammar& grammar) {
+std::string error_text(GrammarCompiler& compiler, const Grammar& grammar) {
   try {
     compiler.compile(grammar);
   } catch (const Error& error) {
@@ -88,8 +88,8 @@ TEST_F(GrammarCompilerTest, TextsOfASchemaAreJsonOfIt) {
     EXPECT_LE(value.at("name").get<std::string>().size(), 80u);
     EXPECT_GE(value.at("age"), 3);
     EXPECT_LE(value.at("age"), 120);
-    const std::set<nlohmann::json> colours = {"red", "green", nullptr};
-    EXPECT_TRUE(colours.contains(value.at("colour")));
+    const std::set<nlohmann::json> colors = {"red", "green", nullptr};
+    EXPECT_TRUE(colors.contains(value.at("colour")));
     EXPECT_THAT(value.at("tags").size(), ::testing::AllOf(::testing::Ge(1u), ::testing::Le(3u)));
   }
   EXPECT_GT(num_ended, 25);
@@ -106,7 +106,7 @@ TEST_F(GrammarCompilerTest, TextsOfARegexMatchIt) {
   }
 }
 
-TEST_F(GrammarCompilerTest, ChoicesAreTakenAsTheyStand) {
+TEST_F(GrammarCompilerTest, ChoicesAreLiteral) {
   const std::vector<std::string> choices = {"yes", "no (\"never\")", "a\\b\n", "é\t"};
   const auto compiler = tiny_compiler();
   const auto mask = compiler->compile(choice_grammar(choices));
@@ -152,27 +152,28 @@ TEST_F(GrammarCompilerTest, SpecialTokensAreNoText) {
   EXPECT_THAT(allowed(*mask), ::testing::Not(::testing::Contains(0)));
 }
 
-TEST_F(GrammarCompilerTest, SaysWhatIsWrongWithAGrammar) {
+TEST_F(GrammarCompilerTest, ReportsGrammarErrors) {
   const auto compiler = tiny_compiler();
-  EXPECT_EQ(refusal(*compiler, {GrammarKind::kRegex, "(a"}),
+  EXPECT_EQ(error_text(*compiler, {GrammarKind::kRegex, "(a"}),
             "regex: Regex parsing error at position 3: The parenthesis is not closed.");
-  EXPECT_THAT(refusal(*compiler, {GrammarKind::kEbnf, "root ::= nowhere"}),
+  EXPECT_THAT(error_text(*compiler, {GrammarKind::kEbnf, "root ::= nowhere"}),
               HasSubstr("ebnf: EBNF parser error"));
-  EXPECT_THAT(refusal(*compiler, {GrammarKind::kJsonSchema, R"({"type": "nothing"})"}),
+  EXPECT_THAT(error_text(*compiler, {GrammarKind::kJsonSchema, R"({"type": "nothing"})"}),
               HasSubstr("Unsupported type"));
-  EXPECT_THAT(refusal(*compiler, {GrammarKind::kJsonSchema, R"({"$ref": "#"})"}), HasSubstr("no text"));
-  EXPECT_THAT(refusal(*compiler, {GrammarKind::kJsonSchema, R"({"not": {}})"}),
+  EXPECT_THAT(error_text(*compiler, {GrammarKind::kJsonSchema, R"({"$ref": "#"})"}), HasSubstr("no text"));
+  EXPECT_THAT(error_text(*compiler, {GrammarKind::kJsonSchema, R"({"not": {}})"}),
               HasSubstr("json_schema: #: \"not\""));
   GrammarLimits small;
   small.grammar_bytes = 10;
-  EXPECT_THAT(refusal(*tiny_compiler(small), {GrammarKind::kRegex, "abcdefghijk"}), HasSubstr("at most 10"));
+  EXPECT_THAT(error_text(*tiny_compiler(small), {GrammarKind::kRegex, "abcdefghijk"}),
+              HasSubstr("at most 10"));
 }
 
-TEST_F(GrammarCompilerTest, RefusesWhereAVocabularyHasNoEnd) {
+TEST_F(GrammarCompilerTest, RejectsWhereAVocabularyHasNoEnd) {
   GrammarVocabulary vocabulary = tiny_vocabulary();
   vocabulary.stop_ids.clear();
   GrammarCompiler compiler(GrammarLibrary::load(), vocabulary);
-  EXPECT_THAT(refusal(compiler, {GrammarKind::kRegex, "a"}), HasSubstr("end-of-sequence"));
+  EXPECT_THAT(error_text(compiler, {GrammarKind::kRegex, "a"}), HasSubstr("end-of-sequence"));
 }
 
 // Many threads ask for few grammars; who asked for which gets its mask.
@@ -191,7 +192,7 @@ TEST_F(GrammarCompilerTest, AnswersManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(GrammarCompilerTest, TellsThoseWhoWaitWhenItEnds) {
+TEST_F(GrammarCompilerTest, NotifiesWaitingCallersOnShutdown) {
   std::atomic<int> num_told = 0;
   {
     const auto compiler = tiny_compiler();
@@ -205,13 +206,11 @@ TEST_F(GrammarCompilerTest, TellsThoseWhoWaitWhenItEnds) {
   EXPECT_EQ(num_told, 50);
 }
 
-TEST(GrammarLibrary, ThatIsNamedAndMissingIsAnError) {
-  EXPECT_THROW(GrammarLibrary::load("/nowhere"), Error);
-}
+TEST(GrammarLibrary, MissingNamedLibraryIsAnError) { EXPECT_THROW(GrammarLibrary::load("/nowhere"), Error); }
 
-TEST(GrammarLibrary, ThatIsMissingRefusesGrammarsWithAdvice) {
+TEST(GrammarLibrary, MissingLibraryRejectsGrammarsWithAdvice) {
   GrammarCompiler compiler(GrammarLibrary(), tiny_vocabulary());
-  EXPECT_THAT(refusal(compiler, json_object_grammar()), HasSubstr("pip install"));
+  EXPECT_THAT(error_text(compiler, json_object_grammar()), HasSubstr("pip install"));
 }
 
 }  // namespace

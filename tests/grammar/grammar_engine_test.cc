@@ -44,7 +44,7 @@ Answers finish(Engine& engine) {
   return answers;
 }
 
-void expect_of_schema(const Answer& answer) {
+void expect_matches_schema(const Answer& answer) {
   ASSERT_EQ(answer.reason, FinishReason::kStop);
   const auto value = nlohmann::json::parse(answer.text, nullptr, false);
   ASSERT_TRUE(value.is_object()) << answer.text;
@@ -73,7 +73,7 @@ class GrammarEngine : public testing::WithGrammars {
   std::unique_ptr<GrammarCompiler> compiler_ = tiny_compiler();
 };
 
-TEST_F(GrammarEngine, CompletionsOfOnePromptAreEachOfTheSchemaAndDiffer) {
+TEST_F(GrammarEngine, EachCompletionMatchesTheSchema) {
   Engine engine(tiny());
   const RequestId id = engine.submit(request({.n = 8, .logprobs = 2}, 1, schema_));
   // Others beside them are free.
@@ -82,7 +82,7 @@ TEST_F(GrammarEngine, CompletionsOfOnePromptAreEachOfTheSchemaAndDiffer) {
   std::set<std::string> texts;
   for (int i = 0; i < 8; ++i) {
     const Answer& answer = answers.at({id, i});
-    expect_of_schema(answer);
+    expect_matches_schema(answer);
     EXPECT_EQ(answer.num_logprobs, answer.tokens.size());
     texts.insert(answer.text);
   }
@@ -98,7 +98,7 @@ TEST_F(GrammarEngine, OverlapOfStepsChangesNothing) {
     Engine engine(config);
     for (uint64_t seed = 0; seed < 4; ++seed) engine.submit(request({}, seed, schema_));
     for (const auto& [key, answer] : finish(engine)) {
-      expect_of_schema(answer);
+      expect_matches_schema(answer);
       texts[overlap].push_back(answer.text);
     }
   }
@@ -118,7 +118,7 @@ TEST_F(GrammarEngine, PreemptionLosesNoState) {
     Engine engine(is_narrow ? narrow : wide);
     for (uint64_t seed = 0; seed < 12; ++seed) engine.submit(request({.max_new_tokens = 300}, seed, schema_));
     for (const auto& [key, answer] : finish(engine)) {
-      expect_of_schema(answer);
+      expect_matches_schema(answer);
       texts[is_narrow].push_back(answer.text);
       num_preempted += answer.num_preemptions > 0;
     }
@@ -127,7 +127,7 @@ TEST_F(GrammarEngine, PreemptionLosesNoState) {
   EXPECT_GT(num_preempted, 0) << "the pool was not full: the test tests nothing";
 }
 
-TEST_F(GrammarEngine, StopTextsEndATextOfAGrammarToo) {
+TEST_F(GrammarEngine, StopStringsEndConstrainedText) {
   Engine engine(tiny());
   const RequestId id = engine.submit(request({.stop = {"\"words\""}}, 3, schema_));
   const Answers answers = finish(engine);
@@ -138,7 +138,7 @@ TEST_F(GrammarEngine, StopTextsEndATextOfAGrammarToo) {
   EXPECT_THAT(answer.text, ::testing::Not(::testing::HasSubstr("words")));
 }
 
-TEST_F(GrammarEngine, MinTokensGivesWayToACompleteGrammar) {
+TEST_F(GrammarEngine, CompleteGrammarOverridesMinTokens) {
   Engine engine(tiny());
   const RequestId short_one =
       engine.submit(request({.min_tokens = 50}, 4, {GrammarKind::kRegex, "[0-9]{3}"}));
@@ -149,7 +149,7 @@ TEST_F(GrammarEngine, MinTokensGivesWayToACompleteGrammar) {
   EXPECT_GE(answers.at({open_one, 0}).tokens.size(), 20u);
 }
 
-TEST_F(GrammarEngine, WithIgnoreEosGoesOnFreelyAfterTheGrammar) {
+TEST_F(GrammarEngine, IgnoreEosContinuesUnconstrained) {
   Engine engine(tiny());
   const RequestId id =
       engine.submit(request({.max_new_tokens = 30, .ignore_eos = true}, 4, {GrammarKind::kRegex, "abc"}));

@@ -41,7 +41,7 @@ std::string counted_properties() {
   return schema.dump();
 }
 
-TEST_F(HostileGrammars, EndInAMaskOrARefusal) {
+TEST_F(HostileGrammars, EndInAMaskOrAError) {
   constexpr auto kJsonSchema = GrammarKind::kJsonSchema;
   constexpr auto kRegex = GrammarKind::kRegex;
   constexpr auto kEbnf = GrammarKind::kEbnf;
@@ -105,7 +105,7 @@ TEST_F(HostileGrammars, EndInAMaskOrARefusal) {
 }
 
 // One after another is given up; the thread of each is lost, and another compiles what is asked for then.
-TEST_F(HostileGrammars, ThatTakeTooLongAreRefusedAndHoldUpNobody) {
+TEST_F(HostileGrammars, TimeOutWithoutBlockingOthers) {
   GrammarLimits limits;
   limits.compile_time = std::chrono::milliseconds(100);
   const auto compiler = tiny_compiler(limits);

@@ -98,7 +98,7 @@ TEST_P(EditLogits, AppliesRepetitionThenOffsets) {
                          .edits = shared<LogitEdit>(
                              {{0, 1.5f, 0.0f}, {1, 1.5f, -0.25f}, {3, 1.0f, -kInfinity}, {2, 2.0f, 1.0f}}),
                          .before = shared(std::vector<float>(4)),
-                         .mask_of_row = {},
+                         .mask_row_idx = {},
                          .masks = {}};
   edit_logits(logits_, edits, stream_);
   wait();
@@ -119,7 +119,7 @@ TEST_P(EditLogits, MasksTokensOfTheRowsThatHaveAMask) {
   const LogitEdits edits{.cu_edits = shared<int32_t>({0, 0, 0, 1}),
                          .edits = shared<LogitEdit>({{700, 1.0f, 5.0f}}),
                          .before = shared(std::vector<float>(1)),
-                         .mask_of_row = shared<int32_t>({0, -1, 1}),
+                         .mask_row_idx = shared<int32_t>({0, -1, 1}),
                          .masks = shared(masks)};
   edit_logits(logits_, edits, stream_);
   wait();
@@ -132,7 +132,7 @@ TEST_P(EditLogits, MasksTokensOfTheRowsThatHaveAMask) {
   }
 }
 
-TEST_P(EditLogits, GivesTheLikeliestTokensTheLowestIdFirst) {
+TEST_P(EditLogits, ReturnsTopTokensWithTiesByLowestId) {
   // Probabilities 1/8, 1/2, 1/8, 1/4.
   const float eighth = std::log(1.0f / 8);
   set_logits({{eighth + 3, eighth + 3 + std::log(4.0f), eighth + 3, eighth + 3 + std::log(2.0f)},
@@ -190,7 +190,7 @@ TEST_P(EditLogits, ScoresTokensByTheLogitsBeforeTheEdits) {
   const LogitEdits edits{.cu_edits = shared<int32_t>({0, 2, 2, 2}),
                          .edits = shared<LogitEdit>({{1, 1.0f, 9.0f}, {0, 1.0f, -9.0f}}),
                          .before = shared(std::vector<float>(2)),
-                         .mask_of_row = {},
+                         .mask_row_idx = {},
                          .masks = {}};
   edit_logits(logits_, edits, stream_);
   const View<float> logprobs = shared(std::vector<float>(3, 7.0f));

@@ -145,14 +145,14 @@ class Model {
   std::vector<ModelRequest> requests_;
 };
 
-std::vector<int> some_of(int count) {
+std::vector<int> random_subset(int count) {
   std::vector<int> chosen;
   for (int i = 0; i < count; ++i)
     if (number_below(3) == 0) chosen.push_back(i);
   return chosen;
 }
 
-RC_GTEST_PROP(AllocatorProperty, ConservesAndKeepsPagesApartOverRandomBatches, ()) {
+RC_GTEST_PROP(AllocatorProperty, ConservesPagesOverRandomBatches, ()) {
   const int page_size = *rc::gen::element(1, 2, 4, 16, 64);
   Model model(page_size, *rc::gen::inRange(2, 40));
   const int num_slots = model.allocator().num_total_slots() + page_size;
@@ -167,7 +167,7 @@ RC_GTEST_PROP(AllocatorProperty, ConservesAndKeepsPagesApartOverRandomBatches, (
         model.decode();
         break;
       case 3:
-        model.end(some_of(model.num_requests()), number_below(2) == 0);
+        model.end(random_subset(model.num_requests()), number_below(2) == 0);
         break;
       case 4:
         model.free_too_much(*rc::gen::inRange(-1, num_slots + 2));

@@ -61,7 +61,7 @@ TEST(PagedAllocator, FillsTheOldPageThenWholePagesThenANewPartialOne) {
   EXPECT_EQ(allocator.num_free_pages(), 0);
 }
 
-TEST(PagedAllocator, DecodingTakesAPageExactlyWhenTheLastOneIsFull) {
+TEST(PagedAllocator, DecodeAllocatesAPageOnlyWhenTheLastIsFull) {
   // The worked example of the documents: page 7 is next.
   PagedAllocator allocator(4, 11);
   extend(allocator, {0}, {10 * 4}, {-1});
@@ -134,7 +134,7 @@ TEST(PagedAllocator, DecodingReturnsFalseAndChangesNothingWhenPagesRunOut) {
   EXPECT_THAT(decode(allocator, {3}, {9}), ElementsAre(10));
 }
 
-TEST(PagedAllocator, TakesAnExtendWithoutNewTokensAndABatchWithoutRequests) {
+TEST(PagedAllocator, AcceptsEmptyExtendsAndBatches) {
   PagedAllocator allocator(4, 3);
   EXPECT_THAT(extend(allocator, {0}, {3}, {-1}), ElementsAre(4, 5, 6));
   EXPECT_THAT(extend(allocator, {3, 0}, {3, 0}, {6, -1}), ElementsAre());
@@ -154,7 +154,7 @@ TEST(PagedAllocator, CountsSlotsWithoutThePaddingPage) {
   EXPECT_EQ(allocator.num_free_slots(), 32);
 }
 
-TEST(PagedAllocator, RefusesToFreeWhatIsNotInUseAndFreesNothingThen) {
+TEST(PagedAllocator, RejectsToFreeWhatIsNotInUseAndFreesNothingThen) {
   PagedAllocator allocator(4, 6);
   extend(allocator, {0}, {8}, {-1});
   EXPECT_EQ(error_message(ErrorCode::kInternal,
@@ -175,7 +175,7 @@ TEST(PagedAllocator, RefusesToFreeWhatIsNotInUseAndFreesNothingThen) {
   allocator.check_conservation();
 }
 
-TEST(PagedAllocator, RefusesALastSlotThatDoesNotFitThePrefix) {
+TEST(PagedAllocator, RejectsALastSlotThatDoesNotFitThePrefix) {
   PagedAllocator allocator(4, 6);
   extend(allocator, {0}, {6}, {-1});
   std::vector<TokenSlot> out(1);
@@ -198,7 +198,7 @@ TEST(PagedAllocator, RefusesALastSlotThatDoesNotFitThePrefix) {
   EXPECT_EQ(out[0], TokenSlot(10));
 }
 
-TEST(PagedAllocator, RefusesArraysOfOtherSizes) {
+TEST(PagedAllocator, RejectsArraysOfOtherSizes) {
   PagedAllocator allocator(4, 6);
   const std::vector<int32_t> none{}, zero{0}, five{5};
   const std::vector<TokenSlot> last = slots_of({-1});
@@ -212,7 +212,7 @@ TEST(PagedAllocator, RefusesArraysOfOtherSizes) {
   EXPECT_EQ(allocator.num_used_slots(), 0);
 }
 
-TEST(PagedAllocator, RefusesPageSizesThatAreNoPowerOfTwoUpTo256) {
+TEST(PagedAllocator, RejectsPageSizesThatAreNoPowerOfTwoUpTo256) {
   for (int page_size : {0, 3, 512, -4})
     EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { PagedAllocator(page_size, 4); }),
               "page_size " + std::to_string(page_size) + ": a KV pool takes a power of two from 1 to 256");
@@ -220,7 +220,7 @@ TEST(PagedAllocator, RefusesPageSizesThatAreNoPowerOfTwoUpTo256) {
     EXPECT_EQ(PagedAllocator(page_size, 2).num_total_slots(), page_size);
 }
 
-TEST(PagedAllocator, RefusesAPoolWithoutPagesAndOneWithMoreSlotsThanAnInt32Counts) {
+TEST(PagedAllocator, RejectsAPoolWithoutPagesAndOneWithMoreSlotsThanAnInt32Counts) {
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [] { PagedAllocator(4, 1); }),
             "num_pages 1: allocator needs at least 2, since page 0 is the padding page");
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [] { PagedAllocator(256, 1 << 23); }),

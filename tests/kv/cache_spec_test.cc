@@ -82,7 +82,7 @@ TEST(KvPoolConfig, OfLatentGroupsKeepsRows) {
   EXPECT_EQ(mla.dtype, DType::kU8);
 }
 
-TEST(KvPoolConfig, RefusesGroupsThatStoreOtherHeadsByTheirFirstLayers) {
+TEST(KvPoolConfig, RejectsGroupsThatStoreOtherHeadsByTheirFirstLayers) {
   CacheSpec wide = layer_of(2);
   wide.num_kv_heads = 4;
   EXPECT_THAT(

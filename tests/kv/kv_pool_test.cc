@@ -118,7 +118,7 @@ TEST(MhaKvPool, CountsItsSlotsAndBytes) {
   EXPECT_EQ(MhaKvPool(config).bytes_per_token(), 2u * 3 * (8 + 16));
 }
 
-TEST(MhaKvPool, GivesEachLayerItsScales) {
+TEST(MhaKvPool, HasPerLayerScales) {
   MhaKvPool::Config config = small_mha(KvLayout::kHeadMajor);
   EXPECT_EQ(MhaKvPool(config).layer(1).k_scale, 1.0f);
   EXPECT_EQ(MhaKvPool(config).layer(1).v_scale, 1.0f);
@@ -129,7 +129,7 @@ TEST(MhaKvPool, GivesEachLayerItsScales) {
   EXPECT_EQ(pool.layer(1).v_scale, 4.0f);
 }
 
-TEST(MhaKvPool, RefusesPageSizesThatAreNoPowerOfTwoUpTo256) {
+TEST(MhaKvPool, RejectsPageSizesThatAreNoPowerOfTwoUpTo256) {
   MhaKvPool::Config config = small_mha(KvLayout::kHeadMajor);
   for (int page_size : {0, 3, 512}) {
     config.page_size = page_size;
@@ -143,37 +143,39 @@ TEST(MhaKvPool, RefusesPageSizesThatAreNoPowerOfTwoUpTo256) {
 }
 
 TEST(MhaKvPool, NamesWhatIsWrongWithItsGeometry) {
-  const auto refusal = [](auto change) {
+  const auto error_text = [](auto change) {
     MhaKvPool::Config config = small_mha(KvLayout::kHeadMajor);
     change(config);
     return error_message(ErrorCode::kInvalidArgument, [&] { MhaKvPool pool(config); });
   };
-  EXPECT_EQ(refusal([](auto& config) { config.num_layers = 0; }), "num_layers 0: MhaKvPool needs at least 1");
-  EXPECT_EQ(refusal([](auto& config) { config.num_kv_heads = -1; }),
+  EXPECT_EQ(error_text([](auto& config) { config.num_layers = 0; }),
+            "num_layers 0: MhaKvPool needs at least 1");
+  EXPECT_EQ(error_text([](auto& config) { config.num_kv_heads = -1; }),
             "num_kv_heads -1: MhaKvPool needs at least 1");
-  EXPECT_EQ(refusal([](auto& config) { config.head_dim_qk = 0; }),
+  EXPECT_EQ(error_text([](auto& config) { config.head_dim_qk = 0; }),
             "head_dim_qk 0: MhaKvPool needs at least 1");
-  EXPECT_EQ(refusal([](auto& config) { config.head_dim_v = 0; }), "head_dim_v 0: MhaKvPool needs at least 1");
-  EXPECT_THAT(refusal([](auto& config) { config.num_pages = 1; }), StartsWith("num_pages 1: "));
-  EXPECT_THAT(refusal([](auto& config) { config.num_pages = 1 << 30; }),
+  EXPECT_EQ(error_text([](auto& config) { config.head_dim_v = 0; }),
+            "head_dim_v 0: MhaKvPool needs at least 1");
+  EXPECT_THAT(error_text([](auto& config) { config.num_pages = 1; }), StartsWith("num_pages 1: "));
+  EXPECT_THAT(error_text([](auto& config) { config.num_pages = 1 << 30; }),
               HasSubstr("at most 536870911 pages"));
-  EXPECT_THAT(refusal([](auto& config) { config.dtype = DType::kI32; }),
+  EXPECT_THAT(error_text([](auto& config) { config.dtype = DType::kI32; }),
               StartsWith("dtype int32: KvPool takes"));
-  EXPECT_EQ(refusal([](auto& config) { config.scales.resize(3); }),
+  EXPECT_EQ(error_text([](auto& config) { config.scales.resize(3); }),
             "scales of 3 layers: MhaKvPool needs none or 2");
   for (float scale : {0.0f, -1.0f, std::nanf(""), std::numeric_limits<float>::infinity()}) {
-    EXPECT_THAT(refusal([&](auto& config) {
+    EXPECT_THAT(error_text([&](auto& config) {
                   config.scales = {{.k = scale, .v = 1}, {}};
                 }),
                 StartsWith("scale "));
-    EXPECT_THAT(refusal([&](auto& config) {
+    EXPECT_THAT(error_text([&](auto& config) {
                   config.scales = {{}, {.k = 1, .v = scale}};
                 }),
                 StartsWith("scale "));
   }
 }
 
-TEST(MhaKvPool, RefusesLayersThatItDoesNotHave) {
+TEST(MhaKvPool, RejectsLayersThatItDoesNotSupport) {
   const MhaKvPool pool(small_mha(KvLayout::kHeadMajor));
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { pool.layer(2); }),
             "layer 2: MhaKvPool has layers 0 to 1");
@@ -186,7 +188,7 @@ TEST(MhaKvPool, HasNoLatentRows) {
             "latent rows of layer 0: MhaKvPool keeps K and V, only MlaKvPool has them");
 }
 
-TEST(MhaKvPool, RefusesMoreThanTheMachineHasWithNeededAndFreeBytes) {
+TEST(MhaKvPool, RejectsMoreThanTheMachineHasWithNeededAndFreeBytes) {
   MhaKvPool::Config config = small_mha(KvLayout::kHeadMajor);
   config.num_layers = 80;
   config.num_kv_heads = 8;
@@ -235,7 +237,7 @@ TEST(MlaKvPool, CountsItsBytesAndSharesOneScaleBetweenKAndV) {
   EXPECT_EQ(pool.layer(1).v_scale, 0.25f);
 }
 
-TEST(MlaKvPool, TakesScaledRowsOf656BytesATokenAndLayer) {
+TEST(MlaKvPool, ScaledRowsNeed656BytesPerTokenAndLayer) {
   MlaKvPool::Config config = small_mla();
   config.dtype = DType::kU8;
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { MlaKvPool pool(config); }),
@@ -256,25 +258,28 @@ TEST(MlaKvPool, TakesScaledRowsOf656BytesATokenAndLayer) {
 }
 
 TEST(MlaKvPool, NamesWhatIsWrong) {
-  const auto refusal = [](auto change) {
+  const auto error_text = [](auto change) {
     MlaKvPool::Config config = small_mla();
     change(config);
     return error_message(ErrorCode::kInvalidArgument, [&] { MlaKvPool pool(config); });
   };
-  EXPECT_EQ(refusal([](auto& config) { config.page_size = 48; }),
+  EXPECT_EQ(error_text([](auto& config) { config.page_size = 48; }),
             "page_size 48: a KV pool takes a power of two from 1 to 256");
-  EXPECT_EQ(refusal([](auto& config) { config.kv_lora_rank = 0; }),
+  EXPECT_EQ(error_text([](auto& config) { config.kv_lora_rank = 0; }),
             "kv_lora_rank 0: MlaKvPool needs at least 1");
-  EXPECT_EQ(refusal([](auto& config) { config.rope_dim = 0; }), "rope_dim 0: MlaKvPool needs at least 1");
-  EXPECT_EQ(refusal([](auto& config) { config.scales = {1.0f}; }),
+  EXPECT_EQ(error_text([](auto& config) { config.rope_dim = 0; }), "rope_dim 0: MlaKvPool needs at least 1");
+  EXPECT_EQ(error_text([](auto& config) { config.scales = {1.0f}; }),
             "scales of 1 layers: MlaKvPool needs none or 2");
-  EXPECT_THAT(refusal([](auto& config) { config.scales = {1.0f, 0.0f}; }), StartsWith("scale 0: MlaKvPool"));
+  EXPECT_THAT(error_text([](auto& config) {
+                config.scales = {1.0f, 0.0f};
+              }),
+              StartsWith("scale 0: MlaKvPool"));
   const MlaKvPool pool(small_mla());
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { pool.layer(2); }),
             "layer 2: MlaKvPool has layers 0 to 1");
 }
 
-TEST(MlaKvPool, RefusesMoreThanTheMachineHasWithNeededAndFreeBytes) {
+TEST(MlaKvPool, RejectsMoreThanTheMachineHasWithNeededAndFreeBytes) {
   MlaKvPool::Config config = small_mla();
   config.num_layers = 1000;
   config.num_pages = 1 << 28;

@@ -29,7 +29,7 @@ struct Place {
 
 // A request that has computed `tokens`, whole pages of which are `pages`: the first num_locked() are the
 // cache's, the rest its own.
-struct Sharer {
+struct CacheUser {
   std::string salt;
   std::vector<int32_t> tokens;
   std::vector<PageId> pages;
@@ -38,66 +38,64 @@ struct Sharer {
   size_t num_locked() const { return static_cast<size_t>(lock.num_pages()); }
 };
 
-class CacheWorld {
+class CacheSimulation {
  public:
-  CacheWorld(int page_size, int num_pages, EvictionPolicy policy)
+  CacheSimulation(int page_size, int num_pages, EvictionPolicy policy)
       : page_size_(static_cast<size_t>(page_size)),
         allocator_(make_allocator(page_size, num_pages)),
         cache_(page_size, policy) {}
 
   void admit() {
-    Sharer sharer;
-    sharer.salt = *rc::gen::element<std::string>("", "", "salt");
-    sharer.tokens = random_tokens();
-    const size_t num_pages = sharer.tokens.size() / page_size_;
-    const size_t expected = num_cached_pages(sharer.salt, sharer.tokens);
-    RC_ASSERT(cache_.num_cached_tokens(sharer.salt, sharer.tokens) ==
-              static_cast<int>(expected * page_size_));
-    sharer.lock = cache_.open(sharer.salt);
-    sharer.pages.resize(num_pages);
-    const auto found = static_cast<size_t>(cache_.match(sharer.lock, sharer.tokens, sharer.pages));
-    RC_ASSERT(found == expected && sharer.num_locked() == expected);
-    for (size_t page = 0; page < found; ++page)
-      RC_ASSERT(sharer.pages[page] == cached_.at(place(sharer, page)));
-    sharer.pages.resize(found);
-    if (!take_pages(sharer, num_pages)) return;  // its lock goes with it
-    sharers_.push_back(std::move(sharer));
+    CacheUser user;
+    user.salt = *rc::gen::element<std::string>("", "", "salt");
+    user.tokens = random_tokens();
+    const size_t num_pages = user.tokens.size() / page_size_;
+    const size_t expected = num_cached_pages(user.salt, user.tokens);
+    RC_ASSERT(cache_.num_cached_tokens(user.salt, user.tokens) == static_cast<int>(expected * page_size_));
+    user.lock = cache_.open(user.salt);
+    user.pages.resize(num_pages);
+    const auto found = static_cast<size_t>(cache_.match(user.lock, user.tokens, user.pages));
+    RC_ASSERT(found == expected && user.num_locked() == expected);
+    for (size_t page = 0; page < found; ++page) RC_ASSERT(user.pages[page] == cached_.at(place(user, page)));
+    user.pages.resize(found);
+    if (!allocate_pages(user, num_pages)) return;  // its lock goes with it
+    users_.push_back(std::move(user));
   }
 
   // Another chunk of a prompt, or an answer.
   void grow() {
-    if (sharers_.empty()) return;
-    Sharer& sharer = some_sharer();
+    if (users_.empty()) return;
+    CacheUser& user = any_user();
     const std::vector<int32_t> more = random_tokens();
-    sharer.tokens.resize(sharer.tokens.size() / page_size_ * page_size_);
-    sharer.tokens.insert(sharer.tokens.end(), more.begin(), more.end());
-    if (!take_pages(sharer, sharer.tokens.size() / page_size_))
-      sharer.tokens.resize(sharer.pages.size() * page_size_);
+    user.tokens.resize(user.tokens.size() / page_size_ * page_size_);
+    user.tokens.insert(user.tokens.end(), more.begin(), more.end());
+    if (!allocate_pages(user, user.tokens.size() / page_size_))
+      user.tokens.resize(user.pages.size() * page_size_);
   }
 
   void insert() {
-    if (!sharers_.empty()) insert(some_sharer());
+    if (!users_.empty()) insert(any_user());
   }
 
   void adopt() {
-    if (sharers_.empty()) return;
-    Sharer& sharer = some_sharer();
-    const size_t first = sharer.num_locked();
-    const bool is_new = first < sharer.pages.size() && num_cached_pages(sharer.salt, sharer.tokens) <= first;
-    RC_ASSERT(cache_.adopt(sharer.lock, own_tokens(sharer), View<const PageId>(sharer.pages).subspan(first),
-                           0) == is_new);
+    if (users_.empty()) return;
+    CacheUser& user = any_user();
+    const size_t first = user.num_locked();
+    const bool is_new = first < user.pages.size() && num_cached_pages(user.salt, user.tokens) <= first;
+    RC_ASSERT(cache_.adopt(user.lock, own_tokens(user), View<const PageId>(user.pages).subspan(first), 0) ==
+              is_new);
     if (is_new)
-      for (size_t page = first; page < sharer.pages.size(); ++page)
-        cached_.emplace(place(sharer, page), sharer.pages[page]);
+      for (size_t page = first; page < user.pages.size(); ++page)
+        cached_.emplace(place(user, page), user.pages[page]);
   }
 
   void end(bool inserted) {
-    if (sharers_.empty()) return;
-    Sharer& sharer = some_sharer();
-    if (inserted) insert(sharer);
-    allocator_->free_pages(View<const PageId>(sharer.pages).subspan(sharer.num_locked()));
-    std::swap(sharer, sharers_.back());
-    sharers_.pop_back();
+    if (users_.empty()) return;
+    CacheUser& user = any_user();
+    if (inserted) insert(user);
+    allocator_->free_pages(View<const PageId>(user.pages).subspan(user.num_locked()));
+    std::swap(user, users_.back());
+    users_.pop_back();
   }
 
   void evict(int num_pages) {
@@ -119,11 +117,11 @@ class CacheWorld {
   }
 
   void drop() {
-    for (Sharer& sharer : sharers_) {
-      allocator_->free_pages(View<const PageId>(sharer.pages).subspan(sharer.num_locked()));
-      sharer.lock.release();
+    for (CacheUser& user : users_) {
+      allocator_->free_pages(View<const PageId>(user.pages).subspan(user.num_locked()));
+      user.lock.release();
     }
-    sharers_.clear();
+    users_.clear();
     allocator_->free_pages(cache_.pages());
     cache_.drop();
     cached_.clear();
@@ -137,12 +135,12 @@ class CacheWorld {
     std::set<PageId> owned;
     for (const PageId page : cache_.pages()) RC_ASSERT(owned.insert(page).second);
     RC_ASSERT(owned.size() == cached_.size());
-    for (const Sharer& sharer : sharers_)
-      for (size_t page = 0; page < sharer.pages.size(); ++page) {
-        if (page < sharer.num_locked())
-          RC_ASSERT(sharer.pages[page] == cached_.at(place(sharer, page)));
+    for (const CacheUser& user : users_)
+      for (size_t page = 0; page < user.pages.size(); ++page) {
+        if (page < user.num_locked())
+          RC_ASSERT(user.pages[page] == cached_.at(place(user, page)));
         else
-          RC_ASSERT(owned.insert(sharer.pages[page]).second);
+          RC_ASSERT(owned.insert(user.pages[page]).second);
       }
     RC_ASSERT(static_cast<int>(owned.size() * page_size_) == allocator_->num_used_slots());
     RC_ASSERT(cache_.num_locked_pages() == static_cast<int>(locked_places().size()));
@@ -164,13 +162,11 @@ class CacheWorld {
     return tokens;
   }
 
-  Sharer& some_sharer() {
-    return sharers_[static_cast<size_t>(random_below(static_cast<int>(sharers_.size())))];
-  }
+  CacheUser& any_user() { return users_[static_cast<size_t>(random_below(static_cast<int>(users_.size())))]; }
 
-  Place place(const Sharer& sharer, size_t page) const {
+  Place place(const CacheUser& user, size_t page) const {
     const auto end = static_cast<std::ptrdiff_t>((page + 1) * page_size_);
-    return {sharer.salt, {sharer.tokens.begin(), sharer.tokens.begin() + end}};
+    return {user.salt, {user.tokens.begin(), user.tokens.begin() + end}};
   }
 
   size_t num_cached_pages(const std::string& salt, const std::vector<int32_t>& tokens) const {
@@ -183,59 +179,60 @@ class CacheWorld {
 
   std::set<Place> locked_places() const {
     std::set<Place> places;
-    for (const Sharer& sharer : sharers_)
-      for (size_t page = 0; page < sharer.num_locked(); ++page) places.insert(place(sharer, page));
+    for (const CacheUser& user : users_)
+      for (size_t page = 0; page < user.num_locked(); ++page) places.insert(place(user, page));
     return places;
   }
 
-  View<const int32_t> own_tokens(const Sharer& sharer) const {
-    const size_t first = sharer.num_locked();
-    return View<const int32_t>(sharer.tokens)
-        .subspan(first * page_size_, (sharer.pages.size() - first) * page_size_);
+  View<const int32_t> own_tokens(const CacheUser& user) const {
+    const size_t first = user.num_locked();
+    return View<const int32_t>(user.tokens)
+        .subspan(first * page_size_, (user.pages.size() - first) * page_size_);
   }
 
   // Pages for a request until it has `num_pages`; without enough it gets none.
-  bool take_pages(Sharer& sharer, size_t num_pages) {
-    const auto wanted = static_cast<int>(num_pages - sharer.pages.size());
+  bool allocate_pages(CacheUser& user, size_t num_pages) {
+    const auto wanted = static_cast<int>(num_pages - user.pages.size());
     if (wanted > allocator_->num_free_pages()) evict(wanted - allocator_->num_free_pages());
     std::vector<TokenSlot> slots(static_cast<size_t>(wanted) * page_size_);
     const int32_t before = 0, after = static_cast<int32_t>(slots.size());
     if (!allocator_->alloc_extend({&before, 1}, {&after, 1}, {&kNoSlot, 1}, slots)) return false;
     for (size_t slot = 0; slot < slots.size(); slot += page_size_)
-      sharer.pages.emplace_back(slots[slot].value / static_cast<int32_t>(page_size_));
+      user.pages.emplace_back(slots[slot].value / static_cast<int32_t>(page_size_));
     return true;
   }
 
-  void insert(Sharer& sharer) {
-    const size_t first = sharer.num_locked();
-    const size_t num_cached = std::max(first, num_cached_pages(sharer.salt, sharer.tokens));
-    const std::vector<PageId> before = sharer.pages;
+  void insert(CacheUser& user) {
+    const size_t first = user.num_locked();
+    const size_t num_cached = std::max(first, num_cached_pages(user.salt, user.tokens));
+    const std::vector<PageId> before = user.pages;
     std::vector<PageId> duplicates;
-    cache_.insert(sharer.lock, own_tokens(sharer), View<PageId>(sharer.pages).subspan(first), random_below(3),
+    cache_.insert(user.lock, own_tokens(user), View<PageId>(user.pages).subspan(first), random_below(3),
                   duplicates);
-    for (size_t page = first; page < sharer.pages.size(); ++page) {
+    for (size_t page = first; page < user.pages.size(); ++page) {
       if (page < num_cached)
-        RC_ASSERT(sharer.pages[page] == cached_.at(place(sharer, page)));
+        RC_ASSERT(user.pages[page] == cached_.at(place(user, page)));
       else
-        RC_ASSERT(sharer.pages[page] == before[page]);
-      cached_.emplace(place(sharer, page), sharer.pages[page]);
+        RC_ASSERT(user.pages[page] == before[page]);
+      cached_.emplace(place(user, page), user.pages[page]);
     }
     RC_ASSERT(std::ranges::equal(duplicates, View<const PageId>(before).subspan(first, num_cached - first)));
-    RC_ASSERT(sharer.num_locked() == sharer.pages.size());
+    RC_ASSERT(user.num_locked() == user.pages.size());
     allocator_->free_pages(duplicates);
   }
 
   size_t page_size_;
   std::unique_ptr<SlotAllocator> allocator_;
   PrefixCache cache_;
-  std::vector<Sharer> sharers_;
+  std::vector<CacheUser> users_;
   std::map<Place, PageId> cached_;
 };
 
-RC_GTEST_PROP(PrefixCacheProperty, FindsWhatIsThereAndGivesEachPageOneOwner, ()) {
-  CacheWorld world(*rc::gen::element(1, 16, 64), 2 + random_below(38),
-                   *rc::gen::element(EvictionPolicy::kLru, EvictionPolicy::kLfu, EvictionPolicy::kPriority));
-  size_t most_cached = 0;
+RC_GTEST_PROP(PrefixCacheProperty, FindsCachedPrefixesAndEachPageHasOneOwner, ()) {
+  CacheSimulation world(
+      *rc::gen::element(1, 16, 64), 2 + random_below(38),
+      *rc::gen::element(EvictionPolicy::kLru, EvictionPolicy::kLfu, EvictionPolicy::kPriority));
+  size_t max_cached = 0;
   for (int event = 1 + random_below(80); event > 0; --event) {
     switch (random_below(16)) {
       case 0:
@@ -268,11 +265,11 @@ RC_GTEST_PROP(PrefixCacheProperty, FindsWhatIsThereAndGivesEachPageOneOwner, ())
         world.admit();
     }
     world.check();
-    most_cached = std::max(most_cached, world.num_cached());
+    max_cached = std::max(max_cached, world.num_cached());
   }
   world.drop();
   world.check();
-  RC_CLASSIFY(most_cached > 8, "with more than 8 cached pages");
+  RC_CLASSIFY(max_cached > 8, "with more than 8 cached pages");
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ class PrefixCacheTest : public testing::Test {
   std::vector<PageId> duplicates_;
 };
 
-TEST_F(PrefixCacheTest, HasNothingAtFirst) {
+TEST_F(PrefixCacheTest, StartsEmpty) {
   make(4);
   EXPECT_EQ(admit(count_from(1, 10)).lock.num_pages(), 0);
   EXPECT_EQ(cache_->num_pages(), 0);
@@ -124,7 +124,7 @@ TEST_F(PrefixCacheTest, ServesTheWorkedExample) {
 
 // facts/attention-backends.md: the tree has 4 tokens under other slots than a request of 10 that was admitted
 // before they were there.
-TEST_F(PrefixCacheTest, GivesBackDuplicatesOfARequestThatWasAdmittedBefore) {
+TEST_F(PrefixCacheTest, ReturnsDuplicatePages) {
   make(4);
   Found late = admit(count_from(1, 10));
   run(count_from(1, 4), 20);
@@ -148,7 +148,7 @@ TEST_F(PrefixCacheTest, EvictsNothingThatIsLocked) {
   EXPECT_EQ(cache_->num_nodes(), 0);
 }
 
-TEST_F(PrefixCacheTest, EvictsAsManyPagesAsAreAskedForFromTheEndOfARun) {
+TEST_F(PrefixCacheTest, EvictsRequestedPagesFromTheEnd) {
   make(2);
   run(count_from(1, 20), 1);
   EXPECT_EQ(evict(3), page_ids({10, 9, 8}));
@@ -257,7 +257,7 @@ TEST_F(PrefixCacheTest, AdoptsPagesThatAreStillToBeComputed) {
 }
 
 // Destructors release them, which end the program when they throw.
-TEST_F(PrefixCacheTest, TakesNoMemoryToReleaseLocks) {
+TEST_F(PrefixCacheTest, ReleasesLocksWithoutAllocating) {
   make(4);
   std::vector<PrefixLock> locks;
   for (int i = 0; i < 300; ++i) locks.push_back(cache_->open("namespace " + std::to_string(i)));
@@ -313,7 +313,7 @@ TEST_F(PrefixCacheTest, IgnoresAPartOfAPage) {
   EXPECT_EQ(cache_->num_cached_tokens("", count_from(1, 3)), 0);
 }
 
-TEST_F(PrefixCacheTest, RefusesPagesAndTokensThatDoNotGoTogether) {
+TEST_F(PrefixCacheTest, RejectsPagesAndTokensThatDoNotGoTogether) {
   make(4);
   PrefixLock lock = cache_->open();
   std::vector<PageId> pages = page_ids({1});

@@ -71,7 +71,7 @@ TEST(ReqToTokenPool, AFreedRowIsZeroAgain) {
   EXPECT_THAT(pool.row(row), Each(TokenSlot(0)));
 }
 
-TEST(ReqToTokenPool, RefusesWhatDoesNotFitAndWritesNothingThen) {
+TEST(ReqToTokenPool, RejectsMismatchedArgumentsAndWritesNothingThen) {
   ReqToTokenPool pool(2, 4);
   const RequestRow row = *pool.allocate();
   EXPECT_EQ(error_message(ErrorCode::kInternal,
@@ -90,7 +90,7 @@ TEST(ReqToTokenPool, RefusesWhatDoesNotFitAndWritesNothingThen) {
   pool.write(row, 4, {});
 }
 
-TEST(ReqToTokenPool, RefusesRowsThatAreNotTaken) {
+TEST(ReqToTokenPool, RejectsRowsThatAreNotTaken) {
   ReqToTokenPool pool(2, 4);
   const RequestRow row = *pool.allocate();
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { pool.free(RequestRow(2)); }),
@@ -106,14 +106,14 @@ TEST(ReqToTokenPool, RefusesRowsThatAreNotTaken) {
   EXPECT_EQ(pool.num_free(), 2);
 }
 
-TEST(ReqToTokenPool, RefusesSizesThatHoldNoRequest) {
+TEST(ReqToTokenPool, RejectsSizesThatHoldNoRequest) {
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [] { ReqToTokenPool(0, 4); }),
             "max_reqs 0: ReqToTokenPool needs at least 1");
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [] { ReqToTokenPool(4, 0); }),
             "max_context_len 0: ReqToTokenPool needs at least 1");
 }
 
-TEST(ReqToTokenPool, RefusesMoreThanTheMachineHasWithNeededAndFreeBytes) {
+TEST(ReqToTokenPool, RejectsMoreThanTheMachineHasWithNeededAndFreeBytes) {
   EXPECT_EQ(ReqToTokenPool::num_bytes(1 << 20, 1 << 20), ((size_t{1} << 20) + 1) << 22);
   EXPECT_THAT(error_message(ErrorCode::kOutOfMemory, [] { ReqToTokenPool(1 << 20, 1 << 20); }),
               HasSubstr("ReqToTokenPool: needed 4398050705408 bytes (4398.1 GB), free "));

@@ -25,23 +25,23 @@ std::vector<PageId> pages_of(std::initializer_list<int32_t> values) { return {va
 TEST(SwaSlots, TokensOfAPageStayTogetherInTheWindowHalf) {
   SwaSlots swa(4, 8, 5);
   ASSERT_TRUE(swa.map(slots_of({20, 21, 22, 23, 8, 9})));
-  EXPECT_EQ(swa.num_held_pages(), 2);
+  EXPECT_EQ(swa.num_referenced_pages(), 2);
   for (const int32_t first : {20, 8})
     for (int32_t i = 1; i < 4; ++i)
       EXPECT_EQ(swa.translate(TokenSlot(first + i)).value, swa.translate(TokenSlot(first)).value + i);
   EXPECT_NE(swa.translate(TokenSlot(20)).value, swa.translate(TokenSlot(8)).value);
   // A token that is added to a page finds it mapped.
   ASSERT_TRUE(swa.map(slots_of({10})));
-  EXPECT_EQ(swa.num_held_pages(), 2);
+  EXPECT_EQ(swa.num_referenced_pages(), 2);
 }
 
-TEST(SwaSlots, APageThatNobodyHoldsKeepsItsWindowPageUntilNewTokensWantIt) {
+TEST(SwaSlots, UnreferencedWindowPagesStayUntilReused) {
   SwaSlots swa(1, 8, 4);  // three window pages
   ASSERT_TRUE(swa.map(slots_of({1, 2, 3})));
   swa.drop(pages_of({2}));
   swa.drop(pages_of({1}));
   EXPECT_TRUE(swa.is_mapped(PageId(1)) && swa.is_mapped(PageId(2)));
-  EXPECT_EQ(swa.num_idle_pages(), 2);
+  EXPECT_EQ(swa.num_unused_pages(), 2);
   // The one that is idle for longest goes first.
   ASSERT_TRUE(swa.map(slots_of({4})));
   EXPECT_FALSE(swa.is_mapped(PageId(2)));
@@ -64,7 +64,7 @@ TEST(SwaSlots, AMapThatDoesNotFitChangesNothing) {
   EXPECT_TRUE(swa.map(slots_of({3, 4})));
 }
 
-TEST(SwaSlots, APageInPlaceOfAnotherTakesItsWindowPageWhereItHasNone) {
+TEST(SwaSlots, ReplacementPageInheritsTheWindowPage) {
   SwaSlots swa(2, 8, 4);
   ASSERT_TRUE(swa.map(slots_of({4, 6})));  // pages 2 and 3
   const SwaSlot before = swa.translate(TokenSlot(4));
@@ -76,20 +76,20 @@ TEST(SwaSlots, APageInPlaceOfAnotherTakesItsWindowPageWhereItHasNone) {
   EXPECT_EQ(swa.translate(TokenSlot(10)), before);
   swa.forget(pages_of({2, 3}));
   swa.drop(pages_of({5}));
-  EXPECT_EQ(swa.num_held_pages(), 1);
+  EXPECT_EQ(swa.num_referenced_pages(), 1);
   swa.drop(pages_of({5}));
-  EXPECT_EQ(swa.num_idle_pages(), 1);
+  EXPECT_EQ(swa.num_unused_pages(), 1);
   swa.check_conservation();
 }
 
-TEST(SwaSlots, WhatNoRightEnginePassesIsRefused) {
+TEST(SwaSlots, RejectsInvalidArguments) {
   SwaSlots swa(4, 8, 5);
   const auto refused = [&](auto&& call) { return error_message(ErrorCode::kInternal, call); };
   EXPECT_THAT(refused([&] { (void)swa.map(slots_of({8, 3})); }), HasSubstr("slot 3: slots are 4 to 31"));
   EXPECT_THAT(refused([&] { swa.hold(pages_of({8})); }), HasSubstr("page 8: pages are 1 to 7"));
   EXPECT_THAT(refused([&] { swa.hold(pages_of({2})); }), HasSubstr("page 2 has no window page"));
   EXPECT_THAT(refused([&] { swa.drop(pages_of({2})); }), HasSubstr("nobody holds page 2"));
-  EXPECT_EQ(swa.num_held_pages(), 0);
+  EXPECT_EQ(swa.num_referenced_pages(), 0);
   ASSERT_TRUE(swa.map(slots_of({8})));
   EXPECT_THAT(refused([&] { swa.forget(pages_of({2})); }), HasSubstr("free page 2 is held"));
   swa.check_conservation();
@@ -134,7 +134,7 @@ RC_GTEST_PROP(SwaSlots, ConserveWindowPages, ()) {
     }
     swa.check_conservation();
     const auto num_held = std::ranges::count_if(holders, [](const auto& one) { return one.second > 0; });
-    RC_ASSERT(swa.num_held_pages() == num_held);
+    RC_ASSERT(swa.num_referenced_pages() == num_held);
   }
 }
 
@@ -169,7 +169,7 @@ TEST(SwaKvPool, LayersWithAWindowLiveInAHalfOfTheirOwn) {
               HasSubstr("layer 3: SwaKvPool has layers 0 to 2"));
 }
 
-TEST(SwaKvPool, HalvesThatDoNotFitEachOtherAreRefused) {
+TEST(SwaKvPool, HalvesThatDoNotFitEachOtherAreRejected) {
   SwaKvPool::Config config = small_halves();
   config.swa.num_layers = 1;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool pool(config); }),

@@ -31,7 +31,7 @@ constexpr const char* kMixtral = "MixtralForCausalLM";
 constexpr const char* kQwen3Moe = "Qwen3MoeForCausalLM";
 constexpr const char* kGemma3Multimodal = "Gemma3ForConditionalGeneration";
 
-TEST(ReadGemma2, TakesAbsentFieldsForWhatTransformersTakesThem) {
+TEST(ReadGemma2, UsesTransformersDefaultsForAbsentFields) {
   const TempDir dir;
   dir.write("config.json", R"({"architectures": ["Gemma2ForCausalLM"]})");
   const ModelSpec spec = read_config(dir.path());
@@ -40,7 +40,7 @@ TEST(ReadGemma2, TakesAbsentFieldsForWhatTransformersTakesThem) {
   EXPECT_EQ(spec.vocab_size, 256000);
   EXPECT_EQ(spec.max_position_embeddings, 8192);
   EXPECT_TRUE(spec.tie_word_embeddings);
-  EXPECT_TRUE(spec.zero_centred_norms);
+  EXPECT_TRUE(spec.zero_centered_norms);
   EXPECT_FLOAT_EQ(spec.embedding_scale, 48.0f);
   EXPECT_FLOAT_EQ(spec.final_logit_cap, 30.0f);
   EXPECT_TRUE(spec.layers[0].norms.before && spec.layers[0].norms.after);
@@ -69,14 +69,14 @@ TEST(ReadGemma2, ScalesEmbeddingsByTheRootRoundedToTheDtypeOfTheWeights) {
   }
 }
 
-TEST(ReadGemma2, NullTurnsACapOff) {
+TEST(ReadGemma2, NullDisablesACap) {
   const ModelSpec spec =
       read(kGemma2, {{"attn_logit_softcapping", "null"}, {"final_logit_softcapping", "null"}});
   EXPECT_EQ(attention(spec).logit_cap, 0.0f);
   EXPECT_EQ(spec.final_logit_cap, 0.0f);
 }
 
-TEST(ReadGemma2, RefusesWhatNoGemmaHas) {
+TEST(ReadGemma2, RejectsInvalidFields) {
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"})
     for (const char* value : {"0", "-30.0", "\"30\""})
       expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, value, "a number above 0"}, kGemma2);
@@ -92,7 +92,7 @@ TEST(ReadGemma2, RefusesWhatNoGemmaHas) {
       << "Gemma's own key counts";
 }
 
-TEST(ReadGemma3, EverySixthLayerSeesEverythingByARopeOfItsOwn) {
+TEST(ReadGemma3, EverySixthLayerIsFullWithItsOwnRope) {
   const ModelSpec spec = read(kGemma3, {{"num_hidden_layers", "12"},
                                         {"sliding_window", "512"},
                                         {"rope_scaling", R"({"rope_type": "linear", "factor": 8})"},
@@ -161,7 +161,7 @@ TEST(ReadGemma3, FindsTheDecoderOfAMultimodalModelInTextConfig) {
                [&] { read_config(dir.path()); });
 }
 
-TEST(ReadGemma3, AWindowOfAnEmbeddingModelCountsBothSides) {
+TEST(ReadGemma3, EmbeddingModelWindowIsTwoSided) {
   const ModelSpec spec = read(
       "Gemma3TextModel",
       {{"use_bidirectional_attention", "true"}, {"sliding_window", "512"}, {"sliding_window_pattern", "2"}});
@@ -182,16 +182,16 @@ TEST(ReadPhi3, HasFusedWeightsAndAWindowOfAllLayersOrNone) {
   EXPECT_THAT(windows(read("Phi3ForCausalLM", {{"sliding_window", "null"}})), ElementsAre(-1, -1, -1));
 }
 
-TEST(ReadOlmo2, NormsBehindSublayersAndTheWholeOfQAndK) {
+TEST(ReadOlmo2, HasPostNormsAndFullQkNorm) {
   const ModelSpec spec = read("Olmo2ForCausalLM");
   EXPECT_FALSE(spec.layers[0].norms.before);
   EXPECT_TRUE(spec.layers[0].norms.after);
   EXPECT_EQ(attention(spec).qk_norm, QkNormSpan::kToken);
-  EXPECT_FALSE(spec.zero_centred_norms);
+  EXPECT_FALSE(spec.zero_centered_norms);
   EXPECT_EQ(spec.embedding_scale, 1.0f);
 }
 
-TEST(ReadGlm4, RotatesHalfOfEachHeadInNeighbouringPairs) {
+TEST(ReadGlm4, RotatesHalfOfEachHeadInterleaved) {
   const ModelSpec spec = read("Glm4ForCausalLM");
   EXPECT_EQ(attention(spec).head_dim, 128);
   EXPECT_EQ(spec.ropes[0].rotary_dim, 64);
@@ -215,12 +215,12 @@ std::vector<bool> sparse_layers(const ModelSpec& spec) {
   return sparse;
 }
 
-TEST(ReadQwen3Moe, TakesAbsentFieldsForWhatTransformersTakesThem) {
+TEST(ReadQwen3Moe, UsesTransformersDefaultsForAbsentFields) {
   const ModelSpec spec = read(kQwen3Moe, {{"intermediate_size", ""}, {"num_key_value_heads", ""}});
   EXPECT_EQ(experts(spec).num_experts, 128);
   EXPECT_EQ(experts(spec).top_k, 8);
   EXPECT_EQ(experts(spec).intermediate_size, 768);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kOfAll);
+  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kAllExperts);
   EXPECT_THAT(sparse_layers(spec), ElementsAre(true, true, true));
   EXPECT_EQ(attention(spec).num_kv_heads, 4);
   EXPECT_EQ(attention(spec).head_dim, 16) << "hidden_size / num_attention_heads";
@@ -229,7 +229,7 @@ TEST(ReadQwen3Moe, TakesAbsentFieldsForWhatTransformersTakesThem) {
   EXPECT_THAT(windows(spec), ElementsAre(-1, -1, -1));
 }
 
-TEST(ReadQwen3Moe, ReadsWhatItsExpertsAre) {
+TEST(ReadQwen3Moe, ReadsExperts) {
   const ModelSpec spec = read(kQwen3Moe, {{"num_experts", "16"},
                                           {"num_experts_per_tok", "16"},
                                           {"moe_intermediate_size", "40"},
@@ -239,13 +239,13 @@ TEST(ReadQwen3Moe, ReadsWhatItsExpertsAre) {
   EXPECT_EQ(experts(spec).num_experts, 16);
   EXPECT_EQ(experts(spec).top_k, 16);
   EXPECT_EQ(experts(spec).intermediate_size, 40);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kOfChosen);
+  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kChosenExperts);
   EXPECT_THAT(windows(spec), ElementsAre(63, 63, 63));
   EXPECT_EQ(experts(read(kQwen3Moe, {{"num_local_experts", "32"}})).num_experts, 32)
       << "the name that transformers 5 has too";
 }
 
-TEST(ReadQwen3Moe, LeavesLayersDenseThatItsConfigNamesOrSteps) {
+TEST(ReadQwen3Moe, KeepsConfiguredLayersDense) {
   const Fields six{{"num_hidden_layers", "6"}};
   const ModelSpec stepped = read(kQwen3Moe, with(six, {{"decoder_sparse_step", "2"}}));
   EXPECT_THAT(sparse_layers(stepped), ElementsAre(false, true, false, true, false, true));
@@ -254,7 +254,7 @@ TEST(ReadQwen3Moe, LeavesLayersDenseThatItsConfigNamesOrSteps) {
               ElementsAre(false, true, true, true, false, true));
 }
 
-TEST(ReadQwen3Moe, RefusesExpertsThatCanNotBe) {
+TEST(ReadQwen3Moe, RejectsInvalidExperts) {
   expect_refused({{"num_experts", "4"}}, ErrorCode::kCorruptFile,
                  {"num_experts_per_tok", "8", "expected 1 to 4, the experts there are"}, kQwen3Moe);
   expect_refused({{"num_experts", "0"}}, ErrorCode::kCorruptFile, {"num_experts", "0"}, kQwen3Moe);
@@ -272,12 +272,12 @@ TEST(ReadQwen3Moe, RefusesExpertsThatCanNotBe) {
                  kQwen3Moe);
 }
 
-TEST(ReadMixtral, HasExpertsInEveryLayerOfTheSizeOfItsMlp) {
+TEST(ReadMixtral, HasMlpSizedExpertsInEveryLayer) {
   const ModelSpec spec = read(kMixtral, {{"num_key_value_heads", ""}, {"num_attention_heads", "16"}});
   EXPECT_EQ(experts(spec).num_experts, 8);
   EXPECT_EQ(experts(spec).top_k, 2);
   EXPECT_EQ(experts(spec).intermediate_size, 96);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kOfChosen);
+  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kChosenExperts);
   EXPECT_THAT(sparse_layers(spec), ElementsAre(true, true, true));
   EXPECT_EQ(attention(spec).num_kv_heads, 8);
   EXPECT_FLOAT_EQ(spec.norm_eps, 1e-5f);
@@ -287,7 +287,7 @@ TEST(ReadMixtral, HasExpertsInEveryLayerOfTheSizeOfItsMlp) {
   EXPECT_EQ(experts(read(kMixtral, {{"num_local_experts", "5"}})).num_experts, 5);
 }
 
-TEST(ReadGptOss, TakesAbsentFieldsForWhatTransformersTakesThem) {
+TEST(ReadGptOss, UsesTransformersDefaultsForAbsentFields) {
   const TempDir dir;
   dir.write("config.json", R"({"architectures": ["GptOssForCausalLM"]})");
   const ModelSpec spec = read_config(dir.path());
@@ -313,13 +313,13 @@ TEST(ReadGptOss, TakesAbsentFieldsForWhatTransformersTakesThem) {
   EXPECT_EQ(experts(spec).num_experts, 128);
   EXPECT_EQ(experts(spec).top_k, 4);
   EXPECT_EQ(experts(spec).intermediate_size, 2880);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kOfChosen);
+  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kChosenExperts);
   EXPECT_EQ(experts(spec).gate.activation, kernels::ExpertActivation::kClampedSwiglu);
   EXPECT_FLOAT_EQ(experts(spec).gate.limit, 7.0f);
   EXPECT_FLOAT_EQ(experts(spec).gate.alpha, 1.702f);
 }
 
-TEST(ReadGptOss, ReadsWhatItsConfigSays) {
+TEST(ReadGptOss, ReadsItsConfig) {
   const ModelSpec spec = read(kGptOss, {{"experts_per_token", "2"},
                                         {"num_local_experts", "32"},
                                         {"swiglu_limit", "5.5"},
@@ -340,7 +340,7 @@ TEST(ReadGptOss, ReadsWhatItsConfigSays) {
 }
 
 // A GPU takes what a CPU does; it has its norms' partial sums beside.
-TEST(ReadGptOss, KnowsTheBytesOfAGpu) {
+TEST(ReadGptOss, ReportsDeviceBytes) {
   const ModelSpec spec = read(kGptOss);
   const BatchLimits limits{.max_reqs = 1, .max_tokens = 1, .max_kv_tokens = 1};
   EXPECT_GT(activation_bytes(spec, limits, {.device = {DeviceType::kCuda, 0}, .dtype = DType::kF32}), 0.0);
@@ -355,7 +355,7 @@ std::vector<int> chunks(const ModelSpec& spec) {
   return chunks;
 }
 
-TEST(ReadLlama4, TakesAbsentFieldsForWhatTransformersTakesThem) {
+TEST(ReadLlama4, UsesTransformersDefaultsForAbsentFields) {
   const TempDir dir;
   dir.write("config.json", R"({"architectures": ["Llama4ForConditionalGeneration"], "text_config": {}})");
   const ModelSpec spec = read_config(dir.path());
@@ -371,7 +371,7 @@ TEST(ReadLlama4, TakesAbsentFieldsForWhatTransformersTakesThem) {
     const bool full = i % 4 == 3;
     EXPECT_EQ(layer.chunk, full ? 0 : 8192) << i;
     EXPECT_EQ(layer.rope_set, full ? -1 : 0) << i;
-    EXPECT_EQ(layer.qk_norm, full ? QkNormSpan::kNone : QkNormSpan::kHeadBehindRope) << i;
+    EXPECT_EQ(layer.qk_norm, full ? QkNormSpan::kNone : QkNormSpan::kHeadAfterRope) << i;
     EXPECT_FLOAT_EQ(layer.temperature.slope, full ? 0.1f : 0.0f) << i;
     EXPECT_EQ(experts(spec, i).num_experts, 16);
   }
@@ -384,10 +384,10 @@ TEST(ReadLlama4, TakesAbsentFieldsForWhatTransformersTakesThem) {
   EXPECT_EQ(experts(spec).shared_intermediate_size, 8192);
   EXPECT_TRUE(experts(spec).weights_scale_input);
   EXPECT_EQ(experts(spec).rule.scores, kernels::RouterScores::kSigmoid);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kOfAll);
+  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kAllExperts);
 }
 
-TEST(ReadLlama4, ReadsWhichLayersAreOfWhichKind) {
+TEST(ReadLlama4, ReadsLayerKinds) {
   EXPECT_THAT(chunks(read(kLlama4, {{"no_rope_layers", "[0, 1, 0]"}, {"attention_chunk_size", "32"}})),
               ElementsAre(0, 32, 0));
   EXPECT_THAT(chunks(read(kLlama4, {{"no_rope_layers", "[]"}, {"no_rope_layer_interval", "2"}})),
@@ -407,7 +407,7 @@ TEST(ReadLlama4, ReadsWhichLayersAreOfWhichKind) {
               ElementsAre(false, true, false));
 }
 
-TEST(ReadLlama4, RefusesLayersThatCanNotBe) {
+TEST(ReadLlama4, RejectsInvalidLayers) {
   expect_refused({{"no_rope_layers", "[1, 1]"}}, ErrorCode::kCorruptFile,
                  {"no_rope_layers", "3 times 0 or 1"}, kLlama4);
   expect_refused({{"no_rope_layers", "[1, 2, 1]"}}, ErrorCode::kCorruptFile, {"no_rope_layers[1]", "2"},
@@ -424,13 +424,13 @@ TEST(ReadLlama4, RefusesLayersThatCanNotBe) {
 }
 
 // Of 3 layers of 8 experts of 3 x 64 x 96 elements.
-TEST(CopiedWeightBytes, CountTheExpertsThatFilesHaveTransposed) {
+TEST(CopiedWeightBytes, IncludeTransposedExperts) {
   const Fields bf16{{"torch_dtype", "\"bfloat16\""}, {"num_local_experts", "8"}};
   EXPECT_EQ(WeightInventory(read(kGptOss, bf16)).copied_bytes(), size_t{3} * 8 * 3 * 64 * 96 * 2);
   EXPECT_EQ(WeightInventory(read(kMixtral, bf16)).copied_bytes(), 0u);
 }
 
-TEST(StepCosts, CountTheExpertsThatTokensMeet) {
+TEST(StepCosts, CountExpertsThatTokensUse) {
   // 3 layers of 16 experts of 3 x 64 x 24 elements, 4 of them a token's, and a router of 16 x 64; attention
   // has q, k, v and o of 64 + 32 + 32 + 64 rows.
   const ModelSpec spec =

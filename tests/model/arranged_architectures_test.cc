@@ -30,17 +30,17 @@ const MoeMlpSpec& experts_of(const ModelSpec& spec, size_t layer) {
   return std::get<MoeMlpSpec>(spec.layers.at(layer).mlp);
 }
 
-TEST(ReadGemma, ScalesByTheHeadAndNormsBeforeSublayersAlone) {
+TEST(ReadGemma, ScalesByHeadDimAndHasOnlyPreNorms) {
   const ModelSpec spec = read("GemmaForCausalLM", {{"hidden_act", "\"gelu\""}});
   EXPECT_FLOAT_EQ(attention(spec).scale, 0.0625f) << "heads of 256 by default";
   EXPECT_TRUE(spec.layers[0].norms.before);
   EXPECT_FALSE(spec.layers[0].norms.after);
-  EXPECT_TRUE(spec.zero_centred_norms && spec.tie_word_embeddings);
+  EXPECT_TRUE(spec.zero_centered_norms && spec.tie_word_embeddings);
   EXPECT_FLOAT_EQ(spec.embedding_scale, 8.0f);
   EXPECT_EQ(mlp(spec).activation, kernels::Activation::kGeluTanh);
 }
 
-TEST(ReadExaone4, LayersThatSeeEverythingRotateNothingWhereOthersSlide) {
+TEST(ReadExaone4, FullLayersHaveNoRopeWhenOthersSlide) {
   const ModelSpec spec =
       read("Exaone4ForCausalLM", {{"sliding_window_pattern", "2"}, {"sliding_window", "16"}});
   EXPECT_THAT(windows(spec), ElementsAre(15, -1, 15));
@@ -51,7 +51,7 @@ TEST(ReadExaone4, LayersThatSeeEverythingRotateNothingWhereOthersSlide) {
 }
 
 // As LG AI publishes it: the pattern is a word beside layer_types.
-TEST(ReadExaone4, TakesLayerTypesBesideAWordOfLayers) {
+TEST(ReadExaone4, AcceptsLayerTypesNextToAPattern) {
   EXPECT_THAT(
       windows(read("Exaone4ForCausalLM",
                    {{"sliding_window_pattern", "\"LLG\""},
@@ -61,7 +61,7 @@ TEST(ReadExaone4, TakesLayerTypesBesideAWordOfLayers) {
                  "Exaone4ForCausalLM");
 }
 
-TEST(ReadSmolLm3, EveryFourthLayerRotatesNothing) {
+TEST(ReadSmolLm3, EveryFourthLayerHasNoRope) {
   const Fields five = {{"num_hidden_layers", "5"}};
   EXPECT_THAT(rope_sets(read("SmolLM3ForCausalLM", five)), ElementsAre(0, 0, 0, -1, 0));
   EXPECT_THAT(rope_sets(read("SmolLM3ForCausalLM", {{"no_rope_layers", "[0, 1, 1]"}})),
@@ -75,7 +75,7 @@ TEST(ReadSmolLm3, EveryFourthLayerRotatesNothing) {
                  "SmolLM3ForCausalLM");
 }
 
-TEST(ReadOlmo3, ScalesTheRopeOfFullLayersAlone) {
+TEST(ReadOlmo3, ScalesRopeOfFullLayersOnly) {
   const ModelSpec spec = read(
       "Olmo3ForCausalLM",
       {{"num_hidden_layers", "4"},
@@ -90,7 +90,7 @@ TEST(ReadOlmo3, ScalesTheRopeOfFullLayersAlone) {
 }
 
 // x' = x / r: embeddings are divided by r, and the norms' epsilon by r^2.
-TEST(ReadGranite, KeepsTheStreamDividedByTheMultiplierOfSublayers) {
+TEST(ReadGranite, DividesTheResidualByTheSublayerMultiplier) {
   const ModelSpec spec = read("GraniteForCausalLM", {{"embedding_multiplier", "12.0"},
                                                      {"residual_multiplier", "0.25"},
                                                      {"attention_multiplier", "0.015625"},
@@ -109,7 +109,7 @@ constexpr const char* kMinistralRope =
     R"({"rope_type": "yarn", "rope_theta": 1e6, "factor": 16, "original_max_position_embeddings": 16,
         "llama_4_scaling_beta": 0.1})";
 
-TEST(ReadMinistral3, QueriesHaveATemperatureFromPositionZeroOn) {
+TEST(ReadMinistral3, ScalesQueriesFromPositionZero) {
   const ModelSpec spec = read("Ministral3ForCausalLM", {{"rope_parameters", kMinistralRope}});
   EXPECT_FLOAT_EQ(attention(spec).temperature.slope, 0.1f);
   EXPECT_FLOAT_EQ(attention(spec).temperature.floor_scale, 16.0f);
@@ -118,7 +118,7 @@ TEST(ReadMinistral3, QueriesHaveATemperatureFromPositionZeroOn) {
   expect_refused({}, ErrorCode::kCorruptFile, {"rope_parameters"}, "Ministral3ForCausalLM");
 }
 
-TEST(ReadMistral3, TakesTheTextModelThatItNames) {
+TEST(ReadMistral3, ReadsTheNamedTextModel) {
   const auto read_text = [](const std::string& text) {
     return read("Mistral3ForConditionalGeneration", {{"text_config", text}});
   };
@@ -135,7 +135,7 @@ TEST(ReadMistral3, TakesTheTextModelThatItNames) {
                  {"model_type", "mistral4", "ministral3"}, "Mistral3ForConditionalGeneration");
 }
 
-TEST(ReadQwenVl, FindsTheDecodersFieldsInEitherPlace) {
+TEST(ReadQwenVl, FindsDecoderFieldsNestedOrFlat) {
   constexpr const char* kName = "Qwen2_5_VLForConditionalGeneration";
   const Fields mrope = {{"rope_scaling", R"({"type": "mrope", "mrope_section": [2, 3, 3]})"}};
   const ModelSpec flat = read(kName, mrope);
@@ -152,16 +152,16 @@ TEST(ReadQwenVl, FindsTheDecodersFieldsInEitherPlace) {
   expect_refused({}, ErrorCode::kCorruptFile, {"text_config"}, "Qwen3VLForConditionalGeneration");
 }
 
-TEST(ReadOlmoe, RefusesToClip) {
+TEST(ReadOlmoe, RejectsClipQkv) {
   const Fields fields = {{"num_experts", "8"}, {"num_experts_per_tok", "2"}};
   const ModelSpec spec = read("OlmoeForCausalLM", with(fields, {{"clip_qkv", "null"}}));
-  EXPECT_EQ(experts_of(spec, 0).rule.weights_of, kernels::RouterWeights::kOfAll);
+  EXPECT_EQ(experts_of(spec, 0).rule.weights_of, kernels::RouterWeights::kAllExperts);
   EXPECT_EQ(attention(spec).qk_norm, QkNormSpan::kToken);
   expect_refused(with(fields, {{"clip_qkv", "8.0"}}), ErrorCode::kUnsupported, {"clip_qkv"},
                  "OlmoeForCausalLM");
 }
 
-TEST(ReadMiniMaxM2, RotatesSoManyDimensions) {
+TEST(ReadMiniMaxM2, RotatesRotaryDimDimensions) {
   const Fields fields = {{"num_local_experts", "8"}, {"num_experts_per_tok", "2"}, {"head_dim", "32"}};
   const ModelSpec spec = read("MiniMaxM2ForCausalLM", with(fields, {{"rotary_dim", "16"}}));
   EXPECT_EQ(spec.ropes[0].rotary_dim, 16);
@@ -172,7 +172,7 @@ TEST(ReadMiniMaxM2, RotatesSoManyDimensions) {
                  {"scoring_func", "softmax", "sigmoid"}, "MiniMaxM2ForCausalLM");
 }
 
-TEST(ReadGlm4Moe, HasDeepSeeksExpertsBehindADenseLayer) {
+TEST(ReadGlm4Moe, HasDeepSeekExpertsAfterADenseLayer) {
   const Fields fields = {
       {"n_routed_experts", "8"}, {"num_experts_per_tok", "2"}, {"moe_intermediate_size", "16"}};
   const ModelSpec spec = read("Glm4MoeForCausalLM", with(fields, {{"use_qk_norm", "true"}}));
@@ -203,7 +203,7 @@ TEST(ReadGlm4MoeLite, ListsWhichLayersHaveExperts) {
                  {"mlp_layer_types", "array of 3"}, kName);
 }
 
-TEST(ReadInternLm3, TakesBothNamesOfItsFlags) {
+TEST(ReadInternLm3, AcceptsBothNamesOfItsFlags) {
   EXPECT_TRUE(attention(read("InternLM3ForCausalLM", {{"qkv_bias", "true"}, {"bias", "true"}})).output_bias);
   EXPECT_TRUE(
       attention(read("InternLM3ForCausalLM", {{"attention_bias", "true"}, {"mlp_bias", "true"}})).qkv_bias);

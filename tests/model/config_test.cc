@@ -50,7 +50,7 @@ TEST(ReadConfig, ReadsTheFieldsThatEveryArchitectureHas) {
   EXPECT_THAT(config.eos_token_ids, ElementsAre(2));
 }
 
-TEST(ReadConfig, TakesAbsentFieldsForWhatTransformersTakesThem) {
+TEST(ReadConfig, UsesTransformersDefaultsForAbsentFields) {
   const ModelSpec config = llama({{"num_key_value_heads", ""}});
   EXPECT_EQ(attention(config).num_kv_heads, 4) << "MHA";
   EXPECT_FLOAT_EQ(config.norm_eps, 1e-6f);
@@ -85,7 +85,7 @@ TEST(ReadConfig, IgnoresFieldsThatItDoesNotKnow) {
       16);
 }
 
-TEST(ReadConfig, TakesHeadDimFromTheConfigWhenItIsThere) {
+TEST(ReadConfig, ReadsHeadDimFromTheConfig) {
   EXPECT_EQ(attention(llama({{"head_dim", "32"}})).head_dim, 32);
   EXPECT_EQ(attention(llama({{"head_dim", "null"}})).head_dim, 16);
   EXPECT_EQ(attention(llama({{"head_dim", "32"}, {"hidden_size", "66"}})).head_dim, 32);
@@ -96,21 +96,21 @@ TEST(ReadConfig, ReadsDtypeUnderItsNewNameFirst) {
   EXPECT_EQ(llama({{"dtype", "\"float16\""}, {"torch_dtype", "\"bfloat16\""}}).dtype, DType::kF16);
 }
 
-TEST(ReadConfig, GathersEosTokensFromBothFilesOnce) {
+TEST(ReadConfig, MergesEosTokensOfBothFiles) {
   const TempDir dir;
   dir.write("config.json", json_of(with(base_fields("LlamaForCausalLM"), {{"eos_token_id", "[7, 8]"}})));
   dir.write("generation_config.json", R"({"eos_token_id": [8, 9], "temperature": 0.6})");
   EXPECT_THAT(read_config(dir.path()).eos_token_ids, ElementsAre(7, 8, 9));
 }
 
-TEST(ReadConfig, BiasesOfLlamaAreOfAllAttentionProjections) {
+TEST(ReadConfig, LlamaBiasAppliesToAllAttentionProjections) {
   const ModelSpec config = llama({{"attention_bias", "true"}, {"mlp_bias", "true"}});
   EXPECT_TRUE(attention(config).qkv_bias);
   EXPECT_TRUE(attention(config).output_bias);
   EXPECT_TRUE(mlp(config).bias);
 }
 
-TEST(ReadConfig, Qwen2HasBiasesOfQKAndVWhateverTheConfigSays) {
+TEST(ReadConfig, Qwen2AlwaysHasQkvBiases) {
   const ModelSpec config = read("Qwen2ForCausalLM", {{"attention_bias", "false"}});
   EXPECT_TRUE(attention(config).qkv_bias);
   EXPECT_FALSE(attention(config).output_bias);
@@ -123,7 +123,7 @@ TEST(ReadConfig, Qwen3NormsQAndK) {
   EXPECT_TRUE(attention(read("Qwen3ForCausalLM", {{"attention_bias", "true"}})).output_bias);
 }
 
-TEST(ReadConfig, SeedOssHasAFlagOfItsOwnForTheOutputBias) {
+TEST(ReadConfig, SeedOssHasASeparateOutputBiasFlag) {
   const ModelSpec config = read("SeedOssForCausalLM");
   EXPECT_TRUE(attention(config).qkv_bias);
   EXPECT_FALSE(attention(config).output_bias);
@@ -133,13 +133,13 @@ TEST(ReadConfig, SeedOssHasAFlagOfItsOwnForTheOutputBias) {
   EXPECT_FALSE(attention(read("SeedOssForCausalLM", {{"attention_bias", "false"}})).qkv_bias);
 }
 
-TEST(ReadConfig, WindowOfMistralIsOfEveryLayerAndInclusive) {
+TEST(ReadConfig, MistralWindowAppliesToEveryLayerAndIsInclusive) {
   EXPECT_THAT(windows(read("MistralForCausalLM", {{"sliding_window", "16"}})), ElementsAre(15, 15, 15));
   EXPECT_THAT(windows(read("MistralForCausalLM", {{"sliding_window", "null"}})), ElementsAre(-1, -1, -1));
   EXPECT_THAT(windows(read("MistralForCausalLM")), ElementsAre(4095, 4095, 4095));
 }
 
-TEST(ReadConfig, LayerTypesSayWhichLayersOfMistralSlide) {
+TEST(ReadConfig, MistralLayerTypesSelectSlidingLayers) {
   const std::string slide = R"(["sliding_attention", "sliding_attention", "sliding_attention"])";
   const std::string mixed = R"(["sliding_attention", "full_attention", "sliding_attention"])";
   for (const char* name : {"MistralForCausalLM", "MinistralForCausalLM"}) {
@@ -153,7 +153,7 @@ TEST(ReadConfig, LayerTypesSayWhichLayersOfMistralSlide) {
   }
 }
 
-TEST(ReadConfig, WindowOfQwenIsOfTheLayersBehindMaxWindowLayers) {
+TEST(ReadConfig, QwenWindowAppliesAfterMaxWindowLayers) {
   const Fields window{{"use_sliding_window", "true"}, {"sliding_window", "16"}, {"max_window_layers", "1"}};
   for (const char* name : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
     EXPECT_THAT(windows(read(name, window)), ElementsAre(-1, 15, 15));
@@ -168,7 +168,7 @@ TEST(ReadConfig, WindowOfQwenIsOfTheLayersBehindMaxWindowLayers) {
   }
 }
 
-TEST(ReadConfig, LayerTypesOfQwenWinOverMaxWindowLayers) {
+TEST(ReadConfig, QwenLayerTypesOverrideMaxWindowLayers) {
   const Fields window{{"use_sliding_window", "true"},
                       {"sliding_window", "16"},
                       {"max_window_layers", "0"},
@@ -188,7 +188,7 @@ TEST(ReadConfig, LlamaHasNoWindow) {
               ElementsAre(-1, -1, -1));
 }
 
-TEST(ReadConfig, RefusesAnUnknownArchitectureWithTheKnownOnes) {
+TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
   expect_refused({{"architectures", "[\"GPT2LMHeadModel\"]"}}, ErrorCode::kUnsupported,
                  {"architectures \"GPT2LMHeadModel\"", "Gemma2ForCausalLM", "LlamaForCausalLM",
                   "MistralForCausalLM", "SeedOssForCausalLM"});
@@ -208,20 +208,20 @@ TEST(ReadConfig, RefusesAnUnknownArchitectureWithTheKnownOnes) {
           "RobertaModel", "SeedOssForCausalLM", "SmolLM3ForCausalLM"));
 }
 
-TEST(ReadConfig, RefusesArchitecturesThatAreNotOneName) {
+TEST(ReadConfig, RejectsArchitecturesThatAreNotOneName) {
   for (const char* value : {"", "null", "\"LlamaForCausalLM\"", "[]", "[1]", R"(["LlamaForCausalLM", "B"])"})
     expect_refused({{"architectures", value}}, ErrorCode::kCorruptFile,
                    {"architectures", "array of one name"});
 }
 
-TEST(ReadConfig, RefusesAMissingSize) {
+TEST(ReadConfig, RejectsAMissingSize) {
   for (const char* key : {"hidden_size", "intermediate_size", "max_position_embeddings",
                           "num_attention_heads", "num_hidden_layers", "vocab_size"})
     for (const char* value : {"", "null"})
       expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, "missing", "an integer from 1 to"});
 }
 
-TEST(ReadConfig, RefusesASizeThatIsNoPositiveInteger) {
+TEST(ReadConfig, RejectsANonPositiveSize) {
   for (const char* key :
        {"hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads",
         "num_hidden_layers", "num_key_value_heads", "vocab_size", "head_dim"})
@@ -230,7 +230,7 @@ TEST(ReadConfig, RefusesASizeThatIsNoPositiveInteger) {
       expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, value, "an integer from 1 to"});
 }
 
-TEST(ReadConfig, RefusesHeadCountsThatDoNotDivide) {
+TEST(ReadConfig, RejectsHeadCountsThatDoNotDivide) {
   expect_refused({{"num_key_value_heads", "3"}}, ErrorCode::kCorruptFile,
                  {"num_key_value_heads 3", "divisor of num_attention_heads 4"});
   expect_refused({{"num_key_value_heads", "8"}}, ErrorCode::kCorruptFile,
@@ -246,7 +246,7 @@ TEST(ReadConfig, RefusesHeadCountsThatDoNotDivide) {
         {"head_dim " + std::string(head_dim) + ": expected an even number of at least 4 (not given"});
 }
 
-TEST(ReadConfig, RefusesAFlagOrNumberOfAnotherType) {
+TEST(ReadConfig, RejectsAFlagOrNumberOfAnotherType) {
   for (const char* key : {"tie_word_embeddings", "attention_bias", "mlp_bias"})
     expect_refused({{key, "1"}}, ErrorCode::kCorruptFile, {key, "1", "true or false"});
   for (const char* key : {"rms_norm_eps", "rope_theta"})
@@ -255,30 +255,30 @@ TEST(ReadConfig, RefusesAFlagOrNumberOfAnotherType) {
   expect_refused({{"rope_theta", "1.0"}}, ErrorCode::kCorruptFile, {"rope_theta 1.0", "above 1"});
 }
 
-TEST(ReadConfig, RefusesANumberThatOverflows) {
+TEST(ReadConfig, RejectsANumberThatOverflows) {
   expect_refused({{"rope_theta", "1e999"}}, ErrorCode::kCorruptFile, {"JSON", "1e999"});
 }
 
-TEST(ReadConfig, RefusesTokenIdsThatAreNone) {
+TEST(ReadConfig, RejectsInvalidTokenIds) {
   for (const char* value : {"-1", "\"2\"", "[2, -1]", "[[2]]", "2147483648", "1.5"}) {
     expect_refused({{"eos_token_id", value}}, ErrorCode::kCorruptFile, {"eos_token_id", "token id"});
     expect_refused({{"bos_token_id", value}}, ErrorCode::kCorruptFile, {"bos_token_id", "token id"});
   }
 }
 
-TEST(ReadConfig, RefusesAnotherActivation) {
+TEST(ReadConfig, RejectsAnotherActivation) {
   EXPECT_EQ(llama({{"hidden_act", "\"silu\""}}).num_layers(), 3);
   expect_refused({{"hidden_act", "\"gelu\""}}, ErrorCode::kUnsupported, {"hidden_act \"gelu\"", "silu"});
 }
 
-TEST(ReadConfig, RefusesADtypeThatAttendLacks) {
+TEST(ReadConfig, RejectsAnUnsupportedDtype) {
   for (const char* key : {"dtype", "torch_dtype"})
     expect_refused({{key, "\"float8_e4m3fn\""}}, ErrorCode::kUnsupported,
                    {key, "float8_e4m3fn", "float32, float16, bfloat16"});
   expect_refused({{"dtype", "16"}}, ErrorCode::kCorruptFile, {"dtype 16", "a string"});
 }
 
-TEST(ReadConfig, RefusesAFileThatIsMissingOrNoJsonObject) {
+TEST(ReadConfig, RejectsAMissingFileOrANonObject) {
   const TempDir dir;
   expect_error(ErrorCode::kNotFound, {"config.json", "no such file"}, [&] { read_config(dir.path()); });
   for (const char* text : {"", "{", "nonsense", "{\"a\": }", "{} {}", "[]", "3", "\xff"}) {
@@ -287,7 +287,7 @@ TEST(ReadConfig, RefusesAFileThatIsMissingOrNoJsonObject) {
   }
 }
 
-TEST(ReadConfig, RefusesAModelOrAConfigThatIsSomethingElseThanItShould) {
+TEST(ReadConfig, RejectsAModelOrConfigOfTheWrongKind) {
   const TempDir dir;
   expect_error(ErrorCode::kNotFound,
                {"nowhere: no such directory: expected a model directory", "nothing is downloaded"},
@@ -301,14 +301,14 @@ TEST(ReadConfig, RefusesAModelOrAConfigThatIsSomethingElseThanItShould) {
                [&] { read_config(dir.path()); });
 }
 
-TEST(ReadConfig, RefusesAFieldThatStandsTwice) {
+TEST(ReadConfig, RejectsADuplicateField) {
   const TempDir dir;
   dir.write("config.json", R"({"hidden_size": 64, "rope_scaling": {"factor": 2}, "hidden_size": 32})");
   expect_error(ErrorCode::kCorruptFile, {"config.json", "\"hidden_size\"", "twice"},
                [&] { read_config(dir.path()); });
 }
 
-TEST(ReadConfig, RefusesAMalformedGenerationConfigByItsName) {
+TEST(ReadConfig, RejectsAMalformedGenerationConfigByItsName) {
   const TempDir dir;
   dir.write("config.json", json_of(base_fields("LlamaForCausalLM")));
   dir.write("generation_config.json", "{");
@@ -318,7 +318,7 @@ TEST(ReadConfig, RefusesAMalformedGenerationConfigByItsName) {
                [&] { read_config(dir.path()); });
 }
 
-TEST(ModelSpec, MaxContextLenIsWhatTheRopeStretchesTo) {
+TEST(ModelSpec, MaxContextLenFollowsRopeScaling) {
   EXPECT_EQ(llama().max_context_len(), 256);
   EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 4})"}}).max_context_len(), 1024);
   EXPECT_EQ(llama({{"rope_scaling", R"({"type": "dynamic", "factor": 2.5})"}}).max_context_len(), 640);

@@ -123,7 +123,7 @@ TEST(DecoderModel, CallsAttentionOncePerLayerInOrderWithItsGeometry) {
   EXPECT_EQ(attention.last.out.to_string(), "float32[3, 4, 8] on cpu");
 }
 
-TEST(DecoderModel, GivesTheSameLogitsForATokenWhateverRowsAreAskedForBesideIt) {
+TEST(DecoderModel, LogitsDoNotDependOnOtherRequestedRows) {
   const auto model = dummy(tiny_config());
   model->prepare(kLimits);
   SelfAttention attention;
@@ -150,7 +150,7 @@ TEST(DecoderModel, AStepWithoutLogitRowsRunsEveryLayerAndWritesNoLogits) {
   EXPECT_EQ(attention.num_calls, 3u);
 }
 
-TEST(DecoderModel, AnIdleStepDoesNothing) {
+TEST(DecoderModel, IdleStepDoesNothing) {
   const auto model = dummy(tiny_config());
   model->prepare(kLimits);
   SelfAttention attention;
@@ -158,7 +158,7 @@ TEST(DecoderModel, AnIdleStepDoesNothing) {
   EXPECT_EQ(attention.num_calls, 0u);
 }
 
-TEST(DecoderModel, AllocatesNothingInAStepOnceItHasRunOneOfThatSize) {
+TEST(DecoderModel, DoesNotAllocateAfterTheFirstStepOfASize) {
   for (const RopeType type : {RopeType::kDefault, RopeType::kDynamic}) {
     ModelSpec config = tiny_config();
     config.ropes[0].type = type;
@@ -175,7 +175,7 @@ TEST(DecoderModel, AllocatesNothingInAStepOnceItHasRunOneOfThatSize) {
   }
 }
 
-TEST(DecoderModel, RefusesAStepThatItWasNotPreparedFor) {
+TEST(DecoderModel, RejectsAnUnpreparedStep) {
   const auto model = dummy(tiny_config());
   SelfAttention attention;
   Step one({1}, {0}), nine(std::vector<int32_t>(9, 1), {0}), far({1}, {0}, 64);
@@ -187,7 +187,7 @@ TEST(DecoderModel, RefusesAStepThatItWasNotPreparedFor) {
   EXPECT_EQ(attention.num_calls, 0u);
 }
 
-TEST(DecoderModel, RefusesLimitsWithoutRoom) {
+TEST(DecoderModel, RejectsZeroLimits) {
   const auto model = dummy(tiny_config());
   expect_error(ErrorCode::kInvalidArgument, {"0 tokens a step", "at least 1"},
                [&] { model->prepare({.max_reqs = 1, .max_tokens = 0, .max_kv_tokens = 1}); });
@@ -195,7 +195,7 @@ TEST(DecoderModel, RefusesLimitsWithoutRoom) {
                [&] { model->prepare({.max_reqs = 1, .max_tokens = 1, .max_kv_tokens = 0}); });
 }
 
-TEST(DecoderModel, RefusesInputsThatDoNotFitTheBatch) {
+TEST(DecoderModel, RejectsInputsThatDoNotFitTheBatch) {
   const auto model = dummy(tiny_config());
   model->prepare(kLimits);
   SelfAttention attention;

@@ -38,7 +38,7 @@ const Fields kYarnV3{{"max_position_embeddings", "163840"},
                       R"({"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
                           "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096})"}};
 
-TEST(ReadDeepseekV2, TakesAbsentFieldsForWhatTransformersTakesThem) {
+TEST(ReadDeepseekV2, UsesTransformersDefaultsForAbsentFields) {
   const ModelSpec spec = read(kV2, kV2Fields);
   EXPECT_EQ(mla(spec).num_heads, 4);
   EXPECT_EQ(mla(spec).q_lora_rank, 1536);
@@ -52,7 +52,7 @@ TEST(ReadDeepseekV2, TakesAbsentFieldsForWhatTransformersTakesThem) {
   EXPECT_EQ(moe(spec, 0).intermediate_size, 1407);
   EXPECT_EQ(moe(spec, 0).shared_intermediate_size, 2 * 1407);
   EXPECT_EQ(moe(spec, 0).rule.scores, kernels::RouterScores::kSoftmax);
-  EXPECT_EQ(moe(spec, 0).rule.weights_of, kernels::RouterWeights::kOfAll);
+  EXPECT_EQ(moe(spec, 0).rule.weights_of, kernels::RouterWeights::kAllExperts);
   EXPECT_FLOAT_EQ(moe(spec, 0).rule.scale, 1.0f);
   EXPECT_FALSE(moe(spec, 0).rule.groups.limit());
   EXPECT_FALSE(moe(spec, 0).correction);
@@ -60,7 +60,7 @@ TEST(ReadDeepseekV2, TakesAbsentFieldsForWhatTransformersTakesThem) {
   EXPECT_TRUE(spec.ropes[0].interleaved);
 }
 
-TEST(ReadDeepseekV2, GroupsExpertsByTheMethodThatSaysSo) {
+TEST(ReadDeepseekV2, GroupsExpertsByTopkMethod) {
   const Fields groups = with(kV2Fields, {{"n_group", "8"}, {"topk_group", "3"}, {"n_routed_experts", "160"}});
   EXPECT_FALSE(moe(read(kV2, groups), 0).rule.groups.limit()) << "greedy does not look at them";
   const ModelSpec limited = read(
@@ -70,7 +70,7 @@ TEST(ReadDeepseekV2, GroupsExpertsByTheMethodThatSaysSo) {
   EXPECT_FLOAT_EQ(moe(limited, 0).rule.scale, 16.0f);
 }
 
-TEST(ReadDeepseekV3, TakesAbsentFieldsForWhatTransformersTakesThem) {
+TEST(ReadDeepseekV3, UsesTransformersDefaultsForAbsentFields) {
   const ModelSpec spec = read(kV3, with(kLatent, {{"num_hidden_layers", "5"}}));
   EXPECT_EQ(mla(spec).q_lora_rank, 1536);
   EXPECT_EQ(mlp(spec, 2).intermediate_size, 96);
@@ -80,7 +80,7 @@ TEST(ReadDeepseekV3, TakesAbsentFieldsForWhatTransformersTakesThem) {
   EXPECT_EQ(experts.intermediate_size, 2048);
   EXPECT_EQ(experts.shared_intermediate_size, 2048);
   EXPECT_EQ(experts.rule.scores, kernels::RouterScores::kSigmoid);
-  EXPECT_EQ(experts.rule.weights_of, kernels::RouterWeights::kOfChosen);
+  EXPECT_EQ(experts.rule.weights_of, kernels::RouterWeights::kChosenExperts);
   EXPECT_EQ(experts.rule.groups.num_groups, 8);
   EXPECT_EQ(experts.rule.groups.top_groups, 4);
   EXPECT_FLOAT_EQ(experts.rule.scale, 2.5f);
@@ -88,7 +88,7 @@ TEST(ReadDeepseekV3, TakesAbsentFieldsForWhatTransformersTakesThem) {
   EXPECT_FALSE(read(kV3, with(kLatent, {{"rope_interleave", "false"}})).ropes[0].interleaved);
 }
 
-TEST(ReadDeepseekV3, TakesKimiK2WhoseExpertsAreOneGroup) {
+TEST(ReadDeepseekV3, AcceptsKimiK2WithOneExpertGroup) {
   const ModelSpec spec = read(kV3, with(kLatent, {{"num_attention_heads", "64"},
                                                   {"n_routed_experts", "384"},
                                                   {"n_group", "1"},
@@ -109,7 +109,7 @@ TEST(ReadDeepseek, SquaresTheTemperatureOfYarnInTheScaleOfScores) {
   EXPECT_EQ(read(kV3, with(kLatent, kYarnV3)).max_context_len(), 163840);
 }
 
-TEST(ReadDeepseek, KeepsALatentRowOfAllHeadsInTheCache) {
+TEST(ReadDeepseek, CachesOneLatentRowForAllHeads) {
   const ModelGeometry geometry = read(kV3, kLatent).geometry(DType::kBF16, DType::kBF16);
   const AttentionLayer& layer = geometry.layers.at(1);
   EXPECT_EQ(layer.kind, KvKind::kMla);
@@ -127,7 +127,7 @@ TEST(ReadDeepseek, KeepsALatentRowOfAllHeadsInTheCache) {
   EXPECT_EQ(caches[0].head_dim_v, 512);
 }
 
-TEST(ReadDeepseek, RefusesConfigsThatAreNoLatentAttention) {
+TEST(ReadDeepseek, RejectsConfigsWithoutLatentAttention) {
   expect_refused({}, ErrorCode::kCorruptFile, {"kv_lora_rank"}, kV3);
   expect_refused(with(kLatent, {{"qk_rope_head_dim", "63"}}), ErrorCode::kCorruptFile,
                  {"qk_rope_head_dim", "63", "even"}, kV3);
@@ -139,7 +139,7 @@ TEST(ReadDeepseek, RefusesConfigsThatAreNoLatentAttention) {
                  ErrorCode::kUnsupported, {"attention_bias", "q_lora_rank null"}, kV3);
 }
 
-TEST(ReadDeepseek, RefusesRoutersThatItDoesNotHave) {
+TEST(ReadDeepseek, RejectsUnsupportedRouters) {
   expect_refused(with(kLatent, {{"scoring_func", "\"softmax\""}}), ErrorCode::kUnsupported,
                  {"scoring_func", "softmax", "sigmoid"}, kV3);
   expect_refused(with(kLatent, {{"topk_method", "\"greedy\""}}), ErrorCode::kUnsupported,

@@ -100,10 +100,10 @@ std::vector<PageId> GoldenDriver::pages_of(const Sequence& sequence, int first, 
 
 // The next query sees no key before its window, so whole pages there are given back: the next tokens of any
 // sequence get them.
-void GoldenDriver::leave_window(Sequence& sequence) {
+void GoldenDriver::release_before_window(Sequence& sequence) {
   if (swa_slots() == nullptr) return;
-  const int first_visible = std::max(0, sequence.num_computed - widest_window_left_);
-  const int first_page = first_visible / pool_->page_size();
+  const int first_unmasked = std::max(0, sequence.num_computed - widest_window_left_);
+  const int first_page = first_unmasked / pool_->page_size();
   const std::vector<PageId> behind = pages_of(sequence, sequence.first_held_page, first_page);
   swa_slots()->drop(behind);
   swa_slots()->forget(behind);
@@ -147,7 +147,7 @@ Tensor GoldenDriver::run(std::span<const Extension> extensions, std::span<const 
     cu_seqlen_q.push_back(static_cast<int32_t>(positions.size()));
   }
   const ForwardMode mode = mode_of(extensions);
-  for (const Extension& extension : extensions) leave_window(*extension.sequence);
+  for (const Extension& extension : extensions) release_before_window(*extension.sequence);
   std::vector<TokenSlot> out_slots(positions.size());
   const bool fits = mode == ForwardMode::kDecode
                         ? slots_->alloc_decode(seqlens, last_slots, out_slots)

@@ -51,7 +51,7 @@ class GoldenDriver {
   SwaSlots* swa_slots() const { return pool_->swa_slots(); }
   std::vector<int32_t> swa_slots_of(View<const TokenSlot> slots) const;
   std::vector<PageId> pages_of(const Sequence& sequence, int first, int end) const;
-  void leave_window(Sequence& sequence);
+  void release_before_window(Sequence& sequence);
 
   Model& model_;
   ReqToTokenPool rows_;

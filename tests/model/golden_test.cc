@@ -41,7 +41,7 @@ struct Golden {
 };
 
 // Tolerances of a dtype for each prompt of a case, in parts of its largest logit. float32 is what the goldens
-// are computed in; of 16 bits the same maths in that dtype, by transformers, is the measure: twice its error
+// are computed in; of 16 bits the same math in that dtype, by transformers, is the measure: twice its error
 // on the same prompt, and one rounding of the largest logit. A prompt of few tokens is a small sample of such
 // an error, so float16 has a second one: bfloat16 rounds the same values eight times as coarsely.
 std::vector<float> tolerances_of(DType dtype, const std::filesystem::path& folder, size_t num_prompts) {
@@ -189,7 +189,7 @@ class Goldens : public testing::TestWithParam<Parameters> {
   std::unique_ptr<GoldenDriver> driver_;
 };
 
-TEST_P(Goldens, AllPromptsInOneStepGiveTheLogitsAndTokensOfTransformers) {
+TEST_P(Goldens, OneStepMatchesTransformers) {
   std::vector<Sequence> sequences = begin_all();
   std::vector<int> lengths;
   for (const Golden& golden : goldens_) lengths.push_back(golden.length());
@@ -197,7 +197,7 @@ TEST_P(Goldens, AllPromptsInOneStepGiveTheLogitsAndTokensOfTransformers) {
   decode_and_end(sequences);
 }
 
-TEST_P(Goldens, EachPromptAloneGivesTheLogitsAndTokensOfTransformers) {
+TEST_P(Goldens, SinglePromptsMatchTransformers) {
   for (size_t i = 0; i < goldens_.size(); ++i) {
     Sequence sequence = driver_->begin(goldens_[i].prompt());
     const std::vector<Extension> whole{{&sequence, goldens_[i].length()}};
@@ -211,7 +211,7 @@ TEST_P(Goldens, EachPromptAloneGivesTheLogitsAndTokensOfTransformers) {
   }
 }
 
-TEST_P(Goldens, PromptsInTwoChunksGiveTheLogitsAndTokensOfTransformers) {
+TEST_P(Goldens, ChunkedPrefillMatchesTransformers) {
   std::vector<Sequence> sequences = begin_all();
   std::vector<int> first, second;
   for (const Golden& golden : goldens_) {
@@ -229,7 +229,7 @@ class ScaledRowGoldens : public Goldens {
   std::optional<DType> kv_dtype() const override { return DType::kU8; }
 };
 
-TEST_P(ScaledRowGoldens, AllPromptsInTwoChunksGiveNearlyTheLogitsOfTransformers) {
+TEST_P(ScaledRowGoldens, ChunkedPrefillNearlyMatchesTransformers) {
   std::vector<Sequence> sequences = begin_all();
   std::vector<int> first, second;
   for (const Golden& golden : goldens_) {
@@ -241,7 +241,7 @@ TEST_P(ScaledRowGoldens, AllPromptsInTwoChunksGiveNearlyTheLogitsOfTransformers)
   decode_and_end(sequences);
 }
 
-TEST_P(Goldens, PromptsThatJoinWhileOthersDecodeGiveTheTokensOfTransformers) {
+TEST_P(Goldens, MixedStepsMatchTransformers) {
   std::vector<Sequence> sequences;
   sequences.reserve(goldens_.size());
   for (const Golden& golden : goldens_) {
@@ -292,16 +292,16 @@ constexpr const char* kCases[] = {"llama-gqa4-hd32",
                                   "gemma3-multimodal",
                                   "phi3-longrope",
                                   "phi3-partial-window",
-                                  "olmo2-norms-behind",
-                                  "glm4-neighbour-pairs",
+                                  "olmo2-post-norms",
+                                  "glm4-interleaved-rope",
                                   "ministral-some-layers-slide",
                                   "qwen3-some-layers-slide",
-                                  "qwen3-moe-dense-among",
+                                  "qwen3-moe-some-dense",
                                   "qwen3-moe-sparse-step",
                                   "mixtral-top2"};
 // What others have too, in another arrangement.
 constexpr const char* kArrangedCases[] = {"gemma-first",
-                                          "glm-neighbour-pairs",
+                                          "glm-interleaved-rope",
                                           "ernie4-5-biases",
                                           "internlm3-biases",
                                           "exaone4-some-layers-rotate",
@@ -331,7 +331,7 @@ constexpr const char* kMlaCases[] = {"deepseek-v2-lite", "deepseek-v2-groups", "
 constexpr const char* kSinksAndChunks[] = {"gpt-oss-sinks-window", "gpt-oss-defaults", "llama4-chunks",
                                            "llama4-interleaved"};
 // What transformers computes from the numbers that the bits stand for.
-constexpr const char* kQuantisedCases[] = {
+constexpr const char* kQuantizedCases[] = {
     "llama-fp8-tensor",      "llama-fp8-channel",    "qwen3-fp8-blocks",      "llama-awq",
     "qwen2-gptq-act-order",  "llama-gptq-v2",        "llama-int4-packed",     "llama-int4-packed-zeros",
     "llama-mxfp4",           "qwen3-moe-fp8-blocks", "mixtral-awq",           "gpt-oss-mxfp4",
@@ -380,11 +380,11 @@ INSTANTIATE_TEST_SUITE_P(TransformersDeterministicOnCpu, Goldens,
                          testing::Combine(testing::Values("cpu"), testing::ValuesIn(kSinksAndChunks),
                                           testing::Values(16), testing::Values(kDeterministic)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(TransformersQuantised, Goldens,
-                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kQuantisedCases),
+INSTANTIATE_TEST_SUITE_P(TransformersQuantized, Goldens,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kQuantizedCases),
                                           testing::Values(16), testing::Values(kOnCpu, kDeterministic)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(MlaQuantised, Goldens,
+INSTANTIATE_TEST_SUITE_P(MlaQuantized, Goldens,
                          testing::Combine(testing::Values("cpu"), testing::Values("deepseek-v3-fp8-blocks"),
                                           testing::Values(64), testing::Values(kOnCpu)),
                          name_of);
@@ -450,15 +450,15 @@ INSTANTIATE_TEST_SUITE_P(SinksAndChunksDeterministicOnGpu, Goldens,
                          testing::Combine(testing::Values("fa3"), testing::ValuesIn(kSinksAndChunks),
                                           testing::Values(64), testing::ValuesIn(kDeterministicOnGpu)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(QuantisedOnGpu, Goldens,
-                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kQuantisedCases),
+INSTANTIATE_TEST_SUITE_P(QuantizedOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kQuantizedCases),
                                           testing::Values(64), testing::ValuesIn(kOnGpu)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(QuantisedDeterministicOnGpu, Goldens,
-                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kQuantisedCases),
+INSTANTIATE_TEST_SUITE_P(QuantizedDeterministicOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kQuantizedCases),
                                           testing::Values(64), testing::ValuesIn(kDeterministicOnGpu)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(MlaQuantisedOnGpu, Goldens,
+INSTANTIATE_TEST_SUITE_P(MlaQuantizedOnGpu, Goldens,
                          testing::Combine(testing::Values("fa3"), testing::Values("deepseek-v3-fp8-blocks"),
                                           testing::Values(64), testing::ValuesIn(kOnGpu)),
                          name_of);
@@ -476,7 +476,7 @@ struct ChangedConfig {
 
 class ChangedGoldens : public testing::TestWithParam<ChangedConfig> {};
 
-TEST_P(ChangedGoldens, GiveOtherLogits) {
+TEST_P(ChangedGoldens, ChangeTheLogits) {
   const auto [name, from, to] = GetParam();
   const std::filesystem::path folder = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / name;
   std::ifstream file(folder / "config.json");

@@ -1,4 +1,4 @@
-// Parts of a quantised weight as one, in host memory in place of a GPU's.
+// Parts of a quantized weight as one, in host memory in place of a GPU's.
 #include "attend/model/weights/join_parts.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attend/kernels/gemm/weights.h"
-#include "tests/kernels/dense/quantised_weight.h"
+#include "tests/kernels/dense/quantized_weight.h"
 #include "tests/support/error_message.h"
 
 namespace attend {
@@ -102,21 +102,21 @@ TEST(JoinedWeight, OfExpertsHasAnOrderForEach) {
       testing::HasSubstr("in order: int4"));
 }
 
-TEST(JoinedWeight, RefusesPartsOfAnotherKind) {
-  const auto refusal = [](const Format& one, const Format& other) {
+TEST(JoinedWeight, RejectsPartsOfAnotherKind) {
+  const auto error_text = [](const Format& one, const Format& other) {
     return testing_support::error_message(ErrorCode::kUnsupported, [&] {
       expect_joins({one, other}, {32, 32}, 32);
     });
   };
-  EXPECT_THAT(refusal(kInt4, kReordered), testing::HasSubstr("inputs in another order"));
-  EXPECT_THAT(refusal(kInt4, {WeightFormat::kInt4, 1, 64, DType::kF16}), testing::HasSubstr("float16"));
-  EXPECT_THAT(refusal(kInt4, {WeightFormat::kInt4, 1, 32, DType::kBF16}),
+  EXPECT_THAT(error_text(kInt4, kReordered), testing::HasSubstr("inputs in another order"));
+  EXPECT_THAT(error_text(kInt4, {WeightFormat::kInt4, 1, 64, DType::kF16}), testing::HasSubstr("float16"));
+  EXPECT_THAT(error_text(kInt4, {WeightFormat::kInt4, 1, 32, DType::kBF16}),
               testing::HasSubstr("part: int4 weight[32, 256], groups of 1 x 32"));
-  EXPECT_THAT(refusal(kMxFp4, kTensor), testing::HasSubstr("fp8 weight"));
+  EXPECT_THAT(error_text(kMxFp4, kTensor), testing::HasSubstr("fp8 weight"));
 }
 
 // As of a checkpoint whose layers have several formats.
-TEST(JoinedWeight, RefusesBlocksOfAnotherHeight) {
+TEST(JoinedWeight, RejectsBlocksOfAnotherHeight) {
   constexpr Format kLowBlocks{WeightFormat::kFp8, 64, 128, DType::kF32};
   for (const auto& [one, other] : {std::pair(kBlocks, kLowBlocks), std::pair(kLowBlocks, kBlocks)}) {
     EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported,
@@ -126,7 +126,7 @@ TEST(JoinedWeight, RefusesBlocksOfAnotherHeight) {
                 testing::HasSubstr("part: fp8 weight[128, 256], groups of " +
                                    std::to_string(other.group_outs) + " x 128"));
     const auto first = random_weight(one, 256, 256), second = random_weight(other, 128, 256);
-    const std::vector<QuantisedPart> parts{{first->view, {}}, {second->view, {}}};
+    const std::vector<QuantizedTensor> parts{{first->view, {}}, {second->view, {}}};
     EXPECT_FALSE(can_join(parts));
   }
 }

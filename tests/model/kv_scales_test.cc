@@ -27,7 +27,7 @@ std::vector<KvScales> scales_of(std::vector<TestTensor> tensors, const ModelSpec
 
 ModelSpec latent_model() { return test::read("DeepseekV3ForCausalLM", {{"kv_lora_rank", "512"}}); }
 
-TEST(KvScalesOfACheckpoint, GoByEveryPublishersNames) {
+TEST(KvScalesOfACheckpoint, AreFoundUnderEveryKnownName) {
   EXPECT_TRUE(scales_of({}).empty());
   const std::vector<KvScales> scales = scales_of(
       {kv_scale("0.self_attn.k_scale", 0.5f), kv_scale("0.self_attn.v_scale", 0.25f),
@@ -42,7 +42,7 @@ TEST(KvScalesOfACheckpoint, GoByEveryPublishersNames) {
   EXPECT_EQ(scales[2].v, 3.0f);
 }
 
-TEST(KvScalesOfACheckpoint, AreOneWhereThereIsNoneAndOneForBothWhereItIsAlone) {
+TEST(KvScalesOfACheckpoint, DefaultToOneAndAreSharedByKAndV) {
   const std::vector<KvScales> scales =
       scales_of({kv_scale("0.self_attn.kv_scale", 0.5f), kv_scale("1.self_attn.k_scale", -1.0f)});
   ASSERT_EQ(scales.size(), 3u);
@@ -52,7 +52,7 @@ TEST(KvScalesOfACheckpoint, AreOneWhereThereIsNoneAndOneForBothWhereItIsAlone) {
 }
 
 // V is a part of the row of latent attention, which is stored by one scale.
-TEST(KvScalesOfACheckpoint, AreThatOfKAloneForLatentAttention) {
+TEST(KvScalesOfACheckpoint, UseTheKScaleForLatentAttention) {
   const std::vector<KvScales> scales = scales_of(
       {kv_scale("0.self_attn.k_proj.k_scale", 0.5f), kv_scale("0.self_attn.v_proj.v_scale", 0.25f),
        kv_scale("1.self_attn.kv_a_proj_with_mqa.k_scale", 2.0f),
@@ -70,7 +70,7 @@ TEST(KvScalesOfACheckpoint, AreThatOfKAloneForLatentAttention) {
   EXPECT_EQ(make_kv_pool(pool)->layer(1).k_scale, 2.0f);
 }
 
-TEST(KvScalesOfACheckpoint, AreRefusedWhereTheyAreNone) {
+TEST(KvScalesOfACheckpoint, RejectInvalidValues) {
   expect_error(ErrorCode::kCorruptFile, {"model.layers.1.self_attn.v_scale without a k_scale"},
                [] { scales_of({kv_scale("1.self_attn.v_scale", 1.0f)}); });
   expect_error(ErrorCode::kCorruptFile, {"\"model.layers.0.self_attn.k_scale\"", "expected a finite number"},

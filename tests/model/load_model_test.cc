@@ -17,9 +17,9 @@ namespace {
 
 using test::bytes_of;
 using test::expect_error;
+using test::make_tensor;
 using test::safetensors_bytes;
 using test::TempDir;
-using test::tensor_of;
 using test::TestTensor;
 
 constexpr int kHidden = 8, kIntermediate = 12, kVocab = 10;
@@ -34,18 +34,18 @@ std::string config_json(bool tied) {
 // What a Llama of this config has, by the names that transformers gives.
 std::vector<TestTensor> tiny_llama() {
   const std::string layer = "model.layers.0.";
-  return {tensor_of("model.embed_tokens.weight", {kVocab, kHidden}),
-          tensor_of(layer + "input_layernorm.weight", {kHidden}),
-          tensor_of(layer + "self_attn.q_proj.weight", {8, kHidden}),
-          tensor_of(layer + "self_attn.k_proj.weight", {4, kHidden}),
-          tensor_of(layer + "self_attn.v_proj.weight", {4, kHidden}),
-          tensor_of(layer + "self_attn.o_proj.weight", {kHidden, 8}),
-          tensor_of(layer + "post_attention_layernorm.weight", {kHidden}),
-          tensor_of(layer + "mlp.gate_proj.weight", {kIntermediate, kHidden}),
-          tensor_of(layer + "mlp.up_proj.weight", {kIntermediate, kHidden}),
-          tensor_of(layer + "mlp.down_proj.weight", {kHidden, kIntermediate}),
-          tensor_of("model.norm.weight", {kHidden}),
-          tensor_of("lm_head.weight", {kVocab, kHidden})};
+  return {make_tensor("model.embed_tokens.weight", {kVocab, kHidden}),
+          make_tensor(layer + "input_layernorm.weight", {kHidden}),
+          make_tensor(layer + "self_attn.q_proj.weight", {8, kHidden}),
+          make_tensor(layer + "self_attn.k_proj.weight", {4, kHidden}),
+          make_tensor(layer + "self_attn.v_proj.weight", {4, kHidden}),
+          make_tensor(layer + "self_attn.o_proj.weight", {kHidden, 8}),
+          make_tensor(layer + "post_attention_layernorm.weight", {kHidden}),
+          make_tensor(layer + "mlp.gate_proj.weight", {kIntermediate, kHidden}),
+          make_tensor(layer + "mlp.up_proj.weight", {kIntermediate, kHidden}),
+          make_tensor(layer + "mlp.down_proj.weight", {kHidden, kIntermediate}),
+          make_tensor("model.norm.weight", {kHidden}),
+          make_tensor("lm_head.weight", {kVocab, kHidden})};
 }
 
 std::vector<TestTensor> without(std::vector<TestTensor> tensors, std::string_view name) {
@@ -73,7 +73,7 @@ std::unique_ptr<Model> load(const std::vector<TestTensor>& tensors, bool tied = 
   return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto, progress);
 }
 
-TEST(LoadModel, TakesEveryTensorOfTheConfigAndReportsProgressToTheLastByte) {
+TEST(LoadModel, LoadsEveryTensorAndReportsProgress) {
   size_t done = 0, total = 0, calls = 0;
   const auto model = load(tiny_llama(), false, [&](size_t now, size_t all) {
     EXPECT_GT(now, done);
@@ -138,7 +138,7 @@ size_t anonymous_bytes() {
 }
 
 // As a checkpoint of 60 GB, of which this is a piece.
-TEST(LoadModel, MapsALargeFileWithoutMemoryOfItsOwnAndTellsHowFarItIs) {
+TEST(LoadModel, MapsALargeFileWithoutCopiesAndReportsProgress) {
   constexpr int64_t kRows = int64_t{1} << 24;
   const TempDir dir;
   std::string config = config_json(true);
@@ -162,13 +162,13 @@ TEST(LoadModel, MapsALargeFileWithoutMemoryOfItsOwnAndTellsHowFarItIs) {
   ASSERT_GT(before, 0u) << "/proc/self/status has no RssAnon";
 }
 
-TEST(LoadModel, RefusesEachMissingTensorByName) {
+TEST(LoadModel, RejectsEachMissingTensorByName) {
   for (const TestTensor& tensor : tiny_llama())
     expect_error(ErrorCode::kNotFound, {"\"" + tensor.name + "\""},
                  [&] { load(without(tiny_llama(), tensor.name)); });
 }
 
-TEST(LoadModel, RefusesAFileWithFewerLayersThanItsConfig) {
+TEST(LoadModel, RejectsAFileWithFewerLayersThanItsConfig) {
   const TempDir dir;
   std::string config = config_json(false);
   config.replace(config.find("\"num_hidden_layers\": 1"), 22, "\"num_hidden_layers\": 3");
@@ -180,7 +180,7 @@ TEST(LoadModel, RefusesAFileWithFewerLayersThanItsConfig) {
                [&] { load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto); });
 }
 
-TEST(LoadModel, RefusesEachTensorOfAnotherShapeBeforeAnyIsRead) {
+TEST(LoadModel, RejectsEachTensorOfAnotherShapeBeforeAnyIsRead) {
   for (const TestTensor& tensor : tiny_llama()) {
     std::vector<int64_t> longer = tensor.shape, deeper = tensor.shape;
     ++longer[0];
@@ -190,13 +190,13 @@ TEST(LoadModel, RefusesEachTensorOfAnotherShapeBeforeAnyIsRead) {
                    {"model.safetensors: tensor \"" + tensor.name + "\": shape [" + std::to_string(shape[0]),
                     "expected [" + std::to_string(tensor.shape[0]), "config.json"},
                    [&] {
-                     load(replaced(tiny_llama(), tensor_of(tensor.name, shape)), false,
+                     load(replaced(tiny_llama(), make_tensor(tensor.name, shape)), false,
                           [](size_t, size_t) { FAIL() << "read a weight of a model that is refused"; });
                    });
   }
 }
 
-TEST(LoadModel, RefusesADtypeThatIsNoWeight) {
+TEST(LoadModel, RejectsANonFloatDtype) {
   const std::string name = "model.layers.0.mlp.up_proj.weight";
   expect_error(ErrorCode::kUnsupported, {name, "int32", "float32, float16, bfloat16"}, [&] {
     load(replaced(tiny_llama(), {name, "I32", {kIntermediate, kHidden}, std::string(4 * 96, '\0')}));
@@ -212,14 +212,14 @@ TEST(LoadModel, RefusesADtypeThatIsNoWeight) {
   });
 }
 
-TEST(LoadModel, TakesTensorsOfSeveralDtypes) {
-  const TestTensor norm = tensor_of("model.norm.weight", {kHidden}, "F32");
-  const TestTensor embedding = tensor_of("model.embed_tokens.weight", {kVocab, kHidden}, "BF16");
+TEST(LoadModel, SupportsMixedDtypes) {
+  const TestTensor norm = make_tensor("model.norm.weight", {kHidden}, "F32");
+  const TestTensor embedding = make_tensor("model.embed_tokens.weight", {kVocab, kHidden}, "BF16");
   EXPECT_EQ(load(replaced(replaced(tiny_llama(), norm), embedding))->weight_bytes(),
             bytes_of_all(tiny_llama()) + 2 * kHidden);
 }
 
-TEST(LoadModel, RefusesANumberThatIsNotFiniteWhereverItStands) {
+TEST(LoadModel, RejectsANonFiniteValueAnywhere) {
   struct Format {
     std::string dtype;
     uint32_t nan, infinity, largest;
@@ -229,7 +229,7 @@ TEST(LoadModel, RefusesANumberThatIsNotFiniteWhereverItStands) {
         Format{"BF16", 0x7fffu, 0xff80u, 0xff7fu}})
     for (const size_t at : {size_t{0}, size_t{17}, size_t{kHidden * kIntermediate - 1}}) {
       TestTensor bad =
-          tensor_of("model.layers.0.mlp.down_proj.weight", {kHidden, kIntermediate}, format.dtype);
+          make_tensor("model.layers.0.mlp.down_proj.weight", {kHidden, kIntermediate}, format.dtype);
       const size_t word_bytes = bad.data.size() / (kHidden * kIntermediate);
       const auto set = [&](uint32_t bits) {
         std::memcpy(bad.data.data() + at * word_bytes, &bits, word_bytes);
@@ -246,7 +246,7 @@ TEST(LoadModel, RefusesANumberThatIsNotFiniteWhereverItStands) {
     }
 }
 
-TEST(LoadModel, FindsTheOneBadNumberOfALargeTensor) {
+TEST(LoadModel, FindsASingleNonFiniteValue) {
   constexpr int64_t kElements = 3'000'001;
   const Tensor tensor = Tensor::empty({kElements}, DType::kBF16);
   std::fill_n(tensor.as<BF16>(), kElements, BF16(1.0f));
@@ -259,7 +259,7 @@ TEST(LoadModel, FindsTheOneBadNumberOfALargeTensor) {
   }
 }
 
-TEST(LoadModel, NoticesAShardThatIsWrittenToWhileTheNextOneIsRead) {
+TEST(LoadModel, DetectsAShardModifiedDuringLoading) {
   const TempDir dir;
   dir.write("config.json", config_json(false));
   std::string index = R"({"weight_map": {)";
@@ -284,7 +284,7 @@ TEST(LoadModel, NoticesAShardThatIsWrittenToWhileTheNextOneIsRead) {
                [&] { load_and_write(true); });
 }
 
-TEST(LoadModel, NoticesAFileThatIsWrittenToAfterItWasLoaded) {
+TEST(LoadModel, DetectsAFileModifiedAfterLoading) {
   const TempDir dir;
   dir.write("config.json", config_json(false));
   const auto file = dir.write("model.safetensors", safetensors_bytes(tiny_llama()));
@@ -297,11 +297,11 @@ TEST(LoadModel, NoticesAFileThatIsWrittenToAfterItWasLoaded) {
 
 std::vector<TestTensor> with_more(const std::vector<std::string>& names) {
   std::vector<TestTensor> tensors = tiny_llama();
-  for (const std::string& name : names) tensors.push_back(tensor_of(name, {kHidden}));
+  for (const std::string& name : names) tensors.push_back(make_tensor(name, {kHidden}));
   return tensors;
 }
 
-TEST(LoadModel, RefusesTensorsOfItsLayersThatNothingClaims) {
+TEST(LoadModel, RejectsUnusedLayerTensors) {
   const auto no_progress = [](size_t, size_t) { FAIL() << "read a weight of a model that is refused"; };
   // A norm of q makes it a Qwen 3, a bias is one that the config denies.
   for (const char* part : {"self_attn.q_norm.weight", "self_attn.q_proj.bias"}) {
@@ -316,7 +316,7 @@ TEST(LoadModel, RefusesTensorsOfItsLayersThatNothingClaims) {
                [&] { load(with_more({"model.layers.1.input_layernorm.weight"}), false, no_progress); });
 }
 
-TEST(LoadModel, RefusesQuantisedWeightsThatTheConfigDoesNotSpeakOf) {
+TEST(LoadModel, RejectsQuantizedWeightsWithoutAConfig) {
   const std::string mlp = "model.layers.0.mlp.";
   std::vector<TestTensor> packed = without(tiny_llama(), mlp + "up_proj.weight");
   packed.push_back(
@@ -326,7 +326,7 @@ TEST(LoadModel, RefusesQuantisedWeightsThatTheConfigDoesNotSpeakOf) {
   for (const char* const scale :
        {"down_proj.weight_scale", "experts.down_proj_weight_scale", "experts.down_proj_scale_inv"}) {
     std::vector<TestTensor> scaled = tiny_llama();
-    scaled.push_back(tensor_of(mlp + scale, {1}));
+    scaled.push_back(make_tensor(mlp + scale, {1}));
     expect_error(ErrorCode::kCorruptFile, {scale, "quantization_config"}, [&] { load(scaled); });
   }
 }
@@ -335,14 +335,14 @@ TEST(LoadModel, RefusesQuantisedWeightsThatTheConfigDoesNotSpeakOf) {
 std::vector<TestTensor> gptq_llama() {
   const std::string mlp = "model.layers.0.mlp.";
   std::vector<TestTensor> tensors = without(tiny_llama(), mlp + "down_proj.weight");
-  tensors = replaced(tensors, tensor_of(mlp + "gate_proj.weight", {32, kHidden}));
-  tensors = replaced(tensors, tensor_of(mlp + "up_proj.weight", {32, kHidden}));
+  tensors = replaced(tensors, make_tensor(mlp + "gate_proj.weight", {32, kHidden}));
+  tensors = replaced(tensors, make_tensor(mlp + "up_proj.weight", {32, kHidden}));
   tensors.push_back({mlp + "down_proj.qweight", "I32", {4, kHidden}, std::string(4 * 4 * kHidden, '\0')});
   tensors.push_back({mlp + "down_proj.qzeros", "I32", {1, 1}, std::string(4, '\0')});
-  tensors.push_back(tensor_of(mlp + "down_proj.scales", {1, kHidden}));
+  tensors.push_back(make_tensor(mlp + "down_proj.scales", {1, kHidden}));
   return tensors;
 }
-TEST(LoadModel, TellsOfAQuantisedConfigWhoseFilesHaveNoQuantisedWeight) {
+TEST(LoadModel, WarnsAboutAQuantizationConfigWithoutQuantizedWeights) {
   const TempDir dir;
   std::string config = config_json(false);
   config.pop_back();
@@ -351,7 +351,7 @@ TEST(LoadModel, TellsOfAQuantisedConfigWhoseFilesHaveNoQuantisedWeight) {
   testing::internal::CaptureStderr();
   load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
   EXPECT_NE(testing::internal::GetCapturedStderr().find(
-                "speaks of fp8 (fp8), but no weight of the files is quantised"),
+                "speaks of fp8 (fp8), but no weight of the files is quantized"),
             std::string::npos);
 }
 
@@ -368,7 +368,7 @@ void copy_without(const std::string& golden, const std::string& first, const Tem
   dir.write("model.safetensors", weights);
 }
 
-TEST(LoadModel, NamesThePartThatIsMissingAsTheFileNamesTheOthers) {
+TEST(LoadModel, NamesAMissingTensorByTheCheckpointsScheme) {
   const auto expect_missing = [](const std::string& golden, const std::string& stem,
                                  const std::string& tensor) {
     const TempDir dir;
@@ -388,7 +388,7 @@ void write_gptq_llama(const TempDir& dir, const std::vector<TestTensor>& tensors
   dir.write("model.safetensors", safetensors_bytes(tensors));
 }
 
-TEST(LoadModel, CountsTheQuantisedWeightsThatItCopies) {
+TEST(LoadModel, CountsCopiedQuantizedWeights) {
   const TempDir dir;
   write_gptq_llama(dir, gptq_llama());
   const ModelSpec spec = read_config(dir.path());
@@ -398,7 +398,7 @@ TEST(LoadModel, CountsTheQuantisedWeightsThatItCopies) {
 }
 
 // As a plain one: a head of its own wins over a config that ties it.
-TEST(LoadModel, TakesAQuantisedHeadOfATiedModel) {
+TEST(LoadModel, AcceptsAQuantizedHeadOfATiedModel) {
   std::vector<TestTensor> tensors = without(gptq_llama(), "lm_head.weight");
   const TempDir tied;
   write_gptq_llama(tied, tensors, true);
@@ -410,9 +410,9 @@ TEST(LoadModel, TakesAQuantisedHeadOfATiedModel) {
                [&] { load_model(own.path(), read_config(own.path()), LoadFormat::kAuto); });
 }
 
-TEST(LoadModel, LeavesOutBiasesOfZerosThatOldGptqFilesHold) {
+TEST(LoadModel, IgnoresZeroBiasesOfOldGptqFiles) {
   std::vector<TestTensor> tensors = gptq_llama();
-  tensors.push_back(tensor_of("model.layers.0.mlp.down_proj.bias", {kHidden}));
+  tensors.push_back(make_tensor("model.layers.0.mlp.down_proj.bias", {kHidden}));
   const auto load_gptq = [&] {
     const TempDir dir;
     write_gptq_llama(dir, tensors);
@@ -423,7 +423,7 @@ TEST(LoadModel, LeavesOutBiasesOfZerosThatOldGptqFilesHold) {
   expect_error(ErrorCode::kCorruptFile, {"down_proj.bias", "has no such tensor"}, load_gptq);
 }
 
-TEST(LoadModel, NamesTensorsBesideItsLayersOnceAndLeavesThemOut) {
+TEST(LoadModel, WarnsOnceAboutTensorsOutsideTheLayers) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(load(with_more({"vision_tower.encoder.a", "vision_tower.encoder.b", "mtp.norm.weight", "scale",
                             "model.layers.0.self_attn.rotary_emb.inv_freq"}))
@@ -445,9 +445,9 @@ std::vector<TestTensor> tiny_gemma3(const std::string& prefix) {
   }
   const std::string layer = prefix + "layers.0.";
   for (const char* norm : {"pre_feedforward_layernorm", "post_feedforward_layernorm"})
-    tensors.push_back(tensor_of(layer + norm + ".weight", {kHidden}));
+    tensors.push_back(make_tensor(layer + norm + ".weight", {kHidden}));
   for (const char* norm : {"q_norm", "k_norm"})
-    tensors.push_back(tensor_of(layer + "self_attn." + norm + ".weight", {4}));
+    tensors.push_back(make_tensor(layer + "self_attn." + norm + ".weight", {4}));
   return tensors;
 }
 
@@ -469,7 +469,7 @@ TEST(LoadModel, FindsTheTextOfAMultimodalModelUnderEachOfItsNames) {
     expect_error(ErrorCode::kNotFound, {"\"" + absent + "\""},
                  [&] { load_it(without(tiny_gemma3(prefix), absent)); });
     std::vector<TestTensor> more = tiny_gemma3(prefix);
-    more.push_back(tensor_of(std::string(prefix) + "layers.0.gate.weight", {kHidden}));
+    more.push_back(make_tensor(std::string(prefix) + "layers.0.gate.weight", {kHidden}));
     expect_error(ErrorCode::kCorruptFile, {"layers.0.gate.weight", "no such tensor"}, [&] { load_it(more); });
   }
 }
@@ -481,13 +481,13 @@ std::unique_ptr<Model> load_experts(int num_experts, std::string_view missing = 
   for (const char* name : {"gate", "up", "down"})
     tensors = without(tensors, layer + "mlp." + name + "_proj.weight");
   for (const char* name : {"q", "k"})
-    tensors.push_back(tensor_of(layer + "self_attn." + name + "_norm.weight", {4}));
-  tensors.push_back(tensor_of(layer + "mlp.gate.weight", {2, kHidden}));
+    tensors.push_back(make_tensor(layer + "self_attn." + name + "_norm.weight", {4}));
+  tensors.push_back(make_tensor(layer + "mlp.gate.weight", {2, kHidden}));
   for (int expert = 0; expert < num_experts; ++expert) {
     const std::string name = layer + "mlp.experts." + std::to_string(expert) + ".";
-    tensors.push_back(tensor_of(name + "gate_proj.weight", {6, kHidden}));
-    tensors.push_back(tensor_of(name + "up_proj.weight", {6, kHidden}));
-    tensors.push_back(tensor_of(name + "down_proj.weight", {kHidden, 6}));
+    tensors.push_back(make_tensor(name + "gate_proj.weight", {6, kHidden}));
+    tensors.push_back(make_tensor(name + "up_proj.weight", {6, kHidden}));
+    tensors.push_back(make_tensor(name + "down_proj.weight", {kHidden, 6}));
   }
   const TempDir dir;
   dir.write("config.json",
@@ -498,7 +498,7 @@ std::unique_ptr<Model> load_experts(int num_experts, std::string_view missing = 
   return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
 }
 
-TEST(LoadModel, RefusesFilesWithMoreOrFewerExpertsThanTheConfig) {
+TEST(LoadModel, RejectsFilesWithMoreOrFewerExpertsThanTheConfig) {
   EXPECT_EQ(load_experts(2)->weight_bytes(),
             bytes_of_all(tiny_llama()) +
                 2 * (2 * 4 + 2 * kHidden + 2 * 3 * 6 * kHidden - 3 * kHidden * kIntermediate));
@@ -523,18 +523,18 @@ TEST(LoadModel, TiedEmbeddingsNeedNoLmHead) {
   EXPECT_EQ(load(tensors, true)->weight_bytes(), bytes_of_all(tensors)) << "the shared tensor counts once";
 }
 
-TEST(LoadModel, AnLmHeadInTheFileWinsOverTying) {
+TEST(LoadModel, LmHeadTensorOverridesTying) {
   EXPECT_EQ(load(tiny_llama(), true)->weight_bytes(), bytes_of_all(tiny_llama()));
 }
 
-TEST(LoadModel, RefusesAnArchitectureThatItDoesNotKnow) {
+TEST(LoadModel, RejectsAnArchitectureThatItDoesNotKnow) {
   ModelSpec config;
   config.architecture = "MambaForCausalLM";
   expect_error(ErrorCode::kUnsupported, {"MambaForCausalLM", "LlamaForCausalLM"},
                [&] { load_model("nowhere", config, LoadFormat::kDummy); });
 }
 
-TEST(LoadModel, DummyNeedsTheConfigAlone) {
+TEST(LoadModel, DummyNeedsOnlyTheConfig) {
   const TempDir dir;
   dir.write("config.json", config_json(false));
   size_t done = 0, total = 1;

@@ -38,7 +38,7 @@ class LocalBatches : public AttentionBackend {
                                  .num_kv_heads = layer.num_kv_heads,
                                  .head_dim_v = layer.head_dim_v},
                                 {});
-    const kernels::Visibility causal{};
+    const kernels::AttentionMask causal{};
     plan.plan(queries, causal, stream);
     const LayerKv kv = context_.pool.layer(layer.layer_id);
     const kernels::KvIndex index{.kind = kernels::KvIndexKind::kPageTable,
@@ -51,7 +51,7 @@ class LocalBatches : public AttentionBackend {
          .lse = {},
          .kv = {.k = kv.k, .v = kv.v, .index = index, .k_scale = kv.k_scale, .v_scale = kv.v_scale},
          .batch = queries,
-         .visibility = causal,
+         .attention_mask = causal,
          .score = {.scale = layer.scale}},
         plan, stream);
   }

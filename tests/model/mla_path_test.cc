@@ -8,12 +8,12 @@
 namespace attend {
 namespace {
 
-constexpr MlaSpec kSpecOfV3{.num_heads = 128,
-                            .q_lora_rank = 1536,
-                            .kv_lora_rank = 512,
-                            .nope_dim = 128,
-                            .rope_dim = 64,
-                            .v_dim = 128};
+constexpr MlaSpec kV3Spec{.num_heads = 128,
+                          .q_lora_rank = 1536,
+                          .kv_lora_rank = 512,
+                          .nope_dim = 128,
+                          .rope_dim = 64,
+                          .v_dim = 128};
 
 struct Extent {
   int seqlen_kv, seqlen_q;
@@ -44,36 +44,36 @@ TEST(PrefixInfo, CountsKeysPairsAndTheLongestPrefix) {
 TEST(MlaPath, CountsTheProductsOfEitherForm) {
   const ForwardBatch batch = batch_of_extents({{1024, 512}});
   const int64_t pairs = 512 * 512 + 512 * 513 / 2;
-  EXPECT_DOUBLE_EQ(absorbed_products(kSpecOfV3, 512, *batch.prefix), 512.0 * 256 * 512 + 1088.0 * pairs);
-  EXPECT_DOUBLE_EQ(expanded_products(kSpecOfV3, *batch.prefix), 1024.0 * 256 * 512 + 320.0 * pairs);
+  EXPECT_DOUBLE_EQ(absorbed_products(kV3Spec, 512, *batch.prefix), 512.0 * 256 * 512 + 1088.0 * pairs);
+  EXPECT_DOUBLE_EQ(expanded_products(kV3Spec, *batch.prefix), 1024.0 * 256 * 512 + 320.0 * pairs);
 }
 
 TEST(MlaPath, ExpandsPromptsAndNotAFewTokensAfterALongPrefix) {
-  EXPECT_TRUE(takes_expanded(kSpecOfV3, batch_of_extents({{2048, 2048}, {7, 7}}), false));
-  EXPECT_TRUE(takes_expanded(kSpecOfV3, batch_of_extents({{8192 + 1024, 1024}}), false));
-  EXPECT_FALSE(takes_expanded(kSpecOfV3, batch_of_extents({{8192 + 16, 16}}), false));
-  EXPECT_FALSE(takes_expanded(kSpecOfV3, batch_of_extents({{512, 512}, {65536, 1}}), false))
+  EXPECT_TRUE(use_expanded(kV3Spec, batch_of_extents({{2048, 2048}, {7, 7}}), false));
+  EXPECT_TRUE(use_expanded(kV3Spec, batch_of_extents({{8192 + 1024, 1024}}), false));
+  EXPECT_FALSE(use_expanded(kV3Spec, batch_of_extents({{8192 + 16, 16}}), false));
+  EXPECT_FALSE(use_expanded(kV3Spec, batch_of_extents({{512, 512}, {65536, 1}}), false))
       << "one decodes beside it";
 }
 
-TEST(MlaPath, IsAbsorbedWhereTheChoiceWouldShowOrCanNotBeMade) {
+TEST(MlaPath, IsAbsorbedInDeterministicModeOrWithoutSupport) {
   const std::vector<Extent> prompt{{512, 512}};
-  EXPECT_FALSE(takes_expanded(kSpecOfV3, batch_of_extents(prompt), true)) << "batch-invariant";
-  EXPECT_FALSE(takes_expanded(kSpecOfV3, batch_of_extents(prompt, ForwardMode::kTargetVerify), false));
-  EXPECT_FALSE(takes_expanded(kSpecOfV3, batch_of_extents(prompt, ForwardMode::kDecode), false));
+  EXPECT_FALSE(use_expanded(kV3Spec, batch_of_extents(prompt), true)) << "batch-invariant";
+  EXPECT_FALSE(use_expanded(kV3Spec, batch_of_extents(prompt, ForwardMode::kTargetVerify), false));
+  EXPECT_FALSE(use_expanded(kV3Spec, batch_of_extents(prompt, ForwardMode::kDecode), false));
   ForwardBatch unknown = batch_of_extents(prompt);
   unknown.prefix.reset();
-  EXPECT_FALSE(takes_expanded(kSpecOfV3, unknown, false)) << "the host knows no lengths";
-  MlaSpec wide = kSpecOfV3;
+  EXPECT_FALSE(use_expanded(kV3Spec, unknown, false)) << "the host knows no lengths";
+  MlaSpec wide = kV3Spec;
   wide.nope_dim = 256;
-  EXPECT_FALSE(takes_expanded(wide, batch_of_extents(prompt), false)) << "heads of 320: no kernel has them";
+  EXPECT_FALSE(use_expanded(wide, batch_of_extents(prompt), false)) << "heads of 320: no kernel has them";
 }
 
 // Four requests, 256 keys of each at a time.
-TEST(MlaPath, CutsPrefixesIntoChunksOfTheRowsThereAre) {
+TEST(MlaPath, SplitsPrefixesIntoChunksThatFit) {
   const ForwardBatch batch = batch_of_extents({{256 + 1, 1}, {512 + 1, 1}, {768 + 1, 1}, {1024 + 1, 1}});
   const PrefixChunks chunks = prefix_chunks(batch, 1024);
-  EXPECT_EQ(chunks.keys_of_request, 256);
+  EXPECT_EQ(chunks.keys_per_request, 256);
   EXPECT_EQ(chunks.num_chunks, 4);
   EXPECT_EQ(prefix_chunks(batch_of_extents({{9, 9}}), 1024).num_chunks, 0);
   EXPECT_EQ(prefix_chunks(batch, 4).num_chunks, 1024) << "a key of each at a time";

@@ -12,13 +12,13 @@ namespace {
 using test::expect_error;
 using test::llama;
 
-Quantization quantization_of(const std::string& json) {
+Quantization parse_quantization(const std::string& json) {
   return llama({{"quantization_config", json}}).quantization;
 }
 
 void expect_quantization_refused(const std::string& json, ErrorCode code,
                                  std::initializer_list<std::string_view> parts) {
-  expect_error(code, parts, [&] { quantization_of(json); });
+  expect_error(code, parts, [&] { parse_quantization(json); });
 }
 
 std::string compressed(const std::string& format, const std::string& weights) {
@@ -28,106 +28,109 @@ std::string compressed(const std::string& format, const std::string& weights) {
 
 TEST(Quantization, IsPlainWithoutAConfig) {
   EXPECT_EQ(llama().quantization.storage, WeightStorage::kPlain);
-  EXPECT_EQ(quantization_of("null").storage, WeightStorage::kPlain);
+  EXPECT_EQ(parse_quantization("null").storage, WeightStorage::kPlain);
   EXPECT_EQ(to_string(llama().quantization), "");
 }
 
 TEST(Quantization, NamesWhatEachMethodStores) {
-  EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "fp8", "activation_scheme": "static"})")),
+  EXPECT_EQ(to_string(parse_quantization(R"({"quant_method": "fp8", "activation_scheme": "static"})")),
             "fp8 (fp8)");
-  EXPECT_EQ(to_string(quantization_of(
+  EXPECT_EQ(to_string(parse_quantization(
                 R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})")),
             "fp8 in blocks of 128 x 128 (fp8)");
-  EXPECT_EQ(to_string(quantization_of(
+  EXPECT_EQ(to_string(parse_quantization(
                 R"({"quant_method": "fp8", "fmt": "float8_e4m3fn", "weight_block_size": null})")),
             "fp8 (fp8)");
-  EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "modelopt", "quant_algo": "FP8"})")),
+  EXPECT_EQ(to_string(parse_quantization(R"({"quant_method": "modelopt", "quant_algo": "FP8"})")),
             "fp8 (modelopt)");
-  EXPECT_EQ(to_string(quantization_of(
+  EXPECT_EQ(to_string(parse_quantization(
                 R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"})")),
             "int4 in groups of 128 (awq)");
-  EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})")),
+  EXPECT_EQ(to_string(parse_quantization(R"({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})")),
             "fp8 (fbgemm_fp8)");
   const Quantization gptq =
-      quantization_of(R"({"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": true})");
+      parse_quantization(R"({"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": true})");
   EXPECT_EQ(to_string(gptq), "int4 by act-order (gptq)");
   EXPECT_TRUE(gptq.zeros_less_one && gptq.reorders);
   EXPECT_FALSE(
-      quantization_of(
+      parse_quantization(
           R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "gptq_v2"})")
           .zeros_less_one);
-  EXPECT_EQ(to_string(quantization_of(
+  EXPECT_EQ(to_string(parse_quantization(
                 compressed("pack-quantized", R"({"num_bits": 4, "type": "int", "group_size": 64})"))),
             "int4 in groups of 64 (compressed-tensors)");
-  EXPECT_TRUE(quantization_of(
+  EXPECT_TRUE(parse_quantization(
                   compressed("pack-quantized", R"({"num_bits": 4, "group_size": 64, "actorder": "group"})"))
                   .reorders);
-  EXPECT_FALSE(quantization_of(
+  EXPECT_FALSE(parse_quantization(
                    compressed("pack-quantized", R"({"num_bits": 4, "group_size": 64, "actorder": "static"})"))
                    .reorders);
-  EXPECT_EQ(to_string(quantization_of(compressed("float-quantized", R"({"num_bits": 8, "type": "float"})"))),
-            "fp8 (compressed-tensors)");
-  EXPECT_EQ(to_string(quantization_of(compressed(
+  EXPECT_EQ(
+      to_string(parse_quantization(compressed("float-quantized", R"({"num_bits": 8, "type": "float"})"))),
+      "fp8 (compressed-tensors)");
+  EXPECT_EQ(to_string(parse_quantization(compressed(
                 "float-quantized", R"({"num_bits": 8, "type": "float", "block_structure": [128, 128]})"))),
             "fp8 in blocks of 128 x 128 (compressed-tensors)");
   EXPECT_EQ(
-      to_string(quantization_of(compressed(
+      to_string(parse_quantization(compressed(
           "int-quantized", R"({"num_bits": 8, "type": "int", "strategy": "channel", "group_size": null})"))),
       "int8 (compressed-tensors)");
-  EXPECT_EQ(to_string(quantization_of(
+  EXPECT_EQ(to_string(parse_quantization(
                 compressed("pack-quantized", R"({"num_bits": 8, "type": "int", "group_size": 128})"))),
             "int8 in groups of 128 (compressed-tensors)");
-  const Quantization of_bytes = quantization_of(R"({"quant_method": "gptq", "bits": 8, "group_size": 128})");
+  const Quantization of_bytes =
+      parse_quantization(R"({"quant_method": "gptq", "bits": 8, "group_size": 128})");
   EXPECT_EQ(to_string(of_bytes), "int8 in groups of 128 (gptq)");
   EXPECT_EQ(of_bytes.storage, WeightStorage::kGptqInt8);
   EXPECT_DOUBLE_EQ(bytes_per_weight(of_bytes), 1.0 + 4.0 / 128);
-  EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "mxfp4"})")), "mxfp4 in groups of 32 (mxfp4)");
+  EXPECT_EQ(to_string(parse_quantization(R"({"quant_method": "mxfp4"})")), "mxfp4 in groups of 32 (mxfp4)");
 }
 
 // Without them other numbers would come out.
-TEST(Quantization, SaysWhatHasToBeThereBesideCodesAndScales) {
+TEST(Quantization, ListsRequiredTensors) {
   const auto packed = [](const std::string& more) {
-    return quantization_of(
+    return parse_quantization(
         compressed("pack-quantized", R"({"num_bits": 4, "type": "int", "group_size": 32)" + more + "}"));
   };
   EXPECT_FALSE(packed("").has_zeros);
   EXPECT_FALSE(packed(R"(, "symmetric": true)").has_zeros);
   EXPECT_TRUE(packed(R"(, "symmetric": false)").has_zeros);
   EXPECT_TRUE(
-      quantization_of(compressed("int-quantized", R"({"num_bits": 8, "symmetric": false})")).has_zeros);
+      parse_quantization(compressed("int-quantized", R"({"num_bits": 8, "symmetric": false})")).has_zeros);
   for (const char* const order : {"true", "\"group\"", "\"dynamic\""})
     EXPECT_TRUE(packed(std::string(R"(, "actorder": )") + order).reorders) << order;
   for (const char* const order : {"false", "null", "\"weight\"", "\"static\""})
     EXPECT_FALSE(packed(std::string(R"(, "actorder": )") + order).reorders) << order;
 }
 
-TEST(Quantization, ReadsTheFormatOfGptqByBothNames) {
+TEST(Quantization, ReadsGptqFormatUnderBothNames) {
   const auto of = [](const std::string& more) {
     return R"({"quant_method": "gptq", "bits": 4)" + more + "}";
   };
-  EXPECT_TRUE(quantization_of(of("")).zeros_less_one);
-  EXPECT_FALSE(quantization_of(of(R"(, "format": "gptq_v2")")).zeros_less_one);
-  EXPECT_FALSE(quantization_of(of(R"(, "checkpoint_format": "gptq_v2")")).zeros_less_one);
-  EXPECT_TRUE(quantization_of(of(R"(, "format": "gptq", "checkpoint_format": "gptq")")).zeros_less_one);
+  EXPECT_TRUE(parse_quantization(of("")).zeros_less_one);
+  EXPECT_FALSE(parse_quantization(of(R"(, "format": "gptq_v2")")).zeros_less_one);
+  EXPECT_FALSE(parse_quantization(of(R"(, "checkpoint_format": "gptq_v2")")).zeros_less_one);
+  EXPECT_TRUE(parse_quantization(of(R"(, "format": "gptq", "checkpoint_format": "gptq")")).zeros_less_one);
   expect_quantization_refused(of(R"(, "format": "gptq_p")"), ErrorCode::kUnsupported,
                               {"format \"gptq_p\": attend has gptq, gptq_v2"});
 }
 
-TEST(Quantization, ReadsWhatAutoRoundPacksAsOthersDo) {
+TEST(Quantization, ReadsAutoRoundInGptqAndAwqPacking) {
   const auto of = [](const std::string& rest) {
     return R"({"quant_method": "auto-round", "bits": 4, "group_size": 128, )" + rest + "}";
   };
-  const Quantization gptq = quantization_of(of(R"("packing_format": "auto_round:auto_gptq")"));
+  const Quantization gptq = parse_quantization(of(R"("packing_format": "auto_round:auto_gptq")"));
   EXPECT_EQ(to_string(gptq), "int4 in groups of 128 (auto-round)");
   EXPECT_EQ(gptq.storage, WeightStorage::kGptq);
   EXPECT_TRUE(gptq.zeros_less_one);
-  EXPECT_EQ(quantization_of(of(R"("packing_format": "auto_round:auto_awq")")).storage, WeightStorage::kAwq);
-  EXPECT_EQ(quantization_of(
+  EXPECT_EQ(parse_quantization(of(R"("packing_format": "auto_round:auto_awq")")).storage,
+            WeightStorage::kAwq);
+  EXPECT_EQ(parse_quantization(
                 R"({"quant_method": "intel/auto-round", "bits": 4, "backend": "auto_round:gptq:exllamav2"})")
                 .storage,
             WeightStorage::kGptq);
   EXPECT_EQ(
-      to_string(quantization_of(of(
+      to_string(parse_quantization(of(
           R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 16}, "b": {"bits": 4}})"))),
       "int4 in groups of 128 (auto-round)");
   expect_quantization_refused(
@@ -138,8 +141,8 @@ TEST(Quantization, ReadsWhatAutoRoundPacksAsOthersDo) {
       {"packing_format \"auto_round:exllamav2\"", "auto_round:auto_awq, auto_round:auto_gptq"});
 }
 
-TEST(Quantization, HasAFurtherKindForEachThatLayersHaveOfTheirOwn) {
-  const Quantization gptq = quantization_of(
+TEST(Quantization, HasOneEntryPerLayerOverride) {
+  const Quantization gptq = parse_quantization(
       R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"a": {"bits": 8},
           "b": {"bits": 8, "group_size": 128}, "+:c": {"group_size": 32, "desc_act": true}, "-:d": {}}})");
   EXPECT_EQ(to_string(gptq),
@@ -148,7 +151,7 @@ TEST(Quantization, HasAFurtherKindForEachThatLayersHaveOfTheirOwn) {
   EXPECT_EQ(kind_of(gptq, 2).storage, WeightStorage::kGptqInt8);
   EXPECT_TRUE(kind_of(gptq, 2).zeros_less_one);
   EXPECT_EQ(kind_of(gptq, 2).method, "gptq");
-  const Quantization mixed = quantization_of(
+  const Quantization mixed = parse_quantization(
       R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
           "group_0": {"format": "float-quantized", "weights": {"num_bits": 8, "type": "float"},
                       "input_activations": {"num_bits": 8}},
@@ -166,7 +169,7 @@ TEST(Quantization, HasAFurtherKindForEachThatLayersHaveOfTheirOwn) {
       ErrorCode::kUnsupported, {"format \"mixed-precision\": attend has float-quantized"});
 }
 
-TEST(Quantization, RefusesMoreKindsThanAnyModelHas) {
+TEST(Quantization, RejectsTooManyOverrides) {
   const auto of_kinds = [](int count) {
     std::string layers;
     for (int i = 1; i < count; ++i)
@@ -174,19 +177,19 @@ TEST(Quantization, RefusesMoreKindsThanAnyModelHas) {
                 std::to_string(32 * i) + "}";
     return R"({"quant_method": "gptq", "bits": 4, "dynamic": {)" + layers + "}}";
   };
-  EXPECT_EQ(num_kinds(quantization_of(of_kinds(64))), 64u);
+  EXPECT_EQ(num_kinds(parse_quantization(of_kinds(64))), 64u);
   expect_quantization_refused(of_kinds(65), ErrorCode::kUnsupported,
                               {"dynamic.+:", "unlike 64 kinds of layers before it: attend has up to 64"});
 }
 
-TEST(Quantization, SaysWhetherWhatLayersReadIsRoundedToFp8) {
-  EXPECT_TRUE(quantization_of(R"({"quant_method": "fp8", "activation_scheme": "dynamic"})").rounds_x);
-  EXPECT_TRUE(quantization_of(R"({"quant_method": "fp8", "activation_scheme": "static"})").rounds_x);
-  EXPECT_FALSE(quantization_of(R"({"quant_method": "fp8"})").rounds_x);
-  EXPECT_TRUE(quantization_of(R"({"quant_method": "modelopt", "quant_algo": "FP8"})").rounds_x);
+TEST(Quantization, ReportsWhetherActivationsAreRoundedToFp8) {
+  EXPECT_TRUE(parse_quantization(R"({"quant_method": "fp8", "activation_scheme": "dynamic"})").rounds_x);
+  EXPECT_TRUE(parse_quantization(R"({"quant_method": "fp8", "activation_scheme": "static"})").rounds_x);
+  EXPECT_FALSE(parse_quantization(R"({"quant_method": "fp8"})").rounds_x);
+  EXPECT_TRUE(parse_quantization(R"({"quant_method": "modelopt", "quant_algo": "FP8"})").rounds_x);
   const auto of_compressed = [](const std::string& format, const std::string& group) {
-    return quantization_of(R"({"quant_method": "compressed-tensors", "format": ")" + format +
-                           R"(", "config_groups": {"group_0": )" + group + "}}")
+    return parse_quantization(R"({"quant_method": "compressed-tensors", "format": ")" + format +
+                              R"(", "config_groups": {"group_0": )" + group + "}}")
         .rounds_x;
   };
   const std::string weights = R"("weights": {"num_bits": 8, "type": "float", "strategy": "channel"})";
@@ -197,7 +200,7 @@ TEST(Quantization, SaysWhetherWhatLayersReadIsRoundedToFp8) {
                              R"({"weights": {"num_bits": 4, "group_size": 32}, "input_activations": {}})"));
 }
 
-TEST(Quantization, ReadsTheFileThatModelOptWrote) {
+TEST(Quantization, ReadsModelOptConfig) {
   const test::TempDir dir;
   dir.write("config.json", test::json_of(test::base_fields("LlamaForCausalLM")));
   dir.write("hf_quant_config.json",
@@ -208,7 +211,7 @@ TEST(Quantization, ReadsTheFileThatModelOptWrote) {
                [&] { read_config(dir.path()); });
 }
 
-TEST(Quantization, RefusesWhatAttendLacks) {
+TEST(Quantization, RejectsUnsupportedMethods) {
   expect_quantization_refused(
       R"({"quant_method": "bitsandbytes"})", ErrorCode::kUnsupported,
       {"quant_method \"bitsandbytes\"",
@@ -225,8 +228,9 @@ TEST(Quantization, RefusesWhatAttendLacks) {
                               {"checkpoint_format \"marlin\": attend has gptq, gptq_v2"});
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 3}}})",
                               ErrorCode::kUnsupported, {"dynamic.+:.*", "bits 3: attend has 4, 8"});
-  EXPECT_NO_THROW(quantization_of(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*down.*": {}}})"));
-  EXPECT_NO_THROW(quantization_of(
+  EXPECT_NO_THROW(
+      parse_quantization(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*down.*": {}}})"));
+  EXPECT_NO_THROW(parse_quantization(
       R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 4, "sym": true}}})"));
   expect_quantization_refused(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})",
                               ErrorCode::kUnsupported, {"version \"gemv\": attend has gemm"});
@@ -245,7 +249,7 @@ TEST(Quantization, RefusesWhatAttendLacks) {
                               ErrorCode::kUnsupported, {"type \"int\": attend has float"});
 }
 
-TEST(Quantization, RefusesWhatChangesTheNumbersBesideScales) {
+TEST(Quantization, RejectsTransforms) {
   const auto with = [](const std::string& rest) {
     return R"({"quant_method": "compressed-tensors", "format": "float-quantized",
                "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}, )" +
@@ -257,12 +261,12 @@ TEST(Quantization, RefusesWhatChangesTheNumbersBesideScales) {
   expect_quantization_refused(with(R"("sparsity_config": {"format": "sparse-24-bitmask"})"),
                               ErrorCode::kUnsupported,
                               {"sparsity_config.format \"sparse-24-bitmask\": attend has dense"});
-  EXPECT_NO_THROW(quantization_of(with(R"("transform_config": {}, "sparsity_config": {})")));
-  EXPECT_NO_THROW(quantization_of(
+  EXPECT_NO_THROW(parse_quantization(with(R"("transform_config": {}, "sparsity_config": {})")));
+  EXPECT_NO_THROW(parse_quantization(
       with(R"("transform_config": {"config_groups": {}}, "sparsity_config": {"format": "dense"})")));
 }
 
-TEST(Quantization, RefusesWhatNoCheckpointHas) {
+TEST(Quantization, RejectsInvalidConfigs) {
   expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 0})",
                               ErrorCode::kCorruptFile, {"group_size 0"});
   expect_quantization_refused(R"({"quant_method": "gptq"})", ErrorCode::kCorruptFile, {"bits"});

@@ -54,7 +54,7 @@ TEST(ReadRope, ReadsLongRopeUnderEachOfItsNames) {
   EXPECT_EQ(phi.ropes[0].factor, 32.0);
 }
 
-TEST(ReadRope, RefusesALongRopeWithoutAFactorForEachPair) {
+TEST(ReadRope, RejectsALongRopeWithoutAFactorForEachPair) {
   expect_refused({{"rope_scaling", longrope("", "longrope", 7)}}, ErrorCode::kCorruptFile,
                  {"rope_scaling.long_factor", "an array of 8 numbers"});
   expect_refused({{"rope_scaling", R"({"type": "longrope"})"}}, ErrorCode::kCorruptFile,
@@ -105,12 +105,12 @@ TEST(ReadRope, ReadsYarnAndItsDefaults) {
   EXPECT_EQ(bare.original_max_position_embeddings, 256);
 }
 
-TEST(ReadRope, YarnWithoutAFactorStretchesToMaxPositionEmbeddings) {
+TEST(ReadRope, YarnWithoutAFactorUsesMaxPositionEmbeddings) {
   const char* scaling = R"({"type": "yarn", "factor": null, "original_max_position_embeddings": 64})";
   EXPECT_EQ(llama({{"rope_scaling", scaling}}).ropes[0].factor, 4.0);
 }
 
-TEST(ReadRope, AnOriginalLengthBesideRopeScalingWins) {
+TEST(ReadRope, TopLevelOriginalLengthOverridesRopeScaling) {
   const char* scaling = R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 64})";
   EXPECT_EQ(llama({{"rope_scaling", scaling}, {"original_max_position_embeddings", "32"}})
                 .ropes[0]
@@ -140,7 +140,7 @@ TEST(ReadRope, ReadsAPartialRotaryFactorInEitherPlace) {
             4);
 }
 
-TEST(ReadRope, RefusesARotaryDimThatIsNotEvenOrTooSmall) {
+TEST(ReadRope, RejectsARotaryDimThatIsNotEvenOrTooSmall) {
   for (const char* share : {"0.3125", "1.5", "0.125"})  // 5, more than 16, and 2 dimensions
     expect_refused({{"partial_rotary_factor", share}}, ErrorCode::kCorruptFile,
                    {"partial_rotary_factor", share, "head_dim 16"});
@@ -148,7 +148,7 @@ TEST(ReadRope, RefusesARotaryDimThatIsNotEvenOrTooSmall) {
     expect_refused({{"head_dim", head_dim}}, ErrorCode::kCorruptFile, {"head_dim", head_dim, "even"});
 }
 
-TEST(ReadRope, RefusesAnUnknownTypeWithTheKnownOnes) {
+TEST(ReadRope, RejectsAnUnknownTypeWithTheKnownOnes) {
   expect_refused({{"rope_scaling", R"({"rope_type": "axial", "factor": 2})"}}, ErrorCode::kUnsupported,
                  {"rope_scaling.rope_type \"axial\"", "default, linear, dynamic, llama3, yarn, longrope"});
   expect_refused({{"rope_scaling", R"({"type": "ntk"})"}}, ErrorCode::kUnsupported,
@@ -157,7 +157,7 @@ TEST(ReadRope, RefusesAnUnknownTypeWithTheKnownOnes) {
                  ErrorCode::kUnsupported, {"rope_parameters.full_attention", "all layers"});
 }
 
-TEST(ReadRope, RefusesAFactorThatIsNoStretching) {
+TEST(ReadRope, RejectsAFactorBelowOne) {
   for (const char* type : {"linear", "dynamic", "yarn"})
     for (const char* factor : {"0.5", "1048577", "1e300", "-4"}) {
       const std::string scaling =
@@ -170,7 +170,7 @@ TEST(ReadRope, RefusesAFactorThatIsNoStretching) {
                  ErrorCode::kCorruptFile, {"rope_scaling.factor 0.5", "from 1 to 1048576"});
 }
 
-TEST(ReadRope, RefusesAYarnThatSaysNothingOrContradictsItself) {
+TEST(ReadRope, RejectsIncompleteOrContradictoryYarn) {
   expect_refused({{"rope_scaling", R"({"type": "yarn"})"}}, ErrorCode::kCorruptFile,
                  {"rope_scaling.factor is missing"});
   // Without a shorter original length a null factor says nothing either.
@@ -190,14 +190,14 @@ TEST(ReadRope, RefusesAYarnThatSaysNothingOrContradictsItself) {
                      ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field, "a number above 0"});
 }
 
-TEST(ReadRope, RefusesAYarnThatWouldMakeScoresOverflow) {
+TEST(ReadRope, RejectsYarnThatOverflowsScores) {
   for (const char* field : {"attention_factor", "mscale", "mscale_all_dim"})
     expect_refused(
         {{"rope_scaling", R"({"type": "yarn", "factor": 4, ")" + std::string(field) + "\": 1e38}"}},
         ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field + " 1e+38", "at most 1024"});
 }
 
-TEST(ReadRope, RefusesAMissingOrIllTypedParameter) {
+TEST(ReadRope, RejectsAMissingOrIllTypedParameter) {
   for (const char* type : {"linear", "dynamic", "llama3"}) {
     const std::string scaling = R"({"rope_type": ")" + std::string(type) + "\"}";
     expect_refused({{"rope_scaling", scaling}}, ErrorCode::kCorruptFile,

@@ -29,7 +29,7 @@ struct RopeStep {
   }
 };
 
-RopeConfig config_of(RopeType type) {
+RopeConfig make_config(RopeType type) {
   RopeConfig config;
   config.type = type;
   config.rotary_dim = 16;
@@ -38,7 +38,7 @@ RopeConfig config_of(RopeType type) {
 }
 
 RopeConfig dynamic_config() {
-  RopeConfig config = config_of(RopeType::kDynamic);
+  RopeConfig config = make_config(RopeType::kDynamic);
   config.factor = 2.0;
   config.original_max_position_embeddings = 256;
   return config;
@@ -59,26 +59,26 @@ void expect_frequencies(const RopeConfig& config, int length, const std::vector<
 }
 
 // Expected values of the next tests: transformers 5.17, rotary_dim 16.
-TEST(RopeFrequencies, DefaultIsThatOfTransformers) {
-  expect_frequencies(config_of(RopeType::kDefault), 0,
+TEST(RopeFrequencies, DefaultMatchesTransformers) {
+  expect_frequencies(make_config(RopeType::kDefault), 0,
                      {1.0f, 0.316227764f, 0.100000001f, 0.0316227786f, 0.00999999978f, 0.00316227786f,
                       0.00100000005f, 0.000316227786f});
 }
 
-TEST(RopeFrequencies, LinearIsThatOfTransformers) {
-  RopeConfig config = config_of(RopeType::kLinear);
+TEST(RopeFrequencies, LinearMatchesTransformers) {
+  RopeConfig config = make_config(RopeType::kLinear);
   config.factor = 4.0;
   expect_frequencies(config, 0,
                      {0.25f, 0.079056941f, 0.0250000004f, 0.00790569466f, 0.00249999994f, 0.000790569466f,
                       0.000250000012f, 7.90569466e-05f});
 }
 
-TEST(RopeFrequencies, DynamicIsDefaultUpToTheOriginalLength) {
+TEST(RopeFrequencies, DynamicEqualsDefaultUpToTheOriginalLength) {
   for (const int length : {0, 1, 255, 256})
-    EXPECT_EQ(frequencies_of(dynamic_config(), length), frequencies_of(config_of(RopeType::kDefault)));
+    EXPECT_EQ(frequencies_of(dynamic_config(), length), frequencies_of(make_config(RopeType::kDefault)));
 }
 
-TEST(RopeFrequencies, DynamicBeyondTheOriginalLengthIsThatOfTransformers) {
+TEST(RopeFrequencies, DynamicBeyondTheOriginalLengthMatchesTransformers) {
   expect_frequencies(dynamic_config(), 257,
                      {1.0f, 0.315876395f, 0.0997778997f, 0.0315174833f, 0.00995562971f, 0.00314474851f,
                       0.000993351801f, 0.0003137764f});
@@ -87,8 +87,8 @@ TEST(RopeFrequencies, DynamicBeyondTheOriginalLengthIsThatOfTransformers) {
                       0.000277139014f, 7.07642612e-05f});
 }
 
-TEST(RopeFrequencies, Llama3IsThatOfTransformersInAllThreeBands) {
-  RopeConfig config = config_of(RopeType::kLlama3);
+TEST(RopeFrequencies, Llama3MatchesTransformersInAllThreeBands) {
+  RopeConfig config = make_config(RopeType::kLlama3);
   config.theta = 500000.0;
   config.factor = 8.0;
   expect_frequencies(config, 0,
@@ -96,16 +96,16 @@ TEST(RopeFrequencies, Llama3IsThatOfTransformersInAllThreeBands) {
                       6.64786967e-06f, 1.28917316e-06f});
 }
 
-TEST(RopeFrequencies, YarnIsThatOfTransformers) {
-  RopeConfig config = config_of(RopeType::kYarn);
+TEST(RopeFrequencies, YarnMatchesTransformers) {
+  RopeConfig config = make_config(RopeType::kYarn);
   config.factor = 4.0;
   expect_frequencies(config, 0,
                      {1.0f, 0.237170815f, 0.049999997f, 0.00790569466f, 0.00249999994f, 0.000790569466f,
                       0.000250000012f, 7.90569466e-05f});
 }
 
-TEST(RopeFrequencies, YarnWithAFractionalRampIsThatOfTransformers) {
-  RopeConfig config = config_of(RopeType::kYarn);
+TEST(RopeFrequencies, YarnWithAFractionalRampMatchesTransformers) {
+  RopeConfig config = make_config(RopeType::kYarn);
   config.factor = 4.0;
   config.truncate = false;
   config.beta_fast = 8.0;
@@ -115,8 +115,8 @@ TEST(RopeFrequencies, YarnWithAFractionalRampIsThatOfTransformers) {
                       0.000250000012f, 7.90569466e-05f});
 }
 
-TEST(RopeFrequencies, YarnWithARampOfNoLengthIsAStep) {
-  RopeConfig config = config_of(RopeType::kYarn);
+TEST(RopeFrequencies, YarnWithAZeroLengthRampIsAStep) {
+  RopeConfig config = make_config(RopeType::kYarn);
   config.factor = 4.0;
   config.truncate = false;
   config.beta_fast = config.beta_slow = 2.0;
@@ -125,16 +125,16 @@ TEST(RopeFrequencies, YarnWithARampOfNoLengthIsAStep) {
                       0.000250000012f, 7.90569466e-05f});
 }
 
-TEST(RopeAttentionFactor, IsOneButForYarn) {
+TEST(RopeAttentionFactor, IsOneExceptForYarn) {
   for (const RopeType type : {RopeType::kDefault, RopeType::kLinear, RopeType::kDynamic, RopeType::kLlama3}) {
-    RopeConfig config = config_of(type);
+    RopeConfig config = make_config(type);
     config.factor = 8.0;
     EXPECT_EQ(rope_attention_factor(config), 1.0f);
   }
 }
 
-TEST(RopeAttentionFactor, OfYarnIsThatOfTransformers) {
-  RopeConfig config = config_of(RopeType::kYarn);
+TEST(RopeAttentionFactor, YarnMatchesTransformers) {
+  RopeConfig config = make_config(RopeType::kYarn);
   config.factor = 4.0;
   EXPECT_FLOAT_EQ(rope_attention_factor(config), 1.138629436f);
   config.factor = 0.5;  // nothing is stretched
@@ -153,8 +153,8 @@ RopeRows rows_of(RopeTable& table, const ForwardBatch& batch, View<const int32_t
   return table.rows(batch, prompt_lens, stream);
 }
 
-TEST(RopeTable, RowOfAPositionHoldsTheCosinesAndSinesOfItsAngles) {
-  RopeConfig config = config_of(RopeType::kYarn);
+TEST(RopeTable, EachRowHoldsCosinesAndSinesOfItsPosition) {
+  RopeConfig config = make_config(RopeType::kYarn);
   config.factor = 4.0;
   RopeTable table(config, 100, 8);
   const RopeStep step({0, 97}, {2, 3});
@@ -170,8 +170,8 @@ TEST(RopeTable, RowOfAPositionHoldsTheCosinesAndSinesOfItsAngles) {
     }
 }
 
-TEST(RopeTable, RefusesAPositionThatItDoesNotHold) {
-  RopeTable table(config_of(RopeType::kDefault), 100, 8);
+TEST(RopeTable, RejectsAPositionOutOfRange) {
+  RopeTable table(make_config(RopeType::kDefault), 100, 8);
   const RopeStep step({99}, {2});
   expect_error(ErrorCode::kInvalidArgument, {"position 100", "0 to 99"},
                [&] { rows_of(table, step.batch, {}); });
@@ -196,7 +196,7 @@ std::vector<float> angles_of(const RopeConfig& config, int position, int length)
   return values;
 }
 
-TEST(RopeTable, DynamicTurnsPromptTokensByThePromptsLengthAndLaterOnesByTheirOwn) {
+TEST(RopeTable, DynamicRotatesPromptTokensByPromptLengthAndLaterTokensByTheirOwn) {
   const RopeConfig config = dynamic_config();
   RopeTable table(config, 512, 16);
   const RopeStep step({298}, {4});  // tokens 298 and 299 of the prompt, 300 and 301 after it
@@ -208,7 +208,7 @@ TEST(RopeTable, DynamicTurnsPromptTokensByThePromptsLengthAndLaterOnesByTheirOwn
   EXPECT_EQ(angles_of(rows, 3), angles_of(config, 301, 302));
 }
 
-TEST(RopeTable, DynamicGivesATokenTheSameRowAloneChunkedAndInABatch) {
+TEST(RopeTable, DynamicRowIsTheSameSingleChunkedAndInABatch) {
   const RopeConfig config = dynamic_config();
   RopeTable table(config, 512, 400);
   const RopeStep whole({0}, {300});
@@ -221,7 +221,7 @@ TEST(RopeTable, DynamicGivesATokenTheSameRowAloneChunkedAndInABatch) {
 }
 
 RopeConfig long_config() {
-  RopeConfig config = config_of(RopeType::kLongRope);
+  RopeConfig config = make_config(RopeType::kLongRope);
   config.factor = 4.0;
   config.original_max_position_embeddings = 64;
   for (int i = 0; i < config.rotary_dim / 2; ++i) {
@@ -231,9 +231,9 @@ RopeConfig long_config() {
   return config;
 }
 
-TEST(RopeFrequencies, LongRopeDividesByTheFactorsOfTheLength) {
+TEST(RopeFrequencies, LongRopeUsesTheFactorsOfTheLength) {
   const RopeConfig config = long_config();
-  const std::vector<float> plain = frequencies_of(config_of(RopeType::kDefault));
+  const std::vector<float> plain = frequencies_of(make_config(RopeType::kDefault));
   for (const int length : {0, 64, 65, 1000}) {
     const std::vector<double>& factors = length > 64 ? config.long_factor : config.short_factor;
     const std::vector<float> frequencies = frequencies_of(config, length);
@@ -253,7 +253,7 @@ TEST(RopeFrequencies, LongRopeScalesAllLengthsByOneFactor) {
   EXPECT_EQ(rope_attention_factor(config), 1.5f);
 }
 
-TEST(RopeTable, LongRopeTurnsATokenByTheLengthOfItsRequestInAnyBatch) {
+TEST(RopeTable, LongRopeRotatesByTheLengthOfTheRequestInAnyBatch) {
   RopeConfig config = long_config();
   config.attention_factor = 1.0;
   RopeTable table(config, 512, 16);
@@ -274,7 +274,7 @@ TEST(RopeTable, LongRopeTurnsATokenByTheLengthOfItsRequestInAnyBatch) {
                [&] { rows_of(table, beyond.batch, View<const int32_t>(prompt_lens).first(1)); });
 }
 
-TEST(RopeTable, DynamicLeavesPaddingTokensUnturned) {
+TEST(RopeTable, DynamicDoesNotRotatePaddingTokens) {
   RopeTable table(dynamic_config(), 512, 8);
   RopeStep step({5}, {1});
   step.positions.resize(3, 0);
@@ -288,7 +288,7 @@ TEST(RopeTable, DynamicLeavesPaddingTokensUnturned) {
   EXPECT_EQ(angles_of(rows, 0), angles_of(dynamic_config(), 5, 6));
 }
 
-TEST(RopeTable, DynamicRefusesAStepWithoutPromptLengthsOrWithTooManyTokens) {
+TEST(RopeTable, DynamicRejectsAStepWithoutPromptLengthsOrWithTooManyTokens) {
   RopeTable table(dynamic_config(), 512, 2);
   const std::vector<int32_t> prompt_lens{3};
   const RopeStep two({0}, {2}), three({0}, {3});

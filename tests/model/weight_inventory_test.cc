@@ -21,7 +21,7 @@ using testing::IsEmpty;
 
 const std::filesystem::path kGoldens = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens";
 
-std::string config_of(const std::string& golden) {
+std::string make_config(const std::string& golden) {
   std::ifstream file(kGoldens / golden / "config.json");
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -43,7 +43,7 @@ std::vector<StoredFormat> formats_of(const std::filesystem::path& directory) {
 
 std::vector<std::string> names_of(const std::string& golden) { return names(formats_of(kGoldens / golden)); }
 
-TEST(WeightInventory, NamesWhatSharesAScale) {
+TEST(WeightInventory, DescribesScaleGroups) {
   EXPECT_THAT(names_of("llama-fp8-tensor"), ElementsAre("fp8 per tensor"));
   EXPECT_THAT(names_of("llama-fp8-channel"), ElementsAre("fp8 per output", "bfloat16"));
   EXPECT_THAT(names_of("llama-int8-channel"), ElementsAre("int8 per output"));
@@ -52,11 +52,11 @@ TEST(WeightInventory, NamesWhatSharesAScale) {
 }
 
 // Whether config.json speaks of it or not.
-TEST(WeightInventory, NamesActOrderWhereTheFilesHaveIt) {
+TEST(WeightInventory, ReportsActOrder) {
   EXPECT_THAT(names_of("qwen2-gptq-act-order"), ElementsAre("int4 in groups of 32 by act-order"));
   EXPECT_THAT(names_of("llama-gptq-v2"), ElementsAre("int4 in groups of 64"));
   const TempDir dir;
-  std::string config = config_of("qwen2-gptq-act-order");
+  std::string config = make_config("qwen2-gptq-act-order");
   const std::string said = "\"desc_act\": true";
   config.replace(config.find(said), said.size(), "\"desc_act\": false");
   dir.write("config.json", config);
@@ -65,7 +65,7 @@ TEST(WeightInventory, NamesActOrderWhereTheFilesHaveIt) {
 }
 
 // The experts are half of the elements, and have a scale of 8 bits for 32 of theirs.
-TEST(WeightInventory, CountsWhatIsStoredInSeveralFormats) {
+TEST(WeightInventory, CountsMixedFormats) {
   const std::vector<StoredFormat> formats = formats_of(kGoldens / "gpt-oss-mxfp4");
   ASSERT_THAT(names(formats), testing::UnorderedElementsAre("mxfp4 in groups of 32", "bfloat16"));
   for (const StoredFormat& format : formats) {
@@ -76,7 +76,7 @@ TEST(WeightInventory, CountsWhatIsStoredInSeveralFormats) {
               testing::UnorderedElementsAre("fp8 per output", "int4 in groups of 32"));
 }
 
-TEST(WeightInventory, CountsTheMostElementsFirst) {
+TEST(WeightInventory, SortsFormatsByElements) {
   const std::vector<StoredFormat> formats = formats_of(kGoldens / "qwen2-gptq-mixed");
   ASSERT_EQ(formats.size(), 4u);
   EXPECT_TRUE(std::ranges::is_sorted(formats, std::ranges::greater(), &StoredFormat::num_elements));
@@ -84,13 +84,13 @@ TEST(WeightInventory, CountsTheMostElementsFirst) {
 
 // The config of a golden of plain weights, as if they were AWQ's.
 std::string config_with_quantization(const std::string& golden) {
-  std::string config = config_of(golden);
+  std::string config = make_config(golden);
   config.insert(config.find('{') + 1,
                 R"("quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 32},)");
   return config;
 }
 
-TEST(WeightInventory, TellsWhatFilesHaveWhateverTheConfigSays) {
+TEST(WeightInventory, ReportsStoredFormatsNotTheConfig) {
   const TempDir dir;
   dir.write("config.json", config_with_quantization("llama-gqa4-hd32"));
   copy_weights("llama-gqa4-hd32", dir);
@@ -100,7 +100,7 @@ TEST(WeightInventory, TellsWhatFilesHaveWhateverTheConfigSays) {
   EXPECT_DOUBLE_EQ(formats[0].num_bytes, 4.0 * static_cast<double>(formats[0].num_elements));
 }
 
-TEST(WeightInventory, KnowsNoFormatsWithoutFilesAndOfPlainModels) {
+TEST(WeightInventory, HasNoFormatsForPlainModels) {
   EXPECT_THAT(names_of("llama-gqa4-hd32"), IsEmpty());
   const TempDir dir;
   dir.write("config.json", config_with_quantization("llama-gqa4-hd32"));
@@ -121,7 +121,7 @@ TEST(WeightInventory, KnowsTheFormatsOfDummyWeights) {
 }
 
 // Of dummy weights, and without a GPU: int4 in groups of 128 takes half a byte, and 5 bytes a group at most.
-TEST(WeightInventory, SaysTheBytesOfAGpu) {
+TEST(WeightInventory, ReportsDeviceBytes) {
   const ModelSpec plain = llama({});
   const ModelSpec spec =
       llama({{"quantization_config", R"({"quant_method": "awq", "bits": 4, "group_size": 32})"}});

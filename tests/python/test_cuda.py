@@ -355,7 +355,7 @@ def test_a_descale_in_host_memory_that_differs_by_head_is_refused(cache):
         )
 
 
-def test_a_graph_turns_by_the_lengths_of_its_replay(cache):
+def test_graph_replay_rotates_by_current_lengths(cache):
     k, v, table = cache
     q, lengths = queries(), torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
     k_new, v_new = (torch.randn(BATCH, 1, KV_HEADS, DIM, device="cuda", dtype=torch.bfloat16) for _ in range(2))

@@ -60,8 +60,8 @@ def test_metadata_may_be_of_a_cache_in_fp8():
     plan = lambda dtype: flash.get_scheduler_metadata(3, 1, 256, 16, 1, 256, lengths, qkv_dtype=dtype, causal=True)
     want = flash.flash_attn_with_kvcache(q, k8, v8, **where)
     assert torch.equal(flash.flash_attn_with_kvcache(q, k8, v8, scheduler_metadata=plan(torch.float8_e4m3fn), **where), want)
-    of_bfloat16 = flash.flash_attn_with_kvcache(q, k8, v8, scheduler_metadata=plan(None), **where)
-    torch.testing.assert_close(of_bfloat16, want, rtol=2e-2, atol=2e-2)
+    from_bfloat16 = flash.flash_attn_with_kvcache(q, k8, v8, scheduler_metadata=plan(None), **where)
+    torch.testing.assert_close(from_bfloat16, want, rtol=2e-2, atol=2e-2)
 
 
 def test_dense_caches_are_decoded_in_one_launch():

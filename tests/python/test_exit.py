@@ -60,7 +60,7 @@ TORCH = """
 
 @pytest.mark.parametrize("code", [KERNELS, PLANS, ENGINE, TORCH], ids=["kernels", "plans", "engine", "torch"])
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"], ids=["end", "exit"])
-def test_a_process_ends_without_a_word(code, ending):
+def test_process_exit_prints_nothing(code, ending):
     if code is TORCH:
         pytest.importorskip("torch")
     script = textwrap.dedent(code).replace("MODEL", repr(str(MODEL))) + ending

@@ -1,5 +1,5 @@
 """The rarer arguments of attend.flash_attn_interface against the float64 reference. Results of masks are held to
-FlashAttention-3's own tolerance: no more than twice the error of the same maths in the dtype."""
+FlashAttention-3's own tolerance: no more than twice the error of the same math in the dtype."""
 
 import attend
 import ml_dtypes
@@ -12,7 +12,7 @@ from paged_cache import PagedCache, draw, int32
 
 
 def in_dtype(q, k, v, dtype, **arguments):
-    """The same maths, its inputs, scores and probabilities rounded to the dtype: FlashAttention's yardstick."""
+    """The same math, its inputs, scores and probabilities rounded to the dtype: FlashAttention's yardstick."""
     round_to = lambda x: np.asarray(x).astype(getattr(ml_dtypes, dtype, dtype)).astype(np.float64)
     scale, causal, window, chunk = (arguments.get(name) for name in ("scale", "causal", "window", "chunk"))
     out = np.zeros((len(q), q.shape[1], v.shape[-1]))
@@ -299,7 +299,7 @@ def test_cache_batch_idx_chooses_rows_of_the_page_table(rng, library):
             call([2, 3])
 
 
-def test_hints_and_what_goes_unused_change_nothing(rng, library):
+def test_hints_and_unused_arguments_have_no_effect(rng, library):
     q, k = (draw(rng, library, 2, n, 2, 32)[0] for n in (3, 20))
     lengths = int32(library, [20, 11])
     want = library.array(flash.flash_attn_with_kvcache(q, k, k, cache_seqlens=lengths))

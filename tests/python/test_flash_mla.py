@@ -62,7 +62,7 @@ def test_metadata_is_made_anew_for_another_tensor_of_lengths(rng, library):
         check(library.array(out)[0], reference.attend(library.array(q)[0], rows[0][:n], rows[0][:n, :, :64])[0])
 
 
-def test_a_sink_and_a_scale_are_honoured(rng, library):
+def test_a_sink_and_a_scale_are_honored(rng, library):
     cache, table, rows = draw_pages(rng, library, [30], 16, 80, "float32")
     q = library.tensor(rng.standard_normal((1, 1, 2, 80), dtype=np.float32))
     sinks = np.array([1.0, -2.0], np.float32)
@@ -131,7 +131,7 @@ def test_a_query_without_keys_has_flash_mla_s_lse(library, seqlen_q, num_kv_head
     ],
     ids=str,
 )
-def test_what_cannot_be_honoured_is_refused_by_name(arguments, message):
+def test_unsupported_arguments_are_rejected_by_name(arguments, message):
     call = dict(
         q=np.ones((1, 1, 2, 80), np.float32), k_cache=np.ones((1, 16, 1, 80), np.float32),
         block_table=np.zeros((1, 1), np.int32), cache_seqlens=np.array([5], np.int32), head_dim_v=64,

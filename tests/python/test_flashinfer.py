@@ -311,7 +311,7 @@ def test_levels_of_shared_keys_make_attention_over_all(rng, library):
         check(out[rows], reference.attend(q_values[rows], *together, causal=True)[0])
 
 
-def test_what_is_not_served_is_refused_by_name():
+def test_unsupported_options_are_rejected_by_name():
     indptr = np.array([0, 1], np.int32)
     decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
     with pytest.raises(attend.Error, match="pos_encoding_mode 'ROPE_LLAMA': attend.flashinfer's decode takes 'NONE'"):

@@ -111,7 +111,7 @@ def test_siblings_of_a_tree_see_one_window(rng, library):
         check(library.array(out)[j : j + 1], want)
 
 
-def test_attention_wants_one_index(rng, library):
+def test_attention_requires_exactly_one_index(rng, library):
     batch = Batch(rng, library)
     with pytest.raises(attend.Error, match="0 indices: expected one of page_table"):
         batch.attend({})
@@ -265,7 +265,7 @@ def test_backends_are_described():
     assert "cpu" in table["torch_native"]["MHA"]["decode"]
 
 
-def test_a_build_says_what_it_can_run():
+def test_build_info_reports_capabilities():
     info = attend.build_info()
     assert info["version"] == attend.__version__
     assert info["instruction_set"] in {"portable", "avx2", "avx512", "avx512-bf16", "amx"}
@@ -301,6 +301,6 @@ def test_the_version_is_the_package_s():
         pytest.skip("attend is imported from a folder, not installed")
 
 
-def test_every_function_says_its_shapes():
+def test_every_function_documents_shapes():
     for function in (attend.attention, attend.store_kv, attend.store_mla, attend.merge):
         assert "num_tokens" in function.__doc__

@@ -174,7 +174,7 @@ def test_ctrl_c_ends_a_call_and_all_of_its_requests(llm):
     assert llm.generate(PROMPTS[0], GREEDY)[0].text == ANSWERS[0]
 
 
-def test_a_stream_that_is_let_go_of_or_aborted_ends(llm):
+def test_dropped_or_aborted_stream_ends(llm):
     before = llm.engine.metrics()["num_finished"]["abort"]
     for new in llm.stream(PROMPTS[0], ENDLESS):
         break
@@ -206,7 +206,7 @@ def test_answers_with_speculation_are_those_without(llm, options):
         assert drafting.engine.metrics()["num_steps"] < llm.engine.metrics()["num_steps"] - before
 
 
-def test_speculation_that_there_is_not_is_refused():
+def test_unknown_speculation_is_rejected():
     for options, message in (
         ({"speculative_algorithm": "EAGLE"}, "speculative_algorithm EAGLE: expected NGRAM"),
         ({"speculative_config": {"method": "medusa"}}, "method 'medusa': expected 'ngram'"),
@@ -287,7 +287,7 @@ def test_a_prompt_or_parameter_that_can_not_be_served_is_named(llm, prompts, sam
     wait_until_idle(llm)
 
 
-def test_nothing_is_reported_at_exit_whatever_was_left_open():
+def test_exit_with_open_engines_is_silent():
     script = f"""
 import attend
 llm = attend.LLM({str(MODEL)!r}, device="cpu", max_total_tokens=2048)

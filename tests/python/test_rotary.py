@@ -33,7 +33,7 @@ def rotate(x, positions, cos, sin, interleaved):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("dtype, pairs, angles_dtype", [("float32", 16, "float32"), ("bfloat16", 8, "bfloat16"),
                                                         ("float16", 3, "float32")])  # fmt: skip
-def test_queries_and_appended_keys_are_turned_by_their_positions(rng, library, interleaved, causal, dtype, pairs, angles_dtype):
+def test_queries_and_appended_keys_are_rotated_by_position(rng, library, interleaved, causal, dtype, pairs, angles_dtype):
     seqlens, seqlen_new = [5, 0, 30], 3
     cache = PagedCache(rng, library, seqlens, 16, 2, 32, 40, dtype, room=seqlen_new)
     k, k_values = draw(rng, library, 3, seqlen_new, 2, 32, dtype=dtype)

@@ -166,7 +166,7 @@ def reaching(probs, top_p):
     return [int((row < p).sum()) + 1 for row, p in zip(sums, top_p)]
 
 
-def test_renormalisation_keeps_the_likeliest(device):
+def test_renormalization_keeps_the_top_tokens(device):
     probs = spread(device)
     ks = torch.tensor([1, 5, 700, 100, 3, 7], device=device)
     agree(sgl_kernel.top_k_renorm_prob(probs, ks), largest(probs, ks), "float32")
@@ -388,7 +388,7 @@ ONES = torch.ones(2, 8)
     ],
     ids=lambda x: "" if callable(x) else x[:40],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(call, message):
+def test_unsupported_arguments_are_rejected_by_name(call, message):
     with pytest.raises(attend.Error, match=message):
         call()
 

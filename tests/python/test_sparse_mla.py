@@ -23,7 +23,7 @@ def attend_rows(q, rows, scale, sinks=None):
     return weights @ rows[:, :RANK] / below[:, None], np.log(total) + largest, largest
 
 
-def quantised(rows):
+def quantized(rows):
     """Latent rows [num_pages, page_size, 1, dim] as FlashMLA's fp8 caches hold them, uint8 of 656 or 584 bytes a token, and
     what they stand for."""
     num_pages, page_size, _, dim = rows.shape
@@ -64,7 +64,7 @@ def seen(indices, num_slots, length=None):
 def test_decode_sees_the_rows_that_are_listed(rng, library, dtype, of_bytes, dim, seqlen_q, num_heads):
     rows = rng.standard_normal((5, 64, 1, dim)).astype(np.float32)
     if of_bytes:
-        cache, values = quantised(rows)
+        cache, values = quantized(rows)
         cache = library.tensor(cache)
     else:
         cache = library.tensor(rows, dtype)
@@ -92,8 +92,8 @@ def test_decode_sees_the_rows_that_are_listed(rng, library, dtype, of_bytes, dim
 @pytest.mark.parametrize("dim", [DIM, RANK])
 def test_an_extra_cache_is_seen_behind_the_first(rng, library, dtype, dim, monkeypatch):
     monkeypatch.setattr(attend.flash_mla._sparse, "_MAX_ROWS", 2 * 130)
-    cache, values = quantised(rng.standard_normal((5, 64, 1, dim)).astype(np.float32))
-    extra, extra_values = quantised(rng.standard_normal((30, 4, 1, dim)).astype(np.float32))
+    cache, values = quantized(rng.standard_normal((5, 64, 1, dim)).astype(np.float32))
+    extra, extra_values = quantized(rng.standard_normal((30, 4, 1, dim)).astype(np.float32))
     q = library.tensor(rng.standard_normal((3, 2, 9, dim), dtype=np.float32), dtype)
     indices, extra_indices = listed(rng, (3, 2, 80), 320), listed(rng, (3, 2, 50), 120)
     indices[1, 0] = extra_indices[1, 0] = extra_indices[2, 1] = -1
@@ -120,7 +120,7 @@ def test_an_extra_cache_is_seen_behind_the_first(rng, library, dtype, dim, monke
 @pytest.mark.parametrize("causal", [False, True])
 def test_an_fp8_cache_is_attended_to_by_pages_too(rng, library, dtype, causal):
     seqlens, page_size = [20, 0, 130], 64
-    cache, values = quantised(rng.standard_normal((7, page_size, 1, DIM)).astype(np.float32))
+    cache, values = quantized(rng.standard_normal((7, page_size, 1, DIM)).astype(np.float32))
     # As FlashMLA's own tests have it: pages with a gap behind them.
     gapped = np.zeros((7, page_size + 1, 1, ROW_BYTES), np.uint8)
     gapped[:, :page_size] = cache
@@ -143,7 +143,7 @@ def test_an_fp8_cache_is_attended_to_by_pages_too(rng, library, dtype, causal):
 
 
 def test_many_rows_are_widened_in_parts(rng, library, monkeypatch):
-    cache, values = quantised(rng.standard_normal((2, 64, 1, DIM)).astype(np.float32))
+    cache, values = quantized(rng.standard_normal((2, 64, 1, DIM)).astype(np.float32))
     q, indices = rng.standard_normal((5, 1, 8, DIM), dtype=np.float32), listed(rng, (5, 1, 100), 128)
     call = lambda: flash_mla.flash_mla_with_kvcache(
         *(library.tensor(x) for x in (q, cache)), None, None, RANK, is_fp8_kvcache=True, indices=library.tensor(indices)
@@ -217,7 +217,7 @@ def test_prefill_sees_the_rows_that_are_listed(rng, library, dtype, num_kv_heads
     ],
     ids=str,
 )  # fmt: skip
-def test_what_cannot_be_honoured_is_refused_by_name(arguments, message):
+def test_unsupported_arguments_are_rejected_by_name(arguments, message):
     call = dict(
         q=np.ones((1, 1, 2, DIM), np.float32), k_cache=np.ones((2, 4, 1, DIM), np.float32), block_table=None,
         cache_seqlens=None, head_dim_v=RANK, indices=np.zeros((1, 1, 3), np.int32),
@@ -236,7 +236,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(arguments, message):
     ],
     ids=str,
 )
-def test_what_prefill_cannot_honour_is_refused_by_name(arguments, message):
+def test_unsupported_prefill_arguments_are_rejected_by_name(arguments, message):
     call = dict(
         q=np.ones((2, 2, DIM), np.float32), kv=np.ones((4, 1, DIM), np.float32), indices=np.zeros((2, 1, 4), np.int32), sm_scale=1
     )

@@ -74,7 +74,7 @@ def test_one_grammar_at_a_time(llm):
 
 
 # In a process of its own: one that has loaded them keeps them.
-def test_without_the_libraries_it_is_said_what_they_are():
+def test_missing_libraries_are_named():
     program = f"""
 import attend
 with attend.LLM({str(MODEL)!r}, device="cpu", max_total_tokens=512, threads=1) as model:

@@ -73,7 +73,7 @@ def test_attention_over_pages(paged, options):
     compare(call, *paged)
 
 
-def test_tensors_in_the_place_of_numbers(paged):
+def test_tensors_as_scalar_arguments(paged):
     q, k, v, table, lengths = paged
     descale = torch.full((3, 2), 0.5, device=q.device)
     call = lambda q, k, v, table, descale: flash.flash_attn_with_kvcache(
@@ -163,7 +163,7 @@ def test_shapes_may_change(paged):
 
 
 @pytest.mark.parametrize("name", ["flash_attention", "flash_attention_append", "flash_attention_out", "flash_attention_append_out"])
-def test_operators_keep_their_word(paged, name):
+def test_operators_pass_opcheck(paged, name):
     import torch._dynamo  # with it the operators come
 
     q, k, v, table, lengths = paged

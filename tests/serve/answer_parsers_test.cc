@@ -58,7 +58,7 @@ std::vector<AnswerPart> joined_parts(Reader reader, const std::vector<std::strin
 }
 
 AnswerPart text_part(const std::string& of) { return {PartKind::kText, of}; }
-AnswerPart thought_part(const std::string& of) { return {PartKind::kReasoning, of}; }
+AnswerPart reasoning_part(const std::string& of) { return {PartKind::kReasoning, of}; }
 AnswerPart call_part(const std::string& of) { return {PartKind::kCall, of}; }
 AnswerPart arguments_part(const std::string& of) { return {PartKind::kArguments, of}; }
 
@@ -137,28 +137,28 @@ std::vector<AnswerCase> answer_cases() {
        {call_part("get_weather"), arguments_part("{\"days\": \"many\"}")}},
       {Reader::kReasoning,
        "<think>\nLet me see.\n\nYes </thin\n</think>\n\nThe answer",
-       {thought_part("Let me see.\n\nYes </thin"), text_part("The answer")}},
+       {reasoning_part("Let me see.\n\nYes </thin"), text_part("The answer")}},
       {Reader::kReasoning, "No thoughts <think>x</think>", {text_part("No thoughts <think>x</think>")}},
       {Reader::kReasoning, "<think></think>\nA", {text_part("A")}},
-      {Reader::kReasoning, "<think>endless ", {thought_part("endless ")}},
+      {Reader::kReasoning, "<think>endless ", {reasoning_part("endless ")}},
       {Reader::kReasoning, "<thi", {text_part("<thi")}},
-      {Reader::kInsideReasoning, "so it is\n</think> B ", {thought_part("so it is"), text_part("B ")}},
-      {Reader::kInsideReasoning, "<think>again</think>C", {thought_part("again"), text_part("C")}},
-      {Reader::kInsideReasoning, "never ends", {thought_part("never ends")}},
+      {Reader::kInsideReasoning, "so it is\n</think> B ", {reasoning_part("so it is"), text_part("B ")}},
+      {Reader::kInsideReasoning, "<think>again</think>C", {reasoning_part("again"), text_part("C")}},
+      {Reader::kInsideReasoning, "never ends", {reasoning_part("never ends")}},
       {Reader::kReasoningThenHermes,
        "<think>A tool: <tool_call></think>\n<tool_call>{\"name\": \"now\"}</tool_call>",
-       {thought_part("A tool: <tool_call>"), call_part("now"), arguments_part("{}")}},
+       {reasoning_part("A tool: <tool_call>"), call_part("now"), arguments_part("{}")}},
   };
 }
 
-TEST(AnswerParsers, ReadCallsThoughtsAndText) {
+TEST(AnswerParsers, ReadCallsReasoningAndText) {
   for (const AnswerCase& one : answer_cases()) {
     SCOPED_TRACE(one.text);
     EXPECT_EQ(joined_parts(one.reader, {one.text}), one.parts);
   }
 }
 
-TEST(AnswerParsers, GiveTheSameForEverySplitInTwoAndForSingleBytes) {
+TEST(AnswerParsers, DoNotDependOnSplitsOfTheText) {
   for (const AnswerCase& one : answer_cases()) {
     SCOPED_TRACE(one.text);
     for (size_t at = 0; at <= one.text.size(); ++at)
@@ -171,7 +171,7 @@ TEST(AnswerParsers, GiveTheSameForEverySplitInTwoAndForSingleBytes) {
 }
 
 // Any text at all, of what parsers look for.
-TEST(AnswerParsers, GiveTheSameForAnySplitOfAnyText) {
+TEST(AnswerParsers, DoNotDependOnRandomSplits) {
   const std::vector<std::string> atoms = {"<tool_call>",
                                           "</tool_call>",
                                           "\n",
@@ -210,7 +210,7 @@ TEST(AnswerParsers, GiveTheSameForAnySplitOfAnyText) {
   }
 }
 
-TEST(AnswerParsers, GiveArgumentsAsTheyCome) {
+TEST(AnswerParsers, StreamArgumentsIncrementally) {
   const auto parser = make_reader(Reader::kHermes);
   AnswerParts parts;
   parser->push("<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"ci", parts);

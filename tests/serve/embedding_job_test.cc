@@ -13,7 +13,7 @@ using Tokens = std::vector<int32_t>;
 
 EmbeddingJob read(const std::string& body) { return read_embedding(parse_body(body), 384); }
 
-ApiError refusal(const std::string& body) {
+ApiError error_text(const std::string& body) {
   try {
     read(body);
   } catch (const ApiError& error) {
@@ -43,20 +43,20 @@ TEST(EmbeddingJob, ReadsHowTheVectorsAreWanted) {
   EXPECT_EQ(job.model, "m");
 }
 
-TEST(EmbeddingJob, RefusesWithTheFieldsName) {
-  EXPECT_EQ(refusal("{}").param, "input");
-  EXPECT_EQ(refusal(R"({"input": []})").param, "input");
-  EXPECT_EQ(refusal(R"({"input": {"a": 1}})").param, "input");
-  EXPECT_EQ(refusal(R"({"input": ["a", 1.5]})").param, "input");
-  EXPECT_EQ(refusal(R"({"input": [-1]})").param, "input");
-  EXPECT_EQ(refusal(R"({"input": "a", "encoding_format": "int8"})").param, "encoding_format");
+TEST(EmbeddingJob, RejectsWithTheFieldsName) {
+  EXPECT_EQ(error_text("{}").param, "input");
+  EXPECT_EQ(error_text(R"({"input": []})").param, "input");
+  EXPECT_EQ(error_text(R"({"input": {"a": 1}})").param, "input");
+  EXPECT_EQ(error_text(R"({"input": ["a", 1.5]})").param, "input");
+  EXPECT_EQ(error_text(R"({"input": [-1]})").param, "input");
+  EXPECT_EQ(error_text(R"({"input": "a", "encoding_format": "int8"})").param, "encoding_format");
   for (const char* dimensions : {"0", "385", "1.5", "\"8\""})
-    EXPECT_EQ(refusal(std::string(R"({"input": "a", "dimensions": )") + dimensions + "}").param,
+    EXPECT_EQ(error_text(std::string(R"({"input": "a", "dimensions": )") + dimensions + "}").param,
               "dimensions");
-  EXPECT_EQ(refusal(R"({"input": "a", "truncate_prompt_tokens": -1})").code, "unsupported");
+  EXPECT_EQ(error_text(R"({"input": "a", "truncate_prompt_tokens": -1})").code, "unsupported");
   Json many = {{"input", Json::array()}};
   for (int i = 0; i < 2049; ++i) many["input"].push_back("a");
-  EXPECT_THAT(refusal(many.dump()).message, HasSubstr("1 to 2048"));
+  EXPECT_THAT(error_text(many.dump()).message, HasSubstr("1 to 2048"));
 }
 
 TEST(EmbeddingReply, HasAVectorOfEachInputAsNumbers) {

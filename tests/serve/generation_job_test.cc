@@ -26,7 +26,7 @@ GenerationJob completion(const std::string& body) {
 }
 
 template <class Fn>
-ApiError refusal(Fn&& fn) {
+ApiError error_text(Fn&& fn) {
   try {
     fn();
   } catch (const ApiError& error) {
@@ -36,7 +36,7 @@ ApiError refusal(Fn&& fn) {
   return {};
 }
 
-TEST(ChatJob, TakesWhatTheModelRecommendsWhereAClientSaysNothing) {
+TEST(ChatJob, UsesModelDefaultsForAbsentFields) {
   const GenerationJob job = chat("");
   EXPECT_EQ(job.params.temperature, 0.5f);
   EXPECT_EQ(job.params.top_p, 0.9f);
@@ -46,7 +46,7 @@ TEST(ChatJob, TakesWhatTheModelRecommendsWhereAClientSaysNothing) {
   EXPECT_EQ(job.params.n, 1);
 }
 
-TEST(ChatJob, TakesNullForNotGiven) {
+TEST(ChatJob, TreatsNullAsAbsent) {
   const GenerationJob job = chat(
       R"("model": null, "temperature": null, "top_p": null, "n": null, "stop": null, "seed": null, "stream": null,
          "stream_options": null, "logprobs": null, "top_logprobs": null, "logit_bias": null, "tools": null,
@@ -55,20 +55,20 @@ TEST(ChatJob, TakesNullForNotGiven) {
   EXPECT_FALSE(job.has_max_tokens);
 }
 
-TEST(ChatJob, TakesNeutralValuesOfWhatItDoesNotHave) {
+TEST(ChatJob, AcceptsNeutralValuesOfUnsupportedFields) {
   chat(
       R"("frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "logit_bias": {}, "min_tokens": 0,
           "tools": [], "response_format": {"type": "text"}, "logprobs": false, "skip_special_tokens": true, "unheard_of": 1)");
 }
 
-TEST(ChatJob, KnowsWhatHasNoEffectAndReportsWhatNobodyKnows) {
+TEST(ChatJob, ReportsIgnoredAndUnknownFields) {
   EXPECT_THAT(
       chat(R"("user": "u", "separate_reasoning": true, "unheard_of": 1, "store": false, "nothing": null)")
           .ignored,
       ElementsAre("unheard_of"));
 }
 
-TEST(ChatJob, ReadsPriorityAndWhatSeparatesPrefixes) {
+TEST(ChatJob, ReadsPriorityAndCacheSalt) {
   const GenerationJob job = chat(R"("priority": -3, "cache_salt": "a", "extra_key": "b")");
   EXPECT_EQ(job.priority, -3);
   EXPECT_NE(job.cache_salt, chat(R"("cache_salt": "ab")").cache_salt);
@@ -76,7 +76,7 @@ TEST(ChatJob, ReadsPriorityAndWhatSeparatesPrefixes) {
   EXPECT_EQ(chat("").cache_salt, "");
 }
 
-TEST(ChatJob, GoesOnWithTheLastMessageWhereItIsAsked) {
+TEST(ChatJob, ContinuesTheLastMessage) {
   const GenerationJob job = chat(
       R"("messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}], "continue_final_message": true)");
   EXPECT_EQ(job.continued, "He");
@@ -105,7 +105,7 @@ TEST(ChatJob, ReadsEveryFieldThatTheEngineHas) {
   EXPECT_EQ(job.variables, R"({"enable_thinking":false,"messages":[{"role":"user","content":"Hi"}]})");
 }
 
-TEST(ChatJob, ReadsWhatChangesLogitsAndWhatTheyWere) {
+TEST(ChatJob, ReadsLogitBiasAndLogprobs) {
   const SamplingParams params =
       chat(R"("frequency_penalty": 0.5, "presence_penalty": -1, "repetition_penalty": 1.1,
       "min_tokens": 3, "logit_bias": {"5": -100, "6": 1.5}, "logprobs": true, "top_logprobs": 2,
@@ -136,8 +136,8 @@ struct BadField {
 
 class RefusedChat : public testing::TestWithParam<BadField> {};
 
-TEST_P(RefusedChat, NamesTheFieldItsValueAndWhatWouldDo) {
-  const ApiError error = refusal([] { chat(GetParam().fields); });
+TEST_P(RefusedChat, ReportsFieldValueAndExpectation) {
+  const ApiError error = error_text([] { chat(GetParam().fields); });
   EXPECT_EQ(error.status, 400);
   EXPECT_EQ(error.param, GetParam().param);
   EXPECT_EQ(error.code, GetParam().code);
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])",
                  "messages[0].content", "image_url", "unsupported"}));
 
-TEST(CompletionJob, TakesAPromptInEachOfFourForms) {
+TEST(CompletionJob, AcceptsFourPromptForms) {
   EXPECT_THAT(completion(R"({"prompt": "a"})").prompts, ElementsAre(PromptInput("a")));
   EXPECT_THAT(completion(R"({"prompt": ["a", "b"]})").prompts,
               ElementsAre(PromptInput("a"), PromptInput("b")));
@@ -194,41 +194,41 @@ TEST(CompletionJob, TakesAPromptInEachOfFourForms) {
               ElementsAre(PromptInput(std::vector<int32_t>{1}), PromptInput(std::vector<int32_t>{2})));
 }
 
-TEST(CompletionJob, TakesWholeNumbersInAnySpelling) {
+TEST(CompletionJob, AcceptsIntegralFloats) {
   EXPECT_THAT(completion(R"({"prompt": [1.0, 2e0]})").prompts,
               ElementsAre(PromptInput(std::vector<int32_t>{1, 2})));
-  EXPECT_EQ(refusal([] { completion(R"({"prompt": [3e9]})"); }).param, "prompt");
+  EXPECT_EQ(error_text([] { completion(R"({"prompt": [3e9]})"); }).param, "prompt");
 }
 
 TEST(CompletionJob, HasOpenAisSixteenTokens) {
   EXPECT_EQ(completion(R"({"prompt": "a"})").params.max_new_tokens, 16);
 }
 
-TEST(CompletionJob, RefusesWhatIsNoPrompt) {
+TEST(CompletionJob, RejectsInvalidPrompts) {
   for (const char* body : {"{}", R"({"prompt": null})", R"({"prompt": 5})", R"({"prompt": []})",
                            R"({"prompt": [[]], "best_of": 3})", R"({"prompt": ["a", 5]})",
                            R"({"prompt": [1, "a"]})", R"({"prompt": [1.5]})"})
-    EXPECT_THAT(refusal([&] { completion(body); }).status, 400) << body;
+    EXPECT_THAT(error_text([&] { completion(body); }).status, 400) << body;
 }
 
 TEST(CompletionJob, BoundsTheCompletionsOfAllPromptsTogether) {
   std::string many = R"({"n": 128, "prompt": ["a")";
   for (int i = 1; i < 32; ++i) many += R"(, "a")";
   EXPECT_EQ(completion(many + "]}").prompts.size(), 32u);
-  EXPECT_THAT(refusal([&] { completion(many + R"(, "a"]})"); }).message, HasSubstr("at most 4096"));
+  EXPECT_THAT(error_text([&] { completion(many + R"(, "a"]})"); }).message, HasSubstr("at most 4096"));
 }
 
 // A body of 64 MiB may hold them, and each completion has its own.
-TEST(CompletionJob, BoundsWhatItsCompletionsHoldOfItsParameters) {
+TEST(CompletionJob, LimitsMemoryOfParameters) {
   const std::string stop = R"("stop": [")" + std::string(3 << 20, 'x') + "\"]";
   EXPECT_EQ(completion(R"({"prompt": "a", "n": 32, )" + stop + "}").params.n, 32);
   const std::string many = R"({"prompt": "a", "n": 128, )" + stop + "}";
-  EXPECT_THAT(refusal([&] { completion(many); }).message, HasSubstr("at most 268435456"));
-  EXPECT_EQ(refusal([&] { chat(R"("n": 128, )" + stop); }).param, "n");
+  EXPECT_THAT(error_text([&] { completion(many); }).message, HasSubstr("at most 268435456"));
+  EXPECT_EQ(error_text([&] { chat(R"("n": 128, )" + stop); }).param, "n");
 }
 
 // As many as the largest vocabularies have. In time that grows with their number alone: else it takes hours.
-TEST(CompletionJob, TakesABiasForEachToken) {
+TEST(CompletionJob, AcceptsLogitBias) {
   constexpr int kVocabulary = 1 << 18;
   std::string body = R"({"prompt": "a", "logit_bias": {"0": null)";
   for (int id = 1; id < kVocabulary; ++id) body += ",\"" + std::to_string(id) + "\":-1";
@@ -244,14 +244,14 @@ TEST(CompletionJob, HasEachStopTokenOnce) {
               ElementsAre(5, 7));
 }
 
-TEST(CompletionJob, TakesABestOfThatChangesNothing) {
+TEST(CompletionJob, AcceptsANeutralBestOf) {
   EXPECT_EQ(completion(R"({"prompt": "a", "n": 2, "best_of": 2})").params.n, 2);
   EXPECT_EQ(completion(R"({"prompt": "a", "best_of": 1, "n": 3})").params.n, 3);
-  EXPECT_EQ(refusal([] { completion(R"({"prompt": "a", "best_of": 3, "n": 2})"); }).param, "best_of");
-  EXPECT_EQ(refusal([] { completion(R"({"prompt": "a", "best_of": 0})"); }).param, "best_of");
+  EXPECT_EQ(error_text([] { completion(R"({"prompt": "a", "best_of": 3, "n": 2})"); }).param, "best_of");
+  EXPECT_EQ(error_text([] { completion(R"({"prompt": "a", "best_of": 0})"); }).param, "best_of");
 }
 
-TEST(NativeJob, ReadsWhichLogprobsAreWanted) {
+TEST(NativeJob, ReadsLogprobOptions) {
   const auto read = [](const std::string& fields) {
     return kGenerate.read(parse_body(R"({"text": "a", )" + fields + "}"), kDefaults, {});
   };
@@ -262,9 +262,9 @@ TEST(NativeJob, ReadsWhichLogprobsAreWanted) {
   const GenerationJob prompt = read(R"("return_logprob": true, "logprob_start_len": 3)");
   EXPECT_EQ(prompt.params.prompt_logprobs, 0);
   EXPECT_EQ(prompt.logprob_start, 3);
-  EXPECT_EQ(refusal([&] { read(R"("top_logprobs_num": 2)"); }).param, "top_logprobs_num");
-  EXPECT_EQ(refusal([&] { read(R"("return_logprob": [true])"); }).param, "return_logprob");
-  EXPECT_EQ(refusal([&] { read(R"("lora_path": "x")"); }).code, "unsupported");
+  EXPECT_EQ(error_text([&] { read(R"("top_logprobs_num": 2)"); }).param, "top_logprobs_num");
+  EXPECT_EQ(error_text([&] { read(R"("return_logprob": [true])"); }).param, "return_logprob");
+  EXPECT_EQ(error_text([&] { read(R"("lora_path": "x")"); }).code, "unsupported");
 }
 
 TEST(NativeJob, ReadsTextOrIdsAndItsSamplingParameters) {
@@ -276,25 +276,25 @@ TEST(NativeJob, ReadsTextOrIdsAndItsSamplingParameters) {
   EXPECT_TRUE(read(R"({"text": ["a"]})").is_batch);
   EXPECT_TRUE(read(R"({"input_ids": [[1], [2]]})").is_batch);
   EXPECT_FALSE(read(R"({"input_ids": [1, 2]})").is_batch);
-  EXPECT_EQ(refusal([&] { read(R"({"text": "a", "input_ids": [1]})"); }).param, "input_ids");
-  EXPECT_EQ(refusal([&] { read("{}"); }).param, "text");
-  EXPECT_EQ(refusal([&] { read(R"({"text": "a", "sampling_params": {"top_p": 2}})"); }).param,
+  EXPECT_EQ(error_text([&] { read(R"({"text": "a", "input_ids": [1]})"); }).param, "input_ids");
+  EXPECT_EQ(error_text([&] { read("{}"); }).param, "text");
+  EXPECT_EQ(error_text([&] { read(R"({"text": "a", "sampling_params": {"top_p": 2}})"); }).param,
             "sampling_params.top_p");
 }
 
-TEST(Body, IsAnObjectOfPlausibleNesting) {
-  EXPECT_THAT(refusal([] { parse_body("{\"a\": }"); }).message,
+TEST(Body, RejectsDeepNesting) {
+  EXPECT_THAT(error_text([] { parse_body("{\"a\": }"); }).message,
               HasSubstr("the body: expected JSON, line 1, column 7: "));
-  EXPECT_THAT(refusal([] { parse_body("[1]"); }).message, HasSubstr("expected a JSON object"));
-  EXPECT_THAT(refusal([] { parse_body("{\"a\": \"\xff\"}"); }).message, HasSubstr("expected JSON"));
-  EXPECT_THAT(refusal([] { parse_body("{\"a\":" + std::string(10000, '[')); }).message,
+  EXPECT_THAT(error_text([] { parse_body("[1]"); }).message, HasSubstr("expected a JSON object"));
+  EXPECT_THAT(error_text([] { parse_body("{\"a\": \"\xff\"}"); }).message, HasSubstr("expected JSON"));
+  EXPECT_THAT(error_text([] { parse_body("{\"a\":" + std::string(10000, '[')); }).message,
               HasSubstr("64 levels"));
-  EXPECT_THAT(refusal([] { parse_body(R"({"a": 1, "a": 2})"); }).message, HasSubstr("\"a\" stands twice"));
+  EXPECT_THAT(error_text([] { parse_body(R"({"a": 1, "a": 2})"); }).message, HasSubstr("\"a\" stands twice"));
   EXPECT_EQ(parse_body(R"({"b": {"z": 1, "y": [2]}, "a": null})").dump(),
             R"({"b":{"z":1,"y":[2]},"a":null})");
 }
 
-TEST(SamplingDefaults, AreThoseOfGenerationConfig) {
+TEST(SamplingDefaults, MatchGenerationConfig) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "generation_defaults";
   std::filesystem::create_directories(folder);
   const auto write = [&](const char* text) { std::ofstream(folder / "generation_config.json") << text; };

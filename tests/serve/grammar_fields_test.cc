@@ -9,14 +9,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::optional<WantedGrammar> asked_for(const std::string& body) {
+std::optional<RequestedGrammar> asked_for(const std::string& body) {
   const Json json = parse_body(body);
   return read_grammar(Fields(json));
 }
 
 Grammar grammar_in(const std::string& body) { return asked_for(body).value().grammar; }
 
-std::string grammar_refusal(const std::string& body) {
+std::string grammar_error(const std::string& body) {
   try {
     asked_for(body);
   } catch (const ApiError& error) {
@@ -63,22 +63,21 @@ TEST(GrammarFields, OfVllm) {
   EXPECT_EQ(grammar_in(R"({"structured_outputs": {"json_object": true}})"), json_object_grammar());
 }
 
-TEST(GrammarFields, ThatSayNothingAreNone) {
+TEST(GrammarFields, EmptyFieldsAreNoGrammar) {
   EXPECT_FALSE(
       asked_for(R"({"regex": "", "guided_choice": [], "json_schema": null, "structured_outputs": {}})"));
 }
 
-TEST(GrammarFields, NameWhatIsWrong) {
-  EXPECT_THAT(grammar_refusal(R"({"regex": 5})"), HasSubstr("regex 5: expected a string"));
-  EXPECT_THAT(grammar_refusal(R"({"guided_json": 5})"), HasSubstr("expected a JSON schema"));
-  EXPECT_THAT(grammar_refusal(R"({"response_format": {"type": "json_schema"}})"),
+TEST(GrammarFields, ReportInvalidFields) {
+  EXPECT_THAT(grammar_error(R"({"regex": 5})"), HasSubstr("regex 5: expected a string"));
+  EXPECT_THAT(grammar_error(R"({"guided_json": 5})"), HasSubstr("expected a JSON schema"));
+  EXPECT_THAT(grammar_error(R"({"response_format": {"type": "json_schema"}})"),
               HasSubstr("json_schema: missing"));
-  EXPECT_THAT(
-      grammar_refusal(R"({"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}})"),
-      HasSubstr("expected a JSON schema, an object"));
-  EXPECT_THAT(grammar_refusal(R"({"structured_outputs": {"regex": "a", "choice": ["b"]}})"),
+  EXPECT_THAT(grammar_error(R"({"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}})"),
+              HasSubstr("expected a JSON schema, an object"));
+  EXPECT_THAT(grammar_error(R"({"structured_outputs": {"regex": "a", "choice": ["b"]}})"),
               HasSubstr("structured_outputs.regex says already"));
-  EXPECT_THAT(grammar_refusal(R"({"guided_choice": [1]})"), HasSubstr("guided_choice holds 1"));
+  EXPECT_THAT(grammar_error(R"({"guided_choice": [1]})"), HasSubstr("guided_choice holds 1"));
 }
 
 }  // namespace

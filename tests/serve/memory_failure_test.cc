@@ -101,8 +101,8 @@ class ServerInMemory {
                    });
     return result.get_future().get();
   }
-  size_t num_in_hand() {
-    return on_io_thread([this] { return api_.num_in_hand(); });
+  size_t num_active() {
+    return on_io_thread([this] { return api_.num_active(); });
   }
 
  private:
@@ -147,7 +147,7 @@ class Connection {
   int socket_;
 };
 
-std::string post_of(const std::string& path, const std::string& body) {
+std::string make_post(const std::string& path, const std::string& body) {
   return "POST " + path +
          " HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
          "\r\n\r\n" + body;
@@ -156,20 +156,21 @@ std::string post_of(const std::string& path, const std::string& body) {
 // Requests that go different ways: streamed, whole, several completions with logprobs, and what workers
 // answer.
 const std::string kRequests[] = {
-    post_of(
+    make_post(
         "/v1/chat/completions",
         R"({"messages": [{"role": "user", "content": "copy: a [ sun fox ] b ->"}], "max_tokens": 8, "stream": true,
                 "ignore_eos": true, "stream_options": {"include_usage": true}})"),
-    post_of("/v1/completions", R"({"prompt": ["copy: sun", [5, 6, 7]], "max_tokens": 6, "n": 2, "logprobs": 2,
+    make_post("/v1/completions",
+              R"({"prompt": ["copy: sun", [5, 6, 7]], "max_tokens": 6, "n": 2, "logprobs": 2,
                 "echo": true, "ignore_eos": true})"),
-    post_of("/generate",
-            R"({"text": "copy: sun", "sampling_params": {"max_new_tokens": 5, "ignore_eos": true},
+    make_post("/generate",
+              R"({"text": "copy: sun", "sampling_params": {"max_new_tokens": 5, "ignore_eos": true},
                 "stream": true, "return_logprob": true, "top_logprobs_num": 1})"),
-    post_of("/tokenize", R"({"prompt": "copy: sun"})"),
+    make_post("/tokenize", R"({"prompt": "copy: sun"})"),
     "GET /health_generate HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
 };
 
-bool is_whole(const std::string& answer) {
+bool is_complete(const std::string& answer) {
   if (!answer.starts_with("HTTP/1.1 200 ") || answer.find("\"error\"") != answer.npos) return false;
   return answer.find("chunked") == answer.npos ||
          (answer.find("[DONE]") != answer.npos && answer.ends_with("0\r\n\r\n"));
@@ -198,9 +199,9 @@ bool one_allocation_fails(ServerInMemory& server, int64_t num_good, int num_lost
   std::string lost;
   for (const auto& connection : connections) {
     const std::string answer = connection->read_all();
-    num_whole += is_whole(answer);
-    if (!is_whole(answer)) lost += "<" + answer + ">\n";
-    EXPECT_TRUE(is_whole(answer) || is_failure(answer)) << num_good << ": " << answer;
+    num_whole += is_complete(answer);
+    if (!is_complete(answer)) lost += "<" + answer + ">\n";
+    EXPECT_TRUE(is_complete(answer) || is_failure(answer)) << num_good << ": " << answer;
   }
   const bool failed = on_thread([] {
     const bool has_failed = allocation_has_failed();
@@ -219,9 +220,9 @@ void fail_each_allocation(ServerInMemory& server, int64_t stride, int num_lost, 
     const bool failed = one_allocation_fails(server, num_good, num_lost, on_thread);
     Connection next(server.port());
     next.send(kRequests[0]);
-    EXPECT_TRUE(is_whole(next.read_all())) << "after allocation " << num_good;
+    EXPECT_TRUE(is_complete(next.read_all())) << "after allocation " << num_good;
     EXPECT_TRUE(server.engine().drain(milliseconds(20'000)));
-    EXPECT_EQ(server.num_in_hand(), 0u) << num_good;
+    EXPECT_EQ(server.num_active(), 0u) << num_good;
     EXPECT_EQ(server.engine().metrics().num_used_tokens, 0) << num_good;
     num_failures += failed;
     if (!failed) break;
@@ -272,11 +273,11 @@ TEST(ServerMemory, RunsOutAtAnyPointOfAWorker) {
   ServerInMemory server;
   int num_spent = 0;
   fail_each_allocation(server, 3, 0, [&](const auto& task) {
-    num_spent += MemoryReserve::is_spent();
+    num_spent += MemoryReserve::is_released();
     return server.on_worker(task);
   });
   EXPECT_GT(num_spent, 50 / kStride);
-  EXPECT_FALSE(MemoryReserve::is_spent()) << "the next request takes it again";
+  EXPECT_FALSE(MemoryReserve::is_released()) << "the next request takes it again";
 }
 
 // A step is everybody's: all that it computes may fail with it.

@@ -35,7 +35,7 @@ TEST(MetricsText, AddsUpTheBucketsOfAHistogram) {
               HasSubstr("_count{model_name=\"m\",engine_type=\"unified\",tp_rank=\"0\",pp_rank=\"0\"} 9\n"));
 }
 
-TEST(MetricsText, SaysWhatSpeculationGained) {
+TEST(MetricsText, ReportsSpeculation) {
   EngineMetrics engine;
   engine.drafts = {.num_steps = 4, .num_drafted = 10, .num_accepted = 5};
   const std::string text = metrics_text(engine, {}, "m", MetricNames::kBoth);
@@ -49,7 +49,7 @@ TEST(MetricsText, SaysWhatSpeculationGained) {
     EXPECT_THAT(text, HasSubstr(line));
 }
 
-TEST(MetricsText, HasVllmsNamesWhereTheyAreAskedFor) {
+TEST(MetricsText, HasVllmNamesOnRequest) {
   EngineMetrics engine;
   engine.num_running = 3;
   engine.num_cached_prompt_tokens = 7;

@@ -27,7 +27,7 @@ class ReasoningMaskTest : public ::testing::Test {
   const std::shared_ptr<FiveMask> inner_ = std::make_shared<FiveMask>();
 };
 
-TEST_F(ReasoningMaskTest, AllMayComeUntilTheTagHas) {
+TEST_F(ReasoningMaskTest, AllowsAllTokensUntilTheClosingTag) {
   const auto mask = make_reasoning_mask(kThinkFormat, inner_, tokenizer_, /*inside=*/true);
   const std::vector<int32_t> ids = tokenizer_.encode("thoughts</think>", false);
   ASSERT_GT(ids.size(), 3u) << "the tag is several tokens here";
@@ -42,7 +42,7 @@ TEST_F(ReasoningMaskTest, AllMayComeUntilTheTagHas) {
   EXPECT_FALSE(mask->fork()->fill(words_)) << "a fork thinks anew";
 }
 
-TEST_F(ReasoningMaskTest, AnswersThatDoNotThinkAreOfTheGrammarAtOnce) {
+TEST_F(ReasoningMaskTest, ConstrainsAnswersWithoutReasoningImmediately) {
   const auto mask = make_reasoning_mask(kThinkFormat, inner_, tokenizer_, /*inside=*/false);
   EXPECT_TRUE(mask->fill(words_));
   EXPECT_EQ(words_[0], 1u << 5);

@@ -18,7 +18,7 @@ const Replies kChat{kChatCompletions, {"chatcmpl-1", "tiny", 5}};
 const Replies kCompletion{kCompletions, {"cmpl-1", "tiny", 5}};
 const Replies kNative{kGenerate, {"1", "tiny", 5}};
 
-std::string whole_reply(const Replies& to, const GenerationJob& job, const std::vector<Choice>& choices) {
+std::string full_reply(const Replies& to, const GenerationJob& job, const std::vector<Choice>& choices) {
   return to.endpoint.make_writer(to.head, job)->reply(choices);
 }
 OpenAiReplies open_ai(const Replies& to, const GenerationJob& job) {
@@ -57,14 +57,14 @@ Choice finished(FinishReason reason = FinishReason::kStop) {
 
 TEST(WholeReply, OfAChat) {
   EXPECT_EQ(
-      whole_reply(kChat, {}, {finished()}),
+      full_reply(kChat, {}, {finished()}),
       R"({"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"tiny","choices":[{"index":0,)"
       R"("message":{"role":"assistant","content":"a \"b\""},"logprobs":null,"finish_reason":"stop","matched_stop":9}],)"
       R"("usage":{"prompt_tokens":4,"completion_tokens":3,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}})");
 }
 
 TEST(WholeReply, OfACompletion) {
-  const Json reply = Json::parse(whole_reply(kCompletion, {}, {finished(FinishReason::kLength)}));
+  const Json reply = Json::parse(full_reply(kCompletion, {}, {finished(FinishReason::kLength)}));
   EXPECT_EQ(reply["object"], "text_completion");
   EXPECT_EQ(reply["choices"][0]["text"], "a \"b\"");
   EXPECT_EQ(reply["choices"][0]["finish_reason"], "length");
@@ -73,29 +73,29 @@ TEST(WholeReply, OfACompletion) {
 TEST(WholeReply, CountsAPromptOnceHoweverOftenItIsCompleted) {
   GenerationJob job;
   job.params.n = 2;
-  const Json reply = Json::parse(whole_reply(kChat, job, {finished(), finished(), finished(), finished()}));
+  const Json reply = Json::parse(full_reply(kChat, job, {finished(), finished(), finished(), finished()}));
   EXPECT_EQ(reply["usage"]["prompt_tokens"], 8);
   EXPECT_EQ(reply["usage"]["completion_tokens"], 12);
   EXPECT_EQ(reply["choices"][3]["index"], 3);
 }
 
-TEST(WholeReply, OfTheNativeDoorIsAListWhereTheRequestWas) {
+TEST(WholeReply, GenerateReturnsAListForABatch) {
   GenerationJob job;
-  const Json one = Json::parse(whole_reply(kNative, job, {finished()}));
+  const Json one = Json::parse(full_reply(kNative, job, {finished()}));
   EXPECT_EQ(one["meta_info"]["finish_reason"], Json({{"type", "stop"}, {"matched", 9}}));
   EXPECT_EQ(one["output_ids"], Json({7, 8, 9}));
   job.is_batch = true;
-  EXPECT_TRUE(Json::parse(whole_reply(kNative, job, {finished()})).is_array());
-  const Json failed = Json::parse(whole_reply(kNative, {}, {finished(FinishReason::kError)}));
+  EXPECT_TRUE(Json::parse(full_reply(kNative, job, {finished()})).is_array());
+  const Json failed = Json::parse(full_reply(kNative, {}, {finished(FinishReason::kError)}));
   EXPECT_EQ(failed["meta_info"]["finish_reason"]["type"], "abort");
   EXPECT_EQ(failed["meta_info"]["finish_reason"]["status_code"], 500);
 }
 
-TEST(WholeReply, OfTheNativeDoorSaysWhatSpeculationGained) {
+TEST(WholeReply, GenerateReportsSpeculation) {
   Choice choice = finished();
-  EXPECT_FALSE(Json::parse(whole_reply(kNative, {}, {choice}))["meta_info"].contains("spec_verify_ct"));
+  EXPECT_FALSE(Json::parse(full_reply(kNative, {}, {choice}))["meta_info"].contains("spec_verify_ct"));
   choice.drafts = {.num_steps = 4, .num_drafted = 10, .num_accepted = 5};
-  const Json meta = Json::parse(whole_reply(kNative, {}, {choice}))["meta_info"];
+  const Json meta = Json::parse(full_reply(kNative, {}, {choice}))["meta_info"];
   EXPECT_EQ(meta["spec_verify_ct"], 4);
   EXPECT_EQ(meta["spec_draft_token_num"], 10);
   EXPECT_EQ(meta["spec_accept_token_num"], 5);
@@ -115,7 +115,7 @@ TEST(Chunks, NameTheRoleOnceAndEndWithAnEmptyDelta) {
 }
 
 // Most chunks are written by hand: they are the same, byte for byte.
-TEST(Chunks, ThatAreWrittenByHandAreAsAJsonWouldBe) {
+TEST(Chunks, HandWrittenJsonMatchesTheSerializer) {
   GenerationJob with_usage;
   with_usage.continuous_usage = true;
   const std::string texts[] = {"",
@@ -144,7 +144,7 @@ TEST(Chunks, OfACompletionHaveATextInEach) {
   EXPECT_EQ(Json::parse(finish_chunk(kCompletion, 1, finished(), {}))["choices"][0]["text"], "");
 }
 
-TEST(Chunks, HaveUsageWhereItWasAskedForAlone) {
+TEST(Chunks, IncludeUsageOnlyOnRequest) {
   GenerationJob job;
   EXPECT_FALSE(Json::parse(text_chunk(kChat, 0, finished(), "x", true, job)).contains("usage"));
   job.continuous_usage = true;
@@ -154,7 +154,7 @@ TEST(Chunks, HaveUsageWhereItWasAskedForAlone) {
   EXPECT_EQ(usage["usage"]["total_tokens"], 7);
 }
 
-TEST(Chunks, OfTheNativeDoorShowTheWholeTextEachTime) {
+TEST(Chunks, GenerateSendsTheWholeTextEachTime) {
   EXPECT_EQ(Json::parse(native_chunk(0, finished(), "b\"", false, {}))["text"], "a \"b\"");
 }
 
@@ -163,10 +163,10 @@ TEST(Logprobs, OfAChatAndOfACompletion) {
   job.params.logprobs = 1;
   Choice choice = finished();
   choice.logprobs = {{"Hi", 3, std::nullopt, {}}, {" é", 4, -0.5f, {{" é", 4, -0.5f}, {" e", 5, -2.0f}}}};
-  EXPECT_EQ(Json::parse(whole_reply(kChat, job, {choice}))["choices"][0]["logprobs"]["content"][1],
+  EXPECT_EQ(Json::parse(full_reply(kChat, job, {choice}))["choices"][0]["logprobs"]["content"][1],
             Json::parse(R"({"token": " é", "bytes": [32, 195, 169], "logprob": -0.5, "top_logprobs": [
                 {"token": " é", "bytes": [32, 195, 169], "logprob": -0.5}, {"token": " e", "bytes": [32, 101], "logprob": -2.0}]})"));
-  EXPECT_EQ(Json::parse(whole_reply(kCompletion, job, {choice}))["choices"][0]["logprobs"],
+  EXPECT_EQ(Json::parse(full_reply(kCompletion, job, {choice}))["choices"][0]["logprobs"],
             Json::parse(R"({"text_offset": [0, 2], "token_logprobs": [null, -0.5], "tokens": ["Hi", " é"],
                 "top_logprobs": [null, {" é": -0.5, " e": -2.0}]})"));
   // Offsets are of characters, and go on from chunk to chunk.
@@ -177,7 +177,7 @@ TEST(Logprobs, OfAChatAndOfACompletion) {
             Json({4, 5}));
 }
 
-TEST(Logprobs, OfTheNativeDoorAreTriplesOfPromptAndAnswer) {
+TEST(Logprobs, GenerateReturnsTriplesOfPromptAndAnswer) {
   GenerationJob job;
   job.params.logprobs = 1;
   job.logprob_start = 1;
@@ -187,7 +187,7 @@ TEST(Logprobs, OfTheNativeDoorAreTriplesOfPromptAndAnswer) {
                      {"c", 5, -0.5f, {{"c", 5, -0.5f}}},
                      {"d", 6, -0.75f, {{"e", 7, -0.125f}}}};
   choice.num_prompt_logprobs = 3;
-  const Json meta = Json::parse(whole_reply(kNative, job, {choice}))["meta_info"];
+  const Json meta = Json::parse(full_reply(kNative, job, {choice}))["meta_info"];
   // The first that is told has no logprob, as in SGLang.
   EXPECT_EQ(meta["input_token_logprobs"], Json::parse("[[null, 4, null], [-0.5, 5, null]]"));
   EXPECT_EQ(meta["input_top_logprobs"], Json::parse("[null, [[-0.5, 5, null]]]"));
@@ -195,14 +195,13 @@ TEST(Logprobs, OfTheNativeDoorAreTriplesOfPromptAndAnswer) {
   EXPECT_EQ(meta["output_top_logprobs"], Json::parse("[[[-0.125, 7, null]]]"));
   job.logprob_text = true;
   job.logprob_start = 9;
-  const Json behind = Json::parse(whole_reply(kNative, job, {choice}))["meta_info"];
+  const Json behind = Json::parse(full_reply(kNative, job, {choice}))["meta_info"];
   EXPECT_EQ(behind["input_token_logprobs"], Json::array());
   EXPECT_EQ(behind["output_token_logprobs"][0][2], "d");
-  EXPECT_FALSE(
-      Json::parse(whole_reply(kNative, {}, {choice}))["meta_info"].contains("output_token_logprobs"));
+  EXPECT_FALSE(Json::parse(full_reply(kNative, {}, {choice}))["meta_info"].contains("output_token_logprobs"));
 }
 
-TEST(Chunks, OfSeveralNativeCompletionsSayWhichTheyAreOf) {
+TEST(Chunks, GenerateIdentifiesCompletions) {
   GenerationJob job;
   job.prompts.resize(2);
   job.stream = true;

@@ -21,7 +21,7 @@ GenerationJob chat_with(const std::string& fields, const ChatFormats& formats = 
       parse_body(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}"), {}, formats);
 }
 
-std::string tools_refusal(const std::string& fields, const ChatFormats& formats = kHermesFormats) {
+std::string tools_error(const std::string& fields, const ChatFormats& formats = kHermesFormats) {
   try {
     chat_with(fields, formats);
   } catch (const ApiError& error) {
@@ -30,7 +30,7 @@ std::string tools_refusal(const std::string& fields, const ChatFormats& formats 
   return "";
 }
 
-TEST(Tools, AreReadAndGoToTheTemplateInTheirOrder) {
+TEST(Tools, ArePassedToTheTemplateInOrder) {
   const GenerationJob job = chat_with(kTwoTools);
   ASSERT_TRUE(job.answer.has_value());
   EXPECT_EQ(job.answer->tools[0].name, "f");
@@ -41,7 +41,7 @@ TEST(Tools, AreReadAndGoToTheTemplateInTheirOrder) {
   EXPECT_FALSE(chat_with(R"("tools": [], "tool_choice": "auto")").answer);
 }
 
-TEST(Tools, ThatHaveToBeCalledAreAGrammar) {
+TEST(Tools, RequiredToolsBecomeAGrammar) {
   const GenerationJob required = chat_with(std::string(kTwoTools) + R"(, "tool_choice": "required")");
   ASSERT_TRUE(required.grammar.has_value());
   const Json tag = Json::parse(required.grammar->grammar.text);
@@ -58,26 +58,26 @@ TEST(Tools, ThatHaveToBeCalledAreAGrammar) {
   EXPECT_EQ(Json::parse(single.grammar->grammar.text)["format"]["stop_after_first"], true);
 }
 
-TEST(Tools, OfAnUnknownFormatCanBeRequiredOnly) {
-  EXPECT_THAT(tools_refusal(kTwoTools, {}), HasSubstr("--tool-call-parser"));
+TEST(Tools, UnknownFormatAllowsRequiredOnly) {
+  EXPECT_THAT(tools_error(kTwoTools, {}), HasSubstr("--tool-call-parser"));
   EXPECT_EQ(chat_with(std::string(kTwoTools) + R"(, "tool_choice": "required")", {}).answer->tool_format,
             &kLlama3Format);
 }
 
-TEST(Tools, ThatAreWrongAreRefusedByName) {
-  EXPECT_THAT(tools_refusal(R"("tools": 5)"), HasSubstr("tools 5: expected a list"));
-  EXPECT_THAT(tools_refusal(R"("tools": [{"type": "retrieval"}])"), HasSubstr("tools[0].type | "));
-  EXPECT_THAT(tools_refusal(R"("tools": [{"type": "function", "function": {"name": "a b"}}])"),
+TEST(Tools, InvalidToolsAreRejectedByName) {
+  EXPECT_THAT(tools_error(R"("tools": 5)"), HasSubstr("tools 5: expected a list"));
+  EXPECT_THAT(tools_error(R"("tools": [{"type": "retrieval"}])"), HasSubstr("tools[0].type | "));
+  EXPECT_THAT(tools_error(R"("tools": [{"type": "function", "function": {"name": "a b"}}])"),
               HasSubstr("letters"));
-  EXPECT_THAT(tools_refusal(R"("tools": [{"type": "function", "function": {"name": "a", "parameters": 5}}])"),
+  EXPECT_THAT(tools_error(R"("tools": [{"type": "function", "function": {"name": "a", "parameters": 5}}])"),
               HasSubstr("expected a JSON schema"));
-  EXPECT_THAT(tools_refusal(std::string(kTwoTools) +
-                            R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})"),
+  EXPECT_THAT(tools_error(std::string(kTwoTools) +
+                          R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})"),
               HasSubstr("\"h\": expected one of the tools"));
-  EXPECT_THAT(tools_refusal(R"("tool_choice": "required")"), HasSubstr("only with tools"));
-  EXPECT_THAT(tools_refusal(std::string(kTwoTools) + R"(, "tool_choice": "sometimes")"),
+  EXPECT_THAT(tools_error(R"("tool_choice": "required")"), HasSubstr("only with tools"));
+  EXPECT_THAT(tools_error(std::string(kTwoTools) + R"(, "tool_choice": "sometimes")"),
               HasSubstr("\"required\" or"));
-  EXPECT_THAT(tools_refusal(std::string(kTwoTools) + R"(, "tool_choice": "required", "regex": "a")"),
+  EXPECT_THAT(tools_error(std::string(kTwoTools) + R"(, "tool_choice": "required", "regex": "a")"),
               HasSubstr("regex says already"));
 }
 

@@ -42,7 +42,7 @@ class MemoryTensors : public CheckpointTensors {
   void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const override {
     fetched(at(name).entry.num_bytes());
   }
-  void read_ahead(const std::atomic<bool>&) const override {}
+  void prefetch_all(const std::atomic<bool>&) const override {}
   void check_unchanged() const override {}
 
  private:

@@ -61,8 +61,8 @@ struct TestTensor {
 };
 
 // Zeros of a dtype of two or four bytes.
-inline TestTensor tensor_of(const std::string& name, std::vector<int64_t> shape,
-                            const std::string& dtype = "F16") {
+inline TestTensor make_tensor(const std::string& name, std::vector<int64_t> shape,
+                              const std::string& dtype = "F16") {
   size_t num_bytes = dtype == "F32" ? 4 : 2;
   for (const int64_t extent : shape) num_bytes *= static_cast<size_t>(extent);
   return {name, dtype, std::move(shape), std::string(num_bytes, '\0')};

@@ -45,7 +45,7 @@ TEST(Arena, CountsWhatItHandsOutInWholeCacheLines) {
   EXPECT_EQ(arena.used_bytes(), 192u);
 }
 
-TEST(Arena, StartsOnAHugePageAndHoldsAtLeastWhatWasAskedFor) {
+TEST(Arena, StartsOnAHugePageAndHoldsTheRequestedBytes) {
   for (size_t num_bytes : {size_t{0}, size_t{1}, size_t{2} << 20, (size_t{2} << 20) + 1, size_t{9} << 20}) {
     Arena arena(num_bytes);
     EXPECT_GE(arena.size_bytes(), num_bytes);
@@ -61,7 +61,7 @@ TEST(Arena, CanBeFilledToItsLastByte) {
   EXPECT_EQ(arena.used_bytes(), arena.size_bytes());
 }
 
-TEST(Arena, RefusesWhatDoesNotFitAndStaysAsItWas) {
+TEST(Arena, RejectsMismatchedArgumentsAndStaysAsItWas) {
   Arena arena(1 << 21);
   arena.allocate({1 << 20}, DType::kU8);
   EXPECT_EQ(error_message(ErrorCode::kOutOfMemory,
@@ -73,7 +73,7 @@ TEST(Arena, RefusesWhatDoesNotFitAndStaysAsItWas) {
   arena.allocate({1 << 20}, DType::kU8);
 }
 
-TEST(Arena, RefusesMoreThanTheMachineHasBeforeMappingIt) {
+TEST(Arena, RejectsMoreThanTheMachineHasBeforeMappingIt) {
   const auto mapped_pages = [] {
     size_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;

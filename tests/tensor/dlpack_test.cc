@@ -94,7 +94,7 @@ TYPED_TEST(DLPack, ImportsATensorWithoutADeleter) {
   EXPECT_EQ(producer.num_deleted, 0);
 }
 
-TYPED_TEST(DLPack, ReadsStridesAndTakesNoStridesForRowMajor) {
+TYPED_TEST(DLPack, TreatsNullStridesAsRowMajor) {
   Producer<TypeParam> producer;
   producer.managed.dl_tensor.strides = nullptr;
   EXPECT_TRUE(view_of(producer.managed.dl_tensor).is_contiguous());
@@ -113,7 +113,7 @@ TYPED_TEST(DLPack, AddsTheByteOffset) {
   EXPECT_EQ(tensor.as<int32_t>(), producer.values.data() + 8);
 }
 
-TYPED_TEST(DLPack, TakesAScalar) {
+TYPED_TEST(DLPack, SupportsScalars) {
   Producer<TypeParam> producer;
   producer.managed.dl_tensor.ndim = 0;
   producer.managed.dl_tensor.shape = nullptr;
@@ -121,7 +121,7 @@ TYPED_TEST(DLPack, TakesAScalar) {
   EXPECT_EQ(view_of(producer.managed.dl_tensor).num_elements(), 1);
 }
 
-TYPED_TEST(DLPack, TakesNothingWhenItRefuses) {
+TYPED_TEST(DLPack, TakesNoOwnershipOnRejection) {
   Producer<TypeParam> producer;
   producer.managed.dl_tensor.dtype = {dlpack::kInt, 16, 1};
   EXPECT_THROW(from_dlpack(&producer.managed), Error);
@@ -171,7 +171,7 @@ TEST(DLPackVersioned, ExportsAVersionThatItAccepts) {
   EXPECT_EQ(from_dlpack(managed).view().num_elements(), 1);
 }
 
-TEST(DLPackVersioned, RefusesAnotherMajorVersionAndTakesNothing) {
+TEST(DLPackVersioned, RejectsAnotherMajorVersionAndTakesNothing) {
   Producer<dlpack::DLManagedTensorVersioned> producer;
   producer.managed.version = {2, 0};
   EXPECT_EQ(error_message(ErrorCode::kUnsupported, [&] { from_dlpack(&producer.managed); }),
@@ -179,7 +179,7 @@ TEST(DLPackVersioned, RefusesAnotherMajorVersionAndTakesNothing) {
   EXPECT_EQ(producer.num_deleted, 0);
 }
 
-TEST(DLPackVersioned, RefusesReadOnlyMemoryAndTakesNothing) {
+TEST(DLPackVersioned, RejectsReadOnlyMemoryAndTakesNothing) {
   Producer<dlpack::DLManagedTensorVersioned> producer;
   producer.managed.flags = dlpack::kFlagReadOnly;
   EXPECT_THAT(error_message(ErrorCode::kUnsupported, [&] { from_dlpack(&producer.managed); }),
@@ -187,7 +187,7 @@ TEST(DLPackVersioned, RefusesReadOnlyMemoryAndTakesNothing) {
   EXPECT_EQ(producer.num_deleted, 0);
 }
 
-TEST(DLPackView, NamesTheDtypeThatItRefuses) {
+TEST(DLPackView, NamesTheDtypeThatItRejects) {
   Producer<dlpack::DLManagedTensor> producer;
   dlpack::DLTensor& tensor = producer.managed.dl_tensor;
   tensor.dtype = {dlpack::kFloat, 64, 1};
@@ -200,7 +200,7 @@ TEST(DLPackView, NamesTheDtypeThatItRefuses) {
   EXPECT_THAT(unsupported_message(tensor), HasSubstr("code 8"));
 }
 
-TEST(DLPackView, KnowsHostAndCudaMemoryAndRefusesOtherDevices) {
+TEST(DLPackView, KnowsHostAndCudaMemoryAndRejectsOtherDevices) {
   Producer<dlpack::DLManagedTensor> producer;
   dlpack::DLTensor& tensor = producer.managed.dl_tensor;
   tensor.device = {dlpack::kCuda, 3};
@@ -213,7 +213,7 @@ TEST(DLPackView, KnowsHostAndCudaMemoryAndRefusesOtherDevices) {
   EXPECT_EQ(unsupported_message(tensor), "DLPack device type 10: expected CPU (1) or CUDA (2)");
 }
 
-TEST(DLPackView, RefusesMoreDimensionsThanAViewHas) {
+TEST(DLPackView, RejectsMoreDimensionsThanAViewHas) {
   Producer<dlpack::DLManagedTensor> producer;
   producer.managed.dl_tensor.ndim = 6;
   EXPECT_EQ(unsupported_message(producer.managed.dl_tensor), "DLPack tensor of rank 6: at most 5");

@@ -117,7 +117,7 @@ struct TraitsName {
 using AllTraits = testing::Types<F16Traits, BF16Traits, F8E4M3Traits, F8E5M2Traits>;
 TYPED_TEST_SUITE(NarrowFloat, AllTraits, TraitsName);
 
-TYPED_TEST(NarrowFloat, WidensEveryPatternExactly) {
+TYPED_TEST(NarrowFloat, ConvertsEveryPatternExactly) {
   for (uint32_t bits = 0; bits < this->kFormat.num_patterns(); ++bits) {
     const double expected = this->kFormat.decode(bits);
     const auto widened = static_cast<float>(this->from_bits(bits));
@@ -250,7 +250,7 @@ TEST(DType, KnowsTheSizeOfEveryElement) {
   EXPECT_EQ(dtype_of<TokenSlot>, DType::kI32);
 }
 
-TEST(DType, TellsFloatsFromIntegersAndFp8FromTheRest) {
+TEST(DType, ClassifiesFloatsIntegersAndFp8) {
   for (DType dtype : kAllDTypes) {
     const bool integer = dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kU8 ||
                          dtype == DType::kU64 || dtype == DType::kI8;
@@ -270,7 +270,7 @@ TEST(DType, ReadsItsOwnNamesAndTheUsualShortOnes) {
   EXPECT_EQ(parse_dtype("e5m2"), DType::kF8E5M2);
 }
 
-TEST(DType, RefusesAnUnknownNameWithTheAcceptedOnes) {
+TEST(DType, RejectsAnUnknownNameWithTheAcceptedOnes) {
   EXPECT_EQ(testing_support::error_message(ErrorCode::kInvalidArgument, [] { parse_dtype("int4"); }),
             "dtype 'int4': expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
   EXPECT_EQ(
@@ -278,7 +278,7 @@ TEST(DType, RefusesAnUnknownNameWithTheAcceptedOnes) {
       "qkv_dtype 'int4': expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
 }
 
-TEST(DType, VisitsFloatsWithTheirTypeAndRefusesIntegers) {
+TEST(DType, VisitsFloatsWithTheirTypeAndRejectsIntegers) {
   for (DType dtype : kAllDTypes) {
     int num_calls = 0;
     const bool visited = visit_float_dtype(dtype, [&](auto tag) {

@@ -46,7 +46,7 @@ TEST_F(CgroupMemory, ReadsTheFirstVersionToo) {
   EXPECT_EQ(cgroup_memory_left(root_, "/job", kCgroup1), 500u);
 }
 
-TEST_F(CgroupMemory, HasNoLimitWhereNoGroupSaysOne) {
+TEST_F(CgroupMemory, IsUnlimitedWithoutAGroupLimit) {
   write("memory.max", "max");
   EXPECT_EQ(cgroup_memory_left(root_, "/not/there", kCgroup2), kNoMemoryLimit);
 }

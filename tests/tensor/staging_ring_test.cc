@@ -42,7 +42,7 @@ class StagingRingOn : public testing::TestWithParam<DeviceType> {
   Stream stream_;
 };
 
-TEST_P(StagingRingOn, BringsEveryStepsBytesToTheSameAddress) {
+TEST_P(StagingRingOn, UploadsToAFixedAddress) {
   StagingRing ring(1 << 20, device_);
   const void* const address = ring.device_bytes().data;
   // More steps than slots, and no wait in between: a slot may only be filled again when it was copied.
@@ -56,7 +56,7 @@ TEST_P(StagingRingOn, BringsEveryStepsBytesToTheSameAddress) {
   EXPECT_EQ(ring.device_bytes().data, address);
 }
 
-TEST_P(StagingRingOn, RefusesMoreThanItHolds) {
+TEST_P(StagingRingOn, RejectsMoreThanItHolds) {
   StagingRing ring(64, device_);
   ring.next_slot();
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { ring.upload(65, stream_); }),

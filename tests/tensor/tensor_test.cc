@@ -25,7 +25,7 @@ TEST(Tensor, ZerosAreZeros) {
   EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float value) { return value == 0.0f; }));
 }
 
-TEST(Tensor, TakesValuesInRowMajorOrder) {
+TEST(Tensor, ReadsRowMajorValues) {
   const std::vector<int64_t> values{1, 2, 3, 4, 5, 6};
   const Tensor tensor = Tensor::from<int64_t>(values, {2, 3});
   EXPECT_EQ(*tensor.view()[1][0].as<int64_t>(), 4);
@@ -45,7 +45,7 @@ TEST(Tensor, CopiesShareTheStorageAndTheLastOneFreesIt) {
   EXPECT_TRUE(storage.expired());
 }
 
-TEST(Tensor, RefusesANegativeExtent) { EXPECT_THROW(Tensor::empty({2, -3}, DType::kF32), Error); }
+TEST(Tensor, RejectsANegativeExtent) { EXPECT_THROW(Tensor::empty({2, -3}, DType::kF32), Error); }
 
 }  // namespace
 }  // namespace attend

@@ -119,7 +119,7 @@ TEST_F(TensorViewTest, ReshapingKeepsTheOrderOfTheElements) {
   EXPECT_EQ(view_.reshape({24}).span<int32_t>().size(), 24u);
 }
 
-TEST_F(TensorViewTest, RefusesWhatItDoesNotHave) {
+TEST_F(TensorViewTest, RejectsWhatItDoesNotHave) {
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_[2]; }), "index 2 of int32[2, 3, 4] on cpu");
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_[-1]; }), "index -1 of int32[2, 3, 4] on cpu");
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_.slice(1, 2, 4); }),
@@ -137,13 +137,13 @@ TEST_F(TensorViewTest, RefusesWhatItDoesNotHave) {
   EXPECT_THROW(full.split(3, 2), Error);
 }
 
-TEST_F(TensorViewTest, RefusesToBeReadAsAnotherType) {
+TEST_F(TensorViewTest, RejectsToBeReadAsAnotherType) {
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_.as<float>(); }),
             "tensor of int32 read as float32");
   EXPECT_EQ(view_.as<const int32_t>(), values_.data());
 }
 
-TEST(TensorView, RefusesRanksExtentsAndSizesThatNoTensorHas) {
+TEST(TensorView, RejectsRanksExtentsAndSizesThatNoTensorHas) {
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument,
                           [] {
                             TensorView::contiguous(nullptr, DType::kF32, {1, 1, 1, 1, 1, 1});

@@ -41,7 +41,7 @@ from .prefill import (
 )
 
 # What wants torch is there where torch is: the wrappers take numpy's arrays too.
-_OF_TORCH = (
+_TORCH_OPERATORS = (
     "apply_rope_with_cos_sin_cache_inplace",
     "fused_add_rmsnorm",
     "gelu_and_mul",
@@ -72,12 +72,12 @@ __all__ = [
     "sampling",
     "single_decode_with_kv_cache",
     "single_prefill_with_kv_cache",
-    *_OF_TORCH,
+    *_TORCH_OPERATORS,
 ]
 
 
 def __getattr__(name):
-    if name != "sampling" and name not in _OF_TORCH:
+    if name != "sampling" and name not in _TORCH_OPERATORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .. import sgl_kernel
 

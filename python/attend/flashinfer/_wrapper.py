@@ -27,7 +27,7 @@ _REFUSED = {
 _ARRAYS = ("cu_seqlen_q", "seqlen_kv", "kv_indptr", "kv_indices", "cu_seqlen_kv", "tree_mask", "positions")
 
 
-def check_others(owner, others):
+def check_ignored_arguments(owner, others):
     """`others`, the arguments that `owner` does not read by name: hints, or refused where they would change results."""
     for name, value in others.items():
         if name in _HINTS:
@@ -40,7 +40,7 @@ def check_others(owner, others):
             raise refusal("unsupported", f"{name} {shown}: attend.flashinfer's {owner} takes {_REFUSED[name][-1]!r}")
 
 
-def split_rule_of(others):
+def to_split_rule(others):
     """How attend.attention is to share keys among workers: with either of these a token's bits do not depend on the
     other requests, as FlashInfer has it."""
     return "fixed" if others.get("disable_split_kv") or (others.get("fixed_split_size") or 0) > 0 else "balanced"
@@ -60,7 +60,7 @@ def keys_and_values(cache, kv_layout):
 def get_seq_lens(kv_indptr, kv_last_page_len, page_size):
     """Keys of each request, from its pages and what is in the last one."""
     num_pages = kv_indptr[1:] - kv_indptr[:-1]
-    return int32(((num_pages - 1) * page_size + beside(kv_last_page_len, kv_indptr)) * (num_pages > 0))
+    return int32(((num_pages - 1) * page_size + as_array_like(kv_last_page_len, kv_indptr)) * (num_pages > 0))
 
 
 def int32(array):
@@ -85,7 +85,7 @@ def iota_like(array, size):
     return (array[:1] * 0 + 1).repeat(size).cumsum().astype("int32") - 1
 
 
-def beside(array, other):
+def as_array_like(array, other):
     """`array` where `other` lies: plans take what is in host memory, too."""
     if not hasattr(array, "new_ones") or array.device == other.device:
         return array
@@ -124,7 +124,7 @@ def with_base_2(result, lse, return_lse):
     return (values, lse) if return_lse else values
 
 
-def is_of_kernels(page_size):
+def is_kernel_page_size(page_size):
     return page_size <= 256 and page_size & (page_size - 1) == 0
 
 
@@ -199,7 +199,7 @@ class Wrapper:
     _int_workspace_buffer = None  # callers pass FlashInfer's on to each other; workspaces are attend's own
 
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, buffers=None, **others):
-        check_others(type(self).__name__, others)
+        check_ignored_arguments(type(self).__name__, others)
         if kv_layout not in ("NHD", "HND"):
             raise refusal("invalid_argument", f"kv_layout {kv_layout!r}: expected 'NHD' or 'HND'")
         self._kv_layout, self._planned, self._out_dtype, self._slots = kv_layout, None, None, None
@@ -218,7 +218,7 @@ class Wrapper:
 
     def _change(self, **changed):
         """Other numbers of a plan; its arrays stay."""
-        self._planned = {**self._of_plan(), **changed}
+        self._planned = {**self._from_plan(), **changed}
 
     def _check_page_size(self, call, cache):
         planned = call.pop("page_size", None)
@@ -240,14 +240,14 @@ class Wrapper:
         call.update(self._slots[1])
         return [cache for cache, _ in rows]
 
-    def _of_plan(self):
+    def _from_plan(self):
         if self._planned is None:
             raise refusal("invalid_argument", "run: expected plan() before")
         return dict(self._planned)
 
     def _call(self, q, k, v, *, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False,
               window_left=None, sinks=None):  # fmt: skip
-        call = self._of_plan()
+        call = self._from_plan()
         self._check_page_size(call, k)
         if window_left is not None:
             call["window_left"] = window_left
@@ -255,7 +255,7 @@ class Wrapper:
             if window_left is not None:
                 raise refusal("unsupported", f"window_left {window_left}: give it to plan() with a custom mask")
             k, v = _single_keys(k), _single_keys(v)
-        elif "kv_indptr" in call and not is_of_kernels(k.shape[1]):
+        elif "kv_indptr" in call and not is_kernel_page_size(k.shape[1]):
             k, v = self._by_tokens(call, k, v)
         scale = call.pop("scale")
         scale = q.shape[-1] ** -0.5 if scale is None else scale

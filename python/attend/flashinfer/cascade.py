@@ -2,7 +2,7 @@
 
 from .._attend import merge
 from .._refusal import refusal
-from ._wrapper import LOG2_E, check_others
+from ._wrapper import LOG2_E, check_ignored_arguments
 from .decode import BatchDecodeWithPagedKVCacheWrapper
 from .prefill import BatchPrefillWithPagedKVCacheWrapper, single_prefill_with_kv_cache
 
@@ -90,10 +90,10 @@ class MultiLevelCascadeAttentionWrapper:
 class _SharedPrefixWrapper:
     """Keys that all requests have in front of their own, which lie in pages."""
 
-    _of_own_keys: type
+    _unique_wrapper: type
 
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD"):
-        self._own, self._kv_layout = self._of_own_keys(float_workspace_buffer, kv_layout), kv_layout
+        self._own, self._kv_layout = self._unique_wrapper(float_workspace_buffer, kv_layout), kv_layout
 
     def reset_workspace_buffer(self, *args, **kwargs):
         """Workspaces are attend's own."""
@@ -108,7 +108,7 @@ class _SharedPrefixWrapper:
         """Nothing is to be freed."""
 
     def _run(self, q, k_shared, v_shared, unique_kv_cache, sm_scale, others, **changed):
-        check_others("shared prefix", others)
+        check_ignored_arguments("shared prefix", others)
         self._own._change(scale=sm_scale, **changed)
         shared = single_prefill_with_kv_cache(
             q, k_shared, v_shared, kv_layout=self._kv_layout, sm_scale=sm_scale, return_lse=True
@@ -119,7 +119,7 @@ class _SharedPrefixWrapper:
 class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefixWrapper):
     """Decode of requests that have their first keys in common."""
 
-    _of_own_keys = BatchDecodeWithPagedKVCacheWrapper
+    _unique_wrapper = BatchDecodeWithPagedKVCacheWrapper
 
     def forward(self, q, k_shared, v_shared, unique_kv_cache, allow_fp16_qk_reduction=False, sm_scale=None, **others):
         """q [batch, num_qo_heads, head_dim]; k_shared, v_shared [shared_len, num_kv_heads, head_dim], or with kv_layout
@@ -132,7 +132,7 @@ class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefixWrapper):
 class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefixWrapper):
     """Prefill and append of requests that have their first keys in common."""
 
-    _of_own_keys = BatchPrefillWithPagedKVCacheWrapper
+    _unique_wrapper = BatchPrefillWithPagedKVCacheWrapper
 
     def forward(
         self, q, k_shared, v_shared, unique_kv_cache, causal=False, allow_fp16_qk_reduction=False, sm_scale=None, **others

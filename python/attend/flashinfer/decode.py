@@ -3,7 +3,7 @@
 from functools import partialmethod
 
 from .._refusal import refusal
-from ._wrapper import Wrapper, beside, check_others, get_seq_lens, iota_like, keys_and_values, split_rule_of
+from ._wrapper import Wrapper, as_array_like, check_ignored_arguments, get_seq_lens, iota_like, keys_and_values, to_split_rule
 from .prefill import single_prefill_with_kv_cache
 
 __all__ = [
@@ -35,15 +35,15 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     ):  # fmt: skip
         """The pages of each request: int32 indptr [batch + 1] into indices, page ids, and last_page_len [batch].
         q_len_per_req: the last so many tokens of each request are its queries, and do not see those behind them."""
-        check_others("decode", {"pos_encoding_mode": pos_encoding_mode, **others})
+        check_ignored_arguments("decode", {"pos_encoding_mode": pos_encoding_mode, **others})
         self._q_len, self._num_reqs = q_len_per_req or 1, len(indptr) - 1
         self._keep(
             dict(
-                cu_seqlen_q=beside(iota_like(indptr, len(indptr)) * self._q_len, indices),
-                seqlen_kv=beside(get_seq_lens(indptr, last_page_len, page_size), indices), max_seqlen_q=self._q_len,
-                kv_indptr=beside(indptr, indices), kv_indices=indices, window_left=window_left,
+                cu_seqlen_q=as_array_like(iota_like(indptr, len(indptr)) * self._q_len, indices),
+                seqlen_kv=as_array_like(get_seq_lens(indptr, last_page_len, page_size), indices), max_seqlen_q=self._q_len,
+                kv_indptr=as_array_like(indptr, indices), kv_indices=indices, window_left=window_left,
                 logit_cap=logits_soft_cap or 0.0, scale=sm_scale, page_size=page_size,
-                split_rule=split_rule_of(others),
+                split_rule=to_split_rule(others),
             ),
             o_data_type,
         )  # fmt: skip
@@ -57,7 +57,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         """q [batch * q_len_per_req, num_qo_heads, head_dim], paged_kv_cache (k, v) or one tensor [num_pages, 2, ...].
         Returns out, or (out, lse [batch * q_len_per_req, num_qo_heads]) with return_lse; an `lse` that is given is
         written either way."""
-        check_others("decode", others)
+        check_ignored_arguments("decode", others)
         if q_len_per_req is not None and self._planned is not None and q_len_per_req != self._q_len:
             raise refusal("invalid_argument", f"q_len_per_req {q_len_per_req}: plan() was given {self._q_len}")
         if self._planned is not None and q.shape[0] != self._num_reqs * self._q_len:

@@ -4,7 +4,7 @@ from typing import Any
 
 from .._attend import mla
 from .._refusal import refusal
-from ._wrapper import LOG2_E, Wrapper, is_of_kernels, as_dtype, beside, check_others, iota_like, longest, with_base_2
+from ._wrapper import LOG2_E, Wrapper, is_kernel_page_size, as_dtype, as_array_like, check_ignored_arguments, iota_like, longest, with_base_2
 
 __all__ = ["BatchMLAPagedAttentionWrapper"]
 
@@ -32,8 +32,8 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         kv_indptr = kv_indptr[: len(qo_indptr)]
         self._keep(
             dict(
-                cu_seqlen_q=beside(qo_indptr, kv_indices), seqlen_kv=beside(kv_len_arr, kv_indices),
-                max_seqlen_q=longest(qo_indptr), kv_indptr=beside(kv_indptr, kv_indices), kv_indices=kv_indices,
+                cu_seqlen_q=as_array_like(qo_indptr, kv_indices), seqlen_kv=as_array_like(kv_len_arr, kv_indices),
+                max_seqlen_q=longest(qo_indptr), kv_indptr=as_array_like(kv_indptr, kv_indices), kv_indices=kv_indices,
                 causal=causal, scale=sm_scale, page_size=page_size,
             )
         )  # fmt: skip
@@ -51,7 +51,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
 
         Scales that are not the same for all make rows of q's dtype in every call.
         """
-        check_others("mla", {"o_scale": o_scale})
+        check_ignored_arguments("mla", {"o_scale": o_scale})
         if ckv_scale_arr is not None:
             if ckv_scale is not None:
                 raise refusal("invalid_argument", "ckv_scale and ckv_scale_arr: expected one of them")
@@ -65,9 +65,9 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
                 scale=_UNPLANNED_SCALE,
             )  # fmt: skip
         else:
-            call = self._of_plan()
+            call = self._from_plan()
             self._check_page_size(call, latent)
-            if not is_of_kernels(latent.shape[1]):
+            if not is_kernel_page_size(latent.shape[1]):
                 (latent,) = self._by_tokens(call, latent)
         result: Any = mla(q_nope, q_pe, latent, out=out, return_lse=wants_lse, scale_kv=scale, **call)
         if wants_lse and return_lse_base_on_e:

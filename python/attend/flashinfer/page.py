@@ -19,7 +19,7 @@ def append_paged_kv_cache(
 ):
     """Writes append_key, append_value [nnz, num_kv_heads, head_dim] to their requests' pages, which hold room for them."""
     k, v = keys_and_values(paged_kv_cache, kv_layout)
-    pages, rows = _places(batch_indices, positions, kv_indices, kv_indptr, k.shape[1])
+    pages, rows = _slot_indices(batch_indices, positions, kv_indices, kv_indptr, k.shape[1])
     store_kv(append_key, append_value, k, v, int32(pages * k.shape[1] + rows))
 
 
@@ -27,10 +27,10 @@ def append_paged_mla_kv_cache(
     append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices, kv_indptr, kv_last_page_len
 ):
     """The same of latent rows: append_ckv [nnz, 512], append_kpe [nnz, 64]."""
-    pages, rows = _places(batch_indices, positions, kv_indices, kv_indptr, ckv_cache.shape[1])
+    pages, rows = _slot_indices(batch_indices, positions, kv_indices, kv_indptr, ckv_cache.shape[1])
     ckv_cache[pages, rows], kpe_cache[pages, rows] = append_ckv, append_kpe
 
 
-def _places(batch_indices, positions, kv_indices, kv_indptr, page_size):
+def _slot_indices(batch_indices, positions, kv_indices, kv_indptr, page_size):
     """The page and the row in it of each token."""
     return kv_indices[kv_indptr[batch_indices] + positions // page_size], positions % page_size

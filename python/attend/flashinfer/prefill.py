@@ -3,7 +3,7 @@
 from functools import partialmethod
 
 from ._wrapper import (
-    Wrapper, beside, check_others, differences, get_seq_lens, int32_like, keys_and_values, longest, split_rule_of
+    Wrapper, as_array_like, check_ignored_arguments, differences, get_seq_lens, int32_like, keys_and_values, longest, to_split_rule
 )  # fmt: skip
 
 __all__ = ["BatchPrefillWithPagedKVCacheWrapper", "BatchPrefillWithRaggedKVCacheWrapper", "single_prefill_with_kv_cache"]
@@ -28,13 +28,13 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
     ):  # fmt: skip
         """qo_indptr int32 [batch + 1]: where each request's queries begin; the others as the decode wrapper has them.
         custom_mask bool, or packed_custom_mask uint8, as masks.of_requests says, instead of a causal one."""
-        check_others("prefill", {"pos_encoding_mode": pos_encoding_mode, **others})
+        check_ignored_arguments("prefill", {"pos_encoding_mode": pos_encoding_mode, **others})
         seqlens, pages = get_seq_lens(paged_kv_indptr, paged_kv_last_page_len, page_size), paged_kv_indices
         plan = dict(
-            cu_seqlen_q=beside(qo_indptr, pages), seqlen_kv=beside(seqlens, pages), max_seqlen_q=longest(qo_indptr),
-            kv_indptr=beside(paged_kv_indptr, pages), kv_indices=pages, causal=causal, window_left=window_left,
+            cu_seqlen_q=as_array_like(qo_indptr, pages), seqlen_kv=as_array_like(seqlens, pages), max_seqlen_q=longest(qo_indptr),
+            kv_indptr=as_array_like(paged_kv_indptr, pages), kv_indices=pages, causal=causal, window_left=window_left,
             logit_cap=logits_soft_cap or 0.0, scale=sm_scale, page_size=page_size,
-            split_rule=split_rule_of(others),
+            split_rule=to_split_rule(others),
         )  # fmt: skip
         if custom_mask is not None or packed_custom_mask is not None:
             from . import masks
@@ -57,7 +57,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
     ):  # fmt: skip
         """q [total_q, num_qo_heads, head_dim]. Returns out, or (out, lse [total_q, num_qo_heads]); an `lse` that is given
         is written either way."""
-        check_others("prefill", others)
+        check_ignored_arguments("prefill", others)
         k, v = keys_and_values(paged_kv_cache, self._kv_layout)
         return self._call(
             q, k, v, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, out=out, lse=lse, return_lse=return_lse,
@@ -87,11 +87,11 @@ class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
     ):  # fmt: skip
         """qo_indptr, kv_indptr int32 [batch + 1]: where each request's queries and keys begin; masks as the paged wrapper
         has them."""
-        check_others("prefill", {"pos_encoding_mode": pos_encoding_mode, **others})
+        check_ignored_arguments("prefill", {"pos_encoding_mode": pos_encoding_mode, **others})
         plan = dict(
             cu_seqlen_q=qo_indptr, seqlen_kv=differences(kv_indptr), max_seqlen_q=longest(qo_indptr),
             cu_seqlen_kv=kv_indptr, causal=causal, window_left=window_left, logit_cap=logits_soft_cap or 0.0,
-            scale=sm_scale, split_rule=split_rule_of(others),
+            scale=sm_scale, split_rule=to_split_rule(others),
         )  # fmt: skip
         if custom_mask is not None or packed_custom_mask is not None:
             from . import masks
@@ -108,7 +108,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
     def run(self, q, k, v, *, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False, **others):
         """Returns out [total_q, num_qo_heads, head_dim_vo], or (out, lse [total_q, num_qo_heads]); an `lse` that is given
         is written either way."""
-        check_others("prefill", others)
+        check_ignored_arguments("prefill", others)
         if self._kv_layout == "HND":
             k, v = k.swapaxes(0, 1), v.swapaxes(0, 1)
         return self._call(

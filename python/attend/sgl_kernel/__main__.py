@@ -9,13 +9,13 @@ import os
 import pathlib
 import sys
 
-STANDINS = pathlib.Path(__file__).resolve().parent.parent / "standins"
+REPLACEMENTS = pathlib.Path(__file__).resolve().parent.parent / "standins"
 
 
 def environment(variables):
     """`variables` with the folder first on PYTHONPATH."""
     rest = variables.get("PYTHONPATH")
-    return {**variables, "PYTHONPATH": os.pathsep.join([str(STANDINS), *([rest] if rest else [])])}
+    return {**variables, "PYTHONPATH": os.pathsep.join([str(REPLACEMENTS), *([rest] if rest else [])])}
 
 
 def main(arguments):

@@ -23,7 +23,7 @@ def cutlass_mla_decode(q_nope, q_pe, kv_c_and_k_pe_cache, seq_lens, page_table, 
     Returns [batch, num_heads, 512].
     """
     return _attend.mla(
-        q_nope, q_pe, kv_c_and_k_pe_cache, _sums_of_ones(q_nope), seq_lens, scale=sm_scale, max_seqlen_q=1,
+        q_nope, q_pe, kv_c_and_k_pe_cache, _row_sums(q_nope), seq_lens, scale=sm_scale, max_seqlen_q=1,
         page_table=page_table,
     )  # fmt: skip
 
@@ -49,7 +49,7 @@ def merge_state_v2(v_a, s_a, v_b, s_b, v_merged=None, s_merged=None):
     return _attend.merge(v_a, s_a.float(), v_b, s_b.float(), v_merged, s_merged)
 
 
-def _sums_of_ones(q):
+def _row_sums(q):
     """0, 1, ..., batch, where q lies."""
     if q.dim() != 3:
         raise _refusal("invalid_argument", f"q_nope of shape {tuple(q.shape)}: expected [batch, num_heads, 512]")

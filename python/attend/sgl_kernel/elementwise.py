@@ -99,7 +99,7 @@ def _rmsnorm(input, weight, eps, out, weight_offset):
 def _add_rmsnorm(input, residual, weight, eps, weight_offset):
     if not _is_narrow_on_cpu(input):
         return _attend.add_rms_norm(input, residual, weight, eps, weight_offset)
-    # The residual is rounded before it is normalised, as it is on GPUs.
+    # The residual is rounded before it is normalized, as it is on GPUs.
     residual.copy_(input.float() + residual.float())
     wide = residual.float()
     _attend.rms_norm(wide, weight, eps, wide, weight_offset)

@@ -45,7 +45,7 @@ struct AttentionLayer {
     return window_right != 0 || type == AttentionType::kDecoderBidirectional ||
            type == AttentionType::kEncoderOnly;
   }
-  kernels::Visibility visibility() const {
+  kernels::AttentionMask attention_mask() const {
     return {.causal = type == AttentionType::kDecoder || window_right != 0,
             .window_left = window_left,
             .chunk = chunk,

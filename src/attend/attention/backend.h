@@ -29,11 +29,11 @@ struct AttentionInput {
   TensorView lse = {};     // f32 [num_tokens, num_q_heads]; may be empty
   // Expanded MLA, for backends that say Capability::contiguous: keys and values of all requests, one request
   // after another; causal: its last ones are those of its new tokens.
-  TensorView k = {};                             // [num_keys, num_q_heads, head_dim_qk]
-  TensorView v = {};                             // [num_keys, num_q_heads, head_dim_v]
-  View<const int32_t> cu_seqlen_kv = {};         // [num_reqs + 1] on the device
-  View<const int32_t> num_keys_of_request = {};  // [num_reqs] on the device: their differences
-  bool causal = true;                            // of k and v; false: all of them are seen
+  TensorView k = {};                            // [num_keys, num_q_heads, head_dim_qk]
+  TensorView v = {};                            // [num_keys, num_q_heads, head_dim_v]
+  View<const int32_t> cu_seqlen_kv = {};        // [num_reqs + 1] on the device
+  View<const int32_t> seqlen_kv_expanded = {};  // [num_reqs] on the device: their differences
+  bool causal = true;                           // of k and v; false: all of them are seen
 };
 
 // Belongs to one device and one thread.
@@ -44,9 +44,9 @@ class AttentionBackend {
   // next plan() on the stream.
   virtual void plan(const ForwardBatch& batch, Stream& stream) = 0;
   // Whether what plan() and forward() queue for a decode step of so many requests depends on whether they are
-  // short (kernels::kMaxKeysOfShortRequest), as ForwardBatch::max_seqlen_kv says: a graph is of one or the
+  // short (kernels::kShortRequestMaxKeys), as ForwardBatch::max_seqlen_kv says: a graph is of one or the
   // other.
-  virtual bool heeds_short_requests(int /*num_reqs*/) const { return false; }
+  virtual bool plan_depends_on_kv_len(int /*num_reqs*/) const { return false; }
   // Where the layer's new K and V of the planned step go. Whoever computes them writes them there, in a
   // launch or a fused one, before forward().
   virtual KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) = 0;

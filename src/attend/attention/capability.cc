@@ -119,7 +119,7 @@ std::string describe(const BackendEntry& entry) {
   return text;
 }
 
-Requirement requirement_of(const ModelGeometry& model) {
+Requirement make_requirement(const ModelGeometry& model) {
   Requirement requirement{.dtype = model.dtype, .kv_dtype = model.kv_dtype};
   requirement.q_heads_per_kv = std::numeric_limits<int>::max();
   for (const AttentionLayer& layer : model.layers) {

@@ -163,7 +163,7 @@ struct Requirement {
   bool graphs = false;
 };
 // The union over a model's layers; options (speculation, deterministic, graphs) start as false.
-Requirement requirement_of(const ModelGeometry& model);
+Requirement make_requirement(const ModelGeometry& model);
 
 // The page sizes of `capability` that serve `requirement`: page_sizes under every condition that holds.
 PageSizes page_sizes_for(const Capability& capability, const Requirement& requirement);

@@ -31,7 +31,7 @@ void PrefixInfo::add(int seqlen_kv, int seqlen_q) {
   max_prefix_len = std::max(max_prefix_len, static_cast<int>(prefix_len));
 }
 
-Phase phase_of(ForwardMode mode) {
+Phase to_phase(ForwardMode mode) {
   switch (mode) {
     case ForwardMode::kExtend:
     case ForwardMode::kMixed:

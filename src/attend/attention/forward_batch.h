@@ -24,7 +24,7 @@ std::string_view to_string(ForwardMode mode);
 // Prefill backends run kExtend, kMixed and kDraftExtend; decode backends kDecode, kTargetVerify and kIdle.
 enum class Phase : uint8_t { kPrefill, kDecode };
 std::string_view to_string(Phase phase);
-Phase phase_of(ForwardMode mode);
+Phase to_phase(ForwardMode mode);
 
 // What the runner knows of the keys that requests had before a step: how many, on the host, and where. Models
 // that make keys and values of cached latent rows need it.
@@ -49,7 +49,7 @@ struct SharedKeys {
   View<const int32_t> cu_seqlen_q = {};  // [2] on the device: 0, num_reqs
   // [num_reqs of the batch] on the device: keys of each request without shared ones, and where these begin:
   // an element of ReqToTokenPool::table().
-  View<const int32_t> own_seqlen_kv = {}, own_places = {};
+  View<const int32_t> suffix_seqlen_kv = {}, suffix_offsets = {};
 };
 
 // Padded; views at fixed addresses, in memory of the backend's device, owned and uploaded by the runner.

@@ -20,7 +20,7 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-Architecture architecture_of(const cuda::DeviceInfo& gpu, Device device) {
+Architecture get_architecture(const cuda::DeviceInfo& gpu, Device device) {
   switch (gpu.major) {
     case 8:
       return gpu.minor == 9 ? Architecture::kAda : Architecture::kAmpere;
@@ -41,11 +41,11 @@ Architecture architecture_of(const cuda::DeviceInfo& gpu, Device device) {
 
 Hardware detect_hardware(Device device) {
   if (device.type == DeviceType::kCpu) return detect_cpu();
-  return hardware_of(cuda::device_info(device), device);
+  return make_hardware(cuda::device_info(device), device);
 }
 
-Hardware hardware_of(const cuda::DeviceInfo& gpu, Device device) {
-  return {.architecture = architecture_of(gpu, device), .name = gpu.name, .num_workers = gpu.num_sms};
+Hardware make_hardware(const cuda::DeviceInfo& gpu, Device device) {
+  return {.architecture = get_architecture(gpu, device), .name = gpu.name, .num_workers = gpu.num_sms};
 }
 
 Hardware detect_cpu() {

@@ -32,13 +32,13 @@ class Reasons {
   std::vector<std::string> found_;
 };
 
-bool takes_head_dims(const Capability& can, HeadDims dims) {
+bool supports_head_dims(const Capability& can, HeadDims dims) {
   if (can.head_dim_rule == HeadDimRule::kExactly) return dims == can.head_dims;
   if (can.head_dim_rule == HeadDimRule::kEqualUpTo && dims.qk != dims.v) return false;
   return dims.qk % 8 == 0 && dims.v % 8 == 0 && dims.qk <= can.head_dims.qk && dims.v <= can.head_dims.v;
 }
 
-std::string head_dims_taken(const Capability& can) {
+std::string supported_head_dims(const Capability& can) {
   const std::string largest = text(can.head_dims.qk, '/', can.head_dims.v);
   if (can.head_dim_rule == HeadDimRule::kExactly) return "takes " + largest;
   if (can.head_dim_rule == HeadDimRule::kUpTo) return "takes multiples of 8 up to " + largest;
@@ -47,7 +47,8 @@ std::string head_dims_taken(const Capability& can) {
 
 void add_geometry_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {
   const HeadDims dims = needs.head_dims;
-  reasons.unless(takes_head_dims(can, dims), text("head dims ", dims.qk, '/', dims.v), head_dims_taken(can));
+  reasons.unless(supports_head_dims(can, dims), text("head dims ", dims.qk, '/', dims.v),
+                 supported_head_dims(can));
   const bool any = can.num_q_heads[0] == 0;
   reasons.unless(any || std::ranges::find(can.num_q_heads, needs.num_q_heads) != can.num_q_heads.end(),
                  text(needs.num_q_heads, " query heads"),
@@ -110,7 +111,7 @@ void add_page_reasons(const Capability& can, const Requirement& needs, int page_
 
 std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
                                          const Requirement& requirement, const Hardware& hardware,
-                                         std::optional<int> page_size, bool asked_by_name) {
+                                         std::optional<int> page_size, bool is_requested_by_name) {
   const Capability& can = entry.capability(requirement.kind);
   const std::string_view kind = to_string(requirement.kind);
   const Architecture architecture = hardware.architecture;
@@ -119,7 +120,7 @@ std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
     reasons.unless(false, kind, requirement.kind == KvKind::kMla ? "serves MHA only" : "serves MLA only");
     return reasons.take();
   }
-  const bool contract_on_cpu = asked_by_name && architecture == Architecture::kCpu;
+  const bool contract_on_cpu = is_requested_by_name && architecture == Architecture::kCpu;
   const Set<Architecture>& architectures = can.architectures(phase);
   if (architectures.empty())
     reasons.unless(false, kind, phase == Phase::kPrefill ? "only decodes" : "only prefills");

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "attend/attention/foreign_backends.h"
+#include "attend/attention/unsupported_backends.h"
 #include "attend/base/error.h"
 #include "attend/kv/kv_pool.h"
 
@@ -18,11 +18,11 @@ struct Candidate {
 struct PhaseChoice {
   Phase phase;
   std::vector<Candidate> candidates;  // best first
-  std::vector<Refusal> refusals;      // of every backend but the one that was asked for
+  std::vector<Rejection> rejected;    // of every backend but the one that was asked for
   std::vector<std::string> against;   // reasons against the one that was asked for
 };
 
-struct Question {
+struct ResolveInput {
   const Requirement& requirement;
   const Hardware& hardware;
   const BackendOptions& options;
@@ -41,7 +41,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 const BackendEntry& named_backend(std::span<const BackendEntry> table, std::string_view name) {
   const BackendEntry* entry = find_backend(table, name);
   if (entry != nullptr) return *entry;
-  if (const ForeignBackend* foreign = find_foreign_backend(name))
+  if (const UnsupportedBackend* foreign = find_unsupported_backend(name))
     fail(ErrorCode::kUnsupported, "attention backend '", name, "' of SGLang: ", foreign->why);
   std::vector<std::string> names;
   for (const BackendEntry& known : table) names.emplace_back(known.name);
@@ -49,30 +49,31 @@ const BackendEntry& named_backend(std::span<const BackendEntry> table, std::stri
 }
 
 // The backend that the user named for a phase. Null entry: none.
-struct Asked {
+struct RequestedBackend {
   const BackendEntry* entry = nullptr;
   bool does_phase = true;  // false: named for both phases, and does the other one only
 };
 
-Asked asked_for(Phase phase, const Question& question) {
-  const BackendOptions& options = question.options;
+RequestedBackend find_requested(Phase phase, const ResolveInput& input) {
+  const BackendOptions& options = input.options;
   const bool prefill = phase == Phase::kPrefill;
   const std::string& own = prefill ? options.prefill_backend : options.decode_backend;
   const std::string& other = prefill ? options.decode_backend : options.prefill_backend;
-  if (!own.empty()) return {.entry = &named_backend(question.table, own)};
+  if (!own.empty()) return {.entry = &named_backend(input.table, own)};
   if (options.attention_backend.empty()) return {};
-  const BackendEntry& both = named_backend(question.table, options.attention_backend);
-  const Capability& can = both.capability(question.requirement.kind);
+  const BackendEntry& both = named_backend(input.table, options.attention_backend);
+  const Capability& can = both.capability(input.requirement.kind);
   // With the other phase overridden, leaving this one open would drop the option.
   const bool only_other = can.served() && can.architectures(phase).empty() && other.empty();
   return {.entry = &both, .does_phase = !only_other};
 }
 
-std::string why_asked(const BackendEntry& entry, Phase phase, const Question& question) {
+std::string requested_reason(const BackendEntry& entry, Phase phase, const ResolveInput& input) {
   const std::string why = std::string(entry.name) + ": asked for";
-  const Set<Architecture>& at_home = entry.capability(question.requirement.kind).architectures(phase);
-  return at_home.contains(question.hardware.architecture) ? why
-                                                          : why + "; its contract runs over the CPU kernels";
+  const Set<Architecture>& native_hardware = entry.capability(input.requirement.kind).architectures(phase);
+  return native_hardware.contains(input.hardware.architecture)
+             ? why
+             : why + "; its contract runs over the CPU kernels";
 }
 
 bool is_preferred(const Preference& preference, const Requirement& needs) {
@@ -81,28 +82,29 @@ bool is_preferred(const Preference& preference, const Requirement& needs) {
          (!preference.only_deterministic || needs.deterministic);
 }
 
-std::vector<Refusal> refusals(Phase phase, const Question& question, const BackendEntry* except) {
-  std::vector<Refusal> found;
-  for (const BackendEntry& entry : question.table) {
+std::vector<Rejection> rejected(Phase phase, const ResolveInput& input, const BackendEntry* except) {
+  std::vector<Rejection> found;
+  for (const BackendEntry& entry : input.table) {
     if (&entry == except) continue;
-    auto reasons = reasons_against(entry, phase, question.requirement, question.hardware,
-                                   question.options.page_size, false);
+    auto reasons =
+        reasons_against(entry, phase, input.requirement, input.hardware, input.options.page_size, false);
     if (!reasons.empty()) found.push_back({entry.name, phase, std::move(reasons)});
   }
   return found;
 }
 
 // Every backend of the table that was not refused, the preferred ones first.
-std::vector<Candidate> automatic_candidates(const Question& question, const std::vector<Refusal>& refused) {
-  const std::string on(to_string(question.hardware.architecture));
+std::vector<Candidate> automatic_candidates(const ResolveInput& input,
+                                            const std::vector<Rejection>& refused) {
+  const std::string on(to_string(input.hardware.architecture));
   std::vector<const BackendEntry*> able;
-  for (const BackendEntry& entry : question.table)
-    if (std::ranges::find(refused, entry.name, &Refusal::backend) == refused.end()) able.push_back(&entry);
+  for (const BackendEntry& entry : input.table)
+    if (std::ranges::find(refused, entry.name, &Rejection::backend) == refused.end()) able.push_back(&entry);
 
   std::vector<Candidate> candidates;
   std::string why = ": first choice for " + on;
-  for (const Preference& preferred : preference(question.requirement.kind, question.hardware.architecture)) {
-    if (!is_preferred(preferred, question.requirement)) continue;
+  for (const Preference& preferred : preference(input.requirement.kind, input.hardware.architecture)) {
+    if (!is_preferred(preferred, input.requirement)) continue;
     const auto found = std::ranges::find(able, preferred.backend, &BackendEntry::name);
     if (found != able.end()) {
       candidates.push_back({*found, std::string((*found)->name) + why});
@@ -116,23 +118,23 @@ std::vector<Candidate> automatic_candidates(const Question& question, const std:
   return candidates;
 }
 
-PhaseChoice choose_for(Phase phase, const Question& question) {
-  const Asked asked = asked_for(phase, question);
+PhaseChoice choose_for(Phase phase, const ResolveInput& input) {
+  const RequestedBackend requested = find_requested(phase, input);
   PhaseChoice choice{.phase = phase,
                      .candidates = {},
-                     .refusals = refusals(phase, question, asked.does_phase ? asked.entry : nullptr),
+                     .rejected = rejected(phase, input, requested.does_phase ? requested.entry : nullptr),
                      .against = {}};
-  if (asked.entry != nullptr && asked.does_phase) {
-    choice.against = reasons_against(*asked.entry, phase, question.requirement, question.hardware,
-                                     question.options.page_size, true);
+  if (requested.entry != nullptr && requested.does_phase) {
+    choice.against = reasons_against(*requested.entry, phase, input.requirement, input.hardware,
+                                     input.options.page_size, true);
     if (choice.against.empty())
-      choice.candidates.push_back({asked.entry, why_asked(*asked.entry, phase, question)});
+      choice.candidates.push_back({requested.entry, requested_reason(*requested.entry, phase, input)});
     return choice;
   }
-  choice.candidates = automatic_candidates(question, choice.refusals);
-  if (asked.entry != nullptr)
+  choice.candidates = automatic_candidates(input, choice.rejected);
+  if (requested.entry != nullptr)
     for (Candidate& candidate : choice.candidates)
-      candidate.why += "; " + std::string(asked.entry->name) + " has no " + std::string(to_string(phase));
+      candidate.why += "; " + std::string(requested.entry->name) + " has no " + std::string(to_string(phase));
   return choice;
 }
 
@@ -145,35 +147,34 @@ int choose_page_size(PageSizes sizes, const Capability& prefill, const Capabilit
 }
 
 // The first pair of backends that share a page size; nothing when none do.
-std::optional<Resolution> pair_up(const Question& question, const PhaseChoice& prefill,
-                                  const PhaseChoice& decode) {
-  const KvKind kind = question.requirement.kind;
+std::optional<Resolution> choose_pair(const ResolveInput& input, const PhaseChoice& prefill,
+                                      const PhaseChoice& decode) {
+  const KvKind kind = input.requirement.kind;
   for (const Candidate& first : prefill.candidates)
     for (const Candidate& second : decode.candidates) {
       const Capability& one = first.entry->capability(kind);
       const Capability& two = second.entry->capability(kind);
       const PageSizes both =
-          page_sizes_for(one, question.requirement).intersect(page_sizes_for(two, question.requirement));
+          page_sizes_for(one, input.requirement).intersect(page_sizes_for(two, input.requirement));
       if (both.empty()) continue;
       const bool same = first.entry == second.entry && first.why == second.why;
       return Resolution{.prefill = first.entry,
                         .decode = second.entry,
-                        .page_size = question.options.page_size.value_or(choose_page_size(both, one, two)),
+                        .page_size = input.options.page_size.value_or(choose_page_size(both, one, two)),
                         .why = same ? first.why : first.why + " (prefill); " + second.why + " (decode)",
-                        .refusals = {}};
+                        .rejected = {}};
     }
   return std::nullopt;
 }
 
-[[noreturn]] void refuse_page_sizes(const Question& question, const PhaseChoice& prefill,
+[[noreturn]] void refuse_page_sizes(const ResolveInput& input, const PhaseChoice& prefill,
                                     const PhaseChoice& decode) {
   std::vector<std::string> needs;
   for (const PhaseChoice* choice : {&prefill, &decode})
     for (const Candidate& candidate : choice->candidates)
       needs.push_back(
           std::string(candidate.entry->name) + " needs " +
-          page_sizes_for(candidate.entry->capability(question.requirement.kind), question.requirement)
-              .to_string() +
+          page_sizes_for(candidate.entry->capability(input.requirement.kind), input.requirement).to_string() +
           " (" + std::string(to_string(choice->phase)) + ")");
   fail(ErrorCode::kUnsupported, "no page size serves both phases: ", join(needs, ", "));
 }
@@ -189,25 +190,25 @@ const BackendEntry* find_backend(std::span<const BackendEntry> table, std::strin
 Resolution resolve(const Requirement& requirement, const Hardware& hardware, const BackendOptions& options,
                    std::span<const BackendEntry> table) {
   if (options.page_size) check_page_size(*options.page_size);
-  const Question question{requirement, hardware, options, table};
-  PhaseChoice prefill = choose_for(Phase::kPrefill, question);
-  PhaseChoice decode = choose_for(Phase::kDecode, question);
+  const ResolveInput input{requirement, hardware, options, table};
+  PhaseChoice prefill = choose_for(Phase::kPrefill, input);
+  PhaseChoice decode = choose_for(Phase::kDecode, input);
 
   std::vector<std::string> against = prefill.against;
   against.insert(against.end(), decode.against.begin(), decode.against.end());
   if (!against.empty()) fail(ErrorCode::kUnsupported, join(against, "; "));
 
-  std::vector<Refusal> refused = std::move(prefill.refusals);
-  std::ranges::move(decode.refusals, std::back_inserter(refused));
+  std::vector<Rejection> refused = std::move(prefill.rejected);
+  std::ranges::move(decode.rejected, std::back_inserter(refused));
   if (prefill.candidates.empty() || decode.candidates.empty()) {
     std::string all;
-    for (const Refusal& refusal : refused) all += "\n  " + join(refusal.reasons, "; ");
+    for (const Rejection& rejection : refused) all += "\n  " + join(rejection.reasons, "; ");
     fail(ErrorCode::kUnsupported, "no attention backend serves this model on ",
          to_string(hardware.architecture), ":", all);
   }
-  std::optional<Resolution> resolution = pair_up(question, prefill, decode);
-  if (!resolution) refuse_page_sizes(question, prefill, decode);
-  resolution->refusals = std::move(refused);
+  std::optional<Resolution> resolution = choose_pair(input, prefill, decode);
+  if (!resolution) refuse_page_sizes(input, prefill, decode);
+  resolution->rejected = std::move(refused);
   return *std::move(resolution);
 }
 

@@ -23,7 +23,7 @@ struct BackendOptions {
 };
 
 // Why a backend can not serve a phase: "page_size 16: flashmla needs 64 (decode)".
-struct Refusal {
+struct Rejection {
   std::string_view backend;
   Phase phase;
   std::vector<std::string> reasons;
@@ -33,8 +33,8 @@ struct Resolution {
   const BackendEntry* prefill = nullptr;
   const BackendEntry* decode = nullptr;
   int page_size = 0;
-  std::string why = {};                // one line for people: "cpu: first choice for cpu"
-  std::vector<Refusal> refusals = {};  // of every backend that was not asked for and can not serve
+  std::string why = {};                  // one line for people: "cpu: first choice for cpu"
+  std::vector<Rejection> rejected = {};  // of every backend that was not asked for and can not serve
 };
 
 // One entry of a preference list: a backend, and when it is preferred. (Whether it can serve is its
@@ -53,11 +53,11 @@ std::span<const Preference> preference(KvKind kind, Architecture architecture);
 // 128, 256, 8, 4, 2, 1 that is.
 inline constexpr int kDefaultPageSize = 16;
 
-// Every reason why `entry` can not serve `phase`; empty when it can. `asked_by_name`: on the CPU any backend
-// may be asked for, its contract then runs over the CPU kernels; automatic choice never does that.
+// Every reason why `entry` can not serve `phase`; empty when it can. `is_requested_by_name`: on the CPU any
+// backend may be asked for, its contract then runs over the CPU kernels; automatic choice never does that.
 std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
                                          const Requirement& requirement, const Hardware& hardware,
-                                         std::optional<int> page_size, bool asked_by_name);
+                                         std::optional<int> page_size, bool is_requested_by_name);
 
 // Chooses. Nothing that the user asked for is changed: throws Error(kInvalidArgument) for an unknown name,
 // with the list of names, and Error(kUnsupported) for a backend of SGLang that attend does not have, and with

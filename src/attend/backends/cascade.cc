@@ -11,13 +11,13 @@ namespace {
 using kernels::AttentionPlan;
 using kernels::KvIndexKind;
 
-constexpr kernels::Visibility kEveryKey{.causal = false};
+constexpr kernels::AttentionMask kEveryKey{.causal = false};
 
 // Of layers that see all keys.
 std::vector<PlanKey> cascade_keys(const ModelGeometry& model) {
   std::vector<AttentionLayer> layers;
   for (const AttentionLayer& layer : model.layers)
-    if (layer.kind == KvKind::kMha && !layer.has_sinks && layer.visibility() == kernels::Visibility{})
+    if (layer.kind == KvKind::kMha && !layer.has_sinks && layer.attention_mask() == kernels::AttentionMask{})
       layers.push_back(layer);
   // Layers that share a plan take part together.
   std::vector<PlanKey> keys = distinct_plans(layers);
@@ -61,11 +61,11 @@ kernels::QueryBatch shared_queries(const SharedKeys& shared) {
 
 }  // namespace
 
-kernels::QueryBatch own_queries(kernels::QueryBatch queries, const SharedKeys& shared) {
+kernels::QueryBatch suffix_queries(kernels::QueryBatch queries, const SharedKeys& shared) {
   // The longest may be one that shares nothing.
   if (queries.max_seqlen_kv > 0 && shared.num_reqs == queries.num_reqs())
     queries.max_seqlen_kv = std::max(1, queries.max_seqlen_kv - shared.num_keys);
-  queries.seqlen_kv = shared.own_seqlen_kv;
+  queries.seqlen_kv = shared.suffix_seqlen_kv;
   return queries;
 }
 
@@ -74,13 +74,13 @@ bool Cascade::applies_to(const BackendConfig& config) {
 }
 
 Cascade::Cascade(const BackendSpec& spec, const BackendConfig& config)
-    : own_index_(spec, config), max_context_len_(config.model.max_context_len) {
+    : suffix_index_(spec, config), max_context_len_(config.model.max_context_len) {
   for (const PlanKey& key : cascade_keys(config.model))
     work_.push_back({key, std::make_unique<AttentionPlan>(shared_limits(spec, config, key), config.device)});
   const int64_t max_tokens = config.limits.max_reqs;
   out_ = Tensor::empty({max_tokens * row_width(config.model)}, config.model.dtype, config.device);
   lse_ = Tensor::empty({max_tokens * max_heads(config.model)}, DType::kF32, config.device);
-  own_lse_ = Tensor::empty({max_tokens * max_heads(config.model)}, DType::kF32, config.device);
+  suffix_lse_ = Tensor::empty({max_tokens * max_heads(config.model)}, DType::kF32, config.device);
 }
 
 size_t Cascade::num_bytes(const BackendSpec& spec, const BackendConfig& config) {
@@ -98,45 +98,45 @@ bool Cascade::serves(const PlanKey& key) const {
 
 void Cascade::plan(const ForwardBatch& batch, const int32_t* table, Stream& stream) {
   // Places are rows of a table whose rows begin at every element.
-  own_index_.build({.table = table,
-                    .stride = 1,
-                    .rows = batch.shared.own_places,
-                    .seqlen_kv = batch.shared.own_seqlen_kv,
-                    .max_seqlen_kv = max_context_len_},
-                   stream);
+  suffix_index_.build({.table = table,
+                       .stride = 1,
+                       .rows = batch.shared.suffix_offsets,
+                       .seqlen_kv = batch.shared.suffix_seqlen_kv,
+                       .max_seqlen_kv = max_context_len_},
+                      stream);
   const kernels::QueryBatch queries = shared_queries(batch.shared);
   for (PlannedKeys& planned : work_) planned.plan->plan(queries, kEveryKey, stream);
 }
 
-void Cascade::attend(const kernels::AttentionArgs& whole, AttentionPlan& own_plan, const SharedKeys& shared,
-                     Stream& stream) {
-  const int64_t num_tokens = whole.out.shape[0], num_heads = whole.out.shape[1],
-                head_dim = whole.out.shape[2];
+void Cascade::attend(const kernels::AttentionArgs& full_args, AttentionPlan& suffix_plan,
+                     const SharedKeys& shared, Stream& stream) {
+  const int64_t num_tokens = full_args.out.shape[0], num_heads = full_args.out.shape[1],
+                head_dim = full_args.out.shape[2];
   const int64_t num_sharing = shared.num_reqs;  // a token each
   const auto found = std::ranges::find_if(work_, [&](const PlannedKeys& planned) {
     return planned.key.num_q_heads == num_heads && planned.key.head_dim_v == head_dim &&
-           planned.key.num_kv_heads == whole.kv.k.shape[2];
+           planned.key.num_kv_heads == full_args.kv.k.shape[2];
   });
   ensure(found != work_.end(), "cascade attention of a layer that it does not serve");
 
   // Between this layer's store and the last launch here others write: nothing is read ahead of them.
-  kernels::AttentionArgs part = whole;
+  kernels::AttentionArgs part = full_args;
   part.prefix_ready = false;
-  part.q = whole.q.slice(0, 0, num_sharing);
+  part.q = full_args.q.slice(0, 0, num_sharing);
   part.out =
       out_.view().slice(0, 0, num_sharing * num_heads * head_dim).reshape({num_sharing, num_heads, head_dim});
   part.lse = lse_.view().slice(0, 0, num_sharing * num_heads).reshape({num_sharing, num_heads});
   part.batch = shared_queries(shared);
-  part.visibility = kEveryKey;
+  part.attention_mask = kEveryKey;
   kernels::attention(part, *found->plan, stream);
 
-  kernels::AttentionArgs own = whole;
+  kernels::AttentionArgs own = full_args;
   own.prefix_ready = false;
-  if (whole.lse.empty())
-    own.lse = own_lse_.view().slice(0, 0, num_tokens * num_heads).reshape({num_tokens, num_heads});
-  own.kv.index = own_index_.get();
-  own.batch = own_queries(whole.batch, shared);
-  kernels::attention(own, own_plan, stream);
+  if (full_args.lse.empty())
+    own.lse = suffix_lse_.view().slice(0, 0, num_tokens * num_heads).reshape({num_tokens, num_heads});
+  own.kv.index = suffix_index_.get();
+  own.batch = suffix_queries(full_args.batch, shared);
+  kernels::attention(own, suffix_plan, stream);
 
   const TensorView out = own.out.slice(0, 0, num_sharing), lse = own.lse.slice(0, 0, num_sharing);
   kernels::merge({.out_a = out,
@@ -144,7 +144,7 @@ void Cascade::attend(const kernels::AttentionArgs& whole, AttentionPlan& own_pla
                   .lse_a = lse,
                   .lse_b = part.lse,
                   .out = out,
-                  .lse = whole.lse.empty() ? TensorView() : lse},
+                  .lse = full_args.lse.empty() ? TensorView() : lse},
                  stream);
 }
 

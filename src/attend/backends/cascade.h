@@ -19,7 +19,7 @@
 namespace attend {
 
 // The step's queries over what each request does not share.
-kernels::QueryBatch own_queries(kernels::QueryBatch queries, const SharedKeys& shared);
+kernels::QueryBatch suffix_queries(kernels::QueryBatch queries, const SharedKeys& shared);
 
 class Cascade {
  public:
@@ -33,13 +33,13 @@ class Cascade {
 
   bool serves(const PlanKey& key) const;
   // Of the shared keys, and where each request's own ones lie. The own keys' plan is the backend's, over
-  // own_queries(). `table`: ReqToTokenPool::table().
+  // suffix_queries(). `table`: ReqToTokenPool::table().
   void plan(const ForwardBatch& batch, const int32_t* table, Stream& stream);
   // Writes whole.out and, where it is wanted, whole.lse as kernels::attention(whole) does, but for the last
-  // bits. `own_plan` was planned over own_queries(). Throws Error(kInternal) for heads that serves() does not
-  // have.
-  void attend(const kernels::AttentionArgs& whole, kernels::AttentionPlan& own_plan, const SharedKeys& shared,
-              Stream& stream);
+  // bits. `suffix_plan` was planned over suffix_queries(). Throws Error(kInternal) for heads that serves()
+  // does not have.
+  void attend(const kernels::AttentionArgs& whole, kernels::AttentionPlan& suffix_plan,
+              const SharedKeys& shared, Stream& stream);
 
  private:
   struct PlannedKeys {
@@ -48,10 +48,10 @@ class Cascade {
   };
 
   std::vector<PlannedKeys> work_;
-  BatchIndex own_index_;
+  BatchIndex suffix_index_;
   int max_context_len_;
   // Results over the shared keys, of max_reqs tokens, and the LSE over own keys where the caller wants none.
-  Tensor out_, lse_, own_lse_;
+  Tensor out_, lse_, suffix_lse_;
 };
 
 }  // namespace attend

@@ -13,14 +13,16 @@ class HybridBackend : public AttentionBackend {
       : prefill_(std::move(prefill)), decode_(std::move(decode)) {}
 
   void plan(const ForwardBatch& batch, Stream& stream) override;
-  bool heeds_short_requests(int num_reqs) const override { return decode_->heeds_short_requests(num_reqs); }
+  bool plan_depends_on_kv_len(int num_reqs) const override {
+    return decode_->plan_depends_on_kv_len(num_reqs);
+  }
   KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override;
   void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                Stream& stream) override;
 
  private:
-  AttentionBackend& of(const ForwardBatch& batch) {
-    return phase_of(batch.mode) == Phase::kPrefill ? *prefill_ : *decode_;
+  AttentionBackend& backend_for(const ForwardBatch& batch) {
+    return to_phase(batch.mode) == Phase::kPrefill ? *prefill_ : *decode_;
   }
 
   std::unique_ptr<AttentionBackend> prefill_, decode_;

@@ -86,10 +86,11 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
                           stream);
     const kernels::QueryBatch queries = query_batch(batch);
     for (PlannedWork& planned : work_) {
-      const kernels::Visibility& visibility = planned.key.visibility;
-      kernels::QueryBatch these = cascades(planned.key, batch) ? own_queries(queries, batch.shared) : queries;
-      these.max_seqlen_kv = most_visible_keys(visibility, these.max_seqlen_q, these.max_seqlen_kv);
-      planned.plan->plan(these, visibility, stream);
+      const kernels::AttentionMask& attention_mask = planned.key.attention_mask;
+      kernels::QueryBatch these =
+          cascades(planned.key, batch) ? suffix_queries(queries, batch.shared) : queries;
+      these.max_seqlen_kv = max_unmasked_keys(attention_mask, these.max_seqlen_q, these.max_seqlen_kv);
+      planned.plan->plan(these, attention_mask, stream);
     }
     if (cascade_ && batch.shared.num_keys > 0) cascade_->plan(batch, requests_.table().as<int32_t>(), stream);
   }
@@ -97,11 +98,11 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
   planned_tokens_ = batch.num_tokens;
 }
 
-bool KernelBackend::heeds_short_requests(int num_reqs) const {
-  constexpr int kLong = kernels::kMaxKeysOfShortRequest + 1;
+bool KernelBackend::plan_depends_on_kv_len(int num_reqs) const {
+  constexpr int kLong = kernels::kShortRequestMaxKeys + 1;
   return std::ranges::any_of(work_, [&](const PlannedWork& planned) {
-    return most_visible_keys(planned.key.visibility, 1, kLong) == kLong &&
-           planned.plan->heeds_short_requests(num_reqs);
+    return max_unmasked_keys(planned.key.attention_mask, 1, kLong) == kLong &&
+           planned.plan->plan_depends_on_kv_len(num_reqs);
   });
 }
 
@@ -119,20 +120,20 @@ kernels::QueryBatch KernelBackend::query_batch(const ForwardBatch& batch) const 
           .positions = batch.positions};
 }
 
-const kernels::KvIndex& KernelBackend::index_of(const LayerKv& kv) const {
+const kernels::KvIndex& KernelBackend::index_for_pool(const LayerKv& kv) const {
   const auto found = std::ranges::find(indices_, kv.slot_map, &PlannedIndex::slot_map);
   ensure(found != indices_.end(), "a layer with a slot map that was not there at create()");
   return found->index.get();
 }
 
-AttentionPlan& KernelBackend::expanded_plan_of(const AttentionLayer& layer) {
+AttentionPlan& KernelBackend::expanded_plan_for_layer(const AttentionLayer& layer) {
   const auto found = std::ranges::find(expanded_work_, plan_key(layer), &PlannedWork::key);
   require(found != expanded_work_.end(), "layer ", layer.layer_id,
           ": no expanded layer of the model has its ", layer.num_q_heads, " heads of ", layer.head_dim_v);
   return *found->plan;
 }
 
-AttentionPlan& KernelBackend::plan_of(const AttentionLayer& layer) {
+AttentionPlan& KernelBackend::plan_for_layer(const AttentionLayer& layer) {
   const auto found = std::ranges::find(work_, plan_key(layer), &PlannedWork::key);
   require(found != work_.end(), "layer ", layer.layer_id, ": no layer of the model has its heads (",
           layer.num_q_heads, "/", layer.num_kv_heads, "), window_left ", layer.window_left, ", window_right ",
@@ -156,8 +157,8 @@ KvDestination KernelBackend::destination(const AttentionLayer& layer, const Forw
           .slot_map = kv.slot_map,
           .k_scale = kv.k_scale,
           .v_scale = kv.v_scale,
-          .fp8_q = latent && spec_.fp8_q_of_fp8_cache && is_fp8(pool_.dtype()) &&
-                   phase_of(batch.mode) == Phase::kDecode};
+          .fp8_q = latent && spec_.quantizes_q_to_cache_dtype && is_fp8(pool_.dtype()) &&
+                   to_phase(batch.mode) == Phase::kDecode};
 }
 
 void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& input,
@@ -182,30 +183,30 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       .q = input.q,
       .out = input.out,
       .lse = input.lse,
-      .kv = {.k = kv.k, .v = kv.v, .index = index_of(kv), .k_scale = kv.k_scale, .v_scale = kv.v_scale},
+      .kv = {.k = kv.k, .v = kv.v, .index = index_for_pool(kv), .k_scale = kv.k_scale, .v_scale = kv.v_scale},
       .batch = query_batch(batch),
-      .visibility = layer.visibility(),
+      .attention_mask = layer.attention_mask(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
       .prefix_ready = batch.prefix_ready};
   if (spec_.kernel == KernelPreference::kReference)
     kernels::reference::attention(args);
   else if (cascades(plan_key(layer), batch))
-    cascade_->attend(args, plan_of(layer), batch.shared, stream);
+    cascade_->attend(args, plan_for_layer(layer), batch.shared, stream);
   else
-    kernels::attention(args, plan_of(layer), stream);
+    kernels::attention(args, plan_for_layer(layer), stream);
 }
 
 void KernelBackend::forward_expanded(const AttentionLayer& layer, const AttentionInput& input,
                                      const ForwardBatch& batch, Stream& stream) {
   const auto num_reqs = static_cast<size_t>(batch.num_reqs);
-  require(input.cu_seqlen_kv.size() == num_reqs + 1 && input.num_keys_of_request.size() == num_reqs, "layer ",
-          layer.layer_id, ": cu_seqlen_kv of ", input.cu_seqlen_kv.size(), " and num_keys_of_request of ",
-          input.num_keys_of_request.size(), ": expected those of ", batch.num_reqs, " requests");
+  require(input.cu_seqlen_kv.size() == num_reqs + 1 && input.seqlen_kv_expanded.size() == num_reqs, "layer ",
+          layer.layer_id, ": cu_seqlen_kv of ", input.cu_seqlen_kv.size(), " and seqlen_kv_expanded of ",
+          input.seqlen_kv_expanded.size(), ": expected those of ", batch.num_reqs, " requests");
   // Keys are pages of one token.
   const auto pages = [](const TensorView& rows) { return rows.split(0, 1); };
-  kernels::Visibility visibility = layer.visibility();
-  visibility.causal = input.causal;
-  if (!input.causal) visibility.window_right = 0;
+  kernels::AttentionMask attention_mask = layer.attention_mask();
+  attention_mask.causal = input.causal;
+  if (!input.causal) attention_mask.window_right = 0;
   const kernels::AttentionArgs args{
       .q = input.q,
       .out = input.out,
@@ -216,13 +217,13 @@ void KernelBackend::forward_expanded(const AttentionLayer& layer, const Attentio
                        .page_size = 1,
                        .indptr = input.cu_seqlen_kv.data()}},
       .batch = {.cu_seqlen_q = batch.cu_seqlen_q,
-                .seqlen_kv = input.num_keys_of_request,
+                .seqlen_kv = input.seqlen_kv_expanded,
                 .max_seqlen_q = batch.max_seqlen_q},
-      .visibility = visibility,
+      .attention_mask = attention_mask,
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks}};
   if (spec_.kernel == KernelPreference::kReference) return kernels::reference::attention(args);
-  AttentionPlan& plan = expanded_plan_of(layer);
-  plan.plan_inline(args.batch, visibility, stream);
+  AttentionPlan& plan = expanded_plan_for_layer(layer);
+  plan.plan_inline(args.batch, attention_mask, stream);
   kernels::attention(args, plan, stream);
 }
 
@@ -235,16 +236,16 @@ void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInpu
       .out = input.out,
       .lse = input.lse,
       .latent = pool_.latent(layer.layer_id),
-      .index = index_of(kv),
+      .index = index_for_pool(kv),
       .scale_kv = kv.k_scale,
       .batch = query_batch(batch),
-      .visibility = layer.visibility(),
+      .attention_mask = layer.attention_mask(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
       .prefix_ready = batch.prefix_ready};
   if (spec_.kernel == KernelPreference::kReference)
     kernels::reference::mla(args);
   else
-    kernels::mla(args, plan_of(layer), stream);
+    kernels::mla(args, plan_for_layer(layer), stream);
 }
 
 std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendSpec& spec,

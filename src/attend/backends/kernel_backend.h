@@ -23,7 +23,7 @@ class KernelBackend : public AttentionBackend {
   // Throws Error(kInvalidArgument) for a batch beyond the limits, a request row or a slot that does not
   // exist.
   void plan(const ForwardBatch& batch, Stream& stream) override;
-  bool heeds_short_requests(int num_reqs) const override;
+  bool plan_depends_on_kv_len(int num_reqs) const override;
   // This and forward() throw Error(kInvalidArgument) for another batch than the planned one.
   KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override;
   // Throws Error(kInvalidArgument) for a layer that the config's model does not have. Without tokens it does
@@ -47,9 +47,9 @@ class KernelBackend : public AttentionBackend {
   };
 
   void require_planned(const ForwardBatch& batch) const;
-  const kernels::KvIndex& index_of(const LayerKv& kv) const;
-  kernels::AttentionPlan& plan_of(const AttentionLayer& layer);
-  kernels::AttentionPlan& expanded_plan_of(const AttentionLayer& layer);
+  const kernels::KvIndex& index_for_pool(const LayerKv& kv) const;
+  kernels::AttentionPlan& plan_for_layer(const AttentionLayer& layer);
+  kernels::AttentionPlan& expanded_plan_for_layer(const AttentionLayer& layer);
   // The plan's layers see the step's shared keys apart from their own.
   bool cascades(const PlanKey& key, const ForwardBatch& batch) const;
   kernels::QueryBatch query_batch(const ForwardBatch& batch) const;

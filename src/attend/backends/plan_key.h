@@ -14,13 +14,13 @@
 namespace attend {
 
 struct PlanKey {
-  kernels::Visibility visibility;
+  kernels::AttentionMask attention_mask;
   int num_q_heads = 0, num_kv_heads = 0, head_dim_v = 0;
   bool operator==(const PlanKey&) const = default;
 };
 
 inline PlanKey plan_key(const AttentionLayer& layer) {
-  return {.visibility = layer.visibility(),
+  return {.attention_mask = layer.attention_mask(),
           .num_q_heads = layer.num_q_heads,
           .num_kv_heads = layer.num_kv_heads,
           .head_dim_v = layer.head_dim_v};
@@ -36,11 +36,13 @@ inline std::vector<PlanKey> distinct_plans(const std::vector<AttentionLayer>& la
 // An upper bound of the keys that the new tokens of one request see, of which it has at most max_seqlen_kv;
 // 0: none known, as there. Requests of layers with a small window are short ones, however many keys they
 // have. What tokens see behind them are new tokens.
-inline int most_visible_keys(const kernels::Visibility& visibility, int max_seqlen_q, int max_seqlen_kv) {
+inline int max_unmasked_keys(const kernels::AttentionMask& attention_mask, int max_seqlen_q,
+                             int max_seqlen_kv) {
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   int64_t most = max_seqlen_kv > 0 ? max_seqlen_kv : kUnknown;
-  if (visibility.window_left >= 0) most = std::min(most, int64_t{max_seqlen_q} + visibility.window_left);
-  if (visibility.chunk > 0) most = std::min(most, int64_t{max_seqlen_q} - 1 + visibility.chunk);
+  if (attention_mask.window_left >= 0)
+    most = std::min(most, int64_t{max_seqlen_q} + attention_mask.window_left);
+  if (attention_mask.chunk > 0) most = std::min(most, int64_t{max_seqlen_q} - 1 + attention_mask.chunk);
   if (most == kUnknown) return 0;
   return static_cast<int>(std::min<int64_t>(most, std::numeric_limits<int>::max()));
 }

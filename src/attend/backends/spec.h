@@ -21,7 +21,8 @@ struct BackendSpec {
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
   // kFixed, and every rule in deterministic mode; 0: kernels::default_split_tokens() of the device.
   int split_tokens = 0;
-  bool fp8_q_of_fp8_cache = false;  // decode and verify steps of MLA over a cache of fp8 take q in e4m3
+  bool quantizes_q_to_cache_dtype =
+      false;  // decode and verify steps of MLA over a cache of fp8 take q in e4m3
 };
 
 // attend's kernels, run by a spec. Throws Error(kInvalidArgument) when the pools do not fit the config, and
@@ -32,14 +33,14 @@ size_t kernel_backend_workspace_bytes(const BackendSpec& spec, const BackendConf
 
 // For BackendEntry of a row whose spec is a constant:
 //   constexpr BackendSpec kMine{.index = kernels::KvIndexKind::kCsr};
-//   BackendEntry{.name = "mine", .., .workspace_bytes = workspace_bytes_of<kMine>, .create =
-//   create_of<kMine>}
+//   BackendEntry{.name = "mine", .., .workspace_bytes = workspace_bytes_with_spec<kMine>, .create =
+//   create_with_spec<kMine>}
 template <const BackendSpec& kSpec>
-std::unique_ptr<AttentionBackend> create_of(const BackendContext& context) {
+std::unique_ptr<AttentionBackend> create_with_spec(const BackendContext& context) {
   return create_kernel_backend(kSpec, context);
 }
 template <const BackendSpec& kSpec>
-size_t workspace_bytes_of(const BackendConfig& config) {
+size_t workspace_bytes_with_spec(const BackendConfig& config) {
   return kernel_backend_workspace_bytes(kSpec, config);
 }
 

@@ -40,7 +40,7 @@ constexpr BackendSpec kCpuSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kTritonSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kCsrSpec{.index = KvIndexKind::kCsr};
 constexpr BackendSpec kPageTableSpec{.index = KvIndexKind::kPageTable};
-constexpr BackendSpec kFp8QueriesSpec{.index = KvIndexKind::kPageTable, .fp8_q_of_fp8_cache = true};
+constexpr BackendSpec kFp8QueriesSpec{.index = KvIndexKind::kPageTable, .quantizes_q_to_cache_dtype = true};
 
 // A hardware prefetcher follows the rows of one head through a page; at 64 tokens decode from DRAM reads
 // close to what the machine can (docs/kernels/attention-cpu.md). The price: a prefix is shared in whole pages
@@ -75,15 +75,15 @@ constexpr BackendEntry kTable[] = {
      .slow = true,
      .mha = kCpuMha,
      .mla = kCpuMla,
-     .workspace_bytes = workspace_bytes_of<kReferenceSpec>,
-     .create = create_of<kReferenceSpec>},
+     .workspace_bytes = workspace_bytes_with_spec<kReferenceSpec>,
+     .create = create_with_spec<kReferenceSpec>},
     {.name = "cpu",
      .aliases = kCpuAliases,
-     .summary = "vectorised and threaded; portable, AVX2, AVX-512, AVX-512-BF16 or AMX by what the CPU has",
+     .summary = "vectorized and threaded; portable, AVX2, AVX-512, AVX-512-BF16 or AMX by what the CPU has",
      .mha = kCpuMha,
      .mla = kCpuMla,
-     .workspace_bytes = workspace_bytes_of<kCpuSpec>,
-     .create = create_of<kCpuSpec>},
+     .workspace_bytes = workspace_bytes_with_spec<kCpuSpec>,
+     .create = create_with_spec<kCpuSpec>},
     // Its factory refuses encoder-decoder models.
     {.name = "triton",
      .summary = "Triton's contract: any GPU, any page size, tree masks",
@@ -101,8 +101,8 @@ constexpr BackendEntry kTable[] = {
              .kv_dtypes = kFloatsFp8AndScaledRows,
              .contiguous = true,
              .cross = false},
-     .workspace_bytes = workspace_bytes_of<kTritonSpec>,
-     .create = create_of<kTritonSpec>},
+     .workspace_bytes = workspace_bytes_with_spec<kTritonSpec>,
+     .create = create_with_spec<kTritonSpec>},
     // It has no sinks, and is not among the backends allowed for Llama 4 (chunks). Its MLA draft backend
     // takes one branch (topk 1), and is off the list for deterministic inference.
     {.name = "flashinfer",
@@ -128,8 +128,8 @@ constexpr BackendEntry kTable[] = {
              .cross = false,
              .speculation = Speculation::kChain,
              .deterministic = {}},
-     .workspace_bytes = workspace_bytes_of<kCsrSpec>,
-     .create = create_of<kCsrSpec>},
+     .workspace_bytes = workspace_bytes_with_spec<kCsrSpec>,
+     .create = create_with_spec<kCsrSpec>},
     // Draft trees over a window become one table per draft token, which needs pages of 1.
     {.name = "fa3",
      .summary = "FlashAttention-3's contract: page table, any page size",
@@ -149,9 +149,9 @@ constexpr BackendEntry kTable[] = {
              .kv_dtypes = kFloatsAndE4M3,
              .contiguous = true,
              .cross = false},
-     .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
-     .create = create_of<kPageTableSpec>},
-    // Draft trees over pages larger than 1 are left to FlashInfer, FA3 and Triton. It does not quantise q, so
+     .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
+     .create = create_with_spec<kPageTableSpec>},
+    // Draft trees over pages larger than 1 are left to FlashInfer, FA3 and Triton. It does not quantize q, so
     // its KV is no narrower than q.
     {.name = "fa4",
      .summary = "FlashAttention-4's contract: page table, pages of 1 or 128",
@@ -172,8 +172,8 @@ constexpr BackendEntry kTable[] = {
              .contiguous = true,
              .cross = false,
              .deterministic = {kBlackwell}},
-     .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
-     .create = create_of<kPageTableSpec>},
+     .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
+     .create = create_with_spec<kPageTableSpec>},
     // Its kernels for pages of 128 want grouped query heads.
     {.name = "trtllm_mha",
      .summary = "TensorRT-LLM's MHA contract: page table, pages of 16 to 128",
@@ -188,8 +188,8 @@ constexpr BackendEntry kTable[] = {
              .cross = false,
              .speculation = Speculation::kChain,
              .deterministic = {}},
-     .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
-     .create = create_of<kPageTableSpec>},
+     .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
+     .create = create_with_spec<kPageTableSpec>},
     {.name = "flashmla",
      .summary = "FlashMLA's contract: page table, pages of 64, decode",
      .mla = {.prefill = {},
@@ -205,8 +205,8 @@ constexpr BackendEntry kTable[] = {
              .cross = false,
              .speculation = Speculation::kChain,
              .deterministic = {}},
-     .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
-     .create = create_of<kPageTableSpec>},
+     .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
+     .create = create_with_spec<kPageTableSpec>},
     // Plain decode only: no draft backend is made of it.
     {.name = "cutlass_mla",
      .summary = "CUTLASS MLA's contract: page table, pages of 128, decode",
@@ -223,9 +223,9 @@ constexpr BackendEntry kTable[] = {
              .cross = false,
              .speculation = Speculation::kNone,
              .deterministic = {}},
-     .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
-     .create = create_of<kPageTableSpec>},
-    // It quantises q beside the rotation where the cache has fp8.
+     .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
+     .create = create_with_spec<kPageTableSpec>},
+    // It quantizes q beside the rotation where the cache has fp8.
     {.name = "trtllm_mla",
      .summary = "TensorRT-LLM's MLA contract: page table, pages of 32 or 64",
      .mla = {.prefill = kSm100AndLater,
@@ -242,8 +242,8 @@ constexpr BackendEntry kTable[] = {
              .cross = false,
              .speculation = Speculation::kChain,
              .deterministic = {}},
-     .workspace_bytes = workspace_bytes_of<kFp8QueriesSpec>,
-     .create = create_of<kFp8QueriesSpec>},
+     .workspace_bytes = workspace_bytes_with_spec<kFp8QueriesSpec>,
+     .create = create_with_spec<kFp8QueriesSpec>},
     // Models with sinks get Triton on AMD.
     {.name = "aiter",
      .summary = "AMD's contract: CSR of page ids",
@@ -268,8 +268,8 @@ constexpr BackendEntry kTable[] = {
              .sinks = false,
              .cross = false,
              .deterministic = {}},
-     .workspace_bytes = workspace_bytes_of<kCsrSpec>,
-     .create = create_of<kCsrSpec>},
+     .workspace_bytes = workspace_bytes_with_spec<kCsrSpec>,
+     .create = create_with_spec<kCsrSpec>},
 };
 
 }  // namespace

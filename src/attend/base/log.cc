@@ -27,7 +27,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 }
 
 // Whether the user wants plain lines (https://no-color.org), or the terminal has no others.
-bool wants_no_color() {
+bool no_color_requested() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
   return (no_color != nullptr && *no_color != '\0') ||
@@ -36,7 +36,7 @@ bool wants_no_color() {
 
 spdlog::logger& logger() {
   static const auto instance = [] {
-    const auto mode = wants_no_color() ? spdlog::color_mode::never : spdlog::color_mode::automatic;
+    const auto mode = no_color_requested() ? spdlog::color_mode::never : spdlog::color_mode::automatic;
     // Not registered by name: a program that uses the library may have a logger called attend.
     auto made = std::make_unique<spdlog::logger>("attend",
                                                  std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode));

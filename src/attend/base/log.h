@@ -11,7 +11,7 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // Lines below this level are dropped. Default: kInfo. Thread-safe.
 void set_log_level(LogLevel level);
-// Control characters, which a message may quote from a file, become '?'. Coloured on a terminal, unless
+// Control characters, which a message may quote from a file, become '?'. Colored on a terminal, unless
 // NO_COLOR is set or TERM is "dumb".
 void log_line(LogLevel level, std::string_view message);
 

@@ -15,7 +15,7 @@ namespace attend {
 namespace {
 
 // CPUs of the scheduler's affinity mask, which containers and taskset narrow.
-int cpus_of_affinity() {
+int affinity_cpus() {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   // More than 1,024 CPUs do not fit the mask.
@@ -26,7 +26,7 @@ int cpus_of_affinity() {
 
 // What the control group grants: "max 100000", or microseconds of CPU time and the period they are for
 // (Linux's admin-guide/cgroup-v2, cpu.max). 0: no limit.
-int cpus_of_quota() {
+int quota_cpus() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   int64_t quota = 0, period = 0;
   if (!(file >> quota >> period) || quota <= 0 || period <= 0) return 0;
@@ -41,7 +41,7 @@ int default_num_threads() {
 }
 
 // The process's team. Who runs a job on it holds it too, so that it outlives its replacement until then.
-class CurrentTeam {
+class TeamHolder {
  public:
   // Made when it is first used, so that a process that never computes starts no threads, nor one that is told
   // a number others before.
@@ -61,15 +61,15 @@ class CurrentTeam {
   std::shared_ptr<ThreadTeam> team_;
 };
 
-CurrentTeam& current_team() {
-  static CurrentTeam team;
+TeamHolder& current_team() {
+  static TeamHolder team;
   return team;
 }
 
 }  // namespace
 
 int num_available_cpus() {
-  const int cpus = std::max(1, cpus_of_affinity()), quota = cpus_of_quota();
+  const int cpus = std::max(1, affinity_cpus()), quota = quota_cpus();
   return quota > 0 ? std::min(cpus, quota) : cpus;
 }
 

@@ -100,8 +100,8 @@ void parallel_for(int64_t num_tasks, Fn&& fn) {
 // Calls fn(row) for every row; on the calling thread when there is too little to wake a team for.
 template <class Fn>
 void parallel_for_rows(int64_t num_rows, int64_t elements_per_row, const Fn& fn) {
-  constexpr int64_t kWorthATeam = 1 << 15;
-  if (num_rows * elements_per_row < kWorthATeam) {
+  constexpr int64_t kMinElementsForTeam = 1 << 15;
+  if (num_rows * elements_per_row < kMinElementsForTeam) {
     for (int64_t row = 0; row < num_rows; ++row) fn(row);
   } else {
     parallel_for(num_rows, [&fn](int64_t row, int) { fn(row); });

@@ -34,7 +34,7 @@ std::string elide(std::string_view text, size_t max_bytes) {
          std::string(text.substr(tail));
 }
 
-std::string gigabytes_beside(double num_bytes) {
+std::string gigabytes_suffix(double num_bytes) {
   return num_bytes < 1e8 ? std::string() : fmt::format(" ({:.1f} GB)", 1e-9 * num_bytes);
 }
 

@@ -16,6 +16,6 @@ std::string elide(std::string_view text, size_t max_bytes);
 
 // " (15.0 GB)", to stand behind a number of bytes in a message; empty below 0.1 GB. A double, since products
 // of sizes may not fit a size_t.
-std::string gigabytes_beside(double num_bytes);
+std::string gigabytes_suffix(double num_bytes);
 
 }  // namespace attend

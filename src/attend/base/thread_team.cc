@@ -16,8 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 // How long a member watches for the next job with its core to itself, and how long it goes on watching while
 // it offers the core to others. Then it sleeps: waking it costs about as much as it has waited.
-constexpr auto kWatch = std::chrono::microseconds(20);
-constexpr auto kWatchPolitely = std::chrono::microseconds(200);
+constexpr auto kSpinTime = std::chrono::microseconds(20);
+constexpr auto kSpinWithPauseTime = std::chrono::microseconds(200);
 
 // Set while the thread runs tasks: a job inside a task is run by that thread alone.
 thread_local bool runs_task = false;
@@ -30,12 +30,12 @@ void pause_core() {
 #endif
 }
 
-// Returns as soon as `done` says so, or after kWatchPolitely.
+// Returns as soon as `done` says so, or after kSpinWithPauseTime.
 template <class Done>
-bool watch(const Done& done) {
+bool spin_until(const Done& done) {
   const auto start = Clock::now();
-  for (auto waited = Clock::duration(0); waited < kWatchPolitely; waited = Clock::now() - start) {
-    if (waited >= kWatch) std::this_thread::yield();
+  for (auto waited = Clock::duration(0); waited < kSpinWithPauseTime; waited = Clock::now() - start) {
+    if (waited >= kSpinTime) std::this_thread::yield();
     for (int i = 0; i < 16; ++i) {
       if (done()) return true;
       pause_core();
@@ -44,7 +44,7 @@ bool watch(const Done& done) {
   return false;
 }
 
-void run_alone(const TeamJob& job) {
+void run_inline(const TeamJob& job) {
   for (int64_t task_idx = 0; task_idx < job.num_tasks; ++task_idx) job.task(job.context, task_idx, 0);
 }
 
@@ -76,7 +76,7 @@ void ThreadTeam::stop() {
 
 void ThreadTeam::run(const TeamJob& job) {
   std::unique_lock lock(running_, std::defer_lock);
-  if (job.num_tasks <= 1 || members_.empty() || runs_task || !lock.try_lock()) return run_alone(job);
+  if (job.num_tasks <= 1 || members_.empty() || runs_task || !lock.try_lock()) return run_inline(job);
   job_ = job;
   next_task_.store(0, std::memory_order_relaxed);
   num_left_.store(0, std::memory_order_relaxed);
@@ -84,7 +84,7 @@ void ThreadTeam::run(const TeamJob& job) {
   state_.store((state_.load(std::memory_order_relaxed) / kNextJob + 1) * kNextJob | kOpen);
   state_.notify_all();
 
-  take_tasks(0);
+  run_tasks(0);
   const uint64_t closed = state_.fetch_and(~kOpen);
   wait_for_members(closed & kNumJoined);
   if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -92,7 +92,7 @@ void ThreadTeam::run(const TeamJob& job) {
 
 bool ThreadTeam::in_task() { return runs_task; }
 
-void ThreadTeam::take_tasks(int thread_idx) {
+void ThreadTeam::run_tasks(int thread_idx) {
   runs_task = true;
   for (;;) {
     const int64_t task_idx = next_task_.fetch_add(1, std::memory_order_relaxed);
@@ -117,7 +117,7 @@ void ThreadTeam::member_loop(int thread_idx) {
     while (!joined && (state & kOpen) != 0 && state / kNextJob == seen)
       joined = state_.compare_exchange_weak(state, state + 1);
     if (!joined) continue;
-    take_tasks(thread_idx);
+    run_tasks(thread_idx);
     num_left_.fetch_add(1);
     num_left_.notify_one();
   }
@@ -125,12 +125,12 @@ void ThreadTeam::member_loop(int thread_idx) {
 
 void ThreadTeam::wait_for_job(uint64_t seen) const {
   const auto is_new = [&] { return state_.load() / kNextJob != seen; };
-  if (watch(is_new)) return;
+  if (spin_until(is_new)) return;
   for (uint64_t state = state_.load(); state / kNextJob == seen; state = state_.load()) state_.wait(state);
 }
 
 void ThreadTeam::wait_for_members(uint64_t num_joined) const {
-  if (watch([&] { return num_left_.load() == num_joined; })) return;
+  if (spin_until([&] { return num_left_.load() == num_joined; })) return;
   for (uint64_t left = num_left_.load(); left != num_joined; left = num_left_.load()) num_left_.wait(left);
 }
 

@@ -95,19 +95,20 @@ __attribute__((target("avx512f"))) uint64_t avx512_read(std::span<const std::byt
 using Read = uint64_t (*)(std::span<const std::byte> memory, size_t ahead);
 
 template <int kStreams, Fetch kFetch>
-Read read_of(bool avx512) {
+Read get_read_loop(bool avx512) {
   return avx512 ? &avx512_read<kStreams, kFetch> : &avx2_read<kStreams, kFetch>;
 }
 
 template <int kStreams>
-Read read_of(bool avx512, const ReadWay& way) {
-  if (way.ahead == 0) return read_of<kStreams, Fetch::kNone>(avx512);
-  return way.once ? read_of<kStreams, Fetch::kOnce>(avx512) : read_of<kStreams, Fetch::kKept>(avx512);
+Read get_read_loop(bool avx512, const ReadMethod& way) {
+  if (way.ahead == 0) return get_read_loop<kStreams, Fetch::kNone>(avx512);
+  return way.once ? get_read_loop<kStreams, Fetch::kOnce>(avx512)
+                  : get_read_loop<kStreams, Fetch::kKept>(avx512);
 }
 
-Read read_by_vectors(bool avx512, const ReadWay& way) {
-  if (way.num_streams == 4) return read_of<4>(avx512, way);
-  return way.num_streams == 2 ? read_of<2>(avx512, way) : read_of<1>(avx512, way);
+Read read_by_vectors(bool avx512, const ReadMethod& way) {
+  if (way.num_streams == 4) return get_read_loop<4>(avx512, way);
+  return way.num_streams == 2 ? get_read_loop<2>(avx512, way) : get_read_loop<1>(avx512, way);
 }
 
 __attribute__((target("avx2,fma"))) float avx2_peak(int64_t num_steps) {
@@ -151,7 +152,7 @@ constexpr int kAmxSums = 4;  // tiles of sums; the other four of eight hold oper
 
 float amx_peak(int64_t num_steps) {
   using namespace kernels::cpu;
-  const WholeTiles tiles;
+  const FullAmxTiles tiles;
   uint16_t ones[kTileSide * kTileInner];
   for (uint16_t& one : ones) one = 0x3f80;  // the bfloat16 value 1
   load_tile<4>(ones, kTileRowBytes);
@@ -174,7 +175,7 @@ float amx_peak(int64_t num_steps) {
 
 }  // namespace
 
-float read_loop(std::span<const std::byte> memory, const ReadWay& way) {
+float read_loop(std::span<const std::byte> memory, const ReadMethod& way) {
   ensure(memory.size() % kReadUnit == 0, "read probe of ", memory.size(), " bytes");
 #if defined(__x86_64__)
   const kernels::cpu::Isa isa = kernels::cpu::detect_isa();

@@ -13,7 +13,7 @@ namespace attend::bench {
 inline constexpr size_t kReadUnit = 4096;
 
 // Reads every byte by one thread; what it returns depends on all of them.
-float read_loop(std::span<const std::byte> memory, const ReadWay& way);
+float read_loop(std::span<const std::byte> memory, const ReadMethod& way);
 
 struct PeakLoop {
   float (*run)(int64_t num_steps);  // the result depends on every operation

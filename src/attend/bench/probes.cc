@@ -22,30 +22,30 @@ std::atomic<float> sink = 0;
 // Long enough that waking a thread does not count.
 constexpr int64_t kPeakSteps = 400'000;
 
-constexpr size_t kTurnBytes = 256 << 10;
-constexpr ReadWay kReadWays[] = {
+constexpr size_t kChunkBytes = 256 << 10;
+constexpr ReadMethod kReadMethods[] = {
     {},
-    {.turn_bytes = kTurnBytes},
+    {.chunk_bytes = kChunkBytes},
     {.ahead = 8192},
-    {.ahead = 8192, .turn_bytes = kTurnBytes},
-    {.ahead = 4096, .turn_bytes = kTurnBytes, .once = true},
+    {.ahead = 8192, .chunk_bytes = kChunkBytes},
+    {.ahead = 4096, .chunk_bytes = kChunkBytes, .once = true},
     {.num_streams = 2, .ahead = 2048},
-    {.num_streams = 2, .ahead = 2048, .turn_bytes = kTurnBytes},
-    {.num_streams = 2, .ahead = 2048, .turn_bytes = 2 * kTurnBytes, .once = true},
+    {.num_streams = 2, .ahead = 2048, .chunk_bytes = kChunkBytes},
+    {.num_streams = 2, .ahead = 2048, .chunk_bytes = 2 * kChunkBytes, .once = true},
     {.num_streams = 4, .ahead = 1024},
-    {.num_streams = 4, .ahead = 1024, .turn_bytes = 4 * kTurnBytes}};
+    {.num_streams = 4, .ahead = 1024, .chunk_bytes = 4 * kChunkBytes}};
 
 }  // namespace
 
-std::span<const ReadWay> read_ways() { return kReadWays; }
+std::span<const ReadMethod> read_methods() { return kReadMethods; }
 
-double read_bytes_per_second(std::span<const std::byte> memory, int num_threads, const ReadWay& way) {
+double read_bytes_per_second(std::span<const std::byte> memory, int num_threads, const ReadMethod& way) {
   const size_t fair = memory.size() / static_cast<size_t>(num_threads) / kReadUnit * kReadUnit;
   ensure(fair > 0, "read probe: ", memory.size(), " bytes for ", num_threads, " threads");
-  const bool by_turns = way.turn_bytes > 0;
-  const size_t share = by_turns ? std::min(fair, way.turn_bytes) : fair;
+  const bool interleaved = way.chunk_bytes > 0;
+  const size_t share = interleaved ? std::min(fair, way.chunk_bytes) : fair;
   const auto num_shares =
-      static_cast<int64_t>(by_turns ? memory.size() / share : static_cast<size_t>(num_threads));
+      static_cast<int64_t>(interleaved ? memory.size() / share : static_cast<size_t>(num_threads));
   const double seconds = seconds_of([&] {
     // As many tasks as threads, whatever the size of the team.
     std::atomic<int64_t> next = 0;
@@ -57,19 +57,19 @@ double read_bytes_per_second(std::span<const std::byte> memory, int num_threads,
   return static_cast<double>(share) * static_cast<double>(num_shares) / seconds;
 }
 
-std::string to_string(const ReadWay& way) {
+std::string to_string(const ReadMethod& way) {
   std::string text = fmt::format("{} stream{}", way.num_streams, way.num_streams == 1 ? "" : "s");
   if (way.ahead > 0)
     text += fmt::format(", fetched {} KiB ahead{}", way.ahead >> 10, way.once ? " for once" : "");
-  if (way.turn_bytes > 0) text += fmt::format(", by turns of {} KiB", way.turn_bytes >> 10);
+  if (way.chunk_bytes > 0) text += fmt::format(", by turns of {} KiB", way.chunk_bytes >> 10);
   return text;
 }
 
-FastestWay fastest_way(std::span<const std::vector<double>> rates_of_ways) {
-  FastestWay fastest;
-  for (size_t way = 0; way < rates_of_ways.size(); ++way) {
-    if (rates_of_ways[way].empty()) continue;
-    const double rate = median(rates_of_ways[way]);
+FastestReadMethod fastest_read_method(std::span<const std::vector<double>> rates_by_method) {
+  FastestReadMethod fastest;
+  for (size_t way = 0; way < rates_by_method.size(); ++way) {
+    if (rates_by_method[way].empty()) continue;
+    const double rate = median(rates_by_method[way]);
     if (rate > fastest.rate) fastest = {way, rate};
   }
   return fastest;

@@ -15,27 +15,27 @@ namespace attend::bench {
 
 // A way to read memory. Which is the fastest depends on the machine, on its load and on the size of its
 // pages, so whoever asks for a limit tries all of them.
-struct ReadWay {
-  int num_streams = 1;    // of a thread, 1, 2 or 4: each reads its part of the memory in order
-  size_t ahead = 0;       // bytes that a prefetch is ahead of the loads; 0: left to the hardware
-  size_t turn_bytes = 0;  // threads take parts of so many bytes by turns; 0: one contiguous part each
-  bool once = false;      // prefetches say that nobody reads the lines again
+struct ReadMethod {
+  int num_streams = 1;     // of a thread, 1, 2 or 4: each reads its part of the memory in order
+  size_t ahead = 0;        // bytes that a prefetch is ahead of the loads; 0: left to the hardware
+  size_t chunk_bytes = 0;  // threads take parts of so many bytes by turns; 0: one contiguous part each
+  bool once = false;       // prefetches say that nobody reads the lines again
 };
-std::span<const ReadWay> read_ways();
+std::span<const ReadMethod> read_methods();
 // "2 streams, fetched 2 KiB ahead, by turns of 256 KiB"
-std::string to_string(const ReadWay& way);
+std::string to_string(const ReadMethod& way);
 
 // Reads every byte of `memory` once and gives bytes per second. num_threads is at most the size of the thread
 // team.
-double read_bytes_per_second(std::span<const std::byte> memory, int num_threads, const ReadWay& way = {});
+double read_bytes_per_second(std::span<const std::byte> memory, int num_threads, const ReadMethod& way = {});
 
-// The way whose rates have the highest median, and that median: `rates_of_ways` holds what each of
-// read_ways() reached, any number of times.
-struct FastestWay {
+// The way whose rates have the highest median, and that median: `rates_by_method` holds what each of
+// read_methods() reached, any number of times.
+struct FastestReadMethod {
   size_t way = 0;
   double rate = 0;
 };
-FastestWay fastest_way(std::span<const std::vector<double>> rates_of_ways);
+FastestReadMethod fastest_read_method(std::span<const std::vector<double>> rates_by_method);
 
 enum class Arithmetic : uint8_t {
   kPortableF32,  // what the compiler makes of a loop for its baseline

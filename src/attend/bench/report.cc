@@ -64,9 +64,9 @@ void print_case(const Report& report, const CaseResult& result) {
              result.unit);
   if (result.limit > 0)
     fmt::print(" {:>8.1f}  {:<16} {:>4.0f} %", result.limit, result.bound, 100 * result.share());
-  const std::string of_tiles =
+  const std::string tile_limit =
       result.tiles_limit > 0 ? fmt::format("{:.0f} %", 100 * result.tiles_share()) : std::string();
-  if (report.has_tiles) fmt::print(" {:>9}", of_tiles);
+  if (report.has_tiles) fmt::print(" {:>9}", tile_limit);
   if (!result.kernel.empty()) fmt::print("{:>{}}", result.kernel, kKernelWidth);
   fmt::print("\n");
 }

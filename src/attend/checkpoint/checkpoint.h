@@ -63,7 +63,7 @@ class CheckpointTensors {
   virtual void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const = 0;
   // Reads the pages of all tensors into memory until `stop` is set. Does not throw: it ends where a file was
   // cut short, and fetch() reports that.
-  virtual void read_ahead(const std::atomic<bool>& stop) const = 0;
+  virtual void prefetch_all(const std::atomic<bool>& stop) const = 0;
   // Throws Error(kCorruptFile) with a file that was written to since it was opened.
   virtual void check_unchanged() const = 0;
 

@@ -30,7 +30,7 @@ std::filesystem::path broken_link(const std::filesystem::path& path) {
   return {};
 }
 
-std::string why(const std::filesystem::path& path, int error_number) {
+std::string describe_error(const std::filesystem::path& path, int error_number) {
   switch (error_number) {
     case ENOENT:
       if (const std::filesystem::path link = broken_link(path); !link.empty()) {
@@ -55,19 +55,20 @@ std::string why(const std::filesystem::path& path, int error_number) {
 }
 
 [[noreturn]] void refuse(const std::filesystem::path& path, int error_number) {
-  fail(ErrorCode::kNotFound, path.string(), ": ", why(path, error_number));
+  fail(ErrorCode::kNotFound, path.string(), ": ", describe_error(path, error_number));
 }
 
-const char* kind_of(mode_t mode) {
+const char* file_kind(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISSOCK(mode)) return "a socket";
   return "a device";
 }
 
-void refuse_unless_regular(const std::filesystem::path& path, const struct stat& status) {
+void require_regular_file(const std::filesystem::path& path, const struct stat& status) {
   if (!S_ISREG(status.st_mode))
-    fail(ErrorCode::kNotFound, path.string(), ": is ", kind_of(status.st_mode), ": expected a regular file");
+    fail(ErrorCode::kNotFound, path.string(), ": is ", file_kind(status.st_mode),
+         ": expected a regular file");
 }
 
 int open_file(const std::filesystem::path& path) {
@@ -76,7 +77,7 @@ int open_file(const std::filesystem::path& path) {
   // What can not be opened may still say what it is.
   struct stat status {};
   const int error_number = errno;
-  if (file < 0 && stat(path.c_str(), &status) == 0) refuse_unless_regular(path, status);
+  if (file < 0 && stat(path.c_str(), &status) == 0) require_regular_file(path, status);
   if (file < 0) refuse(path, error_number);
   return file;
 }
@@ -85,7 +86,7 @@ int open_file(const std::filesystem::path& path) {
 
 InputFile::InputFile(const std::filesystem::path& path) : path_(path), descriptor_(open_file(path)) {
   try {
-    refuse_unless_regular(path, status());
+    require_regular_file(path, status());
   } catch (const Error&) {
     close(descriptor_);
     throw;
@@ -156,8 +157,8 @@ void require_directory(const std::filesystem::path& path, std::string_view expec
   if (stat(path.c_str(), &status) != 0) {
     const int error_number = errno;
     const bool absent = error_number == ENOENT && broken_link(path).empty();
-    fail(ErrorCode::kNotFound, path.string(), ": ", absent ? "no such directory" : why(path, error_number),
-         ": expected ", expected);
+    fail(ErrorCode::kNotFound, path.string(), ": ",
+         absent ? "no such directory" : describe_error(path, error_number), ": expected ", expected);
   }
   if (!S_ISDIR(status.st_mode)) fail(ErrorCode::kNotFound, path.string(), ": expected ", expected);
 }

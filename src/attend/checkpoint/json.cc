@@ -135,7 +135,7 @@ std::optional<std::string> JsonNode::find_string(std::string_view key) const {
   return field ? std::optional(field->string()) : std::nullopt;
 }
 
-void JsonNode::fail_here(ErrorCode code, const std::string& words) const {
+void JsonNode::fail_at_node(ErrorCode code, const std::string& words) const {
   fail(code, where(), ": ", shorten(words, kWordsChars));
 }
 

@@ -67,11 +67,11 @@ class JsonNode {
   // Refuses in other words: kCorruptFile for what contradicts the format, kUnsupported for what attend lacks.
   template <class... Parts>
   [[noreturn]] void corrupt(const Parts&... parts) const {
-    fail_here(ErrorCode::kCorruptFile, join(parts...));
+    fail_at_node(ErrorCode::kCorruptFile, join(parts...));
   }
   template <class... Parts>
   [[noreturn]] void unsupported(const Parts&... parts) const {
-    fail_here(ErrorCode::kUnsupported, join(parts...));
+    fail_at_node(ErrorCode::kUnsupported, join(parts...));
   }
 
  private:
@@ -89,7 +89,7 @@ class JsonNode {
     return text.str();
   }
   // The middle of long words is left out: they quote the file.
-  [[noreturn]] void fail_here(ErrorCode code, const std::string& words) const;
+  [[noreturn]] void fail_at_node(ErrorCode code, const std::string& words) const;
 
   std::shared_ptr<const File> file_;
   const Json* value_;

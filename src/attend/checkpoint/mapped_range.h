@@ -18,11 +18,11 @@ class MappedRange {
 
  private:
   std::string path_;
-  size_t place_;
+  size_t entry_;
 };
 
 // From now on a SIGBUS inside of a MappedRange names its file on stderr and ends the process with
 // `exit_code`; any other SIGBUS does what it always does. For programs: a library leaves signals alone.
-void exit_when_a_mapped_file_is_cut_short(int exit_code);
+void exit_on_truncated_mapping(int exit_code);
 
 }  // namespace attend

@@ -16,7 +16,7 @@ constexpr size_t kReasonChars = 100;
 constexpr size_t kKeyChars = 80;
 
 // Line and column of a byte, both from 1.
-std::string place_of(std::string_view text, size_t byte) {
+std::string line_and_column(std::string_view text, size_t byte) {
   const std::string_view before = text.substr(0, std::min(byte, text.size()));
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const size_t column = before.size() - (before.rfind('\n') + 1) + 1;
@@ -25,7 +25,7 @@ std::string place_of(std::string_view text, size_t byte) {
 
 // The part of the parser's message that says what is wrong: "[json.exception.parse_error.101] parse error at
 // line 1, column 2: syntax error while parsing value - invalid literal; last read: '{a'".
-std::string reason_of(const Json::exception& error) {
+std::string parser_message(const Json::exception& error) {
   std::string_view reason = error.what();
   reason.remove_prefix(std::min(reason.size(), reason.find("] ") + 2));
   if (const size_t dash = reason.find(" - "); dash != reason.npos) reason.remove_prefix(dash + 3);
@@ -67,13 +67,13 @@ class TreeBuilder {
   bool key(std::string& name) {
     member_ = add_member(open_.back()->template get_ref<typename Json::object_t&>(), name);
     if (member_ == nullptr)
-      fail(ErrorCode::kCorruptFile, file_, ": \"", shorten(name, kKeyChars), "\" stands twice in one object");
+      fail(ErrorCode::kCorruptFile, file_, ": \"", shorten(name, kKeyChars), "\" occurs twice in one object");
     return true;
   }
 
   bool parse_error(size_t position, const std::string&, const typename Json::exception& error) {
-    fail(ErrorCode::kCorruptFile, file_, ": expected JSON, ", place_of(text_, position - (position > 0)),
-         ": ", reason_of(error));
+    fail(ErrorCode::kCorruptFile, file_, ": expected JSON, ",
+         line_and_column(text_, position - (position > 0)), ": ", parser_message(error));
   }
 
  private:
@@ -138,17 +138,18 @@ template <class Json>
 Json parse(std::string_view text, const std::string& file) {
   // The parser takes a NUL for the end of the text, and what stands behind it for nothing.
   if (const size_t nul = text.find('\0'); nul != text.npos)
-    fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", place_of(text, nul), ": a NUL byte");
+    fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", line_and_column(text, nul), ": a NUL byte");
   // For which the library has a message of its own, another in each version.
   if (text.empty())
-    fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", place_of(text, 0), ": unexpected end of input");
+    fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", line_and_column(text, 0),
+         ": unexpected end of input");
   TreeBuilder<Json> builder(text, file);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
 }
 
 template <class Json>
-std::string excerpt_of(const Json& value) {
+std::string make_excerpt(const Json& value) {
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (text.size() > kExcerptChars) text = text.substr(0, kExcerptChars) + "...";
   return text;
@@ -165,8 +166,8 @@ bool is_string(const Json& value, std::string_view text) {
   return value.is_string() && value.get_ref<const std::string&>() == text;
 }
 
-std::string excerpt(const Json& value) { return excerpt_of(value); }
-std::string excerpt(const OrderedJson& value) { return excerpt_of(value); }
+std::string excerpt(const Json& value) { return make_excerpt(value); }
+std::string excerpt(const OrderedJson& value) { return make_excerpt(value); }
 
 std::string shorten(const std::string& text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;

@@ -14,7 +14,7 @@ using OrderedJson = nlohmann::ordered_json;  // its keys keep their order; findi
 // Deeper than any file that attend reads; printing and comparing values takes stack for each level.
 inline constexpr int kMaxJsonDepth = 64;
 
-// Parses `text`, all of it; `file` is how errors call it. Refuses a key that stands twice in one object,
+// Parses `text`, all of it; `file` is how errors call it. Refuses a key that occurs twice in one object,
 // which JSON leaves open and readers resolve differently, and what is nested deeper than kMaxJsonDepth.
 // Throws Error(kCorruptFile) with the line and column where parsing ended.
 Json parse_json(std::string_view text, const std::string& file);

@@ -29,19 +29,20 @@ size_t distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+std::vector<const CLI::App*> all_commands(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
 // "expected one of generate, backends, bench"
 std::string known_commands(const CLI::App& app) {
   std::string names;
-  for (const CLI::App* command : commands_of(app)) names += (names.empty() ? "" : ", ") + command->get_name();
+  for (const CLI::App* command : all_commands(app))
+    names += (names.empty() ? "" : ", ") + command->get_name();
   return "expected one of " + names;
 }
 
 const CLI::App* find_command(const CLI::App& app, const std::string& name) {
-  const std::vector<const CLI::App*> commands = commands_of(app);
+  const std::vector<const CLI::App*> commands = all_commands(app);
   for (const CLI::App* command : commands)
     if (command->get_name() == name) return command;
   const auto nearest =
@@ -63,7 +64,7 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
 // and -h with more behind it, which it would read as a call for help.
 void refuse_unknown(const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='));
-  const std::string_view instead = instead_of_llama_cpp_flag(name);
+  const std::string_view instead = suggest_for_llama_cpp_flag(name);
   require(instead.empty(), name, ": a flag of llama.cpp's; here ", instead);
   require(!argument.starts_with("-h") || argument == "-h", "argument ", elide(argument, kMaxArgumentBytes),
           ": is not expected (see --help)");
@@ -74,7 +75,7 @@ void refuse_unknown(const std::string& argument) {
 void check_command_line(const CLI::App& app, const std::vector<std::string>& arguments) {
   const CLI::App* command = &app;
   size_t i = 0;
-  for (; !commands_of(*command).empty(); ++i) {
+  for (; !all_commands(*command).empty(); ++i) {
     if (i == arguments.size()) fail(ErrorCode::kInvalidArgument, "no command: ", known_commands(*command));
     if (find_option(*command, arguments[i]) != nullptr) break;  // --help, --version
     if (arguments[i].starts_with('-')) {

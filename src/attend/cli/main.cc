@@ -33,7 +33,7 @@ constexpr int kBadInput = 2;
 
 // Says what went wrong, and gives the exit code back. Does not throw when stderr is gone too. A message may
 // quote a file; what would move a terminal's cursor is not passed on.
-int complain(std::string_view message, int exit_code) {
+int report_error(std::string_view message, int exit_code) {
   constexpr size_t kMaxMessageBytes = 4000;
   std::fputs(("attend: " + printable(elide(message, kMaxMessageBytes)) + "\n").c_str(), stderr);
   return exit_code;
@@ -97,9 +97,10 @@ int run(int argc, char** argv) {
     cli::flush_out();
     return exit_code;
   } catch (const CLI::ExtrasError&) {
-    return complain(cli::unexpected_arguments(app) + " (see --help)", kBadInput);
+    return report_error(cli::unexpected_arguments(app) + " (see --help)", kBadInput);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return complain(std::string(error.what()) + " (see --help)", kBadInput);
+    if (error.get_exit_code() != 0)
+      return report_error(std::string(error.what()) + " (see --help)", kBadInput);
     app.exit(error);  // help and version are not errors
     cli::flush_out();
     return 0;
@@ -111,20 +112,20 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace attend;
-  exit_when_a_mapped_file_is_cut_short(kBadInput);
+  exit_on_truncated_mapping(kBadInput);
   try {
     cli::open_standard_streams();
     return run(argc, argv);
   } catch (const Error& error) {
-    return complain(error.what(), error.code() == ErrorCode::kInternal ? 1 : kBadInput);
+    return report_error(error.what(), error.code() == ErrorCode::kInternal ? 1 : kBadInput);
   } catch (const std::bad_alloc&) {
-    return complain(
+    return report_error(
         "out of memory: what was asked for does not fit; lower --max-total-tokens, --max-running-requests, "
         "--chunked-prefill-size or --context-length",
         kBadInput);
   } catch (const std::system_error& error) {
-    return complain(error.what(), kBadInput);  // of a file or a stream
+    return report_error(error.what(), kBadInput);  // of a file or a stream
   } catch (const std::exception& error) {
-    return complain(error.what(), 1);
+    return report_error(error.what(), 1);
   }
 }

@@ -16,11 +16,11 @@ namespace {
 constexpr int kMaxBarColumns = 40;
 
 // One less than the terminal has, since some go to the next line behind the last one.
-int columns_of_line() {
-  constexpr int kColumnsUnlessSaid = 80;
+int terminal_columns() {
+  constexpr int kDefaultColumns = 80;
   winsize size{};
   const bool said = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return (said ? size.ws_col : kColumnsUnlessSaid) - 1;
+  return (said ? size.ws_col : kDefaultColumns) - 1;
 }
 
 double megabytes(size_t bytes) { return static_cast<double>(bytes) / 1e6; }
@@ -54,7 +54,7 @@ EngineProgress EngineBars::progress() {
                 show("loading weights", share, fmt::format("{:.1f} MB", megabytes(total)));
               },
           .graphs =
-              [this](const GraphsSoFar& graphs) {
+              [this](const GraphProgressInfo& graphs) {
                 show("recording CUDA graphs", 1.0 * graphs.num_done / graphs.num_sizes,
                      fmt::format("{} batch sizes, now {}; {:.1f} MB so far", graphs.num_sizes,
                                  graphs.batch_size, megabytes(graphs.num_bytes)));
@@ -64,10 +64,11 @@ EngineProgress EngineBars::progress() {
 void EngineBars::show(std::string_view label, double share, const std::string& note) {
   if (!has_bars_) return;
   const int percent = static_cast<int>(100.0 * share);
-  const std::string before = fmt::format("{} [", label), behind = fmt::format("] {:3}% of {}", percent, note);
-  const int columns = columns_of_line(), of_text = static_cast<int>(before.size() + behind.size());
-  const int of_bar = std::clamp(columns - of_text, 0, kMaxBarColumns), filled = percent * of_bar / 100;
-  std::string line = fmt::format("{}{:=<{}}{: <{}}{}", before, "", filled, "", of_bar - filled, behind);
+  const std::string before = fmt::format("{} [", label), suffix = fmt::format("] {:3}% of {}", percent, note);
+  const int columns = terminal_columns(), text_columns = static_cast<int>(before.size() + suffix.size());
+  const int bar_columns = std::clamp(columns - text_columns, 0, kMaxBarColumns),
+            filled = percent * bar_columns / 100;
+  std::string line = fmt::format("{}{:=<{}}{: <{}}{}", before, "", filled, "", bar_columns - filled, suffix);
   line.resize(std::min(line.size(), static_cast<size_t>(columns)));  // a second line would stay behind
   if (line == shown_) return;
   fmt::print(stderr, "\r\033[K{}", line);

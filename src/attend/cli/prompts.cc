@@ -132,7 +132,7 @@ void check_text(const std::string& line, const std::string& where) {
 }
 
 // Keys of strangers: some may be what somebody meant, all of them could be any number.
-void warn_of(const std::set<std::string>& unread, const std::filesystem::path& path) {
+void warn_about_unread_keys(const std::set<std::string>& unread, const std::filesystem::path& path) {
   constexpr size_t kMaxNamed = 8;
   size_t num_named = 0;
   for (const std::string& key : unread) {
@@ -178,7 +178,7 @@ std::vector<Prompt> read_prompts_file(const std::filesystem::path& path, const S
     prompts.push_back(json_lines ? parse_json_prompt(line, where, sampling, unread)
                                  : Prompt{line, {}, std::nullopt, sampling.params});
   }
-  warn_of(unread, path);
+  warn_about_unread_keys(unread, path);
   require(!prompts.empty(), "prompts file ", path.string(), ": no prompts");
   return prompts;
 }

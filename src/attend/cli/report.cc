@@ -95,13 +95,13 @@ nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, cons
   return json;
 }
 
-std::string kernels_of_quantised_weights(const EngineInfo& info) {
+std::string describe_quantized_kernels(const EngineInfo& info) {
   if (info.device.type != DeviceType::kCuda)
     return fmt::format(
         "the {} GEMM widens codes as it reads them",
         kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
   if (info.dtype == DType::kF32) return "the naive GEMM takes them beside float32";
-  if (info.deterministic) return "the quantised GEMM widens codes as it reads them";
+  if (info.deterministic) return "the quantized GEMM dequantizes weights in registers";
   return fmt::format(
       "{}GEMMs of few rows (at most 64 to 512, by format) widen codes as they read them; of more rows "
       "codes become elements, tile after tile (experts': never)",
@@ -216,9 +216,9 @@ std::string weights_line(const EngineInfo& info) {
   }
   const std::string bytes = fmt::format(
       ", {:.2f} bytes each{}", num_bytes / static_cast<double>(num_elements), several ? " on average" : "");
-  if (!has_quantised(info.weight_formats)) return start + names + bytes;
+  if (!has_quantized(info.weight_formats)) return start + names + bytes;
   return fmt::format("{}{} ({}){}; {}", start, names, quantization.method, bytes,
-                     kernels_of_quantised_weights(info));
+                     describe_quantized_kernels(info));
 }
 
 void print_start(const EmbedderInfo& info) {
@@ -249,8 +249,8 @@ void print_start(const EngineInfo& info) {
                   ": expect many times the time of the one that is chosen by default");
   if (info.always_absorbs)
     log_info("latent attention: absorbed in every step; ", info.resolution.prefill->name,
-             " takes no contiguous keys");
-  if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request alone");
+             " does not support contiguous keys");
+  if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request only");
   log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once",
                        info.pool_slots, counted(info.pool_slots / info.resolution.page_size, "page"),
                        info.resolution.page_size,
@@ -269,9 +269,10 @@ void print_start(const EngineInfo& info) {
                              counted(info.resolution.page_size, "token"), to_string(*info.prefix_cache))
                : "prefix cache: off");
   if (info.cascade_min_keys > 0)
-    log_info(fmt::format(
-        "cascade attention: decode steps whose requests share keys, where that saves {} reads of a key",
-        info.cascade_min_keys));
+    log_info(
+        fmt::format("cascade attention: decode steps whose requests share a prefix, when that saves at least "
+                    "{} key reads",
+                    info.cascade_min_keys));
   if (const SpeculativeOptions& speculation = info.speculation; speculation.algorithm)
     log_info(fmt::format(
         "speculation: {}, a step verifies up to {} tokens of a request, while at most {} generate",

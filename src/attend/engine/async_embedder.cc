@@ -36,7 +36,7 @@ struct AsyncEmbedder::Impl {
   void on_output(Job& job, const RequestOutput& output) noexcept;
   void take(Job& job, const RequestOutput& output);
   void fail(Job& job, ErrorCode code, std::string_view message) noexcept;
-  void tell(Job& job) noexcept;
+  void notify(Job& job) noexcept;
 
   EmbedderInfo info;
   MetricsRecorder recorder;  // of the engine's thread: calls
@@ -44,8 +44,8 @@ struct AsyncEmbedder::Impl {
   std::unordered_map<uint64_t, std::shared_ptr<Job>> jobs;  // that wait or are computed
   uint64_t num_ids = 0;
   // Written under the lock.
-  WatchedNumber<int64_t> num_requests, num_cancelled;
-  WatchedNumber<int> num_leaving;  // inputs of cancelled jobs that the engine still counts
+  WatchedNumber<int64_t> num_requests, num_canceled;
+  WatchedNumber<int> num_leaving;  // inputs of canceled jobs that the engine still counts
   AsyncEngine engine;              // ends first
 };
 
@@ -84,7 +84,7 @@ void AsyncEmbedder::Impl::on_output(Job& job, const RequestOutput& output) noexc
   } else {
     recorder.on_embedded(job.submitted, job.started, Clock::now(), job.num_tokens);
   }
-  tell(job);
+  notify(job);
 }
 
 // The first failure of a job counts.
@@ -97,7 +97,7 @@ void AsyncEmbedder::Impl::fail(Job& job, ErrorCode code, std::string_view messag
   }
 }
 
-void AsyncEmbedder::Impl::tell(Job& job) noexcept {
+void AsyncEmbedder::Impl::notify(Job& job) noexcept {
   try {
     job.callback(std::move(job.result));
   } catch (const std::exception& error) {
@@ -143,7 +143,7 @@ void AsyncEmbedder::cancel(uint64_t id) {
     if (found == impl_->jobs.end()) return;
     request = found->second->request;
     impl_->num_leaving.add(static_cast<int>(found->second->num_left));
-    impl_->num_cancelled.add(1);
+    impl_->num_canceled.add(1);
     impl_->jobs.erase(found);
   }
   impl_->engine.abort(request);
@@ -158,7 +158,7 @@ EngineMetrics AsyncEmbedder::metrics() const {
   metrics.num_steps = engine.num_steps;
   metrics.num_failed_steps = engine.num_failed_steps;
   metrics.num_requests = impl_->num_requests.get();
-  metrics.num_finished[static_cast<size_t>(FinishReason::kAbort)] = impl_->num_cancelled.get();
+  metrics.num_finished[static_cast<size_t>(FinishReason::kAbort)] = impl_->num_canceled.get();
   return metrics;
 }
 

@@ -21,9 +21,9 @@ namespace attend {
 
 struct AsyncEngine::Impl {
   // What a caller asks of the engine's thread.
-  enum class Order : uint8_t { kSubmit, kAbortAll, kFlushCache };
-  struct Letter {
-    Order order;
+  enum class CommandKind : uint8_t { kSubmit, kAbortAll, kFlushCache };
+  struct Command {
+    CommandKind order;
     RequestId id = 0;  // of kSubmit
     // What prepare() made: one, to be completed num_completions times, or as many.
     std::vector<std::unique_ptr<Request>> requests = {};
@@ -31,7 +31,7 @@ struct AsyncEngine::Impl {
     int num_completions = 0;
   };
 
-  struct Live {
+  struct LiveRequest {
     OutputCallback callback;                      // empty: it has thrown
     std::vector<Clock::time_point> last_outputs;  // of its completions
     int num_left = 0;                             // of them
@@ -42,33 +42,33 @@ struct AsyncEngine::Impl {
 
   // The engine's thread.
   void run(const EngineConfig& config, const EngineProgress& progress);
-  void tell(Letter letter);  // on any thread
+  void tell(Command command);  // on any thread
   bool wait_for_work();
-  void read_letters();
-  void read(Letter& letter);
+  void run_commands();
+  void read(Command& command);
   void abort(RequestId id) noexcept;  // on any thread
-  void enqueue(Letter& letter);
-  void refuse(Letter& letter, std::string_view message);
-  void forget(std::unordered_map<RequestId, Live>::iterator request);
+  void enqueue(Command& command);
+  void refuse(Command& command, std::string_view message);
+  void forget(std::unordered_map<RequestId, LiveRequest>::iterator request);
   void step();
   void on_output(const RequestOutput& output);
-  void fail_callback(RequestId id, Live& request, std::string_view message);
+  void fail_callback(RequestId id, LiveRequest& request, std::string_view message);
   void abort_failed_callbacks();
   void end_all();
   void end_outputs();
   std::optional<RequestId> submit(GenerationRequest request, OutputCallback callback, int max_waiting);
-  std::optional<RequestId> submit(Letter letter, int max_waiting);
+  std::optional<RequestId> submit(Command command, int max_waiting);
   bool on_engine_thread() const { return std::this_thread::get_id() == thread.get_id(); }
 
   // Of the engine's thread.
   std::unique_ptr<Engine> engine;  // const functions that say so are safe on others
   OutputSink sink = [this](const RequestOutput& output) { on_output(output); };
-  std::unordered_map<RequestId, Live> live;
+  std::unordered_map<RequestId, LiveRequest> live;
   std::function<void()> after_outputs;
   bool has_outputs = false;          // that after_outputs has not heard of
   bool step_is_counted = true;       // before the first callback of the step in hand
   bool callback_has_failed = false;  // so that its request is to be aborted between steps
-  std::vector<Letter> letters;       // being read
+  std::vector<Command> commands;     // being read
   std::set<RequestId> aborts;        // being carried out
   int num_ended = 0;                 // since num_unfinished was last brought up to date
 
@@ -78,7 +78,7 @@ struct AsyncEngine::Impl {
   std::mutex mutex;
   std::condition_variable wake;     // the engine's thread: a letter, resume, stop
   std::condition_variable changed;  // callers: ready, at rest, nothing left
-  std::vector<Letter> inbox;
+  std::vector<Command> inbox;
   // A request is in the first until it ends or is to be aborted. Going from one to the other takes no memory,
   // which may be why somebody aborts it.
   std::set<RequestId> unfinished, to_abort;
@@ -129,13 +129,13 @@ void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& pr
   }
   changed.notify_all();
   while (wait_for_work()) {
-    read_letters();
+    run_commands();
     step();
     abort_failed_callbacks();
     recorder.on_step(*engine);
     end_outputs();
   }
-  read_letters();
+  run_commands();
   end_all();
   end_outputs();
   engine.reset();  // where it was made
@@ -153,23 +153,23 @@ bool AsyncEngine::Impl::wait_for_work() {
     return stopping || !inbox.empty() || !to_abort.empty() || (num_unfinished > 0 && !paused);
   });
   busy = true;
-  std::swap(inbox, letters);
+  std::swap(inbox, commands);
   std::swap(to_abort, aborts);
   return !stopping;
 }
 
-void AsyncEngine::Impl::read_letters() {
-  if (letters.empty() && aborts.empty()) return;
+void AsyncEngine::Impl::run_commands() {
+  if (commands.empty() && aborts.empty()) return;
   int num_read = 0;
-  for (Letter& letter : letters) {
-    num_read += letter.num_completions;
+  for (Command& command : commands) {
+    num_read += command.num_completions;
     try {
-      read(letter);
+      read(command);
     } catch (const std::exception& error) {
       try_log_warning("not done: ", error.what());
     }
   }
-  letters.clear();
+  commands.clear();
   // Behind the letters: one of them may have brought the request.
   for (const RequestId id : aborts) engine->abort(id, sink);
   aborts.clear();
@@ -182,19 +182,19 @@ void AsyncEngine::Impl::read_letters() {
   end_outputs();
 }
 
-void AsyncEngine::Impl::read(Letter& letter) {
-  switch (letter.order) {
-    case Order::kSubmit:
+void AsyncEngine::Impl::read(Command& command) {
+  switch (command.order) {
+    case CommandKind::kSubmit:
       try {
-        enqueue(letter);
+        enqueue(command);
       } catch (const std::exception& error) {
-        refuse(letter, error.what());
+        refuse(command, error.what());
       }
       break;
-    case Order::kAbortAll:
+    case CommandKind::kAbortAll:
       end_all();
       break;
-    case Order::kFlushCache:
+    case CommandKind::kFlushCache:
       engine->flush_cache();
       break;
   }
@@ -204,46 +204,46 @@ void AsyncEngine::Impl::end_outputs() {
   if (std::exchange(has_outputs, false) && after_outputs) after_outputs();
 }
 
-void AsyncEngine::Impl::enqueue(Letter& letter) {
-  Live& request = live[letter.id];
-  request.last_outputs.resize(static_cast<size_t>(letter.num_completions));
-  request.num_left = letter.num_completions;
-  request.callback.swap(letter.callback);
-  if (letter.requests.size() == 1)
-    engine->enqueue(std::move(letter.requests.front()), letter.id);
+void AsyncEngine::Impl::enqueue(Command& command) {
+  LiveRequest& request = live[command.id];
+  request.last_outputs.resize(static_cast<size_t>(command.num_completions));
+  request.num_left = command.num_completions;
+  request.callback.swap(command.callback);
+  if (command.requests.size() == 1)
+    engine->enqueue(std::move(command.requests.front()), command.id);
   else
-    engine->enqueue(std::move(letter.requests), letter.id);
+    engine->enqueue(std::move(command.requests), command.id);
 }
 
 // Memory ran out while it was queued.
-void AsyncEngine::Impl::refuse(Letter& letter, std::string_view message) {
-  if (const auto found = live.find(letter.id); found != live.end()) {
-    if (found->second.callback) letter.callback.swap(found->second.callback);
+void AsyncEngine::Impl::refuse(Command& command, std::string_view message) {
+  if (const auto found = live.find(command.id); found != live.end()) {
+    if (found->second.callback) command.callback.swap(found->second.callback);
     live.erase(found);
   }
   {
     const std::lock_guard lock(mutex);
-    unfinished.erase(letter.id);
+    unfinished.erase(command.id);
   }
   Request request;
   request.finish_reason = FinishReason::kError;
   has_outputs = true;
-  for (int i = 0; i < letter.num_completions; ++i) {
+  for (int i = 0; i < command.num_completions; ++i) {
     try {
-      letter.callback({.id = letter.id,
-                       .index = i,
-                       .token_ids = {},
-                       .text = {},
-                       .finish_reason = FinishReason::kError,
-                       .matched_token = {},
-                       .matched_stop = {},
-                       .message = message,
-                       .logprobs = {},
-                       .prompt_logprobs = {},
-                       .time = Clock::now(),
-                       .request = request});
+      command.callback({.id = command.id,
+                        .index = i,
+                        .token_ids = {},
+                        .text = {},
+                        .finish_reason = FinishReason::kError,
+                        .matched_token = {},
+                        .matched_stop = {},
+                        .message = message,
+                        .logprobs = {},
+                        .prompt_logprobs = {},
+                        .time = Clock::now(),
+                        .request = request});
     } catch (...) {
-      try_log_warning("request ", letter.id, ": its callback threw at its end");
+      try_log_warning("request ", command.id, ": its callback threw at its end");
     }
     recorder.on_end(FinishReason::kError);
     ++num_ended;
@@ -254,7 +254,7 @@ void AsyncEngine::Impl::step() {
   try {
     step_is_counted = false;
     if (paused)
-      engine->settle(sink);
+      engine->finish_in_flight(sink);
     else
       engine->step(sink);
   } catch (const std::exception& error) {
@@ -266,7 +266,7 @@ void AsyncEngine::Impl::step() {
 
 void AsyncEngine::Impl::on_output(const RequestOutput& output) {
   const auto found = live.find(output.id);
-  Live& request = found->second;
+  LiveRequest& request = found->second;
   has_outputs = true;
   if (!std::exchange(step_is_counted, true)) recorder.on_step(*engine);
   recorder.on_output(output,
@@ -286,7 +286,7 @@ void AsyncEngine::Impl::on_output(const RequestOutput& output) {
   if (--request.num_left == 0) forget(found);
 }
 
-void AsyncEngine::Impl::forget(std::unordered_map<RequestId, Live>::iterator request) {
+void AsyncEngine::Impl::forget(std::unordered_map<RequestId, LiveRequest>::iterator request) {
   {
     const std::lock_guard lock(mutex);
     unfinished.erase(request->first);
@@ -294,7 +294,7 @@ void AsyncEngine::Impl::forget(std::unordered_map<RequestId, Live>::iterator req
   live.erase(request);
 }
 
-void AsyncEngine::Impl::fail_callback(RequestId id, Live& request, std::string_view message) {
+void AsyncEngine::Impl::fail_callback(RequestId id, LiveRequest& request, std::string_view message) {
   request.callback = nullptr;
   callback_has_failed = true;
   try_log_warning("request ", id, ": aborted: its callback threw: ", message);
@@ -328,11 +328,11 @@ RequestId AsyncEngine::submit(GenerationRequest request, OutputCallback callback
 }
 
 RequestId AsyncEngine::submit(PoolingRequest request, OutputCallback callback) {
-  Impl::Letter letter{.order = Impl::Order::kSubmit,
-                      .requests = impl_->engine->prepare(std::move(request)),
-                      .callback = std::move(callback)};
-  letter.num_completions = static_cast<int>(letter.requests.size());
-  return *impl_->submit(std::move(letter), INT_MAX);
+  Impl::Command command{.order = Impl::CommandKind::kSubmit,
+                        .requests = impl_->engine->prepare(std::move(request)),
+                        .callback = std::move(callback)};
+  command.num_completions = static_cast<int>(command.requests.size());
+  return *impl_->submit(std::move(command), INT_MAX);
 }
 
 std::optional<RequestId> AsyncEngine::submit_unless_full(GenerationRequest request, OutputCallback callback,
@@ -344,23 +344,23 @@ std::optional<RequestId> AsyncEngine::submit_unless_full(GenerationRequest reque
 std::optional<RequestId> AsyncEngine::Impl::submit(GenerationRequest request, OutputCallback callback,
                                                    int max_waiting) {
   const int n = request.params.n;
-  Letter letter{.order = Order::kSubmit, .callback = std::move(callback), .num_completions = n};
-  letter.requests.push_back(engine->prepare(std::move(request)));
-  return submit(std::move(letter), max_waiting);
+  Command command{.order = CommandKind::kSubmit, .callback = std::move(callback), .num_completions = n};
+  command.requests.push_back(engine->prepare(std::move(request)));
+  return submit(std::move(command), max_waiting);
 }
 
-std::optional<RequestId> AsyncEngine::Impl::submit(Letter letter, int max_waiting) {
-  require(letter.callback != nullptr, "submit: no callback");
-  const int n = letter.num_completions;
+std::optional<RequestId> AsyncEngine::Impl::submit(Command command, int max_waiting) {
+  require(command.callback != nullptr, "submit: no callback");
+  const int n = command.num_completions;
   RequestId id = 0;
   {
     const std::lock_guard lock(mutex);
     if (stopping) fail(ErrorCode::kUnsupported, "submit: the engine is being destroyed");
     if (recorder.num_waiting() + num_unread >= max_waiting) return std::nullopt;
-    id = letter.id = next_id;
+    id = command.id = next_id;
     const auto place = unfinished.insert(unfinished.end(), id);
     try {
-      inbox.push_back(std::move(letter));
+      inbox.push_back(std::move(command));
     } catch (...) {
       unfinished.erase(place);
       throw;
@@ -378,10 +378,10 @@ void AsyncEngine::set_after_outputs(std::function<void()> after_outputs) {
   impl_->after_outputs = std::move(after_outputs);
 }
 
-void AsyncEngine::Impl::tell(Letter letter) {
+void AsyncEngine::Impl::tell(Command command) {
   {
     const std::lock_guard lock(mutex);
-    inbox.push_back(std::move(letter));
+    inbox.push_back(std::move(command));
   }
   wake.notify_one();
 }
@@ -397,8 +397,8 @@ void AsyncEngine::Impl::abort(RequestId id) noexcept {
 }
 
 void AsyncEngine::abort(RequestId id) { impl_->abort(id); }
-void AsyncEngine::abort_all() { impl_->tell({.order = Impl::Order::kAbortAll}); }
-void AsyncEngine::flush_cache() { impl_->tell({.order = Impl::Order::kFlushCache}); }
+void AsyncEngine::abort_all() { impl_->tell({.order = Impl::CommandKind::kAbortAll}); }
+void AsyncEngine::flush_cache() { impl_->tell({.order = Impl::CommandKind::kFlushCache}); }
 
 void AsyncEngine::pause() {
   std::unique_lock lock(impl_->mutex);

@@ -51,7 +51,7 @@ class AsyncEngine {
   void abort(RequestId id);
   void abort_all();  // that were submitted before
 
-  // Forgets all cached prefixes that no request uses by then. Whoever submits afterwards does not meet them.
+  // Forgets all cached prefixes that no request uses by then. Whoever submits afterward does not meet them.
   void flush_cache();
 
   // No step runs from when this returns (called by a callback: after the step in hand) until resume().

@@ -47,8 +47,8 @@ Embedder::TruncatedText Embedder::encode_truncated(std::string_view text) const 
   const auto longest = static_cast<size_t>(info().max_input_tokens);
   if (ids.size() <= longest) return {.ids = std::move(ids)};
   std::vector<int32_t> cut = tokenizer.encode_truncated(text, longest);
-  const size_t num_left_out = ids.size() - cut.size();
-  return {.ids = std::move(cut), .num_left_out = num_left_out};
+  const size_t num_truncated_tokens = ids.size() - cut.size();
+  return {.ids = std::move(cut), .num_truncated_tokens = num_truncated_tokens};
 }
 
 std::vector<int32_t> Embedder::encode(std::string_view text) const {

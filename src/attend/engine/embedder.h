@@ -68,7 +68,7 @@ class Embedder {
   // it.
   struct TruncatedText {
     std::vector<int32_t> ids;
-    size_t num_left_out = 0;
+    size_t num_truncated_tokens = 0;
   };
   TruncatedText encode_truncated(std::string_view text) const;
 

@@ -9,14 +9,14 @@
 #include "attend/base/parallel.h"
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/input_file.h"
-#include "attend/checkpoint/weights_ahead.h"
+#include "attend/checkpoint/weight_prefetcher.h"
 #include "attend/engine/output/output_processor.h"
 #include "attend/engine/output/pooler.h"
 #include "attend/engine/resolve_engine.h"
 #include "attend/engine/schedule/request_memory.h"
 #include "attend/engine/schedule/scheduler.h"
 #include "attend/engine/speculation/ngram_drafter.h"
-#include "attend/engine/step/saturation_watch.h"
+#include "attend/engine/step/saturation_monitor.h"
 #include "attend/engine/step/step_runner.h"
 #include "attend/exec/model_executor.h"
 #include "attend/exec/step_trace.h"
@@ -25,7 +25,7 @@
 namespace attend {
 namespace {
 
-// A seed of its own for each request that brings none (splitmix64's finaliser).
+// A seed of its own for each request that brings none (splitmix64's finalizer).
 uint64_t derive_seed(uint64_t engine_seed, RequestId id) {
   uint64_t x = engine_seed + 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(id);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -56,8 +56,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   if (config.pooling) model_spec_.tie_word_embeddings = true;
   const bool has_files = config.load_format != LoadFormat::kDummy;
   // With a thread alone there is nobody to read next to it.
-  std::unique_ptr<WeightsAhead> weights;
-  if (has_files && num_threads() > 1) weights = std::make_unique<WeightsAhead>(*checkpoint);
+  std::unique_ptr<WeightPrefetcher> weights;
+  if (has_files && num_threads() > 1) weights = std::make_unique<WeightPrefetcher>(*checkpoint);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
   if (has_files) resolved.executor.checkpoint = checkpoint;
   info_ = std::move(resolved.info);
@@ -75,8 +75,9 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
       make_cache_groups(model_spec_.caches(), *rows_, *slots_, executor_->kv_pool().swa_slots()));
   drafter_ = make_drafter(info_.speculation);
-  scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
-                                           DraftRules{.drafter = drafter_.get(),
+  scheduler_ =
+      std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
+                                  DrafterCapabilities{.drafter = drafter_.get(),
                                                       .max_tokens = info_.speculation.num_draft_tokens - 1,
                                                       .max_reqs = info_.speculation.disable_by_batch_size});
   if (config.pooling) pooler_ = std::make_unique<Pooler>(*config.pooling);
@@ -84,7 +85,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   executor_->load(progress.weights);
   info_.weight_bytes = executor_->model().weight_bytes();
   info_.expert_bytes = executor_->model().expert_bytes();
-  saturation_watch_ = std::make_unique<SaturationWatch>(executor_->num_kv_layers());
+  saturation_monitor_ = std::make_unique<SaturationMonitor>(executor_->num_kv_layers());
   runner_ = std::make_unique<StepRunner>(
       *executor_, CommonPrefix(*rows_, info_.resolution.page_size, info_.cascade_min_keys), trace_.get());
   outputs_ =
@@ -122,7 +123,7 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   for (int32_t id : prompt) {
     require(id >= 0 && id < model_spec_.vocab_size, "token id ", id, ": 0 to ", model_spec_.vocab_size - 1);
     require(id != model_spec_.image_token_id, "token id ", id, ": stands for a part of an image, ",
-            model_spec_.architecture, " is served with text alone");
+            model_spec_.architecture, " is served with text only");
   }
   if (static_cast<int>(prompt.size()) >= info_.context_length)
     throw ContextLengthError("prompt of " + std::to_string(prompt.size()) + " tokens: the context holds " +
@@ -146,8 +147,8 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   request->tokens = std::move(prompt);
   request->tokens.reserve(static_cast<size_t>(
       std::min<int64_t>(info_.context_length, int64_t{request->num_prompt} + params.max_new_tokens)));
-  if (LogitEditor::needed(params))
-    request->editor.emplace(params, std::span(request->tokens), stop_token_ids(params));
+  if (LogitsProcessor::needed(params))
+    request->logits_processor.emplace(params, std::span(request->tokens), stop_token_ids(params));
   request->mask = std::move(wanted.mask);
   request->params = std::move(wanted.params);
   request->priority = wanted.priority;
@@ -257,7 +258,7 @@ RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) 
 }
 
 void Engine::record_graphs(const EngineProgress& progress) {
-  executor_->record_graphs([&](const GraphsSoFar& graphs) {
+  executor_->record_graphs([&](const GraphProgressInfo& graphs) {
     info_.graph_bytes = graphs.num_bytes;
     if (progress.graphs) progress.graphs(graphs);
   });
@@ -266,10 +267,10 @@ void Engine::record_graphs(const EngineProgress& progress) {
 
 bool Engine::step(const OutputSink& sink) {
   const auto start = Clock::now();
-  const std::vector<DroppedRequest> dropped = scheduler_->take_dropped(start);
+  const std::vector<DroppedRequest> dropped = scheduler_->drain_dropped(start);
   outputs_->set_time(start);
   for (const auto& [request, why] : dropped) outputs_->end(*request, FinishReason::kAbort, why, sink);
-  if (in_flight_ != nullptr && in_flight_->num_live() == 0) forget_step();
+  if (in_flight_ != nullptr && in_flight_->num_live() == 0) discard_step();
   const bool worked = in_flight_ != nullptr || begin_step(start, sink);
   if (in_flight_ != nullptr) end_step(*in_flight_, sink);
   outputs_->rethrow_sink_error();
@@ -277,14 +278,14 @@ bool Engine::step(const OutputSink& sink) {
 }
 
 // All of its requests have ended.
-void Engine::forget_step() {
+void Engine::discard_step() {
   try {
     runner_->wait(*std::exchange(in_flight_, nullptr));
   } catch (const Error&) {  // nobody is left to be told: the next step fails too
   }
 }
 
-void Engine::settle(const OutputSink& sink) {
+void Engine::finish_in_flight(const OutputSink& sink) {
   const bool overlaps = std::exchange(overlaps_, false);
   if (in_flight_ != nullptr) end_step(*in_flight_, sink);
   overlaps_ = overlaps;
@@ -295,7 +296,7 @@ bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
   ScheduledStep& step = schedule();
   stats_.num_cached_tokens = memory_->num_cached_tokens();
   stats_.num_evicted_tokens = memory_->num_evicted_pages() * memory_->page_size();
-  stats_.num_heals = scheduler_->num_heals();
+  stats_.num_recoveries = scheduler_->num_recoveries();
   if (step.requests.empty()) {
     ensure(scheduler_->idle(), "requests wait and none can be admitted");
     return false;
@@ -310,20 +311,20 @@ bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
   return true;
 }
 
-ScheduledStep* Engine::begin_step_ahead(const ScheduledStep& step) {
+ScheduledStep* Engine::begin_overlapped_step(const ScheduledStep& step) {
   if (!overlaps_ || step.mode != ForwardMode::kDecode || runner_->num_shared_keys() > 0) return nullptr;
   const auto waits_for_host = [](const ScheduledRequest& part) {
     return part.request != nullptr &&
-           (part.request->editor || part.request->mask || part.request->params.logprobs);
+           (part.request->logits_processor || part.request->mask || part.request->params.logprobs);
   };
   if (std::ranges::any_of(step.requests, waits_for_host)) return nullptr;
   const TraceSpan span(trace_.get(), "schedule");
-  return scheduler_->schedule_ahead(memory_->longest_request());
+  return scheduler_->schedule_overlapped(memory_->longest_request());
 }
 
 // The next one begins before it, where it can.
 void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
-  ScheduledStep* const next = begin_step_ahead(step);
+  ScheduledStep* const next = begin_overlapped_step(step);
   std::string failure;  // of the next one
   if (next != nullptr) {
     try {
@@ -345,7 +346,7 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
       const TraceSpan span(trace_.get(), "output");
       advance(step, tokens, sink);
     }
-    if (phase_of(step.mode) == Phase::kDecode) {
+    if (to_phase(step.mode) == Phase::kDecode) {
       double host_seconds = in_flight_ == nullptr ? seconds_since(ended) : 0.0;
       if (!step.ahead)
         host_seconds += std::chrono::duration<double>(ended - began).count() - runner_->device_seconds();
@@ -407,8 +408,8 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
     next_row = row + 1 + static_cast<size_t>(part.num_draft);
     if (request == nullptr) continue;
     if (request->num_output() == 0)
-      saturation_watch_->look(executor_->kv_pool(),
-                              rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
+      saturation_monitor_->look(executor_->kv_pool(),
+                                rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
     outputs_->accept(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
     if (request->finish_reason != FinishReason::kNone) scheduler_->finish(request->id);
   }
@@ -459,8 +460,8 @@ void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
 
 void Engine::count(const ScheduledStep& step, double seconds) {
   ++stats_.num_steps;
-  stats_.num_steps_ahead += step.ahead ? 1 : 0;
-  if (phase_of(step.mode) == Phase::kDecode) {
+  stats_.num_overlapped_steps += step.ahead ? 1 : 0;
+  if (to_phase(step.mode) == Phase::kDecode) {
     stats_.num_decode_tokens += step.num_tokens - step.num_rejected();
     stats_.num_cascade_steps += runner_->num_shared_keys() > 0 ? 1 : 0;
     stats_.decode_seconds += seconds;

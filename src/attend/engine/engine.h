@@ -27,7 +27,7 @@ class Pooler;
 class RequestMemory;
 class Scheduler;
 struct ScheduledStep;
-class SaturationWatch;
+class SaturationMonitor;
 class StepRunner;
 class StepTrace;
 
@@ -47,10 +47,10 @@ struct EngineInfo {
   bool rounds_x = false;      // as of LinearArgs
   Quantization quantization;  // of the linear layers' weights, as config.json says
   // As the files have them, or as they are made up, most elements first. Empty: config.json speaks of no
-  // quantised ones, or no file is there.
+  // quantized ones, or no file is there.
   std::vector<StoredFormat> weight_formats;
   DType kv_cache_dtype = DType::kF32;
-  bool always_absorbs = false;  // latent attention: the prefill backend takes no contiguous keys
+  bool always_absorbs = false;  // latent attention: the prefill backend does not support contiguous keys
   bool has_kv_scales = false;   // K and V are stored by the checkpoint's scales
   bool deterministic = false;   // a token's bits depend on its own request alone
   int context_length = 0;
@@ -75,8 +75,8 @@ struct EngineInfo {
 
 struct EngineStats {
   int64_t num_steps = 0;
-  int64_t num_steps_ahead = 0;   // of them: queued before the tokens of the step before were known
-  int64_t num_failed_steps = 0;  // not counted above
+  int64_t num_overlapped_steps = 0;  // of them: queued before the tokens of the step before were known
+  int64_t num_failed_steps = 0;      // not counted above
   // By all steps: a prompt's first token comes of a step that holds a prompt.
   int64_t num_generated_tokens = 0;
   int64_t num_prefill_tokens = 0;  // computed in steps that hold a prompt, decoding requests' among them
@@ -84,7 +84,7 @@ struct EngineStats {
   int64_t num_decode_tokens = 0;   // computed in steps of decoding requests alone
   int64_t num_cached_tokens = 0;   // of prompts, which others had computed: Request::num_cached_tokens
   int64_t num_evicted_tokens = 0;  // whose cached K/V made room for others'
-  int64_t num_heals = 0;           // the prefix cache was dropped, since the books of pages were wrong
+  int64_t num_recoveries = 0;      // the prefix cache was dropped, since the books of pages were wrong
   DraftCounts drafts;              // nothing without speculation
   int peak_used_slots = 0;
   double prefill_seconds = 0.0;  // extend and mixed steps
@@ -134,7 +134,7 @@ class Engine {
   // first exception is thrown on at the end.
   bool step(const OutputSink& sink);
   // Ends the step that step() left in flight, if there is one, and begins no other.
-  void settle(const OutputSink& sink);
+  void finish_in_flight(const OutputSink& sink);
   bool in_flight() const { return in_flight_ != nullptr; }
 
   // Ends a request wherever it is and calls `sink` with the last outputs of its completions. False, if there
@@ -174,9 +174,9 @@ class Engine {
   // False when there is nothing to do.
   bool begin_step(Clock::time_point start, const OutputSink& sink);
   // Null where the next step can not be chosen yet.
-  ScheduledStep* begin_step_ahead(const ScheduledStep& step);
+  ScheduledStep* begin_overlapped_step(const ScheduledStep& step);
   void end_step(ScheduledStep& step, const OutputSink& sink);
-  void forget_step();
+  void discard_step();
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
   // Compares drafts with the model's tokens, one per row of logits.
@@ -201,7 +201,7 @@ class Engine {
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<Pooler> pooler_;  // null: the engine generates
-  std::unique_ptr<SaturationWatch> saturation_watch_;
+  std::unique_ptr<SaturationMonitor> saturation_monitor_;
   std::unique_ptr<OutputProcessor> outputs_;
   RequestId next_id_ = 1;
   bool overlaps_ = false;

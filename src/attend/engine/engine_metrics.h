@@ -49,7 +49,7 @@ struct EngineMetrics {
   int64_t num_generated_tokens = 0;
   int64_t num_preemptions = 0;
   int64_t num_evicted_tokens = 0;  // whose cached K/V made room for others'
-  int64_t num_heals = 0;           // the books of pages were wrong, and were mended: see Scheduler
+  int64_t num_recoveries = 0;      // the books of pages were wrong, and were mended: see Scheduler
 
   DraftCounts drafts;  // nothing without speculation
 

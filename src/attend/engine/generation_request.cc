@@ -16,7 +16,7 @@ void check_logit_bias(const std::vector<std::pair<int32_t, float>>& biases) {
   std::unordered_set<int32_t> seen;
   for (const auto& [id, bias] : biases) {
     require(std::abs(bias) <= 100.0f, "logit_bias of token ", id, ": ", bias, ": -100 to 100");
-    require(seen.insert(id).second, "logit_bias: token ", id, " stands there twice");
+    require(seen.insert(id).second, "logit_bias: token ", id, " occurs twice");
   }
 }
 

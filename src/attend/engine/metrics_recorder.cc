@@ -83,7 +83,7 @@ void MetricsRecorder::on_step(const Engine& engine) {
   num_generated_tokens_.set(stats.num_generated_tokens);
   num_preemptions_.set(engine.num_preemptions());
   num_evicted_tokens_.set(stats.num_evicted_tokens);
-  num_heals_.set(stats.num_heals);
+  num_recoveries_.set(stats.num_recoveries);
   num_draft_steps_.set(stats.drafts.num_steps);
   num_drafted_tokens_.set(stats.drafts.num_drafted);
   num_accepted_tokens_.set(stats.drafts.num_accepted);
@@ -104,7 +104,7 @@ void MetricsRecorder::read(EngineMetrics& metrics) const {
   metrics.num_generated_tokens = num_generated_tokens_.get();
   metrics.num_preemptions = num_preemptions_.get();
   metrics.num_evicted_tokens = num_evicted_tokens_.get();
-  metrics.num_heals = num_heals_.get();
+  metrics.num_recoveries = num_recoveries_.get();
   metrics.drafts = {.num_steps = num_draft_steps_.get(),
                     .num_drafted = num_drafted_tokens_.get(),
                     .num_accepted = num_accepted_tokens_.get()};

@@ -57,7 +57,7 @@ class MetricsRecorder {
   WatchedNumber<int64_t> num_used_tokens_, num_total_tokens_, num_cached_tokens_, num_locked_tokens_,
       num_evictable_tokens_;
   WatchedNumber<int64_t> num_steps_, num_failed_steps_, num_prompt_tokens_, num_cached_prompt_tokens_,
-      num_generated_tokens_, num_preemptions_, num_evicted_tokens_, num_heals_, num_draft_steps_,
+      num_generated_tokens_, num_preemptions_, num_evicted_tokens_, num_recoveries_, num_draft_steps_,
       num_drafted_tokens_, num_accepted_tokens_;
   std::array<WatchedNumber<int64_t>, kNumFinishReasons> num_finished_;
 };

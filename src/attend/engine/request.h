@@ -12,7 +12,7 @@
 #include "attend/engine/generation_request.h"
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/speculation/draft_counts.h"
-#include "attend/engine/step/logit_editor.h"
+#include "attend/engine/step/logits_processor.h"
 #include "attend/engine/step/token_mask.h"
 #include "attend/kernels/sampling/sampling.h"
 
@@ -69,10 +69,10 @@ struct Request {
   bool pools = false;      // a PoolingRequest's: its hidden states become a vector, and it gets no token
   std::string cache_salt;  // it shares prefixes with requests of the same salt alone
   uint64_t seed = 0;
-  std::optional<LogitEditor> editor;  // none: its logits stay as they are
-  std::shared_ptr<TokenMask> mask;    // null: every token may come
-  Logprobs prompt_logprobs;           // if asked for: of tokens [1, logprobs.size()] of the prompt
-  std::string failure;  // why its next token can not be chosen; empty: nothing is known against it
+  std::optional<LogitsProcessor> logits_processor;  // none: its logits stay as they are
+  std::shared_ptr<TokenMask> mask;                  // null: every token may come
+  Logprobs prompt_logprobs;  // if asked for: of tokens [1, logprobs.size()] of the prompt
+  std::string failure;       // why its next token can not be chosen; empty: nothing is known against it
   FinishReason finish_reason = FinishReason::kNone;
   int num_preemptions = 0;
   // Tokens whose K/V others had computed. What it computed itself and lost by preemption is not among them.
@@ -86,7 +86,7 @@ struct Request {
   // Tokens, from the first on, whose K/V may be others': not the last, which gives the next token, nor those
   // that still have to say how likely the next token of the prompt is, nor any whose hidden states are
   // pooled.
-  int num_sharable() const {
+  int num_reusable() const {
     if (pools) return 0;
     const auto num_scored = static_cast<int>(prompt_logprobs.logprobs.size());
     return params.prompt_logprobs && num_scored < num_prompt - 1 ? num_scored : num_tokens() - 1;

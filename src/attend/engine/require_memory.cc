@@ -22,8 +22,8 @@ void require_memory(std::initializer_list<MemoryPart> parts, size_t free_bytes) 
   for (const MemoryPart& part : parts) {
     if (part.num_bytes > static_cast<double>(free_bytes))
       fail(ErrorCode::kOutOfMemory, part.what, ": needed ", whole(part.num_bytes), " bytes",
-           gigabytes_beside(part.num_bytes), ", free ", free_bytes,
-           gigabytes_beside(static_cast<double>(free_bytes)), "; lower ", part.lower);
+           gigabytes_suffix(part.num_bytes), ", free ", free_bytes,
+           gigabytes_suffix(static_cast<double>(free_bytes)), "; lower ", part.lower);
     free_bytes -= static_cast<size_t>(part.num_bytes);
   }
 }

@@ -140,9 +140,9 @@ double gpu_pool_bytes(const EngineConfig& config, double weight_bytes, double pa
   if (weight_bytes + needed_bytes > free_bytes)
     fail(ErrorCode::kOutOfMemory, "device ", config.device, ": needed ",
          static_cast<int64_t>(weight_bytes + needed_bytes), " bytes",
-         gigabytes_beside(weight_bytes + needed_bytes), ", ", static_cast<int64_t>(weight_bytes),
-         gigabytes_beside(weight_bytes), " of them weights, free ", static_cast<int64_t>(free_bytes),
-         gigabytes_beside(free_bytes));
+         gigabytes_suffix(weight_bytes + needed_bytes), ", ", static_cast<int64_t>(weight_bytes),
+         gigabytes_suffix(weight_bytes), " of them weights, free ", static_cast<int64_t>(free_bytes),
+         gigabytes_suffix(free_bytes));
   return free_bytes - weight_bytes - reserved_bytes;
 }
 
@@ -258,7 +258,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
 
   ModelGeometry geometry = model.geometry(info.dtype, info.kv_cache_dtype);
-  Requirement requirement = requirement_of(geometry);
+  Requirement requirement = make_requirement(geometry);
   requirement.deterministic = config.deterministic_inference;
   requirement.graphs = on_gpu(config) && !config.pooling && !config.disable_cuda_graph;
   info.speculation = choose_speculation(config);
@@ -325,7 +325,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
                         .batch_invariant = info.deterministic,
                         .rounds_x = info.rounds_x};
   executor.resolution = info.resolution;
-  executor.gives_prefixes = !info.always_absorbs;
+  executor.has_prefix_info = !info.always_absorbs;
   executor.logits = !config.pooling;
   executor.hidden_states = config.pooling.has_value();
   check_memory(weight_bytes, info, executor);

@@ -20,7 +20,7 @@ struct ExecutorConfig {
   BackendConfig backend;  // geometry, limits of a step, page size
   KvPoolConfig pool;
   // Without, latent attention is absorbed in every step: batches have no ForwardBatch::prefix.
-  bool gives_prefixes = true;
+  bool has_prefix_info = true;
   bool logits = true;          // batches may have rows of logits
   bool hidden_states = false;  // batches may ask for hidden states
   // GPUs: batch sizes that decode steps are padded to (rising, at most limits.max_reqs); empty: none.

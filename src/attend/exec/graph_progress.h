@@ -8,14 +8,14 @@
 namespace attend {
 
 // CUDA graphs of decode steps while they are recorded, the largest batch size first.
-struct GraphsSoFar {
+struct GraphProgressInfo {
   int batch_size;  // in hand; once all are done the last one
   int num_done;    // of num_sizes
   int num_sizes;
   size_t num_bytes;  // of device memory that those which are done take
 };
 
-using GraphProgress = std::function<void(const GraphsSoFar&)>;
+using GraphProgress = std::function<void(const GraphProgressInfo&)>;
 
 }  // namespace attend
 #pragma GCC visibility pop

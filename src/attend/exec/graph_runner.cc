@@ -25,7 +25,7 @@ int GraphRunner::padded_size(int num_reqs) const {
   return found == sizes_.end() ? num_reqs : *found;
 }
 
-void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& heeds_short_requests,
+void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& plan_depends_on_kv_len,
                          const std::function<void(const GraphStep& step)>& queue,
                          const GraphProgress& progress) {
   const size_t free_before = available_bytes(stream.device);
@@ -36,15 +36,16 @@ void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& he
                 .num_sizes = static_cast<int>(sizes_.size()),
                 .num_bytes = free_before - std::min(free_before, available_bytes(stream.device))});
   };
-  const auto graph_of = [&](const GraphStep& step) {
+  const auto record_graph = [&](const GraphStep& step) {
     queue(step);
     cuda::synchronize(stream);
     return cuda::Graph(stream, [&] { queue(step); });
   };
   for (size_t i = sizes_.size(); i-- > 0;) {
     tell(sizes_[i]);
-    graphs_.push_back({.any = graph_of({sizes_[i], false}), .of_short_requests = std::nullopt});
-    if (heeds_short_requests(sizes_[i])) graphs_.back().of_short_requests = graph_of({sizes_[i], true});
+    graphs_.push_back({.any = record_graph({sizes_[i], false}), .short_request_graph = std::nullopt});
+    if (plan_depends_on_kv_len(sizes_[i]))
+      graphs_.back().short_request_graph = record_graph({sizes_[i], true});
   }
   tell(sizes_.front());
 }
@@ -53,7 +54,8 @@ bool GraphRunner::launch(const GraphStep& step, Stream& stream) {
   const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), step.size);
   if (graphs_.empty() || found == sizes_.end() || *found != step.size) return false;
   Graphs& graphs = graphs_[static_cast<size_t>(sizes_.end() - found) - 1];
-  (step.short_requests && graphs.of_short_requests ? *graphs.of_short_requests : graphs.any).launch(stream);
+  (step.short_requests && graphs.short_request_graph ? *graphs.short_request_graph : graphs.any)
+      .launch(stream);
   return true;
 }
 

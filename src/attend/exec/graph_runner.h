@@ -20,7 +20,7 @@ std::vector<int> default_graph_sizes(int max_batch_size);
 // What a graph holds.
 struct GraphStep {
   int size;             // of the batch
-  bool short_requests;  // none is longer than kernels::kMaxKeysOfShortRequest
+  bool short_requests;  // none is longer than kernels::kShortRequestMaxKeys
 };
 
 class GraphRunner {
@@ -34,10 +34,10 @@ class GraphRunner {
   int padded_size(int num_reqs) const;
 
   // Records what `queue(step)` puts on the stream, for every size, largest first, and for short requests too
-  // where `heeds_short_requests(size)`. It is run once before it is recorded: libraries load their kernels
+  // where `plan_depends_on_kv_len(size)`. It is run once before it is recorded: libraries load their kernels
   // and take their memory when they are first called. `progress` is told before each size and after the last
   // one.
-  void record(Stream& stream, const std::function<bool(int size)>& heeds_short_requests,
+  void record(Stream& stream, const std::function<bool(int size)>& plan_depends_on_kv_len,
               const std::function<void(const GraphStep& step)>& queue, const GraphProgress& progress = {});
 
   // Replays the graph of this step. Returns false when there is none.
@@ -49,7 +49,7 @@ class GraphRunner {
  private:
   struct Graphs {
     cuda::Graph any;
-    std::optional<cuda::Graph> of_short_requests;  // none: `any` serves them
+    std::optional<cuda::Graph> short_request_graph;  // none: `any` serves them
   };
 
   std::vector<int> sizes_;

@@ -13,7 +13,7 @@
 namespace attend {
 
 ModelExecutor::ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
-                             std::unique_ptr<WeightsAhead> weights, StepTrace* trace)
+                             std::unique_ptr<WeightPrefetcher> weights, StepTrace* trace)
     : config_(std::move(config)),
       rows_(rows),
       trace_(trace),
@@ -47,7 +47,7 @@ void ModelExecutor::load(const LoadProgress& progress) {
   weights_.reset();
   model_ = load_model(std::move(tensors), config_.model, progress, config_.placement);
   model_->prepare(limits());
-  arrays_.emplace(limits(), rows_, device(), pool_->swa_slots(), config_.gives_prefixes);
+  arrays_.emplace(limits(), rows_, device(), pool_->swa_slots(), config_.has_prefix_info);
   if (config_.logits)
     logits_ = Tensor::empty({limits().max_logit_rows(), spec().vocab_size}, DType::kF32, device());
   if (config_.hidden_states)
@@ -66,11 +66,11 @@ void ModelExecutor::record_graphs(const GraphProgress& progress) {
     // The same arrays serve the run before and the recording, which must not hold their upload.
     if (built != step.size) arrays_->build(padding, stream_, step.size);
     built = step.size;
-    arrays_->set_max_seqlen_kv(kernels::kMaxKeysOfShortRequest + (step.short_requests ? 0 : 1));
+    arrays_->set_max_seqlen_kv(kernels::kShortRequestMaxKeys + (step.short_requests ? 0 : 1));
     queue_model();
   };
-  const auto heeds_short_requests = [&](int size) { return attention_->heeds_short_requests(size); };
-  graphs_.record(stream_, heeds_short_requests, queue, progress);
+  const auto plan_depends_on_kv_len = [&](int size) { return attention_->plan_depends_on_kv_len(size); };
+  graphs_.record(stream_, plan_depends_on_kv_len, queue, progress);
 }
 
 ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
@@ -94,7 +94,7 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   queue_late_token_ids(batch);
   rows_.upload_shared(stream_);
   if (SwaSlots* const swa = pool_->swa_slots()) swa->upload_moved(stream_);
-  const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kMaxKeysOfShortRequest;
+  const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
   if (batch.hidden_states || !graphs_.launch({size, short_requests}, stream_)) queue_model();
   if (batch.hidden_states) model_->hidden(output.hidden_states, stream_);
   return output;

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "attend/attention/backend.h"
-#include "attend/checkpoint/weights_ahead.h"
+#include "attend/checkpoint/weight_prefetcher.h"
 #include "attend/exec/executor_batch.h"
 #include "attend/exec/executor_config.h"
 #include "attend/exec/graph_runner.h"
 #include "attend/exec/step_arrays.h"
 #include "attend/exec/step_trace.h"
-#include "attend/kv/first_pages.h"
+#include "attend/kv/first_page_warmup.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/model/model.h"
 #include "attend/tensor/cuda.h"
@@ -28,8 +28,8 @@ class ModelExecutor {
   // of config.checkpoint, where its files are being read already; else null. `trace`: where parts of a step
   // are recorded, or null. `rows` and `trace` outlive the executor. Throws as make_kv_pool, create_backend
   // and read_kv_scales do.
-  ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows, std::unique_ptr<WeightsAhead> weights = nullptr,
-                StepTrace* trace = nullptr);
+  ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
+                std::unique_ptr<WeightPrefetcher> weights = nullptr, StepTrace* trace = nullptr);
   ~ModelExecutor();
   ModelExecutor(const ModelExecutor&) = delete;
   ModelExecutor& operator=(const ModelExecutor&) = delete;
@@ -68,10 +68,10 @@ class ModelExecutor {
   ExecutorConfig config_;
   ReqToTokenPool& rows_;
   StepTrace* trace_;
-  std::unique_ptr<WeightsAhead> weights_;  // until load()
+  std::unique_ptr<WeightPrefetcher> weights_;  // until load()
   bool has_kv_scales_ = false;
   std::unique_ptr<KvPool> pool_;
-  std::optional<FirstPages> first_pages_;  // until load()
+  std::optional<FirstPageWarmup> first_pages_;  // until load()
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<Model> model_;
   std::optional<cuda::OwnedStream> gpu_stream_;

@@ -27,16 +27,16 @@ StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int nu
   carve(swa_slots, has_swa_slots ? num_tokens : 0);
   carve(shared_seqlen_kv, 1);
   carve(shared_cu_seqlen_q, 2);
-  carve(own_seqlen_kv, num_reqs);
-  carve(own_places, num_reqs);
+  carve(suffix_seqlen_kv, num_reqs);
+  carve(suffix_offsets, num_reqs);
   num_bytes = offset;
 }
 
 StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, Device device,
-                       const SwaSlots* swa, bool gives_prefixes)
+                       const SwaSlots* swa, bool has_prefix_info)
     : rows_(rows),
       swa_(swa),
-      gives_prefixes_(gives_prefixes),
+      has_prefix_info_(has_prefix_info),
       ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), swa != nullptr)
                 .num_bytes,
             device) {}
@@ -77,7 +77,7 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_req
   view_arrays(step, arrays_at(static_cast<std::byte*>(ring_.device_bytes().data)), all_reqs, max_seqlen_q,
               counts);
   batch_.max_seqlen_kv = max_seqlen_kv;
-  batch_.prefix = gives_prefixes_ ? std::optional(prefix) : std::nullopt;
+  batch_.prefix = has_prefix_info_ ? std::optional(prefix) : std::nullopt;
   batch_.shared.num_keys = step.shared.num_keys;
   batch_.shared.num_reqs = step.shared.num_reqs;
 }
@@ -91,8 +91,8 @@ void StepArrays::add_shared(const Arrays& arrays, const ExecutorBatch& step) {
   arrays.shared_cu_seqlen_q[1] = shared.num_reqs;
   for (int i = 0; i < num_tokens; ++i) {
     const int skipped = i < shared.num_reqs ? shared.num_keys : 0;
-    arrays.own_seqlen_kv[i] = arrays.seqlen_kv[i] - skipped;
-    arrays.own_places[i] = static_cast<int32_t>(
+    arrays.suffix_seqlen_kv[i] = arrays.seqlen_kv[i] - skipped;
+    arrays.suffix_offsets[i] = static_cast<int32_t>(
         step.requests[static_cast<size_t>(i)].row.value * rows_.table().strides[0] + skipped);
   }
 }
@@ -142,8 +142,8 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
             .prefix_ready = step.prefix_ready,
             .shared = {.seqlen_kv = {on_device.shared_seqlen_kv, 1},
                        .cu_seqlen_q = {on_device.shared_cu_seqlen_q, 2},
-                       .own_seqlen_kv = {on_device.own_seqlen_kv, reqs},
-                       .own_places = {on_device.own_places, reqs}}};
+                       .suffix_seqlen_kv = {on_device.suffix_seqlen_kv, reqs},
+                       .suffix_offsets = {on_device.suffix_offsets, reqs}}};
   token_ids_ = {on_device.token_ids, tokens};
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, logit_rows},

@@ -14,10 +14,10 @@ namespace attend {
 // Allocates for the limits in its constructor; build() only fills and uploads, with one copy.
 class StepArrays {
  public:
-  // `swa`: of a pool with a half for layers with a window, else null. `gives_prefixes`: batches have
+  // `swa`: of a pool with a half for layers with a window, else null. `has_prefix_info`: batches have
   // ForwardBatch::prefix.
   StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, Device device = {},
-             const SwaSlots* swa = nullptr, bool gives_prefixes = true);
+             const SwaSlots* swa = nullptr, bool has_prefix_info = true);
 
   // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: as many as it has): pad
   // requests have request row 0, length 1 and one token that is not stored; they have logits too, and nobody
@@ -47,7 +47,7 @@ class StepArrays {
     int32_t *seqlen_kv, *cu_seqlen_q, *prompt_lens, *logit_rows, *positions, *token_ids;
     TokenSlot* out_slots;
     int32_t* swa_slots;
-    int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *own_seqlen_kv, *own_places;
+    int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *suffix_seqlen_kv, *suffix_offsets;
     size_t num_bytes;
   };
   // What the step has so far.
@@ -63,7 +63,7 @@ class StepArrays {
 
   const ReqToTokenPool& rows_;
   const SwaSlots* swa_;
-  bool gives_prefixes_;
+  bool has_prefix_info_;
   StagingRing ring_;
   ForwardBatch batch_;
   ModelInput model_input_;

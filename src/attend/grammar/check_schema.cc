@@ -54,7 +54,7 @@ constexpr std::string_view kConstraints[] = {"$ref",
                                              "not",
                                              "additionalProperties",
                                              "patternProperties"};
-constexpr std::string_view kSayAll[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+constexpr std::string_view kSelfContainedKeywords[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
 // Of numbers and strings: without a type they are read over.
 constexpr std::string_view kNeedType[] = {"minimum",          "maximum",    "exclusiveMinimum",
                                           "exclusiveMaximum", "multipleOf", "minLength",
@@ -64,7 +64,7 @@ constexpr std::string_view kNeedType[] = {"minimum",          "maximum",    "exc
   fail(ErrorCode::kUnsupported, where, ": \"", keyword, "\" ", why);
 }
 
-bool is_of_type(const OrderedJson& value, std::string_view type) {
+bool has_type(const OrderedJson& value, std::string_view type) {
   if (type == "string") return value.is_string();
   if (type == "number") return value.is_number();
   if (type == "integer") return value.is_number_integer();
@@ -73,22 +73,22 @@ bool is_of_type(const OrderedJson& value, std::string_view type) {
   return type == "object" ? value.is_object() : type == "array" && value.is_array();
 }
 
-bool is_of_types(const OrderedJson& value, const OrderedJson& types) {
-  if (types.is_string()) return is_of_type(value, types.get<std::string>());
+bool has_any_type(const OrderedJson& value, const OrderedJson& types) {
+  if (types.is_string()) return has_type(value, types.get<std::string>());
   return std::any_of(types.begin(), types.end(), [&](const OrderedJson& type) {
-    return type.is_string() && is_of_type(value, type.get<std::string>());
+    return type.is_string() && has_type(value, type.get<std::string>());
   });
 }
 
 // A type beside values that all have it adds nothing.
-bool type_fits(const OrderedJson& schema) {
+bool is_type_redundant(const OrderedJson& schema) {
   const auto type = schema.find("type");
   if (const auto values = schema.find("enum"); values != schema.end())
     return values->is_array() && std::all_of(values->begin(), values->end(), [&](const OrderedJson& value) {
-             return is_of_types(value, *type);
+             return has_any_type(value, *type);
            });
   const auto value = schema.find("const");
-  return value != schema.end() && is_of_types(*value, *type);
+  return value != schema.end() && has_any_type(*value, *type);
 }
 
 void check_one(const OrderedJson& schema, const std::string& where) {
@@ -102,10 +102,10 @@ void check_one(const OrderedJson& schema, const std::string& where) {
     if (const auto to = ref->get<std::string>(); to != "#" && !to.starts_with("#/"))
       refuse(where, "$ref",
              "of " + excerpt(*ref) + ": expected a path within the schema, such as #/$defs/name");
-  for (const std::string_view keyword : kSayAll) {
+  for (const std::string_view keyword : kSelfContainedKeywords) {
     if (!schema.contains(keyword)) continue;
     for (const std::string_view other : kConstraints)
-      if (other != keyword && schema.contains(other) && !(other == "type" && type_fits(schema)))
+      if (other != keyword && schema.contains(other) && !(other == "type" && is_type_redundant(schema)))
         refuse(where, other, "beside \"" + std::string(keyword) + "\" is not supported in grammars");
     break;
   }

@@ -17,8 +17,8 @@ class CompiledGrammars {
 
   // Null: it is not there.
   std::shared_ptr<const xgrammar::CompiledGrammar> find(const std::string& key) {
-    const auto found = places_.find(key);
-    if (found == places_.end()) return nullptr;
+    const auto found = entries_by_key_.find(key);
+    if (found == entries_by_key_.end()) return nullptr;
     entries_.splice(entries_.begin(), entries_, found->second);
     return found->second->grammar;
   }
@@ -26,11 +26,11 @@ class CompiledGrammars {
   void add(std::string key, std::shared_ptr<const xgrammar::CompiledGrammar> grammar) {
     const size_t num_bytes = key.size() + grammar->num_bytes();
     entries_.push_front({key, std::move(grammar), num_bytes});
-    places_[std::move(key)] = entries_.begin();
+    entries_by_key_[std::move(key)] = entries_.begin();
     num_bytes_ += num_bytes;
     while (num_bytes_ > max_bytes_ && entries_.size() > 1) {
       num_bytes_ -= entries_.back().num_bytes;
-      places_.erase(entries_.back().key);
+      entries_by_key_.erase(entries_.back().key);
       entries_.pop_back();
     }
   }
@@ -44,7 +44,7 @@ class CompiledGrammars {
   size_t max_bytes_;
   size_t num_bytes_ = 0;
   std::list<Entry> entries_;  // the one used last is first
-  std::unordered_map<std::string, std::list<Entry>::iterator> places_;
+  std::unordered_map<std::string, std::list<Entry>::iterator> entries_by_key_;
 };
 
 }  // namespace attend

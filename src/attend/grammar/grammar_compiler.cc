@@ -24,7 +24,7 @@ using Callbacks = std::vector<GrammarCompiler::Callback>;
 
 constexpr int kNumThreads = 2;  // that are not lost
 constexpr int kLowPriority = 10, kLowestPriority = 19;
-constexpr std::chrono::seconds kPatienceAtEnd{1};
+constexpr std::chrono::seconds kShutdownTimeout{1};
 
 // On Linux a thread has a priority of its own.
 void set_priority(pid_t thread, int nice) { setpriority(PRIO_PROCESS, static_cast<id_t>(thread), nice); }
@@ -36,7 +36,7 @@ std::string key_of(const Grammar& grammar) {
 // Control characters stand nowhere in JSON but for ends of lines and tabs, and tabs not in its strings.
 bool is_no_json(char c) { return static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\r'; }
 
-GrammarResult result_of(const std::shared_ptr<const xgrammar::CompiledGrammar>& compiled) {
+GrammarResult make_result(const std::shared_ptr<const xgrammar::CompiledGrammar>& compiled) {
   try {
     return {compiled->make_mask(), std::nullopt};
   } catch (const Error& error) {
@@ -57,12 +57,12 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
         compiled_(limits.cache_bytes) {}
 
   void compile(Grammar grammar, Callback done) {
-    if (std::optional<Error> error = refusal(grammar)) return done({nullptr, std::move(error)});
+    if (std::optional<Error> error = rejection(grammar)) return done({nullptr, std::move(error)});
     std::string key = key_of(grammar);
     std::unique_lock lock(mutex_);
     if (const auto known = compiled_.find(key)) {
       lock.unlock();
-      return done(result_of(known));
+      return done(make_result(known));
     }
     const auto [found, is_new] = jobs_.try_emplace(std::move(key));
     if (is_new) {
@@ -72,7 +72,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
       start_threads();
       work_.notify_one();
       watch_.notify_one();
-    } else if (found->second->lost) {
+    } else if (found->second->abandoned) {
       const Error error = too_slow(found->second->grammar);
       lock.unlock();
       return done({nullptr, error});
@@ -94,7 +94,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
     }
     for (const Callback& done : waiting) done({nullptr, Error(ErrorCode::kUnsupported, "shutting down")});
     std::unique_lock lock(mutex_);
-    ended_.wait_for(lock, kPatienceAtEnd, [&] { return num_threads_ == 0 && !watching_; });
+    ended_.wait_for(lock, kShutdownTimeout, [&] { return num_threads_ == 0 && !watching_; });
   }
 
  private:
@@ -102,12 +102,12 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
     Grammar grammar;
     CompileClock::time_point deadline;
     Callbacks waiting;
-    pid_t thread = 0;   // that compiles it; 0: none yet
-    bool lost = false;  // its time was over while it was compiled
+    pid_t thread = 0;        // that compiles it; 0: none yet
+    bool abandoned = false;  // its time was over while it was compiled
   };
 
-  std::optional<Error> refusal(const Grammar& grammar) const {
-    if (!library_.available()) return Error(ErrorCode::kUnsupported, library_.refusal());
+  std::optional<Error> rejection(const Grammar& grammar) const {
+    if (!library_.available()) return Error(ErrorCode::kUnsupported, library_.rejection());
     if (!vocabulary_.tokenizer)
       return Error(ErrorCode::kUnsupported, "grammars: the model directory has no tokenizer.json");
     if (vocabulary_.stop_ids.empty())
@@ -128,7 +128,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
 
   // With the lock.
   void start_threads() {
-    while (num_threads_ < kNumThreads + std::min(num_lost_, kMaxLostThreads)) {
+    while (num_threads_ < kNumThreads + std::min(num_abandoned_threads_, kMaxAbandonedThreads)) {
       std::thread([self = shared_from_this()] { self->work(); }).detach();
       ++num_threads_;
     }
@@ -141,8 +141,8 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
     const pid_t thread = gettid();
     set_priority(thread, kLowPriority);
     std::unique_lock lock(mutex_);
-    bool lost = false;
-    while (!stopping_ && !lost) {
+    bool abandoned = false;
+    while (!stopping_ && !abandoned) {
       if (queue_.empty()) {
         work_.wait(lock);
         continue;
@@ -153,9 +153,9 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
       lock.unlock();
       run(*job);
       lock.lock();
-      lost = job->lost;
+      abandoned = job->abandoned;
     }
-    if (lost) --num_lost_;
+    if (abandoned) --num_abandoned_threads_;
     --num_threads_;
     ended_.notify_all();
   }
@@ -180,7 +180,8 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
       jobs_.erase(key);
       if (compiled) compiled_.add(std::move(key), compiled);
     }
-    for (const Callback& done : waiting) done(compiled ? result_of(compiled) : GrammarResult{nullptr, error});
+    for (const Callback& done : waiting)
+      done(compiled ? make_result(compiled) : GrammarResult{nullptr, error});
   }
 
   struct LazyCompiler {
@@ -189,7 +190,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
   };
   const xgrammar::Compiler& compiler(LazyCompiler& lazy, bool json) {
     std::call_once(lazy.once, [&] {
-      std::vector<std::string> tokens = vocabulary_.tokenizer->bytes_of_tokens();
+      std::vector<std::string> tokens = vocabulary_.tokenizer->token_bytes();
       // xgrammar takes control characters for characters of strings whose length is bounded.
       if (json)
         for (std::string& token : tokens)
@@ -217,8 +218,8 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
         std::erase(queue_, first);
         jobs_.erase(key_of(first->grammar));
       } else {
-        first->lost = true;
-        ++num_lost_;
+        first->abandoned = true;
+        ++num_abandoned_threads_;
         set_priority(first->thread, kLowestPriority);
         start_threads();
       }
@@ -234,7 +235,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<Job> first_deadline() const {
     std::shared_ptr<Job> first;
     for (const auto& [key, job] : jobs_)
-      if (!job->lost && (!first || job->deadline < first->deadline)) first = job;
+      if (!job->abandoned && (!first || job->deadline < first->deadline)) first = job;
     return first;
   }
 
@@ -248,7 +249,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
   std::deque<std::shared_ptr<Job>> queue_;                      // not begun
   std::unordered_map<std::string, std::shared_ptr<Job>> jobs_;  // those, and those that are compiled
   CompiledGrammars compiled_;
-  int num_threads_ = 0, num_lost_ = 0;
+  int num_threads_ = 0, num_abandoned_threads_ = 0;
   bool watching_ = false, stopping_ = false;
 };
 

@@ -48,10 +48,10 @@ struct GrammarResult {
 //
 // A grammar of a few lines may take minutes. One that is not compiled within the time limit is refused, while
 // its thread, which nothing can stop, goes on at the lowest priority, and another takes its place; up to
-// kMaxLostThreads of them. If it ends after all, the grammar is there for who asks again.
+// kMaxAbandonedThreads of them. If it ends after all, the grammar is there for who asks again.
 class GrammarCompiler {
  public:
-  static constexpr int kMaxLostThreads = 8;
+  static constexpr int kMaxAbandonedThreads = 8;
 
   // Without a library, or where the model has no tokenizer or no end-of-sequence token, it refuses every
   // grammar.

@@ -49,7 +49,7 @@ GrammarLibrary GrammarLibrary::find(const std::filesystem::path& folder) {
   }
 }
 
-std::string GrammarLibrary::refusal() const {
+std::string GrammarLibrary::rejection() const {
   return problem_.empty() ? advice() : advice() + "; of those found: " + problem_;
 }
 

@@ -31,7 +31,7 @@ class GrammarLibrary {
   bool available() const { return xgrammar_ != nullptr; }
   // What to say to who wants one all the same: which packages to install, and what was wrong with those
   // found.
-  std::string refusal() const;
+  std::string rejection() const;
   // The first half of it.
   static std::string advice();
 

@@ -37,12 +37,12 @@ struct TypeInfo {
 };
 static_assert(sizeof(Any) == 16 && sizeof(Object) == 24);
 
-Bytes bytes_of(std::string_view text) { return {text.data(), text.size()}; }
-std::string_view view_of(const Bytes& bytes) { return {bytes.data, bytes.size}; }
+Bytes to_bytes(std::string_view text) { return {text.data(), text.size()}; }
+std::string_view to_view(const Bytes& bytes) { return {bytes.data, bytes.size}; }
 
 // What stands behind the head of an object.
 template <class Content>
-const Content& content_of(const void* object) {
+const Content& object_content(const void* object) {
   return *reinterpret_cast<const Content*>(static_cast<const char*>(object) + sizeof(Object));
 }
 
@@ -90,7 +90,7 @@ Value& Value::operator=(Value other) noexcept {
 std::string Value::text() const {
   if (any_.type_index == kSmallText) return {any_.small_text, any_.small_length};
   if (any_.type_index != kText) return {};
-  return std::string(view_of(content_of<Bytes>(any_.pointer)));
+  return std::string(to_view(object_content<Bytes>(any_.pointer)));
 }
 
 std::shared_ptr<const Library> Library::load(const std::filesystem::path& tvm_ffi,
@@ -114,7 +114,7 @@ std::shared_ptr<const Library> Library::load(const std::filesystem::path& tvm_ff
   find_symbol(handle, "TVMFFIErrorMoveFromRaised", functions.take_error);
   find_symbol(handle, "TVMFFIStringFromByteArray", functions.make_text);
   find_symbol(handle, "TVMFFIBytesFromByteArray", functions.make_bytes);
-  const Bytes array = bytes_of("ffi.Array");
+  const Bytes array = to_bytes("ffi.Array");
   if (functions.global_function(&array, &library->make_array_.function) != 0 ||
       library->make_array_.function == nullptr)
     fail(ErrorCode::kUnsupported, tvm_ffi.string(), ": has no ffi.Array");
@@ -123,24 +123,24 @@ std::shared_ptr<const Library> Library::load(const std::filesystem::path& tvm_ff
 }
 
 Library::Method Library::method(const std::string& type, std::string_view name) const {
-  const Bytes key = bytes_of(type);
+  const Bytes key = to_bytes(type);
   int32_t index = 0;
   if (functions_.type_index(&key, &index) != 0) fail(ErrorCode::kUnsupported, raised_error());
   const auto& info = *static_cast<const TypeInfo*>(functions_.type_info(index));
   for (int32_t i = 0; i < info.num_methods; ++i)
-    if (view_of(info.methods[i].name) == name) return {info.methods[i].method.pointer};
+    if (to_view(info.methods[i].name) == name) return {info.methods[i].method.pointer};
   fail(ErrorCode::kUnsupported, type, " has no method ", name);
 }
 
 Value Library::bytes(std::string_view content) const {
-  const Bytes bytes = bytes_of(content);
+  const Bytes bytes = to_bytes(content);
   Any any;
   if (functions_.make_bytes(&bytes, &any) != 0) fail(ErrorCode::kInternal, raised_error());
   return {shared_from_this(), any};
 }
 
 Value Library::text(std::string_view content) const {
-  const Bytes bytes = bytes_of(content);
+  const Bytes bytes = to_bytes(content);
   Any any;
   if (functions_.make_text(&bytes, &any) != 0) fail(ErrorCode::kInternal, raised_error());
   return {shared_from_this(), any};
@@ -149,10 +149,10 @@ Value Library::text(std::string_view content) const {
 Value Library::array(std::span<const Value> items) const { return call(make_array_, items); }
 
 Value Library::call(Method method, std::span<const Value> arguments) const {
-  constexpr size_t kFew = 8;
-  std::array<Any, kFew> few;
-  std::vector<Any> many(arguments.size() > kFew ? arguments.size() : 0);
-  Any* const anys = many.empty() ? few.data() : many.data();
+  constexpr size_t kInlineArgs = 8;
+  std::array<Any, kInlineArgs> inline_args;
+  std::vector<Any> heap_args(arguments.size() > kInlineArgs ? arguments.size() : 0);
+  Any* const anys = heap_args.empty() ? inline_args.data() : heap_args.data();
   for (size_t i = 0; i < arguments.size(); ++i) anys[i] = arguments[i].any();
   Any result;
   if (functions_.call(method.function, anys, static_cast<int32_t>(arguments.size()), &result) != 0)
@@ -164,7 +164,7 @@ std::string Library::raised_error() const {
   void* error = nullptr;
   functions_.take_error(&error);
   if (error == nullptr) return "tvm-ffi: a call failed and said nothing";
-  std::string message(view_of(content_of<ErrorContent>(error).message));
+  std::string message(to_view(object_content<ErrorContent>(error).message));
   functions_.release(error);
   return message;
 }

@@ -42,7 +42,7 @@ void gather_latent(const GatherLatentArgs&, Stream&) { refuse("gather_latent"); 
 void lengths_of(View<const int32_t>, View<int32_t>, Stream&) { refuse("lengths_of"); }
 void copy_to_heads(const TensorView&, const TensorView&, Stream&) { refuse("copy_to_heads"); }
 void compact_slots(const CompactSlotsArgs&, Stream&) { refuse("compact_slots"); }
-void dequantise_rows(const DequantiseRowsArgs&, Stream&) { refuse("dequantise_rows"); }
+void dequantize_rows(const DequantizeRowsArgs&, Stream&) { refuse("dequantize_rows"); }
 void store_kv(const StoreKvArgs&, Stream&) { refuse("store_kv"); }
 void store_mla(const StoreMlaArgs&, Stream&) { refuse("store_mla"); }
 
@@ -104,17 +104,17 @@ bool qkv_norm_rope_store(const LinearArgs&, const NormRopeArgs&, const StoreKvAr
 // attention
 DevicePlan make_plan(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
 size_t plan_bytes(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
-void plan(DevicePlan&, const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
-void plan_inline(DevicePlan&, const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
+void plan(DevicePlan&, const QueryBatch&, const AttentionMask&, Stream&) { refuse("attention plan"); }
+void plan_inline(DevicePlan&, const QueryBatch&, const AttentionMask&, Stream&) { refuse("attention plan"); }
 bool try_plan_inline(DevicePlan&, const QueryBatch&) { refuse("attention plan"); }
-bool heeds_short_requests(const DevicePlan&, int) { refuse("attention plan"); }
+bool plan_depends_on_kv_len(const DevicePlan&, int) { refuse("attention plan"); }
 
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
 void attention(const AttentionArgs&, const DevicePlan&, Stream&, const AttentionTuning&) {
   refuse("attention");
 }
 bool stores_new_keys(const AttentionArgs&, const DevicePlan&) { return false; }
-bool takes_descales(const AttentionArgs&, const DevicePlan&) { return false; }
+bool has_head_descales(const AttentionArgs&, const DevicePlan&) { return false; }
 bool multiplies_e4m3(Device, int64_t, int64_t, int64_t) { return false; }
 void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }
 void merge(const MergeArgs&, Stream&) { refuse("merge"); }

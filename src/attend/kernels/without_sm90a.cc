@@ -6,7 +6,7 @@
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
-#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gemv/gemv.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
 #include "attend/kernels/moe/cuda/sm90/norm_route.h"
@@ -28,7 +28,7 @@ bool swap_ab_gemm(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
   refuse("swap-AB split-K GEMM");
 }
 
-void scaled_codes_gemm(const LinearArgs&, bool, Stream& stream) {
+void scaled_quantized_gemm(const LinearArgs&, bool, Stream& stream) {
   swap_ab_gemm({}, false, SwapAbGemmShape{}, stream);
 }
 
@@ -44,7 +44,7 @@ void gated_mlp_gemm(const LinearArgs&, Stream& stream) { gated_mlp_gemm({}, Gate
 
 void gated_mlp_gemm(const LinearArgs&, const GatedMlpGemmShape&, Stream&) { refuse("gated-MLP GEMM"); }
 
-void lone_row_gemm(const LinearArgs&, Stream&) { refuse("GEMM of a lone row"); }
+void gemv(const LinearArgs&, Stream&) { refuse("GEMM of a lone row"); }
 
 void fp8_block_gemm(const Fp8BlockRows&, const Weight&, const TensorView&, bool, Stream&) {
   refuse("GEMM of fp8 blocks");

@@ -38,7 +38,7 @@ void SlotAllocator::free_pages(View<const PageId> pages) {
            num_pages_ - 1, ", page 0 is the padding page");
     ensure(free_idx_[static_cast<size_t>(page.value)] == kInUse, "free: page ", page, " is free already");
   }
-  for (size_t i = pages.size(); i-- > 0;) give_back(pages[i]);
+  for (size_t i = pages.size(); i-- > 0;) return_page(pages[i]);
   if constexpr (kCheckEveryOperation) check_conservation();
 }
 
@@ -65,7 +65,7 @@ void SlotAllocator::check_conservation() const {
 }
 
 // What is free already stays it.
-void SlotAllocator::give_back(PageId page) {
+void SlotAllocator::return_page(PageId page) {
   int32_t& free_idx = free_idx_[static_cast<size_t>(page.value)];
   if (free_idx != kInUse) return;
   free_idx = static_cast<int32_t>(free_pages_.size());
@@ -119,7 +119,7 @@ void PagedAllocator::free(View<const TokenSlot> slots) {
            " is free already");
   }
   // Backwards, so that the first page comes out first. A page's other slots find it free.
-  for (size_t i = slots.size(); i-- > 0;) give_back(PageId(slots[i].value / page_size_));
+  for (size_t i = slots.size(); i-- > 0;) return_page(PageId(slots[i].value / page_size_));
   if constexpr (kCheckEveryOperation) check_conservation();
 }
 
@@ -141,13 +141,13 @@ void PagedAllocator::check_growth(size_t request, int32_t prefix_len, int32_t se
 TokenSlot* PagedAllocator::grow(int32_t prefix_len, int32_t seqlen, TokenSlot last, TokenSlot* out) {
   int32_t slot = last.value;
   for (int32_t position = prefix_len; position < seqlen; ++position) {
-    slot = position % page_size_ == 0 ? take_page() * page_size_ : slot + 1;
+    slot = position % page_size_ == 0 ? allocate_page() * page_size_ : slot + 1;
     *out++ = TokenSlot(slot);
   }
   return out;
 }
 
-int32_t PagedAllocator::take_page() {
+int32_t PagedAllocator::allocate_page() {
   const PageId page = free_pages_.back();
   free_pages_.pop_back();
   free_idx_[static_cast<size_t>(page.value)] = kInUse;

@@ -60,7 +60,7 @@ class SlotAllocator {
 
  protected:
   SlotAllocator(int page_size, int num_pages);
-  void give_back(PageId page);
+  void return_page(PageId page);
 
   int page_size_, num_pages_;
   std::vector<PageId> free_pages_;  // taken from the back
@@ -80,7 +80,7 @@ class PagedAllocator : public SlotAllocator {
  private:
   void check_growth(size_t request, int32_t prefix_len, int32_t seqlen, TokenSlot last) const;
   TokenSlot* grow(int32_t prefix_len, int32_t seqlen, TokenSlot last, TokenSlot* out);
-  int32_t take_page();
+  int32_t allocate_page();
 };
 
 // Pages of one slot: any free slot follows any other. `num_slots` counts slot 0, the padding slot.

@@ -43,7 +43,7 @@ void EvictionHeap::check() const {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     ensure(contains(entry.node) && positions_[static_cast<size_t>(entry.node)] == static_cast<int32_t>(i),
-           "eviction heap: node ", entry.node, " does not stand at ", i);
+           "eviction heap: node ", entry.node, " is not at ", i);
     ensure(i == 0 || entries_[(i - 1) / 2].key <= entry.key, "eviction heap: node ", entry.node,
            " goes before what stands above it");
   }

@@ -28,7 +28,7 @@ enum class KvLayout : uint8_t {
   kHeadMajor,   // [page, head, token, dim] (HND): a head's tokens together; CPUs read each head as one run
 };
 
-// Pages 0..num_pages-1, zero-initialised; page 0 is the padding page: kernels read it for padded requests,
+// Pages 0..num_pages-1, zero-initialized; page 0 is the padding page: kernels read it for padded requests,
 // nothing may be stored there.
 class KvPool {
  public:

@@ -223,7 +223,7 @@ PrefixCache::Step PrefixCache::step_and_split(int32_t from, View<const int32_t> 
 
 int32_t PrefixCache::split(int32_t node, size_t num_pages) {
   const int32_t front = add_node();
-  children_.erase(link_of(node));
+  children_.erase(child_link(node));
   Node &first = at(front), &second = at(node);
   const auto num_tokens = static_cast<std::ptrdiff_t>(num_pages * page_size_);
   const auto pages_end = second.pages.begin() + static_cast<std::ptrdiff_t>(num_pages);
@@ -279,10 +279,10 @@ void PrefixCache::link(int32_t node) {
   children_.emplace(child_hash(at(node).parent, at(node).tokens.data()), node);
 }
 
-PrefixCache::Children::iterator PrefixCache::link_of(int32_t node) {
+PrefixCache::Children::iterator PrefixCache::child_link(int32_t node) {
   auto [found, last] = children_.equal_range(child_hash(at(node).parent, at(node).tokens.data()));
   while (found != last && found->second != node) ++found;
-  ensure(found != last, "prefix cache: node ", node, " is nobody's child");
+  ensure(found != last, "prefix cache: node ", node, " has no parent");
   return found;
 }
 
@@ -316,12 +316,12 @@ void PrefixCache::unlock(int32_t node) noexcept {
     if (--locked.num_locks > 0) continue;
     num_locked_ -= static_cast<int>(locked.pages.size());
     num_evictable_ += static_cast<int>(locked.pages.size());
-    if (locked.num_children == 0) offer(above);
+    if (locked.num_children == 0) add_evictable(above);
   }
 }
 
 // A node that has neither children nor locks any more.
-void PrefixCache::offer(int32_t node) {
+void PrefixCache::add_evictable(int32_t node) {
   if (at(node).parent >= 0)
     evictable_.push(node, key_of(at(node)));
   else
@@ -331,10 +331,10 @@ void PrefixCache::offer(int32_t node) {
 void PrefixCache::remove_leaf(int32_t node) {
   const int32_t parent = at(node).parent;
   evictable_.remove(node);
-  children_.erase(link_of(node));
+  children_.erase(child_link(node));
   at(node) = {};
   unused_nodes_.push_back(node);
-  if (--at(parent).num_children == 0 && at(parent).num_locks == 0) offer(parent);
+  if (--at(parent).num_children == 0 && at(parent).num_locks == 0) add_evictable(parent);
 }
 
 void PrefixCache::remove_start(int32_t node) {
@@ -357,7 +357,7 @@ EvictionKey PrefixCache::key_of(const Node& node) const {
 
 void PrefixCache::check() const {
   int num_evictable = 0, num_locked = 0;
-  size_t num_offered = 0, num_linked = 0;
+  size_t num_evictable_nodes = 0, num_linked = 0;
   std::vector<int32_t> num_children(nodes_.size(), 0), num_locks(nodes_.size(), 0);
   std::unordered_set<PageId> pages;
   const std::unordered_set<int32_t> unused(unused_nodes_.begin(), unused_nodes_.end());
@@ -371,10 +371,11 @@ void PrefixCache::check() const {
     (node.num_locks > 0 ? num_locked : num_evictable) += num_pages;
     for (const PageId page : node.pages)
       ensure(pages.insert(page).second, "prefix cache: page ", page, " is in it twice");
-    const bool is_offered = node.parent >= 0 && node.num_children == 0 && node.num_locks == 0;
-    ensure(evictable_.contains(i) == is_offered, "prefix cache: node ", i, " with ", node.num_children,
-           " children and ", node.num_locks, " locks is ", is_offered ? "not " : "", "offered for eviction");
-    num_offered += is_offered;
+    const bool is_evictable = node.parent >= 0 && node.num_children == 0 && node.num_locks == 0;
+    ensure(evictable_.contains(i) == is_evictable, "prefix cache: node ", i, " with ", node.num_children,
+           " children and ", node.num_locks, " locks is ", is_evictable ? "not " : "",
+           "offered for eviction");
+    num_evictable_nodes += is_evictable;
     if (node.parent < 0) {
       ensure(node.salt != nullptr && starts_.at(*node.salt) == i && node.end_page == 0, "prefix cache: node ",
              i, " begins nowhere");
@@ -398,9 +399,9 @@ void PrefixCache::check() const {
   ensure(num_evictable == num_evictable_ && num_locked == num_locked_, "prefix cache: counts ",
          num_evictable_, " evictable and ", num_locked_, " locked pages, has ", num_evictable, " and ",
          num_locked);
-  ensure(num_linked == children_.size() && num_offered == evictable_.size(),
+  ensure(num_linked == children_.size() && num_evictable_nodes == evictable_.size(),
          "prefix cache: ", children_.size(), " links for ", num_linked, " nodes, ", evictable_.size(), " of ",
-         num_offered, " offered for eviction");
+         num_evictable_nodes, " offered for eviction");
   evictable_.check();
 }
 

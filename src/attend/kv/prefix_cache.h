@@ -147,11 +147,11 @@ class PrefixCache {
   int32_t add_node();
   void add_leaf(PrefixLock& lock, View<const int32_t> tokens, View<const PageId> pages, int priority);
   void link(int32_t node);
-  Children::iterator link_of(int32_t node);
+  Children::iterator child_link(int32_t node);
   void move_lock(PrefixLock& lock, int32_t node);
   void raise_priority(int32_t node, int priority);
   void unlock(int32_t node) noexcept;
-  void offer(int32_t node);
+  void add_evictable(int32_t node);
   void remove_leaf(int32_t node);
   void remove_start(int32_t node);
   EvictionKey key_of(const Node& node) const;

@@ -23,7 +23,7 @@ ReqToTokenPool::ReqToTokenPool(int max_reqs, int max_context_len, Device device)
 
 void ReqToTokenPool::reset() {
   for (int32_t row = 1; row < num_rows_; ++row) clear(RequestRow(row));
-  taken_.assign(static_cast<size_t>(num_rows_), false);
+  allocated_.assign(static_cast<size_t>(num_rows_), false);
   free_.clear();
   for (int32_t row = num_rows_ - 1; row > 0; --row) free_.emplace_back(row);
   shared_.clear();
@@ -33,14 +33,14 @@ std::optional<RequestRow> ReqToTokenPool::allocate() {
   if (free_.empty()) return std::nullopt;
   const RequestRow row = free_.back();
   free_.pop_back();
-  taken_[static_cast<size_t>(row.value)] = true;
+  allocated_[static_cast<size_t>(row.value)] = true;
   return row;
 }
 
 void ReqToTokenPool::free(RequestRow row) {
-  check_taken(row);
+  check_allocated(row);
   clear(row);
-  taken_[static_cast<size_t>(row.value)] = false;
+  allocated_[static_cast<size_t>(row.value)] = false;
   free_.push_back(row);
 }
 
@@ -51,7 +51,7 @@ void ReqToTokenPool::clear(RequestRow row) {
 }
 
 void ReqToTokenPool::write(RequestRow row, int first, View<const TokenSlot> slots) {
-  check_taken(row);
+  check_allocated(row);
   ensure(first >= 0 && first <= max_context_len_ &&
              slots.size() <= static_cast<size_t>(max_context_len_ - first),
          "ReqToTokenPool: positions ", first, " to ", first + static_cast<int64_t>(slots.size()) - 1,
@@ -99,8 +99,8 @@ size_t ReqToTokenPool::num_bytes(int max_reqs, int max_context_len) {
   return (static_cast<size_t>(max_reqs) + 1) * static_cast<size_t>(max_context_len) * sizeof(TokenSlot);
 }
 
-void ReqToTokenPool::check_taken(RequestRow row) const {
-  ensure(row.value > 0 && row.value < num_rows_ && taken_[static_cast<size_t>(row.value)],
+void ReqToTokenPool::check_allocated(RequestRow row) const {
+  ensure(row.value > 0 && row.value < num_rows_ && allocated_[static_cast<size_t>(row.value)],
          "ReqToTokenPool: request row ", row, " is not taken");
 }
 

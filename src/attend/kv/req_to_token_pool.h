@@ -11,7 +11,7 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// int32 [num_rows, max_context_len], zero-initialised; row 0 is the padding row and is never handed out, so a
+// int32 [num_rows, max_context_len], zero-initialized; row 0 is the padding row and is never handed out, so a
 // padded request reads slot 0, the padding page. Rows are reused last-freed first. Written by the host. Not
 // thread-safe: the engine's owner thread writes it.
 //
@@ -63,14 +63,14 @@ class ReqToTokenPool {
     int count;
   };
 
-  void check_taken(RequestRow row) const;
+  void check_allocated(RequestRow row) const;
   void clear(RequestRow row);
 
   int num_rows_, max_context_len_;
   Tensor table_;         // the host's
   Tensor device_table_;  // the same on the CPU
   std::vector<RequestRow> free_;
-  std::vector<bool> taken_;
+  std::vector<bool> allocated_;
   std::vector<int> num_written_;  // by row: positions from the first on that are not known to be 0
   std::vector<Range> shared_;     // written and not uploaded
 };

@@ -21,16 +21,16 @@ SwaSlots::SwaSlots(int page_size, int num_pages, int num_swa_pages, Device devic
   map_ = Arena(num_bytes(page_size, num_pages), "SwaSlots").allocate({num_slots}, DType::kI32);
   device_map_ = device.type == DeviceType::kCpu ? map_ : cuda::zeros({num_slots}, DType::kI32, device);
   free_pages_.reserve(static_cast<size_t>(num_swa_pages));
-  num_holders_.resize(static_cast<size_t>(num_pages));
+  ref_counts_.resize(static_cast<size_t>(num_pages));
   idle_.resize(static_cast<size_t>(num_pages));
   reset();
 }
 
 void SwaSlots::reset() {
   std::ranges::fill(map_.span<int32_t>(), 0);
-  std::ranges::fill(num_holders_, 0);
+  std::ranges::fill(ref_counts_, 0);
   idle_[0] = {};
-  num_idle_ = 0;
+  num_unused_ = 0;
   moved_.clear();
   free_pages_.clear();
   for (int32_t page = num_swa_pages_ - 1; page > 0; --page) free_pages_.emplace_back(page);
@@ -52,37 +52,37 @@ bool SwaSlots::map(View<const TokenSlot> slots) {
   for (const TokenSlot slot : slots) {
     if (!is_new(slot)) continue;
     const PageId page(slot.value / page_size_);
-    set_window_page(page, take_window_page());
-    num_holders(page) = 1;
+    set_window_page(page, allocate_window_page());
+    ref_count(page) = 1;
   }
   return true;
 }
 
 void SwaSlots::hold(View<const PageId> pages) {
-  check_pages_are_there(pages);
+  check_page_ids(pages);
   for (const PageId page : pages) ensure(is_mapped(page), "SwaSlots: page ", page, " has no window page");
   for (const PageId page : pages)
-    if (num_holders(page)++ == 0) unlink(page);
+    if (ref_count(page)++ == 0) unlink(page);
 }
 
 void SwaSlots::drop(View<const PageId> pages) {
-  check_pages_are_there(pages);
-  for (const PageId page : pages) ensure(num_holders(page) > 0, "SwaSlots: nobody holds page ", page);
+  check_page_ids(pages);
+  for (const PageId page : pages) ensure(ref_count(page) > 0, "SwaSlots: no request references page ", page);
   for (const PageId page : pages)
-    if (--num_holders(page) == 0) make_idle(page);
+    if (--ref_count(page) == 0) add_unused(page);
 }
 
 void SwaSlots::replace(PageId from, PageId to) {
   ensure(from != to, "SwaSlots: page ", from, " in place of itself");
   const PageId one[] = {to}, other[] = {from};
-  check_pages_are_there(one);
-  check_pages_are_there(other);
-  ensure(num_holders(from) > 0, "SwaSlots: nobody holds page ", from);
+  check_page_ids(one);
+  check_page_ids(other);
+  ensure(ref_count(from) > 0, "SwaSlots: no request references page ", from);
   if (!is_mapped(to)) {
-    ensure(num_holders(from) == 1, "SwaSlots: page ", from, " is another request's too");
+    ensure(ref_count(from) == 1, "SwaSlots: page ", from, " is another request's too");
     set_window_page(to, first_slot(from) / page_size_);
-    std::fill_n(entries_of(from), page_size_, 0);
-    std::swap(num_holders(from), num_holders(to));
+    std::fill_n(page_entries(from), page_size_, 0);
+    std::swap(ref_count(from), ref_count(to));
     if (slot_map().device.type != DeviceType::kCpu) moved_.push_back(to);
     return;
   }
@@ -91,8 +91,8 @@ void SwaSlots::replace(PageId from, PageId to) {
 }
 
 void SwaSlots::forget(View<const PageId> pages) {
-  check_pages_are_there(pages);
-  for (const PageId page : pages) ensure(num_holders(page) == 0, "SwaSlots: free page ", page, " is held");
+  check_page_ids(pages);
+  for (const PageId page : pages) ensure(ref_count(page) == 0, "SwaSlots: free page ", page, " is held");
   // Backwards, so that the first page comes out first.
   for (size_t i = pages.size(); i-- > 0;) {
     if (!is_mapped(pages[i])) continue;
@@ -128,49 +128,49 @@ void SwaSlots::check_conservation() const {
     seen[static_cast<size_t>(page)] = true;
   };
   for (const PageId page : free_pages_) count(page.value, "free");
-  int num_unheld = 0;
+  int num_unused = 0;
   for (int32_t id = 1; id < num_pages_; ++id) {
     const PageId page(id);
     const int32_t first = first_slot(page);
     for (int i = 1; i < page_size_; ++i)
-      ensure(entries_of(page)[i] == (first != 0 ? first + i : 0), "SwaSlots: page ", page,
+      ensure(page_entries(page)[i] == (first != 0 ? first + i : 0), "SwaSlots: page ", page,
              " is mapped in part");
-    ensure(num_holders(page) >= 0 && (first != 0 || num_holders(page) == 0), "SwaSlots: page ", page,
-           " without a window page has ", num_holders(page), " holders");
+    ensure(ref_count(page) >= 0 && (first != 0 || ref_count(page) == 0), "SwaSlots: page ", page,
+           " without a window page has ", ref_count(page), " holders");
     if (first == 0) continue;
     count(first / page_size_, "mapped");
-    num_unheld += num_holders(page) == 0;
+    num_unused += ref_count(page) == 0;
   }
   ensure(std::find(seen.begin() + 1, seen.end(), false) == seen.end(), "SwaSlots: a window page is lost");
   int num_listed = 0;
-  for (int32_t id = idle_[0].after; id != 0 && num_listed <= num_idle_; ++num_listed) {
-    ensure(is_mapped(PageId(id)) && num_holders(PageId(id)) == 0, "SwaSlots: page ", id, " is not idle");
+  for (int32_t id = idle_[0].after; id != 0 && num_listed <= num_unused_; ++num_listed) {
+    ensure(is_mapped(PageId(id)) && ref_count(PageId(id)) == 0, "SwaSlots: page ", id, " is not idle");
     id = idle_[static_cast<size_t>(id)].after;
   }
-  ensure(num_listed == num_idle_ && num_unheld == num_idle_, "SwaSlots: ", num_unheld,
-         " pages that nobody holds, ", num_listed, " in the list, counted are ", num_idle_);
+  ensure(num_listed == num_unused_ && num_unused == num_unused_, "SwaSlots: ", num_unused,
+         " unreferenced pages, ", num_listed, " in the list, counted are ", num_unused_);
 }
 
 size_t SwaSlots::num_bytes(int page_size, int num_pages) {
   return static_cast<size_t>(page_size) * static_cast<size_t>(num_pages) * sizeof(int32_t);
 }
 
-int32_t* SwaSlots::entries_of(PageId page) const {
+int32_t* SwaSlots::page_entries(PageId page) const {
   return map_.view().as<int32_t>() + int64_t{page.value} * page_size_;
 }
 
-void SwaSlots::check_pages_are_there(View<const PageId> pages) const {
+void SwaSlots::check_page_ids(View<const PageId> pages) const {
   for (const PageId page : pages)
     ensure(page.value > 0 && page.value < num_pages_, "SwaSlots: page ", page, ": pages are 1 to ",
            num_pages_ - 1);
 }
 
 void SwaSlots::set_window_page(PageId page, int32_t window_page) {
-  int32_t* const entries = entries_of(page);
+  int32_t* const entries = page_entries(page);
   for (int i = 0; i < page_size_; ++i) entries[i] = window_page * page_size_ + i;
 }
 
-int32_t SwaSlots::take_window_page() {
+int32_t SwaSlots::allocate_window_page() {
   if (free_pages_.empty()) {
     const PageId oldest(idle_[0].after);
     unlink(oldest);
@@ -183,22 +183,22 @@ int32_t SwaSlots::take_window_page() {
 
 void SwaSlots::give_back(PageId page) {
   free_pages_.emplace_back(first_slot(page) / page_size_);
-  std::fill_n(entries_of(page), page_size_, 0);
+  std::fill_n(page_entries(page), page_size_, 0);
 }
 
-void SwaSlots::make_idle(PageId page) {
+void SwaSlots::add_unused(PageId page) {
   Links& head = idle_[0];
   idle_[static_cast<size_t>(page.value)] = {.before = head.before, .after = 0};
   idle_[static_cast<size_t>(head.before)].after = page.value;
   head.before = page.value;
-  ++num_idle_;
+  ++num_unused_;
 }
 
 void SwaSlots::unlink(PageId page) {
   const Links links = idle_[static_cast<size_t>(page.value)];
   idle_[static_cast<size_t>(links.before)].after = links.after;
   idle_[static_cast<size_t>(links.after)].before = links.before;
-  --num_idle_;
+  --num_unused_;
 }
 
 }  // namespace attend

@@ -57,10 +57,10 @@ class SwaSlots {
   const TensorView& slot_map() const { return device_map_.view(); }
 
   int page_size() const { return page_size_; }
-  int num_available_pages() const { return static_cast<int>(free_pages_.size()) + num_idle_; }
-  int num_idle_pages() const { return num_idle_; }
+  int num_available_pages() const { return static_cast<int>(free_pages_.size()) + num_unused_; }
+  int num_unused_pages() const { return num_unused_; }
   int num_total_pages() const { return num_swa_pages_ - 1; }  // without the padding page
-  int num_held_pages() const { return num_total_pages() - num_available_pages(); }
+  int num_referenced_pages() const { return num_total_pages() - num_available_pages(); }
 
   // Throws Error(kInternal) unless every window page but the padding page is either free, once, or stands
   // behind one page, and idle are those that nobody holds.
@@ -74,24 +74,24 @@ class SwaSlots {
     int32_t before = 0, after = 0;
   };
 
-  int32_t* entries_of(PageId page) const;
-  int32_t first_slot(PageId page) const { return *entries_of(page); }
-  void check_pages_are_there(View<const PageId> pages) const;
+  int32_t* page_entries(PageId page) const;
+  int32_t first_slot(PageId page) const { return *page_entries(page); }
+  void check_page_ids(View<const PageId> pages) const;
   void set_window_page(PageId page, int32_t window_page);
-  int32_t take_window_page();
+  int32_t allocate_window_page();
   void give_back(PageId page);
-  void make_idle(PageId page);
+  void add_unused(PageId page);
   void unlink(PageId page);
-  int32_t& num_holders(PageId page) { return num_holders_[static_cast<size_t>(page.value)]; }
-  int32_t num_holders(PageId page) const { return num_holders_[static_cast<size_t>(page.value)]; }
+  int32_t& ref_count(PageId page) { return ref_counts_[static_cast<size_t>(page.value)]; }
+  int32_t ref_count(PageId page) const { return ref_counts_[static_cast<size_t>(page.value)]; }
 
   int page_size_, num_pages_, num_swa_pages_;
-  Tensor map_;                        // the host's
-  Tensor device_map_;                 // the same on the CPU
-  std::vector<PageId> free_pages_;    // of the window half
-  std::vector<int32_t> num_holders_;  // by page
-  std::vector<Links> idle_;           // by page; in the order in which they became idle
-  int num_idle_ = 0;
+  Tensor map_;                       // the host's
+  Tensor device_map_;                // the same on the CPU
+  std::vector<PageId> free_pages_;   // of the window half
+  std::vector<int32_t> ref_counts_;  // by page
+  std::vector<Links> idle_;          // by page; in the order in which they became idle
+  int num_unused_ = 0;
   std::vector<PageId> moved_;  // by replace(), and not uploaded
 };
 

@@ -13,7 +13,7 @@ class WindowGroup final : public CacheGroup {
       : rows_(rows),
         slots_(slots),
         window_left_(window_left),
-        first_held_(static_cast<size_t>(rows.num_rows())) {
+        first_referenced_(static_cast<size_t>(rows.num_rows())) {
     scratch_.reserve(static_cast<size_t>(rows.max_context_len() / slots.page_size()) + 1);
   }
 
@@ -22,7 +22,7 @@ class WindowGroup final : public CacheGroup {
     int usable = 0, first_mapped = 0;  // of the run of mapped pages that ends here
     for (int end = 1; end <= static_cast<int>(prefix.size()); ++end) {
       if (!slots_.is_mapped(prefix[static_cast<size_t>(end) - 1])) first_mapped = end;
-      if (first_mapped <= first_visible_page(end * slots_.page_size())) usable = end;
+      if (first_mapped <= first_page_in_window(end * slots_.page_size())) usable = end;
     }
     return usable;
   }
@@ -32,7 +32,7 @@ class WindowGroup final : public CacheGroup {
 
   void begin(RequestRow row, int, View<const PageId> pages) override {
     const auto num_pages = static_cast<int>(pages.size());
-    const int first = std::min(num_pages, first_visible_page(num_pages * slots_.page_size()));
+    const int first = std::min(num_pages, first_page_in_window(num_pages * slots_.page_size()));
     slots_.hold(pages.subspan(static_cast<size_t>(first)));
     first_held(row) = first;
   }
@@ -49,12 +49,12 @@ class WindowGroup final : public CacheGroup {
   }
 
   void advance(RequestRow row, int num_computed) override {
-    drop_before(row, first_visible_page(num_computed));
+    drop_before(row, first_page_in_window(num_computed));
   }
 
   void rewind(RequestRow row, int num_before, int num_after) override {
     slots_.drop(
-        pages_of(row, ceil_div(num_after, slots_.page_size()), ceil_div(num_before, slots_.page_size())));
+        page_ids(row, ceil_div(num_after, slots_.page_size()), ceil_div(num_before, slots_.page_size())));
   }
 
   void snapshot(RequestRow, int) override {}  // window pages are kept for as long as there is room
@@ -73,7 +73,7 @@ class WindowGroup final : public CacheGroup {
 
   void reset() override {
     slots_.reset();
-    std::ranges::fill(first_held_, 0);
+    std::ranges::fill(first_referenced_, 0);
   }
 
   void check(View<const CachedRow> rows) const override {
@@ -86,18 +86,18 @@ class WindowGroup final : public CacheGroup {
   }
 
  private:
-  int first_visible_page(int num_computed) const {
+  int first_page_in_window(int num_computed) const {
     return std::max(0, num_computed - window_left_) / slots_.page_size();
   }
-  int& first_held(RequestRow row) { return first_held_[static_cast<size_t>(row.value)]; }
-  int first_held(RequestRow row) const { return first_held_[static_cast<size_t>(row.value)]; }
+  int& first_held(RequestRow row) { return first_referenced_[static_cast<size_t>(row.value)]; }
+  int first_held(RequestRow row) const { return first_referenced_[static_cast<size_t>(row.value)]; }
 
   PageId page_of(RequestRow row, int page) const {
     const int page_size = slots_.page_size();
     return PageId(rows_.row(row)[static_cast<size_t>(page * page_size)].value / page_size);
   }
   // Pages [first, end) of a row, until the next call.
-  View<const PageId> pages_of(RequestRow row, int first, int end) {
+  View<const PageId> page_ids(RequestRow row, int first, int end) {
     scratch_.clear();
     for (int page = first; page < end; ++page) scratch_.push_back(page_of(row, page));
     return scratch_;
@@ -106,14 +106,14 @@ class WindowGroup final : public CacheGroup {
   // Drops pages [first held, end).
   void drop_before(RequestRow row, int end) {
     int& first = first_held(row);
-    slots_.drop(pages_of(row, first, end));
+    slots_.drop(page_ids(row, first, end));
     first = std::max(first, end);
   }
 
   const ReqToTokenPool& rows_;
   SwaSlots& slots_;
   int window_left_;
-  std::vector<int> first_held_;  // by row: page
+  std::vector<int> first_referenced_;  // by row: page
   std::vector<PageId> scratch_;
 };
 

@@ -11,11 +11,11 @@
 namespace attend {
 
 DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, const ModelPlacement& placement,
-                           bool own_head)
+                           bool has_lm_head)
     : spec_(spec),
       names_(names),
       placement_(placement),
-      own_head_(own_head),
+      has_lm_head_(has_lm_head),
       embedding_norm_{.weight = {}, .bias = {}, .eps = spec.norm_eps},
       final_norm_{.weight = {}, .eps = spec.norm_eps} {
   int layer_id = 0;
@@ -27,7 +27,7 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
 
 std::vector<WeightSlot> DecoderModel::weight_slots() {
   std::vector<WeightSlot> slots;
-  SlotWriter top("", slots, spec_.zero_centred_norms);
+  SlotWriter top("", slots, spec_.zero_centered_norms);
   top.matrix(names_.embedding, spec_.vocab_size, spec_.hidden_size, WeightUse::kTable, embedding_);
   if (const auto& learned = spec_.learned_positions) {
     top.matrix(names_.positions, learned->num_rows, spec_.hidden_size, WeightUse::kTable, positions_);
@@ -37,20 +37,20 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
   }
   for (size_t i = 0; i < modules_.size(); ++i) {
     SlotWriter layer(std::string(names_.layers) + "." + std::to_string(i / 2) + ".", slots,
-                     spec_.zero_centred_norms);
+                     spec_.zero_centered_norms);
     modules_[i]->add_slots(layer);
   }
   // The head is linear, so its input may be scaled in place of the logits.
   if (spec_.final_norm)
     top.norm(names_.final_norm, spec_.hidden_size, final_norm_.weight, spec_.final_logit_scale);
-  if (own_head_)
+  if (has_lm_head_)
     top.matrix(names_.lm_head, spec_.vocab_size, spec_.hidden_size, WeightUse::kHead, head_.weight);
   return slots;
 }
 
 void DecoderModel::adopt(LoadedWeights weights) {
   weights_ = std::move(weights);
-  if (!own_head_) head_.weight = embedding_;
+  if (!has_lm_head_) head_.weight = embedding_;
 }
 
 void DecoderModel::check_weights() const {
@@ -124,7 +124,8 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   for (const RopeConfig& rope : spec_.ropes)
     ropes_.emplace_back(rope, num_positions(limits), limits.max_tokens, device);
   rope_rows_.resize(ropes_.size());
-  if (spec_.learned_positions) token_type_of_ = Tensor::zeros({limits.max_tokens}, DType::kI32, device);
+  if (spec_.learned_positions)
+    token_types_by_token_ = Tensor::zeros({limits.max_tokens}, DType::kI32, device);
 }
 
 void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) const {
@@ -151,8 +152,8 @@ void DecoderModel::embed(View<const int32_t> ids, View<const int32_t> positions,
   const LearnedPositions& learned = *spec_.learned_positions;
   kernels::add_embedding(positions, positions_.data.slice(0, learned.first_row, learned.num_rows), out,
                          stream);
-  kernels::add_embedding(token_type_of_.span<const int32_t>().first(ids.size()), token_types_.data, out,
-                         stream);
+  kernels::add_embedding(token_types_by_token_.span<const int32_t>().first(ids.size()), token_types_.data,
+                         out, stream);
   kernels::layer_norm(out, embedding_norm_.weight, embedding_norm_.bias, embedding_norm_.eps, out, stream);
 }
 

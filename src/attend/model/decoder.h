@@ -21,7 +21,7 @@ namespace attend {
 class DecoderModel : public LoadableModel {
  public:
   DecoderModel(const ModelSpec& spec, const DecoderNames& names, const ModelPlacement& placement,
-               bool own_head);
+               bool has_lm_head);
 
   const ModelSpec& spec() const override { return spec_; }
   void prepare(const BatchLimits& limits) override;
@@ -55,7 +55,7 @@ class DecoderModel : public LoadableModel {
   ModelSpec spec_;
   const DecoderNames& names_;
   ModelPlacement placement_;
-  bool own_head_;
+  bool has_lm_head_;
 
   Weight embedding_, positions_, token_types_;
   kernels::LayerNorm embedding_norm_;
@@ -72,7 +72,7 @@ class DecoderModel : public LoadableModel {
   View<std::byte> workspace_;
   std::vector<RopeTable> ropes_;
   std::vector<RopeRows> rope_rows_;  // of the step
-  Tensor token_type_of_;             // int32 [max_tokens] on the device: 0, where there are types
+  Tensor token_types_by_token_;      // int32 [max_tokens] on the device: 0, where there are types
 };
 
 }  // namespace attend

@@ -3,10 +3,10 @@
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/loadable_model.h"
-#include "attend/model/weights/claim_tensors.h"
+#include "attend/model/weights/check_tensors.h"
 #include "attend/model/weights/kv_scales.h"
-#include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/quantised_part.h"
+#include "attend/model/weights/load_weights.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
 
 namespace attend {
 namespace {
@@ -46,10 +46,11 @@ std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files
   auto [model, slots, prefix] = make_named_slots(spec, placement, files.get());
   if (files) {
     const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
-    check_claims(slots, *files, spec, stored_name(std::string(architecture.names.layers) + ".", prefix),
-                 architecture.predicts_more_tokens);
+    check_unused_tensors(slots, *files, spec,
+                         stored_name(std::string(architecture.names.layers) + ".", prefix),
+                         architecture.predicts_more_tokens);
   }
-  if (!files) quantise_dummy_parts(slots, spec.quantization);
+  if (!files) quantize_dummy_tensors(slots, spec.quantization);
   const DType dummy_dtype = placement.device.type == DeviceType::kCuda ? placement.dtype : spec.dtype;
   model->adopt(files ? load_weights(slots, spec.quantization, std::move(files), progress, placement)
                      : make_dummy_weights(slots, dummy_dtype, placement.device, progress, spec.quantization));

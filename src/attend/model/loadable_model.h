@@ -7,7 +7,7 @@
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/model.h"
-#include "attend/model/weights/place_weights.h"
+#include "attend/model/weights/load_weights.h"
 
 namespace attend {
 
@@ -38,7 +38,7 @@ struct NamedSlots {
 };
 
 // With files (nullptr: none) parts have their names and storage, and there is a head of the model's own where
-// they have one. Holds nothing against the files: check_claims() does. Throws as make_model() does.
+// they have one. Holds nothing against the files: check_unused_tensors() does. Throws as make_model() does.
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
                             const CheckpointTensors* files);
 

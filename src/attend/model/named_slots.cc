@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "attend/model/loadable_model.h"
-#include "attend/model/weights/claim_tensors.h"
-#include "attend/model/weights/quantized/quantised_part.h"
+#include "attend/model/weights/check_tensors.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
 
 namespace attend {
 namespace {
 
-// Whether the files have a tensor of the weight "a.b.weight", plain or quantised.
+// Whether the files have a tensor of the weight "a.b.weight", plain or quantized.
 bool has_weight(const CheckpointTensors& files, std::string stem) {
   stem.resize(stem.size() - std::string_view(".weight").size());
   constexpr std::string_view kEndings[] = {".weight", ".weight_packed", ".qweight"};
@@ -18,20 +18,20 @@ bool has_weight(const CheckpointTensors& files, std::string stem) {
       kEndings, [&](std::string_view ending) { return files.contains(stem + std::string(ending)); });
 }
 
-// By the names that the files have, with what they have quantised. Tools that quantise experts one by one
+// By the names that the files have, with what they have quantized. Tools that quantize experts one by one
 // leave a tensor of each, where the model as it was published has one of all.
 void name_parts(std::vector<WeightSlot>& slots, const ModelSpec& spec, const WeightPrefix* prefix,
                 const CheckpointTensors& files) {
   for (WeightSlot& slot : slots)
-    for (std::vector<WeightPart>* const parts : {&slot.parts, &slot.parts_by_expert})
+    for (std::vector<WeightPart>* const parts : {&slot.parts, &slot.parts_per_expert})
       for (WeightPart& part : *parts) part.name = stored_name(part.name, prefix);
   for (WeightSlot& slot : slots) {
     const auto is_there = [&](const WeightPart& part) { return has_weight(files, part.name); };
-    if (std::ranges::none_of(slot.parts_by_expert, is_there)) continue;
-    slot.parts = std::move(slot.parts_by_expert);
+    if (std::ranges::none_of(slot.parts_per_expert, is_there)) continue;
+    slot.parts = std::move(slot.parts_per_expert);
     slot.layout = StoredLayout::kRows;
   }
-  find_quantised_parts(slots, spec.quantization, files);
+  find_quantized_tensors(slots, spec.quantization, files);
 }
 
 }  // namespace

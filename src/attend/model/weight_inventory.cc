@@ -1,8 +1,8 @@
 #include "attend/model/weight_inventory.h"
 
 #include "attend/model/weights/join_parts.h"
-#include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/quantised_part.h"
+#include "attend/model/weights/load_weights.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
 #include "attend/model/weights/stored_formats.h"
 
 namespace attend {
@@ -10,17 +10,17 @@ namespace attend {
 WeightInventory::WeightInventory(const ModelSpec& spec, const Checkpoint* checkpoint)
     : checkpoint_(checkpoint), quantization_(spec.quantization), dtype_(spec.dtype) {
   std::shared_ptr<const CheckpointTensors> files;
-  if (is_quantised() && checkpoint != nullptr && checkpoint->has_tensors())
+  if (is_quantized() && checkpoint != nullptr && checkpoint->has_tensors())
     files = checkpoint->open_tensors();
   has_files_ = files != nullptr;
   named_ = make_named_slots(spec, {}, files.get());
-  if (checkpoint == nullptr) quantise_dummy_parts(named_.slots, quantization_);
-  if (is_quantised() && (checkpoint == nullptr || has_files_))
+  if (checkpoint == nullptr) quantize_dummy_tensors(named_.slots, quantization_);
+  if (is_quantized() && (checkpoint == nullptr || has_files_))
     formats_ = stored_formats(named_.slots, quantization_, files.get(), dtype_);
 }
 
 size_t WeightInventory::device_bytes(DType dtype) const {
-  if (is_quantised() && checkpoint_ != nullptr && !has_files_) checkpoint_->open_tensors();  // throws
+  if (is_quantized() && checkpoint_ != nullptr && !has_files_) checkpoint_->open_tensors();  // throws
   return attend::device_bytes(named_.slots, quantization_, dtype);
 }
 
@@ -31,11 +31,11 @@ size_t WeightInventory::copied_bytes() const {
       const WeightPart& part = slot.parts[i];
       const bool plain = part.storage == WeightStorage::kPlain || !has_files_;
       const auto num_elements = static_cast<size_t>(slot.part_elements(i));
-      if (!plain && slot.as_elements)
+      if (!plain && slot.dequantize_on_load)
         bytes += num_elements * sizeof(float);
       else if (plain && is_repacked(slot))
         bytes += num_elements * size_of(dtype_);
-      else if (!plain && copies_codes(slot, part, quantization_))
+      else if (!plain && copies_quantized_values(slot, part, quantization_))
         bytes += attend::device_bytes(slot, part, quantization_);
     }
   return bytes;

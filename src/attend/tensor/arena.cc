@@ -57,8 +57,8 @@ Arena::Arena(size_t num_bytes, std::string_view owner, Device device) : owner_(o
   // Linux promises more memory than it has; a pool that does not fit would die while it is filled.
   if (const size_t free_bytes = available_bytes(device); num_bytes > free_bytes)
     fail(ErrorCode::kOutOfMemory, owner_, ": needed ", num_bytes, " bytes",
-         gigabytes_beside(static_cast<double>(num_bytes)), ", free ", free_bytes,
-         gigabytes_beside(static_cast<double>(free_bytes)));
+         gigabytes_suffix(static_cast<double>(num_bytes)), ", free ", free_bytes,
+         gigabytes_suffix(static_cast<double>(free_bytes)));
   if (device.type == DeviceType::kCuda)
     map_device(num_bytes);
   else

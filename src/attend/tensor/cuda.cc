@@ -12,7 +12,7 @@
 namespace attend::cuda {
 namespace {
 
-cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
+cudaStream_t to_cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
 
 Tensor made(std::initializer_list<int64_t> shape, DType dtype, Device device, void* data,
             void (*release)(void*)) {
@@ -28,7 +28,7 @@ size_t bytes_of(std::initializer_list<int64_t> shape, DType dtype) {
 }
 
 // Errors after which every call of this process on the device fails: its memory may hold anything.
-bool is_lost(cudaError_t status) {
+bool is_device_lost(cudaError_t status) {
   switch (status) {
     case cudaErrorIllegalAddress:
     case cudaErrorIllegalInstruction:
@@ -68,7 +68,7 @@ void check(cudaError_t status, std::string_view what) {
     return;
   cudaGetLastError();
   if (status == cudaErrorInsufficientDriver) require_driver_of_machine(what);
-  if (is_lost(status))
+  if (is_device_lost(status))
     fail(ErrorCode::kDevice, what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
          "): the GPU is lost to this process and refuses further work");
   fail(ErrorCode::kDevice, what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
@@ -168,7 +168,8 @@ void copy(const TensorView& from, const TensorView& to, Stream& stream) {
               from.num_elements() == to.num_elements(),
           "copy from ", from, " to ", to, ": expected contiguous tensors of one dtype and size");
   const DeviceScope scope(stream.device);
-  check(cudaMemcpyAsync(to.data, from.data, from.num_bytes(), cudaMemcpyDefault, handle_of(stream)), "copy");
+  check(cudaMemcpyAsync(to.data, from.data, from.num_bytes(), cudaMemcpyDefault, to_cuda_stream(stream)),
+        "copy");
 }
 
 Tensor copy_to(const TensorView& from, Device device) {
@@ -182,7 +183,7 @@ Tensor copy_to(const TensorView& from, Device device) {
 
 void synchronize(const Stream& stream) {
   const DeviceScope scope(stream.device);
-  check(cudaStreamSynchronize(handle_of(stream)), "stream");
+  check(cudaStreamSynchronize(to_cuda_stream(stream)), "stream");
 }
 
 OwnedStream::OwnedStream(Device device) : stream_{device, nullptr} {
@@ -192,7 +193,7 @@ OwnedStream::OwnedStream(Device device) : stream_{device, nullptr} {
   stream_.handle = handle;
 }
 OwnedStream::~OwnedStream() {
-  if (stream_.handle != nullptr) cudaStreamDestroy(handle_of(stream_));
+  if (stream_.handle != nullptr) cudaStreamDestroy(to_cuda_stream(stream_));
 }
 OwnedStream::OwnedStream(OwnedStream&& other) noexcept
     : stream_{other.stream_.device, std::exchange(other.stream_.handle, nullptr)} {}
@@ -217,7 +218,7 @@ Event& Event::operator=(Event&& other) noexcept {
 }
 
 void Event::record(Stream& stream) {
-  check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), handle_of(stream)), "event record");
+  check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), to_cuda_stream(stream)), "event record");
 }
 void Event::synchronize() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "event"); }
 float Event::milliseconds_since(const Event& start) const {
@@ -233,22 +234,22 @@ bool is_recording(const Stream& stream) { return recording_id(stream) != 0; }
 uint64_t recording_id(const Stream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
-  check(cudaStreamGetCaptureInfo(handle_of(stream), &status, &id), "capture");
+  check(cudaStreamGetCaptureInfo(to_cuda_stream(stream), &status, &id), "capture");
   return status == cudaStreamCaptureStatusNone ? 0 : id;
 }
 
 Graph::Graph(Stream& stream, const std::function<void()>& queue) {
   const DeviceScope scope(stream.device);
   cudaGraph_t graph = nullptr;
-  check(cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal), "capture");
+  check(cudaStreamBeginCapture(to_cuda_stream(stream), cudaStreamCaptureModeThreadLocal), "capture");
   try {
     queue();
   } catch (...) {
-    cudaStreamEndCapture(handle_of(stream), &graph);
+    cudaStreamEndCapture(to_cuda_stream(stream), &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
     throw;
   }
-  check(cudaStreamEndCapture(handle_of(stream), &graph), "capture");
+  check(cudaStreamEndCapture(to_cuda_stream(stream), &graph), "capture");
   cudaGraphExec_t executable = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
   cudaGraphDestroy(graph);
@@ -265,7 +266,7 @@ Graph& Graph::operator=(Graph&& other) noexcept {
 }
 void Graph::launch(Stream& stream) {
   const DeviceScope scope(stream.device);
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), handle_of(stream)), "graph launch");
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), to_cuda_stream(stream)), "graph launch");
 }
 
 }  // namespace attend::cuda

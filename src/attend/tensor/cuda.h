@@ -56,7 +56,7 @@ class CaptureTolerance {
   [[maybe_unused]] int previous_ = 0;  // not in a build without CUDA
 };
 
-// Device memory, uninitialised / zeroed, 256-byte aligned. Throws Error(kOutOfMemory) with the bytes wanted
+// Device memory, uninitialized / zeroed, 256-byte aligned. Throws Error(kOutOfMemory) with the bytes wanted
 // and free. Freed, when the last tensor that shares it goes, after all work of the device.
 Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device);
 Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device);

@@ -100,7 +100,7 @@ Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed) {
     fail(ErrorCode::kUnsupported, "DLPack version ", managed->version.major, ".", managed->version.minor,
          ": expected 1.x");
   if (managed->flags & dlpack::kFlagReadOnly)
-    fail(ErrorCode::kUnsupported, "DLPack tensor is read-only: attend takes writable memory");
+    fail(ErrorCode::kUnsupported, "DLPack tensor is read-only: attend requires writable memory");
   return import_tensor(managed);
 }
 

@@ -26,7 +26,7 @@ size_t file_page_bytes(const std::filesystem::path& group, const CgroupFiles& fi
   return bytes;
 }
 
-size_t left_of(const std::filesystem::path& group, const CgroupFiles& files) {
+size_t memory_left(const std::filesystem::path& group, const CgroupFiles& files) {
   const size_t limit = read_number(group / files.limit, kNoMemoryLimit);
   if (limit == kNoMemoryLimit) return kNoMemoryLimit;
   const size_t held = read_number(group / files.usage, 0);
@@ -34,7 +34,7 @@ size_t left_of(const std::filesystem::path& group, const CgroupFiles& files) {
   return limit - std::min(limit, used);
 }
 
-size_t left_of(int resource, size_t used_bytes) {
+size_t memory_left(int resource, size_t used_bytes) {
   rlimit limit{};
   if (getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
     return kNoMemoryLimit;
@@ -47,10 +47,10 @@ size_t cgroup_memory_left(const std::filesystem::path& root, const std::filesyst
                           const CgroupFiles& files) {
   // Inside of a container the path may be that of the host, and what is mounted the container's own group.
   std::filesystem::path group = root;
-  size_t left = left_of(group, files);
+  size_t left = memory_left(group, files);
   for (const std::filesystem::path& part : path.relative_path()) {
     group /= part;
-    left = std::min(left, left_of(group, files));
+    left = std::min(left, memory_left(group, files));
   }
   return left;
 }
@@ -61,7 +61,8 @@ size_t rlimit_memory_left() {
   std::ifstream file("/proc/self/statm");
   for (size_t& size : sizes) file >> size;
   const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return std::min(left_of(RLIMIT_AS, page_bytes * sizes[0]), left_of(RLIMIT_DATA, page_bytes * sizes[5]));
+  return std::min(memory_left(RLIMIT_AS, page_bytes * sizes[0]),
+                  memory_left(RLIMIT_DATA, page_bytes * sizes[5]));
 }
 
 }  // namespace attend

@@ -88,7 +88,7 @@ class Tensor {
   // A tensor over storage that `storage` keeps alive.
   Tensor(TensorView view, std::shared_ptr<void> storage) : view_(view), storage_(std::move(storage)) {}
 
-  // Memory of `device`, uninitialised / zeroed: of the host, or as cuda::empty() and cuda::zeros(). Throws
+  // Memory of `device`, uninitialized / zeroed: of the host, or as cuda::empty() and cuda::zeros(). Throws
   // Error(kOutOfMemory) with the bytes wanted.
   static Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device = {});
   static Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device = {});

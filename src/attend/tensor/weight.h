@@ -13,7 +13,7 @@ namespace attend {
 // How the elements of a weight are stored. Every GEMM takes every format, by a fast kernel or by a correct
 // one.
 //
-// The others hold codes q, and a scale of each group of group_outs x group_ins neighbouring elements, whose
+// The others hold codes q, and a scale of each group of group_outs x group_ins neighboring elements, whose
 // last groups may be smaller. Where group_outs is not 1, and in 8 bits, scales are f32.
 enum class WeightFormat : uint8_t {
   kPlain,  // data holds them: f32, f16 or bf16 [out_features, in_features], contiguous; no scales
@@ -22,7 +22,7 @@ enum class WeightFormat : uint8_t {
   kFp8,
   // w = q * scale. data: int8 [out_features, in_features], contiguous; groups as of kFp8.
   kInt8,
-  // w = (q - zero) * scale. data: u8 [out_features, in_features / 2], contiguous: of two neighbouring inputs
+  // w = (q - zero) * scale. data: u8 [out_features, in_features / 2], contiguous: of two neighboring inputs
   // the first one's 4 bits are the lower ones. group_outs is 1, group_ins a multiple of 32 that divides
   // in_features. scales: f32, f16 or bf16. zeros: u8 of their shape; empty: 8.
   kInt4,

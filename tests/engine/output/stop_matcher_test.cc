@@ -18,7 +18,7 @@ TEST(StopMatcher, HandsOutTextAtOnceWhenNothingCanMatch) {
   EXPECT_FALSE(matcher.matched());
 }
 
-TEST(StopMatcher, CutsBeforeTheStopStringAndStaysSilent) {
+TEST(StopMatcher, CutsAtTheStopString) {
   StopMatcher matcher({"STOP"});
   EXPECT_EQ(matcher.push("abcSTOPdef"), "abc");
   EXPECT_TRUE(matcher.matched());
@@ -43,7 +43,7 @@ TEST(StopMatcher, StopsAtTheEarliestOfSeveral) {
   EXPECT_EQ(matcher.push("hello world"), "hel");
 }
 
-TEST(StopMatcher, FlushGivesBackAnUnfinishedStart) {
+TEST(StopMatcher, FlushReturnsAPartialMatch) {
   StopMatcher matcher({"abcd"});
   EXPECT_EQ(push_bytewise(matcher, "xxabc"), "xx");
   EXPECT_EQ(matcher.flush(), "abc");

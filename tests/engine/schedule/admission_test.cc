@@ -13,7 +13,7 @@
 namespace attend {
 namespace {
 
-Request request_of(int num_output, int num_prompt, int max_new_tokens = 128) {
+Request find_request(int num_output, int num_prompt, int max_new_tokens = 128) {
   Request request;
   request.num_prompt = num_prompt;
   request.tokens.resize(static_cast<size_t>(num_prompt + num_output));
@@ -40,10 +40,10 @@ TEST(NewTokenRatio, IsWhatWouldHaveAvoidedAPreemption) {
   EXPECT_DOUBLE_EQ(ratio.value(), 1.0);
 }
 
-TEST(AdmissionBudget, TakesRequestsWhileTheirAnswersFit) {
+TEST(AdmissionBudget, AdmitsRequestsWhileTheirOutputsFit) {
   AdmissionBudget budget(10'000, 16);
   for (int running = 0; running < 4; ++running)
-    budget.reserve(num_planned_tokens(request_of(200, 10, 1000)) * 0.6);
+    budget.reserve(num_planned_tokens(find_request(200, 10, 1000)) * 0.6);
   EXPECT_DOUBLE_EQ(budget.left(), 8080);
   ASSERT_TRUE(budget.takes(3000, 512));
   budget.charge(3000, 512);
@@ -55,25 +55,25 @@ TEST(AdmissionBudget, TakesRequestsWhileTheirAnswersFit) {
 }
 
 TEST(AdmissionBudget, CountsNoMoreThan4096TokensOfAnAnswer) {
-  EXPECT_EQ(num_planned_tokens(request_of(0, 10, 100'000)), 4096);
-  EXPECT_EQ(num_planned_tokens(request_of(90, 10, 100)), 10);
-  EXPECT_EQ(num_planned_tokens(request_of(100, 10, 100)), 0);
+  EXPECT_EQ(num_planned_tokens(find_request(0, 10, 100'000)), 4096);
+  EXPECT_EQ(num_planned_tokens(find_request(90, 10, 100)), 10);
+  EXPECT_EQ(num_planned_tokens(find_request(100, 10, 100)), 0);
 }
 
 TEST(Chunks, EndAtBordersOfPages) {
-  EXPECT_EQ(chunk_of(0, 5000, 8192, 64), 5000);
-  EXPECT_EQ(chunk_of(0, 5000, 8192 - 5000, 64), 3136);
-  EXPECT_EQ(chunk_of(3136, 1864, 8192, 64), 1864);
-  EXPECT_EQ(chunk_of(0, 5000, 1000, 64), 960);
-  EXPECT_EQ(chunk_of(10, 5000, 100, 64), 54) << "begun within a page: the end is at a border";
-  EXPECT_EQ(chunk_of(0, 100, 63, 64), 0);
+  EXPECT_EQ(chunk_size(0, 5000, 8192, 64), 5000);
+  EXPECT_EQ(chunk_size(0, 5000, 8192 - 5000, 64), 3136);
+  EXPECT_EQ(chunk_size(3136, 1864, 8192, 64), 1864);
+  EXPECT_EQ(chunk_size(0, 5000, 1000, 64), 960);
+  EXPECT_EQ(chunk_size(10, 5000, 100, 64), 54) << "begun within a page: the end is at a border";
+  EXPECT_EQ(chunk_size(0, 100, 63, 64), 0);
 }
 
-TEST(Preemption, TakesTheShortestAnswerAndOfThoseTheLongestPrompt) {
+TEST(Preemption, ChoosesTheShortestOutputThenTheLongestPrompt) {
   std::vector<std::pair<int, int>> order;
   std::vector<Request> requests;
   for (const auto& [num_output, num_prompt] : {std::pair(5, 10), {5, 90}, {1, 3}, {70, 9}})
-    requests.push_back(request_of(num_output, num_prompt));
+    requests.push_back(find_request(num_output, num_prompt));
   std::sort(requests.begin(), requests.end(), is_preempted_before);
   for (const Request& request : requests) order.emplace_back(request.num_output(), request.num_prompt);
   EXPECT_EQ(order, (std::vector<std::pair<int, int>>{{1, 3}, {5, 90}, {5, 10}, {70, 9}}));

@@ -101,7 +101,7 @@ class GroupsWorld {
         decoding ? 1 : 1 + below(std::min(kChunk, request->num_tokens() - request->num_computed));
     const int end = request->num_computed + num_new;
     if (!memory_->grow(*request, end + num_draft)) return preempt(*request);
-    if (!decoding) memory_->share_ahead(*request, end);
+    if (!decoding) memory_->share_before_compute(*request, end);
     std::vector<int32_t> tokens(request->tokens.begin(), request->tokens.begin() + end);
     for (int i = 0; i < num_draft; ++i) tokens.push_back(below(2));
     compute(*request, tokens);
@@ -137,7 +137,7 @@ class GroupsWorld {
     while (!running_.empty()) end_request(*running_.back());
     memory_->flush();
     RC_ASSERT(slots_->num_used_slots() == 0);
-    if (swa_) RC_ASSERT(swa_->num_held_pages() == 0);
+    if (swa_) RC_ASSERT(swa_->num_referenced_pages() == 0);
     if (state_ != nullptr) RC_ASSERT(state_->num_snapshots() == 0);
     RC_ASSERT(rows_.num_free() == kMaxReqs);
     RC_ASSERT(memory_->num_held_tokens() == 0);
@@ -231,35 +231,35 @@ class GroupsWorld {
   bool cut_by_both_ = false;
 };
 
-void run_random_events(GroupsWorld& world) {
+void run_random_events(GroupsWorld& simulation) {
   for (int event = 20 + below(120); event > 0; --event) {
     const int kind = below(24);
     if (kind < 4)
-      world.start();
+      simulation.start();
     else if (kind < 6)
-      world.end_somebody();
+      simulation.end_somebody();
     else if (kind < 8)
-      world.preempt_somebody();
+      simulation.preempt_somebody();
     else if (kind == 8 && below(4) == 0)
-      world.flush();
+      simulation.flush();
     else
-      world.step();
+      simulation.step();
   }
-  world.check_all_is_given_back();
+  simulation.check_all_is_given_back();
 }
 
 RC_GTEST_PROP(CacheGroups, RestoreTheLongestPrefixThatEveryGroupHasAndGiveEverythingBack, ()) {
-  GroupsWorld world;
-  run_random_events(world);
-  RC_CLASSIFY(world.state().num_restored() > 0, "with states restored from snapshots");
-  RC_CLASSIFY(world.state().num_replayed() > 0, "with states behind rejected drafts");
-  RC_CLASSIFY(world.cut_by_both(), "with a prefix shorter than what either group has");
-  RC_CLASSIFY(world.num_evicted() > 0, "with evictions");
+  GroupsWorld simulation;
+  run_random_events(simulation);
+  RC_CLASSIFY(simulation.state().num_restored() > 0, "with states restored from snapshots");
+  RC_CLASSIFY(simulation.state().num_replayed() > 0, "with states behind rejected drafts");
+  RC_CLASSIFY(simulation.cut_by_both(), "with a prefix shorter than what either group has");
+  RC_CLASSIFY(simulation.num_evicted() > 0, "with evictions");
 }
 
 RC_GTEST_PROP(CacheGroups, OfKeysAndValuesAloneGiveEverythingBackToo, ()) {
-  GroupsWorld world(/*with_state=*/false);
-  run_random_events(world);
+  GroupsWorld simulation(/*with_state=*/false);
+  run_random_events(simulation);
 }
 
 // Pages of 2 tokens and states at multiples of 4: the pages become the cache's before they are computed, the
@@ -277,7 +277,7 @@ TEST(CacheGroups, ARequestBeginsAtTheDeepestSnapshotOfAPromptThatWasSharedAhead)
   first.num_prompt = second.num_prompt = 11;
   ASSERT_TRUE(memory.admit(first, memory.find_prefix(first)));
   ASSERT_TRUE(memory.grow(first, 11));
-  memory.share_ahead(first, 11);
+  memory.share_before_compute(first, 11);
   EXPECT_EQ(memory.num_matched_tokens(second), 10);
   EXPECT_TRUE(memory.find_prefix(second).pages.empty()) << "no state is computed yet";
   state.compute(first.row, 0, keys);

@@ -30,9 +30,9 @@ uint64_t key_after(uint64_t key, int32_t token) {
 }
 
 // A scheduler over real pools, what is known of its requests, and what a model would have stored.
-class World {
+class SchedulerSimulation {
  public:
-  explicit World(bool drafts = false)
+  explicit SchedulerSimulation(bool drafts = false)
       : limits_{.max_reqs = 1 + random_below(5), .max_tokens = 0, .max_kv_tokens = 0},
         slots_(make_allocator(*rc::gen::element(1, 2, 4, 16), 3 + random_below(20))),
         rows_(limits_.max_reqs, kContext),
@@ -51,9 +51,9 @@ class World {
         .conservativeness = *rc::gen::element(0.0, 1.0),
         .max_queued_requests = 0};
     limits_.max_draft_tokens = drafts ? 1 + random_below(12) : 0;
-    const DraftRules rules{.drafter = drafts ? &drafter_ : nullptr,
-                           .max_tokens = 1 + random_below(6),
-                           .max_reqs = 1 + random_below(4)};
+    const DrafterCapabilities rules{.drafter = drafts ? &drafter_ : nullptr,
+                                    .max_tokens = 1 + random_below(6),
+                                    .max_reqs = 1 + random_below(4)};
     scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options, rules);
   }
 
@@ -98,7 +98,7 @@ class World {
     }
     const Flight flight = std::move(in_flight_);
     in_flight_ = {};
-    if (ScheduledStep* const next = ahead ? scheduler_->schedule_ahead(longest_request()) : nullptr) {
+    if (ScheduledStep* const next = ahead ? scheduler_->schedule_overlapped(longest_request()) : nullptr) {
       check_step_ahead(*next, flight);
       in_flight_ = launch(*next, &flight);
     }
@@ -118,7 +118,7 @@ class World {
   void flush() { memory_->flush(); }
 
   // Breaks the books as no right code does: a page that nobody knows of is taken or given back.
-  void break_the_books() {
+  void corrupt_accounting() {
     if (in_flight_.step != nullptr) step();
     const int32_t before = 0, after = 1;
     std::vector<TokenSlot> slot(1);
@@ -143,7 +143,7 @@ class World {
   int num_preemptions() const { return num_preemptions_; }
   bool has_shared() const { return memory_->num_cached_tokens() > 0; }
   bool has_shared_within_a_step() const { return has_shared_within_a_step_; }
-  int64_t num_heals() const { return scheduler_->num_heals(); }
+  int64_t num_recoveries() const { return scheduler_->num_recoveries(); }
 
   bool has_window_half() const { return swa_ != nullptr; }
   bool has_restored_states() const { return state_ != nullptr && state_->num_restored() > 0; }
@@ -239,7 +239,7 @@ class World {
     int num_tokens = 0;
     for (const ScheduledRequest& part : step.requests) {
       const Request& request = *part.request;
-      RC_ASSERT(part.place_before == -1 && !step.ahead);
+      RC_ASSERT(part.previous_index == -1 && !step.ahead);
       RC_ASSERT(parts.insert(request.id).second);
       RC_ASSERT(part.num_new - part.num_draft >= 1 &&
                 part.num_new - part.num_draft <= request.num_to_compute());
@@ -267,9 +267,9 @@ class World {
     int last_place = -1;
     for (const ScheduledRequest& part : step.requests) {
       const Request* const request = part.request;
-      RC_ASSERT(part.place_before > last_place);
-      last_place = part.place_before;
-      RC_ASSERT(before.step->requests.at(static_cast<size_t>(part.place_before)).request == request);
+      RC_ASSERT(part.previous_index > last_place);
+      last_place = part.previous_index;
+      RC_ASSERT(before.step->requests.at(static_cast<size_t>(part.previous_index)).request == request);
       RC_ASSERT(part.num_new == 1 && part.num_draft == 0 && request->num_to_compute() == 0);
       RC_ASSERT(request->num_computed + 1 <= request->num_slots);
       RC_ASSERT(request->num_output() + 1 < request->params.max_new_tokens);
@@ -288,9 +288,9 @@ class World {
       uint64_t key = request.cache_salt.empty() ? 1 : 2;
       const auto token_at = [&](int p) {
         if (p < request.num_tokens()) return request.tokens[static_cast<size_t>(p)];
-        if (part.place_before < 0)
+        if (part.previous_index < 0)
           return request.draft.tokens.at(static_cast<size_t>(p - request.num_tokens()));
-        return before->tokens.at(static_cast<size_t>(part.place_before)).at(0);
+        return before->tokens.at(static_cast<size_t>(part.previous_index)).at(0);
       };
       for (int p = 0; p < request.num_computed + part.num_new; ++p)
         keys.push_back(key = key_after(key, token_at(p)));
@@ -365,67 +365,69 @@ class World {
   bool has_shared_within_a_step_ = false;
 };
 
-void run_random_events(World& world, bool break_the_books, bool ahead = false) {
+void run_random_events(SchedulerSimulation& simulation, bool corrupt_accounting, bool ahead = false) {
   for (int event = 1 + random_below(80); event > 0; --event) {
     switch (random_below(12)) {
       case 0:
       case 1:
       case 2:
-        world.submit();
+        simulation.submit();
         break;
       case 3:
-        world.cancel();
+        simulation.cancel();
         break;
       case 4:
-        if (random_below(4) == 0) world.flush();
-        if (break_the_books) world.break_the_books();
+        if (random_below(4) == 0) simulation.flush();
+        if (corrupt_accounting) simulation.corrupt_accounting();
         break;
       default:
-        world.step(ahead && random_below(8) > 0);
+        simulation.step(ahead && random_below(8) > 0);
     }
   }
   int num_steps = 0;
-  while (world.step(ahead)) RC_ASSERT(++num_steps < 100'000);
-  world.check_all_ended();
+  while (simulation.step(ahead)) RC_ASSERT(++num_steps < 100'000);
+  simulation.check_all_ended();
 }
 
-RC_GTEST_PROP(SchedulerProperty, LosesNothingAndStarvesNobodyOverRandomArrivals, ()) {
-  World world;
-  run_random_events(world, false);
-  RC_ASSERT(world.num_heals() == 0);
-  RC_CLASSIFY(world.num_preemptions() > 0, "with preemptions");
-  RC_CLASSIFY(world.has_shared(), "with shared prefixes");
-  RC_CLASSIFY(world.has_window_half() && world.has_shared(), "with shared prefixes over a window half");
-  RC_CLASSIFY(world.has_shared_within_a_step(), "shared within the step that computes them");
-  RC_CLASSIFY(world.has_restored_states(), "with states restored from snapshots");
+RC_GTEST_PROP(SchedulerProperty, LosesAndStarvesNoRequestOverRandomArrivals, ()) {
+  SchedulerSimulation simulation;
+  run_random_events(simulation, false);
+  RC_ASSERT(simulation.num_recoveries() == 0);
+  RC_CLASSIFY(simulation.num_preemptions() > 0, "with preemptions");
+  RC_CLASSIFY(simulation.has_shared(), "with shared prefixes");
+  RC_CLASSIFY(simulation.has_window_half() && simulation.has_shared(),
+              "with shared prefixes over a window half");
+  RC_CLASSIFY(simulation.has_shared_within_a_step(), "shared within the step that computes them");
+  RC_CLASSIFY(simulation.has_restored_states(), "with states restored from snapshots");
 }
 
 RC_GTEST_PROP(SchedulerProperty, LosesNothingWhereStepsAreChosenBeforeTheTokensOfTheOnesBeforeAreKnown, ()) {
-  World world;
-  run_random_events(world, false, true);
-  RC_ASSERT(world.num_heals() == 0);
-  RC_CLASSIFY(world.num_ahead() > 0, "with steps ahead");
-  RC_CLASSIFY(world.num_ended_in_flight() > 0, "with requests that end while in flight");
-  RC_CLASSIFY(world.num_ahead() > 0 && world.has_window_half(), "with steps ahead over a window half");
+  SchedulerSimulation simulation;
+  run_random_events(simulation, false, true);
+  RC_ASSERT(simulation.num_recoveries() == 0);
+  RC_CLASSIFY(simulation.num_ahead() > 0, "with steps ahead");
+  RC_CLASSIFY(simulation.num_ended_in_flight() > 0, "with requests that end while in flight");
+  RC_CLASSIFY(simulation.num_ahead() > 0 && simulation.has_window_half(),
+              "with steps ahead over a window half");
 }
 
 RC_GTEST_PROP(SchedulerProperty, LosesNothingOfRequestsWhoseDraftsAreRightAndWrong, ()) {
-  World world(/*drafts=*/true);
-  run_random_events(world, false, *rc::gen::arbitrary<bool>());
-  RC_ASSERT(world.num_heals() == 0);
-  RC_CLASSIFY(world.accepted_and_rejected(), "with drafts that are right and wrong");
-  RC_CLASSIFY(world.accepted_and_rejected() && world.num_preemptions() > 0, "and preemptions");
-  RC_CLASSIFY(world.accepted_and_rejected() && world.has_window_half(), "and a window half");
-  RC_CLASSIFY(world.accepted_and_rejected() && world.num_ahead() > 0, "and steps ahead");
-  RC_CLASSIFY(world.has_replayed_states(), "and recurrent states");
+  SchedulerSimulation simulation(/*drafts=*/true);
+  run_random_events(simulation, false, *rc::gen::arbitrary<bool>());
+  RC_ASSERT(simulation.num_recoveries() == 0);
+  RC_CLASSIFY(simulation.accepted_and_rejected(), "with drafts that are right and wrong");
+  RC_CLASSIFY(simulation.accepted_and_rejected() && simulation.num_preemptions() > 0, "and preemptions");
+  RC_CLASSIFY(simulation.accepted_and_rejected() && simulation.has_window_half(), "and a window half");
+  RC_CLASSIFY(simulation.accepted_and_rejected() && simulation.num_ahead() > 0, "and steps ahead");
+  RC_CLASSIFY(simulation.has_replayed_states(), "and recurrent states");
 }
 
-RC_GTEST_PROP(SchedulerProperty, HealsBooksThatAreWrongAndServesEveryRequest, ()) {
+RC_GTEST_PROP(SchedulerProperty, RecoversFromCorruptAccounting, ()) {
   set_log_level(LogLevel::kError);
-  World world;
-  run_random_events(world, true, *rc::gen::arbitrary<bool>());
+  SchedulerSimulation simulation;
+  run_random_events(simulation, true, *rc::gen::arbitrary<bool>());
   set_log_level(LogLevel::kInfo);
-  RC_CLASSIFY(world.num_heals() > 0, "healed");
+  RC_CLASSIFY(simulation.num_recoveries() > 0, "healed");
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ class SchedulerTest : public testing::Test {
     scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options_);
   }
 
-  std::unique_ptr<Request> request_of(RequestId id, int prompt_tokens, int max_new_tokens = 2) {
+  std::unique_ptr<Request> find_request(RequestId id, int prompt_tokens, int max_new_tokens = 2) {
     auto request = std::make_unique<Request>();
     request->id = id;
     request->tokens.resize(static_cast<size_t>(prompt_tokens));
@@ -43,7 +43,7 @@ class SchedulerTest : public testing::Test {
     return request;
   }
   void submit(RequestId id, int prompt_tokens, int max_new_tokens = 2) {
-    scheduler_->submit(request_of(id, prompt_tokens, max_new_tokens));
+    scheduler_->submit(find_request(id, prompt_tokens, max_new_tokens));
   }
 
   // One step; every request that samples gets a token. Returns "id:tokens" of each part, in order.
@@ -107,7 +107,7 @@ TEST_F(SchedulerTest, ComputesALongPromptInChunksThatEndAtBordersOfPagesAndKeeps
   EXPECT_EQ(step(), "1:1 2:1");
 }
 
-TEST_F(SchedulerTest, TakesSlotsForNoMoreOfAPromptThanTheStepComputes) {
+TEST_F(SchedulerTest, AllocatesSlotsForTheChunkOnly) {
   make(4, 8, 4, 32);
   submit(1, 30);
   EXPECT_EQ(step(), "1:8");
@@ -116,7 +116,7 @@ TEST_F(SchedulerTest, TakesSlotsForNoMoreOfAPromptThanTheStepComputes) {
   EXPECT_EQ(slots_->num_used_slots(), 16);
 }
 
-TEST_F(SchedulerTest, GivesWhatAPromptLeavesOfAStepToTheNextOne) {
+TEST_F(SchedulerTest, FillsTheStepWithTheNextPrompt) {
   make(4, 8, 4, 64);
   submit(1, 10);
   submit(2, 9);
@@ -154,7 +154,7 @@ TEST_F(SchedulerTest, AdmitsInTheOrderOfSubmission) {
   EXPECT_EQ(step(), "2:12");
 }
 
-TEST_F(SchedulerTest, AdmitsWhatItsAnswerLeavesRoomFor) {
+TEST_F(SchedulerTest, AdmitsRequestsWhoseOutputsFit) {
   make(4, 64, 4, 9);  // 32 slots
   submit(1, 8, 10);
   submit(2, 8, 10);
@@ -180,7 +180,7 @@ TEST_F(SchedulerTest, PreemptsTheShortestAnswerWhenPagesRunOut) {
   EXPECT_EQ(slots_->num_used_slots(), 0);
 }
 
-TEST_F(SchedulerTest, APreemptedRequestTakesItsOldPlaceInTheQueue) {
+TEST_F(SchedulerTest, PreemptedRequestKeepsItsQueuePosition) {
   options_.conservativeness = 0.0;
   make(2, 64, 1, 13);
   submit(1, 4, 20);
@@ -198,7 +198,7 @@ TEST_F(SchedulerTest, DropsTheLastOneWhenTooManyWait) {
   options_.max_queued_requests = 2;
   make(1, 64, 4, 32);
   for (RequestId id = 1; id <= 3; ++id) submit(id, 4);
-  const auto dropped = scheduler_->take_dropped(Clock::now());
+  const auto dropped = scheduler_->drain_dropped(Clock::now());
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped[0].request->id, 3);
   EXPECT_EQ(dropped[0].why, "the request queue is full");
@@ -210,7 +210,7 @@ TEST_F(SchedulerTest, CountsEachCompletionThatWaitsAndDropsThoseOfARequestTogeth
   make(1, 64, 4, 32);
   const auto submit_completions = [&](RequestId first, int n) {
     for (int i = 0; i < n; ++i) {
-      auto request = request_of(first + i, 4);
+      auto request = find_request(first + i, 4);
       request->index = i;
       request->params.n = n;
       scheduler_->submit(std::move(request));
@@ -218,30 +218,30 @@ TEST_F(SchedulerTest, CountsEachCompletionThatWaitsAndDropsThoseOfARequestTogeth
   };
   submit_completions(1, 1);
   submit_completions(2, 4);  // more than may wait, but one alone waited before
-  EXPECT_TRUE(scheduler_->take_dropped(Clock::now()).empty());
+  EXPECT_TRUE(scheduler_->drain_dropped(Clock::now()).empty());
   submit_completions(6, 3);
-  const auto dropped = scheduler_->take_dropped(Clock::now());
+  const auto dropped = scheduler_->drain_dropped(Clock::now());
   ASSERT_EQ(dropped.size(), 3u);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(dropped[static_cast<size_t>(i)].request->id, 6 + i);
   EXPECT_EQ(scheduler_->num_waiting(), 5);
   EXPECT_EQ(step(), "1:4");
   for (const RequestId id : {2, 3}) ASSERT_NE(scheduler_->abort(id), nullptr);
   submit_completions(9, 1);  // of the four, two still wait
-  EXPECT_EQ(scheduler_->take_dropped(Clock::now()).size(), 1u);
+  EXPECT_EQ(scheduler_->drain_dropped(Clock::now()).size(), 1u);
   ASSERT_NE(scheduler_->abort(4), nullptr);
   submit_completions(10, 1);
-  EXPECT_TRUE(scheduler_->take_dropped(Clock::now()).empty());
+  EXPECT_TRUE(scheduler_->drain_dropped(Clock::now()).empty());
 }
 
 TEST_F(SchedulerTest, WithPrioritiesTheLowestIsDroppedAndTheHighestRunsFirst) {
   options_ = {.policy = SchedulePolicy::kPriority, .max_queued_requests = 2};
   make(1, 64, 4, 32);
   for (RequestId id = 1; id <= 3; ++id) {
-    auto request = request_of(id, 4);
+    auto request = find_request(id, 4);
     request->priority = id == 1 ? -1 : static_cast<int>(id);
     scheduler_->submit(std::move(request));
   }
-  const auto dropped = scheduler_->take_dropped(Clock::now());
+  const auto dropped = scheduler_->drain_dropped(Clock::now());
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped[0].request->id, 1);
   EXPECT_EQ(step(), "3:4");
@@ -254,7 +254,7 @@ TEST_F(SchedulerTest, ByLofTheLongestOutputGoesFirstAndAmongEqualsTheFirstThatCa
   submit(2, 4, 40);
   submit(3, 4, 9);
   submit(4, 4, 40);
-  const auto dropped = scheduler_->take_dropped(Clock::now());
+  const auto dropped = scheduler_->drain_dropped(Clock::now());
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped[0].request->id, 1) << "the last of the queue";
   EXPECT_EQ(step(), "2:4 4:4");
@@ -265,13 +265,13 @@ TEST_F(SchedulerTest, EndsRequestsWhoseDeadlineHasPassedWaitingOrRunning) {
   make(1, 64, 4, 32);
   const auto now = Clock::now();
   for (RequestId id = 1; id <= 3; ++id) {
-    auto request = request_of(id, 4);
+    auto request = find_request(id, 4);
     if (id < 3) request->deadline = now + std::chrono::seconds(id);
     scheduler_->submit(std::move(request));
   }
   EXPECT_EQ(step(), "1:4");
-  EXPECT_TRUE(scheduler_->take_dropped(now).empty());
-  const auto dropped = scheduler_->take_dropped(now + std::chrono::seconds(2));
+  EXPECT_TRUE(scheduler_->drain_dropped(now).empty());
+  const auto dropped = scheduler_->drain_dropped(now + std::chrono::seconds(2));
   ASSERT_EQ(dropped.size(), 2u);
   EXPECT_EQ(dropped[0].request->id, 1);
   EXPECT_EQ(dropped[1].request->id, 2);
@@ -286,7 +286,7 @@ TEST_F(SchedulerTest, ByLpmTheLongestCachedPrefixGoesFirst) {
   submit(1, 20);
   step();
   scheduler_->finish(1);
-  auto other = request_of(2, 20);
+  auto other = find_request(2, 20);
   other->tokens[4] = 5;
   scheduler_->submit(std::move(other));
   submit(3, 20);
@@ -295,14 +295,14 @@ TEST_F(SchedulerTest, ByLpmTheLongestCachedPrefixGoesFirst) {
   EXPECT_EQ(step(), "2:16");
 }
 
-TEST_F(SchedulerTest, ByLpmNobodyWaitsForEverBehindThoseWhosePrefixIsCached) {
+TEST_F(SchedulerTest, LpmDoesNotStarveRequestsWithoutCachedPrefix) {
   options_.policy = SchedulePolicy::kLpm;
   caching_ = EvictionPolicy::kLru;
   make(1, 64, 4, 32);
   submit(1, 20);
   step();
   scheduler_->finish(1);
-  auto other = request_of(2, 20);
+  auto other = find_request(2, 20);
   other->tokens[0] = 5;
   scheduler_->submit(std::move(other));
   submit(3, 20);
@@ -311,11 +311,11 @@ TEST_F(SchedulerTest, ByLpmNobodyWaitsForEverBehindThoseWhosePrefixIsCached) {
     submit(next, 20);
     const std::string parts = step();
     first = std::stoll(parts);
-    ASSERT_LT(next, 4 + 2 * WaitingQueue::kMaxOvertaken);
+    ASSERT_LT(next, 4 + 2 * WaitingQueue::kMaxTimesOvertaken);
     scheduler_->finish(first);
   }
-  EXPECT_GT(next, WaitingQueue::kMaxOvertaken) << "the longest prefix goes first until then";
-  EXPECT_LE(next, 4 + WaitingQueue::kMaxOvertaken);
+  EXPECT_GT(next, WaitingQueue::kMaxTimesOvertaken) << "the longest prefix goes first until then";
+  EXPECT_LE(next, 4 + WaitingQueue::kMaxTimesOvertaken);
 }
 
 TEST_F(SchedulerTest, CountsASharedPrefixOnceInPagesAndForEachRequestInKeys) {
@@ -345,7 +345,7 @@ TEST_F(SchedulerTest, LocksThePrefixOfARequestBeforeItLooksForRoom) {
   submit(1, 20);
   step();
   scheduler_->finish(1);
-  auto other = request_of(2, 16);
+  auto other = find_request(2, 16);
   other->tokens[0] = 5;
   scheduler_->submit(std::move(other));
   EXPECT_EQ(step(), "2:16");
@@ -355,7 +355,7 @@ TEST_F(SchedulerTest, LocksThePrefixOfARequestBeforeItLooksForRoom) {
   EXPECT_EQ(step(), "3:4");
 }
 
-TEST_F(SchedulerTest, SaysWhetherARequestReadsWhatAnotherComputesInTheStep) {
+TEST_F(SchedulerTest, ReportsReadsOfPendingKeys) {
   caching_ = EvictionPolicy::kLru;
   make(4, 64, 4, 32);
   submit(1, 20);
@@ -369,7 +369,7 @@ TEST_F(SchedulerTest, SaysWhetherARequestReadsWhatAnotherComputesInTheStep) {
   EXPECT_FALSE(scheduler_->schedule().prefix_ready);
 }
 
-TEST_F(SchedulerTest, APromptGoesOnBehindWhatAnotherHasComputedMeanwhile) {
+TEST_F(SchedulerTest, PromptReusesKeysComputedByAnotherMeanwhile) {
   caching_ = EvictionPolicy::kLru;
   make(4, 16, 4, 32);
   submit(1, 4);
@@ -398,7 +398,7 @@ TEST_F(SchedulerTest, ForgetsWhatAFailedStepWasToCompute) {
   EXPECT_EQ(step(), "2:20");
 }
 
-TEST_F(SchedulerTest, RefusesAPromptThatThePoolCanNeverHold) {
+TEST_F(SchedulerTest, RejectsAPromptThatThePoolCanNeverHold) {
   make(2, 64, 4, 3);
   try {
     submit(1, 8);
@@ -411,7 +411,7 @@ TEST_F(SchedulerTest, RefusesAPromptThatThePoolCanNeverHold) {
   EXPECT_EQ(step(), "2:7");
 }
 
-TEST_F(SchedulerTest, GivesRunningRequestsDisjointSlots) {
+TEST_F(SchedulerTest, RunningRequestsHaveDisjointSlots) {
   make(4, 64, 4, 32);
   for (RequestId id = 1; id <= 4; ++id) submit(id, static_cast<int>(3 * id));
   step();
@@ -453,7 +453,7 @@ TEST_F(SchedulerTest, PreemptsWhenDecodesWouldAttendToMoreThanAStepMay) {
   EXPECT_EQ(step(), "1:11");
 }
 
-TEST_F(SchedulerTest, RefusesAPromptThatNoStepMayAttendTo) {
+TEST_F(SchedulerTest, RejectsAPromptThatNoStepMayAttendTo) {
   make_with_kv_limit(20);
   submit(1, 19);
   EXPECT_THROW(submit(2, 20), Error);

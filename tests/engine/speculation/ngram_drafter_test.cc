@@ -19,7 +19,7 @@ std::vector<int32_t> continuation(const std::vector<int32_t>& tokens, int min_ma
 }
 
 // The worked numbers of vLLM's prompt lookup.
-TEST(NgramDrafter, GivesWhatFollowedTheLastTokensWhereTheyStoodBefore) {
+TEST(NgramDrafter, ProposesTheContinuationOfAnEarlierMatch) {
   EXPECT_THAT(continuation({1, 2, 3, 4, 2, 3}, 2, 3, 4), ElementsAre(4, 2, 3));
   EXPECT_THAT(continuation({1, 2, 3, 4, 2, 3}, 2, 3, 1), ElementsAre(4));
 }

@@ -92,7 +92,7 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
       if (between) between(engine, step, sink);
     }
     EXPECT_EQ(engine.num_used_slots(), 0);
-    EXPECT_EQ(engine.stats().num_heals, 0);
+    EXPECT_EQ(engine.stats().num_recoveries, 0);
     run.stats = engine.stats();
     run.num_preemptions = engine.num_preemptions();
     return run;
@@ -151,7 +151,7 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
     return {.prompt = repeating_prompt(first, num_prompt),
             .params = {.max_new_tokens = max_new_tokens, .ignore_eos = true}};
   }
-  static std::vector<GenerationRequest> requests_of(int num_requests, int max_new_tokens = 40) {
+  static std::vector<GenerationRequest> make_requests(int num_requests, int max_new_tokens = 40) {
     std::vector<GenerationRequest> requests;
     for (int i = 0; i < num_requests; ++i) requests.push_back(request(i, 9 + 11 * i, max_new_tokens + 3 * i));
     return requests;
@@ -172,8 +172,8 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
   SpeculativeOptions options_;
 };
 
-TEST_P(SpeculativeDecoding, GivesTheSameTokensInFewerSteps) {
-  const std::vector<GenerationRequest> requests = requests_of(6);
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensInFewerSteps) {
+  const std::vector<GenerationRequest> requests = make_requests(6);
   const SpeculativeRun plain = run(false, requests);
   const SpeculativeRun drafted = expect_same(requests);
   EXPECT_LT(drafted.stats.num_steps, plain.stats.num_steps);
@@ -185,24 +185,24 @@ TEST_P(SpeculativeDecoding, GivesTheSameTokensInFewerSteps) {
   EXPECT_GT(drafts.accept_length(), 1.0);
 }
 
-TEST_P(SpeculativeDecoding, GivesTheSameBitsInDeterministicMode) {
+TEST_P(SpeculativeDecoding, ProducesTheSameBitsInDeterministicMode) {
   config_.deterministic_inference = true;
-  std::vector<GenerationRequest> requests = requests_of(5);
-  for (const GenerationRequest& request : sampled(requests_of(5))) requests.push_back(request);
+  std::vector<GenerationRequest> requests = make_requests(5);
+  for (const GenerationRequest& request : sampled(make_requests(5))) requests.push_back(request);
   for (GenerationRequest& request : requests) request.params.logprobs = 3;
   expect_same(requests);
 }
 
-TEST_P(SpeculativeDecoding, GivesTheSameSampledTokensOfASeed) { expect_same(sampled(requests_of(8))); }
+TEST_P(SpeculativeDecoding, GivesTheSameSampledTokensOfASeed) { expect_same(sampled(make_requests(8))); }
 
-TEST_P(SpeculativeDecoding, GivesTheSameTokensOfEveryCompletionOfAPrompt) {
-  std::vector<GenerationRequest> requests = sampled(requests_of(3));
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensOfEveryCompletionOfAPrompt) {
+  std::vector<GenerationRequest> requests = sampled(make_requests(3));
   for (GenerationRequest& request : requests) request.params.n = 3;
   expect_same(requests);
 }
 
-TEST_P(SpeculativeDecoding, GivesTheLogprobsOfEachTokenOfADraft) {
-  std::vector<GenerationRequest> requests = requests_of(4);
+TEST_P(SpeculativeDecoding, ReturnsLogprobsOfDraftTokens) {
+  std::vector<GenerationRequest> requests = make_requests(4);
   for (size_t i = 0; i < requests.size(); ++i) requests[i].params.logprobs = static_cast<int>(5 * i);
   const SpeculativeRun drafted = expect_same(requests);
   EXPECT_EQ(drafted.answers.at({2, 0}).logprobs.size(), 43u);
@@ -210,8 +210,8 @@ TEST_P(SpeculativeDecoding, GivesTheLogprobsOfEachTokenOfADraft) {
 }
 
 // Each row of a draft has the edits that the tokens before it make.
-TEST_P(SpeculativeDecoding, HeedsPenaltiesBiasesAndMinTokensWithinADraft) {
-  std::vector<GenerationRequest> requests = sampled(requests_of(6, 60));
+TEST_P(SpeculativeDecoding, AppliesPenaltiesBiasesAndMinTokensWithinADraft) {
+  std::vector<GenerationRequest> requests = sampled(make_requests(6, 60));
   const SpeculativeRun plain = run(false, requests);
   requests[0].params.repetition_penalty = 1.1f;
   requests[1].params.frequency_penalty = 0.05f;
@@ -227,7 +227,7 @@ TEST_P(SpeculativeDecoding, HeedsPenaltiesBiasesAndMinTokensWithinADraft) {
 }
 
 TEST_P(SpeculativeDecoding, EndsAtAStopTokenWithinADraft) {
-  std::vector<GenerationRequest> requests = requests_of(8);
+  std::vector<GenerationRequest> requests = make_requests(8);
   const SpeculativeRun whole = run(false, requests);
   for (size_t i = 0; i < requests.size(); ++i)
     requests[i].params.stop_token_ids = {whole.answers.at({static_cast<int>(i) + 1, 0}).tokens[10 + 3 * i]};
@@ -236,14 +236,14 @@ TEST_P(SpeculativeDecoding, EndsAtAStopTokenWithinADraft) {
 
 TEST_P(SpeculativeDecoding, EndsWhereTheContextOrThePoolEnds) {
   config_.context_length = 64;
-  expect_same(requests_of(4, 200));
+  expect_same(make_requests(4, 200));
   config_.context_length = 0;
   config_.backend_options.page_size = 4;
   config_.max_total_tokens = 60;
   expect_same({request(1, 20, 200)});
 }
 
-TEST_P(SpeculativeDecoding, TakesNoMoreThanMaxNewTokens) {
+TEST_P(SpeculativeDecoding, HonorsMaxNewTokens) {
   for (const int max_new_tokens : {1, 2, 3, 4, 7}) {
     std::vector<GenerationRequest> requests;
     for (int i = 0; i < 3; ++i) requests.push_back(request(i, 20 + i, max_new_tokens));
@@ -252,7 +252,7 @@ TEST_P(SpeculativeDecoding, TakesNoMoreThanMaxNewTokens) {
   }
 }
 
-TEST_P(SpeculativeDecoding, GivesTheSameTokensWhereThePoolIsTooSmallForAll) {
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensWhereThePoolIsTooSmallForAll) {
   for (const int page_size : {1, 4}) {
     config_.backend_options.page_size = page_size;
     config_.max_total_tokens = 140;
@@ -265,7 +265,7 @@ TEST_P(SpeculativeDecoding, GivesTheSameTokensWhereThePoolIsTooSmallForAll) {
 }
 
 // Chunks of prompts and drafts are in one step.
-TEST_P(SpeculativeDecoding, GivesTheSameTokensBesidePromptsInChunks) {
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithChunkedPrompts) {
   config_.chunked_prefill_size = 24;
   config_.max_running_requests = 4;
   config_.backend_options.page_size = 4;
@@ -275,7 +275,7 @@ TEST_P(SpeculativeDecoding, GivesTheSameTokensBesidePromptsInChunks) {
   expect_same(requests);
 }
 
-TEST_P(SpeculativeDecoding, GivesTheSameTokensOverWindowsChunksLatentRowsAndSharedPrefixes) {
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensOverWindowsChunksLatentRowsAndSharedPrefixes) {
   for (const char* model : {"gemma3-layer-ropes", "mistral-window-hd128", "deepseek-v2-lite",
                             "qwen3-some-layers-slide", "gpt-oss-sinks-window", "llama4-chunks"}) {
     SCOPED_TRACE(model);
@@ -292,7 +292,7 @@ TEST_P(SpeculativeDecoding, GivesTheSameTokensOverWindowsChunksLatentRowsAndShar
 TEST_P(SpeculativeDecoding, LeavesNothingOfWrongDraftsInThePrefixCache) {
   config_.backend_options.page_size = 1;
   config_.deterministic_inference = true;
-  std::vector<GenerationRequest> requests = sampled(requests_of(4));
+  std::vector<GenerationRequest> requests = sampled(make_requests(4));
   const SpeculativeRun first = run(false, requests);
   std::vector<GenerationRequest> next = requests;
   for (size_t i = 0; i < next.size(); ++i) {
@@ -316,7 +316,7 @@ TEST_P(SpeculativeDecoding, LeavesNothingOfWrongDraftsInThePrefixCache) {
 TEST_P(SpeculativeDecoding, DraftsNothingAboveABatchSizeAndOverlapsStepsThere) {
   options_.disable_by_batch_size = 3;
   config_.overlap_schedule = true;
-  std::vector<GenerationRequest> requests = requests_of(6);
+  std::vector<GenerationRequest> requests = make_requests(6);
   const SpeculativeRun plain = run(false, requests);
   int64_t drafted_before = -1;
   const SpeculativeRun drafted = run(true, requests, [&](Engine& engine, int, const OutputSink&) {
@@ -326,11 +326,11 @@ TEST_P(SpeculativeDecoding, DraftsNothingAboveABatchSizeAndOverlapsStepsThere) {
   for (const auto& [key, answer] : plain.answers) expect_equal(answer, drafted.answers.at(key), 1e-4f);
   EXPECT_EQ(drafted_before, 0);
   EXPECT_GT(drafted.stats.drafts.num_drafted, 0);
-  EXPECT_GT(drafted.stats.num_steps_ahead, 0);
+  EXPECT_GT(drafted.stats.num_overlapped_steps, 0);
 }
 
 TEST_P(SpeculativeDecoding, EndsARequestThatIsAbortedBetweenSteps) {
-  const std::vector<GenerationRequest> requests = requests_of(4);
+  const std::vector<GenerationRequest> requests = make_requests(4);
   const SpeculativeRun whole = run(true, requests);
   const SpeculativeRun drafted = run(true, requests, [&](Engine& engine, int step, const OutputSink& sink) {
     EXPECT_TRUE(step != 5 || engine.abort(2, sink));
@@ -349,7 +349,7 @@ TEST_P(SpeculativeDecoding, EndsARequestThatIsAbortedBetweenSteps) {
 }
 
 TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseSinkThrows) {
-  const std::vector<GenerationRequest> requests = requests_of(4);
+  const std::vector<GenerationRequest> requests = make_requests(4);
   const SpeculativeRun drafted = run(true, requests, {}, [](const RequestOutput& output) {
     if (output.id == 2 && output.request.num_output() >= 9) throw std::runtime_error("planted");
   });
@@ -359,9 +359,9 @@ TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseSinkThrows) {
   EXPECT_LT(drafted.answers.at({2, 0}).tokens.size(), 15u);
 }
 
-TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseLogitsStopToBeNumbers) {
+TEST_P(SpeculativeDecoding, EndsTheOneRequestWithNonFiniteLogits) {
   const auto path = std::filesystem::path(testing::TempDir()) / "attend_speculation_overflowing";
-  const std::vector<GenerationRequest> requests = requests_of(4);
+  const std::vector<GenerationRequest> requests = make_requests(4);
   const int32_t bad = run(false, requests).answers.at({3, 0}).tokens[6];
   testing_support::make_overflowing_model(kRandomLlama, path, bad);
   config_.model_path = path;
@@ -392,9 +392,9 @@ class CountingMask final : public TokenMask {
   int sum_ = 0;
 };
 
-TEST_P(SpeculativeDecoding, DecodesRequestsWithMasksPlainlyBesideOthers) {
+TEST_P(SpeculativeDecoding, MaskedRequestsDecodeWithoutDrafts) {
   const auto with_masks = [] {
-    std::vector<GenerationRequest> requests = requests_of(4);
+    std::vector<GenerationRequest> requests = make_requests(4);
     for (size_t i = 0; i < 2; ++i) requests[i].mask = std::make_shared<CountingMask>(128);
     return requests;
   };
@@ -410,7 +410,7 @@ TEST_P(SpeculativeDecoding, DecodesRequestsWithMasksPlainlyBesideOthers) {
 
 // Whoever comes and goes beside them, and however often they are preempted, requests get the tokens that they
 // get alone and without drafts; one that is aborted has the first of them.
-TEST_P(SpeculativeDecoding, GivesTheSameTokensOverRandomArrivalsAbortsAndPreemptions) {
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensOverRandomArrivalsAbortsAndPreemptions) {
   config_.chunked_prefill_size = 16;
   config_.max_running_requests = 5;
   config_.schedule.conservativeness = 0.0;
@@ -489,7 +489,7 @@ TEST_P(SpeculativeDecoding, EndsAtAStopStringWithinADraft) {
   EXPECT_GT(drafted.stats.drafts.num_accepted, 0) << "the test tests little";
 }
 
-TEST_P(SpeculativeDecoding, SaysWhatItGainedByRequestAndInMetrics) {
+TEST_P(SpeculativeDecoding, ReportsAcceptancePerRequestAndInMetrics) {
   config_.speculation = options_;
   AsyncEngine engine(config_);
   DraftCounts counts;
@@ -520,24 +520,24 @@ TEST_P(SpeculativeDecoding, SaysWhatItGainedByRequestAndInMetrics) {
 INSTANTIATE_TEST_SUITE_P(Device, SpeculativeDecoding, testing::Values(DeviceType::kCpu, DeviceType::kCuda),
                          [](const auto& device) { return device.param == DeviceType::kCpu ? "Cpu" : "Gpu"; });
 
-TEST(SpeculativeOptions, RefusesWhatItDoesNotKnow) {
+TEST(SpeculativeOptions, RejectsWhatItDoesNotKnow) {
   EXPECT_EQ(parse_speculative_algorithm("NGRAM"), SpeculativeAlgorithm::kNgram);
   EXPECT_THAT(error_message(ErrorCode::kUnsupported, [] { parse_speculative_algorithm("EAGLE3"); }),
               HasSubstr("speculative_algorithm EAGLE3: expected NGRAM"));
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [] { parse_speculative_algorithm("oracle"); }),
               HasSubstr("speculative_algorithm 'oracle': expected NGRAM"));
-  const auto refusal = [](SpeculativeOptions options) {
+  const auto error_text = [](SpeculativeOptions options) {
     return error_message(ErrorCode::kInvalidArgument, [&] { check(options); });
   };
-  EXPECT_THAT(refusal({.num_draft_tokens = 1}), HasSubstr("speculative_num_draft_tokens 1: 2 to 64"));
-  EXPECT_THAT(refusal({.num_draft_tokens = 65}), HasSubstr("speculative_num_draft_tokens 65: 2 to 64"));
-  EXPECT_THAT(refusal({.ngram_max_match_window_size = 2, .ngram_min_match_window_size = 3}),
+  EXPECT_THAT(error_text({.num_draft_tokens = 1}), HasSubstr("speculative_num_draft_tokens 1: 2 to 64"));
+  EXPECT_THAT(error_text({.num_draft_tokens = 65}), HasSubstr("speculative_num_draft_tokens 65: 2 to 64"));
+  EXPECT_THAT(error_text({.ngram_max_match_window_size = 2, .ngram_min_match_window_size = 3}),
               HasSubstr("speculative_ngram_max_match_window_size 2: at least"));
-  EXPECT_THAT(refusal({.ngram_min_match_window_size = 0}),
+  EXPECT_THAT(error_text({.ngram_min_match_window_size = 0}),
               HasSubstr("speculative_ngram_min_match_window_size 0: at least 1"));
 }
 
-TEST(SpeculativeOptions, RefusesABackendThatVerifiesNoDraftsByName) {
+TEST(SpeculativeOptions, RejectsABackendThatVerifiesNoDraftsByName) {
   EngineConfig config;
   config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/deepseek-v2-lite";
   config.speculation.algorithm = SpeculativeAlgorithm::kNgram;

@@ -75,7 +75,7 @@ TEST_F(CommonPrefixTest, PutsThoseThatShareFirst) {
   EXPECT_EQ(order(), (std::vector<RequestId>{2, 4, 1, 3}));
 }
 
-TEST_F(CommonPrefixTest, TakesFewRequestsWithManyKeysOrManyWithFew) {
+TEST_F(CommonPrefixTest, ChoosesTheSubsetThatSavesMost) {
   add({1, 2, 3, 4, 5}, 20);
   add({1, 2, 3, 4, 6}, 20);
   add({1, 7}, 8);
@@ -92,7 +92,7 @@ TEST_F(CommonPrefixTest, LeavesEveryRequestItsNewToken) {
   EXPECT_EQ(arrange().num_keys, kPageSize);
 }
 
-TEST_F(CommonPrefixTest, IsNoneWhereRequestsBeginOtherwise) {
+TEST_F(CommonPrefixTest, IsEmptyWithoutACommonPrefix) {
   add({1, 2, 3}, 10);
   add({4, 2, 3}, 10);
   EXPECT_EQ(arrange().num_keys, 0);
@@ -106,7 +106,7 @@ TEST_F(CommonPrefixTest, IsOfDecodeStepsOfSeveralRequests) {
   EXPECT_EQ(arrange().num_keys, 2 * kPageSize);
 }
 
-TEST_F(CommonPrefixTest, LooksAgainWhenOtherRequestsDecode) {
+TEST_F(CommonPrefixTest, RecomputesForOtherRequests) {
   add({1, 2, 3}, 10);
   add({1, 2, 4}, 10);
   EXPECT_EQ(arrange().num_keys, 2 * kPageSize);
@@ -116,7 +116,7 @@ TEST_F(CommonPrefixTest, LooksAgainWhenOtherRequestsDecode) {
   EXPECT_EQ(arrange().num_keys, 2 * kPageSize);
 }
 
-TEST_F(CommonPrefixTest, LooksAgainAfterAStepThatMovedRequests) {
+TEST_F(CommonPrefixTest, RecomputesAfterReordering) {
   add({1, 2, 3}, 10);
   Request& second = add({1, 2, 4}, 10);
   EXPECT_EQ(arrange().num_keys, 2 * kPageSize);
@@ -125,7 +125,7 @@ TEST_F(CommonPrefixTest, LooksAgainAfterAStepThatMovedRequests) {
   EXPECT_EQ(arrange().num_keys, kPageSize);
 }
 
-TEST_F(CommonPrefixTest, CountsFromTheReadsOnThatItMustSave) {
+TEST_F(CommonPrefixTest, HonorsMinSavedKeys) {
   add({1, 2, 3}, 10);
   add({1, 2, 4}, 10);
   EXPECT_EQ(saving(8).num_keys, 8);

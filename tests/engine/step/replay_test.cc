@@ -53,7 +53,8 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
       one->emplace(config, *rows_);
       (*one)->runner.emplace((*one)->executor, CommonPrefix(*rows_, kPageSize, 0));
     }
-    replaying_->executor.record_graphs([this](const GraphsSoFar& graphs) { told_.push_back(graphs); });
+    replaying_->executor.record_graphs(
+        [this](const GraphProgressInfo& graphs) { progress_.push_back(graphs); });
     add_requests();
   }
 
@@ -80,7 +81,7 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
   }
 
   // A decode step in which request i has lengths[i] tokens, the last of them new.
-  ScheduledStep step_of(const std::vector<int>& lengths) {
+  ScheduledStep make_step(const std::vector<int>& lengths) {
     ScheduledStep step{
         .requests = {}, .num_tokens = static_cast<int>(lengths.size()), .mode = ForwardMode::kDecode};
     for (size_t i = 0; i < lengths.size(); ++i) {
@@ -106,12 +107,12 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
   std::unique_ptr<ReqToTokenPool> rows_;
   std::optional<Computer> replaying_, launching_;
   std::vector<Request> requests_;
-  std::vector<GraphsSoFar> told_;
+  std::vector<GraphProgressInfo> progress_;
 };
 
-TEST_P(ReplayOnGpu, TellsEachSizeBeforeItsGraphIsRecordedTheLargestFirst) {
+TEST_P(ReplayOnGpu, ReportsEachSizeBeforeRecordingLargestFirst) {
   std::vector<int> sizes, num_done;
-  for (const GraphsSoFar& graphs : told_) {
+  for (const GraphProgressInfo& graphs : progress_) {
     sizes.push_back(graphs.batch_size);
     num_done.push_back(graphs.num_done);
     EXPECT_EQ(graphs.num_sizes, 4);
@@ -135,7 +136,7 @@ TEST_P(ReplayOnGpu, HasTheBitsOfTheLaunchedStepForLengthsThatGrowAndShrink) {
                                                                        {1, 1, 1, 1, 1, 1},
                                                                        {2}}) {
     SCOPED_TRACE(testing::Message() << lengths.size() << " requests, the first of " << lengths[0]);
-    ScheduledStep step = step_of(lengths);
+    ScheduledStep step = make_step(lengths);
     const View<const int32_t> replayed = replaying_->runner->run(step);
     const std::vector<int32_t> replayed_tokens(replayed.begin(), replayed.end());
     const std::vector<uint32_t> replayed_bits = bits_of(replaying_->runner->logits());

@@ -71,7 +71,7 @@ TEST(StepBatch, DescribesAMixedStep) {
   EXPECT_THAT(inputs.sampling_requests(), ElementsAre(0));
 }
 
-TEST(StepBatch, SaysWhereNewTokensStandInAWindowHalf) {
+TEST(StepBatch, ReportsWindowSlotsOfNewTokens) {
   const BatchLimits limits{.max_reqs = 2, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(2, 8);
   SwaSlots swa(4, 6, 4);
@@ -159,7 +159,7 @@ TEST(StepBatch, BoundsKeysByTheLongestRequestWithItsDraft) {
 }
 
 // Graphs are captured so; attention is planned for as many rows as a request has at most.
-TEST(StepBatch, OfPaddingAloneHasATokenForEachRequest) {
+TEST(StepBatch, PaddingHasOneTokenPerRequest) {
   ReqToTokenPool rows(3, 8);
   StepInputs inputs({.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16}, rows);
   Stream stream;
@@ -170,7 +170,7 @@ TEST(StepBatch, OfPaddingAloneHasATokenForEachRequest) {
   EXPECT_THAT(inputs.batch().cu_seqlen_q, ElementsAre(0, 1, 2, 3));
 }
 
-TEST(StepBatch, RefusesAStepThatCountsItsTokensWrong) {
+TEST(StepBatch, RejectsAStepThatCountsItsTokensWrong) {
   const BatchLimits limits{.max_reqs = 1, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(1, 8);
   Request request;

@@ -39,7 +39,7 @@ constexpr AttentionProblem kDecode = attention_of(16, 1, 32, 8, 128);
 // The same of one request with so few keys that clusters have them all.
 constexpr AttentionProblem kSingleRequestDecode = [] {
   AttentionProblem problem = attention_of(1, 1, 32, 8, 128);
-  problem.step.max_seqlen_kv = kMaxKeysOfShortRequest;
+  problem.step.max_seqlen_kv = kShortRequestMaxKeys;
   problem.step.plans_inline = problem.plain_token = true;
   return problem;
 }();
@@ -101,7 +101,7 @@ AttentionKernel kernel_for(const AttentionProblem& problem, const GpuFacts& gpu)
   return choose(problem, gpu).row.kernel;
 }
 
-TEST(ChooseAttention, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
+TEST(ChooseAttention, EveryProblemHasAKernelAndEveryKernelAProblem) {
   std::set<std::string_view> reached;
   for_each_problem([&](AttentionProblem problem, const GpuFacts& gpu) {
     const AttentionChoice choice = choose(problem, gpu);
@@ -119,7 +119,7 @@ TEST(ChooseAttention, GivesEveryStepAPlanAndEveryPlanAStep) {
     const PlanShape shape = choose_plan(problem.step, gpu);
     EXPECT_GT(shape.num_ctas, 0);
     EXPECT_EQ(problem.step.limits.num_q_heads % shape.num_head_groups, 0);
-    EXPECT_EQ(shape.num_head_groups % shape.heads_at_once, 0);
+    EXPECT_EQ(shape.num_head_groups % shape.heads_per_round, 0);
     reached.insert(shape.kind);
   };
   for_each_problem(plan);
@@ -147,13 +147,13 @@ TEST(ChooseAttention, PlansByTheStepAlone) {
   });
 }
 
-TEST(ChooseAttention, DecodesShortRequestsInClustersOnComputeCapability90Alone) {
+TEST(ChooseAttention, DecodesShortRequestsInClustersOnComputeCapability90Only) {
   for (const GpuFacts& gpu : kGpus)
     EXPECT_EQ(choose_plan(kSingleRequestDecode.step, gpu).cluster_size > 1, gpu.runs_sm90a());
   AttentionStep step = kSingleRequestDecode.step;
   EXPECT_TRUE(plan_depends_on_kv_len(step, kH100));
   EXPECT_FALSE(plan_depends_on_kv_len(step, kA100));
-  step.max_seqlen_kv = kMaxKeysOfShortRequest + 1;
+  step.max_seqlen_kv = kShortRequestMaxKeys + 1;
   EXPECT_EQ(choose_plan(step, kH100).cluster_size, 1);
   step = kDecode.step;  // more work tiles than clusters
   EXPECT_FALSE(plan_depends_on_kv_len(step, kH100));
@@ -172,7 +172,7 @@ TEST(ChooseAttention, PlansInlineWhereTheCallMayDeriveItsPlan) {
   EXPECT_FALSE(choose_plan(step, kH100).inline_plan);
 }
 
-TEST(ChooseAttention, TakesTheSmallestInstanceThatHoldsTheHeadDims) {
+TEST(ChooseAttention, ChoosesTheSmallestFittingInstance) {
   for_each_problem([](AttentionProblem problem, const GpuFacts& gpu) {
     const AttentionChoice choice = choose(problem, gpu, all_rows_on(gpu));
     const AttentionRow& chosen = choice.row;
@@ -187,7 +187,7 @@ TEST(ChooseAttention, TakesTheSmallestInstanceThatHoldsTheHeadDims) {
   });
 }
 
-TEST(ChooseAttention, LeavesToTheRowKernelWhatTensorCoresDoNotTake) {
+TEST(ChooseAttention, FallsBackToTheRowKernel) {
   for (const GpuFacts& gpu : kGpus)
     for (const AttentionProblem& step : {kPrefill, kDecode, kSingleRequestDecode, kMla}) {
       const auto expect_rows = [&](const std::function<void(AttentionProblem&)>& change) {
@@ -204,7 +204,7 @@ TEST(ChooseAttention, LeavesToTheRowKernelWhatTensorCoresDoNotTake) {
     }
 }
 
-TEST(ChooseAttention, ConvertsFp8KeysInRowsOf16BytesAndForMlaOnComputeCapability90Alone) {
+TEST(ChooseAttention, ConvertsAlignedFp8Keys) {
   AttentionProblem problem = kDecode;
   set_kv_dtype(problem, DType::kF8E4M3);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
@@ -231,7 +231,7 @@ TEST(ChooseAttention, ConvertsScaledRowsWhereSharedMemoryHoldsThem) {
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
 }
 
-TEST(ChooseAttention, DecodesALoneRequestInShortCodeWhereNothingElseIsAskedFor) {
+TEST(ChooseAttention, ChoosesSingleDecodeForOnePlainRequest) {
   const auto expect_kernel = [](AttentionKernel kernel, const std::function<void(AttentionProblem&)>& change,
                                 const GpuFacts& gpu) {
     AttentionProblem problem = kSingleRequestDecode;
@@ -258,7 +258,7 @@ TEST(ChooseAttention, DecodesALoneRequestInShortCodeWhereNothingElseIsAskedFor) 
   expect_tiles([](auto& p) { p.head_dim_qk = 192; });
 }
 
-TEST(ChooseAttention, RunsPrefillOnComputeCapability90Alone) {
+TEST(ChooseAttention, RunsPrefillOnComputeCapability90Only) {
   for (const GpuFacts& gpu : kGpus)
     EXPECT_EQ(kernel_for(kPrefill, gpu),
               gpu.runs_sm90a() ? AttentionKernel::kSm90Prefill : AttentionKernel::kSm80Tiles);
@@ -295,7 +295,7 @@ TEST(ChooseAttention, RunsMlaOnComputeCapability90WithItsOwnKernelAlone) {
   EXPECT_EQ(kernel_for(kMla, kH100), AttentionKernel::kSm90Mla);
 }
 
-TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Alone) {
+TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Only) {
   AttentionProblem problem = kPrefill;
   set_kv_dtype(problem, DType::kF8E4M3);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
@@ -336,7 +336,7 @@ TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
 }
 
 // Under fixed splits prefill has the bits of sm80's kernel, which takes the steps of few rows.
-TEST(ChooseAttention, PrefillsFixedSplitsOfHeadDims128Alone) {
+TEST(ChooseAttention, PrefillsFixedSplitsOfHeadDims128Only) {
   const auto choice = [](const auto& change) {
     AttentionProblem problem = kPrefill;
     fix_splits(problem);
@@ -353,7 +353,7 @@ TEST(ChooseAttention, PrefillsFixedSplitsOfHeadDims128Alone) {
 }
 
 // The plan knows the head dim of V alone.
-TEST(ChooseAttention, TakesKeysOf256ColumnsInTilesThatTheInstanceOf256Has) {
+TEST(ChooseAttention, UsesTilesOfThe256Instance) {
   AttentionProblem problem = kDecode;
   problem.head_dim_qk = 256;
   const auto plan_tiles_of = [&](int tile_rows) {
@@ -387,7 +387,7 @@ TEST(ChooseAttention, LeavesTreeMasksToSm80) {
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
 }
 
-TEST(ChooseAttention, LeavesFewWorkTilesToSm80WhichDividesKeysAmongCtas) {
+TEST(ChooseAttention, ChoosesSm80SplitKvForFewWorkTiles) {
   AttentionProblem problem = kPrefill;
   set_head_dims(problem, 256);
   set_seqlen_q(problem, 4096 / 16);
@@ -408,7 +408,7 @@ TEST(ChooseAttention, WithoutSplitsRunsOneKernelHoweverManyRequestsThereAre) {
   }
 }
 
-TEST(ChooseAttention, PrefillsFewWorkTilesWhereThePlanDividesTheirKeys) {
+TEST(ChooseAttention, ChoosesPrefillForFewTilesWithSplitKv) {
   AttentionProblem problem = kPrefill;
   set_seqlen_q(problem, 4096 / 16);
   EXPECT_TRUE(choose_plan(problem.step, kH100).divides_prefill_keys());
@@ -419,7 +419,7 @@ TEST(ChooseAttention, PrefillsFewWorkTilesWhereThePlanDividesTheirKeys) {
 }
 
 // Its warps read keys and values once, where those of sm80 read them once for each 16 rows.
-TEST(ChooseAttention, PrefillsWhatIsVerifiedWhereRowsAreManyAndKeysDivided) {
+TEST(ChooseAttention, ChoosesPrefillForLargeVerifySteps) {
   AttentionProblem problem = kDecode;
   set_seqlen_q(problem, 16);
   EXPECT_EQ(choose_plan(problem.step, kH100).kind, PlanKind::kVerify);
@@ -443,14 +443,14 @@ TEST(ChooseAttention, PrefillsWhatIsVerifiedWhereRowsAreManyAndKeysDivided) {
 }
 
 // The plan, which knows the head dim of V alone, makes tiles taller than those of the widest sm80 instance.
-TEST(ChooseAttention, PrefillsWhereTilesHaveNoInstance) {
+TEST(ChooseAttention, ChoosesPrefillWithoutATileInstance) {
   AttentionProblem problem = kPrefill;
   problem.head_dim_qk = 256;
   EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
 }
 
-TEST(ChooseAttention, LeavesToTheRowKernelWhatSharedMemoryDoesNotHold) {
+TEST(ChooseAttention, FallsBackToTheRowKernelWhenSharedMemoryIsShort) {
   AttentionProblem problem = kPrefill;
   set_head_dims(problem, 256);
   EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);

@@ -24,7 +24,7 @@ void for_each_problem(const std::function<void(const GemmProblem&, const GpuFact
       for (const int64_t in_features : {1, 12, 64, 1024, 4096, 14336})
         for (const int64_t out_features : {1, 4, 8, 24, 1024, 2048, 3072, 4096, 14336, 128256})
           for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
-            for (const GemmNorm norm : {GemmNorm::kNone, GemmNorm::kGiven, GemmNorm::kDeferred})
+            for (const GemmNorm norm : {GemmNorm::kNone, GemmNorm::kInline, GemmNorm::kDeferred})
               for (unsigned flags = 0; flags < 64; ++flags)
                 fn({.num_rows = num_rows,
                     .in_features = in_features,
@@ -44,8 +44,8 @@ bool takes(GemmKernel kernel, const GemmProblem& problem, const GpuFacts& gpu) {
   return gemm_row(kernel).takes(problem, gpu);
 }
 
-// Layers with a quantised weight.
-void for_each_quantised_problem(const std::function<void(const GemmProblem&, const GpuFacts&)>& fn) {
+// Layers with a quantized weight.
+void for_each_quantized_problem(const std::function<void(const GemmProblem&, const GpuFacts&)>& fn) {
   for (const GpuFacts& gpu : kGpus)
     for (const WeightFormat format :
          {WeightFormat::kFp8, WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kMxFp4})
@@ -72,24 +72,24 @@ void for_each_quantised_problem(const std::function<void(const GemmProblem&, con
                    gpu);
 }
 
-TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
+TEST(ChooseGemm, EveryProblemHasAKernelAndEveryKernelAProblem) {
   std::set<GemmKernel> reached;
   for_each_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
     const GemmRow& row = choose(problem, gpu);
     EXPECT_TRUE(row.takes(problem, gpu)) << row.name;
     reached.insert(row.kernel);
   });
-  for_each_quantised_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
+  for_each_quantized_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
     const GemmKernel kernel = choose(problem, gpu).kernel;
-    EXPECT_TRUE(kernel == GemmKernel::kSkinnyCodes || kernel == GemmKernel::kFp8 ||
-                kernel == GemmKernel::kFp8Blocks || kernel == GemmKernel::kScaledCodes ||
-                kernel == GemmKernel::kSwapAbCodes || kernel == GemmKernel::kQuantised ||
-                kernel == GemmKernel::kWidened || kernel == GemmKernel::kNaive)
+    EXPECT_TRUE(kernel == GemmKernel::kSkinnyQuantized || kernel == GemmKernel::kFp8 ||
+                kernel == GemmKernel::kFp8Blocks || kernel == GemmKernel::kScaledQuantized ||
+                kernel == GemmKernel::kSwapAbQuantized || kernel == GemmKernel::kQuantized ||
+                kernel == GemmKernel::kDequantizeThenGemm || kernel == GemmKernel::kNaive)
         << gemm_row(kernel).name;
     // Those multiply e4m3, or have scales in factors of int4.
     if (problem.format == WeightFormat::kInt8) {
       EXPECT_FALSE(kernel == GemmKernel::kFp8 || kernel == GemmKernel::kFp8Blocks ||
-                   kernel == GemmKernel::kScaledCodes)
+                   kernel == GemmKernel::kScaledQuantized)
           << gemm_row(kernel).name;
     }
     reached.insert(kernel);
@@ -98,7 +98,7 @@ TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
   EXPECT_EQ(reached.size(), gemm_rows().size());
 }
 
-TEST(ChooseGemm, GivesInt8WhatReadsFp8InItsOwnBits) {
+TEST(ChooseGemm, ChoosesTheSameKernelsForInt8AndFp8) {
   const auto kernel_of = [](int64_t num_rows, int64_t group_ins) {
     GemmProblem problem = kLayer;
     problem.format = WeightFormat::kInt8;
@@ -109,53 +109,53 @@ TEST(ChooseGemm, GivesInt8WhatReadsFp8InItsOwnBits) {
     return choose(problem, kH100).kernel;
   };
   for (const int64_t group_ins : {int64_t{128}, kLayer.in_features}) {
-    EXPECT_EQ(kernel_of(1, group_ins), GemmKernel::kSkinnyCodes);
-    EXPECT_EQ(kernel_of(64, group_ins), GemmKernel::kSwapAbCodes);
-    EXPECT_EQ(kernel_of(512, group_ins), GemmKernel::kWidened);
+    EXPECT_EQ(kernel_of(1, group_ins), GemmKernel::kSkinnyQuantized);
+    EXPECT_EQ(kernel_of(64, group_ins), GemmKernel::kSwapAbQuantized);
+    EXPECT_EQ(kernel_of(512, group_ins), GemmKernel::kDequantizeThenGemm);
   }
-  EXPECT_EQ(kernel_of(64, 64), GemmKernel::kQuantised);
+  EXPECT_EQ(kernel_of(64, 64), GemmKernel::kQuantized);
   EXPECT_EQ(kernel_of(64, 32), GemmKernel::kNaive);
 }
 
-TEST(ChooseGemm, GivesTilesOfCodesTheRowsThatTheyAreFasterFor) {
+TEST(ChooseGemm, ChoosesQuantizedTilesWhereFaster) {
   GemmTuning tuning = gemm_tuning(kH100);
-  tuning.max_rows_of_code_tiles = 100;
-  tuning.max_rows_of_scaled_codes = 0;
+  tuning.quantized_tile_max_rows = 100;
+  tuning.scaled_quantized_max_rows = 0;
   GemmProblem problem = kLayer;
   problem.format = WeightFormat::kInt4;
   problem.group_ins = 128;
   problem.has_workspace = true;
   const auto choice = [&] { return choose(problem, kH100, tuning).kernel; };
   problem.num_rows = 100;
-  EXPECT_EQ(choice(), GemmKernel::kSwapAbCodes);
+  EXPECT_EQ(choice(), GemmKernel::kSwapAbQuantized);
   problem.gated = true;
-  EXPECT_EQ(choice(), GemmKernel::kSwapAbCodes);
+  EXPECT_EQ(choice(), GemmKernel::kSwapAbQuantized);
   problem.gated = false;
   problem.num_rows = 101;
-  EXPECT_EQ(choice(), GemmKernel::kWidened);
-  tuning.min_rows_of_scaled_codes = 100;
-  tuning.max_rows_of_scaled_codes = 101;
-  EXPECT_EQ(choice(), GemmKernel::kScaledCodes);
+  EXPECT_EQ(choice(), GemmKernel::kDequantizeThenGemm);
+  tuning.scaled_quantized_min_rows = 100;
+  tuning.scaled_quantized_max_rows = 101;
+  EXPECT_EQ(choice(), GemmKernel::kScaledQuantized);
   problem.scale_dtype = DType::kF16;
-  EXPECT_EQ(choice(), GemmKernel::kWidened);
+  EXPECT_EQ(choice(), GemmKernel::kDequantizeThenGemm);
   problem.scale_dtype = DType::kBF16;
   problem.in_features -= 128;  // half a stage
-  EXPECT_EQ(choice(), GemmKernel::kWidened);
+  EXPECT_EQ(choice(), GemmKernel::kDequantizeThenGemm);
   problem.in_features += 128;
   problem.num_rows = 99;
-  EXPECT_EQ(choice(), GemmKernel::kSwapAbCodes);
+  EXPECT_EQ(choice(), GemmKernel::kSwapAbQuantized);
   tuning.large_scaled_elements = problem.in_features * problem.out_features;
-  tuning.min_rows_of_large_scaled_codes = 99;
-  EXPECT_EQ(choice(), GemmKernel::kScaledCodes);
+  tuning.large_scaled_quantized_min_rows = 99;
+  EXPECT_EQ(choice(), GemmKernel::kScaledQuantized);
   problem.num_rows = 9;
   problem.group_ins = 64;
-  EXPECT_EQ(choice(), GemmKernel::kQuantised);
+  EXPECT_EQ(choice(), GemmKernel::kQuantized);
   problem.group_ins = 128;
   problem.format = WeightFormat::kMxFp4;
-  EXPECT_EQ(choice(), GemmKernel::kQuantised);
+  EXPECT_EQ(choice(), GemmKernel::kQuantized);
 }
 
-TEST(ChooseGemm, GivesScaledCodesFp8WhoseOutputsHaveOneScale) {
+TEST(ChooseGemm, ChoosesScaledQuantizedForPerChannelFp8) {
   GemmProblem problem = kLayer;
   problem.num_rows = 128;
   problem.format = WeightFormat::kFp8;
@@ -170,18 +170,18 @@ TEST(ChooseGemm, GivesScaledCodesFp8WhoseOutputsHaveOneScale) {
   const auto of_rows = [&](int64_t num_rows) {
     return choice([&](GemmProblem& changed) { changed.num_rows = num_rows; });
   };
-  EXPECT_EQ(of_rows(128), GemmKernel::kScaledCodes);
-  EXPECT_EQ(of_rows(64), GemmKernel::kSwapAbCodes);
-  EXPECT_EQ(of_rows(512), GemmKernel::kScaledCodes);
-  EXPECT_EQ(of_rows(513), GemmKernel::kWidened);
+  EXPECT_EQ(of_rows(128), GemmKernel::kScaledQuantized);
+  EXPECT_EQ(of_rows(64), GemmKernel::kSwapAbQuantized);
+  EXPECT_EQ(of_rows(512), GemmKernel::kScaledQuantized);
+  EXPECT_EQ(of_rows(513), GemmKernel::kDequantizeThenGemm);
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.group_ins = changed.group_outs = 128; }),
-            GemmKernel::kSwapAbCodes);
+            GemmKernel::kSwapAbQuantized);
   // Any number of inputs: int4 wants whole stages.
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.in_features = changed.group_ins = 4112; }),
-            GemmKernel::kScaledCodes);
+            GemmKernel::kScaledQuantized);
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.norm = GemmNorm::kDeferred; }),
-            GemmKernel::kSwapAbCodes);
-  EXPECT_EQ(choice([](GemmProblem& changed) { changed.batch_invariant = true; }), GemmKernel::kQuantised);
+            GemmKernel::kSwapAbQuantized);
+  EXPECT_EQ(choice([](GemmProblem& changed) { changed.batch_invariant = true; }), GemmKernel::kQuantized);
 }
 
 TEST(ChooseGemm, MultipliesFp8ByFp8WhereXMayBeRoundedAndAnOutputHasOneScale) {
@@ -199,9 +199,9 @@ TEST(ChooseGemm, MultipliesFp8ByFp8WhereXMayBeRoundedAndAnOutputHasOneScale) {
   const auto expect_not_taken = [&](const auto& change) { EXPECT_NE(choice(change), GemmKernel::kFp8); };
   EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kFp8);
   EXPECT_EQ(choice([](GemmProblem& problem) { problem.gated = true; }), GemmKernel::kFp8);
-  EXPECT_EQ(choice([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).min_rows_of_fp8; }),
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_min_rows; }),
             GemmKernel::kFp8);
-  expect_not_taken([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).min_rows_of_fp8 - 1; });
+  expect_not_taken([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_min_rows - 1; });
   expect_not_taken([](GemmProblem& problem) { problem.rounds_x = false; });
   expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
   expect_not_taken([](GemmProblem& problem) { problem.group_ins = 128; });
@@ -213,7 +213,7 @@ TEST(ChooseGemm, MultipliesFp8ByFp8WhereXMayBeRoundedAndAnOutputHasOneScale) {
   expect_not_taken([](GemmProblem& problem) { problem.x_aligned = false; });
   EXPECT_NE(choice([](GemmProblem&) {}, kL40S), GemmKernel::kFp8);
   // It norms x as it rounds it, but by weights of x's type alone.
-  many.norm = GemmNorm::kGiven;
+  many.norm = GemmNorm::kInline;
   EXPECT_TRUE(gemm_row(GemmKernel::kFp8).norms(many));
   many.norm_dtype = DType::kF32;
   EXPECT_FALSE(gemm_row(GemmKernel::kFp8).norms(many));
@@ -240,9 +240,9 @@ TEST(ChooseGemm, MultipliesFp8ByFp8OfBlocksWhereTilesHaveOneScaleForABlockOfInpu
   expect_taken([](GemmProblem& problem) { problem.group_outs = 256; });
   expect_taken([](GemmProblem& problem) { problem.has_fp8_matmul = false; });
   expect_taken([](GemmProblem& problem) { problem.out_features = 4104; });
-  expect_taken([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).min_rows_of_fp8_blocks; });
+  expect_taken([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_block_min_rows; });
   expect_not_taken(
-      [](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).min_rows_of_fp8_blocks - 1; });
+      [](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_block_min_rows - 1; });
   expect_not_taken([](GemmProblem& problem) { problem.rounds_x = false; });
   expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
   expect_not_taken([](GemmProblem& problem) { problem.group_ins = 64; });
@@ -253,7 +253,7 @@ TEST(ChooseGemm, MultipliesFp8ByFp8OfBlocksWhereTilesHaveOneScaleForABlockOfInpu
   EXPECT_NE(choice([](GemmProblem&) {}, kL40S), GemmKernel::kFp8Blocks);
 }
 
-TEST(ChooseGemm, GivesTheSkinnyGemmOfCodesFewRowsOfWhatItTakes) {
+TEST(ChooseGemm, ChoosesSkinnyQuantizedForFewRows) {
   GemmProblem few = kLayer;
   few.format = WeightFormat::kInt4;
   few.group_ins = 128;
@@ -264,19 +264,19 @@ TEST(ChooseGemm, GivesTheSkinnyGemmOfCodesFewRowsOfWhatItTakes) {
     return choose(problem, gpu).kernel;
   };
   const auto expect_not_taken = [&](const auto& change) {
-    EXPECT_NE(choice(change), GemmKernel::kSkinnyCodes);
+    EXPECT_NE(choice(change), GemmKernel::kSkinnyQuantized);
   };
-  EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kSkinnyCodes);
-  EXPECT_EQ(choice([](GemmProblem& problem) { problem.gated = true; }), GemmKernel::kSkinnyCodes);
-  EXPECT_EQ(choice([](GemmProblem& problem) { problem.has_zeros = true; }), GemmKernel::kSkinnyCodes);
+  EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kSkinnyQuantized);
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.gated = true; }), GemmKernel::kSkinnyQuantized);
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.has_zeros = true; }), GemmKernel::kSkinnyQuantized);
   for (const int64_t group_ins : {128, 256, 4096, 1 << 20})
     EXPECT_EQ(choice([&](GemmProblem& problem) {
                 problem.format = WeightFormat::kFp8;
                 problem.group_ins = group_ins;
                 problem.scale_dtype = DType::kF32;
               }),
-              GemmKernel::kSkinnyCodes);
-  EXPECT_EQ(choice([](GemmProblem&) {}, kL40S), GemmKernel::kQuantised);
+              GemmKernel::kSkinnyQuantized);
+  EXPECT_EQ(choice([](GemmProblem&) {}, kL40S), GemmKernel::kQuantized);
   expect_not_taken([](GemmProblem& problem) { problem.num_rows = 9; });
   expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
   expect_not_taken([](GemmProblem& problem) { problem.scale_dtype = DType::kF32; });
@@ -306,10 +306,10 @@ TEST(ChooseGemm, GivesTheSkinnyGemmOfCodesFewRowsOfWhatItTakes) {
               problem.in_features = 14336;
               problem.num_rows = 1;
             }),
-            GemmKernel::kSkinnyCodes);
+            GemmKernel::kSkinnyQuantized);
 }
 
-TEST(ChooseGemm, ReadsQuantisedWeightsInTheirOwnBitsForAFewTilesOfRows) {
+TEST(ChooseGemm, ChoosesQuantizedGemmForFewRowTiles) {
   GemmProblem problem = kLayer;
   problem.format = WeightFormat::kInt4;
   problem.group_ins = 128;
@@ -318,14 +318,14 @@ TEST(ChooseGemm, ReadsQuantisedWeightsInTheirOwnBitsForAFewTilesOfRows) {
     problem.num_rows = num_rows;
     return choose(problem, kL40S).kernel;
   };
-  EXPECT_EQ(choice(1), GemmKernel::kQuantised);
-  EXPECT_EQ(choice(64), GemmKernel::kQuantised);
-  EXPECT_EQ(choice(65), GemmKernel::kWidened);
+  EXPECT_EQ(choice(1), GemmKernel::kQuantized);
+  EXPECT_EQ(choice(64), GemmKernel::kQuantized);
+  EXPECT_EQ(choice(65), GemmKernel::kDequantizeThenGemm);
   problem.batch_invariant = true;
-  EXPECT_EQ(choice(4096), GemmKernel::kQuantised);
+  EXPECT_EQ(choice(4096), GemmKernel::kQuantized);
   problem.batch_invariant = false;
   problem.has_workspace = false;
-  EXPECT_EQ(choice(4096), GemmKernel::kQuantised);
+  EXPECT_EQ(choice(4096), GemmKernel::kQuantized);
   problem.reorders = true;
   EXPECT_EQ(choice(1), GemmKernel::kNaive);
   // Blocks of fp8 that a K-block of 64 inputs does not lie in.
@@ -334,12 +334,12 @@ TEST(ChooseGemm, ReadsQuantisedWeightsInTheirOwnBitsForAFewTilesOfRows) {
   problem.group_ins = 96;
   problem.has_workspace = true;
   EXPECT_EQ(choice(8), GemmKernel::kNaive);
-  EXPECT_EQ(choice(65), GemmKernel::kWidened);
+  EXPECT_EQ(choice(65), GemmKernel::kDequantizeThenGemm);
   problem.dtype = DType::kF32;
   EXPECT_EQ(choice(65), GemmKernel::kNaive);
 }
 
-TEST(ChooseGemm, LeavesLayersThatNoTensorCoreKernelTakesToCublasLtOrWithoutItToTheNaiveGemm) {
+TEST(ChooseGemm, FallsBackToCublasLtThenNaive) {
   const auto expect_no_tensor_cores = [](GemmProblem problem) {
     for (const GpuFacts& gpu : kGpus)
       for (const int64_t num_rows : {1, 24, 64, 500}) {
@@ -365,7 +365,7 @@ TEST(ChooseGemm, LeavesLayersThatNoTensorCoreKernelTakesToCublasLtOrWithoutItToT
 }
 
 // Rows must have one order of additions, which these kernels share, whatever stands beside them.
-TEST(ChooseGemm, ServesABatchInvariantLayerOfAnyRowsByKernelsThatGiveTheSameBits) {
+TEST(ChooseGemm, BatchInvariantKernelsAgreeForAnyRows) {
   const std::set<GemmKernel> same{GemmKernel::kSkinny, GemmKernel::kInvariantSm90,
                                   GemmKernel::kInvariantSm80};
   for (const GpuFacts& gpu : kGpus)
@@ -379,7 +379,7 @@ TEST(ChooseGemm, ServesABatchInvariantLayerOfAnyRowsByKernelsThatGiveTheSameBits
 }
 
 // SiLU takes sums as they are in the product, and rounded behind it.
-TEST(ChooseGemm, AppliesSiluInBatchInvariantProductsOfAnyRowsOrBehindAllOfThem) {
+TEST(ChooseGemm, FusesSiluForAllBatchInvariantRowsOrNone) {
   GemmProblem problem = kLayer;
   problem.batch_invariant = problem.gated = true;
   for (const GpuFacts& gpu : kGpus)
@@ -394,7 +394,7 @@ TEST(ChooseGemm, AppliesSiluInBatchInvariantProductsOfAnyRowsOrBehindAllOfThem) 
       }
 }
 
-TEST(ChooseGemm, GivesBatchInvariantLayersOfMoreRowsThanTheSkinnyGemmTakesToCtasWithAllOfK) {
+TEST(ChooseGemm, ChoosesFullKTilesForLargeBatchInvariantLayers) {
   GemmProblem problem = kLayer;
   problem.batch_invariant = true;
   for (const bool gated : {false, true}) {
@@ -407,11 +407,11 @@ TEST(ChooseGemm, GivesBatchInvariantLayersOfMoreRowsThanTheSkinnyGemmTakesToCtas
 }
 
 // What bounds the width of the skinny GEMM elsewhere is cuBLASLt's speed.
-TEST(ChooseGemm, GivesTheSkinnyGemmBatchInvariantLayersOfAnyWidth) {
+TEST(ChooseGemm, ChoosesSkinnyForBatchInvariantLayersOfAnyWidth) {
   GemmProblem problem = kLayer;
   problem.batch_invariant = true;
   problem.num_rows = 32;
-  problem.out_features = 8 * gemm_tuning(kH100).max_features_of_more_rows;
+  problem.out_features = 8 * gemm_tuning(kH100).skinny_more_rows_max_features;
   EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kSkinny);
 }
 
@@ -424,7 +424,7 @@ TEST(ChooseGemm, NormsBatchInvariantLayersInALaunchBefore) {
   });
 }
 
-TEST(ChooseGemm, RunsCodeOfSm90aOnComputeCapability90Alone) {
+TEST(ChooseGemm, RunsCodeOfSm90aOnComputeCapability90Only) {
   const std::set<GemmKernel> sm90{GemmKernel::kGatedMlp, GemmKernel::kSwapAbSplitK,
                                   GemmKernel::kInvariantSm90};
   for_each_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
@@ -434,7 +434,7 @@ TEST(ChooseGemm, RunsCodeOfSm90aOnComputeCapability90Alone) {
   });
 }
 
-TEST(ChooseGemm, GivesTheSkinnyGemmTheRowsThatSharedMemoryHolds) {
+TEST(ChooseGemm, ChoosesSkinnyWhileXFitsSharedMemory) {
   GemmProblem problem = kLayer;
   problem.num_rows = 32;
   EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kH100));
@@ -448,7 +448,7 @@ TEST(ChooseGemm, GivesTheSkinnyGemmTheRowsThatSharedMemoryHolds) {
 // What a kernel reads has to be aligned: x, or where a norm runs before the memory that it leaves.
 TEST(ChooseGemm, AsksForTheAlignmentOfWhatTheKernelReads) {
   GemmProblem problem = kLayer;
-  problem.norm = GemmNorm::kGiven;
+  problem.norm = GemmNorm::kInline;
   problem.normalized_aligned = false;
   EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kH100));  // which norms x itself
   EXPECT_FALSE(takes(GemmKernel::kSwapAbSplitK, problem, kH100));
@@ -456,9 +456,9 @@ TEST(ChooseGemm, AsksForTheAlignmentOfWhatTheKernelReads) {
   EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kH100));
 }
 
-TEST(ChooseGemm, NormsInTheSkinnyGemmForBf16AndScalesByADeferredNormInTheSplitKOne) {
+TEST(ChooseGemm, FusesNormIntoSkinnyAndSplitK) {
   GemmProblem problem = kLayer;
-  problem.norm = GemmNorm::kGiven;
+  problem.norm = GemmNorm::kInline;
   EXPECT_TRUE(gemm_row(GemmKernel::kSkinny).norms(problem));
   EXPECT_FALSE(gemm_row(GemmKernel::kSwapAbSplitK).norms(problem));
   problem.norm = GemmNorm::kDeferred;
@@ -473,7 +473,7 @@ TEST(ChooseGemm, NormsInTheSkinnyGemmForBf16AndScalesByADeferredNormInTheSplitKO
   EXPECT_FALSE(gemm_row(GemmKernel::kSkinny).norms(problem));
 }
 
-TEST(ChooseGemm, GivesSplitKTilesWholePairsOfEightRowsOf16Bits) {
+TEST(ChooseGemm, ChoosesSplitKTilesForWholePairsOfEightRows) {
   const auto taken = [](int64_t out_features, int64_t in_features, DType dtype) {
     return takes(GemmKernel::kSwapAbSplitK,
                  {.num_rows = 32,
@@ -489,7 +489,7 @@ TEST(ChooseGemm, GivesSplitKTilesWholePairsOfEightRowsOf16Bits) {
   EXPECT_FALSE(taken(48, 72, DType::kF32));
 }
 
-TEST(ChooseGemm, GivesTheGatedMlpGemmUpTo256RowsWhoseResultsAreOfTheirDtype) {
+TEST(ChooseGemm, ChoosesGatedMlpUpTo256Rows) {
   const auto taken = [](int64_t num_rows, int64_t weight_rows, int64_t in_features, DType dtype,
                         DType out_dtype) {
     return takes(GemmKernel::kGatedMlp,
@@ -510,23 +510,23 @@ TEST(ChooseGemm, GivesTheGatedMlpGemmUpTo256RowsWhoseResultsAreOfTheirDtype) {
   EXPECT_FALSE(taken(100, 48, 72, DType::kF32, DType::kF32));
 }
 
-TEST(ChooseGemm, GivesALoneRowsLayerWhoseWeightRegistersHoldToTheGemmOfALoneRow) {
-  constexpr GemmProblem kLone{.num_rows = 1, .in_features = 4096, .out_features = 2048};
+TEST(ChooseGemm, ChoosesGemvForASingleRow) {
+  constexpr GemmProblem kSingleToken{.num_rows = 1, .in_features = 4096, .out_features = 2048};
   const auto choice = [&](const auto& change, const GpuFacts& gpu = kH100) {
-    GemmProblem problem = kLone;
+    GemmProblem problem = kSingleToken;
     change(problem);
     return choose(problem, gpu).kernel;
   };
-  const auto expect_not_taken = [&](const auto& change) { EXPECT_NE(choice(change), GemmKernel::kLoneRow); };
-  EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kLoneRow);
-  EXPECT_EQ(choice([](GemmProblem& problem) { problem.out_features = 2112; }), GemmKernel::kLoneRow);
+  const auto expect_not_taken = [&](const auto& change) { EXPECT_NE(choice(change), GemmKernel::kGemv); };
+  EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kGemv);
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.out_features = 2112; }), GemmKernel::kGemv);
   EXPECT_EQ(choice([](GemmProblem& problem) { problem.dtype = problem.out_dtype = DType::kF16; }),
-            GemmKernel::kLoneRow);
+            GemmKernel::kGemv);
   EXPECT_EQ(choice([](GemmProblem&) {}, kL40S), GemmKernel::kSkinny);
   expect_not_taken([](GemmProblem& problem) { problem.num_rows = 2; });
   expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
   expect_not_taken([](GemmProblem& problem) { problem.gated = true; });
-  expect_not_taken([](GemmProblem& problem) { problem.norm = GemmNorm::kGiven; });
+  expect_not_taken([](GemmProblem& problem) { problem.norm = GemmNorm::kInline; });
   expect_not_taken([](GemmProblem& problem) { problem.out_dtype = DType::kF32; });
   expect_not_taken([](GemmProblem& problem) { problem.out_features = 2120; });
   expect_not_taken([](GemmProblem& problem) { problem.out_features = 2044; });
@@ -536,22 +536,22 @@ TEST(ChooseGemm, GivesALoneRowsLayerWhoseWeightRegistersHoldToTheGemmOfALoneRow)
   expect_not_taken([](GemmProblem& problem) { problem.weight_aligned = false; });
 }
 
-TEST(ChooseGemm, DecidesBetweenKernelsThatTakeAProblemByTheTuningOfTheGpu) {
+TEST(ChooseGemm, AppliesPerGpuTuning) {
   GemmProblem problem = kLayer;
   problem.num_rows = 24;
   GemmTuning tuning = gemm_tuning(kH100);
-  tuning.min_rows_of_large = problem.num_rows;
+  tuning.large_min_rows = problem.num_rows;
   tuning.small_elements = 0;
   EXPECT_EQ(choose(problem, kH100, tuning).kernel, GemmKernel::kSwapAbSplitK);
-  tuning.min_rows_of_large = problem.num_rows + 1;
+  tuning.large_min_rows = problem.num_rows + 1;
   EXPECT_EQ(choose(problem, kH100, tuning).kernel, GemmKernel::kSkinny);
-  tuning.max_rows_of_any_width = problem.num_rows - 1;
-  tuning.max_features_of_more_rows = problem.out_features - 1;
+  tuning.skinny_any_width_max_rows = problem.num_rows - 1;
+  tuning.skinny_more_rows_max_features = problem.out_features - 1;
   EXPECT_EQ(choose(problem, kH100, tuning).kernel, GemmKernel::kCublasLt);
 
   problem = {.num_rows = 128, .in_features = 4096, .out_features = 14336, .gated = true};
   tuning = gemm_tuning(kH100);
-  tuning.max_rows_of_any = 64;
+  tuning.any_max_rows = 64;
   tuning.min_wave_efficiency = 0.0;
   EXPECT_EQ(choose(problem, kH100, tuning).kernel, GemmKernel::kGatedMlp);
   tuning.min_wave_efficiency = 1.1;

@@ -11,7 +11,7 @@ namespace {
 const KernelChoice kFirst{"linear", "8 x 64 -> 64, float32", "naive GEMM", "nothing else"};
 const KernelChoice kSecond{"linear", "9 x 64 -> 64, float32", "naive GEMM", "nothing else"};
 
-TEST(KernelChoices, AreEachCollectedOnceWhileSomebodyListens) {
+TEST(KernelChoices, AreCollectedOncePerCollector) {
   EXPECT_FALSE(records_choices());
   {
     const KernelChoices choices;

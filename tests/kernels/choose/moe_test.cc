@@ -54,7 +54,7 @@ MoeKernel kernel_of(const MoeProblem& problem, const GpuFacts& gpu) {
   return choose(problem, gpu).row.kernel;
 }
 
-TEST(ChooseMoe, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
+TEST(ChooseMoe, EveryProblemHasAKernelAndEveryKernelAProblem) {
   std::set<std::string_view> reached;
   for_each_experts([&](const MoeProblem& problem, const GpuFacts& gpu) {
     const MoeRow& row = choose(problem, gpu).row;
@@ -112,8 +112,8 @@ TEST(ChooseMoe, TakesTallerTilesTheMoreRowsAnExpertHas) {
   expect_mxfp4(1, kH100, "experts of a lone token");
   expect_mxfp4(64, kH100, "direct experts");
   expect_mxfp4(65, kH100, "expert tiles of mxfp4 (sm90)");
-  expect_mxfp4(65, kA100, "quantised grouped GEMM of 16 rows");
-  expect_mxfp4(512, kL40S, "quantised grouped GEMM of 64 rows");
+  expect_mxfp4(65, kA100, "quantized grouped GEMM of 16 rows");
+  expect_mxfp4(512, kL40S, "quantized grouped GEMM of 64 rows");
 }
 
 TEST(ChooseMoe, ReadsMxFp4DirectlyWhereScalesAndInputsAllowIt) {

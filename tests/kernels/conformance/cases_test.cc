@@ -222,7 +222,7 @@ TEST(BuiltCase, SharesThePagesThatPrefixesFill) {
   EXPECT_NE(row(0, 8), row(1, 8));
 }
 
-TEST(BuiltCase, GivesPadRequestsTheZeroPage) {
+TEST(BuiltCase, PadRequestsUseTheZeroPage) {
   const BuiltCase built({.requests = {{1, 5}}, .num_pad_reqs = 1, .pad_seqlen_q = 1, .num_pad_tokens = 2});
   EXPECT_EQ(built.tokens.seqlen_kv.back(), 1);
   EXPECT_EQ(built.index.rows.back(), 0);
@@ -232,7 +232,7 @@ TEST(BuiltCase, GivesPadRequestsTheZeroPage) {
   EXPECT_EQ(built.tokens.cu_seqlen_q.back(), 2);
 }
 
-TEST(BuiltCase, MakesTreesInWhichEveryTokenSeesItselfAndStandsBehindItsParent) {
+TEST(BuiltCase, TreeTokensSeeThemselvesAndFollowTheirParents) {
   const BuiltCase built({.requests = {{9, 30}}, .tree = TreeShape::kTree, .seed = 5});
   bool branches = false;
   for (size_t j = 0; j < 9; ++j) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attend/kernels/attention/reference_visible.h"
+#include "attend/kernels/attention/reference_mask.h"
 #include "attend/kernels/common/element.h"
 #include "tests/kernels/conformance/rounded.h"
 
@@ -51,7 +51,7 @@ struct Score {
   float value;
 };
 
-float scale_of(const kernels::HeadScales& scales, int request, int64_t kv_head) {
+float get_scale(const kernels::HeadScales& scales, int request, int64_t kv_head) {
   return scales.data == nullptr ? 1.0f
                                 : scales.data[request * scales.request_stride + kv_head * scales.head_stride];
 }
@@ -60,8 +60,8 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
   const int64_t kv_head = head / (args.q.shape[1] / args.kv.k.shape[2]);
   const auto head_dim_qk = static_cast<size_t>(args.q.shape[2]),
              head_dim_v = static_cast<size_t>(args.out.shape[2]);
-  const float scale = args.score.scale * args.kv.k_scale * scale_of(args.q_scales, query.request, kv_head) *
-                      scale_of(args.k_scales, query.request, kv_head);
+  const float scale = args.score.scale * args.kv.k_scale * get_scale(args.q_scales, query.request, kv_head) *
+                      get_scale(args.k_scales, query.request, kv_head);
   const float cap = args.score.logit_cap;
   LowPrecisionRow row{.out = std::vector<float>(head_dim_v, 0.0f)};
 
@@ -71,7 +71,7 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
   std::vector<Score> scores;
   float largest = kernels::kEmptyLse;
   for (int32_t key = 0; key < query.seqlen_kv; ++key) {
-    if (!sees(args.batch, args.visibility, query, key)) continue;
+    if (!sees(args.batch, args.attention_mask, query, key)) continue;
     const std::vector<float>& k = rows.k(key);
     float dot = 0.0f, magnitude = 0.0f;
     for (size_t d = 0; d < head_dim_qk; ++d) {
@@ -106,7 +106,7 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
   row.lse = largest + std::log(sum);
   const float sink =
       args.score.sinks.empty() ? 0.0f : std::exp(args.score.sinks[static_cast<size_t>(head)] - largest);
-  const float factor = args.kv.v_scale * scale_of(args.v_scales, query.request, kv_head) / (sum + sink);
+  const float factor = args.kv.v_scale * get_scale(args.v_scales, query.request, kv_head) / (sum + sink);
   double noise = 0.0, square = 0.0;
   for (size_t d = 0; d < head_dim_v; ++d) {
     row.out[d] = rounded(args.out.dtype, row.out[d] * factor);
@@ -149,7 +149,7 @@ std::vector<LowPrecisionRow> low_precision_attention(const AttentionArgs& args) 
       Rows rows(args, request, kv_head);
       const int64_t group = num_heads / num_kv_heads;
       for (int j = 0; j < args.batch.cu_seqlen_q[r + 1] - args.batch.cu_seqlen_q[r]; ++j) {
-        const Query query = kernels::reference::make_query(args.batch, args.visibility, request, j);
+        const Query query = kernels::reference::make_query(args.batch, args.attention_mask, request, j);
         for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
           result[static_cast<size_t>(query.token * num_heads + head)] = attend_row(args, query, head, rows);
       }

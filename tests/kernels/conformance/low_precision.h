@@ -21,7 +21,7 @@ struct LowPrecisionRow {
 // args.lse, and takes any head dims.
 std::vector<LowPrecisionRow> low_precision_attention(const kernels::AttentionArgs& args);
 
-// Half the distance of two neighbours of a dtype, relative to the value and at least absolute.
+// Half the distance of two neighbors of a dtype, relative to the value and at least absolute.
 struct Rounding {
   double relative, absolute;
   double of(double value) const;

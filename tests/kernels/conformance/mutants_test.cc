@@ -78,25 +78,27 @@ void with_lengths(AttentionArgs& args, int32_t change, std::vector<int32_t>& len
 std::vector<Mutant> mutants() {
   return {
       {"WindowOneKeyTooNarrow", has_window, reference_after([](AttentionArgs& a) {
-         if (a.visibility.window_left > 0) --a.visibility.window_left;
+         if (a.attention_mask.window_left > 0) --a.attention_mask.window_left;
        })},
       {"WindowOneKeyTooWide", has_window, reference_after([](AttentionArgs& a) {
-         if (a.visibility.window_left >= 0) ++a.visibility.window_left;
+         if (a.attention_mask.window_left >= 0) ++a.attention_mask.window_left;
        })},
-      {"WindowIgnored", has_window, reference_after([](AttentionArgs& a) { a.visibility.window_left = -1; })},
+      {"WindowIgnored", has_window,
+       reference_after([](AttentionArgs& a) { a.attention_mask.window_left = -1; })},
       {"WindowRightOneKeyTooNarrow", [](const AttentionCase& c) { return c.window_right > 0; },
-       reference_after([](AttentionArgs& a) { a.visibility.window_right -= a.visibility.window_right > 0; })},
+       reference_after(
+           [](AttentionArgs& a) { a.attention_mask.window_right -= a.attention_mask.window_right > 0; })},
       {"WindowRightOneKeyTooWide", has_window_right, reference_after([](AttentionArgs& a) {
-         a.visibility.window_right += a.visibility.window_right < 1000;
+         a.attention_mask.window_right += a.attention_mask.window_right < 1000;
        })},
       {"WindowRightIgnored", has_window_right,
-       reference_after([](AttentionArgs& a) { a.visibility.window_right = 0; })},
-      {"ChunkIgnored", has_chunk, reference_after([](AttentionArgs& a) { a.visibility.chunk = 0; })},
+       reference_after([](AttentionArgs& a) { a.attention_mask.window_right = 0; })},
+      {"ChunkIgnored", has_chunk, reference_after([](AttentionArgs& a) { a.attention_mask.chunk = 0; })},
       {"ChunkOneTooShort", has_chunk, reference_after([](AttentionArgs& a) {
-         if (a.visibility.chunk > 1) --a.visibility.chunk;
+         if (a.attention_mask.chunk > 1) --a.attention_mask.chunk;
        })},
       {"CausalThoughBidirectional", is_bidirectional,
-       reference_after([](AttentionArgs& a) { a.visibility.causal = true; })},
+       reference_after([](AttentionArgs& a) { a.attention_mask.causal = true; })},
       {"TreeMaskIgnored", has_tree, reference_after([](AttentionArgs& a) { a.batch.tree_mask = {}; })},
       {"OneKeyOfAThousandForgotten", is_long,
        [](const AttentionArgs& args, const BuiltCase&) {

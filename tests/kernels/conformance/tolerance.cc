@@ -21,7 +21,7 @@ using kernels::reference::store;
 // an error of a score is a relative error of its weight.
 constexpr double kEpsilon = 16 * 0x1p-24;
 // Tensor cores keep some 14 bits of products of fp8 and of their sums: each product of 32 columns cuts the
-// sum so far off at 2^-13 of itself, always towards zero. Of one or two such products, those in them decide.
+// sum so far off at 2^-13 of itself, always toward zero. Of one or two such products, those in them decide.
 double epsilon_of_fp8(int64_t num_columns) {
   return 0x1p-13 * static_cast<double>(std::max<int64_t>(2, (num_columns + 31) / 32));
 }
@@ -66,7 +66,7 @@ void set_bounds(const std::vector<LowPrecisionRow>& low, const TensorView& q, Ex
 }
 
 // Scaled rows as numbers, each of which a float32 holds.
-Tensor dequantised(const TensorView& latent) {
+Tensor dequantized(const TensorView& latent) {
   const int64_t width = kernels::latent_width(latent);
   Tensor rows = Tensor::empty({latent.shape[0], latent.shape[1], width}, DType::kF32);
   auto* to = rows.as<float>();
@@ -103,7 +103,7 @@ kernels::AttentionArgs as_attention(const kernels::MlaArgs& mla, Tensor& storage
                  .k_scale = mla.scale_kv,
                  .v_scale = mla.scale_kv},
           .batch = mla.batch,
-          .visibility = mla.visibility,
+          .attention_mask = mla.attention_mask,
           .score = mla.score};
 }
 
@@ -120,7 +120,7 @@ Expected expect(const kernels::MlaArgs& args) {
   Expected expected = run_reference(args, [](const kernels::MlaArgs& a) { kernels::reference::mla(a); });
   Tensor storage, rows;
   kernels::MlaArgs low = args;
-  if (kernels::has_scaled_rows(args.latent)) low.latent = rows = dequantised(args.latent);
+  if (kernels::has_scaled_rows(args.latent)) low.latent = rows = dequantized(args.latent);
   set_bounds(low_precision_attention(as_attention(low, storage)), args.q, expected);
   return expected;
 }

@@ -1,10 +1,10 @@
-// How far a kernel may be from the float64 reference: error <= 2 * error(the same maths in the case's dtypes)
+// How far a kernel may be from the float64 reference: error <= 2 * error(the same math in the case's dtypes)
 // + epsilon, on the same input, row by row.
 //
 // The error of a row (one token, one head) is the root mean square over its elements: steadier than the
 // largest element, and still far above the bound when a single element is wrong.
 //
-// The same maths: products of the stored inputs summed in float32 one after another, exp and tanh of float32,
+// The same math: products of the stored inputs summed in float32 one after another, exp and tanh of float32,
 // P rounded to the dtype of q before P V, the output rounded to its dtype. How P rounds in one row is luck,
 // so its error is taken to be at least the deviation that rounding at random gives (noise). epsilon is what
 // float32 sums and functions in another order may differ by.

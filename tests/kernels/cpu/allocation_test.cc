@@ -21,10 +21,10 @@ TEST(AttentionStep, AllocatesNothingAfterThePlanIsMade) {
     AttentionPlan plan(limits, Device{});
     const AttentionArgs args = step.args();
     Stream stream;
-    plan.plan(args.batch, args.visibility, stream);
+    plan.plan(args.batch, args.attention_mask, stream);
     attention(args, plan, stream);  // the thread team starts
     const int64_t before = num_allocations();
-    plan.plan(args.batch, args.visibility, stream);
+    plan.plan(args.batch, args.attention_mask, stream);
     attention(args, plan, stream);
     EXPECT_EQ(num_allocations(), before);
     EXPECT_FALSE(plan.work().items.empty());

@@ -29,7 +29,7 @@ TEST(AttentionPlan, FillsInTheNumberOfWorkers) {
   EXPECT_GE(AttentionPlan(limits, Device{}).limits().num_workers, 1);
 }
 
-TEST(AttentionPlan, FillsInTheSizeOfSplitsWhereNobodyAsksForOne) {
+TEST(AttentionPlan, HasADefaultSplitSize) {
   AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
   limits.split_rule = SplitRule::kFixed;
   limits.split_tokens = 0;
@@ -54,7 +54,7 @@ TEST(AttentionPlan, StatesTheBytesOfItsWorkspace) {
   }
 }
 
-TEST(AttentionPlan, RefusesABatchBeyondItsLimits) {
+TEST(AttentionPlan, RejectsABatchBeyondItsLimits) {
   const SmallStep step({}, {{.seqlen_q = 3, .seqlen_kv = 50}, {.seqlen_q = 1, .seqlen_kv = 20}});
   Stream stream;
   const auto message = [&](auto change) {
@@ -69,7 +69,7 @@ TEST(AttentionPlan, RefusesABatchBeyondItsLimits) {
   EXPECT_THAT(message([](auto& limits) { limits.max_kv_tokens = 69; }), HasSubstr("70 KV tokens"));
 }
 
-TEST(AttentionPlan, RefusesLengthsThatNoBatchHasAndNamesTheRequest) {
+TEST(AttentionPlan, RejectsLengthsThatNoBatchHasAndNamesTheRequest) {
   AttentionPlan plan({.max_reqs = 2,
                       .max_tokens = 8,
                       .max_kv_tokens = 100,
@@ -99,7 +99,7 @@ TEST(AttentionPlan, RefusesLengthsThatNoBatchHasAndNamesTheRequest) {
   EXPECT_THAT(message({0, 4}, {50, 20}, 4), HasSubstr("cu_seqlen_q of 2 entries: expected 3 for 2 requests"));
 }
 
-TEST(AttentionPlan, RefusesLimitsThatNothingCanServe) {
+TEST(AttentionPlan, RejectsLimitsThatNothingCanServe) {
   const auto message = [](auto change) {
     AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
     change(limits);
@@ -112,7 +112,7 @@ TEST(AttentionPlan, RefusesLimitsThatNothingCanServe) {
 }
 
 TEST(AttentionPlan, ServesOnlyWhatItWasPlannedFor) {
-  const SmallStep step({.visibility = {.window_left = 8}}, {{.seqlen_q = 3, .seqlen_kv = 50}});
+  const SmallStep step({.attention_mask = {.window_left = 8}}, {{.seqlen_q = 3, .seqlen_kv = 50}});
   AttentionArgs args = step.args();
   AttentionPlan plan(step.limits(), Device{});
   Stream stream;

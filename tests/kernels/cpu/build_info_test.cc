@@ -13,15 +13,15 @@ TEST(BuildInfo, NamesTheInstructionSetThatKernelsRunOn) {
   EXPECT_EQ(build_info().instruction_set, cpu::to_string(cpu::detect_isa()));
 }
 
-TEST(BuildInfo, HasArchitecturesExactlyWhereGpusAreNotRefusedForTheBuild) {
-  std::string refusal;
+TEST(BuildInfo, HasArchitecturesExactlyWhereGpusAreNotRejectedForTheBuild) {
+  std::string error_text;
   try {
     attend::cuda::device_info({DeviceType::kCuda, 0});
   } catch (const Error& error) {
-    refusal = error.what();
+    error_text = error.what();
   }
-  const bool without_cuda = refusal.find("without CUDA") != std::string::npos;
-  EXPECT_EQ(build_info().cuda_architectures.empty(), without_cuda) << refusal;
+  const bool without_cuda = error_text.find("without CUDA") != std::string::npos;
+  EXPECT_EQ(build_info().cuda_architectures.empty(), without_cuda) << error_text;
   for (const std::string_view name : build_info().cuda_architectures)
     EXPECT_THAT(std::string(name), testing::MatchesRegex("[0-9]+[af]?(-real|-virtual)?|native"));
 }

@@ -21,7 +21,7 @@ void run_planned(const Args& args, const BuiltCase& built, Isa isa) {
   check(args);
   AttentionPlan plan(conformance::plan_limits(built.spec), Device{});
   Stream stream;
-  plan.plan(args.batch, args.visibility, stream);
+  plan.plan(args.batch, args.attention_mask, stream);
   run_kernel(args, plan, isa);
 }
 

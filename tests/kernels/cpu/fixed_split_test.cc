@@ -14,7 +14,7 @@ Results run(SmallStep& step, int r, const AttentionPlanLimits& limits, cpu::Isa 
   const AttentionArgs args = step.args();
   AttentionPlan plan(limits, Device{});
   Stream stream;
-  plan.plan(args.batch, args.visibility, stream);
+  plan.plan(args.batch, args.attention_mask, stream);
   step.poison_results();
   cpu::attention(args, plan, isa);
   Results results;
@@ -36,11 +36,11 @@ Results run_fixed(SmallStep& step, int r, cpu::Isa isa, int num_workers = 2) {
   return run(step, r, fixed_limits(step, num_workers), isa);
 }
 
-class FixedSplits : public testing::TestWithParam<std::tuple<DType, DType, Visibility>> {
+class FixedSplits : public testing::TestWithParam<std::tuple<DType, DType, AttentionMask>> {
  protected:
   StepConfig config() const {
-    const auto& [q_dtype, kv_dtype, visibility] = GetParam();
-    return {.q_dtype = q_dtype, .kv_dtype = kv_dtype, .visibility = visibility};
+    const auto& [q_dtype, kv_dtype, attention_mask] = GetParam();
+    return {.q_dtype = q_dtype, .kv_dtype = kv_dtype, .attention_mask = attention_mask};
   }
 };
 
@@ -77,7 +77,7 @@ TEST_P(FixedSplits, GiveATokenTheSameBitsInAnyBatchWithAnyWorkers) {
   }
 }
 
-TEST_P(FixedSplits, GiveTheSameBitsWhetherOrNotThereIsRoomForPartialResults) {
+TEST_P(FixedSplits, ProduceTheSameBitsWhetherOrNotThereIsRoomForPartialResults) {
   SmallStep step(config(), {{.seqlen_q = 2, .seqlen_kv = 600}});
   for (cpu::Isa isa : cpu::available_isas()) {
     AttentionPlanLimits limits = fixed_limits(step, 8);
@@ -88,14 +88,14 @@ TEST_P(FixedSplits, GiveTheSameBitsWhetherOrNotThereIsRoomForPartialResults) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, FixedSplits,
-                         testing::Values(std::tuple(DType::kF32, DType::kF32, Visibility{}),
-                                         std::tuple(DType::kBF16, DType::kBF16, Visibility{}),
+                         testing::Values(std::tuple(DType::kF32, DType::kF32, AttentionMask{}),
+                                         std::tuple(DType::kBF16, DType::kBF16, AttentionMask{}),
                                          std::tuple(DType::kBF16, DType::kBF16,
-                                                    Visibility{.window_left = 200}),
-                                         std::tuple(DType::kF16, DType::kF16, Visibility{.chunk = 150}),
-                                         std::tuple(DType::kBF16, DType::kF8E4M3, Visibility{})));
+                                                    AttentionMask{.window_left = 200}),
+                                         std::tuple(DType::kF16, DType::kF16, AttentionMask{.chunk = 150}),
+                                         std::tuple(DType::kBF16, DType::kF8E4M3, AttentionMask{})));
 
-TEST(AnySplitRule, GivesTheSamePaddedStepTheSameBits) {
+TEST(AnySplitRule, IsDeterministicForAPaddedStep) {
   SmallStep step(
       {.q_dtype = DType::kBF16, .kv_dtype = DType::kBF16},
       {{.sequence = 0, .seqlen_q = 30, .seqlen_kv = 200}, {.sequence = 1, .seqlen_q = 1, .seqlen_kv = 1500}});

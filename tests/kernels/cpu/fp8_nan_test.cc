@@ -29,7 +29,7 @@ class Fp8Nan : public testing::TestWithParam<std::tuple<DType, int, int>> {
     const AttentionArgs args = step_.args();
     AttentionPlan plan(step_.limits(), Device{});
     Stream stream;
-    plan.plan(args.batch, args.visibility, stream);
+    plan.plan(args.batch, args.attention_mask, stream);
     cpu::attention(args, plan, isa);
     int num_nan = 0;
     const int num_tokens = static_cast<int>(args.out.shape[0]);

@@ -51,7 +51,7 @@ struct Pool {
   float at(int64_t row, int64_t column) const { return out.view()[row].as<float>()[column]; }
 };
 
-TEST(GatherLatent, TakesTheSamePositionsOfEveryPrefixAndSaysHowMany) {
+TEST(GatherLatent, GathersTheSamePositionsOfEveryPrefix) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     Pool pool(dtype);
     Stream stream;
@@ -71,7 +71,7 @@ TEST(GatherLatent, TakesTheSamePositionsOfEveryPrefixAndSaysHowMany) {
   }
 }
 
-TEST(GatherLatent, RefusesMoreRowsThanThereIsRoomFor) {
+TEST(GatherLatent, RejectsMoreRowsThanThereIsRoomFor) {
   Pool pool(DType::kF32);
   Stream stream;
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { gather_latent(pool.args(0, 4), stream); }),
@@ -80,7 +80,7 @@ TEST(GatherLatent, RefusesMoreRowsThanThereIsRoomFor) {
             "gather_latent: 0 keys from 0: expected at least 1, from 0 on");
 }
 
-TEST(CopyToHeads, GivesEveryHeadTheRow) {
+TEST(CopyToHeads, CopiesTheRowToEveryHead) {
   Stream stream;
   const Tensor from = Tensor::zeros({3, 10}, DType::kF32), to = Tensor::zeros({3, 4, 8}, DType::kF32);
   for (int i = 0; i < 30; ++i) from.as<float>()[i] = static_cast<float>(i);

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "attend/kernels/attention/visible_keys.h"
+#include "attend/kernels/attention/unmasked_keys.h"
 
 namespace attend::kernels {
 namespace {
@@ -39,16 +39,16 @@ AttentionPlanLimits limits_for(const Batch& batch, SplitRule rule, int num_worke
           .num_workers = num_workers};
 }
 
-Work work_of(const Batch& batch, const AttentionPlanLimits& limits, const Visibility& visibility = {},
+Work work_of(const Batch& batch, const AttentionPlanLimits& limits, const AttentionMask& attention_mask = {},
              int q_tile = 16) {
   Work work;
-  make_work(limits, batch.view(), visibility, q_tile, work);
+  make_work(limits, batch.view(), attention_mask, q_tile, work);
   return work;
 }
 
 // Every key that a token sees lies in exactly one item of that token; items of a token either are final and
 // one, or lie in consecutive partial rows that its merge names.
-void expect_covers(const Batch& batch, const Visibility& visibility, const Work& work) {
+void expect_covers(const Batch& batch, const AttentionMask& attention_mask, const Work& work) {
   const QueryBatch view = batch.view();
   std::map<int32_t, MergeItem> merges;
   for (const MergeItem& merge : work.merges) ASSERT_TRUE(merges.emplace(merge.token, merge).second);
@@ -56,7 +56,7 @@ void expect_covers(const Batch& batch, const Visibility& visibility, const Work&
   for (int request = 0; request < view.num_reqs(); ++request) {
     const int32_t first_token = batch.cu_seqlen_q[static_cast<size_t>(request)];
     for (int32_t j = 0; j < batch.cu_seqlen_q[static_cast<size_t>(request) + 1] - first_token; ++j) {
-      const VisibleKeys keys = visible_keys(view, visibility, request, j);
+      const UnmaskedKeys keys = visible_keys(view, attention_mask, request, j);
       std::vector<WorkItem> items;
       for (const WorkItem& item : work.items)
         if (item.request == request && item.q_begin <= j && j < item.q_end) items.push_back(item);
@@ -86,7 +86,7 @@ void expect_covers(const Batch& batch, const Visibility& visibility, const Work&
   }
 }
 
-TEST(MakeWork, CutsQueriesIntoTilesAndKeepsTheKeysTheySee) {
+TEST(MakeWork, SplitsQueriesIntoTilesWithTheirKeys) {
   const Batch batch({20}, {100});
   const Work work = work_of(batch, limits_for(batch, SplitRule::kNone, 1));
   ASSERT_EQ(work.items.size(), 2u);
@@ -101,14 +101,14 @@ TEST(MakeWork, CutsQueriesIntoTilesAndKeepsTheKeysTheySee) {
   EXPECT_TRUE(work.merges.empty());
 }
 
-TEST(MakeWork, LeavesOutKeysBehindTheWindow) {
+TEST(MakeWork, SkipsKeysOutsideTheWindow) {
   const Batch batch({20}, {100});
   const Work work = work_of(batch, limits_for(batch, SplitRule::kNone, 1), {.window_left = 9});
   EXPECT_EQ(work.items[0].kv_begin, 80 - 9);
   EXPECT_EQ(work.items[1].kv_begin, 96 - 9);
 }
 
-TEST(MakeWork, GivesARowWithoutKeysAnItem) {
+TEST(MakeWork, EmptyRowHasAWorkItem) {
   const Batch batch({3, 1}, {0, 0});
   const Work work = work_of(batch, limits_for(batch, SplitRule::kBalanced, 4));
   ASSERT_EQ(work.items.size(), 2u);
@@ -175,14 +175,14 @@ TEST(MakeWork, CoversEveryVisibleKeyOnceWithinItsBounds) {
       seqlen_kv.push_back(upto(1) ? upto(100) : upto(5000));
     }
     const Batch batch(seqlen_q, seqlen_kv);
-    const Visibility visibility{.causal = upto(3) != 0,
-                                .window_left = upto(1) ? -1 : upto(500),
-                                .chunk = upto(2) ? 0 : 1 + upto(400)};
+    const AttentionMask attention_mask{.causal = upto(3) != 0,
+                                       .window_left = upto(1) ? -1 : upto(500),
+                                       .chunk = upto(2) ? 0 : 1 + upto(400)};
     const auto rule = static_cast<SplitRule>(upto(2));
     const AttentionPlanLimits limits = limits_for(batch, rule, 1 + upto(15));
     const int q_tile = 1 + upto(31);
-    const Work work = work_of(batch, limits, visibility, q_tile);
-    expect_covers(batch, visibility, work);
+    const Work work = work_of(batch, limits, attention_mask, q_tile);
+    expect_covers(batch, attention_mask, work);
     const WorkBounds bounds = work_bounds(limits, q_tile);
     EXPECT_LE(static_cast<int64_t>(work.items.size()), bounds.num_items);
     EXPECT_LE(static_cast<int64_t>(work.merges.size()), bounds.num_merges);

@@ -29,7 +29,7 @@ TEST(CpuStore, ConformsToTheReferenceOnEveryInstructionSet) {
   }
 }
 
-Tensor tensor_of(std::initializer_list<int64_t> shape, float first, float step) {
+Tensor make_tensor(std::initializer_list<int64_t> shape, float first, float step) {
   Tensor made = Tensor::empty(shape, DType::kF32);
   for (float& value : made.span<float>()) {
     value = first;
@@ -43,10 +43,10 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 }
 
 TEST(CpuMerge, ChangesNoBitWhenTheOtherPartIsEmpty) {
-  const Tensor a = tensor_of({1, 4, 72}, -3.1f, 0.017f), lse = tensor_of({1, 4}, 0.3f, 0.7f);
-  const Tensor nothing = tensor_of({1, 4, 72}, NAN, 0), empty = tensor_of({1, 4}, kEmptyLse, 0);
+  const Tensor a = make_tensor({1, 4, 72}, -3.1f, 0.017f), lse = make_tensor({1, 4}, 0.3f, 0.7f);
+  const Tensor nothing = make_tensor({1, 4, 72}, NAN, 0), empty = make_tensor({1, 4}, kEmptyLse, 0);
   for (Isa isa : available_isas()) {
-    const Tensor out = tensor_of({1, 4, 72}, NAN, 0), merged = tensor_of({1, 4}, NAN, 0);
+    const Tensor out = make_tensor({1, 4, 72}, NAN, 0), merged = make_tensor({1, 4}, NAN, 0);
     merge({.out_a = a, .out_b = nothing, .lse_a = lse, .lse_b = empty, .out = out, .lse = merged}, isa);
     EXPECT_TRUE(same_bits(out, a) && same_bits(merged, lse)) << isa << ", the second is empty";
     merge({.out_a = nothing, .out_b = a, .lse_a = empty, .lse_b = lse, .out = out, .lse = merged}, isa);

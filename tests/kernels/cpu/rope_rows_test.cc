@@ -58,7 +58,7 @@ TEST_F(RopeRows, RotatesHalvesAsRopeDoesAndLeavesPaddingAsItIs) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(rotated[i], want[i], 1e-6f) << i;
 }
 
-TEST_F(RopeRows, RotatesNeighboursWhenPairsAreInterleaved) {
+TEST_F(RopeRows, RotatesNeighborsWhenPairsAreInterleaved) {
   std::vector<float> rotated(x_.size()), halves(x_.size());
   RopeRowsArgs interleaved = args_to(rotated);
   interleaved.angles.interleaved = true;
@@ -86,7 +86,7 @@ TEST_F(RopeRows, ScalesEachRequestAndHeadInPlace) {
   }
 }
 
-TEST_F(RopeRows, RefusesPositionsWithoutAngles) {
+TEST_F(RopeRows, RejectsPositionsWithoutAngles) {
   std::vector<float> to(x_.size());
   first_position_[1] = 9;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { apply_rope_rows(args_to(to), stream_); }),

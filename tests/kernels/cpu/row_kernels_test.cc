@@ -21,7 +21,7 @@ std::vector<T> all_values() {
 }
 
 template <class T>
-void expect_widens_exactly(Isa isa) {
+void expect_converts_exactly(Isa isa) {
   const std::vector<T> values = all_values<T>();
   std::vector<float> wide(values.size());
   row_kernels(isa).store(values.data(), dtype_of<T>, wide.data(), DType::kF32, 1.0f,
@@ -36,12 +36,12 @@ void expect_widens_exactly(Isa isa) {
   }
 }
 
-TEST(RowKernels, WidenEveryBitPatternExactly) {
+TEST(RowKernels, ConvertEveryBitPatternExactly) {
   for (Isa isa : available_isas()) {
-    expect_widens_exactly<F16>(isa);
-    expect_widens_exactly<BF16>(isa);
-    expect_widens_exactly<F8E4M3>(isa);
-    expect_widens_exactly<F8E5M2>(isa);
+    expect_converts_exactly<F16>(isa);
+    expect_converts_exactly<BF16>(isa);
+    expect_converts_exactly<F8E4M3>(isa);
+    expect_converts_exactly<F8E5M2>(isa);
   }
 }
 
@@ -101,7 +101,7 @@ TEST(RowKernels, DivideByTheScaleBeforeRounding) {
     }
 }
 
-TEST(RowKernels, TouchNothingBehindTheRow) {
+TEST(RowKernels, TouchNothingAfterTheRow) {
   for (Isa isa : available_isas())
     for (int n = 0; n < 40; ++n) {
       const std::vector<float> x(64, 1.0f);

@@ -96,7 +96,7 @@ TEST(ScaledRows, AreGatheredAsTheirNumbersTimesTheScaleOfTheLayer) {
   }
 }
 
-TEST(ScaledRows, AreReadByWhatDequantisesFlashMlasRows) {
+TEST(ScaledRows, AreReadByWhatDequantizesFlashMlasRows) {
   OneScaledRow row;
   Stream stream;
   store_mla(row.args(), stream);
@@ -104,7 +104,7 @@ TEST(ScaledRows, AreReadByWhatDequantisesFlashMlasRows) {
                out = Tensor::zeros({1, 1, kScaledRow.width()}, DType::kF32);
   slots.as<int32_t>()[0] = row.slots[0];
   const std::vector<int32_t> counts{1};
-  dequantise_rows({.cache = row.cache, .slots = slots, .counts = counts, .out = out}, stream);
+  dequantize_rows({.cache = row.cache, .slots = slots, .counts = counts, .out = out}, stream);
   EXPECT_EQ(out.as<float>()[0], -448.0f);
   EXPECT_EQ(out.as<float>()[200], -3.0f);
   EXPECT_EQ(out.as<float>()[400], 3.5f);
@@ -122,23 +122,23 @@ TEST(ScaledRows, KeepANumberThatIsNoneAndOneThatIsInfiniteVisible) {
   EXPECT_TRUE(std::isnan(static_cast<float>(F8E4M3::from_bits(read_of_row<uint8_t>(row.cache, 3, 300)))));
 }
 
-TEST(ScaledRows, AreRefusedForOtherRanksWidthsAndAlignments) {
+TEST(ScaledRows, AreRejectedForOtherRanksWidthsAndAlignments) {
   const OneScaledRow row;
-  const auto refusal = [](const StoreMlaArgs& args) {
+  const auto error_text = [](const StoreMlaArgs& args) {
     Stream stream;
     return error_message(ErrorCode::kInvalidArgument, [&] { store_mla(args, stream); });
   };
   StoreMlaArgs args = row.args();
   args.latent = args.latent.slice(1, 0, 256);
-  EXPECT_EQ(refusal(args),
+  EXPECT_EQ(error_text(args),
             "cache uint8[3, 2, 656] on cpu: rows of fp8_ds_mla have 512 and 64 values, not 256 and 64");
   args = row.args();
   args.to.k = args.to.k.slice(2, 0, 640);
-  EXPECT_EQ(refusal(args), "cache uint8[3, 2, 640] on cpu: expected 656 in dimension 2");
+  EXPECT_EQ(error_text(args), "cache uint8[3, 2, 640] on cpu: expected 656 in dimension 2");
   const Tensor wide = Tensor::zeros({kRowPages, kRowPageSize, kScaledRow.bytes + 8}, DType::kU8);
   args = row.args();
   args.to.k = wide.view().slice(2, 0, kScaledRow.bytes);
-  EXPECT_EQ(refusal(args),
+  EXPECT_EQ(error_text(args),
             "cache uint8[3, 2, 656] on cpu: expected rows that begin at multiples of 16 bytes");
 }
 

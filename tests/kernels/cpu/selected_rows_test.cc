@@ -38,7 +38,7 @@ TEST(CompactSlots, KeepsTheOrderOfThoseThatExist) {
   EXPECT_EQ(counts, (std::vector<int32_t>{3, 0, 2, 2}));
 }
 
-TEST(CompactSlots, RefusesLengthsOfAnotherNumberOfRows) {
+TEST(CompactSlots, RejectsLengthsOfAnotherNumberOfRows) {
   const Tensor slots = int32_rows({{0}, {0}, {0}}), out = Tensor::zeros({3, 1}, DType::kI32);
   std::vector<int32_t> counts(3), lengths(2);
   Stream stream;
@@ -56,8 +56,8 @@ TEST(CompactSlots, RefusesLengthsOfAnotherNumberOfRows) {
 }
 
 // Two pages of two rows, of which row s holds 1 + s, times 2^(g - 1) in group g, and s - d behind them.
-Tensor quantised_rows(QuantisedLayout layout) {
-  const QuantisedRow& held = quantised_row(layout);
+Tensor quantized_rows(QuantizedLayout layout) {
+  const QuantizedRow& held = quantized_row(layout);
   constexpr int64_t kPageRows = 2;
   Tensor cache = Tensor::zeros({2, kPageRows, held.bytes()}, DType::kU8);
   for (int64_t slot = 0; slot < 4; ++slot) {
@@ -67,7 +67,7 @@ Tensor quantised_rows(QuantisedLayout layout) {
     std::memset(row, code.bits, static_cast<size_t>(held.num_scaled));
     for (int64_t group = 0; group < held.num_scaled / held.values_per_scale; ++group) {
       const float scale = std::ldexp(1.0f, static_cast<int>(group) - 1);
-      if (layout == QuantisedLayout::kV32)
+      if (layout == QuantizedLayout::kV32)
         std::memcpy(row + held.num_scaled + 4 * group, &scale, sizeof scale);
       else
         page[kPageRows * held.row_bytes + slot % kPageRows * held.scales_bytes + group] =
@@ -82,22 +82,22 @@ Tensor quantised_rows(QuantisedLayout layout) {
 }
 
 // Element d of row s of these.
-float expected_of(const QuantisedRow& held, int32_t slot, int64_t d) {
+float expected_of(const QuantizedRow& held, int32_t slot, int64_t d) {
   if (d >= held.num_scaled) return static_cast<float>(slot - (d - held.num_scaled));
   return static_cast<float>(1 + slot) * std::ldexp(1.0f, static_cast<int>(d / held.values_per_scale) - 1);
 }
 
-TEST(DequantiseRows, WidensTheRowsThatAreWantedWhereTheyAreWanted) {
+TEST(DequantizeRows, DequantizesSelectedRows) {
   const Tensor slots = int32_rows({{3, 0}, {2, 77}});
   const std::vector<int32_t> counts = {2, 1}, first = {0, 2};
   constexpr int32_t kNone = -1;
   const std::vector<int32_t> wanted = {3, 0, kNone, kNone, kNone, 2};
-  for (const QuantisedLayout layout : {QuantisedLayout::kV32, QuantisedLayout::kModel1})
+  for (const QuantizedLayout layout : {QuantizedLayout::kV32, QuantizedLayout::kModel1})
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-      const QuantisedRow& held = quantised_row(layout);
-      const Tensor cache = quantised_rows(layout), out = Tensor::zeros({2, 3, held.dim()}, dtype);
+      const QuantizedRow& held = quantized_row(layout);
+      const Tensor cache = quantized_rows(layout), out = Tensor::zeros({2, 3, held.dim()}, dtype);
       Stream stream;
-      dequantise_rows(
+      dequantize_rows(
           {.layout = layout, .cache = cache, .slots = slots, .counts = counts, .first = first, .out = out},
           stream);
       visit_float_dtype(dtype, [&]<class T>(TypeTag<T>) {
@@ -112,31 +112,31 @@ TEST(DequantiseRows, WidensTheRowsThatAreWantedWhereTheyAreWanted) {
     }
 }
 
-TEST(DequantiseRows, ReadsAScaleWithoutAValueAsNan) {
-  constexpr auto kLayout = QuantisedLayout::kModel1;
-  Tensor cache = quantised_rows(kLayout);
+TEST(DequantizeRows, ReadsAScaleWithoutAValueAsNan) {
+  constexpr auto kLayout = QuantizedLayout::kModel1;
+  Tensor cache = quantized_rows(kLayout);
   uint8_t* const scales = cache.as<uint8_t>() + 2 * kModel1Row.row_bytes;
   scales[1] = 0xff;
   scales[2] = 0;  // 2^-127
   const Tensor out = Tensor::zeros({1, 1, kModel1Row.dim()}, DType::kF32);
   const std::vector<int32_t> counts = {1};
   Stream stream;
-  dequantise_rows(
+  dequantize_rows(
       {.layout = kLayout, .cache = cache, .slots = int32_rows({{0}}), .counts = counts, .out = out}, stream);
   EXPECT_TRUE(std::isnan(out.as<float>()[64]));
   EXPECT_EQ(out.as<float>()[128], std::ldexp(1.0f, -127));
 }
 
-TEST(DequantiseRows, RefusesWhatDoesNotFit) {
-  Tensor cache = quantised_rows(QuantisedLayout::kV32);
+TEST(DequantizeRows, RejectsMismatchedArguments) {
+  Tensor cache = quantized_rows(QuantizedLayout::kV32);
   const Tensor slots = int32_rows({{3, 4}}), out = Tensor::zeros({1, 2, kV32Row.dim()}, DType::kF32);
   std::vector<int32_t> counts = {2}, first;
-  auto layout = QuantisedLayout::kV32;
+  auto layout = QuantizedLayout::kV32;
   TensorView view = cache;
   Stream stream;
   const auto message = [&] {
     return error_message(ErrorCode::kInvalidArgument, [&] {
-      dequantise_rows(
+      dequantize_rows(
           {.layout = layout, .cache = view, .slots = slots, .counts = counts, .first = first, .out = out},
           stream);
     });
@@ -149,7 +149,7 @@ TEST(DequantiseRows, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message(), "first[0] is 2: out has room for 2, and 1 are wanted");
   first = {0, 0};
   EXPECT_EQ(message(), "first of 2 entries: expected 1");
-  layout = QuantisedLayout::kModel1;
+  layout = QuantizedLayout::kModel1;
   cache = Tensor::zeros({2, 4, kModel1Row.bytes()}, DType::kU8);
   view = cache;
   view.shape[1] = 2;

@@ -87,7 +87,7 @@ AttentionArgs SmallStep::args() const {
                            .table = table_.data(),
                            .table_stride = table_width_}},
           .batch = batch(),
-          .visibility = config_.visibility,
+          .attention_mask = config_.attention_mask,
           .score = {.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim))}};
 }
 

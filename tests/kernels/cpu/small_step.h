@@ -12,7 +12,7 @@ namespace attend::kernels {
 struct StepConfig {
   int num_q_heads = 8, num_kv_heads = 2, head_dim = 64, page_size = 16;
   DType q_dtype = DType::kF32, kv_dtype = DType::kF32;
-  Visibility visibility = {};
+  AttentionMask attention_mask = {};
 };
 
 // A request of a step: the last seqlen_q of the seqlen_kv tokens of sequence `sequence`. The same sequence

@@ -24,8 +24,8 @@ constexpr int kRepeats = 100;
 struct Step {
   std::string name;
   StepShape shape;
-  AttentionKernel kernel;  // on Hopper
-  bool meets = false;      // CTAs that share a work tile wait for one another, and merge
+  AttentionKernel kernel;         // on Hopper
+  bool waits_at_barrier = false;  // CTAs that share a work tile wait for one another, and merge
 };
 std::ostream& operator<<(std::ostream& out, const Step& step) { return out << step.name; }
 
@@ -33,8 +33,9 @@ std::vector<Step> steps() {
   constexpr StepShape kDecode{.num_reqs = 4};
   constexpr StepShape kLatent{.num_reqs = 4, .num_q_heads = 16, .mla = true};
   std::vector<Step> all;
-  const auto add = [&](const char* name, const StepShape& shape, AttentionKernel kernel, bool meets = false) {
-    all.push_back({name, shape, kernel, meets});
+  const auto add = [&](const char* name, const StepShape& shape, AttentionKernel kernel,
+                       bool waits_at_barrier = false) {
+    all.push_back({name, shape, kernel, waits_at_barrier});
     return &all.back().shape;
   };
   // In clusters, of several requests and of one; by CTAs that meet.
@@ -61,7 +62,7 @@ std::vector<Step> steps() {
   add("LatentVerify", kLatent, AttentionKernel::kSm90Mla)->max_seqlen_q = 3;
   StepShape* const grouped = add("LatentVerifyOfManyHeads", kLatent, AttentionKernel::kSm90Mla);
   grouped->num_q_heads = 128, grouped->max_seqlen_q = 2;
-  add("LatentWithAWindow", kLatent, AttentionKernel::kSm90Mla)->visibility.window_left = 500;
+  add("LatentWithAWindow", kLatent, AttentionKernel::kSm90Mla)->attention_mask.window_left = 500;
   for (size_t i = 0, first = all.size() - 5; i < 4; ++i) {
     all.push_back(all[first + i]);
     all.back().name += "InE4m3";
@@ -72,8 +73,8 @@ std::vector<Step> steps() {
   constexpr StepShape kExtend{
       .num_reqs = 2, .max_seqlen_q = 2048, .max_seqlen_kv = 2048, .num_q_heads = 16, .num_kv_heads = 8};
   add("Extend", kExtend, AttentionKernel::kSm90Prefill);
-  add("ExtendWithAWindow", kExtend, AttentionKernel::kSm90Prefill)->visibility = {.window_left = 300,
-                                                                                  .window_right = 77};
+  add("ExtendWithAWindow", kExtend, AttentionKernel::kSm90Prefill)->attention_mask = {.window_left = 300,
+                                                                                      .window_right = 77};
   return all;
 }
 
@@ -98,14 +99,14 @@ void expect_the_right_kernel(const AttentionStep& step, const Step& wanted) {
   if (!kernels::cuda::gpu_facts(kGpu).runs_sm90a()) return;
   EXPECT_EQ(static_cast<int>(step.kernel()), static_cast<int>(wanted.kernel));
   const kernels::cuda::PlanView& plan = step.plan().view();
-  if (wanted.meets) {
+  if (wanted.waits_at_barrier) {
     EXPECT_TRUE(plan.ctas_merge && plan.streamed && plan.cluster_size == 1);
   }
 }
 
 class CudaStep : public NeedsGpu, public testing::WithParamInterface<Step> {};
 
-TEST_P(CudaStep, GivesTheSameBitsAHundredTimes) {
+TEST_P(CudaStep, ProducesTheSameBitsAHundredTimes) {
   cuda::OwnedStream stream(kGpu);
   AttentionStep step(GetParam().shape, stream.get());
   step.set_lengths(lengths_for(GetParam().shape).front());
@@ -149,7 +150,7 @@ TEST_P(CudaStep, HasTheEagerBitsInOneGraphThatPlansForAllLengths) {
 }
 
 // CTAs that wait for others may hold the SMs that those of another stream's wait for.
-TEST_P(CudaStep, GivesTheSameBitsBesideAnotherStreamsCtas) {
+TEST_P(CudaStep, ProducesTheSameBitsWithConcurrentKernels) {
   cuda::OwnedStream streams[2] = {cuda::OwnedStream(kGpu), cuda::OwnedStream(kGpu)};
   AttentionStep steps[2] = {{GetParam().shape, streams[0].get()}, {GetParam().shape, streams[1].get()}};
   std::vector<uint8_t> first;

@@ -143,7 +143,7 @@ TEST_F(CudaAttention, SharesTheKeysOfAnyNumberOfHeads) {
 // Few work tiles, of which each has the CTAs of one cluster or of several: more CTAs than KV tiles, several
 // work tiles of a cluster one after another, and parts of a work tile in two clusters; tiles of 8, 16 and 32
 // rows. Without clusters, CTAs that share the merge.
-std::vector<AttentionCase> few_work_tiles(bool short_requests) {
+std::vector<AttentionCase> cases_with_few_work_tiles(bool short_requests) {
   std::vector<AttentionCase> cases;
   const std::vector<std::vector<Lengths>> batches{{{1, 5000}},
                                                   {{1, 1}},
@@ -193,17 +193,17 @@ TEST_F(CudaAttentionClusters, ShareTheKeysOfFewWorkTiles) {
   int num_in_clusters = 0, num_alone = 0;  // alone: with an SM for each CTA
   const auto counts = [&](const kernels::AttentionArgs&, const kernels::cuda::DevicePlan& plan) {
     num_in_clusters += plan.view().cluster_size > 1 ? 1 : 0;
-    num_alone += plan.view().cluster_size > 1 && plan.view().ctas_of_sm == 1 ? 1 : 0;
+    num_alone += plan.view().cluster_size > 1 && plan.view().num_ctas_per_sm == 1 ? 1 : 0;
     return true;
   };
   run_conformance([&](const kernels::AttentionArgs& args,
                       const conformance::BuiltCase& built) { attention_on_gpu_if(counts, args, built); },
-                  few_work_tiles(true));
+                  cases_with_few_work_tiles(true));
   EXPECT_GT(num_alone, 10);
   EXPECT_GT(num_in_clusters, num_alone + 5);
 }
 // Beyond short requests there are no clusters. SMs keep the shared memory of all CTAs that they hold.
-TEST_F(CudaAttentionClusters, LeaveFewLongWorkTilesToCtasThatSayHowAnSmIsDivided) {
+TEST_F(CudaAttentionClusters, FewLongWorkTilesUseSharedMemoryCarveout) {
   std::vector<AttentionCase> cases(3, {.requests = {{1, 3000}, {1, 5}},
                                        .num_q_heads = 4,
                                        .num_kv_heads = 1,
@@ -221,7 +221,7 @@ TEST_F(CudaAttentionClusters, LeaveFewLongWorkTilesToCtasThatSayHowAnSmIsDivided
     built.args.batch.max_seqlen_kv = 3000;
     attention_on_gpu_if(
         [&](const kernels::AttentionArgs&, const kernels::cuda::DevicePlan& plan) {
-          return plan.view().cluster_size == 1 && plan.view().ctas_of_sm == (c.head_dim_v > 192 ? 1 : 2);
+          return plan.view().cluster_size == 1 && plan.view().num_ctas_per_sm == (c.head_dim_v > 192 ? 1 : 2);
         },
         built.args, built);
     const auto wrong = conformance::mismatch(conformance::expect(built.args), built.args.out, built.args.lse);
@@ -231,21 +231,21 @@ TEST_F(CudaAttentionClusters, LeaveFewLongWorkTilesToCtasThatSayHowAnSmIsDivided
 // Whether CTAs, of which none has parts of two work tiles, share the merge of the longest.
 bool shares_a_merge(const conformance::BuiltCase& built, const kernels::cuda::PlanView& plan) {
   const AttentionCase& c = built.spec;
-  kernels::cuda::LineWork work{};
+  kernels::cuda::PartitionWork work{};
   for (const conformance::Lengths& lengths : c.requests) {
     if (lengths.seqlen_q == 0) continue;
     const int num_kv_tiles =
         std::max(1, (lengths.seqlen_kv + kernels::cuda::kKeyTile - 1) / kernels::cuda::kKeyTile);
-    work.num_work_tiles += c.num_kv_heads / plan.heads_at_once;
-    work.num_kv_tiles += c.num_kv_heads / plan.heads_at_once * num_kv_tiles;
+    work.num_work_tiles += c.num_kv_heads / plan.heads_per_round;
+    work.num_kv_tiles += c.num_kv_heads / plan.heads_per_round * num_kv_tiles;
     work.longest = std::max(work.longest, num_kv_tiles);
   }
-  const kernels::cuda::PlanLine line = plan_line(plan.line, work);
-  return plan.cluster_size == 1 && plan.ctas_merge && c.window_left < 0 && line.exclusive &&
-         work.longest > line.cta_range;
+  const kernels::cuda::KvPartition partition = partition_kv_tiles(plan.partition, work);
+  return plan.cluster_size == 1 && plan.ctas_merge && c.window_left < 0 && partition.exclusive &&
+         work.longest > partition.cta_range;
 }
 TEST_F(CudaAttention, SharesTheMergeOfFewWorkTilesAmongCtas) {
-  const std::vector<AttentionCase> cases = few_work_tiles(false);
+  const std::vector<AttentionCase> cases = cases_with_few_work_tiles(false);
   run_conformance(attention_planned_inline, cases);
   int num_shared = 0;
   run_conformance(
@@ -260,7 +260,7 @@ TEST_F(CudaAttention, SharesTheMergeOfFewWorkTilesAmongCtas) {
   EXPECT_GT(num_shared, 30);
 }
 // The instance of 256 columns takes narrower values too, in tiles that it has.
-TEST_F(CudaAttention, TakesKeysOf256ColumnsWithValuesOf128) {
+TEST_F(CudaAttention, SupportsHeadDim256WithValues128) {
   std::vector<AttentionCase> cases;
   for (const int seqlen_q : {1, 4, 9})
     for (const int num_workers : {0, 24})  // which is for verify, of which there is no such instance
@@ -301,7 +301,7 @@ TEST_F(CudaAttention, MultipliesByDescalesOfHeadsWhereKeysAreFp8) {
 }
 
 // As of heads whose keys are all zero. Rows of the second request see no keys.
-TEST_F(CudaAttention, GivesTheMeanOfWhatRowsSeeForADescaleOfZero) {
+TEST_F(CudaAttention, ZeroDescaleYieldsTheMeanOfValues) {
   for (const int num_q_heads : {2, 8})
     for (const float logit_cap : {0.0f, 20.0f}) {
       const AttentionCase c{.requests = {{4, 300}, {3, 2}, {1, 900}},
@@ -344,7 +344,7 @@ TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {
   run_batch_invariance(attention_on_gpu, on_tensor_cores(cases));
 }
 
-TEST_F(CudaAttention, RefusesATensorOfAnotherDevice) {
+TEST_F(CudaAttention, RejectsATensorOfAnotherDevice) {
   cuda::OwnedStream stream(kGpu);
   kernels::AttentionPlan plan({.max_reqs = 1,
                                .max_tokens = 1,
@@ -370,7 +370,7 @@ TEST_F(CudaAttention, RefusesATensorOfAnotherDevice) {
   kernels::QueryBatch on_gpu = args.batch;
   on_gpu.cu_seqlen_q = arrays.view(args.batch.cu_seqlen_q);
   on_gpu.seqlen_kv = arrays.view(args.batch.seqlen_kv);
-  plan.plan(on_gpu, args.visibility, stream.get());
+  plan.plan(on_gpu, args.attention_mask, stream.get());
   EXPECT_THROW(kernels::attention(args, plan, stream.get()), Error);
   cuda::synchronize(stream.get());
 }

@@ -24,7 +24,7 @@ std::vector<int32_t> derive(const kernels::BatchSource& source, int32_t num_new_
   const auto reqs = static_cast<size_t>(kernels::num_batch_reqs(source)),
              num_new = static_cast<size_t>(num_new_tokens);
   const int64_t num_key_slots =
-      source.places.table == nullptr ? 0 : int64_t{source.num_reqs} * source.places.capacity;
+      source.locations.table == nullptr ? 0 : int64_t{source.num_reqs} * source.locations.capacity;
   const int64_t size = 3 * static_cast<int64_t>(reqs) + 2 + num_new_tokens + num_key_slots;
   const bool on_host = stream.device.type == DeviceType::kCpu;
   const Tensor made = Tensor::zeros({size}, DType::kI32, stream.device);
@@ -44,7 +44,7 @@ std::vector<int32_t> derive(const kernels::BatchSource& source, int32_t num_new_
   return values;
 }
 
-TEST_F(CudaBatchArrays, AreThoseOfTheHost) {
+TEST_F(CudaBatchArrays, MatchTheHost) {
   std::mt19937 generator(3);
   const auto draw = [&](uint32_t below) { return static_cast<int32_t>(generator() % below); };
   std::vector<int32_t> cached, rows, leftpad, used, cu_new{0}, cu_q{0}, table(kReqs * kWidth);
@@ -76,23 +76,24 @@ TEST_F(CudaBatchArrays, AreThoseOfTheHost) {
           .seqlen_q = {.uniform = 3},
           .seqlen_cached = {.per_request = cached.data()},
           .seqlen_new = {.uniform = 2},
-          .places = {.page_size = kPageSize, .page_spacing = kPageSize + 3, .capacity = kWidth * kPageSize}};
+          .locations = {
+              .page_size = kPageSize, .page_spacing = kPageSize + 3, .capacity = kWidth * kPageSize}};
       if (!plain) source.leftpad = leftpad.data();
       if (!plain && ragged) source.seqused_q = used.data();
       if (ragged) source.seqlen_q.cu = cu_q.data(), source.seqlen_new.cu = cu_new.data();
       if (paged)
-        source.places.table = table.data(), source.places.table_stride = kWidth;
+        source.locations.table = table.data(), source.locations.table_stride = kWidth;
       else
-        source.places.rows = rows.data(), source.places.row_spacing = kWidth * kPageSize + 3;
+        source.locations.rows = rows.data(), source.locations.row_spacing = kWidth * kPageSize + 3;
       const std::vector<int32_t> want = derive(source, num_new, Stream{});
       source.seqlen_cached.per_request = device_cached;
       if (!plain) source.leftpad = device_leftpad;
       if (!plain && ragged) source.seqused_q = device_used;
       if (ragged) source.seqlen_q.cu = upload(cu_q), source.seqlen_new.cu = upload(cu_new);
       if (paged)
-        source.places.table = upload(table);
+        source.locations.table = upload(table);
       else
-        source.places.rows = upload(rows);
+        source.locations.rows = upload(rows);
       EXPECT_EQ(derive(source, num_new, stream.get()), want)
           << (paged ? "pages" : "rows") << (ragged ? ", ragged" : "") << (plain ? "" : ", leftpad");
     }
@@ -103,7 +104,7 @@ TEST_F(CudaBatchArrays, KeysWithoutRoomHaveNoSlot) {
   const std::vector<int32_t> made = derive({.num_reqs = 2,
                                             .seqlen_cached = {.uniform = 7},
                                             .seqlen_new = {.uniform = 2},
-                                            .places = {.row_spacing = 8, .capacity = 8}},
+                                            .locations = {.row_spacing = 8, .capacity = 8}},
                                            4, stream.get());
   EXPECT_EQ(std::vector<int32_t>(made.end() - 4, made.end()), (std::vector<int32_t>{7, -1, 15, -1}));
 }
@@ -131,7 +132,7 @@ TEST_F(CudaBatchArrays, KeysAreAppendedWhereTheHostAppendsThem) {
         .seqlen_q = {.uniform = 1},
         .seqlen_cached = {.per_request = lengths},
         .seqlen_new = {.cu = cu},
-        .places = {.table = pages, .table_stride = 2, .page_size = kPageSize, .capacity = 2 * kPageSize}};
+        .locations = {.table = pages, .table_stride = 2, .page_size = kPageSize, .capacity = 2 * kPageSize}};
   };
   std::vector<int32_t> want_lengths(3), got_lengths(3), slots(kNewTokens);
   const auto [want_k, want_v] = caches();

@@ -42,11 +42,11 @@ std::vector<AttentionCase> with_few_rows(std::vector<AttentionCase> cases) {
 
 class CudaInlinePlanPart : public NeedsGpu, public testing::WithParamInterface<int> {};
 
-TEST_P(CudaInlinePlanPart, GivesTheBitsOfAPlanMadeBefore) {
+TEST_P(CudaInlinePlanPart, MatchesTheBitsOfAPlanMadeBefore) {
   run_conformance(attention_planned_inline,
                   part_of(with_few_rows(on_tensor_cores(conformance::conformance_cases())), GetParam()));
 }
-TEST_P(CudaInlinePlanPart, GivesTheBitsOfAPlanMadeBeforeOutsideTensorCores) {
+TEST_P(CudaInlinePlanPart, MatchesTheBitsOfAPlanMadeBeforeOutsideTensorCores) {
   run_conformance(attention_planned_inline,
                   part_of(with_few_rows(conformance::conformance_cases()), GetParam()));
 }

@@ -130,7 +130,7 @@ TEST_F(CudaGatherLatent, WritesTheBitsOfTheCpu) {
   }
 }
 
-TEST_F(CudaCopyToHeads, GivesEveryHeadTheRow) {
+TEST_F(CudaCopyToHeads, CopiesTheRowToEveryHead) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   Stream on_host;

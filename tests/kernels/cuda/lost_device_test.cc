@@ -37,7 +37,7 @@ using testing_support::error_message;
 
 class LostGpuDeathTest : public NeedsGpu {};
 
-TEST_F(LostGpuDeathTest, IsReportedAsSuchAndRefusesFurtherWork) {
+TEST_F(LostGpuDeathTest, IsReportedAndRejectsFurtherWork) {
   // The process that loses it is started anew: the driver's state does not live through a fork.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(lose_the_gpu(), testing::ExitedWithCode(0), "");

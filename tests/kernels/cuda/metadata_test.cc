@@ -59,7 +59,7 @@ std::vector<int32_t> values(const Tensor& tensor) {
   return {tensor.span<int32_t>().begin(), tensor.span<int32_t>().end()};
 }
 
-TEST_F(CudaMetadata, PageTablesAndCsrAreThoseOfTheHost) {
+TEST_F(CudaMetadata, PageTablesAndCsrMatchTheHost) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   for (const int page_size : {1, 16, 64})

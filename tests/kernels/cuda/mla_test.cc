@@ -246,7 +246,7 @@ TEST_F(CudaMla, HasTheSameBitsInInstancesOfItsOwn) {
         };
         append_to(in_batch);
         kernels::MlaArgs args = built.mla_args;
-        args.visibility.window_left = 1 << 20;
+        args.attention_mask.window_left = 1 << 20;
         built.poison_results();
         mla_on_gpu(args, built);
         EXPECT_EQ(built.result_bytes(), results) << "with a window that hides nothing: " << c;

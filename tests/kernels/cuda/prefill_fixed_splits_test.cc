@@ -27,7 +27,7 @@ AttentionTuning tuning_of_gpu() { return kernels::cuda::attention_tuning(kernels
 // That leaves all rows to sm80's kernel.
 AttentionTuning without_prefill() {
   AttentionTuning tuning = tuning_of_gpu();
-  tuning.min_rows_of_prefill = std::numeric_limits<int64_t>::max();
+  tuning.prefill_min_rows = std::numeric_limits<int64_t>::max();
   return tuning;
 }
 

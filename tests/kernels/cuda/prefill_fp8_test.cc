@@ -63,7 +63,7 @@ std::vector<unsigned char> attend_to(const BuiltCase& built) {
 }
 
 // Of a token, or of all of them.
-std::span<uint16_t> queries_of(const BuiltCase& built, int token, int num_tokens = 1) {
+std::span<uint16_t> queries_at(const BuiltCase& built, int token, int num_tokens = 1) {
   const auto columns = static_cast<size_t>(built.spec.num_q_heads * built.spec.head_dim_qk);
   return {static_cast<uint16_t*>(built.args.q.data) + static_cast<size_t>(token) * columns,
           static_cast<size_t>(num_tokens) * columns};
@@ -72,7 +72,7 @@ std::span<uint16_t> queries_of(const BuiltCase& built, int token, int num_tokens
 // Queries times 2^exponent, which bf16 has, and the scale divided by it.
 std::vector<unsigned char> bits_with(const AttentionCase& c, int exponent) {
   BuiltCase built(c);
-  for (uint16_t& q : queries_of(built, 0, c.num_tokens())) {
+  for (uint16_t& q : queries_at(built, 0, c.num_tokens())) {
     const auto value = std::bit_cast<float>(static_cast<uint32_t>(q) << 16);
     q = static_cast<uint16_t>(std::bit_cast<uint32_t>(std::ldexp(value, exponent)) >> 16);
   }
@@ -84,7 +84,7 @@ using CudaPrefillFp8 = NeedsHopper;
 
 // What conformance of ordinary queries holds for, holds for those. The largest magnitude of a row is 1 at
 // least, so that the smallest ones just lose nothing.
-TEST_F(CudaPrefillFp8, GivesTheSameBitsForQueriesThatF16CannotHold) {
+TEST_F(CudaPrefillFp8, ProducesTheSameBitsForQueriesThatF16CannotHold) {
   for (const AttentionCase& c : cases_of_queries()) {
     const std::vector<unsigned char> expected = bits_with(c, 0);
     for (const int exponent : {-32, 20, 110})
@@ -95,14 +95,14 @@ TEST_F(CudaPrefillFp8, GivesTheSameBitsForQueriesThatF16CannotHold) {
 constexpr uint16_t kMinusZero = 0x8000, kSubnormal = 0x0003, kLargestPower = 0x7f00, kInfinity = 0x7f80,
                    kNan = 0x7fc0;
 
-TEST_F(CudaPrefillFp8, GivesRowsOfZerosAndOfSubnormalsTheMeanOfWhatTheySee) {
+TEST_F(CudaPrefillFp8, ZeroAndSubnormalQueriesYieldTheMeanOfValues) {
   // Of the first request, whose rows see 601 keys and more.
   constexpr int kZeros = 5, kMinusZeros = 21, kSubnormals = 90, kKeysBefore = 600;
   for (const AttentionCase& c : cases_of_queries()) {
     const BuiltCase built(c);
-    std::ranges::fill(queries_of(built, kZeros), uint16_t{0});
-    std::ranges::fill(queries_of(built, kMinusZeros), kMinusZero);
-    std::ranges::fill(queries_of(built, kSubnormals), kSubnormal);
+    std::ranges::fill(queries_at(built, kZeros), uint16_t{0});
+    std::ranges::fill(queries_at(built, kMinusZeros), kMinusZero);
+    std::ranges::fill(queries_at(built, kSubnormals), kSubnormal);
     attend_to(built);
     const auto wrong = conformance::mismatch(conformance::expect(built.args), built.args.out, {});
     EXPECT_FALSE(wrong) << *wrong << "\n  " << c;
@@ -115,7 +115,7 @@ TEST_F(CudaPrefillFp8, GivesRowsOfZerosAndOfSubnormalsTheMeanOfWhatTheySee) {
   }
 }
 
-TEST_F(CudaPrefillFp8, LetsNoRowChangeABitOfThoseBesideIt) {
+TEST_F(CudaPrefillFp8, RowsDoNotAffectNeighbors) {
   struct Strange {
     int token;
     uint16_t bits;
@@ -123,7 +123,7 @@ TEST_F(CudaPrefillFp8, LetsNoRowChangeABitOfThoseBesideIt) {
   constexpr Strange kStrange[] = {{5, 0}, {6, kSubnormal}, {20, kLargestPower}, {40, kInfinity}, {75, kNan}};
   for (const AttentionCase& c : cases_of_queries()) {
     const BuiltCase ordinary(c), strange(c);
-    for (const auto& [token, bits] : kStrange) std::ranges::fill(queries_of(strange, token), bits);
+    for (const auto& [token, bits] : kStrange) std::ranges::fill(queries_at(strange, token), bits);
     const std::vector<unsigned char> expected = attend_to(ordinary), given = attend_to(strange);
     const auto num_tokens = static_cast<size_t>(c.num_tokens());
     const size_t out_bytes = static_cast<size_t>(c.num_q_heads * c.head_dim_v) * sizeof(uint16_t),
@@ -167,7 +167,7 @@ struct SameDescales {
 };
 
 // Powers of two, by which nothing is rounded.
-TEST_F(CudaPrefillFp8, GivesTheSameBitsForDescalesInTensorsAndForNumbers) {
+TEST_F(CudaPrefillFp8, ProducesTheSameBitsForDescalesInTensorsAndForNumbers) {
   for (const AttentionCase& c : with_both_query_dtypes(cases_of_queries())) {
     BuiltCase with_numbers(c), with_tensors(c);
     with_numbers.args.kv.k_scale = 2.0f;
@@ -180,7 +180,7 @@ TEST_F(CudaPrefillFp8, GivesTheSameBitsForDescalesInTensorsAndForNumbers) {
 
 // As of heads whose keys are all zero. Rows of the third request see no keys, some of the first none of their
 // first KV tile.
-TEST_F(CudaPrefillFp8, GivesTheMeanOfWhatRowsSeeForADescaleOfZero) {
+TEST_F(CudaPrefillFp8, ZeroDescaleYieldsTheMeanOfValues) {
   std::vector<AttentionCase> cases = with_both_query_dtypes(cases_of_queries());
   std::ranges::copy(conformance::in_e4m3(cases_of_queries()), std::back_inserter(cases));
   for (AttentionCase& c : cases) {
@@ -235,7 +235,7 @@ TEST_F(CudaPrefillFp8, AddsUpManyKeysOfLittleWeight) {
 }
 
 // Many work tiles of a CTA, one after another.
-TEST_F(CudaPrefillFp8, GivesTheSameBitsThirtyTimes) {
+TEST_F(CudaPrefillFp8, ProducesTheSameBitsThirtyTimes) {
   for (const int head_dim : {64, 128})
     for (const DType q_dtype : {DType::kBF16, DType::kF16})
       for (const int page_size : {1, 4, 64}) {

@@ -119,7 +119,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
   }
 };
 
-TEST_P(CudaPrefillRedoneRows, AreRightAndChangeNoBitOfTheRowsBesideThem) {
+TEST_P(CudaPrefillRedoneRows, AreCorrectAndDoNotAffectNeighbors) {
   const BuiltCase calm(make_case()), hot(make_case());
   const std::vector<int> hot_tokens{3, 20, 21, 77};
   for (const int token : hot_tokens) make_hot(hot, token);

@@ -338,10 +338,10 @@ void expect_same_bits_thirty_times(const conformance::AttentionFn& kernel, const
     ASSERT_EQ(built.result_bytes(), first) << "repeat " << i;
   }
 }
-TEST_F(CudaPrefill, GivesTheSameBitsThirtyTimesInE4m3) {
+TEST_F(CudaPrefill, ProducesTheSameBitsThirtyTimesInE4m3) {
   expect_same_bits_thirty_times(e4m3_prefill_on_gpu, in_e4m3({of_many_work_tiles(128, 128, 16)}).front());
 }
-TEST_F(CudaPrefill, GivesTheSameBitsThirtyTimesRowByRow) {
+TEST_F(CudaPrefill, ProducesTheSameBitsThirtyTimesRowByRow) {
   for (const auto& [dim_qk, dim_v] : {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
     SCOPED_TRACE(dim_qk);
     expect_same_bits_thirty_times(dim_qk == 96 ? prefill_96_on_gpu : prefill_on_gpu,
@@ -375,7 +375,7 @@ TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
 // Nearly as many work tiles of one request as CTAs, which take whole ones; with fewer they divide the keys,
 // and all of them have a part where that is possible with a few heads less beside one another.
 TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
-  const auto case_of = [](const conformance::Lengths& lengths, int num_workers) {
+  const auto make_case = [](const conformance::Lengths& lengths, int num_workers) {
     return AttentionCase{.requests = {lengths},
                          .num_q_heads = 16,
                          .num_kv_heads = 8,
@@ -393,7 +393,7 @@ TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
     return is_prefill(args, plan) && !plan.view().streamed;
   };
   const auto divides_for_all = [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
-    return divides_keys(args, plan) && plan.view().num_ctas % plan.view().heads_at_once == 0;
+    return divides_keys(args, plan) && plan.view().num_ctas % plan.view().heads_per_round == 0;
   };
   const auto on_gpu_if = [](auto condition) {
     return [condition](const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
@@ -401,8 +401,9 @@ TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
     };
   };
   // 5 row tiles of 8 heads.
-  run_conformance(on_gpu_if(takes_whole), std::vector{case_of({300, 900}, 44), case_of({300, 300}, 41)});
-  run_conformance(on_gpu_if(divides_for_all), std::vector{case_of({300, 900}, 52), case_of({70, 700}, 36)});
+  run_conformance(on_gpu_if(takes_whole), std::vector{make_case({300, 900}, 44), make_case({300, 300}, 41)});
+  run_conformance(on_gpu_if(divides_for_all),
+                  std::vector{make_case({300, 900}, 52), make_case({70, 700}, 36)});
 }
 
 // 17 to 64 rows a request, whose keys CTAs divide.
@@ -440,7 +441,7 @@ TEST_P(CudaPrefillPart, VerifiesWithAPlanThatItsCtasDerive) {
   run_conformance(verify, part(for_verify()));
 }
 
-TEST_P(CudaPrefillPart, VerifiesWhereCtasDoNotWaitForOneAnother) {
+TEST_P(CudaPrefillPart, VerifiesWithoutBarrierWaits) {
   const auto verify = [](const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
     attention_without_waiting_if(divides_keys, args, built);
   };
@@ -469,7 +470,7 @@ TEST_F(CudaPrefill, VerifiesMoreWorkTilesThanThereAreCtas) {
   run_conformance(prefill_of_divided_keys, cases);
 }
 
-TEST_F(CudaPrefill, GivesZerosWhereNoRequestHasKeys) {
+TEST_F(CudaPrefill, WritesZerosWithoutKeys) {
   AttentionCase c{.requests = {{100, 0}, {300, 0}},
                   .num_q_heads = 4,
                   .num_kv_heads = 2,

@@ -91,7 +91,7 @@ TEST_F(CudaPrefixReady, MayBeLatentRowsOfManyCtas) {
   run_mla_conformance(mla_after_late_keys, cases);
 }
 
-TEST_F(CudaPrefixReady, GiveTheSameBitsAHundredTimesInAGraph) {
+TEST_F(CudaPrefixReady, ProduceTheSameBitsAHundredTimesInAGraph) {
   for (const SplitRule rule : {SplitRule::kBalanced, SplitRule::kFixed}) {
     std::vector<AttentionCase> cases = {step_around_tile_ends(KvIndexKind::kRequestRows, 1),
                                         step_around_tile_ends(KvIndexKind::kCsr, 4)};

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
                              /*in_place=*/true},
                     Rotation{DType::kF16, DType::kF16, DType::kF32, 64, 0, false, false, true, true}));
 
-TEST_P(CudaRopeRows, AreThoseOfTheHost) {
+TEST_P(CudaRopeRows, MatchTheHost) {
   const Rotation& rotation = GetParam();
   const TestTensor from = TestTensor::random({kTokens, kHeads, rotation.head_dim}, rotation.from, 1);
   const TestTensor cos = TestTensor::random({kPositions, rotation.pairs}, rotation.angles, 2);

@@ -60,7 +60,7 @@ void expect_tokens_of_the_cpu(size_t num_rows, int64_t vocab_size) {
   EXPECT_EQ(sampled(logits, rules), expected);
 }
 
-TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) { expect_tokens_of_the_cpu(64, 128256); }
+TEST_F(CudaSampling, MatchesTheCpu) { expect_tokens_of_the_cpu(64, 128256); }
 
 // Its rows begin anywhere, and their slices are too large for shared memory.
 TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromAVocabularyOfOddSize) { expect_tokens_of_the_cpu(12, 200003); }

@@ -67,13 +67,13 @@ using kernels::cuda::AttentionKernel;
 // Whether `kernel` is the one for arguments on the device.
 template <AttentionKernel kernel>
 bool runs(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
-  return plan.view().lone_clusters &&
+  return plan.view().single_cluster_per_tile &&
          choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).row.kernel == kernel;
 }
 const auto runs_single_request_decode = runs<AttentionKernel::kSm90SingleRequestDecode>;
 
 // What this kernel left out cannot be there already: it goes first. A wish for the LSE asks for the other.
-void attention_by_both_kernels(const kernels::AttentionArgs& args, const BuiltCase& built) {
+void run_both_kernels(const kernels::AttentionArgs& args, const BuiltCase& built) {
   const Planning planning = built.spec.seed % 2 == 0 ? Planning::kBefore : Planning::kInline;
   attention_on_gpu_if(runs_single_request_decode, args, built, planning);
   const auto bits = built.result_bytes();
@@ -85,10 +85,10 @@ void attention_by_both_kernels(const kernels::AttentionArgs& args, const BuiltCa
 }
 
 // Longer ones other decodes may divide among clusters.
-TEST_F(CudaSingleRequestDecode, GivesTheBitsOfOtherDecodes) {
-  run_conformance(attention_by_both_kernels, single_request_decodes(3072));
+TEST_F(CudaSingleRequestDecode, MatchesTiledDecodeBitForBit) {
+  run_conformance(run_both_kernels, single_request_decodes(3072));
 }
-TEST_F(CudaSingleRequestDecode, TakesLongerRequestsThanItWasPlannedFor) {
+TEST_F(CudaSingleRequestDecode, AcceptsRequestsLongerThanPlanned) {
   run_conformance([](const auto& args,
                      const auto& built) { attention_on_gpu_if(runs_single_request_decode, args, built); },
                   single_request_decodes(7000));

@@ -40,7 +40,7 @@ TEST_F(SiluMul, MatchesFloat64OverTheWholeRange) {
     }
 }
 
-TEST_F(SiluMul, TakesTheExtremes) {
+TEST_F(SiluMul, HandlesExtremes) {
   const std::vector<float> gates = {0.0f,
                                     -0.0f,
                                     88.0f,
@@ -91,7 +91,7 @@ TEST_P(Gelu, MatchesFloat64OverTheWholeRange) {
   }
 }
 
-TEST_P(Gelu, TakesTheExtremes) {
+TEST_P(Gelu, HandlesExtremes) {
   const float largest = std::numeric_limits<float>::max();
   const float inputs[] = {0.0f, -0.0f, 40.0f, -40.0f, 1e30f, -1e30f, largest, -largest, 1e-40f};
   const float expected[] = {0.0f, 0.0f, 40.0f, 0.0f, 1e30f, 0.0f, largest, 0.0f, 5e-41f};

@@ -1,4 +1,4 @@
-// What the small operations have in common: bits that do not depend on threads, and refusals.
+// What the small operations have in common: bits that do not depend on threads, and errors.
 #include "attend/kernels/norm_rope/elementwise.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ using testing_support::TestTensor;
 
 using Elementwise = NeedsTarget;
 
-TEST_F(Elementwise, GivesTheSameBitsWhenThreadsShareTheRows) {
+TEST_F(Elementwise, ProducesTheSameBitsWhenThreadsShareTheRows) {
   constexpr int64_t kRows = 300, kDim = 256;
   const TestTensor x = TestTensor::random({kRows, kDim}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({kDim}, DType::kF32, 2);
@@ -57,30 +57,30 @@ TEST_F(Elementwise, GivesTheSameBitsWhenThreadsShareTheRows) {
   }
 }
 
-TEST_F(Elementwise, RefusesWhatDoesNotFitAndSaysWhy) {
+TEST_F(Elementwise, RejectsMismatchedArgumentsAndReportsWhy) {
   const TestTensor x({3, 8}, DType::kF32), half({3, 8}, DType::kF16), narrow({3, 6}, DType::kF32);
   const TestTensor weight({8}, DType::kBF16), short_weight({7}, DType::kBF16);
   Stream stream;
-  const auto refusal = [](ErrorCode code, auto&& fn) { return error_message(code, fn); };
+  const auto error_text = [](ErrorCode code, auto&& fn) { return error_message(code, fn); };
   constexpr ErrorCode kInvalid = ErrorCode::kInvalidArgument, kUnsupported = ErrorCode::kUnsupported;
-  EXPECT_THAT(refusal(kInvalid, [&] { rms_norm(x, short_weight, 1e-6f, x, stream); }),
+  EXPECT_THAT(error_text(kInvalid, [&] { rms_norm(x, short_weight, 1e-6f, x, stream); }),
               HasSubstr("weight bfloat16[7] on cpu: expected 8 in dimension 0"));
-  EXPECT_THAT(refusal(kInvalid, [&] { rms_norm(x, weight, 1e-6f, narrow, stream); }),
+  EXPECT_THAT(error_text(kInvalid, [&] { rms_norm(x, weight, 1e-6f, narrow, stream); }),
               HasSubstr("out float32[3, 6] on cpu: expected 8 in dimension 1"));
-  EXPECT_THAT(refusal(kInvalid, [&] { rms_norm(weight, weight, 1e-6f, x, stream); }),
+  EXPECT_THAT(error_text(kInvalid, [&] { rms_norm(weight, weight, 1e-6f, x, stream); }),
               HasSubstr("expected 2 or 3 dimensions"));
-  EXPECT_THAT(refusal(kUnsupported, [&] { rms_norm(half, weight, 1e-6f, x, stream); }),
+  EXPECT_THAT(error_text(kUnsupported, [&] { rms_norm(half, weight, 1e-6f, x, stream); }),
               HasSubstr("x float16[3, 8] on cpu: activations are float32 on the CPU"));
-  EXPECT_THAT(refusal(kInvalid, [&] { add_rms_norm(x, narrow, weight, 1e-6f, x, stream); }),
+  EXPECT_THAT(error_text(kInvalid, [&] { add_rms_norm(x, narrow, weight, 1e-6f, x, stream); }),
               HasSubstr("residual float32[3, 6] on cpu: expected 8 in dimension 1"));
-  EXPECT_THAT(refusal(kInvalid, [&] { silu_mul(x, narrow, stream); }),
+  EXPECT_THAT(error_text(kInvalid, [&] { silu_mul(x, narrow, stream); }),
               HasSubstr("gate_up float32[3, 8] on cpu: expected 12 in dimension 1"));
   const std::vector<int32_t> rows = {0, 3, 1}, too_few = {0, 1};
-  EXPECT_EQ(refusal(kInvalid, [&] { gather_rows(x, rows, x, stream); }), "rows[1] = 3: x has 3 rows");
-  EXPECT_THAT(refusal(kInvalid, [&] { gather_rows(x, too_few, x, stream); }),
+  EXPECT_EQ(error_text(kInvalid, [&] { gather_rows(x, rows, x, stream); }), "rows[1] = 3: x has 3 rows");
+  EXPECT_THAT(error_text(kInvalid, [&] { gather_rows(x, too_few, x, stream); }),
               HasSubstr("out float32[3, 8] on cpu: expected 2 in dimension 0"));
   Stream gpu{.device = {DeviceType::kCuda, 1}, .handle = nullptr};
-  EXPECT_EQ(refusal(kInvalid, [&] { silu_mul(x, narrow, gpu); }),
+  EXPECT_EQ(error_text(kInvalid, [&] { silu_mul(x, narrow, gpu); }),
             "out float32[3, 6] on cpu: expected on cuda:1");
 }
 

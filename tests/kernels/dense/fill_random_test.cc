@@ -28,7 +28,7 @@ TEST(FillRandom, MakesEveryNumberByItself) {
   EXPECT_TRUE(std::ranges::equal(all.span<float>().last(100), tail.span<float>()));
 }
 
-TEST(FillRandom, RefusesATensorWithGaps) {
+TEST(FillRandom, RejectsATensorWithGaps) {
   const Tensor tensor = Tensor::empty({4, 8}, DType::kF32);
   Stream cpu;
   EXPECT_THAT(testing_support::error_message(ErrorCode::kInvalidArgument,

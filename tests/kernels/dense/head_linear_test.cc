@@ -88,7 +88,7 @@ TEST_F(HeadLinear, MultipliesManyInputsAndHeads) {
   }
 }
 
-TEST_F(HeadLinear, GivesATokenTheSameBitsWhateverStandsBesideIt) {
+TEST_F(HeadLinear, IsBatchInvariant) {
   const auto& target = targets().back();
   const DType dtype = target->activation_for(DType::kBF16);
   constexpr int64_t kTokens = 300, kNope = 24;
@@ -121,21 +121,21 @@ TEST_F(HeadLinear, GivesATokenTheSameBitsWhateverStandsBesideIt) {
     }
 }
 
-TEST(HeadLinearEntry, RefusesWhatItDoesNotTake) {
+TEST(HeadLinearEntry, RejectsUnsupportedInput) {
   const TestTensor x({2, 3, 8}, DType::kF32), weight({3, 4, 8}, DType::kBF16), out({2, 3, 4}, DType::kF32),
       narrow({3, 4, 7}, DType::kBF16), bytes({3, 4, 8}, DType::kF8E4M3), wide({3, 8, 16}, DType::kF32);
-  const auto refusal = [&](ErrorCode code, const TensorView& of) {
+  const auto error_text = [&](ErrorCode code, const TensorView& of) {
     Stream stream;
     return error_message(code, [&] { head_linear({.x = x, .weight = of, .out = out}, stream); });
   };
-  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument, narrow),
+  EXPECT_EQ(error_text(ErrorCode::kInvalidArgument, narrow),
             "weight bfloat16[3, 4, 7] on cpu: expected 8 in dimension 2");
-  EXPECT_EQ(refusal(ErrorCode::kUnsupported, bytes),
+  EXPECT_EQ(error_text(ErrorCode::kUnsupported, bytes),
             "weight fp8_e4m3[3, 4, 8] on cpu: head_linear() takes float32, float16, bfloat16");
   TensorView gaps = wide;
   gaps.shape = {3, 4, 8};
   gaps.strides = {128, 32, 2};
-  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument, gaps),
+  EXPECT_EQ(error_text(ErrorCode::kInvalidArgument, gaps),
             "weight float32[3, 4, 8] on cpu with strides 32 and 2: expected one of them to be 1");
 }
 

@@ -123,7 +123,7 @@ TEST_F(LatentNormRopeStore, NormsRotatesAndStoresTheRowAndRotatesQ) {
 }
 
 // Attention in fp8 gets q as e4m3 has it, the rotated part of the rotated numbers; the row is what it was.
-TEST_F(LatentNormRopeStore, RoundsQueriesToE4m3WhereTheyAreAsked) {
+TEST_F(LatentNormRopeStore, RoundsQueriesToE4m3OnRequest) {
   for (const auto& target : targets())
     for (const DType weights : {DType::kF32, DType::kBF16, DType::kF16}) {
       const DType dtype = target->activation_for(weights);
@@ -168,9 +168,9 @@ TEST_F(LatentNormRopeStore, StoresScaledRows) {
         const int32_t slot = step.slots[static_cast<size_t>(token)];
         for (int64_t i = 0; i < width; ++i) {
           const double wanted = expected[static_cast<size_t>(i)];
-          const bool quantised = slot >= 0 && i >= row_begin && i < row_begin + kRank;
+          const bool quantized = slot >= 0 && i >= row_begin && i < row_begin + kRank;
           ASSERT_NEAR(step.first.at(token * width + i), wanted,
-                      (quantised ? 0x1p-4 : 0x1p-7) * (1.0 + std::abs(wanted)))
+                      (quantized ? 0x1p-4 : 0x1p-7) * (1.0 + std::abs(wanted)))
               << "token " << token << ", element " << i;
         }
         if (slot < 0) continue;
@@ -189,25 +189,25 @@ TEST_F(LatentNormRopeStore, StoresScaledRows) {
     }
 }
 
-TEST(LatentNormRopeStoreEntry, RefusesAnglesRowsAndCachesOfOtherWidths) {
+TEST(LatentNormRopeStoreEntry, RejectsAnglesRowsAndCachesOfOtherWidths) {
   const Step step(40, 8, DType::kF32, DType::kF32), other(40, 10, DType::kF32, DType::kF32);
-  const auto refusal = [](const LatentNormRopeStoreArgs& args) {
+  const auto error_text = [](const LatentNormRopeStoreArgs& args) {
     Stream stream;
     return error_message(ErrorCode::kInvalidArgument, [&] { latent_norm_rope_store(args, stream); });
   };
   LatentNormRopeStoreArgs args = step.args(true);
   args.cos = other.angles.cos;
-  EXPECT_EQ(refusal(args), "cos float32[10, 5] on cpu: expected 4 in dimension 1");
+  EXPECT_EQ(error_text(args), "cos float32[10, 5] on cpu: expected 4 in dimension 1");
   args = step.args(true);
   args.kv_a = other.args(true).kv_a;
-  EXPECT_EQ(refusal(args), "kv_a float32[4, 50] on cpu: expected 48 in dimension 1");
+  EXPECT_EQ(error_text(args), "kv_a float32[4, 50] on cpu: expected 48 in dimension 1");
   args = step.args(true);
   args.to.k = other.cache;
-  EXPECT_EQ(refusal(args), "cache float32[4, 2, 50] on cpu: expected 48 in dimension 2");
+  EXPECT_EQ(error_text(args), "cache float32[4, 2, 50] on cpu: expected 48 in dimension 2");
   args = step.args(true);
   const TestTensor latents({kTokens, kHeads + 1, 40}, DType::kF32);
   args.q_latent = latents;
-  EXPECT_EQ(refusal(args), "q_latent float32[4, 12, 40] on cpu: expected 11 in dimension 1");
+  EXPECT_EQ(error_text(args), "q_latent float32[4, 12, 40] on cpu: expected 11 in dimension 1");
 }
 
 }  // namespace

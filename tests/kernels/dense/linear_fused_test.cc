@@ -147,7 +147,7 @@ TEST_P(FusedLinearOfShape, GatedNormsItsInputFirst) {
   });
 }
 
-TEST_P(FusedLinearOfShape, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
+TEST_P(FusedLinearOfShape, AccumulatesOnGpusOnly) {
   const Shape& shape = GetParam();
   for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
     const Tensors t(shape, num_rows, dtype, target);
@@ -187,7 +187,7 @@ TEST_P(FusedLinearOfShape, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
   });
 }
 
-TEST(FusedLinearArguments, AnOddNumberOfGateAndUpRowsIsRefused) {
+TEST(FusedLinearArguments, RejectsAnOddNumberOfGateAndUpRows) {
   Stream stream;
   const TestTensor x({3, 32}, DType::kF32), weight({33, 32}, DType::kF32), gate_up({3, 33}, DType::kF32),
       out({3, 16}, DType::kF32);
@@ -200,9 +200,9 @@ TEST(FusedLinearArguments, AnOddNumberOfGateAndUpRowsIsRefused) {
               testing::HasSubstr("expected gate and up, as many rows of each"));
 }
 
-TEST(FusedLinearArguments, NormsThatDoNotFitAreRefused) {
+TEST(FusedLinearArguments, RejectsMismatchedNorms) {
   Stream stream;
-  const auto refusal = [&](InputNorm norm, InputNorm next) {
+  const auto error_text = [&](InputNorm norm, InputNorm next) {
     const TestTensor x({3, 32}, DType::kF32), weight({64, 32}, DType::kF32), out({3, 64}, DType::kF32);
     return testing_support::error_message(ErrorCode::kInvalidArgument, [&] {
       linear({.x = x, .weight = weight, .bias = {}, .out = out, .norm = norm, .next_norm = &next}, stream);
@@ -220,19 +220,19 @@ TEST(FusedLinearArguments, NormsThatDoNotFitAreRefused) {
                      .deferred = deferred};
   };
   using testing::StartsWith;
-  EXPECT_THAT(refusal(norm(of_x, like_x, {}, /*deferred=*/true), {}),
+  EXPECT_THAT(error_text(norm(of_x, like_x, {}, /*deferred=*/true), {}),
               StartsWith("norm: deferred, so its partial_squares"));
-  EXPECT_THAT(refusal(norm(of_x, like_x, squares_of_out, /*deferred=*/false), {}),
+  EXPECT_THAT(error_text(norm(of_x, like_x, squares_of_out, /*deferred=*/false), {}),
               StartsWith("norm.partial_squares"));
-  EXPECT_THAT(refusal({}, norm(of_x, like_x, squares_of_x, /*deferred=*/false)),
+  EXPECT_THAT(error_text({}, norm(of_x, like_x, squares_of_x, /*deferred=*/false)),
               StartsWith("next_norm.weight"));
-  EXPECT_THAT(refusal({}, norm(of_out, like_x, squares_of_out, /*deferred=*/false)),
+  EXPECT_THAT(error_text({}, norm(of_out, like_x, squares_of_out, /*deferred=*/false)),
               StartsWith("next_norm.normalized"));
-  EXPECT_THAT(refusal({}, norm(of_out, like_out, squares_in_bf16, /*deferred=*/false)),
+  EXPECT_THAT(error_text({}, norm(of_out, like_out, squares_in_bf16, /*deferred=*/false)),
               StartsWith("next_norm.partial_squares"));
 }
 
-TEST(FusedLinearArguments, ANormThatAGemmDoesNotDeferIsNotSaidToBe) {
+TEST(FusedLinearArguments, UndeferredNormIsReported) {
   Stream stream;
   const TestTensor x({3, 32}, DType::kF32), weight({64, 32}, DType::kF32), norm_weight({64}, DType::kF32),
       normalized({3, 64}, DType::kF32), squares({3, 4}, DType::kF32), out({3, 64}, DType::kF32);
@@ -265,7 +265,7 @@ std::vector<double> outputs_of_rows(const Target& target, const Tensors& t, int6
 }
 
 // Small layers that no other library multiplies.
-TEST_F(FusedLinear, GivesEachOfFewRowsWhatThatRowAloneGivesOnGpus) {
+TEST_F(FusedLinear, IsBatchInvariantForFewRowsOnGpus) {
   const Target& target = *targets().back();
   if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
   for (const DType dtype : {DType::kBF16, DType::kF16})
@@ -287,7 +287,7 @@ TEST_F(FusedLinear, GivesEachOfFewRowsWhatThatRowAloneGivesOnGpus) {
 
 // Shares of one to six groups of eight outputs a CTA, and inputs that take all the shared memory that there
 // is.
-TEST_F(FusedLinear, TakesLayersThatFillTheSharedMemoryOfAnSm) {
+TEST_F(FusedLinear, SupportsLayersThatFillSharedMemory) {
   const Target& target = *targets().back();
   if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
   for (const Shape& shape : {Shape{1056, 11264}, Shape{2112, 5120}, Shape{4224, 3072}, Shape{6336, 2560}}) {

@@ -132,29 +132,29 @@ void expect_invariant(const Target& target, DType dtype, Compute compute, int we
   }
 }
 
-TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAlone) {
+TEST_F(InvariantLinear, ARowsBitsDependOnThatRowOnly) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, plain);
 }
 
-TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenItIsNormalized) {
+TEST_F(InvariantLinear, ARowsBitsDependOnThatRowOnlyWhenItIsNormalized) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, normalized);
 }
 
-TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenTheOutputIsAdded) {
+TEST_F(InvariantLinear, ARowsBitsDependOnThatRowOnlyWhenTheOutputIsAdded) {
   const Target& target = *targets().back();
   if (!is_gpu(target)) GTEST_SKIP() << "for GPUs";
   for (const DType dtype : kWeightTypes) expect_invariant(target, dtype, added);
 }
 
-TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenItIsGated) {
+TEST_F(InvariantLinear, ARowsBitsDependOnThatRowOnlyWhenItIsGated) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, gated, 2);
 }
 
 // No tool sees whether tiles of rows wait for their copies.
-TEST_F(InvariantLinear, GivesTheSameBitsAHundredTimesOnGpus) {
+TEST_F(InvariantLinear, ProducesTheSameBitsAHundredTimesOnGpus) {
   const Target& target = *targets().back();
   if (!is_gpu(target)) GTEST_SKIP() << "for GPUs";
   for (const DType dtype : {DType::kBF16, DType::kF16})

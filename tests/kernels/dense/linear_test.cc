@@ -116,7 +116,7 @@ TEST_F(Linear, MatchesFloat64WhenThreadsShareTheWork) {
   expect_matches_float64({1039, 130, 515}, DType::kF16, *targets().back());
 }
 
-TEST_F(Linear, WithoutBiasIsTheProductAlone) {
+TEST_F(Linear, MatchesWithoutBias) {
   const TestTensor x = TestTensor::random({2, 10}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({5, 10}, DType::kF32, 2);
   TestTensor with_zero({2, 5}, DType::kF32), without({2, 5}, DType::kF32);
@@ -128,7 +128,7 @@ TEST_F(Linear, WithoutBiasIsTheProductAlone) {
   }
 }
 
-TEST_F(Linear, TakesABiasOfAnotherTypeThanTheWeight) {
+TEST_F(Linear, SupportsABiasOfAnotherType) {
   const TestTensor weight = TestTensor::random({37, 8}, DType::kBF16, 2);
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) {
@@ -201,52 +201,53 @@ TEST_F(Linear, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
 }
 
 // What a call with these arguments is refused with.
-std::string refusal(const LinearArgs& args, ErrorCode code = ErrorCode::kInvalidArgument) {
+std::string error_text(const LinearArgs& args, ErrorCode code = ErrorCode::kInvalidArgument) {
   Stream stream;
   return error_message(code, [&] { linear(args, stream); });
 }
 
-TEST_F(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
+TEST_F(Linear, RejectsMismatchedArgumentsAndReportsWhy) {
   using testing::HasSubstr;
   const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
-  EXPECT_THAT(refusal({.x = x, .weight = {}, .bias = {}, .out = out}), HasSubstr("weight: not given"));
+  EXPECT_THAT(error_text({.x = x, .weight = {}, .bias = {}, .out = out}), HasSubstr("weight: not given"));
   const TestTensor narrow({4, 7}, DType::kF32);
-  EXPECT_THAT(refusal({.x = narrow, .weight = weight, .bias = {}, .out = out}),
+  EXPECT_THAT(error_text({.x = narrow, .weight = weight, .bias = {}, .out = out}),
               HasSubstr("weight bfloat16[6, 8] on cpu: expected 7 in dimension 1"));
-  EXPECT_THAT(refusal({.x = x, .weight = weight, .bias = {}, .out = narrow}),
+  EXPECT_THAT(error_text({.x = x, .weight = weight, .bias = {}, .out = narrow}),
               HasSubstr("out float32[4, 7] on cpu: expected 6 in dimension 1"));
-  EXPECT_THAT(refusal({.x = x, .weight = weight, .bias = TestTensor({5}, DType::kF32), .out = out}),
+  EXPECT_THAT(error_text({.x = x, .weight = weight, .bias = TestTensor({5}, DType::kF32), .out = out}),
               HasSubstr("bias float32[5] on cpu: expected 6 in dimension 0"));
-  EXPECT_THAT(refusal({.x = TestTensor({4, 8}, DType::kBF16), .weight = weight, .bias = {}, .out = out},
-                      ErrorCode::kUnsupported),
+  EXPECT_THAT(error_text({.x = TestTensor({4, 8}, DType::kBF16), .weight = weight, .bias = {}, .out = out},
+                         ErrorCode::kUnsupported),
               HasSubstr("activations are float32 on the CPU"));
-  EXPECT_THAT(refusal({.x = x, .weight = TestTensor({6, 8}, DType::kF8E4M3), .bias = {}, .out = out}),
+  EXPECT_THAT(error_text({.x = x, .weight = TestTensor({6, 8}, DType::kF8E4M3), .bias = {}, .out = out}),
               HasSubstr("expected float32, float16 or bfloat16"));
   const TestTensor wide({6, 16}, DType::kBF16);
-  EXPECT_THAT(refusal({.x = x, .weight = wide.view().slice(1, 0, 8), .bias = {}, .out = out}),
+  EXPECT_THAT(error_text({.x = x, .weight = wide.view().slice(1, 0, 8), .bias = {}, .out = out}),
               HasSubstr("expected a contiguous tensor"));
   const TestTensor tall({8, 4}, DType::kF32);
   TensorView transposed = tall;
   std::swap(transposed.shape[0], transposed.shape[1]);
   std::swap(transposed.strides[0], transposed.strides[1]);
-  EXPECT_THAT(refusal({.x = transposed, .weight = weight, .bias = {}, .out = out}, ErrorCode::kUnsupported),
-              HasSubstr("in the last dimension, kernels take 1"));
+  EXPECT_THAT(
+      error_text({.x = transposed, .weight = weight, .bias = {}, .out = out}, ErrorCode::kUnsupported),
+      HasSubstr("in the last dimension, kernels take 1"));
   TensorView repeated = x;
   repeated.strides[0] = 0;
-  EXPECT_THAT(refusal({.x = repeated, .weight = weight, .bias = {}, .out = out}),
+  EXPECT_THAT(error_text({.x = repeated, .weight = weight, .bias = {}, .out = out}),
               HasSubstr("expected rows that do not overlap, a stride of at least 8, not 0"));
 }
 
-TEST_F(Linear, RefusesScalesOfAWeightWhoseFormatHasNone) {
+TEST_F(Linear, RejectsScalesOfAWeightWhoseFormatHasNone) {
   const TestTensor x({4, 8}, DType::kF32), elements({6, 8}, DType::kBF16), out({4, 6}, DType::kF32),
       scales({6}, DType::kF32);
   Weight weight(elements.view());
   weight.scales = scales;
-  EXPECT_THAT(refusal({.x = x, .weight = weight, .bias = {}, .out = out}),
+  EXPECT_THAT(error_text({.x = x, .weight = weight, .bias = {}, .out = out}),
               testing::HasSubstr("its scales float32[6] on cpu: expected none with plain elements"));
 }
 
-TEST_F(Linear, RefusesATensorOfAnotherDevice) {
+TEST_F(Linear, RejectsATensorOfAnotherDevice) {
   const TestTensor x({1, 8}, DType::kF32), weight({6, 8}, DType::kF32), out({1, 6}, DType::kF32);
   Stream stream{.device = {DeviceType::kCuda, 0}, .handle = nullptr};
   const LinearArgs args = {.x = x, .weight = weight, .bias = {}, .out = out};
@@ -254,28 +255,28 @@ TEST_F(Linear, RefusesATensorOfAnotherDevice) {
             "x float32[1, 8] on cpu: expected on cuda:0");
 }
 
-TEST_F(Linear, RefusesAWorkspaceThatIsTooSmall) {
+TEST_F(Linear, RejectsAWorkspaceThatIsTooSmall) {
   const size_t needed = linear_workspace_bytes(4, 8, {});
   if (needed == 0) GTEST_SKIP() << "this machine's kernels need no workspace";
   const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
   std::vector<std::byte> workspace(needed - 1);
-  EXPECT_THAT(refusal({.x = x,
-                       .weight = weight,
-                       .bias = {},
-                       .out = out,
-                       .workspace = {workspace.data(), workspace.size()}}),
+  EXPECT_THAT(error_text({.x = x,
+                          .weight = weight,
+                          .bias = {},
+                          .out = out,
+                          .workspace = {workspace.data(), workspace.size()}}),
               testing::HasSubstr("4 rows of 8 input features need " + std::to_string(needed) + ", or none"));
 }
 
-TEST_F(Linear, RefusesAWorkspaceOffItsAlignment) {
+TEST_F(Linear, RejectsAWorkspaceOffItsAlignment) {
   const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
   std::vector<std::byte> workspace(linear_workspace_bytes(4, 8, {}) + 128);
   const size_t off = 64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64 + 4;
-  EXPECT_THAT(refusal({.x = x,
-                       .weight = weight,
-                       .bias = {},
-                       .out = out,
-                       .workspace = {workspace.data() + off, workspace.size() - off}}),
+  EXPECT_THAT(error_text({.x = x,
+                          .weight = weight,
+                          .bias = {},
+                          .out = out,
+                          .workspace = {workspace.data() + off, workspace.size() - off}}),
               testing::HasSubstr("expected an address that 64 divides"));
 }
 

@@ -1,5 +1,5 @@
 // The elementwise operations that some models need beside Llama's: scaled embeddings, norms behind sublayers,
-// GELU, caps, neighbouring pairs, two tables of angles.
+// GELU, caps, neighboring pairs, two tables of angles.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST_F(RmsNormAdd, AddsTheNormOfXToTheResidual) {
       }
 }
 
-TEST_F(RmsNormAdd, RefusesAResidualOfAnotherShape) {
+TEST_F(RmsNormAdd, RejectsAResidualOfAnotherShape) {
   const TestTensor x({2, 8}, DType::kF32), narrow({2, 7}, DType::kF32), weight({8}, DType::kF32);
   Stream stream;
   EXPECT_THAT(
@@ -126,7 +126,7 @@ TEST_F(GeluTanhMul, MatchesFloat64OverTheWholeRange) {
       }
 }
 
-TEST_F(GeluTanhMul, TakesTheExtremes) {
+TEST_F(GeluTanhMul, HandlesExtremes) {
   const std::vector<float> gates = {
       0.0f, -0.0f, 1e30f, -1e30f, std::numeric_limits<float>::max(), -std::numeric_limits<float>::max()};
   const auto n = static_cast<int64_t>(gates.size());
@@ -142,7 +142,7 @@ TEST_F(GeluTanhMul, TakesTheExtremes) {
   }
 }
 
-TEST_F(SoftCap, BendsWhatComesNearTheCap) {
+TEST_F(SoftCap, CompressesValuesNearTheCap) {
   for (const auto& target : targets())
     for (const int64_t columns : kSizes)
       for (const float cap : {0.5f, 30.0f}) {
@@ -156,7 +156,7 @@ TEST_F(SoftCap, BendsWhatComesNearTheCap) {
       }
 }
 
-TEST_F(SoftCap, LeavesTheColumnsBesideIt) {
+TEST_F(SoftCap, LeavesOtherColumnsUnchanged) {
   for (const auto& target : targets()) {
     TestTensor wide = TestTensor::random({2, 30}, DType::kF32, 1, 9.0f);
     const std::vector<double> before = wide.values();
@@ -168,7 +168,7 @@ TEST_F(SoftCap, LeavesTheColumnsBesideIt) {
   }
 }
 
-TEST_F(SoftCap, RefusesACapThatIsNone) {
+TEST_F(SoftCap, RejectsAnInvalidCap) {
   const TestTensor x({1, 8}, DType::kF32);
   Stream stream;
   for (const float cap : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()})
@@ -216,7 +216,7 @@ TEST_F(InterleavedRope, IsRopeOfTheHeadsInAnotherOrder) {
       }
 }
 
-TEST_F(RopeRowsByLength, TakesTheSecondTableForRequestsBeyondTheOriginalLength) {
+TEST_F(RopeRowsByLength, UsesTheSecondTableBeyondTheOriginalLength) {
   // A prompt within, one beyond of which this is a chunk, a request that crosses, one token of padding.
   const std::vector<int32_t> cu_seqlen_q = {0, 3, 5, 7}, prompt_lens = {3, 40, 8};
   const std::vector<int32_t> positions = {0, 1, 2, 10, 11, 31, 32, 0};

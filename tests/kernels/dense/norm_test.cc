@@ -86,7 +86,7 @@ TEST_F(RmsNorm, MayWriteOverItsInput) {
   }
 }
 
-TEST_F(RmsNorm, NormalisesEachHeadInsideAWiderRow) {
+TEST_F(RmsNorm, NormalizesEachHeadInsideAWiderRow) {
   constexpr int64_t kTokens = 3, kHeads = 2, kDim = 20, kWidth = 64, kFirst = 8;
   for (const auto& target : targets()) {
     TestTensor qkv = TestTensor::random({kTokens, kWidth}, DType::kF32, 1);
@@ -220,16 +220,16 @@ INSTANTIATE_TEST_SUITE_P(Isas, LayerNormOf,
                          testing::Values(cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512),
                          [](const auto& isa) { return testing::PrintToString(static_cast<int>(isa.param)); });
 
-TEST(LayerNormEntry, RefusesWhatDoesNotFit) {
+TEST(LayerNormEntry, RejectsMismatchedArguments) {
   using testing_support::error_message;
   const TestTensor x({2, 8}, DType::kF32), weight({8}, DType::kF16), wide({8}, DType::kF32),
       short_({7}, DType::kF16);
   Stream stream;
-  const auto refusal = [&](const TestTensor& bias) {
+  const auto error_text = [&](const TestTensor& bias) {
     return error_message(ErrorCode::kInvalidArgument, [&] { layer_norm(x, weight, bias, 1e-5f, x, stream); });
   };
-  EXPECT_EQ(refusal(wide), "bias of float32: expected float16, that of the weight");
-  EXPECT_NE(refusal(short_).find("bias"), std::string::npos);
+  EXPECT_EQ(error_text(wide), "bias of float32: expected float16, that of the weight");
+  EXPECT_NE(error_text(short_).find("bias"), std::string::npos);
   Stream gpu;
   gpu.device = {.type = DeviceType::kCuda};
   EXPECT_NE(error_message(ErrorCode::kInvalidArgument, [&] { layer_norm(x, weight, weight, 1e-5f, x, gpu); })

@@ -78,7 +78,7 @@ TEST_F(Rope, HasTheBitsOfRotateButWhereFmaRoundsTwice) {
   }
 }
 
-TEST_F(Rope, RotatesTheHeadsOfAWiderRowAlone) {
+TEST_F(Rope, RotatesOnlyTheHeadsOfAWiderRow) {
   constexpr int64_t kTokens = 2, kWidth = 50, kFirst = 10, kHeads = 2, kDim = 12;
   const std::vector<int32_t> positions = {5, 2};
   const Angles angles(6, kDim / 2);
@@ -127,7 +127,7 @@ TEST_F(Rope, KeepsProductsOfHeadsAtTheSameDistance) {
   }
 }
 
-TEST_F(Rope, RefusesAPositionBeyondTheTable) {
+TEST_F(Rope, RejectsAPositionBeyondTheTable) {
   const Angles angles(10, 4);
   const TestTensor x({2, 1, 8}, DType::kF32), narrow({2, 1, 6}, DType::kF32);
   Stream stream;
@@ -141,7 +141,7 @@ TEST_F(Rope, RefusesAPositionBeyondTheTable) {
 }
 
 // At positions 8190, 8191 and 16383 with a slope of 0.1 and steps of 8192.
-TEST(QueryTemperature, RisesByTheLogarithmOfTheStepsBehindAQuery) {
+TEST(QueryTemperature, RisesByTheLogarithmOfTheStepsAfterAQuery) {
   TestTensor q({3, 2, 4}, DType::kF32);
   const std::vector<int32_t> positions = {8190, 8191, 16383};
   const double expected[] = {1.0, 1.06931, 1.10986};
@@ -171,7 +171,7 @@ TEST(QueryTemperature, RisesByTheLogarithmOfTheStepsBehindAQuery) {
 
 // A norm without weights and a rotation keep the mean of squares, so their order makes no difference; without
 // angles nothing is rotated.
-TEST(NormBehindRope, IsThatOfTheHeadAsItWas) {
+TEST(NormAfterRope, UsesTheUnrotatedHead) {
   constexpr int64_t kTokens = 3, kHeads = 2, kHeadDim = 24;
   constexpr float kEps = 1e-5f;
   const std::vector<int32_t> positions = {4, 0, 7};
@@ -183,7 +183,7 @@ TEST(NormBehindRope, IsThatOfTheHeadAsItWas) {
                        expected = TestTensor::random({kTokens, kHeads, kHeadDim}, DType::kF32, 3),
                        ones({kHeadDim}, DType::kF32);
       for (int64_t i = 0; i < kHeadDim; ++i) ones.view().as<float>()[i] = 1.0f;
-      NormRopeArgs args{.q = q, .eps = kEps, .positions = positions, .norm_behind = true};
+      NormRopeArgs args{.q = q, .eps = kEps, .positions = positions, .norm_after_rope = true};
       NormRopeArgs before{.q = expected, .q_norm = ones, .eps = kEps, .positions = positions};
       if (rotated) {
         args.cos = before.cos = angles.cos;
@@ -196,7 +196,7 @@ TEST(NormBehindRope, IsThatOfTheHeadAsItWas) {
     }
   const TestTensor wide({1, 1, 264}, DType::kF32);
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
-                            [&] { norm_rope({.q = wide, .norm_behind = true}, stream); }),
+                            [&] { norm_rope({.q = wide, .norm_after_rope = true}, stream); }),
               HasSubstr("heads of 264: at most 256"));
 }
 

@@ -56,7 +56,7 @@ TEST_F(AddEmbedding, AddsTheRowOfEachId) {
       }
 }
 
-TEST_F(Embedding, RefusesAnIdBeyondTheTable) {
+TEST_F(Embedding, RejectsAnIdBeyondTheTable) {
   const TestTensor table({7, 8}, DType::kBF16), out({2, 8}, DType::kF32);
   Stream stream;
   for (const int32_t bad : {7, -1}) {

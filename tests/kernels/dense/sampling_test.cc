@@ -62,7 +62,7 @@ std::vector<float> random_row(size_t vocab_size, uint64_t seed, float deviation)
   return row;
 }
 
-TEST_F(Argmax, FindsTheLargestWhereverItStands) {
+TEST_F(Argmax, FindsTheLargestAnywhere) {
   for (const auto& target : targets())
     for (const size_t vocab_size : {1u, 2u, 3u, 15u, 16u, 17u, 33u, 511u, 512u, 513u, 1040u})
       for (size_t at = 0; at < vocab_size; at += 1 + vocab_size / 50) {
@@ -72,7 +72,7 @@ TEST_F(Argmax, FindsTheLargestWhereverItStands) {
       }
 }
 
-TEST_F(Argmax, TakesTheLowestOfEquals) {
+TEST_F(Argmax, BreaksTiesByLowestIndex) {
   for (const auto& target : targets())
     for (const size_t second : {1u, 7u, 15u, 16u, 300u, 600u, 1299u}) {
       std::vector<float> row(1300, -2.0f);
@@ -82,14 +82,14 @@ TEST_F(Argmax, TakesTheLowestOfEquals) {
     }
 }
 
-TEST_F(Argmax, TakesMinusZeroAndZeroForEqual) {
+TEST_F(Argmax, TreatsSignedZerosAsEqual) {
   for (const auto& target : targets()) {
     EXPECT_EQ(argmax_of({{-1.0f, -0.0f, 0.0f}}, *target)[0], 1);
     EXPECT_EQ(argmax_of({{-1.0f, 0.0f, -0.0f}}, *target)[0], 1);
   }
 }
 
-TEST_F(Argmax, NeverTakesNan) {
+TEST_F(Argmax, NeverReturnsNan) {
   for (const auto& target : targets())
     for (size_t at = 0; at < 40; ++at) {
       std::vector<float> row(40, kNan);
@@ -106,7 +106,7 @@ TEST_F(Argmax, FindsNoTokenInARowThatIsAllNanAndThoseOfTheOthers) {
     EXPECT_EQ(argmax_of({good, bad, good}, *target), (std::vector<int32_t>{0, kNoToken, 0})) << *target;
 }
 
-TEST_F(Argmax, GivesEachRowItsOwnResultWhenThreadsShareTheRows) {
+TEST_F(Argmax, RowsAreIndependentAcrossThreads) {
   const TestTensor logits = TestTensor::random({30, 5000}, DType::kF32, 3);
   std::vector<int32_t> ids(30);
   targets().back()->argmax(logits, ids);
@@ -205,7 +205,7 @@ TEST_F(Probabilities, AreThoseThatTheFiltersLeave) {
     }
 }
 
-TEST_F(Probabilities, OfARowWithoutADrawAreThoseOfItsToken) {
+TEST_F(Probabilities, GreedyRowIsOneHot) {
   const std::vector<SamplingRule> rules = {{.temperature = 0.0f}, {}, {}, {.temperature = 0.0f}};
   const std::vector<std::vector<float>> rows = {{1.0f, 3.0f, kNan, 3.0f},
                                                 {kInfinity, 0.0f, kInfinity, kNan},
@@ -321,7 +321,7 @@ TEST_F(Sample, AtAVanishingTemperatureIsArgmax) {
           << *target << " " << temperature;
 }
 
-TEST_F(Sample, NeverTakesNanOrWhatIsImpossible) {
+TEST_F(Sample, NeverSamplesNanOrZeroProbability) {
   std::vector<float> row(100, kNan);
   for (size_t i = 0; i < 40; ++i) row[i] = -kInfinity;
   row[33] = row[70] = 1.5f;
@@ -395,7 +395,7 @@ TEST(UniformDraw, IsSplitMix64FromTheScrambledSeed) {
   EXPECT_EQ(uniform_draw(0, 2), static_cast<double>(0x06c45d188009454fu >> 11) * 0x1p-53);
 }
 
-TEST(UniformDraw, FillsTheSquareOfNeighbouringSeedsAndStepsEvenly) {
+TEST(UniformDraw, FillsTheSquareOfNeighboringSeedsAndStepsEvenly) {
   constexpr size_t kCells = 16;
   const std::vector<double> even(kCells * kCells, 1.0 / (kCells * kCells));
   const auto cell = [](double a, double b) {
@@ -414,23 +414,23 @@ TEST(UniformDraw, FillsTheSquareOfNeighbouringSeedsAndStepsEvenly) {
 }
 
 TEST(SamplingRule, NamesTheFieldThatIsOutOfRange) {
-  const auto refusal = [](const SamplingRule& rule) {
+  const auto error_text = [](const SamplingRule& rule) {
     return error_message(ErrorCode::kInvalidArgument, [&] { check(rule); });
   };
-  EXPECT_EQ(refusal({.temperature = -0.5f}), "temperature -0.5: expected at least 0 (0: greedy)");
-  EXPECT_THAT(refusal({.temperature = kNan}), HasSubstr("temperature nan"));
-  EXPECT_THAT(refusal({.temperature = kInfinity}), HasSubstr("temperature inf"));
-  EXPECT_EQ(refusal({.top_k = -1}), "top_k -1: expected at least 1, or 0 for all");
-  EXPECT_EQ(refusal({.top_p = 0.0f}), "top_p 0: expected above 0 and at most 1");
-  EXPECT_THAT(refusal({.top_p = 1.5f}), HasSubstr("top_p 1.5"));
-  EXPECT_THAT(refusal({.top_p = kNan}), HasSubstr("top_p nan"));
-  EXPECT_EQ(refusal({.min_p = -0.1f}), "min_p -0.1: expected from 0 to 1");
-  EXPECT_THAT(refusal({.min_p = 1.1f}), HasSubstr("min_p 1.1"));
+  EXPECT_EQ(error_text({.temperature = -0.5f}), "temperature -0.5: expected at least 0 (0: greedy)");
+  EXPECT_THAT(error_text({.temperature = kNan}), HasSubstr("temperature nan"));
+  EXPECT_THAT(error_text({.temperature = kInfinity}), HasSubstr("temperature inf"));
+  EXPECT_EQ(error_text({.top_k = -1}), "top_k -1: expected at least 1, or 0 for all");
+  EXPECT_EQ(error_text({.top_p = 0.0f}), "top_p 0: expected above 0 and at most 1");
+  EXPECT_THAT(error_text({.top_p = 1.5f}), HasSubstr("top_p 1.5"));
+  EXPECT_THAT(error_text({.top_p = kNan}), HasSubstr("top_p nan"));
+  EXPECT_EQ(error_text({.min_p = -0.1f}), "min_p -0.1: expected from 0 to 1");
+  EXPECT_THAT(error_text({.min_p = 1.1f}), HasSubstr("min_p 1.1"));
   for (const SamplingRule& rule : kRules) EXPECT_NO_THROW(check(rule));
 }
 
 // Before anything is launched, so no GPU is needed to be refused.
-TEST(SampleOnAGpu, RefusesAVocabularyWhoseMeasuresOverflow) {
+TEST(SampleOnAGpu, RejectsAVocabularyWhoseMeasuresOverflow) {
   constexpr int64_t kVocabSize = 1 << 20;
   Stream stream{.device = {DeviceType::kCuda, 0}};
   float never_read = 0.0f;
@@ -444,17 +444,17 @@ TEST(SampleOnAGpu, RefusesAVocabularyWhoseMeasuresOverflow) {
               HasSubstr("a vocabulary of 1048576 on cuda:0: at most 1048575"));
 }
 
-TEST_F(Sample, RefusesWhatDoesNotFitAndSaysWhy) {
+TEST_F(Sample, RejectsMismatchedArgumentsAndReportsWhy) {
   const TestTensor logits({2, 9}, DType::kF32), half({2, 9}, DType::kF16);
   std::vector<SamplingRule> rules(2), one(1);
   std::vector<int32_t> ids(2), three(3);
   Stream stream;
-  const auto refusal = [](auto&& fn) { return error_message(ErrorCode::kInvalidArgument, fn); };
-  EXPECT_EQ(refusal([&] { sample(logits, one, ids, stream); }), "rules: 1 for 2 rows of logits");
-  EXPECT_EQ(refusal([&] { argmax(logits, three, stream); }), "ids: 3 for 2 rows of logits");
-  EXPECT_EQ(refusal([&] { argmax(half, ids, stream); }), "logits float16[2, 9] on cpu: expected float32");
+  const auto error_text = [](auto&& fn) { return error_message(ErrorCode::kInvalidArgument, fn); };
+  EXPECT_EQ(error_text([&] { sample(logits, one, ids, stream); }), "rules: 1 for 2 rows of logits");
+  EXPECT_EQ(error_text([&] { argmax(logits, three, stream); }), "ids: 3 for 2 rows of logits");
+  EXPECT_EQ(error_text([&] { argmax(half, ids, stream); }), "logits float16[2, 9] on cpu: expected float32");
   rules[1].top_p = 2.0f;
-  EXPECT_THAT(refusal([&] { sample(logits, rules, ids, stream); }), HasSubstr("top_p 2"));
+  EXPECT_THAT(error_text([&] { sample(logits, rules, ids, stream); }), HasSubstr("top_p 2"));
 }
 
 }  // namespace

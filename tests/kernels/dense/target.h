@@ -22,8 +22,8 @@ class Target {
   bool on_gpu() const { return name() == "gpu"; }
   // What x is when a layer's weights are `weight`: GPUs multiply equal types alone.
   virtual DType activation_for(DType weight) const = 0;
-  // What x may be when a layer's weights are quantised.
-  virtual std::span<const DType> activations_beside_codes() const = 0;
+  // What x may be when a layer's weights are quantized.
+  virtual std::span<const DType> activations_for_quantized() const = 0;
   // Largest error of a sum of products, in parts of the sum of their magnitudes.
   virtual double linear_tolerance() const = 0;
 

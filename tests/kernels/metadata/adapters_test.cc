@@ -49,7 +49,7 @@ TEST(LocalAttentionBatches, NeverShortenTheChunkToTheLongestRequest) {
   EXPECT_EQ(row_of(batches, 0), expected);
 }
 
-TEST(LocalAttentionBatches, TheFirstTokenOfAChunkSeesItselfAlone) {
+TEST(LocalAttentionBatches, FirstTokenOfAChunkSeesOnlyItself) {
   const std::vector<int32_t> cu_seqlen_q{0, 1}, seqlen_kv{5}, page_table{10, 11, 12, 13, 14};
   const VirtualBatches batches = local_attention_batches(4, 1, cu_seqlen_q, seqlen_kv, page_table, 5);
   EXPECT_THAT(batches.seqlen_kv, ElementsAre(1));
@@ -74,29 +74,29 @@ TEST(LocalAttentionBatches, ARequestWithoutNewTokensHasNone) {
   EXPECT_THAT(local_attention_batches(4, 2, none, {}, {}, 3).cu_seqlen_q, ElementsAre(0));
 }
 
-TEST(LocalAttentionBatches, NameWhatDoesNotFit) {
+TEST(LocalAttentionBatches, NameMismatchedArguments) {
   const std::vector<int32_t> cu_seqlen_q{0, 4}, seqlen_kv{6}, short_kv{3}, falling{0, -1}, late{1, 4},
       page_table{1, 2, 3};
-  const auto refusal = [&](int chunk, int page_size, const std::vector<int32_t>& cu,
-                           const std::vector<int32_t>& kv, int width) {
+  const auto error_text = [&](int chunk, int page_size, const std::vector<int32_t>& cu,
+                              const std::vector<int32_t>& kv, int width) {
     return error_message(ErrorCode::kInvalidArgument,
                          [&] { local_attention_batches(chunk, page_size, cu, kv, page_table, width); });
   };
-  EXPECT_EQ(refusal(6, 4, cu_seqlen_q, seqlen_kv, 3),
+  EXPECT_EQ(error_text(6, 4, cu_seqlen_q, seqlen_kv, 3),
             "chunk 6: local_attention_batches needs a multiple of page_size 4");
-  EXPECT_THAT(refusal(0, 2, cu_seqlen_q, seqlen_kv, 3), HasSubstr("chunk 0"));
-  EXPECT_THAT(refusal(4, 3, cu_seqlen_q, seqlen_kv, 3), HasSubstr("page_size 3"));
-  EXPECT_EQ(refusal(4, 2, cu_seqlen_q, short_kv, 3),
+  EXPECT_THAT(error_text(0, 2, cu_seqlen_q, seqlen_kv, 3), HasSubstr("chunk 0"));
+  EXPECT_THAT(error_text(4, 3, cu_seqlen_q, seqlen_kv, 3), HasSubstr("page_size 3"));
+  EXPECT_EQ(error_text(4, 2, cu_seqlen_q, short_kv, 3),
             "seqlen_kv 3 of request 0: local_attention_batches needs at least its 4 new tokens");
-  EXPECT_EQ(refusal(4, 2, cu_seqlen_q, seqlen_kv, 2),
+  EXPECT_EQ(error_text(4, 2, cu_seqlen_q, seqlen_kv, 2),
             "page_table_width 2: local_attention_batches needs 3 pages for request 0");
-  EXPECT_EQ(refusal(4, 2, cu_seqlen_q, seqlen_kv, 4),
+  EXPECT_EQ(error_text(4, 2, cu_seqlen_q, seqlen_kv, 4),
             "page_table of 3 entries: local_attention_batches needs 1 x 4");
-  EXPECT_EQ(refusal(4, 2, falling, seqlen_kv, 3),
+  EXPECT_EQ(error_text(4, 2, falling, seqlen_kv, 3),
             "cu_seqlen_q falls from 0 to -1 at request 0: local_attention_batches needs rising numbers");
-  EXPECT_EQ(refusal(4, 2, late, seqlen_kv, 3),
+  EXPECT_EQ(error_text(4, 2, late, seqlen_kv, 3),
             "cu_seqlen_q of 2 numbers: local_attention_batches needs 2, the first one 0");
-  EXPECT_EQ(refusal(4, 2, cu_seqlen_q, {6, 6}, 1),
+  EXPECT_EQ(error_text(4, 2, cu_seqlen_q, {6, 6}, 1),
             "cu_seqlen_q of 2 numbers: local_attention_batches needs 3, the first one 0");
 }
 

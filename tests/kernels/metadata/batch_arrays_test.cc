@@ -36,7 +36,7 @@ TEST(BatchArrays, OneLengthForAllMakesMultiples) {
   const Derived derived = derive({.num_reqs = 3,
                                   .seqlen_q = {.uniform = 2},
                                   .seqlen_cached = {.uniform = 9},
-                                  .places = {.row_spacing = 16, .capacity = 16}});
+                                  .locations = {.row_spacing = 16, .capacity = 16}});
   EXPECT_THAT(derived.cu_seqlen_q, ElementsAre(0, 2, 4, 6));
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(9, 9, 9));
   EXPECT_THAT(derived.first_key, ElementsAre(0, 16, 32, 0));
@@ -47,30 +47,30 @@ TEST(BatchArrays, SumsAreTakenBeforeLengths) {
   const Derived derived = derive({.num_reqs = 3,
                                   .seqlen_q = {.cu = cu_q.data(), .uniform = 8},
                                   .seqlen_cached = {.cu = cu_kv.data(), .per_request = each.data()},
-                                  .places = {.capacity = 16}});
+                                  .locations = {.capacity = 16}});
   EXPECT_THAT(derived.cu_seqlen_q, ElementsAre(0, 3, 3, 4));
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(5, 1, 10));
 }
 
-TEST(BatchArrays, NewKeysGoBehindCachedOnesThroughThePageTable) {
+TEST(BatchArrays, NewKeysFollowCachedKeysInThePageTable) {
   const std::vector<int32_t> cached{3, 0}, table{5, 2, -1, 7, -1, -1};
   const Derived derived =
       derive({.num_reqs = 2,
               .seqlen_q = {.uniform = 2},
               .seqlen_cached = {.per_request = cached.data()},
               .seqlen_new = {.uniform = 2},
-              .places = {.table = table.data(), .table_stride = 3, .page_size = 4, .capacity = 12}},
+              .locations = {.table = table.data(), .table_stride = 3, .page_size = 4, .capacity = 12}},
              4);
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(5, 2));
   EXPECT_THAT(derived.new_slots, ElementsAre(23, 8, 28, 29));
 }
 
-TEST(BatchArrays, NewKeysOfChosenRowsAndPaddingBehindTheLastRequest) {
+TEST(BatchArrays, NewKeysOfSelectedRowsAndTrailingPadding) {
   const std::vector<int32_t> cached{1, 4}, rows{2, 0}, cu_new{0, 0, 2};
   const Derived derived = derive({.num_reqs = 2,
                                   .seqlen_cached = {.per_request = cached.data()},
                                   .seqlen_new = {.cu = cu_new.data()},
-                                  .places = {.rows = rows.data(), .row_spacing = 10, .capacity = 8}},
+                                  .locations = {.rows = rows.data(), .row_spacing = 10, .capacity = 8}},
                                  3);
   EXPECT_THAT(derived.first_key, ElementsAre(20, 0, 0));
   EXPECT_THAT(derived.new_slots, ElementsAre(4, 5, -1));
@@ -78,7 +78,7 @@ TEST(BatchArrays, NewKeysOfChosenRowsAndPaddingBehindTheLastRequest) {
 
 // What `call` refuses with.
 template <class Call>
-std::string refusal_of(const Call& call) {
+std::string error_of(const Call& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -92,7 +92,7 @@ TEST(BatchArrays, RequestsOfFewerQueriesThanRowsAreTwo) {
   const Derived derived = derive({.num_reqs = 2,
                                   .seqlen_q = {.cu = cu_q.data()},
                                   .seqlen_cached = {.cu = cu_kv.data()},
-                                  .places = {.begins = cu_kv.data(), .capacity = 14},
+                                  .locations = {.begins = cu_kv.data(), .capacity = 14},
                                   .seqused_q = used.data()});
   EXPECT_THAT(derived.cu_seqlen_q, ElementsAre(0, 1, 3, 7, 7));
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(5, 0, 9, 0));
@@ -103,7 +103,7 @@ TEST(BatchArrays, RowsOfAPageTableBeginAtMultiplesOfItsStride) {
   const std::vector<int32_t> table(8), used{1, 1};
   const Derived derived = derive({.num_reqs = 2,
                                   .seqlen_q = {.uniform = 1},
-                                  .places = {.table = table.data(), .table_stride = 4, .capacity = 3},
+                                  .locations = {.table = table.data(), .table_stride = 4, .capacity = 3},
                                   .seqused_q = used.data()});
   EXPECT_THAT(derived.first_key, ElementsAre(0, 0, 4, 4, 0));
 }
@@ -113,7 +113,7 @@ TEST(BatchArrays, ALeftpadLeavesOutTheFirstKeysOfRows) {
   const Derived derived = derive({.num_reqs = 2,
                                   .seqlen_cached = {.per_request = cached.data()},
                                   .seqlen_new = {.uniform = 1},
-                                  .places = {.rows = rows.data(), .row_spacing = 10, .capacity = 8},
+                                  .locations = {.rows = rows.data(), .row_spacing = 10, .capacity = 8},
                                   .leftpad = leftpad.data()},
                                  2);
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(4, 0));
@@ -121,7 +121,7 @@ TEST(BatchArrays, ALeftpadLeavesOutTheFirstKeysOfRows) {
   EXPECT_THAT(derived.new_slots, ElementsAre(15, 3)) << "behind all cached keys";
 }
 
-TEST(BatchArrays, KeysOfPagesBehindALeftpadHaveSlotsOfTheirOwn) {
+TEST(BatchArrays, KeysOfPagesAfterALeftpadHaveSlotsOfTheirOwn) {
   const std::vector<int32_t> table{5, 2, 1, 7}, leftpad{1, 2};
   std::vector<int32_t> slots(8, -7);
   Stream stream;
@@ -129,38 +129,39 @@ TEST(BatchArrays, KeysOfPagesBehindALeftpadHaveSlotsOfTheirOwn) {
   derive_batch(
       {.num_reqs = 2,
        .seqlen_cached = {.uniform = 4},
-       .places = {.table = table.data(), .table_stride = 2, .page_size = 2, .page_spacing = 3, .capacity = 4},
+       .locations =
+           {.table = table.data(), .table_stride = 2, .page_size = 2, .page_spacing = 3, .capacity = 4},
        .leftpad = leftpad.data()},
       {.key_slots = slots}, stream);
   EXPECT_THAT(slots, ElementsAre(16, 6, 7, -7, 21, 22, -7, -7));
 }
 
-TEST(BatchArrays, RefusesWhatARequestDoesNotHave) {
+TEST(BatchArrays, RejectsWhatARequestDoesNotHave) {
   const std::vector<int32_t> five{1, 5}, negative{-1, 0};
   const BatchSource source{.num_reqs = 2,
                            .seqlen_q = {.uniform = 4},
                            .seqlen_cached = {.uniform = 4},
-                           .places = {.row_spacing = 8, .capacity = 8}};
+                           .locations = {.row_spacing = 8, .capacity = 8}};
   BatchSource other = source;
   other.leftpad = five.data();
-  EXPECT_EQ(refusal_of([&] { derive(other); }),
+  EXPECT_EQ(error_of([&] { derive(other); }),
             "leftpad 5 of request 1: expected 0 to 4, the number of its keys");
   other.leftpad = negative.data();
-  EXPECT_EQ(refusal_of([&] { derive(other); }),
+  EXPECT_EQ(error_of([&] { derive(other); }),
             "leftpad -1 of request 0: expected 0 to 4, the number of its keys");
   other = source;
   other.seqused_q = five.data();
-  EXPECT_EQ(refusal_of([&] { derive(other); }),
+  EXPECT_EQ(error_of([&] { derive(other); }),
             "seqused_q 5 of request 1: expected 0 to 4, the number of its queries");
 }
 
-TEST(BatchArrays, RefusesKeysThatThereIsNoRoomFor) {
+TEST(BatchArrays, RejectsKeysThatThereIsNoRoomFor) {
   const std::vector<int32_t> cached{2, 7};
   try {
     derive({.num_reqs = 2,
             .seqlen_cached = {.per_request = cached.data()},
             .seqlen_new = {.uniform = 2},
-            .places = {.capacity = 8}},
+            .locations = {.capacity = 8}},
            4);
     FAIL() << "9 keys fit into 8";
   } catch (const Error& error) {
@@ -168,7 +169,7 @@ TEST(BatchArrays, RefusesKeysThatThereIsNoRoomFor) {
   }
 }
 
-TEST(BatchArrays, RefusesAnArrayOfAnotherSize) {
+TEST(BatchArrays, RejectsAnArrayOfAnotherSize) {
   std::vector<int32_t> lengths(3);
   Stream stream;
   EXPECT_THROW(derive_batch({.num_reqs = 2}, {.seqlen_kv = lengths}, stream), Error);
@@ -186,20 +187,20 @@ struct Appended {
     append_keys({.num_reqs = 2,
                  .seqlen_cached = {.per_request = cached.data()},
                  .seqlen_new = {.uniform = 1},
-                 .places = {.row_spacing = 4, .capacity = 4}},
+                 .locations = {.row_spacing = 4, .capacity = 4}},
                 {.seqlen_kv = seqlen_kv, .new_slots = new_slots},
                 {.k = from, .v = from, .to = {.k = to, .v = to, .slots = slots}}, stream);
   }
 };
 
-TEST(AppendKeys, StoresThemBehindTheCachedOnesAndCountsThem) {
+TEST(AppendKeys, StoresThemAfterTheCachedOnesAndCountsThem) {
   Appended keys;
   keys.append(keys.new_slots);
   EXPECT_THAT(keys.cache, ElementsAre(0, 1, 0, 0, 0, 0, 0, 2));
   EXPECT_THAT(keys.seqlen_kv, ElementsAre(2, 4));
 }
 
-TEST(AppendKeys, RefusesOtherSlotsThanTheNewOnes) {
+TEST(AppendKeys, RejectsOtherSlotsThanTheNewOnes) {
   Appended keys;
   const std::vector<int32_t> others(2);
   EXPECT_THROW(keys.append(others), Error);

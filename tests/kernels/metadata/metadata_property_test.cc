@@ -144,7 +144,7 @@ RC_GTEST_PROP(MetadataProperty, VirtualBatchesShowEveryTokenExactlyItsChunk, ())
       const int32_t position = seqlen_kv[r] - (cu_seqlen_q[r + 1] - token);
       const int32_t local =
           batches.seqlen_kv[v] - (batches.cu_seqlen_q[v + 1] - token);  // last key that it sees
-      RC_ASSERT(batches.kv_start[v] == first_visible({.chunk = chunk}, position));
+      RC_ASSERT(batches.kv_start[v] == first_unmasked({.chunk = chunk}, position));
       RC_ASSERT(batches.kv_start[v] + local == position);
       for (int32_t k = 0; k <= local; ++k) {
         const int32_t page = batches.page_table[v * static_cast<size_t>(batches.pages_per_chunk) +

@@ -26,10 +26,10 @@ void expect_counted() {
 }
 
 TEST(PackedPipelineState, IsWhereCountingLeads) {
-  expect_counted<1, rounds_of(1), 2>();
-  expect_counted<2, rounds_of(2), 4>();
-  expect_counted<4, rounds_of(4), 2>();
-  expect_counted<3, rounds_of(3), 1>();
+  expect_counted<1, count_wrap(1), 2>();
+  expect_counted<2, count_wrap(2), 4>();
+  expect_counted<4, count_wrap(4), 2>();
+  expect_counted<3, count_wrap(3), 1>();
   // Of K in three stages, of V in two.
   expect_counted<3, 12, 2>();
   expect_counted<2, 12, 3>();

@@ -1,4 +1,4 @@
-// Page tables, CSR and slot translation: the documents' worked examples, edges and refusals.
+// Page tables, CSR and slot translation: the documents' worked examples, edges and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ TEST(BuildPageTable, HasOnePagePerTokenAtPageSizeOne) {
   EXPECT_THAT(page_table, ElementsAre(8, 9, 10, 11, 20));
 }
 
-TEST(BuildPageTable, LeavesTheRestOfARowAlone) {
+TEST(BuildPageTable, DoesNotWritePastTheRow) {
   const std::vector<int32_t> rows{1, 2, 1}, seqlen_kv{9, 5, 0};
   std::vector<int32_t> page_table(12, -1);
   build_page_table(requests_of(rows, seqlen_kv), 4, 4, page_table);
@@ -51,7 +51,7 @@ TEST(BuildPageTable, LeavesTheRestOfARowAlone) {
 }
 
 // FlashMLA's shape: lengths 130 and 64 with pages of 64.
-TEST(BuildPageTable, AFullLastPageTakesNoEntryMore) {
+TEST(BuildPageTable, FullLastPageAddsNoEntry) {
   std::vector<int32_t> table(2 * 130);
   std::iota(table.begin(), table.begin() + 130, 64);
   std::iota(table.begin() + 130, table.end(), 640);
@@ -100,7 +100,7 @@ TEST_F(SwaTranslation, WorksInPlace) {
   EXPECT_THAT(slots, ElementsAre(28, -1, 7));
 }
 
-TEST_F(SwaTranslation, RefusesOtherNegativeSlotsAndOtherSizes) {
+TEST_F(SwaTranslation, RejectsOtherNegativeSlotsAndOtherSizes) {
   std::vector<int32_t> slots{8, -2}, one(1);
   EXPECT_EQ(
       error_message(ErrorCode::kInvalidArgument, [&] { translate_slots(slot_map_.data(), slots, slots); }),
@@ -120,7 +120,7 @@ TEST(BuildCsr, PutsThePagesOfRequestsOneAfterAnother) {
   EXPECT_THAT(indices, ElementsAre(10, 11, 12, 20, 21, 22, 23, 24));
 }
 
-TEST(BuildCsr, CountsPagesAndLeavesTheRestAlone) {
+TEST(BuildCsr, CountsPagesAndDoesNotWritePastTheEnd) {
   const std::vector<int32_t> rows{1, 1, 2}, seqlen_kv{9, 0, 5};
   std::vector<int32_t> indptr(4), indices(7, -1);
   build_csr(requests_of(rows, seqlen_kv), 4, indptr, indices);
@@ -143,42 +143,42 @@ TEST(BuildCsr, PlacesTheBranchesOfADraftStep) {
   }
 }
 
-TEST(BuildPageTable, NamesWhatDoesNotFit) {
+TEST(BuildPageTable, NamesMismatchedArguments) {
   const std::vector<int32_t> rows{1, 2}, one{1}, seqlen_kv{9, 5}, too_long{9, 10}, negative{9, -1};
   std::vector<int32_t> page_table(6);
-  const auto refusal = [&](const RequestRows& requests, int page_size, int width, size_t num_entries) {
+  const auto error_text = [&](const RequestRows& requests, int page_size, int width, size_t num_entries) {
     return error_message(ErrorCode::kInvalidArgument, [&] {
       build_page_table(requests, page_size, width, View<int32_t>(page_table).first(num_entries));
     });
   };
-  EXPECT_EQ(refusal(requests_of(rows, seqlen_kv), 4, 2, 6),
+  EXPECT_EQ(error_text(requests_of(rows, seqlen_kv), 4, 2, 6),
             "width 2: build_page_table needs 3 pages for request 0");
-  EXPECT_EQ(refusal(requests_of(rows, seqlen_kv), 4, 3, 5),
+  EXPECT_EQ(error_text(requests_of(rows, seqlen_kv), 4, 3, 5),
             "page_table of 5 entries: build_page_table needs 2 x 3");
-  EXPECT_EQ(refusal(requests_of(rows, too_long), 4, 3, 6),
+  EXPECT_EQ(error_text(requests_of(rows, too_long), 4, 3, 6),
             "seqlen_kv 10 of request 1: build_page_table takes 0 to 9, the length of a row");
-  EXPECT_EQ(refusal(requests_of(rows, negative), 4, 3, 6),
+  EXPECT_EQ(error_text(requests_of(rows, negative), 4, 3, 6),
             "seqlen_kv -1 of request 1: build_page_table takes 0 to 9, the length of a row");
-  EXPECT_EQ(refusal(requests_of(one, seqlen_kv), 4, 3, 6),
+  EXPECT_EQ(error_text(requests_of(one, seqlen_kv), 4, 3, 6),
             "rows of 1 requests: build_page_table has seqlen_kv of 2");
   for (int page_size : {0, 3, 512})
     EXPECT_EQ(
-        refusal(requests_of(rows, seqlen_kv), page_size, 3, 6),
+        error_text(requests_of(rows, seqlen_kv), page_size, 3, 6),
         "page_size " + std::to_string(page_size) + ": build_page_table takes a power of two from 1 to 256");
 }
 
-TEST(BuildCsr, NamesWhatDoesNotFit) {
+TEST(BuildCsr, NamesMismatchedArguments) {
   const std::vector<int32_t> rows{1, 2}, seqlen_kv{9, 5};
   std::vector<int32_t> indptr(3), indices(5);
-  const auto refusal = [&](int page_size, size_t num_indptr, size_t num_indices) {
+  const auto error_text = [&](int page_size, size_t num_indptr, size_t num_indices) {
     return error_message(ErrorCode::kInvalidArgument, [&] {
       build_csr(requests_of(rows, seqlen_kv), page_size, View<int32_t>(indptr).first(num_indptr),
                 View<int32_t>(indices).first(num_indices));
     });
   };
-  EXPECT_EQ(refusal(4, 2, 5), "indptr of 2 numbers: build_csr needs 3");
-  EXPECT_EQ(refusal(4, 3, 4), "indices of 4 entries: build_csr needs 5");
-  EXPECT_EQ(refusal(48, 3, 5), "page_size 48: build_csr takes a power of two from 1 to 256");
+  EXPECT_EQ(error_text(4, 2, 5), "indptr of 2 numbers: build_csr needs 3");
+  EXPECT_EQ(error_text(4, 3, 4), "indices of 4 entries: build_csr needs 5");
+  EXPECT_EQ(error_text(48, 3, 5), "page_size 48: build_csr takes a power of two from 1 to 256");
 }
 
 TEST(Metadata, OfAStepNeverTouchesTheHeap) {

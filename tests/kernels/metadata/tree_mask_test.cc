@@ -32,7 +32,7 @@ TEST(PackTreeMask, ReadsFullMasksWithThePrefixFirst) {
   EXPECT_THAT(pack(TreeMaskLayout::kFullMask, mask, {0, 2, 4}, {5, 4}), ElementsAre(0b01, 0b11, 0b01, 0b10));
 }
 
-TEST(PackTreeMask, ReadsMasksOfTheNewTokensAlone) {
+TEST(PackTreeMask, ReadsMasksOfNewTokensOnly) {
   const std::vector<uint8_t> mask{1, 0,   0,  //
                                   1, 255, 0,  //
                                   1, 0,   1,  //
@@ -68,7 +68,7 @@ TEST(PackTreeMask, PadTokensSeeNothing) {
   EXPECT_THAT(words, ElementsAre(0b01, 0b11, 0, 0));
 }
 
-TEST(PackTreeMask, RefusesAMaskThatHidesAKeyOfThePrefix) {
+TEST(PackTreeMask, RejectsAMaskThatHidesAKeyOfThePrefix) {
   std::vector<uint8_t> mask(2 * 5, 1);
   mask[5 + 1] = 0;
   EXPECT_EQ(
@@ -81,21 +81,21 @@ TEST(PackTreeMask, RefusesAMaskThatHidesAKeyOfThePrefix) {
 }
 
 TEST(PackTreeMask, NamesSizesThatDoNotFit) {
-  const auto refusal = [](auto&& fn) { return error_message(ErrorCode::kInvalidArgument, fn); };
+  const auto error_text = [](auto&& fn) { return error_message(ErrorCode::kInvalidArgument, fn); };
   for (auto [layout, num_bytes] : {std::pair{TreeMaskLayout::kFullMask, 30},
                                    {TreeMaskLayout::kQlenOnly, 9},
                                    {TreeMaskLayout::kBitPacked, 2}})
     for (int wrong : {num_bytes - 1, num_bytes + 1})
       EXPECT_EQ(
-          refusal([&] {
+          error_text([&] {
             pack(layout, std::vector<uint8_t>(static_cast<size_t>(wrong), 1), {0, 3}, {10});
           }),
           "mask of " + std::to_string(wrong) + " bytes: pack_tree_mask needs " + std::to_string(num_bytes));
-  EXPECT_EQ(refusal([] {
+  EXPECT_EQ(error_text([] {
               pack(TreeMaskLayout::kQlenOnly, std::vector<uint8_t>(65 * 65), {0, 65}, {65});
             }),
             "tree_mask_words 1: pack_tree_mask needs 2, one bit per new token of the longest request");
-  EXPECT_EQ(refusal([] {
+  EXPECT_EQ(error_text([] {
               std::vector<uint64_t> words(2);
               pack_tree_mask(TreeMaskLayout::kQlenOnly, std::vector<uint8_t>(9, 1),
                              std::vector<int32_t>{0, 3}, std::vector<int32_t>{3}, 1, words);

@@ -73,12 +73,12 @@ struct Layer {
   }
 
   // What tokens begin, begin + 1, ... get.
-  std::vector<double> compute(const MoeDevice& device, int64_t begin, int64_t end, Parts parts_of,
+  std::vector<double> compute(const MoeDevice& device, int64_t begin, int64_t end, Parts cta_ranges_of_tile,
                               bool batch_invariant = false) const {
     TestTensor out({end - begin, shape.hidden_size}, x.view().dtype);
     out.fill(std::numeric_limits<float>::quiet_NaN());
-    const int64_t count = parts_of == Parts::kOne ? 1 : shape.num_experts;
-    const auto gate_ups = parts(gate_up, parts_of == Parts::kOfGateAndUp ? 2 * count : count),
+    const int64_t count = cta_ranges_of_tile == Parts::kOne ? 1 : shape.num_experts;
+    const auto gate_ups = parts(gate_up, cta_ranges_of_tile == Parts::kOfGateAndUp ? 2 * count : count),
                downs = parts(down, count);
     MoeExpertsArgs args = arguments(gate_ups, downs, out);
     args.x = args.x.slice(0, begin, end);
@@ -134,7 +134,7 @@ constexpr MoeShape kShapes[] = {
     {.num_experts = 1, .top_k = 1, .hidden_size = 72, .intermediate_size = 136},
 };
 
-TEST_P(ExpertsTest, ComputeWhatFloat64Does) {
+TEST_P(ExpertsTest, MatchFloat64) {
   for (const DType dtype : kWeightTypes)
     for (const MoeShape& shape : kShapes)
       for (const int64_t num_tokens : {1, 17, 150}) {
@@ -147,7 +147,7 @@ TEST_P(ExpertsTest, ComputeWhatFloat64Does) {
       }
 }
 
-TEST_P(ExpertsTest, WithBiasesAndAClampedSwigluComputeWhatFloat64Does) {
+TEST_P(ExpertsTest, WithBiasesAndClampedSwigluMatchFloat64) {
   for (const DType dtype : kWeightTypes)
     for (const MoeShape& shape : kShapes)
       for (const int64_t num_tokens : {1, 40, 400}) {
@@ -183,7 +183,7 @@ TEST_P(ExpertsTest, ClampGateFromAboveAndUpOnBothSides) {
   EXPECT_NEAR(out[1], 1.26869, 1e-5);
 }
 
-TEST_P(ExpertsTest, WhoseInputsAreWeighedComputeWhatFloat64Does) {
+TEST_P(ExpertsTest, WithWeightedInputsMatchFloat64) {
   for (const DType dtype : kWeightTypes)
     for (const int64_t num_tokens : {1, 150}) {
       if (!GetParam().on_gpu() && dtype != DType::kBF16) continue;
@@ -195,7 +195,7 @@ TEST_P(ExpertsTest, WhoseInputsAreWeighedComputeWhatFloat64Does) {
     }
 }
 
-TEST_P(ExpertsTest, TakeAllTokensThatChooseTheSame) {
+TEST_P(ExpertsTest, HandleAllTokensChoosingOneExpert) {
   const Layer layer(kShapes[1], 150, DType::kBF16, GetParam().activation_for(DType::kBF16), Choice::kFirst);
   expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(),
               tolerance_of(layer.x.view().dtype));
@@ -211,7 +211,7 @@ TEST_P(ExpertsTest, HaveTheSameBitsInOneMatrixAndInOneEach) {
   }
 }
 
-TEST_P(ExpertsTest, ReadNoWeightsOfThoseThatNoTokenChose) {
+TEST_P(ExpertsTest, DoNotReadUnusedExperts) {
   Layer layer(kShapes[1], 20, DType::kBF16, GetParam().activation_for(DType::kBF16), Choice::kFirst);
   const std::vector<double> before = layer.compute(GetParam(), 0, 20, Parts::kOne);
   for (TestTensor* weights : {&layer.gate_up, &layer.down})
@@ -220,7 +220,7 @@ TEST_P(ExpertsTest, ReadNoWeightsOfThoseThatNoTokenChose) {
   EXPECT_EQ(layer.compute(GetParam(), 0, 20, Parts::kOne), before);
 }
 
-TEST_P(ExpertsTest, GiveATokenTheSameBitsInEveryBatch) {
+TEST_P(ExpertsTest, AreBatchInvariant) {
   for (const DType dtype : kWeightTypes)
     for (const Choice choice : {Choice::kEven, Choice::kFirst}) {
       const Layer layer(kShapes[0], 160, dtype, GetParam().activation_for(dtype), choice);
@@ -237,7 +237,7 @@ TEST_P(ExpertsTest, GiveATokenTheSameBitsInEveryBatch) {
 // What a GPU has kernels of their own for: experts of few rows, of which some have more than a tile.
 constexpr MoeShape kOfWholeTiles{.num_experts = 16, .top_k = 4, .hidden_size = 208, .intermediate_size = 176};
 
-TEST_P(ExpertsTest, OfFewRowsComputeWhatFloat64Does) {
+TEST_P(ExpertsTest, FewRowsMatchFloat64) {
   for (const DType dtype : kWeightTypes)
     for (const Choice choice : {Choice::kEven, Choice::kFirst})
       for (const int64_t num_tokens : {1, 5, 12, 20, 47}) {
@@ -257,7 +257,7 @@ TEST_P(ExpertsTest, OfFewRowsComputeWhatFloat64Does) {
 }
 
 // Many K-blocks for each warp, experts by twos, an odd one left, and so many that warps share no K.
-TEST_P(ExpertsTest, OfALoneTokenComputeWhatFloat64Does) {
+TEST_P(ExpertsTest, SingleTokenMatchesFloat64) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one way for all";
   for (const MoeShape& shape :
        {MoeShape{.num_experts = 17, .top_k = 16, .hidden_size = 1032, .intermediate_size = 392},
@@ -275,7 +275,7 @@ TEST_P(ExpertsTest, OfALoneTokenComputeWhatFloat64Does) {
     }
 }
 
-TEST_P(ExpertsTest, OfManyRowsComputeWhatFloat64Does) {
+TEST_P(ExpertsTest, ManyRowsMatchFloat64) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one way for all";
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Choice choice : {Choice::kEven, Choice::kFirst})
@@ -290,7 +290,7 @@ TEST_P(ExpertsTest, OfManyRowsComputeWhatFloat64Does) {
       }
 }
 
-TEST_P(ExpertsTest, OfFewRowsGiveATokenTheSameBitsInEveryBatch) {
+TEST_P(ExpertsTest, FewRowsAreBatchInvariant) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU's products of few and of more rows differ";
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Choice choice : {Choice::kEven, Choice::kFirst}) {
@@ -306,7 +306,7 @@ TEST_P(ExpertsTest, OfFewRowsGiveATokenTheSameBitsInEveryBatch) {
     }
 }
 
-TEST_P(ExpertsTest, AddToWhatThereIsWhereAskedTo) {
+TEST_P(ExpertsTest, AddToExistingOutputOnRequest) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU leaves that to the next norm";
   for (const auto& [dtype, num_tokens] :
        {std::pair{DType::kF32, 30}, {DType::kBF16, 1}, {DType::kBF16, 30}, {DType::kBF16, 300}}) {
@@ -326,7 +326,7 @@ TEST_P(ExpertsTest, AddToWhatThereIsWhereAskedTo) {
   }
 }
 
-TEST(Experts, TakeNoHeapMemory) {
+TEST(Experts, DoNotAllocate) {
   const Layer layer(kShapes[1], 150, DType::kBF16, DType::kF32, Choice::kFirst);
   const auto gate_ups = layer.parts(layer.gate_up, 1), downs = layer.parts(layer.down, 1);
   const TestTensor out({150, layer.shape.hidden_size}, DType::kF32);
@@ -341,10 +341,10 @@ TEST(Experts, TakeNoHeapMemory) {
   EXPECT_EQ(testing_support::num_allocations(), before);
 }
 
-TEST(Experts, RefuseWhatTheyDoNotTake) {
+TEST(Experts, RejectUnsupportedInput) {
   const Layer layer(kShapes[0], 4, DType::kF16, DType::kF32, Choice::kEven);
   const TestTensor out({4, 64}, DType::kF32);
-  const auto refusal = [&](ErrorCode code, const auto& change) {
+  const auto error_text = [&](ErrorCode code, const auto& change) {
     auto gate_ups = layer.parts(layer.gate_up, 1), downs = layer.parts(layer.down, 1);
     const size_t num_bytes = experts_scratch_bytes(layer.shape, 4, DType::kF32);
     const Tensor scratch = Tensor::empty({static_cast<int64_t>(num_bytes)}, DType::kU8);
@@ -357,38 +357,38 @@ TEST(Experts, RefuseWhatTheyDoNotTake) {
   };
   using Linears = std::vector<Linear>;
   EXPECT_EQ(
-      refusal(ErrorCode::kInvalidArgument,
-              [](MoeExpertsArgs& args, Linears&, Linears&) { args.shape.top_k = 9; }),
+      error_text(ErrorCode::kInvalidArgument,
+                 [](MoeExpertsArgs& args, Linears&, Linears&) { args.shape.top_k = 9; }),
       "experts: 9 of 8, 64 features and 32 within: expected at least 1 of each, and no more chosen than "
       "there are");
-  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
-                    [](MoeExpertsArgs&, Linears& gate_ups, Linears&) { gate_ups.resize(3); }),
+  EXPECT_EQ(error_text(ErrorCode::kInvalidArgument,
+                       [](MoeExpertsArgs&, Linears& gate_ups, Linears&) { gate_ups.resize(3); }),
             "gate_up: 3 matrices of 8 experts: expected one, or on a CPU one of each");
-  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
-                    [](MoeExpertsArgs&, Linears&, Linears& downs) {
-                      downs[0].weight = downs[0].weight.data.slice(0, 0, 7 * 64);
-                    }),
+  EXPECT_EQ(error_text(ErrorCode::kInvalidArgument,
+                       [](MoeExpertsArgs&, Linears&, Linears& downs) {
+                         downs[0].weight = downs[0].weight.data.slice(0, 0, 7 * 64);
+                       }),
             "down float16[448, 32] on cpu: expected 512 in dimension 0");
-  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
-                    [](MoeExpertsArgs& args, Linears&, Linears&) { args.scratch = {}; })
+  EXPECT_EQ(error_text(ErrorCode::kInvalidArgument,
+                       [](MoeExpertsArgs& args, Linears&, Linears&) { args.scratch = {}; })
                 .substr(0, 20),
             "scratch of 0 bytes: ");
-  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
-                    [&](MoeExpertsArgs&, Linears&, Linears&) { layer.experts.span<int32_t>()[3] = 8; }),
+  EXPECT_EQ(error_text(ErrorCode::kInvalidArgument,
+                       [&](MoeExpertsArgs&, Linears&, Linears&) { layer.experts.span<int32_t>()[3] = 8; }),
             "experts: 8: expected 0 to 7");
-  EXPECT_EQ(refusal(ErrorCode::kUnsupported,
-                    [](MoeExpertsArgs& args, Linears&, Linears&) { args.accumulate = true; }),
+  EXPECT_EQ(error_text(ErrorCode::kUnsupported,
+                       [](MoeExpertsArgs& args, Linears&, Linears&) { args.accumulate = true; }),
             "accumulate: moe_experts() on cpu does not offer it; cuda does");
-  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
-                    [](MoeExpertsArgs& args, Linears&, Linears&) {
-                      args.gate.activation = ExpertActivation::kClampedSwiglu;
-                    }),
+  EXPECT_EQ(error_text(ErrorCode::kInvalidArgument,
+                       [](MoeExpertsArgs& args, Linears&, Linears&) {
+                         args.gate.activation = ExpertActivation::kClampedSwiglu;
+                       }),
             "clamped swiglu with limit 0 and alpha 0: expected both above 0");
-  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
-                    [&](MoeExpertsArgs&, Linears& gate_ups, Linears&) {
-                      gate_ups = layer.parts(layer.gate_up, 8);
-                      gate_ups[3].bias = layer.weights.view().reshape({8});
-                    }),
+  EXPECT_EQ(error_text(ErrorCode::kInvalidArgument,
+                       [&](MoeExpertsArgs&, Linears& gate_ups, Linears&) {
+                         gate_ups = layer.parts(layer.gate_up, 8);
+                         gate_ups[3].bias = layer.weights.view().reshape({8});
+                       }),
             "gate_up: some matrices with a bias: expected all or none");
 }
 

@@ -35,7 +35,7 @@ struct Layer {
   MoeAddArgs args(const TensorView& scratch) const {
     return {.norm = {.weight = norm, .eps = kEps},
             .router = {.weight = router},
-            .rule = {.weights_of = RouterWeights::kOfAll},
+            .rule = {.weights_of = RouterWeights::kAllExperts},
             .shape = kShape,
             .experts = {.gate_up = {&gate_up_linear, 1}, .down = {&down_linear, 1}},
             .scratch = scratch};
@@ -90,7 +90,7 @@ std::vector<double> expected_of(const Layer& layer, const TestTensor& residual, 
     }
   }
   reference::route({.logits = logits,
-                    .rule = {.weights_of = RouterWeights::kOfAll},
+                    .rule = {.weights_of = RouterWeights::kAllExperts},
                     .experts = experts,
                     .weights = weights});
   reference::moe_experts({.shape = kShape,
@@ -105,7 +105,7 @@ std::vector<double> expected_of(const Layer& layer, const TestTensor& residual, 
   return sum;
 }
 
-TEST(MoeAdd, AddsWhatTheExpertsOfTheNormedStreamGive) {
+TEST(MoeAdd, AddsExpertOutputsOfTheNormalizedResidual) {
   const Layer layer;
   const TestTensor sum = TestTensor::random({kTokens, 48}, DType::kF32, 5),
                    scratch({kTokens, 48}, DType::kF32), gathered({kTokens, 48}, DType::kF32),

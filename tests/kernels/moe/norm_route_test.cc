@@ -95,11 +95,11 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
   }
 };
 
-TEST_F(GpuNormRoute, NormalizesAndChoosesAsFloat64Does) {
+TEST_F(GpuNormRoute, MatchesFloat64) {
   const RouterRule sigmoid{.scores = RouterScores::kSigmoid, .groups = {4, 2}, .scale = 2.5f};
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Case& of : {Case{1, 128, 8, 2048},
-                           {5, 128, 8, 2048, {.weights_of = RouterWeights::kOfAll}},
+                           {5, 128, 8, 2048, {.weights_of = RouterWeights::kAllExperts}},
                            {8, 64, 6, 2048},
                            {9, 16, 2, 96},
                            {16, 48, 5, 160, sigmoid, false, true},
@@ -114,7 +114,7 @@ TEST_F(GpuNormRoute, NormalizesAndChoosesAsFloat64Does) {
     }
 }
 
-TEST_F(GpuNormRoute, LeavesToOthersWhatItDoesNotTake) {
+TEST_F(GpuNormRoute, DeclinesUnsupportedProblems) {
   attend::cuda::OwnedStream owned(kGpu);
   Stream stream = owned.get();
   const auto takes = [&](int64_t num_tokens, int64_t num_experts, int64_t hidden_size, DType dtype,

@@ -32,7 +32,7 @@ struct Routed {
 
 void expect_as_reference(const testing_support::MoeDevice& device, const TestTensor& logits, int64_t top_k,
                          RouterRule rule = {}, const TensorView& correction = {}) {
-  for (const RouterWeights weights_of : {RouterWeights::kOfAll, RouterWeights::kOfChosen}) {
+  for (const RouterWeights weights_of : {RouterWeights::kAllExperts, RouterWeights::kChosenExperts}) {
     const Routed got(logits.view().shape[0], top_k), expected(logits.view().shape[0], top_k);
     rule.weights_of = weights_of;
     device.route(got.args(logits, rule, correction));
@@ -45,7 +45,7 @@ void expect_as_reference(const testing_support::MoeDevice& device, const TestTen
   }
 }
 
-TEST_P(RouteTest, ChoosesAndWeighsAsFloat64Does) {
+TEST_P(RouteTest, MatchesFloat64) {
   const std::pair<int64_t, int64_t> shapes[] = {{1, 1},  {2, 2},   {8, 2},    {31, 3},   {33, 33 - 1},
                                                 {64, 6}, {128, 8}, {200, 10}, {512, 32}, {4, 4}};
   for (const auto& [num_experts, top_k] : shapes)
@@ -54,7 +54,7 @@ TEST_P(RouteTest, ChoosesAndWeighsAsFloat64Does) {
                           top_k);
 }
 
-TEST_P(RouteTest, TakesTheLowestOfExpertsWithEqualLogits) {
+TEST_P(RouteTest, BreaksTiesByLowestExpert) {
   TestTensor logits = TestTensor::random({50, 70}, DType::kF32, 4);
   for (int64_t i = 0; i < logits.size(); ++i) logits.set(i, static_cast<float>(std::round(logits.at(i))));
   expect_as_reference(GetParam(), logits, 8);
@@ -85,7 +85,7 @@ TEST_P(RouteTest, ChoosesAmongTheExpertsOfTheBestGroups) {
     }
 }
 
-TEST_P(RouteTest, SpreadsTokensEvenlyWhereAskedTo) {
+TEST_P(RouteTest, SpreadsTokensEvenlyOnRequest) {
   const TestTensor logits = TestTensor::random({300, 64}, DType::kF32, 9);
   expect_as_reference(GetParam(), logits, 6, {.spread = 3});
   expect_as_reference(GetParam(), logits, 6, {.groups = {8, 3}, .spread = 3});
@@ -105,8 +105,10 @@ TEST_P(RouteTest, RanksGroupsBySumsOfTwoCorrectedScoresThatMayBeNegative) {
   TestTensor logits({1, 6}, DType::kF32), correction({6}, DType::kF32);
   const float scores[] = {0.9f, 0.1f, 0.6f, 0.6f, 0.2f, 0.2f};
   for (int64_t i = 0; i < 6; ++i) logits.set(i, std::log(scores[i] / (1.0f - scores[i])));
-  const RouterRule rule{
-      .scores = RouterScores::kSigmoid, .weights_of = RouterWeights::kOfAll, .groups = {3, 1}, .scale = 3.0f};
+  const RouterRule rule{.scores = RouterScores::kSigmoid,
+                        .weights_of = RouterWeights::kAllExperts,
+                        .groups = {3, 1},
+                        .scale = 3.0f};
   const Routed got(1, 2);
   GetParam().route(got.args(logits, rule));
   EXPECT_EQ(got.experts.span<int32_t>()[0], 2);
@@ -119,28 +121,28 @@ TEST_P(RouteTest, RanksGroupsBySumsOfTwoCorrectedScoresThatMayBeNegative) {
   EXPECT_NEAR(got.weights.at(1), 0.6, 1e-5);
 }
 
-TEST(Route, RefusesGroupsThatDoNotDivideTheExpertsOrHoldTooFew) {
+TEST(Route, RejectsGroupsThatDoNotDivideTheExpertsOrHoldTooFew) {
   const TestTensor logits({2, 12}, DType::kF32), correction({12}, DType::kF32), short_one({4}, DType::kF32);
-  const auto refusal = [&](const RouterRule& rule, const TensorView& corrected = {}) {
+  const auto error_text = [&](const RouterRule& rule, const TensorView& corrected = {}) {
     Stream stream;
     const Routed to(2, 5);
     return error_message(ErrorCode::kInvalidArgument,
                          [&] { route(to.args(logits, rule, corrected), stream); });
   };
-  EXPECT_EQ(refusal({.groups = {5, 2}}), "groups: 5 of 12 experts: expected a divisor of them, 1 to 32");
-  EXPECT_EQ(refusal({.groups = {4, 5}}), "groups: 5 chosen of 4: expected 1 to 4");
-  EXPECT_EQ(refusal({.groups = {4, 1}}), "groups: 1 chosen, of 3 experts each: a token chooses 5");
-  EXPECT_EQ(refusal({.scores = RouterScores::kSigmoid, .groups = {12, 6}}),
+  EXPECT_EQ(error_text({.groups = {5, 2}}), "groups: 5 of 12 experts: expected a divisor of them, 1 to 32");
+  EXPECT_EQ(error_text({.groups = {4, 5}}), "groups: 5 chosen of 4: expected 1 to 4");
+  EXPECT_EQ(error_text({.groups = {4, 1}}), "groups: 1 chosen, of 3 experts each: a token chooses 5");
+  EXPECT_EQ(error_text({.scores = RouterScores::kSigmoid, .groups = {12, 6}}),
             "groups: of one expert each: by sigmoid scores a group is ranked by its two best");
-  EXPECT_EQ(refusal({}, correction), "correction float32[12] on cpu: of sigmoid scores alone");
-  EXPECT_EQ(refusal({.scores = RouterScores::kSigmoid}, short_one),
+  EXPECT_EQ(error_text({}, correction), "correction float32[12] on cpu: of sigmoid scores alone");
+  EXPECT_EQ(error_text({.scores = RouterScores::kSigmoid}, short_one),
             "correction float32[4] on cpu: expected 12 in dimension 0");
 }
 
 TEST_P(RouteTest, KeepsToWhatFloat32HoldsWhereLogitsAreLarge) {
   TestTensor logits = TestTensor::random({20, 40}, DType::kF32, 5, 3e4f);
   const Routed got(20, 4);
-  GetParam().route(got.args(logits, {.weights_of = RouterWeights::kOfAll}));
+  GetParam().route(got.args(logits, {.weights_of = RouterWeights::kAllExperts}));
   for (int64_t i = 0; i < got.weights.size(); ++i) EXPECT_TRUE(std::isfinite(got.weights.at(i)));
 }
 
@@ -183,16 +185,18 @@ TEST_P(RouteTest, ChoosesNumbersFirstThenTheLowestOfTheOthers) {
     }
 }
 
-TEST(Route, RefusesWhatItDoesNotTake) {
+TEST(Route, RejectsUnsupportedInput) {
   const TestTensor logits({2, 8}, DType::kF32), many({2, 513}, DType::kF32), half({2, 8}, DType::kF16);
-  const auto refusal = [](const TensorView& from, const Routed& to) {
+  const auto error_text = [](const TensorView& from, const Routed& to) {
     Stream stream;
     return error_message(ErrorCode::kInvalidArgument, [&] { route(to.args(from, {}), stream); });
   };
-  EXPECT_EQ(refusal(logits, Routed(2, 9)), "experts int32[2, 9] on cpu: expected 1 to 8 of a token, not 9");
-  EXPECT_EQ(refusal(many, Routed(2, 9)), "logits float32[2, 513] on cpu: expected 1 to 512 experts, not 513");
-  EXPECT_EQ(refusal(half, Routed(2, 2)), "logits float16[2, 8] on cpu: expected float32");
-  EXPECT_EQ(refusal(logits, Routed(3, 2)), "experts int32[3, 2] on cpu: expected 2 in dimension 0");
+  EXPECT_EQ(error_text(logits, Routed(2, 9)),
+            "experts int32[2, 9] on cpu: expected 1 to 8 of a token, not 9");
+  EXPECT_EQ(error_text(many, Routed(2, 9)),
+            "logits float32[2, 513] on cpu: expected 1 to 512 experts, not 513");
+  EXPECT_EQ(error_text(half, Routed(2, 2)), "logits float16[2, 8] on cpu: expected float32");
+  EXPECT_EQ(error_text(logits, Routed(3, 2)), "experts int32[3, 2] on cpu: expected 2 in dimension 0");
 }
 
 INSTANTIATE_TEST_SUITE_P(Moe, RouteTest, testing::ValuesIn(testing_support::moe_devices()),

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // The message with which `fn` throws Error(code).
-std::string refusal(const std::function<void()>& fn, ErrorCode code = ErrorCode::kInvalidArgument) {
+std::string error_text(const std::function<void()>& fn, ErrorCode code = ErrorCode::kInvalidArgument) {
   try {
     fn();
   } catch (const Error& error) {
@@ -28,7 +28,7 @@ std::string refusal(const std::function<void()>& fn, ErrorCode code = ErrorCode:
 class CheckAttention : public ::testing::Test {
  protected:
   std::string refused(ErrorCode code = ErrorCode::kInvalidArgument) const {
-    return refusal([this] { check(args_); }, code);
+    return error_text([this] { check(args_); }, code);
   }
 
   BuiltCase built_{{.requests = {{3, 9}, {1, 5}},
@@ -40,58 +40,58 @@ class CheckAttention : public ::testing::Test {
 
 TEST_F(CheckAttention, AcceptsAWellFormedProblem) { EXPECT_NO_THROW(check(args_)); }
 
-TEST_F(CheckAttention, RefusesWhatIsNotGiven) {
+TEST_F(CheckAttention, RejectsWhatIsNotGiven) {
   args_.q = {};
   EXPECT_EQ(refused(), "q: not given");
 }
 
-TEST_F(CheckAttention, RefusesAnotherRank) {
+TEST_F(CheckAttention, RejectsAnotherRank) {
   args_.kv.v.rank = 3;
   EXPECT_THAT(refused(), HasSubstr("expected 4 dimensions"));
 }
 
-TEST_F(CheckAttention, RefusesShapesThatDisagree) {
+TEST_F(CheckAttention, RejectsShapesThatDisagree) {
   args_.out = args_.out.slice(0, 0, 2);
   EXPECT_EQ(refused(), "out float32[2, 4, 64] on cpu: expected 4 in dimension 0");
 }
 
-TEST_F(CheckAttention, RefusesQueryHeadsThatDoNotGroup) {
+TEST_F(CheckAttention, RejectsQueryHeadsThatDoNotGroup) {
   args_.q = args_.q.slice(1, 0, 3);
   args_.out = args_.out.slice(1, 0, 3);
   EXPECT_EQ(refused(), "num_q_heads 3: expected a multiple of num_kv_heads 2");
 }
 
-TEST_F(CheckAttention, RefusesHeadDimsThatAreNotMultiplesOf8) {
+TEST_F(CheckAttention, RejectsHeadDimsThatAreNotMultiplesOf8) {
   args_.q = args_.q.slice(2, 0, 60);
   args_.kv.k = args_.kv.k.slice(3, 0, 60);
   EXPECT_EQ(refused(ErrorCode::kUnsupported),
             "head dims 60/64: expected multiples of 8 up to 256, or 512/512 or 576/512");
 }
 
-TEST_F(CheckAttention, RefusesHeadDimsBeyond256) {
+TEST_F(CheckAttention, RejectsHeadDimsBeyond256) {
   for (TensorView* view : {&args_.q, &args_.kv.k}) view->shape[static_cast<size_t>(view->rank) - 1] = 264;
   EXPECT_THAT(refused(ErrorCode::kUnsupported), HasSubstr("head dims 264/64"));
 }
 
-TEST_F(CheckAttention, RefusesAGapBetweenElementsOfARow) {
+TEST_F(CheckAttention, RejectsAGapBetweenElementsOfARow) {
   args_.kv.k.strides[3] = 2;
   EXPECT_THAT(refused(ErrorCode::kUnsupported), HasSubstr("stride 2 in the last dimension, kernels take 1"));
 }
 
-TEST_F(CheckAttention, RefusesFp8QueriesOfAnotherDtypeThanTheKeysOrE5m2) {
+TEST_F(CheckAttention, RejectsFp8QueriesOfAnotherDtypeThanTheKeysOrE5m2) {
   args_.q.dtype = DType::kF8E4M3;
   EXPECT_THAT(refused(), HasSubstr("with q fp8_e4m3[4, 4, 64] on cpu: expected fp8_e4m3, as q"));
   args_.q.dtype = args_.kv.k.dtype = args_.kv.v.dtype = DType::kF8E5M2;
   EXPECT_THAT(refused(), HasSubstr("expected float32, float16, bfloat16 or fp8_e4m3"));
 }
 
-TEST_F(CheckAttention, RefusesDescalesOfHeadsWithoutFp8) {
+TEST_F(CheckAttention, RejectsDescalesOfHeadsWithoutFp8) {
   const float scale = 1.0f;
   args_.k_scales.data = &scale;
   EXPECT_THAT(refused(), HasSubstr("k_scales: expected none with q float32"));
 }
 
-TEST_F(CheckAttention, RefusesNewKeysThatAreNotAsManyForEachRequest) {
+TEST_F(CheckAttention, RejectsNewKeysThatAreNotAsManyForEachRequest) {
   const Tensor three = Tensor::empty({3, 2, 64}, DType::kF32), four = Tensor::empty({4, 2, 64}, DType::kF32);
   args_.new_keys = {.k = three.view(), .v = three.view(), .capacity = 12};
   EXPECT_EQ(refused(),
@@ -102,7 +102,7 @@ TEST_F(CheckAttention, RefusesNewKeysThatAreNotAsManyForEachRequest) {
   EXPECT_NO_THROW(check(args_));
 }
 
-TEST_F(CheckAttention, RefusesToStoreNewKeysOnACpu) {
+TEST_F(CheckAttention, RejectsToStoreNewKeysOnACpu) {
   const Tensor keys = Tensor::empty({2, 2, 64}, DType::kF32);
   args_.new_keys = {.k = keys.view(), .v = keys.view(), .capacity = 12};
   kernels::AttentionPlan plan({.max_reqs = 2,
@@ -113,59 +113,59 @@ TEST_F(CheckAttention, RefusesToStoreNewKeysOnACpu) {
                                .head_dim_v = 64},
                               Device{});
   Stream stream;
-  plan.plan(args_.batch, args_.visibility, stream);
-  EXPECT_THAT(refusal([&] { kernels::attention(args_, plan, stream); }, ErrorCode::kUnsupported),
+  plan.plan(args_.batch, args_.attention_mask, stream);
+  EXPECT_THAT(error_text([&] { kernels::attention(args_, plan, stream); }, ErrorCode::kUnsupported),
               HasSubstr("new_keys float32[2, 2, 64] on cpu: expected none"));
 }
 
-TEST_F(CheckAttention, RefusesIntegersAsKv) {
+TEST_F(CheckAttention, RejectsIntegersAsKv) {
   args_.kv.k.dtype = args_.kv.v.dtype = DType::kI32;
   EXPECT_THAT(refused(), HasSubstr("expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2"));
 }
 
-TEST_F(CheckAttention, RefusesKAndVOfDifferentDTypes) {
+TEST_F(CheckAttention, RejectsKAndVOfDifferentDTypes) {
   args_.kv.v.dtype = DType::kF16;
   EXPECT_EQ(refused(), "k is float32, v is float16: expected the same");
 }
 
-TEST_F(CheckAttention, RefusesScalesThatAreNotPositive) {
+TEST_F(CheckAttention, RejectsScalesThatAreNotPositive) {
   for (float scale : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()}) {
     args_.kv.v_scale = scale;
     EXPECT_THAT(refused(), HasSubstr("v_scale"));
   }
 }
 
-TEST_F(CheckAttention, RefusesAnLseThatIsNotFloat32) {
+TEST_F(CheckAttention, RejectsAnLseThatIsNotFloat32) {
   args_.lse.dtype = DType::kBF16;
   EXPECT_THAT(refused(), HasSubstr("expected float32"));
 }
 
-TEST_F(CheckAttention, RefusesCuSeqlenQOfAnotherBatch) {
+TEST_F(CheckAttention, RejectsCuSeqlenQOfAnotherBatch) {
   args_.batch.cu_seqlen_q = args_.batch.cu_seqlen_q.first(2);
   EXPECT_EQ(refused(), "cu_seqlen_q of 2 entries for 2 requests: expected one more");
 }
 
-TEST_F(CheckAttention, RefusesATreeMaskTooNarrowForTheLongestRequest) {
+TEST_F(CheckAttention, RejectsATreeMaskTooNarrowForTheLongestRequest) {
   args_.batch.max_seqlen_q = 65;
   EXPECT_EQ(refused(), "tree_mask_words 1: expected ceil(max_seqlen_q / 64) = 2");
 }
 
-TEST_F(CheckAttention, RefusesATreeMaskOfTooFewTokens) {
+TEST_F(CheckAttention, RejectsATreeMaskOfTooFewTokens) {
   args_.batch.tree_mask = args_.batch.tree_mask.first(3);
   EXPECT_EQ(refused(), "tree_mask of 3 words: expected 4");
 }
 
-TEST_F(CheckAttention, RefusesATreeMaskWithoutPositions) {
+TEST_F(CheckAttention, RejectsATreeMaskWithoutPositions) {
   args_.batch.positions = {};
   EXPECT_EQ(refused(), "positions of 0 tokens: a tree mask needs 4");
 }
 
-TEST_F(CheckAttention, RefusesATreeMaskWithoutCausality) {
-  args_.visibility.causal = false;
+TEST_F(CheckAttention, RejectsATreeMaskWithoutCausality) {
+  args_.attention_mask.causal = false;
   EXPECT_EQ(refused(), "tree mask: only causal attention has one");
 }
 
-TEST_F(CheckAttention, RefusesPageSizesThatAreNotPowersOfTwoUpTo256) {
+TEST_F(CheckAttention, RejectsPageSizesThatAreNotPowersOfTwoUpTo256) {
   for (int page_size : {0, 3, 48, 512}) {
     args_.kv.index.page_size = page_size;
     EXPECT_EQ(refused(),
@@ -173,12 +173,12 @@ TEST_F(CheckAttention, RefusesPageSizesThatAreNotPowersOfTwoUpTo256) {
   }
 }
 
-TEST_F(CheckAttention, RefusesAPageSizeThatIsNotTheCaches) {
+TEST_F(CheckAttention, RejectsAPageSizeThatIsNotTheCaches) {
   args_.kv.index.page_size = 8;
   EXPECT_EQ(refused(), "page_size 8 in the index, 4 in the cache");
 }
 
-TEST_F(CheckAttention, RefusesAnIndexWithoutItsArrays) {
+TEST_F(CheckAttention, RejectsAnIndexWithoutItsArrays) {
   args_.kv.index.table = nullptr;
   EXPECT_EQ(refused(), "page table: not given");
   args_.kv.index.kind = kernels::KvIndexKind::kRequestRows;
@@ -189,25 +189,25 @@ TEST_F(CheckAttention, RefusesAnIndexWithoutItsArrays) {
   EXPECT_THAT(refused(), HasSubstr("cu_seqlen_kv"));
 }
 
-TEST_F(CheckAttention, RefusesPagesOfContiguousKv) {
+TEST_F(CheckAttention, RejectsPagesOfContiguousKv) {
   args_.kv.index.kind = kernels::KvIndexKind::kContiguous;
   args_.kv.index.indptr = built_.tokens.cu_seqlen_q.data();
   EXPECT_EQ(refused(), "page_size 4: contiguous K/V has 1");
 }
 
-TEST_F(CheckAttention, RefusesASlotMapOverPageIds) {
+TEST_F(CheckAttention, RejectsASlotMapOverPageIds) {
   args_.kv.index.slot_map = built_.tokens.cu_seqlen_q.data();
   EXPECT_THAT(refused(), HasSubstr("slot_map: only request rows are translated"));
 }
 
-TEST_F(CheckAttention, RefusesNegativeWindowsAndChunks) {
-  args_.visibility.window_left = -2;
+TEST_F(CheckAttention, RejectsNegativeWindowsAndChunks) {
+  args_.attention_mask.window_left = -2;
   EXPECT_EQ(refused(), "window_left -2: at least 0, or -1 for none");
-  args_.visibility = {.causal = true, .window_left = -1, .chunk = -4};
+  args_.attention_mask = {.causal = true, .window_left = -1, .chunk = -4};
   EXPECT_EQ(refused(), "chunk -4: at least 1, or 0 for none");
 }
 
-TEST_F(CheckAttention, RefusesANegativeCapAndSinksOfOtherHeads) {
+TEST_F(CheckAttention, RejectsANegativeCapAndSinksOfOtherHeads) {
   const std::vector<float> sinks(3);
   args_.score.sinks = sinks;
   EXPECT_EQ(refused(), "sinks: 3 for 4 query heads");
@@ -218,7 +218,7 @@ TEST_F(CheckAttention, RefusesANegativeCapAndSinksOfOtherHeads) {
 class CheckMla : public ::testing::Test {
  protected:
   std::string refused(ErrorCode code = ErrorCode::kInvalidArgument) const {
-    return refusal([this] { check(args_); }, code);
+    return error_text([this] { check(args_); }, code);
   }
 
   BuiltCase built_{{.requests = {{2, 9}},
@@ -233,78 +233,79 @@ class CheckMla : public ::testing::Test {
 
 TEST_F(CheckMla, AcceptsAWellFormedProblem) { EXPECT_NO_THROW(check(args_)); }
 
-TEST_F(CheckMla, RefusesALatentRowOfAnotherWidth) {
+TEST_F(CheckMla, RejectsALatentRowOfAnotherWidth) {
   args_.latent = args_.latent.slice(2, 0, 512);
   EXPECT_THAT(refused(), HasSubstr("expected 576 in dimension 2"));
 }
 
-TEST_F(CheckMla, RefusesRanksAndRopesOutOfRange) {
+TEST_F(CheckMla, RejectsRanksAndRopesOutOfRange) {
   args_.q_rope = args_.q_rope.slice(2, 0, 60);
   args_.latent = args_.latent.slice(2, 0, 572);
   EXPECT_EQ(refused(ErrorCode::kUnsupported),
             "kv_lora_rank 512 and rope_dim 60: expected multiples of 8 up to 512 and 64");
 }
 
-TEST_F(CheckMla, RefusesQueryPartsOfDifferentDTypes) {
+TEST_F(CheckMla, RejectsQueryPartsOfDifferentDTypes) {
   args_.q_rope.dtype = DType::kBF16;
   EXPECT_EQ(refused(), "q is float32, q_rope is bfloat16: expected the same");
 }
 
-TEST_F(CheckMla, RefusesAScaleOfZero) {
+TEST_F(CheckMla, RejectsAScaleOfZero) {
   args_.scale_kv = 0.0f;
   EXPECT_EQ(refused(), "scale_kv 0: above 0");
 }
 
-TEST(CheckMerge, RefusesPartsOfOtherShapes) {
+TEST(CheckMerge, RejectsPartsOfOtherShapes) {
   const Tensor out = Tensor::zeros({2, 3, 8}, DType::kF32), lse = Tensor::zeros({2, 3}, DType::kF32);
   const Tensor short_lse = Tensor::zeros({1, 3}, DType::kF32);
   kernels::MergeArgs args{.out_a = out, .out_b = out, .lse_a = lse, .lse_b = lse, .out = out, .lse = lse};
   EXPECT_NO_THROW(check(args));
   args.lse_b = short_lse;
-  EXPECT_EQ(refusal([&] { check(args); }), "lse_b float32[1, 3] on cpu: expected 2 in dimension 0");
+  EXPECT_EQ(error_text([&] { check(args); }), "lse_b float32[1, 3] on cpu: expected 2 in dimension 0");
   args.lse_b = {};
-  EXPECT_EQ(refusal([&] { check(args); }), "lse_b: not given");
+  EXPECT_EQ(error_text([&] { check(args); }), "lse_b: not given");
 }
 
-TEST(CheckMerge, RefusesSplitsThatAreNotFloat32) {
+TEST(CheckMerge, RejectsSplitsThatAreNotFloat32) {
   const Tensor parts = Tensor::zeros({4, 2, 3, 8}, DType::kBF16),
                lses = Tensor::zeros({4, 2, 3}, DType::kF32);
   const Tensor out = Tensor::zeros({2, 3, 8}, DType::kF32), lse = Tensor::zeros({2, 3}, DType::kF32);
   const kernels::MergeSplitsArgs args{
       .partial_out = parts, .partial_lse = lses, .sinks = {}, .out = out, .lse = lse};
-  EXPECT_EQ(refusal([&] { check(args); }), "partial results are bfloat16 and float32: expected float32");
+  EXPECT_EQ(error_text([&] { check(args); }), "partial results are bfloat16 and float32: expected float32");
 }
 
-TEST(CheckMerge, RefusesNoSplits) {
+TEST(CheckMerge, RejectsNoSplits) {
   const Tensor parts = Tensor::zeros({0, 2, 3, 8}, DType::kF32), lses = Tensor::zeros({0, 2, 3}, DType::kF32);
   const Tensor out = Tensor::zeros({2, 3, 8}, DType::kF32);
   const kernels::MergeSplitsArgs args{
       .partial_out = parts, .partial_lse = lses, .sinks = {}, .out = out, .lse = {}};
-  EXPECT_THAT(refusal([&] { check(args); }), HasSubstr("no splits"));
+  EXPECT_THAT(error_text([&] { check(args); }), HasSubstr("no splits"));
 }
 
-TEST(CheckStore, RefusesFewerSlotsThanTokens) {
+TEST(CheckStore, RejectsFewerSlotsThanTokens) {
   const Tensor rows = Tensor::zeros({3, 2, 8}, DType::kF32),
                cache = Tensor::zeros({4, 16, 2, 8}, DType::kF32);
   const std::vector<int32_t> slots = {1, 2};
   const kernels::StoreKvArgs args{.k = rows, .v = rows, .to = {.k = cache, .v = cache, .slots = slots}};
-  EXPECT_EQ(refusal([&] { check(args); }), "slots: 2 for 3 tokens");
+  EXPECT_EQ(error_text([&] { check(args); }), "slots: 2 for 3 tokens");
 }
 
-TEST(CheckStore, RefusesACacheOfOtherHeads) {
+TEST(CheckStore, RejectsACacheOfOtherHeads) {
   const Tensor rows = Tensor::zeros({1, 2, 8}, DType::kF32),
                cache = Tensor::zeros({4, 16, 3, 8}, DType::kF32);
   const std::vector<int32_t> slots = {1};
   const kernels::StoreKvArgs args{.k = rows, .v = rows, .to = {.k = cache, .v = cache, .slots = slots}};
-  EXPECT_EQ(refusal([&] { check(args); }), "k_cache float32[4, 16, 3, 8] on cpu: expected 2 in dimension 2");
+  EXPECT_EQ(error_text([&] { check(args); }),
+            "k_cache float32[4, 16, 3, 8] on cpu: expected 2 in dimension 2");
 }
 
-TEST(CheckStore, RefusesALatentCacheOfAnotherWidth) {
+TEST(CheckStore, RejectsALatentCacheOfAnotherWidth) {
   const Tensor latent = Tensor::zeros({1, 16}, DType::kF32), rope = Tensor::zeros({1, 8}, DType::kF32);
   const Tensor cache = Tensor::zeros({4, 16, 16}, DType::kF32);
   const std::vector<int32_t> slots = {1};
   const kernels::StoreMlaArgs args{.latent = latent, .rope = rope, .to = {.k = cache, .slots = slots}};
-  EXPECT_EQ(refusal([&] { check(args); }), "cache float32[4, 16, 16] on cpu: expected 24 in dimension 2");
+  EXPECT_EQ(error_text([&] { check(args); }), "cache float32[4, 16, 16] on cpu: expected 24 in dimension 2");
 }
 
 }  // namespace

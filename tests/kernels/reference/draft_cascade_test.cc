@@ -55,7 +55,7 @@ class Pages {
 
   // The page tables of requests have a row of `width` pages each.
   Part attend(std::vector<float>& q, std::vector<int32_t> page_table, int width, kernels::QueryBatch batch,
-              kernels::Visibility visibility) {
+              kernels::AttentionMask attention_mask) {
     const int64_t num_tokens = static_cast<int64_t>(q.size()) / kHeadDim;
     Part part{.out = std::vector<float>(q.size()), .lse = std::vector<float>(q.size() / kHeadDim)};
     kernels::AttentionArgs args{.q = rows_of(q),
@@ -63,7 +63,7 @@ class Pages {
                                 .lse = TensorView::contiguous(part.lse.data(), DType::kF32, {num_tokens, 1}),
                                 .kv = {.k = pages_of(k_), .v = pages_of(v_), .index = {}},
                                 .batch = batch,
-                                .visibility = visibility,
+                                .attention_mask = attention_mask,
                                 .score = {}};
     args.kv.index.kind = kernels::KvIndexKind::kPageTable;
     args.kv.index.table = page_table.data();
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(DocumentsExamples, DraftStep,
 // whose keys are the prefix and the drafts that it sees, all through the map to SWA slots.
 TEST(SwaVerify, OfATreeReadsPrefixAndSeenDraftsThroughTheSlotMap) {
   constexpr int kPrefix = 5, kDrafts = 3;
-  const kernels::Visibility window{.window_left = 3};
+  const kernels::AttentionMask window{.window_left = 3};
   const std::vector<int32_t> row{20, 21, 22, 23, 24, 8, 9, 10};
   std::vector<int32_t> slot_map(32, 0);
   for (size_t i = 0; i < row.size(); ++i)

@@ -85,7 +85,7 @@ TEST(ReferenceIndex, TranslatesSlotsBeforeDividingByThePageSize) {
   EXPECT_THAT(NineKeys({7, 1, 10}).attend(index), Each(FloatEq(4.0f)));
 }
 
-TEST(ReferenceIndex, GivesQueryHeadsOfAGroupTheSameKvHead) {
+TEST(ReferenceIndex, QueryHeadsOfAGroupShareAKvHead) {
   // Four query heads over two KV heads, one key each, of value 10 and 20.
   std::vector<float> q(4 * 8, 1.0f), k(2 * 8, 0.0f), v(2 * 8, 10.0f), out(4 * 8);
   std::fill(v.begin() + 8, v.end(), 20.0f);

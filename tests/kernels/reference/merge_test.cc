@@ -42,21 +42,21 @@ struct TwoParts {
   float merged[8] = {}, merged_lse = 0.0f;
 };
 
-TEST(ReferenceMerge, GivesTheDocumentsExample) {
+TEST(ReferenceMerge, MatchesTheDocumentedExample) {
   TwoParts two(1.0f, 2.0f, 3.0f, 1.0f);
   two.merge();
   EXPECT_NEAR(two.merged[7], 1.53788, 5e-6);
   EXPECT_NEAR(two.merged_lse, 2.31326, 5e-6);
 }
 
-TEST(ReferenceMerge, OfSplitsGivesTheDocumentsExample) {
+TEST(ReferenceMerge, SplitsMatchTheDocumentedExample) {
   TwoParts two(1.0f, 2.0f, 3.0f, 1.0f);
   two.merge_splits({});
   EXPECT_NEAR(two.merged[7], 1.53788, 5e-6);
   EXPECT_NEAR(two.merged_lse, 2.31326, 5e-6);
 }
 
-TEST(ReferenceMerge, TakesTheOtherPartWhenOneIsEmpty) {
+TEST(ReferenceMerge, ReturnsTheOtherPartWhenOneIsEmpty) {
   for (float mark : {kEmptyLse, -kEmptyLse}) {
     TwoParts two(NAN, mark, 3.0f, 1.0f);
     two.merge();

@@ -77,7 +77,7 @@ TEST(ReferenceSinks, AreNeitherScaledNorCapped) {
   EXPECT_FLOAT_EQ(tiny.run().out[0], 4.0f);
 }
 
-TEST(ReferenceSinks, FarAboveEveryScoreTakeAllOfTheOutput) {
+TEST(ReferenceSinks, LargeSinksZeroTheOutput) {
   TinyAttention tiny(1, {-2000.0f, -2000.0f}, {4.0f, 12.0f});
   const std::vector<float> sinks = {1000.0f};
   tiny.args.score.sinks = sinks;

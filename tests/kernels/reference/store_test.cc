@@ -89,7 +89,7 @@ TEST(ReferenceStore, RoundsAndSaturatesFp8) {
   EXPECT_EQ(static_cast<float>(k_cache[18]), 16.0f);
 }
 
-TEST(ReferenceStore, PutsTheRopePartBehindTheLatentPart) {
+TEST(ReferenceStore, PutsTheRopePartAfterTheLatentPart) {
   std::vector<float> latent(8, 6.0f), rope(8, 9.0f), cache(4 * 16, -1.0f);
   const std::vector<int32_t> slots = {3};
   kernels::reference::store_mla({.latent = TensorView::contiguous(latent.data(), DType::kF32, {1, 8}),

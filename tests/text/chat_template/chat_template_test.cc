@@ -10,8 +10,8 @@
 
 #include "attend/checkpoint/input_file.h"
 #include "tests/support/error_message.h"
+#include "tests/support/executable_path.h"
 #include "tests/support/memory_checkpoint.h"
-#include "tests/support/own_path.h"
 
 namespace attend {
 namespace {
@@ -19,13 +19,13 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::error_message;
-using testing_support::own_path;
+using testing_support::executable_path;
 
 const std::string kTemplates = ATTEND_SOURCE_DIR "/tests/data/chat_templates";
 const std::string kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
 
 std::string write_template(const std::string& source) {
-  const std::string path = own_path("jinja");
+  const std::string path = executable_path("jinja");
   std::ofstream(path, std::ios::binary) << source;
   return path;
 }
@@ -46,7 +46,7 @@ std::string shown(const std::string& source) {
                  R"({"messages": [{"role": "user", "content": "Hi"}], "x": {"b": 1, "a": [2]}})");
 }
 
-TEST(ChatTemplate, MakesTheTextThatJinjaMakesOfIt) {
+TEST(ChatTemplate, RendersLikeJinja) {
   const std::string talk = R"({"messages": [{"role": "system", "content": "Be brief."},
     {"role": "user", "content": " Hi "}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Why?"}]})";
   EXPECT_EQ(text_of(*ChatTemplate::find(kTemplates, kTemplates + "/alternating.jinja"), talk),
@@ -91,7 +91,7 @@ TEST(ChatTemplate, ReadsExpressionsAsJinjaDoes) {
   for (const auto& [source, expected] : cases) EXPECT_EQ(shown(source), expected) << source;
 }
 
-TEST(ChatTemplate, KnowsWhichTextAUserWrote) {
+TEST(ChatTemplate, TracksUserText) {
   const ChatTemplate chat =
       read_template("<|{{ messages[0].role }}|>{{ messages[0].content.upper()[1:] | trim }}{{ x | tojson }}");
   const auto parts = chat.render(R"({"messages": [{"role": "user", "content": "abc "}], "x": {"k": "v"}})");
@@ -100,14 +100,14 @@ TEST(ChatTemplate, KnowsWhichTextAUserWrote) {
   EXPECT_EQ(marked, "<|user|>[BC]{\"[k]\": \"[v]\"}");
 }
 
-TEST(ChatTemplate, TakesARoleThatNobodyTrainsOnForTextOfAUser) {
+TEST(ChatTemplate, TreatsAnUnknownRoleAsUserText) {
   const auto parts =
       read_template("<|{{ messages[0].role }}|>").render(R"({"messages": [{"role": "endoftext"}]})");
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_TRUE(parts[1].from_user);
 }
 
-TEST(ChatTemplate, NeverLetsAUserSpellASpecialToken) {
+TEST(ChatTemplate, NeverEncodesSpecialTokensFromUserText) {
   const Tokenizer tokenizer = Tokenizer::from_path(kTiny);
   const ChatTemplate chat = *ChatTemplate::find(kTiny);
   const auto ids =
@@ -117,14 +117,14 @@ TEST(ChatTemplate, NeverLetsAUserSpellASpecialToken) {
   EXPECT_EQ(tokenizer.decode(ids, /*skip_special_tokens=*/true), "<|end|><|begin|>copy");
 }
 
-TEST(ChatTemplate, MakesTheIdsOfTheWholeTextWhereNobodySpellsOne) {
+TEST(ChatTemplate, MatchesPlainEncodingWithoutSpecialTokens) {
   const Tokenizer tokenizer = Tokenizer::from_path(kTiny);
   EXPECT_EQ(ChatTemplate::find(kTiny)->encode(
                 tokenizer, R"({"messages": [{"role": "user", "content": "copy: a [ sun ] ->"}]})"),
             tokenizer.encode("copy: a [ sun ] ->"));
 }
 
-TEST(ChatTemplate, GivesATemplateTheContentsThatItKnows) {
+TEST(ChatTemplate, PassesContentsInTheFormTheTemplateExpects) {
   const char* parts =
       R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]})";
   EXPECT_EQ(text_of(read_template("{{ messages[0].content }}"), parts), "a\nb");
@@ -134,7 +134,7 @@ TEST(ChatTemplate, GivesATemplateTheContentsThatItKnows) {
   EXPECT_EQ(text_of(of_parts, R"({"messages": [{"role": "user", "content": "c"}]})"), "<c>");
 }
 
-TEST(ChatTemplate, GivesATemplateTheArgumentsOfAToolCallAsAnObject) {
+TEST(ChatTemplate, PassesToolCallArgumentsAsAnObject) {
   EXPECT_EQ(text_of(read_template("{{ messages[0].tool_calls[0].function.arguments | tojson }}"),
                     R"({"messages": [{"role": "assistant", "content": null, "tool_calls":
                        [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}]}]})"),
@@ -160,14 +160,14 @@ TEST(ChatTemplate, IsChosenByNameAndByTools) {
   EXPECT_FALSE(ChatTemplate::find(ATTEND_SOURCE_DIR "/tests/goldens/llama-bf16"));
 }
 
-struct Refusal {
+struct Rejection {
   std::string source, message;
   ErrorCode code = ErrorCode::kCorruptFile;
 
-  friend void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.source; }
+  friend void PrintTo(const Rejection& error_text, std::ostream* out) { *out << error_text.source; }
 };
 
-class RefusedTemplate : public testing::TestWithParam<Refusal> {};
+class RefusedTemplate : public testing::TestWithParam<Rejection> {};
 
 // A checkpoint of another format: its tokenizer and template are texts.
 TEST(ChatTemplate, NeedsNoFiles) {
@@ -190,7 +190,7 @@ TEST(ChatTemplate, NeedsNoFiles) {
             tokenizer.token(*tokenizer.bos_id()) + "hello");
 }
 
-TEST_P(RefusedTemplate, NamesItsLineWhenItIsRead) {
+TEST_P(RefusedTemplate, ReportsTheLineAtParseTime) {
   const std::string path = write_template(GetParam().source);
   EXPECT_THAT(error_message(GetParam().code, [&] { ChatTemplate::find(kTemplates, path); }),
               HasSubstr(GetParam().message));
@@ -199,59 +199,61 @@ TEST_P(RefusedTemplate, NamesItsLineWhenItIsRead) {
 constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
 INSTANTIATE_TEST_SUITE_P(
     Cases, RefusedTemplate,
-    testing::Values(Refusal{"a\n{% if x %}", "line 2: expected {% endif %}"},
-                    Refusal{"{{ 1 + }}", "found the end of the tag"},
-                    Refusal{"{{ 'a }}", "a string without its end"},
-                    Refusal{"{# a", "a comment without its end"}, Refusal{"{{ x", "a tag without its end"},
-                    Refusal{"{{ x ? }}", "'?'"}, Refusal{"{{ (1 }}", "'}' closes nothing"},
-                    Refusal{"{% endif %}", "endif"}, Refusal{"{% break %}", "outside of a loop"},
-                    Refusal{"\n\n{% include 'x' %}", "line 3: {% include %}: not supported", kUnsupported},
-                    Refusal{"{% for x in y recursive %}{% endfor %}", "a recursive loop", kUnsupported},
-                    Refusal{"{{ x | urlize }}", "filter urlize", kUnsupported},
-                    Refusal{"{{ x | map('urlize') }}", "filter urlize", kUnsupported},
-                    Refusal{"{{ x is sameas y }}", "test sameas", kUnsupported},
-                    Refusal{"{{ x.encode() }}", "method encode()", kUnsupported},
-                    Refusal{"{{ open('x') }}", "function open()", kUnsupported},
-                    Refusal{"{{ " + std::string(500, '(') + "1" + std::string(500, ')') + " }}",
-                            "levels deep", kUnsupported},
-                    Refusal{"{{ 1" +
-                                [] {
-                                  std::string s;
-                                  for (int i = 0; i < 500; ++i) s += "+1";
-                                  return s;
-                                }() +
-                                " }}",
-                            "in a row", kUnsupported},
-                    Refusal{"\xff", "UTF-8"}));
+    testing::Values(Rejection{"a\n{% if x %}", "line 2: expected {% endif %}"},
+                    Rejection{"{{ 1 + }}", "found the end of the tag"},
+                    Rejection{"{{ 'a }}", "a string without its end"},
+                    Rejection{"{# a", "a comment without its end"},
+                    Rejection{"{{ x", "a tag without its end"}, Rejection{"{{ x ? }}", "'?'"},
+                    Rejection{"{{ (1 }}", "'}' closes nothing"}, Rejection{"{% endif %}", "endif"},
+                    Rejection{"{% break %}", "outside of a loop"},
+                    Rejection{"\n\n{% include 'x' %}", "line 3: {% include %}: not supported", kUnsupported},
+                    Rejection{"{% for x in y recursive %}{% endfor %}", "a recursive loop", kUnsupported},
+                    Rejection{"{{ x | urlize }}", "filter urlize", kUnsupported},
+                    Rejection{"{{ x | map('urlize') }}", "filter urlize", kUnsupported},
+                    Rejection{"{{ x is sameas y }}", "test sameas", kUnsupported},
+                    Rejection{"{{ x.encode() }}", "method encode()", kUnsupported},
+                    Rejection{"{{ open('x') }}", "function open()", kUnsupported},
+                    Rejection{"{{ " + std::string(500, '(') + "1" + std::string(500, ')') + " }}",
+                              "levels deep", kUnsupported},
+                    Rejection{"{{ 1" +
+                                  [] {
+                                    std::string s;
+                                    for (int i = 0; i < 500; ++i) s += "+1";
+                                    return s;
+                                  }() +
+                                  " }}",
+                              "in a row", kUnsupported},
+                    Rejection{"\xff", "UTF-8"}));
 
-TEST(ChatTemplate, SaysWhatTheTemplateSaysAboutAConversation) {
-  const auto refusal = [](const std::string& source, const char* variables = R"({"messages": []})") {
+TEST(ChatTemplate, ReportsTemplateErrors) {
+  const auto error_text = [](const std::string& source, const char* variables = R"({"messages": []})") {
     return error_message(ErrorCode::kInvalidArgument, [&] { read_template(source).render(variables); });
   };
-  EXPECT_EQ(refusal("{{ raise_exception('roles must alternate') }}"), "chat template: roles must alternate");
-  EXPECT_EQ(refusal("a\n{{ messages[0].content.x }}"),
+  EXPECT_EQ(error_text("{{ raise_exception('roles must alternate') }}"),
+            "chat template: roles must alternate");
+  EXPECT_EQ(error_text("a\n{{ messages[0].content.x }}"),
             "chat template, line 2: 'an index out of range' is undefined");
-  EXPECT_EQ(refusal("{{ 'a' + 1 }}"), "chat template, line 1: a str + a int: not supported");
-  EXPECT_THAT(refusal("", "[]"), HasSubstr("needs a JSON object"));
-  EXPECT_THAT(refusal("", R"({"messages": 1})"), HasSubstr("needs a list"));
-  EXPECT_THAT(refusal("", "{"), HasSubstr("expected JSON"));
+  EXPECT_EQ(error_text("{{ 'a' + 1 }}"), "chat template, line 1: a str + a int: not supported");
+  EXPECT_THAT(error_text("", "[]"), HasSubstr("needs a JSON object"));
+  EXPECT_THAT(error_text("", R"({"messages": 1})"), HasSubstr("needs a list"));
+  EXPECT_THAT(error_text("", "{"), HasSubstr("expected JSON"));
 }
 
-TEST(ChatTemplate, BoundsWhatATemplateMayTake) {
-  const auto refusal = [](const std::string& source) {
+TEST(ChatTemplate, LimitsMemoryAndSteps) {
+  const auto error_text = [](const std::string& source) {
     return error_message(ErrorCode::kInvalidArgument,
                          [&] { read_template(source).render(R"({"messages": []})"); });
   };
-  EXPECT_THAT(refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), HasSubstr("levels deep"));
+  EXPECT_THAT(error_text("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), HasSubstr("levels deep"));
   EXPECT_THAT(
-      refusal("{% for a in range(2000) %}{% for b in 'x' * 1000 %}{{ b }}{{ b }}{% endfor %}{% endfor %}"),
+      error_text("{% for a in range(2000) %}{% for b in 'x' * 1000 %}{{ b }}{{ b }}{% endfor %}{% endfor %}"),
       HasSubstr("steps"));
-  EXPECT_THAT(refusal("{{ ('x' * 9000000) ~ ('x' * 9000000) }}"), HasSubstr("bytes"));
-  EXPECT_THAT(refusal("{{ range(999999999) }}"), HasSubstr("100000 items"));
+  EXPECT_THAT(error_text("{{ ('x' * 9000000) ~ ('x' * 9000000) }}"), HasSubstr("bytes"));
+  EXPECT_THAT(error_text("{{ range(999999999) }}"), HasSubstr("100000 items"));
   EXPECT_THAT(
-      refusal("{% set n = namespace(x=[]) %}{% for i in range(999) %}{% set n.x = [n.x] %}{% endfor %}"),
+      error_text("{% set n = namespace(x=[]) %}{% for i in range(999) %}{% set n.x = [n.x] %}{% endfor %}"),
       HasSubstr("levels deep"));
-  EXPECT_THAT(refusal("{% set a = [] %}{% set b = [a] %}{{ a.append(b) }}"), HasSubstr("takes no lists"));
+  EXPECT_THAT(error_text("{% set a = [] %}{% set b = [a] %}{{ a.append(b) }}"), HasSubstr("takes no lists"));
 }
 
 }  // namespace

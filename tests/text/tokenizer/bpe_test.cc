@@ -62,7 +62,7 @@ struct RandomBpe {
   }
 };
 
-TEST(MergeSymbols, MergesAsTheNaiveWayDoesAtAnyLength) {
+TEST(MergeSymbols, MatchesTheNaiveMergeAtAnyLength) {
   std::mt19937 random(3);
   for (int round = 0; round < 60; ++round) {
     const RandomBpe bpe({"a", "b", "c", "d"}, 40, random);
@@ -77,7 +77,7 @@ TEST(MergeSymbols, MergesAsTheNaiveWayDoesAtAnyLength) {
   }
 }
 
-TEST(BpeModel, FindsTheSameTokensInPartsAsInTheWholeWord) {
+TEST(BpeModel, SplittingAWordChangesNoToken) {
   // Some pairs of characters never merge, so that words fall apart; "x" and "é" are unknown.
   std::mt19937 random(4);
   for (int round = 0; round < 40; ++round) {
@@ -124,7 +124,7 @@ TEST(PairTable, KeepsTheLastValueOfAPair) {
   EXPECT_EQ(PairTable().get(0, 0), PairTable::kNone);
 }
 
-TEST(WordCache, GivesBackWhatItWasGivenUnlessItIsTooLong) {
+TEST(WordCache, ReturnsCachedIdsUnlessTooLong) {
   WordCache cache;
   std::vector<int32_t> ids = {9, 1, 2, 3};
   cache.insert("word", ids, 1);

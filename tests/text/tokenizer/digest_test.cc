@@ -35,7 +35,7 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
-// A line of many_texts.jsonl spelt out.
+// A line of many_texts.jsonl spelled out.
 std::string text_of(const std::string& line) {
   const json value = json::parse(line);
   if (value.is_string()) return value.get<std::string>();

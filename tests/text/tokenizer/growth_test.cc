@@ -81,7 +81,7 @@ TEST(TokenizerGrowth, OfADecoderIsBoundedForEachToken) {
   });
 }
 
-TEST(TokenizerGrowth, RefusesMoreStepsThanAnyTokenizerHas) {
+TEST(TokenizerGrowth, RejectsMoreStepsThanAnyTokenizerHas) {
   const json digits = {{"type", "Digits"}, {"individual_digits", true}};
   for (const auto& [field, list, step] :
        {std::tuple("normalizer", "normalizers", json{{"type", "NFC"}}),
@@ -109,7 +109,7 @@ TEST(TokenizerGrowth, OrdersCombiningMarksInLinearTime) {
   EXPECT_TRUE(text == ordered);
 }
 
-TEST(TokenizerGrowth, RefusesATemplateThatCopiesTheTextManyTimes) {
+TEST(TokenizerGrowth, RejectsATemplateThatCopiesTheTextManyTimes) {
   const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
   const json processor = {
       {"type", "TemplateProcessing"}, {"single", json(17, text)}, {"special_tokens", json::object()}};

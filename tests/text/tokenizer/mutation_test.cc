@@ -42,7 +42,7 @@ constexpr int kFiles = 60;  // of each layout
 
 class DamagedTokenizer : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(DamagedTokenizer, IsReadOrRefusedButNeverCrashes) {
+TEST_P(DamagedTokenizer, IsReadOrRejectedButNeverCrashes) {
   set_log_level(LogLevel::kError);
   const std::string whole = testing::read_file(testing::golden_folder(GetParam()) + "/tokenizer.json");
   // Most damage to the long vocabulary is alike, so half of it goes to what stands before the model.

@@ -29,7 +29,7 @@ std::vector<std::string> find_all(std::string_view pattern, std::string_view tex
   return found;
 }
 
-TEST(OnigPattern, TakesTheSplitOfLlama3AsItIs) {
+TEST(OnigPattern, TranslatesTheLlama3Split) {
   const std::string_view pattern =
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   EXPECT_THAT(find_all(pattern, "I'LL see 12345 été,\n\n  ok  "),
@@ -101,7 +101,7 @@ TEST(OnigPattern, ReadsEscapesAsOnigurumaDoes) {
   EXPECT_THAT(find_all(R"(#é )", "#é "), ElementsAre("#é "));
 }
 
-TEST(OnigPattern, RefusesWhatItCanNotTranslate) {
+TEST(OnigPattern, RejectsWhatItCanNotTranslate) {
   for (const char* pattern : {"(a)\\1",  "\\k<n>", "\\g<1>",      "(*FAIL)", "(?~a)",     "(?x)a",   "\\X",
                               "\\Qa\\E", "\\xe4",  "[",           "[a",      "[[:foo:]]", "(a",      "a)",
                               "*a",      "a{3,2}", "\\",          "\\p{",    "\\pL",      "\\p{1}",  "[a&&]",
@@ -118,7 +118,7 @@ TEST(OnigPattern, RefusesWhatItCanNotTranslate) {
   EXPECT_THROW(onig_to_pcre2(std::string(5000, '['), "test"), Error);
 }
 
-TEST(Regex, FindsEmptyMatchesButNotRightBehindAnother) {
+TEST(Regex, FindsEmptyMatchesExceptAfterAMatch) {
   const auto places = [](std::string_view pattern, std::string_view text) {
     RegexScratch scratch;
     std::vector<Span> matches;
@@ -132,14 +132,14 @@ TEST(Regex, FindsEmptyMatchesButNotRightBehindAnother) {
   EXPECT_THAT(places("", "é"), ElementsAre(Place(0, 0), Place(2, 2)));
 }
 
-TEST(Regex, LooksBehindTheLastMatch) { EXPECT_THAT(find_all("(?<=a)b|a", "ab"), ElementsAre("a", "b")); }
+TEST(Regex, SupportsLookbehind) { EXPECT_THAT(find_all("(?<=a)b|a", "ab"), ElementsAre("a", "b")); }
 
-TEST(Regex, MatchesWhatDoesNotFitTheStackOfTheJit) {
+TEST(Regex, MatchesBeyondTheJitStack) {
   const std::string text(200'000, 'a');
   EXPECT_THAT(find_all("(?:(?=[a-y])[b-z[a]])+", text), ElementsAre(text));
 }
 
-TEST(Regex, GivesUpWithAnErrorWhereAPatternExplodes) {
+TEST(Regex, ReportsAnErrorOnCatastrophicBacktracking) {
   EXPECT_THROW(find_all("(?:a|a)+[bc]", std::string(100, 'a')), Error);
 }
 

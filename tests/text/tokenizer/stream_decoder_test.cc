@@ -53,7 +53,7 @@ TEST(StreamDecoder, NeverSplitsAUtf8SequenceWhileStreaming) {
   }
 }
 
-TEST(StreamDecoder, GivesWhatDecodeGivesForAnySequence) {
+TEST(StreamDecoder, MatchesDecodeForAnySequence) {
   std::mt19937 random(1);
   for (const std::string& layout : golden_layouts()) {
     const Tokenizer tokenizer = Tokenizer::from_path(golden_folder(layout));
@@ -67,7 +67,7 @@ TEST(StreamDecoder, GivesWhatDecodeGivesForAnySequence) {
   }
 }
 
-TEST(StreamDecoder, HandsOutTextAsSoonAsItIsComplete) {
+TEST(StreamDecoder, EmitsCompleteTextImmediately) {
   const Tokenizer tokenizer = Tokenizer::from_path(golden_folder("gpt2"));
   // The bytes E4 B8 AD of one character, as three tokens, between two others.
   const std::vector<int32_t> ids = ids_of(tokenizer, {"a", "ä", "¸", "Ń", "b"});
@@ -80,7 +80,7 @@ TEST(StreamDecoder, EndsACutCharacterWithAReplacement) {
   EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, {"ä", "¸", "b"})), ElementsAre("", "", "\uFFFDb", ""));
 }
 
-TEST(StreamDecoder, HoldsByteTokensBackUntilTheirRunEnds) {
+TEST(StreamDecoder, BuffersByteTokensUntilTheRunEnds) {
   const Tokenizer tokenizer = Tokenizer::from_path(golden_folder("llama2"));
   const std::vector<std::string> smile = {"a", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"};
   std::vector<std::string> tokens = smile;
@@ -94,7 +94,7 @@ TEST(StreamDecoder, HoldsByteTokensBackUntilTheirRunEnds) {
               ElementsAre("a", "", "", "", "", "", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD"));
 }
 
-TEST(StreamDecoder, StripsTheFirstSpaceOfASentencePieceTextOnly) {
+TEST(StreamDecoder, StripsTheFirstSentencePieceSpaceOnly) {
   const Tokenizer tokenizer = Tokenizer::from_path(golden_folder("llama2"));
   EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, {"<s>", "▁", "a", "▁", "▁"})),
               ElementsAre("", "", "a", " ", " ", ""));

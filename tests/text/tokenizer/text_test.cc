@@ -34,7 +34,7 @@ TEST(Utf8, ReadsEveryCharacterThatItWrites) {
   }
 }
 
-TEST(Utf8, RefusesSurrogatesOverlongFormsAndWhatIsTooLarge) {
+TEST(Utf8, RejectsSurrogatesOverlongFormsAndWhatIsTooLarge) {
   for (const char* bytes :
        {"\xED\xA0\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
         "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\x80", "\xFF", "\xE4\xB8", "12345678\xFF", "é\xC3"}) {
@@ -91,12 +91,12 @@ TEST(ByteLevel, HasAPrintableCharacterForEveryByte) {
   std::string mapped;
   append_byte_level(bytes, mapped);
   EXPECT_TRUE(is_valid_utf8(mapped));
-  EXPECT_EQ(bytes_of_byte_level(mapped), bytes);
+  EXPECT_EQ(decode_byte_level(mapped), bytes);
   mapped.clear();
   append_byte_level(" a\n\xFF", mapped);
   EXPECT_EQ(mapped, "ĠaĊÿ");
-  EXPECT_EQ(bytes_of_byte_level("a b"), std::nullopt);
-  EXPECT_EQ(bytes_of_byte_level("中"), std::nullopt);
+  EXPECT_EQ(decode_byte_level("a b"), std::nullopt);
+  EXPECT_EQ(decode_byte_level("中"), std::nullopt);
 }
 
 std::vector<std::string> pieces(std::string_view text, SplitBehavior behavior, bool invert = false) {
@@ -111,7 +111,7 @@ std::vector<std::string> pieces(std::string_view text, SplitBehavior behavior, b
   return out;
 }
 
-TEST(Split, TreatsDelimitersAsItsBehaviorSays) {
+TEST(Split, HonorsSplitBehavior) {
   const std::string_view text = "the-final--countdown";
   EXPECT_THAT(pieces(text, SplitBehavior::kRemoved), ElementsAre("the", "final", "countdown"));
   EXPECT_THAT(pieces(text, SplitBehavior::kIsolated),

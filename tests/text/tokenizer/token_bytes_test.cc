@@ -12,9 +12,9 @@ using testing::golden_folder;
 
 class TokenBytes : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(TokenBytes, MakeTheTextOfAnyTokens) {
+TEST_P(TokenBytes, ConcatenateToTheDecodedText) {
   const Tokenizer tokenizer = Tokenizer::from_path(golden_folder(GetParam()));
-  const std::vector<std::string> bytes = tokenizer.bytes_of_tokens();
+  const std::vector<std::string> bytes = tokenizer.token_bytes();
   ASSERT_EQ(std::ssize(bytes), tokenizer.vocab_size());
   for (const std::string text : {"Hello there, world", "naïve café – 12345", "日本語 🙂🙃 x",
                                  "  two  spaces\n\n\tend", "{\"a\": [1, -2.5e3, null]}"}) {

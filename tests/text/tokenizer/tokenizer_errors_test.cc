@@ -55,7 +55,7 @@ void expect_refused(const std::string& pointer, const json& value, ErrorCode cod
 constexpr ErrorCode kCorrupt = ErrorCode::kCorruptFile;
 constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
 
-TEST(TokenizerErrors, AcceptTheSmallTokenizerThatTheOthersAreChangesOf) {
+TEST(TokenizerErrors, AcceptTheUnmodifiedTokenizer) {
   const TempFolder folder;
   folder.write("tokenizer.json", small().dump());
   const Tokenizer tokenizer = Tokenizer::from_path(folder.path());
@@ -63,7 +63,7 @@ TEST(TokenizerErrors, AcceptTheSmallTokenizerThatTheOthersAreChangesOf) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("abb<s>ba")), "abbba");
 }
 
-TEST(TokenizerErrors, NameAFileThatIsNotThere) {
+TEST(TokenizerErrors, NameAFileThatDoesNotExist) {
   const TempFolder folder;
   try {
     Tokenizer::from_path(folder.path());
@@ -91,12 +91,12 @@ TEST(TokenizerErrors, NameADirectoryInPlaceOfAFile) {
   }
 }
 
-TEST(TokenizerErrors, RefuseAKeyThatStandsTwice) {
+TEST(TokenizerErrors, RejectAKeyThatOccursTwice) {
   expect_refused(R"({"version": "1.0", "model": {"vocab": {"a": 0, "a": 1}}})", kCorrupt,
                  "\"a\" stands twice");
 }
 
-TEST(TokenizerErrors, NeverPrintWhatTheFileHoldsInFull) {
+TEST(TokenizerErrors, ShortenExcerptsOfTheFile) {
   const std::string garbage(100'000, 'x');
   const TempFolder folder;
   for (const std::string& text :
@@ -112,7 +112,7 @@ TEST(TokenizerErrors, NeverPrintWhatTheFileHoldsInFull) {
   }
 }
 
-TEST(TokenizerErrors, RefuseWhatIsNotJson) {
+TEST(TokenizerErrors, RejectWhatIsNotJson) {
   expect_refused("", kCorrupt, "expected JSON, line 1, column 1: unexpected end of input");
   expect_refused("{\n\"model\": ", kCorrupt, "expected JSON, line 2, column 10: unexpected end of input");
   expect_refused("{\"version\": \"\xFF\"}", kCorrupt, "expected JSON, line 1, column 14: invalid string");
@@ -120,7 +120,7 @@ TEST(TokenizerErrors, RefuseWhatIsNotJson) {
   expect_refused("{}", kCorrupt, "field \"model\" is missing");
 }
 
-TEST(TokenizerErrors, RefuseOtherModelsByName) {
+TEST(TokenizerErrors, RejectOtherModelsByName) {
   expect_refused("/model/type", "Unigram", kUnsupported,
                  "model.type: model \"Unigram\"; attend reads \"BPE\" and \"WordPiece\"");
   expect_refused("/model/type", "WordPiece", kCorrupt, "model: field \"unk_token\" is missing");
@@ -129,7 +129,7 @@ TEST(TokenizerErrors, RefuseOtherModelsByName) {
   expect_refused("/version", "2.0", kUnsupported, "version: \"2.0\"; attend reads \"1.0\"");
 }
 
-TEST(TokenizerErrors, RefuseOtherPartsByName) {
+TEST(TokenizerErrors, RejectOtherPartsByName) {
   expect_refused("/normalizer", {{"type", "Precompiled"}}, kUnsupported,
                  "normalizer.type: normalizer \"Precompiled\"");
   expect_refused("/normalizer", {{"type", "Nmt"}}, kUnsupported, "\"Nmt\"; attend reads NFC");
@@ -142,14 +142,14 @@ TEST(TokenizerErrors, RefuseOtherPartsByName) {
                  kUnsupported, "decoder.decoders[1].type: decoder \"X\"");
 }
 
-TEST(TokenizerErrors, RefuseOptionsThatWouldChangeTheResult) {
+TEST(TokenizerErrors, RejectOptionsThatWouldChangeTheResult) {
   expect_refused("/model/dropout", 0.1, kUnsupported, "model.dropout");
   expect_refused("/model/continuing_subword_prefix", "##", kUnsupported,
                  "model.continuing_subword_prefix: \"##\"");
   expect_refused("/model/end_of_word_suffix", "</w>", kUnsupported, "model.end_of_word_suffix");
 }
 
-TEST(TokenizerErrors, RefuseIdsThatAreNone) {
+TEST(TokenizerErrors, RejectIdsThatAreNone) {
   expect_refused("/model/vocab/a", -1, kCorrupt, "model.vocab.a -1: expected a token id, 0 to 2147483646");
   expect_refused("/model/vocab/a", 0.5, kCorrupt, "expected a token id");
   expect_refused("/model/vocab/a", "0", kCorrupt, "expected a token id");
@@ -159,14 +159,14 @@ TEST(TokenizerErrors, RefuseIdsThatAreNone) {
   expect_refused("/added_tokens/0/id", -4, kCorrupt, "added_tokens[0].id");
 }
 
-TEST(TokenizerErrors, RefuseIdsThatAreNotDense) {
+TEST(TokenizerErrors, RejectIdsThatAreNotDense) {
   expect_refused("/model/vocab/abb", 7, kCorrupt, "no token has id 3");
   expect_refused("/model/vocab/b", 0, kCorrupt, "id 0 belongs to \"a\" and to \"b\"");
   expect_refused("/added_tokens/0/id", 5, kCorrupt, "has id 5, but it is 4 by its place");
   expect_refused("/added_tokens/0/content", "ab", kCorrupt, "token \"ab\" has id 4, but it is 2");
 }
 
-TEST(TokenizerErrors, RefuseMergesOfUnknownTokens) {
+TEST(TokenizerErrors, RejectMergesOfUnknownTokens) {
   expect_refused("/model/merges/0", "a c", kCorrupt, "model.merges[0]: token \"c\" is not in the vocabulary");
   expect_refused("/model/merges/1", json::array({"b", "b"}), kCorrupt, "merges[1]: token \"bb\" is not in");
   expect_refused("/model/merges/0", "ab", kCorrupt, "is not two tokens with one space between them");
@@ -175,7 +175,7 @@ TEST(TokenizerErrors, RefuseMergesOfUnknownTokens) {
   expect_refused("/model/merges/0", 3, kCorrupt, "is neither \"a b\" nor [\"a\", \"b\"]");
 }
 
-TEST(TokenizerErrors, RefuseValuesOfTheWrongShape) {
+TEST(TokenizerErrors, RejectValuesOfTheWrongShape) {
   expect_refused("/model/vocab", json::array(), kCorrupt, "model.vocab []: expected a JSON object");
   expect_refused("/model/vocab", json::object(), kCorrupt, "model.vocab: is empty");
   expect_refused("/model/merges", "a b", kCorrupt, "model.merges \"a b\": expected a JSON array");
@@ -196,7 +196,7 @@ TEST(TokenizerErrors, RefuseValuesOfTheWrongShape) {
       kCorrupt, "add_prefix_space false contradicts");
 }
 
-TEST(TokenizerErrors, RefusePatternsThatCanNotBeCompiled) {
+TEST(TokenizerErrors, RejectPatternsThatCanNotBeCompiled) {
   const auto split = [](const std::string& regex) {
     return json{
         {"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
@@ -207,7 +207,7 @@ TEST(TokenizerErrors, RefusePatternsThatCanNotBeCompiled) {
   expect_refused("/pre_tokenizer", split("\\p{Nothing}"), kUnsupported, "pre_tokenizer.pattern.Regex: regex");
 }
 
-TEST(TokenizerErrors, RefuseTemplatesThatDoNotFit) {
+TEST(TokenizerErrors, RejectTemplatesThatDoNotFit) {
   const auto processor = [](const json& single) {
     return json{
         {"type", "TemplateProcessing"},
@@ -226,7 +226,7 @@ TEST(TokenizerErrors, RefuseTemplatesThatDoNotFit) {
                  "only \"A\" is there");
 }
 
-TEST(TokenizerErrors, RefuseSequencesThatAreNestedWithoutEnd) {
+TEST(TokenizerErrors, RejectSequencesThatAreNestedWithoutEnd) {
   for (const auto& [field, list] : {std::pair("/normalizer", "normalizers"),
                                     {"/pre_tokenizer", "pretokenizers"},
                                     {"/post_processor", "processors"},
@@ -242,7 +242,7 @@ TEST(TokenizerErrors, RefuseSequencesThatAreNestedWithoutEnd) {
   }
 }
 
-TEST(TokenizerErrors, RefuseATokenThatIsNormalizedToNothing) {
+TEST(TokenizerErrors, RejectATokenThatIsNormalizedToNothing) {
   json changed = with("/normalizer", {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}});
   changed["added_tokens"][0] = {{"id", 4}, {"content", "  "}, {"normalized", true}};
   expect_refused(changed.dump(), kUnsupported, "added token \"  \" is normalized to nothing");

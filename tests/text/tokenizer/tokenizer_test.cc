@@ -1,4 +1,4 @@
-// The tokenizer's own behaviour: queries, special tokens, odd input, threads.
+// The tokenizer's own behavior: queries, special tokens, odd input, threads.
 #include "attend/text/tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ TEST(Tokenizer, KnowsItsTokensByIdAndBySpelling) {
   EXPECT_EQ(tokenizer.token_id("no such token"), std::nullopt);
 }
 
-TEST(Tokenizer, TellsSpecialTokensFromOthers) {
+TEST(Tokenizer, DistinguishesSpecialTokens) {
   const Tokenizer tokenizer = layout("qwen2");
   EXPECT_TRUE(tokenizer.is_special(tokenizer.token_id("<|im_end|>").value()));
   EXPECT_FALSE(tokenizer.is_special(tokenizer.token_id("<think>").value()));  // added, not special
@@ -45,7 +45,7 @@ TEST(Tokenizer, TellsSpecialTokensFromOthers) {
   EXPECT_FALSE(tokenizer.is_special(tokenizer.vocab_size()));
 }
 
-TEST(Tokenizer, RefusesToSpellAnIdOutsideOfTheVocabulary) {
+TEST(Tokenizer, RejectsAnIdOutsideOfTheVocabulary) {
   const Tokenizer tokenizer = layout("gpt2");
   EXPECT_THROW(tokenizer.token(-1), Error);
   try {
@@ -143,7 +143,7 @@ TEST_F(TokenizerConfigFiles, MayBeMissing) {
   EXPECT_EQ(tokenizer.eos_id(), std::nullopt);
 }
 
-TEST_F(TokenizerConfigFiles, YieldToTheFirstOneThatNamesARole) {
+TEST_F(TokenizerConfigFiles, FirstFileThatSetsARoleWins) {
   folder_.write("tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
   folder_.write("special_tokens_map.json", R"({"eos_token": "<|endoftext|>", "bos_token": "<|im_start|>"})");
   const Tokenizer tokenizer = Tokenizer::from_path(folder_.path());
@@ -151,7 +151,7 @@ TEST_F(TokenizerConfigFiles, YieldToTheFirstOneThatNamesARole) {
   EXPECT_EQ(tokenizer.token(tokenizer.bos_id().value()), "<|im_start|>");
 }
 
-TEST_F(TokenizerConfigFiles, AddTokensBehindTheOthers) {
+TEST_F(TokenizerConfigFiles, AppendTokens) {
   const int32_t next = Tokenizer::from_path(folder_.path()).vocab_size();
   folder_.write("tokenizer_config.json", R"({"added_tokens_decoder": {")" + std::to_string(next) +
                                              R"(": {"content": "<new>", "special": true}},)"
@@ -167,12 +167,12 @@ TEST_F(TokenizerConfigFiles, MakeATokenSpecialThatHasARole) {
   EXPECT_TRUE(tokenizer.is_special(tokenizer.token_id("<think>").value()));
 }
 
-TEST_F(TokenizerConfigFiles, AreRefusedWhenTheirIdsAreNotThoseOfTheTokenizer) {
+TEST_F(TokenizerConfigFiles, AreRejectedWhenTheirIdsAreNotThoseOfTheTokenizer) {
   folder_.write("tokenizer_config.json", R"({"added_tokens_decoder": {"9999": {"content": "<new>"}}})");
   EXPECT_THROW(Tokenizer::from_path(folder_.path()), Error);
 }
 
-TEST_F(TokenizerConfigFiles, AreRefusedWhenTheyAreNotJson) {
+TEST_F(TokenizerConfigFiles, AreRejectedWhenTheyAreNotJson) {
   folder_.write("tokenizer_config.json", "{");
   EXPECT_THROW(Tokenizer::from_path(folder_.path()), Error);
 }

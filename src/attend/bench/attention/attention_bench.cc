@@ -23,7 +23,7 @@ std::string size_name(size_t bytes) {
   return mib < 1024 ? fmt::format("{:.0f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
-double best_of(int repeats, const auto& rate) {
+double max_rate(int repeats, const auto& rate) {
   double best = 0;
   for (int i = 0; i < repeats; ++i) best = std::max(best, rate());
   return best;
@@ -37,7 +37,7 @@ bool has_tiles() {
 // 0 where there are none.
 double tiles_per_second(int threads) {
   if (!has_tiles()) return 0;
-  return best_of(3, [&] { return operations_per_second(Arithmetic::kAmxBf16, threads); });
+  return max_rate(3, [&] { return operations_per_second(Arithmetic::kAmxBf16, threads); });
 }
 
 // "amx tiles", or where tiles of rows differ "amx tiles, avx512".
@@ -49,7 +49,7 @@ std::string kernel_names(const std::vector<kernels::KernelChoice>& choices) {
 }
 
 // What multiplies them exactly: pairs of bfloat16 where bfloat16 holds both sides, else float32.
-DType operands_of(const AttentionCase& spec) {
+DType operand_dtype(const AttentionCase& spec) {
   const bool in_pairs =
       spec.q_dtype == DType::kBF16 && (spec.kv_dtype == DType::kBF16 || is_fp8(spec.kv_dtype));
   return in_pairs ? DType::kBF16 : DType::kF32;
@@ -61,7 +61,7 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
   Stream stream;
   plan.plan(tensors.batch(), {}, stream);
   std::vector<double> case_seconds, peak;
-  std::vector<std::vector<double>> rates(read_ways().size());
+  std::vector<std::vector<double>> rates(read_methods().size());
   int layer = 0;
   const auto next_layer = [&] { return layer = (layer + 1) % tensors.num_layers(); };
   const kernels::cpu::Isa isa = kernels::cpu::attention_isa();
@@ -76,12 +76,12 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
     peak.push_back(operations_per_second(vectors, threads));
     // The ways take turns, since a second pass over a layer may find it in a cache.
     const size_t way = case_seconds.size() % rates.size();
-    rates[way].push_back(read_bytes_per_second(tensors.kv_bytes(next_layer()), threads, read_ways()[way]));
+    rates[way].push_back(read_bytes_per_second(tensors.kv_bytes(next_layer()), threads, read_methods()[way]));
     next_layer();
     case_seconds.push_back(seconds_of([&] { tensors.attend(layer, plan, isa); }));
   }
   const double took = median(case_seconds);
-  const double read_seconds = static_cast<double>(spec.kv_bytes()) / fastest_way(rates).rate;
+  const double read_seconds = static_cast<double>(spec.kv_bytes()) / fastest_read_method(rates).rate;
   const double peak_seconds = spec.operations() / median(peak);
   const bool by_read = read_seconds > peak_seconds;
   const double amount = by_read ? static_cast<double>(spec.kv_bytes()) : spec.operations();
@@ -105,17 +105,17 @@ void add_machine_figures(std::span<const std::byte> memory, const std::vector<in
       if (bytes > memory.size()) continue;
       // The first pass brings into the caches what they hold.
       double fastest = 0;
-      for (const ReadWay& way : read_ways()) {
+      for (const ReadMethod& way : read_methods()) {
         const auto rate = [&] { return read_bytes_per_second(memory.first(bytes), threads, way); };
         rate();
-        fastest = std::max(fastest, best_of(3, rate));
+        fastest = std::max(fastest, max_rate(3, rate));
       }
       figures.push_back({"read " + size_name(bytes), threads, 1e-9 * fastest, "GB/s"});
     }
   for (Arithmetic arithmetic : available_arithmetic())
     for (int threads : thread_counts)
       figures.push_back({std::string(to_string(arithmetic)), threads,
-                         1e-9 * best_of(3, [&] { return operations_per_second(arithmetic, threads); }),
+                         1e-9 * max_rate(3, [&] { return operations_per_second(arithmetic, threads); }),
                          "GFLOP/s"});
 }
 
@@ -146,7 +146,7 @@ Report bench_attention(const AttentionBenchOptions& options) {
   for (const AttentionCase& spec : cases) {
     const CaseTensors tensors(spec, all);
     for (int threads : thread_counts) {
-      report.cases.push_back(time_case(spec, tensors, best_vectors(threads, operands_of(spec)), threads,
+      report.cases.push_back(time_case(spec, tensors, best_vectors(threads, operand_dtype(spec)), threads,
                                        options.seconds_per_case));
       if (options.on_case) options.on_case(report);
     }

@@ -117,7 +117,7 @@ kernels::AttentionArgs CaseTensors::attention_args(int layer) const {
                  .v = pages(layer, layer_bytes_ / 2, spec_.head_dim),
                  .index = index()},
           .batch = batch(),
-          .visibility = {},
+          .attention_mask = {},
           .score = {.scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim))}};
 }
 
@@ -131,7 +131,7 @@ kernels::MlaArgs CaseTensors::mla_args(int layer) const {
                                            {num_pages_, spec_.page_size, dim}),
           .index = index(),
           .batch = batch(),
-          .visibility = {},
+          .attention_mask = {},
           .score = {.scale = 1.0f / std::sqrt(static_cast<float>(dim))}};
 }
 

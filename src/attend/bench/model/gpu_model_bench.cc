@@ -8,7 +8,7 @@
 
 #include "attend/bench/cuda/gpu_probes.h"
 #include "attend/bench/model/model_steps.h"
-#include "attend/bench/model/prefill_parts.h"
+#include "attend/bench/model/prefill_breakdown.h"
 #include "attend/bench/timing.h"
 #include "attend/engine/engine.h"
 #include "attend/kernels/kv_store/selected_rows.h"
@@ -164,7 +164,7 @@ class GpuModelBench {
       engine_.submit(random_prompt(prefill_tokens_, engine_.model_spec().vocab_size),
                      {.max_new_tokens = 1, .ignore_eos = true});
       step_times.push_back(1e6 * seconds_of([&] { engine_.step(require_token); }));
-      const PrefillParts parts = time_prefill_parts(engine_, prefill_tokens_);
+      const PrefillBreakdown parts = time_prefill_breakdown(engine_, prefill_tokens_);
       products.push_back(parts.products_us);
       attention.push_back(parts.attention_us);
     }
@@ -172,7 +172,7 @@ class GpuModelBench {
     for (std::vector<double>* const times : {&step_times, &products, &attention})
       times->erase(times->begin());
     const double step_us = median(step_times);
-    const PrefillParts parts{.products_us = median(products), .attention_us = median(attention)};
+    const PrefillBreakdown parts{.products_us = median(products), .attention_us = median(attention)};
     add({.name = fmt::format("prefill of {} tokens", prefill_tokens_),
          .threads = 1,
          .us = step_us,

@@ -138,17 +138,17 @@ class ModelBench {
       const std::vector<double> steps = time_decode_steps(depth, num_tokens);
       seconds.insert(seconds.end(), steps.begin(), steps.end());
     }
-    std::vector<std::vector<double>> rates(read_ways().size());
+    std::vector<std::vector<double>> rates(read_methods().size());
     for (int i = 0; i < 3; ++i)
       for (size_t way = 0; way < rates.size(); ++way)
         rates[way].push_back(read_bytes_per_second(
             {static_cast<const std::byte*>(probe_.view().data), probe_.view().num_bytes()}, threads_,
-            read_ways()[way]));
-    const FastestWay fastest = fastest_way(rates);
+            read_methods()[way]));
+    const FastestReadMethod fastest = fastest_read_method(rates);
     const std::string what =
         fmt::format("read {:.3g} GB", 1e-9 * static_cast<double>(probe_.view().num_bytes()));
     for (size_t way = 0; way < rates.size(); ++way)
-      report_.figures.push_back({what + suffix(depth) + ", " + to_string(read_ways()[way]), threads_,
+      report_.figures.push_back({what + suffix(depth) + ", " + to_string(read_methods()[way]), threads_,
                                  1e-9 * median(rates[way]), "GB/s"});
     const double bytes = decode_bytes(engine_, 1, std::max(1, depth) + num_tokens / 2);
     add({.name = fmt::format("tg{}{}", num_tokens, suffix(depth)),

@@ -14,7 +14,7 @@
 namespace attend::bench {
 namespace {
 
-std::string words_of(const LengthDistribution& lengths) {
+std::string describe_lengths(const LengthDistribution& lengths) {
   if (lengths.kind == LengthDistribution::Kind::kLogNormal)
     return fmt::format("log-normal, median {}, sigma {}, at most {}", lengths.median, lengths.sigma,
                        lengths.highest);
@@ -22,7 +22,7 @@ std::string words_of(const LengthDistribution& lengths) {
   return fmt::format("{} to {}", lengths.lowest, lengths.highest);
 }
 
-std::string words_of(const ServingOptions& options, const Trace& trace) {
+std::string describe_lengths(const ServingOptions& options, const Trace& trace) {
   const TraceOptions& wanted = options.trace;
   std::string words = fmt::format("{} requests", num_requests(trace));
   if (trace.size() != static_cast<size_t>(num_requests(trace)))
@@ -30,7 +30,8 @@ std::string words_of(const ServingOptions& options, const Trace& trace) {
   if (!options.trace_file.empty())
     words += ", " + options.trace_file.string();
   else
-    words += fmt::format(", {} tokens in, {} out", words_of(wanted.input), words_of(wanted.output));
+    words += fmt::format(", {} tokens in, {} out", describe_lengths(wanted.input),
+                         describe_lengths(wanted.output));
   if (trace.back().arrival == 0.0)
     words += ", all at once";
   else if (!options.trace_file.empty())
@@ -77,7 +78,7 @@ class ServingBench {
   ServingResult run() {
     warm_up();
     result_.info = engine_->info();
-    result_.trace = words_of(options_, trace_);
+    result_.trace = describe_lengths(options_, trace_);
     for (size_t i = 0; i < trace_.size(); ++i) due_.push({trace_[i].arrival, i, 0, {}});
     const EngineStats before = engine_->stats();
     const int64_t preemptions_before = engine_->num_preemptions();
@@ -86,7 +87,7 @@ class ServingBench {
     while (static_cast<int>(result_.requests.size()) < num_requests_) {
       submit_due();
       if (engine_->step([this](const RequestOutput& output) { take(output); }))
-        look();
+        sample_pool();
       else
         wait_for_next();
       const int64_t so_far = engine_->stats().num_prefill_tokens;
@@ -108,7 +109,7 @@ class ServingBench {
     double seconds;
     size_t conversation;
     size_t turn;
-    std::vector<int32_t> said;  // before this turn
+    std::vector<int32_t> generated;  // before this turn
     // The first of a queue is the largest.
     bool operator<(const Due& other) const {
       return std::pair(seconds, conversation) > std::pair(other.seconds, other.conversation);
@@ -141,10 +142,10 @@ class ServingBench {
       Due due = due_.top();
       due_.pop();
       const Turn& turn = trace_[due.conversation].turns[due.turn];
-      due.said.insert(due.said.end(), turn.tokens.begin(), turn.tokens.end());
-      const auto num_prompt = static_cast<int>(due.said.size());
-      const RequestId id =
-          engine_->submit(std::move(due.said), {.max_new_tokens = turn.output_tokens, .ignore_eos = true});
+      due.generated.insert(due.generated.end(), turn.tokens.begin(), turn.tokens.end());
+      const auto num_prompt = static_cast<int>(due.generated.size());
+      const RequestId id = engine_->submit(std::move(due.generated),
+                                           {.max_new_tokens = turn.output_tokens, .ignore_eos = true});
       const double arrival = limit == 0 ? due.seconds : now;
       running_[id] = {.conversation = due.conversation, .turn = due.turn, .arrival = arrival};
       running_[id].served = {.arrival = arrival, .num_prompt = num_prompt};
@@ -179,7 +180,7 @@ class ServingBench {
     if (options_.served) options_.served(static_cast<int>(result_.requests.size()), num_requests_);
   }
 
-  void look() {
+  void sample_pool() {
     result_.samples.push_back({.seconds = seconds_at(Clock::now()),
                                .num_running = engine_->num_running(),
                                .num_waiting = engine_->num_waiting(),
@@ -189,7 +190,7 @@ class ServingBench {
 
   // Nothing runs: the next one to come is the next thing to do.
   void wait_for_next() {
-    ensure(!due_.empty(), "bench serving: nothing runs and nothing comes");
+    ensure(!due_.empty(), "bench serving: no request is running or pending");
     std::this_thread::sleep_until(start_ + std::chrono::duration_cast<Clock::duration>(
                                                std::chrono::duration<double>(due_.top().seconds)));
   }

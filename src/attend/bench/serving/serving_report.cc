@@ -29,9 +29,9 @@ struct Latency {
   }
 };
 
-std::vector<Latency> latencies_of(const ServingResult& result) {
+std::vector<Latency> collect_latencies(const ServingResult& result) {
   Latency ttft{"ttft", "time to first token", {}}, itl{"itl", "between two tokens", {}},
-      tpot{"tpot", "per token behind the first", {}}, e2e{"e2e", "to the last token", {}};
+      tpot{"tpot", "per token after the first", {}}, e2e{"e2e", "to the last token", {}};
   for (const ServedRequest& request : result.requests) {
     ttft.milliseconds.push_back(1e3 * (request.first_token - request.arrival));
     e2e.milliseconds.push_back(1e3 * (request.finished - request.arrival));
@@ -119,7 +119,7 @@ void print(const ServingResult& result) {
                  1e3 * seconds / static_cast<double>(count));
   };
   steps("steps with prompts", result.num_prompt_steps, result.prompt_seconds);
-  steps("steps of decodes alone", result.num_steps - result.num_prompt_steps, result.decode_seconds);
+  steps("decode-only steps", result.num_steps - result.num_prompt_steps, result.decode_seconds);
   fmt::print("{:<28} {:>10.1f} % of {} tokens in use at most, {} evicted\n\n", "KV pool",
              100.0 * totals.peak_used / result.info.pool_slots, result.info.pool_slots,
              result.num_evicted_tokens);
@@ -128,7 +128,7 @@ void print(const ServingResult& result) {
                result.drafts.accept_length(), 100.0 * result.drafts.accept_rate(), result.drafts.num_drafted);
   fmt::print("{:<28} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "milliseconds", "mean", "p50", "p90", "p95",
              "p99", "most");
-  for (const Latency& latency : latencies_of(result)) {
+  for (const Latency& latency : collect_latencies(result)) {
     fmt::print("{:<28} {:>9.2f}", latency.name, latency.mean());
     for (const double share : kShares) fmt::print(" {:>9.2f}", percentile(latency.milliseconds, share));
     fmt::print(" {:>9.2f}\n", percentile(latency.milliseconds, 1.0));
@@ -162,7 +162,7 @@ void write_json(const ServingResult& result, const std::filesystem::path& path) 
     json["accept_length"] = result.drafts.accept_length();
     json["accept_rate"] = result.drafts.accept_rate();
   }
-  for (const Latency& latency : latencies_of(result)) json["latencies"][latency.key] = to_json(latency);
+  for (const Latency& latency : collect_latencies(result)) json["latencies"][latency.key] = to_json(latency);
   json["samples"] = to_json(result.samples);
   std::ofstream file(path);
   file << json.dump(2) << '\n';

@@ -36,7 +36,7 @@ HfTensors::HfTensors(const std::filesystem::path& directory) : CheckpointTensors
   require_directory(directory, "a model directory");
   if (file_exists(directory / kSingleFile)) {
     files_.emplace_back(directory / kSingleFile);
-    for (const TensorEntry& entry : files_[0].entries()) file_of_tensor_.emplace(entry.name, 0);
+    for (const TensorEntry& entry : files_[0].entries()) tensor_file_.emplace(entry.name, 0);
   } else if (file_exists(directory / kIndexFile)) {
     open_shards(directory / kIndexFile);
   } else {
@@ -72,16 +72,16 @@ void HfTensors::open_shards(const std::filesystem::path& index_path) {
     if (file.find(name) == nullptr)
       fail(ErrorCode::kCorruptFile, file.path().string(), ": no tensor \"", name, "\", which ", kIndexFile,
            " places there");
-    file_of_tensor_.emplace(name, found->second);
+    tensor_file_.emplace(name, found->second);
   }
 }
 
 const SafetensorsFile* HfTensors::locate(std::string_view name) const {
-  const auto found = file_of_tensor_.find(std::string(name));
-  return found == file_of_tensor_.end() ? nullptr : &files_[found->second];
+  const auto found = tensor_file_.find(std::string(name));
+  return found == tensor_file_.end() ? nullptr : &files_[found->second];
 }
 
-const SafetensorsFile& HfTensors::file_of(std::string_view name) const {
+const SafetensorsFile& HfTensors::file_with_tensor(std::string_view name) const {
   const SafetensorsFile* file = locate(name);
   if (file == nullptr) fail(ErrorCode::kNotFound, path().string(), ": weights: no tensor \"", name, "\"");
   return *file;
@@ -89,30 +89,32 @@ const SafetensorsFile& HfTensors::file_of(std::string_view name) const {
 
 std::vector<std::string> HfTensors::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, file] : file_of_tensor_) names.push_back(name);
+  for (const auto& [name, file] : tensor_file_) names.push_back(name);
   return names;
 }
 
-const TensorEntry& HfTensors::entry(std::string_view name) const { return *file_of(name).find(name); }
+const TensorEntry& HfTensors::entry(std::string_view name) const {
+  return *file_with_tensor(name).find(name);
+}
 
-Tensor HfTensors::tensor(std::string_view name) const { return file_of(name).tensor(name); }
+Tensor HfTensors::tensor(std::string_view name) const { return file_with_tensor(name).tensor(name); }
 
 std::string HfTensors::read(std::string_view name) const {
-  const SafetensorsFile& file = file_of(name);
+  const SafetensorsFile& file = file_with_tensor(name);
   return file.read(*file.find(name));
 }
 
 std::string HfTensors::where(std::string_view name) const {
-  return file_of(name).path().string() + ": tensor \"" + std::string(name) + "\"";
+  return file_with_tensor(name).path().string() + ": tensor \"" + std::string(name) + "\"";
 }
 
 void HfTensors::fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const {
-  const SafetensorsFile& file = file_of(name);
+  const SafetensorsFile& file = file_with_tensor(name);
   file.fetch(*file.find(name), fetched);
 }
 
-void HfTensors::read_ahead(const std::atomic<bool>& stop) const {
-  for (const SafetensorsFile& file : files_) file.read_ahead(stop);
+void HfTensors::prefetch_all(const std::atomic<bool>& stop) const {
+  for (const SafetensorsFile& file : files_) file.prefetch_all(stop);
 }
 
 void HfTensors::check_unchanged() const {

@@ -33,16 +33,16 @@ class HfTensors : public CheckpointTensors {
   std::string read(std::string_view name) const override;
   std::string where(std::string_view name) const override;
   void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const override;
-  void read_ahead(const std::atomic<bool>& stop) const override;
+  void prefetch_all(const std::atomic<bool>& stop) const override;
   void check_unchanged() const override;
 
  private:
   const SafetensorsFile* locate(std::string_view name) const;
-  const SafetensorsFile& file_of(std::string_view name) const;
+  const SafetensorsFile& file_with_tensor(std::string_view name) const;
   void open_shards(const std::filesystem::path& index_path);
 
   std::vector<SafetensorsFile> files_;
-  std::unordered_map<std::string, size_t> file_of_tensor_;  // index into files_
+  std::unordered_map<std::string, size_t> tensor_file_;  // index into files_
 };
 
 class HfCheckpoint : public Checkpoint {

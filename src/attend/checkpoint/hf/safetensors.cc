@@ -76,13 +76,14 @@ void SafetensorsFile::fetch(const TensorEntry& entry,
     const size_t num_bytes = std::min<uint64_t>(kFetchBytes, end - first);
     if (!mapping_->fetch(first, num_bytes))
       fail(ErrorCode::kCorruptFile, path_.string(), ": tensor \"", entry.name,
-           "\": the file was cut short while it was read: expected a file that nobody writes to");
+           "\": the file was cut short while it was read: expected a file that is not modified while attend "
+           "runs");
     fetched(num_bytes);
   }
   check_unchanged();
 }
 
-void SafetensorsFile::read_ahead(const std::atomic<bool>& stop) const {
+void SafetensorsFile::prefetch_all(const std::atomic<bool>& stop) const {
   const size_t end = mapping_->num_bytes();
   for (size_t first = 0; first < end && !stop; first += kFetchBytes)
     if (!mapping_->fetch(first, std::min<size_t>(kFetchBytes, end - first))) return;
@@ -91,7 +92,8 @@ void SafetensorsFile::read_ahead(const std::atomic<bool>& stop) const {
 void SafetensorsFile::check_unchanged() const {
   if (!mapping_->unchanged())
     fail(ErrorCode::kCorruptFile, path_.string(),
-         ": the file was written to while attend used it: expected a file that nobody writes to");
+         ": the file was written to while attend used it: expected a file that is not modified while attend "
+         "runs");
 }
 
 }  // namespace attend

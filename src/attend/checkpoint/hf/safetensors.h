@@ -49,7 +49,7 @@ class SafetensorsFile {
   void fetch(const TensorEntry& entry, const std::function<void(size_t bytes)>& fetched) const;
   // The same for all of them, in the order of their data, until `stop` is set. Throws nothing: where the file
   // was cut short it ends, and fetch() says so.
-  void read_ahead(const std::atomic<bool>& stop) const;
+  void prefetch_all(const std::atomic<bool>& stop) const;
 
  private:
   std::filesystem::path path_;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "attend/attention/foreign_backends.h"
+#include "attend/attention/unsupported_backends.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/cli/commands/commands.h"
@@ -23,18 +23,18 @@ std::string capabilities() {
   for (const BackendEntry& entry : backend_table())
     lines += fmt::format("{:<14} {}\n", entry.name, describe(entry));
   lines += "Of SGLang's names these are not there:\n";
-  for (const ForeignBackend& foreign : foreign_backends())
+  for (const UnsupportedBackend& foreign : unsupported_backends())
     lines += fmt::format("{:<21} {}\n", foreign.name, foreign.why);
   return lines;
 }
 
 // Reasons against a backend; what both phases say is said once, without the phase.
-std::vector<std::string> reasons_against(const BackendEntry& entry, const std::vector<Refusal>& refusals) {
+std::vector<std::string> reasons_against(const BackendEntry& entry, const std::vector<Rejection>& rejected) {
   constexpr std::string_view kPrefill = " (prefill)", kDecode = " (decode)";
   std::vector<std::string> reasons;
-  for (const Refusal& refusal : refusals) {
-    if (refusal.backend != entry.name) continue;
-    for (const std::string& reason : refusal.reasons) {
+  for (const Rejection& rejection : rejected) {
+    if (rejection.backend != entry.name) continue;
+    for (const std::string& reason : rejection.reasons) {
       std::string same;
       if (reason.ends_with(kDecode)) same = reason.substr(0, reason.size() - kDecode.size());
       const auto said = std::find(reasons.begin(), reasons.end(), same + std::string(kPrefill));
@@ -60,7 +60,7 @@ std::string choice(const EngineConfig& config) {
     const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };
     if (&entry == resolution.prefill) add("chosen for prefill");
     if (&entry == resolution.decode) add("chosen for decode");
-    for (const std::string& reason : reasons_against(entry, resolution.refusals)) add(reason);
+    for (const std::string& reason : reasons_against(entry, resolution.rejected)) add(reason);
     if (verdict.empty()) verdict = "could serve; not preferred";
     lines += fmt::format("{:<14} {}\n", entry.name, verdict);
   }

@@ -118,7 +118,7 @@ bench::Report bench_all_backends(const CLI::App& app, const BenchOptions& option
     EngineConfig one = engine;
     one.backend_options.attention_backend = entry.name;
     // Those before, and then these.
-    const auto behind_others = [&](bench::Report report) {
+    const auto after_others = [&](bench::Report report) {
       for (bench::CaseResult& result : report.cases)
         result.name = std::string(entry.name) + ": " + result.name;
       report.cases.insert(report.cases.begin(), all.cases.begin(), all.cases.end());
@@ -126,8 +126,8 @@ bench::Report bench_all_backends(const CLI::App& app, const BenchOptions& option
       return report;
     };
     try {
-      all = behind_others(bench_model(app, options, one, bars,
-                                      [&](const bench::Report& report) { on_case(behind_others(report)); }));
+      all = after_others(bench_model(app, options, one, bars,
+                                     [&](const bench::Report& report) { on_case(after_others(report)); }));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported) throw;
       log_warning(entry.name, " is left out: ", error.what());
@@ -159,8 +159,8 @@ int run_model(const CLI::App& app, const BenchOptions& options) {
 }  // namespace
 
 void add_bench(CLI::App& app, Command& selected) {
-  CLI::App* group =
-      app.add_subcommand("bench", "Time attention or a model beside the machine's limits, or serving");
+  CLI::App* group = app.add_subcommand(
+      "bench", "Measure attention, a model or serving, and compare with the machine's limits");
   group->require_subcommand(1);
   const auto select = [&selected](CLI::App* command, std::shared_ptr<BenchOptions> options, auto run) {
     add_text(*command, "--json", options->json, "write the figures to this file");
@@ -174,7 +174,7 @@ void add_bench(CLI::App& app, Command& selected) {
 
   auto attention = std::make_shared<BenchOptions>();
   CLI::App* command =
-      group->add_subcommand("attention", "Attention alone on the CPU, with 1 and with all threads");
+      group->add_subcommand("attention", "Attention on the CPU, with 1 thread and with all threads");
   add_text(*command, "--device", attention->engine.device,
            "auto or cpu; on a GPU cuda_attention_bench times attention (cmake -DATTEND_BENCHMARKS=ON)");
   add_threads(*command, attention->engine, "CPU threads at most");

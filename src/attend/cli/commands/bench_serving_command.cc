@@ -80,11 +80,11 @@ void add_bench_serving(CLI::App& group, Command& selected) {
            "tokens of a prompt: 512, 100:1024 (even), or lognormal:512:0.8:4096 (median, sigma, the most); "
            "default 512");
   add_text(*command, "--output-len", flags->output_len, "tokens of an answer, in the same ways; default 128");
-  add_number(*command, "--shared-prefixes", flags->trace.num_shared_prefixes,
-             "a prompt begins with one of so many prefixes", kPositive);
+  add_number(*command, "--shared-prefixes", flags->trace.num_shared_prefixes, "number of shared prefixes",
+             kPositive);
   add_number(*command, "--shared-prefix-len", flags->trace.shared_prefix_tokens, "their tokens", kPositive);
   add_number(*command, "--num-turns", flags->trace.num_turns,
-             "requests of a conversation, each behind what was said before", kPositive);
+             "requests of a conversation; each contains the previous turns", kPositive);
   add_text(
       *command, "--trace", flags->trace_file,
       "JSON lines instead: \"prompt\" or \"input_ids\", perhaps \"output_len\" and \"arrival\" (seconds), "

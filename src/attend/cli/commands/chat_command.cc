@@ -87,7 +87,7 @@ class Conversation {
       messages_.erase(messages_.size() - 1);
       if (last["role"] == "user") return last["content"].get<std::string>();
     }
-    fail(ErrorCode::kInvalidArgument, "nothing was asked yet");
+    fail(ErrorCode::kInvalidArgument, "there is no previous question");
   }
 
   void show_history() const {
@@ -97,7 +97,7 @@ class Conversation {
   }
 
   // Streams the answer to stdout. What fails leaves the conversation as it was.
-  void ask(const std::string& question) {
+  void stream_answer(const std::string& question) {
     messages_.push_back({{"role", "user"}, {"content", question}});
     try {
       answer();
@@ -182,7 +182,7 @@ bool read_turn(bool on_terminal, std::string& turn) {
   return true;
 }
 
-enum class Next { kGoOn, kExit };
+enum class Next { kContinue, kExit };
 
 Next do_command(Conversation& conversation, const std::string& line) {
   const size_t space = std::min(line.find(' '), line.size());
@@ -200,17 +200,17 @@ Next do_command(Conversation& conversation, const std::string& line) {
   } else if (name == "/undo") {
     conversation.undo();
   } else if (name == "/retry") {
-    conversation.ask(conversation.undo());
+    conversation.stream_answer(conversation.undo());
   } else if (name == "/history") {
     conversation.show_history();
   } else {
     fail(ErrorCode::kInvalidArgument, name, ": no such command; /help names them");
   }
-  return Next::kGoOn;
+  return Next::kContinue;
 }
 
 // On a terminal a mistake is said and the conversation goes on; a pipe ends with the first.
-int converse(Conversation& conversation) {
+int run_conversation(Conversation& conversation) {
   const bool on_terminal = isatty(STDIN_FILENO);
   if (on_terminal) {
     std::signal(SIGINT, [](int) { interrupted = 1; });
@@ -223,7 +223,7 @@ int converse(Conversation& conversation) {
       require(tokenizer::is_valid_utf8(turn), "expected UTF-8 text");
       if (turn.find_first_not_of(" \t\n") == turn.npos) continue;
       if (!turn.starts_with('/'))
-        conversation.ask(turn);
+        conversation.stream_answer(turn);
       else if (do_command(conversation, turn) == Next::kExit)
         break;
     } catch (const Error& error) {
@@ -257,7 +257,7 @@ int run_chat(const CLI::App& app, const ChatOptions& options) {
   print_start(engine.info());
   if (!given(app, "--max-new-tokens")) sampling.max_new_tokens = engine.info().context_length;
   Conversation conversation(engine, std::move(*chat), std::move(sampling), options.system);
-  return converse(conversation);
+  return run_conversation(conversation);
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ std::vector<std::vector<int32_t>> encode_all(const Embedder& embedder, const std
         continue;
       }
       Embedder::TruncatedText encoded = embedder.encode_truncated(text.text);
-      num_truncated += encoded.num_left_out > 0 ? 1 : 0;
+      num_truncated += encoded.num_truncated_tokens > 0 ? 1 : 0;
       inputs.push_back(std::move(encoded.ids));
     } catch (const Error& error) {
       fail(error.code(), "text ", inputs.size() + 1, ": ", error.what());
@@ -135,7 +135,7 @@ int run(const CLI::App& app, const EmbedOptions& options) {
   config.device = engine.device;
   config.dtype = engine.dtype;
   config.backend_options = engine.backend_options;
-  if (!options.pooling.empty()) config.pooling = pooling_of(options.pooling);
+  if (!options.pooling.empty()) config.pooling = parse_pooling(options.pooling);
   if (options.normalize || options.no_normalize) config.normalize = options.normalize;
   EngineBars bars;
   Embedder embedder(config, bars.progress().weights);
@@ -147,7 +147,7 @@ int run(const CLI::App& app, const EmbedOptions& options) {
   std::vector<std::vector<float>> vectors = embedder.embed(inputs);
   if (options.dimensions > 0)
     for (std::vector<float>& vector : vectors)
-      vector = shortened(std::move(vector), options.dimensions, embedder.info().normalize);
+      vector = truncate_and_normalize(std::move(vector), options.dimensions, embedder.info().normalize);
   output.write(options.format == "npy" ? npy_bytes(vectors) : json_lines(inputs, vectors));
   return 0;
 }
@@ -164,14 +164,13 @@ void add_embed(CLI::App& app, Command& selected) {
            "one text per line (- for standard input): all text, or all JSON objects with \"prompt\" or "
            "\"input_ids\"");
   add_text(*command, "--pooling", options->pooling,
-           "mean, cls or last; default: what the model's sentence-transformers files say");
+           "mean, cls or last (default: the model's sentence-transformers configuration)");
   command->add_flag("--normalize", options->normalize, "vectors of length 1; default: what those files say");
   command->add_flag("--no-normalize", options->no_normalize, "vectors as they are");
   add_number(*command, "--max-input-tokens", options->embedder.max_input_tokens,
-             "tokens of a text at most; default: what those files say");
+             "maximum tokens per text (default: that configuration)");
   add_number(*command, "--dimensions", options->dimensions,
-             "the first so many numbers of a vector, of length 1 again; default: all",
-             Range<int>{.lowest = 1});
+             "dimensions to keep; the vector is normalized again (default: all)", Range<int>{.lowest = 1});
   add_text(*command, "--device", options->engine.device,
            "auto (a GPU when there is one), cpu, cuda or cuda:N");
   add_text(*command, "--dtype", options->engine.dtype,

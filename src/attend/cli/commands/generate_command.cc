@@ -45,7 +45,7 @@ struct GenerateOptions {
 };
 
 // As the engine is going to have it.
-int context_length_of(const EngineOptions& options) {
+int resolve_context_length(const EngineOptions& options) {
   return options.context_length > 0 ? options.context_length
                                     : read_config(options.model_path).max_context_len();
 }
@@ -57,7 +57,7 @@ std::vector<Prompt> gather_prompts(const GenerateOptions& options, const Samplin
   require(num_sources == 1, "--prompt, --prompts-file and --file: give one of them");
   if (!options.prompts_file.empty()) return read_prompts_file(options.prompts_file, sampling);
   if (!options.prompt_file.empty())
-    return {read_prompt_file(options.prompt_file, sampling, context_length_of(options.engine))};
+    return {read_prompt_file(options.prompt_file, sampling, resolve_context_length(options.engine))};
   std::vector<Prompt> prompts;
   for (const std::string& text : options.prompts) {
     require(tokenizer::is_valid_utf8(text), "prompt ", prompts.size() + 1, ": expected UTF-8 text");
@@ -67,13 +67,13 @@ std::vector<Prompt> gather_prompts(const GenerateOptions& options, const Samplin
 }
 
 // The prompt as the engine takes it: ids, text, or what the template makes of the text.
-std::variant<std::string, std::vector<int32_t>> prompt_of(const Engine& engine, const Prompt& prompt,
-                                                          const std::optional<ChatTemplate>& chat) {
+std::variant<std::string, std::vector<int32_t>> encode_prompt(const Engine& engine, const Prompt& prompt,
+                                                              const std::optional<ChatTemplate>& chat) {
   if (!chat) {
     if (prompt.input_ids.empty()) return prompt.text;
     return prompt.input_ids;
   }
-  require(prompt.input_ids.empty(), "--chat: takes text, not input_ids");
+  require(prompt.input_ids.empty(), "--chat: expects text, not input_ids");
   const nlohmann::json variables = {{"messages", {{{"role", "user"}, {"content", prompt.text}}}}};
   return chat->encode(*engine.tokenizer(), variables.dump());
 }
@@ -96,7 +96,7 @@ std::vector<std::unique_ptr<Request>> prepare_all(const Engine& engine, const st
   std::vector<std::unique_ptr<Request>> requests;
   for (const Prompt& prompt : prompts) {
     try {
-      requests.push_back(engine.prepare({.prompt = prompt_of(engine, prompt, chat),
+      requests.push_back(engine.prepare({.prompt = encode_prompt(engine, prompt, chat),
                                          .params = prompt.params,
                                          .mask = mask ? mask->fork() : nullptr,
                                          .priority = prompt.priority}));
@@ -120,7 +120,7 @@ void write_profile(StepTrace& trace, const std::string& path) {
 
 int run(const CLI::App& app, const GenerateOptions& options) {
   for (const char* flag : {"--logprobs", "--prompt-logprobs"})
-    require(options.json || !given(app, flag), flag, ": printed with --json alone");
+    require(options.json || !given(app, flag), flag, ": only with --json");
   const SamplingChoice sampling =
       choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path));
   check_writable("--profile", options.profile);
@@ -196,7 +196,7 @@ void add_generate(CLI::App& app, Command& selected) {
   add_sampling_options(*command, options->sampling);
   add_grammar_options(*command, options->grammar);
   command->add_flag("--chat", options->chat,
-                    "each prompt is what a user says: apply the model's chat template");
+                    "treat each prompt as a user message: apply the model's chat template");
   add_text(*command, "--chat-template", options->chat_template,
            "--chat with this template: a file, or the name of one of the model's");
   command->add_flag("--json", options->json,

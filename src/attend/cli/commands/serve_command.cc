@@ -48,7 +48,7 @@ serve::MetricNames to_metric_names(const std::string& name) {
 
 serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   require(flags.unix_socket.empty() || (!given(app, "--host") && !given(app, "--port")),
-          "--unix-socket: instead of --host and --port");
+          "--unix-socket: mutually exclusive with --host and --port");
   serve::ServeOptions options;
   options.engine = to_config(app, flags.engine);
   options.http.host = flags.host;
@@ -86,7 +86,7 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
 }
 
 // What a log says of a start: how far the weights and graphs are, some seconds apart, and when they are done.
-class StartLog {
+class StartupLog {
  public:
   EngineProgress with(EngineProgress bars) {
     return {.resolved = bars.resolved,
@@ -96,7 +96,7 @@ class StartLog {
                   say("weights", done, total, fmt::format("{:.1f} MB", static_cast<double>(total) / 1e6));
                 },
             .graphs =
-                [this, bar = bars.graphs](const GraphsSoFar& graphs) {
+                [this, bar = bars.graphs](const GraphProgressInfo& graphs) {
                   bar(graphs);
                   say("CUDA graphs", static_cast<size_t>(graphs.num_done),
                       static_cast<size_t>(graphs.num_sizes), fmt::format("{} batch sizes", graphs.num_sizes));
@@ -111,15 +111,15 @@ class StartLog {
     const auto now = Clock::now();
     if (has_bars()) return;
     if (done == done_ && total == total_) return;
-    if (done < total && now - said_ < kPause) return;
-    said_ = now;
+    if (done < total && now - last_logged_ < kPause) return;
+    last_logged_ = now;
     done_ = done;
     total_ = total;
     log_info(fmt::format("{}: {}% of {} after {:.2f} s", what, total > 0 ? 100 * done / total : 100, amount,
                          seconds()));
   }
 
-  Clock::time_point start_ = Clock::now(), said_ = start_;
+  Clock::time_point start_ = Clock::now(), last_logged_ = start_;
   size_t done_ = 0, total_ = 0;  // as they were said last
 };
 
@@ -147,7 +147,7 @@ EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engin
           .max_input_tokens = engine.context_length};
 }
 
-void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, StartLog& start,
+void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, StartupLog& start,
                     EngineBars& bars) {
   serve::ServeEmbeddingOptions embedding{.embedder = to_embedder_config(app, options.engine),
                                          .progress = options.progress.weights,
@@ -164,7 +164,7 @@ void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, Sta
 }
 
 int run_serve(const CLI::App& app, const ServeFlags& flags) {
-  StartLog start;
+  StartupLog start;
   serve::ServeOptions options = to_options(app, flags);
   // The API refuses what is too much beforehand, with a 503.
   options.engine.schedule.max_queued_requests = 0;
@@ -196,7 +196,8 @@ void add_serve(CLI::App& app, Command& selected) {
   add_text(*command, "--host", flags->host, "address to listen at; default 127.0.0.1, this machine alone");
   add_number(*command, "--port", flags->port, "port to listen at; 0: any that is free",
              Range<int>{.lowest = 0, .highest = 65535});
-  add_text(*command, "--unix-socket,--uds", flags->unix_socket, "listen at this path instead of a port");
+  add_text(*command, "--unix-socket,--uds", flags->unix_socket,
+           "listen on this Unix socket instead of a TCP port");
   add_repeated(*command, "--served-model-name", flags->served_names,
                "name of the model in the API; default: --model-path; may be given several times");
   add_text(*command, "--chat-template", flags->chat_template,
@@ -207,13 +208,13 @@ void add_serve(CLI::App& app, Command& selected) {
            "key of what changes the server, as flush_cache and abort_request; default: --api-key")
       ->envname("ATTEND_ADMIN_API_KEY");
   add_text(*command, "--ssl-certfile", flags->ssl_certfile,
-           "a PEM file of the server's certificate and its chain: answer by TLS alone");
+           "PEM file with the server's certificate chain; enables TLS and disables plain HTTP");
   add_text(*command, "--ssl-keyfile", flags->ssl_keyfile, "a PEM file of the certificate's key");
   add_text(*command, "--ssl-keyfile-password", flags->ssl_keyfile_password, "of the key, if it has one");
   add_text(*command, "--ssl-ca-certs", flags->ssl_ca_certs,
            "a PEM file: clients must bring a certificate that one of these signed");
   add_text(*command, "--metric-names", flags->metric_names,
-           "whose names /metrics uses: sglang (default), vllm, or both");
+           "metric names of /metrics: sglang (default), vllm or both");
   add_text(*command, "--cors-origins", flags->cors_origins,
            "web pages that may call, such as *; default: none but its own");
   add_number(*command, "--tokenizer-worker-num", flags->tokenizer_threads,

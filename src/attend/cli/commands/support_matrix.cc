@@ -73,7 +73,7 @@ std::string cross(const Capability& can) {
   return can.cross && can.window && !can.cross_with_window ? "without window" : mark(can.cross);
 }
 
-std::string where_it_runs(std::span<const BackendEntry> table, KvKind kind) {
+std::string describe_hardware(std::span<const BackendEntry> table, KvKind kind) {
   std::string text =
       header({"backend", "prefill on", "decode on", "page sizes", "head dims", "K/V stored as"});
   for (const BackendEntry& entry : table)
@@ -83,7 +83,7 @@ std::string where_it_runs(std::span<const BackendEntry> table, KvKind kind) {
   return text;
 }
 
-std::string what_it_has(std::span<const BackendEntry> table, KvKind kind) {
+std::string describe_features(std::span<const BackendEntry> table, KvKind kind) {
   const bool mla = kind == KvKind::kMla;
   std::string text =
       header({"backend", "window", "chunk", "logit cap", "sinks", "cross",
@@ -139,7 +139,8 @@ std::string support_matrix(std::span<const BackendEntry> table) {
   text += "\n## Backends\n\n" + backends(table);
   for (const auto& [kind, title] : {std::pair{KvKind::kMha, "Multi-head attention (MHA, GQA, MQA)"},
                                     std::pair{KvKind::kMla, "Multi-head latent attention (MLA, absorbed)"}})
-    text += fmt::format("\n## {}\n\n{}\n{}", title, where_it_runs(table, kind), what_it_has(table, kind));
+    text += fmt::format("\n## {}\n\n{}\n{}", title, describe_hardware(table, kind),
+                        describe_features(table, kind));
   text += fmt::format(
       "\n## Which one is chosen\n\n"
       "When none is asked for: the first of the list that can serve the model, then any other that can.\n"

@@ -3,7 +3,7 @@
 #include "attend/base/error.h"
 #include "attend/bench/model/model_shapes.h"
 #include "attend/cli/options/flags.h"
-#include "attend/model/weights/quantized/quantised_part.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
 
 namespace attend::cli {
 

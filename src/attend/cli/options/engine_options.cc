@@ -63,7 +63,7 @@ SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& opti
        {"--speculative-num-draft-tokens", "--speculative-ngram-max-match-window-size",
         "--speculative-ngram-min-match-window-size", "--speculative-disable-by-batch-size"})
     require(speculation.algorithm || !given(app, flag), flag,
-            ": nothing is drafted; expected it beside "
+            ": speculation is off; expected it together with "
             "--speculative-algorithm");
   return speculation;
 }
@@ -72,7 +72,7 @@ SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& opti
 void refuse_gpu_flags(const CLI::App& app) {
   for (const char* flag :
        {"--mem-fraction-static", "--disable-cuda-graph", "--cuda-graph-bs", "--cuda-graph-max-bs"})
-    if (given(app, flag)) fail(ErrorCode::kUnsupported, flag, ": for GPUs alone; the device is cpu");
+    if (given(app, flag)) fail(ErrorCode::kUnsupported, flag, ": only for GPUs; the device is cpu");
 }
 
 void add_speculation_options(CLI::App& app, EngineOptions& options) {
@@ -117,7 +117,7 @@ void add_choice_options(CLI::App& app, EngineOptions& options, bool model_requir
            "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, of latent "
            "attention, fp8_ds_mla (rows of 656 bytes with scales of their own)");
   app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
-               "a token depends on its own request alone, bit for bit: not on batch, chunks or preemption");
+               "a token's bits depend on its own request only, not on batch, chunks or preemption");
   app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
                "GPUs: launch every decode step's kernels one by one");
   add_numbers(
@@ -159,7 +159,7 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--schedule-conservativeness", options.schedule_conservativeness,
              "more plans for longer answers: fewer requests at once, fewer preemptions");
   add_number(app, "--max-queued-requests", options.max_queued_requests,
-             "completions that may wait when a request comes; else the server answers 503; default: no limit",
+             "maximum number of waiting completions; further requests get status 503 (default: no limit)",
              kPositive);
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", options.disable_radix_cache,
                "no prefix cache: requests that begin alike compute all of it anew");

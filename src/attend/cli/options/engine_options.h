@@ -1,4 +1,4 @@
-// The flags of an engine, in groups: a command takes those that it honours. Names and aliases are SGLang's.
+// The flags of an engine, in groups: a command takes those that it honors. Names and aliases are SGLang's.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -63,12 +63,12 @@ constexpr Row kRows[] = {
      "there are no draft models; --speculative-algorithm NGRAM drafts from the prompt"},
     {{"-lcs", "--lookup-cache-static", "-lcd", "--lookup-cache-dynamic"},
      "--speculative-algorithm NGRAM drafts from the prompt"},
-    {{"-mm", "--mmproj", "-mmu", "--mmproj-url", "--image", "--audio"}, "models are served with text alone"},
+    {{"-mm", "--mmproj", "-mmu", "--mmproj-url", "--image", "--audio"}, "models are served with text only"},
     {{"--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled"},
      "adapters are not read: merge them into the weights"},
     {{"-a", "--alias"}, "--served-model-name"},
     {{"-to", "--timeout"}, "--drain-timeout, or \"timeout\" of a request"},
-    {{"-co", "--color"}, "colours are on terminals alone; NO_COLOR=1: nowhere"},
+    {{"-co", "--color"}, "colors are used on terminals only; NO_COLOR=1 disables them"},
     {{"--no-display-prompt", "--display-prompt", "--verbose-prompt"}, "a prompt is shown with --echo alone"},
     {{"--no-warmup", "--warmup"}, "nothing is run before your prompt: leave it out"},
     {{"--jinja", "--no-jinja"}, "chat templates are always evaluated: leave it out"},
@@ -89,7 +89,7 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-std::string_view instead_of_llama_cpp_flag(std::string_view name) {
+std::string_view suggest_for_llama_cpp_flag(std::string_view name) {
   if (name.empty()) return {};
   for (const Row& row : kRows)
     for (const std::string_view known : row.names)

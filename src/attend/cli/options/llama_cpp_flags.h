@@ -7,6 +7,6 @@ namespace attend::cli {
 
 // What to use instead of a flag of llama.cpp's, by any of its names ("-ngl", "--n-gpu-layers"); empty for
 // other words.
-std::string_view instead_of_llama_cpp_flag(std::string_view name);
+std::string_view suggest_for_llama_cpp_flag(std::string_view name);
 
 }  // namespace attend::cli

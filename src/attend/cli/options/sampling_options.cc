@@ -96,7 +96,7 @@ constexpr Field kFields[] = {
     {"logprobs", "a whole number", read_member<&P::logprobs>},
     {"prompt_logprobs", "a whole number", read_member<&P::prompt_logprobs>},
 };
-constexpr std::array<std::string_view, 4> kAskForSampling = {"top_k", "top_p", "min_p", "seed"};
+constexpr std::array<std::string_view, 4> kSamplingKeys = {"top_k", "top_p", "min_p", "seed"};
 
 // "5=-1.5"
 std::pair<int32_t, float> parse_bias(const std::string& text) {
@@ -113,8 +113,8 @@ void say(std::vector<std::string>& words, std::string_view name, T value, T noth
 }
 
 // `chosen`: nobody named the temperature.
-std::string describe(const SamplingParams& params, const std::set<std::string>& of_file, bool chosen) {
-  const auto from_file = [&](const char* key) { return of_file.contains(key); };
+std::string describe(const SamplingParams& params, const std::set<std::string>& file_keys, bool chosen) {
+  const auto from_file = [&](const char* key) { return file_keys.contains(key); };
   std::vector<std::string> words;
   if (params.temperature == 0.0f) {
     words.emplace_back("greedy");
@@ -142,7 +142,7 @@ void add_max_new_tokens(CLI::App& app, int& max_new_tokens) {
            constexpr Range<int> kRange{.lowest = 1, .or_else = ", or -1 for as many as the context holds"};
            max_new_tokens = text == "-1" ? kRange.highest : parse_number("--max-new-tokens", text, kRange);
          },
-         "tokens of a completion at most; -1: as many as the context holds")
+         "maximum tokens per completion; -1: up to the context length")
       ->default_str(std::to_string(max_new_tokens))
       ->type_name("NUMBER");
 }
@@ -182,9 +182,9 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
              "divides positive logits of tokens in prompt or output, multiplies negative ones",
              Range<float>{.lowest = 0, .highest = 2, .above_lowest = true});
   add_number(app, "--frequency-penalty", params.frequency_penalty,
-             "taken off a token's logit for each time it stands in the output; default 0", kPenalty);
+             "subtracted from a token's logit per occurrence in the output (default: 0)", kPenalty);
   add_number(app, "--presence-penalty", params.presence_penalty,
-             "taken off a token's logit once it stands in the output; default 0", kPenalty);
+             "subtracted from a token's logit if it occurs in the output (default: 0)", kPenalty);
   add_repeated(app, "--logit-bias", options.logit_bias,
                "TOKEN_ID=BIAS, added to the token's logit; may be given several times");
   add_number(app, "--min-tokens,--min-new-tokens", params.min_tokens,
@@ -222,26 +222,27 @@ SamplingChoice choose_sampling(const CLI::App& app, const SamplingOptions& optio
                                   {"--repetition-penalty", "repetition_penalty"}})
     if (given(app, flag)) choice.given.insert(key);
 
-  std::set<std::string> of_file;
+  std::set<std::string> file_keys;
   const auto take = [&](const char* key, const auto& value, auto& param) {
     if (!value || choice.given.contains(key)) return;
     param = *value;
-    of_file.insert(key);
+    file_keys.insert(key);
   };
   take("repetition_penalty", defaults.repetition_penalty, params.repetition_penalty);
-  const bool asks = std::any_of(kAskForSampling.begin(), kAskForSampling.end(), [&](std::string_view key) {
-    return choice.given.contains(std::string(key));
-  });
-  if (defaults.do_sample || asks || choice.given.contains("temperature")) {
+  const bool has_sampling =
+      std::any_of(kSamplingKeys.begin(), kSamplingKeys.end(),
+                  [&](std::string_view key) { return choice.given.contains(std::string(key)); });
+  if (defaults.do_sample || has_sampling || choice.given.contains("temperature")) {
     take("temperature", defaults.temperature, params.temperature);
-    if (!choice.given.contains("temperature") && !of_file.contains("temperature")) params.temperature = 1.0f;
+    if (!choice.given.contains("temperature") && !file_keys.contains("temperature"))
+      params.temperature = 1.0f;
     take("top_k", defaults.top_k, params.top_k);
     take("top_p", defaults.top_p, params.top_p);
     take("min_p", defaults.min_p, params.min_p);
   }
-  choice.given.insert(of_file.begin(), of_file.end());
+  choice.given.insert(file_keys.begin(), file_keys.end());
   check(params);
-  choice.said = describe(params, of_file, !choice.given.contains("temperature"));
+  choice.said = describe(params, file_keys, !choice.given.contains("temperature"));
   if (options.draws_seed) choice.said += fmt::format(", seed {} (drawn)", options.seed);
   return choice;
 }
@@ -253,15 +254,15 @@ bool is_sampling_field(std::string_view key) {
 
 SamplingParams with_fields(const SamplingChoice& choice, const json& object, const std::string& where) {
   SamplingParams params = choice.params;
-  bool asks = false;
+  bool has_sampling = false;
   for (const Field& field : kFields) {
     const auto found = object.find(std::string(field.key));
     if (found == object.end() || found->is_null()) continue;
     require(field.read(*found, params), where, ": \"", field.key, "\" is ", found->dump(), ", expected ",
             field.expected);
-    asks |= std::find(kAskForSampling.begin(), kAskForSampling.end(), field.key) != kAskForSampling.end();
+    has_sampling |= std::find(kSamplingKeys.begin(), kSamplingKeys.end(), field.key) != kSamplingKeys.end();
   }
-  if (asks && params.temperature == 0.0f && !choice.given.contains("temperature") &&
+  if (has_sampling && params.temperature == 0.0f && !choice.given.contains("temperature") &&
       !object.contains("temperature"))
     params.temperature = 1.0f;
   try {

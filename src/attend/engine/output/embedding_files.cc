@@ -13,7 +13,7 @@ namespace {
 constexpr int kMaxFeatures = 1 << 20;
 
 // A folder of the model's directory, by the name that modules.json gives it.
-std::filesystem::path folder_of(const JsonNode& module, const std::filesystem::path& directory) {
+std::filesystem::path module_directory(const JsonNode& module, const std::filesystem::path& directory) {
   const std::filesystem::path path = module.find_string("path").value_or("");
   for (const auto& part : path)
     if (path.is_absolute() || part == "..") module.refuse("path", "a folder of the model's directory");
@@ -75,7 +75,7 @@ std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& 
     const JsonNode module = modules.at(i);
     const std::string type = module.at("type").string();
     const std::string_view kind = std::string_view(type).substr(type.rfind('.') + 1);
-    const std::filesystem::path folder = folder_of(module, directory);
+    const std::filesystem::path folder = module_directory(module, directory);
     if (kind == "Transformer") {
       if (folder.lexically_normal() != (directory / "").lexically_normal())
         module.refuse("path", "\"\": the model in the directory itself");

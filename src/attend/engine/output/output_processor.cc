@@ -11,9 +11,9 @@ namespace attend {
 namespace {
 
 constexpr std::string_view kNoNumbers =
-    "the model's logits are NaN: expected weights and a --kv-cache-dtype whose range holds its activations";
+    "the model's logits are NaN: expected weights and a --kv-cache-dtype whose range covers the activations";
 
-LogprobsView prompt_logprobs_of(const Request& request) {
+LogprobsView make_prompt_logprobs(const Request& request) {
   if (!request.params.prompt_logprobs) return {};
   return {.logprobs = request.prompt_logprobs.logprobs,
           .tops = request.prompt_logprobs.tops,
@@ -73,13 +73,13 @@ void OutputProcessor::accept(Request& request, View<const int32_t> tokens, size_
   if (!request.failure.empty()) return end(request, FinishReason::kError, request.failure, sink);
   const auto num_tokens = static_cast<size_t>(std::ranges::find(tokens, kernels::kNoToken) - tokens.begin());
   try {
-    RequestOutput output = output_of(request);
+    RequestOutput output = make_output(request);
     const auto first = request.tokens.size();
     if (const auto found = texts_.find(request.id); found != texts_.end()) found->second.text.clear();
     for (size_t i = 0; i < num_tokens && !output.finished(); ++i) accept_token(request, tokens[i], output);
     output.token_ids = std::span(request.tokens).subspan(first);
-    output.logprobs = logprobs_of(first_row, output.token_ids.size());
-    if (!output.token_ids.empty()) hand_out(output, request, sink);
+    output.logprobs = make_logprobs(first_row, output.token_ids.size());
+    if (!output.token_ids.empty()) emit(output, request, sink);
     if (num_tokens < tokens.size() && request.finish_reason == FinishReason::kNone)
       end(request, FinishReason::kError, kNoNumbers, sink);
   } catch (const std::exception& error) {
@@ -88,24 +88,24 @@ void OutputProcessor::accept(Request& request, View<const int32_t> tokens, size_
 }
 
 void OutputProcessor::accept_vector(Request& request, std::span<const float> vector, const OutputSink& sink) {
-  RequestOutput output = output_of(request);
+  RequestOutput output = make_output(request);
   output.vector = vector;
   output.finish_reason = FinishReason::kStop;
-  hand_out(output, request, sink);
+  emit(output, request, sink);
 }
 
 void OutputProcessor::accept_token(Request& request, int32_t token_id, RequestOutput& output) {
   request.tokens.push_back(token_id);
   ++num_tokens_;
-  if (request.editor) request.editor->accept(token_id);
+  if (request.logits_processor) request.logits_processor->accept(token_id);
   output.finish_reason = finish_reason_after(request, token_id);
   if (output.finish_reason == FinishReason::kStop) output.matched_token = token_id;
-  if (request.num_output() == 1) output.prompt_logprobs = prompt_logprobs_of(request);
+  if (request.num_output() == 1) output.prompt_logprobs = make_prompt_logprobs(request);
   if (request.mask && !output.finished()) request.mask->accept(token_id);
   add_text(output, token_id);
 }
 
-LogprobsView OutputProcessor::logprobs_of(size_t first_row, size_t num_rows) {
+LogprobsView OutputProcessor::make_logprobs(size_t first_row, size_t num_rows) {
   if (num_rows == 0) return {};
   const LogprobsView first = runner_.logprobs(first_row);
   if (num_rows == 1 || first.empty()) return first;
@@ -143,7 +143,7 @@ void OutputProcessor::add_text(RequestOutput& output, int32_t token_id) {
 
 void OutputProcessor::end(Request& request, FinishReason reason, std::string_view message,
                           const OutputSink& sink) {
-  RequestOutput output = output_of(request);
+  RequestOutput output = make_output(request);
   output.finish_reason = reason;
   output.message = message;
   if (const auto found = texts_.find(request.id); found != texts_.end()) {
@@ -155,10 +155,10 @@ void OutputProcessor::end(Request& request, FinishReason reason, std::string_vie
     } catch (const std::bad_alloc&) {  // then it ends without the rest
     }
   }
-  hand_out(output, request, sink);
+  emit(output, request, sink);
 }
 
-RequestOutput OutputProcessor::output_of(const Request& request) const {
+RequestOutput OutputProcessor::make_output(const Request& request) const {
   return {.id = request.group,
           .index = request.index,
           .token_ids = {},
@@ -173,7 +173,7 @@ RequestOutput OutputProcessor::output_of(const Request& request) const {
           .request = request};
 }
 
-void OutputProcessor::hand_out(const RequestOutput& output, Request& request, const OutputSink& sink) {
+void OutputProcessor::emit(const RequestOutput& output, Request& request, const OutputSink& sink) {
   if (request.num_output() <= std::max<int64_t>(1, std::ssize(output.token_ids)))
     request.times.first_token = time_;
   request.finish_reason = output.finish_reason;

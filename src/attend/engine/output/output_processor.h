@@ -61,9 +61,9 @@ class OutputProcessor {
   void accept_token(Request& request, int32_t token_id, RequestOutput& output);
   void add_text(RequestOutput& output, int32_t token_id);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;
-  LogprobsView logprobs_of(size_t first_row, size_t num_rows);
-  RequestOutput output_of(const Request& request) const;
-  void hand_out(const RequestOutput& output, Request& request, const OutputSink& sink);
+  LogprobsView make_logprobs(size_t first_row, size_t num_rows);
+  RequestOutput make_output(const Request& request) const;
+  void emit(const RequestOutput& output, Request& request, const OutputSink& sink);
 
   const Tokenizer* const tokenizer_;
   const std::vector<int32_t> eos_token_ids_;

@@ -34,7 +34,7 @@ Tensor to_host(const TensorView& rows, Stream& stream) {
   return host;
 }
 
-void normalize_to_length_one(std::vector<float>& vector) {
+void l2_normalize(std::vector<float>& vector) {
   double squares = 0.0;
   for (const float x : vector) squares += static_cast<double>(x) * static_cast<double>(x);
   // As torch's normalize() keeps zeros what they are.
@@ -50,17 +50,17 @@ std::string_view to_string(Pooling pooling) {
   return "?";
 }
 
-Pooling pooling_of(std::string_view name) {
+Pooling parse_pooling(std::string_view name) {
   for (const auto& [known, value] : kPoolings)
     if (known == name) return value;
   fail(ErrorCode::kInvalidArgument, "pooling \"", name, "\": expected mean, cls or last");
 }
 
-std::vector<float> shortened(std::vector<float> vector, int dimensions, bool normalize) {
+std::vector<float> truncate_and_normalize(std::vector<float> vector, int dimensions, bool normalize) {
   require(dimensions >= 1 && dimensions <= std::ssize(vector), "dimensions ", dimensions, ": 1 to ",
           vector.size());
   vector.resize(static_cast<size_t>(dimensions));
-  if (normalize) normalize_to_length_one(vector);
+  if (normalize) l2_normalize(vector);
   return vector;
 }
 
@@ -123,7 +123,7 @@ std::vector<float> Pooler::vector_of(const TensorView& hidden_states, Stream& st
       for (float& x : next) x = std::tanh(x);
     vector = std::move(next);
   }
-  if (normalize_) normalize_to_length_one(vector);
+  if (normalize_) l2_normalize(vector);
   return vector;
 }
 

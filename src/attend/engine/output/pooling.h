@@ -18,7 +18,7 @@ enum class Pooling : uint8_t {
 };
 std::string_view to_string(Pooling pooling);
 // "mean", "cls" or "last". Throws Error(kInvalidArgument) with these.
-Pooling pooling_of(std::string_view name);
+Pooling parse_pooling(std::string_view name);
 
 // x = act(W x + b), after the pooling.
 struct EmbeddingDense {
@@ -36,7 +36,7 @@ struct PoolingSpec {
 
 // The first `dimensions` of a vector, of length 1 again where it was: what models that were trained so
 // (Matryoshka, arXiv 2205.13147) make of a shorter vector. 1 <= dimensions <= vector.size().
-std::vector<float> shortened(std::vector<float> vector, int dimensions, bool normalize);
+std::vector<float> truncate_and_normalize(std::vector<float> vector, int dimensions, bool normalize);
 
 // Throws Error(kInvalidArgument) naming the input that is empty, has more than `max_tokens`, or an id that is
 // not below `vocab_size`.

@@ -42,7 +42,7 @@ void AdmissionBudget::charge(int num_prompt_tokens, int num_planned) {
   left_ -= static_cast<double>(round_up(num_prompt_tokens, unit_)) + unit_ + num_planned;
 }
 
-int chunk_of(int num_computed, int num_to_compute, int budget, int page_size) {
+int chunk_size(int num_computed, int num_to_compute, int budget, int page_size) {
   if (num_to_compute <= budget) return num_to_compute;
   return std::max(0, (num_computed + budget) / page_size * page_size - num_computed);
 }

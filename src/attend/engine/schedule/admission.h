@@ -50,6 +50,6 @@ class AdmissionBudget {
 
 // How many of a prompt's tokens a step computes that has room for `budget` of them: all, or as many as end at
 // the border of a page. At times none.
-int chunk_of(int num_computed, int num_to_compute, int budget, int page_size);
+int chunk_size(int num_computed, int num_to_compute, int budget, int page_size);
 
 }  // namespace attend

@@ -21,16 +21,17 @@ RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const 
 CachedPrefix RequestMemory::find_prefix(const Request& request) {
   CachedPrefix prefix;
   if (!cache_) return prefix;
-  const auto tokens = View<const int32_t>(request.tokens).first(static_cast<size_t>(request.num_sharable()));
+  const auto tokens = View<const int32_t>(request.tokens).first(static_cast<size_t>(request.num_reusable()));
   prefix.lock = cache_->open(request.cache_salt);
   prefix.pages.resize(tokens.size() / static_cast<size_t>(page_size()));
   const auto num_found = static_cast<size_t>(cache_->match(prefix.lock, tokens, prefix.pages));
-  const auto num_usable =
+  const auto num_resumable_pages =
       static_cast<size_t>(num_restorable(View<const PageId>(prefix.pages).first(num_found)));
-  prefix.pages.resize(num_usable);
-  if (num_usable < num_found) {
+  prefix.pages.resize(num_resumable_pages);
+  if (num_resumable_pages < num_found) {
     prefix.lock = cache_->open(request.cache_salt);
-    cache_->match(prefix.lock, tokens.first(num_usable * static_cast<size_t>(page_size())), prefix.pages);
+    cache_->match(prefix.lock, tokens.first(num_resumable_pages * static_cast<size_t>(page_size())),
+                  prefix.pages);
   }
   return prefix;
 }
@@ -49,7 +50,7 @@ bool RequestMemory::admit(Request& request, CachedPrefix prefix) {
   const auto row = rows_.allocate();
   if (!row) return false;
   request.row = *row;
-  lock_of(request) = std::move(prefix.lock);
+  prefix_lock(request) = std::move(prefix.lock);
   begin_after(request, 0, prefix.pages);
   return true;
 }
@@ -58,22 +59,22 @@ void RequestMemory::match_more(Request& request) {
   const int first_page = request.num_computed / page_size();
   if (!std::ranges::all_of(groups_, [](const auto& group) { return group->can_skip(); })) return;
   if (!cache_ || request.num_slots != request.num_computed || request.num_computed % page_size() != 0 ||
-      lock_of(request).num_pages() != first_page)
+      prefix_lock(request).num_pages() != first_page)
     return;
-  if (request.num_sharable() <= request.num_computed) return;
+  if (request.num_reusable() <= request.num_computed) return;
   const auto computed = static_cast<size_t>(request.num_computed);
   const auto tokens = View<const int32_t>(request.tokens)
-                          .subspan(computed, static_cast<size_t>(request.num_sharable()) - computed);
+                          .subspan(computed, static_cast<size_t>(request.num_reusable()) - computed);
   if (num_held_tokens_ + static_cast<int64_t>(tokens.size()) > max_kv_tokens_) return;
   page_scratch_.resize(tokens.size() / static_cast<size_t>(page_size()));
-  const auto num_found = static_cast<size_t>(cache_->match(lock_of(request), tokens, page_scratch_));
+  const auto num_found = static_cast<size_t>(cache_->match(prefix_lock(request), tokens, page_scratch_));
   if (num_found > 0) begin_after(request, first_page, View<const PageId>(page_scratch_).first(num_found));
 }
 
 void RequestMemory::begin_after(Request& request, int first_page, View<const PageId> pages) {
   for (const auto& group : groups_) group->begin(request.row, first_page, pages);
   if (pages.empty()) return;
-  if (pages_ahead_.contains(pages.back())) rows_that_read_ahead_.push_back(request.row);
+  if (pending_shared_pages_.contains(pages.back())) rows_reading_pending_.push_back(request.row);
   const int before = request.num_computed;
   request.num_slots = request.num_computed = (first_page + static_cast<int>(pages.size())) * page_size();
   num_held_tokens_ += request.num_computed - before;
@@ -100,7 +101,7 @@ bool RequestMemory::grow(Request& request, int num_tokens) {
   for (const auto& group : groups_) group->grow(request.row, before, after);
   request.num_slots = after;
   num_held_tokens_ += after - before;
-  num_own_pages_ += new_pages;
+  num_private_pages_ += new_pages;
   return true;
 }
 
@@ -110,33 +111,33 @@ void RequestMemory::advance(const Request& request) {
 
 void RequestMemory::rewind(Request& request) {
   const int first_page = ceil_div(request.num_computed, page_size()), end_page = num_pages(request);
-  const View<const PageId> pages = pages_of(request, first_page, end_page);
+  const View<const PageId> pages = page_ids(request, first_page, end_page);
   for (const auto& group : groups_ | std::views::reverse)
     group->rewind(request.row, request.num_slots, request.num_computed);
   forget(pages);
   num_held_tokens_ -= request.num_slots - request.num_computed;
-  num_own_pages_ -= end_page - first_page;
+  num_private_pages_ -= end_page - first_page;
   request.num_slots = request.num_computed;
 }
 
-void RequestMemory::share_ahead(Request& request, int num_tokens) {
+void RequestMemory::share_before_compute(Request& request, int num_tokens) {
   if (!cache_) return;
-  const OwnPages own = own_pages(request, num_tokens);
-  if (!cache_->adopt(lock_of(request), own.tokens, own.pages, request.priority)) return;
-  num_own_pages_ -= static_cast<int>(own.pages.size());
-  pages_ahead_.insert(own.pages.begin(), own.pages.end());
+  const PrivatePages own = private_pages(request, num_tokens);
+  if (!cache_->adopt(prefix_lock(request), own.tokens, own.pages, request.priority)) return;
+  num_private_pages_ -= static_cast<int>(own.pages.size());
+  pending_shared_pages_.insert(own.pages.begin(), own.pages.end());
 }
 
 void RequestMemory::checkpoint(Request& request) {
   request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
   if (!cache_) return;
-  PrefixLock& lock = lock_of(request);
+  PrefixLock& lock = prefix_lock(request);
   const int first_page = lock.num_pages();
-  const OwnPages own = own_pages(request, request.num_computed);
+  const PrivatePages own = private_pages(request, request.num_computed);
   if (!own.pages.empty()) {
     freed_pages_.clear();
     cache_->insert(lock, own.tokens, own.pages, request.priority, freed_pages_);
-    num_own_pages_ -= static_cast<int>(own.pages.size());
+    num_private_pages_ -= static_cast<int>(own.pages.size());
     // The row must not point at the duplicates any more when they are free.
     for (const auto& group : groups_)
       group->replace(request.row, first_page, freed_pages_, own.pages.first(freed_pages_.size()));
@@ -147,14 +148,14 @@ void RequestMemory::checkpoint(Request& request) {
 }
 
 void RequestMemory::release(Request& request) {
-  PrefixLock& lock = lock_of(request);
-  const View<const PageId> own = pages_of(request, lock.num_pages(), num_pages(request));
+  PrefixLock& lock = prefix_lock(request);
+  const View<const PageId> own = page_ids(request, lock.num_pages(), num_pages(request));
   for (const auto& group : groups_ | std::views::reverse) group->release(request.row, request.num_slots);
   forget(own);
   lock.release();
-  std::erase(rows_that_read_ahead_, request.row);
+  std::erase(rows_reading_pending_, request.row);
   rows_.free(request.row);
-  num_own_pages_ -= static_cast<int>(own.size());
+  num_private_pages_ -= static_cast<int>(own.size());
   num_held_tokens_ -= request.num_slots;
   request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
   request.row = kPaddingRow;
@@ -162,8 +163,8 @@ void RequestMemory::release(Request& request) {
 }
 
 void RequestMemory::begin_step() {
-  pages_ahead_.clear();
-  rows_that_read_ahead_.clear();
+  pending_shared_pages_.clear();
+  rows_reading_pending_.clear();
 }
 
 void RequestMemory::flush() {
@@ -186,16 +187,16 @@ void RequestMemory::reset() {
   for (PrefixLock& lock : locks_) lock.release();
   for (const auto& group : groups_) group->reset();
   rows_.reset();
-  num_own_pages_ = 0;
+  num_private_pages_ = 0;
   num_held_tokens_ = 0;
   begin_step();
 }
 
 void RequestMemory::check_counts() const {
   const int num_total = slots_.num_total_slots() / page_size();
-  ensure(slots_.num_free_pages() + num_cached_pages() + num_own_pages_ == num_total,
+  ensure(slots_.num_free_pages() + num_cached_pages() + num_private_pages_ == num_total,
          "KV pool: ", slots_.num_free_pages(), " pages free, ", num_cached_pages(), " cached and ",
-         num_own_pages_, " of requests are not all ", num_total);
+         num_private_pages_, " of requests are not all ", num_total);
 }
 
 void RequestMemory::check(View<Request* const> requests) const {
@@ -216,7 +217,7 @@ void RequestMemory::check(View<Request* const> requests) const {
     const View<const TokenSlot> row = rows_.row(request->row);
     for (int page = 0; page < num_pages(*request); ++page) {
       const PageId id(row[static_cast<size_t>(page * page_size())].value / page_size());
-      if (page < lock_of(*request).num_pages())
+      if (page < prefix_lock(*request).num_pages())
         ensure(cached.contains(id), "request ", request->id, ": page ", page,
                " of its row is the cache's, but ", id, " is not");
       else
@@ -240,23 +241,23 @@ int RequestMemory::num_matched_tokens(const Request& request) const {
   if (!cache_) return 0;
   return cache_->num_cached_tokens(
       request.cache_salt,
-      View<const int32_t>(request.tokens).first(static_cast<size_t>(request.num_sharable())));
+      View<const int32_t>(request.tokens).first(static_cast<size_t>(request.num_reusable())));
 }
 
 int RequestMemory::num_pages(const Request& request) const {
   return ceil_div(request.num_slots, page_size());
 }
 
-RequestMemory::OwnPages RequestMemory::own_pages(const Request& request, int num_tokens) {
-  const int first = lock_of(request).num_pages();
+RequestMemory::PrivatePages RequestMemory::private_pages(const Request& request, int num_tokens) {
+  const int first = prefix_lock(request).num_pages();
   const int count = std::max(0, num_tokens / page_size() - first);
   const auto first_slot = static_cast<size_t>(first) * static_cast<size_t>(page_size());
   const auto num_slots = static_cast<size_t>(count) * static_cast<size_t>(page_size());
   return {View<const int32_t>(request.tokens).subspan(first_slot, num_slots),
-          pages_of(request, first, first + count)};
+          page_ids(request, first, first + count)};
 }
 
-View<PageId> RequestMemory::pages_of(const Request& request, int first, int end) {
+View<PageId> RequestMemory::page_ids(const Request& request, int first, int end) {
   const View<const TokenSlot> row = rows_.row(request.row);
   page_scratch_.clear();
   for (int page = first; page < end; ++page)

@@ -51,7 +51,7 @@ class RequestMemory {
   void rewind(Request& request);
   // Lets others have the whole pages of the first `num_tokens` tokens, which the step in hand is going to
   // compute.
-  void share_ahead(Request& request, int num_tokens);
+  void share_before_compute(Request& request, int num_tokens);
   // Lets others have the whole pages of what is computed.
   void checkpoint(Request& request);
   // Takes everything back. What was not shared is lost.
@@ -60,7 +60,7 @@ class RequestMemory {
   // A step begins: what was shared ahead in the one before is computed.
   void begin_step();
   // Whether a request of this step reads what another one is computing in it.
-  bool reads_what_is_computed() const { return !rows_that_read_ahead_.empty(); }
+  bool reads_pending_keys() const { return !rows_reading_pending_.empty(); }
 
   // Forgets all prefixes that no request has locked.
   void flush();
@@ -94,8 +94,8 @@ class RequestMemory {
   int num_matched_tokens(const Request& request) const;
 
  private:
-  PrefixLock& lock_of(const Request& request) { return locks_[static_cast<size_t>(request.row.value)]; }
-  const PrefixLock& lock_of(const Request& request) const {
+  PrefixLock& prefix_lock(const Request& request) { return locks_[static_cast<size_t>(request.row.value)]; }
+  const PrefixLock& prefix_lock(const Request& request) const {
     return locks_[static_cast<size_t>(request.row.value)];
   }
   int num_pages(const Request& request) const;
@@ -108,13 +108,13 @@ class RequestMemory {
   // Evicts cached pages, at most all that nobody has locked; returns how many.
   int evict(int num_pages);
   // The request's own whole pages among its first `num_tokens` tokens, and what they hold.
-  struct OwnPages {
+  struct PrivatePages {
     View<const int32_t> tokens;
     View<PageId> pages;
   };
-  OwnPages own_pages(const Request& request, int num_tokens);
+  PrivatePages private_pages(const Request& request, int num_tokens);
   // Pages [first, end) of a row, until the next call.
-  View<PageId> pages_of(const Request& request, int first, int end);
+  View<PageId> page_ids(const Request& request, int first, int end);
 
   int64_t max_kv_tokens_;
   ReqToTokenPool& rows_;
@@ -122,12 +122,12 @@ class RequestMemory {
   std::optional<PrefixCache> cache_;
   std::vector<std::unique_ptr<CacheGroup>> groups_;
   std::vector<PrefixLock> locks_;  // by row
-  int num_own_pages_ = 0;          // of all requests, besides those that are the cache's
+  int num_private_pages_ = 0;      // of all requests, besides those that are the cache's
   int64_t num_held_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;
   int64_t num_evicted_pages_ = 0;
-  std::unordered_set<PageId> pages_ahead_;  // that were shared ahead in this step
-  std::vector<RequestRow> rows_that_read_ahead_;
+  std::unordered_set<PageId> pending_shared_pages_;  // that were shared ahead in this step
+  std::vector<RequestRow> rows_reading_pending_;
   std::vector<PageId> page_scratch_, freed_pages_;
 };
 

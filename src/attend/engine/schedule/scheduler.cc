@@ -37,7 +37,7 @@ int ScheduledStep::num_rejected() const {
 }
 
 Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options,
-                     const DraftRules& drafts)
+                     const DrafterCapabilities& drafts)
     : limits_(limits),
       memory_(memory),
       options_(options),
@@ -81,7 +81,7 @@ void Scheduler::drop(RequestId id, std::string_view why) {
     dropped_.pop_back();
 }
 
-std::vector<DroppedRequest> Scheduler::take_dropped(Clock::time_point now) {
+std::vector<DroppedRequest> Scheduler::drain_dropped(Clock::time_point now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now)
     drop(deadlines_.begin()->second, "the deadline has passed");
   return std::exchange(dropped_, {});
@@ -99,7 +99,7 @@ ScheduledStep& Scheduler::schedule() {
     broken_ = error.what();
   }
   if (!broken_.empty()) {
-    heal(broken_);
+    recover(broken_);
     schedule_step();
   }
   return *step_;
@@ -116,8 +116,8 @@ void Scheduler::schedule_step() {
   schedule_decodes();
   schedule_prompts();
   admit_waiting();
-  if (step_->requests.empty()) make_room_for_a_prompt();
-  step_->prefix_ready = !memory_.reads_what_is_computed();
+  if (step_->requests.empty()) evict_for_prompt();
+  step_->prefix_ready = !memory_.reads_pending_keys();
   const auto decodes = std::count_if(step_->requests.begin(), step_->requests.end(),
                                      [](const ScheduledRequest& part) { return part.request->decoding(); });
   if (step_->requests.empty())
@@ -129,27 +129,27 @@ void Scheduler::schedule_step() {
   if (decodes > 0 && num_preemptions_ == preemptions_before) ratio_.after_decode();
 }
 
-bool Scheduler::can_go_ahead(const ScheduledStep& before) const {
+bool Scheduler::can_overlap(const ScheduledStep& before) const {
   return broken_.empty() && before.mode == ForwardMode::kDecode && before.num_live() == num_running();
 }
 
-ScheduledStep* Scheduler::schedule_ahead(int64_t longest) {
+ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
   const ScheduledStep& before = *step_;
-  if (!can_go_ahead(before)) return nullptr;
+  if (!can_overlap(before)) return nullptr;
   ScheduledStep& step = steps_[step_ == &steps_[0] ? 1 : 0];
   step.requests.clear();
-  int num_runs = 0, end_of_run = -1;
+  int num_runs = 0, run_end = -1;
   for (int place = 0; place < std::ssize(before.requests); ++place) {
     Request* const request = before.requests[static_cast<size_t>(place)].request;
     if (request == nullptr || request->num_output() + 1 >= request->params.max_new_tokens ||
         request->num_tokens() + 1 >= longest)
       continue;
-    num_runs += place == end_of_run ? 0 : 1;
-    end_of_run = place + 1;
-    step.requests.push_back({.request = request, .num_new = 1, .place_before = place});
+    num_runs += place == run_end ? 0 : 1;
+    run_end = place + 1;
+    step.requests.push_back({.request = request, .num_new = 1, .previous_index = place});
   }
   const auto num_reqs = static_cast<int>(step.requests.size());
-  if (num_reqs == 0 || num_runs > kMaxRunsAhead) return nullptr;
+  if (num_reqs == 0 || num_runs > kMaxPreparedRuns) return nullptr;
   if (!waiting_.empty() && num_reqs < limits_.max_reqs) return nullptr;
   if (drafts_.drafter != nullptr && num_reqs <= drafts_.max_reqs) return nullptr;
   try {
@@ -194,8 +194,8 @@ void Scheduler::advance() {
 
 void Scheduler::fail_step() { memory_.flush(); }
 
-void Scheduler::heal(std::string_view what) {
-  ++num_heals_;
+void Scheduler::recover(std::string_view what) {
+  ++num_recoveries_;
   log_warning("KV pool: the books are wrong (", what, "): ", running_.size(),
               " requests are computed anew, and what was cached is dropped");
   broken_.clear();
@@ -278,7 +278,7 @@ void Scheduler::schedule_prompts() {
 bool Scheduler::schedule_chunk(Request& request) {
   const int room = limits_.max_tokens - step_->num_tokens;
   if (request.pools && request.num_to_compute() > room) return false;
-  int num_new = chunk_of(request.num_computed, request.num_to_compute(), room, memory_.page_size());
+  int num_new = chunk_size(request.num_computed, request.num_to_compute(), room, memory_.page_size());
   // Without another prompt in the step this one goes on, though it ends within a page.
   if (num_new == 0 && !has_prompt_) num_new = std::min(request.num_to_compute(), room);
   if (num_new <= 0 || !memory_.grow(request, request.num_computed + num_new)) return false;
@@ -287,7 +287,7 @@ bool Scheduler::schedule_chunk(Request& request) {
   return true;
 }
 
-void Scheduler::make_room_for_a_prompt() {
+void Scheduler::evict_for_prompt() {
   while (running_.size() > 1) {
     preempt(choose_victim());
     for (const auto& request : running_)
@@ -366,7 +366,7 @@ int Scheduler::num_planned(const Request& request) const {
 }
 
 size_t Scheduler::choose_victim() const {
-  const auto goes_before = [&](const Request& a, const Request& b) {
+  const auto precedes = [&](const Request& a, const Request& b) {
     if (options_.policy == SchedulePolicy::kPriority && a.priority != b.priority)
       return a.priority < b.priority;
     return is_preempted_before(a, b);
@@ -374,7 +374,7 @@ size_t Scheduler::choose_victim() const {
   size_t victim = 0;
   // Of equals the one that was admitted last.
   for (size_t i = 1; i < running_.size(); ++i)
-    if (!goes_before(*running_[victim], *running_[i])) victim = i;
+    if (!precedes(*running_[victim], *running_[i])) victim = i;
   return victim;
 }
 
@@ -392,7 +392,7 @@ void Scheduler::forget_deadline(const Request& request) {
 }
 
 void Scheduler::add(Request& request, int num_new, int num_draft) {
-  if (!request.decoding()) memory_.share_ahead(request, request.num_computed + num_new);
+  if (!request.decoding()) memory_.share_before_compute(request, request.num_computed + num_new);
   step_->requests.push_back({.request = &request, .num_new = num_new, .num_draft = num_draft});
   step_->num_tokens += num_new;
 }
@@ -420,8 +420,8 @@ std::unique_ptr<Request> Scheduler::finish(RequestId id) {
 }
 
 std::unique_ptr<Request> Scheduler::abort(RequestId id) {
-  const auto is_it = [&](const auto& request) { return request->id == id; };
-  if (std::any_of(running_.begin(), running_.end(), is_it)) return finish(id);
+  const auto is_same = [&](const auto& request) { return request->id == id; };
+  if (std::any_of(running_.begin(), running_.end(), is_same)) return finish(id);
   std::unique_ptr<Request> request = waiting_.take(id);
   if (request) forget_deadline(*request);
   return request;

@@ -25,13 +25,13 @@ struct ScheduledRequest {
   Request* request;  // null: it ended while the step was computed
   int num_new;
   // Of a step ahead: which request of the step before it is, whose token it waits for; -1: all are known.
-  int place_before = -1;
+  int previous_index = -1;
   int num_draft = 0;     // the first tokens of request->draft, behind its last one
   int num_accepted = 0;  // of them, as soon as that is known
 
   // The last token is among them, so its logits give the next one.
   bool samples() const {
-    return place_before >= 0 || request->num_computed + num_new - num_draft == request->num_tokens();
+    return previous_index >= 0 || request->num_computed + num_new - num_draft == request->num_tokens();
   }
   // Each drafted token has a row too: whether the one behind it is right is seen there.
   int num_logit_rows() const { return samples() && !request->pools ? 1 + num_draft : 0; }
@@ -76,7 +76,7 @@ struct DroppedRequest {
 class Scheduler {
  public:
   Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options = {},
-            const DraftRules& drafts = {});
+            const DrafterCapabilities& drafts = {});
 
   // Throws Error(kInvalidArgument) for a request whose prompt and next token could never fit into the pool or
   // a step. Safe on any thread.
@@ -85,7 +85,7 @@ class Scheduler {
   // request that would be last is dropped, with all of its completions.
   void submit(std::unique_ptr<Request> request);
   // Those that were dropped since the last call, and those whose deadline has passed.
-  std::vector<DroppedRequest> take_dropped(Clock::time_point now);
+  std::vector<DroppedRequest> drain_dropped(Clock::time_point now);
 
   // Admits, allocates, and returns the step; no requests: nothing to do. The result is valid until the next
   // call; the order of its requests is free.
@@ -94,10 +94,10 @@ class Scheduler {
   // whose answers are complete with the token that they get there. `longest`: tokens that a request may
   // have. Advances the last step. Both are valid until the call after the next. Null where that can not be
   // said: the last step is not all of what runs, each with a token; another could join; slots are short; or
-  // so many requests end that the others are in more than kMaxRunsAhead runs; or tokens are to be drafted,
+  // so many requests end that the others are in more than kMaxPreparedRuns runs; or tokens are to be drafted,
   // behind those that are not known yet.
-  ScheduledStep* schedule_ahead(int64_t longest);
-  static constexpr int kMaxRunsAhead = 8;
+  ScheduledStep* schedule_overlapped(int64_t longest);
+  static constexpr int kMaxPreparedRuns = 8;
 
   // What the requests of the last step had in it is computed now, or going to be, drafts as far as they were
   // accepted. Before any of them is finished.
@@ -118,7 +118,7 @@ class Scheduler {
   int64_t num_preemptions() const { return num_preemptions_; }
   double new_token_ratio() const { return ratio_.value(); }
   // How often the books of pages were found wrong, and mended: what ran began anew, what was cached was lost.
-  int64_t num_heals() const { return num_heals_; }
+  int64_t num_recoveries() const { return num_recoveries_; }
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
   // Throws Error(kInternal) unless every page has one owner. Reads everything: for tests and debug builds.
@@ -126,7 +126,7 @@ class Scheduler {
 
  private:
   void schedule_step();
-  bool can_go_ahead(const ScheduledStep& before) const;
+  bool can_overlap(const ScheduledStep& before) const;
   void schedule_decodes();
   // How many tokens may be drafted in the step, of all requests together.
   int draft_room(int num_decodes) const;
@@ -135,7 +135,7 @@ class Scheduler {
   void schedule_prompts();
   void admit_waiting();
   // A step that would be empty for want of slots: preempts until a prompt goes on.
-  void make_room_for_a_prompt();
+  void evict_for_prompt();
   // Of the step's room for new tokens, as much as the prompt needs. False when that is none.
   bool schedule_chunk(Request& request);
   bool admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys);
@@ -144,9 +144,9 @@ class Scheduler {
   void add(Request& request, int num_new, int num_draft = 0);
   size_t choose_victim() const;
   void preempt(size_t running_idx);
-  void heal(std::string_view what);
+  void recover(std::string_view what);
   void forget_deadline(const Request& request);
-  // So that the next take_dropped() has it.
+  // So that the next drain_dropped() has it.
   void drop(RequestId id, std::string_view why);
   // As far as the pool, the context and a step let it.
   int num_planned(const Request& request) const;
@@ -154,7 +154,7 @@ class Scheduler {
   BatchLimits limits_;
   RequestMemory& memory_;
   ScheduleOptions options_;
-  DraftRules drafts_;
+  DrafterCapabilities drafts_;
   WaitingQueue waiting_;
   std::vector<std::unique_ptr<Request>> running_;  // in the order of admission
   std::set<std::pair<Clock::time_point, RequestId>> deadlines_;
@@ -162,7 +162,7 @@ class Scheduler {
   NewTokenRatio ratio_;
   int64_t num_arrived_ = 0;
   int64_t num_preemptions_ = 0;
-  int64_t num_heals_ = 0;
+  int64_t num_recoveries_ = 0;
   std::string broken_;      // what was found wrong in the books since the last step
   ScheduledStep steps_[2];  // the last one and, where it is ahead, the one before
   ScheduledStep* step_ = &steps_[0];

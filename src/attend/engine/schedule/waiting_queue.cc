@@ -15,7 +15,7 @@ constexpr int kMaxMatched = 128;
 }  // namespace
 
 void WaitingQueue::push(std::unique_ptr<Request>&& request) {
-  const Key key = key_of(*request);
+  const Key key = priority_key(*request);
   const RequestId id = request->id;
   const auto [entry, added] = queue_.try_emplace(key, std::move(request));
   ensure(added, "waiting queue: two requests that arrived as number ", key.arrival);
@@ -44,8 +44,8 @@ void WaitingQueue::order(const std::function<int(const Request&)>& num_matched) 
   by_match_.clear();
   if (policy_ != SchedulePolicy::kLpm || size() > kMaxMatched) return;
   for (auto entry = queue_.rbegin(); entry != queue_.rend(); ++entry) {
-    const bool waits_long = last_arrival_ - entry->first.arrival >= kMaxOvertaken;
-    by_match_.emplace_back(waits_long ? std::numeric_limits<int>::max() : num_matched(*entry->second),
+    const bool has_waited_long = last_arrival_ - entry->first.arrival >= kMaxTimesOvertaken;
+    by_match_.emplace_back(has_waited_long ? std::numeric_limits<int>::max() : num_matched(*entry->second),
                            entry->second.get());
   }
   std::stable_sort(by_match_.begin(), by_match_.end(),
@@ -54,7 +54,7 @@ void WaitingQueue::order(const std::function<int(const Request&)>& num_matched) 
 
 Request* WaitingQueue::next() const { return by_match_.empty() ? front() : by_match_.back().second; }
 
-WaitingQueue::Key WaitingQueue::key_of(const Request& request) const {
+WaitingQueue::Key WaitingQueue::priority_key(const Request& request) const {
   int64_t rank = 0;
   if (policy_ == SchedulePolicy::kPriority) rank = -int64_t{request.priority};
   if (policy_ == SchedulePolicy::kLof) rank = -int64_t{request.params.max_new_tokens};

@@ -17,7 +17,7 @@ namespace attend {
 class WaitingQueue {
  public:
   // With kLpm so many that came later may go before a request.
-  static constexpr int64_t kMaxOvertaken = 128;
+  static constexpr int64_t kMaxTimesOvertaken = 128;
 
   explicit WaitingQueue(SchedulePolicy policy) : policy_(policy) {}
 
@@ -30,9 +30,9 @@ class WaitingQueue {
   Request* last() const { return queue_.empty() ? nullptr : queue_.rbegin()->second.get(); }
   Request* front() const { return queue_.empty() ? nullptr : queue_.begin()->second.get(); }
 
-  // With kLpm, unless too many wait: those that kMaxOvertaken others have come behind since, the first of
-  // them first, so that nobody waits for ever; then those with the longest cached prefixes, by `num_matched`.
-  // Holds until the queue changes otherwise than by take().
+  // With kLpm, unless too many wait: those that kMaxTimesOvertaken others have come behind since, the first
+  // of them first, so that nobody waits for ever; then those with the longest cached prefixes, by
+  // `num_matched`. Holds until the queue changes otherwise than by take().
   void order(const std::function<int(const Request&)>& num_matched);
   // Whose turn it is. Null in an empty queue.
   Request* next() const;
@@ -49,7 +49,7 @@ class WaitingQueue {
     int64_t arrival;
     auto operator<=>(const Key&) const = default;
   };
-  Key key_of(const Request& request) const;
+  Key priority_key(const Request& request) const;
 
   SchedulePolicy policy_;
   std::map<Key, std::unique_ptr<Request>> queue_;

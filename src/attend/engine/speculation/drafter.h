@@ -13,7 +13,7 @@ class Drafter {
 };
 
 // What the scheduler is told of it.
-struct DraftRules {
+struct DrafterCapabilities {
   Drafter* drafter = nullptr;  // null: nothing is drafted
   int max_tokens = 0;          // of a draft
   int max_reqs = 0;            // steps with more requests that generate draft nothing

@@ -39,11 +39,11 @@ SharedPrefix CommonPrefix::arrange(ScheduledStep& step) {
 CommonPrefix::Choice CommonPrefix::choose(std::span<const ScheduledRequest> requests) const {
   // Whole pages before the new token.
   const auto pages_of = [&](const ScheduledRequest& part) { return part.request->num_computed / page_size_; };
-  const int most_pages = pages_of(*std::ranges::max_element(requests, {}, pages_of));
-  if ((std::ssize(requests) - 1) * most_pages * page_size_ < min_saved_keys_) return {};
+  const int max_pages = pages_of(*std::ranges::max_element(requests, {}, pages_of));
+  if ((std::ssize(requests) - 1) * max_pages * page_size_ < min_saved_keys_) return {};
 
   // The first slot of a page, which is shared as a whole; none: the request has not so many.
-  const auto slot_of = [&](int member, int page) {
+  const auto first_slot_of = [&](int member, int page) {
     const ScheduledRequest& part = requests[static_cast<size_t>(member)];
     const auto position = static_cast<size_t>(page) * static_cast<size_t>(page_size_);
     return page < pages_of(part) ? rows_.row(part.request->row)[position] : kNoSlot;
@@ -52,15 +52,16 @@ CommonPrefix::Choice CommonPrefix::choose(std::span<const ScheduledRequest> requ
   std::vector<int> members(requests.size());
   std::iota(members.begin(), members.end(), 0);
   for (int page = 0;; ++page) {
-    const TokenSlot first = slot_of(members.front(), page);
+    const TokenSlot first = first_slot_of(members.front(), page);
     if (first != kNoSlot &&
-        std::ranges::all_of(members, [&](int member) { return slot_of(member, page) == first; }))
+        std::ranges::all_of(members, [&](int member) { return first_slot_of(member, page) == first; }))
       continue;
     // Here they part. As long as they did not, each page saved more.
     if (Choice choice{page, members}; choice.saved_pages() > best.saved_pages()) best = std::move(choice);
     std::map<TokenSlot, std::vector<int>> by_slot;
     for (const int member : members)
-      if (const TokenSlot slot = slot_of(member, page); slot != kNoSlot) by_slot[slot].push_back(member);
+      if (const TokenSlot slot = first_slot_of(member, page); slot != kNoSlot)
+        by_slot[slot].push_back(member);
     const auto most = std::ranges::max_element(
         by_slot, {}, [](const auto& slot_and_members) { return slot_and_members.second.size(); });
     if (most == by_slot.end() || most->second.size() < 2) return best;

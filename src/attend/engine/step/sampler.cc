@@ -10,14 +10,14 @@ bool any(std::span<const SampledRow> sampled, const Is& is) {
   return std::ranges::any_of(sampled, [&](const SampledRow& row) { return is(*row.request); });
 }
 
-int num_top_of(const Request& request) { return request.params.logprobs.value_or(-1); }
+int num_top_logprobs(const Request& request) { return request.params.logprobs.value_or(-1); }
 
 }  // namespace
 
 Sampler::Sampler(int vocab_size, Device device)
     : num_mask_words_(static_cast<size_t>(kernels::mask_words(vocab_size))),
       cu_edits_(StepMemory::kUploaded, device),
-      mask_of_row_(StepMemory::kUploaded, device),
+      mask_row_idx_(StepMemory::kUploaded, device),
       num_top_(StepMemory::kUploaded, device),
       scored_(StepMemory::kUploaded, device),
       edits_(StepMemory::kUploaded, device),
@@ -29,14 +29,15 @@ Sampler::Sampler(int vocab_size, Device device)
 
 void Sampler::sample(const TensorView& logits, View<const kernels::SamplingRule> rules,
                      std::span<const SampledRow> sampled, View<int32_t> tokens, Stream& stream) {
-  const bool edited = any(sampled, [](const Request& request) { return request.editor || request.mask; });
-  const bool scored = any(sampled, [](const Request& request) { return num_top_of(request) >= 0; });
+  const bool edited =
+      any(sampled, [](const Request& request) { return request.logits_processor || request.mask; });
+  const bool scored = any(sampled, [](const Request& request) { return num_top_logprobs(request) >= 0; });
   const TensorView rows = logits.slice(0, 0, std::ssize(sampled));
   num_top_.resize(scored ? sampled.size() : 0);
-  mask_of_row_.resize(0);
+  mask_row_idx_.resize(0);
   if (scored) {
     std::ranges::transform(sampled, num_top_.host().begin(),
-                           [](const SampledRow& row) { return num_top_of(*row.request); });
+                           [](const SampledRow& row) { return num_top_logprobs(*row.request); });
     queue_tops(rows, stream);
   }
   if (edited || scored) {
@@ -44,7 +45,7 @@ void Sampler::sample(const TensorView& logits, View<const kernels::SamplingRule>
     gather_edits(sampled);
     cu_edits_.upload(stream);
     edits_.upload(stream);
-    mask_of_row_.upload(stream);
+    mask_row_idx_.upload(stream);
     masks_.upload(stream);
   }
   if (edited) kernels::edit_logits(rows, edits(), stream);
@@ -55,8 +56,8 @@ void Sampler::sample(const TensorView& logits, View<const kernels::SamplingRule>
 }
 
 bool Sampler::allowed(size_t row, int32_t token_id) const {
-  if (row >= mask_of_row_.host().size() || mask_of_row_.host()[row] < 0 || token_id < 0) return true;
-  const auto mask = static_cast<size_t>(mask_of_row_.host()[row]), token = static_cast<size_t>(token_id);
+  if (row >= mask_row_idx_.host().size() || mask_row_idx_.host()[row] < 0 || token_id < 0) return true;
+  const auto mask = static_cast<size_t>(mask_row_idx_.host()[row]), token = static_cast<size_t>(token_id);
   return (masks_.host()[mask * num_mask_words_ + token / 32] >> (token % 32) & 1) != 0;
 }
 
@@ -79,7 +80,7 @@ void Sampler::score(const TensorView& logits, std::span<const int32_t> tokens, i
   std::fill(cu_edits_.host().begin(), cu_edits_.host().end(), 0);
   cu_edits_.upload(stream);
   const kernels::LogitEdits none{
-      .cu_edits = cu_edits_.on_device(), .edits = {}, .before = {}, .mask_of_row = {}, .masks = {}};
+      .cu_edits = cu_edits_.on_device(), .edits = {}, .before = {}, .mask_row_idx = {}, .masks = {}};
   kernels::token_logprobs(logits, none, scored_.on_device(), log_sums_.on_device(), logprobs_.on_device(),
                           stream);
 }
@@ -94,53 +95,54 @@ void Sampler::queue_tops(const TensorView& logits, Stream& stream) {
 }
 
 void Sampler::gather_edits(std::span<const SampledRow> sampled) {
-  ahead_.clear();
-  ahead_.reserve(static_cast<size_t>(std::ranges::count_if(
-      sampled, [](const SampledRow& row) { return row.num_ahead > 0 && row.request->editor; })));
-  editors_.clear();
+  draft_logits_processors_.clear();
+  draft_logits_processors_.reserve(static_cast<size_t>(std::ranges::count_if(
+      sampled, [](const SampledRow& row) { return row.num_ahead > 0 && row.request->logits_processor; })));
+  logits_processors_.clear();
   for (const auto& [request, num_ahead] : sampled) {
-    if (!request->editor) {
-      editors_.push_back(nullptr);
+    if (!request->logits_processor) {
+      logits_processors_.push_back(nullptr);
       continue;
     }
     if (num_ahead == 0) {
-      editors_.push_back(&*request->editor);
+      logits_processors_.push_back(&*request->logits_processor);
       continue;
     }
-    ahead_.push_back(*editors_.back());
-    ahead_.back().accept(request->draft.tokens[static_cast<size_t>(num_ahead) - 1]);
-    editors_.push_back(&ahead_.back());
+    draft_logits_processors_.push_back(*logits_processors_.back());
+    draft_logits_processors_.back().accept(request->draft.tokens[static_cast<size_t>(num_ahead) - 1]);
+    logits_processors_.push_back(&draft_logits_processors_.back());
   }
   cu_edits_.resize(sampled.size() + 1);
   const View<int32_t> ends = cu_edits_.host();
   ends[0] = 0;
   for (size_t row = 0; row < sampled.size(); ++row)
-    ends[row + 1] =
-        ends[row] + (editors_[row] != nullptr ? static_cast<int32_t>(editors_[row]->edits().size()) : 0);
+    ends[row + 1] = ends[row] + (logits_processors_[row] != nullptr
+                                     ? static_cast<int32_t>(logits_processors_[row]->edits().size())
+                                     : 0);
   edits_.resize(static_cast<size_t>(ends.back()));
   before_.resize(static_cast<size_t>(ends.back()));
   for (size_t row = 0; row < sampled.size(); ++row)
-    if (editors_[row] != nullptr)
-      std::ranges::copy(editors_[row]->edits(), edits_.host().begin() + ends[row]);
+    if (logits_processors_[row] != nullptr)
+      std::ranges::copy(logits_processors_[row]->edits(), edits_.host().begin() + ends[row]);
 }
 
 void Sampler::gather_masks(std::span<const SampledRow> sampled) {
   const auto num_masked = static_cast<size_t>(
       std::ranges::count_if(sampled, [](const SampledRow& row) { return row.request->mask != nullptr; }));
-  mask_of_row_.resize(num_masked == 0 ? 0 : sampled.size());
+  mask_row_idx_.resize(num_masked == 0 ? 0 : sampled.size());
   masks_.resize(num_masked * num_mask_words_);
   if (num_masked == 0) return;
   int32_t num_filled = 0;
   for (size_t row = 0; row < sampled.size(); ++row) {
     Request& request = *sampled[row].request;
-    mask_of_row_.host()[row] = -1;
+    mask_row_idx_.host()[row] = -1;
     if (!request.mask) continue;
     const View<uint32_t> words =
         masks_.host().subspan(static_cast<size_t>(num_filled) * num_mask_words_, num_mask_words_);
     try {
       if (!request.mask->fill(words)) continue;
-      mask_of_row_.host()[row] = num_filled++;
-      if (request.editor) request.editor->heed_mask(words);
+      mask_row_idx_.host()[row] = num_filled++;
+      if (request.logits_processor) request.logits_processor->apply_mask(words);
     } catch (const std::exception& error) {
       request.failure = error.what();
     }
@@ -151,7 +153,7 @@ kernels::LogitEdits Sampler::edits() const {
   return {.cu_edits = cu_edits_.on_device(),
           .edits = edits_.on_device(),
           .before = before_.on_device(),
-          .mask_of_row = mask_of_row_.on_device(),
+          .mask_row_idx = mask_row_idx_.on_device(),
           .masks = masks_.on_device()};
 }
 

@@ -45,14 +45,14 @@ class Sampler {
   kernels::LogitEdits edits() const;
 
   size_t num_mask_words_;
-  StepArray<int32_t> cu_edits_, mask_of_row_, num_top_, scored_;
+  StepArray<int32_t> cu_edits_, mask_row_idx_, num_top_, scored_;
   StepArray<kernels::LogitEdit> edits_;
   StepArray<float> before_;
   StepArray<uint32_t> masks_;
   StepArray<float> log_sums_, logprobs_;
   StepArray<TokenLogprob> tops_;
-  std::vector<LogitEditor> ahead_;           // of rows with a token of a draft before them
-  std::vector<const LogitEditor*> editors_;  // of each row, or null
+  std::vector<LogitsProcessor> draft_logits_processors_;   // of rows with a token of a draft before them
+  std::vector<const LogitsProcessor*> logits_processors_;  // of each row, or null
 };
 
 }  // namespace attend

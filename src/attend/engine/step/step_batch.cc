@@ -9,7 +9,7 @@ StepBatch::StepBatch(const BatchLimits& limits) {
              max_rows = static_cast<size_t>(limits.max_logit_rows());
   batch_.requests.reserve(max_reqs);
   batch_.token_ids.reserve(static_cast<size_t>(limits.max_tokens));
-  batch_.late_token_ids.reserve(Scheduler::kMaxRunsAhead);
+  batch_.late_token_ids.reserve(Scheduler::kMaxPreparedRuns);
   batch_.rules.reserve(max_rows);
   sampling_requests_.reserve(max_rows);
 }
@@ -34,7 +34,7 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
 
 void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
   const Request& request = *part.request;
-  const bool waits = part.place_before >= 0;
+  const bool waits = part.previous_index >= 0;
   const int end = request.num_computed + part.num_new, num_known = request.num_tokens();
   for (int position = request.num_computed; position < end; ++position) {
     const bool known = position < num_known;
@@ -59,8 +59,8 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
 void StepBatch::add_late_token_ids(const ScheduledStep& step, const TensorView& tokens_before) {
   const size_t num_reqs = step.requests.size();
   for (size_t first = 0, end = 0; first < num_reqs; first = end) {
-    const int from = step.requests[first].place_before;
-    while (end < num_reqs && step.requests[end].place_before - from == static_cast<int>(end - first)) ++end;
+    const int from = step.requests[first].previous_index;
+    while (end < num_reqs && step.requests[end].previous_index - from == static_cast<int>(end - first)) ++end;
     batch_.late_token_ids.push_back(
         {static_cast<int>(first), tokens_before.slice(0, from, from + static_cast<int64_t>(end - first))});
   }

@@ -56,7 +56,7 @@ void StepRunner::launch(ScheduledStep& step) {
 View<const int32_t> StepRunner::wait(const ScheduledStep& step) {
   ensure(num_in_flight_ > 0, "a step is waited for, and none is in flight");
   Flight& flight = this->flight(first_);
-  waited_for_ = &flight;
+  last_completed_ = &flight;
   first_ = (first_ + 1) % 2;
   --num_in_flight_;
   if (executor_.on_gpu()) {
@@ -72,8 +72,8 @@ View<const int32_t> StepRunner::wait(const ScheduledStep& step) {
     score_prompts(step);
   }
   const auto now = Clock::now();
-  device_seconds_ = std::chrono::duration<double>(now - std::max(flight.start, tokens_came_)).count();
-  tokens_came_ = now;
+  device_seconds_ = std::chrono::duration<double>(now - std::max(flight.start, tokens_ready_time_)).count();
+  tokens_ready_time_ = now;
   return flight.tokens.span<int32_t>().first(flight.sampling_requests.size());
 }
 
@@ -83,8 +83,8 @@ void StepRunner::queue_sampling(const ScheduledStep& step, Flight& flight) {
   sampled_.clear();
   for (const int32_t i : batch_.sampling_requests()) {
     Request* const request = step.requests[static_cast<size_t>(i)].request;
-    const bool goes_on = !sampled_.empty() && sampled_.back().request == request;
-    sampled_.push_back({.request = request, .num_ahead = goes_on ? sampled_.back().num_ahead + 1 : 0});
+    const bool is_continued = !sampled_.empty() && sampled_.back().request == request;
+    sampled_.push_back({.request = request, .num_ahead = is_continued ? sampled_.back().num_ahead + 1 : 0});
   }
   sampler_.sample(output_.logits, output_.rules, sampled_, flight.tokens.span<int32_t>().first(num_rows),
                   executor_.stream());

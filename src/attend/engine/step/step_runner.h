@@ -52,7 +52,7 @@ class StepRunner {
   // [num_tokens, hidden_size] on the device: those of the step launched last, if a request of it pools.
   const TensorView& hidden_states() const { return output_.hidden_states; }
   // Indices into the requests, of the last step that was waited for, of those that sampled.
-  View<const int32_t> sampling_requests() const { return waited_for_->sampling_requests; }
+  View<const int32_t> sampling_requests() const { return last_completed_->sampling_requests; }
 
  private:
   struct Flight {
@@ -83,8 +83,8 @@ class StepRunner {
   double device_seconds_ = 0.0;
   Flight flights_[2];
   int first_ = 0, num_in_flight_ = 0;  // places
-  const Flight* waited_for_ = &flights_[0];
-  Clock::time_point tokens_came_;  // of waited_for_
+  const Flight* last_completed_ = &flights_[0];
+  Clock::time_point tokens_ready_time_;  // of last_completed_
 };
 
 }  // namespace attend

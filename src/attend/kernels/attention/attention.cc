@@ -15,19 +15,20 @@ struct HeadGeometry {
 // Throws Error(kInvalidArgument) unless `plan` was made for these heads, and planned for as many requests
 // and for this visibility, or for one without window and chunk, whose ranges contain every other's.
 void check_plan(std::string_view kernel, const AttentionPlan& plan, const QueryBatch& batch,
-                const Visibility& visibility, const HeadGeometry& heads) {
+                const AttentionMask& attention_mask, const HeadGeometry& heads) {
   const AttentionPlanLimits& limits = plan.limits();
   require(heads.num_q_heads == limits.num_q_heads && heads.num_kv_heads == limits.num_kv_heads &&
               heads.head_dim_v == limits.head_dim_v,
           kernel, ": ", heads.num_q_heads, " query heads, ", heads.num_kv_heads, " KV heads, head_dim_v ",
           heads.head_dim_v, ": the plan was made for ", limits.num_q_heads, ", ", limits.num_kv_heads,
           " and ", limits.head_dim_v);
-  const Visibility unrestricted{.causal = visibility.causal, .window_right = visibility.window_right};
-  require(plan.visibility() == visibility || plan.visibility() == unrestricted, kernel, ": window_left ",
-          visibility.window_left, ", chunk ", visibility.chunk, ", causal ", visibility.causal,
-          ", window_right ", visibility.window_right, ": the plan was made for ",
-          plan.visibility().window_left, ", ", plan.visibility().chunk, ", ", plan.visibility().causal,
-          " and ", plan.visibility().window_right);
+  const AttentionMask unrestricted{.causal = attention_mask.causal,
+                                   .window_right = attention_mask.window_right};
+  require(plan.attention_mask() == attention_mask || plan.attention_mask() == unrestricted, kernel,
+          ": window_left ", attention_mask.window_left, ", chunk ", attention_mask.chunk, ", causal ",
+          attention_mask.causal, ", window_right ", attention_mask.window_right, ": the plan was made for ",
+          plan.attention_mask().window_left, ", ", plan.attention_mask().chunk, ", ",
+          plan.attention_mask().causal, " and ", plan.attention_mask().window_right);
   require(batch.num_reqs() == plan.num_reqs(), kernel, ": ", batch.num_reqs(),
           " requests: the plan was made for ", plan.num_reqs());
 }
@@ -41,14 +42,14 @@ bool has_descales(const AttentionArgs& args) {
 void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
   check(args);
   check_plan(
-      "attention", plan, args.batch, args.visibility,
+      "attention", plan, args.batch, args.attention_mask,
       {.num_q_heads = args.q.shape[1], .num_kv_heads = args.kv.k.shape[2], .head_dim_v = args.kv.v.shape[3]});
   if (!args.new_keys.k.empty() && !stores_new_keys(args, plan))
     fail(ErrorCode::kUnsupported, "new_keys ", args.new_keys.k,
          ": expected none, but those that stores_new_keys() speaks of (attention)");
-  if (has_descales(args) && args.q.dtype != DType::kF8E4M3 && !takes_descales(args, plan))
+  if (has_descales(args) && args.q.dtype != DType::kF8E4M3 && !has_head_descales(args, plan))
     fail(ErrorCode::kUnsupported, "q_scales, k_scales, v_scales with q ", args.q, " over k ", args.kv.k,
-         ": expected none, but those that takes_descales() speaks of (attention)");
+         ": expected none, but those that has_head_descales() speaks of (attention)");
   if (const OnGpu gpu(stream); gpu) return cuda::attention(args, plan.device_plan(), stream);
   if (is_fp8(args.q.dtype))
     fail(ErrorCode::kUnsupported, "q ", args.q, ": on a CPU expected float32, float16 or bfloat16");
@@ -59,8 +60,8 @@ bool stores_new_keys(const AttentionArgs& args, const AttentionPlan& plan) {
   return args.q.device.type == DeviceType::kCuda && cuda::stores_new_keys(args, plan.device_plan());
 }
 
-bool takes_descales(const AttentionArgs& args, const AttentionPlan& plan) {
-  return args.q.device.type == DeviceType::kCuda && cuda::takes_descales(args, plan.device_plan());
+bool has_head_descales(const AttentionArgs& args, const AttentionPlan& plan) {
+  return args.q.device.type == DeviceType::kCuda && cuda::has_head_descales(args, plan.device_plan());
 }
 
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
@@ -69,7 +70,7 @@ bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int
 
 void mla(const MlaArgs& args, AttentionPlan& plan, Stream& stream) {
   check(args);
-  check_plan("mla", plan, args.batch, args.visibility,
+  check_plan("mla", plan, args.batch, args.attention_mask,
              {.num_q_heads = args.q.shape[1], .num_kv_heads = 1, .head_dim_v = args.q.shape[2]});
   if (const OnGpu gpu(stream); gpu) return cuda::mla(args, plan.device_plan(), stream);
   cpu::mla(args, plan, cpu::attention_isa());

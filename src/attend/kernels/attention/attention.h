@@ -35,10 +35,10 @@ struct AttentionArgs {
   KvView kv;       // num_q_heads is a multiple of num_kv_heads; query head h reads KV head h / (num_q_heads /
                    // num_kv_heads)
   QueryBatch batch;
-  Visibility visibility;
+  AttentionMask attention_mask;
   ScoreRule score;
   bool prefix_ready = false;  // attention_batch.h
-  // Of q of fp8_e4m3, and where takes_descales() says so: what scores (q_scales, k_scales) and outputs
+  // Of q of fp8_e4m3, and where has_head_descales() says so: what scores (q_scales, k_scales) and outputs
   // (v_scales) are multiplied by besides score.scale, kv.k_scale and kv.v_scale. With such q, kernels may
   // then multiply probabilities in fp8_e4m3 too.
   HeadScales q_scales = {}, k_scales = {}, v_scales = {};
@@ -63,7 +63,7 @@ bool stores_new_keys(const AttentionArgs& args, const AttentionPlan& plan);
 
 // Whether attention() multiplies by args.q_scales, k_scales and v_scales where q is of 16 bits, with `plan`
 // as it was planned for args.batch: over K/V of fp8 on a GPU, of few rows a request or, on Hopper, of many.
-bool takes_descales(const AttentionArgs& args, const AttentionPlan& plan);
+bool has_head_descales(const AttentionArgs& args, const AttentionPlan& plan);
 
 // Whether attention() on `device` multiplies queries, keys and values of fp8_e4m3 as they are, where
 // max_seqlen_q new tokens of the heads of a K/V head are `num_rows` rows, splits are not fixed and there is
@@ -89,7 +89,7 @@ struct MlaArgs {
   KvIndex index;
   float scale_kv = 1.0f;  // descale of the latent row; K and V share it because they share the row
   QueryBatch batch;
-  Visibility visibility;
+  AttentionMask attention_mask;
   ScoreRule score;
   float empty_lse = kEmptyLse;  // LSE of a token that sees no key; FlashMLA has +inf
   bool prefix_ready = false;    // attention_batch.h

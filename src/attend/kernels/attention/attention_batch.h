@@ -12,7 +12,7 @@ namespace attend::kernels {
 
 // Up to so many keys a request is short: decode of few requests ends sooner then on a GPU that plans for
 // short ones, and later beyond.
-inline constexpr int kMaxKeysOfShortRequest = 2048;
+inline constexpr int kShortRequestMaxKeys = 2048;
 
 // The new tokens of all requests, one request after another. Arrays lie on the device.
 //
@@ -44,30 +44,31 @@ struct QueryBatch {
 // token is seen when its bit is set and lo <= its position: windows use positions, not indices. Kernels may
 // give a key that a query does not see the probability 0 instead of leaving it out, so an infinity or a NaN
 // among the values of a request's keys may reach its other queries of the same step.
-struct Visibility {
+struct AttentionMask {
   bool causal = true;
   int32_t window_left = -1;  // inclusive distance: Hugging Face's sliding_window w is w - 1; -1: no window
   int32_t chunk = 0;         // chunked local attention (Llama 4); 0: none
   int32_t window_right =
       0;  // of causal attention without a tree mask, as far behind p; INT32_MAX: up to the last key
 
-  bool operator==(const Visibility&) const = default;
+  bool operator==(const AttentionMask&) const = default;
 };
 
 // First visible key of a query at position p.
-inline int32_t first_visible(const Visibility& visibility, int32_t p) {
+inline int32_t first_unmasked(const AttentionMask& attention_mask, int32_t p) {
   int32_t lo = 0;
-  if (visibility.window_left >= 0 && p - visibility.window_left > lo) lo = p - visibility.window_left;
-  if (visibility.chunk > 0 && p / visibility.chunk * visibility.chunk > lo)
-    lo = p / visibility.chunk * visibility.chunk;
+  if (attention_mask.window_left >= 0 && p - attention_mask.window_left > lo)
+    lo = p - attention_mask.window_left;
+  if (attention_mask.chunk > 0 && p / attention_mask.chunk * attention_mask.chunk > lo)
+    lo = p / attention_mask.chunk * attention_mask.chunk;
   return lo;
 }
 
 // Last visible key of a query at position p of a request with seqlen_kv keys; below the first: none.
-inline int32_t last_visible(const Visibility& visibility, int32_t p, int32_t seqlen_kv) {
-  int64_t hi = int64_t{p} + visibility.window_right;
-  if (visibility.chunk > 0 && visibility.window_right > 0) {
-    const int64_t next_chunk = p < 0 ? 0 : (int64_t{p} / visibility.chunk + 1) * visibility.chunk;
+inline int32_t last_unmasked(const AttentionMask& attention_mask, int32_t p, int32_t seqlen_kv) {
+  int64_t hi = int64_t{p} + attention_mask.window_right;
+  if (attention_mask.chunk > 0 && attention_mask.window_right > 0) {
+    const int64_t next_chunk = p < 0 ? 0 : (int64_t{p} / attention_mask.chunk + 1) * attention_mask.chunk;
     hi = hi < next_chunk ? hi : next_chunk - 1;
   }
   return static_cast<int32_t>(hi < seqlen_kv ? hi : seqlen_kv - 1);

@@ -81,10 +81,10 @@ size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device
          static_cast<size_t>(filled.num_workers * scratch_bytes(filled));
 }
 
-void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+void AttentionPlan::plan(const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream) {
   if (const OnGpu gpu(stream); device_plan_ != nullptr) {
-    cuda::plan(*device_plan_, batch, visibility, stream);
-    visibility_ = visibility;
+    cuda::plan(*device_plan_, batch, attention_mask, stream);
+    attention_mask_ = attention_mask;
     num_reqs_ = batch.num_reqs();
     return;
   }
@@ -98,26 +98,27 @@ void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, 
           " tokens: the plan was made for at most ", limits_.max_tokens);
   require(num_kv_tokens <= limits_.max_kv_tokens, "batch of ", num_kv_tokens,
           " KV tokens: the plan was made for at most ", limits_.max_kv_tokens);
-  visibility_ = visibility;
+  attention_mask_ = attention_mask;
   num_reqs_ = batch.num_reqs();
-  make_work(limits_, batch, visibility, cpu::q_tile_tokens(limits_), work_);
+  make_work(limits_, batch, attention_mask, cpu::q_tile_tokens(limits_), work_);
 }
 
-void AttentionPlan::plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+void AttentionPlan::plan_inline(const QueryBatch& batch, const AttentionMask& attention_mask,
+                                Stream& stream) {
   const OnGpu gpu(stream);
-  if (device_plan_ == nullptr) return plan(batch, visibility, stream);
-  cuda::plan_inline(*device_plan_, batch, visibility, stream);
-  visibility_ = visibility;
+  if (device_plan_ == nullptr) return plan(batch, attention_mask, stream);
+  cuda::plan_inline(*device_plan_, batch, attention_mask, stream);
+  attention_mask_ = attention_mask;
   num_reqs_ = batch.num_reqs();
 }
 
-bool AttentionPlan::heeds_short_requests(int num_reqs) const {
-  return device_plan_ != nullptr && cuda::heeds_short_requests(*device_plan_, num_reqs);
+bool AttentionPlan::plan_depends_on_kv_len(int num_reqs) const {
+  return device_plan_ != nullptr && cuda::plan_depends_on_kv_len(*device_plan_, num_reqs);
 }
 
-bool AttentionPlan::try_plan_inline(const QueryBatch& batch, const Visibility& visibility) {
+bool AttentionPlan::try_plan_inline(const QueryBatch& batch, const AttentionMask& attention_mask) {
   if (device_plan_ == nullptr || !cuda::try_plan_inline(*device_plan_, batch)) return false;
-  visibility_ = visibility;
+  attention_mask_ = attention_mask;
   num_reqs_ = batch.num_reqs();
   return true;
 }

@@ -62,7 +62,7 @@ struct MergeItem {
   int32_t num_splits;
 };
 
-// Work items that one thread or CTA processes, and what is to be merged afterwards.
+// Work items that one thread or CTA processes, and what is to be merged afterward.
 struct Work {
   std::vector<WorkItem> items;
   std::vector<MergeItem> merges;
@@ -81,25 +81,25 @@ class AttentionPlan {
   // batch exceeds the limits, naming which, and, naming the request, for a negative seqlen_kv, a cu_seqlen_q
   // that falls and more new tokens than max_seqlen_q. On a GPU lengths are not read by the host, so not
   // checked.
-  void plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
+  void plan(const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream);
 
   // As plan(), for one call of attention or MLA alone, which is given the same batch: its lengths are to be
   // there until then. On a GPU a call for few rows of each request derives the plan on its way, which saves a
   // launch; the bits are those of plan().
-  void plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
+  void plan_inline(const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream);
 
   // plan_inline(), where that queues nothing; otherwise false, and nothing has changed.
-  bool try_plan_inline(const QueryBatch& batch, const Visibility& visibility);
+  bool try_plan_inline(const QueryBatch& batch, const AttentionMask& attention_mask);
 
   // Whether a plan of a decode step of so many requests depends on whether they are short, as
   // QueryBatch::max_seqlen_kv says.
-  bool heeds_short_requests(int num_reqs) const;
+  bool plan_depends_on_kv_len(int num_reqs) const;
 
   const AttentionPlanLimits& limits() const { return limits_; }
   // On a GPU: the plan itself; work(), partial results and scratch are those of the CPU.
   const cuda::DevicePlan& device_plan() const { return *device_plan_; }
   // What the last plan() was for.
-  const Visibility& visibility() const { return visibility_; }
+  const AttentionMask& attention_mask() const { return attention_mask_; }
   int num_reqs() const { return num_reqs_; }
   const Work& work() const { return work_; }
   const TensorView& partial_out() const {
@@ -111,7 +111,7 @@ class AttentionPlan {
 
  private:
   AttentionPlanLimits limits_;
-  Visibility visibility_;
+  AttentionMask attention_mask_;
   int num_reqs_ = 0;
   Work work_;  // capacity for the limits, reserved once
   Tensor partial_out_, partial_lse_;

@@ -55,14 +55,15 @@ void check_index(const KvIndex& index, int64_t page_size) {
   }
 }
 
-void check_visibility(const Visibility& visibility, const QueryBatch& batch) {
-  require(visibility.window_left >= -1, "window_left ", visibility.window_left,
+void check_mask(const AttentionMask& attention_mask, const QueryBatch& batch) {
+  require(attention_mask.window_left >= -1, "window_left ", attention_mask.window_left,
           ": at least 0, or -1 for none");
-  require(visibility.chunk >= 0, "chunk ", visibility.chunk, ": at least 1, or 0 for none");
-  require(visibility.window_right >= 0, "window_right ", visibility.window_right, ": at least 0");
-  require(visibility.window_right == 0 || (visibility.causal && batch.tree_mask.empty()), "window_right ",
-          visibility.window_right, ": expected 0 without a causal mask, and with a tree mask");
-  require(visibility.causal || batch.tree_mask.empty(), "tree mask: only causal attention has one");
+  require(attention_mask.chunk >= 0, "chunk ", attention_mask.chunk, ": at least 1, or 0 for none");
+  require(attention_mask.window_right >= 0, "window_right ", attention_mask.window_right, ": at least 0");
+  require(attention_mask.window_right == 0 || (attention_mask.causal && batch.tree_mask.empty()),
+          "window_right ", attention_mask.window_right,
+          ": expected 0 without a causal mask, and with a tree mask");
+  require(attention_mask.causal || batch.tree_mask.empty(), "tree mask: only causal attention has one");
 }
 
 // Queries of fp8 are multiplied with K/V of fp8. Descales of heads are those of K/V of fp8.
@@ -133,7 +134,7 @@ void check(const AttentionArgs& args) {
   require_lse("lse", args.lse, num_tokens, num_q_heads);
   check_batch(args.batch, num_tokens);
   check_index(args.kv.index, page_size);
-  check_visibility(args.visibility, args.batch);
+  check_mask(args.attention_mask, args.batch);
   check_score(args.score, num_q_heads);
   check_new_keys(args);
 }
@@ -157,7 +158,7 @@ void check(const MlaArgs& args) {
   require_lse("lse", args.lse, num_tokens, num_q_heads);
   check_batch(args.batch, num_tokens);
   check_index(args.index, args.latent.shape[1]);
-  check_visibility(args.visibility, args.batch);
+  check_mask(args.attention_mask, args.batch);
   check_score(args.score, num_q_heads);
 }
 

@@ -11,8 +11,8 @@ attend_kernels(attention
     make_work.cc
     reference.cc
     reference_merge.cc
-    reference_visible.cc
-    visible_keys.cc
+    reference_mask.cc
+    unmasked_keys.cc
     cpu/attention.cc
     cpu/attention_amx.cc
     cpu/attention_avx2.cc
@@ -25,7 +25,7 @@ attend_kernels(attention
     cpu/tile_scratch.cc
     cuda/choose.cc
     cuda/choose_plan.cc
-    cuda/common/plan/row_places.cc
+    cuda/common/plan/paged_row_strides.cc
   CUDA
     cuda/attention.cc
     cuda/common/plan/device_plan.cc

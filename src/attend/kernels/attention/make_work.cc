@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "attend/base/math.h"
-#include "attend/kernels/attention/visible_keys.h"
+#include "attend/kernels/attention/unmasked_keys.h"
 
 namespace attend::kernels {
 namespace {
@@ -25,11 +25,11 @@ struct Tile {
   int64_t num_keys() const { return kv_end - kv_begin; }
 };
 
-Tile make_tile(const QueryBatch& batch, const Visibility& visibility, int32_t request, int32_t q_begin,
+Tile make_tile(const QueryBatch& batch, const AttentionMask& attention_mask, int32_t request, int32_t q_begin,
                int32_t q_end) {
   Tile tile{request, q_begin, q_end, 0, 0};
   for (int32_t j = q_begin; j < q_end; ++j) {
-    const VisibleKeys keys = visible_keys(batch, visibility, request, j);
+    const UnmaskedKeys keys = visible_keys(batch, attention_mask, request, j);
     if (keys.begin >= keys.last_end()) continue;
     tile.kv_begin = tile.kv_end == 0 ? keys.begin : std::min(tile.kv_begin, keys.begin);
     tile.kv_end = std::max(tile.kv_end, keys.last_end());
@@ -39,12 +39,12 @@ Tile make_tile(const QueryBatch& batch, const Visibility& visibility, int32_t re
 
 // Calls fn(tile) for every query tile. The last tiles of a request come first: they see the most keys.
 template <class Fn>
-void for_each_tile(const QueryBatch& batch, const Visibility& visibility, int q_tile, const Fn& fn) {
+void for_each_tile(const QueryBatch& batch, const AttentionMask& attention_mask, int q_tile, const Fn& fn) {
   for (int32_t request = 0; request < batch.num_reqs(); ++request) {
     const auto r = static_cast<size_t>(request);
     const int32_t seqlen_q = batch.cu_seqlen_q[r + 1] - batch.cu_seqlen_q[r];
     for (int32_t tile = ceil_div(seqlen_q, q_tile) - 1; tile >= 0; --tile)
-      fn(make_tile(batch, visibility, request, tile * q_tile, std::min(seqlen_q, (tile + 1) * q_tile)));
+      fn(make_tile(batch, attention_mask, request, tile * q_tile, std::min(seqlen_q, (tile + 1) * q_tile)));
   }
 }
 
@@ -57,15 +57,15 @@ struct Cuts {
 
 Cuts whole(const Tile& tile) { return {tile.kv_begin, std::max<int32_t>(tile.kv_end - tile.kv_begin, 1), 1}; }
 
-Cuts balanced_cuts(const Tile& tile, int64_t wanted_splits) {
+Cuts balanced_cuts(const Tile& tile, int64_t target_splits) {
   const auto most = std::max<int64_t>(1, tile.num_keys() / kMinSplitTokens);
-  const auto splits = static_cast<int32_t>(std::min(wanted_splits, most));
+  const auto splits = static_cast<int32_t>(std::min(target_splits, most));
   const int32_t first = tile.kv_begin / kSplitAlignment * kSplitAlignment;
   const int32_t step = round_up(ceil_div(tile.kv_end - first, splits), kSplitAlignment);
   return {first, step, ceil_div(tile.kv_end - first, step)};
 }
 
-int32_t split_tokens_of(const AttentionPlanLimits& limits) {
+int32_t choose_split_tokens(const AttentionPlanLimits& limits) {
   return limits.split_tokens > 0 ? limits.split_tokens : default_split_tokens(Device{});
 }
 
@@ -90,17 +90,17 @@ class WorkMaker {
     if (cost(tile) > target_cost) {
       if (limits_.split_rule == SplitRule::kBalanced)
         cuts = balanced_cuts(tile, ceil_div(cost(tile), target_cost));
-      if (limits_.split_rule == SplitRule::kFixed) cuts = fixed_cuts(tile, split_tokens_of(limits_));
+      if (limits_.split_rule == SplitRule::kFixed) cuts = fixed_cuts(tile, choose_split_tokens(limits_));
     }
     const int64_t num_rows = cuts.num_splits * tile.num_tokens();
     if (cuts.num_splits == 1 || work_.num_partial_rows + num_rows > max_partial_rows_)
-      add_whole(tile);
+      add_unsplit(tile);
     else
       add_splits(batch, tile, cuts);
   }
 
  private:
-  void add_whole(const Tile& tile) {
+  void add_unsplit(const Tile& tile) {
     work_.items.push_back({.request = tile.request,
                            .q_begin = tile.q_begin,
                            .q_end = tile.q_end,
@@ -149,23 +149,24 @@ WorkBounds work_bounds(const AttentionPlanLimits& limits, int q_tile) {
   // kFixed: enough for one new token of every request.
   bounds.num_partial_rows = limits.split_rule == SplitRule::kBalanced
                                 ? 2 * pieces * tile_tokens
-                                : limits.max_kv_tokens / split_tokens_of(limits) + limits.max_reqs;
+                                : limits.max_kv_tokens / choose_split_tokens(limits) + limits.max_reqs;
   bounds.num_items += bounds.num_partial_rows;
   bounds.num_merges = std::min<int64_t>(limits.max_tokens, bounds.num_partial_rows);
   return bounds;
 }
 
-void make_work(const AttentionPlanLimits& limits, const QueryBatch& batch, const Visibility& visibility,
-               int q_tile, Work& work) {
+void make_work(const AttentionPlanLimits& limits, const QueryBatch& batch,
+               const AttentionMask& attention_mask, int q_tile, Work& work) {
   work.items.clear();
   work.merges.clear();
   work.num_partial_rows = 0;
   WorkMaker maker(limits, q_tile, work);
   int64_t total_cost = 0;
-  for_each_tile(batch, visibility, q_tile, [&](const Tile& tile) { total_cost += maker.cost(tile); });
+  for_each_tile(batch, attention_mask, q_tile, [&](const Tile& tile) { total_cost += maker.cost(tile); });
   const int64_t num_pieces = kItemsPerWorker * std::max(1, limits.num_workers);
   const int64_t target_cost = std::max<int64_t>(1, ceil_div(total_cost * limits.num_kv_heads, num_pieces));
-  for_each_tile(batch, visibility, q_tile, [&](const Tile& tile) { maker.add(batch, tile, target_cost); });
+  for_each_tile(batch, attention_mask, q_tile,
+                [&](const Tile& tile) { maker.add(batch, tile, target_cost); });
   // The longest first, so that workers end together. Equal costs stay in a fixed order.
   std::sort(work.items.begin(), work.items.end(), [](const WorkItem& a, const WorkItem& b) {
     const auto cost = [](const WorkItem& item) {

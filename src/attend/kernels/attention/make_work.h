@@ -15,8 +15,8 @@ namespace attend::kernels {
 // parts of at least kMinSplitTokens keys. kFixed cuts it at the multiples of split_tokens, or leaves it whole
 // (then the kernel merges at the same multiples, left to right, so a row's bits are the same); it stays whole
 // when the partial results would exceed WorkBounds.
-void make_work(const AttentionPlanLimits& limits, const QueryBatch& batch, const Visibility& visibility,
-               int q_tile, Work& work);
+void make_work(const AttentionPlanLimits& limits, const QueryBatch& batch,
+               const AttentionMask& attention_mask, int q_tile, Work& work);
 
 inline constexpr int kMinSplitTokens = 256;
 

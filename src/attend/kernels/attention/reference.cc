@@ -3,14 +3,14 @@
 #include <vector>
 
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/attention/reference_visible.h"
+#include "attend/kernels/attention/reference_mask.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/kv_store/reference_rows.h"
 
 namespace attend::kernels::reference {
 namespace {
 
-// A row's result is written through these, so that attention and MLA share the maths.
+// A row's result is written through these, so that attention and MLA share the math.
 struct Row {
   std::vector<double> out;
   double lse;
@@ -23,24 +23,24 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 // The query and head of a row, and what its K and V were divided by when they were stored.
-struct RowOfHead {
+struct ReferenceRow {
   const Query& query;
   int64_t head;
   double k_scale, v_scale;
 };
 
-// softmax over the visible keys. `score_of(k)` is q.k and `value_of(k)` the row of V; both are called for
+// softmax over the visible keys. `get_score(k)` is q.k and `get_value(k)` the row of V; both are called for
 // visible keys only. Args: AttentionArgs or MlaArgs.
 template <class Args, class ScoreOf, class ValueOf>
-Row attend_row(const Args& args, const RowOfHead& of, const ScoreOf& score_of, const ValueOf& value_of) {
+Row attend_row(const Args& args, const ReferenceRow& of, const ScoreOf& get_score, const ValueOf& get_value) {
   const ScoreRule& rule = args.score;
   const auto head_dim_v = static_cast<size_t>(args.out.shape[2]);
   std::vector<int32_t> keys;
   std::vector<double> scores;
   double row_max = kEmptyLse;
   for (int32_t k = 0; k < of.query.seqlen_kv; ++k) {
-    if (!sees(args.batch, args.visibility, of.query, k)) continue;
-    double score = static_cast<double>(rule.scale) * of.k_scale * score_of(k);
+    if (!sees(args.batch, args.attention_mask, of.query, k)) continue;
+    double score = static_cast<double>(rule.scale) * of.k_scale * get_score(k);
     if (rule.logit_cap > 0.0f)
       score = rule.logit_cap * std::tanh(score / static_cast<double>(rule.logit_cap));
     keys.push_back(k);
@@ -53,7 +53,7 @@ Row attend_row(const Args& args, const RowOfHead& of, const ScoreOf& score_of, c
   for (size_t i = 0; i < keys.size(); ++i) {
     const double p = std::exp(scores[i] - row_max);
     sum += p;
-    const std::vector<double> value = value_of(keys[i]);
+    const std::vector<double> value = get_value(keys[i]);
     for (size_t d = 0; d < head_dim_v; ++d) row.out[d] += p * value[d];
   }
   row.lse = row_max + std::log(sum);
@@ -71,12 +71,12 @@ void write_row(const TensorView& out, const TensorView& lse, int token, int64_t 
 
 // Calls fn(query) for every query of the batch, and writes the empty row for padding tokens.
 template <class Fn>
-void for_each_query(const QueryBatch& batch, const Visibility& visibility, const TensorView& out,
+void for_each_query(const QueryBatch& batch, const AttentionMask& attention_mask, const TensorView& out,
                     const TensorView& lse, const Fn& fn) {
   for (int request = 0; request < batch.num_reqs(); ++request) {
     const auto r = static_cast<size_t>(request);
     for (int j = 0; j < batch.cu_seqlen_q[r + 1] - batch.cu_seqlen_q[r]; ++j)
-      fn(make_query(batch, visibility, request, j));
+      fn(make_query(batch, attention_mask, request, j));
   }
   const Row empty{.out = std::vector<double>(static_cast<size_t>(out.shape[2]), 0.0), .lse = kEmptyLse};
   for (int token = batch.cu_seqlen_q.back(); token < out.shape[0]; ++token)
@@ -90,7 +90,7 @@ void attention(const AttentionArgs& args) {
   const int64_t group = args.q.shape[1] / args.kv.k.shape[2];
   const int64_t head_dim_qk = args.q.shape[2], head_dim_v = args.out.shape[2];
   const int32_t page_size = args.kv.index.page_size;
-  for_each_query(args.batch, args.visibility, args.out, args.lse, [&](const Query& query) {
+  for_each_query(args.batch, args.attention_mask, args.out, args.lse, [&](const Query& query) {
     for (int64_t head = 0; head < args.q.shape[1]; ++head) {
       const std::vector<double> q = load_row(args.q, offset(args.q, query.token, head), head_dim_qk);
       // Row of K or V of key `k`.
@@ -98,17 +98,17 @@ void attention(const AttentionArgs& args) {
         const int32_t page = page_of(args.kv.index, query.request, k);
         return load_row(pool, offset(pool, page, k % page_size, head / group), head_dim);
       };
-      const auto score_of = [&](int32_t k) { return dot(q, row_of(args.kv.k, k, head_dim_qk)); };
-      const auto value_of = [&](int32_t k) { return row_of(args.kv.v, k, head_dim_v); };
+      const auto get_score = [&](int32_t k) { return dot(q, row_of(args.kv.k, k, head_dim_qk)); };
+      const auto get_value = [&](int32_t k) { return row_of(args.kv.v, k, head_dim_v); };
       const auto scale = [&](const HeadScales& scales) {
         return scales.data == nullptr
                    ? 1.0
                    : static_cast<double>(scales.data[query.request * scales.request_stride +
                                                      head / group * scales.head_stride]);
       };
-      const RowOfHead of{query, head, args.kv.k_scale * scale(args.q_scales) * scale(args.k_scales),
-                         args.kv.v_scale * scale(args.v_scales)};
-      write_row(args.out, args.lse, query.token, head, attend_row(args, of, score_of, value_of));
+      const ReferenceRow of{query, head, args.kv.k_scale * scale(args.q_scales) * scale(args.k_scales),
+                            args.kv.v_scale * scale(args.v_scales)};
+      write_row(args.out, args.lse, query.token, head, attend_row(args, of, get_score, get_value));
     }
   });
 }
@@ -117,21 +117,21 @@ void mla(const MlaArgs& args) {
   check(args);
   const int64_t rank = args.q.shape[2], rope_dim = args.q_rope.shape[2];
   const int32_t page_size = args.index.page_size;
-  for_each_query(args.batch, args.visibility, args.out, args.lse, [&](const Query& query) {
+  for_each_query(args.batch, args.attention_mask, args.out, args.lse, [&](const Query& query) {
     for (int64_t head = 0; head < args.q.shape[1]; ++head) {
       const std::vector<double> q = load_row(args.q, offset(args.q, query.token, head), rank);
       const std::vector<double> q_rope =
           load_row(args.q_rope, offset(args.q_rope, query.token, head), rope_dim);
-      const auto latent_of = [&](int32_t k) {
+      const auto latent_slot = [&](int32_t k) {
         return offset(args.latent, page_of(args.index, query.request, k), k % page_size);
       };
-      const auto score_of = [&](int32_t k) {
-        return dot(q, load_latent(args.latent, latent_of(k), 0, rank)) +
-               dot(q_rope, load_latent(args.latent, latent_of(k), rank, rope_dim));
+      const auto get_score = [&](int32_t k) {
+        return dot(q, load_latent(args.latent, latent_slot(k), 0, rank)) +
+               dot(q_rope, load_latent(args.latent, latent_slot(k), rank, rope_dim));
       };
-      const auto value_of = [&](int32_t k) { return load_latent(args.latent, latent_of(k), 0, rank); };
-      const RowOfHead of{query, head, args.scale_kv, args.scale_kv};
-      Row row = attend_row(args, of, score_of, value_of);
+      const auto get_value = [&](int32_t k) { return load_latent(args.latent, latent_slot(k), 0, rank); };
+      const ReferenceRow of{query, head, args.scale_kv, args.scale_kv};
+      Row row = attend_row(args, of, get_score, get_value);
       if (row.lse == kEmptyLse) row.lse = args.empty_lse;
       write_row(args.out, args.lse, query.token, head, row);
     }

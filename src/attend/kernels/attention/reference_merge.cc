@@ -11,7 +11,7 @@ namespace {
 double scale_of(double lse, double max_lse) { return lse == kEmptyLse ? 0.0 : std::exp(lse - max_lse); }
 
 // FlashAttention marks empty rows with +inf, attend with -inf; both mean no keys.
-double normalised(double lse) { return std::isinf(lse) ? double{kEmptyLse} : lse; }
+double normalize_empty_lse(double lse) { return std::isinf(lse) ? double{kEmptyLse} : lse; }
 
 }  // namespace
 
@@ -19,8 +19,8 @@ void merge(const MergeArgs& args) {
   check(args);
   for (int64_t token = 0; token < args.out.shape[0]; ++token) {
     for (int64_t head = 0; head < args.out.shape[1]; ++head) {
-      const double a = normalised(load(args.lse_a, offset(args.lse_a, token, head)));
-      const double b = normalised(load(args.lse_b, offset(args.lse_b, token, head)));
+      const double a = normalize_empty_lse(load(args.lse_a, offset(args.lse_a, token, head)));
+      const double b = normalize_empty_lse(load(args.lse_b, offset(args.lse_b, token, head)));
       const double max_lse = std::max(a, b);
       const double scale_a = scale_of(a, max_lse), scale_b = scale_of(b, max_lse);
       const double sum = scale_a + scale_b;
@@ -43,13 +43,13 @@ void merge_splits(const MergeSplitsArgs& args) {
   const int64_t num_splits = args.partial_out.shape[0];
   for (int64_t token = 0; token < args.out.shape[0]; ++token) {
     for (int64_t head = 0; head < args.out.shape[1]; ++head) {
-      const auto lse_of = [&](int64_t split) {
-        return normalised(load(args.partial_lse, offset(args.partial_lse, split, token, head)));
+      const auto load_lse = [&](int64_t split) {
+        return normalize_empty_lse(load(args.partial_lse, offset(args.partial_lse, split, token, head)));
       };
       double max_lse = kEmptyLse;
-      for (int64_t split = 0; split < num_splits; ++split) max_lse = std::max(max_lse, lse_of(split));
+      for (int64_t split = 0; split < num_splits; ++split) max_lse = std::max(max_lse, load_lse(split));
       double sum = 0.0;
-      for (int64_t split = 0; split < num_splits; ++split) sum += scale_of(lse_of(split), max_lse);
+      for (int64_t split = 0; split < num_splits; ++split) sum += scale_of(load_lse(split), max_lse);
       const double sink =
           args.sinks.empty() || sum == 0.0
               ? 0.0
@@ -57,7 +57,7 @@ void merge_splits(const MergeSplitsArgs& args) {
       for (int64_t d = 0; d < args.out.shape[2]; ++d) {
         double total = 0.0;
         for (int64_t split = 0; split < num_splits; ++split) {
-          const double scale = scale_of(lse_of(split), max_lse);
+          const double scale = scale_of(load_lse(split), max_lse);
           if (scale != 0.0)
             total += scale * load(args.partial_out, offset(args.partial_out, split, token, head, d));
         }

@@ -8,7 +8,7 @@
 
 namespace attend::kernels {
 
-// A well-mixed hash of a counter (splitmix64's finaliser, https://prng.di.unimi.it/splitmix64.c).
+// A well-mixed hash of a counter (splitmix64's finalizer, https://prng.di.unimi.it/splitmix64.c).
 ATTEND_HOST_DEVICE inline uint64_t mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -21,7 +21,7 @@ struct RandomNormal {
   uint64_t first = 0;
   float mean = 0.0f, deviation = 1.0f;
 
-  // The sum of four uniform 16-bit numbers, centred and scaled by its deviation (Irwin-Hall, variance 4/12).
+  // The sum of four uniform 16-bit numbers, centered and scaled by its deviation (Irwin-Hall, variance 4/12).
   // No logarithm, so that weights of many gigabytes take seconds.
   ATTEND_HOST_DEVICE float at(int64_t i) const {
     const uint64_t bits = mixed(first + static_cast<uint64_t>(i));

@@ -13,5 +13,5 @@ attend_kernels(fused
   CUDA
     cuda/normalized_qkv_kernel.cu
     cuda/qkv.cc
-    cuda/qkv_codes_kernel.cu
+    cuda/qkv_quantized_kernel.cu
     cuda/qkv_kernel.cu)

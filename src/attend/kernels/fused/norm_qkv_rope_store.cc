@@ -46,9 +46,9 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
                           .cos = args.rope.cos,
                           .sin = args.rope.sin,
                           .interleaved = args.rope.interleaved,
-                          .norm_behind = args.qk_norm.behind_rope};
+                          .norm_after_rope = args.qk_norm.after_rope};
   // Only q's own numbers change, so it may follow the store.
-  const auto temper = [&] {
+  const auto apply_temperature = [&] {
     if (args.temperature.slope > 0.0f)
       scale_by_position(rope.q, args.positions, args.temperature, context.stream);
   };
@@ -62,7 +62,7 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
     norm_part(0, k_begin, args.qk_norm.q);
     norm_part(k_begin, v_begin, args.qk_norm.k);
     norm_rope_store(rope, store, context.stream);
-    temper();
+    apply_temperature();
     return rope.q;
   }
   if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1) {
@@ -76,13 +76,13 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
                          .rounds_x = context.rounds_x,
                          .norm = ResidualAccess::input_norm(residual, args.norm)},
                         rope, store, context.stream);
-    temper();
+    apply_temperature();
     return rope.q;
   }
   const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
   multiply_parts(x, args.qkv, args.qkv_out, context);
   norm_rope_store(rope, store, context.stream);
-  temper();
+  apply_temperature();
   return rope.q;
 }
 

@@ -26,7 +26,7 @@ void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
 struct QkNorm {
   TensorView q = {}, k = {};
   float eps = 1e-6f;
-  bool behind_rope = false;  // of each head, without weights, after it is rotated (Llama 4)
+  bool after_rope = false;  // of each head, without weights, after it is rotated (Llama 4)
 };
 
 // Angles of rotary embeddings: as of NormRopeArgs. Without cosines nothing is rotated.

@@ -22,25 +22,25 @@ attend_kernels(gemm
     cuda/head_linear.cc
     cuda/linear.cc
     cuda/matmul.cc
-    cuda/quantised_linear.cc
-    cuda/quantised_weight.cc
+    cuda/quantized_linear.cc
+    cuda/quantized_weight.cc
     cuda/common/head_linear_kernel.cu
     cuda/common/naive_gemm.cu
     cuda/common/round_rows.cu
-    cuda/common/widen_weight.cu
+    cuda/common/dequantize_weight.cu
     cuda/sm80/skinny_gemm.cc
   TYPED
     "cuda/sm80/batch_invariant_gemm(const BatchInvariantGemmParams& params, void* stream)"
     "cuda/sm80/head_gemm(const HeadLinearParams& params, void* stream)"
-    "cuda/sm80/quantised_gemm(const QuantisedGemmParams& params, void* stream)"
-    "cuda/sm80/skinny_codes(const SkinnyCodesParams& params, void* stream)"
+    "cuda/sm80/quantized_gemm(const QuantizedGemmParams& params, void* stream)"
+    "cuda/sm80/skinny_quantized(const SkinnyQuantizedParams& params, void* stream)"
     "cuda/sm80/skinny_gemm(const SkinnyGemmParams& params, void* stream)"
   SM90_HOST
     cuda/sm90/swap_ab/swap_ab_gemm.cc
     cuda/sm90/batch_invariant/batch_invariant_gemm.cc
     cuda/sm90/fp8_block/fp8_block_gemm.cc
     cuda/sm90/gated_mlp/gated_mlp_gemm.cc
-    cuda/sm90/gemv/lone_row_gemm.cc
+    cuda/sm90/gemv/gemv.cc
   SM90
     cuda/sm90/swap_ab/swap_ab_gemm_bf16.cu
     cuda/sm90/swap_ab/swap_ab_gemm_f16.cu
@@ -48,9 +48,9 @@ attend_kernels(gemm
     "cuda/sm90/batch_invariant/batch_invariant_gemm(const BatchInvariantGemmParams& params, const BatchInvariantGemmShape& shape, void* stream)"
     "cuda/sm90/fp8_block/fp8_block_gemm(const Fp8BlockGemmParams& params, int tile_rows, int num_sms, void* stream)"
     "cuda/sm90/gated_mlp/gated_mlp_gemm(const GatedMlpGemmParams& params, const GatedMlpGemmShape& shape, void* stream)"
-    "cuda/sm90/gemv/lone_row_gemm(const LoneRowGemmParams& params, void* stream)"
-    "cuda/sm90/swap_ab/scaled_codes(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream)"
-    "cuda/sm90/swap_ab/swap_ab_codes(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream)")
+    "cuda/sm90/gemv/gemv(const GemvParams& params, void* stream)"
+    "cuda/sm90/swap_ab/scaled_quantized(const SwapAbQuantizedParams& params, const SwapAbGemmShape& shape, void* stream)"
+    "cuda/sm90/swap_ab/swap_ab_quantized(const SwapAbQuantizedParams& params, const SwapAbGemmShape& shape, void* stream)")
 
 if(ATTEND_CUDA)
   # cuBLASLt is loaded when the first dense layer runs on a GPU: where the loader looks, then here.

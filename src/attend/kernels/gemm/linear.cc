@@ -8,7 +8,7 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/kernels/gemm/cuda/linear.h"
-#include "attend/kernels/gemm/cuda/quantised_workspace.h"
+#include "attend/kernels/gemm/cuda/quantized_workspace.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/norm_rope/cpu/elementwise.h"
 #include "attend/kernels/norm_rope/elementwise.h"
@@ -94,7 +94,7 @@ void check(const LinearArgs& args, const Stream& stream) {
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device,
                               WeightFormat format) {
   if (device.type != DeviceType::kCpu)
-    return format == WeightFormat::kPlain ? 0 : cuda::QuantisedWorkspace(max_in_features).total();
+    return format == WeightFormat::kPlain ? 0 : cuda::QuantizedWorkspace(max_in_features).total();
   return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa());
 }
 

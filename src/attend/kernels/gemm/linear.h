@@ -22,10 +22,10 @@ struct InputNorm {
   // one GEMM.
   bool deferred = false;
 };
-inline constexpr int64_t kPartialSquaresWidth = 16;  // neighbouring features whose squares a partial sum has
+inline constexpr int64_t kPartialSquaresWidth = 16;  // neighboring features whose squares a partial sum has
 
 // On a GPU weights, biases and the norm's weights may be read before the kernels launched before on the
-// stream have ended, so none of these may write them: who writes them in a kernel synchronises, or records an
+// stream have ended, so none of these may write them: who writes them in a kernel synchronizes, or records an
 // event behind it, first.
 struct LinearArgs {
   // [num_rows, in_features]; last stride 1, rows that do not overlap. CPU: f32; GPU: f32, f16, bf16

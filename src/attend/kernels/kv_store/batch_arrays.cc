@@ -4,17 +4,17 @@
 
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/kv_store/cuda/store.h"
-#include "attend/kernels/kv_store/key_places.h"
+#include "attend/kernels/kv_store/kv_locations.h"
 
 namespace attend::kernels {
 namespace {
 
 void check_request(const BatchSource& source, int32_t r) {
-  const int32_t seqlen_cached = length_of(source.seqlen_cached, r);
-  const int32_t seqlen_new = length_of(source.seqlen_new, r), num_rows = length_of(source.seqlen_q, r);
-  require(seqlen_cached >= 0 && seqlen_new >= 0 && seqlen_cached <= source.places.capacity - seqlen_new,
+  const int32_t seqlen_cached = get_length(source.seqlen_cached, r);
+  const int32_t seqlen_new = get_length(source.seqlen_new, r), num_rows = get_length(source.seqlen_q, r);
+  require(seqlen_cached >= 0 && seqlen_new >= 0 && seqlen_cached <= source.locations.capacity - seqlen_new,
           "request ", r, ": ", seqlen_cached, " keys and ", seqlen_new, " new ones: there is room for ",
-          source.places.capacity);
+          source.locations.capacity);
   if (source.leftpad != nullptr)
     require(source.leftpad[r] >= 0 && source.leftpad[r] <= seqlen_cached + seqlen_new, "leftpad ",
             source.leftpad[r], " of request ", r, ": expected 0 to ", seqlen_cached + seqlen_new,
@@ -36,9 +36,9 @@ void derive_request(const BatchSource& source, const BatchArrays& arrays, int32_
     if (!arrays.first_key.empty()) arrays.first_key[i] = request.first_key;
   }
   if (arrays.key_slots.empty()) return;
-  const size_t first = static_cast<size_t>(r) * static_cast<size_t>(source.places.capacity);
+  const size_t first = static_cast<size_t>(r) * static_cast<size_t>(source.locations.capacity);
   for (int32_t p = 0; p < request.seqlen_kv; ++p)
-    arrays.key_slots[first + static_cast<size_t>(p)] = key_slot_of(source.places, r, request.leftpad + p);
+    arrays.key_slots[first + static_cast<size_t>(p)] = get_key_slot(source.locations, r, request.leftpad + p);
 }
 
 void derive_on_host(const BatchSource& source, const BatchArrays& arrays) {
@@ -47,10 +47,10 @@ void derive_on_host(const BatchSource& source, const BatchArrays& arrays) {
     check_request(source, r);
     derive_request(source, arrays, r);
     if (arrays.new_slots.empty()) continue;
-    const int32_t first = tokens_before(source.seqlen_new, r), seqlen_new = length_of(source.seqlen_new, r);
-    const int32_t seqlen_cached = length_of(source.seqlen_cached, r);
+    const int32_t first = tokens_before(source.seqlen_new, r), seqlen_new = get_length(source.seqlen_new, r);
+    const int32_t seqlen_cached = get_length(source.seqlen_cached, r);
     for (int32_t j = 0; j < seqlen_new; ++j)
-      arrays.new_slots[static_cast<size_t>(first + j)] = slot_of(source.places, r, seqlen_cached + j);
+      arrays.new_slots[static_cast<size_t>(first + j)] = get_slot(source.locations, r, seqlen_cached + j);
   }
   if (!arrays.cu_seqlen_q.empty())
     arrays.cu_seqlen_q.back() = tokens_before(source.seqlen_q, source.num_reqs);
@@ -66,9 +66,10 @@ void check_sizes(const BatchSource& source, const BatchArrays& arrays) {
   check("cu_seqlen_q", arrays.cu_seqlen_q, num_reqs + 1);
   check("seqlen_kv", arrays.seqlen_kv, num_reqs);
   check("first_key", arrays.first_key, num_reqs + 1);
-  const size_t num_slots = static_cast<size_t>(source.num_reqs) * static_cast<size_t>(source.places.capacity);
+  const size_t num_slots =
+      static_cast<size_t>(source.num_reqs) * static_cast<size_t>(source.locations.capacity);
   check("key_slots", arrays.key_slots, num_slots);
-  require(arrays.key_slots.empty() || source.places.table != nullptr,
+  require(arrays.key_slots.empty() || source.locations.table != nullptr,
           "key_slots: only keys of a table have them");
 }
 

@@ -14,7 +14,7 @@ namespace attend::kernels {
 
 // Where the keys of a request lie: page table[r * table_stride + p / page_size]; or, without a table, from
 // token begins[r] on; or, without those, in row rows[r] (null: row r) of `row_spacing` tokens.
-struct KeyPlaces {
+struct KvLocations {
   const int32_t* table = nullptr;
   int64_t table_stride = 0;
   int32_t page_size = 1;
@@ -30,7 +30,7 @@ struct BatchSource {
   Lengths seqlen_q = {};
   Lengths seqlen_cached = {};  // keys that are there already
   Lengths seqlen_new = {};     // keys that this call appends to them
-  KeyPlaces places = {};
+  KvLocations locations = {};
   const int32_t* leftpad = nullptr;  // [num_reqs] keys at its beginning that are not a request's; null: none
   const int32_t* seqused_q = nullptr;  // [num_reqs] queries of each request, the first; null: all of them
 };

@@ -38,7 +38,7 @@ void check(const GatherLatentArgs& args, const Stream& stream) {
           " requests may have ", args.count, " rows each");
 }
 
-void gather_on_host(const GatherLatentArgs& args) {
+void gather_on_cpu(const GatherLatentArgs& args) {
   const auto num_reqs = static_cast<int32_t>(args.requests.rows.size());
   args.cu_seqlen_kv[0] = 0;
   for (int32_t r = 0; r < num_reqs; ++r) {
@@ -75,7 +75,7 @@ void gather_latent(const GatherLatentArgs& args, Stream& stream) {
   check(args, stream);
   if (args.requests.rows.empty()) return;
   if (const OnGpu gpu(stream); gpu) return cuda::gather_latent(args, stream);
-  gather_on_host(args);
+  gather_on_cpu(args);
 }
 
 void lengths_of(View<const int32_t> sums, View<int32_t> lengths, Stream& stream) {

@@ -10,7 +10,7 @@
 namespace attend::kernels {
 
 // What numbers of up to `largest` are divided by when they are stored in e4m3: a power of two, as FlashMLA's
-// quantiser has it, so that a bfloat16 holds what is read back.
+// quantizer has it, so that a bfloat16 holds what is read back.
 ATTEND_HOST_DEVICE inline float scaled_row_descale(float largest) {
   constexpr float kLargestE4M3 = 448.0f, kLeast = 1e-4f;
   const float least = fmaxf(largest / kLargestE4M3, kLeast);

@@ -44,9 +44,9 @@ float e8m0_to_float(uint8_t bits) {
 }
 
 // A row of `page`, by its place there, in float32.
-void dequantise(const DequantiseRowsArgs& args, const std::byte* page, int64_t at,
+void dequantize(const DequantizeRowsArgs& args, const std::byte* page, int64_t at,
                 const cpu::RowKernels& kernels, float* row) {
-  const QuantisedRow& held = quantised_row(args.layout);
+  const QuantizedRow& held = quantized_row(args.layout);
   const std::byte* const from = page + at * (held.scales_bytes == 0 ? args.cache.strides[1] : held.row_bytes);
   const std::byte* const scales = held.scales_bytes == 0
                                       ? from + held.num_scaled
@@ -54,7 +54,7 @@ void dequantise(const DequantiseRowsArgs& args, const std::byte* page, int64_t a
   const auto num_values = static_cast<int>(held.values_per_scale);
   for (int64_t group = 0; group < held.num_scaled / held.values_per_scale; ++group) {
     float scale = 0.0f;
-    if (args.layout == QuantisedLayout::kV32)
+    if (args.layout == QuantizedLayout::kV32)
       std::memcpy(&scale, scales + group * 4, sizeof scale);
     else
       scale = e8m0_to_float(static_cast<uint8_t>(scales[group]));
@@ -66,15 +66,15 @@ void dequantise(const DequantiseRowsArgs& args, const std::byte* page, int64_t a
                 static_cast<int>(kPlainValues));
 }
 
-int32_t first_of(const DequantiseRowsArgs& args, int64_t row) {
+int32_t row_offset(const DequantizeRowsArgs& args, int64_t row) {
   return args.first.empty() ? 0 : args.first[static_cast<size_t>(row)];
 }
 
-void check_on_host(const DequantiseRowsArgs& args) {
+void check_on_host(const DequantizeRowsArgs& args) {
   const int64_t width = args.slots.shape[1], room = args.out.shape[1];
   const int64_t num_slots = args.cache.shape[0] * args.cache.shape[1];
   for (int64_t i = 0; i < args.slots.shape[0]; ++i) {
-    const int32_t count = args.counts[static_cast<size_t>(i)], first = first_of(args, i);
+    const int32_t count = args.counts[static_cast<size_t>(i)], first = row_offset(args, i);
     require(count >= 0 && count <= width, "counts[", i, "] is ", count, ": there is room for ", width);
     require(first >= 0 && first + int64_t{count} <= room, "first[", i, "] is ", first, ": out has room for ",
             room, ", and ", count, " are wanted");
@@ -86,7 +86,7 @@ void check_on_host(const DequantiseRowsArgs& args) {
   }
 }
 
-void dequantise_on_host(const DequantiseRowsArgs& args) {
+void dequantize_on_host(const DequantizeRowsArgs& args) {
   const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
   const int64_t width = args.slots.shape[1], page_size = args.cache.shape[1], dim = args.out.shape[2];
   check_on_host(args);
@@ -95,10 +95,10 @@ void dequantise_on_host(const DequantiseRowsArgs& args) {
     if (j >= args.counts[static_cast<size_t>(i)]) return;
     const int64_t slot = args.slots.as<const int32_t>()[i * args.slots.strides[0] + j];
     std::array<float, std::max(kV32Row.dim(), kModel1Row.dim())> row;
-    dequantise(args,
+    dequantize(args,
                static_cast<const std::byte*>(args.cache.data) + slot / page_size * args.cache.strides[0],
                slot % page_size, kernels, row.data());
-    kernels.write(row.data(), 1.0f, args.out[i][first_of(args, i) + j].data, args.out.dtype,
+    kernels.write(row.data(), 1.0f, args.out[i][row_offset(args, i) + j].data, args.out.dtype,
                   static_cast<int>(dim));
   });
 }
@@ -121,8 +121,8 @@ void compact_slots(const CompactSlotsArgs& args, Stream& stream) {
   compact_on_host(args);
 }
 
-void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream) {
-  const QuantisedRow& held = quantised_row(args.layout);
+void dequantize_rows(const DequantizeRowsArgs& args, Stream& stream) {
+  const QuantizedRow& held = quantized_row(args.layout);
   require_rank("cache", args.cache, 3);
   require_dtype("cache", args.cache, DType::kU8);
   require_shape("cache", args.cache, {args.cache.shape[0], args.cache.shape[1], held.bytes()});
@@ -147,8 +147,8 @@ void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream) {
   require(args.out.is_contiguous(), "out ", args.out, ": expected it contiguous");
   require_on(stream, "out", args.out);
   if (args.slots.num_elements() == 0) return;
-  if (const OnGpu gpu(stream); gpu) return cuda::dequantise_rows(args, stream);
-  dequantise_on_host(args);
+  if (const OnGpu gpu(stream); gpu) return cuda::dequantize_rows(args, stream);
+  dequantize_on_host(args);
 }
 
 }  // namespace attend::kernels

@@ -26,12 +26,12 @@ void compact_slots(const CompactSlotsArgs& args, Stream& stream);
 
 // How a page of FlashMLA's fp8 caches holds its rows; the names are FlashMLA's. A row begins with values in
 // e4m3 that share a scale in groups, and ends with kPlainValues in bfloat16 that are not scaled.
-enum class QuantisedLayout : uint8_t {
+enum class QuantizedLayout : uint8_t {
   kV32,     // rows of 656 bytes: 512 values, a float32 scale for each 128 of them, the plain values
   kModel1,  // rows of 576 bytes: 448 values, the plain values; behind all rows of the page 8 bytes for each:
             // a scale in e8m0 (2^(byte - 127)) for each 64 values, and a byte without meaning
 };
-struct QuantisedRow {
+struct QuantizedRow {
   int64_t num_scaled, values_per_scale;
   int64_t plain_offset;             // bytes, in the row
   int64_t row_bytes, scales_bytes;  // of a row in its page; of its scales behind all rows, or 0
@@ -39,23 +39,23 @@ struct QuantisedRow {
   constexpr int64_t dim() const;                                        // values of a row
 };
 inline constexpr int64_t kPlainValues = 64;
-constexpr int64_t QuantisedRow::dim() const { return num_scaled + kPlainValues; }
-inline constexpr QuantisedRow kV32Row{.num_scaled = 512,
+constexpr int64_t QuantizedRow::dim() const { return num_scaled + kPlainValues; }
+inline constexpr QuantizedRow kV32Row{.num_scaled = 512,
                                       .values_per_scale = 128,
                                       .plain_offset = 512 + 4 * 4,
                                       .row_bytes = 512 + 4 * 4 + 2 * kPlainValues,
                                       .scales_bytes = 0};
-inline constexpr QuantisedRow kModel1Row{.num_scaled = 448,
+inline constexpr QuantizedRow kModel1Row{.num_scaled = 448,
                                          .values_per_scale = 64,
                                          .plain_offset = 448,
                                          .row_bytes = 448 + 2 * kPlainValues,
                                          .scales_bytes = 8};
-constexpr const QuantisedRow& quantised_row(QuantisedLayout layout) {
-  return layout == QuantisedLayout::kV32 ? kV32Row : kModel1Row;
+constexpr const QuantizedRow& quantized_row(QuantizedLayout layout) {
+  return layout == QuantizedLayout::kV32 ? kV32Row : kModel1Row;
 }
 
-struct DequantiseRowsArgs {
-  QuantisedLayout layout = QuantisedLayout::kV32;
+struct DequantizeRowsArgs {
+  QuantizedLayout layout = QuantizedLayout::kV32;
   TensorView cache;  // u8 [num_pages, page_size, bytes()]: pages, and rows of kV32, begin at multiples of 16
                      // bytes; a page of kModel1 is contiguous
   TensorView slots;  // i32 [num_rows, width], last stride 1, all of which exist
@@ -65,7 +65,7 @@ struct DequantiseRowsArgs {
 };
 // Row first[i] + j of out[i] becomes that of slots[i][j], for j below counts[i]; the others are left alone.
 // Throws Error(kInvalidArgument) for shapes, dtypes and, on the CPU, slots, counts and first.
-void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream);
+void dequantize_rows(const DequantizeRowsArgs& args, Stream& stream);
 
 // Latent rows that say how they are scaled: FlashMLA's 656 bytes of a token. A cache of them is one of
 // DType::kU8, [num_pages, page_size, kScaledRow.bytes]; as a cache's dtype they are called fp8_ds_mla.

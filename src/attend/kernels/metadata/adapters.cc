@@ -11,19 +11,19 @@
 namespace attend::kernels {
 namespace {
 
-void check_cu_seqlen_q(View<const int32_t> cu_seqlen_q, size_t num_reqs, std::string_view who) {
+void check_cu_seqlen_q(View<const int32_t> cu_seqlen_q, size_t num_reqs, std::string_view caller) {
   require(cu_seqlen_q.size() == num_reqs + 1 && cu_seqlen_q[0] == 0, "cu_seqlen_q of ", cu_seqlen_q.size(),
-          " numbers: ", who, " needs ", num_reqs + 1, ", the first one 0");
+          " numbers: ", caller, " needs ", num_reqs + 1, ", the first one 0");
   for (size_t r = 0; r < num_reqs; ++r)
     require(cu_seqlen_q[r] <= cu_seqlen_q[r + 1], "cu_seqlen_q falls from ", cu_seqlen_q[r], " to ",
-            cu_seqlen_q[r + 1], " at request ", r, ": ", who, " needs rising numbers");
+            cu_seqlen_q[r + 1], " at request ", r, ": ", caller, " needs rising numbers");
 }
 
-void check_seqlens(View<const int32_t> cu_seqlen_q, View<const int32_t> seqlen_kv, std::string_view who) {
-  check_cu_seqlen_q(cu_seqlen_q, seqlen_kv.size(), who);
+void check_seqlens(View<const int32_t> cu_seqlen_q, View<const int32_t> seqlen_kv, std::string_view caller) {
+  check_cu_seqlen_q(cu_seqlen_q, seqlen_kv.size(), caller);
   for (size_t r = 0; r < seqlen_kv.size(); ++r) {
     const int32_t seqlen_q = cu_seqlen_q[r + 1] - cu_seqlen_q[r];
-    require(seqlen_q <= seqlen_kv[r], "seqlen_kv ", seqlen_kv[r], " of request ", r, ": ", who,
+    require(seqlen_q <= seqlen_kv[r], "seqlen_kv ", seqlen_kv[r], " of request ", r, ": ", caller,
             " needs at least its ", seqlen_q, " new tokens");
   }
 }
@@ -35,9 +35,9 @@ int32_t max_seqlen_q(View<const int32_t> cu_seqlen_q) {
   return longest;
 }
 
-void check_tree_mask_words(int tree_mask_words, View<const int32_t> cu_seqlen_q, std::string_view who) {
+void check_tree_mask_words(int tree_mask_words, View<const int32_t> cu_seqlen_q, std::string_view caller) {
   const int needed = ceil_div(max_seqlen_q(cu_seqlen_q), 64);
-  require(tree_mask_words >= needed, "tree_mask_words ", tree_mask_words, ": ", who, " needs ", needed,
+  require(tree_mask_words >= needed, "tree_mask_words ", tree_mask_words, ": ", caller, " needs ", needed,
           ", one bit per new token of the longest request");
 }
 
@@ -66,21 +66,21 @@ int max_virtual_batches(int num_reqs, int num_tokens, int chunk) {
 VirtualBatches local_attention_batches(int chunk, int page_size, View<const int32_t> cu_seqlen_q,
                                        View<const int32_t> seqlen_kv, View<const int32_t> page_table,
                                        int page_table_width) {
-  constexpr std::string_view kWho = "local_attention_batches";
-  check_page_size(page_size, kWho);
-  require(chunk > 0 && chunk % page_size == 0, "chunk ", chunk, ": ", kWho, " needs a multiple of page_size ",
-          page_size);
-  check_seqlens(cu_seqlen_q, seqlen_kv, kWho);
+  constexpr std::string_view kCaller = "local_attention_batches";
+  check_page_size(page_size, kCaller);
+  require(chunk > 0 && chunk % page_size == 0, "chunk ", chunk, ": ", kCaller,
+          " needs a multiple of page_size ", page_size);
+  check_seqlens(cu_seqlen_q, seqlen_kv, kCaller);
   require(
       page_table_width >= 0 && page_table.size() >= seqlen_kv.size() * static_cast<size_t>(page_table_width),
-      "page_table of ", page_table.size(), " entries: ", kWho, " needs ", seqlen_kv.size(), " x ",
+      "page_table of ", page_table.size(), " entries: ", kCaller, " needs ", seqlen_kv.size(), " x ",
       page_table_width);
   VirtualBatches batches;
   batches.pages_per_chunk = chunk / page_size;
   batches.cu_seqlen_q.push_back(0);
   for (size_t r = 0; r < seqlen_kv.size(); ++r) {
     require(ceil_div(seqlen_kv[r], page_size) <= page_table_width, "page_table_width ", page_table_width,
-            ": ", kWho, " needs ", ceil_div(seqlen_kv[r], page_size), " pages for request ", r);
+            ": ", kCaller, " needs ", ceil_div(seqlen_kv[r], page_size), " pages for request ", r);
     const int32_t* pages = page_table.data() + r * static_cast<size_t>(page_table_width);
     const int32_t first_position = seqlen_kv[r] - (cu_seqlen_q[r + 1] - cu_seqlen_q[r]);
     for (int32_t begin = first_position, end; begin < seqlen_kv[r]; begin = end) {
@@ -101,13 +101,13 @@ VirtualBatches local_attention_batches(int chunk, int page_size, View<const int3
 
 std::vector<int32_t> num_kv_splits(View<const int32_t> seqlen_kv, int num_q_heads, int num_kv_heads,
                                    int max_splits, int num_sms) {
-  constexpr std::string_view kWho = "num_kv_splits";
+  constexpr std::string_view kCaller = "num_kv_splits";
   require(num_kv_heads > 0 && num_q_heads > 0 && num_q_heads % num_kv_heads == 0, "num_q_heads ", num_q_heads,
-          ": ", kWho, " needs a multiple of num_kv_heads ", num_kv_heads);
-  require(max_splits > 0 && num_sms > 0, "max_splits ", max_splits, ", num_sms ", num_sms, ": ", kWho,
+          ": ", kCaller, " needs a multiple of num_kv_heads ", num_kv_heads);
+  require(max_splits > 0 && num_sms > 0, "max_splits ", max_splits, ", num_sms ", num_sms, ": ", kCaller,
           " needs at least 1");
   for (size_t r = 0; r < seqlen_kv.size(); ++r)
-    require(seqlen_kv[r] >= 1, "seqlen_kv ", seqlen_kv[r], " of request ", r, ": ", kWho,
+    require(seqlen_kv[r] >= 1, "seqlen_kv ", seqlen_kv[r], " of request ", r, ": ", kCaller,
             " needs at least 1, as pad requests have");
   if (seqlen_kv.empty()) return {};
 
@@ -126,29 +126,29 @@ std::vector<int32_t> num_kv_splits(View<const int32_t> seqlen_kv, int num_q_head
   const auto wanted = static_cast<int64_t>(num_sms * depth);
   const int64_t splits_by_sms = std::min<int64_t>(ceil_div(wanted, grid), max_splits);
 
-  const int64_t part_by_length = ceil_div(max_len, splits_by_length);
-  const int64_t part_by_sms = ceil_div(max_len, splits_by_sms);
+  const int64_t split_len_by_length = ceil_div(max_len, splits_by_length);
+  const int64_t split_len_by_sms = ceil_div(max_len, splits_by_sms);
   std::vector<int32_t> splits;
   splits.reserve(seqlen_kv.size());
   for (int64_t len : seqlen_kv)
     splits.push_back(
-        static_cast<int32_t>(std::max(ceil_div(len, part_by_length), ceil_div(len, part_by_sms))));
+        static_cast<int32_t>(std::max(ceil_div(len, split_len_by_length), ceil_div(len, split_len_by_sms))));
   return splits;
 }
 
 void pack_tree_mask(TreeMaskLayout layout, View<const uint8_t> mask, View<const int32_t> cu_seqlen_q,
                     View<const int32_t> seqlen_kv, int tree_mask_words, View<uint64_t> words) {
-  constexpr std::string_view kWho = "pack_tree_mask";
-  check_seqlens(cu_seqlen_q, seqlen_kv, kWho);
-  check_tree_mask_words(tree_mask_words, cu_seqlen_q, kWho);
+  constexpr std::string_view kCaller = "pack_tree_mask";
+  check_seqlens(cu_seqlen_q, seqlen_kv, kCaller);
+  check_tree_mask_words(tree_mask_words, cu_seqlen_q, kCaller);
   const auto row_words = static_cast<size_t>(tree_mask_words);
   const auto num_tokens = static_cast<size_t>(cu_seqlen_q.back());
-  require(words.size() >= num_tokens * row_words, "words of ", words.size(), " entries: ", kWho, " needs ",
+  require(words.size() >= num_tokens * row_words, "words of ", words.size(), " entries: ", kCaller, " needs ",
           num_tokens, " x ", row_words);
   size_t num_bytes = 0;
   for (size_t r = 0; r < seqlen_kv.size(); ++r)
     num_bytes += mask_bytes(layout, cu_seqlen_q[r + 1] - cu_seqlen_q[r], seqlen_kv[r]);
-  require(mask.size() == num_bytes, "mask of ", mask.size(), " bytes: ", kWho, " needs ", num_bytes);
+  require(mask.size() == num_bytes, "mask of ", mask.size(), " bytes: ", kCaller, " needs ", num_bytes);
 
   std::fill(words.begin(), words.end(), uint64_t{0});
   const uint8_t* request_mask = mask.data();
@@ -163,7 +163,7 @@ void pack_tree_mask(TreeMaskLayout layout, View<const uint8_t> mask, View<const 
         const void* hidden = std::memchr(bytes, 0, prefix);
         if (hidden != nullptr)
           fail(ErrorCode::kUnsupported, "tree mask hides key ", static_cast<const uint8_t*>(hidden) - bytes,
-               " from new token ", i, " of request ", r, ": ", kWho, " needs the whole prefix of ", prefix,
+               " from new token ", i, " of request ", r, ": ", kCaller, " needs the whole prefix of ", prefix,
                " keys visible");
       }
       for (size_t j = 0; j < seqlen_q; ++j) {
@@ -179,14 +179,14 @@ void pack_tree_mask(TreeMaskLayout layout, View<const uint8_t> mask, View<const 
 
 TreeRequests expand_tree_requests(View<const uint64_t> tree_mask, int tree_mask_words,
                                   View<const int32_t> cu_seqlen_q, View<const int32_t> slots) {
-  constexpr std::string_view kWho = "expand_tree_requests";
-  require(!cu_seqlen_q.empty(), "cu_seqlen_q of 0 numbers: ", kWho, " needs one more than requests");
-  check_cu_seqlen_q(cu_seqlen_q, cu_seqlen_q.size() - 1, kWho);
-  check_tree_mask_words(tree_mask_words, cu_seqlen_q, kWho);
+  constexpr std::string_view kCaller = "expand_tree_requests";
+  require(!cu_seqlen_q.empty(), "cu_seqlen_q of 0 numbers: ", kCaller, " needs one more than requests");
+  check_cu_seqlen_q(cu_seqlen_q, cu_seqlen_q.size() - 1, kCaller);
+  check_tree_mask_words(tree_mask_words, cu_seqlen_q, kCaller);
   const auto num_tokens = static_cast<size_t>(cu_seqlen_q.back());
   const auto row_words = static_cast<size_t>(tree_mask_words);
   require(slots.size() == num_tokens && tree_mask.size() == num_tokens * row_words, "slots of ", slots.size(),
-          " tokens, tree_mask of ", tree_mask.size(), " words: ", kWho, " needs ", num_tokens, " and ",
+          " tokens, tree_mask of ", tree_mask.size(), " words: ", kCaller, " needs ", num_tokens, " and ",
           num_tokens, " x ", row_words);
   TreeRequests requests;
   requests.width = max_seqlen_q(cu_seqlen_q);

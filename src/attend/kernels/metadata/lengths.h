@@ -17,7 +17,7 @@ struct Lengths {
   int32_t uniform = 0;
 };
 
-ATTEND_HOST_DEVICE inline int32_t length_of(const Lengths& lengths, int32_t r) {
+ATTEND_HOST_DEVICE inline int32_t get_length(const Lengths& lengths, int32_t r) {
   if (lengths.cu != nullptr) return lengths.cu[r + 1] - lengths.cu[r];
   return lengths.per_request != nullptr ? lengths.per_request[r] : lengths.uniform;
 }
@@ -42,7 +42,7 @@ ATTEND_HOST_DEVICE inline int32_t last_begin(const int32_t* begins, int32_t num,
 }
 
 // The request of a token; num_reqs for padding. `lengths` has `cu` or `uniform`.
-ATTEND_HOST_DEVICE inline int32_t request_of(const Lengths& lengths, int32_t num_reqs, int32_t token) {
+ATTEND_HOST_DEVICE inline int32_t find_request(const Lengths& lengths, int32_t num_reqs, int32_t token) {
   if (lengths.cu == nullptr) {
     const int32_t request = token / (lengths.uniform > 0 ? lengths.uniform : 1);
     return request < num_reqs ? request : num_reqs;

@@ -8,13 +8,13 @@
 namespace attend::kernels {
 namespace {
 
-void check_requests(const RequestRows& requests, std::string_view who) {
+void check_requests(const RequestRows& requests, std::string_view caller) {
   require(requests.rows.size() == requests.seqlen_kv.size(), "rows of ", requests.rows.size(),
-          " requests: ", who, " has seqlen_kv of ", requests.seqlen_kv.size());
+          " requests: ", caller, " has seqlen_kv of ", requests.seqlen_kv.size());
   const int64_t longest = requests.max_seqlen_kv > 0 ? requests.max_seqlen_kv : requests.stride;
   for (size_t r = 0; r < requests.rows.size(); ++r) {
     const int32_t seqlen_kv = requests.seqlen_kv[r];
-    require(seqlen_kv >= 0 && seqlen_kv <= longest, "seqlen_kv ", seqlen_kv, " of request ", r, ": ", who,
+    require(seqlen_kv >= 0 && seqlen_kv <= longest, "seqlen_kv ", seqlen_kv, " of request ", r, ": ", caller,
             " takes 0 to ", longest, ", the length of a row");
   }
 }
@@ -32,30 +32,30 @@ void write_pages(const RequestRows& requests, size_t r, int page_size, int32_t* 
 }  // namespace
 
 void build_page_table(const RequestRows& requests, int page_size, int width, View<int32_t> page_table) {
-  constexpr std::string_view kWho = "build_page_table";
-  check_page_size(page_size, kWho);
-  check_requests(requests, kWho);
+  constexpr std::string_view kCaller = "build_page_table";
+  check_page_size(page_size, kCaller);
+  check_requests(requests, kCaller);
   const size_t num_reqs = requests.rows.size();
   for (size_t r = 0; r < num_reqs; ++r)
-    require(ceil_div(requests.seqlen_kv[r], page_size) <= width, "width ", width, ": ", kWho, " needs ",
+    require(ceil_div(requests.seqlen_kv[r], page_size) <= width, "width ", width, ": ", kCaller, " needs ",
             ceil_div(requests.seqlen_kv[r], page_size), " pages for request ", r);
   require(page_table.size() >= num_reqs * static_cast<size_t>(width), "page_table of ", page_table.size(),
-          " entries: ", kWho, " needs ", num_reqs, " x ", width);
+          " entries: ", kCaller, " needs ", num_reqs, " x ", width);
   for (size_t r = 0; r < num_reqs; ++r)
     write_pages(requests, r, page_size, page_table.data() + r * static_cast<size_t>(width));
 }
 
 void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr, View<int32_t> indices) {
-  constexpr std::string_view kWho = "build_csr";
-  check_page_size(page_size, kWho);
-  check_requests(requests, kWho);
+  constexpr std::string_view kCaller = "build_csr";
+  check_page_size(page_size, kCaller);
+  check_requests(requests, kCaller);
   const size_t num_reqs = requests.rows.size();
-  require(indptr.size() == num_reqs + 1, "indptr of ", indptr.size(), " numbers: ", kWho, " needs ",
+  require(indptr.size() == num_reqs + 1, "indptr of ", indptr.size(), " numbers: ", kCaller, " needs ",
           num_reqs + 1);
   int64_t num_pages = 0;
   for (int32_t seqlen_kv : requests.seqlen_kv) num_pages += ceil_div(seqlen_kv, page_size);
   require(num_pages <= static_cast<int64_t>(indices.size()), "indices of ", indices.size(),
-          " entries: ", kWho, " needs ", num_pages);
+          " entries: ", kCaller, " needs ", num_pages);
   indptr[0] = 0;
   for (size_t r = 0; r < num_reqs; ++r) {
     write_pages(requests, r, page_size, indices.data() + indptr[r]);

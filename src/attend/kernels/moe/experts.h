@@ -22,8 +22,8 @@ enum class RouterScores : uint8_t {
 
 // What the weights of a token's experts are.
 enum class RouterWeights : uint8_t {
-  kOfAll,     // their scores: of a softmax the chosen experts' add up to less than 1
-  kOfChosen,  // their scores, divided by the sum over the chosen
+  kAllExperts,     // their scores: of a softmax the chosen experts' add up to less than 1
+  kChosenExperts,  // their scores, divided by the sum over the chosen
 };
 
 // Experts stand in groups of the same size, one after another; a token chooses among those of its best
@@ -37,7 +37,7 @@ struct RouterGroups {
 // How a router chooses and weighs, beside its logits.
 struct RouterRule {
   RouterScores scores = RouterScores::kSoftmax;
-  RouterWeights weights_of = RouterWeights::kOfChosen;
+  RouterWeights weights_of = RouterWeights::kChosenExperts;
   RouterGroups groups = {};
   float scale = 1.0f;  // of the weights
   // For benches, whose random weights choose unevenly. Not 0: experts rank by spread_rank(), whatever the

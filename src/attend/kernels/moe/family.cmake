@@ -18,12 +18,12 @@ attend_kernels(moe
     cuda/common/route_kernel.cu
     cuda/common/sort_pairs_kernel.cu
     cuda/sm80/direct_mxfp4_experts.cu
-    cuda/sm80/lone_token_mxfp4_experts.cu
+    cuda/sm80/single_token_mxfp4_experts.cu
     cuda/sm80/skinny_mxfp4_experts.cu
   TYPED
     "cuda/sm80/grouped_gemm(const GroupedGemmParams& params, int tile_rows, void* stream)"
-    "cuda/sm80/lone_token_experts(const SkinnyExpertsParams& params, void* stream)"
-    "cuda/sm80/quantised_grouped_gemm(const GroupedGemmParams& params, int tile_rows, void* stream)"
+    "cuda/sm80/single_token_experts(const SkinnyExpertsParams& params, void* stream)"
+    "cuda/sm80/quantized_grouped_gemm(const GroupedGemmParams& params, int tile_rows, void* stream)"
     "cuda/sm80/skinny_experts(const SkinnyExpertsParams& params, void* stream)"
   SM90_HOST
     cuda/sm90/expert_tiles.cc

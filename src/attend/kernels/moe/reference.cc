@@ -79,7 +79,7 @@ void route(const RouteArgs& args) {
   const int64_t num_experts = args.logits.shape[1], top_k = args.experts.shape[1];
   const RouterRule& rule = args.rule;
   const bool softmax = rule.scores == RouterScores::kSoftmax,
-             of_all = rule.weights_of == RouterWeights::kOfAll;
+             over_all_experts = rule.weights_of == RouterWeights::kAllExperts;
   for (int64_t token = 0; token < args.logits.shape[0]; ++token) {
     const std::vector<double> logits = load_row(args.logits, offset(args.logits, token), num_experts);
     std::vector<double> scores = logits, ranks = logits;
@@ -96,9 +96,9 @@ void route(const RouteArgs& args) {
     const auto score = [&](int64_t rank) {
       return scores[static_cast<size_t>(order[static_cast<size_t>(rank)])];
     };
-    double sum = softmax ? 0.0 : of_all ? 1.0 : double{kSmallestSumOfSigmoids};
-    if (softmax && of_all) sum = std::accumulate(scores.begin(), scores.end(), 0.0);
-    if (!of_all)
+    double sum = softmax ? 0.0 : over_all_experts ? 1.0 : double{kSmallestSumOfSigmoids};
+    if (softmax && over_all_experts) sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+    if (!over_all_experts)
       for (int64_t i = 0; i < top_k; ++i) sum += score(i);
     for (int64_t i = 0; i < top_k; ++i) {
       args.experts[token].as<int32_t>()[i] = order[static_cast<size_t>(i)];

@@ -17,8 +17,8 @@ TensorView ScratchPieces::take(DType dtype, std::initializer_list<int64_t> shape
 
 ExpertScratch::ExpertScratch(const MoeShape& shape, int64_t num_tokens, DType dtype, ScratchPieces& pieces) {
   const int64_t num_pairs = num_tokens * shape.top_k;
-  row_of_pair = pieces.take(DType::kI32, {num_pairs});
-  token_of_row = pieces.take(DType::kI32, {num_pairs});
+  pair_row = pieces.take(DType::kI32, {num_pairs});
+  row_token = pieces.take(DType::kI32, {num_pairs});
   offsets = pieces.take(DType::kI32, {2, shape.num_experts + 1});
   segments = pieces.take(DType::kI32, {num_pairs, 3});
   rows = pieces.take(dtype, {num_pairs, shape.hidden_size});

@@ -23,10 +23,10 @@ class ScratchPieces {
 // A pair is one of the num_tokens * top_k choices: token * top_k + its rank among the token's. Rows are pairs
 // sorted by expert.
 struct ExpertScratch {
-  TensorView row_of_pair;   // i32 [num_pairs]
-  TensorView token_of_row;  // i32 [num_pairs]
-  TensorView offsets;       // i32 [2, num_experts + 1]: the first row of each expert; its first tile of rows
-  TensorView segments;      // i32 [num_pairs, 3]: of a CPU; a GPU has the pairs of rows there
+  TensorView pair_row;   // i32 [num_pairs]
+  TensorView row_token;  // i32 [num_pairs]
+  TensorView offsets;    // i32 [2, num_experts + 1]: the first row of each expert; its first tile of rows
+  TensorView segments;   // i32 [num_pairs, 3]: of a CPU; a GPU has the pairs of rows there
   // As x [num_pairs, hidden_size]: what experts read, where that is a copy (on a CPU; on a GPU of act-order
   // and of tiles of mxfp4), then what they gave.
   TensorView rows;

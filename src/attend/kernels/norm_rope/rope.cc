@@ -59,8 +59,8 @@ void check(const NormRopeArgs& args, const Stream& stream) {
   };
   check_heads("q", args.q, args.q_norm);
   if (!args.k.empty()) check_heads("k", args.k, args.k_norm);
-  require(!args.norm_behind || args.q.shape[2] <= kMaxUnitNorm, "norm_behind: heads of ", args.q.shape[2],
-          ": at most ", kMaxUnitNorm);
+  require(!args.norm_after_rope || args.q.shape[2] <= kMaxUnitNorm, "norm_after_rope: heads of ",
+          args.q.shape[2], ": at most ", kMaxUnitNorm);
   if (!args.cos.empty()) require_angles("q", args.q, args.positions, args.cos, args.sin, stream);
 }
 
@@ -71,7 +71,7 @@ void norm_rope(const NormRopeArgs& args, Stream& stream) {
     if (!weight.empty()) cpu::rms_norm(heads, weight, args.eps, heads, 0.0f, cpu::detect_isa());
     if (!args.cos.empty())
       cpu::rope(heads, args.positions, args.cos, args.sin, args.interleaved, cpu::detect_isa());
-    if (args.norm_behind)
+    if (args.norm_after_rope)
       cpu::rms_norm(heads, no_weight(heads.shape[2]), args.eps, heads, 1.0f, cpu::detect_isa());
   };
   norm_and_rotate(args.q, args.q_norm);

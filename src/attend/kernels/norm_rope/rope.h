@@ -22,7 +22,7 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
 // What q and k go through before attention, in one launch: each head normalized as rms_norm does, where there
 // is a weight, then rotated as rope does. k may be empty. On a GPU positions, cos, sin and the norms' weights
 // are read before the kernels launched before on the stream have ended, so none of these may write them: who
-// writes them in a kernel (but dynamic_angles(), which lets none begin before it has ended) synchronises, or
+// writes them in a kernel (but dynamic_angles(), which lets none begin before it has ended) synchronizes, or
 // records an event behind it, first.
 struct NormRopeArgs {
   TensorView q = {}, k = {};            // [num_tokens, num_heads, head_dim], last stride 1; changed in place
@@ -32,7 +32,7 @@ struct NormRopeArgs {
   TensorView cos = {}, sin = {};       // as rope; empty: not rotated
   bool interleaved = false;            // as rope
   // Heads of q and k are normalized once more, without weights, behind RoPE (Llama 4).
-  bool norm_behind = false;
+  bool norm_after_rope = false;
 };
 // Shapes, dtypes, devices and, on the CPU, positions; throws Error naming what is wrong.
 void check(const NormRopeArgs& args, const Stream& stream);

@@ -16,7 +16,7 @@ void check_positions(const RopeRowsArgs& args) {
   const RowAngles& angles = args.angles;
   const int64_t num_positions = angles.cos.shape[0];
   for (int32_t r = 0; r < args.num_reqs; ++r) {
-    const int32_t num_tokens = length_of(args.seqlens, r), first = length_of(angles.first_position, r);
+    const int32_t num_tokens = get_length(args.seqlens, r), first = get_length(angles.first_position, r);
     if (num_tokens == 0) continue;
     const int64_t last = angles.same_position ? first : int64_t{first} + num_tokens - 1;
     require(first >= 0 && last < num_positions, "request ", r, " stands at positions ", first, " to ", last,
@@ -37,7 +37,7 @@ void rotate_row(const RopeRowsArgs& args, int32_t request, int32_t token, int32_
   const int32_t position =
       position_of(args.seqlens, angles.first_position, angles.same_position, request, token);
   for (int32_t d = 0; d < 2 * num_pairs; ++d) {
-    const PairOfElement pair = pair_of(d, num_pairs, angles.interleaved);
+    const RopePair pair = pair_of(d, num_pairs, angles.interleaved);
     const auto cos = reference::load(angles.cos, reference::offset(angles.cos, position, pair.angle)),
                sin = reference::load(angles.sin, reference::offset(angles.sin, position, pair.angle));
     row[static_cast<size_t>(d)] =
@@ -51,7 +51,7 @@ void apply_on_host(const RopeRowsArgs& args) {
   const int64_t num_heads = args.from.shape[1], head_dim = args.from.shape[2];
   parallel_for_rows(args.from.shape[0], num_heads * head_dim, [&](int64_t row_idx) {
     const auto token = static_cast<int32_t>(row_idx);
-    const int32_t request = request_of(args.seqlens, args.num_reqs, token);
+    const int32_t request = find_request(args.seqlens, args.num_reqs, token);
     std::vector<float> x(static_cast<size_t>(head_dim)), row;
     for (int32_t head = 0; head < num_heads; ++head) {
       rotate_row(args, request, token, head, x, row);

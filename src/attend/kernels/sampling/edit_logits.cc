@@ -25,8 +25,8 @@ void require_size(std::string_view name, View<T> array, int64_t size) {
 void check_edits(const TensorView& logits, const LogitEdits& edits) {
   require_size("cu_edits", edits.cu_edits, logits.shape[0] + 1);
   require_size("before", edits.before, std::ssize(edits.edits));
-  if (edits.mask_of_row.empty()) return;
-  require_size("mask_of_row", edits.mask_of_row, logits.shape[0]);
+  if (edits.mask_row_idx.empty()) return;
+  require_size("mask_row_idx", edits.mask_row_idx, logits.shape[0]);
   require(std::ssize(edits.masks) % mask_words(logits.shape[1]) == 0, "masks: ", edits.masks.size(),
           " words, expected ", mask_words(logits.shape[1]), " for each");
 }

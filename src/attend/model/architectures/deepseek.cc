@@ -140,12 +140,12 @@ void read_deepseek_mlps(const JsonNode& json, const DeepseekDefaults& defaults,
 
 void read_corrected_experts(const JsonNode& json, const DeepseekDefaults& defaults, bool normalized,
                             ModelSpec& spec) {
-  const bool of_chosen = json.boolean_or("norm_topk_prob", normalized);
-  read_deepseek_mlps(
-      json, defaults,
-      {.scores = kernels::RouterScores::kSigmoid,
-       .weights_of = of_chosen ? kernels::RouterWeights::kOfChosen : kernels::RouterWeights::kOfAll},
-      spec);
+  const bool normalize_topk = json.boolean_or("norm_topk_prob", normalized);
+  read_deepseek_mlps(json, defaults,
+                     {.scores = kernels::RouterScores::kSigmoid,
+                      .weights_of = normalize_topk ? kernels::RouterWeights::kChosenExperts
+                                                   : kernels::RouterWeights::kAllExperts},
+                     spec);
   for (LayerSpec& layer : spec.layers)
     if (auto* mlp = std::get_if<MoeMlpSpec>(&layer.mlp)) mlp->correction = true;
 }
@@ -180,7 +180,7 @@ void read_v2_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec
   read_latent_layers(json, kV2Defaults, spec);
   read_deepseek_mlps(
       json, kV2Defaults,
-      {.scores = kernels::RouterScores::kSoftmax, .weights_of = kernels::RouterWeights::kOfAll}, spec);
+      {.scores = kernels::RouterScores::kSoftmax, .weights_of = kernels::RouterWeights::kAllExperts}, spec);
   if (method == "group_limited_greedy") return;
   for (LayerSpec& layer : spec.layers)
     if (auto* mlp = std::get_if<MoeMlpSpec>(&layer.mlp)) mlp->rule.groups = {};

@@ -33,7 +33,7 @@ void read_gemma_scales(const JsonNode& json, ModelSpec& spec) {
     attention.scale = static_cast<float>(scale);
   });
   for (LayerSpec& layer : spec.layers) layer.norms = {.before = true, .after = true};
-  spec.zero_centred_norms = true;
+  spec.zero_centered_norms = true;
   // Rounded as the weights are, which the models were trained with.
   const auto root = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden_size)));
   visit_float_dtype(spec.dtype,

@@ -4,7 +4,7 @@
 
 namespace attend {
 
-// GlmForCausalLM: Llama with half of each head rotated in neighbouring pairs, gate and up in one tensor, and
+// GlmForCausalLM: Llama with half of each head rotated in neighboring pairs, gate and up in one tensor, and
 // biases of q, k and v.
 namespace {
 
@@ -23,7 +23,7 @@ constinit const ModelArchitecture kGlm{
     .defaults = {
         .num_kv_heads = 2, .head_dim = 128, .norm_eps = 1.5625e-7, .rope = {.partial_rotary_factor = 0.5}}};
 
-// Glm4ForCausalLM: norms before and behind each sublayer, half of each head rotated in neighbouring pairs,
+// Glm4ForCausalLM: norms before and behind each sublayer, half of each head rotated in neighboring pairs,
 // gate and up in one tensor, biases of q, k and v.
 namespace {
 

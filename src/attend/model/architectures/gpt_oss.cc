@@ -22,9 +22,9 @@ RopeConfig default_rope(const JsonNode& json, int head_dim) {
 void read_gpt_oss_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
   make_dense_layers(json, defaults, spec);
   const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;
-  const bool says_rope = json.has("rope_scaling") || json.has("rope_parameters");
-  spec.ropes = {says_rope ? read_rope(json, head_dim, spec.max_position_embeddings, defaults.rope)
-                          : default_rope(json, head_dim)};
+  const bool has_rope_config = json.has("rope_scaling") || json.has("rope_parameters");
+  spec.ropes = {has_rope_config ? read_rope(json, head_dim, spec.max_position_embeddings, defaults.rope)
+                                : default_rope(json, head_dim)};
 }
 
 void read_gpt_oss_config(const JsonNode& json, ModelSpec& spec) {

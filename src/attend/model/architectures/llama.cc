@@ -86,7 +86,8 @@ void read_llama4_config(const JsonNode& json, ModelSpec& spec) {
   MoeMlpSpec experts = read_moe_mlp(
       json,
       {.num_experts = 16, .top_k = 1, .intermediate_key = "intermediate_size", .intermediate_size = 8192});
-  experts.rule = {.scores = kernels::RouterScores::kSigmoid, .weights_of = kernels::RouterWeights::kOfAll};
+  experts.rule = {.scores = kernels::RouterScores::kSigmoid,
+                  .weights_of = kernels::RouterWeights::kAllExperts};
   experts.weights_scale_input = experts.fused_experts = true;
   experts.shared_intermediate_size = experts.intermediate_size;
   const int dense_size = json.find_integer("intermediate_size_mlp", 1, kMaxField).value_or(16384);
@@ -94,7 +95,7 @@ void read_llama4_config(const JsonNode& json, ModelSpec& spec) {
     auto& attention = std::get<AttentionSpec>(spec.layers[i].mixer);
     attention.qkv_bias = attention.output_bias = bias;
     if (chunked[i]) attention.chunk = chunk;
-    if (rotated[i] && qk_norm) attention.qk_norm = QkNormSpan::kHeadBehindRope;
+    if (rotated[i] && qk_norm) attention.qk_norm = QkNormSpan::kHeadAfterRope;
     if (!rotated[i]) attention.rope_set = -1;
     if (!rotated[i] && tunes) attention.temperature = temperature;
     if (sparse[i])

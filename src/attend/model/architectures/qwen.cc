@@ -73,7 +73,7 @@ constinit const ModelArchitecture kQwen3Vl{
 namespace {
 
 // By layer: whether mlp_only_layers names it.
-std::vector<bool> read_dense_layers_of(const JsonNode& json, size_t num_layers) {
+std::vector<bool> read_mlp_only_layers(const JsonNode& json, size_t num_layers) {
   std::vector<bool> dense(num_layers, false);
   const auto layers = json.find("mlp_only_layers");
   if (!layers) return dense;
@@ -83,9 +83,9 @@ std::vector<bool> read_dense_layers_of(const JsonNode& json, size_t num_layers) 
 }
 
 // Every layer but those that mlp_only_layers and decoder_sparse_step leave dense.
-void place_experts(const JsonNode& json, const MoeMlpSpec& experts, ModelSpec& spec) {
+void set_expert_layers(const JsonNode& json, const MoeMlpSpec& experts, ModelSpec& spec) {
   const auto step = static_cast<size_t>(json.find_integer("decoder_sparse_step", 1, 1 << 16).value_or(1));
-  const std::vector<bool> dense = read_dense_layers_of(json, spec.layers.size());
+  const std::vector<bool> dense = read_mlp_only_layers(json, spec.layers.size());
   for (size_t i = 0; i < spec.layers.size(); ++i)
     if (!dense[i] && (i + 1) % step == 0) spec.layers[i].mlp = experts;
 }
@@ -103,16 +103,16 @@ void read_qwen3_moe_config(const JsonNode& json, ModelSpec& spec) {
   if (json.boolean_or("use_sliding_window", false))
     read_windows(json, std::vector<bool>(spec.layers.size(), true), spec);
   MoeMlpSpec experts = read_moe_mlp(json, {.num_experts = 128, .top_k = 8, .intermediate_size = 768});
-  experts.rule.weights_of = json.boolean_or("norm_topk_prob", false) ? kernels::RouterWeights::kOfChosen
-                                                                     : kernels::RouterWeights::kOfAll;
-  place_experts(json, experts, spec);
+  experts.rule.weights_of = json.boolean_or("norm_topk_prob", false) ? kernels::RouterWeights::kChosenExperts
+                                                                     : kernels::RouterWeights::kAllExperts;
+  set_expert_layers(json, experts, spec);
 }
 
 void read_qwen3_vl_moe_config(const JsonNode& json, ModelSpec& spec) {
   read_qwen3_moe_attention(json, spec);
   MoeMlpSpec experts = read_moe_mlp(json, {.num_experts = 60, .top_k = 4, .intermediate_size = 1408});
   experts.fused_experts = true;
-  place_experts(json, experts, spec);
+  set_expert_layers(json, experts, spec);
 }
 
 constexpr WeightPrefix kQwen3VlMoePrefixes[] = {{"model.", "model.language_model."}};

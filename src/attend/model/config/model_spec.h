@@ -46,10 +46,10 @@ class Checkpoint;
 
 // What an RMSNorm of q and k takes for one vector.
 enum class QkNormSpan : uint8_t {
-  kNone,            // there is no such norm
-  kHead,            // each head (Qwen3, Gemma 3)
-  kToken,           // all heads of a token (OLMo 2)
-  kHeadBehindRope,  // each head, without weights and after RoPE (Llama 4)
+  kNone,           // there is no such norm
+  kHead,           // each head (Qwen3, Gemma 3)
+  kToken,          // all heads of a token (OLMo 2)
+  kHeadAfterRope,  // each head, without weights and after RoPE (Llama 4)
 };
 
 // x += Wo attention(rope(qk_norm(Wq x)), ..): grouped-query attention.
@@ -124,7 +124,7 @@ using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
 
 // Where a sublayer f has its RMSNorms: x += after(f(before(x))). `of_stream`: x = norm(x + f(x)) in place of
 // both, with LayerNorm (BERT).
-struct NormPlaces {
+struct NormPlacement {
   bool before = true;
   bool after = false;
   bool of_stream = false;
@@ -141,7 +141,7 @@ struct LearnedPositions {
 struct LayerSpec {
   MixerSpec mixer;
   MlpSpec mlp;
-  NormPlaces norms = {};  // of either
+  NormPlacement norms = {};  // of either
 };
 
 struct ModelSpec {
@@ -150,11 +150,11 @@ struct ModelSpec {
   int vocab_size = 0;
   int max_position_embeddings = 0;
   float norm_eps = 1e-6f;
-  bool zero_centred_norms = false;  // norms multiply by 1 + weight, in float32 (Gemma)
-  float embedding_scale = 1.0f;     // of the embedding's rows, where they enter the stream
-  bool final_norm = true;           // false: the last layer leaves the stream as it is read
-  float final_logit_scale = 1.0f;   // of the logits, before the cap (Granite)
-  float final_logit_cap = 0.0f;     // logits become cap tanh(logit / cap); 0: none
+  bool zero_centered_norms = false;  // norms multiply by 1 + weight, in float32 (Gemma)
+  float embedding_scale = 1.0f;      // of the embedding's rows, where they enter the stream
+  bool final_norm = true;            // false: the last layer leaves the stream as it is read
+  float final_logit_scale = 1.0f;    // of the logits, before the cap (Granite)
+  float final_logit_cap = 0.0f;      // logits become cap tanh(logit / cap); 0: none
   std::vector<LayerSpec> layers;
   std::vector<RopeConfig> ropes;  // sets of rotary embeddings, which layers name
   std::optional<LearnedPositions> learned_positions;

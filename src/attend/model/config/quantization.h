@@ -12,7 +12,7 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Which tensors a quantised weight consists of, with N outputs and K inputs:
+// Which tensors a quantized weight consists of, with N outputs and K inputs:
 enum class WeightStorage : uint8_t {
   kPlain,       // weight: f32, f16 or bf16 [N, K]
   kFp8,         // weight: F8_E4M3 [N, K]; weight_scale, or weight_scale_inv of blocks
@@ -27,7 +27,7 @@ enum class WeightStorage : uint8_t {
   kPackedMxFp4  // weight_packed: U8 [N, K / 2]; weight_scale: U8 [N, K / 32]
 };
 
-// A weight is quantised where its tensors are there; the lists of layers that are not only repeat that.
+// A weight is quantized where its tensors are there; the lists of layers that are not only repeat that.
 struct Quantization {
   WeightStorage storage = WeightStorage::kPlain;
   std::string method = {};  // "gptq", "compressed-tensors": for messages
@@ -78,7 +78,7 @@ struct StoredFormat {
   double num_bytes = 0.0;
 };
 
-inline bool has_quantised(std::span<const StoredFormat> formats) {
+inline bool has_quantized(std::span<const StoredFormat> formats) {
   return std::ranges::any_of(
       formats, [](const StoredFormat& format) { return format.storage != WeightStorage::kPlain; });
 }

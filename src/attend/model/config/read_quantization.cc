@@ -77,7 +77,7 @@ void add_kind(const JsonNode& layers, const Quantization& kind, Quantization& to
   to.others.push_back(kind);
 }
 
-// Layers of GPTQ's layout with bits or a group of their own; those of 16 bits and more are not quantised.
+// Layers of GPTQ's layout with bits or a group of their own; those of 16 bits and more are not quantized.
 void add_gptq_layer(const JsonNode& layer, Quantization& to) {
   constexpr int kPlainBits = 16;
   const auto bits = layer.find_integer("bits", 1, 64);
@@ -210,9 +210,9 @@ Quantization read_compressed_tensors(const JsonNode& json) {
     const JsonNode group = groups.at(name);
     // Of attention, which has no weights.
     if (!group.has("weights") && groups.object_size() > 1) continue;
-    const auto own_format = group.find_string("format");
-    require_format(own_format ? group : json, own_format.value_or(format));
-    const Quantization kind = read_scheme(group.at("weights"), own_format.value_or(format));
+    const auto format_override = group.find_string("format");
+    require_format(format_override ? group : json, format_override.value_or(format));
+    const Quantization kind = read_scheme(group.at("weights"), format_override.value_or(format));
     if (kind.storage == WeightStorage::kFp8) rounds_x = rounds_x && group.has("input_activations");
     if (made)
       add_kind(group, kind, *made);

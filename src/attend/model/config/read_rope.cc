@@ -24,7 +24,7 @@ constexpr std::array<std::pair<std::string_view, RopeType>, 8> kRopeTypes{{
 }};
 
 // The object that says how positions are scaled: rope_scaling, or rope_parameters as transformers 5 writes.
-std::optional<JsonNode> scaling_of(const JsonNode& config) {
+std::optional<JsonNode> find_scaling(const JsonNode& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"})
     if (std::optional<JsonNode> scaling = config.find(key); scaling && scaling->object_size() > 0)
       return scaling;
@@ -187,7 +187,7 @@ RopeConfig read_scaled_rope(const JsonNode& config, const std::optional<JsonNode
 }
 
 // The object of one type of layer. null would be layers that are not rotated.
-std::optional<JsonNode> find_of_layers(const JsonNode& ropes, const char* type) {
+std::optional<JsonNode> find_for_layer_type(const JsonNode& ropes, const char* type) {
   if (ropes.mentions(type) && !ropes.has(type))
     fail(ErrorCode::kUnsupported, ropes.where(type), " null: attend has no layers without rope");
   return ropes.find(type);
@@ -197,7 +197,7 @@ std::optional<JsonNode> find_of_layers(const JsonNode& ropes, const char* type) 
 
 RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embeddings,
                      const RopeDefaults& defaults) {
-  const std::optional<JsonNode> scaling = scaling_of(config);
+  const std::optional<JsonNode> scaling = find_scaling(config);
   if (scaling)
     for (const auto& [key, value] : scaling->value().items())
       if (value.is_object())
@@ -207,19 +207,19 @@ RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embe
 
 LayerRopes read_layer_ropes(const JsonNode& config, int head_dim, int max_position_embeddings,
                             const RopeDefaults& full, const RopeDefaults& sliding) {
-  std::optional<JsonNode> of_full, of_sliding;
+  std::optional<JsonNode> full_rope, sliding_rope;
   if (const auto ropes = config.find("rope_parameters"); ropes && ropes->object_size() > 0) {
     for (const auto& [key, value] : ropes->value().items())
       if (key != "full_attention" && key != "sliding_attention")
         fail(ErrorCode::kUnsupported, ropes->where(key),
              ": expected full_attention and sliding_attention, the types of layers");
-    of_full = find_of_layers(*ropes, "full_attention");
-    of_sliding = find_of_layers(*ropes, "sliding_attention");
+    full_rope = find_for_layer_type(*ropes, "full_attention");
+    sliding_rope = find_for_layer_type(*ropes, "sliding_attention");
   }
   if (const auto scaling = config.find("rope_scaling"); scaling && scaling->object_size() > 0)
-    of_full = scaling;
-  return {.full = read_scaled_rope(config, of_full, "rope_theta", head_dim, max_position_embeddings, full),
-          .sliding = read_scaled_rope(config, of_sliding, "rope_local_base_freq", head_dim,
+    full_rope = scaling;
+  return {.full = read_scaled_rope(config, full_rope, "rope_theta", head_dim, max_position_embeddings, full),
+          .sliding = read_scaled_rope(config, sliding_rope, "rope_local_base_freq", head_dim,
                                       max_position_embeddings, sliding)};
 }
 

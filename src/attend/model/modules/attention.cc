@@ -4,7 +4,7 @@
 
 namespace attend {
 
-AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlaces& norms, int layer_id,
+AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlacement& norms, int layer_id,
                                  const ModelSpec& model, const DecoderNames& names)
     : spec_(spec),
       layer_(attention_layer(spec, layer_id)),
@@ -14,10 +14,9 @@ AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlaces& no
       norm_{.weight = {}, .eps = model.norm_eps},
       post_norm_(norm_),
       stream_norm_{.weight = {}, .bias = {}, .eps = model.norm_eps},
-      qk_norm_{.q = {},
-               .k = {},
-               .eps = model.norm_eps,
-               .behind_rope = spec.qk_norm == QkNormSpan::kHeadBehindRope} {}
+      qk_norm_{
+          .q = {}, .k = {}, .eps = model.norm_eps, .after_rope = spec.qk_norm == QkNormSpan::kHeadAfterRope} {
+}
 
 void AttentionModule::add_slots(SlotWriter& slots) {
   if (norms_.before) slots.norm(names_.attention_norm, hidden_size_, norm_.weight);

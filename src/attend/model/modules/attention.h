@@ -10,7 +10,7 @@ namespace attend {
 
 class AttentionModule : public Module {
  public:
-  AttentionModule(const AttentionSpec& spec, const NormPlaces& norms, int layer_id, const ModelSpec& model,
+  AttentionModule(const AttentionSpec& spec, const NormPlacement& norms, int layer_id, const ModelSpec& model,
                   const DecoderNames& names);
 
   void add_slots(SlotWriter& slots) override;
@@ -26,7 +26,7 @@ class AttentionModule : public Module {
   const AttentionLayer layer_;
   const int64_t hidden_size_;
   const DecoderNames& names_;
-  const NormPlaces norms_;
+  const NormPlacement norms_;
   kernels::Norm norm_, post_norm_;
   kernels::LayerNorm stream_norm_;
   kernels::QkNorm qk_norm_;

@@ -50,7 +50,7 @@ class ExpandedKeys {
                              .k = keys(),
                              .v = values(),
                              .cu_seqlen_kv = sums,
-                             .num_keys_of_request = lengths_,
+                             .seqlen_kv_expanded = lengths_,
                              .causal = causal},
                             step_.batch, step_.context.stream);
   }
@@ -92,13 +92,13 @@ void attend_expanded(ModuleStep& step, const ExpandedMla& args) {
   kernels::lengths_of(batch.cu_seqlen_q, keys.lengths(), stream);
   keys.attend(batch.cu_seqlen_q, /*causal=*/true, args.out, lse);
 
-  const auto [keys_of_request, num_chunks] = prefix_chunks(batch, step.scratch.max_tokens());
+  const auto [keys_per_request, num_chunks] = prefix_chunks(batch, step.scratch.max_tokens());
   if (num_chunks == 0) return;
   const TensorView gathered = step.scratch.take_all_rows(args.rows.shape[1]);
   const TensorView chunk_out =
       step.scratch.take(int64_t{args.spec.num_heads} * args.spec.v_dim).split(1, args.spec.v_dim);
   const TensorView chunk_lse = step.scratch.take_wide(DType::kF32, args.spec.num_heads);
-  const int64_t num_rows = int64_t{batch.num_reqs} * keys_of_request;
+  const int64_t num_rows = int64_t{batch.num_reqs} * keys_per_request;
   for (int chunk = 0; chunk < num_chunks; ++chunk) {
     kernels::gather_latent({.cache = args.cache.k,
                             .scale = args.cache.k_scale,
@@ -108,8 +108,8 @@ void attend_expanded(ModuleStep& step, const ExpandedMla& args) {
                                          .seqlen_kv = batch.seqlen_kv,
                                          .slot_map = args.cache.slot_map},
                             .cu_seqlen_q = batch.cu_seqlen_q,
-                            .first = chunk * keys_of_request,
-                            .count = keys_of_request,
+                            .first = chunk * keys_per_request,
+                            .count = keys_per_request,
                             .out = gathered,
                             .cu_seqlen_kv = keys.sums(),
                             .seqlen_kv = keys.lengths()},

@@ -4,7 +4,7 @@
 
 namespace attend {
 
-GatedMlpModule::GatedMlpModule(const GatedMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+GatedMlpModule::GatedMlpModule(const GatedMlpSpec& spec, const NormPlacement& norms, const ModelSpec& model,
                                const DecoderNames& names, Device device)
     : spec_(spec),
       hidden_size_(model.hidden_size),

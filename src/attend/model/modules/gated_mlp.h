@@ -9,7 +9,7 @@ namespace attend {
 
 class GatedMlpModule : public Module {
  public:
-  GatedMlpModule(const GatedMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+  GatedMlpModule(const GatedMlpSpec& spec, const NormPlacement& norms, const ModelSpec& model,
                  const DecoderNames& names, Device device);
 
   void add_slots(SlotWriter& slots) override;
@@ -21,7 +21,7 @@ class GatedMlpModule : public Module {
   const GatedMlpSpec spec_;
   const int64_t hidden_size_;
   const DecoderNames& names_;
-  const NormPlaces norms_;
+  const NormPlacement norms_;
   // What is gated is written over the gates: of a prompt's activations these are the largest.
   const bool gates_in_place_;
   kernels::Norm norm_, post_norm_;

@@ -24,7 +24,7 @@ void multiply(const TensorView& x, const TensorView& weight, const TensorView& p
 
 }  // namespace
 
-MlaModule::MlaModule(const MlaSpec& spec, const NormPlaces& norms, int layer_id, const ModelSpec& model,
+MlaModule::MlaModule(const MlaSpec& spec, const NormPlacement& norms, int layer_id, const ModelSpec& model,
                      const DecoderNames& names)
     : spec_(spec),
       layer_(attention_layer(spec, layer_id)),
@@ -56,7 +56,8 @@ void MlaModule::add_slots(SlotWriter& slots) {
   }
   slots.norm(names_.kv_a_norm, spec_.kv_lora_rank, latent_norm_.weight);
   slots.linear({{names_.kv_b_proj, int64_t{spec_.num_heads} * (spec_.nope_dim + spec_.v_dim)}},
-               spec_.kv_lora_rank, /*bias=*/false, ShardAxis::kOutFeatures, kv_b_, /*as_elements=*/true);
+               spec_.kv_lora_rank, /*bias=*/false, ShardAxis::kOutFeatures, kv_b_,
+               /*dequantize_on_load=*/true);
   slots.linear({{names_.o_proj, hidden_size_}}, int64_t{spec_.num_heads} * spec_.v_dim, spec_.bias,
                ShardAxis::kInFeatures, o_);
 }
@@ -115,7 +116,7 @@ void MlaModule::forward(ModuleStep& step) const {
   const RopeRows& rope = step.ropes[static_cast<size_t>(spec_.rope_set)];
   const TensorView q_rope = q.slice(2, spec_.nope_dim, q_head_dim());
   const kernels::KvDestination cache = step.attention.destination(layer_, step.batch);
-  const bool expands = takes_expanded(spec_, step.batch, context.batch_invariant);
+  const bool expands = use_expanded(spec_, step.batch, context.batch_invariant);
   // Before the launch that stores: where attention wants q in fp8, it rounds q too.
   const TensorView q_latents = expands ? TensorView() : absorbed_queries(step, q);
   kernels::latent_norm_rope_store({.kv_a = rows,

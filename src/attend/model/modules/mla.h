@@ -11,7 +11,7 @@ namespace attend {
 class MlaModule : public Module {
  public:
   // Has no norm behind it: `norms` with one is refused, and so are biases without q_lora_rank.
-  MlaModule(const MlaSpec& spec, const NormPlaces& norms, int layer_id, const ModelSpec& model,
+  MlaModule(const MlaSpec& spec, const NormPlacement& norms, int layer_id, const ModelSpec& model,
             const DecoderNames& names);
 
   void add_slots(SlotWriter& slots) override;

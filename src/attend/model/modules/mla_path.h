@@ -18,11 +18,11 @@ double expanded_products(const MlaSpec& spec, const PrefixInfo& prefix);
 
 // The form with fewer products. Always absorbed: decode and verify steps, steps whose prefixes the host does
 // not know, and batch-invariant ones, since a token's bits would depend on the choice.
-bool takes_expanded(const MlaSpec& spec, const ForwardBatch& batch, bool batch_invariant);
+bool use_expanded(const MlaSpec& spec, const ForwardBatch& batch, bool batch_invariant);
 
 // A prefix is expanded in chunks, as many keys of each request as `capacity` rows hold.
 struct PrefixChunks {
-  int keys_of_request = 0, num_chunks = 0;
+  int keys_per_request = 0, num_chunks = 0;
 };
 PrefixChunks prefix_chunks(const ForwardBatch& batch, int64_t capacity);
 

@@ -21,7 +21,7 @@ TensorView Scratch::take(DType dtype, int64_t num_rows, int64_t width) {
 namespace {
 
 struct MakeMixer {
-  const NormPlaces& norms;
+  const NormPlacement& norms;
   int layer_id;
   const ModelSpec& model;
   const DecoderNames& names;
@@ -35,7 +35,7 @@ struct MakeMixer {
 };
 
 struct MakeMlp {
-  const NormPlaces& norms;
+  const NormPlacement& norms;
   const ModelSpec& model;
   const DecoderNames& names;
   Device device;

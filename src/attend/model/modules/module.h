@@ -23,7 +23,7 @@ class Scratch {
       : memory_(memory), num_tokens_(num_tokens), max_tokens_(max_tokens), dtype_(dtype) {}
 
   void reset() { used_ = 0; }
-  // [num_tokens, width], uninitialised.
+  // [num_tokens, width], uninitialized.
   TensorView take(int64_t width) { return take(dtype_, num_tokens_, width); }
   // The same of 4 bytes a number, which in 16 bits count as two features.
   TensorView take_wide(DType dtype, int64_t width) { return take(dtype, num_tokens_, width); }

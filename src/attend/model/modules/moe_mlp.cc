@@ -4,7 +4,7 @@
 
 namespace attend {
 
-MoeMlpModule::MoeMlpModule(const MoeMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+MoeMlpModule::MoeMlpModule(const MoeMlpSpec& spec, const NormPlacement& norms, const ModelSpec& model,
                            const DecoderNames& names)
     : spec_(spec),
       shape_{.num_experts = spec.num_experts,
@@ -23,7 +23,7 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
   const SlotWriter::Experts experts{names_.experts, spec_.num_experts, spec_.top_k};
   if (norms_.before) slots.norm(names_.mlp_norm, hidden, norm_.weight);
   slots.linear({{names_.router, shape_.num_experts}}, hidden, spec_.router_bias, ShardAxis::kNone, router_,
-               /*as_elements=*/false, WeightUse::kRouter);
+               /*dequantize_on_load=*/false, WeightUse::kRouter);
   if (spec_.correction) slots.vector_in_f32(names_.router_correction, shape_.num_experts, correction_);
   const SlotWriter::Part gate{names_.expert_gate_proj, intermediate}, up{names_.expert_up_proj, intermediate},
       down{names_.expert_down_proj, hidden};

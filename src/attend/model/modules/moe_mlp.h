@@ -11,7 +11,7 @@ namespace attend {
 class MoeMlpModule : public Module {
  public:
   // Has no norm behind it: `norms` with one is refused.
-  MoeMlpModule(const MoeMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+  MoeMlpModule(const MoeMlpSpec& spec, const NormPlacement& norms, const ModelSpec& model,
                const DecoderNames& names);
 
   void add_slots(SlotWriter& slots) override;
@@ -23,7 +23,7 @@ class MoeMlpModule : public Module {
   const MoeMlpSpec spec_;
   const kernels::MoeShape shape_;
   const DecoderNames& names_;
-  const NormPlaces norms_;
+  const NormPlacement norms_;
   kernels::Norm norm_;
   TensorView correction_;
   std::vector<Linear> router_, gate_up_, down_, shared_gate_up_, shared_down_;

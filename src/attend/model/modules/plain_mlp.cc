@@ -4,7 +4,7 @@
 
 namespace attend {
 
-PlainMlpModule::PlainMlpModule(const PlainMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+PlainMlpModule::PlainMlpModule(const PlainMlpSpec& spec, const NormPlacement& norms, const ModelSpec& model,
                                const DecoderNames& names)
     : spec_(spec),
       hidden_size_(model.hidden_size),

@@ -9,7 +9,7 @@ namespace attend {
 
 class PlainMlpModule : public Module {
  public:
-  PlainMlpModule(const PlainMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+  PlainMlpModule(const PlainMlpSpec& spec, const NormPlacement& norms, const ModelSpec& model,
                  const DecoderNames& names);
 
   void add_slots(SlotWriter& slots) override;
@@ -21,7 +21,7 @@ class PlainMlpModule : public Module {
   const PlainMlpSpec spec_;
   const int64_t hidden_size_;
   const DecoderNames& names_;
-  const NormPlaces norms_;
+  const NormPlacement norms_;
   kernels::Norm norm_, post_norm_;
   kernels::LayerNorm stream_norm_;
   std::vector<Linear> up_, down_;

@@ -36,8 +36,8 @@ struct YarnRamp {
   double low, high;
 
   explicit YarnRamp(const RopeConfig& config) {
-    low = pair_that_turns(config, config.beta_fast);
-    high = pair_that_turns(config, config.beta_slow);
+    low = pair_with_rotations(config, config.beta_fast);
+    high = pair_with_rotations(config, config.beta_slow);
     if (config.truncate) {
       low = std::floor(low);
       high = std::ceil(high);
@@ -52,7 +52,7 @@ struct YarnRamp {
 
  private:
   // The (fractional) pair that turns `turns` times within the original length.
-  static double pair_that_turns(const RopeConfig& config, double turns) {
+  static double pair_with_rotations(const RopeConfig& config, double turns) {
     const double wavelength = config.original_max_position_embeddings / turns;
     return config.rotary_dim * std::log(wavelength / (2.0 * std::numbers::pi)) /
            (2.0 * std::log(config.theta));
@@ -68,10 +68,10 @@ double yarn_scale(double factor, double mscale) {
 struct Rows {
   Rows(const RopeConfig& config, int num_positions, int max_tokens) {
     const bool dynamic = config.type == RopeType::kDynamic, two_tables = config.type == RopeType::kLongRope;
-    of_angles = dynamic ? max_tokens : (two_tables ? 2 : 1) * int64_t{num_positions};
+    angle_row = dynamic ? max_tokens : (two_tables ? 2 : 1) * int64_t{num_positions};
     of_tokens = dynamic || two_tables ? max_tokens : 0;
   }
-  int64_t of_angles;
+  int64_t angle_row;
   int of_tokens;
 };
 
@@ -125,11 +125,11 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
       attention_factor_(rope_attention_factor(config)),
       frequencies_(static_cast<size_t>(config.rotary_dim / 2)) {
   const Rows rows(config, num_positions, max_tokens);
-  cos_ = Tensor::empty({rows.of_angles, config.rotary_dim / 2}, DType::kF32);
-  sin_ = Tensor::empty({rows.of_angles, config.rotary_dim / 2}, DType::kF32);
-  row_of_token_ = Tensor::empty({rows.of_tokens}, DType::kI32);
-  const View<int32_t> row_of_token = row_of_token_.span<int32_t>();
-  std::iota(row_of_token.begin(), row_of_token.end(), 0);
+  cos_ = Tensor::empty({rows.angle_row, config.rotary_dim / 2}, DType::kF32);
+  sin_ = Tensor::empty({rows.angle_row, config.rotary_dim / 2}, DType::kF32);
+  token_row_ = Tensor::empty({rows.of_tokens}, DType::kI32);
+  const View<int32_t> token_row = token_row_.span<int32_t>();
+  std::iota(token_row.begin(), token_row.end(), 0);
   const auto fill = [&](int64_t first_row, int length) {
     rope_frequencies(config_, length, frequencies_);
     parallel_for_rows(num_positions, config.rotary_dim, [&](int64_t position) {
@@ -140,21 +140,21 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
   if (config.type != RopeType::kDynamic) fill(0, 0);
   if (config.type == RopeType::kLongRope) fill(num_positions, config.original_max_position_embeddings + 1);
   if (device.type == DeviceType::kCpu) return;
-  if (rows.of_tokens > 0) row_of_token_ = cuda::copy_to(row_of_token_, device);
+  if (rows.of_tokens > 0) token_row_ = cuda::copy_to(token_row_, device);
   cos_ = cuda::copy_to(cos_, device);
   sin_ = cuda::copy_to(sin_, device);
 }
 
 double RopeTable::num_bytes(const RopeConfig& config, int num_positions, int max_tokens) {
   const Rows rows(config, num_positions, max_tokens);
-  return 1.0 * static_cast<double>(rows.of_angles) * config.rotary_dim * sizeof(float) +
+  return 1.0 * static_cast<double>(rows.angle_row) * config.rotary_dim * sizeof(float) +
          1.0 * rows.of_tokens * sizeof(int32_t);
 }
 
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream) {
   if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens, stream);
   if (!on_gpu()) check_positions(batch.positions);
-  if (config_.type == RopeType::kLongRope) return rows_of_two_tables(batch, prompt_lens, stream);
+  if (config_.type == RopeType::kLongRope) return rows_from_two_tables(batch, prompt_lens, stream);
   return {.cos = cos_, .sin = sin_, .positions = batch.positions, .interleaved = config_.interleaved};
 }
 
@@ -167,13 +167,13 @@ void RopeTable::check_positions(View<const int32_t> positions) const {
 View<int32_t> RopeTable::rows_of_tokens(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
   require(prompt_lens.size() == static_cast<size_t>(batch.num_reqs), "prompt_lens of ", prompt_lens.size(),
           " requests: rope types dynamic and longrope need one for each of ", batch.num_reqs);
-  require(batch.num_tokens <= row_of_token_.shape(0), "num_tokens ", batch.num_tokens, ": rope has room for ",
-          row_of_token_.shape(0));
-  return row_of_token_.span<int32_t>().first(static_cast<size_t>(batch.num_tokens));
+  require(batch.num_tokens <= token_row_.shape(0), "num_tokens ", batch.num_tokens, ": rope has room for ",
+          token_row_.shape(0));
+  return token_row_.span<int32_t>().first(static_cast<size_t>(batch.num_tokens));
 }
 
-RopeRows RopeTable::rows_of_two_tables(const ForwardBatch& batch, View<const int32_t> prompt_lens,
-                                       Stream& stream) {
+RopeRows RopeTable::rows_from_two_tables(const ForwardBatch& batch, View<const int32_t> prompt_lens,
+                                         Stream& stream) {
   const View<int32_t> rows = rows_of_tokens(batch, prompt_lens);
   kernels::rope_rows_by_length({.positions = batch.positions,
                                 .cu_seqlen_q = batch.cu_seqlen_q,
@@ -187,11 +187,11 @@ RopeRows RopeTable::rows_of_two_tables(const ForwardBatch& batch, View<const int
 
 RopeRows RopeTable::rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens,
                                    Stream& stream) {
-  const View<int32_t> row_of_token = rows_of_tokens(batch, prompt_lens);
+  const View<int32_t> token_row = rows_of_tokens(batch, prompt_lens);
   const int64_t num_tokens = batch.num_tokens;
   const RopeRows rows{.cos = cos_.view().slice(0, 0, num_tokens),
                       .sin = sin_.view().slice(0, 0, num_tokens),
-                      .positions = row_of_token,
+                      .positions = token_row,
                       .interleaved = config_.interleaved};
   if (on_gpu())
     kernels::dynamic_angles({.positions = batch.positions,

@@ -70,14 +70,14 @@ class RopeTable {
   void check_positions(View<const int32_t> positions) const;
   RopeRows rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
   View<int32_t> rows_of_tokens(const ForwardBatch& batch, View<const int32_t> prompt_lens);
-  RopeRows rows_of_two_tables(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
+  RopeRows rows_from_two_tables(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
   void fill_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens);
 
   RopeConfig config_;
   float attention_factor_;
   std::vector<float> frequencies_;
-  Tensor cos_, sin_;     // kDynamic: row i is of token i; else of position i, kLongRope: twice
-  Tensor row_of_token_;  // int32 [max_tokens]: kDynamic: 0, 1, 2, ...; kLongRope: of the step
+  Tensor cos_, sin_;  // kDynamic: row i is of token i; else of position i, kLongRope: twice
+  Tensor token_row_;  // int32 [max_tokens]: kDynamic: 0, 1, 2, ...; kLongRope: of the step
 };
 
 }  // namespace attend

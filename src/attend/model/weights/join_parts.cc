@@ -12,7 +12,7 @@ namespace {
 constexpr uint8_t kMiddle = 8;  // the zero point of weights that have none
 
 // Scales of f32, a row of them for each output.
-Tensor scales_of_outputs(const Weight& weight) {
+Tensor output_scales(const Weight& weight) {
   const int64_t columns = weight.scales.shape[1];
   const Tensor made = Tensor::empty({weight.out_features(), columns}, DType::kF32);
   for (int64_t out = 0; out < weight.out_features(); ++out)
@@ -33,8 +33,8 @@ bool in_order(const Weight& weight) { return weight.input_order.empty(); }
 
 }  // namespace
 
-bool is_placed_quantised(const WeightSlot& slot, const WeightPart& part) {
-  return part.storage != WeightStorage::kPlain && !slot.as_elements;
+bool is_loaded_quantized(const WeightSlot& slot, const WeightPart& part) {
+  return part.storage != WeightStorage::kPlain && !slot.dequantize_on_load;
 }
 
 size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization) {
@@ -63,8 +63,8 @@ size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quanti
   return 0;
 }
 
-bool can_join(std::span<const QuantisedPart> parts) {
-  return std::ranges::all_of(parts, [&](const QuantisedPart& part) {
+bool can_join(std::span<const QuantizedTensor> parts) {
+  return std::ranges::all_of(parts, [&](const QuantizedTensor& part) {
     return in_order(part.weight) && same_groups(parts.front().weight, part.weight);
   });
 }
@@ -106,14 +106,14 @@ void JoinedWeight::add_zeros(const Weight& part) {
 void JoinedWeight::add_order(const Weight& part, const std::string& name) {
   if (in_order(part)) return;
   const View<const int32_t> order = part.input_order.span<const int32_t>();
-  const int64_t rows_of_expert = weight_.out_features() / num_experts_;
-  const bool begins = num_added_ % rows_of_expert == 0;
+  const int64_t rows_per_expert = weight_.out_features() / num_experts_;
+  const bool begins = num_added_ % rows_per_expert == 0;
   if (!begins && !std::ranges::equal(order, order_))
     fail(ErrorCode::kUnsupported, name,
          ": inputs in another order than those of the expert's gate: on a GPU expected the same");
   if (!begins) return;
   order_.assign(order.begin(), order.end());
-  const int64_t expert = num_added_ / rows_of_expert;
+  const int64_t expert = num_added_ / rows_per_expert;
   copy_(part.input_order, num_experts_ > 1 ? weight_.input_order[expert] : weight_.input_order);
 }
 
@@ -128,7 +128,7 @@ void JoinedWeight::add(const Weight& part, const std::string& name) {
          in_order(weight_) ? " and inputs in order" : " and an order");
   copy_(part.data, weight_.data.slice(0, num_added_, end));
   const bool spreads = part.group_outs != weight_.group_outs;
-  const Tensor spread = spreads ? scales_of_outputs(part) : Tensor();
+  const Tensor spread = spreads ? output_scales(part) : Tensor();
   const TensorView scales = spreads ? spread.view() : part.scales;
   const int64_t first_scale = num_added_ / weight_.group_outs;
   copy_(scales, weight_.scales.slice(0, first_scale, first_scale + scales.shape[0]));

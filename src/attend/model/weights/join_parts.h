@@ -1,23 +1,23 @@
-// Quantised parts of a slot in the memory of a GPU: one weight where they fit together.
+// Quantized parts of a slot in the memory of a GPU: one weight where they fit together.
 #pragma once
 
 #include <functional>
 #include <span>
 
-#include "attend/model/weights/quantized/quantised_part.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
 
-// Whether a slot's part is placed in its own bits: quantised, and not multiplied head by head.
-bool is_placed_quantised(const WeightSlot& slot, const WeightPart& part);
+// Whether a slot's part is placed in its own bits: quantized, and not multiplied head by head.
+bool is_loaded_quantized(const WeightSlot& slot, const WeightPart& part);
 
 // At most so many bytes of an arena, codes, scales, zero points and order.
 size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization);
 
 // Whether parts in host memory can be rows of one weight: one format, one kind of groups of inputs, blocks of
 // one height, all inputs in order, scales of one dtype.
-bool can_join(std::span<const QuantisedPart> parts);
+bool can_join(std::span<const QuantizedTensor> parts);
 
 // Rows of one weight on a GPU, part after part. Scales of fp8 that parts do not share whole blocks or tensors
 // of become a scale for each output, and for each block of its inputs. Experts, which have as many rows each,

@@ -8,7 +8,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/checkpoint/checkpoint.h"
-#include "attend/model/weights/claim_tensors.h"
+#include "attend/model/weights/check_tensors.h"
 
 namespace attend {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "attend/base/error.h"
 #include "attend/model/weights/check_finite.h"
-#include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/quantised_part.h"
+#include "attend/model/weights/load_weights.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
 #include "attend/model/weights/shape_text.h"
 
 namespace attend {
@@ -20,7 +20,7 @@ Tensor checked_tensor(const WeightSlot& slot, size_t part, const CheckpointTenso
          text_of(expected), " by config.json");
   if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16)
     fail(ErrorCode::kUnsupported, files.where(name), ": dtype ", view.dtype,
-         ": attend has weights in float32, float16, bfloat16, and quantised ones with the scales that "
+         ": attend has weights in float32, float16, bfloat16, and quantized ones with the scales that "
          "quantization_config of config.json speaks of");
   return tensor;
 }
@@ -34,7 +34,7 @@ size_t check_stored(std::span<const WeightSlot> slots, const Quantization& quant
       if (slot.parts[part].storage == WeightStorage::kPlain)
         checked_tensor(slot, part, files);
       else
-        check_quantised_part(slot, slot.parts[part], quantization, files);
+        check_quantized_tensor(slot, slot.parts[part], quantization, files);
       for (const std::string& name : slot.parts[part].tensor_names())
         stored_bytes += files.tensor(name).view().num_bytes();
     }
@@ -45,9 +45,9 @@ size_t check_stored(std::span<const WeightSlot> slots, const Quantization& quant
 Weight mapped_weight(const WeightSlot& slot, size_t part, const Quantization& quantization,
                      const CheckpointTensors& files, std::vector<Tensor>& tensors) {
   if (slot.parts[part].storage != WeightStorage::kPlain) {
-    QuantisedPart read = read_quantised_part(slot, slot.parts[part], quantization, files);
-    if (slot.as_elements) {
-      tensors.push_back(elements_of(read.weight));
+    QuantizedTensor read = read_quantized_tensor(slot, slot.parts[part], quantization, files);
+    if (slot.dequantize_on_load) {
+      tensors.push_back(dequantize(read.weight));
       return tensors.back();
     }
     std::ranges::move(read.tensors, std::back_inserter(tensors));
@@ -55,7 +55,7 @@ Weight mapped_weight(const WeightSlot& slot, size_t part, const Quantization& qu
   }
   const Tensor tensor = checked_tensor(slot, part, files);
   check_finite(tensor, files.where(slot.parts[part].name));
-  tensors.push_back(placed_tensor(slot, tensor));
+  tensors.push_back(to_slot_layout(slot, tensor));
   const TensorView& view = tensors.back();
   return TensorView::contiguous(view.data, view.dtype, slot.part_shape(part));
 }
@@ -69,7 +69,7 @@ void check_weights(std::span<const WeightSlot> slots, const Quantization& quanti
     for (size_t part = 0; part < slot.parts.size(); ++part) {
       for (const std::string& name : slot.parts[part].tensor_names()) files.fetch(name, [](size_t) {});
       if (slot.parts[part].storage != WeightStorage::kPlain)
-        read_quantised_part(slot, slot.parts[part], quantization, files);
+        read_quantized_tensor(slot, slot.parts[part], quantization, files);
       else
         check_finite(checked_tensor(slot, part, files), files.where(slot.parts[part].name));
     }

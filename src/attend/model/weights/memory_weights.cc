@@ -7,8 +7,8 @@
 #include "attend/base/error.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/model/weights/join_parts.h"
-#include "attend/model/weights/place_weights.h"
-#include "attend/model/weights/quantized/quantised_part.h"
+#include "attend/model/weights/load_weights.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
@@ -20,38 +20,38 @@ constexpr float kDummyDeviation = 0.02f;
 // Writes the elements of a part to `to`, which is flat.
 using WritePart = std::function<void(size_t slot_idx, size_t part, const TensorView& to)>;
 
-// A quantised part, in host memory.
-using ReadQuantised = std::function<QuantisedPart(size_t slot_idx, size_t part)>;
+// A quantized part, in host memory.
+using ReadQuantized = std::function<QuantizedTensor(size_t slot_idx, size_t part)>;
 
-// Slots with quantised parts, on a GPU.
-class QuantisedSlots {
+// Slots with quantized parts, on a GPU.
+class QuantizedSlots {
  public:
-  QuantisedSlots(std::span<const WeightSlot> slots, DType dtype, Arena& arena, const WritePart& write,
-                 const ReadQuantised& read, Stream& stream)
+  QuantizedSlots(std::span<const WeightSlot> slots, DType dtype, Arena& arena, const WritePart& write,
+                 const ReadQuantized& read, Stream& stream)
       : slots_(slots), dtype_(dtype), arena_(arena), write_(write), read_(read), stream_(stream) {}
 
   bool takes(const WeightSlot& slot) const {
     return std::ranges::any_of(slot.parts,
-                               [&](const WeightPart& part) { return is_placed_quantised(slot, part); });
+                               [&](const WeightPart& part) { return is_loaded_quantized(slot, part); });
   }
   // Of such a slot: one weight, or one of each part. What keeps them is added to `tensors`.
   std::vector<Weight> place(size_t slot_idx, std::vector<Tensor>& tensors) const {
     const WeightSlot& slot = slots_[slot_idx];
     if (slot.num_experts > 1 || slot.parts.size() == 1) return {join_as_read(slot_idx, tensors)};
-    std::vector<QuantisedPart> parts(slot.parts.size());
-    bool all_quantised = true;
+    std::vector<QuantizedTensor> parts(slot.parts.size());
+    bool all_quantized = true;
     for (size_t part = 0; part < parts.size(); ++part) {
-      if (is_placed_quantised(slot, slot.parts[part]))
+      if (is_loaded_quantized(slot, slot.parts[part]))
         parts[part] = read_(slot_idx, part);
       else
-        all_quantised = false;
+        all_quantized = false;
     }
-    if (all_quantised && can_join(parts)) return {join(slot, 0, parts, tensors)};
+    if (all_quantized && can_join(parts)) return {join(slot, 0, parts, tensors)};
     std::vector<Weight> placed;
     for (size_t part = 0; part < parts.size(); ++part)
-      placed.push_back(is_placed_quantised(slot, slot.parts[part])
+      placed.push_back(is_loaded_quantized(slot, slot.parts[part])
                            ? join(slot, part, std::span(parts).subspan(part, 1), tensors)
-                           : place_plain(slot_idx, part, tensors));
+                           : load_plain(slot_idx, part, tensors));
     return placed;
   }
 
@@ -78,26 +78,26 @@ class QuantisedSlots {
     std::optional<JoinedWeight> joined;
     for (size_t part = 0; part < slot.parts.size(); ++part) {
       const std::string& name = slot.parts[part].name;
-      if (!is_placed_quantised(slot, slot.parts[part]))
-        fail(ErrorCode::kUnsupported, name, ": plain among quantised experts: on a GPU expected all alike");
-      const QuantisedPart read = read_(slot_idx, part);
+      if (!is_loaded_quantized(slot, slot.parts[part]))
+        fail(ErrorCode::kUnsupported, name, ": plain among quantized experts: on a GPU expected all alike");
+      const QuantizedTensor read = read_(slot_idx, part);
       if (!joined)
         joined.emplace(read.weight, slot.rows(), common_rows(slot), arena_, copy(), slot.num_experts);
       joined->add(read.weight, name);
     }
     return kept(*joined, tensors);
   }
-  Weight join(const WeightSlot& slot, size_t first_part, std::span<const QuantisedPart> parts,
+  Weight join(const WeightSlot& slot, size_t first_part, std::span<const QuantizedTensor> parts,
               std::vector<Tensor>& tensors) const {
     int64_t rows = 0;
-    for (const QuantisedPart& part : parts) rows += part.weight.out_features();
+    for (const QuantizedTensor& part : parts) rows += part.weight.out_features();
     JoinedWeight joined(parts.front().weight, rows, common_rows(slot), arena_, copy());
     for (size_t i = 0; i < parts.size(); ++i) joined.add(parts[i].weight, slot.parts[first_part + i].name);
     return kept(joined, tensors);
   }
-  Weight place_plain(size_t slot_idx, size_t part, std::vector<Tensor>& tensors) const {
+  Weight load_plain(size_t slot_idx, size_t part, std::vector<Tensor>& tensors) const {
     const WeightSlot& slot = slots_[slot_idx];
-    const DType dtype = slot.placed_dtype(dtype_);
+    const DType dtype = slot.loaded_dtype(dtype_);
     tensors.push_back(arena_.allocate({slot.part_elements(part)}, dtype));
     write_(slot_idx, part, tensors.back());
     return TensorView::contiguous(tensors.back().view().data, dtype, slot.part_shape(part), stream_.device);
@@ -107,72 +107,72 @@ class QuantisedSlots {
   DType dtype_;
   Arena& arena_;
   const WritePart& write_;
-  const ReadQuantised& read_;
+  const ReadQuantized& read_;
   Stream& stream_;
 };
 
-// Every slot in one arena, but quantised parts in host memory beside it: on a GPU parts one after another, as
+// Every slot in one arena, but quantized parts in host memory beside it: on a GPU parts one after another, as
 // one tensor where they fit together; in host memory as they are in files.
-LoadedWeights place_in_memory(std::span<const WeightSlot> slots, const Quantization& quantization,
-                              DType dtype, Stream& stream, std::string_view owner,
-                              const LoadProgress& progress, const WritePart& write,
-                              const ReadQuantised& read) {
+LoadedWeights load_into_memory(std::span<const WeightSlot> slots, const Quantization& quantization,
+                               DType dtype, Stream& stream, std::string_view owner,
+                               const LoadProgress& progress, const WritePart& write,
+                               const ReadQuantized& read) {
   const Device device = stream.device;
   const bool joins = device.type == DeviceType::kCuda;
   LoadedWeights weights;
   const size_t total_bytes = joins ? device_bytes(slots, quantization, dtype) : num_bytes(slots, dtype);
   Arena arena(total_bytes, owner, device);
-  const QuantisedSlots quantised(slots, dtype, arena, write, read, stream);
+  const QuantizedSlots quantized(slots, dtype, arena, write, read, stream);
   size_t done_bytes = 0;
   const auto tell = [&](size_t bytes) {
     done_bytes += bytes;
     if (progress) progress(done_bytes, total_bytes);
   };
-  bool stays_apart = false;  // of the slot before: the biases of parts follow their weights
+  bool is_separate = false;  // of the slot before: the biases of parts follow their weights
   for (size_t i = 0; i < slots.size(); ++i) {
     const WeightSlot& slot = slots[i];
-    const DType placed_dtype = slot.placed_dtype(dtype);
+    const DType loaded_dtype = slot.loaded_dtype(dtype);
     std::vector<Weight> placed;
     Tensor flat;
     int64_t first = 0;
-    if (joins && quantised.takes(slot)) {
+    if (joins && quantized.takes(slot)) {
       const size_t used_bytes = arena.used_bytes();
-      placed = quantised.place(i, weights.tensors);
-      stays_apart = placed.size() > 1;
+      placed = quantized.place(i, weights.tensors);
+      is_separate = placed.size() > 1;
       for (const Weight& weight : placed) weights.count(slot, weight.num_bytes());
       tell(arena.used_bytes() - used_bytes);
       slot.place(placed);
       continue;
     }
-    if (joins) flat = arena.allocate({slot.num_elements()}, placed_dtype);
+    if (joins) flat = arena.allocate({slot.num_elements()}, loaded_dtype);
     for (size_t part = 0; part < slot.parts.size(); ++part) {
       if (!joins && slot.parts[part].storage != WeightStorage::kPlain) {
-        QuantisedPart made = read(i, part);
+        QuantizedTensor made = read(i, part);
         placed.push_back(made.weight);
         std::ranges::move(made.tensors, std::back_inserter(weights.tensors));
         weights.count(slot, made.weight.num_bytes());
         continue;
       }
       const int64_t count = slot.part_elements(part);
-      if (!joins) flat = arena.allocate({count}, placed_dtype);
+      if (!joins) flat = arena.allocate({count}, loaded_dtype);
       const TensorView elements = flat.view().slice(0, first, first + count);
       write(i, part, elements);
       if (joins) first += count;
       if (!joins)
-        placed.emplace_back(TensorView::contiguous(elements.data, placed_dtype, slot.part_shape(part)));
+        placed.emplace_back(TensorView::contiguous(elements.data, loaded_dtype, slot.part_shape(part)));
       weights.tensors.push_back(flat);
       weights.count(slot, elements.num_bytes());
-      if (joins && stays_apart && slot.use == WeightUse::kBias)
+      if (joins && is_separate && slot.use == WeightUse::kBias)
         placed.emplace_back(
-            TensorView::contiguous(elements.data, placed_dtype, slot.part_shape(part), device));
+            TensorView::contiguous(elements.data, loaded_dtype, slot.part_shape(part), device));
       tell(Arena::padded_bytes(elements.num_bytes()));
     }
     if (joins && placed.empty())
-      placed.emplace_back(TensorView::contiguous(flat.view().data, placed_dtype, slot.shape(), device));
-    stays_apart = false;
+      placed.emplace_back(TensorView::contiguous(flat.view().data, loaded_dtype, slot.shape(), device));
+    is_separate = false;
     slot.place(placed);
   }
-  // Of quantised weights the bytes are the most that they can be.
+  // Of quantized weights the bytes are the most that they can be.
   if (done_bytes < total_bytes) tell(total_bytes - done_bytes);
   return weights;
 }
@@ -183,10 +183,10 @@ size_t device_bytes(std::span<const WeightSlot> slots, const Quantization& quant
   size_t bytes = 0;
   for (const WeightSlot& slot : slots)
     for (size_t part = 0; part < slot.parts.size(); ++part)
-      bytes += is_placed_quantised(slot, slot.parts[part])
+      bytes += is_loaded_quantized(slot, slot.parts[part])
                    ? device_bytes(slot, slot.parts[part], quantization)
                    : Arena::padded_bytes(static_cast<size_t>(slot.part_elements(part)) *
-                                         size_of(slot.placed_dtype(dtype)));
+                                         size_of(slot.loaded_dtype(dtype)));
   return bytes;
 }
 
@@ -197,16 +197,16 @@ LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantizati
   Stream& stream = owned_stream.get();
   const auto read = [&](size_t slot_idx, size_t part) {
     const WeightSlot& slot = slots[slot_idx];
-    return read_quantised_part(slot, slot.parts[part], quantization, files);
+    return read_quantized_tensor(slot, slot.parts[part], quantization, files);
   };
-  return place_in_memory(
+  return load_into_memory(
       slots, quantization, dtype, stream, "weights", progress,
       [&](size_t slot_idx, size_t part, const TensorView& to) {
         const WeightSlot& slot = slots[slot_idx];
-        const bool quantised = slot.parts[part].storage != WeightStorage::kPlain;
-        const Tensor elements = quantised ? elements_of(read(slot_idx, part).weight)
-                                          : placed_tensor(slot, files.tensor(slot.parts[part].name));
-        const Tensor host = converted(elements, slot.placed_dtype(dtype));
+        const bool quantized = slot.parts[part].storage != WeightStorage::kPlain;
+        const Tensor elements = quantized ? dequantize(read(slot_idx, part).weight)
+                                          : to_slot_layout(slot, files.tensor(slot.parts[part].name));
+        const Tensor host = converted(elements, slot.loaded_dtype(dtype));
         cuda::copy(host.view().reshape({to.num_elements()}), to, stream);
         cuda::synchronize(stream);  // before the converted copy goes
       },
@@ -233,7 +233,7 @@ LoadedWeights make_dummy_weights(std::span<const WeightSlot> slots, DType dtype,
   Stream cpu;
   Stream& stream = owned_stream ? owned_stream->get() : cpu;
   const std::string_view owner = owned_stream ? "weights" : "dummy weights";
-  return place_in_memory(
+  return load_into_memory(
       slots, quantization, dtype, stream, owner, progress,
       [&](size_t slot_idx, size_t, const TensorView& to) {
         kernels::fill_random(to, numbers[slot_idx], stream);
@@ -241,7 +241,7 @@ LoadedWeights make_dummy_weights(std::span<const WeightSlot> slots, DType dtype,
         if (owned_stream) cuda::synchronize(stream);
       },
       [&](size_t slot_idx, size_t part) {
-        return make_dummy_part(slots[slot_idx], slots[slot_idx].parts[part], quantization);
+        return make_dummy_tensor(slots[slot_idx], slots[slot_idx].parts[part], quantization);
       });
 }
 

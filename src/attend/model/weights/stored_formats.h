@@ -10,10 +10,10 @@
 
 namespace attend {
 
-// Of all linear layers, experts among them, and of heads and routers that are quantised: what is stored alike
+// Of all linear layers, experts among them, and of heads and routers that are quantized: what is stored alike
 // counts as one, most elements first. Parts without all of their tensors are left out. `files`: those that
 // named the parts (loadable_model.h), of which headers and, for act-order, the groups of inputs are read;
-// nullptr: weights are made up (quantised_part.h), plain ones as `dtype`.
+// nullptr: weights are made up (quantized_tensor.h), plain ones as `dtype`.
 std::vector<StoredFormat> stored_formats(std::span<const WeightSlot> slots, const Quantization& quantization,
                                          const CheckpointTensors* files, DType dtype);
 

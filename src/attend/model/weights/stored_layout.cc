@@ -3,7 +3,7 @@
 
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
-#include "attend/model/weights/place_weights.h"
+#include "attend/model/weights/load_weights.h"
 
 namespace attend {
 namespace {
@@ -65,9 +65,9 @@ Tensor converted(const Tensor& from, DType dtype) {
 
 bool is_repacked(const WeightSlot& slot) { return slot.layout == StoredLayout::kExpertColumns; }
 
-Tensor placed_tensor(const WeightSlot& slot, const Tensor& stored) {
-  if (slot.zero_centred || slot.scale != 1.0f)
-    return scaled(stored, slot.zero_centred ? 1.0f : 0.0f, slot.scale);
+Tensor to_slot_layout(const WeightSlot& slot, const Tensor& stored) {
+  if (slot.zero_centered || slot.scale != 1.0f)
+    return scaled(stored, slot.zero_centered ? 1.0f : 0.0f, slot.scale);
   const Tensor rows = is_repacked(slot) ? transposed_matrices(stored) : stored;
   return slot.in_f32 ? converted(rows, DType::kF32) : rows;
 }

@@ -5,15 +5,15 @@
 namespace attend {
 namespace {
 
-std::function<void(std::span<const Weight>)> place_linears(std::vector<Linear>& into) {
+std::function<void(std::span<const Weight>)> set_linears(std::vector<Linear>& into) {
   return [&into](std::span<const Weight> weights) {
     into.resize(weights.size());
     for (size_t i = 0; i < weights.size(); ++i) into[i].weight = weights[i];
   };
 }
 
-// Of the linears that place_linears() fills.
-std::function<void(std::span<const Weight>)> place_biases(std::vector<Linear>& into) {
+// Of the linears that set_linears() fills.
+std::function<void(std::span<const Weight>)> set_biases(std::vector<Linear>& into) {
   return [&into](std::span<const Weight> weights) {
     into.resize(weights.size());
     for (size_t i = 0; i < weights.size(); ++i) into[i].bias = weights[i].data;
@@ -50,7 +50,7 @@ std::vector<int64_t> WeightSlot::stored_shape(size_t part) const {
 void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into, float scale) {
   slots_.push_back({.parts = {{name_of(name, ".weight"), size}},
                     .use = WeightUse::kNorm,
-                    .zero_centred = zero_centred_norms_,
+                    .zero_centered = zero_centered_norms_,
                     .scale = scale,
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
@@ -79,22 +79,23 @@ void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, We
 }
 
 void SlotWriter::linear(std::initializer_list<Part> parts, int64_t in_features, bool bias, ShardAxis shard,
-                        std::vector<Linear>& into, bool as_elements, WeightUse use) {
-  WeightSlot weight{.columns = in_features, .use = use, .shard = shard, .as_elements = as_elements};
+                        std::vector<Linear>& into, bool dequantize_on_load, WeightUse use) {
+  WeightSlot weight{
+      .columns = in_features, .use = use, .shard = shard, .dequantize_on_load = dequantize_on_load};
   WeightSlot biases{.use = WeightUse::kBias,
                     .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone};
   for (const Part& part : parts) {
     weight.parts.push_back({name_of(part.name, ".weight"), part.out_features});
     biases.parts.push_back({name_of(part.name, ".bias"), part.out_features});
   }
-  weight.place = place_linears(into);
-  biases.place = place_biases(into);
+  weight.place = set_linears(into);
+  biases.place = set_biases(into);
   slots_.push_back(std::move(weight));
   if (bias) slots_.push_back(std::move(biases));
 }
 
-std::vector<WeightPart> SlotWriter::parts_by_expert(const Experts& experts,
-                                                    std::initializer_list<Part> parts) const {
+std::vector<WeightPart> SlotWriter::parts_per_expert(const Experts& experts,
+                                                     std::initializer_list<Part> parts) const {
   std::vector<WeightPart> all;
   const std::string name = std::string(experts.name) + ".";
   for (int expert = 0; expert < experts.num_experts; ++expert)
@@ -106,13 +107,13 @@ std::vector<WeightPart> SlotWriter::parts_by_expert(const Experts& experts,
 
 void SlotWriter::experts(const Experts& experts, std::initializer_list<Part> parts, int64_t in_features,
                          ShardAxis shard, std::vector<Linear>& into) {
-  slots_.push_back({.parts = parts_by_expert(experts, parts),
+  slots_.push_back({.parts = parts_per_expert(experts, parts),
                     .columns = in_features,
                     .use = WeightUse::kLinear,
                     .shard = shard,
                     .num_experts = experts.num_experts,
                     .experts_per_token = experts.per_token,
-                    .place = place_linears(into)});
+                    .place = set_linears(into)});
 }
 
 void SlotWriter::fused_experts(const Experts& experts, const Part& part, std::initializer_list<Part> of_one,
@@ -120,14 +121,14 @@ void SlotWriter::fused_experts(const Experts& experts, const Part& part, std::in
   const std::string name = name_of(experts.name, ".") + std::string(part.name);
   const int64_t rows = experts.num_experts * part.out_features;
   slots_.push_back({.parts = {{name, rows}},
-                    .parts_by_expert = bias ? std::vector<WeightPart>{} : parts_by_expert(experts, of_one),
+                    .parts_per_expert = bias ? std::vector<WeightPart>{} : parts_per_expert(experts, of_one),
                     .columns = in_features,
                     .use = WeightUse::kLinear,
                     .shard = shard,
                     .layout = StoredLayout::kExpertColumns,
                     .num_experts = experts.num_experts,
                     .experts_per_token = experts.per_token,
-                    .place = place_linears(into)});
+                    .place = set_linears(into)});
   if (!bias) return;
   slots_.push_back({.parts = {{name + "_bias", rows}},
                     .use = WeightUse::kBias,
@@ -135,7 +136,7 @@ void SlotWriter::fused_experts(const Experts& experts, const Part& part, std::in
                     .layout = StoredLayout::kExpertRows,
                     .num_experts = experts.num_experts,
                     .experts_per_token = experts.per_token,
-                    .place = place_biases(into)});
+                    .place = set_biases(into)});
 }
 
 size_t num_bytes(std::span<const WeightSlot> slots, DType dtype) {
@@ -144,7 +145,7 @@ size_t num_bytes(std::span<const WeightSlot> slots, DType dtype) {
     for (size_t part = 0; part < slot.parts.size(); ++part)
       if (slot.parts[part].storage == WeightStorage::kPlain)
         bytes += Arena::padded_bytes(static_cast<size_t>(slot.part_elements(part)) *
-                                     size_of(slot.placed_dtype(dtype)));
+                                     size_of(slot.loaded_dtype(dtype)));
   return bytes;
 }
 

@@ -21,7 +21,7 @@ enum class ShardAxis : uint8_t { kNone, kOutFeatures, kInFeatures };
 enum class WeightUse : uint8_t {
   kTable,   // rows are looked up
   kLinear,  // multiplies every token
-  kRouter,  // the same, of a router, which checkpoints with quantised weights leave plain
+  kRouter,  // the same, of a router, which checkpoints with quantized weights leave plain
   kHead,    // multiplies the tokens whose logits are wanted
   kBias,    // a vector of a linear layer
   kNorm,    // a vector about 1
@@ -32,7 +32,7 @@ struct WeightPart {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   int64_t rows = 0;
   // How the checkpoint stores it, and the tensors of a part that it does not store plain
-  // (quantised_part.h).
+  // (quantized_tensor.h).
   WeightStorage storage = WeightStorage::kPlain;
   std::vector<std::string> tensors = {};
   size_t kind = 0;  // of the files' quantization
@@ -54,20 +54,20 @@ struct WeightSlot {
   // in their file each part stays what it is.
   std::vector<WeightPart> parts = {};
   // The parts of a file that has a tensor of each expert, where others have one of all. Empty: no file does.
-  std::vector<WeightPart> parts_by_expert = {};
+  std::vector<WeightPart> parts_per_expert = {};
   int64_t columns = 0;  // 0: a vector
   WeightUse use = WeightUse::kLinear;
   ShardAxis shard = ShardAxis::kNone;
   // A norm that is stored around 0 and multiplies by 1 + weight. It is placed as that sum, in float32: in
   // bfloat16 a small weight would vanish beside the 1.
-  bool zero_centred = false;
+  bool zero_centered = false;
   // A norm whose weights are multiplied by this where they are placed, in float32 if it is not 1.
   float scale = 1.0f;
   // A vector that is placed in float32, whatever the other weights are.
   bool in_f32 = false;
   StoredLayout layout = StoredLayout::kRows;
-  // Multiplied head by head, by kernels that take elements: a quantised one is placed as float32.
-  bool as_elements = false;
+  // Multiplied head by head, by kernels that take elements: a quantized one is placed as float32.
+  bool dequantize_on_load = false;
   // The rows are those of so many experts, one after another, of which a token meets experts_per_token. 1 of
   // 1: every token meets all rows.
   int num_experts = 1, experts_per_token = 1;
@@ -76,8 +76,8 @@ struct WeightSlot {
 
   int64_t rows() const;
   // Of what is placed where weights are `dtype`.
-  DType placed_dtype(DType dtype) const {
-    return zero_centred || scale != 1.0f || in_f32 ? DType::kF32 : dtype;
+  DType loaded_dtype(DType dtype) const {
+    return zero_centered || scale != 1.0f || in_f32 ? DType::kF32 : dtype;
   }
   int64_t num_elements() const { return rows() * (columns > 0 ? columns : 1); }
   std::vector<int64_t> shape() const { return shape_of_rows(rows()); }
@@ -93,8 +93,8 @@ struct WeightSlot {
 // outlives them and stays where it is.
 class SlotWriter {
  public:
-  SlotWriter(std::string prefix, std::vector<WeightSlot>& slots, bool zero_centred_norms = false)
-      : prefix_(std::move(prefix)), slots_(slots), zero_centred_norms_(zero_centred_norms) {}
+  SlotWriter(std::string prefix, std::vector<WeightSlot>& slots, bool zero_centered_norms = false)
+      : prefix_(std::move(prefix)), slots_(slots), zero_centered_norms_(zero_centered_norms) {}
 
   // A part of a linear layer: "<prefix><name>.weight" and, where there is one, ".bias".
   struct Part {
@@ -111,7 +111,7 @@ class SlotWriter {
   void matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into);
   // `into` gets one Linear, or one of each part.
   void linear(std::initializer_list<Part> parts, int64_t in_features, bool bias, ShardAxis shard,
-              std::vector<Linear>& into, bool as_elements = false, WeightUse use = WeightUse::kLinear);
+              std::vector<Linear>& into, bool dequantize_on_load = false, WeightUse use = WeightUse::kLinear);
   // The same of experts, without biases: "<prefix><experts>.<expert>.<part>.weight", the parts of expert 0,
   // those of expert 1, ...
   struct Experts {
@@ -128,14 +128,14 @@ class SlotWriter {
                      int64_t in_features, bool bias, ShardAxis shard, std::vector<Linear>& into);
 
  private:
-  std::vector<WeightPart> parts_by_expert(const Experts& experts, std::initializer_list<Part> parts) const;
+  std::vector<WeightPart> parts_per_expert(const Experts& experts, std::initializer_list<Part> parts) const;
   std::string name_of(std::string_view name, std::string_view kind) const {
     return prefix_ + std::string(name) + std::string(kind);
   }
 
   std::string prefix_;
   std::vector<WeightSlot>& slots_;
-  bool zero_centred_norms_;
+  bool zero_centered_norms_;
 };
 
 // Bytes of all plain parts in an arena where weights are `dtype`.

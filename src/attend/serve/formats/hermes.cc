@@ -14,8 +14,8 @@ class HermesParser final : public TaggedParser {
   CallRead read_call(std::string& pending, AnswerParts& parts) override {
     return call_->read(pending, parts);
   }
-  bool has_said() const override { return call_->said(); }
-  std::string unsaid() const override { return call_->raw(); }
+  bool has_output() const override { return call_->said(); }
+  std::string pending_text() const override { return call_->raw(); }
 
  private:
   const std::vector<Tool>& tools_;

@@ -8,7 +8,7 @@
 namespace attend::serve {
 namespace {
 
-std::optional<std::string> string_of(const std::string& json) {
+std::optional<std::string> parse_json_string(const std::string& json) {
   const Json value = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!value.is_string()) return std::nullopt;
   return value.get<std::string>();
@@ -31,7 +31,7 @@ size_t JsonCall::push(std::string_view text) {
   return num_read;
 }
 
-std::string JsonCall::take_arguments() { return std::exchange(arguments_, {}); }
+std::string JsonCall::release_arguments() { return std::exchange(arguments_, {}); }
 
 bool JsonCall::take(char byte) {
   switch (place_) {
@@ -71,7 +71,7 @@ bool JsonCall::take(char byte) {
       begin_value(byte);
       return true;
     case Place::kInValue:
-      return take_in_value(byte);
+      return consume_value_byte(byte);
     case Place::kAfterValue:
       if (is_space(byte)) return true;
       if (byte != ',' && byte != '}') fail();
@@ -82,7 +82,7 @@ bool JsonCall::take(char byte) {
 }
 
 void JsonCall::begin_value(char byte) {
-  const std::string key = string_of(key_).value_or("");
+  const std::string key = parse_json_string(key_).value_or("");
   role_ = key == "name"                               ? Role::kName
           : key == "arguments" || key == "parameters" ? Role::kArguments
                                                       : Role::kOther;
@@ -96,10 +96,10 @@ void JsonCall::begin_value(char byte) {
   is_scalar_ = byte != '{' && byte != '[' && byte != '"';
   place_ = Place::kInValue;
   if (byte == ',' || byte == '}' || byte == ']' || byte == ':') return fail();
-  take_in_value(byte);
+  consume_value_byte(byte);
 }
 
-bool JsonCall::take_in_value(char byte) {
+bool JsonCall::consume_value_byte(char byte) {
   if (is_scalar_ && (byte == ',' || byte == '}' || is_space(byte))) {
     end_value();
     return false;
@@ -130,13 +130,13 @@ bool JsonCall::take_in_value(char byte) {
 void JsonCall::end_value() {
   place_ = Place::kAfterValue;
   if (role_ == Role::kName) {
-    name_ = string_of(value_);
+    name_ = parse_json_string(value_);
     if (!name_) fail();
   } else if (role_ == Role::kArguments && !value_.empty()) {
     if (value_ == "null")
       arguments_ += "{}";
     else
-      arguments_ += string_of(value_).value_or(value_);
+      arguments_ += parse_json_string(value_).value_or(value_);
   }
 }
 
@@ -149,7 +149,7 @@ CallRead JsonCallReader::read(std::string& pending, AnswerParts& parts) {
     parts.add(AnswerPart::Kind::kCall, *call_.name());
     said_ = true;
   }
-  if (said_) parts.add(AnswerPart::Kind::kArguments, call_.take_arguments());
+  if (said_) parts.add(AnswerPart::Kind::kArguments, call_.release_arguments());
   if (call_.state() == JsonCall::State::kOpen) return CallRead::kMore;
   if (call_.state() == JsonCall::State::kFailed && !said_) return put_back(pending);
   return CallRead::kDone;

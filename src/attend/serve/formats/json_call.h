@@ -24,7 +24,7 @@ class JsonCall {
   // Once it is known.
   const std::optional<std::string>& name() const { return name_; }
   // What came since the last time, all of it JSON of the arguments in order.
-  std::string take_arguments();
+  std::string release_arguments();
   // All that was read.
   const std::string& raw() const { return raw_; }
 
@@ -34,7 +34,7 @@ class JsonCall {
 
   // False: the byte belongs to what comes next.
   bool take(char byte);
-  bool take_in_value(char byte);
+  bool consume_value_byte(char byte);
   void begin_value(char byte);
   void end_value();
   void fail() { state_ = State::kFailed; }

@@ -17,8 +17,8 @@ class Qwen3CoderParser final : public TaggedParser {
     tool_ = nullptr;
     num_parameters_ = 0;
   }
-  bool has_said() const override { return tool_ != nullptr; }
-  std::string unsaid() const override { return {}; }  // it takes nothing before it knows the name
+  bool has_output() const override { return tool_ != nullptr; }
+  std::string pending_text() const override { return {}; }  // it takes nothing before it knows the name
 
   CallRead read_call(std::string& pending, AnswerParts& parts) override {
     if (tool_ == nullptr) {

@@ -17,11 +17,11 @@ class ReasoningParser final : public AnswerParser {
       : format_(format), inside_(inside), rest_(std::move(rest)) {}
 
   void push(std::string_view text, AnswerParts& parts) override {
-    if (place_ == Place::kBehind && !after_tag_) return rest_->push(text, parts);
+    if (place_ == Place::kAfter && !after_tag_) return rest_->push(text, parts);
     pending_ += text;
     if (place_ == Place::kStart) begin();
-    if (place_ == Place::kInside) think(parts);
-    if (place_ == Place::kBehind) go_on(parts);
+    if (place_ == Place::kInside) parse_reasoning(parts);
+    if (place_ == Place::kAfter) go_on(parts);
   }
 
   void finish(AnswerParts& parts) override {
@@ -34,7 +34,7 @@ class ReasoningParser final : public AnswerParser {
   }
 
  private:
-  enum class Place { kStart, kInside, kBehind };
+  enum class Place { kStart, kInside, kAfter };
 
   // Models whose prompt opens the tag may open it once more.
   void begin() {
@@ -43,14 +43,14 @@ class ReasoningParser final : public AnswerParser {
       pending_ = text.substr(format_.open.size());
       place_ = Place::kInside;
     } else if (!format_.open.starts_with(text)) {
-      place_ = inside_ ? Place::kInside : Place::kBehind;
+      place_ = inside_ ? Place::kInside : Place::kAfter;
     }
   }
 
-  void think(AnswerParts& parts) {
-    if (!has_begun_) {
+  void parse_reasoning(AnswerParts& parts) {
+    if (!has_content_) {
       pending_ = trim_front(pending_);
-      has_begun_ = !pending_.empty();
+      has_content_ = !pending_.empty();
     }
     const size_t close = pending_.find(format_.close);
     const size_t end =
@@ -59,7 +59,7 @@ class ReasoningParser final : public AnswerParser {
     parts.add(Kind::kReasoning, std::string_view(pending_).substr(0, size));
     pending_.erase(0, close != std::string::npos ? close + format_.close.size() : size);
     if (close == std::string::npos) return;
-    place_ = Place::kBehind;
+    place_ = Place::kAfter;
     after_tag_ = true;
   }
 
@@ -75,8 +75,8 @@ class ReasoningParser final : public AnswerParser {
   std::unique_ptr<AnswerParser> rest_;
   Place place_ = Place::kStart;
   std::string pending_;
-  bool has_begun_ = false;  // a thought that is no space came
-  bool after_tag_ = false;  // nothing but spaces came since the closing tag
+  bool has_content_ = false;  // a thought that is no space came
+  bool after_tag_ = false;    // nothing but spaces came since the closing tag
 };
 
 class ReasoningMask final : public TokenMask {
@@ -100,11 +100,11 @@ class ReasoningMask final : public TokenMask {
   }
 
   void accept(int32_t token_id) override {
-    if (place_ == Place::kStart) place_ = token_id == open_ ? Place::kInside : Place::kBehind;
-    if (place_ == Place::kBehind) return mask_->accept(token_id);
+    if (place_ == Place::kStart) place_ = token_id == open_ ? Place::kInside : Place::kAfter;
+    if (place_ == Place::kAfter) return mask_->accept(token_id);
     text_ += decoder_.push(token_id);
     if (text_.find(format_.close) != std::string::npos)
-      place_ = Place::kBehind;
+      place_ = Place::kAfter;
     else if (text_.size() > format_.close.size())
       text_.erase(0, text_.size() - format_.close.size());
   }
@@ -114,7 +114,7 @@ class ReasoningMask final : public TokenMask {
   }
 
  private:
-  enum class Place { kStart, kInside, kBehind };
+  enum class Place { kStart, kInside, kAfter };
 
   const ReasoningFormat& format_;
   std::shared_ptr<TokenMask> mask_;

@@ -23,7 +23,7 @@ class TaggedParser : public AnswerParser {
         case Place::kCall:
           goes_on = read_one(parts);
           break;
-        case Place::kBehindCall:
+        case Place::kAfterCall:
           goes_on = skip_to_end();
           break;
       }
@@ -31,10 +31,10 @@ class TaggedParser : public AnswerParser {
   }
 
   void finish(AnswerParts& parts) final {
-    if (place_ == Place::kCall && !has_said()) {
+    if (place_ == Place::kCall && !has_output()) {
       parts.add(AnswerPart::Kind::kText, spaces_);
       parts.add(AnswerPart::Kind::kText, kOpen);
-      parts.add(AnswerPart::Kind::kText, unsaid() + pending_);
+      parts.add(AnswerPart::Kind::kText, pending_text() + pending_);
     } else if (place_ == Place::kText && !(has_calls_ && trim_front(pending_).empty())) {
       parts.add(AnswerPart::Kind::kText, pending_);
     }
@@ -46,11 +46,11 @@ class TaggedParser : public AnswerParser {
   // Takes what it reads from the front of `pending`; where it says kNoCall, `pending` is as it was at first.
   virtual CallRead read_call(std::string& pending, AnswerParts& parts) = 0;
   // Whether the call was given, and if not, what was taken of it.
-  virtual bool has_said() const = 0;
-  virtual std::string unsaid() const = 0;
+  virtual bool has_output() const = 0;
+  virtual std::string pending_text() const = 0;
 
  private:
-  enum class Place { kText, kCall, kBehindCall };
+  enum class Place { kText, kCall, kAfterCall };
   static constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
 
   bool read_text(AnswerParts& parts) {
@@ -74,7 +74,7 @@ class TaggedParser : public AnswerParser {
         return false;
       case CallRead::kDone:
         has_calls_ = true;
-        place_ = Place::kBehindCall;
+        place_ = Place::kAfterCall;
         return true;
       case CallRead::kNoCall:
         parts.add(AnswerPart::Kind::kText, spaces_);

@@ -15,7 +15,7 @@ class Drainable {
   // From now on nothing new is begun.
   virtual void drain() = 0;
   // Number of requests that are being computed.
-  virtual size_t num_in_hand() const = 0;
+  virtual size_t num_active() const = 0;
   virtual void abort_all() = 0;
 };
 

@@ -69,7 +69,7 @@ std::optional<FileId> file_id(const std::string& path) {
 }
 
 // Whether this socket file is of a server that was killed: nobody listens there.
-bool is_left_behind(asio::io_context& io, const std::string& path) {
+bool is_stale_socket(asio::io_context& io, const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_socket(path, ignored)) return false;
   error_code error;
@@ -128,7 +128,7 @@ struct HttpServer::Impl {
     error_code error;
     std::error_code ignored;
     require(path.size() < 100, "--unix-socket ", path, ": at most 99 bytes");
-    if (is_left_behind(io, path)) std::filesystem::remove(path, ignored);
+    if (is_stale_socket(io, path)) std::filesystem::remove(path, ignored);
     auto& acceptor = local.emplace(io);
     acceptor.open({}, error);
     require_listening(error, "--unix-socket " + path);

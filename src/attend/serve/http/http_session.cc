@@ -88,9 +88,9 @@ class HttpSession::Answer : public Exchange {
 
   // The client has gone.
   void leave() noexcept {
-    session_->try_log_access(kClientLeft);
+    session_->try_log_access(kClientClosedRequest);
     session_ = nullptr;
-    notify(std::exchange(on_gone, nullptr), kClientLeft);
+    notify(std::exchange(on_gone, nullptr), kClientClosedRequest);
   }
 
  private:
@@ -105,11 +105,11 @@ class HttpSession::Answer : public Exchange {
     on_gone = nullptr;
     const std::shared_ptr<HttpSession> session = std::exchange(session_, nullptr);
     // An answer that was cut, as its reader left too much lying, did not arrive.
-    session->try_log_access(session->overrun_ ? kClientLeft : status_);
+    session->try_log_access(session->overrun_ ? kClientClosedRequest : status_);
     session->finish_answer();
   }
 
-  static constexpr int kClientLeft = 499;  // as nginx has it
+  static constexpr int kClientClosedRequest = 499;  // as nginx has it
 
   std::shared_ptr<HttpSession> session_;
   int status_ = 0;
@@ -212,7 +212,7 @@ void HttpSession::parse() {
                           parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
   if (is_endless) return refuse_request(501, "Transfer-Encoding: expected chunked");
   if (!hold_body()) return refuse_request(503, "too many requests with large bodies at once");
-  if (parser_->is_done()) return hand_on();
+  if (parser_->is_done()) return dispatch_request();
   if (buffer_.size() >= pool_.options.max_header_bytes)
     return refuse_request(431, "the headers are too large");
   if (parser_->is_header_done() && !continued_ &&
@@ -244,7 +244,7 @@ void HttpSession::on_read_timeout() {
   if (!exchange_) refuse_request(408, "the request did not come in time");
 }
 
-void HttpSession::hand_on() {
+void HttpSession::dispatch_request() {
   MemoryReserve::restore();
   read_timer_.cancel();
   auto& message = parser_->get();
@@ -266,7 +266,7 @@ void HttpSession::hand_on() {
     method_ = request.method;
     path_ = request.path;
     request_id_ = request.request_id;
-    came_ = std::chrono::steady_clock::now();
+    received_at_ = std::chrono::steady_clock::now();
     answer_bytes_ = 0;
   }
   request.body = std::move(message.body());
@@ -296,7 +296,7 @@ void HttpSession::finish_answer() noexcept {
 
 void HttpSession::try_log_access(int status) const noexcept try {
   if (!pool_.options.log_access || !parser_ || !parser_->is_done()) return;
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - came_;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - received_at_;
   JsonText line;
   line.begin_object().key("access").text(method_ + " " + path_).key("status").integer(status);
   line.key("bytes").integer(static_cast<int64_t>(answer_bytes_)).key("seconds").number(seconds.count());
@@ -343,9 +343,9 @@ void HttpSession::settle_later() noexcept {
 }
 
 void HttpSession::settle_all(SessionPool& pool) noexcept {
-  Chain<HttpSession> now;  // those that come meanwhile have their turn behind what else is to be done
+  IntrusiveList<HttpSession> now;  // those that come meanwhile have their turn behind what else is to be done
   now.swap(pool.unsettled);
-  while (const std::shared_ptr<HttpSession> session = now.take_first())
+  while (const std::shared_ptr<HttpSession> session = now.pop_front())
     session->guard([&] { session->settle(); });
 }
 

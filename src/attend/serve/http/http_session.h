@@ -12,9 +12,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "attend/serve/http/chain.h"
 #include "attend/serve/http/head_text.h"
 #include "attend/serve/http/http_server.h"
+#include "attend/serve/http/intrusive_list.h"
 #include "attend/serve/http/transport.h"
 #include "attend/serve/http/wakeup.h"
 
@@ -33,14 +33,14 @@ struct SessionPool {
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
   // With something to write or to begin. They do so when what runs has ended, so that each writes all of it
   // at once, and requests in a row do not nest.
-  Chain<HttpSession> unsettled;
+  IntrusiveList<HttpSession> unsettled;
   Wakeup wakeup;  // settles them
   HttpMetrics metrics;
   size_t num_body_bytes = 0;  // of requests that come or are being answered
   bool closing = false;       // each answer is the last of its connection
 };
 
-class HttpSession : public Link<HttpSession>, public std::enable_shared_from_this<HttpSession> {
+class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from_this<HttpSession> {
  public:
   HttpSession(Transport::Socket socket, SessionPool& pool);
   void start() noexcept;
@@ -62,7 +62,7 @@ class HttpSession : public Link<HttpSession>, public std::enable_shared_from_thi
   void on_read(Error error, size_t num_bytes);
   // Parses what has come, up to a whole request.
   void parse();
-  void hand_on();
+  void dispatch_request();
   // Counts what has come of the body. False: with those of other requests it is too much.
   bool hold_body();
   void release_body() noexcept { pool_.num_body_bytes -= std::exchange(body_bytes_, 0); }
@@ -106,7 +106,7 @@ class HttpSession : public Link<HttpSession>, public std::enable_shared_from_thi
   bool reading_ = false, writing_ = false, lingering_ = false, closed_ = false;
   // Of the request in hand, for the access log.
   std::string method_, path_, request_id_;
-  std::chrono::steady_clock::time_point came_;
+  std::chrono::steady_clock::time_point received_at_;
   size_t answer_bytes_ = 0;
   size_t body_bytes_ = 0;  // its part of the pool's
   bool keep_alive_ = true, is_head_ = false, http_1_0_ = false;

@@ -12,7 +12,7 @@ constexpr size_t kReserveBytes = 8 << 20;
 std::atomic<void*> reserve = nullptr;
 std::atomic<bool> is_wanted = false;
 
-void give_up_reserve() {
+void release_reserve() {
   void* const memory = reserve.exchange(nullptr);
   if (memory == nullptr) throw std::bad_alloc();
   std::free(memory);
@@ -23,7 +23,7 @@ void give_up_reserve() {
 MemoryReserve::MemoryReserve() {
   is_wanted = true;
   restore();
-  std::set_new_handler(give_up_reserve);
+  std::set_new_handler(release_reserve);
 }
 
 MemoryReserve::~MemoryReserve() {
@@ -33,11 +33,11 @@ MemoryReserve::~MemoryReserve() {
 }
 
 void MemoryReserve::restore() noexcept {
-  if (!is_spent()) return;
+  if (!is_released()) return;
   void* const before = reserve.exchange(std::malloc(kReserveBytes));
   std::free(before);  // of another thread that was here
 }
 
-bool MemoryReserve::is_spent() { return is_wanted && reserve == nullptr; }
+bool MemoryReserve::is_released() { return is_wanted && reserve == nullptr; }
 
 }  // namespace attend::serve

@@ -34,7 +34,7 @@ class MemoryReserve {
   // Takes it again if it was given up and there is memory, as the server does before each request. From any
   // thread; of no effect where there is none.
   static void restore() noexcept;
-  static bool is_spent();
+  static bool is_released();
 };
 
 class OperationMemory {

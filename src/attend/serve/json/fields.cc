@@ -23,7 +23,7 @@ Fields::Fields(const Json& object, std::string where) : object_(object), where_(
 }
 
 const Json* Fields::find(const std::string& key) const {
-  asked_for_.push_back(key);
+  read_fields_.push_back(key);
   const auto found = object_.find(key);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
@@ -96,7 +96,7 @@ std::vector<std::string> Fields::unread() const {
   std::vector<std::string> keys;
   for (const auto& item : object_.items())
     if (!item.value().is_null() &&
-        std::find(asked_for_.begin(), asked_for_.end(), item.key()) == asked_for_.end())
+        std::find(read_fields_.begin(), read_fields_.end(), item.key()) == read_fields_.end())
       keys.push_back(item.key());
   return keys;
 }

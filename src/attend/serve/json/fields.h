@@ -68,7 +68,7 @@ class Fields {
  private:
   const Json& object_;
   std::string where_;
-  mutable std::vector<std::string> asked_for_;
+  mutable std::vector<std::string> read_fields_;
 };
 
 // A list of token ids: whole numbers from 0.

@@ -20,9 +20,9 @@ Json speculative_algorithm(const SpeculativeOptions& options) {
   return to_string(*options.algorithm);
 }
 
-// The method's name. null: no weight is quantised, whatever config.json says.
+// The method's name. null: no weight is quantized, whatever config.json says.
 Json quantization_method(const EngineInfo& info) {
-  if (!has_quantised(info.weight_formats)) return nullptr;
+  if (!has_quantized(info.weight_formats)) return nullptr;
   return info.quantization.method;
 }
 
@@ -50,7 +50,7 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())),
       grammars_(grammars.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
                 grammars.limits) {
-  engine_.set_after_outputs([this] { outbox_.release(); });
+  engine_.set_after_outputs([this] { ready_queue_.release(); });
   for (const Endpoint* endpoint : kEndpoints)
     add_route({"POST", endpoint->path, Needs::kKey,
                [this, endpoint](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -104,7 +104,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
     if (options_.log_requests) log_request(ended, status, path, traceparent);
   };
   const auto generation =
-      std::make_shared<Generation>(endpoint, engine_, outbox_, exchange, head,
+      std::make_shared<Generation>(endpoint, engine_, ready_queue_, exchange, head,
                                    [end](const Generation& ended) { end(ended, ended.status()); });
   exchange->on_gone = [end, weak = std::weak_ptr(generation)](int status) {
     if (const auto gone = weak.lock()) {
@@ -115,7 +115,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   generations_.emplace(generation.get(), generation);
   try {
     executor_.work([this, &endpoint, body = request.body, generation] {
-      if (auto error = error_of([&] { submit(prepare(endpoint, body), generation); }))
+      if (auto error = catch_error([&] { submit(prepare(endpoint, body), generation); }))
         generation->refuse(std::move(error));
     });
   } catch (...) {
@@ -172,11 +172,11 @@ void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generatio
   const Grammar grammar = job.grammar->grammar;
   const auto waiting = std::make_shared<GenerationJob>(std::move(job));
   grammars_.compile(grammar, [this, generation, waiting, max_waiting](GrammarResult result) {
-    const auto error = error_of([&] {
+    const auto error = catch_error([&] {
       if (result.error) {
-        ApiError refusal = to_api_error(std::make_exception_ptr(*result.error));
-        refusal.param = waiting->grammar->param;
-        throw refusal;
+        ApiError rejection = to_api_error(std::make_exception_ptr(*result.error));
+        rejection.param = waiting->grammar->param;
+        throw rejection;
       }
       waiting->mask = std::move(result.mask);
       if (waiting->answer && waiting->answer->reasoning)
@@ -248,11 +248,11 @@ void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& ex
   answer_on_worker(exchange, [this] {
     const Tokenizer* tokenizer = engine_.tokenizer();
     if (!tokenizer) throw ApiError{404, "the model has no tokenizer", {}, "not_found"};
-    const auto spelt = [&](std::optional<int32_t> id) { return id ? Json(tokenizer->token(*id)) : Json(); };
+    const auto spelled = [&](std::optional<int32_t> id) { return id ? Json(tokenizer->token(*id)) : Json(); };
     return json_text({{"tokenizer_class", "PreTrainedTokenizerFast"},
-                      {"bos_token", spelt(tokenizer->bos_id())},
-                      {"eos_token", spelt(tokenizer->eos_id())},
-                      {"pad_token", spelt(tokenizer->pad_id())},
+                      {"bos_token", spelled(tokenizer->bos_id())},
+                      {"eos_token", spelled(tokenizer->eos_id())},
+                      {"pad_token", spelled(tokenizer->pad_id())},
                       {"vocab_size", tokenizer->vocab_size()},
                       {"model_max_length", engine_.info().context_length}});
   });
@@ -268,12 +268,12 @@ void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& e
   executor_.after(kPatience, [exchange] {
     answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
   });
-  const auto answer = std::make_shared<HealthAnswer>(exchange, "the engine did not generate a token");
+  const auto answer = std::make_shared<HealthResponse>(exchange, "the engine did not generate a token");
   engine_.submit(std::move(request), [this, answer](const RequestOutput& output) {
     if (!output.finished()) return;
-    answer->well =
+    answer->healthy =
         output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop;
-    outbox_.add(*answer);
+    ready_queue_.add(*answer);
   });
 }
 

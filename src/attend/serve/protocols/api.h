@@ -23,7 +23,7 @@ class Api : public Service {
       std::function<HttpMetrics()> http_metrics);
   ~Api() override;
 
-  size_t num_in_hand() const override { return generations_.size(); }
+  size_t num_active() const override { return generations_.size(); }
   void abort_all() override;
 
  private:

@@ -14,10 +14,10 @@
 namespace attend::serve {
 
 // One request for vectors.
-class EmbeddingApi::Call : public Recipient {
+class EmbeddingApi::Call : public ReadyHandler {
  public:
   Call(EmbeddingApi& api, std::shared_ptr<Exchange> exchange, std::string path)
-      : Recipient(std::move(exchange)), api_(api), embedder_(api.embedder_), path_(std::move(path)) {}
+      : ReadyHandler(std::move(exchange)), api_(api), embedder_(api.embedder_), path_(std::move(path)) {}
 
   // On a worker thread. Nothing is queued for a client that has gone.
   void submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback) {
@@ -33,7 +33,7 @@ class EmbeddingApi::Call : public Recipient {
       body_ = std::move(body);
       error_ = std::move(error);
     }
-    api_.outbox_.add_now(*this);
+    api_.ready_queue_.add_now(*this);
   }
   void receive() override {
     const auto self = std::static_pointer_cast<Call>(shared_from_this());
@@ -126,7 +126,7 @@ void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<
   calls_.insert(call);
   try {
     executor_.work([this, call, body = request.body] {
-      if (auto error = error_of([&] { submit(body, call); })) call->end({}, std::move(error));
+      if (auto error = catch_error([&] { submit(body, call); })) call->end({}, std::move(error));
     });
   } catch (...) {
     exchange->on_gone = nullptr;
@@ -148,16 +148,16 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
                                                    : ApiError{500, made.message, {}, "embedding_failed"};
       if (dimensions)
         for (std::vector<float>& vector : made.vectors)
-          vector = shortened(std::move(vector), *dimensions, embedder_.info().normalize);
+          vector = truncate_and_normalize(std::move(vector), *dimensions, embedder_.info().normalize);
       call->end(embedding_reply(made.vectors, base64, call->num_tokens(), options_.served_names.front()), {});
     };
     // The embedder is not to wait while numbers become text.
     const auto hand_on = [&] {
       executor_.work([call, make, result = std::move(result)]() mutable {
-        if (auto error = error_of([&] { make(result); })) call->end({}, std::move(error));
+        if (auto error = catch_error([&] { make(result); })) call->end({}, std::move(error));
       });
     };
-    if (auto error = error_of(hand_on)) call->end({}, std::move(error));
+    if (auto error = catch_error(hand_on)) call->end({}, std::move(error));
   };
   try {
     std::vector<std::vector<int32_t>> inputs = encode(job.inputs);
@@ -228,10 +228,10 @@ void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exc
   executor_.after(kPatience, [exchange] {
     answer_error(*exchange, {503, "the embedder did not make a vector in time", {}, "unhealthy"});
   });
-  const auto answer = std::make_shared<HealthAnswer>(exchange, "the embedder did not make a vector");
+  const auto answer = std::make_shared<HealthResponse>(exchange, "the embedder did not make a vector");
   embedder_.submit({{0}}, [this, answer](const EmbeddingResult& result) {
-    answer->well = !result.vectors.empty();
-    outbox_.add_now(*answer);
+    answer->healthy = !result.vectors.empty();
+    ready_queue_.add_now(*answer);
   });
 }
 

@@ -19,7 +19,7 @@ class EmbeddingApi : public Service {
                std::function<HttpMetrics()> http_metrics);
   ~EmbeddingApi() override;
 
-  size_t num_in_hand() const override { return calls_.size(); }
+  size_t num_active() const override { return calls_.size(); }
   void abort_all() override;
 
  private:

@@ -27,8 +27,8 @@ ApiError of_exception(const std::exception& error) {
 ApiError to_api_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const ApiError& refusal) {
-    return refusal;
+  } catch (const ApiError& rejection) {
+    return rejection;
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   } catch (const std::exception& other) {

@@ -14,7 +14,7 @@ inline constexpr std::string_view kJson = "application/json";
 
 // Runs `task` and gives what it threw; null: nothing.
 template <class Task>
-std::exception_ptr error_of(Task&& task) noexcept {
+std::exception_ptr catch_error(Task&& task) noexcept {
   try {
     task();
     return nullptr;

@@ -50,11 +50,11 @@ void show_tokens(const Tokenizer* tokenizer, std::span<const int32_t> ids, std::
 }
 
 // The parameter of a request that an engine's refusal begins with; "" where it begins otherwise.
-std::string_view param_of(std::string_view refusal) {
+std::string_view param_of(std::string_view rejection) {
   constexpr std::string_view kParams[] = {"echo",  "logit_bias",     "logprobs", "max_new_tokens",
                                           "min_p", "min_tokens",     "n",        "prompt",
                                           "stop",  "stop_token_ids", "top_k",    "repetition_penalty"};
-  const std::string_view name = refusal.substr(0, refusal.find_first_of(" :"));
+  const std::string_view name = rejection.substr(0, rejection.find_first_of(" :"));
   return std::ranges::find(kParams, name) == std::end(kParams) ? "" : name;
 }
 
@@ -67,13 +67,13 @@ void OutputCopies::add(size_t choice, const RequestOutput& output) {
   ++num_;
 }
 
-Generation::Generation(const Endpoint& endpoint, AsyncEngine& engine, Outbox& outbox,
+Generation::Generation(const Endpoint& endpoint, AsyncEngine& engine, ReadyQueue& ready_queue,
                        std::shared_ptr<Exchange> exchange, ReplyHead head,
                        std::function<void(const Generation&)> on_end)
-    : Recipient(std::move(exchange)),
+    : ReadyHandler(std::move(exchange)),
       endpoint_(endpoint),
       engine_(engine),
-      outbox_(outbox),
+      ready_queue_(ready_queue),
       head_(std::move(head)),
       on_end_(std::move(on_end)) {}
 
@@ -96,12 +96,12 @@ void Generation::submit(GenerationJob job, int max_waiting) {
     ids_.reserve(prompts.size());
   }
   {
-    const std::lock_guard lock(mail_mutex_);
-    mail_.job = std::move(job);
-    mail_.echoes = std::move(echoes);
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.job = std::move(job);
+    inbox_.echoes = std::move(echoes);
   }
   // Before the first output: while it waits it is known by its own id.
-  outbox_.add_now(*this);
+  ready_queue_.add_now(*this);
   size_t first = 0;  // of the prompt's choices
   try {
     for (const PromptInput& prompt : prompts) {
@@ -123,11 +123,12 @@ void Generation::submit(GenerationJob job, int max_waiting) {
     }
   } catch (const Error& error) {
     abort_submitted();
-    ApiError refusal = to_api_error(std::current_exception());
+    ApiError rejection = to_api_error(std::current_exception());
     if (const std::string_view param = param_of(error.what()); !param.empty())
-      refusal.param = endpoint_.field_of(param, std::holds_alternative<std::string>(wanted.prompt));
-    if (dynamic_cast<const ContextLengthError*>(&error)) refusal.code = "context_length_exceeded";
-    throw refusal;
+      rejection.param =
+          endpoint_.client_field_name(param, std::holds_alternative<std::string>(wanted.prompt));
+    if (dynamic_cast<const ContextLengthError*>(&error)) rejection.code = "context_length_exceeded";
+    throw rejection;
   } catch (...) {
     abort_submitted();
     throw;
@@ -142,18 +143,19 @@ void Generation::abort_submitted() {
 // What throws is not handed to the engine, which would call no more: the client is to get the error.
 void Generation::take(size_t choice, const RequestOutput& output) noexcept {
   {
-    const std::lock_guard lock(mail_mutex_);
-    if (auto error = error_of([&] { mail_.outputs.add(choice, output); })) mail_.error = std::move(error);
+    const std::lock_guard lock(inbox_mutex_);
+    if (auto error = catch_error([&] { inbox_.outputs.add(choice, output); }))
+      inbox_.error = std::move(error);
   }
-  outbox_.add(*this);
+  ready_queue_.add(*this);
 }
 
 void Generation::refuse(std::exception_ptr error) noexcept {
   {
-    const std::lock_guard lock(mail_mutex_);
-    mail_.error = std::move(error);
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.error = std::move(error);
   }
-  outbox_.add_now(*this);
+  ready_queue_.add_now(*this);
 }
 
 void Generation::receive() {
@@ -161,15 +163,15 @@ void Generation::receive() {
   std::exception_ptr error;
   bool begins = false;
   {
-    const std::lock_guard lock(mail_mutex_);
-    begins = mail_.job.has_value();
-    if (begins) job_ = std::move(*mail_.job);
-    mail_.job.reset();
-    echoes.swap(mail_.echoes);
-    std::swap(arrived_, mail_.outputs);
-    std::swap(error, mail_.error);
+    const std::lock_guard lock(inbox_mutex_);
+    begins = inbox_.job.has_value();
+    if (begins) job_ = std::move(*inbox_.job);
+    inbox_.job.reset();
+    echoes.swap(inbox_.echoes);
+    std::swap(arrived_, inbox_.outputs);
+    std::swap(error, inbox_.error);
   }
-  const auto failed = error_of([&] {
+  const auto failed = catch_error([&] {
     if (begins) begin(std::move(echoes));
     for (const OutputCopy& output : arrived_.all()) on_output(output);
   });

@@ -12,7 +12,7 @@
 
 #include "attend/engine/async_engine.h"
 #include "attend/serve/http/exchange.h"
-#include "attend/serve/http/outbox.h"
+#include "attend/serve/http/ready_queue.h"
 #include "attend/serve/protocols/endpoint.h"
 
 namespace attend::serve {
@@ -46,10 +46,10 @@ class OutputCopies {
 };
 
 // Of the I/O thread, except for submit() and refuse().
-class Generation : public Recipient {
+class Generation : public ReadyHandler {
  public:
   // `on_end`: called once when there is nothing more to do.
-  Generation(const Endpoint& endpoint, AsyncEngine& engine, Outbox& outbox,
+  Generation(const Endpoint& endpoint, AsyncEngine& engine, ReadyQueue& ready_queue,
              std::shared_ptr<Exchange> exchange, ReplyHead head,
              std::function<void(const Generation&)> on_end);
 
@@ -88,7 +88,7 @@ class Generation : public Recipient {
 
   const Endpoint& endpoint_;
   AsyncEngine& engine_;
-  Outbox& outbox_;
+  ReadyQueue& ready_queue_;
   ReplyHead head_;
   std::function<void(const Generation&)> on_end_;
   Clock::time_point start_ = Clock::now();
@@ -105,14 +105,14 @@ class Generation : public Recipient {
   std::string events_;    // being written
 
   // From other threads.
-  struct Mail {
+  struct Inbox {
     std::optional<GenerationJob> job;
     std::vector<std::string> echoes;
     OutputCopies outputs;
     std::exception_ptr error;
   };
-  std::mutex mail_mutex_;
-  Mail mail_;
+  std::mutex inbox_mutex_;
+  Inbox inbox_;
 
   std::mutex ids_mutex_;
   std::vector<RequestId> ids_;  // of the engine

@@ -45,7 +45,7 @@ struct GenerationJob {
   bool add_generation_prompt = true;
   std::string continued;  // chat: how the answer begins, which the prompt says already
   SamplingParams params;
-  std::optional<WantedGrammar> grammar;
+  std::optional<RequestedGrammar> grammar;
   std::shared_ptr<TokenMask> mask;     // of it, once it is compiled; each prompt gets one of its own
   std::optional<AnswerFormat> answer;  // chat: what the answer is read as; none: text
   bool has_max_tokens = false;         // else up to the end of the context (chat)

@@ -10,11 +10,11 @@ std::string text_or_json(const Json& value) {
 }
 
 // What says that there is none.
-bool is_nothing(const Json& value) { return value == "" || value == false || value == Json::array(); }
+bool is_absent(const Json& value) { return value == "" || value == false || value == Json::array(); }
 
 class Reader {
  public:
-  const std::optional<WantedGrammar>& found() const { return found_; }
+  const std::optional<RequestedGrammar>& found() const { return found_; }
 
   void json(const Fields& fields, const char* key) {
     const Json* value = given(fields, key);
@@ -47,7 +47,7 @@ class Reader {
     if (type == "text") return;
     if (type == "json_object") return add(json_object_grammar(), "response_format");
     if (type == "structural_tag")
-      return add({GrammarKind::kStructuralTag, of_structures(*format).dump()}, "response_format");
+      return add({GrammarKind::kStructuralTag, convert_structures(*format).dump()}, "response_format");
     if (type != "json_schema")
       refuse_unsupported("response_format", "type \"", type,
                          "\" is not supported; expected \"text\", \"json_object\", \"json_schema\" or "
@@ -66,7 +66,7 @@ class Reader {
  private:
   static const Json* given(const Fields& fields, const char* key) {
     const Json* value = fields.find(key);
-    return value && !is_nothing(*value) ? value : nullptr;
+    return value && !is_absent(*value) ? value : nullptr;
   }
 
   void add(Grammar grammar, const std::string& param) {
@@ -75,7 +75,7 @@ class Reader {
   }
 
   // SGLang's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, as a format.
-  static Json of_structures(const Json& format) {
+  static Json convert_structures(const Json& format) {
     if (!format.contains("structures")) return format;
     Json tags = Json::array();
     const Json& structures = format["structures"];
@@ -95,12 +95,12 @@ class Reader {
               {"tags", tags}}}};
   }
 
-  std::optional<WantedGrammar> found_;
+  std::optional<RequestedGrammar> found_;
 };
 
 }  // namespace
 
-std::optional<WantedGrammar> read_grammar(const Fields& fields) {
+std::optional<RequestedGrammar> read_grammar(const Fields& fields) {
   Reader reader;
   reader.response_format(fields);
   for (const char* key : {"json_schema", "guided_json"}) reader.json(fields, key);

@@ -9,13 +9,13 @@
 
 namespace attend::serve {
 
-struct WantedGrammar {
+struct RequestedGrammar {
   Grammar grammar;
   std::string param;  // the field that asks for it
 };
 
 // response_format; SGLang's json_schema, regex, ebnf, structural_tag; vLLM's structured_outputs, guided_json,
 // guided_regex, guided_choice, guided_grammar. Throws ApiError naming the field, also where there are two.
-std::optional<WantedGrammar> read_grammar(const Fields& fields);
+std::optional<RequestedGrammar> read_grammar(const Fields& fields);
 
 }  // namespace attend::serve

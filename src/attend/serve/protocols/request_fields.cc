@@ -101,15 +101,15 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
 // What a completion holds of its parameters, which each has for itself. About: a token's bias has a place in
 // a table besides, a stop string one where it is looked for.
 size_t param_bytes(const SamplingParams& params) {
-  constexpr size_t kBytesOfBias = 96;
-  size_t bytes = params.logit_bias.size() * kBytesOfBias + params.stop_token_ids.size() * sizeof(int32_t);
+  constexpr size_t kBytesPerBias = 96;
+  size_t bytes = params.logit_bias.size() * kBytesPerBias + params.stop_token_ids.size() * sizeof(int32_t);
   for (const std::string& stop : params.stop) bytes += 2 * stop.size();
   return bytes;
 }
 
 }  // namespace
 
-void refuse_what_is_missing(const Fields& fields) {
+void reject_unsupported_fields(const Fields& fields) {
   for (const auto& [key, why] : kMissing)
     if (const Json* value = fields.find(key); value && !is_neutral(*value))
       refuse_unsupported(fields.name(key), why);
@@ -141,7 +141,7 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   params.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   params.include_stop = fields.boolean("include_stop_str_in_output").value_or(false) ||
                         fields.boolean("no_stop_trim").value_or(false);
-  refuse_what_is_missing(fields);
+  reject_unsupported_fields(fields);
   job.grammar = read_grammar(fields);
   read_edits(fields, defaults, params);
   const auto check_range = [&](const char* key, double value, double lowest, double highest) {

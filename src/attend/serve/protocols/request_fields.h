@@ -20,7 +20,7 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
 // The first of these that is given.
 void read_max_tokens(const Fields& fields, std::initializer_list<const char*> keys, GenerationJob& job);
 // Refuses fields that would change the answer and that attend does not have.
-void refuse_what_is_missing(const Fields& fields);
+void reject_unsupported_fields(const Fields& fields);
 // Refuses a request that holds too much.
 void check_num_completions(const GenerationJob& job);
 

@@ -21,8 +21,8 @@ bool same_key(std::string_view given, std::string_view key) {
 }
 
 // What a worker makes.
-struct MadeAnswer : Recipient {
-  using Recipient::Recipient;
+struct PreparedResponse : ReadyHandler {
+  using ReadyHandler::ReadyHandler;
   void receive() override {
     if (error) return answer_error(exchange(), to_api_error(error));
     exchange().reply(200, kJson, std::move(text));
@@ -34,8 +34,8 @@ struct MadeAnswer : Recipient {
 
 }  // namespace
 
-void HealthAnswer::receive() {
-  if (well) return exchange().reply(200, "text/plain", "");
+void HealthResponse::receive() {
+  if (healthy) return exchange().reply(200, "text/plain", "");
   answer_error(exchange(), {503, complaint, {}, "unhealthy"});
 }
 
@@ -44,7 +44,7 @@ std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json:
 Service::Service(ApiOptions options, Executor& executor, std::function<HttpMetrics()> http_metrics)
     : options_(std::move(options)),
       executor_(executor),
-      outbox_(executor),
+      ready_queue_(executor),
       http_metrics_(std::move(http_metrics)) {
   const auto answer = [](int status, std::string_view type, const std::string& body) {
     return [=](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
@@ -63,7 +63,7 @@ Service::Service(ApiOptions options, Executor& executor, std::function<HttpMetri
 Service::~Service() = default;
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  if (const auto error = error_of([&] { dispatch(request, exchange); }))
+  if (const auto error = catch_error([&] { dispatch(request, exchange); }))
     answer_error(*exchange, to_api_error(error));
 }
 
@@ -120,10 +120,10 @@ void Service::log_ignored(const std::vector<std::string>& fields) const {
 }
 
 void Service::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make) {
-  const auto answer = std::make_shared<MadeAnswer>(exchange);
+  const auto answer = std::make_shared<PreparedResponse>(exchange);
   executor_.work([this, answer, make = std::move(make)] {
-    answer->error = error_of([&] { answer->text = make(); });
-    outbox_.add_now(*answer);
+    answer->error = catch_error([&] { answer->text = make(); });
+    ready_queue_.add_now(*answer);
   });
 }
 

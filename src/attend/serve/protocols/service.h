@@ -13,7 +13,7 @@
 
 #include "attend/serve/http/drain.h"
 #include "attend/serve/http/exchange.h"
-#include "attend/serve/http/outbox.h"
+#include "attend/serve/http/ready_queue.h"
 #include "attend/serve/json/fields.h"
 #include "attend/serve/protocols/errors.h"
 #include "attend/serve/protocols/metrics_text.h"
@@ -82,7 +82,7 @@ class Service : public Drainable {
 
   ApiOptions options_;
   Executor& executor_;
-  Outbox outbox_;
+  ReadyQueue ready_queue_;
   std::function<HttpMetrics()> http_metrics_;
   bool draining_ = false;
 
@@ -100,13 +100,13 @@ class Service : public Drainable {
 };
 
 // Of /health_generate, when its request has ended.
-struct HealthAnswer : Recipient {
-  HealthAnswer(std::shared_ptr<Exchange> exchange, const char* when_unwell)
-      : Recipient(std::move(exchange)), complaint(when_unwell) {}
+struct HealthResponse : ReadyHandler {
+  HealthResponse(std::shared_ptr<Exchange> exchange, const char* unhealthy_message)
+      : ReadyHandler(std::move(exchange)), complaint(unhealthy_message) {}
   void receive() override;
 
   const char* complaint;
-  bool well = false;
+  bool healthy = false;
 };
 
 std::string json_text(const Json& json);

@@ -10,8 +10,8 @@
 
 namespace attend {
 
-using chat_template::Complaint;
 using chat_template::ContentForms;
+using chat_template::TemplateError;
 using chat_template::Text;
 using chat_template::Value;
 
@@ -32,7 +32,7 @@ struct ChatTemplate::Impl {
     return templates.front();
   }
 
-  // Throws Complaint. `line` is where it stopped.
+  // Throws TemplateError. `line` is where it stopped.
   Text run(const Named& named, const Value& variables, bool add_generation_prompt, std::time_t now,
            int& line) const {
     chat_template::Render render(now);
@@ -43,7 +43,7 @@ struct ChatTemplate::Impl {
     scope->set("add_generation_prompt", Value::boolean(add_generation_prompt));
     try {
       chat_template::run_block(named.block, render, scope);
-    } catch (const Complaint&) {
+    } catch (const TemplateError&) {
       line = render.line;
       throw;
     }
@@ -60,7 +60,7 @@ struct ChatTemplate::Impl {
       const std::string shown = run(named, variables, true, 0, line).bytes();
       return shown.find(kProbe) != shown.npos && shown.find("'text'") == shown.npos &&
              shown.find("\"text\"") == shown.npos;
-    } catch (const Complaint&) {
+    } catch (const TemplateError&) {
       return false;
     }
   }
@@ -120,7 +120,7 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
       parts.back().text += text.bytes()[i];
     }
     return parts;
-  } catch (const Complaint& complaint) {
+  } catch (const TemplateError& complaint) {
     if (complaint.raised) fail(ErrorCode::kInvalidArgument, "chat template: ", complaint.message);
     if (line == 0) fail(ErrorCode::kInvalidArgument, "chat template: ", complaint.message);
     fail(ErrorCode::kInvalidArgument, "chat template, line ", line, ": ", complaint.message);

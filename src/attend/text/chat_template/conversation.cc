@@ -42,7 +42,7 @@ void prepare_tool_call(const Value& call) {
   try {
     const Value object = from_json(arguments->text()->bytes(), Text::From::kUser);
     if (object.dict()) *arguments = object;
-  } catch (const Complaint&) {
+  } catch (const TemplateError&) {
     // A model may have written arguments that are no JSON: then they stay a text.
   }
 }

@@ -12,18 +12,18 @@ namespace attend {
 namespace {
 
 // What `token` adds to a text that has begun.
-std::string text_added(const tokenizer::Decoder& decoder, std::string_view token) {
-  constexpr std::string_view kBegun = "a";
+std::string added_text(const tokenizer::Decoder& decoder, std::string_view token) {
+  constexpr std::string_view kPrefix = "a";
   std::string text;
   tokenizer::DecodeChain chain = decoder.start(text);
-  chain.push(kBegun);
+  chain.push(kPrefix);
   chain.push(token);
   chain.finish();
-  return text.substr(std::min(text.size(), kBegun.size()));
+  return text.substr(std::min(text.size(), kPrefix.size()));
 }
 
 // Of "<0xE2>", as byte fallback spells bytes.
-std::optional<char> spelt_byte(std::string_view token) {
+std::optional<char> parse_byte_fallback(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
   unsigned byte = 0;
   const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
@@ -33,25 +33,25 @@ std::optional<char> spelt_byte(std::string_view token) {
 
 }  // namespace
 
-std::vector<std::string> Tokenizer::bytes_of_tokens() const {
+std::vector<std::string> Tokenizer::token_bytes() const {
   const tokenizer::Decoder& decoder = *impl_->decoder;
   std::string space;
   tokenizer::append_byte_level(" ", space);
-  const bool byte_level = text_added(decoder, space) == " ";
-  const bool byte_fallback = text_added(decoder, "<0x41>") == "A";
+  const bool byte_level = added_text(decoder, space) == " ";
+  const bool byte_fallback = added_text(decoder, "<0x41>") == "A";
   std::vector<std::string> bytes(impl_->tokens.size());
   for (size_t id = 0; id < bytes.size(); ++id) {
     const Impl::Token& token = impl_->tokens[id];
     if (token.special || token.decoded == nullptr) continue;
-    const std::optional<char> byte = byte_fallback ? spelt_byte(*token.decoded) : std::nullopt;
+    const std::optional<char> byte = byte_fallback ? parse_byte_fallback(*token.decoded) : std::nullopt;
     const auto of_level =
-        byte_level ? tokenizer::bytes_of_byte_level(*token.decoded) : std::optional<std::string>();
+        byte_level ? tokenizer::decode_byte_level(*token.decoded) : std::optional<std::string>();
     if (byte)
       bytes[id] = *byte;
     else if (byte_level)
       bytes[id] = of_level.value_or(*token.decoded);
     else
-      bytes[id] = text_added(decoder, *token.decoded);
+      bytes[id] = added_text(decoder, *token.decoded);
   }
   return bytes;
 }

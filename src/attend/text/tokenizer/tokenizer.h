@@ -36,7 +36,7 @@ class Tokenizer {
   static Tokenizer from_path(const std::filesystem::path& path);
 
   // The ids of `text`. Bytes that are not UTF-8 become U+FFFD first, one for each maximal invalid part, as
-  // Python's bytes.decode(errors="replace") does. Special tokens that are spelt out in the text are
+  // Python's bytes.decode(errors="replace") does. Special tokens that are spelled out in the text are
   // recognized. `add_special_tokens`: with what the file's post-processor puts around a text, such as a
   // beginning-of-text token.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
@@ -68,7 +68,7 @@ class Tokenizer {
   bool is_special(int32_t id) const;
   // By id, the bytes that each token adds to a text which it does not begin. They need not be whole
   // characters. None for special tokens.
-  std::vector<std::string> bytes_of_tokens() const;
+  std::vector<std::string> token_bytes() const;
 
   // The tokens that tokenizer_config.json (or special_tokens_map.json) names; nothing if it names none.
   std::optional<int32_t> bos_id() const;

@@ -94,12 +94,12 @@ void Tokenizer::Impl::list_tokens(const std::string& file) {
 }
 
 void Tokenizer::Impl::name_tokens(const TokenizerConfig& config) {
-  const auto id_of = [&](const std::optional<std::string>& token) {
+  const auto find_id = [&](const std::optional<std::string>& token) {
     return token ? token_id(*token) : std::nullopt;
   };
-  bos_id = id_of(config.bos_token);
-  eos_id = id_of(config.eos_token);
-  pad_id = id_of(config.pad_token);
+  bos_id = find_id(config.bos_token);
+  eos_id = find_id(config.eos_token);
+  pad_id = find_id(config.pad_token);
   // Transformers, too, goes by tokenizer.json here, but older versions did not for some classes.
   const std::vector<int32_t> around = post_processor.apply({}, true);
   const auto warn_unless = [&](std::string_view flag, std::optional<bool> wanted, bool is) {

@@ -55,10 +55,10 @@ void order_marks(std::vector<utf8proc_int32_t>& codes) {
   const auto combining_class = [](utf8proc_int32_t code) {
     return utf8proc_get_property(code)->combining_class;
   };
-  const auto is_mark_of_order = [&](utf8proc_int32_t code) { return combining_class(code) != 0; };
+  const auto has_combining_class = [&](utf8proc_int32_t code) { return combining_class(code) != 0; };
   for (auto begin = codes.begin(); begin != codes.end();) {
-    begin = std::find_if(begin, codes.end(), is_mark_of_order);
-    const auto end = std::find_if_not(begin, codes.end(), is_mark_of_order);
+    begin = std::find_if(begin, codes.end(), has_combining_class);
+    const auto end = std::find_if_not(begin, codes.end(), has_combining_class);
     std::stable_sort(begin, end, [&](utf8proc_int32_t a, utf8proc_int32_t b) {
       return combining_class(a) < combining_class(b);
     });

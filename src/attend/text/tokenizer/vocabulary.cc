@@ -6,7 +6,7 @@
 namespace attend::tokenizer {
 namespace {
 
-uint64_t hash_of(std::string_view token) { return std::hash<std::string_view>{}(token); }
+uint64_t hash_token(std::string_view token) { return std::hash<std::string_view>{}(token); }
 
 }  // namespace
 
@@ -38,7 +38,7 @@ void Vocabulary::index_tokens() {
   slots_.resize(std::bit_ceil(num_tokens_ + num_tokens_ / 2 + 2));
   for (size_t i = 0; i < tokens_.size(); ++i) {
     if (!tokens_[i]) continue;
-    const uint64_t hash = hash_of(*tokens_[i]);
+    const uint64_t hash = hash_token(*tokens_[i]);
     slots_[find(*tokens_[i], hash)] = {static_cast<uint32_t>(hash >> 32), static_cast<int32_t>(i)};
   }
 }
@@ -52,7 +52,7 @@ size_t Vocabulary::find(std::string_view token, uint64_t hash) const {
 }
 
 std::optional<int32_t> Vocabulary::id(std::string_view token) const {
-  const int32_t id = slots_[find(token, hash_of(token))].id;
+  const int32_t id = slots_[find(token, hash_token(token))].id;
   return id == -1 ? std::nullopt : std::optional(id);
 }
 

@@ -103,12 +103,12 @@ BuiltCase::BuiltCase(const AttentionCase& c) : spec(c), tokens(c), index(c, toke
   args.batch = {.cu_seqlen_q = tokens.cu_seqlen_q,
                 .seqlen_kv = tokens.seqlen_kv,
                 .max_seqlen_q = c.max_seqlen_q(),
-                .max_seqlen_kv = c.short_requests ? kernels::kMaxKeysOfShortRequest : INT_MAX,
+                .max_seqlen_kv = c.short_requests ? kernels::kShortRequestMaxKeys : INT_MAX,
                 .tree_mask = tokens.tree_mask,
                 .tree_mask_words = tokens.tree_mask_words,
                 .positions = {}};
   if (c.tree != TreeShape::kNone) args.batch.positions = tokens.positions;
-  args.visibility = {
+  args.attention_mask = {
       .causal = c.causal, .window_left = c.window_left, .chunk = c.chunk, .window_right = c.window_right};
   args.score = {.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim_qk)),
                 .logit_cap = c.logit_cap,
@@ -206,7 +206,7 @@ void BuiltCase::store_kv() {
               rows[static_cast<size_t>((row * pool.shape[2] + head) * dim + d)] / scale);
   };
   for (int request = 0; request < spec.num_reqs(); ++request) {
-    const PositionRange range = visible_range(spec, tokens, request);
+    const PositionRange range = unmasked_range(spec, tokens, request);
     for (int32_t p = range.first; p < range.end; ++p) {
       const int64_t row = values.cu_seqlen_kv[static_cast<size_t>(request)] + p;
       const int32_t slot = index.slot(request, p);
@@ -240,7 +240,7 @@ void BuiltCase::make_mla_args() {
               .index = args.kv.index,
               .scale_kv = args.kv.k_scale,
               .batch = args.batch,
-              .visibility = args.visibility,
+              .attention_mask = args.attention_mask,
               .score = args.score,
               // Either convention.
               .empty_lse = spec.seed % 2 == 0 ? kernels::kEmptyLse : -kernels::kEmptyLse};

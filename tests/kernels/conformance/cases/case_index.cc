@@ -82,21 +82,21 @@ struct PageBuilder {
     index.slot_map.assign(static_cast<size_t>(num_full_pages * index.page_size), kHugeId);
     for (size_t r = 0; r < index.pages.size(); ++r)
       for (size_t page = 0; page < index.pages[r].size(); ++page)
-        if (page_is_visible(r, page))
+        if (is_page_unmasked(r, page))
           for (int i = 0; i < index.page_size; ++i)
             index.slot_map[static_cast<size_t>(index.row_pages[r][page] * index.page_size + i)] =
                 index.pages[r][page] * index.page_size + i;
   }
 
-  bool page_is_visible(size_t r, size_t page) const {
-    const PositionRange range = visible_range(c, tokens, static_cast<int>(r));
+  bool is_page_unmasked(size_t r, size_t page) const {
+    const PositionRange range = unmasked_range(c, tokens, static_cast<int>(r));
     const auto begin = static_cast<int32_t>(page) * index.page_size;
     return begin < range.end && range.first < begin + index.page_size;
   }
 
   // Pages of request r as an index may name them.
   int32_t named_page(size_t r, size_t page) const {
-    return page_is_visible(r, page) ? index.row_pages[r][page] : kHugeId;
+    return is_page_unmasked(r, page) ? index.row_pages[r][page] : kHugeId;
   }
 
   void fill_request_rows() {
@@ -110,7 +110,7 @@ struct PageBuilder {
     std::fill_n(index.table.begin(), index.table_stride, 0);
     for (size_t r = 0; r < num_real_reqs(); ++r)
       for (size_t page = 0; page < index.pages[r].size(); ++page)
-        if (page_is_visible(r, page))
+        if (is_page_unmasked(r, page))
           for (int i = 0; i < index.page_size; ++i)
             index.table[static_cast<size_t>(index.rows[r] * index.table_stride) +
                         page * static_cast<size_t>(index.page_size) + static_cast<size_t>(i)] =

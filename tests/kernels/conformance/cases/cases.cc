@@ -15,9 +15,9 @@ using kernels::SplitRule;
 
 // Deals the values in random order; no value comes again before all others came.
 template <class T>
-class Deck {
+class ShuffledCycle {
  public:
-  Deck(std::initializer_list<T> values) : values_(values) {}
+  ShuffledCycle(std::initializer_list<T> values) : values_(values) {}
   T deal(Random& random) {
     if (next_ == 0) random.shuffle(values_);
     const T value = values_[next_];
@@ -289,10 +289,10 @@ class CaseSampler {
   bool one_in_5() { return one_in_5_.deal(random_) == 1; }
 
   Random random_;
-  Deck<Heads> heads_{{2, 2}, {1, 1}, {3, 1}, {6, 2}, {4, 1}, {8, 2}, {7, 1}, {14, 2}, {8, 1}};
-  Deck<HeadDims> dims_{{64, 64},   {80, 80},   {96, 96}, {112, 112}, {128, 128}, {128, 128},
-                       {256, 256}, {192, 128}, {8, 8},   {40, 72},   {32, 32}};
-  Deck<DTypes> dtypes_{
+  ShuffledCycle<Heads> heads_{{2, 2}, {1, 1}, {3, 1}, {6, 2}, {4, 1}, {8, 2}, {7, 1}, {14, 2}, {8, 1}};
+  ShuffledCycle<HeadDims> dims_{{64, 64},   {80, 80},   {96, 96}, {112, 112}, {128, 128}, {128, 128},
+                                {256, 256}, {192, 128}, {8, 8},   {40, 72},   {32, 32}};
+  ShuffledCycle<DTypes> dtypes_{
       {DType::kF32, DType::kF32, DType::kF32},      {DType::kF32, DType::kF32, DType::kF16},
       {DType::kF32, DType::kF32, DType::kBF16},     {DType::kF32, DType::kF32, DType::kF8E4M3},
       {DType::kF32, DType::kBF16, DType::kF8E5M2},  {DType::kF16, DType::kF16, DType::kF16},
@@ -301,41 +301,41 @@ class CaseSampler {
       {DType::kBF16, DType::kBF16, DType::kBF16},   {DType::kBF16, DType::kF32, DType::kBF16},
       {DType::kBF16, DType::kBF16, DType::kF8E4M3}, {DType::kBF16, DType::kBF16, DType::kF8E5M2},
       {DType::kBF16, DType::kBF16, DType::kF16},    {DType::kBF16, DType::kBF16, DType::kF32}};
-  Deck<KvIndexKind> index_{KvIndexKind::kRequestRows, KvIndexKind::kRequestRows, KvIndexKind::kPageTable,
-                           KvIndexKind::kCsr, KvIndexKind::kContiguous};
-  Deck<PageOrder> order_{PageOrder::kSequential, PageOrder::kShuffled, PageOrder::kInterleaved,
-                         PageOrder::kReversed};
-  Deck<KvLayout> layout_{KvLayout::kTokenMajor, KvLayout::kHeadMajor};
-  Deck<int> page_size_{1, 1, 16, 16, 64, 64, 128, 128, 4, 256};
-  Deck<int> one_in_3_{1, 0, 0};
-  Deck<int> one_in_5_{1, 0, 0, 0, 0};
-  Deck<float> scale_{0.037f, 0.5f, 1.7f};
-  Deck<float> cap_{1.5f, 8.0f, 50.0f};
-  Deck<ScoreSpread> spread_{ScoreSpread::kOrdinary, ScoreSpread::kOrdinary, ScoreSpread::kFlat,
-                            ScoreSpread::kPeaked};
-  Deck<int> slack_{0, 0, 0, 5, 64};
-  Deck<Splits> splits_{{SplitRule::kNone, 256, 0},
-                       {SplitRule::kFixed, 64, 0},
-                       {SplitRule::kFixed, 256, 3},
-                       {SplitRule::kBalanced, 256, 0},
-                       {SplitRule::kBalanced, 256, 7}};
-  Deck<Splits> long_splits_{{SplitRule::kNone, 256, 0},     {SplitRule::kFixed, 64, 0},
-                            {SplitRule::kFixed, 256, 2},    {SplitRule::kFixed, 1024, 0},
-                            {SplitRule::kBalanced, 256, 0}, {SplitRule::kBalanced, 256, 8},
-                            {SplitRule::kBalanced, 256, 33}};
-  Deck<Phase> phase_{Phase::kWhole, Phase::kExtend, Phase::kDecode, Phase::kChain, Phase::kTree};
-  Deck<Phase> phase_edge_{Phase::kExtend, Phase::kDecode};
-  Deck<int> window_{1, 2, 5, 17, 64};
-  Deck<int> right_{1, 2, 3, 16, 70, std::numeric_limits<int32_t>::max()};
-  Deck<int> chunk_{1, 4, 16, 50, 64};
-  Deck<int> tree_size_{2, 5, 16, 63, 64, 65, 80};
-  Deck<int> long_dim_{64, 128, 96};
-  Deck<int> long_group_{1, 3, 4, 7, 8};
-  Deck<Heads> prefill_heads_{{4, 1}, {4, 2}, {3, 3}, {7, 1}};
-  Deck<HeadDims> wide_dims_{{512, 512}, {576, 512}};
-  Deck<HeadDims> mla_dims_{{576, 512}, {576, 512}, {96, 64}};
-  Deck<int> mla_heads_{16, 16, 128, 3};
-  Deck<int> fixed_split_{64, 128, 256};
+  ShuffledCycle<KvIndexKind> index_{KvIndexKind::kRequestRows, KvIndexKind::kRequestRows,
+                                    KvIndexKind::kPageTable, KvIndexKind::kCsr, KvIndexKind::kContiguous};
+  ShuffledCycle<PageOrder> order_{PageOrder::kSequential, PageOrder::kShuffled, PageOrder::kInterleaved,
+                                  PageOrder::kReversed};
+  ShuffledCycle<KvLayout> layout_{KvLayout::kTokenMajor, KvLayout::kHeadMajor};
+  ShuffledCycle<int> page_size_{1, 1, 16, 16, 64, 64, 128, 128, 4, 256};
+  ShuffledCycle<int> one_in_3_{1, 0, 0};
+  ShuffledCycle<int> one_in_5_{1, 0, 0, 0, 0};
+  ShuffledCycle<float> scale_{0.037f, 0.5f, 1.7f};
+  ShuffledCycle<float> cap_{1.5f, 8.0f, 50.0f};
+  ShuffledCycle<ScoreSpread> spread_{ScoreSpread::kOrdinary, ScoreSpread::kOrdinary, ScoreSpread::kFlat,
+                                     ScoreSpread::kPeaked};
+  ShuffledCycle<int> slack_{0, 0, 0, 5, 64};
+  ShuffledCycle<Splits> splits_{{SplitRule::kNone, 256, 0},
+                                {SplitRule::kFixed, 64, 0},
+                                {SplitRule::kFixed, 256, 3},
+                                {SplitRule::kBalanced, 256, 0},
+                                {SplitRule::kBalanced, 256, 7}};
+  ShuffledCycle<Splits> long_splits_{{SplitRule::kNone, 256, 0},     {SplitRule::kFixed, 64, 0},
+                                     {SplitRule::kFixed, 256, 2},    {SplitRule::kFixed, 1024, 0},
+                                     {SplitRule::kBalanced, 256, 0}, {SplitRule::kBalanced, 256, 8},
+                                     {SplitRule::kBalanced, 256, 33}};
+  ShuffledCycle<Phase> phase_{Phase::kWhole, Phase::kExtend, Phase::kDecode, Phase::kChain, Phase::kTree};
+  ShuffledCycle<Phase> phase_edge_{Phase::kExtend, Phase::kDecode};
+  ShuffledCycle<int> window_{1, 2, 5, 17, 64};
+  ShuffledCycle<int> right_{1, 2, 3, 16, 70, std::numeric_limits<int32_t>::max()};
+  ShuffledCycle<int> chunk_{1, 4, 16, 50, 64};
+  ShuffledCycle<int> tree_size_{2, 5, 16, 63, 64, 65, 80};
+  ShuffledCycle<int> long_dim_{64, 128, 96};
+  ShuffledCycle<int> long_group_{1, 3, 4, 7, 8};
+  ShuffledCycle<Heads> prefill_heads_{{4, 1}, {4, 2}, {3, 3}, {7, 1}};
+  ShuffledCycle<HeadDims> wide_dims_{{512, 512}, {576, 512}};
+  ShuffledCycle<HeadDims> mla_dims_{{576, 512}, {576, 512}, {96, 64}};
+  ShuffledCycle<int> mla_heads_{16, 16, 128, 3};
+  ShuffledCycle<int> fixed_split_{64, 128, 256};
 };
 
 }  // namespace

@@ -70,7 +70,7 @@ NewTokens::NewTokens(const AttentionCase& c) {
   tree_mask.resize(positions.size() * static_cast<size_t>(tree_mask_words), ~uint64_t{0});
 }
 
-PositionRange visible_range(const AttentionCase& c, const NewTokens& tokens, int request) {
+PositionRange unmasked_range(const AttentionCase& c, const NewTokens& tokens, int request) {
   const auto r = static_cast<size_t>(request);
   const int32_t seqlen_kv = tokens.seqlen_kv[r];
   const int32_t prefix = seqlen_kv - (tokens.cu_seqlen_q[r + 1] - tokens.cu_seqlen_q[r]);

@@ -25,6 +25,6 @@ struct PositionRange {
   int32_t first = 0, end = 0;
   bool contains(int32_t p) const { return first <= p && p < end; }
 };
-PositionRange visible_range(const AttentionCase& c, const NewTokens& tokens, int request);
+PositionRange unmasked_range(const AttentionCase& c, const NewTokens& tokens, int request);
 
 }  // namespace attend::conformance

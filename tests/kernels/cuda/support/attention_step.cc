@@ -54,7 +54,7 @@ AttentionStep::AttentionStep(const StepShape& shape, Stream& stream)
   batch.cu_seqlen_q = {lengths_.as<int32_t>(), num_reqs + 1};
   batch.seqlen_kv = {lengths_.as<int32_t>() + num_reqs + 1, num_reqs};
   batch.max_seqlen_q = shape.max_seqlen_q;
-  batch.max_seqlen_kv = shape.short_requests ? kernels::kMaxKeysOfShortRequest : shape.max_seqlen_kv;
+  batch.max_seqlen_kv = shape.short_requests ? kernels::kShortRequestMaxKeys : shape.max_seqlen_kv;
   const int64_t head_dim_v = shape.mla ? kLatentColumns : shape.head_dim;
   q_ = random({num_tokens, num_q_heads, head_dim_v});
   out_ = cuda::zeros({num_tokens, num_q_heads, head_dim_v}, DType::kBF16, kGpu);
@@ -67,7 +67,7 @@ AttentionStep::AttentionStep(const StepShape& shape, Stream& stream)
     mla_args_.latent = k_;
     mla_args_.index = index;
     mla_args_.batch = batch;
-    mla_args_.visibility = shape.visibility;
+    mla_args_.attention_mask = shape.attention_mask;
     mla_args_.score.scale = 0.04f;
   } else {
     k_ = random({num_pages, kPageSize, shape.num_kv_heads, shape.head_dim}, shape.kv_dtype);
@@ -78,7 +78,7 @@ AttentionStep::AttentionStep(const StepShape& shape, Stream& stream)
     args_.kv.v = v_;
     args_.kv.index = index;
     args_.batch = batch;
-    args_.visibility = shape.visibility;
+    args_.attention_mask = shape.attention_mask;
     args_.score.scale = 0.09f;
   }
 }
@@ -94,9 +94,9 @@ void AttentionStep::set_lengths(std::span<const conformance::Lengths> lengths) {
 void AttentionStep::queue(Planning planning) {
   const kernels::QueryBatch& batch = shape_.mla ? mla_args_.batch : args_.batch;
   if (planning == Planning::kBefore)
-    plan_.plan(batch, shape_.visibility, stream_);
+    plan_.plan(batch, shape_.attention_mask, stream_);
   else
-    plan_.plan_inline(batch, shape_.visibility, stream_);
+    plan_.plan_inline(batch, shape_.attention_mask, stream_);
   if (shape_.mla)
     kernels::mla(mla_args_, plan_, stream_);
   else

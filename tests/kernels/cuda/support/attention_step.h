@@ -24,7 +24,7 @@ struct StepShape {
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
   int64_t max_kv_tokens = 0;   // of the plan; 0: what the requests have at most
   bool short_requests = true;  // are planned for
-  kernels::Visibility visibility = {};
+  kernels::AttentionMask attention_mask = {};
 };
 
 // Queries and keys are random, the same for steps of one shape. Requests have pages of 16 tokens.

@@ -37,9 +37,9 @@ kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& array
 namespace {
 
 void make_plan(kernels::AttentionPlan& plan, Planning planning, const kernels::QueryBatch& batch,
-               const kernels::Visibility& visibility, Stream& stream) {
-  if (planning == Planning::kBefore) return plan.plan(batch, visibility, stream);
-  plan.plan_inline(batch, visibility, stream);
+               const kernels::AttentionMask& attention_mask, Stream& stream) {
+  if (planning == Planning::kBefore) return plan.plan(batch, attention_mask, stream);
+  plan.plan_inline(batch, attention_mask, stream);
   ensure(plan.device_plan().view().inline_plan, "the call would not derive its plan");
 }
 
@@ -59,7 +59,7 @@ void run_mla(const kernels::MlaArgs& args, const conformance::BuiltCase& built, 
   device.batch = upload(args.batch, arrays);
   device.score.sinks = arrays.view(args.score.sinks);
   kernels::AttentionPlan plan(plan_limits(built.spec), kGpu);
-  make_plan(plan, planning, device.batch, device.visibility, stream);
+  make_plan(plan, planning, device.batch, device.attention_mask, stream);
   kernels::mla(device, plan, stream);
   out.download(stream);
   lse.download(stream);
@@ -97,7 +97,7 @@ void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::Attention
   for (kernels::HeadScales* scales : {&device.q_scales, &device.k_scales, &device.v_scales})
     if (scales->data != nullptr) scales->data = arrays.upload(std::span(scales->data, count));
   kernels::AttentionPlan plan(plan_limits(built.spec), kGpu);
-  make_plan(plan, planning, device.batch, device.visibility, stream);
+  make_plan(plan, planning, device.batch, device.attention_mask, stream);
   ensure(is_right(device, plan.device_plan()), "another kernel than the test's would run");
   run(device, plan, stream);
   out.download(stream);
@@ -127,8 +127,8 @@ void attention_without_waiting_if(const IsRightKernel& is_right, const kernels::
       is_right, args, built, Planning::kBefore,
       [&](const kernels::AttentionArgs& on_device, const kernels::AttentionPlan& plan, Stream& stream) {
         kernels::cuda::DevicePlan hasty = kernels::cuda::make_plan(plan.limits(), kGpu);
-        hasty.set_meeting_clocks(0);
-        kernels::cuda::plan(hasty, on_device.batch, on_device.visibility, stream);
+        hasty.set_barrier_timeout_clocks(0);
+        kernels::cuda::plan(hasty, on_device.batch, on_device.attention_mask, stream);
         run_again_and_again(on_device, hasty, stream);
       });
   const auto without_waiting = built.result_bytes();

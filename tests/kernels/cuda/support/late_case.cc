@@ -33,13 +33,13 @@ Rows rows_of_tokens(const TensorView& view) {
 // Rows of a pool, [num_pages, page_size, (num_heads,) head_dim], that hold new tokens of requests. Where no
 // query sees a token, the index holds anything.
 Rows rows_of_new_keys(const TensorView& pool, const kernels::KvIndex& index, const kernels::QueryBatch& batch,
-                      const kernels::Visibility& visibility) {
+                      const kernels::AttentionMask& attention_mask) {
   Rows rows;
   for (int r = 0; r < batch.num_reqs(); ++r) {
     const auto request = static_cast<size_t>(r);
     const int seqlen_q = batch.cu_seqlen_q[request + 1] - batch.cu_seqlen_q[request];
     const int seqlen_kv = batch.seqlen_kv[request];
-    const int first_seen = visibility.causal ? 0 : kernels::first_visible(visibility, seqlen_kv - 1);
+    const int first_seen = attention_mask.causal ? 0 : kernels::first_unmasked(attention_mask, seqlen_kv - 1);
     for (int p = std::max(first_seen, seqlen_kv - seqlen_q); p < seqlen_kv; ++p) {
       const int page = kernels::page_of(index, r, p), in_page = p & (index.page_size - 1);
       if (pool.rank == 3) rows.push_back(row_at(pool, {page, in_page}));
@@ -93,7 +93,7 @@ LateCase::LateCase(const Args& args, const BuiltCase& built, Stream& stream, int
       empty_lse_(args.lse, stream),
       plan_(plan_limits(built.spec), kGpu),
       batch_(upload(args.batch, arrays_)),
-      visibility_(args.visibility) {}
+      attention_mask_(args.attention_mask) {}
 
 // Everything but q and the keys.
 template <class Args>
@@ -110,8 +110,8 @@ LateCase::LateCase(const kernels::AttentionArgs& args, const BuiltCase& built, S
     : LateCase(args, built, stream, 0) {
   kernels::AttentionArgs device = on_device(args);
   device.q = late(args.q, rows_of_tokens(args.q));
-  device.kv.k = late(args.kv.k, rows_of_new_keys(args.kv.k, args.kv.index, args.batch, args.visibility));
-  device.kv.v = late(args.kv.v, rows_of_new_keys(args.kv.v, args.kv.index, args.batch, args.visibility));
+  device.kv.k = late(args.kv.k, rows_of_new_keys(args.kv.k, args.kv.index, args.batch, args.attention_mask));
+  device.kv.v = late(args.kv.v, rows_of_new_keys(args.kv.v, args.kv.index, args.batch, args.attention_mask));
   device.kv.index = upload(args.kv.index, built, arrays_);
   attend_ = [this, device](bool prefix_ready) mutable {
     device.prefix_ready = prefix_ready;
@@ -125,7 +125,8 @@ LateCase::LateCase(const kernels::MlaArgs& args, const BuiltCase& built, Stream&
   kernels::MlaArgs device = on_device(args);
   device.q = late(args.q, rows_of_tokens(args.q));
   device.q_rope = late(args.q_rope, rows_of_tokens(args.q_rope));
-  device.latent = late(args.latent, rows_of_new_keys(args.latent, args.index, args.batch, args.visibility));
+  device.latent =
+      late(args.latent, rows_of_new_keys(args.latent, args.index, args.batch, args.attention_mask));
   device.index = upload(args.index, built, arrays_);
   attend_ = [this, device](bool prefix_ready) mutable {
     device.prefix_ready = prefix_ready;
@@ -151,7 +152,7 @@ void LateCase::queue(bool prefix_ready) {
   for (const auto& tensor : tensors_) tensor->reset(stream_);
   cuda::copy(empty_out_.bytes(), out_.bytes(), stream_);
   if (!lse_.bytes().empty()) cuda::copy(empty_lse_.bytes(), lse_.bytes(), stream_);
-  plan_.plan(batch_, visibility_, stream_);
+  plan_.plan(batch_, attention_mask_, stream_);
   launch_late_rows(rows_.data(), static_cast<int>(rows_.size()), kLateNanoseconds, stream_.handle);
   attend_(prefix_ready);
 }

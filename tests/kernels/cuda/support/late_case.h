@@ -51,7 +51,7 @@ class LateCase {
   DeviceCopy out_, lse_, empty_out_, empty_lse_;
   kernels::AttentionPlan plan_;
   kernels::QueryBatch batch_;
-  kernels::Visibility visibility_;
+  kernels::AttentionMask attention_mask_;
   std::vector<std::unique_ptr<LateTensor>> tensors_;
   std::span<const LateRow> rows_;
   std::function<void(bool prefix_ready)> attend_;

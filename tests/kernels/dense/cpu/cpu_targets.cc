@@ -20,7 +20,7 @@ class CpuTarget : public Target {
 
   std::string name() const override { return std::string(cpu::to_string(isa_)); }
   DType activation_for(DType) const override { return DType::kF32; }
-  std::span<const DType> activations_beside_codes() const override {
+  std::span<const DType> activations_for_quantized() const override {
     static constexpr DType kOne[] = {DType::kF32};
     return kOne;
   }

@@ -22,8 +22,8 @@ using testing_support::TestTensor;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Bits of row `row` of a product with `num_rows` rows, when the other rows are NaN.
-std::vector<double> row_among_others(const TestTensor& x, const TestTensor& weight, int64_t row,
-                                     int64_t num_rows, Isa isa, bool batch_invariant) {
+std::vector<double> row_in_batch(const TestTensor& x, const TestTensor& weight, int64_t row, int64_t num_rows,
+                                 Isa isa, bool batch_invariant) {
   const int64_t num_outs = weight.view().shape[0], in_features = weight.view().shape[1];
   TestTensor mine({num_rows, in_features}, DType::kF32), out({num_rows, num_outs}, DType::kF32);
   mine.fill(std::numeric_limits<float>::quiet_NaN());
@@ -35,15 +35,15 @@ std::vector<double> row_among_others(const TestTensor& x, const TestTensor& weig
   return result;
 }
 
-TEST(LinearBits, ARowsBitsDependOnThatRowAloneWhenAsked) {
+TEST(LinearBits, ARowsBitsDependOnThatRowOnlyOnRequest) {
   const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
       const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
-      const std::vector<double> alone = row_among_others(x, weight, 0, 1, isa, true);
+      const std::vector<double> alone = row_in_batch(x, weight, 0, 1, isa, true);
       for (const int64_t num_rows : {2, 3, 4, 5, 6, 7, 15, 16, 17, 31, 32, 33, 34, 64, 65, 70, 256, 257, 300})
         for (const int64_t row : {int64_t{0}, num_rows / 2, num_rows - 1})
-          ASSERT_EQ(row_among_others(x, weight, row, num_rows, isa, true), alone)
+          ASSERT_EQ(row_in_batch(x, weight, row, num_rows, isa, true), alone)
               << isa << " " << dtype << " row " << row << " of " << num_rows;
     }
 }
@@ -53,10 +53,10 @@ TEST(LinearBits, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
       const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
-      const std::vector<double> alone = row_among_others(x, weight, 0, 1, isa, false);
+      const std::vector<double> alone = row_in_batch(x, weight, 0, 1, isa, false);
       for (int64_t num_rows = 2; num_rows < cpu::tile_min_rows(dtype); ++num_rows)
         for (const int64_t row : {int64_t{0}, num_rows - 1})
-          ASSERT_EQ(row_among_others(x, weight, row, num_rows, isa, false), alone)
+          ASSERT_EQ(row_in_batch(x, weight, row, num_rows, isa, false), alone)
               << isa << " " << dtype << " row " << row << " of " << num_rows;
     }
 }
@@ -102,7 +102,7 @@ TEST(LinearBits, KeepsInfinitiesAndNaNsInTheirOutputFeatures) {
 }
 
 // Every f16 value, subnormals and the largest among them, is the sum of its parts.
-TEST(LinearBits, TakesEveryFloat16WeightExactly) {
+TEST(LinearBits, ReadsEveryFloat16WeightExactly) {
   constexpr int64_t kOuts = 0x8000, kRows = 20;
   TestTensor x({kRows, 1}, DType::kF32), weight({kOuts, 1}, DType::kF16), out({kRows, kOuts}, DType::kF32);
   for (int64_t row = 0; row < kRows; ++row) x.set(row, row % 2 == 0 ? 1.0f : -0x1p-100f);
@@ -152,7 +152,7 @@ TEST(LinearBits, NeedsNoWorkspace) {
   }
 }
 
-TEST(LinearBits, GatedLinearTakesTheKernelsThatAWorkspaceOffersToLinear) {
+TEST(LinearBits, GatedLinearUsesTheSameKernelsAsLinear) {
   constexpr int64_t kRows = 40, kDim = 64;
   const TestTensor x = TestTensor::random({kRows, kDim}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({2 * kDim, kDim}, DType::kBF16, 2);
@@ -178,9 +178,9 @@ TEST(LinearBits, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
       const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
-      const std::vector<double> first = row_among_others(x, weight, 0, 33, isa, false);
+      const std::vector<double> first = row_in_batch(x, weight, 0, 33, isa, false);
       for (const int64_t num_rows : {34, 39, 64, 65, 600})
-        ASSERT_EQ(row_among_others(x, weight, num_rows - 1, num_rows, isa, false), first)
+        ASSERT_EQ(row_in_batch(x, weight, num_rows - 1, num_rows, isa, false), first)
             << isa << " " << dtype << " last of " << num_rows;
     }
 }

@@ -118,8 +118,8 @@ TEST_F(RoundedLinear, RoundsNeitherForOtherWeightsNorWithoutBeingAsked) {
 }
 
 // Bits of row `row` of num_rows, when the other rows are NaN.
-std::vector<double> row_among_others(const TestTensor& x, const TestTensor& weight, int64_t row,
-                                     int64_t num_rows, bool batch_invariant) {
+std::vector<double> row_in_batch(const TestTensor& x, const TestTensor& weight, int64_t row, int64_t num_rows,
+                                 bool batch_invariant) {
   const int64_t num_outs = weight.view().shape[0], in_features = weight.view().shape[1];
   TestTensor mine({num_rows, in_features}, DType::kF32);
   mine.fill(std::numeric_limits<float>::quiet_NaN());
@@ -130,22 +130,21 @@ std::vector<double> row_among_others(const TestTensor& x, const TestTensor& weig
   return result;
 }
 
-TEST_F(RoundedLinear, ARowsBitsDependOnThatRowAloneWhenAsked) {
+TEST_F(RoundedLinear, ARowsBitsDependOnThatRowOnlyOnRequest) {
   const TestTensor x = TestTensor::random({1, 4133}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({101, 4133}, DType::kBF16, 2);
-  const std::vector<double> alone = row_among_others(x, weight, 0, 1, true);
+  const std::vector<double> alone = row_in_batch(x, weight, 0, 1, true);
   for (const int64_t num_rows : {2, 3, 4, 5, 6, 7, 12, 13, 24, 25, 33, 64, 100, 520})
     for (const int64_t row : {int64_t{0}, num_rows / 2, num_rows - 1})
-      ASSERT_EQ(row_among_others(x, weight, row, num_rows, true), alone)
-          << "row " << row << " of " << num_rows;
+      ASSERT_EQ(row_in_batch(x, weight, row, num_rows, true), alone) << "row " << row << " of " << num_rows;
 }
 
 TEST_F(RoundedLinear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
   const TestTensor x = TestTensor::random({1, 4133}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({101, 4133}, DType::kBF16, 2);
-  const std::vector<double> first = row_among_others(x, weight, 0, 8, false);
+  const std::vector<double> first = row_in_batch(x, weight, 0, 8, false);
   for (const int64_t num_rows : {9, 12, 13, 23, 64, 513, 600})
-    ASSERT_EQ(row_among_others(x, weight, num_rows - 1, num_rows, false), first) << "last of " << num_rows;
+    ASSERT_EQ(row_in_batch(x, weight, num_rows - 1, num_rows, false), first) << "last of " << num_rows;
 }
 
 TEST_F(RoundedLinear, BitsDoNotDependOnTheNumberOfThreads) {

@@ -215,7 +215,7 @@ TEST_P(ResidualOn, NormsWhatIsAdded) {
   }
 }
 
-TEST_P(ResidualOn, TakesTwoSumsInARow) {
+TEST_P(ResidualOn, SupportsConsecutiveAdds) {
   Step step(device());
   Matrix sum, norm, x, down, head;
   const Tensor sum_t = step.random({kTokens, kHidden}, sum), scratch_t = step.empty({kTokens, kHidden}),

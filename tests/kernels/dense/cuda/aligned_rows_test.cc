@@ -86,7 +86,7 @@ void expect_same_bits(const std::function<void(Tensors&)>& run) {
   ASSERT_EQ(aligned.rows(), unaligned.rows());
 }
 
-TEST_F(AlignedRows, OfNormsAndActivationsHaveTheBitsOfOthers) {
+TEST_F(AlignedRows, NormsAndActivationsMatchUnalignedRows) {
   for (const DType dtype : kTypes)
     for (const int64_t dim : {8, 24, 256, 264, 1000, 1024, 3072, 4096, 8192, 14336, 20000}) {
       SCOPED_TRACE(testing::Message() << dtype << " dim " << dim);
@@ -155,7 +155,7 @@ void norm_rope_of(Tensors& tensors, const Heads& heads, int64_t num_tokens, DTyp
       tensors.stream());
 }
 
-TEST_F(AlignedRows, OfHeadsHaveTheBitsOfOthersWhenNormedTurnedAndStored) {
+TEST_F(AlignedRows, HeadsMatchUnalignedRowsInNormRopeStore) {
   constexpr Variant kVariants[] = {{},
                                    {.cache_dtype = DType::kF8E4M3},
                                    {.cache_dtype = DType::kF8E5M2, .norms_q = false},

@@ -15,7 +15,7 @@
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/weights.h"
 #include "tests/kernels/dense/cuda/sm90_test.h"
-#include "tests/kernels/dense/quantised_weight.h"
+#include "tests/kernels/dense/quantized_weight.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -153,7 +153,7 @@ TEST_F(Fp8Linear, MatchesFloat64OfRoundedRows) {
     }
 }
 
-TEST_F(Fp8Linear, TakesBothTypesOf16Bits) {
+TEST_F(Fp8Linear, SupportsF16AndBf16) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     // Sums of so many large terms are beyond f16, so its results are float32.
     SCOPED_TRACE(testing::Message() << dtype);
@@ -167,7 +167,7 @@ TEST_F(Fp8Linear, NormsXBefore) {
     expect_near_float64({kOfOutput, 21, inputs, 128, DType::kBF16, DType::kF32, false, true}, kTolerance);
 }
 
-TEST_F(Fp8Linear, AddsBiasAndWhatThereIs) {
+TEST_F(Fp8Linear, AddsBiasAndExistingOutput) {
   expect_near_float64({kOfTensor, 25, 256, 80, DType::kBF16, DType::kF32, true, false}, kTolerance);
   expect_near_float64({kOfTensor, 25, 256, 80, DType::kBF16, DType::kF32, false, false, 200.0f}, kTolerance);
   expect_near_float64({kOfTensor, 25, 256, 80, DType::kBF16, DType::kF32, true, true, 200.0f}, kTolerance);

@@ -51,7 +51,7 @@ class GpuTarget : public Target {
  public:
   std::string name() const override { return "gpu"; }
   DType activation_for(DType weight) const override { return weight; }
-  std::span<const DType> activations_beside_codes() const override { return kWeightTypes; }
+  std::span<const DType> activations_for_quantized() const override { return kWeightTypes; }
   // Tensor cores cut off what they align away when they add.
   double linear_tolerance() const override { return 2e-6; }
 

@@ -13,7 +13,7 @@
 #include "attend/kernels/fused/norm_qkv_rope_store.h"
 #include "tests/kernels/cuda/support/device_copy.h"
 #include "tests/kernels/cuda/support/needs_gpu.h"
-#include "tests/kernels/dense/quantised_weight.h"
+#include "tests/kernels/dense/quantized_weight.h"
 #include "tests/kernels/dense/test_tensor.h"
 
 namespace attend::kernels {
@@ -46,7 +46,7 @@ constexpr int64_t kRows[] = {1, 2, 7, 8, 16};
 struct Variant {
   DType dtype = DType::kBF16, cache_dtype = DType::kBF16;
   bool bias = false, head_norms = false, with_norm = true;
-  int64_t unturned = 0;                   // elements of a head that do not turn
+  int64_t not_rotated = 0;                // elements of a head that do not turn
   const Format* weight_format = nullptr;  // null: plain
 };
 
@@ -60,12 +60,12 @@ class Layer {
     product_ = {.x = random({num_rows, heads.hidden}, variant.dtype, 2.0f),
                 .weight = variant.weight_format == nullptr
                               ? Weight(random({features, heads.hidden}, variant.dtype, 0.05f))
-                              : quantised(*variant.weight_format, features, heads.hidden),
+                              : quantized(*variant.weight_format, features, heads.hidden),
                 .bias = variant.bias ? random({features}, variant.dtype, 1.0f) : TensorView{},
                 .out = random({num_rows, features}, variant.dtype, 1.0f)};
     if (variant.with_norm)
       product_.norm = {norm(heads.hidden), 1e-5f, random({num_rows, heads.hidden}, variant.dtype, 1.0f)};
-    const int64_t half = (heads.head_dim - variant.unturned) / 2;
+    const int64_t half = (heads.head_dim - variant.not_rotated) / 2;
     constexpr int64_t kPositions = 40;
     const auto part = [&](int64_t begin, int64_t end) {
       return product_.out.slice(1, begin, end).split(1, heads.head_dim);
@@ -91,11 +91,11 @@ class Layer {
                      .v_scale = 2.0f}};
   }
 
-  void run_apart() {
+  void run_separately() {
     linear(product_, stream());
     norm_rope_store(rope_, store_, stream());
   }
-  void run_in_one() { qkv_norm_rope_store(product_, rope_, store_, stream()); }
+  void run_fused() { qkv_norm_rope_store(product_, rope_, store_, stream()); }
 
   // Everything as it was in the beginning.
   void reset() {
@@ -144,7 +144,7 @@ class Layer {
     tensors_.push_back(TestTensor::random(sizes, dtype, tensors_.size() + 1, deviation));
     return upload(tensors_.back());
   }
-  Weight quantised(const Format& format, int64_t num_outs, int64_t in_features) {
+  Weight quantized(const Format& format, int64_t num_outs, int64_t in_features) {
     weight_ = testing_support::random_weight(format, num_outs, in_features);
     Weight on_device = weight_->view;
     on_device.data = upload(weight_->view.data);
@@ -184,16 +184,17 @@ class QkvOfHeads : public testing_cuda::NeedsGpu, public testing::WithParamInter
 
 void expect_bits_of_separate_launches(const Heads& heads, int64_t num_rows, const Variant& variant) {
   Layer layer(heads, num_rows, variant);
-  layer.run_apart();
+  layer.run_separately();
   const std::vector<std::byte> expected = layer.results();
   layer.reset();
-  layer.run_in_one();
+  layer.run_fused();
   std::ostringstream weights;
   if (variant.weight_format != nullptr) weights << " by " << *variant.weight_format;
   ASSERT_EQ(layer.results(), expected)
       << heads << ", " << num_rows << " rows, " << variant.dtype << weights.str() << ", cache "
       << variant.cache_dtype << (variant.bias ? ", bias" : "")
-      << (variant.head_norms ? ", norms of heads" : "") << (variant.unturned > 0 ? ", turned in part" : "");
+      << (variant.head_norms ? ", norms of heads" : "")
+      << (variant.not_rotated > 0 ? ", turned in part" : "");
 }
 
 TEST_P(QkvOfHeads, HasTheBitsOfSeparateLaunches) {
@@ -202,7 +203,7 @@ TEST_P(QkvOfHeads, HasTheBitsOfSeparateLaunches) {
                                    {.cache_dtype = DType::kF8E4M3},
                                    {.head_norms = true},
                                    {.cache_dtype = DType::kF8E4M3, .bias = true, .head_norms = true},
-                                   {.unturned = 8},
+                                   {.not_rotated = 8},
                                    {.dtype = DType::kF16, .cache_dtype = DType::kF16}};
   const Heads& heads = GetParam();
   for (const int64_t num_rows : kRows)
@@ -212,7 +213,7 @@ TEST_P(QkvOfHeads, HasTheBitsOfSeparateLaunches) {
 INSTANTIATE_TEST_SUITE_P(Each, QkvOfHeads, testing::ValuesIn(kHeads));
 
 // Inputs that the skinny GEMM of codes takes, and some for which more rows than one are left to others.
-constexpr Heads kHeadsOfCodes[] = {
+constexpr Heads kQuantizedHeads[] = {
     {2, 1, 16, 512}, {32, 8, 128, 1024}, {14, 2, 64, 2560}, {80, 8, 128, 8192}};
 constexpr Format kWeightFormats[] = {{WeightFormat::kFp8, 1, 0, DType::kF32},
                                      {WeightFormat::kFp8, 128, 128, DType::kF32},
@@ -220,23 +221,23 @@ constexpr Format kWeightFormats[] = {{WeightFormat::kFp8, 1, 0, DType::kF32},
                                      {WeightFormat::kInt4, 1, 128, DType::kBF16},
                                      {WeightFormat::kInt4, 1, 128, DType::kF16, true}};
 
-TEST_F(QkvNormRopeStore, HasTheBitsOfSeparateLaunchesOfQuantisedWeights) {
+TEST_F(QkvNormRopeStore, HasTheBitsOfSeparateLaunchesOfQuantizedWeights) {
   for (const Format& format : kWeightFormats) {
     const Variant variants[] = {{.weight_format = &format},
                                 {.bias = true, .with_norm = false, .weight_format = &format},
                                 {.cache_dtype = DType::kF8E4M3, .weight_format = &format},
                                 {.head_norms = true, .weight_format = &format},
                                 {.dtype = DType::kF16, .cache_dtype = DType::kF16, .weight_format = &format}};
-    for (const Heads& heads : kHeadsOfCodes)
+    for (const Heads& heads : kQuantizedHeads)
       for (const int64_t num_rows : {1, 2, 8, 9})
         for (const Variant& variant : variants)
           ASSERT_NO_FATAL_FAILURE(expect_bits_of_separate_launches(heads, num_rows, variant));
   }
 }
 
-TEST_F(QkvNormRopeStore, LeavesTheCacheOfOtherSlotsAlone) {
+TEST_F(QkvNormRopeStore, DoesNotWriteOtherSlots) {
   Layer layer(kHeads[1], 16, {});
-  layer.run_in_one();
+  layer.run_fused();
   const std::vector<int> written = layer.written_slots();
   std::vector<int> expected(layer.slots().begin(), layer.slots().end());
   std::erase(expected, -1);
@@ -244,18 +245,18 @@ TEST_F(QkvNormRopeStore, LeavesTheCacheOfOtherSlotsAlone) {
   EXPECT_EQ(written, expected);
 }
 
-TEST_F(QkvNormRopeStore, GivesTheSameBitsAHundredTimesAndReplayed) {
+TEST_F(QkvNormRopeStore, ProducesTheSameBitsAHundredTimesAndReplayed) {
   for (const bool head_norms : {false, true})
     for (const int64_t num_rows : {1, 16}) {
       Layer layer(kHeads[3], num_rows, {.head_norms = head_norms});
-      layer.run_apart();
+      layer.run_separately();
       const std::vector<std::byte> expected = layer.results();
       for (int i = 0; i < 100; ++i) {
         layer.reset();
-        layer.run_in_one();
+        layer.run_fused();
         ASSERT_EQ(layer.results(), expected) << num_rows << " rows, repeat " << i;
       }
-      cuda::Graph graph(layer.stream(), [&] { layer.run_in_one(); });
+      cuda::Graph graph(layer.stream(), [&] { layer.run_fused(); });
       layer.reset();
       graph.launch(layer.stream());
       ASSERT_EQ(layer.results(), expected) << num_rows << " rows, replayed";

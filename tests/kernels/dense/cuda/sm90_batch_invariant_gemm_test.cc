@@ -99,7 +99,7 @@ struct Case {
 };
 
 // One pair; rests of tiles and of rounds of K-blocks; fewer K-blocks than slices; more tiles than CTAs.
-TEST_F(Sm90BatchInvariantGemm, HasTheBitsOfTheSkinnyGemmHoweverItIsShared) {
+TEST_F(Sm90BatchInvariantGemm, HasTheBitsOfTheSkinnyGemmForAnyWorkSplit) {
   constexpr std::pair<int64_t, int64_t> kShapes[] = {{16, 8}, {208, 200}, {1040, 1032}, {272, 2056}};
   for (const Form& form : kForms)
     for (const auto& [num_weight_rows, in_features] : kShapes)
@@ -118,7 +118,7 @@ TEST_F(Sm90BatchInvariantGemm, HasTheBitsOfTheSkinnyGemmHoweverItIsShared) {
       }
 }
 
-TEST_F(Sm90BatchInvariantGemm, RefusesTilesThatThereIsNoKernelFor) {
+TEST_F(Sm90BatchInvariantGemm, RejectsUnsupportedTiles) {
   Case given(kForms[0], 16, 64, 3);
   EXPECT_THROW(given.results([&](const LinearArgs& args) {
     sm90::batch_invariant_gemm(args, false, {{64, 64}, 1}, given.stream.get());

@@ -230,7 +230,7 @@ TEST_F(Sm90DeferredNorm, ARowsBitsDoNotDependOnTheNumberOfRows) {
 }
 
 // Each product of a graph starts before the one before it has ended. The residual grows from pair to pair.
-TEST_F(Sm90DeferredNorm, AGraphHasTheBitsOfProductsAlone) {
+TEST_F(Sm90DeferredNorm, GraphMatchesEagerBits) {
   Chain chain({2048, 1024, 4128}, /*gated=*/true);
   for (const int64_t num_rows : {32, 64, 128}) {
     SCOPED_TRACE(testing::Message() << num_rows << " rows");
@@ -278,7 +278,7 @@ TEST_F(Sm90DeferredNorm, IsNotDeferredWhereItCannotBe) {
 }
 
 // Through the public entry: other kernels norm by themselves, and of more rows the squares cost more.
-TEST_F(Sm90DeferredNorm, IsDeferredWhereTheSwapAbGemmRunsAndRowsAreFew) {
+TEST_F(Sm90DeferredNorm, IsDeferredForSwapAbWithFewRows) {
   OwnedStream stream(kGpu);
   constexpr int64_t kWidth = 4096, kInFeatures = 2056;
   const Tensor weight = attend::cuda::zeros({kWidth, kInFeatures}, DType::kBF16, kGpu),
@@ -298,7 +298,7 @@ TEST_F(Sm90DeferredNorm, IsDeferredWhereTheSwapAbGemmRunsAndRowsAreFew) {
     attend::cuda::synchronize(stream.get());
     const GemmKernel kernel = choose(gemm_problem(args, /*gated=*/false), gpu).kernel;
     EXPECT_EQ(deferred,
-              kernel == GemmKernel::kSwapAbSplitK && num_rows <= gemm_tuning(gpu).max_rows_of_deferred_norm)
+              kernel == GemmKernel::kSwapAbSplitK && num_rows <= gemm_tuning(gpu).deferred_norm_max_rows)
         << num_rows << " rows";
     seen.insert(deferred);
   }
@@ -343,7 +343,7 @@ TEST_F(Sm90DeferredNorm, IsNotDeferredBeyondAnotherSum) {
   EXPECT_EQ(head_after_two_sums(/*expects=*/true), head_after_two_sums(/*expects=*/false));
 }
 
-TEST_F(Sm90DeferredNorm, RefusesANormThatNobodyHasDeferred) {
+TEST_F(Sm90DeferredNorm, RejectsAnUndeferredNorm) {
   Chain chain(kWidths[0], /*gated=*/false);
   EXPECT_NE(testing_support::error_message(ErrorCode::kInternal,
                                            [&] {

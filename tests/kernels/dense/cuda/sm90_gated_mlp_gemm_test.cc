@@ -125,7 +125,7 @@ TEST_F(Sm90GatedMlpGemm, MatchesFloat64) {
 }
 
 // Clusters with one tile, several, and rounds that not all of them have.
-TEST_F(Sm90GatedMlpGemm, MatchesFloat64HoweverItIsShared) {
+TEST_F(Sm90GatedMlpGemm, MatchesFloat64ForAnyWorkSplit) {
   constexpr Shape kShape{1040, 520};
   for (const int64_t num_rows : {70, 128, 129, 256}) {
     Case given(kShape, num_rows, DType::kBF16);
@@ -145,7 +145,7 @@ TEST_F(Sm90GatedMlpGemm, MatchesFloat64HoweverItIsShared) {
   }
 }
 
-TEST_F(Sm90GatedMlpGemm, WritesRowsOfAWiderTensorAndNothingBeside) {
+TEST_F(Sm90GatedMlpGemm, WritesOnlyItsColumnsOfAWiderTensor) {
   for (const int64_t num_rows : {90, 250}) {
     Case given({208, 1032}, num_rows, DType::kBF16);
     const int64_t width = given.num_outs() + 4;
@@ -188,7 +188,7 @@ TEST_F(Sm90GatedMlpGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
   }
 }
 
-TEST_F(Sm90GatedMlpGemm, GivesTheSameBitsAHundredTimes) {
+TEST_F(Sm90GatedMlpGemm, ProducesTheSameBitsAHundredTimes) {
   for (const int64_t num_rows : {128, 256}) {
     Case given({4096, 4096}, num_rows, DType::kBF16);
     const TestTensor first = product_of_first(given, num_rows);
@@ -200,7 +200,7 @@ TEST_F(Sm90GatedMlpGemm, GivesTheSameBitsAHundredTimes) {
 }
 
 // Many products one after another start before the ones before them have ended.
-TEST_F(Sm90GatedMlpGemm, ProductsInAGraphHaveTheBitsOfProductsAlone) {
+TEST_F(Sm90GatedMlpGemm, GraphMatchesEagerBits) {
   constexpr int64_t kWidth = 1024;
   for (const int64_t num_rows : {96, 192}) {
     Case given({2 * kWidth, kWidth}, num_rows, DType::kBF16);
@@ -267,7 +267,7 @@ TEST_F(Sm90GatedMlpGemm, GatedLayersThatItIsChosenForHaveItsBits) {
   EXPECT_GT(num_chosen, 0);
 }
 
-TEST_F(Sm90GatedMlpGemm, RefusesAHeightThatThereIsNoKernelFor) {
+TEST_F(Sm90GatedMlpGemm, RejectsAnUnsupportedHeight) {
   Case given({96, 64}, 70, DType::kBF16);
   const Tensor out = attend::cuda::zeros({70, 48}, DType::kBF16, kGpu);
   EXPECT_THROW(

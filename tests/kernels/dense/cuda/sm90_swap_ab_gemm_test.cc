@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Sm90SwapAbGemmOfShape, testing::ValuesIn(kShapes)
 class Sm90SwapAbGemmOfHeight : public Sm90SwapAbGemm, public testing::WithParamInterface<int> {};
 
 // Every size of clusters, and clusters that have several tiles, the last ones of which not all clusters have.
-TEST_P(Sm90SwapAbGemmOfHeight, MatchesFloat64HoweverItIsShared) {
+TEST_P(Sm90SwapAbGemmOfHeight, MatchesFloat64ForAnyWorkSplit) {
   constexpr Shape kShape{1040, 1032};
   const int tile_pairs = GetParam();
   for (const int64_t num_rows : {5, 40, 128}) {
@@ -251,7 +251,7 @@ TEST_F(Sm90SwapAbGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
     }
 }
 
-TEST_F(Sm90SwapAbGemm, GivesTheSameBitsAHundredTimes) {
+TEST_F(Sm90SwapAbGemm, ProducesTheSameBitsAHundredTimes) {
   for (const int64_t num_rows : {32, 128, 256}) {
     Case given({1024, 4096}, num_rows, DType::kBF16);
     const std::vector<float> first = product_of_first(given, num_rows, /*gated=*/false);
@@ -263,7 +263,7 @@ TEST_F(Sm90SwapAbGemm, GivesTheSameBitsAHundredTimes) {
 }
 
 // Many products one after another start before the ones before them have ended.
-TEST_F(Sm90SwapAbGemm, ProductsInAGraphHaveTheBitsOfProductsAlone) {
+TEST_F(Sm90SwapAbGemm, GraphMatchesEagerBits) {
   constexpr int64_t kWidth = 1024, kNumRows = 96;
   Case given({kWidth, kWidth}, kNumRows, DType::kBF16);
   Stream& stream = given.stream.get();

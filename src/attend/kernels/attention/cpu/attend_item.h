@@ -35,7 +35,7 @@ class ItemAttention {
   void run() {
     for (int j = 0; j < num_tokens_; ++j)
       scratch_.visible[j] =
-          visible_keys(problem_.batch, problem_.visibility, item_.request, item_.q_begin + j);
+          visible_keys(problem_.batch, problem_.attention_mask, item_.request, item_.q_begin + j);
     products_.pack_queries();
     if (problem_.split_tokens == 0) {
       attend_range(item_.kv_begin, item_.kv_end);
@@ -67,18 +67,18 @@ class ItemAttention {
   // A tile of keys, and which rows of the item it concerns.
   struct Tile {
     TileRows rows;
-    uint64_t* visible_words;  // [num_tokens]
+    uint64_t* unmasked_words;  // [num_tokens]
     int token_begin, token_end;
   };
 
-  // The attention of all rows to the keys [begin, end): normalised results in acc, their LSE in row_max.
+  // The attention of all rows to the keys [begin, end): normalized results in acc, their LSE in row_max.
   void attend_range(int32_t begin, int32_t end) {
     clear(scratch_.acc, num_rows_ * stride_v_, 0.0f);
     clear(scratch_.row_max, num_rows_, kNone);
     clear(scratch_.row_sum, num_rows_ * 16, 0.0f);
     Tile tiles[2];
-    tiles[0].visible_words = scratch_.visible_words;
-    tiles[1].visible_words = scratch_.visible_words + num_tokens_;
+    tiles[0].unmasked_words = scratch_.unmasked_words;
+    tiles[1].unmasked_words = scratch_.unmasked_words + num_tokens_;
     const int32_t first_tile = begin / kTileKeys * kTileKeys;
     find_tile(first_tile, range_bits(begin, end, first_tile), tiles[0]);
     for (int32_t first = first_tile, i = 0; first < end; first += kTileKeys, i ^= 1) {
@@ -94,8 +94,8 @@ class ItemAttention {
     tile.token_begin = num_tokens_;
     tile.token_end = 0;
     for (int j = 0; j < num_tokens_; ++j) {
-      const uint64_t word = range == 0 ? 0 : visible_word(scratch_.visible[j], first) & range;
-      tile.visible_words[j] = word;
+      const uint64_t word = range == 0 ? 0 : unmasked_word(scratch_.visible[j], first) & range;
+      tile.unmasked_words[j] = word;
       present |= word;
       if (word == 0) continue;
       if (tile.token_begin == num_tokens_) tile.token_begin = j;
@@ -110,7 +110,7 @@ class ItemAttention {
     if (problem_.scaled_rows) convert_rows(tile.rows, scratch_.rows, context_.stride_qk, converted);
     const TileRows& rows = problem_.scaled_rows ? converted : tile.rows;
     products_.multiply_keys(rows, next, row_begin, row_end);
-    score_rows<S>(problem_, tile.visible_words, row_begin, row_end, scratch_);
+    score_rows<S>(problem_, tile.unmasked_words, row_begin, row_end, scratch_);
     exponentiate_rows(products_, row_begin, row_end, scratch_);
     products_.add_values(rows, next, row_begin, row_end);
   }

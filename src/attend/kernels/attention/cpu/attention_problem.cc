@@ -30,7 +30,7 @@ AttentionProblem common_problem(const Args& args, const AttentionPlan& plan) {
   problem.out = args.out;
   problem.lse = args.lse;
   problem.batch = args.batch;
-  problem.visibility = args.visibility;
+  problem.attention_mask = args.attention_mask;
   problem.num_q_heads = static_cast<int>(args.q.shape[1]);
   problem.logit_cap = args.score.logit_cap;
   problem.sinks = args.score.sinks.empty() ? nullptr : args.score.sinks.data();

@@ -31,7 +31,7 @@ struct AttentionProblem {
   KvIndex index;
   TensorView out, lse;
   QueryBatch batch;
-  Visibility visibility;
+  AttentionMask attention_mask;
   int num_q_heads = 0, num_kv_heads = 0;
   float scale = 1.0f;  // of q.k: k_scale included
   float v_scale = 1.0f;

@@ -12,7 +12,7 @@ namespace {
 constexpr int kPiece = 256;
 
 // An empty part has LSE -inf; other libraries mark it with +inf.
-float lse_of(const TensorView& lse, int64_t token, int64_t head) {
+float load_lse(const TensorView& lse, int64_t token, int64_t head) {
   const float value = static_cast<const float*>(lse.data)[token * lse.strides[0] + head * lse.strides[1]];
   return std::isinf(value) ? kEmptyLse : value;
 }
@@ -22,7 +22,7 @@ void write_lse(const TensorView& lse, int64_t token, int64_t head, float value) 
 }
 
 // Address of element `first` of row [token, head].
-char* piece_of(const TensorView& rows, int64_t token, int64_t head, int64_t first) {
+char* row_piece(const TensorView& rows, int64_t token, int64_t head, int64_t first) {
   const int64_t offset = token * rows.strides[0] + head * rows.strides[1] + first;
   return static_cast<char*>(rows.data) + offset * static_cast<int64_t>(size_of(rows.dtype));
 }
@@ -45,7 +45,7 @@ struct RunningLse {
 };
 
 void merge_row(const MergeArgs& args, const RowKernels& kernels, int64_t token, int64_t head) {
-  const float lse_a = lse_of(args.lse_a, token, head), lse_b = lse_of(args.lse_b, token, head);
+  const float lse_a = load_lse(args.lse_a, token, head), lse_b = load_lse(args.lse_b, token, head);
   RunningLse running;
   RunningLse::Scales a{}, b{};
   if (lse_a != kEmptyLse) a = running.add(lse_a);
@@ -55,12 +55,12 @@ void merge_row(const MergeArgs& args, const RowKernels& kernels, int64_t token, 
     float sum[kPiece] = {};
     // An empty part's output is not read: it may be anything.
     if (lse_a != kEmptyLse)
-      kernels.blend(sum, a.sum, piece_of(args.out_a, token, head, first), args.out_a.dtype, a.part,
+      kernels.blend(sum, a.sum, row_piece(args.out_a, token, head, first), args.out_a.dtype, a.part,
                     a.inverse_total, n);
     if (lse_b != kEmptyLse)
-      kernels.blend(sum, b.sum, piece_of(args.out_b, token, head, first), args.out_b.dtype, b.part,
+      kernels.blend(sum, b.sum, row_piece(args.out_b, token, head, first), args.out_b.dtype, b.part,
                     b.inverse_total, n);
-    kernels.write(sum, 1.0f, piece_of(args.out, token, head, first), args.out.dtype, n);
+    kernels.write(sum, 1.0f, row_piece(args.out, token, head, first), args.out.dtype, n);
   }
   write_lse(args.lse, token, head, running.lse);
 }
@@ -72,17 +72,17 @@ void merge_splits_row(const MergeSplitsArgs& args, const RowKernels& kernels, in
     float sum[kPiece] = {};
     RunningLse running;
     for (int64_t split = 0; split < args.partial_out.shape[0]; ++split) {
-      const float part = lse_of(args.partial_lse[split], token, head);
+      const float part = load_lse(args.partial_lse[split], token, head);
       if (part == kEmptyLse) continue;
       const RunningLse::Scales scales = running.add(part);
-      kernels.blend(sum, scales.sum, piece_of(args.partial_out[split], token, head, first), DType::kF32,
+      kernels.blend(sum, scales.sum, row_piece(args.partial_out[split], token, head, first), DType::kF32,
                     scales.part, scales.inverse_total, n);
     }
     lse = running.lse;
     const bool has_sink = !args.sinks.empty() && lse != kEmptyLse;
     const float share =
         has_sink ? 1.0f / (1.0f + std::exp(args.sinks[static_cast<size_t>(head)] - lse)) : 1.0f;
-    kernels.write(sum, share, piece_of(args.out, token, head, first), args.out.dtype, n);
+    kernels.write(sum, share, row_piece(args.out, token, head, first), args.out.dtype, n);
   }
   write_lse(args.lse, token, head, lse);
 }

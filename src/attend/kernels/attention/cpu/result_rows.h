@@ -16,7 +16,7 @@ void scale_row(float* row, float scale, int n) {
 }
 
 // The share of a softmax that is left beside one more logit: 1 / (1 + e^(sink - lse)).
-inline float share_beside_sink(float lse, float sink) { return 1.0f / (1.0f + ::expf(sink - lse)); }
+inline float scale_for_sink(float lse, float sink) { return 1.0f / (1.0f + ::expf(sink - lse)); }
 
 // (a, lse_a) becomes its merge with (b, lse_b); attention.h has the formula. Merging with an
 // empty row changes no bit.
@@ -47,7 +47,7 @@ template <class S>
 void write_final(const AttentionProblem& problem, int64_t token, int head, const float* result, float lse) {
   const TensorView& out = problem.out;
   const float scale =
-      problem.sinks == nullptr || lse == kEmptyLse ? 1.0f : share_beside_sink(lse, problem.sinks[head]);
+      problem.sinks == nullptr || lse == kEmptyLse ? 1.0f : scale_for_sink(lse, problem.sinks[head]);
   char* const to = static_cast<char*>(out.data) + (token * out.strides[0] + head * out.strides[1]) *
                                                       static_cast<int64_t>(size_of(out.dtype));
   write_row<S>(result, scale, to, out.dtype, problem.v.dim);

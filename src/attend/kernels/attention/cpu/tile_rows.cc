@@ -31,7 +31,7 @@ void prefetch_runs(const AttentionProblem& problem, const TileRows& rows) {
   prefetch_runs(rows.v, problem.v.dim * element_bytes);
 }
 
-void announce_runs(const AttentionProblem& problem, const TileRows& rows) {
+void prefetch_run_starts(const AttentionProblem& problem, const TileRows& rows) {
   const auto row_bytes = static_cast<int64_t>(size_of(problem.kv_dtype)) * problem.k.dim;
   const bool rows_touch = problem.k.token_stride == row_bytes;
   if (rows_touch && static_cast<uintptr_t>(problem.index.page_size * row_bytes) >= kPrefetcherPage)

@@ -29,6 +29,6 @@ void prefetch_runs(const AttentionProblem& problem, const TileRows& rows);
 
 // The same ahead of asking for every line: the hardware prefetcher then begins on all runs early. Does
 // nothing where pages are too short for it to follow.
-void announce_runs(const AttentionProblem& problem, const TileRows& rows);
+void prefetch_run_starts(const AttentionProblem& problem, const TileRows& rows);
 
 }  // namespace attend::kernels::cpu

@@ -6,7 +6,7 @@ namespace attend::kernels::cpu {
 namespace {
 
 // Hands out aligned pieces of memory; with a null base it only counts.
-struct Carver {
+struct ScratchAllocator {
   char* base;
   size_t used = 0;
 
@@ -18,26 +18,26 @@ struct Carver {
   }
 };
 
-void carve(const TileShape& shape, Carver& carver, TileScratch& scratch) {
+void allocate_scratch(const TileShape& shape, ScratchAllocator& allocator, TileScratch& scratch) {
   const auto rows = static_cast<size_t>(shape.num_rows());
   const auto stride_qk = static_cast<size_t>(shape.stride_qk());
   const auto stride_v = static_cast<size_t>(shape.stride_v());
   // One vector more: packing a row writes whole vectors from the start of its second part.
-  scratch.q = carver.take<float>(rows * stride_qk * 3 / 2 + 16);
-  scratch.k = carver.take<float>(stride_qk * kTileKeys);
-  scratch.v = carver.take<float>(kTileKeys * stride_v);
-  scratch.rows = carver.take<uint16_t>(kTileKeys * stride_qk);
-  scratch.scores = carver.take<float>(rows * kTileKeys);
-  scratch.p = carver.take<uint16_t>(rows * 3 * kTileKeys);
-  scratch.query = carver.take<float>(stride_qk + 16);
-  scratch.acc = carver.take<float>(rows * stride_v);
-  scratch.row_max = carver.take<float>(rows);
-  scratch.row_sum = carver.take<float>(rows * 16);
-  scratch.row_rescale = carver.take<float>(rows);
-  scratch.merged = carver.take<float>(shape.merges_splits ? rows * stride_v : 0);
-  scratch.merged_lse = carver.take<float>(shape.merges_splits ? rows : 0);
-  scratch.visible = carver.take<VisibleKeys>(static_cast<size_t>(shape.num_tokens));
-  scratch.visible_words = carver.take<uint64_t>(2 * static_cast<size_t>(shape.num_tokens));
+  scratch.q = allocator.take<float>(rows * stride_qk * 3 / 2 + 16);
+  scratch.k = allocator.take<float>(stride_qk * kTileKeys);
+  scratch.v = allocator.take<float>(kTileKeys * stride_v);
+  scratch.rows = allocator.take<uint16_t>(kTileKeys * stride_qk);
+  scratch.scores = allocator.take<float>(rows * kTileKeys);
+  scratch.p = allocator.take<uint16_t>(rows * 3 * kTileKeys);
+  scratch.query = allocator.take<float>(stride_qk + 16);
+  scratch.acc = allocator.take<float>(rows * stride_v);
+  scratch.row_max = allocator.take<float>(rows);
+  scratch.row_sum = allocator.take<float>(rows * 16);
+  scratch.row_rescale = allocator.take<float>(rows);
+  scratch.merged = allocator.take<float>(shape.merges_splits ? rows * stride_v : 0);
+  scratch.merged_lse = allocator.take<float>(shape.merges_splits ? rows : 0);
+  scratch.visible = allocator.take<UnmaskedKeys>(static_cast<size_t>(shape.num_tokens));
+  scratch.unmasked_words = allocator.take<uint64_t>(2 * static_cast<size_t>(shape.num_tokens));
 }
 
 }  // namespace
@@ -57,15 +57,15 @@ TileShape TileShape::of(const AttentionPlanLimits& limits) {
 }
 
 TileScratch::TileScratch(const TileShape& shape, void* memory) {
-  Carver carver{static_cast<char*>(memory)};
-  carve(shape, carver, *this);
+  ScratchAllocator allocator{static_cast<char*>(memory)};
+  allocate_scratch(shape, allocator, *this);
 }
 
 size_t TileScratch::num_bytes(const TileShape& shape) {
-  Carver carver{nullptr};
+  ScratchAllocator allocator{nullptr};
   TileScratch counted(shape, nullptr);
-  carve(shape, carver, counted);
-  return carver.used;
+  allocate_scratch(shape, allocator, counted);
+  return allocator.used;
 }
 
 }  // namespace attend::kernels::cpu

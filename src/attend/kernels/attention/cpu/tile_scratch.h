@@ -5,11 +5,11 @@
 #include <cstdint>
 
 #include "attend/kernels/attention/attention_plan.h"
-#include "attend/kernels/attention/visible_keys.h"
+#include "attend/kernels/attention/unmasked_keys.h"
 
 namespace attend::kernels::cpu {
 
-// Keys that are processed together; the boundaries lie at multiples of it. Visibility within a tile is one
+// Keys that are processed together; the boundaries lie at multiples of it. AttentionMask within a tile is one
 // 64-bit word.
 inline constexpr int kTileKeys = 64;
 
@@ -43,21 +43,21 @@ struct TileScratch {
   TileScratch(const TileShape& shape, void* memory);
   static size_t num_bytes(const TileShape& shape);
 
-  void* q;                  // [rows, stride_qk] steps, or up to three parts of 2 bytes per element
-  void* k;                  // [head_dim_qk steps, kTileKeys]
-  void* v;                  // [kTileKeys steps, stride_v]
-  uint16_t* rows;           // [kTileKeys, stride_qk] rows of fp8 or scaled latent ones, in 16 bits
-  float* scores;            // [rows, kTileKeys]; then perhaps P, as steps
-  uint16_t* p;              // [rows, 3 parts, kTileKeys]
-  float* query;             // [stride_qk] one row of q
-  float* acc;               // [rows, stride_v] sum of p * v
-  float* row_max;           // [rows]
-  float* row_sum;           // [rows, 16] sums of P, one per lane
-  float* row_rescale;       // [rows] what the accumulators are multiplied by when the maximum grows
-  float* merged;            // [rows, stride_v]
-  float* merged_lse;        // [rows]
-  VisibleKeys* visible;     // [num_tokens]
-  uint64_t* visible_words;  // [2, num_tokens]: of this tile of keys and the next
+  void* q;                   // [rows, stride_qk] steps, or up to three parts of 2 bytes per element
+  void* k;                   // [head_dim_qk steps, kTileKeys]
+  void* v;                   // [kTileKeys steps, stride_v]
+  uint16_t* rows;            // [kTileKeys, stride_qk] rows of fp8 or scaled latent ones, in 16 bits
+  float* scores;             // [rows, kTileKeys]; then perhaps P, as steps
+  uint16_t* p;               // [rows, 3 parts, kTileKeys]
+  float* query;              // [stride_qk] one row of q
+  float* acc;                // [rows, stride_v] sum of p * v
+  float* row_max;            // [rows]
+  float* row_sum;            // [rows, 16] sums of P, one per lane
+  float* row_rescale;        // [rows] what the accumulators are multiplied by when the maximum grows
+  float* merged;             // [rows, stride_v]
+  float* merged_lse;         // [rows]
+  UnmaskedKeys* visible;     // [num_tokens]
+  uint64_t* unmasked_words;  // [2, num_tokens]: of this tile of keys and the next
 };
 
 }  // namespace attend::kernels::cpu

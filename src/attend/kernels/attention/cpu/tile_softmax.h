@@ -19,9 +19,9 @@ void exp_nonpositive_in_place(float* x, int n) {
 }
 
 // Turns products q.k into scores, -inf where a row does not see a key, and updates row_max. row_rescale
-// becomes e^(old maximum - new maximum). visible_words: [num_tokens], row / group is the token.
+// becomes e^(old maximum - new maximum). unmasked_words: [num_tokens], row / group is the token.
 template <class S>
-void score_rows(const AttentionProblem& problem, const uint64_t* visible_words, int row_begin, int row_end,
+void score_rows(const AttentionProblem& problem, const uint64_t* unmasked_words, int row_begin, int row_end,
                 TileScratch& scratch) {
   using F32 = typename S::F32;
   const int group = problem.group();
@@ -29,7 +29,7 @@ void score_rows(const AttentionProblem& problem, const uint64_t* visible_words, 
   const F32 scale = S::set1(problem.scale), none = S::set1(kNone);
   const F32 cap = S::set1(problem.logit_cap), cap_inverse = S::set1(1.0f / problem.logit_cap);
   for (int row = row_begin; row < row_end; ++row) {
-    const uint64_t visible = visible_words[row / group];
+    const uint64_t visible = unmasked_words[row / group];
     float* const scores = scratch.scores + row * kTileKeys;
     F32 lane_max = none;
     for (int key = 0; key < kTileKeys; key += S::kLanes) {

@@ -66,17 +66,17 @@ sm80::AttentionLaunch tiles_launch(Element kv, HeadDims dims) {
 }
 
 // Whether partial results are left for a kernel of its own to merge.
-bool leaves_parts(const PlanView& plan) { return plan.streamed && !plan.ctas_merge; }
+bool needs_merge_kernel(const PlanView& plan) { return plan.streamed && !plan.ctas_merge; }
 
 // Whether CTAs may start while the kernel before them ends. Where they leave the plan that they derive for
 // the kernel that merges, that kernel of the call before may be what ends, and reads the last one.
 bool may_start_early(bool prefix_ready, const PlanView& plan) {
-  return prefix_ready && !(plan.inline_plan && leaves_parts(plan));
+  return prefix_ready && !(plan.inline_plan && needs_merge_kernel(plan));
 }
 
 // What the choice depends on, as far as the plan and the visibility have it.
-AttentionProblem problem_of(const DevicePlan& plan, const Visibility& visibility) {
-  return {.step = plan.step(), .causal = visibility.causal, .plan = plan.shape()};
+AttentionProblem make_problem(const DevicePlan& plan, const AttentionMask& attention_mask) {
+  return {.step = plan.step(), .causal = attention_mask.causal, .plan = plan.shape()};
 }
 
 std::string description(const AttentionProblem& problem) {
@@ -98,19 +98,20 @@ int32_t num_new_keys(const AttentionArgs& args) {
                                     : static_cast<int32_t>(args.new_keys.k.shape[0] / args.batch.num_reqs());
 }
 
-AttentionParams common_params(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& score,
-                              const TensorView& q, const TensorView& out, const TensorView& lse) {
+AttentionParams common_params(const QueryBatch& batch, const AttentionMask& attention_mask,
+                              const ScoreRule& score, const TensorView& q, const TensorView& out,
+                              const TensorView& lse) {
   AttentionParams params{};
   params.q = token_rows(q);
-  params.q_element = element_of(q.dtype);
+  params.q_element = to_element_type(q.dtype);
   params.out = out_rows(out);
-  params.out_element = element_of(out.dtype);
+  params.out_element = to_element_type(out.dtype);
   if (!lse.empty()) {
     params.lse = lse.as<float>();
     params.lse_token_stride = lse.strides[0];
     params.lse_head_stride = lse.strides[1];
   }
-  params.batch = batch_params(batch, visibility);
+  params.batch = batch_params(batch, attention_mask);
   params.sinks = score.sinks.empty() ? nullptr : score.sinks.data();
   params.logit_cap = score.logit_cap;
   params.empty_lse = kEmptyLse;
@@ -131,7 +132,7 @@ struct Call {
 
 void launch_prefill(const Call& call, Stream& stream) {
   sm90::prefill(*call.args, call.params, call.plan, call.dims, stream);
-  if (divides_keys(call.params.plan) && leaves_parts(call.params.plan))
+  if (divides_keys(call.params.plan) && needs_merge_kernel(call.params.plan))
     sm80::launch_merge_partials(call.params, stream.handle);
 }
 
@@ -141,7 +142,7 @@ void launch_sm90_mla(const Call& call, Stream& stream) {
 
 void launch_tiles(const Call& call, Stream& stream) {
   tiles_launch(call.params.kv_element, call.dims)(call.params, call.plan.num_row_tiles(), stream.handle);
-  if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
+  if (needs_merge_kernel(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
 void launch_single_request_decode(const Call& call, Stream& stream) {
@@ -150,12 +151,12 @@ void launch_single_request_decode(const Call& call, Stream& stream) {
 
 void launch_mla_tiles(const Call& call, Stream& stream) {
   sm80::launch_mla(call.params, call.plan.num_row_tiles(), stream.handle);
-  if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
+  if (needs_merge_kernel(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
 void launch_scaled_mla_tiles(const Call& call, Stream& stream) {
   sm80::launch_scaled_mla(call.params, call.plan.num_row_tiles(), stream.handle);
-  if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
+  if (needs_merge_kernel(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
 void launch_rows(const Call& call, Stream& stream) {
@@ -178,7 +179,7 @@ void launch(const AttentionProblem& problem, const AttentionTuning& tuning, Call
 }  // namespace
 
 AttentionProblem attention_problem(const AttentionArgs& args, const DevicePlan& plan) {
-  AttentionProblem problem = problem_of(plan, args.visibility);
+  AttentionProblem problem = make_problem(plan, args.attention_mask);
   problem.q_dtype = args.q.dtype;
   problem.kv_dtype = args.kv.k.dtype;
   problem.out_dtype = args.out.dtype;
@@ -188,14 +189,14 @@ AttentionProblem attention_problem(const AttentionArgs& args, const DevicePlan& 
                     rows_aligned(args.out, 16);
   problem.strides_fit =
       strides_fit(args.q) && strides_fit(args.kv.k) && strides_fit(args.kv.v) && strides_fit(args.out);
-  problem.plain_token = args.q.shape[0] == 1 && args.new_keys.k.empty() && args.visibility.window_left < 0 &&
-                        args.visibility.chunk == 0 && args.score.logit_cap == 0.0f &&
-                        args.score.sinks.empty() && args.lse.empty();
+  problem.plain_token = args.q.shape[0] == 1 && args.new_keys.k.empty() &&
+                        args.attention_mask.window_left < 0 && args.attention_mask.chunk == 0 &&
+                        args.score.logit_cap == 0.0f && args.score.sinks.empty() && args.lse.empty();
   return problem;
 }
 
 AttentionProblem attention_problem(const MlaArgs& args, const DevicePlan& plan) {
-  AttentionProblem problem = problem_of(plan, args.visibility);
+  AttentionProblem problem = make_problem(plan, args.attention_mask);
   problem.mla = true;
   problem.q_dtype = args.q.dtype;
   problem.kv_dtype = args.latent.dtype;
@@ -215,10 +216,11 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   require_on_device("v", args.kv.v, stream);
   require_on_device("out", args.out, stream);
   require_on_device("lse", args.lse, stream);
-  AttentionParams params = common_params(args.batch, args.visibility, args.score, args.q, args.out, args.lse);
+  AttentionParams params =
+      common_params(args.batch, args.attention_mask, args.score, args.q, args.out, args.lse);
   params.k = paged_rows(args.kv.k);
   params.v = paged_rows(args.kv.v);
-  params.kv_element = element_of(args.kv.k.dtype);
+  params.kv_element = to_element_type(args.kv.k.dtype);
   params.index = args.kv.index;
   params.plan = plan.view();
   params.scale = args.score.scale * args.kv.k_scale;
@@ -248,15 +250,15 @@ bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan) {
   const DType dtype = args.kv.k.dtype;
   const GpuFacts& gpu = gpu_facts(args.q.device);
   return plan.shape().inline_plan && args.batch.tree_mask.empty() && !args.prefix_ready &&
-         args.visibility.chunk == 0 &&
-         (args.visibility.window_left < 0 || num_new_keys(args) <= args.visibility.window_left) &&
+         args.attention_mask.chunk == 0 &&
+         (args.attention_mask.window_left < 0 || num_new_keys(args) <= args.attention_mask.window_left) &&
          num_new_keys(args) <= attention_tuning(gpu).max_stored_keys && size_of(dtype) == 2 &&
          added.k.dtype == dtype && added.v.dtype == dtype && rows_aligned(added.k, 16) &&
          rows_aligned(added.v, 16) && args.kv.k_scale == 1.0f && args.kv.v_scale == 1.0f &&
          choose(attention_problem(args, plan), gpu).row.kernel == AttentionKernel::kSm80Tiles;
 }
 
-bool takes_descales(const AttentionArgs& args, const DevicePlan& plan) {
+bool has_head_descales(const AttentionArgs& args, const DevicePlan& plan) {
   constexpr int kMaxRows = 32;  // of sm80's tiles that take them
   if (!is_fp8(args.kv.k.dtype)) return false;
   const AttentionKernel kernel = choose(attention_problem(args, plan), gpu_facts(args.q.device)).row.kernel;
@@ -292,14 +294,15 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   require_on_device("latent", args.latent, stream);
   require_on_device("out", args.out, stream);
   require_on_device("lse", args.lse, stream);
-  AttentionParams params = common_params(args.batch, args.visibility, args.score, args.q, args.out, args.lse);
+  AttentionParams params =
+      common_params(args.batch, args.attention_mask, args.score, args.q, args.out, args.lse);
   params.q_rope = token_rows(args.q_rope);
   params.rope_dim = static_cast<int32_t>(args.q_rope.shape[2]);
   // One latent row is K, and its first part V, of all heads.
   params.k = {args.latent.data, args.latent.strides[0], args.latent.strides[1], 0};
   params.v = params.k;
   // Scaled rows have kernels of their own, which count bytes.
-  params.kv_element = has_scaled_rows(args.latent) ? Element::kF8E4M3 : element_of(args.latent.dtype);
+  params.kv_element = has_scaled_rows(args.latent) ? Element::kF8E4M3 : to_element_type(args.latent.dtype);
   params.index = args.index;
   params.scale = args.score.scale * args.scale_kv;
   params.v_scale = args.scale_kv;

@@ -22,7 +22,7 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream);
 
 // As the functions of attention.h, on a GPU.
 bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan);
-bool takes_descales(const AttentionArgs& args, const DevicePlan& plan);
+bool has_head_descales(const AttentionArgs& args, const DevicePlan& plan);
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows);
 
 // What choose() is told.

@@ -12,8 +12,8 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr AttentionTuning kAttentionOfH200{
-    .min_rows_of_prefill = 65,
-    .min_jobs_of_sm = 1,
+    .prefill_min_rows = 65,
+    .min_work_tiles_per_sm = 1,
     .missing_jobs = 10,
     .prefills_e4m3 = true,
     .prefills_96 = true,
@@ -35,7 +35,7 @@ constexpr AttentionTuning kAttentionOfH200{
     .fixed_split_rows = 16,
     .fixed_splits_of_cta = 64,
     .max_merge_floats = 32 * 128,
-    .meeting_clocks = 40'000,  // some 20 us
+    .barrier_timeout_clocks = 40'000,  // some 20 us
     .max_reqs_of_inline_plan = 512,
     .max_tokens_of_head_group = 8,
     .max_stored_keys = 64};
@@ -84,28 +84,28 @@ bool plan_verifies(const AttentionProblem& problem) { return problem.plan->kind 
 
 // Fixed splits: with the bits of sm80's instance of the same head dims, of plans whose CTAs take whole work
 // tiles.
-bool prefill_takes_fixed_splits(const AttentionProblem& problem, HeadDims dims) {
+bool prefill_supports_fixed_splits(const AttentionProblem& problem, HeadDims dims) {
   return sm90::has_fixed_splits(dims) && problem.kv_dtype == problem.q_dtype && problem.head_dim_qk > 64 &&
          problem.plan->tile_rows == kPrefillRows;
 }
 
 template <size_t kIdx>
-bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+bool prefill_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = sm90::kPrefillDims[kIdx];
-  constexpr auto& kOfFp8 = sm90::kPrefillDimsOfFp8;
-  constexpr bool kConverts = std::find(kOfFp8.begin(), kOfFp8.end(), kDims) != kOfFp8.end();
+  constexpr auto& kFp8Dims = sm90::kFp8PrefillDims;
+  constexpr bool kConvertsKv = std::find(kFp8Dims.begin(), kFp8Dims.end(), kDims) != kFp8Dims.end();
   return plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
-         (!is_fp8(problem.kv_dtype) || kConverts) &&
+         (!is_fp8(problem.kv_dtype) || kConvertsKv) &&
          (plan_verifies(problem) ? may_verify(kDims.v, is_fp8(problem.kv_dtype))
                                  : !problem.plan->inline_plan) &&
-         (!has_fixed_splits(problem) || prefill_takes_fixed_splits(problem, kDims));
+         (!has_fixed_splits(problem) || prefill_supports_fixed_splits(problem, kDims));
 }
 
 template <size_t kIdx>
-bool prefill_e4m3_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+bool prefill_e4m3_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
   return plan_fits_prefill(problem, gpu) && !has_fixed_splits(problem) && !problem.plan->inline_plan &&
          !plan_verifies(problem) && problem.q_dtype == DType::kF8E4M3 && problem.kv_dtype == DType::kF8E4M3 &&
-         rows_fit_tiles(problem, sm90::kPrefillDimsOfE4m3[kIdx]);
+         rows_fit_tiles(problem, sm90::kE4m3PrefillDims[kIdx]);
 }
 
 // Only the row kernel stands below it.
@@ -116,18 +116,17 @@ bool prefill_e4m3_is_faster(const AttentionProblem&, const GpuFacts&, const Atte
 // Without splits one kernel serves a request's rows, whatever other requests there are.
 bool prefill_is_faster(const AttentionProblem& problem, const GpuFacts&, const AttentionTuning& tuning) {
   const AttentionStep& step = problem.step;
-  if (step.most_rows() < tuning.min_rows_of_prefill)
-    return plan_verifies(problem) && !is_fp8(problem.kv_dtype);
+  if (step.most_rows() < tuning.prefill_min_rows) return plan_verifies(problem) && !is_fp8(problem.kv_dtype);
   return problem.plan->divides_prefill_keys() || step.limits.split_rule == SplitRule::kNone ||
-         prefills_whole_jobs(sm90::most_prefill_jobs(problem.plan->num_row_tiles, step.num_reqs,
-                                                     problem.plan->tile_rows, step.limits.num_kv_heads),
+         prefills_whole_jobs(sm90::max_prefill_work_tiles(problem.plan->num_row_tiles, step.num_reqs,
+                                                          problem.plan->tile_rows, step.limits.num_kv_heads),
                              step, tuning);
 }
 
 // The plan, which knows the head dim of V alone, may have tiles that an instance for wider values has not.
 // Under fixed splits such an instance takes none of its tiles, since bits do not depend on a tile's height.
 template <size_t kIdx>
-bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
+bool tiles_support(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = kAttentionDims[kIdx];
   return fits_tiles(problem, kDims) && has_tile_rows(kDims.v, problem.plan->tile_rows) &&
          (!has_fixed_splits(problem) || max_tile_rows(kDims.v) == max_tile_rows(problem.head_dim_v())) &&
@@ -139,7 +138,7 @@ bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
 template <size_t kIdx>
 bool single_request_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = kSingleRequestDecodeDims[kIdx];
-  return gpu.runs_sm90a() && problem.plain_token && problem.plan->lone_clusters &&
+  return gpu.runs_sm90a() && problem.plain_token && problem.plan->single_cluster_per_tile &&
          problem.plan->tile_rows == kKeyMajorRows && !problem.has_tree_mask() && !has_fixed_splits(problem) &&
          problem.kv_dtype == problem.q_dtype && problem.out_dtype == problem.q_dtype &&
          fits_tiles(problem, kDims) && HeadDims{problem.head_dim_qk, problem.head_dim_v()} == kDims;
@@ -153,17 +152,17 @@ bool fits_mla(const AttentionProblem& problem) {
          problem.aligned && problem.strides_fit;
 }
 
-bool mla_tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
+bool mla_tiles_support(const AttentionProblem& problem, const GpuFacts& gpu) {
   return fits_mla(problem) && problem.kv_dtype == problem.q_dtype && gpu.shared_bytes >= kMlaSharedBytes;
 }
 
 // On such a GPU it takes all that sm80's would: plans count on it.
-bool sm90_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+bool sm90_mla_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && fits_mla(problem) &&
          (problem.kv_dtype == problem.q_dtype || (is_fp8(problem.kv_dtype) && problem.head_dim_qk % 16 == 0));
 }
 
-bool scaled_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+bool scaled_mla_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
   return fits_mla(problem) && problem.kv_dtype == DType::kU8 &&
          gpu.shared_bytes >= sm80::kScaledMlaSharedBytes;
 }
@@ -179,7 +178,7 @@ constexpr AttentionRow prefill(std::string_view name,
   return {AttentionKernel::kSm90Prefill,
           sm90::kPrefillDims[kIdx],
           name,
-          prefill_takes<kIdx>,
+          prefill_supports<kIdx>,
           is_faster,
           "many rows, and work tiles or ranges of keys for every SM"};
 }
@@ -187,9 +186,9 @@ constexpr AttentionRow prefill(std::string_view name,
 template <size_t kIdx>
 constexpr AttentionRow prefill_e4m3(std::string_view name) {
   return {AttentionKernel::kSm90Prefill,
-          sm90::kPrefillDimsOfE4m3[kIdx],
+          sm90::kE4m3PrefillDims[kIdx],
           name,
-          prefill_e4m3_takes<kIdx>,
+          prefill_e4m3_supports<kIdx>,
           prefill_e4m3_is_faster,
           "e4m3 of queries, keys and values, multiplied as they are"};
 }
@@ -209,7 +208,7 @@ constexpr AttentionRow tiles(std::string_view name) {
   return {AttentionKernel::kSm80Tiles,
           kAttentionDims[kIdx],
           name,
-          tiles_take<kIdx>,
+          tiles_support<kIdx>,
           always,
           "the first instance that holds the head dims"};
 }
@@ -232,15 +231,15 @@ constexpr std::array kAttentionRows{
     AttentionRow{AttentionKernel::kSm90Mla,
                  {},
                  "sm90 MLA",
-                 sm90_mla_takes,
+                 sm90_mla_supports,
                  always,
                  "absorbed MLA of 16 bits and of fp8 rows, on Hopper"},
     AttentionRow{
-        AttentionKernel::kSm80Mla, {}, "sm80 MLA", mla_tiles_take, always, "absorbed MLA of 16 bits"},
+        AttentionKernel::kSm80Mla, {}, "sm80 MLA", mla_tiles_support, always, "absorbed MLA of 16 bits"},
     AttentionRow{AttentionKernel::kSm80ScaledMla,
                  {},
                  "sm80 MLA of scaled rows",
-                 scaled_mla_takes,
+                 scaled_mla_supports,
                  always,
                  "absorbed MLA of rows that say how they are scaled"},
     AttentionRow{AttentionKernel::kRows,
@@ -249,7 +248,7 @@ constexpr std::array kAttentionRows{
                  [](const AttentionProblem&, const GpuFacts&) { return true; },
                  always,
                  "no tensor-core kernel takes it"}};
-static_assert(sm90::kPrefillDims.size() == 5 && sm90::kPrefillDimsOfE4m3.size() == 3 &&
+static_assert(sm90::kPrefillDims.size() == 5 && sm90::kE4m3PrefillDims.size() == 3 &&
                   kAttentionDims.size() == 4 && kSingleRequestDecodeDims.size() == 2,
               "each has a row");
 

@@ -56,11 +56,11 @@ struct CtaRangeCosts {
 
 // What was timed on a GPU: the thresholds of plans and of kernels.
 struct AttentionTuning {
-  // Prefill on Hopper. With fewer work tiles for each SM than min_jobs_of_sm, CTAs divide the keys. Work
-  // tiles of one request are about equally long: of those wanted 1 in missing_jobs may be missing before
+  // Prefill on Hopper. With fewer work tiles for each SM than min_work_tiles_per_sm, CTAs divide the keys.
+  // Work tiles of one request are about equally long: of those wanted 1 in missing_jobs may be missing before
   // dividing their keys, which costs a CTA a second start and a merge, is faster; 0: none may.
-  int64_t min_rows_of_prefill;
-  int64_t min_jobs_of_sm;
+  int64_t prefill_min_rows;
+  int64_t min_work_tiles_per_sm;
   int64_t missing_jobs;
   bool prefills_e4m3;  // queries of e4m3 are multiplied as they are where that is possible
   bool prefills_96;    // head dims above 64 and up to 96 have an instance of their own, not that of 128
@@ -94,7 +94,7 @@ struct AttentionTuning {
   int64_t fixed_splits_of_cta;
   // Partial results of more floats are merged by a kernel of its own, with many CTAs for each work tile.
   int64_t max_merge_floats;
-  int meeting_clocks;  // that CTAs wait for one another to share a merge
+  int barrier_timeout_clocks;  // that CTAs wait for one another to share a merge
   // CTAs derive a plan for so many requests: with more, a kernel that does it once takes less time.
   int max_reqs_of_inline_plan;
   // MLA: tokens of a request among the rows of a row tile, where heads are in groups.
@@ -118,8 +118,8 @@ struct PlanProblem {
 
 // What kinds of plans differ in.
 struct PlanRule {
-  int num_ctas, cluster_size, ctas_of_sm;
-  int64_t max_idle;  // CTAs or clusters that may be without work for the sake of heads_at_once
+  int num_ctas, cluster_size, num_ctas_per_sm;
+  int64_t max_idle;  // CTAs or clusters that may be without work for the sake of heads_per_round
   CtaRangeCosts costs;
   bool streamed, ctas_merge;
 };
@@ -154,7 +154,7 @@ inline PlanShape choose_plan(const AttentionStep& step, const GpuFacts& gpu) {
   return choose_plan(step, gpu, attention_tuning(gpu));
 }
 
-// Whether the plan of the step's size for short requests (kMaxKeysOfShortRequest) is another than for long
+// Whether the plan of the step's size for short requests (kShortRequestMaxKeys) is another than for long
 // ones.
 bool plan_depends_on_kv_len(const AttentionStep& step, const GpuFacts& gpu);
 

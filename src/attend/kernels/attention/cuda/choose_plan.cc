@@ -13,13 +13,13 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int64_t kMaxCtasPerSm = 2;
-static_assert(kVerifyCtasOfSm <= kMaxCtasPerSm);
-constexpr int kRowsOfLatentTile = 64;  // MLA's row tiles
+static_assert(kVerifyCtasPerSm <= kMaxCtasPerSm);
+constexpr int kLatentTileRows = 64;  // MLA's row tiles
 
 // MLA's kernels alone take values as wide.
 bool is_latent(const AttentionPlanLimits& limits) { return limits.head_dim_v > 256; }
 
-int64_t group_of(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
+int64_t gqa_group_size(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
 
 bool is_balanced(const PlanProblem& problem) {
   return problem.step.limits.split_rule == SplitRule::kBalanced;
@@ -45,7 +45,7 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t num_rows) {
 // CTAs read the same rows at the same time: heads that, with `num_tokens` of every request, fill a row tile.
 // sm80's kernel knows no groups.
 AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens, const GpuFacts& gpu) {
-  const int heads = kRowsOfLatentTile / num_tokens;
+  const int heads = kLatentTileRows / num_tokens;
   if (is_latent(limits) && limits.num_kv_heads == 1 && limits.num_q_heads > heads &&
       limits.num_q_heads % heads == 0 && limits.split_rule != SplitRule::kFixed && gpu.runs_sm90a())
     limits.num_kv_heads = limits.num_q_heads / heads;
@@ -56,7 +56,7 @@ AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens,
 // of them, tiles of the fewest would be the emptier: one.
 int tokens_of_head_group(const AttentionStep& step, const AttentionTuning& tuning) {
   const int num_tokens = step.max_seqlen_q;
-  const bool are_alike = step.most_tokens() == int64_t{num_tokens} * step.num_reqs;
+  const bool are_alike = step.max_new_tokens_of_batch() == int64_t{num_tokens} * step.num_reqs;
   return are_alike && num_tokens > 1 && num_tokens <= tuning.max_tokens_of_head_group &&
                  is_power_of_two(num_tokens)
              ? num_tokens
@@ -67,9 +67,9 @@ PlanProblem plan_problem(const AttentionStep& step, const GpuFacts& gpu, const A
   PlanProblem problem{};
   problem.step = step;
   problem.step.limits = with_head_groups(step.limits, tokens_of_head_group(step, tuning), gpu);
-  const int64_t max_seqlen_q = step.most_seqlen_q();
-  const int64_t num_tokens = std::min(max_seqlen_q * step.num_reqs, step.most_tokens());
-  problem.group = group_of(problem.step.limits);
+  const int64_t max_seqlen_q = step.max_seqlen_q_of_batch();
+  const int64_t num_tokens = std::min(max_seqlen_q * step.num_reqs, step.max_new_tokens_of_batch());
+  problem.group = gqa_group_size(problem.step.limits);
   problem.num_rows = max_seqlen_q * problem.group;
   problem.tile_rows = tile_rows_for(step.limits, problem.num_rows);
   problem.num_row_tiles = std::min(step.num_reqs * ceil_div<int64_t>(problem.num_rows, problem.tile_rows),
@@ -90,10 +90,10 @@ bool verify_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const At
          problem.num_rows >= min_rows && num_work_tiles * tuning.max_sms_of_verify_tile >= limits.num_workers;
 }
 PlanRule verify_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
-  const int num_ctas = kVerifyCtasOfSm * problem.step.limits.num_workers;
+  const int num_ctas = kVerifyCtasPerSm * problem.step.limits.num_workers;
   return {.num_ctas = num_ctas,
           .cluster_size = 1,
-          .ctas_of_sm = 0,
+          .num_ctas_per_sm = 0,
           .max_idle = num_ctas,
           .costs = tuning.tile_costs,
           .streamed = true,
@@ -110,7 +110,7 @@ PlanRule prefill_rule(const PlanProblem& problem, const AttentionTuning& tuning)
   const int num_ctas = problem.step.limits.num_workers;
   return {.num_ctas = num_ctas,
           .cluster_size = 1,
-          .ctas_of_sm = 0,
+          .num_ctas_per_sm = 0,
           .max_idle = num_ctas / tuning.idle_ctas_of_prefill,
           .costs = tuning.prefill_costs,
           .streamed = !prefills_whole_jobs(problem.num_work_tiles(), problem.step, tuning),
@@ -132,8 +132,9 @@ bool is_decode(const PlanProblem& problem, const GpuFacts& gpu) {
 int64_t decode_work_tiles(const PlanProblem& problem) {
   return int64_t{problem.step.num_reqs} * problem.step.limits.num_kv_heads;
 }
-int num_clusters(const PlanProblem& problem, int64_t ctas_of_sm, const AttentionTuning& tuning) {
-  return static_cast<int>(ctas_of_sm * problem.step.limits.num_workers) * tuning.clusters_of_66_ctas / 66;
+int num_clusters(const PlanProblem& problem, int64_t num_ctas_per_sm, const AttentionTuning& tuning) {
+  return static_cast<int>(num_ctas_per_sm * problem.step.limits.num_workers) * tuning.clusters_of_66_ctas /
+         66;
 }
 
 // Few short work tiles: clusters merge in shared memory what would else go through L2. They leave SMs idle,
@@ -142,9 +143,8 @@ int num_clusters(const PlanProblem& problem, int64_t ctas_of_sm, const Attention
 bool clusters_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning) {
   const int64_t num_work_tiles = decode_work_tiles(problem);
   const int clusters = num_clusters(problem, ctas_per_sm(problem), tuning);
-  const bool is_short = problem.step.max_seqlen_kv == 0
-                            ? 3 * num_work_tiles > 2 * clusters
-                            : problem.step.max_seqlen_kv <= kMaxKeysOfShortRequest;
+  const bool is_short = problem.step.max_seqlen_kv == 0 ? 3 * num_work_tiles > 2 * clusters
+                                                        : problem.step.max_seqlen_kv <= kShortRequestMaxKeys;
   return is_decode(problem, gpu) && num_work_tiles <= clusters && is_short;
 }
 bool few_work_tiles_plan_takes(const PlanProblem& problem, const GpuFacts& gpu,
@@ -162,7 +162,7 @@ PlanRule tiles_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
   const auto num_ctas = static_cast<int>(ctas_per_sm(problem) * problem.step.limits.num_workers);
   return {.num_ctas = num_ctas,
           .cluster_size = 1,
-          .ctas_of_sm = 0,
+          .num_ctas_per_sm = 0,
           .max_idle = num_ctas,
           .costs = tuning.tile_costs,
           .streamed = is_balanced(problem) &&
@@ -171,7 +171,7 @@ PlanRule tiles_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
 }
 PlanRule few_work_tiles_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
   PlanRule rule = tiles_rule(problem, tuning);
-  rule.ctas_of_sm = static_cast<int>(ctas_per_sm(problem));
+  rule.num_ctas_per_sm = static_cast<int>(ctas_per_sm(problem));
   return rule;
 }
 PlanRule clusters_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
@@ -186,7 +186,7 @@ PlanRule few_clusters_rule(const PlanProblem& problem, const AttentionTuning& tu
   const int64_t num_work_tiles = decode_work_tiles(problem);
   PlanRule rule = clusters_rule(problem, tuning);
   rule.num_ctas = static_cast<int>(num_clusters(problem, 1, tuning) / num_work_tiles * num_work_tiles);
-  rule.ctas_of_sm = 1;
+  rule.num_ctas_per_sm = 1;
   return rule;
 }
 PlanRule latent_rows_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
@@ -226,7 +226,7 @@ static_assert(in_order_of_kinds());
 
 // The largest divisor of the heads that suits and, of several, leaves no more than `max_idle` CTAs without
 // work.
-int heads_at_once_for(const PlanProblem& problem, const PlanRule& rule, const AttentionTuning& tuning) {
+int choose_heads_per_round(const PlanProblem& problem, const PlanRule& rule, const AttentionTuning& tuning) {
   for (int heads = std::min(tuning.max_heads_at_once, rule.num_ctas); heads > 1; --heads)
     if (problem.step.limits.num_kv_heads % heads == 0 && rule.num_ctas % heads <= rule.max_idle) return heads;
   return 1;
@@ -242,23 +242,24 @@ PlanShape shape_of(const PlanProblem& problem, PlanKind kind, const PlanRule& ru
       .tile_rows = problem.tile_rows,
       .partial_rows = kind == PlanKind::kFixedSplits ? tuning.fixed_split_rows : problem.tile_rows,
       .num_ctas = rule.num_ctas,
-      .heads_at_once = heads_at_once_for(problem, rule, tuning),
+      .heads_per_round = choose_heads_per_round(problem, rule, tuning),
       .cluster_size = rule.cluster_size,
-      .ctas_of_sm = rule.ctas_of_sm,
-      .line = {},
-      .lone_clusters = false,
+      .num_ctas_per_sm = rule.num_ctas_per_sm,
+      .partition = {},
+      .single_cluster_per_tile = false,
       .streamed = rule.streamed,
-      .ctas_of_prefill = kind == PlanKind::kVerify || kind == PlanKind::kPrefill,
+      .is_prefill_plan = kind == PlanKind::kVerify || kind == PlanKind::kPrefill,
       .ctas_merge = rule.ctas_merge,
       .inline_plan = false};
   const bool in_clusters = rule.cluster_size > 1;
-  shape.line = {.num_cta_ranges = shape.num_ctas / shape.heads_at_once,
-                .min_cta_range = rule.cluster_size * rule.costs.min_kv_tiles,
-                .start_cost = rule.cluster_size * rule.costs.start_kv_tiles,
-                .merge_cost = in_clusters ? rule.cluster_size * tuning.merge_kv_tiles : 0};
-  const auto most_kv_tiles = static_cast<int32_t>(ceil_div<int64_t>(step.max_seqlen_kv, kKeyTile));
-  shape.lone_clusters = in_clusters && step.num_reqs == 1 && most_kv_tiles > 0 &&
-                        lone_line(shape.line, most_kv_tiles).cta_range >= most_kv_tiles;
+  shape.partition = {.num_cta_ranges = shape.num_ctas / shape.heads_per_round,
+                     .min_cta_range = rule.cluster_size * rule.costs.min_kv_tiles,
+                     .start_cost = rule.cluster_size * rule.costs.start_kv_tiles,
+                     .merge_cost = in_clusters ? rule.cluster_size * tuning.merge_kv_tiles : 0};
+  const auto max_kv_tiles = static_cast<int32_t>(ceil_div<int64_t>(step.max_seqlen_kv, kKeyTile));
+  shape.single_cluster_per_tile =
+      in_clusters && step.num_reqs == 1 && max_kv_tiles > 0 &&
+      partition_single_tile(shape.partition, max_kv_tiles).cta_range >= max_kv_tiles;
   // Tall tiles have no registers for it; of prefill, those CTAs derive it that divide the keys of few rows.
   shape.inline_plan = step.plans_inline && is_balanced(problem) && shape.streamed &&
                       kind != PlanKind::kPrefill && shape.tile_rows <= 64 &&
@@ -271,7 +272,7 @@ PlanShape shape_of(const PlanProblem& problem, PlanKind kind, const PlanRule& ru
 std::span<const PlanRow> plan_rows() { return kPlanRows; }
 
 bool prefills_whole_jobs(int64_t num_jobs, const AttentionStep& step, const AttentionTuning& tuning) {
-  const int64_t wanted = tuning.min_jobs_of_sm * step.limits.num_workers;
+  const int64_t wanted = tuning.min_work_tiles_per_sm * step.limits.num_workers;
   const int64_t missing = step.num_reqs == 1 && tuning.missing_jobs > 0 ? wanted / tuning.missing_jobs : 0;
   return num_jobs >= wanted - missing;
 }
@@ -290,12 +291,12 @@ bool plan_depends_on_kv_len(const AttentionStep& step, const GpuFacts& gpu) {
     same.max_seqlen_kv = max_seqlen_kv;
     return choose_plan(same, gpu).cluster_size;
   };
-  return cluster_size(kMaxKeysOfShortRequest) != cluster_size(kMaxKeysOfShortRequest + 1);
+  return cluster_size(kShortRequestMaxKeys) != cluster_size(kShortRequestMaxKeys + 1);
 }
 
 PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& gpu, const AttentionTuning& tuning) {
   const AttentionPlanLimits grouped = with_head_groups(limits, 1, gpu);
-  const int64_t group = group_of(grouped);
+  const int64_t group = gqa_group_size(grouped);
   const int64_t num_ctas = (is_latent(limits) ? 1 : kMaxCtasPerSm) * grouped.num_workers;
   constexpr int64_t kMinRowTiles = 2;  // prefill has two counters where their numbers of parts are
   PlanSizes sizes{.num_head_groups = grouped.num_kv_heads,
@@ -305,9 +306,9 @@ PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& gpu, con
                   .partial_rows = 0,
                   // MLA's are in groups of 16 columns.
                   .partial_columns = round_up(grouped.head_dim_v, 16),
-                  .num_banks = 0,
-                  .bank_floats = split_bank_floats(grouped.head_dim_v),
-                  .meeting_clocks = tuning.meeting_clocks};
+                  .num_split_accumulators = 0,
+                  .accumulator_floats = split_accumulator_floats(grouped.head_dim_v),
+                  .barrier_timeout_clocks = tuning.barrier_timeout_clocks};
   if (grouped.split_rule == SplitRule::kBalanced) {
     sizes.num_partials = 2 * num_ctas;
     sizes.partial_rows = tile_rows_for(grouped, grouped.max_tokens * group);
@@ -316,7 +317,7 @@ PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& gpu, con
         tuning.fixed_splits_of_cta * num_ctas,
         (grouped.max_kv_tokens / grouped.split_tokens + grouped.max_reqs) * grouped.num_kv_heads);
     sizes.partial_rows = tuning.fixed_split_rows;
-    sizes.num_banks = std::max<int64_t>(num_ctas, grouped.num_kv_heads);
+    sizes.num_split_accumulators = std::max<int64_t>(num_ctas, grouped.num_kv_heads);
   }
   return sizes;
 }

@@ -7,7 +7,7 @@ namespace {
 
 void set_results(const TensorView& out, const TensorView& lse, MergeParams& params) {
   params.out = out_rows(out);
-  params.out_element = element_of(out.dtype);
+  params.out_element = to_element_type(out.dtype);
   if (!lse.empty()) {
     params.lse = lse.as<float>();
     params.lse_token_stride = lse.strides[0];
@@ -19,7 +19,7 @@ void set_results(const TensorView& out, const TensorView& lse, MergeParams& para
 }
 
 MergePartial partial(const TensorView& out, const TensorView& lse) {
-  return {token_rows(out), element_of(out.dtype), lse.as<float>(), lse.strides[0], lse.strides[1]};
+  return {token_rows(out), to_element_type(out.dtype), lse.as<float>(), lse.strides[0], lse.strides[1]};
 }
 
 }  // namespace

@@ -54,16 +54,17 @@ size_t plan_bytes(const AttentionPlanLimits& limits, Device device) {
   return DevicePlan::num_bytes(full, plan_sizes(full, gpu_facts(device)));
 }
 
-void plan(DevicePlan& plan, const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+void plan(DevicePlan& plan, const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream) {
   const AttentionStep step = step_of(plan.limits(), batch, /*plans_inline=*/false);
   plan.take(step, choose_plan(step, gpu_facts(plan.device())));
-  plan.launch(batch, visibility, stream);
+  plan.launch(batch, attention_mask, stream);
 }
 
-void plan_inline(DevicePlan& plan, const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+void plan_inline(DevicePlan& plan, const QueryBatch& batch, const AttentionMask& attention_mask,
+                 Stream& stream) {
   const AttentionStep step = step_of(plan.limits(), batch, /*plans_inline=*/true);
   plan.take(step, choose_plan(step, gpu_facts(plan.device())));
-  if (!plan.shape().inline_plan) plan.launch(batch, visibility, stream);
+  if (!plan.shape().inline_plan) plan.launch(batch, attention_mask, stream);
 }
 
 bool try_plan_inline(DevicePlan& plan, const QueryBatch& batch) {
@@ -73,7 +74,7 @@ bool try_plan_inline(DevicePlan& plan, const QueryBatch& batch) {
   return shape.inline_plan;
 }
 
-bool heeds_short_requests(const DevicePlan& plan, int num_reqs) {
+bool plan_depends_on_kv_len(const DevicePlan& plan, int num_reqs) {
   return num_reqs <= plan.limits().max_reqs &&
          plan_depends_on_kv_len({.limits = plan.limits(), .num_reqs = num_reqs, .max_seqlen_q = 1},
                                 gpu_facts(plan.device()));

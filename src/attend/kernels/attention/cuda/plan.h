@@ -13,9 +13,10 @@ size_t plan_bytes(const AttentionPlanLimits& limits, Device device);
 
 // As the members of AttentionPlan. Throw Error(kInvalidArgument) when the batch has more requests than the
 // limits.
-void plan(DevicePlan& plan, const QueryBatch& batch, const Visibility& visibility, Stream& stream);
-void plan_inline(DevicePlan& plan, const QueryBatch& batch, const Visibility& visibility, Stream& stream);
+void plan(DevicePlan& plan, const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream);
+void plan_inline(DevicePlan& plan, const QueryBatch& batch, const AttentionMask& attention_mask,
+                 Stream& stream);
 bool try_plan_inline(DevicePlan& plan, const QueryBatch& batch);
-bool heeds_short_requests(const DevicePlan& plan, int num_reqs);
+bool plan_depends_on_kv_len(const DevicePlan& plan, int num_reqs);
 
 }  // namespace attend::kernels::cuda

@@ -12,14 +12,14 @@ namespace attend::kernels::cpu {
 namespace {
 
 template <class T>
-inline constexpr int kNumParts = std::is_same_v<T, float> ? 3
-                                 : std::is_same_v<T, F16> ? 2
-                                                          : 1;
+inline constexpr int kNumBf16Parts = std::is_same_v<T, float> ? 3
+                                     : std::is_same_v<T, F16> ? 2
+                                                              : 1;
 
 // The 32 elements of a block as 16 pairs. Which two elements make a pair is the type's own choice, the
-// cheapest one: neighbours, or those that lie 16 apart.
+// cheapest one: neighbors, or those that lie 16 apart.
 template <class T>
-inline constexpr bool kPairsLieApart = kNumParts<T> > 1;
+inline constexpr bool kPairsAreStrided = kNumBf16Parts<T> > 1;
 
 using Pairs = __m512i;
 
@@ -44,18 +44,18 @@ void split(__m512 first, __m512 second, Pairs (&parts)[kParts]) {
   }
 }
 
-// Pairs that lie 16 apart become pairs of neighbours.
-inline Pairs to_neighbours(Pairs apart) {
+// Pairs that lie 16 apart become pairs of neighbors.
+inline Pairs to_adjacent(Pairs strided) {
   const __m512i words = _mm512_setr_epi32(
       0x00020000, 0x00060004, 0x000a0008, 0x000e000c, 0x00120010, 0x00160014, 0x001a0018, 0x001e001c,
       0x00030001, 0x00070005, 0x000b0009, 0x000f000d, 0x00130011, 0x00170015, 0x001b0019, 0x001f001d);
-  return _mm512_permutexvar_epi16(words, apart);
+  return _mm512_permutexvar_epi16(words, strided);
 }
 
 // P of 32 keys in as many parts as there are. One part is rounded to the nearest; probabilities are not
 // negative.
 template <int kParts>
-void split_p(const __m512 (&p)[2], Pairs (&parts)[kParts]) {
+void split_p_to_bf16(const __m512 (&p)[2], Pairs (&parts)[kParts]) {
   if constexpr (kParts == 1) {
     const auto rounded = [](__m512 x) {
       return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
@@ -68,9 +68,9 @@ void split_p(const __m512 (&p)[2], Pairs (&parts)[kParts]) {
 
 // Reads blocks of 32 elements of K or V as pairs.
 template <class T>
-class PartsReader {
+class Bf16PartsReader {
  public:
-  static constexpr int kParts = kNumParts<T>;
+  static constexpr int kParts = kNumBf16Parts<T>;
 
   void read(const T* row, Pairs (&parts)[kParts]) const {
     if constexpr (std::is_same_v<T, BF16>)
@@ -91,15 +91,15 @@ class PartsReader {
 };
 
 template <class T>
-requires(kIsFp8<T>) class PartsReader<T> {
+requires(kIsFp8<T>) class Bf16PartsReader<T> {
  public:
   static constexpr int kParts = 1;
 
   void read(const T* row, Pairs (&parts)[kParts]) const {
-    parts[0] = table_.widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)));
+    parts[0] = table_.convert(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)));
   }
   void read_first(const T* row, int n, Pairs (&parts)[kParts]) const {
-    parts[0] = table_.widen(_mm256_maskz_loadu_epi8(static_cast<__mmask32>((uint32_t{1} << n) - 1), row));
+    parts[0] = table_.convert(_mm256_maskz_loadu_epi8(static_cast<__mmask32>((uint32_t{1} << n) - 1), row));
   }
 
  private:
@@ -109,7 +109,7 @@ requires(kIsFp8<T>) class PartsReader<T> {
 // Columns of a block of 32 as the pairs of two rows of V have them.
 template <class T>
 void combine_rows(Pairs first, Pairs second, Pairs& low, Pairs& high) {
-  if constexpr (kPairsLieApart<T>) {
+  if constexpr (kPairsAreStrided<T>) {
     // Elements 0..15 are the lower halves, 16..31 the upper ones.
     low = _mm512_mask_blend_epi16(0xaaaaaaaa, first, _mm512_slli_epi32(second, 16));
     high = _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(first, 16), second);

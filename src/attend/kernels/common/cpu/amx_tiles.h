@@ -39,9 +39,9 @@ struct TileRowCounts {
 };
 
 // Tiles of these shapes, for as long as it lives. Other code of this thread must not use tiles meanwhile.
-class ConfiguredTiles {
+class AmxTileConfig {
  public:
-  explicit ConfiguredTiles(const TileRowCounts& counts) {
+  explicit AmxTileConfig(const TileRowCounts& counts) {
     // Intel SDM, LDTILECFG.
     struct alignas(64) {
       uint8_t palette = 1;
@@ -56,14 +56,14 @@ class ConfiguredTiles {
     }
     asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
   }
-  ~ConfiguredTiles() { asm volatile("tilerelease" ::: "memory"); }
-  ConfiguredTiles(const ConfiguredTiles&) = delete;
-  ConfiguredTiles& operator=(const ConfiguredTiles&) = delete;
+  ~AmxTileConfig() { asm volatile("tilerelease" ::: "memory"); }
+  AmxTileConfig(const AmxTileConfig&) = delete;
+  AmxTileConfig& operator=(const AmxTileConfig&) = delete;
 };
 
-class WholeTiles : public ConfiguredTiles {
+class FullAmxTiles : public AmxTileConfig {
  public:
-  WholeTiles() : ConfiguredTiles(TileRowCounts{}) {}
+  FullAmxTiles() : AmxTileConfig(TileRowCounts{}) {}
 };
 
 // c = a b, or c += a b, summed over parts: a number may be a sum of bfloat16 parts, the first the largest.

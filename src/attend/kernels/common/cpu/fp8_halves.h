@@ -20,7 +20,7 @@ struct Fp8Halves;
 template <>
 struct Fp8Halves<F8E4M3> {
   static constexpr float kFactor = 256.0f;
-  static constexpr bool kHidesNaN = true;
+  static constexpr bool kDropsNaN = true;
   static __m256i of(const F8E4M3* p) {
     const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(-0x4080));
@@ -31,7 +31,7 @@ struct Fp8Halves<F8E4M3> {
 template <>
 struct Fp8Halves<F8E5M2> {
   static constexpr float kFactor = 1.0f;
-  static constexpr bool kHidesNaN = false;
+  static constexpr bool kDropsNaN = false;
   static __m256i of(const F8E5M2* p) {
     const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm256_slli_epi16(wide, 8);

@@ -18,7 +18,7 @@ inline constexpr bool kIsFp8 = std::is_same_v<T, F8E4M3> || std::is_same_v<T, F8
 
 // The bits of bfloat16 for the lower seven bits of an fp8 of so many bits of exponent and fraction. E4M3 has
 // no infinities, and one NaN.
-constexpr uint16_t bf16_of_fp8(uint32_t bits, int exponent_bits, int fraction_bits) {
+constexpr uint16_t fp8_to_bf16_bits(uint32_t bits, int exponent_bits, int fraction_bits) {
   constexpr uint16_t kNaN = 0x7fc0, kInfinity = 0x7f80;
   const uint32_t exponent = bits >> fraction_bits, fraction = bits & ((1u << fraction_bits) - 1);
   const uint32_t bias = 127 - ((1u << (exponent_bits - 1)) - 1);
@@ -41,7 +41,7 @@ struct Fp8Table {
     constexpr bool kE4M3 = std::is_same_v<T, F8E4M3>;
     Fp8Table table{};
     for (uint32_t bits = 0; bits < 128; ++bits) {
-      const uint16_t value = bf16_of_fp8(bits, kE4M3 ? 4 : 5, kE4M3 ? 3 : 2);
+      const uint16_t value = fp8_to_bf16_bits(bits, kE4M3 ? 4 : 5, kE4M3 ? 3 : 2);
       table.low[bits] = static_cast<uint8_t>(value & 0xff);
       table.high[bits] = static_cast<uint8_t>(value >> 8);
     }
@@ -68,7 +68,7 @@ class Fp8Registers {
                                      _mm512_set1_epi8(-0x80), 0xf8);
   }
   // 32 values in their order.
-  __m512i widen(__m256i block) const {
+  __m512i convert(__m256i block) const {
     const __m512i bytes = _mm512_castsi256_si512(block);
     // Eight bytes to the front of each quarter.
     const __m512i spread = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 0, 2, 0, 3, 0), bytes);
@@ -77,7 +77,7 @@ class Fp8Registers {
     return _mm512_unpacklo_epi8(low, high);
   }
   // 64 values: of each 16 the first eight in a, the others in b.
-  void widen(__m512i bytes, __m512i& a, __m512i& b) const {
+  void convert(__m512i bytes, __m512i& a, __m512i& b) const {
     __m512i low, high;
     look_up(bytes, low, high);
     a = _mm512_unpacklo_epi8(low, high);

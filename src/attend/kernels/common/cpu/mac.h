@@ -23,8 +23,8 @@ struct F32Mac {
   static StepVec broadcast(const Step* p) { return S::set1(*p); }
   static StepVec zero() { return S::zero(); }
   // Makes products take x from a register, where S says that they otherwise would not.
-  static void hold(StepVec& x) {
-    if constexpr (requires { S::hold(x); }) S::hold(x);
+  static void keep_in_register(StepVec& x) {
+    if constexpr (requires { S::keep_in_register(x); }) S::keep_in_register(x);
   }
   static F32 mac(StepVec a, StepVec b, F32 sum) { return S::fma(a, b, sum); }
   static void transpose(StepVec (&rows)[S::kLanes]) { S::transpose(rows); }

@@ -23,7 +23,7 @@ struct Bf16Mac {
   static void store(Step* p, StepVec x) { _mm512_storeu_si512(p, x); }
   static StepVec broadcast(const Step* p) { return _mm512_set1_epi32(static_cast<int>(*p)); }
   static StepVec zero() { return _mm512_setzero_si512(); }
-  static void hold(StepVec&) {}
+  static void keep_in_register(StepVec&) {}
   static F32 mac(StepVec a, StepVec b, F32 sum) {
     return _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(a), std::bit_cast<__m512bh>(b));
   }
@@ -49,7 +49,7 @@ struct Bf16Mac {
     const __m256i bytes = n == 32
                               ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row))
                               : _mm256_maskz_loadu_epi8(static_cast<__mmask32>((uint64_t{1} << n) - 1), row);
-    return Fp8Registers<T>().widen(bytes);
+    return Fp8Registers<T>().convert(bytes);
   }
 
   static StepVec load_across(const BF16* const (&rows)[kElements], int n) {
@@ -61,7 +61,7 @@ struct Bf16Mac {
     for (int i = 0; i < kElements; ++i)
       bytes[i] = rows[i] == nullptr ? _mm_setzero_si128()
                                     : _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << n) - 1), rows[i]);
-    return Fp8Registers<T>().widen(
+    return Fp8Registers<T>().convert(
         _mm256_set_m128i(_mm_unpackhi_epi8(bytes[0], bytes[1]), _mm_unpacklo_epi8(bytes[0], bytes[1])));
   }
 

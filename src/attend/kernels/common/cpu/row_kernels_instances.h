@@ -54,7 +54,7 @@ void store_row(const void* from, DType from_dtype, void* to, DType to_dtype, flo
 }
 
 template <class S>
-RowKernels row_kernels_of() {
+RowKernels make_row_kernels() {
   return {.blend = &blend_row<S>, .write = &write_row<S>, .store = &store_row<S>};
 }
 

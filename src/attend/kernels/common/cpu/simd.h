@@ -3,7 +3,7 @@
 //   S::F32, S::kLanes            a vector of floats
 //   S::kRegisters                of vectors
 //   S::kTileRows, S::kTileVecs   the micro kernel that fills its registers (tile_multiply.h)
-//   zero, set1, add, sub, mul, div, fma(a, b, c) = a * b + c, abs, with_sign_of, round (to nearest)
+//   zero, set1, add, sub, mul, div, fma(a, b, c) = a * b + c, abs, copy_sign, round (to nearest)
 //   min(a, b), max(a, b)         b when either is NaN
 //   times_pow2(x, n)             x * 2^n for integers n in [-126, 127]
 //   exponent_pow2(x)             the largest power of two up to |x|; 0 below 2^-126
@@ -13,7 +13,7 @@
 //   load(p), load_first(p, n)    kLanes elements, or n and then zeros, of any float type, converted
 //   store(p, x), store_first     to floats; the first n to f32, f16, bf16 (rounded to nearest even)
 //   transpose(rows)              kLanes vectors
-//   sums_of(x)                   lane i is the sum of the lanes of x[i]
+//   reduce_add_lanes(x)                   lane i is the sum of the lanes of x[i]
 //   load_block(p, a, b), load_block_first(p, n, a, b)
 //                                2 kLanes elements, in whatever order is cheapest for the type
 //   to_block_order<T>(a, b)      from the natural order into the one of load_block
@@ -70,7 +70,7 @@ typename S::F32 tanh(typename S::F32 x) {
   const F32 near = S::fma(S::mul(magnitude, u), t, magnitude);
   const F32 e = exp_nonpositive<S>(S::mul(magnitude, S::set1(-2.0f)));
   const F32 far = S::div(S::sub(S::set1(1.0f), e), S::add(S::set1(1.0f), e));
-  return S::with_sign_of(S::if_less(magnitude, S::set1(0.625f), near, far), x);
+  return S::copy_sign(S::if_less(magnitude, S::set1(0.625f), near, far), x);
 }
 
 // Rounds to nearest even a value of kMantissa mantissa bits and of kSmallest as the smallest normal
@@ -85,7 +85,7 @@ typename S::F32 round_mantissa(typename S::F32 x, float smallest_normal, float l
   const F32 power = S::max(S::exponent_pow2(magnitude), S::set1(smallest_normal));
   const F32 shift = S::mul(power, S::set1(static_cast<float>(1 << (23 - kMantissa))));
   const F32 rounded = S::sub(S::add(magnitude, shift), shift);
-  return S::with_sign_of(S::if_nan(x, x, rounded), x);
+  return S::copy_sign(S::if_nan(x, x, rounded), x);
 }
 
 // Stores the first n lanes as T, exactly as T(float) converts.
@@ -96,7 +96,7 @@ void store_as(T* p, typename S::F32 x, int n) {
   } else if constexpr (std::is_same_v<T, F8E4M3>) {
     const auto rounded = round_mantissa<S, 3>(x, 0x1p-6f, 448.0f);
     // The exponent biases of E4M3 and float16 differ by 8; 480 is where NaN stands in E4M3.
-    const auto shifted = S::mul(S::if_nan(x, S::with_sign_of(S::set1(480.0f), x), rounded), S::set1(0x1p-8f));
+    const auto shifted = S::mul(S::if_nan(x, S::copy_sign(S::set1(480.0f), x), rounded), S::set1(0x1p-8f));
     S::store_first_byte(p, shifted, 7, n);
   } else if constexpr (std::is_same_v<T, F8E5M2>) {
     S::store_first_byte(p, round_mantissa<S, 2>(x, 0x1p-14f, 57344.0f), 8, n);

@@ -22,8 +22,8 @@ struct Avx2 {
 
   // gcc folds a load into every instruction that uses it, and then there are more loads than two units do
   // beside two products a cycle.
-  static void hold(F32& x) { asm("" : "+x"(x)); }
-  static void hold(__m256i& x) { asm("" : "+x"(x)); }
+  static void keep_in_register(F32& x) { asm("" : "+x"(x)); }
+  static void keep_in_register(__m256i& x) { asm("" : "+x"(x)); }
 
   static F32 zero() { return _mm256_setzero_ps(); }
   static F32 set1(float x) { return _mm256_set1_ps(x); }
@@ -35,7 +35,7 @@ struct Avx2 {
   static F32 max(F32 a, F32 b) { return _mm256_max_ps(a, b); }
   static F32 fma(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
   static F32 abs(F32 x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
-  static F32 with_sign_of(F32 magnitude, F32 sign) {
+  static F32 copy_sign(F32 magnitude, F32 sign) {
     return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
   }
   static F32 round(F32 x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
@@ -46,16 +46,16 @@ struct Avx2 {
   static F32 exponent_pow2(F32 x) {
     return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000)));
   }
-  static F32 keep(uint64_t bits, F32 x, F32 otherwise) {
+  static F32 keep(uint64_t bits, F32 x, F32 if_false) {
     const __m256i lane_bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits & 0xff)), lane_bits);
-    return _mm256_blendv_ps(otherwise, x, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane_bits)));
+    return _mm256_blendv_ps(if_false, x, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane_bits)));
   }
-  static F32 if_less(F32 a, F32 b, F32 x, F32 otherwise) {
-    return _mm256_blendv_ps(otherwise, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+  static F32 if_less(F32 a, F32 b, F32 x, F32 if_false) {
+    return _mm256_blendv_ps(if_false, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
   }
-  static F32 if_nan(F32 a, F32 x, F32 otherwise) {
-    return _mm256_blendv_ps(otherwise, x, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  static F32 if_nan(F32 a, F32 x, F32 if_false) {
+    return _mm256_blendv_ps(if_false, x, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
   }
   static float reduce_max(F32 x) {
     const __m128 quad = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -104,7 +104,7 @@ struct Avx2 {
   }
   static void load_block(const BF16* p, F32& a, F32& b) {
     __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    hold(pairs);
+    keep_in_register(pairs);
     split_pairs(pairs, a, b);
   }
   template <class T>
@@ -182,7 +182,7 @@ struct Avx2 {
   }
 
   // Lane i is the sum of the lanes of x[i].
-  static F32 sums_of(F32 (&x)[kLanes]) {
+  static F32 reduce_add_lanes(F32 (&x)[kLanes]) {
     F32 pairs[4], quads[2];
     for (int i = 0; i < 4; ++i)
       pairs[i] = add(_mm256_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm256_unpackhi_ps(x[2 * i], x[2 * i + 1]));

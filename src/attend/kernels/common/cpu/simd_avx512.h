@@ -29,7 +29,7 @@ struct Avx512 {
   static F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
   static F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
   static F32 abs(F32 x) { return _mm512_abs_ps(x); }
-  static F32 with_sign_of(F32 magnitude, F32 sign) {
+  static F32 copy_sign(F32 magnitude, F32 sign) {
     const __m512 sign_bit = _mm512_set1_ps(-0.0f);
     return _mm512_or_ps(magnitude, _mm512_and_ps(sign, sign_bit));
   }
@@ -38,35 +38,37 @@ struct Avx512 {
   static F32 exponent_pow2(F32 x) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7f800000)));
   }
-  static F32 keep(uint64_t bits, F32 x, F32 otherwise) {
-    return _mm512_mask_mov_ps(otherwise, static_cast<__mmask16>(bits), x);
+  static F32 keep(uint64_t bits, F32 x, F32 if_false) {
+    return _mm512_mask_mov_ps(if_false, static_cast<__mmask16>(bits), x);
   }
-  static F32 if_less(F32 a, F32 b, F32 x, F32 otherwise) {
-    return _mm512_mask_mov_ps(otherwise, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), x);
+  static F32 if_less(F32 a, F32 b, F32 x, F32 if_false) {
+    return _mm512_mask_mov_ps(if_false, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), x);
   }
-  static F32 if_nan(F32 a, F32 x, F32 otherwise) {
-    return _mm512_mask_mov_ps(otherwise, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), x);
+  static F32 if_nan(F32 a, F32 x, F32 if_false) {
+    return _mm512_mask_mov_ps(if_false, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), x);
   }
   static float reduce_max(F32 x) { return _mm512_reduce_max_ps(x); }
   static float reduce_add(F32 x) { return _mm512_reduce_add_ps(x); }
 
   static F32 load(const float* p) { return _mm512_loadu_ps(p); }
-  static F32 load(const F16* p) { return widen_f16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static F32 load(const F16* p) {
+    return f16_to_f32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
   static F32 load(const BF16* p) {
-    return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return bf16_to_f32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
   static F32 load(const F8E4M3* p) {
-    return widen_e4m3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return e4m3_to_f32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static F32 load(const F8E5M2* p) {
-    return widen_e5m2(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return e5m2_to_f32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
 
   static F32 load_first(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
-  static F32 load_first(const F16* p, int n) { return widen_f16(_mm256_maskz_loadu_epi16(first(n), p)); }
-  static F32 load_first(const BF16* p, int n) { return widen_bf16(_mm256_maskz_loadu_epi16(first(n), p)); }
-  static F32 load_first(const F8E4M3* p, int n) { return widen_e4m3(_mm_maskz_loadu_epi8(first(n), p)); }
-  static F32 load_first(const F8E5M2* p, int n) { return widen_e5m2(_mm_maskz_loadu_epi8(first(n), p)); }
+  static F32 load_first(const F16* p, int n) { return f16_to_f32(_mm256_maskz_loadu_epi16(first(n), p)); }
+  static F32 load_first(const BF16* p, int n) { return bf16_to_f32(_mm256_maskz_loadu_epi16(first(n), p)); }
+  static F32 load_first(const F8E4M3* p, int n) { return e4m3_to_f32(_mm_maskz_loadu_epi8(first(n), p)); }
+  static F32 load_first(const F8E5M2* p, int n) { return e5m2_to_f32(_mm_maskz_loadu_epi8(first(n), p)); }
 
   // 2 kLanes elements in an order of T's own (simd.h): of bf16 first the even ones, then the odd ones.
   template <class T>
@@ -142,7 +144,7 @@ struct Avx512 {
   }
 
   // Lane i is the sum of the lanes of x[i].
-  static F32 sums_of(F32 (&x)[kLanes]) {
+  static F32 reduce_add_lanes(F32 (&x)[kLanes]) {
     F32 quads[4];
     for (int i = 0; i < 4; ++i) {
       const F32 ab =
@@ -167,22 +169,22 @@ struct Avx512 {
  private:
   static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 
-  static F32 widen_f16(__m256i half) { return _mm512_cvtph_ps(half); }
-  static F32 widen_bf16(__m256i upper) {
+  static F32 f16_to_f32(__m256i half) { return _mm512_cvtph_ps(half); }
+  static F32 bf16_to_f32(__m256i upper) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(upper), 16));
   }
   // E5M2 is the upper byte of a float16.
-  static F32 widen_e5m2(__m128i bytes) {
-    return widen_f16(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8));
+  static F32 e5m2_to_f32(__m128i bytes) {
+    return f16_to_f32(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8));
   }
   // The bits of E4M3 one place below the sign of a float16 have an exponent bias that is 8 too large.
-  static F32 widen_e4m3(__m128i bytes) {
+  static F32 e4m3_to_f32(__m128i bytes) {
     const __m256i upper = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
     const __m256i half = _mm256_and_si256(_mm256_srai_epi16(upper, 1), _mm256_set1_epi16(-0x4001));
     const __m256i magnitude = _mm256_and_si256(half, _mm256_set1_epi16(0x3fff));
     const __mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x3f80));
     const __m256i fixed = _mm256_mask_mov_epi16(half, nan, _mm256_set1_epi16(0x7e00));
-    return _mm512_mul_ps(widen_f16(fixed), _mm512_set1_ps(256.0f));
+    return _mm512_mul_ps(f16_to_f32(fixed), _mm512_set1_ps(256.0f));
   }
   static __m256i narrow_f16(F32 x) {
     return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -1,4 +1,4 @@
-// Vectors of 4 floats in plain C++ (the compilers' vector extension: two-operand maths on any machine), with
+// Vectors of 4 floats in plain C++ (the compilers' vector extension: two-operand math on any machine), with
 // the concept of simd.h. Rarely used conversions go through the value types of tensor/dtype.h.
 #pragma once
 
@@ -31,7 +31,7 @@ struct Portable {
   static F32 max(F32 a, F32 b) { return a > b ? a : b; }
   static F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
   static F32 abs(F32 x) { return as_f32(as_u32(x) & 0x7fffffffu); }
-  static F32 with_sign_of(F32 magnitude, F32 sign) {
+  static F32 copy_sign(F32 magnitude, F32 sign) {
     return as_f32(as_u32(magnitude) | (as_u32(sign) & 0x80000000u));
   }
   // To the nearest integer, for |x| < 2^22: adding 1.5 * 2^23 leaves no bit for a fraction.
@@ -43,13 +43,13 @@ struct Portable {
     return x * as_f32(std::bit_cast<U32>(__builtin_convertvector(n, Int) + 127) << 23);
   }
   static F32 exponent_pow2(F32 x) { return as_f32(as_u32(x) & 0x7f800000u); }
-  static F32 keep(uint64_t bits, F32 x, F32 otherwise) {
+  static F32 keep(uint64_t bits, F32 x, F32 if_false) {
     F32 kept;
-    for (int i = 0; i < kLanes; ++i) kept[i] = (bits >> i) & 1 ? x[i] : otherwise[i];
+    for (int i = 0; i < kLanes; ++i) kept[i] = (bits >> i) & 1 ? x[i] : if_false[i];
     return kept;
   }
-  static F32 if_less(F32 a, F32 b, F32 x, F32 otherwise) { return a < b ? x : otherwise; }
-  static F32 if_nan(F32 a, F32 x, F32 otherwise) { return a != a ? x : otherwise; }
+  static F32 if_less(F32 a, F32 b, F32 x, F32 if_false) { return a < b ? x : if_false; }
+  static F32 if_nan(F32 a, F32 x, F32 if_false) { return a != a ? x : if_false; }
   static float reduce_max(F32 x) {
     const float low = x[0] > x[1] ? x[0] : x[1], high = x[2] > x[3] ? x[2] : x[3];
     return low > high ? low : high;
@@ -106,7 +106,7 @@ struct Portable {
   }
 
   // Lane i is the sum of the lanes of x[i].
-  static F32 sums_of(F32 (&x)[kLanes]) {
+  static F32 reduce_add_lanes(F32 (&x)[kLanes]) {
     return F32{reduce_add(x[0]), reduce_add(x[1]), reduce_add(x[2]), reduce_add(x[3])};
   }
 

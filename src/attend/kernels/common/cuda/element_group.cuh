@@ -1,4 +1,4 @@
-// Eight neighbouring elements of a row as float32: one or two 16-byte accesses, or one of 8 bytes for fp8.
+// Eight neighboring elements of a row as float32: one or two 16-byte accesses, or one of 8 bytes for fp8.
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"

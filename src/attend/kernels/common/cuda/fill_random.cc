@@ -5,9 +5,11 @@
 namespace attend::kernels::cuda {
 
 void fill_random(const TensorView& out, const RandomNormal& numbers, Stream& stream) {
-  launch_fill_random(
-      {.data = out.data, .count = out.num_elements(), .element = element_of(out.dtype), .numbers = numbers},
-      stream.handle);
+  launch_fill_random({.data = out.data,
+                      .count = out.num_elements(),
+                      .element = to_element_type(out.dtype),
+                      .numbers = numbers},
+                     stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

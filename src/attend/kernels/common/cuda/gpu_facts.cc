@@ -9,7 +9,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-std::vector<GpuFacts> facts_of_all() {
+std::vector<GpuFacts> all_gpu_facts() {
   std::vector<GpuFacts> all;
   for (int device = 0; device < attend::cuda::device_count(); ++device)
     all.push_back({.major = device_attribute(device, cudaDevAttrComputeCapabilityMajor),
@@ -23,7 +23,7 @@ std::vector<GpuFacts> facts_of_all() {
 }  // namespace
 
 const GpuFacts& gpu_facts(Device device) {
-  static const std::vector<GpuFacts> all = facts_of_all();
+  static const std::vector<GpuFacts> all = all_gpu_facts();
   ensure(device.index >= 0 && device.index < static_cast<int>(all.size()), "no GPU of index ", device.index);
   return all[static_cast<size_t>(device.index)];
 }

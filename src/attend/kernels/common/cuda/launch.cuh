@@ -26,25 +26,25 @@ void allow_shared_memory(int num_bytes, std::string_view what) {
 }
 
 // How an SM of sm_90 divides its 256 KB between shared memory and L1: so many bytes are shared.
-inline constexpr int kSharedOfSms[] = {0,         8 << 10,   16 << 10,  32 << 10,  64 << 10,
-                                       100 << 10, 132 << 10, 164 << 10, 196 << 10, 228 << 10};
+inline constexpr int kSharedCarveoutSizes[] = {0,         8 << 10,   16 << 10,  32 << 10,  64 << 10,
+                                               100 << 10, 132 << 10, 164 << 10, 196 << 10, 228 << 10};
 // The least of them that holds `num_ctas` CTAs of `shared_bytes` each.
 constexpr int shared_for(int num_ctas, int shared_bytes) {
   constexpr int kReserved = 1 << 10;  // of each CTA
-  for (const int bytes : kSharedOfSms)
+  for (const int bytes : kSharedCarveoutSizes)
     if (num_ctas * (shared_bytes + kReserved) <= bytes) return bytes;
-  return kSharedOfSms[std::size(kSharedOfSms) - 1];
+  return kSharedCarveoutSizes[std::size(kSharedCarveoutSizes) - 1];
 }
 
 // Launches `kernel(params)` with programmatic dependent launch (CUDA programming guide, "Programmatic
 // Dependent Launch and Synchronization"): it must call ptx::griddepcontrol_wait() before it touches what
-// another kernel writes. `cluster_size` CTAs after one another form a cluster (sm_90). `shared_of_sm`: one of
-// kSharedOfSms, the rest is L1; 0: as the driver has it. `stream` is a cudaStream_t. Throws Error(kDevice)
-// when the launch fails.
+// another kernel writes. `cluster_size` CTAs after one another form a cluster (sm_90). `shared_carveout`: one
+// of kSharedCarveoutSizes, the rest is L1; 0: as the driver has it. `stream` is a cudaStream_t. Throws
+// Error(kDevice) when the launch fails.
 template <class Params>
 void launch_dependent(void (*kernel)(Params), dim3 grid, int num_threads, size_t shared_bytes, void* stream,
                       const Params& params, const char* what, int cluster_size = 1,
-                      [[maybe_unused]] int shared_of_sm = 0) {
+                      [[maybe_unused]] int shared_carveout = 0) {
   cudaLaunchAttribute attributes[3]{};
   unsigned num_attributes = 0;
   const auto next = [&](cudaLaunchAttributeID id) -> cudaLaunchAttributeValue& {
@@ -57,11 +57,11 @@ void launch_dependent(void (*kernel)(Params), dim3 grid, int num_threads, size_t
         .x = static_cast<unsigned>(cluster_size), .y = 1, .z = 1};
 // Toolkits before 12.8 may not know the attribute, without which nothing but time is lost.
 #if CUDART_VERSION >= 12080
-  if (shared_of_sm > 0) {
+  if (shared_carveout > 0) {
     // In percent, rounded down: what is a fraction more the driver takes for the next size.
-    constexpr int kMost = kSharedOfSms[std::size(kSharedOfSms) - 1];
+    constexpr int kMost = kSharedCarveoutSizes[std::size(kSharedCarveoutSizes) - 1];
     next(cudaLaunchAttributePreferredSharedMemoryCarveout).sharedMemCarveout =
-        static_cast<unsigned>(100 * shared_of_sm / kMost);
+        static_cast<unsigned>(100 * shared_carveout / kMost);
   }
 #endif
   cudaLaunchConfig_t config{};

@@ -8,7 +8,7 @@ namespace attend::kernels::cuda {
 
 using Group = float[kGroupElements];
 
-__host__ __device__ inline int num_groups_of(int num_columns) {
+__host__ __device__ inline int num_element_groups(int num_columns) {
   return (num_columns + kGroupElements - 1) / kGroupElements;
 }
 
@@ -21,11 +21,11 @@ __device__ inline int64_t row_begin(const DeviceRows& rows, int64_t row) {
 // A row of T in whole groups that begin at multiples of 16 bytes. A group stays as it came until its values
 // are wanted, so that a thread can have several under way.
 template <class T>
-class WholeRow {
+class AlignedRow {
  public:
   using Bits = uint4;
 
-  __device__ WholeRow(const DeviceRows& rows, int64_t row, int /*num_columns*/, bool /*aligned*/)
+  __device__ AlignedRow(const DeviceRows& rows, int64_t row, int /*num_columns*/, bool /*aligned*/)
       : data_(static_cast<T*>(rows.data) + row_begin(rows, row)) {}
 
   __device__ Bits load(int g) const { return *reinterpret_cast<const Bits*>(data_ + g * kGroupElements); }
@@ -40,13 +40,13 @@ class WholeRow {
 };
 
 // Any row of elements that are not fp8.
-class AnyRow {
+class UnalignedRow {
  public:
   struct Bits {
     Group values;
   };
 
-  __device__ AnyRow(const DeviceRows& rows, int64_t row, int num_columns, bool aligned)
+  __device__ UnalignedRow(const DeviceRows& rows, int64_t row, int num_columns, bool aligned)
       : data_(rows.data),
         begin_(row_begin(rows, row)),
         num_columns_(num_columns),

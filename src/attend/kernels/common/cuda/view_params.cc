@@ -4,7 +4,7 @@
 
 namespace attend::kernels::cuda {
 
-Element element_of(DType dtype) {
+Element to_element_type(DType dtype) {
   switch (dtype) {
     case DType::kF32:
       return Element::kF32;
@@ -54,12 +54,12 @@ DeviceRows device_rows(const TensorView& view) {
           .outer_stride = view.strides[0],
           .inner_stride = nested ? view.strides[1] : 0,
           .inner = nested ? static_cast<int32_t>(std::max<int64_t>(1, view.shape[1])) : 1,
-          .element = element_of(view.dtype)};
+          .element = to_element_type(view.dtype)};
 }
 
 DeviceVector device_vector(const TensorView& view) {
   if (view.empty()) return {.data = nullptr, .element = {}};
-  return {.data = view.data, .element = element_of(view.dtype)};
+  return {.data = view.data, .element = to_element_type(view.dtype)};
 }
 
 bool rows_aligned(std::initializer_list<const TensorView*> views) {

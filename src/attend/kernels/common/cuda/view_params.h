@@ -10,7 +10,7 @@
 namespace attend::kernels::cuda {
 
 // Of a float dtype.
-Element element_of(DType dtype);
+Element to_element_type(DType dtype);
 
 // Views of [num_tokens, num_heads, head_dim].
 TokenRows token_rows(const TensorView& view);

@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxNTiles = 4;  // of a CTA
 
 __host__ __device__ constexpr int num_squares(int num_tokens) {
-  return num_tokens * NormalizedHeadsEpilogue::kMaxPairsOfHead;
+  return num_tokens * NormalizedHeadsEpilogue::kMaxPairsPerHead;
 }
 
 template <int kGroups, int kTokens>
@@ -36,13 +36,13 @@ void launch_normalized_tokens(const QkvParams& params, void* stream) {
   const auto launch = [&]<int kGroups>() {
     sm80::CtaRanges ranges(params.product);
     ranges.num_ctas = sm80::num_n_tiles(params.product) / (params.product.head_half / sm80::kFeatures) *
-                      params.ctas_of_head;
+                      params.ctas_per_head;
     ranges.num_groups = kGroups;
     sm80::launch_ctas<NormalizedQkvCta<kGroups, kTokens>, kGroups, normalized_qkv_kernel<kGroups, kTokens>>(
-        params, params.product, ranges, stream, params.ctas_of_head);
+        params, params.product, ranges, stream, params.ctas_per_head);
   };
   const int n_tiles =
-      (params.product.head_half / sm80::kFeatures + params.ctas_of_head - 1) / params.ctas_of_head;
+      (params.product.head_half / sm80::kFeatures + params.ctas_per_head - 1) / params.ctas_per_head;
   if (n_tiles <= 2) return launch.template operator()<4>();
   if (n_tiles == 3) return launch.template operator()<6>();
   launch.template operator()<2 * kMaxNTiles>();
@@ -59,13 +59,13 @@ int max_cluster_size() {
 
 // Clusters of more than two CTAs do not fill the SMs, unless two CTAs fit one: then those that find no SM of
 // their own share some.
-int ctas_of_normalized_head(int num_heads, int head_half, int num_rows) {
-  const int n_tiles_of_head = head_half / sm80::kFeatures;
+int choose_ctas_per_head(int num_heads, int head_half, int num_rows) {
+  const int n_tiles_per_head = head_half / sm80::kFeatures;
   for (int size = max_cluster_size(); size > 0; --size) {
-    const int n_tiles = (n_tiles_of_head + size - 1) / size;
-    if (size > n_tiles_of_head || n_tiles > kMaxNTiles) continue;
-    const bool two_fit_an_sm = n_tiles <= 2 && num_rows <= 8;
-    const int num_ctas = size > 2 && !two_fit_an_sm ? num_sms() * 3 / 4 : num_sms();
+    const int n_tiles = (n_tiles_per_head + size - 1) / size;
+    if (size > n_tiles_per_head || n_tiles > kMaxNTiles) continue;
+    const bool fits_two_ctas_per_sm = n_tiles <= 2 && num_rows <= 8;
+    const int num_ctas = size > 2 && !fits_two_ctas_per_sm ? num_sms() * 3 / 4 : num_sms();
     if (num_heads * size <= num_ctas) return size;
   }
   return 0;

@@ -13,21 +13,21 @@
 namespace attend::kernels::cuda {
 namespace {
 
-bool is_quantised(const LinearArgs& args) { return args.weight.format != WeightFormat::kPlain; }
+bool is_quantized(const LinearArgs& args) { return args.weight.format != WeightFormat::kPlain; }
 
 // The product alone would be one launch of a skinny GEMM, the norm included. There are kernels for bf16 and
 // the shared memory of Hopper.
 bool takes_product(const LinearArgs& args, const Stream& stream) {
   if (sm80::max_skinny_rows(gpu_facts(stream.device).shared_bytes) != sm80::kMaxRowsWithRoom ||
       args.x.shape[0] > kMaxQkvRows || args.x.dtype != DType::kBF16 ||
-      (!is_quantised(args) && args.weight.data.dtype != DType::kBF16) || args.out.dtype != DType::kBF16 ||
+      (!is_quantized(args) && args.weight.data.dtype != DType::kBF16) || args.out.dtype != DType::kBF16 ||
       args.accumulate || args.batch_invariant)
     return false;
   const GemmProblem problem = gemm_problem(args, /*gated=*/false);
   const GemmRow& row = choose(problem, gpu_facts(stream.device));
-  const bool is_skinny = is_quantised(args)
-                             ? row.kernel == GemmKernel::kSkinnyCodes
-                             : row.kernel == GemmKernel::kSkinny || row.kernel == GemmKernel::kLoneRow;
+  const bool is_skinny = is_quantized(args)
+                             ? row.kernel == GemmKernel::kSkinnyQuantized
+                             : row.kernel == GemmKernel::kSkinny || row.kernel == GemmKernel::kGemv;
   return is_skinny && (problem.norm == GemmNorm::kNone || row.norms(problem));
 }
 
@@ -35,11 +35,11 @@ KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
   std::ostringstream text;
   text << product.x.shape[0] << " x " << product.x.shape[1] << " -> " << product.out.shape[1] << ", "
        << product.x.dtype;
-  if (is_quantised(product)) text << " by " << to_string(product.weight.format);
+  if (is_quantized(product)) text << " by " << to_string(product.weight.format);
   text << ", heads of " << rope.q.shape[2];
   return {.op = "qkv_norm_rope_store",
           .problem = text.str(),
-          .kernel = is_quantised(product) ? "skinny GEMM of codes with RoPE and store"
+          .kernel = is_quantized(product) ? "skinny GEMM of codes with RoPE and store"
                                           : "skinny GEMM with RoPE and store",
           .why = "few rows: bound by reading the weight"};
 }
@@ -48,7 +48,7 @@ KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
 // or not at all.
 bool takes_heads(const NormRopeArgs& rope) {
   const int64_t half = rope.cos.shape[1], num_groups = half / sm80::kFeatures;
-  return !rope.interleaved && !rope.norm_behind && rope.q_norm.empty() == rope.k_norm.empty() &&
+  return !rope.interleaved && !rope.norm_after_rope && rope.q_norm.empty() == rope.k_norm.empty() &&
          2 * half == rope.q.shape[2] && half % sm80::kFeatures == 0 && half <= kMaxRopeHalf &&
          (num_groups & (num_groups - 1)) == 0;
 }
@@ -74,15 +74,15 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
                    .rope = norm_rope_store_params(rope, store, stream)};
   params.product.head_half = static_cast<int32_t>(head_dim / 2);
   if (!rope.q_norm.empty()) {
-    if (is_quantised(product)) return false;
+    if (is_quantized(product)) return false;
     const int64_t num_heads = rope.q.shape[1] + 2 * rope.k.shape[1];
-    params.ctas_of_head = ctas_of_normalized_head(static_cast<int>(num_heads), params.product.head_half,
-                                                  params.product.num_rows);
-    if (params.ctas_of_head == 0) return false;
+    params.ctas_per_head =
+        choose_ctas_per_head(static_cast<int>(num_heads), params.product.head_half, params.product.num_rows);
+    if (params.ctas_per_head == 0) return false;
   }
   if (records_choices()) record_choice(choice_of(product, rope));
-  if (is_quantised(product))
-    launch_qkv_codes({params, quantised_weight(product.weight)}, stream.handle);
+  if (is_quantized(product))
+    launch_qkv_quantized({params, quantized_weight(product.weight)}, stream.handle);
   else
     launch_qkv(params, stream.handle);
   return true;

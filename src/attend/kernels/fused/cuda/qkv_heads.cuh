@@ -11,7 +11,7 @@
 namespace attend::kernels::cuda {
 
 // Where pairs stand in heads, and where they go: q to out, k and v to the cache.
-class HeadPlaces {
+class QkvHeadLayout {
  public:
   // Loaded before the W of a pass.
   struct Rotation {
@@ -19,23 +19,23 @@ class HeadPlaces {
     int slot = -1;
   };
 
-  __device__ explicit HeadPlaces(const QkvParams& params)
+  __device__ explicit QkvHeadLayout(const QkvParams& params)
       : product_(params.product),
         rope_(params.rope),
         num_q_(params.rope.heads[0].num_heads),
         num_k_(params.rope.heads[1].num_heads) {}
 
-  __device__ int n_tiles_of_head() const { return product_.head_half / sm80::kFeatures; }
-  __device__ int head_of(int n_tile) const { return n_tile / n_tiles_of_head(); }
-  __device__ int n_tile_of_head(int n_tile) const { return n_tile & (n_tiles_of_head() - 1); }
-  __device__ int element_of_head(int n_tile, int row) const {
-    return n_tile_of_head(n_tile) * sm80::kFeatures + row;
+  __device__ int n_tiles_per_head() const { return product_.head_half / sm80::kFeatures; }
+  __device__ int head_of_n_tile(int n_tile) const { return n_tile / n_tiles_per_head(); }
+  __device__ int n_tile_in_head(int n_tile) const { return n_tile & (n_tiles_per_head() - 1); }
+  __device__ int head_element(int n_tile, int row) const {
+    return n_tile_in_head(n_tile) * sm80::kFeatures + row;
   }
-  __device__ bool is_v(int n_tile) const { return head_of(n_tile) >= num_q_ + num_k_; }
+  __device__ bool is_v(int n_tile) const { return head_of_n_tile(n_tile) >= num_q_ + num_k_; }
 
   __device__ void prefetch(int token, int n_tile, int row, Rotation& rotation) const {
     const int64_t position = rope_.positions[token];
-    const int d = element_of_head(n_tile, row);
+    const int d = head_element(n_tile, row);
     rotation.cos = rope_.cos[position * rope_.cos_stride + d];
     rotation.sin = rope_.sin[position * rope_.sin_stride + d];
     rotation.slot = slot_of(rope_.store, token);
@@ -43,16 +43,16 @@ class HeadPlaces {
 
   // The product's pair, as it would come back from out.
   template <class Sum>
-  __device__ float2 pair_of(int n_tile, int row, const Sum& sum) const {
+  __device__ float2 output_pair(int n_tile, int row, const Sum& sum) const {
     const int half = product_.head_half;
-    const int feature = head_of(n_tile) * 2 * half + element_of_head(n_tile, row);
+    const int feature = head_of_n_tile(n_tile) * 2 * half + head_element(n_tile, row);
     return make_float2(rounded(sum(0, feature), product_.out_element),
                        rounded(sum(1, feature + half), product_.out_element));
   }
 
   // Rotates a pair, unless it is of v, and stores it.
   __device__ void put(int token, int n_tile, int row, const Rotation& rotation, float2 pair) const {
-    const int head = head_of(n_tile), d = element_of_head(n_tile, row), half = product_.head_half;
+    const int head = head_of_n_tile(n_tile), d = head_element(n_tile, row), half = product_.head_half;
     const bool v = is_v(n_tile);
     if (!v) pair = rotated(pair.x, pair.y, rotation.cos, rotation.sin);
     if (head < num_q_) {
@@ -73,40 +73,40 @@ class HeadPlaces {
   int num_q_, num_k_;
 };
 
-class HeadsEpilogue : public HeadPlaces {
+class HeadsEpilogue : public QkvHeadLayout {
  public:
   static constexpr bool kHeads = true, kClusterSync = false;
   using Prefetched = Rotation;
-  using HeadPlaces::HeadPlaces;
+  using QkvHeadLayout::QkvHeadLayout;
 
   template <class Sum>
   __device__ void write(int token, int n_tile, int row, const Prefetched& prefetched, const Sum& sum) const {
-    put(token, n_tile, row, prefetched, pair_of(n_tile, row, sum));
+    put(token, n_tile, row, prefetched, output_pair(n_tile, row, sum));
   }
 };
 
 // Heads of q and k go through an RMSNorm before they are rotated: the CTAs of a cluster, which share a head,
 // send each other the squares of its pairs.
-class NormalizedHeadsEpilogue : public HeadPlaces {
+class NormalizedHeadsEpilogue : public QkvHeadLayout {
  public:
   static constexpr bool kHeads = true, kClusterSync = true;
-  static constexpr int kMaxPairsOfHead = kMaxRopeHalf;
+  static constexpr int kMaxPairsPerHead = kMaxRopeHalf;
   struct Prefetched : Rotation {
     float2 norm = make_float2(1.0f, 1.0f);
     float2 pair = make_float2(0.0f, 0.0f);
   };
 
-  // `squares`: [rows, kMaxPairsOfHead] of shared memory, at the same place in every CTA.
+  // `squares`: [rows, kMaxPairsPerHead] of shared memory, at the same place in every CTA.
   __device__ NormalizedHeadsEpilogue(const QkvParams& params, float* squares)
-      : HeadPlaces(params), squares_(squares), ctas_of_head_(params.ctas_of_head) {
+      : QkvHeadLayout(params), squares_(squares), ctas_per_head_(params.ctas_per_head) {
     ptx::cluster_arrive_relaxed();
   }
 
   __device__ void prefetch(int token, int n_tile, int row, Prefetched& prefetched) const {
-    HeadPlaces::prefetch(token, n_tile, row, prefetched);
+    QkvHeadLayout::prefetch(token, n_tile, row, prefetched);
     if (is_v(n_tile)) return;
-    const DeviceVector& norm = rope_.heads[head_of(n_tile) < num_q_ ? 0 : 1].norm;
-    const int d = element_of_head(n_tile, row);
+    const DeviceVector& norm = rope_.heads[head_of_n_tile(n_tile) < num_q_ ? 0 : 1].norm;
+    const int d = head_element(n_tile, row);
     prefetched.norm = make_float2(load_element(norm.data, d, norm.element),
                                   load_element(norm.data, d + product_.head_half, norm.element));
   }
@@ -116,10 +116,10 @@ class NormalizedHeadsEpilogue : public HeadPlaces {
 
   template <class Sum>
   __device__ void write(int token, int n_tile, int row, Prefetched& prefetched, const Sum& sum) const {
-    prefetched.pair = pair_of(n_tile, row, sum);
+    prefetched.pair = output_pair(n_tile, row, sum);
     if (is_v(n_tile)) return;
-    const uint32_t to = ptx::shared_address(squares_of(token) + element_of_head(n_tile, row));
-    for (int cta = 0; cta < ctas_of_head_; ++cta)
+    const uint32_t to = ptx::shared_address(token_squares(token) + head_element(n_tile, row));
+    for (int cta = 0; cta < ctas_per_head_; ++cta)
       ptx::st_shared_cluster(ptx::mapa(to, cta), squares_of_pair(prefetched.pair.x, prefetched.pair.y));
   }
 
@@ -140,27 +140,27 @@ class NormalizedHeadsEpilogue : public HeadPlaces {
   }
 
  private:
-  __device__ float* squares_of(int token) const { return squares_ + token * kMaxPairsOfHead; }
+  __device__ float* token_squares(int token) const { return squares_ + token * kMaxPairsPerHead; }
 
   // By the eight threads that have a token's outputs of a n-tile. In the order of norm_rope_kernel: lane l
   // has pairs l, l + 32, ..., and adds to them what the lane 16 further has, then 8, 4, 2 and 1.
   __device__ float sum_of_squares(int token, int row) const {
     constexpr int kLanes = 32;
-    const float* const squares = squares_of(token);
-    float of_lane[kLanes / sm80::kFeatures] = {};
+    const float* const squares = token_squares(token);
+    float lane_sums[kLanes / sm80::kFeatures] = {};
 #pragma unroll
     for (int i = 0; i < kLanes / sm80::kFeatures; ++i)
 #pragma unroll
-      for (int first = i * sm80::kFeatures; first < kMaxPairsOfHead; first += kLanes)
-        if (first + row < product_.head_half) of_lane[i] += squares[first + row];
-    float sum = (of_lane[0] + of_lane[2]) + (of_lane[1] + of_lane[3]);
+      for (int first = i * sm80::kFeatures; first < kMaxPairsPerHead; first += kLanes)
+        if (first + row < product_.head_half) lane_sums[i] += squares[first + row];
+    float sum = (lane_sums[0] + lane_sums[2]) + (lane_sums[1] + lane_sums[3]);
     const uint32_t lanes = 0xffu << (threadIdx.x % kLanes & ~(sm80::kFeatures - 1u));
     for (int step = sm80::kFeatures / 2; step > 0; step /= 2) sum += __shfl_xor_sync(lanes, sum, step);
     return sum;
   }
 
   float* squares_;
-  int ctas_of_head_;
+  int ctas_per_head_;
 };
 
 }  // namespace attend::kernels::cuda

@@ -34,7 +34,7 @@ void launch_tokens(const QkvParams& params, void* stream) {
 }  // namespace
 
 void launch_qkv(const QkvParams& params, void* stream) {
-  if (params.ctas_of_head > 0) return launch_normalized_qkv(params, stream);
+  if (params.ctas_per_head > 0) return launch_normalized_qkv(params, stream);
   if (params.product.num_rows == 1)
     launch_tokens<1>(params, stream);
   else if (params.product.num_rows <= 8)

@@ -1,7 +1,7 @@
 // The product that a layer's q, k and v come from, with what q, k and v go through before attention.
 #pragma once
 
-#include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_quantized_kernel.h"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 
 namespace attend::kernels::cuda {
@@ -15,21 +15,22 @@ inline constexpr int kMaxQkvRows = 16;
 struct QkvParams {
   sm80::SkinnyGemmParams product;
   NormRopeParams rope;
-  // 0: no heads are normalised. Else those of q and k are, and a cluster of so many CTAs takes one head.
-  int32_t ctas_of_head = 0;
+  // 0: no heads are normalized. Else those of q and k are, and a cluster of so many CTAs takes one head.
+  int32_t ctas_per_head = 0;
 };
 void launch_qkv(const QkvParams& params, void* stream);
 void launch_normalized_qkv(const QkvParams& params, void* stream);
 
-// The same by launch_skinny_codes_bf16: at most kMaxSkinnyCodeRows rows, and no heads are normalised.
-struct QkvCodesParams {
+// The same by launch_skinny_quantized_bf16: at most kMaxSkinnyQuantizedRows rows, and no heads are
+// normalized.
+struct QkvQuantizedParams {
   QkvParams qkv;
-  QuantisedWeight weight;
+  QuantizedWeight weight;
 };
-void launch_qkv_codes(const QkvCodesParams& params, void* stream);
+void launch_qkv_quantized(const QkvQuantizedParams& params, void* stream);
 
-// QkvParams::ctas_of_head on the current device, for `num_heads` heads of q, k and v together; 0: so many
-// heads, or heads of this size, are not normalised in the GEMM.
-int ctas_of_normalized_head(int num_heads, int head_half, int num_rows);
+// QkvParams::ctas_per_head on the current device, for `num_heads` heads of q, k and v together; 0: so many
+// heads, or heads of this size, are not normalized in the GEMM.
+int choose_ctas_per_head(int num_heads, int head_half, int num_rows);
 
 }  // namespace attend::kernels::cuda

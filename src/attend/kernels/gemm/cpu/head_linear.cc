@@ -8,7 +8,7 @@ namespace attend::kernels::cpu {
 namespace {
 
 // Of one task, which reads a head's weight once.
-constexpr int64_t kTokensOfTask = 64;
+constexpr int64_t kTokensPerTask = 64;
 
 MultiplyTransposed multiply_transposed(Isa isa) {
   require_isa(isa);
@@ -23,23 +23,23 @@ MultiplyTransposed multiply_transposed(Isa isa) {
 
 void head_linear(const HeadLinearArgs& args, Isa isa) {
   const int64_t num_tokens = args.x.shape[0], num_heads = args.x.shape[1];
-  const auto of_head = [](const TensorView& rows, int64_t head) { return rows.transpose(0, 1)[head]; };
+  const auto head_view = [](const TensorView& rows, int64_t head) { return rows.transpose(0, 1)[head]; };
   if (args.weight.strides[2] == 1) {
     for (int64_t head = 0; head < num_heads; ++head)
-      linear({.x = of_head(args.x, head),
+      linear({.x = head_view(args.x, head),
               .weight = args.weight[head],
               .bias = {},
-              .out = of_head(args.out, head),
+              .out = head_view(args.out, head),
               .workspace = args.workspace,
               .batch_invariant = args.batch_invariant},
              isa);
     return;
   }
   const MultiplyTransposed multiply = multiply_transposed(isa);
-  const int64_t num_runs = ceil_div(num_tokens, kTokensOfTask);
+  const int64_t num_runs = ceil_div(num_tokens, kTokensPerTask);
   parallel_for(num_heads * num_runs, [&](int64_t task, int) {
-    const int64_t head = task / num_runs, first = task % num_runs * kTokensOfTask;
-    const TensorView x = of_head(args.x, head)[first], out = of_head(args.out, head)[first];
+    const int64_t head = task / num_runs, first = task % num_runs * kTokensPerTask;
+    const TensorView x = head_view(args.x, head)[first], out = head_view(args.out, head)[first];
     multiply({.x = x.as<const float>(),
               .x_stride = args.x.strides[0],
               .weight = args.weight[head].data,
@@ -47,7 +47,7 @@ void head_linear(const HeadLinearArgs& args, Isa isa) {
               .dtype = args.weight.dtype,
               .out = out.as<float>(),
               .out_stride = args.out.strides[0],
-              .num_tokens = std::min(kTokensOfTask, num_tokens - first),
+              .num_tokens = std::min(kTokensPerTask, num_tokens - first),
               .in_features = args.x.shape[2],
               .out_features = args.out.shape[2]});
   });

@@ -67,7 +67,7 @@ void multiply_transposed(const TransposedProduct& product) {
 }
 
 template <class S>
-MultiplyTransposed multiply_transposed_of() {
+MultiplyTransposed multiply_transposed_impl() {
   return &multiply_transposed<S>;
 }
 

@@ -16,7 +16,7 @@ namespace attend::kernels::cpu {
 namespace {
 
 // Products below which waking the team costs more than it saves.
-constexpr int64_t kWorthATeam = 1 << 18;
+constexpr int64_t kMinElementsForTeam = 1 << 18;
 // What a task of few rows streams at least: enough that prefetchers and pages get going.
 constexpr int64_t kMinTaskBytes = 128 << 10;
 constexpr int64_t kTasksPerThread = 4;
@@ -38,7 +38,7 @@ const void* advance(const void* data, DType dtype, int64_t elements) {
   return static_cast<const char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
 }
 
-LinearPart part_of(LinearPart part, int64_t row, int64_t num_rows, int64_t out, int64_t num_outs) {
+LinearPart make_part(LinearPart part, int64_t row, int64_t num_rows, int64_t out, int64_t num_outs) {
   part.x += row * part.x_stride;
   skip_outs(part, out);
   if (part.bias != nullptr) part.bias = advance(part.bias, part.bias_dtype, out);
@@ -73,20 +73,20 @@ Tasks packed_tasks(const LinearPart& part, const LinearKernel& kernel) {
 
 // For each thread of the team so many floats, which the calling thread keeps from call to call: too much for
 // stacks, and a thread that allocated its own might do so in any later step.
-float* tiles_of_threads(int64_t floats_of_thread) {
+float* thread_tile_buffers(int64_t floats_per_thread) {
   thread_local std::vector<float> tiles;
-  const auto wanted = static_cast<size_t>(floats_of_thread * num_threads());
+  const auto wanted = static_cast<size_t>(floats_per_thread * num_threads());
   if (tiles.size() < wanted) tiles.resize(wanted);
   return tiles.data();
 }
 
-bool takes_tiles(const LinearArgs& args, Isa isa) {
+bool can_use_tiles(const LinearArgs& args, Isa isa) {
   return isa >= Isa::kAmx && !args.workspace.empty() && args.weight.format == WeightFormat::kPlain &&
          (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.data.dtype));
 }
 
 // Rows are packed for all tasks, then each task multiplies its output features with all of them.
-void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
+void linear_with_tiles(const LinearPart& rows, std::byte* workspace) {
   const TileLinear kernel = tile_linear_amx();
   std::byte* const scratch = workspace;
   const PackedRows packed = {reinterpret_cast<char*>(workspace + num_threads() * kTileScratchBytes),
@@ -95,20 +95,20 @@ void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
   parallel_for_rows(packed.num_row_tiles * num_blocks, kLinearTileRows * kTileBlockFeatures,
                     [&](int64_t task) {
                       const int64_t tile = task / num_blocks;
-                      kernel.pack(part_of(rows, tile * kLinearTileRows, kLinearTileRows, 0, 0), packed, tile,
-                                  task % num_blocks * kTileBlockFeatures);
+                      kernel.pack(make_part(rows, tile * kLinearTileRows, kLinearTileRows, 0, 0), packed,
+                                  tile, task % num_blocks * kTileBlockFeatures);
                     });
   const int64_t wanted = kTasksPerThread * num_threads();
   const int64_t task_outs = std::min(max_tile_task_outs(rows.weight_dtype),
                                      round_up(ceil_div(rows.num_outs, wanted), int64_t{kGroupOuts}));
   parallel_for(ceil_div(rows.num_outs, task_outs), [&](int64_t task, int thread) {
-    kernel.multiply(part_of(rows, 0, rows.num_rows, task * task_outs, task_outs), packed,
+    kernel.multiply(make_part(rows, 0, rows.num_rows, task * task_outs, task_outs), packed,
                     scratch + thread * kTileScratchBytes);
   });
 }
 
 // With AMX tiles are faster, at float32's precision.
-bool takes_pairs(const LinearArgs& args, Isa isa) {
+bool can_use_pairs(const LinearArgs& args, Isa isa) {
   return isa == Isa::kAvx512Bf16 && args.rounds_x && !args.workspace.empty() &&
          args.weight.format == WeightFormat::kPlain && args.weight.data.dtype == DType::kBF16;
 }
@@ -121,20 +121,20 @@ Tasks pair_tasks(const LinearPart& part) {
 }
 
 // Rows are rounded for all tasks, then each task multiplies its output features with all of them.
-void linear_by_pairs(const LinearPart& part, bool skinny, std::byte* workspace) {
+void linear_with_pairs(const LinearPart& part, bool skinny, std::byte* workspace) {
   PairLinear kernel;
   if constexpr (kX86Kernels) kernel = pair_linear_avx512bf16();
   const PairRows rows = {reinterpret_cast<uint32_t*>(workspace), pair_stride(part.in_features)};
   const auto rows_from = [&](int64_t row) { return PairRows{rows.data + row * rows.stride, rows.stride}; };
   parallel_for_rows(part.num_rows, part.in_features,
-                    [&](int64_t row) { kernel.round(part_of(part, row, 1, 0, 0), rows_from(row)); });
+                    [&](int64_t row) { kernel.round(make_part(part, row, 1, 0, 0), rows_from(row)); });
   const int64_t task_outs = (skinny ? skinny_tasks(part) : pair_tasks(part)).num_outs;
   const int64_t num_tasks = ceil_div(part.num_outs, task_outs);
   const auto multiply = [&](int64_t task, int) {
-    const LinearPart outs = part_of(part, 0, part.num_rows, task * task_outs, task_outs);
+    const LinearPart outs = make_part(part, 0, part.num_rows, task * task_outs, task_outs);
     skinny ? kernel.skinny(outs, rows) : kernel.packed(outs, rows);
   };
-  if (part.num_rows * part.num_outs * part.in_features >= kWorthATeam)
+  if (part.num_rows * part.num_outs * part.in_features >= kMinElementsForTeam)
     return parallel_for(num_tasks, multiply);
   for (int64_t task = 0; task < num_tasks; ++task) multiply(task, 0);
 }
@@ -200,18 +200,18 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa
 void linear(const LinearArgs& args, Isa isa, bool records) {
   require_isa(isa);
   const LinearPart all = whole(args);
-  if (takes_tiles(args, isa)) {
+  if (can_use_tiles(args, isa)) {
     if (records && records_choices()) record_kernel(args, "tiles", isa);
     for (int64_t row = 0; row < all.num_rows; row += kTileMaxRows)
-      linear_by_tiles(part_of(all, row, kTileMaxRows, 0, all.num_outs), args.workspace.data());
+      linear_with_tiles(make_part(all, row, kTileMaxRows, 0, all.num_outs), args.workspace.data());
     return;
   }
-  if (takes_pairs(args, isa)) {
+  if (can_use_pairs(args, isa)) {
     const bool skinny = args.batch_invariant || streams_pairs(all.num_rows, all.in_features);
     if (records && records_choices())
       record_kernel(args, skinny ? "skinny GEMM of pairs" : "packed GEMM of pairs", isa);
     for (int64_t row = 0; row < all.num_rows; row += kMaxPairRows)
-      linear_by_pairs(part_of(all, row, kMaxPairRows, 0, all.num_outs), skinny, args.workspace.data());
+      linear_with_pairs(make_part(all, row, kMaxPairRows, 0, all.num_outs), skinny, args.workspace.data());
     return;
   }
   const LinearKernel kernel = linear_kernel(isa);
@@ -221,13 +221,13 @@ void linear(const LinearArgs& args, Isa isa, bool records) {
   const Tasks tasks = skinny ? skinny_tasks(all) : packed_tasks(all, kernel);
   const int64_t num_out_tasks = ceil_div(all.num_outs, tasks.num_outs);
   const int64_t num_row_tasks = ceil_div(all.num_rows, tasks.num_rows);
-  float* const tiles = skinny ? nullptr : tiles_of_threads(kernel.num_tile_floats);
+  float* const tiles = skinny ? nullptr : thread_tile_buffers(kernel.num_tile_floats);
   const auto multiply = [&](int64_t task, int thread) {
-    const LinearPart part = part_of(all, task / num_out_tasks * tasks.num_rows, tasks.num_rows,
-                                    task % num_out_tasks * tasks.num_outs, tasks.num_outs);
+    const LinearPart part = make_part(all, task / num_out_tasks * tasks.num_rows, tasks.num_rows,
+                                      task % num_out_tasks * tasks.num_outs, tasks.num_outs);
     skinny ? kernel.skinny(part) : kernel.packed(part, tiles + thread * kernel.num_tile_floats);
   };
-  const bool worth_a_team = all.num_rows * all.num_outs * all.in_features >= kWorthATeam;
+  const bool worth_a_team = all.num_rows * all.num_outs * all.in_features >= kMinElementsForTeam;
   if (worth_a_team) return parallel_for(num_out_tasks * num_row_tasks, multiply);
   for (int64_t task = 0; task < num_out_tasks * num_row_tasks; ++task) multiply(task, 0);
 }

@@ -7,9 +7,9 @@
 
 #include "attend/kernels/common/cpu/amx_tiles.h"
 #include "attend/kernels/common/cpu/simd_avx512.h"
-#include "attend/kernels/gemm/cpu/codes_avx512.h"
 #include "attend/kernels/gemm/cpu/linear_instances.h"
 #include "attend/kernels/gemm/cpu/linear_tile_weights.h"
+#include "attend/kernels/gemm/cpu/quantized_values_avx512.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -25,14 +25,14 @@ constexpr int64_t kStreamFeatures = 4096;
 template <class T>
 void pack_tiles(const LinearPart& part, int64_t feature, char* packed) {
   const auto count = static_cast<int>(least(part.in_features - feature, kTileSteps));
-  const PartsReader<float> reader;
+  const Bf16PartsReader<float> reader;
   __m512 pairs[kTileParts][kLinearTileRows];
   for (int row = 0; row < kLinearTileRows; ++row) {
     Pairs parts[kTileParts] = {};
     const float* const x = part.x + row * part.x_stride + feature;
     if (row < part.num_rows) count == kTileSteps ? reader.read(x, parts) : reader.read_first(x, count, parts);
     for (int p = 0; p < kTileParts; ++p)
-      pairs[p][row] = _mm512_castsi512_ps(kPairsLieApart<T> ? parts[p] : to_neighbours(parts[p]));
+      pairs[p][row] = _mm512_castsi512_ps(kPairsAreStrided<T> ? parts[p] : to_adjacent(parts[p]));
   }
   for (int p = 0; p < kTileParts; ++p) {
     Avx512::transpose(pairs[p]);
@@ -71,7 +71,7 @@ template <class T, int kRowTiles, int kOutTiles>
   if constexpr (kRowTiles == 1) {
     // The parts of the rows fill three tiles; weights pass through one.
     unrolled<kTileParts>([&](auto part) { load_tile<4 + part>(rows + part * kTileBytes, 64); });
-    unrolled<kNumParts<T>>([&](auto weight_part) {
+    unrolled<kNumBf16Parts<T>>([&](auto weight_part) {
       unrolled<kOutTiles>([&](auto out) {
         load_tile<7>(outs + out * out_bytes + weight_part * kTileBytes, 64);
         unrolled<kTileParts>([&](auto part) {
@@ -80,7 +80,7 @@ template <class T, int kRowTiles, int kOutTiles>
       });
     });
   } else {
-    unrolled<kNumParts<T>>([&](auto weight_part) {
+    unrolled<kNumBf16Parts<T>>([&](auto weight_part) {
       unrolled<2>(
           [&](auto out) { load_tile<4 + out>(outs + out * out_bytes + weight_part * kTileBytes, 64); });
       unrolled<kTileParts>([&](auto part) {
@@ -107,7 +107,7 @@ class TileTask {
     const int64_t num_row_tiles = (part_.num_rows + kLinearTileRows - 1) / kLinearTileRows;
     std::memset(scratch_.sums, 0, sizeof scratch_.sums[0] * static_cast<size_t>(num_row_tiles));
     {
-      const WholeTiles tiles;
+      const FullAmxTiles tiles;
       part_.num_rows <= kStreamRows ? multiply_stream() : multiply_blocks();
     }
     for (int64_t out = 0; out < part_.num_outs; out += kTileOuts)
@@ -193,16 +193,16 @@ class TileTask {
 
   template <int kRowTiles, int kOutTiles>
   void add_block(const WeightTiles<T>& weights, int64_t out_tile, int64_t feature, int64_t out, int64_t row) {
-    const auto sums_of = [&](int64_t row_tile, int64_t o) -> Sums& {
+    const auto reduce_add_lanes = [&](int64_t row_tile, int64_t o) -> Sums& {
       return scratch_.sums[row / kLinearTileRows + row_tile][out / kTileOuts + o];
     };
     for_each_sum<kRowTiles, kOutTiles>(
-        [&](auto sum, auto row_tile, auto o) { load_tile<sum>(sums_of(row_tile, o), 64); });
+        [&](auto sum, auto row_tile, auto o) { load_tile<sum>(reduce_add_lanes(row_tile, o), 64); });
     for (int64_t i = feature; i < least(feature + kTileBlockFeatures, part_.in_features); i += kTileSteps)
       multiply_step<T, kRowTiles, kOutTiles>(weights, out_tile, (i - feature) / kTileSteps,
                                              packed_.tile(i, row / kLinearTileRows));
     for_each_sum<kRowTiles, kOutTiles>(
-        [&](auto sum, auto row_tile, auto o) { store_tile<sum>(sums_of(row_tile, o), 64); });
+        [&](auto sum, auto row_tile, auto o) { store_tile<sum>(reduce_add_lanes(row_tile, o), 64); });
   }
 
   // Turns a tile of sums into rows of `out`.

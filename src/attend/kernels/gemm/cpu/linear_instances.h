@@ -41,7 +41,7 @@ void packed(const LinearPart& part, [[maybe_unused]] float* tiles) {
 }
 
 template <class S>
-LinearKernel linear_kernel_of() {
+LinearKernel make_linear_kernel() {
   return {.skinny = &skinny<S>,
           .packed = &packed<S>,
           .num_tile_floats = kPacksRows<S> ? kPackedTileFloats<S> : 0,

@@ -66,11 +66,11 @@ void multiply_tile(const float* x, const float* panel, int num_steps, bool adds,
 
 // The same for num_rows rows, kRows or less.
 template <class S, int kRows, int kVecs>
-void multiply_tile_of(int64_t num_rows, const float* x, const float* panel, int num_steps, bool adds,
-                      float* out, int64_t out_stride) {
+void multiply_tile_rows(int64_t num_rows, const float* x, const float* panel, int num_steps, bool adds,
+                        float* out, int64_t out_stride) {
   if constexpr (kRows > 0) {
     if (num_rows >= kRows) return multiply_tile<S, kRows, kVecs>(x, panel, num_steps, adds, out, out_stride);
-    multiply_tile_of<S, kRows - 1, kVecs>(num_rows, x, panel, num_steps, adds, out, out_stride);
+    multiply_tile_rows<S, kRows - 1, kVecs>(num_rows, x, panel, num_steps, adds, out, out_stride);
   }
 }
 
@@ -93,8 +93,8 @@ void multiply_panel_rows(const LinearPart& part, const Rows& weights, const Pack
     const int64_t fetch_end = out + kOuts + (row + kRows) * kOuts / part.num_rows;
     for (; fetched < fetch_end && fetched < part.num_outs; ++fetched)
       for (int i = 0; i < x.count; i += kLineInputs) weights.prefetch(fetched, x.first + i);
-    multiply_tile_of<S, kRows, kVecs>(part.num_rows - row, x.tiles + row * x.count, panel, x.count,
-                                      x.first > 0, part.out + row * part.out_stride + out, part.out_stride);
+    multiply_tile_rows<S, kRows, kVecs>(part.num_rows - row, x.tiles + row * x.count, panel, x.count,
+                                        x.first > 0, part.out + row * part.out_stride + out, part.out_stride);
   }
 }
 

@@ -12,16 +12,16 @@
 
 namespace attend::kernels::cpu {
 
-// Rows of x, rounded: pairs of neighbouring input features, the first in the low half, and zeros up to whole
+// Rows of x, rounded: pairs of neighboring input features, the first in the low half, and zeros up to whole
 // vectors.
 struct PairRows {
   uint32_t* data = nullptr;  // [rows, stride], aligned to 64
   int64_t stride = 0;        // pairs
 };
 
-inline constexpr int kPairsOfVector = 16;
+inline constexpr int kPairsPerVector = 16;
 constexpr int64_t pair_stride(int64_t in_features) {
-  return round_up(ceil_div(in_features, int64_t{2}), int64_t{kPairsOfVector});
+  return round_up(ceil_div(in_features, int64_t{2}), int64_t{kPairsPerVector});
 }
 
 // Rows that are rounded at once and share each panel of weights: with the sums they stay in the L2 cache.

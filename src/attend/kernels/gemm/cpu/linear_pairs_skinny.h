@@ -12,7 +12,7 @@ namespace {
 
 using Pairs = Bf16Mac::StepVec;
 // Input features of a vector.
-constexpr int kPairInputs = 2 * kPairsOfVector;
+constexpr int kPairInputs = 2 * kPairsPerVector;
 // 24 sums, a row and the weights fill the registers.
 constexpr int kMaxPairTileRows = 6;
 // Output features of a tile. A single tile of few rows waits for memory, which gives most to who reads one
@@ -32,8 +32,8 @@ struct Fetch {
   }
 };
 
-// As a lane of Avx512::sums_of, bit by bit.
-inline float sum_of(__m512 x) {
+// As a lane of Avx512::reduce_add_lanes, bit by bit.
+inline float reduce_add512(__m512 x) {
   const __m512 halves = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4e));
   const __m512 quads = _mm512_add_ps(halves, _mm512_permute_ps(halves, 0xb1));
   const __m512 pairs = _mm512_add_ps(quads, _mm512_shuffle_f32x4(quads, quads, 0xb1));
@@ -74,7 +74,7 @@ void multiply_pair_tile(const uint32_t* x, int64_t x_stride, const BF16* weights
   if constexpr (kSums <= 6) {
 #pragma GCC unroll 8
     for (int j = 0; j < kSums; ++j)
-      to[j / kOuts * out_stride + j % kOuts] = sum_of(sums[j / kOuts][j % kOuts]);
+      to[j / kOuts * out_stride + j % kOuts] = reduce_add512(sums[j / kOuts][j % kOuts]);
     return;
   }
   // 16 vectors of sums are added up at once.
@@ -85,7 +85,7 @@ void multiply_pair_tile(const uint32_t* x, int64_t x_stride, const BF16* weights
     for (int j = 0; j < Avx512::kLanes; ++j)
       group[j] = first + j < kSums ? sums[(first + j) / kOuts][(first + j) % kOuts] : Avx512::zero();
     alignas(64) float totals[Avx512::kLanes];
-    Avx512::store(totals, Avx512::sums_of(group));
+    Avx512::store(totals, Avx512::reduce_add_lanes(group));
 #pragma GCC unroll 16
     for (int j = 0; j < Avx512::kLanes; ++j)
       if (first + j < kSums) to[(first + j) / kOuts * out_stride + (first + j) % kOuts] = totals[j];

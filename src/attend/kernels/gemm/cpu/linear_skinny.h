@@ -14,7 +14,7 @@ namespace {
 // Whether the output features of a single tile lie far apart, so that a part's weights are as many streams of
 // memory: the CPU's prefetcher runs ahead of each by itself. Where it runs far enough, one stream is as good.
 template <class S>
-inline constexpr bool kFarOuts = S::kLanes == 8;
+inline constexpr bool kPrefetchesFarOuts = S::kLanes == 8;
 // Rows of a tile at most, and the output features of a tile of `rows` rows: what fills the registers with
 // sums. But a single tile of few rows waits for memory, which gives most to who reads few streams, where
 // elements need little work.
@@ -23,8 +23,8 @@ inline constexpr int kMaxTileRows = S::kLanes == 16 ? 6 : 4;
 template <class S, class Rows>
 constexpr int tile_outs(int rows, bool single) {
   constexpr int kSums = S::kLanes == 16 ? 24 : 12;
-  constexpr int kFewest = kFarOuts<S> ? 4 : S::kLanes == 16 ? 1 : 2;
-  if (Rows::kPlain && single && rows <= 2) return kFewest;
+  constexpr int kMinRows = kPrefetchesFarOuts<S> ? 4 : S::kLanes == 16 ? 1 : 2;
+  if (Rows::kPlain && single && rows <= 2) return kMinRows;
   return kSums / rows > 8 ? 8 : kSums / rows;
 }
 // Bytes that weights are asked for ahead of their use, at least; of a stream among others.
@@ -37,7 +37,7 @@ struct Outs {
   int64_t operator[](int64_t i) const { return first + i * step; }
 };
 // Those whose weights will be wanted soon; or, where `inputs` is not 0, a tile's own so much further on.
-struct Ahead {
+struct PrefetchOuts {
   Outs outs = {};
   int64_t num_outs = 0;
   int64_t inputs = 0;
@@ -48,7 +48,7 @@ struct Ahead {
 // Unrolled by pragma, because otherwise gcc moves the sums through memory before and after the loop.
 template <class S, class Rows, int kRows, int kOuts>
 void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Outs outs, float* to,
-                       int64_t out_stride, Ahead ahead) {
+                       int64_t out_stride, PrefetchOuts ahead) {
   using F32 = typename S::F32;
   F32 sums[kRows][kOuts];
 #pragma GCC unroll 8
@@ -103,7 +103,7 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Ou
     if constexpr (Rows::kBlockVectors == 1) {
       add_vector(i);
     } else {
-      typename Rows::Codes::Block blocks[kOuts];
+      typename Rows::Values::Block blocks[kOuts];
 #pragma GCC unroll 8
       for (int o = 0; o < kOuts; ++o) weights.load_block(outs[o], i, groups[o], blocks[o]);
 #pragma GCC unroll 8
@@ -140,10 +140,10 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Ou
 
 // What the tiles of a strip fetch while they are at `outs`, so that memory is never idle: the next strip's,
 // or what comes next in each stream.
-template <int kOuts, bool kFar>
-Ahead ahead_of(const LinearPart& part, Outs outs) {
+template <int kOuts, bool kPrefetchesFar>
+PrefetchOuts next_outs(const LinearPart& part, Outs outs) {
   const int64_t row_bytes = weight_row_bytes(part);
-  if (kFar && kOuts > 1) return {.inputs = kFarBytesAhead * part.in_features / row_bytes};
+  if (kPrefetchesFar && kOuts > 1) return {.inputs = kFarBytesAhead * part.in_features / row_bytes};
   const int64_t distance = kOuts > 2 ? kOuts : ceil_div(kBytesAhead, row_bytes);
   const int64_t rest = part.num_outs - outs.first - distance;
   return {.outs = {outs.first + distance, 1}, .num_outs = rest < 0 ? 0 : rest < kOuts ? rest : kOuts};
@@ -151,15 +151,15 @@ Ahead ahead_of(const LinearPart& part, Outs outs) {
 
 // All rows and kOuts output features: tiles of kRows or kRows - 1 rows take turns at weights that stay in the
 // nearest caches. Each fetches its share of what comes next.
-template <class S, class Rows, int kRows, int kOuts, bool kFar>
+template <class S, class Rows, int kRows, int kOuts, bool kPrefetchesFar>
 void multiply_dot_strip(const LinearPart& part, const Rows& weights, int64_t num_tiles, Outs outs) {
-  const Ahead all = ahead_of<kOuts, kFar>(part, outs);
+  const PrefetchOuts all = next_outs<kOuts, kPrefetchesFar>(part, outs);
   for (int64_t tile = 0; tile < num_tiles; ++tile) {
     const int64_t row = tile * part.num_rows / num_tiles, end = (tile + 1) * part.num_rows / num_tiles;
     const float* const x = part.x + row * part.x_stride;
     float* const to = part.out + row * part.out_stride;
     const int64_t begin = tile * all.num_outs / num_tiles, next = (tile + 1) * all.num_outs / num_tiles;
-    const Ahead ahead = {{all.outs[begin], all.outs.step}, next - begin, all.inputs};
+    const PrefetchOuts ahead = {{all.outs[begin], all.outs.step}, next - begin, all.inputs};
     if (end - row == kRows)
       multiply_dot_tile<S, Rows, kRows, kOuts>(x, part.x_stride, weights, outs, to, part.out_stride, ahead);
     else if constexpr (kRows > 1)
@@ -175,14 +175,14 @@ void multiply_dot_rows(const LinearPart& part, const Rows& weights, int64_t num_
     if (height < kRows)
       return multiply_dot_rows<S, Rows, kRows - 1, kSingle>(part, weights, num_tiles, height);
     constexpr int kOuts = tile_outs<S, Rows>(kRows, kSingle);
-    constexpr bool kFar = kFarOuts<S> && kSingle;
+    constexpr bool kPrefetchesFar = kPrefetchesFarOuts<S> && kSingle;
     const int64_t num_strips = part.num_outs / kOuts;
     for (int64_t strip = 0; strip < num_strips; ++strip) {
-      const Outs outs = kFar ? Outs{strip, num_strips} : Outs{strip * kOuts, 1};
-      multiply_dot_strip<S, Rows, kRows, kOuts, kFar>(part, weights, num_tiles, outs);
+      const Outs outs = kPrefetchesFar ? Outs{strip, num_strips} : Outs{strip * kOuts, 1};
+      multiply_dot_strip<S, Rows, kRows, kOuts, kPrefetchesFar>(part, weights, num_tiles, outs);
     }
     for (int64_t out = num_strips * kOuts; out < part.num_outs; ++out)
-      multiply_dot_strip<S, Rows, kRows, 1, kFar>(part, weights, num_tiles, {out, 1});
+      multiply_dot_strip<S, Rows, kRows, 1, kPrefetchesFar>(part, weights, num_tiles, {out, 1});
   }
 }
 

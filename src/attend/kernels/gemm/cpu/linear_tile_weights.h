@@ -13,10 +13,11 @@ namespace {
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Tiles of kTileOuts output features by kTileSteps input features: [tiles of output features][num_steps
-// tiles of input features][kNumParts][kTileBytes]. Beyond the matrix's last output feature stands anything.
+// tiles of input features][kNumBf16Parts][kTileBytes]. Beyond the matrix's last output feature stands
+// anything.
 template <class T>
 struct WeightTiles {
-  static constexpr int64_t kStepBytes = kNumParts<T> * kTileBytes;
+  static constexpr int64_t kStepBytes = kNumBf16Parts<T> * kTileBytes;
 
   char* data;
   int64_t num_steps;
@@ -64,17 +65,17 @@ class WeightReader {
 
  private:
   void read(const T* weights, int64_t count, char* to) const {
-    Pairs parts[kNumParts<T>];
+    Pairs parts[kNumBf16Parts<T>];
     if (count >= kTileSteps)
       parts_.read(weights, parts);
     else
       parts_.read_first(weights, static_cast<int>(count), parts);
-    for (int p = 0; p < kNumParts<T>; ++p) _mm512_store_si512(to + p * kTileBytes, parts[p]);
+    for (int p = 0; p < kNumBf16Parts<T>; ++p) _mm512_store_si512(to + p * kTileBytes, parts[p]);
   }
 
   const T* weight_;
   int64_t num_outs_, in_features_;
-  PartsReader<T> parts_;
+  Bf16PartsReader<T> parts_;
 };
 
 }  // namespace

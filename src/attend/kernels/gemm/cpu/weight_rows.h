@@ -21,8 +21,8 @@
 
 #include "attend/kernels/common/cpu/row_loop.h"
 #include "attend/kernels/common/cpu/simd.h"
-#include "attend/kernels/gemm/cpu/codes.h"
 #include "attend/kernels/gemm/cpu/linear_kernel.h"
+#include "attend/kernels/gemm/cpu/quantized_values.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -59,15 +59,15 @@ class PlainRows {
   int64_t in_features_;
 };
 
-// Codes of a byte, with scales of groups of output features by groups of inputs.
+// Values of a byte, with scales of groups of output features by groups of inputs.
 template <class S, class CodesOfByte>
 class ByteRows {
  public:
   using F32 = typename S::F32;
   using Scales = const float*;
   using Group = F32;  // the scale, times the codes' factor
-  using Codes = CodesOfByte;
-  using Code = typename Codes::Code;
+  using Values = CodesOfByte;
+  using Fp8Value = typename Values::Fp8Value;
   static constexpr int kLineVectors = 64 / S::kLanes;
   static constexpr bool kPlain = false;
   static constexpr bool kGrouped = true;
@@ -75,23 +75,25 @@ class ByteRows {
   static constexpr int kBlockVectors = 1;
 
   explicit ByteRows(const LinearPart& part)
-      : data_(static_cast<const Code*>(part.weight)), in_features_(part.in_features), groups_(part.groups) {}
+      : data_(static_cast<const Fp8Value*>(part.weight)),
+        in_features_(part.in_features),
+        groups_(part.groups) {}
 
   int64_t in_features() const { return in_features_; }
   Scales scales(int64_t out) const {
     const int64_t row = (groups_.first_out + out) / groups_.group_outs;
     return static_cast<const float*>(groups_.scales) + row * groups_.num_groups;
   }
-  Group group(Scales scales, int64_t g) const { return S::set1(scales[g] * Codes::kFactor); }
+  Group group(Scales scales, int64_t g) const { return S::set1(scales[g] * Values::kFactor); }
   int64_t group_end(int64_t i) const {
     const int64_t end = i + groups_.group_ins;
     return end < in_features_ ? end : in_features_;
   }
-  F32 load(int64_t out, int64_t i, Group scale) const { return S::mul(Codes::load(at(out, i)), scale); }
+  F32 load(int64_t out, int64_t i, Group scale) const { return S::mul(Values::load(at(out, i)), scale); }
   F32 load_first(int64_t out, int64_t i, int n, Group scale) const {
-    Code codes[S::kLanes] = {};
+    Fp8Value codes[S::kLanes] = {};
     std::memcpy(static_cast<void*>(codes), at(out, i), static_cast<size_t>(n));
-    return S::mul(Codes::load(codes), scale);
+    return S::mul(Values::load(codes), scale);
   }
   F32 load_x(const float* row, int64_t i) const { return S::load(row + i); }
   F32 load_in_order(int64_t out, int64_t i, int n) const {
@@ -101,33 +103,33 @@ class ByteRows {
   [[gnu::always_inline]] void prefetch(int64_t out, int64_t i) const { __builtin_prefetch(at(out, i), 0, 2); }
 
  private:
-  const Code* at(int64_t out, int64_t i) const { return data_ + out * in_features_ + i; }
+  const Fp8Value* at(int64_t out, int64_t i) const { return data_ + out * in_features_ + i; }
 
-  const Code* data_;
+  const Fp8Value* data_;
   int64_t in_features_;
   const WeightGroups groups_;
 };
 
 // kBlockVectors of an instruction set's codes.
-template <class Codes>
+template <class Values>
 constexpr int block_vectors() {
-  if constexpr (requires { Codes::kBlockVectors; }) return Codes::kBlockVectors;
+  if constexpr (requires { Values::kBlockVectors; }) return Values::kBlockVectors;
   return 1;
 }
 
-// Codes of 4 bits are looked up in the 16 values that they have in their group.
+// Values of 4 bits are looked up in the 16 values that they have in their group.
 template <class S, bool kReordered>
 class FourBitRows {
  public:
   using F32 = typename S::F32;
-  using Codes = FourBits<S>;
+  using Values = Int4Decoder<S>;
   using Scales = int64_t;  // index of the first
-  using Group = typename Codes::Table;
+  using Group = typename Values::Table;
   static constexpr int kLineVectors = 128 / S::kLanes;
   static constexpr bool kPlain = false;
   static constexpr bool kGrouped = true;
   static constexpr bool kInOrder = !kReordered;
-  static constexpr int kBlockVectors = block_vectors<Codes>();
+  static constexpr int kBlockVectors = block_vectors<Values>();
 
   explicit FourBitRows(const LinearPart& part)
       : data_(static_cast<const uint8_t*>(part.weight)),
@@ -139,27 +141,27 @@ class FourBitRows {
   Group group(Scales scales, int64_t g) const {
     const int64_t group = scales + g;
     const F32 scale = scale_at(group);
-    if (groups_.format == WeightFormat::kMxFp4) return Codes::e2m1(scale);
-    return Codes::int4(groups_.zeros == nullptr ? uint8_t{8} : groups_.zeros[group], scale);
+    if (groups_.format == WeightFormat::kMxFp4) return Values::e2m1(scale);
+    return Values::int4(groups_.zeros == nullptr ? uint8_t{8} : groups_.zeros[group], scale);
   }
   int64_t group_end(int64_t i) const { return i + groups_.group_ins; }
-  F32 load(int64_t out, int64_t i, const Group& group) const { return Codes::look_up(at(out, i), group); }
+  F32 load(int64_t out, int64_t i, const Group& group) const { return Values::look_up(at(out, i), group); }
   F32 load_first(int64_t, int64_t, int, const Group&) const { return S::zero(); }
   template <class Block>
   void load_block(int64_t out, int64_t i, const Group& group, Block& block) const {
-    Codes::load_block(at(out, i), group, block);
+    Values::load_block(at(out, i), group, block);
   }
   template <class Block>
   F32 vector_of(const Block& block, int j, const Group& group) const {
-    return Codes::vector_of(block, j, group);
+    return Values::vector_of(block, j, group);
   }
   F32 load_x(const float* row, int64_t i) const {
-    if constexpr (kReordered) return Codes::to_code_order(Codes::gather(row, groups_.input_order + i));
-    return Codes::to_code_order(S::load(row + i));
+    if constexpr (kReordered) return Values::to_packed_order(Values::gather(row, groups_.input_order + i));
+    return Values::to_packed_order(S::load(row + i));
   }
   // Vectors of inputs are whole: groups are.
   F32 load_in_order(int64_t out, int64_t i, int) const {
-    return Codes::from_code_order(load(out, i, group(scales(out), i / groups_.group_ins)));
+    return Values::from_packed_order(load(out, i, group(scales(out), i / groups_.group_ins)));
   }
   [[gnu::always_inline]] void prefetch(int64_t out, int64_t i) const { __builtin_prefetch(at(out, i), 0, 2); }
 
@@ -172,7 +174,7 @@ class FourBitRows {
       case DType::kBF16:
         return S::set1(widened(static_cast<const BF16*>(groups_.scales)[group]));
       case DType::kF16:
-        return Codes::broadcast(static_cast<const F16*>(groups_.scales)[group]);
+        return Values::broadcast(static_cast<const F16*>(groups_.scales)[group]);
       default:
         return S::set1(power_of_two(static_cast<const uint8_t*>(groups_.scales)[group]));
     }
@@ -191,9 +193,9 @@ void visit_rows(const LinearPart& part, const Fn& fn) {
       return visit_weight(part.weight, part.weight_dtype,
                           [&]<class T>(const T*) { fn(TypeTag<PlainRows<S, T>>{}); });
     case WeightFormat::kFp8:
-      return fn(TypeTag<ByteRows<S, Fp8Codes<S>>>{});
+      return fn(TypeTag<ByteRows<S, Fp8Values<S>>>{});
     case WeightFormat::kInt8:
-      return fn(TypeTag<ByteRows<S, Int8Codes<S>>>{});
+      return fn(TypeTag<ByteRows<S, Int8Values<S>>>{});
     case WeightFormat::kInt4:
     case WeightFormat::kMxFp4:
       if (part.groups.input_order != nullptr) return fn(TypeTag<FourBitRows<S, true>>{});

@@ -5,39 +5,39 @@
 
 #include "attend/kernels/common/choose_row.h"
 #include "attend/kernels/gemm/cuda/common/round_rows_kernel.h"
-#include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/quantized_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_quantized_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/fp8_block/fp8_block_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
-#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gemv/gemv.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 
 namespace attend::kernels::cuda {
 namespace {
 
 constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
-                           .min_rows_of_large = 17,
-                           .min_rows_of_any = 33,
-                           .max_rows_of_any = 64,
-                           .min_rows_of_deep = 97,
-                           .max_rows_of_tiles = 128,
-                           .max_rows_of_deferred_norm = 32,
+                           .large_min_rows = 17,
+                           .any_min_rows = 33,
+                           .any_max_rows = 64,
+                           .deep_min_rows = 97,
+                           .split_k_max_rows = 128,
+                           .deferred_norm_max_rows = 32,
                            .min_wave_efficiency = 0.8,
-                           .min_rows_of_cta_pairs = 192,
-                           .max_rows_of_skinny_codes = sm80::kMaxSkinnyCodeRows,
-                           .min_rows_of_fp8 = sm80::kMaxSkinnyCodeRows + 1,
-                           .min_rows_of_fp8_blocks = 129,
-                           .min_rows_of_scaled_codes = 65,
-                           .max_rows_of_scaled_codes = 512,
+                           .cta_pair_min_rows = 192,
+                           .skinny_quantized_max_rows = sm80::kMaxSkinnyQuantizedRows,
+                           .fp8_min_rows = sm80::kMaxSkinnyQuantizedRows + 1,
+                           .fp8_block_min_rows = 129,
+                           .scaled_quantized_min_rows = 65,
+                           .scaled_quantized_max_rows = 512,
                            .large_scaled_elements = int64_t{1} << 25,
-                           .min_rows_of_large_scaled_codes = 33,
-                           .max_rows_of_code_tiles = 256,
-                           .max_rows_of_codes = 64,
-                           .min_rows_of_widened = sm80::kManyQuantisedRows + 1,
-                           .min_elements_of_lone_row = int64_t{1} << 23,
-                           .max_rows_of_any_width = 16,
-                           .max_features_of_more_rows = 32768};
+                           .large_scaled_quantized_min_rows = 33,
+                           .quantized_tile_max_rows = 256,
+                           .quantized_max_rows = 64,
+                           .min_rows_of_widened = sm80::kLargeQuantizedRows + 1,
+                           .gemv_min_elements = int64_t{1} << 23,
+                           .skinny_any_width_max_rows = 16,
+                           .skinny_more_rows_max_features = 32768};
 
 // The H200's, until another GPU is timed.
 constexpr std::array kGemmTunings{GpuTuning<GemmTuning>{"H100, H200", 9, 0, kH200},
@@ -46,7 +46,7 @@ constexpr std::array kGemmTunings{GpuTuning<GemmTuning>{"H100, H200", 9, 0, kH20
 bool always(const GemmProblem&, const GpuFacts&, const GemmTuning&) { return true; }
 bool never_norms(const GemmProblem&) { return false; }
 
-bool x_aligned_behind_norm(const GemmProblem& problem) {
+bool x_aligned_after_norm(const GemmProblem& problem) {
   return problem.norm == GemmNorm::kNone ? problem.x_aligned : problem.normalized_aligned;
 }
 
@@ -57,41 +57,40 @@ bool fits_tensor_cores(const GemmProblem& problem, bool x_aligned) {
 }
 
 bool fits_sm90_tiles(const GemmProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && fits_tensor_cores(problem, x_aligned_behind_norm(problem)) &&
+  return gpu.runs_sm90a() && fits_tensor_cores(problem, x_aligned_after_norm(problem)) &&
          problem.num_weight_rows() % sm90::kPairRows == 0;
 }
 
-bool gated_mlp_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+bool gated_mlp_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   return problem.gated && !problem.batch_invariant && problem.num_rows <= sm90::kMaxGatedMlpRows &&
          fits_sm90_tiles(problem, gpu) && problem.out_dtype == problem.dtype && problem.out_aligned_8;
 }
 
 bool gated_mlp_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
-  if (problem.num_rows <= tuning.max_rows_of_any) return false;
-  if (sm90::multicasts_weights(problem.num_rows) && problem.num_rows < tuning.min_rows_of_cta_pairs)
-    return false;
+  if (problem.num_rows <= tuning.any_max_rows) return false;
+  if (sm90::multicasts_weights(problem.num_rows) && problem.num_rows < tuning.cta_pair_min_rows) return false;
   return sm90::gated_mlp_wave_efficiency(problem.num_weight_rows(), problem.num_rows, gpu.num_sms) >=
          tuning.min_wave_efficiency;
 }
 
 // Batch-invariant, with SiLU in the product: all of a layer's kernels, whatever the rows, or none of them.
-bool takes_invariant_gated(const GemmProblem& problem, const GpuFacts& gpu) {
+bool supports_invariant_gated(const GemmProblem& problem, const GpuFacts& gpu) {
   return problem.gated && problem.batch_invariant && fits_sm90_tiles(problem, gpu);
 }
 
 // Its CTAs add K in another order than the kernels of other numbers of rows.
-bool split_k_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+bool split_k_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   return !problem.batch_invariant && fits_sm90_tiles(problem, gpu);
 }
 
 bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
   const int64_t num_rows = problem.num_rows;
-  if (num_rows < tuning.min_rows_of_large || num_rows > tuning.max_rows_of_tiles) return false;
+  if (num_rows < tuning.large_min_rows || num_rows > tuning.split_k_max_rows) return false;
   const int64_t num_weight_rows = problem.num_weight_rows();
   const bool small = num_weight_rows * problem.in_features < tuning.small_elements;
-  if (num_rows < tuning.min_rows_of_any) return !small;
+  if (num_rows < tuning.any_min_rows) return !small;
   const bool deep = problem.in_features > num_weight_rows;
-  return num_rows <= tuning.max_rows_of_any || small || (deep && num_rows >= tuning.min_rows_of_deep);
+  return num_rows <= tuning.any_max_rows || small || (deep && num_rows >= tuning.deep_min_rows);
 }
 
 bool split_k_norms(const GemmProblem& problem) { return problem.norm == GemmNorm::kDeferred; }
@@ -104,59 +103,59 @@ bool skinny_norms(const GemmProblem& problem) {
 }
 
 // Its bits are not those of more rows.
-bool lone_row_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+bool gemv_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && !problem.batch_invariant && !problem.gated && problem.num_rows == 1 &&
-         problem.out_dtype == problem.dtype && problem.out_features % sm90::kLoneRowOuts == 0 &&
-         problem.in_features % sm90::kLoneRowInputUnit == 0 &&
-         problem.in_features <= sm90::kMaxLoneRowInputs &&
-         fits_tensor_cores(problem, x_aligned_behind_norm(problem));
+         problem.out_dtype == problem.dtype && problem.out_features % sm90::kGemvOuts == 0 &&
+         problem.in_features % sm90::kGemvInputUnit == 0 && problem.in_features <= sm90::kMaxGemvInputs &&
+         fits_tensor_cores(problem, x_aligned_after_norm(problem));
 }
 
 // Registers hold all of the weight, and it is large. A norm would be a launch of its own.
-bool lone_row_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
+bool gemv_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
   return problem.norm == GemmNorm::kNone &&
-         problem.out_features * problem.in_features >= tuning.min_elements_of_lone_row &&
-         problem.out_features / sm90::kLoneRowOuts <= int64_t{sm90::kLoneRowCtasOfSm} * gpu.num_sms;
+         problem.out_features * problem.in_features >= tuning.gemv_min_elements &&
+         problem.out_features / sm90::kGemvOuts <= int64_t{sm90::kGemvCtasPerSm} * gpu.num_sms;
 }
 
-bool skinny_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+bool skinny_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   const bool x_aligned = problem.norm == GemmNorm::kNone || skinny_norms(problem)
                              ? problem.x_aligned
                              : problem.normalized_aligned;
-  const bool gated_alike = !(problem.gated && problem.batch_invariant) || takes_invariant_gated(problem, gpu);
-  return gated_alike && problem.num_rows <= sm80::max_skinny_rows(gpu.shared_bytes) &&
+  const bool supports_gated =
+      !(problem.gated && problem.batch_invariant) || supports_invariant_gated(problem, gpu);
+  return supports_gated && problem.num_rows <= sm80::max_skinny_rows(gpu.shared_bytes) &&
          problem.out_features % sm80::kFeatures == 0 && fits_tensor_cores(problem, x_aligned);
 }
 
 bool skinny_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
-  return problem.batch_invariant || problem.num_rows <= tuning.max_rows_of_any_width ||
-         problem.out_features <= tuning.max_features_of_more_rows;
+  return problem.batch_invariant || problem.num_rows <= tuning.skinny_any_width_max_rows ||
+         problem.out_features <= tuning.skinny_more_rows_max_features;
 }
 
-bool invariant_takes(const GemmProblem& problem, const GpuFacts&) {
+bool invariant_supports(const GemmProblem& problem, const GpuFacts&) {
   return problem.batch_invariant && !problem.gated &&
-         fits_tensor_cores(problem, x_aligned_behind_norm(problem));
+         fits_tensor_cores(problem, x_aligned_after_norm(problem));
 }
 
-bool invariant_sm90_takes(const GemmProblem& problem, const GpuFacts& gpu) {
-  return takes_invariant_gated(problem, gpu) || (gpu.runs_sm90a() && invariant_takes(problem, gpu));
+bool invariant_sm90_supports(const GemmProblem& problem, const GpuFacts& gpu) {
+  return supports_invariant_gated(problem, gpu) || (gpu.runs_sm90a() && invariant_supports(problem, gpu));
 }
 
 // Codes that lanes load 16 bytes of at once, and 16-bit activations.
-bool fits_codes(const GemmProblem& problem) {
-  const int64_t inputs_of_16_bytes = has_four_bits(problem.format) ? 32 : 16;
+bool fits_quantized_kernels(const GemmProblem& problem) {
+  const int64_t inputs_per_16_bytes = has_four_bits(problem.format) ? 32 : 16;
   return problem.format != WeightFormat::kPlain && problem.dtype != DType::kF32 &&
-         problem.in_features % inputs_of_16_bytes == 0 && x_aligned_behind_norm(problem) &&
+         problem.in_features % inputs_per_16_bytes == 0 && x_aligned_after_norm(problem) &&
          problem.weight_aligned;
 }
 
-bool skinny_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
+bool skinny_quantized_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   const bool bytes = has_eight_bits(problem.format);
   const bool x_aligned = problem.norm == GemmNorm::kNone || skinny_norms(problem)
                              ? problem.x_aligned
                              : problem.normalized_aligned;
   const int64_t in_features = problem.in_features;
-  const auto takes_groups = [&] {
+  const auto supports_groups = [&] {
     if (bytes)
       return in_features % sm80::kByteRowInputs == 0 &&
              (problem.group_ins >= in_features || (problem.group_ins % sm80::kByteRowInputs == 0 &&
@@ -167,15 +166,16 @@ bool skinny_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
            problem.scale_dtype != DType::kF32 &&
            (!problem.has_zeros || in_features / sm80::kInt4GroupInputs % 4 == 0);
   };
-  return !problem.batch_invariant && problem.num_rows <= sm80::kMaxSkinnyCodeRows &&
-         problem.dtype != DType::kF32 && (bytes || problem.format == WeightFormat::kInt4) && takes_groups() &&
-         problem.out_features % sm80::kFeatures == 0 && x_aligned && problem.weight_aligned &&
-         problem.scales_aligned && !problem.reorders && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
-         sm80::skinny_code_x_bytes(problem.num_rows, in_features) <= sm80::kMaxSkinnyCodeXBytes;
+  return !problem.batch_invariant && problem.num_rows <= sm80::kMaxSkinnyQuantizedRows &&
+         problem.dtype != DType::kF32 && (bytes || problem.format == WeightFormat::kInt4) &&
+         supports_groups() && problem.out_features % sm80::kFeatures == 0 && x_aligned &&
+         problem.weight_aligned && problem.scales_aligned && !problem.reorders &&
+         gpu.shared_bytes >= sm80::kLargeSharedBytes &&
+         sm80::skinny_quantized_x_bytes(problem.num_rows, in_features) <= sm80::kMaxSkinnyQuantizedXBytes;
 }
 
-bool skinny_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
-  return problem.num_rows <= tuning.max_rows_of_skinny_codes;
+bool skinny_quantized_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.num_rows <= tuning.skinny_quantized_max_rows;
 }
 
 // Its launch before the product rounds x, and norms it on the way.
@@ -194,43 +194,43 @@ bool rounds_to_fp8(const GemmProblem& problem, const GpuFacts& gpu) {
 }
 
 // A scale of an output is one number, of all inputs.
-bool fp8_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+bool fp8_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   constexpr int64_t kUnit = 16;  // of cuBLASLt
   return rounds_to_fp8(problem, gpu) && problem.has_fp8_matmul && problem.group_ins >= problem.in_features &&
          problem.num_weight_rows() % kUnit == 0;
 }
 
 // A tile of outputs has one scale for each block of inputs.
-bool fp8_blocks_take(const GemmProblem& problem, const GpuFacts& gpu) {
+bool fp8_blocks_support(const GemmProblem& problem, const GpuFacts& gpu) {
   return rounds_to_fp8(problem, gpu) && problem.group_ins == sm90::kFp8BlockInputs &&
          (problem.group_outs % sm90::kFp8TileOuts == 0 || problem.group_outs >= problem.num_weight_rows()) &&
          problem.num_weight_rows() % 8 == 0 && problem.out_dtype == problem.dtype && problem.out_aligned_8;
 }
 
 bool fp8_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
-  return problem.num_rows >= tuning.min_rows_of_fp8;
+  return problem.num_rows >= tuning.fp8_min_rows;
 }
 
 bool fp8_blocks_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
-  return problem.num_rows >= tuning.min_rows_of_fp8_blocks;
+  return problem.num_rows >= tuning.fp8_block_min_rows;
 }
 
-bool code_tiles_take(const GemmProblem& problem, const GpuFacts& gpu) {
-  const bool whole_groups =
+bool quantized_tiles_support(const GemmProblem& problem, const GpuFacts& gpu) {
+  const bool has_whole_groups =
       problem.group_ins >= problem.in_features || problem.group_ins % sm90::kScaledInputs == 0;
   // Others take batch-invariant problems of more rows, in another order of sums.
-  return gpu.runs_sm90a() && !problem.batch_invariant && fits_codes(problem) &&
-         problem.format != WeightFormat::kMxFp4 && whole_groups && !problem.reorders &&
+  return gpu.runs_sm90a() && !problem.batch_invariant && fits_quantized_kernels(problem) &&
+         problem.format != WeightFormat::kMxFp4 && has_whole_groups && !problem.reorders &&
          problem.num_weight_rows() % sm90::kPairRows == 0;
 }
 
-bool code_tiles_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
-  return problem.num_rows <= tuning.max_rows_of_code_tiles;
+bool quantized_tiles_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.num_rows <= tuning.quantized_tile_max_rows;
 }
 
 // Scales are in the factors of int4, and those of whole rows of fp8.
-bool scaled_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
-  if (!code_tiles_take(problem, gpu) || problem.norm == GemmNorm::kDeferred ||
+bool scaled_quantized_supports(const GemmProblem& problem, const GpuFacts& gpu) {
+  if (!quantized_tiles_support(problem, gpu) || problem.norm == GemmNorm::kDeferred ||
       problem.format == WeightFormat::kInt8)
     return false;
   if (problem.format == WeightFormat::kFp8) return problem.group_ins >= problem.in_features;
@@ -238,73 +238,75 @@ bool scaled_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
          problem.in_features % sm90::kScaledStageInputs == 0 && problem.scales_aligned;
 }
 
-bool scaled_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+bool scaled_quantized_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
   const bool large = problem.num_weight_rows() * problem.in_features >= tuning.large_scaled_elements;
   return problem.num_rows >=
-             (large ? tuning.min_rows_of_large_scaled_codes : tuning.min_rows_of_scaled_codes) &&
-         problem.num_rows <= tuning.max_rows_of_scaled_codes;
+             (large ? tuning.large_scaled_quantized_min_rows : tuning.scaled_quantized_min_rows) &&
+         problem.num_rows <= tuning.scaled_quantized_max_rows;
 }
 
-bool quantised_takes(const GemmProblem& problem, const GpuFacts&) {
+bool quantized_supports(const GemmProblem& problem, const GpuFacts&) {
   const bool whole_blocks = has_four_bits(problem.format) || problem.group_ins >= problem.in_features ||
                             problem.group_ins % sm80::kEightBitBlockInputs == 0;
-  return fits_codes(problem) && !problem.gated && whole_blocks &&
+  return fits_quantized_kernels(problem) && !problem.gated && whole_blocks &&
          (!problem.reorders || problem.has_workspace);
 }
 
-bool quantised_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
-  return problem.batch_invariant || !problem.has_workspace || problem.num_rows <= tuning.max_rows_of_codes;
+bool quantized_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.batch_invariant || !problem.has_workspace || problem.num_rows <= tuning.quantized_max_rows;
 }
 
-bool widened_takes(const GemmProblem& problem, const GpuFacts&) {
-  return fits_codes(problem) && !problem.gated && !problem.batch_invariant && problem.has_workspace;
+bool dequantize_then_gemm_supports(const GemmProblem& problem, const GpuFacts&) {
+  return fits_quantized_kernels(problem) && !problem.gated && !problem.batch_invariant &&
+         problem.has_workspace;
 }
 
-// Of what the quantised GEMM does not take, or not faster.
-bool widened_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+// Of what the quantized GEMM does not take, or not faster.
+bool dequantize_then_gemm_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
   return problem.num_rows >= tuning.min_rows_of_widened;
 }
 
-bool cublaslt_takes(const GemmProblem& problem, const GpuFacts&) {
+bool cublaslt_supports(const GemmProblem& problem, const GpuFacts&) {
   return problem.format == WeightFormat::kPlain && !problem.batch_invariant && !problem.gated;
 }
 
 constexpr std::array kRows{
-    GemmRow{GemmKernel::kGatedMlp, "gated-MLP GEMM (sm90)", gated_mlp_takes, gated_mlp_is_faster, never_norms,
-            "SiLU in the product, and tiles that keep the SMs busy"},
-    GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", split_k_takes, split_k_is_faster,
+    GemmRow{GemmKernel::kGatedMlp, "gated-MLP GEMM (sm90)", gated_mlp_supports, gated_mlp_is_faster,
+            never_norms, "SiLU in the product, and tiles that keep the SMs busy"},
+    GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", split_k_supports, split_k_is_faster,
             split_k_norms, "rows and weight of a size where clusters share the inputs best"},
-    GemmRow{GemmKernel::kSkinnyCodes, "skinny GEMM of codes", skinny_codes_take, skinny_codes_are_faster,
-            skinny_norms, "few rows: bound by reading the weight in its own bits"},
-    GemmRow{GemmKernel::kFp8, "fp8 by fp8 (cuBLASLt)", fp8_takes, fp8_is_faster, fp8_norms,
+    GemmRow{GemmKernel::kSkinnyQuantized, "skinny GEMM of codes", skinny_quantized_supports,
+            skinny_quantized_are_faster, skinny_norms,
+            "few rows: bound by reading the weight in its own bits"},
+    GemmRow{GemmKernel::kFp8, "fp8 by fp8 (cuBLASLt)", fp8_supports, fp8_is_faster, fp8_norms,
             "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
-    GemmRow{GemmKernel::kFp8Blocks, "fp8 by fp8 of blocks (sm90)", fp8_blocks_take, fp8_blocks_are_faster,
+    GemmRow{GemmKernel::kFp8Blocks, "fp8 by fp8 of blocks (sm90)", fp8_blocks_support, fp8_blocks_are_faster,
             fp8_norms, "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
     GemmRow{
-        GemmKernel::kScaledCodes, "swap-AB GEMM of scaled codes (sm90)", scaled_codes_take,
-        scaled_codes_are_faster, never_norms,
+        GemmKernel::kScaledQuantized, "swap-AB GEMM of scaled codes (sm90)", scaled_quantized_supports,
+        scaled_quantized_are_faster, never_norms,
         "reads the weight in its own bits, and no sums wait for scales: rows enough for the tensor cores"},
-    GemmRow{GemmKernel::kSwapAbCodes, "swap-AB GEMM of codes (sm90)", code_tiles_take, code_tiles_are_faster,
-            split_k_norms, "reads the weight in its own bits: not many rows"},
-    GemmRow{GemmKernel::kLoneRow, "GEMM of a lone row (sm90)", lone_row_takes, lone_row_is_faster,
-            never_norms,
+    GemmRow{GemmKernel::kSwapAbQuantized, "swap-AB GEMM of codes (sm90)", quantized_tiles_support,
+            quantized_tiles_are_faster, split_k_norms, "reads the weight in its own bits: not many rows"},
+    GemmRow{GemmKernel::kGemv, "GEMM of a lone row (sm90)", gemv_supports, gemv_is_faster, never_norms,
             "one row, and a weight that registers hold: all of it is asked for before x is there"},
-    GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,
+    GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_supports, skinny_is_faster, skinny_norms,
             "few rows: bound by reading the weight"},
-    GemmRow{GemmKernel::kInvariantSm90, "batch-invariant GEMM (sm90)", invariant_sm90_takes, always,
+    GemmRow{GemmKernel::kInvariantSm90, "batch-invariant GEMM (sm90)", invariant_sm90_supports, always,
             never_norms, "batch-invariant, more rows than the skinny GEMM takes"},
-    GemmRow{GemmKernel::kInvariantSm80, "batch-invariant GEMM (sm80)", invariant_takes, always, never_norms,
-            "batch-invariant, more rows than the skinny GEMM takes"},
-    GemmRow{GemmKernel::kQuantised, "quantised GEMM", quantised_takes, quantised_is_faster, never_norms,
+    GemmRow{GemmKernel::kInvariantSm80, "batch-invariant GEMM (sm80)", invariant_supports, always,
+            never_norms, "batch-invariant, more rows than the skinny GEMM takes"},
+    GemmRow{GemmKernel::kQuantized, "quantized GEMM", quantized_supports, quantized_is_faster, never_norms,
             "reads the weight in its own bits: few rows, batch-invariant, or no workspace"},
-    GemmRow{GemmKernel::kWidened, "widened weight", widened_takes, widened_is_faster, never_norms,
+    GemmRow{GemmKernel::kDequantizeThenGemm, "widened weight", dequantize_then_gemm_supports,
+            dequantize_then_gemm_is_faster, never_norms,
             "many rows: the weight as elements, tile after tile, costs less than its codes for each tile of "
             "rows"},
-    GemmRow{GemmKernel::kCublasLt, "cuBLASLt", cublaslt_takes, always, never_norms,
+    GemmRow{GemmKernel::kCublasLt, "cuBLASLt", cublaslt_supports, always, never_norms,
             "nothing above takes it or is faster"},
     GemmRow{GemmKernel::kNaive, "naive GEMM",
             [](const GemmProblem& problem, const GpuFacts&) { return !problem.gated; }, always, never_norms,
-            "no tensor-core kernel takes it, and it is batch-invariant or the weight quantised"},
+            "no tensor-core kernel takes it, and it is batch-invariant or the weight quantized"},
     GemmRow{GemmKernel::kGemmThenSilu, "GEMM, then SiLU",
             [](const GemmProblem& problem, const GpuFacts&) { return problem.gated; }, always, never_norms,
             "nothing above does both or is faster"}};

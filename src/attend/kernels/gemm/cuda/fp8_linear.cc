@@ -20,15 +20,15 @@ int64_t scale_bytes(int64_t count) {
 
 // Calls multiply(first, end) for parts of the rows of x of which `row_bytes` each fit `num_bytes`.
 template <class Multiply>
-void in_parts(int64_t num_rows, int64_t num_bytes, int64_t row_bytes, const Multiply& multiply) {
+void for_each_chunk(int64_t num_rows, int64_t num_bytes, int64_t row_bytes, const Multiply& multiply) {
   const int64_t fitting = num_bytes / row_bytes / kRowUnit * kRowUnit;
   ensure(fitting > 0, "fp8 products: a workspace of too few bytes");
-  const int64_t rows_of_part = round_up(ceil_div(num_rows, ceil_div(num_rows, fitting)), kRowUnit);
-  for (int64_t first = 0; first < num_rows; first += rows_of_part)
-    multiply(first, std::min(first + rows_of_part, num_rows));
+  const int64_t rows_per_chunk = round_up(ceil_div(num_rows, ceil_div(num_rows, fitting)), kRowUnit);
+  for (int64_t first = 0; first < num_rows; first += rows_per_chunk)
+    multiply(first, std::min(first + rows_per_chunk, num_rows));
 }
 
-RoundRowsParams rounding_of(const LinearArgs& args, const TensorView& x) {
+RoundRowsParams make_round_rows_params(const LinearArgs& args, const TensorView& x) {
   RoundRowsParams params{};
   params.x = x.data;
   params.x_stride = x.strides[0];
@@ -36,7 +36,7 @@ RoundRowsParams rounding_of(const LinearArgs& args, const TensorView& x) {
   params.norm_eps = args.norm.eps;
   params.num_rows = static_cast<int32_t>(x.shape[0]);
   params.in_features = static_cast<int32_t>(x.shape[1]);
-  params.element = element_of(x.dtype);
+  params.element = to_element_type(x.dtype);
   return params;
 }
 
@@ -51,13 +51,14 @@ void fp8_linear(const LinearArgs& args, Stream& stream) {
       static_cast<int64_t>(args.workspace.size()) - scale_bytes(out_features) - 2 * kPieceAlignment;
   std::byte* const begin = args.workspace.data();
   auto* const out_scales = reinterpret_cast<float*>(begin);
-  std::byte* const of_rows = begin + scale_bytes(out_features);
-  in_parts(
+  std::byte* const x_row_scales = begin + scale_bytes(out_features);
+  for_each_chunk(
       num_rows, left, in_features + static_cast<int64_t>(sizeof(float)), [&](int64_t first, int64_t end) {
-        auto* const row_scales = reinterpret_cast<float*>(of_rows);
-        const TensorView rounded = TensorView::contiguous(of_rows + scale_bytes(end - first), DType::kF8E4M3,
-                                                          {end - first, in_features}, stream.device);
-        RoundRowsParams rounding = rounding_of(args, args.x.slice(0, first, end));
+        auto* const row_scales = reinterpret_cast<float*>(x_row_scales);
+        const TensorView rounded =
+            TensorView::contiguous(x_row_scales + scale_bytes(end - first), DType::kF8E4M3,
+                                   {end - first, in_features}, stream.device);
+        RoundRowsParams rounding = make_round_rows_params(args, args.x.slice(0, first, end));
         rounding.to = rounded.data;
         rounding.scales = row_scales;
         rounding.group_scales = first == 0 ? weight.scales.as<const float>() : nullptr;
@@ -76,13 +77,13 @@ void fp8_block_linear(const LinearArgs& args, Stream& stream) {
   // Scales of the blocks of rows, codes.
   const int64_t left = static_cast<int64_t>(args.workspace.size()) - kPieceAlignment;
   const int64_t row_bytes = in_features + num_blocks * static_cast<int64_t>(sizeof(float));
-  in_parts(args.x.shape[0], left, row_bytes, [&](int64_t first, int64_t end) {
+  for_each_chunk(args.x.shape[0], left, row_bytes, [&](int64_t first, int64_t end) {
     const int64_t num_rows = end - first;
     auto* const scales = reinterpret_cast<float*>(args.workspace.data());
     const TensorView rounded =
         TensorView::contiguous(args.workspace.data() + scale_bytes(num_blocks * num_rows), DType::kF8E4M3,
                                {num_rows, in_features}, stream.device);
-    RoundRowsParams rounding = rounding_of(args, args.x.slice(0, first, end));
+    RoundRowsParams rounding = make_round_rows_params(args, args.x.slice(0, first, end));
     rounding.to = rounded.data;
     rounding.scales = scales;
     rounding.block_scales = true;

@@ -36,7 +36,7 @@ void head_linear(const HeadLinearArgs& args, Stream& stream) {
                                 .num_heads = static_cast<int32_t>(args.x.shape[1]),
                                 .in_features = static_cast<int32_t>(args.x.shape[2]),
                                 .out_features = static_cast<int32_t>(args.out.shape[2]),
-                                .element = element_of(args.x.dtype)};
+                                .element = to_element_type(args.x.dtype)};
   if (!fits_head_gemm(params)) return launch_head_linear(params, stream.handle);
   if (params.element == Element::kBF16) return sm80::launch_head_gemm_bf16(params, stream.handle);
   sm80::launch_head_gemm_f16(params, stream.handle);

@@ -14,7 +14,7 @@
 #include "attend/kernels/gemm/cuda/sm80/tiled_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant/batch_invariant_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp/gated_mlp_gemm.h"
-#include "attend/kernels/gemm/cuda/sm90/gemv/lone_row_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gemv/gemv.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
@@ -22,14 +22,14 @@
 namespace attend::kernels::cuda {
 namespace {
 
-void require_dtype_of_x(const TensorView& x, const Weight& weight) {
+void require_x_dtype(const TensorView& x, const Weight& weight) {
   if (weight.format == WeightFormat::kPlain && weight.data.dtype != x.dtype)
     fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
 }
 
-GemmNorm norm_of(const InputNorm& norm) {
+GemmNorm to_gemm_norm(const InputNorm& norm) {
   if (norm.weight.empty()) return GemmNorm::kNone;
-  return norm.deferred ? GemmNorm::kDeferred : GemmNorm::kGiven;
+  return norm.deferred ? GemmNorm::kDeferred : GemmNorm::kInline;
 }
 
 std::string description(const GemmProblem& problem, const GemmRow& row) {
@@ -49,14 +49,14 @@ bool launch_split_k(const LinearArgs& args, bool gated, Stream& stream) {
   return sm90::swap_ab_gemm(args, gated, stream);
 }
 
-void launch_lone_row(const LinearArgs& args, bool, Stream& stream) { sm90::lone_row_gemm(args, stream); }
+void launch_gemv(const LinearArgs& args, bool, Stream& stream) { sm90::gemv(args, stream); }
 
 void launch_skinny(const LinearArgs& args, bool gated, Stream& stream) {
   sm80::launch_skinny_gemm(sm80::skinny_gemm_params(args, gated), args.x.dtype, stream.handle);
 }
 
-void launch_skinny_of_codes(const LinearArgs& args, bool gated, Stream& stream) {
-  sm80::launch_skinny_codes(sm80::skinny_codes_params(args, gated), args.x.dtype, stream.handle);
+void launch_skinny_quantized_linear(const LinearArgs& args, bool gated, Stream& stream) {
+  sm80::launch_skinny_quantized(sm80::skinny_quantized_params(args, gated), args.x.dtype, stream.handle);
 }
 
 void launch_invariant_sm90(const LinearArgs& args, bool gated, Stream& stream) {
@@ -74,7 +74,7 @@ BatchInvariantGemmParams batch_invariant_params(const LinearArgs& args) {
           .in_features = static_cast<int32_t>(args.x.shape[1]),
           .out_features = static_cast<int32_t>(args.out.shape[1]),
           .accumulate = args.accumulate,
-          .out_element = element_of(args.out.dtype)};
+          .out_element = to_element_type(args.out.dtype)};
 }
 
 void launch_invariant_sm80(const LinearArgs& args, bool, Stream& stream) {
@@ -85,14 +85,16 @@ void launch_invariant_sm80(const LinearArgs& args, bool, Stream& stream) {
 
 void launch_naive(const LinearArgs& args, bool, Stream& stream) {
   launch_naive_gemm({.product = batch_invariant_params(args),
-                     .weight = quantised_weight(args.weight),
-                     .element = element_of(args.x.dtype)},
+                     .weight = quantized_weight(args.weight),
+                     .element = to_element_type(args.x.dtype)},
                     stream.handle);
 }
 
-void launch_quantised(const LinearArgs& args, bool, Stream& stream) { quantised_linear(args, stream); }
+void launch_quantized(const LinearArgs& args, bool, Stream& stream) { quantized_linear(args, stream); }
 
-void launch_widened(const LinearArgs& args, bool, Stream& stream) { widened_linear(args, stream); }
+void launch_dequantize_then_gemm(const LinearArgs& args, bool, Stream& stream) {
+  dequantize_then_linear(args, stream);
+}
 
 // out[i] (+)= bias.
 void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& stream) {
@@ -133,17 +135,17 @@ bool defers_nothing(const LinearArgs& args, bool gated, Stream& stream) {
 constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream), kNumGemmKernels> kLaunches{
     defers_nothing<launch_gated_mlp>,
     launch_split_k,
-    defers_nothing<launch_skinny_of_codes>,
+    defers_nothing<launch_skinny_quantized_linear>,
     defers_nothing<launch_fp8<fp8_linear>>,
     defers_nothing<launch_fp8<fp8_block_linear>>,
-    defers_nothing<sm90::scaled_codes_gemm>,
+    defers_nothing<sm90::scaled_quantized_gemm>,
     launch_split_k,
-    defers_nothing<launch_lone_row>,
+    defers_nothing<launch_gemv>,
     defers_nothing<launch_skinny>,
     defers_nothing<launch_invariant_sm90>,
     defers_nothing<launch_invariant_sm80>,
-    defers_nothing<launch_quantised>,
-    defers_nothing<launch_widened>,
+    defers_nothing<launch_quantized>,
+    defers_nothing<launch_dequantize_then_gemm>,
     defers_nothing<launch_cublaslt>,
     defers_nothing<launch_naive>,
     nullptr};
@@ -159,7 +161,7 @@ bool launch(const GemmRow& row, const GemmProblem& problem, LinearArgs args, Str
     args.x = args.norm.normalized;
     args.norm = {};
   }
-  if (problem.num_rows > gemm_tuning(gpu_facts(stream.device)).max_rows_of_deferred_norm)
+  if (problem.num_rows > gemm_tuning(gpu_facts(stream.device)).deferred_norm_max_rows)
     args.next_norm = nullptr;
   return kLaunches[static_cast<size_t>(row.kernel)](args, problem.gated, stream);
 }
@@ -180,7 +182,7 @@ GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
           .weight_aligned = rows_aligned({&args.weight.data}),
           .out_aligned_8 = reinterpret_cast<uintptr_t>(args.out.data) % kBytes == 0 &&
                            args.out.strides[0] * element_bytes % kBytes == 0,
-          .norm = norm_of(args.norm),
+          .norm = to_gemm_norm(args.norm),
           .norm_dtype = args.norm.weight.dtype,
           .norm_aligned = rows_aligned({&args.norm.weight}),
           .normalized_aligned = rows_aligned({&args.norm.normalized}),
@@ -197,14 +199,14 @@ GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
 }
 
 bool linear(const LinearArgs& args, Stream& stream) {
-  require_dtype_of_x(args.x, args.weight);
+  require_x_dtype(args.x, args.weight);
   if (args.out.num_elements() == 0) return false;
   const GemmProblem problem = gemm_problem(args, /*gated=*/false);
   return launch(reported(choose(problem, gpu_facts(stream.device)), problem), problem, args, stream);
 }
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
-  require_dtype_of_x(args.x, args.weight);
+  require_x_dtype(args.x, args.weight);
   if (args.out.num_elements() == 0) return false;
   const LinearArgs product{.x = args.x,
                            .weight = args.weight,

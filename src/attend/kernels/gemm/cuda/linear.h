@@ -28,14 +28,14 @@ void fp8_linear(const LinearArgs& args, Stream& stream);
 // row.
 void fp8_block_linear(const LinearArgs& args, Stream& stream);
 
-// Dense layers with quantised weights on a GPU: two of the candidates of choose.h.
+// Dense layers with quantized weights on a GPU: two of the candidates of choose.h.
 
-// By the quantised GEMM: W in its own bits for each tile of rows. Inputs that are in another order are
+// By the quantized GEMM: W in its own bits for each tile of rows. Inputs that are in another order are
 // gathered into the workspace first.
-void quantised_linear(const LinearArgs& args, Stream& stream);
+void quantized_linear(const LinearArgs& args, Stream& stream);
 
 // Tile by tile of outputs: elements of the activations' type in the workspace, rounded once to 16 bits as a
 // checkpoint in 16 bits would have them, and the product by them as of a plain weight.
-void widened_linear(const LinearArgs& args, Stream& stream);
+void dequantize_then_linear(const LinearArgs& args, Stream& stream);
 
 }  // namespace attend::kernels::cuda

@@ -43,7 +43,7 @@ cudaDataType_t cublas_type(DType dtype) {
 }
 
 // The largest power of two that divides the address, as far as cuBLASLt cares.
-uint32_t alignment_of(const TensorView& view) {
+uint32_t pointer_alignment(const TensorView& view) {
   const auto address = reinterpret_cast<uintptr_t>(view.data) | kMaxAlignment;
   return static_cast<uint32_t>(address & -address);
 }
@@ -64,9 +64,9 @@ struct ProductShape {
             .out_stride = std::max(out.strides[0], weight.shape[0]),
             .dtype = x.dtype,
             .out_dtype = out.dtype,
-            .x_alignment = alignment_of(x),
-            .weight_alignment = alignment_of(weight),
-            .out_alignment = alignment_of(out)};
+            .x_alignment = pointer_alignment(x),
+            .weight_alignment = pointer_alignment(weight),
+            .out_alignment = pointer_alignment(out)};
   }
 };
 
@@ -127,14 +127,14 @@ class DeviceMatmul {
   void run(const Operands& operands, bool accumulate, Stream& stream) {
     const std::lock_guard lock(mutex_);
     const Product& product =
-        product_of(ProductShape::of(operands.x, operands.weight, operands.out), operands, stream);
+        find_product(ProductShape::of(operands.x, operands.weight, operands.out), operands, stream);
     launch(product, product.algorithm, operands, accumulate, stream);
   }
 
  private:
   void launch(const Product& product, const cublasLtMatmulAlgo_t& algorithm, const Operands& operands,
               bool accumulate, Stream& stream) {
-    const Tensor& workspace = workspace_of(stream);
+    const Tensor& workspace = stream_workspace(stream);
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
     if (operands.x_scales != nullptr) set_scales(product, operands);
     void* const out = operands.out.data;
@@ -150,9 +150,9 @@ class DeviceMatmul {
     const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
       check(cublaslt().desc_set(product.desc, attribute, &value, sizeof(value)), "matmul scales");
     };
-    constexpr auto kOfRows = static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
-    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, kOfRows);
-    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, kOfRows);
+    constexpr auto kRowScaleMode = static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, kRowScaleMode);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, kRowScaleMode);
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.weight_scales);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.x_scales);
     // Else sums leave the tensor cores again and again, which costs more than the rounding of x gains by it.
@@ -160,7 +160,7 @@ class DeviceMatmul {
 #endif
   }
 
-  const Product& product_of(const ProductShape& shape, const Operands& operands, Stream& stream) {
+  const Product& find_product(const ProductShape& shape, const Operands& operands, Stream& stream) {
     const auto [found, added] = products_.try_emplace(shape);
     if (added) {
       try {
@@ -234,7 +234,7 @@ class DeviceMatmul {
   }
 
   // Products on different streams may run at once, so each stream has its own.
-  const Tensor& workspace_of(const Stream& stream) {
+  const Tensor& stream_workspace(const Stream& stream) {
     const auto [found, added] = workspaces_.try_emplace(stream.handle);
     if (added) found->second = attend::cuda::empty({kWorkspaceBytes}, DType::kU8, device_);
     return found->second;
@@ -249,7 +249,7 @@ class DeviceMatmul {
 
 // The state of each device, made when it is first used and never taken down: the driver may be gone by the
 // time that static objects are.
-DeviceMatmul& matmul_of(Device device) {
+DeviceMatmul& device_matmul(Device device) {
   static std::mutex mutex;
   static auto& devices = *new std::map<int, std::unique_ptr<DeviceMatmul>>;
   const std::lock_guard lock(mutex);
@@ -263,13 +263,13 @@ DeviceMatmul& matmul_of(Device device) {
 void matmul(const TensorView& x, const TensorView& weight, const TensorView& out, bool accumulate,
             Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
-  matmul_of(stream.device).run({x, weight, out}, accumulate, stream);
+  device_matmul(stream.device).run({x, weight, out}, accumulate, stream);
 }
 
 void matmul(const ScaledRows& x, const ScaledRows& weight, const TensorView& out, bool accumulate,
             Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
-  matmul_of(stream.device).run({x.codes, weight.codes, out, x.scales, weight.scales}, accumulate, stream);
+  device_matmul(stream.device).run({x.codes, weight.codes, out, x.scales, weight.scales}, accumulate, stream);
 }
 
 bool has_scaled_matmul() {

@@ -5,7 +5,7 @@
 #include "attend/kernels/kv_store/cuda/store.h"
 #include "attend/kernels/kv_store/cuda/store_kernel.h"
 #include "attend/kernels/kv_store/cuda/store_rows.cuh"
-#include "attend/kernels/kv_store/key_places.h"
+#include "attend/kernels/kv_store/kv_locations.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -24,10 +24,10 @@ struct BatchArraysParams {
 };
 
 __device__ int32_t new_slot(const BatchSource& source, int32_t token) {
-  const int32_t r = request_of(source.seqlen_new, source.num_reqs, token);
+  const int32_t r = find_request(source.seqlen_new, source.num_reqs, token);
   if (r >= source.num_reqs) return -1;
-  const int32_t position = length_of(source.seqlen_cached, r) + token - tokens_before(source.seqlen_new, r);
-  return position < source.places.capacity ? slot_of(source.places, r, position) : -1;
+  const int32_t position = get_length(source.seqlen_cached, r) + token - tokens_before(source.seqlen_new, r);
+  return position < source.locations.capacity ? get_slot(source.locations, r, position) : -1;
 }
 
 // The entries of request, new token and key slot i.
@@ -42,9 +42,10 @@ __device__ void derive_entries(const BatchArraysParams& params, int64_t i) {
       params.cu_seqlen_q[i] = request.first_query + (unused ? request.num_queries : 0);
     if (params.first_key != nullptr) params.first_key[i] = request.first_key;
     // Behind a leftpad there is no key slot for what the cache has no room for.
-    const int32_t num_keys = params.num_key_slots == 0
-                                 ? request.seqlen_kv
-                                 : max(0, min(request.seqlen_kv, source.places.capacity - request.leftpad));
+    const int32_t num_keys =
+        params.num_key_slots == 0
+            ? request.seqlen_kv
+            : max(0, min(request.seqlen_kv, source.locations.capacity - request.leftpad));
     if (params.seqlen_kv != nullptr) params.seqlen_kv[i] = unused ? 0 : num_keys;
   } else if (i == num_batch_reqs) {
     if (params.cu_seqlen_q != nullptr)
@@ -53,11 +54,11 @@ __device__ void derive_entries(const BatchArraysParams& params, int64_t i) {
   }
   if (i < params.num_new_tokens) params.new_slots[i] = new_slot(source, static_cast<int32_t>(i));
   if (i < params.num_key_slots) {
-    const int32_t capacity = source.places.capacity;
+    const int32_t capacity = source.locations.capacity;
     const auto r = static_cast<int32_t>(i / capacity), p = static_cast<int32_t>(i % capacity);
     const BatchRequest request = batch_request(source, r);
     if (p < request.seqlen_kv && p < capacity - request.leftpad)
-      params.key_slots[i] = key_slot_of(source.places, r, request.leftpad + p);
+      params.key_slots[i] = get_key_slot(source.locations, r, request.leftpad + p);
   }
 }
 
@@ -90,7 +91,7 @@ unsigned num_ctas_for(int64_t num_entries) {
 }
 
 // Without the slots of new tokens.
-BatchArraysParams params_of(const BatchSource& source, const BatchArrays& arrays) {
+BatchArraysParams make_params(const BatchSource& source, const BatchArrays& arrays) {
   return {.source = source,
           .cu_seqlen_q = arrays.cu_seqlen_q.data(),
           .seqlen_kv = arrays.seqlen_kv.data(),
@@ -102,28 +103,28 @@ BatchArraysParams params_of(const BatchSource& source, const BatchArrays& arrays
 }
 
 // All but those of new tokens.
-int64_t num_entries_of(const BatchArraysParams& params) {
+int64_t num_batch_entries(const BatchArraysParams& params) {
   return std::max(int64_t{num_batch_reqs(params.source)} + 1, params.num_key_slots);
 }
 
 }  // namespace
 
 void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& stream) {
-  BatchArraysParams params = params_of(source, arrays);
+  BatchArraysParams params = make_params(source, arrays);
   params.new_slots = arrays.new_slots.data();
   params.num_new_tokens = static_cast<int32_t>(arrays.new_slots.size());
   launch_dependent<BatchArraysParams>(
-      batch_arrays_kernel, num_ctas_for(std::max<int64_t>(num_entries_of(params), params.num_new_tokens)),
+      batch_arrays_kernel, num_ctas_for(std::max<int64_t>(num_batch_entries(params), params.num_new_tokens)),
       kThreads, 0, stream.handle, params, "batch arrays");
 }
 
 void append_keys(const BatchSource& source, const BatchArrays& arrays, const StoreKvArgs& store,
                  Stream& stream) {
-  const AppendParams params{.arrays = params_of(source, arrays), .store = store_params(store, stream)};
+  const AppendParams params{.arrays = make_params(source, arrays), .store = store_params(store, stream)};
   const unsigned num_tokens = static_cast<unsigned>(params.store.num_tokens);
-  launch_dependent<AppendParams>(append_kernel,
-                                 dim3(std::max(num_tokens, num_ctas_for(num_entries_of(params.arrays))), 2),
-                                 kThreads, 0, stream.handle, params, "append keys");
+  launch_dependent<AppendParams>(
+      append_kernel, dim3(std::max(num_tokens, num_ctas_for(num_batch_entries(params.arrays))), 2), kThreads,
+      0, stream.handle, params, "append keys");
 }
 
 }  // namespace attend::kernels::cuda

@@ -123,8 +123,8 @@ void gather_latent(const GatherLatentArgs& args, Stream& stream) {
                             .page_size = static_cast<int32_t>(args.cache.shape[1]),
                             .width = static_cast<int32_t>(latent_width(args.cache)),
                             .scale = args.scale,
-                            .cache_element = scaled ? Element::kF8E4M3 : element_of(args.cache.dtype),
-                            .out_element = element_of(args.out.dtype),
+                            .cache_element = scaled ? Element::kF8E4M3 : to_element_type(args.cache.dtype),
+                            .out_element = to_element_type(args.out.dtype),
                             .scaled_rows = scaled};
   launch_dependent<GatherParams>(gather_lengths_kernel, dim3(1), 1, 0, stream.handle, params,
                                  "gather_latent");
@@ -147,7 +147,7 @@ void copy_to_heads(const TensorView& from, const TensorView& to, Stream& stream)
                                 .to = out_rows(to),
                                 .num_heads = static_cast<int32_t>(to.shape[1]),
                                 .dim = static_cast<int32_t>(to.shape[2]),
-                                .element = element_of(to.dtype)},
+                                .element = to_element_type(to.dtype)},
                                "copy_to_heads");
 }
 

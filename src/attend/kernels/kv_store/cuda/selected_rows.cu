@@ -1,6 +1,6 @@
 // Rows of a latent cache that queries chose: the valid ones of their slots, and fp8 rows with scales widened.
 //
-//   tile        compact: a row of slots a CTA, 256 at a time; dequantise: a row of the cache a warp, 16
+//   tile        compact: a row of slots a CTA, 256 at a time; dequantize: a row of the cache a warp, 16
 //   scaled
 //               values a lane; of 448 the last four lanes have none, and 16 of the plain ones each
 //   warps       8, all alike; 4
@@ -19,7 +19,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kCompactThreads = 256, kCompactWarps = kCompactThreads / 32;
-constexpr int kDequantiseWarps = 4;
+constexpr int kDequantizeWarps = 4;
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
 struct CompactParams {
@@ -34,7 +34,7 @@ struct CompactParams {
 
 __global__ void __launch_bounds__(kCompactThreads)
     compact_kernel(const __grid_constant__ CompactParams params) {
-  __shared__ int of_warps[2][kCompactWarps];  // a double buffer: who has the second has read the first
+  __shared__ int warp_counts[2][kCompactWarps];  // a double buffer: who has the second has read the first
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int64_t row = blockIdx.x;
@@ -50,12 +50,12 @@ __global__ void __launch_bounds__(kCompactThreads)
     const int32_t slot = i < length ? slots[i] : -1;
     const bool exists = slot >= 0 && slot < params.num_slots;
     const uint32_t all = __ballot_sync(kAllLanes, exists);
-    if (lane == 0) of_warps[buffer][warp] = __popc(all);
+    if (lane == 0) warp_counts[buffer][warp] = __popc(all);
     __syncthreads();
     int at = count + __popc(all & ((1u << lane) - 1));
     for (int other = 0; other < kCompactWarps; ++other) {
-      if (other < warp) at += of_warps[buffer][other];
-      count += of_warps[buffer][other];
+      if (other < warp) at += warp_counts[buffer][other];
+      count += warp_counts[buffer][other];
     }
     if (exists) out[at] = slot;
   }
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kCompactThreads)
   if (threadIdx.x == 0) params.counts[row] = count;
 }
 
-struct DequantiseParams {
+struct DequantizeParams {
   const uint8_t* cache;
   int64_t page_stride, token_stride;  // bytes; token_stride: of rows in their page
   int32_t page_size;
@@ -77,50 +77,50 @@ struct DequantiseParams {
   Element element;
 };
 
-template <QuantisedLayout kLayout>
-constexpr QuantisedRow kRowOf = quantised_row(kLayout);
-template <QuantisedLayout kLayout>
-constexpr int64_t kDim = kRowOf<kLayout>.dim();
+template <QuantizedLayout kLayout>
+constexpr QuantizedRow kRowLayout = quantized_row(kLayout);
+template <QuantizedLayout kLayout>
+constexpr int64_t kDim = kRowLayout<kLayout>.dim();
 
-constexpr int kCodesOfLane = 16;
+constexpr int kValuesPerLane = 16;
 
 // By a warp: lane l's values of a row go to out from element `to` on.
-template <QuantisedLayout kLayout>
-__device__ void dequantise(const DequantiseParams& params, int32_t slot, int64_t to) {
-  constexpr QuantisedRow kRow = kRowOf<kLayout>;
-  constexpr int kScaledLanes = static_cast<int>(kRow.num_scaled) / kCodesOfLane;
+template <QuantizedLayout kLayout>
+__device__ void dequantize(const DequantizeParams& params, int32_t slot, int64_t to) {
+  constexpr QuantizedRow kRow = kRowLayout<kLayout>;
+  constexpr int kScaledLanes = static_cast<int>(kRow.num_scaled) / kValuesPerLane;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const uint8_t* const page = params.cache + slot / params.page_size * params.page_stride;
   const int at = slot % params.page_size;
   const uint8_t* const from = page + at * params.token_stride;
   if (lane < kScaledLanes) {
-    const uint4 codes = *reinterpret_cast<const uint4*>(from + lane * kCodesOfLane);
-    const int group_of_scale = lane * kCodesOfLane / static_cast<int>(kRow.values_per_scale);
+    const uint4 codes = *reinterpret_cast<const uint4*>(from + lane * kValuesPerLane);
+    const int scale_group = lane * kValuesPerLane / static_cast<int>(kRow.values_per_scale);
     float scale;
-    if constexpr (kLayout == QuantisedLayout::kV32) {
-      scale = *reinterpret_cast<const float*>(from + kRow.num_scaled + group_of_scale * 4);
+    if constexpr (kLayout == QuantizedLayout::kV32) {
+      scale = *reinterpret_cast<const float*>(from + kRow.num_scaled + scale_group * 4);
     } else {
-      const uint8_t bits = page[params.page_size * kRow.row_bytes + at * kRow.scales_bytes + group_of_scale];
+      const uint8_t bits = page[params.page_size * kRow.row_bytes + at * kRow.scales_bytes + scale_group];
       scale = bits == 0xff ? __int_as_float(0x7fffffff) : e8m0_to_float(bits);
     }
     const auto* const bytes = reinterpret_cast<const __nv_fp8_storage_t*>(&codes);
 #pragma unroll
-    for (int half = 0; half < kCodesOfLane / kGroupElements; ++half) {
+    for (int half = 0; half < kValuesPerLane / kGroupElements; ++half) {
       float group[kGroupElements];
 #pragma unroll
       for (int k = 0; k < kGroupElements; ++k)
         group[k] = from_fp8(bytes[half * kGroupElements + k], __NV_E4M3) * scale;
-      store_group(params.out, to + lane * kCodesOfLane + half * kGroupElements, params.element, group);
+      store_group(params.out, to + lane * kValuesPerLane + half * kGroupElements, params.element, group);
     }
   }
   // Two lanes' worth of plain values for each lane, or those of the lanes without codes.
   constexpr int kPlainLanes = kScaledLanes == 32 ? 32 : 32 - kScaledLanes;
-  constexpr int kPairsOfLane = static_cast<int>(kPlainValues) / 2 / kPlainLanes;
+  constexpr int kPairsPerLane = static_cast<int>(kPlainValues) / 2 / kPlainLanes;
   const int plain_lane = lane - (32 - kPlainLanes);
   if (plain_lane < 0) return;
 #pragma unroll
-  for (int i = 0; i < kPairsOfLane; ++i) {
-    const int pair = plain_lane * kPairsOfLane + i;
+  for (int i = 0; i < kPairsPerLane; ++i) {
+    const int pair = plain_lane * kPairsPerLane + i;
     const auto plain = *reinterpret_cast<const __nv_bfloat162*>(from + kRow.plain_offset + pair * 4);
     const int64_t element = to + kRow.num_scaled + 2 * pair;
     store_element(params.out, element, params.element, __low2float(plain));
@@ -128,18 +128,18 @@ __device__ void dequantise(const DequantiseParams& params, int32_t slot, int64_t
   }
 }
 
-template <QuantisedLayout kLayout>
-__global__ void __launch_bounds__(32 * kDequantiseWarps)
-    dequantise_kernel(const __grid_constant__ DequantiseParams params) {
+template <QuantizedLayout kLayout>
+__global__ void __launch_bounds__(32 * kDequantizeWarps)
+    dequantize_kernel(const __grid_constant__ DequantizeParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
-  const int64_t row = int64_t{blockIdx.x} * kDequantiseWarps + threadIdx.x / 32;
+  const int64_t row = int64_t{blockIdx.x} * kDequantizeWarps + threadIdx.x / 32;
   if (row >= params.num_rows) return;
   const int64_t i = row / params.width, j = row % params.width;
   if (j >= params.counts[i]) return;
   const int32_t slot = params.slots[i * params.slot_stride + j];
   const int64_t to = i * params.room + (params.first == nullptr ? 0 : params.first[i]) + j;
-  dequantise<kLayout>(params, slot, to * kDim<kLayout>);
+  dequantize<kLayout>(params, slot, to * kDim<kLayout>);
 }
 
 }  // namespace
@@ -157,10 +157,10 @@ void compact_slots(const CompactSlotsArgs& args, Stream& stream) {
                                   0, stream.handle, params, "compact_slots");
 }
 
-void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream) {
-  const QuantisedRow& held = quantised_row(args.layout);
+void dequantize_rows(const DequantizeRowsArgs& args, Stream& stream) {
+  const QuantizedRow& held = quantized_row(args.layout);
   const int64_t num_rows = args.slots.shape[0] * args.slots.shape[1];
-  const DequantiseParams params{
+  const DequantizeParams params{
       .cache = static_cast<const uint8_t*>(args.cache.data),
       .page_stride = args.cache.strides[0],
       .token_stride = held.scales_bytes == 0 ? args.cache.strides[1] : held.row_bytes,
@@ -173,12 +173,12 @@ void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream) {
       .width = static_cast<int32_t>(args.slots.shape[1]),
       .room = static_cast<int32_t>(args.out.shape[1]),
       .out = args.out.data,
-      .element = element_of(args.out.dtype)};
-  const auto kernel = args.layout == QuantisedLayout::kV32 ? dequantise_kernel<QuantisedLayout::kV32>
-                                                           : dequantise_kernel<QuantisedLayout::kModel1>;
-  launch_dependent<DequantiseParams>(kernel,
-                                     static_cast<unsigned>(ceil_div<int64_t>(num_rows, kDequantiseWarps)),
-                                     32 * kDequantiseWarps, 0, stream.handle, params, "dequantise_rows");
+      .element = to_element_type(args.out.dtype)};
+  const auto kernel = args.layout == QuantizedLayout::kV32 ? dequantize_kernel<QuantizedLayout::kV32>
+                                                           : dequantize_kernel<QuantizedLayout::kModel1>;
+  launch_dependent<DequantizeParams>(kernel,
+                                     static_cast<unsigned>(ceil_div<int64_t>(num_rows, kDequantizeWarps)),
+                                     32 * kDequantizeWarps, 0, stream.handle, params, "dequantize_rows");
 }
 
 }  // namespace attend::kernels::cuda

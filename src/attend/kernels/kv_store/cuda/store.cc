@@ -20,8 +20,8 @@ StoreParams store_params(const StoreKvArgs& args, const Stream& stream) {
                      .head_dim = static_cast<int32_t>(from.shape[2]),
                      .first_column = 0,
                      .scale = scale,
-                     .from_element = element_of(from.dtype),
-                     .to_element = element_of(cache.dtype)};
+                     .from_element = to_element_type(from.dtype),
+                     .to_element = to_element_type(cache.dtype)};
   };
   return {.rows = {rows(args.k, args.to.k, args.to.k_scale), rows(args.v, args.to.v, args.to.v_scale)},
           .slots = args.to.slots.data(),
@@ -49,8 +49,8 @@ void store_mla(const StoreMlaArgs& args, Stream& stream) {
                      .head_dim = static_cast<int32_t>(from.shape[1]),
                      .first_column = static_cast<int32_t>(first_column),
                      .scale = args.to.k_scale,
-                     .from_element = element_of(from.dtype),
-                     .to_element = scaled ? Element::kF8E4M3 : element_of(args.to.k.dtype)};
+                     .from_element = to_element_type(from.dtype),
+                     .to_element = scaled ? Element::kF8E4M3 : to_element_type(args.to.k.dtype)};
   };
   const auto launch = scaled ? launch_store_scaled : launch_store;
   launch({.rows = {rows(args.latent, 0), rows(args.rope, args.latent.shape[1])},

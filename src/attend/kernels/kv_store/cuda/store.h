@@ -26,6 +26,6 @@ void copy_to_heads(const TensorView& from, const TensorView& to, Stream& stream)
 // Chosen rows of a latent cache, on a GPU. Arguments as the entries check them.
 
 void compact_slots(const CompactSlotsArgs& args, Stream& stream);
-void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream);
+void dequantize_rows(const DequantizeRowsArgs& args, Stream& stream);
 
 }  // namespace attend::kernels::cuda

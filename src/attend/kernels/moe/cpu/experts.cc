@@ -36,12 +36,12 @@ void sort_pairs(const MoeExpertsArgs& args, const ExpertScratch& scratch) {
   for (const int32_t expert : experts) ++offsets[static_cast<size_t>(expert)];
   // Where each expert's rows end; they are filled from their ends.
   for (size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
-  int32_t* const row_of_pair = scratch.row_of_pair.as<int32_t>();
-  int32_t* const token_of_row = scratch.token_of_row.as<int32_t>();
+  int32_t* const pair_row = scratch.pair_row.as<int32_t>();
+  int32_t* const row_token = scratch.row_token.as<int32_t>();
   for (int64_t pair = std::ssize(experts) - 1; pair >= 0; --pair) {
     const int32_t row = --offsets[static_cast<size_t>(experts[static_cast<size_t>(pair)])];
-    row_of_pair[pair] = row;
-    token_of_row[row] = static_cast<int32_t>(pair / args.shape.top_k);
+    pair_row[pair] = row;
+    row_token[row] = static_cast<int32_t>(pair / args.shape.top_k);
   }
 }
 
@@ -54,41 +54,41 @@ class ExpertProduct {
 
   // Of experts with few rows, all of which share the team: a decode step's have a row each.
   void multiply(std::span<const Segment> segments, const LinearKernel& kernel) const {
-    const int64_t outs = outs_of_matrix();
+    const int64_t outs = outs_per_matrix();
     const int64_t out_bytes = weight_row_bytes(with_weight({}, linears_.front().weight));
-    const int64_t num_matrices = std::ssize(segments) * matrices_of_expert();
+    const int64_t num_matrices = std::ssize(segments) * matrices_per_expert();
     const int64_t fair = ceil_div(num_matrices * outs, kExpertTasksPerThread * num_threads());
     const int64_t worthwhile = ceil_div(kMinExpertTaskBytes, out_bytes);
     const int64_t task_outs = round_up(std::min(std::max(fair, worthwhile), outs), kSkinnyOuts);
-    const int64_t tasks_of_matrix = ceil_div(outs, task_outs);
+    const int64_t tasks_per_matrix = ceil_div(outs, task_outs);
     int64_t num_rows = 0;
     for (const Segment& segment : segments) num_rows += segment.end - segment.begin;
     const auto run = [&](int64_t task, int) {
-      const int64_t out = task % tasks_of_matrix * task_outs, matrix = task / tasks_of_matrix;
-      const Segment& segment = segments[static_cast<size_t>(matrix / matrices_of_expert())];
-      const int64_t part = matrix % matrices_of_expert();
+      const int64_t out = task % tasks_per_matrix * task_outs, matrix = task / tasks_per_matrix;
+      const Segment& segment = segments[static_cast<size_t>(matrix / matrices_per_expert())];
+      const int64_t part = matrix % matrices_per_expert();
       LinearPart task_part = with_weight({.x = x_[segment.begin].as<const float>(),
                                           .x_stride = x_.strides[0],
                                           .out = out_[segment.begin].as<float>() + part * outs + out,
                                           .out_stride = out_.strides[0],
                                           .num_rows = segment.end - segment.begin},
-                                         matrix_of(segment.expert, part));
+                                         expert_matrix(segment.expert, part));
       skip_outs(task_part, out);
       task_part.num_outs = std::min(task_outs, task_part.num_outs);
       kernel.skinny(task_part);
     };
-    const int64_t num_tasks = num_matrices * tasks_of_matrix;
-    if (num_rows * outs * matrices_of_expert() * x_.shape[1] >= kExpertsWorthATeam)
+    const int64_t num_tasks = num_matrices * tasks_per_matrix;
+    if (num_rows * outs * matrices_per_expert() * x_.shape[1] >= kExpertsWorthATeam)
       return parallel_for(num_tasks, run);
     for (int64_t task = 0; task < num_tasks; ++task) run(task, 0);
   }
 
   // Of one expert with many rows.
   void multiply(const Segment& rows, Isa isa) const {
-    const int64_t outs = outs_of_matrix();
-    for (int64_t part = 0; part < matrices_of_expert(); ++part)
+    const int64_t outs = outs_per_matrix();
+    for (int64_t part = 0; part < matrices_per_expert(); ++part)
       linear({.x = x_.slice(0, rows.begin, rows.end),
-              .weight = matrix_of(rows.expert, part),
+              .weight = expert_matrix(rows.expert, part),
               .bias = {},
               .out = out_.slice(0, rows.begin, rows.end).slice(1, part * outs, (part + 1) * outs),
               .workspace = args_.workspace},
@@ -98,12 +98,12 @@ class ExpertProduct {
   // out += each row's expert's bias, where there are biases.
   void add_biases(const ExpertScratch& scratch) const {
     if (linears_.front().bias.empty()) return;
-    const int64_t outs = outs_of_matrix();
+    const int64_t outs = outs_per_matrix();
     parallel_for_rows(out_.shape[0], out_.shape[1], [&](int64_t pair) {
       const int64_t expert = args_.experts.as<const int32_t>()[pair];
-      float* const row = out_[scratch.row_of_pair.as<const int32_t>()[pair]].as<float>();
-      for (int64_t part = 0; part < matrices_of_expert(); ++part) {
-        const TensorView bias = bias_of(expert, part);
+      float* const row = out_[scratch.pair_row.as<const int32_t>()[pair]].as<float>();
+      for (int64_t part = 0; part < matrices_per_expert(); ++part) {
+        const TensorView bias = expert_bias(expert, part);
         visit_float_dtype(bias.dtype, [&]<class T>(TypeTag<T>) {
           const T* const from = bias.as<const T>();
           for (int64_t i = 0; i < outs; ++i) row[part * outs + i] += static_cast<float>(from[i]);
@@ -113,17 +113,17 @@ class ExpertProduct {
   }
 
  private:
-  int64_t matrices_of_expert() const {
+  int64_t matrices_per_expert() const {
     return std::max<int64_t>(1, std::ssize(linears_) / args_.shape.num_experts);
   }
-  int64_t outs_of_matrix() const { return out_.shape[1] / matrices_of_expert(); }
-  Weight matrix_of(int64_t expert, int64_t part) const {
+  int64_t outs_per_matrix() const { return out_.shape[1] / matrices_per_expert(); }
+  Weight expert_matrix(int64_t expert, int64_t part) const {
     if (linears_.size() > 1)
-      return linears_[static_cast<size_t>(expert * matrices_of_expert() + part)].weight;
+      return linears_[static_cast<size_t>(expert * matrices_per_expert() + part)].weight;
     return linears_.front().weight.rows(expert * out_.shape[1], (expert + 1) * out_.shape[1]);
   }
-  TensorView bias_of(int64_t expert, int64_t part) const {
-    if (linears_.size() > 1) return linears_[static_cast<size_t>(expert * matrices_of_expert() + part)].bias;
+  TensorView expert_bias(int64_t expert, int64_t part) const {
+    if (linears_.size() > 1) return linears_[static_cast<size_t>(expert * matrices_per_expert() + part)].bias;
     return linears_.front().bias.slice(0, expert * out_.shape[1], (expert + 1) * out_.shape[1]);
   }
 
@@ -159,7 +159,7 @@ void scale_rows(const MoeExpertsArgs& args, const ExpertScratch& scratch, Isa is
   const float* const weights = args.weights.as<const float>();
   const int64_t hidden_size = args.shape.hidden_size;
   parallel_for_rows(scratch.rows.shape[0], hidden_size, [&](int64_t pair) {
-    const int32_t row = scratch.row_of_pair.as<const int32_t>()[pair];
+    const int32_t row = scratch.pair_row.as<const int32_t>()[pair];
     kernels.scale(scratch.rows[row].as<float>(), weights[pair], hidden_size);
   });
 }
@@ -171,14 +171,14 @@ void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch) {
     float* const out = args.out[token].as<float>();
     for (int64_t i = 0; i < top_k; ++i) {
       const float weight = args.weights_scale_input ? 1.0f : args.weights[token].as<const float>()[i];
-      const int32_t row = scratch.row_of_pair.as<const int32_t>()[token * top_k + i];
+      const int32_t row = scratch.pair_row.as<const int32_t>()[token * top_k + i];
       const float* const from = scratch.rows[row].as<const float>();
       for (int64_t j = 0; j < hidden_size; ++j) out[j] = (i == 0 ? 0.0f : out[j]) + weight * from[j];
     }
   });
 }
 
-void tell_experts(const MoeExpertsArgs& args, Isa isa) {
+void record_expert_kernels(const MoeExpertsArgs& args, Isa isa) {
   std::ostringstream text;
   text << args.x.shape[0] << " tokens x " << args.shape.top_k << " of " << args.shape.num_experts
        << " experts, " << args.shape.hidden_size << " -> " << args.shape.intermediate_size << ", weights in "
@@ -193,11 +193,11 @@ void tell_experts(const MoeExpertsArgs& args, Isa isa) {
 
 void moe_experts(const MoeExpertsArgs& args, Isa isa) {
   require_isa(isa);
-  if (records_choices()) tell_experts(args, isa);
+  if (records_choices()) record_expert_kernels(args, isa);
   ScratchPieces pieces(args.scratch);
   const ExpertScratch scratch(args.shape, args.x.shape[0], args.x.dtype, pieces);
   sort_pairs(args, scratch);
-  gather_rows(args.x, scratch.token_of_row.span<const int32_t>(), scratch.rows, isa);
+  gather_rows(args.x, scratch.row_token.span<const int32_t>(), scratch.rows, isa);
   if (args.weights_scale_input) scale_rows(args, scratch, isa);
 
   // With batch_invariant one kernel serves any number of rows.

@@ -9,10 +9,10 @@
 namespace attend::kernels::cpu {
 namespace {
 
-using Taken = std::bitset<kMaxExperts>;
+using ExpertSet = std::bitset<kMaxExperts>;
 
 // The largest of the ranks that are not taken, the first of equal ones. Numbers come before what is none.
-int best_of(std::span<const float> ranks, const Taken& taken) {
+int best_of(std::span<const float> ranks, const ExpertSet& taken) {
   int best = -1;
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (taken[i]) continue;
@@ -25,25 +25,25 @@ int best_of(std::span<const float> ranks, const Taken& taken) {
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
-float rank_of_group(std::span<const float> ranks, RouterScores scores) {
+float group_rank(std::span<const float> ranks, RouterScores scores) {
   const int best = best_of(ranks, {});
   const float largest = ranks[static_cast<size_t>(best)];
   if (scores == RouterScores::kSoftmax) return largest;
-  Taken taken;
+  ExpertSet taken;
   taken.set(static_cast<size_t>(best));
   return largest + ranks[static_cast<size_t>(best_of(ranks, taken))];
 }
 
 // Takes the experts of all groups but the best.
-Taken outside_best_groups(std::span<const float> ranks, const RouterRule& rule) {
-  Taken taken;
+ExpertSet outside_best_groups(std::span<const float> ranks, const RouterRule& rule) {
+  ExpertSet taken;
   if (!rule.groups.limit()) return taken;
   const size_t group_size = ranks.size() / static_cast<size_t>(rule.groups.num_groups);
   std::array<float, kMaxExpertGroups> of_group;
   const auto num_groups = static_cast<size_t>(rule.groups.num_groups);
   for (size_t g = 0; g < num_groups; ++g)
-    of_group[g] = rank_of_group(ranks.subspan(g * group_size, group_size), rule.scores);
-  Taken best;
+    of_group[g] = group_rank(ranks.subspan(g * group_size, group_size), rule.scores);
+  ExpertSet best;
   for (int64_t i = 0; i < rule.groups.top_groups; ++i)
     best.set(static_cast<size_t>(best_of({of_group.data(), num_groups}, best)));
   for (size_t i = 0; i < ranks.size(); ++i) taken[i] = !best[i / group_size];
@@ -54,16 +54,16 @@ void weigh_by_softmax(std::span<const float> logits, const RouterRule& rule, std
   const float largest = weights[0];
   float sum = 0.0f;
   for (const float logit :
-       rule.weights_of == RouterWeights::kOfAll ? logits : std::span<const float>(weights))
+       rule.weights_of == RouterWeights::kAllExperts ? logits : std::span<const float>(weights))
     sum += std::exp(logit - largest);
   for (float& weight : weights) weight = std::exp(weight - largest) / sum * rule.scale;
 }
 
 void weigh_by_sigmoid(const RouterRule& rule, std::span<float> weights) {
-  float sum = rule.weights_of == RouterWeights::kOfAll ? 1.0f : kSmallestSumOfSigmoids;
+  float sum = rule.weights_of == RouterWeights::kAllExperts ? 1.0f : kSmallestSumOfSigmoids;
   for (float& weight : weights) {
     weight = sigmoid(weight);
-    if (rule.weights_of == RouterWeights::kOfChosen) sum += weight;
+    if (rule.weights_of == RouterWeights::kChosenExperts) sum += weight;
   }
   for (float& weight : weights) weight = weight / sum * rule.scale;
 }
@@ -85,7 +85,7 @@ void route_token(int64_t token, std::span<const float> logits, const RouteArgs& 
       scores[i] = spread_rank(args.rule.spread, static_cast<uint32_t>(token), static_cast<uint32_t>(i));
     ranks = std::span(scores).first(logits.size());
   }
-  Taken taken = outside_best_groups(ranks, args.rule);
+  ExpertSet taken = outside_best_groups(ranks, args.rule);
   for (size_t i = 0; i < experts.size(); ++i) {
     experts[i] = best_of(ranks, taken);
     taken.set(static_cast<size_t>(experts[i]));

@@ -5,10 +5,10 @@
 
 #include "attend/base/math.h"
 #include "attend/kernels/common/choose_row.h"
-#include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/quantized_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
-#include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/single_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
 
@@ -34,10 +34,10 @@ bool always_faster(const MoeProblem&, const GpuFacts&, const MoeTuning&) { retur
 // Whether tensor cores take a weight of experts, with x of 16 bits.
 bool weight_fits_tensor_cores(const MoeWeight& weight) {
   const bool bytes = has_eight_bits(weight.format);
-  const int64_t inputs_of_16_bytes = has_four_bits(weight.format) ? 32 : bytes ? 16 : kAlignedElements;
+  const int64_t inputs_per_16_bytes = has_four_bits(weight.format) ? 32 : bytes ? 16 : kAlignedElements;
   const bool whole_blocks =
       !bytes || weight.group_ins >= weight.in_features || weight.group_ins % sm80::kEightBitBlockInputs == 0;
-  return weight.in_features % inputs_of_16_bytes == 0 && whole_blocks && weight.aligned;
+  return weight.in_features % inputs_per_16_bytes == 0 && whole_blocks && weight.aligned;
 }
 
 bool experts_fit_tensor_cores(const MoeProblem& problem) {
@@ -61,18 +61,19 @@ bool fits_own_tiles(const MoeProblem& problem) {
   return is_plain(problem) && problem.down.format == WeightFormat::kPlain;
 }
 
-bool lone_token_takes(const MoeProblem& problem, const GpuFacts& gpu) {
-  if (problem.num_tokens > 1 || !fits_own_tiles(problem) || problem.top_k > sm80::kMaxLoneTopK ||
-      sm80::lone_token_x_bytes(1, problem.hidden_size) > sm80::kMaxLoneXBytes)
+bool single_token_takes(const MoeProblem& problem, const GpuFacts& gpu) {
+  if (problem.num_tokens > 1 || !fits_own_tiles(problem) || problem.top_k > sm80::kMaxSingleTokenTopK ||
+      sm80::single_token_x_bytes(1, problem.hidden_size) > sm80::kMaxSingleTokenXBytes)
     return false;
   if (!is_mxfp4(problem.down))
-    return sm80::lone_token_x_bytes(problem.top_k, problem.intermediate_size) <= sm80::kMaxLoneXBytes;
+    return sm80::single_token_x_bytes(problem.top_k, problem.intermediate_size) <=
+           sm80::kMaxSingleTokenXBytes;
   // Its scales are loaded by two.
   return problem.intermediate_size / kMxFp4Inputs % 2 == 0 && problem.down.scales_alignment >= 2 &&
-         sm80::lone_share(problem.top_k, problem.intermediate_size, problem.hidden_size, gpu.num_sms)
-                 .shared_bytes <= sm80::kMaxLoneDownBytes;
+         sm80::single_token_share(problem.top_k, problem.intermediate_size, problem.hidden_size, gpu.num_sms)
+                 .shared_bytes <= sm80::kMaxSingleTokenDownBytes;
 }
-bool lone_token_is_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
+bool single_token_is_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
   return problem.num_tokens <= tuning.max_tokens_of_lone;
 }
 
@@ -116,7 +117,7 @@ bool expert_tiles_are_faster(const MoeProblem& problem, const GpuFacts&, const M
 bool grouped_gemm_takes(const MoeProblem& problem, const GpuFacts&) {
   return experts_fit_tensor_cores(problem) && is_plain(problem);
 }
-bool quantised_grouped_gemm_takes(const MoeProblem& problem, const GpuFacts&) {
+bool quantized_grouped_gemm_takes(const MoeProblem& problem, const GpuFacts&) {
   return experts_fit_tensor_cores(problem) && !is_plain(problem);
 }
 bool large_tiles_are_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
@@ -127,7 +128,7 @@ constexpr std::string_view kMeanRows = "rows for each expert in the mean";
 
 // The kernel of mxfp4 tiles finds its tiles itself, and does not read what is counted by tile_rows.
 constexpr std::array kMoeRows{
-    MoeRow{MoeKernel::kLoneToken, 1, "experts of a lone token", lone_token_takes, lone_token_is_faster,
+    MoeRow{MoeKernel::kSingleToken, 1, "experts of a lone token", single_token_takes, single_token_is_faster,
            "one token"},
     MoeRow{MoeKernel::kDirect, sm80::kSkinnyRows, "direct experts", direct_experts_take,
            skinny_experts_are_faster, kMeanRows},
@@ -141,10 +142,10 @@ constexpr std::array kMoeRows{
            large_tiles_are_faster, kMeanRows},
     MoeRow{MoeKernel::kGrouped, kSmallTileRows, "grouped GEMM of 16 rows", grouped_gemm_takes, always_faster,
            kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kLargeTileRows, "quantised grouped GEMM of 64 rows",
-           quantised_grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kSmallTileRows, "quantised grouped GEMM of 16 rows",
-           quantised_grouped_gemm_takes, always_faster, kMeanRows},
+    MoeRow{MoeKernel::kGrouped, kLargeTileRows, "quantized grouped GEMM of 64 rows",
+           quantized_grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
+    MoeRow{MoeKernel::kGrouped, kSmallTileRows, "quantized grouped GEMM of 16 rows",
+           quantized_grouped_gemm_takes, always_faster, kMeanRows},
     MoeRow{MoeKernel::kNaive, kNaiveTileRows, "naive grouped GEMM",
            [](const MoeProblem&, const GpuFacts&) { return true; }, always_faster,
            "float32, rows that 16 bytes do not divide, or groups that 64 inputs of 8 bits do not"}};
@@ -157,7 +158,7 @@ bool keeps_sms_busy(int64_t num_ctas, int num_sms, double share) {
 // Skinny experts add up in one launch where 16 outputs for each CTA keep most SMs busy.
 bool sums_experts(const MoeRow& row, const MoeProblem& problem, const GpuFacts& gpu,
                   const MoeTuning& tuning) {
-  if (row.kernel == MoeKernel::kLoneToken) return true;
+  if (row.kernel == MoeKernel::kSingleToken) return true;
   return row.kernel == MoeKernel::kSkinny && keeps_sms_busy(problem.hidden_size / sm80::kSkinnyOutputs,
                                                             gpu.num_sms, tuning.min_wave_efficiency_of_sums);
 }

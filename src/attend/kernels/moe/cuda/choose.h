@@ -13,12 +13,12 @@
 namespace attend::kernels::cuda {
 
 enum class MoeKernel : uint8_t {
-  kLoneToken,    // sm80/lone_token_experts_kernel.h
+  kSingleToken,  // sm80/single_token_experts_kernel.h
   kDirect,       // sm80/direct_experts_kernel.h
   kSkinny,       // sm80/skinny_experts_kernel.h
   kMxFp4Tiles,   // sm90/expert_tiles.h, of mxfp4
   kExpertTiles,  // sm90/expert_tiles.h
-  kGrouped,      // common/moe_kernels.h, plain or quantised
+  kGrouped,      // common/moe_kernels.h, plain or quantized
   kNaive,        // common/moe_kernels.h
 };
 
@@ -26,7 +26,7 @@ enum class MoeKernel : uint8_t {
 struct MoeWeight {
   WeightFormat format = WeightFormat::kPlain;
   int64_t in_features = 0;
-  int64_t group_outs = 1, group_ins = 0;  // quantised: outputs and inputs that share a scale
+  int64_t group_outs = 1, group_ins = 0;  // quantized: outputs and inputs that share a scale
   bool aligned = true;                    // rows begin at multiples of 16 bytes
   int scales_alignment = 16;  // scales begin at a multiple of so many bytes: a power of two up to 16
   bool reorders = false;      // columns are not in the order of inputs

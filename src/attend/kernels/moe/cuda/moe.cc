@@ -12,7 +12,7 @@
 #include "attend/kernels/moe/cuda/choose.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
 #include "attend/kernels/moe/cuda/sm80/grouped_gemm_kernel.h"
-#include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/single_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
 #include "attend/kernels/moe/cuda/sm90/norm_route.h"
@@ -66,42 +66,42 @@ std::string description(const MoeExpertsArgs& args) {
 void multiply(const GroupedGemmParams& params, const Weight& weight, const MoeRow& row, DType dtype,
               Stream& stream) {
   if (row.kernel == MoeKernel::kNaive)
-    return launch_naive_grouped_gemm(params, element_of(dtype), stream.handle);
+    return launch_naive_grouped_gemm(params, to_element_type(dtype), stream.handle);
   if (row.kernel == MoeKernel::kExpertTiles) return sm90::expert_tiles(params, weight.data, stream);
   const bool bf16 = dtype == DType::kBF16;
   const auto launch =
       params.weight.format == WeightFormat::kPlain
           ? (bf16 ? sm80::launch_grouped_gemm_bf16 : sm80::launch_grouped_gemm_f16)
-          : (bf16 ? sm80::launch_quantised_grouped_gemm_bf16 : sm80::launch_quantised_grouped_gemm_f16);
+          : (bf16 ? sm80::launch_quantized_grouped_gemm_bf16 : sm80::launch_quantized_grouped_gemm_f16);
   launch(params, row.tile_rows, stream.handle);
 }
 
 // The product of rows whose columns are in the order in which it takes them; of others, of copies in that
-// order at `ordered`. Only the second product's rows are those of its x (token_of_row is null).
+// order at `ordered`. Only the second product's rows are those of its x (row_token is null).
 void multiply_in_order(GroupedGemmParams params, const Weight& weight, const MoeRow& row, DType dtype,
                        void* ordered, int64_t num_rows, Stream& stream) {
   if (row.kernel == MoeKernel::kMxFp4Tiles) {
     // The first product leaves its outputs in the order in which the second one takes them.
-    if (params.token_of_row != nullptr) {
-      sm90::mxfp4_inputs(params.x, params.token_of_row, ordered, num_rows, params.in_features, stream);
+    if (params.row_token != nullptr) {
+      sm90::mxfp4_inputs(params.x, params.row_token, ordered, num_rows, params.in_features, stream);
       params.x = ordered;
-      params.token_of_row = nullptr;
+      params.row_token = nullptr;
     }
     return sm90::mxfp4_tiles(params, num_rows, stream);
   }
   if (!weight.input_order.empty()) {
     launch_order_inputs({.from = params.x,
-                         .token_of_row = params.token_of_row,
+                         .row_token = params.row_token,
                          .order = params.weight.input_order,
                          .first_row = params.first_row,
                          .to = ordered,
                          .num_rows = static_cast<int32_t>(num_rows),
                          .num_experts = params.num_experts,
                          .in_features = params.in_features,
-                         .element = element_of(dtype)},
+                         .element = to_element_type(dtype)},
                         stream.handle);
     params.x = ordered;
-    params.token_of_row = nullptr;
+    params.row_token = nullptr;
     params.weight.input_order = nullptr;
   }
   multiply(params, weight, row, dtype, stream);
@@ -109,17 +109,17 @@ void multiply_in_order(GroupedGemmParams params, const Weight& weight, const Moe
 
 int64_t num_scales(const Weight& weight) { return weight.scales.empty() ? 0 : weight.scales.num_elements(); }
 
-// `row_of_pair`: null: rows are pairs.
-void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch, const int32_t* row_of_pair,
+// `pair_row`: null: rows are pairs.
+void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch, const int32_t* pair_row,
              Stream& stream) {
   launch_combine({.rows = scratch.rows.data,
-                  .row_of_pair = row_of_pair,
+                  .pair_row = pair_row,
                   .weights = args.weights_scale_input ? nullptr : args.weights.as<const float>(),
                   .out = args.out.data,
                   .num_tokens = static_cast<int32_t>(args.x.shape[0]),
                   .top_k = static_cast<int32_t>(args.shape.top_k),
                   .hidden_size = static_cast<int32_t>(args.shape.hidden_size),
-                  .element = element_of(args.x.dtype),
+                  .element = to_element_type(args.x.dtype),
                   .accumulate = args.accumulate,
                   .aligned = args.shape.hidden_size % kAlignedElements == 0 && rows_aligned({&args.out})},
                  stream.handle);
@@ -134,7 +134,7 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, co
   const auto* const weights = args.weights.as<const float>();
   const sm80::SkinnyExpertsParams gate_up{
       .x = args.x.data,
-      .weight = quantised_weight(gate_ups.weight),
+      .weight = quantized_weight(gate_ups.weight),
       .num_scales = num_scales(gate_ups.weight),
       .out = scratch.inner.data,
       .experts = args.experts.as<const int32_t>(),
@@ -150,13 +150,13 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, co
       .accumulate = false,
       .epilogue = {.bias = device_vector(gate_ups.bias),
                    .input_weights = args.weights_scale_input ? weights : nullptr,
-                   .pair_of_row = nullptr,
+                   .row_pair = nullptr,
                    .clamped = clamped,
                    .limit = args.gate.limit,
                    .alpha = args.gate.alpha}};
   sm80::SkinnyExpertsParams down = gate_up;
   down.x = scratch.inner.data;
-  down.weight = quantised_weight(downs.weight);
+  down.weight = quantized_weight(downs.weight);
   down.num_scales = num_scales(downs.weight);
   down.sums = choice.sums_experts;
   down.out = down.sums ? args.out.data : scratch.rows.data;
@@ -169,18 +169,18 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, co
   down.epilogue.input_weights = nullptr;
   const bool plain = gate_ups.weight.format == WeightFormat::kPlain;
   const bool bf16 = args.x.dtype == DType::kBF16;
-  const bool lone = choice.row.kernel == MoeKernel::kLoneToken;
+  const bool single_token = choice.row.kernel == MoeKernel::kSingleToken;
   const bool direct = choice.row.kernel == MoeKernel::kDirect;
-  const auto launch = lone     ? (!plain ? sm80::launch_lone_token_mxfp4_experts_bf16
-                                  : bf16 ? sm80::launch_lone_token_experts_bf16
-                                         : sm80::launch_lone_token_experts_f16)
-                      : direct ? sm80::launch_direct_mxfp4_experts_bf16
-                      : !plain ? sm80::launch_skinny_mxfp4_experts_bf16
-                      : bf16   ? sm80::launch_skinny_experts_bf16
-                               : sm80::launch_skinny_experts_f16;
+  const auto launch = single_token ? (!plain ? sm80::launch_single_token_mxfp4_experts_bf16
+                                      : bf16 ? sm80::launch_single_token_experts_bf16
+                                             : sm80::launch_single_token_experts_f16)
+                      : direct     ? sm80::launch_direct_mxfp4_experts_bf16
+                      : !plain     ? sm80::launch_skinny_mxfp4_experts_bf16
+                      : bf16       ? sm80::launch_skinny_experts_bf16
+                                   : sm80::launch_skinny_experts_f16;
   launch(gate_up, stream.handle);
   launch(down, stream.handle);
-  if (!down.sums) combine(args, scratch, /*row_of_pair=*/nullptr, stream);
+  if (!down.sums) combine(args, scratch, /*pair_row=*/nullptr, stream);
 }
 
 }  // namespace
@@ -196,7 +196,7 @@ RouteParams route_params(const RouteArgs& args, int64_t num_experts) {
           .top_groups = static_cast<int32_t>(args.rule.groups.top_groups),
           .correction = args.correction.empty() ? nullptr : args.correction.as<const float>(),
           .scale = args.rule.scale,
-          .of_all = args.rule.weights_of == RouterWeights::kOfAll,
+          .over_all_experts = args.rule.weights_of == RouterWeights::kAllExperts,
           .sigmoid = args.rule.scores == RouterScores::kSigmoid,
           .spread = args.rule.spread};
 }
@@ -220,16 +220,16 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   report_choice("moe_experts", row, [&] { return description(args); });
   ScratchPieces pieces(args.scratch, stream.device);
   const ExpertScratch scratch(shape, args.x.shape[0], args.x.dtype, pieces);
-  if (row.kernel == MoeKernel::kLoneToken || row.kernel == MoeKernel::kDirect ||
+  if (row.kernel == MoeKernel::kSingleToken || row.kernel == MoeKernel::kDirect ||
       row.kernel == MoeKernel::kSkinny)
     return skinny_experts(args, scratch, choice, stream);
   const int64_t num_pairs = args.x.shape[0] * shape.top_k;
   int32_t* const first_row = scratch.offsets[0].as<int32_t>();
   int32_t* const first_tile = scratch.offsets[1].as<int32_t>();
   launch_sort_pairs({.experts = args.experts.as<const int32_t>(),
-                     .row_of_pair = scratch.row_of_pair.as<int32_t>(),
-                     .token_of_row = scratch.token_of_row.as<int32_t>(),
-                     .pair_of_row = scratch.segments.as<int32_t>(),
+                     .pair_row = scratch.pair_row.as<int32_t>(),
+                     .row_token = scratch.row_token.as<int32_t>(),
+                     .row_pair = scratch.segments.as<int32_t>(),
                      .first_row = first_row,
                      .first_tile = first_tile,
                      .num_pairs = static_cast<int32_t>(num_pairs),
@@ -244,8 +244,8 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   const auto* const weights = args.weights.as<const float>();
   const GroupedGemmParams gate_up{.x = args.x.data,
                                   .x_stride = shape.hidden_size,
-                                  .token_of_row = scratch.token_of_row.as<const int32_t>(),
-                                  .weight = quantised_weight(gate_ups.weight),
+                                  .row_token = scratch.row_token.as<const int32_t>(),
+                                  .weight = quantized_weight(gate_ups.weight),
                                   .out = scratch.inner.data,
                                   .first_row = first_row,
                                   .first_tile = first_tile,
@@ -257,7 +257,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                                   .num_tiles = static_cast<int32_t>(num_tiles),
                                   .epilogue = {.bias = device_vector(gate_ups.bias),
                                                .input_weights = args.weights_scale_input ? weights : nullptr,
-                                               .pair_of_row = scratch.segments.as<const int32_t>(),
+                                               .row_pair = scratch.segments.as<const int32_t>(),
                                                .clamped = clamped,
                                                .limit = args.gate.limit,
                                                .alpha = args.gate.alpha}};
@@ -266,8 +266,8 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   GroupedGemmParams down = gate_up;
   down.x = scratch.inner.data;
   down.x_stride = shape.intermediate_size;
-  down.token_of_row = nullptr;
-  down.weight = quantised_weight(downs.weight);
+  down.row_token = nullptr;
+  down.weight = quantized_weight(downs.weight);
   down.out = scratch.rows.data;
   down.in_features = static_cast<int32_t>(shape.intermediate_size);
   down.out_features = static_cast<int32_t>(shape.hidden_size);
@@ -278,7 +278,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   const size_t half_bytes = scratch.inner.num_bytes() / 2;
   void* const second_half = static_cast<std::byte*>(scratch.inner.data) + half_bytes;
   multiply_in_order(down, downs.weight, row, args.x.dtype, second_half, num_pairs, stream);
-  combine(args, scratch, scratch.row_of_pair.as<const int32_t>(), stream);
+  combine(args, scratch, scratch.pair_row.as<const int32_t>(), stream);
 }
 
 }  // namespace attend::kernels::cuda

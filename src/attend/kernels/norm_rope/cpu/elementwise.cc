@@ -49,7 +49,7 @@ void activate_rows(const TensorView& x, decltype(ElementwiseKernels::gelu) activ
 }
 
 // Pairs (2 i, 2 i + 1).
-void rotate_neighbours(float* head, const float* cos, const float* sin, int64_t num_pairs) {
+void rotate_adjacent(float* head, const float* cos, const float* sin, int64_t num_pairs) {
   for (int64_t i = 0; i < num_pairs; ++i) {
     const RotatedPair pair = rotate(head[2 * i], head[2 * i + 1], cos[i], sin[i]);
     head[2 * i] = pair.first;
@@ -176,7 +176,7 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
     for (int64_t head = 0; head < num_heads; ++head) {
       float* const low = x.as<float>() + token * x.strides[0] + head * x.strides[1];
       if (interleaved)
-        rotate_neighbours(low, cosines, sines, half);
+        rotate_adjacent(low, cosines, sines, half);
       else
         kernels.rotate(low, low + half, cosines, sines, half);
     }

@@ -12,7 +12,7 @@ namespace attend::kernels::cpu {
 namespace {
 
 template <class S>
-void widen_row(const void* from, DType dtype, float* to, int64_t n) {
+void convert_row_to_f32(const void* from, DType dtype, float* to, int64_t n) {
   visit_weight(from, dtype, [&](const auto* elements) {
     for_each_vector<S>(
         n, [&](int64_t i, int count) { S::store_first(to + i, S::load_first(elements + i, count), count); });
@@ -40,7 +40,7 @@ void add_weights_row(float* residual, const void* x, DType dtype, int64_t n) {
 // sum = add(elements, sum) over a row, in four vectors of sums, which are independent and short. What is
 // loaded behind the row's end is 0.
 template <class S, class Add>
-float sum_of_row(const float* x, int64_t n, const Add& add) {
+float reduce_row(const float* x, int64_t n, const Add& add) {
   typename S::F32 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
   int64_t i = 0;
   for (; i + 4 * S::kLanes <= n; i += 4 * S::kLanes)
@@ -52,7 +52,7 @@ float sum_of_row(const float* x, int64_t n, const Add& add) {
 
 template <class S>
 float sum_of_squares(const float* x, int64_t n) {
-  return sum_of_row<S>(x, n, [](auto elements, auto sum) { return S::fma(elements, elements, sum); });
+  return reduce_row<S>(x, n, [](auto elements, auto sum) { return S::fma(elements, elements, sum); });
 }
 
 template <class S>
@@ -74,7 +74,7 @@ template <class S>
 void layer_norm_row(const float* x, const void* weight, const void* bias, DType dtype, float eps, float* out,
                     int64_t n) {
   const double sum = static_cast<double>(
-      sum_of_row<S>(x, n, [](auto elements, auto total) { return S::add(elements, total); }));
+      reduce_row<S>(x, n, [](auto elements, auto total) { return S::add(elements, total); }));
   const auto mean = S::set1(static_cast<float>(sum / static_cast<double>(n)));
   for_each_vector<S>(n, [&](int64_t i, int count) {
     S::store_first(out + i, S::sub(S::load_first(x + i, count), mean), count);
@@ -185,8 +185,8 @@ void rotate_row(float* low, float* high, const float* cos, const float* sin, int
 }
 
 template <class S>
-ElementwiseKernels elementwise_kernels_of() {
-  return {.widen = &widen_row<S>,
+ElementwiseKernels make_elementwise_kernels() {
+  return {.widen = &convert_row_to_f32<S>,
           .add = &add_row<S>,
           .add_weights = &add_weights_row<S>,
           .rms_norm = &rms_norm_row<S>,

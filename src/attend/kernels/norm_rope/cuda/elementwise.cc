@@ -80,7 +80,7 @@ NormRopeParams norm_rope_params(const NormRopeArgs& args) {
           .num_tokens = static_cast<int32_t>(args.q.shape[0]),
           .head_dim = static_cast<int32_t>(args.q.shape[2]),
           .half = static_cast<int32_t>(args.cos.shape[1]),
-          .norm_behind = args.norm_behind};
+          .norm_after_rope = args.norm_after_rope};
 }
 
 }  // namespace

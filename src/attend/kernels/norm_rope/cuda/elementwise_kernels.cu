@@ -27,18 +27,18 @@ __global__ void __launch_bounds__(kMaxThreads) copy_rows_kernel(const __grid_con
   ptx::griddepcontrol_wait();
   // A row without a token (kNoToken) is anyone's: nobody looks at what becomes of it.
   const int64_t row = params.rows == nullptr ? blockIdx.x : max(params.rows[blockIdx.x], 0);
-  const AnyRow from(params.from, row, params.num_columns, params.aligned);
-  const AnyRow out(params.out, blockIdx.x, params.num_columns, params.aligned);
-  const int num_groups = num_groups_of(params.num_columns);
+  const UnalignedRow from(params.from, row, params.num_columns, params.aligned);
+  const UnalignedRow out(params.out, blockIdx.x, params.num_columns, params.aligned);
+  const int num_groups = num_element_groups(params.num_columns);
   for (int g = static_cast<int>(threadIdx.x); g < num_groups; g += static_cast<int>(blockDim.x)) {
     Group group;
-    AnyRow::convert(from.load(g), group);
+    UnalignedRow::convert(from.load(g), group);
     if constexpr (requires { params.scale; }) {
 #pragma unroll
       for (int i = 0; i < kGroupElements; ++i) group[i] *= params.scale;
     }
     if (params.add) {
-      const AnyRow::Bits sum = out.load(g);
+      const UnalignedRow::Bits sum = out.load(g);
 #pragma unroll
       for (int i = 0; i < kGroupElements; ++i) group[i] += sum.values[i];
     }
@@ -65,7 +65,7 @@ class NormRow {
   __device__ Bits load_x(int g) const { return x_.load(g); }
   __device__ Bits load_residual(int g) const { return has_residual_ ? residual_.load(g) : Bits{}; }
 
-  // Group `g` of what is normalised; updates the residual. Returns the sum of its squares.
+  // Group `g` of what is normalized; updates the residual. Returns the sum of its squares.
   __device__ float update(int g, const Bits& x, const Bits& before, Group& group) const {
     Row::convert(x, group);
     if (has_residual_) {
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
     rms_norm_kernel(const __grid_constant__ NormParams params) {
   ptx::launch_dependents();
   const NormRow<Row> row(params, blockIdx.x);
-  const int num_groups = num_groups_of(params.dim), num_threads = static_cast<int>(blockDim.x);
+  const int num_groups = num_element_groups(params.dim), num_threads = static_cast<int>(blockDim.x);
   const int first_group = static_cast<int>(threadIdx.x);
   typename Row::Bits weights[kKeptGroups], x[kKeptGroups], residual[kKeptGroups];
 #pragma unroll
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kMaxThreads) gate_kernel(const __grid_constant
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
-  if (g >= num_groups_of(params.num_columns)) return;
+  if (g >= num_element_groups(params.num_columns)) return;
   const auto row_of = [&](const DeviceRows& rows) {
     return Row(rows, blockIdx.x, params.num_columns, params.aligned);
   };
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
-  if (g >= num_groups_of(params.num_columns)) return;
+  if (g >= num_element_groups(params.num_columns)) return;
   const Row row(params.x, blockIdx.x, params.num_columns, params.aligned);
   Group group;
   Row::convert(row.load(g), group);
@@ -209,10 +209,10 @@ __global__ void __launch_bounds__(kMaxThreads) soft_cap_kernel(const __grid_cons
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
-  if (g >= num_groups_of(params.num_columns)) return;
-  const AnyRow row(params.x, blockIdx.x, params.num_columns, params.aligned);
+  if (g >= num_element_groups(params.num_columns)) return;
+  const UnalignedRow row(params.x, blockIdx.x, params.num_columns, params.aligned);
   Group group;
-  AnyRow::convert(row.load(g), group);
+  UnalignedRow::convert(row.load(g), group);
 #pragma unroll
   for (int i = 0; i < kGroupElements; ++i) group[i] = params.cap * tanhf(group[i] / params.cap);
   row.store(g, group);
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kMaxThreads) soft_cap_kernel(const __grid_cons
 // CTAs (row, part of the row), parts that are equally large.
 struct RowParts {
   RowParts(int num_rows, int num_columns) {
-    const int num_groups = num_groups_of(num_columns), num_parts = ceil_div(num_groups, kMaxThreads);
+    const int num_groups = num_element_groups(num_columns), num_parts = ceil_div(num_groups, kMaxThreads);
     if (num_groups > 0) num_threads = num_threads_for(ceil_div(num_groups, num_parts), kMaxThreads);
     grid = dim3(static_cast<unsigned>(num_rows), static_cast<unsigned>(num_parts));
   }
@@ -256,8 +256,8 @@ template <class Params>
 void launch_copy(const Params& params, void* stream) {
   if (params.num_rows == 0) return;
   launch_dependent<Params>(copy_rows_kernel<Params>, static_cast<unsigned>(params.num_rows),
-                           num_threads_for(num_groups_of(params.num_columns), kMaxThreads), 0, stream, params,
-                           "copy of rows");
+                           num_threads_for(num_element_groups(params.num_columns), kMaxThreads), 0, stream,
+                           params, "copy of rows");
 }
 
 }  // namespace
@@ -269,13 +269,14 @@ void launch_scaled_rows(const ScaledRowsParams& params, void* stream) { launch_c
 void launch_rms_norm(const NormParams& params, void* stream) {
   if (params.num_rows == 0) return;
   const Element residual = params.residual.data == nullptr ? params.x.element : params.residual.element;
-  launch_for_rows(params.aligned, {params.x.element, residual, params.out.element, params.weight.element},
-                  [&]<class Row> {
-                    launch_dependent<NormParams>(
-                        rms_norm_kernel<Row>, static_cast<unsigned>(params.num_rows),
-                        num_threads_for(ceil_div(num_groups_of(params.dim), kKeptGroups), kMaxNormThreads), 0,
-                        stream, params, "rms_norm");
-                  });
+  launch_for_rows(
+      params.aligned, {params.x.element, residual, params.out.element, params.weight.element},
+      [&]<class Row> {
+        launch_dependent<NormParams>(
+            rms_norm_kernel<Row>, static_cast<unsigned>(params.num_rows),
+            num_threads_for(ceil_div(num_element_groups(params.dim), kKeptGroups), kMaxNormThreads), 0,
+            stream, params, "rms_norm");
+      });
 }
 
 void launch_silu_mul(const GateParams& params, void* stream) {

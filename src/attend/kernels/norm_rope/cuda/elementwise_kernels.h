@@ -92,7 +92,7 @@ struct ScaleByPositionParams {
 };
 void launch_scale_by_position(const ScaleByPositionParams& params, void* stream);
 
-// Heads [num_tokens, num_heads, head_dim], normalised where there is a weight.
+// Heads [num_tokens, num_heads, head_dim], normalized where there is a weight.
 struct RopeHeads {
   void* data;
   int64_t token_stride, head_stride;
@@ -111,7 +111,7 @@ struct NormRopeParams {
   int64_t cos_stride, sin_stride;
   float eps;
   int32_t num_tokens, head_dim, half;  // half: pairs that are rotated, at most kMaxRopeHalf; 0: no angles
-  bool norm_behind;  // heads of q and k are normalised once more, without weights, behind the rotation
+  bool norm_after_rope;  // heads of q and k are normalized once more, without weights, behind the rotation
 };
 // `interleaved`: pairs are (2 i, 2 i + 1), otherwise (i, i + half).
 void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stream);

@@ -11,7 +11,7 @@ void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream)
   launch_latent_row({.kv_a = {args.kv_a.data, args.kv_a.strides[0], 0},
                      .q_rope = out_rows(args.q_rope),
                      .q_latent = rounds_q ? out_rows(args.q_latent) : OutRows{},
-                     .norm = {args.norm.data, element_of(args.norm.dtype)},
+                     .norm = {args.norm.data, to_element_type(args.norm.dtype)},
                      .cos = args.cos.as<const float>(),
                      .sin = args.sin.as<const float>(),
                      .positions = args.positions.data(),
@@ -32,8 +32,8 @@ void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream)
                      .scale = args.to.k_scale,
                      .interleaved = args.interleaved,
                      .scaled_rows = scaled,
-                     .element = element_of(args.kv_a.dtype),
-                     .cache_element = scaled ? Element::kF8E4M3 : element_of(args.to.k.dtype)},
+                     .element = to_element_type(args.kv_a.dtype),
+                     .cache_element = scaled ? Element::kF8E4M3 : to_element_type(args.to.k.dtype)},
                     stream.handle);
 }
 

@@ -21,10 +21,10 @@ namespace {
 
 constexpr int kThreads = 128, kLanes = 32;
 // Heads of q are shared out over CTAs where tokens are too few to keep the GPU busy.
-constexpr int kFewTokens = 256, kHeadsOfCta = 8;
+constexpr int kFewTokens = 256, kHeadsPerCta = 8;
 static_assert(kThreads == kScaledThreads);
 
-__device__ float sum_of_cta(float value) {
+__device__ float cta_sum_of_squares(float value) {
   __shared__ float warp_sums[kThreads / kLanes];
   for (int step = kLanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
   if (threadIdx.x % kLanes == 0) warp_sums[threadIdx.x / kLanes] = value;
@@ -37,17 +37,16 @@ __device__ float sum_of_cta(float value) {
 __device__ RotatedPair load_rotated(const LatentRowParams& params, const void* data, int64_t first,
                                     int64_t second, int token, int pair) {
   const int position = params.positions[token];
-  const int64_t angle = position * params.cos_stride + pair,
-                angle_of_sin = position * params.sin_stride + pair;
+  const int64_t angle = position * params.cos_stride + pair, sin_idx = position * params.sin_stride + pair;
   return rotate(load_element(data, first, params.element), load_element(data, second, params.element),
-                params.cos[angle], params.sin[angle_of_sin]);
+                params.cos[angle], params.sin[sin_idx]);
 }
 
 // Elements of a pair within its part.
 __device__ int first_of(const LatentRowParams& params, int pair) {
   return params.interleaved ? 2 * pair : pair;
 }
-__device__ int second_of(const LatentRowParams& params, int pair) {
+__device__ int rope_partner(const LatentRowParams& params, int pair) {
   return params.interleaved ? 2 * pair + 1 : pair + params.rope_dim / 2;
 }
 
@@ -61,12 +60,12 @@ __device__ void store_q(const LatentRowParams& params, void* q, int64_t at, floa
 // Heads of q, from `first_head` on.
 __device__ void rotate_heads(const LatentRowParams& params, int token, int first_head) {
   const int num_pairs = params.rope_dim / 2;
-  const int num_heads = min(params.heads_of_cta, params.num_heads - first_head);
+  const int num_heads = min(params.heads_per_cta, params.num_heads - first_head);
   for (int i = static_cast<int>(threadIdx.x); i < num_heads * num_pairs; i += kThreads) {
     const int pair = i % num_pairs;
     const int64_t begin =
         token * params.q_rope.token_stride + (first_head + i / num_pairs) * params.q_rope.head_stride;
-    const int64_t first = begin + first_of(params, pair), second = begin + second_of(params, pair);
+    const int64_t first = begin + first_of(params, pair), second = begin + rope_partner(params, pair);
     const RotatedPair rotated = load_rotated(params, params.q_rope.data, first, second, token, pair);
     store_q(params, params.q_rope.data, first, rotated.first);
     store_q(params, params.q_rope.data, second, rotated.second);
@@ -75,7 +74,7 @@ __device__ void rotate_heads(const LatentRowParams& params, int token, int first
 
 // The latent parts of the same heads, which are rounded.
 __device__ void round_latents(const LatentRowParams& params, int token, int first_head) {
-  const int num_heads = min(params.heads_of_cta, params.num_heads - first_head);
+  const int num_heads = min(params.heads_per_cta, params.num_heads - first_head);
   for (int i = static_cast<int>(threadIdx.x); i < num_heads * params.latent_dim; i += kThreads) {
     const int64_t head = first_head + i / params.latent_dim;
     const int64_t at =
@@ -101,7 +100,8 @@ class LatentRow {
       const float x = load_element(params_.kv_a.data, row_ + d, params_.element);
       squares = fmaf(x, x, squares);
     }
-    const float factor = 1.0f / sqrtf(sum_of_cta(squares) / static_cast<float>(params_.rank) + params_.eps);
+    const float factor =
+        1.0f / sqrtf(cta_sum_of_squares(squares) / static_cast<float>(params_.rank) + params_.eps);
     const auto normalized = [&](int d) {
       return load_element(params_.kv_a.data, row_ + d, params_.element) * factor *
              load_element(params_.norm.data, d, params_.norm.element);
@@ -120,7 +120,7 @@ class LatentRow {
 
   __device__ void rotate() const {
     for (int pair = thread(); pair < params_.rope_dim / 2; pair += kThreads) {
-      const int first = first_of(params_, pair), second = second_of(params_, pair);
+      const int first = first_of(params_, pair), second = rope_partner(params_, pair);
       const int64_t begin = row_ + params_.rank;
       const RotatedPair rotated =
           load_rotated(params_, params_.kv_a.data, begin + first, begin + second, token_, pair);
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads)
   ptx::launch_dependents();
   const int token = static_cast<int>(blockIdx.x), part = static_cast<int>(blockIdx.y);
   if (part >= 2) {
-    const int first_head = (part - 2) * params.heads_of_cta;
+    const int first_head = (part - 2) * params.heads_per_cta;
     rotate_heads(params, token, first_head);
     if (params.q_latent.data != nullptr) round_latents(params, token, first_head);
     return;
@@ -185,10 +185,10 @@ __global__ void __launch_bounds__(kThreads)
 void launch_latent_row(LatentRowParams params, void* stream) {
   if (params.num_tokens == 0) return;
   const auto kernel = params.scaled_rows ? latent_row_kernel<true> : latent_row_kernel<false>;
-  params.heads_of_cta = params.num_tokens > kFewTokens ? std::max(1, params.num_heads) : kHeadsOfCta;
-  const int ctas_of_heads = (params.num_heads + params.heads_of_cta - 1) / params.heads_of_cta;
+  params.heads_per_cta = params.num_tokens > kFewTokens ? std::max(1, params.num_heads) : kHeadsPerCta;
+  const int num_head_ctas = (params.num_heads + params.heads_per_cta - 1) / params.heads_per_cta;
   launch_dependent<LatentRowParams>(
-      kernel, dim3(static_cast<unsigned>(params.num_tokens), static_cast<unsigned>(2 + ctas_of_heads)),
+      kernel, dim3(static_cast<unsigned>(params.num_tokens), static_cast<unsigned>(2 + num_head_ctas)),
       kThreads, 0, stream, params, "latent_norm_rope_store");
 }
 

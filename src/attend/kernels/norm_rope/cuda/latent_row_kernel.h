@@ -23,7 +23,7 @@ struct LatentRowParams {
   bool interleaved;
   bool scaled_rows;  // whose strides count bytes
   Element element, cache_element;
-  int32_t heads_of_cta = 0;  // the launch's own
+  int32_t heads_per_cta = 0;  // the launch's own
 };
 void launch_latent_row(LatentRowParams params, void* stream);
 

@@ -14,8 +14,8 @@
 namespace attend::kernels::cuda {
 namespace {
 
-__device__ AnyRow row_of(const DeviceVector& vector, int dim, bool aligned) {
-  return AnyRow({const_cast<void*>(vector.data), 0, 0, 1, vector.element}, 0, dim, aligned);
+__device__ UnalignedRow row_of(const DeviceVector& vector, int dim, bool aligned) {
+  return UnalignedRow({const_cast<void*>(vector.data), 0, 0, 1, vector.element}, 0, dim, aligned);
 }
 
 template <class Row>
@@ -28,9 +28,9 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   const Row x = row_at(params.x), addend = row_at(params.addend), out = row_at(params.out);
   const bool adds = params.addend.data != nullptr;
   // Weights may be of another type than the rows.
-  const AnyRow weight = row_of(params.weight, params.dim, params.weight_aligned),
-               bias = row_of(params.bias, params.dim, params.weight_aligned);
-  const int num_groups = num_groups_of(params.dim), num_threads = static_cast<int>(blockDim.x);
+  const UnalignedRow weight = row_of(params.weight, params.dim, params.weight_aligned),
+                     bias = row_of(params.bias, params.dim, params.weight_aligned);
+  const int num_groups = num_element_groups(params.dim), num_threads = static_cast<int>(blockDim.x);
   const auto load = [&](int g, Group& group) {
     Row::convert(x.load(g), group);
     if (!adds) return;
@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   for (int g = static_cast<int>(threadIdx.x); g < num_groups; g += num_threads) {
     Group group, weights, biases;
     load(g, group);
-    AnyRow::convert(weight.load(g), weights);
-    AnyRow::convert(bias.load(g), biases);
+    UnalignedRow::convert(weight.load(g), weights);
+    UnalignedRow::convert(bias.load(g), biases);
 #pragma unroll
     for (int i = 0; i < kGroupElements; ++i)
       group[i] = fmaf((group[i] - mean) * scale, weights[i], biases[i]);
@@ -80,8 +80,8 @@ void launch_layer_norm(const LayerNormParams& params, void* stream) {
   const Element addend = params.addend.data == nullptr ? params.x.element : params.addend.element;
   launch_for_rows(params.aligned, {params.x.element, addend, params.out.element}, [&]<class Row> {
     launch_dependent<LayerNormParams>(layer_norm_kernel<Row>, static_cast<unsigned>(params.num_rows),
-                                      num_threads_for(num_groups_of(params.dim), kMaxNormThreads), 0, stream,
-                                      params, "layer_norm");
+                                      num_threads_for(num_element_groups(params.dim), kMaxNormThreads), 0,
+                                      stream, params, "layer_norm");
   });
 }
 

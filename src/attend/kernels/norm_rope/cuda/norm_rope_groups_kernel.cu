@@ -26,10 +26,10 @@ using Group = float[kGroupElements];
 
 struct Params {
   NormRopeParams rope;
-  int32_t warps_of_token;
+  int32_t warps_per_token;
 };
 
-__host__ __device__ int num_heads_of(const NormRopeParams& params) {
+__host__ __device__ int total_heads(const NormRopeParams& params) {
   return params.heads[0].num_heads + (params.store.slots != nullptr ? 2 : 1) * params.heads[1].num_heads;
 }
 
@@ -37,7 +37,7 @@ __host__ __device__ int num_heads_of(const NormRopeParams& params) {
 // l + 32, ..., and adds to them what the lane 16 further has, then 8, 4, 2 and 1. Here lane `lane` of kLanes
 // has the eight pairs from 8 * lane on.
 template <int kLanes>
-__device__ float sum_of_head(Group& squares, int lane) {
+__device__ float head_sum_of_squares(Group& squares, int lane) {
 #pragma unroll
   for (int j = 0; j < kGroupElements; ++j) {
     if constexpr (kLanes > 4) {
@@ -90,7 +90,7 @@ class TokenLane {
   __device__ Bits load(int head) const {
     Bits bits;
     if (!has(head)) return bits;
-    const T* const from = row_of(head) + pair_;
+    const T* const from = head_row(head) + pair_;
     bits.first = *reinterpret_cast<const uint4*>(from);
     bits.second = *reinterpret_cast<const uint4*>(from + params_.half);
     return bits;
@@ -102,7 +102,7 @@ class TokenLane {
     convert_16_bit_group<T>(bits.first, first);
     convert_16_bit_group<T>(bits.second, second);
     const bool is_v = head >= num_q_ + num_k_;
-    const T* const weights = is_v ? nullptr : static_cast<const T*>(heads_of(head).norm.data);
+    const T* const weights = is_v ? nullptr : static_cast<const T*>(rope_heads_of(head).norm.data);
     if (__any_sync(kAllLanes, weights != nullptr)) {
       const float scale = scale_of(first, second);
       if (weights != nullptr && has_pairs_) normalize(weights, scale, first, second);
@@ -110,24 +110,24 @@ class TokenLane {
     if (!has(head)) return;
     if (!is_v) rotate_pairs(first, second);
     if (head < num_q_ || !stores())
-      put_back(head, first, second);
+      store_to_source(head, first, second);
     else
-      put_into_cache(head - num_q_ - (is_v ? num_k_ : 0), is_v, first, second);
+      store_to_cache(head - num_q_ - (is_v ? num_k_ : 0), is_v, first, second);
   }
 
  private:
   __device__ bool stores() const { return params_.store.slots != nullptr; }
-  __device__ bool has(int head) const { return has_pairs_ && head < num_heads_of(params_); }
+  __device__ bool has(int head) const { return has_pairs_ && head < total_heads(params_); }
   // Of q or k.
-  __device__ const RopeHeads& heads_of(int head) const { return params_.heads[head < num_q_ ? 0 : 1]; }
+  __device__ const RopeHeads& rope_heads_of(int head) const { return params_.heads[head < num_q_ ? 0 : 1]; }
 
-  __device__ T* row_of(int head) const {
+  __device__ T* head_row(int head) const {
     if (head >= num_q_ + num_k_) {
       const TokenRows& v = params_.store.rows[1].from;
       return static_cast<T*>(const_cast<void*>(v.data)) + token_ * v.token_stride +
              (head - num_q_ - num_k_) * v.head_stride;
     }
-    const RopeHeads& heads = heads_of(head);
+    const RopeHeads& heads = rope_heads_of(head);
     return static_cast<T*>(heads.data) + token_ * heads.token_stride +
            (head < num_q_ ? head : head - num_q_) * heads.head_stride;
   }
@@ -136,7 +136,7 @@ class TokenLane {
     Group squares;
 #pragma unroll
     for (int j = 0; j < kGroupElements; ++j) squares[j] = squares_of_pair(first[j], second[j]);
-    return norm_scale(sum_of_head<kLanes>(squares, lane_), params_.head_dim, params_.eps);
+    return norm_scale(head_sum_of_squares<kLanes>(squares, lane_), params_.head_dim, params_.eps);
   }
 
   __device__ void normalize(const T* weights, float scale, Group& first, Group& second) const {
@@ -159,13 +159,13 @@ class TokenLane {
     }
   }
 
-  __device__ void put_back(int head, const Group& first, const Group& second) const {
-    T* const to = row_of(head) + pair_;
+  __device__ void store_to_source(int head, const Group& first, const Group& second) const {
+    T* const to = head_row(head) + pair_;
     store_16_bit_group(to, first);
     store_16_bit_group(to + params_.half, second);
   }
 
-  __device__ void put_into_cache(int head, bool is_v, Group& first, Group& second) const {
+  __device__ void store_to_cache(int head, bool is_v, Group& first, Group& second) const {
     const CacheRow cache(params_.store, is_v ? 1 : 0, slot_, head);
     // The cache holds what would be read back from k.
 #pragma unroll
@@ -193,20 +193,20 @@ __global__ void __launch_bounds__(32 * kWarps)
   using Lane = TokenLane<T, kLanes>;
   ptx::launch_dependents();
   const unsigned warp = blockIdx.x * kWarps + threadIdx.x / 32;
-  const auto warps_of_token = static_cast<unsigned>(params.warps_of_token);
-  const unsigned token = warp / warps_of_token;
+  const auto warps_per_token = static_cast<unsigned>(params.warps_per_token);
+  const unsigned token = warp / warps_per_token;
   if (token >= static_cast<unsigned>(params.rope.num_tokens)) return ptx::griddepcontrol_wait();
   Lane lane(params.rope, token);
   ptx::griddepcontrol_wait();
-  const int step = params.warps_of_token * Lane::kHeadsAtOnce, num_heads = num_heads_of(params.rope);
-  const int first = static_cast<int>(warp % warps_of_token) * Lane::kHeadsAtOnce;
-  const int head_of_lane = static_cast<int>(threadIdx.x) % 32 / kLanes;
-  typename Lane::Bits next = lane.load(first + head_of_lane);
+  const int step = params.warps_per_token * Lane::kHeadsAtOnce, num_heads = total_heads(params.rope);
+  const int first = static_cast<int>(warp % warps_per_token) * Lane::kHeadsAtOnce;
+  const int lane_head = static_cast<int>(threadIdx.x) % 32 / kLanes;
+  typename Lane::Bits next = lane.load(first + lane_head);
   lane.find_slot();
   for (int head = first; head < num_heads; head += step) {
     const typename Lane::Bits bits = next;
-    next = lane.load(head + step + head_of_lane);
-    lane.put(head + head_of_lane, bits);
+    next = lane.load(head + step + lane_head);
+    lane.put(head + lane_head, bits);
   }
 }
 
@@ -217,11 +217,11 @@ constexpr int64_t kEnoughWarps = 8192;
 template <class T, int kLanes>
 void launch_groups(const NormRopeParams& params, void* stream) {
   constexpr int kHeadsAtOnce = 32 / kLanes;
-  const int64_t num_steps = (num_heads_of(params) + kHeadsAtOnce - 1) / kHeadsAtOnce;
-  const int64_t warps_of_token = std::clamp<int64_t>(kEnoughWarps / params.num_tokens, 1, num_steps);
-  const int64_t num_ctas = (params.num_tokens * warps_of_token + kWarps - 1) / kWarps;
+  const int64_t num_steps = (total_heads(params) + kHeadsAtOnce - 1) / kHeadsAtOnce;
+  const int64_t warps_per_token = std::clamp<int64_t>(kEnoughWarps / params.num_tokens, 1, num_steps);
+  const int64_t num_ctas = (params.num_tokens * warps_per_token + kWarps - 1) / kWarps;
   launch_dependent<Params>(norm_rope_groups_kernel<T, kLanes>, static_cast<unsigned>(num_ctas), 32 * kWarps,
-                           0, stream, {params, static_cast<int32_t>(warps_of_token)}, "rope");
+                           0, stream, {params, static_cast<int32_t>(warps_per_token)}, "rope");
 }
 
 template <class T>
@@ -262,7 +262,7 @@ bool takes_groups(const NormRopeParams& params) {
     return are_groups(rows, element, params.head_dim);
   };
   return (element == Element::kBF16 || element == Element::kF16) && params.half % kGroupElements == 0 &&
-         2 * params.half == params.head_dim && !params.norm_behind && is_aligned(params.cos) &&
+         2 * params.half == params.head_dim && !params.norm_after_rope && is_aligned(params.cos) &&
          is_aligned(params.sin) && divides(kAnglesAtOnce, {params.cos_stride, params.sin_stride}) &&
          are_groups(params.heads[0], element) && are_groups(params.heads[1], element) &&
          (params.store.slots == nullptr ||

@@ -19,13 +19,13 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kMaxPairs = kMaxRopeHalf / 32;  // of a lane
 
-// The elements of pair `i`: neighbours, or of a head's first and second half.
+// The elements of pair `i`: neighbors, or of a head's first and second half.
 template <bool kInterleaved>
-__device__ int first_of_pair(int i) {
+__device__ int pair_first(int i) {
   return kInterleaved ? 2 * i : i;
 }
 template <bool kInterleaved>
-__device__ int second_of_pair(int i, int half) {
+__device__ int pair_second(int i, int half) {
   return kInterleaved ? 2 * i + 1 : i + half;
 }
 
@@ -42,8 +42,8 @@ __device__ void load_as(const T* from, int half, int lane, Halves& halves) {
   for (int j = 0; j < kMaxPairs; ++j) {
     const int i = lane + 32 * j;
     if (i >= half) break;
-    first[j] = from[first_of_pair<kInterleaved>(i)];
-    second[j] = from[second_of_pair<kInterleaved>(i, half)];
+    first[j] = from[pair_first<kInterleaved>(i)];
+    second[j] = from[pair_second<kInterleaved>(i, half)];
   }
 #pragma unroll
   for (int j = 0; j < kMaxPairs; ++j) {
@@ -77,7 +77,7 @@ __device__ void store_v(const StoreParams& store, int64_t token, int head, int l
     cache.write(d, load_element(rows.from.data, from + d, rows.from_element));
 }
 
-// A lane of the warp that normalises and rotates one head of one token.
+// A lane of the warp that normalizes and rotates one head of one token.
 template <bool kInterleaved>
 class HeadLane {
  public:
@@ -128,15 +128,15 @@ class HeadLane {
       const float value = load_element(heads_.data, begin_ + d, heads_.element);
       return normalize ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value;
     };
-    const float behind = params_.norm_behind ? scale_of(x, rest) : 1.0f;
+    const float behind = params_.norm_after_rope ? scale_of(x, rest) : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
       const int i = lane_ + 32 * j;
       if (i >= params_.half) break;
-      write(first_of_pair<kInterleaved>(i), x.first[j] * behind);
-      write(second_of_pair<kInterleaved>(i, params_.half), x.second[j] * behind);
+      write(pair_first<kInterleaved>(i), x.first[j] * behind);
+      write(pair_second<kInterleaved>(i, params_.half), x.second[j] * behind);
     }
-    if (!all && !normalize && !params_.norm_behind) return;
+    if (!all && !normalize && !params_.norm_after_rope) return;
     for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) write(d, rest(d) * behind);
   }
   __device__ void store(int d, float value) const {
@@ -144,7 +144,7 @@ class HeadLane {
   }
 
  private:
-  // What normalises the head: of its pairs, and of rest(d), the elements that are not rotated.
+  // What normalizes the head: of its pairs, and of rest(d), the elements that are not rotated.
   template <class Rest>
   __device__ float scale_of(const Halves& x, const Rest& rest) const {
     float sum = 0.0f;
@@ -183,11 +183,11 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
   const bool is_q = head < num_q;
   const RopeHeads& heads = params.heads[is_q ? 0 : 1];
-  const int head_of_kind = is_q ? head : head - num_q;
-  const HeadLane<kInterleaved> of_lane(params, heads, token, head_of_kind, lane);
+  const int head_in_kind = is_q ? head : head - num_q;
+  const HeadLane<kInterleaved> of_lane(params, heads, token, head_in_kind, lane);
   ptx::griddepcontrol_wait();
   if (!is_q && stores) {
-    const CacheRow cache(params.store, 0, slot_of(params.store, token), head_of_kind);
+    const CacheRow cache(params.store, 0, slot_of(params.store, token), head_in_kind);
     // The cache holds what would be read back from k.
     of_lane.normalize_and_rotate(/*all=*/true,
                                  [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });

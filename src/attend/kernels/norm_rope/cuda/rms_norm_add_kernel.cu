@@ -21,9 +21,9 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   const Row x(params.x, blockIdx.x, params.dim, params.aligned),
       residual(params.residual, blockIdx.x, params.dim, params.aligned);
   // Weights may be of another type than the rows.
-  const AnyRow weight({const_cast<void*>(params.weight.data), 0, 0, 1, params.weight.element}, 0, params.dim,
-                      params.weight_aligned);
-  const int num_groups = num_groups_of(params.dim), num_threads = static_cast<int>(blockDim.x);
+  const UnalignedRow weight({const_cast<void*>(params.weight.data), 0, 0, 1, params.weight.element}, 0,
+                            params.dim, params.weight_aligned);
+  const int num_groups = num_element_groups(params.dim), num_threads = static_cast<int>(blockDim.x);
   ptx::griddepcontrol_wait();
   float sum = 0.0f;
   for (int g = static_cast<int>(threadIdx.x); g < num_groups; g += num_threads) {
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
     Group group, before, weights;
     Row::convert(x_bits, group);
     Row::convert(residual_bits, before);
-    AnyRow::convert(weight.load(g), weights);
+    UnalignedRow::convert(weight.load(g), weights);
 #pragma unroll
     for (int i = 0; i < kGroupElements; ++i) before[i] += x.rounded(group[i] * (scale * weights[i]));
     residual.store(g, before);
@@ -51,8 +51,8 @@ void launch_rms_norm_add(const NormAddParams& params, void* stream) {
   if (params.num_rows == 0) return;
   launch_for_rows(params.aligned, {params.x.element, params.residual.element}, [&]<class Row> {
     launch_dependent<NormAddParams>(rms_norm_add_kernel<Row>, static_cast<unsigned>(params.num_rows),
-                                    num_threads_for(num_groups_of(params.dim), kMaxNormThreads), 0, stream,
-                                    params, "rms_norm_add");
+                                    num_threads_for(num_element_groups(params.dim), kMaxNormThreads), 0,
+                                    stream, params, "rms_norm_add");
   });
 }
 

@@ -46,15 +46,15 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int token = static_cast<int>(row / params.num_heads), head = static_cast<int>(row % params.num_heads);
   if (token >= params.num_tokens) return;
-  const int request = request_of(params.seqlens, params.num_reqs, token);
+  const int request = find_request(params.seqlens, params.num_reqs, token);
   const bool is_padding = request >= params.num_reqs;
   const int64_t from = token * params.from.token_stride + head * params.from.head_stride;
   const int num_pairs = is_padding ? 0 : params.num_pairs;
   int64_t position = 0;
   if (num_pairs > 0) {
-    const int standing_at =
+    const int position_at =
         position_of(params.seqlens, params.first_position, params.same_position, request, token);
-    position = min(max(standing_at, 0), params.num_positions - 1);
+    position = min(max(position_at, 0), params.num_positions - 1);
   }
   const float scale = is_padding ? 1.0f : scale_of(params.scales, request, head);
   float values[kElements];
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     if (d >= params.head_dim) break;
     values[e] = load_element(params.from.data, from + d, params.from_element);
     if (d >= 2 * num_pairs) continue;
-    const PairOfElement pair = pair_of(d, num_pairs, params.interleaved);
+    const RopePair pair = pair_of(d, num_pairs, params.interleaved);
     values[e] = rotated_element(
         values[e], load_element(params.from.data, from + pair.other, params.from_element), pair,
         load_element(params.cos.data, position * params.cos.stride + pair.angle, params.angle_element),
@@ -93,9 +93,9 @@ void apply_rope_rows(const RopeRowsArgs& args, Stream& stream) {
   const bool rotates = !angles.cos.empty();
   const RopeRowsParams params{.from = token_rows(args.from),
                               .to = out_rows(args.to),
-                              .from_element = element_of(args.from.dtype),
-                              .to_element = element_of(args.to.dtype),
-                              .angle_element = rotates ? element_of(angles.cos.dtype) : Element::kF32,
+                              .from_element = to_element_type(args.from.dtype),
+                              .to_element = to_element_type(args.to.dtype),
+                              .angle_element = rotates ? to_element_type(angles.cos.dtype) : Element::kF32,
                               .num_tokens = static_cast<int32_t>(args.from.shape[0]),
                               .num_heads = static_cast<int32_t>(args.from.shape[1]),
                               .head_dim = static_cast<int32_t>(args.from.shape[2]),

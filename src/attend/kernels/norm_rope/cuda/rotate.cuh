@@ -1,4 +1,4 @@
-// How a head's elements are normalised and rotated, and where in a cache they go.
+// How a head's elements are normalized and rotated, and where in a cache they go.
 #pragma once
 
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -19,7 +19,7 @@ __device__ inline float squares_of_pair(float first, float second) {
   return fmaf(second, second, __fmul_rn(first, first));
 }
 
-// What a normalised head is multiplied with, besides the norm's weights.
+// What a normalized head is multiplied with, besides the norm's weights.
 __device__ inline float norm_scale(float sum_of_squares, int head_dim, float eps) {
   return 1.0f / sqrtf(sum_of_squares / static_cast<float>(head_dim) + eps);
 }

@@ -33,9 +33,9 @@ void launch_for_rows(bool aligned, std::initializer_list<Element> elements, cons
   const Element element = *elements.begin();
   const bool whole =
       aligned && std::all_of(elements.begin(), elements.end(), [=](Element one) { return one == element; });
-  if (whole && element == Element::kBF16) return launch.template operator()<WholeRow<__nv_bfloat16>>();
-  if (whole && element == Element::kF16) return launch.template operator()<WholeRow<__half>>();
-  launch.template operator()<AnyRow>();
+  if (whole && element == Element::kBF16) return launch.template operator()<AlignedRow<__nv_bfloat16>>();
+  if (whole && element == Element::kF16) return launch.template operator()<AlignedRow<__half>>();
+  launch.template operator()<UnalignedRow>();
 }
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }

@@ -11,10 +11,10 @@ float edited(float logit, const LogitEdit& edit) {
   return scaled + edit.offset;
 }
 
-View<const uint32_t> mask_of(const LogitEdits& edits, size_t row, int64_t vocab_size) {
-  if (edits.mask_of_row.empty() || edits.mask_of_row[row] < 0) return {};
+View<const uint32_t> row_mask(const LogitEdits& edits, size_t row, int64_t vocab_size) {
+  if (edits.mask_row_idx.empty() || edits.mask_row_idx[row] < 0) return {};
   const auto words = static_cast<size_t>(mask_words(vocab_size));
-  return edits.masks.subspan(static_cast<size_t>(edits.mask_of_row[row]) * words, words);
+  return edits.masks.subspan(static_cast<size_t>(edits.mask_row_idx[row]) * words, words);
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ void edit_logits(const TensorView& logits, const LogitEdits& edits) {
       edits.before[e] = logit;
       logit = edited(logit, edits.edits[e]);
     }
-    const View<const uint32_t> mask = mask_of(edits, i, vocab_size);
+    const View<const uint32_t> mask = row_mask(edits, i, vocab_size);
     if (mask.empty()) return;
     for (int64_t v = 0; v < vocab_size; ++v)
       if ((mask[static_cast<size_t>(v / 32)] >> (v % 32) & 1) == 0)

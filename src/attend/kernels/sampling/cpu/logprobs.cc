@@ -10,15 +10,15 @@ namespace attend::kernels::cpu {
 namespace {
 
 float log_sum_exp(const SamplingKernels& kernels, const float* logits, int64_t size) {
-  constexpr int64_t kPart = 512;
+  constexpr int64_t kChunk = 512;
   float largest = -std::numeric_limits<float>::infinity();
-  for (int64_t first = 0; first < size; first += kPart)
-    largest = std::max(largest, kernels.max(logits + first, std::min(kPart, size - first)));
+  for (int64_t first = 0; first < size; first += kChunk)
+    largest = std::max(largest, kernels.max(logits + first, std::min(kChunk, size - first)));
   if (std::isinf(largest)) return largest;
   double sum = 0.0;
-  for (int64_t first = 0; first < size; first += kPart) {
-    float weights[kPart];
-    const int64_t count = std::min(kPart, size - first);
+  for (int64_t first = 0; first < size; first += kChunk) {
+    float weights[kChunk];
+    const int64_t count = std::min(kChunk, size - first);
     kernels.weigh(logits + first, largest, 1.0f, weights, count);
     for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(weights[i]);
   }

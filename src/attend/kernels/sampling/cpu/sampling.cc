@@ -60,7 +60,7 @@ class Weights {
         // Finite also for a denormal temperature, so that 0 times it is 0.
         inverse_temperature_(std::min(1.0f / temperature, std::numeric_limits<float>::max())) {}
 
-  void keep_largest(int64_t count) {
+  void apply_top_k(int64_t count) {
     if (count >= logits_.size) return;
     cut_ = find_cut(static_cast<double>(count), [&](const auto& fn) {
       for (int64_t i = 0; i < logits_.size; ++i)
@@ -68,7 +68,7 @@ class Weights {
     });
   }
 
-  void keep_probability(double probability) {
+  void apply_top_p(double probability) {
     if (probability == 1.0) return;
     cut_ = find_cut(probability * sum(), [&](const auto& fn) {
       for_each([&](int64_t first, int64_t count, const float* weights) {
@@ -77,7 +77,7 @@ class Weights {
     });
   }
 
-  void keep_at_least(float weight) { min_weight_ = weight; }
+  void apply_min_p(float weight) { min_weight_ = weight; }
 
   double sum() const {
     double total = 0;
@@ -132,22 +132,22 @@ class Weights {
   float min_weight_ = 0.0f;
 };
 
-bool needs_no_draw(const Largest& largest, const SamplingRule& rule) {
+bool is_greedy(const Largest& largest, const SamplingRule& rule) {
   return rule.temperature == 0.0f || std::isinf(largest.value);
 }
 
 Weights filtered_weights(const SamplingKernels& kernels, const Logits& logits, const Largest& largest,
                          const SamplingRule& rule) {
   Weights weights(kernels, logits, largest.value, rule.temperature);
-  if (rule.top_k > 0) weights.keep_largest(rule.top_k);
-  weights.keep_probability(rule.top_p);
-  weights.keep_at_least(rule.min_p);
+  if (rule.top_k > 0) weights.apply_top_k(rule.top_k);
+  weights.apply_top_p(rule.top_p);
+  weights.apply_min_p(rule.min_p);
   return weights;
 }
 
 int64_t sample_row(const SamplingKernels& kernels, const Logits& logits, const SamplingRule& rule) {
   const Largest largest = find_largest(kernels, logits);
-  if (needs_no_draw(largest, rule)) return largest.index;
+  if (is_greedy(largest, rule)) return largest.index;
   const Weights weights = filtered_weights(kernels, logits, largest, rule);
   return weights.find(uniform_draw(rule.seed, rule.step) * weights.sum());
 }
@@ -155,7 +155,7 @@ int64_t sample_row(const SamplingKernels& kernels, const Logits& logits, const S
 void write_probabilities(const SamplingKernels& kernels, const Logits& logits, const SamplingRule& rule,
                          float* to) {
   const Largest largest = find_largest(kernels, logits);
-  if (needs_no_draw(largest, rule)) {
+  if (is_greedy(largest, rule)) {
     std::fill_n(to, logits.size, 0.0f);
     if (largest.index != kNoToken) to[largest.index] = 1.0f;
     return;

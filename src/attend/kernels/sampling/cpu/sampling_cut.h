@@ -16,11 +16,11 @@ struct SamplingCut {
 };
 
 // Unsigned integers in the order of the floats that they stand for; -0 and 0 are the same.
-inline uint32_t float_order(float x) {
+inline uint32_t float_to_order(float x) {
   const auto bits = std::bit_cast<uint32_t>(x + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
-inline float float_of_order(uint32_t order) {
+inline float order_to_float(uint32_t order) {
   return std::bit_cast<float>(order >> 31 ? order & 0x7fffffffu : ~order);
 }
 
@@ -35,12 +35,12 @@ SamplingCut find_cut(double target, const ForEachLogit& for_each_logit) {
   constexpr int kDigitBits = 8, kBuckets = 1 << kDigitBits;
   double above = 0;  // the measure of all logits above the chosen bucket: less than the target
   uint32_t prefix = 0;
-  double measure_of_one = 0;
+  double unit_measure = 0;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
     double sums[kBuckets] = {};
     double measures[kBuckets] = {};  // of the last logit of each bucket
     for_each_logit([&](float logit, float measure) {
-      const uint32_t order = float_order(logit);
+      const uint32_t order = float_to_order(logit);
       if (measure == 0.0f || uint64_t{order} >> (shift + kDigitBits) != prefix) return;
       const uint32_t bucket = order >> shift & (kBuckets - 1);
       sums[bucket] += static_cast<double>(measure);
@@ -52,10 +52,10 @@ SamplingCut find_cut(double target, const ForEachLogit& for_each_logit) {
     while (lowest < bucket && sums[lowest] == 0) ++lowest;
     while (bucket > lowest && above + sums[bucket] < target) above += sums[bucket--];
     prefix = prefix << kDigitBits | bucket;
-    measure_of_one = measures[bucket];  // after the last digit a bucket holds equal logits only
+    unit_measure = measures[bucket];  // after the last digit a bucket holds equal logits only
   }
-  const auto num_ties = static_cast<int64_t>(std::ceil((target - above) / measure_of_one));
-  return {.lowest = float_of_order(prefix), .num_ties = std::max<int64_t>(1, num_ties)};
+  const auto num_ties = static_cast<int64_t>(std::ceil((target - above) / unit_measure));
+  return {.lowest = order_to_float(prefix), .num_ties = std::max<int64_t>(1, num_ties)};
 }
 
 }  // namespace attend::kernels::cpu

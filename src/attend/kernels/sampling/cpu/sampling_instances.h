@@ -31,7 +31,7 @@ void weigh_logits(const float* logits, float max, float inverse_temperature, flo
 }
 
 template <class S>
-SamplingKernels sampling_kernels_of() {
+SamplingKernels make_sampling_kernels() {
   return {.max = &max_logit<S>, .weigh = &weigh_logits<S>};
 }
 

@@ -9,11 +9,11 @@
 namespace attend::kernels::cuda {
 
 // Unsigned integers in the order of the floats that they stand for; -0 and 0 are the same.
-__device__ inline uint32_t float_order(float x) {
+__device__ inline uint32_t float_to_order(float x) {
   const uint32_t bits = __float_as_uint(x + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
-__device__ inline float float_of_order(uint32_t order) {
+__device__ inline float order_to_float(uint32_t order) {
   return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
 }
 
@@ -40,7 +40,7 @@ struct CutClasses {
   float end = INFINITY;
 
   // Of all numbers, by how far they lie below the largest, measured in natural logarithms of probabilities.
-  __device__ static CutClasses of_row(float largest, float temperature) {
+  __device__ static CutClasses for_row(float largest, float temperature) {
     constexpr float kDistances[kClasses - 1] = {2.0f, 4.0f, 7.0f, 11.0f};
     CutClasses classes;
 #pragma unroll
@@ -50,7 +50,7 @@ struct CutClasses {
     return classes;
   }
   // Of those from `lowest` on and below `end`, of which none exceeds `largest`: of equal widths.
-  __device__ static CutClasses of_class(float lowest, float end, float largest) {
+  __device__ static CutClasses for_class(float lowest, float end, float largest) {
     CutClasses classes{.lowest = {}, .end = end};
     const float width = (fminf(end, largest) - lowest) / kClasses;
 #pragma unroll
@@ -74,7 +74,7 @@ class ClassSums {
       if (value >= classes_.lowest[c]) sums_[c] += amount;
     sums_[kClasses - 1] += amount;
   }
-  // Over the row: of all threads of the cluster, which synchronises between two calls.
+  // Over the row: of all threads of the cluster, which synchronizes between two calls.
   __device__ void gather(Cluster& cluster, uint64_t (&sums)[kClasses]) const {
     __shared__ uint64_t of_warps[kSearchWarps][kClasses];
     __shared__ uint64_t of_cta[kClasses];
@@ -175,7 +175,7 @@ __device__ Candidates gather_range(const float* values, int size, const CutRange
 inline constexpr int kDigitBits = 8, kBuckets = 1 << kDigitBits;
 
 // sums[bucket] += measure for the lanes that take part; called by whole warps. One atomic add for each bucket
-// that the warp meets: neighbouring elements meet few.
+// that the warp meets: neighboring elements meet few.
 __device__ inline void add_to_buckets(uint64_t* sums, bool takes_part, uint32_t bucket, uint64_t measure) {
   constexpr int kHalfBits = kMeasureBits / 2;
   uint32_t left = __ballot_sync(kAllLanes, takes_part);
@@ -238,7 +238,7 @@ __device__ void sum_by_buckets(const Candidates& candidates, uint32_t prefix, in
   for (int first = 0; first < candidates.size; first += kSearchThreads) {
     const int i = first + thread;
     const float value = i < candidates.size ? candidates.values[i] : 0.0f;
-    const uint32_t order = float_order(value);
+    const uint32_t order = float_to_order(value);
     const bool inside = i < candidates.size && uint64_t{order} >> (shift + kDigitBits) == prefix &&
                         candidates.holds(i, measure);
     const uint64_t amount = inside ? fixed_point(measure.of(value)) : 0;
@@ -253,29 +253,30 @@ __device__ void sum_by_buckets(const Candidates& candidates, uint32_t prefix, in
 // Within a range a radix search, as cpu/sampling_cut.h.
 template <class Measure>
 __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target, const float* values,
-                              float largest, const ClassSums& sums_of_thread, const Measure& measure,
+                              float largest, const ClassSums& thread_class_sums, const Measure& measure,
                               const CutScratch& scratch) {
   // A double buffer, since others may still read the one before.
-  __shared__ uint64_t sums_of_part[2][kBuckets];
+  __shared__ uint64_t part_bucket_sums[2][kBuckets];
   __shared__ uint64_t sums[kBuckets];
   const double fixed_target = target * static_cast<double>(uint64_t{1} << kMeasureBits);
   const int thread = static_cast<int>(threadIdx.x);
   uint64_t class_sums[kClasses];
-  sums_of_thread.gather(cluster, class_sums);
-  CutRange range = choose_class(sums_of_thread.classes(), class_sums, /*above=*/0, fixed_target);
+  thread_class_sums.gather(cluster, class_sums);
+  CutRange range = choose_class(thread_class_sums.classes(), class_sums, /*above=*/0, fixed_target);
   Candidates candidates = gather_range(values, part.size, range, measure, scratch);
   // Ranges that are too full are divided; what few values share, or none, is left to the search.
   constexpr int kMaxDivisions = 2;
   for (int i = 0; i < kMaxDivisions && !isinf(range.lowest); ++i) {
     if (cluster.largest(candidates.gathered ? 0 : 1) == 0) break;
-    ClassSums of_range(CutClasses::of_class(range.lowest, range.end, largest));
+    ClassSums range_sums(CutClasses::for_class(range.lowest, range.end, largest));
 #pragma unroll 2
     for (int j = thread; j < part.size; j += kSearchThreads) {
       const float value = values[j];
-      if (of_range.classes().hold(value) && measure.takes(j, value)) of_range.add(value, measure.of(value));
+      if (range_sums.classes().hold(value) && measure.takes(j, value))
+        range_sums.add(value, measure.of(value));
     }
-    of_range.gather(cluster, class_sums);
-    range = choose_class(of_range.classes(), class_sums, range.above, fixed_target);
+    range_sums.gather(cluster, class_sums);
+    range = choose_class(range_sums.classes(), class_sums, range.above, fixed_target);
     candidates = gather_range(values, part.size, range, measure, scratch);
   }
   uint64_t above = range.above;
@@ -283,9 +284,9 @@ __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target,
   uint64_t of_last = 0;
   int buffer = 0;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits, buffer ^= 1) {
-    sum_by_buckets(candidates, prefix, shift, measure, sums_of_part[buffer]);
+    sum_by_buckets(candidates, prefix, shift, measure, part_bucket_sums[buffer]);
     cluster.synchronize();
-    if (thread < kBuckets) sums[thread] = cluster.sum(&sums_of_part[buffer][thread]);
+    if (thread < kBuckets) sums[thread] = cluster.sum(&part_bucket_sums[buffer][thread]);
     __syncthreads();
     const ChosenBucket chosen = choose_bucket(sums, above, fixed_target);
     above = chosen.above;
@@ -293,10 +294,10 @@ __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target,
     of_last = sums[chosen.bucket];
   }
   // After the last digit a bucket holds equal values only.
-  const float lowest = float_of_order(prefix);
-  const auto of_one = static_cast<double>(fixed_point(measure.of(lowest)));
-  const double num_ties = fmax(1.0, ceil((fixed_target - static_cast<double>(above)) / of_one));
-  return {lowest, num_ties, num_ties * of_one >= static_cast<double>(of_last)};
+  const float lowest = order_to_float(prefix);
+  const auto fixed_measure = static_cast<double>(fixed_point(measure.of(lowest)));
+  const double num_ties = fmax(1.0, ceil((fixed_target - static_cast<double>(above)) / fixed_measure));
+  return {lowest, num_ties, num_ties * fixed_measure >= static_cast<double>(of_last)};
 }
 
 }  // namespace attend::kernels::cuda

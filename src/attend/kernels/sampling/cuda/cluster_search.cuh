@@ -35,8 +35,8 @@ class Cluster {
 
   __device__ int rank() const { return rank_; }
   __device__ int size() const { return size_; }
-  __device__ int num_own_slices() const { return kSlices / size_; }
-  __device__ int first_own_slice() const { return rank_ * num_own_slices(); }
+  __device__ int slices_per_cta() const { return kSlices / size_; }
+  __device__ int first_cta_slice() const { return rank_ * slices_per_cta(); }
 
   // Also between the threads of a CTA.
   __device__ void synchronize() const {
@@ -44,14 +44,14 @@ class Cluster {
     ptx::cluster_wait();
   }
 
-  // all[first_own_slice() + j] = own(j), which all threads of the CTA call in turn for each of their slices.
+  // all[first_cta_slice() + j] = own(j), which all threads of the CTA call in turn for each of their slices.
   template <class Own>
   __device__ void gather(const Own& own, uint64_t (&all)[kSlices]) {
     uint64_t* const words = words_ + buffer_ * kSlices;
     buffer_ ^= 1;
-    for (int j = 0; j < num_own_slices(); ++j) {
+    for (int j = 0; j < slices_per_cta(); ++j) {
       const uint64_t mine = own(j);
-      if (threadIdx.x == 0) words[first_own_slice() + j] = mine;
+      if (threadIdx.x == 0) words[first_cta_slice() + j] = mine;
     }
     synchronize();
 #pragma unroll
@@ -91,10 +91,12 @@ struct Part {
   __device__ int slice_begin(int j) const { return min(size, j * slice_size); }
 };
 
-__device__ inline uint64_t bits_of(double value) {
+__device__ inline uint64_t double_to_bits(double value) {
   return static_cast<uint64_t>(__double_as_longlong(value));
 }
-__device__ inline double double_of(uint64_t bits) { return __longlong_as_double(static_cast<int64_t>(bits)); }
+__device__ inline double bits_to_double(uint64_t bits) {
+  return __longlong_as_double(static_cast<int64_t>(bits));
+}
 
 // Sum of measure(i) over [begin, end) of a CTA's part.
 template <class Measure>
@@ -118,13 +120,14 @@ __device__ void slice_totals(Cluster& cluster, const Part& part, const Measure& 
                              double (&totals)[kSlices]) {
   uint64_t all[kSlices];
   cluster.gather(
-      [&](int j) { return bits_of(cta_total(part.slice_begin(j), part.slice_begin(j + 1), measure)); }, all);
+      [&](int j) { return double_to_bits(cta_total(part.slice_begin(j), part.slice_begin(j + 1), measure)); },
+      all);
 #pragma unroll
-  for (int slice = 0; slice < kSlices; ++slice) totals[slice] = double_of(all[slice]);
+  for (int slice = 0; slice < kSlices; ++slice) totals[slice] = bits_to_double(all[slice]);
 }
 
 // From the first slice to the last.
-__device__ inline double total_of(const double (&totals)[kSlices]) {
+__device__ inline double sum_slices(const double (&totals)[kSlices]) {
   double total = 0.0;
   for (const double one : totals) total += one;
   return total;
@@ -191,10 +194,10 @@ __device__ int first_exceeding(Cluster& cluster, const Part& part, double target
     before = sum;
     sum += totals[slice];
   }
-  const int j = chosen - cluster.first_own_slice();
+  const int j = chosen - cluster.first_cta_slice();
   int found = 0;
-  if (0 <= j && j < cluster.num_own_slices())
-    found = cluster.first_own_slice() * part.slice_size +
+  if (0 <= j && j < cluster.slices_per_cta())
+    found = cluster.first_cta_slice() * part.slice_size +
             first_exceeding_in_cta(part.slice_begin(j), part.slice_begin(j + 1), before, target, measure);
   return static_cast<int>(cluster.largest(static_cast<uint64_t>(found)));
 }

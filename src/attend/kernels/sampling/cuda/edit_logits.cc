@@ -16,7 +16,7 @@ EditParams params_of(const TensorView& logits, const LogitEdits& edits) {
           .cu_edits = edits.cu_edits.data(),
           .edits = edits.edits.data(),
           .before = edits.before.data(),
-          .mask_of_row = edits.mask_of_row.empty() ? nullptr : edits.mask_of_row.data(),
+          .mask_row_idx = edits.mask_row_idx.empty() ? nullptr : edits.mask_row_idx.data(),
           .masks = edits.masks.data()};
 }
 

@@ -37,10 +37,10 @@ __global__ void __launch_bounds__(kThreads) edit_kernel(const __grid_constant__ 
     const float scaled = logit > 0.0f ? __fdiv_rn(logit, edit.repetition) : __fmul_rn(logit, edit.repetition);
     row[edit.token_id] = __fadd_rn(scaled, edit.offset);
   }
-  if (params.mask_of_row == nullptr || params.mask_of_row[row_idx] < 0) return;
+  if (params.mask_row_idx == nullptr || params.mask_row_idx[row_idx] < 0) return;
   __syncthreads();
   const int num_words = (params.rows.vocab_size + 31) / 32;
-  const uint32_t* const mask = params.masks + int64_t{params.mask_of_row[row_idx]} * num_words;
+  const uint32_t* const mask = params.masks + int64_t{params.mask_row_idx[row_idx]} * num_words;
   for (int v = thread; v < params.rows.vocab_size; v += kThreads)
     if ((mask[v / 32] >> (v % 32) & 1u) == 0) row[v] = -INFINITY;
 }
@@ -54,7 +54,7 @@ __device__ uint64_t key_of(float logit, int token_id) {
   return uint64_t{order} << 32 | ~static_cast<uint32_t>(token_id);
 }
 __device__ int token_of(uint64_t key) { return static_cast<int>(~static_cast<uint32_t>(key)); }
-__device__ float logit_of(uint64_t key) {
+__device__ float key_logit(uint64_t key) {
   const auto order = static_cast<uint32_t>(key >> 32);
   return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
 }
@@ -84,7 +84,7 @@ __device__ float cta_sum(float value, float* of_warps) {
 }
 
 // By one warp: the largest key below `bound` among the tokens of one thread.
-__device__ uint64_t largest_below(uint64_t bound, const float* row, int vocab_size, int thread) {
+__device__ uint64_t next_largest(uint64_t bound, const float* row, int vocab_size, int thread) {
   uint64_t found = 0;
   for (int64_t v = thread + int64_t{kThreads} * (threadIdx.x % 32); v < vocab_size; v += 32 * kThreads) {
     const uint64_t key = key_of(row[v], static_cast<int>(v));
@@ -95,8 +95,8 @@ __device__ uint64_t largest_below(uint64_t bound, const float* row, int vocab_si
 
 __global__ void __launch_bounds__(kThreads)
     top_logprob_kernel(const __grid_constant__ TopLogprobParams params) {
-  __shared__ uint64_t largest_of_warps[kWarps];
-  __shared__ float sum_of_warps[kWarps];
+  __shared__ uint64_t warp_max_values[kWarps];
+  __shared__ float warp_sums[kWarps];
   begin();
   const int row_idx = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int num_top = params.num_top[row_idx];
@@ -106,29 +106,29 @@ __global__ void __launch_bounds__(kThreads)
 
   uint64_t mine = 0;
   for (int v = thread; v < vocab_size; v += kThreads) mine = larger(mine, key_of(row[v], v));
-  uint64_t likeliest = cta_largest(mine, largest_of_warps);
-  const float max = likeliest == 0 ? -INFINITY : logit_of(likeliest);
+  uint64_t top_logit = cta_largest(mine, warp_max_values);
+  const float max = top_logit == 0 ? -INFINITY : key_logit(top_logit);
   float log_sum = max;
   if (!isinf(max)) {
     float sum = 0.0f;
     for (int v = thread; v < vocab_size; v += kThreads)
       if (const float logit = row[v]; !isnan(logit)) sum += expf(logit - max);
-    log_sum = max + logf(cta_sum(sum, sum_of_warps));
+    log_sum = max + logf(cta_sum(sum, warp_sums));
   }
   if (thread == 0) params.log_sums[row_idx] = log_sum;
 
   TokenLogprob* const top = params.top + int64_t{row_idx} * params.max_top;
   for (int i = 0; i < num_top; ++i) {
     if (thread == 0)
-      top[i] = likeliest == 0 ? TokenLogprob{-1, -INFINITY}
-                              : TokenLogprob{token_of(likeliest), logit_of(likeliest) - log_sum};
-    if (likeliest == 0 || i + 1 == num_top) continue;
-    const int holder = token_of(likeliest) % kThreads;
+      top[i] = top_logit == 0 ? TokenLogprob{-1, -INFINITY}
+                              : TokenLogprob{token_of(top_logit), key_logit(top_logit) - log_sum};
+    if (top_logit == 0 || i + 1 == num_top) continue;
+    const int holder = token_of(top_logit) % kThreads;
     if (thread / 32 == holder / 32) {
-      const uint64_t next = largest_below(likeliest, row, vocab_size, holder);
+      const uint64_t next = next_largest(top_logit, row, vocab_size, holder);
       if (thread == holder) mine = next;
     }
-    likeliest = cta_largest(mine, largest_of_warps);
+    top_logit = cta_largest(mine, warp_max_values);
   }
 }
 

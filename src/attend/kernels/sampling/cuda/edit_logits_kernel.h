@@ -16,8 +16,8 @@ struct EditParams {
   const int32_t* cu_edits;  // [num_rows + 1]
   const LogitEdit* edits;
   float* before;
-  const int32_t* mask_of_row;  // [num_rows]; null: no row has a mask
-  const uint32_t* masks;       // [num_masks, ceil(vocab_size / 32)]
+  const int32_t* mask_row_idx;  // [num_rows]; null: no row has a mask
+  const uint32_t* masks;        // [num_masks, ceil(vocab_size / 32)]
 };
 
 struct TopLogprobParams {

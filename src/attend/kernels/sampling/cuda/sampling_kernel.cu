@@ -65,10 +65,10 @@ __device__ Largest find_largest(const float* logits, int size, float* kept) {
 // and, among equal ones, has the lowest index last.
 __device__ Largest find_largest(Cluster& cluster, const Largest& mine, int part_begin) {
   const uint32_t index = static_cast<uint32_t>(part_begin) + static_cast<uint32_t>(mine.index);
-  const uint64_t code = mine.index == kNone ? 0 : uint64_t{float_order(mine.value)} << 32 | ~index;
+  const uint64_t code = mine.index == kNone ? 0 : uint64_t{float_to_order(mine.value)} << 32 | ~index;
   const uint64_t found = cluster.largest(code);
   if (found == 0) return {-INFINITY, kNone};
-  return {float_of_order(static_cast<uint32_t>(found >> 32)),
+  return {order_to_float(static_cast<uint32_t>(found >> 32)),
           static_cast<int>(~static_cast<uint32_t>(found))};
 }
 
@@ -123,7 +123,7 @@ struct Probabilities {
 };
 
 // Counts the logits that are numbers.
-struct NumbersOf {
+struct FiniteCount {
   const float* logits;
 
   __device__ bool takes(int, float logit) const { return !isnan(logit); }
@@ -133,12 +133,12 @@ struct NumbersOf {
 
 __device__ int row_of(const Cluster& cluster) { return static_cast<int>(blockIdx.x) / cluster.size(); }
 // Where in its row a CTA's part begins.
-__device__ int part_begin_of(const SamplingParams& params, const Cluster& cluster) {
-  return min(params.vocab_size, cluster.first_own_slice() * params.slice_size);
+__device__ int cta_part_begin(const SamplingParams& params, const Cluster& cluster) {
+  return min(params.vocab_size, cluster.first_cta_slice() * params.slice_size);
 }
 // Computed when it is needed, lest it takes a register until then.
-__device__ float* part_of_probabilities(const SamplingParams& params, const Cluster& cluster) {
-  return params.probabilities + row_of(cluster) * params.probability_stride + part_begin_of(params, cluster);
+__device__ float* cta_probabilities(const SamplingParams& params, const Cluster& cluster) {
+  return params.probabilities + row_of(cluster) * params.probability_stride + cta_part_begin(params, cluster);
 }
 
 // The choice of a row's token, by the cluster that has its parts.
@@ -151,7 +151,7 @@ class RowSampler {
   __device__ int sample(int vocab_size) {
     double totals[kSlices];
     filter(vocab_size, totals);
-    return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * total_of(totals), totals,
+    return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * sum_slices(totals), totals,
                            probabilities_);
   }
 
@@ -159,8 +159,8 @@ class RowSampler {
   __device__ void write_probabilities(const SamplingParams& params) {
     double totals[kSlices];
     filter(params.vocab_size, totals);
-    const double inverse_total = 1.0 / total_of(totals);
-    float* const to = part_of_probabilities(params, cluster_);
+    const double inverse_total = 1.0 / sum_slices(totals);
+    float* const to = cta_probabilities(params, cluster_);
     for (int i = static_cast<int>(threadIdx.x); i < part_.size; i += kSearchThreads)
       to[i] = static_cast<float>(probabilities_(i) * inverse_total);
   }
@@ -169,7 +169,7 @@ class RowSampler {
   // Applies the filters; the sums of what is left.
   __device__ void filter(int vocab_size, double (&totals)[kSlices]) {
     if (rule_.top_k > 0 && rule_.top_k < vocab_size)
-      keep_largest(NumbersOf{probabilities_.logits},
+      keep_largest(FiniteCount{probabilities_.logits},
                    [&](double) { return static_cast<double>(rule_.top_k); });
     if (rule_.top_p < 1.0f)
       keep_largest(Probabilities{probabilities_},
@@ -182,18 +182,18 @@ class RowSampler {
   template <class Measure, class Target>
   __device__ void keep_largest(const Measure& measure, const Target& target) {
     const float* const logits = probabilities_.logits;
-    ClassSums of_thread(CutClasses::of_row(probabilities_.max, rule_.temperature));
+    ClassSums thread_sums(CutClasses::for_row(probabilities_.max, rule_.temperature));
     double totals[kSlices];
     slice_totals(
         cluster_, part_,
         [&](int i) {
           const double amount = measure(i);
-          of_thread.add(logits[i], amount);
+          thread_sums.add(logits[i], amount);
           return amount;
         },
         totals);
-    apply(find_cut(cluster_, part_, target(total_of(totals)), logits, probabilities_.max, of_thread, measure,
-                   scratch_));
+    apply(find_cut(cluster_, part_, target(sum_slices(totals)), logits, probabilities_.max, thread_sums,
+                   measure, scratch_));
   }
 
   __device__ void apply(const SearchCut& cut) {
@@ -226,8 +226,8 @@ __global__ void __launch_bounds__(kSearchThreads)
   ptx::griddepcontrol_wait();
   Cluster cluster(words);
   const int row = row_of(cluster);
-  const int begin = part_begin_of(params, cluster);
-  const Part part{.size = min(cluster.num_own_slices() * params.slice_size, params.vocab_size - begin),
+  const int begin = cta_part_begin(params, cluster);
+  const Part part{.size = min(cluster.slices_per_cta() * params.slice_size, params.vocab_size - begin),
                   .slice_size = params.slice_size};
   const float* logits = params.logits + row * params.row_stride + begin;
   const SamplingRule rule = params.rules != nullptr ? params.rules[row] : SamplingRule{.temperature = 0.0f};
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kSearchThreads)
                                       .part_begin = begin,
                                       .max = largest.value,
                                       .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
-    const int kept_size = keeps ? cluster.num_own_slices() * params.slice_size : 0;
+    const int kept_size = keeps ? cluster.slices_per_cta() * params.slice_size : 0;
     const CutScratch scratch{room + kept_size, params.room_size - kept_size};
     RowSampler sampler(cluster, part, probabilities, rule, scratch);
     if constexpr (kWrites)
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kSearchThreads)
     else
       id = sampler.sample(params.vocab_size);
   } else if constexpr (kWrites) {
-    float* const to = part_of_probabilities(params, cluster);
+    float* const to = cta_probabilities(params, cluster);
     for (int i = static_cast<int>(threadIdx.x); i < part.size; i += kSearchThreads)
       to[i] = begin + i == id ? 1.0f : 0.0f;
   }
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kSearchThreads)
 // CTAs of a row: as many as the SMs take at once. Larger clusters than pairs leave some SMs unused, since
 // they do not divide what a GPC has of them: 30 of four run at once on 132 SMs, and 15 of eight. One before
 // sm_90, and in code for such a GPU that was compiled when it was loaded.
-int ctas_of_row(int num_rows, const cudaFuncAttributes& attributes) {
+int ctas_per_row(int num_rows, const cudaFuncAttributes& attributes) {
   if (attributes.ptxVersion < 90) return 1;
   const int num_sms = current_device_attribute(cudaDevAttrMultiProcessorCount);
   int num_ctas = kSlices;
@@ -274,7 +274,7 @@ void launch(SamplingParams params, void* stream) {
   if (params.num_rows == 0) return;
   cudaFuncAttributes attributes;
   attend::cuda::check(cudaFuncGetAttributes(&attributes, sampling_kernel<kWrites>), "sampling");
-  const int num_ctas = ctas_of_row(params.num_rows, attributes);
+  const int num_ctas = ctas_per_row(params.num_rows, attributes);
   constexpr int kFour = 4;  // slices begin where four elements are read at once
   params.slice_size = (params.vocab_size + kFour * kSlices - 1) / (kFour * kSlices) * kFour;
   const int room = (current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -

@@ -145,7 +145,7 @@ OpenAiReplies::OpenAiReplies(Kind kind, const ReplyHead& head, const GenerationJ
 }
 
 // Up to the choices.
-JsonText OpenAiReplies::begun(bool chunk) const {
+JsonText OpenAiReplies::begin_reply(bool chunk) const {
   JsonText json;
   json.begin_object().key("id").text(head_.id).key("object").text(object_name(is_chat_, chunk));
   json.key("created").integer(head_.created).key("model").text(head_.model).key("choices").begin_array();
@@ -171,7 +171,7 @@ void OpenAiReplies::add_logprobs(const Choice& choice, JsonText& json) const {
 }
 
 std::string OpenAiReplies::reply(std::span<const Choice> choices) const {
-  JsonText json = begun(false);
+  JsonText json = begin_reply(false);
   for (size_t i = 0; i < choices.size(); ++i) {
     json.begin_object().key("index").integer(static_cast<int64_t>(i));
     if (is_chat_) {
@@ -195,7 +195,7 @@ std::string OpenAiReplies::reply(std::span<const Choice> choices) const {
 
 std::string OpenAiReplies::text_chunk(size_t index, const Choice& choice, std::string_view text,
                                       bool first) const {
-  JsonText json = begun(true);
+  JsonText json = begin_reply(true);
   json.begin_object().key("index").integer(static_cast<int64_t>(index));
   if (is_chat_) {
     json.key("delta").begin_object();
@@ -211,7 +211,7 @@ std::string OpenAiReplies::text_chunk(size_t index, const Choice& choice, std::s
 
 std::string OpenAiReplies::answer_chunk(size_t index, const Choice& choice, const AnswerDelta& delta,
                                         bool first) const {
-  JsonText json = begun(true);
+  JsonText json = begin_reply(true);
   json.begin_object().key("index").integer(static_cast<int64_t>(index));
   json.key("delta").begin_object();
   if (first) json.key("role").text("assistant");
@@ -223,7 +223,7 @@ std::string OpenAiReplies::answer_chunk(size_t index, const Choice& choice, cons
 }
 
 std::string OpenAiReplies::finish_chunk(size_t index, const Choice& choice) const {
-  JsonText json = begun(true);
+  JsonText json = begin_reply(true);
   json.begin_object().key("index").integer(static_cast<int64_t>(index));
   if (is_chat_)
     json.key("delta").begin_object().end_object();
@@ -235,7 +235,7 @@ std::string OpenAiReplies::finish_chunk(size_t index, const Choice& choice) cons
 }
 
 std::string OpenAiReplies::usage_chunk(std::span<const Choice> choices) const {
-  JsonText json = begun(true);
+  JsonText json = begin_reply(true);
   json.end_array();
   add_usage(choices, job_.params.n, json);
   return json.end_object().take();
@@ -257,11 +257,11 @@ void OpenAiReplies::add_plain_event(size_t index, std::string_view text, bool fi
 
 void OpenAiReplies::add_events(const News& news, Choice& choice, std::string& events) {
   const bool has_logprobs = choice.logprobs.size() > choice.num_logprobs_sent;
-  bool says_role = news.is_first;
+  bool includes_role = news.is_first;
   for (const AnswerDelta& delta : news.deltas) {
-    events += event(answer_chunk(news.index, choice, delta, says_role));
+    events += event(answer_chunk(news.index, choice, delta, includes_role));
     choice.count_logprobs_as_sent();
-    says_role = false;
+    includes_role = false;
   }
   // What a parser holds back is no reason to be silent: the first token has a chunk.
   const std::string_view text = choice.answer ? std::string_view() : news.text;

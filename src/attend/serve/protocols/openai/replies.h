@@ -31,7 +31,7 @@ class OpenAiReplies final : public ReplyWriter {
   void add_plain_event(size_t index, std::string_view text, bool first, std::string& events) const;
 
  private:
-  JsonText begun(bool chunk) const;
+  JsonText begin_reply(bool chunk) const;
   std::string ended_chunk(JsonText& json, const Choice& choice) const;
   void add_logprobs(const Choice& choice, JsonText& json) const;
 

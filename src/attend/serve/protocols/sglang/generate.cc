@@ -43,8 +43,8 @@ void add_native_logprobs(const Choice& choice, const GenerationJob& job, JsonTex
     json.end_array();
   };
   const auto add = [&](std::string_view tokens_key, std::string_view tops_key, size_t first, size_t last,
-                       bool of_prompt) {
-    const auto is_known = [&](size_t i) { return choice.logprobs[i].logprob && !(of_prompt && i == first); };
+                       bool is_prompt) {
+    const auto is_known = [&](size_t i) { return choice.logprobs[i].logprob && !(is_prompt && i == first); };
     json.key(tokens_key).begin_array();
     for (size_t i = first; i < last; ++i) {
       const ShownToken& token = choice.logprobs[i];
@@ -170,7 +170,7 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
   read_max_tokens(sampling, {"max_new_tokens"}, job);
   job.has_max_tokens = true;
   read_request(fields, job);
-  refuse_what_is_missing(fields);
+  reject_unsupported_fields(fields);
   read_native_logprobs(fields, job);
   const Json* text = fields.find("text");
   const Json* ids = fields.find("input_ids");

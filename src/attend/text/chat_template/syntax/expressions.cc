@@ -9,9 +9,9 @@ namespace {
 
 // An expression that a function of its own evaluates.
 template <class Body>
-class ExprOf : public Expr {
+class ExprImpl : public Expr {
  public:
-  ExprOf(int line, Body body) : Expr(line), body_(std::move(body)) {}
+  ExprImpl(int line, Body body) : Expr(line), body_(std::move(body)) {}
 
  protected:
   Value evaluate(Render& render, const ScopePtr& scope) const override { return body_(render, scope); }
@@ -22,7 +22,7 @@ class ExprOf : public Expr {
 
 template <class Body>
 ExprPtr expr(int line, Body body) {
-  return std::make_unique<ExprOf<Body>>(line, std::move(body));
+  return std::make_unique<ExprImpl<Body>>(line, std::move(body));
 }
 
 bool holds(Comparison comparison, const Value& a, const Value& b) {
@@ -93,7 +93,7 @@ ExprPtr make_dict(int line, std::vector<std::pair<ExprPtr, ExprPtr>> items) {
 ExprPtr make_attribute(int line, ExprPtr object, std::string name) {
   return expr(line,
               [object = std::move(object), name = std::move(name)](Render& render, const ScopePtr& scope) {
-                return attribute_of((*object)(render, scope), name);
+                return get_attribute((*object)(render, scope), name);
               });
 }
 
@@ -102,7 +102,7 @@ ExprPtr make_subscript(int line, ExprPtr object, ExprPtr key) {
               [object = std::move(object), key = std::move(key)](Render& render, const ScopePtr& scope) {
                 const Value value = (*object)(render, scope);
                 if (value.text()) render.charge(value.text()->size());
-                return subscript_of(value, (*key)(render, scope));
+                return get_subscript(value, (*key)(render, scope));
               });
 }
 
@@ -115,7 +115,7 @@ ExprPtr make_slice(int line, ExprPtr object, ExprPtr start, ExprPtr stop, ExprPt
                   : value.list() ? value.list()->items.size() * sizeof(Value)
                                  : 0);
     const Value from = bound(start), to = bound(stop);
-    return slice_of(value, from, to, bound(step));
+    return get_slice(value, from, to, bound(step));
   });
 }
 
@@ -183,11 +183,12 @@ ExprPtr make_not(int line, ExprPtr operand) {
   });
 }
 
-ExprPtr make_junction(int line, Junction junction, ExprPtr a, ExprPtr b) {
-  return expr(line, [junction, a = std::move(a), b = std::move(b)](Render& render, const ScopePtr& scope) {
-    Value left = (*a)(render, scope);
-    return is_true(left) == (junction == Junction::kOr) ? left : (*b)(render, scope);
-  });
+ExprPtr make_logical(int line, LogicalOperator logical_operator, ExprPtr a, ExprPtr b) {
+  return expr(
+      line, [logical_operator, a = std::move(a), b = std::move(b)](Render& render, const ScopePtr& scope) {
+        Value left = (*a)(render, scope);
+        return is_true(left) == (logical_operator == LogicalOperator::kOr) ? left : (*b)(render, scope);
+      });
 }
 
 ExprPtr make_condition(int line, ExprPtr condition, ExprPtr then, ExprPtr otherwise) {

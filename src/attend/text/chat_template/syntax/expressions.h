@@ -46,8 +46,8 @@ ExprPtr make_operation(int line, Operator op, ExprPtr a, ExprPtr b);
 ExprPtr make_concatenation(int line, std::vector<ExprPtr> parts);
 ExprPtr make_negative(int line, ExprPtr operand);
 ExprPtr make_not(int line, ExprPtr operand);
-enum class Junction { kAnd, kOr };
-ExprPtr make_junction(int line, Junction junction, ExprPtr a, ExprPtr b);
+enum class LogicalOperator { kAnd, kOr };
+ExprPtr make_logical(int line, LogicalOperator logical_operator, ExprPtr a, ExprPtr b);
 // `otherwise` may be null.
 ExprPtr make_condition(int line, ExprPtr condition, ExprPtr then, ExprPtr otherwise);
 enum class Comparison { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };

@@ -83,11 +83,11 @@ class Lexer {
     if (end == std::string::npos) fail_here("a comment without its end: expected #}");
     const char sign = end > at_ ? source_[end - 1] : '\0';
     advance(end + 2 - at_);
-    trim_behind(sign, /*trim_newline=*/true);
+    trim_after_tag(sign, /*trim_newline=*/true);
   }
 
   // Behind the end of a tag.
-  void trim_behind(char sign, bool trim_newline) {
+  void trim_after_tag(char sign, bool trim_newline) {
     const size_t begin = at_;
     if (sign == '-') {
       while (is_space(peek())) advance(1);
@@ -109,7 +109,7 @@ class Lexer {
           const char sign = signed_end ? peek() : '\0';
           push(end_kind, "");
           advance(signed_end ? 3 : 2);
-          return trim_behind(sign, /*trim_newline=*/end == "%}");
+          return trim_after_tag(sign, /*trim_newline=*/end == "%}");
         }
       }
       read_token(brackets);
@@ -187,10 +187,10 @@ class Lexer {
 
   // As Python's: what is none stays as it is.
   void read_escape(std::string& content) {
-    constexpr std::string_view kLetters = "\\'\"abfnrtv", kMeanings = "\\'\"\a\b\f\n\r\t\v";
+    constexpr std::string_view kEscapeLetters = "\\'\"abfnrtv", kMeanings = "\\'\"\a\b\f\n\r\t\v";
     const char c = peek(1);
     if (c == '\n') return advance(2);
-    if (const size_t found = kLetters.find(c); c != '\0' && found != kLetters.npos) {
+    if (const size_t found = kEscapeLetters.find(c); c != '\0' && found != kEscapeLetters.npos) {
       content += kMeanings[found];
       return advance(2);
     }

@@ -17,7 +17,7 @@ std::string ExpressionParser::found() const {
 }
 
 void ExpressionParser::expect_sign(std::string_view sign) {
-  if (!take_sign(sign)) refuse("expected '" + std::string(sign) + "', found " + found());
+  if (!consume_sign(sign)) refuse("expected '" + std::string(sign) + "', found " + found());
 }
 
 std::string ExpressionParser::expect_name(std::string_view what) {
@@ -29,10 +29,10 @@ ExprPtr ExpressionParser::parse_expression() {
   const Level level(*this);
   const int line = peek().line;
   ExprPtr value = parse_or();
-  for (int chain = 0; take_name("if"); ++chain) {
+  for (int chain = 0; consume_name("if"); ++chain) {
     check_chain(chain);
     ExprPtr condition = parse_or();
-    ExprPtr otherwise = take_name("else") ? parse_expression() : nullptr;
+    ExprPtr otherwise = consume_name("else") ? parse_expression() : nullptr;
     value = make_condition(line, std::move(condition), std::move(value), std::move(otherwise));
   }
   return value;
@@ -44,7 +44,7 @@ ExprPtr ExpressionParser::parse_expression_or_tuple() {
   if (!next_is_sign(",")) return first;
   std::vector<ExprPtr> items;
   items.push_back(std::move(first));
-  while (take_sign(",")) {
+  while (consume_sign(",")) {
     if (peek().kind == Token::Kind::kTagEnd || peek().kind == Token::Kind::kOutputEnd || next_is_sign(")"))
       break;
     items.push_back(parse_expression());
@@ -56,7 +56,7 @@ ExprPtr ExpressionParser::parse_or() {
   ExprPtr value = parse_and();
   for (int chain = 0; next_is_name("or"); check_chain(++chain)) {
     const int line = take().line;
-    value = make_junction(line, Junction::kOr, std::move(value), parse_and());
+    value = make_logical(line, LogicalOperator::kOr, std::move(value), parse_and());
   }
   return value;
 }
@@ -65,7 +65,7 @@ ExprPtr ExpressionParser::parse_and() {
   ExprPtr value = parse_not();
   for (int chain = 0; next_is_name("and"); check_chain(++chain)) {
     const int line = take().line;
-    value = make_junction(line, Junction::kAnd, std::move(value), parse_not());
+    value = make_logical(line, LogicalOperator::kAnd, std::move(value), parse_not());
   }
   return value;
 }
@@ -73,18 +73,18 @@ ExprPtr ExpressionParser::parse_and() {
 ExprPtr ExpressionParser::parse_not() {
   const Level level(*this);
   const int line = peek().line;
-  if (take_name("not")) return make_not(line, parse_not());
+  if (consume_name("not")) return make_not(line, parse_not());
   return parse_comparison();
 }
 
-std::optional<Comparison> ExpressionParser::take_comparison() {
-  if (take_sign("==")) return Comparison::kEqual;
-  if (take_sign("!=")) return Comparison::kNotEqual;
-  if (take_sign("<=")) return Comparison::kLessEqual;
-  if (take_sign(">=")) return Comparison::kGreaterEqual;
-  if (take_sign("<")) return Comparison::kLess;
-  if (take_sign(">")) return Comparison::kGreater;
-  if (take_name("in")) return Comparison::kIn;
+std::optional<Comparison> ExpressionParser::consume_comparison() {
+  if (consume_sign("==")) return Comparison::kEqual;
+  if (consume_sign("!=")) return Comparison::kNotEqual;
+  if (consume_sign("<=")) return Comparison::kLessEqual;
+  if (consume_sign(">=")) return Comparison::kGreaterEqual;
+  if (consume_sign("<")) return Comparison::kLess;
+  if (consume_sign(">")) return Comparison::kGreater;
+  if (consume_name("in")) return Comparison::kIn;
   if (next_is_name("not") && peek(1).kind == Token::Kind::kName && peek(1).text == "in") {
     take();
     take();
@@ -97,21 +97,21 @@ ExprPtr ExpressionParser::parse_comparison() {
   const int line = peek().line;
   ExprPtr first = parse_sum();
   std::vector<std::pair<Comparison, ExprPtr>> rest;
-  while (const auto comparison = take_comparison()) rest.emplace_back(*comparison, parse_sum());
+  while (const auto comparison = consume_comparison()) rest.emplace_back(*comparison, parse_sum());
   return rest.empty() ? std::move(first) : make_comparison(line, std::move(first), std::move(rest));
 }
 
-std::optional<Operator> ExpressionParser::take_operator(
+std::optional<Operator> ExpressionParser::consume_operator(
     std::initializer_list<std::pair<std::string_view, Operator>> choices) {
   for (const auto& [sign, op] : choices)
-    if (take_sign(sign)) return op;
+    if (consume_sign(sign)) return op;
   return std::nullopt;
 }
 
 ExprPtr ExpressionParser::parse_sum() {
   const int line = peek().line;
   ExprPtr value = parse_concatenation();
-  for (int chain = 0; const auto op = take_operator({{"+", Operator::kAdd}, {"-", Operator::kSubtract}});
+  for (int chain = 0; const auto op = consume_operator({{"+", Operator::kAdd}, {"-", Operator::kSubtract}});
        check_chain(++chain))
     value = make_operation(line, *op, std::move(value), parse_concatenation());
   return value;
@@ -121,17 +121,17 @@ ExprPtr ExpressionParser::parse_concatenation() {
   const int line = peek().line;
   std::vector<ExprPtr> parts;
   parts.push_back(parse_product());
-  while (take_sign("~")) parts.push_back(parse_product());
+  while (consume_sign("~")) parts.push_back(parse_product());
   return parts.size() == 1 ? std::move(parts[0]) : make_concatenation(line, std::move(parts));
 }
 
 ExprPtr ExpressionParser::parse_product() {
   const int line = peek().line;
   ExprPtr value = parse_power();
-  for (int chain = 0; const auto op = take_operator({{"*", Operator::kMultiply},
-                                                     {"//", Operator::kFloorDivide},
-                                                     {"/", Operator::kDivide},
-                                                     {"%", Operator::kModulo}});
+  for (int chain = 0; const auto op = consume_operator({{"*", Operator::kMultiply},
+                                                        {"//", Operator::kFloorDivide},
+                                                        {"/", Operator::kDivide},
+                                                        {"%", Operator::kModulo}});
        check_chain(++chain))
     value = make_operation(line, *op, std::move(value), parse_power());
   return value;
@@ -140,7 +140,7 @@ ExprPtr ExpressionParser::parse_product() {
 ExprPtr ExpressionParser::parse_power() {
   const int line = peek().line;
   ExprPtr value = parse_unary(true);
-  for (int chain = 0; take_sign("**"); check_chain(++chain))
+  for (int chain = 0; consume_sign("**"); check_chain(++chain))
     value = make_operation(line, Operator::kPower, std::move(value), parse_unary(true));
   return value;
 }
@@ -149,9 +149,9 @@ ExprPtr ExpressionParser::parse_unary(bool with_filters) {
   const Level level(*this);
   const int line = peek().line;
   ExprPtr value;
-  if (take_sign("-")) {
+  if (consume_sign("-")) {
     value = make_negative(line, parse_unary(false));
-  } else if (take_sign("+")) {
+  } else if (consume_sign("+")) {
     value = parse_unary(false);
   } else {
     const std::string name = peek().kind == Token::Kind::kName ? peek().text : "";
@@ -190,8 +190,8 @@ ExprPtr ExpressionParser::parse_primary() {
 
 ExprPtr ExpressionParser::parse_brackets() {
   const int line = peek().line;
-  if (take_sign("(")) {
-    if (take_sign(")")) return make_list(line, {}, /*is_tuple=*/true);
+  if (consume_sign("(")) {
+    if (consume_sign(")")) return make_list(line, {}, /*is_tuple=*/true);
     ExprPtr value = parse_expression_or_tuple();
     expect_sign(")");
     return value;
@@ -204,9 +204,9 @@ ExprPtr ExpressionParser::parse_brackets() {
 ExprPtr ExpressionParser::parse_list() {
   const int line = take().line;
   std::vector<ExprPtr> items;
-  while (!take_sign("]")) {
+  while (!consume_sign("]")) {
     if (!items.empty()) expect_sign(",");
-    if (take_sign("]")) break;
+    if (consume_sign("]")) break;
     items.push_back(parse_expression());
   }
   return make_list(line, std::move(items), /*is_tuple=*/false);
@@ -215,9 +215,9 @@ ExprPtr ExpressionParser::parse_list() {
 ExprPtr ExpressionParser::parse_dict() {
   const int line = take().line;
   std::vector<std::pair<ExprPtr, ExprPtr>> items;
-  while (!take_sign("}")) {
+  while (!consume_sign("}")) {
     if (!items.empty()) expect_sign(",");
-    if (take_sign("}")) break;
+    if (consume_sign("}")) break;
     ExprPtr key = parse_expression();
     expect_sign(":");
     items.emplace_back(std::move(key), parse_expression());
@@ -230,7 +230,7 @@ ExprPtr ExpressionParser::parse_postfix(ExprPtr object, const std::string* name)
   std::string method;
   for (int chain = 0;; check_chain(++chain)) {
     const int line = peek().line;
-    if (take_sign(".")) {
+    if (consume_sign(".")) {
       if (peek().kind == Token::Kind::kInteger) {
         object = make_subscript(line, std::move(object), make_literal(line, Value::integer(take().integer)));
         method = "0";
@@ -258,10 +258,10 @@ ExprPtr ExpressionParser::parse_subscript(ExprPtr object) {
   ExprPtr start, stop, step;
   const auto at_bound = [&] { return !next_is_sign(":") && !next_is_sign("]"); };
   if (at_bound()) start = parse_expression();
-  if (start && take_sign("]")) return make_subscript(line, std::move(object), std::move(start));
+  if (start && consume_sign("]")) return make_subscript(line, std::move(object), std::move(start));
   expect_sign(":");
   if (at_bound()) stop = parse_expression();
-  if (take_sign(":") && at_bound()) step = parse_expression();
+  if (consume_sign(":") && at_bound()) step = parse_expression();
   expect_sign("]");
   return make_slice(line, std::move(object), std::move(start), std::move(stop), std::move(step));
 }
@@ -269,9 +269,9 @@ ExprPtr ExpressionParser::parse_subscript(ExprPtr object) {
 // Behind the opening bracket.
 CallArguments ExpressionParser::parse_arguments() {
   CallArguments arguments;
-  for (bool first = true; !take_sign(")"); first = false) {
+  for (bool first = true; !consume_sign(")"); first = false) {
     if (!first) expect_sign(",");
-    if (take_sign(")")) break;
+    if (consume_sign(")")) break;
     if (next_is_sign("*") || next_is_sign("**"))
       refuse_unsupported("'" + peek().text + "' before an argument");
     if (peek().kind == Token::Kind::kName && peek(1).kind == Token::Kind::kSign && peek(1).text == "=") {
@@ -290,9 +290,9 @@ CallArguments ExpressionParser::parse_arguments() {
 
 ExprPtr ExpressionParser::parse_filters_and_tests(ExprPtr input) {
   for (int chain = 0;; check_chain(++chain)) {
-    if (take_sign("|")) {
+    if (consume_sign("|")) {
       input = parse_filter(std::move(input));
-    } else if (take_name("is")) {
+    } else if (consume_name("is")) {
       input = parse_test(std::move(input));
     } else if (next_is_sign("(")) {
       refuse_unsupported("a call of what a filter or a test gives");
@@ -316,20 +316,20 @@ ExprPtr ExpressionParser::parse_filter(ExprPtr input) {
       refuse_unsupported((name == "map" ? "filter " : "test ") + inner);
   }
   CallArguments arguments;
-  if (take_sign("(")) arguments = parse_arguments();
+  if (consume_sign("(")) arguments = parse_arguments();
   return make_filter(line, filter, std::move(name), std::move(input), std::move(arguments));
 }
 
 ExprPtr ExpressionParser::parse_test(ExprPtr input) {
   const Level level(*this);
   const int line = peek().line;
-  const bool negated = take_name("not");
+  const bool negated = consume_name("not");
   std::string name = expect_name("the name of a test");
   const Test test = find_test(name);
   if (!test) refuse_unsupported("test " + name);
   CallArguments arguments;
   const Token::Kind next = peek().kind;
-  if (take_sign("(")) {
+  if (consume_sign("(")) {
     arguments = parse_arguments();
   } else if (next == Token::Kind::kString || next == Token::Kind::kInteger || next == Token::Kind::kFloat ||
              next_is_sign("[") || next_is_sign("{") ||

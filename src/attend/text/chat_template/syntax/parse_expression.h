@@ -38,8 +38,8 @@ class ExpressionParser {
   }
   bool next_is_name(std::string_view name) const { return next_is(name, Token::Kind::kName); }
   bool next_is_sign(std::string_view sign) const { return next_is(sign, Token::Kind::kSign); }
-  bool take_name(std::string_view name) { return next_is_name(name) && (take(), true); }
-  bool take_sign(std::string_view sign) { return next_is_sign(sign) && (take(), true); }
+  bool consume_name(std::string_view name) { return next_is_name(name) && (take(), true); }
+  bool consume_sign(std::string_view sign) { return next_is_sign(sign) && (take(), true); }
   void expect_sign(std::string_view sign);
   std::string expect_name(std::string_view what);
 
@@ -83,8 +83,9 @@ class ExpressionParser {
   ExprPtr parse_filters_and_tests(ExprPtr input);
   ExprPtr parse_test(ExprPtr input);
   CallArguments parse_arguments();
-  std::optional<Operator> take_operator(std::initializer_list<std::pair<std::string_view, Operator>> choices);
-  std::optional<Comparison> take_comparison();
+  std::optional<Operator> consume_operator(
+      std::initializer_list<std::pair<std::string_view, Operator>> choices);
+  std::optional<Comparison> consume_comparison();
 
   std::vector<Token> tokens_;
   size_t at_ = 0;

@@ -54,7 +54,7 @@ class Parser : public ExpressionParser {
   void end_tag() { expect_end(Token::Kind::kTagEnd); }
   // The closing tag, whose opening was read.
   void end_block(std::string_view name) {
-    if (!take_name(name)) refuse("expected {% " + std::string(name) + " %}");
+    if (!consume_name(name)) refuse("expected {% " + std::string(name) + " %}");
     end_tag();
   }
 
@@ -95,10 +95,10 @@ class Parser : public ExpressionParser {
     end_tag();
     while (true) {
       branches.back().body = parse_block({"elif", "else", "endif"});
-      if (take_name("elif")) {
+      if (consume_name("elif")) {
         branches.push_back({parse_expression(), {}});
         end_tag();
-      } else if (take_name("else")) {
+      } else if (consume_name("else")) {
         end_tag();
         branches.push_back({nullptr, parse_and_end("endif")});
         return make_if(line, std::move(branches));
@@ -111,27 +111,27 @@ class Parser : public ExpressionParser {
 
   std::vector<std::string> parse_targets() {
     std::vector<std::string> targets;
-    const bool brackets = take_sign("(");
+    const bool brackets = consume_sign("(");
     do {
       targets.push_back(expect_name("a name"));
       assigned_.insert(targets.back());
-    } while (take_sign(","));
+    } while (consume_sign(","));
     if (brackets) expect_sign(")");
     return targets;
   }
 
   StatementPtr parse_for(int line) {
     std::vector<std::string> targets = parse_targets();
-    if (!take_name("in")) refuse("expected 'in', found " + found());
+    if (!consume_name("in")) refuse("expected 'in', found " + found());
     // Not a condition: the if of a loop filters.
     ExprPtr items = parse_or();
-    ExprPtr condition = take_name("if") ? parse_expression() : nullptr;
+    ExprPtr condition = consume_name("if") ? parse_expression() : nullptr;
     if (next_is_name("recursive")) refuse_unsupported("a recursive loop");
     end_tag();
     ++loops_;
     Block body = parse_block({"else", "endfor"}), otherwise;
     --loops_;
-    if (take_name("else")) {
+    if (consume_name("else")) {
       end_tag();
       otherwise = parse_and_end("endfor");
     } else {
@@ -152,7 +152,7 @@ class Parser : public ExpressionParser {
       return make_set_attribute(line, std::move(name), std::move(attribute), std::move(value));
     }
     std::vector<std::string> targets = parse_targets();
-    if (take_sign("=")) {
+    if (consume_sign("=")) {
       ExprPtr value = parse_expression_or_tuple();
       end_tag();
       return make_set(line, std::move(targets), std::move(value));
@@ -165,14 +165,14 @@ class Parser : public ExpressionParser {
 
   // Filters of what a body writes.
   ExprPtr parse_body_filters() {
-    ExprPtr value = make_name(peek().line, kBodyName);
-    for (int chain = 0; take_sign("|"); check_chain(++chain)) value = parse_filter(std::move(value));
+    ExprPtr value = make_name(peek().line, kBodyVariable);
+    for (int chain = 0; consume_sign("|"); check_chain(++chain)) value = parse_filter(std::move(value));
     return value;
   }
 
   StatementPtr parse_filter_body(int line) {
-    ExprPtr filter = parse_filter(make_name(line, kBodyName));
-    for (int chain = 0; take_sign("|"); check_chain(++chain)) filter = parse_filter(std::move(filter));
+    ExprPtr filter = parse_filter(make_name(line, kBodyVariable));
+    for (int chain = 0; consume_sign("|"); check_chain(++chain)) filter = parse_filter(std::move(filter));
     end_tag();
     return make_filter_body(line, parse_and_end("endfilter"), std::move(filter));
   }
@@ -182,11 +182,11 @@ class Parser : public ExpressionParser {
     assigned_.insert(name);
     expect_sign("(");
     std::vector<Parameter> parameters;
-    while (!take_sign(")")) {
+    while (!consume_sign(")")) {
       if (!parameters.empty()) expect_sign(",");
       std::string parameter = expect_name("a parameter");
       assigned_.insert(parameter);
-      parameters.push_back({std::move(parameter), take_sign("=") ? parse_expression() : nullptr});
+      parameters.push_back({std::move(parameter), consume_sign("=") ? parse_expression() : nullptr});
     }
     end_tag();
     const int outer_loops = std::exchange(loops_, 0);

@@ -15,9 +15,9 @@ Flow run_block(const Block& block, Render& render, const ScopePtr& scope) {
 namespace {
 
 template <class Body>
-class StatementOf : public Statement {
+class StatementImpl : public Statement {
  public:
-  StatementOf(int line, Body body) : Statement(line), body_(std::move(body)) {}
+  StatementImpl(int line, Body body) : Statement(line), body_(std::move(body)) {}
 
  protected:
   Flow run(Render& render, const ScopePtr& scope) const override {
@@ -35,27 +35,27 @@ class StatementOf : public Statement {
 
 template <class Body>
 StatementPtr statement(int line, Body body) {
-  return std::make_unique<StatementOf<Body>>(line, std::move(body));
+  return std::make_unique<StatementImpl<Body>>(line, std::move(body));
 }
 
 // What a block writes, in a scope of its own.
-Text written_by(const Block& block, Render& render, const ScopePtr& scope) {
+Text render_block(const Block& block, Render& render, const ScopePtr& scope) {
   Text outer = std::exchange(render.out, {});
   run_block(block, render, std::make_shared<Scope>(scope));
   return std::exchange(render.out, std::move(outer));
 }
 
 Value filtered_body(const Block& body, const ExprPtr& filter, Render& render, const ScopePtr& scope) {
-  Text text = written_by(body, render, scope);
+  Text text = render_block(body, render, scope);
   if (!filter) return text;
   const auto inner = std::make_shared<Scope>(scope);
-  inner->set(kBodyName, std::move(text));
+  inner->set(kBodyVariable, std::move(text));
   return (*filter)(render, inner);
 }
 
 void assign(Scope& scope, const std::vector<std::string>& targets, Value value) {
   if (targets.size() == 1) return scope.set(targets[0], std::move(value));
-  const std::vector<Value> parts = items_of(value);
+  const std::vector<Value> parts = get_items(value);
   if (parts.size() != targets.size())
     complain(std::to_string(targets.size()), " names, and ", std::to_string(parts.size()), " values");
   for (size_t i = 0; i < targets.size(); ++i) scope.set(targets[i], parts[i]);
@@ -84,7 +84,7 @@ class Macro : public Callable {
       scope->set(parameter.name, std::move(*given));
     }
     arguments.finish(code_->name);
-    return written_by(code_->body, render, scope);
+    return render_block(code_->body, render, scope);
   }
 
  private:
@@ -98,7 +98,7 @@ struct ForParts {
   Block body, otherwise;
 
   Flow run(Render& render, const ScopePtr& scope) const {
-    std::vector<Value> values = items_of((*items)(render, scope));
+    std::vector<Value> values = get_items((*items)(render, scope));
     render.charge(values.size() * sizeof(Value));
     if (condition)
       std::erase_if(values, [&](const Value& value) {

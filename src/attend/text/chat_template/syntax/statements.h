@@ -54,6 +54,6 @@ StatementPtr make_macro(int line, std::string name, std::vector<Parameter> param
 StatementPtr make_flow(int line, Flow flow);
 
 // The name by which the filters of a body read what it wrote: none that a template can spell.
-inline const std::string kBodyName = "(body)";
+inline const std::string kBodyVariable = "(body)";
 
 }  // namespace attend::chat_template

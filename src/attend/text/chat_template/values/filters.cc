@@ -18,7 +18,7 @@ class Key {
  public:
   Key(const Value& attribute, bool case_sensitive) : attribute_(attribute), case_sensitive_(case_sensitive) {}
   Value of(const Value& item) const {
-    Value key = attribute_.is_none() ? item : path_of(item, attribute_);
+    Value key = attribute_.is_none() ? item : get_path(item, attribute_);
     return key.text() && !case_sensitive_ ? Value(to_case(*key.text(), Case::kLower)) : key;
   }
 
@@ -43,7 +43,7 @@ Value sort_filter(const Value& input, Arguments& arguments, Render& render) {
   const bool reverse = flag(arguments, "reverse", false);
   const bool case_sensitive = flag(arguments, "case_sensitive", false);
   const Key key(arguments.take("attribute", Value::none()), case_sensitive);
-  std::vector<Value> items = items_of(input);
+  std::vector<Value> items = get_items(input);
   render.charge(items.size() * 64);
   sort_by_key(items, key, reverse);
   return Value::list(std::move(items));
@@ -66,7 +66,7 @@ template <int kSign>
 Value extreme(const Value& input, Arguments& arguments, Render&) {
   const bool case_sensitive = flag(arguments, "case_sensitive", false);
   const Key key(arguments.take("attribute", Value::none()), case_sensitive);
-  const std::vector<Value> items = items_of(input);
+  const std::vector<Value> items = get_items(input);
   if (items.empty()) return Value::undefined("the extreme of nothing");
   const Value* best = &items[0];
   for (const Value& item : items)
@@ -78,7 +78,7 @@ Value unique(const Value& input, Arguments& arguments, Render& render) {
   const bool case_sensitive = flag(arguments, "case_sensitive", false);
   const Key key(arguments.take("attribute", Value::none()), case_sensitive);
   std::vector<Value> kept, seen;
-  for (const Value& item : items_of(input)) {
+  for (const Value& item : get_items(input)) {
     const Value its_key = key.of(item);
     render.charge(seen.size());
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return is_equal(other, its_key); }))
@@ -92,14 +92,14 @@ Value unique(const Value& input, Arguments& arguments, Render& render) {
 Value sum(const Value& input, Arguments& arguments, Render& render) {
   const Value attribute = arguments.take("attribute", Value::none());
   Value total = arguments.take("start", Value::integer(0));
-  for (const Value& item : items_of(input))
-    total = apply(Operator::kAdd, total, attribute.is_none() ? item : path_of(item, attribute), render);
+  for (const Value& item : get_items(input))
+    total = apply(Operator::kAdd, total, attribute.is_none() ? item : get_path(item, attribute), render);
   return total;
 }
 
 // What select and map go through: nothing is nothing, None too.
 std::vector<Value> items_if_any(const Value& value) {
-  return is_true(value) ? items_of(value) : std::vector<Value>{};
+  return is_true(value) ? get_items(value) : std::vector<Value>{};
 }
 
 // select, reject: by a test of the item; selectattr, rejectattr: of an attribute. Without a test, by truth.
@@ -113,10 +113,10 @@ Value select(const Value& input, Arguments& arguments, Render& render) {
   while (auto argument = arguments.take("")) rest.push_back(std::move(*argument));
   std::vector<Value> kept;
   for (const Value& item : items_if_any(input)) {
-    const Value tested = kByAttribute ? path_of(item, attribute) : item;
-    Arguments of_test(rest);
+    const Value tested = kByAttribute ? get_path(item, attribute) : item;
+    Arguments test_arguments(rest);
     render.charge(sizeof(Value));
-    if ((test ? test(tested, of_test) : is_true(tested)) == kWanted) kept.push_back(item);
+    if ((test ? test(tested, test_arguments) : is_true(tested)) == kWanted) kept.push_back(item);
   }
   return Value::list(std::move(kept));
 }
@@ -127,7 +127,7 @@ Value map_filter(const Value& input, Arguments& arguments, Render& render) {
     const Value attribute = arguments.take("attribute", Value());
     const std::optional<Value> missing = arguments.take("default");
     for (const Value& item : items_if_any(input)) {
-      Value value = path_of(item, attribute);
+      Value value = get_path(item, attribute);
       mapped.push_back(value.is_undefined() && missing ? *missing : value);
     }
     render.charge(mapped.size() * sizeof(Value));
@@ -140,9 +140,9 @@ Value map_filter(const Value& input, Arguments& arguments, Render& render) {
   while (auto argument = arguments.take("")) rest.positional.push_back(std::move(*argument));
   rest.named = std::exchange(arguments.named, {});
   for (const Value& item : items_if_any(input)) {
-    Arguments of_filter = rest;
-    mapped.push_back(filter(item, of_filter, render));
-    of_filter.finish(name.text()->bytes());
+    Arguments filter_arguments = rest;
+    mapped.push_back(filter(item, filter_arguments, render));
+    filter_arguments.finish(name.text()->bytes());
     render.charge(sizeof(Value));
   }
   return Value::list(std::move(mapped));
@@ -153,10 +153,10 @@ Value join(const Value& input, Arguments& arguments, Render& render) {
   const Value attribute = arguments.take("attribute", Value::none());
   Text joined;
   bool first = true;
-  for (const Value& item : items_of(input)) {
+  for (const Value& item : get_items(input)) {
     if (!first) joined.append(separator);
     first = false;
-    const Text text = to_text(attribute.is_none() ? item : path_of(item, attribute));
+    const Text text = to_text(attribute.is_none() ? item : get_path(item, attribute));
     render.charge(separator.size() + text.size());
     joined.append(text);
   }
@@ -244,17 +244,17 @@ Value float_filter(const Value& input, Arguments& arguments, Render&) {
 }
 
 Value first(const Value& input, Arguments&, Render&) {
-  const std::vector<Value> items = items_of(input);
+  const std::vector<Value> items = get_items(input);
   return items.empty() ? Value::undefined("the first of nothing") : items.front();
 }
 
 Value last(const Value& input, Arguments&, Render&) {
-  const std::vector<Value> items = items_of(input);
+  const std::vector<Value> items = get_items(input);
   return items.empty() ? Value::undefined("the last of nothing") : items.back();
 }
 
 Value list_filter(const Value& input, Arguments&, Render& render) {
-  std::vector<Value> items = items_of(input);
+  std::vector<Value> items = get_items(input);
   render.charge(items.size() * sizeof(Value));
   return Value::list(std::move(items));
 }
@@ -268,7 +268,7 @@ Value items_filter(const Value& input, Arguments&, Render&) {
 }
 
 Value reverse(const Value& input, Arguments&, Render&) {
-  return slice_of(input, Value::none(), Value::none(), Value::integer(-1));
+  return get_slice(input, Value::none(), Value::none(), Value::integer(-1));
 }
 
 Value length_filter(const Value& input, Arguments&, Render&) { return Value::integer(length(input)); }

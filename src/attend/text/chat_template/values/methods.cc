@@ -82,7 +82,7 @@ Value replace_method(const Value& self, Arguments& arguments, Render& render) {
 Value join_method(const Value& self, Arguments& arguments, Render& render) {
   Text joined;
   bool first = true;
-  for (const Value& item : items_of(arguments.take("iterable", Value()))) {
+  for (const Value& item : get_items(arguments.take("iterable", Value()))) {
     if (!first) joined.append(*self.text());
     first = false;
     joined.append(as_text(item, "join"));
@@ -329,7 +329,7 @@ Value make_range(Arguments& arguments, Render& render) {
 }
 
 Value raise(Arguments& arguments, Render&) {
-  throw Complaint{to_text(arguments.take("message", Value())).bytes(), true};
+  throw TemplateError{to_text(arguments.take("message", Value())).bytes(), true};
 }
 
 Value format_now(Arguments& arguments, Render& render) {

@@ -54,7 +54,7 @@ Value of_integers(Operator op, int64_t a, int64_t b) {
   return checked_integer(overflow, result);
 }
 
-Value of_floats(Operator op, double a, double b) {
+Value apply_to_floats(Operator op, double a, double b) {
   if (b == 0.0 && op != Operator::kAdd && op != Operator::kSubtract && op != Operator::kMultiply &&
       op != Operator::kPower)
     complain("division by zero");
@@ -112,7 +112,7 @@ Value concatenate(const Value& a, const Value& b, Render& render) {
 constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
 
 // An attribute that is none of a mapping's keys.
-std::optional<Value> own_attribute(const Value& value, const std::string& name) {
+std::optional<Value> builtin_attribute(const Value& value, const std::string& name) {
   if (const Undefined* undefined = value.get<Undefined>()) complain("'", undefined->name, "' is undefined");
   if (Namespace* name_space = value.name_space())
     if (const Value* found = name_space->find(name)) return *found;
@@ -143,7 +143,7 @@ std::vector<size_t> slice_indices(int64_t size, const Value& start, const Value&
 
 Value apply(Operator op, const Value& a, const Value& b, Render& render) {
   if (const auto x = a.integer(), y = b.integer(); x && y) return of_integers(op, *x, *y);
-  if (const auto x = a.number(), y = b.number(); x && y) return of_floats(op, *x, *y);
+  if (const auto x = a.number(), y = b.number(); x && y) return apply_to_floats(op, *x, *y);
   const bool lists = a.list() && b.list() && a.list()->is_tuple == b.list()->is_tuple;
   if (op == Operator::kAdd && ((a.text() && b.text()) || lists)) return concatenate(a, b, render);
   if (op == Operator::kMultiply) {
@@ -163,14 +163,14 @@ Value negate(const Value& value) {
   complain("a ", value.type_name(), " has no negative");
 }
 
-Value attribute_of(const Value& value, const std::string& name) {
-  if (auto found = own_attribute(value, name)) return *found;
+Value get_attribute(const Value& value, const std::string& name) {
+  if (auto found = builtin_attribute(value, name)) return *found;
   if (const Dict* dict = value.dict())
     if (const Value* found = dict->find(Text(name))) return *found;
   return Value::undefined(name);
 }
 
-Value subscript_of(const Value& value, const Value& key) {
+Value get_subscript(const Value& value, const Value& key) {
   if (const Undefined* undefined = value.get<Undefined>()) complain("'", undefined->name, "' is undefined");
   if (const Dict* dict = value.dict())
     if (const Value* found = dict->find(key)) return *found;
@@ -183,11 +183,11 @@ Value subscript_of(const Value& value, const Value& key) {
     return value.text()->part(offsets[static_cast<size_t>(at)], offsets[static_cast<size_t>(at) + 1]);
   }
   if (const Text* name = key.text())
-    return own_attribute(value, name->bytes()).value_or(Value::undefined(name->bytes()));
+    return builtin_attribute(value, name->bytes()).value_or(Value::undefined(name->bytes()));
   return Value::undefined("a subscript");
 }
 
-Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step) {
+Value get_slice(const Value& value, const Value& start, const Value& stop, const Value& step) {
   const Text* text = value.text();
   if (!text && !value.list()) {
     if (const Undefined* undefined = value.get<Undefined>()) complain("'", undefined->name, "' is undefined");
@@ -213,15 +213,15 @@ Value slice_of(const Value& value, const Value& start, const Value& stop, const 
   return Value::list(std::move(items), value.list()->is_tuple);
 }
 
-Value path_of(Value value, const Value& path) {
-  if (path.integer()) return subscript_of(value, path);
+Value get_path(Value value, const Value& path) {
+  if (path.integer()) return get_subscript(value, path);
   if (!path.text()) complain("attribute: needs a str, not a ", path.type_name());
   for (const Text& part : split(*path.text(), ".", -1)) {
     int64_t index = 0;
     const char* const end = part.bytes().data() + part.size();
     const auto [rest, error] = std::from_chars(part.bytes().data(), end, index);
     const bool digits = error == std::errc() && rest == end && !part.empty() && part.bytes()[0] != '-';
-    value = subscript_of(value, digits ? Value::integer(index) : Value(part));
+    value = get_subscript(value, digits ? Value::integer(index) : Value(part));
   }
   return value;
 }

@@ -179,7 +179,7 @@ int64_t length(const Value& value) {
   complain("a ", value.type_name(), " has no length");
 }
 
-std::vector<Value> items_of(const Value& value) {
+std::vector<Value> get_items(const Value& value) {
   if (const List* list = value.list()) return list->items;
   std::vector<Value> items;
   if (const Dict* dict = value.dict()) {

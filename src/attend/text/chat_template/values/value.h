@@ -16,7 +16,7 @@
 namespace attend::chat_template {
 
 // What a template does wrong, or was told to refuse by raise_exception. Whoever renders adds the place.
-struct Complaint {
+struct TemplateError {
   std::string message;
   bool raised = false;  // by the template itself
 };
@@ -25,7 +25,7 @@ template <class... Parts>
 [[noreturn]] void complain(const Parts&... parts) {
   std::string message;
   (message.append(parts), ...);
-  throw Complaint{std::move(message), false};
+  throw TemplateError{std::move(message), false};
 }
 
 struct List;
@@ -123,6 +123,6 @@ int compare(const Value& a, const Value& b);
 bool contains(const Value& container, const Value& item);
 int64_t length(const Value& value);
 // What a for loop would see. Complains about what can not be iterated.
-std::vector<Value> items_of(const Value& value);
+std::vector<Value> get_items(const Value& value);
 
 }  // namespace attend::chat_template

@@ -32,7 +32,7 @@ class MergeRules {
   std::vector<int32_t> merged_;
 };
 
-// Replaces pairs of neighbours by what they merge into, lowest rank first and leftmost first among equals,
+// Replaces pairs of neighbors by what they merge into, lowest rank first and leftmost first among equals,
 // until no rule applies. O(n log n) in the number of symbols; short words take a simpler, quadratic way to
 // the same result.
 void merge_symbols(const MergeRules& rules, std::vector<int32_t>& symbols);

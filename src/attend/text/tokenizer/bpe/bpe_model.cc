@@ -98,7 +98,7 @@ void BpeModel::find_chars() {
 void BpeModel::read_merges(const JsonNode& merges) {
   const size_t num_merges = merges.array_size();
   rules_ = MergeRules(num_merges);
-  has_joints_ = !ignore_merges_;
+  has_boundaries_ = !ignore_merges_;
   // Symbols that no character stands for: what they would merge with can not be told from the text.
   std::vector<int32_t> hidden = byte_ids_;
   hidden.push_back(unk_id_.value_or(-1));
@@ -107,8 +107,8 @@ void BpeModel::read_merges(const JsonNode& merges) {
     return std::binary_search(hidden.begin(), hidden.end(), token_id);
   };
 
-  std::vector<std::pair<char32_t, char32_t>> joints;
-  joints.reserve(num_merges);
+  std::vector<std::pair<char32_t, char32_t>> boundaries;
+  boundaries.reserve(num_merges);
   std::string joined;
   for (size_t i = 0; i < num_merges; ++i) {
     const std::optional<MergedTokens> merge = read_merge(merges, i);
@@ -124,14 +124,14 @@ void BpeModel::read_merges(const JsonNode& merges) {
     const int32_t left_id = known(left);
     const int32_t right_id = known(right);
     rules_.add(left_id, right_id, known(joined));
-    joints.emplace_back(read_char_before(left, left.size()).code, read_char(right, 0).code);
-    if (is_hidden(left_id) || is_hidden(right_id)) has_joints_ = false;
+    boundaries.emplace_back(read_char_before(left, left.size()).code, read_char(right, 0).code);
+    if (is_hidden(left_id) || is_hidden(right_id)) has_boundaries_ = false;
   }
   // Far fewer than merges, so that the table is small once it holds each of them once.
-  std::sort(joints.begin(), joints.end());
-  joints.erase(std::unique(joints.begin(), joints.end()), joints.end());
-  joints_ = PairTable(joints.size());
-  for (const auto& [left, right] : joints) joints_.set(left, right, 1);
+  std::sort(boundaries.begin(), boundaries.end());
+  boundaries.erase(std::unique(boundaries.begin(), boundaries.end()), boundaries.end());
+  boundaries_ = PairTable(boundaries.size());
+  for (const auto& [left, right] : boundaries) boundaries_.set(left, right, 1);
 }
 
 int32_t BpeModel::char_id(char32_t code) const {
@@ -141,8 +141,8 @@ int32_t BpeModel::char_id(char32_t code) const {
 }
 
 bool BpeModel::may_merge(char32_t left, char32_t right) const {
-  if (joints_.get(left, right) != PairTable::kNone) return true;
-  // Unknown characters side by side may become one unk_token, and a dropped one makes its neighbours meet.
+  if (boundaries_.get(left, right) != PairTable::kNone) return true;
+  // Unknown characters side by side may become one unk_token, and a dropped one makes its neighbors meet.
   const bool left_known = char_id(left) != -1;
   const bool right_known = char_id(right) != -1;
   return drops_unknown_ ? !(left_known && right_known) : !(left_known || right_known);
@@ -150,7 +150,7 @@ bool BpeModel::may_merge(char32_t left, char32_t right) const {
 
 void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
   if (word.empty()) return;
-  if (!has_joints_ || word.size() < kMinBytesToPart) return encode_part(word, ids);
+  if (!has_boundaries_ || word.size() < kMinBytesToPart) return encode_part(word, ids);
   size_t part = 0;
   Char left = read_char(word, 0);
   for (size_t at = left.bytes; at < word.size();) {
@@ -183,15 +183,15 @@ void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& ids) con
 void BpeModel::append_symbols(std::string_view part, std::vector<int32_t>& symbols) const {
   // An unk_token waits for the next known character, because with fuse_unk it may swallow more unknown ones.
   // Byte tokens overtake it, in the `tokenizers` library and so here.
-  bool unk_waits = false;
+  bool has_pending_unk = false;
   for (size_t at = 0; at < part.size();) {
     const Char c = read_char(part, at);
     const std::string_view bytes = part.substr(at, c.bytes);
     at += c.bytes;
     const int32_t known = char_id(c.code);
     if (known != -1) {
-      if (unk_waits) symbols.push_back(*unk_id_);
-      unk_waits = false;
+      if (has_pending_unk) symbols.push_back(*unk_id_);
+      has_pending_unk = false;
       symbols.push_back(known);
       continue;
     }
@@ -207,10 +207,10 @@ void BpeModel::append_symbols(std::string_view part, std::vector<int32_t>& symbo
       fail(ErrorCode::kUnsupported, where_, ".unk_token: \"", *unk_token_, "\" is needed for \"", bytes,
            "\" but is not in the vocabulary");
     }
-    if (unk_waits && !fuse_unk_) symbols.push_back(*unk_id_);
-    unk_waits = true;
+    if (has_pending_unk && !fuse_unk_) symbols.push_back(*unk_id_);
+    has_pending_unk = true;
   }
-  if (unk_waits) symbols.push_back(*unk_id_);
+  if (has_pending_unk) symbols.push_back(*unk_id_);
 }
 
 }  // namespace attend::tokenizer

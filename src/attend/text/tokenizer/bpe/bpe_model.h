@@ -53,8 +53,8 @@ class BpeModel : public TokenModel {
   // The pairs of characters that stand at the joint of some merge. Between any others a word falls into parts
   // that merge independently. Not used when merge rules involve byte or unknown tokens, nor with
   // ignore_merges, for which words count whole.
-  PairTable joints_;
-  bool has_joints_ = false;
+  PairTable boundaries_;
+  bool has_boundaries_ = false;
 
   mutable WordCache cache_;
 };

@@ -13,9 +13,9 @@ namespace {
 
 // Makes a step of type Step from a configuration of type Config and the step after it.
 template <class Config, class Step>
-class ConfigOf : public DecoderConfig {
+class StepConfig : public DecoderConfig {
  public:
-  explicit ConfigOf(Config config) : config_(std::move(config)) {}
+  explicit StepConfig(Config config) : config_(std::move(config)) {}
   std::unique_ptr<DecodeStep> make(DecodeStep& next) const override {
     return std::make_unique<Step>(config_, next);
   }
@@ -27,7 +27,7 @@ class ConfigOf : public DecoderConfig {
 struct Nothing {};
 
 // A step that needs to see tokens whole: collects the parts of a token.
-class WholeTokenStep : public DecodeStep {
+class FullTokenStep : public DecodeStep {
  public:
   void push(const TokenPart& part) final {
     if (part.opens && part.closes) return take(part.text);
@@ -74,7 +74,7 @@ class FuseStep : public DecodeStep {
 
 // From the byte-level alphabet to text. A token with a character outside of the alphabet stands for its own
 // bytes.
-class ByteLevelStep : public WholeTokenStep {
+class ByteLevelStep : public FullTokenStep {
  public:
   ByteLevelStep(const Nothing&, DecodeStep& next) : out_(next) {}
   void finish() override {
@@ -86,7 +86,7 @@ class ByteLevelStep : public WholeTokenStep {
 
  protected:
   void take(std::string_view token) override {
-    const std::optional<std::string> bytes = bytes_of_byte_level(token);
+    const std::optional<std::string> bytes = decode_byte_level(token);
     std::string text;
     repair_.append(bytes ? *bytes : token, text);
     out_.push(text);
@@ -99,7 +99,7 @@ class ByteLevelStep : public WholeTokenStep {
 
 // Turns runs of tokens like <0xE2> into text: a run that is valid UTF-8 into that text, any other into one
 // U+FFFD per token. Only the end of a run decides, so a run is held back until then.
-class ByteFallbackStep : public WholeTokenStep {
+class ByteFallbackStep : public FullTokenStep {
  public:
   ByteFallbackStep(const Nothing&, DecodeStep& next) : next_(next) {}
   void finish() override {
@@ -109,7 +109,7 @@ class ByteFallbackStep : public WholeTokenStep {
 
  protected:
   void take(std::string_view token) override {
-    const int byte = byte_of(token);
+    const int byte = parse_byte_token(token);
     if (byte >= 0) {
       run_.push_back(static_cast<char>(byte));
       return;
@@ -126,7 +126,7 @@ class ByteFallbackStep : public WholeTokenStep {
   }
 
   // The byte of "<0xE2>", or -1.
-  static int byte_of(std::string_view token) {
+  static int parse_byte_token(std::string_view token) {
     if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
     const int high = token[3] == '+' ? 0 : digit(token[3]);  // Rust's from_str_radix takes a sign
     const int low = digit(token[4]);
@@ -153,7 +153,7 @@ struct Replacement {
   std::string where;
 };
 
-class ReplaceStep : public WholeTokenStep {
+class ReplaceStep : public FullTokenStep {
  public:
   ReplaceStep(const Replacement& config, DecodeStep& next) : config_(config), next_(next) {}
   void finish() override { next_.finish(); }
@@ -256,7 +256,7 @@ struct WordPieces {
 
 // A token that begins with the prefix goes on with the word before it, any other begins one, behind a space.
 // `cleanup` takes out spaces before marks and before what English contracts, within a token and its space.
-class WordPieceStep : public WholeTokenStep {
+class WordPieceStep : public FullTokenStep {
  public:
   WordPieceStep(const WordPieces& config, DecodeStep& next) : config_(config), next_(next) {}
   void finish() override { next_.finish(); }
@@ -295,7 +295,7 @@ class WordPieceStep : public WholeTokenStep {
   bool first_ = true;
 };
 
-uint64_t count_of(const JsonNode& node) {
+uint64_t read_count(const JsonNode& node) {
   if (!node.value().is_number_unsigned()) node.corrupt("is not a number of characters");
   return node.value().get<uint64_t>();
 }
@@ -303,21 +303,21 @@ uint64_t count_of(const JsonNode& node) {
 }  // namespace
 
 std::unique_ptr<DecoderConfig> make_decoder_config(const JsonNode& node, std::string_view type) {
-  if (type == "ByteLevel") return std::make_unique<ConfigOf<Nothing, ByteLevelStep>>(Nothing{});
-  if (type == "ByteFallback") return std::make_unique<ConfigOf<Nothing, ByteFallbackStep>>(Nothing{});
-  if (type == "Fuse") return std::make_unique<ConfigOf<Nothing, FuseStep>>(Nothing{});
-  if (type == "Metaspace") return std::make_unique<ConfigOf<Metaspace, MetaspaceStep>>(Metaspace(node));
+  if (type == "ByteLevel") return std::make_unique<StepConfig<Nothing, ByteLevelStep>>(Nothing{});
+  if (type == "ByteFallback") return std::make_unique<StepConfig<Nothing, ByteFallbackStep>>(Nothing{});
+  if (type == "Fuse") return std::make_unique<StepConfig<Nothing, FuseStep>>(Nothing{});
+  if (type == "Metaspace") return std::make_unique<StepConfig<Metaspace, MetaspaceStep>>(Metaspace(node));
   if (type == "Replace") {
-    return std::make_unique<ConfigOf<Replacement, ReplaceStep>>(
+    return std::make_unique<StepConfig<Replacement, ReplaceStep>>(
         Replacement{Pattern(node.at("pattern")), node.at("content").string(), node.where()});
   }
   if (type == "WordPiece")
-    return std::make_unique<ConfigOf<WordPieces, WordPieceStep>>(
+    return std::make_unique<StepConfig<WordPieces, WordPieceStep>>(
         WordPieces{node.at("prefix").string(), node.at("cleanup").boolean()});
   if (type == "Strip") {
-    Stripping config{{}, count_of(node.at("start")), count_of(node.at("stop"))};
+    Stripping config{{}, read_count(node.at("start")), read_count(node.at("stop"))};
     config.content = node.at("content").character();
-    return std::make_unique<ConfigOf<Stripping, StripStep>>(std::move(config));
+    return std::make_unique<StepConfig<Stripping, StripStep>>(std::move(config));
   }
   return nullptr;
 }

@@ -17,7 +17,7 @@ constexpr std::string_view kAcceptedNormalizers =
     "Sequence";
 
 // The origin after a mapping of characters that kept the first one, possibly changed.
-size_t origin_of_first_char(const NormalizedText& text) {
+size_t first_char_origin(const NormalizedText& text) {
   return text.origin > 0 && !text.text.empty() ? char_bytes(text.text[0]) : 0;
 }
 
@@ -26,7 +26,7 @@ class UnicodeForm : public Normalizer {
   explicit UnicodeForm(NormalForm form) : form_(form) {}
   void apply(NormalizedText& text, RegexScratch&) const override {
     normalize(text.text, form_);
-    text.origin = origin_of_first_char(text);
+    text.origin = first_char_origin(text);
   }
 
  private:
@@ -37,7 +37,7 @@ class Lowercase : public Normalizer {
  public:
   void apply(NormalizedText& text, RegexScratch&) const override {
     text.text = to_lowercase(text.text);
-    text.origin = origin_of_first_char(text);
+    text.origin = first_char_origin(text);
   }
 };
 
@@ -57,7 +57,7 @@ class StripAccents : public Normalizer {
       at += c.bytes;
     }
     text.text = std::move(kept);
-    text.origin = origin_of_first_char(text);
+    text.origin = first_char_origin(text);
   }
 };
 
@@ -68,18 +68,18 @@ class BertNormalizer : public Normalizer {
  public:
   explicit BertNormalizer(const JsonNode& node)
       : clean_(node.at("clean_text").boolean()),
-        part_chinese_(node.at("handle_chinese_chars").boolean()),
+        split_chinese_(node.at("handle_chinese_chars").boolean()),
         lower_(node.at("lowercase").boolean()),
         strip_(node.boolean_or("strip_accents", lower_)) {}
 
   void apply(NormalizedText& text, RegexScratch&) const override {
-    if (clean_ || part_chinese_) text.text = parted(text.text);
+    if (clean_ || split_chinese_) text.text = split_chinese_chars(text.text);
     if (strip_) {
       normalize(text.text, NormalForm::kNfd);
       text.text = without_accents(text.text);
     }
     if (lower_) text.text = to_lowercase(text.text);
-    text.origin = origin_of_first_char(text);
+    text.origin = first_char_origin(text);
   }
 
  private:
@@ -95,7 +95,7 @@ class BertNormalizer : public Normalizer {
            (code >= 0x2F800 && code <= 0x2FA1F);
   }
 
-  std::string parted(std::string_view text) const {
+  std::string split_chinese_chars(std::string_view text) const {
     std::string out;
     out.reserve(text.size());
     for (size_t at = 0; at < text.size();) {
@@ -105,7 +105,7 @@ class BertNormalizer : public Normalizer {
       if (clean_ && is_control(c.code)) continue;
       if (clean_ && is_whitespace(c.code)) {
         out += ' ';
-      } else if (part_chinese_ && is_chinese(c.code)) {
+      } else if (split_chinese_ && is_chinese(c.code)) {
         out += ' ';
         out += bytes;
         out += ' ';
@@ -127,7 +127,7 @@ class BertNormalizer : public Normalizer {
     return kept;
   }
 
-  bool clean_, part_chinese_, lower_, strip_;
+  bool clean_, split_chinese_, lower_, strip_;
 };
 
 class Strip : public Normalizer {
@@ -163,13 +163,13 @@ class Replace : public Normalizer {
     require_growth(replaced_bytes(text.text, matches, content_), text.max_bytes, where_);
     std::string replaced;
     replace_matches(text.text, matches, content_, replaced);
-    text.origin = moved_origin(text.origin, matches);
+    text.origin = replacement_origin(text.origin, matches);
     text.text = std::move(replaced);
   }
 
  private:
   // What replaces a match stands for the match's last character.
-  size_t moved_origin(size_t origin, const std::vector<Span>& matches) const {
+  size_t replacement_origin(size_t origin, const std::vector<Span>& matches) const {
     size_t moved = 0;
     size_t copied = 0;
     for (const Span& match : matches) {

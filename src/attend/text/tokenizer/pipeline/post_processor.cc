@@ -13,7 +13,7 @@ constexpr std::string_view kAcceptedPostProcessors =
     "attend reads TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence";
 
 // ["</s>", 2]
-int32_t id_of_pair(const JsonNode& node) {
+int32_t read_special_id(const JsonNode& node) {
   if (node.array_size() != 2) node.corrupt("is not [token, id]");
   return node.at(size_t{1}).token_id();
 }
@@ -31,7 +31,7 @@ void PostProcessor::read(const JsonNode& node, int depth, size_t& num_steps) {
   if (type == "TemplateProcessing") {
     add_template(node);
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
-    compose({id_of_pair(node.at("cls")), kText, id_of_pair(node.at("sep"))}, node);
+    compose({read_special_id(node.at("cls")), kText, read_special_id(node.at("sep"))}, node);
   } else if (type == "Sequence") {
     const JsonNode list = sequence_elements(node, "processors", depth, num_steps);
     for (size_t i = 0; i < list.array_size(); ++i) read(list.at(i), depth + 1, num_steps);

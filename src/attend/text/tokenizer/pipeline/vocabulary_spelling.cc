@@ -10,7 +10,7 @@ namespace {
 
 constexpr char32_t kAlphabetEnd = 0x100 + 68;  // 68 bytes are not printable in Latin-1
 
-constexpr bool stands_for_itself(int byte) {
+constexpr bool is_printable_byte(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }
 
@@ -24,7 +24,7 @@ constexpr Alphabet make_alphabet() {
   for (int16_t& byte : alphabet.bytes) byte = -1;
   char32_t next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
-    const char32_t code = stands_for_itself(byte) ? static_cast<char32_t>(byte) : next++;
+    const char32_t code = is_printable_byte(byte) ? static_cast<char32_t>(byte) : next++;
     alphabet.chars[static_cast<size_t>(byte)] = code;
     alphabet.bytes[code] = static_cast<int16_t>(byte);
   }
@@ -40,7 +40,7 @@ void append_byte_level(std::string_view text, std::string& out) {
   for (const char byte : text) append_char(out, kAlphabet.chars[static_cast<unsigned char>(byte)]);
 }
 
-std::optional<std::string> bytes_of_byte_level(std::string_view token) {
+std::optional<std::string> decode_byte_level(std::string_view token) {
   std::string bytes;
   bytes.reserve(token.size());
   for (size_t at = 0; at < token.size();) {

@@ -15,7 +15,7 @@ namespace attend::tokenizer {
 void append_byte_level(std::string_view text, std::string& out);
 
 // The bytes that the characters of a token stand for; nothing if one of them is outside the alphabet.
-std::optional<std::string> bytes_of_byte_level(std::string_view token);
+std::optional<std::string> decode_byte_level(std::string_view token);
 
 // Metaspace: a visible character (usually U+2581) that stands for a space in SentencePiece-like vocabularies.
 // Pre-tokenizer and decoder share its description.

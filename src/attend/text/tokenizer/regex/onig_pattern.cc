@@ -34,8 +34,8 @@ class Translator {
   // Everything up to the end of the enclosing group, which is left to the caller.
   void alternatives(int depth) {
     if (depth > OnigReader::kMaxDepth) reader_.refuse("nested too deeply");
-    while (!reader_.at_end() && !reader_.looking_at(")")) {
-      if (reader_.eat("|")) {
+    while (!reader_.at_end() && !reader_.next_is(")")) {
+      if (reader_.consume("|")) {
         out_ += '|';
       } else {
         const size_t atom = out_.size();
@@ -47,12 +47,12 @@ class Translator {
   // Appends one atom. False if it can not be repeated.
   bool parse_atom(int depth) {
     for (const std::string_view quantifier : {"*", "+", "?"}) {
-      if (reader_.looking_at(quantifier)) reader_.refuse("nothing to repeat");
+      if (reader_.next_is(quantifier)) reader_.refuse("nothing to repeat");
     }
-    if (reader_.eat("(")) return group(depth);
-    if (reader_.eat("[")) {
+    if (reader_.consume("(")) return group(depth);
+    if (reader_.consume("[")) {
       out_ += reader_.set(depth);
-    } else if (reader_.eat("\\")) {
+    } else if (reader_.consume("\\")) {
       escape();
     } else {
       const char32_t c = reader_.next();
@@ -67,10 +67,10 @@ class Translator {
 
   // A group; its opening parenthesis is read.
   bool group(int depth) {
-    if (reader_.looking_at("*")) reader_.refuse("callouts are not supported");
-    if (!reader_.eat("?")) {
+    if (reader_.next_is("*")) reader_.refuse("callouts are not supported");
+    if (!reader_.consume("?")) {
       out_ += "(?:";
-    } else if (reader_.eat("#")) {
+    } else if (reader_.consume("#")) {
       while (reader_.next() != ')') {
       }
       return false;
@@ -84,18 +84,18 @@ class Translator {
       }
     }
     alternatives(depth + 1);
-    if (!reader_.eat(")")) reader_.refuse("missing )");
+    if (!reader_.consume(")")) reader_.refuse("missing )");
     out_ += ')';
     return true;
   }
 
   bool group_kind() {
     for (const std::string_view kind : {":", "=", "!", ">", "<=", "<!"}) {
-      if (!reader_.eat(kind)) continue;
+      if (!reader_.consume(kind)) continue;
       out_ += kind;
       return true;
     }
-    if (!reader_.eat("<")) return false;
+    if (!reader_.consume("<")) return false;
     // The name matters to back-references only, and those are refused.
     while (reader_.next() != '>') {
     }
@@ -130,21 +130,21 @@ class Translator {
       std::string quantifier;
       bool fixed = false;
       bool braces = false;
-      if (reader_.looking_at("*") || reader_.looking_at("+") || reader_.looking_at("?")) {
+      if (reader_.next_is("*") || reader_.next_is("+") || reader_.next_is("?")) {
         quantifier = static_cast<char>(reader_.next());
-      } else if (reader_.looking_at("{") && interval(quantifier, fixed)) {
+      } else if (reader_.next_is("{") && interval(quantifier, fixed)) {
         braces = true;
       } else {
         return;
       }
       if (repeated) wrap(atom);
       out_ += quantifier;
-      if (fixed && reader_.eat("?")) {  // a{2}? is an optional a{2}, not a lazy one
+      if (fixed && reader_.consume("?")) {  // a{2}? is an optional a{2}, not a lazy one
         wrap(atom);
         out_ += '?';
-      } else if (reader_.eat("?")) {
+      } else if (reader_.consume("?")) {
         out_ += '?';
-      } else if (!braces && reader_.eat("+")) {  // a{1,2}+ is a repeated a{1,2}, not a possessive one
+      } else if (!braces && reader_.consume("+")) {  // a{1,2}+ is a repeated a{1,2}, not a possessive one
         out_ += '+';
       }
     }
@@ -158,14 +158,14 @@ class Translator {
   // Reads {n}, {n,}, {n,m} or {,m}; anything else that begins with a brace is literal.
   bool interval(std::string& quantifier, bool& fixed) {
     const size_t start = reader_.position();
-    reader_.eat("{");
+    reader_.consume("{");
     uint32_t low = 0;
     uint32_t high = 0;
     const bool has_low = number(low);
-    const bool comma = reader_.eat(",");
+    const bool comma = reader_.consume(",");
     const bool has_high = comma && number(high);
-    if (!reader_.eat("}") || !(has_low || has_high)) {
-      reader_.go_back(start);
+    if (!reader_.consume("}") || !(has_low || has_high)) {
+      reader_.rewind(start);
       return false;
     }
     if (has_high && high < low) reader_.refuse("the interval is upside down");
@@ -184,7 +184,7 @@ class Translator {
       const size_t start = reader_.position();
       const char32_t c = reader_.next();
       if (c < '0' || c > '9') {
-        reader_.go_back(start);
+        reader_.rewind(start);
         break;
       }
       value = value * 10 + (c - '0');
@@ -195,15 +195,15 @@ class Translator {
 
   // An escape outside of sets; the backslash is read.
   void escape() {
-    if (reader_.eat("b")) {
+    if (reader_.consume("b")) {
       out_ += word_boundary("(?!", "(?=");
-    } else if (reader_.eat("B")) {
+    } else if (reader_.consume("B")) {
       out_ += word_boundary("(?=", "(?!");
-    } else if (reader_.eat("O")) {
+    } else if (reader_.consume("O")) {
       out_ += "(?s:.)";
     } else {
       for (const std::string_view same : {"A", "z", "Z", "G", "R", "N", "K"}) {
-        if (!reader_.eat(same)) continue;
+        if (!reader_.consume(same)) continue;
         out_ += '\\';
         out_ += same;
         return;

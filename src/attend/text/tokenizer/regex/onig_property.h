@@ -13,7 +13,7 @@ inline constexpr std::string_view kSpaceItems =
 // Oniguruma's \w in a set: letters, marks, decimal digits and connectors.
 inline constexpr std::string_view kWordItems = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 // What \w and \b have besides where they stand alone: the superscripts and fractions of Latin-1.
-inline constexpr std::string_view kLoneWordItems = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
+inline constexpr std::string_view kSingleWordItems = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 inline constexpr std::string_view kHexItems = "0-9A-Fa-f";
 
 // The items of \p{name}: general categories with their short and long names, a few binary properties,

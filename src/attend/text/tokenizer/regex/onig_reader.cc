@@ -38,7 +38,7 @@ std::string onig_literal(char32_t code) {
 
 std::string OnigItem::expression() const {
   if (class_items.empty()) return onig_literal(code);
-  if (class_items == kWordItems) return bracket(class_items + std::string(kLoneWordItems), negated);
+  if (class_items == kWordItems) return bracket(class_items + std::string(kSingleWordItems), negated);
   // PCRE2 runs a bare property faster than a set of one.
   if (class_items.starts_with("\\p{") && class_items.find('}') == class_items.size() - 1) {
     return negated ? std::string("\\P").append(class_items, 2) : class_items;
@@ -69,8 +69,8 @@ void OnigReader::refuse(std::string_view what) const {
   fail(ErrorCode::kUnsupported, where_, ": regex \"", pattern_, "\" at byte ", at_, ": ", what);
 }
 
-bool OnigReader::eat(std::string_view text) {
-  if (!looking_at(text)) return false;
+bool OnigReader::consume(std::string_view text) {
+  if (!next_is(text)) return false;
   at_ += text.size();
   return true;
 }
@@ -132,9 +132,9 @@ OnigItem OnigReader::escape() {
 }
 
 char32_t OnigReader::hex_character() {
-  if (eat("{")) {
+  if (consume("{")) {
     const char32_t code = hex_digits(1, 8);
-    if (!eat("}")) refuse("missing }");
+    if (!consume("}")) refuse("missing }");
     return code;
   }
   const char32_t code = hex_digits(1, 2);
@@ -160,8 +160,8 @@ char32_t OnigReader::hex_digits(int at_least, int at_most) {
 }
 
 OnigItem OnigReader::property(bool negated) {
-  if (!eat("{")) refuse("missing { after \\p");
-  if (eat("^")) negated = !negated;
+  if (!consume("{")) refuse("missing { after \\p");
+  if (consume("^")) negated = !negated;
   const size_t close = pattern_.find('}', at_);
   if (close == std::string_view::npos) refuse("missing }");
   std::optional<std::string> items = property_items(pattern_.substr(at_, close - at_));
@@ -172,14 +172,14 @@ OnigItem OnigReader::property(bool negated) {
 
 std::string OnigReader::set(int depth) {
   if (depth > kMaxDepth) refuse("nested too deeply");
-  const bool negated = eat("^");
+  const bool negated = consume("^");
   std::vector<Union> operands(1);
-  for (bool first = true; first || !eat("]"); first = false) {
-    if (eat("&&")) {
+  for (bool first = true; first || !consume("]"); first = false) {
+    if (consume("&&")) {
       operands.emplace_back();
-    } else if (eat("[:")) {
+    } else if (consume("[:")) {
       posix_class(operands.back());
-    } else if (eat("[")) {
+    } else if (consume("[")) {
       operands.back().expressions.push_back(set(depth + 1));
     } else {
       set_range(operands.back());
@@ -196,7 +196,7 @@ std::string OnigReader::set(int depth) {
 }
 
 void OnigReader::posix_class(Union& set) {
-  const bool negated = eat("^");
+  const bool negated = consume("^");
   const size_t close = pattern_.find(":]", at_);
   if (close == std::string_view::npos) refuse("missing :]");
   const std::optional<std::string> items = posix_items(pattern_.substr(at_, close - at_));
@@ -206,17 +206,17 @@ void OnigReader::posix_class(Union& set) {
 }
 
 OnigItem OnigReader::set_item() {
-  if (!eat("\\")) return {next(), {}, false};
-  if (eat("b")) return {'\b', {}, false};
+  if (!consume("\\")) return {next(), {}, false};
+  if (consume("b")) return {'\b', {}, false};
   return escape();
 }
 
 void OnigReader::set_range(Union& set) {
   const OnigItem low = set_item();
-  const bool range = looking_at("-") && !looking_at("-]") && !looking_at("-&&") && low.class_items.empty();
+  const bool range = next_is("-") && !next_is("-]") && !next_is("-&&") && low.class_items.empty();
   if (!range) return set.add(low);
-  eat("-");
-  if (looking_at("[")) refuse("a range can not end in a set");
+  consume("-");
+  if (next_is("[")) refuse("a range can not end in a set");
   const OnigItem high = set_item();
   if (!high.class_items.empty() || high.code < low.code) refuse("not a range");
   set.items += onig_literal(low.code) + "-" + onig_literal(high.code);

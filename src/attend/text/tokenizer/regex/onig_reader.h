@@ -33,12 +33,12 @@ class OnigReader {
   [[noreturn]] void refuse(std::string_view what) const;
 
   bool at_end() const { return at_ == pattern_.size(); }
-  bool looking_at(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
-  bool eat(std::string_view text);
+  bool next_is(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
+  bool consume(std::string_view text);
   // Reads one character.
   char32_t next();
   size_t position() const { return at_; }
-  void go_back(size_t position) { at_ = position; }
+  void rewind(size_t position) { at_ = position; }
 
   // Reads an escape that means the same inside and outside of sets; the backslash is read.
   OnigItem escape();

@@ -31,7 +31,7 @@ class AmxProducts {
         Pairs parts[kQParts];
         split(_mm512_loadu_ps(scratch_.query + d), _mm512_loadu_ps(scratch_.query + d + 16), parts);
         for (int part = 0; part < kQParts; ++part) {
-          if (!kPairsLieApart<T>) parts[part] = to_neighbours(parts[part]);
+          if (!kPairsAreStrided<T>) parts[part] = to_adjacent(parts[part]);
           _mm512_storeu_si512(q() + (row * kQParts + part) * dim_ + d, parts[part]);
         }
       }
@@ -56,9 +56,9 @@ class AmxProducts {
 
   void store_p(int row, int key, const __m512 (&p)[2]) {
     Pairs parts[kQParts];
-    split_p(p, parts);
+    split_p_to_bf16(p, parts);
     for (int part = 0; part < kQParts; ++part)
-      _mm512_storeu_si512(p_of(row) + part * kTileKeys + key, parts[part]);
+      _mm512_storeu_si512(p_row(row) + part * kTileKeys + key, parts[part]);
   }
 
   void add_values(const TileRows& tile, const TileRows&, int row_begin, int row_end) {
@@ -86,7 +86,7 @@ class AmxProducts {
 
   // Pairs of rows of V came in blocks of 32 columns of another order.
   void restore_columns(float* row) const {
-    if constexpr (!kPairsLieApart<T>)
+    if constexpr (!kPairsAreStrided<T>)
       for (int d = 0; d < context_.stride_v; d += 32) {
         __m512 columns[2] = {_mm512_loadu_ps(row + d), _mm512_loadu_ps(row + d + 16)};
         Bf16Mac::restore_columns<T>(columns);
@@ -96,7 +96,7 @@ class AmxProducts {
   }
 
  private:
-  static constexpr int kQParts = kNumParts<Q>, kKvParts = kNumParts<T>;
+  static constexpr int kQParts = kNumBf16Parts<Q>, kKvParts = kNumBf16Parts<T>;
   static constexpr int kKeyPairs = kTileKeys / 2;
 
   static int round_up_to_tiles(int rows) { return (rows + kTileSide - 1) / kTileSide; }
@@ -104,10 +104,10 @@ class AmxProducts {
   uint16_t* q() const { return static_cast<uint16_t*>(scratch_.q); }  // [rows, parts, dim_]
   uint32_t* k() const { return static_cast<uint32_t*>(scratch_.k); }  // [parts, dim_ / 2, kTileKeys]
   uint32_t* v() const { return static_cast<uint32_t*>(scratch_.v); }  // [parts, kKeyPairs, stride_v]
-  uint16_t* p_of(int row) const { return scratch_.p + row * kQParts * kTileKeys; }
+  uint16_t* p_row(int row) const { return scratch_.p + row * kQParts * kTileKeys; }
 
   void pack_keys(const TileRows& tile) {
-    const PartsReader<T> reader = reader_;
+    const Bf16PartsReader<T> reader = reader_;
     const int dim = problem_.k.dim, whole = dim / 32 * 32;
     uint32_t* const to = k();
     const int64_t part_pairs = dim_ / 2 * kTileKeys;
@@ -134,7 +134,7 @@ class AmxProducts {
 
   // A pair of V are keys that lie 16 apart, as in P.
   void pack_values(const TileRows& tile) {
-    const PartsReader<T> reader = reader_;
+    const Bf16PartsReader<T> reader = reader_;
     const int dim = problem_.v.dim, end = context_.stride_v;
     const int64_t part_pairs = kKeyPairs * end;
     uint32_t* to = v();
@@ -144,8 +144,8 @@ class AmxProducts {
     }
   }
 
-  static void pack_value_pair(const PartsReader<T>& reader, const char* first, const char* second, int dim,
-                              int end, int64_t part_pairs, uint32_t* to) {
+  static void pack_value_pair(const Bf16PartsReader<T>& reader, const char* first, const char* second,
+                              int dim, int end, int64_t part_pairs, uint32_t* to) {
     const auto store = [&](int d, const Pairs(&a)[kKvParts], const Pairs(&b)[kKvParts]) {
       for (int part = 0; part < kKvParts; ++part) {
         Pairs low, high;
@@ -173,7 +173,7 @@ class AmxProducts {
   }
 
   // The block at element d of a row; zeros behind its end and where there is none.
-  static void read_checked(const PartsReader<T>& reader, const char* row, int d, int dim,
+  static void read_checked(const Bf16PartsReader<T>& reader, const char* row, int d, int dim,
                            Pairs (&parts)[kKvParts]) {
     if (row == nullptr) {
       for (Pairs& part : parts) part = _mm512_setzero_si512();
@@ -190,8 +190,8 @@ class AmxProducts {
   const ItemContext& context_;
   TileScratch& scratch_;
   const int dim_;  // of K, in whole blocks
-  const PartsReader<T> reader_{};
-  const WholeTiles tiles_;
+  const Bf16PartsReader<T> reader_{};
+  const FullAmxTiles tiles_;
 };
 
 }  // namespace

@@ -51,7 +51,7 @@ class AmxSkinnyFp8 {
         split(_mm512_loadu_ps(scratch_.query + d), _mm512_loadu_ps(scratch_.query + d + 16), parts);
         for (int part = 0; part < kQParts; ++part) {
           alignas(64) uint32_t pairs[16];
-          _mm512_store_si512(pairs, to_neighbours(parts[part]));
+          _mm512_store_si512(pairs, to_adjacent(parts[part]));
           const int column = (part * row_groups_ + row / 4) * 4 + row % 4;
           uint32_t* const to = q() + (column / kTileSide * k_dim_ + d) / 2 * kTileSide + column % kTileSide;
           for (int i = 0; i < 16; ++i) to[i * kTileSide] = pairs[i];
@@ -61,7 +61,7 @@ class AmxSkinnyFp8 {
   }
 
   void multiply_keys(const TileRows& tile, const TileRows& next, int, int) {
-    announce_runs(problem_, next);
+    prefetch_run_starts(problem_, next);
     for (int key = 0; key < kTileKeys; key += kTileSide) {
       if ((tile.present >> key & 0xffff) == 0) continue;
       pack_keys(tile, next, key);
@@ -76,9 +76,9 @@ class AmxSkinnyFp8 {
 
   void store_p(int row, int key, const __m512 (&p)[2]) {
     Pairs parts[kQParts];
-    split_p(p, parts);
+    split_p_to_bf16(p, parts);
     for (int part = 0; part < kQParts; ++part)
-      _mm512_storeu_si512(p_of(row) + part * kTileKeys + key, to_neighbours(parts[part]));
+      _mm512_storeu_si512(p_of(row) + part * kTileKeys + key, to_adjacent(parts[part]));
   }
 
   void add_values(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
@@ -99,7 +99,7 @@ class AmxSkinnyFp8 {
   void restore_columns(float* row) const { Fp8Blocks<T>::restore_columns(row, v_dim_); }
 
  private:
-  static constexpr int kQParts = kNumParts<Q>;
+  static constexpr int kQParts = kNumBf16Parts<Q>;
 
   // Asks for a line that the next tile needs.
   static void prefetch(const char* row, int d) {
@@ -179,7 +179,7 @@ class AmxSkinnyFp8 {
     }
   }
 
-  // The keys that one instruction sums over. A pair are neighbouring keys, as in P.
+  // The keys that one instruction sums over. A pair are neighboring keys, as in P.
   void pack_values(const TileRows& tile, const TileRows& next, int first_key) {
     alignas(64) static constexpr char kZeros[Fp8Blocks<T>::kElements] = {};
     const Fp8Blocks<T> blocks = blocks_;
@@ -226,7 +226,7 @@ class AmxSkinnyFp8 {
   const int k_dim_, v_dim_;
   const int row_groups_;  // of four rows
   const Fp8Blocks<T> blocks_{};
-  const ConfiguredTiles tiles_;
+  const AmxTileConfig tiles_;
   static constexpr int kMaxColumnTiles = kQParts * kMaxSkinnyAmxRows / kTileSide + 1;
   alignas(64) float products_[kMaxColumnTiles * kTileKeys * kTileSide];
 };

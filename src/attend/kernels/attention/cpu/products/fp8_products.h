@@ -29,7 +29,7 @@ void convert_row(const T* row, const char* next, int dim, uint16_t* to) {
   const auto convert = [&](const T* from, uint16_t* halves) __attribute__((always_inline)) {
     const auto* const vectors = reinterpret_cast<const __m256i*>(from);
     const __m256i bytes = _mm256_loadu_si256(vectors);
-    if (Fp8Halves<T>::kHidesNaN) largest = _mm256_max_epu8(largest, _mm256_add_epi8(bytes, bytes));
+    if (Fp8Halves<T>::kDropsNaN) largest = _mm256_max_epu8(largest, _mm256_add_epi8(bytes, bytes));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(halves), Fp8Halves<T>::of(from));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(halves + 16), Fp8Halves<T>::of(from + 16));
   };
@@ -43,7 +43,7 @@ void convert_row(const T* row, const char* next, int dim, uint16_t* to) {
     std::memcpy(static_cast<void*>(rest), row + d, static_cast<size_t>(dim - d));
     convert(rest, to + d);
   }
-  if constexpr (Fp8Halves<T>::kHidesNaN)
+  if constexpr (Fp8Halves<T>::kDropsNaN)
     if (_mm256_movemask_epi8(_mm256_cmpeq_epi8(largest, _mm256_set1_epi8(-2))) != 0)
       restore_nan(row, dim, to);
 }
@@ -62,7 +62,7 @@ class Fp8Products {
   void pack_queries() { products_.pack_queries(); }
 
   void multiply_keys(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
-    announce_runs(context_.problem, next);
+    prefetch_run_starts(context_.problem, next);
     convert_rows(tile.k, next.k, context_.problem.k.dim, halves_.k);
     halves_.present = tile.present;
     products_.multiply_keys(halves_, kNoNext, row_begin, row_end);
@@ -98,10 +98,10 @@ class Fp8Products {
 template <class T>
 void attend_fp8_item(const AttentionProblem& problem, const WorkItem& item, int kv_head,
                      TileScratch& scratch) {
-  AttentionProblem of_halves = problem;
-  of_halves.scale *= Fp8Halves<T>::kFactor;
-  of_halves.v_scale *= Fp8Halves<T>::kFactor;
-  attend_item<Fp8Products<T>>(of_halves, item, kv_head, scratch);
+  AttentionProblem half_problem = problem;
+  half_problem.scale *= Fp8Halves<T>::kFactor;
+  half_problem.v_scale *= Fp8Halves<T>::kFactor;
+  attend_item<Fp8Products<T>>(half_problem, item, kv_head, scratch);
 }
 
 }  // namespace

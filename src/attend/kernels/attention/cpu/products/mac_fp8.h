@@ -31,7 +31,7 @@ struct Bf16Fp8Mac : Bf16Mac {
 
   template <class T>
   static void load_block(const T* row, int, StepVec (&steps)[kBlockVecs]) {
-    Fp8Registers<T>().widen(_mm512_loadu_si512(row), steps[0], steps[1]);
+    Fp8Registers<T>().convert(_mm512_loadu_si512(row), steps[0], steps[1]);
   }
   template <class T>
   static void load_block_across(const char* const (&rows)[kElements], int d, int,
@@ -39,8 +39,8 @@ struct Bf16Fp8Mac : Bf16Mac {
     __m512i bytes[kElements];
     for (int i = 0; i < kElements; ++i) bytes[i] = load_fp8_block(rows[i] == nullptr ? nullptr : rows[i] + d);
     const Fp8Registers<T> table;
-    table.widen(_mm512_unpacklo_epi8(bytes[0], bytes[1]), steps[0], steps[1]);
-    table.widen(_mm512_unpackhi_epi8(bytes[0], bytes[1]), steps[2], steps[3]);
+    table.convert(_mm512_unpacklo_epi8(bytes[0], bytes[1]), steps[0], steps[1]);
+    table.convert(_mm512_unpackhi_epi8(bytes[0], bytes[1]), steps[2], steps[3]);
   }
   // Of each 16 elements the first eight, then the others.
   template <class T>
@@ -67,7 +67,7 @@ struct F32Fp8Mac : F32Mac<Avx512> {
   template <class T>
   static void load_block(const T* row, int, StepVec (&steps)[kBlockVecs]) {
     __m512i first, second;
-    Fp8Registers<T>().widen(_mm512_loadu_si512(row), first, second);
+    Fp8Registers<T>().convert(_mm512_loadu_si512(row), first, second);
     Avx512::split_pairs(first, steps[0], steps[1]);
     Avx512::split_pairs(second, steps[2], steps[3]);
   }

@@ -14,7 +14,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-inline constexpr int kSkinnyRowsAtOnce = 4;
+inline constexpr int kSkinnyRowsPerPass = 4;
 
 // q in the order of load_block<T>: what is not the natural order is rearranged in place.
 template <class M, class T>
@@ -39,7 +39,7 @@ inline void prefetch(const char* next, const char* otherwise, int64_t byte) {
 // Whether the block of elements from d on is the first one in its line of memory, counted from the row's
 // beginning.
 template <class M, class T>
-bool begins_line(int d) {
+bool starts_cache_line(int d) {
   constexpr int kLineElements = 64 / static_cast<int>(sizeof(T));
   return M::kBlock >= kLineElements || d % kLineElements == 0;
 }
@@ -63,20 +63,21 @@ void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRow
     unrolled<kLanes>([&](auto i) __attribute__((always_inline)) { sums[i] = S::zero(); });
     const auto add_block = [&](int d, int n) __attribute__((always_inline)) {
       // As many keys at once as registers hold beside the sums.
-      constexpr int kMost = M::kBlockVecs > 2 ? 1 : S::kRegisters == 16 ? 2 : kKeys;
-      constexpr int kAtOnce = kMost < kKeys ? kMost : kKeys;
+      constexpr int kMaxUnroll = M::kBlockVecs > 2 ? 1 : S::kRegisters == 16 ? 2 : kKeys;
+      constexpr int kAtOnce = kMaxUnroll < kKeys ? kMaxUnroll : kKeys;
       unrolled<kKeys / kAtOnce>([&](auto part) __attribute__((always_inline)) {
         constexpr int kFirst = part * kAtOnce;
         typename M::StepVec k[kAtOnce][M::kBlockVecs];
         unrolled<kAtOnce>([&](auto i) __attribute__((always_inline)) {
           const char* const row = rows[kFirst + i];
           M::load_block(reinterpret_cast<const T*>(row) + d, n, k[i]);
-          if (begins_line<M, T>(d)) prefetch(next.k[key + kFirst + i], row, d * static_cast<int>(sizeof(T)));
+          if (starts_cache_line<M, T>(d))
+            prefetch(next.k[key + kFirst + i], row, d * static_cast<int>(sizeof(T)));
         });
         unrolled<M::kBlockVecs>([&](auto vec) __attribute__((always_inline)) {
           unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
             auto q_steps = M::load(q + row * q_stride + d / M::kElements + vec * kLanes);
-            M::hold(q_steps);
+            M::keep_in_register(q_steps);
             unrolled<kAtOnce>([&](auto i) __attribute__((always_inline)) {
               auto& sum = sums[row * kKeys + kFirst + i];
               sum = M::mac(q_steps, k[i][vec], sum);
@@ -124,30 +125,30 @@ void add_value_columns(const typename M::Step* p, const TileRows& tile, const Ti
     unrolled<kBlocks>([&](auto block) __attribute__((always_inline)) {
       const int d = first + block * kBlock;
       M::template load_block_across<T>(rows, d, is_whole ? kBlock : dim - d, v[block]);
-      if (begins_line<M, T>(d))
+      if (starts_cache_line<M, T>(d))
         unrolled<M::kElements>([&](auto i) __attribute__((always_inline)) {
           prefetch(next.v[key + i], rows[i], d * static_cast<int>(sizeof(T)));
         });
     });
     unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
-      const auto p_of_key = M::broadcast(p + row * kTileKeys + key / M::kElements);
+      const auto key_p = M::broadcast(p + row * kTileKeys + key / M::kElements);
       unrolled<kBlocks>([&](auto block) __attribute__((always_inline)) {
         unrolled<kVecs>([&](auto vec) __attribute__((always_inline)) {
-          sums[row][block][vec] = M::mac(p_of_key, v[block][vec], sums[row][block][vec]);
+          sums[row][block][vec] = M::mac(key_p, v[block][vec], sums[row][block][vec]);
         });
       });
     });
   };
   const bool is_whole = first + kBlocks * kBlock <= dim;
-  const auto is_wanted = [&](int key) { return (tile.present >> key & range_bits(0, M::kElements, 0)) != 0; };
+  const auto is_needed = [&](int key) { return (tile.present >> key & range_bits(0, M::kElements, 0)) != 0; };
   if (is_whole && ~tile.present == 0) {
     for (int key = 0; key < kTileKeys; key += M::kElements) add_keys(key, std::true_type{});
   } else if (is_whole) {
     for (int key = 0; key < kTileKeys; key += M::kElements)
-      if (is_wanted(key)) add_keys(key, std::true_type{});
+      if (is_needed(key)) add_keys(key, std::true_type{});
   } else {
     for (int key = 0; key < kTileKeys; key += M::kElements)
-      if (is_wanted(key)) add_keys(key, std::false_type{});
+      if (is_needed(key)) add_keys(key, std::false_type{});
   }
   for_each_block([&](auto, auto& vecs, float* columns) __attribute__((always_inline)) {
     M::template restore_columns<T>(vecs);
@@ -176,7 +177,7 @@ struct Rows {};
 template <class Fn>
 void for_skinny_rows(int num_rows, const Fn& fn) {
   int row = 0;
-  for (; row + kSkinnyRowsAtOnce <= num_rows; row += kSkinnyRowsAtOnce) fn(row, Rows<kSkinnyRowsAtOnce>{});
+  for (; row + kSkinnyRowsPerPass <= num_rows; row += kSkinnyRowsPerPass) fn(row, Rows<kSkinnyRowsPerPass>{});
   if (num_rows - row == 3) fn(row, Rows<3>{});
   if (num_rows - row == 2) fn(row, Rows<2>{});
   if (num_rows - row == 1) fn(row, Rows<1>{});

@@ -46,7 +46,7 @@ class VectorProducts {
 
   void multiply_keys(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
     if (packs_keys_) return multiply_packed_keys(tile, row_begin, row_end);
-    announce_runs(problem_, next);
+    prefetch_run_starts(problem_, next);
     for_skinny_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
       const int row = row_begin + i;
       multiply_queries<M, T, kRows>(q() + row * context_.stride_qk, context_.stride_qk, tile, next,

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "attend/kernels/attention/cuda/common/plan/plan_line.h"
+#include "attend/kernels/attention/cuda/common/plan/kv_partition.h"
 #include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/common/host_device.h"
 #include "attend/kernels/metadata/page_of.h"
@@ -13,7 +13,7 @@ struct float2;
 
 namespace attend::kernels::cuda {
 
-// QueryBatch and Visibility (attention_batch.h).
+// QueryBatch and AttentionMask (attention_batch.h).
 struct BatchParams {
   const int32_t* cu_seqlen_q;  // [num_reqs + 1]
   const int32_t* seqlen_kv;    // [num_reqs]
@@ -43,16 +43,16 @@ struct alignas(16) RowTile {
   int32_t kv_begin, kv_end;  // keys that any of its rows may see; empty: none
   int32_t first_kv_tile;     // kv_begin / kv_tile_keys
   int32_t num_kv_tiles;      // at least 1, so that rows without keys are written too
-  int32_t line_begin;        // of the row tile's first work tile on the plan's line
+  int32_t partition_offset;  // of the row tile's first work tile on the plan's line
   int32_t index;             // of this row tile
 };
 
 // What the plan kernel writes first.
 struct alignas(16) PlanHeader {
   int32_t num_row_tiles;
-  int32_t line_length;
-  PlanLine line;       // streamed
-  int32_t num_tokens;  // of all requests; what lies behind them is padding
+  int32_t num_partition_units;
+  KvPartition partition;  // streamed
+  int32_t num_tokens;     // of all requests; what lies behind them is padding
 };
 
 // Where a CTA of a streamed plan begins: KV tile `first` of the work tile of a row tile and head. `length`:
@@ -68,45 +68,46 @@ struct alignas(16) CtaStart {
 //   are
 //             more than grid.x, of one of each further round of them
 //   streamed  every CTA takes a CTA range of the plan's line, which costs as much as every other (stream-K,
-//             plan_line.h). A work tile that lies in several CTAs leaves partial results: 2 c for one that
-//             began before CTA c, 2 c + 1 for one that begins in c. CTA c computes heads c % heads_at_once,
-//             that + heads_at_once, ... of CTA range c / heads_at_once, so neighbouring CTAs read the same
+//             kv_partition.h). A work tile that lies in several CTAs leaves partial results: 2 c for one that
+//             began before CTA c, 2 c + 1 for one that begins in c. CTA c computes heads c % heads_per_round,
+//             that + heads_per_round, ... of CTA range c / heads_per_round, so neighboring CTAs read the same
 //             tokens at about the same time: memory gives a token's heads together faster than one after
-//             another. The line has the work tiles of num_kv_heads / heads_at_once heads of each row tile
+//             another. The line has the work tiles of num_kv_heads / heads_per_round heads of each row tile
 //
-// With fixed splits (split_bank is not null) a split's result never depends on what lies before it. A CTA
-// that goes on over the end of a split leaves the splits so far in its bank and begins anew; streamed, each
-// split is a partial result, numbered as its KV tile. Where there are more KV tiles than partial results, the
-// CTA in which a work tile begins computes all of it.
+// With fixed splits (split_accumulators is not null) a split's result never depends on what lies before it. A
+// CTA that goes on over the end of a split leaves the splits so far in its bank and begins anew; streamed,
+// each split is a partial result, numbered as its KV tile. Where there are more KV tiles than partial
+// results, the CTA in which a work tile begins computes all of it.
 struct PlanView {
   PlanHeader* header;
   RowTile* row_tiles;
-  CtaStart* cta_starts;  // [num_ctas + heads_at_once], streamed
+  CtaStart* cta_starts;  // [num_ctas + heads_per_round], streamed
   // [num_partials, partial_rows, head_dim_v], relative to the row max; of MLA on sm_90a as mla_shared.cuh
   // says.
   float* partial_out;
-  float2* partial_state;   // [num_partials, partial_rows]: row max, row sum
-  int32_t* partials_done;  // [num_row_tiles, num_kv_heads], 0 between launches
-  float* split_bank;       // [num_ctas, floats of an instance]
+  float2* partial_state;      // [num_partials, partial_rows]: row max, row sum
+  int32_t* partials_done;     // [num_row_tiles, num_kv_heads], 0 between launches
+  float* split_accumulators;  // [num_ctas, floats of an instance]
   int32_t num_partials, partial_rows;
   int32_t kv_tile_keys;
   int32_t tile_rows;
   int32_t num_ctas;
-  int32_t heads_at_once;  // num_kv_heads is a multiple
+  int32_t heads_per_round;  // num_kv_heads is a multiple
   // CTAs that are one for the plan: a cluster, which shares the keys of a work tile and merges in shared
   // memory. 1 but for decode of few work tiles on sm_90.
   int32_t cluster_size;
   // In clusters, one request: all keys of a work tile, as many as the batch was said to have, lie in one.
-  bool lone_clusters;
+  bool single_cluster_per_tile;
   // CTAs that an SM keeps shared memory for, where most of a step is other kernels': much of the rest is L1.
   // 0: as the driver has it.
-  int32_t ctas_of_sm;
-  LineRules line;  // streamed
+  int32_t num_ctas_per_sm;
+  PartitionRules partition;  // streamed
   bool streamed;
-  bool ctas_of_prefill;  // one of an SM, two where they verify: for attention of many rows on sm_90
-  // Streamed: CTAs merge the partial results of a work tile; else a kernel does it afterwards.
+  bool is_prefill_plan;  // one of an SM, two where they verify: for attention of many rows on sm_90
+  // Streamed: CTAs merge the partial results of a work tile; else a kernel does it afterward.
   bool ctas_merge;
-  int32_t meeting_clocks;  // that a CTA waits for the others of a work tile (common/meeting.cuh)
+  int32_t
+      barrier_timeout_clocks;  // that a CTA waits for the others of a work tile (common/split_kv_barrier.cuh)
   // Streamed: there is no plan but what each CTA derives from the batch, in which a request has one row tile
   // at most; left in header and cta_starts for a kernel that merges.
   bool inline_plan;
@@ -157,7 +158,7 @@ struct AttentionParams {
 inline constexpr float kLog2E = 1.44269504088896340736f;
 
 // scale log2(e); capped scores have their scale already.
-ATTEND_HOST_DEVICE inline float softmax_scale_log2_of(const AttentionParams& params) {
+ATTEND_HOST_DEVICE inline float get_softmax_scale_log2(const AttentionParams& params) {
   return params.logit_cap > 0.0f ? kLog2E : params.scale * kLog2E;
 }
 

@@ -6,14 +6,14 @@
 namespace attend::kernels::cuda {
 
 // The threads of a CTA that merge: all.
-struct WholeCta {
+struct AllThreads {
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
   __device__ static void sync() { __syncthreads(); }
 };
 
 // Counts `num_new` partial results of a work tile that this CTA has written. Whether they were the last of
 // `num_partials`. All threads of the team call it; all get the answer.
-template <class Team = WholeCta>
+template <class Team = AllThreads>
 __device__ bool complete_partials(int32_t* num_done, int num_new, int num_partials) {
   __shared__ bool last;
   Team::sync();

@@ -5,7 +5,7 @@
 
 namespace attend::kernels::cuda {
 
-__device__ inline float scale_of(const HeadScaleParams& scales, int request, int head) {
+__device__ inline float load_head_scale(const HeadScaleParams& scales, int request, int head) {
   return scales.data == nullptr ? 1.0f
                                 : scales.data[request * scales.request_stride + head * scales.head_stride];
 }
@@ -19,11 +19,12 @@ inline bool has_descales(const AttentionParams& params) {
 struct HeadDescales {
   float scores, out;
 };
-__device__ inline HeadDescales descales_of(const AttentionParams& params, int request, int head) {
+__device__ inline HeadDescales load_descales(const AttentionParams& params, int request, int head) {
   // Times the row max of rows that see no key, which is -inf, 0 would be NaN.
-  constexpr float kMinOfScores = 0x1p-60f;
-  const float scores = scale_of(params.q_scales, request, head) * scale_of(params.k_scales, request, head);
-  return {scores < kMinOfScores ? kMinOfScores : scores, scale_of(params.v_scales, request, head)};
+  constexpr float kMinScoreScale = 0x1p-60f;
+  const float scores =
+      load_head_scale(params.q_scales, request, head) * load_head_scale(params.k_scales, request, head);
+  return {scores < kMinScoreScale ? kMinScoreScale : scores, load_head_scale(params.v_scales, request, head)};
 }
 
 }  // namespace attend::kernels::cuda

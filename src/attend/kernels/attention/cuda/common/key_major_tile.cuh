@@ -112,10 +112,10 @@ struct KeyMajorWarp {
   }
 
   template <class VisibleOf>
-  __device__ void mask(const VisibleOf& visible_of) {
+  __device__ void mask(const VisibleOf& get_mask) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const uint64_t visible = visible_of(first_row() + row) >> place();
+      const uint64_t visible = get_mask(first_row() + row) >> place();
 #pragma unroll
       for (int n = 0; n < kBlocks; ++n)
 #pragma unroll
@@ -188,7 +188,7 @@ struct KeyMajorOperands : KeyMajorWarp<T, kHeadDimV, kKeys> {
   __device__ static uint32_t value_lane() { return row_lane<VRows>(); }
 
   // Before the first multiply_qk().
-  __device__ void hold_queries(uint32_t q) { queries.load(q); }
+  __device__ void load_queries_to_registers(uint32_t q) { queries.load(q); }
 };
 
 // Consumer: a warp's keys of a KV tile of 16 bits.

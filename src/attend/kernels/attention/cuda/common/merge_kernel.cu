@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kWarps = 4;
 
-__device__ float lse_of(const MergeParams& params, int partial, int token, int head) {
+__device__ float load_lse(const MergeParams& params, int partial, int token, int head) {
   const MergePartial& first = params.partials[params.strided ? 0 : partial];
   const int64_t skipped = params.strided ? partial * params.lse_partial_stride : 0;
   const float lse = first.lse[skipped + token * first.lse_token_stride + head * first.lse_head_stride];
@@ -31,17 +31,17 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const __grid_constan
   if (token >= params.num_tokens) return;
   float max_lse = -INFINITY;
   for (int partial = 0; partial < params.num_partials; ++partial)
-    max_lse = fmaxf(max_lse, lse_of(params, partial, token, head));
+    max_lse = fmaxf(max_lse, load_lse(params, partial, token, head));
   float sum = 0.0f;
   if (max_lse != -INFINITY)
     for (int partial = 0; partial < params.num_partials; ++partial)
-      sum += expf(lse_of(params, partial, token, head) - max_lse);
+      sum += expf(load_lse(params, partial, token, head) - max_lse);
   float denominator = sum;
   if (sum > 0.0f && params.sinks != nullptr) denominator += expf(params.sinks[head] - max_lse);
   for (int d = lane; d < params.head_dim; d += 32) {
     float total = 0.0f;
     for (int partial = 0; partial < params.num_partials && sum > 0.0f; ++partial) {
-      const float scale = expf(lse_of(params, partial, token, head) - max_lse);
+      const float scale = expf(load_lse(params, partial, token, head) - max_lse);
       // An empty partial result's output is not read: it may be anything.
       if (scale == 0.0f) continue;
       const MergePartial& first = params.partials[params.strided ? 0 : partial];

@@ -67,16 +67,16 @@ struct MergedState {
   float rescale[kCount];
 };
 
-// `state_of(i)`: row max and row sum of one of `kCount`, in the order in which they are summed.
+// `get_state(i)`: row max and row sum of one of `kCount`, in the order in which they are summed.
 template <int kCount, class StateOf>
-__device__ MergedState<kCount> merged_state(float softmax_scale_log2, const StateOf& state_of) {
+__device__ MergedState<kCount> merged_state(float softmax_scale_log2, const StateOf& get_state) {
   MergedState<kCount> merged{-INFINITY, 0.0f, {}};
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) merged.row_max = fmaxf(merged.row_max, state_of(i).x);
+  for (int i = 0; i < kCount; ++i) merged.row_max = fmaxf(merged.row_max, get_state(i).x);
   const float shift = merged.row_max == -INFINITY ? 0.0f : merged.row_max * softmax_scale_log2;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    const float2 state = state_of(i);
+    const float2 state = get_state(i);
     merged.rescale[i] = ptx::ex2_approx(state.x * softmax_scale_log2 - shift);
     merged.row_sum += merged.rescale[i] * state.y;
   }

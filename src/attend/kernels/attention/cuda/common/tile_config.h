@@ -56,7 +56,7 @@ struct TileConfig {
   static constexpr bool kConvertsFp8 = kFp8;
   // Steps of 16 elements of q that a warp has in registers: all, and they are read once for a work tile; or
   // the present one and the next.
-  static constexpr int kHeldSteps = kHeadDimQk <= (kRows <= 16 ? 128 : 64) ? kHeadDimQk / 16 : 2;
+  static constexpr int kRegisterQuerySteps = kHeadDimQk <= (kRows <= 16 ? 128 : 64) ? kHeadDimQk / 16 : 2;
   // Whether P is computed before the max of a tile is known (WarpRows::softmax_with_stale_max): what that
   // saves counts where the MMAs are short, and it takes registers.
   static constexpr bool kStaleMax = kHeadDimQk <= 64 && !kDecode && !kFp8;
@@ -112,7 +112,7 @@ constexpr bool has_tile_rows(int head_dim_v, int tile_rows) {
 
 // What a CTA banks at the end of a fixed split: results of every row, and for 16 rows 4 floats of each lane,
 // for the largest instance of a head dim of V and the tallest tile.
-constexpr int split_bank_floats(int head_dim_v) {
+constexpr int split_accumulator_floats(int head_dim_v) {
   return max_tile_rows(head_dim_v) * ((head_dim_v > 128 ? 256 : 128) + 32 / 16 * 4);
 }
 

@@ -203,16 +203,16 @@ struct WarpRows {
     }
   }
 
-  // Scores whose bit is not set become -inf. `visible_of(row)`: of the warp's rows, bit i: key i of the
+  // Scores whose bit is not set become -inf. `get_mask(row)`: of the warp's rows, bit i: key i of the
   // warp's.
   template <class VisibleOf>
-  __device__ void mask(const VisibleOf& visible_of) {
+  __device__ void mask(const VisibleOf& get_mask) {
     const int lane = ptx::tid_x() % 32;
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const uint64_t visible = visible_of(b * 16 + half * 8 + lane / 4) >> lane % 4 * 2;
+        const uint64_t visible = get_mask(b * 16 + half * 8 + lane / 4) >> lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll

@@ -1,7 +1,7 @@
 // The rows of a work tile: new tokens of one request and the query heads of one KV head (packed GQA).
 #pragma once
 
-#include "attend/kernels/attention/cuda/common/visible.cuh"
+#include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 
 namespace attend::kernels::cuda {
@@ -51,8 +51,8 @@ __device__ int warp_row(int thread) {
 
 // Bit i: the row sees key first_key + i.
 template <int kKeys>
-__device__ uint64_t visible_keys(const AttentionParams& params, const WorkTileRows& rows, int tile_row,
-                                 int first_key) {
+__device__ uint64_t unmasked_keys(const AttentionParams& params, const WorkTileRows& rows, int tile_row,
+                                  int first_key) {
   if (tile_row >= rows.num_rows) return 0;
   const QueryRange query = query_range(params.batch, rows.span, rows.at(params, tile_row).query);
   uint64_t visible = 0;

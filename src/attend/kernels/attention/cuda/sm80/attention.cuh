@@ -22,22 +22,22 @@
 
 #include <type_traits>
 
+#include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/attention/cuda/common/complete_partials.cuh"
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/key_major_tile.cuh"
-#include "attend/kernels/attention/cuda/common/meeting.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
+#include "attend/kernels/attention/cuda/common/split_kv_barrier.cuh"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
-#include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_epilogue.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_queries.cuh"
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_rows.cuh"
-#include "attend/kernels/attention/cuda/sm80/split_bank.cuh"
+#include "attend/kernels/attention/cuda/sm80/split_accumulators.cuh"
 #include "attend/kernels/attention/cuda/sm80/store_new_keys.cuh"
 #include "attend/kernels/attention/cuda/sm80/warp_tile.cuh"
 #include "attend/kernels/common/cuda/ptx/cluster.cuh"
@@ -60,13 +60,13 @@ class AttentionCta {
   // Where a taller tile takes many rows, this one may leave warps without any.
   static constexpr bool kMayHaveIdleWarps = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
   // An SM that has one CTA alone copies beside the softmax what else QK^T would wait for.
-  static constexpr bool kCopiesBehindQk = kClusters && Config::kStages == 3;
+  static constexpr bool kCopiesAfterQk = kClusters && Config::kStages == 3;
   // Tall tiles have no registers for more, and few partial results; nor have tiles that hold many queries
-  // (kHoldsMany) for keys of fp8 and derive a plan.
-  static constexpr bool kHoldsMany =
+  // (kManyAccumulators) for keys of fp8 and derive a plan.
+  static constexpr bool kManyAccumulators =
       kTileRows == 16 ? kHeadDimQk == 128 : kTileRows == kKeyMajorRows && kHeadDimQk == 192;
-  static constexpr bool kMergesFew = kTileRows == 128 || (kFp8 && kInlinePlan && kHoldsMany);
-  static constexpr int kMergeAtOnce = kMergesFew ? 8 : merge_at_once(kHeadDimV);
+  static constexpr bool kMergesInShared = kTileRows == 128 || (kFp8 && kInlinePlan && kManyAccumulators);
+  static constexpr int kMergeUnroll = kMergesInShared ? 8 : merge_at_once(kHeadDimV);
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
   static constexpr int kKeysPerWarp = kKeys / Config::kWarpsN;
   static constexpr int kBytes = kFp8 ? 1 : 2;
@@ -77,8 +77,9 @@ class AttentionCta {
                               Config::kFillsAllStages, Config::kDecode>;
   using RowMajorWarp = std::conditional_t<
       kFp8,
-      Fp8WarpTile<kElement, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>,
-      WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>>;
+      Fp8WarpTile<kElement, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp,
+                  Config::kRegisterQuerySteps>,
+      WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kRegisterQuerySteps>>;
   using KeyMajorWarp =
       std::conditional_t<kFp8, Fp8KeyMajorTile<kElement, kHeadDimQk, kHeadDimV, kKeysPerWarp>,
                          KeyMajorTile<T, kHeadDimQk, kHeadDimV, kKeysPerWarp>>;
@@ -138,7 +139,8 @@ class AttentionCta {
   // After a partial result of the work tile: merges all of them if this was the last to be written.
   __device__ void finish_work_tile(const Plan& plan, const WorkTileRows& rows, const RowTile& tile,
                                    const KvTileRange& range) {
-    const PartialResults partials = partials_of<kFixedSplits>(params_.plan, tile, rows.head, plan.line());
+    const PartialResults partials =
+        partial_results_of_tile<kFixedSplits>(params_.plan, tile, rows.head, plan.partition());
     int32_t* const num_done = params_.plan.partials_done + tile.index * params_.num_kv_heads + rows.head;
     const auto row_of = [&](int tile_row) {
       const TileRow row = rows.at(params_, tile_row);
@@ -147,18 +149,18 @@ class AttentionCta {
     const int num_new = kFixedSplits ? range.count : 1;
     const int num_ctas = partials.count * (kClusters ? kClusterSize : 1);
     if constexpr (Config::kDecode) {
-      if (plan.line().exclusive) {
-        Meeting meeting(num_done, num_ctas, rows.num_rows, params_.plan.meeting_clocks);
-        const RowShare share = meet<WholeCta>(meeting);
-        RowMerge<kHeadDimV, kThreads>(params_, partials, meeting.rows_of_share(),
+      if (plan.partition().exclusive) {
+        SplitKvBarrier kv_barrier(num_done, num_ctas, rows.num_rows, params_.plan.barrier_timeout_clocks);
+        const MergeRows share = arrive_and_wait<AllThreads>(kv_barrier);
+        RowMerge<kHeadDimV, kThreads>(params_, partials, kv_barrier.rows_per_cta(),
                                       reinterpret_cast<float*>(shared_ + kQueryBytes))
             .merge(share, row_of);
-        if (threadIdx.x == 0) meeting.end();
+        if (threadIdx.x == 0) kv_barrier.end();
         return;
       }
     }
     if (complete_partials(num_done, num_new, num_ctas))
-      merge_partials<kHeadDimV, kThreads, kMergeAtOnce>(params_, partials, 0, rows.num_rows, row_of);
+      merge_partials<kHeadDimV, kThreads, kMergeUnroll>(params_, partials, 0, rows.num_rows, row_of);
   }
 
   // `prefetches`: the kernel before has not ended. Keys of the prefix are loaded at once, what it may still
@@ -168,20 +170,20 @@ class AttentionCta {
     const BatchParams& batch = params_.batch;
     const int last_query = work_tile.at(params_, work_tile.num_rows - 1).query;
     if (batch.window_left >= 0 || batch.chunk > 0)
-      narrow(tile, key_range(batch, work_tile.span, work_tile.first_query, last_query));
+      clip_to_layer(tile, key_range(batch, work_tile.span, work_tile.first_query, last_query));
     // The plan may be one of a layer without a window: keys outside of this layer's window are not read.
     const int kv_tile_keys = params_.plan.kv_tile_keys;
     const int range_begin = (tile.first_kv_tile + range.first) * kv_tile_keys;
     int first_position = max(range_begin, tile.kv_begin / kKeys * kKeys);
     int range_end = min(range_begin + range.count * kv_tile_keys, tile.kv_end);
     if constexpr (kClusters) {
-      constexpr int kKeysOfRound = kClusterSize * kKeys;
-      const int share = max(0, range_end - first_position + kKeysOfRound - 1) / kKeysOfRound * kKeys;
+      constexpr int kKeysPerRound = kClusterSize * kKeys;
+      const int share = max(0, range_end - first_position + kKeysPerRound - 1) / kKeysPerRound * kKeys;
       first_position += ptx::cluster_rank() * share;
       range_end = min(range_end, first_position + share);
     }
     const int num_stages = max(0, (range_end - first_position + kStageKeys - 1) / kStageKeys);
-    pipeline_.aim(tile, work_tile.head, first_position, range_end, num_stages);
+    pipeline_.set_tiles(tile, work_tile.head, first_position, range_end, num_stages);
     // Before locate(), behind whose barrier they are read.
     if (kStoresNewKeys && params_.batch.seqlen_new > 0)
       store_new_keys<kThreads>(params_, tile.request, tile.seqlen_kv, work_tile.head, first_position,
@@ -194,7 +196,7 @@ class AttentionCta {
     }
     const auto descale = [&](const HeadScaleParams& scales) {
       // Tall tiles have no registers for them.
-      return kFp8 && Config::kDecode ? scale_of(scales, tile.request, work_tile.head) : 1.0f;
+      return kFp8 && Config::kDecode ? load_head_scale(scales, tile.request, work_tile.head) : 1.0f;
     };
     const float value_scale = descale(params_.v_scales);
     ConvertedQueries<kHeadDimQk, kRows, kThreads> queries;
@@ -220,7 +222,7 @@ class AttentionCta {
 
     Warp warp;
     warp.clear();
-    const float softmax_scale_log2 = softmax_scale_log2_of(params_);
+    const float softmax_scale_log2 = get_softmax_scale_log2(params_);
     const uint32_t q = ptx::shared_address(shared_) +
                        static_cast<uint32_t>(warp_row<Config>(threadIdx.x) * kHeadDimQk * 2) +
                        Warp::query_lane();
@@ -234,8 +236,8 @@ class AttentionCta {
       const int end = kFixedSplits ? min(num_stages, (split_end - first_position) / kStageKeys) : num_stages;
       for (; i < end; ++i) {
         pipeline_.wait(i);
-        if (i == 0) warp.hold_queries(q);
-        if constexpr (kCopiesBehindQk)
+        if (i == 0) warp.load_queries_to_registers(q);
+        if constexpr (kCopiesAfterQk)
           pipeline_.look_up_next(i);
         else
           pipeline_.refill(i);
@@ -257,10 +259,11 @@ class AttentionCta {
       warp.finish_sums();
       const bool last = split + 1 == num_splits;
       if constexpr (kFixedSplits) {
-        const SplitBank<kHeadDimV, Config::kRowBlocks, kThreads> bank(params_.plan.split_bank);
-        const bool banks = has_rows && range.partial_idx < 0;
-        if (banks && split > 0) bank.add_to(warp, softmax_scale_log2);
-        if (banks && !last) bank.put(warp);
+        const SplitAccumulators<kHeadDimV, Config::kRowBlocks, kThreads> split_acc(
+            params_.plan.split_accumulators);
+        const bool saves_split = has_rows && range.partial_idx < 0;
+        if (saves_split && split > 0) split_acc.add_to(warp, softmax_scale_log2);
+        if (saves_split && !last) split_acc.put(warp);
       }
       if (last) ptx::cp_async_wait_group<0>();
       if (range.partial_idx >= 0 || last)
@@ -285,7 +288,7 @@ class AttentionCta {
       }
     } else {
       warp.multiply_qk(q, k);
-      if constexpr (kCopiesBehindQk) pipeline_.start_copies(i);
+      if constexpr (kCopiesAfterQk) pipeline_.start_copies(i);
       pipeline_.wait_for_values(i);
       finish_scores(rows, warp, first_key);
       warp.softmax(softmax_scale_log2);

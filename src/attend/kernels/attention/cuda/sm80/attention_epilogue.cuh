@@ -174,9 +174,9 @@ class AttentionEpilogue {
     const int w = threadIdx.x / 32;
     put_rows(warp, outs + w * kRows * kMergePitch, row_maxes + w * kRows, row_sums + w * kRows);
     __syncthreads();
-    // A few neighbouring threads share a row.
+    // A few neighboring threads share a row.
     constexpr int kLanes = kThreads / kRows;
-    const int tile_row = threadIdx.x / kLanes, lane_of_row = threadIdx.x % kLanes;
+    const int tile_row = threadIdx.x / kLanes, lane_in_row = threadIdx.x % kLanes;
     const bool valid = tile_row < rows_.num_rows;
     if constexpr (!kClusters)
       if (!valid) return;
@@ -193,16 +193,16 @@ class AttentionEpilogue {
     };
     if constexpr (kClusters) {
       ptx::cluster_wait();
-      if (valid) send(tile_row, lane_of_row, make_float2(state.row_max, state.row_sum), columns_at);
+      if (valid) send(tile_row, lane_in_row, make_float2(state.row_max, state.row_sum), columns_at);
       __syncwarp();
       ptx::cluster_arrive();
       ptx::cluster_wait();
       merge_received(softmax_scale_log2, partial_idx);
     } else {
       const RowTarget target =
-          finish(tile_row, state.row_max, state.row_sum, softmax_scale_log2, partial_idx, lane_of_row == 0);
+          finish(tile_row, state.row_max, state.row_sum, softmax_scale_log2, partial_idx, lane_in_row == 0);
 #pragma unroll
-      for (int column = lane_of_row * 4; column < kHeadDimV; column += 4 * kLanes)
+      for (int column = lane_in_row * 4; column < kHeadDimV; column += 4 * kLanes)
         write_columns(target, partial_idx, column, columns_at(column));
     }
   }
@@ -221,31 +221,31 @@ class AttentionEpilogue {
   }
 
   // Of a cluster's.
-  static constexpr int kColumnsOfCta = kHeadDimV / kClusterSize;
-  static_assert(kColumnsOfCta % 4 == 0);
+  static constexpr int kColumnsPerCta = kHeadDimV / kClusterSize;
+  static_assert(kColumnsPerCta % 4 == 0);
   __device__ char* received() const { return staging_ + kMergeBytes; }
 
   // To every CTA of the cluster its columns of this one's row, and the row's state.
   template <class ColumnsAt>
-  __device__ void send(int tile_row, int lane_of_row, const float2& state,
+  __device__ void send(int tile_row, int lane_in_row, const float2& state,
                        const ColumnsAt& columns_at) const {
     constexpr int kLanes = kThreads / kRows;
     const int row = ptx::cluster_rank() * kRows + tile_row;
     const uint32_t values = ptx::shared_address(received()), states = values + kReceivedBytes;
 #pragma unroll
-    for (int column = lane_of_row * 4; column < kHeadDimV; column += 4 * kLanes) {
-      const int at = row * kColumnsOfCta + column % kColumnsOfCta;
-      ptx::st_shared_cluster(ptx::mapa(values + 4 * static_cast<uint32_t>(at), column / kColumnsOfCta),
+    for (int column = lane_in_row * 4; column < kHeadDimV; column += 4 * kLanes) {
+      const int at = row * kColumnsPerCta + column % kColumnsPerCta;
+      ptx::st_shared_cluster(ptx::mapa(values + 4 * static_cast<uint32_t>(at), column / kColumnsPerCta),
                              columns_at(column));
     }
 #pragma unroll
-    for (int to = lane_of_row; to < kClusterSize; to += kLanes)
+    for (int to = lane_in_row; to < kClusterSize; to += kLanes)
       ptx::st_shared_cluster(ptx::mapa(states + 8 * static_cast<uint32_t>(row), to), state);
   }
 
   // This CTA's columns of all rows.
   __device__ void merge_received(float softmax_scale_log2, int partial_idx) const {
-    constexpr int kPieces = kColumnsOfCta / 4;
+    constexpr int kPieces = kColumnsPerCta / 4;
     const int rank = ptx::cluster_rank();
     const auto* values = reinterpret_cast<const float4*>(received());
     const auto* states = reinterpret_cast<const float2*>(received() + kReceivedBytes);
@@ -259,7 +259,7 @@ class AttentionEpilogue {
         add_scaled(out, state.rescale[from], values[(from * kRows + tile_row) * kPieces + piece]);
       const RowTarget target = finish(tile_row, state.row_max, state.row_sum, softmax_scale_log2, partial_idx,
                                       rank == 0 && piece == 0);
-      write_columns(target, partial_idx, rank * kColumnsOfCta + piece * 4, out);
+      write_columns(target, partial_idx, rank * kColumnsPerCta + piece * 4, out);
     }
   }
 

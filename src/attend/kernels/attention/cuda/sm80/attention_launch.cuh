@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "attend/kernels/attention/cuda/common/shared_of_sm.cuh"
+#include "attend/kernels/attention/cuda/common/shared_carveout.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 
@@ -23,13 +23,14 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
   // Fixed splits: no more CTAs than there are banks.
   if (kFixedSplits)
     num_row_tiles = std::min(num_row_tiles, std::max(1, params.plan.num_ctas / params.num_kv_heads));
-  constexpr int kCtasOfPlanned = kClusters ? kClusterSize : 1;
-  const dim3 grid = params.plan.streamed ? dim3(static_cast<unsigned>(params.plan.num_ctas * kCtasOfPlanned))
-                                         : dim3(static_cast<unsigned>(num_row_tiles),
-                                                static_cast<unsigned>(params.num_kv_heads));
+  constexpr int kCtasPerPlannedCta = kClusters ? kClusterSize : 1;
+  const dim3 grid =
+      params.plan.streamed
+          ? dim3(static_cast<unsigned>(params.plan.num_ctas * kCtasPerPlannedCta))
+          : dim3(static_cast<unsigned>(num_row_tiles), static_cast<unsigned>(params.num_kv_heads));
   constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads;
   launch_dependent<AttentionParams>(kKernel, grid, kThreads, kSharedBytes, stream, params, "attention",
-                                    kCtasOfPlanned, shared_of_sm(params.plan, kSharedBytes));
+                                    kCtasPerPlannedCta, shared_carveout(params.plan, kSharedBytes));
 }
 
 // One dtype and head dims, over all tile heights. The plan never has 8 to 32 rows with fixed splits, nor
@@ -46,7 +47,7 @@ void launch_instance(const AttentionParams& params, int num_row_tiles, void* str
     plan.inline_plan ? launch.template operator()<kTileRows, false, true, kClusters>()
                      : launch.template operator()<kTileRows, false, false, kClusters>();
   };
-  const bool fixed_splits = plan.split_bank != nullptr;
+  const bool fixed_splits = plan.split_accumulators != nullptr;
   if (plan.tile_rows == kKeyMajorRows)
     return plan.cluster_size > 1 ? launch_planned.template operator()<kKeyMajorRows, true>()
                                  : launch_planned.template operator()<kKeyMajorRows>();

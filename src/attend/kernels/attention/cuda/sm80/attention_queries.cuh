@@ -12,7 +12,7 @@
 namespace attend::kernels::cuda::sm80 {
 
 // Producer of the queries: starts the copies of a work tile's. They lie in shared memory as [kRows,
-// kHeadDimQk] of 16 bits, swizzled for ldmatrix; rows beyond the request's are zero. A few neighbouring
+// kHeadDimQk] of 16 bits, swizzled for ldmatrix; rows beyond the request's are zero. A few neighboring
 // threads share a row.
 template <int kHeadDimQk, int kRows, int kThreads>
 __device__ void copy_queries(const AttentionParams& params, const WorkTileRows& rows, char* shared) {

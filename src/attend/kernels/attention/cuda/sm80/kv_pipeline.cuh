@@ -45,7 +45,7 @@ class KvPipeline {
 
   // Sets `count` tiles of positions [first_position, end) for one KV head and starts the look-ups of the
   // first.
-  __device__ void aim(const RowTile& tile, int head, int first_position, int end, int count) {
+  __device__ void set_tiles(const RowTile& tile, int head, int first_position, int end, int count) {
     request_ = tile.request;
     kv_begin_ = tile.kv_begin;
     kv_end_ = end;
@@ -137,7 +137,7 @@ class KvPipeline {
  private:
   // Whether this thread looks up a row of key tile i: groups of kKeys threads take turns, so that no warp
   // has more to do than another.
-  __device__ bool looks_up(int i) const {
+  __device__ bool is_lookup_thread(int i) const {
     return i < count_ && static_cast<int>(threadIdx.x) / kKeys == i % (kThreads / kKeys);
   }
   // This thread's position in key tile i.
@@ -147,14 +147,14 @@ class KvPipeline {
 
   // Page of this thread's position, to publish later: the load returns while the tile before is computed.
   __device__ void look_up(int i) {
-    if (!looks_up(i)) return;
+    if (!is_lookup_thread(i)) return;
     const int p = position(i);
     page_ = p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
   }
 
   // Publishes where the rows of key tile i begin.
   __device__ void publish(int i) {
-    if (!looks_up(i)) return;
+    if (!is_lookup_thread(i)) return;
     const int in_page = position(i) & (params_.index.page_size - 1);
     const auto address = [&](const PagedRows& rows) -> uint64_t {
       // Tiled kernels only take strides of 32 bits.
@@ -188,10 +188,10 @@ class KvPipeline {
     copy_rows<kHeadDim>([&](int row) { return addresses[row].*half; }, head_dim, whole, rows.data, to);
   }
 
-  // A few neighbouring threads share a row, so that a warp reads whole sectors of few rows at a time and a
+  // A few neighboring threads share a row, so that a warp reads whole sectors of few rows at a time and a
   // thread needs few addresses. `whole`: every row is there. `somewhere`: an address where nothing is read.
   template <int kHeadDim, class AddressOf>
-  __device__ void copy_rows(const AddressOf& address_of, int head_dim, bool whole, const void* somewhere,
+  __device__ void copy_rows(const AddressOf& row_address, int head_dim, bool whole, const void* somewhere,
                             uint32_t to) {
     using Rows = SwizzledRows<kHeadDim * kBytes>;
     constexpr int kPieces = Rows::kPieces;
@@ -203,7 +203,7 @@ class KvPipeline {
     uint64_t addresses[kRounds];
 #pragma unroll
     for (int round = 0; round < kRounds; ++round)
-      addresses[round] = address_of(first_row + round * kRowsPerRound);
+      addresses[round] = row_address(first_row + round * kRowsPerRound);
     if (whole && head_dim == kHeadDim) {
 #pragma unroll
       for (int round = 0; round < kRounds; ++round)

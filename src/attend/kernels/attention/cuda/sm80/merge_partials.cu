@@ -27,13 +27,14 @@ __global__ void __launch_bounds__(kThreads)
   const int cta = static_cast<int>(blockIdx.x);
   // Both loads at once; a tile behind the last KV tile is not looked at.
   const PlanHeader header = *params.plan.header;
-  const auto [tile, head, num_done, length] = params.plan.cta_starts[cta + params.plan.heads_at_once];
-  if ((cta / params.plan.heads_at_once + 1) * header.line.cta_range >= header.line_length) return;
-  if (num_done == 0 || num_done > header.line.cta_range) return;
+  const auto [tile, head, num_done, length] = params.plan.cta_starts[cta + params.plan.heads_per_round];
+  if ((cta / params.plan.heads_per_round + 1) * header.partition.cta_range >= header.num_partition_units)
+    return;
+  if (num_done == 0 || num_done > header.partition.cta_range) return;
   const int first_row = static_cast<int>(blockIdx.y) * kRowsPerCta;
   const int num_rows = min(params.plan.tile_rows, tile.seqlen_q * params.group - tile.row_begin);
   merge_partials<kHeadDimV, kThreads, kAtOnce>(
-      params, partials_of<false>(params.plan, tile, head, header.line), first_row,
+      params, partial_results_of_tile<false>(params.plan, tile, head, header.partition), first_row,
       min(num_rows, first_row + kRowsPerCta), [&](int tile_row) {
         const int row = tile.row_begin + tile_row;
         return OutputRow{tile.first_token + row / params.group, head * params.group + row % params.group};

@@ -14,7 +14,7 @@ namespace attend::kernels::cuda::sm80 {
 // Partial results of a row that a thread has loads under way for: 32 of 16 bytes.
 constexpr int merge_at_once(int head_dim_v) { return head_dim_v <= 128 ? 16 : 2048 / head_dim_v; }
 
-// Rows [row_begin, row_end) of a tile. kLanes neighbouring threads share a row; each has kGroups times 4 of
+// Rows [row_begin, row_end) of a tile. kLanes neighboring threads share a row; each has kGroups times 4 of
 // its columns. `row_of(tile_row)`: its OutputRow. Reads past L1, which other SMs' writes do not reach.
 template <int kHeadDimV, int kThreads, int kAtOnce, class RowOf>
 __device__ void merge_partials(const AttentionParams& params, const PartialResults& partials, int row_begin,
@@ -23,7 +23,7 @@ __device__ void merge_partials(const AttentionParams& params, const PartialResul
   static_assert(kHeadDimV % 64 == 0 && kLanes % kAtOnce == 0);
   const PlanView& plan = params.plan;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const float softmax_scale_log2 = softmax_scale_log2_of(params);
+  const float softmax_scale_log2 = get_softmax_scale_log2(params);
   // Threads without a row take part in the shuffles.
   for (int first_row = row_begin; first_row < row_end; first_row += kThreads / kLanes) {
     const int tile_row = first_row + static_cast<int>(threadIdx.x) / kLanes;

@@ -2,13 +2,13 @@
 // few, where merge_partials() has many rows at a time.
 #pragma once
 
-#include "attend/kernels/attention/cuda/common/meeting.cuh"
+#include "attend/kernels/attention/cuda/common/split_kv_barrier.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
 // The warps of a row sum a share of its partial results each, left to right; then a thread sums a column of
-// those. `rows_of_share`: how many rows a CTA has, which decides how many warps a row has, and so its bits.
+// those. `rows_per_cta`: how many rows a CTA has, which decides how many warps a row has, and so its bits.
 // `staging`: shared memory of kFloats.
 template <int kHeadDimV, int kThreads>
 class RowMerge {
@@ -19,30 +19,30 @@ class RowMerge {
  public:
   static constexpr int kFloats = kWarps * kPitch;
 
-  __device__ RowMerge(const AttentionParams& params, const PartialResults& partials, int rows_of_share,
+  __device__ RowMerge(const AttentionParams& params, const PartialResults& partials, int rows_per_cta,
                       float* staging)
       : params_(params),
         partials_(partials),
-        warps_of_row_(rows_of_share == 1   ? kWarps
-                      : rows_of_share == 2 ? kWarps / 2
+        warps_per_row_(rows_per_cta == 1   ? kWarps
+                       : rows_per_cta == 2 ? kWarps / 2
                                            : 1),
         staging_(staging),
-        softmax_scale_log2_(softmax_scale_log2_of(params)) {}
+        softmax_scale_log2_(get_softmax_scale_log2(params)) {}
 
   // `row_of(tile_row)`: its OutputRow. All threads call it.
   template <class RowOf>
-  __device__ void merge(const RowShare& share, const RowOf& row_of) const {
-    const int warp = static_cast<int>(threadIdx.x) / 32, rows_at_once = kWarps / warps_of_row_;
+  __device__ void merge(const MergeRows& share, const RowOf& row_of) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32, rows_at_once = kWarps / warps_per_row_;
 #pragma unroll 1
     for (int first = share.begin; first < share.end; first += rows_at_once) {
-      const int tile_row = first + warp / warps_of_row_;
+      const int tile_row = first + warp / warps_per_row_;
       if (tile_row < share.end) sum_partials(tile_row, warp);
       __syncthreads();
 #pragma unroll 1
       for (int i = static_cast<int>(threadIdx.x); i < rows_at_once * kHeadDimV; i += kThreads) {
         const int row = i / kHeadDimV, column = i % kHeadDimV;
         if (first + row < share.end && column < params_.head_dim_v)
-          write(row_of(first + row), row * warps_of_row_, column);
+          write(row_of(first + row), row * warps_per_row_, column);
       }
       __syncthreads();
     }
@@ -52,13 +52,14 @@ class RowMerge {
   __device__ void sum_partials(int tile_row, int warp) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const PlanView& plan = params_.plan;
-    const int of_warp = (partials_.count + warps_of_row_ - 1) / warps_of_row_;
-    const int begin = warp % warps_of_row_ * of_warp, end = min(begin + of_warp, partials_.count);
+    const int warp_partials = (partials_.count + warps_per_row_ - 1) / warps_per_row_;
+    const int begin = warp % warps_per_row_ * warp_partials,
+              end = min(begin + warp_partials, partials_.count);
     // All but the first lie a step apart.
     const int step = partials_.step * plan.partial_rows;
     const int row_0 = (partials_.second - partials_.step) * plan.partial_rows + tile_row;
     const int first_row = partials_.first * plan.partial_rows + tile_row;
-    const float* const values_of_lane = plan.partial_out + lane * 4;
+    const float* const lane_values = plan.partial_out + lane * 4;
     float row_max = -INFINITY, row_sum = 0.0f;
     float4 out[kGroups] = {};
 #pragma unroll 1
@@ -75,7 +76,7 @@ class RowMerge {
           values[i][g] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
           if (first + i < end && g * 128 + lane * 4 < params_.head_dim_v)
             values[i][g] = __ldcg(
-                reinterpret_cast<const float4*>(values_of_lane + g * 128 + row_at(i) * params_.head_dim_v));
+                reinterpret_cast<const float4*>(lane_values + g * 128 + row_at(i) * params_.head_dim_v));
         }
       float new_max = fmaxf(row_max, state.x);
 #pragma unroll
@@ -116,13 +117,13 @@ class RowMerge {
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) {
       states[warp] = make_float2(-INFINITY, 0.0f);
-      if (warp < warps_of_row_)
+      if (warp < warps_per_row_)
         states[warp] = *reinterpret_cast<const float2*>(sums + warp * kPitch + kHeadDimV);
       row_max = fmaxf(row_max, states[warp].x);
     }
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) {
-      if (warp >= warps_of_row_) continue;
+      if (warp >= warps_per_row_) continue;
       const float scale = merge_scales(row_max, states[warp].x, row_max, softmax_scale_log2_).partial;
       row_sum = __fmaf_rn(scale, states[warp].y, row_sum);
       out = __fmaf_rn(scale, sums[warp * kPitch + column], out);
@@ -137,7 +138,7 @@ class RowMerge {
 
   const AttentionParams& params_;
   const PartialResults& partials_;
-  const int warps_of_row_;
+  const int warps_per_row_;
   float* const staging_;
   const float softmax_scale_log2_;
 };

@@ -17,12 +17,12 @@
 
 #include <type_traits>
 
+#include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/attention/cuda/common/complete_partials.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
-#include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
@@ -48,7 +48,7 @@ class MlaCta {
   static constexpr int kStepsPerWarp = kMlaHeadDimQk / 16 / kColumnParts;
   static_assert(kColumnParts * kRowBlocks * kKeyBlocks == kWarps);
   static_assert(kColumnParts * kStepsPerWarp * 16 == kMlaHeadDimQk);
-  static constexpr int kMergeAtOnce = merge_at_once(kMlaHeadDimV);
+  static constexpr int kMergeUnroll = merge_at_once(kMlaHeadDimV);
   static constexpr int kWarpColumns = kMlaHeadDimV / kWarps;
   // Threads that share a row's scores.
   static constexpr int kLanes = kThreads / kRows, kKeysPerLane = kKeys / kLanes;
@@ -85,9 +85,10 @@ class MlaCta {
                        attend(tile, range, prefetches);
                        prefetches = false;
                        if (range.partial_idx < 0 || !params_.plan.ctas_merge) return;
-                       const PartialResults partials = partials_of<false>(params_.plan, tile, 0, plan.line());
+                       const PartialResults partials =
+                           partial_results_of_tile<false>(params_.plan, tile, 0, plan.partition());
                        if (complete_partials(params_.plan.partials_done + tile.index, 1, partials.count))
-                         merge_partials<kMlaHeadDimV, kThreads, kMergeAtOnce>(
+                         merge_partials<kMlaHeadDimV, kThreads, kMergeUnroll>(
                              params_, partials, 0, num_rows_, [this](int tile_row) {
                                const TileRow row = row_at(tile_row);
                                return OutputRow{span_.first_token + row.query, row.head};
@@ -117,7 +118,7 @@ class MlaCta {
     const int j_last = row_at(num_rows_ - 1).query;
     // The plan may be one of a layer without a window.
     if (batch.window_left >= 0 || batch.chunk > 0)
-      narrow(tile, key_range(batch, span_, first_query_, j_last));
+      clip_to_layer(tile, key_range(batch, span_, first_query_, j_last));
     KeyRange full{0, 0};
     if (batch.tree_mask == nullptr || !batch.causal)
       full = full_key_range(batch, span_, first_query_, j_last);
@@ -126,8 +127,8 @@ class MlaCta {
     const int range_begin = (tile.first_kv_tile + range.first) * kv_tile_keys;
     const int first_position = max(range_begin, tile.kv_begin / kKeys * kKeys);
     const int range_end = min(range_begin + range.count * kv_tile_keys, tile.kv_end);
-    pipeline_.aim(tile, 0, first_position, range_end,
-                  max(0, (range_end - first_position + kKeys - 1) / kKeys));
+    pipeline_.set_tiles(tile, 0, first_position, range_end,
+                        max(0, (range_end - first_position + kKeys - 1) / kKeys));
     int num_filled = 0;
     if (prefetches) {
       pipeline_.locate();
@@ -138,7 +139,7 @@ class MlaCta {
     if (!prefetches) pipeline_.locate();
     pipeline_.fill(num_filled);
 
-    const float softmax_scale_log2 = softmax_scale_log2_of(params_);
+    const float softmax_scale_log2 = get_softmax_scale_log2(params_);
     float out[kRowBlocks][kWarpColumns / 8][4] = {};
     float row_max = -INFINITY, row_sum = 0.0f;  // of this thread's row, in all of its threads
     for (int i = 0; i < pipeline_.count(); ++i) {
@@ -195,7 +196,7 @@ class MlaCta {
       ptx::mma_m16n8k16(scores[step % 2][0], a, b[0], b[1], T());
       ptx::mma_m16n8k16(scores[step % 2][1], a, b[2], b[3], T());
     }
-    float* const to = scores_of(column_part, row_block * 16 + lane / 4) + key_block * 16 + lane % 4 * 2;
+    float* const to = scores_at(column_part, row_block * 16 + lane / 4) + key_block * 16 + lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -217,7 +218,7 @@ class MlaCta {
       scores[k] = 0.0f;
 #pragma unroll
       for (int column_part = 0; column_part < kColumnParts; ++column_part)
-        scores[k] += scores_of(column_part, tile_row)[first_column + k];
+        scores[k] += scores_at(column_part, tile_row)[first_column + k];
       if (params_.logit_cap > 0.0f)
         scores[k] = params_.logit_cap * tanhf(scores[k] * params_.scale / params_.logit_cap);
     }
@@ -306,17 +307,17 @@ class MlaCta {
   template <class Out>
   __device__ void write(const Out& out, float softmax_scale_log2, float row_max, float row_sum,
                         int partial_idx) {
-    const int own_row = static_cast<int>(threadIdx.x) / kLanes;
+    const int thread_row = static_cast<int>(threadIdx.x) / kLanes;
     __syncthreads();
-    if (threadIdx.x % kLanes == 0 && own_row < num_rows_) {
-      row_scales()[own_row] = 1.0f;
+    if (threadIdx.x % kLanes == 0 && thread_row < num_rows_) {
+      row_scales()[thread_row] = 1.0f;
       if (partial_idx >= 0) {
-        params_.plan.partial_state[int64_t{partial_idx} * params_.plan.partial_rows + own_row] =
+        params_.plan.partial_state[int64_t{partial_idx} * params_.plan.partial_rows + thread_row] =
             make_float2(row_max, row_sum);
       } else {
-        const TileRow row = row_at(own_row);
+        const TileRow row = row_at(thread_row);
         const RowResult result = finish_row(params_, row_max, row_sum, softmax_scale_log2, row.head);
-        row_scales()[own_row] = result.out_scale;
+        row_scales()[thread_row] = result.out_scale;
         if (params_.lse != nullptr)
           params_.lse[(span_.first_token + row.query) * params_.lse_token_stride +
                       row.head * params_.lse_head_stride] = result.lse;
@@ -352,7 +353,7 @@ class MlaCta {
       }
   }
 
-  __device__ float* scores_of(int column_part, int tile_row) const {
+  __device__ float* scores_at(int column_part, int tile_row) const {
     return reinterpret_cast<float*>(shared_ + kScoresAt) + (column_part * kRows + tile_row) * kScorePitch;
   }
   __device__ float* row_scales() const { return reinterpret_cast<float*>(shared_ + kRowScalesAt); }

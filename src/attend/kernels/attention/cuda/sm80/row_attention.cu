@@ -7,9 +7,9 @@
 //   shared      none
 //   bytes       of a key: its K and V row, read anew for every query head
 //   bound       latency of the warp sums; it is the fallback
+#include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
-#include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/kv_store/cuda/scaled_rows.cuh"
 #include "attend/kernels/metadata/lengths.h"
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
     if constexpr (kScaled) return load_scaled(static_cast<const uint8_t*>(rows.data) + offset, d);
     return load_element(rows.data, offset + d, params.kv_element);
   };
-  const float scale = params.scale * scale_of(params.q_scales, request, kv_head) *
-                      scale_of(params.k_scales, request, kv_head);
+  const float scale = params.scale * load_head_scale(params.q_scales, request, kv_head) *
+                      load_head_scale(params.k_scales, request, kv_head);
   float out[kElementsV] = {};
   float row_max = -INFINITY, row_sum = 0.0f;
   const bool tree = params.batch.tree_mask != nullptr && params.batch.causal;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
   float out_scale = 0.0f;
   if (row_sum > 0.0f) {
     const float sink = params.sinks == nullptr ? 0.0f : expf(params.sinks[q_head] - row_max);
-    out_scale = params.v_scale * scale_of(params.v_scales, request, kv_head) / (row_sum + sink);
+    out_scale = params.v_scale * load_head_scale(params.v_scales, request, kv_head) / (row_sum + sink);
   }
   const int64_t to = token * params.out.token_stride + q_head * params.out.head_stride;
 #pragma unroll

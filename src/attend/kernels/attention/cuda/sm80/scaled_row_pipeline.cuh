@@ -10,7 +10,7 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// As KvPipeline; convert() comes between refill() and the first use of k(). Eight neighbouring threads have a
+// As KvPipeline; convert() comes between refill() and the first use of k(). Eight neighboring threads have a
 // row.
 template <class T, int kKeys, int kThreads, int kStages>
 class ScaledRowPipeline {
@@ -30,7 +30,7 @@ class ScaledRowPipeline {
   __device__ ScaledRowPipeline(const AttentionParams& params, char* shared)
       : params_(params), tile_(ptx::shared_address(shared)) {}
 
-  __device__ void aim(const RowTile& tile, int, int first_position, int end, int count) {
+  __device__ void set_tiles(const RowTile& tile, int, int first_position, int end, int count) {
     request_ = tile.request;
     kv_begin_ = tile.kv_begin;
     kv_end_ = end;
@@ -93,8 +93,8 @@ class ScaledRowPipeline {
     }
     const uint4 rope = ptx::ld_shared_16(from + (kRopePiece + lane()) * 16);
     ptx::st_shared_16(tile_ + Tile::offset(row(), kScaledRank / 8 + lane()),
-                      {of_bfloat16(rope.x, T()), of_bfloat16(rope.y, T()), of_bfloat16(rope.z, T()),
-                       of_bfloat16(rope.w, T())});
+                      {from_bfloat16(rope.x, T()), from_bfloat16(rope.y, T()), from_bfloat16(rope.z, T()),
+                       from_bfloat16(rope.w, T())});
     __syncthreads();
   }
   __device__ void publish_next(int) const {}
@@ -136,8 +136,8 @@ class ScaledRowPipeline {
     const float2 numbers = __half22float2(*reinterpret_cast<const __half2*>(&pair));
     return pack(numbers.x * descale, numbers.y * descale, T());
   }
-  __device__ static uint32_t of_bfloat16(uint32_t pair, __nv_bfloat16) { return pair; }
-  __device__ static uint32_t of_bfloat16(uint32_t pair, __half) {
+  __device__ static uint32_t from_bfloat16(uint32_t pair, __nv_bfloat16) { return pair; }
+  __device__ static uint32_t from_bfloat16(uint32_t pair, __half) {
     return pack(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u), __half());
   }
   __device__ static float ld_shared_float(uint32_t from) {

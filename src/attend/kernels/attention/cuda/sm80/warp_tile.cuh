@@ -4,29 +4,29 @@
 
 #include <type_traits>
 
+#include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
-#include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
-// Consumer: one warp's rows against its keys of a KV tile of 16 bits. `kHeldSteps`: how many steps of 16
-// elements of q are in registers at a time.
-template <class T, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys, int kHeldSteps>
+// Consumer: one warp's rows against its keys of a KV tile of 16 bits. `kRegisterQuerySteps`: how many steps
+// of 16 elements of q are in registers at a time.
+template <class T, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys, int kRegisterQuerySteps>
 struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   using WarpRows<T, kHeadDimV, kRowBlocks, kKeys>::scores;
   using WarpRows<T, kHeadDimV, kRowBlocks, kKeys>::out;
   static constexpr int kQuerySteps = kHeadDimQk / 16;
-  static constexpr bool kHoldQueries = kHeldSteps == kQuerySteps;
-  static_assert(kHoldQueries || kHeldSteps <= 2);
+  static constexpr bool kQueriesInRegisters = kRegisterQuerySteps == kQuerySteps;
+  static_assert(kQueriesInRegisters || kRegisterQuerySteps <= 2);
   // Fragments of keys or values that are under way or used at a time.
   static constexpr int kFragments = kRowBlocks == 2 && kHeadDimV > 64 ? 2 : 4;
   using QkRows = SwizzledRows<kHeadDimQk * 2>;
   using VRows = SwizzledRows<kHeadDimV * 2>;
 
-  uint32_t queries[kHeldSteps][kRowBlocks][4];
+  uint32_t queries[kRegisterQuerySteps][kRowBlocks][4];
 
   // What this lane adds to the address of a block's first row, for ldmatrix_x4().
   __device__ static uint32_t query_lane() { return row_lane<QkRows>(); }
@@ -43,8 +43,8 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   }
 
   // Before the first multiply_qk(), with its `q`.
-  __device__ void hold_queries(uint32_t q) {
-    if constexpr (kHoldQueries) {
+  __device__ void load_queries_to_registers(uint32_t q) {
+    if constexpr (kQueriesInRegisters) {
 #pragma unroll
       for (int step = 0; step < kQuerySteps; ++step) load_queries(q, step);
     }
@@ -60,16 +60,16 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
                        QkRows::advance(k, i / kBlocks * 2) + i % kBlocks * 16 * kHeadDimQk * 2);
     };
     this->clear_scores();
-    if constexpr (!kHoldQueries && kHeldSteps == 2) load_queries(q, 0);
+    if constexpr (!kQueriesInRegisters && kRegisterQuerySteps == 2) load_queries(q, 0);
 #pragma unroll
     for (int i = 0; i + 1 < kFragments; ++i) load_keys(i);
 #pragma unroll
     for (int step = 0; step < kQuerySteps; ++step) {
-      if constexpr (!kHoldQueries) {
-        const int next = step + kHeldSteps - 1;
+      if constexpr (!kQueriesInRegisters) {
+        const int next = step + kRegisterQuerySteps - 1;
         if (next < kQuerySteps) load_queries(q, next);
       }
-      const auto& a = queries[step % kHeldSteps];
+      const auto& a = queries[step % kRegisterQuerySteps];
 #pragma unroll
       for (int n = 0; n < kBlocks; ++n) {
         const int i = step * kBlocks + n;
@@ -115,29 +115,30 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   __device__ void load_queries(uint32_t q, int step) {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
-      ptx::ldmatrix_x4(queries[step % kHeldSteps][b], QkRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
+      ptx::ldmatrix_x4(queries[step % kRegisterQuerySteps][b],
+                       QkRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
   }
 };
 
-// As WarpTile for K and V of fp8, `kElement`. ldmatrix brings 8-bit rows as if two neighbours were one
+// As WarpTile for K and V of fp8, `kElement`. ldmatrix brings 8-bit rows as if two neighbors were one
 // element of 16 bits; they become f16 in registers, and the MMAs are those of f16.
 //
 // So a lane gets columns 4 c to 4 c + 3 of 16 where 16-bit rows give it 2 c, 2 c + 1, 2 c + 8 and 2 c + 9:
 // queries come with their columns permuted to match (store_f16_queries). Of V, one lane's pair of columns
 // goes to two accumulators: of every 16 columns, the even ones are the first 8 of `out`, the odd ones the
 // next 8.
-template <Element kElement, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys, int kHeldSteps>
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys, int kRegisterQuerySteps>
 struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
   using WarpRows<__half, kHeadDimV, kRowBlocks, kKeys>::scores;
   using WarpRows<__half, kHeadDimV, kRowBlocks, kKeys>::out;
   static constexpr int kQuerySteps = kHeadDimQk / 16;
-  static constexpr bool kHoldQueries = kHeldSteps == kQuerySteps;
-  static_assert(kHoldQueries || kHeldSteps == 2);
+  static constexpr bool kQueriesInRegisters = kRegisterQuerySteps == kQuerySteps;
+  static_assert(kQueriesInRegisters || kRegisterQuerySteps == 2);
   using QueryRows = SwizzledRows<kHeadDimQk * 2>;
   using KRows = SwizzledRows<kHeadDimQk>;
   using VRows = SwizzledRows<kHeadDimV>;
 
-  uint32_t queries[kHeldSteps][kRowBlocks][4];
+  uint32_t queries[kRegisterQuerySteps][kRowBlocks][4];
 
   __device__ static uint32_t query_lane() { return row_lane<QueryRows>(); }
   __device__ static uint32_t key_lane() { return row_lane<KRows>(); }
@@ -148,8 +149,8 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
     return make_float2(out[b][n / 2 * 2][2 * half + n % 2], out[b][n / 2 * 2 + 1][2 * half + n % 2]);
   }
 
-  __device__ void hold_queries(uint32_t q) {
-    if constexpr (kHoldQueries) {
+  __device__ void load_queries_to_registers(uint32_t q) {
+    if constexpr (kQueriesInRegisters) {
 #pragma unroll
       for (int step = 0; step < kQuerySteps; ++step) load_queries(q, step);
     }
@@ -166,7 +167,7 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
     load_keys(0);
 #pragma unroll
     for (int step_pair = 0; step_pair < kPairs; ++step_pair) {
-      if constexpr (!kHoldQueries) {
+      if constexpr (!kQueriesInRegisters) {
         load_queries(q, 2 * step_pair);
         load_queries(q, 2 * step_pair + 1);
       }
@@ -177,7 +178,7 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
           const uint32_t low = low_pair<kElement>(keys[i % 2][m]), high = high_pair<kElement>(keys[i % 2][m]);
-          const auto& a = queries[(2 * step_pair + m / 2) % kHeldSteps];
+          const auto& a = queries[(2 * step_pair + m / 2) % kRegisterQuerySteps];
 #pragma unroll
           for (int b = 0; b < kRowBlocks; ++b)
             ptx::mma_m16n8k16(scores[b][2 * n + m % 2], a[b], low, high, __half());
@@ -219,7 +220,7 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
   __device__ void load_queries(uint32_t q, int step) {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
-      ptx::ldmatrix_x4(queries[step % kHeldSteps][b],
+      ptx::ldmatrix_x4(queries[step % kRegisterQuerySteps][b],
                        QueryRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
   }
 };
@@ -245,7 +246,7 @@ __device__ void mask_scores(const AttentionParams& params, const WorkTileRows& r
                             const RowOf& row_of, int first_key, int end) {
   const int first_row = row_of(ptx::tid_x());
   warp.mask([&](int row) {
-    const uint64_t visible = visible_keys<Warp::kNumKeys>(params, rows, first_row + row, first_key);
+    const uint64_t visible = unmasked_keys<Warp::kNumKeys>(params, rows, first_row + row, first_key);
     return kEnds ? visible & low_bits(end - first_key) : visible;
   });
 }

@@ -11,7 +11,7 @@ __device__ inline void mbarrier_init(uint32_t barrier, uint32_t num_arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(num_arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the cluster and to the async proxy. "fence.mbarrier_init".
+// Makes initialized barriers visible to the cluster and to the async proxy. "fence.mbarrier_init".
 __device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
 }

@@ -1,4 +1,4 @@
-// What warp-specialised warpgroups want of one another: PTX ISA, "setmaxnreg" (sm_90a) and
+// What warp-specialized warpgroups want of one another: PTX ISA, "setmaxnreg" (sm_90a) and
 // "barrier".
 #pragma once
 

@@ -33,7 +33,7 @@ Encode find_encode() {
 }
 
 // Whatever fp8 is, its bytes are copied.
-CUtensorMapDataType data_type_of(DType dtype) {
+CUtensorMapDataType to_tensor_map_dtype(DType dtype) {
   switch (dtype) {
     case DType::kF8E4M3:
     case DType::kF8E5M2:
@@ -54,9 +54,9 @@ CUtensorMap encode(const TensorView& matrix, std::array<cuuint64_t, kRank> sizes
   steps.fill(1);
   CUtensorMap map{};
   const CUresult status =
-      encode_tiled(&map, data_type_of(matrix.dtype), kRank, matrix.data, sizes.data(), strides_bytes.data(),
-                   box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                   kFetch, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode_tiled(&map, to_tensor_map_dtype(matrix.dtype), kRank, matrix.data, sizes.data(),
+                   strides_bytes.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                   CU_TENSOR_MAP_SWIZZLE_128B, kFetch, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     fail(ErrorCode::kDevice, "tensor map of ", matrix, ": CUDA driver error ", static_cast<int>(status));
   return map;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/common/cuda/params.h"
-#include "attend/kernels/gemm/cuda/common/quantised_weight.h"
+#include "attend/kernels/gemm/cuda/common/quantized_weight.h"
 
 namespace attend::kernels::cuda {
 
@@ -23,7 +23,7 @@ struct BatchInvariantGemmParams {
 // the order of the weight's columns.
 struct NaiveGemmParams {
   BatchInvariantGemmParams product;
-  QuantisedWeight weight;
+  QuantizedWeight weight;
   Element element;  // of x
 };
 void launch_naive_gemm(const NaiveGemmParams& params, void* stream);

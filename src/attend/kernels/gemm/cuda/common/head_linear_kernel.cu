@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
                                          params.element)
                           : 0.0f;
     }
-    // Neighbouring threads read neighbouring elements of either orientation.
+    // Neighboring threads read neighboring elements of either orientation.
     for (int i = thread; i < kFeatures * kInputs; i += kThreads) {
       const int f = outputs_adjoin ? i % kFeatures : i / kInputs;
       const int input = outputs_adjoin ? i / kFeatures : i % kInputs;

@@ -3,7 +3,7 @@
 
 #include "attend/kernels/common/cuda/e8m0.cuh"
 #include "attend/kernels/common/cuda/element.cuh"
-#include "attend/kernels/gemm/cuda/common/quantised_weight.h"
+#include "attend/kernels/gemm/cuda/common/quantized_weight.h"
 
 namespace attend::kernels::cuda {
 
@@ -16,43 +16,43 @@ __device__ __forceinline__ float e2m1_to_float(uint32_t code) {
 }
 
 // The group of inputs that `input` is in.
-__device__ __forceinline__ int group_of_input(const QuantisedWeight& weight, int input) {
+__device__ __forceinline__ int input_group(const QuantizedWeight& weight, int input) {
   return weight.group_shift >= 0 ? input >> weight.group_shift : input / weight.group_ins;
 }
 
 // Where the scales of a row begin.
-__device__ __forceinline__ int64_t scales_of_row(const QuantisedWeight& weight, int64_t row) {
+__device__ __forceinline__ int64_t row_scales_begin(const QuantizedWeight& weight, int64_t row) {
   return (weight.group_outs == 1 ? row : row / weight.group_outs) * weight.scale_columns;
 }
 
 // The scale at `at`; exact.
-__device__ __forceinline__ float load_scale(const QuantisedWeight& weight, int64_t at) {
+__device__ __forceinline__ float load_scale(const QuantizedWeight& weight, int64_t at) {
   if (weight.format == WeightFormat::kMxFp4)
     return e8m0_to_float(static_cast<const uint8_t*>(weight.scales)[at]);
   return load_element(weight.scales, at, weight.scale_element);
 }
 
-__device__ __forceinline__ int load_zero(const QuantisedWeight& weight, int64_t at) {
+__device__ __forceinline__ int load_zero(const QuantizedWeight& weight, int64_t at) {
   constexpr int kMiddle = 8;
   return weight.zeros != nullptr ? weight.zeros[at] : kMiddle;
 }
 
 // The code of a format of 4 bits.
-__device__ __forceinline__ uint32_t load_code(const QuantisedWeight& weight, int64_t row, int column) {
+__device__ __forceinline__ uint32_t load_quantized(const QuantizedWeight& weight, int64_t row, int column) {
   const auto* const codes = static_cast<const uint8_t*>(weight.data) + row * (weight.in_features / 2);
   return codes[column / 2] >> (column % 2 * 4) & 15u;
 }
 
 // The element of a row and a column; rounded to float32 where a product with a scale is.
-__device__ inline float load_weight(const QuantisedWeight& weight, int64_t row, int column) {
+__device__ inline float load_weight(const QuantizedWeight& weight, int64_t row, int column) {
   const int64_t at = row * weight.in_features + column;
   if (weight.format == WeightFormat::kPlain) return load_element(weight.data, at, weight.element);
-  const int64_t group = scales_of_row(weight, row) + group_of_input(weight, column);
+  const int64_t group = row_scales_begin(weight, row) + input_group(weight, column);
   const float scale = load_scale(weight, group);
   if (weight.format == WeightFormat::kFp8) return load_element(weight.data, at, Element::kF8E4M3) * scale;
   if (weight.format == WeightFormat::kInt8)
     return static_cast<float>(static_cast<const int8_t*>(weight.data)[at]) * scale;
-  const uint32_t code = load_code(weight, row, column);
+  const uint32_t code = load_quantized(weight, row, column);
   if (weight.format == WeightFormat::kMxFp4) return e2m1_to_float(code) * scale;
   return static_cast<float>(static_cast<int>(code) - load_zero(weight, group)) * scale;
 }

@@ -1,6 +1,6 @@
 // Rows of x in fp8, for products of fp8 with fp8; with the RMSNorm before them.
 //
-//   tile        a row a CTA; sixteen neighbouring threads have a block of inputs that share a scale
+//   tile        a row a CTA; sixteen neighboring threads have a block of inputs that share a scale
 //   warps       up to 16, all alike: a thread has every so many groups of eight elements
 //   registers   8 or 32 hold the row
 //   shared      a number a warp, twice
@@ -23,7 +23,7 @@ constexpr float kSmallestMagnitude = 1e-30f;  // of a row that is not 0: factors
 
 // Of all threads, by op of two numbers; `memory`: one a warp.
 template <class Op>
-__device__ float of_cta(float value, float* memory, const Op& op) {
+__device__ float cta_reduce(float value, float* memory, const Op& op) {
   for (int step = 16; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffffu, value, step));
   if (threadIdx.x % 32 == 0) memory[threadIdx.x / 32] = value;
   __syncthreads();
@@ -38,7 +38,9 @@ __device__ float larger(float a, float b) { return a > b || isnan(a) ? a : b; }
 // A block of inputs lies with so many threads.
 constexpr int kBlockThreads = kRoundedBlockInputs / kGroupElements;
 
-__device__ float factor_of(float largest) { return largest < kSmallestMagnitude ? 0.0f : kLargest / largest; }
+__device__ float quantization_factor(float largest) {
+  return largest < kSmallestMagnitude ? 0.0f : kLargest / largest;
+}
 
 template <class T, int kGroups>
 __global__ void __launch_bounds__(kMaxThreads)
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
       for (const float value : group) sum = fmaf(value, value, sum);
     }
-    sum = of_cta(sum, sums, [](float a, float b) { return a + b; });
+    sum = cta_reduce(sum, sums, [](float a, float b) { return a + b; });
     const float scale = 1.0f / sqrtf(sum / static_cast<float>(params.in_features) + params.norm_eps);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
@@ -95,8 +97,8 @@ __global__ void __launch_bounds__(kMaxThreads)
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) largest = larger(largest, largest_of(i));
-    largest = of_cta(largest, magnitudes, [](float a, float b) { return larger(a, b); });
-    factor = factor_of(largest);
+    largest = cta_reduce(largest, magnitudes, [](float a, float b) { return larger(a, b); });
+    factor = quantization_factor(largest);
     if (thread == 0) params.scales[row] = largest / kLargest;
   }
 #pragma unroll
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
       for (int step = kBlockThreads / 2; step > 0; step /= 2)
         largest = larger(largest, __shfl_xor_sync(0xffffffffu, largest, step));
-      factor = factor_of(largest);
+      factor = quantization_factor(largest);
       if (g % kBlockThreads == 0 && g < num_groups)
         params.scales[int64_t{g / kBlockThreads} * params.block_stride + row] = largest / kLargest;
     }

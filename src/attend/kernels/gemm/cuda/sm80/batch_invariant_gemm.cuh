@@ -198,7 +198,7 @@ class BatchInvariantGemmCta {
   int num_copied_ = 0;               // K-blocks
 };
 
-// A CTA per tile; those with the same rows of W are neighbours.
+// A CTA per tile; those with the same rows of W are neighbors.
 template <class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     batch_invariant_gemm_kernel(const __grid_constant__ BatchInvariantGemmParams params) {

@@ -115,11 +115,11 @@ class HeadGemmCta {
   __device__ __forceinline__ void copy_weights(int k_block, int stage) const {
     const uint32_t to = shared_ + stage * Tile::kStageBytes + Tile::kXBytes;
     if constexpr (Tile::kTransposed) {
-      constexpr int kPiecesOfInput = Tile::kTileFeatures / 8;
+      constexpr int kPiecesPerInput = Tile::kTileFeatures / 8;
 #pragma unroll 2
-      for (int i = 0; i < kBlockK * kPiecesOfInput; i += Tile::kThreads) {
+      for (int i = 0; i < kBlockK * kPiecesPerInput; i += Tile::kThreads) {
         const int at = i + static_cast<int>(threadIdx.x);
-        const int row = at / kPiecesOfInput, piece = at % kPiecesOfInput;
+        const int row = at / kPiecesPerInput, piece = at % kPiecesPerInput;
         const int input = k_block * kBlockK + row, feature = first_feature_ + piece * 8;
         const bool given = input < params_.in_features && feature < params_.out_features;
         const int64_t element = given ? input * params_.weight_in_stride + feature : 0;
@@ -230,7 +230,7 @@ void launch_head_tile(const HeadLinearParams& params, void* stream) {
 
 // Tall tiles for many tokens; where features are contiguous in K, narrow ones while the GPU has SMs to spare.
 template <class T, bool kTransposed>
-void launch_head_gemm_of(const HeadLinearParams& params, void* stream) {
+void launch_head_gemm_tiles(const HeadLinearParams& params, void* stream) {
   using Large = HeadTile<128, 128, 2, kTransposed>;
   using Medium = HeadTile<64, 64, 2, kTransposed>;
   using Small = HeadTile<16, 64, 1, kTransposed>;
@@ -249,9 +249,9 @@ void launch_head_gemm_of(const HeadLinearParams& params, void* stream) {
 template <class T>
 void launch_head_gemm(const HeadLinearParams& params, void* stream) {
   if (params.weight_in_stride == 1)
-    launch_head_gemm_of<T, false>(params, stream);
+    launch_head_gemm_tiles<T, false>(params, stream);
   else
-    launch_head_gemm_of<T, true>(params, stream);
+    launch_head_gemm_tiles<T, true>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -1,4 +1,4 @@
-// x as the products of codes take it: skinny_codes.cuh.
+// x as the products of codes take it: skinny_quantized.cuh.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,13 @@
 
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/copy_word.cuh"
-#include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_outputs.cuh"
+#include "attend/kernels/gemm/cuda/sm80/skinny_quantized_kernel.h"
 
 namespace attend::kernels::cuda::sm80 {
 
 // x in shared memory, normalized if it is, in the order in which lanes take it: of each 32 inputs and row,
-// lane t of four has the 16 bytes of pairs that belong to a step's codes (widen_codes.cuh).
+// lane t of four has the 16 bytes of pairs that belong to a step's codes (dequantize.cuh).
 template <class T, WeightFormat kFormat, int kTokens>
 class PairedX {
   static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
@@ -49,8 +49,8 @@ class PairedX {
   // By all threads, x of the rows there are; `norm`: load_norm() of threadIdx.x; `meanwhile()` once, behind
   // the first loads.
   template <class Meanwhile>
-  static __device__ __forceinline__ void bring(const SkinnyGemmParams& params, uint32_t to, Norm& norm,
-                                               Squares& squares, const Meanwhile& meanwhile) {
+  static __device__ __forceinline__ void load_async(const SkinnyGemmParams& params, uint32_t to, Norm& norm,
+                                                    Squares& squares, const Meanwhile& meanwhile) {
     const int num_units = params.in_features / kUnitInputs;
     const uint32_t to_sums = to + kTokens * params.in_features * 2;
     int first = static_cast<int>(threadIdx.x);
@@ -82,19 +82,19 @@ class PairedX {
           uint4 elements = x[i][token];
           if constexpr (kCanNorm)
             if (params.norm != nullptr) {
-              squares[token] += sum_of_squares_of(elements);
+              squares[token] += sum_of_squares8(elements);
               elements = multiply_elements(elements, norm[i]);
             }
           ptx::st_shared_16(to + ((unit / kLanes * kTokens + token) * kLanes + unit % kLanes) * kUnitBytes,
                             paired(elements));
           if constexpr (kSums) {
             // Lanes that have a group of inputs among them.
-            constexpr int kLanesOfGroup = kInt4GroupInputs / kUnitInputs;
+            constexpr int kLanesPerGroup = kInt4GroupInputs / kUnitInputs;
             float sum = sum_of(elements);
 #pragma unroll
-            for (int step = kLanesOfGroup / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-            if (unit % kLanesOfGroup == 0)
-              ptx::st_shared_4(to_sums + (unit / kLanesOfGroup * kTokens + token) * 4, __float_as_uint(sum));
+            for (int step = kLanesPerGroup / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+            if (unit % kLanesPerGroup == 0)
+              ptx::st_shared_4(to_sums + (unit / kLanesPerGroup * kTokens + token) * 4, __float_as_uint(sum));
           }
         }
       }
@@ -110,7 +110,7 @@ class PairedX {
   }
 
   // The sums of a group of inputs, of this lane's tokens.
-  static __device__ __forceinline__ float2 take_sums(uint32_t from, int in_features, int group) {
+  static __device__ __forceinline__ float2 reduce_sums(uint32_t from, int in_features, int group) {
     const uint32_t sums = from + kTokens * in_features * 2 + group * kTokens * 4;
     if constexpr (kTokens == 1) {
       const float sum = __uint_as_float(ptx::ld_shared_4(sums));

@@ -23,7 +23,7 @@ SkinnyGemmParams skinny_gemm_params(const LinearArgs& args, bool gated) {
           .out_features = static_cast<int32_t>(args.out.shape[1]),
           .gated = gated,
           .accumulate = args.accumulate,
-          .out_element = element_of(args.out.dtype)};
+          .out_element = to_element_type(args.out.dtype)};
 }
 
 void launch_skinny_gemm(const SkinnyGemmParams& params, DType dtype, void* stream) {
@@ -31,12 +31,12 @@ void launch_skinny_gemm(const SkinnyGemmParams& params, DType dtype, void* strea
   launch(params, stream);
 }
 
-SkinnyCodesParams skinny_codes_params(const LinearArgs& args, bool gated) {
-  return {.product = skinny_gemm_params(args, gated), .weight = quantised_weight(args.weight)};
+SkinnyQuantizedParams skinny_quantized_params(const LinearArgs& args, bool gated) {
+  return {.product = skinny_gemm_params(args, gated), .weight = quantized_weight(args.weight)};
 }
 
-void launch_skinny_codes(const SkinnyCodesParams& params, DType dtype, void* stream) {
-  const auto launch = dtype == DType::kBF16 ? launch_skinny_codes_bf16 : launch_skinny_codes_f16;
+void launch_skinny_quantized(const SkinnyQuantizedParams& params, DType dtype, void* stream) {
+  const auto launch = dtype == DType::kBF16 ? launch_skinny_quantized_bf16 : launch_skinny_quantized_f16;
   launch(params, stream);
 }
 

@@ -37,8 +37,8 @@ class SkinnyGemmPipeline {
   // Twelve are enough to keep memory busy, and each is a step before the first mma.
   static constexpr int kStages = kPipelineBytes / kStageStride < 12 ? kPipelineBytes / kStageStride : 12;
   // A CTA that needs fewer leaves the shared memory to the next kernel's CTAs.
-  static constexpr __host__ __device__ int shared_bytes(int k_blocks_of_warp) {
-    return kStageStride * (k_blocks_of_warp < kStages ? k_blocks_of_warp : kStages);
+  static constexpr __host__ __device__ int shared_bytes(int k_blocks_per_warp) {
+    return kStageStride * (k_blocks_per_warp < kStages ? k_blocks_per_warp : kStages);
   }
   static_assert(kStages >= 2);
 
@@ -62,9 +62,9 @@ class SkinnyGemmPipeline {
     from_ = stages + swizzled_piece(lane % 8, lane / 8);
     norm_from_ = stages + swizzled_piece(0, lane / 8);
     x_from_ = kTokens == 1 ? norm_from_ : from_;
-    k_blocks_of_pass_ = (range.num_k_blocks - warp + kSkinnyWarps - 1) / kSkinnyWarps;
+    k_blocks_per_pass_ = (range.num_k_blocks - warp + kSkinnyWarps - 1) / kSkinnyWarps;
     const int64_t row_bytes = 2 * int64_t{params.in_features};
-    group_pair_bytes_ = 2 / groups_of_n_tile(params) * kFeatures * row_bytes;
+    group_pair_bytes_ = 2 / groups_per_n_tile(params) * kFeatures * row_bytes;
     odd_group_bytes_ = (kHeads         ? params.head_half
                         : params.gated ? params.out_features
                                        : kFeatures) *
@@ -141,7 +141,7 @@ class SkinnyGemmPipeline {
   struct Cursor {
     const char* weights;  // of this lane, in the first group
     int n_tile, input;    // `input`: of this lane
-    int left_of_pass, left;
+    int left_in_pass, left;
   };
 
   // From a row to the one kRowsAtOnce behind it.
@@ -157,12 +157,12 @@ class SkinnyGemmPipeline {
 
   __device__ __forceinline__ void begin(Cursor& cursor) const {
     cursor.n_tile = range_.begin;
-    cursor.left = k_blocks_of_pass_ * ((range_.end - range_.begin + range_.at_once - 1) / range_.at_once);
+    cursor.left = k_blocks_per_pass_ * ((range_.end - range_.begin + range_.at_once - 1) / range_.at_once);
     begin_pass(cursor);
   }
   __device__ __forceinline__ void begin_pass(Cursor& cursor) const {
     cursor.input = input_;
-    cursor.left_of_pass = k_blocks_of_pass_;
+    cursor.left_in_pass = k_blocks_per_pass_;
     const int64_t row = first_feature(params_, cursor.n_tile) + row_;
     cursor.weights = static_cast<const char*>(params_.weight) + 2 * (row * params_.in_features + input_);
   }
@@ -170,13 +170,13 @@ class SkinnyGemmPipeline {
     cursor.input += kSkinnyWarps * kBlockK;
     cursor.weights += 2 * kSkinnyWarps * kBlockK;
     --cursor.left;
-    if (--cursor.left_of_pass > 0) return;
+    if (--cursor.left_in_pass > 0) return;
     cursor.n_tile += range_.at_once;
     begin_pass(cursor);
   }
 
   __device__ __forceinline__ void copy_weights(const Cursor& cursor, int stage) const {
-    const int num_groups = (range_.end - cursor.n_tile) * groups_of_n_tile(params_);
+    const int num_groups = (range_.end - cursor.n_tile) * groups_per_n_tile(params_);
     const bool valid = cursor.input < params_.in_features;
     const int64_t next_rows_bytes = 2 * kRowsAtOnce * int64_t{params_.in_features};
     const char* from[2] = {cursor.weights, cursor.weights + odd_group_bytes_};
@@ -224,7 +224,7 @@ class SkinnyGemmPipeline {
   int row_, input_;  // what this lane copies of each kRowsAtOnce rows, and from where on in the first K-block
   uint32_t to_;
   uint32_t from_, x_from_, norm_from_;  // of the first halves
-  int k_blocks_of_pass_;
+  int k_blocks_per_pass_;
   int64_t group_pair_bytes_, odd_group_bytes_;  // from a group to the next but one, to the next
   int stage_ = 0;                               // where the oldest K-block's begins
   Cursor weights_cursor_;
@@ -244,8 +244,8 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
 
  public:
   static constexpr int kMaxSharedBytes = kPartialSumBytes + Pipeline::shared_bytes(Pipeline::kStages);
-  static int shared_bytes(int k_blocks_of_warp) {
-    return kPartialSumBytes + Pipeline::shared_bytes(k_blocks_of_warp);
+  static int shared_bytes(int k_blocks_per_warp) {
+    return kPartialSumBytes + Pipeline::shared_bytes(k_blocks_per_warp);
   }
 
   __device__ SkinnyGemmCta(const SkinnyGemmParams& params, const Epilogue& epilogue, char* shared)
@@ -263,7 +263,7 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
         multiply(first, accumulators);
       store_partial_sums(first, accumulators);
       __syncthreads();
-      this->write(n_tile, prefetched, [&](int token) { return this->norm_scale_of(token); });
+      this->write(n_tile, prefetched, [&](int token) { return this->get_norm_scale(token); });
       __syncthreads();
       first = false;
     }
@@ -330,7 +330,7 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
     for (int i = 0; i < kHalves; ++i)
 #pragma unroll
       for (int tile = 0; tile < kMTiles; ++tile) {
-        if (first) sum_of_squares_[tile] += sum_of_squares_of(fragments.x[i][tile]);
+        if (first) sum_of_squares_[tile] += sum_of_squares8(fragments.x[i][tile]);
         fragments.x[i][tile] = multiply_elements(fragments.x[i][tile], fragments.norm[i]);
       }
   }
@@ -386,9 +386,9 @@ template <class Cta, int kGroups, auto kKernel, class Params>
 void launch_ctas(const Params& params, const SkinnyGemmParams& product, const CtaRanges& ranges, void* stream,
                  int cluster_size = 1) {
   constexpr int kRoundElements = kSkinnyWarps * kBlockK;
-  const int k_blocks_of_warp =
+  const int k_blocks_per_warp =
       (product.in_features + kRoundElements - 1) / kRoundElements * ranges.num_passes(kGroups);
-  const int shared_bytes = Cta::shared_bytes(k_blocks_of_warp);
+  const int shared_bytes = Cta::shared_bytes(k_blocks_per_warp);
   allow_shared_memory<kKernel>(Cta::kMaxSharedBytes, "linear: shared memory");
   launch_dependent<Params>(kKernel, static_cast<unsigned>(ranges.num_ctas), kSkinnyThreads,
                            static_cast<size_t>(shared_bytes), stream, params, "linear", cluster_size);

@@ -19,7 +19,7 @@ inline constexpr int kSkinnyThreads = 32 * kSkinnyWarps;
 
 // Groups of eight rows of W of an n-tile: one, or two whose outputs are combined (gate and up, or the halves
 // of a head that are rotated together).
-__host__ __device__ inline int groups_of_n_tile(const SkinnyGemmParams& params) {
+__host__ __device__ inline int groups_per_n_tile(const SkinnyGemmParams& params) {
   return params.gated || params.head_half > 0 ? 2 : 1;
 }
 __host__ __device__ inline int num_n_tiles(const SkinnyGemmParams& params) {
@@ -36,9 +36,9 @@ struct CtaRange {
   int begin, end, at_once;  // in n-tiles
   int num_k_blocks;         // of the inputs, which the warps take in turn
 
-  __device__ CtaRange(const SkinnyGemmParams& params, int num_groups, int inputs_of_k_block)
-      : at_once(num_groups / groups_of_n_tile(params)),
-        num_k_blocks((params.in_features + inputs_of_k_block - 1) / inputs_of_k_block) {
+  __device__ CtaRange(const SkinnyGemmParams& params, int num_groups, int inputs_per_k_block)
+      : at_once(num_groups / groups_per_n_tile(params)),
+        num_k_blocks((params.in_features + inputs_per_k_block - 1) / inputs_per_k_block) {
     begin = static_cast<int>(int64_t{num_n_tiles(params)} * blockIdx.x / gridDim.x);
     end = static_cast<int>(int64_t{num_n_tiles(params)} * (blockIdx.x + 1) / gridDim.x);
   }
@@ -78,7 +78,7 @@ class SkinnyGemmEpilogue {
 };
 
 // Of eight elements of bf16.
-__device__ inline float sum_of_squares_of(const uint4& x) {
+__device__ inline float sum_of_squares8(const uint4& x) {
   const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
   float sum = 0.0f;
 #pragma unroll
@@ -114,10 +114,10 @@ class SkinnyOutputs {
  protected:
   // `shared`: kPartialSumBytes.
   __device__ SkinnyOutputs(const SkinnyGemmParams& params, const Epilogue& epilogue, char* shared,
-                           int inputs_of_k_block)
+                           int inputs_per_k_block)
       : params_(params),
         epilogue_(epilogue),
-        range_(params, kGroups, inputs_of_k_block),
+        range_(params, kGroups, inputs_per_k_block),
         partial_(reinterpret_cast<float*>(shared)),
         row_squares_(partial_ + kSkinnyWarps * kGroups * kGroupOutputs) {}
 
@@ -125,11 +125,11 @@ class SkinnyOutputs {
   // sums that a warp reads lie side by side.
   static constexpr int kNTilesAtOnce = kSkinnyThreads / (kTokens * kFeatures);
   static constexpr int kMaxNTiles = Epilogue::kHeads ? kGroups / 2 : kGroups;
-  static constexpr int kOutsOfThread = (kMaxNTiles + kNTilesAtOnce - 1) / kNTilesAtOnce;
+  static constexpr int kOutsPerThread = (kMaxNTiles + kNTilesAtOnce - 1) / kNTilesAtOnce;
 
   // With many tokens, what is prefetched would take registers from the accumulators.
   static constexpr bool kPrefetches = kTokens <= kMaxRowsAnywhere;
-  using Prefetched = typename Epilogue::Prefetched[kPrefetches ? kOutsOfThread : 1];
+  using Prefetched = typename Epilogue::Prefetched[kPrefetches ? kOutsPerThread : 1];
 
   __device__ __forceinline__ void prefetch(int first_n_tile, Prefetched& prefetched) const {
     if constexpr (kPrefetches)
@@ -138,7 +138,7 @@ class SkinnyOutputs {
       });
   }
   // 1 where there is no norm.
-  __device__ float norm_scale_of(int token) const {
+  __device__ float get_norm_scale(int token) const {
     if (params_.norm == nullptr) return 1.0f;
     float squares = 0.0f;
     for (int warp = 0; warp < kSkinnyWarps; ++warp) squares += row_squares_[warp * kTokens + token];
@@ -152,7 +152,7 @@ class SkinnyOutputs {
     for_each_out(first_n_tile, [&](int i, int token, int n_tile, int row) {
       if constexpr (!kPrefetches) epilogue_.prefetch(token, first_n_tile + n_tile, row, prefetched[0]);
       const float scale = scale_of(token);
-      const int first_group = n_tile * groups_of_n_tile(params_);
+      const int first_group = n_tile * groups_per_n_tile(params_);
       epilogue_.write(
           token, first_n_tile + n_tile, row, prefetched[kPrefetches ? i : 0],
           [&](int group, int feature) { return sum_of(first_group + group, token, row, scale, feature); });
@@ -184,7 +184,7 @@ class SkinnyOutputs {
     const int num_n_tiles = min(range_.at_once, range_.end - first_n_tile);
     int n_tile = thread / (kFeatures * kTokens);
 #pragma unroll(kPrefetches ? kOutsOfThread : 1)
-    for (int i = 0; i < kOutsOfThread; ++i) {
+    for (int i = 0; i < kOutsPerThread; ++i) {
       if (n_tile < num_n_tiles) visit(i, token, n_tile, row);
       n_tile += kNTilesAtOnce;
     }
@@ -206,7 +206,7 @@ struct CtaRanges {
 
   explicit CtaRanges(const SkinnyGemmParams& params) {
     num_ctas = std::min(num_n_tiles(params), num_sms());
-    num_groups = (num_n_tiles(params) + num_ctas - 1) / num_ctas * groups_of_n_tile(params);
+    num_groups = (num_n_tiles(params) + num_ctas - 1) / num_ctas * groups_per_n_tile(params);
   }
   int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
 };

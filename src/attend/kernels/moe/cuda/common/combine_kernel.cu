@@ -18,21 +18,21 @@ namespace {
 constexpr int kThreads = 256;
 
 // The rows that a token's experts have left, and what each counts.
-class ExpertsOfToken {
+class TokenExperts {
  public:
-  __device__ ExpertsOfToken(const CombineParams& params, int64_t token)
-      : row_of_pair_(params.row_of_pair),
+  __device__ TokenExperts(const CombineParams& params, int64_t token)
+      : pair_row_(params.pair_row),
         weights_(params.weights != nullptr ? params.weights + token * params.top_k : nullptr),
         first_pair_(token * params.top_k) {}
 
   // `rank`: among the token's.
   __device__ int64_t row(int rank) const {
-    return row_of_pair_ != nullptr ? row_of_pair_[first_pair_ + rank] : first_pair_ + rank;
+    return pair_row_ != nullptr ? pair_row_[first_pair_ + rank] : first_pair_ + rank;
   }
   __device__ float weight(int rank) const { return weights_ != nullptr ? weights_[rank] : 1.0f; }
 
  private:
-  const int32_t* const row_of_pair_;
+  const int32_t* const pair_row_;
   const float* const weights_;
   const int64_t first_pair_;
 };
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int64_t token = blockIdx.x;
-  const ExpertsOfToken experts(params, token);
+  const TokenExperts experts(params, token);
   for (int i = static_cast<int>(threadIdx.x); i < params.hidden_size; i += kThreads) {
     float sum = 0.0f;
     for (int rank = 0; rank < params.top_k; ++rank)
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int64_t token = blockIdx.x;
-  const ExpertsOfToken experts(params, token);
+  const TokenExperts experts(params, token);
   for (int first = static_cast<int>(threadIdx.x) * kGroupElements; first < params.hidden_size;
        first += kThreads * kGroupElements) {
     float sums[kGroupElements] = {}, values[kGroupElements];

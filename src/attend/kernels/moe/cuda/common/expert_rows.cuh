@@ -19,7 +19,7 @@ class ExpertRows {
   // tokens, whose experts differ.
   __device__ __forceinline__ void sort(const int32_t* experts, int num_pairs, int top_k, int num_experts) {
     if (num_pairs <= 32 && num_pairs <= kTileRows * top_k) {
-      if (threadIdx.x < 32) sort_few(experts, num_pairs);
+      if (threadIdx.x < 32) sort_with_warp(experts, num_pairs);
       __syncthreads();
       return;
     }
@@ -27,15 +27,15 @@ class ExpertRows {
     constexpr int kWordPairs = 4;  // that a thread looks at with one load
     const int num_words = (num_pairs + kWordPairs - 1) / kWordPairs;
     for (int i = thread; i < num_words * kWordPairs; i += kThreads)
-      expert_of_pair_[i] = i < num_pairs ? static_cast<uint16_t>(experts[i]) : kNone;
+      pair_expert_[i] = i < num_pairs ? static_cast<uint16_t>(experts[i]) : kNone;
     __syncthreads();
-    // Threads share the pairs among themselves for each expert: neighbours have parts of them, in order. More
+    // Threads share the pairs among themselves for each expert: neighbors have parts of them, in order. More
     // parts than one only where every expert has threads of its own.
     int parts = 1;
     while (2 * parts * num_experts <= kThreads && 2 * parts <= num_words && parts < 32) parts *= 2;
     const int part = thread % parts;
     const int begin = num_words * part / parts, end = num_words * (part + 1) / parts;
-    const auto* const words = reinterpret_cast<const ushort4*>(expert_of_pair_);
+    const auto* const words = reinterpret_cast<const ushort4*>(pair_expert_);
     int before = 0;  // of the expert's pairs, in parts before this one
     for (int expert = thread / parts; expert < round_up(num_experts, kThreads / parts);
          expert += kThreads / parts) {
@@ -65,10 +65,10 @@ class ExpertRows {
       if (first_row_[expert] == first_row_[expert + 1]) continue;
       for (int i = begin; i < end; ++i) {
         const ushort4 word = words[i];
-        if (word.x == expert) pair_of_row_[row++] = static_cast<uint16_t>(kWordPairs * i);
-        if (word.y == expert) pair_of_row_[row++] = static_cast<uint16_t>(kWordPairs * i + 1);
-        if (word.z == expert) pair_of_row_[row++] = static_cast<uint16_t>(kWordPairs * i + 2);
-        if (word.w == expert) pair_of_row_[row++] = static_cast<uint16_t>(kWordPairs * i + 3);
+        if (word.x == expert) row_pair_[row++] = static_cast<uint16_t>(kWordPairs * i);
+        if (word.y == expert) row_pair_[row++] = static_cast<uint16_t>(kWordPairs * i + 1);
+        if (word.z == expert) row_pair_[row++] = static_cast<uint16_t>(kWordPairs * i + 2);
+        if (word.w == expert) row_pair_[row++] = static_cast<uint16_t>(kWordPairs * i + 3);
       }
     }
     __syncthreads();
@@ -79,7 +79,7 @@ class ExpertRows {
     const ushort4 tile = tiles_[i];
     return {.expert = tile.x, .first_row = tile.y, .num_rows = tile.z};
   }
-  __device__ __forceinline__ int pair_of_row(int row) const { return pair_of_row_[row]; }
+  __device__ __forceinline__ int row_pair(int row) const { return row_pair_[row]; }
 
  private:
   static constexpr uint16_t kNone = 0xffff;
@@ -92,7 +92,7 @@ class ExpertRows {
   }
 
   // Of one warp, a lane a pair: an expert's rows fill one tile at most.
-  __device__ __forceinline__ void sort_few(const int32_t* experts, int num_pairs) {
+  __device__ __forceinline__ void sort_with_warp(const int32_t* experts, int num_pairs) {
     const int lane = static_cast<int>(threadIdx.x);
     const int expert = lane < num_pairs ? experts[lane] : kNone;
     int row = 0, num_rows = 0, tile = 0;
@@ -107,7 +107,7 @@ class ExpertRows {
     const uint32_t firsts = __ballot_sync(0xffffffffu, first);
     for (int i = 0; i < num_pairs; ++i)
       tile += __shfl_sync(0xffffffffu, expert, i) < expert && (firsts >> i & 1u) != 0 ? 1 : 0;
-    if (lane < num_pairs) pair_of_row_[row] = static_cast<uint16_t>(lane);
+    if (lane < num_pairs) row_pair_[row] = static_cast<uint16_t>(lane);
     if (first) set_tile(tile, expert, row, row + num_rows);
     if (lane == 0) num_tiles_ = __popc(firsts);
   }
@@ -146,8 +146,8 @@ class ExpertRows {
   static constexpr int kMaxExperts = 512;
 
   alignas(16) ushort4 tiles_[kMaxPairs];  // expert, first row, rows
-  uint16_t expert_of_pair_[kMaxPairs];
-  uint16_t pair_of_row_[kMaxPairs];
+  uint16_t pair_expert_[kMaxPairs];
+  uint16_t row_pair_[kMaxPairs];
   uint16_t first_row_[kMaxExperts + 1], first_tile_[kMaxExperts + 1];
   int num_tiles_;
 };

@@ -16,11 +16,11 @@ template <int kThreads, int kTileRows>
 __device__ __forceinline__ GroupedTile find_grouped_tile(const GroupedGemmParams& params) {
   const int tile = static_cast<int>(blockIdx.x);
   if (tile >= params.first_tile[params.num_experts]) return {};
-  __shared__ int expert_of_tile;
+  __shared__ int tile_expert;
   for (int i = static_cast<int>(threadIdx.x); i < params.num_experts; i += kThreads)
-    if (params.first_tile[i] <= tile && tile < params.first_tile[i + 1]) expert_of_tile = i;
+    if (params.first_tile[i] <= tile && tile < params.first_tile[i + 1]) tile_expert = i;
   __syncthreads();
-  const int expert = expert_of_tile;
+  const int expert = tile_expert;
   const int first_row = params.first_row[expert] + (tile - params.first_tile[expert]) * kTileRows;
   return {.expert = expert,
           .first_row = first_row,
@@ -50,7 +50,7 @@ __device__ __forceinline__ float expert_output(const GroupedGemmParams& params, 
                                                const AddBias& add_bias) {
   const ExpertEpilogue& rule = params.epilogue;
   if (rule.input_weights != nullptr) {
-    const float weight = rule.input_weights[rule.pair_of_row != nullptr ? rule.pair_of_row[row] : row];
+    const float weight = rule.input_weights[rule.row_pair != nullptr ? rule.row_pair[row] : row];
     sum *= weight;
     up *= weight;
   }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attend/kernels/common/cuda/params.h"
-#include "attend/kernels/gemm/cuda/common/quantised_weight.h"
+#include "attend/kernels/gemm/cuda/common/quantized_weight.h"
 #include "attend/kernels/moe/experts.h"
 
 namespace attend::kernels::cuda {
@@ -16,9 +16,9 @@ struct RouteParams {
   int32_t num_groups, top_groups;
   const float* correction;  // [num_experts]; null: none
   float scale;
-  bool of_all;      // weights are scores among all experts, not among the chosen ones
-  bool sigmoid;     // scores are sigmoids, not a softmax
-  uint32_t spread;  // as of RouterRule
+  bool over_all_experts;  // weights are scores among all experts, not among the chosen ones
+  bool sigmoid;           // scores are sigmoids, not a softmax
+  uint32_t spread;        // as of RouterRule
 };
 // Without logits where those are not in memory.
 RouteParams route_params(const RouteArgs& args, int64_t num_experts);
@@ -27,9 +27,9 @@ void launch_route(const RouteParams& params, void* stream);
 
 struct SortPairsParams {
   const int32_t* experts;  // [num_pairs]
-  int32_t* row_of_pair;
-  int32_t* token_of_row;
-  int32_t* pair_of_row;
+  int32_t* pair_row;
+  int32_t* row_token;
+  int32_t* row_pair;
   int32_t* first_row;   // [num_experts + 1]
   int32_t* first_tile;  // [num_experts + 1]: an expert's rows are in tiles of their own
   int32_t num_pairs, num_experts, top_k, tile_rows;
@@ -42,7 +42,7 @@ void launch_sort_pairs(const SortPairsParams& params, void* stream);
 struct ExpertEpilogue {
   DeviceVector bias;           // of all rows of W of all experts
   const float* input_weights;  // of each pair, what its sums are multiplied with before the bias; null: 1
-  const int32_t* pair_of_row;  // null: rows are pairs
+  const int32_t* row_pair;     // null: rows are pairs
   // (up + 1) gate / (1 + e^-(alpha gate)), gate at most limit and up within limit of 0; else silu(gate) * up.
   bool clamped;
   float limit, alpha;
@@ -51,10 +51,10 @@ struct ExpertEpilogue {
 // Each expert's product: out = x W^T + b, or of its two halves act(gate, up).
 struct GroupedGemmParams {
   const void* x;
-  int64_t x_stride;             // of elements
-  const int32_t* token_of_row;  // the row of x of each row; null: the same
-  QuantisedWeight weight;       // [num_experts, out_features, in_features]; gated: twice as many outputs
-  void* out;                    // [rows, out_features]
+  int64_t x_stride;          // of elements
+  const int32_t* row_token;  // the row of x of each row; null: the same
+  QuantizedWeight weight;    // [num_experts, out_features, in_features]; gated: twice as many outputs
+  void* out;                 // [rows, out_features]
   const int32_t* first_row;
   const int32_t* first_tile;
   int32_t num_experts, in_features, out_features;
@@ -71,11 +71,11 @@ void launch_naive_grouped_gemm(const GroupedGemmParams& params, Element element,
 
 // Each row's inputs in the order of its expert's columns: to[row][i] = from[its row][order[expert][i]].
 struct OrderInputsParams {
-  const void* from;             // [.., in_features]
-  const int32_t* token_of_row;  // the row of `from` of each row; null: the same
-  const int32_t* order;         // [num_experts, in_features]
-  const int32_t* first_row;     // [num_experts + 1]
-  void* to;                     // [num_rows, in_features]
+  const void* from;          // [.., in_features]
+  const int32_t* row_token;  // the row of `from` of each row; null: the same
+  const int32_t* order;      // [num_experts, in_features]
+  const int32_t* first_row;  // [num_experts + 1]
+  void* to;                  // [num_rows, in_features]
   int32_t num_rows, num_experts, in_features;
   Element element;
 };
@@ -83,10 +83,10 @@ void launch_order_inputs(const OrderInputsParams& params, void* stream);
 
 // out (+)= sum over a token's pairs, in their order, of weight * row.
 struct CombineParams {
-  const void* rows;            // [rows, hidden_size]
-  const int32_t* row_of_pair;  // null: rows are pairs
-  const float* weights;        // [num_tokens, top_k]; null: all 1
-  void* out;                   // [num_tokens, hidden_size]
+  const void* rows;         // [rows, hidden_size]
+  const int32_t* pair_row;  // null: rows are pairs
+  const float* weights;     // [num_tokens, top_k]; null: all 1
+  void* out;                // [num_tokens, hidden_size]
   int32_t num_tokens, top_k, hidden_size;
   Element element;  // of rows and out
   bool accumulate;

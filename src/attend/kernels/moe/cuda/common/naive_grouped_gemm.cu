@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto has_row = [&](int i) { return tile.first_row + i < tile.end_row; };
   const auto x_value = [&](int i, int input) {
     const int64_t row =
-        params.token_of_row != nullptr ? params.token_of_row[tile.first_row + i] : tile.first_row + i;
+        params.row_token != nullptr ? params.row_token[tile.first_row + i] : tile.first_row + i;
     return load_element(params.x, row * params.x_stride + input, naive.element);
   };
   const auto has_output = [&](int i) { return first_output + i < params.out_features; };

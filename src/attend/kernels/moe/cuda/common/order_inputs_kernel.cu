@@ -18,17 +18,17 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     order_inputs_kernel(const __grid_constant__ OrderInputsParams params) {
-  __shared__ int expert_of_row;
+  __shared__ int row_expert;
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const auto row = static_cast<int>(blockIdx.x);
   for (int i = static_cast<int>(threadIdx.x); i < params.num_experts; i += kThreads)
-    if (params.first_row[i] <= row && row < params.first_row[i + 1]) expert_of_row = i;
+    if (params.first_row[i] <= row && row < params.first_row[i + 1]) row_expert = i;
   __syncthreads();
   const int input = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   if (input >= params.in_features) return;
-  const int64_t from = params.token_of_row != nullptr ? params.token_of_row[row] : row;
-  const int column = params.order[int64_t{expert_of_row} * params.in_features + input];
+  const int64_t from = params.row_token != nullptr ? params.row_token[row] : row;
+  const int column = params.order[int64_t{row_expert} * params.in_features + input];
   store_element(params.to, int64_t{row} * params.in_features + input, params.element,
                 load_element(params.from, from * params.in_features + column, params.element));
 }

@@ -14,22 +14,22 @@ __device__ inline uint64_t key_of(float rank, int expert) {
   const uint32_t ordered = isnan(rank) ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
   return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
 }
-__device__ inline int expert_of(uint64_t key) {
+__device__ inline int key_expert(uint64_t key) {
   return static_cast<int>(0xffffffffu - static_cast<uint32_t>(key));
 }
-__device__ inline float rank_of(uint64_t key) {
+__device__ inline float key_rank(uint64_t key) {
   const auto ordered = static_cast<uint32_t>(key >> 32);
   if (ordered == 0) return __int_as_float(0x7fffffff);
   return __uint_as_float((ordered & 0x80000000u) != 0 ? ordered & 0x7fffffffu : ~ordered);
 }
 
-__device__ inline uint64_t largest_of_warp(uint64_t key) {
+__device__ inline uint64_t warp_max(uint64_t key) {
   const auto rank = static_cast<uint32_t>(key >> 32);
   const uint32_t best = __reduce_max_sync(0xffffffffu, rank);
   const uint32_t last = __reduce_max_sync(0xffffffffu, rank == best ? static_cast<uint32_t>(key) : 0);
   return static_cast<uint64_t>(best) << 32 | last;
 }
-__device__ inline float sum_of_warp(float value) {
+__device__ inline float warp_sum(float value) {
   for (int step = kRouteLanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
   return value;
 }
@@ -38,34 +38,34 @@ __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 // The largest key of the experts begin <= expert < end below `bound`; 0: there is none.
 template <int kPerLane>
-__device__ uint64_t largest_of_group(const uint64_t (&keys)[kPerLane], int lane, int begin, int end,
-                                     uint64_t bound) {
+__device__ uint64_t warp_group_max(const uint64_t (&keys)[kPerLane], int lane, int begin, int end,
+                                   uint64_t bound) {
   uint64_t best = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int expert = i * kRouteLanes + lane;
     if (expert >= begin && expert < end && keys[i] < bound && keys[i] > best) best = keys[i];
   }
-  return largest_of_warp(best);
+  return warp_max(best);
 }
 
 // Takes the experts of all groups but the best: their keys become 0. Lane g ranks group g.
 template <int kPerLane>
-__device__ void leave_best_groups(const RouteParams& params, int lane, uint64_t (&keys)[kPerLane]) {
+__device__ void mask_other_groups(const RouteParams& params, int lane, uint64_t (&keys)[kPerLane]) {
   const int group_size = params.num_experts / params.num_groups;
   uint64_t key = 0;
   for (int group = 0; group < params.num_groups; ++group) {
     const int begin = group * group_size;
-    const uint64_t best = largest_of_group(keys, lane, begin, begin + group_size, ~uint64_t{0});
-    float rank = rank_of(best);
-    if (params.sigmoid) rank += rank_of(largest_of_group(keys, lane, begin, begin + group_size, best));
+    const uint64_t best = warp_group_max(keys, lane, begin, begin + group_size, ~uint64_t{0});
+    float rank = key_rank(best);
+    if (params.sigmoid) rank += key_rank(warp_group_max(keys, lane, begin, begin + group_size, best));
     if (lane == group) key = key_of(rank, group);
   }
   uint32_t chosen = 0;
   for (int i = 0; i < params.top_groups; ++i) {
-    const uint64_t best = largest_of_warp(key);
+    const uint64_t best = warp_max(key);
     if (key == best) key = 0;
-    chosen |= 1u << expert_of(best);
+    chosen |= 1u << key_expert(best);
   }
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void sort_keys(uint64_t (&keys)[kPerLane]) {
 // Takes the largest of the lanes' first keys, which are sorted, and returns its expert. Lanes rarely have the
 // same rank, so mostly it is found by one reduction.
 template <int kPerLane>
-__device__ __forceinline__ int take_largest(uint64_t (&keys)[kPerLane]) {
+__device__ __forceinline__ int pop_largest(uint64_t (&keys)[kPerLane]) {
   const auto rank = static_cast<uint32_t>(keys[0] >> 32), rest = static_cast<uint32_t>(keys[0]);
   bool largest = rank == __reduce_max_sync(0xffffffffu, rank);
   uint32_t lanes = __ballot_sync(0xffffffffu, largest);
@@ -104,7 +104,7 @@ __device__ __forceinline__ int take_largest(uint64_t (&keys)[kPerLane]) {
     largest = largest && rest == last;
     lanes = __ballot_sync(0xffffffffu, largest);
   }
-  const int expert = __shfl_sync(0xffffffffu, expert_of(keys[0]), __ffs(static_cast<int>(lanes)) - 1);
+  const int expert = __shfl_sync(0xffffffffu, key_expert(keys[0]), __ffs(static_cast<int>(lanes)) - 1);
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i)
     if (largest) keys[i] = i + 1 < kPerLane ? keys[i + 1] : 0;
@@ -129,11 +129,11 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
       rank = spread_rank(params.spread, static_cast<uint32_t>(token), static_cast<uint32_t>(expert));
     keys[i] = given ? key_of(rank, expert) : 0;
   }
-  if (params.top_groups < params.num_groups) leave_best_groups(params, lane, keys);
+  if (params.top_groups < params.num_groups) mask_other_groups(params, lane, keys);
   sort_keys(keys);
   int chosen = 0;  // of the lane's rank among the token's experts
   for (int rank = 0; rank < params.top_k; ++rank) {
-    const int expert = take_largest(keys);
+    const int expert = pop_largest(keys);
     if (lane == rank) chosen = expert;
   }
   const bool has_choice = lane < params.top_k;
@@ -142,14 +142,14 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
   float weight = 0.0f;
   if (has_choice) weight = params.sigmoid ? sigmoid(logit) : expf(logit - largest);
   float sum = weight;
-  if (params.of_all && !params.sigmoid) {
+  if (params.over_all_experts && !params.sigmoid) {
     sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
       if (i * kRouteLanes + lane < params.num_experts) sum += expf(own[i] - largest);
   }
-  sum = sum_of_warp(sum);
-  if (params.sigmoid) sum = params.of_all ? 1.0f : sum + kSmallestSumOfSigmoids;
+  sum = warp_sum(sum);
+  if (params.sigmoid) sum = params.over_all_experts ? 1.0f : sum + kSmallestSumOfSigmoids;
   if (!has_choice) return;
   params.experts[token * params.top_k + lane] = chosen;
   params.weights[token * params.top_k + lane] = weight / sum * params.scale;

@@ -49,24 +49,24 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (count == 0) return;
 
-  int num_given = 0;
+  int num_sorted = 0;
   for (int begin = 0; begin < params.num_pairs; begin += kThreads * kRun) {
     const int first = begin + thread * kRun;
-    const auto is_own = [&](int i) {
+    const auto is_own_expert = [&](int i) {
       return first + i < params.num_pairs && params.experts[first + i] == expert;
     };
     int num_own = 0;
-    for (int i = 0; i < kRun; ++i) num_own += is_own(i) ? 1 : 0;
+    for (int i = 0; i < kRun; ++i) num_own += is_own_expert(i) ? 1 : 0;
     const CtaSum sum = cta_sum<kThreads>(num_own, 0);
-    int row = first_row + num_given + sum.before;
+    int row = first_row + num_sorted + sum.before;
     for (int i = 0; i < kRun; ++i) {
-      if (!is_own(i)) continue;
-      params.row_of_pair[first + i] = row;
-      params.token_of_row[row] = (first + i) / params.top_k;
-      params.pair_of_row[row] = first + i;
+      if (!is_own_expert(i)) continue;
+      params.pair_row[first + i] = row;
+      params.row_token[row] = (first + i) / params.top_k;
+      params.row_pair[row] = first + i;
       ++row;
     }
-    num_given += sum.total;
+    num_sorted += sum.total;
   }
 }
 

@@ -1,7 +1,7 @@
 // Direct experts in mxfp4, of few rows each: every warp reads W for itself.
 //
 //   tile        up to 8 rows of one expert x 16 rows of W: gate and up of 8 outputs, or 16 outputs
-//   work        a CTA an SM, with an even share of all tiles, neighbours of one expert: their x stays
+//   work        a CTA an SM, with an even share of all tiles, neighbors of one expert: their x stays
 //   warps       16, all alike: each has tiles of its own, with all of K, and its own strips of W under way,
 //               of its next tile too. It waits for others where x changes only
 //   registers   128 at most
@@ -150,8 +150,8 @@ class DirectExpertsCta {
     next_.part = 0;
     if (next_.tile >= end_) return;
     const int row_tile = next_.tile / chunks_;
-    const int64_t low = first_row_of(row_tile, next_.tile, 0);
-    next_.to_high = static_cast<int>(first_row_of(row_tile, next_.tile, 1) - low);
+    const int64_t low = tile_first_row(row_tile, next_.tile, 0);
+    next_.to_high = static_cast<int>(tile_first_row(row_tile, next_.tile, 1) - low);
     next_.codes = static_cast<const uint8_t*>(params_.weight.data) +
                   (low + lane_ / 8 * of_eight()) * (params_.in_features / 2) + lane_ % 8 * 16;
     // Eight rows' scales follow one another, or all sixteen rows'.
@@ -165,7 +165,7 @@ class DirectExpertsCta {
     }
     next_.scales = after(next_.scales);
   }
-  __device__ __forceinline__ int64_t first_row_of(int row_tile, int tile, int half) const {
+  __device__ __forceinline__ int64_t tile_first_row(int row_tile, int tile, int half) const {
     const int expert = sorted_.tile(row_tile).expert,
               first = (tile - row_tile * chunks_) * kOutputs + (kGated ? 0 : half * 8);
     return expert_weight_row(layout(), expert, kGated ? half : 0, first);
@@ -180,7 +180,7 @@ class DirectExpertsCta {
       const int row_bytes = params_.in_features / 2, eight_bytes = 4 * of_eight() * row_bytes,
                 high_bytes = next_.to_high * row_bytes;
       const bool given = next_.part * 2 + lane_ % 8 < num_parts_ * 2;
-      // Pieces of two parts lie side by side, those of four neighbouring rows in different banks.
+      // Pieces of two parts lie side by side, those of four neighboring rows in different banks.
       const uint32_t to =
           strips_ + next_.stage * kStripBytes + lane_ / 8 * kLineBytes + (lane_ % 8 ^ lane_ / 8 * 2) * 16;
 #pragma unroll
@@ -207,14 +207,15 @@ class DirectExpertsCta {
     for (int half = 0; half < 2; ++half)
       biases[half].ask(params_.epilogue.bias, weight_row(row_tile, tile, half));
     // Columns that there are not have what another tile's rows have: their sums are theirs alone.
-    const int column = lane_ / 4, first_of_tile = rows.first_row - first_row;
+    const int column = lane_ / 4, tile_first_column = rows.first_row - first_row;
     const bool has_x = column / kQuad == lane_ % 4 / 2;
     uint32_t x[kQuads];
 #pragma unroll
     for (int quad = 0; quad < kQuads; ++quad)
-      x[quad] = has_x ? x_ + min(first_of_tile + quad * kQuad + column % kQuad, x_rows_ - 1) * row_bytes_ +
-                            lane_ % 4 * 16
-                      : zeros_;
+      x[quad] = has_x
+                    ? x_ + min(tile_first_column + quad * kQuad + column % kQuad, x_rows_ - 1) * row_bytes_ +
+                          lane_ % 4 * 16
+                    : zeros_;
     Sums sums = {};
     if (rows.num_rows > kQuad)
       multiply_strips<2>(has_x, x, sums);
@@ -296,7 +297,7 @@ class DirectExpertsCta {
     for (int i = 0; i < 2; ++i) {
       const int row = lane_ % 4 * 2 + i;
       if (row >= rows.num_rows) continue;
-      const int pair = sorted_.pair_of_row(rows.first_row + row);
+      const int pair = sorted_.row_pair(rows.first_row + row);
       if constexpr (kGated) {
         put(pair, output_of(row_tile, tile, 0), own[i], own[i + 2], biases[0], biases[1]);
       } else {
@@ -329,7 +330,7 @@ class DirectExpertsCta {
     const int pieces = params_.in_features / kPieceInputs;
     const auto* const x = static_cast<const uint4*>(params_.x);
     for (int row = 0; row < num_rows; ++row) {
-      const int pair = sorted_.pair_of_row(first_row + row);
+      const int pair = sorted_.row_pair(first_row + row);
       const auto* const from = x + int64_t{kGated ? pair / params_.top_k : pair} * pieces;
       for (int piece = static_cast<int>(threadIdx.x); piece < pieces; piece += kDirectThreads)
         ptx::cp_async_16(place(row, piece), from + piece);
@@ -346,8 +347,8 @@ class DirectExpertsCta {
   }
   // The four lanes' pieces of one word of codes each lie side by side.
   __device__ __forceinline__ uint32_t place(int row, int piece) const {
-    const int of_part = piece % kPieces;
-    return x_ + row * row_bytes_ + (piece - of_part + of_part % 2 * 4 + of_part / 2) * 16;
+    const int piece_in_part = piece % kPieces;
+    return x_ + row * row_bytes_ + (piece - piece_in_part + piece_in_part % 2 * 4 + piece_in_part / 2) * 16;
   }
 
   const SkinnyExpertsParams& params_;

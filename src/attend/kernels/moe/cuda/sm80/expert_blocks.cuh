@@ -6,8 +6,8 @@
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/copy_word.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/gemm/cuda/common/dequantize.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
-#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 
@@ -69,7 +69,7 @@ class PlainBlocks {
                          first + (given ? i * step + half * to_up : 0), given);
   }
   // `row`: of those that come at once; `at`: the byte of x at which the row begins.
-  __device__ __forceinline__ static int x_row_of_lane() { return lane() / kPieces; }
+  __device__ __forceinline__ static int lane_x_row() { return lane() / kPieces; }
   __device__ __forceinline__ void copy_x(int row, int64_t at, int k_block, uint32_t stage) const {
     const int piece = lane() % kPieces, input = k_block * kInputs + piece * 8;
     const bool given = input < params_.in_features;
@@ -109,18 +109,18 @@ class PlainBlocks {
 
 // mxfp4: codes of e2m1, and a power of two for each 32 inputs. K-blocks of 128 inputs. A lane copies and
 // multiplies 32 inputs, of one scale, of rows l / 4 and l / 4 + 8: a step of the instruction has other inputs
-// of each of four neighbours, the same on both sides. Products of code and scale are exact in bf16.
+// of each of four neighbors, the same on both sides. Products of code and scale are exact in bf16.
 template <class T, int kHalves, int kRowPieces>
 class MxFp4Blocks {
   static constexpr int kLaneInputs = 32, kLaneBytes = kLaneInputs / 2;
   static constexpr int kXRowBytes = 2 * 4 * kLaneInputs, kXPieces = kXRowBytes / 16;
   static constexpr int kScaleBytes = 8;  // of a row: two words, among which are the four scales
-  static constexpr int kCodeBytes = kHalves * 2 * 32 * kLaneBytes;
+  static constexpr int kQuantizedBytes = kHalves * 2 * 32 * kLaneBytes;
 
  public:
   static constexpr int kInputs = 4 * kLaneInputs;
   static constexpr int kXRowsAtOnce = 32 / kXPieces;
-  static constexpr int kWeightBytes = kCodeBytes + kHalves * kSkinnyOutputs * kScaleBytes;
+  static constexpr int kWeightBytes = kQuantizedBytes + kHalves * kSkinnyOutputs * kScaleBytes;
   static constexpr int kStageBytes = kWeightBytes + 8 * kRowPieces * kXRowBytes;
   using Accumulators = float[kHalves][kRowPieces][4];
 
@@ -170,12 +170,12 @@ class MxFp4Blocks {
     if (lane() < kHalves * kSkinnyOutputs) {
       const int left = from.scales_left - 4 * k_block;
       const char* const scales = from.scales + 4 * k_block;
-      const uint32_t to = stage + kCodeBytes + lane() * kScaleBytes;
+      const uint32_t to = stage + kQuantizedBytes + lane() * kScaleBytes;
       ptx::cp_async_4(to, scales, min(left, 4));
       ptx::cp_async_4(to + 4, left > 4 ? scales + 4 : scales, max(min(left - 4, 4), 0));
     }
   }
-  __device__ __forceinline__ static int x_row_of_lane() { return lane() / kXPieces; }
+  __device__ __forceinline__ static int lane_x_row() { return lane() / kXPieces; }
   __device__ __forceinline__ void copy_x(int row, int64_t at, int k_block, uint32_t stage) const {
     const int piece = lane() % kXPieces, input = k_block * kInputs + piece * 8;
     const bool given = input < params_.in_features;
@@ -193,21 +193,21 @@ class MxFp4Blocks {
       for (int high = 0; high < 2; ++high) {
         const int output = lane() / 4 + 8 * high;
         const uint32_t shift = from.shifts >> 2 * (2 * half + high) & 3u;
-        exponents[half][high] =
-            given ? ptx::ld_shared_1(stage + kCodeBytes + (half * kSkinnyOutputs + output) * kScaleBytes +
-                                     shift + static_cast<uint32_t>(lane() % 4))
-                  : 0;
+        exponents[half][high] = given ? ptx::ld_shared_1(stage + kQuantizedBytes +
+                                                         (half * kSkinnyOutputs + output) * kScaleBytes +
+                                                         shift + static_cast<uint32_t>(lane() % 4))
+                                      : 0;
         largest = max(largest, exponents[half][high]);
       }
     // Where 2^126 times the scale is a number of bf16, one product does.
-    if (__any_sync(0xffffffffu, largest > kLargestOfOneProduct))
-      multiply_codes<false>(stage, exponents, accumulators);
+    if (__any_sync(0xffffffffu, largest > kMaxSingleProductExponent))
+      multiply_quantized<false>(stage, exponents, accumulators);
     else
-      multiply_codes<true>(stage, exponents, accumulators);
+      multiply_quantized<true>(stage, exponents, accumulators);
   }
 
  private:
-  static constexpr uint32_t kLargestOfOneProduct = 128;
+  static constexpr uint32_t kMaxSingleProductExponent = 128;
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   // Lanes read four pieces of a row each, all the same one at a time: of two rows they lie in different
@@ -217,8 +217,8 @@ class MxFp4Blocks {
   }
 
   template <bool kOneProduct>
-  __device__ __forceinline__ void multiply_codes(uint32_t stage, const uint32_t (&exponents)[kHalves][2],
-                                                 Accumulators& accumulators) const {
+  __device__ __forceinline__ void multiply_quantized(uint32_t stage, const uint32_t (&exponents)[kHalves][2],
+                                                     Accumulators& accumulators) const {
     uint32_t codes[kHalves][2][4], factors[kHalves][2];
 #pragma unroll
     for (int half = 0; half < kHalves; ++half)
@@ -269,7 +269,7 @@ class MxFp4Blocks {
   template <bool kOneProduct>
   __device__ static uint32_t widen(uint32_t codes, int code, uint32_t factor) {
     const uint32_t bits = code == 0 ? e2m1_bits<T, 0>(codes) : e2m1_bits<T, 1>(codes);
-    return scaled_up<T>(kOneProduct ? bits : scaled_up<T>(bits, PairOf<T>::kE2m1Factor), factor);
+    return scaled_up<T>(kOneProduct ? bits : scaled_up<T>(bits, PairType<T>::kE2m1Factor), factor);
   }
 
   const SkinnyExpertsParams& params_;

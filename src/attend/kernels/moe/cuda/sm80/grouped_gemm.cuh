@@ -62,7 +62,7 @@ class GroupedGemmCta {
       const int row = tile.first_row + copied_row(i);
       x_begin_[i] = row >= tile.end_row
                         ? -1
-                        : (params.token_of_row != nullptr ? params.token_of_row[row] : row) * params.x_stride;
+                        : (params.row_token != nullptr ? params.row_token[row] : row) * params.x_stride;
     }
 #pragma unroll
     for (int i = 0; i < Tile::kWeightCopies; ++i) weight_begin_[i] = weight_begin(copied_row(i));
@@ -191,7 +191,7 @@ class GroupedGemmCta {
   int64_t x_begin_[Tile::kXCopies], weight_begin_[Tile::kWeightCopies];
 };
 
-// A CTA per tile; those of the same expert are neighbours.
+// A CTA per tile; those of the same expert are neighbors.
 template <class T, class Tile, bool kGated>
 __global__ void __launch_bounds__(Tile::kThreads)
     grouped_gemm_kernel(const __grid_constant__ GroupedGemmParams params) {

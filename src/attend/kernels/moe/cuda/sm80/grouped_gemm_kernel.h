@@ -1,4 +1,4 @@
-// Products of rows of all experts on mma.sync (grouped_gemm.cuh, quantised_grouped_gemm.cuh): their launches.
+// Products of rows of all experts on mma.sync (grouped_gemm.cuh, quantized_grouped_gemm.cuh): their launches.
 #pragma once
 
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
@@ -11,9 +11,9 @@ namespace attend::kernels::cuda::sm80 {
 void launch_grouped_gemm_bf16(const GroupedGemmParams& params, int tile_rows, void* stream);
 void launch_grouped_gemm_f16(const GroupedGemmParams& params, int tile_rows, void* stream);
 
-// The same with a quantised weight without an order of inputs: rows of x and of codes begin at multiples of
-// 16 bytes, and groups are those of launch_quantised_gemm (quantised_gemm_kernel.h).
-void launch_quantised_grouped_gemm_bf16(const GroupedGemmParams& params, int tile_rows, void* stream);
-void launch_quantised_grouped_gemm_f16(const GroupedGemmParams& params, int tile_rows, void* stream);
+// The same with a quantized weight without an order of inputs: rows of x and of codes begin at multiples of
+// 16 bytes, and groups are those of launch_quantized_gemm (quantized_gemm_kernel.h).
+void launch_quantized_grouped_gemm_bf16(const GroupedGemmParams& params, int tile_rows, void* stream);
+void launch_quantized_grouped_gemm_f16(const GroupedGemmParams& params, int tile_rows, void* stream);
 
 }  // namespace attend::kernels::cuda::sm80

@@ -15,7 +15,7 @@
 
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
-#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
+#include "attend/kernels/gemm/cuda/common/dequantize.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 

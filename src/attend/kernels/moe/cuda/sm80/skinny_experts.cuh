@@ -40,7 +40,7 @@ struct SkinnyExpertsConfig {
   static constexpr ExpertProduct kProduct = kProduct_;
   static constexpr bool kGated = kProduct == ExpertProduct::kGated, kSums = kProduct == ExpertProduct::kSums;
   static constexpr int kRowPieces = kRowPieces_, kStages = kStages_, kMaxPairs = kMaxPairs_;
-  static constexpr int kCtasOfSm = kCtasOfSm_;
+  static constexpr int kCtasPerSm = kCtasOfSm_;
   static constexpr int kWarps = kKSlices, kThreads = 32 * kWarps;
   static constexpr int kTileRows = 8 * kRowPieces;
   static constexpr int kHalves = kGated ? 2 : 1;  // gate and up
@@ -49,8 +49,8 @@ struct SkinnyExpertsConfig {
   static constexpr int kStageBytes = Blocks<__nv_bfloat16>::kStageBytes;  // of a warp
   // Of a slice of K: a row of x has its outputs side by side, at a stride that spreads banks.
   static constexpr int kSumStride = 20;
-  static constexpr int kSumsOfHalf = kTileRows * kSumStride, kSumsOfSlice = kHalves * kSumsOfHalf;
-  static constexpr int kSumBytes = 2 * kKSlices * kSumsOfSlice * static_cast<int>(sizeof(float));
+  static constexpr int kSumsPerHalf = kTileRows * kSumStride, kSumsPerSlice = kHalves * kSumsPerHalf;
+  static constexpr int kSumBytes = 2 * kKSlices * kSumsPerSlice * static_cast<int>(sizeof(float));
   static constexpr int kPipelineBytes = kWarps * kStages * kStageBytes;
   using Rows = ExpertRows<kThreads, kTileRows, kMaxPairs>;
   static constexpr int kRowsBytes = (static_cast<int>(sizeof(Rows)) + 15) / 16 * 16;
@@ -60,7 +60,7 @@ struct SkinnyExpertsConfig {
            (kSums ? num_tokens * kSkinnyOutputs * static_cast<int>(sizeof(float)) : 0);
   }
   static constexpr int kMaxSharedBytes = shared_bytes(std::min(kMaxPairs, kMaxSkinnyTokens));
-  static_assert(kCtasOfSm * (kMaxSharedBytes + 1024) <= kLargeSharedBytes + 1024);
+  static_assert(kCtasPerSm * (kMaxSharedBytes + 1024) <= kLargeSharedBytes + 1024);
 };
 
 template <class T, class Config>
@@ -139,13 +139,13 @@ class SkinnyExpertsCta {
       cursor.from = blocks_.from(of.tile.expert, of.first_output);
 #pragma unroll
       for (int i = 0; i < kXCopies; ++i)
-        cursor.x_rows[i] = x_row(of.tile, Blocks::x_row_of_lane() + i * Blocks::kXRowsAtOnce);
+        cursor.x_rows[i] = x_row(of.tile, Blocks::lane_x_row() + i * Blocks::kXRowsAtOnce);
       return;
     }
   }
   __device__ __forceinline__ int64_t x_row(const typename Rows::Tile& tile, int row) const {
     if (row >= tile.num_rows) return -1;
-    const int pair = rows_.pair_of_row(tile.first_row + row);
+    const int pair = rows_.row_pair(tile.first_row + row);
     return 2 * int64_t{Config::kGated ? pair / params_.top_k : pair} * params_.in_features;
   }
   __device__ __forceinline__ Cursor begin() const {
@@ -168,7 +168,7 @@ class SkinnyExpertsCta {
 #pragma unroll
     for (int i = 0; i < kXCopies; ++i)
       if (cursor.x_rows[i] >= 0)
-        blocks_.copy_x(Blocks::x_row_of_lane() + i * Blocks::kXRowsAtOnce, cursor.x_rows[i], cursor.k_block,
+        blocks_.copy_x(Blocks::lane_x_row() + i * Blocks::kXRowsAtOnce, cursor.x_rows[i], cursor.k_block,
                        stage);
   }
 
@@ -218,9 +218,9 @@ class SkinnyExpertsCta {
       stage_ = stage_ + 1 == Config::kStages ? 0 : stage_ + 1;
     }
     // Twice as many sums as one tile has, so that those of a tile are read while the next ones are written.
-    float* const sums = sums_ + work_tile_idx % 2 * (kKSlices * Config::kSumsOfSlice);
+    float* const sums = sums_ + work_tile_idx % 2 * (kKSlices * Config::kSumsPerSlice);
     if (of.first_k_block < num_k_blocks_)
-      store_sums(sums + of.first_k_block * Config::kSumsOfSlice, accumulators);
+      store_sums(sums + of.first_k_block * Config::kSumsPerSlice, accumulators);
     __syncthreads();
     reduce(of, work_tile_idx, sums);
   }
@@ -233,17 +233,17 @@ class SkinnyExpertsCta {
       for (int n = 0; n < Config::kRowPieces; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          sums[half * Config::kSumsOfHalf + (n * 8 + 2 * (lane() % 4) + i % 2) * Config::kSumStride +
+          sums[half * Config::kSumsPerHalf + (n * 8 + 2 * (lane() % 4) + i % 2) * Config::kSumStride +
                lane() / 4 + i / 2 * 8] = accumulators[half][n][i];
   }
 
   __device__ __forceinline__ float total(const float* sums, int half, int row, int output) const {
-    const float* const from = sums + half * Config::kSumsOfHalf + row * Config::kSumStride + output;
+    const float* const from = sums + half * Config::kSumsPerHalf + row * Config::kSumStride + output;
     const int num_slices = min(kKSlices, num_k_blocks_);
     float sum = 0.0f;
 #pragma unroll
     for (int slice = 0; slice < kKSlices; ++slice)
-      if (slice < num_slices) sum += from[slice * Config::kSumsOfSlice];
+      if (slice < num_slices) sum += from[slice * Config::kSumsPerSlice];
     return sum;
   }
 
@@ -255,7 +255,7 @@ class SkinnyExpertsCta {
                   Config::kThreads;
     const int row = i / kSkinnyOutputs, output = i % kSkinnyOutputs;
     if (row >= of.tile.num_rows) return;
-    const int pair = rows_.pair_of_row(of.tile.first_row + row);
+    const int pair = rows_.row_pair(of.tile.first_row + row);
     const float sum = total(sums, 0, row, output);
     const float up = Config::kGated ? total(sums, 1, row, output) : 0.0f;
     const int feature = of.first_output + output;
@@ -303,7 +303,7 @@ class SkinnyExpertsCta {
 };
 
 template <class T, class Config>
-__global__ void __launch_bounds__(Config::kThreads, Config::kCtasOfSm)
+__global__ void __launch_bounds__(Config::kThreads, Config::kCtasPerSm)
     skinny_experts_kernel(const __grid_constant__ SkinnyExpertsParams params) {
   extern __shared__ __align__(128) char shared[];
   SkinnyExpertsCta<T, Config>(params, shared).run();
@@ -313,33 +313,33 @@ template <class T, class Config>
 void launch_skinny_experts_instance(const SkinnyExpertsParams& params, void* stream) {
   constexpr auto kKernel = skinny_experts_kernel<T, Config>;
   allow_shared_memory<kKernel>(Config::kMaxSharedBytes, "moe_experts: shared memory");
-  const int num_ctas = Config::kSums ? params.out_features / kSkinnyOutputs : num_sms() * Config::kCtasOfSm;
+  const int num_ctas = Config::kSums ? params.out_features / kSkinnyOutputs : num_sms() * Config::kCtasPerSm;
   launch_dependent<SkinnyExpertsParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Config::kThreads,
                                         static_cast<size_t>(Config::shared_bytes(params.num_tokens)), stream,
                                         params, "moe_experts");
 }
 
 template <class T, template <class, int, int> class Blocks, int kMaxPairs, int kGatedStages, int kDownStages,
-          int kCtasOfSm = 1>
+          int kCtasPerSm = 1>
 void launch_skinny_tiles(const SkinnyExpertsParams& params, void* stream) {
   using enum ExpertProduct;
   constexpr int kPieces = kSkinnyRows / 8;
   if (params.gated)
     launch_skinny_experts_instance<
-        T, SkinnyExpertsConfig<kGated, Blocks, kPieces, kMaxPairs, kGatedStages, kCtasOfSm>>(params, stream);
+        T, SkinnyExpertsConfig<kGated, Blocks, kPieces, kMaxPairs, kGatedStages, kCtasPerSm>>(params, stream);
   else if (params.sums)
     launch_skinny_experts_instance<
-        T, SkinnyExpertsConfig<kSums, Blocks, kPieces, kMaxPairs, kDownStages, kCtasOfSm>>(params, stream);
+        T, SkinnyExpertsConfig<kSums, Blocks, kPieces, kMaxPairs, kDownStages, kCtasPerSm>>(params, stream);
   else
     launch_skinny_experts_instance<
-        T, SkinnyExpertsConfig<kRows, Blocks, kPieces, kMaxPairs, kDownStages, kCtasOfSm>>(params, stream);
+        T, SkinnyExpertsConfig<kRows, Blocks, kPieces, kMaxPairs, kDownStages, kCtasPerSm>>(params, stream);
 }
 
 template <class T>
 void launch_skinny_experts(const SkinnyExpertsParams& params, void* stream) {
   // Of so few pairs both products' CTAs fit an SM: the second ones wait there with W.
-  params.num_tokens* params.top_k <= kVeryFewPairs
-      ? launch_skinny_tiles<T, PlainBlocks, kVeryFewPairs, 2, 3>(params, stream)
+  params.num_tokens* params.top_k <= kTinyPairs
+      ? launch_skinny_tiles<T, PlainBlocks, kTinyPairs, 2, 3>(params, stream)
       : launch_skinny_tiles<T, PlainBlocks, kMaxSkinnyPairs, 4, 6>(params, stream);
 }
 

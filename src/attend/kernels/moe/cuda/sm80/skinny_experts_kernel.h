@@ -5,7 +5,7 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-inline constexpr int kVeryFewPairs = 32, kMaxSkinnyPairs = 2048, kMaxSkinnyMxFp4Pairs = 512;
+inline constexpr int kTinyPairs = 32, kMaxSkinnyPairs = 2048, kMaxSkinnyMxFp4Pairs = 512;
 inline constexpr int kSkinnyOutputs = 16;  // of a work tile: divide out_features
 inline constexpr int kMaxSkinnyTokens = 256;
 
@@ -17,7 +17,7 @@ inline constexpr int kMaxSkinnyTokens = 256;
 // mxfp4 and that bf16.
 struct SkinnyExpertsParams {
   const void* x;
-  QuantisedWeight weight;  // [num_experts, out_features, in_features]; gated: twice as many outputs
+  QuantizedWeight weight;  // [num_experts, out_features, in_features]; gated: twice as many outputs
   int64_t num_scales;      // of mxfp4
   void* out;               // contiguous rows of out_features
   const int32_t* experts;  // [num_tokens, top_k]

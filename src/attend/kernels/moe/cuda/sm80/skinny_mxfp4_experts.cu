@@ -3,9 +3,9 @@
 namespace attend::kernels::cuda::sm80 {
 
 void launch_skinny_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream) {
-  // Widening wants more warps than a CTA has.
-  launch_skinny_tiles<__nv_bfloat16, MxFp4Blocks, kMaxSkinnyMxFp4Pairs, 2, 2, /*kCtasOfSm=*/2>(params,
-                                                                                               stream);
+  // Dequantization wants more warps than a CTA has.
+  launch_skinny_tiles<__nv_bfloat16, MxFp4Blocks, kMaxSkinnyMxFp4Pairs, 2, 2, /*kCtasPerSm=*/2>(params,
+                                                                                                stream);
 }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -32,11 +32,11 @@ void mxfp4_tiles(const GroupedGemmParams& product, int64_t num_rows, Stream& str
                           gpu_facts(stream.device).num_sms, stream.handle);
 }
 
-void mxfp4_inputs(const void* from, const int32_t* token_of_row, void* to, int64_t num_rows,
-                  int64_t in_features, Stream& stream) {
+void mxfp4_inputs(const void* from, const int32_t* row_token, void* to, int64_t num_rows, int64_t in_features,
+                  Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
   launch_gather_inputs({.from = from,
-                        .token_of_row = token_of_row,
+                        .row_token = row_token,
                         .to = to,
                         .num_rows = static_cast<int32_t>(num_rows),
                         .in_features = static_cast<int32_t>(in_features)},

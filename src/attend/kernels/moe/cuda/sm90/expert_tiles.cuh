@@ -94,7 +94,7 @@ class ExpertTilesCta {
   }
 
  private:
-  // Tiles of the same rows are neighbours, then those of the same expert: they run at the same time, and
+  // Tiles of the same rows are neighbors, then those of the same expert: they run at the same time, and
   // share x and W in L2.
   __device__ __forceinline__ Tile tile_at(int i) const {
     const int row_tile = i / tiles_across_;
@@ -124,7 +124,7 @@ class ExpertTilesCta {
       for (int copy = 0; copy < Config::kXCopies; ++copy) {
         // Those behind the last one are the last one again: nobody reads what becomes of them.
         const int from = min(tile.first_row + row + copy * kRowsAtOnce, tile.end_row - 1);
-        x_rows[copy] = product_.token_of_row != nullptr ? product_.token_of_row[from] : from;
+        x_rows[copy] = product_.row_token != nullptr ? product_.row_token[from] : from;
       }
       const int64_t weight_row = expert_weight_row(product_, tile.expert, 0, tile.first_output);
       const int64_t to_second = kGated ? product_.out_features : kExpertBoxRows;
@@ -224,7 +224,7 @@ class ExpertTilesCta {
   }
 
   // A thread has of every eight outputs 2 (l % 4) and the next, of rows l / 4 of its warp's 16 and that eight
-  // below. Of two eights neighbouring lanes exchange theirs, so that one writes four outputs of the first and
+  // below. Of two eights neighboring lanes exchange theirs, so that one writes four outputs of the first and
   // the other four of the second: whole sectors of 32 bytes. What an output costs counts: all of them are one
   // after another in the code, which a tile goes through once.
   template <bool kClamped>
@@ -238,7 +238,7 @@ class ExpertTilesCta {
     for (int half = 0; half < 2; ++half) {
       const int row = first_of_lane + 8 * half;
       const bool given = row < tile.end_row;
-      const float input_weight = given ? input_weight_of(row) : 1.0f;
+      const float input_weight = given ? row_input_weight(row) : 1.0f;
       T* const to = static_cast<T*>(product_.out) + int64_t{row} * product_.out_features;
 #pragma unroll
       for (int eight = 0; eight < kOutputs / 8; eight += 2) {
@@ -251,9 +251,9 @@ class ExpertTilesCta {
       }
     }
   }
-  __device__ __forceinline__ float input_weight_of(int row) const {
+  __device__ __forceinline__ float row_input_weight(int row) const {
     const ExpertEpilogue& rule = product_.epilogue;
-    return rule.input_weights != nullptr ? rule.input_weights[rule.pair_of_row[row]] : 1.0f;
+    return rule.input_weights != nullptr ? rule.input_weights[rule.row_pair[row]] : 1.0f;
   }
   // Two outputs next to each other.
   template <bool kClamped>

@@ -14,14 +14,14 @@ inline constexpr int kExpertTilesRows = 128;
 void expert_tiles(const GroupedGemmParams& product, const TensorView& weight, Stream& stream);
 
 // As those functions with a weight in mxfp4 and x in bf16: rows of gate and up may alternate. Rows of x are
-// those of the product (no token_of_row), as mxfp4_inputs() or a gated product of this function leaves them.
+// those of the product (no row_token), as mxfp4_inputs() or a gated product of this function leaves them.
 // in_features are a multiple of kMxFp4TilesInputs, and so are out_features of a gated product. The kernel
 // finds tiles of 256, 128 or 64 rows itself: product.first_tile and num_tiles are not read.
 inline constexpr int kMxFp4TilesInputs = 64;
 void mxfp4_tiles(const GroupedGemmParams& product, int64_t num_rows, Stream& stream);
-// Row r of `to` is row token_of_row[r] of `from`, [.., in_features] in bf16, each 64 inputs of it in the
+// Row r of `to` is row row_token[r] of `from`, [.., in_features] in bf16, each 64 inputs of it in the
 // order in which mxfp4_tiles() takes them.
-void mxfp4_inputs(const void* from, const int32_t* token_of_row, void* to, int64_t num_rows,
-                  int64_t in_features, Stream& stream);
+void mxfp4_inputs(const void* from, const int32_t* row_token, void* to, int64_t num_rows, int64_t in_features,
+                  Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

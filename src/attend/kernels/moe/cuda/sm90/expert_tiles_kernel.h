@@ -39,10 +39,10 @@ struct MxFp4TilesParams {
 };
 void launch_mxfp4_tiles_bf16(const MxFp4TilesParams& params, int num_ctas, void* stream);
 
-// Rows of x as those products take them: to[row] = from[token_of_row[row]], each 64 inputs in their order.
+// Rows of x as those products take them: to[row] = from[row_token[row]], each 64 inputs in their order.
 struct GatherInputsParams {
   const void* from;
-  const int32_t* token_of_row;
+  const int32_t* row_token;
   void* to;
   int32_t num_rows, in_features;
 };

@@ -1,7 +1,7 @@
 // Rows of x, sorted by expert, with their inputs in the order of mxfp4_tiles.cu.
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
+#include "attend/kernels/gemm/cuda/common/dequantize.cuh"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -9,14 +9,13 @@ namespace {
 
 constexpr int kGatherThreads = 256;
 
-// Four neighbouring lanes have the eights of one word of their codes, and exchange pairs.
+// Four neighboring lanes have the eights of one word of their codes, and exchange pairs.
 __global__ void __launch_bounds__(kGatherThreads)
     gather_inputs_kernel(const __grid_constant__ GatherInputsParams params) {
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int row = static_cast<int>(blockIdx.x), pieces = params.in_features / 8;
-  const auto* const from =
-      static_cast<const uint4*>(params.from) + int64_t{params.token_of_row[row]} * pieces;
+  const auto* const from = static_cast<const uint4*>(params.from) + int64_t{params.row_token[row]} * pieces;
   auto* const to = static_cast<uint4*>(params.to) + int64_t{row} * pieces;
   for (int first = 0; first < pieces; first += kGatherThreads) {
     const int i = first + static_cast<int>(threadIdx.x), lane = i % 4, word = i / 4 % 2;

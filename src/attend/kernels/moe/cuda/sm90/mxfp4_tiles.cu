@@ -12,7 +12,7 @@
 //   bytes       of a K-block: 32 KB of x, 4 KB of codes
 //   bound       tensor cores; with few rows for each expert widening
 //
-// Inputs of x are in the order in which lanes take codes: of each 64 a lane has 16 neighbouring ones of its
+// Inputs of x are in the order in which lanes take codes: of each 64 a lane has 16 neighboring ones of its
 // two rows of W, which share a scale. Of the bits of an input's number t (5, 4) say which lane, w (3) which
 // word of its codes, e, h, q (2, 1, 0) which of the word's eight codes. Its place has the bits w h q t t e.
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -25,8 +25,8 @@
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend/kernels/gemm/cuda/common/dequantize.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
-#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 #include "attend/kernels/moe/cuda/common/late_bias.cuh"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles_kernel.h"
@@ -62,7 +62,7 @@ class MxFp4TilesCta {
   using Factors = uint32_t[kSteps][4];
   // K-blocks whose codes are under way: short ones want more.
   static constexpr int kMaxDepth = 4;
-  static __host__ __device__ constexpr int depth_of(int kind) { return kind == 0 ? 2 : kMaxDepth; }
+  static __host__ __device__ constexpr int pipeline_depth(int kind) { return kind == 0 ? 2 : kMaxDepth; }
 
   struct Tile {
     int expert, first_row, num_rows, first_output;
@@ -120,7 +120,7 @@ class MxFp4TilesCta {
   // Rows of x of a kind's tiles, the largest first. An expert's last rows are a tile of the smallest kind
   // that holds them. Those behind the last row are others', and nobody writes what becomes of them.
   static __host__ __device__ constexpr int rows_of(int kind) { return kMxFp4TileRows >> kind; }
-  __device__ __forceinline__ static int num_tiles_of(int kind, int num_rows) {
+  __device__ __forceinline__ static int num_kind_tiles(int kind, int num_rows) {
     const int rest = num_rows % kMxFp4TileRows;
     const bool own = rest > (kind + 1 < Config::kKinds ? rows_of(kind) / 2 : 0) && rest <= rows_of(kind);
     return (kind == 0 ? num_rows / kMxFp4TileRows : 0) + (own ? 1 : 0);
@@ -130,8 +130,9 @@ class MxFp4TilesCta {
     int before = 0;
     for (int first = 0; first < product_.num_experts; first += 32) {
       const int expert = first + lane();
-      const int count =
-          expert < product_.num_experts ? num_tiles_of(kind, first_row_[expert + 1] - first_row_[expert]) : 0;
+      const int count = expert < product_.num_experts
+                            ? num_kind_tiles(kind, first_row_[expert + 1] - first_row_[expert])
+                            : 0;
       int up_to = count;
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
@@ -151,14 +152,14 @@ class MxFp4TilesCta {
   struct Share {
     int begin, end;
   };
-  __device__ __forceinline__ Share share_of(int kind) const {
+  __device__ __forceinline__ Share cta_share(int kind) const {
     int before = 0;
     for (int i = 0; i < kind; ++i) before += first_tile(i)[product_.num_experts] * tiles_across_;
     const int num_ctas = static_cast<int>(gridDim.x);
     return {.begin = (static_cast<int>(blockIdx.x) + num_ctas - before % num_ctas) % num_ctas,
             .end = first_tile(kind)[product_.num_experts] * tiles_across_};
   }
-  // Tiles of the same rows are neighbours, then those of the same expert: they run at the same time, and
+  // Tiles of the same rows are neighbors, then those of the same expert: they run at the same time, and
   // share x and W in L2.
   __device__ __forceinline__ Tile tile_at(int kind, int i) const {
     const int row_tile = i / tiles_across_;
@@ -182,7 +183,7 @@ class MxFp4TilesCta {
     PipelineState state;
 #pragma unroll 1
     for (int kind = 0; kind < Config::kKinds; ++kind) {
-      const Share share = share_of(kind);
+      const Share share = cta_share(kind);
       const int num_boxes = rows_of(kind) / kMxFp4BoxRows;
       for (int i = share.begin; i < share.end; i += static_cast<int>(gridDim.x)) {
         const Tile tile = tile_at(kind, i);
@@ -206,20 +207,20 @@ class MxFp4TilesCta {
 
   template <int kKind>
   __device__ __forceinline__ void consume() {
-    const Share share = share_of(kKind);
+    const Share share = cta_share(kKind);
     if (share.begin >= share.end) return;
     Tile tile = tile_at(kKind, share.begin);
-    begin<depth_of(kKind)>(tile);
+    begin<pipeline_depth(kKind)>(tile);
 #pragma unroll 1
     for (int i = share.begin; i < share.end;) {
       float sums[rows_of(kKind) / 2];
-      multiply<depth_of(kKind)>(sums);
+      multiply<pipeline_depth(kKind)>(sums);
       const LateBias biases[2] = {biases_[0], biases_[1]};
       const Tile done = tile;
       i += static_cast<int>(gridDim.x);
       if (i < share.end) {
         tile = tile_at(kKind, i);
-        begin<depth_of(kKind)>(tile);
+        begin<pipeline_depth(kKind)>(tile);
       }
       write(done, biases, sums);
     }
@@ -266,20 +267,20 @@ class MxFp4TilesCta {
   }
 
   // 2^(e - 127) twice; of 0 subnormal in bf16.
-  __device__ static uint32_t pair_of_scale(uint32_t exponent) {
+  __device__ static uint32_t scale_to_pair(uint32_t exponent) {
     const uint32_t scale = exponent == 0 ? 0x40u : exponent << 7;
     return scale << 16 | scale;
   }
   __device__ __forceinline__ static void widen(const Codes& codes, Factors& factors) {
-    const uint32_t scales[2] = {pair_of_scale(codes.low_exponent), pair_of_scale(codes.high_exponent)};
+    const uint32_t scales[2] = {scale_to_pair(codes.low_exponent), scale_to_pair(codes.high_exponent)};
     const uint32_t words[2][2] = {{codes.low.x, codes.high.x}, {codes.low.y, codes.high.y}};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         const uint32_t eight = words[step / 2][row] >> 8 * (step % 2);
-        factors[step][row] = scaled_up<T>(widen_e2m1<T, 0>(eight), scales[row]);
-        factors[step][row + 2] = scaled_up<T>(widen_e2m1<T, 1>(eight), scales[row]);
+        factors[step][row] = scaled_up<T>(dequantize_e2m1<T, 0>(eight), scales[row]);
+        factors[step][row + 2] = scaled_up<T>(dequantize_e2m1<T, 1>(eight), scales[row]);
       }
       // Empty instructions that take the factors: widening stays here, while the tensor cores multiply, and
       // does
@@ -341,7 +342,7 @@ class MxFp4TilesCta {
                                         const float (&sums)[kCount]) const {
     const ExpertEpilogue& rule = product_.epilogue;
     const float first_bias = biases[0].number(rule.bias), second_bias = biases[1].number(rule.bias);
-    const int barrier = 1 + warpgroup(), warp_of_group = warp() % 4;
+    const int barrier = 1 + warpgroup(), warp_in_group = warp() % 4;
     const uint32_t to = shared_ + Config::kStages * Config::kStageBytes + warpgroup() * Config::kOutputBytes;
     constexpr int kEights = Config::kChunkRows / 8, kRowPieces = kGated ? 4 : 8;  // of 16 bytes, of outputs
 #pragma unroll
@@ -359,7 +360,7 @@ class MxFp4TilesCta {
           for (int j = 0; j < 2; ++j) {
             const int row = (chunk * kEights + eight) * 8 + lane() % 4 * 2 + j;
             const float weight =
-                row < tile.num_rows ? rule.input_weights[rule.pair_of_row[tile.first_row + row]] : 0.0f;
+                row < tile.num_rows ? rule.input_weights[rule.row_pair[tile.first_row + row]] : 0.0f;
             values[j] *= weight;
             values[j + 2] *= weight;
           }
@@ -368,10 +369,10 @@ class MxFp4TilesCta {
         for (int j = 0; j < 4; ++j) values[j] += j < 2 ? first_bias : second_bias;
         const int row = eight * 8 + lane() / 4;  // of x, when they are transposed
         if constexpr (kGated) {
-          put(to, row, warp_of_group, activated(values[0], values[2]), activated(values[1], values[3]));
+          put(to, row, warp_in_group, activated(values[0], values[2]), activated(values[1], values[3]));
         } else {
-          put(to, row, warp_of_group * 2, values[0], values[1]);
-          put(to, row, warp_of_group * 2 + 1, values[2], values[3]);
+          put(to, row, warp_in_group * 2, values[0], values[1]);
+          put(to, row, warp_in_group * 2 + 1, values[2], values[3]);
         }
       }
       ptx::barrier_sync(barrier, 128);

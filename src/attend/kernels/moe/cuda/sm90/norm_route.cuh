@@ -52,7 +52,7 @@ class NormRouteCta {
     const uint4 first_weights =
         share.first_group() < num_groups() ? norm_weights(share.first_group()) : uint4{};
     LateBias bias;
-    bias.ask(params_.bias, rank_ * kNormRouteExperts + own_expert());
+    bias.ask(params_.bias, rank_ * kNormRouteExperts + thread_expert());
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
     normalize(share, first_weights);
@@ -64,10 +64,10 @@ class NormRouteCta {
     ptx::cluster_arrive();
     ptx::cluster_wait();
     if (rank_ != 0) return;
-    constexpr int kFewOfLane = kMaxNormRouteCluster * kNormRouteExperts / kRouteLanes;
+    constexpr int kMaxPerLane = kMaxNormRouteCluster * kNormRouteExperts / kRouteLanes;
     if (const int token = warp(); token < num_tokens_)
-      route_token<kFewOfLane>(params_.route, logits_ + token * params_.route.num_experts,
-                              first_token_ + token, lane());
+      route_token<kMaxPerLane>(params_.route, logits_ + token * params_.route.num_experts,
+                               first_token_ + token, lane());
   }
 
  private:
@@ -91,15 +91,15 @@ class NormRouteCta {
 
   // Every warp has a part of one token's row.
   struct NormShare {
-    int warps_of_token = kWarps, part, token;
+    int warps_per_token = kWarps, part, token;
 
     __device__ __forceinline__ explicit NormShare(int num_tokens) {
-      while (kWarps / warps_of_token < num_tokens) warps_of_token /= 2;
-      part = warp() % warps_of_token;
-      token = warp() / warps_of_token;
+      while (kWarps / warps_per_token < num_tokens) warps_per_token /= 2;
+      part = warp() % warps_per_token;
+      token = warp() / warps_per_token;
     }
     __device__ __forceinline__ int first_group() const { return part * 32 + lane(); }
-    __device__ __forceinline__ int step() const { return 32 * warps_of_token; }
+    __device__ __forceinline__ int step() const { return 32 * warps_per_token; }
   };
   __device__ __forceinline__ int num_groups() const { return params_.in_features / kGroupElements; }
   __device__ __forceinline__ uint4 norm_weights(int g) const {
@@ -122,7 +122,7 @@ class NormRouteCta {
         for (int i = 0; i < kGroupElements; ++i) sum = fmaf(group[i], group[i], sum);
         *row_group(token, g) = bits;
       }
-      sum = sum_of_warp(sum);
+      sum = warp_sum(sum);
       if (lane() == 0) squares_[token * kWarps + share.part] = sum;
     }
     __syncthreads();
@@ -131,7 +131,7 @@ class NormRouteCta {
       float sum = 0.0f;
 #pragma unroll
       for (int i = 0; i < kWarps; ++i)
-        if (i < share.warps_of_token) sum += squares_[token * kWarps + i];
+        if (i < share.warps_per_token) sum += squares_[token * kWarps + i];
       const float scale = 1.0f / sqrtf(sum / static_cast<float>(params_.in_features) + params_.norm_eps);
       const bool own = token % ptx::cluster_size() == rank_;
 #pragma unroll 4
@@ -174,20 +174,20 @@ class NormRouteCta {
     __syncthreads();
   }
 
-  // A thread's logit is of the cluster's own_expert() and of own_token().
-  __device__ static int own_expert() { return static_cast<int>(threadIdx.x) / kRows % kNormRouteExperts; }
-  __device__ static int own_token() { return static_cast<int>(threadIdx.x) % kRows; }
+  // A thread's logit is of the cluster's thread_expert() and of thread_token().
+  __device__ static int thread_expert() { return static_cast<int>(threadIdx.x) / kRows % kNormRouteExperts; }
+  __device__ static int thread_token() { return static_cast<int>(threadIdx.x) % kRows; }
 
   // Sums over the warps, in their order, to the first CTA.
   __device__ __forceinline__ void send_logits(const LateBias& bias) const {
     static_assert(kSums <= kThreads);
-    const int sum_idx = static_cast<int>(threadIdx.x), token = own_token();
+    const int sum_idx = static_cast<int>(threadIdx.x), token = thread_token();
     if (sum_idx >= kSums || token >= num_tokens_) return;
     float sum = 0.0f;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sum += sums_[w * kSums + sum_idx];
     if (params_.bias.data != nullptr) sum += bias.number(params_.bias);
-    const int expert = rank_ * kNormRouteExperts + own_expert();
+    const int expert = rank_ * kNormRouteExperts + thread_expert();
     ptx::st_shared_cluster(ptx::mapa(ptx::shared_address(logits_), 0) +
                                4 * static_cast<uint32_t>(token * params_.route.num_experts + expert),
                            sum);

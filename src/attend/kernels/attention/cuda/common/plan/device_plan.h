@@ -28,10 +28,10 @@ class DevicePlan {
   // The next step and the shape that was chosen for it.
   void take(const AttentionStep& step, const PlanShape& shape);
   // Queues the plan kernel for the step's batch. Not called for inline plans, which CTAs derive.
-  void launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream) const;
+  void launch(const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream) const;
 
   // How many clocks CTAs wait for others whose merge they share. However long, the bits are the same.
-  void set_meeting_clocks(int clocks) { view_.meeting_clocks = clocks; }
+  void set_barrier_timeout_clocks(int clocks) { view_.barrier_timeout_clocks = clocks; }
 
   const AttentionPlanLimits& limits() const { return limits_; }
   Device device() const { return header_.view().device; }
@@ -45,13 +45,13 @@ class DevicePlan {
  private:
   AttentionPlanLimits limits_;
   Tensor first_row_tile_, header_, row_tiles_, cta_starts_;
-  Tensor partial_out_, partial_state_, partials_done_, split_bank_;
+  Tensor partial_out_, partial_state_, partials_done_, split_accumulators_;
   AttentionStep step_;
   PlanShape shape_{};
   PlanView view_{};
 };
 
 // The device's view of a batch and a visibility.
-BatchParams batch_params(const QueryBatch& batch, const Visibility& visibility);
+BatchParams batch_params(const QueryBatch& batch, const AttentionMask& attention_mask);
 
 }  // namespace attend::kernels::cuda

@@ -28,7 +28,7 @@ __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
   const int row_begin = (params.first_row_tile[request + 1] - 1 - tile_idx) * params.plan.tile_rows;
   const int row_last = min(span.seqlen_q * params.group, row_begin + params.plan.tile_rows) - 1;
   const TileQueries queries = {row_begin, row_begin / params.group, row_last / params.group};
-  return row_tile_of(params.batch, request, span, queries, params.plan.kv_tile_keys, tile_idx);
+  return row_tile_of_request(params.batch, request, span, queries, params.plan.kv_tile_keys, tile_idx);
 }
 
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {
@@ -50,46 +50,47 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   if (threadIdx.x == 0) params.first_row_tile[params.batch.num_reqs] = num_row_tiles;
   __syncthreads();
 
-  const int heads_of_cta = params.num_kv_heads / plan.heads_at_once;
-  LineWork work{.num_kv_tiles = 0, .num_work_tiles = num_row_tiles * heads_of_cta, .longest = 0};
+  const int heads_per_cta = params.num_kv_heads / plan.heads_per_round;
+  PartitionWork work{.num_kv_tiles = 0, .num_work_tiles = num_row_tiles * heads_per_cta, .longest = 0};
   for (int first = 0; first < num_row_tiles; first += kThreads) {
     const int tile_idx = first + static_cast<int>(threadIdx.x);
     RowTile tile{};
     if (tile_idx < num_row_tiles) tile = make_row_tile(params, tile_idx);
-    const auto sum = cta_sum<kThreads>(tile.num_kv_tiles * heads_of_cta, tile.num_kv_tiles);
-    tile.line_begin = work.num_kv_tiles + sum.before;
+    const auto sum = cta_sum<kThreads>(tile.num_kv_tiles * heads_per_cta, tile.num_kv_tiles);
+    tile.partition_offset = work.num_kv_tiles + sum.before;
     if (tile_idx < num_row_tiles) plan.row_tiles[tile_idx] = tile;
     work.num_kv_tiles += sum.total;
     work.longest = max(work.longest, sum.largest);
   }
-  const PlanLine line = plan_line(plan.line, work);
+  const KvPartition partition = partition_kv_tiles(plan.partition, work);
   const PlanHeader header{.num_row_tiles = num_row_tiles,
-                          .line_length = line_length(work, line),
-                          .line = line,
+                          .num_partition_units = num_partition_units(work, partition),
+                          .partition = partition,
                           .num_tokens = params.batch.cu_seqlen_q[params.batch.num_reqs]};
   if (threadIdx.x == 0) *plan.header = header;
   if (!plan.streamed) return;
   // The gaps before a row tile: its thread knows them only now.
-  if (line.gap > 0)
+  if (partition.gap > 0)
     for (int tile_idx = static_cast<int>(threadIdx.x); tile_idx < num_row_tiles; tile_idx += kThreads)
-      plan.row_tiles[tile_idx].line_begin += tile_idx * heads_of_cta * line.gap;
+      plan.row_tiles[tile_idx].partition_offset += tile_idx * heads_per_cta * partition.gap;
   __syncthreads();
 
   // A warp per row tile: one long request alone has KV tiles for every CTA. Its lanes take CTA ranges and, of
   // each, the heads at once; no division tells them which, as their number is rounded up to a power of two.
-  const int heads_shift = 32 - __clz(plan.heads_at_once - 1);
+  const int heads_shift = 32 - __clz(plan.heads_per_round - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int cta_range_of_lane = lane >> heads_shift, head_of_lane = lane & ((1 << heads_shift) - 1);
+  const int lane_cta_range = lane >> heads_shift, lane_head = lane & ((1 << heads_shift) - 1);
   for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
     const RowTile tile = plan.row_tiles[tile_idx];
     // A gap belongs to what lies behind it.
-    const int begin = max(0, tile.line_begin - line.gap),
-              end = tile.line_begin + (tile.num_kv_tiles + line.gap) * heads_of_cta - line.gap;
-    int cta_range = (begin + line.cta_range - 1) / line.cta_range + cta_range_of_lane;
-    for (; cta_range * line.cta_range < end; cta_range += 32 >> heads_shift) {
-      if (head_of_lane >= plan.heads_at_once) continue;
-      plan.cta_starts[cta_range * plan.heads_at_once + head_of_lane] =
-          cta_start_at(plan, header, tile, cta_range, head_of_lane);
+    const int begin = max(0, tile.partition_offset - partition.gap),
+              end =
+                  tile.partition_offset + (tile.num_kv_tiles + partition.gap) * heads_per_cta - partition.gap;
+    int cta_range = (begin + partition.cta_range - 1) / partition.cta_range + lane_cta_range;
+    for (; cta_range * partition.cta_range < end; cta_range += 32 >> heads_shift) {
+      if (lane_head >= plan.heads_per_round) continue;
+      plan.cta_starts[cta_range * plan.heads_per_round + lane_head] =
+          cta_start_at(plan, header, tile, cta_range, lane_head);
     }
   }
 }

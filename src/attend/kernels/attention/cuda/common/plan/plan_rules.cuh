@@ -1,7 +1,7 @@
 // What a plan says of a batch, whoever derives it: the plan kernel, or CTAs of attention for themselves.
 #pragma once
 
-#include "attend/kernels/attention/cuda/common/visible.cuh"
+#include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 
 namespace attend::kernels::cuda {
 
@@ -10,9 +10,9 @@ struct TileQueries {
   int row_begin, first_query, last_query;
 };
 
-// A request's row tile. Its place among others is not known yet: line_begin is 0.
-__device__ inline RowTile row_tile_of(const BatchParams& batch, int request, const RequestSpan& span,
-                                      const TileQueries& queries, int kv_tile_keys, int index) {
+// A request's row tile. Its place among others is not known yet: partition_offset is 0.
+__device__ inline RowTile row_tile_of_request(const BatchParams& batch, int request, const RequestSpan& span,
+                                              const TileQueries& queries, int kv_tile_keys, int index) {
   const KeyRange keys = key_range(batch, span, queries.first_query, queries.last_query);
   const int first_kv_tile = keys.begin / kv_tile_keys;
   return {.request = request,
@@ -25,18 +25,18 @@ __device__ inline RowTile row_tile_of(const BatchParams& batch, int request, con
           .kv_end = keys.end,
           .first_kv_tile = first_kv_tile,
           .num_kv_tiles = max(1, (keys.end + kv_tile_keys - 1) / kv_tile_keys - first_kv_tile),
-          .line_begin = 0,
+          .partition_offset = 0,
           .index = index};
 }
 
 // Where a CTA range begins that does so in this row tile or in the gap before it, for the CTA of
-// `head_of_cta` < heads_at_once.
+// `head_in_cta` < heads_per_round.
 __device__ inline CtaStart cta_start_at(const PlanView& plan, const PlanHeader& header, const RowTile& tile,
-                                        int cta_range, int head_of_cta) {
-  const RangeStart start =
-      range_start(header.line, header.line_length, {tile.line_begin, tile.num_kv_tiles}, cta_range);
+                                        int cta_range, int head_in_cta) {
+  const CtaRangeStart start = range_start(header.partition, header.num_partition_units,
+                                          {tile.partition_offset, tile.num_kv_tiles}, cta_range);
   return {.tile = tile,
-          .head = start.work_tile * plan.heads_at_once + head_of_cta,
+          .head = start.work_tile * plan.heads_per_round + head_in_cta,
           .first = start.kv_tile,
           .length = start.length};
 }
@@ -50,19 +50,19 @@ struct PartialResults {
 };
 
 template <bool kFixedSplits>
-__device__ PartialResults partials_of(const PlanView& plan, const RowTile& tile, int head,
-                                      const PlanLine& line) {
+__device__ PartialResults partial_results_of_tile(const PlanView& plan, const RowTile& tile, int head,
+                                                  const KvPartition& partition) {
   if (kFixedSplits) {
-    const int index = tile.line_begin * plan.heads_at_once + head * tile.num_kv_tiles;
+    const int index = tile.partition_offset * plan.heads_per_round + head * tile.num_kv_tiles;
     return {.count = tile.num_kv_tiles, .first = index, .second = index + 1, .step = 1};
   }
-  const int begin = tile.line_begin + head / plan.heads_at_once * (tile.num_kv_tiles + line.gap);
-  const LineParts parts = parts_of(line, begin, tile.num_kv_tiles);
-  const int first_cta = parts.first_cta_range * plan.heads_at_once + head % plan.heads_at_once;
+  const int begin = tile.partition_offset + head / plan.heads_per_round * (tile.num_kv_tiles + partition.gap);
+  const CtaRangeSpan parts = cta_ranges_of_tile(partition, begin, tile.num_kv_tiles);
+  const int first_cta = parts.first_cta_range * plan.heads_per_round + head % plan.heads_per_round;
   return {.count = parts.count,
           .first = 2 * first_cta + 1,
-          .second = 2 * (first_cta + plan.heads_at_once),
-          .step = 2 * plan.heads_at_once};
+          .second = 2 * (first_cta + plan.heads_per_round),
+          .step = 2 * plan.heads_per_round};
 }
 
 }  // namespace attend::kernels::cuda

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "attend/kernels/attention/attention_plan.h"
-#include "attend/kernels/attention/cuda/common/plan/plan_line.h"
+#include "attend/kernels/attention/cuda/common/plan/kv_partition.h"
 
 namespace attend::kernels::cuda {
 
@@ -21,13 +21,13 @@ struct AttentionStep {
   bool has_tree_mask = false;
   bool plans_inline = false;  // the plan is for one call, whose CTAs may derive it
 
-  int64_t most_tokens() const {
+  int64_t max_new_tokens_of_batch() const {
     return num_tokens > 0 ? std::min(num_tokens, limits.max_tokens) : limits.max_tokens;
   }
   // New tokens of one request at most.
-  int64_t most_seqlen_q() const { return std::min<int64_t>(max_seqlen_q, most_tokens()); }
+  int64_t max_seqlen_q_of_batch() const { return std::min<int64_t>(max_seqlen_q, max_new_tokens_of_batch()); }
   // Rows of a request and KV head at most.
-  int64_t most_rows() const { return most_seqlen_q() * limits.num_q_heads / limits.num_kv_heads; }
+  int64_t most_rows() const { return max_seqlen_q_of_batch() * limits.num_q_heads / limits.num_kv_heads; }
 };
 
 enum class PlanKind : uint8_t {
@@ -48,12 +48,12 @@ struct PlanShape {
   int num_row_tiles;    // at most, at least 1
   int num_head_groups;  // KV heads of the plan; MLA: groups of query heads that read the same latent rows
   int tile_rows, partial_rows;
-  int num_ctas, heads_at_once, cluster_size, ctas_of_sm;
-  LineRules line;
-  bool lone_clusters, streamed, ctas_of_prefill, ctas_merge, inline_plan;
+  int num_ctas, heads_per_round, cluster_size, num_ctas_per_sm;
+  PartitionRules partition;
+  bool single_cluster_per_tile, streamed, is_prefill_plan, ctas_merge, inline_plan;
 
   // Whether prefill's CTAs divide the keys of work tiles. Otherwise they take whole ones.
-  bool divides_prefill_keys() const { return streamed && ctas_of_prefill; }
+  bool divides_prefill_keys() const { return streamed && is_prefill_plan; }
 };
 
 // Memory of a plan: what suffices for every step within the limits.
@@ -61,8 +61,8 @@ struct PlanSizes {
   int num_head_groups;
   int64_t num_row_tiles, num_cta_starts;
   int64_t num_partials, partial_rows, partial_columns;
-  int64_t num_banks, bank_floats;
-  int meeting_clocks;  // that CTAs wait for one another
+  int64_t num_split_accumulators, accumulator_floats;
+  int barrier_timeout_clocks;  // that CTAs wait for one another
 
   int64_t num_partial_rows() const { return num_partials * partial_rows; }
 };

@@ -20,10 +20,11 @@ __device__ KvTileRange range_at(const PlanView& plan, int cta, const RowTile& ti
   const bool whole = count == tile.num_kv_tiles;
   if (!kFixedSplits && !whole) return {first, count, first > 0 ? 2 * cta : 2 * cta + 1, true};
   // Partial results are written and never waited for; the bank is read back.
-  const bool has_partials =
-      kFixedSplits && plan.streamed && plan.header->line_length * plan.heads_at_once <= plan.num_partials;
+  const bool has_partials = kFixedSplits && plan.streamed &&
+                            plan.header->num_partition_units * plan.heads_per_round <= plan.num_partials;
   if (has_partials && tile.num_kv_tiles > 1)
-    return {first, count, tile.line_begin * plan.heads_at_once + head * tile.num_kv_tiles + first, true};
+    return {first, count, tile.partition_offset * plan.heads_per_round + head * tile.num_kv_tiles + first,
+            true};
   if (whole) return {0, count, -1, true};
   return {first, tile.num_kv_tiles - first, -1, first == 0};
 }
@@ -57,10 +58,10 @@ __device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, i
         range_at<kFixedSplits>(plan, cta, tile, head, first, min(tile.num_kv_tiles - first, left));
     if (range.computed) compute(tile, head, range);
     left -= range.count;
-    if (!kFixedSplits && plan.streamed) left -= cta_plan.line().gap;
+    if (!kFixedSplits && plan.streamed) left -= cta_plan.partition().gap;
     if (left > 0) {
       first = 0;
-      head += plan.heads_at_once;
+      head += plan.heads_per_round;
       if (head >= params.num_kv_heads) {
         tile = cta_plan.tile_after(tile);
         head -= params.num_kv_heads;

@@ -13,12 +13,12 @@
 //   bound       what is cold, then reading K/V
 #pragma once
 
+#include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/attention/cuda/common/attention_params.h"
 #include "attend/kernels/attention/cuda/common/key_major_tile.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
-#include "attend/kernels/attention/cuda/common/shared_of_sm.cuh"
+#include "attend/kernels/attention/cuda/common/shared_carveout.cuh"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
-#include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/common/cuda/ptx/cluster_exchange.cuh"
@@ -188,12 +188,12 @@ class SingleRequestDecodeCta {
     const uint32_t q = at_ + Warp::query_lane();
     const uint32_t in_k = static_cast<uint32_t>(warp_key() * kRowBytes) + Warp::key_lane();
     const uint32_t in_v = static_cast<uint32_t>(kTileBytes + warp_key() * kRowBytes) + Warp::value_lane();
-    const float softmax_scale_log2 = softmax_scale_log2_of(params_);
+    const float softmax_scale_log2 = get_softmax_scale_log2(params_);
 #pragma unroll 1
     for (int i = 0; i < num_tiles; ++i) {
       wait(i);
       __syncthreads();
-      if (i == 0) warp.hold_queries(q);
+      if (i == 0) warp.load_queries_to_registers(q);
       const uint32_t tile = stage_address(i % kStages);
       warp.multiply_qk(q, tile + in_k);
       warp.end_at(end_ - first_ - i * kKeys - warp_key());
@@ -234,7 +234,7 @@ class SingleRequestDecodeCta {
   // copy_new_key(): nobody orders those of two threads.
   __device__ void fetch(int i) {
     const int thread = static_cast<int>(threadIdx.x), first = first_ + i * kKeys, stage = i % kStages;
-    if (thread < kKeys) addresses(stage)[thread] = address_of(first + thread);
+    if (thread < kKeys) addresses(stage)[thread] = row_address(first + thread);
     __syncthreads();
     constexpr int kLanes = 8, kRowsPerRound = kThreads / kLanes;
 #pragma unroll 1
@@ -254,7 +254,7 @@ class SingleRequestDecodeCta {
   }
 
   // Behind the end: one from which nothing is read.
-  __device__ RowAddress address_of(int position) const {
+  __device__ RowAddress row_address(int position) const {
     const auto address = [&](const PagedRows& rows, int64_t element) {
       return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(element * 2);
     };
@@ -290,11 +290,11 @@ class SingleRequestDecodeCta {
     const int thread = static_cast<int>(threadIdx.x), piece = thread % kPieces;
     if (thread >= 2 * kPieces) return;
     const int stage = (known_ - first_) / kKeys, row = (known_ - first_) % kKeys;
-    const bool of_values = thread >= kPieces;
+    const bool copies_values = thread >= kPieces;
     const RowAddress& from = addresses(stage)[row];
-    copy_piece(
-        stage_address(stage) + static_cast<uint32_t>(of_values ? kTileBytes : 0) + Row::offset(row, piece),
-        of_values ? from.v : from.k, piece, true);
+    copy_piece(stage_address(stage) + static_cast<uint32_t>(copies_values ? kTileBytes : 0) +
+                   Row::offset(row, piece),
+               copies_values ? from.v : from.k, piece, true);
   }
 
   const AttentionParams& params_;
@@ -321,7 +321,7 @@ void launch_single_request_decode(const AttentionParams& params, void* stream) {
   allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
   launch_dependent<AttentionParams>(kKernel, dim3(static_cast<unsigned>(params.num_kv_heads * kClusterSize)),
                                     kThreads, kSharedBytes, stream, params, "attention", kClusterSize,
-                                    shared_of_sm(params.plan, kSharedBytes));
+                                    shared_carveout(params.plan, kSharedBytes));
 }
 
 }  // namespace attend::kernels::cuda::sm90

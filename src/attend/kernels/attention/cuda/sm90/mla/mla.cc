@@ -34,17 +34,17 @@ int box_rows_for(const MlaArgs& args) {
 }
 
 // From one row of q to the next, heads and tokens in one sequence; 0: they are in none.
-int64_t row_stride_of(const TensorView& q) {
+int64_t query_row_stride(const TensorView& q) {
   if (q.shape[1] == 1) return q.shape[0] == 1 ? q.shape[2] : std::max<int64_t>(q.strides[0], 0);
   if (q.shape[0] > 1 && q.strides[0] != q.shape[1] * q.strides[1]) return 0;
   return std::max<int64_t>(q.strides[1], 0);
 }
 
-// All rows of q as heads of one token; row_stride_of() is above 0.
+// All rows of q as heads of one token; query_row_stride() is above 0.
 TensorView in_sequence(const TensorView& q) {
   TensorView rows = q;
   rows.shape = {1, q.shape[0] * q.shape[1], q.shape[2]};
-  rows.strides = {0, row_stride_of(q), 1};
+  rows.strides = {0, query_row_stride(q), 1};
   return rows;
 }
 
@@ -61,7 +61,7 @@ void map_queries(const MlaArgs& args, int group, MlaParams& mla) {
     mla.q = map_tokens(q, group, kMlaRows / group);
     mla.q_rope = map_tokens(rope, group, kMlaRows / group);
   } else {
-    if (row_stride_of(q) == 0 || row_stride_of(rope) == 0) return;
+    if (query_row_stride(q) == 0 || query_row_stride(rope) == 0) return;
     mla.q = map_tokens(in_sequence(q), kMlaRows, 1);
     mla.q_rope = map_tokens(in_sequence(rope), kMlaRows, 1);
     mla.queries_in_sequence = true;

@@ -48,7 +48,7 @@ class MlaConsumer {
 
  public:
   __device__ MlaConsumer(const MlaParams& params, const MlaShared& shared)
-      : params_(params), shared_(shared), scale_log2_(softmax_scale_log2_of(params.attention)) {}
+      : params_(params), shared_(shared), scale_log2_(get_softmax_scale_log2(params.attention)) {}
 
   __device__ void run() {
     // Registers are short: stages and parities of pipelines follow from counts.
@@ -84,10 +84,10 @@ class MlaConsumer {
       multiply_keys(rows, tile);
       wait_for_scores(rows, tile);
       if (tile + 2 >= num_tiles) release_queries();
-      own_tile<0>(rows, work_tile, tile);
+      compute_own_tile<0>(rows, work_tile, tile);
       end_product<0>(rows, tile);
       if (tile + 1 < num_tiles) {
-        other_tile<0>(rows, work_tile, tile + 1);
+        compute_other_tile<0>(rows, work_tile, tile + 1);
         end_product<0>(rows, tile + 1);
       }
     }
@@ -102,21 +102,21 @@ class MlaConsumer {
       multiply_keys(rows, tile + 1);
       wait_for_scores(rows, tile + 1);
       if (tile + 3 >= num_tiles) release_queries();
-      other_tile<1>(rows, work_tile, tile);
-      own_tile<1>(rows, work_tile, tile + 1);
+      compute_other_tile<1>(rows, work_tile, tile);
+      compute_own_tile<1>(rows, work_tile, tile + 1);
       end_product<1>(rows, tile + 1);
     }
     if (tile < num_tiles) {
-      other_tile<1>(rows, work_tile, tile);
+      compute_other_tile<1>(rows, work_tile, tile);
       end_product<1>(rows, tile);
     }
   }
 
   // Starts the scores of a tile, part by part (rows that were converted: third by third) as they come.
   __device__ __forceinline__ void multiply_keys(Rows& rows, int tile) {
-    const int stage = stage_of(tile);
-    const uint32_t parity = parity_of(tile);
-    if (copied_by_threads()) {
+    const int stage = stage_of_tile(tile);
+    const uint32_t parity = stage_parity(tile);
+    if (uses_cp_async()) {
       for (int third = 0; third < MlaTile::kThirds; ++third)
         ptx::mbarrier_wait(shared_.full(stage, third), parity);
       ptx::fence_proxy_async();
@@ -125,8 +125,8 @@ class MlaConsumer {
     const uint64_t k = ptx::smem_descriptor(Rows::lane_0(shared_.stage(stage)));
 #pragma unroll
     for (int i = 0; i < MlaTile::kParts; ++i) {
-      const int first = kFp8 ? i * MlaTile::kPanelsOfThird : MlaTile::first_panel(i);
-      const int num_panels = kFp8 ? MlaTile::kPanelsOfThird : MlaTile::num_panels(i);
+      const int first = kFp8 ? i * MlaTile::kPanelsPerThird : MlaTile::first_panel(i);
+      const int num_panels = kFp8 ? MlaTile::kPanelsPerThird : MlaTile::num_panels(i);
       ptx::mbarrier_wait(shared_.full(stage, i), parity);
       ptx::wgmma_fence();
 #pragma unroll
@@ -134,21 +134,19 @@ class MlaConsumer {
     }
     ptx::wgmma_commit_group();
   }
-  __device__ __forceinline__ bool copied_by_threads() const {
-    return !kFp8 && !kPlain && params_.box_rows == 0;
-  }
+  __device__ __forceinline__ bool uses_cp_async() const { return !kFp8 && !kPlain && params_.box_rows == 0; }
 
   // Waits for the scores; what is of keys alone is free then.
   __device__ __forceinline__ void wait_for_scores(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.scores);
-    arrive_as_warp(shared_.empty(stage_of(tile), MlaTile::kRopePart));
+    arrive_as_warp(shared_.empty(stage_of_tile(tile), MlaTile::kRopePart));
   }
 
   // Scores of this warpgroup's own tile, which have come, become P, which both warpgroups multiply with the
   // values. In the second warpgroup the product of the tile before is under way.
   template <int kWarpgroup>
-  __device__ __forceinline__ void own_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
+  __device__ __forceinline__ void compute_own_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     if (!kPlain && params_.attention.logit_cap > 0.0f) {
       const ScoreCap cap(params_.attention);
 #pragma unroll
@@ -170,11 +168,11 @@ class MlaConsumer {
 
   // The same with P of the other warpgroup.
   template <int kWarpgroup>
-  __device__ __forceinline__ void other_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
+  __device__ __forceinline__ void compute_other_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     ptx::mbarrier_wait(shared_.p_full(1 - kWarpgroup, thread_ / 32), p_parity_);
     p_parity_ ^= 1;
     // The other warpgroup has waited for the tile.
-    if (copied_by_threads()) ptx::fence_proxy_async();
+    if (uses_cp_async()) ptx::fence_proxy_async();
     Probabilities p;
     rows.receive(shared_, p, thread_, first_row(), scale_log2_);
     multiply_values<kWarpgroup>(rows, p, tile);
@@ -185,7 +183,7 @@ class MlaConsumer {
     rows.rescale_results();
     ptx::wgmma_fence();
     rows.multiply_values(
-        p, shared_.stage(stage_of(tile)) + kWarpgroup * MlaTile::kPanelsOfHalf * MlaTile::kPanelBytes);
+        p, shared_.stage(stage_of_tile(tile)) + kWarpgroup * MlaTile::kPanelsPerHalf * MlaTile::kPanelBytes);
   }
 
   // Waits for the product with the values of a tile; its columns of the stage are free then.
@@ -193,7 +191,7 @@ class MlaConsumer {
   __device__ __forceinline__ void end_product(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
-    arrive_as_warp(shared_.empty(stage_of(tile), MlaTile::values_part(kWarpgroup)));
+    arrive_as_warp(shared_.empty(stage_of_tile(tile), MlaTile::values_part(kWarpgroup)));
   }
   __device__ __forceinline__ void release_queries() { arrive_as_warp(shared_.queries_empty()); }
 
@@ -216,10 +214,10 @@ class MlaConsumer {
     MlaResults<T, kPlain>(params_.attention, work_tile, warpgroup, thread_).write(rows, sum, scale_log2_);
   }
 
-  __device__ __forceinline__ int stage_of(int tile) const {
+  __device__ __forceinline__ int stage_of_tile(int tile) const {
     return (num_tiles_before_ + tile) % MlaTile::kStages;
   }
-  __device__ __forceinline__ uint32_t parity_of(int tile) const {
+  __device__ __forceinline__ uint32_t stage_parity(int tile) const {
     return static_cast<uint32_t>((num_tiles_before_ + tile) / MlaTile::kStages & 1);
   }
   // The thread, and the warpgroup, of those that multiply.

@@ -23,7 +23,7 @@ constexpr int kWarps = 4, kThreads = 32 * kWarps;
 // CTAs for an end of a CTA range: many small ones, since SMs that have no work of attention take them before
 // it ends. Where there are more work tiles than half of attention's CTAs, these may have an end of a range in
 // nearly each of them, or in none, and more CTAs would only take longer to start.
-constexpr int kCtasOfEnd = 8, kCtasOfEndOfMany = 4;
+constexpr int kCtasPerMerge = 8, kCtasPerLargeMerge = 4;
 constexpr int kCtasPerSm = 5;
 // What a thread reads at once, four floats each.
 constexpr int kInFlight = 8;
@@ -64,30 +64,31 @@ struct Merged {
 };
 
 // One end of a CTA range within a work tile.
-class RangeEnd {
+class MergeCta {
  public:
   // `cta`: the CTA of the plan that ends there.
-  __device__ RangeEnd(const AttentionParams& params, const CtaStart& next, const PlanLine& line, int cta)
+  __device__ MergeCta(const AttentionParams& params, const CtaStart& next, const KvPartition& partition,
+                      int cta)
       : params_(params),
         rows_(params, next.tile, next.head, params.plan.tile_rows),
-        partials_(partials_of<false>(params.plan, next.tile, next.head, line)),
+        partials_(partial_results_of_tile<false>(params.plan, next.tile, next.head, partition)),
         num_blocks_(mla_partial_blocks(params.head_dim_v)),
-        scale_log2_(softmax_scale_log2_of(params)) {
+        scale_log2_(get_softmax_scale_log2(params)) {
     const int first_cta = (partials_.first - 1) / 2, num_ends = partials_.count - 1;
-    const int ctas_of_end = static_cast<int>(gridDim.y);
-    share_ = (cta - first_cta) / params.plan.heads_at_once * ctas_of_end + static_cast<int>(blockIdx.y);
-    num_shares_ = num_ends * ctas_of_end;
+    const int ctas_per_merge = static_cast<int>(gridDim.y);
+    share_ = (cta - first_cta) / params.plan.heads_per_round * ctas_per_merge + static_cast<int>(blockIdx.y);
+    num_shares_ = num_ends * ctas_per_merge;
   }
 
   __device__ __forceinline__ void merge() const {
     if (partials_.count <= 2)
-      merge_few<2>();
+      merge_with_warps<2>();
     else if (partials_.count <= 4)
-      merge_few<4>();
+      merge_with_warps<4>();
     else if (partials_.count <= kFewPartials)
-      merge_few<kFewPartials>();
+      merge_with_warps<kFewPartials>();
     else
-      merge_many();
+      merge_with_cta();
   }
 
  private:
@@ -113,7 +114,7 @@ class RangeEnd {
     return __ldcg(params_.plan.partial_state + int64_t{partials_.index(partial)} * params_.plan.partial_rows +
                   blocks.tile_row);
   }
-  __device__ __forceinline__ const float4* values_of(int partial, const Blocks& blocks) const {
+  __device__ __forceinline__ const float4* values_at(int partial, const Blocks& blocks) const {
     return reinterpret_cast<const float4*>(params_.plan.partial_out +
                                            mla_partial_begin(partials_.index(partial),
                                                              params_.plan.partial_rows, blocks.row_group,
@@ -124,7 +125,7 @@ class RangeEnd {
 
   // This CTA's share, by warps, each several blocks at once.
   template <int kPartials>
-  __device__ __forceinline__ void merge_few() const {
+  __device__ __forceinline__ void merge_with_warps() const {
     constexpr int kCount = kInFlight / kPartials;
     const int warp = share_ * kWarps + static_cast<int>(threadIdx.x) / 32, end = num_runs(kCount);
 #pragma unroll 1
@@ -135,7 +136,7 @@ class RangeEnd {
 #pragma unroll
       for (int p = 0; p < kPartials; ++p) {
         states[p] = load_state(p, blocks);
-        const float4* const from = values_of(p, blocks);
+        const float4* const from = values_at(p, blocks);
 #pragma unroll
         for (int n = 0; n < kCount; ++n)
           values[n][p] = p < partials_.count && blocks.valid && blocks.first + n < num_blocks_
@@ -152,8 +153,8 @@ class RangeEnd {
   }
 
   // This CTA's share, block by block. Warps share the partial results.
-  __device__ __forceinline__ void merge_many() const {
-    __shared__ Merged merged_of[kWarps][32];
+  __device__ __forceinline__ void merge_with_cta() const {
+    __shared__ Merged warp_merges[kWarps][32];
     const int warp = static_cast<int>(threadIdx.x) / 32, end = num_runs(1);
 #pragma unroll 1
     for (int idx = share_; idx < end; idx += num_shares_) {
@@ -167,19 +168,19 @@ class RangeEnd {
         for (int n = 0; n < kInFlight; ++n) {
           const int partial = first + n * kWarps;
           states[n] = load_state(partial, blocks);
-          values[n] = partial < partials_.count && blocks.valid ? __ldcg(values_of(partial, blocks)) : none();
+          values[n] = partial < partials_.count && blocks.valid ? __ldcg(values_at(partial, blocks)) : none();
         }
         merged.add(states, values, scale_log2_);
       }
-      merged_of[warp][lane_] = merged;
+      warp_merges[warp][lane_] = merged;
       __syncthreads();
       if (warp == 0) {
         float2 states[kWarps];
         float4 values[kWarps];
 #pragma unroll
         for (int n = 0; n < kWarps; ++n) {
-          states[n] = make_float2(merged_of[n][lane_].row_max, merged_of[n][lane_].sum);
-          values[n] = merged_of[n][lane_].out;
+          states[n] = make_float2(warp_merges[n][lane_].row_max, warp_merges[n][lane_].sum);
+          values[n] = warp_merges[n][lane_].out;
         }
         Merged all;
         all.add(states, values, scale_log2_);
@@ -231,17 +232,17 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   const int cta = static_cast<int>(blockIdx.x);
   // Both loads at once; a tile behind the last KV tile is not looked at.
   const PlanHeader header = *plan.header;
-  const CtaStart next = plan.cta_starts[cta + plan.heads_at_once];
-  if ((cta / plan.heads_at_once + 1) * header.line.cta_range >= header.line_length) return;
+  const CtaStart next = plan.cta_starts[cta + plan.heads_per_round];
+  if ((cta / plan.heads_per_round + 1) * header.partition.cta_range >= header.num_partition_units) return;
   if (next.first == 0) return;
-  RangeEnd(params, next, header.line, cta).merge();
+  MergeCta(params, next, header.partition, cta).merge();
 }
 
 }  // namespace
 
 void launch_mla_merge(const AttentionParams& params, int num_work_tiles, void* stream) {
   const bool are_many = 2 * num_work_tiles > params.plan.num_ctas;
-  const dim3 grid(static_cast<unsigned>(params.plan.num_ctas), are_many ? kCtasOfEndOfMany : kCtasOfEnd);
+  const dim3 grid(static_cast<unsigned>(params.plan.num_ctas), are_many ? kCtasPerLargeMerge : kCtasPerMerge);
   launch_dependent<AttentionParams>(mla_merge, grid, kThreads, 0, stream, params, "merge of partial MLA");
 }
 

@@ -103,12 +103,12 @@ class MlaProducer {
       int num_panels = 0;
       for (int part = 0; part < MlaTile::kParts; ++part)
         if (has_part(part)) num_panels += MlaTile::num_panels(part);
-      ptx::mbarrier_arrive_expect_tx(shared_.landed(warp_), num_panels * panel_bytes);
+      ptx::mbarrier_arrive_expect_tx(shared_.copied(warp_), num_panels * panel_bytes);
     }
 #pragma unroll 1
     for (int part = 0; part < MlaTile::kParts; ++part) {
       if (!has_part(part)) continue;
-      const uint32_t barrier = is_cut ? shared_.landed(warp_) : shared_.full(place_.stage, part);
+      const uint32_t barrier = is_cut ? shared_.copied(warp_) : shared_.full(place_.stage, part);
       const int first = MlaTile::first_panel(part), num_panels = MlaTile::num_panels(part);
       wait_for_room(part);
       if (!is_cut && lane_ == 0) ptx::mbarrier_arrive_expect_tx(barrier, num_panels * panel_bytes);
@@ -132,23 +132,23 @@ class MlaProducer {
   // or NaN. Their scores are hidden.
   __device__ void clear_rows(int begin, int end) {
     __syncwarp();
-    const uint32_t parity = shared_.landed_parity(warp_);
-    ptx::mbarrier_wait(shared_.landed(warp_), parity);
+    const uint32_t parity = shared_.copied_parity(warp_);
+    ptx::mbarrier_wait(shared_.copied(warp_), parity);
     __syncwarp();
-    if (lane_ == 0) shared_.landed_parity(warp_) = parity ^ 1;
+    if (lane_ == 0) shared_.copied_parity(warp_) = parity ^ 1;
     // The warp's half of the columns, or its boxes' rows: sizes are powers of two.
     const bool is_one = params_.box_rows == kMlaKeys;
     const uint32_t to = shared_.stage(place_.stage) + lane_ % 8 * 16 +
-                        (is_one ? warp_ * MlaTile::kPanelsOfHalf * MlaTile::kPanelBytes : 0);
-    const int num_panels = is_one ? MlaTile::kPanelsOfHalf : MlaTile::kValuePanels;
+                        (is_one ? warp_ * MlaTile::kPanelsPerHalf * MlaTile::kPanelBytes : 0);
+    const int num_panels = is_one ? MlaTile::kPanelsPerHalf : MlaTile::kValuePanels;
 #pragma unroll 1
     for (int row = lane_ / 8; row < kMlaKeys; row += kRowsAtOnce) {
       if (row >= begin && row < end) continue;
       if (!is_one && ((row & params_.box_rows) != 0) != (warp_ != 0)) continue;
 #pragma unroll 1
-      for (int panel = 0; panel < num_panels; panel += MlaTile::kPanelsOfHalf)
+      for (int panel = 0; panel < num_panels; panel += MlaTile::kPanelsPerHalf)
 #pragma unroll
-        for (int i = 0; i < MlaTile::kPanelsOfHalf; ++i)
+        for (int i = 0; i < MlaTile::kPanelsPerHalf; ++i)
           ptx::st_shared_16(to + (panel + i) * MlaTile::kPanelBytes + row * kMlaPanelRowBytes,
                             make_uint4(0, 0, 0, 0));
     }
@@ -163,12 +163,12 @@ class MlaProducer {
     const uint64_t lane_address = mla_row_address(params_.attention, page, position, 2);
 #pragma unroll 1
     for (int third = 0; third < MlaTile::kThirds; ++third) {
-      wait_for_room(MlaTile::part_of_third(third));
+      wait_for_room(MlaTile::third_part(third));
 #pragma unroll 2
       for (int first = 0; first < kRows; first += kRowsAtOnce) {
         const int row = first + lane_ / 8;
         const uint64_t address = __shfl_sync(0xffffffffu, lane_address, row);
-        copy_row(third * MlaTile::kPanelsOfThird, warp_ * kRows + row, address);
+        copy_row(third * MlaTile::kPanelsPerThird, warp_ * kRows + row, address);
       }
       mla_arrive_after_cp_async(shared_.full(place_.stage, third));
     }
@@ -181,7 +181,7 @@ class MlaProducer {
     const uint32_t to =
         shared_.stage(place_.stage) + first_panel * MlaTile::kPanelBytes + mla_swizzled(row, lane_ % 8);
 #pragma unroll
-    for (int i = 0; i < MlaTile::kPanelsOfThird; ++i) {
+    for (int i = 0; i < MlaTile::kPanelsPerThird; ++i) {
       const bool valid = address != 0 && column + i * kMlaPanelColumns < params_.attention.head_dim_qk;
       ptx::cp_async_16(to + i * MlaTile::kPanelBytes, from + i * kMlaPanelRowBytes, valid);
     }
@@ -206,10 +206,10 @@ template <class T, class Plan, bool kPlain>
 class MlaConverter {
   static constexpr int kRows = kMlaKeys / MlaTile::kProducerWarps;  // of a warp
   // Four lanes have 64 bytes of a row, the columns of a panel; a warp eight rows at once.
-  static constexpr int kLanesOfRow = kMlaPanelColumns / 16, kRowsAtOnce = 32 / kLanesOfRow;
+  static constexpr int kLanesPerRow = kMlaPanelColumns / 16, kRowsAtOnce = 32 / kLanesPerRow;
   static constexpr int kHalves = kRows / kRowsAtOnce;
-  static constexpr int kPieces = MlaTile::kPanelsOfThird * kHalves;  // 16 bytes of a lane, of a third
-  static constexpr int kThirdColumns = MlaTile::kPanelsOfThird * kMlaPanelColumns;
+  static constexpr int kPieces = MlaTile::kPanelsPerThird * kHalves;  // 16 bytes of a lane, of a third
+  static constexpr int kThirdColumns = MlaTile::kPanelsPerThird * kMlaPanelColumns;
 
  public:
   __device__ MlaConverter(const MlaParams& params, const MlaShared& shared)
@@ -247,18 +247,18 @@ class MlaConverter {
 
   // The position of the row of a KV tile that this lane looks up. Lanes beyond the warp's rows do as those
   // before them.
-  __device__ __forceinline__ int position_of(const MlaWorkTile& work_tile, int tile) const {
+  __device__ __forceinline__ int query_position(const MlaWorkTile& work_tile, int tile) const {
     const int thread = ptx::tid_x();
     return work_tile.first_key + tile * kMlaKeys + thread / 32 * kRows + thread % kRows;
   }
   // Its page; -1: it is not the work tile's.
   __device__ __forceinline__ int look_up(const MlaWorkTile& work_tile, int tile) const {
-    const int position = position_of(work_tile, tile);
+    const int position = query_position(work_tile, tile);
     if (position < work_tile.keys.begin || position >= work_tile.keys.end) return -1;
     return page_of(params_.index, work_tile.tile.request, position);
   }
-  __device__ __forceinline__ uint64_t address_of(const MlaWorkTile& work_tile, int page, int tile) const {
-    return mla_row_address(params_, page, position_of(work_tile, tile), 1);
+  __device__ __forceinline__ uint64_t row_address(const MlaWorkTile& work_tile, int page, int tile) const {
+    return mla_row_address(params_, page, query_position(work_tile, tile), 1);
   }
 
   template <Element kElement>
@@ -269,10 +269,10 @@ class MlaConverter {
       const int page = look_up(work_tile, 0);
       next_page = look_up(work_tile, 1);
       // Rows may come to L2 before the kernel before has written those of new tokens.
-      prefetch(address_of(work_tile, page, 0));
-      prefetch(address_of(work_tile, next_page, 1));
+      prefetch(row_address(work_tile, page, 0));
+      prefetch(row_address(work_tile, next_page, 1));
       MlaQueries<MlaTile::kProducerWarps, kPlain>(mla_, shared_, ptx::tid_x() / 32).copy(work_tile, parity);
-      rows = rows_at(address_of(work_tile, page, 0));
+      rows = rows_at(row_address(work_tile, page, 0));
     }
     Bytes bytes;
 #pragma unroll
@@ -285,8 +285,8 @@ class MlaConverter {
         const bool ends = third + 1 == MlaTile::kThirds;
         if (ends) {
           // Behind the last KV tile there are no pages.
-          rows = rows_at(address_of(work_tile, next_page, tile + 1));
-          prefetch(address_of(work_tile, later_page, tile + 2));
+          rows = rows_at(row_address(work_tile, next_page, tile + 1));
+          prefetch(row_address(work_tile, later_page, tile + 2));
         }
         convert<kElement>(bytes, rows, third, ends ? 0 : (third + 1) * kThirdColumns);
       }
@@ -298,11 +298,11 @@ class MlaConverter {
   template <Element kElement>
   __device__ __forceinline__ void convert(Bytes& bytes, const Rows& rows, int third, int next_column) const {
     const int stage = num_tiles_ % MlaTile::kStages;
-    ptx::mbarrier_wait(shared_.empty(stage, MlaTile::part_of_third(third)),
+    ptx::mbarrier_wait(shared_.empty(stage, MlaTile::third_part(third)),
                        static_cast<uint32_t>(num_tiles_ / MlaTile::kStages & 1) ^ 1);
     const int thread = ptx::tid_x();
-    const int row = thread / 32 * kRows + thread % 32 / kLanesOfRow, piece = 2 * (thread % kLanesOfRow);
-    const uint32_t to = shared_.stage(stage) + third * MlaTile::kPanelsOfThird * MlaTile::kPanelBytes +
+    const int row = thread / 32 * kRows + thread % 32 / kLanesPerRow, piece = 2 * (thread % kLanesPerRow);
+    const uint32_t to = shared_.stage(stage) + third * MlaTile::kPanelsPerThird * MlaTile::kPanelBytes +
                         mla_swizzled(row, piece);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
@@ -323,8 +323,8 @@ class MlaConverter {
     Rows rows;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      const uint64_t row = __shfl_sync(0xffffffffu, lane_address, half * kRowsAtOnce + lane / kLanesOfRow);
-      rows.address[half] = row == 0 ? 0 : row + static_cast<uint64_t>(lane % kLanesOfRow * 16);
+      const uint64_t row = __shfl_sync(0xffffffffu, lane_address, half * kRowsAtOnce + lane / kLanesPerRow);
+      rows.address[half] = row == 0 ? 0 : row + static_cast<uint64_t>(lane % kLanesPerRow * 16);
     }
     return rows;
   }
@@ -337,7 +337,7 @@ class MlaConverter {
     return ptx::ld_global_16_past_l1(address + static_cast<uint64_t>(column),
                                      address != 0 && column < params_.head_dim_qk - lane_column());
   }
-  __device__ static int lane_column() { return static_cast<int>(threadIdx.x) % kLanesOfRow * 16; }
+  __device__ static int lane_column() { return static_cast<int>(threadIdx.x) % kLanesPerRow * 16; }
 
   // By the lanes of the warp's rows.
   __device__ __forceinline__ void prefetch(uint64_t lane_address) const {

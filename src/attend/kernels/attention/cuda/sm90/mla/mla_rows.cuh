@@ -1,8 +1,8 @@
 // Scores, P and results of MLA on sm_90a as threads have them, and what they do with them.
 #pragma once
 
+#include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
-#include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_shared.cuh"
@@ -89,7 +89,7 @@ struct MlaRowState {
           for (int i = 0; i < 2; ++i)
             if (8 * n + i >= end) scores[4 * n + 2 * half + i] = -INFINITY;
       } else {
-        const uint64_t visible = visible_keys<kMlaKeys>(params, rows, row, first_key) >> to_lane;
+        const uint64_t visible = unmasked_keys<kMlaKeys>(params, rows, row, first_key) >> to_lane;
 #pragma unroll
         for (int n = 0; n < kMlaKeys / 8; ++n)
 #pragma unroll
@@ -197,8 +197,8 @@ struct MlaRowState {
 template <class T, bool kPlain>
 class MlaResults {
   static constexpr int kBlocks = MlaTile::kColumns / kMlaPartialColumns;
-  static constexpr int kRowsOfWarp = 16;
-  static_assert(kRowsOfWarp == 2 * kMlaPartialRows, "a row group for each half");
+  static constexpr int kRowsPerWarp = 16;
+  static_assert(kRowsPerWarp == 2 * kMlaPartialRows, "a row group for each half");
 
  public:
   // `thread`: of the warpgroup.
@@ -208,7 +208,7 @@ class MlaResults {
         rows_(params, work_tile.tile, work_tile.head, params.plan.tile_rows),
         partial_idx_(work_tile.partial_idx),
         warpgroup_(warpgroup),
-        first_row_(thread / 32 * kRowsOfWarp) {}
+        first_row_(thread / 32 * kRowsPerWarp) {}
 
   // `sum`: of both warpgroups and all columns. By all threads of a warp.
   __device__ __forceinline__ void write(const MlaRowState<T>& rows, const float (&sum)[2],

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/attention/cuda/common/plan/cta_plan.cuh"
 #include "attend/kernels/attention/cuda/common/plan/plan_walk.cuh"
-#include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla/mla_kernel.h"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
@@ -40,23 +40,23 @@ struct MlaTile {
   // Each math warpgroup has half of the columns of the results.
   static constexpr int kMathWarpgroups = 2, kMathWarps = 4 * kMathWarpgroups;
   static constexpr int kColumns = kMlaHeadDimV / kMathWarpgroups;
-  static constexpr int kPanelsOfHalf = kValuePanels / kMathWarpgroups;
+  static constexpr int kPanelsPerHalf = kValuePanels / kMathWarpgroups;
   // A stage comes in, is multiplied and is free again in parts: what is of keys alone, RoPE's, then the
   // values of each math warpgroup.
   static constexpr int kParts = 1 + kMathWarpgroups, kRopePart = 0;
   __host__ __device__ static constexpr int values_part(int warpgroup) { return 1 + warpgroup; }
   __host__ __device__ static constexpr int first_panel(int part) {
-    return part == kRopePart ? kValuePanels : (part - 1) * kPanelsOfHalf;
+    return part == kRopePart ? kValuePanels : (part - 1) * kPanelsPerHalf;
   }
   __host__ __device__ static constexpr int num_panels(int part) {
-    return part == kRopePart ? 1 : kPanelsOfHalf;
+    return part == kRopePart ? 1 : kPanelsPerHalf;
   }
-  static_assert(kPanelsOfHalf == kMlaBoxPanels);
+  static_assert(kPanelsPerHalf == kMlaBoxPanels);
   // Threads write a stage in thirds, with a barrier for each. The left values end in the second, the right
   // ones and RoPE's columns in the last. The part that a third is the first to need:
-  static constexpr int kThirds = 3, kPanelsOfThird = kPanels / kThirds;
-  static_assert(kThirds == kParts && kPanelsOfThird == kPanelsOfHalf - 1);
-  __host__ __device__ static constexpr int part_of_third(int third) {
+  static constexpr int kThirds = 3, kPanelsPerThird = kPanels / kThirds;
+  static_assert(kThirds == kParts && kPanelsPerThird == kPanelsPerHalf - 1);
+  __host__ __device__ static constexpr int third_part(int third) {
     return third + 1 == kThirds ? kRopePart : values_part(third);
   }
 
@@ -92,10 +92,10 @@ struct MlaShared {
   static constexpr int kFullAt = 2 * MlaTile::kScheduleStages + 2;
   static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kParts;
   static constexpr int kPFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kParts;
-  static constexpr int kLandedAt = kPFullAt + MlaTile::kMathWarps;
-  static constexpr int kNumBarriers = kLandedAt + MlaTile::kLoadWarps;
-  static constexpr int kLandedParityAt = kBarriersAt + 8 * kNumBarriers;
-  static constexpr int kBytes = kLandedParityAt + 4 * MlaTile::kLoadWarps;
+  static constexpr int kCopiedAt = kPFullAt + MlaTile::kMathWarps;
+  static constexpr int kNumBarriers = kCopiedAt + MlaTile::kLoadWarps;
+  static constexpr int kCopiedParityAt = kBarriersAt + 8 * kNumBarriers;
+  static constexpr int kBytes = kCopiedParityAt + 4 * MlaTile::kLoadWarps;
   // Beside what a derived plan takes, which is aligned as this is.
   static_assert(kBytes + kMlaSwizzleAtom <= 227 * 1024);
 
@@ -137,18 +137,18 @@ struct MlaShared {
   }
 
   // The boxes of a cut KV tile that this warp asked for have come.
-  __device__ uint32_t landed(int warp) const { return barrier(kLandedAt + warp); }
+  __device__ uint32_t copied(int warp) const { return barrier(kCopiedAt + warp); }
 
   // Of its present phase; registers are short.
-  __device__ uint32_t& landed_parity(int warp) const {
-    return reinterpret_cast<uint32_t*>(base + kLandedParityAt)[warp];
+  __device__ uint32_t& copied_parity(int warp) const {
+    return reinterpret_cast<uint32_t*>(base + kCopiedParityAt)[warp];
   }
 
   // By one thread. How many warps bring a part of a stage, and queries.
   __device__ void init_barriers(int num_row_warps, int num_query_warps) const {
     for (int warp = 0; warp < MlaTile::kLoadWarps; ++warp) {
-      ptx::mbarrier_init(landed(warp), 1);
-      landed_parity(warp) = 0;
+      ptx::mbarrier_init(copied(warp), 1);
+      copied_parity(warp) = 0;
     }
     for (int stage = 0; stage < MlaTile::kScheduleStages; ++stage) {
       ptx::mbarrier_init(schedule_full(stage), 1);
@@ -243,29 +243,29 @@ class MlaWalk {
   __device__ void next(MlaWorkTile& work_tile) {
     work_tile.num_tiles = -1;
     if (params_.plan.streamed)
-      next_of_share(work_tile);
+      next_stream_k_tile(work_tile);
     else
-      next_whole(work_tile);
+      next_whole_tile(work_tile);
   }
 
-  __device__ void next_of_share(MlaWorkTile& work_tile) {
+  __device__ void next_stream_k_tile(MlaWorkTile& work_tile) {
     CtaStart& at = walk_.cta;
     if (at.length <= 0) return;
     const PlanView& plan = params_.plan;
     const KvTileRange part = range_at<false>(plan, static_cast<int>(blockIdx.x), at.tile, at.head, at.first,
                                              min(at.tile.num_kv_tiles - at.first, at.length));
     make(work_tile, at.tile, at.head, part);
-    at.length -= part.count + walk_.header.line.gap;
+    at.length -= part.count + walk_.header.partition.gap;
     if (at.length <= 0) return;
     at.first = 0;
-    at.head += plan.heads_at_once;
+    at.head += plan.heads_per_round;
     if (at.head < params_.num_kv_heads) return;
     at.tile = cta_plan_.tile_after(at.tile);
     at.head -= params_.num_kv_heads;
   }
 
   // Heads fastest: CTAs beside one another read the same keys.
-  __device__ void next_whole(MlaWorkTile& work_tile) {
+  __device__ void next_whole_tile(MlaWorkTile& work_tile) {
     const int work_tile_idx = next_work_tile();
     if (work_tile_idx >= walk_.header.num_row_tiles * params_.num_kv_heads) return;
     const RowTile& tile = params_.plan.row_tiles[work_tile_idx / params_.num_kv_heads];
@@ -284,7 +284,7 @@ class MlaWalk {
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window.
     if (!kPlain && (batch.window_left >= 0 || batch.chunk > 0))
-      narrow(work_tile.tile, key_range(batch, rows.span, j_first, j_last));
+      clip_to_layer(work_tile.tile, key_range(batch, rows.span, j_first, j_last));
     const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end;
     const int kv_tile_keys = params_.plan.kv_tile_keys;
     const int part_begin = (tile.first_kv_tile + part.first) * kv_tile_keys;
@@ -292,14 +292,14 @@ class MlaWalk {
     work_tile.keys = {max(begin, part_begin), min(part_begin + part.count * kv_tile_keys, end)};
     work_tile.full = {0, 0};
     if constexpr (kPlain)
-      work_tile.full = whole_tiles(work_tile, {0, mla_plain_end(batch, rows.span, j_first)});
+      work_tile.full = whole_tile_keys(work_tile, {0, mla_plain_end(batch, rows.span, j_first)});
     else if (batch.tree_mask == nullptr || !batch.causal)
-      work_tile.full = whole_tiles(work_tile, full_key_range(batch, rows.span, j_first, j_last));
+      work_tile.full = whole_tile_keys(work_tile, full_key_range(batch, rows.span, j_first, j_last));
     work_tile.num_tiles = max(0, (work_tile.keys.end - work_tile.first_key + kMlaKeys - 1) / kMlaKeys);
   }
 
   // KV tiles of the work_tile that have keys of this range alone.
-  __device__ static KeyRange whole_tiles(const MlaWorkTile& work_tile, const KeyRange& keys) {
+  __device__ static KeyRange whole_tile_keys(const MlaWorkTile& work_tile, const KeyRange& keys) {
     return {(max(0, keys.begin - work_tile.first_key) + kMlaKeys - 1) / kMlaKeys,
             max(0, keys.end - work_tile.first_key) / kMlaKeys};
   }
@@ -359,13 +359,13 @@ class MlaQueries {
   // Columns of q, then those of q_rope. Rows and columns beyond are zero. Eight lanes copy 128 bytes of a
   // row.
   __device__ void copy_rows(const MlaWorkTile& work_tile) const {
-    constexpr int kRowsOfWarp = kMlaRows / kWarps, kRowsAtOnce = 4;
+    constexpr int kRowsPerWarp = kMlaRows / kWarps, kRowsAtOnce = 4;
     const WorkTileRows rows(params_, work_tile.tile, work_tile.head, params_.plan.tile_rows);
     const char* const none = static_cast<const char*>(params_.q.data);
     const int num_nope = params_.head_dim_qk - params_.rope_dim, piece = lane_ % 8;
 #pragma unroll 1
-    for (int i = lane_ / 8; i < kRowsOfWarp; i += kRowsAtOnce) {
-      const int tile_row = warp_ * kRowsOfWarp + i;
+    for (int i = lane_ / 8; i < kRowsPerWarp; i += kRowsAtOnce) {
+      const int tile_row = warp_ * kRowsPerWarp + i;
       const bool is_row = tile_row < rows.num_rows;
       const TileRow row = rows.at(params_, is_row ? tile_row : 0);
       const int64_t token = rows.span.first_token + row.query;

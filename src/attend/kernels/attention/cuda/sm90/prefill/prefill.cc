@@ -32,7 +32,7 @@ static_assert(kInstancesAreSampled ||
                        find_instance(Element::kF16, Element::kF16, dims) != nullptr;
               }));
 static_assert(kInstancesAreSampled ||
-              std::all_of(kPrefillDimsOfFp8.begin(), kPrefillDimsOfFp8.end(), [](HeadDims dims) {
+              std::all_of(kFp8PrefillDims.begin(), kFp8PrefillDims.end(), [](HeadDims dims) {
                 for (const Element q : {Element::kBF16, Element::kF16})
                   for (const Element kv : {Element::kF8E4M3, Element::kF8E5M2})
                     if (find_instance(q, kv, dims) == nullptr) return false;
@@ -40,7 +40,7 @@ static_assert(kInstancesAreSampled ||
               }));
 
 static_assert(kInstancesAreSampled ||
-              std::all_of(kPrefillDimsOfE4m3.begin(), kPrefillDimsOfE4m3.end(), [](HeadDims dims) {
+              std::all_of(kE4m3PrefillDims.begin(), kE4m3PrefillDims.end(), [](HeadDims dims) {
                 return find_instance(Element::kF8E4M3, Element::kF8E4M3, dims) != nullptr;
               }));
 
@@ -54,7 +54,7 @@ bool has_map(const TensorView& view) {
 // Rows of a TMA box; 0: it takes none.
 int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
   if (!has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = is_fp8(kv.k.dtype) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk, verifies);
+  const int most = is_fp8(kv.k.dtype) ? kMaxFp8BoxRows : max_box_rows(head_dim_qk, verifies);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
   return kv.index.page_size < min_box_rows(q, kv.k.dtype, head_dim_qk, verifies)
              ? 0
@@ -66,9 +66,9 @@ int box_tokens_for(const TensorView& q, int group) {
   return kConsumerRows % group == 0 && has_map(q) ? kConsumerRows / group : 0;
 }
 
-int most_jobs(const AttentionArgs& args, const DevicePlan& plan) {
-  return static_cast<int>(most_prefill_jobs(plan.num_row_tiles(), args.batch.num_reqs(),
-                                            plan.view().tile_rows, plan.limits().num_kv_heads));
+int max_work_tiles(const AttentionArgs& args, const DevicePlan& plan) {
+  return static_cast<int>(max_prefill_work_tiles(plan.num_row_tiles(), args.batch.num_reqs(),
+                                                 plan.view().tile_rows, plan.limits().num_kv_heads));
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
       .box_rows = box_rows_for(args.q.dtype, args.kv, instance.head_dim_qk, verifies(params.plan)),
       .box_tokens = box_tokens_for(args.q, params.group),
       .stores_boxes = false,
-      .softmax_scale_log2 = softmax_scale_log2_of(params),
+      .softmax_scale_log2 = get_softmax_scale_log2(params),
       .progress = params.plan.partials_done,
       .key_rows = {},
       .value_rows = {}};
@@ -97,8 +97,8 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
     prefill.v = map_pages(args.kv.v, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
   }
   if (prefill.box_rows == 0 && size_of(args.kv.k.dtype) == 2) {
-    prefill.key_rows = row_places_of("k", args.kv.k);
-    prefill.value_rows = row_places_of("v", args.kv.v);
+    prefill.key_rows = paged_row_strides("k", args.kv.k);
+    prefill.value_rows = paged_row_strides("v", args.kv.v);
   }
   if (prefill.box_tokens > 0) {
     prefill.q = map_tokens(args.q, params.group, prefill.box_tokens);
@@ -107,7 +107,7 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
   }
   instance.launch(prefill,
                   divides_keys(params.plan) ? params.plan.num_ctas
-                                            : std::min(most_jobs(args, plan), plan.limits().num_workers),
+                                            : std::min(max_work_tiles(args, plan), plan.limits().num_workers),
                   stream.handle);
 }
 

@@ -1,5 +1,5 @@
 // Attention of many rows on sm_90a, with TMA and wgmma: query rows of one request and KV head (GQA heads
-// packed with query tokens) against KV tiles. Warp-specialised and persistent: two consumer warpgroups take
+// packed with query tokens) against KV tiles. Warp-specialized and persistent: two consumer warpgroups take
 // turns at the tensor cores, so that the softmax of one runs beside the wgmma of the other (ping-pong), and
 // each issues QK^T of its next KV tile before the softmax of the present one has ended, and that of its next
 // work tile before results of the present one. Up to head dim 96 there are three, who take no turns. fp8 K/V
@@ -42,10 +42,10 @@
 
 #include "attend/kernels/attention/cuda/common/complete_partials.cuh"
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
-#include "attend/kernels/attention/cuda/common/meeting.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan/plan_rules.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
+#include "attend/kernels/attention/cuda/common/split_kv_barrier.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_loads.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_rows.cuh"
@@ -69,7 +69,7 @@ namespace attend::kernels::cuda::sm90 {
 // kPartials partial results of each, relative to their row max: bits of its own. Lanes share the columns.
 template <class Team>
 class VerifyMerge {
-  static constexpr int kWarps = 4, kRows = 4, kPartials = 4, kColumnsOfLane = 4;
+  static constexpr int kWarps = 4, kRows = 4, kPartials = 4, kColumnsPerLane = 4;
   static_assert(kRows * kPartials <= 32);
 
  public:
@@ -77,12 +77,12 @@ class VerifyMerge {
   __device__ VerifyMerge(const AttentionParams& params, const PartialResults& partials)
       : params_(params),
         partials_(partials),
-        softmax_scale_log2_(softmax_scale_log2_of(params)),
+        softmax_scale_log2_(get_softmax_scale_log2(params)),
         lane_(Team::thread() % 32) {}
 
   // `row_of(tile_row)`: its OutputRow.
   template <class RowOf>
-  __device__ void merge(const RowShare& share, const RowOf& row_of) const {
+  __device__ void merge(const MergeRows& share, const RowOf& row_of) const {
 #pragma unroll 1
     for (int first = share.begin + Team::thread() / 32; first < share.end; first += kWarps * kRows)
       merge_rows(first, share.end, row_of);
@@ -112,9 +112,9 @@ class VerifyMerge {
 #pragma unroll
         for (int p = 0; p < kPartials; ++p) {
           values[i][p] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-          if (done + p < partials_.count && tile_row(i) < end && lane_ * kColumnsOfLane < params_.head_dim_v)
+          if (done + p < partials_.count && tile_row(i) < end && lane_ * kColumnsPerLane < params_.head_dim_v)
             values[i][p] = __ldcg(reinterpret_cast<const float4*>(
-                plan.partial_out + row_at(i, done + p) * params_.head_dim_v + lane_ * kColumnsOfLane));
+                plan.partial_out + row_at(i, done + p) * params_.head_dim_v + lane_ * kColumnsPerLane));
         }
       float new_max = fmaxf(row_max, state.x);
 #pragma unroll
@@ -152,12 +152,12 @@ class VerifyMerge {
     const RowResult result = finish_row(params_, row_max, row_sum, softmax_scale_log2_, row.q_head);
     if (lane_ == 0 && params_.lse != nullptr)
       params_.lse[row.token * params_.lse_token_stride + row.q_head * params_.lse_head_stride] = result.lse;
-    const int column = lane_ * kColumnsOfLane;
+    const int column = lane_ * kColumnsPerLane;
     if (column >= params_.head_dim_v) return;
     const int64_t to = row.token * params_.out.token_stride + row.q_head * params_.out.head_stride + column;
-    const float elements[kColumnsOfLane] = {out.x, out.y, out.z, out.w};
+    const float elements[kColumnsPerLane] = {out.x, out.y, out.z, out.w};
 #pragma unroll
-    for (int i = 0; i < kColumnsOfLane; ++i)
+    for (int i = 0; i < kColumnsPerLane; ++i)
       store_element(params_.out.data, to + i, params_.out_element, elements[i] * result.out_scale);
   }
 
@@ -174,12 +174,12 @@ template <class T, class Tile>
 class PrefillConsumer {
   using Shared = PrefillShared<Tile>;
   // Products with K/V of fp8 are those of f16.
-  using Rows = PrefillRows<std::conditional_t<Tile::kConverts, __half, T>, Tile>;
+  using Rows = PrefillRows<std::conditional_t<Tile::kConvertsKv, __half, T>, Tile>;
   // Then queries of bf16 become f16, each row scaled by a power of two. Scores get that scale back, and their
   // descale, under a logit cap before it, else in the softmax.
-  static constexpr bool kScalesRows = Tile::kConverts && std::is_same_v<T, __nv_bfloat16>,
-                        kScalesScores = kScalesRows || Tile::kStagesDescales,
-                        kScalesInSoftmax = kScalesScores && !Tile::kMayCap;
+  static constexpr bool kScalesRows = Tile::kConvertsKv && std::is_same_v<T, __nv_bfloat16>,
+                        kScalesScores = kScalesRows || Tile::kHasHeadDescales,
+                        kScalesInSoftmax = kScalesScores && !Tile::kHasLogitCap;
   using Splits = std::conditional_t<Tile::kFixedSplits, PrefillSplits<Rows>, NoPrefillSplits>;
   // Named barriers: two that order the warpgroups' wgmma (ping-pong), then one of each warpgroup alone.
   static constexpr int kSchedulerBarrier = 1, kWarpgroupBarrier = kSchedulerBarrier + Tile::kConsumers;
@@ -195,15 +195,15 @@ class PrefillConsumer {
       : prefill_(params), params_(params.attention), shared_(shared), warpgroup_(warpgroup) {}
 
   // The last P V of a work tile and the first QK^T of the next are under way together, and results of the one
-  // are written beside the other (kBeginsEarly). Without a work tile before or behind, what is multiplied is
-  // anything, and nobody reads it: ptxas wants wgmma that nothing branches around.
+  // are written beside the other (kOverlapsEpilogue). Without a work tile before or behind, what is
+  // multiplied is anything, and nobody reads it: ptxas wants wgmma that nothing branches around.
   __device__ __forceinline__ void run() {
     if (warpgroup_ == Tile::kConsumers - 1) scheduler_barrier_arrive();
     Rows rows;
-    if constexpr (Tile::kBeginsEarly) rows.clear_p();
+    if constexpr (Tile::kOverlapsEpilogue) rows.clear_p();
     int pending_tiles = 0;  // of the work tile whose last P V is to come
     for (;; work_tiles_.advance()) {
-      if constexpr (Tile::kBeginsEarly) {
+      if constexpr (Tile::kOverlapsEpilogue) {
         if (pending_tiles > 0) wait_for_values();
         ptx::wgmma_fence();
         rows.multiply_values(shared_.values(values().stage()), pending_tiles > 1);
@@ -221,13 +221,13 @@ class PrefillConsumer {
         }
         if constexpr (kScalesScores && !kScalesRows) score_scales_[0] = scale_of_scores(queries().stage());
       }
-      if (tiles_of(work_tile) > 0) wait_for_keys();
+      if (num_kv_tiles_of(work_tile) > 0) wait_for_keys();
 
-      const uint32_t q = queries_of(queries().stage());
-      VisibleScores visible;
-      if constexpr (Tile::kBeginsEarly) {
+      const uint32_t q = queries_at(queries().stage());
+      ScoreMask visible;
+      if constexpr (Tile::kOverlapsEpilogue) {
         rows.multiply_keys(q, shared_.keys(keys_.stage()));
-        if (kKnowsEnds && tiles_of(work_tile) > 0) visible = visible_scores_of_first(work_tile);
+        if (kKnowsEnds && num_kv_tiles_of(work_tile) > 0) visible = first_tile_score_mask(work_tile);
         ptx::wgmma_wait_group<1>();
         ptx::fence_operand(rows.out);
         if (pending_tiles > 0) {
@@ -236,24 +236,24 @@ class PrefillConsumer {
           release(shared_.work_tile_empty(work_tiles_.stage() ^ 1));
         }
         ptx::wgmma_wait_group<0>();
-        pending_tiles = tiles_of(work_tile);
+        pending_tiles = num_kv_tiles_of(work_tile);
       }
       if (is_end(work_tile)) break;
-      if (tiles_of(work_tile) > 0) {
+      if (num_kv_tiles_of(work_tile) > 0) {
         Splits splits(shared_.splits(warpgroup_), work_tile.first_key, params_.plan.kv_tile_keys);
-        if constexpr (!Tile::kBeginsEarly) {
-          rows.hold_queries(q);
+        if constexpr (!Tile::kOverlapsEpilogue) {
+          rows.load_queries_to_registers(q);
           ptx::wgmma_fence();
           rows.multiply_keys(q, shared_.keys(keys_.stage()));
-          if (kKnowsEnds) visible = visible_scores_of_first(work_tile);
+          if (kKnowsEnds) visible = first_tile_score_mask(work_tile);
           ptx::wgmma_wait_group<0>();
         }
         add_tiles(rows, splits, work_tile, q, visible);
-        if constexpr (!Tile::kBeginsEarly) {
+        if constexpr (!Tile::kOverlapsEpilogue) {
           wait_for_values();
           ptx::wgmma_fence();
           rows.multiply_values(shared_.values(values().stage()),
-                               Tile::kFixedSplits || tiles_of(work_tile) > 1);
+                               Tile::kFixedSplits || num_kv_tiles_of(work_tile) > 1);
           ptx::wgmma_wait_group<0>();
           ptx::fence_operand(rows.out);
           release_values(1);
@@ -272,7 +272,8 @@ class PrefillConsumer {
           pass(work_tile);
         }
       }
-      if (!Tile::kBeginsEarly || pending_tiles == 0) release(shared_.work_tile_empty(work_tiles_.stage()));
+      if (!Tile::kOverlapsEpilogue || pending_tiles == 0)
+        release(shared_.work_tile_empty(work_tiles_.stage()));
     }
   }
 
@@ -281,7 +282,7 @@ class PrefillConsumer {
     return ptx::warp_uniform(work_tile.num_tiles) < 0;
   }
   // What the warpgroup has to compute.
-  __device__ __forceinline__ int tiles_of(const PrefillWorkTile& work_tile) const {
+  __device__ __forceinline__ int num_kv_tiles_of(const PrefillWorkTile& work_tile) const {
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
     return has_rows(work_tile) ? max(num_tiles, 0) : 0;
   }
@@ -293,7 +294,7 @@ class PrefillConsumer {
     return work_tiles_.template with_stages<Tile::kQueryStages>();
   }
   // The consumer's, of a stage.
-  __device__ __forceinline__ uint32_t queries_of(int stage) const {
+  __device__ __forceinline__ uint32_t queries_at(int stage) const {
     return shared_.queries(stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
   }
 
@@ -316,7 +317,7 @@ class PrefillConsumer {
 
   // From the scores of the first KV tile, of which rows see those `visible`, to P of the last one.
   __device__ __forceinline__ void add_tiles(Rows& rows, Splits& splits, const PrefillWorkTile& work_tile,
-                                            uint32_t q, const VisibleScores& visible) {
+                                            uint32_t q, const ScoreMask& visible) {
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
     if constexpr (Tile::kFixedSplits) rows.clear();
     // What the compiler takes for different from lane to lane costs an instruction for each product: their
@@ -326,8 +327,7 @@ class PrefillConsumer {
     ptx::fence_operand(rows.scores);
     release_keys();
     if (caps()) cap(rows);
-    if (!is_full(full, first_key))
-      rows.mask_scores(kKnowsEnds ? visible : visible_scores(work_tile, first_key));
+    if (!is_full(full, first_key)) rows.mask_scores(kKnowsEnds ? visible : score_mask(work_tile, first_key));
     rows.begin(softmax_scales());
     rows.pack_p();
     wait_for_keys_or_end(num_tiles > 1, work_tile);
@@ -349,15 +349,16 @@ class PrefillConsumer {
   // Merges what is this CTA's to merge of a work tile whose keys lie in several: where CTAs have no other
   // they share its rows, otherwise the last has all.
   __device__ __forceinline__ void merge(const PrefillWorkTile& work_tile) const {
-    const PlanLine line = line_of<Tile>(params_);
-    const WorkTileRows rows = rows_of(work_tile);
-    const PartialResults partials = partials_of<false>(params_.plan, work_tile.tile, work_tile.head, line);
+    const KvPartition partition = partition_of_plan<Tile>(params_);
+    const WorkTileRows rows = work_tile_rows(work_tile);
+    const PartialResults partials =
+        partial_results_of_tile<false>(params_.plan, work_tile.tile, work_tile.head, partition);
     int32_t* const state =
         params_.plan.partials_done + work_tile.tile.index * params_.num_kv_heads + work_tile.head;
-    Meeting meeting(state, partials.count, rows.num_rows, params_.plan.meeting_clocks);
-    RowShare share{0, rows.num_rows};
-    if (line.exclusive)
-      share = meet<Team>(meeting);
+    SplitKvBarrier kv_barrier(state, partials.count, rows.num_rows, params_.plan.barrier_timeout_clocks);
+    MergeRows share{0, rows.num_rows};
+    if (partition.exclusive)
+      share = arrive_and_wait<Team>(kv_barrier);
     else if (!complete_partials<Team>(state, 1, partials.count))
       share = {0, 0};
     VerifyMerge<Team>(params_, partials).merge(share, [&](int tile_row) {
@@ -365,13 +366,13 @@ class PrefillConsumer {
       return OutputRow{rows.span.first_token + row.query, row.head};
     });
     Team::sync();
-    if (line.exclusive && Team::thread() == 0) meeting.end();
+    if (partition.exclusive && Team::thread() == 0) kv_barrier.end();
   }
 
   // Results. `stage`: of the queries, whose place results have where TMA stores them.
   __device__ __forceinline__ void finish(Rows& rows, const PrefillWorkTile& work_tile, int stage) {
     float scale = Rows::Precision::kUnscale;
-    if constexpr (Tile::kStagesDescales) {
+    if constexpr (Tile::kHasHeadDescales) {
       const HeadDescales descales = shared_.descales(stage);
       scale *= descales.out;
       // Whoever merges knows no descales.
@@ -379,12 +380,12 @@ class PrefillConsumer {
         for (float& most : rows.row_max) most *= descales.scores;
     }
     if constexpr (!Tile::kFixedSplits) rows.finish_sums();
-    // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
+    // Else the compiler takes the warps of a warpgroup for diverged and serializes every wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
 
-    const PrefillEpilogue<T, Rows, Tile> epilogue(params_, rows_of(work_tile), warpgroup_, scale);
+    const PrefillEpilogue<T, Rows, Tile> epilogue(params_, work_tile_rows(work_tile), warpgroup_, scale);
     if (stages_results(work_tile)) {
-      epilogue.stage(rows, prefill_.softmax_scale_log2, queries_of(stage));
+      epilogue.stage(rows, prefill_.softmax_scale_log2, queries_at(stage));
       ptx::fence_proxy_async();
       release(shared_.queries_empty(stage, warpgroup_));
       epilogue.write_lse(rows, prefill_.softmax_scale_log2);
@@ -396,7 +397,7 @@ class PrefillConsumer {
   }
   // Whether results of all of the warpgroup's rows go to memory by TMA.
   __device__ __forceinline__ bool stages_results(const PrefillWorkTile& work_tile) const {
-    return Tile::kStagesResults &&
+    return Tile::kStoresOutWithTma &&
            ptx::warp_uniform(work_tile.num_staged_rows) >= (warpgroup_ + 1) * Tile::kConsumerRows;
   }
 
@@ -406,15 +407,15 @@ class PrefillConsumer {
                                            const PrefillWorkTile& work_tile, uint32_t q, int first_key, int i,
                                            int num_tiles) {
     const bool more = i + 1 < num_tiles;
-    [[maybe_unused]] VisibleScores visible;
-    if constexpr (!kPlain && !kKnowsEnds) visible = visible_scores(work_tile, first_key);
+    [[maybe_unused]] ScoreMask visible;
+    if constexpr (!kPlain && !kKnowsEnds) visible = score_mask(work_tile, first_key);
     scheduler_barrier_sync();
     ptx::wgmma_fence();
     rows.multiply_keys(q, shared_.keys(keys_.stage()));
     wait_for_values();
     rows.multiply_values(shared_.values(values().stage()), Tile::kFixedSplits || i > 1);
     scheduler_barrier_arrive();
-    if constexpr (!kPlain && kKnowsEnds) visible = visible_scores(work_tile, first_key);
+    if constexpr (!kPlain && kKnowsEnds) visible = score_mask(work_tile, first_key);
     ptx::wgmma_wait_group<1>();
     ptx::fence_operand(rows.scores);
     const auto edit = [&] {
@@ -424,17 +425,17 @@ class PrefillConsumer {
       }
     };
     edit();
-    if constexpr (Tile::kOneStepSoftmax)
-      make_p_by_old_max(rows, work_tile, q, more, edit);
+    if constexpr (Tile::kLazyRescale)
+      make_p_with_stale_max(rows, work_tile, q, more, edit);
     else
       make_p(rows, splits, work_tile, first_key, more);
   }
 
   // Scores become P in one step, to the end of the P V before. `edit`: caps and masks scores.
   template <class Edit>
-  __device__ __forceinline__ void make_p_by_old_max(Rows& rows, const PrefillWorkTile& work_tile, uint32_t q,
-                                                    bool more, const Edit& edit) {
-    rows.exponentiate_by_old_max(
+  __device__ __forceinline__ void make_p_with_stale_max(Rows& rows, const PrefillWorkTile& work_tile,
+                                                        uint32_t q, bool more, const Edit& edit) {
+    rows.exponentiate_with_stale_max(
         softmax_scales(),
         [&] {
           rows.multiply_keys_by_warp(q, shared_.keys(keys_.stage()));
@@ -460,7 +461,7 @@ class PrefillConsumer {
     if constexpr (Tile::kFixedSplits)
       begins_split = splits.ends_before(first_key, params_.plan.kv_tile_keys, rows);
     rows.raise_max(prefill_.softmax_scale_log2);
-    if constexpr (Tile::kExponentiatesBesidePv) {
+    if constexpr (Tile::kOverlapsSoftmaxWithPv) {
       rows.exponentiate(softmax_scales());
 
       // The spin loop in this keeps the compiler from moving the next wait before the softmax.
@@ -470,8 +471,8 @@ class PrefillConsumer {
     ptx::fence_operand(rows.out);
     release_values(2);
     if constexpr (Tile::kFixedSplits)
-      if (begins_split) splits.add_ended(rows, prefill_.softmax_scale_log2);
-    if constexpr (!Tile::kExponentiatesBesidePv) {
+      if (begins_split) splits.add_finished_split(rows, prefill_.softmax_scale_log2);
+    if constexpr (!Tile::kOverlapsSoftmaxWithPv) {
       rows.exponentiate(softmax_scales());
       wait_for_keys_or_end(more, work_tile);
     }
@@ -483,22 +484,22 @@ class PrefillConsumer {
     return first_key >= full.begin && first_key + Tile::kKeys <= full.end;
   }
   // Of the first KV tile, before the others.
-  __device__ __forceinline__ VisibleScores visible_scores_of_first(const PrefillWorkTile& work_tile) {
+  __device__ __forceinline__ ScoreMask first_tile_score_mask(const PrefillWorkTile& work_tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      ends_[half] = Rows::end_of_row(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_) + 8 * half,
-                                     {work_tile.tile.kv_begin, work_tile.tile.kv_end});
-    return visible_scores(work_tile, work_tile.first_key);
+      ends_[half] =
+          Rows::row_key_end(params_, work_tile_rows(work_tile), prefill_row<Tile>(warpgroup_) + 8 * half,
+                            {work_tile.tile.kv_begin, work_tile.tile.kv_end});
+    return score_mask(work_tile, work_tile.first_key);
   }
-  __device__ __forceinline__ VisibleScores visible_scores(const PrefillWorkTile& work_tile,
-                                                          int first_key) const {
+  __device__ __forceinline__ ScoreMask score_mask(const PrefillWorkTile& work_tile, int first_key) const {
     if constexpr (kKnowsEnds)
       if (!Rows::has_windows(params_.batch))
-        return Rows::visible_scores(ends_, first_key, work_tile.tile.kv_begin);
-    return Rows::visible_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key,
-                                {work_tile.tile.kv_begin, work_tile.tile.kv_end});
+        return Rows::score_mask(ends_, first_key, work_tile.tile.kv_begin);
+    return Rows::score_mask(params_, work_tile_rows(work_tile), prefill_row<Tile>(warpgroup_), first_key,
+                            {work_tile.tile.kv_begin, work_tile.tile.kv_end});
   }
-  __device__ __forceinline__ bool caps() const { return Tile::kMayCap && params_.logit_cap > 0.0f; }
+  __device__ __forceinline__ bool caps() const { return Tile::kHasLogitCap && params_.logit_cap > 0.0f; }
   __device__ __forceinline__ void cap(Rows& rows) const {
     ScoreCap cap(params_);
     if constexpr (kScalesScores && !kScalesRows) cap.to_exponent *= score_scales_[0];
@@ -512,16 +513,16 @@ class PrefillConsumer {
   // What scores of a stage's queries are multiplied by in the softmax, or before their cap.
   __device__ __forceinline__ float scale_of_scores(int stage) const {
     const float scale = kScalesInSoftmax ? prefill_.softmax_scale_log2 : 1.0f;
-    if constexpr (Tile::kStagesDescales) return scale * shared_.descales(stage).scores;
+    if constexpr (Tile::kHasHeadDescales) return scale * shared_.descales(stage).scores;
     return scale;
   }
   // Of the work tile.
   __device__ __forceinline__ void convert_queries(int stage) {
     const float scale = scale_of_scores(stage);
-    const RowScales from_f16 = queries_to_f16<Tile>(queries_of(stage));
+    const RowScales from_f16 = queries_to_f16<Tile>(queries_at(stage));
 #pragma unroll
     for (int half = 0; half < 2; ++half) score_scales_[half] = from_f16[half] * scale;
-    if constexpr (Tile::kStagesDescales)
+    if constexpr (Tile::kHasHeadDescales)
       query_scales_ = __byte_perm(__float_as_uint(from_f16[0]), __float_as_uint(from_f16[1]), 0x7632);
     ptx::fence_proxy_async();
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
@@ -536,7 +537,7 @@ class PrefillConsumer {
   }
   // Of scores as they would be without the scales of queries.
   __device__ __forceinline__ void unscale_row_max(Rows& rows) const {
-    if constexpr (Tile::kStagesDescales) {
+    if constexpr (Tile::kHasHeadDescales) {
       rows.row_max[0] *= __uint_as_float(query_scales_ << 16);
       rows.row_max[1] *= __uint_as_float(query_scales_ & 0xffff0000u);
     } else {
@@ -547,8 +548,8 @@ class PrefillConsumer {
   }
 
   // Computed again where it is wanted, since registers are short.
-  __device__ __forceinline__ WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
-    return {params_, work_tile.tile, work_tile.head, most_rows<Tile>(params_)};
+  __device__ __forceinline__ WorkTileRows work_tile_rows(const PrefillWorkTile& work_tile) const {
+    return {params_, work_tile.tile, work_tile.head, max_work_tile_rows<Tile>(params_)};
   }
 
   __device__ __forceinline__ void wait_for_keys() const {
@@ -594,11 +595,11 @@ class PrefillConsumer {
 
   // Without turns, the warpgroup's own: some barrier keeps the compiler from taking its warps for diverged.
   __device__ __forceinline__ void scheduler_barrier_sync() const {
-    if constexpr (!Tile::kTakesTurns) return ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
+    if constexpr (!Tile::kPingPong) return ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
     ptx::barrier_sync(kSchedulerBarrier + warpgroup_, 128 * Tile::kConsumers);
   }
   __device__ __forceinline__ void scheduler_barrier_arrive() const {
-    if constexpr (!Tile::kTakesTurns) return;
+    if constexpr (!Tile::kPingPong) return;
     ptx::barrier_arrive(kSchedulerBarrier + (warpgroup_ ^ 1), 128 * Tile::kConsumers);
   }
 
@@ -610,7 +611,7 @@ class PrefillConsumer {
   // Where what the thread's rows see of the work tile's keys ends. Three warpgroups, and two beside those
   // that convert fp8, have no registers for it.
   static constexpr bool kKnowsEnds =
-      Tile::kConsumers == 2 && Tile::kWarpsOfOperand == 1 && !Tile::kHasRowWarpgroup;
+      Tile::kConsumers == 2 && Tile::kWarpsPerOperand == 1 && !Tile::kHasRowWarpgroup;
   int ends_[2];
   // What scores of the thread's rows are multiplied by; one number where queries were not scaled.
   float score_scales_[2];
@@ -618,21 +619,21 @@ class PrefillConsumer {
   uint32_t query_scales_;
   // Counted until both are in their first stages again.
   static constexpr uint32_t kRounds =
-      Tile::kKeyStages == Tile::kStages ? rounds_of(Tile::kStages) : 2 * Tile::kKeyStages * Tile::kStages;
+      Tile::kKeyStages == Tile::kStages ? count_wrap(Tile::kStages) : 2 * Tile::kKeyStages * Tile::kStages;
   PackedPipelineState<Tile::kKeyStages, kRounds> keys_;
 };
 
 template <class Tile, bool kValues>
 __device__ __forceinline__ void load_keys_or_values(const PrefillParams& params,
                                                     const PrefillShared<Tile>& shared) {
-  if constexpr (Tile::kConverts)
+  if constexpr (Tile::kConvertsKv)
     PrefillProducer<PrefillFp8Tile<Tile>, PrefillFp8Shared<Tile>, kValues>(params, shared).run();
   else
     PrefillProducer<Tile, PrefillShared<Tile>, kValues>(params, shared).run();
 }
 
 template <class T, Element kKv, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasOfSm)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasPerSm)
     prefill_kernel(const __grid_constant__ PrefillParams params) {
   extern __shared__ __align__(kSwizzleAtom) char memory[];
   const PrefillShared<Tile> shared(memory);
@@ -655,11 +656,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasOfSm)
   } else if (warp >= Tile::kConvertWarps) {
     ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
     const int producer = warp - Tile::kConvertWarps;
-    const int first_of_queries = by_rows ? Tile::kRowWarps : Tile::kLoadWarps;
-    const int query_warps = by_rows && Tile::kMayQueryAlone ? 1 : Tile::kQueryWarps;
-    if (producer >= first_of_queries) {
-      if (producer < first_of_queries + query_warps)
-        PrefillScheduler<Tile, PrefillShared<Tile>>(params, shared, producer - first_of_queries, query_warps)
+    const int first_query_warp = by_rows ? Tile::kRowWarps : Tile::kLoadWarps;
+    const int query_warps = by_rows && Tile::kSeparateQueryWarp ? 1 : Tile::kQueryWarps;
+    if (producer >= first_query_warp) {
+      if (producer < first_query_warp + query_warps)
+        PrefillScheduler<Tile, PrefillShared<Tile>>(params, shared, producer - first_query_warp, query_warps)
             .run();
     } else if (by_rows) {
       if constexpr (Tile::kMayLoadRows)
@@ -669,12 +670,12 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasOfSm)
     } else {
       load_keys_or_values<Tile, true>(params, shared);
     }
-  } else if constexpr (Tile::kConverts) {
+  } else if constexpr (Tile::kConvertsKv) {
     ptx::setmaxnreg_dec<Tile::kConvertRegisters>();
-    if (warp < Tile::kWarpsOfOperand)
+    if (warp < Tile::kWarpsPerOperand)
       PrefillConverter<kKv, Tile, false>(shared, warp).run();
     else
-      PrefillConverter<kKv, Tile, true>(shared, warp - Tile::kWarpsOfOperand).run();
+      PrefillConverter<kKv, Tile, true>(shared, warp - Tile::kWarpsPerOperand).run();
   }
 }
 
@@ -714,7 +715,7 @@ void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
   } else {
     const PlanView& plan = params.attention.plan;
     if constexpr (has_fixed_splits({kHeadDimQk, kHeadDimV}))
-      if (plan.split_bank != nullptr)
+      if (plan.split_accumulators != nullptr)
         return launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, kFixedSplits>>(
             params, num_ctas, stream);
     if constexpr (may_verify(kHeadDimV, false))

@@ -4,7 +4,7 @@
 #include <cuda.h>
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
-#include "attend/kernels/attention/cuda/common/plan/row_places.h"
+#include "attend/kernels/attention/cuda/common/plan/paged_row_strides.h"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_shape.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -18,7 +18,7 @@ constexpr int prefill_keys(int head_dim_qk) {
 // sooner that others end 60 % later.
 inline constexpr int kVerifyKeys = 32;
 // The most rows of a TMA box: KV tiles begin at multiples of it. Of fp8 all tiles have 128 keys.
-constexpr int kMaxBoxRowsOfFp8 = 64;
+constexpr int kMaxFp8BoxRows = 64;
 constexpr int max_box_rows(int head_dim_qk, bool verifies) {
   return !verifies && prefill_keys(head_dim_qk) % 64 == 0 ? 64 : 32;
 }
@@ -46,7 +46,7 @@ struct PrefillParams {
   // 0 between launches. They lie where a plan counts partial results, of which there are none here.
   int32_t* progress;
   // Of rows that are copied one by one.
-  RowPlaces key_rows, value_rows;
+  PagedRowStrides key_rows, value_rows;
 };
 
 // For a plan whose row tiles have kPrefillRows, a half or, where CTAs divide keys, a quarter of them; q of 16

@@ -45,7 +45,7 @@ struct alignas(16) StagedResults {
 
 // Rows of a work tile: three warpgroups of consumers have more than a row tile, unless CTAs divide keys.
 template <class Tile>
-__device__ __forceinline__ int most_rows(const AttentionParams& params) {
+__device__ __forceinline__ int max_work_tile_rows(const AttentionParams& params) {
   return Tile::kRows > kPrefillRows && divides_keys(params.plan) ? kPrefillRows : Tile::kRows;
 }
 
@@ -56,7 +56,7 @@ using InlinePlan = CtaPlan<Tile::kThreads, true>;
 // Of the batch, by its plan, which is derived here where CTAs do that. All threads call it, once.
 template <class Tile>
 __device__ int num_planned_tokens(const AttentionParams& params) {
-  if constexpr (Tile::kMayPlanInline)
+  if constexpr (Tile::kSupportsInlinePlan)
     if (params.plan.inline_plan)
       return InlinePlan<Tile>(params).start(static_cast<int>(blockIdx.x)).header.num_tokens;
   return params.plan.header->num_tokens;
@@ -64,10 +64,10 @@ __device__ int num_planned_tokens(const AttentionParams& params) {
 
 // The line of a streamed plan, after num_planned_tokens().
 template <class Tile>
-__device__ PlanLine line_of(const AttentionParams& params) {
-  if constexpr (Tile::kMayPlanInline)
-    if (params.plan.inline_plan) return InlinePlan<Tile>::derived_start().header.line;
-  return params.plan.header->line;
+__device__ KvPartition partition_of_plan(const AttentionParams& params) {
+  if constexpr (Tile::kSupportsInlinePlan)
+    if (params.plan.inline_plan) return InlinePlan<Tile>::derived_start().header.partition;
+  return params.plan.header->partition;
 }
 
 // The work tiles of a CTA, one after another. They are taken in the order of the plan, heads fastest: the
@@ -86,13 +86,14 @@ class PrefillWalk {
   __device__ void begin() {
     const PlanView& plan = params_.plan;
     const int cta = static_cast<int>(blockIdx.x);
-    if constexpr (Tile::kMayPlanInline)
+    if constexpr (Tile::kSupportsInlinePlan)
       if (plan.inline_plan) return begin_at(InlinePlan<Tile>::derived_start());
     const PlanHeader header = *plan.header;
     if (divides_keys_) {
       // All loads at once; there is no start behind the line.
       PlanStart start{header, plan.cta_starts[cta]};
-      if (cta / plan.heads_at_once * header.line.cta_range >= header.line_length) start.cta.length = 0;
+      if (cta / plan.heads_per_round * header.partition.cta_range >= header.num_partition_units)
+        start.cta.length = 0;
       begin_at(start);
     } else {
       work_tile_idx_ = cta;
@@ -114,7 +115,7 @@ class PrefillWalk {
   // Of the next work tile; 1 where there is none.
   __device__ HeadDescales descales() const {
     if (has_ended()) return {1.0f, 1.0f};
-    return descales_of(params_, tile_.request, head_);
+    return load_descales(params_, tile_.request, head_);
   }
 
   __device__ void write(PrefillWorkTile& work_tile) {
@@ -143,7 +144,7 @@ class PrefillWalk {
     }
     left_ -= gap_;
     first_ = 0;
-    head_ += params_.plan.heads_at_once;
+    head_ += params_.plan.heads_per_round;
     if (head_ < params_.num_kv_heads) return;
     head_ -= params_.num_kv_heads;
     if (left_ > 0) tile_ = tile_after();
@@ -162,10 +163,10 @@ class PrefillWalk {
     head_ = start.cta.head;
     first_ = start.cta.first;
     left_ = start.cta.length;
-    gap_ = start.header.line.gap;
+    gap_ = start.header.partition.gap;
   }
   __device__ RowTile tile_after() const {
-    if constexpr (Tile::kMayPlanInline)
+    if constexpr (Tile::kSupportsInlinePlan)
       if (params_.plan.inline_plan) return InlinePlan<Tile>(params_).tile_after(tile_);
     return params_.plan.row_tiles[tile_.index + 1];
   }
@@ -191,17 +192,17 @@ class PrefillWalk {
     work_tile.head = head_;
     work_tile.partial_idx = -1;
     work_tile.tile = tile_;
-    const WorkTileRows rows(params_, work_tile.tile, work_tile.head, most_rows<Tile>(params_));
+    const WorkTileRows rows(params_, work_tile.tile, work_tile.head, max_work_tile_rows<Tile>(params_));
     work_tile.num_rows = rows.num_rows;
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window, its row tiles lower.
-    const VisibleRange of_first =
-                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_first)),
-                       of_last =
-                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_last));
-    work_tile.tile.kv_begin = of_first.lo;
-    work_tile.tile.kv_end = max(of_first.lo, of_last.hi + 1);
-    work_tile.full = {of_last.lo, of_first.hi + 1};
+    const UnmaskedRange first_range = unmasked_range(batch, rows.span,
+                                                     query_position<false>(batch, rows.span, j_first)),
+                        last_range =
+                            unmasked_range(batch, rows.span, query_position<false>(batch, rows.span, j_last));
+    work_tile.tile.kv_begin = first_range.lo;
+    work_tile.tile.kv_end = max(first_range.lo, last_range.hi + 1);
+    work_tile.full = {last_range.lo, first_range.hi + 1};
     return work_tile;
   }
 
@@ -232,7 +233,7 @@ class PrefillScheduler {
   static constexpr int kElementBytes = Tile::kElementBytes;
   static constexpr int kPanelColumns = kPanelRowBytes / kElementBytes, kPieceColumns = 16 / kElementBytes;
   // Of whom the warp loads queries.
-  static constexpr bool kHasOneConsumer = Tile::kConsumers == 2 && !Tile::kMayQueryAlone;
+  static constexpr bool kHasOneConsumer = Tile::kConsumers == 2 && !Tile::kSeparateQueryWarp;
   // Where the warp has several, registers are short.
   static constexpr int kRowsUnderWay = kHasOneConsumer || Tile::kConsumers == 1 ? 2 : 1;
 
@@ -246,7 +247,7 @@ class PrefillScheduler {
     PrefillWalk<Tile> walk(params_);
     const bool schedules = warp_ == 0 && lane_ == 0;
     if (schedules) walk.begin();
-    if constexpr (Tile::kStagesResults) {
+    if constexpr (Tile::kStoresOutWithTma) {
       if (lane_ == 0)
         for (int stage = 0; stage < Tile::kQueryStages; ++stage) staged(stage).num_rows = 0;
     }
@@ -256,14 +257,14 @@ class PrefillScheduler {
         walk.find();
         // Before the wait, beside which they come.
         [[maybe_unused]] HeadDescales descales;
-        if constexpr (Tile::kStagesDescales) descales = walk.descales();
+        if constexpr (Tile::kHasHeadDescales) descales = walk.descales();
         ptx::mbarrier_wait(shared_.work_tile_empty(state.stage()), state.parity() ^ 1);
         const bool has_ended = walk.has_ended();
         if (has_ended)
           shared_.work_tile(state.stage()).num_tiles = -1;
         else
           walk.write(shared_.work_tile(state.stage()));
-        if constexpr (Tile::kStagesDescales) shared_.descales(state.stage()) = descales;
+        if constexpr (Tile::kHasHeadDescales) shared_.descales(state.stage()) = descales;
         ptx::mbarrier_arrive(shared_.work_tile_full(state.stage()));
         if (has_ended)
           walk.end();
@@ -278,19 +279,19 @@ class PrefillScheduler {
       const Queries queries = state.template with_stages<Tile::kQueryStages>();
       // Before queries have come: behind that consumers may release the work tile.
       [[maybe_unused]] StagedResults results;
-      if constexpr (Tile::kStagesResults) results = results_of(work_tile);
+      if constexpr (Tile::kStoresOutWithTma) results = staged_results(work_tile);
       for_consumers([&](int consumer) {
-        wait_for_place(queries, consumer);
+        wait_for_queries_empty(queries, consumer);
         load(work_tile, queries.stage(), consumer);
       });
-      if constexpr (Tile::kStagesResults) {
+      if constexpr (Tile::kStoresOutWithTma) {
         if (lane_ == 0) staged(queries.stage()) = results;
       }
     }
-    if constexpr (Tile::kStagesResults) {
+    if constexpr (Tile::kStoresOutWithTma) {
       for (int i = 0; i < Tile::kQueryStages; ++i, state.advance())
         for_consumers([&](int consumer) {
-          wait_for_place(state.template with_stages<Tile::kQueryStages>(), consumer);
+          wait_for_queries_empty(state.template with_stages<Tile::kQueryStages>(), consumer);
         });
     }
   }
@@ -310,15 +311,15 @@ class PrefillScheduler {
   }
 
   __device__ __forceinline__ StagedResults& staged(int stage) const { return shared_.staged(warp_, stage); }
-  __device__ __forceinline__ StagedResults results_of(const PrefillWorkTile& work_tile) const {
+  __device__ __forceinline__ StagedResults staged_results(const PrefillWorkTile& work_tile) const {
     return {work_tile.tile.first_token + work_tile.tile.first_query, work_tile.head * params_.attention.group,
             work_tile.num_staged_rows};
   }
 
   // Until a consumer wants nothing more of a stage, and results that lie there have been read.
-  __device__ __forceinline__ void wait_for_place(const Queries& at, int consumer) const {
+  __device__ __forceinline__ void wait_for_queries_empty(const Queries& at, int consumer) const {
     ptx::mbarrier_wait(shared_.queries_empty(at.stage(), consumer), at.parity() ^ 1);
-    if constexpr (Tile::kStagesResults) {
+    if constexpr (Tile::kStoresOutWithTma) {
       if (lane_ > 0) return;
       const StagedResults& results = staged(at.stage());
       const int first_row = consumer * Tile::kConsumerRows;
@@ -357,10 +358,10 @@ class PrefillScheduler {
                                 token, full, ptx::createpolicy_evict_first());
   }
 
-  // Rows beyond the request's are zero. Eight neighbouring threads copy 128 bytes of a row.
+  // Rows beyond the request's are zero. Eight neighboring threads copy 128 bytes of a row.
   __device__ void copy_queries(const PrefillWorkTile& work_tile, uint32_t queries, int consumer) const {
     const AttentionParams& params = params_.attention;
-    const WorkTileRows rows(params, work_tile.tile, work_tile.head, most_rows<Tile>(params));
+    const WorkTileRows rows(params, work_tile.tile, work_tile.head, max_work_tile_rows<Tile>(params));
     const char* q = static_cast<const char*>(params.q.data);
     const int piece = lane_ % 8;
 #pragma unroll kRowsUnderWay
@@ -395,7 +396,7 @@ class PrefillProducer {
   // Others load rows (prefill_tile.cuh), or no kernel of this tile does.
   static constexpr bool kRowWarpsLoad = Tile::kElementBytes == 2;
   // Eight lanes copy 128 bytes of a row.
-  static constexpr int kRowsAtOnce = 4, kRowsOfLane = kKeys / 32;
+  static constexpr int kRowsAtOnce = 4, kRowsPerLane = kKeys / 32;
 
  public:
   __device__ PrefillProducer(const PrefillParams& params, const Shared& shared)
@@ -426,7 +427,7 @@ class PrefillProducer {
   // Boxes have landed in a tile of which some rows become zero.
   __device__ uint32_t landed() const {
     if constexpr (kZeroesRows)
-      return shared_.values_landed();
+      return shared_.values_copied();
     else
       return full();
   }
@@ -441,7 +442,7 @@ class PrefillProducer {
   // By TMA: each of a few lanes has a box's rows. Pages are looked up a KV tile ahead. Boxes of V come whole,
   // and then what is not the request's becomes zero.
   __device__ void load_boxes(const PrefillWorkTile& work_tile) {
-    constexpr int kKeysOfTile = kKeys * Tile::kPartsOfTile;
+    constexpr int kKeysPerTile = kKeys * Tile::kPartsPerTile;
     const int box_rows = params_.box_rows, first_row = lane_ * box_rows;
     const int page_mask = params_.attention.index.page_size - 1;
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
@@ -451,7 +452,7 @@ class PrefillProducer {
     const int request_end = work_tile.tile.seqlen_kv;
     const auto look_up = [&](int first_key) {
       const int position = first_key + first_row;
-      if (first_row >= kKeysOfTile || position >= end || position + box_rows <= begin) return -1;
+      if (first_row >= kKeysPerTile || position >= end || position + box_rows <= begin) return -1;
       // A box may begin before the first key, where the index may say anything.
       return page_of(params_.attention.index, work_tile.tile.request,
                      contiguous ? position : max(position, begin));
@@ -459,11 +460,11 @@ class PrefillProducer {
     int first_key = work_tile.first_key, next_page = look_up(first_key);
     for (int i = 0; i < num_tiles; ++i) {
       const int page = next_page, position = first_key + first_row;
-      if (i + 1 < num_tiles) next_page = look_up(first_key + kKeysOfTile);
+      if (i + 1 < num_tiles) next_page = look_up(first_key + kKeysPerTile);
 #pragma unroll 1
-      for (int part = 0; part < Tile::kPartsOfTile; ++part, first_key += kKeys) {
+      for (int part = 0; part < Tile::kPartsPerTile; ++part, first_key += kKeys) {
         const int row = first_row - part * kKeys;  // of the part
-        const bool copies = page >= 0 && (Tile::kPartsOfTile == 1 || (row >= 0 && row < kKeys));
+        const bool copies = page >= 0 && (Tile::kPartsPerTile == 1 || (row >= 0 && row < kKeys));
         const uint32_t boxes = __ballot_sync(0xffffffffu, copies);
         // Not those before the work tile's keys, behind the request's, or in no box.
         const int first_valid = begin - first_key;
@@ -483,8 +484,8 @@ class PrefillProducer {
                                       position & page_mask, page, landed, policy_);
         }
         if (zeroes) {
-          ptx::mbarrier_wait(landed, landed_parity_);
-          landed_parity_ ^= 1;
+          ptx::mbarrier_wait(landed, copied_parity_);
+          copied_parity_ ^= 1;
           zero_rows(0, first_valid);
           zero_rows(num_valid, kKeys);
           ptx::fence_proxy_async();
@@ -506,11 +507,11 @@ class PrefillProducer {
 
   // By cp.async: every lane knows a few rows' pages.
   __device__ void load_rows(const PrefillWorkTile& work_tile) {
-    const int num_tiles = work_tile.num_tiles * Tile::kPartsOfTile, head = work_tile.head;
-    int first_key = work_tile.first_key, next_pages[kRowsOfLane];
+    const int num_tiles = work_tile.num_tiles * Tile::kPartsPerTile, head = work_tile.head;
+    int first_key = work_tile.first_key, next_pages[kRowsPerLane];
     const auto look_up = [&](int first) {
 #pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r) {
+      for (int r = 0; r < kRowsPerLane; ++r) {
         const int position = first + r * 32 + lane_;
         const bool wanted = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
         next_pages[r] = wanted ? page_of(params_.attention.index, work_tile.tile.request, position) : -1;
@@ -518,14 +519,14 @@ class PrefillProducer {
     };
     look_up(first_key);
     for (int i = 0; i < num_tiles; ++i, first_key += kKeys) {
-      uint64_t addresses[kRowsOfLane];
+      uint64_t addresses[kRowsPerLane];
 #pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r)
-        addresses[r] = next_pages[r] < 0 ? 0 : address_of(next_pages[r], first_key + r * 32 + lane_, head);
+      for (int r = 0; r < kRowsPerLane; ++r)
+        addresses[r] = next_pages[r] < 0 ? 0 : row_address(next_pages[r], first_key + r * 32 + lane_, head);
       if (i + 1 < num_tiles) look_up(first_key + kKeys);
       wait_for_empty_stage();
 #pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r)
+      for (int r = 0; r < kRowsPerLane; ++r)
 #pragma unroll 2
         for (int first = 0; first < 32; first += kRowsAtOnce) {
           const int row_lane = first + lane_ / 8;
@@ -537,7 +538,7 @@ class PrefillProducer {
   }
 
   // Where a position's row begins in global memory.
-  __device__ uint64_t address_of(int page, int position, int head) const {
+  __device__ uint64_t row_address(int page, int position, int head) const {
     const int in_page = position & (params_.attention.index.page_size - 1);
     // Tiled kernels only take strides of 32 bits.
     int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows_.page_stride), 0);
@@ -566,7 +567,7 @@ class PrefillProducer {
   // What other row tiles read again, or nobody.
   const uint64_t policy_ = Tile::kVerifies ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_last();
   PipelineState state_;
-  uint32_t landed_parity_ = 0;
+  uint32_t copied_parity_ = 0;
 };
 
 }  // namespace attend::kernels::cuda::sm90

@@ -38,7 +38,7 @@ struct PrefillF16Precision {
   static constexpr float kSlack = 8.0f, kOffset = 7.0f, kUnscale = 0x1p-7f;
 };
 template <class Tile>
-using PrefillPrecisionOf = std::conditional_t<Tile::kConverts, PrefillF16Precision, PrefillPrecision>;
+using PrefillPrecisionOf = std::conditional_t<Tile::kConvertsKv, PrefillF16Precision, PrefillPrecision>;
 
 // A consumer warpgroup's 64 rows in registers, with P and, under fixed splits, queries. Element [4 n + 2 half
 // + i] of out is of column 8 n + 2 (l % 4) + i.
@@ -52,7 +52,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   static constexpr int kKeys = Tile::kKeys, kSteps = kKeys / 16, kColumns = Tile::kHeadDimV;
 
   // Queries in registers, where 64 keys at a time would want them from shared memory as often as keys.
-  static constexpr bool kHoldsQueries = Tile::kFixedSplits;
+  static constexpr bool kQueriesInRegisters = Tile::kFixedSplits;
   static constexpr int kQuerySteps = Tile::kHeadDimQk / 16;
 
   // Of a lane's P of a row: what is above raises the row max, so that P stays within 16 bits.
@@ -60,18 +60,18 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   // What of that is too near to infinity to be scaled.
   static constexpr float kMaxScaledSum = 0x1p64f;
 
-  uint32_t queries[kHoldsQueries ? kQuerySteps : 1][4];  // operand A of wgmma with K
-  uint32_t p[kSteps][4];                                 // operand A of wgmma with V
+  uint32_t queries[kQueriesInRegisters ? kQuerySteps : 1][4];  // operand A of wgmma with K
+  uint32_t p[kSteps][4];                                       // operand A of wgmma with V
 
   // Before the first multiply_keys(), with its `q`.
-  __device__ __forceinline__ void hold_queries(uint32_t q) {
-    if constexpr (kHoldsQueries) {
-      constexpr int kStepsOfPanel = kPanelColumns / 16;
+  __device__ __forceinline__ void load_queries_to_registers(uint32_t q) {
+    if constexpr (kQueriesInRegisters) {
+      constexpr int kStepsPerPanel = kPanelColumns / 16;
       const int lane = ptx::lane(), row = ptx::warp_of_warpgroup() * 16 + lane % 16;
 #pragma unroll
       for (int i = 0; i < kQuerySteps; ++i)
-        ptx::ldmatrix_x4(queries[i], q + i / kStepsOfPanel * Tile::kQueryPanelBytes +
-                                         swizzled(row, i % kStepsOfPanel * 2 + lane / 16));
+        ptx::ldmatrix_x4(queries[i], q + i / kStepsPerPanel * Tile::kQueryPanelBytes +
+                                         swizzled(row, i % kStepsPerPanel * 2 + lane / 16));
     }
   }
 
@@ -83,15 +83,15 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 
   // Issues scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
   __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
-    constexpr int kStepsOfPanel = kPanelColumns / 16, kStepBytes = 32;
+    constexpr int kStepsPerPanel = kPanelColumns / 16, kStepBytes = 32;
     // Else descriptors of all steps stay in registers between KV tiles.
     asm volatile("" : "+r"(q));
     const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
 #pragma unroll
     for (int i = 0; i < kQuerySteps; ++i) {
-      const int panel = i / kStepsOfPanel, in_panel = i % kStepsOfPanel * kStepBytes;
+      const int panel = i / kStepsPerPanel, in_panel = i % kStepsPerPanel * kStepBytes;
       const uint64_t keys = further(b, panel * Tile::kKeyPanelBytes + in_panel);
-      if constexpr (kHoldsQueries)
+      if constexpr (kQueriesInRegisters)
         ptx::wgmma_mma_async_rs_k_major(scores, queries[i], keys, i > 0, T());
       else
         ptx::wgmma_mma_async(scores, further(a, panel * Tile::kQueryPanelBytes + in_panel), keys, i > 0, T());
@@ -100,7 +100,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   }
 
   // Issues out += P v, or without `add` out = P v, over all keys of the tile: those that are nobody's are
-  // zeros in both, and with branches around them ptxas serialises the products (its note C7520).
+  // zeros in both, and with branches around them ptxas serializes the products (its note C7520).
   __device__ __forceinline__ void multiply_values(uint32_t v, bool add) {
     constexpr int kStepBytes = 16 * kPanelRowBytes;
     const uint64_t b = ptx::smem_descriptor_mn_major(v, Tile::kKeyPanelBytes);
@@ -118,7 +118,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
       row_max[half] = quad_max(max_of(half));
       row_sum[half] = 0.0f;
       rescale[half] = 0.0f;
-      shifts[half] = row_max[half] == -INFINITY ? Softmax::kShiftOfNoMax
+      shifts[half] = row_max[half] == -INFINITY ? Softmax::kNoMaxShift
                                                 : __fmul_rn(row_max[half], scales[half]) - kOffset;
     }
     exponentiate(scales);
@@ -147,8 +147,8 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   // before. Where a lane's part of a row then has a sum above kMaxSum, the row max is raised. `score` makes
   // the scores once more.
   template <class Scales, class Score, class WaitForOut>
-  __device__ __forceinline__ void exponentiate_by_old_max(const Scales& scales, const Score& score,
-                                                          const WaitForOut& wait_for_out) {
+  __device__ __forceinline__ void exponentiate_with_stale_max(const Scales& scales, const Score& score,
+                                                              const WaitForOut& wait_for_out) {
     float sums[2][2] = {};
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
@@ -162,7 +162,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
         }
     float tile_sum[2] = {sums[0][0] + sums[0][1], sums[1][0] + sums[1][1]};
     if (__any_sync(0xffffffffu, tile_sum[0] > kMaxSum || tile_sum[1] > kMaxSum)) [[unlikely]]
-      raise_max_of_p(scales, tile_sum, score, wait_for_out);
+      raise_p_max(scales, tile_sum, score, wait_for_out);
 #pragma unroll
     for (int half = 0; half < 2; ++half) row_sum[half] += tile_sum[half];
   }
@@ -172,8 +172,8 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   // the work tile's last row may be what asks for it, so that bits depend on a row alone as long as mma.sync
   // and wgmma add alike (deterministic.md), as they did wherever it was tried.
   template <class Scales, class Score, class WaitForOut>
-  __device__ __forceinline__ void raise_max_of_p(const Scales& scales, float (&tile_sum)[2],
-                                                 const Score& score, const WaitForOut& wait_for_out) {
+  __device__ __forceinline__ void raise_p_max(const Scales& scales, float (&tile_sum)[2], const Score& score,
+                                              const WaitForOut& wait_for_out) {
     // 0: P overflows. In a register, since predicates are few.
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -238,16 +238,16 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 
   // The scores of multiply_keys(), by each warp for its own rows.
   __device__ __forceinline__ void multiply_keys_by_warp(uint32_t q, uint32_t k) {
-    constexpr int kStepsOfPanel = kPanelColumns / 16;
+    constexpr int kStepsPerPanel = kPanelColumns / 16;
     const int lane = ptx::lane(), row = ptx::warp_of_warpgroup() * 16 + lane % 16;
     const int key = lane / 16 * 8 + lane % 8;
 #pragma unroll
     for (float& score : scores) score = 0.0f;
 #pragma unroll 1
     for (int i = 0; i < kQuerySteps; ++i) {
-      const uint32_t q_panel = q + i / kStepsOfPanel * Tile::kQueryPanelBytes,
-                     k_panel = k + i / kStepsOfPanel * Tile::kKeyPanelBytes;
-      const int piece = i % kStepsOfPanel * 2;
+      const uint32_t q_panel = q + i / kStepsPerPanel * Tile::kQueryPanelBytes,
+                     k_panel = k + i / kStepsPerPanel * Tile::kKeyPanelBytes;
+      const int piece = i % kStepsPerPanel * 2;
       uint32_t a[4];
       ptx::ldmatrix_x4(a, q_panel + swizzled(row, piece + lane / 16));
 #pragma unroll
@@ -317,7 +317,7 @@ __device__ __forceinline__ float power_of_two_between(float scale, float scaled)
 // the scores of the thread's rows (PrefillSoftmax) are to be multiplied by.
 template <class Tile>
 __device__ __forceinline__ RowScales queries_to_f16(uint32_t q) {
-  // Four lanes have a row, each two pieces of 16 bytes of a panel; of two neighbouring rows one has the other
+  // Four lanes have a row, each two pieces of 16 bytes of a panel; of two neighboring rows one has the other
   // half of the panel first, in other banks.
   constexpr int kPieces = 2 * Tile::kQkPanels;
   const int lane = ptx::lane();
@@ -332,15 +332,15 @@ __device__ __forceinline__ RowScales queries_to_f16(uint32_t q) {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) pieces[i] = ptx::ld_shared_16(address(i));
     __nv_bfloat162 most = __float2bfloat162_rn(0.0f);
-    const auto add_to_most = [&](uint32_t pair) {
+    const auto scale_exponent = [&](uint32_t pair) {
       most = __hmax2(most, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&pair)));
     };
 #pragma unroll
     for (const uint4& piece : pieces) {
-      add_to_most(piece.x);
-      add_to_most(piece.y);
-      add_to_most(piece.z);
-      add_to_most(piece.w);
+      scale_exponent(piece.x);
+      scale_exponent(piece.y);
+      scale_exponent(piece.z);
+      scale_exponent(piece.w);
     }
     const QueryScale scale = query_scale(quad_max(fmaxf(__low2float(most), __high2float(most))));
     from_f16.scales[half] = scale.from_f16;
@@ -366,17 +366,17 @@ class PrefillSplits {
 
  public:
   // `out`: this thread's place of the splits in shared memory.
-  __device__ __forceinline__ PrefillSplits(float4* out, int first_key, int keys_of_split)
-      : out_(out), end_((first_key / keys_of_split + 1) * keys_of_split) {}
+  __device__ __forceinline__ PrefillSplits(float4* out, int first_key, int keys_per_split)
+      : out_(out), end_((first_key / keys_per_split + 1) * keys_per_split) {}
 
   // Before the scores of the KV tile from `first_key` on: whether a new split begins with them.
-  __device__ __forceinline__ bool ends_before(int first_key, int keys_of_split, Rows& rows) {
+  __device__ __forceinline__ bool ends_before(int first_key, int keys_per_split, Rows& rows) {
     if (first_key < end_) return false;
-    end_ += keys_of_split;
+    end_ += keys_per_split;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      ended_max_[half] = rows.row_max[half];
-      ended_sum_[half] = rows.row_sum[half];
+      split_row_max_[half] = rows.row_max[half];
+      split_row_sum_[half] = rows.row_sum[half];
       rows.row_max[half] = -INFINITY;
       rows.row_sum[half] = 0.0f;
     }
@@ -384,10 +384,10 @@ class PrefillSplits {
   }
 
   // After that, when all of the ended split's P V is in rows.out, which becomes zero.
-  __device__ __forceinline__ void add_ended(Rows& rows, float softmax_scale_log2) {
+  __device__ __forceinline__ void add_finished_split(Rows& rows, float softmax_scale_log2) {
 #pragma unroll
-    for (float& sum : ended_sum_) sum = quad_sum(sum);
-    merge(ended_max_, ended_sum_, rows.out, softmax_scale_log2);
+    for (float& sum : split_row_sum_) sum = quad_sum(sum);
+    merge(split_row_max_, split_row_sum_, rows.out, softmax_scale_log2);
 #pragma unroll
     for (int n = 0; n < kPieces; ++n)
       out_[n * kStride] =
@@ -440,7 +440,7 @@ class PrefillSplits {
   float4* const out_;
   float row_max_[2], row_sum_[2];
   // Of the split that ends, whose P V may still be under way.
-  float ended_max_[2], ended_sum_[2];
+  float split_row_max_[2], split_row_sum_[2];
   bool is_empty_ = true;
   int end_;  // of the present split: the first key of the next
 };
@@ -468,7 +468,8 @@ class PrefillEpilogue : PrefillResults {
   __device__ __forceinline__ void stage(const Rows& rows, float softmax_scale_log2, uint32_t to) const {
     float scales[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2) * scale_;
+    for (int half = 0; half < 2; ++half)
+      scales[half] = load_head_scale(rows, half, softmax_scale_log2) * scale_;
     // Lane l gives the address of row l % 16 of a group of eight columns, or of the next one.
     const int row = ptx::warp_of_warpgroup() * 16 + lane_ % 16;
 #pragma unroll
@@ -487,7 +488,8 @@ class PrefillEpilogue : PrefillResults {
     if (partial_idx >= 0) return write_partial(rows, partial_idx);
     float scales[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2) * scale_;
+    for (int half = 0; half < 2; ++half)
+      scales[half] = load_head_scale(rows, half, softmax_scale_log2) * scale_;
     write_lse(rows, softmax_scale_log2);
     if (params_.out_element == Element::kF32)
       write_wide(rows, scales);

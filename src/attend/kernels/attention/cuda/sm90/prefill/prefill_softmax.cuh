@@ -11,7 +11,7 @@
 namespace attend::kernels::cuda::sm90 {
 
 // Of a thread's scores of a KV tile: bit 2 n + i of bits[half] for element [4 n + 2 half + i].
-struct VisibleScores {
+struct ScoreMask {
   uint32_t bits[2];
 };
 
@@ -25,7 +25,7 @@ struct PrefillSoftmax {
   static constexpr float kSlack = Precision::kSlack, kOffset = Precision::kOffset;
 
   // Of a row that has seen no key: P of its first one overflows where the row max is not raised before.
-  static constexpr float kShiftOfNoMax = -3e38f;
+  static constexpr float kNoMaxShift = -3e38f;
 
   float scores[kKeys / 2];
   float out[kColumns / 2];
@@ -54,28 +54,29 @@ struct PrefillSoftmax {
   }
   // Where what the thread's row sees of `keys` ends, without windows and chunks. `row`: of the work tile;
   // what rows beyond it see is nobody's business.
-  __device__ __forceinline__ static int end_of_row(const AttentionParams& params, const WorkTileRows& rows,
-                                                   int row, const KeyRange& keys) {
-    const int position = position_of<false>(params.batch, rows.span, rows.at(params, row).query);
+  __device__ __forceinline__ static int row_key_end(const AttentionParams& params, const WorkTileRows& rows,
+                                                    int row, const KeyRange& keys) {
+    const int position = query_position<false>(params.batch, rows.span, rows.at(params, row).query);
     return min(position + params.batch.window_right + 1, keys.end);
   }
   // Which of `keys` the thread's rows see of the KV tile from `first_key` on. `first_row`: the thread's, of
   // the work tile.
-  __device__ __forceinline__ static VisibleScores visible_scores(const AttentionParams& params,
-                                                                 const WorkTileRows& rows, int first_row,
-                                                                 int first_key, const KeyRange& keys) {
+  __device__ __forceinline__ static ScoreMask score_mask(const AttentionParams& params,
+                                                         const WorkTileRows& rows, int first_row,
+                                                         int first_key, const KeyRange& keys) {
     const int first_column = first_key + ptx::lane() % 4 * 2;
     const uint32_t before = scores_below(keys.begin - first_column);
     const bool windows = has_windows(params.batch);
-    VisibleScores visible;
+    ScoreMask visible;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + 8 * half;
       if (!windows) {
-        visible.bits[half] = scores_below(end_of_row(params, rows, row, keys) - first_column) & ~before;
+        visible.bits[half] = scores_below(row_key_end(params, rows, row, keys) - first_column) & ~before;
       } else {
-        const VisibleRange range = visible_range(
-            params.batch, rows.span, position_of<false>(params.batch, rows.span, rows.at(params, row).query));
+        const UnmaskedRange range =
+            unmasked_range(params.batch, rows.span,
+                           query_position<false>(params.batch, rows.span, rows.at(params, row).query));
         visible.bits[half] = scores_below(min(range.hi + 1, keys.end) - first_column) &
                              ~(before | scores_below(range.lo - first_column));
       }
@@ -83,11 +84,10 @@ struct PrefillSoftmax {
     return visible;
   }
   // The same by the rows' ends.
-  __device__ __forceinline__ static VisibleScores visible_scores(const int (&ends)[2], int first_key,
-                                                                 int begin) {
+  __device__ __forceinline__ static ScoreMask score_mask(const int (&ends)[2], int first_key, int begin) {
     const int first_column = first_key + ptx::lane() % 4 * 2;
     const uint32_t before = scores_below(begin - first_column);
-    VisibleScores visible;
+    ScoreMask visible;
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       visible.bits[half] = scores_below(ends[half] - first_column) & ~before;
@@ -100,7 +100,7 @@ struct PrefillSoftmax {
     return static_cast<uint32_t>((uint64_t{1} << (within / 8 * 2 + min(within % 8, 2))) - 1);
   }
   // Mask: other scores become -inf.
-  __device__ __forceinline__ void mask_scores(const VisibleScores& visible) {
+  __device__ __forceinline__ void mask_scores(const ScoreMask& visible) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
@@ -122,7 +122,7 @@ struct PrefillSoftmax {
         new_max = fmaxf(new_max, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
       new_max = quad_max(new_max);
       if ((new_max - row_max[half]) * softmax_scale_log2 <= kSlack) new_max = row_max[half];
-      const float shift = new_max == -INFINITY ? kShiftOfNoMax : __fmul_rn(new_max, softmax_scale_log2);
+      const float shift = new_max == -INFINITY ? kNoMaxShift : __fmul_rn(new_max, softmax_scale_log2);
       // The product rounded by itself: exactly 1 for a row whose max stays.
       rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
       changed |= new_max != row_max[half];
@@ -163,7 +163,8 @@ class PrefillResults {
 
   // What the row's output is to be multiplied by.
   template <class Rows>
-  __device__ __forceinline__ float scale_of(const Rows& rows, int half, float softmax_scale_log2) const {
+  __device__ __forceinline__ float load_head_scale(const Rows& rows, int half,
+                                                   float softmax_scale_log2) const {
     if (params_.sinks != nullptr) return result(rows, half, softmax_scale_log2, row(half).head).out_scale;
     return rows.row_sum[half] == 0.0f ? 0.0f : params_.v_scale * reciprocal(rows.row_sum[half]);
   }

@@ -25,23 +25,23 @@ template <int kQk, int kV, bool kConverted, PrefillKind kKind = PrefillKind::kMa
 struct PrefillTile {
   static constexpr bool kFixedSplits = kKind == PrefillKind::kFixedSplits,
                         kVerifies = kKind == PrefillKind::kVerify, kByRows = kKind == PrefillKind::kByRows,
-                        kMayCap = kCaps;
-  static constexpr bool kConverts = kConverted;
+                        kHasLogitCap = kCaps;
+  static constexpr bool kConvertsKv = kConverted;
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
-  static constexpr int kConsumers = kVerifies ? 1 : has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
+  static constexpr int kConsumers = kVerifies ? 1 : has_three_consumers(kHeadDimQk) && !kConvertsKv ? 3 : 2;
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
-  static constexpr int kCtasOfSm = kVerifies ? kVerifyCtasOfSm : 1;
-  static constexpr bool kMayPlanInline = kVerifies;
-  static constexpr int kKeys = kConverts      ? 128
+  static constexpr int kCtasPerSm = kVerifies ? kVerifyCtasPerSm : 1;
+  static constexpr bool kSupportsInlinePlan = kVerifies;
+  static constexpr int kKeys = kConvertsKv    ? 128
                                : kFixedSplits ? kKeyTile
                                : kVerifies    ? kVerifyKeys
                                               : prefill_keys(kHeadDimQk);
-  static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk, kVerifies);
+  static constexpr int kMaxBoxRows = kConvertsKv ? kMaxFp8BoxRows : max_box_rows(kHeadDimQk, kVerifies);
   // Of values, and of keys. A stage becomes empty soon before the next but one tile is wanted, which is late
   // for rows that come one by one: they have a third stage where there is room beside the queries.
   static constexpr int kStages = kFixedSplits || (kByRows && kHeadDimQk == 64) ? 3 : 2;
   static constexpr int kKeyStages = kByRows && kHeadDimQk != 192 ? 3 : kStages;
-  static constexpr int kPartsOfTile = 1;               // that producers load one after another
+  static constexpr int kPartsPerTile = 1;              // that producers load one after another
   static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
   // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
   // unbalance the CTAs at the end.
@@ -52,19 +52,19 @@ struct PrefillTile {
   // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
   // consumers take turns at the tensor cores: as measured. Of three, the others' products hide a softmax
   // anyway.
-  static constexpr bool kExponentiatesBesidePv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
-                        kTakesTurns = kConsumers == 2 && kHeadDimV > 64;
+  static constexpr bool kOverlapsSoftmaxWithPv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
+                        kPingPong = kConsumers == 2 && kHeadDimV > 64;
   // Whether exponentials wait for no row max. Three consumers of head dim 96 have no registers for that
   // beside a logit cap.
-  static constexpr bool kOneStepSoftmax = !kFixedSplits && !(kHeadDimV == 96 && kMayCap && !kVerifies);
+  static constexpr bool kLazyRescale = !kFixedSplits && !(kHeadDimV == 96 && kHasLogitCap && !kVerifies);
   // Whether results of a work tile are written beside the first QK^T of the next, whose queries have a place
   // of their own.
-  static constexpr bool kBeginsEarly = kQueryStages == 2 && kOneStepSoftmax;
+  static constexpr bool kOverlapsEpilogue = kQueryStages == 2 && kLazyRescale;
   // Where two work tiles' queries fit, results take the place of the queries, from where TMA stores them.
-  static constexpr bool kStagesResults = kQueryStages == 2;
+  static constexpr bool kStoresOutWithTma = kQueryStages == 2;
   // Whether consumers find descales of a work tile beside it.
-  static constexpr bool kStagesDescales = kDescales;
-  static_assert(!kStagesDescales || (kConverts && kQueryStages == kWorkTileStages));
+  static constexpr bool kHasHeadDescales = kDescales;
+  static_assert(!kHasHeadDescales || (kConvertsKv && kQueryStages == kWorkTileStages));
   static constexpr int kQkPanels = (kHeadDimQk + kPanelColumns - 1) / kPanelColumns;
   static constexpr int kVPanels = (kHeadDimV + kPanelColumns - 1) / kPanelColumns;
 
@@ -75,10 +75,10 @@ struct PrefillTile {
   static constexpr int kValueBytes = kVPanels * kKeyPanelBytes;
   // K and V of fp8 as they come: one part of a tile is converted, the next is loaded. At head dim 128 two
   // halves are all that fits beside two work tiles' queries.
-  static constexpr int kFp8Stages = kConverts ? 2 : 0;
-  static constexpr int kFp8Keys = kHeadDimQk > 64 ? kMaxBoxRowsOfFp8 : kKeys;
+  static constexpr int kFp8Stages = kConvertsKv ? 2 : 0;
+  static constexpr int kFp8Keys = kHeadDimQk > 64 ? kMaxFp8BoxRows : kKeys;
   static constexpr int kFp8Bytes = kFp8Keys * kPanelRowBytes;
-  static_assert(!kConverts || kHeadDimQk <= kPanelRowBytes);
+  static_assert(!kConvertsKv || kHeadDimQk <= kPanelRowBytes);
 
   // Fixed splits: the output accumulators of the splits that have ended.
   static constexpr int kSplitBytes = kFixedSplits ? kRows * kHeadDimV * static_cast<int>(sizeof(float)) : 0;
@@ -86,14 +86,14 @@ struct PrefillTile {
   // Warps by role.
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerRows = kRows / kConsumers;
-  static constexpr int kWarpsOfOperand = kConverts ? 2 : 1;  // who write keys, and values
-  static constexpr int kConvertWarps = kConverts ? 2 * kWarpsOfOperand : 0;
+  static constexpr int kWarpsPerOperand = kConvertsKv ? 2 : 1;  // who write keys, and values
+  static constexpr int kConvertWarps = kConvertsKv ? 2 * kWarpsPerOperand : 0;
   static constexpr int kLoadWarps = 2, kQueryWarps = 2;
   // Those that load where K and V come row by row. Beside two consumers they are a warpgroup of their own, if
   // registers suffice; else one warp alone has queries. kMany without a logit cap leaves rows to kByRows.
-  static constexpr bool kMayLoadRows = !kConverts && (kMayCap || kKind != PrefillKind::kMany),
+  static constexpr bool kMayLoadRows = !kConvertsKv && (kHasLogitCap || kKind != PrefillKind::kMany),
                         kHasRowWarpgroup = kByRows && kConsumers == 2 && kHeadDimV <= 128,
-                        kMayQueryAlone = kMayLoadRows && !kHasRowWarpgroup;
+                        kSeparateQueryWarp = kMayLoadRows && !kHasRowWarpgroup;
   static constexpr int kRowWarps = !kMayLoadRows ? 0 : kHasRowWarpgroup ? 4 : 3;
   // Of boxes or rows, and of queries: whole warpgroups.
   static constexpr int kCopyWarps = ((kHasRowWarpgroup ? kRowWarps : kLoadWarps) + kQueryWarps + 3) / 4 * 4;
@@ -103,14 +103,14 @@ struct PrefillTile {
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
   static constexpr int kProducerRegisters = kVerifies ? 72 : 56, kConvertRegisters = 40;
-  static constexpr int kConsumerRegisters = kConverts          ? 208
+  static constexpr int kConsumerRegisters = kConvertsKv        ? 208
                                             : kHasRowWarpgroup ? 256 - kProducerRegisters
                                             : kConsumers == 3  ? 152
                                             : kVerifies        ? 184
                                                                : 224;
   static_assert(32 * (kConvertWarps * kConvertRegisters + kCopyWarps * kProducerRegisters +
                       kConsumerWarps * kConsumerRegisters) <=
-                65536 / kCtasOfSm / kThreads / 8 * 8 * kThreads);
+                65536 / kCtasPerSm / kThreads / 8 * 8 * kThreads);
   static_assert(kConvertWarps % 4 == 0);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
   static_assert(!kFixedSplits || (kConsumers == 2 && kKeys == kKeyTile && kMaxBoxRows == kKeyTile));
@@ -129,12 +129,12 @@ struct PrefillShared {
   static constexpr int kWorkTilesAt = kSplitsAt + Tile::kSplitBytes;
   static constexpr int kStagedAt =
       kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
-  static constexpr int kStagedBytes =
-      Tile::kStagesResults ? Tile::kQueryWarps * Tile::kQueryStages * static_cast<int>(sizeof(StagedResults))
-                           : 0;
+  static constexpr int kStagedBytes = Tile::kStoresOutWithTma ? Tile::kQueryWarps * Tile::kQueryStages *
+                                                                    static_cast<int>(sizeof(StagedResults))
+                                                              : 0;
   static constexpr int kDescalesAt = kStagedAt + kStagedBytes;
   static constexpr int kDescalesBytes =
-      Tile::kStagesDescales ? Tile::kWorkTileStages * static_cast<int>(sizeof(HeadDescales)) : 0;
+      Tile::kHasHeadDescales ? Tile::kWorkTileStages * static_cast<int>(sizeof(HeadDescales)) : 0;
   static constexpr int kBarriersAt = kDescalesAt + kDescalesBytes;
   static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
   static constexpr int kFp8Barrier =
@@ -188,7 +188,7 @@ struct PrefillShared {
   __device__ uint32_t values_full(int stage) const { return keys_full(2 * Tile::kKeyStages + stage); }
   __device__ uint32_t values_empty(int stage) const { return values_full(Tile::kStages + stage); }
   // For the producer of values alone.
-  __device__ uint32_t values_landed() const { return values_full(2 * Tile::kStages); }
+  __device__ uint32_t values_copied() const { return values_full(2 * Tile::kStages); }
   __device__ uint32_t fp8_keys_full(int stage) const { return barrier(kFp8Barrier + stage); }
   __device__ uint32_t fp8_keys_empty(int stage) const { return fp8_keys_full(Tile::kFp8Stages + stage); }
   __device__ uint32_t fp8_values_full(int stage) const { return fp8_keys_full(2 * Tile::kFp8Stages + stage); }
@@ -199,7 +199,7 @@ struct PrefillShared {
   // By one thread. `by_rows`: so K and V come.
   __device__ void init_barriers(bool by_rows) const {
     const int load_warps = by_rows ? Tile::kRowWarps : Tile::kLoadWarps;
-    const int arrivals = by_rows ? 32 * Tile::kRowWarps : Tile::kWarpsOfOperand;  // of keys, and of values
+    const int arrivals = by_rows ? 32 * Tile::kRowWarps : Tile::kWarpsPerOperand;  // of keys, and of values
     for (int stage = 0; stage < Tile::kWorkTileStages; ++stage) {
       ptx::mbarrier_init(work_tile_full(stage), 1);
       ptx::mbarrier_init(work_tile_empty(stage), Tile::kConsumerWarps + Tile::kConvertWarps + load_warps);
@@ -217,12 +217,12 @@ struct PrefillShared {
       ptx::mbarrier_init(values_full(stage), arrivals);
       ptx::mbarrier_init(values_empty(stage), Tile::kConsumerWarps);
     }
-    ptx::mbarrier_init(values_landed(), 1);
+    ptx::mbarrier_init(values_copied(), 1);
     for (int stage = 0; stage < Tile::kFp8Stages; ++stage) {
       ptx::mbarrier_init(fp8_keys_full(stage), 1);
       ptx::mbarrier_init(fp8_values_full(stage), 1);
-      ptx::mbarrier_init(fp8_keys_empty(stage), Tile::kWarpsOfOperand);
-      ptx::mbarrier_init(fp8_values_empty(stage), Tile::kWarpsOfOperand);
+      ptx::mbarrier_init(fp8_keys_empty(stage), Tile::kWarpsPerOperand);
+      ptx::mbarrier_init(fp8_values_empty(stage), Tile::kWarpsPerOperand);
     }
     ptx::fence_mbarrier_init();
   }
@@ -242,24 +242,24 @@ class PrefillRowProducer {
   static constexpr int kElementBytes = Tile::kElementBytes;
   static constexpr int kPieceColumns = 16 / kElementBytes, kPanelColumns = kPanelRowBytes / kElementBytes;
   static constexpr int kKeys = Tile::kKeys;
-  // Four rows at once, of which eight lanes each copy 128 bytes. A warp has `kFours` of those of a tile, the
-  // last one perhaps fewer.
-  static constexpr int kRowsAtOnce = 4, kAllFours = kKeys / kRowsAtOnce;
-  static constexpr int kFours = (kAllFours + Tile::kRowWarps - 1) / Tile::kRowWarps;
-  static constexpr int kFoursOfLast = kAllFours - (Tile::kRowWarps - 1) * kFours;
+  // Four rows at once, of which eight lanes each copy 128 bytes. A warp has `kRowGroupsPerWarp` of those of a
+  // tile, the last one perhaps fewer.
+  static constexpr int kRowsAtOnce = 4, kNumRowGroups = kKeys / kRowsAtOnce;
+  static constexpr int kRowGroupsPerWarp = (kNumRowGroups + Tile::kRowWarps - 1) / Tile::kRowWarps;
+  static constexpr int kLastWarpRowGroups = kNumRowGroups - (Tile::kRowWarps - 1) * kRowGroupsPerWarp;
   // Lane 8 g + j knows where row g of four j of the warp lies, and of fours j + 8, ...
-  static constexpr int kRowsOfLane = (kFours + 7) / 8;
+  static constexpr int kRowsPerLane = (kRowGroupsPerWarp + 7) / 8;
   static constexpr int kUnderWay = 4;  // places that are passed on before the first is copied from
-  static_assert(kAllFours % 2 == 0 && kFoursOfLast > 0);
+  static_assert(kNumRowGroups % 2 == 0 && kLastWarpRowGroups > 0);
 
  public:
   // `warp`: of Tile::kRowWarps.
   __device__ PrefillRowProducer(const PrefillParams& params, const Shared& shared, int warp)
       : params_(params), shared_(shared), warp_(warp) {
 #pragma unroll
-    for (int r = 0; r < kRowsOfLane; ++r) {
-      const int four = r * 8 + lane_ % 8, row = (warp * kFours + four) * kRowsAtOnce + lane_ / 8;
-      row_[r] = four < kFours && row < kKeys ? row : kNever;
+    for (int r = 0; r < kRowsPerLane; ++r) {
+      const int four = r * 8 + lane_ % 8, row = (warp * kRowGroupsPerWarp + four) * kRowsAtOnce + lane_ / 8;
+      row_[r] = four < kRowGroupsPerWarp && row < kKeys ? row : kNever;
     }
   }
 
@@ -285,12 +285,12 @@ class PrefillRowProducer {
     const PageLookup lookup(params.index, work_tile.tile.request);
     const char* const keys = piece_of(params.k, work_tile.head);
     const char* const values = piece_of(params.v, work_tile.head);
-    int next_entries[kRowsOfLane], pages[kRowsOfLane];
+    int next_entries[kRowsPerLane], pages[kRowsPerLane];
     const auto look_up = [&](int first_key) {
-      int positions[kRowsOfLane];
-      bool wanted[kRowsOfLane];
+      int positions[kRowsPerLane];
+      bool wanted[kRowsPerLane];
 #pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r) {
+      for (int r = 0; r < kRowsPerLane; ++r) {
         positions[r] = first_key + row_[r];
         wanted[r] = static_cast<uint32_t>(positions[r] - begin) < static_cast<uint32_t>(end - begin);
       }
@@ -300,10 +300,10 @@ class PrefillRowProducer {
     int first_key = work_tile.first_key;
     look_up(first_key);
     for (int i = 0; i <= num_tiles; ++i, first_key += kKeys) {
-      int key_pages[kRowsOfLane];
+      int key_pages[kRowsPerLane];
       if (i < num_tiles) {
 #pragma unroll
-        for (int r = 0; r < kRowsOfLane; ++r) key_pages[r] = lookup.page_of(next_entries[r]);
+        for (int r = 0; r < kRowsPerLane; ++r) key_pages[r] = lookup.page_of(next_entries[r]);
         if (i + 1 < num_tiles) look_up(first_key + kKeys);
         copy<Tile::kQkPanels>(key_pages, params_.key_rows, keys, shared_.keys_empty(keys_.stage),
                               keys_.parity, shared_.keys(keys_.stage), params.head_dim_qk, first_key,
@@ -319,7 +319,7 @@ class PrefillRowProducer {
         values_.advance(Tile::kStages);
       }
 #pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r) pages[r] = key_pages[r];
+      for (int r = 0; r < kRowsPerLane; ++r) pages[r] = key_pages[r];
     }
   }
 
@@ -333,12 +333,12 @@ class PrefillRowProducer {
   // The warp's rows of a tile of `pages`, once its stage is empty. `whole`: all are keys of the work tile;
   // else those without a page become zero.
   template <int kPanels>
-  __device__ __forceinline__ void copy(const int (&pages)[kRowsOfLane], const RowPlaces& rows,
+  __device__ __forceinline__ void copy(const int (&pages)[kRowsPerLane], const PagedRowStrides& rows,
                                        const char* from, uint32_t empty, uint32_t parity, uint32_t tile,
                                        int head_dim, int first_key, bool whole) const {
-    int places[kRowsOfLane];
+    int places[kRowsPerLane];
 #pragma unroll
-    for (int r = 0; r < kRowsOfLane; ++r) {
+    for (int r = 0; r < kRowsPerLane; ++r) {
       const int in_page = (first_key + row_[r]) & (params_.attention.index.page_size - 1);
       places[r] = pages[r] * rows.page_units + in_page * rows.slot_units;
     }
@@ -347,34 +347,34 @@ class PrefillRowProducer {
       copy<kPanels, true>(places, from, rows.unit_bytes, tile, head_dim);
     } else {
 #pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r) places[r] = pages[r] == kNoPage ? kNoPlace : places[r];
+      for (int r = 0; r < kRowsPerLane; ++r) places[r] = pages[r] == kNoPage ? kNoSlot : places[r];
       copy<kPanels, false>(places, from, rows.unit_bytes, tile, head_dim);
     }
   }
-  static constexpr int kNoPlace = INT32_MIN;
+  static constexpr int kNoSlot = INT32_MIN;
 
   // The swizzle is that of eight rows, of which every other four have the other half of a panel's row.
   template <int kPanels, bool kWhole>
-  __device__ __forceinline__ void copy(const int (&places)[kRowsOfLane], const char* from, int unit_bytes,
+  __device__ __forceinline__ void copy(const int (&places)[kRowsPerLane], const char* from, int unit_bytes,
                                        uint32_t tile, int head_dim) const {
-    const int first_row = warp_ * kFours * kRowsAtOnce;
+    const int first_row = warp_ * kRowGroupsPerWarp * kRowsAtOnce;
     const uint32_t even = tile + swizzled(first_row + lane_ / 8, lane_ % 8), odd = even ^ (kRowsAtOnce << 4);
 #pragma unroll
-    for (int first = 0; first < kFours; first += kUnderWay) {
+    for (int first = 0; first < kRowGroupsPerWarp; first += kUnderWay) {
       int passed[kUnderWay];
       const char* rows[kUnderWay];
 #pragma unroll
-      for (int j = first; j < min(first + kUnderWay, kFours); ++j) {
+      for (int j = first; j < min(first + kUnderWay, kRowGroupsPerWarp); ++j) {
         passed[j - first] = __shfl_sync(0xffffffffu, places[j / 8], j % 8, 8);
         rows[j - first] = from + static_cast<int64_t>(passed[j - first]) * unit_bytes;
       }
 #pragma unroll
-      for (int j = first; j < min(first + kUnderWay, kFours); ++j) {
-        if (j >= kFoursOfLast && warp_ == Tile::kRowWarps - 1) return;
+      for (int j = first; j < min(first + kUnderWay, kRowGroupsPerWarp); ++j) {
+        if (j >= kLastWarpRowGroups && warp_ == Tile::kRowWarps - 1) return;
         const uint32_t to = (j % 2 == 0 ? even : odd) + j * kRowsAtOnce * kPanelRowBytes;
 #pragma unroll
         for (int panel = 0; panel < kPanels; ++panel) {
-          const bool valid = (kWhole || passed[j - first] != kNoPlace) &&
+          const bool valid = (kWhole || passed[j - first] != kNoSlot) &&
                              panel * kPanelColumns + lane_ % 8 * kPieceColumns < head_dim;
           ptx::cp_async_16(to + panel * Tile::kKeyPanelBytes, rows[j - first] + panel * kPanelRowBytes,
                            valid);
@@ -387,7 +387,7 @@ class PrefillRowProducer {
   const Shared& shared_;
   const int warp_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  int row_[kRowsOfLane];  // of a tile, those that this lane knows
+  int row_[kRowsPerLane];  // of a tile, those that this lane knows
   PipelineState keys_, values_;
 };
 
@@ -399,7 +399,7 @@ template <class Tile>
 struct PrefillFp8Tile : Tile {
   static constexpr int kElementBytes = 1, kQkPanels = 1, kVPanels = 1;
   static constexpr int kStages = Tile::kFp8Stages, kKeyStages = kStages;
-  static constexpr int kKeys = Tile::kFp8Keys, kPartsOfTile = Tile::kKeys / kKeys;
+  static constexpr int kKeys = Tile::kFp8Keys, kPartsPerTile = Tile::kKeys / kKeys;
 };
 template <class Tile>
 struct PrefillFp8Shared : PrefillShared<Tile> {
@@ -417,12 +417,12 @@ struct PrefillFp8Shared : PrefillShared<Tile> {
 template <Element kKv, class Tile, bool kValues>
 class PrefillConverter {
   using Shared = PrefillShared<Tile>;
-  static constexpr int kPieceBytes = 16, kPiecesOfPanel = kPanelColumns / kPieceBytes;
+  static constexpr int kPieceBytes = 16, kPiecesPerPanel = kPanelColumns / kPieceBytes;
   static constexpr int kPanels = kValues ? Tile::kVPanels : Tile::kQkPanels;
   // 16 bytes a lane: rows that a warp, and the operand's warps, have at once. A lane's rows are swizzled
   // alike.
-  static constexpr int kRowsOfWarp = 32 / (kPanels * kPiecesOfPanel);
-  static constexpr int kRowsAtOnce = Tile::kWarpsOfOperand * kRowsOfWarp;
+  static constexpr int kRowsPerWarp = 32 / (kPanels * kPiecesPerPanel);
+  static constexpr int kRowsAtOnce = Tile::kWarpsPerOperand * kRowsPerWarp;
   static constexpr int kRounds = Tile::kFp8Keys / kRowsAtOnce;
   static constexpr int kAhead = 2;
   static_assert(kPanels <= 2 && kRowsAtOnce % 8 == 0 && kAhead <= kRounds);
@@ -444,10 +444,10 @@ class PrefillConverter {
       row = second != 0 ? eighth ^ 5 : eighth;
       panel = 0;
     }
-    row += warp * kRowsOfWarp;
-    const int piece = lane % kPiecesOfPanel;
-    from_ =
-        (kValues ? shared.fp8_values(0) : shared.fp8_keys(0)) + swizzled(row, panel * kPiecesOfPanel + piece);
+    row += warp * kRowsPerWarp;
+    const int piece = lane % kPiecesPerPanel;
+    from_ = (kValues ? shared.fp8_values(0) : shared.fp8_keys(0)) +
+            swizzled(row, panel * kPiecesPerPanel + piece);
     to_ = (kValues ? shared.values(0) : shared.keys(0)) +
           static_cast<uint32_t>(panel * Tile::kKeyPanelBytes) + swizzled(row, 2 * piece);
   }
@@ -493,8 +493,8 @@ class PrefillConverter {
       const uint4 piece = pieces[i % kAhead];
       if (i + kAhead < kRounds) pieces[i % kAhead] = read(i + kAhead);
       const int at = (part * kRounds + i) * kRowsAtOnce * kPanelRowBytes;
-      ptx::st_shared_16(to + at, widened(piece.x, piece.y));
-      ptx::st_shared_16(to_second + at, widened(piece.z, piece.w));
+      ptx::st_shared_16(to + at, convert_pairs(piece.x, piece.y));
+      ptx::st_shared_16(to_second + at, convert_pairs(piece.z, piece.w));
     }
     // Not before the last piece has come: TMA would overwrite what is still on its way to registers.
     arrive(kValues ? shared_.fp8_values_empty(parts_.stage()) : shared_.fp8_keys_empty(parts_.stage()));
@@ -504,7 +504,7 @@ class PrefillConverter {
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
-  __device__ __forceinline__ static uint4 widened(uint32_t low, uint32_t high) {
+  __device__ __forceinline__ static uint4 convert_pairs(uint32_t low, uint32_t high) {
     return make_uint4(low_pair<kKv>(low), high_pair<kKv>(low), low_pair<kKv>(high), high_pair<kKv>(high));
   }
 

@@ -56,13 +56,13 @@ template <int kQk, int kV>
 struct PrefillE4m3Tile {
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kElementBytes = 1, kRows = kPrefillRows;
-  static constexpr bool kMayPlanInline = false, kVerifies = false;
+  static constexpr bool kSupportsInlinePlan = false, kVerifies = false;
   static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
-  static constexpr int kPartsOfTile = 1;
-  static constexpr int kMaxBoxRows = kMaxBoxRowsOfFp8;
+  static constexpr int kPartsPerTile = 1;
+  static constexpr int kMaxBoxRows = kMaxFp8BoxRows;
   static constexpr int kStages = 3, kKeyStages = kStages;  // of values as they come, and of keys
   static constexpr int kTransposedStages = 2;              // of values transposed
-  static constexpr bool kStagesResults = false, kStagesDescales = false, kMayQueryAlone = false;
+  static constexpr bool kStoresOutWithTma = false, kHasHeadDescales = false, kSeparateQueryWarp = false;
   static constexpr bool kProducerZeroesValues = false;  // who transposes them does
   static constexpr int kWorkTileStages = 2, kQueryStages = kHeadDimQk > 128 ? 1 : 2;
   static constexpr int kQkPanels = (kHeadDimQk + kPanelRowBytes - 1) / kPanelRowBytes;
@@ -81,7 +81,7 @@ struct PrefillE4m3Tile {
   // The turn passes within the exponentials, when so many registers of P, of kKeys / 8, are packed: they take
   // as long as products, so that it is they of both consumers that should not meet. In work tiles of few KV
   // tiles the other would come to its first product too late: as soon as products are issued there.
-  static constexpr int kPackedBeforeTurn = 4, kMaxTilesOfEarlyTurns = 4;
+  static constexpr int kPackedBeforeArrive = 4, kMaxTilesForEarlyArrive = 4;
   static constexpr int kLoadWarps = 2;      // of keys, and of values
   static constexpr int kProducerWarps = 4;  // those and two of queries
   static constexpr int kTransposeWarps = 4;
@@ -196,11 +196,11 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
 
   // Issues scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
   __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
-    constexpr int kStepsOfPanel = kPanelRowBytes / kStepBytes;
+    constexpr int kStepsPerPanel = kPanelRowBytes / kStepBytes;
     const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
 #pragma unroll
     for (int i = 0; i < Tile::kHeadDimQk / kStepBytes; ++i) {
-      const int panel = i / kStepsOfPanel, in_panel = i % kStepsOfPanel * kStepBytes;
+      const int panel = i / kStepsPerPanel, in_panel = i % kStepsPerPanel * kStepBytes;
       ptx::wgmma_mma_async(scores, a + (panel * Tile::kQueryPanelBytes + in_panel) / 16,
                            b + (panel * Tile::kKeyPanelBytes + in_panel) / 16, i > 0, __nv_fp8_e4m3());
     }
@@ -208,7 +208,7 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
   }
 
   // Issues out += P v over all keys of the tile: those that are nobody's are zeros in both, and with branches
-  // around them ptxas serialises the products (its note C7520).
+  // around them ptxas serializes the products (its note C7520).
   // `v`: transposed.
   __device__ __forceinline__ void multiply_values(uint32_t v) {
     const uint64_t b = ptx::smem_descriptor(v);
@@ -219,21 +219,21 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
   }
 
   // Second half, when the PV of the KV tile before has ended: P = 2^(kOffset + softmax_scale_log2 (score -
-  // row_max)). Exponentials have a unit of their own, which packing and sums go beside. `pass_turn`: called
+  // row_max)). Exponentials have a unit of their own, which packing and sums go beside. `arrive_next`: called
   // once, among them.
   template <class PassTurn>
-  __device__ __forceinline__ void make_p(float softmax_scale_log2, const PassTurn& pass_turn) {
+  __device__ __forceinline__ void make_p(float softmax_scale_log2, const PassTurn& arrive_next) {
     float sums[2][2] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int reg = 0; reg < 4; ++reg) {
-        if (4 * step + reg == Tile::kPackedBeforeTurn) pass_turn();
+        if (4 * step + reg == Tile::kPackedBeforeArrive) arrive_next();
         const int half = reg % 2;
         float four[4];
 #pragma unroll
         for (int byte = 0; byte < 4; ++byte) {
-          const float score = scores[e4m3::score_of_byte(step, reg, byte)];
+          const float score = scores[e4m3::score_for_byte(step, reg, byte)];
           four[byte] = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
           sums[half][byte % 2] += four[byte];
         }
@@ -263,10 +263,10 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
 template <class Tile>
 class PrefillTransposer {
   using Shared = PrefillE4m3Shared<Tile>;
-  static constexpr int kSixteens = Tile::kHeadDimV / e4m3::kColumnsAtOnce;
+  static constexpr int kColumnGroups = Tile::kHeadDimV / e4m3::kColumnsAtOnce;
   // Read before the first is written: their latencies overlap.
   static constexpr int kBatch = 4;
-  static_assert(Tile::kTransposeWarps * e4m3::kKeysAtOnce == Tile::kKeys && kSixteens % kBatch == 0 &&
+  static_assert(Tile::kTransposeWarps * e4m3::kKeysAtOnce == Tile::kKeys && kColumnGroups % kBatch == 0 &&
                 Tile::kVPanels == 1);
 
  public:
@@ -310,19 +310,19 @@ class PrefillTransposer {
     uint32_t wanted[2] = {};
     if (!all) {
 #pragma unroll
-      for (int piece = 0; piece < 2; ++piece) wanted[piece] = e4m3::keys_wanted(lane_, piece, begin, end);
+      for (int piece = 0; piece < 2; ++piece) wanted[piece] = e4m3::key_byte_mask(lane_, piece, begin, end);
     }
     const uint32_t from = shared_.values(values_.stage);
     const int piece = first_in_tile_ / e4m3::kPieceBytes + e4m3::transposed_piece(lane_);
     // Sixteens are rows apart whose swizzle is the same.
     const uint32_t to = shared_.transposed(transposed_.stage) +
-                        static_cast<uint32_t>(e4m3::offset_of_piece(e4m3::transposed_row(lane_), piece));
+                        static_cast<uint32_t>(e4m3::piece_offset(e4m3::transposed_row(lane_), piece));
 #pragma unroll
-    for (int first = 0; first < kSixteens; first += kBatch) {
+    for (int first = 0; first < kColumnGroups; first += kBatch) {
       uint32_t columns[kBatch][4];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        const int at = e4m3::offset_of_piece(first_in_tile_ + lane_, first + i);
+        const int at = e4m3::piece_offset(first_in_tile_ + lane_, first + i);
         ptx::ldmatrix_x4_trans(columns[i], from + static_cast<uint32_t>(at));
       }
       uint32_t rows[kBatch][4];
@@ -357,7 +357,7 @@ class PrefillTransposer {
 template <class Tile>
 class PrefillE4m3Epilogue : PrefillResults {
   using Rows = PrefillE4m3Rows<Tile>;
-  static constexpr int kSixteens = Tile::kHeadDimV / 16;
+  static constexpr int kColumnGroups = Tile::kHeadDimV / 16;
 
  public:
   __device__ PrefillE4m3Epilogue(const AttentionParams& params, const WorkTileRows& rows, int warpgroup)
@@ -371,7 +371,7 @@ class PrefillE4m3Epilogue : PrefillResults {
     float out_scale[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      out_scale[half] = scale_of(rows, half, softmax_scale_log2) * (Rows::kUnscale * descales.out);
+      out_scale[half] = load_head_scale(rows, half, softmax_scale_log2) * (Rows::kUnscale * descales.out);
     if (params_.out_element == Element::kF32)
       write_wide(rows, out_scale);
     else if (params_.out_element == Element::kBF16)
@@ -410,12 +410,12 @@ class PrefillE4m3Epilogue : PrefillResults {
   // A lane has four columns of each sixteen.
   __device__ __forceinline__ void write_floats(const Rows& rows, int half, float scale, float* to) const {
 #pragma unroll
-    for (int sixteen = 0; sixteen < kSixteens; ++sixteen) {
-      const int column = 16 * sixteen + e4m3::first_column_of_lane(lane_);
+    for (int column_group = 0; column_group < kColumnGroups; ++column_group) {
+      const int column = 16 * column_group + e4m3::lane_first_column(lane_);
       if (column < params_.head_dim_v)
-        *reinterpret_cast<float4*>(to + column) =
-            make_float4(element(rows, sixteen, half, 0) * scale, element(rows, sixteen, half, 1) * scale,
-                        element(rows, sixteen, half, 2) * scale, element(rows, sixteen, half, 3) * scale);
+        *reinterpret_cast<float4*>(to + column) = make_float4(
+            element(rows, column_group, half, 0) * scale, element(rows, column_group, half, 1) * scale,
+            element(rows, column_group, half, 2) * scale, element(rows, column_group, half, 3) * scale);
     }
   }
 
@@ -429,7 +429,7 @@ class PrefillE4m3Epilogue : PrefillResults {
       const bool valid = tile_row < rows_.num_rows;
       auto* const to = reinterpret_cast<uint4*>(out_row(valid ? tile_row : 0, 2));
 #pragma unroll
-      for (int first = 0; first < kSixteens; first += 4) {
+      for (int first = 0; first < kColumnGroups; first += 4) {
         uint32_t low[4], high[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -440,17 +440,17 @@ class PrefillE4m3Epilogue : PrefillResults {
         }
         quad_transpose(low, lane_);
         quad_transpose(high, lane_);
-        const int sixteen = first + lane_ % 4;
-        if (valid && sixteen * 16 < params_.head_dim_v) {
-          to[2 * sixteen] = make_uint4(low[0], high[0], low[1], high[1]);
-          to[2 * sixteen + 1] = make_uint4(low[2], high[2], low[3], high[3]);
+        const int column_group = first + lane_ % 4;
+        if (valid && column_group * 16 < params_.head_dim_v) {
+          to[2 * column_group] = make_uint4(low[0], high[0], low[1], high[1]);
+          to[2 * column_group + 1] = make_uint4(low[2], high[2], low[3], high[3]);
         }
       }
     }
   }
 
-  __device__ __forceinline__ static float element(const Rows& rows, int sixteen, int half, int column) {
-    return rows.out[e4m3::element_of_column(sixteen, half, column)];
+  __device__ __forceinline__ static float element(const Rows& rows, int column_group, int half, int column) {
+    return rows.out[e4m3::element_for_column(column_group, half, column)];
   }
 };
 
@@ -477,7 +477,7 @@ class PrefillE4m3Consumer {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
       if (work_tile.num_tiles < 0) return;
-      const HeadDescales descales = descales_of(params_, work_tile.tile.request, work_tile.head);
+      const HeadDescales descales = load_descales(params_, work_tile.tile.request, work_tile.head);
       ptx::mbarrier_wait(shared_.queries_full(queries_.stage, warpgroup_), queries_.parity);
       if (cp_async_queries_) ptx::fence_proxy_async();
       attend(work_tile, descales);
@@ -487,8 +487,8 @@ class PrefillE4m3Consumer {
 
  private:
   // scale log2(e), for exp2; capped scores have their scale already.
-  __device__ __forceinline__ float softmax_scale_log2_of(const HeadDescales& descales) const {
-    return cuda::softmax_scale_log2_of(params_) * (params_.logit_cap > 0.0f ? 1.0f : descales.scores);
+  __device__ __forceinline__ float get_softmax_scale_log2(const HeadDescales& descales) const {
+    return cuda::get_softmax_scale_log2(params_) * (params_.logit_cap > 0.0f ? 1.0f : descales.scores);
   }
 
   __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile, const HeadDescales& descales) {
@@ -506,7 +506,7 @@ class PrefillE4m3Consumer {
       rows.multiply_keys(q, shared_.keys(keys_.stage));
       ptx::wgmma_wait_group<0>();
       score<false>(rows, work_tile, descales, first_key);
-      rows.make_p(softmax_scale_log2_of(descales), [] {});
+      rows.make_p(get_softmax_scale_log2(descales), [] {});
       wait_for_keys_or_end(num_tiles > 1);
       // As PrefillConsumer::add_tiles().
       for (int i = 1; i < num_tiles;) {
@@ -525,10 +525,10 @@ class PrefillE4m3Consumer {
       release_values();
     }
     rows.finish_sums();
-    // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
+    // Else the compiler takes the warps of a warpgroup for diverged and serializes every wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
-    PrefillE4m3Epilogue<Tile>(params_, rows_of(work_tile), warpgroup_)
-        .write(rows, softmax_scale_log2_of(descales), descales, work_tile.partial_idx);
+    PrefillE4m3Epilogue<Tile>(params_, work_tile_rows(work_tile), warpgroup_)
+        .write(rows, get_softmax_scale_log2(descales), descales, work_tile.partial_idx);
   }
 
   // QK^T of KV tile `i` of num_tiles, which begins at `first_key`, and P V of the one before.
@@ -536,19 +536,19 @@ class PrefillE4m3Consumer {
   __device__ __forceinline__ void add_tile(Rows& rows, const PrefillWorkTile& work_tile,
                                            const HeadDescales& descales, uint32_t q, int first_key, int i,
                                            int num_tiles) {
-    const bool passes_late = num_tiles > Tile::kMaxTilesOfEarlyTurns;
+    const bool arrives_late = num_tiles > Tile::kMaxTilesForEarlyArrive;
     scheduler_barrier_sync();
     ptx::wgmma_fence();
     rows.multiply_keys(q, shared_.keys(keys_.stage));
     wait_for_values();
     rows.multiply_values(shared_.transposed(values_.stage));
-    if (!passes_late) scheduler_barrier_arrive();
+    if (!arrives_late) scheduler_barrier_arrive();
     ptx::wgmma_wait_group<1>();
     score<kPlain>(rows, work_tile, descales, first_key);
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
     release_values();
-    rows.make_p(softmax_scale_log2_of(descales), [&] { pass_turn_here_if(passes_late); });
+    rows.make_p(get_softmax_scale_log2(descales), [&] { arrive_next_if(arrives_late); });
     wait_for_keys_or_end(i + 1 < num_tiles);
   }
 
@@ -571,13 +571,13 @@ class PrefillE4m3Consumer {
       for (float& score : rows.scores) score = cap(score);
     }
     if (!kPlain && (first_key < work_tile.full.begin || first_key + Tile::kKeys > work_tile.full.end))
-      rows.mask_scores(Rows::visible_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_),
-                                            first_key, {work_tile.tile.kv_begin, work_tile.tile.kv_end}));
-    rows.raise_max(softmax_scale_log2_of(descales));
+      rows.mask_scores(Rows::score_mask(params_, work_tile_rows(work_tile), prefill_row<Tile>(warpgroup_),
+                                        first_key, {work_tile.tile.kv_begin, work_tile.tile.kv_end}));
+    rows.raise_max(get_softmax_scale_log2(descales));
   }
 
   // Computed again where it is wanted, since registers are short.
-  __device__ __forceinline__ WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
+  __device__ __forceinline__ WorkTileRows work_tile_rows(const PrefillWorkTile& work_tile) const {
     return {params_, work_tile.tile, work_tile.head, Tile::kRows};
   }
 
@@ -611,11 +611,11 @@ class PrefillE4m3Consumer {
 
   // In a loop that ends at once, which the compiler does not know: it moves neither exponentials nor the
   // barrier across one.
-  __device__ __forceinline__ void pass_turn_here_if(bool passes) const {
+  __device__ __forceinline__ void arrive_next_if(bool arrives) const {
     int again = params_.num_kv_heads >> 31;
     asm volatile("" : "+r"(again));
     do {
-      if (passes) scheduler_barrier_arrive();
+      if (arrives) scheduler_barrier_arrive();
     } while (again != 0);
   }
   __device__ __forceinline__ void scheduler_barrier_sync() const {

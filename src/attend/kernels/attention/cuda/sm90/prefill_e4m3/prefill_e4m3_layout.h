@@ -19,7 +19,7 @@
 // either for all j as eight rows of 16 bytes, one for each j.
 //
 // In V^T the even columns of 16 lie before the odd ones, so that the eight rows that stmatrix writes at once
-// are neighbours and lie in different banks: row 8 (d % 2) + d / 2 of 16 is column d. Out then has columns
+// are neighbors and lie in different banks: row 8 (d % 2) + d / 2 of 16 is column d. Out then has columns
 // in that order too, of which a lane has four in a row in 16: 4 c + 2 i + odd for n = 2 q + odd.
 #pragma once
 
@@ -32,28 +32,28 @@ namespace attend::kernels::cuda::sm90::e4m3 {
 // Bytes of a row of a panel, in pieces of 16 swizzled as TMA and wgmma do in 128 bytes: where a piece of a
 // row lies, from the panel's begin.
 inline constexpr int kRowBytes = 128, kPieceBytes = 16;
-ATTEND_HOST_DEVICE constexpr int offset_of_piece(int row, int piece) {
+ATTEND_HOST_DEVICE constexpr int piece_offset(int row, int piece) {
   return row * kRowBytes + (piece ^ (row & 7)) * kPieceBytes;
 }
 
 // Keys that a place of 16 and columns that a row of 16 of V^T stand for.
-ATTEND_HOST_DEVICE constexpr int key_of_place(int place) {
+ATTEND_HOST_DEVICE constexpr int key_at_position(int place) {
   return 8 * (place / 2 % 2) + 2 * (place / 4) + place % 2;
 }
-ATTEND_HOST_DEVICE constexpr int column_of_row(int row) { return row % 8 * 2 + row / 8; }
+ATTEND_HOST_DEVICE constexpr int column_for_row(int row) { return row % 8 * 2 + row / 8; }
 
 // Which of a thread's scores (element 4 n + 2 half + i of its fragment) is byte `byte` of register `reg` of
 // operand A, of the product's step over 32 keys.
-ATTEND_HOST_DEVICE constexpr int score_of_byte(int step, int reg, int byte) {
+ATTEND_HOST_DEVICE constexpr int score_for_byte(int step, int reg, int byte) {
   const int half = reg % 2, n = 4 * step + 2 * (reg / 2) + byte / 2;
   return 4 * n + 2 * half + byte % 2;
 }
 
 // Of out: the first of the four columns that a lane has in each 16, and which element of its fragment
-// (4 n + 2 half + i) column `column` of those four of 16 number `sixteen` is.
-ATTEND_HOST_DEVICE constexpr int first_column_of_lane(int lane) { return lane % 4 * 4; }
-ATTEND_HOST_DEVICE constexpr int element_of_column(int sixteen, int half, int column) {
-  const int n = 2 * sixteen + column % 2;
+// (4 n + 2 half + i) column `column` of those four of 16 number `column_group` is.
+ATTEND_HOST_DEVICE constexpr int lane_first_column(int lane) { return lane % 4 * 4; }
+ATTEND_HOST_DEVICE constexpr int element_for_column(int column_group, int half, int column) {
+  const int n = 2 * column_group + column % 2;
   return 4 * n + 2 * half + column / 2;
 }
 
@@ -71,10 +71,10 @@ ATTEND_HOST_DEVICE constexpr uint32_t selector(int result) {
 ATTEND_HOST_DEVICE constexpr int transposed_row(int lane) { return lane / 8 % 2 * 8 + lane % 8; }
 ATTEND_HOST_DEVICE constexpr int transposed_piece(int lane) { return lane / 16; }
 // Bytes of a lane's words of either piece, 0xff where `begin` <= key < `end`: keys of those 32.
-ATTEND_HOST_DEVICE constexpr uint32_t keys_wanted(int lane, int piece, int begin, int end) {
+ATTEND_HOST_DEVICE constexpr uint32_t key_byte_mask(int lane, int piece, int begin, int end) {
   uint32_t mask = 0;
   for (int byte = 0; byte < 4; ++byte) {
-    const int key = 16 * piece + key_of_place(lane % 4 * 4 + byte);
+    const int key = 16 * piece + key_at_position(lane % 4 * 4 + byte);
     if (begin <= key && key < end) mask |= 0xffu << (8 * byte);
   }
   return mask;

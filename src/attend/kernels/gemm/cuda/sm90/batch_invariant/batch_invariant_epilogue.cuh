@@ -39,11 +39,11 @@ class BatchInvariantEpilogue {
   }
 
  private:
-  static constexpr int kQuads = (kGroups + 3) / 4;
+  static constexpr int kColumnQuads = (kGroups + 3) / 4;
 
   // Of the first of this lane's two rows of W of a group. Gated, groups of gate and of up alternate, and
   // behind the gate's rows come as many of up.
-  __device__ __forceinline__ int weight_row_of(int group) const {
+  __device__ __forceinline__ int group_weight_row(int group) const {
     if (!params_.gated) return weight_row_ + group * kFeatures + lane_ % 4 * 2;
     return group % 2 * params_.out_features + weight_row_ / 2 + group / 2 * kFeatures + lane_ % 4 * 2;
   }
@@ -52,7 +52,7 @@ class BatchInvariantEpilogue {
     for (int group = 0; group < kGroups; ++group)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int weight_row = weight_row_of(group) + i;
+        const int weight_row = group_weight_row(group) + i;
         if (weight_row >= params_.num_weight_rows) continue;
         const float bias = load_element(params_.bias.data, weight_row, params_.bias.element);
         totals[4 * group + i] += bias;
@@ -71,20 +71,20 @@ class BatchInvariantEpilogue {
   }
 
   __device__ __forceinline__ int num_groups() const { return params_.gated ? kGroups / 2 : kGroups; }
-  __device__ __forceinline__ int feature_of(int group) const {
+  __device__ __forceinline__ int group_feature(int group) const {
     return (params_.gated ? weight_row_ / 2 : weight_row_) + group * kFeatures;
   }
 
   // Where this lane has a group of the row or that eight below.
   __device__ __forceinline__ uint4* place_of(int group, int high) const {
-    const int row = row_ + 8 * high, feature = feature_of(group);
+    const int row = row_ + 8 * high, feature = group_feature(group);
     if (row >= params_.num_rows || group >= num_groups() || feature >= params_.out_features) return nullptr;
     return reinterpret_cast<uint4*>(static_cast<uint16_t*>(params_.out) + row * params_.out_stride + feature);
   }
 
   // Lane q of four stores group q of each four. What out holds is asked for two fours ahead.
   __device__ __forceinline__ void write_groups(const Totals& totals) const {
-    uint4 before[kQuads][2] = {};
+    uint4 before[kColumnQuads][2] = {};
     const auto load = [&](int quad) {
 #pragma unroll
       for (int high = 0; high < 2; ++high)
@@ -93,10 +93,10 @@ class BatchInvariantEpilogue {
     };
     if (params_.accumulate) {
       load(0);
-      if (kQuads > 1) load(1);
+      if (kColumnQuads > 1) load(1);
     }
 #pragma unroll
-    for (int quad = 0; quad < kQuads; ++quad) {
+    for (int quad = 0; quad < kColumnQuads; ++quad) {
       if (4 * quad >= num_groups()) break;
 #pragma unroll
       for (int high = 0; high < 2; ++high) {
@@ -116,18 +116,18 @@ class BatchInvariantEpilogue {
         uint4* const to = place_of(4 * quad + lane_ % 4, high);
         if (to != nullptr) *to = make_uint4(words[0], words[1], words[2], words[3]);
       }
-      if (quad + 2 < kQuads && params_.accumulate) load(quad + 2);
+      if (quad + 2 < kColumnQuads && params_.accumulate) load(quad + 2);
     }
   }
 
-  // Two neighbouring features at a time, whose places are aligned or not.
+  // Two neighboring features at a time, whose places are aligned or not.
   __device__ __forceinline__ void write_pairs(const Totals& totals) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       if (group >= num_groups()) break;
 #pragma unroll
       for (int high = 0; high < 2; ++high) {
-        const int row = row_ + 8 * high, feature = feature_of(group) + lane_ % 4 * 2;
+        const int row = row_ + 8 * high, feature = group_feature(group) + lane_ % 4 * 2;
         if (row >= params_.num_rows) continue;
         const int64_t to = row * params_.out_stride + feature;
         const float* const pair = totals + 4 * group + 2 * high;

@@ -48,7 +48,7 @@ void batch_invariant_gemm(const LinearArgs& args, bool gated, const BatchInvaria
       .accumulate = args.accumulate,
       .out_in_groups = in_groups(args.out),
       .out_in_pairs = in_pairs(args.out),
-      .out_element = element_of(args.out.dtype)};
+      .out_element = to_element_type(args.out.dtype)};
   const auto launch =
       args.x.dtype == DType::kBF16 ? launch_batch_invariant_gemm_bf16 : launch_batch_invariant_gemm_f16;
   launch(params, shape, stream.handle);

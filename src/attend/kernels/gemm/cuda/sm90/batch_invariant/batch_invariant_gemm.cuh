@@ -96,9 +96,9 @@ class BatchInvariantGemmCta {
   __device__ static int first_tile() { return static_cast<int>(blockIdx.x); }
   __device__ static int num_ctas() { return static_cast<int>(gridDim.x); }
 
-  // Rasterisation: tiles that run at the same time share x and W in L2. kRowTilesTogether row tiles, then
+  // Rasterization: tiles that run at the same time share x and W in L2. kRowTilesTogether row tiles, then
   // the next feature tile. Feature: a row of W.
-  __device__ __forceinline__ Origin origin_of(int tile) const {
+  __device__ __forceinline__ Origin tile_origin(int tile) const {
     constexpr int kRowTilesTogether = 8;
     const int group_tiles = kRowTilesTogether * num_feature_tiles();
     const int first_row_tile = tile / group_tiles * kRowTilesTogether;
@@ -114,7 +114,7 @@ class BatchInvariantGemmCta {
     constexpr int kAtOnce = Config::kSlicesAtOnce;
     PipelineState state;
     for (int tile = first_tile(); tile < num_tiles(); tile += num_ctas()) {
-      const Origin origin = origin_of(tile);
+      const Origin origin = tile_origin(tile);
       for (int first = 0; first < kKSlices; first += kAtOnce)
         for (int round = first; round < params_.num_k_blocks; round += kKSlices)
           for (int k_block = round; k_block < min(round + kAtOnce, params_.num_k_blocks); ++k_block) {
@@ -161,7 +161,7 @@ class BatchInvariantGemmCta {
   __device__ __forceinline__ void consume(int warpgroup) const {
     PipelineState state;
     for (int tile = first_tile(); tile < num_tiles(); tile += num_ctas()) {
-      if (origin_of(tile).row + warpgroup * 64 < params_.num_rows)
+      if (tile_origin(tile).row + warpgroup * 64 < params_.num_rows)
         multiply(tile, warpgroup, state);
       else
         skip(state);
@@ -206,7 +206,7 @@ class BatchInvariantGemmCta {
       }
     }
     // Not kept so long: the accumulators want all registers.
-    const Origin origin = origin_of(tile);
+    const Origin origin = tile_origin(tile);
     BatchInvariantEpilogue<Config::kTileFeatures>(params_, origin.row, origin.feature).write(total);
   }
 

@@ -8,7 +8,7 @@ namespace {
 
 // Cycles of a K-block of a tile: what the tensor cores take, or what the SM takes for its bytes, or what its
 // share of memory does for those of the weight where one tile alone reads them.
-double cycles_of_k_block(const BatchInvariantGemmTile& tile, int64_t num_rows) {
+double k_block_cycles(const BatchInvariantGemmTile& tile, int64_t num_rows) {
   constexpr double kTensorShare = 0.75;  // of the tensor cores' rate, that wgmma of these widths reach
   constexpr double kBytesPerCycle = 45.0, kMemoryBytesPerCycle = 17.0;
   constexpr int kInputBytes = 128, kCyclesPerFeature = 2;  // of 64 rows
@@ -29,9 +29,8 @@ BatchInvariantGemmShape batch_invariant_shape_for(int64_t num_rows, int64_t num_
   for (const BatchInvariantGemmTile& tile : kBatchInvariantTiles) {
     const int64_t num_tiles =
         ceil_div<int64_t>(num_rows, tile.rows) * ceil_div<int64_t>(num_weight_rows, tile.features);
-    const double cycles =
-        static_cast<double>(ceil_div<int64_t>(num_tiles, num_sms)) *
-        (static_cast<double>(num_k_blocks) * cycles_of_k_block(tile, num_rows) + kTileCycles);
+    const double cycles = static_cast<double>(ceil_div<int64_t>(num_tiles, num_sms)) *
+                          (static_cast<double>(num_k_blocks) * k_block_cycles(tile, num_rows) + kTileCycles);
     if (best.num_ctas > 0 && cycles >= fewest_cycles) continue;
     best = {.tile = tile, .num_ctas = static_cast<int>(std::min<int64_t>(num_tiles, num_sms))};
     fewest_cycles = cycles;

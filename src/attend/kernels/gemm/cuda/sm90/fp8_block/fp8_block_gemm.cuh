@@ -36,7 +36,7 @@ struct Fp8BlockGemmConfig {
   static constexpr int kRowBlocks = kRowBlocks_, kWarpgroups = 2, kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
-  static constexpr int kRowsOfWarpgroup = 64 * kRowBlocks, kTileRows = kWarpgroups * kRowsOfWarpgroup;
+  static constexpr int kRowsPerWarpgroup = 64 * kRowBlocks, kTileRows = kWarpgroups * kRowsPerWarpgroup;
   static constexpr int kXBytes = kTileRows * kFp8BlockInputs, kWeightBytes = kFp8TileOuts * kFp8BlockInputs;
   static constexpr int kStageBytes = kXBytes + kWeightBytes, kBarrierBytes = 1024;
   static constexpr int kStages = ((227 << 10) - kBarrierBytes) / kStageBytes;
@@ -58,8 +58,8 @@ struct Fp8TileOrder {
   __device__ __forceinline__ int count() const { return num_row_tiles * num_out_pairs; }
   __device__ __forceinline__ Tile at(int i) const {
     const int band = i / (kBand * num_out_pairs), in_band = i - band * kBand * num_out_pairs;
-    const int rows_of_band = min(kBand, num_row_tiles - band * kBand);
-    return {band * kBand + in_band % rows_of_band, in_band / rows_of_band};
+    const int band_rows = min(kBand, num_row_tiles - band * kBand);
+    return {band * kBand + in_band % band_rows, in_band / band_rows};
   }
 };
 
@@ -99,7 +99,7 @@ class Fp8BlockGemmCta {
     ptx::cluster_wait();
   }
 
-  __device__ __forceinline__ int out_tile_of(const Fp8TileOrder::Tile& tile) const {
+  __device__ __forceinline__ int out_tile_idx(const Fp8TileOrder::Tile& tile) const {
     return tile.out_pair * Config::kClusterSize + rank_;
   }
 
@@ -121,7 +121,7 @@ class Fp8BlockGemmCta {
                                             tile.row * Config::kTileRows + rank_ * kHalfRows,
                                             stages_.full(state.stage), kAllRanks, policy);
         ptx::cp_async_bulk_tensor(stages_.weights_at(state.stage), &params_.weight, k_block * kFp8BlockInputs,
-                                  out_tile_of(tile) * kFp8TileOuts, stages_.full(state.stage), policy);
+                                  out_tile_idx(tile) * kFp8TileOuts, stages_.full(state.stage), policy);
         state.advance(Config::kStages);
       }
     }
@@ -134,7 +134,7 @@ class Fp8BlockGemmCta {
   }
 
   // The first of a thread's rows of a row block, in x.
-  __device__ __forceinline__ int row_of_thread(int first_row, int block) const {
+  __device__ __forceinline__ int thread_row(int first_row, int block) const {
     const int thread = static_cast<int>(threadIdx.x);
     return first_row + block * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
   }
@@ -150,14 +150,14 @@ class Fp8BlockGemmCta {
     const float* x[Config::kRowBlocks][2];
     const float* weight;
   };
-  __device__ __forceinline__ ScalesAt scales_of(int first_row, int out_tile) const {
+  __device__ __forceinline__ ScalesAt tile_scales(int first_row, int out_tile) const {
     ScalesAt at;
 #pragma unroll
     for (int block = 0; block < Config::kRowBlocks; ++block)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         at.x[block][half] =
-            params_.x_scales + min(row_of_thread(first_row, block) + 8 * half, params_.num_rows - 1);
+            params_.x_scales + min(thread_row(first_row, block) + 8 * half, params_.num_rows - 1);
     // Of an odd number of tiles the last CTA multiplies nothing, by the last scales.
     const int scaled_tile = min(out_tile, params_.num_out_tiles - 1);
     at.weight = params_.weight_scales + int64_t{scaled_tile / params_.group_tiles} * params_.num_k_blocks;
@@ -178,22 +178,22 @@ class Fp8BlockGemmCta {
     PipelineState state;
     for (int i = first_tile_; i < tiles_.count(); i += tile_step_) {
       const auto tile = tiles_.at(i);
-      const int out_tile = out_tile_of(tile);
-      const int first_row = tile.row * Config::kTileRows + warpgroup * Config::kRowsOfWarpgroup;
+      const int out_tile = out_tile_idx(tile);
+      const int first_row = tile.row * Config::kTileRows + warpgroup * Config::kRowsPerWarpgroup;
       Sums sums[Config::kRowBlocks];
 #pragma unroll
-      for (auto& of_block : sums)
+      for (auto& block_sums : sums)
 #pragma unroll
-        for (float& sum : of_block) sum = 0.0f;
+        for (float& sum : block_sums) sum = 0.0f;
       BlockScales next;
-      ScalesAt scales_at = scales_of(first_row, out_tile);
+      ScalesAt scales_at = tile_scales(first_row, out_tile);
       load_scales(scales_at, next);
       for (int k_block = 0; k_block < params_.num_k_blocks; ++k_block) {
         const BlockScales scales = next;
         if (k_block + 1 < params_.num_k_blocks) load_scales(scales_at, next);
         ptx::mbarrier_wait(stages_.full(state.stage), state.parity);
         const uint64_t x = ptx::smem_descriptor(stages_.x_at(state.stage) +
-                                                warpgroup * Config::kRowsOfWarpgroup * kFp8BlockInputs);
+                                                warpgroup * Config::kRowsPerWarpgroup * kFp8BlockInputs);
         const uint64_t weight = ptx::smem_descriptor(stages_.weights_at(state.stage));
 #pragma unroll
         for (int block = 0; block < Config::kRowBlocks; ++block) {
@@ -206,7 +206,7 @@ class Fp8BlockGemmCta {
       }
 #pragma unroll
       for (int block = 0; block < Config::kRowBlocks; ++block)
-        write(row_of_thread(first_row, block), out_tile * kFp8TileOuts, sums[block]);
+        write(thread_row(first_row, block), out_tile * kFp8TileOuts, sums[block]);
     }
   }
 
@@ -229,14 +229,14 @@ class Fp8BlockGemmCta {
   }
 
   // A thread has of every eight outputs two, of two rows (wgmma_products.cuh.in). Of sixteen outputs,
-  // neighbouring lanes exchange theirs, so that one writes four of the first eight and the other four of the
+  // neighboring lanes exchange theirs, so that one writes four of the first eight and the other four of the
   // second: whole sectors of 32 bytes.
-  __device__ __forceinline__ void write(int row_of_lane, int first_out, Sums& sums) const {
+  __device__ __forceinline__ void write(int lane_row, int first_out, Sums& sums) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool odd = lane % 2 == 1;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = row_of_lane + 8 * half;
+      const int row = lane_row + 8 * half;
       const bool given = row < params_.num_rows;
       T* const to = static_cast<T*>(params_.out) + row * params_.out_stride;
       if (params_.accumulate && given) add_row(to + first_out, first_out, half, sums);

@@ -8,7 +8,7 @@
 //   registers   240 a consumer thread, 24 a producer thread (setmaxnreg); launched with 168
 //   shared      8 (kPairs = 6) to 5 (kPairs = 14) stages, and 1 KB for mbarriers
 //   bytes       of a stage: 16 KB of x, 2 kPairs KB of W. Up to 128 rows x is multicast, above that W
-//   bound       reading W; tensor cores towards 256 rows
+//   bound       reading W; tensor cores toward 256 rows
 #pragma once
 
 #include "attend/base/error.h"
@@ -102,12 +102,12 @@ class GatedMlpGemmCta {
   __device__ __forceinline__ void produce_weights() const {
     const uint64_t policy = ptx::createpolicy_evict_first();
     fill_stages(Config::kWeightBytes, [&](int stage, int tile, int input) {
-      constexpr int kPairsOfCta = Config::kPairs / kGatedMlpClusterSize;
+      constexpr int kPairsPerCta = Config::kPairs / kGatedMlpClusterSize;
       const int first_pair = tile * Config::kPairs;
       if (params_.multicasts_weights)
         ptx::cp_async_bulk_tensor_multicast(
             stages_.weights_at(stage) + rank_ * (Config::kWeightBytes / kGatedMlpClusterSize),
-            &params_.weight, input, 0, 0, first_pair + rank_ * kPairsOfCta, stages_.full(stage), kAllRanks,
+            &params_.weight, input, 0, 0, first_pair + rank_ * kPairsPerCta, stages_.full(stage), kAllRanks,
             policy);
       else
         ptx::cp_async_bulk_tensor(stages_.weights_at(stage), &params_.weight, input, 0, 0, first_pair,
@@ -163,11 +163,11 @@ class GatedMlpGemmCta {
   }
 
   // A thread has of each pair two features, 2 (l % 4) and the next, of two rows, l / 4 of its warp's 16 and
-  // that eight below (wgmma_products.cuh.in). Of two pairs, neighbouring lanes exchange theirs, so that one
+  // that eight below (wgmma_products.cuh.in). Of two pairs, neighboring lanes exchange theirs, so that one
   // writes four features of the first and the other four of the second: whole sectors of 32 bytes.
   __device__ __forceinline__ void write(int tile, int first_row, const Accumulators& accumulators) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int first_of_lane = first_row + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+    const int lane_first_row = first_row + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
     const bool odd = lane % 2 == 1;
 #pragma unroll
     for (int pair = 0; pair < Config::kPairs; pair += 2) {
@@ -175,7 +175,7 @@ class GatedMlpGemmCta {
       const int feature = (first_pair + (odd ? 1 : 0)) * 8 + lane % 4 / 2 * 4;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = first_of_lane + 8 * half;
+        const int row = lane_first_row + 8 * half;
         const uint32_t first = gated(first_pair, accumulators + 8 * pair + 2 * half);
         const uint32_t second = gated(first_pair + 1, accumulators + 8 * (pair + 1) + 2 * half);
         const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);

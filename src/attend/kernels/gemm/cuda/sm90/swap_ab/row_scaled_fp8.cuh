@@ -1,9 +1,9 @@
 // Codes of fp8 (e4m3) as factors of wgmma in registers, exactly: a row of W has one scale, which its sums are
-// multiplied by (scaled_codes.cuh). Four instructions make a pair of factors.
+// multiplied by (scaled_quantized.cuh). Four instructions make a pair of factors.
 #pragma once
 
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/code_factors.cuh"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_codes_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/quantized_weight_layout.cuh"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_quantized_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -13,15 +13,15 @@ template <class T, int kBlocks>
 class RowScaledFp8 {
  public:
   static constexpr int kStageInputs = kScaledStageInputs / 2;
-  static constexpr int kPartsOfGroup = kStageInputs / kScaledPartInputs;
+  static constexpr int kPartsPerGroup = kStageInputs / kScaledPartInputs;
   static constexpr int kVectors = 2;
-  static constexpr bool kScalesOfRows = true;
+  static constexpr bool kHasRowScales = true;
   static constexpr float kSumFactor = 1.0f;
 
   using Factors = uint32_t[kBlocks][kScaledPartInputs / 16][4];
   using Codes = uint4[kBlocks][2][kVectors];
 
-  __device__ __forceinline__ RowScaledFp8(const QuantisedWeight&, int lane) : pairs_(lane) {}
+  __device__ __forceinline__ RowScaledFp8(const QuantizedWeight&, int lane) : pairs_(lane) {}
 
   __device__ __forceinline__ void locate(int, int, int, int, int) {}
   __device__ __forceinline__ void load(int) {}
@@ -42,7 +42,7 @@ class RowScaledFp8 {
   }
 
  private:
-  using Pairs = PairsOfLane<T, WeightFormat::kFp8>;
+  using Pairs = LanePairs<T, WeightFormat::kFp8>;
 
   const Pairs pairs_;
 };

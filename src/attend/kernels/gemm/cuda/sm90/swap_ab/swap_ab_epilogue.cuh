@@ -23,7 +23,7 @@ class SwapAbEpilogue {
   using Pipeline = SwapAbPipeline<kWarpgroups, kTokens>;
   static constexpr int kWarps = Pipeline::kConsumerWarps;
   static constexpr int kColumns = kTokens / 16;  // of subtiles
-  static constexpr int kFloatsOfLane = 8;        // of a subtile
+  static constexpr int kFloatsPerLane = 8;       // of a subtile
   static constexpr int kHalfSubtileBytes = 512;  // four floats of 32 lanes
 
   // Where a subtile's results go.
@@ -48,7 +48,7 @@ class SwapAbEpilogue {
   // By all consumers, before the K-blocks of a tile, behind which it would come late: for their warps' first
   // subtiles.
   __device__ __forceinline__ void prefetch(int tile) {
-    if (first_subtile() < num_subtiles()) prefetched_ = prefetched_of(tile, first_subtile());
+    if (first_subtile() < num_subtiles()) prefetched_ = load_prefetched(tile, first_subtile());
   }
 
   // By all consumers: this CTA's accumulators of a tile, tiles in order. `is_last`: of this CTA.
@@ -56,7 +56,7 @@ class SwapAbEpilogue {
                                                      bool is_last) {
     const bool alone = params_.cluster_size == 1;
     if (alone) {
-      store_own(accumulators);
+      store_without_cluster(accumulators);
       __syncwarp();
     } else {
       send_partials(accumulators);
@@ -65,7 +65,7 @@ class SwapAbEpilogue {
     if (params_.norm.partial_squares != nullptr) ptx::mbarrier_wait(pipeline_.scales_full(), 0);
     const int step = alone ? params_.tile_pairs : kWarps << params_.cluster_shift;
     for (int subtile = first_subtile(); subtile < num_subtiles(); subtile += step)
-      write(tile, subtile, subtile == first_subtile() ? prefetched_ : prefetched_of(tile, subtile));
+      write(tile, subtile, subtile == first_subtile() ? prefetched_ : load_prefetched(tile, subtile));
     __syncwarp();
     if (!alone && !is_last && lane_ < params_.cluster_size)
       ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(pipeline_.partials_empty(), lane_));
@@ -100,13 +100,13 @@ class SwapAbEpilogue {
   }
 
   // Without a cluster a warp writes its own subtiles.
-  __device__ __forceinline__ void store_own(const Accumulators& accumulators) const {
+  __device__ __forceinline__ void store_without_cluster(const Accumulators& accumulators) const {
     if (!has_rows()) return;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int first = column * kFloatsOfLane + half * 4;
+        const int first = column * kFloatsPerLane + half * 4;
         ptx::st_shared_16(partial_address(column * params_.tile_pairs + warp_, 0) + half * kHalfSubtileBytes,
                           accumulators[first], accumulators[first + 1], accumulators[first + 2],
                           accumulators[first + 3]);
@@ -132,7 +132,7 @@ class SwapAbEpilogue {
       const uint32_t full = ptx::mapa(pipeline_.partials_full(), to_rank);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int first = column * kFloatsOfLane + half * 4;
+        const int first = column * kFloatsPerLane + half * 4;
         ptx::st_async_16(to + half * kHalfSubtileBytes, accumulators[first], accumulators[first + 1],
                          accumulators[first + 2], accumulators[first + 3], full);
       }
@@ -141,7 +141,7 @@ class SwapAbEpilogue {
 
   // By one warp.
   __device__ __forceinline__ void write(int tile, int subtile, const Prefetched& prefetched) const {
-    float accumulators[kFloatsOfLane] = {};
+    float accumulators[kFloatsPerLane] = {};
     for (int rank = 0; rank < params_.cluster_size; ++rank)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -154,7 +154,7 @@ class SwapAbEpilogue {
     const Origin origin = origin_of(tile, subtile);
     if (params_.norm.partial_squares != nullptr)
 #pragma unroll
-      for (int i = 0; i < kFloatsOfLane; ++i) accumulators[i] *= scales_[origin.token + token_of(i)];
+      for (int i = 0; i < kFloatsPerLane; ++i) accumulators[i] *= scales_[origin.token + lane_token(i)];
     if (params_.gated)
       write_gated(origin, accumulators);
     else
@@ -163,12 +163,12 @@ class SwapAbEpilogue {
 
   // 16 features of 16 tokens. Half a row of the subtile for each lane.
   __device__ __forceinline__ void write_plain(const Origin& origin,
-                                              const float (&accumulators)[kFloatsOfLane],
+                                              const float (&accumulators)[kFloatsPerLane],
                                               const Prefetched& prefetched) const {
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < kFloatsOfLane; ++i)
-      subtile_[token_of(i) * Pipeline::kSubtileStride + lane_ / 4 + i / 2 % 2 * 8] = accumulators[i];
+    for (int i = 0; i < kFloatsPerLane; ++i)
+      subtile_[lane_token(i) * Pipeline::kSubtileStride + lane_ / 4 + i / 2 % 2 * 8] = accumulators[i];
     __syncwarp();
     const int token = origin.token + lane_ / 2, feature = origin.row + lane_ % 2 * 8;
     if (!is_out(token, feature)) return;
@@ -187,7 +187,7 @@ class SwapAbEpilogue {
 
   // 8 features of 16 tokens: gate and up are the lane's own. A row of the subtile for each of 16 lanes.
   __device__ __forceinline__ void write_gated(const Origin& origin,
-                                              const float (&accumulators)[kFloatsOfLane]) const {
+                                              const float (&accumulators)[kFloatsPerLane]) const {
     const int feature = origin.row / 2;
     if (feature >= params_.out_features) return;
     float gate_bias = 0.0f, up_bias = 0.0f;
@@ -197,10 +197,10 @@ class SwapAbEpilogue {
     }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < kFloatsOfLane; ++i) {
+    for (int i = 0; i < kFloatsPerLane; ++i) {
       if (i / 2 % 2 == 1) continue;  // up
       const float gate = accumulators[i] + gate_bias;
-      subtile_[token_of(i) * Pipeline::kSubtileStride + lane_ / 4] =
+      subtile_[lane_token(i) * Pipeline::kSubtileStride + lane_ / 4] =
           gate / (1.0f + expf(-gate)) * (accumulators[i + 2] + up_bias);
     }
     __syncwarp();
@@ -212,7 +212,7 @@ class SwapAbEpilogue {
   }
 
   // Of a subtile, that float i of this lane is of.
-  __device__ __forceinline__ int token_of(int i) const { return i / 4 * 8 + lane_ % 4 * 2 + i % 2; }
+  __device__ __forceinline__ int lane_token(int i) const { return i / 4 * 8 + lane_ % 4 * 2 + i % 2; }
 
   __device__ bool is_out(int token, int feature) const {
     return token < params_.num_rows && feature < params_.out_features;
@@ -236,7 +236,7 @@ class SwapAbEpilogue {
   __device__ __forceinline__ bool prefetches_out() const {
     return params_.accumulate && params_.out_aligned && params_.out_element != Element::kF32;
   }
-  __device__ __forceinline__ Prefetched prefetched_of(int tile, int subtile) const {
+  __device__ __forceinline__ Prefetched load_prefetched(int tile, int subtile) const {
     Prefetched prefetched{};
     const Origin origin = origin_of(tile, subtile);
     const int token = origin.token + lane_ / 2, feature = origin.row + lane_ % 2 * 8;

@@ -11,7 +11,7 @@
 #include "attend/base/math.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_codes_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_quantized_kernel.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -31,10 +31,10 @@ struct DeviceClusters {
     const attend::cuda::DeviceScope scope(device);
     for (const int size : kScaledClusterSizes) num_clusters[static_cast<size_t>(size)] = max_clusters(size);
   }
-  int of_size(int size) const { return num_clusters[static_cast<size_t>(size)]; }
+  int clusters_of_size(int size) const { return num_clusters[static_cast<size_t>(size)]; }
 };
 
-const DeviceClusters& clusters_of(Device device) {
+const DeviceClusters& device_clusters(Device device) {
   static std::mutex mutex;
   static auto& devices = *new std::map<int, std::unique_ptr<DeviceClusters>>;
   const std::lock_guard lock(mutex);
@@ -50,9 +50,9 @@ int tokens_for(int64_t num_rows) {
 }
 
 // Of a launch.
-int64_t max_rows_of(const LinearArgs& args) {
-  const bool defers_to_codes = args.weight.format != WeightFormat::kPlain && !args.norm.weight.empty();
-  return defers_to_codes ? kMaxDeferredCodeTokens : kMaxTokens;
+int64_t max_launch_rows(const LinearArgs& args) {
+  const bool defers_to_quantized = args.weight.format != WeightFormat::kPlain && !args.norm.weight.empty();
+  return defers_to_quantized ? kMaxDeferredQuantizedTokens : kMaxTokens;
 }
 
 // Codes as 16-bit elements, which K-blocks of W are made of.
@@ -65,7 +65,7 @@ TensorView as_elements(const Weight& weight) {
 }
 
 // Of inputs of x to a K-block of W, which is 128 bytes of a row.
-int64_t token_blocks_of(const Weight& weight) {
+int64_t token_blocks_per_weight_block(const Weight& weight) {
   switch (weight.format) {
     case WeightFormat::kFp8:
     case WeightFormat::kInt8:
@@ -95,9 +95,9 @@ DeferredNorm deferred_norm(const InputNorm& norm) {
 bool defers_norm(const LinearArgs& args, bool gated) {
   if (args.next_norm == nullptr || gated) return false;
   const InputNorm& next = *args.next_norm;
-  constexpr int64_t kSquaresOfAccess = 4;
+  constexpr int64_t kSquaresPerAccess = 4;
   return args.out.dtype == DType::kBF16 && next.weight.dtype == DType::kBF16 &&
-         !next.partial_squares.empty() && next.partial_squares.shape[1] % kSquaresOfAccess == 0 &&
+         !next.partial_squares.empty() && next.partial_squares.shape[1] % kSquaresPerAccess == 0 &&
          rows_aligned({&args.out, &next.weight, &next.normalized, &next.partial_squares});
 }
 
@@ -131,9 +131,9 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
   for (int tile_pairs = 1; tile_pairs <= kMaxPairs; ++tile_pairs)
     for (const int cluster_size : kClusterSizes) {
       if (cluster_size > std::min<int64_t>(num_k_blocks, kMinColumns * tile_pairs)) continue;
-      if (device.of_size(cluster_size) == 0) continue;
+      if (device.clusters_of_size(cluster_size) == 0) continue;
       const int num_tiles = num_parts(num_weight_rows, tile_pairs * kPairRows);
-      const int num_waves = num_parts(num_tiles, device.of_size(cluster_size));
+      const int num_waves = num_parts(num_tiles, device.clusters_of_size(cluster_size));
       const int num_clusters = num_parts(num_tiles, num_waves);
       const double k_block_microseconds =
           std::max(kBlockMicroseconds + kPairMicroseconds * tile_pairs,
@@ -152,7 +152,7 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
 // codes are bound, and the ends of those, in cycles as timed on an H200.
 SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks, WeightFormat format,
                                  const DeviceClusters& device) {
-  constexpr int kTileRows = kCodeTileWarpgroups * kWarpgroupRows;
+  constexpr int kTileRows = kQuantizedTileWarpgroups * kWarpgroupRows;
   const bool fp8 = format == WeightFormat::kFp8;
   const int64_t one_tile_block = fp8 ? 1240 : 2250, two_tiles_block = fp8 ? 2360 : 4240;
   constexpr int64_t kTileEnd = 5500, kSharedTileEnd = 8200;
@@ -160,9 +160,9 @@ SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks, 
   int64_t best_cycles = 0;
   for (const int tiles : {1, 2})
     for (const int cluster_size : kScaledClusterSizes) {
-      if (cluster_size > num_k_blocks || device.of_size(cluster_size) == 0) continue;
+      if (cluster_size > num_k_blocks || device.clusters_of_size(cluster_size) == 0) continue;
       const int num_tiles = num_parts(num_weight_rows, tiles * kTileRows);
-      const int num_waves = num_parts(num_tiles, device.of_size(cluster_size));
+      const int num_waves = num_parts(num_tiles, device.clusters_of_size(cluster_size));
       const int64_t blocks = num_parts(num_k_blocks, cluster_size);
       const int64_t cycles = num_waves * (blocks * (tiles == 1 ? one_tile_block : two_tiles_block) +
                                           tiles * (cluster_size == 1 ? kTileEnd : kSharedTileEnd));
@@ -184,15 +184,15 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
   const bool scaled = shape.scaled_tiles > 0;
   shape.num_tokens = scaled ? kMaxTokens : tokens_for(args.x.shape[0]);
   const int num_tiles = num_parts(num_weight_rows, shape.tile_pairs * kPairRows);
-  const int k_blocks_of_cta =
+  const int k_blocks_per_cta =
       num_parts(num_tiles, shape.num_clusters) * num_parts(num_k_blocks, shape.cluster_size);
-  const int token_stages = scaled
-                               ? kScaledCodesTokenStages
-                               : static_cast<int>(std::min(token_stages_for(shape.num_tokens),
-                                                           k_blocks_of_cta * token_blocks_of(args.weight)));
+  const int token_stages =
+      scaled ? kScaledQuantizedTokenStages
+             : static_cast<int>(std::min(token_stages_for(shape.num_tokens),
+                                         k_blocks_per_cta * token_blocks_per_weight_block(args.weight)));
   const int weight_stages =
-      scaled ? kScaledCodesWeightStages
-             : std::min(max_weight_stages(kSharedBytes, token_stages, shape), k_blocks_of_cta);
+      scaled ? kScaledQuantizedWeightStages
+             : std::min(max_weight_stages(kSharedBytes, token_stages, shape), k_blocks_per_cta);
   const TensorView& x = args.norm.weight.empty() ? args.x : args.norm.normalized;
   const SwapAbGemmParams params{.weight = map_row_pairs(weight, gated, shape.tile_pairs),
                                 .x = map_rows(x, shape.num_tokens),
@@ -213,12 +213,13 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
                                 .gated = gated,
                                 .accumulate = args.accumulate,
                                 .out_aligned = rows_aligned({&args.out}),
-                                .out_element = element_of(args.out.dtype)};
+                                .out_element = to_element_type(args.out.dtype)};
   if (args.weight.format != WeightFormat::kPlain) {
     const bool bf16 = args.x.dtype == DType::kBF16;
-    const auto launch_codes = scaled ? (bf16 ? launch_scaled_codes_bf16 : launch_scaled_codes_f16)
-                                     : (bf16 ? launch_swap_ab_codes_bf16 : launch_swap_ab_codes_f16);
-    return launch_codes({params, quantised_weight(args.weight)}, shape, stream.handle);
+    const auto launch_quantized = scaled
+                                      ? (bf16 ? launch_scaled_quantized_bf16 : launch_scaled_quantized_f16)
+                                      : (bf16 ? launch_swap_ab_quantized_bf16 : launch_swap_ab_quantized_f16);
+    return launch_quantized({params, quantized_weight(args.weight)}, shape, stream.handle);
   }
   const auto launch_dtype = args.x.dtype == DType::kBF16 ? launch_swap_ab_gemm_bf16 : launch_swap_ab_gemm_f16;
   launch_dtype(params, shape, stream.handle);
@@ -229,7 +230,7 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
 bool swap_ab_gemm(const LinearArgs& args, bool gated, Stream& stream) {
   const int num_k_blocks = num_parts(as_elements(args.weight).shape[1], kBlockK);
   const SwapAbGemmShape shape =
-      shape_for(args.weight.out_features(), num_k_blocks, clusters_of(stream.device));
+      shape_for(args.weight.out_features(), num_k_blocks, device_clusters(stream.device));
   return swap_ab_gemm(args, gated, shape, stream);
 }
 
@@ -239,7 +240,7 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& sha
          "swap-AB split-K GEMM: a norm that nobody has deferred");
   const int64_t num_rows = args.x.shape[0];
   const bool defers = defers_norm(args, gated);
-  const int64_t max_rows = max_rows_of(args);
+  const int64_t max_rows = max_launch_rows(args);
   for (int64_t first = 0; first < num_rows; first += max_rows) {
     const int64_t last = std::min(first + max_rows, num_rows);
     InputNorm next = defers ? rows_of(*args.next_norm, first, last) : InputNorm{};
@@ -253,13 +254,13 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& sha
   return defers;
 }
 
-void scaled_codes_gemm(const LinearArgs& args, bool gated, Stream& stream) {
+void scaled_quantized_gemm(const LinearArgs& args, bool gated, Stream& stream) {
   const int num_k_blocks = num_parts(as_elements(args.weight).shape[1], kBlockK);
   LinearArgs product = args;
   product.next_norm = nullptr;
   swap_ab_gemm(product, gated,
                scaled_shape_for(args.weight.out_features(), num_k_blocks, args.weight.format,
-                                clusters_of(stream.device)),
+                                device_clusters(stream.device)),
                stream);
 }
 

@@ -13,9 +13,9 @@ inline constexpr int kWarpgroupRows = 64;  // of W, of a warpgroup (wgmma m64)
 inline constexpr int kMaxWarpgroups = 2;
 inline constexpr int kMaxClusterSize = 8;
 inline constexpr int kMinColumns = 2;  // of 16 rows of x: that many are exchanged though x has fewer
-// Of quantised weights: rows of x of a launch under a deferred norm; inputs whose products' sums are
+// Of quantized weights: rows of x of a launch under a deferred norm; inputs whose products' sums are
 // multiplied by a scale.
-inline constexpr int kMaxDeferredCodeTokens = 64;
+inline constexpr int kMaxDeferredQuantizedTokens = 64;
 inline constexpr int kScaledInputs = 128;
 // Of int4: inputs of a stage of W, two groups of scales, which a row has a whole number of.
 inline constexpr int kScaledStageInputs = 256;
@@ -39,7 +39,7 @@ struct SwapAbGemmShape {
 };
 
 // For what the candidate kSwapAbSplitK of choose.h takes: out = x weight^T (+ bias) (+ out); `gated`:
-// silu(gate) * up of its two halves. Of quantised weights it takes fp8 and int4 whose scales are of multiples
+// silu(gate) * up of its two halves. Of quantized weights it takes fp8 and int4 whose scales are of multiples
 // of kScaledInputs inputs, or of all. A row's bits depend neither on the other rows
 // nor on their number; with args.batch_invariant they are those of the batch-invariant GEMM. A norm of x must
 // have been deferred, for bf16; args.x is not read then. The next norm is deferred where out is bf16 and
@@ -48,9 +48,9 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, Stream& stream);
 // The same, shared as the caller says.
 bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream);
 
-// The same for what the candidate kScaledCodes takes: int4 in groups of kScaledInputs, with scales of the
+// The same for what the candidate kScaledQuantized takes: int4 in groups of kScaledInputs, with scales of the
 // type of x, whose products of codes and scales are rounded to that type; and fp8 whose scales are those of
 // whole outputs, with which sums are multiplied. No norm is deferred.
-void scaled_codes_gemm(const LinearArgs& args, bool gated, Stream& stream);
+void scaled_quantized_gemm(const LinearArgs& args, bool gated, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

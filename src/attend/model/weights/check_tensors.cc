@@ -1,0 +1,153 @@
+#include "attend/model/weights/check_tensors.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/model/weights/kv_scales.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
+
+namespace attend {
+namespace {
+
+// Old checkpoints hold the frequencies of RoPE in every layer, and BERT's the numbers of the positions, which
+// follow from config.json.
+bool is_derived(std::string_view name) {
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with("embeddings.position_ids");
+}
+
+// Old tools wrote a bias beside each matrix that GPTQ packs, of zeros where the layer has none.
+bool is_zero_bias(const std::string& name, const std::set<std::string_view>& used,
+                  const CheckpointTensors& files) {
+  constexpr std::string_view kBias = ".bias";
+  if (!name.ends_with(kBias)) return false;
+  const std::string matrix = name.substr(0, name.size() - kBias.size()) + ".qweight";
+  if (!used.contains(matrix)) return false;
+  const Tensor bias = files.tensor(name);
+  bool zeros = false;
+  visit_float_dtype(bias.dtype(), [&]<class T>(TypeTag<T>) {
+    zeros = std::ranges::all_of(bias.span<const T>(), [](T x) { return static_cast<float>(x) == 0.0f; });
+  });
+  return zeros;
+}
+
+// "vision_tower.encoder" of "vision_tower.encoder.layers.0.weight".
+std::string group_of(const std::string& name) {
+  const size_t dot = name.find('.', name.find('.') + 1);
+  return dot == std::string::npos ? name : name.substr(0, dot);
+}
+
+// Whether it is a layer's that stands behind the last.
+bool is_after_last_layer(const std::string& name, const std::string& layers, int num_layers) {
+  int layer = -1;
+  if (name.starts_with(layers))
+    std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
+  return layer >= num_layers;
+}
+
+// What stands behind "model.layers.0.".
+std::string names_in_layer(std::span<const WeightSlot> slots, const std::string& layer) {
+  // Experts have hundreds: of those the first and the last.
+  constexpr size_t kMaxNamed = 3;
+  std::string names;
+  for (const WeightSlot& slot : slots) {
+    if (!slot.parts.front().name.starts_with(layer)) continue;
+    const bool all = slot.parts.size() <= kMaxNamed;
+    for (const WeightPart& part : slot.parts) {
+      const bool last = &part == &slot.parts.back();
+      if (!all && !last && &part != &slot.parts.front()) continue;
+      names += (names.empty() ? "" : !all && last ? " to " : ", ") + part.name.substr(layer.size());
+    }
+  }
+  return names;
+}
+
+// Files that somebody took the config of the unquantized model for.
+void reject_undeclared_quantization(std::span<const std::string> names, const CheckpointTensors& files,
+                                    const std::string& layers) {
+  constexpr std::string_view kEndings[] = {".qweight", ".weight_packed", "weight_scale", "_scale_inv",
+                                           "_blocks"};
+  for (const std::string& name : names)
+    if (name.starts_with(layers) &&
+        std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); }))
+      fail(ErrorCode::kCorruptFile, files.where(name),
+           ": of a quantized weight: expected a quantization_config in config.json");
+}
+
+// Files whose weights somebody widened and left the config as it was.
+void warn_about_plain_weights(std::span<const WeightSlot> slots, const CheckpointTensors& files,
+                              const Quantization& quantization) {
+  for (const WeightSlot& slot : slots)
+    for (const WeightPart& part : slot.parts)
+      if (part.storage != WeightStorage::kPlain) return;
+  log_warning(files.path().string(), ": quantization_config of config.json speaks of ",
+              to_string(quantization),
+              ", but no weight of the files is quantized: all are taken as they are");
+}
+
+[[noreturn]] void reject_unused_tensors(const std::string& name, std::span<const WeightSlot> slots,
+                                        const CheckpointTensors& files, const ModelSpec& spec,
+                                        const std::string& layers) {
+  const size_t end = name.find('.', layers.size());
+  const std::string layer = name.substr(0, end == std::string::npos ? end : end + 1);
+  const std::string known = names_in_layer(slots, layer);
+  const std::string expected = known.empty() ? "layers 0 to " + std::to_string(spec.num_layers() - 1) : known;
+  fail(ErrorCode::kCorruptFile, files.where(name), ": ", spec.architecture,
+       " has no such tensor by config.json: expected ", expected);
+}
+
+}  // namespace
+
+const WeightPrefix* find_prefix(const DecoderNames& names, std::span<const WeightPrefix> prefixes,
+                                const CheckpointTensors& files) {
+  const std::string embedding = std::string(names.embedding) + ".weight";
+  const auto found = std::ranges::find_if(
+      prefixes, [&](const WeightPrefix& prefix) { return files.contains(stored_name(embedding, &prefix)); });
+  return found == prefixes.end() ? nullptr : &*found;
+}
+
+std::string stored_name(std::string_view name, const WeightPrefix* prefix) {
+  if (prefix == nullptr || !name.starts_with(prefix->from)) return std::string(name);
+  return std::string(prefix->to) + std::string(name.substr(prefix->from.size()));
+}
+
+void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
+                          const ModelSpec& spec, const std::string& layers, bool predicts_more_tokens) {
+  std::vector<std::string> names = files.names();
+  std::ranges::sort(names);
+  const bool quantized = spec.quantization.storage != WeightStorage::kPlain;
+  if (!quantized) reject_undeclared_quantization(names, files, layers);
+  std::set<std::string_view> used;
+  std::vector<std::string> missing;
+  for (const WeightSlot& slot : slots)
+    for (const WeightPart& part : slot.parts)
+      for (const std::string& name : part.tensor_names()) {
+        used.insert(name);
+        if (!files.contains(name)) missing.push_back(name);
+      }
+  if (!missing.empty())
+    fail(ErrorCode::kNotFound, files.path().string(), ": weights: no tensor \"", missing.front(), "\"",
+         missing.size() == 1 ? "" : " and " + std::to_string(missing.size() - 1) + " more", ": ",
+         spec.architecture, " with num_hidden_layers ", spec.num_layers(), " by config.json needs ",
+         used.size());
+  if (quantized) warn_about_plain_weights(slots, files, spec.quantization);
+  std::map<std::string, int> ignored;
+  for (const std::string& name : names) {
+    if (used.contains(name) || is_derived(name) || is_kv_scale(name)) continue;
+    if (quantized && (scales_activations(name) || is_zero_bias(name, used, files))) continue;
+    const bool behind = predicts_more_tokens && is_after_last_layer(name, layers, spec.num_layers());
+    if (name.starts_with(layers) && !behind) reject_unused_tensors(name, slots, files, spec, layers);
+    ++ignored[group_of(name)];
+  }
+  if (ignored.empty()) return;
+  std::string text;
+  for (const auto& [group, count] : ignored)
+    text += (text.empty() ? "" : ", ") + group + (count == 1 ? "" : " (" + std::to_string(count) + ")");
+  log_warning(files.path().string(), ": weights that ", spec.architecture,
+              " does not use are left out: ", text);
+}
+
+}  // namespace attend

@@ -1,0 +1,137 @@
+#include <algorithm>
+
+#include "attend/base/math.h"
+#include "attend/model/weights/check_finite.h"
+#include "attend/model/weights/quantized/int4_packing.h"
+#include "attend/model/weights/quantized/part_readers.h"
+#include "attend/model/weights/quantized_tensor_reader.h"
+
+namespace attend {
+namespace {
+
+// Inputs that kernels read at once.
+constexpr int64_t kInputUnit = 32;
+
+class Int4TensorReader : QuantizedTensorReader {
+ public:
+  using QuantizedTensorReader::QuantizedTensorReader;
+
+  void check() const { part_.storage == WeightStorage::kPackedInt4 ? check_packed() : check_words(); }
+  QuantizedTensor read() const {
+    return part_.storage == WeightStorage::kPackedInt4 ? read_packed() : read_words();
+  }
+
+ private:
+  void check_groups(std::string_view ending) const {
+    if (num_ins_ % kInputUnit != 0)
+      fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: attend has multiples of ",
+           kInputUnit, " in 4 bits");
+    require_whole_groups(ending);
+  }
+
+  void check_packed() const {
+    check_groups(".weight_packed");
+    require_tensor(".weight_packed", {DType::kI32}, {num_outs_, num_ins_ / 8});
+    require_tensor(".weight_scale", kScaleTypes, {num_outs_, num_groups()});
+    if (find(".weight_zero_point") != nullptr)
+      require_tensor(".weight_zero_point", {DType::kI32}, {ceil_div(num_outs_, int64_t{8}), num_groups()});
+    if (find(".weight_g_idx") != nullptr) require_tensor(".weight_g_idx", {DType::kI32}, {num_ins_});
+    check_declared_shape();
+  }
+  QuantizedTensor read_packed() const {
+    const Tensor words = tensor(".weight_packed"), scales = tensor(".weight_scale");
+    check_finite(scales, where(".weight_scale"));
+    QuantizedTensor made = int4_weight(scales);
+    set_order(".weight_g_idx", made);
+    if (made.weight.input_order.empty()) {
+      made.tensors.push_back(words);
+      made.weight.data = TensorView::contiguous(words.view().data, DType::kU8, {num_outs_, num_ins_ / 2});
+    } else {
+      set_data(repack_int4(words, PackingLayout::kInputsInOrder, num_outs_, num_ins_, activation_order(made)),
+               made);
+    }
+    if (find(".weight_zero_point") != nullptr)
+      set_zeros(
+          unpack_int4(tensor(".weight_zero_point"), PackingLayout::kOutputsByRow, num_outs_, num_groups(), 0),
+          made);
+    return made;
+  }
+
+  void check_words() const {
+    check_groups(".qweight");
+    if (num_outs_ % 8 != 0)
+      fail(ErrorCode::kUnsupported, where(".qweight"), ": ", num_outs_, " outputs: expected a multiple of 8");
+    const bool awq = part_.storage == WeightStorage::kAwq;
+    require_tensor(".qweight", {DType::kI32},
+                   awq ? Shape{num_ins_, num_outs_ / 8} : Shape{num_ins_ / 8, num_outs_});
+    require_tensor(".qzeros", {DType::kI32}, {num_groups(), num_outs_ / 8});
+    require_tensor(".scales", kScaleTypes, {num_groups(), num_outs_});
+    if (find(".g_idx") != nullptr) require_tensor(".g_idx", {DType::kI32}, {num_ins_});
+  }
+  QuantizedTensor read_words() const {
+    const bool awq = part_.storage == WeightStorage::kAwq;
+    const Tensor scales = tensor(".scales"), zeros = tensor(".qzeros");
+    check_finite(scales, where(".scales"));
+    QuantizedTensor made = int4_weight(transposed(scales));
+    set_order(".g_idx", made);
+    set_data(repack_int4(tensor(".qweight"), awq ? PackingLayout::kOutputsMixed : PackingLayout::kInputsByRow,
+                         num_outs_, num_ins_, activation_order(made)),
+             made);
+    const Tensor unpacked =
+        unpack_int4(zeros, awq ? PackingLayout::kOutputsMixed : PackingLayout::kOutputsInOrder, num_outs_,
+                    num_groups(), !awq && quantization_.zeros_less_one ? 1 : 0);
+    // Some writers let the zero point 0 wrap to 15, others mean 16 by it.
+    const View<const uint8_t> values = unpacked.span<const uint8_t>();
+    if (const auto wrapped = std::ranges::find(values, 16); wrapped != values.end())
+      fail(ErrorCode::kUnsupported, where(".qzeros"), ": the zero point of output ",
+           (wrapped - values.begin()) / num_groups(), ", group ", (wrapped - values.begin()) % num_groups(),
+           ", is stored as 15, which stands for 0 or 16 in checkpoint_format gptq: expected gptq_v2");
+    set_zeros(unpacked, made);
+    return made;
+  }
+
+  // A weight of this scale per output and group, still without its data.
+  QuantizedTensor int4_weight(const Tensor& scales) const {
+    QuantizedTensor made{.weight = {}, .tensors = {scales}};
+    made.weight.format = WeightFormat::kInt4;
+    made.weight.scales = scales;
+    made.weight.group_outs = 1;
+    made.weight.group_ins = group();
+    return made;
+  }
+  static void set_data(const Tensor& codes, QuantizedTensor& made) {
+    made.tensors.push_back(codes);
+    made.weight.data = codes;
+  }
+  static void set_zeros(const Tensor& zeros, QuantizedTensor& made) {
+    if (std::ranges::all_of(zeros.span<const uint8_t>(), [](uint8_t zero) { return zero == 8; })) return;
+    made.tensors.push_back(zeros);
+    made.weight.zeros = zeros;
+  }
+  void set_order(std::string_view ending, QuantizedTensor& made) const {
+    if (find(ending) == nullptr) return;
+    const std::vector<int32_t> order =
+        order_by_group(tensor(ending).span<const int32_t>(), group(), where(ending));
+    if (order.empty()) return;
+    made.tensors.push_back(Tensor::from<int32_t>(order, {num_ins_}));
+    made.weight.input_order = made.tensors.back();
+  }
+  static View<const int32_t> activation_order(const QuantizedTensor& made) {
+    if (made.weight.input_order.empty()) return {};
+    return made.weight.input_order.span<const int32_t>();
+  }
+};
+
+}  // namespace
+
+void check_int4_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
+                       const CheckpointTensors& files) {
+  Int4TensorReader(slot, part, quantization, files).check();
+}
+
+QuantizedTensor read_int4_tensor(const WeightSlot& slot, const WeightPart& part,
+                                 const Quantization& quantization, const CheckpointTensors& files) {
+  return Int4TensorReader(slot, part, quantization, files).read();
+}
+
+}  // namespace attend

@@ -1,0 +1,341 @@
+// Combinations that SGLang refuses (in its arguments, factories, constructors, or at the first batch that
+// meets them), and those where its rules rewrite one another into a dead end: the resolver refuses them all
+// before anything is loaded, with a reason. What names a feature that attend has no word for (NVFP4, MXFP8,
+// score_mod, context parallelism, multi-item scoring) is not here.
+#include "attend/base/error.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attend/attention/unsupported_backends.h"
+#include "attend/backends/table.h"
+#include "tests/backends/models.h"
+#include "tests/support/error_message.h"
+
+namespace attend::test {
+namespace {
+
+using enum Architecture;
+using testing::HasSubstr;
+
+struct Refused {
+  Architecture architecture;
+  Requirement model;
+  BackendOptions options;
+  std::string reason;
+};
+
+void expect_errors(std::initializer_list<Refused> refused) {
+  for (const Refused& one : refused) {
+    try {
+      const Resolution resolution =
+          resolve(one.model, machine(one.architecture), one.options, backend_table());
+      ADD_FAILURE() << "resolved to " << resolution.why << ", expected " << one.reason;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      EXPECT_THAT(error.what(), HasSubstr(one.reason));
+    }
+  }
+}
+
+TEST(Rejection, OfAnArchitecture) {
+  expect_errors(
+      {{kBlackwell,
+        llama(),
+        {.attention_backend = "fa3"},
+        "blackwell: fa3 runs MHA on ampere, ada, hopper (prefill)"},
+       {kAmpere, deepseek_v3(), {.attention_backend = "fa3"}, "ampere: fa3 runs MLA on hopper (decode)"},
+       {kHopper,
+        llama(),
+        {.attention_backend = "trtllm_mha"},
+        "hopper: trtllm_mha runs MHA on blackwell (prefill)"},
+       {kAmpere,
+        llama(),
+        {.decode_backend = "trtllm_mha"},
+        "ampere: trtllm_mha runs MHA on hopper, blackwell, blackwell-geforce (decode)"},
+       {kHopper,
+        deepseek_v3(),
+        {.attention_backend = "trtllm_mla"},
+        "hopper: trtllm_mla runs MLA on blackwell, blackwell-geforce (decode)"},
+       {kBlackwell,
+        deepseek_v3(),
+        {.decode_backend = "flashmla"},
+        "blackwell: flashmla runs MLA on hopper (decode)"},
+       {kBlackwellGeforce,
+        deepseek_v3(),
+        {.decode_backend = "cutlass_mla"},
+        "blackwell-geforce: cutlass_mla runs MLA on blackwell (decode)"},
+       {kTuring, deepseek_v3(), {.attention_backend = "flashinfer"}, "turing: flashinfer runs MLA on ampere"},
+       {kHopper, llama(), {.attention_backend = "cpu"}, "hopper: cpu runs MHA on cpu (prefill)"},
+       {kHopper, llama(), {.attention_backend = "aiter"}, "hopper: aiter runs MHA on amd (prefill)"}});
+}
+
+TEST(Rejection, OfTheOtherKindOfKv) {
+  expect_errors(
+      {{kBlackwell,
+        llama(),
+        {.attention_backend = "trtllm_mla"},
+        "MHA: trtllm_mla serves MLA only (prefill)"},
+       {kHopper, llama(), {.attention_backend = "flashmla"}, "MHA: flashmla serves MLA only (decode)"},
+       {kBlackwell,
+        deepseek_v3(),
+        {.attention_backend = "trtllm_mha"},
+        "MLA: trtllm_mha serves MHA only (decode)"}});
+}
+
+TEST(Rejection, OfAPhaseThatABackendDoesNotDo) {
+  expect_errors(
+      {{kHopper, deepseek_v3(), {.prefill_backend = "flashmla"}, "MLA: flashmla only decodes (prefill)"},
+       {kBlackwell,
+        deepseek_v3(),
+        {.prefill_backend = "cutlass_mla"},
+        "MLA: cutlass_mla only decodes (prefill)"},
+       // cutlass_mla would be forgotten if its prefill were chosen for it.
+       {kBlackwell,
+        deepseek_v3(),
+        {.attention_backend = "cutlass_mla", .decode_backend = "trtllm_mla"},
+        "MLA: cutlass_mla only decodes (prefill)"}});
+}
+
+TEST(Rejection, OfAPageSize) {
+  expect_errors({{kHopper,
+                  deepseek_v3(),
+                  {.attention_backend = "flashmla", .page_size = 16},
+                  "page_size 16: flashmla needs 64 (decode)"},
+                 {kBlackwell,
+                  deepseek_v3(),
+                  {.attention_backend = "cutlass_mla", .page_size = 64},
+                  "page_size 64: cutlass_mla needs 128 (decode)"},
+                 {kBlackwell,
+                  deepseek_v3(),
+                  {.attention_backend = "trtllm_mla", .page_size = 128},
+                  "page_size 128: trtllm_mla needs 32, 64 (prefill)"},
+                 {kBlackwell,
+                  llama(),
+                  {.attention_backend = "trtllm_mha", .page_size = 1},
+                  "page_size 1: trtllm_mha needs 16, 32, 64, 128 (prefill)"},
+                 {kBlackwell,
+                  llama(),
+                  {.prefill_backend = "trtllm_mha", .page_size = 8},
+                  "page_size 8: trtllm_mha needs 16, 32, 64, 128 (prefill)"},
+                 {kBlackwell,
+                  llama(),
+                  {.attention_backend = "fa4", .page_size = 64},
+                  "page_size 64: fa4 needs 1, 128 (decode)"},
+                 {kBlackwell,
+                  llama2(),
+                  {.attention_backend = "trtllm_mha", .page_size = 128},
+                  "page_size 128 with one query head per KV head: trtllm_mha needs 16, 32, 64 (decode)"}});
+}
+
+TEST(Rejection, OfTwoPhasesThatShareNoPageSize) {
+  // SGLang's rules rewrite the page size one after another; the last one wins, right or wrong.
+  expect_errors(
+      {{kBlackwell,
+        llama2(),
+        {.prefill_backend = "fa4", .decode_backend = "trtllm_mha"},
+        "no page size serves both phases: fa4 needs 1, 128 (prefill), trtllm_mha needs 16, 32, 64 (decode)"},
+       {kBlackwell,
+        deepseek_v3(),
+        {.prefill_backend = "trtllm_mla", .decode_backend = "cutlass_mla"},
+        "no page size serves both phases: trtllm_mla needs 32, 64 (prefill), cutlass_mla needs 128 (decode)"},
+       {kBlackwell,
+        deepseek_v3(),
+        {.prefill_backend = "fa4", .decode_backend = "trtllm_mla"},
+        "no page size serves both phases: fa4 needs 1 (prefill), trtllm_mla needs 32, 64 (decode)"}});
+}
+
+TEST(Rejection, OfDraftTrees) {
+  const auto tree = [](const Requirement& model) { return with_drafts(model, Speculation::kTree); };
+  expect_errors({{kHopper,
+                  tree(deepseek_v3()),
+                  {.attention_backend = "flashmla"},
+                  "draft tree: flashmla takes chain (decode)"},
+                 {kBlackwell,
+                  tree(deepseek_v3()),
+                  {.attention_backend = "flashinfer"},
+                  "draft tree: flashinfer takes chain (decode)"},
+                 {kBlackwell,
+                  tree(llama()),
+                  {.attention_backend = "trtllm_mha"},
+                  "draft tree: trtllm_mha takes chain (decode)"},
+                 {kBlackwell,
+                  tree(deepseek_v3()),
+                  {.attention_backend = "trtllm_mla"},
+                  "draft tree: trtllm_mla takes chain (decode)"},
+                 // Split backends do not get round the rule.
+                 {kBlackwell,
+                  tree(llama()),
+                  {.prefill_backend = "flashinfer", .decode_backend = "trtllm_mha"},
+                  "draft tree: trtllm_mha takes chain (decode)"},
+                 {kBlackwell,
+                  tree(llama()),
+                  {.attention_backend = "fa4", .page_size = 128},
+                  "page_size 128 with draft trees: fa4 needs 1 (decode)"},
+                 {kHopper,
+                  tree(llama()),
+                  {.prefill_backend = "flashinfer", .decode_backend = "fa4", .page_size = 128},
+                  "page_size 128 with draft trees: fa4 needs 1 (decode)"},
+                 {kAmd,
+                  tree(llama()),
+                  {.attention_backend = "aiter", .page_size = 16},
+                  "page_size 16 with draft trees: aiter needs 1 (decode)"},
+                 {kHopper,
+                  tree(gpt_oss()),
+                  {.attention_backend = "fa3", .page_size = 16},
+                  "page_size 16 with draft trees and a sliding window: fa3 needs 1 (decode)"}});
+}
+
+TEST(Rejection, OfDraftsByABackendThatDraftsNot) {
+  expect_errors({{kBlackwell,
+                  with_drafts(deepseek_v3(), Speculation::kChain),
+                  {.attention_backend = "cutlass_mla"},
+                  "draft chain: cutlass_mla takes none (decode)"}});
+}
+
+TEST(Rejection, OfAFeature) {
+  Requirement window_and_cross = whisper();
+  window_and_cross.window = true;
+  expect_errors(
+      {{kAmpere,
+        gpt_oss(),
+        {.attention_backend = "flashinfer"},
+        "attention sinks: flashinfer has none (prefill)"},
+       {kAmpere,
+        llama4(),
+        {.decode_backend = "flashinfer"},
+        "chunked local attention: flashinfer has none (decode)"},
+       {kAmd, gpt_oss(), {.attention_backend = "aiter"}, "attention sinks: aiter has none (decode)"},
+       {kHopper, whisper(), {.attention_backend = "triton"}, "cross attention: triton has none (prefill)"},
+       {kBlackwell,
+        whisper(),
+        {.attention_backend = "trtllm_mha"},
+        "cross attention: trtllm_mha has none (decode)"},
+       {kHopper,
+        window_and_cross,
+        {.attention_backend = "fa3"},
+        "cross attention and a sliding window: fa3 has one or the other (prefill)"},
+       {kBlackwell,
+        unequal_head_dims(),
+        {.attention_backend = "trtllm_mha"},
+        "head dims 192/128: trtllm_mha takes equal multiples of 8 up to 256 (prefill)"}});
+}
+
+TEST(Rejection, OfAKvCacheDtype) {
+  expect_errors({{kHopper,
+                  with_kv(llama(), DType::kF8E5M2),
+                  {.attention_backend = "fa3"},
+                  "kv_cache_dtype fp8_e5m2: fa3 has float32, float16, bfloat16, fp8_e4m3 (decode)"},
+                 // FA3 for prefill alone does not get round the rule.
+                 {kHopper,
+                  with_kv(llama(), DType::kF8E5M2),
+                  {.prefill_backend = "fa3", .decode_backend = "triton"},
+                  "kv_cache_dtype fp8_e5m2: fa3 has float32, float16, bfloat16, fp8_e4m3 (prefill)"},
+                 {kBlackwell,
+                  with_kv(deepseek_v3(), DType::kF8E5M2),
+                  {.attention_backend = "trtllm_mla"},
+                  "kv_cache_dtype fp8_e5m2: trtllm_mla has"},
+                 {kBlackwell,
+                  with_kv(llama(), DType::kF8E4M3),
+                  {.attention_backend = "fa4"},
+                  "kv_cache_dtype fp8_e4m3: fa4 has float32, float16, bfloat16 (prefill)"}});
+}
+
+TEST(Rejection, OfScaledRowsOfOtherBackendsAndOtherHeadDims) {
+  Requirement narrow = with_kv(deepseek_v3(), DType::kU8);
+  narrow.head_dims = {320, 256};
+  expect_errors(
+      {{kHopper,
+        with_kv(deepseek_v3(), DType::kU8),
+        {.attention_backend = "fa3"},
+        "kv_cache_dtype fp8_ds_mla: fa3 has float32, float16, bfloat16, fp8_e4m3 (decode)"},
+       {kHopper,
+        with_kv(llama(), DType::kU8),
+        {.attention_backend = "triton"},
+        "kv_cache_dtype fp8_ds_mla: triton has float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 (decode)"},
+       {kHopper,
+        narrow,
+        {.attention_backend = "triton"},
+        "kv_cache_dtype fp8_ds_mla with head dims 320/256: triton has it for 576/512 (decode)"}});
+}
+
+TEST(Rejection, OfDeterministicInference) {
+  for (std::string_view name : {"trtllm_mha", "aiter"})
+    expect_errors({{name == "aiter" ? kAmd : kBlackwell,
+                    deterministic(llama()),
+                    {.attention_backend = std::string(name)},
+                    std::string("deterministic inference: ") + std::string(name) + " has none (decode)"}});
+  expect_errors({{kBlackwell,
+                  deterministic(deepseek_v3()),
+                  {.attention_backend = "flashinfer"},
+                  "deterministic inference: flashinfer has none (decode)"},
+                 {kHopper,
+                  deterministic(deepseek_v3()),
+                  {.attention_backend = "flashmla"},
+                  "deterministic inference: flashmla has none (decode)"},
+                 {kHopper,
+                  deterministic(deepseek_v3()),
+                  {.attention_backend = "fa4"},
+                  "deterministic inference on hopper: fa4 has it for MLA on blackwell (decode)"}});
+}
+
+TEST(Rejection, OfCudaGraphs) {
+  Requirement graphs = llama();
+  graphs.graphs = true;
+  expect_errors({{kCpu,
+                  graphs,
+                  {.attention_backend = "torch_native"},
+                  "CUDA graphs: torch_native can not be captured (decode)"}});
+}
+
+TEST(Rejection, OfAnUnknownNameListsEveryName) {
+  try {
+    resolve(llama(), machine(kHopper), {.attention_backend = "flash_attn"}, backend_table());
+    ADD_FAILURE() << "resolved";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    for (const BackendEntry& entry : backend_table())
+      EXPECT_THAT(error.what(), HasSubstr(std::string(entry.name)));
+  }
+}
+
+// Every name of SGLang's registry (attention_registry.py).
+TEST(RejectionText, ExplainsSglangsOtherBackends) {
+  for (const std::string_view name : {"triton",
+                                      "torch_native",
+                                      "flex_attention",
+                                      "dsa",
+                                      "nsa",
+                                      "dsv4",
+                                      "compressed",
+                                      "cutlass_mla",
+                                      "fa3",
+                                      "fa4",
+                                      "flashinfer",
+                                      "flashmla",
+                                      "trtllm_mla",
+                                      "cutedsl_mla",
+                                      "tokenspeed_mla",
+                                      "trtllm_mha",
+                                      "dual_chunk_flash_attn",
+                                      "hpc_ops",
+                                      "aiter",
+                                      "wave",
+                                      "intel_amx",
+                                      "ascend",
+                                      "intel_xpu"}) {
+    const bool is_there = find_backend(backend_table(), name) != nullptr;
+    ASSERT_NE(is_there, find_unsupported_backend(name) != nullptr) << name;
+    if (is_there) continue;
+    EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported,
+                                               [&] {
+                                                 resolve(llama(), machine(kHopper),
+                                                         {.attention_backend = std::string(name)},
+                                                         backend_table());
+                                               }),
+                HasSubstr("attention backend '" + std::string(name) + "' of SGLang: "));
+  }
+}
+
+}  // namespace
+}  // namespace attend::test

@@ -1,0 +1,288 @@
+// Experts whose weights are quantized: the same reference as plain ones.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "attend/kernels/gemm/weights.h"
+#include "attend/kernels/moe/experts.h"
+#include "tests/kernels/dense/quantized_weight.h"
+#include "tests/kernels/dense/test_tensor.h"
+#include "tests/kernels/moe/moe_device.h"
+
+namespace attend::kernels {
+namespace {
+
+using testing_support::Format;
+using testing_support::kFormats;
+using testing_support::random_weight;
+using testing_support::TestTensor;
+using testing_support::TestWeight;
+
+constexpr MoeShape kShape = {.num_experts = 6, .top_k = 2, .hidden_size = 128, .intermediate_size = 128};
+
+// Each expert's gate, up and down as checkpoints have them: a matrix each.
+struct Layer {
+  TestTensor x, experts, weights;
+  std::vector<std::unique_ptr<TestWeight>> stored;
+  std::vector<Linear> gate_up, down;
+
+  Layer(const Format& format, int64_t num_tokens)
+      : x(TestTensor::random({num_tokens, kShape.hidden_size}, DType::kF32, 1, 0.1f)),
+        experts({num_tokens, kShape.top_k}, DType::kI32),
+        weights(TestTensor::random({num_tokens, kShape.top_k}, DType::kF32, 4)) {
+    for (int64_t i = 0; i < num_tokens * kShape.top_k; ++i)
+      experts.span<int32_t>()[static_cast<size_t>(i)] = static_cast<int32_t>((i * 5 + i / 6) % 6);
+    for (int64_t expert = 0; expert < kShape.num_experts; ++expert) {
+      for (int part = 0; part < 2; ++part)
+        gate_up.push_back({.weight = add(format, kShape.intermediate_size, kShape.hidden_size)});
+      down.push_back({.weight = add(format, kShape.hidden_size, kShape.intermediate_size)});
+    }
+  }
+
+  MoeExpertsArgs arguments(const TensorView& out) const {
+    return {.shape = kShape,
+            .x = x,
+            .experts = experts,
+            .weights = weights,
+            .linears = {.gate_up = gate_up, .down = down},
+            .out = out};
+  }
+
+ private:
+  Weight add(const Format& format, int64_t num_outs, int64_t in_features) {
+    stored.push_back(random_weight(format, num_outs, in_features));
+    return stored.back()->view;
+  }
+};
+
+TEST(QuantizedExperts, MatchFloat64) {
+  for (const Format& format : kFormats)
+    for (const int64_t num_tokens : {1, 9, 140}) {
+      SCOPED_TRACE(testing::Message() << format << ", " << num_tokens << " tokens");
+      const Layer layer(format, num_tokens);
+      TestTensor expected({num_tokens, kShape.hidden_size}, DType::kF32),
+          out({num_tokens, kShape.hidden_size}, DType::kF32);
+      reference::moe_experts(layer.arguments(expected));
+      out.fill(std::numeric_limits<float>::quiet_NaN());
+      MoeExpertsArgs args = layer.arguments(out);
+      const Tensor scratch = Tensor::empty(
+          {static_cast<int64_t>(experts_scratch_bytes(kShape, num_tokens, DType::kF32))}, DType::kU8);
+      args.scratch = {static_cast<std::byte*>(scratch.view().data), scratch.view().num_bytes()};
+      Stream stream;
+      moe_experts(args, stream);
+      double largest = 0.0;
+      for (const double value : expected.values()) largest = std::max(largest, std::abs(value));
+      for (int64_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out.at(i), expected.at(i), 1e-5 * largest) << i;
+    }
+}
+
+// One matrix, as a GPU has them.
+class OnGpu : public testing_support::OnMoeDevice {
+ protected:
+  // Of the inputs of each expert.
+  static TestTensor orders(int64_t in_features, unsigned seed) {
+    TestTensor orders({kShape.num_experts, in_features}, DType::kI32);
+    std::mt19937 random(seed);
+    for (int64_t expert = 0; expert < kShape.num_experts; ++expert) {
+      const View<int32_t> order = orders.view()[expert].span<int32_t>();
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+    }
+    return orders;
+  }
+
+  // The largest error in parts of the largest result.
+  static double error_of(const Format& format, DType dtype, int64_t num_tokens, bool clamped,
+                         bool batch_invariant = false) {
+    // Elements of fp8 and mxfp4 are as large as 100 and more, and f16 holds no product of such sums.
+    const float deviation = format.format == WeightFormat::kInt4 ? 0.1f : 0.0005f;
+    Layer layer(format, num_tokens);
+    const TestTensor x = TestTensor::random({num_tokens, kShape.hidden_size}, dtype, 1, deviation);
+    const auto gate_up =
+        random_weight(format, kShape.num_experts * 2 * kShape.intermediate_size, kShape.hidden_size);
+    const auto down =
+        random_weight(format, kShape.num_experts * kShape.hidden_size, kShape.intermediate_size);
+    const TestTensor bias = TestTensor::random({gate_up->view.out_features()}, DType::kBF16, 8);
+    const TestTensor gate_up_order = orders(kShape.hidden_size, 5),
+                     down_order = orders(kShape.intermediate_size, 6);
+    if (format.reordered) {
+      gate_up->view.input_order = gate_up_order;
+      down->view.input_order = down_order;
+    }
+    const Linear both{.weight = gate_up->view, .bias = clamped ? bias.view() : TensorView()},
+        last{.weight = down->view};
+    TestTensor expected({num_tokens, kShape.hidden_size}, DType::kF32),
+        out({num_tokens, kShape.hidden_size}, dtype);
+    MoeExpertsArgs args = layer.arguments(expected);
+    args.x = x;
+    args.linears = {.gate_up = {&both, 1}, .down = {&last, 1}};
+    if (clamped)
+      args.gate = {.activation = ExpertActivation::kClampedSwiglu, .limit = 0.75f, .alpha = 1.702f};
+    args.batch_invariant = batch_invariant;
+    reference::moe_experts(args);
+    args.out = out;
+    GetParam().moe_experts(args);
+    double largest = 0.0, error = 0.0;
+    for (int64_t i = 0; i < out.size(); ++i) {
+      largest = std::max(largest, std::abs(expected.at(i)));
+      const double difference = std::abs(out.at(i) - expected.at(i));
+      error = difference <= error ? error : difference;  // a NaN too
+    }
+    return error / largest;
+  }
+};
+
+TEST_P(OnGpu, MatchFloat64) {
+  for (const Format& format : kFormats)
+    for (const DType dtype : testing_support::kWeightTypes)
+      for (const int64_t num_tokens : {1, 9, 140})
+        for (const bool clamped : {false, true}) {
+          const double tolerance = dtype == DType::kF32   ? 1e-5
+                                   : dtype == DType::kF16 ? 3 * 0x1p-11
+                                                          : 3 * 0x1p-8;
+          EXPECT_LE(error_of(format, dtype, num_tokens, clamped), tolerance)
+              << format << ", " << dtype << ", " << num_tokens << " tokens, clamped " << clamped;
+        }
+}
+
+// The same numbers in float32, which holds those of mxfp4 exactly.
+TestTensor widened(const Weight& weight) {
+  TestTensor made({weight.out_features(), weight.in_features()}, DType::kF32);
+  for (int64_t out = 0; out < weight.out_features(); ++out)
+    std::ranges::transform(reference::weight_row(weight, out), made.view()[out].as<float>(),
+                           [](double element) { return static_cast<float>(element); });
+  return made;
+}
+
+// The reference of weights in mxfp4 that it reads many times, which takes long in their own format.
+void compute_dequantized_reference(MoeExpertsArgs args) {
+  const Linear &gate_up = args.linears.gate_up.front(), &down = args.linears.down.front();
+  const TestTensor wide_gate_up = widened(gate_up.weight), wide_down = widened(down.weight);
+  const Linear both{.weight = wide_gate_up, .bias = gate_up.bias},
+      last{.weight = wide_down, .bias = down.bias};
+  args.linears = {.gate_up = {&both, 1}, .down = {&last, 1}};
+  reference::moe_experts(args);
+}
+
+struct MxFp4Case {
+  int64_t num_tokens;
+  MoeShape shape;
+  // With biases and large scales alone.
+  bool weights_scale_input = false;
+  int64_t scales_at = 0;  // as of MoeDevice::moe_experts()
+};
+
+// What a GPU has kernels of their own for: few rows, of which some have more than a tile, more than are in
+// shared memory at a time, many rows, as many as tiles of each size hold and some more, a lone token of more
+// inputs than threads ask for at once, and rows of scales that begin anywhere in a word, or all at even
+// bytes.
+TEST_P(OnGpu, MxFp4MatchesFloat64ForFewAndManyRows) {
+  const Format& mxfp4 = kFormats[std::size(kFormats) - 1];
+  ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);
+  const MoeShape small{.num_experts = 12, .top_k = 3, .hidden_size = 288, .intermediate_size = 160},
+      large{.num_experts = 12, .top_k = 3, .hidden_size = 1440, .intermediate_size = 1056},
+      even{.num_experts = 12, .top_k = 3, .hidden_size = 320, .intermediate_size = 192},
+      narrow{.num_experts = 12, .top_k = 3, .hidden_size = 192, .intermediate_size = 64},
+      wide{.num_experts = 12, .top_k = 3, .hidden_size = 1344, .intermediate_size = 64},
+      flat{.num_experts = 12, .top_k = 3, .hidden_size = 64, .intermediate_size = 3840},
+      deep{.num_experts = 12, .top_k = 3, .hidden_size = 1344, .intermediate_size = 128},
+      long_x{.num_experts = 12, .top_k = 3, .hidden_size = 2880, .intermediate_size = 64},
+      longer_x{.num_experts = 12, .top_k = 3, .hidden_size = 4160, .intermediate_size = 64};
+  const std::vector<MxFp4Case> cases{
+      {1, small},    {2, small},           {9, small},   {20, small},       {60, small},      {100, small},
+      {1, large},    {1, even, true},      {1, long_x},  {1, longer_x},     {20, even, true}, {3, narrow},
+      {9, even},     {20, even, false, 4}, {60, narrow}, {100, even, true}, {256, narrow},    {330, narrow},
+      {400, narrow}, {400, deep},          {40, wide},   {20, flat},        {4, large}};
+  constexpr int64_t kManyTokens = 200;  // which take the reference long
+  for (const bool small_scales : {false, true})
+    for (const bool clamped : {false, true})
+      for (size_t case_idx = 0; case_idx < cases.size(); ++case_idx) {
+        const auto& [num_tokens, shape, weights_scale_input, scales_at] = cases[case_idx];
+        if (num_tokens > kManyTokens && small_scales != clamped) continue;
+        const DType bias_dtype = testing_support::kWeightTypes[(case_idx + size_t{small_scales}) %
+                                                               std::size(testing_support::kWeightTypes)];
+        SCOPED_TRACE(testing::Message() << num_tokens << " tokens, " << shape.hidden_size << " -> "
+                                        << shape.intermediate_size << ", clamped " << clamped << ", biases "
+                                        << bias_dtype << ", small scales " << small_scales);
+        const auto gate_up =
+            random_weight(mxfp4, shape.num_experts * 2 * shape.intermediate_size, shape.hidden_size);
+        const auto down =
+            random_weight(mxfp4, shape.num_experts * shape.hidden_size, shape.intermediate_size);
+        for (TestWeight* const weight : {gate_up.get(), down.get()})
+          for (int64_t i = 0; i < weight->scales.size() && small_scales; ++i) {
+            auto& exponent = static_cast<uint8_t*>(weight->scales.view().data)[i];
+            exponent = i % 50 == 0 ? 0 : static_cast<uint8_t>(exponent - 3);
+          }
+        const TestTensor bias = TestTensor::random({gate_up->view.out_features()}, bias_dtype, 8),
+                         down_bias = TestTensor::random({down->view.out_features()}, bias_dtype, 9);
+        const Linear both{.weight = gate_up->view, .bias = clamped ? bias.view() : TensorView()},
+            last{.weight = down->view, .bias = clamped ? down_bias.view() : TensorView()};
+        const TestTensor x = TestTensor::random({num_tokens, shape.hidden_size}, DType::kBF16, 1, 0.01f),
+                         weights = TestTensor::random({num_tokens, shape.top_k}, DType::kF32, 4);
+        TestTensor experts({num_tokens, shape.top_k}, DType::kI32);
+        // Expert 2 is one of every token.
+        for (int64_t i = 0; i < experts.size(); ++i)
+          experts.span<int32_t>()[static_cast<size_t>(i)] =
+              i % 3 == 0 ? 2 : static_cast<int32_t>(3 + (i / 3 * 2 + i) % 9);
+        const TestTensor expected({num_tokens, shape.hidden_size}, DType::kF32),
+            out({num_tokens, shape.hidden_size}, DType::kBF16);
+        MoeExpertsArgs args{.shape = shape,
+                            .x = x,
+                            .experts = experts,
+                            .weights = weights,
+                            .linears = {.gate_up = {&both, 1}, .down = {&last, 1}},
+                            .weights_scale_input = weights_scale_input && clamped && !small_scales,
+                            .out = expected};
+        if (clamped)
+          args.gate = {.activation = ExpertActivation::kClampedSwiglu, .limit = 0.75f, .alpha = 1.702f};
+        // Of few tokens most experts are not read.
+        num_tokens < shape.num_experts ? reference::moe_experts(args) : compute_dequantized_reference(args);
+        args.out = out;
+        GetParam().moe_experts(args, clamped && !small_scales ? scales_at : 0);
+        double largest = 0.0;
+        for (const double value : expected.values()) largest = std::max(largest, std::abs(value));
+        for (int64_t i = 0; i < out.size(); ++i)
+          ASSERT_NEAR(out.at(i), expected.at(i), 3 * 0x1p-8 * largest) << i;
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(QuantizedExperts, OnGpu,
+                         testing::Values(testing_support::MoeDevice{.type = DeviceType::kCuda}),
+                         testing_support::name_of_device);
+
+// One matrix holds those of all experts, as gpt-oss has them.
+TEST(QuantizedExperts, HaveTheSameBitsInOneMatrix) {
+  const Format mxfp4 = kFormats[std::size(kFormats) - 1];
+  ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);
+  const Layer layer(mxfp4, 7);
+  const auto gate_up =
+      random_weight(mxfp4, kShape.num_experts * 2 * kShape.intermediate_size, kShape.hidden_size);
+  const std::vector<Linear> whole = {{.weight = gate_up->view}};
+  std::vector<Linear> parts;
+  for (int64_t i = 0; i < 2 * kShape.num_experts; ++i)
+    parts.push_back(
+        {.weight = gate_up->view.rows(i * kShape.intermediate_size, (i + 1) * kShape.intermediate_size)});
+  const Tensor scratch =
+      Tensor::empty({static_cast<int64_t>(experts_scratch_bytes(kShape, 7, DType::kF32))}, DType::kU8);
+  std::vector<std::vector<double>> results;
+  for (const std::vector<Linear>& matrices : {whole, parts}) {
+    TestTensor out({7, kShape.hidden_size}, DType::kF32);
+    MoeExpertsArgs args = layer.arguments(out);
+    args.linears.gate_up = matrices;
+    args.scratch = {static_cast<std::byte*>(scratch.view().data), scratch.view().num_bytes()};
+    Stream stream;
+    moe_experts(args, stream);
+    results.push_back(out.values());
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+}  // namespace
+}  // namespace attend::kernels
