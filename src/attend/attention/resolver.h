@@ -72,7 +72,7 @@ const BackendEntry* find_backend(std::span<const BackendEntry> table, std::strin
 // The hardware of this machine's CPU.
 Hardware detect_cpu();
 // The record of a GPU. Throws Error(kUnsupported) for one that attend has no kernels for.
-Hardware hardware_of(const cuda::DeviceInfo& gpu, Device device);
+Hardware make_hardware(const cuda::DeviceInfo& gpu, Device device);
 // A device of this machine. Throws Error(kInvalidArgument) for a GPU that is not there and
 // Error(kUnsupported) for one that is older than Ampere, which attend has no kernels for.
 Hardware detect_hardware(Device device);

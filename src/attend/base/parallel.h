@@ -51,7 +51,7 @@ class ThreadTeam {
  private:
   void stop();
   void member_loop(int thread_idx);
-  void take_tasks(int thread_idx);
+  void run_tasks(int thread_idx);
   void wait_for_job(uint64_t seen) const;
   void wait_for_members(uint64_t num_joined) const;
 

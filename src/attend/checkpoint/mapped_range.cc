@@ -19,7 +19,7 @@ struct HandlerEntry {
 };
 constexpr size_t kNumEntries = 4096;
 constexpr size_t kNoEntry = kNumEntries;
-std::array<HandlerEntry, kNumEntries> entries;
+std::array<HandlerEntry, kNumEntries> handler_entries;
 std::atomic<int> handler_exit_code = 0;
 
 void write_stderr(const char* text) {
@@ -29,9 +29,9 @@ void write_stderr(const char* text) {
 
 void on_bus_error(int, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
-  for (const HandlerEntry& place : entries) {
-    const char* path = place.path.load(std::memory_order_acquire);
-    if (path == nullptr || address < place.begin || address >= place.end) continue;
+  for (const HandlerEntry& entry : handler_entries) {
+    const char* path = entry.path.load(std::memory_order_acquire);
+    if (path == nullptr || address < entry.begin || address >= entry.end) continue;
     write_stderr("attend: ");
     write_stderr(path);
     write_stderr(
@@ -48,17 +48,17 @@ void on_bus_error(int, siginfo_t* info, void*) {
 MappedRange::MappedRange(const void* begin, size_t num_bytes, const std::filesystem::path& path)
     : path_(path.string()), entry_(kNoEntry) {
   for (size_t i = 0; i < kNumEntries && entry_ == kNoEntry; ++i)
-    if (!entries[i].taken.exchange(true)) entry_ = i;
+    if (!handler_entries[i].taken.exchange(true)) entry_ = i;
   if (entry_ == kNoEntry) return;
-  entries[entry_].begin = reinterpret_cast<uintptr_t>(begin);
-  entries[entry_].end = entries[entry_].begin + num_bytes;
-  entries[entry_].path.store(path_.c_str(), std::memory_order_release);
+  handler_entries[entry_].begin = reinterpret_cast<uintptr_t>(begin);
+  handler_entries[entry_].end = handler_entries[entry_].begin + num_bytes;
+  handler_entries[entry_].path.store(path_.c_str(), std::memory_order_release);
 }
 
 MappedRange::~MappedRange() {
   if (entry_ == kNoEntry) return;
-  entries[entry_].path = nullptr;
-  entries[entry_].taken = false;
+  handler_entries[entry_].path = nullptr;
+  handler_entries[entry_].taken = false;
 }
 
 void exit_on_truncated_mapping(int exit_code) {

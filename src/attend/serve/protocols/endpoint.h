@@ -16,7 +16,7 @@ struct Endpoint {
   // Throws ApiError naming the field.
   GenerationJob (*read)(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats);
   // What clients call a parameter of GenerationRequest; `is_text`: of a prompt that is a text.
-  std::string (*field_of)(std::string_view param, bool is_text);
+  std::string (*client_field_name)(std::string_view param, bool is_text);
   bool shows_stop_token;  // logprobs are of a token too that ends the text and is no part of it
   // `job` outlives the writer.
   std::unique_ptr<ReplyWriter> (*make_writer)(const ReplyHead& head, const GenerationJob& job);

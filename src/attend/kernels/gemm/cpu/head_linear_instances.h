@@ -67,7 +67,7 @@ void multiply_transposed(const TransposedProduct& product) {
 }
 
 template <class S>
-MultiplyTransposed multiply_transposed_impl() {
+MultiplyTransposed make_multiply_transposed() {
   return &multiply_transposed<S>;
 }
 

@@ -193,16 +193,16 @@ class TileTask {
 
   template <int kRowTiles, int kOutTiles>
   void add_block(const WeightTiles<T>& weights, int64_t out_tile, int64_t feature, int64_t out, int64_t row) {
-    const auto reduce_add_lanes = [&](int64_t row_tile, int64_t o) -> Sums& {
+    const auto sums_of_tile = [&](int64_t row_tile, int64_t o) -> Sums& {
       return scratch_.sums[row / kLinearTileRows + row_tile][out / kTileOuts + o];
     };
     for_each_sum<kRowTiles, kOutTiles>(
-        [&](auto sum, auto row_tile, auto o) { load_tile<sum>(reduce_add_lanes(row_tile, o), 64); });
+        [&](auto sum, auto row_tile, auto o) { load_tile<sum>(sums_of_tile(row_tile, o), 64); });
     for (int64_t i = feature; i < least(feature + kTileBlockFeatures, part_.in_features); i += kTileSteps)
       multiply_step<T, kRowTiles, kOutTiles>(weights, out_tile, (i - feature) / kTileSteps,
                                              packed_.tile(i, row / kLinearTileRows));
     for_each_sum<kRowTiles, kOutTiles>(
-        [&](auto sum, auto row_tile, auto o) { store_tile<sum>(reduce_add_lanes(row_tile, o), 64); });
+        [&](auto sum, auto row_tile, auto o) { store_tile<sum>(sums_of_tile(row_tile, o), 64); });
   }
 
   // Turns a tile of sums into rows of `out`.

@@ -160,7 +160,7 @@ constexpr Endpoint kChatCompletions = {
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
     .read = read_chat,
-    .field_of = [](std::string_view param,
+    .client_field_name = [](std::string_view param,
                    bool) { return param == "prompt" ? "messages" : max_tokens_or(param); },
     .shows_stop_token = false,
     .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
@@ -171,7 +171,7 @@ constexpr Endpoint kCompletions = {
     .path = "/v1/completions",
     .id_prefix = "cmpl-",
     .read = read_completion,
-    .field_of = [](std::string_view param, bool) { return max_tokens_or(param); },
+    .client_field_name = [](std::string_view param, bool) { return max_tokens_or(param); },
     .shows_stop_token = false,
     .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
       return std::make_unique<OpenAiReplies>(OpenAiReplies::Kind::kCompletion, head, job);

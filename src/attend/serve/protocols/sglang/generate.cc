@@ -206,7 +206,7 @@ constexpr Endpoint kGenerate = {
     .path = "/generate",
     .id_prefix = "",
     .read = read_generate,
-    .field_of = generate_field,
+    .client_field_name = generate_field,
     .shows_stop_token = true,
     .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
       return std::make_unique<GenerateReplies>(head, job);

@@ -90,7 +90,7 @@ void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRow
     for (; d + kBlock <= dim; d += kBlock) add_block(d, kBlock);
     if (d < dim) add_block(d, dim - d);
     float folded[kLanes];
-    S::store(folded, S::sums_of(sums));
+    S::store(folded, S::reduce_add_lanes(sums));
     for (int row = 0; row < kRows; ++row)
       for (int i = 0; i < kKeys; ++i) scores[row * kTileKeys + key + i] = folded[row * kKeys + i];
   }
