@@ -1,4 +1,4 @@
-// A grammar waits until the model has thought.
+// Grammar masks that apply only after the reasoning part of an answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace attend::serve {
 namespace {
 
-// Allows token 5, and counts what it hears of.
+// Allows only token 5 and counts accepted tokens.
 class FiveMask final : public TokenMask {
  public:
   bool fill(std::span<uint32_t> words) override {

@@ -1,4 +1,4 @@
-// The tokenizer against the `tokenizers` library, on tokenizers in published layouts.
+// Compares tokenizers in published layouts with the `tokenizers` library.
 #include "tests/text/tokenizer/golden.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_P(TokenizerGolden, DecodesEverySequenceAsTheLibraryDoes) {
   }
 }
 
-TEST_P(TokenizerGolden, StreamsTheSameTextThatItDecodes) {
+TEST_P(TokenizerGolden, StreamsTheTextThatItDecodes) {
   for (const GoldenCase& one : golden_.cases) {
     for (const bool skip : {true, false}) {
       SCOPED_TRACE(::testing::PrintToString(one.ids));
