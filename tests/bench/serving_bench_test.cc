@@ -1,4 +1,4 @@
-// bench serving over the tiny model.
+// `bench serving` with the tiny model.
 #include "attend/bench/serving/serving_bench.h"
 
 #include <gmock/gmock.h>
@@ -67,8 +67,8 @@ TEST(ServingBench, FindsSharedPrefixesAndEarlierTurnsInTheCache) {
     for (const ServedRequest& request : bench_serving(options).requests) tokens.push_back(request.num_cached);
     return tokens;
   };
-  // 80 tokens, of which a later conversation finds 64; then 80 + 9 + 16, of which the first 80 stand in whole
-  // pages.
+  // A later conversation finds 64 of its 80 prompt tokens. A second turn has 80 + 9 + 16 tokens, of which the
+  // first 80 fill whole pages.
   EXPECT_EQ(cached(), (std::vector<int>{0, 64, 64, 64, 80, 80, 80, 80}));
   options.engine.disable_radix_cache = true;
   EXPECT_EQ(cached(), std::vector<int>(8, 0));
@@ -90,14 +90,14 @@ TEST(ServingBench, RejectsATraceThatDoesNotFit) {
               HasSubstr("conversation 1 of the trace: 618 tokens with its answers: a request may have 512"));
 }
 
-TEST(ServingBench, EndsWhereARequestIsNotAnswered) {
+TEST(ServingBench, StopsAtAFailedRequest) {
   ServingOptions options = options_of({.num_conversations = 8, .input = always(8), .output = always(6)});
   options.engine.schedule.max_queued_requests = 2;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)bench_serving(options); }),
               HasSubstr("a request was not answered: the request queue is full"));
 }
 
-TEST(ServingBench, WritesWhatAPlotNeeds) {
+TEST(ServingBench, WritesTheFiguresOfAPlot) {
   const std::string path = testing::TempDir() + "/attend_serving.json";
   write_json(bench_serving(options_of({.num_conversations = 3, .input = always(8), .output = always(5)})),
              path);

@@ -1,4 +1,4 @@
-// attend embed as a user runs it.
+// Command-line tests of `attend embed`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using namespace testing_support;
 
 const std::string kEmbedding = ATTEND_SOURCE_DIR "/tests/goldens/embed-qwen3-last";
 
-TEST(EmbedCommand, PrintsALineOfJsonForEachText) {
+TEST(EmbedCommand, PrintsOneLineOfJsonPerText) {
   const CommandResult ran =
       attend("embed -m " + kTinyModel + " -p 'sun fox' -p 'a longer text'", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
@@ -34,7 +34,7 @@ TEST(EmbedCommand, PrintsALineOfJsonForEachText) {
   }
 }
 
-TEST(EmbedCommand, WritesTheSameNumbersAsANumpyArray) {
+TEST(EmbedCommand, WritesTheSameValuesAsANumpyArray) {
   const std::string texts = write_file("texts.jsonl", "{\"input_ids\": [3, 4, 5]}\n{\"input_ids\": [9]}\n");
   const std::string array = (std::filesystem::path(testing::TempDir()) / "vectors.npy").string();
   const std::string command = "embed -m " + kEmbedding + " --texts-file " + texts + " --no-normalize";

@@ -1,4 +1,4 @@
-// attend generate as a user runs it.
+// Command-line tests of `attend generate`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,12 +58,12 @@ TEST(GenerateCommand, WritesATraceOfItsSteps) {
   std::map<std::string, int> num_spans;
   for (const nlohmann::json& event : trace.at("traceEvents"))
     ++num_spans[event.at("name").get<std::string>()];
-  // One step for the prompt, which gives the first token, and one for each further token.
+  // One step computes the prompt and the first token, one step each further token.
   EXPECT_EQ(num_spans["forward"], 3);
   EXPECT_EQ(num_spans["sampling"], 3);
 }
 
-TEST(GenerateCommand, RejectsATraceFileItCanNotWriteBeforeItRuns) {
+TEST(GenerateCommand, RejectsAnUnwritableTraceFileBeforeRunning) {
   const CommandResult ran = attend("generate --model-path " + kTinyModel + " --prompt x --profile /");
   EXPECT_NE(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("--profile /: is a directory: expected a file"));
@@ -76,9 +76,9 @@ TEST(GenerateCommand, ReadsLeadingZerosAsDecimal) {
   EXPECT_EQ(nlohmann::json::parse(ran.out).at("output_ids").size(), 10u);
 }
 
-// A copy of the bundled model without weights, its config changed.
+// Copies the bundled model without weights, with a changed config, and returns the folder.
 std::string changed_model(const std::string& key, const nlohmann::json& value) {
-  // Tests run at once, each in a process of its own.
+  // Tests run concurrently, each in its own process.
   const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
   const auto folder = std::filesystem::path(testing::TempDir()) / ("attend_" + test);
   std::filesystem::create_directories(folder);
@@ -124,7 +124,7 @@ TEST(GenerateCommand, LogKernelsPrintsEachChoiceOnce) {
     EXPECT_THAT(kernels, testing::Contains(HasSubstr(op)));
 }
 
-TEST(GenerateCommand, RejectsWeightsThatAreNotNumbersAndNamesTheTensor) {
+TEST(GenerateCommand, NamesTheTensorWithNonFiniteWeights) {
   const std::string model = changed_model("eos_token_id", 1);
   const std::string weights = model + "/model.safetensors";
   std::filesystem::copy_file(kTinyModel + "/model.safetensors", weights,
@@ -139,8 +139,8 @@ TEST(GenerateCommand, RejectsWeightsThatAreNotNumbersAndNamesTheTensor) {
   EXPECT_THAT(ran.out, HasSubstr(" is NaN: expected finite numbers"));
 }
 
-// An answer that is cut is none: nothing else says so where text is printed.
-TEST(GenerateCommand, FailsForAnswersThatEndedBeforeTheirEnd) {
+// The exit code is the only sign of a truncated answer when only text is printed.
+TEST(GenerateCommand, FailsIfAnAnswerIsIncomplete) {
   const std::string generate = "generate --device cpu -n 3 --ignore-eos --model-path " + kTinyModel;
   const CommandResult full = attend(generate + " --max-queued-requests 2 -p a -p b -p c --json");
   EXPECT_EQ(full.exit_code, 2);
@@ -177,7 +177,7 @@ TEST(GenerateCommand, SpeculationKeepsAnswersAndReportsAcceptance) {
   }
 }
 
-TEST(GenerateCommand, ReportsHowManyThreadsItUses) {
+TEST(GenerateCommand, ReportsTheNumberOfThreads) {
   EXPECT_THAT(attend("generate --device cpu --threads 1 -n 1 --prompt a --model-path " + kTinyModel).out,
               HasSubstr(", 1 thread, activations"));
   EXPECT_THAT(attend("generate --device cpu --threads 3 -n 1 --prompt a --model-path " + kTinyModel).out,

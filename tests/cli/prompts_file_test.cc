@@ -1,4 +1,4 @@
-// Files of prompts: lines of text or of JSON objects, or one prompt.
+// Prompts files: lines of text, lines of JSON objects, or one prompt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ TEST(GenerateCommand, ReadsPlainTextPromptsLineByLine) {
   EXPECT_EQ(reversed.at("finish_reason"), "stop");
 }
 
-TEST(GenerateCommand, CountsRightAnswers) {
+TEST(GenerateCommand, CountsCorrectAnswers) {
   const std::string file =
       write_file("answers.jsonl",
                  "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" scout coffee\"}\n"
@@ -59,14 +59,14 @@ TEST(GenerateCommand, CountsRightAnswers) {
   EXPECT_EQ(lines_of(ran.out).back(), "answers: 1 of 2 right");
 }
 
-TEST(GenerateCommand, NamesTheBrokenLineOfAPromptsFile) {
+TEST(GenerateCommand, NamesTheInvalidLineOfAPromptsFile) {
   const std::string file = write_file("broken.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": 3}\n");
   const CommandResult ran = attend("generate --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("broken.jsonl:2: \"prompt\" is number, expected a string"));
 }
 
-TEST(GenerateCommand, RejectsPromptsFilesThatAreNotUtf8Text) {
+TEST(GenerateCommand, RejectsPromptsFilesThatAreNotUtf8) {
   const auto error_text = [](const std::string& name, const std::string& content) {
     const CommandResult ran =
         attend("generate --model-path " + kTinyModel + " --prompts-file " + write_file(name, content));
@@ -100,10 +100,10 @@ TEST(GenerateCommand, RejectsAJsonArrayOfPrompts) {
   }
   const std::string brackets = write_file("brackets.txt", "\n\r\r\n[INST] one [/INST]\n[INST] two [/INST]\n");
   const std::string generate = "generate -n 1 --json --model-path " + kTinyModel + " --prompts-file ";
-  EXPECT_EQ(lines_of(attend(generate + brackets, Streams::kStdout).out).size(), 3u);  // "\r" is a text
+  EXPECT_EQ(lines_of(attend(generate + brackets, Streams::kStdout).out).size(), 3u);  // "\r" is a prompt
 }
 
-TEST(GenerateCommand, RejectsAPromptBeforeItSaysWhatWasChosen) {
+TEST(GenerateCommand, RejectsAPromptBeforePrintingTheConfiguration) {
   const std::string file = write_file("ids.jsonl", "{\"input_ids\": [5]}\n{\"input_ids\": [128]}\n");
   const CommandResult ran = attend("generate --model-path " + kGolden + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 2);
@@ -130,7 +130,7 @@ TEST(GenerateCommand, FinishesOtherPromptsAfterNonFiniteLogits) {
   EXPECT_THAT(attend(generate).out, HasSubstr("attend: prompt 2: the model's logits are NaN"));
 }
 
-TEST(GenerateCommand, RejectsALineOfJsonAmongLinesOfText) {
+TEST(GenerateCommand, RejectsJsonAmongLinesOfText) {
   const std::string file = write_file("mixed.txt", "a line of text\n{\"prompt\": \"b\"}\n");
   const CommandResult ran = attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 2);
@@ -139,14 +139,14 @@ TEST(GenerateCommand, RejectsALineOfJsonAmongLinesOfText) {
   EXPECT_EQ(attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + code).exit_code, 0);
 }
 
-TEST(GenerateCommand, NamesKeysOfPromptsThatItDoesNotRead) {
+TEST(GenerateCommand, NamesIgnoredKeysOfPrompts) {
   const std::string file = write_file("keys.jsonl", "{\"prompt\": \"a\", \"color\": 1}\n");
   const CommandResult ran = attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("\"color\" is not read"));
 }
 
-TEST(GenerateCommand, NamesSomeOfManyKeysThatItDoesNotRead) {
+TEST(GenerateCommand, NamesSomeOfManyIgnoredKeys) {
   nlohmann::json prompt = {{"prompt", "a"}};
   for (int i = 0; i < 500; ++i) prompt["key " + std::to_string(i)] = i;
   const std::string file = write_file("many_keys.jsonl", prompt.dump() + "\n");
@@ -156,7 +156,7 @@ TEST(GenerateCommand, NamesSomeOfManyKeysThatItDoesNotRead) {
   EXPECT_LT(lines_of(ran.out).size(), 25u);
 }
 
-TEST(GenerateCommand, ServesPromptsByTheirPriority) {
+TEST(GenerateCommand, ServesPromptsByPriority) {
   const std::string file = write_file(
       "priority.jsonl",
       "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"priority\": 2}\n{\"prompt\": \"c\", \"priority\": 1}\n");
@@ -174,9 +174,9 @@ TEST(GenerateCommand, ServesPromptsByTheirPriority) {
   for (const std::string field :
        {"\"priority\": 0.5", "\"priority\": 1e300", "\"timeout\": 0", "\"timeout\": \"a\""}) {
     const std::string wrong = write_file("wrong.jsonl", "{\"prompt\": \"a\", " + field + "}\n");
-    const CommandResult refused = attend("generate --model-path " + kTinyModel + " --prompts-file " + wrong);
-    EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_THAT(refused.out, HasSubstr("wrong.jsonl:1: " + field.substr(0, field.find(':')) + " is "))
+    const CommandResult rejected = attend("generate --model-path " + kTinyModel + " --prompts-file " + wrong);
+    EXPECT_EQ(rejected.exit_code, 2);
+    EXPECT_THAT(rejected.out, HasSubstr("wrong.jsonl:1: " + field.substr(0, field.find(':')) + " is "))
         << field;
   }
 }
