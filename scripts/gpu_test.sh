@@ -70,9 +70,9 @@ sanitized=(
   # Store, merge, a batch's arrays, rows for other interfaces.
   "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CudaRopeRows.*"
   # Sampling. racecheck is not done with clusters of four and eight in a minute; those of two run the same code.
-  "mrsi kernels_cuda_test Each/CudaSamplingOfRows.*/2:Each/CudaSamplingOfRows.*/3:CudaSampling.DividesAClass*:CudaSampling.MarksARow*"
-  "msi  kernels_cuda_test Each/CudaSamplingOfRows.*/0:Each/CudaSamplingOfRows.*/1:CudaSampling.DrawsTheTokenOfTheCpuFromATiny*"
-  "m    kernels_cuda_test CudaSampling.CutsAsTheCpuDoes*"
+  "mrsi kernels_cuda_test Each/CudaSamplingOfRows.*/2:Each/CudaSamplingOfRows.*/3:CudaSampling.SplitsABin*:CudaSampling.MarksARow*"
+  "msi  kernels_cuda_test Each/CudaSamplingOfRows.*/0:Each/CudaSamplingOfRows.*/1:CudaSampling.SamplesTheTokenOfTheCpuFromATiny*"
+  "m    kernels_cuda_test CudaSampling.CutsLikeTheCpu*"
   "mrsi edit_logits_test  *Gpu"
   # Dense layers: wgmma in clusters of one to eight, deterministic ones, few rows with norms, SiLU and sums, q, k and v.
   "mrsi dense_gpu_test    Each/Sm90SwapAbGemmOfShape.*/2:Each/Sm90SwapAbGemmOfShape.*/3:InvariantLinear.ATileOfRows*"

@@ -14,7 +14,7 @@ TensorView host_view(std::vector<int32_t>& numbers) {
   return TensorView::contiguous(numbers.data(), DType::kI32, {static_cast<int64_t>(numbers.size())});
 }
 
-// As `device`, in host memory.
+// View with the shape and strides of `device`, in host memory.
 TensorView host_view(const Tensor& device, void* data) {
   TensorView host = device;
   host.data = data;
@@ -122,7 +122,7 @@ std::vector<uint8_t> AttentionStep::result() {
   return bytes;
 }
 
-// Of fp8: numbers below 2.
+// fp8 values below 2.
 Tensor AttentionStep::random(std::initializer_list<int64_t> shape, DType dtype) {
   Tensor device = cuda::empty(shape, dtype, kGpu);
   if (!is_fp8(dtype)) {
