@@ -1,4 +1,4 @@
-// Which kernels multiply experts (kernels/moe/cuda/choose.h).
+// Selection of MoE kernels (kernels/moe/cuda/choose.h).
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -54,7 +54,7 @@ MoeKernel kernel_of(const MoeProblem& problem, const GpuFacts& gpu) {
   return choose(problem, gpu).row.kernel;
 }
 
-TEST(ChooseMoe, EveryProblemHasAKernelAndEveryKernelAProblem) {
+TEST(ChooseMoe, FindsAKernelForEveryProblemAndUsesEveryKernel) {
   std::set<std::string_view> reached;
   for_each_experts([&](const MoeProblem& problem, const GpuFacts& gpu) {
     const MoeRow& row = choose(problem, gpu).row;
@@ -65,7 +65,7 @@ TEST(ChooseMoe, EveryProblemHasAKernelAndEveryKernelAProblem) {
     EXPECT_TRUE(reached.contains(row.name)) << row.name << ": no problem on any GPU selects it";
 }
 
-TEST(ChooseMoe, MultipliesBatchInvariantRowsByTheGroupedGemmWhateverTheirNumber) {
+TEST(ChooseMoe, UsesTheGroupedGemmForBatchInvariantRows) {
   for (const GpuFacts& gpu : kGpus)
     for (const int64_t num_tokens : {1, 8, 100, 4096})
       for (const WeightFormat format : {WeightFormat::kPlain, WeightFormat::kMxFp4, WeightFormat::kFp8}) {
@@ -76,7 +76,7 @@ TEST(ChooseMoe, MultipliesBatchInvariantRowsByTheGroupedGemmWhateverTheirNumber)
       }
 }
 
-TEST(ChooseMoe, LeavesToTheNaiveKernelWhatTensorCoresDoNotTake) {
+TEST(ChooseMoe, UsesTheNaiveKernelIfTensorCoresCannot) {
   const auto expect_naive = [](const std::function<void(MoeProblem&)>& change) {
     for (const GpuFacts& gpu : kGpus) {
       MoeProblem problem = experts_of(16);
@@ -91,8 +91,8 @@ TEST(ChooseMoe, LeavesToTheNaiveKernelWhatTensorCoresDoNotTake) {
   expect_naive([](auto& p) { p = experts_of(16, WeightFormat::kFp8), p.down.group_ins = 32; });
 }
 
-// Rows of an expert in the mean: 16 tokens give one.
-TEST(ChooseMoe, TakesTallerTilesTheMoreRowsAnExpertHas) {
+// 16 tokens yield one row per expert on average.
+TEST(ChooseMoe, UsesTallerTilesForMoreRowsPerExpert) {
   const auto expect_plain = [](int64_t num_tokens, const GpuFacts& gpu, std::string_view name) {
     EXPECT_EQ(choose(experts_of(num_tokens), gpu).row.name, name) << num_tokens;
   };
@@ -116,7 +116,7 @@ TEST(ChooseMoe, TakesTallerTilesTheMoreRowsAnExpertHas) {
   expect_mxfp4(512, kL40S, "quantized grouped GEMM of 64 rows");
 }
 
-TEST(ChooseMoe, ReadsMxFp4DirectlyWhereScalesAndInputsAllowIt) {
+TEST(ChooseMoe, ReadsMxFp4DirectlyIfScalesAndInputsPermit) {
   const auto kernel_with = [](const std::function<void(MoeProblem&)>& change) {
     MoeProblem problem = experts_of(16, WeightFormat::kMxFp4);
     change(problem);
@@ -130,7 +130,7 @@ TEST(ChooseMoe, ReadsMxFp4DirectlyWhereScalesAndInputsAllowIt) {
   EXPECT_EQ(kernel_with([](auto& p) { p.down.group_ins = 64; }), MoeKernel::kGrouped);
 }
 
-TEST(ChooseMoe, LeavesRowsThatAlternateAndReorderedInputsToTheGroupedGemm) {
+TEST(ChooseMoe, UsesTheGroupedGemmForAlternatingRowsAndReorderedInputs) {
   MoeProblem problem = experts_of(4096);
   EXPECT_EQ(kernel_of(problem, kH100), MoeKernel::kExpertTiles);
   problem.alternating = true;
@@ -140,11 +140,11 @@ TEST(ChooseMoe, LeavesRowsThatAlternateAndReorderedInputsToTheGroupedGemm) {
   EXPECT_EQ(kernel_of(problem, kH100), MoeKernel::kGrouped);
 }
 
-TEST(ChooseMoe, AddsUpExpertsInTheProductWhereItsCtasKeepTheSmsBusy) {
+TEST(ChooseMoe, SumsExpertsInTheGemmIfItsCtasFillTheSms) {
   EXPECT_TRUE(choose(experts_of(1), kH100).sums_experts);
   MoeProblem problem = experts_of(16);  // 128 CTAs
   EXPECT_TRUE(choose(problem, kH100).sums_experts);
-  problem.hidden_size = problem.gate_up.in_features = 2880;  // 180
+  problem.hidden_size = problem.gate_up.in_features = 2880;  // 180 CTAs
   EXPECT_EQ(kernel_of(problem, kH100), MoeKernel::kSkinny);
   EXPECT_FALSE(choose(problem, kH100).sums_experts);
   EXPECT_FALSE(choose(experts_of(16, WeightFormat::kMxFp4), kH100).sums_experts);

@@ -29,7 +29,7 @@ std::vector<unsigned char> results_of(const AttentionFn& kernel, const Attention
   return built.result_bytes();
 }
 
-// The queries [j_begin, j_end) of one request as a step of their own, with results of its own.
+// The queries [j_begin, j_end) of one request as a separate step with its own results.
 class PartialStep {
  public:
   PartialStep(const kernels::AttentionArgs& whole, int request, int32_t j_begin, int32_t j_end)
@@ -53,7 +53,7 @@ class PartialStep {
   }
   PartialStep(const PartialStep&) = delete;
 
-  // Runs `kernel` and compares its bits with those of `whole`, which it ran before.
+  // Runs `kernel` and compares its bits with those of `whole`, which it computed before.
   bool agrees(const AttentionFn& kernel, const BuiltCase& built, const TensorView& whole) {
     kernel(args_, built);
     const size_t row_bytes = static_cast<size_t>(whole.shape[2]) * size_of(whole.dtype);
@@ -71,7 +71,7 @@ class PartialStep {
   kernels::AttentionArgs args_;
 };
 
-// Calls fn() and tells what it returns, or what it throws.
+// Calls fn() and returns its result, or the message of its exception.
 template <class Fn>
 std::string problem_of(const Fn& fn) {
   try {
@@ -85,7 +85,7 @@ template <class Kernel>
 void run(std::string (*problem)(const Kernel&, const AttentionCase&), const Kernel& kernel,
          std::span<const AttentionCase> cases) {
   ASSERT_FALSE(cases.empty());
-  // After this many failing cases the rest would only repeat them.
+  // Further failing cases would repeat the same information.
   constexpr int kMaxReports = 8;
   int num_failed = 0;
   for (const AttentionCase& c : cases) {
@@ -138,7 +138,7 @@ std::string batch_invariance_problem(const AttentionFn& kernel, const AttentionC
     const TensorView whole = built.args.out;
     for (int request = 0; request < static_cast<int>(c.requests.size()); ++request) {
       const int32_t seqlen_q = c.requests[static_cast<size_t>(request)].seqlen_q;
-      // Alone; in two steps; its last token decoded.
+      // The request by itself, in two steps, and with its last token decoded.
       const std::pair<int32_t, int32_t> steps[] = {
           {0, seqlen_q}, {0, seqlen_q / 2}, {seqlen_q / 2, seqlen_q}, {seqlen_q - 1, seqlen_q}};
       for (const auto& [begin, end] : steps) {

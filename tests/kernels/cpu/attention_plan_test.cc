@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// The message of the Error that fn throws.
+// Returns the message of the Error that fn throws.
 template <class Fn>
 std::string message_of(const Fn& fn) {
   try {
@@ -69,7 +69,7 @@ TEST(AttentionPlan, RejectsABatchBeyondItsLimits) {
   EXPECT_THAT(message([](auto& limits) { limits.max_kv_tokens = 69; }), HasSubstr("70 KV tokens"));
 }
 
-TEST(AttentionPlan, RejectsLengthsThatNoBatchHasAndNamesTheRequest) {
+TEST(AttentionPlan, NamesTheRequestWithInvalidLengths) {
   AttentionPlan plan({.max_reqs = 2,
                       .max_tokens = 8,
                       .max_kv_tokens = 100,
@@ -99,7 +99,7 @@ TEST(AttentionPlan, RejectsLengthsThatNoBatchHasAndNamesTheRequest) {
   EXPECT_THAT(message({0, 4}, {50, 20}, 4), HasSubstr("cu_seqlen_q of 2 entries: expected 3 for 2 requests"));
 }
 
-TEST(AttentionPlan, RejectsLimitsThatNothingCanServe) {
+TEST(AttentionPlan, RejectsUnsupportedLimits) {
   const auto message = [](auto change) {
     AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
     change(limits);
@@ -111,7 +111,7 @@ TEST(AttentionPlan, RejectsLimitsThatNothingCanServe) {
   EXPECT_THAT(message([](auto& limits) { limits.max_reqs = -1; }), HasSubstr("max_reqs -1"));
 }
 
-TEST(AttentionPlan, ServesOnlyWhatItWasPlannedFor) {
+TEST(AttentionPlan, RejectsBatchesOtherThanThePlanned) {
   const SmallStep step({.attention_mask = {.window_left = 8}}, {{.seqlen_q = 3, .seqlen_kv = 50}});
   AttentionArgs args = step.args();
   AttentionPlan plan(step.limits(), Device{});

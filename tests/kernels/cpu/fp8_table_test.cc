@@ -23,7 +23,7 @@ void expect_table_of() {
   }
 }
 
-TEST(Fp8Table, HoldsEveryNumberExactly) {
+TEST(Fp8Table, ContainsEveryValueExactly) {
   expect_table_of<F8E4M3>();
   expect_table_of<F8E5M2>();
 }

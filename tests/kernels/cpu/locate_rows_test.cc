@@ -10,7 +10,7 @@ namespace {
 // Only addresses are compared.
 const char* const kBase = reinterpret_cast<const char*>(uintptr_t{4096});
 
-// K and V that differ in every stride.
+// K and V with different strides in every dimension.
 AttentionProblem problem_of(int page_size) {
   AttentionProblem problem;
   problem.k = {.data = kBase, .dim = 8, .page_stride = 1 << 20, .token_stride = 32, .head_stride = 7};
@@ -38,9 +38,9 @@ TEST(LocateRows, FindsTheRowsOfEveryPageSize) {
   }
 }
 
-TEST(LocateRows, ReadsNoTableEntryOfAnAbsentKey) {
+TEST(LocateRows, ReadsNoTableEntriesOfMissingKeys) {
   AttentionProblem problem = problem_of(1);
-  // Only positions 63 and 64 have slots; through the slot map any other would lead far out of memory.
+  // Only positions 63 and 64 have slots. Other positions would be mapped far outside memory.
   std::vector<int32_t> slots(128, 0x7fffff00);
   slots[63] = 0;
   slots[64] = 1;

@@ -46,8 +46,9 @@ Work work_of(const Batch& batch, const AttentionPlanLimits& limits, const Attent
   return work;
 }
 
-// Every key that a token sees lies in exactly one item of that token; items of a token either are final and
-// one, or lie in consecutive partial rows that its merge names.
+// Checks that each visible key of a token is in exactly one of its items. A token has either one final item,
+// or
+// items in consecutive partial rows that its merge references.
 void expect_covers(const Batch& batch, const AttentionMask& attention_mask, const Work& work) {
   const QueryBatch view = batch.view();
   std::map<int32_t, MergeItem> merges;
@@ -90,7 +91,7 @@ TEST(MakeWork, SplitsQueriesIntoTilesWithTheirKeys) {
   const Batch batch({20}, {100});
   const Work work = work_of(batch, limits_for(batch, SplitRule::kNone, 1));
   ASSERT_EQ(work.items.size(), 2u);
-  // The first tile costs more: 16 queries of at most 96 keys.
+  // The first tile has the highest cost: 16 queries of at most 96 keys.
   EXPECT_EQ(work.items[0].q_end, 16);
   EXPECT_EQ(work.items[0].kv_begin, 0);
   EXPECT_EQ(work.items[0].kv_end, 96);
@@ -125,14 +126,14 @@ TEST(MakeWork, SplitsADecodeOfOneRequestOverAllWorkers) {
   EXPECT_EQ(work.merges[0].num_splits, 16);
 }
 
-TEST(MakeWork, DoesNotSplitWhatManyRequestsKeepBusy) {
+TEST(MakeWork, DoesNotSplitIfManyRequestsKeepWorkersBusy) {
   const Batch batch(std::vector<int32_t>(64, 1), std::vector<int32_t>(64, 5000));
   const Work work = work_of(batch, limits_for(batch, SplitRule::kBalanced, 8));
   EXPECT_EQ(work.items.size(), 64u);
   EXPECT_TRUE(work.merges.empty());
 }
 
-TEST(MakeWork, MakesNoBalancedSplitShorterThanTheLeast) {
+TEST(MakeWork, MakesNoBalancedSplitShorterThanTheMinimum) {
   const Batch batch({1}, {1000});
   const Work work = work_of(batch, limits_for(batch, SplitRule::kBalanced, 64));
   EXPECT_EQ(work.items.size(), 3u);  // 1000 / 256
@@ -148,14 +149,14 @@ TEST(MakeWork, CutsFixedSplitsAtAbsoluteMultiples) {
   EXPECT_EQ(work.items.size(), 6u);
 }
 
-TEST(MakeWork, KeepsATileWholeWhenItsSplitsHaveNoRoom) {
+TEST(MakeWork, KeepsATileWholeIfItsSplitsDoNotFit) {
   const Batch batch({16}, {4096});
   AttentionPlanLimits limits = limits_for(batch, SplitRule::kFixed, 8);
-  EXPECT_EQ(work_bounds(limits, 16).num_partial_rows, 4096 / 128 + 1);  // 16 x 32 are wanted
+  EXPECT_EQ(work_bounds(limits, 16).num_partial_rows, 4096 / 128 + 1);  // 16 x 32 are requested
   EXPECT_EQ(work_of(batch, limits).items.size(), 1u);
 }
 
-TEST(MakeWork, CutsFixedSplitsOfNoSizeAsThePlanDoes) {
+TEST(MakeWork, CutsFixedSplitsAtThePlansDefaultSize) {
   const Batch batch({1}, {1000});
   AttentionPlanLimits unsaid = limits_for(batch, SplitRule::kFixed, 8), said = unsaid;
   unsaid.split_tokens = 0;

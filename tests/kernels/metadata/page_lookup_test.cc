@@ -1,4 +1,4 @@
-// Pages of one request as kernels look them up (kernels/attention/cuda/common/page_lookup.h).
+// Lookup of a request's pages in kernels (kernels/attention/cuda/common/page_lookup.h).
 #include "attend/kernels/attention/cuda/common/page_lookup.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kNumReqs = 3, kNumPositions = 70;
 
-// Slots of pages of `page_size` in some order: page p of a request begins at slot order(p) page_size.
+// Slots in pages of `page_size`: page p of a request starts at slot order(p) * page_size.
 struct Tables {
   explicit Tables(int page_size) {
     slots.resize(kNumReqs * kNumPositions);

@@ -1,4 +1,4 @@
-// moe_add() over a Residual: norm, router and experts together, against float64.
+// moe_add() over a Residual: norm, router and experts, compared with float64.
 #include "attend/kernels/fused/moe_add.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ struct Layer {
              down = TestTensor::random({6 * 48, 20}, DType::kBF16, 4, 0.2f);
   Linear gate_up_linear{.weight = gate_up}, down_linear{.weight = down};
 
-  // A shared expert of 10 features within; its gate, up and down are those of TestTensors.
+  // Shared expert with intermediate size 10; its gate, up and down are TestTensors.
   TestTensor shared_gate = TestTensor::random({10, 48}, DType::kF32, 6, 0.15f),
              shared_up = TestTensor::random({10, 48}, DType::kBF16, 7, 0.15f),
              shared_down = TestTensor::random({48, 10}, DType::kBF16, 8, 0.3f);
@@ -50,7 +50,7 @@ struct Layer {
   }
 };
 
-// Adds what the shared expert makes of x to the sum.
+// Adds the shared expert's output for x to the sum.
 void add_shared_expert(const Layer& layer, const TestTensor& x, std::vector<double>& sum) {
   const auto row = [](const TestTensor& weight, int64_t i, const auto& of, int64_t size) {
     double product = 0.0;
@@ -117,7 +117,7 @@ TEST(MoeAdd, AddsExpertOutputsOfTheNormalizedResidual) {
   const OpContext context{.stream = stream};
   Residual residual({.sum = sum, .scratch = scratch, .gathered = gathered});
   moe_add(residual, layer.args(memory), context);
-  // A second one on top, with a shared expert: what the first one left is read by its norm.
+  // A second layer with a shared expert on top: its norm reads the output of the first.
   for (int64_t i = 0; i < added.size(); ++i)
     added.view().as<float>()[i] = static_cast<float>(expected[static_cast<size_t>(i)]);
   expected = expected_of(layer, added, true);

@@ -1,5 +1,6 @@
-// Norm, router and choice in one launch: the norm against float64, the choice against that of the reference
-// over the rows that the launch left.
+// Norm, router and selection of experts in one launch. The norm is compared with float64, the selection with
+// the
+// reference over the normalized rows of the launch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
