@@ -55,8 +55,8 @@ long page_faults() {
   return usage.ru_minflt + usage.ru_majflt;
 }
 
-// Reads one float of each page. A sanitizer accesses its shadow memory at each read, which also faults, so
-// it is disabled here.
+// Reads one float of each page. A sanitizer accesses its shadow memory at each read, which also faults, so it
+// is disabled here.
 [[gnu::no_sanitize("address", "thread")]] void touch_pages(const float* floats, int64_t num_floats) {
   const volatile float* const memory = floats;
   for (int64_t i = 0; i < num_floats; i += 1024) memory[i];

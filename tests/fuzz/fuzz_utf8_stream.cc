@@ -1,7 +1,6 @@
 // Input: bytes that are cut into tokens anywhere and streamed as chat chunks. Each chunk has whole
-// characters,
-// all chunks together are the text of all bytes, and a stop string ends the text. The first four bytes select
-// the tokenizer, position and length of the stop string, and where the bytes are cut.
+// characters, all chunks together are the text of all bytes, and a stop string ends the text. The first four
+// bytes select the tokenizer, position and length of the stop string, and where the bytes are cut.
 #include <array>
 #include <map>
 #include <unordered_map>

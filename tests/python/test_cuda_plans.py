@@ -27,8 +27,8 @@ def ragged(seqlens_q, seqlens_k, heads, kv_heads, dim, **options):
 
 def test_bits_do_not_depend_on_earlier_calls():
     # No other test has this number of heads, so the first call creates a workspace. It has one long request
-    # among short ones;
-    # with the number of tokens of the second call there would be enough row tiles to need no splits.
+    # among short ones; with the number of tokens of the second call there would be enough row tiles to need
+    # no splits.
     heads = (8, 2, 120)
     call = ragged([300] + [1] * 39, [3000] + [50] * 39, *heads)
     first = call()

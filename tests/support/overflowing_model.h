@@ -38,9 +38,8 @@ inline void change_weights(const std::filesystem::path& file,
 }
 
 // Copies a float32 model to `folder` such that prompts with `token_id` have NaN logits and others do not.
-// Only
-// this token has the hidden feature that q and k of the first layer multiply by 1e25, so that their product
-// overflows.
+// Only this token has the hidden feature that q and k of the first layer multiply by 1e25, so that their
+// product overflows.
 inline void make_overflowing_model(const std::filesystem::path& model, const std::filesystem::path& folder,
                                    int32_t token_id) {
   std::filesystem::create_directories(folder);

@@ -1,7 +1,6 @@
 // Conversions of narrow floats. To f32: every bit pattern. From f32: every representable value, every
-// midpoint
-// between two of them, the floats next to those, and a sweep through all binary32 patterns, compared with a
-// search in the sorted table of representable values.
+// midpoint between two of them, the floats next to those, and a sweep through all binary32 patterns, compared
+// with a search in the sorted table of representable values.
 #include "attend/tensor/dtype.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,5 @@
 // Instructions of Hopper's tensor cores for e4m3, emulated on the CPU as PTX ISA describes registers and
-// shared
-// memory, so that a kernel's layouts can be tested without a GPU.
+// shared memory, so that a kernel's layouts can be tested without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +13,7 @@
 namespace attend::conformance::emulated {
 
 // Shared memory. In the 128-byte swizzle that TMA writes and wgmma reads, data is at swizzled(address): bits
-// 4 to
-// 6 are xored with bits 7 to 9.
+// 4 to 6 are xored with bits 7 to 9.
 using SharedMemory = std::vector<uint8_t>;
 inline int swizzled(int address) { return address ^ (address >> 7 & 7) << 4; }
 
@@ -73,14 +71,13 @@ inline float cut_sum(float before, const std::array<float, 32>& products) {
   return sum * unit;
 }
 
-// "wgmma.mma_async.m64nNk32". Accumulator 4 n + 2 half + i of thread t in the warpgroup is row
-// 16 (t / 32) + t % 32 / 4 + 8 half and column 8 n + 2 (t % 4) + i.
+// "wgmma.mma_async.m64nNk32". Accumulator 4 n + 2 half + i of thread t in the warpgroup is row 16 (t / 32) +
+// t % 32 / 4 + 8 half and column 8 n + 2 (t % 4) + i.
 template <int kN>
 using Accumulators = std::array<std::array<float, kN / 2>, 128>;
 
 // Byte `k` of row `row` of a K-major operand in the 128-byte swizzle. Groups of eight rows are 1024 bytes
-// apart;
-// the descriptor's address is `start`.
+// apart; the descriptor's address is `start`.
 inline float element(const SharedMemory& memory, int start, int row, int k) {
   return number(memory.at(static_cast<size_t>(swizzled(start + row / 8 * 1024 + row % 8 * 128 + k))));
 }
@@ -110,8 +107,7 @@ void wgmma(Accumulators<kN>& accumulators, const SharedMemory& memory, int a, in
 }
 
 // Operand A in registers. Byte e of register r of thread t is row 16 (t / 32) + t % 32 / 4 + 8 (r % 2),
-// column
-// 16 (r / 2) + 4 (t % 4) + e.
+// column 16 (r / 2) + 4 (t % 4) + e.
 using RegistersA = std::array<std::array<uint32_t, 4>, 128>;
 template <int kN>
 void wgmma_rs(Accumulators<kN>& accumulators, const RegistersA& a, const SharedMemory& memory, int b) {

@@ -1,6 +1,5 @@
 // Attention computed by simple code in the dtypes of a case. The tolerance of the conformance suite is
-// relative
-// to its error.
+// relative to its error.
 #pragma once
 
 #include <vector>
@@ -19,8 +18,7 @@ struct LowPrecisionRow {
 };
 
 // Returns [num_tokens, num_q_heads] rows. Padding tokens and rows without keys are empty rows. Does not
-// access
-// args.out and args.lse. Supports any head dims.
+// access args.out and args.lse. Supports any head dims.
 std::vector<LowPrecisionRow> low_precision_attention(const kernels::AttentionArgs& args);
 
 // Half the distance between neighboring values of a dtype: relative to the value, and an absolute minimum.

@@ -96,8 +96,7 @@ struct BuiltMerge {
 
 // Tolerance as in tolerance.h: twice the rounding of the output, plus the effect of the summation order in
 // float32. Splits are merged one after another, so each adds its own rounding. An error of an LSE is a
-// relative
-// error of its weight. `reference(out, lse)` writes float32.
+// relative error of its weight. `reference(out, lse)` writes float32.
 template <class Fn>
 Expected expect_merged(const MergeCase& c, const Fn& reference) {
   Expected expected;

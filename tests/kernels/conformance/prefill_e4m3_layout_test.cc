@@ -1,6 +1,5 @@
 // Layouts (sm90/prefill_e4m3_layout.h) and arithmetic of e4m3 prefill, tested without a GPU: runs the
-// kernel's
-// work tiles with emulated tensor cores.
+// kernel's work tiles with emulated tensor cores.
 #include "attend/kernels/attention/cuda/sm90/prefill_e4m3/prefill_e4m3_layout.h"
 
 #include <gtest/gtest.h>
@@ -56,8 +55,7 @@ void transpose(emulated::SharedMemory& memory, int from, int to, int begin, int 
 }
 
 // Returns true if the eight rows of one phase of ldmatrix or stmatrix are in different banks (16-byte units
-// modulo
-// 128).
+// modulo 128).
 bool is_in_eight_banks(const std::array<int, 8>& addresses) {
   unsigned banks = 0;
   for (const int address : addresses) banks |= 1u << (address / 16 % 8);
@@ -132,8 +130,7 @@ class EmulatedTile {
   }
 
   // Processes a KV tile. `score(value)` applies the cap, if any; `sees(row, key)` returns true if a row
-  // attends to
-  // a key of the tile. `begin` and `end` bound the keys of the tile that are included.
+  // attends to a key of the tile. `begin` and `end` bound the keys of the tile that are included.
   template <class KeyOf, class ValueOf, class Score, class Sees>
   void attend(const KeyOf& key_of, int head_dim_qk, const ValueOf& value_of, int head_dim_v, int begin,
               int end, float scale_log2, const Score& score, const Sees& sees) {

@@ -1,6 +1,5 @@
 // Conformance suite of the attention and MLA families: runs an implementation over cases and compares it with
-// the
-// float64 reference. A failing case is reported as a C++ literal.
+// the float64 reference. A failing case is reported as a C++ literal.
 //
 //   TEST(MyKernel, ConformsToTheReference) {
 //     run_conformance([](const AttentionArgs& args, const BuiltCase& built) { my_kernel(args); },
@@ -18,8 +17,7 @@
 namespace attend::conformance {
 
 // Implementation under test; writes args.out and args.lse. The built case provides what else an
-// implementation
-// needs: the limits of its plan (plan_limits(built.spec)), values and pages.
+// implementation needs: the limits of its plan (plan_limits(built.spec)), values and pages.
 using AttentionFn = std::function<void(const kernels::AttentionArgs& args, const BuiltCase& built)>;
 using MlaFn = std::function<void(const kernels::MlaArgs& args, const BuiltCase& built)>;
 
@@ -27,8 +25,7 @@ using MlaFn = std::function<void(const kernels::MlaArgs& args, const BuiltCase& 
 // message of an exception.
 //
 // Checks that the result is within its tolerance, that nothing else was written, and that a second call
-// returns
-// the same bits.
+// returns the same bits.
 std::string conformance_problem(const AttentionFn& kernel, const AttentionCase& c);
 std::string conformance_problem(const MlaFn& kernel, const AttentionCase& c);
 
@@ -36,8 +33,7 @@ std::string conformance_problem(const MlaFn& kernel, const AttentionCase& c);
 std::string page_order_problem(const AttentionFn& kernel, const AttentionCase& c);
 
 // Checks with SplitRule::kFixed that a token's bits depend only on its own sequence: not on other requests,
-// nor on
-// the number of its tokens in one step.
+// nor on the number of its tokens in one step.
 std::string batch_invariance_problem(const AttentionFn& kernel, const AttentionCase& c);
 
 // Runs each of the checks above over cases and reports failures of the running test.

@@ -18,12 +18,10 @@ using kernels::reference::offset;
 using kernels::reference::store;
 
 // float32 sums of a few thousand terms, exp and tanh each have errors of some units in the last place. An
-// error of
-// a score is a relative error of its weight.
+// error of a score is a relative error of its weight.
 constexpr double kEpsilon = 16 * 0x1p-24;
 // Tensor cores keep about 14 bits of fp8 products and their sums: each product of 32 columns truncates the
-// sum at
-// 2^-13 of its value, always toward zero. At least two products are assumed.
+// sum at 2^-13 of its value, always toward zero. At least two products are assumed.
 double epsilon_of_fp8(int64_t num_columns) {
   return 0x1p-13 * static_cast<double>(std::max<int64_t>(2, (num_columns + 31) / 32));
 }

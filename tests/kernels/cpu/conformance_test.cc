@@ -1,6 +1,5 @@
 // Conformance suite of the CPU kernels. Each case and its expected result are computed once for all
-// instruction
-// sets.
+// instruction sets.
 #include <gtest/gtest.h>
 
 #include "attend/kernels/attention/cpu/attention.h"

@@ -47,8 +47,7 @@ Work work_of(const Batch& batch, const AttentionPlanLimits& limits, const Attent
 }
 
 // Checks that each visible key of a token is in exactly one of its items. A token has either one final item,
-// or
-// items in consecutive partial rows that its merge references.
+// or items in consecutive partial rows that its merge references.
 void expect_covers(const Batch& batch, const AttentionMask& attention_mask, const Work& work) {
   const QueryBatch view = batch.view();
   std::map<int32_t, MergeItem> merges;

@@ -25,8 +25,7 @@ T read_of_row(const Tensor& cache, int64_t slot, int64_t byte) {
 }
 
 // One token. The maxima of its groups are the largest e4m3 value, a larger one, zero, and a power of two
-// times
-// the largest e4m3 value.
+// times the largest e4m3 value.
 struct OneScaledRow {
   Tensor cache = Tensor::zeros({kRowPages, kRowPageSize, kScaledRow.bytes}, DType::kU8);
   Tensor latent = Tensor::zeros({1, kScaledRow.rank}, DType::kF32),

@@ -1,6 +1,5 @@
 // A small attention step that owns its tensors: one paged pool, several requests, any dtypes. It is used to
-// vary
-// what the conformance suite does not: plans, threads, and other requests of the batch.
+// vary what the conformance suite does not: plans, threads, and other requests of the batch.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,7 @@ struct StepConfig {
 };
 
 // Request of a step: the last seqlen_q of the seqlen_kv tokens of sequence `sequence`. The same sequence
-// always
-// has the same q, K and V.
+// always has the same q, K and V.
 struct StepRequest {
   int sequence = 0;
   int32_t seqlen_q = 1, seqlen_kv = 1;

@@ -17,8 +17,7 @@ using conformance::Lengths;
 using conformance::on_tensor_cores;
 
 // Limits requests to one row tile of 16 rows, with keys split among one to three SMs, or of 32 or 64 rows,
-// with
-// enough SMs that the prefill kernel is not chosen.
+// with enough SMs that the prefill kernel is not chosen.
 std::vector<AttentionCase> with_few_rows(std::vector<AttentionCase> cases) {
   int i = 0;
   for (AttentionCase& c : cases) {

@@ -37,8 +37,7 @@ TEST_F(CudaMla, ServesMlaLayersOnTensorCores) {
 }
 
 // Rows that TMA copies in boxes of all sizes, and rows that threads copy: small pages, gaps, windows, and
-// ends
-// within a tile. Groups of 64 heads, and heads in several tiles.
+// ends within a tile. Groups of 64 heads, and heads in several tiles.
 std::vector<AttentionCase> cases_of_latent_pages() {
   std::vector<AttentionCase> cases;
   const auto add = [&](KvIndexKind index, int page_size, int num_heads) {

@@ -1,6 +1,5 @@
 // Prefill on sm_90a with fp8 K/V, which are converted to f16 together with bf16 queries. Query rows outside
-// the
-// range of f16 are scaled by powers of two. Also e4m3 queries with descales of 0.
+// the range of f16 are scaled by powers of two. Also e4m3 queries with descales of 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,8 +83,7 @@ std::vector<unsigned char> bits_with(const AttentionCase& c, int exponent) {
 using CudaPrefillFp8 = NeedsHopper;
 
 // The conformance test of ordinary queries covers these queries too. The largest magnitude of a row is at
-// least
-// 1, so that even the smallest scaled queries lose no precision.
+// least 1, so that even the smallest scaled queries lose no precision.
 TEST_F(CudaPrefillFp8, ProducesTheSameBitsForQueriesOutsideTheRangeOfF16) {
   for (const AttentionCase& c : cases_of_queries()) {
     const std::vector<unsigned char> expected = bits_with(c, 0);
@@ -181,8 +179,7 @@ TEST_F(CudaPrefillFp8, ProducesTheSameBitsForTensorAndScalarDescales) {
 }
 
 // Zero descales act like heads whose keys are all zero. Rows of the third request attend to no keys, some
-// rows
-// of the first request to no key of their first KV tile.
+// rows of the first request to no key of their first KV tile.
 TEST_F(CudaPrefillFp8, ZeroDescaleYieldsTheMeanOfValues) {
   std::vector<AttentionCase> cases = with_both_query_dtypes(cases_of_queries());
   std::ranges::copy(conformance::in_e4m3(cases_of_queries()), std::back_inserter(cases));

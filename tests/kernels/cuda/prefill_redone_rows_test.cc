@@ -37,8 +37,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
  protected:
   // Factor that raises the standard deviation of scores to this value, so that some score exceeds the maximum
   // before it by far more than 2^64 after the exponential. With fp8 K/V queries are converted to f16, whose
-  // range
-  // is smaller.
+  // range is smaller.
   static float times() { return is_fp8(GetParam().kv_dtype) ? 0x1p17f : 256.0f; }
   static constexpr int kTokens = 100, kKeys = 700, kHeads = 4, kKvHeads = 2;
 

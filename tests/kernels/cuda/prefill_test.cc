@@ -63,8 +63,7 @@ void prefill_96_on_gpu(const kernels::AttentionArgs& args, const conformance::Bu
 
 // Adds new tokens until each request fills more than half a work tile, on one to three CTAs that process many
 // work tiles each. `cases` have dtypes that prefill supports. Two thirds of the cases with fp8 K/V have
-// descales
-// per head.
+// descales per head.
 std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
   size_t i = 0;
   for (AttentionCase& c : cases) {
@@ -374,8 +373,7 @@ TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
 }
 
 // If a request has nearly as many work tiles as there are CTAs, CTAs process whole work tiles. With fewer
-// work
-// tiles CTAs divide the keys, and all CTAs get a part where slightly fewer heads per round make that
+// work tiles CTAs divide the keys, and all CTAs get a part where slightly fewer heads per round make that
 // possible.
 TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
   const auto make_case = [](const conformance::Lengths& lengths, int num_workers) {
@@ -451,8 +449,7 @@ TEST_P(CudaPrefillPart, VerifiesWithoutBarrierWaits) {
   run_conformance(verify, part(for_verify()));
 }
 // Fewer CTAs than work tiles; CTA ranges are aligned with work tiles or not. Requests of equal lengths, and
-// of
-// different ones.
+// of different ones.
 TEST_F(CudaPrefill, VerifiesMoreWorkTilesThanCtas) {
   std::vector<AttentionCase> cases;
   for (const int num_workers : {1, 3, 5})

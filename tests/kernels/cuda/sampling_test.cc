@@ -99,8 +99,7 @@ TEST_F(CudaSampling, SplitsABinThatExceedsSharedMemory) {
 }
 
 // Most logits of a row in one histogram bin that exceeds shared memory; equal logits across a cut; a cut
-// after
-// the last logit.
+// after the last logit.
 TEST_F(CudaSampling, CutsLikeTheCpuForAnySpreadOfLogits) {
   constexpr int64_t kVocabSize = 128256;
   const float infinity = std::numeric_limits<float>::infinity();

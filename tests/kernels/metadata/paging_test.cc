@@ -129,8 +129,7 @@ TEST(BuildCsr, CountsPagesAndDoesNotWritePastTheEnd) {
 }
 
 // Draft step s of a request with K branches is represented by K requests with its prefix and s + 1 draft
-// tokens.
-// The documentation's example: prefixes 5 and 3, two branches.
+// tokens. The documentation's example: prefixes 5 and 3, two branches.
 TEST(BuildCsr, PlacesTheBranchesOfADraftStep) {
   std::vector<int32_t> table(4 * 7);
   std::iota(table.begin(), table.end(), 1);

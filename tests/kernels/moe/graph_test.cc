@@ -1,6 +1,5 @@
 // A captured graph of route() and moe_experts() is valid for every routing: its grids depend only on the
-// number of
-// tokens.
+// number of tokens.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -20,8 +20,7 @@ struct MoeDevice {
 
   void route(const kernels::RouteArgs& args) const;
   // Uses separate scratch and workspace memory full of NaN. On a GPU, scales of weights are offset by
-  // `scales_at`
-  // bytes.
+  // `scales_at` bytes.
   void moe_experts(kernels::MoeExpertsArgs args, int64_t scales_at = 0) const;
 };
 

@@ -1,6 +1,5 @@
 // Norm, router and selection of experts in one launch. The norm is compared with float64, the selection with
-// the
-// reference over the normalized rows of the launch.
+// the reference over the normalized rows of the launch.
 #include <gtest/gtest.h>
 
 #include <algorithm>

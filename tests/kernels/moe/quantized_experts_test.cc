@@ -181,10 +181,8 @@ struct MxFp4Case {
 };
 
 // Shapes with dedicated GPU kernels: few rows, some experts with more than a tile or with more rows than fit
-// in
-// shared memory, many rows around the sizes of tiles, a single token with more inputs than threads prefetch,
-// and
-// rows of scales at any offset in a word, or all at even bytes.
+// in shared memory, many rows around the sizes of tiles, a single token with more inputs than threads
+// prefetch, and rows of scales at any offset in a word, or all at even bytes.
 TEST_P(OnGpu, MxFp4MatchesFloat64ForFewAndManyRows) {
   const Format& mxfp4 = kFormats[std::size(kFormats) - 1];
   ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);

@@ -13,8 +13,7 @@
 namespace attend::conformance {
 
 // Inputs of a layer, rounded to q_dtype. They depend only on the seed and the shape, not on the position of
-// K/V
-// in the pool.
+// K/V in the pool.
 struct CaseValues {
   explicit CaseValues(const AttentionCase& c);
 
@@ -36,8 +35,7 @@ class BuiltCase {
   const CaseIndex index;
   const CaseValues values;
   // Views of memory that the case owns. For MLA, `args` is the same problem as multi-query attention: q and
-  // q_rope
-  // concatenated, the latent row as K, and its first part as V.
+  // q_rope concatenated, the latent row as K, and its first part as V.
   kernels::AttentionArgs args;
   kernels::MlaArgs mla_args;
 

@@ -11,8 +11,7 @@
 namespace attend::conformance {
 
 // Table entries of pages without visible positions, and entries after a request's length, are huge ids. Page
-// 0 is
-// the padding page and row 0 the padding row; both are only for padding requests.
+// 0 is the padding page and row 0 the padding row; both are only for padding requests.
 struct CaseIndex {
   CaseIndex(const AttentionCase& c, const NewTokens& tokens);
 

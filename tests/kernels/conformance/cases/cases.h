@@ -10,10 +10,8 @@ namespace attend::conformance {
 
 // Attention family: page boundaries, ragged batches, windows to both sides, chunks and trees at their edges,
 // bidirectional and cross attention, padding, long K/V, long prefill. Each of these draws its lengths. All
-// other
-// fields (head dims, groups, dtypes, index, pages, layout, splits, scales, cap, sinks, spread) are assigned
-// such
-// that all values occur equally often.
+// other fields (head dims, groups, dtypes, index, pages, layout, splits, scales, cap, sinks, spread) are
+// assigned such that all values occur equally often.
 std::vector<AttentionCase> conformance_cases();
 
 // Cases for run_page_order(): those of the above with K/V in several pages.

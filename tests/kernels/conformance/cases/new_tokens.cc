@@ -9,8 +9,7 @@ namespace attend::conformance {
 namespace {
 
 // Appends the mask rows and positions of one request's tree. Every token attends to its ancestors and itself;
-// its
-// position is its parent's plus one.
+// its position is its parent's plus one.
 void append_tree(const AttentionCase& c, int seqlen_q, int32_t prefix, Random& random, NewTokens& tokens) {
   const auto words = static_cast<size_t>(tokens.tree_mask_words);
   const size_t first_row = tokens.positions.size();

@@ -9,8 +9,7 @@
 namespace attend::conformance {
 
 // Padding requests are last, and padding tokens follow the tokens of all requests. Masks and positions of
-// padding
-// tokens are poisoned, since no kernel may read them.
+// padding tokens are poisoned, since no kernel may read them.
 struct NewTokens {
   explicit NewTokens(const AttentionCase& c);
 

@@ -37,15 +37,13 @@ void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::Attention
                          const conformance::BuiltCase& built, Planning planning = Planning::kBefore,
                          const RunAttention& run = kernels::attention);
 // Runs attention with CTAs that do not wait for other CTAs of a work tile, so that the last CTA merges.
-// Throws
-// if the bits differ from those of CTAs that wait.
+// Throws if the bits differ from those of CTAs that wait.
 void attention_without_waiting_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
                                   const conformance::BuiltCase& built);
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
 
 // Runs attention with an inline plan and with a separate plan. Throws if the bits differ, or if the call
-// would
-// not derive its plan inline.
+// would not derive its plan inline.
 void attention_planned_inline(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
 void attention_planned_inline_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
                                  const conformance::BuiltCase& built);

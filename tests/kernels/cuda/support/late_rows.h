@@ -13,8 +13,7 @@ struct LateRow {
 };
 
 // Waits for the preceding launch, releases the next one, and copies the rows after `nanoseconds`. `rows` is
-// in
-// GPU memory. `stream` is a cudaStream_t.
+// in GPU memory. `stream` is a cudaStream_t.
 void launch_late_rows(const LateRow* rows, int num_rows, int64_t nanoseconds, void* stream);
 
 }  // namespace attend::testing_cuda

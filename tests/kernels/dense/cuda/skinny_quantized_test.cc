@@ -1,4 +1,4 @@
-// The skinny GEMM of quantized weights, called directly: linear() may give them to others.
+// Skinny GEMM of quantized weights, called directly, since linear() may choose other kernels.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +16,7 @@ using testing_cuda::DeviceCopy;
 using testing_support::Format;
 using testing_support::TestTensor;
 
-// It wants the shared memory of Hopper.
+// Requires the shared memory of Hopper.
 using SkinnyQuantized = testing_cuda::Sm90Test;
 
 constexpr Format kQuantizedFormats[] = {
@@ -39,11 +39,11 @@ struct Case : testing_cuda::QuantizedCase {
   }
 };
 
-// What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+// Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
 constexpr double kTolerance = 8e-6;
 
-// Warps without a K-block, one and several of each; fewer n-tiles than CTAs; odd numbers of groups; several
-// passes; more rows of W than one pass of all CTAs has; every place of a row of x.
+// Warps with zero, one and several K-blocks; fewer n-tiles than CTAs; odd numbers of groups; several passes;
+// more rows of W than one pass of all CTAs processes; every position of a row of x.
 TEST_F(SkinnyQuantized, MatchFloat64) {
   for (const DType x_dtype : {DType::kBF16, DType::kF16})
     for (const Format& format : kQuantizedFormats)
@@ -94,7 +94,7 @@ TEST_F(SkinnyQuantized, ApplyGate) {
     }
 }
 
-// Of x times the norm's weights, rounded once, scaled behind the product.
+// x times the norm's weights is rounded once; the scale is applied after the product.
 TEST_F(SkinnyQuantized, NormalizeInputs) {
   constexpr float kEps = 1e-3f;
   constexpr int64_t kOuts = 1040, kInputs = 2560;

@@ -1,5 +1,5 @@
-// The gated-MLP GEMM of sm_90, called directly: every height and number of rows, also those that
-// gated_linear() gives to others.
+// Gated-MLP GEMM of sm_90, called directly with every height and number of rows, including those for which
+// gated_linear() chooses other kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,12 +33,12 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   return out << shape.weight_rows << " rows of " << shape.in_features;
 }
 
-// One pair and part of a chunk; a tile that is not full; rests of tiles and chunks; more tiles than CTAs.
+// One pair and a partial chunk; a partial tile; partial tiles and chunks; more tiles than CTAs.
 constexpr Shape kShapes[] = {{16, 8}, {96, 64}, {208, 200}, {1040, 1032}, {33024, 144}, {4128, 2056}};
-// On both sides of what a CTA and of what a cluster multiplies.
+// Below and above the numbers of rows that a CTA and a cluster compute.
 constexpr int64_t kRows[] = {1, 65, 100, 128, 129, 200, 256};
 
-// What a case is computed from, on both sides. Weights repeat after a prime, which is fast to make.
+// Inputs of a case on the host and on the GPU. Weights repeat with a prime period, which is fast to generate.
 struct Case {
   OwnedStream stream{kGpu};
   TestTensor x, weight, bias;
@@ -63,7 +63,7 @@ struct Case {
   }
   int64_t num_outs() const { return weight.view().shape[0] / 2; }
 
-  // In float64, and the sum of the magnitudes of its terms.
+  // A sum in float64, and the sum of the magnitudes of its terms.
   struct Sum {
     double value = 0.0, magnitude = 0.0;
   };
@@ -78,9 +78,9 @@ struct Case {
     return sum;
   }
 
-  // Some elements of every tile and every warp's rows, of rows of `width` elements.
+  // Compares some elements of every tile and every warp's rows; rows have `width` elements.
   void expect_matches(const TestTensor& out, int64_t width) const {
-    // What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+    // Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
     constexpr double kTolerance = 2e-6;
     const double rounding = out.view().dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
     const int64_t num_rows = x.view().shape[0];
@@ -124,7 +124,7 @@ TEST_F(Sm90GatedMlpGemm, MatchesFloat64) {
       }
 }
 
-// Clusters with one tile, several, and rounds that not all of them have.
+// Clusters with one tile, with several, and with a partial last round.
 TEST_F(Sm90GatedMlpGemm, MatchesFloat64ForAnyWorkSplit) {
   constexpr Shape kShape{1040, 520};
   for (const int64_t num_rows : {70, 128, 129, 256}) {
@@ -162,7 +162,7 @@ TEST_F(Sm90GatedMlpGemm, WritesOnlyItsColumnsOfAWiderTensor) {
   }
 }
 
-// The first rows of `given`, by a product of so many rows.
+// Computes the first rows of `given` with a GEMM of that many rows.
 TestTensor product_of_first(Case& given, int64_t num_rows) {
   TestTensor out({num_rows, given.num_outs()}, DType::kBF16);
   out.fill(NAN);
@@ -175,7 +175,7 @@ TestTensor product_of_first(Case& given, int64_t num_rows) {
   return out;
 }
 
-TEST_F(Sm90GatedMlpGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
+TEST_F(Sm90GatedMlpGemm, BitsOfARowDoNotDependOnTheNumberOfRows) {
   for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}}) {
     SCOPED_TRACE(testing::Message() << shape);
     Case given(shape, sm90::kMaxGatedMlpRows, DType::kBF16);
@@ -199,7 +199,7 @@ TEST_F(Sm90GatedMlpGemm, ProducesTheSameBitsAHundredTimes) {
   }
 }
 
-// Many products one after another start before the ones before them have ended.
+// Consecutive GEMMs start before the previous ones have finished.
 TEST_F(Sm90GatedMlpGemm, GraphMatchesEagerBits) {
   constexpr int64_t kWidth = 1024;
   for (const int64_t num_rows : {96, 192}) {
@@ -227,8 +227,8 @@ TEST_F(Sm90GatedMlpGemm, GraphMatchesEagerBits) {
   }
 }
 
-// gated_linear() takes them where their tiles fill the SMs, behind the norm.
-TEST_F(Sm90GatedMlpGemm, GatedLayersThatItIsChosenForHaveItsBits) {
+// gated_linear() chooses this kernel, after a separate norm, if its tiles fill the SMs.
+TEST_F(Sm90GatedMlpGemm, GatedLinearReturnsItsBitsWhenChosen) {
   constexpr Shape kShape{28672, 264};
   Case given(kShape, 256, DType::kBF16);
   Stream& stream = given.stream.get();

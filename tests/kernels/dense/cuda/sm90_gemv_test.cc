@@ -1,4 +1,4 @@
-// The GEMM of a lone row, called directly: also of layers that linear() gives to others.
+// GEMV of a single row, called directly, including layers for which linear() chooses other kernels.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -46,7 +46,7 @@ struct Case {
             .out = out};
   }
 
-  // What out holds behind the product: `before` is added to it, unless it is NaN.
+  // Returns out after the product, which is added to `before` unless that is NaN.
   TestTensor run(bool with_bias, float before) {
     TestTensor out({1, num_outs()}, x.view().dtype);
     out.fill(before);
@@ -61,7 +61,7 @@ struct Case {
   }
 
   void expect_near_float64(const TestTensor& out, bool with_bias, double before) const {
-    // What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+    // Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
     constexpr double kTolerance = 2e-6;
     const double rounding = out.view().dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
     for (int64_t o = 0; o < num_outs(); ++o) {
@@ -76,7 +76,7 @@ struct Case {
   }
 };
 
-// Warps without a K-block, with some and with all that there are registers for; one CTA and several waves.
+// Warps with zero, some and as many K-blocks as registers hold; one CTA and several waves.
 constexpr std::array<std::array<int64_t, 2>, 7> kShapes{
     {{8, 64}, {72, 448}, {1024, 2048}, {264, 4032}, {40, 4096}, {2048, 4096}, {5120, 576}}};
 
@@ -93,7 +93,7 @@ TEST_F(Sm90Gemv, MatchesFloat64WithBiasAndExistingOutput) {
     }
 }
 
-// Rows of out and biases, which no vector is loaded from or stored to.
+// Unaligned outputs and biases, which vectors cannot load or store.
 TEST_F(Sm90Gemv, SupportsUnalignedOutputsAndBiases) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     Case given(264, 4032, dtype, dtype);
@@ -128,8 +128,8 @@ TEST_F(Sm90Gemv, ProducesTheSameBitsAHundredTimes) {
   }
 }
 
-// Products one after another ask for their weights before those before them have ended, and add to what
-// those but one before them wrote.
+// Consecutive GEMVs prefetch their weights before the previous ones have finished, and add to the results of
+// the ones before those.
 TEST_F(Sm90Gemv, GraphMatchesEagerBits) {
   constexpr int64_t kWidth = 2048;
   Case given(kWidth, kWidth, DType::kBF16);
@@ -159,8 +159,8 @@ TEST_F(Sm90Gemv, GraphMatchesEagerBits) {
   }
 }
 
-// linear() takes it for what it is faster for.
-TEST_F(Sm90Gemv, LayersThatItIsChosenForHaveItsBits) {
+// linear() chooses this kernel where it is faster.
+TEST_F(Sm90Gemv, LinearReturnsItsBitsWhenChosen) {
   Case given(2048, 4096, DType::kBF16);
   const TestTensor direct = given.run(true, 1.0f);
   TestTensor asked({1, given.num_outs()}, DType::kBF16);

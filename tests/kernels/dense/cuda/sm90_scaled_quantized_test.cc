@@ -1,5 +1,5 @@
-// The swap-AB GEMM of int4 whose factors are scaled and of fp8 whose rows are, called directly: linear() may
-// give them to others.
+// Swap-AB GEMM of int4 with scaled factors and of fp8 with scales per row, called directly, since linear()
+// may choose other kernels.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,7 +22,7 @@ using Sm90ScaledQuantized = testing_cuda::Sm90Test;
 
 struct ScaledFormat {
   Format weight;
-  DType x;  // of int4 that of the scales
+  DType x;  // for int4 also the dtype of the scales
   friend std::ostream& operator<<(std::ostream& out, const ScaledFormat& format) {
     return out << format.weight << " by " << format.x;
   }
@@ -56,9 +56,9 @@ struct Case : testing_cuda::QuantizedCase {
         first, last, gated, before, /*norm=*/{}, bias);
   }
 
-  // Beside float64 sums of products with elements, which in int4 are rounded to 16 bits once.
+  // Compares with float64 sums of products of elements, which are rounded to 16 bits once for int4.
   void expect_near(const std::vector<double>& got, int64_t num_rows) const {
-    constexpr double kTolerance = 8e-6;  // as of sm90_swap_ab_quantized_test.cc
+    constexpr double kTolerance = 8e-6;  // as in sm90_swap_ab_quantized_test.cc
     if (weight->view.format == WeightFormat::kFp8) return expect_near_float64(got, num_rows, kTolerance);
     const int64_t num_outs = weight->view.out_features(), in_features = x.view().shape[1];
     for (int64_t o = 0; o < num_outs; o += 1 + num_outs / 150) {
@@ -78,7 +78,7 @@ struct Case : testing_cuda::QuantizedCase {
   }
 };
 
-// Parts of a tile, more tiles than CTAs, clusters that share inputs, more rows of x than a launch takes.
+// Partial tiles, more tiles than CTAs, clusters that share inputs, more rows of x than a launch supports.
 TEST_F(Sm90ScaledQuantized, MatchFloat64) {
   for (const ScaledFormat& format : kScaledFormats)
     for (const auto& [num_rows, num_outs, in_features] :
@@ -95,8 +95,8 @@ TEST_F(Sm90ScaledQuantized, MatchFloat64) {
     }
 }
 
-// Inputs that end within a stage of W, or within a part of one, which TMA fills with zeros.
-TEST_F(Sm90ScaledQuantized, MatchFloat64WhereRowsOfFp8EndInAStage) {
+// Inputs that end within a stage of W, or within a part of a stage, which TMA fills with zeros.
+TEST_F(Sm90ScaledQuantized, MatchFloat64IfRowsOfFp8EndWithinAStage) {
   for (const ScaledFormat& format : std::span(kScaledFormats).subspan(4))
     for (const int64_t in_features : {16, 112, 160, 944, 1200}) {
       SCOPED_TRACE(testing::Message() << format << ", " << in_features << " inputs");
@@ -105,7 +105,7 @@ TEST_F(Sm90ScaledQuantized, MatchFloat64WhereRowsOfFp8EndInAStage) {
     }
 }
 
-// Whatever CTAs and clusters share a layer.
+// Every distribution of a layer among CTAs and clusters.
 TEST_F(Sm90ScaledQuantized, MatchFloat64InEveryShape) {
   for (const ScaledFormat& format : {kScaledFormats[0], kScaledFormats[3], kScaledFormats[4]})
     for (const int tiles : {1, 2})
@@ -148,7 +148,7 @@ TEST_F(Sm90ScaledQuantized, ApplyGate) {
     }
 }
 
-// A lane's two rows of W, which are gate and up where these are gated, have factors and biases of their own.
+// A lane's two rows of W (gate and up in gated layers) have separate factors and biases.
 TEST_F(Sm90ScaledQuantized, AddBiasAfterScaling) {
   for (const ScaledFormat& format : kScaledFormats)
     for (const int cluster_size : {1, 2}) {

@@ -1,5 +1,5 @@
-// The dense kernels of sm_90, called directly: every number of rows, also those that linear() gives to
-// others.
+// Swap-AB GEMM of sm_90, called directly with every number of rows, including those for which linear()
+// chooses other kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,12 +32,13 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   return out << shape.weight_rows << " rows of " << shape.in_features;
 }
 
-// One tile and one chunk; rests of both; tiles that many CTAs share; more tiles than CTAs; 128 rows a tile.
+// One tile and one chunk; partial tiles and chunks; tiles split among many CTAs; more tiles than CTAs; 128
+// rows per tile.
 constexpr Shape kShapes[] = {{64, 64},     {16, 8},      {48, 200},    {320, 1032},
                              {1024, 4096}, {16512, 144}, {512, 17000}, {4128, 2056}};
 constexpr int64_t kRows[] = {1, 8, 17, 32, 33, 64, 100, 128, 200, 256};
 
-// What a case is computed from, on both sides. Weights repeat after a prime, which is fast to make.
+// Inputs of a case on the host and on the GPU. Weights repeat with a prime period, which is fast to generate.
 struct Case {
   OwnedStream stream{kGpu};
   TestTensor x, weight, bias;
@@ -66,7 +67,7 @@ struct Case {
     sm90::swap_ab_gemm(args, gated, stream.get());
   }
 
-  // In float64, and the sum of the magnitudes of its terms.
+  // A sum in float64, and the sum of the magnitudes of its terms.
   struct Sum {
     double value = 0.0, magnitude = 0.0;
   };
@@ -82,7 +83,7 @@ struct Case {
   }
 };
 
-// What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+// Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
 constexpr double kTolerance = 2e-6;
 
 double rounding_of(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11; }
@@ -155,10 +156,10 @@ TEST_P(Sm90SwapAbGemmOfShape, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
 }
 INSTANTIATE_TEST_SUITE_P(Each, Sm90SwapAbGemmOfShape, testing::ValuesIn(kShapes));
 
-// The parameter: a tile's rows of weights in 16s.
+// The parameter is the number of weight rows per tile, in units of 16.
 class Sm90SwapAbGemmOfHeight : public Sm90SwapAbGemm, public testing::WithParamInterface<int> {};
 
-// Every size of clusters, and clusters that have several tiles, the last ones of which not all clusters have.
+// Every cluster size, and clusters with several tiles, including a partial last round.
 TEST_P(Sm90SwapAbGemmOfHeight, MatchesFloat64ForAnyWorkSplit) {
   constexpr Shape kShape{1040, 1032};
   const int tile_pairs = GetParam();
@@ -192,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Sm90SwapAbGemmOfHeight, testing::Range(1, 9));
 TEST_F(Sm90SwapAbGemm, AddsToRowsOfAWiderTensor) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}})
-      for (const int64_t gap : {3, 8})  // rows of the output begin off 16 bytes, and do not
+      for (const int64_t gap : {3, 8})  // output rows without and with 16-byte alignment
         for (const int64_t num_rows : {20, 128, 250}) {
           SCOPED_TRACE(testing::Message()
                        << dtype << " " << num_rows << " times " << shape << ", gap " << gap);
@@ -221,7 +222,7 @@ TEST_F(Sm90SwapAbGemm, AddsToRowsOfAWiderTensor) {
         }
 }
 
-// The bits of the first rows of `given`, by a product of so many rows.
+// Bits of the first rows of `given`, computed by a GEMM of that many rows.
 std::vector<float> product_of_first(Case& given, int64_t num_rows, bool gated) {
   const int64_t num_outs = given.weight.view().shape[0] / (gated ? 2 : 1);
   TestTensor out({num_rows, num_outs}, DType::kF32);
@@ -236,7 +237,7 @@ std::vector<float> product_of_first(Case& given, int64_t num_rows, bool gated) {
   return {first, first + out.size()};
 }
 
-TEST_F(Sm90SwapAbGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
+TEST_F(Sm90SwapAbGemm, BitsOfARowDoNotDependOnTheNumberOfRows) {
   constexpr int64_t kMaxRows = 600;
   for (const bool gated : {false, true})
     for (const Shape& shape : {Shape{320, 1032}, Shape{1024, 4096}, Shape{4128, 2056}}) {
@@ -262,7 +263,7 @@ TEST_F(Sm90SwapAbGemm, ProducesTheSameBitsAHundredTimes) {
   }
 }
 
-// Many products one after another start before the ones before them have ended.
+// Consecutive GEMMs start before the previous ones have finished.
 TEST_F(Sm90SwapAbGemm, GraphMatchesEagerBits) {
   constexpr int64_t kWidth = 1024, kNumRows = 96;
   Case given({kWidth, kWidth}, kNumRows, DType::kBF16);

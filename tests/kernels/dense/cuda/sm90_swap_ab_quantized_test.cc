@@ -1,4 +1,4 @@
-// The swap-AB GEMM of quantized weights, called directly: linear() may give them to others.
+// Swap-AB GEMM of quantized weights, called directly, since linear() may choose other kernels.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -33,11 +33,11 @@ struct Case : testing_cuda::QuantizedCase {
   }
 };
 
-// What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+// Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
 constexpr double kTolerance = 8e-6;
 
-// One tile and parts of one, inputs that end within a K-block, clusters that share them, more tiles than
-// CTAs, more rows of x than a launch takes.
+// One tile and partial tiles, inputs that end within a K-block, clusters that share inputs, more tiles than
+// CTAs, more rows of x than a launch supports.
 TEST_F(Sm90SwapAbQuantized, MatchFloat64) {
   for (const DType x_dtype : {DType::kBF16, DType::kF16})
     for (const Format& format : kTileFormats) {
