@@ -5,7 +5,7 @@
 namespace attend::conformance {
 namespace {
 
-// The memory from a view's first element to its last one.
+// Memory from a view's first element to its last one.
 TensorView memory_of(const TensorView& view) {
   int64_t elements = 1;
   for (int dim = 0; dim < view.rank; ++dim) {
@@ -19,7 +19,7 @@ TensorView memory_of(const TensorView& view) {
   return memory;
 }
 
-// An empty array has an address too, as a runner's have.
+// An empty array has an address too, as in a runner.
 template <class T>
 View<const T> upload(View<const T> host, testing_cuda::DeviceArrays& arrays) {
   const T spare[1] = {};

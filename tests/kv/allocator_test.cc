@@ -25,7 +25,7 @@ std::vector<int32_t> numbers_of(const std::vector<TokenSlot>& slots) {
   return numbers;
 }
 
-// The slots of an extend that must succeed.
+// Slots of an extend that must succeed.
 std::vector<int32_t> extend(SlotAllocator& allocator, const std::vector<int32_t>& prefix_lens,
                             const std::vector<int32_t>& seqlens, std::initializer_list<int32_t> last_slots) {
   const auto num_new = std::accumulate(seqlens.begin(), seqlens.end(), 0) -
@@ -44,14 +44,14 @@ std::vector<int32_t> decode(SlotAllocator& allocator, const std::vector<int32_t>
   return numbers_of(out);
 }
 
-TEST(PagedAllocator, HandsOutNewPagesInRisingOrderWithoutThePaddingPage) {
+TEST(PagedAllocator, AllocatesNewPagesInAscendingOrderWithoutThePaddingPage) {
   PagedAllocator allocator(4, 4);
   EXPECT_THAT(extend(allocator, {0, 0}, {5, 2}, {-1, -1}), ElementsAre(4, 5, 6, 7, 8, 12, 13));
   EXPECT_EQ(allocator.num_free_pages(), 0);
 }
 
-TEST(PagedAllocator, FillsTheOldPageThenWholePagesThenANewPartialOne) {
-  // The worked example of the documents: pages 9, 11 and 3 are next, page 6 is half filled.
+TEST(PagedAllocator, FillsTheLastPageThenWholePagesThenAPartialOne) {
+  // Example of the documentation: pages 9, 11 and 3 are next, page 6 is half filled.
   PagedAllocator allocator(4, 12);
   extend(allocator, {0}, {11 * 4}, {-1});
   allocator.free(slots_of({9 * 4, 11 * 4, 3 * 4}));
@@ -61,8 +61,8 @@ TEST(PagedAllocator, FillsTheOldPageThenWholePagesThenANewPartialOne) {
   EXPECT_EQ(allocator.num_free_pages(), 0);
 }
 
-TEST(PagedAllocator, DecodeAllocatesAPageOnlyWhenTheLastIsFull) {
-  // The worked example of the documents: page 7 is next.
+TEST(PagedAllocator, DecodeAllocatesAPageOnlyIfTheLastIsFull) {
+  // Example of the documentation: page 7 is next.
   PagedAllocator allocator(4, 11);
   extend(allocator, {0}, {10 * 4}, {-1});
   allocator.free(slots_of({7 * 4}));
@@ -70,7 +70,7 @@ TEST(PagedAllocator, DecodeAllocatesAPageOnlyWhenTheLastIsFull) {
   EXPECT_EQ(allocator.num_free_pages(), 0);
 }
 
-TEST(PagedAllocator, DecodingAgreesWithExtendingByOneToken) {
+TEST(PagedAllocator, DecodeMatchesExtendByOneToken) {
   for (int page_size : {1, 2, 16}) {
     PagedAllocator by_decode(page_size, 20), by_extend(page_size, 20);
     std::vector<TokenSlot> last{kNoSlot}, other{kNoSlot};
@@ -91,7 +91,7 @@ TEST(PagedAllocator, ReusesAFreedPageBeforeANewOne) {
   EXPECT_EQ(extend(allocator, {0}, {16}, {-1}), first);
 }
 
-TEST(PagedAllocator, HandsOutPagesFreedTogetherInTheOrderInWhichTheyCame) {
+TEST(PagedAllocator, ReusesPagesFreedTogetherInOrder) {
   PagedAllocator allocator(2, 10);
   extend(allocator, {0}, {12}, {-1});
   allocator.free(slots_of({2, 3}));
@@ -99,7 +99,7 @@ TEST(PagedAllocator, HandsOutPagesFreedTogetherInTheOrderInWhichTheyCame) {
   EXPECT_THAT(extend(allocator, {0}, {6}, {-1}), ElementsAre(10, 11, 6, 7, 2, 3));
 }
 
-TEST(PagedAllocator, FreesAPageOnceHoweverManyOfItsSlotsAreNamed) {
+TEST(PagedAllocator, FreesAPageOnceForAnyNumberOfItsSlots) {
   PagedAllocator allocator(4, 5);
   extend(allocator, {0}, {16}, {-1});
   allocator.free(slots_of({4, 8, 5, 9, 7}));
@@ -108,22 +108,23 @@ TEST(PagedAllocator, FreesAPageOnceHoweverManyOfItsSlotsAreNamed) {
   allocator.check_conservation();
 }
 
-TEST(PagedAllocator, ReturnsFalseAndChangesNothingWhenPagesRunOut) {
+TEST(PagedAllocator, ExtendReturnsFalseAndChangesNothingWithoutPages) {
   PagedAllocator allocator(4, 5);
-  const std::vector<int32_t> taken = extend(allocator, {0}, {6}, {-1});
+  const std::vector<int32_t> allocated = extend(allocator, {0}, {6}, {-1});
   ASSERT_EQ(allocator.num_free_pages(), 2);
-  // The first request would fit; together they need three pages.
+  // The first request would fit; both together need three pages.
   const std::vector<int32_t> prefix_lens{6, 0}, seqlens{9, 5};
   std::vector<TokenSlot> out(8, TokenSlot(-7));
-  EXPECT_FALSE(allocator.alloc_extend(prefix_lens, seqlens, slots_of({taken.back(), -1}), out));
+  EXPECT_FALSE(allocator.alloc_extend(prefix_lens, seqlens, slots_of({allocated.back(), -1}), out));
   EXPECT_THAT(out, testing::Each(TokenSlot(-7)));
   EXPECT_EQ(allocator.num_free_pages(), 2);
   allocator.check_conservation();
-  // What fits still gets the pages that it would have got before.
-  EXPECT_THAT(extend(allocator, {6, 0}, {9, 4}, {taken.back(), -1}), ElementsAre(10, 11, 12, 16, 17, 18, 19));
+  // A later extend gets the pages that it would have got before.
+  EXPECT_THAT(extend(allocator, {6, 0}, {9, 4}, {allocated.back(), -1}),
+              ElementsAre(10, 11, 12, 16, 17, 18, 19));
 }
 
-TEST(PagedAllocator, DecodingReturnsFalseAndChangesNothingWhenPagesRunOut) {
+TEST(PagedAllocator, DecodeReturnsFalseAndChangesNothingWithoutPages) {
   PagedAllocator allocator(4, 4);
   extend(allocator, {0, 0}, {4, 2}, {-1, -1});
   extend(allocator, {0}, {4}, {-1});
@@ -154,7 +155,7 @@ TEST(PagedAllocator, CountsSlotsWithoutThePaddingPage) {
   EXPECT_EQ(allocator.num_free_slots(), 32);
 }
 
-TEST(PagedAllocator, RejectsToFreeWhatIsNotInUseAndFreesNothingThen) {
+TEST(PagedAllocator, RejectsFreeingUnusedSlotsWithoutSideEffects) {
   PagedAllocator allocator(4, 6);
   extend(allocator, {0}, {8}, {-1});
   EXPECT_EQ(error_message(ErrorCode::kInternal,
@@ -175,7 +176,7 @@ TEST(PagedAllocator, RejectsToFreeWhatIsNotInUseAndFreesNothingThen) {
   allocator.check_conservation();
 }
 
-TEST(PagedAllocator, RejectsALastSlotThatDoesNotFitThePrefix) {
+TEST(PagedAllocator, RejectsALastSlotThatDoesNotMatchThePrefix) {
   PagedAllocator allocator(4, 6);
   extend(allocator, {0}, {6}, {-1});
   std::vector<TokenSlot> out(1);
@@ -212,7 +213,7 @@ TEST(PagedAllocator, RejectsArraysOfOtherSizes) {
   EXPECT_EQ(allocator.num_used_slots(), 0);
 }
 
-TEST(PagedAllocator, RejectsPageSizesThatAreNoPowerOfTwoUpTo256) {
+TEST(PagedAllocator, RejectsPageSizesThatAreNotPowersOfTwoUpTo256) {
   for (int page_size : {0, 3, 512, -4})
     EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { PagedAllocator(page_size, 4); }),
               "page_size " + std::to_string(page_size) + ": a KV pool takes a power of two from 1 to 256");
@@ -220,14 +221,14 @@ TEST(PagedAllocator, RejectsPageSizesThatAreNoPowerOfTwoUpTo256) {
     EXPECT_EQ(PagedAllocator(page_size, 2).num_total_slots(), page_size);
 }
 
-TEST(PagedAllocator, RejectsAPoolWithoutPagesAndOneWithMoreSlotsThanAnInt32Counts) {
+TEST(PagedAllocator, RejectsPoolsWithoutPagesOrWithMoreSlotsThanInt32) {
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [] { PagedAllocator(4, 1); }),
             "num_pages 1: allocator needs at least 2, since page 0 is the padding page");
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [] { PagedAllocator(256, 1 << 23); }),
               HasSubstr("at most 8388607 pages"));
 }
 
-TEST(PagedAllocator, NeverTouchesTheHeapAfterConstruction) {
+TEST(PagedAllocator, DoesNotAllocateOnTheHeapAfterConstruction) {
   PagedAllocator allocator(4, 100);
   const std::vector<int32_t> prefix_lens{0, 0}, seqlens{9, 5}, next{10, 6};
   const std::vector<TokenSlot> none = slots_of({-1, -1});
@@ -242,7 +243,7 @@ TEST(PagedAllocator, NeverTouchesTheHeapAfterConstruction) {
   EXPECT_EQ(testing_support::num_allocations(), before);
 }
 
-TEST(TokenAllocator, HandsOutAnyFreeSlotButThePaddingSlot) {
+TEST(TokenAllocator, AllocatesAnyFreeSlotExceptThePaddingSlot) {
   TokenAllocator allocator(8);
   EXPECT_THAT(extend(allocator, {0, 0}, {3, 2}, {-1, -1}), ElementsAre(1, 2, 3, 4, 5));
   allocator.free(slots_of({2, 4}));
@@ -251,7 +252,7 @@ TEST(TokenAllocator, HandsOutAnyFreeSlotButThePaddingSlot) {
   EXPECT_EQ(allocator.num_free_slots(), 1);
 }
 
-TEST(MakeAllocator, MakesTheAllocatorOfThePageSize) {
+TEST(MakeAllocator, ReturnsTheAllocatorForThePageSize) {
   EXPECT_NE(dynamic_cast<TokenAllocator*>(make_allocator(1, 8).get()), nullptr);
   const auto paged = make_allocator(64, 8);
   EXPECT_EQ(dynamic_cast<TokenAllocator*>(paged.get()), nullptr);

@@ -30,7 +30,7 @@ std::vector<CacheSpec> groups_of(const std::vector<CacheSpec>& layers) {
   return caches;
 }
 
-TEST(CacheSpec, LayersOfOneKindAndGeometryAreOneGroupOfTheWidestWindow) {
+TEST(CacheSpec, GroupsLayersOfOneKindAndGeometryWithTheWidestWindow) {
   const auto caches = groups_of({layer_of(0, 3), layer_of(1), layer_of(2, 7), layer_of(3, 5), layer_of(4)});
   ASSERT_EQ(caches.size(), 2u);
   EXPECT_EQ(caches[0].kind, CacheKind::kWindow);
@@ -43,13 +43,13 @@ TEST(CacheSpec, LayersOfOneKindAndGeometryAreOneGroupOfTheWidestWindow) {
   EXPECT_EQ(widest_window_left(caches), 7);
 }
 
-TEST(CacheSpec, AModelOfOneKindHasNoWindowHalf) {
+TEST(CacheSpec, HasNoWindowHalfForLayersOfOneKind) {
   EXPECT_FALSE(has_window_half(groups_of({layer_of(0, 3), layer_of(1, 7)})));
   EXPECT_FALSE(has_window_half(groups_of({layer_of(0), layer_of(1)})));
   EXPECT_EQ(widest_window_left(groups_of({layer_of(0)})), 0);
 }
 
-TEST(KvPoolConfig, HasAHalfForWindowGroupsWhereItIsAskedFor) {
+TEST(KvPoolConfig, HasAWindowHalfOnRequest) {
   const auto caches = groups_of({layer_of(0, 3), layer_of(1), layer_of(2, 7)});
   const KvPoolConfig whole = make_kv_pool_config(caches, 4, DType::kBF16);
   const auto& mha = std::get<MhaKvPool::Config>(whole);
@@ -71,7 +71,7 @@ TEST(KvPoolConfig, HasAHalfForWindowGroupsWhereItIsAskedFor) {
       make_kv_pool_config(groups_of({layer_of(0, 3)}), 4, DType::kBF16, {}, SwaHalf{})));
 }
 
-TEST(KvPoolConfig, OfLatentGroupsKeepsRows) {
+TEST(KvPoolConfig, KeepsLatentRows) {
   const CacheSpec latent{
       .kind = CacheKind::kLatent, .layers = {0, 1}, .num_kv_heads = 1, .head_dim_qk = 576, .head_dim_v = 512};
   const KvPoolConfig config = make_kv_pool_config({&latent, 1}, 64, DType::kU8);
@@ -82,7 +82,7 @@ TEST(KvPoolConfig, OfLatentGroupsKeepsRows) {
   EXPECT_EQ(mla.dtype, DType::kU8);
 }
 
-TEST(KvPoolConfig, RejectsGroupsThatStoreOtherHeadsByTheirFirstLayers) {
+TEST(KvPoolConfig, NamesTheFirstLayersOfGroupsWithDifferentHeads) {
   CacheSpec wide = layer_of(2);
   wide.num_kv_heads = 4;
   EXPECT_THAT(

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using testing_support::error_message;
 using testing_support::slots_of;
 
-TEST(ReqToTokenPool, HandsOutEveryRowButThePaddingRow) {
+TEST(ReqToTokenPool, AllocatesEveryRowExceptThePaddingRow) {
   ReqToTokenPool pool(3, 8);
   EXPECT_EQ(pool.num_rows(), 4);
   EXPECT_EQ(pool.num_free(), 3);
@@ -44,13 +44,13 @@ TEST(ReqToTokenPool, ReusesTheRowFreedLastFirst) {
   EXPECT_EQ(pool.allocate(), RequestRow(4));
 }
 
-TEST(ReqToTokenPool, StartsAsZerosWhichIsThePaddingPage) {
+TEST(ReqToTokenPool, StartsWithSlotsOfThePaddingPage) {
   const ReqToTokenPool pool(3, 8);
   EXPECT_THAT(pool.table().span<int32_t>(), Each(0));
   EXPECT_EQ(pool.table().to_string(), "int32[4, 8] on cpu");
 }
 
-TEST(ReqToTokenPool, KernelsReadWhatTheHostWrote) {
+TEST(ReqToTokenPool, KernelsReadTheRowsOfTheHost) {
   ReqToTokenPool pool(2, 6);
   const RequestRow row = *pool.allocate();
   pool.write(row, 0, slots_of({8, 9, 10}));
@@ -63,7 +63,7 @@ TEST(ReqToTokenPool, KernelsReadWhatTheHostWrote) {
   EXPECT_THAT(pool.row(kPaddingRow), Each(TokenSlot(0)));
 }
 
-TEST(ReqToTokenPool, AFreedRowIsZeroAgain) {
+TEST(ReqToTokenPool, ClearsFreedRows) {
   ReqToTokenPool pool(1, 4);
   const RequestRow row = *pool.allocate();
   pool.write(row, 0, slots_of({5, 6, 7, 8}));
@@ -71,7 +71,7 @@ TEST(ReqToTokenPool, AFreedRowIsZeroAgain) {
   EXPECT_THAT(pool.row(row), Each(TokenSlot(0)));
 }
 
-TEST(ReqToTokenPool, RejectsMismatchedArgumentsAndWritesNothingThen) {
+TEST(ReqToTokenPool, RejectsMismatchedArgumentsWithoutSideEffects) {
   ReqToTokenPool pool(2, 4);
   const RequestRow row = *pool.allocate();
   EXPECT_EQ(error_message(ErrorCode::kInternal,
@@ -90,7 +90,7 @@ TEST(ReqToTokenPool, RejectsMismatchedArgumentsAndWritesNothingThen) {
   pool.write(row, 4, {});
 }
 
-TEST(ReqToTokenPool, RejectsRowsThatAreNotTaken) {
+TEST(ReqToTokenPool, RejectsRowsThatAreNotAllocated) {
   ReqToTokenPool pool(2, 4);
   const RequestRow row = *pool.allocate();
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { pool.free(RequestRow(2)); }),
@@ -106,20 +106,20 @@ TEST(ReqToTokenPool, RejectsRowsThatAreNotTaken) {
   EXPECT_EQ(pool.num_free(), 2);
 }
 
-TEST(ReqToTokenPool, RejectsSizesThatHoldNoRequest) {
+TEST(ReqToTokenPool, RejectsSizesWithoutARequest) {
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [] { ReqToTokenPool(0, 4); }),
             "max_reqs 0: ReqToTokenPool needs at least 1");
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [] { ReqToTokenPool(4, 0); }),
             "max_context_len 0: ReqToTokenPool needs at least 1");
 }
 
-TEST(ReqToTokenPool, RejectsMoreThanTheMachineHasWithNeededAndFreeBytes) {
+TEST(ReqToTokenPool, ReportsRequiredAndFreeBytesIfMemoryIsShort) {
   EXPECT_EQ(ReqToTokenPool::num_bytes(1 << 20, 1 << 20), ((size_t{1} << 20) + 1) << 22);
   EXPECT_THAT(error_message(ErrorCode::kOutOfMemory, [] { ReqToTokenPool(1 << 20, 1 << 20); }),
               HasSubstr("ReqToTokenPool: needed 4398050705408 bytes (4398.1 GB), free "));
 }
 
-TEST(ReqToTokenPool, NeverTouchesTheHeapAfterConstruction) {
+TEST(ReqToTokenPool, DoesNotAllocateOnTheHeapAfterConstruction) {
   ReqToTokenPool pool(4, 64);
   const std::vector<TokenSlot> slots = slots_of({1, 2, 3});
   const int64_t before = testing_support::num_allocations();
@@ -132,14 +132,14 @@ TEST(ReqToTokenPool, NeverTouchesTheHeapAfterConstruction) {
   EXPECT_EQ(testing_support::num_allocations(), before);
 }
 
-RC_GTEST_PROP(ReqToTokenPoolProperty, RowsHoldWhatWasWrittenLastAndNothingElse, ()) {
+RC_GTEST_PROP(ReqToTokenPoolProperty, RowsContainTheLastWrittenSlotsOnly, ()) {
   const int max_reqs = *rc::gen::inRange(1, 6), max_context_len = *rc::gen::inRange(1, 20);
   ReqToTokenPool pool(max_reqs, max_context_len);
   std::map<RequestRow, std::vector<TokenSlot>> model;
   const int num_steps = *rc::gen::inRange(1, 40);
   for (int step = 0; step < num_steps; ++step) {
     const int action = *rc::gen::inRange(0, 5);
-    if (action == 4) {  // misuse changes nothing
+    if (action == 4) {  // invalid calls change nothing
       const RequestRow row(*rc::gen::inRange(-1, max_reqs + 2));
       if (!model.contains(row)) {
         RC_ASSERT_THROWS_AS(pool.free(row), Error);

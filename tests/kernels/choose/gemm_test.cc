@@ -177,7 +177,7 @@ TEST(ChooseGemm, ChoosesScaledQuantizedForPerChannelFp8) {
   EXPECT_EQ(with_rows(513), GemmKernel::kDequantizeThenGemm);
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.group_ins = changed.group_outs = 128; }),
             GemmKernel::kSwapAbQuantized);
-  // Any number of inputs; int4 requires full_wave stages.
+  // Any number of inputs; int4 requires whole stages.
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.in_features = changed.group_ins = 4112; }),
             GemmKernel::kScaledQuantized);
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.norm = GemmNorm::kDeferred; }),
@@ -331,7 +331,7 @@ TEST(ChooseGemm, ChoosesQuantizedGemmForFewRowTiles) {
   EXPECT_EQ(choice(4096), GemmKernel::kQuantized);
   problem.reorders = true;
   EXPECT_EQ(choice(1), GemmKernel::kNaive);
-  // fp8 blocks that do not contain full_wave K-blocks of 64 inputs.
+  // fp8 blocks that do not contain whole K-blocks of 64 inputs.
   problem = kLayer;
   problem.format = WeightFormat::kFp8;
   problem.group_ins = 96;

@@ -128,7 +128,7 @@ RC_GTEST_PROP(KvPartition, AssignsEveryKvTileToOneCtaRange, ()) {
 }
 
 // A partial result is identified by its CTA and by whether its work tile started in an earlier range, so each
-// range has at max_kv_tiles one of each.
+// range has at most one of each.
 RC_GTEST_PROP(KvPartition, WritesAtMostOnePartialResultOfEachKind, ()) {
   const Division division(any_rules(), any_batch());
   for (const std::vector<Piece>& pieces : division.tiles_of_cta_range) {
@@ -143,7 +143,7 @@ RC_GTEST_PROP(KvPartition, WritesAtMostOnePartialResultOfEachKind, ()) {
   }
 }
 
-// A CTA range costs at max_kv_tiles an even share plus one start. Ranges aligned with work tiles may cost
+// A CTA range costs at most an even share plus one start. Ranges aligned with work tiles may cost
 // slightly more, and up to one and a half merges.
 RC_GTEST_PROP(KvPartition, ChargesStartsOfWorkTiles, ()) {
   const PartitionRules rules = any_rules();

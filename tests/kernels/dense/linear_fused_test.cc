@@ -30,7 +30,7 @@ struct Shape {
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   return out << shape.num_outs << " of " << shape.in_features;
 }
-// Whole and partial groups and chunks of the few-row kernel, more groups than a CTA processes batch,
+// Whole and partial groups and chunks of the few-row kernel, more groups than a CTA processes together,
 // unsupported
 // widths, and work for more than one CTA.
 constexpr Shape kShapes[] = {{64, 512}, {129, 264}, {8, 8}, {27, 45}, {8200, 16}, {200, 1032}};

@@ -90,7 +90,7 @@ class CaseSampler {
     return c;
   }
 
-  // Number of new tokens of a request of `seqlen_kv` keys: at max_tokens `max_tokens`, and a few in
+  // Number of new tokens of a request of `seqlen_kv` keys: at most `max_tokens`, and a few in
   // verification.
   int seqlen_q(Phase phase, int seqlen_kv, int max_tokens) {
     switch (phase) {
