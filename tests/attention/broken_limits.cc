@@ -28,7 +28,7 @@ bool takes_page_size(const Capability& can, const Requirement& needs, int size) 
 }
 
 // Removes a condition: "page_size 16 with draft trees" -> "page_size 16".
-std::string limit_of(const std::string& subject) {
+std::string limit_name(const std::string& subject) {
   for (std::string_view ending : {" with ", " on "})
     if (const size_t at = subject.find(ending); at != std::string::npos) return subject.substr(0, at);
   return subject;
@@ -88,7 +88,7 @@ std::set<std::string> limits_named(const std::vector<std::string>& reasons, std:
     const size_t at = reason.find(who);
     if (at == std::string::npos || !reason.ends_with(ending))
       throw std::runtime_error("a reason without backend or phase: " + reason);
-    if (!named.insert(limit_of(reason.substr(0, at))).second)
+    if (!named.insert(limit_name(reason.substr(0, at))).second)
       throw std::runtime_error("a second reason of the same limit: " + reason);
   }
   return named;

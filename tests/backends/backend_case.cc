@@ -49,7 +49,7 @@ bool only_view_written(const Tensor& storage, const TensorView& view) {
   return std::ranges::all_of(left, [](unsigned char byte) { return byte == kPoisonByte; });
 }
 
-AttentionType type_of(const AttentionCase& c) {
+AttentionType attention_type(const AttentionCase& c) {
   if (c.causal) return AttentionType::kDecoder;
   const bool new_tokens_are_keys =
       std::ranges::all_of(c.requests, [](const Lengths& l) { return l.seqlen_q <= l.seqlen_kv; });
@@ -57,7 +57,7 @@ AttentionType type_of(const AttentionCase& c) {
 }
 
 // Two layers with the case's heads. The first one has none of the case's features.
-ModelGeometry model_of(const AttentionCase& c, View<const float> sinks, int max_context_len) {
+ModelGeometry make_model(const AttentionCase& c, View<const float> sinks, int max_context_len) {
   const AttentionLayer plain{.layer_id = 0,
                              .num_q_heads = c.num_q_heads,
                              .num_kv_heads = c.num_kv_heads,
@@ -67,7 +67,7 @@ ModelGeometry model_of(const AttentionCase& c, View<const float> sinks, int max_
                              .kind = c.is_mla() ? KvKind::kMla : KvKind::kMha};
   AttentionLayer layer = plain;
   layer.layer_id = kLayerId;
-  layer.type = type_of(c);
+  layer.type = attention_type(c);
   layer.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim_qk));
   layer.logit_cap = c.logit_cap;
   layer.window_left = c.window_left;
@@ -84,7 +84,7 @@ ModelGeometry model_of(const AttentionCase& c, View<const float> sinks, int max_
 
 Requirement requirement_of_case(const AttentionCase& c, ForwardMode mode, bool deterministic) {
   const std::vector<float> sinks(c.sinks ? static_cast<size_t>(c.num_q_heads) : 0);
-  Requirement needs = make_requirement(model_of(c, sinks, 0));
+  Requirement needs = make_requirement(make_model(c, sinks, 0));
   needs.kv_scales = c.k_scale != 1.0f || c.v_scale != 1.0f;
   if (mode == ForwardMode::kTargetVerify || mode == ForwardMode::kDraftExtend)
     needs.speculation = Speculation::kChain;
@@ -137,7 +137,7 @@ BackendCase::BackendCase(const AttentionCase& c, ForwardMode mode, Device device
   cu_seqlen_kv_ = values.cu_seqlen_kv;
   int longest = 1;
   for (int32_t seqlen : tokens_.seqlen_kv) longest = std::max(longest, seqlen);
-  model_ = model_of(c, sinks_, longest);
+  model_ = make_model(c, sinks_, longest);
   pool_ = make_pool({});
   make_request_rows();
   make_step(mode);

@@ -61,7 +61,7 @@ TEST(HybridBackend, ForwardsPlanDependsOnKvLenToTheDecodeBackend) {
   EXPECT_TRUE(hybrid.plan_depends_on_kv_len(2));
 }
 
-Resolution resolution_of(std::string_view prefill, std::string_view decode) {
+Resolution make_resolution(std::string_view prefill, std::string_view decode) {
   return {.prefill = find_backend(backend_table(), prefill),
           .decode = find_backend(backend_table(), decode),
           .page_size = 4};
@@ -69,7 +69,7 @@ Resolution resolution_of(std::string_view prefill, std::string_view decode) {
 
 TEST(CreateBackend, RoutesPhasesToTwoBackendsOverOnePool) {
   SmallModel model({small_layer(0), small_layer(1)}, {22, 21}, 4);
-  const auto backend = create_backend(resolution_of("fa3", "flashinfer"), model.context());
+  const auto backend = create_backend(make_resolution("fa3", "flashinfer"), model.context());
   EXPECT_NE(dynamic_cast<HybridBackend*>(backend.get()), nullptr);
   model.step(*backend, ForwardMode::kExtend, {9, 0});
   model.step(*backend, ForwardMode::kMixed, {1, 17});
@@ -80,16 +80,16 @@ TEST(CreateBackend, RoutesPhasesToTwoBackendsOverOnePool) {
 
 TEST(CreateBackend, MakesOneBackendOfTheSameNameTwice) {
   const SmallModel model({small_layer(0)}, {22, 21}, 4);
-  const auto backend = create_backend(resolution_of("fa3", "fa3"), model.context());
+  const auto backend = create_backend(make_resolution("fa3", "fa3"), model.context());
   EXPECT_EQ(dynamic_cast<HybridBackend*>(backend.get()), nullptr);
 }
 
 TEST(WorkspaceBytes, AddsUpOverTwoDistinctBackends) {
   const SmallModel model({small_layer(0)}, {22, 21}, 4);
-  const size_t fa3 = workspace_bytes(resolution_of("fa3", "fa3"), model.config());
-  const size_t flashinfer = workspace_bytes(resolution_of("flashinfer", "flashinfer"), model.config());
+  const size_t fa3 = workspace_bytes(make_resolution("fa3", "fa3"), model.config());
+  const size_t flashinfer = workspace_bytes(make_resolution("flashinfer", "flashinfer"), model.config());
   EXPECT_GT(fa3, 0u);
-  EXPECT_EQ(workspace_bytes(resolution_of("fa3", "flashinfer"), model.config()), fa3 + flashinfer);
+  EXPECT_EQ(workspace_bytes(make_resolution("fa3", "flashinfer"), model.config()), fa3 + flashinfer);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ TEST(BackendsCommand, PrintsNothingWhenTheModelIsMissing) {
 TEST(BackendsCommand, StartsEachLineWithAName) {
   const CommandResult ran = attend("backends", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_GE(lines.size(), 2u);
   EXPECT_THAT(lines[0], StartsWith("torch_native "));
   EXPECT_THAT(lines[1], StartsWith("cpu "));
@@ -156,7 +156,7 @@ TEST(BenchCommand, RejectsAModelWithNonFiniteLogits) {
 }
 
 // Names of the cases that a benchmark of the bundled model reports.
-std::vector<std::string> cases_of(const std::string& flags) {
+std::vector<std::string> bench_cases(const std::string& flags) {
   const std::string file = write_file("cases.json", "");
   const CommandResult ran =
       attend("bench model --device cpu -m " + kTinyModel + " --json " + file + " " + flags);
@@ -171,9 +171,9 @@ std::vector<std::string> cases_of(const std::string& flags) {
 // Flags of llama-bench.
 TEST(BenchCommand, AcceptsNumberLists) {
   using Names = std::vector<std::string>;
-  EXPECT_EQ(cases_of("-p 32,64 -n 0 -d 0,100"), (Names{"pp32", "pp64", "pp32 @ d100", "pp64 @ d100"}));
-  EXPECT_EQ(cases_of("-p 0 -n 2,3 -d 7"), (Names{"tg2 @ d7", "tg3 @ d7"}));
-  EXPECT_EQ(cases_of("--n-prompt 16 -p 48 --n-gen 2 --n-depth 64"),
+  EXPECT_EQ(bench_cases("-p 32,64 -n 0 -d 0,100"), (Names{"pp32", "pp64", "pp32 @ d100", "pp64 @ d100"}));
+  EXPECT_EQ(bench_cases("-p 0 -n 2,3 -d 7"), (Names{"tg2 @ d7", "tg3 @ d7"}));
+  EXPECT_EQ(bench_cases("--n-prompt 16 -p 48 --n-gen 2 --n-depth 64"),
             (Names{"pp16 @ d64", "pp48 @ d64", "tg2 @ d64"}));
 }
 
@@ -187,8 +187,8 @@ TEST(BenchCommand, HonorsRepetitions) {
 }
 
 TEST(BenchCommand, TimesTheFullContext) {
-  EXPECT_EQ(cases_of("-p 2 -n 2 -d 2045"), (std::vector<std::string>{"pp2 @ d2045", "tg2 @ d2045"}));
-  EXPECT_EQ(cases_of("-p 2047 -n 0"), (std::vector<std::string>{"pp2047"}));
+  EXPECT_EQ(bench_cases("-p 2 -n 2 -d 2045"), (std::vector<std::string>{"pp2 @ d2045", "tg2 @ d2045"}));
+  EXPECT_EQ(bench_cases("-p 2047 -n 0"), (std::vector<std::string>{"pp2047"}));
 }
 
 TEST(BenchCommand, RejectsLengthsBeyondTheContext) {

@@ -19,7 +19,7 @@ using namespace testing_support;
 TEST(AttendCommand, PrintsVersionCommitAndDevices) {
   const CommandResult ran = attend("--version", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_GE(lines.size(), 3u);
   EXPECT_THAT(lines[0], testing::MatchesRegex("attend [0-9]+\\.[0-9]+\\.[0-9]+ \\(git .+\\)"));
   EXPECT_THAT(lines[1], testing::MatchesRegex("cpu     .+, [0-9]+ cores, .+"));

@@ -24,7 +24,7 @@ TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
                                        " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",
                                    Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_EQ(lines_of(ran.out).size(), 1u);
+  EXPECT_EQ(split_lines(ran.out).size(), 1u);
   EXPECT_THAT(ran.out, HasSubstr("scout coffee writer pea"));
 }
 
@@ -167,10 +167,10 @@ TEST(GenerateCommand, SpeculationKeepsAnswersAndReportsAcceptance) {
   const std::string flags = " --speculative-algorithm NGRAM --speculative-num-draft-tokens 5";
   const CommandResult plain = attend("generate --prompt " + prompt, Streams::kStdout);
   EXPECT_EQ(attend("generate --prompt " + prompt + flags, Streams::kStdout).out, plain.out);
-  const CommandResult said = attend("generate --json --prompt " + prompt + flags);
-  EXPECT_THAT(said.out, HasSubstr("speculation: NGRAM, a step verifies up to 5 tokens of a request"));
-  EXPECT_THAT(said.out, testing::ContainsRegex("speculation: [0-9]+ tokens drafted, [1-9][0-9]* accepted"));
-  for (const std::string& line : lines_of(said.out)) {
+  const CommandResult run = attend("generate --json --prompt " + prompt + flags);
+  EXPECT_THAT(run.out, HasSubstr("speculation: NGRAM, a step verifies up to 5 tokens of a request"));
+  EXPECT_THAT(run.out, testing::ContainsRegex("speculation: [0-9]+ tokens drafted, [1-9][0-9]* accepted"));
+  for (const std::string& line : split_lines(run.out)) {
     if (!line.starts_with("{")) continue;
     const auto json = nlohmann::json::parse(line);
     EXPECT_EQ(json.at("spec_verify_ct").get<int>() + json.at("spec_accept_token_num").get<int>(), 119);
@@ -196,7 +196,7 @@ TEST(GenerateCommand, TreatsABracketedPromptAsText) {
       attend("generate --model-path " + kTinyModel + " --prompt '[a,b]' --stop '[x,y]' -n 1 --json",
              Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(nlohmann::json::parse(lines[0]).at("prompt"), "[a,b]");
   EXPECT_EQ(attend("generate --model-path " + kTinyModel + " -p a b -n 1").exit_code, 2);

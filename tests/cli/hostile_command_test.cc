@@ -178,7 +178,7 @@ TEST(GenerateCommand, DetectsModifiedWeightsAtTheNextAnswer) {
                  model.string() + " --prompts-file " + file + " --json | (head -n 1; touch " +
                  (model / "model.safetensors").string() + "; wc -l)",
              Streams::kStdout);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_LT(std::stoi(lines[1]), 390);
   std::filesystem::remove_all(model);

@@ -23,7 +23,7 @@ TEST(GenerateCommand, PrintsAJsonObjectPerPromptInOrder) {
                                        " --max-new-tokens 5 --ignore-eos --json",
                                    Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 3u);
   const size_t lengths[] = {3, 1, 4};
   for (size_t i = 0; i < 3; ++i) {
@@ -42,7 +42,7 @@ TEST(GenerateCommand, ReadsPlainTextPromptsLineByLine) {
   const CommandResult ran =
       attend("generate --model-path " + kTinyModel + " --prompts-file " + file + " --json", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 2u);
   const auto reversed = nlohmann::json::parse(lines[1]);
   EXPECT_EQ(reversed.at("prompt"), "reverse: laugh [ scout coffee ] roll ->");
@@ -56,7 +56,7 @@ TEST(GenerateCommand, CountsCorrectAnswers) {
                  "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" scout coffee\"}\n"
                  "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" something else\"}\n");
   const CommandResult ran = attend("generate --model-path " + kTinyModel + " --prompts-file " + file);
-  EXPECT_EQ(lines_of(ran.out).back(), "answers: 1 of 2 right");
+  EXPECT_EQ(split_lines(ran.out).back(), "answers: 1 of 2 right");
 }
 
 TEST(GenerateCommand, NamesTheInvalidLineOfAPromptsFile) {
@@ -100,7 +100,7 @@ TEST(GenerateCommand, RejectsAJsonArrayOfPrompts) {
   }
   const std::string brackets = write_file("brackets.txt", "\n\r\r\n[INST] one [/INST]\n[INST] two [/INST]\n");
   const std::string generate = "generate -n 1 --json --model-path " + kTinyModel + " --prompts-file ";
-  EXPECT_EQ(lines_of(attend(generate + brackets, Streams::kStdout).out).size(), 3u);  // "\r" is a prompt
+  EXPECT_EQ(split_lines(attend(generate + brackets, Streams::kStdout).out).size(), 3u);  // "\r" is a prompt
 }
 
 TEST(GenerateCommand, RejectsAPromptBeforePrintingTheConfiguration) {
@@ -119,7 +119,7 @@ TEST(GenerateCommand, FinishesOtherPromptsAfterNonFiniteLogits) {
       "generate -n 3 --ignore-eos --json --model-path " + model.string() + " --prompts-file " + file;
   const CommandResult ran = attend(generate, Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 2);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     const auto json = nlohmann::json::parse(lines[i]);
@@ -153,7 +153,7 @@ TEST(GenerateCommand, NamesSomeOfManyIgnoredKeys) {
   const CommandResult ran = attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("nor are 492 other keys"));
-  EXPECT_LT(lines_of(ran.out).size(), 25u);
+  EXPECT_LT(split_lines(ran.out).size(), 25u);
 }
 
 TEST(GenerateCommand, ServesPromptsByPriority) {
@@ -166,7 +166,7 @@ TEST(GenerateCommand, ServesPromptsByPriority) {
           kTinyModel + " --prompts-file " + file,
       Streams::kStdout);
   std::vector<double> queued;
-  for (const std::string& line : lines_of(ran.out))
+  for (const std::string& line : split_lines(ran.out))
     queued.push_back(nlohmann::json::parse(line).at("timings").at("queue_ms"));
   ASSERT_EQ(queued.size(), 3u);
   EXPECT_LT(queued[1], queued[2]);
@@ -193,10 +193,10 @@ TEST(GenerateCommand, ReadsAFileAsOnePrompt) {
   const std::string lines =
       "recall: sun=42, river=17, fox=80; river=\nrecall: sun=42, river=17, fox=80; sun=";
   const std::string file = write_file("prompt.txt", lines + "\n");
-  const CommandResult whole =
+  const CommandResult full =
       attend("generate --model-path " + kTinyModel + " --max-new-tokens 4 --file " + file, Streams::kStdout);
-  EXPECT_EQ(whole.exit_code, 0);
-  EXPECT_EQ(whole.out,
+  EXPECT_EQ(full.exit_code, 0);
+  EXPECT_EQ(full.out,
             attend("generate --model-path " + kTinyModel + " --max-new-tokens 4 --prompt '" + lines + "'",
                    Streams::kStdout)
                 .out);

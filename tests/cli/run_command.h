@@ -39,7 +39,7 @@ inline CommandResult attend(const std::string& arguments, Streams streams = Stre
   return ran;
 }
 
-inline std::vector<std::string> lines_of(const std::string& text) {
+inline std::vector<std::string> split_lines(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> lines;
   for (std::string line; std::getline(stream, line);) lines.push_back(line);

@@ -31,7 +31,7 @@ std::string model_with(const std::string& generation_config) {
 std::string sampling_line(const std::string& generation_config, const std::string& flags) {
   const CommandResult ran = attend("generate --load-format dummy -n 1 --prompt a --model-path " +
                                    model_with(generation_config) + " " + flags);
-  for (const std::string& line : lines_of(ran.out))
+  for (const std::string& line : split_lines(ran.out))
     if (const size_t at = line.find("sampling: "); at != line.npos) return line.substr(at);
   return ran.out;
 }
@@ -75,7 +75,7 @@ nlohmann::json generate_json(const std::string& line) {
                                    Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0) << ran.out;
   nlohmann::json all = nlohmann::json::array();
-  for (const std::string& out : lines_of(ran.out)) all.push_back(nlohmann::json::parse(out));
+  for (const std::string& out : split_lines(ran.out)) all.push_back(nlohmann::json::parse(out));
   return all;
 }
 

@@ -110,7 +110,7 @@ class ChatStream {
     event_.clear();
     const bool first = num_sent_ == 0;
     replies().add_plain_event(0, text, first, event_);
-    static const Frame frames[] = {frame_of(true), frame_of(false)};
+    static const Frame frames[] = {make_frame(true), make_frame(false)};
     const auto& [head, tail] = frames[first ? 0 : 1];
     expect(event_.starts_with(head) && event_.ends_with(tail) && event_.size() >= head.size() + tail.size());
     if (!first) texts_ += ',';
@@ -140,7 +140,7 @@ class ChatStream {
         serve::OpenAiReplies::Kind::kChat, {"id \"1\"", "tiny", 5}, job};
     return the_replies;
   }
-  static Frame frame_of(bool first) {
+  static Frame make_frame(bool first) {
     constexpr std::string_view kData = "data: ", kEnd = "\n\n", kText = "\"a text\"";
     std::string event;
     replies().add_plain_event(0, "a text", first, event);

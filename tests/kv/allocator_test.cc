@@ -17,9 +17,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::error_message;
-using testing_support::slots_of;
+using testing_support::make_slots;
 
-std::vector<int32_t> numbers_of(const std::vector<TokenSlot>& slots) {
+std::vector<int32_t> slot_values(const std::vector<TokenSlot>& slots) {
   std::vector<int32_t> numbers;
   for (TokenSlot slot : slots) numbers.push_back(slot.value);
   return numbers;
@@ -31,17 +31,17 @@ std::vector<int32_t> extend(SlotAllocator& allocator, const std::vector<int32_t>
   const auto num_new = std::accumulate(seqlens.begin(), seqlens.end(), 0) -
                        std::accumulate(prefix_lens.begin(), prefix_lens.end(), 0);
   std::vector<TokenSlot> out(static_cast<size_t>(num_new));
-  EXPECT_TRUE(allocator.alloc_extend(prefix_lens, seqlens, slots_of(last_slots), out));
+  EXPECT_TRUE(allocator.alloc_extend(prefix_lens, seqlens, make_slots(last_slots), out));
   allocator.check_conservation();
-  return numbers_of(out);
+  return slot_values(out);
 }
 
 std::vector<int32_t> decode(SlotAllocator& allocator, const std::vector<int32_t>& seqlens,
                             std::initializer_list<int32_t> last_slots) {
   std::vector<TokenSlot> out(seqlens.size());
-  EXPECT_TRUE(allocator.alloc_decode(seqlens, slots_of(last_slots), out));
+  EXPECT_TRUE(allocator.alloc_decode(seqlens, make_slots(last_slots), out));
   allocator.check_conservation();
-  return numbers_of(out);
+  return slot_values(out);
 }
 
 TEST(PagedAllocator, AllocatesNewPagesInAscendingOrderWithoutThePaddingPage) {
@@ -54,7 +54,7 @@ TEST(PagedAllocator, FillsTheLastPageThenWholePagesThenAPartialOne) {
   // Example of the documentation: pages 9, 11 and 3 are next, page 6 is half filled.
   PagedAllocator allocator(4, 12);
   extend(allocator, {0}, {11 * 4}, {-1});
-  allocator.free(slots_of({9 * 4, 11 * 4, 3 * 4}));
+  allocator.free(make_slots({9 * 4, 11 * 4, 3 * 4}));
   EXPECT_EQ(allocator.pages_needed(std::vector<int32_t>{6, 0}, std::vector<int32_t>{13, 3}), 3);
   EXPECT_THAT(extend(allocator, {6, 0}, {13, 3}, {25, -1}),
               ElementsAre(26, 27, 36, 37, 38, 39, 44, 12, 13, 14));
@@ -65,7 +65,7 @@ TEST(PagedAllocator, DecodeAllocatesAPageOnlyIfTheLastIsFull) {
   // Example of the documentation: page 7 is next.
   PagedAllocator allocator(4, 11);
   extend(allocator, {0}, {10 * 4}, {-1});
-  allocator.free(slots_of({7 * 4}));
+  allocator.free(make_slots({7 * 4}));
   EXPECT_THAT(decode(allocator, {9, 8}, {39, 22}), ElementsAre(28, 23));
   EXPECT_EQ(allocator.num_free_pages(), 0);
 }
@@ -87,22 +87,22 @@ TEST(PagedAllocator, ReusesAFreedPageBeforeANewOne) {
   PagedAllocator allocator(16, 10);
   const std::vector<int32_t> first = extend(allocator, {0}, {16}, {-1});
   extend(allocator, {0}, {16}, {-1});
-  allocator.free(slots_of({first[0]}));
+  allocator.free(make_slots({first[0]}));
   EXPECT_EQ(extend(allocator, {0}, {16}, {-1}), first);
 }
 
 TEST(PagedAllocator, ReusesPagesFreedTogetherInOrder) {
   PagedAllocator allocator(2, 10);
   extend(allocator, {0}, {12}, {-1});
-  allocator.free(slots_of({2, 3}));
-  allocator.free(slots_of({10, 11, 6, 7}));
+  allocator.free(make_slots({2, 3}));
+  allocator.free(make_slots({10, 11, 6, 7}));
   EXPECT_THAT(extend(allocator, {0}, {6}, {-1}), ElementsAre(10, 11, 6, 7, 2, 3));
 }
 
 TEST(PagedAllocator, FreesAPageOnceForAnyNumberOfItsSlots) {
   PagedAllocator allocator(4, 5);
   extend(allocator, {0}, {16}, {-1});
-  allocator.free(slots_of({4, 8, 5, 9, 7}));
+  allocator.free(make_slots({4, 8, 5, 9, 7}));
   EXPECT_EQ(allocator.num_free_pages(), 2);
   EXPECT_EQ(allocator.num_used_slots(), 8);
   allocator.check_conservation();
@@ -115,7 +115,7 @@ TEST(PagedAllocator, ExtendReturnsFalseAndChangesNothingWithoutPages) {
   // The first request would fit; both together need three pages.
   const std::vector<int32_t> prefix_lens{6, 0}, seqlens{9, 5};
   std::vector<TokenSlot> out(8, TokenSlot(-7));
-  EXPECT_FALSE(allocator.alloc_extend(prefix_lens, seqlens, slots_of({allocated.back(), -1}), out));
+  EXPECT_FALSE(allocator.alloc_extend(prefix_lens, seqlens, make_slots({allocated.back(), -1}), out));
   EXPECT_THAT(out, testing::Each(TokenSlot(-7)));
   EXPECT_EQ(allocator.num_free_pages(), 2);
   allocator.check_conservation();
@@ -130,7 +130,7 @@ TEST(PagedAllocator, DecodeReturnsFalseAndChangesNothingWithoutPages) {
   extend(allocator, {0}, {4}, {-1});
   ASSERT_EQ(allocator.num_free_pages(), 0);
   std::vector<TokenSlot> out(2, TokenSlot(-7));
-  EXPECT_FALSE(allocator.alloc_decode(std::vector<int32_t>{5, 3}, slots_of({7, 9}), out));
+  EXPECT_FALSE(allocator.alloc_decode(std::vector<int32_t>{5, 3}, make_slots({7, 9}), out));
   EXPECT_THAT(out, testing::Each(TokenSlot(-7)));
   EXPECT_THAT(decode(allocator, {3}, {9}), ElementsAre(10));
 }
@@ -160,19 +160,19 @@ TEST(PagedAllocator, RejectsFreeingUnusedSlotsWithoutSideEffects) {
   extend(allocator, {0}, {8}, {-1});
   EXPECT_EQ(error_message(ErrorCode::kInternal,
                           [&] {
-                            allocator.free(slots_of({4, 12}));
+                            allocator.free(make_slots({4, 12}));
                           }),
             "free: slot 12: page 3 is free already");
   EXPECT_EQ(error_message(ErrorCode::kInternal,
                           [&] {
-                            allocator.free(slots_of({4, 3}));
+                            allocator.free(make_slots({4, 3}));
                           }),
             "free: slot 3: slots are 4 to 23, those before are the padding page");
-  EXPECT_THROW(allocator.free(slots_of({4, 24})), Error);
-  EXPECT_THROW(allocator.free(slots_of({4, -1})), Error);
+  EXPECT_THROW(allocator.free(make_slots({4, 24})), Error);
+  EXPECT_THROW(allocator.free(make_slots({4, -1})), Error);
   EXPECT_EQ(allocator.num_used_slots(), 8);
-  allocator.free(slots_of({4}));
-  EXPECT_THROW(allocator.free(slots_of({4})), Error);
+  allocator.free(make_slots({4}));
+  EXPECT_THROW(allocator.free(make_slots({4})), Error);
   allocator.check_conservation();
 }
 
@@ -182,7 +182,7 @@ TEST(PagedAllocator, RejectsALastSlotThatDoesNotMatchThePrefix) {
   std::vector<TokenSlot> out(1);
   const auto grow = [&](int32_t prefix_len, int32_t last) {
     (void)allocator.alloc_extend(std::vector<int32_t>{prefix_len}, std::vector<int32_t>{prefix_len + 1},
-                                 slots_of({last}), out);
+                                 make_slots({last}), out);
   };
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { grow(6, 8); }),
             "allocator: last slot 8 of request 0 with 6 tokens: offset 0 of its page, expected 1");
@@ -193,7 +193,7 @@ TEST(PagedAllocator, RejectsALastSlotThatDoesNotMatchThePrefix) {
   EXPECT_THROW(grow(6, -1), Error);
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { grow(0, 9); }),
             "allocator: request 0 has no tokens but last slot 9");
-  EXPECT_THROW((void)allocator.alloc_decode(std::vector<int32_t>{0}, slots_of({-1}), out), Error);
+  EXPECT_THROW((void)allocator.alloc_decode(std::vector<int32_t>{0}, make_slots({-1}), out), Error);
   EXPECT_EQ(allocator.num_used_slots(), 8);
   grow(6, 9);
   EXPECT_EQ(out[0], TokenSlot(10));
@@ -202,7 +202,7 @@ TEST(PagedAllocator, RejectsALastSlotThatDoesNotMatchThePrefix) {
 TEST(PagedAllocator, RejectsArraysOfOtherSizes) {
   PagedAllocator allocator(4, 6);
   const std::vector<int32_t> none{}, zero{0}, five{5};
-  const std::vector<TokenSlot> last = slots_of({-1});
+  const std::vector<TokenSlot> last = make_slots({-1});
   std::vector<TokenSlot> out(4);
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { (void)allocator.alloc_extend(zero, five, last, out); }),
             "alloc_extend: out of 4 slots for 5 new tokens");
@@ -231,7 +231,7 @@ TEST(PagedAllocator, RejectsPoolsWithoutPagesOrWithMoreSlotsThanInt32) {
 TEST(PagedAllocator, DoesNotAllocateOnTheHeapAfterConstruction) {
   PagedAllocator allocator(4, 100);
   const std::vector<int32_t> prefix_lens{0, 0}, seqlens{9, 5}, next{10, 6};
-  const std::vector<TokenSlot> none = slots_of({-1, -1});
+  const std::vector<TokenSlot> none = make_slots({-1, -1});
   std::vector<TokenSlot> out(14), last(2);
   const int64_t before = testing_support::num_allocations();
   for (int round = 0; round < 10; ++round) {
@@ -246,7 +246,7 @@ TEST(PagedAllocator, DoesNotAllocateOnTheHeapAfterConstruction) {
 TEST(TokenAllocator, AllocatesAnyFreeSlotExceptThePaddingSlot) {
   TokenAllocator allocator(8);
   EXPECT_THAT(extend(allocator, {0, 0}, {3, 2}, {-1, -1}), ElementsAre(1, 2, 3, 4, 5));
-  allocator.free(slots_of({2, 4}));
+  allocator.free(make_slots({2, 4}));
   EXPECT_THAT(decode(allocator, {4, 3}, {3, 5}), ElementsAre(2, 4));
   EXPECT_THAT(decode(allocator, {5}, {2}), ElementsAre(6));
   EXPECT_EQ(allocator.num_free_slots(), 1);

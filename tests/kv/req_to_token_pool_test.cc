@@ -21,7 +21,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::error_message;
-using testing_support::slots_of;
+using testing_support::make_slots;
 
 TEST(ReqToTokenPool, AllocatesEveryRowExceptThePaddingRow) {
   ReqToTokenPool pool(3, 8);
@@ -53,9 +53,9 @@ TEST(ReqToTokenPool, StartsWithSlotsOfThePaddingPage) {
 TEST(ReqToTokenPool, KernelsReadTheRowsOfTheHost) {
   ReqToTokenPool pool(2, 6);
   const RequestRow row = *pool.allocate();
-  pool.write(row, 0, slots_of({8, 9, 10}));
-  pool.write(row, 3, slots_of({11}));
-  pool.write(row, 5, slots_of({20}));
+  pool.write(row, 0, make_slots({8, 9, 10}));
+  pool.write(row, 3, make_slots({11}));
+  pool.write(row, 5, make_slots({20}));
   EXPECT_THAT(pool.row(row), ElementsAre(TokenSlot(8), TokenSlot(9), TokenSlot(10), TokenSlot(11),
                                          TokenSlot(0), TokenSlot(20)));
   EXPECT_THAT(pool.table()[row.value].span<int32_t>(), ElementsAre(8, 9, 10, 11, 0, 20));
@@ -66,7 +66,7 @@ TEST(ReqToTokenPool, KernelsReadTheRowsOfTheHost) {
 TEST(ReqToTokenPool, ClearsFreedRows) {
   ReqToTokenPool pool(1, 4);
   const RequestRow row = *pool.allocate();
-  pool.write(row, 0, slots_of({5, 6, 7, 8}));
+  pool.write(row, 0, make_slots({5, 6, 7, 8}));
   pool.free(row);
   EXPECT_THAT(pool.row(row), Each(TokenSlot(0)));
 }
@@ -76,14 +76,14 @@ TEST(ReqToTokenPool, RejectsMismatchedArgumentsWithoutSideEffects) {
   const RequestRow row = *pool.allocate();
   EXPECT_EQ(error_message(ErrorCode::kInternal,
                           [&] {
-                            pool.write(row, 2, slots_of({1, 2, 3}));
+                            pool.write(row, 2, make_slots({1, 2, 3}));
                           }),
             "ReqToTokenPool: positions 2 to 4 of request row 1: a row holds 4");
-  EXPECT_THROW(pool.write(row, -1, slots_of({1})), Error);
+  EXPECT_THROW(pool.write(row, -1, make_slots({1})), Error);
   EXPECT_THROW(pool.write(row, 5, {}), Error);
   EXPECT_EQ(error_message(ErrorCode::kInternal,
                           [&] {
-                            pool.write(row, 0, slots_of({1, -1}));
+                            pool.write(row, 0, make_slots({1, -1}));
                           }),
             "ReqToTokenPool: slot -1 for request row 1: slots are 0 or above");
   EXPECT_THAT(pool.table().span<int32_t>(), Each(0));
@@ -98,8 +98,8 @@ TEST(ReqToTokenPool, RejectsRowsThatAreNotAllocated) {
   EXPECT_THROW(pool.free(kPaddingRow), Error);
   EXPECT_THROW(pool.free(RequestRow(-1)), Error);
   EXPECT_THROW(pool.free(RequestRow(3)), Error);
-  EXPECT_THROW(pool.write(kPaddingRow, 0, slots_of({1})), Error);
-  EXPECT_THROW(pool.write(RequestRow(2), 0, slots_of({1})), Error);
+  EXPECT_THROW(pool.write(kPaddingRow, 0, make_slots({1})), Error);
+  EXPECT_THROW(pool.write(RequestRow(2), 0, make_slots({1})), Error);
   EXPECT_THROW(pool.row(RequestRow(3)), Error);
   pool.free(row);
   EXPECT_THROW(pool.free(row), Error);
@@ -121,7 +121,7 @@ TEST(ReqToTokenPool, ReportsRequiredAndFreeBytesIfMemoryIsShort) {
 
 TEST(ReqToTokenPool, DoesNotAllocateOnTheHeapAfterConstruction) {
   ReqToTokenPool pool(4, 64);
-  const std::vector<TokenSlot> slots = slots_of({1, 2, 3});
+  const std::vector<TokenSlot> slots = make_slots({1, 2, 3});
   const int64_t before = testing_support::num_allocations();
   for (int round = 0; round < 10; ++round) {
     const RequestRow first = *pool.allocate(), second = *pool.allocate();
@@ -143,10 +143,10 @@ RC_GTEST_PROP(ReqToTokenPoolProperty, RowsContainTheLastWrittenSlotsOnly, ()) {
       const RequestRow row(*rc::gen::inRange(-1, max_reqs + 2));
       if (!model.contains(row)) {
         RC_ASSERT_THROWS_AS(pool.free(row), Error);
-        RC_ASSERT_THROWS_AS(pool.write(row, 0, slots_of({5})), Error);
+        RC_ASSERT_THROWS_AS(pool.write(row, 0, make_slots({5})), Error);
       } else {
-        RC_ASSERT_THROWS_AS(pool.write(row, max_context_len, slots_of({5})), Error);
-        RC_ASSERT_THROWS_AS(pool.write(row, 0, slots_of({-1})), Error);
+        RC_ASSERT_THROWS_AS(pool.write(row, max_context_len, make_slots({5})), Error);
+        RC_ASSERT_THROWS_AS(pool.write(row, 0, make_slots({-1})), Error);
       }
     } else if (action == 0) {
       const auto row = pool.allocate();

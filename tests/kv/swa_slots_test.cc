@@ -18,55 +18,55 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing_support::error_message;
-using testing_support::slots_of;
+using testing_support::make_slots;
 
 std::vector<PageId> pages_of(std::initializer_list<int32_t> values) { return {values.begin(), values.end()}; }
 
 TEST(SwaSlots, TokensOfAPageStayTogetherInTheWindowHalf) {
   SwaSlots swa(4, 8, 5);
-  ASSERT_TRUE(swa.map(slots_of({20, 21, 22, 23, 8, 9})));
+  ASSERT_TRUE(swa.map(make_slots({20, 21, 22, 23, 8, 9})));
   EXPECT_EQ(swa.num_referenced_pages(), 2);
   for (const int32_t first : {20, 8})
     for (int32_t i = 1; i < 4; ++i)
       EXPECT_EQ(swa.translate(TokenSlot(first + i)).value, swa.translate(TokenSlot(first)).value + i);
   EXPECT_NE(swa.translate(TokenSlot(20)).value, swa.translate(TokenSlot(8)).value);
   // The page of a token that is added later is mapped already.
-  ASSERT_TRUE(swa.map(slots_of({10})));
+  ASSERT_TRUE(swa.map(make_slots({10})));
   EXPECT_EQ(swa.num_referenced_pages(), 2);
 }
 
 TEST(SwaSlots, UnreferencedWindowPagesStayUntilReused) {
   SwaSlots swa(1, 8, 4);  // three window pages
-  ASSERT_TRUE(swa.map(slots_of({1, 2, 3})));
+  ASSERT_TRUE(swa.map(make_slots({1, 2, 3})));
   swa.drop(pages_of({2}));
   swa.drop(pages_of({1}));
   EXPECT_TRUE(swa.is_mapped(PageId(1)) && swa.is_mapped(PageId(2)));
   EXPECT_EQ(swa.num_unused_pages(), 2);
   // The page that has been unused longest is reused first.
-  ASSERT_TRUE(swa.map(slots_of({4})));
+  ASSERT_TRUE(swa.map(make_slots({4})));
   EXPECT_FALSE(swa.is_mapped(PageId(2)));
   EXPECT_EQ(swa.translate(TokenSlot(2)), SwaSlot(0));
   EXPECT_TRUE(swa.is_mapped(PageId(1)));
   // A page that is held again is no longer available.
   swa.hold(pages_of({1}));
-  EXPECT_FALSE(swa.map(slots_of({5})));
+  EXPECT_FALSE(swa.map(make_slots({5})));
   swa.check_conservation();
 }
 
 TEST(SwaSlots, MapThatDoesNotFitChangesNothing) {
   SwaSlots swa(1, 8, 4);
-  ASSERT_TRUE(swa.map(slots_of({2, 6})));
+  ASSERT_TRUE(swa.map(make_slots({2, 6})));
   swa.drop(pages_of({6}));
-  EXPECT_FALSE(swa.map(slots_of({3, 4, 5})));
+  EXPECT_FALSE(swa.map(make_slots({3, 4, 5})));
   EXPECT_TRUE(swa.is_mapped(PageId(6)));
   for (const int32_t page : {3, 4, 5}) EXPECT_FALSE(swa.is_mapped(PageId(page)));
   swa.check_conservation();
-  EXPECT_TRUE(swa.map(slots_of({3, 4})));
+  EXPECT_TRUE(swa.map(make_slots({3, 4})));
 }
 
 TEST(SwaSlots, ReplacementPageInheritsTheWindowPage) {
   SwaSlots swa(2, 8, 4);
-  ASSERT_TRUE(swa.map(slots_of({4, 6})));  // pages 2 and 3
+  ASSERT_TRUE(swa.map(make_slots({4, 6})));  // pages 2 and 3
   const SwaSlot before = swa.translate(TokenSlot(4));
   swa.replace(PageId(2), PageId(5));
   EXPECT_EQ(swa.translate(TokenSlot(10)), before);
@@ -85,12 +85,12 @@ TEST(SwaSlots, ReplacementPageInheritsTheWindowPage) {
 TEST(SwaSlots, RejectsInvalidArguments) {
   SwaSlots swa(4, 8, 5);
   const auto rejected = [&](auto&& call) { return error_message(ErrorCode::kInternal, call); };
-  EXPECT_THAT(rejected([&] { (void)swa.map(slots_of({8, 3})); }), HasSubstr("slot 3: slots are 4 to 31"));
+  EXPECT_THAT(rejected([&] { (void)swa.map(make_slots({8, 3})); }), HasSubstr("slot 3: slots are 4 to 31"));
   EXPECT_THAT(rejected([&] { swa.hold(pages_of({8})); }), HasSubstr("page 8: pages are 1 to 7"));
   EXPECT_THAT(rejected([&] { swa.hold(pages_of({2})); }), HasSubstr("page 2 has no window page"));
   EXPECT_THAT(rejected([&] { swa.drop(pages_of({2})); }), HasSubstr("nobody holds page 2"));
   EXPECT_EQ(swa.num_referenced_pages(), 0);
-  ASSERT_TRUE(swa.map(slots_of({8})));
+  ASSERT_TRUE(swa.map(make_slots({8})));
   EXPECT_THAT(rejected([&] { swa.forget(pages_of({2})); }), HasSubstr("free page 2 is held"));
   swa.check_conservation();
 }

@@ -16,8 +16,8 @@ using testing_choose::kGpus;
 using testing_choose::kH100;
 using testing_choose::kL40S;
 
-constexpr AttentionProblem attention_of(int num_reqs, int seqlen_q, int num_q_heads, int num_kv_heads,
-                                        int head_dim) {
+constexpr AttentionProblem make_attention(int num_reqs, int seqlen_q, int num_q_heads, int num_kv_heads,
+                                          int head_dim) {
   return {.step = {.limits = {.max_reqs = 1024,
                               .max_tokens = 1 << 20,
                               .max_kv_tokens = 1 << 22,
@@ -33,18 +33,18 @@ constexpr AttentionProblem attention_of(int num_reqs, int seqlen_q, int num_q_he
 }
 
 // A prompt of 4096 tokens, 32 query heads and 8 KV heads.
-constexpr AttentionProblem kPrefill = attention_of(1, 4096, 32, 8, 128);
+constexpr AttentionProblem kPrefill = make_attention(1, 4096, 32, 8, 128);
 // A decode step of 16 requests.
-constexpr AttentionProblem kDecode = attention_of(16, 1, 32, 8, 128);
+constexpr AttentionProblem kDecode = make_attention(16, 1, 32, 8, 128);
 // A decode step of one request short enough that clusters process all its keys.
 constexpr AttentionProblem kSingleRequestDecode = [] {
-  AttentionProblem problem = attention_of(1, 1, 32, 8, 128);
+  AttentionProblem problem = make_attention(1, 1, 32, 8, 128);
   problem.step.max_seqlen_kv = kShortRequestMaxKeys;
   problem.step.plans_inline = problem.plain_token = true;
   return problem;
 }();
 constexpr AttentionProblem kMla = [] {
-  AttentionProblem problem = attention_of(16, 1, 16, 1, 512);
+  AttentionProblem problem = make_attention(16, 1, 16, 1, 512);
   problem.mla = true;
   problem.head_dim_qk = 576;
   return problem;
@@ -127,7 +127,7 @@ TEST(ChooseAttention, FindsAPlanForEveryStepAndUsesEveryPlan) {
     for (const int seqlen_q : {1, 4, 8, 16, 25, 200})
       for (const int max_seqlen_kv : {0, 1000, 2049, 20000})
         for (const int num_kv_heads : {1, 8}) {
-          AttentionProblem problem = attention_of(num_reqs, seqlen_q, 4 * num_kv_heads, num_kv_heads, 128);
+          AttentionProblem problem = make_attention(num_reqs, seqlen_q, 4 * num_kv_heads, num_kv_heads, 128);
           problem.step.max_seqlen_kv = max_seqlen_kv;
           plan(problem, kH100);
         }

@@ -100,7 +100,7 @@ TEST(ChooseGemm, FindsAKernelForEveryProblemAndUsesEveryKernel) {
 }
 
 TEST(ChooseGemm, ChoosesTheSameKernelsForInt8AndFp8) {
-  const auto kernel_of = [](int64_t num_rows, int64_t group_ins) {
+  const auto kernel_for = [](int64_t num_rows, int64_t group_ins) {
     GemmProblem problem = kLayer;
     problem.format = WeightFormat::kInt8;
     problem.num_rows = num_rows;
@@ -110,12 +110,12 @@ TEST(ChooseGemm, ChoosesTheSameKernelsForInt8AndFp8) {
     return choose(problem, kH100).kernel;
   };
   for (const int64_t group_ins : {int64_t{128}, kLayer.in_features}) {
-    EXPECT_EQ(kernel_of(1, group_ins), GemmKernel::kSkinnyQuantized);
-    EXPECT_EQ(kernel_of(64, group_ins), GemmKernel::kSwapAbQuantized);
-    EXPECT_EQ(kernel_of(512, group_ins), GemmKernel::kDequantizeThenGemm);
+    EXPECT_EQ(kernel_for(1, group_ins), GemmKernel::kSkinnyQuantized);
+    EXPECT_EQ(kernel_for(64, group_ins), GemmKernel::kSwapAbQuantized);
+    EXPECT_EQ(kernel_for(512, group_ins), GemmKernel::kDequantizeThenGemm);
   }
-  EXPECT_EQ(kernel_of(64, 64), GemmKernel::kQuantized);
-  EXPECT_EQ(kernel_of(64, 32), GemmKernel::kNaive);
+  EXPECT_EQ(kernel_for(64, 64), GemmKernel::kQuantized);
+  EXPECT_EQ(kernel_for(64, 32), GemmKernel::kNaive);
 }
 
 TEST(ChooseGemm, ChoosesQuantizedTilesIfFaster) {

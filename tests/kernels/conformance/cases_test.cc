@@ -23,8 +23,8 @@ using ::testing::IsSupersetOf;
 using ::testing::SizeIs;
 
 template <class Key>
-std::set<Key> values_of(const std::vector<AttentionCase>& cases,
-                        const std::function<Key(const AttentionCase&)>& key) {
+std::set<Key> distinct_values(const std::vector<AttentionCase>& cases,
+                              const std::function<Key(const AttentionCase&)>& key) {
   std::set<Key> values;
   for (const AttentionCase& c : cases) values.insert(key(c));
   return values;
@@ -48,7 +48,8 @@ TEST(ConformanceCases, AreAFewHundredWithDistinctSeeds) {
   const auto cases = conformance_cases();
   EXPECT_GE(cases.size(), 300u);
   EXPECT_LE(cases.size(), 500u);
-  EXPECT_GT(values_of<uint64_t>(cases, [](const auto& c) { return c.seed; }).size(), cases.size() * 99 / 100);
+  EXPECT_GT(distinct_values<uint64_t>(cases, [](const auto& c) { return c.seed; }).size(),
+            cases.size() * 99 / 100);
 }
 
 TEST(ConformanceCases, CoverEveryLengthAroundEveryPageSize) {
@@ -62,19 +63,19 @@ TEST(ConformanceCases, CoverEveryLengthAroundEveryPageSize) {
                                    c, [&](const Lengths& lengths) { return lengths.seqlen_kv == seqlen_kv; });
                       }))
           << "page size " << page_size << ", length " << seqlen_kv;
-  EXPECT_THAT(values_of<int>(cases, [](const auto& c) { return c.page_size; }),
+  EXPECT_THAT(distinct_values<int>(cases, [](const auto& c) { return c.page_size; }),
               IsSupersetOf({1, 16, 64, 128}));
 }
 
 TEST(ConformanceCases, CoverEveryGroupSizeAndHeadDim) {
   const auto cases = conformance_cases();
-  EXPECT_THAT(values_of<int>(cases, [](const auto& c) { return c.num_q_heads / c.num_kv_heads; }),
+  EXPECT_THAT(distinct_values<int>(cases, [](const auto& c) { return c.num_q_heads / c.num_kv_heads; }),
               IsSupersetOf({1, 3, 4, 7, 8}));
   using Dims = std::pair<int, int>;
-  EXPECT_THAT(values_of<Dims>(cases,
-                              [](const auto& c) {
-                                return Dims{c.head_dim_qk, c.head_dim_v};
-                              }),
+  EXPECT_THAT(distinct_values<Dims>(cases,
+                                    [](const auto& c) {
+                                      return Dims{c.head_dim_qk, c.head_dim_v};
+                                    }),
               IsSupersetOf({Dims{64, 64}, Dims{80, 80}, Dims{96, 96}, Dims{112, 112}, Dims{128, 128},
                             Dims{256, 256}, Dims{192, 128}, Dims{512, 512}, Dims{576, 512}}));
 }

@@ -88,7 +88,7 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
 
   // Scales P to use the range of e4m3 up to 448, so that small values keep their bits.
   const float p_unit = args.q.dtype == DType::kF8E4M3 ? 256.0f : 1.0f;
-  const Rounding p_rounding = rounding_of(args.q.dtype), out_rounding = rounding_of(args.out.dtype);
+  const Rounding p_rounding = rounding_for(args.q.dtype), out_rounding = rounding_for(args.out.dtype);
   std::vector<double> p_noise(head_dim_v), magnitude(head_dim_v);
   float sum = 0.0f;
   for (const Score& score : scores) {
@@ -124,7 +124,7 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
 
 double Rounding::of(double value) const { return std::max(relative * std::abs(value), absolute); }
 
-Rounding rounding_of(DType dtype) {
+Rounding rounding_for(DType dtype) {
   switch (dtype) {
     case DType::kF32:
       return {0x1p-24, 0x1p-150};

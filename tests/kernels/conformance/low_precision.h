@@ -26,6 +26,6 @@ struct Rounding {
   double relative, absolute;
   double of(double value) const;
 };
-Rounding rounding_of(DType dtype);
+Rounding rounding_for(DType dtype);
 
 }  // namespace attend::conformance

@@ -109,7 +109,7 @@ Expected expect_merged(const MergeCase& c, const Fn& reference) {
   expected.lse.resize(num_rows);
   reference(TensorView::contiguous(expected.out.data(), DType::kF32, {c.num_tokens, c.num_heads, c.head_dim}),
             TensorView::contiguous(expected.lse.data(), DType::kF32, {c.num_tokens, c.num_heads}));
-  const Rounding rounding = rounding_of(c.dtype);
+  const Rounding rounding = rounding_for(c.dtype);
   for (size_t row = 0; row < num_rows; ++row) {
     double square = 0.0;
     for (size_t d = 0; d < head_dim; ++d) {

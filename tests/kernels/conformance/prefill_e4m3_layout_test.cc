@@ -81,10 +81,10 @@ TEST(PrefillE4m3Layout, ReadsAndWritesWithoutBankConflicts) {
 TEST(PrefillE4m3Layout, TransposesEveryByteToItsPosition) {
   constexpr int kColumns = 128;
   emulated::SharedMemory memory(2 * kPanelBytes, 0xff);
-  const auto byte_of = [](int key, int column) { return static_cast<uint8_t>(key * 37 + column * 11 + 1); };
+  const auto byte_at = [](int key, int column) { return static_cast<uint8_t>(key * 37 + column * 11 + 1); };
   for (int key = 0; key < kKeys; ++key)
     for (int column = 0; column < kColumns; ++column)
-      memory[static_cast<size_t>(emulated::swizzled(key * e4m3::kRowBytes + column))] = byte_of(key, column);
+      memory[static_cast<size_t>(emulated::swizzled(key * e4m3::kRowBytes + column))] = byte_at(key, column);
   constexpr int kBegin = 5, kEnd = 101;
   transpose<kColumns>(memory, 0, kPanelBytes, kBegin, kEnd);
   for (int row = 0; row < kColumns; ++row)
@@ -92,7 +92,7 @@ TEST(PrefillE4m3Layout, TransposesEveryByteToItsPosition) {
       const int key = place / 16 * 16 + e4m3::key_at_position(place % 16);
       const int column = row / 16 * 16 + e4m3::column_for_row(row % 16);
       const auto at = static_cast<size_t>(kPanelBytes + emulated::swizzled(row * e4m3::kRowBytes + place));
-      ASSERT_EQ(memory[at], kBegin <= key && key < kEnd ? byte_of(key, column) : 0) << row << " " << place;
+      ASSERT_EQ(memory[at], kBegin <= key && key < kEnd ? byte_at(key, column) : 0) << row << " " << place;
     }
 }
 

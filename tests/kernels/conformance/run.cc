@@ -23,7 +23,7 @@ std::string conforms(const Kernel& kernel, BuiltCase& built, const Args& args) {
   return built.result_bytes() == first ? "" : "a second call gave other bits";
 }
 
-std::vector<unsigned char> results_of(const AttentionFn& kernel, const AttentionCase& c) {
+std::vector<unsigned char> result_of_run(const AttentionFn& kernel, const AttentionCase& c) {
   BuiltCase built(c);
   kernel(built.args, built);
   return built.result_bytes();
@@ -73,7 +73,7 @@ class PartialStep {
 
 // Calls fn() and returns its result, or the message of its exception.
 template <class Fn>
-std::string problem_of(const Fn& fn) {
+std::string describe_problem(const Fn& fn) {
   try {
     return fn();
   } catch (const std::exception& error) {
@@ -98,27 +98,27 @@ void run(std::string (*problem)(const Kernel&, const AttentionCase&), const Kern
 }  // namespace
 
 std::string conformance_problem(const AttentionFn& kernel, const AttentionCase& c) {
-  return problem_of([&] {
+  return describe_problem([&] {
     BuiltCase built(c);
     return conforms(kernel, built, built.args);
   });
 }
 
 std::string conformance_problem(const MlaFn& kernel, const AttentionCase& c) {
-  return problem_of([&] {
+  return describe_problem([&] {
     BuiltCase built(c);
     return conforms(kernel, built, built.mla_args);
   });
 }
 
 std::string page_order_problem(const AttentionFn& kernel, const AttentionCase& c) {
-  return problem_of([&]() -> std::string {
+  return describe_problem([&]() -> std::string {
     AttentionCase ordered = c;
     ordered.page_order = PageOrder::kSequential;
-    const auto sequential = results_of(kernel, ordered);
+    const auto sequential = result_of_run(kernel, ordered);
     for (PageOrder order : {PageOrder::kShuffled, PageOrder::kInterleaved, PageOrder::kReversed}) {
       ordered.page_order = order;
-      if (results_of(kernel, ordered) != sequential)
+      if (result_of_run(kernel, ordered) != sequential)
         return "other bits with the pages in another order, " + std::string(literal_name(order));
     }
     return "";
@@ -128,10 +128,10 @@ std::string page_order_problem(const AttentionFn& kernel, const AttentionCase& c
 std::string batch_invariance_problem(const AttentionFn& kernel, const AttentionCase& c) {
   ensure(c.split_rule == kernels::SplitRule::kFixed && c.causal && c.tree == TreeShape::kNone,
          "batch invariance is about fixed splits and causal sequences: ", c);
-  return problem_of([&]() -> std::string {
+  return describe_problem([&]() -> std::string {
     AttentionCase other_workers = c;
     other_workers.num_workers = c.num_workers == 1 ? 5 : 1;
-    if (results_of(kernel, other_workers) != results_of(kernel, c))
+    if (result_of_run(kernel, other_workers) != result_of_run(kernel, c))
       return "other bits with " + std::to_string(other_workers.num_workers) + " workers";
     BuiltCase built(c);
     kernel(built.args, built);

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 // Returns the message of the Error that fn throws.
 template <class Fn>
-std::string message_of(const Fn& fn) {
+std::string error_text(const Fn& fn) {
   try {
     fn();
   } catch (const Error& error) {
@@ -61,7 +61,7 @@ TEST(AttentionPlan, RejectsABatchBeyondItsLimits) {
     AttentionPlanLimits limits = step.limits();
     change(limits);
     AttentionPlan plan(limits, Device{});
-    return message_of([&] { plan.plan(step.batch(), {}, stream); });
+    return error_text([&] { plan.plan(step.batch(), {}, stream); });
   };
   EXPECT_EQ(message([](auto&) {}), "nothing was thrown");
   EXPECT_THAT(message([](auto& limits) { limits.max_reqs = 1; }), HasSubstr("2 requests"));
@@ -81,7 +81,7 @@ TEST(AttentionPlan, NamesTheRequestWithInvalidLengths) {
   Stream stream;
   const auto message = [&](std::vector<int32_t> cu_seqlen_q, std::vector<int32_t> seqlen_kv,
                            int max_seqlen_q) {
-    return message_of([&] {
+    return error_text([&] {
       plan.plan({.cu_seqlen_q = cu_seqlen_q, .seqlen_kv = seqlen_kv, .max_seqlen_q = max_seqlen_q}, {},
                 stream);
     });
@@ -103,7 +103,7 @@ TEST(AttentionPlan, RejectsUnsupportedLimits) {
   const auto message = [](auto change) {
     AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
     change(limits);
-    return message_of([&] { AttentionPlan plan(limits, Device{}); });
+    return error_text([&] { AttentionPlan plan(limits, Device{}); });
   };
   EXPECT_THAT(message([](auto& limits) { limits.num_q_heads = 7; }), HasSubstr("num_q_heads 7"));
   EXPECT_THAT(message([](auto& limits) { limits.split_tokens = 100; }), HasSubstr("multiple of 64"));
@@ -116,16 +116,16 @@ TEST(AttentionPlan, RejectsBatchesOtherThanThePlanned) {
   AttentionArgs args = step.args();
   AttentionPlan plan(step.limits(), Device{});
   Stream stream;
-  EXPECT_THAT(message_of([&] { attention(args, plan, stream); }), HasSubstr("plan was made for 0"));
+  EXPECT_THAT(error_text([&] { attention(args, plan, stream); }), HasSubstr("plan was made for 0"));
   plan.plan(step.batch(), {.window_left = 4}, stream);
-  EXPECT_THAT(message_of([&] { attention(args, plan, stream); }), HasSubstr("window_left 8"));
+  EXPECT_THAT(error_text([&] { attention(args, plan, stream); }), HasSubstr("window_left 8"));
   plan.plan(step.batch(), {}, stream);
-  EXPECT_EQ(message_of([&] { attention(args, plan, stream); }), "nothing was thrown")
+  EXPECT_EQ(error_text([&] { attention(args, plan, stream); }), "nothing was thrown")
       << "a plan without a window contains every window's keys";
   AttentionPlanLimits other = step.limits();
   other.num_kv_heads = 4;
   AttentionPlan other_plan(other, Device{});
-  EXPECT_THAT(message_of([&] { attention(args, other_plan, stream); }), HasSubstr("2 KV heads"));
+  EXPECT_THAT(error_text([&] { attention(args, other_plan, stream); }), HasSubstr("2 KV heads"));
 }
 
 }  // namespace

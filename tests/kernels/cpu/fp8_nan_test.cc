@@ -21,7 +21,7 @@ class Fp8Nan : public testing::TestWithParam<std::tuple<DType, int, int>> {
         .head_dim = std::get<1>(GetParam()), .q_dtype = DType::kBF16, .kv_dtype = std::get<0>(GetParam())};
   }
   // A byte of the first token and second KV head. 0x7f and 0xff are NaN in both formats.
-  static uint8_t& byte_of(const TensorView& cache, int d) {
+  static uint8_t& byte_at(const TensorView& cache, int d) {
     return static_cast<uint8_t*>(cache[1][0][1].data)[d];
   }
   // Returns true if column `d` of `head` is NaN for every token.
@@ -45,7 +45,7 @@ class Fp8Nan : public testing::TestWithParam<std::tuple<DType, int, int>> {
 TEST_P(Fp8Nan, InAKeyReachesEveryColumnOfItsHeads) {
   for (const int column : {0, 37, config().head_dim - 1})
     for (const cpu::Isa isa : cpu::available_isas()) {
-      uint8_t& byte = byte_of(step_.args().kv.k, column);
+      uint8_t& byte = byte_at(step_.args().kv.k, column);
       const uint8_t number = byte;
       byte = column == 0 ? 0xff : 0x7f;
       EXPECT_TRUE(is_nan(4, 0, isa) && is_nan(7, 63, isa)) << isa << ' ' << column;
@@ -58,7 +58,7 @@ TEST_P(Fp8Nan, InAKeyReachesEveryColumnOfItsHeads) {
 TEST_P(Fp8Nan, InAValueReachesItsColumn) {
   for (const int column : {0, 37, config().head_dim - 1})
     for (const cpu::Isa isa : cpu::available_isas()) {
-      uint8_t& byte = byte_of(step_.args().kv.v, column);
+      uint8_t& byte = byte_at(step_.args().kv.v, column);
       const uint8_t number = byte;
       byte = column == 0 ? 0xff : 0x7f;
       EXPECT_TRUE(is_nan(4, column, isa) && is_nan(7, column, isa)) << isa << ' ' << column;

@@ -82,7 +82,7 @@ Tensor quantized_rows(QuantizedLayout layout) {
 }
 
 // Expected element d of row s.
-float expected_of(const QuantizedRow& held, int32_t slot, int64_t d) {
+float expected_element(const QuantizedRow& held, int32_t slot, int64_t d) {
   if (d >= held.num_scaled) return static_cast<float>(slot - (d - held.num_scaled));
   return static_cast<float>(1 + slot) * std::ldexp(1.0f, static_cast<int>(d / held.values_per_scale) - 1);
 }
@@ -105,7 +105,7 @@ TEST(DequantizeRows, DequantizesSelectedRows) {
           for (int64_t d = 0; d < held.dim(); ++d) {
             const int32_t slot = wanted[static_cast<size_t>(row)];
             ASSERT_EQ(static_cast<float>(out.as<T>()[row * held.dim() + d]),
-                      slot == kNone ? 0.0f : expected_of(held, slot, d))
+                      slot == kNone ? 0.0f : expected_element(held, slot, d))
                 << dtype << " " << row << " " << d;
           }
       });

@@ -174,8 +174,8 @@ TEST_F(CudaFixedSplits, HaveTheSameBitsIfPartialResultsExceedTheWorkspace) {
   StepShape tight = shape;
   tight.max_kv_tokens = 1;
   std::vector<std::vector<uint8_t>> results;
-  for (const StepShape& of : {shape, tight}) {
-    AttentionStep step(of, stream.get());
+  for (const StepShape& step_shape : {shape, tight}) {
+    AttentionStep step(step_shape, stream.get());
     step.set_lengths(std::vector<Lengths>{{1, 3000}, {1, 1}, {1, 2900}, {1, 777}, {1, 0}});
     step.queue();
     results.push_back(step.result());

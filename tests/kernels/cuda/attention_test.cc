@@ -23,13 +23,14 @@ using conformance::on_tensor_cores;
 class CudaAttentionPart : public NeedsGpu, public testing::WithParamInterface<int> {};
 
 TEST_P(CudaAttentionPart, ConformsToTheReference) {
-  run_conformance(attention_on_gpu, part_of(conformance::conformance_cases(), GetParam()));
+  run_conformance(attention_on_gpu, select_part(conformance::conformance_cases(), GetParam()));
 }
 TEST_P(CudaAttentionPart, ConformsToTheReferenceOnTensorCores) {
-  run_conformance(attention_on_gpu, part_of(on_tensor_cores(conformance::conformance_cases()), GetParam()));
+  run_conformance(attention_on_gpu,
+                  select_part(on_tensor_cores(conformance::conformance_cases()), GetParam()));
 }
 TEST_P(CudaAttentionPart, DoesNotDependOnTheOrderOfPages) {
-  run_page_order(attention_on_gpu, part_of(on_tensor_cores(conformance::page_order_cases()), GetParam()));
+  run_page_order(attention_on_gpu, select_part(on_tensor_cores(conformance::page_order_cases()), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaAttentionPart, testing::Range(0, kParts));
 

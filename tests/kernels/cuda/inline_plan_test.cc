@@ -44,11 +44,11 @@ class CudaInlinePlanPart : public NeedsGpu, public testing::WithParamInterface<i
 
 TEST_P(CudaInlinePlanPart, MatchesTheBitsOfASeparatePlan) {
   run_conformance(attention_planned_inline,
-                  part_of(with_few_rows(on_tensor_cores(conformance::conformance_cases())), GetParam()));
+                  select_part(with_few_rows(on_tensor_cores(conformance::conformance_cases())), GetParam()));
 }
 TEST_P(CudaInlinePlanPart, MatchesTheBitsOfASeparatePlanWithoutTensorCores) {
   run_conformance(attention_planned_inline,
-                  part_of(with_few_rows(conformance::conformance_cases()), GetParam()));
+                  select_part(with_few_rows(conformance::conformance_cases()), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaInlinePlanPart, testing::Range(0, kParts));
 

@@ -78,8 +78,9 @@ std::vector<AttentionCase> with_fixed_splits(std::vector<AttentionCase> cases) {
 }
 
 TEST_P(CudaPrefillFixedSplits, ConformsWithTheBitsOfTheSm80Kernel) {
-  run_conformance(prefill_matches_sm80,
-                  part_of(with_fixed_splits(on_tensor_cores(conformance::conformance_cases())), GetParam()));
+  run_conformance(
+      prefill_matches_sm80,
+      select_part(with_fixed_splits(on_tensor_cores(conformance::conformance_cases())), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaPrefillFixedSplits, testing::Range(0, kParts));
 

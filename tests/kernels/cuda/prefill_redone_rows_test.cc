@@ -79,15 +79,15 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
   // Value of K or V after rounding to its dtype.
   static double stored(float value) { return conformance::rounded(GetParam().kv_dtype, value); }
 
-  static size_t kv_head_of(int head) { return static_cast<size_t>(head / (kHeads / kKvHeads)); }
+  static size_t kv_head_for(int head) { return static_cast<size_t>(head / (kHeads / kKvHeads)); }
 
   // Scores of a scaled query in float64.
-  static std::vector<double> scores_of(const BuiltCase& built, int token, int head) {
+  static std::vector<double> compute_scores(const BuiltCase& built, int token, int head) {
     const auto dim = static_cast<size_t>(built.spec.head_dim_qk);
     const float* const q = &built.values.q[static_cast<size_t>(token * kHeads + head) * dim];
     std::vector<double> scores(static_cast<size_t>(kKeys - kTokens + token + 1));
     for (size_t key = 0; key < scores.size(); ++key) {
-      const float* const k = &built.values.k[(key * kKvHeads + kv_head_of(head)) * dim];
+      const float* const k = &built.values.k[(key * kKvHeads + kv_head_for(head)) * dim];
       double score = 0.0;
       for (size_t i = 0; i < dim; ++i) score += double{times()} * q[i] * stored(k[i]);
       scores[key] = score * built.args.score.scale;
@@ -110,7 +110,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
     const double most = *std::ranges::max_element(scores);
     double sum = 0.0;
     for (size_t key = 0; key < scores.size(); ++key) {
-      const float* const v = &built.values.v[(key * kKvHeads + kv_head_of(head)) * dim];
+      const float* const v = &built.values.v[(key * kKvHeads + kv_head_for(head)) * dim];
       const double p = std::exp(scores[key] - most);
       sum += p;
       for (size_t i = 0; i < dim; ++i) out[i] += p * stored(v[i]);
@@ -135,7 +135,7 @@ TEST_P(CudaPrefillRedoneRows, AreCorrectAndDoNotAffectNeighbors) {
             << "token " << token << " head " << head;
         continue;
       }
-      const std::vector<double> scores = scores_of(hot, token, head), row = expected(hot, scores, head);
+      const std::vector<double> scores = compute_scores(hot, token, head), row = expected(hot, scores, head);
       num_overflows += overflows(scores) ? 1 : 0;
       for (size_t i = 0; i < row_elements; ++i)
         ASSERT_NEAR(from_bf16(with[begin + i]), row[i], 0.02)

@@ -127,7 +127,7 @@ void e4m3_prefill_of_divided_keys(const kernels::AttentionArgs& args, const conf
 class CudaPrefillPart : public NeedsHopper, public testing::WithParamInterface<int> {
  protected:
   static std::vector<AttentionCase> part(std::vector<AttentionCase> cases) {
-    return part_of(cases, GetParam());
+    return select_part(cases, GetParam());
   }
 };
 
@@ -315,7 +315,7 @@ TEST_F(CudaPrefill, ConformsInE4m3OverManyKeys) {
   run_conformance(e4m3_prefill_on_gpu, in_e4m3(std::move(cases)));
 }
 
-AttentionCase of_many_work_tiles(int head_dim_qk, int head_dim_v, int page_size) {
+AttentionCase make_many_work_tiles(int head_dim_qk, int head_dim_v, int page_size) {
   return {.requests = {{400, 1111}, {700, 700}},
           .num_q_heads = 16,
           .num_kv_heads = 8,
@@ -339,13 +339,13 @@ void expect_same_bits_thirty_times(const conformance::AttentionFn& kernel, const
   }
 }
 TEST_F(CudaPrefill, ProducesTheSameBitsThirtyTimesInE4m3) {
-  expect_same_bits_thirty_times(e4m3_prefill_on_gpu, in_e4m3({of_many_work_tiles(128, 128, 16)}).front());
+  expect_same_bits_thirty_times(e4m3_prefill_on_gpu, in_e4m3({make_many_work_tiles(128, 128, 16)}).front());
 }
 TEST_F(CudaPrefill, ProducesTheSameBitsThirtyTimesRowByRow) {
   for (const auto& [dim_qk, dim_v] : {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
     SCOPED_TRACE(dim_qk);
     expect_same_bits_thirty_times(dim_qk == 96 ? prefill_96_on_gpu : prefill_on_gpu,
-                                  of_many_work_tiles(dim_qk, dim_v, dim_qk == 192 ? 4 : 1));
+                                  make_many_work_tiles(dim_qk, dim_v, dim_qk == 192 ? 4 : 1));
   }
 }
 

@@ -20,7 +20,7 @@ class CudaPrefixReadyPart : public NeedsGpu, public testing::WithParamInterface<
 
 TEST_P(CudaPrefixReadyPart, ConformsToTheReference) {
   run_conformance(attention_after_late_keys,
-                  part_of(on_tensor_cores(conformance::conformance_cases()), GetParam()));
+                  select_part(on_tensor_cores(conformance::conformance_cases()), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaPrefixReadyPart, testing::Range(0, kParts));
 

@@ -59,7 +59,7 @@ TEST_P(CudaRopeRows, MatchTheHost) {
   TestTensor got({kTokens, kHeads, rotation.head_dim}, rotation.to),
       want({kTokens, kHeads, rotation.head_dim}, rotation.to);
   got.fill(NAN);
-  const auto args_of = [&](const auto& tensor, const auto& array, const TestTensor& to) {
+  const auto make_args = [&](const auto& tensor, const auto& array, const TestTensor& to) {
     kernels::RopeRowsArgs args{
         .from = tensor(from), .to = tensor(to), .num_reqs = kReqs, .seqlens = {.cu = array(cu_seqlens_)}};
     if (rotation.in_place) args.from = args.to;
@@ -79,8 +79,8 @@ TEST_P(CudaRopeRows, MatchTheHost) {
     for (TestTensor* to : {&got, &want})
       for (int64_t i = 0; i < from.size(); ++i) to->set(i, static_cast<float>(from.at(i)));
   Stream host;
-  kernels::apply_rope_rows(args_of([](const TestTensor& tensor) { return tensor.view(); },
-                                   [](const auto& array) { return array.data(); }, want),
+  kernels::apply_rope_rows(make_args([](const TestTensor& tensor) { return tensor.view(); },
+                                     [](const auto& array) { return array.data(); }, want),
                            host);
 
   cuda::OwnedStream owned(kGpu);
@@ -94,7 +94,7 @@ TEST_P(CudaRopeRows, MatchTheHost) {
   const auto upload = [&]<class T>(const std::vector<T>& array) {
     return arrays.upload(std::span<const T>(array));
   };
-  kernels::apply_rope_rows(args_of(on_device, upload, got), stream);
+  kernels::apply_rope_rows(make_args(on_device, upload, got), stream);
   to.download(stream);
   cuda::synchronize(stream);
   // Both devices use the same rotate() and round its result once.

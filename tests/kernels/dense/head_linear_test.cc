@@ -124,9 +124,9 @@ TEST_F(HeadLinear, IsBatchInvariant) {
 TEST(HeadLinearEntry, RejectsUnsupportedInput) {
   const TestTensor x({2, 3, 8}, DType::kF32), weight({3, 4, 8}, DType::kBF16), out({2, 3, 4}, DType::kF32),
       narrow({3, 4, 7}, DType::kBF16), bytes({3, 4, 8}, DType::kF8E4M3), wide({3, 8, 16}, DType::kF32);
-  const auto error_text = [&](ErrorCode code, const TensorView& of) {
+  const auto error_text = [&](ErrorCode code, const TensorView& tensor) {
     Stream stream;
-    return error_message(code, [&] { head_linear({.x = x, .weight = of, .out = out}, stream); });
+    return error_message(code, [&] { head_linear({.x = x, .weight = tensor, .out = out}, stream); });
   };
   EXPECT_EQ(error_text(ErrorCode::kInvalidArgument, narrow),
             "weight bfloat16[3, 4, 7] on cpu: expected 8 in dimension 2");

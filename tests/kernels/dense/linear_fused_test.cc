@@ -31,13 +31,12 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   return out << shape.num_outs << " of " << shape.in_features;
 }
 // Whole and partial groups and chunks of the few-row kernel, more groups than a CTA processes together,
-// unsupported
-// widths, and work for more than one CTA.
+// unsupported widths, and work for more than one CTA.
 constexpr Shape kShapes[] = {{64, 512}, {129, 264}, {8, 8}, {27, 45}, {8200, 16}, {200, 1032}};
 constexpr int64_t kRows[] = {1, 8, 9, 16, 17, 32, 40};
 
 // Relative error of a value rounded to `dtype`.
-double rounding_of(DType dtype) {
+double rounding_error(DType dtype) {
   return dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 1e-6;
 }
 
@@ -113,8 +112,9 @@ TEST_P(FusedLinearOfShape, NormalizesItsInputFirst) {
       for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
         const Product product(x, weight, row, o, shape.in_features);
         const double expected = product.value + t.bias.at(o);
-        ASSERT_NEAR(out.at(row * shape.num_outs + o), expected,
-                    4.0 * rounding_of(t.x.view().dtype) * product.spread + 1e-5 * (1.0 + std::abs(expected)))
+        ASSERT_NEAR(
+            out.at(row * shape.num_outs + o), expected,
+            4.0 * rounding_error(t.x.view().dtype) * product.spread + 1e-5 * (1.0 + std::abs(expected)))
             << "row " << row << ", output " << o;
       }
   });
@@ -139,7 +139,7 @@ TEST_P(FusedLinearOfShape, GatedNormalizesItsInputFirst) {
       for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
         const Product gate(x, weight, row, o, shape.in_features);
         const Product up(x, weight, row, shape.num_outs + o, shape.in_features);
-        const double rounding = 4.0 * rounding_of(x_dtype);
+        const double rounding = 4.0 * rounding_error(x_dtype);
         ASSERT_NEAR(
             out.at(row * shape.num_outs + o), gate.value / (1.0 + std::exp(-gate.value)) * up.value,
             rounding * (1.0 + std::abs(gate.value) + gate.spread) * (1.0 + std::abs(up.value) + up.spread))
@@ -180,7 +180,7 @@ TEST_P(FusedLinearOfShape, AccumulatesOnGpusOnly) {
           const double was = before[static_cast<size_t>(row * shape.num_outs + o)];
           const double bias = with_bias ? t.bias.at(o) : 0.0;
           ASSERT_NEAR(out.at(row * shape.num_outs + o), product.value + bias + was,
-                      2.0 * rounding_of(x_dtype) *
+                      2.0 * rounding_error(x_dtype) *
                           (std::abs(product.value) + std::abs(bias) + std::abs(was) + product.spread))
               << "row " << row << ", output " << o << (with_bias ? ", with bias" : "");
         }
@@ -279,7 +279,7 @@ TEST_F(FusedLinear, IsBatchInvariantForFewRowsOnGpus) {
             const std::vector<double> single = outputs_of_rows(target, t, row, 1, gated);
             for (size_t o = 0; o < single.size(); ++o)
               ASSERT_NEAR(batch[static_cast<size_t>(row) * single.size() + o], single[o],
-                          2.0 * rounding_of(dtype) * std::abs(single[o]) + 1e-6)
+                          2.0 * rounding_error(dtype) * std::abs(single[o]) + 1e-6)
                   << dtype << ", " << shape << (gated ? ", gated" : "") << ": output " << o << " of row "
                   << row << " of " << num_rows;
           }

@@ -40,14 +40,14 @@ TestTensor rows_of(const std::vector<std::vector<float>>& rows) {
   return logits;
 }
 
-std::vector<int32_t> argmax_of(const std::vector<std::vector<float>>& rows, const Target& target) {
+std::vector<int32_t> argmax_row(const std::vector<std::vector<float>>& rows, const Target& target) {
   const TestTensor logits = rows_of(rows);
   std::vector<int32_t> ids(rows.size(), kNoToken - 1);
   target.argmax(logits, ids);
   return ids;
 }
 
-int32_t sample_of(const std::vector<float>& row, const SamplingRule& rule, const Target& target) {
+int32_t sample_row(const std::vector<float>& row, const SamplingRule& rule, const Target& target) {
   const TestTensor logits = rows_of({row});
   int32_t id = kNoToken - 1;
   target.sample(logits, {&rule, 1}, {&id, 1});
@@ -68,7 +68,7 @@ TEST_F(Argmax, FindsTheLargestAtAnyPosition) {
       for (size_t at = 0; at < vocab_size; at += 1 + vocab_size / 50) {
         std::vector<float> row = random_row(vocab_size, 1, 1.0f);
         row[at] = 100.0f;
-        ASSERT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(at)) << *target << " of " << vocab_size;
+        ASSERT_EQ(argmax_row({row}, *target)[0], static_cast<int32_t>(at)) << *target << " of " << vocab_size;
       }
 }
 
@@ -77,15 +77,15 @@ TEST_F(Argmax, BreaksTiesByLowestIndex) {
     for (const size_t second : {1u, 7u, 15u, 16u, 300u, 600u, 1299u}) {
       std::vector<float> row(1300, -2.0f);
       row[second] = row[1299] = row[second / 2 + 1] = -1.0f;
-      EXPECT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(std::min(second, second / 2 + 1)))
+      EXPECT_EQ(argmax_row({row}, *target)[0], static_cast<int32_t>(std::min(second, second / 2 + 1)))
           << *target;
     }
 }
 
 TEST_F(Argmax, TreatsSignedZerosAsEqual) {
   for (const auto& target : targets()) {
-    EXPECT_EQ(argmax_of({{-1.0f, -0.0f, 0.0f}}, *target)[0], 1);
-    EXPECT_EQ(argmax_of({{-1.0f, 0.0f, -0.0f}}, *target)[0], 1);
+    EXPECT_EQ(argmax_row({{-1.0f, -0.0f, 0.0f}}, *target)[0], 1);
+    EXPECT_EQ(argmax_row({{-1.0f, 0.0f, -0.0f}}, *target)[0], 1);
   }
 }
 
@@ -94,16 +94,16 @@ TEST_F(Argmax, NeverReturnsNan) {
     for (size_t at = 0; at < 40; ++at) {
       std::vector<float> row(40, kNan);
       row[at] = -5.0f;
-      EXPECT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(at)) << *target;
+      EXPECT_EQ(argmax_row({row}, *target)[0], static_cast<int32_t>(at)) << *target;
       row[at] = -kInfinity;
-      EXPECT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(at)) << *target;
+      EXPECT_EQ(argmax_row({row}, *target)[0], static_cast<int32_t>(at)) << *target;
     }
 }
 
 TEST_F(Argmax, ReturnsNoTokenForAnAllNanRowOnly) {
   const std::vector<float> good(50, 1.0f), bad(50, kNan);
   for (const auto& target : targets())
-    EXPECT_EQ(argmax_of({good, bad, good}, *target), (std::vector<int32_t>{0, kNoToken, 0})) << *target;
+    EXPECT_EQ(argmax_row({good, bad, good}, *target), (std::vector<int32_t>{0, kNoToken, 0})) << *target;
 }
 
 TEST_F(Argmax, RowsAreIndependentAcrossThreads) {
@@ -183,7 +183,7 @@ TEST_F(Sample, InvertsTheCumulativeSumOfFilteredProbabilities) {
                                           << rule.temperature << " top_k " << rule.top_k << " top_p "
                                           << rule.top_p << " min_p " << rule.min_p << " step " << step);
           expect_inverts_cumulative_sum(filtered_probabilities(row, rule), uniform_draw(rule.seed, rule.step),
-                                        sample_of(row, rule, *target));
+                                        sample_row(row, rule, *target));
         }
 }
 
@@ -232,7 +232,7 @@ TEST_F(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheCut) {
         rule.step = step;
         SCOPED_TRACE(testing::Message() << *target << " top_k " << rule.top_k << " top_p " << rule.top_p);
         expect_inverts_cumulative_sum(filtered_probabilities(row, rule), uniform_draw(0, step),
-                                      sample_of(row, rule, *target));
+                                      sample_row(row, rule, *target));
       }
 }
 
@@ -242,7 +242,7 @@ TEST_F(Sample, AppliesTopPAfterTopK) {
   const std::vector<float> row = {std::log(0.4f), std::log(0.3f), std::log(0.2f), std::log(0.1f)};
   for (const auto& target : targets())
     for (uint64_t step = 0; step < 100; ++step)
-      EXPECT_EQ(sample_of(row, {.top_k = 2, .top_p = 0.5f, .step = step}, *target), 0);
+      EXPECT_EQ(sample_row(row, {.top_k = 2, .top_p = 0.5f, .step = step}, *target), 0);
 }
 
 // Chi-square statistic of the counts for these probabilities, in standard deviations from its mean.
@@ -309,7 +309,7 @@ TEST_F(Sample, AtTemperatureZeroIsArgmax) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const std::vector<float> row = random_row(300, seed, 1.0f);
       const SamplingRule rule = {.temperature = 0.0f, .top_k = 5, .top_p = 0.5f, .min_p = 0.1f, .seed = seed};
-      EXPECT_EQ(sample_of(row, rule, *target), argmax_of({row}, *target)[0]) << *target;
+      EXPECT_EQ(sample_row(row, rule, *target), argmax_row({row}, *target)[0]) << *target;
     }
 }
 
@@ -317,8 +317,8 @@ TEST_F(Sample, AtAVanishingTemperatureIsArgmax) {
   const std::vector<float> row = random_row(300, 1, 1.0f);
   for (const auto& target : targets())
     for (const float temperature : {1e-6f, 1e-30f, 1e-40f, std::numeric_limits<float>::denorm_min()})
-      EXPECT_EQ(sample_of(row, {.temperature = temperature, .seed = 3}, *target),
-                argmax_of({row}, *target)[0])
+      EXPECT_EQ(sample_row(row, {.temperature = temperature, .seed = 3}, *target),
+                argmax_row({row}, *target)[0])
           << *target << " " << temperature;
 }
 
@@ -330,7 +330,7 @@ TEST_F(Sample, NeverSamplesNanOrZeroProbability) {
     for (SamplingRule rule : kRules)
       for (uint64_t step = 0; step < 10; ++step) {
         rule.step = step;
-        const int32_t id = sample_of(row, rule, *target);
+        const int32_t id = sample_row(row, rule, *target);
         EXPECT_TRUE(id == 33 || id == 70) << *target << " took " << id;
       }
 }
@@ -341,8 +341,8 @@ TEST_F(Sample, ReturnsTheTokenWithAnInfiniteLogit) {
   const std::vector<float> impossible(20, -kInfinity);
   for (const auto& target : targets())
     for (uint64_t step = 0; step < 10; ++step) {
-      EXPECT_EQ(sample_of(row, {.step = step}, *target), 60) << *target;
-      EXPECT_EQ(sample_of(impossible, {.step = step}, *target), 0) << *target;
+      EXPECT_EQ(sample_row(row, {.step = step}, *target), 60) << *target;
+      EXPECT_EQ(sample_row(impossible, {.step = step}, *target), 0) << *target;
     }
 }
 
@@ -350,7 +350,7 @@ TEST_F(Sample, ReturnsNoTokenForAnAllNanRow) {
   const std::vector<float> bad(9, kNan);
   for (const auto& target : targets())
     for (const float temperature : {0.0f, 1.0f})
-      EXPECT_EQ(sample_of(bad, {.temperature = temperature}, *target), kNoToken) << *target;
+      EXPECT_EQ(sample_row(bad, {.temperature = temperature}, *target), kNoToken) << *target;
 }
 
 TEST_F(Sample, DoesNotDependOnTheBatch) {
@@ -379,8 +379,8 @@ TEST_F(Sample, ChangesWithTheSeedAndWithTheStep) {
   const Target& target = *targets().back();
   std::vector<int32_t> by_seed, by_step;
   for (uint64_t i = 0; i < 20; ++i) {
-    by_seed.push_back(sample_of(row, {.seed = i}, target));
-    by_step.push_back(sample_of(row, {.step = i}, target));
+    by_seed.push_back(sample_row(row, {.seed = i}, target));
+    by_step.push_back(sample_row(row, {.step = i}, target));
   }
   EXPECT_NE(by_seed, by_step);
   for (std::vector<int32_t>* ids : {&by_seed, &by_step}) {

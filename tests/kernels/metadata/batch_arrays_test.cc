@@ -78,7 +78,7 @@ TEST(BatchArrays, NewKeysOfSelectedRowsAndTrailingPadding) {
 
 // Returns the message of the error that `call` throws.
 template <class Call>
-std::string error_of(const Call& call) {
+std::string error_text(const Call& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -144,14 +144,14 @@ TEST(BatchArrays, RejectsArgumentsWithoutARequest) {
                            .locations = {.row_spacing = 8, .capacity = 8}};
   BatchSource other = source;
   other.leftpad = five.data();
-  EXPECT_EQ(error_of([&] { derive(other); }),
+  EXPECT_EQ(error_text([&] { derive(other); }),
             "leftpad 5 of request 1: expected 0 to 4, the number of its keys");
   other.leftpad = negative.data();
-  EXPECT_EQ(error_of([&] { derive(other); }),
+  EXPECT_EQ(error_text([&] { derive(other); }),
             "leftpad -1 of request 0: expected 0 to 4, the number of its keys");
   other = source;
   other.seqused_q = five.data();
-  EXPECT_EQ(error_of([&] { derive(other); }),
+  EXPECT_EQ(error_text([&] { derive(other); }),
             "seqused_q 5 of request 1: expected 0 to 4, the number of its queries");
 }
 

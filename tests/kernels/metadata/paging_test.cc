@@ -24,29 +24,29 @@ const std::vector<int32_t> kTable{
     40,      41,      42,      43,      12,      kPoison, kPoison, kPoison, kPoison,  //
 };
 
-RequestRows requests_of(const std::vector<int32_t>& rows, const std::vector<int32_t>& seqlen_kv,
-                        const int32_t* slot_map = nullptr) {
+RequestRows make_requests(const std::vector<int32_t>& rows, const std::vector<int32_t>& seqlen_kv,
+                          const int32_t* slot_map = nullptr) {
   return {.table = kTable.data(), .stride = 9, .rows = rows, .seqlen_kv = seqlen_kv, .slot_map = slot_map};
 }
 
 TEST(BuildPageTable, DividesTheFirstSlotOfEachPage) {
   const std::vector<int32_t> rows{1}, seqlen_kv{9};
   std::vector<int32_t> page_table(3);
-  build_page_table(requests_of(rows, seqlen_kv), 4, 3, page_table);
+  build_page_table(make_requests(rows, seqlen_kv), 4, 3, page_table);
   EXPECT_THAT(page_table, ElementsAre(2, 5, 9));
 }
 
 TEST(BuildPageTable, HasOnePagePerTokenAtPageSizeOne) {
   const std::vector<int32_t> rows{1}, seqlen_kv{5};
   std::vector<int32_t> page_table(5);
-  build_page_table(requests_of(rows, seqlen_kv), 1, 5, page_table);
+  build_page_table(make_requests(rows, seqlen_kv), 1, 5, page_table);
   EXPECT_THAT(page_table, ElementsAre(8, 9, 10, 11, 20));
 }
 
 TEST(BuildPageTable, DoesNotWritePastTheRow) {
   const std::vector<int32_t> rows{1, 2, 1}, seqlen_kv{9, 5, 0};
   std::vector<int32_t> page_table(12, -1);
-  build_page_table(requests_of(rows, seqlen_kv), 4, 4, page_table);
+  build_page_table(make_requests(rows, seqlen_kv), 4, 4, page_table);
   EXPECT_THAT(page_table, ElementsAre(2, 5, 9, -1, 10, 3, -1, -1, -1, -1, -1, -1));
 }
 
@@ -77,12 +77,12 @@ class SwaTranslation : public testing::Test {
 TEST_F(SwaTranslation, IsAppliedToSlotsBeforeTheDivision) {
   const std::vector<int32_t> rows{1}, seqlen_kv{8};
   std::vector<int32_t> page_table(2), wrong(2), indptr(2), indices(2);
-  build_page_table(requests_of(rows, seqlen_kv, slot_map_.data()), 4, 2, page_table);
+  build_page_table(make_requests(rows, seqlen_kv, slot_map_.data()), 4, 2, page_table);
   EXPECT_THAT(page_table, ElementsAre(7, 1));
-  build_csr(requests_of(rows, seqlen_kv, slot_map_.data()), 4, indptr, indices);
+  build_csr(make_requests(rows, seqlen_kv, slot_map_.data()), 4, indptr, indices);
   EXPECT_THAT(indices, ElementsAre(7, 1));
   // Translating a page id with the map of token slots yields another page.
-  build_page_table(requests_of(rows, seqlen_kv), 4, 2, wrong);
+  build_page_table(make_requests(rows, seqlen_kv), 4, 2, wrong);
   translate_slots(slot_map_.data(), wrong, wrong);
   EXPECT_NE(wrong, page_table);
 }
@@ -123,7 +123,7 @@ TEST(BuildCsr, ConcatenatesThePagesOfRequests) {
 TEST(BuildCsr, CountsPagesAndDoesNotWritePastTheEnd) {
   const std::vector<int32_t> rows{1, 1, 2}, seqlen_kv{9, 0, 5};
   std::vector<int32_t> indptr(4), indices(7, -1);
-  build_csr(requests_of(rows, seqlen_kv), 4, indptr, indices);
+  build_csr(make_requests(rows, seqlen_kv), 4, indptr, indices);
   EXPECT_THAT(indptr, ElementsAre(0, 3, 3, 5));
   EXPECT_THAT(indices, ElementsAre(2, 5, 9, 10, 3, -1, -1));
 }
@@ -151,19 +151,19 @@ TEST(BuildPageTable, NamesMismatchedArguments) {
       build_page_table(requests, page_size, width, View<int32_t>(page_table).first(num_entries));
     });
   };
-  EXPECT_EQ(error_text(requests_of(rows, seqlen_kv), 4, 2, 6),
+  EXPECT_EQ(error_text(make_requests(rows, seqlen_kv), 4, 2, 6),
             "width 2: build_page_table needs 3 pages for request 0");
-  EXPECT_EQ(error_text(requests_of(rows, seqlen_kv), 4, 3, 5),
+  EXPECT_EQ(error_text(make_requests(rows, seqlen_kv), 4, 3, 5),
             "page_table of 5 entries: build_page_table needs 2 x 3");
-  EXPECT_EQ(error_text(requests_of(rows, too_long), 4, 3, 6),
+  EXPECT_EQ(error_text(make_requests(rows, too_long), 4, 3, 6),
             "seqlen_kv 10 of request 1: build_page_table takes 0 to 9, the length of a row");
-  EXPECT_EQ(error_text(requests_of(rows, negative), 4, 3, 6),
+  EXPECT_EQ(error_text(make_requests(rows, negative), 4, 3, 6),
             "seqlen_kv -1 of request 1: build_page_table takes 0 to 9, the length of a row");
-  EXPECT_EQ(error_text(requests_of(one, seqlen_kv), 4, 3, 6),
+  EXPECT_EQ(error_text(make_requests(one, seqlen_kv), 4, 3, 6),
             "rows of 1 requests: build_page_table has seqlen_kv of 2");
   for (int page_size : {0, 3, 512})
     EXPECT_EQ(
-        error_text(requests_of(rows, seqlen_kv), page_size, 3, 6),
+        error_text(make_requests(rows, seqlen_kv), page_size, 3, 6),
         "page_size " + std::to_string(page_size) + ": build_page_table takes a power of two from 1 to 256");
 }
 
@@ -172,7 +172,7 @@ TEST(BuildCsr, NamesMismatchedArguments) {
   std::vector<int32_t> indptr(3), indices(5);
   const auto error_text = [&](int page_size, size_t num_indptr, size_t num_indices) {
     return error_message(ErrorCode::kInvalidArgument, [&] {
-      build_csr(requests_of(rows, seqlen_kv), page_size, View<int32_t>(indptr).first(num_indptr),
+      build_csr(make_requests(rows, seqlen_kv), page_size, View<int32_t>(indptr).first(num_indptr),
                 View<int32_t>(indices).first(num_indices));
     });
   };
@@ -184,7 +184,7 @@ TEST(BuildCsr, NamesMismatchedArguments) {
 TEST(Metadata, DoesNotAllocateOnTheHeap) {
   const std::vector<int32_t> rows{1, 2}, seqlen_kv{9, 5}, slot_map(48);
   std::vector<int32_t> page_table(6), indptr(3), indices(5), slots{8, -1};
-  const RequestRows requests = requests_of(rows, seqlen_kv, nullptr);
+  const RequestRows requests = make_requests(rows, seqlen_kv, nullptr);
   const int64_t before = testing_support::num_allocations();
   build_page_table(requests, 4, 3, page_table);
   build_csr(requests, 4, indptr, indices);
@@ -194,8 +194,8 @@ TEST(Metadata, DoesNotAllocateOnTheHeap) {
 
 TEST(Metadata, IsEmptyForAnEmptyBatch) {
   std::vector<int32_t> indptr(1, -1);
-  build_page_table(requests_of({}, {}), 4, 3, {});
-  build_csr(requests_of({}, {}), 4, indptr, {});
+  build_page_table(make_requests({}, {}), 4, 3, {});
+  build_csr(make_requests({}, {}), 4, indptr, {});
   EXPECT_THAT(indptr, ElementsAre(0));
 }
 

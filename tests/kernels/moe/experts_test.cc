@@ -35,21 +35,23 @@ struct Layer {
   ExpertGate gate = {};
   bool weights_scale_input = false;
 
-  Layer(const MoeShape& of, int64_t num_tokens, DType weight_dtype, DType x_dtype, Choice choice)
-      : shape(of),
-        x(TestTensor::random({num_tokens, of.hidden_size}, x_dtype, 1)),
-        gate_up(TestTensor::random({of.num_experts * 2 * of.intermediate_size, of.hidden_size}, weight_dtype,
-                                   2, 1.0f / std::sqrt(static_cast<float>(of.hidden_size)))),
-        down(TestTensor::random({of.num_experts * of.hidden_size, of.intermediate_size}, weight_dtype, 3,
-                                1.0f / std::sqrt(static_cast<float>(of.intermediate_size)))),
-        experts({num_tokens, of.top_k}, DType::kI32),
-        weights(TestTensor::random({num_tokens, of.top_k}, DType::kF32, 4)) {
+  Layer(const MoeShape& layer_shape, int64_t num_tokens, DType weight_dtype, DType x_dtype, Choice choice)
+      : shape(layer_shape),
+        x(TestTensor::random({num_tokens, layer_shape.hidden_size}, x_dtype, 1)),
+        gate_up(TestTensor::random(
+            {layer_shape.num_experts * 2 * layer_shape.intermediate_size, layer_shape.hidden_size},
+            weight_dtype, 2, 1.0f / std::sqrt(static_cast<float>(layer_shape.hidden_size)))),
+        down(TestTensor::random(
+            {layer_shape.num_experts * layer_shape.hidden_size, layer_shape.intermediate_size}, weight_dtype,
+            3, 1.0f / std::sqrt(static_cast<float>(layer_shape.intermediate_size)))),
+        experts({num_tokens, layer_shape.top_k}, DType::kI32),
+        weights(TestTensor::random({num_tokens, layer_shape.top_k}, DType::kF32, 4)) {
     std::mt19937 generator(5);
-    std::vector<int32_t> all(static_cast<size_t>(of.num_experts));
+    std::vector<int32_t> all(static_cast<size_t>(layer_shape.num_experts));
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
     for (int64_t token = 0; token < num_tokens; ++token) {
       if (choice == Choice::kEven) std::ranges::shuffle(all, generator);
-      std::copy_n(all.begin(), of.top_k, experts.view()[token].as<int32_t>());
+      std::copy_n(all.begin(), layer_shape.top_k, experts.view()[token].as<int32_t>());
     }
   }
 
@@ -116,7 +118,7 @@ double largest_of(const std::vector<double>& values) {
 }
 
 // Relative to the largest result: intermediate values and the sum are rounded to the dtype.
-double tolerance_of(DType dtype) {
+double tolerance_for(DType dtype) {
   return dtype == DType::kF32 ? 3e-6 : dtype == DType::kF16 ? 3 * 0x1p-11 : 3 * 0x1p-8;
 }
 
@@ -143,7 +145,7 @@ TEST_P(ExpertsTest, MatchFloat64) {
         SCOPED_TRACE(testing::Message()
                      << num_tokens << " tokens, " << shape.num_experts << " experts, " << to_string(dtype));
         expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                    tolerance_of(x_dtype));
+                    tolerance_for(x_dtype));
       }
 }
 
@@ -160,7 +162,7 @@ TEST_P(ExpertsTest, WithBiasesAndClampedSwigluMatchFloat64) {
         const std::vector<double> expected = layer.expected();
         for (const Parts parts : {Parts::kOne, Parts::kOfExperts, Parts::kOfGateAndUp}) {
           if (GetParam().on_gpu() && parts != Parts::kOne) continue;  // the GPU requires one matrix
-          expect_near(layer.compute(GetParam(), 0, num_tokens, parts), expected, tolerance_of(x_dtype));
+          expect_near(layer.compute(GetParam(), 0, num_tokens, parts), expected, tolerance_for(x_dtype));
         }
       }
 }
@@ -191,14 +193,14 @@ TEST_P(ExpertsTest, WithWeightedInputsMatchFloat64) {
       Layer layer(kShapes[1], num_tokens, dtype, x_dtype, Choice::kEven);
       layer.weights_scale_input = true;
       expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                  tolerance_of(x_dtype));
+                  tolerance_for(x_dtype));
     }
 }
 
 TEST_P(ExpertsTest, HandleAllTokensChoosingOneExpert) {
   const Layer layer(kShapes[1], 150, DType::kBF16, GetParam().activation_for(DType::kBF16), Choice::kFirst);
   expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(),
-              tolerance_of(layer.x.view().dtype));
+              tolerance_for(layer.x.view().dtype));
 }
 
 TEST_P(ExpertsTest, HaveTheSameBitsInOneMatrixAndInSeparateOnes) {
@@ -246,13 +248,13 @@ TEST_P(ExpertsTest, FewRowsMatchFloat64) {
         Layer layer(kWholeTiles, num_tokens, dtype, x_dtype, choice);
         SCOPED_TRACE(testing::Message() << num_tokens << " tokens, " << to_string(dtype));
         expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                    tolerance_of(x_dtype));
+                    tolerance_for(x_dtype));
         layer.add_biases(dtype);
         expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                    tolerance_of(x_dtype));
+                    tolerance_for(x_dtype));
         layer.weights_scale_input = true;
         expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                    tolerance_of(x_dtype));
+                    tolerance_for(x_dtype));
       }
 }
 
@@ -269,10 +271,10 @@ TEST_P(ExpertsTest, SingleTokenMatchesFloat64) {
       if (dtype == DType::kF16 && shape.top_k == 8) continue;
       SCOPED_TRACE(testing::Message() << shape.num_experts << " experts, " << to_string(dtype));
       Layer layer(shape, 1, dtype, dtype, Choice::kEven);
-      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_of(dtype));
+      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_for(dtype));
       layer.add_biases(dtype);
       layer.weights_scale_input = true;
-      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_of(dtype));
+      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_for(dtype));
     }
 }
 
@@ -285,9 +287,9 @@ TEST_P(ExpertsTest, ManyRowsMatchFloat64) {
             MoeShape{.num_experts = 3, .top_k = 2, .hidden_size = 328, .intermediate_size = 200}}) {
         Layer layer(shape, 150, dtype, dtype, choice);
         SCOPED_TRACE(testing::Message() << shape.num_experts << " experts, " << to_string(dtype));
-        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_of(dtype));
+        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_for(dtype));
         layer.weights_scale_input = true;
-        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_of(dtype));
+        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_for(dtype));
       }
 }
 
@@ -323,7 +325,7 @@ TEST_P(ExpertsTest, AddToExistingOutputOnRequest) {
                      expected = TestTensor::random({num_tokens, layer.shape.hidden_size}, dtype, 9);
     expect_near(run(got, [](const MoeExpertsArgs& args) { GetParam().moe_experts(args); }),
                 run(expected, [](const MoeExpertsArgs& args) { reference::moe_experts(args); }),
-                tolerance_of(dtype));
+                tolerance_for(dtype));
   }
 }
 

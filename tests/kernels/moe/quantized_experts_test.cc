@@ -99,8 +99,8 @@ class OnGpu : public testing_support::OnMoeDevice {
   }
 
   // Largest error relative to the largest result.
-  static double error_of(const Format& format, DType dtype, int64_t num_tokens, bool clamped,
-                         bool batch_invariant = false) {
+  static double max_error(const Format& format, DType dtype, int64_t num_tokens, bool clamped,
+                          bool batch_invariant = false) {
     // Elements of fp8 and mxfp4 exceed 100, and f16 cannot represent products of such sums.
     const float deviation = format.format == WeightFormat::kInt4 ? 0.1f : 0.0005f;
     Layer layer(format, num_tokens);
@@ -147,7 +147,7 @@ TEST_P(OnGpu, MatchFloat64) {
           const double tolerance = dtype == DType::kF32   ? 1e-5
                                    : dtype == DType::kF16 ? 3 * 0x1p-11
                                                           : 3 * 0x1p-8;
-          EXPECT_LE(error_of(format, dtype, num_tokens, clamped), tolerance)
+          EXPECT_LE(max_error(format, dtype, num_tokens, clamped), tolerance)
               << format << ", " << dtype << ", " << num_tokens << " tokens, clamped " << clamped;
         }
 }

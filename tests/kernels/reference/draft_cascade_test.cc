@@ -84,19 +84,19 @@ class Pages {
 };
 
 Part merge(Part a, Part b) {
-  const auto lse_of = [](std::vector<float>& lse) {
+  const auto lse_view = [](std::vector<float>& lse) {
     return TensorView::contiguous(lse.data(), DType::kF32, {static_cast<int64_t>(lse.size()), 1});
   };
   kernels::reference::merge({.out_a = rows_of(a.out),
                              .out_b = rows_of(b.out),
-                             .lse_a = lse_of(a.lse),
-                             .lse_b = lse_of(b.lse),
+                             .lse_a = lse_view(a.lse),
+                             .lse_b = lse_view(b.lse),
                              .out = rows_of(a.out),
-                             .lse = lse_of(a.lse)});
+                             .lse = lse_view(a.lse)});
   return a;
 }
 
-std::vector<int32_t> table_of(const RequestRows& requests, int page_size, int width) {
+std::vector<int32_t> make_page_table(const RequestRows& requests, int page_size, int width) {
   std::vector<int32_t> table(requests.rows.size() * static_cast<size_t>(width));
   kernels::build_page_table(requests, page_size, width, table);
   return table;
@@ -132,11 +132,12 @@ TEST_P(DraftStep, ReadsFullPagesOnceAndThenTheBranchsOwn) {
       EXPECT_EQ(shared + branch * branch_slots + last, example.starts[static_cast<size_t>(branch)]);
     std::vector<float> q = random_floats(kBranches * kHeadDim, 3 + static_cast<unsigned>(step));
     const std::vector<int32_t> prefix_len{shared}, own_lens(kBranches, step + 1 + last);
-    const auto prefix = table_of({.table = row.data(), .stride = 16, .rows = row_0, .seqlen_kv = prefix_len},
-                                 kPageSize, shared / kPageSize);
-    const auto drafts =
-        table_of({.table = row.data() + shared, .stride = branch_slots, .rows = both, .seqlen_kv = own_lens},
-                 kPageSize, 1);
+    const auto prefix =
+        make_page_table({.table = row.data(), .stride = 16, .rows = row_0, .seqlen_kv = prefix_len},
+                        kPageSize, shared / kPageSize);
+    const auto drafts = make_page_table(
+        {.table = row.data() + shared, .stride = branch_slots, .rows = both, .seqlen_kv = own_lens},
+        kPageSize, 1);
     EXPECT_EQ(prefix, example.prefix);
     EXPECT_EQ(drafts, example.drafts);
 
@@ -181,12 +182,12 @@ TEST(SwaVerify, TreeReadsPrefixAndVisibleDraftsThroughTheSlotMap) {
   const std::vector<int32_t> one{0}, whole_len{kPrefix + kDrafts}, cu_seqlen_q{0, kDrafts},
       positions{5, 6, 6};
   const Part expected = slots.attend(q,
-                                     table_of({.table = row.data(),
-                                               .stride = 8,
-                                               .rows = one,
-                                               .seqlen_kv = whole_len,
-                                               .slot_map = slot_map.data()},
-                                              1, 8),
+                                     make_page_table({.table = row.data(),
+                                                      .stride = 8,
+                                                      .rows = one,
+                                                      .seqlen_kv = whole_len,
+                                                      .slot_map = slot_map.data()},
+                                                     1, 8),
                                      8,
                                      {.cu_seqlen_q = cu_seqlen_q,
                                       .seqlen_kv = whole_len,

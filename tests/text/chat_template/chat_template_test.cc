@@ -47,12 +47,12 @@ std::string rendered(const std::string& source) {
 }
 
 TEST(ChatTemplate, RendersLikeJinja) {
-  const std::string talk = R"({"messages": [{"role": "system", "content": "Be brief."},
+  const std::string conversation = R"({"messages": [{"role": "system", "content": "Be brief."},
     {"role": "user", "content": " Hi "}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Why?"}]})";
-  EXPECT_EQ(text_of(*ChatTemplate::find(kTemplates, kTemplates + "/alternating.jinja"), talk),
+  EXPECT_EQ(text_of(*ChatTemplate::find(kTemplates, kTemplates + "/alternating.jinja"), conversation),
             "<s>[INST] Be brief.\n\nHi [/INST] Yes?</s>[INST] Why? [/INST]");
   EXPECT_EQ(
-      text_of(*ChatTemplate::find(kTemplates, kTemplates + "/chatml.jinja"), talk),
+      text_of(*ChatTemplate::find(kTemplates, kTemplates + "/chatml.jinja"), conversation),
       "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n"
       "<|im_start|>assistant\nYes?<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n");
 }

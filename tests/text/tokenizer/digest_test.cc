@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<std::string> lines_of(const std::string& path) {
+std::vector<std::string> read_lines(const std::string& path) {
   std::ifstream in(path);
   EXPECT_TRUE(in) << path;
   std::vector<std::string> lines;
@@ -71,8 +71,8 @@ class TokenizerDigest : public ::testing::TestWithParam<std::string> {};
 TEST_P(TokenizerDigest, MatchesTheLibraryOnTwoThousandTexts) {
   const std::string folder = testing::golden_folder(GetParam());
   const Tokenizer tokenizer = Tokenizer::from_path(folder);
-  const std::vector<std::string> texts = lines_of(folder + "/../many_texts.jsonl");
-  const std::vector<std::string> digests = lines_of(folder + "/many.txt");
+  const std::vector<std::string> texts = read_lines(folder + "/../many_texts.jsonl");
+  const std::vector<std::string> digests = read_lines(folder + "/many.txt");
   ASSERT_EQ(texts.size(), 2000u);
   ASSERT_EQ(digests.size(), texts.size());
   // Texts that the library's older Unicode tables encode differently.

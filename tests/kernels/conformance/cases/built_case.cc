@@ -79,11 +79,11 @@ CaseValues::CaseValues(const AttentionCase& c) {
   std::fill(v.begin() + num_real_rows * row_v, v.end(), 0.0f);
   if (c.shared_prefix)
     for (size_t r = 1; r < c.requests.size(); ++r) {
-      const auto prefix_of = [](const Lengths& lengths) {
+      const auto prefix_len = [](const Lengths& lengths) {
         return std::max(0, lengths.seqlen_kv - lengths.seqlen_q);
       };
       const int64_t shared =
-          std::min(prefix_of(c.requests[0]), prefix_of(c.requests[r])) / c.page_size * c.page_size;
+          std::min(prefix_len(c.requests[0]), prefix_len(c.requests[r])) / c.page_size * c.page_size;
       std::copy_n(k.begin(), shared * row_k, k.begin() + cu_seqlen_kv[r] * row_k);
       std::copy_n(v.begin(), shared * row_v, v.begin() + cu_seqlen_kv[r] * row_v);
     }

@@ -19,22 +19,22 @@ struct PageBuilder {
   Random random{c.seed, /*stream=*/2};
 
   size_t num_real_reqs() const { return c.requests.size(); }
-  int num_pages_of(size_t r) const { return ceil_div(tokens.seqlen_kv[r], index.page_size); }
+  int num_pages_for(size_t r) const { return ceil_div(tokens.seqlen_kv[r], index.page_size); }
 
   // Number of pages that request r shares with request 0.
   int num_shared_pages(size_t r) const {
     if (!c.shared_prefix || r == 0) return 0;
-    const auto prefix_of = [](const Lengths& lengths) {
+    const auto prefix_len = [](const Lengths& lengths) {
       return std::max(0, lengths.seqlen_kv - lengths.seqlen_q);
     };
-    return std::min(prefix_of(c.requests[0]), prefix_of(c.requests[r])) / index.page_size;
+    return std::min(prefix_len(c.requests[0]), prefix_len(c.requests[r])) / index.page_size;
   }
 
   // Pairs (request, page of the request) in the order in which pages of the pool are assigned.
   std::vector<std::pair<size_t, int>> owners() const {
     std::vector<std::pair<size_t, int>> all;
     for (size_t r = 0; r < num_real_reqs(); ++r)
-      for (int page = num_shared_pages(r); page < num_pages_of(r); ++page) all.emplace_back(r, page);
+      for (int page = num_shared_pages(r); page < num_pages_for(r); ++page) all.emplace_back(r, page);
     if (c.page_order == PageOrder::kInterleaved)
       std::stable_sort(all.begin(), all.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -53,7 +53,7 @@ struct PageBuilder {
 
   std::vector<std::vector<int32_t>> assign(const std::vector<int32_t>& ids) const {
     std::vector<std::vector<int32_t>> pages(static_cast<size_t>(c.num_reqs()));
-    for (size_t r = 0; r < num_real_reqs(); ++r) pages[r].resize(static_cast<size_t>(num_pages_of(r)));
+    for (size_t r = 0; r < num_real_reqs(); ++r) pages[r].resize(static_cast<size_t>(num_pages_for(r)));
     for (size_t r = num_real_reqs(); r < pages.size(); ++r) pages[r] = {0};
     const auto all = owners();
     for (size_t i = 0; i < all.size(); ++i) pages[all[i].first][static_cast<size_t>(all[i].second)] = ids[i];

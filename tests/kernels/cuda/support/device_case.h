@@ -11,8 +11,8 @@ namespace attend::testing_cuda {
 
 // Selects every kParts-th case, so that parts can run concurrently.
 inline constexpr int kParts = 8;
-inline std::vector<conformance::AttentionCase> part_of(const std::vector<conformance::AttentionCase>& cases,
-                                                       int part) {
+inline std::vector<conformance::AttentionCase> select_part(
+    const std::vector<conformance::AttentionCase>& cases, int part) {
   std::vector<conformance::AttentionCase> chosen;
   for (size_t i = static_cast<size_t>(part); i < cases.size(); i += kParts) chosen.push_back(cases[i]);
   return chosen;

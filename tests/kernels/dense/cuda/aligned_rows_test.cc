@@ -115,8 +115,8 @@ struct Variant {
   bool norms_q = true, norms_k = true, stores = true;
 };
 
-void norm_rope_of(Tensors& tensors, const Heads& heads, int64_t num_tokens, DType dtype,
-                  const Variant& variant) {
+void run_norm_rope(Tensors& tensors, const Heads& heads, int64_t num_tokens, DType dtype,
+                   const Variant& variant) {
   constexpr int64_t kPositions = 50, kPageSize = 4, kPages = 12;
   std::vector<int32_t> positions, slots;
   for (int64_t token = 0; token < num_tokens; ++token) {
@@ -179,7 +179,7 @@ TEST_F(AlignedRows, HeadsMatchUnalignedRowsInNormRopeStore) {
                        << heads.head_dim << ", " << dtype << ", cache " << variant.cache_dtype << ", norms "
                        << variant.norms_q << variant.norms_k << ", stores " << variant.stores);
           expect_same_bits(
-              [&](Tensors& tensors) { norm_rope_of(tensors, heads, num_tokens, dtype, variant); });
+              [&](Tensors& tensors) { run_norm_rope(tensors, heads, num_tokens, dtype, variant); });
         }
 }
 
@@ -187,7 +187,7 @@ TEST_F(AlignedRows, HeadsMatchUnalignedRowsInNormRopeStore) {
 TEST_F(AlignedRows, HeadsMatchUnalignedRowsInPrompts) {
   for (const int64_t num_tokens : {700, 3000, 17000})
     expect_same_bits([&](Tensors& tensors) {
-      norm_rope_of(tensors, {27, 6, 16}, num_tokens, DType::kBF16, {});
+      run_norm_rope(tensors, {27, 6, 16}, num_tokens, DType::kBF16, {});
     });
 }
 

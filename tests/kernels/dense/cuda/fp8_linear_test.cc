@@ -79,19 +79,19 @@ struct Product {
 };
 
 // Compares the root mean square error relative to float64 with the tolerance.
-void expect_near_float64(const Product& given, double tolerance) {
-  const int64_t rows = given.num_rows, inputs = given.in_features, outs = given.num_outs;
+void expect_near_float64(const Product& test_case, double tolerance) {
+  const int64_t rows = test_case.num_rows, inputs = test_case.in_features, outs = test_case.num_outs;
   constexpr float kEps = 1e-5f;
   attend::cuda::OwnedStream stream(kGpu);
-  const auto weight = testing_support::random_weight(given.format, outs, inputs);
-  TestTensor x = TestTensor::random({rows, inputs}, given.x_dtype, 1);
+  const auto weight = testing_support::random_weight(test_case.format, outs, inputs);
+  TestTensor x = TestTensor::random({rows, inputs}, test_case.x_dtype, 1);
   for (int64_t i = 0; i < inputs; ++i) x.set((rows - 1) * inputs + i, 0.0f);
   for (int64_t i = 0; i < rows; ++i) x.set(i * inputs + i % inputs, 30.0f + static_cast<float>(i % 5));
-  const bool has_blocks = given.format.group_ins == kBlock;
+  const bool has_blocks = test_case.format.group_ins == kBlock;
   const TestTensor bias = TestTensor::random({outs}, DType::kF32, 2, 0.5f),
-                   norm = TestTensor::random({inputs}, given.x_dtype, 3);
-  TestTensor out({rows, outs}, given.out_dtype);
-  out.fill(given.before == 0.0f ? std::numeric_limits<float>::quiet_NaN() : given.before);
+                   norm = TestTensor::random({inputs}, test_case.x_dtype, 3);
+  TestTensor out({rows, outs}, test_case.out_dtype);
+  out.fill(test_case.before == 0.0f ? std::numeric_limits<float>::quiet_NaN() : test_case.before);
   const DeviceCopy quantized(weight->view.data, stream.get()), scales(weight->view.scales, stream.get()),
       device_x(x, stream.get()), device_out(out, stream.get()), device_bias(bias, stream.get()),
       device_norm(norm, stream.get());
@@ -99,17 +99,17 @@ void expect_near_float64(const Product& given, double tolerance) {
   on_device.data = quantized.view();
   on_device.scales = scales.view();
   const size_t bytes = static_cast<size_t>(4 * outs + 1024) +
-                       given.workspace_rows * static_cast<size_t>(inputs + inputs / 32 + 8);
+                       test_case.workspace_rows * static_cast<size_t>(inputs + inputs / 32 + 8);
   const Tensor workspace = attend::cuda::empty({static_cast<int64_t>(bytes)}, DType::kU8, kGpu);
-  const Tensor normalized = attend::cuda::empty({rows, inputs}, given.x_dtype, kGpu);
+  const Tensor normalized = attend::cuda::empty({rows, inputs}, test_case.x_dtype, kGpu);
   LinearArgs args{.x = device_x.view(),
                   .weight = on_device,
-                  .bias = given.bias ? device_bias.view() : TensorView{},
+                  .bias = test_case.bias ? device_bias.view() : TensorView{},
                   .out = device_out.view(),
                   .workspace = {static_cast<std::byte*>(workspace.view().data), bytes},
                   .rounds_x = true,
-                  .accumulate = given.before != 0.0f};
-  if (given.norm) args.norm = {.weight = device_norm.view(), .eps = kEps, .normalized = normalized};
+                  .accumulate = test_case.before != 0.0f};
+  if (test_case.norm) args.norm = {.weight = device_norm.view(), .eps = kEps, .normalized = normalized};
   const GemmRow& row = choose(gemm_problem(args, /*gated=*/false), gpu_facts(kGpu));
   EXPECT_EQ(row.kernel, has_blocks ? GemmKernel::kFp8Blocks : GemmKernel::kFp8) << row.name;
   cuda::linear(args, stream.get());
@@ -120,10 +120,10 @@ void expect_near_float64(const Product& given, double tolerance) {
   const int64_t row_step = 1 + rows / 20, out_step = 1 + outs / 60;
   for (int64_t r = 0; r < rows; r += r + row_step < rows || r == rows - 1 ? row_step : rows - 1 - r) {
     const std::vector<double> rounded =
-        rounded_row(x, r, given.norm ? &norm : nullptr, kEps, has_blocks ? kBlock : inputs);
+        rounded_row(x, r, test_case.norm ? &norm : nullptr, kEps, has_blocks ? kBlock : inputs);
     for (int64_t o = 0; o < outs; o += out_step) {
       const std::vector<double> elements = reference::weight_row(weight->view, o);
-      double sum = static_cast<double>(given.before) + (given.bias ? bias.at(o) : 0.0);
+      double sum = static_cast<double>(test_case.before) + (test_case.bias ? bias.at(o) : 0.0);
       for (size_t i = 0; i < elements.size(); ++i) sum += rounded[i] * elements[i];
       const double got = out.at(r * outs + o);
       ASSERT_TRUE(std::isfinite(got)) << "row " << r << ", output " << o;

@@ -104,12 +104,12 @@ TEST_F(Sm90BatchInvariantGemm, HasTheBitsOfTheSkinnyGemmForAnyWorkSplit) {
   for (const Form& form : kForms)
     for (const auto& [num_weight_rows, in_features] : kShapes)
       for (const int64_t num_rows : {1, 33, 64, 65, 130, 192, 391}) {
-        Case given(form, num_weight_rows, in_features, num_rows);
-        const std::vector<double> expected = given.skinny();
+        Case test_case(form, num_weight_rows, in_features, num_rows);
+        const std::vector<double> expected = test_case.skinny();
         for (const sm90::BatchInvariantGemmTile& tile : sm90::kBatchInvariantTiles)
           for (const int num_ctas : {1, 3, 132}) {
-            const std::vector<double> results = given.results([&](const LinearArgs& args) {
-              sm90::batch_invariant_gemm(args, form.gated, {tile, num_ctas}, given.stream.get());
+            const std::vector<double> results = test_case.results([&](const LinearArgs& args) {
+              sm90::batch_invariant_gemm(args, form.gated, {tile, num_ctas}, test_case.stream.get());
             });
             ASSERT_TRUE(results == expected)
                 << form.name << ": " << num_rows << " rows, " << num_weight_rows << " of " << in_features
@@ -119,9 +119,9 @@ TEST_F(Sm90BatchInvariantGemm, HasTheBitsOfTheSkinnyGemmForAnyWorkSplit) {
 }
 
 TEST_F(Sm90BatchInvariantGemm, RejectsUnsupportedTiles) {
-  Case given(kForms[0], 16, 64, 3);
-  EXPECT_THROW(given.results([&](const LinearArgs& args) {
-    sm90::batch_invariant_gemm(args, false, {{64, 64}, 1}, given.stream.get());
+  Case test_case(kForms[0], 16, 64, 3);
+  EXPECT_THROW(test_case.results([&](const LinearArgs& args) {
+    sm90::batch_invariant_gemm(args, false, {{64, 64}, 1}, test_case.stream.get());
   }),
                Error);
 }

@@ -53,8 +53,8 @@ struct Chain {
   DeviceCopy device_x, device_first, device_second, device_bias, device_weight;
   DeviceCopy device_residual, device_normalized, device_squares, device_out;
 
-  Chain(const Widths& of, bool is_gated)
-      : widths(of),
+  Chain(const Widths& shape_widths, bool is_gated)
+      : widths(shape_widths),
         gated(is_gated),
         x(TestTensor::random({kMaxRows, widths.in_features}, DType::kBF16, 1)),
         first(repeating({widths.width, widths.in_features})),

@@ -84,11 +84,11 @@ TEST_F(Sm90Gemv, MatchesFloat64WithBiasAndExistingOutput) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const auto& [num_outs, in_features] : kShapes) {
       SCOPED_TRACE(testing::Message() << dtype << " " << in_features << " -> " << num_outs);
-      Case given(num_outs, in_features, dtype, in_features % 512 == 0 ? dtype : DType::kF32);
-      given.expect_near_float64(given.run(false, NAN), false, 0.0);
-      given.expect_near_float64(given.run(true, NAN), true, 0.0);
-      given.expect_near_float64(given.run(false, 3.0f), false, 3.0);
-      given.expect_near_float64(given.run(true, -2.0f), true, -2.0);
+      Case test_case(num_outs, in_features, dtype, in_features % 512 == 0 ? dtype : DType::kF32);
+      test_case.expect_near_float64(test_case.run(false, NAN), false, 0.0);
+      test_case.expect_near_float64(test_case.run(true, NAN), true, 0.0);
+      test_case.expect_near_float64(test_case.run(false, 3.0f), false, 3.0);
+      test_case.expect_near_float64(test_case.run(true, -2.0f), true, -2.0);
       if (HasFatalFailure()) return;
     }
 }
@@ -96,21 +96,21 @@ TEST_F(Sm90Gemv, MatchesFloat64WithBiasAndExistingOutput) {
 // Unaligned outputs and biases, which vectors cannot load or store.
 TEST_F(Sm90Gemv, SupportsUnalignedOutputsAndBiases) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
-    Case given(264, 4032, dtype, dtype);
-    const int64_t num_outs = given.num_outs();
-    const TestTensor expected = given.run(true, 2.0f);
+    Case test_case(264, 4032, dtype, dtype);
+    const int64_t num_outs = test_case.num_outs();
+    const TestTensor expected = test_case.run(true, 2.0f);
     TestTensor out({1, num_outs + 1}, dtype), bias({num_outs + 1}, dtype);
     out.fill(2.0f);
-    std::memcpy(bias.view().slice(0, 1, num_outs + 1).data, given.bias.view().data,
-                given.bias.view().num_bytes());
-    const DeviceCopy device_out(out, given.stream.get()), device_bias(bias, given.stream.get());
-    LinearArgs product = given.args(device_out.view().slice(1, 1, num_outs + 1), /*with_bias=*/false);
+    std::memcpy(bias.view().slice(0, 1, num_outs + 1).data, test_case.bias.view().data,
+                test_case.bias.view().num_bytes());
+    const DeviceCopy device_out(out, test_case.stream.get()), device_bias(bias, test_case.stream.get());
+    LinearArgs product = test_case.args(device_out.view().slice(1, 1, num_outs + 1), /*with_bias=*/false);
     product.bias = device_bias.view().slice(0, 1, num_outs + 1);
     product.accumulate = true;
     EXPECT_TRUE(gemm_row(GemmKernel::kGemv).takes(gemm_problem(product, false), gpu_facts(kGpu)));
-    sm90::gemv(product, given.stream.get());
-    device_out.download(given.stream.get());
-    attend::cuda::synchronize(given.stream.get());
+    sm90::gemv(product, test_case.stream.get());
+    device_out.download(test_case.stream.get());
+    attend::cuda::synchronize(test_case.stream.get());
     EXPECT_EQ(out.at(0), 2.0);
     EXPECT_EQ(std::memcmp(out.view().slice(1, 1, num_outs + 1).data, expected.view().data,
                           expected.view().num_bytes()),
@@ -120,10 +120,10 @@ TEST_F(Sm90Gemv, SupportsUnalignedOutputsAndBiases) {
 }
 
 TEST_F(Sm90Gemv, ProducesTheSameBitsAHundredTimes) {
-  Case given(2048, 4096, DType::kBF16);
-  const TestTensor first = given.run(true, 1.0f);
+  Case test_case(2048, 4096, DType::kBF16);
+  const TestTensor first = test_case.run(true, 1.0f);
   for (int repeat = 0; repeat < 100; ++repeat) {
-    const TestTensor again = given.run(true, 1.0f);
+    const TestTensor again = test_case.run(true, 1.0f);
     ASSERT_EQ(std::memcmp(again.view().data, first.view().data, first.view().num_bytes()), 0) << repeat;
   }
 }
@@ -132,14 +132,14 @@ TEST_F(Sm90Gemv, ProducesTheSameBitsAHundredTimes) {
 // the ones before those.
 TEST_F(Sm90Gemv, GraphMatchesEagerBits) {
   constexpr int64_t kWidth = 2048;
-  Case given(kWidth, kWidth, DType::kBF16);
-  Stream& stream = given.stream.get();
+  Case test_case(kWidth, kWidth, DType::kBF16);
+  Stream& stream = test_case.stream.get();
   const auto zeros = [&] { return attend::cuda::zeros({1, kWidth}, DType::kBF16, kGpu); };
   const Tensor alone[] = {zeros(), zeros(), zeros()}, recorded[] = {zeros(), zeros(), zeros()};
   const auto queue = [&](const Tensor(&rows)[3], bool wait) {
-    attend::cuda::copy(given.device_x.view(), rows[0], stream);
+    attend::cuda::copy(test_case.device_x.view(), rows[0], stream);
     for (int i = 0; i < 20; ++i) {
-      LinearArgs args = given.args(rows[(i + 1) % 3], /*with_bias=*/true);
+      LinearArgs args = test_case.args(rows[(i + 1) % 3], /*with_bias=*/true);
       args.x = rows[i % 3];
       args.accumulate = i >= 3;
       sm90::gemv(args, stream);
@@ -161,17 +161,17 @@ TEST_F(Sm90Gemv, GraphMatchesEagerBits) {
 
 // linear() chooses this kernel where it is faster.
 TEST_F(Sm90Gemv, LinearReturnsItsBitsWhenChosen) {
-  Case given(2048, 4096, DType::kBF16);
-  const TestTensor direct = given.run(true, 1.0f);
-  TestTensor asked({1, given.num_outs()}, DType::kBF16);
+  Case test_case(2048, 4096, DType::kBF16);
+  const TestTensor direct = test_case.run(true, 1.0f);
+  TestTensor asked({1, test_case.num_outs()}, DType::kBF16);
   asked.fill(1.0f);
-  const DeviceCopy device_asked(asked, given.stream.get());
-  LinearArgs args = given.args(device_asked.view(), true);
+  const DeviceCopy device_asked(asked, test_case.stream.get());
+  LinearArgs args = test_case.args(device_asked.view(), true);
   args.accumulate = true;
   ASSERT_EQ(choose(gemm_problem(args, false), gpu_facts(kGpu)).kernel, GemmKernel::kGemv);
-  cuda::linear(args, given.stream.get());
-  device_asked.download(given.stream.get());
-  attend::cuda::synchronize(given.stream.get());
+  cuda::linear(args, test_case.stream.get());
+  device_asked.download(test_case.stream.get());
+  attend::cuda::synchronize(test_case.stream.get());
   EXPECT_EQ(std::memcmp(asked.view().data, direct.view().data, direct.view().num_bytes()), 0);
 }
 
