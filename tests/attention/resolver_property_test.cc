@@ -139,7 +139,7 @@ RC_GTEST_PROP(ResolverProperty, ListsEveryExceededLimitOfRejectedBackends, ()) {
       ++num_expected;
       RC_ASSERT(limits_named(error_text->reasons, entry.name, phase) == broken);
     }
-  RC_CLASSIFY(num_expected > 0, "with refusals");
+  RC_CLASSIFY(num_expected > 0, "with rejections");
   RC_ASSERT(resolution->rejected.size() == num_expected);
 }
 
@@ -161,7 +161,7 @@ RC_GTEST_PROP(ResolverProperty, ReportsEveryReasonAgainstARejectedOption, ()) {
     if (const BackendEntry* requested = problem.requested_backend(phase))
       for (const std::string& limit : problem.broken(*requested, phase, problem.options.page_size))
         against.insert(limit);
-  RC_CLASSIFY(!against.empty(), "refused");
+  RC_CLASSIFY(!against.empty(), "rejected");
   if (against.empty()) return;
   try {
     resolve(problem.needs, problem.hardware, problem.options, problem.table);

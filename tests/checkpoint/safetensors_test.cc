@@ -325,7 +325,7 @@ TEST(SafetensorsHeader, RejectsASizeThatDoesNotMatchShapeAndDtype) {
   expect_bad_header(header_with(R"("F32")", "[0]", "[0,4]"), 4, {"\"w\"", "need 0 bytes"});
 }
 
-TEST(SafetensorsHeader, RejectsAShapeWhoseSizeOverflows) {
+TEST(SafetensorsHeader, RejectsAShapeWithAnOverflowingSize) {
   expect_bad_header(header_with(R"("F32")", "[4294967296,4294967296]", "[0,0]"), 0,
                     {"\"w\"", "more than 2^64"});
   expect_bad_header(header_with(R"("F32")", "[0,4611686018427387904,4]", "[0,0]"), 0,

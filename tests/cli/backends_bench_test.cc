@@ -228,7 +228,7 @@ TEST(BenchCommand, PrintsAndWritesACaseAsSoonAsItIsMeasured) {
   EXPECT_EQ(cases[3].at("case"), "tg1 @ d1");
 }
 
-TEST(BenchCommand, ShowsMatrixTilesOnlyWhereTheyAreTheLimit) {
+TEST(BenchCommand, ShowsMatrixTilesOnlyIfTheyAreTheLimit) {
   EXPECT_THAT(attend("bench model --device cpu -p 1 -n 1 -m " + kTinyModel).out, Not(HasSubstr("of AMX")));
   const std::string attention = attend("bench attention -t 1 --case 'verify bf16'").out;
   const bool has_tiles =

@@ -109,7 +109,7 @@ def test_tool_results_are_accepted(client):
 
 def test_invalid_tools_are_rejected(client):
     with pytest.raises(openai.BadRequestError, match="expected one of the tools"):
-        ask(client, tool_choice={"type": "function", "function": {"name": "nobody"}})
+        ask(client, tool_choice={"type": "function", "function": {"name": "unknown"}})
     with pytest.raises(openai.BadRequestError, match="only with tools"):
         ask(client, tools=[], tool_choice="required")
 

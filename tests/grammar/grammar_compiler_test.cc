@@ -139,7 +139,8 @@ TEST_F(GrammarCompilerTest, AllowsTheEndOnlyAfterACompleteText) {
   EXPECT_THAT(allowed(*mask), ::testing::Contains(kEnd));
   mask->accept(tokenizer.token_id("b").value());
   EXPECT_THAT(allowed(*mask), ::testing::ElementsAre(kEnd));
-  EXPECT_THAT(allowed(*mask->fork()), ::testing::Not(::testing::Contains(kEnd))) << "a fork begins anew";
+  EXPECT_THAT(allowed(*mask->fork()), ::testing::Not(::testing::Contains(kEnd)))
+      << "a fork starts from the beginning";
   EXPECT_THROW(mask->accept(tokenizer.token_id("b").value()), Error);
   mask->accept(kEnd);
   EXPECT_EQ(allowed(*mask).size(), static_cast<size_t>(testing::kVocabulary))

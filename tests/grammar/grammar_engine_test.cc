@@ -124,7 +124,7 @@ TEST_F(GrammarEngine, PreemptionLosesNoState) {
     }
   }
   EXPECT_EQ(texts[true], texts[false]);
-  EXPECT_GT(num_preempted, 0) << "the pool was not full: the test tests nothing";
+  EXPECT_GT(num_preempted, 0) << "the pool was not full, so nothing was tested";
 }
 
 TEST_F(GrammarEngine, StopStringsEndConstrainedText) {

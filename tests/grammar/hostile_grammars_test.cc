@@ -112,7 +112,7 @@ TEST_F(HostileGrammars, TimeOutWithoutBlockingOthers) {
   for (const std::string& schema : {counted_properties(), huge_enum(30'000), counted_properties()}) {
     try {
       compiler->compile({GrammarKind::kJsonSchema, schema});
-      ADD_FAILURE() << "compiled in time: the test tests nothing";
+      ADD_FAILURE() << "compiled within the limit, so nothing was tested";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       EXPECT_STREQ(error.what(), "json_schema: not compiled within 100 ms; expected a simpler one");

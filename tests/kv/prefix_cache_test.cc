@@ -162,7 +162,7 @@ TEST_F(PrefixCacheTest, LocksCountEachHolder) {
   one.lock.release();
   one.lock.release();
   EXPECT_FALSE(one.lock);
-  EXPECT_EQ(cache_->num_locked_pages(), 3) << "released once, however often it is asked";
+  EXPECT_EQ(cache_->num_locked_pages(), 3) << "released once, even if release() is called again";
   PrefixLock moved = std::move(two.lock);
   two.lock.release();
   EXPECT_EQ(cache_->num_locked_pages(), 3) << "what was moved away holds nothing";

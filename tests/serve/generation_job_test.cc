@@ -32,7 +32,7 @@ ApiError error_text(Fn&& fn) {
   } catch (const ApiError& error) {
     return error;
   }
-  ADD_FAILURE() << "nothing was refused";
+  ADD_FAILURE() << "nothing was rejected";
   return {};
 }
 
@@ -136,7 +136,7 @@ struct BadField {
 
 class RejectedChat : public testing::TestWithParam<BadField> {};
 
-TEST_P(RejectedChat, NamesFieldValueAndWhatIsAccepted) {
+TEST_P(RejectedChat, NamesFieldValueAndAcceptedValues) {
   const ApiError error = error_text([] { chat(GetParam().fields); });
   EXPECT_EQ(error.status, 400);
   EXPECT_EQ(error.param, GetParam().param);

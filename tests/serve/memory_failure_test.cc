@@ -227,7 +227,7 @@ void fail_each_allocation(ServerInMemory& server, int64_t stride, int num_lost, 
     num_failures += failed;
     if (!failed) break;
   }
-  EXPECT_GT(num_failures, 50 / kStride) << "the test tests nothing";
+  EXPECT_GT(num_failures, 50 / kStride) << "too few allocations failed";
 }
 
 TEST(ServerMemory, SurvivesEachFailedAllocationOnTheIoThread) {

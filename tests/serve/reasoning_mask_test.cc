@@ -39,7 +39,7 @@ TEST_F(ReasoningMaskTest, AllowsAllTokensUntilTheClosingTag) {
   EXPECT_TRUE(mask->fill(words_));
   mask->accept(5);
   EXPECT_EQ(inner_->num_accepted, 1);
-  EXPECT_FALSE(mask->fork()->fill(words_)) << "a fork thinks anew";
+  EXPECT_FALSE(mask->fork()->fill(words_)) << "a fork starts a new reasoning part";
 }
 
 TEST_F(ReasoningMaskTest, ConstrainsAnswersWithoutReasoningImmediately) {

@@ -138,7 +138,7 @@ TEST(Chunks, HandWrittenJsonMatchesTheSerializer) {
       }
 }
 
-TEST(Chunks, OfACompletionAlwaysContainText) {
+TEST(Chunks, AlwaysContainTextForCompletions) {
   // Benchmark clients read choices[0].text of every chunk.
   EXPECT_EQ(Json::parse(text_chunk(kCompletion, 1, finished(), "x", true, {}))["choices"][0]["text"], "x");
   EXPECT_EQ(Json::parse(finish_chunk(kCompletion, 1, finished(), {}))["choices"][0]["text"], "");

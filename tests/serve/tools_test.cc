@@ -85,7 +85,7 @@ TEST(ToolFormat, IsFoundByNameAndByTemplate) {
   EXPECT_EQ(&parse_tool_format("hermes"), &kHermesFormat);
   EXPECT_EQ(parse_tool_format("qwen").name(), "qwen25");
   EXPECT_EQ(&parse_tool_format("llama3_json"), &kLlama3Format);
-  EXPECT_THROW(parse_tool_format("nobody"), Error);
+  EXPECT_THROW(parse_tool_format("unknown"), Error);
   EXPECT_EQ(find_tool_format("... <tool_call>\\n{\"name\": ..."), &kHermesFormat);
   EXPECT_EQ(find_tool_format("<tool_call>\\n<function=..."), &kQwen3CoderFormat);
   EXPECT_EQ(find_tool_format("{{ '<|python_tag|>' }}"), &kLlama3Format);

@@ -151,12 +151,12 @@ std::optional<std::string> mismatch(const Expected& expected, const TensorView& 
         square += error * error;
       }
       note(std::sqrt(square / static_cast<double>(expected.head_dim)), expected.out_bound[i], "out of token ",
-           token, ", head ", head, " (first element ", load(out, offset(out, token, head, 0)), ", wanted ",
+           token, ", head ", head, " (first element ", load(out, offset(out, token, head, 0)), ", expected ",
            wanted[0], ")");
       if (lse.empty()) continue;
       const double got = load(lse, offset(lse, token, head)), want = expected.lse[i];
       note(got == want ? 0.0 : std::abs(got - want), expected.lse_bound[i], "lse of token ", token, ", head ",
-           head, " (", got, ", wanted ", want, ")");
+           head, " (", got, ", expected ", want, ")");
     }
   }
   if (num_wrong == 0) return std::nullopt;

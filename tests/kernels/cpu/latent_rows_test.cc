@@ -64,7 +64,7 @@ TEST(GatherLatent, GathersTheSamePositionsOfEveryPrefix) {
           << to_string(dtype) << ", row " << row;
       EXPECT_EQ(pool.at(row, 8), 2.0f * (static_cast<float>(slots[row]) + 0.5f));
     }
-    EXPECT_EQ(pool.at(4, 0), 0.0f) << "behind the last";
+    EXPECT_EQ(pool.at(4, 0), 0.0f) << "after the last";
     gather_latent(pool.args(6, 3), stream);
     EXPECT_EQ(pool.lengths, (std::vector<int32_t>{1, 0, 0}));
     EXPECT_EQ(pool.at(0, 0), 20.0f);

@@ -239,7 +239,7 @@ TEST_F(Linear, RejectsMismatchedArgumentsAndReportsWhy) {
               HasSubstr("expected rows that do not overlap, a stride of at least 8, not 0"));
 }
 
-TEST_F(Linear, RejectsScalesOfAWeightWhoseFormatHasNone) {
+TEST_F(Linear, RejectsScalesForAFormatWithoutScales) {
   const TestTensor x({4, 8}, DType::kF32), elements({6, 8}, DType::kBF16), out({4, 6}, DType::kF32),
       scales({6}, DType::kF32);
   Weight weight(elements.view());

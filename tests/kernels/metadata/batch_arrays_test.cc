@@ -118,7 +118,7 @@ TEST(BatchArrays, LeftpadSkipsTheFirstKeysOfRows) {
                                  2);
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(4, 0));
   EXPECT_THAT(derived.first_key, ElementsAre(12, 4, 0));
-  EXPECT_THAT(derived.new_slots, ElementsAre(15, 3)) << "behind all cached keys";
+  EXPECT_THAT(derived.new_slots, ElementsAre(15, 3)) << "after all cached keys";
 }
 
 TEST(BatchArrays, KeysInPagesAfterALeftpadHaveTheirOwnSlots) {

@@ -112,7 +112,7 @@ TEST(TokenizerErrors, ShortenExcerptsOfTheFile) {
   }
 }
 
-TEST(TokenizerErrors, RejectWhatIsNotJson) {
+TEST(TokenizerErrors, RejectInvalidJson) {
   expect_rejected("", kCorrupt, "expected JSON, line 1, column 1: unexpected end of input");
   expect_rejected("{\n\"model\": ", kCorrupt, "expected JSON, line 2, column 10: unexpected end of input");
   expect_rejected("{\"version\": \"\xFF\"}", kCorrupt, "expected JSON, line 1, column 14: invalid string");
@@ -250,7 +250,7 @@ TEST(TokenizerErrors, RejectATokenThatIsNormalizedToNothing) {
   expect_rejected(changed.dump(), kUnsupported, "added token \"  \" is normalized to nothing");
 }
 
-TEST(TokenizerErrors, ReportAnUnkTokenThatIsMissingWhenATextNeedsIt) {
+TEST(TokenizerErrors, ReportAMissingUnkTokenWhenATextNeedsIt) {
   const TempFolder folder;
   folder.write("tokenizer.json", with("/model/unk_token", "<unk>").dump());
   const Tokenizer tokenizer = Tokenizer::from_path(folder.path());

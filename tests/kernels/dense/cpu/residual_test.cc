@@ -161,7 +161,7 @@ TEST_P(ResidualOn, HoldsTheSumForAnyExpectedNorm) {
 }
 
 // Norms after sublayers as in OLMo 2, with and without norms before them as in Gemma.
-TEST_P(ResidualOn, NormalizesWhatIsAdded) {
+TEST_P(ResidualOn, NormalizesAddedOutputs) {
   for (const bool norm_before : {true, false}) {
     Step step(device());
     Matrix sum, before, after, gate_up, down, head;
