@@ -138,7 +138,7 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasModifiedAfterOpening) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "written to", "nobody writes"},
+  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "written to", "not modified while attend runs"},
                [&] { file.fetch(*file.find("w"), [](size_t) {}); });
 }
 
