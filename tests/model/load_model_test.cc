@@ -280,7 +280,8 @@ TEST(LoadModel, DetectsAShardModifiedDuringLoading) {
     });
   };
   load_and_write(false);
-  expect_error(ErrorCode::kCorruptFile, {"1.safetensors: the file was written to", "not modified while attend runs"},
+  expect_error(ErrorCode::kCorruptFile,
+               {"1.safetensors: the file was written to", "not modified while attend runs"},
                [&] { load_and_write(true); });
 }
 
