@@ -59,13 +59,13 @@ TEST(ServeCommand, RejectsAnUnavailableAddressBeforeLoadingWeights) {
                              std::filesystem::copy_options::overwrite_existing);
   const CommandResult ran = attend("serve --model-path " + model.string() + " --host 192.0.2.1 --port 80");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("--host 192.0.2.1 --port 80: can not listen there"));
+  EXPECT_THAT(ran.out, HasSubstr("--host 192.0.2.1 --port 80: cannot listen on it"));
 }
 
 TEST(ServeCommand, RejectsFlagsOutOfRange) {
   const std::pair<const char*, const char*> cases[] = {
       {"--port 70000", "--port '70000': expected a whole number from 0 to 65535"},
-      {"--unix-socket x --port 1", "instead of --host and --port"},
+      {"--unix-socket x --port 1", "mutually exclusive with --host and --port"},
       {"--served-model-name \"\"", "--served-model-name '': expected a name"},
       {"--schedule-policy lpm --disable-radix-cache --page-size 3",
        "--schedule-policy lpm: with --disable-radix-cache no prefix is cached: as fcfs"},

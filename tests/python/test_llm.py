@@ -248,7 +248,7 @@ def test_options_accept_names_of_vllm_and_sglang():
         (dict(disable_radix_cache=1), "disable_radix_cache 1: expected True or False"),
         (dict(device="tpu"), "device: 'tpu': expected auto, cpu, cuda or cuda:N"),
         (dict(dtype="int3"), "dtype: .*int3"),
-        (dict(device="cpu", mem_fraction_static=0.5), "mem_fraction_static: for GPUs alone"),
+        (dict(device="cpu", mem_fraction_static=0.5), "mem_fraction_static: only for GPUs"),
         (dict(tensor_parallel_size=2), "tensor_parallel_size 2: expected 1"),
         (dict(max_model_len=5, context_length=5), "max_model_len and context_length: they are the same"),
         (dict(device="cpu", attention_backend="fastest"), "fastest"),
