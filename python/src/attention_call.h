@@ -9,7 +9,7 @@
 
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/kv_store/batch_arrays.h"
-#include "attend/kernels/norm_rope/rope_rows.h"
+#include "attend/kernels/norm_rope/rope.h"
 
 namespace attend::python {
 

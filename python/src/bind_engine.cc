@@ -21,7 +21,7 @@
 #include "attend/engine/async_engine.h"
 #include "attend/grammar/grammar_compiler.h"
 #include "attend/kernels/kv_store/selected_rows.h"
-#include "attend/model/config/generation_config.h"
+#include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
 #include "module.h"
 #include "read_options.h"

@@ -7,7 +7,7 @@
 #include "arguments.h"
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/norm_rope/elementwise.h"
-#include "attend/kernels/norm_rope/rope_rows.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "module.h"
 
 namespace attend::python {

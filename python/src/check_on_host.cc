@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "attend/base/math.h"
-#include "attend/kernels/metadata/page_of.h"
 
 namespace attend::python {
 namespace {
@@ -21,9 +20,12 @@ void check_sums(std::string_view name, const int32_t* cu, int32_t num_reqs, int6
   require(cu[num_reqs] <= size, name, " ends at ", cu[num_reqs], ": there are ", size, " tokens");
 }
 
+// `index`: a page table or CSR.
 void check_pages(const KvIndex& index, int32_t r, int32_t seqlen_kv, int64_t num_pages) {
   for (int32_t p = 0; p < seqlen_kv; p += index.page_size) {
-    const int32_t page = kernels::page_of(index, r, p);
+    const int32_t* pages =
+        index.table + (index.kind == KvIndexKind::kCsr ? index.indptr[r] : r * index.table_stride);
+    const int32_t page = pages[p / index.page_size];
     require(page >= 0 && page < num_pages, "page id ", page, " at position ", p, " of request ", r,
             ": the cache has ", num_pages, " pages");
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "attend/kernels/norm_rope/rope_rows.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "tensor_argument.h"
 
 namespace attend::python {

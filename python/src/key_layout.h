@@ -1,8 +1,8 @@
 // Keys and values as FlashAttention's interface passes them, as pages for the kernels.
 #pragma once
 
+#include "attend/kernels/attention/attention.h"
 #include "attend/kernels/kv_store/batch_arrays.h"
-#include "attend/kernels/metadata/kv_index.h"
 #include "tensor_argument.h"
 
 namespace attend::python {

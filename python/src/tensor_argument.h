@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 #include "dlpack_exchange.h"
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <random>
 
-#include "attend/backends/spec.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "attend/backends/spec.h"
 #include "attend/backends/table.h"
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/hf/safetensors.h"

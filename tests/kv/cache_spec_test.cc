@@ -60,7 +60,7 @@ TEST(KvPoolConfig, HasAHalfForWindowGroupsWhereItIsAskedFor) {
   EXPECT_EQ(mha.page_size, 4);
   EXPECT_EQ(mha.dtype, DType::kBF16);
   const KvPoolConfig halved = make_kv_pool_config(caches, 4, DType::kBF16, {}, SwaHalf{0.5, 12});
-  const auto& swa = std::get<SwaKvPool::Config>(halved);
+  const auto& swa = std::get<SwaKvPoolConfig>(halved);
   EXPECT_THAT(swa.windowed, ElementsAre(true, false, true));
   EXPECT_EQ(swa.full.num_layers, 1);
   EXPECT_EQ(swa.swa.num_layers, 2);

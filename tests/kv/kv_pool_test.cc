@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/tensor/arena.h"
 #include "tests/support/error_message.h"
 
 namespace attend {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attend/kv/kv_pool_config.h"
+#include "attend/kv/swa_kv_pool.h"
 #include "tests/support/error_message.h"
 #include "tests/support/token_slots.h"
 

@@ -93,7 +93,7 @@ TEST(KvScalesOfACheckpoint, ReachTheLayersOfEveryKindOfPool) {
   KvPoolConfig pool = mha;
   set_kv_scales(pool, scales);
   EXPECT_EQ(make_kv_pool(pool)->layer(2).v_scale, 6.0f);
-  SwaKvPool::Config halves = {.full = mha, .swa = mha, .windowed = {true, false, true}};
+  SwaKvPoolConfig halves = {.full = mha, .swa = mha, .windowed = {true, false, true}};
   halves.full.num_layers = 1;
   halves.swa.num_layers = 2;
   pool = halves;

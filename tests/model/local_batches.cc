@@ -7,7 +7,7 @@
 #include "attend/backends/table.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/metadata/adapters.h"
+#include "attend/kernels/metadata/metadata.h"
 
 namespace attend::test {
 namespace {

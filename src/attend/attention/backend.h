@@ -13,7 +13,7 @@
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -7,6 +7,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/run.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/metadata/metadata.h"
 
@@ -87,6 +88,7 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
     const kernels::QueryBatch queries = query_batch(batch);
     for (PlannedWork& planned : work_) {
       const kernels::AttentionMask& attention_mask = planned.key.attention_mask;
+      kernels::check_step(queries, batch.num_tokens, attention_mask);
       kernels::QueryBatch these =
           cascades(planned.key, batch) ? suffix_queries(queries, batch.shared) : queries;
       these.max_seqlen_kv = max_unmasked_keys(attention_mask, these.max_seqlen_q, these.max_seqlen_kv);
@@ -168,9 +170,8 @@ void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& i
   require(input.q.rank == 3 && input.q.shape[0] == batch.num_tokens && input.q.shape[1] == layer.num_q_heads,
           "layer ", layer.layer_id, ": q ", input.q, ": expected ", batch.num_tokens, " tokens of ",
           layer.num_q_heads, " heads");
-  if (!input.k.empty())
-    forward_expanded(layer, input, batch, stream);
-  else if (layer.kind == KvKind::kMla)
+  if (!input.k.empty()) return forward_expanded(layer, input, batch, stream);
+  if (layer.kind == KvKind::kMla)
     forward_mla(layer, input, batch, stream);
   else
     forward_mha(layer, input, batch, stream);
@@ -188,12 +189,12 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       .attention_mask = layer.attention_mask(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
       .prefix_ready = batch.prefix_ready};
-  if (spec_.kernel == KernelPreference::kReference)
-    kernels::reference::attention(args);
-  else if (cascades(plan_key(layer), batch))
-    cascade_->attend(args, plan_for_layer(layer), batch.shared, stream);
-  else
-    kernels::attention(args, plan_for_layer(layer), stream);
+  if (spec_.kernel == KernelPreference::kReference) return kernels::reference::attention(args);
+  AttentionPlan& plan = plan_for_layer(layer);
+  check_layer(layer, pool_);
+  if (cascades(plan_key(layer), batch)) return cascade_->attend(args, plan, batch.shared, stream);
+  kernels::check_call(args, stream);
+  kernels::run(args, plan, stream);
 }
 
 void KernelBackend::forward_expanded(const AttentionLayer& layer, const AttentionInput& input,
@@ -242,10 +243,11 @@ void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInpu
       .attention_mask = layer.attention_mask(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
       .prefix_ready = batch.prefix_ready};
-  if (spec_.kernel == KernelPreference::kReference)
-    kernels::reference::mla(args);
-  else
-    kernels::mla(args, plan_for_layer(layer), stream);
+  if (spec_.kernel == KernelPreference::kReference) return kernels::reference::mla(args);
+  AttentionPlan& plan = plan_for_layer(layer);
+  check_layer(layer, pool_);
+  kernels::check_call(args, stream);
+  kernels::run(args, plan, stream);
 }
 
 std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendSpec& spec,

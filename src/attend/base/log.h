@@ -4,7 +4,6 @@
 #include <sstream>
 #include <string_view>
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
@@ -47,4 +46,3 @@ void try_log_warning(const Parts&... parts) noexcept {
 }
 
 }  // namespace attend
-#pragma GCC visibility pop

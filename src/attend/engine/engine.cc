@@ -16,11 +16,14 @@
 #include "attend/engine/schedule/request_memory.h"
 #include "attend/engine/schedule/scheduler.h"
 #include "attend/engine/speculation/ngram_drafter.h"
+#include "attend/engine/step/logits_processor.h"
 #include "attend/engine/step/saturation_monitor.h"
 #include "attend/engine/step/step_runner.h"
 #include "attend/exec/model_executor.h"
 #include "attend/exec/step_trace.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/kv/allocator.h"
+#include "attend/kv/req_to_token_pool.h"
 
 namespace attend {
 namespace {
@@ -148,7 +151,8 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   request->tokens.reserve(static_cast<size_t>(
       std::min<int64_t>(info_.context_length, int64_t{request->num_prompt} + params.max_new_tokens)));
   if (LogitsProcessor::needed(params))
-    request->logits_processor.emplace(params, std::span(request->tokens), stop_token_ids(params));
+    request->logits_processor =
+        std::make_shared<LogitsProcessor>(params, std::span(request->tokens), stop_token_ids(params));
   request->mask = std::move(wanted.mask);
   request->params = std::move(wanted.params);
   request->priority = wanted.priority;
@@ -205,6 +209,8 @@ void Engine::enqueue(std::unique_ptr<Request> request, RequestId id) {
   for (int i = 1; i < num_completions; ++i) {
     auto& one = *requests.emplace_back(std::make_unique<Request>(*request));
     one.tokens.reserve(request->tokens.capacity());
+    if (one.logits_processor)
+      one.logits_processor = std::make_shared<LogitsProcessor>(*request->logits_processor);
     if (one.mask) one.mask = request->mask->fork();
   }
   requests.push_back(std::move(request));

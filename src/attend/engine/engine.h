@@ -12,8 +12,6 @@
 #include "attend/engine/generation_request.h"
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/request.h"
-#include "attend/kv/allocator.h"
-#include "attend/kv/req_to_token_pool.h"
 #include "attend/model/config/quantization.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
@@ -24,10 +22,12 @@ class Drafter;
 class ModelExecutor;
 class OutputProcessor;
 class Pooler;
+class ReqToTokenPool;
 class RequestMemory;
 class Scheduler;
 struct ScheduledStep;
 class SaturationMonitor;
+class SlotAllocator;
 class StepRunner;
 class StepTrace;
 

@@ -11,13 +11,13 @@
 #include "attend/base/ids.h"
 #include "attend/engine/generation_request.h"
 #include "attend/engine/output/request_output.h"
-#include "attend/engine/speculation/draft_counts.h"
-#include "attend/engine/step/logits_processor.h"
-#include "attend/engine/step/token_mask.h"
+#include "attend/engine/speculation/speculative_options.h"
 #include "attend/kernels/sampling/sampling.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
+
+class LogitsProcessor;
 
 struct RequestTimes {
   Clock::time_point submitted;
@@ -69,8 +69,8 @@ struct Request {
   bool pools = false;      // a PoolingRequest's: its hidden states become a vector, and it gets no token
   std::string cache_salt;  // it shares prefixes with requests of the same salt alone
   uint64_t seed = 0;
-  std::optional<LogitsProcessor> logits_processor;  // none: its logits stay as they are
-  std::shared_ptr<TokenMask> mask;                  // null: every token may come
+  std::shared_ptr<LogitsProcessor> logits_processor;  // null: its logits stay as they are
+  std::shared_ptr<TokenMask> mask;                    // null: every token may come
   Logprobs prompt_logprobs;  // if asked for: of tokens [1, logprobs.size()] of the prompt
   std::string failure;       // why its next token can not be chosen; empty: nothing is known against it
   FinishReason finish_reason = FinishReason::kNone;

@@ -14,6 +14,7 @@
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/model/weight_inventory.h"
+#include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
@@ -295,7 +296,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   set_num_pages(executor.pool, resolved.num_pages);
   info.pool_bytes = kv_pool_bytes(executor.pool);
   info.pool_slots = (resolved.num_pages - 1) * page_size;
-  if (const auto* halves = std::get_if<SwaKvPool::Config>(&executor.pool))
+  if (const auto* halves = std::get_if<SwaKvPoolConfig>(&executor.pool))
     info.swa_pool_slots = (halves->swa.num_pages - 1) * page_size;
   // More than all requests together can hold bounds nothing.
   const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;

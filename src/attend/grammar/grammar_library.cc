@@ -1,8 +1,7 @@
-#include "attend/grammar/grammar_library.h"
-
 #include <cstdlib>
 
 #include "attend/base/error.h"
+#include "attend/grammar/grammar_compiler.h"
 #include "attend/grammar/xgrammar.h"
 
 namespace attend {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "attend/engine/step/token_mask.h"
-#include "attend/grammar/grammar.h"
+#include "attend/engine/generation_request.h"
+#include "attend/grammar/grammar_compiler.h"
 #include "attend/grammar/tvm_ffi.h"
 
 namespace attend::xgrammar {

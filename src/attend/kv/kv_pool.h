@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/tensor/arena.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -96,7 +95,6 @@ class MhaKvPool : public KvPool {
 
  private:
   Config config_;
-  Arena arena_;
   std::vector<Tensor> k_, v_;  // one per layer: [num_pages, page_size, num_kv_heads, head_dim]
 };
 
@@ -126,7 +124,6 @@ class MlaKvPool : public KvPool {
 
  private:
   Config config_;
-  Arena arena_;
   std::vector<Tensor> rows_;  // one per layer: [num_pages, page_size, elements of a row]
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attend/base/error.h"
+#include "attend/kv/swa_kv_pool.h"
 
 namespace attend {
 namespace {
@@ -16,7 +17,7 @@ struct PoolMaker {
   std::unique_ptr<KvPool> operator()(const MlaKvPool::Config& config) const {
     return std::make_unique<MlaKvPool>(config);
   }
-  std::unique_ptr<KvPool> operator()(const SwaKvPool::Config& config) const {
+  std::unique_ptr<KvPool> operator()(const SwaKvPoolConfig& config) const {
     return std::make_unique<SwaKvPool>(config);
   }
 };
@@ -24,7 +25,7 @@ struct PoolMaker {
 struct PoolBytes {
   size_t operator()(const MhaKvPool::Config& config) const { return MhaKvPool::num_bytes(config); }
   size_t operator()(const MlaKvPool::Config& config) const { return MlaKvPool::num_bytes(config); }
-  size_t operator()(const SwaKvPool::Config& config) const { return SwaKvPool::num_bytes(config); }
+  size_t operator()(const SwaKvPoolConfig& config) const { return SwaKvPool::num_bytes(config); }
 };
 
 struct PageSetter {
@@ -32,7 +33,7 @@ struct PageSetter {
 
   void operator()(MhaKvPool::Config& config) const { config.num_pages = num_pages; }
   void operator()(MlaKvPool::Config& config) const { config.num_pages = num_pages; }
-  void operator()(SwaKvPool::Config& config) const { SwaKvPool::set_num_pages(config, num_pages); }
+  void operator()(SwaKvPoolConfig& config) const { SwaKvPool::set_num_pages(config, num_pages); }
 };
 
 struct ScaleSetter {
@@ -47,7 +48,7 @@ struct ScaleSetter {
       config.scales.push_back(each.k);
     }
   }
-  void operator()(SwaKvPool::Config& config) const {
+  void operator()(SwaKvPoolConfig& config) const {
     config.full.scales.clear();
     config.swa.scales.clear();
     for (size_t i = 0; i < scales.size(); ++i)
@@ -58,7 +59,7 @@ struct ScaleSetter {
 struct LayerCounter {
   int operator()(const MhaKvPool::Config& config) const { return config.num_layers; }
   int operator()(const MlaKvPool::Config& config) const { return config.num_layers; }
-  int operator()(const SwaKvPool::Config& config) const { return static_cast<int>(config.windowed.size()); }
+  int operator()(const SwaKvPoolConfig& config) const { return static_cast<int>(config.windowed.size()); }
 };
 
 // Layers of the pool, by whether they are in a window group.
@@ -114,11 +115,11 @@ KvPoolConfig make_kv_pool_config(std::span<const CacheSpec> caches, int page_siz
       .device = device,
       .scales = {}};
   if (!swa || !has_window_half(caches)) return pool;
-  SwaKvPool::Config halves{.full = pool,
-                           .swa = pool,
-                           .windowed = std::move(windowed),
-                           .swa_full_tokens_ratio = swa->full_tokens_ratio,
-                           .min_swa_tokens = swa->min_tokens};
+  SwaKvPoolConfig halves{.full = pool,
+                         .swa = pool,
+                         .windowed = std::move(windowed),
+                         .swa_full_tokens_ratio = swa->full_tokens_ratio,
+                         .min_swa_tokens = swa->min_tokens};
   halves.swa.num_layers = static_cast<int>(std::ranges::count(halves.windowed, true));
   halves.full.num_layers = num_layers - halves.swa.num_layers;
   return halves;

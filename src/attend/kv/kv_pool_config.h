@@ -5,17 +5,28 @@
 #include <optional>
 #include <span>
 #include <variant>
+#include <vector>
 
 #include "attend/kv/cache_spec.h"
 #include "attend/kv/kv_pool.h"
-#include "attend/kv/swa_kv_pool.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
 
-using KvPoolConfig = std::variant<MhaKvPool::Config, MlaKvPool::Config, SwaKvPool::Config>;
+// Config of a pool in two halves: layers with a sliding window keep only the tokens of their windows.
+struct SwaKvPoolConfig {
+  // Layers of each half, numbered from 0; page size, dtype and device are the same in both.
+  MhaKvPool::Config full, swa;
+  std::vector<bool> windowed;  // [layers of the model]: of which half each one is
+  // Tokens of the window half for each of the full half, above 0 and at most 1: set_num_pages sizes by it.
+  double swa_full_tokens_ratio = 0.8;
+  // But no fewer, as long as the full half has as many: what one request may need, its window and a chunk.
+  int min_swa_tokens = 0;
+};
 
-// Size of the half for layers with a window; see SwaKvPool::Config.
+using KvPoolConfig = std::variant<MhaKvPool::Config, MlaKvPool::Config, SwaKvPoolConfig>;
+
+// Size of the half for layers with a window; see SwaKvPoolConfig.
 struct SwaHalf {
   double full_tokens_ratio = 0.8;
   int min_tokens = 0;

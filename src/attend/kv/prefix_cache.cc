@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/kv/eviction_heap.h"
 #include "attend/kv/kv_pool.h"
 
 namespace attend {
@@ -68,12 +69,16 @@ void PrefixLock::release() noexcept {
 }
 
 PrefixCache::PrefixCache(int page_size, EvictionPolicy policy)
-    : page_size_(static_cast<size_t>(page_size)), policy_(policy) {
+    : page_size_(static_cast<size_t>(page_size)),
+      policy_(policy),
+      evictable_(std::make_unique<EvictionHeap>()) {
   check_page_size(page_size);
   // Prompts come from strangers, who must not be able to choose such that collide.
   std::random_device random;
   hash_seed_ = (uint64_t{random()} << 32 | random()) | 1;
 }
+
+PrefixCache::~PrefixCache() = default;
 
 PrefixLock PrefixCache::open(std::string_view salt) {
   const auto [found, added] = starts_.try_emplace(std::string(salt), -1);
@@ -153,8 +158,8 @@ bool PrefixCache::adopt(PrefixLock& lock, View<const int32_t> tokens, View<const
 
 void PrefixCache::evict(int num_pages, std::vector<PageId>& freed) {
   size_t wanted = static_cast<size_t>(std::max(num_pages, 0));
-  while (wanted > 0 && !evictable_.empty()) {
-    const int32_t leaf = evictable_.top();
+  while (wanted > 0 && !evictable_->empty()) {
+    const int32_t leaf = evictable_->top();
     Node& node = at(leaf);
     const size_t taken = std::min(wanted, node.pages.size());
     freed.insert(freed.end(), node.pages.rbegin(), node.pages.rbegin() + static_cast<std::ptrdiff_t>(taken));
@@ -176,7 +181,7 @@ void PrefixCache::drop() {
   unused_nodes_.clear();
   starts_.clear();
   children_.clear();
-  evictable_.clear();
+  evictable_->clear();
   num_evictable_ = num_locked_ = 0;
 }
 
@@ -249,7 +254,7 @@ int32_t PrefixCache::add_node() {
   if (unused_nodes_.empty()) {
     if (nodes_.size() == nodes_.capacity()) nodes_.reserve(std::max<size_t>(16, 2 * nodes_.size()));
     // So that releasing a lock, which destructors do, never takes memory.
-    evictable_.reserve(nodes_.size() + 1);
+    evictable_->reserve(nodes_.size() + 1);
     unused_nodes_.reserve(nodes_.capacity());
     nodes_.emplace_back();
     return static_cast<int32_t>(nodes_.size()) - 1;
@@ -269,7 +274,7 @@ void PrefixCache::add_leaf(PrefixLock& lock, View<const int32_t> tokens, View<co
   node.tokens.assign(tokens.begin(), tokens.end());
   node.pages.assign(pages.begin(), pages.end());
   ++at(node.parent).num_children;
-  if (evictable_.contains(node.parent)) evictable_.remove(node.parent);
+  if (evictable_->contains(node.parent)) evictable_->remove(node.parent);
   num_evictable_ += static_cast<int>(pages.size());
   link(leaf);
   move_lock(lock, leaf);
@@ -293,7 +298,7 @@ void PrefixCache::move_lock(PrefixLock& lock, int32_t node) {
     if (locked.num_locks++ == 0) {
       num_evictable_ -= static_cast<int>(locked.pages.size());
       num_locked_ += static_cast<int>(locked.pages.size());
-      if (evictable_.contains(above)) evictable_.remove(above);
+      if (evictable_->contains(above)) evictable_->remove(above);
     }
     ++locked.num_uses;
     locked.last_use = clock_;
@@ -323,14 +328,14 @@ void PrefixCache::unlock(int32_t node) noexcept {
 // A node that has neither children nor locks any more.
 void PrefixCache::add_evictable(int32_t node) {
   if (at(node).parent >= 0)
-    evictable_.push(node, key_of(at(node)));
+    evictable_->push(node, key_of(at(node)));
   else
     remove_start(node);
 }
 
 void PrefixCache::remove_leaf(int32_t node) {
   const int32_t parent = at(node).parent;
-  evictable_.remove(node);
+  evictable_->remove(node);
   children_.erase(child_link(node));
   at(node) = {};
   unused_nodes_.push_back(node);
@@ -372,7 +377,7 @@ void PrefixCache::check() const {
     for (const PageId page : node.pages)
       ensure(pages.insert(page).second, "prefix cache: page ", page, " is in it twice");
     const bool is_evictable = node.parent >= 0 && node.num_children == 0 && node.num_locks == 0;
-    ensure(evictable_.contains(i) == is_evictable, "prefix cache: node ", i, " with ", node.num_children,
+    ensure(evictable_->contains(i) == is_evictable, "prefix cache: node ", i, " with ", node.num_children,
            " children and ", node.num_locks, " locks is ", is_evictable ? "not " : "",
            "offered for eviction");
     num_evictable_nodes += is_evictable;
@@ -399,10 +404,10 @@ void PrefixCache::check() const {
   ensure(num_evictable == num_evictable_ && num_locked == num_locked_, "prefix cache: counts ",
          num_evictable_, " evictable and ", num_locked_, " locked pages, has ", num_evictable, " and ",
          num_locked);
-  ensure(num_linked == children_.size() && num_evictable_nodes == evictable_.size(),
-         "prefix cache: ", children_.size(), " links for ", num_linked, " nodes, ", evictable_.size(), " of ",
-         num_evictable_nodes, " offered for eviction");
-  evictable_.check();
+  ensure(num_linked == children_.size() && num_evictable_nodes == evictable_->size(),
+         "prefix cache: ", children_.size(), " links for ", num_linked, " nodes, ", evictable_->size(),
+         " of ", num_evictable_nodes, " offered for eviction");
+  evictable_->check();
 }
 
 }  // namespace attend

@@ -10,13 +10,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/kv/eviction_heap.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -33,7 +33,9 @@ std::string_view to_string(EvictionPolicy policy);
 // Throws Error(kInvalidArgument) for a name other than lru, lfu and priority.
 EvictionPolicy parse_eviction_policy(std::string_view name);
 
+class EvictionHeap;
 class PrefixCache;
+struct EvictionKey;
 
 // The receipt for a prefix that is in use: while it lives its pages are not evicted. Releasing it is what its
 // end does, so nobody releases twice. The cache outlives it.
@@ -66,6 +68,7 @@ class PrefixLock {
 class PrefixCache {
  public:
   PrefixCache(int page_size, EvictionPolicy policy);
+  ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
@@ -166,7 +169,7 @@ class PrefixCache {
   std::vector<int32_t> unused_nodes_;
   std::unordered_map<std::string, int32_t> starts_;  // by salt
   Children children_;                                // by parent and first page
-  EvictionHeap evictable_;                           // nodes without children and locks
+  std::unique_ptr<EvictionHeap> evictable_;          // nodes without children and locks
 };
 
 }  // namespace attend

@@ -2,26 +2,16 @@
 // their half is smaller and its slots are handed out anew behind the window.
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "attend/kv/kv_pool.h"
+#include "attend/kv/kv_pool_config.h"
 #include "attend/kv/swa_slots.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 class SwaKvPool : public KvPool {
  public:
-  struct Config {
-    // Layers of each half, numbered from 0; page size, dtype and device are the same in both.
-    MhaKvPool::Config full, swa;
-    std::vector<bool> windowed;  // [layers of the model]: of which half each one is
-    // Tokens of the window half for each of the full half, above 0 and at most 1: set_num_pages sizes by it.
-    double swa_full_tokens_ratio = 0.8;
-    // But no fewer, as long as the full half has as many: what one request may need, its window and a chunk.
-    int min_swa_tokens = 0;
-  };
+  using Config = SwaKvPoolConfig;
   // Throws as MhaKvPool, and Error(kInvalidArgument) for halves that do not fit each other.
   explicit SwaKvPool(const Config& config);
 
@@ -44,4 +34,3 @@ class SwaKvPool : public KvPool {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

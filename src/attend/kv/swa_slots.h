@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 // A request's tokens have slots of the full half for as long as it runs. Layers with a window read the last
@@ -96,4 +95,3 @@ class SwaSlots {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/model/modules/module.h"
 

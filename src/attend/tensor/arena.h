@@ -9,7 +9,6 @@
 
 #include "attend/tensor/tensor.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 // Not thread-safe. Tensors made from an arena keep its memory alive.
@@ -49,4 +48,3 @@ size_t available_bytes(Device device);
 size_t available_host_bytes();
 
 }  // namespace attend
-#pragma GCC visibility pop

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)

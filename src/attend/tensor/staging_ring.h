@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attend/tensor/cuda.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {

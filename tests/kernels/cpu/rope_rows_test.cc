@@ -1,4 +1,3 @@
-#include "attend/kernels/norm_rope/rope_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,11 @@
 // Virtual batches of chunked local attention, and Triton's split counts.
-#include "attend/kernels/metadata/adapters.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
 
+#include "attend/kernels/metadata/metadata.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "attend/kernels/metadata/adapters.h"
+#include "attend/kernels/metadata/metadata.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {

@@ -12,6 +12,7 @@
 #include "attend/bench/timing.h"
 #include "attend/kernels/attention/cpu/attention.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/tensor/arena.h"
 
 namespace attend::bench {
 namespace {

@@ -24,7 +24,6 @@
 #include "attend/cli/standard_streams.h"
 #include "attend/engine/engine.h"
 #include "attend/exec/step_trace.h"
-#include "attend/model/config/generation_config.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
 #include "attend/text/tokenizer/utf8.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "attend/engine/generation_request.h"
-#include "attend/model/config/generation_config.h"
+#include "attend/model/config/model_spec.h"
 
 namespace attend::cli {
 

@@ -5,12 +5,24 @@
 #include "attend/kernels/attention/attention_batch.h"
 #include "attend/kernels/attention/attention_plan.h"
 #include "attend/kernels/metadata/kv_index.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 
 namespace attend::kernels {
+
+// K and V of one layer. Strides are free but for the last, which is 1; the pool chooses the layout
+// (head-major inside a page on the CPU, token-major on GPUs) and may share storage between k and v (MLA).
+struct KvView {
+  TensorView k;  // [num_pages, page_size, num_kv_heads, head_dim_qk]: f32, f16, bf16, fp8
+  TensorView v;  // [num_pages, page_size, num_kv_heads, head_dim_v]: the dtype of k
+  KvIndex index;
+  // Descales: what is stored is x / scale, so that a kernel multiplies scores by k_scale and outputs by
+  // v_scale.
+  float k_scale = 1.0f;
+  float v_scale = 1.0f;
+};
 
 // Descales of one operand of each request and K/V head, float32 on the device and not negative: number (r, h)
 // lies at data[r * request_stride + h * head_stride].

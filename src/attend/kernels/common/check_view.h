@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels {

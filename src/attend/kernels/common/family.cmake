@@ -2,7 +2,6 @@
 attend_kernels(common
   HEADERS
     build_info.h
-    host_device.h
   SOURCES
     build_info.cc
     check_view.cc

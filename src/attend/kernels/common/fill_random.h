@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/common/random_normal.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels {

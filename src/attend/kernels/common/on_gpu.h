@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "attend/tensor/cuda.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 
 namespace attend::kernels {
 

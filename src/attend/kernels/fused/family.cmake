@@ -1,10 +1,7 @@
 # The operations that models speak in, over a residual stream that hides what a device fuses.
 attend_kernels(fused
   HEADERS
-    linear_ops.h
-    moe_add.h
-    norm_qkv_rope_store.h
-    residual.h
+    operations.h
   SOURCES
     linear_ops.cc
     moe_add.cc

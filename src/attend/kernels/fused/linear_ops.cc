@@ -1,10 +1,9 @@
-#include "attend/kernels/fused/linear_ops.h"
-
 #include <algorithm>
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/fused/multiply_parts.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/norm_rope/check_rows.h"
 #include "attend/kernels/norm_rope/elementwise.h"

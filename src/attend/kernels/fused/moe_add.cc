@@ -1,11 +1,10 @@
-#include "attend/kernels/fused/moe_add.h"
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/fused/multiply_parts.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/moe/cpu/experts.h"
 #include "attend/kernels/moe/cuda/moe.h"

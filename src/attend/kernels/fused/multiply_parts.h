@@ -1,7 +1,7 @@
 // A dense layer in parts, one product each.
 #pragma once
 
-#include "attend/kernels/fused/residual.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend::kernels {
 

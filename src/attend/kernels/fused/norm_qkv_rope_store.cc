@@ -1,10 +1,9 @@
-#include "attend/kernels/fused/norm_qkv_rope_store.h"
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/fused/cuda/qkv.h"
-#include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/fused/multiply_parts.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"

@@ -1,7 +1,6 @@
-#include "attend/kernels/fused/residual.h"
-
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/norm_rope/elementwise.h"
 

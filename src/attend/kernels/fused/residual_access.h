@@ -1,7 +1,7 @@
 // What the operations of fused/ do to a Residual.
 #pragma once
 
-#include "attend/kernels/fused/residual.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend::kernels {
 

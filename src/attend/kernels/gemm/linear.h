@@ -1,7 +1,7 @@
 // Dense layers: out = x W^T + b.
 #pragma once
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 #include "attend/tensor/weight.h"
 

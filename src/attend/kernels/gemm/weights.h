@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/weight.h"
 
 namespace attend::kernels {

@@ -5,6 +5,7 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/kv_store/cuda/store.h"
 #include "attend/kernels/kv_store/kv_locations.h"
+#include "attend/kernels/metadata/lengths.h"
 
 namespace attend::kernels {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "attend/kernels/kv_store/store.h"
-#include "attend/kernels/metadata/lengths.h"
-#include "attend/tensor/stream.h"
+#include "attend/kernels/metadata/kv_index.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)

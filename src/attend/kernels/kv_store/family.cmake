@@ -2,7 +2,6 @@
 attend_kernels(kv_store
   HEADERS
     batch_arrays.h
-    latent_rows.h
     selected_rows.h
     store.h
   SOURCES

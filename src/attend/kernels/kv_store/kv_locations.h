@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/kernels/kv_store/batch_arrays.h"
+#include "attend/kernels/metadata/lengths.h"
 
 namespace attend::kernels {
 

@@ -4,10 +4,9 @@
 #include <cstdint>
 
 #include "attend/kernels/metadata/metadata.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
-#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // A part of every request's prefix, which are the keys that were there before its new tokens: the positions
@@ -34,4 +33,3 @@ void lengths_of(View<const int32_t> sums, View<int32_t> lengths, Stream& stream)
 void copy_to_heads(const TensorView& from, const TensorView& to, Stream& stream);
 
 }  // namespace attend::kernels
-#pragma GCC visibility pop

@@ -1,5 +1,3 @@
-#include "attend/kernels/metadata/adapters.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,6 +5,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/metadata/check_page_size.h"
+#include "attend/kernels/metadata/metadata.h"
 
 namespace attend::kernels {
 namespace {

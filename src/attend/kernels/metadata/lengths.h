@@ -1,21 +1,12 @@
-// Lengths of requests as interfaces state them, and what they say of one request or one token, on either
-// device.
+// Length of one request and position of one token, by Lengths, on either device.
 #pragma once
 
 #include <cstdint>
 
 #include "attend/kernels/common/host_device.h"
+#include "attend/kernels/metadata/kv_index.h"
 
-#pragma GCC visibility push(default)
 namespace attend::kernels {
-
-// The lengths of num_reqs requests: the differences of `cu`; or `per_request`; or, without either, `uniform`
-// for every request.
-struct Lengths {
-  const int32_t* cu = nullptr;           // [num_reqs + 1]
-  const int32_t* per_request = nullptr;  // [num_reqs]
-  int32_t uniform = 0;
-};
 
 ATTEND_HOST_DEVICE inline int32_t get_length(const Lengths& lengths, int32_t r) {
   if (lengths.cu != nullptr) return lengths.cu[r + 1] - lengths.cu[r];
@@ -51,4 +42,3 @@ ATTEND_HOST_DEVICE inline int32_t find_request(const Lengths& lengths, int32_t n
 }
 
 }  // namespace attend::kernels
-#pragma GCC visibility pop

@@ -3,8 +3,7 @@
 
 #include <span>
 
-#include "attend/kernels/common/host_device.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 #include "attend/tensor/weight.h"
 
@@ -44,17 +43,6 @@ struct RouterRule {
   // logits say, which still give the weights.
   uint32_t spread = 0;
 };
-
-// How an expert ranks for the token at a place of the call: hashed, so that tokens and layers choose evenly
-// and apart. 0 to 2^24 - 1.
-ATTEND_HOST_DEVICE inline float spread_rank(uint32_t spread, uint32_t token, uint32_t expert) {
-  uint32_t hash = spread * 0x9e3779b9u ^ token * 0x85ebca6bu ^ expert * 0xc2b2ae35u;
-  for (int i = 0; i < 2; ++i) {
-    hash = (hash ^ hash >> 16) * 0x7feb352du;
-    hash = (hash ^ hash >> 15) * 0x846ca68bu;
-  }
-  return static_cast<float>((hash ^ hash >> 16) >> 8);
-}
 
 // What the sum over the chosen sigmoid scores is increased by, lest it is 0 (as DeepSeek-V3 does).
 inline constexpr float kSmallestSumOfSigmoids = 1e-20f;

@@ -6,6 +6,7 @@
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/experts.h"
+#include "attend/kernels/moe/spread_rank.h"
 
 namespace attend::kernels::reference {
 namespace {

@@ -2,7 +2,7 @@
 // weights and tables f32, f16 or bf16.
 #pragma once
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)

@@ -8,6 +8,7 @@
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kernels/norm_rope/check_rows.h"
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
@@ -98,9 +99,12 @@ void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream)
   check(args, stream);
   if (const OnGpu gpu(stream); gpu) return cuda::latent_norm_rope_store(args, stream);
   const LatentRow row(args);
-  rms_norm(row.latent, args.norm, args.eps, row.latent, stream);
-  norm_rope(rotation(args, row.rope), stream);
-  store_mla({.latent = row.latent, .rope = row.rope, .to = args.to}, stream);
+  const cpu::Isa isa = cpu::detect_isa();
+  cpu::rms_norm(row.latent, args.norm, args.eps, row.latent, 0.0f, isa);
+  const NormRopeArgs rotated = rotation(args, row.rope);
+  for (const TensorView* heads : {&rotated.q, &rotated.k})
+    cpu::rope(*heads, rotated.positions, rotated.cos, rotated.sin, rotated.interleaved, isa);
+  cpu::store_mla({.latent = row.latent, .rope = row.rope, .to = args.to}, isa);
   read_back(args);
   if (args.q_latent.empty()) return;
   round_to_e4m3(args.q_latent);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/metadata/lengths.h"
-#include "attend/kernels/norm_rope/rope_rows.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/norm_rope/rotate.h"
 
 namespace attend::kernels {

@@ -1,12 +1,12 @@
-#include "attend/kernels/norm_rope/rope_rows.h"
-
 #include <vector>
 
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/metadata/lengths.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/norm_rope/rope_row.h"
 
 namespace attend::kernels {

@@ -1,8 +1,8 @@
 // What requests ask to be done to their logits before a token is chosen: penalties, biases, masks.
 #pragma once
 
-#include "attend/kernels/sampling/logit_edit.h"
-#include "attend/tensor/stream.h"
+#include "attend/kernels/sampling/sampling.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels {

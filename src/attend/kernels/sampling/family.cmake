@@ -1,7 +1,6 @@
 # Tokens of logits.
 attend_kernels(sampling
   HEADERS
-    logit_edit.h
     sampling.h
   SOURCES
     edit_logits.cc

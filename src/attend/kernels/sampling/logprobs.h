@@ -2,8 +2,8 @@
 #pragma once
 
 #include "attend/kernels/sampling/edit_logits.h"
-#include "attend/kernels/sampling/logit_edit.h"
-#include "attend/tensor/stream.h"
+#include "attend/kernels/sampling/sampling.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels {

@@ -3,14 +3,14 @@
 
 #include <cstdint>
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 
 namespace attend::kernels {
 
-// SamplingRule: light and plain, so that device code includes it as it is.
+// SamplingRule, LogitEdit, TokenLogprob: plain structs that device code includes.
 
 // The id of a row of logits without a token to choose.
 constexpr int32_t kNoToken = -1;
@@ -24,6 +24,21 @@ struct SamplingRule {
   float min_p = 0.0f;        // keep probabilities of at least min_p times the largest; in [0, 1]
   uint64_t seed = 0;
   uint64_t step = 0;  // index of the token in its request: with the seed, the whole random state
+};
+
+// What becomes of a token's logit x: first x / repetition where x > 0, x * repetition elsewhere; then
+// + offset, which may be -infinity.
+struct LogitEdit {
+  int32_t token_id;
+  float repetition = 1.0f;
+  float offset = 0.0f;
+};
+
+// A token and the logarithm of its probability.
+struct TokenLogprob {
+  int32_t token_id;
+  float logprob;
+  bool operator==(const TokenLogprob&) const = default;
 };
 
 // Throws Error(kInvalidArgument) naming the field, its value and what is accepted.

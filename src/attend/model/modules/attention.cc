@@ -1,6 +1,6 @@
 #include "attend/model/modules/attention.h"
 
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend {
 

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "attend/base/error.h"
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/model/modules/expand_mla.h"

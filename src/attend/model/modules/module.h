@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attend/attention/backend.h"
-#include "attend/kernels/fused/residual.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/model/modules/rope.h"
 #include "attend/model/weights/tensor_names.h"
 #include "attend/model/weights/weight_slot.h"

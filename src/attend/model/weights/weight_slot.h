@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/kernels/fused/residual.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/model/config/quantization.h"
 #include "attend/tensor/weight.h"
 

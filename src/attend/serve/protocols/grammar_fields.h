@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "attend/grammar/grammar.h"
+#include "attend/grammar/grammar_compiler.h"
 #include "attend/serve/json/fields.h"
 
 namespace attend::serve {

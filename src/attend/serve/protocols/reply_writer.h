@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "attend/engine/output/request_output.h"
-#include "attend/engine/speculation/draft_counts.h"
+#include "attend/engine/speculation/speculative_options.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/generation_job.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "attend/checkpoint/input_file.h"
-#include "attend/model/config/generation_config.h"
+#include "attend/model/config/model_spec.h"
 
 namespace attend::serve {
 namespace {

@@ -1,7 +1,5 @@
 // The operations that models speak in, over a Residual: what they compute does not depend on what was begun
 // for whom.
-#include "attend/kernels/fused/residual.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attend/kernels/kv_store/cpu/store.h"
+#include "attend/kernels/metadata/page_of.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <initializer_list>
 
 #include "attend/kernels/common/cuda/params.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels::cuda {

@@ -1,7 +1,7 @@
 // The product that q, k and v come from, with RoPE and the store, in one launch on a GPU.
 #pragma once
 
-#include "attend/kernels/fused/norm_qkv_rope_store.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // Matrix products of any size through cuBLASLt.
 #pragma once
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels::cuda {

@@ -5,6 +5,7 @@
 
 #include "attend/base/parallel.h"
 #include "attend/kernels/moe/cpu/experts.h"
+#include "attend/kernels/moe/spread_rank.h"
 
 namespace attend::kernels::cpu {
 namespace {

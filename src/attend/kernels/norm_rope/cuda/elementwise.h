@@ -3,7 +3,6 @@
 #pragma once
 
 #include "attend/kernels/norm_rope/rope.h"
-#include "attend/kernels/norm_rope/rope_rows.h"
 
 namespace attend::kernels::cuda {
 

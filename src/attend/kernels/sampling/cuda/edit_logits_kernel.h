@@ -1,7 +1,7 @@
 // Editing logits and their logarithms, on the device.
 #pragma once
 
-#include "attend/kernels/sampling/logit_edit.h"
+#include "attend/kernels/sampling/sampling.h"
 
 namespace attend::kernels::cuda {
 

@@ -161,7 +161,7 @@ constexpr Endpoint kChatCompletions = {
     .id_prefix = "chatcmpl-",
     .read = read_chat,
     .client_field_name = [](std::string_view param,
-                   bool) { return param == "prompt" ? "messages" : max_tokens_or(param); },
+                            bool) { return param == "prompt" ? "messages" : max_tokens_or(param); },
     .shows_stop_token = false,
     .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
       return std::make_unique<OpenAiReplies>(OpenAiReplies::Kind::kChat, head, job);

@@ -1,4 +1,4 @@
-// Pages of one request: what KvIndex (page_of.h) says, in few instructions a position.
+// Pages of one request: page_of() (page_of.h), in few instructions a position.
 #pragma once
 
 #include <cstdint>

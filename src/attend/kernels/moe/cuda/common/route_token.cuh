@@ -3,6 +3,7 @@
 
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
 #include "attend/kernels/moe/experts.h"
+#include "attend/kernels/moe/spread_rank.h"
 
 namespace attend::kernels::cuda {
 

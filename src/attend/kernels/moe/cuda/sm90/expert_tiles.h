@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels::cuda::sm90 {
