@@ -18,7 +18,8 @@
 //   - Recurrent state: a live state for each row and a pool of snapshots. match() returns the deepest page
 //     with a snapshot; begin() copies it to the row, or starts from zero. grow() chooses the positions of the
 //     coming step at which the kernel saves snapshots; snapshot() gives those that are accepted to their
-//     pages. rewind() restores the last committed state, from which the accepted tokens are replayed.
+//     pages. rewind() restores the last committed state, from which the accepted tokens are replayed, and has
+//     nothing to restore for tokens that were never computed.
 //   - Cross attention: K/V of one encoder input for each row, written before the row's first step. The salt
 //   of
 //     the prefix cache contains the input's hash, so match() returns the whole prefix; grow(), advance() and
@@ -67,9 +68,12 @@ class CacheGroup {
   virtual void grow(RequestRow row, int num_before, int num_after) = 0;
   // The row's first `num_computed` tokens are computed, or will be by the steps in flight. After each step.
   virtual void advance(RequestRow row, int num_computed) = 0;
-  // The row shrinks from `num_before` tokens to `num_after`, all of them computed: the others were drafts
-  // that were rejected. Comes to the first group of a list last, which clears the row's entries in
-  // ReqToTokenPool. forget() follows for pages without tokens.
+  // The row shrinks from `num_before` tokens to `num_after`:
+  //   - to what advance() said last: the others were computed, and are drafts that were rejected;
+  //   - to more than that, between grow() and the launch of the step: the others were never computed, their
+  //     slots were reserved for drafts that were not made.
+  // Comes to the first group of a list last, which clears the row's entries in ReqToTokenPool. forget()
+  // follows for pages without tokens.
   virtual void rewind(RequestRow row, int num_before, int num_after) = 0;
 
   // The prefix cache owns the whole pages of the row's first `num_tokens` tokens, whose cache is computed.

@@ -95,20 +95,23 @@ class GroupsWorld {
     if (request == nullptr) return;
     memory_->begin_step();
     memory_->match_more(*request);
-    const bool decoding = request->num_tokens() - request->num_computed == 1;
-    const int num_draft = decoding ? below(std::min(5, kContext - request->num_tokens())) : 0;
+    const bool decoding = request->decoding();
+    const int num_draft_slots = decoding ? below(std::min(5, kContext - request->num_tokens())) : 0;
     const int num_new =
         decoding ? 1 : 1 + below(std::min(kChunk, request->num_tokens() - request->num_computed));
     const int end = request->num_computed + num_new;
-    if (!memory_->grow(*request, end + num_draft)) return preempt(*request);
+    if (!memory_->grow(*request, end)) return preempt(*request);
+    int num_draft =
+        num_draft_slots > 0 && memory_->grow(*request, end + num_draft_slots) ? num_draft_slots : 0;
     if (!decoding) memory_->share_before_compute(*request, end);
+    if (num_draft > 0) num_draft = settle(*request, end, num_draft);
     std::vector<int32_t> tokens(request->tokens.begin(), request->tokens.begin() + end);
     for (int i = 0; i < num_draft; ++i) tokens.push_back(below(2));
     compute(*request, tokens);
     const int num_accepted = below(num_draft + 1);
     request->num_computed = end + num_accepted;
     memory_->advance(*request);
-    if (num_accepted < num_draft) memory_->rewind(*request);
+    if (num_accepted < num_draft) memory_->rewind(*request, request->num_computed);
     if (decoding)
       request->tokens.assign(tokens.begin(), tokens.begin() + request->num_computed);
     else
@@ -145,6 +148,7 @@ class GroupsWorld {
 
   const StateGroup& state() const { return *state_; }
   bool cut_by_both() const { return cut_by_both_; }
+  bool has_returned_slots() const { return has_returned_slots_; }
   int64_t num_evicted() const { return memory_->num_evicted_pages(); }
 
  private:
@@ -194,6 +198,17 @@ class GroupsWorld {
     state_->compute(request.row, request.num_computed, keys);
   }
 
+  // Gives back slots for drafts that are not made; returns the number of those that are.
+  int settle(Request& request, int end, int num_draft_slots) {
+    const int num_draft = below(num_draft_slots + 1);
+    if (num_draft == num_draft_slots) return num_draft;
+    memory_->rewind(request, end + num_draft);
+    RC_ASSERT(request.num_slots == end + num_draft);
+    has_returned_slots_ = true;
+    check();
+    return num_draft;
+  }
+
   std::unique_ptr<Request> take(const Request& request) {
     const auto found = std::ranges::find(running_, &request, &std::unique_ptr<Request>::get);
     std::unique_ptr<Request> taken = std::move(*found);
@@ -228,7 +243,7 @@ class GroupsWorld {
   std::vector<std::unique_ptr<Request>> running_;
   std::vector<std::vector<int32_t>> prompts_;
   RequestId num_started_ = 0;
-  bool cut_by_both_ = false;
+  bool cut_by_both_ = false, has_returned_slots_ = false;
 };
 
 void run_random_events(GroupsWorld& simulation) {
@@ -253,6 +268,7 @@ RC_GTEST_PROP(CacheGroups, RestoreTheLongestPrefixThatEveryGroupHasAndGiveEveryt
   run_random_events(simulation);
   RC_CLASSIFY(simulation.state().num_restored() > 0, "with states restored from snapshots");
   RC_CLASSIFY(simulation.state().num_replayed() > 0, "with states behind rejected drafts");
+  RC_CLASSIFY(simulation.has_returned_slots(), "with slots whose tokens were never computed");
   RC_CLASSIFY(simulation.cut_by_both(), "with a prefix shorter than what either group has");
   RC_CLASSIFY(simulation.num_evicted() > 0, "with evictions");
 }
@@ -260,6 +276,56 @@ RC_GTEST_PROP(CacheGroups, RestoreTheLongestPrefixThatEveryGroupHasAndGiveEveryt
 RC_GTEST_PROP(CacheGroups, OfKeysAndValuesAloneGiveEverythingBackToo, ()) {
   GroupsWorld simulation(/*with_state=*/false);
   run_random_events(simulation);
+}
+
+// Pages of 4 tokens in both halves: 6 tokens are computed, and 7 more have slots for drafts, 2 of which are
+// made.
+TEST(CacheGroups, RewindGivesBackSlotsWhoseTokensWereNeverComputed) {
+  ReqToTokenPool rows(1, 32);
+  const auto slots = make_allocator(4, 9);
+  SwaSlots swa(4, 9, 9);
+  std::vector<std::unique_ptr<CacheGroup>> groups;
+  groups.push_back(make_paged_group(rows, *slots));
+  groups.push_back(make_window_group(rows, swa, 31));
+  groups.push_back(std::make_unique<StateGroup>(rows, 4, 1, 8));
+  auto& state = static_cast<StateGroup&>(*groups.back());
+  RequestMemory memory(64, rows, *slots, EvictionPolicy::kLru, std::move(groups));
+  Request request;
+  request.tokens = {11, 12, 13, 14, 15, 16};
+  request.num_prompt = 6;
+  ASSERT_TRUE(memory.admit(request, {}));
+  ASSERT_TRUE(memory.grow(request, 6));
+  std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6};
+  state.compute(request.row, 0, keys);
+  request.num_computed = 6;
+  memory.advance(request);
+  request.tokens.push_back(17);
+  ASSERT_TRUE(memory.grow(request, 7));
+  ASSERT_TRUE(memory.grow(request, 7 + 7));
+  EXPECT_EQ(slots->num_used_slots(), 16);
+  EXPECT_EQ(swa.num_referenced_pages(), 4);
+
+  memory.rewind(request, 7 + 2);
+  EXPECT_EQ(request.num_slots, 9);
+  EXPECT_EQ(memory.num_held_tokens(), 9);
+  EXPECT_EQ(slots->num_used_slots(), 12);
+  EXPECT_EQ(swa.num_referenced_pages(), 3);
+  Request* const running[] = {&request};
+  memory.check(running);
+  for (size_t p = 0; p < 14; ++p) EXPECT_EQ(rows.row(request.row)[p].value > 0, p < 9) << p;
+  EXPECT_EQ(state.num_replayed(), 0) << "no state was computed that has to be restored";
+
+  // The step is computed with both drafts, and both are rejected.
+  keys.insert(keys.end(), {7, 8, 9});
+  state.compute(request.row, 6, keys);
+  request.num_computed = 7;
+  memory.advance(request);
+  memory.rewind(request, 7);
+  EXPECT_EQ(state.num_replayed(), 1);
+  EXPECT_EQ(slots->num_used_slots(), 8);
+  memory.check(running);
+  memory.release(request);
+  EXPECT_EQ(slots->num_used_slots(), 0);
 }
 
 // Pages of 2 tokens and states at multiples of 4: the pages become the cache's before they are computed, the

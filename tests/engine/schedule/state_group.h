@@ -84,8 +84,13 @@ class StateGroup final : public CacheGroup {
 
   void rewind(RequestRow row, int num_before, int num_after) override {
     RowState& state = of(row);
-    ensure(num_before > num_after && state.committed.position == num_after, "row ", row, " rewinds to ",
+    ensure(num_before > num_after && state.committed.position <= num_after, "row ", row, " rewinds to ",
            num_after, ", its state is committed at ", state.committed.position);
+    if (state.committed.position < num_after) {
+      ensure(state.live.position <= num_after, "row ", row, " rewinds to ", num_after,
+             " and is not committed there, its state is at ", state.live.position);
+      return;  // the tokens after it were never computed
+    }
     state.live = state.committed;
     state.replay.clear();
     std::erase_if(state.saved, [&](const State& each) { return each.position > num_after; });

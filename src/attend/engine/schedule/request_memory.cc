@@ -109,15 +109,15 @@ void RequestMemory::advance(const Request& request) {
   for (const auto& group : groups_) group->advance(request.row, request.num_computed);
 }
 
-void RequestMemory::rewind(Request& request) {
-  const int first_page = ceil_div(request.num_computed, page_size()), end_page = num_pages(request);
+void RequestMemory::rewind(Request& request, int num_tokens) {
+  const int first_page = ceil_div(num_tokens, page_size()), end_page = num_pages(request);
   const View<const PageId> pages = page_ids(request, first_page, end_page);
   for (const auto& group : groups_ | std::views::reverse)
-    group->rewind(request.row, request.num_slots, request.num_computed);
+    group->rewind(request.row, request.num_slots, num_tokens);
   forget(pages);
-  num_held_tokens_ -= request.num_slots - request.num_computed;
+  num_held_tokens_ -= request.num_slots - num_tokens;
   num_private_pages_ -= end_page - first_page;
-  request.num_slots = request.num_computed;
+  request.num_slots = num_tokens;
 }
 
 void RequestMemory::share_before_compute(Request& request, int num_tokens) {

@@ -47,8 +47,9 @@ class RequestMemory {
   // `num_computed` of its tokens are computed, or will be by the steps in flight. After each step that
   // computed some of it.
   void advance(const Request& request);
-  // Gives back the slots of what is not computed: of drafts that were rejected. After advance().
-  void rewind(Request& request);
+  // Gives back the slots after the first `num_tokens`: of drafts that were rejected, after advance(), or of
+  // drafts that were not made, before the step is launched.
+  void rewind(Request& request, int num_tokens);
   // Lets others have the whole pages of the first `num_tokens` tokens, which the step in hand is going to
   // compute.
   void share_before_compute(Request& request, int num_tokens);
