@@ -12,6 +12,7 @@
 #include <memory>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "attend/base/log.h"
 #include "attend/base/math.h"
@@ -149,6 +150,7 @@ class SchedulerSimulation {
 
   bool has_window_half() const { return swa_ != nullptr; }
   bool has_restored_states() const { return state_ != nullptr && state_->num_restored() > 0; }
+  bool has_saved_forks() const { return state_ != nullptr && state_->num_saved_forks() > 0; }
   bool has_replayed_states() const { return state_ != nullptr && state_->num_replayed() > 0; }
   int num_ahead() const { return num_ahead_; }
   int num_ended_in_flight() const { return num_ended_in_flight_; }
@@ -257,6 +259,7 @@ class SchedulerSimulation {
   void check_step(const ScheduledStep& step) const {
     std::set<RequestId> parts;
     int num_tokens = 0;
+    bool has_cut_off_grid = false;
     for (const ScheduledRequest& part : step.requests) {
       const Request& request = *part.request;
       RC_ASSERT(part.previous_index == -1 && !step.ahead);
@@ -272,6 +275,11 @@ class SchedulerSimulation {
                  request.num_output() + part.num_draft < request.params.max_new_tokens &&
                  request.num_tokens() + part.num_draft < longest_request()));
       num_tokens += part.num_new;
+      const int end = request.num_computed + part.num_new;
+      if (request.decoding() || end == request.num_tokens()) continue;
+      // A chunk that is not the last: on the grid of all groups, or the only prompt of a step short of room.
+      if (end % memory_->chunk_grid() == 0) continue;
+      RC_ASSERT(part.num_new < memory_->chunk_grid() && std::exchange(has_cut_off_grid, true) == false);
     }
     RC_ASSERT(step.num_tokens == num_tokens && num_tokens <= limits_.max_tokens);
     RC_ASSERT(step.num_draft() <= limits_.max_draft_tokens);
@@ -422,6 +430,7 @@ RC_GTEST_PROP(SchedulerProperty, LosesAndStarvesNoRequestOverRandomArrivals, ())
               "with shared prefixes over a window half");
   RC_CLASSIFY(simulation.has_shared_within_a_step(), "shared within the step that computes them");
   RC_CLASSIFY(simulation.has_restored_states(), "with states restored from snapshots");
+  RC_CLASSIFY(simulation.has_saved_forks(), "with states saved at forks");
 }
 
 RC_GTEST_PROP(SchedulerProperty, LosesNothingWhereStepsAreChosenBeforeTheTokensOfTheOnesBeforeAreKnown, ()) {

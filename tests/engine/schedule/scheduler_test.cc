@@ -6,6 +6,7 @@
 #include <set>
 
 #include "attend/base/error.h"
+#include "tests/engine/schedule/state_group.h"
 
 namespace attend {
 namespace {
@@ -28,8 +29,12 @@ class SchedulerTest : public testing::Test {
   }
 
   void make_scheduler() {
-    memory_ = std::make_unique<RequestMemory>(limits_.max_kv_tokens, *rows_, *slots_, caching_,
-                                              make_cache_groups({}, *rows_, *slots_, nullptr));
+    std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, *rows_, *slots_, nullptr);
+    if (state_grid_pages_ > 0)
+      groups.push_back(std::make_unique<test::StateGroup>(*rows_, slots_->page_size(), state_grid_pages_,
+                                                          /*max_snapshots=*/0));
+    memory_ =
+        std::make_unique<RequestMemory>(limits_.max_kv_tokens, *rows_, *slots_, caching_, std::move(groups));
     scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options_, drafts_);
   }
 
@@ -66,6 +71,7 @@ class SchedulerTest : public testing::Test {
   BatchLimits limits_;
   ScheduleOptions options_;
   DraftRules drafts_;
+  int state_grid_pages_ = 0;  // of a recurrent group; 0: there is none
   std::optional<EvictionPolicy> caching_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;
@@ -108,6 +114,23 @@ TEST_F(SchedulerTest, ComputesALongPromptInChunksThatEndAtBordersOfPagesAndKeeps
   EXPECT_EQ(step(), "1:1 2:4");
   EXPECT_EQ(step(), "1:1 2:4");
   EXPECT_EQ(step(), "1:1 2:1");
+}
+
+TEST_F(SchedulerTest, CutsPromptsOnTheGridOfAGroupThatIsCoarserThanPages) {
+  state_grid_pages_ = 3;
+  make(4, 22, 4, 32);
+  submit(1, 20);
+  submit(2, 40);
+  const auto parts = [&] {
+    std::string text;
+    for (const ScheduledRequest& part : scheduler_->schedule().requests)
+      text +=
+          (text.empty() ? "" : " ") + std::to_string(part.request->id) + ":" + std::to_string(part.num_new);
+    return text;
+  };
+  EXPECT_EQ(parts(), "1:20") << "2 are left of 22, and the other prompt is cut at multiples of 12";
+  scheduler_->finish(1);
+  EXPECT_EQ(parts(), "2:12");
 }
 
 TEST_F(SchedulerTest, AllocatesSlotsForTheChunkOnly) {

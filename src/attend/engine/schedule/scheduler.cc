@@ -300,13 +300,13 @@ void Scheduler::schedule_prompts() {
 bool Scheduler::schedule_chunk(Request& request) {
   const auto found = std::ranges::find(step_->requests, &request, &ScheduledRequest::request);
   const int num_before = found == step_->requests.end() ? 0 : found->num_new;
-  const int room = num_before + this->room();
-  if (request.pools && request.num_to_compute() > room) return false;
-  int num_new = chunk_size(request.num_computed, request.num_to_compute(), room, memory_.page_size());
-  // Without another prompt in the step this one goes on, though it ends within a page.
-  if (num_new == 0 && (first_prompt_ == nullptr || first_prompt_ == &request))
-    num_new = std::min(request.num_to_compute(), room);
-  const int end = request.num_computed + num_new;
+  const int end = chunk_end({.begin = request.num_computed,
+                             .prompt_end = request.num_tokens(),
+                             .room = num_before + room(),
+                             .grid = memory_.chunk_grid(),
+                             .is_whole = request.pools,
+                             .is_first = first_prompt_ == nullptr || first_prompt_ == &request});
+  const int num_new = end - request.num_computed;
   if (num_new <= num_before || !memory_.grow(request, end)) return num_before > 0;
   if (!request.decoding()) memory_.share_before_compute(request, end);
   if (num_before == 0) step_->requests.push_back({.request = &request, .num_new = 0});

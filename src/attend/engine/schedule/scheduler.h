@@ -39,8 +39,8 @@ struct DraftRules {
 //     else one token longer than what was right of it: of a text that does not repeat little is drafted. Room
 //     and slots, which prompts leave, are reserved; a Drafter then predicts tokens for the whole step;
 //   - inputs whose hidden states are pooled, each whole in one step: tokens may see those after them;
-//   - prompts that have begun, in the order of admission, with what is left of max_tokens, cut at borders of
-//     pages (chunked prefill). Slots are taken for what the step computes alone;
+//   - prompts that have begun, in the order of admission, with what is left of max_tokens, cut by chunk_end()
+//     (chunked prefill). Slots are taken for what the step computes alone;
 //   - those that wait, by policy, while the pool and limits.max_kv_tokens have room for their prompts and the
 //     answers that all are expected to give.
 // When more is said than was expected, and slots or max_kv_tokens run out, requests are preempted: the one
