@@ -78,11 +78,10 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
       make_cache_groups(model_spec_.caches(), *rows_, *slots_, executor_->kv_pool().swa_slots()));
   drafter_ = make_drafter(info_.speculation);
-  scheduler_ =
-      std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
-                                  DrafterCapabilities{.drafter = drafter_.get(),
-                                                      .max_tokens = info_.speculation.num_draft_tokens - 1,
-                                                      .max_reqs = info_.speculation.disable_by_batch_size});
+  scheduler_ = std::make_unique<Scheduler>(
+      info_.limits, *memory_, config.schedule,
+      DraftRules{.max_tokens = drafter_ ? info_.speculation.num_draft_tokens - 1 : 0,
+                 .max_reqs = info_.speculation.disable_by_batch_size});
   if (config.pooling) pooler_ = std::make_unique<Pooler>(*config.pooling);
   if (progress.resolved) progress.resolved(*this);
   executor_->load(progress.weights);
@@ -369,7 +368,9 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
 
 ScheduledStep& Engine::schedule() {
   const TraceSpan span(trace_.get(), "schedule");
-  return scheduler_->schedule();
+  ScheduledStep& step = scheduler_->schedule();
+  if (drafter_ && !step.requests.empty()) draft(step);
+  return step;
 }
 
 bool Engine::abort(RequestId id, const OutputSink& sink) {
@@ -442,6 +443,16 @@ void Engine::fail_step(const ScheduledStep& step, std::string_view message, cons
     scheduler_->finish(part.request->id);
   }
   scheduler_->fail_step();
+}
+
+void Engine::draft(const ScheduledStep& step) {
+  try {
+    drafter_->draft(step);
+  } catch (const std::exception& error) {
+    try_log_warning("a step goes without drafts: ", error.what());
+    for (const ScheduledRequest& part : step.requests) part.request->draft.tokens.clear();
+  }
+  scheduler_->settle_drafts();
 }
 
 void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {

@@ -179,6 +179,8 @@ class Engine {
   void discard_step();
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
+  // Drafts for the step that was scheduled; without drafts if that fails.
+  void draft(const ScheduledStep& step);
   // Compares drafts with the model's tokens, one per row of logits.
   void accept_drafts(ScheduledStep& step, View<const int32_t> tokens);
   // Makes the vector of a request whose hidden states are computed, and ends it.

@@ -13,6 +13,7 @@
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/speculation/speculative_options.h"
 #include "attend/kernels/sampling/sampling.h"
+#include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -95,6 +96,12 @@ struct Request {
   bool decoding() const { return num_computed >= num_prompt && num_to_compute() == 1; }
   kernels::SamplingRule sampling_rule() const;
 };
+
+// Keys that the prefix cache compares, one per token of the request: prefixes with equal keys and equal
+// cache_salt share pages. The key of a token is its id, which is 0 or more. Keys are opaque to the cache. No
+// token has a key below 0, so these can represent content whose K/V depend on more than the token id, such as
+// an image.
+View<const int32_t> prefix_keys(const Request& request);
 
 }  // namespace attend
 #pragma GCC visibility pop

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attend/base/math.h"
+#include "attend/engine/schedule/admission.h"
 #include "attend/engine/schedule/request_memory.h"
 #include "tests/engine/schedule/state_group.h"
 
@@ -19,7 +20,8 @@ using test::StateGroup;
 
 int below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
 
-// Restores every prefix and notes the longest that it was given: what the prefix cache has found.
+// Restores every prefix and notes the longest that it was given: what the prefix cache has found. Checks what
+// rows begin and grow with.
 class Witness final : public CacheGroup {
  public:
   explicit Witness(std::vector<PageId>& longest) : longest_(longest) {}
@@ -29,9 +31,16 @@ class Witness final : public CacheGroup {
     return static_cast<int>(prefix.size());
   }
   bool can_skip() const override { return true; }
-  void begin(RequestRow, int, View<const PageId>) override {}
+  int grid() const override { return 1; }
+  void begin(RequestRow, int first_page, View<const PageId> pages, int num_found) override {
+    RC_ASSERT(std::ssize(pages) <= num_found);
+    RC_ASSERT(num_found == std::ssize(pages) || (first_page == 0 && num_found == std::ssize(longest_)));
+  }
   std::optional<int> pages_to_evict(int) const override { return 0; }
-  void grow(RequestRow, int, int) override {}
+  void grow(RequestRow, int num_before, int num_after, const NewTokens& tokens) override {
+    RC_ASSERT(num_before < num_after);
+    RC_ASSERT(!tokens.is_prompt || num_after <= tokens.prompt_end);
+  }
   void advance(RequestRow, int) override {}
   void rewind(RequestRow, int, int) override {}
   void snapshot(RequestRow, int) override {}
@@ -95,20 +104,23 @@ class GroupsWorld {
     if (request == nullptr) return;
     memory_->begin_step();
     memory_->match_more(*request);
-    const bool decoding = request->num_tokens() - request->num_computed == 1;
-    const int num_draft = decoding ? below(std::min(5, kContext - request->num_tokens())) : 0;
+    const bool decoding = request->decoding();
+    const int num_draft_slots = decoding ? below(std::min(5, kContext - request->num_tokens())) : 0;
     const int num_new =
         decoding ? 1 : 1 + below(std::min(kChunk, request->num_tokens() - request->num_computed));
     const int end = request->num_computed + num_new;
-    if (!memory_->grow(*request, end + num_draft)) return preempt(*request);
+    if (!memory_->grow(*request, end)) return preempt(*request);
+    int num_draft =
+        num_draft_slots > 0 && memory_->grow(*request, end + num_draft_slots) ? num_draft_slots : 0;
     if (!decoding) memory_->share_before_compute(*request, end);
+    if (num_draft > 0) num_draft = settle(*request, end, num_draft);
     std::vector<int32_t> tokens(request->tokens.begin(), request->tokens.begin() + end);
     for (int i = 0; i < num_draft; ++i) tokens.push_back(below(2));
     compute(*request, tokens);
     const int num_accepted = below(num_draft + 1);
     request->num_computed = end + num_accepted;
     memory_->advance(*request);
-    if (num_accepted < num_draft) memory_->rewind(*request);
+    if (num_accepted < num_draft) memory_->rewind(*request, request->num_computed);
     if (decoding)
       request->tokens.assign(tokens.begin(), tokens.begin() + request->num_computed);
     else
@@ -145,6 +157,7 @@ class GroupsWorld {
 
   const StateGroup& state() const { return *state_; }
   bool cut_by_both() const { return cut_by_both_; }
+  bool has_returned_slots() const { return has_returned_slots_; }
   int64_t num_evicted() const { return memory_->num_evicted_pages(); }
 
  private:
@@ -194,6 +207,17 @@ class GroupsWorld {
     state_->compute(request.row, request.num_computed, keys);
   }
 
+  // Gives back slots for drafts that are not made; returns the number of those that are.
+  int settle(Request& request, int end, int num_draft_slots) {
+    const int num_draft = below(num_draft_slots + 1);
+    if (num_draft == num_draft_slots) return num_draft;
+    memory_->rewind(request, end + num_draft);
+    RC_ASSERT(request.num_slots == end + num_draft);
+    has_returned_slots_ = true;
+    check();
+    return num_draft;
+  }
+
   std::unique_ptr<Request> take(const Request& request) {
     const auto found = std::ranges::find(running_, &request, &std::unique_ptr<Request>::get);
     std::unique_ptr<Request> taken = std::move(*found);
@@ -228,7 +252,7 @@ class GroupsWorld {
   std::vector<std::unique_ptr<Request>> running_;
   std::vector<std::vector<int32_t>> prompts_;
   RequestId num_started_ = 0;
-  bool cut_by_both_ = false;
+  bool cut_by_both_ = false, has_returned_slots_ = false;
 };
 
 void run_random_events(GroupsWorld& simulation) {
@@ -252,7 +276,9 @@ RC_GTEST_PROP(CacheGroups, RestoreTheLongestPrefixThatEveryGroupHasAndGiveEveryt
   GroupsWorld simulation;
   run_random_events(simulation);
   RC_CLASSIFY(simulation.state().num_restored() > 0, "with states restored from snapshots");
+  RC_CLASSIFY(simulation.state().num_saved_forks() > 0, "with states saved at forks");
   RC_CLASSIFY(simulation.state().num_replayed() > 0, "with states behind rejected drafts");
+  RC_CLASSIFY(simulation.has_returned_slots(), "with slots whose tokens were never computed");
   RC_CLASSIFY(simulation.cut_by_both(), "with a prefix shorter than what either group has");
   RC_CLASSIFY(simulation.num_evicted() > 0, "with evictions");
 }
@@ -260,6 +286,56 @@ RC_GTEST_PROP(CacheGroups, RestoreTheLongestPrefixThatEveryGroupHasAndGiveEveryt
 RC_GTEST_PROP(CacheGroups, OfKeysAndValuesAloneGiveEverythingBackToo, ()) {
   GroupsWorld simulation(/*with_state=*/false);
   run_random_events(simulation);
+}
+
+// Pages of 4 tokens in both halves: 6 tokens are computed, and 7 more have slots for drafts, 2 of which are
+// made.
+TEST(CacheGroups, RewindGivesBackSlotsWhoseTokensWereNeverComputed) {
+  ReqToTokenPool rows(1, 32);
+  const auto slots = make_allocator(4, 9);
+  SwaSlots swa(4, 9, 9);
+  std::vector<std::unique_ptr<CacheGroup>> groups;
+  groups.push_back(make_paged_group(rows, *slots));
+  groups.push_back(make_window_group(rows, swa, 31));
+  groups.push_back(std::make_unique<StateGroup>(rows, 4, 1, 8));
+  auto& state = static_cast<StateGroup&>(*groups.back());
+  RequestMemory memory(64, rows, *slots, EvictionPolicy::kLru, std::move(groups));
+  Request request;
+  request.tokens = {11, 12, 13, 14, 15, 16};
+  request.num_prompt = 6;
+  ASSERT_TRUE(memory.admit(request, {}));
+  ASSERT_TRUE(memory.grow(request, 6));
+  std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6};
+  state.compute(request.row, 0, keys);
+  request.num_computed = 6;
+  memory.advance(request);
+  request.tokens.push_back(17);
+  ASSERT_TRUE(memory.grow(request, 7));
+  ASSERT_TRUE(memory.grow(request, 7 + 7));
+  EXPECT_EQ(slots->num_used_slots(), 16);
+  EXPECT_EQ(swa.num_referenced_pages(), 4);
+
+  memory.rewind(request, 7 + 2);
+  EXPECT_EQ(request.num_slots, 9);
+  EXPECT_EQ(memory.num_held_tokens(), 9);
+  EXPECT_EQ(slots->num_used_slots(), 12);
+  EXPECT_EQ(swa.num_referenced_pages(), 3);
+  Request* const running[] = {&request};
+  memory.check(running);
+  for (size_t p = 0; p < 14; ++p) EXPECT_EQ(rows.row(request.row)[p].value > 0, p < 9) << p;
+  EXPECT_EQ(state.num_replayed(), 0) << "no state was computed that has to be restored";
+
+  // The step is computed with both drafts, and both are rejected.
+  keys.insert(keys.end(), {7, 8, 9});
+  state.compute(request.row, 6, keys);
+  request.num_computed = 7;
+  memory.advance(request);
+  memory.rewind(request, 7);
+  EXPECT_EQ(state.num_replayed(), 1);
+  EXPECT_EQ(slots->num_used_slots(), 8);
+  memory.check(running);
+  memory.release(request);
+  EXPECT_EQ(slots->num_used_slots(), 0);
 }
 
 // Pages of 2 tokens and states at multiples of 4: the pages become the cache's before they are computed, the
@@ -298,10 +374,105 @@ TEST(CacheGroups, ARequestBeginsAtTheDeepestSnapshotOfAPromptThatWasSharedAhead)
   memory.check(both);
   memory.release(first);
   memory.release(second);
-  EXPECT_EQ(state.num_snapshots(), 2);
+  EXPECT_EQ(state.num_snapshots(), 1) << "at 8, where the same prompt can resume";
   memory.flush();
   EXPECT_EQ(state.num_snapshots(), 0);
   EXPECT_EQ(slots->num_used_slots(), 0);
+}
+
+// Requests over token slots of pages of 2 and states at multiples of 4, computed one chunk at a time.
+class StateGroupTest : public testing::Test {
+ protected:
+  StateGroupTest() {
+    std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows_, *slots_, nullptr);
+    groups.push_back(std::make_unique<StateGroup>(rows_, 2, 2, 16));
+    state_ = static_cast<StateGroup*>(groups.back().get());
+    memory_ = std::make_unique<RequestMemory>(256, rows_, *slots_, EvictionPolicy::kLru, std::move(groups));
+  }
+
+  // A prompt that begins with `num_common` tokens that all prompts have.
+  static Request make_prompt(RequestId id, int num_common, int num_tokens) {
+    Request request;
+    request.id = id;
+    for (int i = 0; i < num_tokens; ++i)
+      request.tokens.push_back(i < num_common ? i : 1000 * static_cast<int32_t>(id) + i);
+    request.num_prompt = num_tokens;
+    return request;
+  }
+  void compute_to(Request& request, int end) {
+    ASSERT_TRUE(memory_->grow(request, end));
+    std::vector<uint64_t> keys;
+    uint64_t key = 1;
+    for (const int32_t token : View<const int32_t>(request.tokens).first(static_cast<size_t>(end)))
+      keys.push_back(key = (key ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull);
+    state_->compute(request.row, request.num_computed, keys);
+    request.num_computed = end;
+    memory_->advance(request);
+    memory_->checkpoint(request);
+  }
+  // Computes the prompt in chunks of at most `room` tokens; returns where it began.
+  int run(Request request, int room = 64) {
+    EXPECT_TRUE(memory_->admit(request, memory_->find_prefix(request)));
+    const int begin = request.num_computed;
+    while (request.num_to_compute() > 0)
+      compute_to(request, chunk_end({.begin = request.num_computed,
+                                     .prompt_end = request.num_tokens(),
+                                     .room = room,
+                                     .grid = memory_->chunk_grid()}));
+    Request* const running[] = {&request};
+    memory_->check(running);
+    memory_->release(request);
+    return begin;
+  }
+
+  ReqToTokenPool rows_{4, 64};
+  std::unique_ptr<SlotAllocator> slots_ = make_allocator(2, 64);
+  StateGroup* state_ = nullptr;  // memory_'s
+  std::unique_ptr<RequestMemory> memory_;
+};
+
+TEST_F(StateGroupTest, ChunksEndAtCommonMultiplesOfThePageSizeAndTheGridsOfGroups) {
+  EXPECT_EQ(memory_->chunk_grid(), 4);
+  std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows_, *slots_, nullptr);
+  groups.push_back(std::make_unique<StateGroup>(rows_, 2, 3, 1));
+  groups.push_back(std::make_unique<StateGroup>(rows_, 2, 2, 1));
+  EXPECT_EQ(RequestMemory(64, rows_, *slots_, std::nullopt, std::move(groups)).chunk_grid(), 12);
+}
+
+TEST_F(StateGroupTest, SavesTheStateBeforeTheEndOfAPromptInWhateverChunksItIsComputed) {
+  EXPECT_EQ(run(make_prompt(1, 0, 23), 9), 0);
+  EXPECT_EQ(state_->num_snapshots(), 1);
+  EXPECT_EQ(run(make_prompt(1, 0, 23)), 20) << "the same prompt";
+  EXPECT_EQ(run(make_prompt(2, 0, 24)), 0);
+  EXPECT_EQ(run(make_prompt(2, 0, 24)), 20) << "its last token has to be computed";
+}
+
+TEST_F(StateGroupTest, SavesAStateWhereAPromptLeavesWhatIsCached) {
+  EXPECT_EQ(run(make_prompt(1, 15, 30)), 0);
+  EXPECT_EQ(run(make_prompt(2, 15, 30)), 0) << "14 tokens are cached, and no state before 28";
+  EXPECT_EQ(state_->num_saved_forks(), 1);
+  EXPECT_EQ(run(make_prompt(3, 15, 30), 5), 12) << "where the second one left the first";
+  EXPECT_EQ(state_->num_saved_forks(), 1) << "the state is there";
+  EXPECT_EQ(run(make_prompt(4, 7, 30), 5), 0);
+  EXPECT_EQ(state_->num_saved_forks(), 2);
+  EXPECT_EQ(run(make_prompt(5, 7, 30)), 4);
+}
+
+TEST_F(StateGroupTest, SavesStatesOfAnAnswerAndForgetsThoseOfTokensThatWereNeverComputed) {
+  Request request = make_prompt(1, 0, 10);
+  ASSERT_TRUE(memory_->admit(request, memory_->find_prefix(request)));
+  compute_to(request, 10);
+  request.tokens.push_back(5);
+  ASSERT_TRUE(memory_->grow(request, 11));
+  ASSERT_TRUE(memory_->grow(request, 11 + 6));
+  memory_->rewind(request, 11);
+  for (int end = 11; end <= 14; ++end) {
+    compute_to(request, end);
+    request.tokens.push_back(5);
+  }
+  EXPECT_EQ(state_->num_snapshots(), 2) << "at 8 and 12, and not at 16";
+  EXPECT_EQ(state_->num_replayed(), 0);
+  memory_->release(request);
 }
 
 }  // namespace
