@@ -108,9 +108,10 @@ std::string HfTensors::where(std::string_view name) const {
   return file_with_tensor(name).path().string() + ": tensor \"" + std::string(name) + "\"";
 }
 
-void HfTensors::fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const {
+void HfTensors::fetch(std::string_view name, uint64_t begin, uint64_t end,
+                      const std::function<void(size_t bytes)>& fetched) const {
   const SafetensorsFile& file = file_with_tensor(name);
-  file.fetch(*file.find(name), fetched);
+  file.fetch(*file.find(name), begin, end, fetched);
 }
 
 void HfTensors::prefetch_all(const std::atomic<bool>& stop) const {

@@ -32,7 +32,8 @@ class HfTensors : public CheckpointTensors {
   Tensor tensor(std::string_view name) const override;
   std::string read(std::string_view name) const override;
   std::string where(std::string_view name) const override;
-  void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const override;
+  void fetch(std::string_view name, uint64_t begin, uint64_t end,
+             const std::function<void(size_t bytes)>& fetched) const override;
   void prefetch_all(const std::atomic<bool>& stop) const override;
   void check_unchanged() const override;
 

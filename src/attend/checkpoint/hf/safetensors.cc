@@ -69,11 +69,13 @@ std::string SafetensorsFile::read(const TensorEntry& entry) const {
   return mapping_->read(data_begin_ + entry.begin, entry.end - entry.begin);
 }
 
-void SafetensorsFile::fetch(const TensorEntry& entry,
+void SafetensorsFile::fetch(const TensorEntry& entry, uint64_t begin, uint64_t end,
                             const std::function<void(size_t bytes)>& fetched) const {
-  const uint64_t end = data_begin_ + entry.end;
-  for (uint64_t first = data_begin_ + entry.begin; first < end; first += kFetchBytes) {
-    const size_t num_bytes = std::min<uint64_t>(kFetchBytes, end - first);
+  ensure(begin <= end && end <= entry.num_bytes(), path_.string(), ": bytes ", begin, " to ", end,
+         " of tensor \"", entry.name, "\", which has ", entry.num_bytes());
+  const uint64_t data = data_begin_ + entry.begin, last = data + end;
+  for (uint64_t first = data + begin; first < last; first += kFetchBytes) {
+    const size_t num_bytes = std::min<uint64_t>(kFetchBytes, last - first);
     if (!mapping_->fetch(first, num_bytes))
       fail(ErrorCode::kCorruptFile, path_.string(), ": tensor \"", entry.name,
            "\": the file was cut short while it was read: expected a file that is not modified while attend "

@@ -42,11 +42,12 @@ class SafetensorsFile {
   // Throws Error(kCorruptFile) when the file was written to since it was opened, as its size and its time of
   // modification tell.
   void check_unchanged() const;
-  // Reads a tensor's pages into memory, so that the first step does not wait for the disk. Throws
-  // Error(kCorruptFile) when the file was written to or cut short since it was opened. One that disappears or
-  // is replaced does no harm: the mapping is of the file that was opened. Whoever cuts that one short later
-  // ends the process (mapped_range.h).
-  void fetch(const TensorEntry& entry, const std::function<void(size_t bytes)>& fetched) const;
+  // Reads the pages of bytes [begin, end) of a tensor into memory, so that the first step does not wait for
+  // the disk. Throws Error(kCorruptFile) when the file was written to or cut short since it was opened. One
+  // that disappears or is replaced does no harm: the mapping is of the file that was opened. Whoever cuts
+  // that one short later ends the process (mapped_range.h).
+  void fetch(const TensorEntry& entry, uint64_t begin, uint64_t end,
+             const std::function<void(size_t bytes)>& fetched) const;
   // The same for all of them, in the order of their data, until `stop` is set. Throws nothing: where the file
   // was cut short it ends, and fetch() says so.
   void prefetch_all(const std::atomic<bool>& stop) const;
