@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "attend/engine/engine.h"
-#include "attend/engine/resolve_engine.h"
+#include "attend/engine/resolve/resolve_engine.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
 

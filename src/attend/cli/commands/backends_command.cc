@@ -12,7 +12,7 @@
 #include "attend/cli/commands/support_matrix.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/report.h"
-#include "attend/engine/resolve_engine.h"
+#include "attend/engine/resolve/resolve_engine.h"
 #include "attend/model/config/model_spec.h"
 
 namespace attend::cli {

@@ -1,4 +1,4 @@
-#include "attend/engine/resolve_engine.h"
+#include "attend/engine/resolve/resolve_engine.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/base/printable.h"
-#include "attend/engine/require_memory.h"
+#include "attend/engine/resolve/require_memory.h"
 #include "attend/exec/graph_runner.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/sampling/sampling.h"

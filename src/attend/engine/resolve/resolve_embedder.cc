@@ -1,4 +1,4 @@
-#include "attend/engine/resolve_embedder.h"
+#include "attend/engine/resolve/resolve_embedder.h"
 
 #include <algorithm>
 
