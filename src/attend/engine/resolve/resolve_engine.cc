@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <string>
+#include <utility>
 
-#include "attend/backends/cascade.h"
-#include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/base/printable.h"
 #include "attend/engine/resolve/require_memory.h"
 #include "attend/exec/graph_runner.h"
-#include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/sampling/sampling.h"
-#include "attend/model/weight_inventory.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
@@ -32,23 +30,6 @@ constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
 // Share of the free memory that the KV pool may take when the user names no size.
 constexpr double kPoolMemoryShare = 0.5;
 
-// What is read while a layer's attention is two launches more: by two CPU cores; by a GPU, whose steps with
-// shared keys go without graphs besides.
-constexpr int64_t kCpuCascadeBytes = 256 << 10, kGpuCascadeBytes = 96 << 20;
-
-bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }
-
-// Where the weights are; empty: they are made up.
-// Null: dummy weights.
-std::unique_ptr<Checkpoint> checkpoint_of(const EngineConfig& config) {
-  return config.load_format == LoadFormat::kDummy ? nullptr : open_checkpoint(config.model_path);
-}
-
-bool has_fp8(const EngineInfo& info) {
-  return std::ranges::find(info.weight_formats, WeightStorage::kFp8, &StoredFormat::storage) !=
-         info.weight_formats.end();
-}
-
 // Chosen when the user names no number.
 constexpr int kDefaultDraftTokens = 12;
 // More requests fill a device without drafts: of a CPU as docs/speculative-decoding.md measured it, of a GPU
@@ -61,7 +42,7 @@ SpeculativeOptions choose_speculation(const EngineConfig& config) {
   if (!options.algorithm) return options;
   if (options.num_draft_tokens == 0) options.num_draft_tokens = kDefaultDraftTokens;
   if (options.disable_by_batch_size == 0)
-    options.disable_by_batch_size = on_gpu(config) ? kDefaultDraftingReqsOnGpu : kDefaultDraftingReqs;
+    options.disable_by_batch_size = config.on_gpu() ? kDefaultDraftingReqsOnGpu : kDefaultDraftingReqs;
   return options;
 }
 
@@ -94,31 +75,22 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   require(config.mem_fraction_static > 0.0 && config.mem_fraction_static < 1.0, "mem_fraction_static ",
           config.mem_fraction_static, ": above 0 and below 1");
   require(config.cuda_graph_max_bs >= 0, "cuda_graph_max_bs ", config.cuda_graph_max_bs, ": at least 1");
-  if (on_gpu(config) && !config.pooling && model.vocab_size > kernels::kMaxSampledVocabOnGpu)
+  if (config.on_gpu() && !config.pooling && model.vocab_size > kernels::kMaxSampledVocabOnGpu)
     fail(ErrorCode::kUnsupported, "vocab_size ", model.vocab_size, ": device ", config.device,
          " chooses among at most ", kernels::kMaxSampledVocabOnGpu, " tokens");
-}
-
-DType activation_dtype(const EngineConfig& config, const ModelSpec& model) {
-  const DType dtype = config.dtype.value_or(on_gpu(config) ? model.dtype : DType::kF32);
-  if (!on_gpu(config) && dtype != DType::kF32)
-    fail(ErrorCode::kUnsupported, "dtype ", dtype, ": activations are float32 on the CPU");
-  require(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16, "dtype ", dtype,
-          ": expected float32, float16 or bfloat16");
-  return dtype;
 }
 
 BatchLimits choose_limits(const EngineConfig& config, const EngineInfo& info) {
   const SpeculativeOptions& speculation = info.speculation;
   BatchLimits limits;
-  const int default_reqs = config.pooling   ? kDefaultPooledInputs
-                           : on_gpu(config) ? kDefaultMaxRunningRequestsOnGpu
-                                            : kDefaultMaxRunningRequests;
+  const int default_reqs = config.pooling    ? kDefaultPooledInputs
+                           : config.on_gpu() ? kDefaultMaxRunningRequestsOnGpu
+                                             : kDefaultMaxRunningRequests;
   limits.max_reqs = config.max_running_requests > 0 ? config.max_running_requests : default_reqs;
   // Every running request adds at least one token to a step.
-  const int default_chunk = config.pooling   ? std::max(kDefaultPooledTokens, info.context_length)
-                            : on_gpu(config) ? kDefaultChunkOnGpu
-                                             : kDefaultChunk;
+  const int default_chunk = config.pooling    ? std::max(kDefaultPooledTokens, info.context_length)
+                            : config.on_gpu() ? kDefaultChunkOnGpu
+                                              : kDefaultChunk;
   limits.max_tokens = std::max(config.chunked_prefill_size > 0 ? config.chunked_prefill_size : default_chunk,
                                limits.max_reqs);
   if (speculation.algorithm)
@@ -146,27 +118,24 @@ double gpu_pool_bytes(const EngineConfig& config, double weight_bytes, double pa
   return free_bytes - weight_bytes - reserved_bytes;
 }
 
-// A half of the pool for layers with a window, where the model has such layers among others and requests can
-// be longer than their windows. One request needs its window, the chunk in hand and the rest of two pages.
-std::optional<SwaHalf> swa_half(const EngineConfig& config, std::span<const CacheSpec> caches,
-                                const EngineInfo& info) {
-  const int window = widest_window_left(caches) + 1;
-  if (config.pooling || config.disable_hybrid_swa_memory || !has_window_half(caches) ||
-      window >= info.context_length)
-    return {};
-  return SwaHalf{.full_tokens_ratio = config.swa_full_tokens_ratio,
-                 .min_tokens = window + info.limits.max_tokens + 2 * info.resolution.page_size};
+template <class Count>
+double sum(std::span<const ResolvedExecutor> executors, Count count) {
+  double total = 0.0;
+  for (const ResolvedExecutor& executor : executors) total += static_cast<double>(count(executor));
+  return total;
 }
 
-// Token slots of the KV pool, chosen by the memory there is when the user names no number. `two_pages` is
-// the smallest pool.
-int64_t choose_pool_tokens(const EngineConfig& config, double weight_bytes, const EngineInfo& info,
-                           const KvPoolConfig& two_pages) {
-  const int page_size = info.resolution.page_size;
-  const double page_bytes = kv_page_bytes(two_pages);
+// Token slots of the KV pools, chosen by the memory there is when the user names no number. The pools have
+// two pages, the fewest.
+int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
+                           std::span<const ResolvedExecutor> executors) {
+  const int page_size = info.page_size;
+  const double page_bytes =
+      sum(executors, [](const ResolvedExecutor& one) { return kv_page_bytes(one.config.pool); });
+  const double weight_bytes = sum(executors, [](const ResolvedExecutor& one) { return one.weight_bytes; });
   const double host_bytes = kPoolMemoryShare * static_cast<double>(available_bytes(config.device));
   const double pool_bytes =
-      on_gpu(config) ? gpu_pool_bytes(config, weight_bytes, page_bytes, page_size) : host_bytes;
+      config.on_gpu() ? gpu_pool_bytes(config, weight_bytes, page_bytes, page_size) : host_bytes;
   int64_t tokens = config.max_total_tokens;
   // Every input of a step may end with a page that is not full.
   if (tokens == 0 && config.pooling)
@@ -176,50 +145,46 @@ int64_t choose_pool_tokens(const EngineConfig& config, double weight_bytes, cons
     tokens = std::min({int64_t{info.limits.max_reqs} * info.context_length, affordable, kMaxPoolTokens});
   }
   if (tokens < 1)
-    fail(ErrorCode::kOutOfMemory, "KV pool: needed ", kv_pool_bytes(two_pages), " bytes for a page of ",
-         page_size, " tokens, free for it ", static_cast<int64_t>(pool_bytes));
+    fail(ErrorCode::kOutOfMemory, "KV pool: needed ",
+         static_cast<int64_t>(
+             sum(executors, [](const ResolvedExecutor& one) { return kv_pool_bytes(one.config.pool); })),
+         " bytes for a page of ", page_size, " tokens, free for it ", static_cast<int64_t>(pool_bytes));
   return tokens;
 }
 
-// Reads of a key of one layer that attending to shared keys once must save.
-int64_t cascade_min_keys(const EngineConfig& config, const EngineInfo& info, const ModelGeometry& model) {
-  const auto key_bytes = static_cast<int64_t>(info.kv_token_bytes / model.layers.size());
-  const int64_t min_bytes =
-      config.cascade_min_bytes.value_or(on_gpu(config) ? kGpuCascadeBytes : kCpuCascadeBytes);
-  return std::max<int64_t>(1, ceil_div(min_bytes, std::max<int64_t>(1, key_bytes)));
-}
-
-// Refuses sizes that do not fit into the device's memory together.
-void check_memory(double weight_bytes, const EngineInfo& info, const ExecutorConfig& executor) {
-  const ModelSpec& model = executor.model;
+// Rejects sizes that do not fit into the device's memory together.
+void check_memory(const EngineConfig& config, const EngineInfo& info,
+                  std::span<const ResolvedExecutor> executors) {
   const BatchLimits& limits = info.limits;
-  const bool pools = !executor.logits;
+  const bool pools = config.pooling.has_value();
+  ExecutorBytes bytes;
+  for (const ResolvedExecutor& executor : executors) {
+    const ExecutorBytes one = executor_bytes(executor);
+    bytes.weights += one.weights;
+    bytes.kv_pool += one.kv_pool;
+    bytes.results += one.results;
+    bytes.activations += one.activations;
+    bytes.workspaces += one.workspaces;
+  }
   const auto text = [](int64_t number) { return std::to_string(number); };
   // Who makes vectors knows the longest input alone.
   const auto lower = [&](const char* flags) { return pools ? "--max-input-tokens" : flags; };
   const MemoryPart results =
-      pools
-          ? MemoryPart{"hidden states of " + text(limits.max_tokens) + " tokens",
-                       1.0 * limits.max_tokens * model.hidden_size * static_cast<double>(size_of(info.dtype)),
-                       lower("")}
-          : MemoryPart{"logits of " + text(limits.max_logit_rows()) + " tokens",
-                       1.0 * limits.max_logit_rows() * model.vocab_size * sizeof(float),
-                       "--max-running-requests or --speculative-num-draft-tokens"};
+      pools ? MemoryPart{"hidden states of " + text(limits.max_tokens) + " tokens", bytes.results, lower("")}
+            : MemoryPart{"logits of " + text(limits.max_logit_rows()) + " tokens", bytes.results,
+                         "--max-running-requests or --speculative-num-draft-tokens"};
   require_memory(
-      {{"weights", weight_bytes, pools ? "--model-path" : "--dtype"},
-       {"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
-        lower("--max-total-tokens")},
+      {{"weights", bytes.weights, pools ? "--model-path" : "--dtype"},
+       {"KV pool of " + text(info.pool_slots) + " tokens", bytes.kv_pool, lower("--max-total-tokens")},
        {"table of " + text(limits.max_reqs) + " requests of " + text(info.context_length) + " tokens",
         static_cast<double>(ReqToTokenPool::num_bytes(limits.max_reqs, info.context_length)),
         lower("--max-running-requests or --context-length")},
        results,
-       {"activations of " + text(limits.max_tokens) + " tokens a step",
-        activation_bytes(model, limits, executor.placement),
+       {"activations of " + text(limits.max_tokens) + " tokens a step", bytes.activations,
         lower("--chunked-prefill-size or --max-running-requests")},
-       {"attention workspaces of " + text(limits.max_kv_tokens) + " keys a step",
-        static_cast<double>(info.workspace_bytes),
+       {"attention workspaces of " + text(limits.max_kv_tokens) + " keys a step", bytes.workspaces,
         lower("--max-kv-tokens, --max-running-requests or --chunked-prefill-size")}},
-      available_bytes(info.device));
+      available_bytes(config.device));
 }
 
 // The batch sizes that decode steps are padded to. A running request has a page at least. Throws
@@ -242,95 +207,47 @@ std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimi
 
 }  // namespace
 
-ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model) {
-  ResolvedEngine resolved;
-  EngineInfo& info = resolved.info;
-  ExecutorConfig& executor = resolved.executor;
+ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model,
+                              std::shared_ptr<const Checkpoint> checkpoint) {
   check_numbers(config, model);
-  info.model = model.architecture;
-  info.device = config.device;
-  info.hardware = detect_hardware(config.device);
-  info.dtype = activation_dtype(config, model);
-  info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
+  EngineInfo info;
   info.deterministic = config.deterministic_inference;
   info.schedule_policy = config.schedule.policy;
-  info.overlap_schedule = config.overlap_schedule.value_or(on_gpu(config));
+  info.overlap_schedule = config.overlap_schedule.value_or(config.on_gpu());
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
-
-  ModelGeometry geometry = model.geometry(info.dtype, info.kv_cache_dtype);
-  Requirement requirement = make_requirement(geometry);
-  requirement.deterministic = config.deterministic_inference;
-  requirement.graphs = on_gpu(config) && !config.pooling && !config.disable_cuda_graph;
   info.speculation = choose_speculation(config);
-  if (info.speculation.algorithm) requirement.speculation = Speculation::kChain;
-  info.resolution = resolve(requirement, info.hardware, config.backend_options,
-                            config.backends.empty() ? backend_table() : config.backends);
-  if (!geometry.expanded_layers.empty() && !info.resolution.prefill->mla.contiguous) {
-    geometry.expanded_layers.clear();
-    info.always_absorbs = true;
-  }
   info.limits = choose_limits(config, info);
   if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
+  std::vector<ResolvedExecutor> executors;
+  executors.push_back(resolve_executor(config, model, std::move(checkpoint),
+                                       {.limits = info.limits, .context_length = info.context_length}));
+  return set_sizes(config, std::move(info), std::move(executors));
+}
 
-  // Behind the refusals that need no file.
-  const std::unique_ptr<Checkpoint> checkpoint = checkpoint_of(config);
-  const WeightInventory weights(model, checkpoint.get());
-  info.quantization = model.quantization;
-  info.weight_formats = weights.formats();
-  // On the CPU most weights are mapped from their files.
-  const auto weight_bytes =
-      static_cast<double>(on_gpu(config) ? weights.device_bytes(info.dtype) : weights.copied_bytes());
-  // Such a model rounds there by itself; who names a dtype has all of it.
-  info.rounds_x = !config.dtype && (on_gpu(config) ? model.quantization.rounds_x && has_fp8(info)
-                                                   : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
-
-  const int page_size = info.resolution.page_size;
-  const std::vector<CacheSpec> caches = model.caches();
-  executor.pool = make_kv_pool_config(caches, page_size, info.kv_cache_dtype, info.device,
-                                      swa_half(config, caches, info));
-  set_num_pages(executor.pool, 2);
-  info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(executor.pool)) / static_cast<size_t>(page_size);
-  const int64_t tokens = choose_pool_tokens(config, weight_bytes, info, executor.pool);
-  resolved.num_pages = static_cast<int>(ceil_div(tokens, int64_t{page_size}) + 1);  // the padding page
-  set_num_pages(executor.pool, resolved.num_pages);
-  info.pool_bytes = kv_pool_bytes(executor.pool);
-  info.pool_slots = (resolved.num_pages - 1) * page_size;
-  if (const auto* halves = std::get_if<SwaKvPool::Config>(&executor.pool))
-    info.swa_pool_slots = (halves->swa.num_pages - 1) * page_size;
+ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
+                         std::vector<ResolvedExecutor> executors) {
+  info.page_size = executors.front().info.resolution.page_size;
+  const int64_t tokens = choose_pool_tokens(config, info, executors);
+  const int num_pages = static_cast<int>(ceil_div(tokens, int64_t{info.page_size}) + 1);  // the padding page
+  info.pool_slots = (num_pages - 1) * info.page_size;
   // More than all requests together can hold bounds nothing.
   const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;
   info.limits.max_kv_tokens =
       config.max_kv_tokens > 0 ? std::min(config.max_kv_tokens, most_kv_tokens) : info.pool_slots;
+  for (ResolvedExecutor& executor : executors) set_pool_size(executor, num_pages, info.limits.max_kv_tokens);
+  if (const auto* halves = std::get_if<SwaKvPool::Config>(&executors.front().config.pool))
+    info.swa_pool_slots = (halves->swa.num_pages - 1) * info.page_size;
+  check_memory(config, info, executors);
+  std::vector<int> decode_sizes;
+  if (config.on_gpu() && !config.pooling)
+    decode_sizes = choose_decode_sizes(config, info.limits, num_pages - 1);
 
-  geometry.max_context_len = info.context_length;
-  executor.backend = {.device = config.device,
-                      .model = geometry,
-                      .limits = info.limits,
-                      .page_size = page_size,
-                      .deterministic = config.deterministic_inference};
-  // Requests share keys by the prefix cache alone. Places in the table of their rows are int32. A backend to
-  // check others by attends to every request on its own.
-  const int64_t num_places = int64_t{info.limits.max_reqs + 1} * info.context_length;
-  executor.backend.cascade = info.prefix_cache.has_value() && !config.disable_cascade_attention &&
-                             num_places <= std::numeric_limits<int32_t>::max() &&
-                             !info.resolution.decode->slow;
-  if (Cascade::applies_to(executor.backend))
-    info.cascade_min_keys = cascade_min_keys(config, info, geometry);
-  else
-    executor.backend.cascade = false;
-  info.workspace_bytes = workspace_bytes(info.resolution, executor.backend);
-  executor.model = model;
-  executor.placement = {.device = info.device,
-                        .dtype = info.dtype,
-                        .batch_invariant = info.deterministic,
-                        .rounds_x = info.rounds_x};
-  executor.resolution = info.resolution;
-  executor.has_prefix_info = !info.always_absorbs;
-  executor.logits = !config.pooling;
-  executor.hidden_states = config.pooling.has_value();
-  check_memory(weight_bytes, info, executor);
-  if (on_gpu(config) && !config.pooling)
-    executor.decode_sizes = choose_decode_sizes(config, info.limits, resolved.num_pages - 1);
+  ResolvedEngine resolved{.info = std::move(info), .executors = {}, .num_pages = num_pages};
+  for (ResolvedExecutor& executor : executors) {
+    executor.config.decode_sizes = decode_sizes;
+    resolved.info.executors.push_back(std::move(executor.info));
+    resolved.executors.push_back(std::move(executor.config));
+  }
   return resolved;
 }
 
