@@ -46,12 +46,13 @@ struct NormActivatedLinearArgs {
 };
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args, const OpContext& context);
 
-// residual += post_norm(W x + b), where there is one.
+// residual += post_norm(W x + b), where there is one. The product of a W that several ranks divide by
+// in_features would be all-reduced here; today W is whole.
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
 
 // residual = norm(residual + W x + b): the stream itself is normalized behind a sublayer. Throws
-// Error(kUnsupported) on a GPU.
+// Error(kUnsupported) on a GPU. Collectives belong here as in linear_add().
 void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
                      const OpContext& context);
 

@@ -29,7 +29,8 @@ struct MoeAddArgs {
 };
 // residual += sum over each token's experts of weight * (Wdown act(Wgate y, Wup y)), y = norm(residual), and
 // of the shared expert without a weight. The router's logits are float32, and so are the weights and the sum
-// (experts.h). Throws what those throw.
+// (experts.h). Throws what those throw. The sum over experts that several ranks divide would be all-reduced
+// here; today the experts are whole.
 void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& context);
 
 // Features of a token that moe_add() takes as scratch, whatever the dtype and the number of tokens.
