@@ -39,14 +39,14 @@ class ContextLengthError : public Error {
 // Resolved config: printed at start, returned by the API.
 struct EngineInfo {
   std::vector<ExecutorInfo> executors;  // at least one; the first computes the steps that are scheduled
-  bool deterministic = false;           // a token's bits depend on its own request alone
+  bool deterministic = false;           // a token's bits depend only on its own request
   int context_length = 0;
   BatchLimits limits;
   int page_size = 0;
   int pool_slots = 0;                          // without the padding page
   int swa_pool_slots = 0;                      // of the half for layers with a window; 0: there is none
   std::optional<EvictionPolicy> prefix_cache;  // none: requests share nothing
-  SpeculativeOptions speculation;              // with what was chosen in place of zeros
+  SpeculativeOptions speculation;              // with the chosen sizes
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
   bool overlap_schedule = false;  // EngineConfig's
 

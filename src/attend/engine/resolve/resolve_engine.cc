@@ -167,7 +167,7 @@ void check_memory(const EngineConfig& config, const EngineInfo& info,
     bytes.workspaces += one.workspaces;
   }
   const auto text = [](int64_t number) { return std::to_string(number); };
-  // Who makes vectors knows the longest input alone.
+  // An embedder has one flag for all sizes.
   const auto lower = [&](const char* flags) { return pools ? "--max-input-tokens" : flags; };
   const MemoryPart results =
       pools ? MemoryPart{"hidden states of " + text(limits.max_tokens) + " tokens", bytes.results, lower("")}

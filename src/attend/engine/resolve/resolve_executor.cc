@@ -14,8 +14,8 @@
 namespace attend {
 namespace {
 
-// What is read while a layer's attention is two launches more: by two CPU cores; by a GPU, whose steps with
-// shared keys go without graphs besides.
+// Bytes that two CPU cores, or a GPU, read in the time of two more launches per layer. On a GPU, steps with
+// shared keys also run without graphs.
 constexpr int64_t kCpuCascadeBytes = 256 << 10, kGpuCascadeBytes = 96 << 20;
 
 bool has_fp8(const ExecutorInfo& info) {
@@ -43,8 +43,8 @@ Resolution resolve_backends(const EngineConfig& config, const ModelGeometry& geo
   return resolve(requirement, hardware, options, config.backends.empty() ? backend_table() : config.backends);
 }
 
-// A half of the pool for layers with a window, where the model has such layers among others and requests can
-// be longer than their windows. One request needs its window, the chunk in hand and the rest of two pages.
+// A half of the pool for layers with a window, if the model has other layers too and requests can be longer
+// than their windows. One request needs its window, a chunk, and the rest of two pages.
 std::optional<SwaHalf> swa_half(const EngineConfig& config, std::span<const CacheSpec> caches,
                                 const SharedSizes& sizes, int page_size) {
   const int window = widest_window_left(caches) + 1;
@@ -55,8 +55,8 @@ std::optional<SwaHalf> swa_half(const EngineConfig& config, std::span<const Cach
                  .min_tokens = window + sizes.limits.max_tokens + 2 * page_size};
 }
 
-// Requests share keys by the prefix cache alone. Places in the table of their rows are int32. A backend to
-// check others by attends to every request on its own.
+// Requests share keys only through the prefix cache. Indices into the table of their rows are int32. Slow
+// backends, which check the others, attend to each request separately.
 bool may_cascade(const EngineConfig& config, const Resolution& resolution, const SharedSizes& sizes) {
   const int64_t num_places = int64_t{sizes.limits.max_reqs + 1} * sizes.context_length;
   return !config.pooling && !config.disable_radix_cache && !config.disable_cascade_attention &&
@@ -97,7 +97,7 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
   // On the CPU most weights are mapped from their files.
   resolved.weight_bytes =
       static_cast<double>(config.on_gpu() ? weights.device_bytes(info.dtype) : weights.copied_bytes());
-  // Such a model rounds there by itself; who names a dtype has all of it.
+  // A given dtype disables the rounding that the weights' format allows.
   info.rounds_x = !config.dtype && (config.on_gpu() ? model.quantization.rounds_x && has_fp8(info)
                                                     : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
 
