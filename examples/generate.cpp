@@ -14,7 +14,8 @@ int main(int argc, char** argv) try {
   attend::EngineConfig config;
   config.model_path = argv[1];
   attend::Engine engine(config);
-  std::cerr << engine.info().model << ", attention by " << engine.info().resolution.why << "\n";
+  const attend::ExecutorInfo& info = engine.info().target();
+  std::cerr << info.model << ", attention by " << info.resolution.why << "\n";
 
   // Every prompt runs at once: each step computes one token of each, or a chunk of a prompt.
   std::map<attend::RequestId, std::string> texts;

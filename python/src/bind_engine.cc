@@ -232,20 +232,21 @@ RequestHandle* submit(std::shared_ptr<EngineHandle> engine, PromptVariant prompt
 nb::dict info_of(const EngineHandle& handle) {
   const EngineInfo& info =
       handle.with([](AsyncEngine& engine) -> const EngineInfo& { return engine.info(); });
+  const ExecutorInfo& target = info.target();
   nb::dict record;
-  record["model"] = text(info.model);
-  record["device"] = printed(info.device);
-  record["dtype"] = text(to_string(info.dtype));
-  record["kv_cache_dtype"] = text(kernels::cache_dtype_name(info.kv_cache_dtype));
-  record["prefill_attention_backend"] = text(info.resolution.prefill->name);
-  record["decode_attention_backend"] = text(info.resolution.decode->name);
-  record["page_size"] = info.resolution.page_size;
+  record["model"] = text(target.model);
+  record["device"] = printed(target.device);
+  record["dtype"] = text(to_string(target.dtype));
+  record["kv_cache_dtype"] = text(kernels::cache_dtype_name(target.kv_cache_dtype));
+  record["prefill_attention_backend"] = text(target.resolution.prefill->name);
+  record["decode_attention_backend"] = text(target.resolution.decode->name);
+  record["page_size"] = info.page_size;
   record["deterministic"] = info.deterministic;
   record["context_length"] = info.context_length;
   record["max_running_requests"] = info.limits.max_reqs;
   record["max_total_tokens"] = info.pool_slots;
-  record["weight_bytes"] = info.weight_bytes;
-  record["pool_bytes"] = info.pool_bytes;
+  record["weight_bytes"] = info.weight_bytes();
+  record["pool_bytes"] = info.pool_bytes();
   return record;
 }
 

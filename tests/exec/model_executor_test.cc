@@ -6,40 +6,24 @@
 
 #include <numeric>
 
-#include "attend/backends/table.h"
-#include "attend/checkpoint/checkpoint.h"
+#include "tests/exec/tiny_executor.h"
 #include "tests/support/test_files.h"
 
 namespace attend {
 namespace {
 
+using test::tiny_config;
 using testing::FloatNear;
 using testing::Pointwise;
 
-constexpr int kContextLen = 64, kPageSize = 16, kMaxReqs = 2;
-
-ExecutorConfig tiny_config() {
-  ExecutorConfig config;
-  config.checkpoint = open_checkpoint(ATTEND_SOURCE_DIR "/models/attend-tiny");
-  config.model = read_config(*config.checkpoint);
-  const BackendEntry* const entry = find_backend(backend_table(), "cpu");
-  config.resolution = {.prefill = entry, .decode = entry, .page_size = kPageSize};
-  config.backend = {.model = config.model.geometry(DType::kF32, DType::kF32),
-                    .limits = {.max_reqs = kMaxReqs, .max_tokens = 32, .max_kv_tokens = 128},
-                    .page_size = kPageSize};
-  config.backend.model.max_context_len = kContextLen;
-  config.pool = make_kv_pool_config(config.model.caches(), kPageSize, DType::kF32);
-  set_num_pages(config.pool, 1 + kMaxReqs * kContextLen / kPageSize);
-  return config;
-}
-
 class ModelExecutorTest : public testing::Test {
  protected:
-  ModelExecutorTest() : rows_(kMaxReqs, kContextLen) {
+  ModelExecutorTest() : rows_(test::kMaxReqs, test::kContextLen) {
     for (RequestRow& row : request_) {
       row = *rows_.allocate();
       std::vector<TokenSlot> slots;
-      for (int i = 0; i < kContextLen; ++i) slots.emplace_back(kPageSize + (row.value - 1) * kContextLen + i);
+      for (int i = 0; i < test::kContextLen; ++i)
+        slots.emplace_back(test::kPageSize + (row.value - 1) * test::kContextLen + i);
       rows_.write(row, 0, slots);
     }
   }
@@ -65,7 +49,7 @@ class ModelExecutorTest : public testing::Test {
   }
 
   ReqToTokenPool rows_;
-  RequestRow request_[kMaxReqs];
+  RequestRow request_[test::kMaxReqs];
 };
 
 TEST_F(ModelExecutorTest, GivesTheLogitsOfAPromptWhetherItComesAtOnceOrInSteps) {

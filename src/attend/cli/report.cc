@@ -95,13 +95,13 @@ nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, cons
   return json;
 }
 
-std::string describe_quantized_kernels(const EngineInfo& info) {
+std::string describe_quantized_kernels(const ExecutorInfo& info, bool deterministic) {
   if (info.device.type != DeviceType::kCuda)
     return fmt::format(
         "the {} GEMM widens codes as it reads them",
         kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
   if (info.dtype == DType::kF32) return "the naive GEMM takes them beside float32";
-  if (info.deterministic) return "the quantized GEMM dequantizes weights in registers";
+  if (deterministic) return "the quantized GEMM dequantizes weights in registers";
   return fmt::format(
       "{}GEMMs of few rows (at most 64 to 512, by format) widen codes as they read them; of more rows "
       "codes become elements, tile after tile (experts': never)",
@@ -195,7 +195,7 @@ void Report::end_text(const Entry& entry) const {
         fmt::format("   (wrong: expected {})\n", printable(elide(*entry.prompt.answer, kMaxPromptChars))));
 }
 
-std::string weights_line(const EngineInfo& info) {
+std::string weights_line(const ExecutorInfo& info, bool deterministic) {
   const Quantization& quantization = info.quantization;
   if (quantization.storage == WeightStorage::kPlain) return "";
   const std::string start = "weights of linear layers: ";
@@ -218,7 +218,7 @@ std::string weights_line(const EngineInfo& info) {
       ", {:.2f} bytes each{}", num_bytes / static_cast<double>(num_elements), several ? " on average" : "");
   if (!has_quantized(info.weight_formats)) return start + names + bytes;
   return fmt::format("{}{} ({}){}; {}", start, names, quantization.method, bytes,
-                     describe_quantized_kernels(info));
+                     describe_quantized_kernels(info, deterministic));
 }
 
 void print_start(const EmbedderInfo& info) {
@@ -231,7 +231,10 @@ void print_start(const EmbedderInfo& info) {
       info.max_input_tokens));
 }
 
-void print_start(const EngineInfo& info) {
+namespace {
+
+// Model, weights and attention backends.
+void print_executor(const ExecutorInfo& info, bool deterministic) {
   const bool on_gpu = info.device.type == DeviceType::kCuda;
   const int num_workers = on_gpu ? info.hardware.num_workers : num_threads();
   log_info(fmt::format("{} on {}, {}, activations in {}, {:.1f} MB of weights", info.model,
@@ -240,7 +243,7 @@ void print_start(const EngineInfo& info) {
                                                              : on_gpu       ? ", rounded before fp8 weights"
                                                                       : ", rounded before bfloat16 weights"),
                        static_cast<double>(info.weight_bytes) / 1e6));
-  if (const std::string weights = weights_line(info); !weights.empty()) log_info(weights);
+  if (const std::string weights = weights_line(info, deterministic); !weights.empty()) log_info(weights);
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,
                        info.resolution.decode->name, info.resolution.why));
   for (const BackendEntry* backend : std::set{info.resolution.prefill, info.resolution.decode})
@@ -250,37 +253,42 @@ void print_start(const EngineInfo& info) {
   if (info.always_absorbs)
     log_info("latent attention: absorbed in every step; ", info.resolution.prefill->name,
              " does not support contiguous keys");
+}
+
+}  // namespace
+
+void print_start(const EngineInfo& info) {
+  for (const ExecutorInfo& executor : info.executors) print_executor(executor, info.deterministic);
+  const ExecutorInfo& target = info.target();
   if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request only");
   log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once",
-                       info.pool_slots, counted(info.pool_slots / info.resolution.page_size, "page"),
-                       info.resolution.page_size,
-                       std::string(kernels::cache_dtype_name(info.kv_cache_dtype)) +
-                           (info.has_kv_scales ? " by the checkpoint's scales" : ""),
-                       static_cast<double>(info.pool_bytes) / 1e6, info.context_length,
+                       info.pool_slots, counted(info.pool_slots / info.page_size, "page"), info.page_size,
+                       std::string(kernels::cache_dtype_name(target.kv_cache_dtype)) +
+                           (target.has_kv_scales ? " by the checkpoint's scales" : ""),
+                       static_cast<double>(info.pool_bytes()) / 1e6, info.context_length,
                        counted(info.limits.max_reqs, "request")));
   if (info.swa_pool_slots > 0)
     log_info(fmt::format("KV pool of layers with a window: {} tokens in {}", info.swa_pool_slots,
-                         counted(info.swa_pool_slots / info.resolution.page_size, "page")));
+                         counted(info.swa_pool_slots / info.page_size, "page")));
   log_info(fmt::format("schedule: {}, steps of up to {}{}", to_string(info.schedule_policy),
                        counted(info.limits.max_tokens, "new token"),
                        info.overlap_schedule ? ", each chosen while the one before is computed" : ""));
-  log_info(info.prefix_cache
-               ? fmt::format("prefix cache: pages of {}, evicted by {}",
-                             counted(info.resolution.page_size, "token"), to_string(*info.prefix_cache))
-               : "prefix cache: off");
-  if (info.cascade_min_keys > 0)
+  log_info(info.prefix_cache ? fmt::format("prefix cache: pages of {}, evicted by {}",
+                                           counted(info.page_size, "token"), to_string(*info.prefix_cache))
+                             : "prefix cache: off");
+  if (target.cascade_min_keys > 0)
     log_info(
         fmt::format("cascade attention: decode steps whose requests share a prefix, when that saves at least "
                     "{} key reads",
-                    info.cascade_min_keys));
+                    target.cascade_min_keys));
   if (const SpeculativeOptions& speculation = info.speculation; speculation.algorithm)
     log_info(fmt::format(
         "speculation: {}, a step verifies up to {} tokens of a request, while at most {} generate",
         to_string(*speculation.algorithm), speculation.num_draft_tokens,
         counted(speculation.disable_by_batch_size, "request")));
-  if (!info.graph_sizes.empty())
-    log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", info.graph_sizes.size(),
-                         info.graph_sizes.back(), static_cast<double>(info.graph_bytes) / 1e6));
+  if (!target.graph_sizes.empty())
+    log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", target.graph_sizes.size(),
+                         target.graph_sizes.back(), static_cast<double>(info.graph_bytes()) / 1e6));
   if (info.pool_slots < info.context_length)
     log_warning("the KV pool holds ", info.pool_slots,
                 " tokens: longer requests end there, not at the context's ", info.context_length);

@@ -58,7 +58,7 @@ class Report {
 };
 
 // What the weights of linear layers are, and which kernels read them; of plain ones nothing.
-std::string weights_line(const EngineInfo& info);
+std::string weights_line(const ExecutorInfo& info, bool deterministic);
 // The engine at start: model, backend and why, KV pool. On stderr.
 void print_start(const EngineInfo& info);
 void print_start(const EmbedderInfo& info);

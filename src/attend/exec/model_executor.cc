@@ -27,12 +27,13 @@ ModelExecutor::ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
     has_kv_scales_ = !scales.empty();
   }
   pool_ = make_kv_pool(config_.pool);
-  const bool on_cpu = device().type == DeviceType::kCpu;
+  const Device device = config_.backend.device;
+  const bool on_cpu = device.type == DeviceType::kCpu;
   if (on_cpu && num_threads() > 1) first_pages_.emplace(*pool_, num_kv_layers());
   attention_ = create_backend(config_.resolution,
                               BackendContext{.config = config_.backend, .requests = rows_, .pool = *pool_});
   if (on_cpu) return;
-  gpu_stream_.emplace(device());
+  gpu_stream_.emplace(device);
   stream_ = gpu_stream_->get();
 }
 
@@ -71,6 +72,17 @@ void ModelExecutor::record_graphs(const GraphProgress& progress) {
   };
   const auto plan_depends_on_kv_len = [&](int size) { return attention_->plan_depends_on_kv_len(size); };
   graphs_.record(stream_, plan_depends_on_kv_len, queue, progress);
+}
+
+void ModelExecutor::complete(ExecutorInfo& info) const {
+  info.has_kv_scales = has_kv_scales_;
+  if (model_) {
+    info.weight_bytes = model_->weight_bytes();
+    info.expert_bytes = model_->expert_bytes();
+  }
+  if (!graphs_.recorded()) return;
+  info.graph_sizes.assign(graphs_.sizes().begin(), graphs_.sizes().end());
+  info.graph_bytes = graphs_.num_bytes();
 }
 
 ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {

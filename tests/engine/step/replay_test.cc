@@ -9,6 +9,7 @@
 #include "attend/backends/table.h"
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/engine/step/step_runner.h"
+#include "attend/exec/model_executor.h"
 
 namespace attend {
 namespace {

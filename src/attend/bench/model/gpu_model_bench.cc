@@ -74,7 +74,7 @@ class GpuModelBench {
   }
 
   void start_report() {
-    const EngineInfo& info = engine_.info();
+    const ExecutorInfo& info = engine_.info().target();
     const GpuFacts facts = gpu_facts(info.device);
     const cuda::DeviceInfo gpu = cuda::device_info(info.device);
     report_ = {.bench = "model",

@@ -55,7 +55,7 @@ class ModelBench {
 
   Report run() {
     report_ = {.bench = "model",
-               .machine = engine_.info().hardware.name,
+               .machine = engine_.info().target().hardware.name,
                .instruction_set = std::string(to_string(kernels::cpu::attention_isa())),
                .threads = threads_};
     warm_up();

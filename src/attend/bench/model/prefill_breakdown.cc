@@ -24,7 +24,7 @@ class PhaseTimer {
  public:
   PhaseTimer(const Engine& engine, int num_tokens)
       : spec_(engine.model_spec()),
-        info_(engine.info()),
+        info_(engine.info().target()),
         num_tokens_(num_tokens),
         owned_stream_(info_.device),
         stream_(owned_stream_.get()) {}
@@ -180,7 +180,7 @@ class PhaseTimer {
   }
 
   const ModelSpec& spec_;
-  const EngineInfo& info_;
+  const ExecutorInfo& info_;
   int num_tokens_;
   cuda::OwnedStream owned_stream_;
   Stream& stream_;

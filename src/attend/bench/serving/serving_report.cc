@@ -101,7 +101,8 @@ double per_second(int64_t count, const ServingResult& result) {
 void print(const ServingResult& result) {
   const Totals totals(result);
   const auto num_requests = static_cast<int64_t>(result.requests.size());
-  fmt::print("{} on {}\n{}\n\n", result.info.model, result.info.hardware.name, result.trace);
+  fmt::print("{} on {}\n{}\n\n", result.info.target().model, result.info.target().hardware.name,
+             result.trace);
   fmt::print("{:<28} {:>10.2f} s\n", "all answered after", result.seconds);
   const auto rate = [&](const char* name, int64_t count, const char* unit) {
     fmt::print("{:<28} {:>10.1f} {}\n", name, per_second(count, result), unit);
@@ -139,8 +140,8 @@ void write_json(const ServingResult& result, const std::filesystem::path& path) 
   const Totals totals(result);
   const auto num_requests = static_cast<int64_t>(result.requests.size());
   ordered_json json = {{"bench", "serving"},
-                       {"model", result.info.model},
-                       {"machine", result.info.hardware.name},
+                       {"model", result.info.target().model},
+                       {"machine", result.info.target().hardware.name},
                        {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
                        {"version", ATTEND_VERSION},
                        {"trace", result.trace},

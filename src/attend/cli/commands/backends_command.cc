@@ -12,7 +12,7 @@
 #include "attend/cli/commands/support_matrix.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/report.h"
-#include "attend/engine/resolve_engine.h"
+#include "attend/engine/resolve/resolve_engine.h"
 #include "attend/model/config/model_spec.h"
 
 namespace attend::cli {
@@ -49,12 +49,15 @@ std::vector<std::string> reasons_against(const BackendEntry& entry, const std::v
 
 // One line per backend: chosen for what, or every reason why not.
 std::string choice(const EngineConfig& config) {
-  const ModelSpec model = read_config(config.model_path);
-  const EngineInfo info = resolve_engine(config, model).info;
+  const std::shared_ptr<const Checkpoint> checkpoint = open_checkpoint(config.model_path);
+  const ModelSpec model = read_config(*checkpoint);
+  const EngineInfo engine = resolve_engine(config, model, checkpoint).info;
+  const ExecutorInfo& info = engine.target();
   const Resolution& resolution = info.resolution;
   std::string lines =
       fmt::format("{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
-  if (const std::string weights = weights_line(info); !weights.empty()) lines += weights + "\n";
+  if (const std::string weights = weights_line(info, engine.deterministic); !weights.empty())
+    lines += weights + "\n";
   for (const BackendEntry& entry : backend_table()) {
     std::string verdict;
     const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };

@@ -7,6 +7,7 @@ attend_kernels(fused
     moe_add.cc
     norm_qkv_rope_store.cc
     residual.cc
+    vocab_ops.cc
   CUDA
     cuda/normalized_qkv_kernel.cu
     cuda/qkv.cc

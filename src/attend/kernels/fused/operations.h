@@ -124,7 +124,8 @@ struct NormActivatedLinearArgs {
 };
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args, const OpContext& context);
 
-// residual += post_norm(W x + b), where there is one.
+// residual += post_norm(W x + b), if there is a post_norm. If ranks divide W by in_features, the product is
+// all-reduced here; W is whole today.
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
 

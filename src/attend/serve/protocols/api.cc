@@ -21,7 +21,7 @@ Json speculative_algorithm(const SpeculativeOptions& options) {
 }
 
 // The method's name. null: no weight is quantized, whatever config.json says.
-Json quantization_method(const EngineInfo& info) {
+Json quantization_method(const ExecutorInfo& info) {
   if (!has_quantized(info.weight_formats)) return nullptr;
   return info.quantization.method;
 }
@@ -287,23 +287,24 @@ void Api::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchan
                       {"preferred_sampling_params", nullptr},
                       {"weight_version", "default"},
                       {"has_chat_template", chat_.has_value()},
-                      {"model_type", engine_.info().model}});
+                      {"model_type", engine_.info().target().model}});
   });
 }
 
 void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   const EngineInfo& info = engine_.info();
   answer_on_worker(exchange, [this, &info] {
+    const ExecutorInfo& target = info.target();
     return json_text({{"version", attend::version()},
                       {"model_path", options_.model_path.string()},
                       {"served_model_name", options_.served_names.front()},
-                      {"device", info.hardware.name},
-                      {"dtype", to_string(info.dtype)},
-                      {"quantization", quantization_method(info)},
-                      {"kv_cache_dtype", kernels::cache_dtype_name(info.kv_cache_dtype)},
-                      {"prefill_attention_backend", info.resolution.prefill->name},
-                      {"decode_attention_backend", info.resolution.decode->name},
-                      {"page_size", info.resolution.page_size},
+                      {"device", target.hardware.name},
+                      {"dtype", to_string(target.dtype)},
+                      {"quantization", quantization_method(target)},
+                      {"kv_cache_dtype", kernels::cache_dtype_name(target.kv_cache_dtype)},
+                      {"prefill_attention_backend", target.resolution.prefill->name},
+                      {"decode_attention_backend", target.resolution.decode->name},
+                      {"page_size", info.page_size},
                       {"context_length", info.context_length},
                       {"max_total_num_tokens", info.pool_slots},
                       {"max_running_requests", info.limits.max_reqs},

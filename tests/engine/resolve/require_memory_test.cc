@@ -1,4 +1,4 @@
-#include "attend/engine/require_memory.h"
+#include "attend/engine/resolve/require_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "attend/engine/step/saturation_monitor.h"
+#include "attend/exec/saturation_monitor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

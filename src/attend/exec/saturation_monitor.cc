@@ -1,4 +1,4 @@
-#include "attend/engine/step/saturation_monitor.h"
+#include "attend/exec/saturation_monitor.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "attend/engine/resolve_embedder.h"
+#include "attend/engine/resolve/resolve_embedder.h"
 
 #include <algorithm>
 
@@ -52,12 +52,12 @@ ResolvedEmbedder resolve_embedder(const EmbedderConfig& config) {
 }
 
 void add_engine_info(const EngineInfo& engine, EmbedderInfo& info) {
-  info.hardware = engine.hardware;
-  info.dtype = engine.dtype;
-  info.resolution = engine.resolution;
+  info.hardware = engine.target().hardware;
+  info.dtype = engine.target().dtype;
+  info.resolution = engine.target().resolution;
   info.max_step_tokens = engine.limits.max_tokens;
   info.max_step_inputs = engine.limits.max_reqs;
-  info.weight_bytes = engine.weight_bytes;
+  info.weight_bytes = engine.weight_bytes();
 }
 
 }  // namespace attend
