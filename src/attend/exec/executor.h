@@ -4,7 +4,7 @@
 #include "attend/attention/attention_layer.h"
 #include "attend/exec/executor_batch.h"
 #include "attend/model/config/model_spec.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 
 namespace attend {
 

@@ -2,7 +2,7 @@
 // residual stream, and from the stream to logits.
 #pragma once
 
-#include "attend/kernels/fused/residual.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend::kernels {
 
