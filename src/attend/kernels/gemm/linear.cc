@@ -18,7 +18,7 @@ namespace {
 
 constexpr uintptr_t kWorkspaceAlignment = 64;
 
-// `name`: of the norm among the arguments.
+// `name`: argument name of the norm.
 void check_norm(const std::string& name, const InputNorm& norm, const TensorView& x, const Stream& stream) {
   if (norm.weight.empty()) return;
   require_shape(name + ".weight", norm.weight, {x.shape[1]});
@@ -36,7 +36,7 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
   require_activation_of(stream, name + ".partial_squares", norm.partial_squares);
 }
 
-// linear() of arguments that were checked.
+// linear() for checked arguments.
 bool multiply_checked(const LinearArgs& args, Stream& stream) {
   if (args.out.num_elements() == 0) return false;
   if (const OnGpu gpu(stream); gpu) return cuda::linear(args, stream);
@@ -67,7 +67,7 @@ void check(const LinearArgs& args, const Stream& stream) {
   require_shape("out", args.out, {num_rows, out_features});
   require_activation_of(stream, "x", args.x);
   require_activation_of(stream, "out", args.out);
-  // Tensor maps and cuBLASLt want rows one after another.
+  // Tensor maps and cuBLASLt require rows that do not overlap.
   for (const auto& [name, rows] : {std::pair{"x", &args.x}, {"out", &args.out}})
     require(num_rows <= 1 || rows->strides[0] >= rows->shape[1], name, " ", *rows,
             ": expected rows that do not overlap, a stride of at least ", rows->shape[1], ", not ",

@@ -12,7 +12,7 @@
 namespace attend::kernels {
 namespace {
 
-// Inputs of which a kernel reads one vector at a time, all in one group.
+// Inputs that a kernel reads as one vector, all in one group.
 constexpr int64_t kEightBitGroupUnit = 16, kFourBitGroupUnit = 32;
 constexpr int64_t kMxFp4Group = 32;
 
@@ -66,7 +66,7 @@ void check_weight_scales(const std::string& name, const Weight& weight, int64_t 
   require_dtype(name + ".input_order", weight.input_order, DType::kI32);
 }
 
-// 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same below 0 (OCP MX specification, E2M1).
+// Decodes e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives (OCP MX specification).
 double e2m1(int code) {
   constexpr std::array<double, 8> kMagnitudes = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
   const double magnitude = kMagnitudes[static_cast<size_t>(code & 7)];

@@ -12,7 +12,7 @@ namespace {
 const std::string kLibrary = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
 
 void* open_library() {
-  // Where the loader looks, then where the toolkit of the build stood.
+  // Tries the loader's search path, then the directory of the toolkit used for the build.
   for (const std::string& path : {kLibrary, std::string(ATTEND_CUDA_LIBRARY_DIR) + "/" + kLibrary})
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   fail(ErrorCode::kUnsupported, kLibrary, ": not found (dense layers on a GPU need it): ", dlerror());
