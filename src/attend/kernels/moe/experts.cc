@@ -15,7 +15,7 @@ namespace {
 
 constexpr uintptr_t kScratchAlignment = 64;
 
-// `rows`: of one expert. `most`: matrices that those of one expert may be.
+// `rows`: rows of one expert. `most`: maximum number of matrices per expert.
 void check_weights(const std::string& name, std::span<const Linear> linears, const MoeShape& shape,
                    int64_t rows, int64_t columns, int64_t most, const Stream& stream) {
   const auto count = std::ssize(linears);
