@@ -15,7 +15,7 @@ namespace attend::kernels {
 
 namespace {
 
-// `heads` of this name, the angles they are rotated by, and which of these each token takes.
+// Checks `heads`, the angles they are rotated by, and the positions of their tokens.
 void require_angles(std::string_view name, const TensorView& heads, View<const int32_t> positions,
                     const TensorView& cos, const TensorView& sin, const Stream& stream) {
   require_rank("cos", cos, 2);
@@ -32,7 +32,7 @@ void require_angles(std::string_view name, const TensorView& heads, View<const i
 
 constexpr int64_t kMaxUnitNorm = 256;
 
-// The weight of a norm that has none, beside an offset of 1.
+// Returns a zero weight for a norm without weights, which uses an offset of 1.
 TensorView no_weight(int64_t dim) {
   static constexpr float kZeros[kMaxUnitNorm] = {};
   return TensorView::contiguous(const_cast<float*>(kZeros), DType::kF32, {dim});

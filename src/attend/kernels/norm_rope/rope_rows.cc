@@ -24,7 +24,7 @@ void check_positions(const RopeRowsArgs& args) {
   }
 }
 
-// A head's row in float32, rotated when there are angles.
+// Row of a head in float32, rotated if there are angles.
 void rotate_row(const RopeRowsArgs& args, int32_t request, int32_t token, int32_t head, std::vector<float>& x,
                 std::vector<float>& row) {
   const RowAngles& angles = args.angles;

@@ -9,7 +9,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int64_t kGroup = 8;  // elements that an aligned access moves
+constexpr int64_t kGroup = 8;  // elements per aligned access
 
 CopyRowsParams copy_params(const TensorView& from, View<const int32_t> rows, const TensorView& out) {
   return {.from = device_rows(from),
