@@ -1,6 +1,5 @@
-// The dense layers of a model as it speaks of them: each reads the residual stream by a norm, or adds to it.
-// A device fuses what it can; results are those of the steps one after another, in the dtype of the
-// activations.
+// Linear layers of a model: each reads the normalized residual stream, or adds to it. A device fuses what it
+// can; results are those of the separate steps, in the dtype of the activations.
 #pragma once
 
 #include "attend/kernels/fused/residual.h"
@@ -9,34 +8,34 @@
 
 namespace attend::kernels {
 
-// out = W norm(residual) + b, of the tokens `rows` or of all.
+// out = W norm(residual) + b, for the tokens `rows` or for all.
 struct NormLinearArgs {
   Norm norm;
   LinearParts linear;
   TensorView out;  // [num_rows, out_features]: dtype of the residual, or f32
-  // [num_rows] tokens, rising; empty, or as many as there are tokens: all of them
+  // [num_rows] tokens in ascending order; empty, or the number of tokens: all of them
   View<const int32_t> rows = {};
 };
-// These throw Error(kInvalidArgument) for shapes and dtypes, as linear(), gated_linear() and the norms do.
+// These functions throw Error(kInvalidArgument) for invalid shapes and dtypes, like linear(), gated_linear()
+// and the norms.
 void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context);
 
-// out = norm(residual), of all tokens, in the dtype of the residual: hidden states, for embeddings. Without a
-// norm, the stream as it is, on CPUs alone.
+// out = norm(residual) for all tokens, in the dtype of the residual: hidden states, for embeddings. Without a
+// norm, copies the stream; CPUs only.
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context);
 
-// out = act(gate) * up with [gate | up] = W norm(residual) + b: the first half of a gated MLP.
+// out = act(gate) * up with [gate | up] = W norm(residual) + b: first half of a gated MLP.
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 struct NormGatedLinearArgs {
   Norm norm;
-  LinearParts gate_up;  // out_features: gate's, then up's
+  LinearParts gate_up;  // out_features: gate, then up
   Activation activation = Activation::kSilu;
   TensorView gate_up_out;  // [num_tokens, 2 * intermediate_size]: scratch
   TensorView out;          // [num_tokens, intermediate_size]
 };
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context);
 
-// out = act(W norm(residual) + b): the first half of an MLP without a gate. Throws Error(kUnsupported) on a
-// GPU.
+// out = act(W norm(residual) + b): first half of an MLP without a gate. Throws Error(kUnsupported) on a GPU.
 enum class PlainActivation : uint8_t { kGelu, kGeluTanh };
 struct NormActivatedLinearArgs {
   Norm norm;
@@ -46,19 +45,19 @@ struct NormActivatedLinearArgs {
 };
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args, const OpContext& context);
 
-// residual += post_norm(W x + b), where there is one.
+// residual += post_norm(W x + b); without a post_norm, residual += W x + b.
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
 
-// residual = norm(residual + W x + b): the stream itself is normalized behind a sublayer. Throws
+// residual = norm(residual + W x + b): the stream itself is normalized after a sublayer. Throws
 // Error(kUnsupported) on a GPU.
 void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
                      const OpContext& context);
 
-// A dense layer behind a latent vector, as a model speaks of it.
+// Linear layer of a normalized latent vector.
 
-// out = W norm(x) + b. x: [num_tokens, in_features], last stride 1; overwritten. Throws as
-// rms_norm() and linear() do.
+// out = W norm(x) + b. x: [num_tokens, in_features], last stride 1; overwritten. Throws the errors of
+// rms_norm() and linear().
 void latent_linear(const TensorView& x, const Norm& norm, const Linear& linear, const TensorView& out,
                    const OpContext& context);
 

@@ -25,7 +25,7 @@ struct RouterScratch {
         weights(pieces.take(DType::kF32, {num_tokens, shape.top_k})) {}
 };
 
-// Returns what experts read.
+// Returns the input of the experts.
 TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const RouterScratch& router,
                                const OpContext& context) {
   RouteArgs choice{.logits = router.logits,
@@ -63,8 +63,8 @@ TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const
 
 }  // namespace
 
-// Pieces grow with the tokens or stay as they are, so one token needs the most of each; a feature is smallest
-// in 16 bits, where numbers of 32 need the most.
+// Pieces are constant or grow with the tokens, so the scratch per token is largest for one token. A feature
+// is smallest in 16 bits, where 32-bit values need the most features.
 int64_t moe_scratch_width(const MoeShape& shape) {
   ScratchPieces pieces;
   const RouterScratch router(shape, 1, pieces);
@@ -88,7 +88,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
     multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);
     silu_mul(args.shared.gate_up_out, args.shared.inner, context.stream);
   }
-  // On a CPU the sum waits for the next norm, where x was.
+  // On a CPU the sum remains pending for the next norm, in the memory of x.
   moe_experts({.shape = args.shape,
                .x = x,
                .experts = router.experts,

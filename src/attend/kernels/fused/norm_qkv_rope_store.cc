@@ -47,7 +47,7 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
                           .sin = args.rope.sin,
                           .interleaved = args.rope.interleaved,
                           .norm_after_rope = args.qk_norm.after_rope};
-  // Only q's own numbers change, so it may follow the store.
+  // Only the values of q change, so this may follow the store.
   const auto apply_temperature = [&] {
     if (args.temperature.slope > 0.0f)
       scale_by_position(rope.q, args.positions, args.temperature, context.stream);

@@ -8,7 +8,7 @@
 namespace attend::kernels {
 namespace {
 
-// sum += x, both f32 [num_tokens, hidden_size]: where no norm adds what was left.
+// sum += x, both f32 [num_tokens, hidden_size]: used if no norm adds the pending addend.
 void add_on_host(const TensorView& x, const TensorView& sum) {
   const int64_t num_columns = sum.shape[1];
   parallel_for_rows(sum.shape[0], num_columns, [&](int64_t row) {
@@ -56,7 +56,7 @@ InputNorm ResidualAccess::input_norm(Residual& residual, const Norm& norm) {
                   .eps = norm.eps,
                   .normalized = residual.memory_.scratch,
                   .partial_squares = residual.memory_.partial_squares};
-  // Deferred for one GEMM: those that norm by themselves may write scratch.
+  // A deferred norm serves one GEMM: kernels that normalize x themselves may overwrite the scratch.
   if (residual.scratch_ == Residual::Scratch::kDeferred)
     input.deferred = residual.deferred_.weight.data == norm.weight.data && residual.deferred_.eps == norm.eps;
   residual.scratch_ = Residual::Scratch::kFree;

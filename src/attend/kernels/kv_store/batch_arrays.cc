@@ -24,7 +24,7 @@ void check_request(const BatchSource& source, int32_t r) {
             " of request ", r, ": expected 0 to ", num_rows, ", the number of its queries");
 }
 
-// The entries of request r; with seqused_q both of it.
+// Derives the entries of request r; with seqused_q, both entries.
 void derive_request(const BatchSource& source, const BatchArrays& arrays, int32_t r) {
   const BatchRequest request = batch_request(source, r);
   const int32_t each = source.seqused_q == nullptr ? 1 : 2;

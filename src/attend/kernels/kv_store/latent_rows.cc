@@ -62,7 +62,7 @@ void gather_on_cpu(const GatherLatentArgs& args) {
       void* const to = args.out[args.cu_seqlen_kv[r] + i].data;
       if (has_scaled_rows(args.cache))
         cpu::read_scaled_row(kernels, from, args.scale, to, args.out.dtype);
-      else  // It divides by a scale.
+      else  // store() divides by its scale.
         kernels.store(from, args.cache.dtype, to, args.out.dtype, 1.0f / args.scale,
                       static_cast<int>(args.cache.shape[2]));
     }

@@ -43,7 +43,7 @@ float e8m0_to_float(uint8_t bits) {
   return bits == 0xff ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, int{bits} - 127);
 }
 
-// A row of `page`, by its place there, in float32.
+// Dequantizes a row of `page`, given its index in the page, to float32.
 void dequantize(const DequantizeRowsArgs& args, const std::byte* page, int64_t at,
                 const cpu::RowKernels& kernels, float* row) {
   const QuantizedRow& held = quantized_row(args.layout);

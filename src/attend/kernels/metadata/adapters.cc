@@ -41,7 +41,7 @@ void check_tree_mask_words(int tree_mask_words, View<const int32_t> cu_seqlen_q,
           ", one bit per new token of the longest request");
 }
 
-// Bytes of one request's mask.
+// Returns the bytes of one request's mask.
 size_t mask_bytes(TreeMaskLayout layout, int32_t seqlen_q, int32_t seqlen_kv) {
   const auto q = static_cast<size_t>(seqlen_q);
   switch (layout) {
@@ -113,12 +113,12 @@ std::vector<int32_t> num_kv_splits(View<const int32_t> seqlen_kv, int num_q_head
 
   const auto [shortest, longest] = std::minmax_element(seqlen_kv.begin(), seqlen_kv.end());
   const int64_t max_len = *longest;
-  // Lengths within a fifth of one another count as equal.
+  // Lengths within 20 % of each other count as equal.
   const int64_t min_len = 8 * max_len < 10 * int64_t{*shortest} ? max_len : *shortest;
-  // Rule 1: parts as long as the shortest request.
+  // Rule 1: splits as long as the shortest request.
   const int64_t splits_by_length = std::min<int64_t>(ceil_div(max_len, min_len), max_splits);
-  // Rule 2: enough parts for all SMs, the more the longer the KV. A kernel instance serves up to 16 query
-  // heads of a group.
+  // Rule 2: enough splits for all SMs, more for longer KV. A kernel instance handles up to 16 query heads of
+  // a group.
   const int group_size = num_q_heads / num_kv_heads;
   const int64_t head_tiles = ceil_div(num_q_heads, std::min(16, group_size));
   const int64_t grid = static_cast<int64_t>(seqlen_kv.size()) * head_tiles;

@@ -1,4 +1,4 @@
-// What every index of pages asks of their size.
+// Check of the page size, for all page indices.
 #pragma once
 
 #include <string_view>

@@ -19,8 +19,8 @@ void check_requests(const RequestRows& requests, std::string_view caller) {
   }
 }
 
-// Writes the page ids of request r to `pages`. A slot map is defined on token slots, so it comes before the
-// division.
+// Writes the page ids of request r to `pages`. A slot map is indexed by token slots, so it is applied before
+// the division.
 void write_pages(const RequestRows& requests, size_t r, int page_size, int32_t* pages) {
   const int32_t* slots = requests.table + requests.rows[r] * requests.stride;
   for (int32_t p = 0; p < requests.seqlen_kv[r]; p += page_size) {

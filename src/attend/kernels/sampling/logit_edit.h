@@ -1,4 +1,4 @@
-// LogitEdit, TokenLogprob: light and plain, so that device code includes them as they are.
+// LogitEdit, TokenLogprob: plain structs that device code can include.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// What becomes of a token's logit x: first x / repetition where x > 0, x * repetition elsewhere; then
-// + offset, which may be -infinity.
+// Change of a token's logit x: x / repetition if x > 0, otherwise x * repetition; then + offset, which may be
+// -infinity.
 struct LogitEdit {
   int32_t token_id;
   float repetition = 1.0f;
   float offset = 0.0f;
 };
 
-// A token and the logarithm of its probability.
+// A token and its log-probability.
 struct TokenLogprob {
   int32_t token_id;
   float logprob;

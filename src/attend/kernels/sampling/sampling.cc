@@ -12,7 +12,7 @@
 namespace attend::kernels {
 namespace {
 
-// The output function of SplitMix64.
+// Output function of SplitMix64.
 uint64_t scramble(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
