@@ -3,11 +3,9 @@
 //
 //   tile        64 rows x 64 keys; 576 columns of QK^T, 512 of PV
 //   warps       2 producers of KV tiles, with TMA, or with cp.async if pages are small; 2 producers of
-//               queries,
-//               one of which schedules (for fp8 rows: 4 that do everything); 2 consumer warpgroups: one
-//     computes
-//               the softmax of even KV tiles, the other of odd ones, and both multiply P of every tile with
-//               their half of V
+//               queries, one of which schedules (for fp8 rows: 4 that do everything); 2 consumer warpgroups:
+//               one computes the softmax of even KV tiles, the other of odd ones, and both multiply P of
+//               every tile with their half of V
 //   registers   224 per consumer thread (accumulators 128, scores 32, P 16), 56 per producer thread
 //               (setmaxnreg)
 //   shared      226 KB: queries 72, two stages of 72, P 8
