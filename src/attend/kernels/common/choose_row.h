@@ -43,7 +43,7 @@ const Row& first_row(std::string_view op, std::span<const Row> rows, const Probl
                      const GpuFacts& gpu, const Tuning& tuning) {
   for (const Row& row : rows)
     if (row.takes(problem, gpu) && row.is_faster(problem, gpu, tuning)) return row;
-  fail(ErrorCode::kUnsupported, op, ": no kernel takes it");
+  fail(ErrorCode::kUnsupported, op, ": no kernel supports the problem");
 }
 
 // Returns true if row i has the i-th kernel of the family's enum, for all rows.

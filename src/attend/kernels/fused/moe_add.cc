@@ -77,7 +77,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   const bool on_gpu = context.stream.device.type == DeviceType::kCuda;
   require_shape("scratch", args.scratch, {num_tokens, moe_scratch_width(args.shape)});
   require_dtype("scratch", args.scratch, residual.sum().dtype);
-  require(args.scratch.is_contiguous(), "scratch ", args.scratch, ": expected it contiguous");
+  require(args.scratch.is_contiguous(), "scratch ", args.scratch, ": expected a contiguous tensor");
   const View<std::byte> memory{static_cast<std::byte*>(args.scratch.data), args.scratch.num_bytes()};
   ScratchPieces pieces(memory, context.stream.device);
   const RouterScratch router(args.shape, num_tokens, pieces);

@@ -15,7 +15,7 @@ namespace attend::kernels {
 
 void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, const StoreKvArgs& store,
                          Stream& stream) {
-  require(rope.k.data == store.k.data, "qkv_norm_rope_store: k of the store is not the one that is rotated");
+  require(rope.k.data == store.k.data, "qkv_norm_rope_store: expected the same k in rope and store");
   const OnGpu gpu(stream);
   if (!gpu) {
     linear(product, stream);

@@ -51,7 +51,7 @@ TensorView ResidualAccess::normalized(Residual& residual, const Norm& norm, Stre
 
 InputNorm ResidualAccess::input_norm(Residual& residual, const Norm& norm) {
   ensure(residual.scratch_ != Residual::Scratch::kAddend,
-         "a GEMM that norms, and a sum that is not there yet");
+         "residual: a GEMM with a norm cannot read a sum with a pending addend");
   InputNorm input{.weight = norm.weight,
                   .eps = norm.eps,
                   .normalized = residual.memory_.scratch,
@@ -71,7 +71,7 @@ TensorView ResidualAccess::leave_addend(Residual& residual) {
 }
 
 TensorView ResidualAccess::free_scratch(Residual& residual) {
-  ensure(residual.scratch_ != Residual::Scratch::kAddend, "a sum that is not there yet, and another one");
+  ensure(residual.scratch_ != Residual::Scratch::kAddend, "residual: the scratch holds a pending addend");
   residual.scratch_ = Residual::Scratch::kFree;
   return residual.memory_.scratch;
 }

@@ -101,7 +101,7 @@ void require_latent_cache(std::string_view name, const TensorView& cache, int64_
 std::string_view cache_dtype_name(DType dtype);
 DType parse_cache_dtype(std::string_view name);
 inline constexpr std::string_view kCacheDTypeNames =
-    "float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, of latent attention, fp8_ds_mla";
+    "float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, for latent attention, fp8_ds_mla";
 
 }  // namespace attend::kernels
 

@@ -13,10 +13,10 @@ namespace {
 
 void check_cu_seqlen_q(View<const int32_t> cu_seqlen_q, size_t num_reqs, std::string_view caller) {
   require(cu_seqlen_q.size() == num_reqs + 1 && cu_seqlen_q[0] == 0, "cu_seqlen_q of ", cu_seqlen_q.size(),
-          " numbers: ", caller, " needs ", num_reqs + 1, ", the first one 0");
+          " entries: ", caller, " needs ", num_reqs + 1, ", the first one 0");
   for (size_t r = 0; r < num_reqs; ++r)
     require(cu_seqlen_q[r] <= cu_seqlen_q[r + 1], "cu_seqlen_q falls from ", cu_seqlen_q[r], " to ",
-            cu_seqlen_q[r + 1], " at request ", r, ": ", caller, " needs rising numbers");
+            cu_seqlen_q[r + 1], " at request ", r, ": ", caller, " needs ascending values");
 }
 
 void check_seqlens(View<const int32_t> cu_seqlen_q, View<const int32_t> seqlen_kv, std::string_view caller) {
@@ -108,7 +108,7 @@ std::vector<int32_t> num_kv_splits(View<const int32_t> seqlen_kv, int num_q_head
           " needs at least 1");
   for (size_t r = 0; r < seqlen_kv.size(); ++r)
     require(seqlen_kv[r] >= 1, "seqlen_kv ", seqlen_kv[r], " of request ", r, ": ", kCaller,
-            " needs at least 1, as pad requests have");
+            " needs at least 1, also for padding requests");
   if (seqlen_kv.empty()) return {};
 
   const auto [shortest, longest] = std::minmax_element(seqlen_kv.begin(), seqlen_kv.end());
@@ -180,7 +180,7 @@ void pack_tree_mask(TreeMaskLayout layout, View<const uint8_t> mask, View<const 
 TreeRequests expand_tree_requests(View<const uint64_t> tree_mask, int tree_mask_words,
                                   View<const int32_t> cu_seqlen_q, View<const int32_t> slots) {
   constexpr std::string_view kCaller = "expand_tree_requests";
-  require(!cu_seqlen_q.empty(), "cu_seqlen_q of 0 numbers: ", kCaller, " needs one more than requests");
+  require(!cu_seqlen_q.empty(), "cu_seqlen_q of 0 entries: ", kCaller, " needs one more entry than requests");
   check_cu_seqlen_q(cu_seqlen_q, cu_seqlen_q.size() - 1, kCaller);
   check_tree_mask_words(tree_mask_words, cu_seqlen_q, kCaller);
   const auto num_tokens = static_cast<size_t>(cu_seqlen_q.back());

@@ -19,7 +19,7 @@ void check_positions(const RopeRowsArgs& args) {
     const int32_t num_tokens = get_length(args.seqlens, r), first = get_length(angles.first_position, r);
     if (num_tokens == 0) continue;
     const int64_t last = angles.same_position ? first : int64_t{first} + num_tokens - 1;
-    require(first >= 0 && last < num_positions, "request ", r, " stands at positions ", first, " to ", last,
+    require(first >= 0 && last < num_positions, "request ", r, " has positions ", first, " to ", last,
             ": cos and sin have ", num_positions);
   }
 }

@@ -39,7 +39,7 @@ KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
   text << ", heads of " << rope.q.shape[2];
   return {.op = "qkv_norm_rope_store",
           .problem = text.str(),
-          .kernel = is_quantized(product) ? "skinny GEMM of codes with RoPE and store"
+          .kernel = is_quantized(product) ? "skinny quantized GEMM with RoPE and store"
                                           : "skinny GEMM with RoPE and store",
           .why = "few rows: bound by reading the weight"};
 }

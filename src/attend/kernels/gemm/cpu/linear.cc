@@ -213,7 +213,7 @@ void linear(const LinearArgs& args, Isa isa, bool records) {
   if (can_use_pairs(args, isa)) {
     const bool skinny = args.batch_invariant || streams_pairs(all.num_rows, all.in_features);
     if (records && records_choices())
-      record_kernel(args, skinny ? "skinny GEMM of pairs" : "packed GEMM of pairs", isa);
+      record_kernel(args, skinny ? "skinny GEMM of bf16 pairs" : "packed GEMM of bf16 pairs", isa);
     for (int64_t row = 0; row < all.num_rows; row += kMaxPairRows)
       linear_with_pairs(make_part(all, row, kMaxPairRows, 0, all.num_outs), skinny, args.workspace.data());
     return;

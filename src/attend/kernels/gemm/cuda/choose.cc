@@ -275,44 +275,42 @@ bool cublaslt_supports(const GemmProblem& problem, const GpuFacts&) {
 
 constexpr std::array kRows{
     GemmRow{GemmKernel::kGatedMlp, "gated-MLP GEMM (sm90)", gated_mlp_supports, gated_mlp_is_faster,
-            never_norms, "SiLU in the product, and tiles that keep the SMs busy"},
+            never_norms, "fused SiLU, and tiles that keep the SMs busy"},
     GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", split_k_supports, split_k_is_faster,
-            split_k_norms, "rows and weight of a size where clusters share the inputs best"},
-    GemmRow{GemmKernel::kSkinnyQuantized, "skinny GEMM of codes", skinny_quantized_supports,
-            skinny_quantized_are_faster, skinny_norms,
-            "few rows: bound by reading the weight in its own bits"},
-    GemmRow{GemmKernel::kFp8, "fp8 by fp8 (cuBLASLt)", fp8_supports, fp8_is_faster, fp8_norms,
-            "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
-    GemmRow{GemmKernel::kFp8Blocks, "fp8 by fp8 of blocks (sm90)", fp8_blocks_support, fp8_blocks_are_faster,
-            fp8_norms, "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
-    GemmRow{
-        GemmKernel::kScaledQuantized, "swap-AB GEMM of scaled codes (sm90)", scaled_quantized_supports,
-        scaled_quantized_are_faster, never_norms,
-        "reads the weight in its own bits, and no sums wait for scales: rows enough for the tensor cores"},
-    GemmRow{GemmKernel::kSwapAbQuantized, "swap-AB GEMM of codes (sm90)", quantized_tiles_support,
-            quantized_tiles_are_faster, split_k_norms, "reads the weight in its own bits: not many rows"},
-    GemmRow{GemmKernel::kGemv, "GEMM of a lone row (sm90)", gemv_supports, gemv_is_faster, never_norms,
-            "one row, and a weight that registers hold: all of it is asked for before x is there"},
+            split_k_norms, "number of rows and size of the weight for which clusters split K best"},
+    GemmRow{GemmKernel::kSkinnyQuantized, "skinny quantized GEMM", skinny_quantized_supports,
+            skinny_quantized_are_faster, skinny_norms, "few rows: bound by reading the quantized weight"},
+    GemmRow{GemmKernel::kFp8, "fp8 x fp8 GEMM (cuBLASLt)", fp8_supports, fp8_is_faster, fp8_norms,
+            "x may be rounded to fp8: half the tensor-core time, and W is read quantized"},
+    GemmRow{GemmKernel::kFp8Blocks, "fp8 x fp8 block-scaled GEMM (sm90)", fp8_blocks_support,
+            fp8_blocks_are_faster, fp8_norms,
+            "x may be rounded to fp8: half the tensor-core time, and W is read quantized"},
+    GemmRow{GemmKernel::kScaledQuantized, "swap-AB scaled quantized GEMM (sm90)", scaled_quantized_supports,
+            scaled_quantized_are_faster, never_norms,
+            "reads the quantized weight, without scaling sums: enough rows for the tensor cores"},
+    GemmRow{GemmKernel::kSwapAbQuantized, "swap-AB quantized GEMM (sm90)", quantized_tiles_support,
+            quantized_tiles_are_faster, split_k_norms, "reads the quantized weight: few rows"},
+    GemmRow{GemmKernel::kGemv, "GEMV (sm90)", gemv_supports, gemv_is_faster, never_norms,
+            "one row, and the weight fits in registers: all of it is loaded before x is available"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_supports, skinny_is_faster, skinny_norms,
             "few rows: bound by reading the weight"},
     GemmRow{GemmKernel::kInvariantSm90, "batch-invariant GEMM (sm90)", invariant_sm90_supports, always,
-            never_norms, "batch-invariant, more rows than the skinny GEMM takes"},
+            never_norms, "batch-invariant, more rows than the skinny GEMM supports"},
     GemmRow{GemmKernel::kInvariantSm80, "batch-invariant GEMM (sm80)", invariant_supports, always,
-            never_norms, "batch-invariant, more rows than the skinny GEMM takes"},
+            never_norms, "batch-invariant, more rows than the skinny GEMM supports"},
     GemmRow{GemmKernel::kQuantized, "quantized GEMM", quantized_supports, quantized_is_faster, never_norms,
-            "reads the weight in its own bits: few rows, batch-invariant, or no workspace"},
-    GemmRow{GemmKernel::kDequantizeThenGemm, "widened weight", dequantize_then_gemm_supports,
+            "reads the quantized weight: few rows, batch-invariant, or no workspace"},
+    GemmRow{GemmKernel::kDequantizeThenGemm, "dequantize, then GEMM", dequantize_then_gemm_supports,
             dequantize_then_gemm_is_faster, never_norms,
-            "many rows: the weight as elements, tile after tile, costs less than its codes for each tile of "
-            "rows"},
+            "many rows: dequantizing the weight once is faster than once per tile of rows"},
     GemmRow{GemmKernel::kCublasLt, "cuBLASLt", cublaslt_supports, always, never_norms,
-            "nothing above takes it or is faster"},
+            "no kernel above supports the problem or is faster"},
     GemmRow{GemmKernel::kNaive, "naive GEMM",
             [](const GemmProblem& problem, const GpuFacts&) { return !problem.gated; }, always, never_norms,
-            "no tensor-core kernel takes it, and it is batch-invariant or the weight quantized"},
+            "no tensor-core kernel supports the problem, which is batch-invariant or has a quantized weight"},
     GemmRow{GemmKernel::kGemmThenSilu, "GEMM, then SiLU",
             [](const GemmProblem& problem, const GpuFacts&) { return problem.gated; }, always, never_norms,
-            "nothing above does both or is faster"}};
+            "no kernel above fuses both or is faster"}};
 static_assert(kRows.size() == kNumGemmKernels);
 
 static_assert(in_order_of_kernels(kRows));
@@ -326,7 +324,7 @@ std::span<const GemmRow> gemm_rows() { return kRows; }
 const GemmRow& gemm_row(GemmKernel kernel) { return kRows[static_cast<size_t>(kernel)]; }
 
 const GemmRow& choose(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
-  return first_row("dense layer", gemm_rows(), problem, gpu, tuning);
+  return first_row("linear", gemm_rows(), problem, gpu, tuning);
 }
 
 }  // namespace attend::kernels::cuda

@@ -22,7 +22,7 @@ int64_t scale_bytes(int64_t count) {
 template <class Multiply>
 void for_each_chunk(int64_t num_rows, int64_t num_bytes, int64_t row_bytes, const Multiply& multiply) {
   const int64_t fitting = num_bytes / row_bytes / kRowUnit * kRowUnit;
-  ensure(fitting > 0, "fp8 products: a workspace of too few bytes");
+  ensure(fitting > 0, "fp8 products: the workspace is too small");
   const int64_t rows_per_chunk = round_up(ceil_div(num_rows, ceil_div(num_rows, fitting)), kRowUnit);
   for (int64_t first = 0; first < num_rows; first += rows_per_chunk)
     multiply(first, std::min(first + rows_per_chunk, num_rows));

@@ -39,7 +39,7 @@ std::string description(const GemmProblem& problem, const GemmRow& row) {
   if (problem.format != WeightFormat::kPlain) text << " by " << to_string(problem.format);
   if (problem.out_dtype != problem.dtype) text << " to " << problem.out_dtype;
   if (problem.norm != GemmNorm::kNone)
-    text << (row.norms(problem) ? ", norm in the kernel" : ", norm in a launch before");
+    text << (row.norms(problem) ? ", norm in the kernel" : ", norm in a separate launch");
   return text.str();
 }
 

@@ -188,7 +188,7 @@ void record_expert_kernels(const MoeExpertsArgs& args, Isa isa) {
        << describe_elements(args.linears.down.front().weight);
   record_choice({.op = "moe_experts",
                  .problem = text.str(),
-                 .kernel = std::string(to_string(isa)).append(" rows gathered by expert"),
+                 .kernel = std::string(to_string(isa)).append(" GEMM of rows gathered by expert"),
                  .why = "the best instruction set of this CPU"});
 }
 

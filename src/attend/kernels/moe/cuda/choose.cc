@@ -91,7 +91,8 @@ bool skinny_experts_are_faster(const MoeProblem& problem, const GpuFacts&, const
   return problem.num_pairs() <= rows * problem.num_experts;
 }
 
-static_assert(sm80::kMaxDirectBytes <= sm80::kLargeSharedBytes, "skinny_experts_take() requires those");
+static_assert(sm80::kMaxDirectBytes <= sm80::kLargeSharedBytes,
+              "skinny_experts_take() requires kLargeSharedBytes");
 bool direct_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
   return skinny_experts_take(problem, gpu) && is_mxfp4(problem.down) &&
          problem.hidden_size % sm80::kDirectInputs == 0 &&
@@ -125,31 +126,31 @@ bool large_tiles_are_faster(const MoeProblem& problem, const GpuFacts&, const Mo
   return problem.num_pairs() >= tuning.min_rows_of_large_tiles * problem.num_experts;
 }
 
-constexpr std::string_view kMeanRows = "rows for each expert in the mean";
+constexpr std::string_view kMeanRows = "mean rows per expert";
 
 // tile_rows of the mxfp4 tiles is not used: the kernel finds its tiles itself.
-constexpr std::array kMoeRows{
-    MoeRow{MoeKernel::kSingleToken, 1, "experts of a lone token", single_token_takes, single_token_is_faster,
-           "one token"},
-    MoeRow{MoeKernel::kDirect, sm80::kSkinnyRows, "direct experts", direct_experts_take,
-           skinny_experts_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kSkinny, sm80::kSkinnyRows, "skinny experts", skinny_experts_take,
-           skinny_experts_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kMxFp4Tiles, 1, "expert tiles of mxfp4 (sm90)", mxfp4_tiles_take, always_faster,
-           kMeanRows},
-    MoeRow{MoeKernel::kExpertTiles, sm90::kExpertTilesRows, "expert tiles (sm90)", expert_tiles_take,
-           expert_tiles_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kLargeTileRows, "grouped GEMM of 64 rows", grouped_gemm_takes,
-           large_tiles_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kSmallTileRows, "grouped GEMM of 16 rows", grouped_gemm_takes, always_faster,
-           kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kLargeTileRows, "quantized grouped GEMM of 64 rows",
-           quantized_grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kSmallTileRows, "quantized grouped GEMM of 16 rows",
-           quantized_grouped_gemm_takes, always_faster, kMeanRows},
-    MoeRow{MoeKernel::kNaive, kNaiveTileRows, "naive grouped GEMM",
-           [](const MoeProblem&, const GpuFacts&) { return true; }, always_faster,
-           "float32, rows that 16 bytes do not divide, or groups that 64 inputs of 8 bits do not"}};
+constexpr std::array kMoeRows{MoeRow{MoeKernel::kSingleToken, 1, "single-token experts", single_token_takes,
+                                     single_token_is_faster, "one token"},
+                              MoeRow{MoeKernel::kDirect, sm80::kSkinnyRows, "direct experts",
+                                     direct_experts_take, skinny_experts_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kSkinny, sm80::kSkinnyRows, "skinny experts",
+                                     skinny_experts_take, skinny_experts_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kMxFp4Tiles, 1, "mxfp4 expert tiles (sm90)", mxfp4_tiles_take,
+                                     always_faster, kMeanRows},
+                              MoeRow{MoeKernel::kExpertTiles, sm90::kExpertTilesRows, "expert tiles (sm90)",
+                                     expert_tiles_take, expert_tiles_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kGrouped, kLargeTileRows, "grouped GEMM of 64 rows",
+                                     grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kGrouped, kSmallTileRows, "grouped GEMM of 16 rows",
+                                     grouped_gemm_takes, always_faster, kMeanRows},
+                              MoeRow{MoeKernel::kGrouped, kLargeTileRows, "quantized grouped GEMM of 64 rows",
+                                     quantized_grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kGrouped, kSmallTileRows, "quantized grouped GEMM of 16 rows",
+                                     quantized_grouped_gemm_takes, always_faster, kMeanRows},
+                              MoeRow{MoeKernel::kNaive, kNaiveTileRows, "naive grouped GEMM",
+                                     [](const MoeProblem&, const GpuFacts&) { return true; }, always_faster,
+                                     "float32, rows that are not multiples of 16 bytes, or 8-bit groups that "
+                                     "are not multiples of 64 inputs"}};
 
 bool keeps_sms_busy(int64_t num_ctas, int num_sms, double share) {
   return static_cast<double>(num_ctas) >=

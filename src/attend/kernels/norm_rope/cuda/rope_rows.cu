@@ -88,7 +88,7 @@ void apply_rope_rows(const RopeRowsArgs& args, Stream& stream) {
   constexpr int64_t kMaxHeadDim = 256;
   const RowAngles& angles = args.angles;
   if (args.from.shape[2] > kMaxHeadDim)
-    fail(ErrorCode::kUnsupported, "apply_rope_rows: head dim ", args.from.shape[2], ": GPUs take at most ",
+    fail(ErrorCode::kUnsupported, "apply_rope_rows: head dim ", args.from.shape[2], ": GPUs support at most ",
          kMaxHeadDim);
   const bool rotates = !angles.cos.empty();
   const RopeRowsParams params{.from = token_rows(args.from),

@@ -57,7 +57,7 @@ class AttentionCta {
   static constexpr bool kFp8 = is_fp8(kElement);
   using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
   using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows, kClusters>;
-  static_assert(!kFixedSplits || Config::kWarpsN == 1, "warps that share rows add in another order");
+  static_assert(!kFixedSplits || Config::kWarpsN == 1, "warps that share rows sum in another order");
   // If a taller tile serves many rows, this one may leave warps without rows.
   static constexpr bool kMayHaveIdleWarps = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
   // An SM with a single CTA copies data during the softmax that QK^T would otherwise wait for.

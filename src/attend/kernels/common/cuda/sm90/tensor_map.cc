@@ -27,7 +27,8 @@ Encode find_encode() {
                                                        cudaEnableDefault, &result),
                       "cuTensorMapEncodeTiled");
   if (result != cudaDriverEntryPointSuccess)
-    fail(ErrorCode::kDevice, "cuTensorMapEncodeTiled: this driver has none; expected one of CUDA 12.0");
+    fail(ErrorCode::kDevice,
+         "cuTensorMapEncodeTiled: not found in this driver; expected one for CUDA 12.0 or later");
   return reinterpret_cast<Encode>(function);
 }
 

@@ -93,9 +93,9 @@ void launch_dequantize_weight(const DequantizeWeightParams& params, void* stream
   const auto cuda_stream = static_cast<cudaStream_t>(stream);
   dequantize_weight_kernel<<<num_ctas(int64_t{params.num_rows} * (params.weight.in_features / kRun)),
                              kThreads, 0, cuda_stream>>>(params);
-  attend::cuda::check(cudaGetLastError(), "linear: widening");
+  attend::cuda::check(cudaGetLastError(), "linear: dequantize");
   order_kernel<<<1, 1, 0, cuda_stream>>>();
-  attend::cuda::check(cudaGetLastError(), "linear: widening");
+  attend::cuda::check(cudaGetLastError(), "linear: dequantize");
 }
 
 void launch_gather_inputs(const GatherInputsParams& params, void* stream) {

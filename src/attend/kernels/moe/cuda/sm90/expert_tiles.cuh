@@ -113,7 +113,7 @@ class ExpertTilesCta {
   __device__ __forceinline__ void produce(int thread) const {
     const int piece = thread % kPieces, row = thread / kPieces;
     constexpr int kRowsAtOnce = Config::kProducerThreads / kPieces;
-    static_assert(kRowsAtOnce % 8 == 0, "a thread's pieces are swizzled alike");
+    static_assert(kRowsAtOnce % 8 == 0, "a thread's pieces have the same swizzle");
     const uint32_t to = swizzled_piece(row, piece);
     const uint64_t policy = ptx::createpolicy_evict_last();
     PipelineState state;

@@ -164,7 +164,7 @@ class CtaPlan {
               next_begin = begin + Counts(counts).length(partition);
     if (begin - partition.gap <= range_begin && range_begin < next_begin - partition.gap &&
         !(single_request && threadIdx.x > 0)) {
-      // Iterates backward from the last request, whose tile is in registers.
+      // Iterates backward from the last request: its tile is in registers.
       tile.partition_offset = next_begin - length_of(tile, heads_per_cta, partition);
       while (range_begin < tile.partition_offset - partition.gap) {
         const int next_row_tile_begin = tile.partition_offset;

@@ -22,8 +22,8 @@ PagedRowStrides paged_row_strides(std::string_view name, const TensorView& pages
   int64_t most = 0;
   for (size_t dim = 0; dim < 2; ++dim)
     most += std::abs(strides_bytes[dim]) / unit_bytes * std::max<int64_t>(pages.shape[dim] - 1, 0);
-  require(most <= kMost, name, ": ", pages, ": rows of a head begin at multiples of ", unit_bytes,
-          " bytes; expected fewer than 2^31 of those (prefill by rows)");
+  require(most <= kMost, name, ": ", pages, ": rows of a head start at multiples of ", unit_bytes,
+          " bytes; expected fewer than 2^31 such units (prefill by rows)");
   return {static_cast<int32_t>(strides_bytes[0] / unit_bytes),
           static_cast<int32_t>(strides_bytes[1] / unit_bytes), static_cast<int32_t>(unit_bytes)};
 }

@@ -197,7 +197,7 @@ template <class T, bool kPlain>
 class MlaResults {
   static constexpr int kBlocks = MlaTile::kColumns / kMlaPartialColumns;
   static constexpr int kRowsPerWarp = 16;
-  static_assert(kRowsPerWarp == 2 * kMlaPartialRows, "a row group for each half");
+  static_assert(kRowsPerWarp == 2 * kMlaPartialRows, "one row group per half");
 
  public:
   // `thread`: index in the warpgroup.

@@ -243,7 +243,7 @@ void launch_batch_invariant_gemm(const BatchInvariantGemmParams& params, const B
                                  void* stream) {
   if constexpr (kIndex == kBatchInvariantTiles.size()) {
     fail(ErrorCode::kInvalidArgument, "batch-invariant GEMM: tiles of ", shape.tile.rows, " x ",
-         shape.tile.features, ": there is no kernel for them");
+         shape.tile.features, ": no kernel for this shape");
   } else {
     constexpr BatchInvariantGemmTile kTile = kBatchInvariantTiles[kIndex];
     if (shape.tile != kTile) return launch_batch_invariant_gemm<T, kIndex + 1>(params, shape, stream);

@@ -230,7 +230,7 @@ template <class T, size_t kIndex = 0>
 void launch_gated_mlp_gemm(const GatedMlpGemmParams& params, const GatedMlpGemmShape& shape, void* stream) {
   if constexpr (kIndex == kGatedMlpTilePairs.size()) {
     fail(ErrorCode::kInvalidArgument, "gated-MLP GEMM: tiles of ", shape.tile_pairs,
-         " pairs: there is no kernel for them");
+         " pairs: no kernel for this height");
   } else {
     if (shape.tile_pairs != kGatedMlpTilePairs[kIndex])
       return launch_gated_mlp_gemm<T, kIndex + 1>(params, shape, stream);

@@ -242,8 +242,8 @@ class ScaledQuantizedConsumer {
 };
 
 struct ScaledQuantizedThreads {
-  static constexpr int kProducers =
-      128;  // a warpgroup, whose registers consumers take; two threads of it work
+  // A warpgroup, of which two threads load; consumers get its registers.
+  static constexpr int kProducers = 128;
   static constexpr int kAll = kQuantizedTileWarpgroups * 128 + kProducers;
   static constexpr int kConsumerWarps = 4 * kQuantizedTileWarpgroups;
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;

@@ -144,7 +144,7 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
       best = {.tile_pairs = tile_pairs, .cluster_size = cluster_size, .num_clusters = num_clusters};
       best_microseconds = microseconds;
     }
-  ensure(best.num_clusters > 0, "swap-AB split-K GEMM: the device holds no CTA of it");
+  ensure(best.num_clusters > 0, "swap-AB split-K GEMM: no CTA fits on this device");
   return best;
 }
 
@@ -236,8 +236,7 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, Stream& stream) {
 
 bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
-  ensure(args.norm.weight.empty() || args.norm.deferred,
-         "swap-AB split-K GEMM: a norm that nobody has deferred");
+  ensure(args.norm.weight.empty() || args.norm.deferred, "swap-AB split-K GEMM: the norm was not deferred");
   const int64_t num_rows = args.x.shape[0];
   const bool defers = defers_norm(args, gated);
   const int64_t max_rows = max_launch_rows(args);
