@@ -136,16 +136,16 @@ class SkinnyQuantizedCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t factors[4];
-      widen(words.group_scales[0], step, zeros[0], factors[0], factors[2]);
-      widen(words.group_scales[1], step, zeros[1], factors[1], factors[3]);
+      dequantize_step_pairs(words.group_scales[0], step, zeros[0], factors[0], factors[2]);
+      dequantize_step_pairs(words.group_scales[1], step, zeros[1], factors[1], factors[3]);
       const bool second = kBytes ? piece % 2 == 1 : step == 1;
       ptx::mma_m16n8k16(products, factors, second ? x.z : x.x, second ? x.w : x.y, T{});
     }
   }
 
   // Dequantizes a step's pairs of a word; with X::kSums to 128 + q.
-  static __device__ __forceinline__ void widen(uint32_t word, int step, uint32_t zero, uint32_t& first,
-                                               uint32_t& second) {
+  static __device__ __forceinline__ void dequantize_step_pairs(uint32_t word, int step, uint32_t zero,
+                                                               uint32_t& first, uint32_t& second) {
     if constexpr (X::kSums) {
       first = shifted_int4<T>(word >> (8 * step));
       second = shifted_int4<T>(word >> (8 * step + 4));

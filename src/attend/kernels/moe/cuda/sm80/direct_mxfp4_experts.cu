@@ -105,7 +105,7 @@ class DirectExpertsCta {
     int tile = begin + warp_;
     next_.tile = tile;
     begin_tile();
-    for (int i = 0; i < kDepth; ++i) ask();
+    for (int i = 0; i < kDepth; ++i) load_next_strip();
     if constexpr (!kGated) {
       ptx::griddepcontrol_wait();
       ptx::launch_dependents();
@@ -114,7 +114,7 @@ class DirectExpertsCta {
     int first = begin / chunks_;
     const int last = (end_ - 1) / chunks_ + 1;
     while (first < last) {
-      const int until = bring_x(first, last);
+      const int until = load_x(first, last);
       for (const int limit = min(end_, until * chunks_); tile < limit; tile += kDirectWarps)
         multiply(tile, sorted_.tile(first).first_row);
       first = until;
@@ -141,9 +141,9 @@ class DirectExpertsCta {
     return expert_weight_row(layout(), expert, kGated ? half : 0, output);
   }
 
-  // Stride between the rows of W of one half: row g of a half is `of_eight` g rows after the half's first
-  // one.
-  __device__ __forceinline__ int of_eight() const { return kGated && params_.alternating ? 2 : 1; }
+  // Stride between the rows of W of one half: row g of a half is `half_row_stride` g rows after the half's
+  // first one.
+  __device__ __forceinline__ int half_row_stride() const { return kGated && params_.alternating ? 2 : 1; }
 
   // Advances to the tile of the next strips: loads its scales, and sets the source of a lane's first copy.
   __device__ __forceinline__ void begin_tile() {
@@ -153,11 +153,11 @@ class DirectExpertsCta {
     const int64_t low = tile_first_row(row_tile, next_.tile, 0);
     next_.to_high = static_cast<int>(tile_first_row(row_tile, next_.tile, 1) - low);
     next_.codes = static_cast<const uint8_t*>(params_.weight.data) +
-                  (low + lane_ / 8 * of_eight()) * (params_.in_features / 2) + lane_ % 8 * 16;
+                  (low + lane_ / 8 * half_row_stride()) * (params_.in_features / 2) + lane_ % 8 * 16;
     // The scales of eight rows, or of all sixteen rows, are contiguous.
     const int columns = params_.weight.scale_columns, half_pieces = columns / 2;
     const auto* const from = static_cast<const uint8_t*>(params_.weight.scales) + low * columns;
-    const int to_second = of_eight() == 1 ? next_.to_high * columns : 8 * columns;
+    const int to_second = half_row_stride() == 1 ? next_.to_high * columns : 8 * columns;
     const uint32_t to = scales_of(next_.scales);
     for (int i = lane_; i < 2 * half_pieces; i += 32) {
       const int half = i >= half_pieces ? 1 : 0;
@@ -175,9 +175,9 @@ class DirectExpertsCta {
     return scales_ + which * scale_bytes(params_.in_features);
   }
   // Copies the next strip, if there is one, as one cp.async group.
-  __device__ __forceinline__ void ask() {
+  __device__ __forceinline__ void load_next_strip() {
     if (next_.tile < end_) {
-      const int row_bytes = params_.in_features / 2, eight_bytes = 4 * of_eight() * row_bytes,
+      const int row_bytes = params_.in_features / 2, eight_bytes = 4 * half_row_stride() * row_bytes,
                 high_bytes = next_.to_high * row_bytes;
       const bool given = next_.part * 2 + lane_ % 8 < num_parts_ * 2;
       // Pieces of two parts are adjacent; those of four neighboring rows are in different banks.
@@ -228,8 +228,8 @@ class DirectExpertsCta {
   __device__ __forceinline__ void multiply_strips(bool has_x, uint32_t (&x)[kQuads], Sums& sums) {
     const uint32_t to_next = has_x ? kParts * kPartInputs * 2 : 0;
     const int columns = params_.weight.scale_columns;
-    uint32_t scales = scales_of(own_scales_) + lane_ / 4 * of_eight() * columns + lane_ % 4 / 2;
-    const uint32_t to_high = of_eight() == 2 ? columns : 8 * columns;
+    uint32_t scales = scales_of(own_scales_) + lane_ / 4 * half_row_stride() * columns + lane_ % 4 / 2;
+    const uint32_t to_high = half_row_stride() == 2 ? columns : 8 * columns;
     own_scales_ = after(own_scales_);
 #pragma unroll 1
     for (int first = 0; first < num_parts_; first += kParts) {
@@ -247,7 +247,7 @@ class DirectExpertsCta {
       for (int quad = 0; quad < kCount; ++quad) x[quad] += to_next;
       __syncwarp();
       if (++stage_ == kDepth) stage_ = 0;
-      ask();
+      load_next_strip();
     }
   }
   template <int kCount>
@@ -319,7 +319,7 @@ class DirectExpertsCta {
 
   // Loads rows of x for the tiles of rows from `first`, as many as fit. Returns the first tile that did not
   // fit.
-  __device__ __forceinline__ int bring_x(int first, int last) const {
+  __device__ __forceinline__ int load_x(int first, int last) const {
     const int first_row = sorted_.tile(first).first_row;
     int until = first, num_rows = 0;
     for (; until < last; ++until) {

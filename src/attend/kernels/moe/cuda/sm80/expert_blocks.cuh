@@ -258,7 +258,7 @@ class MxFp4Blocks {
 #pragma unroll
             for (int next = 0; next < 2; ++next)
               weights[2 * next + high] =
-                  widen<kOneProduct>(codes[half][high][word] >> 8 * step, next, factors[half][high]);
+                  dequantize<kOneProduct>(codes[half][high][word] >> 8 * step, next, factors[half][high]);
 #pragma unroll
           for (int n = 0; n < kRowPieces; ++n)
             ptx::mma_m16n8k16(accumulators[half][n], weights, x[n][2 * step], x[n][2 * step + 1], T{});
@@ -268,7 +268,7 @@ class MxFp4Blocks {
 
   // Dequantizes values 0 and 4 of eight, or 1 and 5.
   template <bool kOneProduct>
-  __device__ static uint32_t widen(uint32_t codes, int code, uint32_t factor) {
+  __device__ static uint32_t dequantize(uint32_t codes, int code, uint32_t factor) {
     const uint32_t bits = code == 0 ? e2m1_bits<T, 0>(codes) : e2m1_bits<T, 1>(codes);
     return scaled_up<T>(kOneProduct ? bits : scaled_up<T>(bits, PairType<T>::kE2m1Factor), factor);
   }

@@ -83,12 +83,12 @@ class SingleTokenDownCta {
     begin_tile();
     Strip strips[kDepth];
 #pragma unroll
-    for (int i = 0; i < kDepth; ++i) ask(strips[i]);
+    for (int i = 0; i < kDepth; ++i) load_next_strip(strips[i]);
     prefetch();
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
     prefetch_x(x);
-    take_x(x);
+    store_x(x);
     multiply(strips);
     const Prefetched prefetched = load_prefetched();
     __syncthreads();
@@ -117,7 +117,7 @@ class SingleTokenDownCta {
   }
   // Loads the next strip, if there is one. Past the last input, where x is zero, loads the first inputs
   // again.
-  __device__ __forceinline__ void ask(Strip& strip) {
+  __device__ __forceinline__ void load_next_strip(Strip& strip) {
     if (next_.tile >= end_) return;
     const int first = next_.strip * (kSingleTokenStripInputs / kGroup),
               columns = params_.weight.scale_columns;
@@ -164,7 +164,7 @@ class SingleTokenDownCta {
       for (int i = 0; i < kDepth; ++i) {
         if (tile >= end_) break;
         multiply(strips[i], x, low, high);
-        ask(strips[i]);
+        load_next_strip(strips[i]);
         x += to_next;
         if (--left > 0) continue;
         sums[0] = low;
@@ -224,18 +224,18 @@ class SingleTokenDownCta {
     for (int row = 0; row < kXRowsPerWarp; ++row) x[row] = x_piece_at(0, row);
   }
   // Stores x in shared memory. `x`: pieces of the first strip.
-  __device__ __forceinline__ void take_x(const uint4 (&x)[kXRowsPerWarp]) const {
+  __device__ __forceinline__ void store_x(const uint4 (&x)[kXRowsPerWarp]) const {
     ptx::st_shared_16(zeros_ + lane_ * kPieceBytes, uint4{});
 #pragma unroll
     for (int row = 0; row < kXRowsPerWarp; ++row) {
-      put_x(0, row, x[row]);
-      for (int i = 1; i < share_.strips_per_warp; ++i) put_x(i, row, x_piece_at(i, row));
+      store_x_piece(0, row, x[row]);
+      for (int i = 1; i < share_.strips_per_warp; ++i) store_x_piece(i, row, x_piece_at(i, row));
     }
     __syncwarp();
   }
   // The four lanes' pieces for one word of quantized values are adjacent. Inputs j and j + 4 of a piece are
   // pairs, like the values of a word: the first product writes them in this order.
-  __device__ __forceinline__ void put_x(int i, int row, uint4 x) const {
+  __device__ __forceinline__ void store_x_piece(int i, int row, uint4 x) const {
     static_assert(kPiecesPerStrip == 32);
     x = MxFp4Sums::raised(x);
     ptx::st_shared_16(x_ + (row * share_.strips_per_warp + i) * kStripBytes +

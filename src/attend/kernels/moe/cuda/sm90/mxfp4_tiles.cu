@@ -275,7 +275,7 @@ class MxFp4TilesCta {
     const uint32_t scale = exponent == 0 ? 0x40u : exponent << 7;
     return scale << 16 | scale;
   }
-  __device__ __forceinline__ static void widen(const Codes& codes, Factors& factors) {
+  __device__ __forceinline__ static void dequantize(const Codes& codes, Factors& factors) {
     const uint32_t scales[2] = {scale_to_pair(codes.low_exponent), scale_to_pair(codes.high_exponent)};
     const uint32_t words[2][2] = {{codes.low.x, codes.high.x}, {codes.low.y, codes.high.y}};
 #pragma unroll
@@ -297,7 +297,7 @@ class MxFp4TilesCta {
   template <int kDepth, int kCount>
   __device__ __forceinline__ void multiply(float (&sums)[kCount]) {
     Factors even, odd;
-    widen(codes_[0], even);
+    dequantize(codes_[0], even);
     if (kDepth < num_k_blocks_) codes_[0] = load(kDepth);
 #pragma unroll 1
     for (int first = 0; first < num_k_blocks_; first += kDepth) {
@@ -330,7 +330,7 @@ class MxFp4TilesCta {
     if (k_block > 0) release(last_stage_);
     last_stage_ = state_.stage;
     state_.advance(Config::kStages);
-    widen(codes, next);
+    dequantize(codes, next);
     if (k_block + 1 + kDepth < num_k_blocks_) codes = load(k_block + 1 + kDepth);
   }
   __device__ __forceinline__ void release(int stage) const {

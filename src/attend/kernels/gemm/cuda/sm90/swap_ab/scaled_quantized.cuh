@@ -77,7 +77,7 @@ class ScaledQuantizedConsumer {
     wait_for_weights();
     load_quantized(0);
     dequantization_.use_group(0);
-    widen(even);
+    dequantize(even);
     load_quantized(1);
     for (int tile = range.first_tile; tile < num_tiles(); tile += range.num_clusters) {
       Accumulators sums;
@@ -123,8 +123,8 @@ class ScaledQuantizedConsumer {
       if ((part + 1) % kPartsPerGroup == 0) dequantization_.use_group((part + 1) / kPartsPerGroup % kGroups);
       ptx::wgmma_wait_group<1>();  // `next` is free
       if (part % kPartsPerBlock == 0 && (part > 0 || !first)) release_tokens_before(part / kPartsPerBlock);
-      widen(next);
-      if (part == kParts / 2) go_on();
+      dequantize(next);
+      if (part == kParts / 2) advance();
       if (part == kParts - 2) {
         release_weights();
         if (has_next()) wait_for_weights();
@@ -136,7 +136,7 @@ class ScaledQuantizedConsumer {
   }
 
   // Advances to the stage after the one that is being multiplied, if there is one, and loads its scales.
-  __device__ __forceinline__ void go_on() {
+  __device__ __forceinline__ void advance() {
     const SwapAbCtaRange& range = pipeline_.range;
     if (++k_block_ == range.k_block_end) {
       k_block_ = range.k_block_begin;
@@ -176,7 +176,7 @@ class ScaledQuantizedConsumer {
                                 block * kTileBytes + i * 8 * kRowBytes);
   }
 
-  __device__ __forceinline__ void widen(Factors& factors) const {
+  __device__ __forceinline__ void dequantize(Factors& factors) const {
     dequantization_.widen(codes_, factors);
     // Keeps these instructions before the following ones, so that they overlap with the tensor cores.
 #pragma unroll

@@ -55,8 +55,8 @@ class SwapAbEpilogue {
   // this CTA.
   __device__ __forceinline__ void exchange_and_write(int tile, const Accumulators& accumulators,
                                                      bool is_last) {
-    const bool alone = params_.cluster_size == 1;
-    if (alone) {
+    const bool is_single_cta = params_.cluster_size == 1;
+    if (is_single_cta) {
       store_without_cluster(accumulators);
       __syncwarp();
     } else {
@@ -64,11 +64,11 @@ class SwapAbEpilogue {
       ptx::mbarrier_wait_cluster(pipeline_.partials_full(), parity_);
     }
     if (params_.norm.partial_squares != nullptr) ptx::mbarrier_wait(pipeline_.scales_full(), 0);
-    const int step = alone ? params_.tile_pairs : kWarps << params_.cluster_shift;
+    const int step = is_single_cta ? params_.tile_pairs : kWarps << params_.cluster_shift;
     for (int subtile = first_subtile(); subtile < num_subtiles(); subtile += step)
       write(tile, subtile, subtile == first_subtile() ? prefetched_ : load_prefetched(tile, subtile));
     __syncwarp();
-    if (!alone && !is_last && lane_ < params_.cluster_size)
+    if (!is_single_cta && !is_last && lane_ < params_.cluster_size)
       ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(pipeline_.partials_empty(), lane_));
     parity_ ^= 1;
     first_ = false;

@@ -69,7 +69,7 @@ class QuantizedConsumer {
     if (tile_ >= num_tiles) return;
     ptx::mbarrier_wait(pipeline_.weights_full(weights_.stage), weights_.parity);
     Factors even, odd;
-    widen(0, next_.zero[0], even);
+    dequantize(0, next_.zero[0], even);
     keep(even);
     for (int tile = range.first_tile; tile < num_tiles; tile += range.num_clusters) {
       epilogue_.prefetch(tile);
@@ -79,7 +79,7 @@ class QuantizedConsumer {
 #pragma unroll 1
       for (int k_block = range.k_block_begin; k_block < range.k_block_end; ++k_block) {
         const Groups groups = next_;
-        go_on();
+        advance();
         multiply_stage(groups, even, odd, sums);
       }
       epilogue_.exchange_and_write(tile, sums, tile + range.num_clusters >= num_tiles);
@@ -88,7 +88,7 @@ class QuantizedConsumer {
 
  private:
   // Advances to the stage after the one that is multiplied next, if there is one, and loads its scales early.
-  __device__ __forceinline__ void go_on() {
+  __device__ __forceinline__ void advance() {
     const SwapAbCtaRange& range = pipeline_.range;
     if (++k_block_ == range.k_block_end) {
       k_block_ = range.k_block_begin;
@@ -106,7 +106,7 @@ class QuantizedConsumer {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       multiply(even, part, false);
-      widen(2 * group + 1, groups.zero[group], odd);
+      dequantize(2 * group + 1, groups.zero[group], odd);
       const bool last = group + 1 == kGroups;
       if (last) release_weights();
       multiply(odd, part, true);
@@ -114,9 +114,9 @@ class QuantizedConsumer {
       ptx::wgmma_wait_group<1>();  // `even` is free
       // After the last stage these values are stale and not multiplied.
       if (last)
-        widen(0, next_.zero[0], even);
+        dequantize(0, next_.zero[0], even);
       else
-        widen(2 * group + 2, groups.zero[group + 1 < kGroups ? group + 1 : 0], even);
+        dequantize(2 * group + 2, groups.zero[group + 1 < kGroups ? group + 1 : 0], even);
       keep(even);  // finishes while `odd` is multiplied, not after the wait for it
       const float scale[2] = {scale_of(groups.scale_bits[group][0]), scale_of(groups.scale_bits[group][1])};
       ptx::wgmma_wait_group<0>();
@@ -179,7 +179,7 @@ class QuantizedConsumer {
   }
 
   // Dequantizes a part of the lane's two rows of the stage, which has swizzled rows of 128 bytes.
-  __device__ __forceinline__ void widen(int part, const uint32_t (&zero)[2], Factors& factors) const {
+  __device__ __forceinline__ void dequantize(int part, const uint32_t (&zero)[2], Factors& factors) const {
     const int row = lane_ / 4;  // of eight rows, by which chunks of 16 bytes are swizzled
     const uint32_t shifted[2] = {shifted_zero<T>(static_cast<int>(zero[0])),
                                  shifted_zero<T>(static_cast<int>(zero[1]))};
