@@ -39,7 +39,7 @@ std::optional<double> Fields::number(const std::string& key) const {
 std::optional<int64_t> Fields::integer(const std::string& key, int64_t lowest, int64_t highest) const {
   const Json* value = find(key);
   if (!value) return std::nullopt;
-  // Some clients send 5.0.
+  // Accepts 5.0 as an integer, since some clients send it.
   const double number = value->is_number() ? value->get<double>() : NAN;
   const bool whole = value->is_number_integer() || (std::trunc(number) == number && std::fabs(number) < 9e15);
   const bool too_large = value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX};

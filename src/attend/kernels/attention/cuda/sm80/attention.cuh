@@ -62,7 +62,7 @@ class AttentionCta {
   static constexpr bool kMayHaveIdleWarps = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
   // An SM with a single CTA copies data during the softmax that QK^T would otherwise wait for.
   static constexpr bool kCopiesAfterQk = kClusters && Config::kStages == 3;
-  // Merges partial results with fewer loads in flight if registers are scarce: in tall tiles, which have few
+  // Merges partial results with fewer loads in flight if registers are limited: in tall tiles, which have few
   // partial results, and in tiles that hold many queries (kManyAccumulators), have fp8 keys and derive a
   // plan.
   static constexpr bool kManyAccumulators =

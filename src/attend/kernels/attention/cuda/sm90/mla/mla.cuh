@@ -53,7 +53,7 @@ class MlaConsumer {
       : params_(params), shared_(shared), scale_log2_(get_softmax_scale_log2(params.attention)) {}
 
   __device__ void run() {
-    // Registers are scarce: stages and parities of pipelines are derived from counts.
+    // Registers are limited: stages and parities of pipelines are derived from counts.
 #pragma unroll 1
     for (int num_work_tiles = 0;; ++num_work_tiles) {
       const int stage = num_work_tiles % MlaTile::kScheduleStages;

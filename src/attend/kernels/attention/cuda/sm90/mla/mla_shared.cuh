@@ -118,7 +118,7 @@ struct MlaShared {
   __device__ MlaWorkTile& work_tile(int stage) const {
     return reinterpret_cast<MlaWorkTile*>(base + kScheduleAt)[stage];
   }
-  // Position of the CTA in the plan, in shared memory because registers are scarce.
+  // Position of the CTA in the plan, in shared memory because registers are limited.
   __device__ PlanStart& walk() const { return *reinterpret_cast<PlanStart*>(base + kWalkAt); }
 
   __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
@@ -140,7 +140,7 @@ struct MlaShared {
   // The boxes of a partial KV tile that this warp copied have arrived.
   __device__ uint32_t copied(int warp) const { return barrier(kCopiedAt + warp); }
 
-  // Parity of its current phase, in shared memory because registers are scarce.
+  // Parity of its current phase, in shared memory because registers are limited.
   __device__ uint32_t& copied_parity(int warp) const {
     return reinterpret_cast<uint32_t*>(base + kCopiedParityAt)[warp];
   }
@@ -220,7 +220,7 @@ __device__ inline int64_t mla_partial_begin(int partial_idx, int partial_rows, i
 // Work tiles of a CTA of MLA on sm_90a, and the copies of their queries.
 
 // Iterates over the work tiles of a CTA: its share of a streamed plan, or every gridDim.x-th row tile and
-// head. Used by one thread. The position is in shared memory because registers are scarce.
+// head. Used by one thread. The position is in shared memory because registers are limited.
 template <class Plan, bool kPlain>
 class MlaWalk {
  public:
