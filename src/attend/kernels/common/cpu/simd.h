@@ -13,7 +13,7 @@
 //   load(p), load_first(p, n)    kLanes elements, or n and then zeros, of any float type, converted
 //   store(p, x), store_first     to floats; the first n to f32, f16, bf16 (rounded to nearest even)
 //   transpose(rows)              kLanes vectors
-//   reduce_add_lanes(x)                   lane i is the sum of the lanes of x[i]
+//   reduce_add_lanes(x)          lane i is the sum of the lanes of x[i]
 //   load_block(p, a, b), load_block_first(p, n, a, b)
 //                                2 kLanes elements, in the order that is cheapest for the type
 //   to_block_order<T>(a, b)      converts the natural order to that of load_block

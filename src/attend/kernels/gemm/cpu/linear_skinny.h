@@ -16,8 +16,8 @@ namespace {
 template <class S>
 inline constexpr bool kPrefetchesFarOuts = S::kLanes == 8;
 // Maximum rows per tile, and output features of a tile of `rows` rows: the sums fill the registers. A single
-// tile of few rows is bound by memory. It reads few streams, which gives the highest bandwidth, if elements
-// need little work.
+// tile of few rows is bound by memory; with plain weights it reads few streams at a time, which has the
+// highest bandwidth.
 template <class S>
 inline constexpr int kMaxTileRows = S::kLanes == 16 ? 6 : 4;
 template <class S, class Rows>

@@ -54,10 +54,12 @@ struct Int8Values {
 
 // Decodes 4-bit values:
 //
-//   Table; int4(zero, scale); e2m1(scale)    values of the 16 bit patterns in a group
-//   look_up(p, table)       kLanes values, in packed order; a byte holds the lower one first
-//   to_packed_order(x)        inputs in packed order; from_packed_order() is the inverse
-//   gather(row, order)      row[order[lane]]
+//   Table                       values of the 16 bit patterns in a group
+//   int4(zero, scale), e2m1(scale)
+//                               tables of both formats
+//   look_up(p, table)           kLanes values, in packed order; a byte holds the lower one first
+//   to_packed_order(x)          inputs in packed order; from_packed_order() is the inverse
+//   gather(row, order)          row[order[lane]]
 //   broadcast(scale)
 template <class S>
 struct Int4Decoder {

@@ -1,8 +1,8 @@
 // Per-head GEMM: out[t, h] = W_h x[t, h] with mma.sync, with W_h read in its own layout or transposed.
 //
 //   tile        of one head: 16 tokens x 32 or 64 features, 64 x 32 or 64, 128 x 128; K-blocks of 64
-//   warps       4 (16 tokens) or 8, all alike: all copy with cp.async and multiply with mma.m16n8k16, 16
-//               inputs after another, so a token's bits do not depend on the tile
+//   warps       4 (16 tokens) or 8, all alike: all copy with cp.async and multiply with mma.m16n8k16,
+//               inputs in ascending order, so a token's bits do not depend on the tile
 //   registers   128 at most: two CTAs per SM
 //   shared      stages of 6 to 32 KB: one per K-block, up to eight in 96 KB
 //   bytes       per stage: 128 for each token of x and each feature of W

@@ -83,7 +83,7 @@ class BatchInvariantEpilogue {
     return reinterpret_cast<uint4*>(static_cast<uint16_t*>(params_.out) + row * params_.out_stride + feature);
   }
 
-  // Lane q of four stores group q of each four. The contents of out are loaded two fours ahead.
+  // Lane q of four stores group q of each four. The contents of out are loaded two groups of four ahead.
   __device__ __forceinline__ void write_groups(const Totals& totals) const {
     uint4 before[kColumnQuads][2] = {};
     const auto load = [&](int quad) {
