@@ -45,8 +45,8 @@ class Residual {
     TensorView sum;       // [num_tokens, hidden_size]: the stream itself; the embedding is written here
     TensorView scratch;   // same shape as sum
     TensorView gathered;  // same shape as sum: for operations on some of the rows
-    TensorView partial_squares =
-        {};  // f32 [num_tokens, hidden_size / kPartialSquaresWidth]; GPUs; empty: norms are not deferred
+    // f32 [num_tokens, hidden_size / kPartialSquaresWidth]; GPUs; empty: norms are not deferred.
+    TensorView partial_squares = {};
 
     Memory first(int64_t num_tokens) const;
   };

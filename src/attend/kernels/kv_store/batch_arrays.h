@@ -46,8 +46,8 @@ inline int32_t num_batch_reqs(const BatchSource& source) {
 // Output arrays; empty views are not written. num_batch_reqs() is n.
 struct BatchArrays {
   View<int32_t> cu_seqlen_q = {};  // [n + 1]
-  View<int32_t> seqlen_kv =
-      {};  // [n]: cached and new keys without the leftpad; with key_slots on a GPU, keys that have one
+  // [n]: cached and new keys without the leftpad; with key_slots on a GPU, keys that have one.
+  View<int32_t> seqlen_kv = {};
   // [n + 1] token of each request's first key after the leftpad; with a table, the start of its row in the
   // table, for kCsr. The last entry is 0.
   View<int32_t> first_key = {};

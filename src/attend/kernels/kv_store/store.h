@@ -20,8 +20,8 @@ struct KvDestination {
                       // rows, [num_pages, page_size, kv_lora_rank + rope_dim]
   TensorView v = {};  // [num_pages, page_size, num_kv_heads, head_dim_v]; MLA: empty
   View<const int32_t> slots = {};  // [num_tokens] token slots; -1: not stored
-  const int32_t* slot_map =
-      nullptr;  // token slot -> slot of this layer's half of the pool (SWA); null: identity
+  // Token slot -> slot of this layer's half of the pool (SWA); null: identity.
+  const int32_t* slot_map = nullptr;
   float k_scale = 1.0f, v_scale = 1.0f;  // descales: stored values are x / scale
   bool fp8_q = false;  // absorbed MLA: q must be rounded to e4m3, its rope part after the rotation
 };

@@ -30,8 +30,8 @@ struct KvIndex {
   int64_t table_stride = 0;         // stride between rows of `table`, in elements
   const int32_t* rows = nullptr;    // [num_reqs] kRequestRows: row of each request in `table`
   const int32_t* indptr = nullptr;  // [num_reqs + 1] kCsr: in pages; kContiguous: cu_seqlen_kv, in tokens
-  const int32_t* slot_map =
-      nullptr;  // kRequestRows: slot in the pool's sliding-window half (SWA); null: identity
+  // kRequestRows: slot in the pool's sliding-window half (SWA); null: identity.
+  const int32_t* slot_map = nullptr;
 };
 
 // Returns log2 of a page size.

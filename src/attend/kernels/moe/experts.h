@@ -85,7 +85,6 @@ void route(const RouteArgs& args);
 }  // namespace reference
 
 // RMSNorm, the following router and the selection of experts, in one launch if the device supports it.
-
 struct NormRouteArgs {
   TensorView x;            // [num_tokens, hidden_size], contiguous
   TensorView norm;         // [hidden_size]: RMSNorm weight

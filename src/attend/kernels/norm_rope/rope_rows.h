@@ -34,8 +34,8 @@ struct RowScales {
 struct RopeRowsArgs {
   TensorView from = {}, to = {};  // [num_tokens, num_heads, head_dim]: f32, f16, bf16; last stride 1
   int32_t num_reqs = 0;
-  Lengths seqlens =
-      {};  // requests in `from`: `cu` or `uniform`. Tokens after the last request are copied unchanged
+  // Requests in `from`: `cu` or `uniform`. Tokens after the last request are copied unchanged.
+  Lengths seqlens = {};
   RowAngles angles = {};
   RowScales scales = {};
 };

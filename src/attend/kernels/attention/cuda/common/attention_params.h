@@ -107,8 +107,8 @@ struct PlanView {
   bool is_prefill_plan;  // plan for the sm_90 prefill kernels: one CTA per SM, or two for verification
   // Streamed plans: CTAs merge the partial results of a work tile; otherwise a separate kernel does.
   bool ctas_merge;
-  int32_t
-      barrier_timeout_clocks;  // maximum wait for the other CTAs of a work tile (common/split_kv_barrier.cuh)
+  // Maximum wait of a CTA for the other CTAs of a work tile (common/split_kv_barrier.cuh), in clocks.
+  int32_t barrier_timeout_clocks;
   // Streamed plans: each CTA derives its part of the plan from the batch, in which a request has at most one
   // row tile. Header and cta_starts are stored only for a separate merge kernel.
   bool inline_plan;
