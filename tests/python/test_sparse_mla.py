@@ -211,7 +211,7 @@ def test_prefill_sees_the_rows_that_are_listed(rng, library, dtype, num_kv_heads
                 is_fp8_kvcache=True, indices=None, k_cache=np.zeros((2, 4, 1, 656), np.uint8),
                 block_table=np.zeros((1, 1), np.int32), cache_seqlens=np.array([5], np.int32),
             ),
-            r"counts\[0\] is 5: there is room for 4",
+            r"counts\[0\] is 5: expected 0 to 4",
         ),
         (dict(q=np.ones((1, 2, DIM), np.float32)), r"q of shape \(1, 2, 576\): expected \[batch, seqlen_q, num_heads, head_dim\]"),
     ],

@@ -139,7 +139,7 @@ TEST(ScaledRows, AreRejectedForOtherRanksWidthsAndAlignments) {
   args = row.args();
   args.to.k = wide.view().slice(2, 0, kScaledRow.bytes);
   EXPECT_EQ(error_text(args),
-            "cache uint8[3, 2, 656] on cpu: expected rows that begin at multiples of 16 bytes");
+            "cache uint8[3, 2, 656] on cpu: expected rows that start at multiples of 16 bytes");
 }
 
 TEST(CacheDType, HasANameThatIsReadBack) {

@@ -162,7 +162,7 @@ TEST_P(FusedLinearOfShape, AccumulatesOnGpusOnly) {
                       linear({.x = t.x, .weight = t.weight, .bias = {}, .out = out, .accumulate = true},
                              stream);
                     }),
-                "accumulate: linear() on cpu does not offer it; cuda does");
+                "accumulate: linear() on cpu does not support it; cuda does");
       return;
     }
     for (const bool with_bias : {false, true}) {
@@ -197,7 +197,7 @@ TEST(FusedLinearArguments, RejectsAnOddNumberOfGateAndUpRows) {
                     gated_linear({.x = x, .weight = weight, .bias = {}, .gate_up = gate_up, .out = out},
                                  stream);
                   }),
-              testing::HasSubstr("expected gate and up, as many rows of each"));
+              testing::HasSubstr("expected equal numbers of gate and up rows"));
 }
 
 TEST(FusedLinearArguments, RejectsMismatchedNorms) {

@@ -12,14 +12,13 @@
 
 namespace attend::kernels {
 
-// K and V of one layer. Strides are free but for the last, which is 1; the pool chooses the layout
-// (head-major inside a page on the CPU, token-major on GPUs) and may share storage between k and v (MLA).
+// K and V of one layer. Strides are free except the last, which is 1. The pool selects the layout (head-major
+// inside a page on the CPU, token-major on GPUs), and k and v may share storage (MLA).
 struct KvView {
   TensorView k;  // [num_pages, page_size, num_kv_heads, head_dim_qk]: f32, f16, bf16, fp8
   TensorView v;  // [num_pages, page_size, num_kv_heads, head_dim_v]: the dtype of k
   KvIndex index;
-  // Descales: what is stored is x / scale, so that a kernel multiplies scores by k_scale and outputs by
-  // v_scale.
+  // Descales: stored values are x / scale, so a kernel multiplies scores by k_scale and outputs by v_scale.
   float k_scale = 1.0f;
   float v_scale = 1.0f;
 };

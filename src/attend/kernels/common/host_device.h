@@ -1,4 +1,5 @@
-// ATTEND_HOST_DEVICE: of functions that host and device share, in a header that compiles without CUDA too.
+// ATTEND_HOST_DEVICE: annotation of functions that host and device share, in headers that also compile
+// without CUDA.
 #pragma once
 
 #if defined(__CUDACC__)

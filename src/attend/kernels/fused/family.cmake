@@ -1,4 +1,4 @@
-# The operations that models speak in, over a residual stream that hides what a device fuses.
+# Operations of a model over the residual stream; each device fuses what it can.
 attend_kernels(fused
   HEADERS
     operations.h

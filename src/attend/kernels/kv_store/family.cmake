@@ -1,4 +1,4 @@
-# New K/V into a pool.
+# Store of new K/V into a pool.
 attend_kernels(kv_store
   HEADERS
     batch_arrays.h

@@ -8,7 +8,7 @@
 
 namespace attend::kernels {
 
-// log2 of a page size.
+// Returns log2 of a page size.
 ATTEND_HOST_DEVICE inline int page_shift(int32_t page_size) {
 #if defined(__CUDA_ARCH__)
   return __ffs(page_size) - 1;
@@ -17,7 +17,7 @@ ATTEND_HOST_DEVICE inline int page_shift(int32_t page_size) {
 #endif
 }
 
-// The page that holds position `p` of request `r`; the formulas above.
+// Returns the page of position `p` of request `r`, with the formulas above.
 ATTEND_HOST_DEVICE inline int32_t page_of(const KvIndex& index, int r, int32_t p) {
   switch (index.kind) {
     case KvIndexKind::kRequestRows: {

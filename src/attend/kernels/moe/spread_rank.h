@@ -7,8 +7,8 @@
 
 namespace attend::kernels {
 
-// How an expert ranks for the token at a place of the call: hashed, so that tokens and layers choose evenly
-// and apart. 0 to 2^24 - 1.
+// Rank of an expert for the token at an index of the call: a hash, so that tokens and layers select evenly
+// and independently. 0 to 2^24 - 1.
 ATTEND_HOST_DEVICE inline float spread_rank(uint32_t spread, uint32_t token, uint32_t expert) {
   uint32_t hash = spread * 0x9e3779b9u ^ token * 0x85ebca6bu ^ expert * 0xc2b2ae35u;
   for (int i = 0; i < 2; ++i) {

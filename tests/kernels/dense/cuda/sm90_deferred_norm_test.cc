@@ -357,7 +357,7 @@ TEST_F(Sm90DeferredNorm, RejectsAnUndeferredNorm) {
                                                            .normalized = chain.device_normalized.view()}},
                                                  /*gated=*/false, chain.stream.get());
                                            })
-                .find("nobody has deferred"),
+                .find("the norm was not deferred"),
             std::string::npos);
 }
 
