@@ -1,4 +1,4 @@
-# Page tables, CSR, slot translation; other contracts' metadata.
+# Page tables, CSR, slot translation; metadata of other contracts.
 attend_kernels(metadata
   HEADERS
     kv_index.h

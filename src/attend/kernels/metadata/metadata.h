@@ -1,8 +1,9 @@
-// The metadata family: what a step's plan derives from ReqToTokenPool and the lengths. On the CPU these are
-// pure functions of host arrays; those that take a stream also run on a GPU, over arrays in its memory, and
-// then do not check what the arrays hold.
+// Metadata that a step's plan derives from ReqToTokenPool and the lengths. On the CPU these are pure
+// functions of host arrays. Functions with a stream also run on a GPU with arrays in its memory, and then do
+// not check their contents.
 //
-// Translate in token space, divide by page_size last: a page id never goes through a slot map.
+// Slots are translated in token space and divided by page_size last: a slot map is never applied to a page
+// id.
 #pragma once
 
 #include <cstdint>
@@ -14,44 +15,44 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// The request rows of a step: table[rows[r] * stride + p] is the token slot of position p of request r.
+// Request rows of a step: table[rows[r] * stride + p] is the token slot of position p of request r.
 struct RequestRows {
   const int32_t* table = nullptr;     // [num_rows, stride]
-  int64_t stride = 0;                 // elements
+  int64_t stride = 0;                 // in elements
   View<const int32_t> rows;           // [num_reqs]
   View<const int32_t> seqlen_kv;      // [num_reqs]
   const int32_t* slot_map = nullptr;  // full slot -> SWA slot; null: no translation
-  int64_t max_seqlen_kv = 0;          // that a row holds; 0: stride
+  int64_t max_seqlen_kv = 0;          // maximum length of a row; 0: stride
 };
 
 // page_table[r * width + j] = slot of position j * page_size, divided by page_size, for j < ceil(seqlen_kv /
 // page_size); the rest of a row is not written. page_table: [num_reqs, width].
 //
-// This and the next two write into what the caller allocated and allocate nothing. They throw
-// Error(kInvalidArgument) when a length does not fit its row or a result does not fit its array.
+// This function and the next two write to the caller's arrays and do not allocate. They throw
+// Error(kInvalidArgument) if a length does not fit its row or a result does not fit its array.
 void build_page_table(const RequestRows& requests, int page_size, int width, View<int32_t> page_table);
 void build_page_table(const RequestRows& requests, int page_size, int width, View<int32_t> page_table,
                       Stream& stream);
 
-// CSR of page ids: indptr [num_reqs + 1] in pages, indices [at least indptr[num_reqs]]. What lies beyond
-// indptr[num_reqs] is not written.
+// CSR of page ids: indptr [num_reqs + 1] in pages, indices [at least indptr[num_reqs]]. Entries from
+// indptr[num_reqs] on are not written.
 void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr, View<int32_t> indices);
 void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr, View<int32_t> indices,
                Stream& stream);
 
-// The slots of a step's new tokens, which a GPU's copy of ReqToTokenPool has not seen yet.
+// Slots of a step's new tokens, which a GPU's copy of ReqToTokenPool does not contain yet.
 struct NewSlots {
   View<const int32_t> rows;         // [num_reqs]
   View<const int32_t> cu_seqlen_q;  // [num_reqs + 1]
   View<const int32_t> positions;    // [num_tokens]
   View<const int32_t> slots;        // [num_tokens]; -1: none
-  // Of pools with a half for windows; empty and null: another pool.
-  View<const int32_t> swa_slots = {};  // [num_tokens]: what slot_map says of slots
+  // Only for pools with a sliding-window half; otherwise empty and null.
+  View<const int32_t> swa_slots = {};  // [num_tokens]: slot_map[slots]
   int32_t* slot_map = nullptr;         // full slot -> SWA slot
 };
 // table[rows[r], positions[t]] = slots[t] for the tokens t of each request r, and slot_map[slots[t]] =
-// swa_slots[t] where there is one. GPUs only: the host writes its own tables when it allocates. table: int32
-// [num_rows, max_context_len]. Throws Error(kUnsupported) on the CPU.
+// swa_slots[t] if there is a slot map. GPUs only: the host writes its own tables when it allocates. table:
+// int32 [num_rows, max_context_len]. Throws Error(kUnsupported) on the CPU.
 void write_new_slots(const NewSlots& slots, const TensorView& table, Stream& stream);
 
 // translated[i] = slot_map[slots[i]]; -1 stays -1. `translated` may be `slots`.

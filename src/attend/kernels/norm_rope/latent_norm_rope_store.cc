@@ -35,7 +35,7 @@ NormRopeArgs rotation(const LatentNormRopeStoreArgs& args, const TensorView& k_r
           .interleaved = args.interleaved};
 }
 
-// Rows that were stored, as the cache has them.
+// Reads stored rows back from the cache.
 void read_back(const LatentNormRopeStoreArgs& args) {
   const TensorView& cache = args.to.k;
   if (cache.dtype == args.kv_a.dtype && args.to.k_scale == 1.0f) return;
@@ -49,13 +49,13 @@ void read_back(const LatentNormRopeStoreArgs& args) {
     if (has_scaled_rows(cache))
       cpu::read_scaled_row(kernels, static_cast<const std::byte*>(row.data), args.to.k_scale, to.data,
                            to.dtype);
-    else  // It divides by a scale.
+    else  // store() divides by its scale.
       kernels.store(row.data, cache.dtype, to.data, to.dtype, 1.0f / args.to.k_scale,
                     static_cast<int>(cache.shape[2]));
   });
 }
 
-// [num_tokens, num_heads, dim], in place.
+// q: [num_tokens, num_heads, dim], in place.
 void round_to_e4m3(const TensorView& q) {
   const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
   parallel_for_rows(q.shape[0], q.shape[1] * q.shape[2], [&](int64_t token) {

@@ -1,4 +1,4 @@
-# Tokens of logits.
+# Sampling of tokens from logits, logit edits, log-probabilities.
 attend_kernels(sampling
   HEADERS
     sampling.h
