@@ -27,8 +27,8 @@ bool takes_page_size(const Capability& can, const Requirement& needs, int size) 
          (needs.q_heads_per_kv != 1 || can.ungrouped_page_sizes.contains(size));
 }
 
-// "page_size 16 with draft trees" -> "page_size 16": which condition it was is worded elsewhere.
-std::string limit_of(const std::string& subject) {
+// Removes a condition: "page_size 16 with draft trees" -> "page_size 16".
+std::string limit_name(const std::string& subject) {
   for (std::string_view ending : {" with ", " on "})
     if (const size_t at = subject.find(ending); at != std::string::npos) return subject.substr(0, at);
   return subject;
@@ -65,7 +65,7 @@ std::set<std::string> broken_limits(const BackendEntry& entry, Phase phase, cons
   limit(!needs.logit_cap || can.logit_cap, "logit cap");
   limit(!needs.sinks || can.sinks, "attention sinks");
   limit(!needs.cross || can.cross, "cross attention");
-  // A backend without one of the two is refused for that.
+  // A backend without one of the two features is rejected because of that feature.
   if (can.cross && can.window)
     limit(!needs.cross || !needs.window || can.cross_with_window, "cross attention and a sliding window");
   limit(!needs.bidirectional || can.bidirectional, "bidirectional attention");
@@ -88,7 +88,7 @@ std::set<std::string> limits_named(const std::vector<std::string>& reasons, std:
     const size_t at = reason.find(who);
     if (at == std::string::npos || !reason.ends_with(ending))
       throw std::runtime_error("a reason without backend or phase: " + reason);
-    if (!named.insert(limit_of(reason.substr(0, at))).second)
+    if (!named.insert(limit_name(reason.substr(0, at))).second)
       throw std::runtime_error("a second reason of the same limit: " + reason);
   }
   return named;

@@ -1,4 +1,4 @@
-// A second opinion on who can serve what, written from capability.h alone.
+// Independent implementation of capability checks, written from capability.h only.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@
 
 namespace attend::test {
 
-// Every limit of `entry` that a requirement breaks, in the words with which a reason begins: "sliding
-// window", "page_size 16", "hopper". Empty: it can serve. `is_requested_by_name` as in reasons_against().
+// Limits of `entry` that a requirement exceeds, in the words that start a reason: "sliding window",
+// "page_size 16", "hopper". Empty: the backend can serve. `is_requested_by_name` as in reasons_against().
 std::set<std::string> broken_limits(const BackendEntry& entry, Phase phase, const Requirement& needs,
                                     const Hardware& hardware, std::optional<int> page_size,
                                     bool is_requested_by_name);
 
-// The limits that reasons speak of, in the same words. Throws when a reason does not name the backend and the
-// phase, or two name the same limit.
+// Limits that the reasons name, in the same words. Throws if a reason does not name the backend and the
+// phase, or if two reasons name the same limit.
 std::set<std::string> limits_named(const std::vector<std::string>& reasons, std::string_view backend,
                                    Phase phase);
 

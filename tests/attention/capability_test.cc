@@ -16,7 +16,7 @@ AttentionLayer llama_layer() {
   return {.num_q_heads = 32, .num_kv_heads = 8, .head_dim_qk = 128, .head_dim_v = 128};
 }
 
-TEST(PageSizes, HoldsOnlyTheSizesItWasGiven) {
+TEST(PageSizes, ContainsOnlyTheSpecifiedSizes) {
   constexpr PageSizes sizes{16, 64};
   EXPECT_TRUE(sizes.contains(16));
   EXPECT_TRUE(sizes.contains(64));
@@ -24,14 +24,14 @@ TEST(PageSizes, HoldsOnlyTheSizesItWasGiven) {
   EXPECT_EQ(sizes.to_string(), "16, 64");
 }
 
-TEST(PageSizes, IntersectToWhatBothHold) {
+TEST(PageSizes, IntersectToCommonSizes) {
   EXPECT_EQ(PageSizes({1, 64, 128}).intersect({64, 128, 256}), PageSizes({64, 128}));
   EXPECT_TRUE(PageSizes({128}).intersect({64}).empty());
   EXPECT_EQ(PageSizes().to_string(), "none");
   EXPECT_EQ(PageSizes::all().to_string(), "any");
 }
 
-TEST(PageSizes, OfARequirementMeetEveryConditionThatHolds) {
+TEST(PageSizes, SatisfyEveryConditionOfARequirement) {
   const Capability can{.page_sizes = {1, 16, 64, 128},
                        .tree_page_sizes = {1, 16, 64},
                        .window_tree_page_sizes = {1, 64, 128},
@@ -50,7 +50,7 @@ TEST(PageSizes, OfARequirementMeetEveryConditionThatHolds) {
   EXPECT_EQ(page_sizes_for(can, needs), PageSizes({16, 64}));
 }
 
-TEST(Set, NamesItsMembers) {
+TEST(Set, ListsItsMembers) {
   EXPECT_EQ(to_string(Set<Architecture>{Architecture::kHopper, Architecture::kAmpere}), "ampere, hopper");
   EXPECT_EQ(to_string(Set<Architecture>{}), "nothing");
   EXPECT_EQ(to_string(Set<DType>{DType::kBF16, DType::kF8E4M3}), "bfloat16, fp8_e4m3");

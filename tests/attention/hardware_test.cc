@@ -13,7 +13,7 @@ cuda::DeviceInfo gpu(const char* name, int major, int minor) {
   return {.name = name, .major = major, .minor = minor, .num_sms = 40};
 }
 
-TEST(Hardware, KnowsEveryArchitectureFromAmpereOn) {
+TEST(Hardware, DetectsEveryArchitectureFromAmpere) {
   EXPECT_EQ(make_hardware(gpu("A100", 8, 0), kGpu).architecture, Architecture::kAmpere);
   EXPECT_EQ(make_hardware(gpu("A10", 8, 6), kGpu).architecture, Architecture::kAmpere);
   EXPECT_EQ(make_hardware(gpu("L4", 8, 9), kGpu).architecture, Architecture::kAda);

@@ -1,4 +1,4 @@
-// What a resolution promises, for any table, model, machine and options. Who can serve what is judged by
+// Guarantees of a resolution for any table, model, machine and options. Capabilities are checked by
 // broken_limits(), which shares no code with the resolver.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -10,8 +10,8 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/base/error.h"
-#include "tests/attention/any_question.h"
 #include "tests/attention/broken_limits.h"
+#include "tests/attention/random_problem.h"
 
 namespace attend::test {
 namespace {
@@ -22,15 +22,15 @@ bool is_called(const BackendEntry& entry, std::string_view name) {
   return entry.name == name || std::ranges::count(entry.aliases, name) > 0;
 }
 
-// The name that the user gave for a phase; "": none.
+// Name that the user requested for a phase, or "".
 const std::string& option_for(const BackendOptions& options, Phase phase) {
   const std::string& own = phase == Phase::kPrefill ? options.prefill_backend : options.decode_backend;
   return own.empty() ? options.attention_backend : own;
 }
 
-// Whether an option for both phases leaves this one open: the backend does only the other, and no option
-// overrides it there.
-bool leaves_open(const BackendEntry& entry, const BackendOptions& options, Phase phase, KvKind kind) {
+// Returns true if an option for both phases does not apply to this phase, because the backend supports only
+// the other phase and no option overrides it there.
+bool does_not_apply(const BackendEntry& entry, const BackendOptions& options, Phase phase, KvKind kind) {
   const bool prefill = phase == Phase::kPrefill;
   const Capability& can = entry.capability(kind);
   const Set<Architecture>& mine = prefill ? can.prefill : can.decode;
@@ -40,13 +40,13 @@ bool leaves_open(const BackendEntry& entry, const BackendOptions& options, Phase
          !other.empty();
 }
 
-struct Question {
+struct Problem {
   std::vector<BackendEntry> table = any_table();
   Requirement needs = any_requirement();
   Hardware hardware = any_hardware();
   BackendOptions options = any_options(table);
 
-  std::optional<Resolution> answer() const {
+  std::optional<Resolution> resolution() const {
     try {
       return resolve(needs, hardware, options, table);
     } catch (const Error& error) {
@@ -54,23 +54,23 @@ struct Question {
       return std::nullopt;
     }
   }
-  // The row that a phase has to use; null: any.
-  const BackendEntry* asked_for(Phase phase) const {
+  // Backend that the options require for a phase; null: any.
+  const BackendEntry* requested_backend(Phase phase) const {
     const std::string& name = option_for(options, phase);
     for (const BackendEntry& entry : table)
       if (!name.empty() && is_called(entry, name))
-        return leaves_open(entry, options, phase, needs.kind) ? nullptr : &entry;
+        return does_not_apply(entry, options, phase, needs.kind) ? nullptr : &entry;
     return nullptr;
   }
   std::set<std::string> broken(const BackendEntry& entry, Phase phase, std::optional<int> page_size) const {
-    return broken_limits(entry, phase, needs, hardware, page_size, asked_for(phase) == &entry);
+    return broken_limits(entry, phase, needs, hardware, page_size, requested_backend(phase) == &entry);
   }
   bool can_serve(const BackendEntry& entry, Phase phase, int page_size) const {
-    const BackendEntry* asked = asked_for(phase);
-    return (asked == nullptr || asked == &entry) && broken(entry, phase, page_size).empty();
+    const BackendEntry* requested = requested_backend(phase);
+    return (requested == nullptr || requested == &entry) && broken(entry, phase, page_size).empty();
   }
-  // Whether some pair of backends serves both phases as asked, with one page size.
-  bool has_an_answer() const {
+  // Returns true if some pair of backends serves both phases as requested, with one page size.
+  bool is_solvable() const {
     for (const BackendEntry& first : table)
       for (const BackendEntry& second : table)
         for (int page_size = 1; page_size <= 256; page_size *= 2)
@@ -81,89 +81,90 @@ struct Question {
   }
 };
 
-RC_GTEST_PROP(ReasonsAgainstProperty, NameExactlyTheLimitsThatAreBroken, ()) {
-  const Question question;
-  for (const BackendEntry& entry : question.table)
+RC_GTEST_PROP(ReasonsAgainstProperty, NamesExactlyTheExceededLimits, ()) {
+  const Problem problem;
+  for (const BackendEntry& entry : problem.table)
     for (const Phase phase : kPhases)
       for (const bool is_requested_by_name : {false, true}) {
-        const auto reasons = reasons_against(entry, phase, question.needs, question.hardware,
-                                             question.options.page_size, is_requested_by_name);
+        const auto reasons = reasons_against(entry, phase, problem.needs, problem.hardware,
+                                             problem.options.page_size, is_requested_by_name);
         RC_ASSERT(limits_named(reasons, entry.name, phase) ==
-                  broken_limits(entry, phase, question.needs, question.hardware, question.options.page_size,
+                  broken_limits(entry, phase, problem.needs, problem.hardware, problem.options.page_size,
                                 is_requested_by_name));
       }
 }
 
-RC_GTEST_PROP(ResolverProperty, AChoiceServesTheModelInBothPhasesWithOnePageSize, ()) {
-  const Question question;
-  const std::optional<Resolution> answer = question.answer();
-  RC_CLASSIFY(answer.has_value(), "resolved");
-  if (!answer) return;
-  RC_ASSERT(question.broken(*answer->prefill, Phase::kPrefill, answer->page_size).empty());
-  RC_ASSERT(question.broken(*answer->decode, Phase::kDecode, answer->page_size).empty());
+RC_GTEST_PROP(ResolverProperty, ResolutionServesBothPhasesWithOnePageSize, ()) {
+  const Problem problem;
+  const std::optional<Resolution> resolution = problem.resolution();
+  RC_CLASSIFY(resolution.has_value(), "resolved");
+  if (!resolution) return;
+  RC_ASSERT(problem.broken(*resolution->prefill, Phase::kPrefill, resolution->page_size).empty());
+  RC_ASSERT(problem.broken(*resolution->decode, Phase::kDecode, resolution->page_size).empty());
 }
 
 RC_GTEST_PROP(ResolverProperty, NeverOverridesUserOptions, ()) {
-  const Question question;
-  const std::optional<Resolution> answer = question.answer();
-  if (!answer) return;
-  RC_CLASSIFY(question.asked_for(Phase::kPrefill) || question.asked_for(Phase::kDecode), "asked for");
-  if (question.options.page_size) RC_ASSERT(answer->page_size == *question.options.page_size);
+  const Problem problem;
+  const std::optional<Resolution> resolution = problem.resolution();
+  if (!resolution) return;
+  RC_CLASSIFY(problem.requested_backend(Phase::kPrefill) || problem.requested_backend(Phase::kDecode),
+              "requested");
+  if (problem.options.page_size) RC_ASSERT(resolution->page_size == *problem.options.page_size);
   for (const Phase phase : kPhases) {
-    const BackendEntry* asked = question.asked_for(phase);
-    const BackendEntry* chosen = phase == Phase::kPrefill ? answer->prefill : answer->decode;
-    if (asked != nullptr) RC_ASSERT(chosen == asked);
-    // By choice, nothing runs elsewhere than at home.
-    if (asked == nullptr)
-      RC_ASSERT(chosen->capability(question.needs.kind)
+    const BackendEntry* requested = problem.requested_backend(phase);
+    const BackendEntry* chosen = phase == Phase::kPrefill ? resolution->prefill : resolution->decode;
+    if (requested != nullptr) RC_ASSERT(chosen == requested);
+    // Backends that were not requested run only on their own architectures.
+    if (requested == nullptr)
+      RC_ASSERT(chosen->capability(problem.needs.kind)
                     .architectures(phase)
-                    .contains(question.hardware.architecture));
+                    .contains(problem.hardware.architecture));
   }
 }
 
-RC_GTEST_PROP(ResolverProperty, RejectsEveryBackendThatCanNotServeForEveryLimitThatItBreaks, ()) {
-  const Question question;
-  const std::optional<Resolution> answer = question.answer();
-  if (!answer) return;
+RC_GTEST_PROP(ResolverProperty, ListsEveryExceededLimitOfRejectedBackends, ()) {
+  const Problem problem;
+  const std::optional<Resolution> resolution = problem.resolution();
+  if (!resolution) return;
   size_t num_expected = 0;
   for (const Phase phase : kPhases)
-    for (const BackendEntry& entry : question.table) {
-      if (question.asked_for(phase) == &entry) continue;
-      const auto broken = question.broken(entry, phase, question.options.page_size);
-      const auto error_text = std::ranges::find_if(answer->rejected, [&](const Rejection& one) {
+    for (const BackendEntry& entry : problem.table) {
+      if (problem.requested_backend(phase) == &entry) continue;
+      const auto broken = problem.broken(entry, phase, problem.options.page_size);
+      const auto error_text = std::ranges::find_if(resolution->rejected, [&](const Rejection& one) {
         return one.backend == entry.name && one.phase == phase;
       });
-      RC_ASSERT((error_text != answer->rejected.end()) == !broken.empty());
+      RC_ASSERT((error_text != resolution->rejected.end()) == !broken.empty());
       if (broken.empty()) continue;
       ++num_expected;
       RC_ASSERT(limits_named(error_text->reasons, entry.name, phase) == broken);
     }
-  RC_CLASSIFY(num_expected > 0, "with refusals");
-  RC_ASSERT(answer->rejected.size() == num_expected);
+  RC_CLASSIFY(num_expected > 0, "with rejections");
+  RC_ASSERT(resolution->rejected.size() == num_expected);
 }
 
-RC_GTEST_PROP(ResolverProperty, FailsOnlyWhenNoPairServes, ()) {
-  Question question;
-  if (question.table.size() > 2 && number_below(2) == 0) {
-    question.table.resize(2);  // few, so that it gives up often
-    question.options = any_options(question.table);
+RC_GTEST_PROP(ResolverProperty, FailsOnlyIfNoPairServes, ()) {
+  Problem problem;
+  if (problem.table.size() > 2 && uniform_below(2) == 0) {
+    problem.table.resize(2);  // few, so that resolution often fails
+    problem.options = any_options(problem.table);
   }
-  const bool possible = question.has_an_answer();
+  const bool possible = problem.is_solvable();
   RC_CLASSIFY(possible, "possible");
-  RC_ASSERT(question.answer().has_value() == possible);
+  RC_ASSERT(problem.resolution().has_value() == possible);
 }
 
 RC_GTEST_PROP(ResolverProperty, ReportsEveryReasonAgainstARejectedOption, ()) {
-  const Question question;
+  const Problem problem;
   std::set<std::string> against;
   for (const Phase phase : kPhases)
-    if (const BackendEntry* asked = question.asked_for(phase))
-      for (const std::string& limit : question.broken(*asked, phase, question.options.page_size))
+    if (const BackendEntry* requested = problem.requested_backend(phase))
+      for (const std::string& limit : problem.broken(*requested, phase, problem.options.page_size))
         against.insert(limit);
-  RC_CLASSIFY(!against.empty(), "refused");
+  RC_CLASSIFY(!against.empty(), "rejected");
   if (against.empty()) return;
   try {
-    resolve(question.needs, question.hardware, question.options, question.table);
+    resolve(problem.needs, problem.hardware, problem.options, problem.table);
     RC_FAIL("resolved against a limit");
   } catch (const Error& error) {
     const std::string message = error.what();
@@ -172,19 +173,19 @@ RC_GTEST_PROP(ResolverProperty, ReportsEveryReasonAgainstARejectedOption, ()) {
   }
 }
 
-RC_GTEST_PROP(ResolverProperty, ReportsEveryReasonWhenNothingCanServe, ()) {
-  Question question;
-  if (question.table.size() > 2) question.table.resize(2);
-  question.options = {.page_size = question.options.page_size};
+RC_GTEST_PROP(ResolverProperty, ReportsEveryReasonIfNoBackendCanServe, ()) {
+  Problem problem;
+  if (problem.table.size() > 2) problem.table.resize(2);
+  problem.options = {.page_size = problem.options.page_size};
   try {
-    resolve(question.needs, question.hardware, question.options, question.table);
+    resolve(problem.needs, problem.hardware, problem.options, problem.table);
   } catch (const Error& error) {
     const std::string message = error.what();
     const bool of_page_sizes = message.starts_with("no page size serves both phases");
     RC_CLASSIFY(!of_page_sizes, "gave up");
-    for (const BackendEntry& entry : question.table)
+    for (const BackendEntry& entry : problem.table)
       for (const Phase phase : kPhases)
-        for (const std::string& limit : question.broken(entry, phase, question.options.page_size))
+        for (const std::string& limit : problem.broken(entry, phase, problem.options.page_size))
           RC_ASSERT(of_page_sizes || message.find(limit) != std::string::npos);
   }
 }

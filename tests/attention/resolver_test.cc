@@ -19,7 +19,7 @@ struct Failure {
   std::string message;
 };
 
-// How a resolution fails; fails the test when it does not.
+// Returns how a resolution fails. The test fails if it succeeds.
 Failure failure(const Requirement& needs, const Hardware& hardware, const BackendOptions& options,
                 const std::vector<BackendEntry>& table = small_table()) {
   try {
@@ -67,7 +67,7 @@ TEST(Resolver, ReturnsTheRequestedBackendByNameOrAlias) {
   }
 }
 
-TEST(Resolver, LetsAPhaseOverrideTheBackendOfBoth) {
+TEST(Resolver, PhaseOptionOverridesTheBackendOfBothPhases) {
   const auto table = small_table();
   const Resolution resolution =
       resolve(kMhaModel, kHopperMachine,
@@ -92,11 +92,11 @@ TEST(Resolver, IntersectsThePageSizesOfBothPhases) {
   EXPECT_EQ(resolution.page_size, 64);
 }
 
-TEST(Resolver, PassesOverAPreferredBackendThatSharesNoPageSizeWithTheOtherPhase) {
+TEST(Resolver, SkipsAPreferredBackendWithoutACommonPageSize) {
   auto table = small_table();
   table[1].mha.page_sizes = {16, 64};
   const Resolution resolution = resolve(kMhaModel, kHopperMachine, {.decode_backend = "triton"}, table);
-  EXPECT_EQ(resolution.prefill->name, "triton");  // fa3 comes first, but takes 1 and 128
+  EXPECT_EQ(resolution.prefill->name, "triton");  // fa3 is preferred, but supports page sizes 1 and 128
   EXPECT_EQ(resolution.page_size, 16);
 }
 
@@ -131,7 +131,7 @@ TEST(Resolver, PrefersTheBackendsPageSize) {
       8);
 }
 
-TEST(Resolver, ChoosesPrefillForADecodeOnlyBackendAndReportsIt) {
+TEST(Resolver, ChoosesPrefillForADecodeOnlyBackend) {
   const auto table = small_table();
   const Resolution resolution = resolve(kMlaModel, kHopperMachine, {.attention_backend = "flashmla"}, table);
   EXPECT_EQ(resolution.prefill->name, "triton");
@@ -143,7 +143,7 @@ TEST(Resolver, ChoosesPrefillForADecodeOnlyBackendAndReportsIt) {
       "asked for (decode)");
 }
 
-TEST(Resolver, DoesNotForgetABackendThatOnlyDecodesWhenDecodeIsOverridden) {
+TEST(Resolver, RejectsAnUnusedDecodeOnlyBackend) {
   EXPECT_EQ(failure(kMlaModel, kHopperMachine, {.attention_backend = "flashmla", .decode_backend = "triton"})
                 .message,
             "MLA: flashmla only decodes (prefill)");
@@ -156,7 +156,7 @@ TEST(Resolver, CollectsTheReasonsOfBothPhases) {
             "page_size 64: fa3 needs 1, 128 (prefill); page_size 64: fa3 needs 1, 128 (decode)");
 }
 
-TEST(Resolver, RunsAnyContractOnACpuOnRequestAndReportsIt) {
+TEST(Resolver, RunsAnyContractOnACpuOnRequest) {
   const auto table = small_table();
   const Resolution automatic = resolve(kMhaModel, kCpuMachine, {}, table);
   EXPECT_EQ(automatic.prefill->name, "cpu");
@@ -183,7 +183,7 @@ TEST(Resolver, NeverRunsACpuBackendOnAGpu) {
 TEST(Resolver, ReportsWhyOtherBackendsCannotServe) {
   const auto table = small_table();
   const Resolution resolution = resolve(kMhaModel, kHopperMachine, {.page_size = 16}, table);
-  ASSERT_EQ(resolution.rejected.size(), 6u);  // cpu, fa3 and flashmla, twice
+  ASSERT_EQ(resolution.rejected.size(), 6u);  // cpu, fa3 and flashmla for each phase
   EXPECT_EQ(resolution.rejected[1].backend, "fa3");
   EXPECT_EQ(resolution.rejected[1].phase, Phase::kPrefill);
   EXPECT_THAT(resolution.rejected[1].reasons, ElementsAre("page_size 16: fa3 needs 1, 128 (prefill)"));
@@ -195,7 +195,7 @@ TEST(Resolver, OmitsReasonsAgainstRequestedBackends) {
   for (const Rejection& error_text : resolution.rejected) EXPECT_NE(error_text.backend, "fa3");
 }
 
-TEST(Resolver, CarriesEveryReasonOfEveryBackendWhenNoneCanServe) {
+TEST(Resolver, ListsEveryReasonIfNoBackendCanServe) {
   Requirement needs = kMhaModel;
   needs.head_dims = {512, 512};
   needs.sinks = true;
@@ -220,8 +220,8 @@ TEST(Resolver, RequiresGraphSupportForDecodeOnly) {
   EXPECT_THAT(reasons_against(table[0], Phase::kPrefill, needs, kCpuMachine, {}, true), ElementsAre());
 }
 
-// One line for each field of Capability: a backend that lacks it, a model that wants it, the reason.
-TEST(ReasonsAgainst, NamesEveryLimitThatAModelExceeds) {
+// One line per field of Capability: a backend that lacks it, a model that requires it, and the reason.
+TEST(ReasonsAgainst, NamesEveryExceededLimit) {
   const Capability everything{.prefill = {Architecture::kHopper},
                               .decode = {Architecture::kHopper},
                               .page_sizes = PageSizes::all(),
@@ -318,7 +318,7 @@ TEST(ReasonsAgainst, NamesEveryLimitThatAModelExceeds) {
   }
 }
 
-TEST(DetectCpu, FindsAMachineWithWorkers) {
+TEST(DetectCpu, ReportsWorkers) {
   const Hardware machine = detect_cpu();
   EXPECT_EQ(machine.architecture, Architecture::kCpu);
   EXPECT_GE(machine.num_workers, 1);

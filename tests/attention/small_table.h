@@ -1,4 +1,4 @@
-// A table of four backends for tests of the resolver: nothing in it can be created.
+// Table of four backends for tests of the resolver; none of them can be created.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,7 @@ namespace attend::test {
 inline constexpr Set<DType> kHalf{DType::kF16, DType::kBF16};
 inline constexpr std::string_view kTritonAliases[] = {"portable"};
 
-// Hopper: fa3 is the first choice, triton serves everything, flashmla only decodes MLA with pages of 64. CPU:
-// cpu.
+// Hopper: fa3 is preferred, triton serves everything, flashmla only decodes MLA with pages of 64. CPU: cpu.
 inline std::vector<BackendEntry> small_table() {
   return {{.name = "cpu",
            .mha = {.prefill = {Architecture::kCpu},

@@ -1,4 +1,5 @@
-// What a backend allocates, and when: all of it in create(), as much as it said before, nothing in a step.
+// Memory allocation of backends: create() allocates everything, as much as workspace_bytes() reported, and
+// steps allocate nothing.
 #include <gtest/gtest.h>
 
 #include "attend/attention/resolver.h"
@@ -12,7 +13,7 @@ namespace {
 using testing_support::allocated_bytes;
 using testing_support::num_allocations;
 
-// The reference may allocate in a step: it is the specification, and slow.
+// The reference may allocate in a step, since it is a slow specification.
 constexpr std::string_view kReference = "torch_native";
 
 std::vector<AttentionLayer> windowed_and_full_layers() {
@@ -46,7 +47,7 @@ TEST(Allocation, DoesNotHappenInAStep) {
     const int page_size = entry.mha.page_sizes.contains(4) ? 4 : 128;
     SmallModel model(windowed_and_full_layers(), {900, 40, 40}, page_size);
     const auto backend = model.create(entry.name);
-    allocations_of_step(model, *backend, ForwardMode::kExtend, {5, 0, 0});  // threads start
+    allocations_of_step(model, *backend, ForwardMode::kExtend, {5, 0, 0});  // starts the threads
     EXPECT_EQ(allocations_of_step(model, *backend, ForwardMode::kExtend, {800, 30, 0}), 0) << entry.name;
     EXPECT_EQ(allocations_of_step(model, *backend, ForwardMode::kMixed, {1, 1, 20}), 0) << entry.name;
     EXPECT_EQ(allocations_of_step(model, *backend, ForwardMode::kDecode, {1, 1, 1}), 0) << entry.name;
@@ -54,7 +55,7 @@ TEST(Allocation, DoesNotHappenInAStep) {
   }
 }
 
-TEST(Allocation, DoesNotHappenInAStepOfLatentAttention) {
+TEST(Allocation, DoesNotHappenInAnMlaStep) {
   for (const BackendEntry& entry : backend_table()) {
     if (entry.name == kReference || !entry.mla.served()) continue;
     const AttentionCase c{.requests = {{1, 90}, {1, 300}},
@@ -68,14 +69,14 @@ TEST(Allocation, DoesNotHappenInAStepOfLatentAttention) {
                                                                           : 128};
     const BackendCase step(c, ForwardMode::kDecode);
     const auto backend = step.create(entry, false);
-    step.run(*backend);  // threads start
+    step.run(*backend);  // starts the threads
     const int64_t before = num_allocations();
     step.run(*backend);
     EXPECT_EQ(num_allocations() - before, 0) << entry.name;
   }
 }
 
-// Bytes that create() allocates.
+// Returns the bytes that create() allocates.
 int64_t created_bytes(const SmallModel& model, const BackendEntry& entry, bool deterministic) {
   BackendContext context = model.context();
   context.config = model.config(deterministic);
@@ -84,23 +85,23 @@ int64_t created_bytes(const SmallModel& model, const BackendEntry& entry, bool d
   return allocated_bytes() - before;
 }
 
-// The backend itself, its config, the shared counters of tensors.
+// The backend object, its config, and reference counters of tensors.
 constexpr int64_t kBookkeepingBytes = 8192;
 
-TEST(Workspace, IsWhatCreateAllocates) {
+TEST(Workspace, EqualsWhatCreateAllocates) {
   for (const BackendEntry& entry : backend_table()) {
     if (!entry.mha.served()) continue;
     const SmallModel model(windowed_and_full_layers(), {4096, 4096, 300}, 4, /*halves=*/true);
     for (bool deterministic : {false, true}) {
-      const auto stated = static_cast<int64_t>(entry.workspace_bytes(model.config(deterministic)));
+      const auto reported = static_cast<int64_t>(entry.workspace_bytes(model.config(deterministic)));
       const int64_t created = created_bytes(model, entry, deterministic);
-      EXPECT_GE(created, stated) << entry.name;
-      EXPECT_LE(created, stated + kBookkeepingBytes) << entry.name;
+      EXPECT_GE(created, reported) << entry.name;
+      EXPECT_LE(created, reported + kBookkeepingBytes) << entry.name;
     }
   }
 }
 
-TEST(Workspace, IsAnUpperBoundWhereWindowedLayersHaveNoHalfOfTheirOwn) {
+TEST(Workspace, IsAnUpperBoundIfWindowLayersHaveNoSeparateHalf) {
   for (const BackendEntry& entry : backend_table()) {
     if (!entry.mha.served()) continue;
     const SmallModel model(windowed_and_full_layers(), {4096, 4096, 300}, 4, /*halves=*/false);

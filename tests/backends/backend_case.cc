@@ -18,9 +18,9 @@ namespace attend::conformance {
 namespace {
 
 constexpr int64_t kGap = 16;
-constexpr int kLayerId = 1;  // of two
+constexpr int kLayerId = 1;  // of two layers
 
-// Calls fn with the bytes of every row (last dimension) of a view, in order of its indices.
+// Calls fn with the bytes of every row (last dimension) of a view, in the order of indices.
 template <class Fn>
 void for_each_row(const TensorView& view, const Fn& fn) {
   if (view.rank == 1) {
@@ -38,7 +38,7 @@ std::vector<unsigned char> bytes_of(const TensorView& view) {
   return bytes;
 }
 
-// Whether the storage holds the poison everywhere but in the view.
+// Returns true if the storage contains poison everywhere except in the view.
 bool only_view_written(const Tensor& storage, const TensorView& view) {
   if (view.empty()) return true;
   const auto* start = static_cast<const unsigned char*>(storage.view().data);
@@ -49,15 +49,15 @@ bool only_view_written(const Tensor& storage, const TensorView& view) {
   return std::ranges::all_of(left, [](unsigned char byte) { return byte == kPoisonByte; });
 }
 
-AttentionType type_of(const AttentionCase& c) {
+AttentionType attention_type(const AttentionCase& c) {
   if (c.causal) return AttentionType::kDecoder;
   const bool new_tokens_are_keys =
       std::ranges::all_of(c.requests, [](const Lengths& l) { return l.seqlen_q <= l.seqlen_kv; });
   return new_tokens_are_keys ? AttentionType::kDecoderBidirectional : AttentionType::kCross;
 }
 
-// Two layers with the case's heads. The first one attends without the case's features.
-ModelGeometry model_of(const AttentionCase& c, View<const float> sinks, int max_context_len) {
+// Two layers with the case's heads. The first one has none of the case's features.
+ModelGeometry make_model(const AttentionCase& c, View<const float> sinks, int max_context_len) {
   const AttentionLayer plain{.layer_id = 0,
                              .num_q_heads = c.num_q_heads,
                              .num_kv_heads = c.num_kv_heads,
@@ -67,7 +67,7 @@ ModelGeometry model_of(const AttentionCase& c, View<const float> sinks, int max_
                              .kind = c.is_mla() ? KvKind::kMla : KvKind::kMha};
   AttentionLayer layer = plain;
   layer.layer_id = kLayerId;
-  layer.type = type_of(c);
+  layer.type = attention_type(c);
   layer.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim_qk));
   layer.logit_cap = c.logit_cap;
   layer.window_left = c.window_left;
@@ -84,7 +84,7 @@ ModelGeometry model_of(const AttentionCase& c, View<const float> sinks, int max_
 
 Requirement requirement_of_case(const AttentionCase& c, ForwardMode mode, bool deterministic) {
   const std::vector<float> sinks(c.sinks ? static_cast<size_t>(c.num_q_heads) : 0);
-  Requirement needs = make_requirement(model_of(c, sinks, 0));
+  Requirement needs = make_requirement(make_model(c, sinks, 0));
   needs.kv_scales = c.k_scale != 1.0f || c.v_scale != 1.0f;
   if (mode == ForwardMode::kTargetVerify || mode == ForwardMode::kDraftExtend)
     needs.speculation = Speculation::kChain;
@@ -93,7 +93,7 @@ Requirement requirement_of_case(const AttentionCase& c, ForwardMode mode, bool d
   return needs;
 }
 
-bool is_a_step(const AttentionCase& c) {
+bool is_valid_step(const AttentionCase& c) {
   return !c.causal ||
          std::ranges::all_of(c.requests, [](const Lengths& l) { return l.seqlen_q <= l.seqlen_kv; });
 }
@@ -128,7 +128,7 @@ ForwardBatch StepArrays::batch() const {
 
 BackendCase::BackendCase(const AttentionCase& c, ForwardMode mode, Device device)
     : spec_(c), tokens_(c), index_(c, tokens_), device_(device) {
-  ensure(is_a_step(c), "not a step: ", c);
+  ensure(is_valid_step(c), "not a step: ", c);
   const CaseValues values(c);
   q_values_ = values.q;
   k_values_ = values.k;
@@ -137,7 +137,7 @@ BackendCase::BackendCase(const AttentionCase& c, ForwardMode mode, Device device
   cu_seqlen_kv_ = values.cu_seqlen_kv;
   int longest = 1;
   for (int32_t seqlen : tokens_.seqlen_kv) longest = std::max(longest, seqlen);
-  model_ = model_of(c, sinks_, longest);
+  model_ = make_model(c, sinks_, longest);
   pool_ = make_pool({});
   make_request_rows();
   make_step(mode);
@@ -181,7 +181,7 @@ void BackendCase::make_request_rows() {
   for (int i = 0; i < num_real + kSpareRows; ++i) rows_.push_back(*requests_->allocate());
   Random(spec_.seed, /*stream=*/20).shuffle(rows_);
   rows_.resize(static_cast<size_t>(num_real));
-  // Everything but the padding row is poison until it is written.
+  // Everything except the padding row is poisoned until it is written.
   auto* table = requests_->table().as<int32_t>();
   std::fill_n(table + requests_->table().strides[0], int64_t{num_real + kSpareRows} * context, kHugeId);
   for (int r = 0; r < num_real; ++r) {
@@ -196,7 +196,7 @@ void BackendCase::make_request_rows() {
 void BackendCase::make_step(ForwardMode mode) {
   step_.mode = mode;
   step_.max_seqlen_q = spec_.max_seqlen_q();
-  step_.request_rows.reserve(1);  // a runner's arrays have an address even in a step without requests
+  step_.request_rows.reserve(1);  // as in a runner, arrays have an address even in a step without requests
   step_.request_rows.assign(rows_.begin(), rows_.end());
   step_.seqlen_kv = tokens_.seqlen_kv;
   step_.cu_seqlen_q = tokens_.cu_seqlen_q;
@@ -240,7 +240,7 @@ void BackendCase::make_input() {
                 v_row = v_.view.shape[1] * v_.view.shape[2];
   for (int64_t token = 0; token < spec_.num_tokens(); ++token)
     set_row(q_.view[token], q_values_.data() + token * q_row);
-  // K and V of padding stay poison: they are not stored.
+  // K and V of padding tokens stay poisoned, since they are not stored.
   for (size_t r = 0; r < spec_.requests.size(); ++r) {
     const auto& [seqlen_q, seqlen_kv] = spec_.requests[r];
     if (layer().type == AttentionType::kCross) break;
@@ -257,7 +257,7 @@ LayerInput BackendCase::input() const {
                    .k = k_.view,
                    .v = v_.view,
                    .k_rope = {}};
-  if (layer().type == AttentionType::kCross) input.k = input.v = {};  // an earlier step stored them
+  if (layer().type == AttentionType::kCross) input.k = input.v = {};  // stored by an earlier step
   if (!spec_.is_mla()) return input;
   const auto part = [](const Rows& rows, int64_t begin, int64_t end) {
     return rows.view.slice(2, begin, end);

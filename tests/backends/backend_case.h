@@ -1,8 +1,8 @@
-// BackendCase: an AttentionCase as an engine would run it: real pools, a model of two layers, a ForwardBatch,
-// the prefix stored by earlier steps, the new K/V stored by the backend under test.
+// BackendCase: an AttentionCase as an engine runs it: real pools, a model of two layers, a ForwardBatch, a
+// prefix stored by earlier steps, and new K/V stored by the backend under test.
 //
-// What nothing may read is poisoned: unused slots hold NaN, and so do keys of the prefix that no query sees;
-// entries of a request row beyond the request's length are huge ids.
+// Memory that must not be read is poisoned: unused slots and prefix keys outside every mask contain NaN, and
+// entries of a request row after the request's length are huge ids.
 #pragma once
 
 #include <memory>
@@ -19,20 +19,20 @@
 
 namespace attend::conformance {
 
-// What a model with such attention needs of a backend. `mode`: drafts are an option of their own.
+// Requirement of a model with the attention of this case. Speculative decoding follows from `mode`.
 Requirement requirement_of_case(const AttentionCase& c, ForwardMode mode, bool deterministic);
 
-// Whether the case can be a step of a model: causal attention stores its new tokens, so that there are no
-// fewer keys than queries.
-bool is_a_step(const AttentionCase& c);
+// Returns true if the case can be a step of a model. Causal attention stores its new tokens, so the keys
+// cannot be fewer than the queries.
+bool is_valid_step(const AttentionCase& c);
 
-// The case without what a backend decides itself: index, slot map, splits.
+// Removes what a backend chooses itself: index, slot map, splits.
 AttentionCase without_backend_choices(AttentionCase c);
 
-// The reference's result, from K/V that never went through a pool.
+// Result of the reference from K/V outside any pool.
 Expected expected_result(const AttentionCase& c);
 
-// The arrays that a ForwardBatch views.
+// Arrays that a ForwardBatch views.
 struct StepArrays {
   ForwardMode mode = ForwardMode::kExtend;
   int max_seqlen_q = 0;
@@ -46,27 +46,27 @@ struct StepArrays {
 
 class BackendCase {
  public:
-  // The pools, with the prefix stored. `c` is without backend choices, and a step. On a GPU what the
-  // backend reads lies there, while this object's tensors stay the host's.
+  // Creates the pools with the stored prefix. `c` is a valid step without backend choices. For a GPU, the
+  // backend reads copies there, and the tensors of this object stay on the host.
   BackendCase(const AttentionCase& c, ForwardMode mode, Device device = {});
   BackendCase(const BackendCase&) = delete;
 
-  // As an engine makes it, with limits that the step just meets.
+  // Config as an engine creates it, with limits that the step reaches.
   BackendConfig config(bool deterministic) const;
   std::unique_ptr<AttentionBackend> create(const BackendEntry& entry, bool deterministic) const;
 
   const AttentionLayer& layer() const { return model_.layers[1]; }
   const StepArrays& step() const { return step_; }
-  // q, k, v of the new tokens, and where results go.
+  // q, k, v of the new tokens, and the result tensors.
   LayerInput input() const;
-  // All tokens of the step: plan, store, attend.
+  // Plans, stores and attends for all tokens of the step.
   void run(AttentionBackend& backend) const;
 
-  // What is wrong with the results and the pool after run(), or nothing.
+  // Returns what is wrong with the results and the pool after run(), or an empty string.
   std::string problem(const Expected& expected) const;
 
-  // The tokens [begin, end) of one request as a step of their own, their K/V stored already, with results of
-  // its own; whether they have the bits that run() gave.
+  // Runs the tokens [begin, end) of one request, whose K/V is stored already, as a separate step with its own
+  // results. Returns true if the bits equal those of run().
   bool part_agrees(AttentionBackend& backend, int request, int begin, int end) const;
 
   std::vector<unsigned char> result_bytes() const;
@@ -86,9 +86,9 @@ class BackendCase {
   void store_prefix();
   void poison_pool();
   void compute(AttentionBackend& backend, const LayerInput& input, const StepArrays& step) const;
-  // The bytes of the pool's layer: K, then V.
+  // Bytes of the pool's layer: K, then V.
   std::vector<unsigned char> pool_bytes() const;
-  // Whether the pool holds what it held before run(), but for the slots of the new tokens.
+  // Returns true if run() changed only the slots of the new tokens.
   bool rest_of_pool_untouched() const;
 
   const AttentionCase spec_;

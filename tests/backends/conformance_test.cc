@@ -1,5 +1,6 @@
-// Every row of the table on the CPU and on a GPU, through plan() and forward() with real pools: a backend
-// that declares a capability is tested on it, one that lacks it refuses.
+// Conformance of every row of the table on the CPU and on a GPU, through plan() and forward() with real
+// pools: a declared
+// capability is tested, and anything else must be rejected.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -19,26 +20,26 @@ namespace {
 
 constexpr Device kCpu{}, kGpu{DeviceType::kCuda, 0};
 
-// The row of the table that serves a device where nobody asks for another.
-std::string_view default_of(Device device) { return device == kCpu ? "cpu" : "triton"; }
+// Default row of the table for a device.
+std::string_view default_for(Device device) { return device == kCpu ? "cpu" : "triton"; }
 
-// What a row is asked to serve. On a CPU every contract runs; a GPU stands for the one on which a contract
-// offers most, since all contracts run over the same kernels.
+// Hardware that a row is tested for. Every contract runs on a CPU. A GPU represents the architecture on which
+// the contract supports most, since all contracts use the same kernels.
 Hardware hardware_for(const BackendEntry& entry, KvKind kind, Device device) {
   if (device == kCpu) return {.architecture = Architecture::kCpu, .name = "a CPU"};
   const Capability& can = entry.capability(kind);
-  const auto offers = [&](Architecture architecture) {
+  const auto num_supported = [&](Architecture architecture) {
     return can.prefill.contains(architecture) + can.decode.contains(architecture) +
            can.deterministic.contains(architecture);
   };
   const auto architectures = {Architecture::kHopper, Architecture::kBlackwell,
                               Architecture::kBlackwellGeforce};
-  return {.architecture = std::ranges::max(architectures, {}, offers), .name = "a GPU"};
+  return {.architecture = std::ranges::max(architectures, {}, num_supported), .name = "a GPU"};
 }
 
 constexpr int kPageSizes[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
 
-// A case as a step of one mode, for one backend.
+// A case as a step of one mode for one backend.
 struct Trial {
   AttentionCase spec;
   ForwardMode mode;
@@ -46,7 +47,7 @@ struct Trial {
   Device device;
 
   Requirement requirement() const { return requirement_of_case(spec, mode, deterministic); }
-  std::vector<std::string> refused_by(const BackendEntry& entry) const {
+  std::vector<std::string> rejections_by(const BackendEntry& entry) const {
     const Requirement needs = requirement();
     return reasons_against(entry, to_phase(mode), needs, hardware_for(entry, needs.kind, device),
                            spec.page_size,
@@ -54,16 +55,16 @@ struct Trial {
   }
 };
 
-// Rows of CPUs alone do not serve GPUs.
-bool served_on(const BackendEntry& entry, KvKind kind, Device device) {
+// CPU-only rows do not run on GPUs.
+bool runs_on(const BackendEntry& entry, KvKind kind, Device device) {
   const Capability& can = entry.capability(kind);
   if (device == kCpu || !can.served()) return can.served();
   const Architecture architecture = hardware_for(entry, kind, device).architecture;
   return can.prefill.contains(architecture) || can.decode.contains(architecture);
 }
 
-// The mode in which a case is run; those that are no one's in particular come as every mode in turn.
-ForwardMode mode_of(const AttentionCase& c, size_t case_idx) {
+// Mode of a case. Cases that fit several modes alternate between them.
+ForwardMode mode_for(const AttentionCase& c, size_t case_idx) {
   if (c.tree != TreeShape::kNone) return ForwardMode::kTargetVerify;
   if (c.requests.empty()) return ForwardMode::kIdle;
   if (c.max_seqlen_q() - c.max_seqlen_q_slack <= 1) return ForwardMode::kDecode;
@@ -72,21 +73,21 @@ ForwardMode mode_of(const AttentionCase& c, size_t case_idx) {
   return kModes[case_idx % std::size(kModes)];
 }
 
-Trial trial_of(const AttentionCase& c, size_t case_idx, Device device) {
+Trial make_trial(const AttentionCase& c, size_t case_idx, Device device) {
   return {.spec = without_backend_choices(c),
-          .mode = mode_of(c, case_idx),
+          .mode = mode_for(c, case_idx),
           .deterministic = c.split_rule == kernels::SplitRule::kFixed,
           .device = device};
 }
 
-// Every request brings at most one new token.
-void decode_only(AttentionCase& c) {
+// Limits every request to at most one new token.
+void limit_to_decode(AttentionCase& c) {
   c.tree = TreeShape::kNone;
   for (Lengths& lengths : c.requests) lengths.seqlen_q = std::min(lengths.seqlen_q, 1);
 }
 
-// The trial without what a backend lacks, so that each is tested on everything else in the case. What it
-// lacks beyond that (cross attention, a dtype) it refuses.
+// Removes from the trial what a backend does not support, so that the rest of the case is tested. The
+// backend must reject what is left (cross attention, a dtype).
 Trial within_limits(Trial trial, const BackendEntry& entry, size_t case_idx) {
   const Capability& can = entry.capability(trial.requirement().kind);
   if (!can.served()) return trial;
@@ -104,26 +105,26 @@ Trial within_limits(Trial trial, const BackendEntry& entry, size_t case_idx) {
   }
   if (can.num_q_heads[0] != 0) c.num_q_heads = can.num_q_heads[0];
   if (c.tree == TreeShape::kTree && can.speculation == Speculation::kChain) c.tree = TreeShape::kChain;
-  if (can.speculation == Speculation::kNone) decode_only(c);
+  if (can.speculation == Speculation::kNone) limit_to_decode(c);
   if (can.prefill.empty() || can.speculation == Speculation::kNone)
-    trial.mode = mode_of(c, 3);  // what is not a decode becomes a verification
+    trial.mode = mode_for(c, 3);  // multi-token steps become target_verify
   trial.deterministic = trial.deterministic && !can.deterministic.empty();
 
   const PageSizes sizes = page_sizes_for(can, trial.requirement());
-  const size_t every = c.is_mla() ? 4 : 2;  // MLA has fewer cases to meet all page sizes
+  const size_t every = c.is_mla() ? 4 : 2;  // MLA has fewer cases, so more of them change the page size
   if (sizes.contains(c.page_size) && case_idx % every == 0) return trial;
-  std::vector<int> taken;
+  std::vector<int> supported;
   for (int size : kPageSizes)
-    if (sizes.contains(size)) taken.push_back(size);
-  c.page_size = taken.at(case_idx % taken.size());
+    if (sizes.contains(size)) supported.push_back(size);
+  c.page_size = supported.at(case_idx % supported.size());
   return trial;
 }
 
-// Expected results of one case and its variations, each computed once.
+// Expected results of a case and its variations, each computed once.
 class ExpectedResults {
  public:
-  const Expected& of(AttentionCase c) {
-    if (!c.shared_prefix) c.page_size = 1;  // where K and V lie does not matter
+  const Expected& get(AttentionCase c) {
+    if (!c.shared_prefix) c.page_size = 1;  // the page size does not matter
     c.page_order = PageOrder::kSequential;
     const auto [found, is_new] = results_.try_emplace(to_literal(c));
     if (is_new) found->second = expected_result(c);
@@ -134,7 +135,7 @@ class ExpectedResults {
   std::map<std::string, Expected> results_;
 };
 
-// What is wrong, or nothing.
+// Returns a description of the problem, or an empty string.
 std::string run_trial(const Trial& trial, const BackendEntry& entry, const Expected& expected) {
   BackendCase step(trial.spec, trial.mode, trial.device);
   const auto backend = step.create(entry, trial.deterministic);
@@ -146,54 +147,55 @@ std::string run_trial(const Trial& trial, const BackendEntry& entry, const Expec
   return step.result_bytes() == bits ? "" : "a second run gave other bits";
 }
 
-// On a GPU cases come in the dtypes of its tensor cores too.
-std::vector<AttentionCase> steps_among(const std::vector<AttentionCase>& cases, Device device) {
+// Cases for a GPU are run with the dtypes of its tensor cores too.
+std::vector<AttentionCase> valid_steps(const std::vector<AttentionCase>& cases, Device device) {
   std::vector<AttentionCase> steps;
   const auto add = [&](const std::vector<AttentionCase>& more) {
-    std::ranges::copy_if(more, std::back_inserter(steps), is_a_step);
+    std::ranges::copy_if(more, std::back_inserter(steps), is_valid_step);
   };
   add(cases);
   if (device == kGpu) add(on_tensor_cores(cases));
   return steps;
 }
 
-std::vector<AttentionCase> mla_steps_on(Device device) {
-  std::vector<AttentionCase> steps = steps_among(mla_conformance_cases(), device);
-  for (AttentionCase c : steps_among(scaled_row_cases(), device)) {
+std::vector<AttentionCase> mla_steps_for(Device device) {
+  std::vector<AttentionCase> steps = valid_steps(mla_conformance_cases(), device);
+  for (AttentionCase c : valid_steps(scaled_row_cases(), device)) {
     c.kv_dtype = DType::kU8;
     steps.push_back(c);
   }
   return steps;
 }
 
-// Whether a row runs a case. Rows share their code: the default of the device runs every case, the others
-// a third of them, each another third than its neighbors. MLA has few cases, so that all run all.
-bool takes_part(const BackendEntry& entry, const AttentionCase& c, size_t case_idx, Device device) {
+// Returns true if a row runs a case. Rows share their code, so the default row of the device runs every
+// case, and each other row a third of them, chosen by its index. All rows run all MLA cases, which are few.
+bool runs_case(const BackendEntry& entry, const AttentionCase& c, size_t case_idx, Device device) {
   const auto row = static_cast<size_t>(&entry - backend_table().data());
-  return c.is_mla() || entry.name == default_of(device) ||
+  return c.is_mla() || entry.name == default_for(device) ||
          Random(case_idx).below(3) == static_cast<int>(row % 3);
 }
 
-// Runs every part-th case, from the `part`-th of `num_parts`, with every backend that does not refuse it.
+// Runs the cases part, part + num_parts, ... with every backend that does not reject them.
 void run_part(const std::vector<AttentionCase>& cases, Device device, size_t part, size_t num_parts) {
   std::map<std::string_view, int> num_failed;
   int num_runs = 0;
   for (size_t i = part; i < cases.size(); i += num_parts) {
-    const Trial trial = trial_of(cases[i], i, device);
+    const Trial trial = make_trial(cases[i], i, device);
     ExpectedResults expected;
     for (const BackendEntry& entry : backend_table()) {
-      const Trial mine = within_limits(trial, entry, i);
-      if (!takes_part(entry, cases[i], i, device) || !mine.refused_by(entry).empty()) continue;
+      const Trial adapted = within_limits(trial, entry, i);
+      if (!runs_case(entry, cases[i], i, device) || !adapted.rejections_by(entry).empty()) continue;
       ++num_runs;
       std::string problem;
       try {
-        problem = run_trial(mine, entry, expected.of(mine.spec));
+        problem = run_trial(adapted, entry, expected.get(adapted.spec));
       } catch (const std::exception& error) {
         problem = std::string("threw: ") + error.what();
       }
       if (!problem.empty() && ++num_failed[entry.name] <= 4)
-        ADD_FAILURE() << entry.name << ", " << to_string(mine.mode)
-                      << (mine.deterministic ? ", deterministic: " : ": ") << problem << "\n  " << mine.spec;
+        ADD_FAILURE() << entry.name << ", " << to_string(adapted.mode)
+                      << (adapted.deterministic ? ", deterministic: " : ": ") << problem << "\n  "
+                      << adapted.spec;
     }
   }
   testing::Test::RecordProperty("runs", num_runs);
@@ -207,8 +209,8 @@ class OnDevice : public testing::TestWithParam<Device> {
       GTEST_SKIP() << "this machine has no GPU that this build can use";
   }
 
-  static std::vector<AttentionCase> mha_steps() { return steps_among(conformance_cases(), GetParam()); }
-  static std::vector<AttentionCase> mla_steps() { return mla_steps_on(GetParam()); }
+  static std::vector<AttentionCase> mha_steps() { return valid_steps(conformance_cases(), GetParam()); }
+  static std::vector<AttentionCase> mla_steps() { return mla_steps_for(GetParam()); }
 };
 
 using BackendConformance = OnDevice;
@@ -225,10 +227,10 @@ constexpr std::string_view kPageNames[] = {"page_size 1",  "page_size 2",   "pag
 
 struct Feature {
   std::string_view name;
-  bool wanted, declared;
+  bool required, declared;
 };
 
-// The features of a trial, and whether a backend declares them.
+// Features of a trial, and whether the backend declares them.
 std::vector<Feature> features(const Trial& trial, const Capability& can) {
   const Requirement needs = trial.requirement();
   std::vector<Feature> all{
@@ -250,46 +252,46 @@ std::vector<Feature> features(const Trial& trial, const Capability& can) {
   return all;
 }
 
-// How often features came up in trials that ran, and in trials that were refused for them.
+// How often features occurred in trials that ran, and in trials that were rejected because of them.
 struct Coverage {
-  std::map<std::string_view, int> ran, refused;
+  std::map<std::string_view, int> ran, rejected;
   std::map<std::string_view, bool> declared;
   std::map<ForwardMode, int> modes;
 };
 
 void count_errors(const Trial& trial, const BackendEntry& entry, Coverage& coverage) {
-  const std::vector<std::string> reasons = trial.refused_by(entry);
+  const std::vector<std::string> reasons = trial.rejections_by(entry);
   for (const Feature& feature : features(trial, entry.capability(trial.requirement().kind))) {
     coverage.declared[feature.name] = feature.declared;
     for (const std::string& reason : reasons)
-      coverage.refused[feature.name] += feature.wanted && reason.find(feature.name) != std::string::npos;
+      coverage.rejected[feature.name] += feature.required && reason.find(feature.name) != std::string::npos;
   }
 }
 
-Coverage coverage_of(const BackendEntry& entry, const std::vector<AttentionCase>& cases, Device device) {
+Coverage measure_coverage(const BackendEntry& entry, const std::vector<AttentionCase>& cases, Device device) {
   Coverage coverage;
   for (size_t i = 0; i < cases.size(); ++i) {
-    Trial trial = trial_of(cases[i], i, device);
+    Trial trial = make_trial(cases[i], i, device);
     count_errors(trial, entry, coverage);
     trial.spec.page_size = kPageSizes[i % std::size(kPageSizes)];
     count_errors(trial, entry, coverage);
 
-    const Trial mine = within_limits(trial_of(cases[i], i, device), entry, i);
-    if (!takes_part(entry, cases[i], i, device) || !mine.refused_by(entry).empty()) continue;
-    ++coverage.modes[mine.mode];
-    for (const Feature& feature : features(mine, entry.capability(mine.requirement().kind)))
-      coverage.ran[feature.name] += feature.wanted;
+    const Trial adapted = within_limits(make_trial(cases[i], i, device), entry, i);
+    if (!runs_case(entry, cases[i], i, device) || !adapted.rejections_by(entry).empty()) continue;
+    ++coverage.modes[adapted.mode];
+    for (const Feature& feature : features(adapted, entry.capability(adapted.requirement().kind)))
+      coverage.ran[feature.name] += feature.required;
   }
   return coverage;
 }
 
-// `absent`: features that no case of the kind has.
+// `absent` lists features that no case of the kind has.
 void expect_coverage(KvKind kind, const std::vector<AttentionCase>& cases, Device device,
                      std::initializer_list<std::string_view> absent) {
   for (const BackendEntry& entry : backend_table()) {
     const Capability& can = entry.capability(kind);
-    Coverage coverage = coverage_of(entry, cases, device);
-    if (!served_on(entry, kind, device)) {
+    Coverage coverage = measure_coverage(entry, cases, device);
+    if (!runs_on(entry, kind, device)) {
       EXPECT_TRUE(coverage.modes.empty()) << entry.name;
       continue;
     }
@@ -298,7 +300,7 @@ void expect_coverage(KvKind kind, const std::vector<AttentionCase>& cases, Devic
       if (declared)
         EXPECT_GT(coverage.ran[name], 0) << entry.name << " is never tested on " << name;
       else
-        EXPECT_GT(coverage.refused[name], 0) << entry.name << " never refuses " << name;
+        EXPECT_GT(coverage.rejected[name], 0) << entry.name << " never rejects " << name;
     }
     EXPECT_GT(coverage.modes.count(ForwardMode::kDecode), 0u) << entry.name;
     if (!can.prefill.empty()) {
@@ -310,27 +312,28 @@ void expect_coverage(KvKind kind, const std::vector<AttentionCase>& cases, Devic
   }
 }
 
-// Which cases run is known without the device.
+// Coverage does not depend on the device being present.
 using BackendCoverage = testing::TestWithParam<Device>;
 TEST_P(BackendCoverage, EveryMhaCapabilityIsTestedOrRejected) {
-  expect_coverage(KvKind::kMha, steps_among(conformance_cases(), GetParam()), GetParam(), {kScaledRows});
+  expect_coverage(KvKind::kMha, valid_steps(conformance_cases(), GetParam()), GetParam(), {kScaledRows});
 }
 TEST_P(BackendCoverage, EveryMlaCapabilityIsTestedOrRejected) {
-  expect_coverage(KvKind::kMla, mla_steps_on(GetParam()), GetParam(),
+  expect_coverage(KvKind::kMla, mla_steps_for(GetParam()), GetParam(),
                   {"chunked local attention", "cross attention", "bidirectional attention"});
 }
 
 TEST_P(BackendConformance, IsBatchInvariantWhenDeterministic) {
-  const std::vector<AttentionCase> cases = steps_among(batch_invariance_cases(), GetParam());
+  const std::vector<AttentionCase> cases = valid_steps(batch_invariance_cases(), GetParam());
   for (const BackendEntry& entry : backend_table())
     for (size_t i = 0; i < cases.size(); ++i) {
-      const Trial trial = within_limits(
-          {.spec = without_backend_choices(cases[i]),
-           .mode = mode_of(cases[i], i) == ForwardMode::kDecode ? ForwardMode::kDecode : ForwardMode::kExtend,
-           .deterministic = true,
-           .device = GetParam()},
-          entry, i);
-      if (!trial.deterministic || !trial.refused_by(entry).empty()) continue;
+      const Trial trial =
+          within_limits({.spec = without_backend_choices(cases[i]),
+                         .mode = mode_for(cases[i], i) == ForwardMode::kDecode ? ForwardMode::kDecode
+                                                                               : ForwardMode::kExtend,
+                         .deterministic = true,
+                         .device = GetParam()},
+                        entry, i);
+      if (!trial.deterministic || !trial.rejections_by(entry).empty()) continue;
       const BackendCase step(trial.spec, trial.mode, trial.device);
       const auto backend = step.create(entry, true);
       step.run(*backend);

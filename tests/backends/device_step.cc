@@ -5,8 +5,8 @@
 namespace attend::conformance {
 namespace {
 
-// The memory from a view's first element to its last one.
-TensorView memory_of(const TensorView& view) {
+// Memory from a view's first element to its last one.
+TensorView backing_memory(const TensorView& view) {
   int64_t elements = 1;
   for (int dim = 0; dim < view.rank; ++dim) {
     const auto d = static_cast<size_t>(dim);
@@ -19,7 +19,7 @@ TensorView memory_of(const TensorView& view) {
   return memory;
 }
 
-// An empty array has an address too, as a runner's have.
+// An empty array has an address too, as in a runner.
 template <class T>
 View<const T> upload(View<const T> host, testing_cuda::DeviceArrays& arrays) {
   const T spare[1] = {};
@@ -54,8 +54,8 @@ DeviceStep::DeviceStep(std::unique_ptr<KvPool> pool, const ReqToTokenPool& host_
 
 void DeviceStep::copy_pool(const KvPool& from, const KvPool& to, int layer_id) {
   const LayerKv source = from.layer(layer_id), target = to.layer(layer_id);
-  cuda::copy(memory_of(source.k), memory_of(target.k), stream_.get());
-  cuda::copy(memory_of(source.v), memory_of(target.v), stream_.get());
+  cuda::copy(backing_memory(source.k), backing_memory(target.k), stream_.get());
+  cuda::copy(backing_memory(source.v), backing_memory(target.v), stream_.get());
 }
 
 void DeviceStep::run(AttentionBackend& backend, const AttentionLayer& layer, const LayerInput& input,

@@ -1,4 +1,4 @@
-// What a BackendCase's step reads and writes, on a GPU.
+// Inputs and outputs of a BackendCase's step on a GPU.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,10 @@
 
 namespace attend::conformance {
 
-// Pools of a GPU beside the host's, which hold what tests write and look at. Views passed here lie on the
-// host.
+// Pools on a GPU next to the host pools, which tests write and inspect. Views passed here are on the host.
 class DeviceStep {
  public:
-  // `pool`: as the host's, empty. The table is the host's at that time.
+  // `pool` has the geometry of the host pool and is empty. Copies the current request table of the host.
   DeviceStep(std::unique_ptr<KvPool> pool, const ReqToTokenPool& host_requests, View<const float> sinks,
              Device device);
 
@@ -22,7 +21,7 @@ class DeviceStep {
   const ReqToTokenPool& requests() const { return requests_; }
   View<const float> sinks() const { return sinks_.span<float>(); }
 
-  // Uploads pools, tensors and arrays, plans and attends, and brings results and pool back.
+  // Uploads pools, tensors and arrays, plans and attends, and downloads results and pool.
   void run(AttentionBackend& backend, const AttentionLayer& layer, const LayerInput& input,
            const ForwardBatch& batch, const KvPool& host_pool);
 

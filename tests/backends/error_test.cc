@@ -1,7 +1,7 @@
-// Combinations that SGLang refuses (in its arguments, factories, constructors, or at the first batch that
-// meets them), and those where its rules rewrite one another into a dead end: the resolver refuses them all
-// before anything is loaded, with a reason. What names a feature that attend has no word for (NVFP4, MXFP8,
-// score_mod, context parallelism, multi-item scoring) is not here.
+// Combinations that SGLang rejects (in arguments, factories, constructors, or at the first batch that has
+// them), and combinations for which its rules have no valid result. The resolver rejects all of them with a
+// reason before weights are loaded. Features without a counterpart in attend (NVFP4, MXFP8, score_mod,
+// context parallelism, multi-item scoring) are omitted.
 #include "attend/base/error.h"
 
 #include <gmock/gmock.h>
@@ -18,15 +18,15 @@ namespace {
 using enum Architecture;
 using testing::HasSubstr;
 
-struct Refused {
+struct Rejected {
   Architecture architecture;
   Requirement model;
   BackendOptions options;
   std::string reason;
 };
 
-void expect_errors(std::initializer_list<Refused> refused) {
-  for (const Refused& one : refused) {
+void expect_errors(std::initializer_list<Rejected> rejected) {
+  for (const Rejected& one : rejected) {
     try {
       const Resolution resolution =
           resolve(one.model, machine(one.architecture), one.options, backend_table());
@@ -38,7 +38,7 @@ void expect_errors(std::initializer_list<Refused> refused) {
   }
 }
 
-TEST(Rejection, OfAnArchitecture) {
+TEST(Rejection, NamesAnUnsupportedArchitecture) {
   expect_errors(
       {{kBlackwell,
         llama(),
@@ -70,7 +70,7 @@ TEST(Rejection, OfAnArchitecture) {
        {kHopper, llama(), {.attention_backend = "aiter"}, "hopper: aiter runs MHA on amd (prefill)"}});
 }
 
-TEST(Rejection, OfTheOtherKindOfKv) {
+TEST(Rejection, NamesTheUnsupportedKindOfKv) {
   expect_errors(
       {{kBlackwell,
         llama(),
@@ -83,21 +83,21 @@ TEST(Rejection, OfTheOtherKindOfKv) {
         "MLA: trtllm_mha serves MHA only (decode)"}});
 }
 
-TEST(Rejection, OfAPhaseThatABackendDoesNotDo) {
+TEST(Rejection, NamesAnUnsupportedPhase) {
   expect_errors(
       {{kHopper, deepseek_v3(), {.prefill_backend = "flashmla"}, "MLA: flashmla only decodes (prefill)"},
        {kBlackwell,
         deepseek_v3(),
         {.prefill_backend = "cutlass_mla"},
         "MLA: cutlass_mla only decodes (prefill)"},
-       // cutlass_mla would be forgotten if its prefill were chosen for it.
+       // If cutlass_mla were chosen for prefill, its request for decode would be lost.
        {kBlackwell,
         deepseek_v3(),
         {.attention_backend = "cutlass_mla", .decode_backend = "trtllm_mla"},
         "MLA: cutlass_mla only decodes (prefill)"}});
 }
 
-TEST(Rejection, OfAPageSize) {
+TEST(Rejection, NamesAnUnsupportedPageSize) {
   expect_errors({{kHopper,
                   deepseek_v3(),
                   {.attention_backend = "flashmla", .page_size = 16},
@@ -128,8 +128,8 @@ TEST(Rejection, OfAPageSize) {
                   "page_size 128 with one query head per KV head: trtllm_mha needs 16, 32, 64 (decode)"}});
 }
 
-TEST(Rejection, OfTwoPhasesThatShareNoPageSize) {
-  // SGLang's rules rewrite the page size one after another; the last one wins, right or wrong.
+TEST(Rejection, NamesPhasesWithoutACommonPageSize) {
+  // SGLang's rules overwrite the page size one after another, and the last one applies even if it is wrong.
   expect_errors(
       {{kBlackwell,
         llama2(),
@@ -145,7 +145,7 @@ TEST(Rejection, OfTwoPhasesThatShareNoPageSize) {
         "no page size serves both phases: fa4 needs 1 (prefill), trtllm_mla needs 32, 64 (decode)"}});
 }
 
-TEST(Rejection, OfDraftTrees) {
+TEST(Rejection, NamesUnsupportedDraftTrees) {
   const auto tree = [](const Requirement& model) { return with_drafts(model, Speculation::kTree); };
   expect_errors({{kHopper,
                   tree(deepseek_v3()),
@@ -163,7 +163,7 @@ TEST(Rejection, OfDraftTrees) {
                   tree(deepseek_v3()),
                   {.attention_backend = "trtllm_mla"},
                   "draft tree: trtllm_mla takes chain (decode)"},
-                 // Split backends do not get round the rule.
+                 // Separate backends per phase do not bypass the rule.
                  {kBlackwell,
                   tree(llama()),
                   {.prefill_backend = "flashinfer", .decode_backend = "trtllm_mha"},
@@ -186,14 +186,14 @@ TEST(Rejection, OfDraftTrees) {
                   "page_size 16 with draft trees and a sliding window: fa3 needs 1 (decode)"}});
 }
 
-TEST(Rejection, OfDraftsByABackendThatDraftsNot) {
+TEST(Rejection, NamesABackendWithoutSpeculation) {
   expect_errors({{kBlackwell,
                   with_drafts(deepseek_v3(), Speculation::kChain),
                   {.attention_backend = "cutlass_mla"},
                   "draft chain: cutlass_mla takes none (decode)"}});
 }
 
-TEST(Rejection, OfAFeature) {
+TEST(Rejection, NamesAnUnsupportedFeature) {
   Requirement window_and_cross = whisper();
   window_and_cross.window = true;
   expect_errors(
@@ -221,12 +221,12 @@ TEST(Rejection, OfAFeature) {
         "head dims 192/128: trtllm_mha takes equal multiples of 8 up to 256 (prefill)"}});
 }
 
-TEST(Rejection, OfAKvCacheDtype) {
+TEST(Rejection, NamesAnUnsupportedKvCacheDtype) {
   expect_errors({{kHopper,
                   with_kv(llama(), DType::kF8E5M2),
                   {.attention_backend = "fa3"},
                   "kv_cache_dtype fp8_e5m2: fa3 has float32, float16, bfloat16, fp8_e4m3 (decode)"},
-                 // FA3 for prefill alone does not get round the rule.
+                 // FA3 for prefill only does not bypass the rule.
                  {kHopper,
                   with_kv(llama(), DType::kF8E5M2),
                   {.prefill_backend = "fa3", .decode_backend = "triton"},
@@ -241,7 +241,7 @@ TEST(Rejection, OfAKvCacheDtype) {
                   "kv_cache_dtype fp8_e4m3: fa4 has float32, float16, bfloat16 (prefill)"}});
 }
 
-TEST(Rejection, OfScaledRowsOfOtherBackendsAndOtherHeadDims) {
+TEST(Rejection, NamesUnsupportedScaledRows) {
   Requirement narrow = with_kv(deepseek_v3(), DType::kU8);
   narrow.head_dims = {320, 256};
   expect_errors(
@@ -259,7 +259,7 @@ TEST(Rejection, OfScaledRowsOfOtherBackendsAndOtherHeadDims) {
         "kv_cache_dtype fp8_ds_mla with head dims 320/256: triton has it for 576/512 (decode)"}});
 }
 
-TEST(Rejection, OfDeterministicInference) {
+TEST(Rejection, NamesBackendsThatAreNotDeterministic) {
   for (std::string_view name : {"trtllm_mha", "aiter"})
     expect_errors({{name == "aiter" ? kAmd : kBlackwell,
                     deterministic(llama()),
@@ -279,7 +279,7 @@ TEST(Rejection, OfDeterministicInference) {
                   "deterministic inference on hopper: fa4 has it for MLA on blackwell (decode)"}});
 }
 
-TEST(Rejection, OfCudaGraphs) {
+TEST(Rejection, NamesBackendsWithoutCudaGraphs) {
   Requirement graphs = llama();
   graphs.graphs = true;
   expect_errors({{kCpu,
@@ -288,7 +288,7 @@ TEST(Rejection, OfCudaGraphs) {
                   "CUDA graphs: torch_native can not be captured (decode)"}});
 }
 
-TEST(Rejection, OfAnUnknownNameListsEveryName) {
+TEST(Rejection, ListsEveryNameForAnUnknownName) {
   try {
     resolve(llama(), machine(kHopper), {.attention_backend = "flash_attn"}, backend_table());
     ADD_FAILURE() << "resolved";
@@ -299,7 +299,7 @@ TEST(Rejection, OfAnUnknownNameListsEveryName) {
   }
 }
 
-// Every name of SGLang's registry (attention_registry.py).
+// All names of SGLang's registry (attention_registry.py).
 TEST(RejectionText, ExplainsSglangsOtherBackends) {
   for (const std::string_view name : {"triton",
                                       "torch_native",

@@ -13,11 +13,11 @@ namespace {
 
 using testing::HasSubstr;
 
-// One row of each kind of index: request rows, CSR, page table; and the reference.
+// One row for each kind of index (request rows, CSR, page table), and the reference.
 constexpr std::string_view kKinds[] = {"cpu", "flashinfer", "fa3", "torch_native"};
 
-// Prompts in two chunks, decodes beside a prompt, then decodes: as an engine steps.
-void grow(SmallModel& model, AttentionBackend& backend) {
+// Steps like an engine: prompts in two chunks, decode together with a prompt, then decode.
+void run_steps(SmallModel& model, AttentionBackend& backend) {
   model.step(backend, ForwardMode::kExtend, {9, 0});
   model.step(backend, ForwardMode::kExtend, {8, 5});
   model.step(backend, ForwardMode::kMixed, {1, 12});
@@ -31,12 +31,12 @@ TEST(KernelBackend, MatchesTheReferenceInEveryStep) {
       SCOPED_TRACE(testing::Message() << name << ", page size " << page_size);
       SmallModel model({small_layer(0), small_layer(1)}, kGrown, page_size);
       const auto backend = model.create(name);
-      grow(model, *backend);
-      model.expect_right_results();
+      run_steps(model, *backend);
+      model.expect_reference_results();
     }
 }
 
-TEST(KernelBackend, ServesLayersThatSeeOtherKeysAndHaveOtherHeads) {
+TEST(KernelBackend, SupportsLayersWithOtherMasksAndHeads) {
   for (std::string_view name : kKinds) {
     SCOPED_TRACE(name);
     std::vector<AttentionLayer> layers{small_layer(0), small_layer(1), small_layer(2), small_layer(3)};
@@ -46,12 +46,12 @@ TEST(KernelBackend, ServesLayersThatSeeOtherKeysAndHaveOtherHeads) {
     layers[3].head_dim_v = 64;
     SmallModel model(layers, kGrown, 4);
     const auto backend = model.create(name);
-    grow(model, *backend);
-    model.expect_right_results();
+    run_steps(model, *backend);
+    model.expect_reference_results();
   }
 }
 
-TEST(KernelBackend, TranslatesSlotsForLayersInTheOtherHalfOfThePool) {
+TEST(KernelBackend, TranslatesSlotsForLayersInTheWindowHalf) {
   for (std::string_view name : kKinds)
     for (int page_size : {1, 4}) {
       SCOPED_TRACE(testing::Message() << name << ", page size " << page_size);
@@ -59,8 +59,8 @@ TEST(KernelBackend, TranslatesSlotsForLayersInTheOtherHalfOfThePool) {
       layers[1].window_left = 6;
       SmallModel model(layers, kGrown, page_size, /*halves=*/true);
       const auto backend = model.create(name);
-      grow(model, *backend);
-      model.expect_right_results();
+      run_steps(model, *backend);
+      model.expect_reference_results();
     }
 }
 
@@ -73,9 +73,9 @@ TEST(KernelBackend, DoesNothingInAnIdleStep) {
     idle.mode = ForwardMode::kIdle;
     idle.cu_seqlen_q = {0};
     backend->plan(idle.batch(), stream);
-    backend->forward(model.layers()[0], {}, idle.batch(), stream);  // empty views: nothing may be touched
-    grow(model, *backend);
-    model.expect_right_results();
+    backend->forward(model.layers()[0], {}, idle.batch(), stream);  // empty views: no memory may be accessed
+    run_steps(model, *backend);
+    model.expect_reference_results();
   }
 }
 
@@ -102,16 +102,16 @@ TEST(KernelBackend, DoesNotWriteToThePool) {
   }
 }
 
-TEST(KernelBackend, CutsSplitsAtFixedPlacesWhenDeterministic) {
-  // One long request alone, and beside another: balanced splits would move, fixed ones do not.
-  SmallModel alone({small_layer(0)}, {1500, 1}, 16), beside({small_layer(0)}, {1500, 900}, 16);
+TEST(KernelBackend, SplitsAtFixedPositionsIfDeterministic) {
+  // One long request by itself, and together with another. Balanced splits would change; fixed ones do not.
+  SmallModel single({small_layer(0)}, {1500, 1}, 16), batched({small_layer(0)}, {1500, 900}, 16);
   std::vector<std::vector<float>> outputs;
-  for (SmallModel* model : {&alone, &beside}) {
+  for (SmallModel* model : {&single, &batched}) {
     const BackendEntry& entry = *find_backend(backend_table(), "cpu");
     BackendContext context = model->context();
     context.config = model->config(/*deterministic=*/true);
     const auto backend = entry.create(context);
-    if (model == &alone) {
+    if (model == &single) {
       model->step(*backend, ForwardMode::kExtend, {1499, 0});
       model->step(*backend, ForwardMode::kDecode, {1, 0});
     } else {
@@ -195,7 +195,7 @@ std::string forward_error(AttentionBackend& backend, const AttentionLayer& layer
   return "no error";
 }
 
-TEST(KernelBackend, RejectsWhatItHasNotPlanned) {
+TEST(KernelBackend, RejectsCallsWithoutAPlan) {
   SmallModel model({small_layer(0)}, kGrown, 4);
   const auto backend = model.create("cpu");
   const ForwardBatch batch = model.prepare(ForwardMode::kExtend, {3, 2}).batch();

@@ -1,5 +1,5 @@
-// What a model does around a backend, one layer at a time: new K and V to the backend's destination, then
-// attention.
+// Calls around a backend for one layer of a model: store new K and V at the backend's destination, then
+// attend.
 #pragma once
 
 #include "attend/attention/backend.h"
@@ -10,7 +10,7 @@ namespace attend::conformance {
 struct LayerInput {
   AttentionInput attend = {};
   TensorView k =
-      {};  // [num_tokens, num_kv_heads, head_dim_qk]; MLA: [num_tokens, kv_lora_rank]; empty: stored
+      {};  // [num_tokens, num_kv_heads, head_dim_qk]; MLA: [num_tokens, kv_lora_rank]; empty: already stored
   TensorView v = {};       // [num_tokens, num_kv_heads, head_dim_v]; MLA: empty
   TensorView k_rope = {};  // MLA: [num_tokens, rope_dim]
 };

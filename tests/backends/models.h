@@ -1,4 +1,4 @@
-// Models and machines as plain values, for tests of selection.
+// Models and machines as plain values, for tests of backend selection.
 #pragma once
 
 #include "attend/attention/resolver.h"

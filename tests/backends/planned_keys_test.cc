@@ -1,4 +1,4 @@
-// The bounds of keys by which backends plan.
+// Bounds on numbers of keys that backends use in plans.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace {
 
 using kernels::AttentionMask;
 
-constexpr int32_t kToTheEnd = std::numeric_limits<int32_t>::max();
+constexpr int32_t kUnlimited = std::numeric_limits<int32_t>::max();
 
-// Of a request, what its new tokens see together.
+// Number of keys of a request that its new tokens attend to, together.
 int num_unmasked_keys(const AttentionMask& attention_mask, int seqlen_q, int seqlen_kv) {
   int begin = seqlen_kv, end = 0;
   for (int j = 0; j < seqlen_q; ++j) {
@@ -32,29 +32,29 @@ std::vector<AttentionMask> all_masks() {
   for (const bool causal : {true, false})
     for (const int window_left : {-1, 0, 1, 5, 40})
       for (const int chunk : {0, 1, 4, 7, 40})
-        for (const int window_right : {0, 2, kToTheEnd})
+        for (const int window_right : {0, 2, kUnlimited})
           if (causal || window_right == 0)
             all.push_back(
                 {.causal = causal, .window_left = window_left, .chunk = chunk, .window_right = window_right});
   return all;
 }
 
-TEST(MostVisibleKeys, AreNoFewerThanARequestSees) {
+TEST(MostVisibleKeys, BoundTheKeysThatARequestAttendsTo) {
   constexpr int kMaxLength = 30;
   for (const AttentionMask& attention_mask : all_masks())
     for (int seqlen_q = 1; seqlen_q <= 4; ++seqlen_q) {
-      const int of_any = max_unmasked_keys(attention_mask, seqlen_q, 0);
-      const int of_these = max_unmasked_keys(attention_mask, seqlen_q, kMaxLength);
-      ASSERT_LE(of_these, kMaxLength);
-      int most = 0;
+      const int bound_for_any_length = max_unmasked_keys(attention_mask, seqlen_q, 0);
+      const int bound = max_unmasked_keys(attention_mask, seqlen_q, kMaxLength);
+      ASSERT_LE(bound, kMaxLength);
+      int max_keys = 0;
       for (int seqlen_kv = seqlen_q; seqlen_kv <= kMaxLength; ++seqlen_kv)
-        most = std::max(most, num_unmasked_keys(attention_mask, seqlen_q, seqlen_kv));
-      ASSERT_GE(of_these, most) << "window " << attention_mask.window_left << ", chunk "
-                                << attention_mask.chunk;
-      ASSERT_TRUE(of_any == 0 || of_any >= most);
-      // Without `causal` all new tokens see the same keys, which are fewer.
+        max_keys = std::max(max_keys, num_unmasked_keys(attention_mask, seqlen_q, seqlen_kv));
+      ASSERT_GE(bound, max_keys) << "window " << attention_mask.window_left << ", chunk "
+                                 << attention_mask.chunk;
+      ASSERT_TRUE(bound_for_any_length == 0 || bound_for_any_length >= max_keys);
+      // Without `causal` all new tokens attend to the same keys, which may be fewer than the bound.
       if (attention_mask.causal || seqlen_q == 1) {
-        ASSERT_EQ(of_these, most);
+        ASSERT_EQ(bound, max_keys);
       }
     }
 }
@@ -65,7 +65,7 @@ TEST(MostVisibleKeys, EqualTheRequestLengthWithoutWindowsAndChunks) {
   EXPECT_EQ(max_unmasked_keys({.causal = false}, 8, 5000), 5000);
 }
 
-TEST(MostVisibleKeys, AreTheWindowsOrTheChunksOfLongRequests) {
+TEST(MostVisibleKeys, AreBoundedByWindowsAndChunksOfLongRequests) {
   EXPECT_EQ(max_unmasked_keys({.window_left = 1023}, 1, 5000), 1024);
   EXPECT_EQ(max_unmasked_keys({.window_left = 1023}, 8, 5000), 1031);
   EXPECT_EQ(max_unmasked_keys({.window_left = 1023}, 1, 900), 900);
@@ -76,11 +76,11 @@ TEST(MostVisibleKeys, AreTheWindowsOrTheChunksOfLongRequests) {
 }
 
 TEST(MostVisibleKeys, DoNotOverflow) {
-  EXPECT_EQ(max_unmasked_keys({.window_left = 10, .window_right = kToTheEnd}, 1, 5000), 11);
-  EXPECT_EQ(max_unmasked_keys({.window_left = kToTheEnd}, 100, 0), kToTheEnd);
+  EXPECT_EQ(max_unmasked_keys({.window_left = 10, .window_right = kUnlimited}, 1, 5000), 11);
+  EXPECT_EQ(max_unmasked_keys({.window_left = kUnlimited}, 100, 0), kUnlimited);
 }
 
-// A batch of three requests, of 900 keys at most, of which the first `num_sharing` share 512.
+// Batch of three requests of at most 900 keys, of which the first `num_sharing` share 512.
 int suffix_key_bound(int num_sharing, int max_seqlen_kv) {
   static const std::vector<int32_t> lengths{600, 700, 900}, own_lengths{88, 188, 388};
   const SharedKeys shared{.num_keys = 512, .num_reqs = num_sharing, .suffix_seqlen_kv = own_lengths};
@@ -90,10 +90,10 @@ int suffix_key_bound(int num_sharing, int max_seqlen_kv) {
   return own.max_seqlen_kv;
 }
 
-TEST(OwnQueries, AreBoundWithoutSharedKeysWhereEveryRequestSharesThem) {
+TEST(SuffixQueries, BoundExcludesSharedKeysIfAllRequestsShareThem) {
   EXPECT_EQ(suffix_key_bound(3, 900), 388);
   EXPECT_EQ(suffix_key_bound(2, 900), 900);
-  EXPECT_EQ(suffix_key_bound(3, 0), 0);  // none known
+  EXPECT_EQ(suffix_key_bound(3, 0), 0);  // bound unknown
   EXPECT_EQ(suffix_key_bound(3, 512), 1);
 }
 

@@ -1,4 +1,4 @@
-// Automatic choice by the real table, against what SGLang's users get without a flag.
+// Automatic selection with the real table, compared with SGLang's defaults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -109,7 +109,7 @@ TEST(Selection, DraftTreesFallBackToFlashInferAndTriton) {
                   {kBlackwell, tree(gpt_oss()), "triton", "triton", 16},
                   {kBlackwell, tree(unequal_head_dims()), "flashinfer", "flashinfer", 16},
                   {kHopper, tree(deepseek_v3()), "fa3", "fa3", 16},
-                  // FlashInfer's MLA takes chains only.
+                  // FlashInfer's MLA supports chains only.
                   {kBlackwell, tree(deepseek_v3()), "triton", "triton", 16},
                   {kAmd, tree(llama()), "aiter", "aiter", 1},
                   {kCpu, tree(llama()), "cpu", "cpu", 64}});
@@ -124,7 +124,7 @@ TEST(Selection, DeterministicInferenceSelectsBatchInvariantBackends) {
                   {kBlackwellGeforce, deterministic(llama()), "flashinfer", "flashinfer", 16},
                   {kAmd, deterministic(llama()), "triton", "triton", 16},
                   {kCpu, deterministic(llama()), "cpu", "cpu", 64},
-                  // FA3 has no MLA here, and FlashInfer's is not batch-invariant.
+                  // FA3 has no MLA here, and FlashInfer's MLA is not batch-invariant.
                   {kAmpere, deterministic(deepseek_v3()), "triton", "triton", 16},
                   {kHopper, deterministic(deepseek_v3()), "fa3", "fa3", 16},
                   {kBlackwell, deterministic(deepseek_v3()), "triton", "triton", 16}});

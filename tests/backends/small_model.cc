@@ -169,13 +169,13 @@ void SmallModel::scatter(size_t layer_idx) {
     }
 }
 
-void SmallModel::expect_right_results() const {
+void SmallModel::expect_reference_results() const {
   for (size_t layer_idx = 0; layer_idx < model_.layers.size(); ++layer_idx)
     for (size_t i = 0; i < lengths_.size(); ++i) {
       const AttentionLayer& layer = model_.layers[layer_idx];
       const Tokens& sequence = sequences_[layer_idx][i];
       const int32_t cu_seqlen[] = {0, lengths_[i]}, seqlen[] = {lengths_[i]};
-      const auto as_page = [&](const Tensor& tensor) {  // one page per token, as contiguous K/V is
+      const auto as_page = [&](const Tensor& tensor) {  // one page per token, like contiguous K/V
         return tensor.view().reshape({lengths_[i], 1, tensor.shape(1), tensor.shape(2)});
       };
       const kernels::AttentionArgs args{

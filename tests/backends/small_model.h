@@ -1,5 +1,5 @@
 // SmallModel: sequences of random q, k and v that grow step by step through a backend and real pools, and the
-// reference's word on the whole of each.
+// reference's results for whole sequences.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace attend::conformance {
 
-// A pool whose layers are pools of their own. With `halves`, layers with a window live in a half of their
-// own, where every page has another id.
+// Pool with a separate pool per layer. With `halves`, window layers are in a separate half with other page
+// ids.
 class LayeredPool : public KvPool {
  public:
   LayeredPool(const std::vector<AttentionLayer>& layers, int page_size, int num_pages, bool halves);
@@ -37,7 +37,7 @@ inline AttentionLayer small_layer(int layer_id) {
 
 class SmallModel {
  public:
-  // `lengths`: of the sequences when they are complete.
+  // `lengths` are the final lengths of the sequences.
   SmallModel(std::vector<AttentionLayer> layers, std::vector<int> lengths, int page_size,
              bool halves = false);
   SmallModel(const SmallModel&) = delete;
@@ -46,8 +46,8 @@ class SmallModel {
   BackendContext context() const { return {.config = config(), .requests = requests_, .pool = *pool_}; }
   std::unique_ptr<AttentionBackend> create(std::string_view backend) const;
 
-  // The arrays of a step in which sequence i grows by num_new[i] tokens; 0: it takes no part. Allocates slots
-  // and writes request rows.
+  // Prepares a step in which sequence i grows by num_new[i] tokens; 0: not in the step. Allocates slots and
+  // writes request rows.
   const StepArrays& prepare(ForwardMode mode, const std::vector<int>& num_new);
   // Runs the prepared step through every layer.
   void run(AttentionBackend& backend);
@@ -60,15 +60,15 @@ class SmallModel {
   LayerInput input(size_t layer_idx) const;
   const std::vector<AttentionLayer>& layers() const { return model_.layers; }
 
-  // Reports every sequence and layer whose outputs are not the reference's.
-  void expect_right_results() const;
+  // Reports every sequence and layer with outputs that differ from the reference.
+  void expect_reference_results() const;
 
  private:
   struct Tokens {  // of one layer: [num_tokens, heads, dim]
     Tensor q, k, v, out;
   };
   Tokens make_tokens(const AttentionLayer& layer, int64_t num_tokens, uint64_t seed) const;
-  // Copies rows between a sequence and the step's tokens.
+  // Copies rows between a sequence and the tokens of the step.
   void gather(size_t layer_idx);
   void scatter(size_t layer_idx);
 

@@ -1,4 +1,4 @@
-// What every row of the table must be.
+// Invariants of every row of the backend table.
 #include "attend/backends/table.h"
 
 #include <gtest/gtest.h>
@@ -58,16 +58,16 @@ TEST(BackendTable, EveryEntryHasAPageSizeUnderAnyCondition) {
         }
 }
 
-// Those of attend's kernels that prefill MLA take expanded keys too.
-TEST(BackendTable, SupportsContiguousKeysWhereItPrefillsMla) {
+// attend's kernels for MLA prefill also support expanded keys.
+TEST(BackendTable, SupportsContiguousKeysIfItPrefillsMla) {
   for (const BackendEntry& entry : backend_table()) {
     EXPECT_EQ(entry.mla.contiguous, !entry.mla.prefill.empty()) << entry.name;
     EXPECT_FALSE(entry.mha.contiguous && entry.mla.prefill.empty()) << entry.name;
   }
 }
 
-// A preference for a name that the table lacks would be passed over in silence.
-TEST(BackendTable, HasEveryBackendThatIsPreferred) {
+// Resolution skips preferred names that the table lacks, so a typo would go unnoticed.
+TEST(BackendTable, ContainsEveryPreferredBackend) {
   for (KvKind kind : {KvKind::kMha, KvKind::kMla})
     for (Architecture architecture : {Architecture::kCpu, Architecture::kTuring, Architecture::kAmpere,
                                       Architecture::kAda, Architecture::kHopper, Architecture::kBlackwell,

@@ -8,7 +8,7 @@
 namespace attend {
 namespace {
 
-// A part of a message that counts how often it is formatted.
+// Part of a message that counts how often it is formatted.
 struct Counted {
   int* num_formatted;
   friend std::ostream& operator<<(std::ostream& out, const Counted& part) {
@@ -17,7 +17,7 @@ struct Counted {
   }
 };
 
-TEST(Error, CarriesTheCodeAndThePartsOneAfterAnother) {
+TEST(Error, HasTheCodeAndTheConcatenatedParts) {
   try {
     fail(ErrorCode::kUnsupported, "page_size ", 16, ": flashmla needs ", 64, " (decode)");
   } catch (const Error& error) {
@@ -28,7 +28,7 @@ TEST(Error, CarriesTheCodeAndThePartsOneAfterAnother) {
   FAIL() << "nothing was thrown";
 }
 
-TEST(Error, RequireIsAnArgumentErrorAndEnsureAnInternalError) {
+TEST(Error, RequireThrowsInvalidArgumentAndEnsureInternal) {
   try {
     require(false, "x");
     FAIL() << "nothing was thrown";
@@ -52,7 +52,7 @@ TEST(Error, FormatsNothingOnSuccess) {
   EXPECT_EQ(num_formatted, 1);
 }
 
-TEST(Error, EveryCodeHasItsOwnName) {
+TEST(Error, EveryCodeHasADistinctName) {
   std::set<std::string_view> names;
   for (ErrorCode code :
        {ErrorCode::kInvalidArgument, ErrorCode::kUnsupported, ErrorCode::kNotFound, ErrorCode::kCorruptFile,

@@ -12,16 +12,17 @@
 namespace attend {
 namespace {
 
-// That an id converts into nothing is checked by the compiler.
+// Compile-time checks: ids do not convert to other types.
 template <class From, class To>
-constexpr bool kKeptApart = !std::is_convertible_v<From, To> && !std::is_constructible_v<To, From> &&
-                            !std::is_assignable_v<To&, From>;
-static_assert(kKeptApart<TokenSlot, PageId> && kKeptApart<PageId, TokenSlot>);
-static_assert(kKeptApart<TokenSlot, SwaSlot> && kKeptApart<SwaSlot, TokenSlot>);
-static_assert(kKeptApart<TokenSlot, RequestRow> && kKeptApart<RequestRow, PageId>);
-static_assert(kKeptApart<TokenSlot, int32_t> && kKeptApart<PageId, int64_t> && kKeptApart<RequestRow, bool>);
+constexpr bool kNotConvertible = !std::is_convertible_v<From, To> && !std::is_constructible_v<To, From> &&
+                                 !std::is_assignable_v<To&, From>;
+static_assert(kNotConvertible<TokenSlot, PageId> && kNotConvertible<PageId, TokenSlot>);
+static_assert(kNotConvertible<TokenSlot, SwaSlot> && kNotConvertible<SwaSlot, TokenSlot>);
+static_assert(kNotConvertible<TokenSlot, RequestRow> && kNotConvertible<RequestRow, PageId>);
+static_assert(kNotConvertible<TokenSlot, int32_t> && kNotConvertible<PageId, int64_t> &&
+              kNotConvertible<RequestRow, bool>);
 static_assert(!std::is_convertible_v<int32_t, TokenSlot> && !std::is_assignable_v<TokenSlot&, int32_t>);
-static_assert(std::is_constructible_v<TokenSlot, int32_t>);  // by name only: TokenSlot(5)
+static_assert(std::is_constructible_v<TokenSlot, int32_t>);  // only explicitly: TokenSlot(5)
 
 template <class A, class B>
 concept Comparable = requires(A a, B b) {
@@ -37,7 +38,7 @@ static_assert(!Addable<TokenSlot, int32_t> && !Addable<TokenSlot, TokenSlot>);
 
 static_assert(kIsId<TokenSlot> && kIsId<RequestRow> && !kIsId<int32_t> && !kIsId<float>);
 
-TEST(Ids, OrderAndPrintAsTheirNumbers) {
+TEST(Ids, CompareAndPrintLikeIntegers) {
   EXPECT_LT(PageId(2), PageId(10));
   EXPECT_EQ(TokenSlot(7), TokenSlot(7));
   EXPECT_NE(TokenSlot(7), kNoSlot);
@@ -46,13 +47,13 @@ TEST(Ids, OrderAndPrintAsTheirNumbers) {
   EXPECT_EQ(out.str(), "12 -1");
 }
 
-TEST(Ids, StandInHashedSets) {
+TEST(Ids, AreHashable) {
   const std::unordered_set<TokenSlot> slots{TokenSlot(1), TokenSlot(2), TokenSlot(1)};
   EXPECT_EQ(slots.size(), 2u);
   EXPECT_TRUE(slots.contains(TokenSlot(2)));
 }
 
-TEST(Ids, ASpanOfThemHasTheBytesOfASpanOfInt32) {
+TEST(Ids, SpanHasTheBytesOfAnInt32Span) {
   const std::vector<TokenSlot> slots{TokenSlot(3), kNoSlot, TokenSlot(1 << 30)};
   const std::vector<int32_t> numbers{3, -1, 1 << 30};
   ASSERT_EQ(sizeof(TokenSlot) * slots.size(), sizeof(int32_t) * numbers.size());

@@ -14,7 +14,7 @@ class Log : public testing::Test {
   ~Log() override { set_log_level(LogLevel::kInfo); }
 };
 
-TEST_F(Log, GoesToStderrWithItsLevelAndNothingGoesToStdout) {
+TEST_F(Log, WritesLevelAndMessageToStderrOnly) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   log_info("page size ", 16);
@@ -35,7 +35,7 @@ TEST_F(Log, DropsLinesBelowTheLevel) {
   EXPECT_THAT(lines, HasSubstr("loud"));
 }
 
-TEST_F(Log, PrintsBracesAsTheyAre) {
+TEST_F(Log, PrintsBracesLiterally) {
   testing::internal::CaptureStderr();
   log_info("{\"a\": {}}");
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("{\"a\": {}}"));

@@ -9,14 +9,14 @@
 namespace attend {
 namespace {
 
-TEST(Math, CeilDivIsTheRealQuotientRoundedUp) {
+TEST(Math, CeilDivRoundsTheQuotientUp) {
   for (int value = -40; value <= 40; ++value)
     for (int divisor = 1; divisor <= 17; ++divisor)
       EXPECT_EQ(ceil_div(value, divisor), static_cast<int>(std::ceil(static_cast<double>(value) / divisor)))
           << value << " / " << divisor;
 }
 
-TEST(Math, CeilDivDoesNotOverflowAtTheEndOfTheRange) {
+TEST(Math, CeilDivDoesNotOverflow) {
   constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
   EXPECT_EQ(ceil_div(kMax, 2), kMax / 2 + 1);
   EXPECT_EQ(ceil_div(kMax, kMax), 1);
@@ -24,7 +24,7 @@ TEST(Math, CeilDivDoesNotOverflowAtTheEndOfTheRange) {
   EXPECT_EQ(ceil_div(kMax64, uint64_t{2}), uint64_t{1} << 63);
 }
 
-TEST(Math, RoundUpIsTheSmallestMultipleNotBelow) {
+TEST(Math, RoundUpReturnsTheSmallestMultipleNotBelow) {
   for (int value = 0; value <= 70; ++value)
     for (int multiple = 1; multiple <= 33; ++multiple) {
       const int rounded = round_up(value, multiple);
@@ -34,7 +34,7 @@ TEST(Math, RoundUpIsTheSmallestMultipleNotBelow) {
     }
 }
 
-TEST(Math, PowersOfTwoAreThoseWithOneBit) {
+TEST(Math, PowersOfTwoHaveOneBit) {
   for (int value = -5; value <= 1025; ++value) {
     bool power = false;
     for (int shift = 0; shift <= 10; ++shift) power = power || value == 1 << shift;

@@ -16,13 +16,13 @@ TEST(Printable, EscapesControlCharactersOnly) {
   EXPECT_EQ(printable("\xc2"), "\xc2");
 }
 
-TEST(Printable, LinesOfTheLogAre) {
+TEST(Printable, EscapesLogLines) {
   testing::internal::CaptureStderr();
   log_warning("\x1b[2J");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "warning: ?[2J\n");
 }
 
-TEST(Elide, LeavesOutTheMiddleBetweenCharacters) {
+TEST(Elide, CutsTheMiddleAtCharacterBoundaries) {
   EXPECT_EQ(elide("short", 5), "short");
   EXPECT_EQ(elide("0123456789", 4), "01 [... 6 bytes ...] 89");
   EXPECT_EQ(elide("a\xc3\xa9\xc3\xa9\xc3\xa9z", 4), "a [... 6 bytes ...] z");

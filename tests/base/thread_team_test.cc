@@ -26,8 +26,8 @@ void run(ThreadTeam& team, int64_t num_tasks, Fn fn) {
             .num_tasks = num_tasks});
 }
 
-// Under a limit of processes or memory the default number may be more than there can be. A sanitizer needs
-// more addresses than are left here.
+// Limits on processes or memory may not permit the default number of threads. Sanitizers need more address
+// space than this limit leaves.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(SetNumThreads, StartsNoDefaultTeamFirst) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -35,7 +35,7 @@ TEST(SetNumThreads, StartsNoDefaultTeamFirst) {
     setenv("OMP_NUM_THREADS", "1024", 1);
     rlimit few{};
     getrlimit(RLIMIT_AS, &few);
-    few.rlim_cur = size_t{512} << 20;  // the stacks of a thousand threads do not fit
+    few.rlim_cur = size_t{512} << 20;  // too little for the stacks of a thousand threads
     setrlimit(RLIMIT_AS, &few);
     set_num_threads(2);
     _exit(num_threads() == 2 ? 0 : 1);
@@ -56,7 +56,7 @@ TEST(ThreadTeam, RunsEveryTaskOnce) {
   }
 }
 
-// Jobs right after one another, and jobs that find the members asleep.
+// Runs jobs back to back, and jobs that start when the threads are asleep.
 TEST(ThreadTeam, FinishesEachJobBeforeItReturns) {
   ThreadTeam team(4);
   std::vector<int> values(64);
@@ -79,8 +79,8 @@ TEST(ThreadTeam, ConcurrentTasksHaveDifferentThreadIndices) {
   EXPECT_EQ(clashes, 0);
 }
 
-// Each task waits for the others: only as many threads as tasks can finish them.
-TEST(ThreadTeam, RunsTasksAtTheSameTime) {
+// Each task waits for the others, so the tasks finish only if each has a thread.
+TEST(ThreadTeam, RunsTasksConcurrently) {
   ThreadTeam team(3);
   std::atomic<int> arrived = 0;
   run(team, 3, [&](int64_t, int) {
@@ -104,7 +104,7 @@ TEST(ThreadTeam, RunsAJobInsideATaskOnThatThread) {
   EXPECT_EQ(strangers, 0);
 }
 
-TEST(ThreadTeam, RunsJobsOfSeveralCallersAtOnce) {
+TEST(ThreadTeam, RunsJobsOfSeveralCallersConcurrently) {
   ThreadTeam team(2);
   std::atomic<int64_t> sum = 0;
   std::vector<std::thread> callers;
@@ -116,7 +116,7 @@ TEST(ThreadTeam, RunsJobsOfSeveralCallersAtOnce) {
   EXPECT_EQ(sum, 4 * 500 * 45);
 }
 
-TEST(ThreadTeam, RethrowsWhatATaskThrowsAndGoesOn) {
+TEST(ThreadTeam, RethrowsExceptionsOfTasksAndContinues) {
   ThreadTeam team(3);
   for (int round = 0; round < 100; ++round) {
     std::atomic<int> started = 0;
@@ -133,24 +133,24 @@ TEST(ThreadTeam, RethrowsWhatATaskThrowsAndGoesOn) {
   }
 }
 
-TEST(ThreadTeam, LeavesNoTaskMarkAfterAJob) {
+TEST(ThreadTeam, ClearsTheTaskStateAfterAJob) {
   ThreadTeam team(2);
   run(team, 4, [](int64_t, int) { EXPECT_TRUE(ThreadTeam::in_task()); });
   EXPECT_FALSE(ThreadTeam::in_task());
 }
 
-TEST(ThreadTeam, RejectsToHaveNoThread) {
+TEST(ThreadTeam, RejectsZeroThreads) {
   EXPECT_THAT(testing_support::error_message(ErrorCode::kInvalidArgument, [] { ThreadTeam team(0); }),
               testing::HasSubstr("num_threads 0: 1 to 1024"));
 }
 
-TEST(Parallel, RejectsMoreThreadsThanASystemStarts) {
+TEST(Parallel, RejectsMoreThreadsThanTheSystemCanStart) {
   EXPECT_THAT(testing_support::error_message(ErrorCode::kInvalidArgument, [] { set_num_threads(40000); }),
               testing::HasSubstr("num_threads 40000: 1 to 1024"));
   EXPECT_GE(num_threads(), 1);
 }
 
-TEST(Parallel, SplitsWorkOverTheProcessesTeam) {
+TEST(Parallel, SplitsWorkOverTheGlobalTeam) {
   set_num_threads(3);
   EXPECT_EQ(num_threads(), 3);
   std::atomic<int> arrived = 0;
@@ -162,7 +162,7 @@ TEST(Parallel, SplitsWorkOverTheProcessesTeam) {
   set_num_threads(num_available_cpus());
 }
 
-// The team is replaced while jobs run on it and while others begin.
+// Replaces the team while jobs run on it and other jobs start.
 TEST(Parallel, ChangesTheNumberOfThreadsDuringJobs) {
   constexpr int kNumCallers = 2, kNumJobs = 300, kNumTasks = 32;
   std::atomic<int64_t> num_done = 0;
@@ -179,8 +179,8 @@ TEST(Parallel, ChangesTheNumberOfThreadsDuringJobs) {
   set_num_threads(num_available_cpus());
 }
 
-// A job that began with three threads goes on with them after there is one.
-TEST(Parallel, EndsAJobOnTheTeamItBeganOn) {
+// A job that started with three threads finishes with them after the number is set to one.
+TEST(Parallel, FinishesAJobOnTheTeamThatStartedIt) {
   set_num_threads(3);
   std::atomic<int> arrived = 0;
   parallel_for(3, [&](int64_t task_idx, int) {
@@ -192,7 +192,7 @@ TEST(Parallel, EndsAJobOnTheTeamItBeganOn) {
   set_num_threads(num_available_cpus());
 }
 
-TEST(Parallel, UsesNoMoreThreadsThanThereAreCpus) {
+TEST(Parallel, UsesAtMostOneThreadPerCpu) {
   EXPECT_GE(num_available_cpus(), 1);
   EXPECT_LE(num_available_cpus(), static_cast<int>(std::thread::hardware_concurrency()));
 }

@@ -1,4 +1,4 @@
-// What the benches of models say that a step has to read.
+// Bytes that the model benchmarks expect a step to read.
 #include "attend/bench/model/model_steps.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 namespace attend::bench {
 namespace {
 
-// Attention, experts, or both are quantized, each in its own way.
-TEST(ModelSteps, ReadExpertsThatAreMetInTheFormatThatTheyHave) {
+// Models whose attention, experts, or both are quantized, each in another format.
+TEST(ModelSteps, CountSelectedExpertsInTheirStoredFormat) {
   for (const char* golden : {"qwen3-moe-fp8-int4", "gpt-oss-mxfp4", "mixtral-awq", "mixtral-top2"}) {
     SCOPED_TRACE(golden);
     EngineConfig config;
@@ -26,9 +26,9 @@ TEST(ModelSteps, ReadExpertsThatAreMetInTheFormatThatTheyHave) {
         others += bytes;
     }
     const auto& moe = std::get<MoeMlpSpec>(engine.model_spec().layers.back().mlp);
-    const double met = experts * moe.top_k / moe.num_experts;
-    // Scales of 16 bits may be placed in 32, and act-order and zero points in other words.
-    EXPECT_NEAR(decode_bytes(engine, 1, 0), others + met, 0.05 * (others + met));
+    const double selected = experts * moe.top_k / moe.num_experts;
+    // Scales of 16 bits may be stored as 32 bits, and act-order indices and zero points in another layout.
+    EXPECT_NEAR(decode_bytes(engine, 1, 0), others + selected, 0.05 * (others + selected));
   }
 }
 

@@ -10,14 +10,14 @@
 namespace attend::bench {
 namespace {
 
-// A way that leaves bytes out would be a limit that nothing could reach.
+// A method that skips bytes would measure a limit that no kernel can reach.
 TEST(ReadProbe, EveryMethodReadsEveryByte) {
   std::vector<std::byte> memory(3 * kReadUnit);
-  for (const ReadMethod& way : read_methods()) {
-    const float zero = read_loop(memory, way);
+  for (const ReadMethod& method : read_methods()) {
+    const float zero = read_loop(memory, method);
     for (size_t i = 0; i < memory.size(); i += 61) {
       memory[i] = std::byte{1};
-      ASSERT_NE(read_loop(memory, way), zero) << to_string(way) << ", byte " << i;
+      ASSERT_NE(read_loop(memory, method), zero) << to_string(method) << ", byte " << i;
       memory[i] = std::byte{0};
     }
   }
@@ -25,7 +25,7 @@ TEST(ReadProbe, EveryMethodReadsEveryByte) {
 
 TEST(ReadProbe, EveryMethodMeasuresARate) {
   const std::vector<std::byte> memory(9 * kReadUnit);
-  for (const ReadMethod& way : read_methods()) EXPECT_GT(read_bytes_per_second(memory, 1, way), 0);
+  for (const ReadMethod& method : read_methods()) EXPECT_GT(read_bytes_per_second(memory, 1, method), 0);
 }
 
 TEST(ReadProbe, FastestMethodHasTheHighestMedian) {
@@ -40,8 +40,9 @@ TEST(ReadProbe, MethodsDescribeThemselves) {
             "2 streams, fetched 2 KiB ahead for once, by turns of 256 KiB");
 }
 
-// Halves of a float16 are no bfloat16: a limit of pairs could not be reached.
-TEST(PeakProbe, PairsOfBfloat16AreNoLimitOfOtherNumbers) {
+// Kernels cannot use bf16 pair instructions on f32 or float16 operands, so their rate is not a limit for
+// them.
+TEST(PeakProbe, Bfloat16PairsAreNoLimitForOtherDtypes) {
   for (DType operands : {DType::kF32, DType::kF16})
     EXPECT_NE(best_vectors(1, operands), Arithmetic::kAvx512Bf16) << operands;
 }

@@ -1,4 +1,4 @@
-// bench serving over the tiny model.
+// `bench serving` with the tiny model.
 #include "attend/bench/serving/serving_bench.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing_support::error_message;
 
-ServingOptions options_of(const TraceOptions& trace) {
+ServingOptions make_options(const TraceOptions& trace) {
   ServingOptions options;
   options.trace = trace;
   options.engine.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
@@ -28,10 +28,10 @@ ServingOptions options_of(const TraceOptions& trace) {
 constexpr LengthDistribution always(int tokens) { return {.lowest = tokens, .highest = tokens}; }
 
 TEST(ServingBench, AnswersTheWholeTrace) {
-  ServingOptions options = options_of({.num_conversations = 12,
-                                       .request_rate = 400.0,
-                                       .input = {.lowest = 5, .highest = 60},
-                                       .output = {.lowest = 1, .highest = 9}});
+  ServingOptions options = make_options({.num_conversations = 12,
+                                         .request_rate = 400.0,
+                                         .input = {.lowest = 5, .highest = 60},
+                                         .output = {.lowest = 1, .highest = 9}});
   int num_told = 0;
   options.served = [&](int num_done, int num_requests) {
     EXPECT_EQ(num_done, ++num_told);
@@ -55,27 +55,27 @@ TEST(ServingBench, AnswersTheWholeTrace) {
 }
 
 TEST(ServingBench, FindsSharedPrefixesAndEarlierTurnsInTheCache) {
-  ServingOptions options = options_of({.num_conversations = 4,
-                                       .input = always(16),
-                                       .output = always(9),
-                                       .num_shared_prefixes = 1,
-                                       .shared_prefix_tokens = 64,
-                                       .num_turns = 2});
+  ServingOptions options = make_options({.num_conversations = 4,
+                                         .input = always(16),
+                                         .output = always(9),
+                                         .num_shared_prefixes = 1,
+                                         .shared_prefix_tokens = 64,
+                                         .num_turns = 2});
   options.max_concurrency = 1;
   const auto cached = [&] {
     std::vector<int> tokens;
     for (const ServedRequest& request : bench_serving(options).requests) tokens.push_back(request.num_cached);
     return tokens;
   };
-  // 80 tokens, of which a later conversation finds 64; then 80 + 9 + 16, of which the first 80 stand in whole
-  // pages.
+  // A later conversation finds 64 of its 80 prompt tokens. A second turn has 80 + 9 + 16 tokens, of which the
+  // first 80 fill whole pages.
   EXPECT_EQ(cached(), (std::vector<int>{0, 64, 64, 64, 80, 80, 80, 80}));
   options.engine.disable_radix_cache = true;
   EXPECT_EQ(cached(), std::vector<int>(8, 0));
 }
 
 TEST(ServingBench, HonorsMaxConcurrency) {
-  ServingOptions options = options_of({.num_conversations = 8, .input = always(8), .output = always(6)});
+  ServingOptions options = make_options({.num_conversations = 8, .input = always(8), .output = always(6)});
   options.max_concurrency = 3;
   int most = 0;
   for (const PoolSample& sample : bench_serving(options).samples)
@@ -85,21 +85,21 @@ TEST(ServingBench, HonorsMaxConcurrency) {
 
 TEST(ServingBench, RejectsATraceThatDoesNotFit) {
   const ServingOptions options =
-      options_of({.num_conversations = 2, .input = always(300), .output = always(9), .num_turns = 2});
+      make_options({.num_conversations = 2, .input = always(300), .output = always(9), .num_turns = 2});
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)bench_serving(options); }),
               HasSubstr("conversation 1 of the trace: 618 tokens with its answers: a request may have 512"));
 }
 
-TEST(ServingBench, EndsWhereARequestIsNotAnswered) {
-  ServingOptions options = options_of({.num_conversations = 8, .input = always(8), .output = always(6)});
+TEST(ServingBench, StopsAtAFailedRequest) {
+  ServingOptions options = make_options({.num_conversations = 8, .input = always(8), .output = always(6)});
   options.engine.schedule.max_queued_requests = 2;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)bench_serving(options); }),
               HasSubstr("a request was not answered: the request queue is full"));
 }
 
-TEST(ServingBench, WritesWhatAPlotNeeds) {
+TEST(ServingBench, WritesTheFiguresOfAPlot) {
   const std::string path = testing::TempDir() + "/attend_serving.json";
-  write_json(bench_serving(options_of({.num_conversations = 3, .input = always(8), .output = always(5)})),
+  write_json(bench_serving(make_options({.num_conversations = 3, .input = always(8), .output = always(5)})),
              path);
   const auto json = nlohmann::json::parse(std::ifstream(path));
   EXPECT_EQ(json.at("requests"), 3);

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::error_message;
 
-ModelSpec spec_of(int vocab_size) {
+ModelSpec make_spec(int vocab_size) {
   ModelSpec spec;
   spec.vocab_size = vocab_size;
   return spec;
@@ -34,8 +34,8 @@ std::string error_text(const std::string& text) {
   return error_message(ErrorCode::kCorruptFile, [&] { (void)read_trace(path, {}, nullptr); });
 }
 
-// Mean and standard deviation of the times between two.
-std::pair<double, double> gaps_of(const Trace& trace) {
+// Mean and standard deviation of the time between arrivals.
+std::pair<double, double> arrival_gaps(const Trace& trace) {
   double sum = 0.0, squares = 0.0;
   for (size_t i = 1; i < trace.size(); ++i) {
     const double gap = trace[i].arrival - trace[i - 1].arrival;
@@ -51,20 +51,20 @@ TEST(Trace, HonorsRequestRateAndBurstiness) {
                        .request_rate = 4.0,
                        .input = {.lowest = 1, .highest = 1},
                        .output = {.lowest = 1, .highest = 1}};
-  // A gamma distribution of shape k has a mean of 1 / rate and a deviation of 1 / (rate sqrt(k)).
+  // A gamma distribution of shape k has mean 1 / rate and standard deviation 1 / (rate sqrt(k)).
   for (const double burstiness : {0.25, 1.0, 4.0}) {
     options.burstiness = burstiness;
-    const auto [mean, deviation] = gaps_of(make_trace(options, spec_of(100)));
+    const auto [mean, deviation] = arrival_gaps(make_trace(options, make_spec(100)));
     EXPECT_NEAR(mean, 0.25, 0.015) << burstiness;
     EXPECT_NEAR(deviation, 0.25 / std::sqrt(burstiness), 0.03) << burstiness;
   }
   options.request_rate = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(make_trace(options, spec_of(100)).back().arrival, 0.0);
+  EXPECT_EQ(make_trace(options, make_spec(100)).back().arrival, 0.0);
 }
 
-TEST(Trace, IsTheSameForASeed) {
+TEST(Trace, IsDeterminedByItsSeed) {
   TraceOptions options{.num_conversations = 5, .request_rate = 1.0, .input = {.lowest = 1, .highest = 9}};
-  const ModelSpec spec = spec_of(1000);
+  const ModelSpec spec = make_spec(1000);
   const Trace first = make_trace(options, spec), again = make_trace(options, spec);
   options.seed = 1;
   const Trace other = make_trace(options, spec);
@@ -75,7 +75,7 @@ TEST(Trace, IsTheSameForASeed) {
   EXPECT_NE(first[0].turns[0].tokens, other[0].turns[0].tokens);
 }
 
-TEST(Trace, StartsWithASharedPrefixAndHasAllTurns) {
+TEST(Trace, ContainsTheSharedPrefixAndAllTurns) {
   const TraceOptions options{.num_conversations = 40,
                              .input = {.lowest = 3, .highest = 3},
                              .output = {.lowest = 2, .highest = 2},
@@ -83,7 +83,7 @@ TEST(Trace, StartsWithASharedPrefixAndHasAllTurns) {
                              .shared_prefix_tokens = 8,
                              .num_turns = 2};
   std::set<std::vector<int32_t>> prefixes;
-  const Trace trace = make_trace(options, spec_of(1000));
+  const Trace trace = make_trace(options, make_spec(1000));
   for (const Conversation& conversation : trace) {
     ASSERT_EQ(conversation.turns.size(), 2u);
     const std::vector<int32_t>& first = conversation.turns[0].tokens;
@@ -96,24 +96,24 @@ TEST(Trace, StartsWithASharedPrefixAndHasAllTurns) {
   EXPECT_EQ(num_requests(trace), 80);
 }
 
-TEST(Trace, IsRejectedWhenItFillsMemory) {
+TEST(Trace, IsRejectedIfItExceedsMemory) {
   for (const TraceOptions& options :
        {TraceOptions{.num_conversations = 1 << 24, .input = {.lowest = 1, .highest = 1 << 24}},
         TraceOptions{.num_turns = 1 << 24},
         TraceOptions{
             .num_conversations = 1, .num_shared_prefixes = 1 << 24, .shared_prefix_tokens = 1 << 24}})
-    EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)make_trace(options, spec_of(9)); }),
+    EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)make_trace(options, make_spec(9)); }),
                 HasSubstr("tokens in prompts: at most 268435456; lower --num-prompts"));
 }
 
-TEST(Trace, HasNoImageToken) {
-  ModelSpec spec = spec_of(2);
+TEST(Trace, ContainsNoImageTokens) {
+  ModelSpec spec = make_spec(2);
   spec.image_token_id = 1;
   for (const Conversation& conversation : make_trace({.num_conversations = 4}, spec))
     for (const int32_t token : conversation.turns[0].tokens) ASSERT_EQ(token, 0);
 }
 
-TEST(LengthDistribution, IsReadAndDrawnFrom) {
+TEST(LengthDistribution, IsParsedAndSampled) {
   std::mt19937_64 random(1);
   EXPECT_EQ(LengthDistribution::parse("--n", "512").sample(random), 512);
   const auto even = LengthDistribution::parse("--n", "3:5");
@@ -142,7 +142,7 @@ TEST(LengthDistribution, ReportsAcceptedValues) {
         << text;
 }
 
-TEST(TraceFile, IsReadInTheOrderOfArrival) {
+TEST(TraceFile, IsReadInOrderOfArrival) {
   const std::string path =
       write_trace(R"({"input_ids": [1, 2], "output_len": 7, "arrival": 2.5})"
                   "\n\n"
@@ -157,7 +157,7 @@ TEST(TraceFile, IsReadInTheOrderOfArrival) {
   EXPECT_EQ(trace[1].turns[0].output_tokens, 7);
 }
 
-TEST(TraceFile, RejectsWhatItCanNotReplayByLineAndField) {
+TEST(TraceFile, NamesLineAndFieldThatItCannotReplay) {
   EXPECT_THAT(error_text("{}\n"), HasSubstr(":1 {}: expected an object with \"prompt\" or \"input_ids\""));
   EXPECT_THAT(error_text("{\"input_ids\": [1]}\n{\"input_ids\": [1], \"arrival\": 1}"),
               HasSubstr(":2: arrival 1: expected none, as in the first line"));

@@ -20,7 +20,7 @@ std::string file_with(const std::string& name, float value) {
 
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-// A folder with this index and shards one.safetensors ("a") and two.safetensors ("b").
+// Expects an error for this index next to one.safetensors (tensor "a") and two.safetensors (tensor "b").
 void expect_bad_index(std::string_view index, ErrorCode code, std::initializer_list<std::string_view> parts) {
   SCOPED_TRACE(index);
   const TempDir dir;
@@ -39,7 +39,7 @@ TEST(HfCheckpoint, ReadsASingleFile) {
   EXPECT_EQ(*weights.tensor("a").as<float>(), 1.0f);
 }
 
-TEST(HfCheckpoint, ReadsShardsByTheirIndex) {
+TEST(HfCheckpoint, ReadsTheShardsOfAnIndex) {
   const TempDir dir;
   dir.write("one.safetensors", file_with("a", 1.0f));
   dir.write("two.safetensors", file_with("b", 2.0f));
@@ -65,7 +65,7 @@ TEST(HfCheckpoint, RejectsADirectoryWithoutWeights) {
   expect_error(ErrorCode::kNotFound, {"nowhere", "directory"}, [&] { HfTensors{dir.path() / "nowhere"}; });
 }
 
-TEST(HfCheckpoint, RejectsATensorThatNoFileHolds) {
+TEST(HfCheckpoint, RejectsATensorThatNoFileContains) {
   const TempDir dir;
   dir.write("model.safetensors", file_with("a", 1.0f));
   const HfTensors weights(dir.path());
@@ -77,12 +77,12 @@ TEST(HfCheckpoint, RejectsAMissingShard) {
                    {"three.safetensors", "missing shard", "\"c\""});
 }
 
-TEST(HfCheckpoint, RejectsAShardWithoutTheTensorThatTheIndexPlacesThere) {
+TEST(HfCheckpoint, RejectsAShardThatLacksATensorOfTheIndex) {
   expect_bad_index(R"({"weight_map":{"b":"one.safetensors"}})", ErrorCode::kCorruptFile,
                    {"one.safetensors", "\"b\"", kIndex});
 }
 
-TEST(HfCheckpoint, RejectsAShardNameThatLeavesTheDirectory) {
+TEST(HfCheckpoint, RejectsAShardPathOutsideTheDirectory) {
   for (const char* name : {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "one/"})
     expect_bad_index(R"({"weight_map":{"a":")" + std::string(name) + R"("}})", ErrorCode::kCorruptFile,
                      {kIndex, "weight_map.a", name, "same directory"});

@@ -20,13 +20,13 @@ constexpr size_t kMaxBytes = 100;
 constexpr const char* kLfsPointer =
     "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
 
-void expect_unread(const std::filesystem::path& path, std::string_view describe_error) {
+void expect_unreadable(const std::filesystem::path& path, std::string_view describe_error) {
   SCOPED_TRACE(path);
   expect_error(ErrorCode::kNotFound, {path.string(), describe_error}, [&] { read_file(path, kMaxBytes); });
   expect_error(ErrorCode::kNotFound, {path.string(), describe_error}, [&] { SafetensorsFile{path}; });
 }
 
-TEST(InputFile, IsReadWhole) {
+TEST(InputFile, IsReadCompletely) {
   const TempDir dir;
   EXPECT_EQ(read_file(dir.write("a", "text"), kMaxBytes), "text");
   EXPECT_EQ(read_file(dir.write("a", ""), kMaxBytes), "");
@@ -38,19 +38,19 @@ TEST(InputFile, AboveTheLimitIsRejected) {
   const auto path = dir.write("a", std::string(kMaxBytes + 1, 'x'));
   expect_error(ErrorCode::kUnsupported, {path.string(), "101 bytes: at most 100"},
                [&] { read_file(path, kMaxBytes); });
-  // Says that it has no bytes.
+  // Reports a size of 0 bytes, but has content.
   expect_error(ErrorCode::kUnsupported, {"/proc/self/maps", "at most 100"},
                [&] { read_file("/proc/self/maps", kMaxBytes); });
 }
 
-TEST(InputFile, IsARegularFile) {
+TEST(InputFile, MustBeARegularFile) {
   const TempDir dir;
   std::filesystem::create_directory(dir.path() / "folder");
   ASSERT_EQ(mkfifo((dir.path() / "pipe").c_str(), 0600), 0);
   create_symlink("/dev/zero", dir.path() / "zero");
-  expect_unread(dir.path() / "folder", "is a directory: expected a regular file");
-  expect_unread(dir.path() / "pipe", "is a pipe: expected a regular file");
-  expect_unread(dir.path() / "zero", "is a device: expected a regular file");
+  expect_unreadable(dir.path() / "folder", "is a directory: expected a regular file");
+  expect_unreadable(dir.path() / "pipe", "is a pipe: expected a regular file");
+  expect_unreadable(dir.path() / "zero", "is a device: expected a regular file");
 }
 
 TEST(InputFile, MissingFileErrorHasAReason) {
@@ -58,12 +58,12 @@ TEST(InputFile, MissingFileErrorHasAReason) {
   dir.write("file", "");
   create_symlink("../../blobs/0123", dir.path() / "broken");
   create_symlink("circle", dir.path() / "circle");
-  expect_unread(dir.path() / "none", "no such file");
-  expect_unread(dir.path() / "file" / "below", "a part of the path is no directory");
-  expect_unread(dir.path() / "broken", "the link is broken: it leads to ../../blobs/0123");
-  expect_unread(dir.path() / "broken" / "below", (dir.path() / "broken").string() + " is broken");
-  expect_unread(dir.path() / "circle", "its links lead in a circle");
-  expect_unread(dir.path() / std::string(5000, 'n'), "longer than the file system allows");
+  expect_unreadable(dir.path() / "none", "no such file");
+  expect_unreadable(dir.path() / "file" / "below", "a part of the path is no directory");
+  expect_unreadable(dir.path() / "broken", "the link is broken: it leads to ../../blobs/0123");
+  expect_unreadable(dir.path() / "broken" / "below", (dir.path() / "broken").string() + " is broken");
+  expect_unreadable(dir.path() / "circle", "its links lead in a circle");
+  expect_unreadable(dir.path() / std::string(5000, 'n'), "longer than the file system allows");
 }
 
 TEST(InputFile, UnreadableFileIsNotReportedAsMissing) {
@@ -72,13 +72,13 @@ TEST(InputFile, UnreadableFileIsNotReportedAsMissing) {
   chmod(path.c_str(), 0);
   chmod(dir.path().c_str(), 0711);
   const bool root = geteuid() == 0;
-  if (root) setfsuid(65534);  // root may read everything
+  if (root) setfsuid(65534);  // root can read every file
   const bool denied = access(path.c_str(), R_OK) == 0 ? root : true;
-  if (denied) expect_unread(path, "permission denied");
+  if (denied) expect_unreadable(path, "permission denied");
   if (root) setfsuid(0);
 }
 
-// What stands in the way of a file that may be absent is not taken for its absence.
+// A path that cannot be accessed is an error, not an absent file.
 TEST(InputFile, ExistsFailsForInaccessiblePaths) {
   const TempDir dir;
   dir.write("file", "");
@@ -93,7 +93,7 @@ TEST(InputFile, ExistsFailsForInaccessiblePaths) {
                [&] { file_exists(dir.path() / std::string(5000, 'n')); });
 }
 
-// A cache of Hugging Face holds links; those of a download that was broken off lead nowhere.
+// Files in a Hugging Face cache are links. Links of an interrupted download are broken.
 TEST(InputFile, BrokenLinkIsNotReportedAsMissing) {
   const TempDir dir;
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {

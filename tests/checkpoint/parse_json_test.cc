@@ -10,7 +10,7 @@ namespace {
 
 using test::expect_error;
 
-void expect_no_json(std::string_view text, std::initializer_list<std::string_view> parts) {
+void expect_invalid_json(std::string_view text, std::initializer_list<std::string_view> parts) {
   SCOPED_TRACE(text.substr(0, 60));
   expect_error(ErrorCode::kCorruptFile, parts, [&] { parse_json(text, "some.json"); });
 }
@@ -27,32 +27,32 @@ TEST(ParseJson, ParsesAllValues) {
 }
 
 TEST(ParseJson, ReportsPositionAndReason) {
-  expect_no_json("", {"some.json: expected JSON, line 1, column 1", "unexpected end of input"});
-  expect_no_json("{\n \"a\": nul}", {"line 2, column ", "invalid literal"});
-  expect_no_json("[1e999]", {"line 1, column ", "number overflow"});
-  expect_no_json("\"\xff\"", {"line 1, column 2", "UTF-8"});
+  expect_invalid_json("", {"some.json: expected JSON, line 1, column 1", "unexpected end of input"});
+  expect_invalid_json("{\n \"a\": nul}", {"line 2, column ", "invalid literal"});
+  expect_invalid_json("[1e999]", {"line 1, column ", "number overflow"});
+  expect_invalid_json("\"\xff\"", {"line 1, column 2", "UTF-8"});
 }
 
 TEST(ParseJson, RejectsTrailingText) {
-  expect_no_json("{} {}", {"line 1, column 4"});
-  expect_no_json("[1]x", {"line 1, column 4"});
-  expect_no_json(std::string_view("[1]\0", 4), {"line 1, column 4: a NUL byte"});
-  expect_no_json(std::string_view("[1]\n\0junk", 9), {"line 2, column 1: a NUL byte"});
-  expect_no_json(std::string_view("[\"a\0b\"]", 7), {"line 1, column 4: a NUL byte"});
+  expect_invalid_json("{} {}", {"line 1, column 4"});
+  expect_invalid_json("[1]x", {"line 1, column 4"});
+  expect_invalid_json(std::string_view("[1]\0", 4), {"line 1, column 4: a NUL byte"});
+  expect_invalid_json(std::string_view("[1]\n\0junk", 9), {"line 2, column 1: a NUL byte"});
+  expect_invalid_json(std::string_view("[\"a\0b\"]", 7), {"line 1, column 4: a NUL byte"});
 }
 
 TEST(ParseJson, RejectsAKeyThatOccursTwice) {
-  expect_no_json(R"({"a": 1, "b": {"a": 2}, "a": 3})", {"some.json: \"a\" occurs twice in one object"});
+  expect_invalid_json(R"({"a": 1, "b": {"a": 2}, "a": 3})", {"some.json: \"a\" occurs twice in one object"});
   EXPECT_EQ(parse_json(R"([{"a": 1}, {"a": 2}])", "some.json").size(), 2u);
 }
 
-TEST(ParseJson, RejectsWhatIsNestedTooDeep) {
+TEST(ParseJson, RejectsDeepNesting) {
   EXPECT_EQ(parse_json(nested(kMaxJsonDepth), "some.json"), Json::parse(nested(kMaxJsonDepth)));
   for (const int depth : {kMaxJsonDepth + 1, 50'000, 100'000, 1'000'000})
-    expect_no_json(nested(depth), {"some.json: expected JSON nested at most 64 levels deep"});
+    expect_invalid_json(nested(depth), {"some.json: expected JSON nested at most 64 levels deep"});
 }
 
-// Work that grew with the square of the members would take hours here.
+// Quadratic time in the number of members would need hours here.
 TEST(ParseJson, IsLinearInObjectMembers) {
   constexpr uint64_t kNumTensors = 200'000;
   std::string header = "{";

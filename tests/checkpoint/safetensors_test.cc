@@ -18,7 +18,7 @@ using test::safetensors_bytes;
 using test::TempDir;
 using test::TestTensor;
 
-// A header of one F32 tensor "w" with this field changed.
+// Header of one F32 tensor "w" with these fields.
 std::string header_with(std::string_view dtype, std::string_view shape, std::string_view offsets) {
   return R"({"w":{"dtype":)" + std::string(dtype) + R"(,"shape":)" + std::string(shape) +
          R"(,"data_offsets":)" + std::string(offsets) + "}}";
@@ -60,7 +60,7 @@ TEST(SafetensorsFile, ReturnsEachTensorWithDtypeShapeAndValues) {
   EXPECT_THAT(file.tensor("u8").span<uint8_t>(), testing::ElementsAre(250, 3));
 }
 
-TEST(SafetensorsFile, AViewKeepsTheMappingAliveWhenTheFileObjectAndTheFileAreGone) {
+TEST(SafetensorsFile, ViewsKeepTheMappingAlive) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "F32", {2}, bytes_of({1.5f, 2.5f})}};
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
@@ -69,7 +69,7 @@ TEST(SafetensorsFile, AViewKeepsTheMappingAliveWhenTheFileObjectAndTheFileAreGon
   EXPECT_THAT(tensor.span<float>(), testing::ElementsAre(1.5f, 2.5f));
 }
 
-TEST(SafetensorsFile, ATensorIsAViewOfTheMappingAndNotACopyWhenItIsAligned) {
+TEST(SafetensorsFile, ReturnsAViewOfAnAlignedTensor) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "F32", {1}, bytes_of({1.5f})}};
   const SafetensorsFile file(dir.write("a.safetensors", safetensors_bytes(tensors)));
@@ -86,7 +86,7 @@ TEST(SafetensorsFile, CopiesATensorThatIsNotAlignedToItsDtype) {
   EXPECT_THAT(tensor.span<float>(), testing::ElementsAre(1.5f, 2.5f));
 }
 
-TEST(SafetensorsFile, HasScalarsAndTensorsWithoutElements) {
+TEST(SafetensorsFile, SupportsScalarsAndEmptyTensors) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{
       {"nothing", "F32", {0, 4}, ""}, {"scalar", "F32", {}, bytes_of({3.f})}, {"no_more", "F32", {0}, ""}};
@@ -97,7 +97,7 @@ TEST(SafetensorsFile, HasScalarsAndTensorsWithoutElements) {
   EXPECT_EQ(file.tensor("no_more").shape(0), 0);
 }
 
-TEST(SafetensorsFile, ReadsTheBytesOfATensorAsFarAsTheFileHasThem) {
+TEST(SafetensorsFile, ReadsTensorBytesUpToTheEndOfTheFile) {
   const TempDir dir;
   const std::string w = bytes_of({int32_t{8}, int32_t{-9}});
   const std::vector<TestTensor> tensors{{"v", "U8", {1}, bytes_of({uint8_t{3}})}, {"w", "I32", {2}, w}};
@@ -147,7 +147,7 @@ TEST(SafetensorsFile, FetchReadsNoPageOutsideItsRange) {
                [&] { file.fetch(*file.find("w"), (1 << 20) - 4096, 1 << 20, [](size_t) {}); });
 }
 
-TEST(SafetensorsFile, FetchRejectsAFileThatWasCutShortAfterItWasOpened) {
+TEST(SafetensorsFile, FetchRejectsAFileThatWasTruncatedAfterOpening) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "U8", {1 << 20}, std::string(1 << 20, 'x')}};
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
@@ -157,7 +157,7 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasCutShortAfterItWasOpened) {
                [&] { file.fetch(*file.find("w"), 0, file.find("w")->num_bytes(), [](size_t) {}); });
 }
 
-TEST(SafetensorsFile, FetchRejectsAFileThatWasWrittenToAfterItWasOpened) {
+TEST(SafetensorsFile, FetchRejectsAFileThatWasModifiedAfterOpening) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "U8", {100}, std::string(100, 'x')}};
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
@@ -167,7 +167,7 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasWrittenToAfterItWasOpened) {
                [&] { file.fetch(*file.find("w"), 0, file.find("w")->num_bytes(), [](size_t) {}); });
 }
 
-TEST(SafetensorsFile, AFileThatIsReplacedOrDisappearsIsStillTheOneThatWasOpened) {
+TEST(SafetensorsFile, KeepsReadingTheOpenedFileAfterItIsReplacedOrDeleted) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "U8", {3}, "abc"}}, others{{"w", "U8", {3}, "xyz"}};
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
@@ -180,8 +180,8 @@ TEST(SafetensorsFile, AFileThatIsReplacedOrDisappearsIsStillTheOneThatWasOpened)
   EXPECT_THAT(file.tensor("w").span<uint8_t>(), testing::ElementsAre('a', 'b', 'c'));
 }
 
-// What the commands do about a file that is cut short after it was loaded.
-TEST(SafetensorsFileDeathTest, AProgramThatAsksForItEndsWithTheNameOfAFileThatWasCutShort) {
+// Commands exit with an error if a file is truncated after it was loaded.
+TEST(SafetensorsFileDeathTest, ExitsWithTheNameOfATruncatedFile) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"w", "U8", {1 << 20}, std::string(1 << 20, 'x')}};
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
@@ -196,13 +196,13 @@ TEST(SafetensorsFileDeathTest, AProgramThatAsksForItEndsWithTheNameOfAFileThatWa
   EXPECT_EXIT(read_the_end(), testing::ExitedWithCode(2), "attend: .*a.safetensors: the file was cut short");
 }
 
-TEST(SafetensorsFileDeathTest, AnotherBusErrorEndsTheProgramAsEver) {
-  const auto raise_it = [] {
+TEST(SafetensorsFileDeathTest, OtherBusErrorsKillTheProcess) {
+  const auto raise_bus_error = [] {
     exit_on_truncated_mapping(2);
     raise(SIGBUS);
     raise(SIGBUS);
   };
-  EXPECT_EXIT(raise_it(), testing::KilledBySignal(SIGBUS), "");
+  EXPECT_EXIT(raise_bus_error(), testing::KilledBySignal(SIGBUS), "");
 }
 
 TEST(SafetensorsFile, RejectsAPipe) {
@@ -220,7 +220,7 @@ TEST(SafetensorsFile, RejectsATensorThatDoesNotExist) {
   expect_error(ErrorCode::kNotFound, {"a.safetensors", "\"v\""}, [&] { file.tensor("v"); });
 }
 
-TEST(SafetensorsFile, OpensAFileWithADtypeThatAttendDoesNotSupportAndRejectsOnlyThatTensor) {
+TEST(SafetensorsFile, RejectsOnlyTheTensorWithAnUnsupportedDtype) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"mask", "BOOL", {2}, bytes_of({uint8_t{1}, uint8_t{0}})},
                                         {"w", "U8", {1}, "x"}};
@@ -229,7 +229,7 @@ TEST(SafetensorsFile, OpensAFileWithADtypeThatAttendDoesNotSupportAndRejectsOnly
   expect_error(ErrorCode::kUnsupported, {"\"mask\"", "BOOL", "BF16"}, [&] { file.tensor("mask"); });
 }
 
-TEST(SafetensorsFile, OpensAFileWithARankThatAttendDoesNotSupportAndRejectsOnlyThatTensor) {
+TEST(SafetensorsFile, RejectsOnlyTheTensorWithAnUnsupportedRank) {
   const TempDir dir;
   const std::vector<TestTensor> tensors{{"deep", "U8", {1, 1, 1, 1, 1, 1}, "x"}};
   const SafetensorsFile file(dir.write("a.safetensors", safetensors_bytes(tensors)));
@@ -266,7 +266,7 @@ TEST(SafetensorsFile, RejectsAHeaderLengthBeyondTheFile) {
 TEST(SafetensorsFile, RejectsAHeaderAboveTheLimitOfTheFormat) {
   const TempDir dir;
   const auto path = dir.write("a.safetensors", bytes_of({kMaxSafetensorsHeaderBytes + 1}));
-  std::filesystem::resize_file(path, kMaxSafetensorsHeaderBytes + 100);  // sparse
+  std::filesystem::resize_file(path, kMaxSafetensorsHeaderBytes + 100);  // sparse file
   expect_error(ErrorCode::kCorruptFile, {"header length 100000001", "at most 100000000"},
                [&] { SafetensorsFile{path}; });
 }
@@ -280,7 +280,7 @@ TEST(SafetensorsFile, RejectsATruncatedFile) {
                  [&] { SafetensorsFile(dir.write("a.safetensors", bytes.substr(0, size))); });
 }
 
-TEST(SafetensorsHeader, SortsTensorsByTheirPlaceAndSkipsMetadata) {
+TEST(SafetensorsHeader, SortsTensorsByOffsetAndSkipsMetadata) {
   const auto entries = parse_safetensors_header(
       R"({"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[2],"data_offsets":[1,3]},)"
       R"("b":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}   )",
@@ -300,7 +300,7 @@ TEST(SafetensorsHeader, AcceptsSubByteTypesWhoseTensorFillsWholeBytes) {
   expect_bad_header(header_with(R"("F4")", "[3]", "[0,2]"), 2, {"\"w\"", "F4", "[3]", "1 and a part"});
 }
 
-TEST(SafetensorsHeader, RejectsWhatIsNotAJsonObject) {
+TEST(SafetensorsHeader, RejectsAHeaderThatIsNotAJsonObject) {
   expect_bad_header("", 0, {"header", "JSON"});
   expect_bad_header("{", 0, {"header", "JSON"});
   expect_bad_header("{\"w\":}", 0, {"header", "JSON"});
@@ -310,7 +310,7 @@ TEST(SafetensorsHeader, RejectsWhatIsNotAJsonObject) {
   expect_bad_header(std::string(100'000, '['), 0, {"header", "JSON"});
 }
 
-TEST(SafetensorsHeader, RejectsTheSameTensorTwice) {
+TEST(SafetensorsHeader, RejectsADuplicateTensor) {
   expect_bad_header(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                     R"("w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                     2, {"\"w\"", "twice"});
@@ -328,12 +328,12 @@ TEST(SafetensorsHeader, RejectsADtypeThatTheFormatDoesNotHave) {
   expect_bad_header(header_with("32", "[1]", "[0,4]"), 4, {"\"w\"", "dtype 32", "F32"});
 }
 
-TEST(SafetensorsHeader, RejectsAShapeThatIsNoListOfSizes) {
+TEST(SafetensorsHeader, RejectsAShapeThatIsNotAListOfSizes) {
   for (const char* shape : {"3", "{}", "[-1]", "[1.5]", "[\"1\"]", "[null]", "[9223372036854775808]"})
     expect_bad_header(header_with(R"("F32")", shape, "[0,4]"), 4, {"\"w\"", "shape", shape, "sizes"});
 }
 
-TEST(SafetensorsHeader, RejectsOffsetsThatAreNoPair) {
+TEST(SafetensorsHeader, RejectsOffsetsThatAreNotAPair) {
   for (const char* offsets : {"4", "[0]", "[0,4,8]", "[-4,0]", "[0,4.5]", "[null,4]", "[\"0\",\"4\"]"})
     expect_bad_header(header_with(R"("F32")", "[1]", offsets), 4, {"\"w\"", offsets, "[begin, end]"});
 }
@@ -344,18 +344,18 @@ TEST(SafetensorsHeader, RejectsOffsetsOutsideOfTheData) {
   expect_bad_header(header_with(R"("F32")", "[1]", "[0,18446744073709551615]"), 4, {"\"w\"", "begin <= end"});
 }
 
-TEST(SafetensorsHeader, RejectsBytesThatDoNotFitShapeAndDtype) {
+TEST(SafetensorsHeader, RejectsASizeThatDoesNotMatchShapeAndDtype) {
   expect_bad_header(header_with(R"("F32")", "[2]", "[0,4]"), 4, {"\"w\"", "F32", "[2]", "need 8 bytes"});
   expect_bad_header(header_with(R"("F16")", "[1]", "[0,4]"), 4, {"\"w\"", "F16", "[1]", "need 2 bytes"});
   expect_bad_header(header_with(R"("F32")", "[0]", "[0,4]"), 4, {"\"w\"", "need 0 bytes"});
 }
 
-TEST(SafetensorsHeader, RejectsAShapeWhoseSizeOverflows) {
+TEST(SafetensorsHeader, RejectsAShapeWithAnOverflowingSize) {
   expect_bad_header(header_with(R"("F32")", "[4294967296,4294967296]", "[0,0]"), 0,
                     {"\"w\"", "more than 2^64"});
   expect_bad_header(header_with(R"("F32")", "[0,4611686018427387904,4]", "[0,0]"), 0,
                     {"\"w\"", "more than 2^64"});
-  // 2^62 + 1 elements of 4 bytes wrap around to 4.
+  // 2^62 + 1 elements of 4 bytes overflow to 4 bytes.
   expect_bad_header(header_with(R"("F32")", "[4611686018427387905]", "[0,4]"), 4,
                     {"\"w\"", "more than 2^64"});
 }
@@ -374,7 +374,7 @@ TEST(SafetensorsHeader, RejectsBytesThatBelongToNoTensor) {
   expect_bad_header(header_with(R"("U8")", "[2]", "[0,2]"), 3, {"3 bytes", "end at 2"});
 }
 
-TEST(SafetensorsHeader, RejectsMetadataThatIsNotStrings) {
+TEST(SafetensorsHeader, RejectsMetadataOtherThanStrings) {
   expect_bad_header(R"({"__metadata__":3})", 0, {"__metadata__", "strings"});
   expect_bad_header(R"({"__metadata__":{"a":1}})", 0, {"__metadata__", "strings"});
 }

@@ -37,11 +37,11 @@ TEST(WeightPrefetcher, OpensTheFilesOfADirectory) {
   EXPECT_EQ(*weights->tensor("b").as<float>(), 2.0f);
 }
 
-// An engine finds fault with configs, tokenizers and prompts first.
+// The engine reports errors of configs, tokenizers and prompts first.
 TEST(WeightPrefetcher, DefersErrorsUntilTake) {
   const TempDir dir;
   const HfCheckpoint checkpoint(dir.path());
-  { const WeightPrefetcher nobody_asks(checkpoint); }
+  { const WeightPrefetcher unused(checkpoint); }
   WeightPrefetcher absent(checkpoint);
   expect_error(ErrorCode::kNotFound, {"expected model.safetensors"}, [&] { absent.take(); });
   dir.write("model.safetensors", "no header");
@@ -55,8 +55,8 @@ long page_faults() {
   return usage.ru_minflt + usage.ru_majflt;
 }
 
-// Reads a float of each page. A sanitizer looks at memory of its own at each read, which faults too: not
-// here.
+// Reads one float of each page. A sanitizer accesses its shadow memory at each read, which also faults, so it
+// is disabled here.
 [[gnu::no_sanitize("address", "thread")]] void touch_pages(const float* floats, int64_t num_floats) {
   const volatile float* const memory = floats;
   for (int64_t i = 0; i < num_floats; i += 1024) memory[i];
@@ -80,12 +80,12 @@ TEST(ReadAhead, MapsThePagesOfEveryTensor) {
     touch_pages(floats, kNumFloats);
     return page_faults() - before;
   };
-  // At least one for each huge page; beside them the code itself may come in.
+  // At least one fault per huge page; pages of the code may add a few.
   EXPECT_LT(faults_of_a_pass(/*stops=*/false), 8);
   EXPECT_GE(faults_of_a_pass(/*stops=*/true), 16);
 }
 
-TEST(ReadAhead, EndsWhereAFileWasCutShort) {
+TEST(ReadAhead, StopsWhereAFileWasTruncated) {
   const TempDir dir;
   const auto file = dir.write("model.safetensors", shard_with("a", 1.0f));
   const HfTensors weights(dir.path());

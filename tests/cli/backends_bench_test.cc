@@ -1,4 +1,4 @@
-// attend backends and attend bench as a user runs them.
+// Command-line tests of `attend backends` and `attend bench`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ TEST(BackendsCommand, PrintsNothingWhenTheModelIsMissing) {
 TEST(BackendsCommand, StartsEachLineWithAName) {
   const CommandResult ran = attend("backends", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_GE(lines.size(), 2u);
   EXPECT_THAT(lines[0], StartsWith("torch_native "));
   EXPECT_THAT(lines[1], StartsWith("cpu "));
@@ -42,7 +42,7 @@ TEST(BackendsCommand, ReportsTheChoiceAndRejections) {
   EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
 }
 
-TEST(BackendsCommand, ChoosesByTheFlagsAsAnEngineWould) {
+TEST(BackendsCommand, ChoosesByFlagsLikeAnEngine) {
   const std::string backends = "backends --model-path " + kTinyModel;
   EXPECT_THAT(attend(backends + " --attention-backend fa3").out,
               HasSubstr("fa3            chosen for prefill"));
@@ -65,7 +65,7 @@ TEST(BackendsCommand, RejectsIneffectiveFlags) {
   EXPECT_THAT(matrix.out, HasSubstr("--model-path: the support matrix is of every model"));
 }
 
-TEST(BenchCommand, WritesEveryCaseWithItsLimit) {
+TEST(BenchCommand, WritesTheLimitOfEveryCase) {
   const std::string file = write_file("attention.json", "");
   const CommandResult ran = attend("bench attention --threads 1 --case 'verify bf16' --json " + file);
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
@@ -80,20 +80,20 @@ TEST(BenchCommand, WritesEveryCaseWithItsLimit) {
   EXPECT_FALSE(json.at("figures").empty());
   EXPECT_FALSE(result.at("kernel").get<std::string>().empty());
   EXPECT_THAT(ran.out, HasSubstr("verify bf16 q8 kv4096"));
-  // A case that vectors bound stands beside the peak of matrix tiles too, where the machine has them.
+  // On machines with matrix tiles, cases bound by vectors report the peak of matrix tiles too.
   bool has_tiles = false;
   for (const auto& figure : json.at("figures")) has_tiles |= figure.at("name") == "amx bf16";
   EXPECT_EQ(result.contains("tiles_limit"), has_tiles);
   EXPECT_LT(result.value("tiles_share", 0.5), 1.0);
 }
 
-TEST(BenchCommand, RejectsAFilterWithoutCasesAndNamesThem) {
+TEST(BenchCommand, RejectsAFilterThatMatchesNoCase) {
   const CommandResult ran = attend("bench attention --case nothing");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("decode bf16 kv32768 dram"));
 }
 
-TEST(BenchCommand, CountsPromptAndGenerationOfAModel) {
+TEST(BenchCommand, MeasuresPromptAndGenerationOfAModel) {
   const std::string file = write_file("model.json", "");
   const CommandResult ran =
       attend("bench model --device cpu --model-path " + kTinyModel + " --depth 0,512 --json " + file);
@@ -129,24 +129,24 @@ TEST(BenchCommand, ReplaysATrace) {
 
 TEST(BenchCommand, RejectsAnInvalidTrace) {
   const std::string serving = "bench serving --device cpu --model-path " + kTinyModel;
-  const auto expect_refused = [&](const std::string& flags, const std::string& why) {
+  const auto expect_rejected = [&](const std::string& flags, const std::string& why) {
     const CommandResult ran = attend(serving + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(why)) << flags;
   };
-  expect_refused("", "give --offline");
-  expect_refused("--offline --burstiness 2", "--burstiness: needs --request-rate");
-  expect_refused("--offline --input-len 9:3", "--input-len '9:3': expected tokens");
-  expect_refused("--offline --shared-prefixes 2", "--shared-prefix-len 0: give both or none");
-  expect_refused("--offline --input-len 4000", "conversation 1 of the trace: 4128 tokens with its answers");
-  expect_refused("--offline --trace /nowhere", "/nowhere");
-  expect_refused("--offline --trace /nowhere --num-turns 2", "--num-turns: with --trace the file says it");
-  expect_refused("--offline --json /nowhere/x", "--json /nowhere/x: can not be written");
+  expect_rejected("", "give --offline");
+  expect_rejected("--offline --burstiness 2", "--burstiness: needs --request-rate");
+  expect_rejected("--offline --input-len 9:3", "--input-len '9:3': expected tokens");
+  expect_rejected("--offline --shared-prefixes 2", "--shared-prefix-len 0: give both or none");
+  expect_rejected("--offline --input-len 4000", "conversation 1 of the trace: 4128 tokens with its answers");
+  expect_rejected("--offline --trace /nowhere", "/nowhere");
+  expect_rejected("--offline --trace /nowhere --num-turns 2", "--num-turns: with --trace the file says it");
+  expect_rejected("--offline --json /nowhere/x", "--json /nowhere/x: can not be written");
 }
 
-TEST(BenchCommand, RejectsAModelThatGivesNoNumbers) {
+TEST(BenchCommand, RejectsAModelWithNonFiniteLogits) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_overflowing";
-  testing_support::make_overflowing_model(kGolden, model, 77);  // among 512 random tokens of 128
+  testing_support::make_overflowing_model(kGolden, model, 77);  // one of 512 random tokens out of 128
   auto config = nlohmann::json::parse(std::ifstream(model / "config.json"));
   config["max_position_embeddings"] = 1024;
   std::ofstream(model / "config.json") << config;
@@ -155,8 +155,8 @@ TEST(BenchCommand, RejectsAModelThatGivesNoNumbers) {
   EXPECT_THAT(ran.out, HasSubstr("logits are NaN"));
 }
 
-// Names of the cases that a bench of the bundled model wrote.
-std::vector<std::string> cases_of(const std::string& flags) {
+// Names of the cases that a benchmark of the bundled model reports.
+std::vector<std::string> bench_cases(const std::string& flags) {
   const std::string file = write_file("cases.json", "");
   const CommandResult ran =
       attend("bench model --device cpu -m " + kTinyModel + " --json " + file + " " + flags);
@@ -168,12 +168,12 @@ std::vector<std::string> cases_of(const std::string& flags) {
   return names;
 }
 
-// As llama-bench's users type them.
+// Flags of llama-bench.
 TEST(BenchCommand, AcceptsNumberLists) {
   using Names = std::vector<std::string>;
-  EXPECT_EQ(cases_of("-p 32,64 -n 0 -d 0,100"), (Names{"pp32", "pp64", "pp32 @ d100", "pp64 @ d100"}));
-  EXPECT_EQ(cases_of("-p 0 -n 2,3 -d 7"), (Names{"tg2 @ d7", "tg3 @ d7"}));
-  EXPECT_EQ(cases_of("--n-prompt 16 -p 48 --n-gen 2 --n-depth 64"),
+  EXPECT_EQ(bench_cases("-p 32,64 -n 0 -d 0,100"), (Names{"pp32", "pp64", "pp32 @ d100", "pp64 @ d100"}));
+  EXPECT_EQ(bench_cases("-p 0 -n 2,3 -d 7"), (Names{"tg2 @ d7", "tg3 @ d7"}));
+  EXPECT_EQ(bench_cases("--n-prompt 16 -p 48 --n-gen 2 --n-depth 64"),
             (Names{"pp16 @ d64", "pp48 @ d64", "tg2 @ d64"}));
 }
 
@@ -187,8 +187,8 @@ TEST(BenchCommand, HonorsRepetitions) {
 }
 
 TEST(BenchCommand, TimesTheFullContext) {
-  EXPECT_EQ(cases_of("-p 2 -n 2 -d 2045"), (std::vector<std::string>{"pp2 @ d2045", "tg2 @ d2045"}));
-  EXPECT_EQ(cases_of("-p 2047 -n 0"), (std::vector<std::string>{"pp2047"}));
+  EXPECT_EQ(bench_cases("-p 2 -n 2 -d 2045"), (std::vector<std::string>{"pp2 @ d2045", "tg2 @ d2045"}));
+  EXPECT_EQ(bench_cases("-p 2047 -n 0"), (std::vector<std::string>{"pp2047"}));
 }
 
 TEST(BenchCommand, RejectsLengthsBeyondTheContext) {
@@ -211,14 +211,14 @@ TEST(BenchCommand, RejectsLengthsBeyondTheContext) {
   EXPECT_THAT(shape.out, HasSubstr("llama-3.1-8b"));
 }
 
-// Who stops a bench keeps what it has measured.
+// An interrupted benchmark keeps the cases that it has measured.
 TEST(BenchCommand, PrintsAndWritesACaseAsSoonAsItIsMeasured) {
   const std::string out = write_file("stopped.txt", ""), json = write_file("stopped.json", "");
   std::string depths = "0";
   for (int depth = 1; depth < 100; ++depth) depths += "," + std::to_string(depth);
   const std::string bench = std::string(ATTEND_BINARY) + " bench model --device cpu -p 32 -n 1 -d " + depths +
                             " -m " + kTinyModel + " --json " + json;
-  // Ends by itself only when all depths are measured.
+  // The command ends by itself only after all depths are measured.
   const std::string script = bench + " > " + out + " 2>&1 & bench=$!; until grep -q '^tg1 @ d1 ' " + out +
                              "; do kill -0 $bench || exit 1; sleep 0.01; done; kill $bench; wait $bench";
   EXPECT_EQ(WEXITSTATUS(std::system(script.c_str())), 128 + SIGTERM);
@@ -228,10 +228,11 @@ TEST(BenchCommand, PrintsAndWritesACaseAsSoonAsItIsMeasured) {
   EXPECT_EQ(cases[3].at("case"), "tg1 @ d1");
 }
 
-TEST(BenchCommand, HasAColumnOfMatrixTilesOnlyWhereTheyBound) {
+TEST(BenchCommand, ShowsMatrixTilesOnlyIfTheyAreTheLimit) {
   EXPECT_THAT(attend("bench model --device cpu -p 1 -n 1 -m " + kTinyModel).out, Not(HasSubstr("of AMX")));
   const std::string attention = attend("bench attention -t 1 --case 'verify bf16'").out;
-  const bool has_tiles = attention.find("amx bf16") != std::string::npos;  // among figures of the machine
+  const bool has_tiles =
+      attention.find("amx bf16") != std::string::npos;  // listed among the limits of the machine
   EXPECT_EQ(attention.find("of AMX") != std::string::npos, has_tiles) << attention;
 }
 
@@ -274,7 +275,7 @@ TEST(BackendsCommand, DescribesQuantizedWeights) {
                                    "(compressed-tensors), 1.08 bytes each on average; the "));
 }
 
-// Files that somebody widened beside the config that they had.
+// Dequantized weight files next to the config of the quantized model.
 TEST(BackendsCommand, DescribesPlainFilesUnderAQuantizationConfig) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_backends_widened";
   std::filesystem::remove_all(model);
@@ -303,7 +304,7 @@ TEST(BenchCommand, SuggestsSmallerModelsWhenOneDoesNotFit) {
   EXPECT_THAT(ran.out, HasSubstr("; less is needed with fewer layers (--num-layers) or a smaller --shape"));
 }
 
-// The first layers of a model whose config lists what each of them is.
+// Truncation of a model whose config lists the type of each layer.
 TEST(BenchCommand, KeepsTheFirstLayersOfAConfigWithLayerTypes) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_layer_types";
   std::filesystem::create_directories(model);
@@ -317,7 +318,7 @@ TEST(BenchCommand, KeepsTheFirstLayersOfAConfigWithLayerTypes) {
   EXPECT_EQ(ran.exit_code, 0) << ran.out;
 }
 
-TEST(BenchCommand, TimesALatentModelWithEveryBackend) {
+TEST(BenchCommand, MeasuresAnMlaModelWithEveryBackend) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_deepseek";
   std::filesystem::create_directories(model);
   auto config =
@@ -348,7 +349,7 @@ TEST(BenchCommand, NeedsNoTemporaryFiles) {
   EXPECT_THAT(ran.out, HasSubstr("--depth 131072: 0 to 130559: the model's positions reach 131072"));
 }
 
-TEST(BenchCommand, RejectsFlagsOfTheOtherKindOfDeviceByName) {
+TEST(BenchCommand, NamesFlagsOfTheOtherDeviceKind) {
   const CommandResult batches =
       attend("bench model --device cpu --batch-sizes 1,8 --model-path " + kTinyModel);
   EXPECT_EQ(batches.exit_code, 2);
@@ -359,8 +360,8 @@ TEST(BenchCommand, RejectsFlagsOfTheOtherKindOfDeviceByName) {
   EXPECT_THAT(depths.out, HasSubstr("--depth: on a GPU one number, not 2"));
 }
 
-// Each of the flags is refused, and the help of the command is silent about it.
-void expect_without(const std::string& command, const std::vector<std::string>& flags) {
+// Expects that each flag is rejected, and missing in the command's --help.
+void expect_flags_unavailable(const std::string& command, const std::vector<std::string>& flags) {
   const CommandResult help = attend(command + " --help", Streams::kStdout);
   ASSERT_EQ(help.exit_code, 0);
   for (const std::string& flag : flags) {
@@ -371,13 +372,14 @@ void expect_without(const std::string& command, const std::vector<std::string>& 
   }
 }
 
-TEST(BenchCommand, HasNoFlagsForSizesThatItChoosesItself) {
-  expect_without("bench model", {"--context-length", "--max-running-requests", "--max-total-tokens",
-                                 "--chunked-prefill-size", "--mem-fraction-static", "--random-seed"});
+TEST(BenchCommand, HasNoFlagsForSizesThatItDerives) {
+  expect_flags_unavailable("bench model",
+                           {"--context-length", "--max-running-requests", "--max-total-tokens",
+                            "--chunked-prefill-size", "--mem-fraction-static", "--random-seed"});
 }
 
 TEST(BackendsCommand, HasNoIneffectiveFlags) {
-  expect_without("backends", {"--random-seed", "--threads", "--load-format"});
+  expect_flags_unavailable("backends", {"--random-seed", "--threads", "--load-format"});
 }
 
 TEST(BenchCommand, ExplainsAttentionBenchOnAGpu) {
@@ -386,7 +388,7 @@ TEST(BenchCommand, ExplainsAttentionBenchOnAGpu) {
                 AllOf(HasSubstr("cuda_attention_bench"), HasSubstr("-DATTEND_BENCHMARKS=ON")));
 }
 
-TEST(BenchCommand, RejectsBatchesThatTheModelsContextDoesNotHold) {
+TEST(BenchCommand, RejectsBatchesBeyondTheModelsContext) {
   for (const auto& [sizes, why] : {std::pair{"0", "--batch-sizes 0: 1 to 8191"},
                                    {"8,2047", "--batch-sizes 2047: the model's positions reach"}}) {
     const CommandResult ran =
@@ -396,7 +398,7 @@ TEST(BenchCommand, RejectsBatchesThatTheModelsContextDoesNotHold) {
   }
 }
 
-TEST(BenchCommand, RejectsADepthThatTheModelsContextDoesNotHold) {
+TEST(BenchCommand, RejectsADepthBeyondTheModelsContext) {
   const CommandResult ran = attend("bench model --device cuda --model-path " + kTinyModel + " --depth 1912");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out,
@@ -409,10 +411,10 @@ TEST(BenchCommand, RejectsAGpuThatDoesNotExist) {
   EXPECT_THAT(ran.out, testing::AnyOf(HasSubstr("cuda:77"), HasSubstr("without CUDA")));
 }
 
-TEST(BenchCommand, TimesDecodeAndPrefillOnAGpuWithLimits) {
+TEST(BenchCommand, MeasuresDecodeAndPrefillOnAGpuWithLimits) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
   const std::string file = write_file("gpu_model.json", "");
-  // Where steps overlap, there is no host work to tell.
+  // Overlapped steps have no separate host time, so overlap is disabled.
   const CommandResult ran =
       attend("bench model --device cuda --batch-sizes 1,3 --disable-overlap-schedule --model-path " +
              kTinyModel + " --json " + file);
@@ -434,7 +436,7 @@ TEST(BenchCommand, TimesDecodeAndPrefillOnAGpuWithLimits) {
   EXPECT_EQ(json.at("graphs").get<std::string>().substr(0, 13), "2 batch sizes");
 }
 
-TEST(BenchCommand, ReadsNumbersAsStrictlyAsAnEngine) {
+TEST(BenchCommand, ParsesNumbersAsStrictlyAsAnEngine) {
   const std::string model = "bench model --model-path " + kTinyModel;
   for (const std::string flags :
        {"--num-layers ''", "--depth ''", "--shape ''", "--threads x", "--depth 0,b", "--batch-sizes 1,b"}) {

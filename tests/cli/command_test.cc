@@ -1,4 +1,4 @@
-// What all commands share; attend chat and attend serve as far as a pipe and flags go.
+// Behavior shared by all commands, and attend chat and attend serve as far as pipes and flags can test them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -19,14 +19,14 @@ using namespace testing_support;
 TEST(AttendCommand, PrintsVersionCommitAndDevices) {
   const CommandResult ran = attend("--version", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_GE(lines.size(), 3u);
   EXPECT_THAT(lines[0], testing::MatchesRegex("attend [0-9]+\\.[0-9]+\\.[0-9]+ \\(git .+\\)"));
   EXPECT_THAT(lines[1], testing::MatchesRegex("cpu     .+, [0-9]+ cores, .+"));
   EXPECT_THAT(lines[2], StartsWith("cuda"));
 }
 
-// Stale? build/release/attend backends --markdown > docs/support-matrix.md
+// To update the file: build/release/attend backends --markdown > docs/support-matrix.md
 TEST(SupportMatrix, DocsMatchCapabilityRecords) {
   std::ifstream file(ATTEND_SOURCE_DIR "/docs/support-matrix.md");
   std::ostringstream page;
@@ -45,14 +45,14 @@ TEST(ChatCommand, AnswersPipedTurnsAndCommands) {
             "scout coffee\n");
 }
 
-TEST(ChatCommand, EndsAPipeWithTheFirstMistake) {
+TEST(ChatCommand, StopsAtTheFirstInvalidInputOfAPipe) {
   const CommandResult ran =
       attend("chat --model-path " + kTinyModel + " < " + write_file("turns.txt", "/nothing\n"));
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("/nothing: no such command"));
 }
 
-TEST(ServeCommand, RejectsAnAddressThatCanNotBeHadBeforeItReadsWeights) {
+TEST(ServeCommand, RejectsAnUnavailableAddressBeforeLoadingWeights) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_config_alone";
   std::filesystem::create_directories(model);
   std::filesystem::copy_file(kTinyModel + "/config.json", model / "config.json",
@@ -78,13 +78,13 @@ TEST(ServeCommand, RejectsFlagsOutOfRange) {
   }
 }
 
-// The commands that read a config, on one that never ends, is not there or goes too deep.
-TEST(Command, RejectsAConfigThatIsNoFileOrTooDeep) {
+// Runs the commands that read a config on configs that are endless, missing or nested too deeply.
+TEST(Command, RejectsAConfigThatIsNotAFileOrTooDeep) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "attend_hostile_config";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   const auto config = folder / "config.json";
-  const auto expect_refused = [&](const std::string& why) {
+  const auto expect_rejected = [&](const std::string& why) {
     for (const std::string command : {"generate -p x", "backends", "bench model --device cpu",
                                       "bench model --device cpu --load-format dummy --num-layers 1"}) {
       const CommandResult ran = attend(command + " --model-path " + folder.string());
@@ -94,15 +94,15 @@ TEST(Command, RejectsAConfigThatIsNoFileOrTooDeep) {
     std::filesystem::remove(config);
   };
   ASSERT_EQ(mkfifo(config.c_str(), 0600), 0);
-  expect_refused("is a pipe");
+  expect_rejected("is a pipe");
   std::filesystem::create_symlink("/dev/zero", config);
-  expect_refused("is a device");
+  expect_rejected("is a device");
   std::filesystem::create_symlink("../blobs/0123", config);
-  expect_refused("the link is broken");
+  expect_rejected("the link is broken");
   std::ofstream(config) << std::string(100'000, '[') << std::string(100'000, ']');
-  expect_refused("expected JSON nested at most 64 levels deep");
+  expect_rejected("expected JSON nested at most 64 levels deep");
   std::ofstream(config) << std::string((16 << 20) + 1, ' ');
-  expect_refused("16777217 bytes: at most 16777216");
+  expect_rejected("16777217 bytes: at most 16777216");
 }
 
 TEST(Command, RejectsAPathThatTheFileSystemRejects) {
@@ -119,9 +119,9 @@ TEST(Command, RejectsAPathThatTheFileSystemRejects) {
     }
 }
 
-TEST(Command, FailsWhenItsOutputCanNotBeWritten) { EXPECT_EQ(attend("backends > /dev/full").exit_code, 2); }
+TEST(Command, FailsIfItsOutputCannotBeWritten) { EXPECT_EQ(attend("backends > /dev/full").exit_code, 2); }
 
-TEST(Command, RejectsAnUnknownCommandAndHelpsOnRequest) {
+TEST(Command, RejectsUnknownCommandsAndPrintsHelp) {
   EXPECT_EQ(attend("frobnicate").exit_code, 2);
   EXPECT_EQ(attend("").exit_code, 2);
   const CommandResult help = attend("generate --help");

@@ -1,4 +1,4 @@
-// attend embed as a user runs it.
+// Command-line tests of `attend embed`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,11 +18,11 @@ using namespace testing_support;
 
 const std::string kEmbedding = ATTEND_SOURCE_DIR "/tests/goldens/embed-qwen3-last";
 
-TEST(EmbedCommand, PrintsALineOfJsonForEachText) {
+TEST(EmbedCommand, PrintsOneLineOfJsonPerText) {
   const CommandResult ran =
       attend("embed -m " + kTinyModel + " -p 'sun fox' -p 'a longer text'", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 2u);
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto json = nlohmann::json::parse(lines[i]);
@@ -34,14 +34,14 @@ TEST(EmbedCommand, PrintsALineOfJsonForEachText) {
   }
 }
 
-TEST(EmbedCommand, WritesTheSameNumbersAsANumpyArray) {
+TEST(EmbedCommand, WritesTheSameValuesAsANumpyArray) {
   const std::string texts = write_file("texts.jsonl", "{\"input_ids\": [3, 4, 5]}\n{\"input_ids\": [9]}\n");
   const std::string array = (std::filesystem::path(testing::TempDir()) / "vectors.npy").string();
   const std::string command = "embed -m " + kEmbedding + " --texts-file " + texts + " --no-normalize";
   EXPECT_EQ(attend(command + " --format npy -o " + array).exit_code, 0);
   std::ifstream file(array, std::ios::binary);
   const std::string bytes(std::istreambuf_iterator<char>(file), {});
-  const auto lines = lines_of(attend(command, Streams::kStdout).out);
+  const auto lines = split_lines(attend(command, Streams::kStdout).out);
   ASSERT_EQ(lines.size(), 2u);
   const auto first = nlohmann::json::parse(lines[0]).at("embedding").get<std::vector<float>>();
   const size_t header = bytes.size() - 2 * first.size() * sizeof(float);
@@ -61,10 +61,10 @@ TEST(EmbedCommand, TruncatesAndNormalizesVectors) {
         attend("embed -m " + kEmbedding + " --texts-file " + texts + flags, Streams::kStdout);
     return nlohmann::json::parse(ran.out).at("embedding").get<std::vector<double>>();
   };
-  const std::vector<double> whole = vector_of(""), first = vector_of(" --dimensions 3");
+  const std::vector<double> full = vector_of(""), first = vector_of(" --dimensions 3");
   ASSERT_EQ(first.size(), 3u);
-  const double length = std::hypot(whole[0], whole[1], whole[2]);
-  for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(first[i], whole[i] / length, 1e-6);
+  const double length = std::hypot(full[0], full[1], full[2]);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(first[i], full[i] / length, 1e-6);
 }
 
 TEST(EmbedCommand, TruncatesLongTextsWithAWarning) {

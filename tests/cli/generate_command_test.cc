@@ -1,4 +1,4 @@
-// attend generate as a user runs it.
+// Command-line tests of `attend generate`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
                                        " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",
                                    Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_EQ(lines_of(ran.out).size(), 1u);
+  EXPECT_EQ(split_lines(ran.out).size(), 1u);
   EXPECT_THAT(ran.out, HasSubstr("scout coffee writer pea"));
 }
 
@@ -58,12 +58,12 @@ TEST(GenerateCommand, WritesATraceOfItsSteps) {
   std::map<std::string, int> num_spans;
   for (const nlohmann::json& event : trace.at("traceEvents"))
     ++num_spans[event.at("name").get<std::string>()];
-  // One step for the prompt, which gives the first token, and one for each further token.
+  // One step computes the prompt and the first token, one step each further token.
   EXPECT_EQ(num_spans["forward"], 3);
   EXPECT_EQ(num_spans["sampling"], 3);
 }
 
-TEST(GenerateCommand, RejectsATraceFileItCanNotWriteBeforeItRuns) {
+TEST(GenerateCommand, RejectsAnUnwritableTraceFileBeforeRunning) {
   const CommandResult ran = attend("generate --model-path " + kTinyModel + " --prompt x --profile /");
   EXPECT_NE(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("--profile /: is a directory: expected a file"));
@@ -76,9 +76,9 @@ TEST(GenerateCommand, ReadsLeadingZerosAsDecimal) {
   EXPECT_EQ(nlohmann::json::parse(ran.out).at("output_ids").size(), 10u);
 }
 
-// A copy of the bundled model without weights, its config changed.
+// Copies the bundled model without weights, with a changed config, and returns the folder.
 std::string changed_model(const std::string& key, const nlohmann::json& value) {
-  // Tests run at once, each in a process of its own.
+  // Tests run concurrently, each in its own process.
   const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
   const auto folder = std::filesystem::path(testing::TempDir()) / ("attend_" + test);
   std::filesystem::create_directories(folder);
@@ -124,7 +124,7 @@ TEST(GenerateCommand, LogKernelsPrintsEachChoiceOnce) {
     EXPECT_THAT(kernels, testing::Contains(HasSubstr(op)));
 }
 
-TEST(GenerateCommand, RejectsWeightsThatAreNotNumbersAndNamesTheTensor) {
+TEST(GenerateCommand, NamesTheTensorWithNonFiniteWeights) {
   const std::string model = changed_model("eos_token_id", 1);
   const std::string weights = model + "/model.safetensors";
   std::filesystem::copy_file(kTinyModel + "/model.safetensors", weights,
@@ -139,8 +139,8 @@ TEST(GenerateCommand, RejectsWeightsThatAreNotNumbersAndNamesTheTensor) {
   EXPECT_THAT(ran.out, HasSubstr(" is NaN: expected finite numbers"));
 }
 
-// An answer that is cut is none: nothing else says so where text is printed.
-TEST(GenerateCommand, FailsForAnswersThatEndedBeforeTheirEnd) {
+// The exit code is the only sign of a truncated answer when only text is printed.
+TEST(GenerateCommand, FailsIfAnAnswerIsIncomplete) {
   const std::string generate = "generate --device cpu -n 3 --ignore-eos --model-path " + kTinyModel;
   const CommandResult full = attend(generate + " --max-queued-requests 2 -p a -p b -p c --json");
   EXPECT_EQ(full.exit_code, 2);
@@ -167,17 +167,17 @@ TEST(GenerateCommand, SpeculationKeepsAnswersAndReportsAcceptance) {
   const std::string flags = " --speculative-algorithm NGRAM --speculative-num-draft-tokens 5";
   const CommandResult plain = attend("generate --prompt " + prompt, Streams::kStdout);
   EXPECT_EQ(attend("generate --prompt " + prompt + flags, Streams::kStdout).out, plain.out);
-  const CommandResult said = attend("generate --json --prompt " + prompt + flags);
-  EXPECT_THAT(said.out, HasSubstr("speculation: NGRAM, a step verifies up to 5 tokens of a request"));
-  EXPECT_THAT(said.out, testing::ContainsRegex("speculation: [0-9]+ tokens drafted, [1-9][0-9]* accepted"));
-  for (const std::string& line : lines_of(said.out)) {
+  const CommandResult run = attend("generate --json --prompt " + prompt + flags);
+  EXPECT_THAT(run.out, HasSubstr("speculation: NGRAM, a step verifies up to 5 tokens of a request"));
+  EXPECT_THAT(run.out, testing::ContainsRegex("speculation: [0-9]+ tokens drafted, [1-9][0-9]* accepted"));
+  for (const std::string& line : split_lines(run.out)) {
     if (!line.starts_with("{")) continue;
     const auto json = nlohmann::json::parse(line);
     EXPECT_EQ(json.at("spec_verify_ct").get<int>() + json.at("spec_accept_token_num").get<int>(), 119);
   }
 }
 
-TEST(GenerateCommand, ReportsHowManyThreadsItUses) {
+TEST(GenerateCommand, ReportsTheNumberOfThreads) {
   EXPECT_THAT(attend("generate --device cpu --threads 1 -n 1 --prompt a --model-path " + kTinyModel).out,
               HasSubstr(", 1 thread, activations"));
   EXPECT_THAT(attend("generate --device cpu --threads 3 -n 1 --prompt a --model-path " + kTinyModel).out,
@@ -196,7 +196,7 @@ TEST(GenerateCommand, TreatsABracketedPromptAsText) {
       attend("generate --model-path " + kTinyModel + " --prompt '[a,b]' --stop '[x,y]' -n 1 --json",
              Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(nlohmann::json::parse(lines[0]).at("prompt"), "[a,b]");
   EXPECT_EQ(attend("generate --model-path " + kTinyModel + " -p a b -n 1").exit_code, 2);

@@ -1,4 +1,4 @@
-// What attend generate refuses, and what it says then.
+// Input that `attend generate` rejects, and its error messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + " --file /dev/null", "/dev/null: no prompt"},
         BadInput{"--model-path " + kTinyModel + " --prompts-file /nowhere.txt", "/nowhere.txt"}));
 
-TEST(GenerateCommand, RejectsFlagsOfGpusOnACpu) {
+TEST(GenerateCommand, RejectsGpuFlagsOnACpu) {
   const std::string generate = "generate -n 1 --device cpu --prompt a --model-path " + kTinyModel;
   for (const std::string flags :
        {"--mem-fraction-static 0.5", "--disable-cuda-graph", "--cuda-graph-bs 4", "--cuda-graph-max-bs 4"}) {
@@ -128,7 +128,7 @@ TEST(GenerateCommand, RejectsFlagsOfGpusOnACpu) {
   }
 }
 
-TEST(GenerateCommand, RejectsLogprobsThatItWouldNotPrint) {
+TEST(GenerateCommand, RejectsLogprobsThatWouldNotBePrinted) {
   for (const std::string flag : {"--logprobs", "--prompt-logprobs"}) {
     const CommandResult ran =
         attend("generate -n 1 --prompt a --model-path " + kTinyModel + " " + flag + " 1");
@@ -137,7 +137,7 @@ TEST(GenerateCommand, RejectsLogprobsThatItWouldNotPrint) {
   }
 }
 
-TEST(GenerateCommand, RejectsAPromptThatIsNoText) {
+TEST(GenerateCommand, RejectsAPromptThatIsNotText) {
   const CommandResult ran =
       attend("generate -n 1 --model-path " + kTinyModel + " --prompt a --prompt \"$(printf 'b\\377')\"");
   EXPECT_EQ(ran.exit_code, 2);

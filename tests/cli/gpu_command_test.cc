@@ -1,4 +1,4 @@
-// attend generate and attend backends with --device cuda.
+// `attend generate` and `attend backends` with --device cuda.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ const std::string kPrompts =
     " --prompt 'recall: sun=42, river=17, fox=80; river=' --prompt 'recall: oak=5, jar=31; jar='";
 const std::string kInF32 = " --dtype float32 --kv-cache-dtype float32";
 
-TEST_F(CommandOnGpu, GeneratesWhatTheCpuDoesWithAndWithoutGraphs) {
+TEST_F(CommandOnGpu, MatchesTheCpuWithAndWithoutGraphs) {
   const CommandResult on_cpu = attend(kGenerateOnGpu + kPrompts + " --device cpu" + kInF32, Streams::kStdout);
   ASSERT_EQ(on_cpu.exit_code, 0);
   for (const std::string flags :
@@ -45,7 +45,7 @@ TEST_F(CommandOnGpu, HonorsGraphSizeFlags) {
   EXPECT_THAT(attend(kGenerateOnGpu + kPrompts + " --disable-cuda-graph").out, Not(HasSubstr("CUDA graphs")));
 }
 
-TEST_F(CommandOnGpu, RejectsNumbersThatNoGpuTakes) {
+TEST_F(CommandOnGpu, RejectsValuesThatNoGpuSupports) {
   const std::pair<std::string, std::string> cases[] = {
       {"--mem-fraction-static 0", "mem_fraction_static 0: above 0 and below 1"},
       {"--mem-fraction-static 1.5", "mem_fraction_static 1.5: above 0 and below 1"},
@@ -68,7 +68,7 @@ TEST_F(CommandOnGpu, ListsTheBackendsOfTheGpu) {
   EXPECT_THAT(ran.out, HasSubstr("triton"));
 }
 
-// The counterpart: what a GPU's absence is called.
+// On a machine without a GPU, the error names the device.
 TEST(CommandWithoutAGpu, RejectsItByName) {
   if (cuda::device_count() > 0) GTEST_SKIP() << "this machine has a GPU";
   const CommandResult ran = attend(kGenerateOnGpu + " --prompt a --device cuda");

@@ -1,5 +1,4 @@
-// What a hostile user and a hostile shell do to the commands: streams that are gone, flags in the wrong
-// place, limits.
+// Hostile input and environments of the commands: closed streams, misplaced flags, memory limits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -23,13 +22,13 @@ using namespace testing_support;
 
 const std::string kGenerate = "generate --device cpu --model-path " + kTinyModel;
 
-void expect_refused(const std::string& arguments, const std::string& message) {
+void expect_rejected(const std::string& arguments, const std::string& message) {
   const CommandResult ran = attend(arguments);
   EXPECT_EQ(ran.exit_code, 2) << arguments;
   EXPECT_THAT(ran.out, HasSubstr(message)) << arguments;
 }
 
-// The shell command with what it gives a terminal of its own.
+// Runs the command in a new terminal and returns the terminal's output.
 std::string on_a_terminal(const std::string& command, const std::string& environment = "") {
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -49,17 +48,17 @@ std::string on_a_terminal(const std::string& command, const std::string& environ
 }
 
 TEST(Command, ListsCommands) {
-  expect_refused("modl", "command modl: expected one of generate, ");
-  expect_refused("generat -p x", "(generate?)");
-  expect_refused("bench modell", "command modell: expected one of attention, model, serving (model?)");
-  expect_refused("", "no command: expected one of generate, ");
-  expect_refused("bench", "no command: expected one of attention, model");
-  expect_refused("-m x -p y", "no command before -m: expected one of generate, ");
-  expect_refused("-hf x", "-hf: a flag of llama.cpp's; here nothing is downloaded");
+  expect_rejected("modl", "command modl: expected one of generate, ");
+  expect_rejected("generat -p x", "(generate?)");
+  expect_rejected("bench modell", "command modell: expected one of attention, model, serving (model?)");
+  expect_rejected("", "no command: expected one of generate, ");
+  expect_rejected("bench", "no command: expected one of attention, model");
+  expect_rejected("-m x -p y", "no command before -m: expected one of generate, ");
+  expect_rejected("-hf x", "-hf: a flag of llama.cpp's; here nothing is downloaded");
 }
 
-TEST(Command, NamesUnexpectedArgumentsInTheirOrderAndOnlyAFew) {
-  expect_refused(kGenerate + " first second", "arguments first, second: are not expected");
+TEST(Command, NamesTheFirstUnexpectedArguments) {
+  expect_rejected(kGenerate + " first second", "arguments first, second: are not expected");
   const CommandResult ran = attend(kGenerate + " a b c d e f g " + std::string(40'000, 'x'));
   EXPECT_THAT(ran.out, HasSubstr("arguments a, b, c, d, e and 3 more: are not expected"));
   EXPECT_LT(attend("generate " + std::string(40'000, 'x')).out.size(), 300u);
@@ -67,34 +66,34 @@ TEST(Command, NamesUnexpectedArgumentsInTheirOrderAndOnlyAFew) {
 }
 
 TEST(Command, DoesNotParseAFlagAsAValue) {
-  expect_refused(kGenerate + " --prompt --json", "--prompt: expected a value, but --json is a flag");
-  expect_refused(kGenerate + " -p -n 3", "-p: expected a value, but -n is a flag");
+  expect_rejected(kGenerate + " --prompt --json", "--prompt: expected a value, but --json is a flag");
+  expect_rejected(kGenerate + " -p -n 3", "-p: expected a value, but -n is a flag");
   const CommandResult ran = attend(kGenerate + " -n 1 --json --prompt=--json", Streams::kStdout);
   ASSERT_EQ(ran.exit_code, 0);
   EXPECT_EQ(nlohmann::json::parse(ran.out).at("prompt"), "--json");
 }
 
 TEST(Command, ReportsAcceptedNumbersAndDtypes) {
-  expect_refused(kGenerate + " -p x --threads abc",
-                 "--threads 'abc': expected a whole number from 1 to 1024");
-  expect_refused(kGenerate + " -p x --page-size 512",
-                 "--page-size '512': expected a whole number from 1 to 256");
-  expect_refused(kGenerate + " -p x --dtype int4", "--dtype 'int4': expected auto or float32");
-  expect_refused(kGenerate + " -p x --kv-cache-dtype int4",
-                 "--kv-cache-dtype 'int4': expected auto, float32, ");
+  expect_rejected(kGenerate + " -p x --threads abc",
+                  "--threads 'abc': expected a whole number from 1 to 1024");
+  expect_rejected(kGenerate + " -p x --page-size 512",
+                  "--page-size '512': expected a whole number from 1 to 256");
+  expect_rejected(kGenerate + " -p x --dtype int4", "--dtype 'int4': expected auto or float32");
+  expect_rejected(kGenerate + " -p x --kv-cache-dtype int4",
+                  "--kv-cache-dtype 'int4': expected auto, float32, ");
 }
 
-TEST(Command, AcceptsSglangsFp8Names) {
+TEST(Command, AcceptsFp8NamesOfSglang) {
   const CommandResult ran = attend(kGenerate + " -p x -n 1 --kv-cache-dtype fp8");
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr(", fp8_e4m3, "));
 }
 
-TEST(Command, AcceptsVllmsFp8DsMlaForLatentAttentionOnly) {
-  expect_refused(kGenerate + " -p x --kv-cache-dtype fp8_ds_mla",
-                 "kv_cache_dtype fp8_ds_mla: cpu has float32, float16, bfloat16, fp8_e4m3, fp8_e5m2");
-  expect_refused(kGenerate + " -p x --kv-cache-dtype uint8",
-                 "--kv-cache-dtype 'uint8': expected auto, float32, ");
+TEST(Command, AcceptsFp8DsMlaOfVllmForMlaOnly) {
+  expect_rejected(kGenerate + " -p x --kv-cache-dtype fp8_ds_mla",
+                  "kv_cache_dtype fp8_ds_mla: cpu has float32, float16, bfloat16, fp8_e4m3, fp8_e5m2");
+  expect_rejected(kGenerate + " -p x --kv-cache-dtype uint8",
+                  "--kv-cache-dtype 'uint8': expected auto, float32, ");
   const CommandResult ran =
       attend("backends --device cpu --kv-cache-dtype fp8_ds_mla --model-path " ATTEND_SOURCE_DIR
              "/tests/goldens/deepseek-v3");
@@ -110,7 +109,8 @@ TEST(Command, HonorsLogLevel) {
   EXPECT_THAT(attend(command + " --log-level warning").out,
               AllOf(Not(HasSubstr("info: ")), HasSubstr("warning: attention backend torch_native")));
   EXPECT_THAT(attend(command + " --log-level error").out, Not(HasSubstr("warning: ")));
-  expect_refused(command + " --log-level loud", "--log-level 'loud': expected debug, info, warning or error");
+  expect_rejected(command + " --log-level loud",
+                  "--log-level 'loud': expected debug, info, warning or error");
 }
 
 TEST(Command, FailsWhenStdoutIsClosed) {
@@ -122,8 +122,8 @@ TEST(Command, FailsWhenStdoutIsClosed) {
   EXPECT_EQ(attend(kGenerate + " -p x -n 1 --log-level error 2>&-").exit_code, 0);
 }
 
-// After the first answer, not after the last.
-TEST(GenerateCommand, StopsWhenItsOutputCanNotBeWritten) {
+// Stops after the first answer instead of computing all answers.
+TEST(GenerateCommand, StopsIfItsOutputCannotBeWritten) {
   std::string prompts;
   for (int i = 0; i < 64; ++i) prompts += "recall: oak=" + std::to_string(i) + "; oak=\n";
   const std::string file = write_file("many_prompts.txt", prompts);
@@ -140,7 +140,7 @@ TEST(GenerateCommand, StopsWhenItsOutputCanNotBeWritten) {
 TEST(GenerateCommand, PrintsNothingForAnEmptyCompletionOfIds) {
   const nlohmann::json prompt = {{"prompt", "copy: laugh [ scout ] roll ->"}};
   const std::string text = write_file("as_text.jsonl", prompt.dump() + "\n");
-  const std::string stop = " --stop ' ' --max-new-tokens 8 ";  // at once
+  const std::string stop = " --stop ' ' --max-new-tokens 8 ";  // stops immediately
   const CommandResult as_text = attend(kGenerate + stop + "--json --prompts-file " + text, Streams::kStdout);
   const auto json = nlohmann::json::parse(as_text.out);
   ASSERT_EQ(json.at("text"), "");
@@ -150,21 +150,21 @@ TEST(GenerateCommand, PrintsNothingForAnEmptyCompletionOfIds) {
   EXPECT_EQ(ran.out, "   (wrong: expected 17)\nanswers: 0 of 1 right\n");
 }
 
-TEST(GenerateCommand, RejectsAPromptBeforeItReadsWeights) {
+TEST(GenerateCommand, RejectsAPromptBeforeLoadingWeights) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_without_weights";
   std::filesystem::create_directories(model);
   std::filesystem::copy_file(kTinyModel + "/config.json", model / "config.json",
                              std::filesystem::copy_options::overwrite_existing);
   const std::string generate = "generate --device cpu --model-path " + model.string() + " -p ";
-  expect_refused(generate + "x", "prompt 1: prompt text: the model directory has no tokenizer.json");
+  expect_rejected(generate + "x", "prompt 1: prompt text: the model directory has no tokenizer.json");
   std::filesystem::copy_file(kTinyModel + "/tokenizer.json", model / "tokenizer.json",
                              std::filesystem::copy_options::overwrite_existing);
-  expect_refused(generate + std::string(20'000, 'a'), "the context holds 2048");
-  expect_refused(generate + "x", "weights: expected model.safetensors");
+  expect_rejected(generate + std::string(20'000, 'a'), "the context holds 2048");
+  expect_rejected(generate + "x", "weights: expected model.safetensors");
   std::filesystem::remove_all(model);
 }
 
-TEST(GenerateCommand, NoticesThatWeightsAreWrittenToAtTheNextAnswer) {
+TEST(GenerateCommand, DetectsModifiedWeightsAtTheNextAnswer) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_overwritten";
   std::filesystem::copy(
       kTinyModel, model,
@@ -172,19 +172,19 @@ TEST(GenerateCommand, NoticesThatWeightsAreWrittenToAtTheNextAnswer) {
   std::string prompts;
   for (int i = 0; i < 400; ++i) prompts += "recall: oak=" + std::to_string(i) + "; oak=\n";
   const std::string file = write_file("long_batch.txt", prompts);
-  // Touches the weights when the first answer has come, and reads on.
+  // Touches the weights after the first answer and continues to read.
   const CommandResult ran =
       attend("generate --device cpu --ignore-eos -n 64 --max-running-requests 1 --model-path " +
                  model.string() + " --prompts-file " + file + " --json | (head -n 1; touch " +
                  (model / "model.safetensors").string() + "; wc -l)",
              Streams::kStdout);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_LT(std::stoi(lines[1]), 390);
   std::filesystem::remove_all(model);
 }
 
-TEST(BenchCommand, RejectsAFileThatCanNotBeWrittenBeforeItMeasures) {
+TEST(BenchCommand, RejectsAnUnwritableFileBeforeMeasuring) {
   const auto circle = std::filesystem::path(testing::TempDir()) / "attend_circle.json";
   std::filesystem::remove(circle);
   std::filesystem::create_symlink(circle, circle);
@@ -201,13 +201,13 @@ TEST(GenerateCommand, ReportsTemplateFileErrors) {
   std::filesystem::remove(link);
   std::filesystem::create_symlink("nowhere", link);
   const std::string chat = kGenerate + " -p x --chat --chat-template ";
-  expect_refused(chat + link.string(), "the link is broken");
-  expect_refused(chat + testing::TempDir(), "is a directory");
-  expect_refused(chat + "/nowhere", "no such file");
+  expect_rejected(chat + link.string(), "the link is broken");
+  expect_rejected(chat + testing::TempDir(), "is a directory");
+  expect_rejected(chat + "/nowhere", "no such file");
 }
 
 TEST(Command, HonorsMemoryLimits) {
-  // A sanitizer's shadow alone takes more addresses than this.
+  // The shadow memory of a sanitizer alone needs more address space than this limit.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   const CommandResult ran =
       attend(kGenerate + " -p x --threads 1 --max-total-tokens 2000000", Streams::kBoth, "ulimit -v 600000;");
@@ -250,7 +250,7 @@ TEST(Command, HonorsNoColor) {
   EXPECT_THAT(on_a_terminal(command, "TERM=dumb COLORTERM=1"), Not(HasSubstr("\033")));
 }
 
-TEST(GenerateCommand, ShowsHowMuchOfALongPromptIsRead) {
+TEST(GenerateCommand, ShowsProgressOfALongPrompt) {
   const std::string prompt = "\"$(printf 'a%.0s' $(seq 1500))\"";
   EXPECT_THAT(on_a_terminal(kGenerate + " -n 1 --chunked-prefill-size 512 -p " + prompt, "TERM=xterm"),
               AllOf(HasSubstr("reading prompts ["), HasSubstr("% of 1501 tokens")));

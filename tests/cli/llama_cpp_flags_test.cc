@@ -1,4 +1,4 @@
-// Flags of llama.cpp's that attend's commands take or refuse.
+// Flags of llama.cpp that attend's commands accept or reject.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,18 +14,19 @@ namespace {
 using testing::HasSubstr;
 using namespace testing_support;
 
-// What users of llama.cpp type: each flag does what theirs does.
-TEST(LlamaCppFlags, MPAndNChooseAModelAPromptAndHowManyTokens) {
-  const std::string ask = " -p 'recall: sun=42, river=17, fox=80; river='";
-  EXPECT_THAT(attend("generate -m " + kTinyModel + ask + " -n 8", Streams::kStdout).out, HasSubstr("17"));
-  EXPECT_THAT(attend("generate -m " + kTinyModel + ask + " -n 5 --ignore-eos").out,
+// Common invocations of llama.cpp. Each flag has the same effect.
+TEST(LlamaCppFlags, MPAndNSetModelPromptAndNumberOfTokens) {
+  const std::string prompt_flag = " -p 'recall: sun=42, river=17, fox=80; river='";
+  EXPECT_THAT(attend("generate -m " + kTinyModel + prompt_flag + " -n 8", Streams::kStdout).out,
+              HasSubstr("17"));
+  EXPECT_THAT(attend("generate -m " + kTinyModel + prompt_flag + " -n 5 --ignore-eos").out,
               HasSubstr("5 tokens generated"));
-  EXPECT_THAT(attend("generate -m " + kTinyModel + ask + " --n-predict 4 --ignore-eos").out,
+  EXPECT_THAT(attend("generate -m " + kTinyModel + prompt_flag + " --n-predict 4 --ignore-eos").out,
               HasSubstr("4 tokens generated"));
-  const CommandResult absent = attend("generate -m /no/such/model" + ask);
+  const CommandResult absent = attend("generate -m /no/such/model" + prompt_flag);
   EXPECT_EQ(absent.exit_code, 2);
   EXPECT_THAT(absent.out, HasSubstr("/no/such/model"));
-  const CommandResult gguf = attend("generate -m " + write_file("model.gguf", "GGUF") + ask);
+  const CommandResult gguf = attend("generate -m " + write_file("model.gguf", "GGUF") + prompt_flag);
   EXPECT_EQ(gguf.exit_code, 2);
   EXPECT_THAT(gguf.out, HasSubstr("model.gguf"));
   EXPECT_THAT(gguf.out, HasSubstr("config.json and safetensors (GGUF is not read)"));
@@ -48,7 +49,7 @@ TEST(LlamaCppFlags, TAndCSetThreadsAndContext) {
   EXPECT_THAT(ran.out, HasSubstr("context 192,"));
 }
 
-TEST(LlamaCppFlags, TempAndSDecideWhatIsSampled) {
+TEST(LlamaCppFlags, TempAndSSetSampling) {
   const std::string generate = "generate -n 24 --ignore-eos -p a -m " + kTinyModel;
   EXPECT_THAT(attend(generate + " --temp 0").out, HasSubstr("sampling: greedy"));
   EXPECT_THAT(attend(generate + " --temp 1.5").out, HasSubstr("sampling: temperature 1.5"));
@@ -59,7 +60,7 @@ TEST(LlamaCppFlags, TempAndSDecideWhatIsSampled) {
   EXPECT_NE(sampled("7"), sampled("8"));
 }
 
-TEST(LlamaCppFlags, NOfMinusOneGoesOnToTheEndOfTheContext) {
+TEST(LlamaCppFlags, NOfMinusOneContinuesToTheEndOfTheContext) {
   const CommandResult ran =
       attend("generate -m " + kTinyModel + " -p a -n -1 -c 40 --ignore-eos --json", Streams::kStdout);
   ASSERT_EQ(ran.exit_code, 0);
@@ -68,11 +69,11 @@ TEST(LlamaCppFlags, NOfMinusOneGoesOnToTheEndOfTheContext) {
   EXPECT_EQ(json.at("finish_reason"), "length");
 }
 
-TEST(LlamaCppFlags, COfZeroIsTheModelsContext) {
+TEST(LlamaCppFlags, COfZeroUsesTheModelsContext) {
   EXPECT_THAT(attend("generate -n 1 -p a -c 0 -m " + kTinyModel).out, HasSubstr("context 2048,"));
 }
 
-TEST(LlamaCppFlags, SeedMinusOneDrawsAndReportsASeed) {
+TEST(LlamaCppFlags, SeedMinusOneReportsARandomSeed) {
   const std::string generate = "generate -n 24 --ignore-eos -p a --temp 4 -m " + kTinyModel + " -s ";
   const CommandResult drawn = attend(generate + "-1");
   EXPECT_EQ(drawn.exit_code, 0);
@@ -82,7 +83,7 @@ TEST(LlamaCppFlags, SeedMinusOneDrawsAndReportsASeed) {
   EXPECT_THAT(drawn.out, HasSubstr(attend(generate + seed, Streams::kStdout).out));
 }
 
-// CLI11 would read -ngl as -n with the value "gl", and -hf as a call for help.
+// CLI11 would parse -ngl as -n with the value "gl", and -hf as -h.
 TEST(LlamaCppFlags, UnsupportedFlagsSuggestAReplacement) {
   for (const auto& [flags, instead] :
        {std::pair{"-ngl 99", "-ngl: a flag of llama.cpp's; here a model is on one device whole: --device"},
@@ -139,8 +140,8 @@ TEST(LlamaCppFlags, GgufOnlyDirectoryIsRejected) {
   std::filesystem::remove_all(folder);
 }
 
-// What feeds standard input may have no end.
-TEST(LlamaCppFlags, FReadsNoMoreThanTheContextCanHold) {
+// Standard input may be endless.
+TEST(LlamaCppFlags, FStopsReadingAtTheSizeOfTheContext) {
   const CommandResult ran = attend("generate -m " + kTinyModel + " -c 8 -f -", Streams::kBoth, "yes |");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out,

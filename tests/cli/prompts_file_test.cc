@@ -1,4 +1,4 @@
-// Files of prompts: lines of text or of JSON objects, or one prompt.
+// Prompts files: lines of text, lines of JSON objects, or one prompt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ TEST(GenerateCommand, PrintsAJsonObjectPerPromptInOrder) {
                                        " --max-new-tokens 5 --ignore-eos --json",
                                    Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 3u);
   const size_t lengths[] = {3, 1, 4};
   for (size_t i = 0; i < 3; ++i) {
@@ -42,7 +42,7 @@ TEST(GenerateCommand, ReadsPlainTextPromptsLineByLine) {
   const CommandResult ran =
       attend("generate --model-path " + kTinyModel + " --prompts-file " + file + " --json", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 2u);
   const auto reversed = nlohmann::json::parse(lines[1]);
   EXPECT_EQ(reversed.at("prompt"), "reverse: laugh [ scout coffee ] roll ->");
@@ -50,23 +50,23 @@ TEST(GenerateCommand, ReadsPlainTextPromptsLineByLine) {
   EXPECT_EQ(reversed.at("finish_reason"), "stop");
 }
 
-TEST(GenerateCommand, CountsRightAnswers) {
+TEST(GenerateCommand, CountsCorrectAnswers) {
   const std::string file =
       write_file("answers.jsonl",
                  "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" scout coffee\"}\n"
                  "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" something else\"}\n");
   const CommandResult ran = attend("generate --model-path " + kTinyModel + " --prompts-file " + file);
-  EXPECT_EQ(lines_of(ran.out).back(), "answers: 1 of 2 right");
+  EXPECT_EQ(split_lines(ran.out).back(), "answers: 1 of 2 right");
 }
 
-TEST(GenerateCommand, NamesTheBrokenLineOfAPromptsFile) {
+TEST(GenerateCommand, NamesTheInvalidLineOfAPromptsFile) {
   const std::string file = write_file("broken.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": 3}\n");
   const CommandResult ran = attend("generate --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("broken.jsonl:2: \"prompt\" is number, expected a string"));
 }
 
-TEST(GenerateCommand, RejectsPromptsFilesThatAreNotUtf8Text) {
+TEST(GenerateCommand, RejectsPromptsFilesThatAreNotUtf8) {
   const auto error_text = [](const std::string& name, const std::string& content) {
     const CommandResult ran =
         attend("generate --model-path " + kTinyModel + " --prompts-file " + write_file(name, content));
@@ -100,10 +100,10 @@ TEST(GenerateCommand, RejectsAJsonArrayOfPrompts) {
   }
   const std::string brackets = write_file("brackets.txt", "\n\r\r\n[INST] one [/INST]\n[INST] two [/INST]\n");
   const std::string generate = "generate -n 1 --json --model-path " + kTinyModel + " --prompts-file ";
-  EXPECT_EQ(lines_of(attend(generate + brackets, Streams::kStdout).out).size(), 3u);  // "\r" is a text
+  EXPECT_EQ(split_lines(attend(generate + brackets, Streams::kStdout).out).size(), 3u);  // "\r" is a prompt
 }
 
-TEST(GenerateCommand, RejectsAPromptBeforeItSaysWhatWasChosen) {
+TEST(GenerateCommand, RejectsAPromptBeforePrintingTheConfiguration) {
   const std::string file = write_file("ids.jsonl", "{\"input_ids\": [5]}\n{\"input_ids\": [128]}\n");
   const CommandResult ran = attend("generate --model-path " + kGolden + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 2);
@@ -119,7 +119,7 @@ TEST(GenerateCommand, FinishesOtherPromptsAfterNonFiniteLogits) {
       "generate -n 3 --ignore-eos --json --model-path " + model.string() + " --prompts-file " + file;
   const CommandResult ran = attend(generate, Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 2);
-  const auto lines = lines_of(ran.out);
+  const auto lines = split_lines(ran.out);
   ASSERT_EQ(lines.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     const auto json = nlohmann::json::parse(lines[i]);
@@ -130,7 +130,7 @@ TEST(GenerateCommand, FinishesOtherPromptsAfterNonFiniteLogits) {
   EXPECT_THAT(attend(generate).out, HasSubstr("attend: prompt 2: the model's logits are NaN"));
 }
 
-TEST(GenerateCommand, RejectsALineOfJsonAmongLinesOfText) {
+TEST(GenerateCommand, RejectsJsonAmongLinesOfText) {
   const std::string file = write_file("mixed.txt", "a line of text\n{\"prompt\": \"b\"}\n");
   const CommandResult ran = attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 2);
@@ -139,24 +139,24 @@ TEST(GenerateCommand, RejectsALineOfJsonAmongLinesOfText) {
   EXPECT_EQ(attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + code).exit_code, 0);
 }
 
-TEST(GenerateCommand, NamesKeysOfPromptsThatItDoesNotRead) {
+TEST(GenerateCommand, NamesIgnoredKeysOfPrompts) {
   const std::string file = write_file("keys.jsonl", "{\"prompt\": \"a\", \"color\": 1}\n");
   const CommandResult ran = attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("\"color\" is not read"));
 }
 
-TEST(GenerateCommand, NamesSomeOfManyKeysThatItDoesNotRead) {
+TEST(GenerateCommand, NamesSomeOfManyIgnoredKeys) {
   nlohmann::json prompt = {{"prompt", "a"}};
   for (int i = 0; i < 500; ++i) prompt["key " + std::to_string(i)] = i;
   const std::string file = write_file("many_keys.jsonl", prompt.dump() + "\n");
   const CommandResult ran = attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("nor are 492 other keys"));
-  EXPECT_LT(lines_of(ran.out).size(), 25u);
+  EXPECT_LT(split_lines(ran.out).size(), 25u);
 }
 
-TEST(GenerateCommand, ServesPromptsByTheirPriority) {
+TEST(GenerateCommand, ServesPromptsByPriority) {
   const std::string file = write_file(
       "priority.jsonl",
       "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"priority\": 2}\n{\"prompt\": \"c\", \"priority\": 1}\n");
@@ -166,7 +166,7 @@ TEST(GenerateCommand, ServesPromptsByTheirPriority) {
           kTinyModel + " --prompts-file " + file,
       Streams::kStdout);
   std::vector<double> queued;
-  for (const std::string& line : lines_of(ran.out))
+  for (const std::string& line : split_lines(ran.out))
     queued.push_back(nlohmann::json::parse(line).at("timings").at("queue_ms"));
   ASSERT_EQ(queued.size(), 3u);
   EXPECT_LT(queued[1], queued[2]);
@@ -174,9 +174,9 @@ TEST(GenerateCommand, ServesPromptsByTheirPriority) {
   for (const std::string field :
        {"\"priority\": 0.5", "\"priority\": 1e300", "\"timeout\": 0", "\"timeout\": \"a\""}) {
     const std::string wrong = write_file("wrong.jsonl", "{\"prompt\": \"a\", " + field + "}\n");
-    const CommandResult refused = attend("generate --model-path " + kTinyModel + " --prompts-file " + wrong);
-    EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_THAT(refused.out, HasSubstr("wrong.jsonl:1: " + field.substr(0, field.find(':')) + " is "))
+    const CommandResult rejected = attend("generate --model-path " + kTinyModel + " --prompts-file " + wrong);
+    EXPECT_EQ(rejected.exit_code, 2);
+    EXPECT_THAT(rejected.out, HasSubstr("wrong.jsonl:1: " + field.substr(0, field.find(':')) + " is "))
         << field;
   }
 }
@@ -193,10 +193,10 @@ TEST(GenerateCommand, ReadsAFileAsOnePrompt) {
   const std::string lines =
       "recall: sun=42, river=17, fox=80; river=\nrecall: sun=42, river=17, fox=80; sun=";
   const std::string file = write_file("prompt.txt", lines + "\n");
-  const CommandResult whole =
+  const CommandResult full =
       attend("generate --model-path " + kTinyModel + " --max-new-tokens 4 --file " + file, Streams::kStdout);
-  EXPECT_EQ(whole.exit_code, 0);
-  EXPECT_EQ(whole.out,
+  EXPECT_EQ(full.exit_code, 0);
+  EXPECT_EQ(full.out,
             attend("generate --model-path " + kTinyModel + " --max-new-tokens 4 --prompt '" + lines + "'",
                    Streams::kStdout)
                 .out);

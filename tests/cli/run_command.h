@@ -1,4 +1,4 @@
-// Runs the attend command as a user does: the built binary, its output, its exit code.
+// Runs the built attend binary and returns its output and exit code.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,12 +20,12 @@ inline const std::string kGolden = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-
 
 struct CommandResult {
   int exit_code;
-  std::string out;  // stdout, or both
+  std::string out;  // stdout, or stdout and stderr
 };
 
 enum class Streams { kStdout, kBoth };
 
-// `environment`: "NAME=value" before the command.
+// `environment` is put before the command, such as "NAME=value".
 inline CommandResult attend(const std::string& arguments, Streams streams = Streams::kBoth,
                             const std::string& environment = "") {
   const std::string command = environment + " " + std::string(ATTEND_BINARY) + " " + arguments +
@@ -39,7 +39,7 @@ inline CommandResult attend(const std::string& arguments, Streams streams = Stre
   return ran;
 }
 
-inline std::vector<std::string> lines_of(const std::string& text) {
+inline std::vector<std::string> split_lines(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> lines;
   for (std::string line; std::getline(stream, line);) lines.push_back(line);

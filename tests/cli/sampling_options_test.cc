@@ -1,4 +1,4 @@
-// What prompts of attend generate may ask for, by flags, by fields and by generation_config.json.
+// Sampling options of attend generate: flags, prompt fields and generation_config.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::Not;
 using namespace testing_support;
 
-// The tiny model's shapes with another generation_config.json.
+// Folder with the tiny model's config and another generation_config.json.
 std::string model_with(const std::string& generation_config) {
   const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
   const auto folder = std::filesystem::path(testing::TempDir()) / ("attend_sampling_" + test);
@@ -28,10 +28,10 @@ std::string model_with(const std::string& generation_config) {
   return folder.string();
 }
 
-std::string said(const std::string& generation_config, const std::string& flags) {
+std::string sampling_line(const std::string& generation_config, const std::string& flags) {
   const CommandResult ran = attend("generate --load-format dummy -n 1 --prompt a --model-path " +
                                    model_with(generation_config) + " " + flags);
-  for (const std::string& line : lines_of(ran.out))
+  for (const std::string& line : split_lines(ran.out))
     if (const size_t at = line.find("sampling: "); at != line.npos) return line.substr(at);
   return ran.out;
 }
@@ -40,32 +40,33 @@ constexpr const char* kSamples =
     R"({"do_sample": true, "temperature": 0.5, "top_k": 7, "top_p": 0.75, "repetition_penalty": 1.25})";
 
 TEST(GenerationConfig, ProvidesDefaultsThatFlagsOverride) {
-  EXPECT_EQ(said(kSamples, ""),
+  EXPECT_EQ(sampling_line(kSamples, ""),
             "sampling: temperature 0.5*, top_k 7*, top_p 0.75*, repetition_penalty 1.25* (*: of "
             "generation_config.json)");
-  EXPECT_EQ(said(kSamples, "--temperature 2 --top-k 0 --repetition-penalty 1"),
+  EXPECT_EQ(sampling_line(kSamples, "--temperature 2 --top-k 0 --repetition-penalty 1"),
             "sampling: temperature 2, top_p 0.75* (*: of generation_config.json)");
-  EXPECT_EQ(said(kSamples, "--temperature 0 --repetition-penalty 1"), "sampling: greedy");
+  EXPECT_EQ(sampling_line(kSamples, "--temperature 0 --repetition-penalty 1"), "sampling: greedy");
 }
 
-TEST(GenerationConfig, IsGreedyWithoutDoSampleAsTransformers) {
+TEST(GenerationConfig, IsGreedyWithoutDoSampleLikeTransformers) {
   const char* const config = R"({"temperature": 0.5, "top_k": 7})";
-  EXPECT_EQ(said(config, ""), "sampling: greedy");
-  EXPECT_EQ(said(R"({"do_sample": false, "temperature": 0.5})", ""), "sampling: greedy");
-  EXPECT_EQ(said(R"({"do_sample": true})", ""), "sampling: temperature 1 (none was given)");
-  EXPECT_EQ(said(config, "--seed 3"), "sampling: temperature 0.5*, top_k 7* (*: of generation_config.json)");
+  EXPECT_EQ(sampling_line(config, ""), "sampling: greedy");
+  EXPECT_EQ(sampling_line(R"({"do_sample": false, "temperature": 0.5})", ""), "sampling: greedy");
+  EXPECT_EQ(sampling_line(R"({"do_sample": true})", ""), "sampling: temperature 1 (none was given)");
+  EXPECT_EQ(sampling_line(config, "--seed 3"),
+            "sampling: temperature 0.5*, top_k 7* (*: of generation_config.json)");
 }
 
 TEST(SamplingFlags, EnableSampling) {
   for (const char* flag : {"--top-k 4", "--top-p 0.5", "--min-p 0.1", "--seed 1"})
-    EXPECT_THAT(said("{}", flag), HasSubstr("sampling: temperature 1 (none was given)")) << flag;
-  EXPECT_EQ(said("{}", "--top-k 4 --temperature 0"), "sampling: greedy");
+    EXPECT_THAT(sampling_line("{}", flag), HasSubstr("sampling: temperature 1 (none was given)")) << flag;
+  EXPECT_EQ(sampling_line("{}", "--top-k 4 --temperature 0"), "sampling: greedy");
 }
 
 TEST(GenerationConfig, ErrorsAreReportedBeforeLoadingWeights) {
-  EXPECT_THAT(said(R"({"temperature": "hot"})", ""), HasSubstr("temperature"));
-  EXPECT_THAT(said(R"({"top_p": 1.5})", ""), HasSubstr("top_p 1.5: expected a number from 0 to 1"));
-  EXPECT_THAT(said(R"({"do_sample": 1})", ""), HasSubstr("do_sample"));
+  EXPECT_THAT(sampling_line(R"({"temperature": "hot"})", ""), HasSubstr("temperature"));
+  EXPECT_THAT(sampling_line(R"({"top_p": 1.5})", ""), HasSubstr("top_p 1.5: expected a number from 0 to 1"));
+  EXPECT_THAT(sampling_line(R"({"do_sample": 1})", ""), HasSubstr("do_sample"));
 }
 
 nlohmann::json generate_json(const std::string& line) {
@@ -74,7 +75,7 @@ nlohmann::json generate_json(const std::string& line) {
                                    Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0) << ran.out;
   nlohmann::json all = nlohmann::json::array();
-  for (const std::string& out : lines_of(ran.out)) all.push_back(nlohmann::json::parse(out));
+  for (const std::string& out : split_lines(ran.out)) all.push_back(nlohmann::json::parse(out));
   return all;
 }
 
@@ -109,29 +110,29 @@ TEST(PromptFields, MatchTheFlags) {
 }
 
 TEST(PromptFields, ErrorsNameLineAndField) {
-  const auto refused = [](const std::string& fields) {
+  const auto rejected = [](const std::string& fields) {
     return attend("generate --model-path " + kTinyModel + " --prompts-file " +
                   write_file("refused_asks.jsonl", kAsk + "}\n" + kAsk + ", " + fields + "}\n"))
         .out;
   };
-  EXPECT_THAT(refused(R"("temperature": "hot")"),
+  EXPECT_THAT(rejected(R"("temperature": "hot")"),
               HasSubstr(":2: \"temperature\" is \"hot\", expected a number"));
-  EXPECT_THAT(refused(R"("top_p": 2)"), HasSubstr(":2: top_p 2: above 0, at most 1"));
-  EXPECT_THAT(refused(R"("n": 1.5)"), HasSubstr(":2: \"n\" is 1.5, expected a whole number"));
-  EXPECT_THAT(refused(R"("stop": [1])"),
+  EXPECT_THAT(rejected(R"("top_p": 2)"), HasSubstr(":2: top_p 2: above 0, at most 1"));
+  EXPECT_THAT(rejected(R"("n": 1.5)"), HasSubstr(":2: \"n\" is 1.5, expected a whole number"));
+  EXPECT_THAT(rejected(R"("stop": [1])"),
               HasSubstr(":2: \"stop\" is [1], expected a string or an array of strings"));
-  EXPECT_THAT(refused(R"("logit_bias": {"five": 1})"), HasSubstr("logit_bias 'five'"));
-  EXPECT_THAT(refused(R"("seed": -1)"), HasSubstr("expected a whole number from 0"));
+  EXPECT_THAT(rejected(R"("logit_bias": {"five": 1})"), HasSubstr("logit_bias 'five'"));
+  EXPECT_THAT(rejected(R"("seed": -1)"), HasSubstr("expected a whole number from 0"));
 }
 
 TEST(SamplingFlags, ReportUnsupportedValues) {
-  const auto refused = [](const std::string& flags) {
+  const auto rejected = [](const std::string& flags) {
     return attend("generate --prompt a --model-path " + kTinyModel + " " + flags).out;
   };
-  EXPECT_THAT(refused("--logit-bias 5"), HasSubstr("--logit-bias '5': expected TOKEN_ID=BIAS"));
-  EXPECT_THAT(refused("--logit-bias 5=hot"), HasSubstr("--logit-bias 'hot'"));
-  EXPECT_THAT(refused("--num-completions 0"), HasSubstr("n 0: 1 to 128"));
-  EXPECT_THAT(refused("--json --logprobs 30"), HasSubstr("logprobs 30: 0 to 20"));
+  EXPECT_THAT(rejected("--logit-bias 5"), HasSubstr("--logit-bias '5': expected TOKEN_ID=BIAS"));
+  EXPECT_THAT(rejected("--logit-bias 5=hot"), HasSubstr("--logit-bias 'hot'"));
+  EXPECT_THAT(rejected("--num-completions 0"), HasSubstr("n 0: 1 to 128"));
+  EXPECT_THAT(rejected("--json --logprobs 30"), HasSubstr("logprobs 30: 0 to 20"));
 }
 
 }  // namespace

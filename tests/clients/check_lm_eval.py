@@ -1,4 +1,5 @@
-"""lm-eval's local-completions against a running server: the same accuracy as `attend generate` has on the same questions.
+"""Runs lm-eval's local-completions on a running server and expects the accuracy that `attend generate` has on
+the same questions.
 
     python tests/clients/check_lm_eval.py URL BINARY      (packages: lm-eval[api], transformers; no torch)
 """
@@ -50,9 +51,9 @@ def questions():
                "choices": answers, "gold": gold}
 
 
-def generated(binary, asked):
-    """The answers of `attend generate`."""
-    prompts = "".join(json.dumps({"prompt": one["question"]}) + "\n" for one in asked)
+def generated(binary, items):
+    """Returns the answers of `attend generate`."""
+    prompts = "".join(json.dumps({"prompt": one["question"]}) + "\n" for one in items)
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         file.write(prompts)
         file.flush()
@@ -65,10 +66,10 @@ def main():
     url, binary = sys.argv[1:]
     import lm_eval
 
-    asked = list(questions())
+    items = list(questions())
     with tempfile.TemporaryDirectory() as folder:
         data = pathlib.Path(folder) / "data.jsonl"
-        data.write_text("".join(json.dumps(one) + "\n" for one in asked))
+        data.write_text("".join(json.dumps(one) + "\n" for one in items))
         for name, task in (("copy", GENERATE), ("choose", CHOOSE)):
             (pathlib.Path(folder) / f"{name}.yaml").write_text(task.format(data=data))
         results = lm_eval.simple_evaluate(
@@ -77,11 +78,11 @@ def main():
                         "tokenizer_backend": "huggingface", "max_length": 2048},
             tasks=["attend_copy", "attend_choose"], task_manager=lm_eval.tasks.TaskManager(include_path=folder),
             bootstrap_iters=0)["results"]
-    answers = generated(binary, asked)
-    right = sum(answer["text"] == one["answer"] for answer, one in zip(answers, asked)) / len(asked)
+    answers = generated(binary, items)
+    right = sum(answer["text"] == one["answer"] for answer, one in zip(answers, items)) / len(items)
     copied, chosen = results["attend_copy"]["exact_match,none"], results["attend_choose"]["acc,none"]
     print(f"lm-eval: {copied:.3f} copied right ({right:.3f} by attend generate), {chosen:.3f} chosen right")
-    assert len(answers) == len(asked) and abs(copied - right) < 1e-9 and chosen > 0.9
+    assert len(answers) == len(items) and abs(copied - right) < 1e-9 and chosen > 0.9
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A server on the bundled model, as a user starts it. scripts/check_server.sh runs these tests."""
+"""Fixtures: a server on the bundled model, started as a user would. scripts/check_server.sh runs these tests."""
 
 import os
 import pathlib

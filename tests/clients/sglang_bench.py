@@ -1,4 +1,5 @@
-"""SGLang's own benchmark client (its compiled one, of the wheel `sglang`), without the packages that sglang asks for.
+"""Runs SGLang's benchmark client (the compiled one of the wheel `sglang`) without the packages that sglang
+requires.
 
     python tests/clients/sglang_bench.py --backend sglang-oai --base-url http://127.0.0.1:30000 ...
 """

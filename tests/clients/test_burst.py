@@ -1,4 +1,5 @@
-"""More requests at once than may wait: some are answered, the others refused, and the counts hold."""
+"""More concurrent requests than the queue holds: some are answered, the others rejected, and the metrics
+agree."""
 
 import json
 import threading
@@ -11,14 +12,14 @@ LONG_ENOUGH = {"prompt": QUESTION, "max_tokens": 300, "ignore_eos": True}
 
 
 def answers_to(connections, request):
-    """Sends the request on each connection before it reads from any; the whole answers."""
+    """Sends the request on each connection, then reads and returns all replies."""
     for connection in connections:
         connection.sendall(request)
     return [read_all(connection) for connection in connections]
 
 
 class Watch:
-    """Looks at the metrics, one scrape after another, until it is stopped."""
+    """Scrapes the metrics in a loop until it is stopped."""
 
     def __init__(self, server):
         self.server, self.seen, self.done = server, [], threading.Event()
@@ -38,7 +39,7 @@ class Watch:
         return self.seen
 
 
-def test_a_burst_is_answered_or_refused_and_no_more_wait_than_may():
+def test_a_burst_is_answered_or_rejected_within_the_queue_limit():
     server = Server("--max-running-requests", str(RUNNING), "--max-queued-requests", str(QUEUED),
                     "--tokenizer-worker-num", "2")
     try:
@@ -48,23 +49,23 @@ def test_a_burst_is_answered_or_refused_and_no_more_wait_than_may():
         seen = watch.stop()
         for connection in connections:
             connection.close()
-        taken, refused = 0, 0
+        accepted, rejected = 0, 0
         for answer in answers:
             head, _, body = answer.partition(b"\r\n\r\n")
             if head.startswith(b"HTTP/1.1 200 "):
-                taken += 1
+                accepted += 1
                 assert json.loads(body)["usage"]["completion_tokens"] == LONG_ENOUGH["max_tokens"]
             else:
-                refused += 1
+                rejected += 1
                 assert head.startswith(b"HTTP/1.1 503 ") and b"\r\nRetry-After: 1\r\n" in head, head
                 assert json.loads(body)["error"]["code"] == "queue_full"
-        assert taken >= QUEUED and refused > 0, (taken, refused)
+        assert accepted >= QUEUED and rejected > 0, (accepted, rejected)
         assert all(running <= RUNNING and waiting <= QUEUED for running, waiting in seen), max(seen)
         assert any(waiting > 0 for _, waiting in seen)
         eventually(lambda: metric(server, "num_running_reqs") == metric(server, "num_queue_reqs") == 0)
         eventually(lambda: metric(server, "num_used_tokens") == 0)
-        assert metric(server, "num_requests_total") == metric(server, "e2e_request_latency_seconds_count") == taken
-        assert metric(server, "generation_tokens_total") == taken * LONG_ENOUGH["max_tokens"]
+        assert metric(server, "num_requests_total") == metric(server, "e2e_request_latency_seconds_count") == accepted
+        assert metric(server, "generation_tokens_total") == accepted * LONG_ENOUGH["max_tokens"]
         assert metric(server, "num_aborted_requests_total") == metric(server, "num_failed_requests_total") == 0
     finally:
         assert server.stop()[0] == 0

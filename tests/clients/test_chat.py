@@ -1,4 +1,4 @@
-"""attend chat as a user has it: in a terminal, and through a pipe."""
+"""attend chat in a terminal and through a pipe."""
 
 import os
 import pty
@@ -16,16 +16,16 @@ def test_terminal_has_line_history():
     chat = subprocess.Popen([BINARY, "chat", "--model-path", str(MODEL)], stdin=terminal, stdout=terminal, stderr=terminal,
                             env=os.environ | {"TERM": "xterm"}, start_new_session=True)
     os.close(terminal)
-    shown = b""
+    output = b""
 
     def wait_for(text):
-        """What was shown up to and with the text; the next call looks behind it."""
-        nonlocal shown
+        """Waits for the text, returns the output before it, and continues after it in the next call."""
+        nonlocal output
         deadline = time.monotonic() + 30
-        while text not in shown:
-            assert select.select([master], [], [], deadline - time.monotonic())[0], shown
-            shown += os.read(master, 4096)
-        before, _, shown = shown.partition(text)
+        while text not in output:
+            assert select.select([master], [], [], deadline - time.monotonic())[0], output
+            output += os.read(master, 4096)
+        before, _, output = output.partition(text)
         return before
 
     try:
@@ -33,13 +33,13 @@ def test_terminal_has_line_history():
         os.write(master, QUESTION.encode() + b"\n")
         assert ANSWER.encode() in wait_for(b"first token after")
         wait_for(b"> ")
-        os.write(master, UP + b"\n")  # the same again
+        os.write(master, UP + b"\n")  # the previous line again
         assert ANSWER.encode() in wait_for(b"first token after")
         wait_for(b"> ")
         os.write(master, b"/nothing\n")
         wait_for(b"no such command")
-        # Between its prompt and its first look at a key libedit leaves Ctrl-D to the terminal, from where it comes as a
-        # character: so the line is emptied and the end asked for until it is seen.
+        # Before libedit reads its first key, the terminal passes Ctrl-D to it as a character. Ctrl-U and
+        # Ctrl-D are therefore sent until the program ends.
         deadline = time.monotonic() + 30
         while chat.poll() is None and time.monotonic() < deadline:
             os.write(master, CTRL_U + CTRL_D)

@@ -1,4 +1,4 @@
-"""/v1/embeddings by OpenAI's own client: an encoder, and a model that generates too."""
+"""/v1/embeddings with OpenAI's own client: an encoder, and a model that generates too."""
 
 import array
 import base64
@@ -40,7 +40,7 @@ def causal():
 
 
 def goldens():
-    """Token ids and the vectors that transformers makes of them, read without a library."""
+    """Returns token ids and vectors computed by transformers, without importing it."""
     data = (BERT / "golden.safetensors").read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     head = json.loads(data[8 : 8 + size])
@@ -70,7 +70,7 @@ def status_of(server, path, body=None):
         return error.code, error.read().decode()
 
 
-def test_vectors_are_those_of_transformers_as_numbers_and_as_base64(bert):
+def test_vectors_match_transformers_as_floats_and_base64(bert):
     client, cases = client_of(bert), goldens()
     assert len(cases) >= 4
     ids = [case[0] for case in cases]
@@ -93,7 +93,7 @@ def test_openai_client_with_defaults(causal):
     assert math.isclose(sum(x * x for x in vectors[0]), 1, rel_tol=1e-3)
 
 
-def test_dimensions_are_the_first_of_length_one_again(bert):
+def test_dimensions_truncates_and_normalizes(bert):
     ids, vector = goldens()[2]
     short = client_of(bert).embeddings.create(model="tiny", input=ids, dimensions=8, encoding_format="float")
     length = math.sqrt(sum(x * x for x in vector[:8]))
@@ -109,9 +109,9 @@ def test_errors_name_the_field(bert):
         ({"input": [1], "dimensions": 49}, "dimensions", None),
         ({"input": [1], "encoding_format": "int8"}, "encoding_format", None),
     ]:
-        with pytest.raises(openai.BadRequestError) as refused:
+        with pytest.raises(openai.BadRequestError) as rejected:
             client.embeddings.create(**({"model": "tiny", "encoding_format": "float"} | fields))
-        assert (refused.value.param, refused.value.code) == (param, code), fields
+        assert (rejected.value.param, rejected.value.code) == (param, code), fields
     with pytest.raises(openai.NotFoundError):
         client.embeddings.create(model="other", input=[1])
 
@@ -140,7 +140,7 @@ def test_concurrent_requests_get_their_own_vectors(bert):
         assert all(pool.map(ask, range(64)))
 
 
-def test_disconnected_clients_affect_no_other(bert):
+def test_disconnected_clients_do_not_affect_others(bert):
     body = json.dumps({"input": [[1] * 160] * 500}).encode()
     for _ in range(4):
         with bert.connect() as leaving:
@@ -151,7 +151,7 @@ def test_disconnected_clients_affect_no_other(bert):
     ids, vector = goldens()[1]
     reply = client_of(bert).embeddings.create(model="tiny", input=ids, encoding_format="float")
     assert close(reply.data[0].embedding, vector)
-    # What nobody waits for is dropped: in the end nothing is left.
+    # Requests of disconnected clients are dropped; finally none is left.
     deadline = time.monotonic() + 60
     while "sglang:num_queue_reqs" in (text := status_of(bert, "/metrics")[1]):
         waiting = [line for line in text.split("\n") if line.startswith("sglang:num_queue_reqs{")]
@@ -161,12 +161,12 @@ def test_disconnected_clients_affect_no_other(bert):
         time.sleep(0.05)
 
 
-def test_a_server_that_generates_says_how_to_get_vectors(server):
-    with pytest.raises(openai.BadRequestError) as refused:
+def test_a_generating_server_explains_how_to_get_embeddings(server):
+    with pytest.raises(openai.BadRequestError) as rejected:
         client_of(server).embeddings.create(model="tiny", input="x")
-    assert "--is-embedding" in str(refused.value)
+    assert "--is-embedding" in str(rejected.value)
 
 
-def test_flags_of_generation_are_refused():
+def test_generation_flags_are_rejected():
     with pytest.raises(RuntimeError, match="--schedule-policy: of no effect"):
         Server("--schedule-policy", "lpm", model=BERT)

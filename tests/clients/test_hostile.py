@@ -1,4 +1,4 @@
-"""Requests that mean ill, or that nobody expects: each gets its own answer, and nobody else notices."""
+"""Hostile and unexpected requests: each gets its own answer, and other requests are not affected."""
 
 import json
 import random
@@ -28,7 +28,7 @@ def start_of_answer(connection):
 
 
 def answers_in(stream):
-    """The answers of one connection, one after another: status and body."""
+    """Returns status and body of each answer on one connection."""
     found = []
     while stream:
         head, _, rest = stream.partition(b"\r\n\r\n")
@@ -48,7 +48,7 @@ def framed(headers, body=b""):
     (framed(b"Content-Length: -5\r\n", b"abcde"), 400),
     (framed(b"Transfer-Encoding: chunked\r\n", b"zz\r\n"), 400),
     (framed(b"Transfer-Encoding: chunked\r\n", b"ffffffffffffffff\r\n"), 413),
-    # Only the end of the connection would end it.
+    # Framing errors, where only the end of the connection would end the body.
     (framed(b"Transfer-Encoding: gzip\r\n", b"{}"), 501),
     (b"GET /heal\0th HTTP/1.1\r\n\r\n", 400),
     (b"GET /health HTTP/1.1\r\nHost : x\r\n\r\n", 400),
@@ -59,7 +59,7 @@ def framed(headers, body=b""):
 ])
 def test_request_framing_is_strict(server, request_bytes, status):
     assert answer_to(server, request_bytes).startswith(b"HTTP/1.1 %d " % status)
-    eventually(lambda: metric(server, "http_requests_active") == 1)  # this one
+    eventually(lambda: metric(server, "http_requests_active") == 1)  # this request
 
 
 @pytest.mark.parametrize("body, status, words", [
@@ -78,37 +78,37 @@ def test_request_framing_is_strict(server, request_bytes, status):
     ('{"prompt": "a", "temperature": 1e-300, "max_tokens": 1}', 200, ""),
     ('{"prompt": "\\u0000", "max_tokens": 1}', 200, ""),
 ])
-def test_bodies_at_the_edge(server, body, status, words):
+def test_bodies_at_the_size_limit(server, body, status, words):
     request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     answer = answer_to(server, request.encode()).decode()
     assert answer.startswith(f"HTTP/1.1 {status} ") and words in answer
 
 
-def test_large_bodies_are_bounded_together():
+def test_total_size_of_bodies_is_bounded():
     server = Server("--max-body-mb", "1")
     body = b'{"prompt": "a", "max_tokens": 1, "ignored": "' + b"x" * 900_000 + b'"}'
     head = framed(b"Content-Length: %d\r\n" % len(body))
-    clients, room = [server.connect(timeout=300) for _ in range(30)], 18  # as many as 16 MiB hold
+    clients, room = [server.connect(timeout=300) for _ in range(30)], 18  # bodies that fit into 16 MiB each
     try:
         for client in clients:
             try:
                 client.sendall(head + body[:-1])
-            except ConnectionError:  # refused, and gone meanwhile
+            except ConnectionError:  # rejected, and closed while sending
                 pass
-        refused = []
+        rejected = []
 
         def are_enough_refused():
-            refused[:] = select.select(clients, [], [], 0)[0]
-            return len(clients) - len(refused) <= room
+            rejected[:] = select.select(clients, [], [], 0)[0]
+            return len(clients) - len(rejected) <= room
 
         eventually(are_enough_refused)
-        assert {start_of_answer(client) for client in refused} - {b""} == {b"HTTP/1.1 503 "}
-        assert fetch(server, "/v1/completions", GOOD)[0] == 200  # a small one
-        held = [client for client in clients if client not in refused]
+        assert {start_of_answer(client) for client in rejected} - {b""} == {b"HTTP/1.1 503 "}
+        assert fetch(server, "/v1/completions", GOOD)[0] == 200  # a small body
+        held = [client for client in clients if client not in rejected]
         for client in held:
             client.sendall(body[-1:])
             assert read_all(client).startswith(b"HTTP/1.1 200 ")
-        # Their room is free again, and that of one who leaves.
+        # The memory of finished requests is free again, and so is that of a disconnected client.
         with server.connect() as gone:
             gone.sendall(head + body[:-1])
         assert held and all(answer_to(server, head + body).startswith(b"HTTP/1.1 200 ") for _ in range(20))
@@ -118,13 +118,13 @@ def test_large_bodies_are_bounded_together():
         assert server.stop()[0] == 0
 
 
-def test_an_error_does_not_repeat_what_is_long(server):
+def test_errors_truncate_long_values(server):
     status, _, text = fetch(server, "/v1/completions", GOOD | {"model": "x" * 100000})
     assert status == 404 and len(text) < 1000
 
 
-# Requests that come while the one before is answered, in pieces of any size, at any moment.
-def test_requests_in_a_row_are_answered_one_by_one(server):
+# Sends requests while the previous one is answered, in pieces of any size and at any time.
+def test_pipelined_requests_are_answered_in_order(server):
     rng = random.Random(5)
     for _ in range(20):
         prompts = [f"copy: {rng.choice(['sun', 'fox', 'river'])} [ a ] b ->" for _ in range(12)]
@@ -158,7 +158,7 @@ def test_waiting_requests_can_be_aborted():
         assert server.stop()[0] == 0
 
 
-def test_a_signal_under_load_lets_answers_end_and_takes_no_more():
+def test_a_signal_under_load_finishes_answers_and_rejects_new_requests():
     server = Server("--drain-timeout", "60")
     request = post("/v1/completions", {"prompt": QUESTION, "max_tokens": 400, "ignore_eos": True}, "Connection: close\r\n")
     answers = []
@@ -180,13 +180,13 @@ def test_a_signal_under_load_lets_answers_end_and_takes_no_more():
     for thread in running + late:
         thread.join()
     whole = [answer for answer in answers if answer.startswith(b"HTTP/1.1 200 ")]
-    # Who came late is told so, or finds nobody, and was not half answered.
+    # Late requests get an error or no connection, never a partial answer.
     assert len(whole) >= len(running) and all(json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in whole)
     assert all(answer == b"" or answer.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 503 ")) for answer in answers)
     assert server.process.wait(60) == 0
 
 
-def test_slow_clients_block_no_one_else(server):
+def test_slow_clients_do_not_block_others(server):
     request = post("/v1/completions", GOOD, "Connection: close\r\n")
     with server.connect(timeout=60) as slow:
         for at in range(0, len(request) - 1, 7):

@@ -1,4 +1,4 @@
-"""HTTP itself: curl, sockets that misbehave, the end of a server."""
+"""HTTP: curl, misbehaving sockets, and shutdown of the server."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ def curl(*arguments):
 
 
 def fetch(server, path, body=None, headers=None):
-    """Status, headers and body."""
+    """Returns status, headers and body."""
     data = json.dumps(body).encode() if body is not None else None
     request = urllib.request.Request(server.url + path, data, headers or {})
     try:
@@ -42,7 +42,7 @@ def metric(server, name):
 
 
 def eventually(condition):
-    # Long, since a busy machine is slow; what never comes is found all the same.
+    # The deadline is long because a busy machine is slow; a hang is found anyway.
     deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline
@@ -75,7 +75,7 @@ def test_native_generate(server):
     assert texts[-1] == ANSWER and all(later.startswith(text) for text, later in zip(texts, texts[1:]))
 
 
-def test_tokens_and_back(server):
+def test_tokenize_and_detokenize(server):
     tokens = json.loads(fetch(server, "/tokenize", {"prompt": QUESTION})[2])
     assert tokens["count"] == len(tokens["tokens"])
     assert json.loads(fetch(server, "/detokenize", {"tokens": tokens["tokens"]})[2])["text"] == QUESTION
@@ -128,7 +128,7 @@ def test_info_names_the_method_of_quantized_weights(tmp_path):
     assert quantization_of(tmp_path) is None
 
 
-def test_request_id_comes_back(server):
+def test_request_id_is_returned(server):
     _, headers, body = fetch(server, "/v1/completions", {"prompt": QUESTION}, {"x-request-id": "mine-1"})
     assert headers["x-request-id"] == "mine-1" and json.loads(body)["id"] == "mine-1"
 
@@ -137,26 +137,26 @@ def test_cors_origins(server):
     open_one = Server("--cors-origins", "https://chat.example", "--api-key", "secret")
     preflight = b"OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://chat.example\r\nConnection: close\r\n\r\n"
     heads = []
-    for asked in (server, open_one):
-        with asked.connect() as connection:
+    for target in (server, open_one):
+        with target.connect() as connection:
             connection.sendall(preflight)
             heads.append(read_all(connection).decode().lower())
     assert all(head.startswith("http/1.1 204 ") and "content-length" not in head for head in heads)
     assert "access-control" not in heads[0]
     assert "access-control-allow-origin: https://chat.example\r\n" in heads[1] and "authorization" in heads[1]
-    # A browser shows the page no answer without it, not even an error.
+    # Without this header a browser hides the reply from the page, including errors.
     assert fetch(open_one, "/v1/models")[1]["Access-Control-Allow-Origin"] == "https://chat.example"
     open_one.stop()
 
 
-def test_requests_in_a_row_on_one_connection(server):
+def test_several_requests_on_one_connection(server):
     with server.connect() as connection:
         one = post("/v1/completions", {"prompt": QUESTION})
         connection.sendall(one * 3 + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert read_all(connection).count(b"HTTP/1.1 200") == 4
 
 
-def test_old_clients_get_a_stream_without_chunks(server):
+def test_http_1_0_clients_get_an_unchunked_stream(server):
     with server.connect() as connection:
         connection.sendall(post("/v1/completions", {"prompt": QUESTION, "stream": True}).replace(b"HTTP/1.1", b"HTTP/1.0"))
         head, _, body = read_all(connection).partition(b"\r\n\r\n")
@@ -169,7 +169,7 @@ def test_disconnect_aborts_the_request(server):
         connection.sendall(post("/v1/completions", LONG))
         connection.recv(4096)
     eventually(lambda: metric(server, "num_aborted_requests_total") == before + 1)
-    # One that only waits for its answer, too.
+    # The same holds for a client that waits for a reply without a stream.
     with server.connect() as connection:
         connection.sendall(post("/v1/completions", LONG | {"stream": False}))
         eventually(lambda: metric(server, "num_running_reqs") == 1)
@@ -177,12 +177,12 @@ def test_disconnect_aborts_the_request(server):
     eventually(lambda: metric(server, "num_used_tokens") == 0)
 
 
-def test_tokens_of_a_step_are_written_immediately(server):
+def test_tokens_of_a_step_are_written_together(server):
     before = {name: metric(server, name) for name in ("http_writes_total", "engine_steps_total")}
     stream = curl("-N", server.url + "/v1/completions", "-d", json.dumps(
         LONG | {"max_tokens": 200, "n": 8, "skip_special_tokens": False}))
     writes, steps = (metric(server, name) - before[name] for name in ("http_writes_total", "engine_steps_total"))
-    # Two more for the figures, which were asked for one by one.
+    # Two more writes for the metrics, which were requested separately.
     assert writes <= steps + 2 < stream.count("data: ") / 4, (writes, steps)
 
 
@@ -232,7 +232,7 @@ def test_full_queue_returns_503_with_retry_after():
         server.stop()
 
 
-def test_sigterm_lets_requests_finish_and_refuses_new_ones():
+def test_sigterm_finishes_requests_and_rejects_new_ones():
     server = Server()
     with server.connect() as stream, server.connect() as other:
         stream.sendall(post("/v1/completions", LONG))
@@ -246,7 +246,7 @@ def test_sigterm_lets_requests_finish_and_refuses_new_ones():
     assert server.process.wait(timeout=30) == 0
 
 
-def test_second_signal_ends_at_once():
+def test_second_signal_exits_immediately():
     server = Server()
     with server.connect() as stream:
         stream.sendall(post("/v1/completions", LONG | {"n": 30}))
@@ -257,7 +257,7 @@ def test_second_signal_ends_at_once():
 
 
 def serve_at(path):
-    """A server at this socket file, when it answers."""
+    """Starts a server at this socket file and waits until it answers."""
     process = subprocess.Popen([BINARY, "serve", "--model-path", str(MODEL), "--unix-socket", str(path)],
                                stderr=subprocess.PIPE, text=True)
     while "ready at" not in (line := process.stderr.readline()):
@@ -269,7 +269,7 @@ def completed_at(path):
     return json.loads(curl("--unix-socket", str(path), "http://x/v1/completions", "-d", json.dumps({"prompt": QUESTION})))
 
 
-def test_a_socket_file_is_taken_over_from_a_server_that_was_killed(tmp_path):
+def test_socket_file_of_a_killed_server_is_replaced(tmp_path):
     path = tmp_path / "attend.sock"
     for _ in range(2):
         process = serve_at(path)
@@ -283,14 +283,14 @@ def test_a_socket_file_is_taken_over_from_a_server_that_was_killed(tmp_path):
     assert process.returncode == 0 and not path.exists()
 
 
-def test_a_socket_file_is_not_taken_from_a_server_that_lives(tmp_path):
+def test_socket_file_of_a_running_server_is_kept(tmp_path):
     path = tmp_path / "attend.sock"
     living = serve_at(path)
     other = subprocess.run([BINARY, "serve", "--model-path", str(MODEL), "--unix-socket", str(path)],
                            capture_output=True, text=True)
     assert other.returncode != 0 and "can not listen there: Address already in use" in other.stderr
     assert completed_at(path)["choices"][0]["text"] == ANSWER
-    # Nor is another file of that name removed at its end.
+    # A server does not remove another server's file of the same name when it exits.
     path.unlink()
     newer = serve_at(path)
     living.terminate()
@@ -301,7 +301,7 @@ def test_a_socket_file_is_not_taken_from_a_server_that_lives(tmp_path):
     assert not path.exists()
 
 
-def test_a_port_is_taken_over_from_one_that_was_killed():
+def test_port_of_a_killed_server_can_be_reused():
     first = Server()
     with first.connect() as stream, first.connect():
         stream.sendall(post("/v1/completions", LONG))

@@ -22,7 +22,7 @@ def test_lists_the_model(client):
     assert client.models.retrieve("tiny").id == "tiny"
 
 
-def test_chat_answers_right(client):
+def test_chat_answers_correctly(client):
     reply = ask(client)
     assert reply.choices[0].message.content == ANSWER
     assert reply.choices[0].finish_reason == "stop"
@@ -31,7 +31,7 @@ def test_chat_answers_right(client):
     assert reply.usage.prompt_tokens_details.cached_tokens is not None
 
 
-def test_pieces_of_a_stream_are_the_whole(client):
+def test_stream_chunks_concatenate_to_the_full_answer(client):
     chunks = list(ask(client, stream=True, stream_options={"include_usage": True}))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == ANSWER
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -41,14 +41,14 @@ def test_pieces_of_a_stream_are_the_whole(client):
     assert all(chunk.choices for chunk in ask(client, stream=True))
 
 
-def test_contents_of_parts_and_earlier_turns(client):
+def test_content_parts_and_earlier_turns(client):
     talk = [{"role": "system", "content": "ignored"}, {"role": "user", "content": "earlier"},
             {"role": "assistant", "content": "x"},
             {"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
     assert ask(client, messages=talk).choices[0].message.content == ANSWER
 
 
-def test_completions_of_every_form_of_prompt(client):
+def test_completions_accept_every_form_of_prompt(client):
     def complete(prompt, **fields):
         return client.completions.create(model="tiny", prompt=prompt, **fields)
 
@@ -72,7 +72,7 @@ def test_logprobs_of_answers_and_prompts(client):
     chunks = list(ask(client, logprobs=True, stream=True))
     assert "".join(token.token for chunk in chunks if chunk.choices[0].logprobs
                    for token in chunk.choices[0].logprobs.content) == ANSWER
-    # As lm-eval asks for the likelihood of a text.
+    # Request that lm-eval sends to compute the likelihood of a text.
     ids = [0, 1663, 2053]
     echoed = client.completions.create(model="tiny", prompt=ids, echo=True, logprobs=1, max_tokens=1).choices[0].logprobs
     assert echoed.token_logprobs[0] is None and len(echoed.tokens) == 4
@@ -116,7 +116,7 @@ def test_api_key_is_required():
         server.stop()
 
 
-def test_many_at_once(server):
+def test_many_concurrent_requests(server):
     async def all_of_them():
         client = openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
         return await asyncio.gather(*(ask(client) for _ in range(100)))

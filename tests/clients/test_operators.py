@@ -1,4 +1,4 @@
-"""What whoever runs a server looks at: logs, metrics and their board, profiles."""
+"""Logs, metrics, the Grafana dashboard and profiles."""
 
 import json
 import re
@@ -9,13 +9,13 @@ from test_http import LONG, eventually, fetch, metric, post
 
 def test_grafana_queries_use_existing_metrics(server):
     board = json.loads((ROOT / "docs/operating/grafana.json").read_text())
-    asked = {name for panel in board["panels"] for target in panel["targets"]
+    queried = {name for panel in board["panels"] for target in panel["targets"]
              for name in re.findall(r"(sglang:\w+)\{", target["expr"])}
     there = set(re.findall(r"^(sglang:\w+)\{", fetch(server, "/metrics")[2], re.M))
-    assert len(asked) > 20 and asked <= there, asked - there
+    assert len(queried) > 20 and queried <= there, queried - there
 
 
-def test_a_profile_is_a_trace_of_steps(server):
+def test_profile_is_a_trace_of_steps(server):
     assert fetch(server, "/stop_profile", {})[0] == 400
     assert fetch(server, "/start_profile", {"output_dir": "/tmp"})[0] == 400
     assert fetch(server, "/start_profile", {"num_steps": 4, "activities": ["CPU"], "output_dir": None})[0] == 200
@@ -33,7 +33,7 @@ def test_a_profile_is_a_trace_of_steps(server):
             assert step["ts"] <= span["ts"] and span["ts"] + span["dur"] <= step["ts"] + step["dur"]
 
 
-def test_logs_are_lines_of_json_with_ids():
+def test_json_logs_have_request_ids():
     server = Server("--log-requests", "--log-access")
     headers = {"x-request-id": "mine-3", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
     fetch(server, "/v1/completions", {"prompt": QUESTION}, headers)
@@ -63,7 +63,7 @@ def test_startup_log_lines():
     assert re.search(r"weights: 100% of [\d.]+ MB after [\d.]+ s", log) and "ready at http" in log
 
 
-def test_keys_may_come_from_the_environment(monkeypatch):
+def test_api_keys_are_read_from_the_environment(monkeypatch):
     monkeypatch.setenv("ATTEND_API_KEY", "secret")
     server = Server()
     try:

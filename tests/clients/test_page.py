@@ -1,4 +1,4 @@
-"""The page at / in a browser: Chromium without a window."""
+"""Web page at / in headless Chromium."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from test_http import LONG, eventually, metric, post
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
-# Where pictures of the page go, for docs/images.
+# Folder for screenshots of docs/images.
 PICTURES = os.environ.get("ATTEND_PICTURES")
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium")
@@ -29,7 +29,7 @@ def page(browser, server):
     page = browser.new_page(viewport={"width": 1200, "height": 800})
     faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
-    # That a request was refused stands on the console too, and is no fault of the page.
+    # The browser logs rejected requests to the console; they are not faults of the page.
     page.on("console", lambda message: faults.append(message.text)
             if message.type == "error" and "400 (Bad Request)" not in message.text else None)
     page.goto(server.url)
@@ -47,7 +47,7 @@ def wait_for_end(page):
     page.locator("#send:not([disabled])").wait_for()
 
 
-def test_a_question_is_answered(page):
+def test_question_is_answered(page):
     ask(page, QUESTION)
     wait_for_end(page)
     assert page.locator(".user").inner_text() == QUESTION
@@ -66,12 +66,12 @@ def test_a_question_is_answered(page):
     assert page.locator(".message").count() == 0
 
 
-def test_an_answer_comes_piece_by_piece_and_stop_ends_it(page, server):
-    # The model alone would end it after a few tokens.
+def test_answer_is_streamed_and_can_be_stopped(page, server):
+    # By default the model would end the answer after a few tokens.
     page.route("**/v1/chat/completions", lambda route: route.continue_(
         post_data=route.request.post_data.replace("{", '{"ignore_eos": true, ', 1)))
     before = metric(server, "num_aborted_requests_total")
-    # In the page, since the answer may end while a question crosses from here to the browser.
+    # Recorded in the page, since the answer may end before the browser's reply reaches the test.
     page.evaluate("""() => {
         window.lengths = [];
         new MutationObserver(() => {
@@ -79,7 +79,8 @@ def test_an_answer_comes_piece_by_piece_and_stop_ends_it(page, server):
             if (length > (lengths.at(-1) ?? 0)) lengths.push(length);
             if (lengths.length === 3) document.querySelector("#stop").click();
         }).observe(document.querySelector("#talk"), {childList: true, subtree: true, characterData: true}); }""")
-    # Others keep the server busy, or the answer might be there before the browser has looked three times.
+    # Other requests keep the server busy; otherwise the answer could finish before the page has been read
+    # three times.
     with server.connect() as others:
         others.sendall(post("/v1/completions", LONG | {"n": 30}))
         others.recv(100)
@@ -95,7 +96,7 @@ def test_an_answer_comes_piece_by_piece_and_stop_ends_it(page, server):
     assert page.locator(".assistant").inner_text() == stopped
 
 
-def test_the_plots_move_with_the_load(page, server):
+def test_plots_follow_the_load(page, server):
     canvas = "canvas => canvas.toDataURL()"
     still = page.locator("#rate").evaluate(canvas)
     ask(page, QUESTION)
@@ -105,7 +106,7 @@ def test_the_plots_move_with_the_load(page, server):
     assert "tokens" in page.locator("#now_pool").inner_text()
 
 
-def test_a_error_is_shown_and_the_question_comes_back(page):
+def test_error_is_shown_and_the_question_is_restored(page):
     page.fill("#top_p", "7")
     ask(page, QUESTION)
     wait_for_end(page)
@@ -113,13 +114,13 @@ def test_a_error_is_shown_and_the_question_comes_back(page):
     assert page.input_value("#text") == QUESTION
 
 
-def test_code_is_shown_as_code(page):
-    shown = page.evaluate("""() => { const box = document.createElement("div");
+def test_code_is_rendered_as_code(page):
+    rendered = page.evaluate("""() => { const box = document.createElement("div");
         render(box, "Use `x`:\\n```c\\nint x;\\n```\\n<b>end"); return box.innerHTML; }""")
-    assert shown == "<p>Use <code>x</code>:</p><pre><code>int x;</code></pre><p>&lt;b&gt;end</p>"
+    assert rendered == "<p>Use <code>x</code>:</p><pre><code>int x;</code></pre><p>&lt;b&gt;end</p>"
 
 
-def test_a_key_is_sent(browser):
+def test_api_key_is_sent(browser):
     server = Server("--api-key", "secret")
     page = browser.new_page()
     try:

@@ -1,4 +1,4 @@
-"""What SGLang's and vLLM's own clients, tools and operators rely on."""
+"""Fields and endpoints that clients, tools and operators of SGLang and vLLM rely on."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ def ask(server, path, **fields):
     return json.loads(body)
 
 
-def test_a_prompt_that_came_before_is_cached_until_it_is_flushed(server):
+def test_repeated_prompts_are_cached_until_flushed(server):
     def cached(prompt):
         reply = ask(server, "/v1/completions", prompt=prompt, max_tokens=1)
         return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
@@ -27,7 +27,7 @@ def test_a_prompt_that_came_before_is_cached_until_it_is_flushed(server):
     ask(server, "/v1/chat/completions", **chat)
     assert ask(server, "/v1/chat/completions", **chat)["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
     assert ask(server, "/generate", text=LONG_PROMPT, **NATIVE)["meta_info"]["cached_tokens"] > 0
-    # Whoever brings a salt of its own shares nothing.
+    # A request with another salt shares no cached prefix.
     salted = ask(server, "/v1/completions", prompt=LONG_PROMPT, max_tokens=1, cache_salt="mine")
     assert salted["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     assert metric(server, "cached_tokens_total") > 0 and metric(server, "prefix_cache_tokens") > 0
@@ -45,26 +45,26 @@ def test_native_logprobs_of_prompt_and_answer(server):
     assert [token for _, token, _ in meta["output_token_logprobs"]] == reply["output_ids"]
     for (logprob, token, _), top in zip(meta["output_token_logprobs"], meta["output_top_logprobs"]):
         assert len(top) == 2 and top[0][:2] == [logprob, token]
-    # The same figures as OpenAI's door gives.
+    # OpenAI's endpoint reports the same values.
     openai = ask(server, "/v1/completions", prompt=QUESTION, max_tokens=4, temperature=0, echo=True, logprobs=0)
-    told = [logprob for logprob, _, _ in meta["input_token_logprobs"] + meta["output_token_logprobs"]]
-    assert told == openai["choices"][0]["logprobs"]["token_logprobs"]
+    logprobs = [logprob for logprob, _, _ in meta["input_token_logprobs"] + meta["output_token_logprobs"]]
+    assert logprobs == openai["choices"][0]["logprobs"]["token_logprobs"]
     answer_only = ask(server, "/generate", text=QUESTION, return_logprob=True, **NATIVE)["meta_info"]
     assert answer_only["input_token_logprobs"] == [] and len(answer_only["output_token_logprobs"]) == 4
 
 
-def test_native_streams_do_not_repeat_all_logprobs_for_each_token(server):
+def test_native_streams_do_not_resend_all_logprobs_per_token(server):
     body = {"text": QUESTION, "stream": True, "return_logprob": True, "top_logprobs_num": 5,
             "sampling_params": {"max_new_tokens": 400, "temperature": 0, "ignore_eos": True}}
     stream = curl("-N", server.url + "/generate", "-d", json.dumps(body))
     events = [json.loads(event.removeprefix("data: ")) for event in stream.split("\n\n")[:-2]]
-    told = [len(event["meta_info"]["output_token_logprobs"]) for event in events]
-    assert told == sorted(told) and told[0] == 1 and told[-1] == 400
-    assert sum(told) < 20 * told[-1]
+    counts = [len(event["meta_info"]["output_token_logprobs"]) for event in events]
+    assert counts == sorted(counts) and counts[0] == 1 and counts[-1] == 400
+    assert sum(counts) < 20 * counts[-1]
     assert [token for _, token, _ in events[-1]["meta_info"]["output_token_logprobs"]] == events[-1]["output_ids"]
 
 
-def test_native_streams_of_several_prompts_say_which_is_which(server):
+def test_native_streams_of_several_prompts_have_indices(server):
     stream = curl("-N", server.url + "/generate", "-d", json.dumps({"text": [QUESTION, "copy: a [ sun ] b ->"], "stream": True}))
     last = {}
     for line in stream.split("\n\n")[:-2]:
@@ -82,12 +82,12 @@ def test_every_field_may_be_null(server):
             yield from fields(schemas[part["$ref"].rsplit("/", 1)[1]] if "$ref" in part else part)
         yield from schema.get("properties", {})
 
-    for path, schema, given in [("/v1/chat/completions", "ChatRequest", {"messages": [{"role": "user", "content": QUESTION}]}),
+    for path, schema, required in [("/v1/chat/completions", "ChatRequest", {"messages": [{"role": "user", "content": QUESTION}]}),
                                 ("/v1/completions", "CompletionRequest", {"prompt": QUESTION}),
                                 ("/generate", "GenerateRequest", {"text": QUESTION})]:
         names = set(fields(schemas[schema]))
         assert len(names) > 10
-        ask(server, path, **({name: None for name in names} | given))
+        ask(server, path, **({name: None for name in names} | required))
 
 
 def test_continue_final_message(server):
@@ -96,12 +96,12 @@ def test_continue_final_message(server):
     assert reply["choices"][0]["message"]["content"] == " writer pea"
 
 
-def test_a_client_names_its_request(server):
+def test_clients_can_set_the_request_id(server):
     assert ask(server, "/v1/completions", prompt=QUESTION, rid="mine-2")["id"] == "mine-2"
     assert fetch(server, "/v1/completions", {"prompt": QUESTION, "rid": "a\r\nSet-Cookie: b"})[0] == 400
 
 
-def test_admin_key_guards_what_changes_the_server():
+def test_admin_key_protects_endpoints_that_change_the_server():
     server = Server("--api-key", "user", "--admin-api-key", "admin")
     try:
         for path in ("/flush_cache", "/abort_request"):
@@ -113,7 +113,8 @@ def test_admin_key_guards_what_changes_the_server():
 
 
 def check_metrics(text):
-    """Prometheus' own tool; it also finds fault with names, of which SGLang's and vLLM's colons are known."""
+    """Checks the metrics with Prometheus' own linter. It also reports names; the colons of SGLang and vLLM
+    are accepted."""
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
     assert checked.returncode in (0, 3), checked.stderr
     faults = [line for line in checked.stderr.splitlines() if "metric names should not contain ':'" not in line]
@@ -124,7 +125,7 @@ def test_metrics_parse_as_prometheus_text(server):
     check_metrics(fetch(server, "/metrics")[2])
 
 
-def test_metrics_under_vllms_names():
+def test_metrics_with_names_of_vllm():
     server = Server("--metric-names", "both")
     try:
         ask(server, "/v1/completions", prompt=QUESTION)
@@ -136,7 +137,7 @@ def test_metrics_under_vllms_names():
         server.stop()
 
 
-def test_flags_that_do_not_exist_are_refused():
+def test_unknown_flags_are_rejected():
     run = subprocess.run([BINARY, "serve", "--model-path", str(MODEL), "--metric-names", "v"], capture_output=True, text=True)
     assert run.returncode == 2 and "expected sglang, vllm or both" in run.stderr
 

@@ -1,4 +1,4 @@
-"""schemathesis: requests made up from the OpenAPI document, good and bad, and what comes back."""
+"""schemathesis: valid and invalid requests generated from the OpenAPI document."""
 
 import os
 import pathlib
@@ -9,16 +9,16 @@ import pytest
 from conftest import Server
 
 pytest.importorskip("schemathesis")
-# Of each operation; without it only what the document's bounds and types give, which is quick.
+# Number of examples per operation. Unset: only the document's bounds and types are covered, which is quick.
 EXAMPLES = os.environ.get("ATTEND_SCHEMA_EXAMPLES")
 PHASES = ["--max-examples", EXAMPLES] if EXAMPLES else ["--phases", "coverage"]
 
 
 def test_server_matches_its_openapi_document(tmp_path):
-    # The document allows a thousand prompts without a limit: here their answers are short.
+    # The document allows a thousand prompts without max_tokens, so a short context keeps their answers short.
     server = Server("--context-length", "64")
-    # Left out: that each request which the document allows is taken. Whether a token id is in the vocabulary, or a
-    # template takes a conversation, no document says.
+    # The check "positive_data_acceptance" is excluded: the document cannot express token ids in the
+    # vocabulary or conversations that a template accepts.
     run = subprocess.run(
         [pathlib.Path(sys.executable).parent / "st", "run", server.url + "/openapi.json", "--url", server.url, "--no-color",
          "--generation-deterministic", "--exclude-checks", "positive_data_acceptance", *PHASES, "--request-timeout", "300"],

@@ -1,4 +1,4 @@
-"""SGLang's published benchmark client, unchanged, over each of the APIs that it speaks."""
+"""SGLang's published benchmark client, unchanged, with each API that it supports."""
 
 import importlib.util
 import json
@@ -19,7 +19,8 @@ TOKENS = ["--tokenize-prompt", "--vocab-size", "2000"]
     ("sglang-oai-chat", ["--tokenizer", str(MODEL)]), ("vllm-chat", ["--tokenizer", str(MODEL)])])
 def test_all_requests_are_answered(server, tmp_path, backend, prompts):
     results = tmp_path / "results.jsonl"
-    # Where the tiny model has ended it goes on with special tokens; an answer without text is a failure to the client.
+    # After the end of its answer, the tiny model continues with special tokens. The client counts an answer
+    # without text as a failure.
     run = subprocess.run(
         [sys.executable, pathlib.Path(__file__).parent / "sglang_bench.py", "--backend", backend, "--base-url", server.url,
          "--dataset-name", "random-ids", *prompts, "--random-input-len", "64", "--random-output-len", "16",

@@ -1,4 +1,5 @@
-"""1,024 clients at once that connect, send garbage, too much or too slowly, abort, and leave at any point."""
+"""1,024 concurrent clients that connect, send garbage, send too much or too slowly, abort, and disconnect at
+any point."""
 
 import json
 import os
@@ -14,7 +15,7 @@ NUM_CLIENTS = int(os.environ.get("ATTEND_STORM_CLIENTS", "1024"))
 
 
 def answered(server, request, slowly=False):
-    """Whether a good request gets its right answer."""
+    """Returns true if a valid request gets the correct answer."""
     with server.connect(timeout=300) as connection:
         if slowly:
             for at in range(0, len(request), 40):
@@ -34,7 +35,7 @@ def leave_early(server, rng, sent):
 
 
 def misbehave(server, rng, outcomes):
-    """One act of one client; what must have been answered goes to `outcomes`."""
+    """Performs one action of a client; appends requests that must be answered to `outcomes`."""
     question = post("/v1/completions", {"prompt": QUESTION, "max_tokens": 8}, "Connection: close\r\n")
     kind = rng.choice(["garbage", "half", "too much", "stream", "slow", "bad", "wait", "good", "abort", "flush"])
     try:
@@ -65,7 +66,7 @@ def misbehave(server, rng, outcomes):
         else:
             outcomes.append((kind, answered(server, question, slowly=kind == "slow")))
     except OSError as error:
-        # Whoever sends what is no request may find its connection reset.
+        # A client that sends invalid requests may get a connection reset.
         if kind not in ("garbage", "half", "stream", "wait"):
             outcomes.append((kind, f"{type(error).__name__}: {error}"))
 
@@ -100,10 +101,10 @@ def test_connection_storm_leaks_nothing():
     assert len(outcomes) > 20 * SECONDS and not wrong, (len(outcomes), wrong[:5])
     eventually(lambda: metric(server, "num_running_reqs") == metric(server, "num_queue_reqs") == 0)
     eventually(lambda: metric(server, "num_used_tokens") == 0)
-    eventually(lambda: metric(server, "http_requests_active") == 1)  # this one
+    eventually(lambda: metric(server, "http_requests_active") == 1)  # this request
     eventually(lambda: num_files(server) <= files + 1)
     assert fetch(server, "/health_generate")[0] == 200
-    # What the first half took is there for the second; nothing grows with the number of clients.
+    # The second half reuses memory of the first; nothing grows with the number of clients.
     half = len(sizes) // 2
     assert max(sizes[half:]) < max(sizes[: half + 1]) * 1.2 + 20, sizes
     print(f"storm: {len(outcomes)} answers in {SECONDS:.0f} s, {metric(server, 'http_connections_total'):.0f} connections, "

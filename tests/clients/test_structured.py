@@ -1,5 +1,6 @@
-"""Schemas, regexes and grammars, by OpenAI's client and by hand. The bundled model knows nothing of them: what it writes
-is right because nothing else could be chosen."""
+"""Schemas, regexes and grammars, with OpenAI's client and without. The bundled model was not trained on them:
+its output
+matches only because other tokens are masked."""
 
 import json
 import os
@@ -16,7 +17,7 @@ import pytest
 
 from conftest import ANSWER, QUESTION, Server
 
-# What a stranger may send: refused with a reason, within the time limit.
+# Hostile schemas: rejected with a reason within the time limit.
 HOSTILE = {
     "nested oneOf": {"oneOf": [{"$ref": "#"}, {"$ref": "#"}]},
     "endless $ref": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
@@ -69,7 +70,7 @@ def post(server, path, **fields):
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=["object", "array", "tree", "formats"])
-def test_all_json_of_a_schema_is_valid(client, schema):
+def test_answers_match_the_json_schema(client, schema):
     num_ended = 0
     for seed in (1, 1000):
         for choice in ask(client, response_format=of_schema(schema), n=16, seed=seed).choices:
@@ -88,7 +89,7 @@ def test_pydantic_models_are_parsed(client):
         assert isinstance(plan, Plan) and 1 <= len(plan.steps) <= 3
 
 
-def test_a_json_object_is_one(client):
+def test_json_object_answers_are_json_objects(client):
     choices = ask(client, response_format={"type": "json_object"}, n=8, seed=3).choices
     ended = [json.loads(choice.message.content) for choice in choices if choice.finish_reason == "stop"]
     assert ended and all(isinstance(value, dict) for value in ended)
@@ -108,7 +109,7 @@ def test_grammar_fields_of_sglang_and_vllm(client, fields, pattern):
         assert choice.finish_reason == "stop"
 
 
-def test_completions_and_generate_have_them_too(client, server):
+def test_completions_and_generate_support_grammars(client, server):
     reply = client.completions.create(model="tiny", prompt=[QUESTION, "sort:"], n=2, temperature=1, extra_body={"guided_choice": ["a", "b"]})
     assert {choice.text for choice in reply.choices} <= {"a", "b"}
     sampling = {"json_schema": json.dumps({"enum": ["x", "y"]}), "temperature": 1, "n": 3, "min_new_tokens": 30}
@@ -117,7 +118,7 @@ def test_completions_and_generate_have_them_too(client, server):
     assert {reply["meta_info"]["finish_reason"]["type"] for reply in replies} == {"stop"}
 
 
-def test_pieces_of_a_stream_are_the_whole_and_logprobs_come_with_them(client):
+def test_stream_chunks_and_logprobs_match_the_full_answer(client):
     fields = {"extra_body": {"regex": "[0-9]{3} [a-z]{4}"}, "seed": 5, "logprobs": True}
     whole = ask(client, **fields).choices[0]
     chunks = [chunk.choices[0] for chunk in ask(client, stream=True, **fields)]
@@ -127,13 +128,13 @@ def test_pieces_of_a_stream_are_the_whole_and_logprobs_come_with_them(client):
 
 
 @pytest.mark.parametrize("schema", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_schemas_are_refused_with_a_reason(client, schema):
-    with pytest.raises(openai.BadRequestError) as refused:
+def test_hostile_schemas_are_rejected_with_a_reason(client, schema):
+    with pytest.raises(openai.BadRequestError) as rejected:
         ask(client, response_format=of_schema(schema))
-    assert refused.value.body["param"] == "response_format" and len(refused.value.body["message"]) > 20
+    assert rejected.value.body["param"] == "response_format" and len(rejected.value.body["message"]) > 20
 
 
-def test_slow_grammar_blocks_no_other_request():
+def test_slow_grammar_does_not_block_other_requests():
     server = Server("--grammar-timeout", "1")
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
     for _ in range(2):
@@ -154,10 +155,10 @@ def test_slow_grammar_blocks_no_other_request():
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.delenv("ATTEND_GRAMMAR_LIBRARY_PATH", raising=False)
     server = Server()
-    with pytest.raises(urllib.error.HTTPError) as refused:
+    with pytest.raises(urllib.error.HTTPError) as rejected:
         post(server, "/v1/chat/completions", messages=[{"role": "user", "content": QUESTION}], response_format={"type": "json_object"})
-    error = json.load(refused.value)["error"]
-    assert refused.value.code == 400 and error["code"] == "unsupported"
+    error = json.load(rejected.value)["error"]
+    assert rejected.value.code == 400 and error["code"] == "unsupported"
     assert "xgrammar==0.2.8" in error["message"] and "apache-tvm-ffi==0.1.15.post2" in error["message"]
     assert server.stop()[0] == 0
 

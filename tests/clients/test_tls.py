@@ -1,4 +1,4 @@
-"""TLS: real clients, and sockets that do not speak it."""
+"""TLS: real clients, and sockets that do not use TLS."""
 
 import json
 import ssl
@@ -13,7 +13,8 @@ from test_http import LONG, curl, eventually, post, read_all
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
-    """An authority that signed the server's certificate and a client's; the server's key has a password."""
+    """Files of a certificate authority that signed a server certificate and a client certificate; the
+    server's key has a password."""
     folder = tmp_path_factory.mktemp("keys")
 
     def openssl(*arguments):
@@ -45,7 +46,7 @@ def wrapped(server, keys):
     return context.wrap_socket(server.connect(), server_hostname="127.0.0.1")
 
 
-def test_curl_and_openai_speak_tls(secure, keys):
+def test_curl_and_openai_work_over_tls(secure, keys):
     assert secure.url.startswith("https://")
     reply = curl("--cacert", str(keys / "ca.pem"), secure.url + "/v1/completions", "-d", json.dumps({"prompt": QUESTION}))
     assert json.loads(reply)["choices"][0]["text"] == ANSWER
@@ -71,7 +72,7 @@ def test_disconnect_aborts_the_request_under_tls(secure, keys):
 def test_tls_close_notify_is_sent(secure, keys):
     with wrapped(secure, keys) as connection:
         connection.sendall(post("/v1/completions", {"prompt": QUESTION}, "Connection: close\r\n"))
-        assert ANSWER.encode() in read_all(connection)  # raises where the stream was cut off
+        assert ANSWER.encode() in read_all(connection)  # raises if the stream was cut off
 
 
 def test_plain_http_on_a_tls_port_is_dropped(secure, keys):
@@ -83,10 +84,10 @@ def test_plain_http_on_a_tls_port_is_dropped(secure, keys):
                     assert b"200" not in connection.recv(4096)
                 except ConnectionError:
                     pass
-    test_curl_and_openai_speak_tls(secure, keys)
+    test_curl_and_openai_work_over_tls(secure, keys)
 
 
-def test_clients_may_have_to_bring_a_certificate(keys):
+def test_client_certificates_can_be_required(keys):
     server = Server(*flags(keys), "--ssl-ca-certs", str(keys / "ca.pem"))
     try:
         known = ["--cacert", str(keys / "ca.pem")]
@@ -98,11 +99,11 @@ def test_clients_may_have_to_bring_a_certificate(keys):
         server.stop()
 
 
-def test_files_that_do_not_fit_are_refused_before_the_model_is_read(keys):
+def test_mismatched_files_are_rejected_before_the_model_is_loaded(keys):
     good = flags(keys)
     for bad, message in [
         (good[:2], "expected both"),
-        (good[:4], "--ssl-keyfile"),  # no password
+        (good[:4], "--ssl-keyfile"),  # without the password
         (["--ssl-certfile", str(keys / "client.pem"), *good[2:]], "key values mismatch"),
         (["--ssl-certfile", str(keys / "names"), *good[2:]], "expected a PEM file"),
         (["--ssl-ca-certs", str(keys / "ca.pem")], "only with --ssl-certfile"),

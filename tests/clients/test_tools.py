@@ -1,4 +1,4 @@
-"""Calls of tools and thoughts, by OpenAI's client."""
+"""Tool calls and reasoning with OpenAI's client."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 
 from conftest import QUESTION, Server
 
-# As Qwen's: the comment is what tells the server how calls are written.
+# Template in the style of Qwen: the server detects the format of tool calls from its comment.
 TEMPLATE = """{#- <tool_call> -#}
 {{- bos_token }}{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}
 {%- for message in messages %}{{ message.content or message.tool_calls | tojson }}{% endfor %}"""
@@ -51,7 +51,7 @@ def check(call):
 
 
 def joined(chunks):
-    """(content, calls as [name, arguments], finish reason) of a stream, put together as clients do."""
+    """Returns (content, calls as [name, arguments], finish reason) of a stream, assembled as clients do."""
     content, calls, reason = "", [], None
     for chunk in chunks:
         choice = chunk.choices[0]
@@ -65,7 +65,7 @@ def joined(chunks):
     return content, calls, reason
 
 
-def test_required_calls_are_calls(client):
+def test_required_tools_are_called(client):
     for seed in range(4):
         choice = ask(client, tool_choice="required", parallel_tool_calls=False, seed=seed).choices[0]
         assert choice.finish_reason == "tool_calls" and choice.message.content is None
@@ -80,7 +80,7 @@ def test_a_named_tool_is_called(client):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_streamed_calls_are_the_whole_ones(client, seed):
+def test_streamed_calls_match_the_full_answer(client, seed):
     fields = {"tool_choice": "required", "parallel_tool_calls": False, "seed": seed}
     (whole,) = ask(client, **fields).choices[0].message.tool_calls
     content, calls, reason = joined(ask(client, stream=True, **fields))
@@ -89,7 +89,7 @@ def test_streamed_calls_are_the_whole_ones(client, seed):
 
 
 def test_calls_in_free_text_are_found(client):
-    # The model would not call by itself: the regex writes what a model that does would.
+    # The bundled model does not call tools by itself. The regex produces the text of a model that does.
     fields = {"tool_choice": "auto", "seed": 2, "extra_body": {"regex": "I look: " + CALL}}
     message = ask(client, **fields).choices[0].message
     assert message.content == "I look:"
@@ -99,7 +99,7 @@ def test_calls_in_free_text_are_found(client):
     assert calls == [["get_weather", message.tool_calls[0].function.arguments]]
 
 
-def test_the_result_of_a_call_goes_back(client):
+def test_tool_results_are_accepted(client):
     call = {"id": "call_1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
     talk = [{"role": "user", "content": "When?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "call_1", "content": "noon"}]
@@ -107,9 +107,9 @@ def test_the_result_of_a_call_goes_back(client):
     assert choice.message.tool_calls is None and choice.message.content is not None
 
 
-def test_wrong_tools_are_refused(client):
+def test_invalid_tools_are_rejected(client):
     with pytest.raises(openai.BadRequestError, match="expected one of the tools"):
-        ask(client, tool_choice={"type": "function", "function": {"name": "nobody"}})
+        ask(client, tool_choice={"type": "function", "function": {"name": "unknown"}})
     with pytest.raises(openai.BadRequestError, match="only with tools"):
         ask(client, tools=[], tool_choice="required")
 

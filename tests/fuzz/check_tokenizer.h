@@ -1,4 +1,4 @@
-// What holds for every tokenizer and every text.
+// Invariants of every tokenizer and every text.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the fuzz targets share.
+// Functions shared by the fuzz targets.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Ends the run, so that the fuzzer keeps the input.
+// Aborts, so that the fuzzer keeps the input.
 inline void expect(bool ok) {
   if (!ok) std::abort();
 }
 
-// Bad input may be refused, but only with an Error that blames the input.
+// Runs `fn`, which may reject its input with an Error other than kInternal.
 template <class Fn>
-void may_refuse(Fn&& fn) {
+void may_reject(Fn&& fn) {
   try {
     fn();
   } catch (const Error& error) {
@@ -32,7 +32,7 @@ void may_refuse(Fn&& fn) {
   }
 }
 
-// A folder of this process, in memory where there is such a place; it goes when the run ends.
+// Folder of this process, in memory if possible, deleted at the end of the run.
 class Folder {
  public:
   Folder() {

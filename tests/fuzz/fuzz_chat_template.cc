@@ -1,4 +1,4 @@
-// A template; behind a NUL byte, the variables that it is given.
+// Input: a chat template, a NUL byte, and the template's variables.
 #include <cstring>
 
 #include "attend/text/chat_template/chat_template.h"
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t split = text.find('\0');
   fuzz::write_file("template.jinja", text.substr(0, split));
   const std::string variables(split == text.npos ? fuzz::kTalk : text.substr(split + 1));
-  fuzz::may_refuse([&] {
+  fuzz::may_reject([&] {
     const ChatTemplate chat =
         *ChatTemplate::find(fuzz::folder(), (fuzz::folder() / "template.jinja").string());
     std::string whole;

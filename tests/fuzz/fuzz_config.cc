@@ -1,4 +1,4 @@
-// config.json; behind a NUL byte, generation_config.json.
+// Input: config.json, a NUL byte, and generation_config.json.
 #include <cmath>
 
 #include "attend/model/config/model_spec.h"
@@ -7,7 +7,7 @@
 namespace attend::fuzz {
 namespace {
 
-// A layer's rotary embedding rotates at most `head_dim` numbers; -1: none.
+// A layer's RoPE rotates at most `head_dim` elements. rope_set -1: no RoPE.
 void check_rope(const ModelSpec& spec, int rope_set, int head_dim) {
   if (rope_set == -1) return;
   const RopeConfig& rope = spec.ropes.at(static_cast<size_t>(rope_set));
@@ -28,7 +28,7 @@ void check(const ModelSpec& spec, const MlaSpec& mla) {
   check_rope(spec, mla.rope_set, mla.rope_dim);
 }
 
-// What pools, backends and the decoder rely on.
+// Properties that pools, backends and the decoder rely on.
 void check(const ModelSpec& spec) {
   expect(spec.num_layers() >= 1 && spec.hidden_size >= 1 && spec.vocab_size >= 1);
   expect(!spec.ropes.empty() || spec.learned_positions);
@@ -67,10 +67,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::write_file("config.json", text.substr(0, split));
   std::filesystem::remove(fuzz::folder() / "generation_config.json");
   if (split != text.npos) fuzz::write_file("generation_config.json", text.substr(split + 1));
-  fuzz::may_refuse([] {
+  fuzz::may_reject([] {
     const ModelSpec spec = read_config(fuzz::folder());
     fuzz::check(spec);
-    // A plausible number of layers: the geometry of 65,536 takes longer than the rest together.
+    // Limits the number of layers: the geometry of 65,536 layers takes longer than everything else.
     if (spec.num_layers() <= 64) spec.geometry(DType::kF32, spec.dtype);
   });
   return 0;

@@ -1,4 +1,4 @@
-// The body of an HTTP request to the bundled model, behind a byte that says which path it goes to and how.
+// Input: a byte that selects the path and mode, and the body of an HTTP request to the bundled model.
 #include <condition_variable>
 #include <mutex>
 
@@ -22,7 +22,8 @@ Json parsed(std::string_view text) {
   return parse_ordered_json(text, "an answer");
 }
 
-// An answer is one reply, or one stream that ends; a refusal says why and blames the request.
+// Exchange that checks its answer: one reply or one stream that ends. Errors have a message and are the
+// client's.
 class CheckedAnswer : public serve::Exchange {
  public:
   void reply(int status, std::string_view type, std::string body, serve::Headers headers) override {
@@ -54,14 +55,14 @@ class CheckedAnswer : public serve::Exchange {
     expect(begun_ && !ended_ && done_);
     ended_ = true;
   }
-  void abandon() noexcept override { std::abort(); }  // there is memory
+  void abandon() noexcept override { std::abort(); }  // memory is sufficient
   bool ended() const { return ended_; }
 
  private:
   bool begun_ = false, done_ = false, ended_ = false;
 };
 
-// The fuzzer's thread is the I/O thread and the worker; the engine has its own.
+// Executor on the fuzzer's thread, which is both I/O thread and worker. The engine has its own thread.
 class OneThread : public serve::Executor {
  public:
   void on_wake(std::function<void()> task) override { wake_task_ = std::move(task); }
@@ -79,7 +80,7 @@ class OneThread : public serve::Executor {
     const std::lock_guard lock(mutex_);
     return woken_;
   }
-  // Waits for wake() and runs what it is for.
+  // Waits for wake() and runs the queued tasks.
   void run_one() {
     {
       std::unique_lock lock(mutex_);
@@ -102,7 +103,7 @@ EngineConfig small_engine() {
   config.model_path = kModel;
   config.max_running_requests = 8;
   config.max_total_tokens = 4096;
-  config.chunked_prefill_size = 64;  // a step is short, however long the prompt
+  config.chunked_prefill_size = 64;  // steps are short even for long prompts
   return config;
 }
 
@@ -127,8 +128,8 @@ Server& server() {
 }  // namespace
 }  // namespace attend::fuzz
 
-// Bits of the first byte: 0 to 2 the path, 3 the client leaves, 4 to 7 all set: some tokens are generated
-// before the request is aborted. Else no step runs, which is what takes time.
+// Bits of the first byte: 0 to 2 select the path; 3: the client disconnects; 4 to 7 all set: some tokens are
+// generated before the request is aborted. Otherwise no step runs, since steps take most of the time.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace attend;
   if (size == 0 || data[0] % 8 >= std::size(fuzz::kPaths)) return 0;
@@ -155,7 +156,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     server.api.abort_all();
   while (!leaves && !answer->ended()) server.executor.run_one();
   fuzz::expect(server.engine.drain(std::chrono::minutes(1)));
-  // For one who left nothing is answered any more, and nothing is kept.
+  // After a disconnect nothing is answered, and no request is left.
   while (server.executor.is_woken()) server.executor.run_one();
   fuzz::expect(server.api.num_active() == 0);
   return 0;

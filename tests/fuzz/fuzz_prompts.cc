@@ -1,4 +1,4 @@
-// A prompts file: lines of text or of JSON.
+// Input: a prompts file of text lines or JSON lines.
 #include "attend/cli/prompts.h"
 #include "attend/text/tokenizer/utf8.h"
 #include "tests/fuzz/fuzz.h"
@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace attend;
   fuzz::write_file("prompts", fuzz::text_of(data, size));
-  fuzz::may_refuse([] {
+  fuzz::may_reject([] {
     const auto prompts = cli::read_prompts_file(fuzz::folder() / "prompts", {});
     fuzz::expect(!prompts.empty());
     for (const cli::Prompt& prompt : prompts) {

@@ -1,5 +1,4 @@
-// The start of a safetensors file, in the file's own layout: 8 bytes, here the length of the data, then the
-// header.
+// Input: the start of a safetensors file: 8 bytes (here the length of the data), then the header.
 #include <cstring>
 
 #include "attend/checkpoint/hf/safetensors_header.h"
@@ -8,7 +7,7 @@
 namespace attend::fuzz {
 namespace {
 
-// What SafetensorsFile and the loader rely on.
+// Properties that SafetensorsFile and the loader rely on.
 void check(const std::vector<TensorEntry>& entries, uint64_t data_bytes) {
   uint64_t end = 0;
   for (const TensorEntry& entry : entries) {
@@ -34,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < sizeof data_bytes) return 0;
   std::memcpy(&data_bytes, data, sizeof data_bytes);
   const std::string_view header = fuzz::text_of(data, size).substr(sizeof data_bytes);
-  fuzz::may_refuse(
+  fuzz::may_reject(
       [&] { fuzz::check(parse_safetensors_header(header, data_bytes, "some.safetensors"), data_bytes); });
   return 0;
 }

@@ -1,5 +1,5 @@
-// A text, and token ids, for each layout of tests/data/tokenizers. The first byte chooses the layout; the
-// rest is the text, and its bytes in pairs are the ids.
+// Input: one byte that selects a layout of tests/data/tokenizers, and a text. Pairs of its bytes are also
+// decoded as token ids.
 #include <vector>
 
 #include "tests/fuzz/check_tokenizer.h"

@@ -1,6 +1,6 @@
-// Bytes cut into tokens anywhere, and streamed as chat chunks: the pieces are whole characters, together they
-// are the text of all bytes, and a stop string ends it. The first four bytes of the input say how: which
-// tokenizer, where the stop string lies in the text, how long it is, and how the bytes are cut.
+// Input: bytes that are cut into tokens anywhere and streamed as chat chunks. Each chunk has whole
+// characters, all chunks together are the text of all bytes, and a stop string ends the text. The first four
+// bytes select the tokenizer, position and length of the stop string, and where the bytes are cut.
 #include <array>
 #include <map>
 #include <unordered_map>
@@ -15,11 +15,11 @@
 namespace attend::fuzz {
 namespace {
 
-// Of each kind of byte one or two; all pairs and triples of them are tokens.
+// One or two bytes of each UTF-8 class. All their pairs and triples are tokens.
 constexpr std::string_view kJoined = "a \n\"\x7f\x80\xbf\xa0\x9f\xc2\xc3\xe0\xe2\xed\xef\xf0\xf4";
 constexpr size_t kLongestToken = 3;
 
-// How byte-level tokenizers spell a byte: those that can be seen as themselves, the others from U+0100 on.
+// Spelling of bytes in byte-level tokenizers: printable bytes are themselves, the others start at U+0100.
 std::array<std::string, 256> byte_level_spelling() {
   std::array<std::string, 256> spelling;
   char32_t next = 0x100;
@@ -32,13 +32,13 @@ std::array<std::string, 256> byte_level_spelling() {
 
 struct ByteTokenizer {
   Tokenizer tokenizer;
-  std::unordered_map<std::string, int32_t> ids;  // by the token's bytes
+  std::unordered_map<std::string, int32_t> ids;  // keyed by the token's bytes
 };
 
-ByteTokenizer made_from(const std::map<std::string, std::string>& spelling_of, const Json& rest) {
+ByteTokenizer make_tokenizer(const std::map<std::string, std::string>& spellings, const Json& rest) {
   Json vocab = Json::object();
   ByteTokenizer made{Tokenizer::from_path(ATTEND_SOURCE_DIR "/models/attend-tiny"), {}};
-  for (const auto& [bytes, spelling] : spelling_of) {
+  for (const auto& [bytes, spelling] : spellings) {
     const auto id = static_cast<int32_t>(vocab.size());
     vocab[spelling] = id;
     made.ids[bytes] = id;
@@ -53,7 +53,7 @@ ByteTokenizer made_from(const std::map<std::string, std::string>& spelling_of, c
   return made;
 }
 
-// As Llama 3 has it: tokens of any bytes.
+// Tokens of arbitrary bytes, like Llama 3.
 ByteTokenizer byte_level() {
   const auto spelling = byte_level_spelling();
   std::map<std::string, std::string> tokens;
@@ -68,12 +68,12 @@ ByteTokenizer byte_level() {
       add({a, b});
       for (const char c : kJoined) add({a, b, c});
     }
-  return made_from(
+  return make_tokenizer(
       tokens, {{"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
                {"decoder", {{"type", "ByteLevel"}}}});
 }
 
-// As Llama 2 has it: tokens of whole characters, and one for each byte.
+// Tokens of whole characters and one token per byte, like Llama 2.
 ByteTokenizer byte_fallback() {
   std::map<std::string, std::string> tokens;
   constexpr const char* kDigits = "0123456789ABCDEF";
@@ -82,7 +82,7 @@ ByteTokenizer byte_fallback() {
         std::string("<0x") + kDigits[byte / 16] + kDigits[byte % 16] + ">";
   for (const char* text : {"\u00e2", "\u00ef", "\u20ac", "a\u00e2", "\u00e2\n", "aa", "\"\""})
     tokens[text] = text;
-  return made_from(
+  return make_tokenizer(
       tokens,
       {{"decoder",
         {{"type", "Sequence"}, {"decoders", Json::array({{{"type", "ByteFallback"}}, {{"type", "Fuse"}}})}}},
@@ -101,8 +101,8 @@ std::vector<int32_t> cut(const ByteTokenizer& made, std::string_view bytes, uint
   return ids;
 }
 
-// What a client reads. Chunks differ in their texts alone: one of each kind is read whole, and the texts of
-// an input at once, since reading JSON takes most of the time.
+// Parser of the chunks that a client receives. Chunks differ only in their texts. One chunk of each kind is
+// parsed completely; the texts of an input are parsed together, since parsing JSON takes most of the time.
 class ChatStream {
  public:
   void send(const std::string& text) {
@@ -110,14 +110,14 @@ class ChatStream {
     event_.clear();
     const bool first = num_sent_ == 0;
     replies().add_plain_event(0, text, first, event_);
-    static const Frame frames[] = {frame_of(true), frame_of(false)};
+    static const Frame frames[] = {make_frame(true), make_frame(false)};
     const auto& [head, tail] = frames[first ? 0 : 1];
     expect(event_.starts_with(head) && event_.ends_with(tail) && event_.size() >= head.size() + tail.size());
     if (!first) texts_ += ',';
     texts_.append(event_, head.size(), event_.size() - head.size() - tail.size());
     ++num_sent_;
   }
-  // All of it, joined.
+  // Returns the concatenated texts.
   std::string joined() const {
     const std::string list = "[" + texts_ + "]";
     expect(tokenizer::is_valid_utf8(list) && list.find('\n') == list.npos);
@@ -129,7 +129,7 @@ class ChatStream {
   }
 
  private:
-  // What stands around a text.
+  // Parts of a chunk before and after its text.
   struct Frame {
     std::string head, tail;
   };
@@ -140,7 +140,7 @@ class ChatStream {
         serve::OpenAiReplies::Kind::kChat, {"id \"1\"", "tiny", 5}, job};
     return the_replies;
   }
-  static Frame frame_of(bool first) {
+  static Frame make_frame(bool first) {
     constexpr std::string_view kData = "data: ", kEnd = "\n\n", kText = "\"a text\"";
     std::string event;
     replies().add_plain_event(0, "a text", first, event);
@@ -156,7 +156,7 @@ class ChatStream {
   size_t num_sent_ = 0;
 };
 
-// Some characters of `text`; none where it has none.
+// Returns some characters of `text`, or an empty string.
 std::string stop_string(std::string_view text, uint8_t at, uint8_t length) {
   size_t start = text.size() * at / 256;
   while (start < text.size() && (text[start] & 0xc0) == 0x80) ++start;

@@ -1,6 +1,6 @@
-// A main for fuzz targets where there is no libFuzzer: each seed as it is, then changed copies of seeds, the
-// same in every run. Sanitizers of the build end it with a report where an input breaks something; the number
-// of that input, which is printed first, is an argument that runs it alone.
+// Main function for fuzz targets without libFuzzer: runs each seed, then mutated copies of seeds, the same in
+// every run. Sanitizers abort with a report if an input fails. The input's number is printed first; passed as
+// an argument, it runs only that input.
 //
 //   fuzz_NAME SEED_FOLDER NUM_CHANGED [FIRST]
 #include <algorithm>
@@ -40,8 +40,7 @@ size_t below(std::mt19937& random, size_t limit) {
   return limit == 0 ? 0 : std::uniform_int_distribution<size_t>(0, limit - 1)(random);
 }
 
-// What strangers' bytes differ by from good ones: a byte, a piece that is missing, there twice, or from
-// elsewhere.
+// Mutates valid input: changes a byte, or removes, repeats or inserts a range.
 void change(Bytes& bytes, const std::vector<Bytes>& seeds, std::mt19937& random) {
   const size_t at = below(random, bytes.size()), length = 1 + below(random, bytes.size() - at);
   const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(at);
@@ -94,7 +93,7 @@ int main(int argc, char** argv) {
     if (i >= seeds.size())
       for (size_t changes = 1 + below(random, 8); changes > 0; --changes) change(input, seeds, random);
     input.resize(std::min(input.size(), kMaxBytes));
-    // Known before the input runs, should that be the end.
+    // Printed before the input runs, in case it crashes.
     std::fprintf(stderr, "\rinput %zu", i);
     LLVMFuzzerTestOneInput(input.data(), input.size());
   }

@@ -1,4 +1,4 @@
-// What a grammar would not keep of a schema is refused by name and place.
+// Schema keywords that a grammar cannot enforce are rejected with keyword and path.
 #include "attend/grammar/check_schema.h"
 
 #include <gmock/gmock.h>
@@ -51,14 +51,14 @@ TEST(CheckSchema, ReportsTheKeywordAndItsPath) {
   EXPECT_THAT(error_text(R"({"type": "object", "required": ["a"]})"), HasSubstr("names \"a\""));
 }
 
-TEST(CheckSchema, LooksIntoStructuralTags) {
+TEST(CheckSchema, ChecksSchemasOfStructuralTags) {
   EXPECT_NO_THROW(
       check_structural_tag(R"({"format": {"tags": [{"content": {"json_schema": {"type": "null"}}}]}})"));
   EXPECT_THROW(check_structural_tag(R"({"format": {"tags": [{"content": {"json_schema": {"not": {}}}}]}})"),
                Error);
 }
 
-TEST(CheckSchema, RejectsWhatIsNoJson) {
+TEST(CheckSchema, RejectsInvalidJson) {
   EXPECT_THAT(error_text("{"), HasSubstr("the schema"));
   EXPECT_THAT(error_text(std::string(100'000, '[')), HasSubstr("the schema"));
 }

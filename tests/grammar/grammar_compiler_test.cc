@@ -1,4 +1,4 @@
-// Texts that masks lead to are texts of their grammar, whatever tokens are taken of those that may come.
+// Random walks over allowed tokens produce texts that match the grammar.
 #include "attend/grammar/grammar_compiler.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using testing::tiny_vocabulary;
 
 class GrammarCompilerTest : public testing::WithGrammars {};
 
-constexpr int32_t kEnd = 1;  // the bundled model's
+constexpr int32_t kEnd = 1;  // </s> of the bundled model
 
 std::vector<int32_t> allowed(TokenMask& mask) {
   std::vector<uint32_t> words(testing::kVocabulary / 32);
@@ -37,7 +37,7 @@ struct Walk {
   bool ended = false;
 };
 
-// Any of the tokens that may come, again and again; the end as soon as it may, mostly.
+// Samples allowed tokens at random; samples the end token with probability 1/2 once it is allowed.
 Walk walk(TokenMask& mask, uint32_t seed, int max_tokens = 300) {
   std::mt19937 random(seed);
   Walk walk;
@@ -70,7 +70,7 @@ std::string error_text(GrammarCompiler& compiler, const Grammar& grammar) {
   return "";
 }
 
-TEST_F(GrammarCompilerTest, TextsOfASchemaAreJsonOfIt) {
+TEST_F(GrammarCompilerTest, TextsOfASchemaAreValidJson) {
   const auto compiler = tiny_compiler();
   const auto mask = compiler->compile({GrammarKind::kJsonSchema, R"({"type": "object",
     "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 3, "maximum": 120},
@@ -130,7 +130,7 @@ TEST_F(GrammarCompilerTest, ReadsGbnfAndStructuralTags) {
                                  std::regex("<call>\\s*(true|false)\\s*</call>")));
 }
 
-TEST_F(GrammarCompilerTest, TheEndMayComeOnlyWhereTheTextIsComplete) {
+TEST_F(GrammarCompilerTest, AllowsTheEndOnlyAfterACompleteText) {
   const auto compiler = tiny_compiler();
   const auto mask = compiler->compile({GrammarKind::kRegex, "ab?"});
   const Tokenizer tokenizer = *tiny_vocabulary().tokenizer;
@@ -139,14 +139,15 @@ TEST_F(GrammarCompilerTest, TheEndMayComeOnlyWhereTheTextIsComplete) {
   EXPECT_THAT(allowed(*mask), ::testing::Contains(kEnd));
   mask->accept(tokenizer.token_id("b").value());
   EXPECT_THAT(allowed(*mask), ::testing::ElementsAre(kEnd));
-  EXPECT_THAT(allowed(*mask->fork()), ::testing::Not(::testing::Contains(kEnd))) << "a fork begins anew";
+  EXPECT_THAT(allowed(*mask->fork()), ::testing::Not(::testing::Contains(kEnd)))
+      << "a fork starts from the beginning";
   EXPECT_THROW(mask->accept(tokenizer.token_id("b").value()), Error);
   mask->accept(kEnd);
   EXPECT_EQ(allowed(*mask).size(), static_cast<size_t>(testing::kVocabulary))
       << "after the end everything may come";
 }
 
-TEST_F(GrammarCompilerTest, SpecialTokensAreNoText) {
+TEST_F(GrammarCompilerTest, SpecialTokensAreNotText) {
   const auto compiler = tiny_compiler();
   const auto mask = compiler->compile({GrammarKind::kRegex, "[^a]*"});
   EXPECT_THAT(allowed(*mask), ::testing::Not(::testing::Contains(0)));
@@ -169,15 +170,15 @@ TEST_F(GrammarCompilerTest, ReportsGrammarErrors) {
               HasSubstr("at most 10"));
 }
 
-TEST_F(GrammarCompilerTest, RejectsWhereAVocabularyHasNoEnd) {
+TEST_F(GrammarCompilerTest, RejectsAVocabularyWithoutAnEndToken) {
   GrammarVocabulary vocabulary = tiny_vocabulary();
   vocabulary.stop_ids.clear();
   GrammarCompiler compiler(GrammarLibrary::load(), vocabulary);
   EXPECT_THAT(error_text(compiler, {GrammarKind::kRegex, "a"}), HasSubstr("end-of-sequence"));
 }
 
-// Many threads ask for few grammars; who asked for which gets its mask.
-TEST_F(GrammarCompilerTest, AnswersManyThreadsAtOnce) {
+// Several threads compile few grammars. Each caller gets the mask of its grammar.
+TEST_F(GrammarCompilerTest, ServesConcurrentCallers) {
   GrammarLimits limits;
   limits.cache_bytes = 1;  // one grammar
   const auto compiler = tiny_compiler(limits);
@@ -193,17 +194,17 @@ TEST_F(GrammarCompilerTest, AnswersManyThreadsAtOnce) {
 }
 
 TEST_F(GrammarCompilerTest, NotifiesWaitingCallersOnShutdown) {
-  std::atomic<int> num_told = 0;
+  std::atomic<int> num_results = 0;
   {
     const auto compiler = tiny_compiler();
     for (int i = 0; i < 50; ++i)
       compiler->compile({GrammarKind::kRegex, "a{" + std::to_string(i + 1) + "}"},
                         [&](const GrammarResult& result) {
                           EXPECT_EQ(result.mask == nullptr, result.error.has_value());
-                          ++num_told;
+                          ++num_results;
                         });
   }
-  EXPECT_EQ(num_told, 50);
+  EXPECT_EQ(num_results, 50);
 }
 
 TEST(GrammarLibrary, MissingNamedLibraryIsAnError) { EXPECT_THROW(GrammarLibrary::load("/nowhere"), Error); }

@@ -1,4 +1,4 @@
-// Grammars in an engine, with what else a request may ask for: each completion is a text of its grammar.
+// Constrained completions in an engine, combined with other request options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ class GrammarEngine : public testing::WithGrammars {
 TEST_F(GrammarEngine, EachCompletionMatchesTheSchema) {
   Engine engine(tiny());
   const RequestId id = engine.submit(request({.n = 8, .logprobs = 2}, 1, schema_));
-  // Others beside them are free.
+  // A concurrent request without a grammar.
   const RequestId free = engine.submit("recall: sun=42, river=17; river=", {.max_new_tokens = 40});
   const Answers answers = finish(engine);
   std::set<std::string> texts;
@@ -90,7 +90,7 @@ TEST_F(GrammarEngine, EachCompletionMatchesTheSchema) {
   EXPECT_EQ(answers.at({free, 0}).text, "17");
 }
 
-TEST_F(GrammarEngine, OverlapOfStepsChangesNothing) {
+TEST_F(GrammarEngine, OverlapDoesNotChangeResults) {
   std::vector<std::string> texts[2];
   for (const bool overlap : {false, true}) {
     EngineConfig config = tiny();
@@ -107,7 +107,7 @@ TEST_F(GrammarEngine, OverlapOfStepsChangesNothing) {
 
 TEST_F(GrammarEngine, PreemptionLosesNoState) {
   EngineConfig wide = tiny();
-  wide.deterministic_inference = true;  // what is computed anew has the bits of what it stands for
+  wide.deterministic_inference = true;  // recomputed tokens get the same bits as the originals
   EngineConfig narrow = wide;
   narrow.schedule.conservativeness = 0.0;
   narrow.max_total_tokens = 384;
@@ -124,7 +124,7 @@ TEST_F(GrammarEngine, PreemptionLosesNoState) {
     }
   }
   EXPECT_EQ(texts[true], texts[false]);
-  EXPECT_GT(num_preempted, 0) << "the pool was not full: the test tests nothing";
+  EXPECT_GT(num_preempted, 0) << "the pool was not full, so nothing was tested";
 }
 
 TEST_F(GrammarEngine, StopStringsEndConstrainedText) {

@@ -1,4 +1,4 @@
-// Where the libraries of grammars are for tests: in the folder that ATTEND_GRAMMAR_LIBRARY_PATH names.
+// Grammar libraries for tests: the folder that ATTEND_GRAMMAR_LIBRARY_PATH names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 
 namespace attend::testing {
 
-inline constexpr int kVocabulary = 2112;  // of the bundled model's logits
+inline constexpr int kVocabulary = 2112;  // logits of the bundled model
 
-// Skips tests where the libraries are not.
+// Fixture that skips its tests if the libraries are missing.
 class WithGrammars : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -20,7 +20,7 @@ class WithGrammars : public ::testing::Test {
   }
 };
 
-// Over the bundled model's tokens.
+// Vocabulary of the bundled model.
 inline GrammarVocabulary tiny_vocabulary() {
   return {Tokenizer::from_path(ATTEND_SOURCE_DIR "/models/attend-tiny"), kVocabulary, {1}};
 }

@@ -1,4 +1,4 @@
-// Grammars of strangers end in a mask or in a refusal, within the time limit, and never in a crash.
+// Hostile grammars end in a mask or an error within the time limit, without a crash.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -104,7 +104,7 @@ TEST_F(HostileGrammars, EndInAMaskOrAError) {
   }
 }
 
-// One after another is given up; the thread of each is lost, and another compiles what is asked for then.
+// Compilations time out one after another. Each loses its thread, and a new thread compiles later grammars.
 TEST_F(HostileGrammars, TimeOutWithoutBlockingOthers) {
   GrammarLimits limits;
   limits.compile_time = std::chrono::milliseconds(100);
@@ -112,7 +112,7 @@ TEST_F(HostileGrammars, TimeOutWithoutBlockingOthers) {
   for (const std::string& schema : {counted_properties(), huge_enum(30'000), counted_properties()}) {
     try {
       compiler->compile({GrammarKind::kJsonSchema, schema});
-      ADD_FAILURE() << "compiled in time: the test tests nothing";
+      ADD_FAILURE() << "compiled within the limit, so nothing was tested";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       EXPECT_STREQ(error.what(), "json_schema: not compiled within 100 ms; expected a simpler one");
@@ -123,7 +123,7 @@ TEST_F(HostileGrammars, TimeOutWithoutBlockingOthers) {
       EXPECT_NE(compiler->compile({GrammarKind::kRegex, "a"}), nullptr);
       break;
     } catch (const Error& error) {
-      ASSERT_LT(tries, 100) << error.what();  // a machine with other things to do
+      ASSERT_LT(tries, 100) << error.what();  // the machine may be busy
     }
   }
 }

@@ -1,4 +1,4 @@
-// Penalties, biases, masks and logarithms of probabilities, on the CPU and on the GPU.
+// Penalties, biases, masks and log probabilities, on the CPU and on the GPU.
 #include "attend/kernels/sampling/edit_logits.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ class EditLogits : public testing::TestWithParam<DeviceType> {
     stream_ = gpu_stream_->get();
   }
 
-  // Memory that the host and the device read and write.
+  // Memory that both the host and the device access.
   template <class T>
   View<T> shared(const std::vector<T>& values) {
     const auto num_bytes = static_cast<int64_t>(values.size() * sizeof(T));
@@ -91,7 +91,7 @@ class EditLogits : public testing::TestWithParam<DeviceType> {
   Tensor host_logits_, logits_;
 };
 
-// x / 1.5 or x * 1.5, then the offsets, by hand.
+// x / 1.5 or x * 1.5, then the offsets, computed by hand.
 TEST_P(EditLogits, AppliesRepetitionThenOffsets) {
   set_logits({{3.0f, -2.0f, 0.5f, 1.0f}, {3.0f, -2.0f, 0.5f, 1.0f}});
   const LogitEdits edits{.cu_edits = shared<int32_t>({0, 3, 4}),
@@ -106,7 +106,7 @@ TEST_P(EditLogits, AppliesRepetitionThenOffsets) {
   EXPECT_THAT(row(1), ElementsAre(3.0f, -2.0f, 1.25f, 1.0f));
 }
 
-TEST_P(EditLogits, MasksTokensOfTheRowsThatHaveAMask) {
+TEST_P(EditLogits, MasksTokensOfRowsWithAMask) {
   constexpr int64_t kVocab = 1300;
   set_logits(std::vector<std::vector<float>>(3, std::vector<float>(kVocab, 1.0f)));
   std::vector<uint32_t> masks(2 * mask_words(kVocab), 0);
@@ -152,14 +152,14 @@ TEST_P(EditLogits, ReturnsTopTokensWithTiesByLowestId) {
   EXPECT_EQ(scores.of(2, 1)[0].token_id, -7) << "a row that asks for nothing was written";
 }
 
-TEST_P(EditLogits, AgreesWithASortAndASumInDouble) {
+TEST_P(EditLogits, MatchesASortAndASumInDouble) {
   for (const size_t vocab : {1u, 7u, 1024u, 1025u, 2112u, 40000u, 128256u}) {
     std::mt19937 random(static_cast<unsigned>(vocab));
     std::normal_distribution<float> normal(0.0f, 3.0f);
     std::vector<std::vector<float>> rows(3, std::vector<float>(vocab));
     for (auto& logits : rows)
       for (float& logit : logits) logit = normal(random);
-    // Many equals, in the same column of every 1024.
+    // Many equal logits, in the same column of every 1024.
     for (float& logit : rows[1]) logit = std::round(logit);
     std::fill(rows[2].begin(), rows[2].end(), -1.0f);
     set_logits(rows);

@@ -1,5 +1,4 @@
-// Random batches of admissions, decodes, extends, ends and misuses, against a model that knows which slots
-// are out.
+// Random admissions, decodes, extends, ends and invalid calls, compared with a model of allocated slots.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -32,7 +31,7 @@ class Model {
   int num_requests() const { return static_cast<int>(requests_.size()); }
   const SlotAllocator& allocator() const { return *allocator_; }
 
-  // Grows requests by growths[i] tokens: the first ones those that run, the rest new ones.
+  // Grows requests by growths[i] tokens: running requests first, then new ones.
   void extend(const std::vector<int>& growths) {
     std::vector<ModelRequest> batch(growths.size());
     std::vector<int32_t> prefix_lens, seqlens;
@@ -80,7 +79,7 @@ class Model {
     for (size_t i = 0; i < requests_.size(); ++i) requests_[i].slots.push_back(out[i]);
   }
 
-  // Ends requests in one call, the slots in any order; one slot of a page is enough to give it back.
+  // Ends requests in one call with their slots in any order; one slot of a page is enough to free it.
   void end(const std::vector<int>& request_idxs, bool one_slot_per_page) {
     std::vector<TokenSlot> slots;
     for (const int i : request_idxs)
@@ -95,13 +94,13 @@ class Model {
     requests_ = std::move(left);
   }
 
-  // Gives back what is out together with one slot that is not: nothing may come of it.
-  void free_too_much(int32_t bad_slot) {
+  // Frees all allocated slots together with a slot that is not allocated, which must have no effect.
+  void free_with_invalid_slot(int32_t bad_slot) {
     std::vector<TokenSlot> slots;
     for (const ModelRequest& request : requests_)
       slots.insert(slots.end(), request.slots.begin(), request.slots.end());
     for (const TokenSlot slot : slots)
-      if (slot.value / page_size() == bad_slot / page_size()) return;  // not bad at all
+      if (slot.value / page_size() == bad_slot / page_size()) return;  // in an allocated page, so valid
     slots.insert(slots.begin() + number_below(static_cast<int>(slots.size()) + 1), TokenSlot(bad_slot));
     RC_ASSERT_THROWS_AS(allocator_->free(slots), Error);
   }
@@ -109,7 +108,7 @@ class Model {
   // Grows a request from a slot that is not its last.
   void extend_from(int request_idx, int32_t bad_slot) {
     const ModelRequest& request = requests_[static_cast<size_t>(request_idx)];
-    if (bad_slot % page_size() == request.last().value % page_size()) return;  // looks like one
+    if (bad_slot % page_size() == request.last().value % page_size()) return;  // cannot be detected
     const std::vector<int32_t> before{request.seqlen()}, after{request.seqlen() + 1};
     const std::vector<TokenSlot> last{TokenSlot(bad_slot)};
     std::vector<TokenSlot> out(1);
@@ -124,12 +123,12 @@ class Model {
     for (const ModelRequest& request : requests_) {
       for (int32_t p = 0; p < request.seqlen(); ++p) {
         const int32_t slot = request.slots[static_cast<size_t>(p)].value;
-        RC_ASSERT(slot >= page_size());  // the padding page stays
+        RC_ASSERT(slot >= page_size());  // not in the padding page
         RC_ASSERT(slot < allocator_->num_total_slots() + page_size());
-        RC_ASSERT(slots.insert(TokenSlot(slot)).second);  // no slot is out twice
+        RC_ASSERT(slots.insert(TokenSlot(slot)).second);  // each slot is allocated once
         RC_ASSERT(slot % page_size() == p % page_size());
         if (p % page_size() == 0)
-          RC_ASSERT(pages.insert(slot / page_size()).second);  // a page has one request
+          RC_ASSERT(pages.insert(slot / page_size()).second);  // each page belongs to one request
         else
           RC_ASSERT(slot == request.slots[static_cast<size_t>(p) - 1].value + 1);
       }
@@ -170,7 +169,7 @@ RC_GTEST_PROP(AllocatorProperty, ConservesPagesOverRandomBatches, ()) {
         model.end(random_subset(model.num_requests()), number_below(2) == 0);
         break;
       case 4:
-        model.free_too_much(*rc::gen::inRange(-1, num_slots + 2));
+        model.free_with_invalid_slot(*rc::gen::inRange(-1, num_slots + 2));
         break;
       case 5:
         if (model.num_requests() > 0)

@@ -17,60 +17,60 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::error_message;
-using testing_support::slots_of;
+using testing_support::make_slots;
 
-std::vector<int32_t> numbers_of(const std::vector<TokenSlot>& slots) {
+std::vector<int32_t> slot_values(const std::vector<TokenSlot>& slots) {
   std::vector<int32_t> numbers;
   for (TokenSlot slot : slots) numbers.push_back(slot.value);
   return numbers;
 }
 
-// The slots of an extend that must succeed.
+// Slots of an extend that must succeed.
 std::vector<int32_t> extend(SlotAllocator& allocator, const std::vector<int32_t>& prefix_lens,
                             const std::vector<int32_t>& seqlens, std::initializer_list<int32_t> last_slots) {
   const auto num_new = std::accumulate(seqlens.begin(), seqlens.end(), 0) -
                        std::accumulate(prefix_lens.begin(), prefix_lens.end(), 0);
   std::vector<TokenSlot> out(static_cast<size_t>(num_new));
-  EXPECT_TRUE(allocator.alloc_extend(prefix_lens, seqlens, slots_of(last_slots), out));
+  EXPECT_TRUE(allocator.alloc_extend(prefix_lens, seqlens, make_slots(last_slots), out));
   allocator.check_conservation();
-  return numbers_of(out);
+  return slot_values(out);
 }
 
 std::vector<int32_t> decode(SlotAllocator& allocator, const std::vector<int32_t>& seqlens,
                             std::initializer_list<int32_t> last_slots) {
   std::vector<TokenSlot> out(seqlens.size());
-  EXPECT_TRUE(allocator.alloc_decode(seqlens, slots_of(last_slots), out));
+  EXPECT_TRUE(allocator.alloc_decode(seqlens, make_slots(last_slots), out));
   allocator.check_conservation();
-  return numbers_of(out);
+  return slot_values(out);
 }
 
-TEST(PagedAllocator, HandsOutNewPagesInRisingOrderWithoutThePaddingPage) {
+TEST(PagedAllocator, AllocatesNewPagesInAscendingOrderWithoutThePaddingPage) {
   PagedAllocator allocator(4, 4);
   EXPECT_THAT(extend(allocator, {0, 0}, {5, 2}, {-1, -1}), ElementsAre(4, 5, 6, 7, 8, 12, 13));
   EXPECT_EQ(allocator.num_free_pages(), 0);
 }
 
-TEST(PagedAllocator, FillsTheOldPageThenWholePagesThenANewPartialOne) {
-  // The worked example of the documents: pages 9, 11 and 3 are next, page 6 is half filled.
+TEST(PagedAllocator, FillsTheLastPageThenWholePagesThenAPartialOne) {
+  // Example of the documentation: pages 9, 11 and 3 are next, page 6 is half filled.
   PagedAllocator allocator(4, 12);
   extend(allocator, {0}, {11 * 4}, {-1});
-  allocator.free(slots_of({9 * 4, 11 * 4, 3 * 4}));
+  allocator.free(make_slots({9 * 4, 11 * 4, 3 * 4}));
   EXPECT_EQ(allocator.pages_needed(std::vector<int32_t>{6, 0}, std::vector<int32_t>{13, 3}), 3);
   EXPECT_THAT(extend(allocator, {6, 0}, {13, 3}, {25, -1}),
               ElementsAre(26, 27, 36, 37, 38, 39, 44, 12, 13, 14));
   EXPECT_EQ(allocator.num_free_pages(), 0);
 }
 
-TEST(PagedAllocator, DecodeAllocatesAPageOnlyWhenTheLastIsFull) {
-  // The worked example of the documents: page 7 is next.
+TEST(PagedAllocator, DecodeAllocatesAPageOnlyIfTheLastIsFull) {
+  // Example of the documentation: page 7 is next.
   PagedAllocator allocator(4, 11);
   extend(allocator, {0}, {10 * 4}, {-1});
-  allocator.free(slots_of({7 * 4}));
+  allocator.free(make_slots({7 * 4}));
   EXPECT_THAT(decode(allocator, {9, 8}, {39, 22}), ElementsAre(28, 23));
   EXPECT_EQ(allocator.num_free_pages(), 0);
 }
 
-TEST(PagedAllocator, DecodingAgreesWithExtendingByOneToken) {
+TEST(PagedAllocator, DecodeMatchesExtendByOneToken) {
   for (int page_size : {1, 2, 16}) {
     PagedAllocator by_decode(page_size, 20), by_extend(page_size, 20);
     std::vector<TokenSlot> last{kNoSlot}, other{kNoSlot};
@@ -87,49 +87,50 @@ TEST(PagedAllocator, ReusesAFreedPageBeforeANewOne) {
   PagedAllocator allocator(16, 10);
   const std::vector<int32_t> first = extend(allocator, {0}, {16}, {-1});
   extend(allocator, {0}, {16}, {-1});
-  allocator.free(slots_of({first[0]}));
+  allocator.free(make_slots({first[0]}));
   EXPECT_EQ(extend(allocator, {0}, {16}, {-1}), first);
 }
 
-TEST(PagedAllocator, HandsOutPagesFreedTogetherInTheOrderInWhichTheyCame) {
+TEST(PagedAllocator, ReusesPagesFreedTogetherInOrder) {
   PagedAllocator allocator(2, 10);
   extend(allocator, {0}, {12}, {-1});
-  allocator.free(slots_of({2, 3}));
-  allocator.free(slots_of({10, 11, 6, 7}));
+  allocator.free(make_slots({2, 3}));
+  allocator.free(make_slots({10, 11, 6, 7}));
   EXPECT_THAT(extend(allocator, {0}, {6}, {-1}), ElementsAre(10, 11, 6, 7, 2, 3));
 }
 
-TEST(PagedAllocator, FreesAPageOnceHoweverManyOfItsSlotsAreNamed) {
+TEST(PagedAllocator, FreesAPageOnceForAnyNumberOfItsSlots) {
   PagedAllocator allocator(4, 5);
   extend(allocator, {0}, {16}, {-1});
-  allocator.free(slots_of({4, 8, 5, 9, 7}));
+  allocator.free(make_slots({4, 8, 5, 9, 7}));
   EXPECT_EQ(allocator.num_free_pages(), 2);
   EXPECT_EQ(allocator.num_used_slots(), 8);
   allocator.check_conservation();
 }
 
-TEST(PagedAllocator, ReturnsFalseAndChangesNothingWhenPagesRunOut) {
+TEST(PagedAllocator, ExtendReturnsFalseAndChangesNothingWithoutPages) {
   PagedAllocator allocator(4, 5);
-  const std::vector<int32_t> taken = extend(allocator, {0}, {6}, {-1});
+  const std::vector<int32_t> allocated = extend(allocator, {0}, {6}, {-1});
   ASSERT_EQ(allocator.num_free_pages(), 2);
-  // The first request would fit; together they need three pages.
+  // The first request would fit; both together need three pages.
   const std::vector<int32_t> prefix_lens{6, 0}, seqlens{9, 5};
   std::vector<TokenSlot> out(8, TokenSlot(-7));
-  EXPECT_FALSE(allocator.alloc_extend(prefix_lens, seqlens, slots_of({taken.back(), -1}), out));
+  EXPECT_FALSE(allocator.alloc_extend(prefix_lens, seqlens, make_slots({allocated.back(), -1}), out));
   EXPECT_THAT(out, testing::Each(TokenSlot(-7)));
   EXPECT_EQ(allocator.num_free_pages(), 2);
   allocator.check_conservation();
-  // What fits still gets the pages that it would have got before.
-  EXPECT_THAT(extend(allocator, {6, 0}, {9, 4}, {taken.back(), -1}), ElementsAre(10, 11, 12, 16, 17, 18, 19));
+  // A later extend gets the pages that it would have got before.
+  EXPECT_THAT(extend(allocator, {6, 0}, {9, 4}, {allocated.back(), -1}),
+              ElementsAre(10, 11, 12, 16, 17, 18, 19));
 }
 
-TEST(PagedAllocator, DecodingReturnsFalseAndChangesNothingWhenPagesRunOut) {
+TEST(PagedAllocator, DecodeReturnsFalseAndChangesNothingWithoutPages) {
   PagedAllocator allocator(4, 4);
   extend(allocator, {0, 0}, {4, 2}, {-1, -1});
   extend(allocator, {0}, {4}, {-1});
   ASSERT_EQ(allocator.num_free_pages(), 0);
   std::vector<TokenSlot> out(2, TokenSlot(-7));
-  EXPECT_FALSE(allocator.alloc_decode(std::vector<int32_t>{5, 3}, slots_of({7, 9}), out));
+  EXPECT_FALSE(allocator.alloc_decode(std::vector<int32_t>{5, 3}, make_slots({7, 9}), out));
   EXPECT_THAT(out, testing::Each(TokenSlot(-7)));
   EXPECT_THAT(decode(allocator, {3}, {9}), ElementsAre(10));
 }
@@ -154,34 +155,34 @@ TEST(PagedAllocator, CountsSlotsWithoutThePaddingPage) {
   EXPECT_EQ(allocator.num_free_slots(), 32);
 }
 
-TEST(PagedAllocator, RejectsToFreeWhatIsNotInUseAndFreesNothingThen) {
+TEST(PagedAllocator, RejectsFreeingUnusedSlotsWithoutSideEffects) {
   PagedAllocator allocator(4, 6);
   extend(allocator, {0}, {8}, {-1});
   EXPECT_EQ(error_message(ErrorCode::kInternal,
                           [&] {
-                            allocator.free(slots_of({4, 12}));
+                            allocator.free(make_slots({4, 12}));
                           }),
             "free: slot 12: page 3 is free already");
   EXPECT_EQ(error_message(ErrorCode::kInternal,
                           [&] {
-                            allocator.free(slots_of({4, 3}));
+                            allocator.free(make_slots({4, 3}));
                           }),
             "free: slot 3: slots are 4 to 23, those before are the padding page");
-  EXPECT_THROW(allocator.free(slots_of({4, 24})), Error);
-  EXPECT_THROW(allocator.free(slots_of({4, -1})), Error);
+  EXPECT_THROW(allocator.free(make_slots({4, 24})), Error);
+  EXPECT_THROW(allocator.free(make_slots({4, -1})), Error);
   EXPECT_EQ(allocator.num_used_slots(), 8);
-  allocator.free(slots_of({4}));
-  EXPECT_THROW(allocator.free(slots_of({4})), Error);
+  allocator.free(make_slots({4}));
+  EXPECT_THROW(allocator.free(make_slots({4})), Error);
   allocator.check_conservation();
 }
 
-TEST(PagedAllocator, RejectsALastSlotThatDoesNotFitThePrefix) {
+TEST(PagedAllocator, RejectsALastSlotThatDoesNotMatchThePrefix) {
   PagedAllocator allocator(4, 6);
   extend(allocator, {0}, {6}, {-1});
   std::vector<TokenSlot> out(1);
   const auto grow = [&](int32_t prefix_len, int32_t last) {
     (void)allocator.alloc_extend(std::vector<int32_t>{prefix_len}, std::vector<int32_t>{prefix_len + 1},
-                                 slots_of({last}), out);
+                                 make_slots({last}), out);
   };
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { grow(6, 8); }),
             "allocator: last slot 8 of request 0 with 6 tokens: offset 0 of its page, expected 1");
@@ -192,7 +193,7 @@ TEST(PagedAllocator, RejectsALastSlotThatDoesNotFitThePrefix) {
   EXPECT_THROW(grow(6, -1), Error);
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { grow(0, 9); }),
             "allocator: request 0 has no tokens but last slot 9");
-  EXPECT_THROW((void)allocator.alloc_decode(std::vector<int32_t>{0}, slots_of({-1}), out), Error);
+  EXPECT_THROW((void)allocator.alloc_decode(std::vector<int32_t>{0}, make_slots({-1}), out), Error);
   EXPECT_EQ(allocator.num_used_slots(), 8);
   grow(6, 9);
   EXPECT_EQ(out[0], TokenSlot(10));
@@ -201,7 +202,7 @@ TEST(PagedAllocator, RejectsALastSlotThatDoesNotFitThePrefix) {
 TEST(PagedAllocator, RejectsArraysOfOtherSizes) {
   PagedAllocator allocator(4, 6);
   const std::vector<int32_t> none{}, zero{0}, five{5};
-  const std::vector<TokenSlot> last = slots_of({-1});
+  const std::vector<TokenSlot> last = make_slots({-1});
   std::vector<TokenSlot> out(4);
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { (void)allocator.alloc_extend(zero, five, last, out); }),
             "alloc_extend: out of 4 slots for 5 new tokens");
@@ -212,7 +213,7 @@ TEST(PagedAllocator, RejectsArraysOfOtherSizes) {
   EXPECT_EQ(allocator.num_used_slots(), 0);
 }
 
-TEST(PagedAllocator, RejectsPageSizesThatAreNoPowerOfTwoUpTo256) {
+TEST(PagedAllocator, RejectsPageSizesThatAreNotPowersOfTwoUpTo256) {
   for (int page_size : {0, 3, 512, -4})
     EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { PagedAllocator(page_size, 4); }),
               "page_size " + std::to_string(page_size) + ": a KV pool takes a power of two from 1 to 256");
@@ -220,17 +221,17 @@ TEST(PagedAllocator, RejectsPageSizesThatAreNoPowerOfTwoUpTo256) {
     EXPECT_EQ(PagedAllocator(page_size, 2).num_total_slots(), page_size);
 }
 
-TEST(PagedAllocator, RejectsAPoolWithoutPagesAndOneWithMoreSlotsThanAnInt32Counts) {
+TEST(PagedAllocator, RejectsPoolsWithoutPagesOrWithMoreSlotsThanInt32) {
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [] { PagedAllocator(4, 1); }),
             "num_pages 1: allocator needs at least 2, since page 0 is the padding page");
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [] { PagedAllocator(256, 1 << 23); }),
               HasSubstr("at most 8388607 pages"));
 }
 
-TEST(PagedAllocator, NeverTouchesTheHeapAfterConstruction) {
+TEST(PagedAllocator, DoesNotAllocateOnTheHeapAfterConstruction) {
   PagedAllocator allocator(4, 100);
   const std::vector<int32_t> prefix_lens{0, 0}, seqlens{9, 5}, next{10, 6};
-  const std::vector<TokenSlot> none = slots_of({-1, -1});
+  const std::vector<TokenSlot> none = make_slots({-1, -1});
   std::vector<TokenSlot> out(14), last(2);
   const int64_t before = testing_support::num_allocations();
   for (int round = 0; round < 10; ++round) {
@@ -242,16 +243,16 @@ TEST(PagedAllocator, NeverTouchesTheHeapAfterConstruction) {
   EXPECT_EQ(testing_support::num_allocations(), before);
 }
 
-TEST(TokenAllocator, HandsOutAnyFreeSlotButThePaddingSlot) {
+TEST(TokenAllocator, AllocatesAnyFreeSlotExceptThePaddingSlot) {
   TokenAllocator allocator(8);
   EXPECT_THAT(extend(allocator, {0, 0}, {3, 2}, {-1, -1}), ElementsAre(1, 2, 3, 4, 5));
-  allocator.free(slots_of({2, 4}));
+  allocator.free(make_slots({2, 4}));
   EXPECT_THAT(decode(allocator, {4, 3}, {3, 5}), ElementsAre(2, 4));
   EXPECT_THAT(decode(allocator, {5}, {2}), ElementsAre(6));
   EXPECT_EQ(allocator.num_free_slots(), 1);
 }
 
-TEST(MakeAllocator, MakesTheAllocatorOfThePageSize) {
+TEST(MakeAllocator, ReturnsTheAllocatorForThePageSize) {
   EXPECT_NE(dynamic_cast<TokenAllocator*>(make_allocator(1, 8).get()), nullptr);
   const auto paged = make_allocator(64, 8);
   EXPECT_EQ(dynamic_cast<TokenAllocator*>(paged.get()), nullptr);

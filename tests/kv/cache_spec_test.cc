@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::error_message;
 
-CacheSpec layer_of(int layer, int window_left = -1) {
+CacheSpec make_layer(int layer, int window_left = -1) {
   return {.kind = window_left >= 0 ? CacheKind::kWindow : CacheKind::kFull,
           .layers = {layer},
           .num_kv_heads = 2,
@@ -24,14 +24,15 @@ CacheSpec layer_of(int layer, int window_left = -1) {
           .window_left = window_left};
 }
 
-std::vector<CacheSpec> groups_of(const std::vector<CacheSpec>& layers) {
+std::vector<CacheSpec> make_groups(const std::vector<CacheSpec>& layers) {
   std::vector<CacheSpec> caches;
   for (const CacheSpec& layer : layers) add_layer(caches, layer);
   return caches;
 }
 
-TEST(CacheSpec, LayersOfOneKindAndGeometryAreOneGroupOfTheWidestWindow) {
-  const auto caches = groups_of({layer_of(0, 3), layer_of(1), layer_of(2, 7), layer_of(3, 5), layer_of(4)});
+TEST(CacheSpec, GroupsLayersOfOneKindAndGeometryWithTheWidestWindow) {
+  const auto caches =
+      make_groups({make_layer(0, 3), make_layer(1), make_layer(2, 7), make_layer(3, 5), make_layer(4)});
   ASSERT_EQ(caches.size(), 2u);
   EXPECT_EQ(caches[0].kind, CacheKind::kWindow);
   EXPECT_THAT(caches[0].layers, ElementsAre(0, 2, 3));
@@ -43,14 +44,14 @@ TEST(CacheSpec, LayersOfOneKindAndGeometryAreOneGroupOfTheWidestWindow) {
   EXPECT_EQ(widest_window_left(caches), 7);
 }
 
-TEST(CacheSpec, AModelOfOneKindHasNoWindowHalf) {
-  EXPECT_FALSE(has_window_half(groups_of({layer_of(0, 3), layer_of(1, 7)})));
-  EXPECT_FALSE(has_window_half(groups_of({layer_of(0), layer_of(1)})));
-  EXPECT_EQ(widest_window_left(groups_of({layer_of(0)})), 0);
+TEST(CacheSpec, HasNoWindowHalfForLayersOfOneKind) {
+  EXPECT_FALSE(has_window_half(make_groups({make_layer(0, 3), make_layer(1, 7)})));
+  EXPECT_FALSE(has_window_half(make_groups({make_layer(0), make_layer(1)})));
+  EXPECT_EQ(widest_window_left(make_groups({make_layer(0)})), 0);
 }
 
-TEST(KvPoolConfig, HasAHalfForWindowGroupsWhereItIsAskedFor) {
-  const auto caches = groups_of({layer_of(0, 3), layer_of(1), layer_of(2, 7)});
+TEST(KvPoolConfig, HasAWindowHalfOnRequest) {
+  const auto caches = make_groups({make_layer(0, 3), make_layer(1), make_layer(2, 7)});
   const KvPoolConfig whole = make_kv_pool_config(caches, 4, DType::kBF16);
   const auto& mha = std::get<MhaKvPool::Config>(whole);
   EXPECT_EQ(mha.num_layers, 3);
@@ -68,10 +69,10 @@ TEST(KvPoolConfig, HasAHalfForWindowGroupsWhereItIsAskedFor) {
   EXPECT_EQ(swa.min_swa_tokens, 12);
   // Without layers of the other kind there are no halves.
   EXPECT_TRUE(std::holds_alternative<MhaKvPool::Config>(
-      make_kv_pool_config(groups_of({layer_of(0, 3)}), 4, DType::kBF16, {}, SwaHalf{})));
+      make_kv_pool_config(make_groups({make_layer(0, 3)}), 4, DType::kBF16, {}, SwaHalf{})));
 }
 
-TEST(KvPoolConfig, OfLatentGroupsKeepsRows) {
+TEST(KvPoolConfig, KeepsLatentRows) {
   const CacheSpec latent{
       .kind = CacheKind::kLatent, .layers = {0, 1}, .num_kv_heads = 1, .head_dim_qk = 576, .head_dim_v = 512};
   const KvPoolConfig config = make_kv_pool_config({&latent, 1}, 64, DType::kU8);
@@ -82,14 +83,15 @@ TEST(KvPoolConfig, OfLatentGroupsKeepsRows) {
   EXPECT_EQ(mla.dtype, DType::kU8);
 }
 
-TEST(KvPoolConfig, RejectsGroupsThatStoreOtherHeadsByTheirFirstLayers) {
-  CacheSpec wide = layer_of(2);
+TEST(KvPoolConfig, NamesTheFirstLayersOfGroupsWithDifferentHeads) {
+  CacheSpec wide = make_layer(2);
   wide.num_kv_heads = 4;
   EXPECT_THAT(
-      error_message(ErrorCode::kUnsupported,
-                    [&] {
-                      make_kv_pool_config(groups_of({layer_of(0), layer_of(1, 3), wide}), 4, DType::kBF16);
-                    }),
+      error_message(
+          ErrorCode::kUnsupported,
+          [&] {
+            make_kv_pool_config(make_groups({make_layer(0), make_layer(1, 3), wide}), 4, DType::kBF16);
+          }),
       HasSubstr("layer 2 stores 4 heads of 8/16, layer 0 stores 2 of 8/16"));
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { make_kv_pool_config({}, 4, DType::kBF16); }),
               HasSubstr("without attention layers has no KV pool"));

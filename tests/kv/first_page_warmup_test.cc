@@ -10,7 +10,7 @@
 namespace attend {
 namespace {
 
-// Whether the system has given memory to where page 1 of a cache begins.
+// Returns true if the memory at the start of page 1 of a cache is resident.
 bool is_page_1_resident(const TensorView& cache) {
   const auto address = reinterpret_cast<uintptr_t>(cache.data) +
                        static_cast<uintptr_t>(cache.strides[0]) * size_of(cache.dtype);
@@ -20,8 +20,8 @@ bool is_page_1_resident(const TensorView& cache) {
   return (resident & 1) != 0;
 }
 
-TEST(FirstPageWarmup, OfEveryLayerHaveMemoryAndAreZero) {
-  // Each tensor of 8 MiB, so that no huge page serves two of them.
+TEST(FirstPageWarmup, MakesPagesOfEveryLayerResidentAndZero) {
+  // Tensors of 8 MiB, so that no huge page covers two of them.
   const MhaKvPool pool({.num_layers = 3,
                         .num_kv_heads = 8,
                         .head_dim_qk = 128,

@@ -1,4 +1,4 @@
-// Pools of any geometry: every element of every layer has its own place, and the bytes add up.
+// Pools of any geometry: every element of every layer has its own address, and byte counts are correct.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -22,20 +22,20 @@ void for_each_element(const TensorView& view, const Fn& fn) {
   for (int64_t i = 0; i < view.shape[0]; ++i) for_each_element(view[i], fn);
 }
 
-// The elements of some views: all zero, and none in the place of another.
-class Places {
+// Addresses of the elements of views. All elements must be zero and have distinct addresses.
+class ElementAddresses {
  public:
   void add(const TensorView& view) {
     for_each_element(view, [&](std::byte* element) {
       for (size_t i = 0; i < size_of(view.dtype); ++i) RC_ASSERT((element[i] == std::byte{0}));
-      RC_ASSERT(taken_.insert(element).second);
+      RC_ASSERT(addresses_.insert(element).second);
       num_bytes_ += size_of(view.dtype);
     });
   }
-  // Elements are at least their size apart.
+  // Checks that elements are at least their size apart.
   void check_gaps(size_t element_bytes) const {
     const std::byte* last = nullptr;
-    for (const std::byte* element : taken_) {
+    for (const std::byte* element : addresses_) {
       RC_ASSERT((last == nullptr || element - last >= static_cast<std::ptrdiff_t>(element_bytes)));
       last = element;
     }
@@ -43,7 +43,7 @@ class Places {
   size_t num_bytes() const { return num_bytes_; }
 
  private:
-  std::set<const std::byte*> taken_;
+  std::set<const std::byte*> addresses_;
   size_t num_bytes_ = 0;
 };
 
@@ -51,14 +51,15 @@ DType any_cache_dtype() {
   return *rc::gen::element(DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2);
 }
 
-void check_counts(const KvPool& pool, int page_size, int num_pages, const Places& places, size_t num_bytes) {
+void check_counts(const KvPool& pool, int page_size, int num_pages, const ElementAddresses& addresses,
+                  size_t num_bytes) {
   RC_ASSERT(pool.num_slots() == page_size * num_pages);
-  RC_ASSERT(places.num_bytes() == pool.bytes_per_token() * static_cast<size_t>(pool.num_slots()));
-  RC_ASSERT(places.num_bytes() <= num_bytes);
-  places.check_gaps(size_of(pool.dtype()));
+  RC_ASSERT(addresses.num_bytes() == pool.bytes_per_token() * static_cast<size_t>(pool.num_slots()));
+  RC_ASSERT(addresses.num_bytes() <= num_bytes);
+  addresses.check_gaps(size_of(pool.dtype()));
 }
 
-RC_GTEST_PROP(KvPoolProperty, EveryElementOfAnMhaPoolHasAPlaceOfItsOwn, ()) {
+RC_GTEST_PROP(KvPoolProperty, ElementsOfAnMhaPoolHaveDistinctAddresses, ()) {
   const MhaKvPool::Config config{.num_layers = *rc::gen::inRange(1, 4),
                                  .num_kv_heads = *rc::gen::inRange(1, 4),
                                  .head_dim_qk = 8 * *rc::gen::inRange(1, 5),
@@ -69,7 +70,7 @@ RC_GTEST_PROP(KvPoolProperty, EveryElementOfAnMhaPoolHasAPlaceOfItsOwn, ()) {
                                  .layout = *rc::gen::element(KvLayout::kTokenMajor, KvLayout::kHeadMajor),
                                  .scales = {}};
   const MhaKvPool pool(config);
-  Places places;
+  ElementAddresses addresses;
   for (int layer_id = 0; layer_id < config.num_layers; ++layer_id) {
     const LayerKv kv = pool.layer(layer_id);
     for (const auto& [view, head_dim] :
@@ -79,13 +80,13 @@ RC_GTEST_PROP(KvPoolProperty, EveryElementOfAnMhaPoolHasAPlaceOfItsOwn, ()) {
       RC_ASSERT(view.shape[2] == config.num_kv_heads && view.shape[3] == head_dim);
       RC_ASSERT(view.strides[1] ==
                 (config.layout == KvLayout::kHeadMajor ? head_dim : config.num_kv_heads * head_dim));
-      places.add(view);
+      addresses.add(view);
     }
   }
-  check_counts(pool, config.page_size, config.num_pages, places, MhaKvPool::num_bytes(config));
+  check_counts(pool, config.page_size, config.num_pages, addresses, MhaKvPool::num_bytes(config));
 }
 
-RC_GTEST_PROP(KvPoolProperty, EveryElementOfAnMlaPoolHasAPlaceOfItsOwnAndVIsTheStartOfK, ()) {
+RC_GTEST_PROP(KvPoolProperty, ElementsOfAnMlaPoolHaveDistinctAddressesAndVIsTheStartOfK, ()) {
   const MlaKvPool::Config config{.num_layers = *rc::gen::inRange(1, 4),
                                  .kv_lora_rank = 8 * *rc::gen::inRange(1, 8),
                                  .rope_dim = 8 * *rc::gen::inRange(1, 4),
@@ -94,16 +95,16 @@ RC_GTEST_PROP(KvPoolProperty, EveryElementOfAnMlaPoolHasAPlaceOfItsOwnAndVIsTheS
                                  .dtype = any_cache_dtype(),
                                  .scales = {}};
   const MlaKvPool pool(config);
-  Places places;
+  ElementAddresses addresses;
   for (int layer_id = 0; layer_id < config.num_layers; ++layer_id) {
-    places.add(pool.latent(layer_id));
+    addresses.add(pool.latent(layer_id));
     const LayerKv kv = pool.layer(layer_id);
     RC_ASSERT((kv.k.data == pool.latent(layer_id).data && kv.v.data == kv.k.data));
     RC_ASSERT(kv.k.shape[2] == 1 && kv.k.shape[3] == config.kv_lora_rank + config.rope_dim);
     RC_ASSERT(kv.v.shape[2] == 1 && kv.v.shape[3] == config.kv_lora_rank);
     for (int dim = 0; dim < 2; ++dim) RC_ASSERT(kv.v.strides[dim] == kv.k.strides[dim]);
   }
-  check_counts(pool, config.page_size, config.num_pages, places, MlaKvPool::num_bytes(config));
+  check_counts(pool, config.page_size, config.num_pages, addresses, MlaKvPool::num_bytes(config));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ std::vector<int64_t> strides(const TensorView& view) {
   return {view.strides.begin(), view.strides.begin() + view.rank};
 }
 
-// Every element of a [pages, tokens, heads, dim] view, by its indices.
+// Calls fn for every element of a [pages, tokens, heads, dim] view, with its indices.
 template <class Fn>
 void for_each_element(const TensorView& view, Fn&& fn) {
   for (int64_t page = 0; page < view.shape[0]; ++page)
@@ -57,7 +57,7 @@ MlaKvPool::Config small_mla() {
           .scales = {}};
 }
 
-TEST(MhaKvPool, HeadMajorPutsTheTokensOfAHeadTogether) {
+TEST(MhaKvPool, HeadMajorStoresTheTokensOfAHeadContiguously) {
   const MhaKvPool pool(small_mha(KvLayout::kHeadMajor));
   const LayerKv kv = pool.layer(1);
   EXPECT_THAT(extents(kv.k), ElementsAre(5, 4, 3, 8));
@@ -67,7 +67,7 @@ TEST(MhaKvPool, HeadMajorPutsTheTokensOfAHeadTogether) {
   EXPECT_EQ(kv.slot_map, nullptr);
 }
 
-TEST(MhaKvPool, TokenMajorPutsTheHeadsOfATokenTogether) {
+TEST(MhaKvPool, TokenMajorStoresTheHeadsOfATokenContiguously) {
   const MhaKvPool pool(small_mha(KvLayout::kTokenMajor));
   const LayerKv kv = pool.layer(0);
   EXPECT_THAT(extents(kv.k), ElementsAre(5, 4, 3, 8));
@@ -75,7 +75,7 @@ TEST(MhaKvPool, TokenMajorPutsTheHeadsOfATokenTogether) {
   EXPECT_THAT(strides(kv.v), ElementsAre(4 * 3 * 16, 3 * 16, 16, 1));
 }
 
-TEST(MhaKvPool, StartsAsZerosAndNoTwoElementsShareAnAddress) {
+TEST(MhaKvPool, StartsAsZerosWithDistinctAddresses) {
   for (KvLayout layout : {KvLayout::kHeadMajor, KvLayout::kTokenMajor}) {
     const MhaKvPool pool(small_mha(layout));
     float next = 1;
@@ -130,7 +130,7 @@ TEST(MhaKvPool, HasPerLayerScales) {
   EXPECT_EQ(pool.layer(1).v_scale, 4.0f);
 }
 
-TEST(MhaKvPool, RejectsPageSizesThatAreNoPowerOfTwoUpTo256) {
+TEST(MhaKvPool, RejectsPageSizesThatAreNotPowersOfTwoUpTo256) {
   MhaKvPool::Config config = small_mha(KvLayout::kHeadMajor);
   for (int page_size : {0, 3, 512}) {
     config.page_size = page_size;
@@ -143,7 +143,7 @@ TEST(MhaKvPool, RejectsPageSizesThatAreNoPowerOfTwoUpTo256) {
   }
 }
 
-TEST(MhaKvPool, NamesWhatIsWrongWithItsGeometry) {
+TEST(MhaKvPool, NamesInvalidGeometry) {
   const auto error_text = [](auto change) {
     MhaKvPool::Config config = small_mha(KvLayout::kHeadMajor);
     change(config);
@@ -189,7 +189,7 @@ TEST(MhaKvPool, HasNoLatentRows) {
             "latent rows of layer 0: MhaKvPool keeps K and V, only MlaKvPool has them");
 }
 
-TEST(MhaKvPool, RejectsMoreThanTheMachineHasWithNeededAndFreeBytes) {
+TEST(MhaKvPool, ReportsRequiredAndFreeBytesIfMemoryIsShort) {
   MhaKvPool::Config config = small_mha(KvLayout::kHeadMajor);
   config.num_layers = 80;
   config.num_kv_heads = 8;
@@ -200,7 +200,7 @@ TEST(MhaKvPool, RejectsMoreThanTheMachineHasWithNeededAndFreeBytes) {
               AllOf(StartsWith("MhaKvPool: needed " + needed + " bytes ("), HasSubstr(" GB), free ")));
 }
 
-TEST(MlaKvPool, ItsRowIsKWithOneHeadAndItsStartIsV) {
+TEST(MlaKvPool, RowIsKWithOneHeadAndItsStartIsV) {
   const MlaKvPool pool(small_mla());
   const TensorView rows = pool.latent(1);
   EXPECT_THAT(extents(rows), ElementsAre(5, 4, 24));
@@ -258,7 +258,7 @@ TEST(MlaKvPool, ScaledRowsNeed656BytesPerTokenAndLayer) {
               StartsWith("dtype fp8_ds_mla: MhaKvPool takes float32"));
 }
 
-TEST(MlaKvPool, NamesWhatIsWrong) {
+TEST(MlaKvPool, NamesInvalidArguments) {
   const auto error_text = [](auto change) {
     MlaKvPool::Config config = small_mla();
     change(config);
@@ -280,7 +280,7 @@ TEST(MlaKvPool, NamesWhatIsWrong) {
             "layer 2: MlaKvPool has layers 0 to 1");
 }
 
-TEST(MlaKvPool, RejectsMoreThanTheMachineHasWithNeededAndFreeBytes) {
+TEST(MlaKvPool, ReportsRequiredAndFreeBytesIfMemoryIsShort) {
   MlaKvPool::Config config = small_mla();
   config.num_layers = 1000;
   config.num_pages = 1 << 28;

@@ -1,5 +1,5 @@
-// Random requests over a prefix cache and a real allocator, against a model that knows every cached prefix by
-// its tokens: what is found, what is evicted, and whose every page is.
+// Random requests over a prefix cache and a real allocator, compared with a model that stores every cached
+// prefix by its tokens: matches, evictions, and the owner of every page.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -17,18 +17,18 @@
 namespace attend {
 namespace {
 
-// Evenly, in small cases too.
+// Uniform, independent of RapidCheck's size.
 int random_below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
 
-// Where a cached page stands: its namespace and all tokens up to its end.
-struct Place {
+// Identifies a cached page: its namespace and all tokens up to its end.
+struct PrefixKey {
   std::string salt;
   std::vector<int32_t> tokens;
-  auto operator<=>(const Place&) const = default;
+  auto operator<=>(const PrefixKey&) const = default;
 };
 
-// A request that has computed `tokens`, whole pages of which are `pages`: the first num_locked() are the
-// cache's, the rest its own.
+// Request that has computed `tokens`; `pages` are their whole pages. The cache owns the first num_locked()
+// pages, the request the others.
 struct CacheUser {
   std::string salt;
   std::vector<int32_t> tokens;
@@ -56,13 +56,13 @@ class CacheSimulation {
     user.pages.resize(num_pages);
     const auto found = static_cast<size_t>(cache_.match(user.lock, user.tokens, user.pages));
     RC_ASSERT(found == expected && user.num_locked() == expected);
-    for (size_t page = 0; page < found; ++page) RC_ASSERT(user.pages[page] == cached_.at(place(user, page)));
+    for (size_t page = 0; page < found; ++page) RC_ASSERT(user.pages[page] == cached_.at(key(user, page)));
     user.pages.resize(found);
-    if (!allocate_pages(user, num_pages)) return;  // its lock goes with it
+    if (!allocate_pages(user, num_pages)) return;  // releases its lock
     users_.push_back(std::move(user));
   }
 
-  // Another chunk of a prompt, or an answer.
+  // Computes another chunk of a prompt, or an answer.
   void grow() {
     if (users_.empty()) return;
     CacheUser& user = any_user();
@@ -86,7 +86,7 @@ class CacheSimulation {
               is_new);
     if (is_new)
       for (size_t page = first; page < user.pages.size(); ++page)
-        cached_.emplace(place(user, page), user.pages[page]);
+        cached_.emplace(key(user, page), user.pages[page]);
   }
 
   void end(bool inserted) {
@@ -103,7 +103,7 @@ class CacheSimulation {
     std::vector<PageId> freed;
     cache_.evict(num_pages, freed);
     RC_ASSERT(static_cast<int>(freed.size()) == std::min(num_pages, num_evictable));
-    const std::set<Place> locked = locked_places();
+    const std::set<PrefixKey> locked = locked_keys();
     for (const PageId page : freed) {
       const auto found =
           std::ranges::find_if(cached_, [&](const auto& entry) { return entry.second == page; });
@@ -111,9 +111,9 @@ class CacheSimulation {
       cached_.erase(found);
     }
     allocator_->free_pages(freed);
-    // A prefix without its start could not be found.
-    for (const auto& [place, page] : cached_)
-      RC_ASSERT(num_cached_pages(place.salt, place.tokens) * page_size_ == place.tokens.size());
+    // A prefix is found only if all its pages are cached.
+    for (const auto& [key, page] : cached_)
+      RC_ASSERT(num_cached_pages(key.salt, key.tokens) * page_size_ == key.tokens.size());
   }
 
   void drop() {
@@ -128,7 +128,7 @@ class CacheSimulation {
     RC_ASSERT(allocator_->num_used_slots() == 0);
   }
 
-  // One owner for each page, and free + cached + used = total.
+  // Checks that each page has one owner, and that free + cached + used = total.
   void check() const {
     cache_.check();
     allocator_->check_conservation();
@@ -138,20 +138,20 @@ class CacheSimulation {
     for (const CacheUser& user : users_)
       for (size_t page = 0; page < user.pages.size(); ++page) {
         if (page < user.num_locked())
-          RC_ASSERT(user.pages[page] == cached_.at(place(user, page)));
+          RC_ASSERT(user.pages[page] == cached_.at(key(user, page)));
         else
           RC_ASSERT(owned.insert(user.pages[page]).second);
       }
     RC_ASSERT(static_cast<int>(owned.size() * page_size_) == allocator_->num_used_slots());
-    RC_ASSERT(cache_.num_locked_pages() == static_cast<int>(locked_places().size()));
+    RC_ASSERT(cache_.num_locked_pages() == static_cast<int>(locked_keys().size()));
     RC_ASSERT(cache_.num_pages() == static_cast<int>(cached_.size()));
   }
 
   size_t num_cached() const { return cached_.size(); }
 
  private:
-  // Pages of one letter each, so that whole pages meet; at times a token within one differs, at times the end
-  // is a part of a page.
+  // Tokens of each page are equal, so that random sequences share whole pages. Sometimes a token within a
+  // page differs, and sometimes the last page is partial.
   std::vector<int32_t> random_tokens() const {
     std::vector<int32_t> tokens;
     for (int page = random_below(6); page > 0; --page)
@@ -164,7 +164,7 @@ class CacheSimulation {
 
   CacheUser& any_user() { return users_[static_cast<size_t>(random_below(static_cast<int>(users_.size())))]; }
 
-  Place place(const CacheUser& user, size_t page) const {
+  PrefixKey key(const CacheUser& user, size_t page) const {
     const auto end = static_cast<std::ptrdiff_t>((page + 1) * page_size_);
     return {user.salt, {user.tokens.begin(), user.tokens.begin() + end}};
   }
@@ -177,11 +177,11 @@ class CacheSimulation {
     return num_pages;
   }
 
-  std::set<Place> locked_places() const {
-    std::set<Place> places;
+  std::set<PrefixKey> locked_keys() const {
+    std::set<PrefixKey> keys;
     for (const CacheUser& user : users_)
-      for (size_t page = 0; page < user.num_locked(); ++page) places.insert(place(user, page));
-    return places;
+      for (size_t page = 0; page < user.num_locked(); ++page) keys.insert(key(user, page));
+    return keys;
   }
 
   View<const int32_t> own_tokens(const CacheUser& user) const {
@@ -190,11 +190,11 @@ class CacheSimulation {
         .subspan(first * page_size_, (user.pages.size() - first) * page_size_);
   }
 
-  // Pages for a request until it has `num_pages`; without enough it gets none.
+  // Allocates pages for a request up to `num_pages`, or none if too few are free.
   bool allocate_pages(CacheUser& user, size_t num_pages) {
-    const auto wanted = static_cast<int>(num_pages - user.pages.size());
-    if (wanted > allocator_->num_free_pages()) evict(wanted - allocator_->num_free_pages());
-    std::vector<TokenSlot> slots(static_cast<size_t>(wanted) * page_size_);
+    const auto num_new = static_cast<int>(num_pages - user.pages.size());
+    if (num_new > allocator_->num_free_pages()) evict(num_new - allocator_->num_free_pages());
+    std::vector<TokenSlot> slots(static_cast<size_t>(num_new) * page_size_);
     const int32_t before = 0, after = static_cast<int32_t>(slots.size());
     if (!allocator_->alloc_extend({&before, 1}, {&after, 1}, {&kNoSlot, 1}, slots)) return false;
     for (size_t slot = 0; slot < slots.size(); slot += page_size_)
@@ -211,10 +211,10 @@ class CacheSimulation {
                   duplicates);
     for (size_t page = first; page < user.pages.size(); ++page) {
       if (page < num_cached)
-        RC_ASSERT(user.pages[page] == cached_.at(place(user, page)));
+        RC_ASSERT(user.pages[page] == cached_.at(key(user, page)));
       else
         RC_ASSERT(user.pages[page] == before[page]);
-      cached_.emplace(place(user, page), user.pages[page]);
+      cached_.emplace(key(user, page), user.pages[page]);
     }
     RC_ASSERT(std::ranges::equal(duplicates, View<const PageId>(before).subspan(first, num_cached - first)));
     RC_ASSERT(user.num_locked() == user.pages.size());
@@ -225,7 +225,7 @@ class CacheSimulation {
   std::unique_ptr<SlotAllocator> allocator_;
   PrefixCache cache_;
   std::vector<CacheUser> users_;
-  std::map<Place, PageId> cached_;
+  std::map<PrefixKey, PageId> cached_;
 };
 
 RC_GTEST_PROP(PrefixCacheProperty, FindsCachedPrefixesAndEachPageHasOneOwner, ()) {

@@ -42,7 +42,7 @@ class PrefixCacheTest : public testing::Test {
     PrefixLock lock;
     std::vector<PageId> pages;
   };
-  // What a request with this prompt takes from the cache: one token at least stays to be computed.
+  // Matches the prompt of a request in the cache. At least one token is left to compute.
   Found admit(const Tokens& prompt, std::string_view salt = {}) {
     Found found{cache_->open(salt), std::vector<PageId>(prompt.size())};
     const View<const int32_t> all(prompt);
@@ -52,8 +52,8 @@ class PrefixCacheTest : public testing::Test {
     return found;
   }
 
-  // Inserts all pages of `tokens`, of which `found` are locked; own pages are numbered from `first_own_page`.
-  // Returns the pages of the row after it.
+  // Inserts all pages of `tokens`, of which `found` are locked. Own pages are numbered from `first_own_page`.
+  // Returns the pages of the request row after insertion.
   std::vector<PageId> insert(Found& found, const Tokens& tokens, int32_t first_own_page, int priority = 0) {
     const auto page_size = static_cast<size_t>(cache_->page_size());
     const size_t num_pages = tokens.size() / page_size, num_locked = found.pages.size();
@@ -66,7 +66,7 @@ class PrefixCacheTest : public testing::Test {
     return found.pages;
   }
 
-  // A request that computes all of it and ends.
+  // Runs a request that computes all tokens and ends.
   void run(const Tokens& tokens, int32_t first_own_page, int priority = 0, std::string_view salt = {}) {
     Found found = admit(tokens, salt);
     insert(found, tokens, first_own_page, priority);
@@ -90,31 +90,31 @@ TEST_F(PrefixCacheTest, StartsEmpty) {
   EXPECT_TRUE(evict(3).empty());
 }
 
-// facts/serving.md, 1.4: page 4, A has prompt 1..10 and output 11, 12, 13, of which the last is not computed.
-TEST_F(PrefixCacheTest, ServesTheWorkedExample) {
+// Pages of 4. A has prompt 1..10 and output 11, 12, 13; the last output token is not computed.
+TEST_F(PrefixCacheTest, MatchesInsertsAndSplitsPrefixes) {
   make(4);
   Found a = admit(count_from(1, 10));
   EXPECT_EQ(insert(a, count_from(1, 12), 1), page_ids({1, 2, 3}));
   a = {};
   EXPECT_EQ(cache_->num_pages(), 3);
 
-  // B: the same prompt. At most 9 tokens may come from the cache, which is two pages.
+  // B has the same prompt. At most 9 of its tokens can be cached, which is two pages.
   Found b = admit(count_from(1, 10));
   EXPECT_EQ(b.pages, page_ids({1, 2}));
-  // C parts from it after 6 tokens, so one page is shared: the run is split there.
+  // C differs after 6 tokens and shares one page, so the node is split there.
   Found c = admit(count_from(1, 6) + Tokens{99, 98, 97});
   EXPECT_EQ(c.pages, page_ids({1}));
   EXPECT_EQ(cache_->num_nodes(), 3);
 
-  // B has computed a page of its own for 9..12: a duplicate, and the row gets the cache's.
+  // B has computed its own page for 9..12. It is a duplicate, and the row gets the cached page.
   EXPECT_EQ(insert(b, count_from(1, 12), 7), page_ids({1, 2, 3}));
   EXPECT_EQ(duplicates_, page_ids({7}));
-  // With other tokens it is another branch.
+  // Other tokens form another branch.
   Found d = admit(count_from(1, 10));
   EXPECT_EQ(insert(d, count_from(1, 8) + Tokens{9, 10, 50, 51}, 8), page_ids({1, 2, 8}));
   EXPECT_EQ(cache_->num_pages(), 4);
 
-  // A prompt of 8 cached tokens: the second page is computed anew and then given up.
+  // A prompt of 8 cached tokens: the second page is computed again and then returned as a duplicate.
   duplicates_.clear();
   Found e = admit(count_from(1, 8));
   EXPECT_EQ(e.pages, page_ids({1}));
@@ -122,8 +122,8 @@ TEST_F(PrefixCacheTest, ServesTheWorkedExample) {
   EXPECT_EQ(duplicates_, page_ids({9}));
 }
 
-// facts/attention-backends.md: the tree has 4 tokens under other slots than a request of 10 that was admitted
-// before they were there.
+// The tree has 4 tokens in other slots than a request of 10 tokens that was admitted before they were
+// inserted.
 TEST_F(PrefixCacheTest, ReturnsDuplicatePages) {
   make(4);
   Found late = admit(count_from(1, 10));
@@ -134,10 +134,10 @@ TEST_F(PrefixCacheTest, ReturnsDuplicatePages) {
   EXPECT_EQ(cache_->num_locked_pages(), 2);
 }
 
-TEST_F(PrefixCacheTest, EvictsNothingThatIsLocked) {
+TEST_F(PrefixCacheTest, DoesNotEvictLockedPages) {
   make(1);
   run(count_from(1, 3), 1);
-  Found held = admit(Tokens{1, 2, 3});  // two of them
+  Found held = admit(Tokens{1, 2, 3});  // two of three tokens
   EXPECT_EQ(cache_->num_evictable_pages(), 1);
   EXPECT_EQ(cache_->num_locked_pages(), 2);
   EXPECT_EQ(evict(5), page_ids({3})) << "the end goes, what was matched stays";
@@ -162,7 +162,7 @@ TEST_F(PrefixCacheTest, LocksCountEachHolder) {
   one.lock.release();
   one.lock.release();
   EXPECT_FALSE(one.lock);
-  EXPECT_EQ(cache_->num_locked_pages(), 3) << "released once, however often it is asked";
+  EXPECT_EQ(cache_->num_locked_pages(), 3) << "released once, even if release() is called again";
   PrefixLock moved = std::move(two.lock);
   two.lock.release();
   EXPECT_EQ(cache_->num_locked_pages(), 3) << "what was moved away holds nothing";
@@ -171,7 +171,7 @@ TEST_F(PrefixCacheTest, LocksCountEachHolder) {
   static_assert(!std::is_copy_constructible_v<PrefixLock> && !std::is_copy_assignable_v<PrefixLock>);
 }
 
-TEST_F(PrefixCacheTest, ALockOutlivesASplitOfItsRun) {
+TEST_F(PrefixCacheTest, LockSurvivesASplitOfItsNode) {
   make(1);
   Found long_one = admit(count_from(1, 8));
   insert(long_one, count_from(1, 8), 1);
@@ -184,7 +184,7 @@ TEST_F(PrefixCacheTest, ALockOutlivesASplitOfItsRun) {
   EXPECT_EQ(evict(8).size(), 8u);
 }
 
-TEST_F(PrefixCacheTest, NamespacesShareNothing) {
+TEST_F(PrefixCacheTest, NamespacesShareNoPages) {
   make(2);
   run(count_from(1, 6), 1, 0, "alice");
   EXPECT_EQ(admit(count_from(1, 6)).lock.num_pages(), 0);
@@ -195,7 +195,7 @@ TEST_F(PrefixCacheTest, NamespacesShareNothing) {
   EXPECT_EQ(evict(9).size(), 3u);
 }
 
-TEST_F(PrefixCacheTest, LruEvictsTheOneUnusedLongest) {
+TEST_F(PrefixCacheTest, LruEvictsTheLeastRecentlyUsed) {
   make(1);
   run({1, 2}, 1);
   run({3, 4}, 3);
@@ -204,7 +204,7 @@ TEST_F(PrefixCacheTest, LruEvictsTheOneUnusedLongest) {
   EXPECT_EQ(evict(2), page_ids({3, 2}));
 }
 
-TEST_F(PrefixCacheTest, LruCountsTheTimeAtWhichALockIsReleased) {
+TEST_F(PrefixCacheTest, LruUsesTheTimeOfTheLastRelease) {
   make(1);
   Found early = admit({1, 2});
   insert(early, {1, 2}, 1);
@@ -213,21 +213,21 @@ TEST_F(PrefixCacheTest, LruCountsTheTimeAtWhichALockIsReleased) {
   EXPECT_EQ(evict(1), page_ids({4}));
 }
 
-TEST_F(PrefixCacheTest, LfuEvictsTheOneThatFewestRequestsUsed) {
+TEST_F(PrefixCacheTest, LfuEvictsTheLeastFrequentlyUsed) {
   make(1, EvictionPolicy::kLfu);
   run({1, 2}, 1);
   for (int i = 0; i < 3; ++i) admit({1, 2, 9});
   run({3, 4}, 3);
   admit({3, 4, 9});
   EXPECT_EQ(evict(1), page_ids({4}));
-  // A request counts once, however often it comes back to its own prefix.
+  // A request counts once, however often it matches its own prefix.
   Found again = admit({5, 6});
   for (int i = 1; i < 9; ++i) insert(again, count_from(5, i), 4 + i);
   again.lock.release();
   EXPECT_EQ(evict(1), page_ids({12}));
 }
 
-TEST_F(PrefixCacheTest, PriorityEvictsTheLowestAndRaisesWhatIsShared) {
+TEST_F(PrefixCacheTest, PriorityEvictsTheLowestAndRaisesSharedPrefixes) {
   make(1, EvictionPolicy::kPriority);
   run({1, 2}, 1, 5);
   run({3, 4}, 3, 1);
@@ -239,7 +239,7 @@ TEST_F(PrefixCacheTest, PriorityEvictsTheLowestAndRaisesWhatIsShared) {
   EXPECT_EQ(evict(2), page_ids({8, 3}));
 }
 
-TEST_F(PrefixCacheTest, AdoptsPagesThatAreStillToBeComputed) {
+TEST_F(PrefixCacheTest, AdoptsPagesBeforeTheyAreComputed) {
   make(2);
   Found first = admit(count_from(1, 9));
   first.pages = page_ids({1, 2, 3, 4});
@@ -247,7 +247,7 @@ TEST_F(PrefixCacheTest, AdoptsPagesThatAreStillToBeComputed) {
   EXPECT_EQ(first.lock.num_pages(), 4);
   EXPECT_EQ(admit(count_from(1, 9)).pages, first.pages);
 
-  // The last page of the same prompt is computed anew; to be written, it has to stay the request's own.
+  // The last page of the same prompt is computed again. It must stay the request's own page to be written.
   Found second = admit(count_from(1, 8));
   EXPECT_EQ(second.pages, page_ids({1, 2, 3}));
   const std::vector<PageId> own = page_ids({9});
@@ -256,7 +256,7 @@ TEST_F(PrefixCacheTest, AdoptsPagesThatAreStillToBeComputed) {
   cache_->check();
 }
 
-// Destructors release them, which end the program when they throw.
+// Destructors release locks, and an exception there would end the program.
 TEST_F(PrefixCacheTest, ReleasesLocksWithoutAllocating) {
   make(4);
   std::vector<PrefixLock> locks;
@@ -267,7 +267,7 @@ TEST_F(PrefixCacheTest, ReleasesLocksWithoutAllocating) {
   cache_->check();
 }
 
-TEST_F(PrefixCacheTest, OpensANamespaceForWhichMemoryRanOutBefore) {
+TEST_F(PrefixCacheTest, OpensANamespaceAfterAFailedAllocation) {
   make(4);
   std::vector<PrefixLock> locks;
   int num_failures = 0;
@@ -289,7 +289,7 @@ TEST_F(PrefixCacheTest, OpensANamespaceForWhichMemoryRanOutBefore) {
   cache_->check();
 }
 
-TEST_F(PrefixCacheTest, ForgetsEverythingWhenItIsDropped) {
+TEST_F(PrefixCacheTest, DropRemovesAllPages) {
   make(2);
   run(count_from(1, 8), 1);
   Found held = admit(count_from(1, 8));
@@ -305,7 +305,7 @@ TEST_F(PrefixCacheTest, ForgetsEverythingWhenItIsDropped) {
   EXPECT_EQ(cache_->num_evictable_pages(), 4);
 }
 
-TEST_F(PrefixCacheTest, IgnoresAPartOfAPage) {
+TEST_F(PrefixCacheTest, IgnoresPartialPages) {
   make(4);
   run(count_from(1, 11), 1);
   EXPECT_EQ(cache_->num_pages(), 2);
@@ -313,7 +313,7 @@ TEST_F(PrefixCacheTest, IgnoresAPartOfAPage) {
   EXPECT_EQ(cache_->num_cached_tokens("", count_from(1, 3)), 0);
 }
 
-TEST_F(PrefixCacheTest, RejectsPagesAndTokensThatDoNotGoTogether) {
+TEST_F(PrefixCacheTest, RejectsMismatchedPagesAndTokens) {
   make(4);
   PrefixLock lock = cache_->open();
   std::vector<PageId> pages = page_ids({1});
@@ -325,7 +325,7 @@ TEST_F(PrefixCacheTest, RejectsPagesAndTokensThatDoNotGoTogether) {
   cache_->check();
 }
 
-TEST(EvictionPolicy, IsReadByItsName) {
+TEST(EvictionPolicy, IsParsedFromItsName) {
   EXPECT_EQ(parse_eviction_policy("lfu"), EvictionPolicy::kLfu);
   EXPECT_EQ(to_string(parse_eviction_policy("priority")), "priority");
   try {

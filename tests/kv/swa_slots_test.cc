@@ -19,60 +19,60 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing_support::error_message;
-using testing_support::slots_of;
+using testing_support::make_slots;
 
 std::vector<PageId> pages_of(std::initializer_list<int32_t> values) { return {values.begin(), values.end()}; }
 
 TEST(SwaSlots, TokensOfAPageStayTogetherInTheWindowHalf) {
   SwaSlots swa(4, 8, 5);
-  ASSERT_TRUE(swa.map(slots_of({20, 21, 22, 23, 8, 9})));
+  ASSERT_TRUE(swa.map(make_slots({20, 21, 22, 23, 8, 9})));
   EXPECT_EQ(swa.num_referenced_pages(), 2);
   for (const int32_t first : {20, 8})
     for (int32_t i = 1; i < 4; ++i)
       EXPECT_EQ(swa.translate(TokenSlot(first + i)).value, swa.translate(TokenSlot(first)).value + i);
   EXPECT_NE(swa.translate(TokenSlot(20)).value, swa.translate(TokenSlot(8)).value);
-  // A token that is added to a page finds it mapped.
-  ASSERT_TRUE(swa.map(slots_of({10})));
+  // The page of a token that is added later is mapped already.
+  ASSERT_TRUE(swa.map(make_slots({10})));
   EXPECT_EQ(swa.num_referenced_pages(), 2);
 }
 
 TEST(SwaSlots, UnreferencedWindowPagesStayUntilReused) {
   SwaSlots swa(1, 8, 4);  // three window pages
-  ASSERT_TRUE(swa.map(slots_of({1, 2, 3})));
+  ASSERT_TRUE(swa.map(make_slots({1, 2, 3})));
   swa.drop(pages_of({2}));
   swa.drop(pages_of({1}));
   EXPECT_TRUE(swa.is_mapped(PageId(1)) && swa.is_mapped(PageId(2)));
   EXPECT_EQ(swa.num_unused_pages(), 2);
-  // The one that is idle for longest goes first.
-  ASSERT_TRUE(swa.map(slots_of({4})));
+  // The page that has been unused longest is reused first.
+  ASSERT_TRUE(swa.map(make_slots({4})));
   EXPECT_FALSE(swa.is_mapped(PageId(2)));
   EXPECT_EQ(swa.translate(TokenSlot(2)), SwaSlot(0));
   EXPECT_TRUE(swa.is_mapped(PageId(1)));
-  // What is held again is not idle any more.
+  // A page that is held again is no longer available.
   swa.hold(pages_of({1}));
-  EXPECT_FALSE(swa.map(slots_of({5})));
+  EXPECT_FALSE(swa.map(make_slots({5})));
   swa.check_conservation();
 }
 
-TEST(SwaSlots, AMapThatDoesNotFitChangesNothing) {
+TEST(SwaSlots, MapThatDoesNotFitChangesNothing) {
   SwaSlots swa(1, 8, 4);
-  ASSERT_TRUE(swa.map(slots_of({2, 6})));
+  ASSERT_TRUE(swa.map(make_slots({2, 6})));
   swa.drop(pages_of({6}));
-  EXPECT_FALSE(swa.map(slots_of({3, 4, 5})));
+  EXPECT_FALSE(swa.map(make_slots({3, 4, 5})));
   EXPECT_TRUE(swa.is_mapped(PageId(6)));
   for (const int32_t page : {3, 4, 5}) EXPECT_FALSE(swa.is_mapped(PageId(page)));
   swa.check_conservation();
-  EXPECT_TRUE(swa.map(slots_of({3, 4})));
+  EXPECT_TRUE(swa.map(make_slots({3, 4})));
 }
 
 TEST(SwaSlots, ReplacementPageInheritsTheWindowPage) {
   SwaSlots swa(2, 8, 4);
-  ASSERT_TRUE(swa.map(slots_of({4, 6})));  // pages 2 and 3
+  ASSERT_TRUE(swa.map(make_slots({4, 6})));  // pages 2 and 3
   const SwaSlot before = swa.translate(TokenSlot(4));
   swa.replace(PageId(2), PageId(5));
   EXPECT_EQ(swa.translate(TokenSlot(10)), before);
   EXPECT_FALSE(swa.is_mapped(PageId(2)));
-  // Page 5 has one: it is held twice now, and page 3 by nobody.
+  // Page 5 keeps its window page and is now held twice; the one of page 3 is unused.
   swa.replace(PageId(3), PageId(5));
   EXPECT_EQ(swa.translate(TokenSlot(10)), before);
   swa.forget(pages_of({2, 3}));
@@ -85,23 +85,23 @@ TEST(SwaSlots, ReplacementPageInheritsTheWindowPage) {
 
 TEST(SwaSlots, RejectsInvalidArguments) {
   SwaSlots swa(4, 8, 5);
-  const auto refused = [&](auto&& call) { return error_message(ErrorCode::kInternal, call); };
-  EXPECT_THAT(refused([&] { (void)swa.map(slots_of({8, 3})); }), HasSubstr("slot 3: slots are 4 to 31"));
-  EXPECT_THAT(refused([&] { swa.hold(pages_of({8})); }), HasSubstr("page 8: pages are 1 to 7"));
-  EXPECT_THAT(refused([&] { swa.hold(pages_of({2})); }), HasSubstr("page 2 has no window page"));
-  EXPECT_THAT(refused([&] { swa.drop(pages_of({2})); }), HasSubstr("nobody holds page 2"));
+  const auto rejected = [&](auto&& call) { return error_message(ErrorCode::kInternal, call); };
+  EXPECT_THAT(rejected([&] { (void)swa.map(make_slots({8, 3})); }), HasSubstr("slot 3: slots are 4 to 31"));
+  EXPECT_THAT(rejected([&] { swa.hold(pages_of({8})); }), HasSubstr("page 8: pages are 1 to 7"));
+  EXPECT_THAT(rejected([&] { swa.hold(pages_of({2})); }), HasSubstr("page 2 has no window page"));
+  EXPECT_THAT(rejected([&] { swa.drop(pages_of({2})); }), HasSubstr("nobody holds page 2"));
   EXPECT_EQ(swa.num_referenced_pages(), 0);
-  ASSERT_TRUE(swa.map(slots_of({8})));
-  EXPECT_THAT(refused([&] { swa.forget(pages_of({2})); }), HasSubstr("free page 2 is held"));
+  ASSERT_TRUE(swa.map(make_slots({8})));
+  EXPECT_THAT(rejected([&] { swa.forget(pages_of({2})); }), HasSubstr("free page 2 is held"));
   swa.check_conservation();
 }
 
-// Random pages mapped, held, dropped and forgotten, against a model that counts holders.
+// Random calls of map, hold, drop and forget, compared with a model that counts holders.
 RC_GTEST_PROP(SwaSlots, ConserveWindowPages, ()) {
   const int page_size = *rc::gen::element(1, 4, 16);
   const int num_pages = *rc::gen::inRange(2, 20), num_swa_pages = *rc::gen::inRange(2, 12);
   SwaSlots swa(page_size, num_pages, num_swa_pages);
-  std::map<int32_t, int> holders;  // of pages that have a window page
+  std::map<int32_t, int> holders;  // for pages that have a window page
   const int num_steps = *rc::gen::inRange(0, 60);
   for (int step = 0; step < num_steps; ++step) {
     const int32_t id = *rc::gen::inRange(1, num_pages);
@@ -155,7 +155,7 @@ SwaKvPool::Config small_halves() {
   return config;
 }
 
-TEST(SwaKvPool, LayersWithAWindowLiveInAHalfOfTheirOwn) {
+TEST(SwaKvPool, WindowLayersAreInASeparateHalf) {
   SwaKvPool pool(small_halves());
   EXPECT_EQ(pool.num_pages(), 8);
   EXPECT_EQ(pool.layer(1).k.shape[0], 8);
@@ -170,7 +170,7 @@ TEST(SwaKvPool, LayersWithAWindowLiveInAHalfOfTheirOwn) {
               HasSubstr("layer 3: SwaKvPool has layers 0 to 2"));
 }
 
-TEST(SwaKvPool, HalvesThatDoNotFitEachOtherAreRejected) {
+TEST(SwaKvPool, RejectsMismatchedHalves) {
   SwaKvPool::Config config = small_halves();
   config.swa.num_layers = 1;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool pool(config); }),
@@ -181,9 +181,9 @@ TEST(SwaKvPool, HalvesThatDoNotFitEachOtherAreRejected) {
               HasSubstr("swa_full_tokens_ratio 1.5: above 0 and at most 1"));
 }
 
-// Gemma 3 27B: 62 layers of which one in six sees everything. With a window of 1,024 of 32,768 tokens a ratio
+// Gemma 3 27B: 62 layers, every sixth with full attention. With a window of 1,024 and 32,768 tokens, a ratio
 // of 1/8 keeps every request's window and a chunk of 2,048.
-TEST(SwaKvPool, SixLayersOfWhichFiveHaveAWindowServeThreeTimesTheTokensOfOnePool) {
+TEST(SwaKvPool, FiveOfSixWindowLayersTripleTheCapacity) {
   const MhaKvPool::Config one{.num_layers = 60,
                               .num_kv_heads = 16,
                               .head_dim_qk = 128,

@@ -1,5 +1,5 @@
-"""Libraries whose tensors the tests pass: numpy always, torch and jax where they are installed, torch on a GPU where
-there is one."""
+"""Libraries whose tensors the tests pass: numpy always; torch and jax if installed; torch on a GPU if
+available."""
 
 import ml_dtypes
 import numpy as np
@@ -42,7 +42,7 @@ class Jax:
         pytest.importorskip("jax")
         import jax.numpy
 
-        # attend reads its arrays on the CPU, and its GPU build would take most of a GPU's memory.
+        # attend reads jax arrays on the CPU, and a GPU build of jax would allocate most of a GPU's memory.
         jax.config.update("jax_platforms", "cpu")
         self.jnp = jax.numpy
 
@@ -61,7 +61,7 @@ def make_library(name):
 
 @pytest.fixture(params=["numpy", "torch-cpu", "torch-cuda"])
 def library(request):
-    """Tensors that can be written in place."""
+    """Libraries whose tensors can be written in place."""
     return make_library(request.param)
 
 
@@ -72,12 +72,13 @@ def any_library(request):
 
 @pytest.fixture
 def rng(request):
-    # By name, so that a test draws the same numbers whichever others run.
+    # Seeded by the test's name, so that values do not depend on which other tests run.
     return np.random.default_rng(list(request.node.name.encode()))
 
 
 def check(got, want, dtype="float32"):
-    """Largest error within the dtype's rounding, relative to the largest output; infinities alike."""
+    """Checks that the largest error, relative to the largest output, is within the dtype's rounding;
+    infinities must be equal."""
     got, want = np.asarray(got).astype(np.float64), np.asarray(want, np.float64)
     assert got.shape == want.shape
     assert np.array_equal(np.isinf(got), np.isinf(want)) and not np.isnan(got).any()

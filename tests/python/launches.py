@@ -1,4 +1,4 @@
-"""How many launches a call is on a GPU."""
+"""Counts the kernel launches of a call on a GPU."""
 
 import pytest
 

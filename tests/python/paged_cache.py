@@ -1,11 +1,11 @@
-"""Tensors of a library beside what they hold, and caches of pages."""
+"""Tensors of a library together with their values, and paged caches."""
 
 import numpy as np
 import reference
 
 
 def draw(rng, library, *shape, dtype="float32"):
-    """A tensor of the library, and what it holds after rounding as float64."""
+    """Returns a tensor of the library and its rounded values in float64."""
     tensor = library.tensor(rng.standard_normal(shape, dtype=np.float32), dtype)
     return tensor, library.array(tensor).astype(np.float64)
 
@@ -15,8 +15,8 @@ def int32(library, values):
 
 
 class PagedCache:
-    """Keys and values of ragged requests in pages of random order; unused slots hold NaN, unused table entries are
-    ids that no cache has."""
+    """Keys and values of ragged requests in pages of random order. Unused slots contain NaN, unused table
+    entries invalid ids."""
 
     def __init__(self, rng, library, seqlens, page_size, num_kv_heads, head_dim, head_dim_v, dtype="float32", room=0):
         counts = [-(-(n + room) // page_size) for n in seqlens]

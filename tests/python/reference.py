@@ -1,10 +1,10 @@
-"""Attention as the interfaces define it, one query and head after another, in float64 with numpy."""
+"""Reference attention in float64 with numpy, one query and head at a time."""
 
 import numpy as np
 
 
 def attend_row(q, k, v, scale, softcap=0.0, sink=None):
-    """One query [d] over the keys it sees, [n, d] and [n, dv]: (out [dv], lse)."""
+    """One query [d] over its visible keys [n, d] and values [n, dv]. Returns (out [dv], lse)."""
     if len(k) == 0:
         return np.zeros(v.shape[-1]), -np.inf
     scores = scale * (k @ q)
@@ -18,7 +18,7 @@ def attend_row(q, k, v, scale, softcap=0.0, sink=None):
 
 
 def visible(j, seqlen_q, seqlen_k, causal, window, chunk=0):
-    """The keys [begin, end) that query j sees: masks are aligned at the end."""
+    """Returns the range [begin, end) of keys that query j attends to. Masks are aligned at the end."""
     p = seqlen_k - seqlen_q + j
     left, right = window
     if causal:
@@ -32,7 +32,7 @@ def visible(j, seqlen_q, seqlen_k, causal, window, chunk=0):
 
 
 def attend(q, k, v, scale=None, causal=False, window=(-1, -1), chunk=0, softcap=0.0, sinks=None):
-    """One request: q [sq, h, d], k [sk, hk, d], v [sk, hk, dv]: (out [sq, h, dv], lse [h, sq])."""
+    """One request: q [sq, h, d], k [sk, hk, d], v [sk, hk, dv]. Returns (out [sq, h, dv], lse [h, sq])."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     seqlen_q, num_heads, head_dim = q.shape
     seqlen_k, num_kv_heads, _ = k.shape
@@ -50,5 +50,5 @@ def attend(q, k, v, scale=None, causal=False, window=(-1, -1), chunk=0, softcap=
 
 
 def gather(cache, pages, seqlen):
-    """The first seqlen tokens of a request's pages: cache [num_pages, page_size, ...]."""
+    """Returns the first seqlen tokens of a request's pages; cache [num_pages, page_size, ...]."""
     return cache[pages].reshape(-1, *cache.shape[2:])[:seqlen]

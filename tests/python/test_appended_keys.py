@@ -1,4 +1,5 @@
-"""Keys that attention on a GPU stores itself, beside the launch of its own that stores them otherwise."""
+"""New keys that attention kernels on a GPU append themselves, compared with a separate launch that stores
+them."""
 
 import pytest
 from attend import flash_attn_interface as flash
@@ -11,7 +12,8 @@ MANY = [0, 1, 62, 63, 64, 65, 127, 191, 500, 1023, 0, 300]
 
 
 class Case:
-    """A cache of pages in random order with room for `num_new` keys behind `seqlens`, and a call that appends those."""
+    """Cache of pages in random order with space for `num_new` keys after `seqlens`, and a call that appends
+    these keys."""
 
     def __init__(self, seqlens, num_new, page_size=16, heads=8, kv_heads=2, dim=128, dim_v=None, seqlen_q=1, dtype=torch.bfloat16,
                  packed=False):  # fmt: skip
@@ -21,7 +23,7 @@ class Case:
         draw = lambda *shape: torch.randn(*shape, device="cuda", dtype=dtype)
         self.q = draw(batch, seqlen_q, heads, dim)
         self.k, self.v = (draw(batch * width, page_size, kv_heads, d) for d in (dim, dim_v))
-        if packed:  # as layers give them: parts of one row
+        if packed:  # like layers: parts of one row
             new = draw(batch, num_new, kv_heads * (dim + dim_v) + 24)
             self.k_new, self.v_new = (
                 part.unflatten(-1, (kv_heads, -1)) for part in new.split([kv_heads * dim, kv_heads * dim_v, 24], -1)[:2]
@@ -44,7 +46,7 @@ class Case:
         )
 
     def check(self, **masks):
-        """The bits of a call that was planned before, which stores the keys in another launch."""
+        """Returns the bits of a planned call, which stores the keys in a separate launch."""
         caches = [(self.k.clone(), self.v.clone()) for _ in range(2)]
         got = self.call(*caches[0], **masks)
         want = self.call(*caches[1], scheduler_metadata=self.plan(**masks), **masks)
@@ -57,46 +59,46 @@ class Case:
 
 @pytest.mark.parametrize("page_size", [1, 16, 64, 256])
 @pytest.mark.parametrize("num_new", [1, 3, 64, 65])
-def test_new_keys_lie_in_pages_and_key_tiles_of_any_size(page_size, num_new):
+def test_new_keys_in_pages_and_key_tiles_of_any_size(page_size, num_new):
     Case(MANY, num_new, page_size).check(causal=True)
 
 
 @pytest.mark.parametrize("seqlens", [[0], [63], [4095], [30000], [4000, 5], [64 * n - 1 for n in range(1, 41)]], ids=str)
 @pytest.mark.parametrize("kv_heads", [1, 8])
 @pytest.mark.parametrize("num_new", [1, 5])
-def test_new_keys_straddle_the_parts_of_ctas_and_clusters(seqlens, kv_heads, num_new):
+def test_new_keys_across_the_ranges_of_ctas_and_clusters(seqlens, kv_heads, num_new):
     Case(seqlens, num_new, 64, 8, kv_heads).check(causal=True)
 
 
 @pytest.mark.parametrize("heads, kv_heads", [(4, 4), (8, 1), (32, 2), (64, 1)])
 @pytest.mark.parametrize("seqlen_q", [1, 2, 4, 9])
 @pytest.mark.parametrize("causal", [True, False])
-def test_new_keys_serve_the_rows_of_any_group(heads, kv_heads, seqlen_q, causal):
+def test_new_keys_with_any_gqa_group_size(heads, kv_heads, seqlen_q, causal):
     Case([5, 70, 0, 1000], seqlen_q, 16, heads, kv_heads, seqlen_q=seqlen_q).check(causal=causal)
 
 
 @pytest.mark.parametrize("dim, dim_v", [(64, 64), (40, 40), (128, 128), (192, 128), (256, 256), (96, 64), (128, 256)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-def test_new_keys_have_any_head_dim_and_dtype(dim, dim_v, dtype):
+def test_new_keys_with_any_head_dim_and_dtype(dim, dim_v, dtype):
     Case(MANY, 2, dim=dim, dim_v=dim_v, dtype=dtype).check(causal=True)
 
 
 @pytest.mark.parametrize("masks", [dict(window_size=(0, 0)), dict(window_size=(2, 0)), dict(window_size=(100, 0)), dict(attention_chunk=50)], ids=str)
 @pytest.mark.parametrize("seqlen_q", [1, 3])
-def test_new_keys_are_stored_outside_of_what_is_seen_too(masks, seqlen_q):
+def test_new_keys_are_stored_outside_the_mask_too(masks, seqlen_q):
     Case(MANY, 3, seqlen_q=seqlen_q).check(causal=True, **masks)
 
 
 @pytest.mark.parametrize("num_reqs", [1, 17, 130, 512, 513])
-def test_new_keys_come_for_any_number_of_requests(num_reqs):
+def test_new_keys_for_any_number_of_requests(num_reqs):
     Case([n * 37 % 200 for n in range(num_reqs)], 1, kv_heads=1).check(causal=True)
 
 
-def test_new_keys_may_be_parts_of_wider_rows():
+def test_new_keys_in_wider_rows():
     Case(MANY, 2, packed=True).check(causal=True)
 
 
-def test_new_keys_off_16_bytes_are_stored():
+def test_new_keys_without_16_byte_alignment():
     case = Case(MANY, 2)
     case.k_new = torch.randn(len(MANY), 2, 2, 129, device="cuda", dtype=torch.bfloat16)[..., 1:]
     case.check(causal=True)
@@ -112,7 +114,7 @@ def test_new_keys_are_divided_by_descales():
 
 
 @pytest.mark.parametrize("seqlens", [[40] * 5, [3000]], ids=str)
-def test_a_graph_appends_step_after_step(seqlens):
+def test_graph_replays_append_keys_at_each_step(seqlens):
     case = Case([n + 8 for n in seqlens], 1, kv_heads=1)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -133,9 +135,11 @@ def test_decode_with_new_keys_is_one_launch():
     assert num_launches(lambda: case.call(case.k, case.v, causal=True, attention_chunk=64)) == 2
 
 
-def test_a_call_takes_memory_that_torch_keeps_unused():
-    """As torch's own tensors do. Workspaces are attend's. Fills the GPU, so no other process may use it meanwhile."""
-    # Kernels that are loaded late want memory too. No other test has the second one's heads, which have no workspace yet.
+def test_workspaces_reuse_memory_cached_by_torch():
+    """Workspaces of attend can use memory that torch caches, like torch's own tensors. Fills the GPU, so no
+    other process may use it."""
+    # Kernels loaded later need memory too. No other test has the second case's head count, which has no
+    # workspace yet.
     same_kernels, case = (Case([40] * 5, 1, heads=2 * n, kv_heads=n, dim=248) for n in (12, 13))
     same_kernels.check(causal=True)
     torch.cuda.synchronize()

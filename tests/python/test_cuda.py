@@ -1,4 +1,4 @@
-"""What is special about GPUs: streams and graphs. Skips where torch sees none."""
+"""Streams and graphs of GPUs. Skips if torch finds no GPU."""
 
 import attend
 import numpy as np
@@ -27,7 +27,7 @@ def queries(seqlen_q=1):
 
 
 def captured(call):
-    """A graph of the call, and what it writes. Not warmed up on the stream that captures."""
+    """Graph of the call and its outputs. The call is not warmed up on the capturing stream."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = call()
@@ -39,7 +39,7 @@ LENGTHS = [[1, 128, 17, 64, 5], [128] * 5, [1] * 5, [16, 15, 100, 3, 99]]
 
 @pytest.mark.parametrize("seqlen_q", [1, 40])
 @pytest.mark.parametrize("name", ["window_size", "cache_leftpad", "qv"])
-def test_a_graph_serves_lengths_of_any_mask_and_leftpad(cache, name, seqlen_q):
+def test_graph_replays_with_any_lengths_mask_and_leftpad(cache, name, seqlen_q):
     k, v, table = cache
     q, lengths = queries(seqlen_q), torch.full((BATCH,), 70, dtype=torch.int32, device="cuda")
     leftpad = torch.zeros(BATCH, dtype=torch.int32, device="cuda")
@@ -57,7 +57,7 @@ def test_a_graph_serves_lengths_of_any_mask_and_leftpad(cache, name, seqlen_q):
         np.testing.assert_array_equal(out.float().cpu(), call().float().cpu())
 
 
-def test_a_graph_reads_how_many_queries_are_used(cache):
+def test_graph_reads_seqused_q_at_replay(cache):
     k, v, table = cache
     q, used = queries(6).flatten(0, 1), torch.zeros(BATCH, dtype=torch.int32, device="cuda")
     cu, lengths = (torch.arange(BATCH + 1, device="cuda") * 6).int(), torch.tensor(LENGTHS[0], device="cuda").int()
@@ -77,7 +77,7 @@ def test_a_graph_reads_how_many_queries_are_used(cache):
 
 
 @pytest.mark.parametrize("seqlen_q", [1, 4])
-def test_a_graph_serves_lengths_that_grow_and_shrink(cache, seqlen_q):
+def test_graph_replays_with_growing_and_shrinking_lengths(cache, seqlen_q):
     k, v, table = cache
     q, lengths = queries(seqlen_q), torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
     call = lambda: flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, page_table=table, causal=True)
@@ -90,7 +90,7 @@ def test_a_graph_serves_lengths_that_grow_and_shrink(cache, seqlen_q):
         np.testing.assert_array_equal(out.float().cpu(), call().float().cpu())
 
 
-def test_a_graph_appends_where_the_lengths_say(cache):
+def test_graph_appends_at_the_current_lengths(cache):
     k, v, table = cache
     q, lengths = queries(), torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
     k_new, v_new = (torch.randn(BATCH, 1, KV_HEADS, DIM, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -110,7 +110,7 @@ def test_a_graph_appends_where_the_lengths_say(cache):
             check(out[r].float().cpu(), want, "bfloat16")
 
 
-def test_keys_without_room_are_left_out(cache):
+def test_new_keys_beyond_the_cache_are_skipped(cache):
     k, v, table = cache
     before = k.clone()
     new = torch.ones(BATCH, 2, KV_HEADS, DIM, device="cuda", dtype=torch.bfloat16)
@@ -124,7 +124,7 @@ def test_keys_without_room_are_left_out(cache):
     assert changed.sum() == BATCH and changed[table[:, -1].long(), PAGE_SIZE - 1].all()
 
 
-def test_a_captured_plan_serves_the_layers_of_every_step(cache):
+def test_captured_plan_is_shared_by_the_layers_of_every_step(cache):
     k, v, table = cache
     q, lengths = queries(), torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
     kept = []
@@ -146,7 +146,7 @@ def test_a_captured_plan_serves_the_layers_of_every_step(cache):
         torch.testing.assert_close(outs[1], 2 * eager)
 
 
-def test_plans_that_live_at_once_do_not_share_memory(cache):
+def test_concurrent_plans_do_not_share_memory(cache):
     k, v, table = cache
     q = queries()
     kept, wants = [], []
@@ -160,7 +160,7 @@ def test_plans_that_live_at_once_do_not_share_memory(cache):
             assert torch.equal(flash.flash_attn_with_kvcache(q, k, v, scheduler_metadata=plan, **planned_for), want)
 
 
-def test_a_plan_used_on_a_second_stream_leaves_no_memory_to_the_next(cache):
+def test_memory_of_a_plan_in_use_on_a_second_stream_is_not_reused(cache):
     k, v, table = cache
     q, second = queries(), torch.cuda.Stream()
     plan = lambda lengths: flash.get_scheduler_metadata(BATCH, 1, CAPACITY, HEADS, KV_HEADS, DIM, lengths, causal=True)
@@ -170,7 +170,7 @@ def test_a_plan_used_on_a_second_stream_leaves_no_memory_to_the_next(cache):
     metadata = plan(full)
     torch.cuda.synchronize()
     with torch.cuda.stream(second):
-        # The plan is read long after its owner is gone and the next one was made.
+        # The plan is read long after its owner was deleted and the next plan was made.
         torch.cuda._sleep(50_000_000)
         out = flash.flash_attn_with_kvcache(q, k, v, scheduler_metadata=metadata, **arguments)
     del metadata
@@ -180,7 +180,7 @@ def test_a_plan_used_on_a_second_stream_leaves_no_memory_to_the_next(cache):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch sees one GPU")
-def test_a_plan_is_made_on_the_device_of_its_lengths(cache):
+def test_plan_is_made_on_the_device_of_its_lengths(cache):
     k, v, table = (x.to("cuda:1") for x in cache)
     q, lengths = queries().to("cuda:1"), torch.full((BATCH,), CAPACITY, dtype=torch.int32, device="cuda:1")
     arguments = dict(cache_seqlens=lengths, page_table=table, causal=True)
@@ -199,7 +199,7 @@ def test_a_plan_is_made_on_the_device_of_its_lengths(cache):
     ],
     ids=str,
 )
-def test_a_plan_for_other_host_values_is_refused(cache, planned, called, message):
+def test_plan_for_other_host_values_is_rejected(cache, planned, called, message):
     k, v, table = cache
     lengths = torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
     shape = dict(batch_size=BATCH, max_seqlen_q=1, max_seqlen_k=CAPACITY, num_heads_q=HEADS, num_heads_kv=KV_HEADS)
@@ -210,7 +210,7 @@ def test_a_plan_for_other_host_values_is_refused(cache, planned, called, message
         )
 
 
-def test_a_plan_for_appended_keys_serves_a_call_without(cache):
+def test_plan_for_appended_keys_works_without_new_keys(cache):
     k, v, table = cache
     lengths = torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
     q, arguments = queries(), dict(cache_seqlens=lengths, page_table=table, causal=True)
@@ -228,7 +228,7 @@ def test_work_is_queued_on_the_current_stream(cache):
     late, stream = torch.zeros_like(q), torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
-        # The queries arrive long after the call has returned.
+        # The queries are written long after the call has returned.
         torch.cuda._sleep(50_000_000)
         late.copy_(q)
         out = flash.flash_attn_with_kvcache(late, k, v, cache_seqlens=lengths, page_table=table)
@@ -237,7 +237,7 @@ def test_work_is_queued_on_the_current_stream(cache):
     assert torch.equal(out, want)
 
 
-def test_bits_repeat(cache):
+def test_results_repeat_bit_for_bit(cache):
     k, v, table = cache
     q, lengths = queries(), torch.tensor([1, 128, 17, 64, 5], dtype=torch.int32, device="cuda")
     call = lambda: flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, page_table=table, causal=True)
@@ -245,7 +245,7 @@ def test_bits_repeat(cache):
     assert all(torch.equal(call(), first) for _ in range(100))
 
 
-def test_fp8_keys_serve_bfloat16_queries(cache):
+def test_fp8_keys_with_bfloat16_queries(cache):
     k, v, table = cache
     k8, v8 = k.to(torch.float8_e4m3fn), (v / 2).to(torch.float8_e4m3fn)
     lengths = torch.tensor([1, 128, 17, 64, 5], dtype=torch.int32, device="cuda")
@@ -259,7 +259,7 @@ def test_fp8_keys_serve_bfloat16_queries(cache):
     torch.testing.assert_close(out, want, rtol=2e-2, atol=2e-2)
 
 
-def test_mla_may_be_captured():
+def test_mla_can_be_captured():
     q = torch.randn(2, 1, 16, 576, device="cuda", dtype=torch.bfloat16)
     latent = torch.randn(6, 64, 1, 576, device="cuda", dtype=torch.bfloat16)
     table = torch.tensor([[3, 0, 5], [1, 4, 2]], dtype=torch.int32, device="cuda")
@@ -272,7 +272,7 @@ def test_mla_may_be_captured():
     assert torch.equal(out, want) and torch.equal(lse, want_lse)
 
 
-def test_mla_metadata_serves_the_layers_of_captured_and_eager_steps():
+def test_mla_metadata_is_shared_by_layers_of_captured_and_eager_steps():
     q = torch.randn(2, 1, 16, 576, device="cuda", dtype=torch.bfloat16)
     latents = [torch.randn(6, 64, 1, 576, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
     table = torch.tensor([[3, 0, 5], [1, 4, 2]], dtype=torch.int32, device="cuda")
@@ -281,7 +281,7 @@ def test_mla_metadata_serves_the_layers_of_captured_and_eager_steps():
     def layers(metadata):
         return [flash_mla.flash_mla_with_kvcache(q, latent, table, lengths, 512, *metadata)[0] for latent in latents]
 
-    # One object for the warm-up, the graph and later calls: each recording plans for itself.
+    # One object for the warm-up, the graph and later calls: each capture computes its own plan.
     metadata = flash_mla.get_mla_metadata()
     layers(metadata)
     graph, outs = captured(lambda: layers(metadata))
@@ -314,7 +314,7 @@ def test_a_graph_reads_descales_when_it_is_replayed(cache):
         q, k8, v8, cache_seqlens=lengths, page_table=table, causal=True, k_descale=k_descale, v_descale=v_descale
     )
     graph, out = captured(lambda: call(*descales))
-    # Powers of two: queries are not rounded by them.
+    # Powers of two do not change the rounding of queries.
     for k_descale, v_descale in ((0.5, 4.0), (2.0, 0.25)):
         descales[0][:1, :1].fill_(k_descale), descales[1][:1, :1].fill_(v_descale)
         graph.replay()
@@ -323,10 +323,10 @@ def test_a_graph_reads_descales_when_it_is_replayed(cache):
 
 @pytest.mark.parametrize("window_size", [(-1, -1), (30, 0)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_prefill_takes_descales_of_requests_and_heads(cache, dtype, window_size):
+def test_prefill_supports_descales_per_request_and_head(cache, dtype, window_size):
     k, v, table = cache
     k8, v8 = k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn)
-    # 160 rows of a K/V head.
+    # 160 rows per KV head.
     q = queries(40).to(dtype)
     lengths = torch.tensor([70, 128, 40, 64, 99], dtype=torch.int32, device="cuda")
     k_descale, v_descale = (torch.rand(BATCH, KV_HEADS, device="cuda") + 0.5 for _ in range(2))
@@ -346,7 +346,7 @@ def test_prefill_takes_descales_of_requests_and_heads(cache, dtype, window_size)
             torch.testing.assert_close(lse[r : r + 1, group], want_lse, rtol=1e-4, atol=1e-4)
 
 
-def test_a_descale_in_host_memory_that_differs_by_head_is_refused(cache):
+def test_descales_in_host_memory_that_differ_by_head_are_rejected(cache):
     k, v, table = cache
     lengths = torch.ones(BATCH, dtype=torch.int32, device="cuda")
     with pytest.raises(attend.Error, match="k_descale .*: expected on cuda:0"):
@@ -378,7 +378,7 @@ def test_graph_replay_rotates_by_current_lengths(cache):
 
 
 @pytest.mark.parametrize("kind", ["decode", "prefill"])
-def test_a_graph_between_plans_of_flashinfer_serves_the_last_one(cache, kind):
+def test_graph_uses_the_last_flashinfer_plan(cache, kind):
     k, v, table = cache
     indices = torch.zeros(BATCH * WIDTH, dtype=torch.int32, device="cuda")
     seqlen_q = 1 if kind == "decode" else 3
@@ -408,27 +408,27 @@ def test_a_graph_between_plans_of_flashinfer_serves_the_last_one(cache, kind):
         np.testing.assert_array_equal(out.float().cpu(), want.float().cpu())
 
 
-def test_tensors_of_a_call_lie_on_one_device(cache):
+def test_tensors_of_a_call_must_be_on_one_device(cache):
     k, v, table = cache
     with pytest.raises(attend.Error, match="page_table .* expected on cuda:0"):
         flash.flash_attn_with_kvcache(queries(), k, v, cache_seqlens=1, page_table=table.cpu())
 
 
-def test_flashinfers_arrays_may_lie_in_host_memory(cache):
+def test_flashinfer_arrays_may_be_in_host_memory(cache):
     k, v, table = cache
     indptr, last = torch.arange(BATCH + 1).int() * WIDTH, torch.full((BATCH,), PAGE_SIZE, dtype=torch.int32)
     q = queries().flatten(0, 1)
     results = []
     for of_pages, of_last in ((indptr, last), (indptr.cuda(), last), (indptr, last.cuda()), (indptr.cuda(), last.cuda())):
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
-        torch.cuda._sleep(10**7)  # a copy that is not waited for comes late
+        torch.cuda._sleep(10**7)  # a copy without synchronization would arrive late
         wrapper.plan(of_pages, table.flatten(), of_last, HEADS, KV_HEADS, DIM, PAGE_SIZE)
         results.append(wrapper.run(q, (k, v)))
     assert all(torch.equal(result, results[0]) for result in results)
 
 
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
-def test_a_graph_over_odd_pages_serves_the_plan_behind_it(layout):
+def test_graph_over_odd_page_sizes_uses_the_later_plan(layout):
     page_size, counts = 5, [[3, 1, 2], [1, 2, 3]]
     shape = (6, page_size, KV_HEADS, DIM) if layout == "NHD" else (6, KV_HEADS, page_size, DIM)
     k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What the bits of a call on a GPU depend on, and how many launches it is."""
+"""Dependencies of a GPU call's bits, and its number of launches."""
 
 import pytest
 from attend import flash_attn_interface as flash
@@ -26,8 +26,9 @@ def ragged(seqlens_q, seqlens_k, heads, kv_heads, dim, **options):
 
 
 def test_bits_do_not_depend_on_earlier_calls():
-    # Heads that no other test has, so that the first call's workspace is made for it. Which is a long request among
-    # short ones: as many tokens as the second call has would be so many row tiles that nothing is divided.
+    # No other test has this number of heads, so the first call creates a workspace. It has one long request
+    # among short ones; with the number of tokens of the second call there would be enough row tiles to need
+    # no splits.
     heads = (8, 2, 120)
     call = ragged([300] + [1] * 39, [3000] + [50] * 39, *heads)
     first = call()
@@ -36,7 +37,7 @@ def test_bits_do_not_depend_on_earlier_calls():
 
 
 @pytest.mark.parametrize("dim", [64, 128, 256])
-def test_a_request_of_many_rows_has_bits_of_its_own_without_splits(dim):
+def test_bits_of_a_request_with_many_rows_do_not_depend_on_others_without_splits(dim):
     seqlen_q, seqlen_k = 60, 700
     q, k, v = draw(100 * seqlen_q, 8, dim), draw(100 * seqlen_k, 2, dim), draw(100 * seqlen_k, 2, dim)
 
@@ -47,11 +48,11 @@ def test_a_request_of_many_rows_has_bits_of_its_own_without_splits(dim):
             seqlen_q, seqlen_k, causal=True, num_splits=1,
         )  # fmt: skip
 
-    alone = of(1)
-    assert all(torch.equal(of(num_reqs)[:seqlen_q], alone) for num_reqs in (2, 30, 100))
+    single = of(1)
+    assert all(torch.equal(of(num_reqs)    [:seqlen_q], single) for num_reqs in (2, 30, 100))
 
 
-def test_metadata_may_be_of_a_cache_in_fp8():
+def test_metadata_for_an_fp8_cache():
     torch.manual_seed(0)
     q, k, v = draw(3, 1, 16, 256), draw(12, 64, 1, 256), draw(12, 64, 1, 256)
     k8, v8 = k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn)
@@ -73,14 +74,14 @@ def test_dense_caches_are_decoded_in_one_launch():
     shorter = lengths - 1
     assert num_launches(call(cache_seqlens=shorter, **new)) == 1
     assert num_launches(lambda: flash.flash_attn_func(q, k, v)) == 1
-    # Where rows begin is on the GPU.
+    # Row offsets are computed on the GPU.
     assert num_launches(call(cache_seqlens=lengths, cache_batch_idx=rows)) == 2
 
 
-def test_dense_caches_of_very_many_sizes_are_decoded():
-    """Where rows begin is kept for some sizes; of others a launch derives it. The same bits."""
+def test_decode_with_very_many_dense_cache_sizes():
+    """Row offsets are cached for some sizes. For other sizes a launch derives them, with the same bits."""
     q, cache = draw(3, 1, 4, 64), draw(2, 3, 200, 2, 64)
-    whole = [flash.flash_attn_func(q, *cache[:, :, :n]) for n in range(1, 200)]
-    for n, out in enumerate(whole, 1):
+    outputs = [flash.flash_attn_func(q, *cache[:, :, :n]) for n in range(1, 200)]
+    for n, out in enumerate(outputs, 1):
         k, v = cache[:, :, :n].contiguous()
         assert torch.equal(flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=int32([n] * 3)), out)

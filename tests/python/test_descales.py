@@ -1,4 +1,4 @@
-"""Descales: numbers, and tensors of a number for each request and K/V head."""
+"""Descales: scalars, and tensors of one value per request and KV head."""
 
 import attend
 import numpy as np
@@ -12,12 +12,12 @@ BATCH, HEADS, KV_HEADS = 3, 6, 2
 
 
 def draw_descales(rng):
-    """Numbers around 1, and no powers of two."""
+    """Values around 1 that are not powers of two."""
     return rng.uniform(0.6, 1.7, (BATCH, KV_HEADS)).astype(np.float32)
 
 
 def descaled(keys, descale):
-    """[n, kv_heads, dim], each head times its number."""
+    """[n, kv_heads, dim], each head multiplied by its value."""
     return keys * descale[None, :, None].astype(np.float64)
 
 
@@ -26,7 +26,7 @@ def descaled(keys, descale):
                            ("float16", "float8_e5m2")]
 )  # fmt: skip
 @pytest.mark.parametrize("ragged", [False, True], ids=["dense", "ragged"])
-def test_each_request_and_head_may_have_descales_of_its_own(rng, library, dtype, cache_dtype, ragged):
+def test_descales_per_request_and_head(rng, library, dtype, cache_dtype, ragged):
     seqlens = [20, 1, 77]
     cache = PagedCache(rng, library, seqlens, 16, KV_HEADS, 64, 64, cache_dtype)
     q, q_values = draw(rng, library, BATCH, 1, HEADS, 64, dtype=dtype)
@@ -50,7 +50,7 @@ def test_each_request_and_head_may_have_descales_of_its_own(rng, library, dtype,
 
 @pytest.mark.parametrize("name", ["q_descale", "k_descale", "v_descale"])
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (BATCH, KV_HEADS)], ids=str)
-def test_a_tensor_of_equal_descales_is_one_number(rng, library, name, shape):
+def test_equal_descales_match_a_scalar(rng, library, name, shape):
     seqlens = [20, 1, 77]
     cache = PagedCache(rng, library, seqlens, 16, KV_HEADS, 32, 32)
     q, _ = draw(rng, library, BATCH, 1, HEADS, 32)
@@ -62,7 +62,7 @@ def test_a_tensor_of_equal_descales_is_one_number(rng, library, name, shape):
     np.testing.assert_allclose(call(library.tensor(np.full(shape, 1.25, np.float32))), call(1.25), rtol=2e-6, atol=2e-6)
 
 
-def test_one_number_may_be_expanded_to_all_requests_and_heads(rng, library):
+def test_one_value_can_be_expanded_to_all_requests_and_heads(rng, library):
     if library.name == "numpy":
         expanded = np.broadcast_to(np.float32([[0.8]]), (BATCH, KV_HEADS))
     else:
@@ -75,7 +75,7 @@ def test_one_number_may_be_expanded_to_all_requests_and_heads(rng, library):
 
 @pytest.mark.parametrize("name", ["q_descale", "k_descale", "v_descale"])
 @pytest.mark.parametrize("shape", [(2,), (KV_HEADS, BATCH), (BATCH, 1), (1, KV_HEADS), (BATCH, KV_HEADS, 1)], ids=str)
-def test_equal_descales_of_another_shape_are_refused_as_unequal_ones_are(library, name, shape):
+def test_descales_of_another_shape_are_rejected_even_if_equal(library, name, shape):
     q, k = (library.tensor(np.ones(s, np.float32)) for s in ((BATCH, 1, HEADS, 32), (BATCH, 4, KV_HEADS, 32)))
     message = rf"^{name} float32\[.*: expected a number, one element, or float32 \[{BATCH}, {KV_HEADS}\]"
     for descale in (np.full(shape, 1.25), np.linspace(1, 2, int(np.prod(shape))).reshape(shape)):
@@ -97,7 +97,7 @@ def test_equal_descales_of_another_shape_are_refused_as_unequal_ones_are(library
     ],
     ids=lambda x: "" if isinstance(x, dict) else x[:40],
 )  # fmt: skip
-def test_descales_that_do_not_fit_are_refused_by_name(arguments, message):
+def test_mismatched_descales_are_rejected_by_name(arguments, message):
     cache = np.ones((1, 8, 2, 16), np.float32)
     with pytest.raises(attend.Error, match="^" + message):
         flash.flash_attn_with_kvcache(np.ones((1, 1, 4, 16), np.float32), cache, cache.copy(), cache_seqlens=5, **arguments)

@@ -1,4 +1,4 @@
-"""Results of a library whose exchange functions fail: what they had allocated is free again."""
+"""Failing exchange functions of a library: results that were allocated already are freed."""
 
 import ctypes
 
@@ -35,7 +35,7 @@ class _Exchange(ctypes.Structure):
 
 
 class Library:
-    """A library with one kind of tensor, a contiguous one of numpy's, which takes over so many tensors and no more."""
+    """Library with one kind of tensor, contiguous numpy arrays, that accepts a limited number of tensors."""
 
     def __init__(self, takes):
         self.allocated, self.freed, self.takes, self._held = 0, 0, takes, []
@@ -105,7 +105,7 @@ def call(library):
     )
 
 
-def test_both_results_are_one_allocation_which_is_free_when_both_are_gone():
+def test_results_share_one_allocation_that_is_freed_with_the_last():
     library = Library(takes=2)
     out, lse = call(library)
     assert library.allocated == 1 and library.freed == 0
@@ -116,7 +116,7 @@ def test_both_results_are_one_allocation_which_is_free_when_both_are_gone():
 
 
 @pytest.mark.parametrize("takes", [0, 1])
-def test_a_library_that_takes_over_no_result_leaves_nothing_behind(takes):
+def test_results_that_a_library_rejects_are_freed(takes):
     library = Library(takes)
     with pytest.raises(attend.Error, match="did not take over a result"):
         call(library)

@@ -1,5 +1,4 @@
-"""How a process that used attend ends: with the exit code that its code asks for, and nothing said of leaks, which nanobind
-reports of objects that outlive their interpreter."""
+"""Exit of a process that used attend: its own exit code, and no report of leaked objects by nanobind."""
 
 import pathlib
 import subprocess
@@ -27,7 +26,7 @@ KERNELS = """
     try:
         attend.attention(q, k[:1], k, **call)
     except attend.Error as caught:
-        refusal = caught  # with its traceback, and so with the tensors
+        refusal = caught  # keeps the traceback and so the tensors
 """
 
 PLANS = """
@@ -46,7 +45,7 @@ ENGINE = """
     llm = attend.LLM(MODEL, device="cpu", max_total_tokens=2048, threads=1)
     answers = llm.generate(["copy: laugh ->"] * 2, attend.SamplingParams(temperature=0, n=2))
     stream = llm.stream("count:", attend.SamplingParams(temperature=1, max_tokens=1500, ignore_eos=True))
-    first = next(stream)  # and nobody asks for the rest
+    first = next(stream)  # the rest of the stream is not read
 """
 
 TORCH = """

@@ -1,5 +1,6 @@
-"""The rarer arguments of attend.flash_attn_interface against the float64 reference. Results of masks are held to
-FlashAttention-3's own tolerance: no more than twice the error of the same math in the dtype."""
+"""Less common arguments of attend.flash_attn_interface, compared with the float64 reference. Results with
+masks use
+FlashAttention-3's tolerance: at most twice the error of the same math in the dtype."""
 
 import attend
 import ml_dtypes
@@ -12,7 +13,7 @@ from paged_cache import PagedCache, draw, int32
 
 
 def in_dtype(q, k, v, dtype, **arguments):
-    """The same math, its inputs, scores and probabilities rounded to the dtype: FlashAttention's yardstick."""
+    """The same math with inputs, scores and probabilities rounded to the dtype, as in FlashAttention's tests."""
     round_to = lambda x: np.asarray(x).astype(getattr(ml_dtypes, dtype, dtype)).astype(np.float64)
     scale, causal, window, chunk = (arguments.get(name) for name in ("scale", "causal", "window", "chunk"))
     out = np.zeros((len(q), q.shape[1], v.shape[-1]))
@@ -62,7 +63,7 @@ def test_windows_to_the_right_and_chunks_without_a_causal_mask(rng, library, mas
         hold_to_twice_the_error(library.array(out)[rows].astype(np.float64), want, rounded)
 
 
-def test_a_plan_is_made_for_a_window_to_the_right(rng, library):
+def test_plan_for_a_window_to_the_right(rng, library):
     q, k = (draw(rng, library, 2, n, 2, 32)[0] for n in (3, 20))
     lengths = int32(library, [20, 11])
     metadata = flash.get_scheduler_metadata(2, 3, 20, 2, 2, 32, lengths, window_size=(2, 4))
@@ -74,7 +75,7 @@ def test_a_plan_is_made_for_a_window_to_the_right(rng, library):
         flash.flash_attn_with_kvcache(q, k, k, cache_seqlens=lengths, scheduler_metadata=metadata, causal=True)
 
 
-def test_seqused_q_leaves_out_the_last_queries_of_each_request(rng, library):
+def test_seqused_q_skips_the_last_queries_of_each_request(rng, library):
     cu_q, used, cu_k = [0, 4, 9, 10], [3, 0, 1], [0, 8, 14, 31]
     q, q_values = draw(rng, library, 10, 4, 32)
     k, k_values = draw(rng, library, 31, 2, 32)
@@ -93,7 +94,7 @@ def test_seqused_q_leaves_out_the_last_queries_of_each_request(rng, library):
         assert (out[rest] == 0).all() and np.isneginf(lse[:, rest]).all()
 
 
-def test_seqused_q_goes_with_pages(rng, library):
+def test_seqused_q_with_pages(rng, library):
     cu_q, used, seqlens = [0, 4, 4, 90, 95], [2, 0, 80, 5], [30, 7, 200, 64]
     cache = PagedCache(rng, library, seqlens, 16, 2, 64, 64, "bfloat16")
     q, q_values = draw(rng, library, 95, 4, 64, dtype="bfloat16")
@@ -110,7 +111,7 @@ def test_seqused_q_goes_with_pages(rng, library):
 
 
 @pytest.mark.parametrize("page_size", [None, 1, 16])
-def test_a_plan_knows_the_leftpad(rng, library, page_size):
+def test_plan_depends_on_the_leftpad(rng, library, page_size):
     lengths, leftpad = int32(library, [300, 17]), int32(library, [3, 16])
     cache = PagedCache(rng, library, [300, 17], page_size or 512, 2, 64, 64, "bfloat16")
     table = {"page_table": cache.table}
@@ -129,7 +130,7 @@ def test_a_plan_knows_the_leftpad(rng, library, page_size):
 
 
 @pytest.mark.parametrize("page_size", [None, 1, 16])
-def test_cache_leftpad_leaves_out_the_first_keys(rng, library, page_size):
+def test_cache_leftpad_skips_the_first_keys(rng, library, page_size):
     seqlens, leftpad = [30, 17, 5], [3, 16, 5]
     q, q_values = draw(rng, library, 3, 2, 4, 32)
     new, new_values = draw(rng, library, 3, 2, 2, 32)
@@ -151,7 +152,7 @@ def test_cache_leftpad_leaves_out_the_first_keys(rng, library, page_size):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("num_kv_heads", [1, 2])
-def test_qv_adds_what_queries_have_in_common_with_the_values(rng, library, num_kv_heads, dtype):
+def test_qv_adds_products_of_queries_and_values(rng, library, num_kv_heads, dtype):
     seqlens = [40, 3]
     cache = PagedCache(rng, library, seqlens, 16, num_kv_heads, 64, 512, dtype)
     q, q_values = draw(rng, library, 2, 3, 4, 64, dtype=dtype)
@@ -168,9 +169,9 @@ def test_qv_adds_what_queries_have_in_common_with_the_values(rng, library, num_k
         check(library.array(lse)[r], want_lse, dtype)
 
 
-@pytest.mark.parametrize("where", ["rows", "pages", "behind a leftpad"])
+@pytest.mark.parametrize("where", ["rows", "pages", "after a leftpad"])
 @pytest.mark.parametrize("head_dim_v", [256, 512])
-def test_qv_reads_keys_and_values_of_one_tensor_where_they_lie(rng, library, where, head_dim_v):
+def test_qv_reads_keys_and_values_of_one_tensor_in_place(rng, library, where, head_dim_v):
     latent, values = draw(rng, library, 6, 16, 1, head_dim_v + 64, dtype="bfloat16")
     q, q_values = draw(rng, library, 2, 3, 16, 64, dtype="bfloat16")
     qv, qv_values = draw(rng, library, 2, 3, 16, head_dim_v, dtype="bfloat16")
@@ -180,7 +181,7 @@ def test_qv_reads_keys_and_values_of_one_tensor_where_they_lie(rng, library, whe
     else:
         arguments = dict(page_table=int32(library, [[3, 0], [5, 2]]))
         rows = [np.concatenate([values[a], values[b]]) for a, b in ((3, 0), (5, 2))]
-    leftpad = [2, 9] if where == "behind a leftpad" else [0, 0]
+    leftpad = [2, 9] if where == "after a leftpad" else [0, 0]
     if any(leftpad):
         arguments["cache_leftpad"] = int32(library, leftpad)
     k, v = latent[..., head_dim_v:], latent[..., :head_dim_v]
@@ -192,7 +193,7 @@ def test_qv_reads_keys_and_values_of_one_tensor_where_they_lie(rng, library, whe
         check(library.array(out)[r], want, "bfloat16")
 
 
-def test_qv_sees_appended_keys(rng, library):
+def test_qv_attends_to_appended_keys(rng, library):
     seqlens = [20, 3]
     cache = PagedCache(rng, library, seqlens, 16, 2, 64, 256, "bfloat16", room=2)
     q, q_values = draw(rng, library, 2, 2, 4, 64, dtype="bfloat16")
@@ -235,7 +236,7 @@ def test_values_may_be_wider_than_keys(rng, library, head_dims, dtype):
             check(library.array(lse)[:, rows], want_lse, dtype)
 
 
-def test_angles_may_be_fp8(rng, library):
+def test_rotary_cos_and_sin_in_fp8(rng, library):
     cache = PagedCache(rng, library, [20, 3], 16, 2, 32, 32, "float8_e4m3fn", room=1)
     q, _ = draw(rng, library, 2, 1, 4, 32, dtype="float8_e4m3fn")
     new, new_values = draw(rng, library, 2, 1, 2, 32, dtype="float8_e4m3fn")
@@ -254,7 +255,7 @@ def test_angles_may_be_fp8(rng, library):
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
-def test_fp8_queries_keys_and_values_take_descales_by_request_and_head(rng, library, dtype):
+def test_fp8_queries_keys_and_values_with_descales_per_request_and_head(rng, library, dtype):
     q, q_values = draw(rng, library, 2, 3, 4, 64, dtype=dtype)
     k, k_values = draw(rng, library, 2, 9, 2, 64, dtype=dtype)
     v, v_values = draw(rng, library, 2, 9, 2, 64, dtype=dtype)
@@ -270,7 +271,7 @@ def test_fp8_queries_keys_and_values_take_descales_by_request_and_head(rng, libr
         check(library.array(out)[r], want, "bfloat16")
 
 
-def test_new_keys_in_fp8_are_stored_as_they_are(rng, library):
+def test_new_keys_in_fp8_are_stored_unchanged(rng, library):
     cache = PagedCache(rng, library, [20, 3], 16, 2, 32, 32, "float8_e4m3fn", room=2)
     q, q_values = draw(rng, library, 2, 2, 4, 32, dtype="float8_e4m3fn")
     new, new_values = draw(rng, library, 2, 2, 2, 32, dtype="float8_e4m3fn")
@@ -294,7 +295,7 @@ def test_cache_batch_idx_chooses_rows_of_the_page_table(rng, library):
     )
     for r, (row, n) in enumerate([(2, 33), (0, 20)]):
         check(library.array(call([2, 0]))[r], reference.attend(q_values[r], *cache.keys(row, n))[0])
-    if "cuda" not in library.name:  # there the host reads no row
+    if "cuda" not in library.name:  # on a GPU the host reads no row
         with pytest.raises(attend.Error, match="cache_batch_idx with page_table"):
             call([2, 3])
 
@@ -321,7 +322,7 @@ def test_a_plan_of_ragged_queries_needs_no_total(rng, library):
     np.testing.assert_array_equal(library.array(got), library.array(want))
 
 
-def test_packed_qkv_is_taken_apart(rng, library):
+def test_packed_qkv(rng, library):
     qkv, values = draw(rng, library, 2, 7, 3, 4, 32)
     out = flash.flash_attn_qkvpacked_func(qkv, causal=True)
     grouped, grouped_values = draw(rng, library, 2, 7, 8, 32)
@@ -352,7 +353,7 @@ def test_parts_are_combined_by_their_lse(rng, library, num_splits):
     into = library.tensor(np.full((2, 5, 3, 16), np.nan, np.float32))
     assert flash.flash_attn_combine(parts, library.tensor(lse_values), out=into)[0] is into
     check(library.array(into), want)
-    # As FlashAttention's test has them: heads before tokens, and more splits and heads than there are.
+    # Layout of FlashAttention's test: heads before tokens, and more splits and heads than are used.
     wide = [np.full((2 * num_splits, 2, 3, 5, 16), np.nan, np.float32), np.full((num_splits, 2, 6, 5), np.nan, np.float32)]
     wide[0][:num_splits], wide[1][:, :, :3] = part_values.transpose(0, 1, 3, 2, 4), lse_values.transpose(0, 1, 3, 2)
     of_heads = library.tensor(wide[0])[:num_splits].swapaxes(2, 3), library.tensor(wide[1])[:, :, :3].swapaxes(2, 3)
@@ -374,20 +375,20 @@ def test_parts_are_combined_by_their_lse(rng, library, num_splits):
     ],
     ids=str,
 )
-def test_what_a_request_does_not_have_is_refused_by_name(arguments, message):
+def test_unsupported_fields_are_rejected_by_name(arguments, message):
     q, k = (np.ones(shape, np.float32) for shape in ((2, 1, 2, 32), (2, 8, 1, 32)))
     arguments = {n: np.array(x, np.int32) if isinstance(x, list) else x for n, x in arguments.items()}
     with pytest.raises(attend.Error, match=message):
         flash.flash_attn_with_kvcache(q, k, k, **arguments)
 
 
-def test_seqused_q_beyond_a_request_s_queries_is_refused():
+def test_seqused_q_beyond_a_request_s_queries_is_rejected():
     q, cu = np.ones((3, 2, 32), np.float32), np.array([0, 2, 3], np.int32)
     with pytest.raises(attend.Error, match="seqused_q 3 of request 0: expected 0 to 2"):
         flash.flash_attn_varlen_func(q, q, q, cu, cu, 2, seqused_q=np.array([3, 1], np.int32))
 
 
-def test_head_dims_that_are_no_multiple_of_8_are_refused_by_name():
+def test_head_dims_that_are_not_multiples_of_8_are_rejected_by_name():
     q = np.ones((1, 2, 2, 20), np.float32)
     with pytest.raises(attend.Error, match="head dims 20/20: expected multiples of 8"):
         flash.flash_attn_func(q, q, q)

@@ -1,4 +1,5 @@
-"""What attend.flash_attn_interface refuses on the CPU, and under which names; and what looks refusable and is not."""
+"""Arguments that attend.flash_attn_interface rejects on the CPU, with their names; and edge cases that it
+accepts."""
 
 import concurrent.futures
 import sys
@@ -33,7 +34,7 @@ def test_unsupported_arguments_are_rejected_by_name(name):
         flash.flash_attn_with_kvcache(q, k, k, **{name: value})
 
 
-def test_dtypes_and_devices_are_refused_under_the_argument_s_name():
+def test_dtypes_and_devices_are_rejected_with_the_argument_s_name():
     q, k = (np.ones(shape, np.float32) for shape in ((2, 1, 2, 32), (2, 8, 1, 32)))
     with pytest.raises(attend.Error, match="v of float64: expected float32, float16, bfloat16, float8_e4m3fn or float8_e5m2"):
         flash.flash_attn_func(q, k, k.astype(np.float64))
@@ -46,7 +47,7 @@ def test_dtypes_and_devices_are_refused_under_the_argument_s_name():
 
 
 def paged_call(num_reqs=2, **arguments):
-    """A decode step of requests that have two pages of 16 keys each."""
+    """Decode step of requests with two pages of 16 keys each."""
     cache = np.ones((2 * num_reqs, 16, 2, 32), np.float32)
     return flash.flash_attn_with_kvcache(
         **{
@@ -85,12 +86,12 @@ RAGGED = dict(q=np.ones((3, 4, 32), np.float32), cu_seqlens_q=np.array([0, 1, 3]
     ],
     ids=str,
 )
-def test_a_plan_for_another_batch_is_refused(planned, called, message):
+def test_plan_for_another_batch_is_rejected(planned, called, message):
     with pytest.raises(attend.Error, match="scheduler_metadata.*" + message):
         paged_call(scheduler_metadata=plan(**planned), **called)
 
 
-def test_a_plan_keeps_the_lengths_that_it_was_made_for():
+def test_plan_keeps_its_lengths():
     lengths = np.array([5, 6], np.int32)
     metadata = plan(cache_seqlens=lengths)
     lengths += 1
@@ -98,14 +99,14 @@ def test_a_plan_keeps_the_lengths_that_it_was_made_for():
         paged_call(cache_seqlens=lengths, scheduler_metadata=metadata)
 
 
-def test_a_plan_without_a_window_serves_layers_that_have_one(rng):
+def test_plan_without_a_window_works_for_layers_with_one(rng):
     q = rng.standard_normal((2, 1, 4, 32), dtype=np.float32)
     cache = rng.standard_normal((4, 16, 2, 32), dtype=np.float32)
     call = dict(q=q, k_cache=cache, v_cache=cache, causal=True, window_size=(3, 0))
     np.testing.assert_array_equal(paged_call(scheduler_metadata=plan(causal=True), **call), paged_call(**call))
 
 
-def test_a_plan_may_be_used_from_several_threads():
+def test_plan_can_be_used_from_several_threads():
     rng = np.random.default_rng(3)
     q, cache = rng.standard_normal((8, 1, 4, 32), dtype=np.float32), rng.standard_normal((16, 16, 2, 32), dtype=np.float32)
     lengths = np.arange(25, 33, dtype=np.int32)
@@ -117,13 +118,13 @@ def test_a_plan_may_be_used_from_several_threads():
 
 
 @pytest.mark.parametrize("planned", [False, True], ids=["for itself", "planned before"])
-def test_calls_on_the_cpu_let_other_threads_run(planned):
+def test_calls_on_the_cpu_release_the_gil(planned):
     begin, ran = threading.Event(), threading.Event()
     other = threading.Thread(target=lambda: begin.wait() and ran.set())
     other.start()
     metadata = plan() if planned else None
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e6)  # from here on the other thread runs when this one lets it, not before
+    sys.setswitchinterval(1e6)  # from here on the other thread runs only when this one releases the lock
     try:
         begin.set()
         for _ in range(100_000):
@@ -138,12 +139,12 @@ def test_calls_on_the_cpu_let_other_threads_run(planned):
 
 @pytest.mark.parametrize("sums", [[0, 5, 3], [0, -7, 3], [0, 2**31 - 1, 3], [0, -(2**31), 3], [1, 2, 3]], ids=str)
 @pytest.mark.parametrize("name", ["cu_seqlens_q", "cu_seqlens_k_new"])
-def test_a_plan_s_sums_are_checked_on_the_cpu(name, sums):
+def test_plan_cumulative_lengths_are_checked_on_the_cpu(name, sums):
     with pytest.raises(attend.Error, match=rf"{name}( falls from|\[0\] is 1)"):
         plan(max_seqlen_q=3, total_q=3, max_seqlen_k_new=3, **{name: np.array(sums, np.int32)})
 
 
-def test_a_plan_s_largest_lengths_are_checked_on_the_cpu():
+def test_plan_maximum_lengths_are_checked_on_the_cpu():
     sums = np.array([0, 1, 5], np.int32)
     with pytest.raises(attend.Error, match="max_seqlen_q 3: request 1 has 4 queries"):
         plan(max_seqlen_q=3, cu_seqlens_q=sums, total_q=5)
@@ -151,7 +152,7 @@ def test_a_plan_s_largest_lengths_are_checked_on_the_cpu():
         plan(cu_seqlens_k_new=sums, max_seqlen_k_new=3)
 
 
-def test_max_seqlen_q_below_a_request_s_queries_is_refused_on_the_cpu():
+def test_max_seqlen_q_below_a_request_s_queries_is_rejected_on_the_cpu():
     q, cu = np.ones((5, 2, 32), np.float32), np.array([0, 1, 5], np.int32)
     with pytest.raises(attend.Error, match="max_seqlen_q 2: request 1 has 4 queries: expected the largest number"):
         flash.flash_attn_varlen_func(q, q, q, cu, cu, 2)
@@ -199,50 +200,50 @@ ONES = lambda *shape, dtype=np.float32: np.ones(shape, dtype)
     ],
     ids=lambda x: "" if isinstance(x, dict) else x[:30],
 )
-def test_arguments_that_do_not_fit_are_refused_under_their_own_names(arguments, message):
+def test_mismatched_arguments_are_rejected_by_name(arguments, message):
     with pytest.raises(attend.Error, match="^" + message) as caught:
         paged_call(**arguments)
     assert caught.value.code in ("invalid_argument", "unsupported")
 
 
-def test_a_read_only_cache_to_append_to_is_refused_by_its_name():
+def test_appending_to_a_read_only_cache_is_rejected_by_name():
     cache = np.ones((4, 16, 2, 32), np.float32)
     cache.flags.writeable = False
     with pytest.raises((attend.Error, BufferError), match="(?i)v_cache: read-?only|readonly"):
         paged_call(v_cache=cache, **NEW)
 
 
-def test_byte_swapped_bfloat16_is_refused():
+def test_byte_swapped_bfloat16_is_rejected():
     swapped = np.ones((2, 1, 4, 32), np.float32).astype(np.dtype(ml_dtypes.bfloat16).newbyteorder(">"))
     with pytest.raises(attend.Error, match="q of bfloat16 in another byte order"):
         paged_call(q=swapped)
 
 
-def test_more_keys_than_an_int32_counts_are_not_appended():
+def test_appending_beyond_int32_positions_is_rejected():
     many = np.broadcast_to(np.zeros((2, 1, 2, 32), np.float32), (2, 2**32 + 1, 2, 32))
     with pytest.raises(attend.Error, match=r"k .*: expected fewer than 2\^31 keys"):
         paged_call(k=many, v=many)
 
 
-def test_a_length_may_be_a_number_of_numpy():
+def test_lengths_may_be_numpy_scalars():
     lengths = np.full(2, 7, np.int32)
     np.testing.assert_array_equal(paged_call(cache_seqlens=np.int32(7)), paged_call(cache_seqlens=lengths))
 
 
-def test_a_head_dim_of_0_is_refused():
+def test_head_dim_0_is_rejected():
     with pytest.raises(attend.Error, match="q .*: expected a head_dim above 0"):
         flash.flash_attn_func(ONES(2, 1, 4, 0), ONES(2, 8, 2, 0), ONES(2, 8, 2, 32))
 
 
 @pytest.mark.parametrize("where", [{}, dict(cache_batch_idx=np.array([0], np.int32))], ids=["rows", "chosen rows"])
-def test_a_cache_of_no_tokens_gives_output_zero(where):
+def test_empty_cache_returns_zero(where):
     out, lse = flash.flash_attn_with_kvcache(
         ONES(1, 1, 4, 32), ONES(1, 0, 2, 32), ONES(1, 0, 2, 32), return_softmax_lse=True, **where
     )
     assert (out == 0).all() and np.isneginf(lse).all()
 
 
-def test_tensors_without_elements_are_taken(library):
+def test_empty_tensors_are_accepted(library):
     q, none = library.tensor(ONES(1, 4, 32)), library.tensor(ONES(0, 2, 32))
     out, lse = flash.flash_attn_varlen_func(
         q, none, none, int32(library, [0, 1]), int32(library, [0, 0]), 1, return_softmax_lse=True
@@ -273,7 +274,7 @@ def test_errors_carry_a_code(arguments, code):
     assert isinstance(caught.value, ValueError) == (code == "invalid_argument")
 
 
-def test_lengths_of_int64_are_refused():
+def test_int64_lengths_are_rejected():
     q, cu = ONES(2, 4, 32), np.array([0, 2], np.int32)
     with pytest.raises(attend.Error, match="^seqused_k of int64: expected int32"):
         flash.flash_attn_varlen_func(q, q, q, cu, cu, 2, seqused_k=np.array([1]))
@@ -303,7 +304,7 @@ def test_page_ids_and_lengths_are_checked_on_the_cpu(rng):
     ],
     ids=str,
 )
-def test_a_plan_of_shapes_that_cannot_be_is_refused(argument, message):
+def test_plan_with_impossible_shapes_is_rejected(argument, message):
     shape = dict(batch_size=2, max_seqlen_q=1, max_seqlen_k=8, num_heads_q=4, num_heads_kv=2, headdim=32)
     with pytest.raises(attend.InvalidArgument, match=message):
         flash.get_scheduler_metadata(**{**shape, "cache_seqlens": np.array([3, 4], np.int32), **argument})

@@ -1,4 +1,4 @@
-"""attend.flash_attn_interface against the float64 reference."""
+"""attend.flash_attn_interface, compared with the float64 reference."""
 
 import inspect
 
@@ -48,7 +48,7 @@ def test_ragged_requests_of_any_heads_agree_with_the_reference(rng, library, hea
         check(library.array(lse)[:, rows], want_lse)
 
 
-def test_seqused_k_leaves_out_the_last_keys_of_each_request(rng, library):
+def test_seqused_k_skips_the_last_keys_of_each_request(rng, library):
     q, q_values = draw(rng, library, 4, 2, 32)
     k, k_values = draw(rng, library, 14, 2, 32)
     v, v_values = draw(rng, library, 14, 2, 32)
@@ -129,7 +129,7 @@ def test_a_sink_enters_the_denominator_but_not_the_lse(rng, library, name):
 
 
 @pytest.mark.parametrize("layout", ["pages", "rows", "chosen rows"])
-def test_appended_keys_are_stored_and_seen(rng, library, layout):
+def test_appended_keys_are_stored_and_attended_to(rng, library, layout):
     seqlens, seqlen_new = [5, 0, 30], 3
     cache = PagedCache(rng, library, seqlens, 16, 2, 32, 40, room=seqlen_new)
     k, k_values = draw(rng, library, 3, seqlen_new, 2, 32)
@@ -179,7 +179,7 @@ def test_ragged_keys_are_appended_to_their_own_requests(rng, library):
         check(library.array(out)[rows], want)
 
 
-def test_rows_of_a_larger_cache_may_lie_apart(rng, library):
+def test_strided_rows_of_a_larger_cache(rng, library):
     k, k_values = draw(rng, library, 3, 40, 2, 32)
     v, v_values = draw(rng, library, 3, 40, 2, 32)
     q, q_values = draw(rng, library, 3, 1, 4, 32)
@@ -189,7 +189,7 @@ def test_rows_of_a_larger_cache_may_lie_apart(rng, library):
         check(library.array(out)[r], want)
 
 
-def test_one_plan_serves_the_calls_of_all_layers(rng, library):
+def test_one_plan_is_shared_by_the_calls_of_all_layers(rng, library):
     seqlens = [33, 1, 200]
     q, q_values = draw(rng, library, 3, 1, 8, 64)
     lengths = int32(library, seqlens)
@@ -205,7 +205,7 @@ def test_one_plan_serves_the_calls_of_all_layers(rng, library):
             check(library.array(planned)[r], reference.attend(q_values[r], *cache.keys(r, n), causal=True)[0])
 
 
-def test_a_plan_may_be_told_how_many_splits_there_are_at_most(rng, library):
+def test_plan_accepts_a_maximum_number_of_splits(rng, library):
     seqlens = [900, 3]
     q, q_values = draw(rng, library, 2, 1, 8, 64)
     cache, lengths = PagedCache(rng, library, seqlens, 16, 2, 64, 64), int32(library, seqlens)
@@ -223,7 +223,7 @@ def test_a_plan_may_be_told_how_many_splits_there_are_at_most(rng, library):
             check(library.array(out)[r], reference.attend(q_values[r], *cache.keys(r, n), causal=True)[0])
 
 
-def test_a_plan_may_count_keys_that_are_appended_later(rng, library):
+def test_plan_may_include_keys_that_are_appended_later(rng, library):
     lengths = int32(library, [9, 20])
     cache = PagedCache(rng, library, [9, 20], 8, 1, 32, 32, room=1)
     q, q_values = draw(rng, library, 2, 1, 2, 32)
@@ -238,7 +238,7 @@ def test_a_plan_may_count_keys_that_are_appended_later(rng, library):
         check(library.array(out)[r], reference.attend(q_values[r], *cache.keys(r, n), causal=True)[0])
 
 
-def test_a_request_without_keys_has_output_zero_and_lse_minus_infinity(rng, library):
+def test_request_without_keys_has_output_zero_and_lse_minus_infinity(rng, library):
     cache = PagedCache(rng, library, [6, 6], 8, 1, 32, 32)
     q, _ = draw(rng, library, 2, 1, 2, 32)
     out, lse = flash.flash_attn_with_kvcache(
@@ -249,7 +249,7 @@ def test_a_request_without_keys_has_output_zero_and_lse_minus_infinity(rng, libr
     assert np.isfinite(library.array(lse)[0]).all()
 
 
-def test_no_queries_give_an_empty_result(rng, library):
+def test_no_queries_return_an_empty_result(rng, library):
     q, _ = draw(rng, library, 0, 1, 2, 32)
     k, _ = draw(rng, library, 0, 8, 1, 32)
     assert tuple(flash.flash_attn_func(q, k, k).shape) == (0, 1, 2, 32)
@@ -264,7 +264,7 @@ def test_out_is_written_and_returned(rng, library):
         check(library.array(out)[r], reference.attend(q_values[r], k_values[r], k_values[r])[0])
 
 
-def test_descales_multiply_what_is_stored(rng, library):
+def test_descales_multiply_stored_values(rng, library):
     cache = PagedCache(rng, library, [20], 16, 1, 32, 32)
     q, q_values = draw(rng, library, 1, 1, 2, 32)
     out = flash.flash_attn_with_kvcache(
@@ -285,7 +285,7 @@ def test_fp8_caches_are_read(rng, library, dtype):
     check(library.array(out)[0], reference.attend(q_values[0], *cache.keys(0, 20), causal=True)[0])
 
 
-def test_jax_arrays_are_not_appended_to():
+def test_appending_to_jax_arrays_is_rejected():
     jnp = pytest.importorskip("jax.numpy")
     x = jnp.ones((1, 4, 1, 32))
     with pytest.raises(attend.Error, match=r"k_cache: .*immutable"):

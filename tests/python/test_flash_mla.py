@@ -1,4 +1,4 @@
-"""attend.flash_mla against the float64 reference: keys are latent rows, values their first part."""
+"""attend.flash_mla, compared with the float64 reference: keys are latent rows, values their first part."""
 
 import attend
 import numpy as np
@@ -9,7 +9,7 @@ from conftest import check
 
 
 def draw_pages(rng, library, seqlens, page_size, head_dim, dtype):
-    """A cache of pages in random order with NaN in unused slots, the table, and each request's rows."""
+    """Cache of pages in random order with NaN in unused slots, the page table, and the rows of each request."""
     counts = [-(-n // page_size) for n in seqlens]
     ids = rng.permutation(sum(counts) + 2)
     cache = np.full((len(ids), page_size, 1, head_dim), np.nan, np.float32)
@@ -43,7 +43,7 @@ def test_decode_agrees_with_the_reference(rng, library, dtype, seqlen_q, num_hea
         check(library.array(lse)[r], want_lse, dtype)
 
 
-def test_metadata_serves_the_layers_of_a_step(rng, library):
+def test_metadata_is_shared_by_the_layers_of_a_step(rng, library):
     cache, table, rows = draw_pages(rng, library, [30, 7], 16, 80, "float32")
     lengths, metadata = library.tensor(np.array([30, 7], np.int32)), flash_mla.get_mla_metadata()
     for seqlen_q in (1, 1, 2):
@@ -53,7 +53,7 @@ def test_metadata_serves_the_layers_of_a_step(rng, library):
             check(library.array(out)[r], reference.attend(library.array(q)[r], rows[r], rows[r][..., :64], causal=True)[0])
 
 
-def test_metadata_is_made_anew_for_another_tensor_of_lengths(rng, library):
+def test_metadata_is_recomputed_for_another_tensor_of_lengths(rng, library):
     cache, table, rows = draw_pages(rng, library, [30], 16, 80, "float32")
     q, metadata = library.tensor(rng.standard_normal((1, 1, 2, 80), dtype=np.float32)), flash_mla.get_mla_metadata()
     for n in (30, 11):
@@ -62,7 +62,7 @@ def test_metadata_is_made_anew_for_another_tensor_of_lengths(rng, library):
         check(library.array(out)[0], reference.attend(library.array(q)[0], rows[0][:n], rows[0][:n, :, :64])[0])
 
 
-def test_a_sink_and_a_scale_are_honored(rng, library):
+def test_sink_and_scale_are_applied(rng, library):
     cache, table, rows = draw_pages(rng, library, [30], 16, 80, "float32")
     q = library.tensor(rng.standard_normal((1, 1, 2, 80), dtype=np.float32))
     sinks = np.array([1.0, -2.0], np.float32)
@@ -72,7 +72,7 @@ def test_a_sink_and_a_scale_are_honored(rng, library):
     check(library.array(out)[0], reference.attend(library.array(q)[0], rows[0], rows[0][..., :64], 0.2, sinks=sinks)[0])
 
 
-def test_rows_may_have_no_rotary_part(rng, library):
+def test_rows_without_a_rotary_part(rng, library):
     cache, table, rows = draw_pages(rng, library, [30], 16, 80, "float32")
     q = library.tensor(rng.standard_normal((1, 1, 2, 80), dtype=np.float32))
     out, _ = flash_mla.flash_mla_with_kvcache(q, cache, table, library.tensor(np.array([30], np.int32)), 80)
@@ -97,7 +97,7 @@ def test_several_kv_heads_agree_with_the_reference(rng, library, num_kv_heads):
 
 @pytest.mark.parametrize("seqlen_q", [1, 2])
 @pytest.mark.parametrize("num_kv_heads", [1, 2])
-def test_a_query_without_keys_has_flash_mla_s_lse(library, seqlen_q, num_kv_heads):
+def test_query_without_keys_has_the_lse_of_flash_mla(library, seqlen_q, num_kv_heads):
     q, cache = np.ones((3, seqlen_q, 4, 80), np.float32), np.ones((2, 16, num_kv_heads, 80), np.float32)
     table, seqlens = np.zeros((3, 1), np.int32), np.array([0, 1, 0], np.int32)
     out, lse = (
@@ -105,7 +105,7 @@ def test_a_query_without_keys_has_flash_mla_s_lse(library, seqlen_q, num_kv_head
         for x in flash_mla.flash_mla_with_kvcache(*(library.tensor(x) for x in (q, cache, table, seqlens)), 64, causal=True)
     )
     assert (out[[0, 2]] == 0).all() and np.isposinf(lse[[0, 2]]).all()
-    # So has one that stands before its request's first key.
+    # The same holds for a query before its request's first key.
     assert np.isfinite(lse[1, :, -1]).all() and np.isposinf(lse[1, :, :-1]).all()
 
 

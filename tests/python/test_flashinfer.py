@@ -1,4 +1,4 @@
-"""attend.flashinfer against the float64 reference."""
+"""attend.flashinfer, compared with the float64 reference."""
 
 import attend
 import numpy as np
@@ -12,7 +12,7 @@ LOG2_E = np.log2(np.e)
 
 
 def csr_pages(rng, library, seqlens, page_size, num_kv_heads, head_dim, layout):
-    """(indptr, indices, last_page_len), (k, v) in the layout, and each request's keys and values."""
+    """Returns (indptr, indices, last_page_len), (k, v) in the layout, and each request's keys and values."""
     counts = [-(-n // page_size) for n in seqlens]
     indptr, ids = np.cumsum([0] + counts), rng.permutation(sum(counts) + 2)
     last = [n - (count - 1) * page_size if count else 0 for n, count in zip(seqlens, counts)]
@@ -44,7 +44,7 @@ def test_decode_agrees_with_the_reference(rng, library, layout, page_size, optio
         check(library.array(lse)[r], want_lse[:, 0] * LOG2_E)
 
 
-def test_decode_takes_scales_sinks_and_a_cache_of_one_tensor(rng, library):
+def test_decode_with_scales_sinks_and_a_single_cache_tensor(rng, library):
     pages, (k, v), keys = csr_pages(rng, library, [20, 7], 16, 2, 32, "NHD")
     both = library.tensor(np.stack([library.array(k), library.array(v)], 1))
     q, q_values = draw(rng, library, 2, 4, 32)
@@ -108,7 +108,7 @@ def test_states_are_merged_by_their_lse_of_base_2(rng, library):
     check(library.array(s), want_s)
 
 
-def test_states_are_merged_in_place_where_a_mask_says_so(rng, library):
+def test_states_are_merged_in_place_where_the_mask_is_true(rng, library):
     (v, v_values), (other, other_values) = draw(rng, library, 4, 2, 16), draw(rng, library, 4, 2, 16)
     s_values, s_other = rng.standard_normal((2, 4, 2)).astype(np.float32)
     for mask in (np.array([True, False, True, False]), None):
@@ -141,7 +141,7 @@ def test_single_requests_agree_with_the_reference(rng, library, layout):
     check(library.array(lse), want_lse[:, 0] * LOG2_E)
 
 
-def test_an_lse_that_is_given_is_written_whether_or_not_it_is_returned(rng, library):
+def test_passed_lse_is_written_even_if_it_is_not_returned(rng, library):
     pages, cache, _ = csr_pages(rng, library, [20, 7], 16, 2, 32, "NHD")
     q, _ = draw(rng, library, 2, 4, 32)
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
@@ -154,7 +154,7 @@ def test_an_lse_that_is_given_is_written_whether_or_not_it_is_returned(rng, libr
     np.testing.assert_array_equal(library.array(wrapper.run_return_lse(q, cache)[1]), library.array(want))
 
 
-def test_decode_takes_several_queries_of_each_request(rng, library):
+def test_decode_with_several_queries_per_request(rng, library):
     seqlens = [20, 3, 33]
     pages, cache, keys = csr_pages(rng, library, seqlens, 16, 2, 32, "NHD")
     q, q_values = draw(rng, library, 9, 4, 32)
@@ -165,7 +165,7 @@ def test_decode_takes_several_queries_of_each_request(rng, library):
         check(out[3 * r : 3 * r + 3], reference.attend(q_values[3 * r : 3 * r + 3], *keys[r], causal=True)[0])
 
 
-def test_results_come_in_the_dtype_that_is_asked_for(rng, library):
+def test_results_have_the_requested_dtype(rng, library):
     pages, cache, _ = csr_pages(rng, library, [20, 7], 16, 2, 32, "NHD")
     q, _ = draw(rng, library, 2, 4, 32)
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
@@ -178,8 +178,8 @@ def arrays_of(wrapper):
 
 
 @pytest.mark.parametrize("kind", ["decode", "paged", "ragged", "mla"])
-def test_plans_with_use_cuda_graph_write_where_the_first_one_is(rng, library, kind):
-    """Graphs are captured in test_cuda.py; here the arrays that one would read are compared."""
+def test_plans_with_use_cuda_graph_reuse_the_buffers_of_the_first(rng, library, kind):
+    """test_cuda.py captures graphs; this test compares the arrays that a graph would read."""
     indices = int32(library, np.zeros(20))
     if kind == "decode":
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_cuda_graph=True, paged_kv_indices_buffer=indices)
@@ -226,7 +226,7 @@ def test_plans_with_use_cuda_graph_write_where_the_first_one_is(rng, library, ki
 
 
 @pytest.mark.parametrize("scales", [(0.5, 0.5), (0.5, 0.25), ("groups", 0.25)])
-def test_latent_rows_in_fp8_are_multiplied_by_their_scales(rng, library, scales):
+def test_fp8_latent_rows_are_multiplied_by_their_scales(rng, library, scales):
     pages, (latent, _), _ = csr_pages(rng, library, [20, 7], 16, 1, 576, "NHD")
     rows = library.tensor(library.array(latent)[:, :, 0], "float8_e4m3fn")
     parts = library.array(rows).astype(np.float32)
@@ -247,7 +247,7 @@ def test_latent_rows_in_fp8_are_multiplied_by_their_scales(rng, library, scales)
     check(library.array(lse), library.array(want_lse) / LOG2_E)
 
 
-def test_latent_decode_by_a_page_table_needs_no_plan(rng, library):
+def test_latent_decode_with_a_page_table_needs_no_plan(rng, library):
     pages, (latent, _), keys = csr_pages(rng, library, [20, 7], 16, 1, 576, "NHD")
     q_nope, nope_values = draw(rng, library, 2, 4, 512)
     q_pe, pe_values = draw(rng, library, 2, 4, 64)
@@ -292,14 +292,14 @@ def test_appended_keys_are_attended_to(rng, library, layout):
     assert np.abs(library.array(latent)).sum() == pytest.approx(np.abs(row_values).sum(), rel=1e-5)
 
 
-def test_levels_of_shared_keys_make_attention_over_all(rng, library):
-    """Two groups of two requests share 32 and 16 keys; each has keys of its own."""
+def test_cascade_levels_match_attention_over_all_keys(rng, library):
+    """Two groups of two requests share 32 and 16 keys; each request has its own keys after them."""
     own, shared, group = [5, 17, 1, 33], [32, 16], [0, 0, 1, 1]
     pages, cache, keys = csr_pages(rng, library, shared + own, 16, 2, 32, "NHD")
     indptr, indices, last = (library.array(x) for x in pages)
     levels = [slice(0, 2), slice(2, 6)]
     parts = [(indptr[s.start : s.stop + 1] - indptr[s.start], indices[indptr[s.start] : indptr[s.stop]], last[s]) for s in levels]
-    cu_q = [[0, 3, 7], [0, 2, 3, 5, 7]]  # queries of a group are those of its requests
+    cu_q = [[0, 3, 7], [0, 2, 3, 5, 7]]  # queries of a group are the queries of its requests
     q, q_values = draw(rng, library, 7, 4, 32)
     wrapper = flashinfer.MultiLevelCascadeAttentionWrapper(2)
     arrays = [[int32(library, part[i]) for part in parts] for i in range(3)]
@@ -372,7 +372,7 @@ def test_mla_reads_pages_of_any_number_of_tokens(rng, library):
         check(out[r : r + 1], reference.attend(q_values, keys[r][0], keys[r][0][..., :512], scale=0.05)[0])
 
 
-def test_pages_that_are_no_whole_number_of_tokens_apart_are_refused():
+def test_page_strides_that_are_not_whole_tokens_are_rejected():
     cache = np.lib.stride_tricks.as_strided(np.zeros(3 * 321 + 1, np.float32), (3, 5, 2, 32), (321 * 4, 256, 128, 4))
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
     wrapper.plan(*(np.array(x, np.int32) for x in ([0, 3], [0, 1, 2], [5])), 2, 2, 32, 5)
@@ -380,7 +380,7 @@ def test_pages_that_are_no_whole_number_of_tokens_apart_are_refused():
         wrapper.run(np.zeros((1, 2, 32), np.float32), (cache, cache))
 
 
-def test_decode_refuses_another_number_of_queries_than_was_planned(rng, library):
+def test_decode_rejects_a_number_of_queries_that_was_not_planned(rng, library):
     pages, cache, _ = csr_pages(rng, library, [20, 7], 16, 2, 32, "NHD")
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_tensor_cores=True)
     wrapper.plan(*pages, 4, 2, 32, 16, q_len_per_req=2)
@@ -390,7 +390,7 @@ def test_decode_refuses_another_number_of_queries_than_was_planned(rng, library)
 
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_requests_share_a_prefix_in_front_of_their_pages(rng, library, layout, causal):
+def test_shared_prefix_before_the_pages_of_requests(rng, library, layout, causal):
     seqlens, cu_q = [20, 7, 33], np.array([0, 3, 4, 9], np.int32)
     pages, cache, keys = csr_pages(rng, library, seqlens, 16, 2, 32, layout)
     shared = rng.standard_normal((2, 50, 2, 32), dtype=np.float32)
@@ -410,7 +410,7 @@ def test_requests_share_a_prefix_in_front_of_their_pages(rng, library, layout, c
         check(out[r], reference.attend(q_values[r : r + 1], *all_keys[r])[0][0])
 
 
-def test_pages_of_another_size_than_was_planned_are_refused(rng, library):
+def test_pages_of_another_size_than_planned_are_rejected(rng, library):
     pages, cache, _ = csr_pages(rng, library, [20, 7], 16, 2, 32, "NHD")
     q, _ = draw(rng, library, 2, 4, 32)
     for kind in (flashinfer.BatchDecodeWithPagedKVCacheWrapper, flashinfer.BatchPrefillWithPagedKVCacheWrapper):
@@ -422,7 +422,7 @@ def test_pages_of_another_size_than_was_planned_are_refused(rng, library):
 
 @pytest.mark.parametrize("option", [dict(fixed_split_size=2048), dict(disable_split_kv=True)], ids=str)
 @pytest.mark.parametrize("seqlen_q", [1, 5])
-def test_bits_do_not_depend_on_other_requests_where_splits_are_fixed(rng, library, option, seqlen_q):
+def test_bits_do_not_depend_on_other_requests_with_fixed_splits(rng, library, option, seqlen_q):
     seqlens = [5000, 20, 700, 3000, 9]
     (indptr, indices, last), cache, _ = csr_pages(rng, library, seqlens, 16, 2, 64, "NHD")
     q, _ = draw(rng, library, 5 * seqlen_q, 4, 64)

@@ -1,4 +1,4 @@
-"""Custom masks of attend.flashinfer against softmax over the keys that they show, in float64."""
+"""Custom masks of attend.flashinfer, compared with softmax over their visible keys in float64."""
 
 import attend
 import numpy as np
@@ -12,7 +12,7 @@ SEQLENS, CU_Q = [20, 40, 3, 70], np.array([0, 5, 6, 9, 79], np.int32)
 
 
 def seen(q, k, v, mask):
-    """(out, lse) of queries [len_q, heads, dim] that see the keys of their rows of the mask."""
+    """(out, lse) of queries [len_q, heads, dim] that attend to the keys of their rows of the mask."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.astype(np.float64).repeat(group, 1) for x in (k, v))
     scores = np.einsum("qhd,khd->hqk", q.astype(np.float64), k) / np.sqrt(q.shape[-1])
@@ -24,7 +24,7 @@ def seen(q, k, v, mask):
 
 
 def masks_of(rng, kind):
-    """A mask for each request; "tree" hides new keys alone, "any" whatever, of one query everything."""
+    """A mask per request. "tree" masks only new keys; "any" masks any keys, and every key of one query."""
     masks = []
     for r, len_kv in enumerate(SEQLENS):
         len_q = CU_Q[r + 1] - CU_Q[r]
@@ -44,7 +44,7 @@ def packed(masks):
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("kind", ["tree", "any"])
-def test_masks_show_the_keys_that_they_say(rng, library, kind, pack, page_size):
+def test_queries_attend_to_the_keys_of_their_mask(rng, library, kind, pack, page_size):
     masks = masks_of(rng, kind)
     pages, cache, keys = csr_pages(rng, library, SEQLENS, page_size, 2, 32, "NHD")
     q, q_values = draw(rng, library, CU_Q[-1], 4, 32)
@@ -53,7 +53,7 @@ def test_masks_show_the_keys_that_they_say(rng, library, kind, pack, page_size):
     else:
         options = dict(custom_mask=library.tensor(np.concatenate([mask.reshape(-1) for mask in masks])))
     paged = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)
-    # A causal mask, if it is asked for too, does not count.
+    # A custom mask overrides a causal mask.
     paged.plan(int32(library, CU_Q), *pages, 4, 2, 32, page_size, causal=pack, **options)
     ragged = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(None)
     ragged.plan(int32(library, CU_Q), int32(library, np.cumsum([0] + SEQLENS)), 4, 2, 32, **options)
@@ -67,7 +67,7 @@ def test_masks_show_the_keys_that_they_say(rng, library, kind, pack, page_size):
 
 
 @pytest.mark.parametrize("kind", ["tree", "any"])
-def test_a_window_hides_keys_of_a_mask(rng, library, kind):
+def test_window_applies_in_addition_to_a_mask(rng, library, kind):
     masks = masks_of(rng, kind)
     pages, cache, keys = csr_pages(rng, library, SEQLENS, 16, 2, 32, "NHD")
     q, q_values = draw(rng, library, CU_Q[-1], 4, 32)
@@ -81,7 +81,7 @@ def test_a_window_hides_keys_of_a_mask(rng, library, kind):
         check(out[rows], seen(q_values[rows], *keys[r], mask & near)[0])
 
 
-def test_trees_are_served_in_both_layouts(rng, library):
+def test_tree_masks_in_both_layouts(rng, library):
     masks = masks_of(rng, "tree")
     pages, cache, keys = csr_pages(rng, library, SEQLENS, 16, 2, 32, "HND")
     q, q_values = draw(rng, library, CU_Q[-1], 4, 32)
@@ -93,7 +93,7 @@ def test_trees_are_served_in_both_layouts(rng, library):
         check(out[rows], seen(q_values[rows], *keys[r], mask)[0])
 
 
-def test_what_a_mask_may_not_be_is_refused_by_name(rng):
+def test_invalid_masks_are_rejected_by_name(rng):
     plan = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(None).plan
     indptr = np.array([0, 3], np.int32)
     with pytest.raises(attend.Error, match=r"custom_mask of bool \[8\]: expected bool \[9\], of all requests"):
@@ -111,7 +111,7 @@ def test_what_a_mask_may_not_be_is_refused_by_name(rng):
         paged.run(q, cache, window_left=3)
 
 
-def test_the_wrapper_of_a_graph_serves_plans_that_change(rng, library):
+def test_graph_wrapper_works_with_changing_plans(rng, library):
     wrapper, q = None, None
     for seqlens in ([20, 7, 33], [1, 48, 5]):
         pages, cache, keys = csr_pages(rng, library, seqlens, 16, 2, 32, "NHD")

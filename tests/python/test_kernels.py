@@ -1,4 +1,4 @@
-"""The kernels' own entries: attention, mla, store_kv, store_mla, merge, and what the library says of itself."""
+"""Direct entries of kernels: attention, mla, store_kv, store_mla, merge, and information about the library."""
 
 import re
 
@@ -38,7 +38,7 @@ class Batch:
             table[r, : len(self.pages(r))] = self.pages(r)
         if kind == "page table":
             return dict(page_table=to(table))
-        # Every row of the pool but 2, 0, 4 is of other requests.
+        # All rows of the pool except 2, 0 and 4 belong to other requests.
         rows = np.full((5, 5 * PAGE_SIZE), 2**30, np.int32)
         for r, row in enumerate([2, 0, 4]):
             slots = self.pages(r)[:, None] * PAGE_SIZE + np.arange(PAGE_SIZE)
@@ -54,7 +54,7 @@ class Batch:
 
 @pytest.mark.parametrize("kind", ["page table", "CSR", "request rows"])
 @pytest.mark.parametrize("split_rule", ["balanced", "fixed", "none"])
-def test_attention_agrees_with_the_reference_through_every_index(rng, library, kind, split_rule):
+def test_attention_agrees_with_the_reference_for_every_kind_of_index(rng, library, kind, split_rule):
     batch = Batch(rng, library)
     out, lse = batch.attend(batch.index(kind), split_rule=split_rule, return_lse=True)
     for r in range(3):
@@ -75,9 +75,9 @@ def test_contiguous_keys_need_no_pages(rng, library):
     np.testing.assert_array_equal(library.array(out), library.array(batch.attend(batch.index("page table"))))
 
 
-def test_a_tree_mask_chooses_among_the_new_tokens(rng, library):
+def test_tree_mask_selects_new_tokens(rng, library):
     batch, to = Batch(rng, library), library.tensor
-    # Request 2: its new tokens are a root with two children, of which the second has one.
+    # New tokens of request 2: a root with two children, the second of which has one child.
     bits = {3: [0], 4: [0, 1], 5: [0, 2], 6: [0, 2, 3]}
     words = np.array([[1], [3], [1]] + [[sum(1 << b for b in seen)] for seen in bits.values()], np.uint64)
     positions = np.array([5, 6, 0, 26, 27, 27, 28], np.int32)
@@ -89,8 +89,8 @@ def test_a_tree_mask_chooses_among_the_new_tokens(rng, library):
         check(library.array(out)[token : token + 1], want)
 
 
-def test_siblings_of_a_tree_see_one_window(rng, library):
-    # Many children of one root, in several tiles of rows: all stand at the position behind it.
+def test_siblings_of_a_tree_have_the_same_window(rng, library):
+    # Many children of one root, in several row tiles. All of them are at the position after it.
     prefix, new, window = 40, 150, 10
     to, total = library.tensor, prefix + new
     q = rng.standard_normal((new, 1, 32), dtype=np.float32)
@@ -134,7 +134,7 @@ def test_indices_are_checked_on_the_cpu(rng, kind, name, value, message):
         batch.attend({**batch.index(kind), name: np.array(value, np.int32)})
 
 
-def test_stored_keys_lie_at_their_slots(rng, library):
+def test_keys_are_stored_at_their_slots(rng, library):
     k, v = (library.tensor(rng.standard_normal((3, 2, 16), dtype=np.float32)) for _ in range(2))
     k_cache, v_cache = (library.tensor(np.zeros((4, 8, 2, 16), np.float32)) for _ in range(2))
     attend.store_kv(k, v, k_cache, v_cache, library.tensor(np.array([9, -1, 31], np.int32)), k_scale=2.0)
@@ -151,20 +151,20 @@ def test_slots_are_checked_on_the_cpu():
         attend.store_kv(x, x, cache, cache, np.array([8], np.int32))
 
 
-def test_a_read_only_cache_is_refused():
+def test_read_only_cache_is_rejected():
     x, cache = np.ones((1, 1, 8), np.float32), np.zeros((2, 4, 1, 8), np.float32)
     cache.flags.writeable = False
     with pytest.raises((attend.Error, BufferError), match="(?i)read-?only"):
         attend.store_kv(x, x, cache, cache, np.array([0], np.int32))
 
 
-def test_slots_are_one_per_token():
+def test_one_slot_per_token_is_required():
     x, cache = np.ones((1, 1, 8), np.float32), np.zeros((2, 4, 1, 8), np.float32)
     with pytest.raises(attend.Error, match="slots of 2 entries: expected 1, one per token"):
         attend.store_kv(x, x, cache, cache, np.array([0, 1], np.int32))
 
 
-def test_nothing_may_be_stored_and_merged():
+def test_storing_and_merging_nothing_is_accepted():
     none, cache = np.ones((0, 1, 8), np.float32), np.zeros((2, 4, 1, 8), np.float32)
     attend.store_kv(none, none, cache, cache, np.zeros(0, np.int32))
     assert (cache == 0).all()
@@ -196,7 +196,7 @@ ONE_PAGE, ZERO, INT0 = ONE[None], np.zeros((1, 1), np.int32), np.zeros(1, np.int
         (dict(k=np.ones((1, 3, 1, 8), np.float32)), "page_size 3: expected a power of two from 1 to 256"),
     ],
 )
-def test_arguments_of_attention_are_refused_by_name(arguments, message):
+def test_invalid_attention_arguments_are_rejected_by_name(arguments, message):
     call = dict(
         q=ONE, k=ONE_PAGE, v=ONE_PAGE, cu_seqlen_q=np.array([0, 1], np.int32), seqlen_kv=INT0 + 1, page_table=ZERO
     )
@@ -206,7 +206,7 @@ def test_arguments_of_attention_are_refused_by_name(arguments, message):
 
 
 @pytest.mark.parametrize("page_size", [0, 3])
-def test_pages_of_no_power_of_two_are_refused_with_csr(page_size):
+def test_csr_requires_page_sizes_that_are_powers_of_two(page_size):
     cache = np.ones((1, page_size, 1, 8), np.float32)
     with pytest.raises(attend.Error, match=f"page_size {page_size}: expected a power of two"):
         attend.attention(
@@ -224,12 +224,12 @@ def test_pages_of_no_power_of_two_are_refused_with_csr(page_size):
         (lambda: attend.mla(ONE, ONE, np.ones((1, 1, 16), np.float32), INT0, INT0, "x"), "scale 'x'"),
     ],
 )
-def test_what_is_no_tensor_or_scale_is_refused_by_name(call, message):
+def test_invalid_tensors_and_scales_are_rejected_by_name(call, message):
     with pytest.raises(attend.Error, match=f"^{message}: expected"):
         call()
 
 
-def test_latent_rows_are_stored_and_attended(rng, library):
+def test_latent_rows_are_stored_and_attended_to(rng, library):
     latent, rope = (library.tensor(rng.standard_normal((5, d), dtype=np.float32)) for d in (64, 16))
     cache = library.tensor(np.zeros((3, 4, 80), np.float32))
     slots = np.array([8, 9, 10, 11, 0], np.int32)
@@ -247,7 +247,7 @@ def test_latent_rows_are_stored_and_attended(rng, library):
     check(library.array(lse), want_lse.T)
 
 
-def test_merged_parts_are_the_whole(rng, any_library):
+def test_merged_parts_match_the_full_result(rng, any_library):
     to = any_library.tensor
     q, k, v = (rng.standard_normal(s, dtype=np.float32) for s in ((2, 4, 16), (9, 2, 16), (9, 2, 16)))
     parts = [reference.attend(q, k[s], v[s]) for s in (slice(0, 5), slice(5, 9))]
@@ -272,7 +272,7 @@ def test_build_info_reports_capabilities():
     assert all(re.fullmatch(r"(\d+[af]?(-real|-virtual)?|native)", name) for name in info["cuda_architectures"])
 
 
-def test_a_build_for_gpus_names_their_architectures():
+def test_gpu_builds_report_their_architectures():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("torch sees no GPU")
@@ -285,14 +285,14 @@ def test_a_build_for_gpus_names_their_architectures():
             attend.store_kv(q, q, q[None].clone(), q[None].clone(), slots)
 
 
-def test_errors_carry_a_code():
+def test_errors_have_a_code():
     with pytest.raises(RuntimeError) as caught:
         attend.merge(np.ones(3, np.float32), *[np.ones((1, 1), np.float32)] * 3)
     assert caught.type is attend.InvalidArgument and caught.value.code == "invalid_argument"
     assert isinstance(caught.value, attend.Error) and isinstance(caught.value, ValueError)
 
 
-def test_the_version_is_the_package_s():
+def test_version_matches_the_package():
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,5 @@
-"""The table of benchmarks/llamacpp.sh: what a row keeps of its turns, and that the published one is of its making."""
+"""Table of benchmarks/llamacpp.sh: which runs a row keeps, and that the published table has the script's
+format."""
 
 import importlib.util
 import json
@@ -23,7 +24,8 @@ class TookNothing:
 
 
 def measured(case, ours, theirs, turns):
-    """A row whose programs give these figures, one after another; theirs without and with flash attention by turns."""
+    """A row measured from programs that return these values in order; llama.cpp runs alternate between
+    without and with flash attention."""
     ours, theirs = iter(ours), iter(theirs)
     row = (case, None, lambda *_: (next(ours), TookNothing()), lambda *_: (next(theirs), TookNothing()))
     table = {"rows": []}
@@ -32,11 +34,11 @@ def measured(case, ours, theirs, turns):
     return table, figures
 
 
-def test_a_row_has_the_best_turn_and_lists_all():
+def test_row_has_the_best_run_and_lists_all():
     _, row = measured("prompt of 512", [10.0, 12.0, 11.0], [5.0, 6.0, 4.0, 3.0], turns=3)
     assert (row["attend"], row["llama.cpp"], row["ratio"]) == (12.0, 6.0, 2.0)
     assert row["attend_turns"] == [10.0, 12.0, 11.0]
-    # The better way of the first turn alone takes part in the others.
+    # Only the faster mode of the first run is used in the later runs.
     assert row["llama.cpp_turns"] == [5.0, 6.0, 4.0, 3.0]
 
 
@@ -45,7 +47,7 @@ def test_seconds_and_bytes_are_better_when_they_are_fewer():
     assert (row["attend"], row["llama.cpp"], row["ratio"]) == (1.0, 3.0, 3.0)
 
 
-def test_more_turns_are_added_to_the_row_that_is_there():
+def test_more_runs_are_added_to_an_existing_row():
     table, row = measured("prompt of 512", [10.0], [5.0, 6.0], turns=1)
     assert compare.find_row(table, "bfloat16", "prompt of 512", 1, 28) is row
     assert compare.find_row(table, "bfloat16", "prompt of 512", 2, 28) is not row
@@ -53,7 +55,7 @@ def test_more_turns_are_added_to_the_row_that_is_there():
     assert row["attend"] == 10.0 and row["attend_turns"] == [10.0, 9.0]
 
 
-def test_published_rows_have_the_fields_that_the_script_writes():
+def test_published_rows_have_the_fields_of_the_script():
     _, row = measured("prompt of 512", [1.0], [1.0, 1.0], turns=1)
     table = json.loads((ROOT / "benchmarks/results/cpu-llamacpp-zen3.json").read_text())
     assert sorted(table) == ["date", "layers", "llama.cpp", "machine", "rows"]

@@ -1,4 +1,4 @@
-"""attend.LLM and attend.Engine: models/attend-tiny, whose answers can be checked."""
+"""attend.LLM and attend.Engine with models/attend-tiny, whose answers can be verified."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ MODEL = pathlib.Path(__file__).resolve().parents[2] / "models" / "attend-tiny"
 QUESTIONS = [json.loads(line) for line in (MODEL / "demo_prompts.jsonl").read_text().splitlines()][:6]
 PROMPTS, ANSWERS = [q["prompt"] for q in QUESTIONS], [q["answer"] for q in QUESTIONS]
 GREEDY = SamplingParams(temperature=0)
-# As long as the context lets it be.
+# Runs until the context is full.
 ENDLESS = SamplingParams(temperature=1, max_tokens=1900, ignore_eos=True)
 
 
@@ -66,7 +66,7 @@ def test_limits_and_stop_texts_end_a_completion(llm):
     assert ANSWERS[1].startswith(by_text.text + "coffee") and kept.text == by_text.text + "coffee"
 
 
-def test_a_seed_decides_the_completions(llm):
+def test_seed_determines_the_completions(llm):
     sampling = SamplingParams(n=3, temperature=3.0, seed=7, max_tokens=12, ignore_eos=True)
     (first,), (again,) = llm.generate("sort:", sampling), llm.generate("sort:", sampling)
     texts = [output.text for output in first.outputs]
@@ -80,7 +80,7 @@ def test_without_a_temperature_tokens_are_sampled(llm):
     assert len({output.text for output in llm.generate("sort:", {**sampling, "top_k": 1})[0].outputs}) == 1
 
 
-def test_logprobs_come_with_tokens_and_prompt(llm):
+def test_logprobs_of_prompt_and_completion(llm):
     (output,) = llm.generate(PROMPTS[0], SamplingParams(temperature=0, logprobs=3, prompt_logprobs=1))
     assert len(output.logprobs) == len(output.token_ids)
     for token, entry in zip(output.token_ids, output.logprobs):
@@ -94,14 +94,14 @@ def test_logprobs_come_with_tokens_and_prompt(llm):
     assert llm.generate(PROMPTS[0], GREEDY)[0].logprobs is None
 
 
-def test_what_was_computed_before_is_cached(llm):
+def test_computed_prefixes_are_cached(llm):
     prompt = "recall: " + ", ".join(f"fox={i}" for i in range(10, 90)) + "; fox="
     (first,), (again,) = llm.generate(prompt, GREEDY), llm.generate(prompt, GREEDY)
     assert first.num_cached_tokens < again.num_cached_tokens < len(again.prompt_token_ids)
     assert again.text == first.text
 
 
-def test_a_conversation_is_answered_by_the_chat_template(llm):
+def test_chat_applies_the_chat_template(llm):
     conversations = [[{"role": "user", "content": prompt}] for prompt in PROMPTS]
     assert [output.text for output in llm.chat(conversations, GREEDY)] == ANSWERS
     (one,) = llm.chat(conversations[0], GREEDY)
@@ -110,26 +110,27 @@ def test_a_conversation_is_answered_by_the_chat_template(llm):
         llm.chat([{"role": "system", "content": "be brief"}])
 
 
-def test_a_stream_gives_the_same_text_piece_by_piece(llm):
+def test_stream_returns_the_same_text_in_pieces(llm):
     stream = llm.stream(PROMPTS[1], SamplingParams(temperature=0, n=2, logprobs=0))
     news = list(stream)
     for i in range(2):
         assert "".join(new.text for new in news if new.index == i) == ANSWERS[1]
         assert [new.finished() for new in news if new.index == i][-1]
-    (whole,) = llm.generate(PROMPTS[1], SamplingParams(temperature=0, n=2, logprobs=0))
-    assert stream.output.outputs == whole.outputs == stream.result().outputs
+    (full,) = llm.generate(PROMPTS[1], SamplingParams(temperature=0, n=2, logprobs=0))
+    assert stream.output.outputs == full.outputs == stream.result().outputs
     answer = llm.stream_chat([{"role": "user", "content": PROMPTS[1]}], GREEDY)
     assert "".join(new.text for new in answer) == ANSWERS[1]
 
 
-def test_streams_of_an_event_loop_run_side_by_side(llm):
+def test_streams_of_an_event_loop_run_concurrently(llm):
     async def complete(prompt):
         return "".join([new.text async for new in llm.stream(prompt, GREEDY)])
 
     async def complete_all():
         llm.engine.pause()
         tasks = [asyncio.ensure_future(complete(prompt)) for prompt in PROMPTS]
-        # They wait for an engine that does not step: a loop that they blocked would not come back.
+        # The streams wait for an engine that does not step. If they blocked the event loop, sleep() would not
+        # return.
         for _ in range(3):
             await asyncio.sleep(0)
         assert not any(task.done() for task in tasks)
@@ -153,14 +154,14 @@ def test_threads_share_an_engine(llm):
     assert [results[i] for i in range(len(PROMPTS))] == ANSWERS
 
 
-def test_ctrl_c_ends_a_call_and_all_of_its_requests(llm):
+def test_ctrl_c_ends_a_call_and_its_requests(llm):
     def interrupt():
-        # Gets Python's lock only if the call below lets go of it.
+        # This thread can acquire the GIL only if the call below releases it.
         while llm.engine.metrics()["num_running"] < 2:
             time.sleep(0.001)
         _thread.interrupt_main()
 
-    # Whoever runs the tests in the background of a script may have told them to ignore it.
+    # SIGINT may be ignored if the tests run in the background of a script.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
@@ -196,7 +197,7 @@ def test_dropped_or_aborted_stream_ends(llm):
     ],
     ids=("sglang", "vllm"),
 )
-def test_answers_with_speculation_are_those_without(llm, options):
+def test_speculation_does_not_change_answers(llm, options):
     sampling = [SamplingParams(temperature=t, seed=3, max_tokens=120, ignore_eos=True) for t in (0, 0.3)]
     with attend.LLM(MODEL, device="cpu", max_total_tokens=8192, threads=2, **options) as drafting:
         before = llm.engine.metrics()["num_steps"]
@@ -216,7 +217,7 @@ def test_unknown_speculation_is_rejected():
             attend.LLM(MODEL, device="cpu", **options)
 
 
-def test_closing_ends_streams_and_later_calls_are_refused():
+def test_closing_ends_streams_and_rejects_later_calls():
     llm = attend.LLM(MODEL, device="cpu", max_total_tokens=2048)
     stream = llm.stream(PROMPTS[0], ENDLESS)
     next(stream)
@@ -227,7 +228,7 @@ def test_closing_ends_streams_and_later_calls_are_refused():
         llm.generate(PROMPTS[0])
 
 
-def test_options_carry_the_names_of_vllm_and_of_sglang():
+def test_options_accept_names_of_vllm_and_sglang():
     with attend.Engine(
         str(MODEL), device="cpu", max_model_len=512, max_num_seqs=3, block_size=16, max_total_tokens=1024, tp_size=1,
         enable_prefix_caching=False, dtype=None, load_format="dummy", seed=3,
@@ -254,12 +255,12 @@ def test_options_carry_the_names_of_vllm_and_of_sglang():
     ],
     ids=str,
 )
-def test_an_option_that_can_not_be_served_is_named(options, message):
+def test_unsupported_options_are_named(options, message):
     with pytest.raises(attend.Error, match=message):
         attend.LLM(MODEL, **options)
 
 
-def test_a_model_that_is_not_there_is_named():
+def test_missing_models_are_named():
     with pytest.raises(attend.Error, match="no-such-model") as raised:
         attend.LLM("no-such-model")
     assert raised.value.code == "not_found"
@@ -281,7 +282,7 @@ def test_a_model_that_is_not_there_is_named():
     ],
     ids=str,
 )
-def test_a_prompt_or_parameter_that_can_not_be_served_is_named(llm, prompts, sampling, message):
+def test_unsupported_prompts_and_parameters_are_named(llm, prompts, sampling, message):
     with pytest.raises(attend.Error, match=message):
         llm.generate(prompts, sampling)
     wait_until_idle(llm)

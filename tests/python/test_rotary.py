@@ -1,4 +1,4 @@
-"""Rotary embeddings of queries and appended keys, against formulas in float64."""
+"""Rotary embeddings of queries and appended keys, compared with formulas in float64."""
 
 import attend
 import numpy as np
@@ -12,7 +12,7 @@ NUM_POSITIONS = 64
 
 
 def angles(rng, library, pairs, dtype="float32"):
-    """(cos, sin) as tensors, and what they hold."""
+    """Returns (cos, sin) as tensors, and their values."""
     cos, cos_values = draw(rng, library, NUM_POSITIONS, pairs, dtype=dtype)
     sin, sin_values = draw(rng, library, NUM_POSITIONS, pairs, dtype=dtype)
     return (cos, sin), (cos_values, sin_values)
@@ -51,13 +51,13 @@ def test_queries_and_appended_keys_are_rotated_by_position(rng, library, interle
         keys, values = cache.keys(r, n + seqlen_new)
         check(keys[n:], rotate(k_values[r], positions, *held, interleaved), dtype)
         np.testing.assert_array_equal(values[n:], v_values[r])
-        # Without a mask all queries stand where the first new key does.
+        # Without a causal mask all queries have the position of the first new key.
         rotated = rotate(q_values[r], positions if causal else [n] * seqlen_new, *held, interleaved)
         check(library.array(out)[r], reference.attend(rotated, keys, values, causal=causal)[0], dtype)
 
 
-def test_ragged_requests_may_stand_elsewhere_than_behind_their_keys(rng, library):
-    seqlens, cu_new, stands = [4, 17, 1], [0, 2, 2, 7], [9, 3, 50]
+def test_rotary_positions_of_ragged_requests_may_differ_from_their_lengths(rng, library):
+    seqlens, cu_new, rotary_positions = [4, 17, 1], [0, 2, 2, 7], [9, 3, 50]
     cache = PagedCache(rng, library, seqlens, 4, 1, 16, 16, room=5)
     k, k_values = draw(rng, library, 7, 1, 16)
     v, _ = draw(rng, library, 7, 1, 16)
@@ -65,20 +65,20 @@ def test_ragged_requests_may_stand_elsewhere_than_behind_their_keys(rng, library
     (cos, sin), held = angles(rng, library, 8)
     cu = int32(library, cu_new)
     out = flash.flash_attn_with_kvcache(
-        q, cache.k, cache.v, k, v, rotary_cos=cos, rotary_sin=sin, rotary_seqlens=int32(library, stands),
+        q, cache.k, cache.v, k, v, rotary_cos=cos, rotary_sin=sin, rotary_seqlens=int32(library, rotary_positions),
         cache_seqlens=int32(library, seqlens), page_table=cache.table, cu_seqlens_q=cu, cu_seqlens_k_new=cu,
         max_seqlen_q=5, causal=True,
     )  # fmt: skip
     for r, n in enumerate(seqlens):
         rows = slice(cu_new[r], cu_new[r + 1])
-        positions = stands[r] + np.arange(cu_new[r + 1] - cu_new[r])
+        positions = rotary_positions[r] + np.arange(cu_new[r + 1] - cu_new[r])
         keys, values = cache.keys(r, n + len(positions))
         check(keys[n:], rotate(k_values[rows], positions, *held, True))
         want, _ = reference.attend(rotate(q_values[rows], positions, *held, True), keys, values, causal=True)
         check(library.array(out)[rows], want)
 
 
-def test_dense_rows_take_one_length_for_all(rng, any_library):
+def test_dense_rows_accept_one_length_for_all(rng, any_library):
     if any_library.name == "jax":
         pytest.skip("jax arrays are not appended to")
     (cos, sin), held = angles(rng, any_library, 4)
@@ -111,6 +111,6 @@ NEW = dict(k=ONES(1, 1, 1, 16), v=ONES(1, 1, 1, 16))
     ],
     ids=lambda x: "" if isinstance(x, dict) else x[:40],
 )  # fmt: skip
-def test_rotary_arguments_that_do_not_fit_are_refused_by_name(arguments, message):
+def test_mismatched_rotary_arguments_are_rejected_by_name(arguments, message):
     with pytest.raises(attend.Error, match="^" + message):
         flash.flash_attn_with_kvcache(ONES(1, 1, 2, 16), ONES(1, 8, 1, 16), ONES(1, 8, 1, 16), cache_seqlens=5, **arguments)

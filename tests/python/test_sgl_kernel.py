@@ -1,4 +1,4 @@
-"""attend.sgl_kernel against torch in float64, on the CPU and, where there is one, a GPU."""
+"""attend.sgl_kernel, compared with torch in float64, on the CPU and, if available, a GPU."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def test_norms(device, dtype, call, offset):
 
 @pytest.mark.parametrize("renormalize", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_routing_takes_the_best_experts(device, dtype, renormalize):
+def test_routing_selects_the_best_experts(device, dtype, renormalize):
     logits = normal(device, dtype, 37, 60)
     weights, experts = torch.empty(37, 6, device=device), torch.empty(37, 6, dtype=torch.int32, device=device)
     sgl_kernel.topk_softmax(weights, experts, logits, renormalize)
@@ -62,7 +62,7 @@ def test_routing_takes_the_best_experts(device, dtype, renormalize):
 
 
 def aligned(topk_ids, num_experts, block_size):
-    """Pairs in order of their experts, padding, and the expert of each block; -1 is the first."""
+    """Reference: pairs sorted by expert, padded, and the expert of each block; -1 for the first."""
     pairs, experts = [], []
     for expert in range(-1, num_experts - 1):
         own = [i for i, e in enumerate(topk_ids.reshape(-1).tolist()) if e == expert]
@@ -125,10 +125,10 @@ def test_rotary_embeddings(device, dtype, is_neox, head_size, rotary_dim):
     angles = torch.rand(50, rotary_dim // 2, dtype=torch.float64) * 6
     cache = torch.cat([angles.cos(), angles.sin()], -1).float().to(device)
     positions = torch.tensor([3, 49, 0, 7, 7], device=device)
-    # Parts of one tensor, as a projection of q, k and v leaves them.
+    # q, k and v as parts of one tensor, as a fused projection returns them.
     qkv = normal(device, dtype, 5, 7 * head_size)
     query, key = qkv[:, : 4 * head_size], qkv[:, 4 * head_size : 6 * head_size]
-    wanted = []
+    expected = []
     for x in (query, key):
         heads = x.double().unflatten(1, (-1, head_size))
         turned = heads[..., :rotary_dim]
@@ -136,10 +136,10 @@ def test_rotary_embeddings(device, dtype, is_neox, head_size, rotary_dim):
         a, b = turned.chunk(2, -1) if is_neox else (turned[..., ::2], turned[..., 1::2])
         pair = a * cos - b * sin, b * cos + a * sin
         turned = torch.cat(pair, -1) if is_neox else torch.stack(pair, -1).flatten(-2)
-        wanted.append(torch.cat([turned, heads[..., rotary_dim:]], -1).flatten(1))
+        expected.append(torch.cat([turned, heads[..., rotary_dim:]], -1).flatten(1))
     rest = qkv[:, 6 * head_size :].clone()
     sgl_kernel.apply_rope_with_cos_sin_cache_inplace(positions.int(), query, key, head_size, cache, is_neox)
-    for got, want in zip((query, key), wanted):
+    for got, want in zip((query, key), expected):
         agree(got, want, dtype)
     assert torch.equal(qkv[:, 6 * head_size :], rest)
     again = query.clone(), key.clone()
@@ -152,7 +152,7 @@ def spread(device, num_rows=6, vocab_size=700):
 
 
 def largest(probs, counts):
-    """probs with the counts[i] largest of row i alone, over their sum."""
+    """probs with only the counts[i] largest of row i, normalized."""
     kept = torch.zeros_like(probs, dtype=torch.float64)
     for row, count in enumerate(counts):
         top = probs[row].double().topk(int(count))
@@ -161,7 +161,7 @@ def largest(probs, counts):
 
 
 def reaching(probs, top_p):
-    """How many of the largest reach top_p together, in each row."""
+    """Number of largest probabilities that reach top_p together, per row."""
     sums = probs.double().sort(-1, descending=True).values.cumsum(-1)
     return [int((row < p).sum()) + 1 for row, p in zip(sums, top_p)]
 
@@ -176,7 +176,7 @@ def test_renormalization_keeps_the_top_tokens(device):
     agree(sgl_kernel.top_p_renorm_prob(probs, 0.7), largest(probs, reaching(probs, [0.7] * 6)), "float32")
 
 
-def test_softmax_takes_a_temperature_for_each_row(device):
+def test_softmax_with_a_temperature_per_row(device):
     logits = 4 * torch.randn(4, 300, device=device)
     temperatures = torch.tensor([1.0, 0.2, 5.0, 0.7], device=device)
     agree(sampling.softmax(logits, temperatures), torch.softmax(logits.double() / temperatures[:, None], -1), "float32")
@@ -205,7 +205,7 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_samples_have_the_distribution_that_is_asked_for(device, name):
+def test_samples_have_the_requested_distribution(device, name):
     call, filtered = FILTERS[name]
     row = torch.tensor([[0.05, 0.3, 0.1, 0.02, 0.2, 0.08, 0.25]], device=device)
     num_draws = 20000
@@ -214,12 +214,12 @@ def test_samples_have_the_distribution_that_is_asked_for(device, name):
     samples = call(row.repeat(num_draws, 1))
     assert samples.dtype == torch.int32 and samples.device.type == device
     got = torch.bincount(samples.cpu().long(), minlength=7) / num_draws
-    # Six standard deviations of the largest: one run in 10^8 fails by chance.
+    # Six standard deviations of the largest; one run in 10^8 fails by chance.
     assert (got - want).abs().max() < 6 * np.sqrt(0.25 / num_draws)
     assert not got[want == 0].any()
 
 
-def test_samples_follow_the_generator_and_the_indices(device):
+def test_samples_depend_on_generator_and_indices(device):
     probs = spread(device)
     generator = torch.Generator(device)
     draws = [sampling.sampling_from_probs(probs, generator=generator.manual_seed(seed)) for seed in (1, 2, 1)]
@@ -229,7 +229,7 @@ def test_samples_follow_the_generator_and_the_indices(device):
     assert sampling.top_p_sampling_from_probs(certain, 0.9, indices).tolist() == [4, 0, 4, 2]
 
 
-def test_nan_is_found_when_asked_for():
+def test_nan_check_is_optional():
     probs = spread("cpu")
     probs[1, 1] = float("nan")
     with pytest.raises(attend.Error, match="probs: there are NaN among them"):
@@ -274,7 +274,7 @@ def test_cutlass_mla_decode(device, num_heads, page_size):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
-def test_a_graph_that_comes_first_serves_as_well():
+def test_first_call_can_be_captured():
     q, cache = normal("cuda", "bfloat16", 37, 16, 576), normal("cuda", "bfloat16", 37, 64, 576)
     lengths, table = (torch.arange(37, dtype=torch.int32, device="cuda") for _ in range(2))
     call = lambda: sgl_kernel.cutlass_mla_decode(q[..., :512], q[..., 512:], cache, lengths + 1, table[:, None], None, 0.07)
@@ -287,7 +287,7 @@ def test_a_graph_that_comes_first_serves_as_well():
     assert torch.equal(out, eager)
 
 
-def test_flash_attention_as_mini_sglang_calls_it(device):
+def test_flash_attention_with_calls_of_mini_sglang(device):
     q, k, v = normal(device, "bfloat16", 6, 4, 64), *(normal(device, "bfloat16", 40, 1, 2, 64) for _ in range(2))
     table = torch.randperm(40, device=device).int().view(2, 20)
     int32 = lambda *values: torch.tensor(values, dtype=torch.int32, device=device)
@@ -319,7 +319,7 @@ def test_flash_attention_over_ragged_keys(device):
         check(lse[:, rows].float().cpu().numpy(), want_lse, "float16")
 
 
-def test_mla_metadata_can_be_copied_from_step_to_step(device):
+def test_mla_metadata_can_be_copied_between_steps(device):
     lengths = torch.tensor([20, 3], dtype=torch.int32, device=device)
     metadata, num_splits = flash_mla.get_mla_metadata(lengths, 16, 1)
     metadata.copy_(flash_mla.get_mla_metadata(lengths, 16, 1)[0])
@@ -406,7 +406,7 @@ if __name__ == "__main__":
 """
 
 
-def test_programs_and_their_children_find_attend_under_the_other_names(tmp_path):
+def test_programs_and_child_processes_import_attend_under_the_other_names(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     done = subprocess.run(

@@ -1,4 +1,5 @@
-"""Sparse attention and the fp8 cache of attend.flash_mla, against softmax over the rows that are listed, in float64."""
+"""Sparse attention and the fp8 cache of attend.flash_mla, compared with softmax over the listed rows in
+float64."""
 
 import attend
 import ml_dtypes
@@ -24,8 +25,9 @@ def attend_rows(q, rows, scale, sinks=None):
 
 
 def quantized(rows):
-    """Latent rows [num_pages, page_size, 1, dim] as FlashMLA's fp8 caches hold them, uint8 of 656 or 584 bytes a token, and
-    what they stand for."""
+    """Latent rows [num_pages, page_size, 1, dim] in the layouts of FlashMLA's fp8 caches, uint8 of 656 or 584
+    bytes per token,
+    and their dequantized values."""
     num_pages, page_size, _, dim = rows.shape
     num_scaled, num_scales = (512, 4) if dim == DIM else (448, 7)
     groups = rows[..., :num_scaled].reshape(num_pages, page_size, num_scales, -1)
@@ -40,7 +42,7 @@ def quantized(rows):
     exponents = np.full((num_pages, page_size, 8), 255, np.uint8)
     exponents[..., :7] = np.log2(scales) + 127
     held = np.concatenate([of_page(codes), of_page(plain)], -1).reshape(num_pages, -1)
-    # As FlashMLA's own tests have it: with a gap behind each page.
+    # Layout of FlashMLA's tests: a gap after each page.
     pages = np.concatenate([held, exponents.reshape(num_pages, -1)], -1)
     gapped = np.zeros((num_pages, -(-pages.shape[1] // 576) * 576), np.uint8)
     gapped[:, : pages.shape[1]] = pages
@@ -48,7 +50,7 @@ def quantized(rows):
 
 
 def listed(rng, shape, num_slots):
-    """Indices with -1, some beyond what there is, and in no order; each once."""
+    """Distinct indices in random order, with -1 and some out of range."""
     indices = np.stack([rng.permutation(num_slots + 4)[: shape[-1]] for _ in range(np.prod(shape[:-1]))]).reshape(shape)
     return np.where(rng.random(shape) < 0.2, -1, indices).astype(np.int32)
 
@@ -61,7 +63,7 @@ def seen(indices, num_slots, length=None):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("of_bytes, dim", [(False, DIM), (True, DIM), (True, RANK)])
 @pytest.mark.parametrize("seqlen_q, num_heads", [(1, 16), (2, 9)])
-def test_decode_sees_the_rows_that_are_listed(rng, library, dtype, of_bytes, dim, seqlen_q, num_heads):
+def test_decode_attends_to_the_listed_rows(rng, library, dtype, of_bytes, dim, seqlen_q, num_heads):
     rows = rng.standard_normal((5, 64, 1, dim)).astype(np.float32)
     if of_bytes:
         cache, values = quantized(rows)
@@ -90,7 +92,7 @@ def test_decode_sees_the_rows_that_are_listed(rng, library, dtype, of_bytes, dim
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("dim", [DIM, RANK])
-def test_an_extra_cache_is_seen_behind_the_first(rng, library, dtype, dim, monkeypatch):
+def test_extra_cache_is_attended_to_after_the_first(rng, library, dtype, dim, monkeypatch):
     monkeypatch.setattr(attend.flash_mla._sparse, "_MAX_ROWS", 2 * 130)
     cache, values = quantized(rng.standard_normal((5, 64, 1, dim)).astype(np.float32))
     extra, extra_values = quantized(rng.standard_normal((30, 4, 1, dim)).astype(np.float32))
@@ -98,8 +100,8 @@ def test_an_extra_cache_is_seen_behind_the_first(rng, library, dtype, dim, monke
     indices, extra_indices = listed(rng, (3, 2, 80), 320), listed(rng, (3, 2, 50), 120)
     indices[1, 0] = extra_indices[1, 0] = extra_indices[2, 1] = -1
     sinks, lengths, extra_lengths = rng.standard_normal(9).astype(np.float32), [80, 7, 0], [0, 50, 13]
-    given = dict(topk_length=np.array(lengths, np.int32), extra_topk_length=np.array(extra_lengths, np.int32))
-    for options in ({}, given, dict(attn_sink=sinks)):
+    passed = dict(topk_length=np.array(lengths, np.int32), extra_topk_length=np.array(extra_lengths, np.int32))
+    for options in ({}, passed, dict(attn_sink=sinks)):
         out, lse = flash_mla.flash_mla_with_kvcache(
             q, library.tensor(cache), None, None, RANK, softmax_scale=0.05, is_fp8_kvcache=True,
             indices=library.tensor(indices), extra_k_cache=library.tensor(extra),
@@ -118,10 +120,10 @@ def test_an_extra_cache_is_seen_behind_the_first(rng, library, dtype, dim, monke
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_an_fp8_cache_is_attended_to_by_pages_too(rng, library, dtype, causal):
+def test_fp8_cache_with_page_tables(rng, library, dtype, causal):
     seqlens, page_size = [20, 0, 130], 64
     cache, values = quantized(rng.standard_normal((7, page_size, 1, DIM)).astype(np.float32))
-    # As FlashMLA's own tests have it: pages with a gap behind them.
+    # Layout of FlashMLA's tests: a gap after each page.
     gapped = np.zeros((7, page_size + 1, 1, ROW_BYTES), np.uint8)
     gapped[:, :page_size] = cache
     cache = library.tensor(gapped)[:, :page_size]
@@ -142,21 +144,21 @@ def test_an_fp8_cache_is_attended_to_by_pages_too(rng, library, dtype, causal):
                 check(lse[r, :, j], want[1], dtype)
 
 
-def test_many_rows_are_widened_in_parts(rng, library, monkeypatch):
+def test_many_rows_are_dequantized_in_parts(rng, library, monkeypatch):
     cache, values = quantized(rng.standard_normal((2, 64, 1, DIM)).astype(np.float32))
     q, indices = rng.standard_normal((5, 1, 8, DIM), dtype=np.float32), listed(rng, (5, 1, 100), 128)
     call = lambda: flash_mla.flash_mla_with_kvcache(
         *(library.tensor(x) for x in (q, cache)), None, None, RANK, is_fp8_kvcache=True, indices=library.tensor(indices)
     )
-    whole = call()
+    first = call()
     monkeypatch.setattr(attend.flash_mla._sparse, "_MAX_ROWS", 200)
-    for one, other in zip(whole, call()):
+    for one, other in zip(first, call()):
         np.testing.assert_array_equal(library.array(one), library.array(other))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("num_kv_heads, dim", [(1, DIM), (2, DIM), (1, RANK)])
-def test_prefill_sees_the_rows_that_are_listed(rng, library, dtype, num_kv_heads, dim, monkeypatch):
+def test_prefill_attends_to_the_listed_rows(rng, library, dtype, num_kv_heads, dim, monkeypatch):
     monkeypatch.setattr(attend.flash_mla._sparse, "_MAX_ROWS", 8 * 200)
     kv = library.tensor(rng.standard_normal((90, num_kv_heads, dim), dtype=np.float32), dtype)
     q = library.tensor(rng.standard_normal((11, 6, dim), dtype=np.float32), dtype)
@@ -164,8 +166,8 @@ def test_prefill_sees_the_rows_that_are_listed(rng, library, dtype, num_kv_heads
     indices[4] = -1
     sinks, lengths = rng.standard_normal(6).astype(np.float32), rng.integers(0, 65, 11).astype(np.int32)
     for options in ({}, dict(topk_length=lengths), dict(attn_sink=sinks)):
-        given = {name: library.tensor(value) for name, value in options.items()}
-        out, largest, lse = flash_mla.flash_mla_sparse_fwd(q, kv, library.tensor(indices), 0.06, **given)
+        passed = {name: library.tensor(value) for name, value in options.items()}
+        out, largest, lse = flash_mla.flash_mla_sparse_fwd(q, kv, library.tensor(indices), 0.06, **passed)
         assert tuple(out.shape) == (11, 6, RANK) and tuple(lse.shape) == tuple(largest.shape) == (11, 6)
         out, largest, lse, values, queries = (library.array(x) for x in (out, largest, lse, kv, q))
         for j, head in np.ndindex(11, 6):
@@ -173,7 +175,7 @@ def test_prefill_sees_the_rows_that_are_listed(rng, library, dtype, num_kv_heads
             length = lengths[j] if "topk_length" in options else None
             sink = sinks[head : head + 1] if "attn_sink" in options else None
             want = attend_rows(queries[j, head : head + 1], values[seen(indices[j, of], 90, length), of], 0.06, sink)
-            # Among all heads, that of the largest result says what rounding is.
+            # The head with the largest result determines the rounding tolerance.
             np.testing.assert_allclose(out[j, head], want[0][0], rtol=0, atol=2 * TOLERANCE[dtype])
             check(lse[j, head : head + 1], want[1], dtype)
             check(largest[j, head : head + 1], want[2], "float32")
@@ -245,7 +247,7 @@ def test_unsupported_prefill_arguments_are_rejected_by_name(arguments, message):
 
 
 @pytest.mark.parametrize("seqlen_q, topk", [(0, 8), (3, 0), (0, 0)])
-def test_prefill_without_queries_or_lists_is_empty_or_sees_nothing(library, seqlen_q, topk):
+def test_prefill_without_queries_or_lists(library, seqlen_q, topk):
     q, kv = library.tensor(np.ones((seqlen_q, 4, 576), np.float32)), library.tensor(np.ones((5, 1, 576), np.float32))
     out, largest, lse = flash_mla.flash_mla_sparse_fwd(q, kv, library.tensor(np.zeros((seqlen_q, 1, topk), np.int32)), 0.1)
     assert library.array(out).shape == (seqlen_q, 4, 512) and not library.array(out).any()

@@ -1,4 +1,4 @@
-"""Texts of schemas, regexes and grammars, in vLLM's words and SGLang's."""
+"""Schemas, regexes and grammars with the arguments of vLLM and SGLang."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def llm():
     ],
     ids=str,
 )
-def test_texts_are_of_the_grammar(llm, words, pattern):
+def test_texts_match_the_grammar(llm, words, pattern):
     (output,) = llm.generate("sort:", SamplingParams(temperature=1, n=4, seed=1, **words))
     for completion in output.outputs:
         assert re.fullmatch(pattern, completion.text), completion.text
@@ -48,7 +48,7 @@ def test_texts_are_of_the_grammar(llm, words, pattern):
 
 @needs_libraries
 @pytest.mark.parametrize("words", [{"json_schema": SCHEMA}, {"structured_outputs": {"json": SCHEMA}}], ids=str)
-def test_json_is_of_the_schema(llm, words):
+def test_json_matches_the_schema(llm, words):
     (output,) = llm.generate("sort:", {"temperature": 1, "n": 8, "seed": 1, "max_tokens": 500, **words})
     for completion in output.outputs:
         assert completion.finish_reason == "stop"
@@ -57,14 +57,14 @@ def test_json_is_of_the_schema(llm, words):
 
 
 @needs_libraries
-def test_a_grammar_that_can_not_be_is_refused(llm):
-    with pytest.raises(attend.Error, match="prompts.0.: regex: .*parenthesis") as refused:
+def test_invalid_grammars_are_rejected(llm):
+    with pytest.raises(attend.Error, match="prompts.0.: regex: .*parenthesis") as rejected:
         llm.generate("sort:", {"regex": "(a"})
-    assert refused.value.code == "invalid_argument"
+    assert rejected.value.code == "invalid_argument"
     assert llm.generate("sort:", {"temperature": 0, "max_tokens": 2})[0].text
 
 
-def test_one_grammar_at_a_time(llm):
+def test_several_grammars_in_one_request_are_rejected(llm):
     with pytest.raises(attend.Error, match="regex says already"):
         llm.generate("sort:", {"structured_outputs": {"regex": "a"}, "ebnf": "b"})
     with pytest.raises(attend.Error, match="expected one of json"):
@@ -73,7 +73,7 @@ def test_one_grammar_at_a_time(llm):
         llm.generate("sort:", {"structured_outputs": {"choice": [1]}})
 
 
-# In a process of its own: one that has loaded them keeps them.
+# Runs in its own process, since loaded libraries stay loaded.
 def test_missing_libraries_are_named():
     program = f"""
 import attend
@@ -84,10 +84,10 @@ with attend.LLM({str(MODEL)!r}, device="cpu", max_total_tokens=512, threads=1) a
         print(error.code, error)
 """
     without = {name: value for name, value in os.environ.items() if name != "ATTEND_GRAMMAR_LIBRARY_PATH"}
-    said = subprocess.run([sys.executable, "-c", program], env=without, capture_output=True, text=True).stdout
-    assert re.match(r"unsupported .*pip install .* xgrammar==", said), said
+    output = subprocess.run([sys.executable, "-c", program], env=without, capture_output=True, text=True).stdout
+    assert re.match(r"unsupported .*pip install .* xgrammar==", output), output
 
 
-def test_a_folder_that_is_not_there_is_named():
+def test_missing_folder_is_named():
     with pytest.raises(attend.Error, match="nowhere"):
         attend.LLM(MODEL, device="cpu", grammar_library_path="/nowhere")

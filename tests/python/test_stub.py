@@ -1,4 +1,4 @@
-"""The types that editors and checkers read of the module are of what the module has."""
+"""The stub file that editors and type checkers read lists what the module has."""
 
 import ast
 import pathlib
@@ -6,7 +6,7 @@ import pathlib
 from attend import _attend
 
 
-def test_the_stub_names_what_the_module_has():
+def test_stub_matches_the_module():
     stub = pathlib.Path(_attend.__file__).with_name("_attend.pyi")
     defined = {node.name for node in ast.parse(stub.read_text()).body if hasattr(node, "name")}
     assert defined == {name for name in dir(_attend) if not name.startswith("_")}

@@ -1,4 +1,4 @@
-"""Compiled code that calls attend: no graph break, the same results, and what is written is known."""
+"""Compiled code that calls attend: no graph break, the same results, and declared mutations."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def int32(device, *values):
 
 @pytest.fixture(params=DEVICES)
 def paged(request):
-    """q [3, 2, 4, 64], caches of 9 pages of 16, table, lengths."""
+    """q [3, 2, 4, 64], caches of 9 pages of 16, page table, lengths."""
     torch.manual_seed(3)
     device, dtype = request.param, torch.bfloat16
     q = torch.randn(3, 2, 4, 64, device=device, dtype=dtype)
@@ -31,7 +31,7 @@ def paged(request):
 
 
 def compare(call, *tensors):
-    """`call` compiled without a graph break and not compiled give the same, and write the same."""
+    """Checks that `call` returns and writes the same with and without compilation, without a graph break."""
     torch.compiler.reset()
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
     mine, theirs = ([x.clone() for x in tensors] for _ in range(2))
@@ -99,7 +99,7 @@ def test_appended_keys_are_written(paged, into):
     assert torch.equal(written[1][page, offset], 2 * new[0, 1, 0]) and written[6].any() == into
 
 
-def test_results_are_written_where_they_are_wanted(paged):
+def test_results_are_written_to_passed_tensors(paged):
     q = paged[0].flatten(0, 1)
 
     def call(q, k, v, table, lengths, out):
@@ -120,7 +120,7 @@ def test_rows_of_a_page_table(paged):
     compare(call, *paged, rows)
 
 
-def test_a_plan_is_left_out(paged):
+def test_plans_are_ignored(paged):
     q, k, v, table, lengths = paged
     plan = flash.get_scheduler_metadata(3, 2, 48, 4, 2, 64, lengths, causal=True)
     call = lambda q, k, v, table, lengths: flash.flash_attn_with_kvcache(
@@ -152,7 +152,7 @@ def test_calls_of_sgl_kernel(paged):
     compare(call, *paged)
 
 
-def test_shapes_may_change(paged):
+def test_dynamic_shapes(paged):
     q, k, v, table, lengths = paged
     torch.compiler.reset()
     call = lambda *args: flash.flash_attn_with_kvcache(*args[:3], page_table=args[3], cache_seqlens=args[4], causal=True) * 2
@@ -164,23 +164,23 @@ def test_shapes_may_change(paged):
 
 @pytest.mark.parametrize("name", ["flash_attention", "flash_attention_append", "flash_attention_out", "flash_attention_append_out"])
 def test_operators_pass_opcheck(paged, name):
-    import torch._dynamo  # with it the operators come
+    import torch._dynamo  # this import registers the operators
 
     q, k, v, table, lengths = paged
     new = torch.randn(3, 1, 2, 64, device=q.device, dtype=q.dtype) if "append" in name else None
-    given = {argument.name: None for argument in getattr(torch.ops.attend, name).default._schema.arguments[3:]}
-    given.update(
+    arguments = {argument.name: None for argument in getattr(torch.ops.attend, name).default._schema.arguments[3:]}
+    arguments.update(
         k=new, v=new, rotary_interleaved=True, cache_seqlens=lengths, page_table=table, causal=True, window_size=[-1, -1],
         attention_chunk=0, softcap=0.0, num_splits=0, return_softmax_lse=True, keys_are_cache=True,
     )  # fmt: skip
     if name.endswith("out"):
-        given["out"] = torch.empty_like(q)
+        arguments["out"] = torch.empty_like(q)
     from torch import library
 
-    library.opcheck(getattr(torch.ops.attend, name).default, (q, k, v), given)
+    library.opcheck(getattr(torch.ops.attend, name).default, (q, k, v), arguments)
 
 
-def test_the_compiler_is_not_imported_for_it_and_finds_the_operators():
+def test_attend_does_not_import_the_compiler_but_registers_operators():
     program = (
         "import attend.flash_attn_interface, sys; assert 'torch' not in sys.modules; import torch;"
         "assert 'torch._dynamo' not in sys.modules and not hasattr(torch.ops.attend, 'flash_mla');"
@@ -190,7 +190,7 @@ def test_the_compiler_is_not_imported_for_it_and_finds_the_operators():
     assert done.returncode == 0 and "attend" not in done.stdout, done.stderr
 
 
-def test_a_compiler_that_attend_does_not_know_is_imported_all_the_same():
+def test_unknown_compiler_versions_can_be_imported():
     program = (
         "import torch, warnings, attend.flash_mla; del attend.flash_mla.get_mla_metadata;"
         "kept = warnings.catch_warnings(record=True); found = kept.__enter__(); import torch._dynamo;"

@@ -1,4 +1,4 @@
-"""What torch's tensors may be beside memory: recorded for a backward pass, or on no device."""
+"""torch tensors that record gradients or have no device memory."""
 
 import attend
 import pytest
@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 
 class OlderTensor(torch.Tensor):
-    """Of a torch that has no exchange functions: taken through __dlpack__."""
+    """Tensors of a torch without exchange functions, which are passed through __dlpack__."""
 
     __dlpack_c_exchange_api__ = None
 
@@ -109,7 +109,7 @@ ARGUMENTS = [pytest.param(entry, name, id=f"{entry.__name__}, {name}") for entry
 
 
 @pytest.mark.parametrize("entry, name", [argument for argument in ARGUMENTS if argument.values[0] is not dense])
-def test_a_tensor_that_requires_grad_is_refused_by_name_while_gradients_are_recorded(taken, entry, name):
+def test_tensors_that_require_grad_are_rejected_while_gradients_are_recorded(taken, entry, name):
     arguments = {other: taken(make()) for other, make in ENTRIES[entry].items()}
     entry(**arguments)
     arguments[name] = taken(ENTRIES[entry][name](requires_grad=True))
@@ -123,7 +123,7 @@ def test_a_tensor_that_requires_grad_is_refused_by_name_while_gradients_are_reco
         entry(**arguments)
 
 
-def test_a_parameter_and_what_is_computed_of_one_require_grad():
+def test_parameters_and_their_results_require_grad():
     k = CACHE()
     for q in (torch.nn.Parameter(Q()), torch.nn.Parameter(Q()) * 2):
         with pytest.raises(attend.Error, match="^q requires grad: "):
@@ -138,7 +138,7 @@ def varlen(q, k, v, sinks):
 
 @pytest.mark.parametrize("call", [dense, varlen], ids=["flash_attn_func", "flash_attn_varlen_func"])
 @pytest.mark.parametrize("name", ["q", "k", "v", "sinks"])
-def test_functions_with_a_backward_in_flash_attention_refuse_that_alone(taken, call, name):
+def test_functions_with_a_backward_in_flash_attention_reject_only_gradients(taken, call, name):
     arguments = {other: taken(torch.randn_like(make())) for other, make in ENTRIES[dense].items()}
     want = call(**arguments)
     arguments[name] = taken(arguments[name].requires_grad_())
@@ -150,12 +150,12 @@ def test_functions_with_a_backward_in_flash_attention_refuse_that_alone(taken, c
         assert caught.value.code == "unsupported"
 
 
-def test_a_call_that_records_names_what_does_not_fit():
+def test_recording_calls_name_mismatched_arguments():
     with pytest.raises(attend.Error, match="^k .*: expected a head_dim of 32, as q"):
         flash.flash_attn_func(Q(requires_grad=True), CACHE()[..., :16], CACHE())
 
 
-def test_what_is_computed_without_gradients_is_the_same_and_requires_none(taken):
+def test_results_without_gradients_are_equal_and_require_none(taken):
     q, k = torch.randn(1, 2, 2, 32), torch.randn(1, 16, 2, 32)
     want = flash.flash_attn_func(q, k, k)
     with torch.no_grad():
@@ -165,7 +165,7 @@ def test_what_is_computed_without_gradients_is_the_same_and_requires_none(taken)
 
 
 @pytest.mark.parametrize("entry, name", ARGUMENTS)
-def test_a_tensor_on_no_device_is_refused_by_name(taken, entry, name):
+def test_meta_tensors_are_rejected_by_name(taken, entry, name):
     arguments = {other: taken(make()) for other, make in ENTRIES[entry].items()}
     arguments[name] = taken(ENTRIES[entry][name](device="meta"))
     message = rf"^{name}: .*meta.* \(torch\..*Tensor\): expected one that can be exported, on the CPU or a GPU$"
@@ -174,7 +174,7 @@ def test_a_tensor_on_no_device_is_refused_by_name(taken, entry, name):
     assert caught.value.code == "unsupported"
 
 
-def test_lengths_and_tables_on_no_device_are_refused_by_name(taken):
+def test_meta_lengths_and_tables_are_rejected_by_name(taken):
     arguments = dict(page_table=TABLE, cache_seqlens=int32(3))
     for name, tensor in arguments.items():
         with pytest.raises(attend.Error, match=f"^{name}: .*meta"):

@@ -1,4 +1,4 @@
-// Answers in pieces: wherever the text is split, the parts together are those of the whole.
+// Parsers of streamed answers: parts do not depend on where the text is split.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using PartKind = AnswerPart::Kind;
 
-const std::vector<Tool>& some_tools() {
+const std::vector<Tool>& test_tools() {
   static const std::vector<Tool> all = {
       {"get_weather", Json::parse(R"({"type": "object", "properties": {"city": {"type": "string"},
          "days": {"type": "integer"}, "where": {"type": "object"}}})")},
@@ -27,22 +27,22 @@ enum class Reader { kHermes, kLlama3, kQwen3Coder, kReasoning, kInsideReasoning,
 std::unique_ptr<AnswerParser> make_reader(Reader reader) {
   switch (reader) {
     case Reader::kHermes:
-      return kHermesFormat.make_parser(some_tools());
+      return kHermesFormat.make_parser(test_tools());
     case Reader::kLlama3:
-      return kLlama3Format.make_parser(some_tools());
+      return kLlama3Format.make_parser(test_tools());
     case Reader::kQwen3Coder:
-      return kQwen3CoderFormat.make_parser(some_tools());
+      return kQwen3CoderFormat.make_parser(test_tools());
     case Reader::kReasoning:
       return make_reasoning_parser(kThinkFormat, false, make_text_parser());
     case Reader::kInsideReasoning:
       return make_reasoning_parser(kThinkFormat, true, make_text_parser());
     case Reader::kReasoningThenHermes:
-      return make_reasoning_parser(kThinkFormat, false, kHermesFormat.make_parser(some_tools()));
+      return make_reasoning_parser(kThinkFormat, false, kHermesFormat.make_parser(test_tools()));
   }
   return nullptr;
 }
 
-// Pieces of the same thing joined, as a client joins them.
+// Parts of a streamed text. Consecutive parts of one kind are joined, as clients do.
 std::vector<AnswerPart> joined_parts(Reader reader, const std::vector<std::string>& pieces) {
   const auto parser = make_reader(reader);
   AnswerParts all, parts;
@@ -57,10 +57,10 @@ std::vector<AnswerPart> joined_parts(Reader reader, const std::vector<std::strin
   return all.all();
 }
 
-AnswerPart text_part(const std::string& of) { return {PartKind::kText, of}; }
-AnswerPart reasoning_part(const std::string& of) { return {PartKind::kReasoning, of}; }
-AnswerPart call_part(const std::string& of) { return {PartKind::kCall, of}; }
-AnswerPart arguments_part(const std::string& of) { return {PartKind::kArguments, of}; }
+AnswerPart text_part(const std::string& text) { return {PartKind::kText, text}; }
+AnswerPart reasoning_part(const std::string& text) { return {PartKind::kReasoning, text}; }
+AnswerPart call_part(const std::string& name) { return {PartKind::kCall, name}; }
+AnswerPart arguments_part(const std::string& json) { return {PartKind::kArguments, json}; }
 
 struct AnswerCase {
   Reader reader;
@@ -71,15 +71,15 @@ struct AnswerCase {
 std::vector<AnswerCase> answer_cases() {
   const std::string weather =
       R"({"name": "get_weather", "arguments": {"city": "Zürich \"}\" é", "days": [1, {}]}})";
-  const std::string given = R"({"city": "Zürich \"}\" é", "days": [1, {}]})";
+  const std::string json = R"({"city": "Zürich \"}\" é", "days": [1, {}]})";
   return {
       {Reader::kHermes, "Just text. ", {text_part("Just text. ")}},
       {Reader::kHermes,
        "Hm.\n<tool_call>\n" + weather + "\n</tool_call>",
-       {text_part("Hm."), call_part("get_weather"), arguments_part(given)}},
+       {text_part("Hm."), call_part("get_weather"), arguments_part(json)}},
       {Reader::kHermes,
        "<tool_call>" + weather + "</tool_call>\n<tool_call>\n{\"name\": \"now\"}\n</tool_call>\n",
-       {call_part("get_weather"), arguments_part(given), call_part("now"), arguments_part("{}")}},
+       {call_part("get_weather"), arguments_part(json), call_part("now"), arguments_part("{}")}},
       {Reader::kHermes,
        R"(<tool_call>{"arguments": {"city": "a"}, "id": [1, "x"], "name": "get_weather"}</tool_call> done)",
        {call_part("get_weather"), arguments_part(R"({"city": "a"})"), text_part(" done")}},
@@ -158,7 +158,7 @@ TEST(AnswerParsers, ReadCallsReasoningAndText) {
   }
 }
 
-TEST(AnswerParsers, DoNotDependOnSplitsOfTheText) {
+TEST(AnswerParsers, DoNotDependOnWhereTheTextIsSplit) {
   for (const AnswerCase& one : answer_cases()) {
     SCOPED_TRACE(one.text);
     for (size_t at = 0; at <= one.text.size(); ++at)
@@ -170,7 +170,7 @@ TEST(AnswerParsers, DoNotDependOnSplitsOfTheText) {
   }
 }
 
-// Any text at all, of what parsers look for.
+// Random texts composed of the tokens that parsers search for.
 TEST(AnswerParsers, DoNotDependOnRandomSplits) {
   const std::vector<std::string> atoms = {"<tool_call>",
                                           "</tool_call>",
@@ -198,14 +198,14 @@ TEST(AnswerParsers, DoNotDependOnRandomSplits) {
                                           "é"};
   std::mt19937 random(7);
   for (int i = 0; i < 3000; ++i) {
-    std::string of;
-    for (size_t atom = random() % 14; atom > 0; --atom) of += atoms[random() % atoms.size()];
+    std::string text;
+    for (size_t atom = random() % 14; atom > 0; --atom) text += atoms[random() % atoms.size()];
     for (const Reader reader :
          {Reader::kHermes, Reader::kLlama3, Reader::kQwen3Coder, Reader::kReasoningThenHermes}) {
       std::vector<std::string> pieces;
-      for (size_t at = 0, size = 0; at < of.size(); at += size)
-        pieces.push_back(of.substr(at, size = 1 + random() % 5));
-      ASSERT_EQ(joined_parts(reader, pieces), joined_parts(reader, {of})) << of;
+      for (size_t at = 0, size = 0; at < text.size(); at += size)
+        pieces.push_back(text.substr(at, size = 1 + random() % 5));
+      ASSERT_EQ(joined_parts(reader, pieces), joined_parts(reader, {text})) << text;
     }
   }
 }
@@ -219,7 +219,7 @@ TEST(AnswerParsers, StreamArgumentsIncrementally) {
 
 TEST(ChatAnswer, NumbersCallsAndWritesDeltas) {
   AnswerFormat format;
-  format.tools = some_tools();
+  format.tools = test_tools();
   ChatAnswer answer(format);
   std::vector<std::string> deltas;
   const std::string whole =

@@ -1,4 +1,4 @@
-// What /v1/embeddings reads and answers.
+// Requests and replies of /v1/embeddings.
 #include "attend/serve/protocols/embedding_job.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ TEST(EmbeddingJob, ReadsEveryFormOfInput) {
               ElementsAre(PromptInput(Tokens{3}), PromptInput(Tokens{4, 5})));
 }
 
-TEST(EmbeddingJob, ReadsHowTheVectorsAreWanted) {
+TEST(EmbeddingJob, ReadsEncodingFormatAndDimensions) {
   const EmbeddingJob plain = read(R"({"input": "a", "user": "u", "odd": 1})");
   EXPECT_FALSE(plain.base64);
   EXPECT_EQ(plain.dimensions, std::nullopt);
@@ -43,7 +43,7 @@ TEST(EmbeddingJob, ReadsHowTheVectorsAreWanted) {
   EXPECT_EQ(job.model, "m");
 }
 
-TEST(EmbeddingJob, RejectsWithTheFieldsName) {
+TEST(EmbeddingJob, NamesTheInvalidField) {
   EXPECT_EQ(error_text("{}").param, "input");
   EXPECT_EQ(error_text(R"({"input": []})").param, "input");
   EXPECT_EQ(error_text(R"({"input": {"a": 1}})").param, "input");
@@ -59,7 +59,7 @@ TEST(EmbeddingJob, RejectsWithTheFieldsName) {
   EXPECT_THAT(error_text(many.dump()).message, HasSubstr("1 to 2048"));
 }
 
-TEST(EmbeddingReply, HasAVectorOfEachInputAsNumbers) {
+TEST(EmbeddingReply, ContainsOneVectorPerInput) {
   const Json reply = Json::parse(embedding_reply({{0.1f, -2.0f}, {1e-9f}}, false, 7, "a \"name\""));
   EXPECT_EQ(reply["object"], "list");
   EXPECT_EQ(reply["model"], "a \"name\"");
@@ -71,11 +71,11 @@ TEST(EmbeddingReply, HasAVectorOfEachInputAsNumbers) {
   EXPECT_EQ(reply["data"][1]["embedding"][0].get<float>(), 1e-9f);
 }
 
-TEST(EmbeddingReply, IsBase64OfLittleEndianFloats) {
+TEST(EmbeddingReply, EncodesLittleEndianFloatsAsBase64) {
   const auto encoded = [](const std::vector<float>& vector) {
     return Json::parse(embedding_reply({vector}, true, 1, "m"))["data"][0]["embedding"].get<std::string>();
   };
-  // Each length of the last group: 4, 8 and 12 bytes.
+  // Inputs of 4, 8 and 12 bytes cover every padding of base64.
   EXPECT_EQ(encoded({1.0f}), "AACAPw==");
   EXPECT_EQ(encoded({1.0f, -2.0f}), "AACAPwAAAMA=");
   EXPECT_EQ(encoded({1.0f, -2.0f, 0.5f}), "AACAPwAAAMAAAAA/");

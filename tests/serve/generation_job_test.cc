@@ -1,4 +1,4 @@
-// What clients ask for: the JSON of the three doors, and what is refused.
+// Request bodies of the three generation endpoints: accepted fields and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 const SamplingDefaults kDefaults{0.5f, 0.9f, 0.0f, 40, 1.0f};
 
-// With a message of a user's, unless `fields` has its own.
+// Adds a user message unless `fields` contains messages.
 GenerationJob chat(std::string fields) {
   if (fields.find("\"messages\"") == std::string::npos)
     fields = R"("messages": [{"role": "user", "content": "Hi"}])" + (fields.empty() ? "" : ", " + fields);
@@ -32,7 +32,7 @@ ApiError error_text(Fn&& fn) {
   } catch (const ApiError& error) {
     return error;
   }
-  ADD_FAILURE() << "nothing was refused";
+  ADD_FAILURE() << "nothing was rejected";
   return {};
 }
 
@@ -84,7 +84,7 @@ TEST(ChatJob, ContinuesTheLastMessage) {
   EXPECT_TRUE(job.add_generation_prompt);
 }
 
-TEST(ChatJob, ReadsEveryFieldThatTheEngineHas) {
+TEST(ChatJob, ReadsEveryFieldThatTheEngineSupports) {
   const GenerationJob job = chat(
       R"("model": "m", "temperature": 0, "top_p": 0.5, "top_k": -1, "min_p": 0.1, "max_tokens": 7, "max_completion_tokens": 9,
          "n": 2, "stop": "x", "stop_token_ids": [3, 4], "ignore_eos": true, "seed": -1, "stream": true, "rid": "r",
@@ -134,9 +134,9 @@ struct BadField {
   friend void PrintTo(const BadField& bad, std::ostream* out) { *out << bad.fields; }
 };
 
-class RefusedChat : public testing::TestWithParam<BadField> {};
+class RejectedChat : public testing::TestWithParam<BadField> {};
 
-TEST_P(RefusedChat, ReportsFieldValueAndExpectation) {
+TEST_P(RejectedChat, NamesFieldValueAndAcceptedValues) {
   const ApiError error = error_text([] { chat(GetParam().fields); });
   EXPECT_EQ(error.status, 400);
   EXPECT_EQ(error.param, GetParam().param);
@@ -145,7 +145,7 @@ TEST_P(RefusedChat, ReportsFieldValueAndExpectation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Cases, RefusedChat,
+    Cases, RejectedChat,
     testing::Values(
         BadField{R"("temperature": "hot")", "temperature", "temperature \"hot\": expected a number"},
         BadField{R"("temperature": -1)", "temperature", "temperature -1: expected 0 to 100"},
@@ -200,7 +200,7 @@ TEST(CompletionJob, AcceptsIntegralFloats) {
   EXPECT_EQ(error_text([] { completion(R"({"prompt": [3e9]})"); }).param, "prompt");
 }
 
-TEST(CompletionJob, HasOpenAisSixteenTokens) {
+TEST(CompletionJob, DefaultsToSixteenTokensLikeOpenAi) {
   EXPECT_EQ(completion(R"({"prompt": "a"})").params.max_new_tokens, 16);
 }
 
@@ -211,15 +211,15 @@ TEST(CompletionJob, RejectsInvalidPrompts) {
     EXPECT_THAT(error_text([&] { completion(body); }).status, 400) << body;
 }
 
-TEST(CompletionJob, BoundsTheCompletionsOfAllPromptsTogether) {
+TEST(CompletionJob, BoundsTheCompletionsOfAllPrompts) {
   std::string many = R"({"n": 128, "prompt": ["a")";
   for (int i = 1; i < 32; ++i) many += R"(, "a")";
   EXPECT_EQ(completion(many + "]}").prompts.size(), 32u);
   EXPECT_THAT(error_text([&] { completion(many + R"(, "a"]})"); }).message, HasSubstr("at most 4096"));
 }
 
-// A body of 64 MiB may hold them, and each completion has its own.
-TEST(CompletionJob, LimitsMemoryOfParameters) {
+// A body of 64 MiB may contain this stop string, and every completion copies it.
+TEST(CompletionJob, LimitsTheMemoryOfSamplingParameters) {
   const std::string stop = R"("stop": [")" + std::string(3 << 20, 'x') + "\"]";
   EXPECT_EQ(completion(R"({"prompt": "a", "n": 32, )" + stop + "}").params.n, 32);
   const std::string many = R"({"prompt": "a", "n": 128, )" + stop + "}";
@@ -227,8 +227,8 @@ TEST(CompletionJob, LimitsMemoryOfParameters) {
   EXPECT_EQ(error_text([&] { chat(R"("n": 128, )" + stop); }).param, "n");
 }
 
-// As many as the largest vocabularies have. In time that grows with their number alone: else it takes hours.
-TEST(CompletionJob, AcceptsLogitBias) {
+// One bias per token of the largest vocabularies. Reading must be linear; quadratic time would need hours.
+TEST(CompletionJob, ReadsLogitBiasInLinearTime) {
   constexpr int kVocabulary = 1 << 18;
   std::string body = R"({"prompt": "a", "logit_bias": {"0": null)";
   for (int id = 1; id < kVocabulary; ++id) body += ",\"" + std::to_string(id) + "\":-1";
@@ -239,12 +239,12 @@ TEST(CompletionJob, AcceptsLogitBias) {
   EXPECT_NO_THROW(check(params));
 }
 
-TEST(CompletionJob, HasEachStopTokenOnce) {
+TEST(CompletionJob, DropsRepeatedStopTokens) {
   EXPECT_THAT(completion(R"({"prompt": "a", "stop_token_ids": [7, 5, 7, 5]})").params.stop_token_ids,
               ElementsAre(5, 7));
 }
 
-TEST(CompletionJob, AcceptsANeutralBestOf) {
+TEST(CompletionJob, AcceptsBestOfEqualToN) {
   EXPECT_EQ(completion(R"({"prompt": "a", "n": 2, "best_of": 2})").params.n, 2);
   EXPECT_EQ(completion(R"({"prompt": "a", "best_of": 1, "n": 3})").params.n, 3);
   EXPECT_EQ(error_text([] { completion(R"({"prompt": "a", "best_of": 3, "n": 2})"); }).param, "best_of");
@@ -267,7 +267,7 @@ TEST(NativeJob, ReadsLogprobOptions) {
   EXPECT_EQ(error_text([&] { read(R"("lora_path": "x")"); }).code, "unsupported");
 }
 
-TEST(NativeJob, ReadsTextOrIdsAndItsSamplingParameters) {
+TEST(NativeJob, ReadsTextOrIdsAndSamplingParameters) {
   const auto read = [](const char* body) { return kGenerate.read(parse_body(body), kDefaults, {}); };
   const GenerationJob one =
       read(R"({"text": "a", "sampling_params": {"max_new_tokens": 3, "temperature": 0}})");
@@ -282,7 +282,7 @@ TEST(NativeJob, ReadsTextOrIdsAndItsSamplingParameters) {
             "sampling_params.top_p");
 }
 
-TEST(Body, RejectsDeepNesting) {
+TEST(Body, RejectsInvalidJson) {
   EXPECT_THAT(error_text([] { parse_body("{\"a\": }"); }).message,
               HasSubstr("the body: expected JSON, line 1, column 7: "));
   EXPECT_THAT(error_text([] { parse_body("[1]"); }).message, HasSubstr("expected a JSON object"));
@@ -294,7 +294,7 @@ TEST(Body, RejectsDeepNesting) {
             R"({"b":{"z":1,"y":[2]},"a":null})");
 }
 
-TEST(SamplingDefaults, MatchGenerationConfig) {
+TEST(SamplingDefaults, AreReadFromGenerationConfig) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "generation_defaults";
   std::filesystem::create_directories(folder);
   const auto write = [&](const char* text) { std::ofstream(folder / "generation_config.json") << text; };

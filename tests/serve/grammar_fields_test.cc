@@ -1,4 +1,4 @@
-// Grammars in the words of OpenAI, SGLang and vLLM.
+// Grammar fields of the APIs of OpenAI, SGLang and vLLM.
 #include "attend/serve/protocols/grammar_fields.h"
 
 #include <gmock/gmock.h>
@@ -9,16 +9,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::optional<RequestedGrammar> asked_for(const std::string& body) {
+std::optional<RequestedGrammar> requested_grammar(const std::string& body) {
   const Json json = parse_body(body);
   return read_grammar(Fields(json));
 }
 
-Grammar grammar_in(const std::string& body) { return asked_for(body).value().grammar; }
+Grammar grammar_in(const std::string& body) { return requested_grammar(body).value().grammar; }
 
 std::string grammar_error(const std::string& body) {
   try {
-    asked_for(body);
+    requested_grammar(body);
   } catch (const ApiError& error) {
     EXPECT_EQ(error.status, 400);
     return error.param + ": " + error.message;
@@ -26,19 +26,19 @@ std::string grammar_error(const std::string& body) {
   return "";
 }
 
-TEST(GrammarFields, OfOpenAi) {
+TEST(GrammarFields, ReadsTheFieldsOfOpenAi) {
   EXPECT_EQ(grammar_in(R"({"response_format": {"type": "json_object"}})"), json_object_grammar());
-  const auto wanted = asked_for(R"({"response_format": {"type": "json_schema", "json_schema":
+  const auto requested = requested_grammar(R"({"response_format": {"type": "json_schema", "json_schema":
     {"name": "x", "strict": true, "schema": {"type": "object", "properties": {"b": {}, "a": {}}}}}})");
-  EXPECT_EQ(wanted->grammar,
+  EXPECT_EQ(requested->grammar,
             (Grammar{GrammarKind::kJsonSchema, R"({"type":"object","properties":{"b":{},"a":{}}})"}))
       << "keys keep their order";
-  EXPECT_EQ(wanted->param, "response_format");
-  EXPECT_FALSE(asked_for(R"({"response_format": {"type": "text"}})"));
-  EXPECT_FALSE(asked_for(R"({"response_format": null})"));
+  EXPECT_EQ(requested->param, "response_format");
+  EXPECT_FALSE(requested_grammar(R"({"response_format": {"type": "text"}})"));
+  EXPECT_FALSE(requested_grammar(R"({"response_format": null})"));
 }
 
-TEST(GrammarFields, OfSglang) {
+TEST(GrammarFields, ReadsTheFieldsOfSglang) {
   EXPECT_EQ(grammar_in(R"({"json_schema": "{\"type\": \"null\"}"})"),
             (Grammar{GrammarKind::kJsonSchema, R"({"type": "null"})"}));
   EXPECT_EQ(grammar_in(R"({"regex": "a+"})"), (Grammar{GrammarKind::kRegex, "a+"}));
@@ -52,7 +52,7 @@ TEST(GrammarFields, OfSglang) {
       R"("begin":"<f>","content":{"type":"json_schema","json_schema":{"type":"null"}},"end":"</f>"}]}})");
 }
 
-TEST(GrammarFields, OfVllm) {
+TEST(GrammarFields, ReadsTheFieldsOfVllm) {
   EXPECT_EQ(grammar_in(R"({"guided_json": {"type": "null"}})").text, R"({"type":"null"})");
   EXPECT_EQ(grammar_in(R"({"guided_regex": "a+"})"), (Grammar{GrammarKind::kRegex, "a+"}));
   EXPECT_EQ(grammar_in(R"({"guided_grammar": "x"})"), (Grammar{GrammarKind::kEbnf, "x"}));
@@ -63,12 +63,12 @@ TEST(GrammarFields, OfVllm) {
   EXPECT_EQ(grammar_in(R"({"structured_outputs": {"json_object": true}})"), json_object_grammar());
 }
 
-TEST(GrammarFields, EmptyFieldsAreNoGrammar) {
-  EXPECT_FALSE(
-      asked_for(R"({"regex": "", "guided_choice": [], "json_schema": null, "structured_outputs": {}})"));
+TEST(GrammarFields, IgnoresEmptyFields) {
+  EXPECT_FALSE(requested_grammar(
+      R"({"regex": "", "guided_choice": [], "json_schema": null, "structured_outputs": {}})"));
 }
 
-TEST(GrammarFields, ReportInvalidFields) {
+TEST(GrammarFields, NamesInvalidFields) {
   EXPECT_THAT(grammar_error(R"({"regex": 5})"), HasSubstr("regex 5: expected a string"));
   EXPECT_THAT(grammar_error(R"({"guided_json": 5})"), HasSubstr("expected a JSON schema"));
   EXPECT_THAT(grammar_error(R"({"response_format": {"type": "json_schema"}})"),

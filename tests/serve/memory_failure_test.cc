@@ -1,5 +1,5 @@
-// attend serve when memory runs out once: on the engine's thread, the I/O thread, a worker. One request ends,
-// with an error or cut off; the others and the server go on, and nothing is left of it.
+// A server whose engine thread, I/O thread or worker runs out of memory once: one request fails or is cut
+// off, the other requests and the server continue, and nothing leaks.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using testing_support::allocation_has_failed;
 using testing_support::fail_one_allocation_after;
 
-// Under AddressSanitizer, where each takes ten times as long, not all of them.
+// Fails only some allocations under AddressSanitizer, where each run is ten times slower.
 #ifdef __SANITIZE_ADDRESS__
 constexpr int64_t kStride = 13;
 #else
@@ -54,7 +54,7 @@ ApiOptions tiny_api() {
   return options;
 }
 
-// attend serve in this process, without its command.
+// Server of `attend serve` without its command line.
 class ServerInMemory {
  public:
   ServerInMemory() {
@@ -78,7 +78,7 @@ class ServerInMemory {
     std::from_chars(address.data() + address.rfind(':') + 1, address.data() + address.size(), port);
     return port;
   }
-  // What `task` gives on the I/O thread, or on the worker.
+  // Runs `task` on the I/O thread (on_worker: on the worker thread) and returns its result.
   template <class Task>
   auto on_io_thread(Task task) {
     auto result = std::make_shared<std::promise<decltype(task())>>();
@@ -91,7 +91,7 @@ class ServerInMemory {
     server_.work([=] { result->set_value(task()); });
     return result->get_future().get();
   }
-  // On the engine's thread, in the callback of a request that is there for that.
+  // Runs `task` on the engine thread, in the callback of a request submitted for this purpose.
   template <class Task>
   auto on_engine_thread(Task task) {
     std::promise<decltype(task())> result;
@@ -128,7 +128,7 @@ class Connection {
   Connection(const Connection&) = delete;
 
   void send(const std::string& text) { ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
-  // Up to where the server ends; a server that hangs fails the test.
+  // Reads until the server closes the connection. A server that hangs fails the test.
   std::string read_all() {
     std::string all;
     char piece[4096];
@@ -153,8 +153,8 @@ std::string make_post(const std::string& path, const std::string& body) {
          "\r\n\r\n" + body;
 }
 
-// Requests that go different ways: streamed, whole, several completions with logprobs, and what workers
-// answer.
+// Requests on different paths: streamed, not streamed, several completions with logprobs, and requests
+// answered by workers.
 const std::string kRequests[] = {
     make_post(
         "/v1/chat/completions",
@@ -175,15 +175,15 @@ bool is_complete(const std::string& answer) {
   return answer.find("chunked") == answer.npos ||
          (answer.find("[DONE]") != answer.npos && answer.ends_with("0\r\n\r\n"));
 }
-// Said to have failed, or cut off.
+// Returns true if the answer reports a failure or is cut off.
 bool is_failure(const std::string& answer) {
   return answer.find("out of memory") != answer.npos || answer.find("bad_alloc") != answer.npos ||
          answer.find("did not generate") != answer.npos ||
          answer.find("\"finish_reason\":\"error\"") != answer.npos || !answer.ends_with("0\r\n\r\n");
 }
 
-// Sends all requests at once while allocation number `num_good` of the thread that `on_thread` runs things on
-// fails, which may cost `num_lost` of them. Whether one has failed.
+// Sends all requests while allocation number `num_good` of the thread that `on_thread` runs tasks on fails.
+// At most `num_lost` requests may fail. Returns true if an allocation failed.
 template <class OnThread>
 bool one_allocation_fails(ServerInMemory& server, int64_t num_good, int num_lost, const OnThread& on_thread) {
   on_thread([num_good] {
@@ -227,16 +227,16 @@ void fail_each_allocation(ServerInMemory& server, int64_t stride, int num_lost, 
     num_failures += failed;
     if (!failed) break;
   }
-  EXPECT_GT(num_failures, 50 / kStride) << "the test tests nothing";
+  EXPECT_GT(num_failures, 50 / kStride) << "too few allocations failed";
 }
 
-TEST(ServerMemory, RunsOutAtAnyPointOfTheIoThread) {
+TEST(ServerMemory, SurvivesEachFailedAllocationOnTheIoThread) {
   ServerInMemory server;
   fail_each_allocation(server, 1, 1, [&](const auto& task) { return server.on_io_thread(task); });
 }
 
-// The boundary by itself: handlers need not care.
-TEST(ServerMemory, AHandlerThatHasNoneIsAnswered503AndTheNextIsServed) {
+// Handlers that throw bad_alloc; no engine.
+TEST(ServerMemory, AnswersAHandlerOutOfMemoryWith503AndServesTheNext) {
   HttpServer server(one_worker());
   int num_calls = 0;
   std::thread runs([&] {
@@ -258,17 +258,17 @@ TEST(ServerMemory, AHandlerThatHasNoneIsAnswered503AndTheNextIsServed) {
     connection.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     return connection.read_all();
   };
-  const std::string refused = answer();
-  EXPECT_TRUE(refused.starts_with("HTTP/1.1 503 ") && refused.ends_with("\"out of memory\"")) << refused;
-  EXPECT_FALSE(answer().ends_with("0\r\n\r\n")) << "a stream that has begun is cut off";
+  const std::string rejected = answer();
+  EXPECT_TRUE(rejected.starts_with("HTTP/1.1 503 ") && rejected.ends_with("\"out of memory\"")) << rejected;
+  EXPECT_FALSE(answer().ends_with("0\r\n\r\n")) << "a stream that has started is cut off";
   EXPECT_TRUE(answer().ends_with("served"));
   server.stop();
   runs.join();
 }
 
-// Workers read requests with a Json, which may take memory when it is destroyed: attend serve has a reserve
+// Workers parse requests with Json, which may allocate in its destructor. attend serve keeps a memory reserve
 // for that.
-TEST(ServerMemory, RunsOutAtAnyPointOfAWorker) {
+TEST(ServerMemory, SurvivesEachFailedAllocationOnAWorker) {
   const MemoryReserve reserve;
   ServerInMemory server;
   int num_spent = 0;
@@ -277,11 +277,11 @@ TEST(ServerMemory, RunsOutAtAnyPointOfAWorker) {
     return server.on_worker(task);
   });
   EXPECT_GT(num_spent, 50 / kStride);
-  EXPECT_FALSE(MemoryReserve::is_released()) << "the next request takes it again";
+  EXPECT_FALSE(MemoryReserve::is_released()) << "the next request acquires it again";
 }
 
-// A step is everybody's: all that it computes may fail with it.
-TEST(ServerMemory, RunsOutAtAnyPointOfTheEnginesThread) {
+// All requests share a step, so that all of them may fail with it.
+TEST(ServerMemory, SurvivesEachFailedAllocationOnTheEngineThread) {
   ServerInMemory server;
   fail_each_allocation(server, 3, static_cast<int>(std::size(kRequests)),
                        [&](const auto& task) { return server.on_engine_thread(task); });

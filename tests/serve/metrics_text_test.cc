@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(MetricsText, HasSglangsNamesWithItsLabels) {
+TEST(MetricsText, UsesNamesAndLabelsOfSglang) {
   EngineMetrics engine;
   engine.num_running = 3;
   engine.num_used_tokens = 25;
@@ -22,7 +22,7 @@ TEST(MetricsText, HasSglangsNamesWithItsLabels) {
                               "\"0\",pp_rank=\"0\"} 0.25\n"));
 }
 
-TEST(MetricsText, AddsUpTheBucketsOfAHistogram) {
+TEST(MetricsText, AccumulatesHistogramBuckets) {
   constexpr double kBounds[] = {0.1, 1.0};
   EngineMetrics engine;
   engine.inter_token = {kBounds, {2, 3, 4}, 12.5};
@@ -49,7 +49,7 @@ TEST(MetricsText, ReportsSpeculation) {
     EXPECT_THAT(text, HasSubstr(line));
 }
 
-TEST(MetricsText, HasVllmNamesOnRequest) {
+TEST(MetricsText, UsesVllmNamesOnRequest) {
   EngineMetrics engine;
   engine.num_running = 3;
   engine.num_cached_prompt_tokens = 7;

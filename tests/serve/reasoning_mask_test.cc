@@ -1,4 +1,4 @@
-// A grammar waits until the model has thought.
+// Grammar masks that apply only after the reasoning part of an answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace attend::serve {
 namespace {
 
-// Allows token 5, and counts what it hears of.
+// Allows only token 5 and counts accepted tokens.
 class FiveMask final : public TokenMask {
  public:
   bool fill(std::span<uint32_t> words) override {
@@ -39,7 +39,7 @@ TEST_F(ReasoningMaskTest, AllowsAllTokensUntilTheClosingTag) {
   EXPECT_TRUE(mask->fill(words_));
   mask->accept(5);
   EXPECT_EQ(inner_->num_accepted, 1);
-  EXPECT_FALSE(mask->fork()->fill(words_)) << "a fork thinks anew";
+  EXPECT_FALSE(mask->fork()->fill(words_)) << "a fork starts a new reasoning part";
 }
 
 TEST_F(ReasoningMaskTest, ConstrainsAnswersWithoutReasoningImmediately) {

@@ -1,4 +1,4 @@
-// Replies as clients read them.
+// JSON of replies and stream chunks.
 #include "attend/serve/protocols/openai/replies.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 namespace attend::serve {
 namespace {
 
-// An endpoint with what its replies share.
+// An endpoint and the fields that its replies share.
 struct Replies {
   const Endpoint& endpoint;
   ReplyHead head;
@@ -35,7 +35,7 @@ std::string finish_chunk(const Replies& to, size_t index, const Choice& choice, 
 std::string usage_chunk(const Replies& to, const GenerationJob& job, const std::vector<Choice>& choices) {
   return open_ai(to, job).usage_chunk(choices);
 }
-// The one event that a choice of /generate makes.
+// The single event of a /generate chunk.
 std::string native_chunk(size_t index, Choice choice, std::string_view text, bool first,
                          const GenerationJob& job) {
   std::string events;
@@ -55,7 +55,7 @@ Choice finished(FinishReason reason = FinishReason::kStop) {
   return choice;
 }
 
-TEST(WholeReply, OfAChat) {
+TEST(WholeReply, WritesAChat) {
   EXPECT_EQ(
       full_reply(kChat, {}, {finished()}),
       R"({"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"tiny","choices":[{"index":0,)"
@@ -63,14 +63,14 @@ TEST(WholeReply, OfAChat) {
       R"("usage":{"prompt_tokens":4,"completion_tokens":3,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}})");
 }
 
-TEST(WholeReply, OfACompletion) {
+TEST(WholeReply, WritesACompletion) {
   const Json reply = Json::parse(full_reply(kCompletion, {}, {finished(FinishReason::kLength)}));
   EXPECT_EQ(reply["object"], "text_completion");
   EXPECT_EQ(reply["choices"][0]["text"], "a \"b\"");
   EXPECT_EQ(reply["choices"][0]["finish_reason"], "length");
 }
 
-TEST(WholeReply, CountsAPromptOnceHoweverOftenItIsCompleted) {
+TEST(WholeReply, CountsAPromptOnceForAllItsCompletions) {
   GenerationJob job;
   job.params.n = 2;
   const Json reply = Json::parse(full_reply(kChat, job, {finished(), finished(), finished(), finished()}));
@@ -103,7 +103,7 @@ TEST(WholeReply, GenerateReportsSpeculation) {
   EXPECT_EQ(meta["spec_accept_rate"], 0.5);
 }
 
-TEST(Chunks, NameTheRoleOnceAndEndWithAnEmptyDelta) {
+TEST(Chunks, StateTheRoleOnceAndEndWithAnEmptyDelta) {
   Choice choice = finished(FinishReason::kNone);
   EXPECT_EQ(Json::parse(text_chunk(kChat, 0, choice, "a", true, {}))["choices"][0]["delta"],
             Json({{"role", "assistant"}, {"content", "a"}}));
@@ -114,7 +114,7 @@ TEST(Chunks, NameTheRoleOnceAndEndWithAnEmptyDelta) {
   EXPECT_EQ(last["finish_reason"], "stop");
 }
 
-// Most chunks are written by hand: they are the same, byte for byte.
+// Most chunks are written without the serializer. Their bytes must match it.
 TEST(Chunks, HandWrittenJsonMatchesTheSerializer) {
   GenerationJob with_usage;
   with_usage.continuous_usage = true;
@@ -138,8 +138,8 @@ TEST(Chunks, HandWrittenJsonMatchesTheSerializer) {
       }
 }
 
-TEST(Chunks, OfACompletionHaveATextInEach) {
-  // Benchmark clients index choices[0].text of every chunk.
+TEST(Chunks, AlwaysContainTextForCompletions) {
+  // Benchmark clients read choices[0].text of every chunk.
   EXPECT_EQ(Json::parse(text_chunk(kCompletion, 1, finished(), "x", true, {}))["choices"][0]["text"], "x");
   EXPECT_EQ(Json::parse(finish_chunk(kCompletion, 1, finished(), {}))["choices"][0]["text"], "");
 }
@@ -158,7 +158,7 @@ TEST(Chunks, GenerateSendsTheWholeTextEachTime) {
   EXPECT_EQ(Json::parse(native_chunk(0, finished(), "b\"", false, {}))["text"], "a \"b\"");
 }
 
-TEST(Logprobs, OfAChatAndOfACompletion) {
+TEST(Logprobs, MatchTheFormatsOfChatAndCompletion) {
   GenerationJob job;
   job.params.logprobs = 1;
   Choice choice = finished();
@@ -169,7 +169,7 @@ TEST(Logprobs, OfAChatAndOfACompletion) {
   EXPECT_EQ(Json::parse(full_reply(kCompletion, job, {choice}))["choices"][0]["logprobs"],
             Json::parse(R"({"text_offset": [0, 2], "token_logprobs": [null, -0.5], "tokens": ["Hi", " é"],
                 "top_logprobs": [null, {" é": -0.5, " e": -2.0}]})"));
-  // Offsets are of characters, and go on from chunk to chunk.
+  // Offsets count characters and continue from chunk to chunk.
   choice.count_logprobs_as_sent();
   for (const char* text : {"!", "?"}) choice.logprobs.push_back({text, 6, -1.0f, {}});
   EXPECT_EQ(Json::parse(
@@ -177,7 +177,7 @@ TEST(Logprobs, OfAChatAndOfACompletion) {
             Json({4, 5}));
 }
 
-TEST(Logprobs, GenerateReturnsTriplesOfPromptAndAnswer) {
+TEST(Logprobs, GenerateReturnsTriplesForPromptAndAnswer) {
   GenerationJob job;
   job.params.logprobs = 1;
   job.logprob_start = 1;
@@ -188,7 +188,7 @@ TEST(Logprobs, GenerateReturnsTriplesOfPromptAndAnswer) {
                      {"d", 6, -0.75f, {{"e", 7, -0.125f}}}};
   choice.num_prompt_logprobs = 3;
   const Json meta = Json::parse(full_reply(kNative, job, {choice}))["meta_info"];
-  // The first that is told has no logprob, as in SGLang.
+  // The first returned token has no logprob, as in SGLang.
   EXPECT_EQ(meta["input_token_logprobs"], Json::parse("[[null, 4, null], [-0.5, 5, null]]"));
   EXPECT_EQ(meta["input_top_logprobs"], Json::parse("[null, [[-0.5, 5, null]]]"));
   EXPECT_EQ(meta["output_token_logprobs"], Json::parse("[[-0.75, 6, null]]"));
@@ -210,16 +210,16 @@ TEST(Chunks, GenerateIdentifiesCompletions) {
   EXPECT_EQ(chunk["meta_info"]["id"], "1-1");
 }
 
-TEST(ErrorReply, HasWhatOpenAisClientReads) {
+TEST(ErrorReply, HasTheFieldsThatTheOpenAiClientReads) {
   EXPECT_EQ(error_reply({400, "n 0", "n", ""}),
             R"({"error":{"message":"n 0","type":"invalid_request_error","param":"n","code":null}})");
   EXPECT_EQ(Json::parse(error_reply({503, "full", "", "queue_full"}))["error"]["type"], "overloaded_error");
   EXPECT_EQ(Json::parse(error_reply({401, "", "", ""}))["error"]["type"], "authentication_error");
-  // Whatever a message quotes, the reply is JSON.
+  // Replies are valid JSON whatever the message quotes.
   EXPECT_TRUE(Json::accept(error_reply({400, "\xff\"", "", ""})));
 }
 
-TEST(Event, IsOneLineAndAnEmptyOne) { EXPECT_EQ(event("{}"), "data: {}\n\n"); }
+TEST(Event, IsOneLineFollowedByAnEmptyLine) { EXPECT_EQ(event("{}"), "data: {}\n\n"); }
 
 }  // namespace
 }  // namespace attend::serve

@@ -1,4 +1,4 @@
-// Tools as clients name them, and the grammar of calls that have to be.
+// Tool definitions of requests, and grammars of required tool calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,18 +81,18 @@ TEST(Tools, InvalidToolsAreRejectedByName) {
               HasSubstr("regex says already"));
 }
 
-TEST(ToolFormat, IsKnownByNameAndByTemplate) {
+TEST(ToolFormat, IsFoundByNameAndByTemplate) {
   EXPECT_EQ(&parse_tool_format("hermes"), &kHermesFormat);
   EXPECT_EQ(parse_tool_format("qwen").name(), "qwen25");
   EXPECT_EQ(&parse_tool_format("llama3_json"), &kLlama3Format);
-  EXPECT_THROW(parse_tool_format("nobody"), Error);
+  EXPECT_THROW(parse_tool_format("unknown"), Error);
   EXPECT_EQ(find_tool_format("... <tool_call>\\n{\"name\": ..."), &kHermesFormat);
   EXPECT_EQ(find_tool_format("<tool_call>\\n<function=..."), &kQwen3CoderFormat);
   EXPECT_EQ(find_tool_format("{{ '<|python_tag|>' }}"), &kLlama3Format);
   EXPECT_EQ(find_tool_format("{{ messages }}"), nullptr);
 }
 
-TEST(Reasoning, IsSeparateWhereTheServerHasAParser) {
+TEST(Reasoning, IsReturnedSeparatelyIfTheServerHasAParser) {
   const ChatFormats formats{.tools = nullptr, .reasoning = &kThinkFormat};
   EXPECT_TRUE(chat_with(R"("n": 1)", formats).answer->reasoning);
   EXPECT_FALSE(chat_with(R"("separate_reasoning": false)", formats).answer);

@@ -12,7 +12,7 @@ std::atomic<int64_t> num_counted = 0, bytes_counted = 0, num_live = 0;
 constexpr int64_t kNever = -1, kHasFailed = -2;
 thread_local int64_t num_good_left = kNever;
 
-// Null: there is no memory.
+// Returns null if no memory is available.
 void* allocate(std::size_t alignment, std::size_t bytes) {
   num_counted.fetch_add(1, std::memory_order_relaxed);
   bytes_counted.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
@@ -23,7 +23,7 @@ void* allocate(std::size_t alignment, std::size_t bytes) {
 void* allocate_or_throw(std::size_t alignment, std::size_t bytes) {
   if (num_good_left == 0) {
     num_good_left = kHasFailed;
-    // It may find some, and says so by returning.
+    // The new_handler returns if it has freed memory.
     const std::new_handler find_memory = std::get_new_handler();
     if (find_memory == nullptr) throw std::bad_alloc();
     find_memory();
@@ -34,7 +34,7 @@ void* allocate_or_throw(std::size_t alignment, std::size_t bytes) {
   throw std::bad_alloc();
 }
 
-void give_back(void* memory) noexcept {
+void deallocate(void* memory) noexcept {
   if (memory != nullptr) num_live.fetch_sub(1, std::memory_order_relaxed);
   std::free(memory);
 }
@@ -51,8 +51,8 @@ void fail_one_allocation_after(int64_t num_good) { num_good_left = num_good < 0 
 bool allocation_has_failed() { return num_good_left == kHasFailed; }
 }  // namespace attend::testing_support
 
-// Every form that the programs use: AddressSanitizer has its own of each, which would not go together with
-// only some of these.
+// Replaces every form that the programs use. AddressSanitizer defines all of them, and its forms must not be
+// mixed with these.
 void* operator new(std::size_t bytes) { return allocate_or_throw(kAlignment, bytes); }
 void* operator new[](std::size_t bytes) { return allocate_or_throw(kAlignment, bytes); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
@@ -66,12 +66,12 @@ void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
   num_live.fetch_add(1, std::memory_order_relaxed);
   return allocate(kAlignment, bytes);
 }
-void operator delete(void* memory) noexcept { give_back(memory); }
-void operator delete[](void* memory) noexcept { give_back(memory); }
-void operator delete(void* memory, std::size_t) noexcept { give_back(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { give_back(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { give_back(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { give_back(memory); }
+void operator delete(void* memory) noexcept { deallocate(memory); }
+void operator delete[](void* memory) noexcept { deallocate(memory); }
+void operator delete(void* memory, std::size_t) noexcept { deallocate(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { deallocate(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { deallocate(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { deallocate(memory); }
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   return allocate(alignment, bytes);
 }

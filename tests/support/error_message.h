@@ -1,4 +1,4 @@
-// What a refusal says.
+// Messages of errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace attend::testing_support {
 
-// The message of the Error that `fn` throws; the test fails unless it has this code.
+// Returns the message of the Error that `fn` throws. The test fails unless the error has this code.
 template <class Fn>
 std::string error_message(ErrorCode code, Fn&& fn) {
   try {

@@ -9,7 +9,7 @@
 
 namespace attend::testing_support {
 
-// In the folder for temporary files, of the running test alone: tests run beside one another.
+// Path in the folder for temporary files, unique to the running test, since tests run concurrently.
 inline std::string executable_path(const std::string& name) {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   std::string own = std::string(test->test_suite_name()) + "." + test->name() + "." + name;

@@ -4,7 +4,7 @@
 
 namespace attend::testing_support {
 
-// The GPU that tests run on, whether or not there is one.
+// GPU that tests run on; it may be absent.
 inline constexpr Device kGpu{DeviceType::kCuda, 0};
 
 }  // namespace attend::testing_support

@@ -1,4 +1,4 @@
-// A checkpoint without files: what a reader of another format has to provide.
+// Checkpoint in memory, an example of a reader of another format.
 #pragma once
 
 #include <map>

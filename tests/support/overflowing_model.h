@@ -1,4 +1,4 @@
-// A model whose weights are finite and whose attention scores are not, for prompts with a certain token.
+// Model with finite weights whose attention scores overflow for prompts with a certain token.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace attend::testing_support {
 
-// Changes float32 tensors of a safetensors file: fn(name, row, column, value).
+// Changes float32 tensors of a safetensors file with fn(name, row, column, value).
 inline void change_weights(const std::filesystem::path& file,
                            const std::function<void(const std::string&, int64_t, int64_t, float&)>& fn) {
   std::ifstream in(file, std::ios::binary);
@@ -37,9 +37,9 @@ inline void change_weights(const std::filesystem::path& file,
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// Copies a model in float32 to `folder` so that every other prompt's logits stay numbers, and those of a
-// prompt with `token_id` are NaN: it alone has the hidden feature that q and k of the first layer multiply by
-// 1e25, and their product by 1e25 again.
+// Copies a float32 model to `folder` such that prompts with `token_id` have NaN logits and others do not.
+// Only this token has the hidden feature that q and k of the first layer multiply by 1e25, so that their
+// product overflows.
 inline void make_overflowing_model(const std::filesystem::path& model, const std::filesystem::path& folder,
                                    int32_t token_id) {
   std::filesystem::create_directories(folder);

@@ -1,4 +1,4 @@
-// Files and errors for the model tests.
+// Files and expected errors of tests.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@
 
 namespace attend::test {
 
-// A folder that goes when the test ends.
+// Folder that is deleted at the end of the test.
 class TempDir {
  public:
   TempDir() {
@@ -46,11 +46,11 @@ std::string bytes_of(std::initializer_list<T> values) {
   return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
 }
 
-// A file of the safetensors format with this header and data, right or wrong.
+// Returns a safetensors file with this header and data, valid or not.
 inline std::string safetensors_bytes(std::string_view header, std::string_view data) {
   const uint64_t length = header.size();
   std::string bytes(sizeof length, '\0');
-  std::memcpy(bytes.data(), &length, sizeof length);  // little-endian, as every machine that runs the tests
+  std::memcpy(bytes.data(), &length, sizeof length);  // little-endian, like every machine that runs the tests
   return bytes.append(header).append(data);
 }
 
@@ -60,7 +60,7 @@ struct TestTensor {
   std::string data;
 };
 
-// Zeros of a dtype of two or four bytes.
+// Tensor of zeros, of a dtype of two or four bytes.
 inline TestTensor make_tensor(const std::string& name, std::vector<int64_t> shape,
                               const std::string& dtype = "F16") {
   size_t num_bytes = dtype == "F32" ? 4 : 2;
@@ -68,7 +68,7 @@ inline TestTensor make_tensor(const std::string& name, std::vector<int64_t> shap
   return {name, dtype, std::move(shape), std::string(num_bytes, '\0')};
 }
 
-// A well-formed file.
+// Returns a valid file.
 inline std::string safetensors_bytes(std::span<const TestTensor> tensors) {
   std::ostringstream header;
   std::string data;
@@ -82,11 +82,11 @@ inline std::string safetensors_bytes(std::span<const TestTensor> tensors) {
   }
   header << '}';
   std::string text = header.str();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // writers pad so, which aligns the data
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // padding that writers use to align the data
   return safetensors_bytes(text, data);
 }
 
-// Expects an Error with this code whose message holds every part.
+// Expects an Error with this code whose message contains every part.
 template <class Fn>
 void expect_error(ErrorCode code, std::initializer_list<std::string_view> parts, Fn&& fn) {
   try {

@@ -8,7 +8,7 @@
 
 namespace attend::testing_support {
 
-inline std::vector<TokenSlot> slots_of(std::initializer_list<int32_t> numbers) {
+inline std::vector<TokenSlot> make_slots(std::initializer_list<int32_t> numbers) {
   return std::vector<TokenSlot>(numbers.begin(), numbers.end());
 }
 

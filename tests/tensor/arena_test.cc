@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using testing_support::error_message;
 
-TEST(Arena, HandsOutZeroedCacheLinesThatDoNotOverlap) {
+TEST(Arena, AllocatesDisjointZeroedCacheLines) {
   Arena arena(1 << 20);
   std::vector<Tensor> tensors;
   for (int64_t size : {1, 63, 64, 65, 1000, 4096}) tensors.push_back(arena.allocate({size}, DType::kU8));
@@ -33,7 +33,7 @@ TEST(Arena, HandsOutZeroedCacheLinesThatDoNotOverlap) {
   }
 }
 
-TEST(Arena, CountsWhatItHandsOutInWholeCacheLines) {
+TEST(Arena, CountsAllocationsInWholeCacheLines) {
   Arena arena(1 << 20);
   EXPECT_EQ(arena.used_bytes(), 0u);
   arena.allocate({3, 5}, DType::kF32);
@@ -45,7 +45,7 @@ TEST(Arena, CountsWhatItHandsOutInWholeCacheLines) {
   EXPECT_EQ(arena.used_bytes(), 192u);
 }
 
-TEST(Arena, StartsOnAHugePageAndHoldsTheRequestedBytes) {
+TEST(Arena, StartsAtAHugePageAndHasTheRequestedSize) {
   for (size_t num_bytes : {size_t{0}, size_t{1}, size_t{2} << 20, (size_t{2} << 20) + 1, size_t{9} << 20}) {
     Arena arena(num_bytes);
     EXPECT_GE(arena.size_bytes(), num_bytes);
@@ -61,7 +61,7 @@ TEST(Arena, CanBeFilledToItsLastByte) {
   EXPECT_EQ(arena.used_bytes(), arena.size_bytes());
 }
 
-TEST(Arena, RejectsMismatchedArgumentsAndStaysAsItWas) {
+TEST(Arena, RejectsInvalidArgumentsWithoutSideEffects) {
   Arena arena(1 << 21);
   arena.allocate({1 << 20}, DType::kU8);
   EXPECT_EQ(error_message(ErrorCode::kOutOfMemory,
@@ -73,7 +73,7 @@ TEST(Arena, RejectsMismatchedArgumentsAndStaysAsItWas) {
   arena.allocate({1 << 20}, DType::kU8);
 }
 
-TEST(Arena, RejectsMoreThanTheMachineHasBeforeMappingIt) {
+TEST(Arena, RejectsMoreThanAvailableMemoryBeforeMapping) {
   const auto mapped_pages = [] {
     size_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
@@ -87,7 +87,7 @@ TEST(Arena, RejectsMoreThanTheMachineHasBeforeMappingIt) {
   EXPECT_LT(mapped_pages(), before + wanted / 4096 / 2);
 }
 
-TEST(Arena, NamesItsOwnerWhenItIsFull) {
+TEST(Arena, NamesItsOwnerInTheErrorWhenFull) {
   Arena arena(1, "weights");
   EXPECT_THAT(error_message(ErrorCode::kOutOfMemory, [&] { arena.allocate({1 << 30}, DType::kF32); }),
               StartsWith("weights: "));
@@ -103,7 +103,7 @@ TEST(Arena, TensorsKeepItsMemoryAlive) {
   EXPECT_EQ(tensor.span<float>()[1023], 1.5f);
 }
 
-TEST(AvailableHostBytes, IsLessThanTheMachineHas) {
+TEST(AvailableHostBytes, IsLessThanTotalMemory) {
   std::ifstream file("/proc/meminfo");
   std::string key;
   size_t total_kibibytes = 0;

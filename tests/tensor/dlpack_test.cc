@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing_support::error_message;
 
-// The offsets of the C structs are an interface with other libraries.
+// The offsets of the C structs are part of the ABI shared with other libraries.
 static_assert(sizeof(dlpack::DLTensor) == 48 && offsetof(dlpack::DLTensor, shape) == 24 &&
               offsetof(dlpack::DLTensor, byte_offset) == 40);
 static_assert(sizeof(dlpack::DLManagedTensor) == 64 && offsetof(dlpack::DLManagedTensor, deleter) == 56);
@@ -26,7 +26,7 @@ static_assert(sizeof(dlpack::DLManagedTensorVersioned) == 80 &&
               offsetof(dlpack::DLManagedTensorVersioned, flags) == 24 &&
               offsetof(dlpack::DLManagedTensorVersioned, dl_tensor) == 32);
 
-// A foreign [2, 3, 4] int32 tensor whose elements are their own numbers, and how often it was deleted.
+// Foreign int32 tensor [2, 3, 4] with elements 0 to 23, which counts how often it was deleted.
 template <class Managed>
 struct Producer {
   std::vector<int32_t> values = std::vector<int32_t>(24);
@@ -98,7 +98,7 @@ TYPED_TEST(DLPack, TreatsNullStridesAsRowMajor) {
   Producer<TypeParam> producer;
   producer.managed.dl_tensor.strides = nullptr;
   EXPECT_TRUE(view_of(producer.managed.dl_tensor).is_contiguous());
-  producer.strides = {4, 8, 1};  // rows of two interleaved matrices
+  producer.strides = {4, 8, 1};  // transposed view: rows of two matrices alternate
   producer.managed.dl_tensor.strides = producer.strides.data();
   const TensorView view = view_of(producer.managed.dl_tensor);
   EXPECT_EQ(*view[1][2][3].template as<int32_t>(), 1 * 4 + 2 * 8 + 3);
@@ -121,7 +121,7 @@ TYPED_TEST(DLPack, SupportsScalars) {
   EXPECT_EQ(view_of(producer.managed.dl_tensor).num_elements(), 1);
 }
 
-TYPED_TEST(DLPack, TakesNoOwnershipOnRejection) {
+TYPED_TEST(DLPack, DoesNotAcquireOwnershipOnRejection) {
   Producer<TypeParam> producer;
   producer.managed.dl_tensor.dtype = {dlpack::kInt, 16, 1};
   EXPECT_THROW(from_dlpack(&producer.managed), Error);
@@ -153,7 +153,7 @@ TYPED_TEST(DLPack, ExportsShapeAndStridesAndKeepsTheStorageUntilDeleted) {
   EXPECT_TRUE(storage.expired());
 }
 
-TYPED_TEST(DLPack, EveryDtypeComesBackAsItself) {
+TYPED_TEST(DLPack, EveryDtypeSurvivesTheRoundTrip) {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI32,
                       DType::kI64, DType::kU8, DType::kU64, DType::kI8}) {
     const Tensor tensor = Tensor::zeros({3, 5}, dtype);
@@ -171,7 +171,7 @@ TEST(DLPackVersioned, ExportsAVersionThatItAccepts) {
   EXPECT_EQ(from_dlpack(managed).view().num_elements(), 1);
 }
 
-TEST(DLPackVersioned, RejectsAnotherMajorVersionAndTakesNothing) {
+TEST(DLPackVersioned, RejectsAnotherMajorVersionWithoutAcquiringOwnership) {
   Producer<dlpack::DLManagedTensorVersioned> producer;
   producer.managed.version = {2, 0};
   EXPECT_EQ(error_message(ErrorCode::kUnsupported, [&] { from_dlpack(&producer.managed); }),
@@ -179,7 +179,7 @@ TEST(DLPackVersioned, RejectsAnotherMajorVersionAndTakesNothing) {
   EXPECT_EQ(producer.num_deleted, 0);
 }
 
-TEST(DLPackVersioned, RejectsReadOnlyMemoryAndTakesNothing) {
+TEST(DLPackVersioned, RejectsReadOnlyMemoryWithoutAcquiringOwnership) {
   Producer<dlpack::DLManagedTensorVersioned> producer;
   producer.managed.flags = dlpack::kFlagReadOnly;
   EXPECT_THAT(error_message(ErrorCode::kUnsupported, [&] { from_dlpack(&producer.managed); }),
@@ -200,7 +200,7 @@ TEST(DLPackView, NamesTheDtypeThatItRejects) {
   EXPECT_THAT(unsupported_message(tensor), HasSubstr("code 8"));
 }
 
-TEST(DLPackView, KnowsHostAndCudaMemoryAndRejectsOtherDevices) {
+TEST(DLPackView, AcceptsHostAndCudaMemoryAndRejectsOtherDevices) {
   Producer<dlpack::DLManagedTensor> producer;
   dlpack::DLTensor& tensor = producer.managed.dl_tensor;
   tensor.device = {dlpack::kCuda, 3};

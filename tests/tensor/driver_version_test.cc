@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kGpu = "device cuda:1";
 
-TEST(DriverVersion, RejectsADriverOlderThanTheToolkitNamingBoth) {
+TEST(DriverVersion, RejectsADriverOlderThanTheToolkit) {
   EXPECT_EQ(
       testing_support::error_message(ErrorCode::kUnsupported, [] { require_driver(kGpu, 12040, 13000); }),
       "device cuda:1: the driver serves CUDA 12.4, attend was built with 13.0: needs a driver of CUDA 13.0 "

@@ -1,6 +1,6 @@
-// Conversions of the narrow floats: over every bit pattern when they widen; when they narrow, over every
-// representable value, every midpoint between two of them, the floats next to those, and a sweep through all
-// binary32 patterns, against an oracle that searches the sorted table of representable values.
+// Conversions of narrow floats. To f32: every bit pattern. From f32: every representable value, every
+// midpoint between two of them, the floats next to those, and a sweep through all binary32 patterns, compared
+// with a search in the sorted table of representable values.
 #include "attend/tensor/dtype.h"
 
 #include <gtest/gtest.h>
@@ -21,17 +21,18 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// A narrow float as its specification tells it.
+// Parameters of a narrow float format.
 struct Format {
   int exponent_bits, mantissa_bits;
-  bool has_infinity;  // the highest exponent holds infinity and NaNs; else only the all-ones pattern is NaN
-  bool saturates;     // what overflows becomes the largest finite value, else infinity
+  bool has_infinity;  // the highest exponent encodes infinity and NaN; otherwise only the all-ones pattern is
+                      // NaN
+  bool saturates;     // overflow rounds to the largest finite value, otherwise to infinity
 
   int num_bits() const { return 1 + exponent_bits + mantissa_bits; }
   uint32_t num_patterns() const { return 1u << num_bits(); }
   uint32_t sign_bit() const { return 1u << (num_bits() - 1); }
 
-  // IEEE 754 section 3.4, and OFP8 section 5.
+  // IEEE 754, section 3.4, and OFP8, section 5.
   double decode(uint32_t bits) const {
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const uint32_t exponent_field = bits >> mantissa_bits & ((1u << exponent_bits) - 1);
@@ -82,9 +83,8 @@ class NarrowFloat : public testing::Test {
 
   static Type from_bits(uint32_t bits) { return Type::from_bits(static_cast<decltype(Type::bits)>(bits)); }
 
-  // The pattern nearest to a value that is not NaN; of two equally near, the even one. magnitudes_[i] is the
-  // value of pattern i, and the pattern after the last stands for the value that the next exponent would
-  // give.
+  // Returns the pattern nearest to a finite or infinite value, ties to even. magnitudes_[i] is the value of
+  // pattern i; the pattern after the last one represents the value that the next exponent would have.
   uint32_t nearest(float value) const {
     const uint32_t sign = std::signbit(value) ? kFormat.sign_bit() : 0;
     const double magnitude = std::fabs(static_cast<double>(value));
@@ -105,7 +105,7 @@ class NarrowFloat : public testing::Test {
     ASSERT_EQ(uint32_t{Type(value).bits}, nearest(value)) << std::hexfloat << value;
   }
 
-  std::vector<double> magnitudes_;  // of the finite patterns with a clear sign bit, in order
+  std::vector<double> magnitudes_;  // values of the finite patterns with a clear sign bit, ascending
 };
 
 struct TraitsName {
@@ -144,11 +144,11 @@ TYPED_TEST(NarrowFloat, EveryPatternSurvivesTheRoundTrip) {
   }
 }
 
-TYPED_TEST(NarrowFloat, NarrowsToTheNearestAndTiesToEven) {
+TYPED_TEST(NarrowFloat, RoundsToTheNearestAndTiesToEven) {
   double previous = 0.0;
   for (double magnitude : this->magnitudes_) {
     const auto exact = static_cast<float>(magnitude);
-    const auto middle = static_cast<float>((magnitude + previous) / 2);  // exact: one more bit
+    const auto middle = static_cast<float>((magnitude + previous) / 2);  // exact: needs one more bit
     for (float center : {exact, middle})
       for (float value : {center, std::nextafter(center, kInf), std::nextafter(center, 0.0f)}) {
         this->expect_nearest(value);
@@ -158,8 +158,8 @@ TYPED_TEST(NarrowFloat, NarrowsToTheNearestAndTiesToEven) {
   }
 }
 
-TYPED_TEST(NarrowFloat, NarrowsASweepThroughAllFloats) {
-  constexpr uint64_t kStride = 1021;  // a prime: the low bits take all values
+TYPED_TEST(NarrowFloat, RoundsASweepThroughAllFloats) {
+  constexpr uint64_t kStride = 1021;  // a prime, so that the low bits cover all values
   for (uint64_t pattern = 0; pattern < uint64_t{1} << 32; pattern += kStride) {
     const auto value = std::bit_cast<float>(static_cast<uint32_t>(pattern));
     if (!std::isnan(value)) this->expect_nearest(value);
@@ -178,7 +178,7 @@ TYPED_TEST(NarrowFloat, RoundsAtTheEdgeOfItsRange) {
   }
 }
 
-TYPED_TEST(NarrowFloat, KeepsTheSignOfZeroAndOfWhatRoundsToZero) {
+TYPED_TEST(NarrowFloat, KeepsTheSignOfZeroAndOfValuesRoundedToZero) {
   using Narrow = typename TypeParam::Type;
   EXPECT_EQ(uint32_t{Narrow(0.0f).bits}, 0u);
   EXPECT_EQ(uint32_t{Narrow(-0.0f).bits}, this->kFormat.sign_bit());
@@ -188,7 +188,7 @@ TYPED_TEST(NarrowFloat, KeepsTheSignOfZeroAndOfWhatRoundsToZero) {
 
 TYPED_TEST(NarrowFloat, EveryNaNStaysNaN) {
   using Narrow = typename TypeParam::Type;
-  // Payloads in the top bit, in the lowest bit alone, in the middle, in all bits; both signs.
+  // Payloads: only the top bit, only the lowest bit, bits in the middle, and all bits; both signs.
   for (uint32_t payload : {0x400000u, 0x1u, 0x8000u, 0x10000u, 0x7fffffu})
     for (uint32_t sign : {0u, 0x80000000u}) {
       const Narrow narrowed(std::bit_cast<float>(sign | 0x7f800000u | payload));
@@ -196,7 +196,7 @@ TYPED_TEST(NarrowFloat, EveryNaNStaysNaN) {
     }
 }
 
-TEST(F16, AgreesWithTheCompilersType) {
+TEST(F16, MatchesTheCompilersFloat16) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto expected = static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
     const auto widened = static_cast<float>(F16::from_bits(static_cast<uint16_t>(bits)));
@@ -214,8 +214,8 @@ TEST(F16, AgreesWithTheCompilersType) {
   }
 }
 
-// The table of values in the OCP 8-bit floating point specification, revision 1.0.
-TEST(F8E4M3, HasTheValuesOfItsSpecification) {
+// Values of the OCP 8-bit floating point specification, revision 1.0.
+TEST(F8E4M3, MatchesTheSpecification) {
   EXPECT_EQ(static_cast<float>(F8E4M3::from_bits(0x7e)), 448.0f);
   EXPECT_EQ(static_cast<float>(F8E4M3::from_bits(0x08)), 0x1p-6f);
   EXPECT_EQ(static_cast<float>(F8E4M3::from_bits(0x07)), 0.875f * 0x1p-6f);
@@ -224,7 +224,7 @@ TEST(F8E4M3, HasTheValuesOfItsSpecification) {
   EXPECT_EQ(F8E4M3(-kInf).bits, 0xfe);
 }
 
-TEST(F8E5M2, HasTheValuesOfItsSpecification) {
+TEST(F8E5M2, MatchesTheSpecification) {
   EXPECT_EQ(static_cast<float>(F8E5M2::from_bits(0x7b)), 57344.0f);
   EXPECT_EQ(static_cast<float>(F8E5M2::from_bits(0x04)), 0x1p-14f);
   EXPECT_EQ(static_cast<float>(F8E5M2::from_bits(0x03)), 0.75f * 0x1p-14f);
@@ -237,7 +237,7 @@ TEST(F8E5M2, HasTheValuesOfItsSpecification) {
 constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2,
                                 DType::kI32, DType::kI64, DType::kU8,   DType::kU64,    DType::kI8};
 
-TEST(DType, KnowsTheSizeOfEveryElement) {
+TEST(DType, ReportsElementSizes) {
   EXPECT_EQ(size_of(dtype_of<float>), sizeof(float));
   EXPECT_EQ(size_of(dtype_of<F16>), sizeof(F16));
   EXPECT_EQ(size_of(dtype_of<BF16>), sizeof(BF16));
@@ -259,7 +259,7 @@ TEST(DType, ClassifiesFloatsIntegersAndFp8) {
   }
 }
 
-TEST(DType, ReadsItsOwnNamesAndTheUsualShortOnes) {
+TEST(DType, ParsesFullAndShortNames) {
   for (DType dtype : kAllDTypes)
     if (is_float(dtype)) {
       EXPECT_EQ(parse_dtype(to_string(dtype)), dtype);
@@ -270,7 +270,7 @@ TEST(DType, ReadsItsOwnNamesAndTheUsualShortOnes) {
   EXPECT_EQ(parse_dtype("e5m2"), DType::kF8E5M2);
 }
 
-TEST(DType, RejectsAnUnknownNameWithTheAcceptedOnes) {
+TEST(DType, ListsAcceptedNamesForAnUnknownName) {
   EXPECT_EQ(testing_support::error_message(ErrorCode::kInvalidArgument, [] { parse_dtype("int4"); }),
             "dtype 'int4': expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
   EXPECT_EQ(
@@ -278,7 +278,7 @@ TEST(DType, RejectsAnUnknownNameWithTheAcceptedOnes) {
       "qkv_dtype 'int4': expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
 }
 
-TEST(DType, VisitsFloatsWithTheirTypeAndRejectsIntegers) {
+TEST(DType, DispatchesFloatTypesAndRejectsIntegers) {
   for (DType dtype : kAllDTypes) {
     int num_calls = 0;
     const bool visited = visit_float_dtype(dtype, [&](auto tag) {

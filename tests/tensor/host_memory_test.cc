@@ -21,7 +21,7 @@ class CgroupMemory : public testing::Test {
   const std::filesystem::path root_ = std::filesystem::path(testing::TempDir()) / "attend_cgroups";
 };
 
-TEST_F(CgroupMemory, IsWhatTheTightestGroupAroundTheProcessLeaves) {
+TEST_F(CgroupMemory, IsTheFreeMemoryOfTheTightestGroup) {
   write("outer/memory.max", "1000");
   write("outer/memory.current", "400");
   write("outer/inner/memory.max", "5000");
@@ -32,26 +32,26 @@ TEST_F(CgroupMemory, IsWhatTheTightestGroupAroundTheProcessLeaves) {
   EXPECT_EQ(cgroup_memory_left(root_, "/outer", kCgroup2), 600u);
 }
 
-TEST_F(CgroupMemory, CountsPagesOfFilesAsFree) {
+TEST_F(CgroupMemory, CountsPageCacheAsFree) {
   write("memory.max", "1000");
   write("memory.current", "900");
   write("memory.stat", "anon 200\nactive_file 300\ninactive_file 400");
   EXPECT_EQ(cgroup_memory_left(root_, "/", kCgroup2), 800u);
 }
 
-TEST_F(CgroupMemory, ReadsTheFirstVersionToo) {
+TEST_F(CgroupMemory, ReadsCgroupV1) {
   write("job/memory.limit_in_bytes", "1000");
   write("job/memory.usage_in_bytes", "900");
   write("job/memory.stat", "cache 700\ntotal_active_file 300\ntotal_inactive_file 100");
   EXPECT_EQ(cgroup_memory_left(root_, "/job", kCgroup1), 500u);
 }
 
-TEST_F(CgroupMemory, IsUnlimitedWithoutAGroupLimit) {
+TEST_F(CgroupMemory, IsUnlimitedWithoutALimit) {
   write("memory.max", "max");
   EXPECT_EQ(cgroup_memory_left(root_, "/not/there", kCgroup2), kNoMemoryLimit);
 }
 
-TEST(RlimitMemory, IsWhatTheAddressSpaceLeaves) {
+TEST(RlimitMemory, IsTheFreeAddressSpace) {
   rlimit before{};
   getrlimit(RLIMIT_AS, &before);
   if (before.rlim_cur != RLIM_INFINITY) GTEST_SKIP() << "ulimit -v is set";

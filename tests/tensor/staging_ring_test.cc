@@ -45,7 +45,8 @@ class StagingRingOn : public testing::TestWithParam<DeviceType> {
 TEST_P(StagingRingOn, UploadsToAFixedAddress) {
   StagingRing ring(1 << 20, device_);
   const void* const address = ring.device_bytes().data;
-  // More steps than slots, and no wait in between: a slot may only be filled again when it was copied.
+  // Runs more steps than slots without synchronization: a slot may be refilled only after its copy has
+  // finished.
   for (int step = 0; step < 20; ++step) {
     const View<std::byte> slot = ring.next_slot();
     std::memset(slot.data(), step, slot.size());
@@ -56,7 +57,7 @@ TEST_P(StagingRingOn, UploadsToAFixedAddress) {
   EXPECT_EQ(ring.device_bytes().data, address);
 }
 
-TEST_P(StagingRingOn, RejectsMoreThanItHolds) {
+TEST_P(StagingRingOn, RejectsMoreBytesThanASlotHas) {
   StagingRing ring(64, device_);
   ring.next_slot();
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { ring.upload(65, stream_); }),

@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-TEST(Tensor, StartsOnACacheLineWhateverItsSize) {
+TEST(Tensor, IsAlignedToACacheLine) {
   for (int64_t size : {0, 1, 63, 64, 65, 4097}) {
     const Tensor tensor = Tensor::empty({size}, DType::kU8);
     EXPECT_FALSE(tensor.view().empty());
@@ -18,7 +18,7 @@ TEST(Tensor, StartsOnACacheLineWhateverItsSize) {
   }
 }
 
-TEST(Tensor, ZerosAreZeros) {
+TEST(Tensor, ZerosReturnsZeros) {
   const Tensor tensor = Tensor::zeros({7, 9}, DType::kF32);
   const View<float> values = tensor.span<float>();
   EXPECT_EQ(values.size(), 63u);
@@ -32,7 +32,7 @@ TEST(Tensor, ReadsRowMajorValues) {
   EXPECT_THROW(Tensor::from<int64_t>(values, {2, 2}), Error);
 }
 
-TEST(Tensor, CopiesShareTheStorageAndTheLastOneFreesIt) {
+TEST(Tensor, CopiesShareTheStorageUntilTheLastIsDestroyed) {
   Tensor first = Tensor::zeros({4}, DType::kI32);
   const std::weak_ptr<void> storage = first.storage();
   {

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::error_message;
 
-// A [2, 3, 4] tensor whose elements are their own row-major numbers.
+// Tensor [2, 3, 4] with elements 0 to 23 in row-major order.
 class TensorViewTest : public testing::Test {
  protected:
   TensorViewTest() { std::iota(values_.begin(), values_.end(), 0); }
@@ -48,7 +48,7 @@ TEST_F(TensorViewTest, IndexingKeepsTheStridesOfTheOtherDimensions) {
   EXPECT_EQ(sub.as<int32_t>(), values_.data() + 12);
 }
 
-TEST_F(TensorViewTest, ASliceOfTheFirstDimensionIsContiguousAndOfAnotherIsNot) {
+TEST_F(TensorViewTest, OnlySlicesOfTheFirstDimensionAreContiguous) {
   EXPECT_TRUE(view_.slice(0, 1, 2).is_contiguous());
   const TensorView middle = view_.slice(2, 1, 3);
   EXPECT_FALSE(middle.is_contiguous());
@@ -57,14 +57,14 @@ TEST_F(TensorViewTest, ASliceOfTheFirstDimensionIsContiguousAndOfAnotherIsNot) {
   EXPECT_EQ(at(middle, {1, 2, 1}), 22);
 }
 
-TEST_F(TensorViewTest, ASliceOfNothingHasNoElementsAndIsContiguous) {
+TEST_F(TensorViewTest, AnEmptySliceIsContiguous) {
   const TensorView none = view_.slice(2, 4, 4);
   EXPECT_EQ(none.num_elements(), 0);
   EXPECT_TRUE(none.is_contiguous());
   EXPECT_EQ(none.span<int32_t>().size(), 0u);
 }
 
-TEST_F(TensorViewTest, SplittingNamesEveryElementOnce) {
+TEST_F(TensorViewTest, SplittingKeepsEveryElementOnce) {
   const TensorView split = view_.split(2, 2);
   EXPECT_EQ(split.to_string(), "int32[2, 3, 2, 2] on cpu");
   EXPECT_TRUE(split.is_contiguous());
@@ -73,7 +73,7 @@ TEST_F(TensorViewTest, SplittingNamesEveryElementOnce) {
       for (int64_t k = 0; k < 4; ++k) EXPECT_EQ(at(split, {i, j, k / 2, k % 2}), at(view_, {i, j, k}));
 }
 
-TEST_F(TensorViewTest, SplittingTheFirstDimensionMovesTheOthersBack) {
+TEST_F(TensorViewTest, SplittingTheFirstDimensionShiftsTheOthers) {
   const TensorView rows = TensorView::contiguous(values_.data(), DType::kI32, {6, 4});
   const TensorView split = rows.split(0, 3);
   EXPECT_EQ(split.to_string(), "int32[2, 3, 4] on cpu");
@@ -87,7 +87,7 @@ TEST_F(TensorViewTest, SplittingWorksForAnyStride) {
     for (int64_t j = 0; j < 4; ++j) EXPECT_EQ(at(split, {i / 2, i % 2, j}), j * 6 + i);
 }
 
-TEST_F(TensorViewTest, TransposingExchangesTwoDimensionsWithoutMovingElements) {
+TEST_F(TensorViewTest, TransposingExchangesStridesOnly) {
   const TensorView heads_first = view_.transpose(0, 1);
   EXPECT_EQ(heads_first.to_string(), "int32[3, 2, 4] on cpu");
   EXPECT_EQ(heads_first.data, view_.data);
@@ -119,7 +119,7 @@ TEST_F(TensorViewTest, ReshapingKeepsTheOrderOfTheElements) {
   EXPECT_EQ(view_.reshape({24}).span<int32_t>().size(), 24u);
 }
 
-TEST_F(TensorViewTest, RejectsWhatItDoesNotHave) {
+TEST_F(TensorViewTest, RejectsInvalidIndicesSlicesAndShapes) {
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_[2]; }), "index 2 of int32[2, 3, 4] on cpu");
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_[-1]; }), "index -1 of int32[2, 3, 4] on cpu");
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_.slice(1, 2, 4); }),
@@ -137,13 +137,13 @@ TEST_F(TensorViewTest, RejectsWhatItDoesNotHave) {
   EXPECT_THROW(full.split(3, 2), Error);
 }
 
-TEST_F(TensorViewTest, RejectsToBeReadAsAnotherType) {
+TEST_F(TensorViewTest, RejectsAccessAsAnotherType) {
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_.as<float>(); }),
             "tensor of int32 read as float32");
   EXPECT_EQ(view_.as<const int32_t>(), values_.data());
 }
 
-TEST(TensorView, RejectsRanksExtentsAndSizesThatNoTensorHas) {
+TEST(TensorView, RejectsUnsupportedRanksExtentsAndSizes) {
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument,
                           [] {
                             TensorView::contiguous(nullptr, DType::kF32, {1, 1, 1, 1, 1, 1});
@@ -164,14 +164,14 @@ TEST(TensorView, RejectsRanksExtentsAndSizesThatNoTensorHas) {
             size_t{1} << 62);
 }
 
-TEST(TensorView, IsEmptyUntilItPointsSomewhere) {
+TEST(TensorView, IsEmptyWithoutData) {
   EXPECT_TRUE(TensorView{}.empty());
   float value = 0;
   EXPECT_FALSE(TensorView::contiguous(&value, DType::kF32, {1}).empty());
 }
 
 TEST(TensorView, OffsetsBeyondTwoGigaelementsAreExact) {
-  // Only addresses are computed: nothing is read.
+  // Computes addresses only; no memory is read.
   std::byte base{};
   const TensorView pool = TensorView::contiguous(&base, DType::kBF16, {1 << 20, 16, 8, 128});
   const auto* address = static_cast<std::byte*>(pool[(1 << 20) - 1].data);

@@ -1,4 +1,4 @@
-// Which kernel attends (kernels/attention/cuda/choose.h).
+// Selection of attention kernels (kernels/attention/cuda/choose.h).
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,8 +16,8 @@ using testing_choose::kGpus;
 using testing_choose::kH100;
 using testing_choose::kL40S;
 
-constexpr AttentionProblem attention_of(int num_reqs, int seqlen_q, int num_q_heads, int num_kv_heads,
-                                        int head_dim) {
+constexpr AttentionProblem make_attention(int num_reqs, int seqlen_q, int num_q_heads, int num_kv_heads,
+                                          int head_dim) {
   return {.step = {.limits = {.max_reqs = 1024,
                               .max_tokens = 1 << 20,
                               .max_kv_tokens = 1 << 22,
@@ -32,25 +32,25 @@ constexpr AttentionProblem attention_of(int num_reqs, int seqlen_q, int num_q_he
           .head_dim_qk = head_dim};
 }
 
-// A prompt of 4096 tokens, four query heads for each of eight KV heads.
-constexpr AttentionProblem kPrefill = attention_of(1, 4096, 32, 8, 128);
+// A prompt of 4096 tokens, 32 query heads and 8 KV heads.
+constexpr AttentionProblem kPrefill = make_attention(1, 4096, 32, 8, 128);
 // A decode step of 16 requests.
-constexpr AttentionProblem kDecode = attention_of(16, 1, 32, 8, 128);
-// The same of one request with so few keys that clusters have them all.
+constexpr AttentionProblem kDecode = make_attention(16, 1, 32, 8, 128);
+// A decode step of one request short enough that clusters process all its keys.
 constexpr AttentionProblem kSingleRequestDecode = [] {
-  AttentionProblem problem = attention_of(1, 1, 32, 8, 128);
+  AttentionProblem problem = make_attention(1, 1, 32, 8, 128);
   problem.step.max_seqlen_kv = kShortRequestMaxKeys;
   problem.step.plans_inline = problem.plain_token = true;
   return problem;
 }();
 constexpr AttentionProblem kMla = [] {
-  AttentionProblem problem = attention_of(16, 1, 16, 1, 512);
+  AttentionProblem problem = make_attention(16, 1, 16, 1, 512);
   problem.mla = true;
   problem.head_dim_qk = 576;
   return problem;
 }();
 
-// `num_tokens` new tokens of each request, of four rows each.
+// Sets `num_tokens` new tokens per request, of four rows each.
 void set_seqlen_q(AttentionProblem& problem, int num_tokens) {
   problem.step.max_seqlen_q = num_tokens;
   problem.step.num_tokens = num_tokens * problem.step.num_reqs;
@@ -90,7 +90,7 @@ void for_each_problem(const std::function<void(const AttentionProblem&, const Gp
             }
 }
 
-// The GPU's, with every row that may be off.
+// Tuning of the GPU with every optional candidate enabled.
 AttentionTuning all_rows_on(const GpuFacts& gpu) {
   AttentionTuning tuning = attention_tuning(gpu);
   tuning.prefills_e4m3 = tuning.prefills_96 = true;
@@ -101,7 +101,7 @@ AttentionKernel kernel_for(const AttentionProblem& problem, const GpuFacts& gpu)
   return choose(problem, gpu).row.kernel;
 }
 
-TEST(ChooseAttention, EveryProblemHasAKernelAndEveryKernelAProblem) {
+TEST(ChooseAttention, FindsAKernelForEveryProblemAndUsesEveryKernel) {
   std::set<std::string_view> reached;
   for_each_problem([&](AttentionProblem problem, const GpuFacts& gpu) {
     const AttentionChoice choice = choose(problem, gpu);
@@ -113,7 +113,7 @@ TEST(ChooseAttention, EveryProblemHasAKernelAndEveryKernelAProblem) {
     EXPECT_TRUE(reached.contains(row.name)) << row.name << ": no problem on any GPU selects it";
 }
 
-TEST(ChooseAttention, GivesEveryStepAPlanAndEveryPlanAStep) {
+TEST(ChooseAttention, FindsAPlanForEveryStepAndUsesEveryPlan) {
   std::set<PlanKind> reached;
   const auto plan = [&](const AttentionProblem& problem, const GpuFacts& gpu) {
     const PlanShape shape = choose_plan(problem.step, gpu);
@@ -127,7 +127,7 @@ TEST(ChooseAttention, GivesEveryStepAPlanAndEveryPlanAStep) {
     for (const int seqlen_q : {1, 4, 8, 16, 25, 200})
       for (const int max_seqlen_kv : {0, 1000, 2049, 20000})
         for (const int num_kv_heads : {1, 8}) {
-          AttentionProblem problem = attention_of(num_reqs, seqlen_q, 4 * num_kv_heads, num_kv_heads, 128);
+          AttentionProblem problem = make_attention(num_reqs, seqlen_q, 4 * num_kv_heads, num_kv_heads, 128);
           problem.step.max_seqlen_kv = max_seqlen_kv;
           plan(problem, kH100);
         }
@@ -135,8 +135,8 @@ TEST(ChooseAttention, GivesEveryStepAPlanAndEveryPlanAStep) {
     EXPECT_TRUE(reached.contains(row.kind)) << row.name << ": no step on any GPU selects it";
 }
 
-// A plan serves all layers of a step.
-TEST(ChooseAttention, PlansByTheStepAlone) {
+// All layers of a step share a plan.
+TEST(ChooseAttention, PlanDependsOnTheStepOnly) {
   for_each_problem([](AttentionProblem problem, const GpuFacts& gpu) {
     const AttentionChoice choice = choose(problem, gpu);
     const PlanShape plan = choose_plan(problem.step, gpu);
@@ -159,7 +159,7 @@ TEST(ChooseAttention, DecodesShortRequestsInClustersOnComputeCapability90Only) {
   EXPECT_FALSE(plan_depends_on_kv_len(step, kH100));
 }
 
-TEST(ChooseAttention, PlansInlineWhereTheCallMayDeriveItsPlan) {
+TEST(ChooseAttention, PlansInlineOnlyIfTheCallMayDeriveItsPlan) {
   AttentionStep step = kDecode.step;
   EXPECT_FALSE(choose_plan(step, kH100).inline_plan);
   step.plans_inline = true;
@@ -218,7 +218,7 @@ TEST(ChooseAttention, ConvertsAlignedFp8Keys) {
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
 }
 
-TEST(ChooseAttention, ConvertsScaledRowsWhereSharedMemoryHoldsThem) {
+TEST(ChooseAttention, ConvertsScaledRowsIfTheyFitSharedMemory) {
   AttentionProblem problem = kMla;
   problem.kv_dtype = DType::kU8;
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80ScaledMla);
@@ -238,12 +238,12 @@ TEST(ChooseAttention, ChoosesSingleDecodeForOnePlainRequest) {
     change(problem);
     EXPECT_EQ(kernel_for(problem, gpu), kernel);
   };
-  const auto expect_lone = [&](const std::function<void(AttentionProblem&)>& change) {
+  const auto expect_single_request_decode = [&](const std::function<void(AttentionProblem&)>& change) {
     expect_kernel(AttentionKernel::kSm90SingleRequestDecode, change, kH100);
   };
-  expect_lone([](auto&) {});
-  expect_lone([](auto& p) { p.q_dtype = p.kv_dtype = p.out_dtype = DType::kF16; });
-  expect_lone([](auto& p) { set_head_dims(p, 64); });
+  expect_single_request_decode([](auto&) {});
+  expect_single_request_decode([](auto& p) { p.q_dtype = p.kv_dtype = p.out_dtype = DType::kF16; });
+  expect_single_request_decode([](auto& p) { set_head_dims(p, 64); });
   const auto expect_tiles = [&](const std::function<void(AttentionProblem&)>& change,
                                 const GpuFacts& gpu = kH100) {
     expect_kernel(AttentionKernel::kSm80Tiles, change, gpu);
@@ -264,19 +264,19 @@ TEST(ChooseAttention, RunsPrefillOnComputeCapability90Only) {
               gpu.runs_sm90a() ? AttentionKernel::kSm90Prefill : AttentionKernel::kSm80Tiles);
 }
 
-TEST(ChooseAttention, PrefillsNearlyAsManyWorkTilesOfOneRequestAsThereAreSms) {
-  // Of 8 heads on 132 SMs, 128 rows each: 15 for each head.
+TEST(ChooseAttention, RunsPrefillForNearlyOneWorkTilePerSmOfOneRequest) {
+  // 8 heads on 132 SMs, 15 row tiles of 128 rows per head.
   AttentionProblem problem = kPrefill;
   set_seqlen_q(problem, 15 * 128 / 4);
   EXPECT_FALSE(choose_plan(problem.step, kH100).streamed);
   set_seqlen_q(problem, 14 * 128 / 4);
   EXPECT_TRUE(choose_plan(problem.step, kH100).divides_prefill_keys());
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
-  // Those of several requests may be of any lengths.
+  // Requests of one step may have different lengths, so that their keys are divided.
   set_seqlen_q(problem, 15 * 128 / 8);
   set_num_reqs(problem, 2);
   EXPECT_TRUE(choose_plan(problem.step, kH100).divides_prefill_keys());
-  // Of wide values, whose row tiles are lower, plans divide no keys of prefill.
+  // Row tiles for wide values are lower. Plans do not divide the keys of prefill for them.
   set_head_dims(problem, 256);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
   set_num_reqs(problem, 1);
@@ -286,8 +286,8 @@ TEST(ChooseAttention, PrefillsNearlyAsManyWorkTilesOfOneRequestAsThereAreSms) {
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
 }
 
-// Plans for such a GPU are made for its kernel, so none of sm80's is left.
-TEST(ChooseAttention, RunsMlaOnComputeCapability90WithItsOwnKernelAlone) {
+// Plans for GPUs of compute capability 9.0 assume its own kernel, so the sm80 kernel never runs there.
+TEST(ChooseAttention, RunsOnlyTheSm90MlaKernelOnComputeCapability90) {
   for_each_problem([](const AttentionProblem& problem, const GpuFacts& gpu) {
     EXPECT_NE(kernel_for(problem, gpu),
               gpu.runs_sm90a() ? AttentionKernel::kSm80Mla : AttentionKernel::kSm90Mla);
@@ -295,7 +295,7 @@ TEST(ChooseAttention, RunsMlaOnComputeCapability90WithItsOwnKernelAlone) {
   EXPECT_EQ(kernel_for(kMla, kH100), AttentionKernel::kSm90Mla);
 }
 
-TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Only) {
+TEST(ChooseAttention, RunsPrefillForFp8KeysOfHeadDimsUpTo128Only) {
   AttentionProblem problem = kPrefill;
   set_kv_dtype(problem, DType::kF8E4M3);
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
@@ -303,7 +303,7 @@ TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Only) {
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
 }
 
-TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
+TEST(ChooseAttention, RunsE4m3PrefillIfQueriesAndKeysAreE4m3) {
   AttentionProblem problem = kPrefill;
   problem.q_dtype = DType::kF8E4M3;
   set_kv_dtype(problem, DType::kF8E4M3);
@@ -326,7 +326,7 @@ TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
   expect_rows([](auto& p) { p.step.has_tree_mask = true; });
   expect_rows([](auto& p) { set_seqlen_q(p, 4); });
   expect_rows([](auto& p) { set_seqlen_q(p, 16), p.step.plans_inline = true; });
-  // The plan was made for K/V of 16 bits.
+  // The plan was made for 16-bit K/V.
   expect_rows([](auto& p) {
     set_seqlen_q(p, 16);
     set_num_reqs(p, 4);
@@ -335,8 +335,8 @@ TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
   });
 }
 
-// Under fixed splits prefill has the bits of sm80's kernel, which takes the steps of few rows.
-TEST(ChooseAttention, PrefillsFixedSplitsOfHeadDims128Only) {
+// With fixed splits, prefill computes the bits of the sm80 kernel, which processes steps of few rows.
+TEST(ChooseAttention, RunsPrefillWithFixedSplitsForHeadDims128Only) {
   const auto choice = [](const auto& change) {
     AttentionProblem problem = kPrefill;
     fix_splits(problem);
@@ -352,32 +352,32 @@ TEST(ChooseAttention, PrefillsFixedSplitsOfHeadDims128Only) {
   EXPECT_EQ(choice([](auto& p) { set_seqlen_q(p, 16); }), AttentionKernel::kSm80Tiles);
 }
 
-// The plan knows the head dim of V alone.
+// Plans depend on the head dim of V only.
 TEST(ChooseAttention, UsesTilesOfThe256Instance) {
   AttentionProblem problem = kDecode;
   problem.head_dim_qk = 256;
-  const auto plan_tiles_of = [&](int tile_rows) {
+  const auto plan_tiles_with = [&](int tile_rows) {
     set_seqlen_q(problem, tile_rows / 4);
     ASSERT_EQ(choose_plan(problem.step, kA100).tile_rows, tile_rows);
   };
   for (const int tile_rows : {8, 16, 64}) {
-    plan_tiles_of(tile_rows);
+    plan_tiles_with(tile_rows);
     EXPECT_EQ(choose(problem, kA100).row.name, "sm80 tiles 256/256") << tile_rows;
   }
   for (const int tile_rows : {32, 128}) {
-    plan_tiles_of(tile_rows);
+    plan_tiles_with(tile_rows);
     EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows) << tile_rows;
   }
-  // Bits of a request must not depend on another's length, which decides how tall tiles are.
+  // A request's bits must not depend on another request's length, which determines the height of tiles.
   fix_splits(problem);
   for (const int tile_rows : {64, 128}) {
-    plan_tiles_of(tile_rows);
+    plan_tiles_with(tile_rows);
     EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kRows) << tile_rows;
   }
 }
 
-// Masks of trees are those of few new tokens.
-TEST(ChooseAttention, LeavesTreeMasksToSm80) {
+// Tree masks occur only with few new tokens.
+TEST(ChooseAttention, UsesSm80ForTreeMasks) {
   AttentionProblem problem = kPrefill;
   problem.step.has_tree_mask = true;
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
@@ -396,8 +396,8 @@ TEST(ChooseAttention, ChoosesSm80SplitKvForFewWorkTiles) {
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
 }
 
-// Bits of a request are those of one kernel, then.
-TEST(ChooseAttention, WithoutSplitsRunsOneKernelHoweverManyRequestsThereAre) {
+// Then a request's bits are those of one kernel.
+TEST(ChooseAttention, RunsOneKernelForAnyNumberOfRequestsWithoutSplits) {
   AttentionProblem problem = kPrefill;
   problem.step.limits.split_rule = SplitRule::kNone;
   set_seqlen_q(problem, 25);
@@ -418,7 +418,7 @@ TEST(ChooseAttention, ChoosesPrefillForFewTilesWithSplitKv) {
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm80Tiles);
 }
 
-// Its warps read keys and values once, where those of sm80 read them once for each 16 rows.
+// The prefill kernel reads keys and values once; the sm80 kernel reads them once per 16 rows.
 TEST(ChooseAttention, ChoosesPrefillForLargeVerifySteps) {
   AttentionProblem problem = kDecode;
   set_seqlen_q(problem, 16);
@@ -431,7 +431,7 @@ TEST(ChooseAttention, ChoosesPrefillForLargeVerifySteps) {
     EXPECT_EQ(kernel_for(other, kH100), AttentionKernel::kSm80Tiles);
   };
   expect_tiles([](auto& p) { set_kv_dtype(p, DType::kF8E4M3); });
-  expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });  // not as planned
+  expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });  // differs from the plan's dtype
   expect_tiles([](auto& p) { p.step.has_tree_mask = true; });
   expect_tiles([](auto& p) { set_seqlen_q(p, 4); });
   expect_tiles([](auto& p) { set_num_reqs(p, 1); });
@@ -442,7 +442,7 @@ TEST(ChooseAttention, ChoosesPrefillForLargeVerifySteps) {
   expect_tiles([](auto& p) { set_num_reqs(p, 2); });
 }
 
-// The plan, which knows the head dim of V alone, makes tiles taller than those of the widest sm80 instance.
+// Plans depend on the head dim of V only. Their tiles are taller than those of the widest sm80 instance.
 TEST(ChooseAttention, ChoosesPrefillWithoutATileInstance) {
   AttentionProblem problem = kPrefill;
   problem.head_dim_qk = 256;
@@ -450,7 +450,7 @@ TEST(ChooseAttention, ChoosesPrefillWithoutATileInstance) {
   EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kSm90Prefill);
 }
 
-TEST(ChooseAttention, FallsBackToTheRowKernelWhenSharedMemoryIsShort) {
+TEST(ChooseAttention, FallsBackToTheRowKernelIfSharedMemoryIsShort) {
   AttentionProblem problem = kPrefill;
   set_head_dims(problem, 256);
   EXPECT_EQ(kernel_for(problem, kA100), AttentionKernel::kSm80Tiles);

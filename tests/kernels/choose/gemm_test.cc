@@ -1,4 +1,4 @@
-// Which kernel multiplies a dense layer (kernels/gemm/cuda/choose.h).
+// Selection of GEMM kernels for dense layers (kernels/gemm/cuda/choose.h).
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -44,7 +44,7 @@ bool takes(GemmKernel kernel, const GemmProblem& problem, const GpuFacts& gpu) {
   return gemm_row(kernel).takes(problem, gpu);
 }
 
-// Layers with a quantized weight.
+// Calls fn for layers with a quantized weight.
 void for_each_quantized_problem(const std::function<void(const GemmProblem&, const GpuFacts&)>& fn) {
   for (const GpuFacts& gpu : kGpus)
     for (const WeightFormat format :
@@ -72,7 +72,7 @@ void for_each_quantized_problem(const std::function<void(const GemmProblem&, con
                    gpu);
 }
 
-TEST(ChooseGemm, EveryProblemHasAKernelAndEveryKernelAProblem) {
+TEST(ChooseGemm, FindsAKernelForEveryProblemAndUsesEveryKernel) {
   std::set<GemmKernel> reached;
   for_each_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
     const GemmRow& row = choose(problem, gpu);
@@ -86,7 +86,7 @@ TEST(ChooseGemm, EveryProblemHasAKernelAndEveryKernelAProblem) {
                 kernel == GemmKernel::kSwapAbQuantized || kernel == GemmKernel::kQuantized ||
                 kernel == GemmKernel::kDequantizeThenGemm || kernel == GemmKernel::kNaive)
         << gemm_row(kernel).name;
-    // Those multiply e4m3, or have scales in factors of int4.
+    // These kernels require e4m3, or the scales of int4.
     if (problem.format == WeightFormat::kInt8) {
       EXPECT_FALSE(kernel == GemmKernel::kFp8 || kernel == GemmKernel::kFp8Blocks ||
                    kernel == GemmKernel::kScaledQuantized)
@@ -94,12 +94,13 @@ TEST(ChooseGemm, EveryProblemHasAKernelAndEveryKernelAProblem) {
     }
     reached.insert(kernel);
   });
-  // Beside cuBLASLt, which takes all but batch-invariant ones, it is left what no tensor-core kernel takes.
+  // Every kernel is used: cuBLASLt supports all problems except batch-invariant ones, and the naive kernel
+  // computes what no tensor-core kernel supports.
   EXPECT_EQ(reached.size(), gemm_rows().size());
 }
 
 TEST(ChooseGemm, ChoosesTheSameKernelsForInt8AndFp8) {
-  const auto kernel_of = [](int64_t num_rows, int64_t group_ins) {
+  const auto kernel_for = [](int64_t num_rows, int64_t group_ins) {
     GemmProblem problem = kLayer;
     problem.format = WeightFormat::kInt8;
     problem.num_rows = num_rows;
@@ -109,15 +110,15 @@ TEST(ChooseGemm, ChoosesTheSameKernelsForInt8AndFp8) {
     return choose(problem, kH100).kernel;
   };
   for (const int64_t group_ins : {int64_t{128}, kLayer.in_features}) {
-    EXPECT_EQ(kernel_of(1, group_ins), GemmKernel::kSkinnyQuantized);
-    EXPECT_EQ(kernel_of(64, group_ins), GemmKernel::kSwapAbQuantized);
-    EXPECT_EQ(kernel_of(512, group_ins), GemmKernel::kDequantizeThenGemm);
+    EXPECT_EQ(kernel_for(1, group_ins), GemmKernel::kSkinnyQuantized);
+    EXPECT_EQ(kernel_for(64, group_ins), GemmKernel::kSwapAbQuantized);
+    EXPECT_EQ(kernel_for(512, group_ins), GemmKernel::kDequantizeThenGemm);
   }
-  EXPECT_EQ(kernel_of(64, 64), GemmKernel::kQuantized);
-  EXPECT_EQ(kernel_of(64, 32), GemmKernel::kNaive);
+  EXPECT_EQ(kernel_for(64, 64), GemmKernel::kQuantized);
+  EXPECT_EQ(kernel_for(64, 32), GemmKernel::kNaive);
 }
 
-TEST(ChooseGemm, ChoosesQuantizedTilesWhereFaster) {
+TEST(ChooseGemm, ChoosesQuantizedTilesIfFaster) {
   GemmTuning tuning = gemm_tuning(kH100);
   tuning.quantized_tile_max_rows = 100;
   tuning.scaled_quantized_max_rows = 0;
@@ -167,16 +168,16 @@ TEST(ChooseGemm, ChoosesScaledQuantizedForPerChannelFp8) {
     change(changed);
     return choose(changed, kH100).kernel;
   };
-  const auto of_rows = [&](int64_t num_rows) {
+  const auto with_rows = [&](int64_t num_rows) {
     return choice([&](GemmProblem& changed) { changed.num_rows = num_rows; });
   };
-  EXPECT_EQ(of_rows(128), GemmKernel::kScaledQuantized);
-  EXPECT_EQ(of_rows(64), GemmKernel::kSwapAbQuantized);
-  EXPECT_EQ(of_rows(512), GemmKernel::kScaledQuantized);
-  EXPECT_EQ(of_rows(513), GemmKernel::kDequantizeThenGemm);
+  EXPECT_EQ(with_rows(128), GemmKernel::kScaledQuantized);
+  EXPECT_EQ(with_rows(64), GemmKernel::kSwapAbQuantized);
+  EXPECT_EQ(with_rows(512), GemmKernel::kScaledQuantized);
+  EXPECT_EQ(with_rows(513), GemmKernel::kDequantizeThenGemm);
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.group_ins = changed.group_outs = 128; }),
             GemmKernel::kSwapAbQuantized);
-  // Any number of inputs: int4 wants whole stages.
+  // Any number of inputs; int4 requires whole stages.
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.in_features = changed.group_ins = 4112; }),
             GemmKernel::kScaledQuantized);
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.norm = GemmNorm::kDeferred; }),
@@ -184,7 +185,7 @@ TEST(ChooseGemm, ChoosesScaledQuantizedForPerChannelFp8) {
   EXPECT_EQ(choice([](GemmProblem& changed) { changed.batch_invariant = true; }), GemmKernel::kQuantized);
 }
 
-TEST(ChooseGemm, MultipliesFp8ByFp8WhereXMayBeRoundedAndAnOutputHasOneScale) {
+TEST(ChooseGemm, ChoosesFp8GemmIfXMayBeRoundedAndScalesArePerChannel) {
   GemmProblem many = kLayer;
   many.num_rows = 4096;
   many.format = WeightFormat::kFp8;
@@ -196,30 +197,30 @@ TEST(ChooseGemm, MultipliesFp8ByFp8WhereXMayBeRoundedAndAnOutputHasOneScale) {
     change(problem);
     return choose(problem, gpu).kernel;
   };
-  const auto expect_not_taken = [&](const auto& change) { EXPECT_NE(choice(change), GemmKernel::kFp8); };
+  const auto expect_unsupported = [&](const auto& change) { EXPECT_NE(choice(change), GemmKernel::kFp8); };
   EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kFp8);
   EXPECT_EQ(choice([](GemmProblem& problem) { problem.gated = true; }), GemmKernel::kFp8);
   EXPECT_EQ(choice([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_min_rows; }),
             GemmKernel::kFp8);
-  expect_not_taken([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_min_rows - 1; });
-  expect_not_taken([](GemmProblem& problem) { problem.rounds_x = false; });
-  expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
-  expect_not_taken([](GemmProblem& problem) { problem.group_ins = 128; });
-  expect_not_taken([](GemmProblem& problem) { problem.format = WeightFormat::kInt4; });
-  expect_not_taken([](GemmProblem& problem) { problem.has_workspace = false; });
-  expect_not_taken([](GemmProblem& problem) { problem.in_features = problem.group_ins = 4104; });
-  expect_not_taken([](GemmProblem& problem) { problem.out_features = 4104; });
-  expect_not_taken([](GemmProblem& problem) { problem.in_features = problem.group_ins = 1 << 16; });
-  expect_not_taken([](GemmProblem& problem) { problem.x_aligned = false; });
+  expect_unsupported([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_min_rows - 1; });
+  expect_unsupported([](GemmProblem& problem) { problem.rounds_x = false; });
+  expect_unsupported([](GemmProblem& problem) { problem.batch_invariant = true; });
+  expect_unsupported([](GemmProblem& problem) { problem.group_ins = 128; });
+  expect_unsupported([](GemmProblem& problem) { problem.format = WeightFormat::kInt4; });
+  expect_unsupported([](GemmProblem& problem) { problem.has_workspace = false; });
+  expect_unsupported([](GemmProblem& problem) { problem.in_features = problem.group_ins = 4104; });
+  expect_unsupported([](GemmProblem& problem) { problem.out_features = 4104; });
+  expect_unsupported([](GemmProblem& problem) { problem.in_features = problem.group_ins = 1 << 16; });
+  expect_unsupported([](GemmProblem& problem) { problem.x_aligned = false; });
   EXPECT_NE(choice([](GemmProblem&) {}, kL40S), GemmKernel::kFp8);
-  // It norms x as it rounds it, but by weights of x's type alone.
+  // The kernel applies RMSNorm while it quantizes x, but only with norm weights of x's dtype.
   many.norm = GemmNorm::kInline;
   EXPECT_TRUE(gemm_row(GemmKernel::kFp8).norms(many));
   many.norm_dtype = DType::kF32;
   EXPECT_FALSE(gemm_row(GemmKernel::kFp8).norms(many));
 }
 
-TEST(ChooseGemm, MultipliesFp8ByFp8OfBlocksWhereTilesHaveOneScaleForABlockOfInputs) {
+TEST(ChooseGemm, ChoosesFp8BlockGemmIfTilesHaveOneScalePerInputBlock) {
   GemmProblem many = kLayer;
   many.num_rows = 4096;
   many.format = WeightFormat::kFp8;
@@ -231,25 +232,27 @@ TEST(ChooseGemm, MultipliesFp8ByFp8OfBlocksWhereTilesHaveOneScaleForABlockOfInpu
     change(problem);
     return choose(problem, gpu).kernel;
   };
-  const auto expect_taken = [&](const auto& change) { EXPECT_EQ(choice(change), GemmKernel::kFp8Blocks); };
-  const auto expect_not_taken = [&](const auto& change) {
+  const auto expect_supported = [&](const auto& change) {
+    EXPECT_EQ(choice(change), GemmKernel::kFp8Blocks);
+  };
+  const auto expect_unsupported = [&](const auto& change) {
     EXPECT_NE(choice(change), GemmKernel::kFp8Blocks);
   };
-  expect_taken([](GemmProblem&) {});
-  expect_taken([](GemmProblem& problem) { problem.gated = true; });
-  expect_taken([](GemmProblem& problem) { problem.group_outs = 256; });
-  expect_taken([](GemmProblem& problem) { problem.has_fp8_matmul = false; });
-  expect_taken([](GemmProblem& problem) { problem.out_features = 4104; });
-  expect_taken([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_block_min_rows; });
-  expect_not_taken(
+  expect_supported([](GemmProblem&) {});
+  expect_supported([](GemmProblem& problem) { problem.gated = true; });
+  expect_supported([](GemmProblem& problem) { problem.group_outs = 256; });
+  expect_supported([](GemmProblem& problem) { problem.has_fp8_matmul = false; });
+  expect_supported([](GemmProblem& problem) { problem.out_features = 4104; });
+  expect_supported([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_block_min_rows; });
+  expect_unsupported(
       [](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).fp8_block_min_rows - 1; });
-  expect_not_taken([](GemmProblem& problem) { problem.rounds_x = false; });
-  expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
-  expect_not_taken([](GemmProblem& problem) { problem.group_ins = 64; });
-  expect_not_taken([](GemmProblem& problem) { problem.group_outs = 64; });
-  expect_not_taken([](GemmProblem& problem) { problem.out_dtype = DType::kF32; });
-  expect_not_taken([](GemmProblem& problem) { problem.has_workspace = false; });
-  expect_not_taken([](GemmProblem& problem) { problem.x_aligned = false; });
+  expect_unsupported([](GemmProblem& problem) { problem.rounds_x = false; });
+  expect_unsupported([](GemmProblem& problem) { problem.batch_invariant = true; });
+  expect_unsupported([](GemmProblem& problem) { problem.group_ins = 64; });
+  expect_unsupported([](GemmProblem& problem) { problem.group_outs = 64; });
+  expect_unsupported([](GemmProblem& problem) { problem.out_dtype = DType::kF32; });
+  expect_unsupported([](GemmProblem& problem) { problem.has_workspace = false; });
+  expect_unsupported([](GemmProblem& problem) { problem.x_aligned = false; });
   EXPECT_NE(choice([](GemmProblem&) {}, kL40S), GemmKernel::kFp8Blocks);
 }
 
@@ -263,7 +266,7 @@ TEST(ChooseGemm, ChoosesSkinnyQuantizedForFewRows) {
     change(problem);
     return choose(problem, gpu).kernel;
   };
-  const auto expect_not_taken = [&](const auto& change) {
+  const auto expect_unsupported = [&](const auto& change) {
     EXPECT_NE(choice(change), GemmKernel::kSkinnyQuantized);
   };
   EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kSkinnyQuantized);
@@ -277,31 +280,31 @@ TEST(ChooseGemm, ChoosesSkinnyQuantizedForFewRows) {
               }),
               GemmKernel::kSkinnyQuantized);
   EXPECT_EQ(choice([](GemmProblem&) {}, kL40S), GemmKernel::kQuantized);
-  expect_not_taken([](GemmProblem& problem) { problem.num_rows = 9; });
-  expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
-  expect_not_taken([](GemmProblem& problem) { problem.scale_dtype = DType::kF32; });
-  expect_not_taken([](GemmProblem& problem) { problem.scales_aligned = false; });
-  expect_not_taken([](GemmProblem& problem) { problem.group_ins = 256; });
-  expect_not_taken([](GemmProblem& problem) { problem.in_features = 4096 + 128; });
-  expect_not_taken([](GemmProblem& problem) { problem.reorders = true; });
-  expect_not_taken([](GemmProblem& problem) { problem.out_features = 4092; });
-  expect_not_taken([](GemmProblem& problem) {
+  expect_unsupported([](GemmProblem& problem) { problem.num_rows = 9; });
+  expect_unsupported([](GemmProblem& problem) { problem.batch_invariant = true; });
+  expect_unsupported([](GemmProblem& problem) { problem.scale_dtype = DType::kF32; });
+  expect_unsupported([](GemmProblem& problem) { problem.scales_aligned = false; });
+  expect_unsupported([](GemmProblem& problem) { problem.group_ins = 256; });
+  expect_unsupported([](GemmProblem& problem) { problem.in_features = 4096 + 128; });
+  expect_unsupported([](GemmProblem& problem) { problem.reorders = true; });
+  expect_unsupported([](GemmProblem& problem) { problem.out_features = 4092; });
+  expect_unsupported([](GemmProblem& problem) {
     problem.format = WeightFormat::kFp8;
     problem.scale_dtype = DType::kF32;
     problem.group_outs = 96;
   });
-  expect_not_taken([](GemmProblem& problem) {
+  expect_unsupported([](GemmProblem& problem) {
     problem.format = WeightFormat::kFp8;
     problem.scale_dtype = DType::kF32;
     problem.group_ins = 384;
   });
-  // Zeros of a row that do not fill words; x that does not fit beside the stages.
-  expect_not_taken([](GemmProblem& problem) {
+  // Zeros of a row that do not fill words; x that does not fit into shared memory next to the stages.
+  expect_unsupported([](GemmProblem& problem) {
     problem.in_features = 11008;
     problem.num_rows = 1;
     problem.has_zeros = true;
   });
-  expect_not_taken([](GemmProblem& problem) { problem.in_features = 14336; });
+  expect_unsupported([](GemmProblem& problem) { problem.in_features = 14336; });
   EXPECT_EQ(choice([](GemmProblem& problem) {
               problem.in_features = 14336;
               problem.num_rows = 1;
@@ -328,7 +331,7 @@ TEST(ChooseGemm, ChoosesQuantizedGemmForFewRowTiles) {
   EXPECT_EQ(choice(4096), GemmKernel::kQuantized);
   problem.reorders = true;
   EXPECT_EQ(choice(1), GemmKernel::kNaive);
-  // Blocks of fp8 that a K-block of 64 inputs does not lie in.
+  // fp8 blocks that do not contain whole K-blocks of 64 inputs.
   problem = kLayer;
   problem.format = WeightFormat::kFp8;
   problem.group_ins = 96;
@@ -364,7 +367,7 @@ TEST(ChooseGemm, FallsBackToCublasLtThenNaive) {
   expect_no_tensor_cores(problem);
 }
 
-// Rows must have one order of additions, which these kernels share, whatever stands beside them.
+// Each row must be accumulated in one order, which these kernels share, whatever other rows the batch has.
 TEST(ChooseGemm, BatchInvariantKernelsAgreeForAnyRows) {
   const std::set<GemmKernel> same{GemmKernel::kSkinny, GemmKernel::kInvariantSm90,
                                   GemmKernel::kInvariantSm80};
@@ -378,7 +381,7 @@ TEST(ChooseGemm, BatchInvariantKernelsAgreeForAnyRows) {
     }
 }
 
-// SiLU takes sums as they are in the product, and rounded behind it.
+// A fused SiLU reads unrounded sums, a separate one rounded sums. The choice must not depend on the rows.
 TEST(ChooseGemm, FusesSiluForAllBatchInvariantRowsOrNone) {
   GemmProblem problem = kLayer;
   problem.batch_invariant = problem.gated = true;
@@ -387,9 +390,9 @@ TEST(ChooseGemm, FusesSiluForAllBatchInvariantRowsOrNone) {
       for (const int64_t in_features : {8, 45, 4096}) {
         problem.out_features = out_features;
         problem.in_features = in_features;
-        const bool behind = !gpu.runs_sm90a() || out_features % 8 != 0 || in_features % 8 != 0;
+        const bool separate = !gpu.runs_sm90a() || out_features % 8 != 0 || in_features % 8 != 0;
         for (problem.num_rows = 1; problem.num_rows < 300; ++problem.num_rows)
-          EXPECT_EQ(choose(problem, gpu).kernel == GemmKernel::kGemmThenSilu, behind)
+          EXPECT_EQ(choose(problem, gpu).kernel == GemmKernel::kGemmThenSilu, separate)
               << problem.num_rows << " rows of " << in_features << " to " << out_features;
       }
 }
@@ -406,7 +409,7 @@ TEST(ChooseGemm, ChoosesFullKTilesForLargeBatchInvariantLayers) {
   }
 }
 
-// What bounds the width of the skinny GEMM elsewhere is cuBLASLt's speed.
+// Without batch invariance, the speed of cuBLASLt limits the width of the skinny GEMM.
 TEST(ChooseGemm, ChoosesSkinnyForBatchInvariantLayersOfAnyWidth) {
   GemmProblem problem = kLayer;
   problem.batch_invariant = true;
@@ -415,7 +418,7 @@ TEST(ChooseGemm, ChoosesSkinnyForBatchInvariantLayersOfAnyWidth) {
   EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kSkinny);
 }
 
-TEST(ChooseGemm, NormsBatchInvariantLayersInALaunchBefore) {
+TEST(ChooseGemm, NormalizesBatchInvariantLayersInASeparateLaunch) {
   for_each_problem([](const GemmProblem& problem, const GpuFacts& gpu) {
     if (!problem.batch_invariant) return;
     const GemmRow& row = choose(problem, gpu);
@@ -424,7 +427,7 @@ TEST(ChooseGemm, NormsBatchInvariantLayersInALaunchBefore) {
   });
 }
 
-TEST(ChooseGemm, RunsCodeOfSm90aOnComputeCapability90Only) {
+TEST(ChooseGemm, RunsSm90aCodeOnComputeCapability90Only) {
   const std::set<GemmKernel> sm90{GemmKernel::kGatedMlp, GemmKernel::kSwapAbSplitK,
                                   GemmKernel::kInvariantSm90};
   for_each_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
@@ -445,14 +448,14 @@ TEST(ChooseGemm, ChoosesSkinnyWhileXFitsSharedMemory) {
   EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kH100));
 }
 
-// What a kernel reads has to be aligned: x, or where a norm runs before the memory that it leaves.
-TEST(ChooseGemm, AsksForTheAlignmentOfWhatTheKernelReads) {
+// The memory that the kernel reads must be aligned: x, or the output of a separate norm.
+TEST(ChooseGemm, RequiresAlignmentOfTheInputThatTheKernelReads) {
   GemmProblem problem = kLayer;
   problem.norm = GemmNorm::kInline;
   problem.normalized_aligned = false;
-  EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kH100));  // which norms x itself
+  EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kH100));  // normalizes x itself
   EXPECT_FALSE(takes(GemmKernel::kSwapAbSplitK, problem, kH100));
-  problem.dtype = problem.out_dtype = DType::kF16;  // which it does not norm
+  problem.dtype = problem.out_dtype = DType::kF16;  // does not normalize f16 itself
   EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kH100));
 }
 
@@ -517,23 +520,23 @@ TEST(ChooseGemm, ChoosesGemvForASingleRow) {
     change(problem);
     return choose(problem, gpu).kernel;
   };
-  const auto expect_not_taken = [&](const auto& change) { EXPECT_NE(choice(change), GemmKernel::kGemv); };
+  const auto expect_unsupported = [&](const auto& change) { EXPECT_NE(choice(change), GemmKernel::kGemv); };
   EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kGemv);
   EXPECT_EQ(choice([](GemmProblem& problem) { problem.out_features = 2112; }), GemmKernel::kGemv);
   EXPECT_EQ(choice([](GemmProblem& problem) { problem.dtype = problem.out_dtype = DType::kF16; }),
             GemmKernel::kGemv);
   EXPECT_EQ(choice([](GemmProblem&) {}, kL40S), GemmKernel::kSkinny);
-  expect_not_taken([](GemmProblem& problem) { problem.num_rows = 2; });
-  expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
-  expect_not_taken([](GemmProblem& problem) { problem.gated = true; });
-  expect_not_taken([](GemmProblem& problem) { problem.norm = GemmNorm::kInline; });
-  expect_not_taken([](GemmProblem& problem) { problem.out_dtype = DType::kF32; });
-  expect_not_taken([](GemmProblem& problem) { problem.out_features = 2120; });
-  expect_not_taken([](GemmProblem& problem) { problem.out_features = 2044; });
-  expect_not_taken([](GemmProblem& problem) { problem.in_features = 4096 + 64; });
-  expect_not_taken([](GemmProblem& problem) { problem.in_features = 4096 - 64; });  // few elements
-  expect_not_taken([](GemmProblem& problem) { problem.x_aligned = false; });
-  expect_not_taken([](GemmProblem& problem) { problem.weight_aligned = false; });
+  expect_unsupported([](GemmProblem& problem) { problem.num_rows = 2; });
+  expect_unsupported([](GemmProblem& problem) { problem.batch_invariant = true; });
+  expect_unsupported([](GemmProblem& problem) { problem.gated = true; });
+  expect_unsupported([](GemmProblem& problem) { problem.norm = GemmNorm::kInline; });
+  expect_unsupported([](GemmProblem& problem) { problem.out_dtype = DType::kF32; });
+  expect_unsupported([](GemmProblem& problem) { problem.out_features = 2120; });
+  expect_unsupported([](GemmProblem& problem) { problem.out_features = 2044; });
+  expect_unsupported([](GemmProblem& problem) { problem.in_features = 4096 + 64; });
+  expect_unsupported([](GemmProblem& problem) { problem.in_features = 4096 - 64; });  // too few inputs
+  expect_unsupported([](GemmProblem& problem) { problem.x_aligned = false; });
+  expect_unsupported([](GemmProblem& problem) { problem.weight_aligned = false; });
 }
 
 TEST(ChooseGemm, AppliesPerGpuTuning) {
@@ -558,21 +561,21 @@ TEST(ChooseGemm, AppliesPerGpuTuning) {
   EXPECT_NE(choose(problem, kH100, tuning).kernel, GemmKernel::kGatedMlp);
 }
 
-TEST(GatedMlpGemm, FillsItsWaveWhereEveryCtaHasAsManyPairsAndLessWhereSomeHaveNone) {
+TEST(GatedMlpGemm, WaveEfficiencyIsOneIfEveryCtaHasEqualWork) {
   for (const GpuFacts& gpu : kGpus)
     for (const int64_t num_rows : {65, 128, 192, 256})
       for (int64_t weight_rows = 16; weight_rows < 60000; weight_rows += 16 * 37) {
         const double efficiency = sm90::gated_mlp_wave_efficiency(weight_rows, num_rows, gpu.num_sms);
         EXPECT_GT(efficiency, 0.0);
         EXPECT_LE(efficiency, 1.0);
-        // What it says is that of the shape that is launched.
+        // The efficiency refers to the shape that is launched.
         const sm90::GatedMlpGemmShape shape = sm90::gated_mlp_shape_for(weight_rows, num_rows, gpu.num_sms);
         EXPECT_LE(shape.num_clusters, gpu.num_sms / sm90::kGatedMlpClusterSize);
       }
-  // A tile of the tallest for each SM; the same and one pair more, for which all wait.
-  const int64_t whole = int64_t{16} * 14 * kH100.num_sms;
-  EXPECT_EQ(sm90::gated_mlp_wave_efficiency(whole, 128, kH100.num_sms), 1.0);
-  EXPECT_LT(sm90::gated_mlp_wave_efficiency(whole + 16, 128, kH100.num_sms), 1.0);
+  // One tile of the tallest height per SM is fully efficient. One more pair makes all SMs wait for it.
+  const int64_t full_wave = int64_t{16} * 14 * kH100.num_sms;
+  EXPECT_EQ(sm90::gated_mlp_wave_efficiency(full_wave, 128, kH100.num_sms), 1.0);
+  EXPECT_LT(sm90::gated_mlp_wave_efficiency(full_wave + 16, 128, kH100.num_sms), 1.0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Who sees which kernel serves what (kernels/common/kernel_choices.h).
+// Collection and logging of selected kernels (kernels/common/kernel_choices.h).
 #include "attend/kernels/common/kernel_choices.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(KernelChoices, AreCollectedOncePerCollector) {
   EXPECT_FALSE(records_choices());
 }
 
-// In a process of its own: there is no way back.
+// Runs in its own process, since logging cannot be disabled again.
 TEST(KernelChoicesDeathTest, AreLoggedOnceEach) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -1,4 +1,4 @@
-// How a streamed plan divides the line of work among CTAs (kernels/attention/cuda/common/kv_partition.h).
+// Division of KV tiles among CTAs by a streamed plan (kernels/attention/cuda/common/kv_partition.h).
 #include "attend/kernels/attention/cuda/common/plan/kv_partition.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// Row tiles with their KV tiles, each as often on the line as CTAs have heads one after another.
+// Number of KV tiles of each row tile. Each row tile occurs once per head that a CTA processes in sequence.
 struct Batch {
   std::vector<int32_t> num_kv_tiles;
   int32_t heads_per_cta = 1;
@@ -29,12 +29,12 @@ struct Batch {
   }
 };
 
-// KV tiles of a work tile that lie in one CTA range.
+// KV tiles of a work tile that belong to one CTA range.
 struct Piece {
   int32_t row_tile, head, first, count;
 };
 
-// What every CTA range computes, as kernels walk it.
+// Work of every CTA range, iterated like the kernels do.
 struct Division {
   Batch batch;
   KvPartition partition;
@@ -42,7 +42,7 @@ struct Division {
   std::vector<UniformWorkTiles> row_tiles;
   std::vector<std::vector<Piece>> tiles_of_cta_range;
 
-  Division(const PartitionRules& rules, Batch what) : batch(std::move(what)) {
+  Division(const PartitionRules& rules, Batch work_tiles) : batch(std::move(work_tiles)) {
     const PartitionWork work = batch.work();
     partition = partition_kv_tiles(rules, work);
     length = num_partition_units(work, partition);
@@ -83,10 +83,10 @@ Batch any_batch() {
   Batch batch;
   const int num_row_tiles = *rc::gen::inRange(1, 40);
   const bool uniform = *rc::gen::arbitrary<bool>();
-  const int most = *rc::gen::element(1, 3, 20, 300);
-  const int32_t first = *rc::gen::inRange(1, most + 1);
+  const int max_kv_tiles = *rc::gen::element(1, 3, 20, 300);
+  const int32_t first = *rc::gen::inRange(1, max_kv_tiles + 1);
   for (int i = 0; i < num_row_tiles; ++i)
-    batch.num_kv_tiles.push_back(uniform ? first : *rc::gen::inRange(1, most + 1));
+    batch.num_kv_tiles.push_back(uniform ? first : *rc::gen::inRange(1, max_kv_tiles + 1));
   batch.heads_per_cta = *rc::gen::inRange(1, 4);
   return batch;
 }
@@ -127,8 +127,9 @@ RC_GTEST_PROP(KvPartition, AssignsEveryKvTileToOneCtaRange, ()) {
   }
 }
 
-// A partial result's number is its CTA's and whether the work tile began before: each at most once.
-RC_GTEST_PROP(KvPartition, LeavesOnePartialResultOfEachKindAtMost, ()) {
+// A partial result is identified by its CTA and by whether its work tile started in an earlier range, so each
+// range has at most one of each.
+RC_GTEST_PROP(KvPartition, WritesAtMostOnePartialResultOfEachKind, ()) {
   const Division division(any_rules(), any_batch());
   for (const std::vector<Piece>& pieces : division.tiles_of_cta_range) {
     int num_started_before = 0, num_started_here = 0;
@@ -142,8 +143,8 @@ RC_GTEST_PROP(KvPartition, LeavesOnePartialResultOfEachKindAtMost, ()) {
   }
 }
 
-// No CTA range costs more than its length, one start, and what ends with work tiles may cost more, also one
-// and a half merges more.
+// A CTA range costs at most an even share plus one start. Ranges aligned with work tiles may cost
+// slightly more, and up to one and a half merges.
 RC_GTEST_PROP(KvPartition, ChargesStartsOfWorkTiles, ()) {
   const PartitionRules rules = any_rules();
   const Division division(rules, any_batch());
@@ -166,7 +167,7 @@ int num_shared_ranges(const Division& division) {
 }
 
 TEST(KvPartition, AlignsCtaRangesWithUniformWorkTiles) {
-  // 13 KV tiles for each of 3 requests, 33 CTA ranges: 7 ranges of 2 for each.
+  // 13 KV tiles for each of 3 requests and 33 CTA ranges: 7 ranges of 2 tiles per request.
   const Division few({.num_cta_ranges = 33, .min_cta_range = 2, .start_cost = 2, .merge_cost = 0},
                      {{13, 13, 13}});
   EXPECT_EQ(few.partition.cta_range, 2);
@@ -178,14 +179,14 @@ TEST(KvPartition, AlignsCtaRangesWithUniformWorkTiles) {
   for (const auto& pieces : many.tiles_of_cta_range) EXPECT_EQ(pieces.size(), 4u);
 }
 
-TEST(KvPartition, LeavesWorkTilesWholeWhereAMergeCostsMore) {
+TEST(KvPartition, KeepsWorkTilesWholeIfAMergeCostsMore) {
   const PartitionRules rules{.num_cta_ranges = 7, .min_cta_range = 2, .start_cost = 16, .merge_cost = 32};
   EXPECT_EQ(Division(rules, {{33}}).tiles_of_cta_range.size(), 1u);
   EXPECT_EQ(Division(rules, {{33}, 2}).tiles_of_cta_range.size(), 2u);
   EXPECT_EQ(Division(rules, {{100}}).tiles_of_cta_range.size(), 7u);
 }
 
-TEST(KvPartition, LeavesNoShortCtaRangeTwoWorkTiles) {
+TEST(KvPartition, AssignsNoTwoWorkTilesToAShortCtaRange) {
   const Division division({.num_cta_ranges = 33, .min_cta_range = 2, .start_cost = 2, .merge_cost = 0},
                           {{13, 9, 17}});
   EXPECT_EQ(division.partition.cta_range, 2);

@@ -1,4 +1,4 @@
-// Which kernels multiply experts (kernels/moe/cuda/choose.h).
+// Selection of MoE kernels (kernels/moe/cuda/choose.h).
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,7 +16,7 @@ using testing_choose::kGpus;
 using testing_choose::kH100;
 using testing_choose::kL40S;
 
-MoeProblem experts_of(int64_t num_tokens, WeightFormat format = WeightFormat::kPlain) {
+MoeProblem make_experts(int64_t num_tokens, WeightFormat format = WeightFormat::kPlain) {
   MoeProblem problem{.num_tokens = num_tokens,
                      .num_experts = 128,
                      .top_k = 8,
@@ -37,7 +37,7 @@ void for_each_experts(const std::function<void(const MoeProblem&, const GpuFacts
         for (const int64_t hidden_size : {36, 64, 2048, 2880, 4096})
           for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
             for (unsigned flags = 0; flags < 64; ++flags) {
-              MoeProblem problem = experts_of(num_tokens, format);
+              MoeProblem problem = make_experts(num_tokens, format);
               problem.hidden_size = problem.gate_up.in_features = hidden_size;
               problem.dtype = dtype;
               problem.aligned = (flags & 1) == 0;
@@ -50,11 +50,11 @@ void for_each_experts(const std::function<void(const MoeProblem&, const GpuFacts
             }
 }
 
-MoeKernel kernel_of(const MoeProblem& problem, const GpuFacts& gpu) {
+MoeKernel kernel_for(const MoeProblem& problem, const GpuFacts& gpu) {
   return choose(problem, gpu).row.kernel;
 }
 
-TEST(ChooseMoe, EveryProblemHasAKernelAndEveryKernelAProblem) {
+TEST(ChooseMoe, FindsAKernelForEveryProblemAndUsesEveryKernel) {
   std::set<std::string_view> reached;
   for_each_experts([&](const MoeProblem& problem, const GpuFacts& gpu) {
     const MoeRow& row = choose(problem, gpu).row;
@@ -65,36 +65,36 @@ TEST(ChooseMoe, EveryProblemHasAKernelAndEveryKernelAProblem) {
     EXPECT_TRUE(reached.contains(row.name)) << row.name << ": no problem on any GPU selects it";
 }
 
-TEST(ChooseMoe, MultipliesBatchInvariantRowsByTheGroupedGemmWhateverTheirNumber) {
+TEST(ChooseMoe, UsesTheGroupedGemmForBatchInvariantRows) {
   for (const GpuFacts& gpu : kGpus)
     for (const int64_t num_tokens : {1, 8, 100, 4096})
       for (const WeightFormat format : {WeightFormat::kPlain, WeightFormat::kMxFp4, WeightFormat::kFp8}) {
-        MoeProblem problem = experts_of(num_tokens, format);
+        MoeProblem problem = make_experts(num_tokens, format);
         problem.batch_invariant = true;
-        EXPECT_EQ(kernel_of(problem, gpu), MoeKernel::kGrouped);
+        EXPECT_EQ(kernel_for(problem, gpu), MoeKernel::kGrouped);
         EXPECT_FALSE(choose(problem, gpu).sums_experts);
       }
 }
 
-TEST(ChooseMoe, LeavesToTheNaiveKernelWhatTensorCoresDoNotTake) {
+TEST(ChooseMoe, UsesTheNaiveKernelIfTensorCoresCannot) {
   const auto expect_naive = [](const std::function<void(MoeProblem&)>& change) {
     for (const GpuFacts& gpu : kGpus) {
-      MoeProblem problem = experts_of(16);
+      MoeProblem problem = make_experts(16);
       change(problem);
-      EXPECT_EQ(kernel_of(problem, gpu), MoeKernel::kNaive);
+      EXPECT_EQ(kernel_for(problem, gpu), MoeKernel::kNaive);
     }
   };
   expect_naive([](auto& p) { p.dtype = DType::kF32; });
   expect_naive([](auto& p) { p.aligned = false; });
   expect_naive([](auto& p) { p.down.aligned = false; });
   expect_naive([](auto& p) { p.hidden_size = p.gate_up.in_features = 36; });
-  expect_naive([](auto& p) { p = experts_of(16, WeightFormat::kFp8), p.down.group_ins = 32; });
+  expect_naive([](auto& p) { p = make_experts(16, WeightFormat::kFp8), p.down.group_ins = 32; });
 }
 
-// Rows of an expert in the mean: 16 tokens give one.
-TEST(ChooseMoe, TakesTallerTilesTheMoreRowsAnExpertHas) {
+// 16 tokens yield one row per expert on average.
+TEST(ChooseMoe, UsesTallerTilesForMoreRowsPerExpert) {
   const auto expect_plain = [](int64_t num_tokens, const GpuFacts& gpu, std::string_view name) {
-    EXPECT_EQ(choose(experts_of(num_tokens), gpu).row.name, name) << num_tokens;
+    EXPECT_EQ(choose(make_experts(num_tokens), gpu).row.name, name) << num_tokens;
   };
   expect_plain(1, kH100, "single-token experts");
   expect_plain(2, kH100, "skinny experts");
@@ -107,7 +107,7 @@ TEST(ChooseMoe, TakesTallerTilesTheMoreRowsAnExpertHas) {
   expect_plain(511, kA100, "grouped GEMM of 16 rows");
   expect_plain(512, kA100, "grouped GEMM of 64 rows");
   const auto expect_mxfp4 = [](int64_t num_tokens, const GpuFacts& gpu, std::string_view name) {
-    EXPECT_EQ(choose(experts_of(num_tokens, WeightFormat::kMxFp4), gpu).row.name, name) << num_tokens;
+    EXPECT_EQ(choose(make_experts(num_tokens, WeightFormat::kMxFp4), gpu).row.name, name) << num_tokens;
   };
   expect_mxfp4(1, kH100, "single-token experts");
   expect_mxfp4(64, kH100, "direct experts");
@@ -116,11 +116,11 @@ TEST(ChooseMoe, TakesTallerTilesTheMoreRowsAnExpertHas) {
   expect_mxfp4(512, kL40S, "quantized grouped GEMM of 64 rows");
 }
 
-TEST(ChooseMoe, ReadsMxFp4DirectlyWhereScalesAndInputsAllowIt) {
+TEST(ChooseMoe, ReadsMxFp4DirectlyIfScalesAndInputsPermit) {
   const auto kernel_with = [](const std::function<void(MoeProblem&)>& change) {
-    MoeProblem problem = experts_of(16, WeightFormat::kMxFp4);
+    MoeProblem problem = make_experts(16, WeightFormat::kMxFp4);
     change(problem);
-    return kernel_of(problem, kH100);
+    return kernel_for(problem, kH100);
   };
   EXPECT_EQ(kernel_with([](auto&) {}), MoeKernel::kDirect);
   EXPECT_EQ(kernel_with([](auto& p) { p.gate_up.scales_alignment = 8; }), MoeKernel::kSkinny);
@@ -130,35 +130,35 @@ TEST(ChooseMoe, ReadsMxFp4DirectlyWhereScalesAndInputsAllowIt) {
   EXPECT_EQ(kernel_with([](auto& p) { p.down.group_ins = 64; }), MoeKernel::kGrouped);
 }
 
-TEST(ChooseMoe, LeavesRowsThatAlternateAndReorderedInputsToTheGroupedGemm) {
-  MoeProblem problem = experts_of(4096);
-  EXPECT_EQ(kernel_of(problem, kH100), MoeKernel::kExpertTiles);
+TEST(ChooseMoe, UsesTheGroupedGemmForAlternatingRowsAndReorderedInputs) {
+  MoeProblem problem = make_experts(4096);
+  EXPECT_EQ(kernel_for(problem, kH100), MoeKernel::kExpertTiles);
   problem.alternating = true;
-  EXPECT_EQ(kernel_of(problem, kH100), MoeKernel::kGrouped);
-  problem = experts_of(1, WeightFormat::kInt4);
+  EXPECT_EQ(kernel_for(problem, kH100), MoeKernel::kGrouped);
+  problem = make_experts(1, WeightFormat::kInt4);
   problem.gate_up.reorders = true;
-  EXPECT_EQ(kernel_of(problem, kH100), MoeKernel::kGrouped);
+  EXPECT_EQ(kernel_for(problem, kH100), MoeKernel::kGrouped);
 }
 
-TEST(ChooseMoe, AddsUpExpertsInTheProductWhereItsCtasKeepTheSmsBusy) {
-  EXPECT_TRUE(choose(experts_of(1), kH100).sums_experts);
-  MoeProblem problem = experts_of(16);  // 128 CTAs
+TEST(ChooseMoe, SumsExpertsInTheGemmIfItsCtasFillTheSms) {
+  EXPECT_TRUE(choose(make_experts(1), kH100).sums_experts);
+  MoeProblem problem = make_experts(16);  // 128 CTAs
   EXPECT_TRUE(choose(problem, kH100).sums_experts);
-  problem.hidden_size = problem.gate_up.in_features = 2880;  // 180
-  EXPECT_EQ(kernel_of(problem, kH100), MoeKernel::kSkinny);
+  problem.hidden_size = problem.gate_up.in_features = 2880;  // 180 CTAs
+  EXPECT_EQ(kernel_for(problem, kH100), MoeKernel::kSkinny);
   EXPECT_FALSE(choose(problem, kH100).sums_experts);
-  EXPECT_FALSE(choose(experts_of(16, WeightFormat::kMxFp4), kH100).sums_experts);
-  EXPECT_FALSE(choose(experts_of(4096), kH100).sums_experts);
+  EXPECT_FALSE(choose(make_experts(16, WeightFormat::kMxFp4), kH100).sums_experts);
+  EXPECT_FALSE(choose(make_experts(4096), kH100).sums_experts);
 }
 
 TEST(ChooseMoe, ReadsItsThresholdsFromTheTuning) {
   MoeTuning tuning = moe_tuning(kH100);
   tuning.max_tokens_of_lone = 0;
-  EXPECT_EQ(choose(experts_of(1), kH100, tuning).row.kernel, MoeKernel::kSkinny);
+  EXPECT_EQ(choose(make_experts(1), kH100, tuning).row.kernel, MoeKernel::kSkinny);
   tuning.max_rows_of_skinny = 0;
-  EXPECT_EQ(choose(experts_of(1), kH100, tuning).row.kernel, MoeKernel::kGrouped);
+  EXPECT_EQ(choose(make_experts(1), kH100, tuning).row.kernel, MoeKernel::kGrouped);
   tuning.min_rows_of_tiles = 0;
-  EXPECT_EQ(choose(experts_of(1), kH100, tuning).row.kernel, MoeKernel::kExpertTiles);
+  EXPECT_EQ(choose(make_experts(1), kH100, tuning).row.kernel, MoeKernel::kExpertTiles);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the generator covers, how a case prints, and what a built case poisons.
+// Coverage of the generated cases, printing of cases, and poisoning of built cases.
 #include "tests/kernels/conformance/cases/cases.h"
 
 #include <gmock/gmock.h>
@@ -24,8 +24,8 @@ using ::testing::IsSupersetOf;
 using ::testing::SizeIs;
 
 template <class Key>
-std::set<Key> values_of(const std::vector<AttentionCase>& cases,
-                        const std::function<Key(const AttentionCase&)>& key) {
+std::set<Key> distinct_values(const std::vector<AttentionCase>& cases,
+                              const std::function<Key(const AttentionCase&)>& key) {
   std::set<Key> values;
   for (const AttentionCase& c : cases) values.insert(key(c));
   return values;
@@ -45,14 +45,15 @@ TEST(ConformanceCases, AreTheSameInEveryRun) {
   for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(to_literal(first[i]), to_literal(second[i]));
 }
 
-TEST(ConformanceCases, NumberAFewHundredWithSeedsOfTheirOwn) {
+TEST(ConformanceCases, AreAFewHundredWithDistinctSeeds) {
   const auto cases = conformance_cases();
   EXPECT_GE(cases.size(), 300u);
   EXPECT_LE(cases.size(), 500u);
-  EXPECT_GT(values_of<uint64_t>(cases, [](const auto& c) { return c.seed; }).size(), cases.size() * 99 / 100);
+  EXPECT_GT(distinct_values<uint64_t>(cases, [](const auto& c) { return c.seed; }).size(),
+            cases.size() * 99 / 100);
 }
 
-TEST(ConformanceCases, HaveEveryLengthAtTheEdgesOfEveryPageSize) {
+TEST(ConformanceCases, CoverEveryLengthAroundEveryPageSize) {
   const auto cases = conformance_cases();
   for (int page_size : {16, 64, 128})
     for (int seqlen_kv : {0, 1, page_size - 1, page_size, page_size + 1})
@@ -63,25 +64,25 @@ TEST(ConformanceCases, HaveEveryLengthAtTheEdgesOfEveryPageSize) {
                                    c, [&](const Lengths& lengths) { return lengths.seqlen_kv == seqlen_kv; });
                       }))
           << "page size " << page_size << ", length " << seqlen_kv;
-  EXPECT_THAT(values_of<int>(cases, [](const auto& c) { return c.page_size; }),
+  EXPECT_THAT(distinct_values<int>(cases, [](const auto& c) { return c.page_size; }),
               IsSupersetOf({1, 16, 64, 128}));
 }
 
-TEST(ConformanceCases, HaveEveryGroupAndHeadDim) {
+TEST(ConformanceCases, CoverEveryGroupSizeAndHeadDim) {
   const auto cases = conformance_cases();
-  EXPECT_THAT(values_of<int>(cases, [](const auto& c) { return c.num_q_heads / c.num_kv_heads; }),
+  EXPECT_THAT(distinct_values<int>(cases, [](const auto& c) { return c.num_q_heads / c.num_kv_heads; }),
               IsSupersetOf({1, 3, 4, 7, 8}));
   using Dims = std::pair<int, int>;
-  EXPECT_THAT(values_of<Dims>(cases,
-                              [](const auto& c) {
-                                return Dims{c.head_dim_qk, c.head_dim_v};
-                              }),
+  EXPECT_THAT(distinct_values<Dims>(cases,
+                                    [](const auto& c) {
+                                      return Dims{c.head_dim_qk, c.head_dim_v};
+                                    }),
               IsSupersetOf({Dims{64, 64}, Dims{80, 80}, Dims{96, 96}, Dims{112, 112}, Dims{128, 128},
                             Dims{256, 256}, Dims{192, 128}, Dims{512, 512}, Dims{576, 512}}));
 }
 
-// Pairs, so that no feature is only ever seen next to one value of another.
-TEST(ConformanceCases, PairDTypesWithIndicesLayoutsAndPageOrders) {
+// Pairs of features are covered, so that no feature occurs only with one value of another.
+TEST(ConformanceCases, CoverPairsOfDTypesIndicesLayoutsAndPageOrders) {
   const auto cases = conformance_cases();
   for (DType q : {DType::kF32, DType::kF16, DType::kBF16})
     for (DType kv : {DType::kF16, DType::kBF16, DType::kF8E4M3}) {
@@ -100,7 +101,7 @@ TEST(ConformanceCases, PairDTypesWithIndicesLayoutsAndPageOrders) {
     }
 }
 
-TEST(ConformanceCases, PutWindowsAndChunksAtTheirEdgesInEveryPhase) {
+TEST(ConformanceCases, CoverEdgesOfWindowsAndChunksInEveryPhase) {
   const auto cases = conformance_cases();
   const std::function<bool(const AttentionCase&)> phases[] = {
       [](const auto& c) { return c.tree == TreeShape::kChain; },
@@ -122,7 +123,7 @@ TEST(ConformanceCases, PutWindowsAndChunksAtTheirEdgesInEveryPhase) {
     }
 }
 
-TEST(ConformanceCases, HavePaddingLongKvWideTreesAndQueriesBeyondTheKeys) {
+TEST(ConformanceCases, CoverPaddingLongKvWideTreesAndQueriesBeyondTheKeys) {
   const auto cases = conformance_cases();
   EXPECT_TRUE(any(cases, [](const auto& c) { return c.requests.size() == 3 && c.num_pad_reqs == 1; }));
   EXPECT_TRUE(any(cases, [](const auto& c) { return c.num_pad_tokens > 0; }));
@@ -146,13 +147,13 @@ TEST(ConformanceCases, HavePaddingLongKvWideTreesAndQueriesBeyondTheKeys) {
     }));
 }
 
-TEST(ConformanceCases, OfMlaHave16And128HeadsOf576) {
+TEST(ConformanceCases, CoverMlaWith16And128HeadsOf576) {
   const auto cases = mla_conformance_cases();
   for (int heads : {16, 128})
     EXPECT_TRUE(any(cases, [&](const auto& c) { return c.num_q_heads == heads && c.head_dim_qk == 576; }));
 }
 
-TEST(AttentionCase, PrintsTheLiteralThatMakesIt) {
+TEST(AttentionCase, PrintsItselfAsALiteral) {
   const AttentionCase c{.requests = {{1, 17}, {4, 9}},
                         .q_dtype = DType::kBF16,
                         .index = kernels::KvIndexKind::kCsr,
@@ -170,7 +171,7 @@ TEST(AttentionCase, PrintsTheLiteralThatMakesIt) {
       "KvLayout::kHeadMajor, .k_scale = 0.0370000005f, .causal = false, .logit_cap = 50.0f, .seed = 7u}");
 }
 
-TEST(BuiltCase, DrawsTheSameValuesWhereverTheKvLies) {
+TEST(BuiltCase, ValuesDoNotDependOnThePagesOfKv) {
   const AttentionCase c{.requests = {{2, 9}, {1, 5}}, .page_size = 4, .sinks = true, .seed = 11};
   AttentionCase other = c;
   other.index = KvIndexKind::kCsr;
@@ -184,8 +185,8 @@ TEST(BuiltCase, DrawsTheSameValuesWhereverTheKvLies) {
   EXPECT_EQ(a.sinks, b.sinks);
 }
 
-TEST(BuiltCase, PoisonsSlotsThatNoQuerySees) {
-  // Decode at position 9 with a window of 4 keys: the positions 6 to 9 are visible, in the pages 1 and 2.
+TEST(BuiltCase, PoisonsSlotsOutsideEveryMask) {
+  // Decode at position 9 with a window of 4 keys: positions 6 to 9 are visible, in pages 1 and 2.
   const BuiltCase built({.requests = {{1, 10}}, .num_kv_heads = 1, .page_size = 4, .window_left = 3});
   int num_finite = 0;
   for (int slot = built.index.page_size; slot < built.index.num_pages * built.index.page_size; ++slot)
@@ -202,14 +203,14 @@ TEST(BuiltCase, PoisonsSlotsThatNoQuerySees) {
 TEST(BuiltCase, PoisonsTableEntriesOfPagesThatNoQueryNeeds) {
   const BuiltCase built(
       {.requests = {{1, 10}}, .index = KvIndexKind::kPageTable, .page_size = 4, .window_left = 3});
-  ASSERT_THAT(built.index.table, SizeIs(6));  // three pages and a tail
+  ASSERT_THAT(built.index.table, SizeIs(6));  // three pages and unused entries
   EXPECT_EQ(built.index.table[0], kHugeId);
   EXPECT_EQ(built.index.table[1], built.index.pages[0][1]);
   EXPECT_EQ(built.index.table[2], built.index.pages[0][2]);
   EXPECT_THAT(std::vector<int32_t>(built.index.table.begin() + 3, built.index.table.end()), Each(kHugeId));
 }
 
-TEST(BuiltCase, SharesThePagesThatPrefixesFill) {
+TEST(BuiltCase, SharesPagesFilledByCommonPrefixes) {
   const BuiltCase built({.requests = {{1, 10}, {3, 12}}, .page_size = 4, .shared_prefix = true});
   EXPECT_EQ(built.index.pages[0][0], built.index.pages[1][0]);
   EXPECT_EQ(built.index.pages[0][1], built.index.pages[1][1]);
@@ -233,14 +234,14 @@ TEST(BuiltCase, PadRequestsUseTheZeroPage) {
   EXPECT_EQ(built.tokens.cu_seqlen_q.back(), 2);
 }
 
-TEST(BuiltCase, TreeTokensSeeThemselvesAndFollowTheirParents) {
+TEST(BuiltCase, TreeTokensAttendToThemselvesAndTheirParents) {
   const BuiltCase built({.requests = {{9, 30}}, .tree = TreeShape::kTree, .seed = 5});
   bool branches = false;
   for (size_t j = 0; j < 9; ++j) {
     const uint64_t seen = built.tokens.tree_mask[j];
     EXPECT_TRUE((seen >> j) & 1);
     EXPECT_EQ(seen >> (j + 1), 0u) << "a token sees only what came before it";
-    // As many ancestors as steps from the root, which stands behind the prefix.
+    // The number of ancestors is the distance from the root, which follows the prefix.
     EXPECT_EQ(built.tokens.positions[j], 21 + std::popcount(seen) - 1);
     branches = branches || built.tokens.positions[j] != 21 + static_cast<int>(j);
   }

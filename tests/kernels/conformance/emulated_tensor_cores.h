@@ -1,5 +1,5 @@
-// Instructions of Hopper's tensor cores for e4m3, played on the CPU: what PTX ISA says of registers and of
-// shared memory, so that a kernel's layouts can be tried without a GPU.
+// Instructions of Hopper's tensor cores for e4m3, emulated on the CPU as PTX ISA describes registers and
+// shared memory, so that a kernel's layouts can be tested without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -10,21 +10,21 @@
 
 #include "attend/tensor/dtype.h"
 
-namespace attend::conformance::played {
+namespace attend::conformance::emulated {
 
-// Shared memory. What TMA writes and wgmma reads in the 128-byte swizzle lies at swizzled(address): bits 4 to
-// 6 are xored with bits 7 to 9.
+// Shared memory. In the 128-byte swizzle that TMA writes and wgmma reads, data is at swizzled(address): bits
+// 4 to 6 are xored with bits 7 to 9.
 using SharedMemory = std::vector<uint8_t>;
 inline int swizzled(int address) { return address ^ (address >> 7 & 7) << 4; }
 
-// "ldmatrix.x4.trans" of a warp: lane l gives rows[l], the address of row l % 8 of matrix l / 8.
+// "ldmatrix.x4.trans" of a warp. Lane l passes rows[l], the address of row l % 8 of matrix l / 8.
 using WarpRegisters = std::array<std::array<uint32_t, 4>, 32>;
 inline WarpRegisters ldmatrix_x4_trans(const SharedMemory& memory, const std::array<int, 32>& rows) {
   WarpRegisters registers{};
   for (int lane = 0; lane < 32; ++lane)
     for (int matrix = 0; matrix < 4; ++matrix)
       for (int pair = 0; pair < 2; ++pair) {
-        // Element (row 2 (l % 4) + pair, column l / 4) of 16 bits.
+        // 16-bit element (row 2 (l % 4) + pair, column l / 4).
         const int address = rows[static_cast<size_t>(8 * matrix + 2 * (lane % 4) + pair)] + 2 * (lane / 4);
         const auto element = static_cast<uint32_t>(memory.at(static_cast<size_t>(address)) |
                                                    memory.at(static_cast<size_t>(address + 1)) << 8);
@@ -56,8 +56,8 @@ inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
 
 inline float number(uint8_t bits) { return static_cast<float>(F8E4M3::from_bits(bits)); }
 
-// A sum of a step's products as tensor cores add them: cut off 13 bits below the largest of them and of what
-// is added to. Not what the hardware does to the bit, which nobody tells, but as much of it as is lost.
+// Sum of the products of one step as computed by tensor cores: truncated 13 bits below the largest product or
+// addend. The hardware's exact rounding is undocumented; this model loses as much precision.
 inline float cut_sum(float before, const std::array<float, 32>& products) {
   float largest = std::abs(before);
   for (const float product : products) largest = std::max(largest, std::abs(product));
@@ -71,18 +71,18 @@ inline float cut_sum(float before, const std::array<float, 32>& products) {
   return sum * unit;
 }
 
-// "wgmma.mma_async.m64nNk32": thread t of the warpgroup has of the accumulators, at 4 n + 2 half + i, row
-// 16 (t / 32) + t % 32 / 4 + 8 half and column 8 n + 2 (t % 4) + i.
+// "wgmma.mma_async.m64nNk32". Accumulator 4 n + 2 half + i of thread t in the warpgroup is row 16 (t / 32) +
+// t % 32 / 4 + 8 half and column 8 n + 2 (t % 4) + i.
 template <int kN>
 using Accumulators = std::array<std::array<float, kN / 2>, 128>;
 
-// Byte `k` of row `row` of a K-major operand in the 128-byte swizzle, eight rows 1024 bytes apart, whose
-// descriptor's address is `start`.
+// Byte `k` of row `row` of a K-major operand in the 128-byte swizzle. Groups of eight rows are 1024 bytes
+// apart; the descriptor's address is `start`.
 inline float element(const SharedMemory& memory, int start, int row, int k) {
   return number(memory.at(static_cast<size_t>(swizzled(start + row / 8 * 1024 + row % 8 * 128 + k))));
 }
 
-// Accumulators (+)= a b^T, `a_of(row, k)` being a's elements.
+// Computes accumulators (+)= a b^T; `a_of(row, k)` returns elements of a.
 template <int kN, class AOf>
 void multiply(Accumulators<kN>& accumulators, const AOf& a_of, const SharedMemory& memory, int b, bool add) {
   for (int t = 0; t < 128; ++t)
@@ -106,7 +106,7 @@ void wgmma(Accumulators<kN>& accumulators, const SharedMemory& memory, int a, in
       accumulators, [&](int row, int k) { return element(memory, a, row, k); }, memory, b, add);
 }
 
-// Operand A in registers: of thread t, byte e of register r is row 16 (t / 32) + t % 32 / 4 + 8 (r % 2),
+// Operand A in registers. Byte e of register r of thread t is row 16 (t / 32) + t % 32 / 4 + 8 (r % 2),
 // column 16 (r / 2) + 4 (t % 4) + e.
 using RegistersA = std::array<std::array<uint32_t, 4>, 128>;
 template <int kN>
@@ -118,4 +118,4 @@ void wgmma_rs(Accumulators<kN>& accumulators, const RegistersA& a, const SharedM
   multiply<kN>(accumulators, a_of, memory, b, true);
 }
 
-}  // namespace attend::conformance::played
+}  // namespace attend::conformance::emulated

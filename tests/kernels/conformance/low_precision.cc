@@ -16,7 +16,7 @@ using kernels::reference::load;
 using kernels::reference::offset;
 using kernels::reference::Query;
 
-// K and V of one request and one head as float32, each row read when it is first seen.
+// K and V of one request and head as float32, converted when a row is first read.
 class Rows {
  public:
   Rows(const AttentionArgs& args, int request, int64_t kv_head)
@@ -87,9 +87,9 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
   }
   if (scores.empty()) return row;
 
-  // Of e4m3 the range up to 448 is used: small ones keep their bits.
+  // Scales P to use the range of e4m3 up to 448, so that small values keep their bits.
   const float p_unit = args.q.dtype == DType::kF8E4M3 ? 256.0f : 1.0f;
-  const Rounding p_rounding = rounding_of(args.q.dtype), out_rounding = rounding_of(args.out.dtype);
+  const Rounding p_rounding = rounding_for(args.q.dtype), out_rounding = rounding_for(args.out.dtype);
   std::vector<double> p_noise(head_dim_v), magnitude(head_dim_v);
   float sum = 0.0f;
   for (const Score& score : scores) {
@@ -112,7 +112,7 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
   for (size_t d = 0; d < head_dim_v; ++d) {
     row.out[d] = rounded(args.out.dtype, row.out[d] * factor);
     const double out_error = out_rounding.of(row.out[d]);
-    // A rounding error is uniform within its bounds: a third of the square is its variance.
+    // Rounding errors are uniform within their bounds, so their variance is a third of the squared bound.
     noise += (p_noise[d] * factor * factor + out_error * out_error) / 3.0;
     square += magnitude[d] * factor * magnitude[d] * factor;
   }
@@ -125,7 +125,7 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
 
 double Rounding::of(double value) const { return std::max(relative * std::abs(value), absolute); }
 
-Rounding rounding_of(DType dtype) {
+Rounding rounding_for(DType dtype) {
   switch (dtype) {
     case DType::kF32:
       return {0x1p-24, 0x1p-150};

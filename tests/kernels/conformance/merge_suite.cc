@@ -25,12 +25,12 @@ struct MergeCase {
   int num_tokens = 5;
   int num_heads = 3;
   int head_dim = 64;
-  DType dtype = DType::kF32;   // of out; of both parts too when two are merged
-  float lse_deviation = 1.0f;  // how far apart the parts' LSE lie
-  int one_in_empty = 3;        // of so many parts one is empty; 1: all
+  DType dtype = DType::kF32;   // dtype of out; if two parts are merged, also of both parts
+  float lse_deviation = 1.0f;  // standard deviation of the LSE of parts
+  int one_in_empty = 3;        // one part in this many is empty; 1: all
   bool sinks = false;
   bool strided = false;
-  bool in_place = false;  // the result is written over the first part
+  bool in_place = false;  // the result overwrites the first part
   bool lse = true;
   uint64_t seed = 0;
 };
@@ -56,7 +56,7 @@ std::string to_literal(const MergeCase& c) {
   return printer.finish();
 }
 
-// Partial results in memory, and room for the merged one.
+// Partial results in memory, and memory for the merged result.
 struct BuiltMerge {
   explicit BuiltMerge(const MergeCase& c, DType part_dtype) {
     const int64_t gap = c.strided ? 8 : 0;
@@ -76,10 +76,10 @@ struct BuiltMerge {
     for (int head = 0; head < c.num_heads && c.sinks; ++head) sinks.push_back(2.0f * random.normal());
   }
 
-  // Of an empty part only the LSE is written: its output stays poisoned.
+  // Only the LSE of an empty part is written; its output stays poisoned.
   void fill_row(const MergeCase& c, int64_t split, int64_t token, int64_t head, Random& random) {
     const bool empty = random.below(c.one_in_empty) == 0;
-    // Other libraries mark an empty part with +inf.
+    // Other libraries use +inf for empty parts.
     const double no_keys = random.below(4) == 0 ? HUGE_VAL : double{kernels::kEmptyLse};
     store(lses, offset(lses, split, token, head),
           empty ? no_keys : static_cast<double>(c.lse_deviation * random.normal()));
@@ -94,9 +94,9 @@ struct BuiltMerge {
   Tensor parts_, lses_, out_, lse_;
 };
 
-// As tolerance.h: twice the rounding of the output, and what float32 sums in another order may differ by.
-// Merged one after another, each split adds its own rounding, and an error of an LSE is a relative error of
-// its weight. `reference(out, lse)` writes float32.
+// Tolerance as in tolerance.h: twice the rounding of the output, plus the effect of the summation order in
+// float32. Splits are merged one after another, so each adds its own rounding. An error of an LSE is a
+// relative error of its weight. `reference(out, lse)` writes float32.
 template <class Fn>
 Expected expect_merged(const MergeCase& c, const Fn& reference) {
   Expected expected;
@@ -109,7 +109,7 @@ Expected expect_merged(const MergeCase& c, const Fn& reference) {
   expected.lse.resize(num_rows);
   reference(TensorView::contiguous(expected.out.data(), DType::kF32, {c.num_tokens, c.num_heads, c.head_dim}),
             TensorView::contiguous(expected.lse.data(), DType::kF32, {c.num_tokens, c.num_heads}));
-  const Rounding rounding = rounding_of(c.dtype);
+  const Rounding rounding = rounding_for(c.dtype);
   for (size_t row = 0; row < num_rows; ++row) {
     double square = 0.0;
     for (size_t d = 0; d < head_dim; ++d) {

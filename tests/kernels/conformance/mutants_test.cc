@@ -1,4 +1,4 @@
-// The suite catches wrong kernels: each of these is right but for one thing, and some case must say so.
+// Tests that the suite detects incorrect kernels: each mutant has one mistake that some case must detect.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ using kernels::reference::load;
 using kernels::reference::offset;
 using kernels::reference::store;
 
-// The reference of changed arguments.
+// Runs the reference with changed arguments.
 AttentionFn reference_after(const std::function<void(AttentionArgs&)>& change) {
   return [change](const AttentionArgs& args, const BuiltCase&) {
     AttentionArgs changed = args;
@@ -26,7 +26,7 @@ AttentionFn reference_after(const std::function<void(AttentionArgs&)>& change) {
   };
 }
 
-// The reference, its results then changed.
+// Runs the reference, then changes its results.
 AttentionFn reference_before(const std::function<void(const AttentionArgs&)>& change) {
   return [change](const AttentionArgs& args, const BuiltCase&) {
     kernels::reference::attention(args);
@@ -36,13 +36,13 @@ AttentionFn reference_before(const std::function<void(const AttentionArgs&)>& ch
 
 struct Mutant {
   const char* name;
-  // Cases in which the mistake may show: the others need not be run.
+  // Cases in which the mistake may be visible. The other cases are skipped.
   bool (*concerns)(const AttentionCase& c);
   AttentionFn kernel;
 };
 
 bool every_case(const AttentionCase&) { return true; }
-// Mistakes that see more keys are shown where no index leads to memory that is not there.
+// Mistakes that read more keys are tested with contiguous keys only, where every index is valid memory.
 bool is_contiguous(const AttentionCase& c) { return c.index == kernels::KvIndexKind::kContiguous; }
 bool has_window(const AttentionCase& c) { return c.window_left >= 0 && is_contiguous(c); }
 bool has_window_right(const AttentionCase& c) { return c.window_right > 0 && is_contiguous(c); }
@@ -67,7 +67,7 @@ void scale_element(const TensorView& out, int64_t token, int64_t head, int64_t d
   store(out, at, load(out, at) * factor);
 }
 
-// Keeps the arguments' own arrays alive while the reference runs.
+// `lengths` keeps the changed array alive while the reference runs.
 void with_lengths(AttentionArgs& args, int32_t change, std::vector<int32_t>& lengths) {
   lengths.assign(args.batch.seqlen_kv.begin(), args.batch.seqlen_kv.end());
   for (int32_t& length : lengths)

@@ -1,5 +1,5 @@
-// The layouts of prefill in e4m3 (sm90/prefill_e4m3_layout.h), and its arithmetic, tried without a GPU: the
-// kernel's work tiles with the instructions of tensor cores played on the CPU.
+// Layouts (sm90/prefill_e4m3_layout.h) and arithmetic of e4m3 prefill, tested without a GPU: runs the
+// kernel's work tiles with emulated tensor cores.
 #include "attend/kernels/attention/cuda/sm90/prefill_e4m3/prefill_e4m3_layout.h"
 
 #include <gtest/gtest.h>
@@ -26,9 +26,9 @@ using kernels::reference::store;
 constexpr int kKeys = 128, kRows = 64, kPanelBytes = kKeys * e4m3::kRowBytes;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A warp's work in PrefillTransposer, of all four warps: `from` has keys as rows, `to` columns.
+// Work of the four warps of PrefillTransposer: `from` has keys as rows, `to` has keys as columns.
 template <int kHeadDimV>
-void transpose(played::SharedMemory& memory, int from, int to, int begin, int end) {
+void transpose(emulated::SharedMemory& memory, int from, int to, int begin, int end) {
   for (int warp = 0; warp < 4; ++warp) {
     const int first_key = warp * e4m3::kKeysAtOnce;
     for (int column_group = 0; column_group < kHeadDimV / e4m3::kColumnsAtOnce; ++column_group) {
@@ -40,24 +40,24 @@ void transpose(played::SharedMemory& memory, int from, int to, int begin, int en
                      e4m3::piece_offset(e4m3::transposed_row(lane),
                                         first_key / e4m3::kPieceBytes + e4m3::transposed_piece(lane));
       }
-      const played::WarpRegisters columns = played::ldmatrix_x4_trans(memory, read);
-      played::WarpRegisters rows{};
+      const emulated::WarpRegisters columns = emulated::ldmatrix_x4_trans(memory, read);
+      emulated::WarpRegisters rows{};
       for (int lane = 0; lane < 32; ++lane)
         for (int result = 0; result < 4; ++result) {
           const auto& of_lane = columns[static_cast<size_t>(lane)];
           const auto reg = static_cast<size_t>(e4m3::first_register(result));
           rows[static_cast<size_t>(lane)][static_cast<size_t>(result)] =
-              played::prmt(of_lane[reg], of_lane[reg + 1], e4m3::selector(result)) &
+              emulated::prmt(of_lane[reg], of_lane[reg + 1], e4m3::selector(result)) &
               e4m3::key_byte_mask(lane, result / 2, begin - first_key, end - first_key);
         }
-      played::stmatrix_x4(memory, written, rows);
+      emulated::stmatrix_x4(memory, written, rows);
     }
   }
 }
 
-// Eight rows that one phase of ldmatrix or stmatrix takes lie in different banks: pieces of 16 bytes modulo
-// 128.
-bool lies_in_eight_banks(const std::array<int, 8>& addresses) {
+// Returns true if the eight rows of one phase of ldmatrix or stmatrix are in different banks (16-byte units
+// modulo 128).
+bool is_in_eight_banks(const std::array<int, 8>& addresses) {
   unsigned banks = 0;
   for (const int address : addresses) banks |= 1u << (address / 16 % 8);
   return banks == 0xff;
@@ -73,33 +73,32 @@ TEST(PrefillE4m3Layout, ReadsAndWritesWithoutBankConflicts) {
         written[static_cast<size_t>(i)] =
             e4m3::piece_offset(e4m3::transposed_row(lane), piece / 2 * 2 + e4m3::transposed_piece(lane));
       }
-      EXPECT_TRUE(lies_in_eight_banks(read)) << phase << " " << piece;
-      EXPECT_TRUE(lies_in_eight_banks(written)) << phase << " " << piece;
+      EXPECT_TRUE(is_in_eight_banks(read)) << phase << " " << piece;
+      EXPECT_TRUE(is_in_eight_banks(written)) << phase << " " << piece;
     }
 }
 
-// Every byte of V reaches the row and place of V^T that the layout says, and zero where its key is not
-// wanted.
-TEST(PrefillE4m3Layout, TransposesEveryByteToItsPlace) {
+// Every byte of V is copied to the position in V^T that the layout defines; bytes of excluded keys are zero.
+TEST(PrefillE4m3Layout, TransposesEveryByteToItsPosition) {
   constexpr int kColumns = 128;
-  played::SharedMemory memory(2 * kPanelBytes, 0xff);
-  const auto byte_of = [](int key, int column) { return static_cast<uint8_t>(key * 37 + column * 11 + 1); };
+  emulated::SharedMemory memory(2 * kPanelBytes, 0xff);
+  const auto byte_at = [](int key, int column) { return static_cast<uint8_t>(key * 37 + column * 11 + 1); };
   for (int key = 0; key < kKeys; ++key)
     for (int column = 0; column < kColumns; ++column)
-      memory[static_cast<size_t>(played::swizzled(key * e4m3::kRowBytes + column))] = byte_of(key, column);
+      memory[static_cast<size_t>(emulated::swizzled(key * e4m3::kRowBytes + column))] = byte_at(key, column);
   constexpr int kBegin = 5, kEnd = 101;
   transpose<kColumns>(memory, 0, kPanelBytes, kBegin, kEnd);
   for (int row = 0; row < kColumns; ++row)
     for (int place = 0; place < kKeys; ++place) {
       const int key = place / 16 * 16 + e4m3::key_at_position(place % 16);
       const int column = row / 16 * 16 + e4m3::column_for_row(row % 16);
-      const auto at = static_cast<size_t>(kPanelBytes + played::swizzled(row * e4m3::kRowBytes + place));
-      ASSERT_EQ(memory[at], kBegin <= key && key < kEnd ? byte_of(key, column) : 0) << row << " " << place;
+      const auto at = static_cast<size_t>(kPanelBytes + emulated::swizzled(row * e4m3::kRowBytes + place));
+      ASSERT_EQ(memory[at], kBegin <= key && key < kEnd ? byte_at(key, column) : 0) << row << " " << place;
     }
 }
 
-// Where an element of P lies is where the product looks for its key.
-TEST(PrefillE4m3Layout, PutsProbabilitiesWhereValuesHaveTheirKeys) {
+// The position of a P element matches the position of its key in V^T.
+TEST(PrefillE4m3Layout, PlacesProbabilitiesAtTheKeysOfValues) {
   for (int lane = 0; lane < 4; ++lane)
     for (int step = 0; step < kKeys / 32; ++step)
       for (int reg = 0; reg < 4; ++reg)
@@ -112,7 +111,7 @@ TEST(PrefillE4m3Layout, PutsProbabilitiesWhereValuesHaveTheirKeys) {
         }
 }
 
-// A work tile of 64 rows, a consumer warpgroup's, and its steps as the kernel has them.
+// Work tile of 64 rows of one consumer warpgroup, with the steps of the kernel.
 template <int kHeadDimQk, int kHeadDimV>
 class EmulatedTile {
   static constexpr int kQkPanels = (kHeadDimQk + 127) / 128;
@@ -122,7 +121,7 @@ class EmulatedTile {
   static constexpr float kOffset = 8.0f, kSlack = 0.75f;
 
  public:
-  // `row_of(row)`: bytes of a query's row of the tile, or null.
+  // `row_of(row)` returns the bytes of a query row of the tile, or null.
   template <class RowOf>
   explicit EmulatedTile(const RowOf& row_of, int head_dim) {
     copy_rows(kQueries, kRows, head_dim, row_of);
@@ -131,19 +130,19 @@ class EmulatedTile {
     row_sum_.fill(0.0f);
   }
 
-  // A KV tile. `score(value)`: capped, if at all; `sees(row, key)`: whether a row sees a key of the tile.
-  // `begin`, `end`: keys that are wanted.
+  // Processes a KV tile. `score(value)` applies the cap, if any; `sees(row, key)` returns true if a row
+  // attends to a key of the tile. `begin` and `end` bound the keys of the tile that are included.
   template <class KeyOf, class ValueOf, class Score, class Sees>
   void attend(const KeyOf& key_of, int head_dim_qk, const ValueOf& value_of, int head_dim_v, int begin,
               int end, float scale_log2, const Score& score, const Sees& sees) {
     copy_rows(kKeysAt, kKeys, head_dim_qk, key_of);
     copy_rows(kValues, kKeys, head_dim_v, value_of);
     transpose<kHeadDimV>(memory_, kValues, kTransposed, begin, end);
-    played::Accumulators<kKeys> scores;
+    emulated::Accumulators<kKeys> scores;
     for (int step = 0; step < kHeadDimQk / 32; ++step) {
       const int panel = step / 4, in_panel = step % 4 * 32;
-      played::wgmma<kKeys>(scores, memory_, kQueries + panel * kRows * e4m3::kRowBytes + in_panel,
-                           kKeysAt + panel * kPanelBytes + in_panel, step > 0);
+      emulated::wgmma<kKeys>(scores, memory_, kQueries + panel * kRows * e4m3::kRowBytes + in_panel,
+                             kKeysAt + panel * kPanelBytes + in_panel, step > 0);
     }
     std::array<float, kRows> new_max = row_max_, rescale{}, sum{};
     for_each_score([&](int row, int key, size_t t, size_t i) {
@@ -170,18 +169,18 @@ class EmulatedTile {
       for (size_t i = 0; i < kHeadDimV / 2; ++i)
         out_[t][i] *= rescale[t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2)];
     for (int step = 0; step < kKeys / 32; ++step) {
-      played::RegistersA p{};
+      emulated::RegistersA p{};
       for (size_t t = 0; t < 128; ++t)
         for (int reg = 0; reg < 4; ++reg)
           for (int byte = 0; byte < 4; ++byte) {
             const float element = scores[t][static_cast<size_t>(e4m3::score_for_byte(step, reg, byte))];
             p[t][static_cast<size_t>(reg)] |= uint32_t{F8E4M3(element).bits} << (8 * byte);
           }
-      played::wgmma_rs<kHeadDimV>(out_, p, memory_, kTransposed + 32 * step);
+      emulated::wgmma_rs<kHeadDimV>(out_, p, memory_, kTransposed + 32 * step);
     }
   }
 
-  // Column `column` of a row's output, not yet divided by its sum.
+  // Column `column` of a row's output before division by the row sum.
   float out(int row, int column) const {
     const int column_group = column / 16, lane = column % 16 / 4, half = row % 16 / 8;
     EXPECT_EQ(e4m3::lane_first_column(lane), column % 16 / 4 * 4);
@@ -189,7 +188,7 @@ class EmulatedTile {
     return out_[t][static_cast<size_t>(e4m3::element_for_column(column_group, half, column % 4))];
   }
   float row_max(int row) const { return row_max_[static_cast<size_t>(row)]; }
-  // Both of P times 2^kOffset.
+  // The row sum, like the output, is scaled by 2^kOffset.
   float row_sum(int row) const { return row_sum_[static_cast<size_t>(row)]; }
 
  private:
@@ -200,22 +199,22 @@ class EmulatedTile {
         fn(t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2), i / 4 * 8 + 2 * (t % 4) + i % 2,
            static_cast<size_t>(t), static_cast<size_t>(i));
   }
-  // As TMA does: what a row lacks of its panels are zeros. Rows that nobody looks up stay as they were.
+  // Copies like TMA: columns after head_dim are filled with zeros. Rows without data keep their contents.
   template <class RowOf>
   void copy_rows(int to, int num_rows, int head_dim, const RowOf& row_of) {
     for (int row = 0; row < num_rows; ++row) {
       const uint8_t* const from = row_of(row);
       if (from == nullptr) continue;
       for (int d = 0; d < (head_dim + 127) / 128 * 128; ++d)
-        memory_[static_cast<size_t>(
-            played::swizzled(to + d / 128 * num_rows * e4m3::kRowBytes + row * e4m3::kRowBytes + d % 128))] =
+        memory_[static_cast<size_t>(emulated::swizzled(to + d / 128 * num_rows * e4m3::kRowBytes +
+                                                       row * e4m3::kRowBytes + d % 128))] =
             d < head_dim ? from[d] : 0;
     }
   }
 
-  // NaN wherever nothing is written.
-  played::SharedMemory memory_ = played::SharedMemory(kBytes, 0x7f);
-  played::Accumulators<kHeadDimV> out_;
+  // Initialized with NaN.
+  emulated::SharedMemory memory_ = emulated::SharedMemory(kBytes, 0x7f);
+  emulated::Accumulators<kHeadDimV> out_;
   std::array<float, kRows> row_max_, row_sum_;
 };
 
@@ -224,7 +223,7 @@ float get_scale(const kernels::HeadScales& scales, int request, int64_t head) {
                                 : scales.data[request * scales.request_stride + head * scales.head_stride];
 }
 
-// The kernel over a whole problem: tiles of 64 rows of each request and KV head.
+// The kernel over a whole problem: tiles of 64 rows per request and KV head.
 template <int kHeadDimQk, int kHeadDimV>
 class EmulatedPrefill {
  public:
@@ -332,7 +331,7 @@ void emulated_prefill(const AttentionArgs& args, const BuiltCase&) {
 
 std::vector<AttentionCase> small_cases() {
   std::vector<AttentionCase> cases;
-  // Each of six variants with a few head dims.
+  // Six variants, each with some of the head dims.
   constexpr std::pair<int, int> kDims[] = {{64, 64}, {128, 128}, {48, 32}, {192, 128}, {64, 64}, {96, 80}};
   for (int d = 0; d < 6; ++d)
     for (int i = d % 3; i < 6; i += 3) {

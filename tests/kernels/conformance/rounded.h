@@ -1,4 +1,4 @@
-// Values as a dtype of floats holds them.
+// Values rounded to a float dtype.
 #pragma once
 
 #include "attend/tensor/dtype.h"

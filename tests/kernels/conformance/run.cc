@@ -23,13 +23,13 @@ std::string conforms(const Kernel& kernel, BuiltCase& built, const Args& args) {
   return built.result_bytes() == first ? "" : "a second call gave other bits";
 }
 
-std::vector<unsigned char> results_of(const AttentionFn& kernel, const AttentionCase& c) {
+std::vector<unsigned char> result_of_run(const AttentionFn& kernel, const AttentionCase& c) {
   BuiltCase built(c);
   kernel(built.args, built);
   return built.result_bytes();
 }
 
-// The queries [j_begin, j_end) of one request as a step of their own, with results of its own.
+// The queries [j_begin, j_end) of one request as a separate step with its own results.
 class PartialStep {
  public:
   PartialStep(const kernels::AttentionArgs& whole, int request, int32_t j_begin, int32_t j_end)
@@ -53,7 +53,7 @@ class PartialStep {
   }
   PartialStep(const PartialStep&) = delete;
 
-  // Runs `kernel` and compares its bits with those of `whole`, which it ran before.
+  // Runs `kernel` and compares its bits with those of `whole`, which it computed before.
   bool agrees(const AttentionFn& kernel, const BuiltCase& built, const TensorView& whole) {
     kernel(args_, built);
     const size_t row_bytes = static_cast<size_t>(whole.shape[2]) * size_of(whole.dtype);
@@ -71,9 +71,9 @@ class PartialStep {
   kernels::AttentionArgs args_;
 };
 
-// Calls fn() and tells what it returns, or what it throws.
+// Calls fn() and returns its result, or the message of its exception.
 template <class Fn>
-std::string problem_of(const Fn& fn) {
+std::string describe_problem(const Fn& fn) {
   try {
     return fn();
   } catch (const std::exception& error) {
@@ -85,7 +85,7 @@ template <class Kernel>
 void run(std::string (*problem)(const Kernel&, const AttentionCase&), const Kernel& kernel,
          std::span<const AttentionCase> cases) {
   ASSERT_FALSE(cases.empty());
-  // After this many failing cases the rest would only repeat them.
+  // Further failing cases would repeat the same information.
   constexpr int kMaxReports = 8;
   int num_failed = 0;
   for (const AttentionCase& c : cases) {
@@ -98,27 +98,27 @@ void run(std::string (*problem)(const Kernel&, const AttentionCase&), const Kern
 }  // namespace
 
 std::string conformance_problem(const AttentionFn& kernel, const AttentionCase& c) {
-  return problem_of([&] {
+  return describe_problem([&] {
     BuiltCase built(c);
     return conforms(kernel, built, built.args);
   });
 }
 
 std::string conformance_problem(const MlaFn& kernel, const AttentionCase& c) {
-  return problem_of([&] {
+  return describe_problem([&] {
     BuiltCase built(c);
     return conforms(kernel, built, built.mla_args);
   });
 }
 
 std::string page_order_problem(const AttentionFn& kernel, const AttentionCase& c) {
-  return problem_of([&]() -> std::string {
+  return describe_problem([&]() -> std::string {
     AttentionCase ordered = c;
     ordered.page_order = PageOrder::kSequential;
-    const auto sequential = results_of(kernel, ordered);
+    const auto sequential = result_of_run(kernel, ordered);
     for (PageOrder order : {PageOrder::kShuffled, PageOrder::kInterleaved, PageOrder::kReversed}) {
       ordered.page_order = order;
-      if (results_of(kernel, ordered) != sequential)
+      if (result_of_run(kernel, ordered) != sequential)
         return "other bits with the pages in another order, " + std::string(literal_name(order));
     }
     return "";
@@ -128,17 +128,17 @@ std::string page_order_problem(const AttentionFn& kernel, const AttentionCase& c
 std::string batch_invariance_problem(const AttentionFn& kernel, const AttentionCase& c) {
   ensure(c.split_rule == kernels::SplitRule::kFixed && c.causal && c.tree == TreeShape::kNone,
          "batch invariance is about fixed splits and causal sequences: ", c);
-  return problem_of([&]() -> std::string {
+  return describe_problem([&]() -> std::string {
     AttentionCase other_workers = c;
     other_workers.num_workers = c.num_workers == 1 ? 5 : 1;
-    if (results_of(kernel, other_workers) != results_of(kernel, c))
+    if (result_of_run(kernel, other_workers) != result_of_run(kernel, c))
       return "other bits with " + std::to_string(other_workers.num_workers) + " workers";
     BuiltCase built(c);
     kernel(built.args, built);
     const TensorView whole = built.args.out;
     for (int request = 0; request < static_cast<int>(c.requests.size()); ++request) {
       const int32_t seqlen_q = c.requests[static_cast<size_t>(request)].seqlen_q;
-      // Alone; in two steps; its last token decoded.
+      // The request by itself, in two steps, and with its last token decoded.
       const std::pair<int32_t, int32_t> steps[] = {
           {0, seqlen_q}, {0, seqlen_q / 2}, {seqlen_q / 2, seqlen_q}, {seqlen_q - 1, seqlen_q}};
       for (const auto& [begin, end] : steps) {

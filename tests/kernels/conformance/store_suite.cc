@@ -30,7 +30,7 @@ struct StoreCase {
   DType cache_dtype = DType::kF32;
   float k_scale = 1.0f;
   float v_scale = 1.0f;
-  float deviation = 1.0f;  // of the values; fp8 saturates at large ones
+  float deviation = 1.0f;  // standard deviation of the values; fp8 saturates at large ones
   bool slot_map = false;
   bool strided = false;
   uint64_t seed = 0;
@@ -86,7 +86,7 @@ std::vector<StoreCase> store_cases() {
   return cases;
 }
 
-// A tensor of rows of normal values; with gaps between the rows when strided.
+// Tensor of normally distributed rows, with gaps between rows if strided.
 TensorView make_rows(const StoreCase& c, std::initializer_list<int64_t> shape, Random& random,
                      Tensor& storage) {
   const std::vector<int64_t> wanted(shape);
@@ -113,10 +113,10 @@ TensorView make_rows(const StoreCase& c, std::initializer_list<int64_t> shape, R
 struct Slots {
   int num_pages = 0;
   std::vector<int32_t> slots;     // [num_tokens], some -1
-  std::vector<int32_t> slot_map;  // empty: none
+  std::vector<int32_t> slot_map;  // empty: no slot map
 };
 
-// Distinct slots beyond the padding page, in random order.
+// Distinct slots outside the padding page, in random order.
 Slots make_slots(const StoreCase& c, Random& random) {
   Slots made;
   made.num_pages = 2 + 2 * (c.num_tokens + c.page_size - 1) / c.page_size;
@@ -127,7 +127,7 @@ Slots make_slots(const StoreCase& c, Random& random) {
     const int32_t slot = free[static_cast<size_t>(token)];
     made.slots.push_back(random.below(5) == 0 ? -1 : slot);
     if (!c.slot_map || made.slots.back() < 0) continue;
-    // The slot of the other half is the one drawn; the token's own is its number, from the end.
+    // The drawn slot is in the other half. The token's own slot is counted down from the end.
     made.slots.back() = 2 * c.num_tokens - token;
     made.slot_map.resize(static_cast<size_t>(2 * c.num_tokens + 1), kHugeId);
     made.slot_map[static_cast<size_t>(made.slots.back())] = slot;
@@ -135,7 +135,7 @@ Slots make_slots(const StoreCase& c, Random& random) {
   return made;
 }
 
-// A pool of memory [num_pages, outer, inner, dim], seen as [num_pages, page_size, num_heads, dim].
+// Pool with memory [num_pages, outer, inner, dim], viewed as [num_pages, page_size, num_heads, dim].
 TensorView make_cache(const StoreCase& c, int num_pages, int dim, Tensor& storage) {
   const bool head_major = c.layout == KvLayout::kHeadMajor;
   const int64_t outer = head_major ? c.num_heads : c.page_size,

@@ -17,16 +17,16 @@ using kernels::reference::load_latent;
 using kernels::reference::offset;
 using kernels::reference::store;
 
-// Float32 sums of a few thousand terms and good exp and tanh are each wrong by some units in the last place;
-// an error of a score is a relative error of its weight.
+// float32 sums of a few thousand terms, exp and tanh each have errors of some units in the last place. An
+// error of a score is a relative error of its weight.
 constexpr double kEpsilon = 16 * 0x1p-24;
-// Tensor cores keep some 14 bits of products of fp8 and of their sums: each product of 32 columns cuts the
-// sum so far off at 2^-13 of itself, always toward zero. Of one or two such products, those in them decide.
+// Tensor cores keep about 14 bits of fp8 products and their sums: each product of 32 columns truncates the
+// sum at 2^-13 of its value, always toward zero. At least two products are assumed.
 double epsilon_of_fp8(int64_t num_columns) {
   return 0x1p-13 * static_cast<double>(std::max<int64_t>(2, (num_columns + 31) / 32));
 }
 
-// Runs `reference` into float32 results, so that rounding to the case's dtype is no part of them.
+// Runs `reference` with float32 results, so that they are not rounded to the case's dtype.
 template <class Args, class Fn>
 Expected run_reference(Args args, const Fn& reference) {
   Expected expected;
@@ -34,7 +34,7 @@ Expected run_reference(Args args, const Fn& reference) {
   expected.num_heads = args.out.shape[1];
   expected.head_dim = args.out.shape[2];
   const auto num_rows = static_cast<size_t>(expected.num_tokens * expected.num_heads);
-  // At least one element: a view without memory would stand for "not given".
+  // At least one element, since a view without memory means "not passed".
   expected.out.resize(std::max<size_t>(1, num_rows * static_cast<size_t>(expected.head_dim)));
   expected.lse.resize(std::max<size_t>(1, num_rows));
   args.out = TensorView::contiguous(expected.out.data(), DType::kF32,
@@ -65,7 +65,7 @@ void set_bounds(const std::vector<LowPrecisionRow>& low, const TensorView& q, Ex
   }
 }
 
-// Scaled rows as numbers, each of which a float32 holds.
+// Dequantizes scaled rows; float32 represents every value exactly.
 Tensor dequantized(const TensorView& latent) {
   const int64_t width = kernels::latent_width(latent);
   Tensor rows = Tensor::empty({latent.shape[0], latent.shape[1], width}, DType::kF32);
@@ -77,7 +77,8 @@ Tensor dequantized(const TensorView& latent) {
   return rows;
 }
 
-// An MLA problem as multi-query attention over the latent rows. `storage` keeps the joined queries.
+// Converts an MLA problem to multi-query attention over the latent rows. `storage` owns the concatenated
+// queries.
 kernels::AttentionArgs as_attention(const kernels::MlaArgs& mla, Tensor& storage) {
   const int64_t rank = mla.q.shape[2], rope_dim = mla.q_rope.shape[2];
   storage = Tensor::empty({mla.q.shape[0], mla.q.shape[1], rank + rope_dim}, mla.q.dtype);
@@ -130,7 +131,7 @@ std::optional<std::string> mismatch(const Expected& expected, const TensorView& 
   double worst_ratio = 1.0;
   int num_wrong = 0;
   const auto note = [&](double error, double bound, const auto&... parts) {
-    // Written so that NaN counts as wrong.
+    // The comparison is written such that NaN counts as an error.
     if (error <= bound) return;
     ++num_wrong;
     const double ratio = bound > 0.0 && std::isfinite(error) ? error / bound : HUGE_VAL;
@@ -150,12 +151,12 @@ std::optional<std::string> mismatch(const Expected& expected, const TensorView& 
         square += error * error;
       }
       note(std::sqrt(square / static_cast<double>(expected.head_dim)), expected.out_bound[i], "out of token ",
-           token, ", head ", head, " (first element ", load(out, offset(out, token, head, 0)), ", wanted ",
+           token, ", head ", head, " (first element ", load(out, offset(out, token, head, 0)), ", expected ",
            wanted[0], ")");
       if (lse.empty()) continue;
       const double got = load(lse, offset(lse, token, head)), want = expected.lse[i];
       note(got == want ? 0.0 : std::abs(got - want), expected.lse_bound[i], "lse of token ", token, ", head ",
-           head, " (", got, ", wanted ", want, ")");
+           head, " (", got, ", expected ", want, ")");
     }
   }
   if (num_wrong == 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// A step allocates nothing.
+// Attention steps do not allocate memory.
 #include <gtest/gtest.h>
 
 #include "attend/kernels/attention/attention.h"
@@ -22,7 +22,7 @@ TEST(AttentionStep, AllocatesNothingAfterThePlanIsMade) {
     const AttentionArgs args = step.args();
     Stream stream;
     plan.plan(args.batch, args.attention_mask, stream);
-    attention(args, plan, stream);  // the thread team starts
+    attention(args, plan, stream);  // starts the thread team
     const int64_t before = num_allocations();
     plan.plan(args.batch, args.attention_mask, stream);
     attention(args, plan, stream);

@@ -12,9 +12,9 @@ namespace {
 
 using testing::HasSubstr;
 
-// The message of the Error that fn throws.
+// Returns the message of the Error that fn throws.
 template <class Fn>
-std::string message_of(const Fn& fn) {
+std::string error_text(const Fn& fn) {
   try {
     fn();
   } catch (const Error& error) {
@@ -61,7 +61,7 @@ TEST(AttentionPlan, RejectsABatchBeyondItsLimits) {
     AttentionPlanLimits limits = step.limits();
     change(limits);
     AttentionPlan plan(limits, Device{});
-    return message_of([&] { plan.plan(step.batch(), {}, stream); });
+    return error_text([&] { plan.plan(step.batch(), {}, stream); });
   };
   EXPECT_EQ(message([](auto&) {}), "nothing was thrown");
   EXPECT_THAT(message([](auto& limits) { limits.max_reqs = 1; }), HasSubstr("2 requests"));
@@ -69,7 +69,7 @@ TEST(AttentionPlan, RejectsABatchBeyondItsLimits) {
   EXPECT_THAT(message([](auto& limits) { limits.max_kv_tokens = 69; }), HasSubstr("70 KV tokens"));
 }
 
-TEST(AttentionPlan, RejectsLengthsThatNoBatchHasAndNamesTheRequest) {
+TEST(AttentionPlan, NamesTheRequestWithInvalidLengths) {
   AttentionPlan plan({.max_reqs = 2,
                       .max_tokens = 8,
                       .max_kv_tokens = 100,
@@ -81,7 +81,7 @@ TEST(AttentionPlan, RejectsLengthsThatNoBatchHasAndNamesTheRequest) {
   Stream stream;
   const auto message = [&](std::vector<int32_t> cu_seqlen_q, std::vector<int32_t> seqlen_kv,
                            int max_seqlen_q) {
-    return message_of([&] {
+    return error_text([&] {
       plan.plan({.cu_seqlen_q = cu_seqlen_q, .seqlen_kv = seqlen_kv, .max_seqlen_q = max_seqlen_q}, {},
                 stream);
     });
@@ -99,11 +99,11 @@ TEST(AttentionPlan, RejectsLengthsThatNoBatchHasAndNamesTheRequest) {
   EXPECT_THAT(message({0, 4}, {50, 20}, 4), HasSubstr("cu_seqlen_q of 2 entries: expected 3 for 2 requests"));
 }
 
-TEST(AttentionPlan, RejectsLimitsThatNothingCanServe) {
+TEST(AttentionPlan, RejectsUnsupportedLimits) {
   const auto message = [](auto change) {
     AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
     change(limits);
-    return message_of([&] { AttentionPlan plan(limits, Device{}); });
+    return error_text([&] { AttentionPlan plan(limits, Device{}); });
   };
   EXPECT_THAT(message([](auto& limits) { limits.num_q_heads = 7; }), HasSubstr("num_q_heads 7"));
   EXPECT_THAT(message([](auto& limits) { limits.split_tokens = 100; }), HasSubstr("multiple of 64"));
@@ -111,21 +111,21 @@ TEST(AttentionPlan, RejectsLimitsThatNothingCanServe) {
   EXPECT_THAT(message([](auto& limits) { limits.max_reqs = -1; }), HasSubstr("max_reqs -1"));
 }
 
-TEST(AttentionPlan, ServesOnlyWhatItWasPlannedFor) {
+TEST(AttentionPlan, RejectsBatchesOtherThanThePlanned) {
   const SmallStep step({.attention_mask = {.window_left = 8}}, {{.seqlen_q = 3, .seqlen_kv = 50}});
   AttentionArgs args = step.args();
   AttentionPlan plan(step.limits(), Device{});
   Stream stream;
-  EXPECT_THAT(message_of([&] { attention(args, plan, stream); }), HasSubstr("plan was made for 0"));
+  EXPECT_THAT(error_text([&] { attention(args, plan, stream); }), HasSubstr("plan was made for 0"));
   plan.plan(step.batch(), {.window_left = 4}, stream);
-  EXPECT_THAT(message_of([&] { attention(args, plan, stream); }), HasSubstr("window_left 8"));
+  EXPECT_THAT(error_text([&] { attention(args, plan, stream); }), HasSubstr("window_left 8"));
   plan.plan(step.batch(), {}, stream);
-  EXPECT_EQ(message_of([&] { attention(args, plan, stream); }), "nothing was thrown")
+  EXPECT_EQ(error_text([&] { attention(args, plan, stream); }), "nothing was thrown")
       << "a plan without a window contains every window's keys";
   AttentionPlanLimits other = step.limits();
   other.num_kv_heads = 4;
   AttentionPlan other_plan(other, Device{});
-  EXPECT_THAT(message_of([&] { attention(args, other_plan, stream); }), HasSubstr("2 KV heads"));
+  EXPECT_THAT(error_text([&] { attention(args, other_plan, stream); }), HasSubstr("2 KV heads"));
 }
 
 }  // namespace

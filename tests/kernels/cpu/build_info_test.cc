@@ -9,11 +9,11 @@
 namespace attend::kernels {
 namespace {
 
-TEST(BuildInfo, NamesTheInstructionSetThatKernelsRunOn) {
+TEST(BuildInfo, NamesTheInstructionSetOfTheKernels) {
   EXPECT_EQ(build_info().instruction_set, cpu::to_string(cpu::detect_isa()));
 }
 
-TEST(BuildInfo, HasArchitecturesExactlyWhereGpusAreNotRejectedForTheBuild) {
+TEST(BuildInfo, HasArchitecturesIfAndOnlyIfTheBuildSupportsGpus) {
   std::string error_text;
   try {
     attend::cuda::device_info({DeviceType::kCuda, 0});

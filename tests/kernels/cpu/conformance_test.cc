@@ -1,4 +1,4 @@
-// The conformance suite over the CPU kernels. A case is built, and its expected result computed, once for all
+// Conformance suite of the CPU kernels. Each case and its expected result are computed once for all
 // instruction sets.
 #include <gtest/gtest.h>
 

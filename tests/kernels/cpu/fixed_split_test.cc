@@ -1,4 +1,4 @@
-// SplitRule::kFixed: a token's bits depend on its own sequence alone.
+// SplitRule::kFixed: a token's bits depend only on its own sequence.
 #include <gtest/gtest.h>
 
 #include "attend/kernels/attention/cpu/attention.h"
@@ -9,7 +9,7 @@ namespace {
 
 using Results = std::vector<std::vector<uint8_t>>;
 
-// The results of the queries of request `r`.
+// Results of the queries of request `r`.
 Results run(SmallStep& step, int r, const AttentionPlanLimits& limits, cpu::Isa isa) {
   const AttentionArgs args = step.args();
   AttentionPlan plan(limits, Device{});
@@ -44,7 +44,7 @@ class FixedSplits : public testing::TestWithParam<std::tuple<DType, DType, Atten
   }
 };
 
-TEST_P(FixedSplits, GiveATokenTheSameBitsInExtendVerifyAndDecode) {
+TEST_P(FixedSplits, ProduceTheSameBitsInExtendVerifyAndDecode) {
   SmallStep extend(config(), {{.seqlen_q = 300, .seqlen_kv = 300}});
   SmallStep verify(config(), {{.seqlen_q = 8, .seqlen_kv = 300}});
   const std::vector<int> positions = {0, 1, 63, 64, 127, 128, 129, 299};
@@ -61,23 +61,23 @@ TEST_P(FixedSplits, GiveATokenTheSameBitsInExtendVerifyAndDecode) {
   }
 }
 
-TEST_P(FixedSplits, GiveATokenTheSameBitsInAnyBatchWithAnyWorkers) {
+TEST_P(FixedSplits, ProduceTheSameBitsInAnyBatchWithAnyWorkers) {
   const StepRequest request{.sequence = 3, .seqlen_q = 5, .seqlen_kv = 400};
-  SmallStep alone(config(), {request});
-  SmallStep crowd(config(), {{.sequence = 0, .seqlen_q = 40, .seqlen_kv = 100},
+  SmallStep single(config(), {request});
+  SmallStep batch(config(), {{.sequence = 0, .seqlen_q = 40, .seqlen_kv = 100},
                              {.sequence = 1, .seqlen_q = 1, .seqlen_kv = 700},
                              request,
                              {.sequence = 2, .seqlen_q = 1, .seqlen_kv = 10}});
   for (cpu::Isa isa : cpu::available_isas()) {
-    const Results expected = run_fixed(alone, 0, isa, 1);
+    const Results expected = run_fixed(single, 0, isa, 1);
     for (int num_workers : {1, 2, 5, 32}) {
-      EXPECT_EQ(run_fixed(alone, 0, isa, num_workers), expected) << isa << ' ' << num_workers;
-      EXPECT_EQ(run_fixed(crowd, 2, isa, num_workers), expected) << isa << ' ' << num_workers;
+      EXPECT_EQ(run_fixed(single, 0, isa, num_workers), expected) << isa << ' ' << num_workers;
+      EXPECT_EQ(run_fixed(batch, 2, isa, num_workers), expected) << isa << ' ' << num_workers;
     }
   }
 }
 
-TEST_P(FixedSplits, ProduceTheSameBitsWhetherOrNotThereIsRoomForPartialResults) {
+TEST_P(FixedSplits, ProduceTheSameBitsWithAndWithoutSpaceForPartialResults) {
   SmallStep step(config(), {{.seqlen_q = 2, .seqlen_kv = 600}});
   for (cpu::Isa isa : cpu::available_isas()) {
     AttentionPlanLimits limits = fixed_limits(step, 8);

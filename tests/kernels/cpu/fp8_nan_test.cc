@@ -1,4 +1,4 @@
-// NaN in fp8 K and V: it reaches the results that it concerns, and no others.
+// NaN in fp8 K and V reaches the results that depend on it, and no others.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kKeys = 150;
 
-// Of head dims that are whole blocks of every kernel, and that are not; of few rows and of many.
+// Head dims with and without a remainder for the kernels' blocks; few and many rows.
 class Fp8Nan : public testing::TestWithParam<std::tuple<DType, int, int>> {
  protected:
   Fp8Nan() : step_(config(), {{.seqlen_q = std::get<2>(GetParam()), .seqlen_kv = kKeys}}) {}
@@ -20,11 +20,11 @@ class Fp8Nan : public testing::TestWithParam<std::tuple<DType, int, int>> {
     return {
         .head_dim = std::get<1>(GetParam()), .q_dtype = DType::kBF16, .kv_dtype = std::get<0>(GetParam())};
   }
-  // The first token of the sequence, second KV head. 0x7f and 0xff are NaN in both formats.
-  static uint8_t& byte_of(const TensorView& cache, int d) {
+  // A byte of the first token and second KV head. 0x7f and 0xff are NaN in both formats.
+  static uint8_t& byte_at(const TensorView& cache, int d) {
     return static_cast<uint8_t*>(cache[1][0][1].data)[d];
   }
-  // Whether the results of `head` and column `d` are NaN, in every token.
+  // Returns true if column `d` of `head` is NaN for every token.
   bool is_nan(int head, int d, cpu::Isa isa) {
     const AttentionArgs args = step_.args();
     AttentionPlan plan(step_.limits(), Device{});
@@ -42,10 +42,10 @@ class Fp8Nan : public testing::TestWithParam<std::tuple<DType, int, int>> {
   SmallStep step_;
 };
 
-TEST_P(Fp8Nan, OfAKeyReachesEveryColumnOfItsHeads) {
+TEST_P(Fp8Nan, InAKeyReachesEveryColumnOfItsHeads) {
   for (const int column : {0, 37, config().head_dim - 1})
     for (const cpu::Isa isa : cpu::available_isas()) {
-      uint8_t& byte = byte_of(step_.args().kv.k, column);
+      uint8_t& byte = byte_at(step_.args().kv.k, column);
       const uint8_t number = byte;
       byte = column == 0 ? 0xff : 0x7f;
       EXPECT_TRUE(is_nan(4, 0, isa) && is_nan(7, 63, isa)) << isa << ' ' << column;
@@ -55,10 +55,10 @@ TEST_P(Fp8Nan, OfAKeyReachesEveryColumnOfItsHeads) {
     }
 }
 
-TEST_P(Fp8Nan, OfAValueReachesItsColumn) {
+TEST_P(Fp8Nan, InAValueReachesItsColumn) {
   for (const int column : {0, 37, config().head_dim - 1})
     for (const cpu::Isa isa : cpu::available_isas()) {
-      uint8_t& byte = byte_of(step_.args().kv.v, column);
+      uint8_t& byte = byte_at(step_.args().kv.v, column);
       const uint8_t number = byte;
       byte = column == 0 ? 0xff : 0x7f;
       EXPECT_TRUE(is_nan(4, column, isa) && is_nan(7, column, isa)) << isa << ' ' << column;

@@ -10,7 +10,7 @@ namespace attend::kernels::cpu {
 namespace {
 
 template <class T>
-void expect_table_of() {
+void expect_exact_table() {
   constexpr Fp8Table table = Fp8Table::of<T>();
   for (int bits = 0; bits < 128; ++bits) {
     const auto expected = static_cast<float>(T::from_bits(static_cast<uint8_t>(bits)));
@@ -23,9 +23,9 @@ void expect_table_of() {
   }
 }
 
-TEST(Fp8Table, HoldsEveryNumberExactly) {
-  expect_table_of<F8E4M3>();
-  expect_table_of<F8E5M2>();
+TEST(Fp8Table, ContainsEveryValueExactly) {
+  expect_exact_table<F8E4M3>();
+  expect_exact_table<F8E5M2>();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Latent rows gathered out of a pool, chunk by chunk.
+// Latent rows gathered from a pool in chunks.
 #include "attend/kernels/kv_store/latent_rows.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using testing_support::error_message;
 
 constexpr int64_t kPageSize = 4, kPages = 8, kWidth = 16, kPositions = 12;
 
-// Three requests of 9, 2 and 5 keys, of which 2, 2 and 1 are new; slot s holds 100 s + column.
+// Three requests of 9, 2 and 5 keys, of which 2, 2 and 1 are new. Slot s contains 100 s + column.
 struct Pool {
   Tensor cache;
   std::vector<int32_t> table = std::vector<int32_t>(4 * kPositions, -1), rows = {2, 0, 3};
@@ -27,7 +27,7 @@ struct Pool {
       for (int64_t i = 0; i < cache.view().num_elements(); ++i)
         cache.as<T>()[i] = T(static_cast<float>(i / kWidth) + static_cast<float>(i % kWidth) / 16.0f);
     });
-    // Pages 6, 2 and 7 of the first request, 4 and 3 of the last.
+    // Pages 6, 2 and 7 of the first request; 4 and 3 of the last.
     place(2, {6, 2, 7}, 9);
     place(0, {5}, 2);
     place(3, {4, 3}, 5);
@@ -64,14 +64,14 @@ TEST(GatherLatent, GathersTheSamePositionsOfEveryPrefix) {
           << to_string(dtype) << ", row " << row;
       EXPECT_EQ(pool.at(row, 8), 2.0f * (static_cast<float>(slots[row]) + 0.5f));
     }
-    EXPECT_EQ(pool.at(4, 0), 0.0f) << "behind the last";
+    EXPECT_EQ(pool.at(4, 0), 0.0f) << "after the last";
     gather_latent(pool.args(6, 3), stream);
     EXPECT_EQ(pool.lengths, (std::vector<int32_t>{1, 0, 0}));
     EXPECT_EQ(pool.at(0, 0), 20.0f);
   }
 }
 
-TEST(GatherLatent, RejectsMoreRowsThanThereIsRoomFor) {
+TEST(GatherLatent, RejectsMoreRowsThanFit) {
   Pool pool(DType::kF32);
   Stream stream;
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { gather_latent(pool.args(0, 4), stream); }),
@@ -92,7 +92,7 @@ TEST(CopyToHeads, CopiesTheRowToEveryHead) {
                   d < 2 ? 0.0f : static_cast<float>(token * 10 + 4 + d - 2));
 }
 
-TEST(LengthsOf, AreTheDifferencesOfSums) {
+TEST(Lengths, AreDifferencesOfCumulativeLengths) {
   Stream stream;
   const std::vector<int32_t> sums{0, 3, 3, 10};
   std::vector<int32_t> lengths(3);

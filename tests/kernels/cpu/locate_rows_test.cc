@@ -10,8 +10,8 @@ namespace {
 // Only addresses are compared.
 const char* const kBase = reinterpret_cast<const char*>(uintptr_t{4096});
 
-// K and V that differ in every stride.
-AttentionProblem problem_of(int page_size) {
+// K and V with different strides in every dimension.
+AttentionProblem make_problem(int page_size) {
   AttentionProblem problem;
   problem.k = {.data = kBase, .dim = 8, .page_stride = 1 << 20, .token_stride = 32, .head_stride = 7};
   problem.v = {.data = kBase, .dim = 8, .page_stride = 1 << 22, .token_stride = 48, .head_stride = 5};
@@ -23,7 +23,7 @@ int64_t address(const char* row) { return row - kBase; }
 
 TEST(LocateRows, FindsTheRowsOfEveryPageSize) {
   for (int page_size = 1; page_size <= 256; page_size *= 2) {
-    AttentionProblem problem = problem_of(page_size);
+    AttentionProblem problem = make_problem(page_size);
     std::vector<int32_t> pages(600);
     for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(1000 - i);
     problem.index.kind = KvIndexKind::kPageTable;
@@ -38,9 +38,9 @@ TEST(LocateRows, FindsTheRowsOfEveryPageSize) {
   }
 }
 
-TEST(LocateRows, ReadsNoTableEntryOfAnAbsentKey) {
-  AttentionProblem problem = problem_of(1);
-  // Only positions 63 and 64 have slots; through the slot map any other would lead far out of memory.
+TEST(LocateRows, ReadsNoTableEntriesOfMissingKeys) {
+  AttentionProblem problem = make_problem(1);
+  // Only positions 63 and 64 have slots. Other positions would be mapped far outside memory.
   std::vector<int32_t> slots(128, 0x7fffff00);
   slots[63] = 0;
   slots[64] = 1;

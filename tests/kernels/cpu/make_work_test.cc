@@ -39,15 +39,15 @@ AttentionPlanLimits limits_for(const Batch& batch, SplitRule rule, int num_worke
           .num_workers = num_workers};
 }
 
-Work work_of(const Batch& batch, const AttentionPlanLimits& limits, const AttentionMask& attention_mask = {},
-             int q_tile = 16) {
+Work make_test_work(const Batch& batch, const AttentionPlanLimits& limits,
+                    const AttentionMask& attention_mask = {}, int q_tile = 16) {
   Work work;
   make_work(limits, batch.view(), attention_mask, q_tile, work);
   return work;
 }
 
-// Every key that a token sees lies in exactly one item of that token; items of a token either are final and
-// one, or lie in consecutive partial rows that its merge names.
+// Checks that each visible key of a token is in exactly one of its items. A token has either one final item,
+// or items in consecutive partial rows that its merge references.
 void expect_covers(const Batch& batch, const AttentionMask& attention_mask, const Work& work) {
   const QueryBatch view = batch.view();
   std::map<int32_t, MergeItem> merges;
@@ -88,9 +88,9 @@ void expect_covers(const Batch& batch, const AttentionMask& attention_mask, cons
 
 TEST(MakeWork, SplitsQueriesIntoTilesWithTheirKeys) {
   const Batch batch({20}, {100});
-  const Work work = work_of(batch, limits_for(batch, SplitRule::kNone, 1));
+  const Work work = make_test_work(batch, limits_for(batch, SplitRule::kNone, 1));
   ASSERT_EQ(work.items.size(), 2u);
-  // The first tile costs more: 16 queries of at most 96 keys.
+  // The first tile has the highest cost: 16 queries of at most 96 keys.
   EXPECT_EQ(work.items[0].q_end, 16);
   EXPECT_EQ(work.items[0].kv_begin, 0);
   EXPECT_EQ(work.items[0].kv_end, 96);
@@ -103,21 +103,21 @@ TEST(MakeWork, SplitsQueriesIntoTilesWithTheirKeys) {
 
 TEST(MakeWork, SkipsKeysOutsideTheWindow) {
   const Batch batch({20}, {100});
-  const Work work = work_of(batch, limits_for(batch, SplitRule::kNone, 1), {.window_left = 9});
+  const Work work = make_test_work(batch, limits_for(batch, SplitRule::kNone, 1), {.window_left = 9});
   EXPECT_EQ(work.items[0].kv_begin, 80 - 9);
   EXPECT_EQ(work.items[1].kv_begin, 96 - 9);
 }
 
 TEST(MakeWork, EmptyRowHasAWorkItem) {
   const Batch batch({3, 1}, {0, 0});
-  const Work work = work_of(batch, limits_for(batch, SplitRule::kBalanced, 4));
+  const Work work = make_test_work(batch, limits_for(batch, SplitRule::kBalanced, 4));
   ASSERT_EQ(work.items.size(), 2u);
   for (const WorkItem& item : work.items) EXPECT_EQ(item.kv_begin, item.kv_end);
 }
 
 TEST(MakeWork, SplitsADecodeOfOneRequestOverAllWorkers) {
   const Batch batch({1}, {32768});
-  const Work work = work_of(batch, limits_for(batch, SplitRule::kBalanced, 8));
+  const Work work = make_test_work(batch, limits_for(batch, SplitRule::kBalanced, 8));
   // 4 items per worker over 2 KV heads.
   EXPECT_EQ(work.items.size(), 16u);
   for (const WorkItem& item : work.items) EXPECT_EQ(item.kv_end - item.kv_begin, 2048);
@@ -125,22 +125,22 @@ TEST(MakeWork, SplitsADecodeOfOneRequestOverAllWorkers) {
   EXPECT_EQ(work.merges[0].num_splits, 16);
 }
 
-TEST(MakeWork, DoesNotSplitWhatManyRequestsKeepBusy) {
+TEST(MakeWork, DoesNotSplitIfManyRequestsKeepWorkersBusy) {
   const Batch batch(std::vector<int32_t>(64, 1), std::vector<int32_t>(64, 5000));
-  const Work work = work_of(batch, limits_for(batch, SplitRule::kBalanced, 8));
+  const Work work = make_test_work(batch, limits_for(batch, SplitRule::kBalanced, 8));
   EXPECT_EQ(work.items.size(), 64u);
   EXPECT_TRUE(work.merges.empty());
 }
 
-TEST(MakeWork, MakesNoBalancedSplitShorterThanTheLeast) {
+TEST(MakeWork, MakesNoBalancedSplitShorterThanTheMinimum) {
   const Batch batch({1}, {1000});
-  const Work work = work_of(batch, limits_for(batch, SplitRule::kBalanced, 64));
+  const Work work = make_test_work(batch, limits_for(batch, SplitRule::kBalanced, 64));
   EXPECT_EQ(work.items.size(), 3u);  // 1000 / 256
 }
 
 TEST(MakeWork, CutsFixedSplitsAtAbsoluteMultiples) {
   const Batch batch({1}, {1000});
-  const Work work = work_of(batch, limits_for(batch, SplitRule::kFixed, 8), {.window_left = 700});
+  const Work work = make_test_work(batch, limits_for(batch, SplitRule::kFixed, 8), {.window_left = 700});
   for (const WorkItem& item : work.items) {
     EXPECT_TRUE(item.kv_begin % 128 == 0 || item.kv_begin == 999 - 700);
     EXPECT_TRUE(item.kv_end % 128 == 0 || item.kv_end == 1000);
@@ -148,21 +148,21 @@ TEST(MakeWork, CutsFixedSplitsAtAbsoluteMultiples) {
   EXPECT_EQ(work.items.size(), 6u);
 }
 
-TEST(MakeWork, KeepsATileWholeWhenItsSplitsHaveNoRoom) {
+TEST(MakeWork, KeepsATileWholeIfItsSplitsDoNotFit) {
   const Batch batch({16}, {4096});
   AttentionPlanLimits limits = limits_for(batch, SplitRule::kFixed, 8);
-  EXPECT_EQ(work_bounds(limits, 16).num_partial_rows, 4096 / 128 + 1);  // 16 x 32 are wanted
-  EXPECT_EQ(work_of(batch, limits).items.size(), 1u);
+  EXPECT_EQ(work_bounds(limits, 16).num_partial_rows, 4096 / 128 + 1);  // 16 x 32 are requested
+  EXPECT_EQ(make_test_work(batch, limits).items.size(), 1u);
 }
 
-TEST(MakeWork, CutsFixedSplitsOfNoSizeAsThePlanDoes) {
+TEST(MakeWork, CutsFixedSplitsAtThePlansDefaultSize) {
   const Batch batch({1}, {1000});
   AttentionPlanLimits unsaid = limits_for(batch, SplitRule::kFixed, 8), said = unsaid;
   unsaid.split_tokens = 0;
   said.split_tokens = default_split_tokens(Device{});
   EXPECT_EQ(work_bounds(unsaid, 16).num_partial_rows, work_bounds(said, 16).num_partial_rows);
-  EXPECT_EQ(work_of(batch, unsaid).items.size(), work_of(batch, said).items.size());
-  EXPECT_GT(work_of(batch, unsaid).items.size(), 1u);
+  EXPECT_EQ(make_test_work(batch, unsaid).items.size(), make_test_work(batch, said).items.size());
+  EXPECT_GT(make_test_work(batch, unsaid).items.size(), 1u);
 }
 
 TEST(MakeWork, CoversEveryVisibleKeyOnceWithinItsBounds) {
@@ -181,7 +181,7 @@ TEST(MakeWork, CoversEveryVisibleKeyOnceWithinItsBounds) {
     const auto rule = static_cast<SplitRule>(upto(2));
     const AttentionPlanLimits limits = limits_for(batch, rule, 1 + upto(15));
     const int q_tile = 1 + upto(31);
-    const Work work = work_of(batch, limits, attention_mask, q_tile);
+    const Work work = make_test_work(batch, limits, attention_mask, q_tile);
     expect_covers(batch, attention_mask, work);
     const WorkBounds bounds = work_bounds(limits, q_tile);
     EXPECT_LE(static_cast<int64_t>(work.items.size()), bounds.num_items);

@@ -1,4 +1,4 @@
-// The merge and store suites on every instruction set, and what merging must leave as it is.
+// Merge and store suites on every instruction set, and bits that merging must not change.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return std::memcmp(a.view().data, b.view().data, a.view().num_bytes()) == 0;
 }
 
-TEST(CpuMerge, ChangesNoBitWhenTheOtherPartIsEmpty) {
+TEST(CpuMerge, KeepsAllBitsIfTheOtherPartIsEmpty) {
   const Tensor a = make_tensor({1, 4, 72}, -3.1f, 0.017f), lse = make_tensor({1, 4}, 0.3f, 0.7f);
   const Tensor nothing = make_tensor({1, 4, 72}, NAN, 0), empty = make_tensor({1, 4}, kEmptyLse, 0);
   for (Isa isa : available_isas()) {

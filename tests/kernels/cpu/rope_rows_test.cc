@@ -14,8 +14,7 @@ namespace {
 using testing::HasSubstr;
 using testing_support::error_message;
 
-// Two requests of 3 and 1 tokens with 2 heads of 6 elements, the first 4 of which are rotated, and a token of
-// padding.
+// Two requests of 3 and 1 tokens with 2 heads of 6 elements, of which 4 are rotated, and a padding token.
 class RopeRows : public testing::Test {
  protected:
   static constexpr int64_t kTokens = 5, kHeads = 2, kDim = 6, kPairs = 2, kPositions = 9;
@@ -49,7 +48,7 @@ class RopeRows : public testing::Test {
   Stream stream_;
 };
 
-TEST_F(RopeRows, RotatesHalvesAsRopeDoesAndLeavesPaddingAsItIs) {
+TEST_F(RopeRows, RotatesHalvesLikeRopeAndKeepsPadding) {
   std::vector<float> rotated(x_.size()), want = x_;
   const std::vector<int32_t> positions = {5, 6, 7, 2};
   rope(rows(want).slice(0, 0, 4), positions, angles(cos_), angles(sin_), stream_);
@@ -57,18 +56,18 @@ TEST_F(RopeRows, RotatesHalvesAsRopeDoesAndLeavesPaddingAsItIs) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(rotated[i], want[i], 1e-6f) << i;
 }
 
-TEST_F(RopeRows, RotatesNeighborsWhenPairsAreInterleaved) {
+TEST_F(RopeRows, RotatesNeighborsIfPairsAreInterleaved) {
   std::vector<float> rotated(x_.size()), halves(x_.size());
   RopeRowsArgs interleaved = args_to(rotated);
   interleaved.angles.interleaved = true;
   apply_rope_rows(interleaved, stream_);
-  // The same pairs as halves, put side by side.
+  // The same pairs in the layout of halves, reordered to be adjacent.
   const std::vector<float> x = x_;
-  const size_t side_by_side[kDim] = {0, 2, 1, 3, 4, 5};
-  for (size_t i = 0; i < x.size(); ++i) x_[i / kDim * kDim + side_by_side[i % kDim]] = x[i];
+  const size_t interleaved_order[kDim] = {0, 2, 1, 3, 4, 5};
+  for (size_t i = 0; i < x.size(); ++i) x_[i / kDim * kDim + interleaved_order[i % kDim]] = x[i];
   apply_rope_rows(args_to(halves), stream_);
   for (size_t i = 0; i < x.size(); ++i)
-    EXPECT_EQ(rotated[i], halves[i / kDim * kDim + side_by_side[i % kDim]]) << i;
+    EXPECT_EQ(rotated[i], halves[i / kDim * kDim + interleaved_order[i % kDim]]) << i;
 }
 
 TEST_F(RopeRows, ScalesEachRequestAndHeadInPlace) {
@@ -85,7 +84,7 @@ TEST_F(RopeRows, ScalesEachRequestAndHeadInPlace) {
   }
 }
 
-TEST_F(RopeRows, RejectsPositionsWithoutAngles) {
+TEST_F(RopeRows, RejectsPositionsBeyondTheAngles) {
   std::vector<float> to(x_.size());
   first_position_[1] = 9;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { apply_rope_rows(args_to(to), stream_); }),

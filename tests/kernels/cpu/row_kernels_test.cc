@@ -1,4 +1,4 @@
-// Conversions of every instruction set against the value types of tensor/dtype.h, which define them.
+// Conversions of every instruction set, compared with the value types of tensor/dtype.h that define them.
 #include "attend/kernels/common/cpu/row_kernels.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Every bit pattern of T, in random order of nothing: 0, 1, 2, ...
+// Every bit pattern of T in ascending order.
 template <class T>
 std::vector<T> all_values() {
   std::vector<T> values(size_t{1} << (8 * sizeof(T)));
@@ -45,7 +45,8 @@ TEST(RowKernels, ConvertEveryBitPatternExactly) {
   }
 }
 
-// Floats of random bits, values of T, and what lies halfway and next to halfway between two values of T.
+// Floats with random bits, values of T, midpoints between neighboring values of T, and floats next to
+// midpoints.
 template <class T>
 std::vector<float> hard_floats() {
   std::mt19937 random(7);
@@ -79,7 +80,7 @@ void expect_narrows_as_defined(Isa isa) {
   }
 }
 
-TEST(RowKernels, NarrowToNearestEvenAndSaturateFp8) {
+TEST(RowKernels, RoundToNearestEvenAndSaturateFp8) {
   for (Isa isa : available_isas()) {
     expect_narrows_as_defined<F16>(isa);
     expect_narrows_as_defined<BF16>(isa);
@@ -101,7 +102,7 @@ TEST(RowKernels, DivideByTheScaleBeforeRounding) {
     }
 }
 
-TEST(RowKernels, TouchNothingAfterTheRow) {
+TEST(RowKernels, WriteNothingAfterTheRow) {
   for (Isa isa : available_isas())
     for (int n = 0; n < 40; ++n) {
       const std::vector<float> x(64, 1.0f);

@@ -1,4 +1,4 @@
-// Latent rows that say how they are scaled: the bytes of a row, and who reads them.
+// Latent rows with inline scales: their bytes, and the kernels that read them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,8 +24,8 @@ T read_of_row(const Tensor& cache, int64_t slot, int64_t byte) {
   return value;
 }
 
-// One token: its row's groups reach up to the largest number of e4m3, above it, nowhere, and exactly to a
-// power of two of it.
+// One token. The maxima of its groups are the largest e4m3 value, a larger one, zero, and a power of two
+// times the largest e4m3 value.
 struct OneScaledRow {
   Tensor cache = Tensor::zeros({kRowPages, kRowPageSize, kScaledRow.bytes}, DType::kU8);
   Tensor latent = Tensor::zeros({1, kScaledRow.rank}, DType::kF32),
@@ -46,7 +46,7 @@ struct OneScaledRow {
   }
 };
 
-TEST(ScaledRows, HoldE4m3DescalesOfPowersOfTwoAndRopeInBfloat16) {
+TEST(ScaledRows, ContainE4m3PowerOfTwoDescalesAndBfloat16Rope) {
   OneScaledRow row;
   Stream stream;
   store_mla(row.args(), stream);
@@ -65,7 +65,7 @@ TEST(ScaledRows, HoldE4m3DescalesOfPowersOfTwoAndRopeInBfloat16) {
       ASSERT_EQ(read_of_row<uint8_t>(row.cache, slot, byte), 0) << "slot " << slot;
 }
 
-TEST(ScaledRows, AreGatheredAsTheirNumbersTimesTheScaleOfTheLayer) {
+TEST(ScaledRows, AreGatheredAsValuesTimesTheScaleOfTheLayer) {
   OneScaledRow row;
   Stream stream;
   store_mla(row.args(0.5f), stream);
@@ -96,7 +96,7 @@ TEST(ScaledRows, AreGatheredAsTheirNumbersTimesTheScaleOfTheLayer) {
   }
 }
 
-TEST(ScaledRows, AreReadByWhatDequantizesFlashMlasRows) {
+TEST(ScaledRows, MatchTheDequantizationOfFlashMlaRows) {
   OneScaledRow row;
   Stream stream;
   store_mla(row.args(), stream);
@@ -111,7 +111,7 @@ TEST(ScaledRows, AreReadByWhatDequantizesFlashMlasRows) {
   EXPECT_EQ(out.as<float>()[kScaledRow.rank + 10], 1.0f);
 }
 
-TEST(ScaledRows, KeepANumberThatIsNoneAndOneThatIsInfiniteVisible) {
+TEST(ScaledRows, PreserveNanAndInfinity) {
   OneScaledRow row;
   Stream stream;
   row.latent.as<float>()[5] = std::nanf("");
@@ -122,7 +122,7 @@ TEST(ScaledRows, KeepANumberThatIsNoneAndOneThatIsInfiniteVisible) {
   EXPECT_TRUE(std::isnan(static_cast<float>(F8E4M3::from_bits(read_of_row<uint8_t>(row.cache, 3, 300)))));
 }
 
-TEST(ScaledRows, AreRejectedForOtherRanksWidthsAndAlignments) {
+TEST(ScaledRows, RejectOtherRanksWidthsAndAlignments) {
   const OneScaledRow row;
   const auto error_text = [](const StoreMlaArgs& args) {
     Stream stream;
@@ -142,7 +142,7 @@ TEST(ScaledRows, AreRejectedForOtherRanksWidthsAndAlignments) {
             "cache uint8[3, 2, 656] on cpu: expected rows that start at multiples of 16 bytes");
 }
 
-TEST(CacheDType, HasANameThatIsReadBack) {
+TEST(CacheDType, NameIsParsedBack) {
   for (const DType dtype :
        {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kU8})
     EXPECT_EQ(parse_cache_dtype(cache_dtype_name(dtype)), dtype);

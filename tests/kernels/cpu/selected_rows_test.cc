@@ -1,4 +1,4 @@
-// Rows of a latent cache that queries chose.
+// Rows of a latent cache that queries select.
 #include "attend/kernels/kv_store/selected_rows.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ Tensor int32_rows(const std::vector<std::vector<int32_t>>& rows) {
   return made;
 }
 
-TEST(CompactSlots, KeepsTheOrderOfThoseThatExist) {
+TEST(CompactSlots, KeepsTheOrderOfExistingSlots) {
   const Tensor slots = int32_rows({{5, -1, 9, 2}, {-1, -1, 10, -7}, {0, 1, 2, 3}, {9, 9, 0, -1}});
   const Tensor out = Tensor::zeros({4, 4}, DType::kI32);
   std::vector<int32_t> counts(4, -1), lengths = {4, 2};
@@ -38,7 +38,7 @@ TEST(CompactSlots, KeepsTheOrderOfThoseThatExist) {
   EXPECT_EQ(counts, (std::vector<int32_t>{3, 0, 2, 2}));
 }
 
-TEST(CompactSlots, RejectsLengthsOfAnotherNumberOfRows) {
+TEST(CompactSlots, RejectsAMismatchedNumberOfLengths) {
   const Tensor slots = int32_rows({{0}, {0}, {0}}), out = Tensor::zeros({3, 1}, DType::kI32);
   std::vector<int32_t> counts(3), lengths(2);
   Stream stream;
@@ -55,7 +55,7 @@ TEST(CompactSlots, RejectsLengthsOfAnotherNumberOfRows) {
             "lengths of 2 entries: expected one for each 2 of 3 rows");
 }
 
-// Two pages of two rows, of which row s holds 1 + s, times 2^(g - 1) in group g, and s - d behind them.
+// Two pages of two rows. Row s contains (1 + s) 2^(g - 1) in group g, and s - d after the groups.
 Tensor quantized_rows(QuantizedLayout layout) {
   const QuantizedRow& held = quantized_row(layout);
   constexpr int64_t kPageRows = 2;
@@ -81,8 +81,8 @@ Tensor quantized_rows(QuantizedLayout layout) {
   return cache;
 }
 
-// Element d of row s of these.
-float expected_of(const QuantizedRow& held, int32_t slot, int64_t d) {
+// Expected element d of row s.
+float expected_element(const QuantizedRow& held, int32_t slot, int64_t d) {
   if (d >= held.num_scaled) return static_cast<float>(slot - (d - held.num_scaled));
   return static_cast<float>(1 + slot) * std::ldexp(1.0f, static_cast<int>(d / held.values_per_scale) - 1);
 }
@@ -105,7 +105,7 @@ TEST(DequantizeRows, DequantizesSelectedRows) {
           for (int64_t d = 0; d < held.dim(); ++d) {
             const int32_t slot = wanted[static_cast<size_t>(row)];
             ASSERT_EQ(static_cast<float>(out.as<T>()[row * held.dim() + d]),
-                      slot == kNone ? 0.0f : expected_of(held, slot, d))
+                      slot == kNone ? 0.0f : expected_element(held, slot, d))
                 << dtype << " " << row << " " << d;
           }
       });

@@ -9,7 +9,7 @@
 namespace attend::kernels {
 namespace {
 
-// Random numbers that depend on where they belong alone (splitmix64), about in [-1.7, 1.7].
+// Random values in about [-1.7, 1.7] that depend only on the key (splitmix64).
 float random_at(uint64_t key) {
   key += 0x9e3779b97f4a7c15u;
   key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;

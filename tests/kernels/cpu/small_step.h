@@ -1,5 +1,5 @@
-// A small attention step whose tensors it owns: one paged pool, several requests, any dtypes. For tests of
-// what the conformance suite does not vary: plans, threads and batches around the same tokens.
+// A small attention step that owns its tensors: one paged pool, several requests, any dtypes. It is used to
+// vary what the conformance suite does not: plans, threads, and other requests of the batch.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct StepConfig {
   AttentionMask attention_mask = {};
 };
 
-// A request of a step: the last seqlen_q of the seqlen_kv tokens of sequence `sequence`. The same sequence
-// has the same q, K and V wherever it appears.
+// Request of a step: the last seqlen_q of the seqlen_kv tokens of sequence `sequence`. The same sequence
+// always has the same q, K and V.
 struct StepRequest {
   int sequence = 0;
   int32_t seqlen_q = 1, seqlen_kv = 1;
@@ -28,7 +28,7 @@ class SmallStep {
 
   AttentionArgs args() const;
   QueryBatch batch() const;
-  AttentionPlanLimits limits() const;  // of exactly this step, for two workers
+  AttentionPlanLimits limits() const;  // limits of this step, for two workers
   // Bytes of the output and LSE of query `j` of request `r`.
   std::vector<uint8_t> result(int r, int j) const;
   void poison_results();

@@ -64,12 +64,12 @@ const std::vector<AttentionMask> kMasks = {
     {.window_left = 60, .chunk = 64, .window_right = INT32_MAX},
 };
 
-TEST(UnmaskedKeys, AgreeWithTheReferenceKeyByKey) {
+TEST(UnmaskedKeys, MatchTheReferenceForEveryKey) {
   for (const AttentionMask& attention_mask : kMasks)
     expect_words_agree_with_reference(Batch{}, attention_mask);
 }
 
-TEST(UnmaskedKeys, AgreeWithTheReferenceUnderTreeMasks) {
+TEST(UnmaskedKeys, MatchTheReferenceUnderTreeMasks) {
   Batch batch;
   batch.tree.resize(73 * 2);
   for (size_t i = 0; i < batch.tree.size(); ++i) batch.tree[i] = 0x9e3779b97f4a7c15u * (i + 1);
@@ -80,7 +80,7 @@ TEST(UnmaskedKeys, AgreeWithTheReferenceUnderTreeMasks) {
 }
 
 TEST(UnmaskedKeys, AWindowToTheRightEndsAtItsChunkAndAtTheLastKey) {
-  const Batch batch;  // query j of request 1 stands at 80 + j
+  const Batch batch;  // query j of request 1 is at position 80 + j
   const auto last = [&](const AttentionMask& attention_mask, int request, int j) {
     return visible_keys(batch.view(), attention_mask, request, j).end - 1;
   };
@@ -89,7 +89,7 @@ TEST(UnmaskedKeys, AWindowToTheRightEndsAtItsChunkAndAtTheLastKey) {
   EXPECT_EQ(last({.window_right = INT32_MAX}, 1, 0), 149);
   EXPECT_EQ(last({.chunk = 50, .window_right = 7}, 1, 15), 99);
   EXPECT_EQ(last({.chunk = 50, .window_right = INT32_MAX}, 1, 20), 149);
-  // Query 0 of request 0 stands before the first key.
+  // Query 0 of request 0 is before the first key.
   EXPECT_EQ(last({.window_right = 2}, 0, 0), 1);
   EXPECT_LT(last({.chunk = 50, .window_right = 2}, 0, 0), 0);
 }

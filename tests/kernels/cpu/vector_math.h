@@ -1,4 +1,4 @@
-// The functions of kernels/common/cpu/simd.h over arrays, compiled for each instruction set.
+// Functions of kernels/common/cpu/simd.h over arrays, compiled for each instruction set.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
@@ -6,7 +6,7 @@
 namespace attend::kernels::cpu {
 
 struct VectorMath {
-  void (*exp_nonpositive)(float* x, int n);  // in place; n: a multiple of 16
+  void (*exp_nonpositive)(float* x, int n);  // in place; n is a multiple of 16
   void (*tanh)(float* x, int n);
 };
 

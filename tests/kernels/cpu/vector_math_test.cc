@@ -17,7 +17,7 @@ VectorMath vector_math(Isa isa) {
   return vector_math_portable();
 }
 
-// n values from `first` to `last`.
+// Returns n values from `first` to `last`.
 std::vector<float> sweep(float first, float last, int n) {
   std::vector<float> values(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i)
@@ -26,7 +26,7 @@ std::vector<float> sweep(float first, float last, int n) {
   return values;
 }
 
-TEST(VectorMath, ExpIsRightToTheLastPlaceOrTwo) {
+TEST(VectorMath, ExpIsCorrectToTwoUlps) {
   for (Isa isa : available_isas()) {
     const std::vector<float> x = sweep(-87.0f, 0.0f, 1 << 20);
     std::vector<float> y = x;
@@ -40,7 +40,7 @@ TEST(VectorMath, ExpIsRightToTheLastPlaceOrTwo) {
   }
 }
 
-TEST(VectorMath, ExpIsExactAtItsEnds) {
+TEST(VectorMath, ExpIsExactAtTheEndsOfItsRange) {
   for (Isa isa : available_isas()) {
     std::vector<float> x(16, 0.0f);
     x[1] = -0.0f;
@@ -58,7 +58,7 @@ TEST(VectorMath, ExpIsExactAtItsEnds) {
   }
 }
 
-TEST(VectorMath, TanhIsRightToAFewLastPlaces) {
+TEST(VectorMath, TanhIsCorrectToAFewUlps) {
   for (Isa isa : available_isas()) {
     const std::vector<float> x = sweep(-20.0f, 20.0f, 1 << 20);
     std::vector<float> y = x;

@@ -1,5 +1,5 @@
-// Steps again and again: the same bits, eager and in one captured graph whose lengths grow, shrink and
-// vanish.
+// Repeated attention steps return the same bits, eagerly and in one captured graph whose lengths change,
+// including to zero.
 #include "tests/kernels/cuda/support/attention_step.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ constexpr int kRepeats = 100;
 struct Step {
   std::string name;
   StepShape shape;
-  AttentionKernel kernel;         // on Hopper
-  bool waits_at_barrier = false;  // CTAs that share a work tile wait for one another, and merge
+  AttentionKernel kernel;         // kernel on Hopper
+  bool waits_at_barrier = false;  // CTAs of a work tile wait for one another before they merge
 };
 std::ostream& operator<<(std::ostream& out, const Step& step) { return out << step.name; }
 
@@ -38,7 +38,7 @@ std::vector<Step> steps() {
     all.push_back({name, shape, kernel, waits_at_barrier});
     return &all.back().shape;
   };
-  // In clusters, of several requests and of one; by CTAs that meet.
+  // Decode in clusters, of several requests and of one; then with CTAs that wait at a barrier.
   add("Decode", kDecode, AttentionKernel::kSm80Tiles);
   add("DecodeOfARequest", kDecode, AttentionKernel::kSm90SingleRequestDecode)->num_reqs = 1;
   add("DecodeOfLongRequests", kDecode, AttentionKernel::kSm80Tiles, true)->short_requests = false;
@@ -46,7 +46,8 @@ std::vector<Step> steps() {
   all.back().name = "DecodeOfALongRequest", all.back().shape.num_reqs = 1;
   add("DecodeInE4m3", kDecode, AttentionKernel::kSm80Tiles)->kv_dtype = DType::kF8E4M3;
   add("DecodeUnderFixedSplits", kDecode, AttentionKernel::kSm80Tiles)->split_rule = SplitRule::kFixed;
-  // Few work tiles of 16 and of 32 rows; so many that prefill's kernel takes them, of 32 and of 64 rows.
+  // Verify with few work tiles of 16 and 32 rows; then enough rows for the prefill kernel, in tiles of 32 and
+  // 64.
   constexpr StepShape kVerify{.num_reqs = 2, .max_seqlen_q = 4};
   constexpr StepShape kManyVerify{.num_reqs = 4, .max_seqlen_q = 8, .num_q_heads = 32, .num_kv_heads = 8};
   add("Verify", kVerify, AttentionKernel::kSm80Tiles);
@@ -56,7 +57,7 @@ std::vector<Step> steps() {
   add("VerifyOfManyHeads", kManyVerify, AttentionKernel::kSm90Prefill, true);
   add("VerifyOfManyRows", kManyVerify, AttentionKernel::kSm90Prefill, true)->max_seqlen_q = 16;
   add("VerifyUnderFixedSplits", kManyVerify, AttentionKernel::kSm80Tiles)->split_rule = SplitRule::kFixed;
-  // Latent rows: decode and verify, heads in one row tile and in several, in groups with their tokens.
+  // MLA decode and verify: heads in one row tile, in several, and grouped with their tokens.
   add("Latent", kLatent, AttentionKernel::kSm90Mla);
   add("LatentOfManyHeads", kLatent, AttentionKernel::kSm90Mla)->num_q_heads = 128;
   add("LatentVerify", kLatent, AttentionKernel::kSm90Mla)->max_seqlen_q = 3;
@@ -69,7 +70,7 @@ std::vector<Step> steps() {
     all.back().shape.kv_dtype = DType::kF8E4M3;
   }
   add("LatentUnderFixedSplits", kLatent, AttentionKernel::kRows)->split_rule = SplitRule::kFixed;
-  // Extend: work tiles for every SM.
+  // Extend with work tiles for every SM.
   constexpr StepShape kExtend{
       .num_reqs = 2, .max_seqlen_q = 2048, .max_seqlen_kv = 2048, .num_q_heads = 16, .num_kv_heads = 8};
   add("Extend", kExtend, AttentionKernel::kSm90Prefill);
@@ -78,28 +79,28 @@ std::vector<Step> steps() {
   return all;
 }
 
-// Requests of a step: as they are first, then others.
+// Lengths of successive steps of one shape.
 std::vector<std::vector<Lengths>> lengths_for(const StepShape& shape) {
-  const int q = shape.max_seqlen_q, most = shape.max_seqlen_kv;
-  std::vector<std::vector<Lengths>> all{{{q, most}, {(q + 1) / 2, 17}, {1, 64}, {q, 65}},
+  const int q = shape.max_seqlen_q, max_kv = shape.max_seqlen_kv;
+  std::vector<std::vector<Lengths>> all{{{q, max_kv}, {(q + 1) / 2, 17}, {1, 64}, {q, 65}},
                                         {{q, q}, {q, q}, {q, q}, {q, q}},
-                                        {{0, 0}, {q, most}, {1, 0}, {1, 1}},
-                                        {{q, most}, {q, most}, {q, most}, {q, most}},
+                                        {{0, 0}, {q, max_kv}, {1, 0}, {1, 1}},
+                                        {{q, max_kv}, {q, max_kv}, {q, max_kv}, {q, max_kv}},
                                         {{0, 0}, {0, 5}, {0, 0}, {0, 0}},
-                                        {{1, 2}, {(q + 1) / 2, most - 1}, {q, 128}, {q, 129}}};
+                                        {{1, 2}, {(q + 1) / 2, max_kv - 1}, {q, 128}, {q, 129}}};
   for (std::vector<Lengths>& lengths : all) {
     lengths.resize(static_cast<size_t>(shape.num_reqs));
-    for (Lengths& of : lengths)
-      if (of.seqlen_kv > 0) of.seqlen_kv = std::max(of.seqlen_kv, of.seqlen_q);
+    for (Lengths& request : lengths)
+      if (request.seqlen_kv > 0) request.seqlen_kv = std::max(request.seqlen_kv, request.seqlen_q);
   }
   return all;
 }
 
-void expect_the_right_kernel(const AttentionStep& step, const Step& wanted) {
+void expect_kernel(const AttentionStep& step, const Step& expected) {
   if (!kernels::cuda::gpu_facts(kGpu).runs_sm90a()) return;
-  EXPECT_EQ(static_cast<int>(step.kernel()), static_cast<int>(wanted.kernel));
+  EXPECT_EQ(static_cast<int>(step.kernel()), static_cast<int>(expected.kernel));
   const kernels::cuda::PlanView& plan = step.plan().view();
-  if (wanted.waits_at_barrier) {
+  if (expected.waits_at_barrier) {
     EXPECT_TRUE(plan.ctas_merge && plan.streamed && plan.cluster_size == 1);
   }
 }
@@ -111,7 +112,7 @@ TEST_P(CudaStep, ProducesTheSameBitsAHundredTimes) {
   AttentionStep step(GetParam().shape, stream.get());
   step.set_lengths(lengths_for(GetParam().shape).front());
   step.queue();
-  expect_the_right_kernel(step, GetParam());
+  expect_kernel(step, GetParam());
   const auto first = step.result();
   for (int i = 0; i < kRepeats; ++i) {
     step.poison_result();
@@ -120,7 +121,7 @@ TEST_P(CudaStep, ProducesTheSameBitsAHundredTimes) {
   }
 }
 
-void expect_the_eager_bits_of_a_graph(const StepShape& shape, Planning planning) {
+void expect_graph_matches_eager_bits(const StepShape& shape, Planning planning) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   AttentionStep step(shape, stream);
@@ -133,7 +134,7 @@ void expect_the_eager_bits_of_a_graph(const StepShape& shape, Planning planning)
   }
   ASSERT_TRUE(eager[2] != eager[0]);
   cuda::Graph graph(stream, [&] { step.queue(planning); });
-  // The same lengths a few times, then every one after every other.
+  // Repeats each batch of lengths, then alternates between all of them.
   for (size_t i = 0, at = 0; i < kRepeats; ++i, at = (at + i / 16) % lengths.size()) {
     step.set_lengths(lengths[at]);
     step.poison_result();
@@ -142,14 +143,14 @@ void expect_the_eager_bits_of_a_graph(const StepShape& shape, Planning planning)
   }
 }
 TEST_P(CudaStep, HasTheEagerBitsInOneGraphForAllLengths) {
-  expect_the_eager_bits_of_a_graph(GetParam().shape, Planning::kBefore);
+  expect_graph_matches_eager_bits(GetParam().shape, Planning::kBefore);
 }
-// Where a call plans; the eager step has a plan made before.
-TEST_P(CudaStep, HasTheEagerBitsInOneGraphThatPlansForAllLengths) {
-  expect_the_eager_bits_of_a_graph(GetParam().shape, Planning::kInline);
+// Attention derives its plan itself; the eager step uses a separate plan.
+TEST_P(CudaStep, HasTheEagerBitsInOneGraphWithInlinePlanForAllLengths) {
+  expect_graph_matches_eager_bits(GetParam().shape, Planning::kInline);
 }
 
-// CTAs that wait for others may hold the SMs that those of another stream's wait for.
+// CTAs that wait at a barrier may occupy SMs that CTAs of the other stream need.
 TEST_P(CudaStep, ProducesTheSameBitsWithConcurrentKernels) {
   cuda::OwnedStream streams[2] = {cuda::OwnedStream(kGpu), cuda::OwnedStream(kGpu)};
   AttentionStep steps[2] = {{GetParam().shape, streams[0].get()}, {GetParam().shape, streams[1].get()}};
@@ -167,14 +168,14 @@ INSTANTIATE_TEST_SUITE_P(Each, CudaStep, testing::ValuesIn(steps()), testing::Pr
 
 using CudaFixedSplits = NeedsGpu;
 
-TEST_F(CudaFixedSplits, HaveTheSameBitsWhereTheirResultsDoNotFitTheWorkspace) {
+TEST_F(CudaFixedSplits, HaveTheSameBitsIfPartialResultsExceedTheWorkspace) {
   cuda::OwnedStream stream(kGpu);
   const StepShape shape{.num_reqs = 5, .split_rule = SplitRule::kFixed};
   StepShape tight = shape;
   tight.max_kv_tokens = 1;
   std::vector<std::vector<uint8_t>> results;
-  for (const StepShape& of : {shape, tight}) {
-    AttentionStep step(of, stream.get());
+  for (const StepShape& step_shape : {shape, tight}) {
+    AttentionStep step(step_shape, stream.get());
     step.set_lengths(std::vector<Lengths>{{1, 3000}, {1, 1}, {1, 2900}, {1, 777}, {1, 0}});
     step.queue();
     results.push_back(step.result());

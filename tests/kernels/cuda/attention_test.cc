@@ -23,17 +23,18 @@ using conformance::on_tensor_cores;
 class CudaAttentionPart : public NeedsGpu, public testing::WithParamInterface<int> {};
 
 TEST_P(CudaAttentionPart, ConformsToTheReference) {
-  run_conformance(attention_on_gpu, part_of(conformance::conformance_cases(), GetParam()));
+  run_conformance(attention_on_gpu, select_part(conformance::conformance_cases(), GetParam()));
 }
 TEST_P(CudaAttentionPart, ConformsToTheReferenceOnTensorCores) {
-  run_conformance(attention_on_gpu, part_of(on_tensor_cores(conformance::conformance_cases()), GetParam()));
+  run_conformance(attention_on_gpu,
+                  select_part(on_tensor_cores(conformance::conformance_cases()), GetParam()));
 }
 TEST_P(CudaAttentionPart, DoesNotDependOnTheOrderOfPages) {
-  run_page_order(attention_on_gpu, part_of(on_tensor_cores(conformance::page_order_cases()), GetParam()));
+  run_page_order(attention_on_gpu, select_part(on_tensor_cores(conformance::page_order_cases()), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaAttentionPart, testing::Range(0, kParts));
 
-// The instances of the sm80 kernels.
+// Instance of the sm80 kernels.
 struct Instance {
   DType kv_dtype;
   int head_dim_qk, head_dim_v;
@@ -44,8 +45,8 @@ std::ostream& operator<<(std::ostream& out, const Instance& instance) {
 
 class CudaAttentionInstance : public NeedsGpu, public testing::WithParamInterface<Instance> {};
 
-// Row tiles of every height, whole and shared by CTAs, whose parts the last of them or a kernel of its own
-// merges, and under fixed splits. Few keys, for tools that slow a kernel a thousandfold.
+// Row tiles of every height: unsplit, split among CTAs and merged by the last CTA or by the merge kernel, and
+// with fixed splits. Few keys, since compute-sanitizer slows kernels down a thousandfold.
 TEST_P(CudaAttentionInstance, ConformsInAFewSmallCases) {
   const Instance& instance = GetParam();
   const bool fp8 = is_fp8(instance.kv_dtype);
@@ -101,9 +102,9 @@ TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderFixedSplits) {
 TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderFixedSplitsOnTensorCores) {
   run_batch_invariance(attention_on_gpu, on_tensor_cores(conformance::batch_invariance_cases()));
 }
-// Largest scores that rise by far from tile to tile, and rows that see nothing of the first tiles: the
-// weights of a tile do not always do at the first attempt.
-TEST_F(CudaAttention, WeighsScoresThatRiseFromTileToTile) {
+// Maximum scores that rise strongly from tile to tile, and rows that attend to no key of the first tiles, so
+// that accumulators are rescaled often.
+TEST_F(CudaAttention, RescalesWhenScoresRiseFromTileToTile) {
   AttentionCase c{.requests = {{300, 1500}, {700, 700}, {33, 2000}},
                   .num_q_heads = 4,
                   .num_kv_heads = 2,
@@ -127,9 +128,9 @@ TEST_F(CudaAttention, WeighsScoresThatRiseFromTileToTile) {
   }
   run_conformance(attention_on_gpu, cases);
 }
-// Jobs in several CTAs, for numbers of heads that CTAs beside one another share in one turn, in several, or
-// one after another: decode, verify, and rows whose parts a kernel of its own merges.
-TEST_F(CudaAttention, SharesTheKeysOfAnyNumberOfHeads) {
+// Work tiles split among CTAs, with numbers of heads that neighboring CTAs process in one round, in several
+// rounds, or one after another: decode, verify, and rows whose partial results the merge kernel merges.
+TEST_F(CudaAttention, SplitsTheKeysOfAnyNumberOfHeads) {
   std::vector<AttentionCase> cases;
   for (const int num_kv_heads : {3, 8, 11, 12, 20})
     for (const int seqlen_q : {1, 3, 40})
@@ -140,9 +141,9 @@ TEST_F(CudaAttention, SharesTheKeysOfAnyNumberOfHeads) {
                        .split_rule = kernels::SplitRule::kBalanced});
   run_conformance(attention_on_gpu, on_tensor_cores(cases));
 }
-// Few work tiles, of which each has the CTAs of one cluster or of several: more CTAs than KV tiles, several
-// work tiles of a cluster one after another, and parts of a work tile in two clusters; tiles of 8, 16 and 32
-// rows. Without clusters, CTAs that share the merge.
+// Few work tiles, each processed by one cluster or several: more CTAs than KV tiles, several work tiles per
+// cluster, and a work tile split between two clusters, in tiles of 8, 16 and 32 rows. Without clusters, CTAs
+// share the merge.
 std::vector<AttentionCase> cases_with_few_work_tiles(bool short_requests) {
   std::vector<AttentionCase> cases;
   const std::vector<std::vector<Lengths>> batches{{{1, 5000}},
@@ -189,20 +190,20 @@ std::vector<AttentionCase> cases_with_few_work_tiles(bool short_requests) {
 
 using CudaAttentionClusters = NeedsHopper;
 
-TEST_F(CudaAttentionClusters, ShareTheKeysOfFewWorkTiles) {
-  int num_in_clusters = 0, num_alone = 0;  // alone: with an SM for each CTA
+TEST_F(CudaAttentionClusters, SplitTheKeysOfFewWorkTiles) {
+  int num_in_clusters = 0, num_exclusive = 0;  // num_exclusive: clusters with one CTA per SM
   const auto counts = [&](const kernels::AttentionArgs&, const kernels::cuda::DevicePlan& plan) {
     num_in_clusters += plan.view().cluster_size > 1 ? 1 : 0;
-    num_alone += plan.view().cluster_size > 1 && plan.view().num_ctas_per_sm == 1 ? 1 : 0;
+    num_exclusive += plan.view().cluster_size > 1 && plan.view().num_ctas_per_sm == 1 ? 1 : 0;
     return true;
   };
   run_conformance([&](const kernels::AttentionArgs& args,
                       const conformance::BuiltCase& built) { attention_on_gpu_if(counts, args, built); },
                   cases_with_few_work_tiles(true));
-  EXPECT_GT(num_alone, 10);
-  EXPECT_GT(num_in_clusters, num_alone + 5);
+  EXPECT_GT(num_exclusive, 10);
+  EXPECT_GT(num_in_clusters, num_exclusive + 5);
 }
-// Beyond short requests there are no clusters. SMs keep the shared memory of all CTAs that they hold.
+// Long requests use no clusters. The shared-memory carveout must fit all CTAs resident on an SM.
 TEST_F(CudaAttentionClusters, FewLongWorkTilesUseSharedMemoryCarveout) {
   std::vector<AttentionCase> cases(3, {.requests = {{1, 3000}, {1, 5}},
                                        .num_q_heads = 4,
@@ -215,7 +216,7 @@ TEST_F(CudaAttentionClusters, FewLongWorkTilesUseSharedMemoryCarveout) {
                                        .page_size = 16,
                                        .split_rule = kernels::SplitRule::kBalanced});
   cases[1].kv_dtype = DType::kF8E4M3;
-  cases[2].head_dim_qk = cases[2].head_dim_v = 256;  // one CTA fills an SM
+  cases[2].head_dim_qk = cases[2].head_dim_v = 256;  // one CTA per SM
   for (const AttentionCase& c : cases) {
     conformance::BuiltCase built(c);
     built.args.batch.max_seqlen_kv = 3000;
@@ -228,7 +229,7 @@ TEST_F(CudaAttentionClusters, FewLongWorkTilesUseSharedMemoryCarveout) {
     EXPECT_FALSE(wrong) << *wrong << "\n  " << c;
   }
 }
-// Whether CTAs, of which none has parts of two work tiles, share the merge of the longest.
+// Returns true if several CTAs merge the longest work tile and no CTA processes two work tiles.
 bool shares_a_merge(const conformance::BuiltCase& built, const kernels::cuda::PlanView& plan) {
   const AttentionCase& c = built.spec;
   kernels::cuda::PartitionWork work{};
@@ -259,11 +260,12 @@ TEST_F(CudaAttention, SharesTheMergeOfFewWorkTilesAmongCtas) {
       cases);
   EXPECT_GT(num_shared, 30);
 }
-// The instance of 256 columns takes narrower values too, in tiles that it has.
+// The instance with 256 columns also computes narrower values, in its own tiles.
 TEST_F(CudaAttention, SupportsHeadDim256WithValues128) {
   std::vector<AttentionCase> cases;
   for (const int seqlen_q : {1, 4, 9})
-    for (const int num_workers : {0, 24})  // which is for verify, of which there is no such instance
+    for (const int num_workers :
+         {0, 24})  // more workers select the verify kernel, which has no such instance
       cases.push_back({.requests = {{seqlen_q, 1500}, {1, 64}, {seqlen_q, 300}},
                        .num_q_heads = 8,
                        .num_kv_heads = 2,
@@ -274,9 +276,8 @@ TEST_F(CudaAttention, SupportsHeadDim256WithValues128) {
                        .num_workers = num_workers});
   run_conformance(attention_on_gpu, on_tensor_cores(cases));
 }
-// Requests of many splits, whose last token is decoded by CTAs that share them.
-// With and without clusters, in tiles of 16 and 32 rows.
-TEST_F(CudaAttention, MultipliesByDescalesOfHeadsWhereKeysAreFp8) {
+// Requests with many splits, with and without clusters, in tiles of 16 and 32 rows.
+TEST_F(CudaAttention, MultipliesByDescalesOfHeadsWithFp8Keys) {
   std::vector<AttentionCase> cases;
   for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {256, 256}})
     for (const int num_reqs : head_dim_qk == 128 ? std::vector{3, 20} : std::vector{3})
@@ -300,7 +301,7 @@ TEST_F(CudaAttention, MultipliesByDescalesOfHeadsWhereKeysAreFp8) {
   run_conformance(attention_planned_inline, cases);
 }
 
-// As of heads whose keys are all zero. Rows of the second request see no keys.
+// Zero descales act like heads whose keys are all zero. Rows of the second request attend to no keys.
 TEST_F(CudaAttention, ZeroDescaleYieldsTheMeanOfValues) {
   for (const int num_q_heads : {2, 8})
     for (const float logit_cap : {0.0f, 20.0f}) {
@@ -344,7 +345,7 @@ TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {
   run_batch_invariance(attention_on_gpu, on_tensor_cores(cases));
 }
 
-TEST_F(CudaAttention, RejectsATensorOfAnotherDevice) {
+TEST_F(CudaAttention, RejectsATensorOnAnotherDevice) {
   cuda::OwnedStream stream(kGpu);
   kernels::AttentionPlan plan({.max_reqs = 1,
                                .max_tokens = 1,

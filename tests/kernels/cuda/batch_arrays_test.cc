@@ -1,4 +1,4 @@
-// The arrays of a batch made on the GPU are what the host makes of the same lengths.
+// Batch arrays derived on the GPU equal those that the host derives from the same lengths.
 #include "attend/kernels/kv_store/batch_arrays.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using CudaBatchArrays = NeedsGpu;
 
 constexpr int32_t kReqs = 300, kWidth = 40, kPageSize = 8, kPadding = 5;
 
-// What derive_batch writes, in one array: [cu_seqlen_q, seqlen_kv, first_key, new_slots, key_slots].
+// Outputs of derive_batch in one array: [cu_seqlen_q, seqlen_kv, first_key, new_slots, key_slots].
 std::vector<int32_t> derive(const kernels::BatchSource& source, int32_t num_new_tokens, Stream stream) {
   const auto reqs = static_cast<size_t>(kernels::num_batch_reqs(source)),
              num_new = static_cast<size_t>(num_new_tokens);
@@ -99,7 +99,7 @@ TEST_F(CudaBatchArrays, MatchTheHost) {
     }
 }
 
-TEST_F(CudaBatchArrays, KeysWithoutRoomHaveNoSlot) {
+TEST_F(CudaBatchArrays, KeysBeyondTheCacheHaveNoSlot) {
   cuda::OwnedStream stream(kGpu);
   const std::vector<int32_t> made = derive({.num_reqs = 2,
                                             .seqlen_cached = {.uniform = 7},
@@ -109,8 +109,8 @@ TEST_F(CudaBatchArrays, KeysWithoutRoomHaveNoSlot) {
   EXPECT_EQ(std::vector<int32_t>(made.end() - 4, made.end()), (std::vector<int32_t>{7, -1, 15, -1}));
 }
 
-// Three new keys of one request, none of another, one of a third; and the batch's lengths with them.
-TEST_F(CudaBatchArrays, KeysAreAppendedWhereTheHostAppendsThem) {
+// Three new keys of one request, none of another, one of a third, together with the batch's lengths.
+TEST_F(CudaBatchArrays, KeysAreAppendedAtTheSlotsOfTheHost) {
   constexpr int64_t kPages = 6, kHeads = 2, kNewTokens = 5;
   const std::vector<int32_t> cached{2, 7, 0}, cu_new{0, 3, 3, 4}, table{3, 1, 5, 2, 4, 0};
   const auto filled = [](std::initializer_list<int64_t> shape, DType dtype, float first) {

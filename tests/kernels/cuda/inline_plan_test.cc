@@ -1,4 +1,4 @@
-// Calls that derive their plan on their way (AttentionPlan::plan_inline).
+// Attention calls that derive their plan themselves (AttentionPlan::plan_inline).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,25 +16,25 @@ using conformance::AttentionCase;
 using conformance::Lengths;
 using conformance::on_tensor_cores;
 
-// Requests with no more rows than a row tile of 16 rows, whose keys one to three SMs share, or than one of 32
-// or 64, of so many SMs that prefill does not take them.
+// Limits requests to one row tile of 16 rows, with keys split among one to three SMs, or of 32 or 64 rows,
+// with enough SMs that the prefill kernel is not chosen.
 std::vector<AttentionCase> with_few_rows(std::vector<AttentionCase> cases) {
   int i = 0;
   for (AttentionCase& c : cases) {
     const int group = c.num_q_heads / c.num_kv_heads,
-              most = std::max(1, std::array{16, 32, 64}[i % 3] / group);
+              max_seqlen_q = std::max(1, std::array{16, 32, 64}[i % 3] / group);
     for (Lengths& lengths : c.requests) {
-      // More queries than keys stay so.
-      const int fewer = std::max(0, lengths.seqlen_q - most);
+      // Requests with more queries than keys keep more queries than keys.
+      const int fewer = std::max(0, lengths.seqlen_q - max_seqlen_q);
       lengths.seqlen_q -= fewer;
       if (lengths.seqlen_kv < lengths.seqlen_q + fewer)
         lengths.seqlen_kv = std::min(lengths.seqlen_kv, lengths.seqlen_q);
     }
     c.max_seqlen_q_slack = 0;
     c.split_rule = kernels::SplitRule::kBalanced;
-    // So few jobs for each CTA that tiles of 64 rows are streamed too.
-    const int num_jobs = c.num_reqs() * c.num_kv_heads;
-    c.num_workers = i % 3 == 0 ? std::max(i / 3 % 3, num_jobs / 8) + 1 : 8 * num_jobs + 1;
+    // Few work tiles per CTA, so that tiles of 64 rows are streamed too.
+    const int num_work_tiles = c.num_reqs() * c.num_kv_heads;
+    c.num_workers = i % 3 == 0 ? std::max(i / 3 % 3, num_work_tiles / 8) + 1 : 8 * num_work_tiles + 1;
     ++i;
   }
   return cases;
@@ -42,20 +42,20 @@ std::vector<AttentionCase> with_few_rows(std::vector<AttentionCase> cases) {
 
 class CudaInlinePlanPart : public NeedsGpu, public testing::WithParamInterface<int> {};
 
-TEST_P(CudaInlinePlanPart, MatchesTheBitsOfAPlanMadeBefore) {
+TEST_P(CudaInlinePlanPart, MatchesTheBitsOfASeparatePlan) {
   run_conformance(attention_planned_inline,
-                  part_of(with_few_rows(on_tensor_cores(conformance::conformance_cases())), GetParam()));
+                  select_part(with_few_rows(on_tensor_cores(conformance::conformance_cases())), GetParam()));
 }
-TEST_P(CudaInlinePlanPart, MatchesTheBitsOfAPlanMadeBeforeOutsideTensorCores) {
+TEST_P(CudaInlinePlanPart, MatchesTheBitsOfASeparatePlanWithoutTensorCores) {
   run_conformance(attention_planned_inline,
-                  part_of(with_few_rows(conformance::conformance_cases()), GetParam()));
+                  select_part(with_few_rows(conformance::conformance_cases()), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaInlinePlanPart, testing::Range(0, kParts));
 
 using CudaInlinePlan = NeedsGpu;
 
-// More requests than threads of a CTA: none, one and several of a thread, some without queries or keys.
-TEST_F(CudaInlinePlan, SharesTheKeysOfManyRequests) {
+// More requests than threads per CTA: zero, one and several per thread, some without queries or keys.
+TEST_F(CudaInlinePlan, SplitsTheKeysOfManyRequests) {
   std::vector<AttentionCase> cases;
   for (const int num_reqs : {1, 31, 127, 128, 129, 300, 512}) {
     AttentionCase c{.num_q_heads = 8,
@@ -73,7 +73,7 @@ TEST_F(CudaInlinePlan, SharesTheKeysOfManyRequests) {
   }
   run_conformance(attention_planned_inline, on_tensor_cores(cases));
 }
-TEST_F(CudaInlinePlan, SharesTheKeysOfAnyNumberOfHeads) {
+TEST_F(CudaInlinePlan, SplitsTheKeysOfAnyNumberOfHeads) {
   std::vector<AttentionCase> cases;
   for (const int num_kv_heads : {3, 8, 11, 12, 20})
     for (const int seqlen_q : {1, 3, 8})
@@ -97,7 +97,7 @@ TEST_F(CudaInlinePlan, ServesMlaLayers) {
                        .rope_dim = 64,
                        .page_size = 64,
                        .split_rule = kernels::SplitRule::kBalanced});
-  // Narrow rows, whose plans are those of other layers.
+  // Narrow latent rows, which have the plans of other layers.
   for (const int num_heads : {4, 16})
     cases.push_back({.requests = {{1, 1500}, {1, 333}, {1, 4000}},
                      .num_q_heads = num_heads,

@@ -1,4 +1,4 @@
-// Latent rows out of a pool on the GPU: the bits of the CPU's.
+// Latent rows gathered from a pool on the GPU have the CPU's bits.
 #include "attend/kernels/kv_store/latent_rows.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 using conformance::Random;
 using CudaGatherLatent = NeedsGpu;
 using CudaCopyToHeads = NeedsGpu;
-using CudaLengthsOf = NeedsGpu;
+using CudaLengths = NeedsGpu;
 
 Tensor normal(std::initializer_list<int64_t> shape, DType dtype) {
   Tensor tensor = Tensor::empty(shape, dtype);
@@ -29,7 +29,7 @@ Tensor normal(std::initializer_list<int64_t> shape, DType dtype) {
   return tensor;
 }
 
-// A cache of normal numbers.
+// Cache of normally distributed values.
 Tensor scaled_rows(int64_t num_pages, int64_t page_size) {
   Tensor cache = Tensor::empty({num_pages, page_size, kernels::kScaledRow.bytes}, DType::kU8);
   Random random(6, 0);
@@ -50,8 +50,8 @@ TensorView view_of(std::vector<T>& numbers, DType dtype) {
   return TensorView::contiguous(numbers.data(), dtype, {std::ssize(numbers)});
 }
 
-// As many requests as a large step has, each with a prefix of its own length: none, one that ends in the
-// middle of a chunk, one that ends with it.
+// As many requests as a large step has, with prefixes of different lengths: empty, ending within a chunk, and
+// ending with a chunk.
 struct Prefixes {
   static constexpr int kNumReqs = 67, kPageSize = 16, kNumPages = 512, kStride = 128;
   std::vector<int32_t> table = std::vector<int32_t>(kNumReqs * kStride), rows, seqlen_kv, cu_seqlen_q{0},
@@ -146,7 +146,7 @@ TEST_F(CudaCopyToHeads, CopiesTheRowToEveryHead) {
   }
 }
 
-TEST_F(CudaLengthsOf, AreTheDifferencesOfSums) {
+TEST_F(CudaLengths, AreDifferencesOfCumulativeLengths) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   std::vector<int32_t> lengths(300), got(300), sums{0};

@@ -1,4 +1,4 @@
-// A GPU that a kernel's error has taken from the process.
+// Loss of the GPU through a kernel's error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using testing_support::error_message;
 
-// Ends the process: status 0 when everything after the kernel was refused with the reason.
+// Exits with status 0 if everything after the failing kernel was rejected with the reason.
 [[noreturn]] void lose_the_gpu() {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
@@ -31,14 +31,14 @@ using testing_support::error_message;
   EXPECT_THAT(error_message(ErrorCode::kDevice, [&] { cuda::synchronize(stream); }), lost);
   EXPECT_THAT(error_message(ErrorCode::kDevice, [&] { kernels::embedding(ids, table, out, stream); }), lost);
   EXPECT_THAT(error_message(ErrorCode::kDevice, [] { cuda::empty({64}, DType::kF32, kGpu); }), lost);
-  // Not exit(): what it would free is gone.
+  // exit() would run destructors that access the lost GPU.
   std::_Exit(testing::Test::HasFailure() ? 1 : 0);
 }
 
 class LostGpuDeathTest : public NeedsGpu {};
 
 TEST_F(LostGpuDeathTest, IsReportedAndRejectsFurtherWork) {
-  // The process that loses it is started anew: the driver's state does not live through a fork.
+  // Runs in a newly started process, since the CUDA driver does not support fork.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(lose_the_gpu(), testing::ExitedWithCode(0), "");
 }

@@ -1,4 +1,4 @@
-// A step's metadata made on the GPU is what the host makes of the same arrays.
+// Metadata of a step derived on the GPU equals the host's.
 #include "attend/kernels/metadata/metadata.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using CudaMetadata = NeedsGpu;
 
 constexpr int kContextLen = 700;
 
-// Request rows with pages in random order, and lengths around the ends of pages.
+// Request rows with pages in random order and lengths around page boundaries.
 struct Rows {
   explicit Rows(int page_size) : table(40 * kContextLen) {
     std::mt19937 generator(static_cast<uint32_t>(page_size));
@@ -92,7 +92,7 @@ TEST_F(CudaMetadata, PageTablesAndCsrMatchTheHost) {
     }
 }
 
-TEST_F(CudaMetadata, TheRowsOfTheGpuFollowThoseOfTheHost) {
+TEST_F(CudaMetadata, RequestRowsFollowTheHost) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   ReqToTokenPool pool(3, 8, kGpu);
@@ -119,7 +119,7 @@ TEST_F(CudaMetadata, TheRowsOfTheGpuFollowThoseOfTheHost) {
   }
 }
 
-TEST_F(CudaMetadata, TheSlotMapOfTheGpuFollowsThatOfTheHost) {
+TEST_F(CudaMetadata, SlotMapFollowsTheHost) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   ReqToTokenPool rows(1, 8, kGpu);

@@ -1,4 +1,4 @@
-// Absorbed MLA on a GPU, by the kernels of sm80 and sm90.
+// Absorbed MLA on the GPU with the kernels of sm80 and sm90.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -21,7 +21,7 @@ using CudaMla = NeedsGpu;
 TEST_F(CudaMla, ServesMlaLayers) { run_mla_conformance(mla_on_gpu, conformance::mla_conformance_cases()); }
 TEST_F(CudaMla, ServesMlaLayersOnTensorCores) {
   std::vector<AttentionCase> cases = conformance::mla_conformance_cases();
-  // Many keys, so that CTAs share them: few rows, and several tiles of rows.
+  // Many keys, so that CTAs split them: few rows, and several row tiles.
   for (const int num_heads : {16, 128})
     cases.push_back({.requests = {{1, 1500}, {2, 333}, {1, 1}},
                      .num_q_heads = num_heads,
@@ -36,8 +36,8 @@ TEST_F(CudaMla, ServesMlaLayersOnTensorCores) {
   run_mla_conformance(mla_on_gpu, cases);
 }
 
-// Rows that TMA copies in boxes of all sizes, and those that threads do: small pages, gaps, windows and ends
-// within a tile. Groups of 64 heads, and heads in several tiles.
+// Rows that TMA copies in boxes of all sizes, and rows that threads copy: small pages, gaps, windows, and
+// ends within a tile. Groups of 64 heads, and heads in several tiles.
 std::vector<AttentionCase> cases_of_latent_pages() {
   std::vector<AttentionCase> cases;
   const auto add = [&](KvIndexKind index, int page_size, int num_heads) {
@@ -67,7 +67,7 @@ std::vector<AttentionCase> cases_of_latent_pages() {
     cases[add(KvIndexKind::kPageTable, page_size, 192)].split_rule = kernels::SplitRule::kNone;
     AttentionCase& with_tree = cases[add(KvIndexKind::kPageTable, page_size, 16)];
     with_tree.tree = conformance::TreeShape::kTree;
-    with_tree.requests.pop_back();  // it has fewer keys than queries
+    with_tree.requests.pop_back();  // this request has fewer keys than queries
     cases[add(KvIndexKind::kPageTable, page_size, 64)].spread = conformance::ScoreSpread::kPeaked;
     cases[add(KvIndexKind::kPageTable, page_size, 5)].logit_cap = 8.0f;
     cases[add(KvIndexKind::kPageTable, page_size, 5)].sinks = true;
@@ -77,15 +77,15 @@ std::vector<AttentionCase> cases_of_latent_pages() {
   return on_tensor_cores(cases);
 }
 
-TEST_F(CudaMla, ServesLatentRowsOfAnyPages) {
+TEST_F(CudaMla, SupportsLatentRowsInPagesOfAnySize) {
   std::vector<AttentionCase> cases = cases_of_latent_pages();
   for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
   run_mla_conformance(mla_on_gpu, cases);
 }
 
-// As many new tokens of every request: a row tile has some of the heads of all of them, and CTAs beside one
-// another have the other heads.
-TEST_F(CudaMla, ServesLatentRowsOfRequestsWithAsManyTokens) {
+// Requests with equal numbers of new tokens: a row tile contains some heads of all their tokens, and
+// neighboring CTAs process the other heads.
+TEST_F(CudaMla, SupportsRequestsWithEqualNumbersOfTokens) {
   std::vector<AttentionCase> cases;
   for (const int num_tokens : {2, 4, 8})
     for (const int num_heads : {128, 64})
@@ -109,7 +109,7 @@ TEST_F(CudaMla, ServesLatentRowsOfRequestsWithAsManyTokens) {
   cases = on_tensor_cores(cases);
   for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
   run_mla_conformance(mla_on_gpu, cases);
-  // Rows of fp8, which the same kernel converts, and scaled ones, whose kernel has the same groups of heads.
+  // Rows of fp8, which the same kernel converts, and scaled rows, whose kernel has the same groups of heads.
   std::erase_if(cases, [](const AttentionCase& c) { return c.num_q_heads != 64 || c.page_size != 16; });
   for (const DType kv_dtype : {DType::kF8E4M3, DType::kU8}) {
     for (AttentionCase& c : cases) c.kv_dtype = kv_dtype;
@@ -117,8 +117,10 @@ TEST_F(CudaMla, ServesLatentRowsOfRequestsWithAsManyTokens) {
   }
 }
 
-TEST_F(CudaMla, ServesScaledLatentRows) { run_mla_conformance(mla_on_gpu, conformance::scaled_row_cases()); }
-TEST_F(CudaMla, ServesScaledLatentRowsOfAnyPagesOnTensorCores) {
+TEST_F(CudaMla, SupportsScaledLatentRows) {
+  run_mla_conformance(mla_on_gpu, conformance::scaled_row_cases());
+}
+TEST_F(CudaMla, SupportsScaledLatentRowsInPagesOfAnySizeOnTensorCores) {
   std::vector<AttentionCase> cases = on_tensor_cores(conformance::scaled_row_cases());
   const std::vector<AttentionCase> more = cases_of_latent_pages();
   cases.insert(cases.end(), more.begin(), more.end());
@@ -126,8 +128,8 @@ TEST_F(CudaMla, ServesScaledLatentRowsOfAnyPagesOnTensorCores) {
   run_mla_conformance(mla_on_gpu, cases);
 }
 
-// Latent rows of fp8, which a kernel of 16 bits converts: few and many keys, cut tiles, groups of heads.
-TEST_F(CudaMla, ServesLatentRowsOfFp8) {
+// Latent rows of fp8, which the 16-bit kernel converts: few and many keys, partial tiles, groups of heads.
+TEST_F(CudaMla, SupportsLatentRowsOfFp8) {
   std::vector<AttentionCase> cases;
   for (const DType kv_dtype : {DType::kF8E4M3, DType::kF8E5M2})
     for (const DType q_dtype : {DType::kBF16, DType::kF16})
@@ -150,7 +152,7 @@ TEST_F(CudaMla, ServesLatentRowsOfFp8) {
                              .window_left = page_size == 1 ? 100 : -1,
                              .split_rule = kernels::SplitRule::kBalanced,
                              .seed = cases.size() + 1});
-  // Many KV tiles one after another, several work tiles for a CTA, and more CTAs than work tiles.
+  // Many KV tiles in sequence, several work tiles per CTA, and more CTAs than work tiles.
   for (const int num_workers : {1, 2, 9})
     cases.push_back({.requests = {{1, 1500}, {1, 40}, {1, 0}, {2, 333}, {1, 130}},
                      .num_q_heads = 16,
@@ -166,14 +168,14 @@ TEST_F(CudaMla, ServesLatentRowsOfFp8) {
                      .split_rule = kernels::SplitRule::kBalanced,
                      .num_workers = num_workers,
                      .seed = cases.size() + 1});
-  // Narrow rows.
+  // Narrow latent rows.
   cases.push_back(cases[8]);
   cases.back().head_dim_qk = 96, cases.back().head_dim_v = 64, cases.back().rope_dim = 32;
   run_mla_conformance(mla_on_gpu, cases);
 }
 
-// Work tiles that lie in two CTAs and in many more; rows of 16 columns and eight.
-TEST_F(CudaMla, MergesAnyNumberOfPartialResultsOfMla) {
+// Work tiles split between two CTAs, and among many; rows of 16 columns and of eight.
+TEST_F(CudaMla, MergesAnyNumberOfPartialResults) {
   std::vector<AttentionCase> cases;
   for (const int num_workers : {2, 3, 4, 8, 10, 34})
     for (const int num_heads : {8, 128})
@@ -194,7 +196,7 @@ TEST_F(CudaMla, MergesAnyNumberOfPartialResultsOfMla) {
   run_mla_conformance(mla_on_gpu, cases);
 }
 
-// Tiles of 16 and of 64 rows, whole and shared by CTAs.
+// Tiles of 16 and 64 rows, unsplit and split among CTAs.
 TEST_F(CudaMla, ServesMlaLayersInAFewSmallCases) {
   std::vector<AttentionCase> cases;
   for (const int num_heads : {16, 40})
@@ -212,10 +214,10 @@ TEST_F(CudaMla, ServesMlaLayersInAFewSmallCases) {
   run_mla_conformance(mla_on_gpu, cases);
 }
 
-// What asks for nothing special has instances of its own, unless it has queries that TMA cannot copy. Those
-// may be a request's that is in a batch, and not the same one's alone: gaps between tokens whose heads do
-// not divide a work tile.
-TEST_F(CudaMla, HasTheSameBitsInInstancesOfItsOwn) {
+// Cases without special features use specialized instances unless TMA cannot copy their queries. The same
+// request may use a specialized instance by itself and a general one in a batch: if the heads do not divide a
+// work tile, gaps between tokens matter only in the batch.
+TEST_F(CudaMla, HasTheSameBitsInSpecializedInstances) {
   for (const kernels::SplitRule rule : {kernels::SplitRule::kNone, kernels::SplitRule::kBalanced})
     for (const int num_heads : {5, 16, 128})
       for (const DType kv_dtype : {DType::kBF16, DType::kF8E4M3}) {
@@ -237,7 +239,7 @@ TEST_F(CudaMla, HasTheSameBitsInInstancesOfItsOwn) {
         mla_on_gpu(built.mla_args, built);
         const auto results = built.result_bytes();
         const TensorView first = built.mla_args.out[0];
-        std::vector<uint8_t> in_batch, alone;
+        std::vector<uint8_t> in_batch, single;
         const auto append_to = [&](std::vector<uint8_t>& bytes) {
           for (int64_t head = 0; head < num_heads; ++head) {
             const auto* row = static_cast<const uint8_t*>(first[head].data);
@@ -259,8 +261,8 @@ TEST_F(CudaMla, HasTheSameBitsInInstancesOfItsOwn) {
         args.batch.max_seqlen_q = 1;
         built.poison_results();
         mla_on_gpu(args, built);
-        append_to(alone);
-        EXPECT_EQ(alone, in_batch) << "a token alone: " << c;
+        append_to(single);
+        EXPECT_EQ(single, in_batch) << "a single token: " << c;
       }
 }
 

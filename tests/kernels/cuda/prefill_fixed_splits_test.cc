@@ -1,4 +1,4 @@
-// Prefill of sm_90a under fixed splits: right, and bit for bit what sm80's kernel computes, which has the
+// Prefill on sm_90a with fixed splits: correct, and equal bit for bit to the sm80 kernel, which computes the
 // decode steps of the same requests.
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using kernels::cuda::AttentionTuning;
 class CudaPrefillFixedSplits : public NeedsHopper, public testing::WithParamInterface<int> {};
 
 AttentionTuning tuning_of_gpu() { return kernels::cuda::attention_tuning(kernels::cuda::gpu_facts(kGpu)); }
-// That leaves all rows to sm80's kernel.
+// Tuning that assigns all rows to the sm80 kernel.
 AttentionTuning without_prefill() {
   AttentionTuning tuning = tuning_of_gpu();
   tuning.prefill_min_rows = std::numeric_limits<int64_t>::max();
@@ -45,15 +45,15 @@ void run_kernel(AttentionKernel kernel, const AttentionTuning& tuning, const ker
       });
 }
 
-void prefill_as_sm80_does(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+void prefill_matches_sm80(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
   run_kernel(AttentionKernel::kSm90Prefill, tuning_of_gpu(), args, built);
-  const auto of_prefill = built.result_bytes();
+  const auto prefill_results = built.result_bytes();
   run_kernel(AttentionKernel::kSm80Tiles, without_prefill(), args, built);
-  ensure(built.result_bytes() == of_prefill, "other bits than those of sm80's kernel");
+  ensure(built.result_bytes() == prefill_results, "other bits than those of sm80's kernel");
 }
 
-// Cases that prefill takes under fixed splits: more than 64 rows of every request, and few CTAs, each of
-// which has many work tiles.
+// Cases that the prefill kernel supports with fixed splits: more than 64 rows per request, and few CTAs with
+// many work tiles each.
 std::vector<AttentionCase> with_fixed_splits(std::vector<AttentionCase> cases) {
   constexpr int kSplitTokens[] = {64, 128, 256, 512};
   size_t i = 0;
@@ -77,16 +77,18 @@ std::vector<AttentionCase> with_fixed_splits(std::vector<AttentionCase> cases) {
   return cases;
 }
 
-TEST_P(CudaPrefillFixedSplits, ConformsWithTheBitsOfSm80sKernel) {
-  run_conformance(prefill_as_sm80_does,
-                  part_of(with_fixed_splits(on_tensor_cores(conformance::conformance_cases())), GetParam()));
+TEST_P(CudaPrefillFixedSplits, ConformsWithTheBitsOfTheSm80Kernel) {
+  run_conformance(
+      prefill_matches_sm80,
+      select_part(with_fixed_splits(on_tensor_cores(conformance::conformance_cases())), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaPrefillFixedSplits, testing::Range(0, kParts));
 
 using CudaPrefillOfSplits = CudaPrefillFixedSplits;
 
-// The largest scores rise by far from tile to tile: both kernels raise a row's max at the same keys.
-TEST_P(CudaPrefillOfSplits, HasSm80sBitsWhereScoresRise) {
+// The maximum scores rise strongly from tile to tile. Both kernels must update a row's maximum at the same
+// keys.
+TEST_P(CudaPrefillOfSplits, HasTheBitsOfTheSm80KernelIfScoresRise) {
   AttentionCase c{.requests = {{100, 1500}, {300, 300}, {65, 1000}},
                   .num_q_heads = 4,
                   .num_kv_heads = 2,
@@ -107,7 +109,7 @@ TEST_P(CudaPrefillOfSplits, HasSm80sBitsWhereScoresRise) {
   cases[4].out_dtype = DType::kF32;
   cases[4].split_tokens = 64;
   for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = i + 1;
-  run_conformance(prefill_as_sm80_does, cases);
+  run_conformance(prefill_matches_sm80, cases);
 }
 INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillOfSplits, testing::Values(1, 8, 16, 64));
 

@@ -1,5 +1,5 @@
-// Prefill on sm_90a with K/V of fp8, which become f16 for its products, and queries of bf16 with them: rows
-// of these that f16 cannot hold are scaled by powers of two. Queries of e4m3, where descales are 0.
+// Prefill on sm_90a with fp8 K/V, which are converted to f16 together with bf16 queries. Query rows outside
+// the range of f16 are scaled by powers of two. Also e4m3 queries with descales of 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ std::vector<AttentionCase> cases_of_queries() {
   return cases;
 }
 
-// Bytes of the results.
+// Runs attention and returns the bytes of its results.
 std::vector<unsigned char> attend_to(const BuiltCase& built) {
   attention_on_gpu_if(
       [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
@@ -62,14 +62,14 @@ std::vector<unsigned char> attend_to(const BuiltCase& built) {
   return built.result_bytes();
 }
 
-// Of a token, or of all of them.
+// Queries of one or more tokens.
 std::span<uint16_t> queries_at(const BuiltCase& built, int token, int num_tokens = 1) {
   const auto columns = static_cast<size_t>(built.spec.num_q_heads * built.spec.head_dim_qk);
   return {static_cast<uint16_t*>(built.args.q.data) + static_cast<size_t>(token) * columns,
           static_cast<size_t>(num_tokens) * columns};
 }
 
-// Queries times 2^exponent, which bf16 has, and the scale divided by it.
+// Results for queries times 2^exponent, exact in bf16, and a score scale divided by it.
 std::vector<unsigned char> bits_with(const AttentionCase& c, int exponent) {
   BuiltCase built(c);
   for (uint16_t& q : queries_at(built, 0, c.num_tokens())) {
@@ -82,9 +82,9 @@ std::vector<unsigned char> bits_with(const AttentionCase& c, int exponent) {
 
 using CudaPrefillFp8 = NeedsHopper;
 
-// What conformance of ordinary queries holds for, holds for those. The largest magnitude of a row is 1 at
-// least, so that the smallest ones just lose nothing.
-TEST_F(CudaPrefillFp8, ProducesTheSameBitsForQueriesThatF16CannotHold) {
+// The conformance test of ordinary queries covers these queries too. The largest magnitude of a row is at
+// least 1, so that even the smallest scaled queries lose no precision.
+TEST_F(CudaPrefillFp8, ProducesTheSameBitsForQueriesOutsideTheRangeOfF16) {
   for (const AttentionCase& c : cases_of_queries()) {
     const std::vector<unsigned char> expected = bits_with(c, 0);
     for (const int exponent : {-32, 20, 110})
@@ -96,7 +96,7 @@ constexpr uint16_t kMinusZero = 0x8000, kSubnormal = 0x0003, kLargestPower = 0x7
                    kNan = 0x7fc0;
 
 TEST_F(CudaPrefillFp8, ZeroAndSubnormalQueriesYieldTheMeanOfValues) {
-  // Of the first request, whose rows see 601 keys and more.
+  // Tokens of the first request, whose rows attend to 601 keys or more.
   constexpr int kZeros = 5, kMinusZeros = 21, kSubnormals = 90, kKeysBefore = 600;
   for (const AttentionCase& c : cases_of_queries()) {
     const BuiltCase built(c);
@@ -124,14 +124,14 @@ TEST_F(CudaPrefillFp8, RowsDoNotAffectNeighbors) {
   for (const AttentionCase& c : cases_of_queries()) {
     const BuiltCase ordinary(c), strange(c);
     for (const auto& [token, bits] : kStrange) std::ranges::fill(queries_at(strange, token), bits);
-    const std::vector<unsigned char> expected = attend_to(ordinary), given = attend_to(strange);
+    const std::vector<unsigned char> expected = attend_to(ordinary), actual = attend_to(strange);
     const auto num_tokens = static_cast<size_t>(c.num_tokens());
     const size_t out_bytes = static_cast<size_t>(c.num_q_heads * c.head_dim_v) * sizeof(uint16_t),
                  lse_bytes = static_cast<size_t>(c.num_q_heads) * sizeof(float);
     for (size_t token = 0; token < num_tokens; ++token) {
       if (std::ranges::count(kStrange, static_cast<int>(token), &Strange::token)) continue;
       const auto is_same = [&](size_t begin, size_t bytes) {
-        return std::ranges::equal(std::span(given).subspan(begin, bytes),
+        return std::ranges::equal(std::span(actual).subspan(begin, bytes),
                                   std::span(expected).subspan(begin, bytes));
       };
       ASSERT_TRUE(is_same(token * out_bytes, out_bytes)) << "token " << token << " " << c;
@@ -151,12 +151,12 @@ std::vector<AttentionCase> with_both_query_dtypes(const std::vector<AttentionCas
   return both;
 }
 
-// Descales of each request and head, all the same.
+// Equal descales for all requests and heads.
 struct SameDescales {
   explicit SameDescales(const BuiltCase& built, float q, float k, float v)
       : count(static_cast<size_t>(built.spec.num_reqs() * built.spec.num_kv_heads)),
         numbers{std::vector(count, q), std::vector(count, k), std::vector(count, v)} {}
-  void give_to(BuiltCase& built) const {
+  void pass_to(BuiltCase& built) const {
     kernels::HeadScales* const scales[] = {&built.args.q_scales, &built.args.k_scales, &built.args.v_scales};
     for (size_t i = 0; i < numbers.size(); ++i)
       *scales[i] = {.data = numbers[i].data(), .request_stride = built.spec.num_kv_heads, .head_stride = 1};
@@ -166,20 +166,20 @@ struct SameDescales {
   std::array<std::vector<float>, 3> numbers;
 };
 
-// Powers of two, by which nothing is rounded.
-TEST_F(CudaPrefillFp8, ProducesTheSameBitsForDescalesInTensorsAndForNumbers) {
+// Powers of two, which change no rounding.
+TEST_F(CudaPrefillFp8, ProducesTheSameBitsForTensorAndScalarDescales) {
   for (const AttentionCase& c : with_both_query_dtypes(cases_of_queries())) {
     BuiltCase with_numbers(c), with_tensors(c);
     with_numbers.args.kv.k_scale = 2.0f;
     with_numbers.args.kv.v_scale = 0.25f;
     const SameDescales descales(with_tensors, 0.5f, 4.0f, 0.25f);
-    descales.give_to(with_tensors);
+    descales.pass_to(with_tensors);
     EXPECT_TRUE(attend_to(with_tensors) == attend_to(with_numbers)) << c;
   }
 }
 
-// As of heads whose keys are all zero. Rows of the third request see no keys, some of the first none of their
-// first KV tile.
+// Zero descales act like heads whose keys are all zero. Rows of the third request attend to no keys, some
+// rows of the first request to no key of their first KV tile.
 TEST_F(CudaPrefillFp8, ZeroDescaleYieldsTheMeanOfValues) {
   std::vector<AttentionCase> cases = with_both_query_dtypes(cases_of_queries());
   std::ranges::copy(conformance::in_e4m3(cases_of_queries()), std::back_inserter(cases));
@@ -189,16 +189,16 @@ TEST_F(CudaPrefillFp8, ZeroDescaleYieldsTheMeanOfValues) {
     c.window_left = 60;
     BuiltCase built(c);
     const SameDescales descales(built, 1.0f, 0.0f, 1.5f);
-    descales.give_to(built);
+    descales.pass_to(built);
     attend_to(built);
     const auto wrong = conformance::mismatch(conformance::expect(built.args), built.args.out, built.args.lse);
     EXPECT_FALSE(wrong) << *wrong << "\n  " << c;
   }
 }
 
-// One key has nearly all of the weight and a value of zero. The weight of each other is 2^-26, which f16
-// holds because P is 2^7 times as large.
-TEST_F(CudaPrefillFp8, AddsUpManyKeysOfLittleWeight) {
+// One key with a value of zero has nearly all of the weight. Each other key has a weight of 2^-26, which f16
+// can represent because P is scaled by 2^7.
+TEST_F(CudaPrefillFp8, AccumulatesManyKeysOfLittleWeight) {
   constexpr int kKeys = 3000;
   constexpr double kScore = -18.0;
   const double weight = std::exp(kScore), expected = (kKeys - 1) * weight / (1.0 + (kKeys - 1) * weight);
@@ -234,7 +234,7 @@ TEST_F(CudaPrefillFp8, AddsUpManyKeysOfLittleWeight) {
     }
 }
 
-// Many work tiles of a CTA, one after another.
+// Many work tiles per CTA, in sequence.
 TEST_F(CudaPrefillFp8, ProducesTheSameBitsThirtyTimes) {
   for (const int head_dim : {64, 128})
     for (const DType q_dtype : {DType::kBF16, DType::kF16})

@@ -1,5 +1,5 @@
-// Rows of prefill on sm_90a whose P overflows relative to the row max of the KV tiles before: their warp
-// makes its scores once more, those of the rows beside them too.
+// Prefill rows on sm_90a whose P overflows relative to the row maximum of earlier KV tiles. Their warp
+// recomputes its scores, including those of neighboring rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,8 +35,9 @@ std::ostream& operator<<(std::ostream& out, const Kind& kind) {
 
 class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInterface<Kind> {
  protected:
-  // A score's deviation becomes this, so that one exceeds the largest before it by far more than 2^64 after
-  // the exponential. For K/V of fp8 queries become f16, which has none as large.
+  // Factor that raises the standard deviation of scores to this value, so that some score exceeds the maximum
+  // before it by far more than 2^64 after the exponential. With fp8 K/V queries are converted to f16, whose
+  // range is smaller.
   static float times() { return is_fp8(GetParam().kv_dtype) ? 0x1p17f : 256.0f; }
   static constexpr int kTokens = 100, kKeys = 700, kHeads = 4, kKvHeads = 2;
 
@@ -54,7 +55,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
             .seed = 7};
   }
 
-  // [token, head, column]
+  // Results [token, head, column].
   static std::vector<uint16_t> outputs(const BuiltCase& built) {
     attention_on_gpu_if(
         [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
@@ -67,7 +68,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
     return out;
   }
 
-  // The query row times times(), which bf16 has.
+  // Multiplies a query row by times(), exactly in bf16.
   static void make_hot(const BuiltCase& built, int token) {
     const int columns = kHeads * built.spec.head_dim_qk;
     auto* const q = static_cast<uint16_t*>(built.args.q.data) + token * columns;
@@ -75,18 +76,18 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
       q[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(from_bf16(q[i]) * times()) >> 16);
   }
 
-  // Of K and V.
+  // Value of K or V after rounding to its dtype.
   static double stored(float value) { return conformance::rounded(GetParam().kv_dtype, value); }
 
-  static size_t kv_head_of(int head) { return static_cast<size_t>(head / (kHeads / kKvHeads)); }
+  static size_t kv_head_for(int head) { return static_cast<size_t>(head / (kHeads / kKvHeads)); }
 
-  // Of a hot query, in float64.
-  static std::vector<double> scores_of(const BuiltCase& built, int token, int head) {
+  // Scores of a scaled query in float64.
+  static std::vector<double> compute_scores(const BuiltCase& built, int token, int head) {
     const auto dim = static_cast<size_t>(built.spec.head_dim_qk);
     const float* const q = &built.values.q[static_cast<size_t>(token * kHeads + head) * dim];
     std::vector<double> scores(static_cast<size_t>(kKeys - kTokens + token + 1));
     for (size_t key = 0; key < scores.size(); ++key) {
-      const float* const k = &built.values.k[(key * kKvHeads + kv_head_of(head)) * dim];
+      const float* const k = &built.values.k[(key * kKvHeads + kv_head_for(head)) * dim];
       double score = 0.0;
       for (size_t i = 0; i < dim; ++i) score += double{times()} * q[i] * stored(k[i]);
       scores[key] = score * built.args.score.scale;
@@ -94,7 +95,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
     return scores;
   }
 
-  // Whether P relative to the largest score of the first KV tile exceeds 2^64, however many keys it has.
+  // Returns true if P relative to the maximum of the first KV tile exceeds 2^64, for every tile size.
   static bool overflows(const std::vector<double>& scores) {
     constexpr int kLargestTile = 192;
     const auto rest = scores.begin() + kLargestTile;
@@ -102,14 +103,14 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
            64.0 * std::numbers::ln2;
   }
 
-  // An output row, in float64.
+  // Reference of an output row in float64.
   static std::vector<double> expected(const BuiltCase& built, const std::vector<double>& scores, int head) {
     const auto dim = static_cast<size_t>(built.spec.head_dim_v);
     std::vector<double> out(dim);
     const double most = *std::ranges::max_element(scores);
     double sum = 0.0;
     for (size_t key = 0; key < scores.size(); ++key) {
-      const float* const v = &built.values.v[(key * kKvHeads + kv_head_of(head)) * dim];
+      const float* const v = &built.values.v[(key * kKvHeads + kv_head_for(head)) * dim];
       const double p = std::exp(scores[key] - most);
       sum += p;
       for (size_t i = 0; i < dim; ++i) out[i] += p * stored(v[i]);
@@ -134,7 +135,7 @@ TEST_P(CudaPrefillRedoneRows, AreCorrectAndDoNotAffectNeighbors) {
             << "token " << token << " head " << head;
         continue;
       }
-      const std::vector<double> scores = scores_of(hot, token, head), row = expected(hot, scores, head);
+      const std::vector<double> scores = compute_scores(hot, token, head), row = expected(hot, scores, head);
       num_overflows += overflows(scores) ? 1 : 0;
       for (size_t i = 0; i < row_elements; ++i)
         ASSERT_NEAR(from_bf16(with[begin + i]), row[i], 0.02)
@@ -147,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(EachHeadDim, CudaPrefillRedoneRows,
                                          Kind{128, DType::kBF16}, Kind{192, DType::kBF16},
                                          Kind{256, DType::kBF16}, Kind{64, DType::kF8E4M3},
                                          Kind{128, DType::kF8E5M2}, Kind{128, DType::kF8E4M3},
-                                         // Row by row.
+                                         // Keys copied row by row.
                                          Kind{64, DType::kBF16, 1}, Kind{96, DType::kBF16, 1},
                                          Kind{128, DType::kBF16, 4}, Kind{192, DType::kBF16, 8},
                                          Kind{256, DType::kBF16, 1}));

@@ -23,7 +23,7 @@ using conformance::AttentionCase;
 using conformance::in_e4m3;
 using conformance::on_tensor_cores;
 
-// Whether prefill is the kernel for arguments on the device.
+// Returns true if the prefill kernel is chosen for arguments on the device.
 bool is_prefill(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
   return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).row.kernel ==
          kernels::cuda::AttentionKernel::kSm90Prefill;
@@ -33,7 +33,7 @@ void prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::Built
   attention_on_gpu_if(is_prefill, args, built);
 }
 
-// The GPU's tuning with the rows that are off until they have run on a GPU.
+// Tuning of the GPU with candidates enabled that are off until they have been measured on a GPU.
 kernels::cuda::AttentionTuning all_rows_on() {
   kernels::cuda::AttentionTuning tuning = kernels::cuda::attention_tuning(kernels::cuda::gpu_facts(kGpu));
   tuning.prefills_e4m3 = tuning.prefills_96 = true;
@@ -61,9 +61,9 @@ void prefill_96_on_gpu(const kernels::AttentionArgs& args, const conformance::Bu
   attention_on_gpu_if(is_right, args, built, Planning::kBefore, run_with_all_rows);
 }
 
-// Requests with so many more new tokens that there is more than half a job of each, on one to three CTAs,
-// which then have many jobs one after another. `cases`: in dtypes that prefill takes. Two of three with K/V
-// of fp8 have descales of heads.
+// Adds new tokens until each request fills more than half a work tile, on one to three CTAs that process many
+// work tiles each. `cases` have dtypes that prefill supports. Two thirds of the cases with fp8 K/V have
+// descales per head.
 std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
   size_t i = 0;
   for (AttentionCase& c : cases) {
@@ -79,7 +79,7 @@ std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
     if (c.split_rule == kernels::SplitRule::kFixed) c.split_rule = kernels::SplitRule::kBalanced;
     c.tree = conformance::TreeShape::kNone;
     c.head_scales |= is_fp8(c.kv_dtype) && !is_fp8(c.q_dtype) && i / 3 % 3 != 1;
-    // Not more than there are jobs.
+    // At most one CTA per work tile.
     c.num_workers =
         std::min(static_cast<int>(i / 3 % 3) + 1, static_cast<int>(c.requests.size()) * c.num_kv_heads);
     ++i;
@@ -87,8 +87,8 @@ std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
   return cases;
 }
 
-// The same with so many CTAs, or somewhat more than work tiles, that they divide the keys of work tiles, of
-// which every fourth case has far more.
+// Like with_many_rows(), with more CTAs than work tiles, so that CTAs divide the keys of a work tile. Every
+// fourth case has many more keys.
 std::vector<AttentionCase> with_divided_keys(std::vector<AttentionCase> cases) {
   cases = with_many_rows(std::move(cases));
   size_t i = 0;
@@ -104,7 +104,7 @@ std::vector<AttentionCase> with_divided_keys(std::vector<AttentionCase> cases) {
     }
     num_work_tiles += c.num_pad_reqs * c.num_kv_heads;
     c.num_workers = static_cast<int>(num_work_tiles * (1 + i % 3) + 2 + i % 5);
-    // Row tiles are counted by bounds.
+    // The plan counts row tiles by upper bounds.
     c.num_workers += (c.max_seqlen_q() * group / 128 + 2) * c.num_reqs() * c.num_kv_heads;
     ++i;
   }
@@ -127,14 +127,14 @@ void e4m3_prefill_of_divided_keys(const kernels::AttentionArgs& args, const conf
 class CudaPrefillPart : public NeedsHopper, public testing::WithParamInterface<int> {
  protected:
   static std::vector<AttentionCase> part(std::vector<AttentionCase> cases) {
-    return part_of(cases, GetParam());
+    return select_part(cases, GetParam());
   }
 };
 
 TEST_P(CudaPrefillPart, ConformsToTheReference) {
   run_conformance(prefill_on_gpu, part(with_many_rows(on_tensor_cores(conformance::conformance_cases()))));
 }
-TEST_P(CudaPrefillPart, ConformsWhereCtasDivideKeys) {
+TEST_P(CudaPrefillPart, ConformsIfCtasDivideKeys) {
   run_conformance(prefill_of_divided_keys,
                   part(with_divided_keys(on_tensor_cores(conformance::conformance_cases()))));
 }
@@ -144,7 +144,7 @@ TEST_P(CudaPrefillPart, DoesNotDependOnTheOrderOfPages) {
 TEST_P(CudaPrefillPart, ConformsInE4m3) {
   run_conformance(e4m3_prefill_on_gpu, part(with_many_rows(in_e4m3(conformance::conformance_cases()))));
 }
-TEST_P(CudaPrefillPart, ConformsInE4m3WhereCtasDivideKeys) {
+TEST_P(CudaPrefillPart, ConformsInE4m3IfCtasDivideKeys) {
   run_conformance(e4m3_prefill_of_divided_keys,
                   part(with_divided_keys(in_e4m3(conformance::conformance_cases()))));
 }
@@ -153,7 +153,7 @@ TEST_P(CudaPrefillPart, DoesNotDependOnTheOrderOfPagesInE4m3) {
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaPrefillPart, testing::Range(0, kParts));
 
-// Every instance, some of them wider than their rows.
+// Head dims of every instance, some narrower than the instance.
 struct Heads {
   int dim_qk, dim_v;
   DType kv_dtype;
@@ -164,7 +164,7 @@ constexpr Heads kHeads[] = {{64, 64, DType::kBF16},     {128, 128, DType::kF16},
                             {128, 128, DType::kF8E4M3}, {64, 64, DType::kF8E5M2}, {96, 80, DType::kF8E4M3},
                             {256, 128, DType::kBF16}};
 
-// Keys that end and begin everywhere in a tile, for every way to copy them.
+// Keys that end and start anywhere in a tile, for every way to copy them.
 class CudaPrefillPages : public NeedsHopper, public testing::WithParamInterface<int> {};
 
 std::vector<AttentionCase> with_ends_anywhere(std::span<const Heads> all_heads, int page_size) {
@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillPages, testing::Values(1, 2, 4, 8,
 
 using CudaPrefill = NeedsHopper;
 
-// Few and small cases of every instance, dtype and way to copy keys, with what a layer may ask for.
+// Few small cases of every instance, dtype and way to copy keys, with all features of layers.
 std::vector<AttentionCase> few_small_cases(std::span<const Heads> all_heads) {
   std::vector<AttentionCase> cases;
   for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : all_heads)
@@ -259,7 +259,7 @@ TEST_F(CudaPrefill, ConformsInAFewSmallCasesOfE4m3) {
   run_conformance(e4m3_prefill_on_gpu, in_e4m3(few_small_cases(kHeadsInE4m3)));
 }
 
-// Largest scores that rise by far from tile to tile, over many tiles.
+// Maximum scores that rise strongly from tile to tile, over many tiles.
 std::vector<AttentionCase> with_rising_scores() {
   AttentionCase c{.requests = {{100, 1500}, {300, 300}, {65, 1000}},
                   .num_q_heads = 4,
@@ -281,7 +281,7 @@ std::vector<AttentionCase> with_rising_scores() {
   cases[5].kv_dtype = DType::kF8E4M3;
   cases[6].window_left = 40, cases[6].window_right = 300;
   cases[7].chunk = 96, cases[7].window_right = 1000;
-  // The same row by row, with a cap and without, and from pages that have more than one row.
+  // The same cases with keys copied row by row, with and without a cap, and in pages of several rows.
   for (const size_t i : {0, 2, 3, 4}) {
     cases.push_back(cases[i]);
     cases.back().page_size = i == 2 ? 4 : 1;
@@ -289,17 +289,17 @@ std::vector<AttentionCase> with_rising_scores() {
   for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = i + 1;
   return cases;
 }
-TEST_F(CudaPrefill, ConformsWhereScoresRiseFromTileToTile) {
+TEST_F(CudaPrefill, ConformsIfScoresRiseFromTileToTile) {
   run_conformance(prefill_on_gpu, with_rising_scores());
 }
-TEST_F(CudaPrefill, ConformsInE4m3WhereScoresRiseFromTileToTile) {
+TEST_F(CudaPrefill, ConformsInE4m3IfScoresRiseFromTileToTile) {
   std::vector<AttentionCase> cases = with_rising_scores();
   for (AttentionCase& c : cases)
     if (c.head_dim_qk > 192) c.head_dim_qk = 192, c.head_dim_v = 128;
   run_conformance(e4m3_prefill_on_gpu, in_e4m3(std::move(cases)));
 }
 
-// So many keys that what tensor cores cut off of sums would show.
+// Enough keys to detect truncated sums of tensor cores.
 TEST_F(CudaPrefill, ConformsInE4m3OverManyKeys) {
   std::vector<AttentionCase> cases;
   for (const auto spread : {conformance::ScoreSpread::kOrdinary, conformance::ScoreSpread::kFlat})
@@ -315,7 +315,7 @@ TEST_F(CudaPrefill, ConformsInE4m3OverManyKeys) {
   run_conformance(e4m3_prefill_on_gpu, in_e4m3(std::move(cases)));
 }
 
-AttentionCase of_many_work_tiles(int head_dim_qk, int head_dim_v, int page_size) {
+AttentionCase make_many_work_tiles(int head_dim_qk, int head_dim_v, int page_size) {
   return {.requests = {{400, 1111}, {700, 700}},
           .num_q_heads = 16,
           .num_kv_heads = 8,
@@ -339,17 +339,17 @@ void expect_same_bits_thirty_times(const conformance::AttentionFn& kernel, const
   }
 }
 TEST_F(CudaPrefill, ProducesTheSameBitsThirtyTimesInE4m3) {
-  expect_same_bits_thirty_times(e4m3_prefill_on_gpu, in_e4m3({of_many_work_tiles(128, 128, 16)}).front());
+  expect_same_bits_thirty_times(e4m3_prefill_on_gpu, in_e4m3({make_many_work_tiles(128, 128, 16)}).front());
 }
 TEST_F(CudaPrefill, ProducesTheSameBitsThirtyTimesRowByRow) {
   for (const auto& [dim_qk, dim_v] : {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
     SCOPED_TRACE(dim_qk);
     expect_same_bits_thirty_times(dim_qk == 96 ? prefill_96_on_gpu : prefill_on_gpu,
-                                  of_many_work_tiles(dim_qk, dim_v, dim_qk == 192 ? 4 : 1));
+                                  make_many_work_tiles(dim_qk, dim_v, dim_qk == 192 ? 4 : 1));
   }
 }
 
-// A few new tokens over a long prefix, whose keys every CTA has a part of.
+// A few new tokens after a long prefix whose keys are divided among all CTAs.
 TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
   std::vector<AttentionCase> cases;
   for (const int num_workers : {2, 7, 60})
@@ -368,12 +368,13 @@ TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
                        .split_rule = kernels::SplitRule::kBalanced,
                        .num_workers = num_workers,
                        .seed = cases.size() + 1});
-  // Fewer work tiles than CTAs or not: the choice is the plan's.
+  // Covers more and fewer work tiles than CTAs; the plan decides whether CTAs divide keys.
   run_conformance(prefill_on_gpu, cases);
 }
 
-// Nearly as many work tiles of one request as CTAs, which take whole ones; with fewer they divide the keys,
-// and all of them have a part where that is possible with a few heads less beside one another.
+// If a request has nearly as many work tiles as there are CTAs, CTAs process whole work tiles. With fewer
+// work tiles CTAs divide the keys, and all CTAs get a part where slightly fewer heads per round make that
+// possible.
 TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
   const auto make_case = [](const conformance::Lengths& lengths, int num_workers) {
     return AttentionCase{.requests = {lengths},
@@ -389,7 +390,7 @@ TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
                          .split_rule = kernels::SplitRule::kBalanced,
                          .num_workers = num_workers};
   };
-  const auto takes_whole = [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
+  const auto leaves_whole = [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
     return is_prefill(args, plan) && !plan.view().streamed;
   };
   const auto divides_for_all = [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
@@ -401,12 +402,12 @@ TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
     };
   };
   // 5 row tiles of 8 heads.
-  run_conformance(on_gpu_if(takes_whole), std::vector{make_case({300, 900}, 44), make_case({300, 300}, 41)});
+  run_conformance(on_gpu_if(leaves_whole), std::vector{make_case({300, 900}, 44), make_case({300, 300}, 41)});
   run_conformance(on_gpu_if(divides_for_all),
                   std::vector{make_case({300, 900}, 52), make_case({70, 700}, 36)});
 }
 
-// 17 to 64 rows a request, whose keys CTAs divide.
+// Cases with 17 to 64 rows per request, whose keys are divided among CTAs.
 std::vector<AttentionCase> for_verify() {
   std::vector<AttentionCase> cases = on_tensor_cores(conformance::conformance_cases());
   size_t i = 0;
@@ -425,7 +426,7 @@ std::vector<AttentionCase> for_verify() {
     c.head_dim_qk = std::min(c.head_dim_qk, 192);
     c.head_dim_v = std::min(c.head_dim_v, 128);
     c.kv_dtype = c.q_dtype;
-    // More than work tiles, and eight times as many at most.
+    // More CTAs than work tiles, up to eight times as many.
     c.num_workers = c.num_reqs() * c.num_kv_heads * static_cast<int>(2 + i % 7);
     ++i;
   }
@@ -434,7 +435,7 @@ std::vector<AttentionCase> for_verify() {
   return cases;
 }
 TEST_P(CudaPrefillPart, ConformsForVerify) { run_conformance(prefill_of_divided_keys, part(for_verify())); }
-TEST_P(CudaPrefillPart, VerifiesWithAPlanThatItsCtasDerive) {
+TEST_P(CudaPrefillPart, VerifiesWithAnInlinePlan) {
   const auto verify = [](const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
     attention_planned_inline_if(divides_keys, args, built);
   };
@@ -447,11 +448,12 @@ TEST_P(CudaPrefillPart, VerifiesWithoutBarrierWaits) {
   };
   run_conformance(verify, part(for_verify()));
 }
-// Fewer CTAs than work tiles, which end with these or do not: of alike requests, and of others.
-TEST_F(CudaPrefill, VerifiesMoreWorkTilesThanThereAreCtas) {
+// Fewer CTAs than work tiles; CTA ranges are aligned with work tiles or not. Requests of equal lengths, and
+// of different ones.
+TEST_F(CudaPrefill, VerifiesMoreWorkTilesThanCtas) {
   std::vector<AttentionCase> cases;
   for (const int num_workers : {1, 3, 5})
-    for (const bool alike : {false, true}) {
+    for (const bool equal_lengths : {false, true}) {
       AttentionCase c{.num_q_heads = 16,
                       .num_kv_heads = 2,
                       .head_dim_qk = 128,
@@ -461,11 +463,12 @@ TEST_F(CudaPrefill, VerifiesMoreWorkTilesThanThereAreCtas) {
                       .split_rule = kernels::SplitRule::kBalanced,
                       .num_workers = num_workers,
                       .seed = cases.size()};
-      for (int r = 0; r < 9; ++r) c.requests.push_back({alike ? 8 : 5 + r % 4, alike ? 700 : 20 + 170 * r});
+      for (int r = 0; r < 9; ++r)
+        c.requests.push_back({equal_lengths ? 8 : 5 + r % 4, equal_lengths ? 700 : 20 + 170 * r});
       cases.push_back(c);
     }
   cases = on_tensor_cores(cases);
-  // fp8 has other tiles.
+  // fp8 keys have other tile sizes.
   for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
   run_conformance(prefill_of_divided_keys, cases);
 }
@@ -485,8 +488,8 @@ TEST_F(CudaPrefill, WritesZerosWithoutKeys) {
   run_conformance(prefill_on_gpu, std::vector{c, fp8});
 }
 
-// Work tiles whose rows come before the first key, one or several behind another, between others.
-TEST_F(CudaPrefill, HasWorkTilesWithoutKeysBetweenOthers) {
+// Work tiles whose rows precede the first key, one or several in sequence, between other work tiles.
+TEST_F(CudaPrefill, SupportsWorkTilesWithoutKeysBetweenOthers) {
   std::vector<AttentionCase> cases;
   for (const DType kv_dtype : {DType::kBF16, DType::kF8E4M3, DType::kF8E5M2})
     for (const int head_dim : {64, 128})

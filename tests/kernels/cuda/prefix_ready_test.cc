@@ -1,4 +1,5 @@
-// Attention that starts on old keys while the kernel before it ends (prefix_ready, attention_batch.h).
+// Attention that starts with earlier keys before the preceding kernel has finished (prefix_ready,
+// attention_batch.h).
 #include <gtest/gtest.h>
 
 #include "tests/kernels/conformance/cases/cases.h"
@@ -19,13 +20,13 @@ class CudaPrefixReadyPart : public NeedsGpu, public testing::WithParamInterface<
 
 TEST_P(CudaPrefixReadyPart, ConformsToTheReference) {
   run_conformance(attention_after_late_keys,
-                  part_of(on_tensor_cores(conformance::conformance_cases()), GetParam()));
+                  select_part(on_tensor_cores(conformance::conformance_cases()), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaPrefixReadyPart, testing::Range(0, kParts));
 
 using CudaPrefixReady = NeedsGpu;
 
-// A step of decode or verify whose requests end around the ends of key tiles.
+// Decode or verify step of requests that end around the ends of KV tiles.
 AttentionCase step_around_tile_ends(KvIndexKind index, int seqlen_q) {
   AttentionCase c{.num_q_heads = 8,
                   .num_kv_heads = 2,
@@ -41,14 +42,14 @@ AttentionCase step_around_tile_ends(KvIndexKind index, int seqlen_q) {
   return c;
 }
 
-TEST_F(CudaPrefixReady, EndAnywhereInATile) {
+TEST_F(CudaPrefixReady, ConformsIfKeysEndAnywhereInATile) {
   std::vector<AttentionCase> cases;
   for (const KvIndexKind index :
        {KvIndexKind::kRequestRows, KvIndexKind::kPageTable, KvIndexKind::kCsr, KvIndexKind::kContiguous})
     for (int seqlen_q = 1; seqlen_q <= 8; ++seqlen_q) cases.push_back(step_around_tile_ends(index, seqlen_q));
   run_conformance(attention_after_late_keys, on_tensor_cores(cases));
 }
-TEST_F(CudaPrefixReady, EndAnywhereInATileUnderFixedSplits) {
+TEST_F(CudaPrefixReady, ConformsIfKeysEndAnywhereInATileUnderFixedSplits) {
   std::vector<AttentionCase> cases;
   for (int seqlen_q = 1; seqlen_q <= 8; ++seqlen_q) {
     cases.push_back(step_around_tile_ends(KvIndexKind::kPageTable, seqlen_q));
@@ -57,7 +58,7 @@ TEST_F(CudaPrefixReady, EndAnywhereInATileUnderFixedSplits) {
   }
   run_conformance(attention_after_late_keys, on_tensor_cores(cases));
 }
-TEST_F(CudaPrefixReady, MayBeOfOneRequestForManyCtas) {
+TEST_F(CudaPrefixReady, ConformsForOneRequestOnManyCtas) {
   std::vector<AttentionCase> cases;
   for (const int seqlen_kv : {300, 1024, 1025, 5000})
     for (const int seqlen_q : {1, 4, 24}) {
@@ -67,10 +68,10 @@ TEST_F(CudaPrefixReady, MayBeOfOneRequestForManyCtas) {
   run_conformance(attention_after_late_keys, on_tensor_cores(cases));
 }
 
-TEST_F(CudaPrefixReady, MayBeLatentRows) {
+TEST_F(CudaPrefixReady, ConformsForLatentRows) {
   run_mla_conformance(mla_after_late_keys, on_tensor_cores(conformance::mla_conformance_cases()));
 }
-TEST_F(CudaPrefixReady, MayBeLatentRowsOfManyCtas) {
+TEST_F(CudaPrefixReady, ConformsForLatentRowsOnManyCtas) {
   std::vector<AttentionCase> cases;
   for (const int num_heads : {16, 128})
     for (const int seqlen_kv : {31, 32, 33, 64, 65, 96, 97, 1500})
@@ -91,7 +92,7 @@ TEST_F(CudaPrefixReady, MayBeLatentRowsOfManyCtas) {
   run_mla_conformance(mla_after_late_keys, cases);
 }
 
-TEST_F(CudaPrefixReady, ProduceTheSameBitsAHundredTimesInAGraph) {
+TEST_F(CudaPrefixReady, ProducesTheSameBitsAHundredTimesInAGraph) {
   for (const SplitRule rule : {SplitRule::kBalanced, SplitRule::kFixed}) {
     std::vector<AttentionCase> cases = {step_around_tile_ends(KvIndexKind::kRequestRows, 1),
                                         step_around_tile_ends(KvIndexKind::kCsr, 4)};

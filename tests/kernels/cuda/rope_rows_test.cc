@@ -1,4 +1,4 @@
-// Rows rotated and scaled on the GPU are those of the CPU.
+// Rows rotated and scaled on the GPU equal the CPU's.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ constexpr int32_t kReqs = 3;
 
 struct Rotation {
   DType from, to, angles;
-  int64_t head_dim, pairs;  // 0 pairs: not rotated
+  int64_t head_dim, pairs;  // 0 pairs: no rotation
   bool interleaved = false, same_position = false, scaled = false, in_place = false;
 };
 
@@ -32,13 +32,13 @@ std::ostream& operator<<(std::ostream& out, const Rotation& rotation) {
 
 class CudaRopeRows : public NeedsGpu, public testing::WithParamInterface<Rotation> {
  protected:
-  // Ragged requests, the second without a token, and a token of padding.
+  // Ragged requests, the second without tokens, and a padding token.
   const std::vector<int32_t> cu_seqlens_{0, 5, 5, 8}, first_position_{0, 7, 45};
   const std::vector<float> by_request_and_pair_{0.5f, 2.0f, 3.0f, 5.0f, 7.0f, 0.25f},
       by_head_{1, 2, 3, 4, 5, 6};
 };
 
-// The largest head on a GPU; a rest of a warp's lanes; heads rotated in part, and not at all.
+// The largest head on a GPU, a size that leaves lanes of a warp idle, and heads rotated partly or not at all.
 INSTANTIATE_TEST_SUITE_P(
     Each, CudaRopeRows,
     testing::Values(Rotation{DType::kBF16, DType::kBF16, DType::kF32, 128, 64},
@@ -58,7 +58,7 @@ TEST_P(CudaRopeRows, MatchTheHost) {
   TestTensor got({kTokens, kHeads, rotation.head_dim}, rotation.to),
       want({kTokens, kHeads, rotation.head_dim}, rotation.to);
   got.fill(NAN);
-  const auto args_of = [&](const auto& tensor, const auto& array, const TestTensor& to) {
+  const auto make_args = [&](const auto& tensor, const auto& array, const TestTensor& to) {
     kernels::RopeRowsArgs args{
         .from = tensor(from), .to = tensor(to), .num_reqs = kReqs, .seqlens = {.cu = array(cu_seqlens_)}};
     if (rotation.in_place) args.from = args.to;
@@ -78,8 +78,8 @@ TEST_P(CudaRopeRows, MatchTheHost) {
     for (TestTensor* to : {&got, &want})
       for (int64_t i = 0; i < from.size(); ++i) to->set(i, static_cast<float>(from.at(i)));
   Stream host;
-  kernels::apply_rope_rows(args_of([](const TestTensor& tensor) { return tensor.view(); },
-                                   [](const auto& array) { return array.data(); }, want),
+  kernels::apply_rope_rows(make_args([](const TestTensor& tensor) { return tensor.view(); },
+                                     [](const auto& array) { return array.data(); }, want),
                            host);
 
   cuda::OwnedStream owned(kGpu);
@@ -93,10 +93,10 @@ TEST_P(CudaRopeRows, MatchTheHost) {
   const auto upload = [&]<class T>(const std::vector<T>& array) {
     return arrays.upload(std::span<const T>(array));
   };
-  kernels::apply_rope_rows(args_of(on_device, upload, got), stream);
+  kernels::apply_rope_rows(make_args(on_device, upload, got), stream);
   to.download(stream);
   cuda::synchronize(stream);
-  // rotate() is one definition, and what it gives is rounded once.
+  // Both devices use the same rotate() and round its result once.
   for (int64_t i = 0; i < got.size(); ++i) ASSERT_EQ(got.at(i), want.at(i)) << "element " << i;
 }
 

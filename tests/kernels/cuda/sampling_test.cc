@@ -1,4 +1,4 @@
-// What sampling on a GPU promises beyond what it shares with the CPU.
+// Properties of sampling on the GPU in addition to the tests shared with the CPU.
 #include "attend/kernels/sampling/sampling.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 using kernels::SamplingRule;
 using CudaSampling = NeedsGpu;
 
-// The tokens that the GPU draws.
+// Tokens sampled on the GPU.
 std::vector<int32_t> sampled(const Tensor& logits, std::span<const SamplingRule> rules) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
@@ -62,19 +62,21 @@ void expect_tokens_of_the_cpu(size_t num_rows, int64_t vocab_size) {
 
 TEST_F(CudaSampling, MatchesTheCpu) { expect_tokens_of_the_cpu(64, 128256); }
 
-// Its rows begin anywhere, and their slices are too large for shared memory.
-TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromAVocabularyOfOddSize) { expect_tokens_of_the_cpu(12, 200003); }
+// Rows of odd size have arbitrary alignment, and their slices exceed shared memory.
+TEST_F(CudaSampling, SamplesTheTokensOfTheCpuFromAVocabularyOfOddSize) {
+  expect_tokens_of_the_cpu(12, 200003);
+}
 
-// Rows so many that clusters of eight, four and two CTAs have one each, and single CTAs.
+// Numbers of rows that get clusters of eight, four and two CTAs, and single CTAs.
 class CudaSamplingOfRows : public NeedsGpu, public testing::WithParamInterface<size_t> {};
 
-TEST_P(CudaSamplingOfRows, DrawsTheTokensOfTheCpuFromASmallVocabulary) {
+TEST_P(CudaSamplingOfRows, SamplesTheTokensOfTheCpuFromASmallVocabulary) {
   expect_tokens_of_the_cpu(GetParam(), 1001);
 }
 INSTANTIATE_TEST_SUITE_P(Each, CudaSamplingOfRows, testing::Values(6, 20, 40, 70));
 
-// Of eight CTAs, most of which have nothing of it.
-TEST_F(CudaSampling, DrawsTheTokenOfTheCpuFromATinyVocabulary) {
+// A cluster of eight CTAs, most of which have no part of the row.
+TEST_F(CudaSampling, SamplesTheTokenOfTheCpuFromATinyVocabulary) {
   const Tensor logits = normal_logits(1, 37, 2.5f);
   const SamplingRule rule{.top_k = 20, .top_p = 0.9f};
   std::vector<int32_t> expected(1);
@@ -83,8 +85,8 @@ TEST_F(CudaSampling, DrawsTheTokenOfTheCpuFromATinyVocabulary) {
   EXPECT_EQ(sampled(logits, {&rule, 1}), expected);
 }
 
-// A CTA has each of so many rows, all of whose logits are near the largest.
-TEST_F(CudaSampling, DividesAClassThatSharedMemoryDoesNotHold) {
+// One CTA per row, with all logits near the largest.
+TEST_F(CudaSampling, SplitsABinThatExceedsSharedMemory) {
   constexpr size_t kRows = 67;
   const Tensor logits = normal_logits(kRows, 26000, 0.02f);
   std::vector<SamplingRule> rules(kRows, {.temperature = 0.0f});
@@ -96,9 +98,9 @@ TEST_F(CudaSampling, DividesAClassThatSharedMemoryDoesNotHold) {
   EXPECT_EQ(sampled(logits, rules), expected);
 }
 
-// Most of a row in one class of distances, more than shared memory holds; equal logits across a cut; a cut
-// below the last number.
-TEST_F(CudaSampling, CutsAsTheCpuDoesHoweverLogitsAreSpread) {
+// Most logits of a row in one histogram bin that exceeds shared memory; equal logits across a cut; a cut
+// after the last logit.
+TEST_F(CudaSampling, CutsLikeTheCpuForAnySpreadOfLogits) {
   constexpr int64_t kVocabSize = 128256;
   const float infinity = std::numeric_limits<float>::infinity();
   const auto narrow = [](float x, int64_t) { return 0.01f * x; };
@@ -131,7 +133,7 @@ TEST_F(CudaSampling, CutsAsTheCpuDoesHoweverLogitsAreSpread) {
   Stream host;
   kernels::sample(logits, rules, expected, host);
   EXPECT_EQ(sampled(logits, rules), expected);
-  // One CTA a row, and clusters of eight.
+  // One CTA per row, and clusters of eight.
   std::vector<SamplingRule> many;
   Tensor many_logits = Tensor::empty({4 * num_rows, kVocabSize}, DType::kF32);
   std::vector<int32_t> many_expected;
@@ -149,8 +151,8 @@ TEST_F(CudaSampling, CutsAsTheCpuDoesHoweverLogitsAreSpread) {
   }
 }
 
-// Rows share the SMs in other ways when there are more of them.
-TEST_F(CudaSampling, ChoosesARowsTokenHoweverManyRowsThereAre) {
+// The number of rows determines how rows share the SMs.
+TEST_F(CudaSampling, SampleDoesNotDependOnTheNumberOfRows) {
   constexpr int64_t kRows = 150;
   const Tensor logits = normal_logits(kRows, 40001, 2.0f);
   std::vector<SamplingRule> rules;
@@ -165,8 +167,8 @@ TEST_F(CudaSampling, ChoosesARowsTokenHoweverManyRowsThereAre) {
   }
 }
 
-// racecheck is too slow for clusters of four and eight.
-TEST_F(CudaSampling, DrawsTheSameTokensAHundredTimes) {
+// Also a case for racecheck, which is too slow for clusters of four and eight.
+TEST_F(CudaSampling, SamplesTheSameTokensAHundredTimes) {
   for (const size_t num_rows : {6, 20}) {
     const Tensor logits = normal_logits(static_cast<int64_t>(num_rows), 40001, 2.0f);
     std::vector<SamplingRule> rules;

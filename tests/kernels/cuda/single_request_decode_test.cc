@@ -1,5 +1,5 @@
-// Decode of a single request (sm90/decode/single_request_decode.cuh): what the kernel of other decodes gives,
-// bit for bit.
+// Decode of a single request (sm90/decode/single_request_decode.cuh): same bits as the kernel of other
+// decodes.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,7 +21,7 @@ using kernels::KvIndexKind;
 
 using CudaSingleRequestDecode = NeedsHopper;
 
-// Requests around the ends of key tiles and of what the CTAs of a cluster share, up to `longest`.
+// Requests around the ends of KV tiles and of the parts of a cluster's CTAs, up to `longest` keys.
 std::vector<AttentionCase> single_request_decodes(int longest) {
   const std::vector<std::pair<int, int>> heads{{8, 1}, {32, 4}, {12, 4}, {64, 8}, {5, 5}};
   std::vector<AttentionCase> cases;
@@ -53,7 +53,7 @@ std::vector<AttentionCase> single_request_decodes(int longest) {
       cases.push_back(c);
     }
   }
-  // Nothing but padding.
+  // Padding only.
   cases.push_back(cases.front());
   cases.back().requests = {{0, 70}};
   cases.back().num_pad_tokens = 1;
@@ -64,7 +64,7 @@ std::vector<AttentionCase> single_request_decodes(int longest) {
 
 using kernels::cuda::AttentionKernel;
 
-// Whether `kernel` is the one for arguments on the device.
+// Returns true if `kernel` is chosen for arguments on the device.
 template <AttentionKernel kernel>
 bool runs(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
   return plan.view().single_cluster_per_tile &&
@@ -72,7 +72,8 @@ bool runs(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& p
 }
 const auto runs_single_request_decode = runs<AttentionKernel::kSm90SingleRequestDecode>;
 
-// What this kernel left out cannot be there already: it goes first. A wish for the LSE asks for the other.
+// This kernel runs first, so that results that it does not write are still poisoned. A requested LSE selects
+// the other kernel.
 void run_both_kernels(const kernels::AttentionArgs& args, const BuiltCase& built) {
   const Planning planning = built.spec.seed % 2 == 0 ? Planning::kBefore : Planning::kInline;
   attention_on_gpu_if(runs_single_request_decode, args, built, planning);
@@ -84,7 +85,7 @@ void run_both_kernels(const kernels::AttentionArgs& args, const BuiltCase& built
   ensure(built.result_bytes() == bits, "other bits than those of the kernel of other decodes");
 }
 
-// Longer ones other decodes may divide among clusters.
+// Longer requests may be divided among clusters by the other kernel.
 TEST_F(CudaSingleRequestDecode, MatchesTiledDecodeBitForBit) {
   run_conformance(run_both_kernels, single_request_decodes(3072));
 }
@@ -93,7 +94,7 @@ TEST_F(CudaSingleRequestDecode, AcceptsRequestsLongerThanPlanned) {
                      const auto& built) { attention_on_gpu_if(runs_single_request_decode, args, built); },
                   single_request_decodes(7000));
 }
-TEST_F(CudaSingleRequestDecode, MayStartBeforeItsNewKeyIsThere) {
+TEST_F(CudaSingleRequestDecode, MayStartBeforeItsNewKeyIsWritten) {
   run_conformance(attention_after_late_keys, single_request_decodes(7000));
 }
 

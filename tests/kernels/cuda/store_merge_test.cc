@@ -79,7 +79,7 @@ TEST_F(CudaStore, WritesTheBitsOfTheReference) {
   }
 }
 
-TEST_F(CudaStore, AfterNormAndRopeInOneLaunchWritesTheBitsOfThreeLaunches) {
+TEST_F(CudaStore, FusedWithNormAndRopeWritesTheBitsOfThreeLaunches) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   constexpr int64_t kTokens = 5, kQHeads = 4, kKvHeads = 2, kHeadDim = 48, kHalf = 16;
@@ -93,7 +93,7 @@ TEST_F(CudaStore, AfterNormAndRopeInOneLaunchWritesTheBitsOfThreeLaunches) {
         const Tensor q = normal({kTokens, kQHeads, kHeadDim}, from, 4),
                      k = normal({kTokens, kKvHeads, kHeadDim}, from, 5),
                      v = normal({kTokens, kKvHeads, kHeadDim}, from, 6);
-        std::vector<Tensor> results;  // q, K and V of the one launch, then of the three
+        std::vector<Tensor> results;  // q, K and V of the fused launch, then of the three launches
         for (const bool fused : {true, false}) {
           DeviceArrays arrays(stream);
           const Tensor q_got = Tensor::empty({kTokens, kQHeads, kHeadDim}, from);
@@ -133,14 +133,14 @@ TEST_F(CudaStore, AfterNormAndRopeInOneLaunchWritesTheBitsOfThreeLaunches) {
   }
 }
 
-TEST_F(CudaStore, WritesMlaRowsAsTheReference) {
+TEST_F(CudaStore, WritesTheMlaRowsOfTheReference) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   const std::vector<int32_t> slots{3, -1, 14};
   for (const DType from : {DType::kBF16, DType::kF16, DType::kF32})
     for (const auto& [to, width] : {std::pair<DType, int64_t>(DType::kF8E4M3, 576), {DType::kU8, 656}}) {
       SCOPED_TRACE(testing::Message() << from << " to " << to);
-      // Groups of a scaled row are far from one another.
+      // Groups of a scaled row have very different magnitudes.
       const Tensor latent = normal({3, 512}, from, 3), rope = normal({3, 64}, from, 4);
       visit_float_dtype(from, [&]<class T>(TypeTag<T>) {
         const auto numbers = latent.span<T>();
@@ -165,14 +165,15 @@ TEST_F(CudaStore, WritesMlaRowsAsTheReference) {
     }
 }
 
-TEST_F(CudaMerge, AgreesWithTheReferenceAndKeepsEmptyRowsEmpty) {
+TEST_F(CudaMerge, MatchesTheReferenceAndKeepsEmptyRowsEmpty) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   const Tensor out_a = normal({6, 4, 72}, DType::kF32, 5), out_b = normal({6, 4, 72}, DType::kF32, 6);
   const Tensor lse_a = normal({6, 4}, DType::kF32, 7, 3.0f), lse_b = normal({6, 4}, DType::kF32, 8, 3.0f);
   for (int head = 0; head < 4; ++head) {
     lse_a.span<float>()[static_cast<size_t>(head)] = kernels::kEmptyLse;
-    lse_b.span<float>()[static_cast<size_t>(head)] = -kernels::kEmptyLse;  // as FlashAttention marks it
+    lse_b.span<float>()[static_cast<size_t>(head)] =
+        -kernels::kEmptyLse;  // FlashAttention's LSE of an empty row
     out_a.span<float>()[static_cast<size_t>(head)] = NAN;
     lse_a.span<float>()[static_cast<size_t>(4 + head)] = kernels::kEmptyLse;
   }
@@ -190,7 +191,7 @@ TEST_F(CudaMerge, AgreesWithTheReferenceAndKeepsEmptyRowsEmpty) {
   expect_near(got_lse, want_lse, 1e-5f);
 }
 
-TEST_F(CudaMerge, MergesSplitsAsTheReference) {
+TEST_F(CudaMerge, MergesSplitsLikeTheReference) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   const Tensor parts = normal({5, 6, 4, 64}, DType::kF32, 9), lses = normal({5, 6, 4}, DType::kF32, 10, 4.0f);

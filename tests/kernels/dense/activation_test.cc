@@ -33,7 +33,7 @@ TEST_F(SiluMul, MatchesFloat64OverTheWholeRange) {
           const double gate = gate_up.at(row * 2 * intermediate + i);
           const double up = gate_up.at(row * 2 * intermediate + intermediate + i);
           const double expected = gate / (1.0 + std::exp(-gate)) * up;
-          // Below e^-87.3 the factor is a denormal in float32, and counts as zero.
+          // Below e^-87.3 the factor is a float32 denormal, which may be flushed to zero.
           ASSERT_NEAR(out.at(row * intermediate + i), expected, 1e-6 * std::abs(expected) + 1e-33)
               << *target << " gate " << gate;
         }
@@ -63,7 +63,7 @@ TEST_F(SiluMul, HandlesExtremes) {
   }
 }
 
-// Each instruction set, whether or not this machine's best.
+// Every instruction set, not only the best of this machine.
 class Gelu : public testing::TestWithParam<cpu::Isa> {
  protected:
   void SetUp() override {

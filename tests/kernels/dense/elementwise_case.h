@@ -1,4 +1,4 @@
-// What tests of the small operations share: widths of rows, rows of a tensor, RoPE's angles.
+// Widths of rows, rows of a tensor, and RoPE angles for tests of elementwise operations.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@ inline std::vector<double> row_values(const TestTensor& tensor, int64_t row, int
   return values;
 }
 
-// cos and sin of position * angle(i), and the angles themselves.
+// cos and sin of position * angle(i), and the angles.
 struct Angles {
   Angles(int64_t num_positions, int64_t half)
       : cos({num_positions, half}, DType::kF32), sin({num_positions, half}, DType::kF32) {
@@ -31,7 +31,7 @@ struct Angles {
         sin.set(position * half + i, static_cast<float>(std::sin(angle)));
       }
   }
-  // The rotation of pair i as a complex number.
+  // Rotation of pair i as a complex number.
   std::complex<double> rotation(int64_t position, int64_t i) const {
     const int64_t half = cos.view().shape[1];
     return {cos.at(position * half + i), sin.at(position * half + i)};

@@ -1,4 +1,4 @@
-// What the small operations have in common: bits that do not depend on threads, and errors.
+// Common properties of elementwise operations: bits that do not depend on threads, and errors.
 #include "attend/kernels/norm_rope/elementwise.h"
 
 #include <gmock/gmock.h>

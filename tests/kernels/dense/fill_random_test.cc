@@ -21,7 +21,7 @@ Tensor filled(DType dtype, int64_t count, const RandomNormal& numbers) {
   return tensor;
 }
 
-TEST(FillRandom, MakesEveryNumberByItself) {
+TEST(FillRandom, ValuesDependOnTheirIndexOnly) {
   constexpr int64_t kCount = 200'000;  // more than one task
   const Tensor all = filled(DType::kF32, kCount, {.first = 7, .mean = 1.0f, .deviation = 0.5f});
   const Tensor tail = filled(DType::kF32, 100, {.first = 7 + kCount - 100, .mean = 1.0f, .deviation = 0.5f});
@@ -40,7 +40,7 @@ TEST(FillRandom, HasTheSameBitsOnAGpu) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
   constexpr Device kGpu{DeviceType::kCuda, 0};
   constexpr int64_t kCount = 1'000'003;
-  // The second one rounds twice where a sum is not fused with the product before it.
+  // With the second distribution, a sum that is not fused with its product rounds twice.
   for (const RandomNormal& numbers : {RandomNormal{.first = 1ull << 40, .deviation = 0.02f},
                                       RandomNormal{.mean = 1.0f, .deviation = 0.02f}})
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {

@@ -1,4 +1,4 @@
-// Dense layers of heads against float64.
+// Dense layers per head, compared with float64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,7 +47,7 @@ void expect_products(const Target& target, const TensorView& x, const TensorView
       }
 }
 
-// One matrix of [heads x (nope + v), rank], of which a head's first rows are read transposed.
+// One matrix [heads x (nope + v), rank]. The first rows of a head are read transposed.
 TEST_F(HeadLinear, MultipliesEachHeadByItsRowsOfOneMatrixAndByTheirTranspose) {
   struct Shape {
     int64_t heads, nope, v, rank;
@@ -62,7 +62,7 @@ TEST_F(HeadLinear, MultipliesEachHeadByItsRowsOfOneMatrixAndByTheirTranspose) {
           const DType activation = target->activation_for(dtype);
           const TestTensor kv_b = TestTensor::random({heads * (nope + v), rank}, dtype, 1);
           const TensorView of_heads = kv_b.view().split(0, nope + v);
-          // Heads of q with another part behind each.
+          // Heads of q with another part after each.
           const TestTensor q = TestTensor::random({num_tokens, heads * (nope + 8)}, activation, 2);
           const TestTensor latents({num_tokens, heads, rank}, activation);
           expect_products(*target, q.view().split(1, nope + 8).slice(2, 0, nope),
@@ -72,7 +72,7 @@ TEST_F(HeadLinear, MultipliesEachHeadByItsRowsOfOneMatrixAndByTheirTranspose) {
         }
 }
 
-// More inputs than all stages of a GPU's tile hold, and more tiles than it has SMs.
+// More inputs than all stages of a GPU tile, and more tiles than SMs.
 TEST_F(HeadLinear, MultipliesManyInputsAndHeads) {
   const auto& target = targets().back();
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
@@ -98,7 +98,7 @@ TEST_F(HeadLinear, IsBatchInvariant) {
   const auto expect_rows = [](const TestTensor& some, const TestTensor& all, int64_t first) {
     for (int64_t i = 0; i < some.size(); ++i) ASSERT_EQ(some.at(i), all.at(first + i)) << i;
   };
-  // Few heads and many: other tiles.
+  // Few and many heads use different tiles.
   for (const int64_t heads : {2, 70})
     for (const int64_t rank : {100, 136}) {
       const TestTensor kv_b = TestTensor::random({heads * kNope, rank}, DType::kBF16, 1),
@@ -124,9 +124,9 @@ TEST_F(HeadLinear, IsBatchInvariant) {
 TEST(HeadLinearEntry, RejectsUnsupportedInput) {
   const TestTensor x({2, 3, 8}, DType::kF32), weight({3, 4, 8}, DType::kBF16), out({2, 3, 4}, DType::kF32),
       narrow({3, 4, 7}, DType::kBF16), bytes({3, 4, 8}, DType::kF8E4M3), wide({3, 8, 16}, DType::kF32);
-  const auto error_text = [&](ErrorCode code, const TensorView& of) {
+  const auto error_text = [&](ErrorCode code, const TensorView& tensor) {
     Stream stream;
-    return error_message(code, [&] { head_linear({.x = x, .weight = of, .out = out}, stream); });
+    return error_message(code, [&] { head_linear({.x = x, .weight = tensor, .out = out}, stream); });
   };
   EXPECT_EQ(error_text(ErrorCode::kInvalidArgument, narrow),
             "weight bfloat16[3, 4, 7] on cpu: expected 8 in dimension 2");

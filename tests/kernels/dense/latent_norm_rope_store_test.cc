@@ -1,4 +1,4 @@
-// A latent row's norm, rotation and store as one piece of work.
+// Fused norm, RoPE and store of a latent row.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using LatentNormRopeStore = NeedsTarget;
 constexpr int64_t kTokens = 4, kHeads = 11, kPageSize = 2;
 constexpr float kEps = 1e-2f, kScale = 0.5f;
 
-// One step's row and heads in a wider matrix, and a cache.
+// Latent row and heads of one step in a wider matrix, and a cache.
 struct Step {
   int64_t rank, rope_dim;
   TestTensor first, norm, cache;
@@ -54,7 +54,7 @@ struct Step {
             .to = {.k = cache, .slots = slots, .k_scale = kScale}};
   }
 
-  // What row `token` of `first` becomes, of what it was.
+  // Expected row `token` of `first` for its previous contents.
   std::vector<double> expected(const std::vector<double>& was, int64_t token, bool interleaved) const {
     std::vector<double> row = was;
     const auto width = static_cast<size_t>(rope_dim);
@@ -62,10 +62,10 @@ struct Step {
       for (size_t i = 0; i < width / 2; ++i) {
         const size_t a = begin + (interleaved ? 2 * i : i),
                      b = begin + (interleaved ? 2 * i + 1 : i + width / 2);
-        const auto turned = std::complex(was[a], was[b]) *
-                            angles.rotation(positions[static_cast<size_t>(token)], static_cast<int64_t>(i));
-        row[a] = turned.real();
-        row[b] = turned.imag();
+        const auto rotated = std::complex(was[a], was[b]) *
+                             angles.rotation(positions[static_cast<size_t>(token)], static_cast<int64_t>(i));
+        row[a] = rotated.real();
+        row[b] = rotated.imag();
       }
     };
     for (size_t head = 0; head < kHeads; ++head) rotate_head(head * width);
@@ -80,7 +80,7 @@ struct Step {
   }
 };
 
-TEST_F(LatentNormRopeStore, NormsRotatesAndStoresTheRowAndRotatesQ) {
+TEST_F(LatentNormRopeStore, NormalizesRotatesAndStoresTheRowAndRotatesQ) {
   for (const auto& target : targets())
     for (const DType weights : {DType::kF32, DType::kBF16})
       for (const bool interleaved : {true, false})
@@ -88,7 +88,7 @@ TEST_F(LatentNormRopeStore, NormsRotatesAndStoresTheRowAndRotatesQ) {
              std::vector<std::pair<int64_t, int64_t>>{{512, 64}, {40, 8}, {48, 8}}) {
           const DType dtype = target->activation_for(weights);
           SCOPED_TRACE(testing::Message() << *target << ", " << to_string(dtype) << ", rank " << rank);
-          // Of 16 bits, of 8, or of as many as x.
+          // 16 bits, 8 bits, or the dtype of x.
           const DType cache_dtype = rank == 40 ? DType::kBF16 : rank == 48 ? DType::kF8E4M3 : dtype;
           const Step step(rank, rope_dim, dtype, cache_dtype);
           const std::vector<double> was = step.first.values();
@@ -101,12 +101,12 @@ TEST_F(LatentNormRopeStore, NormsRotatesAndStoresTheRowAndRotatesQ) {
             const std::vector<double> expected = step.expected(
                 {was.begin() + token * width, was.begin() + (token + 1) * width}, token, interleaved);
             for (int64_t i = 0; i < width; ++i) {
-              const double wanted = expected[static_cast<size_t>(i)];
-              ASSERT_NEAR(step.first.at(token * width + i), wanted, tolerance * (1.0 + std::abs(wanted)))
+              const double value = expected[static_cast<size_t>(i)];
+              ASSERT_NEAR(step.first.at(token * width + i), value, tolerance * (1.0 + std::abs(value)))
                   << "token " << token << ", element " << i;
             }
           }
-          // Rows are what the cache has, times the scale; slots of no token stay 0.
+          // Rows equal the cache times the scale. Slots without a token stay 0.
           std::vector<int64_t> token_of_slot(8, -1);
           for (int64_t token = 0; token < kTokens; ++token)
             if (const int32_t slot = step.slots[static_cast<size_t>(token)]; slot >= 0)
@@ -122,7 +122,7 @@ TEST_F(LatentNormRopeStore, NormsRotatesAndStoresTheRowAndRotatesQ) {
         }
 }
 
-// Attention in fp8 gets q as e4m3 has it, the rotated part of the rotated numbers; the row is what it was.
+// fp8 attention reads q rounded to e4m3, including the rotated part. The latent row is unchanged.
 TEST_F(LatentNormRopeStore, RoundsQueriesToE4m3OnRequest) {
   for (const auto& target : targets())
     for (const DType weights : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -130,7 +130,7 @@ TEST_F(LatentNormRopeStore, RoundsQueriesToE4m3OnRequest) {
       SCOPED_TRACE(testing::Message() << *target << ", " << to_string(dtype));
       constexpr int64_t kRank = 40, kRope = 8, kLatents = 72;
       const Step exact(kRank, kRope, dtype, DType::kBF16), rounded(kRank, kRope, dtype, DType::kBF16);
-      // Some beyond the largest number of e4m3.
+      // Some values exceed the range of e4m3.
       const TestTensor latents = TestTensor::random({kTokens, kHeads, kLatents}, dtype, 3, 200.0f);
       const std::vector<double> were = latents.values();
       target->latent_norm_rope_store(exact.args(/*interleaved=*/true));
@@ -150,7 +150,7 @@ TEST_F(LatentNormRopeStore, RoundsQueriesToE4m3OnRequest) {
     }
 }
 
-// Rows of 656 bytes say how they are scaled: what becomes of kv_a is what they hold.
+// Scaled rows of 656 bytes. kv_a is overwritten with the dequantized row.
 TEST_F(LatentNormRopeStore, StoresScaledRows) {
   for (const auto& target : targets())
     for (const DType weights : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -167,10 +167,10 @@ TEST_F(LatentNormRopeStore, StoresScaledRows) {
             {was.begin() + token * width, was.begin() + (token + 1) * width}, token, /*interleaved=*/true);
         const int32_t slot = step.slots[static_cast<size_t>(token)];
         for (int64_t i = 0; i < width; ++i) {
-          const double wanted = expected[static_cast<size_t>(i)];
+          const double value = expected[static_cast<size_t>(i)];
           const bool quantized = slot >= 0 && i >= row_begin && i < row_begin + kRank;
-          ASSERT_NEAR(step.first.at(token * width + i), wanted,
-                      (quantized ? 0x1p-4 : 0x1p-7) * (1.0 + std::abs(wanted)))
+          ASSERT_NEAR(step.first.at(token * width + i), value,
+                      (quantized ? 0x1p-4 : 0x1p-7) * (1.0 + std::abs(value)))
               << "token " << token << ", element " << i;
         }
         if (slot < 0) continue;

@@ -1,4 +1,4 @@
-// Dense layers that norm their input first, or add to what their output holds.
+// Dense layers that normalize their input first, or add to their output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,17 +30,17 @@ struct Shape {
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   return out << shape.num_outs << " of " << shape.in_features;
 }
-// Whole groups and chunks of the few-row kernel, rests of both, more groups than a CTA takes at once, widths
-// that it does not take, more CTAs' shares than one.
+// Whole and partial groups and chunks of the few-row kernel, more groups than a CTA processes together,
+// unsupported widths, and work for more than one CTA.
 constexpr Shape kShapes[] = {{64, 512}, {129, 264}, {8, 8}, {27, 45}, {8200, 16}, {200, 1032}};
 constexpr int64_t kRows[] = {1, 8, 9, 16, 17, 32, 40};
 
 // Relative error of a value rounded to `dtype`.
-double rounding_of(DType dtype) {
+double rounding_error(DType dtype) {
   return dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 1e-6;
 }
 
-// The rows of x normalized, in float64.
+// Normalized rows of x in float64.
 std::vector<double> normalized(const TestTensor& x, const TestTensor& weight) {
   const int64_t dim = weight.size();
   std::vector<double> result = x.values();
@@ -54,8 +54,8 @@ std::vector<double> normalized(const TestTensor& x, const TestTensor& weight) {
   return result;
 }
 
-// Row `row` of `x` times row `out` of `weight`, and the root of the sum of the squares of its terms, with
-// which independent rounding errors grow.
+// Row `row` of `x` times row `out` of `weight`, and the root of the sum of squared terms, which the
+// accumulated independent rounding errors are proportional to.
 struct Product {
   double value = 0.0, spread = 0.0;
 
@@ -71,7 +71,7 @@ struct Product {
   }
 };
 
-// Every test's inputs for one shape.
+// Inputs of every test for one shape.
 struct Tensors {
   TestTensor x, weight, bias, norm, scratch;
 
@@ -96,7 +96,7 @@ void for_each_case(const std::function<void(const Target&, DType, int64_t num_ro
       }
 }
 
-TEST_P(FusedLinearOfShape, NormsItsInputFirst) {
+TEST_P(FusedLinearOfShape, NormalizesItsInputFirst) {
   const Shape& shape = GetParam();
   for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
     const Tensors t(shape, num_rows, dtype, target);
@@ -112,14 +112,15 @@ TEST_P(FusedLinearOfShape, NormsItsInputFirst) {
       for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
         const Product product(x, weight, row, o, shape.in_features);
         const double expected = product.value + t.bias.at(o);
-        ASSERT_NEAR(out.at(row * shape.num_outs + o), expected,
-                    4.0 * rounding_of(t.x.view().dtype) * product.spread + 1e-5 * (1.0 + std::abs(expected)))
+        ASSERT_NEAR(
+            out.at(row * shape.num_outs + o), expected,
+            4.0 * rounding_error(t.x.view().dtype) * product.spread + 1e-5 * (1.0 + std::abs(expected)))
             << "row " << row << ", output " << o;
       }
   });
 }
 
-TEST_P(FusedLinearOfShape, GatedNormsItsInputFirst) {
+TEST_P(FusedLinearOfShape, GatedNormalizesItsInputFirst) {
   const Shape& shape = GetParam();
   for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
     const Tensors t({2 * shape.num_outs, shape.in_features}, num_rows, dtype, target);
@@ -138,7 +139,7 @@ TEST_P(FusedLinearOfShape, GatedNormsItsInputFirst) {
       for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
         const Product gate(x, weight, row, o, shape.in_features);
         const Product up(x, weight, row, shape.num_outs + o, shape.in_features);
-        const double rounding = 4.0 * rounding_of(x_dtype);
+        const double rounding = 4.0 * rounding_error(x_dtype);
         ASSERT_NEAR(
             out.at(row * shape.num_outs + o), gate.value / (1.0 + std::exp(-gate.value)) * up.value,
             rounding * (1.0 + std::abs(gate.value) + gate.spread) * (1.0 + std::abs(up.value) + up.spread))
@@ -179,7 +180,7 @@ TEST_P(FusedLinearOfShape, AccumulatesOnGpusOnly) {
           const double was = before[static_cast<size_t>(row * shape.num_outs + o)];
           const double bias = with_bias ? t.bias.at(o) : 0.0;
           ASSERT_NEAR(out.at(row * shape.num_outs + o), product.value + bias + was,
-                      2.0 * rounding_of(x_dtype) *
+                      2.0 * rounding_error(x_dtype) *
                           (std::abs(product.value) + std::abs(bias) + std::abs(was) + product.spread))
               << "row " << row << ", output " << o << (with_bias ? ", with bias" : "");
         }
@@ -264,7 +265,7 @@ std::vector<double> outputs_of_rows(const Target& target, const Tensors& t, int6
   return out.values();
 }
 
-// Small layers that no other library multiplies.
+// Small layers that no library kernel computes.
 TEST_F(FusedLinear, IsBatchInvariantForFewRowsOnGpus) {
   const Target& target = *targets().back();
   if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
@@ -273,20 +274,19 @@ TEST_F(FusedLinear, IsBatchInvariantForFewRowsOnGpus) {
       for (const bool gated : {false, true})
         for (const int64_t num_rows : {5, 16}) {
           const Tensors t(shape, num_rows, dtype, target);
-          const std::vector<double> together = outputs_of_rows(target, t, 0, num_rows, gated);
+          const std::vector<double> batch = outputs_of_rows(target, t, 0, num_rows, gated);
           for (int64_t row = 0; row < num_rows; ++row) {
-            const std::vector<double> alone = outputs_of_rows(target, t, row, 1, gated);
-            for (size_t o = 0; o < alone.size(); ++o)
-              ASSERT_NEAR(together[static_cast<size_t>(row) * alone.size() + o], alone[o],
-                          2.0 * rounding_of(dtype) * std::abs(alone[o]) + 1e-6)
+            const std::vector<double> single = outputs_of_rows(target, t, row, 1, gated);
+            for (size_t o = 0; o < single.size(); ++o)
+              ASSERT_NEAR(batch[static_cast<size_t>(row) * single.size() + o], single[o],
+                          2.0 * rounding_error(dtype) * std::abs(single[o]) + 1e-6)
                   << dtype << ", " << shape << (gated ? ", gated" : "") << ": output " << o << " of row "
                   << row << " of " << num_rows;
           }
         }
 }
 
-// Shares of one to six groups of eight outputs a CTA, and inputs that take all the shared memory that there
-// is.
+// CTAs with one to six groups of eight outputs, and inputs that fill shared memory.
 TEST_F(FusedLinear, SupportsLayersThatFillSharedMemory) {
   const Target& target = *targets().back();
   if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
@@ -294,7 +294,7 @@ TEST_F(FusedLinear, SupportsLayersThatFillSharedMemory) {
     TestTensor weight({shape.num_outs, shape.in_features}, DType::kBF16);
     for (int64_t i = 0; i < weight.size(); ++i)
       weight.set(i, 0.01f * static_cast<float>(i * 2654435761 % 1009 - 504) / 504.0f);
-    std::vector<double> alone;  // of the first row, which is the same in all
+    std::vector<double> single;  // results of the first row, which is equal for every number of rows
     for (const int64_t num_rows : {1, 8, 16, 32}) {
       const TestTensor x = TestTensor::random({num_rows, shape.in_features}, DType::kBF16, 1);
       TestTensor out({num_rows, shape.num_outs}, DType::kF32);
@@ -302,11 +302,11 @@ TEST_F(FusedLinear, SupportsLayersThatFillSharedMemory) {
       target.linear({.x = x, .weight = weight, .bias = {}, .out = out});
       std::vector<double> first = out.values();
       first.resize(static_cast<size_t>(shape.num_outs));
-      if (num_rows == 1) alone = first;
-      // W of a single row is the other factor; the bits are the same. Of 32 rows another kernel may be
+      if (num_rows == 1) single = first;
+      // For a single row, W is the other operand, with the same bits. For 32 rows another kernel may be
       // chosen.
       if (num_rows <= 16) {
-        ASSERT_EQ(first, alone) << shape << ", " << num_rows << " rows";
+        ASSERT_EQ(first, single) << shape << ", " << num_rows << " rows";
       }
       for (int64_t row = 0; row < num_rows; row += 7)
         for (int64_t o = row; o < shape.num_outs; o += 311) {

@@ -1,4 +1,4 @@
-// batch_invariant: a row of a dense layer has the same bits alone and at any place in any batch.
+// batch_invariant: a row of a dense layer has the same bits by itself and at any position in any batch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,15 +24,15 @@ using InvariantLinear = NeedsTarget;
 struct Shape {
   int64_t num_outs, in_features;
 };
-// Of tiles and groups whole ones, rests of both and less than one; widths that tensor cores do not take;
-// fewer chunks of inputs than parts, and parts of several. The last three, which a CPU takes seconds for,
-// have more large tiles than a GPU has SMs.
+// Whole tiles and groups, partial ones, and less than one; widths that tensor cores do not support; fewer
+// chunks of inputs than parts, and several per part. The last three, which take a CPU seconds, have more
+// large tiles than a GPU has SMs.
 constexpr Shape kShapes[] = {{64, 512},   {208, 2056}, {129, 264}, {8, 8},      {27, 45},
                              {200, 2056}, {8200, 16},  {6000, 72}, {5700, 1160}};
 constexpr size_t kNumGpuShapes = 3;
-// Rows of the whole batch: several of a GPU's largest tiles of 128 and a rest; a CPU's are smaller.
+// Rows of the whole batch: several of the largest GPU tiles of 128 and a partial one; CPU tiles are smaller.
 constexpr int64_t kGpuRows = 391, kCpuRows = 138;
-// First row and number of rows, of those that the whole batch has: all kernels, with every kind of rest.
+// First row and number of rows within the whole batch; covers all kernels and all remainders.
 constexpr std::pair<int64_t, int64_t> kBatches[] = {
     {0, 1},    {390, 1}, {137, 1}, {5, 2},   {17, 8},  {1, 9},   {40, 16},  {7, 17}, {90, 32},
     {300, 32}, {2, 33},  {11, 64}, {3, 100}, {0, 128}, {9, 129}, {50, 256}, {1, 300}};
@@ -58,7 +58,7 @@ struct Layer {
         before(TestTensor::random({rows_for(target), shape.num_outs}, target.activation_for(dtype), 5)) {}
 };
 
-// What a layer computes of rows first, first + 1, ... of its x.
+// Computes rows first to first + num_rows - 1 of a layer's x.
 using Compute = std::vector<std::byte> (*)(const Target&, const Layer&, int64_t first, int64_t num_rows);
 
 std::vector<std::byte> bytes_of(const TensorView& view) {
@@ -132,28 +132,28 @@ void expect_invariant(const Target& target, DType dtype, Compute compute, int we
   }
 }
 
-TEST_F(InvariantLinear, ARowsBitsDependOnThatRowOnly) {
+TEST_F(InvariantLinear, BitsOfARowDependOnThatRowOnly) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, plain);
 }
 
-TEST_F(InvariantLinear, ARowsBitsDependOnThatRowOnlyWhenItIsNormalized) {
+TEST_F(InvariantLinear, BitsOfANormalizedRowDependOnThatRowOnly) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, normalized);
 }
 
-TEST_F(InvariantLinear, ARowsBitsDependOnThatRowOnlyWhenTheOutputIsAdded) {
+TEST_F(InvariantLinear, BitsOfARowDependOnThatRowOnlyIfTheOutputIsAdded) {
   const Target& target = *targets().back();
   if (!is_gpu(target)) GTEST_SKIP() << "for GPUs";
   for (const DType dtype : kWeightTypes) expect_invariant(target, dtype, added);
 }
 
-TEST_F(InvariantLinear, ARowsBitsDependOnThatRowOnlyWhenItIsGated) {
+TEST_F(InvariantLinear, BitsOfAGatedRowDependOnThatRowOnly) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, gated, 2);
 }
 
-// No tool sees whether tiles of rows wait for their copies.
+// Sanitizers do not detect tiles that fail to wait for their copies.
 TEST_F(InvariantLinear, ProducesTheSameBitsAHundredTimesOnGpus) {
   const Target& target = *targets().back();
   if (!is_gpu(target)) GTEST_SKIP() << "for GPUs";
@@ -167,7 +167,7 @@ TEST_F(InvariantLinear, ProducesTheSameBitsAHundredTimesOnGpus) {
     }
 }
 
-// Of one small tile; and of more large ones than a GPU has SMs.
+// One small tile, and more large tiles than a GPU has SMs.
 TEST_F(InvariantLinear, ATileOfRowsHasTheBitsOfFewRows) {
   constexpr int64_t kTileRows = 33;
   for (const auto& target : targets())
@@ -183,7 +183,7 @@ TEST_F(InvariantLinear, ATileOfRowsHasTheBitsOfFewRows) {
       }
 }
 
-TEST_F(InvariantLinear, IsTheProduct) {
+TEST_F(InvariantLinear, MatchesFloat64) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (const Shape& shape : shapes_for(*target))

@@ -34,7 +34,8 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   return out << "{" << shape.num_rows << ", " << shape.num_outs << ", " << shape.in_features << "}";
 }
 
-// One dot product in float64, and the sum of the magnitudes of its terms, which rounding errors scale with.
+// One dot product in float64, and the sum of the magnitudes of its terms, which rounding errors are
+// proportional to.
 struct Expected {
   double value = 0, magnitude = 0;
 };
@@ -110,7 +111,7 @@ TEST_F(Linear, MatchesFloat64WhenThreadsShareTheWork) {
       expect_matches_float64({70, 331, 200}, dtype, *target);
     }
   expect_matches_float64({1025, 300, 24}, DType::kBF16, *targets().back());
-  // More rows and input features, or rows and output features, than are packed at once, and parts of vectors.
+  // More rows and input features, or rows and output features, than are packed together, and partial vectors.
   expect_matches_float64({521, 45, 515}, DType::kF16, *targets().back());
   expect_matches_float64({521, 1051, 24}, DType::kF16, *targets().back());
   expect_matches_float64({1039, 130, 515}, DType::kF16, *targets().back());
@@ -163,7 +164,7 @@ TEST_F(Linear, ReadsAndWritesRowsInPlaceOfAWiderTensor) {
                       .out = wide_out.view().slice(1, 5, 40)});
       for (int64_t row = 0; row < num_rows; ++row)
         for (int64_t i = 0; i < 50; ++i)
-          // Another layout may be another order of adding.
+          // Another layout may use another summation order.
           ASSERT_NEAR(wide_out.at(row * 50 + i), i < 5 || i >= 40 ? 7.0 : out.at(row * 35 + i - 5),
                       i < 5 || i >= 40 ? 0.0 : 21 * target->linear_tolerance())
               << *target << " row " << row << " column " << i;
@@ -186,7 +187,7 @@ TEST_F(Linear, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
           out.fill(std::numeric_limits<float>::quiet_NaN());
           target->gated_linear({.x = x, .weight = weight, .bias = bias, .gate_up = gate_up, .out = out});
           const std::vector<double> xs = x.values(), weights = weight.values();
-          // Many rows round gate and up to the dtype of x before they are multiplied.
+          // For many rows, gate and up are rounded to the dtype of x before they are multiplied.
           const double rounding = x_dtype == DType::kBF16 ? 0x1p-7 : x_dtype == DType::kF16 ? 0x1p-10 : 1e-5;
           for (int64_t row = 0; row < num_rows; ++row)
             for (int64_t o = 0; o < intermediate; ++o) {
@@ -200,7 +201,7 @@ TEST_F(Linear, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
         }
 }
 
-// What a call with these arguments is refused with.
+// Returns the error message of a call with these arguments.
 std::string error_text(const LinearArgs& args, ErrorCode code = ErrorCode::kInvalidArgument) {
   Stream stream;
   return error_message(code, [&] { linear(args, stream); });
@@ -238,7 +239,7 @@ TEST_F(Linear, RejectsMismatchedArgumentsAndReportsWhy) {
               HasSubstr("expected rows that do not overlap, a stride of at least 8, not 0"));
 }
 
-TEST_F(Linear, RejectsScalesOfAWeightWhoseFormatHasNone) {
+TEST_F(Linear, RejectsScalesForAFormatWithoutScales) {
   const TestTensor x({4, 8}, DType::kF32), elements({6, 8}, DType::kBF16), out({4, 6}, DType::kF32),
       scales({6}, DType::kF32);
   Weight weight(elements.view());
@@ -247,7 +248,7 @@ TEST_F(Linear, RejectsScalesOfAWeightWhoseFormatHasNone) {
               testing::HasSubstr("scales float32[6] on cpu: expected none with plain elements"));
 }
 
-TEST_F(Linear, RejectsATensorOfAnotherDevice) {
+TEST_F(Linear, RejectsATensorOnAnotherDevice) {
   const TestTensor x({1, 8}, DType::kF32), weight({6, 8}, DType::kF32), out({1, 6}, DType::kF32);
   Stream stream{.device = {DeviceType::kCuda, 0}, .handle = nullptr};
   const LinearArgs args = {.x = x, .weight = weight, .bias = {}, .out = out};
@@ -268,7 +269,7 @@ TEST_F(Linear, RejectsAWorkspaceThatIsTooSmall) {
               testing::HasSubstr("4 rows of 8 input features need " + std::to_string(needed) + ", or none"));
 }
 
-TEST_F(Linear, RejectsAWorkspaceOffItsAlignment) {
+TEST_F(Linear, RejectsAnUnalignedWorkspace) {
   const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
   std::vector<std::byte> workspace(linear_workspace_bytes(4, 8, {}) + 128);
   const size_t off = 64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64 + 4;
@@ -280,8 +281,8 @@ TEST_F(Linear, RejectsAWorkspaceOffItsAlignment) {
               testing::HasSubstr("expected a multiple of 64"));
 }
 
-// Not even a bias is added, and what stands around the output that is none stays as it is.
-TEST_F(Linear, OfNoRowsOrNoOutputFeaturesDoesNothing) {
+// No bias is added, and memory around an empty output stays unchanged.
+TEST_F(Linear, DoesNothingWithoutRowsOrOutputFeatures) {
   constexpr int64_t kRows = 16, kOuts = 6, kIns = 8;
   Stream stream;
   for (const auto& [num_rows, num_outs] : {std::pair<int64_t, int64_t>{0, kOuts}, {4, 0}, {kRows, 0}, {0, 0}})

@@ -1,5 +1,5 @@
-// The elementwise operations that some models need beside Llama's: scaled embeddings, norms behind sublayers,
-// GELU, caps, neighboring pairs, two tables of angles.
+// Elementwise operations that some models need in addition to Llama's: scaled embeddings, norms after
+// sublayers, GELU, soft caps, interleaved RoPE pairs, two tables of angles.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -176,8 +176,9 @@ TEST_F(SoftCap, RejectsAnInvalidCap) {
                 HasSubstr("expected a number above 0"));
 }
 
-// Heads of [2i | 2i + 1] pairs are those of (i, i + pairs) in another order, norms and their weights alike.
-TEST_F(InterleavedRope, IsRopeOfTheHeadsInAnotherOrder) {
+// Heads with pairs (2i, 2i + 1) are heads with pairs (i, i + pairs) in another order, including norms and
+// weights.
+TEST_F(InterleavedRope, MatchesRopeOfReorderedHeads) {
   constexpr int64_t kTokens = 3, kHeads = 2, kPositions = 10;
   const std::vector<int32_t> positions = {7, 0, 9};
   for (const auto& target : targets())
@@ -217,7 +218,8 @@ TEST_F(InterleavedRope, IsRopeOfTheHeadsInAnotherOrder) {
 }
 
 TEST_F(RopeRowsByLength, UsesTheSecondTableBeyondTheOriginalLength) {
-  // A prompt within, one beyond of which this is a chunk, a request that crosses, one token of padding.
+  // A prompt within the original length, a chunk of a longer prompt, a request that crosses the length, and a
+  // padding token.
   const std::vector<int32_t> cu_seqlen_q = {0, 3, 5, 7}, prompt_lens = {3, 40, 8};
   const std::vector<int32_t> positions = {0, 1, 2, 10, 11, 31, 32, 0};
   for (const auto& target : targets()) {

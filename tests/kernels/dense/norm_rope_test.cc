@@ -19,7 +19,7 @@ using testing_support::TestTensor;
 
 using NormRope = NeedsTarget;
 
-TEST_F(NormRope, NormsEachHeadOfQAndKAndThenRotatesIt) {
+TEST_F(NormRope, NormalizesThenRotatesEachHeadOfQAndK) {
   constexpr int64_t kTokens = 3, kQHeads = 4, kKHeads = 2;
   const std::vector<int32_t> positions = {7, 0, 9};
   for (const auto& target : targets())

@@ -65,7 +65,7 @@ TEST_F(RmsNorm, MatchesFloat64) {
         }
 }
 
-TEST_F(RmsNorm, OfZerosIsZero) {
+TEST_F(RmsNorm, IsZeroForZeros) {
   for (const auto& target : targets()) {
     const TestTensor x({1, 37}, DType::kF32), weight = TestTensor::random({37}, DType::kF32, 1);
     TestTensor out({1, 37}, DType::kF32);
@@ -75,7 +75,7 @@ TEST_F(RmsNorm, OfZerosIsZero) {
   }
 }
 
-TEST_F(RmsNorm, MayWriteOverItsInput) {
+TEST_F(RmsNorm, CanOverwriteItsInput) {
   for (const auto& target : targets()) {
     TestTensor x = TestTensor::random({2, 45}, DType::kF32, 1);
     const TestTensor weight = TestTensor::random({45}, DType::kF32, 2);
@@ -105,7 +105,7 @@ TEST_F(RmsNorm, NormalizesEachHeadInsideAWiderRow) {
   }
 }
 
-TEST_F(AddRmsNorm, IsTheSumAndThenTheNorm) {
+TEST_F(AddRmsNorm, ComputesTheSumThenTheNorm) {
   for (const auto& target : targets())
     for (const int64_t hidden : kDims) {
       SCOPED_TRACE(testing::Message() << *target << " hidden " << hidden);
@@ -124,7 +124,7 @@ TEST_F(AddRmsNorm, IsTheSumAndThenTheNorm) {
     }
 }
 
-// Each instruction set, whether or not this machine's best.
+// Every instruction set, not only the best of this machine.
 class LayerNormOf : public testing::TestWithParam<cpu::Isa> {
  protected:
   void SetUp() override {
@@ -144,7 +144,7 @@ std::vector<double> layer_norm_in_float64(const std::vector<double>& x, const st
   return result;
 }
 
-TEST_P(LayerNormOf, ARowFarFromZeroMatchesFloat64) {
+TEST_P(LayerNormOf, MatchesFloat64ForARowFarFromZero) {
   for (const DType dtype : kWeightTypes)
     for (const int64_t dim : kDims) {
       SCOPED_TRACE(testing::Message() << dtype << " dim " << dim);
@@ -158,7 +158,7 @@ TEST_P(LayerNormOf, ARowFarFromZeroMatchesFloat64) {
         const auto expected =
             layer_norm_in_float64(row_values(x, row, dim), weight.values(), bias.values(), 1e-5f);
         for (int64_t i = 0; i < dim; ++i)
-          // One element is its own mean: what is left is the rounding of the mean, over sqrt(eps).
+          // A single element equals its mean; the remainder is the rounding of the mean divided by sqrt(eps).
           ASSERT_NEAR(out.at(row * dim + i), expected[static_cast<size_t>(i)], dim == 1 ? 1e-3 : 1e-5);
       }
       cpu::layer_norm(x, weight, bias, 1e-5f, x, GetParam());
@@ -166,7 +166,7 @@ TEST_P(LayerNormOf, ARowFarFromZeroMatchesFloat64) {
     }
 }
 
-TEST_P(LayerNormOf, TheStreamIsTheSumAndThenTheNorm) {
+TEST_P(LayerNormOf, UpdatesTheStreamThenNormalizesIt) {
   constexpr int64_t kHidden = 45;
   const TestTensor x = TestTensor::random({2, kHidden}, DType::kF32, 1);
   TestTensor residual = TestTensor::random({2, kHidden}, DType::kF32, 2);
@@ -184,8 +184,8 @@ TEST_F(LayerNormOnTargets, MatchesFloat64InRowsOfAnyDtypeAndWidth) {
   for (const auto& target : targets())
     for (const DType activation : kWeightTypes) {
       if (!target->on_gpu() && activation != DType::kF32) continue;
-      // Half a unit in the last place of the result (2^-11 in f16, 2^-8 in bf16, relative),
-      // and the error of the float32 sums.
+      // Half a unit in the last place of the result (2^-11 in f16, 2^-8 in bf16, relative), and the error of
+      // the float32 sums.
       const double tolerance = activation == DType::kF32 ? 2e-5 : activation == DType::kF16 ? 6e-4 : 4.5e-3;
       for (const DType dtype : kWeightTypes)
         for (const int64_t dim : {7, 64, 384, 1000, 4096, 8200}) {

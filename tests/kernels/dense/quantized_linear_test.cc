@@ -30,8 +30,8 @@ using testing_support::TestWeight;
 
 using QuantizedLinear = NeedsTarget;
 
-// Rounding of the elements that many rows of 16 bits are multiplied by.
-double rounding_of_elements(DType x_dtype, int64_t num_rows) {
+// Rounding of dequantized elements to 16 bits, which kernels for many rows do.
+double element_rounding(DType x_dtype, int64_t num_rows) {
   constexpr int64_t kMaxQuantizedRows = 64;
   if (x_dtype == DType::kF32 || num_rows <= kMaxQuantizedRows) return 0.0;
   return x_dtype == DType::kBF16 ? 0x1p-9 : 0x1p-12;
@@ -43,9 +43,9 @@ void expect_matches_float64(const Target& target, DType x_dtype, const Format& f
   const TestTensor x = TestTensor::random({num_rows, in_features}, x_dtype, 1);
   const TestTensor bias = TestTensor::random({num_outs}, DType::kBF16, 3);
   const std::vector<double> xs = x.values();
-  // Scales of a thousand times another's: of hundreds of products few make up the sum, so the roundings of
-  // f32 meet numbers of its own size more often than among normal ones.
-  const double tolerance = 4.0 * target.linear_tolerance() + rounding_of_elements(x_dtype, num_rows);
+  // Scales differ by a factor of a thousand, so few products dominate each sum, and f32 roundings are
+  // relatively larger than with normally distributed products.
+  const double tolerance = 4.0 * target.linear_tolerance() + element_rounding(x_dtype, num_rows);
   SCOPED_TRACE(testing::Message() << format << " " << num_rows << " x " << in_features << " -> " << num_outs
                                   << " " << target << " " << x_dtype);
   TestTensor out({num_rows, num_outs}, DType::kF32);
@@ -85,7 +85,7 @@ TEST_F(QuantizedLinear, ReadsEveryFormat) {
   int8.scales.fill(0.5f);
   EXPECT_THAT(reference::weight_row(int8.view, 0), ElementsAre(0.0, 63.5, -0.5, -64.0));
 
-  // The first eight codes of 0x76543210 are 0 to 7, those of a zero point of 8 are -8 to -1.
+  // The first eight values of 0x76543210 are 0 to 7; with a zero point of 8 they are -8 to -1.
   TestWeight int4(WeightFormat::kInt4, 1, 32, 1, 32, DType::kF32);
   const uint8_t word[] = {0x10, 0x32, 0x54, 0x76};
   std::ranges::copy(word, int4.codes());
@@ -108,7 +108,7 @@ TEST_F(QuantizedLinear, ReadsEveryFormat) {
   EXPECT_EQ(reference::weight_row(mxfp4.view, 1)[1], -6.0);
 }
 
-// One input is 1, the others 0: an output is an element, to the last bit.
+// One input is 1, the others are 0, so each output equals one element exactly.
 TEST_F(QuantizedLinear, DequantizesEveryValueExactly) {
   for (const Format& format : kFormats) {
     const auto weight = random_weight(format, 256, 256);
@@ -139,7 +139,7 @@ TEST_F(QuantizedLinear, MatchesFloat64ForFewAndForManyRows) {
   }
 }
 
-// 576 outputs are four blocks and a half, as of DeepSeek's kv_a_proj; 200 inputs are a block and a part.
+// 576 outputs are four and a half blocks, as in DeepSeek's kv_a_proj; 200 inputs are a block and a part.
 TEST_F(QuantizedLinear, SupportsPartialBlocks) {
   expect_matches_float64({WeightFormat::kFp8, 128, 128, DType::kF32}, 3, 576, 200);
   expect_matches_float64({WeightFormat::kFp8, 128, 128, DType::kF32}, 40, 300, 200);
@@ -164,15 +164,15 @@ TEST_F(QuantizedLinear, AppliesGateForAnyFormat) {
         target->linear({.x = x, .weight = weight->view, .bias = {}, .out = sums});
         target->gated_linear({.x = x, .weight = weight->view, .bias = {}, .gate_up = gate_up, .out = out});
         const double rounding = x_dtype == DType::kF32 ? 1e-4 : x_dtype == DType::kF16 ? 0x1p-8 : 0x1p-5;
-        // What the rounding of elements may make of each sum: of the two products one may widen the weight.
-        const double of_elements = rounding_of_elements(x_dtype, num_rows);
+        // Error of each sum from rounding elements: only one of the two products may dequantize the weight.
+        const double rounding_of_elements = element_rounding(x_dtype, num_rows);
         const std::vector<double> xs = x.values();
         const auto off = [&](int64_t row, const std::vector<double>& weights) {
           double magnitude = 0.0;
           for (int64_t i = 0; i < kInputs; ++i)
             magnitude +=
                 std::abs(xs[static_cast<size_t>(row * kInputs + i)] * weights[static_cast<size_t>(i)]);
-          return of_elements * magnitude;
+          return rounding_of_elements * magnitude;
         };
         for (int64_t o = 0; o < kOuts; ++o) {
           const std::vector<double> gate_weights = reference::weight_row(weight->view, o),
@@ -180,7 +180,7 @@ TEST_F(QuantizedLinear, AppliesGateForAnyFormat) {
           for (int64_t row = 0; row < num_rows; ++row) {
             const double gate = sums.at(row * 2 * kOuts + o), up = sums.at(row * 2 * kOuts + kOuts + o);
             const double gate_off = off(row, gate_weights), up_off = off(row, up_weights);
-            // SiLU's slope is at most 1.1.
+            // The slope of SiLU is at most 1.1.
             const double tolerance = rounding * (1.0 + std::abs(gate)) * (1.0 + std::abs(up)) +
                                      1.1 * gate_off * (std::abs(up) + up_off) + std::abs(gate) * up_off;
             ASSERT_NEAR(out.at(row * kOuts + o), gate / (1.0 + std::exp(-gate)) * up, tolerance)
@@ -191,7 +191,7 @@ TEST_F(QuantizedLinear, AppliesGateForAnyFormat) {
 }
 
 TEST_F(QuantizedLinear, IsBatchInvariant) {
-  // Of 80 outputs there are tiles on Hopper, of 77 there are none.
+  // On Hopper, 80 outputs have tiles and 77 do not.
   for (const int64_t num_outs : {77, 80})
     for (const Format& format : kFormats) {
       const auto weight = random_weight(format, num_outs, 384);
@@ -219,10 +219,10 @@ TEST_F(QuantizedLinear, IsBatchInvariant) {
     }
 }
 
-// A GPU adds to what there is, rounds once, and takes rows of a wider tensor.
+// The GPU adds to existing values, rounds once, and supports rows of a wider tensor.
 TEST_F(QuantizedLinear, AddsToExistingOutput) {
   for (const auto& target : targets()) {
-    if (!target->on_gpu()) GTEST_SKIP() << "a CPU leaves that to the next norm";
+    if (!target->on_gpu()) GTEST_SKIP() << "on a CPU the next norm adds the output";
     for (const DType x_dtype : target->activations_for_quantized())
       for (const Format& format : kFormats)
         for (const int64_t num_rows : {2, 20, 100}) {
@@ -255,7 +255,7 @@ TEST_F(QuantizedLinear, SupportsRowRanges) {
               HasSubstr("not the first of a group"));
 }
 
-TEST_F(QuantizedLinear, RejectsWhatIsNotOfTheFormat) {
+TEST_F(QuantizedLinear, RejectsTensorsThatDoNotMatchTheFormat) {
   Stream stream;
   const TestTensor x({2, 64}, DType::kF32), out({2, 8}, DType::kF32);
   const auto error_text = [&](ErrorCode code, const Weight& weight) {

@@ -1,4 +1,4 @@
-// Quantized weights of random bits, for tests of the products that read them.
+// Quantized weights of random bits, for tests of products.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace attend::testing_support {
 
-// A weight that owns what it views.
+// Weight that owns its memory.
 struct TestWeight {
   TestTensor data, scales, zeros, order;
   Weight view;
@@ -60,7 +60,7 @@ inline constexpr Format kFormats[] = {
     {WeightFormat::kMxFp4, 1, 32, DType::kU8},
 };
 
-// Random bits: every code there is, and scales of many magnitudes.
+// Random bits: every quantized value, and scales of many magnitudes.
 inline std::unique_ptr<TestWeight> random_weight(const Format& format, int64_t num_outs,
                                                  int64_t in_features) {
   auto made = std::make_unique<TestWeight>(

@@ -52,8 +52,8 @@ TEST_F(Rope, RotatesPairsAsComplexNumbers) {
     }
 }
 
-// What norm_rope, qkv_norm_rope_store and apply_rope_rows have on a GPU too.
-TEST_F(Rope, HasTheBitsOfRotateButWhereFmaRoundsTwice) {
+// norm_rope, qkv_norm_rope_store and apply_rope_rows use the same function on a GPU.
+TEST_F(Rope, MatchesTheBitsOfRotateExceptWithoutFma) {
   constexpr int64_t kTokens = 5, kHeads = 2, kDim = 76, kHalf = kDim / 2;
   const std::vector<int32_t> positions = {0, 9, 3, 9, 1};
   const Angles angles(10, kHalf);
@@ -103,7 +103,7 @@ TEST_F(Rope, RotatesOnlyTheHeadsOfAWiderRow) {
   }
 }
 
-// What attention relies on: the product of two rotated heads depends on the distance of their positions only.
+// Attention relies on this: the product of two rotated heads depends only on the distance of their positions.
 TEST_F(Rope, KeepsProductsOfHeadsAtTheSameDistance) {
   constexpr int64_t kDim = 64;
   const Angles angles(200, kDim / 2);
@@ -140,8 +140,8 @@ TEST_F(Rope, RejectsAPositionBeyondTheTable) {
       HasSubstr("rotates 8 elements, heads of x have 6"));
 }
 
-// At positions 8190, 8191 and 16383 with a slope of 0.1 and steps of 8192.
-TEST(QueryTemperature, RisesByTheLogarithmOfTheStepsAfterAQuery) {
+// Positions 8190, 8191 and 16383 with a slope of 0.1 and steps of 8192.
+TEST(QueryTemperature, GrowsWithTheLogarithmOfSteps) {
   TestTensor q({3, 2, 4}, DType::kF32);
   const std::vector<int32_t> positions = {8190, 8191, 16383};
   const double expected[] = {1.0, 1.06931, 1.10986};
@@ -150,7 +150,7 @@ TEST(QueryTemperature, RisesByTheLogarithmOfTheStepsAfterAQuery) {
     target->scale_by_position(q, positions, {.slope = 0.1f, .floor_scale = 8192.0f});
     for (int64_t i = 0; i < q.size(); ++i)
       EXPECT_NEAR(q.at(i), 2.0 * expected[i / 8], 1e-5) << i << " " << *target;
-    // One position later where position 0 counts as 0.
+    // With first = 0, the same factors apply one position later.
     q.fill(2.0f);
     const std::vector<int32_t> later = {8191, 8192, 16384};
     target->scale_by_position(q, later, {.slope = 0.1f, .floor_scale = 8192.0f, .first = 0});
@@ -169,8 +169,8 @@ TEST(QueryTemperature, RisesByTheLogarithmOfTheStepsAfterAQuery) {
               HasSubstr("positions of 2 tokens: expected 3"));
 }
 
-// A norm without weights and a rotation keep the mean of squares, so their order makes no difference; without
-// angles nothing is rotated.
+// A norm without weights and a rotation both preserve the mean of squares, so their order does not matter.
+// Without angles nothing is rotated.
 TEST(NormAfterRope, UsesTheUnrotatedHead) {
   constexpr int64_t kTokens = 3, kHeads = 2, kHeadDim = 24;
   constexpr float kEps = 1e-5f;

@@ -1,4 +1,4 @@
-// Embedding rows, and the rows whose logits are wanted.
+// Embedding rows, and rows with requested logits.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -66,7 +66,7 @@ TEST_F(Embedding, RejectsAnIdBeyondTheTable) {
   }
 }
 
-TEST_F(GatherRows, CopiesTheChosenRows) {
+TEST_F(GatherRows, CopiesTheSelectedRows) {
   const std::vector<int32_t> rows = {5, 0, 5};
   for (const auto& target : targets())
     for (const int64_t hidden : kDims) {

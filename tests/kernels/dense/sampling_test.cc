@@ -40,14 +40,14 @@ TestTensor rows_of(const std::vector<std::vector<float>>& rows) {
   return logits;
 }
 
-std::vector<int32_t> argmax_of(const std::vector<std::vector<float>>& rows, const Target& target) {
+std::vector<int32_t> argmax_row(const std::vector<std::vector<float>>& rows, const Target& target) {
   const TestTensor logits = rows_of(rows);
   std::vector<int32_t> ids(rows.size(), kNoToken - 1);
   target.argmax(logits, ids);
   return ids;
 }
 
-int32_t sample_of(const std::vector<float>& row, const SamplingRule& rule, const Target& target) {
+int32_t sample_row(const std::vector<float>& row, const SamplingRule& rule, const Target& target) {
   const TestTensor logits = rows_of({row});
   int32_t id = kNoToken - 1;
   target.sample(logits, {&rule, 1}, {&id, 1});
@@ -62,13 +62,13 @@ std::vector<float> random_row(size_t vocab_size, uint64_t seed, float deviation)
   return row;
 }
 
-TEST_F(Argmax, FindsTheLargestAnywhere) {
+TEST_F(Argmax, FindsTheLargestAtAnyPosition) {
   for (const auto& target : targets())
     for (const size_t vocab_size : {1u, 2u, 3u, 15u, 16u, 17u, 33u, 511u, 512u, 513u, 1040u})
       for (size_t at = 0; at < vocab_size; at += 1 + vocab_size / 50) {
         std::vector<float> row = random_row(vocab_size, 1, 1.0f);
         row[at] = 100.0f;
-        ASSERT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(at)) << *target << " of " << vocab_size;
+        ASSERT_EQ(argmax_row({row}, *target)[0], static_cast<int32_t>(at)) << *target << " of " << vocab_size;
       }
 }
 
@@ -77,15 +77,15 @@ TEST_F(Argmax, BreaksTiesByLowestIndex) {
     for (const size_t second : {1u, 7u, 15u, 16u, 300u, 600u, 1299u}) {
       std::vector<float> row(1300, -2.0f);
       row[second] = row[1299] = row[second / 2 + 1] = -1.0f;
-      EXPECT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(std::min(second, second / 2 + 1)))
+      EXPECT_EQ(argmax_row({row}, *target)[0], static_cast<int32_t>(std::min(second, second / 2 + 1)))
           << *target;
     }
 }
 
 TEST_F(Argmax, TreatsSignedZerosAsEqual) {
   for (const auto& target : targets()) {
-    EXPECT_EQ(argmax_of({{-1.0f, -0.0f, 0.0f}}, *target)[0], 1);
-    EXPECT_EQ(argmax_of({{-1.0f, 0.0f, -0.0f}}, *target)[0], 1);
+    EXPECT_EQ(argmax_row({{-1.0f, -0.0f, 0.0f}}, *target)[0], 1);
+    EXPECT_EQ(argmax_row({{-1.0f, 0.0f, -0.0f}}, *target)[0], 1);
   }
 }
 
@@ -94,16 +94,16 @@ TEST_F(Argmax, NeverReturnsNan) {
     for (size_t at = 0; at < 40; ++at) {
       std::vector<float> row(40, kNan);
       row[at] = -5.0f;
-      EXPECT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(at)) << *target;
+      EXPECT_EQ(argmax_row({row}, *target)[0], static_cast<int32_t>(at)) << *target;
       row[at] = -kInfinity;
-      EXPECT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(at)) << *target;
+      EXPECT_EQ(argmax_row({row}, *target)[0], static_cast<int32_t>(at)) << *target;
     }
 }
 
-TEST_F(Argmax, FindsNoTokenInARowThatIsAllNanAndThoseOfTheOthers) {
+TEST_F(Argmax, ReturnsNoTokenForAnAllNanRowOnly) {
   const std::vector<float> good(50, 1.0f), bad(50, kNan);
   for (const auto& target : targets())
-    EXPECT_EQ(argmax_of({good, bad, good}, *target), (std::vector<int32_t>{0, kNoToken, 0})) << *target;
+    EXPECT_EQ(argmax_row({good, bad, good}, *target), (std::vector<int32_t>{0, kNoToken, 0})) << *target;
 }
 
 TEST_F(Argmax, RowsAreIndependentAcrossThreads) {
@@ -116,7 +116,7 @@ TEST_F(Argmax, RowsAreIndependentAcrossThreads) {
   }
 }
 
-// The specification of the filters: float64 probabilities, sorted.
+// Specification of the filters: sorted float64 probabilities.
 std::vector<double> filtered_probabilities(const std::vector<float>& row, const SamplingRule& rule) {
   const float max = *std::max_element(row.begin(), row.end());
   std::vector<double> weights;
@@ -143,8 +143,8 @@ std::vector<double> filtered_probabilities(const std::vector<float>& row, const 
   return probabilities;
 }
 
-// `id` is where the sum of probabilities, in the order of ids, first exceeds u; up to rounding.
-void expect_inverts_the_sum(const std::vector<double>& probabilities, double u, int32_t id) {
+// Checks that `id` is the first id at which the cumulative probability exceeds u, up to rounding.
+void expect_inverts_cumulative_sum(const std::vector<double>& probabilities, double u, int32_t id) {
   constexpr double kRounding = 2e-6;
   double before = 0;
   for (int32_t i = 0; i < id; ++i) before += probabilities[static_cast<size_t>(i)];
@@ -171,7 +171,7 @@ const std::vector<SamplingRule> kRules = {
     {.top_p = 0.999f, .min_p = 0.3f},
 };
 
-TEST_F(Sample, InvertsTheSumOfTheFilteredProbabilities) {
+TEST_F(Sample, InvertsTheCumulativeSumOfFilteredProbabilities) {
   for (const auto& target : targets())
     for (const size_t vocab_size : {1u, 2u, 17u, 100u, 512u, 513u, 3000u})
       for (SamplingRule rule : kRules)
@@ -182,12 +182,12 @@ TEST_F(Sample, InvertsTheSumOfTheFilteredProbabilities) {
           SCOPED_TRACE(testing::Message() << *target << " of " << vocab_size << " temperature "
                                           << rule.temperature << " top_k " << rule.top_k << " top_p "
                                           << rule.top_p << " min_p " << rule.min_p << " step " << step);
-          expect_inverts_the_sum(filtered_probabilities(row, rule), uniform_draw(rule.seed, rule.step),
-                                 sample_of(row, rule, *target));
+          expect_inverts_cumulative_sum(filtered_probabilities(row, rule), uniform_draw(rule.seed, rule.step),
+                                        sample_row(row, rule, *target));
         }
 }
 
-TEST_F(Probabilities, AreThoseThatTheFiltersLeave) {
+TEST_F(Probabilities, MatchTheFilteredProbabilities) {
   for (const auto& target : targets())
     for (const size_t vocab_size : {1u, 2u, 17u, 512u, 3000u}) {
       std::vector<std::vector<float>> rows;
@@ -220,8 +220,8 @@ TEST_F(Probabilities, GreedyRowIsOneHot) {
   }
 }
 
-TEST_F(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheEdge) {
-  // Four distinct values, so that every filter cuts through a run of equals.
+TEST_F(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheCut) {
+  // Four distinct values, so that every filter cuts within equal logits.
   std::vector<float> row(60);
   for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(i * 7 % 4);
   for (const auto& target : targets())
@@ -231,20 +231,21 @@ TEST_F(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheEdge) {
       for (uint64_t step = 0; step < 50; ++step) {
         rule.step = step;
         SCOPED_TRACE(testing::Message() << *target << " top_k " << rule.top_k << " top_p " << rule.top_p);
-        expect_inverts_the_sum(filtered_probabilities(row, rule), uniform_draw(0, step),
-                               sample_of(row, rule, *target));
+        expect_inverts_cumulative_sum(filtered_probabilities(row, rule), uniform_draw(0, step),
+                                      sample_row(row, rule, *target));
       }
 }
 
-TEST_F(Sample, MeasuresTopPOnWhatTopKLeaves) {
-  // Of all tokens the first has 0.4, so 0.5 needs two; of the two largest it has 0.57, and is enough alone.
+TEST_F(Sample, AppliesTopPAfterTopK) {
+  // The first token has probability 0.4, so top_p 0.5 needs two tokens. Among the two largest it has 0.57 and
+  // suffices.
   const std::vector<float> row = {std::log(0.4f), std::log(0.3f), std::log(0.2f), std::log(0.1f)};
   for (const auto& target : targets())
     for (uint64_t step = 0; step < 100; ++step)
-      EXPECT_EQ(sample_of(row, {.top_k = 2, .top_p = 0.5f, .step = step}, *target), 0);
+      EXPECT_EQ(sample_row(row, {.top_k = 2, .top_p = 0.5f, .step = step}, *target), 0);
 }
 
-// How far counts are from what probabilities predict, in standard deviations of the chi-square statistic.
+// Chi-square statistic of the counts for these probabilities, in standard deviations from its mean.
 double chi_square_excess(const std::vector<int64_t>& counts, const std::vector<double>& probabilities) {
   const auto num_draws = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
   double statistic = 0, rest_expected = 0, rest_count = 0;
@@ -255,7 +256,7 @@ double chi_square_excess(const std::vector<int64_t>& counts, const std::vector<d
   };
   for (size_t i = 0; i < counts.size(); ++i) {
     const double expected = probabilities[i] * num_draws;
-    // Cells with few counts are put together, as the statistic wants it.
+    // Cells with few counts are merged, as the statistic requires.
     if (expected >= 10) {
       add_cell(static_cast<double>(counts[i]), expected);
     } else {
@@ -268,7 +269,7 @@ double chi_square_excess(const std::vector<int64_t>& counts, const std::vector<d
   return (statistic - freedom) / std::sqrt(2 * freedom);
 }
 
-TEST_F(Sample, DrawsTokensAsOftenAsTheirProbability) {
+TEST_F(Sample, SamplesTokensWithTheirProbability) {
   constexpr size_t kBatch = 1000, kBatches = 20;
   const std::vector<float> row = random_row(200, 5, 2.0f);
   const std::vector<SamplingRule> rules = {
@@ -308,7 +309,7 @@ TEST_F(Sample, AtTemperatureZeroIsArgmax) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const std::vector<float> row = random_row(300, seed, 1.0f);
       const SamplingRule rule = {.temperature = 0.0f, .top_k = 5, .top_p = 0.5f, .min_p = 0.1f, .seed = seed};
-      EXPECT_EQ(sample_of(row, rule, *target), argmax_of({row}, *target)[0]) << *target;
+      EXPECT_EQ(sample_row(row, rule, *target), argmax_row({row}, *target)[0]) << *target;
     }
 }
 
@@ -316,8 +317,8 @@ TEST_F(Sample, AtAVanishingTemperatureIsArgmax) {
   const std::vector<float> row = random_row(300, 1, 1.0f);
   for (const auto& target : targets())
     for (const float temperature : {1e-6f, 1e-30f, 1e-40f, std::numeric_limits<float>::denorm_min()})
-      EXPECT_EQ(sample_of(row, {.temperature = temperature, .seed = 3}, *target),
-                argmax_of({row}, *target)[0])
+      EXPECT_EQ(sample_row(row, {.temperature = temperature, .seed = 3}, *target),
+                argmax_row({row}, *target)[0])
           << *target << " " << temperature;
 }
 
@@ -329,27 +330,27 @@ TEST_F(Sample, NeverSamplesNanOrZeroProbability) {
     for (SamplingRule rule : kRules)
       for (uint64_t step = 0; step < 10; ++step) {
         rule.step = step;
-        const int32_t id = sample_of(row, rule, *target);
+        const int32_t id = sample_row(row, rule, *target);
         EXPECT_TRUE(id == 33 || id == 70) << *target << " took " << id;
       }
 }
 
-TEST_F(Sample, OfAnInfiniteLogitIsThatToken) {
+TEST_F(Sample, ReturnsTheTokenWithAnInfiniteLogit) {
   std::vector<float> row = random_row(100, 1, 1.0f);
   row[60] = row[80] = kInfinity;
   const std::vector<float> impossible(20, -kInfinity);
   for (const auto& target : targets())
     for (uint64_t step = 0; step < 10; ++step) {
-      EXPECT_EQ(sample_of(row, {.step = step}, *target), 60) << *target;
-      EXPECT_EQ(sample_of(impossible, {.step = step}, *target), 0) << *target;
+      EXPECT_EQ(sample_row(row, {.step = step}, *target), 60) << *target;
+      EXPECT_EQ(sample_row(impossible, {.step = step}, *target), 0) << *target;
     }
 }
 
-TEST_F(Sample, FindsNoTokenInARowThatIsAllNan) {
+TEST_F(Sample, ReturnsNoTokenForAnAllNanRow) {
   const std::vector<float> bad(9, kNan);
   for (const auto& target : targets())
     for (const float temperature : {0.0f, 1.0f})
-      EXPECT_EQ(sample_of(bad, {.temperature = temperature}, *target), kNoToken) << *target;
+      EXPECT_EQ(sample_row(bad, {.temperature = temperature}, *target), kNoToken) << *target;
 }
 
 TEST_F(Sample, DoesNotDependOnTheBatch) {
@@ -378,8 +379,8 @@ TEST_F(Sample, ChangesWithTheSeedAndWithTheStep) {
   const Target& target = *targets().back();
   std::vector<int32_t> by_seed, by_step;
   for (uint64_t i = 0; i < 20; ++i) {
-    by_seed.push_back(sample_of(row, {.seed = i}, target));
-    by_step.push_back(sample_of(row, {.step = i}, target));
+    by_seed.push_back(sample_row(row, {.seed = i}, target));
+    by_step.push_back(sample_row(row, {.step = i}, target));
   }
   EXPECT_NE(by_seed, by_step);
   for (std::vector<int32_t>* ids : {&by_seed, &by_step}) {
@@ -388,14 +389,14 @@ TEST_F(Sample, ChangesWithTheSeedAndWithTheStep) {
   }
 }
 
-TEST(UniformDraw, IsSplitMix64FromTheScrambledSeed) {
+TEST(UniformDraw, MatchesSplitMix64OfTheScrambledSeed) {
   // scramble(0) is 0; the outputs of SplitMix64 from 0 are published with the generator.
   EXPECT_EQ(uniform_draw(0, 0), static_cast<double>(0xe220a8397b1dcdafu >> 11) * 0x1p-53);
   EXPECT_EQ(uniform_draw(0, 1), static_cast<double>(0x6e789e6aa1b965f4u >> 11) * 0x1p-53);
   EXPECT_EQ(uniform_draw(0, 2), static_cast<double>(0x06c45d188009454fu >> 11) * 0x1p-53);
 }
 
-TEST(UniformDraw, FillsTheSquareOfNeighboringSeedsAndStepsEvenly) {
+TEST(UniformDraw, IsUniformOverNeighboringSeedsAndSteps) {
   constexpr size_t kCells = 16;
   const std::vector<double> even(kCells * kCells, 1.0 / (kCells * kCells));
   const auto cell = [](double a, double b) {
@@ -429,8 +430,8 @@ TEST(SamplingRule, NamesTheFieldThatIsOutOfRange) {
   for (const SamplingRule& rule : kRules) EXPECT_NO_THROW(check(rule));
 }
 
-// Before anything is launched, so no GPU is needed to be refused.
-TEST(SampleOnAGpu, RejectsAVocabularyWhoseMeasuresOverflow) {
+// Rejected before any launch, so no GPU is needed.
+TEST(SampleOnAGpu, RejectsAVocabularyTooLargeForItsHistogram) {
   constexpr int64_t kVocabSize = 1 << 20;
   Stream stream{.device = {DeviceType::kCuda, 0}};
   float never_read = 0.0f;

@@ -1,5 +1,5 @@
-// Target: what the dense kernels are tested on. The same tests run on every instruction set of the CPU and,
-// linked with the other list of targets, on the GPU. Tensors and arrays of a call lie in host memory.
+// Target: an implementation of the dense kernels. The same tests run on every instruction set of the CPU and,
+// linked with another list of targets, on the GPU. Tensors and arrays of a call are in host memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,11 +20,11 @@ class Target {
   virtual ~Target() = default;
   virtual std::string name() const = 0;
   bool on_gpu() const { return name() == "gpu"; }
-  // What x is when a layer's weights are `weight`: GPUs multiply equal types alone.
+  // Dtype of x for weights of dtype `weight`; GPUs require equal dtypes.
   virtual DType activation_for(DType weight) const = 0;
-  // What x may be when a layer's weights are quantized.
+  // Dtypes of x that are supported with quantized weights.
   virtual std::span<const DType> activations_for_quantized() const = 0;
-  // Largest error of a sum of products, in parts of the sum of their magnitudes.
+  // Largest error of a sum of products, relative to the sum of their magnitudes.
   virtual double linear_tolerance() const = 0;
 
   virtual void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out,
@@ -65,8 +65,8 @@ class Target {
                              const TensorView& out) const = 0;
 };
 
-// Those of this executable; the last one is the best. Each executable links one definition; empty: this
-// machine has none of them.
+// Targets of this executable, the best one last; empty if this machine supports none. Each executable links
+// one definition.
 std::span<const std::unique_ptr<Target>> targets();
 
 class NeedsTarget : public testing::Test {

@@ -1,5 +1,5 @@
-// Tensors for tests of the dense kernels: memory of exactly the size needed (so that AddressSanitizer sees a
-// read past the end), random values, and the values as float64.
+// Tensors for tests of the dense kernels: memory of exactly the required size, so that AddressSanitizer
+// detects reads past the end; random values; and values as float64.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class TestTensor {
     view_.data = bytes_.get();
   }
 
-  // Normally distributed, and rounded to the dtype.
+  // Normally distributed values, rounded to the dtype.
   static TestTensor random(std::initializer_list<int64_t> shape, DType dtype, uint64_t seed,
                            float deviation = 1.0f) {
     TestTensor made(shape, dtype);

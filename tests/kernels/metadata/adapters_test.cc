@@ -48,7 +48,7 @@ TEST(LocalAttentionBatches, NeverShortenTheChunkToTheLongestRequest) {
   EXPECT_EQ(row_of(batches, 0), expected);
 }
 
-TEST(LocalAttentionBatches, FirstTokenOfAChunkSeesOnlyItself) {
+TEST(LocalAttentionBatches, FirstTokenOfAChunkAttendsOnlyToItself) {
   const std::vector<int32_t> cu_seqlen_q{0, 1}, seqlen_kv{5}, page_table{10, 11, 12, 13, 14};
   const VirtualBatches batches = local_attention_batches(4, 1, cu_seqlen_q, seqlen_kv, page_table, 5);
   EXPECT_THAT(batches.seqlen_kv, ElementsAre(1));
@@ -56,7 +56,7 @@ TEST(LocalAttentionBatches, FirstTokenOfAChunkSeesOnlyItself) {
   EXPECT_EQ(row_of(batches, 0)[0], 14);
 }
 
-TEST(LocalAttentionBatches, TheLastTokenOfAChunkSeesTheWholeChunk) {
+TEST(LocalAttentionBatches, LastTokenOfAChunkAttendsToTheWholeChunk) {
   const std::vector<int32_t> cu_seqlen_q{0, 1}, seqlen_kv{8}, page_table{3, 4};
   const VirtualBatches batches = local_attention_batches(4, 4, cu_seqlen_q, seqlen_kv, page_table, 2);
   EXPECT_THAT(batches.seqlen_kv, ElementsAre(4));
@@ -64,7 +64,7 @@ TEST(LocalAttentionBatches, TheLastTokenOfAChunkSeesTheWholeChunk) {
   EXPECT_THAT(batches.page_table, ElementsAre(4));
 }
 
-TEST(LocalAttentionBatches, ARequestWithoutNewTokensHasNone) {
+TEST(LocalAttentionBatches, RequestWithoutNewTokensHasNone) {
   const std::vector<int32_t> cu_seqlen_q{0, 0, 2, 2}, seqlen_kv{6, 2, 0}, page_table(9);
   const VirtualBatches batches = local_attention_batches(4, 2, cu_seqlen_q, seqlen_kv, page_table, 3);
   EXPECT_THAT(batches.seqlen_q, ElementsAre(2));
@@ -99,7 +99,7 @@ TEST(LocalAttentionBatches, NameMismatchedArguments) {
             "cu_seqlen_q of 2 entries: local_attention_batches needs 3, the first one 0");
 }
 
-TEST(MaxVirtualBatches, IsBoundedByTokensWhenTheyAreFew) {
+TEST(MaxVirtualBatches, IsBoundedByTheNumberOfTokens) {
   EXPECT_EQ(max_virtual_batches(3, 19, 4), 11);
   EXPECT_EQ(max_virtual_batches(64, 64, 8192), 64);
   EXPECT_EQ(max_virtual_batches(1, 8192, 8192), 3);
@@ -117,8 +117,8 @@ TEST(NumKvSplits, MatchTheWorkedExamples) {
   EXPECT_THAT(splits({1000, 900}, 128, 1, 16), ElementsAre(16, 15));
 }
 
-// 64 requests of 8 head tiles want 132 / 512 splits of the SMs: one, so that rule 1 decides.
-TEST(NumKvSplits, LengthsWithinAFifthOfOneAnotherCountAsEqual) {
+// 64 requests of 8 head tiles target 132 / 512 splits per SM, so one split, and rule 1 applies.
+TEST(NumKvSplits, LengthsWithinAFifthCountAsEqual) {
   std::vector<int32_t> seqlen_kv(64, 100);
   seqlen_kv[0] = 81;
   EXPECT_EQ(num_kv_splits(seqlen_kv, 32, 8, 8, 132), std::vector<int32_t>(64, 1));
@@ -126,22 +126,22 @@ TEST(NumKvSplits, LengthsWithinAFifthOfOneAnotherCountAsEqual) {
   EXPECT_EQ(num_kv_splits(seqlen_kv, 32, 8, 8, 132), std::vector<int32_t>(64, 2));
 }
 
-// 32 requests of 128 / 16 head tiles; 132 SMs x log2(1000 / 64) = 523 wanted over 256: 3.
+// 32 requests of 128 / 16 head tiles: 132 SMs x log2(1000 / 64) = 523 splits over 256 tiles is 3.
 TEST(NumKvSplits, SixteenHeadsOfAGroupShareATile) {
   EXPECT_EQ(num_kv_splits(std::vector<int32_t>(32, 1000), 128, 1, 16, 132), std::vector<int32_t>(32, 3));
 }
 
-TEST(NumKvSplits, ShortKvStillFillsTheSms) {
+TEST(NumKvSplits, ShortKvFillsTheSms) {
   EXPECT_THAT(num_kv_splits(std::vector<int32_t>{64}, 32, 8, 32, 132), ElementsAre(16));
 }
 
-TEST(NumKvSplits, DependOnWhatElseIsInTheBatch) {
-  // The reason why a deterministic step does not use them.
-  const std::vector<int32_t> alone{1024}, together{1024, 4096};
-  EXPECT_NE(num_kv_splits(alone, 32, 32, 8, 132)[0], num_kv_splits(together, 32, 32, 8, 132)[0]);
+TEST(NumKvSplits, DependOnTheRestOfTheBatch) {
+  // Deterministic steps do not use these counts because of this dependency.
+  const std::vector<int32_t> single{1024}, both{1024, 4096};
+  EXPECT_NE(num_kv_splits(single, 32, 32, 8, 132)[0], num_kv_splits(both, 32, 32, 8, 132)[0]);
 }
 
-TEST(NumKvSplits, NameWhatTheyCanNotSplit) {
+TEST(NumKvSplits, NameUnsupportedArguments) {
   const std::vector<int32_t> seqlen_kv{100, 0}, fine{100};
   EXPECT_THAT(num_kv_splits({}, 32, 8, 8, 132), IsEmpty());
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { num_kv_splits(seqlen_kv, 32, 8, 8, 132); }),

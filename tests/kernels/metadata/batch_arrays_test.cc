@@ -1,4 +1,4 @@
-// The arrays of a batch from lengths, sums of lengths and keys to append.
+// Batch arrays derived from lengths, cumulative lengths and new keys.
 #include "attend/kernels/kv_store/batch_arrays.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ Derived derive(const BatchSource& source, size_t num_new_tokens = 0) {
   return derived;
 }
 
-TEST(BatchArrays, OneLengthForAllMakesMultiples) {
+TEST(BatchArrays, UniformLengthsYieldMultiples) {
   const Derived derived = derive({.num_reqs = 3,
                                   .seqlen_q = {.uniform = 2},
                                   .seqlen_cached = {.uniform = 9},
@@ -42,7 +42,7 @@ TEST(BatchArrays, OneLengthForAllMakesMultiples) {
   EXPECT_THAT(derived.first_key, ElementsAre(0, 16, 32, 0));
 }
 
-TEST(BatchArrays, SumsAreTakenBeforeLengths) {
+TEST(BatchArrays, CumulativeLengthsOverrideLengths) {
   const std::vector<int32_t> cu_q{0, 3, 3, 4}, cu_kv{0, 5, 6, 16}, each{50, 50, 50};
   const Derived derived = derive({.num_reqs = 3,
                                   .seqlen_q = {.cu = cu_q.data(), .uniform = 8},
@@ -76,9 +76,9 @@ TEST(BatchArrays, NewKeysOfSelectedRowsAndTrailingPadding) {
   EXPECT_THAT(derived.new_slots, ElementsAre(4, 5, -1));
 }
 
-// What `call` refuses with.
+// Returns the message of the error that `call` throws.
 template <class Call>
-std::string error_of(const Call& call) {
+std::string error_text(const Call& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -87,7 +87,7 @@ std::string error_of(const Call& call) {
   return "nothing";
 }
 
-TEST(BatchArrays, RequestsOfFewerQueriesThanRowsAreTwo) {
+TEST(BatchArrays, RequestsWithUnusedQueriesAreSplitInTwo) {
   const std::vector<int32_t> cu_q{0, 3, 7}, cu_kv{0, 5, 14}, used{1, 4};
   const Derived derived = derive({.num_reqs = 2,
                                   .seqlen_q = {.cu = cu_q.data()},
@@ -99,7 +99,7 @@ TEST(BatchArrays, RequestsOfFewerQueriesThanRowsAreTwo) {
   EXPECT_THAT(derived.first_key, ElementsAre(0, 0, 5, 5, 0));
 }
 
-TEST(BatchArrays, RowsOfAPageTableBeginAtMultiplesOfItsStride) {
+TEST(BatchArrays, RowsOfAPageTableStartAtMultiplesOfItsStride) {
   const std::vector<int32_t> table(8), used{1, 1};
   const Derived derived = derive({.num_reqs = 2,
                                   .seqlen_q = {.uniform = 1},
@@ -108,7 +108,7 @@ TEST(BatchArrays, RowsOfAPageTableBeginAtMultiplesOfItsStride) {
   EXPECT_THAT(derived.first_key, ElementsAre(0, 0, 4, 4, 0));
 }
 
-TEST(BatchArrays, ALeftpadLeavesOutTheFirstKeysOfRows) {
+TEST(BatchArrays, LeftpadSkipsTheFirstKeysOfRows) {
   const std::vector<int32_t> cached{5, 3}, leftpad{2, 4}, rows{1, 0};
   const Derived derived = derive({.num_reqs = 2,
                                   .seqlen_cached = {.per_request = cached.data()},
@@ -118,14 +118,14 @@ TEST(BatchArrays, ALeftpadLeavesOutTheFirstKeysOfRows) {
                                  2);
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(4, 0));
   EXPECT_THAT(derived.first_key, ElementsAre(12, 4, 0));
-  EXPECT_THAT(derived.new_slots, ElementsAre(15, 3)) << "behind all cached keys";
+  EXPECT_THAT(derived.new_slots, ElementsAre(15, 3)) << "after all cached keys";
 }
 
-TEST(BatchArrays, KeysOfPagesAfterALeftpadHaveSlotsOfTheirOwn) {
+TEST(BatchArrays, KeysInPagesAfterALeftpadHaveTheirOwnSlots) {
   const std::vector<int32_t> table{5, 2, 1, 7}, leftpad{1, 2};
   std::vector<int32_t> slots(8, -7);
   Stream stream;
-  // Pages of 2 tokens that lie 3 tokens apart.
+  // Pages of 2 tokens with a stride of 3 tokens.
   derive_batch(
       {.num_reqs = 2,
        .seqlen_cached = {.uniform = 4},
@@ -136,7 +136,7 @@ TEST(BatchArrays, KeysOfPagesAfterALeftpadHaveSlotsOfTheirOwn) {
   EXPECT_THAT(slots, ElementsAre(16, 6, 7, -7, 21, 22, -7, -7));
 }
 
-TEST(BatchArrays, RejectsWhatARequestDoesNotHave) {
+TEST(BatchArrays, RejectsArgumentsWithoutARequest) {
   const std::vector<int32_t> five{1, 5}, negative{-1, 0};
   const BatchSource source{.num_reqs = 2,
                            .seqlen_q = {.uniform = 4},
@@ -144,18 +144,18 @@ TEST(BatchArrays, RejectsWhatARequestDoesNotHave) {
                            .locations = {.row_spacing = 8, .capacity = 8}};
   BatchSource other = source;
   other.leftpad = five.data();
-  EXPECT_EQ(error_of([&] { derive(other); }),
+  EXPECT_EQ(error_text([&] { derive(other); }),
             "leftpad 5 of request 1: expected 0 to 4, the number of its keys");
   other.leftpad = negative.data();
-  EXPECT_EQ(error_of([&] { derive(other); }),
+  EXPECT_EQ(error_text([&] { derive(other); }),
             "leftpad -1 of request 0: expected 0 to 4, the number of its keys");
   other = source;
   other.seqused_q = five.data();
-  EXPECT_EQ(error_of([&] { derive(other); }),
+  EXPECT_EQ(error_text([&] { derive(other); }),
             "seqused_q 5 of request 1: expected 0 to 4, the number of its queries");
 }
 
-TEST(BatchArrays, RejectsKeysThatThereIsNoRoomFor) {
+TEST(BatchArrays, RejectsKeysBeyondTheCapacity) {
   const std::vector<int32_t> cached{2, 7};
   try {
     derive({.num_reqs = 2,
@@ -175,7 +175,7 @@ TEST(BatchArrays, RejectsAnArrayOfAnotherSize) {
   EXPECT_THROW(derive_batch({.num_reqs = 2}, {.seqlen_kv = lengths}, stream), Error);
 }
 
-// A dense cache of 2 rows of 4 tokens, one head of 1, and a new key for each.
+// A dense cache of 2 rows of 4 tokens with one head of 1, and a new key for each row.
 struct Appended {
   std::vector<float> cache = std::vector<float>(8), added{1.0f, 2.0f};
   std::vector<int32_t> cached{1, 3}, seqlen_kv = std::vector<int32_t>(2), new_slots = std::vector<int32_t>(2);
@@ -193,14 +193,14 @@ struct Appended {
   }
 };
 
-TEST(AppendKeys, StoresThemAfterTheCachedOnesAndCountsThem) {
+TEST(AppendKeys, StoresNewKeysAfterCachedOnesAndCountsThem) {
   Appended keys;
   keys.append(keys.new_slots);
   EXPECT_THAT(keys.cache, ElementsAre(0, 1, 0, 0, 0, 0, 0, 2));
   EXPECT_THAT(keys.seqlen_kv, ElementsAre(2, 4));
 }
 
-TEST(AppendKeys, RejectsOtherSlotsThanTheNewOnes) {
+TEST(AppendKeys, RejectsSlotsOtherThanTheNewOnes) {
   Appended keys;
   const std::vector<int32_t> others(2);
   EXPECT_THROW(keys.append(others), Error);

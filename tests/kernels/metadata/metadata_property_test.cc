@@ -1,4 +1,4 @@
-// Random batches: what is built agrees with what the definitions say of each position.
+// Random batches: derived arrays match the definition for each position.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -17,8 +17,7 @@
 namespace attend::kernels {
 namespace {
 
-// Requests whose pages are shuffled over a pool, as a paged allocator hands them out; whatever no position of
-// a request uses is poison.
+// Requests with pages shuffled over a pool, like those of a paged allocator. Unused entries are poisoned.
 struct PagedRequests {
   int page_size = 1;
   int64_t stride = 0;
@@ -74,7 +73,7 @@ struct PagedRequests {
             .rows = rows.data(),
             .slot_map = translated ? slot_map.data() : nullptr};
   }
-  // By definition, for position p alone: its own slot, translated, divided.
+  // Page of position p by definition: its slot, translated and divided.
   int32_t naive_page(size_t r, int32_t p) const {
     const int32_t slot = table[static_cast<size_t>(rows[r] * stride + p)];
     return (translated ? slot_map[static_cast<size_t>(slot)] : slot) / page_size;
@@ -136,14 +135,13 @@ RC_GTEST_PROP(MetadataProperty, VirtualBatchesShowEveryTokenExactlyItsChunk, ())
   RC_ASSERT(batches.cu_seqlen_q.size() == num_virtual + 1);
   RC_ASSERT(batches.cu_seqlen_q.back() == cu_seqlen_q.back());
 
-  // Causal attention over each virtual request, token by token, must be the chunk rule of its request.
+  // Causal attention over each virtual request must equal the chunk rule of its request for every token.
   size_t v = 0;
   for (size_t r = 0; r < seqlen_kv.size(); ++r)
     for (int32_t token = cu_seqlen_q[r]; token < cu_seqlen_q[r + 1]; ++token) {
       while (batches.cu_seqlen_q[v + 1] <= token) ++v;
       const int32_t position = seqlen_kv[r] - (cu_seqlen_q[r + 1] - token);
-      const int32_t local =
-          batches.seqlen_kv[v] - (batches.cu_seqlen_q[v + 1] - token);  // last key that it sees
+      const int32_t local = batches.seqlen_kv[v] - (batches.cu_seqlen_q[v + 1] - token);  // last visible key
       RC_ASSERT(batches.kv_start[v] == first_unmasked({.chunk = chunk}, position));
       RC_ASSERT(batches.kv_start[v] + local == position);
       for (int32_t k = 0; k <= local; ++k) {

@@ -1,4 +1,4 @@
-// Where a producer or consumer stands in a pipeline (kernels/common/cuda/sm90/packed_pipeline_state.h).
+// Packed position in a pipeline (kernels/common/cuda/sm90/packed_pipeline_state.h).
 #include "attend/kernels/common/cuda/sm90/packed_pipeline_state.h"
 
 #include <gtest/gtest.h>
@@ -8,15 +8,15 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-// Against counting, over rounds that begin anew several times.
+// Compares with a counter over several wraparounds.
 template <uint32_t kStages, uint32_t kRounds, uint32_t kOther>
 void expect_counted() {
-  constexpr uint32_t kMost = 100, kBefore = 2;
+  constexpr uint32_t kNumSteps = 100, kBefore = 2;
   PackedPipelineState<kStages, kRounds> state;
-  for (uint32_t count = 0; count < kMost; ++count, state.advance()) {
-    const auto expect_at = [](const auto& at, uint32_t stages, uint32_t of) {
-      EXPECT_EQ(at.stage(), static_cast<int>(of % stages)) << of << " of " << stages;
-      EXPECT_EQ(at.parity(), of / stages % 2) << of << " of " << stages;
+  for (uint32_t count = 0; count < kNumSteps; ++count, state.advance()) {
+    const auto expect_at = [](const auto& at, uint32_t stages, uint32_t count) {
+      EXPECT_EQ(at.stage(), static_cast<int>(count % stages)) << count << " of " << stages;
+      EXPECT_EQ(at.parity(), count / stages % 2) << count << " of " << stages;
     };
     expect_at(state, kStages, count);
     expect_at(state.template with_stages<kOther>(), kOther, count);
@@ -25,12 +25,12 @@ void expect_counted() {
   }
 }
 
-TEST(PackedPipelineState, IsWhereCountingLeads) {
+TEST(PackedPipelineState, MatchesACounter) {
   expect_counted<1, count_wrap(1), 2>();
   expect_counted<2, count_wrap(2), 4>();
   expect_counted<4, count_wrap(4), 2>();
   expect_counted<3, count_wrap(3), 1>();
-  // Of K in three stages, of V in two.
+  // K in three stages and V in two.
   expect_counted<3, 12, 2>();
   expect_counted<2, 12, 3>();
 }

@@ -1,4 +1,4 @@
-// Pages of one request as kernels look them up (kernels/attention/cuda/common/page_lookup.h).
+// Lookup of a request's pages in kernels (kernels/attention/cuda/common/page_lookup.h).
 #include "attend/kernels/attention/cuda/common/page_lookup.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kNumReqs = 3, kNumPositions = 70;
 
-// Slots of pages of `page_size` in some order: page p of a request begins at slot order(p) page_size.
+// Slots in pages of `page_size`: page p of a request starts at slot order(p) * page_size.
 struct Tables {
   explicit Tables(int page_size) {
     slots.resize(kNumReqs * kNumPositions);
@@ -26,7 +26,7 @@ struct Tables {
   std::vector<int32_t> slots, pages, slot_map, rows{2, 0, 1}, indptr{0, 41, 90, 140};
 };
 
-void expect_as_page_of(const KvIndex& index) {
+void expect_same_pages(const KvIndex& index) {
   for (int request = 0; request < kNumReqs; ++request) {
     const PageLookup lookup(index, request);
     for (int position = 0; position + 5 < kNumPositions; ++position) {
@@ -51,7 +51,7 @@ TEST_P(PageLookupOfSize, ReadsRowsOfRequests) {
   index_.kind = KvIndexKind::kRequestRows;
   index_.table = tables_.slots.data();
   index_.table_stride = kNumPositions;
-  expect_as_page_of(index_);
+  expect_same_pages(index_);
 }
 
 TEST_P(PageLookupOfSize, TranslatesSlots) {
@@ -59,27 +59,27 @@ TEST_P(PageLookupOfSize, TranslatesSlots) {
   index_.table = tables_.slots.data();
   index_.table_stride = kNumPositions;
   index_.slot_map = tables_.slot_map.data();
-  expect_as_page_of(index_);
+  expect_same_pages(index_);
 }
 
 TEST_P(PageLookupOfSize, ReadsPageTables) {
   index_.kind = KvIndexKind::kPageTable;
   index_.table = tables_.pages.data();
   index_.table_stride = kNumPositions;
-  expect_as_page_of(index_);
+  expect_same_pages(index_);
 }
 
 TEST_P(PageLookupOfSize, ReadsCsr) {
   index_.kind = KvIndexKind::kCsr;
   index_.table = tables_.pages.data();
-  expect_as_page_of(index_);
+  expect_same_pages(index_);
 }
 
 INSTANTIATE_TEST_SUITE_P(EachSize, PageLookupOfSize, testing::Values(1, 2, 8));
 
 TEST(PageLookup, CountsContiguousRows) {
   const std::vector<int32_t> indptr{0, 41, 90, 140};
-  expect_as_page_of({.kind = KvIndexKind::kContiguous, .indptr = indptr.data()});
+  expect_same_pages({.kind = KvIndexKind::kContiguous, .indptr = indptr.data()});
 }
 
 }  // namespace

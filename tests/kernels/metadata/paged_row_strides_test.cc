@@ -1,4 +1,4 @@
-// Where rows of K and V lie in 32 bits (kernels/attention/cuda/common/paged_row_strides.h).
+// 32-bit offsets of K and V rows (kernels/attention/cuda/common/paged_row_strides.h).
 #include "attend/kernels/attention/cuda/common/plan/paged_row_strides.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// [num_pages, page_size, 2, 128] of bf16, strides in elements.
+// View [num_pages, page_size, 2, 128] of bf16; strides in elements.
 TensorView pages_of(int64_t num_pages, int64_t page_size, int64_t page_stride, int64_t slot_stride) {
   TensorView pages;
   pages.dtype = DType::kBF16;
@@ -36,16 +36,16 @@ TEST(PagedRowStrides, MatchTheStrides) {
   expect_places(pages_of(100'000, 1, 256, 256));
   expect_places(pages_of(1000, 8, 8 * 256, 256));
   expect_places(pages_of(1000, 8, 2 * 8 * 256, 128));
-  // Another number of slots between pages than a multiple of one, and pages backwards.
+  // A page stride that is not a multiple of the slot stride, and pages in reverse order.
   expect_places(pages_of(1000, 4, 4 * 256 + 8, 256));
   expect_places(pages_of(1000, 4, -4 * 256, 256));
-  // The same page again and again, slots that share a row, a stride that nobody takes.
+  // A repeated page, overlapping slots, and an unused stride.
   expect_places(pages_of(1000, 4, 0, 256));
   expect_places(pages_of(1, 1, 3, 5));
 }
 
-TEST(PagedRowStrides, ReachAsFarAs32BitsOfTheLargestUnit) {
-  // A unit of 512 bytes, one of 2^31 that is halved, and one of 16.
+TEST(PagedRowStrides, CoverTheRangeOf32BitsInTheLargestUnit) {
+  // A unit of 512 bytes, a unit of 2^31 that is halved, and a unit of 16.
   expect_places(pages_of(int64_t{1} << 31, 1, 256, 256));
   expect_places(pages_of(int64_t{1} << 29, 1, int64_t{1} << 30, 256));
   expect_places(pages_of(16, 2, (int64_t{1} << 30) - 8, int64_t{1} << 24));

@@ -1,4 +1,4 @@
-// Page tables, CSR and slot translation: the documents' worked examples, edges and errors.
+// Page tables, CSR and slot translation: examples of the documentation, edge cases and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,40 +17,40 @@ using testing_support::error_message;
 
 constexpr int32_t kPoison = 0x7fffff00;
 
-// A table of three rows of nine positions; row 1 is the documents' request.
+// A table of three rows of nine positions; row 1 is the request of the documentation.
 const std::vector<int32_t> kTable{
     kPoison, kPoison, kPoison, kPoison, kPoison, kPoison, kPoison, kPoison, kPoison,  //
     8,       9,       10,      11,      20,      21,      22,      23,      36,       //
     40,      41,      42,      43,      12,      kPoison, kPoison, kPoison, kPoison,  //
 };
 
-RequestRows requests_of(const std::vector<int32_t>& rows, const std::vector<int32_t>& seqlen_kv,
-                        const int32_t* slot_map = nullptr) {
+RequestRows make_requests(const std::vector<int32_t>& rows, const std::vector<int32_t>& seqlen_kv,
+                          const int32_t* slot_map = nullptr) {
   return {.table = kTable.data(), .stride = 9, .rows = rows, .seqlen_kv = seqlen_kv, .slot_map = slot_map};
 }
 
 TEST(BuildPageTable, DividesTheFirstSlotOfEachPage) {
   const std::vector<int32_t> rows{1}, seqlen_kv{9};
   std::vector<int32_t> page_table(3);
-  build_page_table(requests_of(rows, seqlen_kv), 4, 3, page_table);
+  build_page_table(make_requests(rows, seqlen_kv), 4, 3, page_table);
   EXPECT_THAT(page_table, ElementsAre(2, 5, 9));
 }
 
 TEST(BuildPageTable, HasOnePagePerTokenAtPageSizeOne) {
   const std::vector<int32_t> rows{1}, seqlen_kv{5};
   std::vector<int32_t> page_table(5);
-  build_page_table(requests_of(rows, seqlen_kv), 1, 5, page_table);
+  build_page_table(make_requests(rows, seqlen_kv), 1, 5, page_table);
   EXPECT_THAT(page_table, ElementsAre(8, 9, 10, 11, 20));
 }
 
 TEST(BuildPageTable, DoesNotWritePastTheRow) {
   const std::vector<int32_t> rows{1, 2, 1}, seqlen_kv{9, 5, 0};
   std::vector<int32_t> page_table(12, -1);
-  build_page_table(requests_of(rows, seqlen_kv), 4, 4, page_table);
+  build_page_table(make_requests(rows, seqlen_kv), 4, 4, page_table);
   EXPECT_THAT(page_table, ElementsAre(2, 5, 9, -1, 10, 3, -1, -1, -1, -1, -1, -1));
 }
 
-// FlashMLA's shape: lengths 130 and 64 with pages of 64.
+// FlashMLA's example: lengths 130 and 64 with pages of 64.
 TEST(BuildPageTable, FullLastPageAddsNoEntry) {
   std::vector<int32_t> table(2 * 130);
   std::iota(table.begin(), table.begin() + 130, 64);
@@ -62,7 +62,7 @@ TEST(BuildPageTable, FullLastPageAddsNoEntry) {
   EXPECT_THAT(page_table, ElementsAre(1, 2, 3, 10, -1, -1));
 }
 
-// Full pages 2 and 5 live in pages 7 and 1 of the sliding-window half.
+// Full pages 2 and 5 are stored in pages 7 and 1 of the sliding-window half.
 class SwaTranslation : public testing::Test {
  protected:
   SwaTranslation() {
@@ -74,20 +74,20 @@ class SwaTranslation : public testing::Test {
   std::vector<int32_t> slot_map_ = std::vector<int32_t>(48);
 };
 
-TEST_F(SwaTranslation, HappensInTokenSpaceBeforeTheDivision) {
+TEST_F(SwaTranslation, IsAppliedToSlotsBeforeTheDivision) {
   const std::vector<int32_t> rows{1}, seqlen_kv{8};
   std::vector<int32_t> page_table(2), wrong(2), indptr(2), indices(2);
-  build_page_table(requests_of(rows, seqlen_kv, slot_map_.data()), 4, 2, page_table);
+  build_page_table(make_requests(rows, seqlen_kv, slot_map_.data()), 4, 2, page_table);
   EXPECT_THAT(page_table, ElementsAre(7, 1));
-  build_csr(requests_of(rows, seqlen_kv, slot_map_.data()), 4, indptr, indices);
+  build_csr(make_requests(rows, seqlen_kv, slot_map_.data()), 4, indptr, indices);
   EXPECT_THAT(indices, ElementsAre(7, 1));
-  // A page id put through the map of token slots is another page.
-  build_page_table(requests_of(rows, seqlen_kv), 4, 2, wrong);
+  // Translating a page id with the map of token slots yields another page.
+  build_page_table(make_requests(rows, seqlen_kv), 4, 2, wrong);
   translate_slots(slot_map_.data(), wrong, wrong);
   EXPECT_NE(wrong, page_table);
 }
 
-TEST_F(SwaTranslation, OfWriteSlotsKeepsMinusOne) {
+TEST_F(SwaTranslation, KeepsMinusOneInWriteSlots) {
   const std::vector<int32_t> slots{20, -1, 11, 0};
   std::vector<int32_t> translated(4);
   translate_slots(slot_map_.data(), slots, translated);
@@ -111,7 +111,7 @@ TEST_F(SwaTranslation, RejectsOtherNegativeSlotsAndOtherSizes) {
 }
 
 // FlashInfer's example: lengths 3 and 5 with pages of one token.
-TEST(BuildCsr, PutsThePagesOfRequestsOneAfterAnother) {
+TEST(BuildCsr, ConcatenatesThePagesOfRequests) {
   const std::vector<int32_t> table{10, 11, 12, 0, 0, 20, 21, 22, 23, 24}, rows{0, 1}, seqlen_kv{3, 5};
   const RequestRows requests{.table = table.data(), .stride = 5, .rows = rows, .seqlen_kv = seqlen_kv};
   std::vector<int32_t> indptr(3), indices(8);
@@ -123,13 +123,13 @@ TEST(BuildCsr, PutsThePagesOfRequestsOneAfterAnother) {
 TEST(BuildCsr, CountsPagesAndDoesNotWritePastTheEnd) {
   const std::vector<int32_t> rows{1, 1, 2}, seqlen_kv{9, 0, 5};
   std::vector<int32_t> indptr(4), indices(7, -1);
-  build_csr(requests_of(rows, seqlen_kv), 4, indptr, indices);
+  build_csr(make_requests(rows, seqlen_kv), 4, indptr, indices);
   EXPECT_THAT(indptr, ElementsAre(0, 3, 3, 5));
   EXPECT_THAT(indices, ElementsAre(2, 5, 9, 10, 3, -1, -1));
 }
 
-// Draft step s of a request with K branches is K requests of its prefix and s + 1 draft tokens. The
-// documents' example: prefixes 5 and 3, two branches.
+// Draft step s of a request with K branches is represented by K requests with its prefix and s + 1 draft
+// tokens. The documentation's example: prefixes 5 and 3, two branches.
 TEST(BuildCsr, PlacesTheBranchesOfADraftStep) {
   std::vector<int32_t> table(4 * 7);
   std::iota(table.begin(), table.end(), 1);
@@ -151,19 +151,19 @@ TEST(BuildPageTable, NamesMismatchedArguments) {
       build_page_table(requests, page_size, width, View<int32_t>(page_table).first(num_entries));
     });
   };
-  EXPECT_EQ(error_text(requests_of(rows, seqlen_kv), 4, 2, 6),
+  EXPECT_EQ(error_text(make_requests(rows, seqlen_kv), 4, 2, 6),
             "width 2: build_page_table needs 3 pages for request 0");
-  EXPECT_EQ(error_text(requests_of(rows, seqlen_kv), 4, 3, 5),
+  EXPECT_EQ(error_text(make_requests(rows, seqlen_kv), 4, 3, 5),
             "page_table of 5 entries: build_page_table needs 2 x 3");
-  EXPECT_EQ(error_text(requests_of(rows, too_long), 4, 3, 6),
+  EXPECT_EQ(error_text(make_requests(rows, too_long), 4, 3, 6),
             "seqlen_kv 10 of request 1: build_page_table supports 0 to 9, the length of a row");
-  EXPECT_EQ(error_text(requests_of(rows, negative), 4, 3, 6),
+  EXPECT_EQ(error_text(make_requests(rows, negative), 4, 3, 6),
             "seqlen_kv -1 of request 1: build_page_table supports 0 to 9, the length of a row");
-  EXPECT_EQ(error_text(requests_of(one, seqlen_kv), 4, 3, 6),
+  EXPECT_EQ(error_text(make_requests(one, seqlen_kv), 4, 3, 6),
             "rows of 1 requests: build_page_table has seqlen_kv of 2");
   for (int page_size : {0, 3, 512})
     EXPECT_EQ(
-        error_text(requests_of(rows, seqlen_kv), page_size, 3, 6),
+        error_text(make_requests(rows, seqlen_kv), page_size, 3, 6),
         "page_size " + std::to_string(page_size) + ": build_page_table needs a power of two from 1 to 256");
 }
 
@@ -172,7 +172,7 @@ TEST(BuildCsr, NamesMismatchedArguments) {
   std::vector<int32_t> indptr(3), indices(5);
   const auto error_text = [&](int page_size, size_t num_indptr, size_t num_indices) {
     return error_message(ErrorCode::kInvalidArgument, [&] {
-      build_csr(requests_of(rows, seqlen_kv), page_size, View<int32_t>(indptr).first(num_indptr),
+      build_csr(make_requests(rows, seqlen_kv), page_size, View<int32_t>(indptr).first(num_indptr),
                 View<int32_t>(indices).first(num_indices));
     });
   };
@@ -181,10 +181,10 @@ TEST(BuildCsr, NamesMismatchedArguments) {
   EXPECT_EQ(error_text(48, 3, 5), "page_size 48: build_csr needs a power of two from 1 to 256");
 }
 
-TEST(Metadata, OfAStepNeverTouchesTheHeap) {
+TEST(Metadata, DoesNotAllocateOnTheHeap) {
   const std::vector<int32_t> rows{1, 2}, seqlen_kv{9, 5}, slot_map(48);
   std::vector<int32_t> page_table(6), indptr(3), indices(5), slots{8, -1};
-  const RequestRows requests = requests_of(rows, seqlen_kv, nullptr);
+  const RequestRows requests = make_requests(rows, seqlen_kv, nullptr);
   const int64_t before = testing_support::num_allocations();
   build_page_table(requests, 4, 3, page_table);
   build_csr(requests, 4, indptr, indices);
@@ -192,10 +192,10 @@ TEST(Metadata, OfAStepNeverTouchesTheHeap) {
   EXPECT_EQ(testing_support::num_allocations(), before);
 }
 
-TEST(Metadata, OfAnEmptyBatchIsEmpty) {
+TEST(Metadata, IsEmptyForAnEmptyBatch) {
   std::vector<int32_t> indptr(1, -1);
-  build_page_table(requests_of({}, {}), 4, 3, {});
-  build_csr(requests_of({}, {}), 4, indptr, {});
+  build_page_table(make_requests({}, {}), 4, 3, {});
+  build_csr(make_requests({}, {}), 4, indptr, {});
   EXPECT_THAT(indptr, ElementsAre(0));
 }
 

@@ -1,4 +1,4 @@
-// Tree masks of other layouts, and the cascade's tree half.
+// Tree masks of other layouts, and the tree half of cascade attention.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ std::vector<uint64_t> pack(TreeMaskLayout layout, const std::vector<uint8_t>& ma
   return words;
 }
 
-// Two drafts each after prefixes of 3 and 2: the masks of the requests take 10 and 8 bytes.
+// Two drafts each after prefixes of 3 and 2: the masks of the requests have 10 and 8 bytes.
 TEST(PackTreeMask, ReadsFullMasksWithThePrefixFirst) {
   const std::vector<uint8_t> mask{1, 1, 1, 1, 0,  //
                                   1, 1, 1, 1, 1,  //
@@ -41,7 +41,7 @@ TEST(PackTreeMask, ReadsMasksOfNewTokensOnly) {
               ElementsAre(0b001, 0b011, 0b101, 0b1));
 }
 
-TEST(PackTreeMask, ReadsPackedBitsLowBitFirstAndEachRequestFromANewByte) {
+TEST(PackTreeMask, ReadsPackedBitsFromTheLowBitAndStartsRequestsAtBytes) {
   // Rows 001, 011, 101 (low bit first: 1 0 0, 1 1 0, 1 0 1), then a request of one token.
   const std::vector<uint8_t> mask{0b01011001, 0b1, 0b1};
   EXPECT_THAT(pack(TreeMaskLayout::kBitPacked, mask, {0, 3, 4}, {20, 1}),
@@ -60,7 +60,7 @@ TEST(PackTreeMask, SpreadsMoreThan64NewTokensOverWords) {
   }
 }
 
-TEST(PackTreeMask, PadTokensSeeNothing) {
+TEST(PackTreeMask, PaddingTokensAttendToNothing) {
   std::vector<uint64_t> words(4, ~uint64_t{0});
   const std::vector<int32_t> cu_seqlen_q{0, 2}, seqlen_kv{2};
   pack_tree_mask(TreeMaskLayout::kQlenOnly, std::vector<uint8_t>{1, 0, 1, 1}, cu_seqlen_q, seqlen_kv, 1,
@@ -68,7 +68,7 @@ TEST(PackTreeMask, PadTokensSeeNothing) {
   EXPECT_THAT(words, ElementsAre(0b01, 0b11, 0, 0));
 }
 
-TEST(PackTreeMask, RejectsAMaskThatHidesAKeyOfThePrefix) {
+TEST(PackTreeMask, RejectsAMaskThatExcludesAKeyOfThePrefix) {
   std::vector<uint8_t> mask(2 * 5, 1);
   mask[5 + 1] = 0;
   EXPECT_EQ(
@@ -80,7 +80,7 @@ TEST(PackTreeMask, RejectsAMaskThatHidesAKeyOfThePrefix) {
       "visible");
 }
 
-TEST(PackTreeMask, NamesSizesThatDoNotFit) {
+TEST(PackTreeMask, NamesMismatchedSizes) {
   const auto error_text = [](auto&& fn) { return error_message(ErrorCode::kInvalidArgument, fn); };
   for (auto [layout, num_bytes] : {std::pair{TreeMaskLayout::kFullMask, 30},
                                    {TreeMaskLayout::kQlenOnly, 9},
@@ -103,7 +103,7 @@ TEST(PackTreeMask, NamesSizesThatDoNotFit) {
             "words of 2 entries: pack_tree_mask needs 3 x 1");
 }
 
-// The documents' example: three drafts in slots 8, 9, 10; the third is a sibling of the second.
+// The documentation's example: three drafts in slots 8, 9, 10; the third is a sibling of the second.
 TEST(ExpandTreeRequests, MatchTheWorkedExample) {
   const std::vector<uint64_t> tree_mask{0b001, 0b011, 0b101};
   const std::vector<int32_t> cu_seqlen_q{0, 3}, slots{8, 9, 10};
@@ -126,7 +126,7 @@ TEST(ExpandTreeRequests, ReadBitsBeyondTheFirstWord) {
   constexpr int kNumTokens = 66;
   std::vector<uint64_t> tree_mask(kNumTokens * 2, 0);
   for (size_t token = 0; token < kNumTokens; ++token)
-    tree_mask[token * 2 + 1] = 0b10;  // all see the last one
+    tree_mask[token * 2 + 1] = 0b10;  // all tokens attend to the last one
   std::vector<int32_t> slots(kNumTokens);
   std::iota(slots.begin(), slots.end(), 100);
   const std::vector<int32_t> cu_seqlen_q{0, kNumTokens};
@@ -135,7 +135,7 @@ TEST(ExpandTreeRequests, ReadBitsBeyondTheFirstWord) {
   for (size_t token = 0; token < kNumTokens; ++token) EXPECT_EQ(requests.slots[token * kNumTokens], 165);
 }
 
-TEST(ExpandTreeRequests, NameSizesThatDoNotFit) {
+TEST(ExpandTreeRequests, NameMismatchedSizes) {
   const std::vector<uint64_t> tree_mask{1, 1};
   const std::vector<int32_t> cu_seqlen_q{0, 2}, slots{4}, wide{0, 65};
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument,

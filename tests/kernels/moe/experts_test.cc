@@ -1,4 +1,4 @@
-// The experts of a mixture against float64.
+// MoE experts, compared with float64.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,38 +22,40 @@ using testing_support::TestTensor;
 
 using ExpertsTest = testing_support::OnMoeDevice;
 
-// In how many matrices the weights lie.
+// Number of matrices that the weights are stored in.
 enum class Parts { kOne, kOfExperts, kOfGateAndUp };
-// Which experts tokens choose.
+// Experts that tokens are routed to.
 enum class Choice { kEven, kFirst };
 
-// A layer of experts, some tokens, and their choices.
+// Layer of experts, tokens, and their routing.
 struct Layer {
   MoeShape shape;
   TestTensor x, gate_up, down, experts, weights;
-  std::vector<TestTensor> biases = {};  // of gate_up and of down, or none
+  std::vector<TestTensor> biases = {};  // biases of gate_up and down, or empty
   ExpertGate gate = {};
   bool weights_scale_input = false;
 
-  Layer(const MoeShape& of, int64_t num_tokens, DType weight_dtype, DType x_dtype, Choice choice)
-      : shape(of),
-        x(TestTensor::random({num_tokens, of.hidden_size}, x_dtype, 1)),
-        gate_up(TestTensor::random({of.num_experts * 2 * of.intermediate_size, of.hidden_size}, weight_dtype,
-                                   2, 1.0f / std::sqrt(static_cast<float>(of.hidden_size)))),
-        down(TestTensor::random({of.num_experts * of.hidden_size, of.intermediate_size}, weight_dtype, 3,
-                                1.0f / std::sqrt(static_cast<float>(of.intermediate_size)))),
-        experts({num_tokens, of.top_k}, DType::kI32),
-        weights(TestTensor::random({num_tokens, of.top_k}, DType::kF32, 4)) {
+  Layer(const MoeShape& layer_shape, int64_t num_tokens, DType weight_dtype, DType x_dtype, Choice choice)
+      : shape(layer_shape),
+        x(TestTensor::random({num_tokens, layer_shape.hidden_size}, x_dtype, 1)),
+        gate_up(TestTensor::random(
+            {layer_shape.num_experts * 2 * layer_shape.intermediate_size, layer_shape.hidden_size},
+            weight_dtype, 2, 1.0f / std::sqrt(static_cast<float>(layer_shape.hidden_size)))),
+        down(TestTensor::random(
+            {layer_shape.num_experts * layer_shape.hidden_size, layer_shape.intermediate_size}, weight_dtype,
+            3, 1.0f / std::sqrt(static_cast<float>(layer_shape.intermediate_size)))),
+        experts({num_tokens, layer_shape.top_k}, DType::kI32),
+        weights(TestTensor::random({num_tokens, layer_shape.top_k}, DType::kF32, 4)) {
     std::mt19937 generator(5);
-    std::vector<int32_t> all(static_cast<size_t>(of.num_experts));
+    std::vector<int32_t> all(static_cast<size_t>(layer_shape.num_experts));
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
     for (int64_t token = 0; token < num_tokens; ++token) {
       if (choice == Choice::kEven) std::ranges::shuffle(all, generator);
-      std::copy_n(all.begin(), of.top_k, experts.view()[token].as<int32_t>());
+      std::copy_n(all.begin(), layer_shape.top_k, experts.view()[token].as<int32_t>());
     }
   }
 
-  // As gpt-oss has them: gates and ups that the clamp meets.
+  // Biases and activation of gpt-oss, with gates and ups beyond the clamp.
   void add_biases(DType dtype) {
     biases.push_back(TestTensor::random({gate_up.view().shape[0]}, dtype, 6));
     biases.push_back(TestTensor::random({down.view().shape[0]}, dtype, 7));
@@ -72,13 +74,13 @@ struct Layer {
     return linears;
   }
 
-  // What tokens begin, begin + 1, ... get.
-  std::vector<double> compute(const MoeDevice& device, int64_t begin, int64_t end, Parts cta_ranges_of_tile,
+  // Results of tokens begin to end - 1.
+  std::vector<double> compute(const MoeDevice& device, int64_t begin, int64_t end, Parts weight_parts,
                               bool batch_invariant = false) const {
     TestTensor out({end - begin, shape.hidden_size}, x.view().dtype);
     out.fill(std::numeric_limits<float>::quiet_NaN());
-    const int64_t count = cta_ranges_of_tile == Parts::kOne ? 1 : shape.num_experts;
-    const auto gate_ups = parts(gate_up, cta_ranges_of_tile == Parts::kOfGateAndUp ? 2 * count : count),
+    const int64_t count = weight_parts == Parts::kOne ? 1 : shape.num_experts;
+    const auto gate_ups = parts(gate_up, weight_parts == Parts::kOfGateAndUp ? 2 * count : count),
                downs = parts(down, count);
     MoeExpertsArgs args = arguments(gate_ups, downs, out);
     args.x = args.x.slice(0, begin, end);
@@ -115,8 +117,8 @@ double largest_of(const std::vector<double>& values) {
   return largest;
 }
 
-// In parts of the largest result: what is between the products is rounded to the dtype, and so is the sum.
-double tolerance_of(DType dtype) {
+// Relative to the largest result: intermediate values and the sum are rounded to the dtype.
+double tolerance_for(DType dtype) {
   return dtype == DType::kF32 ? 3e-6 : dtype == DType::kF16 ? 3 * 0x1p-11 : 3 * 0x1p-8;
 }
 
@@ -126,7 +128,7 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& expe
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], allowed) << "element " << i;
 }
 
-// Features that fill tiles and vectors, and rests of both; few experts and many.
+// Sizes that fill tiles and vectors, and sizes with remainders; few experts and many.
 constexpr MoeShape kShapes[] = {
     {.num_experts = 8, .top_k = 2, .hidden_size = 64, .intermediate_size = 32},
     {.num_experts = 24, .top_k = 6, .hidden_size = 104, .intermediate_size = 72},
@@ -143,7 +145,7 @@ TEST_P(ExpertsTest, MatchFloat64) {
         SCOPED_TRACE(testing::Message()
                      << num_tokens << " tokens, " << shape.num_experts << " experts, " << to_string(dtype));
         expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                    tolerance_of(x_dtype));
+                    tolerance_for(x_dtype));
       }
 }
 
@@ -151,7 +153,7 @@ TEST_P(ExpertsTest, WithBiasesAndClampedSwigluMatchFloat64) {
   for (const DType dtype : kWeightTypes)
     for (const MoeShape& shape : kShapes)
       for (const int64_t num_tokens : {1, 40, 400}) {
-        // Tiles of many rows, which a GPU has.
+        // Tiles of many rows exist only on the GPU.
         if (num_tokens == 400 && (!GetParam().on_gpu() || &shape != kShapes)) continue;
         const DType x_dtype = GetParam().activation_for(dtype);
         Layer layer(shape, num_tokens, dtype, x_dtype, Choice::kEven);
@@ -159,13 +161,13 @@ TEST_P(ExpertsTest, WithBiasesAndClampedSwigluMatchFloat64) {
         SCOPED_TRACE(testing::Message() << num_tokens << " tokens, " << shape.num_experts << " experts");
         const std::vector<double> expected = layer.expected();
         for (const Parts parts : {Parts::kOne, Parts::kOfExperts, Parts::kOfGateAndUp}) {
-          if (GetParam().on_gpu() && parts != Parts::kOne) continue;  // it joins them
-          expect_near(layer.compute(GetParam(), 0, num_tokens, parts), expected, tolerance_of(x_dtype));
+          if (GetParam().on_gpu() && parts != Parts::kOne) continue;  // the GPU requires one matrix
+          expect_near(layer.compute(GetParam(), 0, num_tokens, parts), expected, tolerance_for(x_dtype));
         }
       }
 }
 
-// (8, -9) and (1, 0.5) at limit 7, worked by hand.
+// (8, -9) and (1, 0.5) at limit 7, computed by hand.
 TEST_P(ExpertsTest, ClampGateFromAboveAndUpOnBothSides) {
   Layer layer({.num_experts = 1, .top_k = 1, .hidden_size = 2, .intermediate_size = 2}, 1, DType::kF32,
               DType::kF32, Choice::kFirst);
@@ -191,17 +193,17 @@ TEST_P(ExpertsTest, WithWeightedInputsMatchFloat64) {
       Layer layer(kShapes[1], num_tokens, dtype, x_dtype, Choice::kEven);
       layer.weights_scale_input = true;
       expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                  tolerance_of(x_dtype));
+                  tolerance_for(x_dtype));
     }
 }
 
 TEST_P(ExpertsTest, HandleAllTokensChoosingOneExpert) {
   const Layer layer(kShapes[1], 150, DType::kBF16, GetParam().activation_for(DType::kBF16), Choice::kFirst);
   expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(),
-              tolerance_of(layer.x.view().dtype));
+              tolerance_for(layer.x.view().dtype));
 }
 
-TEST_P(ExpertsTest, HaveTheSameBitsInOneMatrixAndInOneEach) {
+TEST_P(ExpertsTest, HaveTheSameBitsInOneMatrixAndInSeparateOnes) {
   if (GetParam().on_gpu()) GTEST_SKIP() << "a GPU joins the weights of experts";
   for (const int64_t num_tokens : {2, 90}) {
     const Layer layer(kShapes[1], num_tokens, DType::kBF16, DType::kF32, Choice::kEven);
@@ -234,8 +236,8 @@ TEST_P(ExpertsTest, AreBatchInvariant) {
     }
 }
 
-// What a GPU has kernels of their own for: experts of few rows, of which some have more than a tile.
-constexpr MoeShape kOfWholeTiles{.num_experts = 16, .top_k = 4, .hidden_size = 208, .intermediate_size = 176};
+// Shapes with dedicated GPU kernels: experts with few rows, some with more than a tile.
+constexpr MoeShape kWholeTiles{.num_experts = 16, .top_k = 4, .hidden_size = 208, .intermediate_size = 176};
 
 TEST_P(ExpertsTest, FewRowsMatchFloat64) {
   for (const DType dtype : kWeightTypes)
@@ -243,22 +245,23 @@ TEST_P(ExpertsTest, FewRowsMatchFloat64) {
       for (const int64_t num_tokens : {1, 5, 12, 20, 47}) {
         if (!GetParam().on_gpu() && dtype != DType::kBF16) continue;
         const DType x_dtype = GetParam().activation_for(dtype);
-        Layer layer(kOfWholeTiles, num_tokens, dtype, x_dtype, choice);
+        Layer layer(kWholeTiles, num_tokens, dtype, x_dtype, choice);
         SCOPED_TRACE(testing::Message() << num_tokens << " tokens, " << to_string(dtype));
         expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                    tolerance_of(x_dtype));
+                    tolerance_for(x_dtype));
         layer.add_biases(dtype);
         expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                    tolerance_of(x_dtype));
+                    tolerance_for(x_dtype));
         layer.weights_scale_input = true;
         expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
-                    tolerance_of(x_dtype));
+                    tolerance_for(x_dtype));
       }
 }
 
-// Many K-blocks for each warp, experts by twos, an odd one left, and so many that warps share no K.
+// Many K-blocks per warp, an even and an odd number of experts, and so many experts that warps do not split
+// K.
 TEST_P(ExpertsTest, SingleTokenMatchesFloat64) {
-  if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one way for all";
+  if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one kernel for all";
   for (const MoeShape& shape :
        {MoeShape{.num_experts = 17, .top_k = 16, .hidden_size = 1032, .intermediate_size = 392},
         MoeShape{.num_experts = 9, .top_k = 8, .hidden_size = 2048, .intermediate_size = 768},
@@ -268,25 +271,25 @@ TEST_P(ExpertsTest, SingleTokenMatchesFloat64) {
       if (dtype == DType::kF16 && shape.top_k == 8) continue;
       SCOPED_TRACE(testing::Message() << shape.num_experts << " experts, " << to_string(dtype));
       Layer layer(shape, 1, dtype, dtype, Choice::kEven);
-      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_of(dtype));
+      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_for(dtype));
       layer.add_biases(dtype);
       layer.weights_scale_input = true;
-      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_of(dtype));
+      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_for(dtype));
     }
 }
 
 TEST_P(ExpertsTest, ManyRowsMatchFloat64) {
-  if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one way for all";
+  if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one kernel for all";
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Choice choice : {Choice::kEven, Choice::kFirst})
       for (const MoeShape& shape :
-           {kOfWholeTiles,
+           {kWholeTiles,
             MoeShape{.num_experts = 3, .top_k = 2, .hidden_size = 328, .intermediate_size = 200}}) {
         Layer layer(shape, 150, dtype, dtype, choice);
         SCOPED_TRACE(testing::Message() << shape.num_experts << " experts, " << to_string(dtype));
-        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_of(dtype));
+        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_for(dtype));
         layer.weights_scale_input = true;
-        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_of(dtype));
+        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_for(dtype));
       }
 }
 
@@ -294,9 +297,9 @@ TEST_P(ExpertsTest, FewRowsAreBatchInvariant) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU's products of few and of more rows differ";
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Choice choice : {Choice::kEven, Choice::kFirst}) {
-      const Layer layer(kOfWholeTiles, 12, dtype, dtype, choice);
+      const Layer layer(kWholeTiles, 12, dtype, dtype, choice);
       const auto all = layer.compute(GetParam(), 0, 12, Parts::kOne);
-      // A single token has a kernel of its own.
+      // A single token uses a separate kernel.
       for (const auto& [begin, end] : {std::pair{0, 2}, {10, 12}, {3, 9}, {2, 11}}) {
         const auto some = layer.compute(GetParam(), begin, end, Parts::kOne);
         EXPECT_TRUE(std::ranges::equal(
@@ -322,7 +325,7 @@ TEST_P(ExpertsTest, AddToExistingOutputOnRequest) {
                      expected = TestTensor::random({num_tokens, layer.shape.hidden_size}, dtype, 9);
     expect_near(run(got, [](const MoeExpertsArgs& args) { GetParam().moe_experts(args); }),
                 run(expected, [](const MoeExpertsArgs& args) { reference::moe_experts(args); }),
-                tolerance_of(dtype));
+                tolerance_for(dtype));
   }
 }
 

@@ -1,4 +1,5 @@
-// A graph of route() and moe_experts() serves every routing: its grids know the number of tokens alone.
+// A captured graph of route() and moe_experts() is valid for every routing: its grids depend only on the
+// number of tokens.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -22,7 +23,7 @@ using GpuMoeGraph = testing_cuda::NeedsGpu;
 
 constexpr MoeShape kShape{.num_experts = 24, .top_k = 3, .hidden_size = 64, .intermediate_size = 32};
 
-// All of a step on the GPU.
+// All tensors of a step on the GPU.
 class Step {
  public:
   Step(int64_t num_tokens, DType dtype, Stream& stream)
@@ -74,7 +75,7 @@ class Step {
   Tensor scratch_;
 };
 
-TEST_F(GpuMoeGraph, ServesEveryRoutingToTheBitOfTheEagerStep) {
+TEST_F(GpuMoeGraph, MatchesTheEagerBitsForEveryRouting) {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
     for (const int64_t num_tokens : {1, 40, 300}) {
       cuda::OwnedStream owned(kGpu);
@@ -82,7 +83,7 @@ TEST_F(GpuMoeGraph, ServesEveryRoutingToTheBitOfTheEagerStep) {
       Step step(num_tokens, dtype, stream);
       step.set_logits(TestTensor({num_tokens, kShape.num_experts}, DType::kF32));
       cuda::Graph graph(stream, [&] { step.queue(); });
-      // Even ones, and such as all choose the same three.
+      // Even routing, and routing of all tokens to the same three experts.
       for (const float deviation : {1.0f, 3.0f, 0.0f}) {
         step.set_logits(TestTensor::random({num_tokens, kShape.num_experts}, DType::kF32, 7, deviation));
         const auto eager = step.out_after([&] { step.queue(); });

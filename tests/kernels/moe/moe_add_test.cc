@@ -1,4 +1,4 @@
-// moe_add() over a Residual: norm, router and experts together, against float64.
+// moe_add() over a Residual: norm, router and experts, compared with float64.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ struct Layer {
              down = TestTensor::random({6 * 48, 20}, DType::kBF16, 4, 0.2f);
   Linear gate_up_linear{.weight = gate_up}, down_linear{.weight = down};
 
-  // A shared expert of 10 features within; its gate, up and down are those of TestTensors.
+  // Shared expert with intermediate size 10; its gate, up and down are TestTensors.
   TestTensor shared_gate = TestTensor::random({10, 48}, DType::kF32, 6, 0.15f),
              shared_up = TestTensor::random({10, 48}, DType::kBF16, 7, 0.15f),
              shared_down = TestTensor::random({48, 10}, DType::kBF16, 8, 0.3f);
@@ -49,11 +49,11 @@ struct Layer {
   }
 };
 
-// Adds what the shared expert makes of x to the sum.
+// Adds the shared expert's output for x to the sum.
 void add_shared_expert(const Layer& layer, const TestTensor& x, std::vector<double>& sum) {
-  const auto row = [](const TestTensor& weight, int64_t i, const auto& of, int64_t size) {
+  const auto row = [](const TestTensor& weight, int64_t i, const auto& input, int64_t size) {
     double product = 0.0;
-    for (int64_t j = 0; j < size; ++j) product += weight.at(i * size + j) * of(j);
+    for (int64_t j = 0; j < size; ++j) product += weight.at(i * size + j) * input(j);
     return product;
   };
   for (int64_t token = 0; token < kTokens; ++token) {
@@ -70,7 +70,7 @@ void add_shared_expert(const Layer& layer, const TestTensor& x, std::vector<doub
 }
 
 // residual + experts(norm(residual)) in float64 steps, each rounded to float32.
-std::vector<double> expected_of(const Layer& layer, const TestTensor& residual, bool shares) {
+std::vector<double> expected_sum(const Layer& layer, const TestTensor& residual, bool shares) {
   const TestTensor x({kTokens, 48}, DType::kF32), logits({kTokens, 6}, DType::kF32),
       experts({kTokens, 2}, DType::kI32), weights({kTokens, 2}, DType::kF32), out({kTokens, 48}, DType::kF32);
   const auto set = [](const TestTensor& tensor, int64_t i, double value) {
@@ -109,17 +109,17 @@ TEST(MoeAdd, AddsExpertOutputsOfTheNormalizedResidual) {
   const TestTensor sum = TestTensor::random({kTokens, 48}, DType::kF32, 5),
                    scratch({kTokens, 48}, DType::kF32), gathered({kTokens, 48}, DType::kF32),
                    added({kTokens, 48}, DType::kF32);
-  std::vector<double> expected = expected_of(layer, sum, false);
+  std::vector<double> expected = expected_sum(layer, sum, false);
   Arena arena(static_cast<size_t>(kTokens * moe_scratch_width(kShape)) * sizeof(float) + 64);
   const Tensor memory = arena.allocate({kTokens, moe_scratch_width(kShape)}, DType::kF32);
   Stream stream;
   const OpContext context{.stream = stream};
   Residual residual({.sum = sum, .scratch = scratch, .gathered = gathered});
   moe_add(residual, layer.args(memory), context);
-  // A second one on top, with a shared expert: what the first one left is read by its norm.
+  // A second layer with a shared expert on top: its norm reads the output of the first.
   for (int64_t i = 0; i < added.size(); ++i)
     added.view().as<float>()[i] = static_cast<float>(expected[static_cast<size_t>(i)]);
-  expected = expected_of(layer, added, true);
+  expected = expected_sum(layer, added, true);
   moe_add(residual, layer.args_with_shared_expert(memory), context);
   const TestTensor unit = TestTensor({48, 48}, DType::kF32), out({kTokens, 48}, DType::kF32);
   for (int64_t i = 0; i < 48; ++i) unit.view().as<float>()[i * 49] = 1.0f;

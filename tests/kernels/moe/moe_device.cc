@@ -24,7 +24,7 @@ View<std::byte> bytes_of(const TensorView& view) {
   return {static_cast<std::byte*>(view.data), view.num_bytes()};
 }
 
-// NaN wherever a kernel reads what it has not written.
+// Memory filled with NaN, so that reads of unwritten memory are detected.
 Tensor poisoned(Arena& arena, size_t num_bytes) {
   const Tensor memory = arena.allocate({static_cast<int64_t>(num_bytes)}, DType::kU8);
   std::memset(memory.view().data, 0xff, num_bytes);
@@ -70,9 +70,9 @@ void MoeDevice::moe_experts(kernels::MoeExpertsArgs args, int64_t scales_at) con
   Stream stream = owned.get();
   std::deque<DeviceCopy> copies;
   const auto copied = [&](const TensorView& host) { return copies.emplace_back(host, stream).view(); };
-  // Of a contiguous view, with as many bytes in front.
+  // Copy of a contiguous view with `scales_at` bytes before it.
   std::deque<std::vector<std::byte>> padded;
-  const auto copied_behind = [&](const TensorView& host) {
+  const auto copied_with_offset = [&](const TensorView& host) {
     if (host.empty() || scales_at == 0) return copied(host);
     std::vector<std::byte>& bytes = padded.emplace_back(static_cast<size_t>(scales_at) + host.num_bytes());
     std::memcpy(bytes.data() + scales_at, host.data, host.num_bytes());
@@ -86,7 +86,7 @@ void MoeDevice::moe_experts(kernels::MoeExpertsArgs args, int64_t scales_at) con
   const auto on_device = [&](const Linear& host) {
     Linear linear = host;
     linear.weight.data = copied(host.weight.data);
-    linear.weight.scales = copied_behind(host.weight.scales);
+    linear.weight.scales = copied_with_offset(host.weight.scales);
     linear.weight.zeros = copied(host.weight.zeros);
     linear.weight.input_order = copied(host.weight.input_order);
     linear.bias = copied(host.bias);

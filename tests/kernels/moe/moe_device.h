@@ -1,5 +1,4 @@
-// Where the kernels of mixtures of experts are tested: the CPU's instruction sets and the GPU. Tensors of a
-// call lie in host memory.
+// Devices of MoE tests: the instruction sets of the CPU, and the GPU. Tensors of a call are in host memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,12 +15,12 @@ struct MoeDevice {
   kernels::cpu::Isa isa = kernels::cpu::Isa::kPortable;
 
   bool on_gpu() const { return type == DeviceType::kCuda; }
-  // What x is when weights are `weight`.
+  // Dtype of x for weights of dtype `weight`.
   DType activation_for(DType weight) const { return on_gpu() ? weight : DType::kF32; }
 
   void route(const kernels::RouteArgs& args) const;
-  // With scratch and workspace of its own, full of NaN. On a GPU scales of weights begin `scales_at` bytes
-  // behind where memory does.
+  // Uses separate scratch and workspace memory full of NaN. On a GPU, scales of weights are offset by
+  // `scales_at` bytes.
   void moe_experts(kernels::MoeExpertsArgs args, int64_t scales_at = 0) const;
 };
 

@@ -1,5 +1,5 @@
-// Norm, router and choice in one launch: the norm against float64, the choice against that of the reference
-// over the rows that the launch left.
+// Norm, router and selection of experts in one launch. The norm is compared with float64, the selection with
+// the reference over the normalized rows of the launch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,17 +34,19 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
     if (!IsSkipped() && !cuda::gpu_facts(kGpu).runs_sm90a()) GTEST_SKIP() << "clusters of sm_90a";
   }
 
-  static void expect_as_reference(const Case& of, DType dtype) {
-    const TestTensor x = TestTensor::random({of.num_tokens, of.hidden_size}, dtype, 1, 3.0f),
-                     norm = TestTensor::random({of.hidden_size}, dtype, 2),
-                     router = TestTensor::random({of.num_experts, of.hidden_size}, dtype, 3, 0.1f),
-                     bias = TestTensor::random({of.num_experts}, dtype, 4),
-                     correction = TestTensor::random({of.num_experts}, DType::kF32, 5, 0.3f);
-    const TestTensor y({of.num_tokens, of.hidden_size}, dtype),
-        logits({of.num_tokens, of.num_experts}, DType::kF32), experts({of.num_tokens, of.top_k}, DType::kI32),
-        weights({of.num_tokens, of.top_k}, DType::kF32),
-        expected_experts({of.num_tokens, of.top_k}, DType::kI32),
-        expected_weights({of.num_tokens, of.top_k}, DType::kF32);
+  static void expect_as_reference(const Case& test_case, DType dtype) {
+    const TestTensor x = TestTensor::random({test_case.num_tokens, test_case.hidden_size}, dtype, 1, 3.0f),
+                     norm = TestTensor::random({test_case.hidden_size}, dtype, 2),
+                     router =
+                         TestTensor::random({test_case.num_experts, test_case.hidden_size}, dtype, 3, 0.1f),
+                     bias = TestTensor::random({test_case.num_experts}, dtype, 4),
+                     correction = TestTensor::random({test_case.num_experts}, DType::kF32, 5, 0.3f);
+    const TestTensor y({test_case.num_tokens, test_case.hidden_size}, dtype),
+        logits({test_case.num_tokens, test_case.num_experts}, DType::kF32),
+        experts({test_case.num_tokens, test_case.top_k}, DType::kI32),
+        weights({test_case.num_tokens, test_case.top_k}, DType::kF32),
+        expected_experts({test_case.num_tokens, test_case.top_k}, DType::kI32),
+        expected_weights({test_case.num_tokens, test_case.top_k}, DType::kF32);
     {
       attend::cuda::OwnedStream owned(kGpu);
       Stream stream = owned.get();
@@ -55,9 +57,9 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
           {.x = x_copy.view(),
            .norm = norm_copy.view(),
            .norm_eps = kEps,
-           .router = {.weight = router_copy.view(), .bias = of.bias ? bias_copy.view() : TensorView()},
-           .rule = of.rule,
-           .correction = of.corrected ? correction_copy.view() : TensorView(),
+           .router = {.weight = router_copy.view(), .bias = test_case.bias ? bias_copy.view() : TensorView()},
+           .rule = test_case.rule,
+           .correction = test_case.corrected ? correction_copy.view() : TensorView(),
            .normalized = y_copy.view(),
            .experts = experts_copy.view(),
            .weights = weights_copy.view()},
@@ -68,25 +70,26 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
       attend::cuda::synchronize(stream);
     }
     const double rounding = dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
-    for (int64_t token = 0; token < of.num_tokens; ++token) {
-      const int64_t first = token * of.hidden_size;
+    for (int64_t token = 0; token < test_case.num_tokens; ++token) {
+      const int64_t first = token * test_case.hidden_size;
       double squares = 0.0;
-      for (int64_t i = 0; i < of.hidden_size; ++i) squares += std::pow(x.at(first + i), 2);
-      const double scale = 1.0 / std::sqrt(squares / static_cast<double>(of.hidden_size) + double{kEps});
-      for (int64_t i = 0; i < of.hidden_size; ++i) {
+      for (int64_t i = 0; i < test_case.hidden_size; ++i) squares += std::pow(x.at(first + i), 2);
+      const double scale =
+          1.0 / std::sqrt(squares / static_cast<double>(test_case.hidden_size) + double{kEps});
+      for (int64_t i = 0; i < test_case.hidden_size; ++i) {
         const double expected = x.at(first + i) * scale * norm.at(i);
         ASSERT_NEAR(y.at(first + i), expected, rounding * std::abs(expected) + 1e-6) << token << ", " << i;
       }
-      for (int64_t expert = 0; expert < of.num_experts; ++expert) {
-        double sum = of.bias ? bias.at(expert) : 0.0;
-        for (int64_t i = 0; i < of.hidden_size; ++i)
-          sum += y.at(first + i) * router.at(expert * of.hidden_size + i);
-        logits.view().as<float>()[token * of.num_experts + expert] = static_cast<float>(sum);
+      for (int64_t expert = 0; expert < test_case.num_experts; ++expert) {
+        double sum = test_case.bias ? bias.at(expert) : 0.0;
+        for (int64_t i = 0; i < test_case.hidden_size; ++i)
+          sum += y.at(first + i) * router.at(expert * test_case.hidden_size + i);
+        logits.view().as<float>()[token * test_case.num_experts + expert] = static_cast<float>(sum);
       }
     }
     reference::route({.logits = logits,
-                      .rule = of.rule,
-                      .correction = of.corrected ? correction.view() : TensorView(),
+                      .rule = test_case.rule,
+                      .correction = test_case.corrected ? correction.view() : TensorView(),
                       .experts = expected_experts,
                       .weights = expected_weights});
     EXPECT_TRUE(std::ranges::equal(experts.span<int32_t>(), expected_experts.span<int32_t>()));
@@ -98,19 +101,20 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
 TEST_F(GpuNormRoute, MatchesFloat64) {
   const RouterRule sigmoid{.scores = RouterScores::kSigmoid, .groups = {4, 2}, .scale = 2.5f};
   for (const DType dtype : {DType::kBF16, DType::kF16})
-    for (const Case& of : {Case{1, 128, 8, 2048},
-                           {5, 128, 8, 2048, {.weights_of = RouterWeights::kAllExperts}},
-                           {8, 64, 6, 2048},
-                           {9, 16, 2, 96},
-                           {16, 48, 5, 160, sigmoid, false, true},
-                           {31, 32, 4, 2880, {}, true},
-                           {32, 128, 8, 2048, {.spread = 7}},
-                           {33, 64, 6, 2048, {}, true},
-                           {128, 128, 8, 512, sigmoid, false, true},
-                           {3, 112, 32, 4096, sigmoid}}) {
-      SCOPED_TRACE(testing::Message() << of.num_tokens << " tokens, " << of.num_experts << " experts, "
-                                      << of.hidden_size << " features, " << to_string(dtype));
-      expect_as_reference(of, dtype);
+    for (const Case& test_case : {Case{1, 128, 8, 2048},
+                                  {5, 128, 8, 2048, {.weights_of = RouterWeights::kAllExperts}},
+                                  {8, 64, 6, 2048},
+                                  {9, 16, 2, 96},
+                                  {16, 48, 5, 160, sigmoid, false, true},
+                                  {31, 32, 4, 2880, {}, true},
+                                  {32, 128, 8, 2048, {.spread = 7}},
+                                  {33, 64, 6, 2048, {}, true},
+                                  {128, 128, 8, 512, sigmoid, false, true},
+                                  {3, 112, 32, 4096, sigmoid}}) {
+      SCOPED_TRACE(testing::Message()
+                   << test_case.num_tokens << " tokens, " << test_case.num_experts << " experts, "
+                   << test_case.hidden_size << " features, " << to_string(dtype));
+      expect_as_reference(test_case, dtype);
     }
 }
 

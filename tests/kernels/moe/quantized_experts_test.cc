@@ -1,4 +1,4 @@
-// Experts whose weights are quantized: the same reference as plain ones.
+// Experts with quantized weights, compared with the reference of unquantized experts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using testing_support::TestWeight;
 
 constexpr MoeShape kShape = {.num_experts = 6, .top_k = 2, .hidden_size = 128, .intermediate_size = 128};
 
-// Each expert's gate, up and down as checkpoints have them: a matrix each.
+// Gate, up and down of each expert as separate matrices, as in checkpoints.
 struct Layer {
   TestTensor x, experts, weights;
   std::vector<std::unique_ptr<TestWeight>> stored;
@@ -83,10 +83,10 @@ TEST(QuantizedExperts, MatchFloat64) {
     }
 }
 
-// One matrix, as a GPU has them.
+// All experts in one matrix, as on the GPU.
 class OnGpu : public testing_support::OnMoeDevice {
  protected:
-  // Of the inputs of each expert.
+  // Order of the inputs of each expert.
   static TestTensor orders(int64_t in_features, unsigned seed) {
     TestTensor orders({kShape.num_experts, in_features}, DType::kI32);
     std::mt19937 random(seed);
@@ -98,10 +98,10 @@ class OnGpu : public testing_support::OnMoeDevice {
     return orders;
   }
 
-  // The largest error in parts of the largest result.
-  static double error_of(const Format& format, DType dtype, int64_t num_tokens, bool clamped,
-                         bool batch_invariant = false) {
-    // Elements of fp8 and mxfp4 are as large as 100 and more, and f16 holds no product of such sums.
+  // Largest error relative to the largest result.
+  static double max_error(const Format& format, DType dtype, int64_t num_tokens, bool clamped,
+                          bool batch_invariant = false) {
+    // Elements of fp8 and mxfp4 exceed 100, and f16 cannot represent products of such sums.
     const float deviation = format.format == WeightFormat::kInt4 ? 0.1f : 0.0005f;
     Layer layer(format, num_tokens);
     const TestTensor x = TestTensor::random({num_tokens, kShape.hidden_size}, dtype, 1, deviation);
@@ -133,7 +133,7 @@ class OnGpu : public testing_support::OnMoeDevice {
     for (int64_t i = 0; i < out.size(); ++i) {
       largest = std::max(largest, std::abs(expected.at(i)));
       const double difference = std::abs(out.at(i) - expected.at(i));
-      error = difference <= error ? error : difference;  // a NaN too
+      error = difference <= error ? error : difference;  // also propagates NaN
     }
     return error / largest;
   }
@@ -147,13 +147,13 @@ TEST_P(OnGpu, MatchFloat64) {
           const double tolerance = dtype == DType::kF32   ? 1e-5
                                    : dtype == DType::kF16 ? 3 * 0x1p-11
                                                           : 3 * 0x1p-8;
-          EXPECT_LE(error_of(format, dtype, num_tokens, clamped), tolerance)
+          EXPECT_LE(max_error(format, dtype, num_tokens, clamped), tolerance)
               << format << ", " << dtype << ", " << num_tokens << " tokens, clamped " << clamped;
         }
 }
 
-// The same numbers in float32, which holds those of mxfp4 exactly.
-TestTensor widened(const Weight& weight) {
+// Dequantized weight in float32, which represents mxfp4 exactly.
+TestTensor dequantized(const Weight& weight) {
   TestTensor made({weight.out_features(), weight.in_features()}, DType::kF32);
   for (int64_t out = 0; out < weight.out_features(); ++out)
     std::ranges::transform(reference::weight_row(weight, out), made.view()[out].as<float>(),
@@ -161,12 +161,13 @@ TestTensor widened(const Weight& weight) {
   return made;
 }
 
-// The reference of weights in mxfp4 that it reads many times, which takes long in their own format.
+// Reference over dequantized mxfp4 weights. Reading each value many times in mxfp4 would be slow.
 void compute_dequantized_reference(MoeExpertsArgs args) {
   const Linear &gate_up = args.linears.gate_up.front(), &down = args.linears.down.front();
-  const TestTensor wide_gate_up = widened(gate_up.weight), wide_down = widened(down.weight);
-  const Linear both{.weight = wide_gate_up, .bias = gate_up.bias},
-      last{.weight = wide_down, .bias = down.bias};
+  const TestTensor dequantized_gate_up = dequantized(gate_up.weight),
+                   dequantized_down = dequantized(down.weight);
+  const Linear both{.weight = dequantized_gate_up, .bias = gate_up.bias},
+      last{.weight = dequantized_down, .bias = down.bias};
   args.linears = {.gate_up = {&both, 1}, .down = {&last, 1}};
   reference::moe_experts(args);
 }
@@ -174,15 +175,14 @@ void compute_dequantized_reference(MoeExpertsArgs args) {
 struct MxFp4Case {
   int64_t num_tokens;
   MoeShape shape;
-  // With biases and large scales alone.
+  // Used only with biases and large scales.
   bool weights_scale_input = false;
-  int64_t scales_at = 0;  // as of MoeDevice::moe_experts()
+  int64_t scales_at = 0;  // see MoeDevice::moe_experts()
 };
 
-// What a GPU has kernels of their own for: few rows, of which some have more than a tile, more than are in
-// shared memory at a time, many rows, as many as tiles of each size hold and some more, a lone token of more
-// inputs than threads ask for at once, and rows of scales that begin anywhere in a word, or all at even
-// bytes.
+// Shapes with dedicated GPU kernels: few rows, some experts with more than a tile or with more rows than fit
+// in shared memory, many rows around the sizes of tiles, a single token with more inputs than threads
+// prefetch, and rows of scales at any offset in a word, or all at even bytes.
 TEST_P(OnGpu, MxFp4MatchesFloat64ForFewAndManyRows) {
   const Format& mxfp4 = kFormats[std::size(kFormats) - 1];
   ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);
@@ -200,7 +200,7 @@ TEST_P(OnGpu, MxFp4MatchesFloat64ForFewAndManyRows) {
       {1, large},    {1, even, true},      {1, long_x},  {1, longer_x},     {20, even, true}, {3, narrow},
       {9, even},     {20, even, false, 4}, {60, narrow}, {100, even, true}, {256, narrow},    {330, narrow},
       {400, narrow}, {400, deep},          {40, wide},   {20, flat},        {4, large}};
-  constexpr int64_t kManyTokens = 200;  // which take the reference long
+  constexpr int64_t kManyTokens = 200;  // these take the reference long
   for (const bool small_scales : {false, true})
     for (const bool clamped : {false, true})
       for (size_t case_idx = 0; case_idx < cases.size(); ++case_idx) {
@@ -227,7 +227,7 @@ TEST_P(OnGpu, MxFp4MatchesFloat64ForFewAndManyRows) {
         const TestTensor x = TestTensor::random({num_tokens, shape.hidden_size}, DType::kBF16, 1, 0.01f),
                          weights = TestTensor::random({num_tokens, shape.top_k}, DType::kF32, 4);
         TestTensor experts({num_tokens, shape.top_k}, DType::kI32);
-        // Expert 2 is one of every token.
+        // Every token is routed to expert 2.
         for (int64_t i = 0; i < experts.size(); ++i)
           experts.span<int32_t>()[static_cast<size_t>(i)] =
               i % 3 == 0 ? 2 : static_cast<int32_t>(3 + (i / 3 * 2 + i) % 9);
@@ -242,7 +242,7 @@ TEST_P(OnGpu, MxFp4MatchesFloat64ForFewAndManyRows) {
                             .out = expected};
         if (clamped)
           args.gate = {.activation = ExpertActivation::kClampedSwiglu, .limit = 0.75f, .alpha = 1.702f};
-        // Of few tokens most experts are not read.
+        // With few tokens most experts are not read.
         num_tokens < shape.num_experts ? reference::moe_experts(args) : compute_dequantized_reference(args);
         args.out = out;
         GetParam().moe_experts(args, clamped && !small_scales ? scales_at : 0);
@@ -257,7 +257,7 @@ INSTANTIATE_TEST_SUITE_P(QuantizedExperts, OnGpu,
                          testing::Values(testing_support::MoeDevice{.type = DeviceType::kCuda}),
                          testing_support::name_of_device);
 
-// One matrix holds those of all experts, as gpt-oss has them.
+// One matrix contains all experts, as in gpt-oss.
 TEST(QuantizedExperts, HaveTheSameBitsInOneMatrix) {
   const Format mxfp4 = kFormats[std::size(kFormats) - 1];
   ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);

@@ -1,4 +1,4 @@
-// The router against float64.
+// MoE router, compared with float64.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -63,7 +63,7 @@ TEST_P(RouteTest, BreaksTiesByLowestExpert) {
 }
 
 // DeepSeek-V2's rule, then DeepSeek-V3's.
-TEST_P(RouteTest, ChoosesAmongTheExpertsOfTheBestGroups) {
+TEST_P(RouteTest, SelectsExpertsOfTheBestGroups) {
   struct Shape {
     int64_t num_experts, top_k;
     RouterGroups groups;
@@ -92,16 +92,16 @@ TEST_P(RouteTest, SpreadsTokensEvenlyOnRequest) {
   const Routed got(300, 6), other(300, 6);
   GetParam().route(got.args(logits, {.spread = 1}));
   GetParam().route(other.args(logits, {.spread = 2}));
-  std::vector<int> tokens_of(64, 0);
-  for (const int32_t expert : got.experts.span<int32_t>()) ++tokens_of[static_cast<size_t>(expert)];
-  // 28 in the mean; five deviations of a binomial.
-  for (const int tokens : tokens_of) EXPECT_NEAR(tokens, 28.1, 25.2);
+  std::vector<int> num_expert_tokens(64, 0);
+  for (const int32_t expert : got.experts.span<int32_t>()) ++num_expert_tokens[static_cast<size_t>(expert)];
+  // 28 on average, within five standard deviations of a binomial distribution.
+  for (const int tokens : num_expert_tokens) EXPECT_NEAR(tokens, 28.1, 25.2);
   EXPECT_FALSE(std::ranges::equal(got.experts.span<int32_t>(), other.experts.span<int32_t>()));
 }
 
-// A group's best expert by far is worth less than two good ones; -1 + 0.9 is more than nothing, where what is
-// not chosen would count as 0.
-TEST_P(RouteTest, RanksGroupsBySumsOfTwoCorrectedScoresThatMayBeNegative) {
+// A group with one very good expert ranks below a group with two good ones. -1 + 0.9 ranks above excluded
+// experts, which must not count as 0.
+TEST_P(RouteTest, RanksGroupsBySumsOfTwoCorrectedScoresEvenIfNegative) {
   TestTensor logits({1, 6}, DType::kF32), correction({6}, DType::kF32);
   const float scores[] = {0.9f, 0.1f, 0.6f, 0.6f, 0.2f, 0.2f};
   for (int64_t i = 0; i < 6; ++i) logits.set(i, std::log(scores[i] / (1.0f - scores[i])));
@@ -121,7 +121,7 @@ TEST_P(RouteTest, RanksGroupsBySumsOfTwoCorrectedScoresThatMayBeNegative) {
   EXPECT_NEAR(got.weights.at(1), 0.6, 1e-5);
 }
 
-TEST(Route, RejectsGroupsThatDoNotDivideTheExpertsOrHoldTooFew) {
+TEST(Route, RejectsGroupsThatDoNotDivideTheExpertsOrAreTooSmall) {
   const TestTensor logits({2, 12}, DType::kF32), correction({12}, DType::kF32), short_one({4}, DType::kF32);
   const auto error_text = [&](const RouterRule& rule, const TensorView& corrected = {}) {
     Stream stream;
@@ -140,14 +140,14 @@ TEST(Route, RejectsGroupsThatDoNotDivideTheExpertsOrHoldTooFew) {
             "correction float32[4] on cpu: expected 12 in dimension 0");
 }
 
-TEST_P(RouteTest, KeepsToWhatFloat32HoldsWhereLogitsAreLarge) {
+TEST_P(RouteTest, ReturnsFiniteWeightsForLargeLogits) {
   TestTensor logits = TestTensor::random({20, 40}, DType::kF32, 5, 3e4f);
   const Routed got(20, 4);
   GetParam().route(got.args(logits, {.weights_of = RouterWeights::kAllExperts}));
   for (int64_t i = 0; i < got.weights.size(); ++i) EXPECT_TRUE(std::isfinite(got.weights.at(i)));
 }
 
-TEST_P(RouteTest, ChoosesDifferentExpertsWhereLogitsAreNotNumbers) {
+TEST_P(RouteTest, SelectsDistinctExpertsForNanLogits) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   TestTensor logits = TestTensor::random({6, 37}, DType::kF32, 6);
   for (int64_t i = 0; i < logits.size(); i += i < 37 ? 1 : 3) logits.set(i, kNan);
@@ -160,8 +160,8 @@ TEST_P(RouteTest, ChoosesDifferentExpertsWhereLogitsAreNotNumbers) {
   }
 }
 
-// Of few numbers, and of none; lanes of a warp run out of experts, which have no rank either.
-TEST_P(RouteTest, ChoosesNumbersFirstThenTheLowestOfTheOthers) {
+// Few or no finite logits; some lanes of a warp have no experts, and those have no rank either.
+TEST_P(RouteTest, SelectsFiniteLogitsFirstThenTheLowestIndices) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (const auto& [num_experts, top_k] :
        {std::pair<int64_t, int64_t>{4, 4}, {33, 32}, {64, 8}, {160, 32}, {512, 32}})

@@ -1,5 +1,5 @@
-// Which keys the reference lets a query see: with equal scores and positions as values, the output is the
-// mean position of the keys seen and e^LSE their number.
+// Keys that a query attends to in the reference. With equal scores and positions as values, the output is the
+// mean position of visible keys, and e^LSE their number.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ TEST(ReferenceVisibility, IsCausal) {
   EXPECT_THAT(result.lse, ElementsAre(num_keys(3), num_keys(4), num_keys(5)));
 }
 
-TEST(ReferenceVisibility, HidesAllFromQueriesBeforePositionZero) {
+TEST(ReferenceVisibility, MasksAllKeysForQueriesBeforePositionZero) {
   const auto result = EqualScores(3, 1).run();
   EXPECT_THAT(result.out, ElementsAre(0.0f, 0.0f, 0.0f));
   EXPECT_THAT(result.lse, ElementsAre(kEmptyLse, kEmptyLse, num_keys(1)));
@@ -45,7 +45,7 @@ TEST(ReferenceVisibility, LeavesPaddingTokensEmpty) {
   EXPECT_THAT(result.lse, ElementsAre(num_keys(2), kEmptyLse, kEmptyLse));
 }
 
-TEST(ReferenceVisibility, CountsTheQueryItselfInAWindow) {
+TEST(ReferenceVisibility, WindowIncludesTheQueryItself) {
   EqualScores tiny(3, 7);
   tiny.args.attention_mask.window_left = 3;  // a sliding window of 4 keys
   const auto result = tiny.run();
@@ -53,8 +53,8 @@ TEST(ReferenceVisibility, CountsTheQueryItselfInAWindow) {
   EXPECT_THAT(result.lse, ElementsAre(num_keys(4), num_keys(4), num_keys(4)));
 }
 
-// The worked example of the window conventions: sliding_window 4096 and 5000 keys leave keys 904 to 4999.
-TEST(ReferenceVisibility, DecodesAWindowOf4096WithKeys904To4999) {
+// Example of the window conventions: sliding_window 4096 with 5000 keys attends to keys 904 to 4999.
+TEST(ReferenceVisibility, DecodeWithAWindowOf4096AttendsToKeys904To4999) {
   EqualScores tiny(1, 5000);
   tiny.args.attention_mask.window_left = 4095;
   const auto result = tiny.run();
@@ -62,13 +62,13 @@ TEST(ReferenceVisibility, DecodesAWindowOf4096WithKeys904To4999) {
   EXPECT_THAT(result.lse, ElementsAre(num_keys(4096)));
 }
 
-TEST(ReferenceVisibility, LetsAWindowOfOneKeySeeItself) {
+TEST(ReferenceVisibility, WindowOfOneKeyContainsTheQuery) {
   EqualScores tiny(2, 4);
   tiny.args.attention_mask.window_left = 0;
   EXPECT_THAT(tiny.run().out, ElementsAre(2.0f, 3.0f));
 }
 
-TEST(ReferenceVisibility, StartsAgainAtEachChunk) {
+TEST(ReferenceVisibility, RestartsAtEachChunk) {
   EqualScores tiny(6, 9);
   tiny.args.attention_mask.chunk = 4;
   const auto result = tiny.run();
@@ -86,7 +86,7 @@ TEST(ReferenceVisibility, UsesTheNarrowerOfWindowAndChunk) {
               ElementsAre(FloatEq(2.5f), 4.0f, FloatEq(4.5f), FloatEq(5.5f), FloatEq(6.5f), 8.0f));
 }
 
-TEST(ReferenceVisibility, PutsEveryQueryAtTheLastKeyWithoutCausality) {
+TEST(ReferenceVisibility, PlacesEveryQueryAtTheLastKeyWithoutCausality) {
   EqualScores tiny(2, 5);
   tiny.args.attention_mask.causal = false;
   EXPECT_THAT(tiny.run().out, ElementsAre(FloatEq(2.0f), FloatEq(2.0f)));
@@ -96,10 +96,10 @@ TEST(ReferenceVisibility, PutsEveryQueryAtTheLastKeyWithoutCausality) {
   EXPECT_THAT(tiny.run().out, ElementsAre(4.0f, 4.0f));
 }
 
-// The documents' tree of three tokens, two of them children of the first: mask rows 100, 110, 101.
+// The documentation's tree of three tokens, two of them children of the first: mask rows 100, 110, 101.
 class SmallTree : public EqualScores {
  public:
-  // Two keys of prefix; the new tokens are the keys 2, 3, 4 and stand at the positions 2, 3, 3.
+  // Two prefix keys. The new tokens are keys 2, 3, 4 at positions 2, 3, 3.
   SmallTree() : EqualScores(3, 5) {
     args.batch.tree_mask = mask_;
     args.batch.tree_mask_words = 1;
@@ -111,23 +111,23 @@ class SmallTree : public EqualScores {
   std::vector<int32_t> positions_{2, 3, 3};
 };
 
-TEST(ReferenceVisibility, ShowsThePrefixAndTheAncestorsOfATreeToken) {
+TEST(ReferenceVisibility, TreeTokensAttendToThePrefixAndTheirAncestors) {
   const auto result = SmallTree().run();
   EXPECT_THAT(result.out, ElementsAre(FloatEq(3.0f / 3), FloatEq(6.0f / 4), FloatEq(7.0f / 4)));
   EXPECT_THAT(result.lse, ElementsAre(num_keys(3), num_keys(4), num_keys(4)));
 }
 
-TEST(ReferenceVisibility, MeasuresATreesWindowInPositions) {
+TEST(ReferenceVisibility, MeasuresWindowsOfTreesInPositions) {
   SmallTree tiny;
   tiny.args.attention_mask.window_left = 1;
-  // The siblings stand at 3 and see the positions 2 and 3: key 2, and each its own key.
+  // The siblings are at position 3 and attend to positions 2 and 3: key 2 and their own key.
   EXPECT_THAT(tiny.run().out, ElementsAre(FloatEq(3.0f / 2), FloatEq(5.0f / 2), FloatEq(6.0f / 2)));
 }
 
-TEST(ReferenceVisibility, MeasuresATreesChunksInPositions) {
+TEST(ReferenceVisibility, MeasuresChunksOfTreesInPositions) {
   SmallTree tiny;
   tiny.args.attention_mask.chunk = 3;
-  // Position 2 ends the first chunk; 3 starts the second.
+  // Position 2 ends the first chunk; position 3 starts the second.
   EXPECT_THAT(tiny.run().out, ElementsAre(FloatEq(3.0f / 3), 3.0f, 4.0f));
 }
 
@@ -136,7 +136,7 @@ TEST(ReferenceVisibility, ReadsTreeBitsBeyondTheFirstWord) {
   EqualScores tiny(kNew, kNew);
   std::vector<uint64_t> mask(2 * kNew, 0);
   std::vector<int32_t> positions(kNew, 0);
-  // All are roots; the last also sees its neighbors across the words' border.
+  // All tokens are roots. The last one also attends to its neighbors across the word boundary.
   for (size_t j = 0; j < kNew; ++j) mask[2 * j + j / 64] |= uint64_t{1} << (j % 64);
   mask[2 * 69] |= uint64_t{1} << 63;
   mask[2 * 69 + 1] |= 1;
@@ -149,8 +149,8 @@ TEST(ReferenceVisibility, ReadsTreeBitsBeyondTheFirstWord) {
   EXPECT_FLOAT_EQ(result.out[69], (63.0f + 64.0f + 69.0f) / 3.0f);
 }
 
-// The documents' worked example of chunked attention (chunk 4, pages of 2): the chunk rule gives what causal
-// attention over the virtual batches gives.
+// The documentation's example of chunked attention (chunk 4, pages of 2): the chunk rule equals causal
+// attention over the virtual batches.
 TEST(ReferenceVisibility, ChunksMatchVirtualBatches) {
   constexpr int kDim = 8, kPageSize = 2, kTableWidth = 10;
   const std::vector<int32_t> cu_seqlen_q = {0, 4, 14, 19}, seqlen_kv = {6, 17, 9};

@@ -1,4 +1,4 @@
-// The suite over the reference itself: the cases are well-formed, and the reference reads nothing poisoned.
+// Runs the suite over the reference: the cases are valid, and the reference reads no poisoned memory.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/conformance/cases/cases.h"

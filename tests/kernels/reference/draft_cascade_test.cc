@@ -1,5 +1,6 @@
-// How FlashAttention attends to drafts with several branches, without a tree mask (the documents' section on
-// verify and draft steps): their worked numbers, and that the parts make what attention over all keys makes.
+// Attention to drafts with several branches without a tree mask, as FlashAttention computes it
+// (documentation, section on verify and draft steps): reproduces the documented numbers, and compares merged
+// parts with attention over all keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,12 +34,12 @@ TensorView rows_of(std::vector<float>& values) {
                                 {static_cast<int64_t>(values.size()) / kHeadDim, 1, kHeadDim});
 }
 
-// Output and LSE of some tokens, one head.
+// Output and LSE of some tokens for one head.
 struct Part {
   std::vector<float> out, lse;
 };
 
-// K/V of one layer in pages, random.
+// Random K/V of one layer in pages.
 class Pages {
  public:
   Pages(int num_pages, int page_size)
@@ -52,7 +53,7 @@ class Pages {
       std::copy_n(values->begin() + from * kHeadDim, kHeadDim, values->begin() + to * kHeadDim);
   }
 
-  // The page tables of requests have a row of `width` pages each.
+  // The page table has a row of `width` pages per request.
   Part attend(std::vector<float>& q, std::vector<int32_t> page_table, int width, kernels::QueryBatch batch,
               kernels::AttentionMask attention_mask) {
     const int64_t num_tokens = static_cast<int64_t>(q.size()) / kHeadDim;
@@ -82,40 +83,40 @@ class Pages {
 };
 
 Part merge(Part a, Part b) {
-  const auto lse_of = [](std::vector<float>& lse) {
+  const auto lse_view = [](std::vector<float>& lse) {
     return TensorView::contiguous(lse.data(), DType::kF32, {static_cast<int64_t>(lse.size()), 1});
   };
   kernels::reference::merge({.out_a = rows_of(a.out),
                              .out_b = rows_of(b.out),
-                             .lse_a = lse_of(a.lse),
-                             .lse_b = lse_of(b.lse),
+                             .lse_a = lse_view(a.lse),
+                             .lse_b = lse_view(b.lse),
                              .out = rows_of(a.out),
-                             .lse = lse_of(a.lse)});
+                             .lse = lse_view(a.lse)});
   return a;
 }
 
-std::vector<int32_t> table_of(const RequestRows& requests, int page_size, int width) {
+std::vector<int32_t> make_page_table(const RequestRows& requests, int page_size, int width) {
   std::vector<int32_t> table(requests.rows.size() * static_cast<size_t>(width));
   kernels::build_page_table(requests, page_size, width, table);
   return table;
 }
 
-// Two branches of three draft steps, pages of 4. The branches share the request's full pages; each has pages
-// of its own, the first of which begins with a copy of the part page.
+// Two branches of three draft steps with pages of 4. The branches share the request's full pages. Each branch
+// has its own further pages, starting with a copy of the partial page.
 struct DraftExample {
-  int seqlen;                           // of the prefix
-  std::array<int, 2> starts;            // position in the row of each branch's first draft
-  std::vector<int32_t> prefix, drafts;  // pages
+  int seqlen;                           // length of the prefix
+  std::array<int, 2> starts;            // position of each branch's first draft in its row
+  std::vector<int32_t> prefix, drafts;  // page ids
 };
 
 class DraftStep : public testing::TestWithParam<DraftExample> {};
 
-TEST_P(DraftStep, OverPagesReadsFullPagesOnceAndThenEachBranchsOwn) {
+TEST_P(DraftStep, ReadsFullPagesOnceAndThenTheBranchsOwn) {
   constexpr int kPageSize = 4, kSteps = 3, kBranches = 2;
   const DraftExample& example = GetParam();
   const int last = example.seqlen % kPageSize, shared = example.seqlen - last;
   const int branch_slots = (last + kSteps + kPageSize - 1) / kPageSize * kPageSize;
-  // The row: pages 2, 5, 9 and 3.
+  // Row with pages 2, 5, 9 and 3.
   std::vector<int32_t> row;
   for (const int page : {2, 5, 9, 3})
     for (int offset = 0; offset < kPageSize; ++offset) row.push_back(page * kPageSize + offset);
@@ -130,11 +131,12 @@ TEST_P(DraftStep, OverPagesReadsFullPagesOnceAndThenEachBranchsOwn) {
       EXPECT_EQ(shared + branch * branch_slots + last, example.starts[static_cast<size_t>(branch)]);
     std::vector<float> q = random_floats(kBranches * kHeadDim, 3 + static_cast<unsigned>(step));
     const std::vector<int32_t> prefix_len{shared}, own_lens(kBranches, step + 1 + last);
-    const auto prefix = table_of({.table = row.data(), .stride = 16, .rows = row_0, .seqlen_kv = prefix_len},
-                                 kPageSize, shared / kPageSize);
-    const auto drafts =
-        table_of({.table = row.data() + shared, .stride = branch_slots, .rows = both, .seqlen_kv = own_lens},
-                 kPageSize, 1);
+    const auto prefix =
+        make_page_table({.table = row.data(), .stride = 16, .rows = row_0, .seqlen_kv = prefix_len},
+                        kPageSize, shared / kPageSize);
+    const auto drafts = make_page_table(
+        {.table = row.data() + shared, .stride = branch_slots, .rows = both, .seqlen_kv = own_lens},
+        kPageSize, 1);
     EXPECT_EQ(prefix, example.prefix);
     EXPECT_EQ(drafts, example.drafts);
 
@@ -163,9 +165,9 @@ INSTANTIATE_TEST_SUITE_P(DocumentsExamples, DraftStep,
                          testing::Values(DraftExample{5, {5, 9}, {2}, {5, 9}},
                                          DraftExample{8, {8, 12}, {2, 5}, {9, 3}}));
 
-// Prefix of 5 and three drafts, the third a sibling of the second: a request of one query for each draft,
-// whose keys are the prefix and the drafts that it sees, all through the map to SWA slots.
-TEST(SwaVerify, OfATreeReadsPrefixAndSeenDraftsThroughTheSlotMap) {
+// A prefix of 5 and three drafts, the third a sibling of the second: one request with one query per draft,
+// whose keys are the prefix and the visible drafts, mapped to SWA slots.
+TEST(SwaVerify, TreeReadsPrefixAndVisibleDraftsThroughTheSlotMap) {
   constexpr int kPrefix = 5, kDrafts = 3;
   const kernels::AttentionMask window{.window_left = 3};
   const std::vector<int32_t> row{20, 21, 22, 23, 24, 8, 9, 10};
@@ -179,12 +181,12 @@ TEST(SwaVerify, OfATreeReadsPrefixAndSeenDraftsThroughTheSlotMap) {
   const std::vector<int32_t> one{0}, whole_len{kPrefix + kDrafts}, cu_seqlen_q{0, kDrafts},
       positions{5, 6, 6};
   const Part expected = slots.attend(q,
-                                     table_of({.table = row.data(),
-                                               .stride = 8,
-                                               .rows = one,
-                                               .seqlen_kv = whole_len,
-                                               .slot_map = slot_map.data()},
-                                              1, 8),
+                                     make_page_table({.table = row.data(),
+                                                      .stride = 8,
+                                                      .rows = one,
+                                                      .seqlen_kv = whole_len,
+                                                      .slot_map = slot_map.data()},
+                                                     1, 8),
                                      8,
                                      {.cu_seqlen_q = cu_seqlen_q,
                                       .seqlen_kv = whole_len,

@@ -1,5 +1,5 @@
-// How the reference finds K/V: the documents' page table, CSR and sliding-window translation, groups of
-// heads.
+// K/V lookup of the reference: the documentation's page table, CSR and sliding-window translation, and groups
+// of heads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,9 +14,9 @@ using kernels::KvIndexKind;
 using ::testing::Each;
 using ::testing::FloatEq;
 
-// Nine keys of equal scores in pages of four: in the documents' example the row of token slots is [8, 9, 10,
-// 11, 20, 21, 22, 23, 36], the page table [2, 5, 9]. Values are positions, so that the mean of all keys is 4;
-// what the index should not lead to is poisoned.
+// Nine keys of equal scores in pages of four. As in the documentation's example, the row of token slots is
+// [8, 9, 10, 11, 20, 21, 22, 23, 36] and the page table [2, 5, 9]. Values are positions, so that the mean of
+// all keys is 4. Other slots are poisoned.
 class NineKeys {
  public:
   explicit NineKeys(std::vector<int32_t> pages) : k_(12 * kPageSize * kHeadDim, NAN), v_(k_.size(), NAN) {
@@ -86,7 +86,7 @@ TEST(ReferenceIndex, TranslatesSlotsBeforeDividingByThePageSize) {
 }
 
 TEST(ReferenceIndex, QueryHeadsOfAGroupShareAKvHead) {
-  // Four query heads over two KV heads, one key each, of value 10 and 20.
+  // Four query heads over two KV heads with one key each, of values 10 and 20.
   std::vector<float> q(4 * 8, 1.0f), k(2 * 8, 0.0f), v(2 * 8, 10.0f), out(4 * 8);
   std::fill(v.begin() + 8, v.end(), 20.0f);
   const std::vector<int32_t> cu_seqlen = {0, 1}, seqlen_kv = {1};

@@ -1,4 +1,4 @@
-// The reference's merge against the documents' worked example, and against attention over all keys at once.
+// Reference of merge, compared with the documentation's example and with attention over all keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,8 +83,8 @@ TEST(ReferenceMerge, IsSafeForLargeLse) {
   EXPECT_FLOAT_EQ(two.merged_lse, 5000.0f + std::log(2.0f));
 }
 
-TEST(ReferenceMerge, LetsTheSinkInOnceAfterAllSplits) {
-  // Parts of weight 1 and 1, and a sink of 2.
+TEST(ReferenceMerge, AddsTheSinkOnceAfterAllSplits) {
+  // Two parts of weight 1, and a sink of weight 2.
   TwoParts two(4.0f, 0.0f, 12.0f, 0.0f);
   const std::vector<float> sinks = {std::log(2.0f)};
   two.merge_splits(sinks);
@@ -92,7 +92,7 @@ TEST(ReferenceMerge, LetsTheSinkInOnceAfterAllSplits) {
   EXPECT_FLOAT_EQ(two.merged_lse, std::log(2.0f));
 }
 
-TEST(ReferenceMerge, OfTwoRangesOfKeysIsAttentionOverAll) {
+TEST(ReferenceMerge, MergedRangesOfKeysMatchAttentionOverAllKeys) {
   const std::vector<float> scores = {0.5f, -1.0f, 2.0f, 0.0f, 1.5f}, values = {3.0f, -2.0f, 7.0f, 1.0f, 4.0f};
   const auto whole = TinyAttention(1, scores, values).run();
   const auto head = TinyAttention(1, {0.5f, -1.0f}, {3.0f, -2.0f}).run();

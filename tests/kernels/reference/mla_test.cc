@@ -1,4 +1,4 @@
-// The reference of MLA: by hand, and against attention over the same latent rows.
+// Reference of MLA, compared with manual results and with attention over the same latent rows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace attend::conformance {
 namespace {
 
-TEST(ReferenceMla, ScoresTheWholeRowAndSumsItsLatentPart) {
+TEST(ReferenceMla, ScoresTheWholeRowAndAveragesItsLatentPart) {
   // Rank 8, rope 8, two keys. Key 1: latent (1, 2, 0, ...), rope (3, 0, ...). The row is stored divided by 2.
   std::vector<float> q(8, 0.0f), q_rope(8, 0.0f), latent(2 * 16, 0.0f), out(8), lse(1);
   q[0] = 1.0f;
@@ -32,7 +32,7 @@ TEST(ReferenceMla, ScoresTheWholeRowAndSumsItsLatentPart) {
   args.batch.max_seqlen_q = 1;
   args.score.scale = std::log(3.0f) / 7.0f;  // q.k = 1 * 1 + 2 * 3 = 7
   kernels::reference::mla(args);
-  // Key 1 weighs 3 against key 0's 1, and holds 1 and 2.
+  // Key 1 has weight 3, key 0 weight 1; key 1's values are 1 and 2.
   EXPECT_FLOAT_EQ(out[0], 0.75f);
   EXPECT_FLOAT_EQ(out[1], 1.5f);
   EXPECT_FLOAT_EQ(out[2], 0.0f);

@@ -1,4 +1,4 @@
-// Scores, caps, scales and sinks of the reference against arithmetic by hand.
+// Scores, caps, scales and sinks of the reference, compared with manual results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using ::testing::FloatEq;
 
 const float kLn2 = std::log(2.0f), kLn3 = std::log(3.0f);
 
-TEST(ReferenceScores, WeighValuesBySoftmax) {
+TEST(ReferenceScores, WeightValuesBySoftmax) {
   // Weights 1/6, 2/6, 3/6.
   const TinyAttention tiny(1, {0.0f, kLn2, kLn3}, {6.0f, 12.0f, 24.0f});
   const auto result = tiny.run();
@@ -26,7 +26,7 @@ TEST(ReferenceScores, WeighValuesBySoftmax) {
 TEST(ReferenceScores, AreSafeWhenLarge) {
   const TinyAttention tiny(1, {10000.0f, 10000.0f + kLn3, -10000.0f}, {1.0f, 5.0f, 1e30f});
   const auto result = tiny.run();
-  EXPECT_NEAR(result.out[0], 4.0f, 2e-3);  // 10000 + ln 3 has a spacing of 1e-3 in float32
+  EXPECT_NEAR(result.out[0], 4.0f, 2e-3);  // float32 values near 10000 + ln 3 are spaced 1e-3 apart
   EXPECT_NEAR(result.lse[0], 10000.0 + std::log(4.0), 2e-3);
 }
 
@@ -40,7 +40,7 @@ TEST(ReferenceScores, AreMultipliedByScaleAndKScale) {
 }
 
 TEST(ReferenceScores, AreCappedAfterScaling) {
-  // scale * k_scale * q.k = ln 3 and tanh(ln 3) = (9 - 1) / (9 + 1) = 0.8: with a cap of 2 over scores twice
+  // scale * k_scale * q.k = ln 3, and tanh(ln 3) = (9 - 1) / (9 + 1) = 0.8. With a cap of 2 and scores twice
   // as large, the capped score is 1.6.
   TinyAttention tiny(1, {0.0f, 16.0f * kLn3}, {0.0f, 1.0f});
   tiny.args.score.scale = 0.25f;
@@ -51,7 +51,7 @@ TEST(ReferenceScores, AreCappedAfterScaling) {
   EXPECT_FLOAT_EQ(result.lse[0], 1.7839004f);   // ln(1 + e^1.6)
 }
 
-TEST(ReferenceScores, LeaveVScaleToTheOutput) {
+TEST(ReferenceScores, DoNotIncludeVScale) {
   TinyAttention tiny(1, {0.0f, kLn3}, {4.0f, 8.0f});
   tiny.args.kv.v_scale = 0.5f;
   const auto result = tiny.run();
@@ -59,7 +59,7 @@ TEST(ReferenceScores, LeaveVScaleToTheOutput) {
   EXPECT_FLOAT_EQ(result.lse[0], std::log(4.0f));
 }
 
-TEST(ReferenceSinks, EnterTheDenominatorOnceAndNotTheLse) {
+TEST(ReferenceSinks, AreInTheDenominatorOnceAndNotInTheLse) {
   // Two keys of weight 1 and a sink of weight 2: a quarter each.
   TinyAttention tiny(1, {0.0f, 0.0f}, {4.0f, 12.0f});
   const std::vector<float> sinks = {kLn2};

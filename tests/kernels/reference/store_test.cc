@@ -11,7 +11,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// Two tokens of one head, 8 elements each, into a pool of three pages of two slots.
+// Stores two tokens of one head with 8 elements in a pool of three pages of two slots.
 struct SmallStore {
   SmallStore() {
     for (size_t i = 0; i < 16; ++i) {
@@ -80,7 +80,7 @@ TEST(ReferenceStore, RoundsAndSaturatesFp8) {
   small.args.to.v = TensorView::contiguous(v_cache.data(), DType::kF8E4M3, {3, 2, 1, 8});
   small.k[0] = 1000.0f;
   small.k[1] = -1000.0f;
-  small.k[2] = 17.0f;  // halfway between 16 and 18: to the even one
+  small.k[2] = 17.0f;  // halfway between 16 and 18; rounds to even
   const std::vector<int32_t> slots = {2, 3};
   small.args.to.slots = slots;
   kernels::reference::store_kv(small.args);
@@ -89,7 +89,7 @@ TEST(ReferenceStore, RoundsAndSaturatesFp8) {
   EXPECT_EQ(static_cast<float>(k_cache[18]), 16.0f);
 }
 
-TEST(ReferenceStore, PutsTheRopePartAfterTheLatentPart) {
+TEST(ReferenceStore, StoresTheRopePartAfterTheLatentPart) {
   std::vector<float> latent(8, 6.0f), rope(8, 9.0f), cache(4 * 16, -1.0f);
   const std::vector<int32_t> slots = {3};
   kernels::reference::store_mla({.latent = TensorView::contiguous(latent.data(), DType::kF32, {1, 8}),

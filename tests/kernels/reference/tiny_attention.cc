@@ -9,7 +9,7 @@ TinyAttention::TinyAttention(int seqlen_q, std::vector<float> scores, std::vecto
       seqlen_kv_{static_cast<int32_t>(scores.size())},
       cu_seqlen_kv_{0, seqlen_kv_[0]} {
   const auto num_tokens = static_cast<size_t>(seqlen_q);
-  // Room for an element even without tokens or keys: a view of nothing would stand for "not given".
+  // At least one element even without tokens or keys, since an empty view means "not passed".
   q_.resize(num_tokens * kHeadDim + 1);
   out_.resize(num_tokens * kHeadDim + 1);
   lse_.resize(num_tokens + 1);

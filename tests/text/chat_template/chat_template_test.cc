@@ -1,4 +1,4 @@
-// Chat templates: conversations to text and ids, and what is refused when a template is read.
+// Chat templates: rendering of conversations to text and ids, and errors of templates.
 #include "attend/text/chat_template/chat_template.h"
 
 #include <gmock/gmock.h>
@@ -40,24 +40,24 @@ std::string text_of(const ChatTemplate& chat, const std::string& variables, bool
   return text;
 }
 
-// What an expression makes of a conversation with one message, "Hi".
-std::string shown(const std::string& source) {
+// Renders a template with a conversation of one message, "Hi".
+std::string rendered(const std::string& source) {
   return text_of(read_template(source),
                  R"({"messages": [{"role": "user", "content": "Hi"}], "x": {"b": 1, "a": [2]}})");
 }
 
 TEST(ChatTemplate, RendersLikeJinja) {
-  const std::string talk = R"({"messages": [{"role": "system", "content": "Be brief."},
+  const std::string conversation = R"({"messages": [{"role": "system", "content": "Be brief."},
     {"role": "user", "content": " Hi "}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Why?"}]})";
-  EXPECT_EQ(text_of(*ChatTemplate::find(kTemplates, kTemplates + "/alternating.jinja"), talk),
+  EXPECT_EQ(text_of(*ChatTemplate::find(kTemplates, kTemplates + "/alternating.jinja"), conversation),
             "<s>[INST] Be brief.\n\nHi [/INST] Yes?</s>[INST] Why? [/INST]");
   EXPECT_EQ(
-      text_of(*ChatTemplate::find(kTemplates, kTemplates + "/chatml.jinja"), talk),
+      text_of(*ChatTemplate::find(kTemplates, kTemplates + "/chatml.jinja"), conversation),
       "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n"
       "<|im_start|>assistant\nYes?<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n");
 }
 
-// Lines as python3-jinja2 renders them; scripts/check_chat_templates.py compares whole templates.
+// Results of python3-jinja2; scripts/check_chat_templates.py compares whole templates.
 TEST(ChatTemplate, ReadsExpressionsAsJinjaDoes) {
   const std::pair<const char*, const char*> cases[] = {
       {"{{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 1e20 }}", "-4 2 3.5 1024 1e+20"},
@@ -88,7 +88,7 @@ TEST(ChatTemplate, ReadsExpressionsAsJinjaDoes) {
       {"{{ '%s=%d' % ('a', 3) }} {{ '{}-{n}'.format(1, n=2) }}", "a=3 1-2"},
       {"line\n", "line"},
   };
-  for (const auto& [source, expected] : cases) EXPECT_EQ(shown(source), expected) << source;
+  for (const auto& [source, expected] : cases) EXPECT_EQ(rendered(source), expected) << source;
 }
 
 TEST(ChatTemplate, TracksUserText) {
@@ -141,7 +141,7 @@ TEST(ChatTemplate, PassesToolCallArgumentsAsAnObject) {
             "{\"b\": 1, \"a\": 2}");
 }
 
-TEST(ChatTemplate, IsChosenByNameAndByTools) {
+TEST(ChatTemplate, IsSelectedByNameAndByTools) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "several_templates";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
@@ -167,9 +167,9 @@ struct Rejection {
   friend void PrintTo(const Rejection& error_text, std::ostream* out) { *out << error_text.source; }
 };
 
-class RefusedTemplate : public testing::TestWithParam<Rejection> {};
+class RejectedTemplate : public testing::TestWithParam<Rejection> {};
 
-// A checkpoint of another format: its tokenizer and template are texts.
+// Checkpoints in other formats provide tokenizer and template as text.
 TEST(ChatTemplate, NeedsNoFiles) {
   const std::filesystem::path tiny = kTiny;
   test::MemoryCheckpoint checkpoint;
@@ -190,7 +190,7 @@ TEST(ChatTemplate, NeedsNoFiles) {
             tokenizer.token(*tokenizer.bos_id()) + "hello");
 }
 
-TEST_P(RefusedTemplate, ReportsTheLineAtParseTime) {
+TEST_P(RejectedTemplate, ReportsTheLineAtParseTime) {
   const std::string path = write_template(GetParam().source);
   EXPECT_THAT(error_message(GetParam().code, [&] { ChatTemplate::find(kTemplates, path); }),
               HasSubstr(GetParam().message));
@@ -198,7 +198,7 @@ TEST_P(RefusedTemplate, ReportsTheLineAtParseTime) {
 
 constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
 INSTANTIATE_TEST_SUITE_P(
-    Cases, RefusedTemplate,
+    Cases, RejectedTemplate,
     testing::Values(Rejection{"a\n{% if x %}", "line 2: expected {% endif %}"},
                     Rejection{"{{ 1 + }}", "found the end of the tag"},
                     Rejection{"{{ 'a }}", "a string without its end"},

@@ -1,4 +1,4 @@
-// Merging, against the plainest way to do it.
+// BPE merges, compared with a naive implementation.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,7 +14,7 @@
 namespace attend::tokenizer {
 namespace {
 
-// Random merge rules over an alphabet. Tokens are texts, so a text has one id, however it came about.
+// Random merge rules over an alphabet. Equal texts have equal ids, whatever merges produced them.
 struct RandomBpe {
   std::vector<std::string> tokens;
   std::map<std::string, int32_t> ids;
@@ -41,7 +41,7 @@ struct RandomBpe {
     return rules;
   }
 
-  // One rule after another, from the left.
+  // Applies one rule after another from the left.
   std::vector<int32_t> naive(std::vector<int32_t> symbols) const {
     std::map<std::pair<int32_t, int32_t>, size_t> ranks;
     for (size_t i = 0; i < merges.size(); ++i) ranks[{ids.at(merges[i].first), ids.at(merges[i].second)}] = i;
@@ -77,8 +77,9 @@ TEST(MergeSymbols, MatchesTheNaiveMergeAtAnyLength) {
   }
 }
 
-TEST(BpeModel, SplittingAWordChangesNoToken) {
-  // Some pairs of characters never merge, so that words fall apart; "x" and "é" are unknown.
+TEST(BpeModel, SplittingAWordDoesNotChangeItsTokens) {
+  // Some pairs of characters never merge, so that words are split there. "x" and "é" are not in the
+  // vocabulary.
   std::mt19937 random(4);
   for (int round = 0; round < 40; ++round) {
     const RandomBpe bpe({"a", "b", "c", "中", "▁"}, 12, random);
@@ -105,7 +106,7 @@ TEST(BpeModel, SplittingAWordChangesNoToken) {
           symbols.push_back(static_cast<int32_t>(pick % 5));
         }
       }
-      for (int again = 0; again < 2; ++again) {  // the second time from the cache
+      for (int again = 0; again < 2; ++again) {  // the second encoding is read from the cache
         std::vector<int32_t> ids;
         model.encode(word, ids);
         ASSERT_EQ(ids, bpe.naive(symbols)) << word;

@@ -1,6 +1,6 @@
-// The tokenizer against the `tokenizers` library on 2,000 texts: many scripts, code, emoji, long runs, random
-// bytes. scripts/make_tokenizer_digests.py wrote what is expected; its --show prints what stands behind a
-// digest.
+// Compares the tokenizer with the `tokenizers` library on 2,000 texts: many scripts, code, emoji, long runs
+// and random bytes. scripts/make_tokenizer_digests.py wrote the expected digests; its option --show prints
+// the tokens of a digest.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<std::string> lines_of(const std::string& path) {
+std::vector<std::string> read_lines(const std::string& path) {
   std::ifstream in(path);
   EXPECT_TRUE(in) << path;
   std::vector<std::string> lines;
@@ -35,7 +35,7 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
-// A line of many_texts.jsonl spelled out.
+// Expands a line of many_texts.jsonl to its text.
 std::string text_of(const std::string& line) {
   const json value = json::parse(line);
   if (value.is_string()) return value.get<std::string>();
@@ -68,14 +68,14 @@ std::string little_endian(const std::vector<int32_t>& ids) {
 
 class TokenizerDigest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(TokenizerDigest, AgreesWithTheLibraryOnTwoThousandTexts) {
+TEST_P(TokenizerDigest, MatchesTheLibraryOnTwoThousandTexts) {
   const std::string folder = testing::golden_folder(GetParam());
   const Tokenizer tokenizer = Tokenizer::from_path(folder);
-  const std::vector<std::string> texts = lines_of(folder + "/../many_texts.jsonl");
-  const std::vector<std::string> digests = lines_of(folder + "/many.txt");
+  const std::vector<std::string> texts = read_lines(folder + "/../many_texts.jsonl");
+  const std::vector<std::string> digests = read_lines(folder + "/many.txt");
   ASSERT_EQ(texts.size(), 2000u);
   ASSERT_EQ(digests.size(), texts.size());
-  // Where the library's tables of characters are too old.
+  // Texts that the library's older Unicode tables encode differently.
   EXPECT_LE(std::ranges::count(digests, "-"), 10);
   for (size_t i = 0; i < texts.size(); ++i) {
     if (digests[i] == "-") continue;
@@ -83,7 +83,7 @@ TEST_P(TokenizerDigest, AgreesWithTheLibraryOnTwoThousandTexts) {
     const std::string text = text_of(texts[i]);
     const std::vector<int32_t> ids = tokenizer.encode(text, false);
     EXPECT_EQ(crc32(little_endian(ids)), digests[i].substr(0, 8)) << ::testing::PrintToString(ids);
-    // Without a second digest the library's text is the one it encoded.
+    // A digest without a second part expects the encoded text itself.
     const std::string decoded = tokenizer.decode(ids);
     EXPECT_EQ(crc32(decoded), digests[i].size() > 8 ? digests[i].substr(9) : crc32(text)) << decoded;
   }

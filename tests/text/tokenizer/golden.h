@@ -1,4 +1,4 @@
-// The data that scripts/make_tokenizer_goldens.py wrote with the `tokenizers` library.
+// Data that scripts/make_tokenizer_goldens.py wrote with the `tokenizers` library.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +7,25 @@
 
 namespace attend::testing {
 
-// Names of the layouts, which are folders of tests/data/tokenizers.
+// Names of the layouts: folders of tests/data/tokenizers.
 const std::vector<std::string>& golden_layouts();
 
-// "<source>/tests/data/tokenizers/<layout>"
+// Returns "<source>/tests/data/tokenizers/<layout>".
 std::string golden_folder(const std::string& layout);
 
-// The texts that every layout is tried on.
+// Texts that every layout encodes.
 const std::vector<std::string>& golden_texts();
 
 struct GoldenCase {
-  bool encodes = true;  // false: the ids are not those of a text
+  bool encodes = true;  // false: the ids are not the encoding of a text
   std::string text;
   std::vector<int32_t> ids;  // without special tokens
   std::string skip;          // decode(ids) without special tokens
-  std::string keep;          // and with them
+  std::string keep;          // decode(ids) with special tokens
 };
 
 struct Golden {
-  std::vector<int32_t> before;  // what add_special_tokens puts before and after the ids
+  std::vector<int32_t> before;  // ids that add_special_tokens inserts before and after the text
   std::vector<int32_t> after;
   std::vector<GoldenCase> cases;
 };

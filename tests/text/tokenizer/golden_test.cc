@@ -1,4 +1,4 @@
-// The tokenizer against the `tokenizers` library, on tokenizers in published layouts.
+// Compares tokenizers in published layouts with the `tokenizers` library.
 #include "tests/text/tokenizer/golden.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ class TokenizerGolden : public ::testing::TestWithParam<std::string> {
   Tokenizer tokenizer_ = Tokenizer::from_path(testing::golden_folder(GetParam()));
 };
 
-TEST_P(TokenizerGolden, EncodesEveryTextAsTheLibraryDoes) {
+TEST_P(TokenizerGolden, EncodesEveryTextLikeTheLibrary) {
   for (const GoldenCase& one : golden_.cases) {
     if (!one.encodes) continue;
     SCOPED_TRACE(::testing::PrintToString(one.text));
@@ -36,7 +36,7 @@ TEST_P(TokenizerGolden, AddsTheSpecialTokensThatTheLibraryAdds) {
   }
 }
 
-TEST_P(TokenizerGolden, DecodesEverySequenceAsTheLibraryDoes) {
+TEST_P(TokenizerGolden, DecodesEverySequenceLikeTheLibrary) {
   for (const GoldenCase& one : golden_.cases) {
     SCOPED_TRACE(::testing::PrintToString(one.ids));
     EXPECT_EQ(tokenizer_.decode(one.ids, true), one.skip);
@@ -44,7 +44,7 @@ TEST_P(TokenizerGolden, DecodesEverySequenceAsTheLibraryDoes) {
   }
 }
 
-TEST_P(TokenizerGolden, StreamsTheSameTextThatItDecodes) {
+TEST_P(TokenizerGolden, StreamsTheTextThatItDecodes) {
   for (const GoldenCase& one : golden_.cases) {
     for (const bool skip : {true, false}) {
       SCOPED_TRACE(::testing::PrintToString(one.ids));

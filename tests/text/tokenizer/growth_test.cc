@@ -1,4 +1,4 @@
-// Steps of a tokenizer.json that multiply a text.
+// Limits of tokenizer.json steps that multiply the length of a text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,26 +54,26 @@ TEST(TokenizerGrowth, NamesTheNormalizerThatMultipliesAText) {
   expect_unsupported("tokenizer.json: normalizer: stretches", [&] { once.encode(std::string(1000, 'a')); });
 }
 
-TEST(TokenizerGrowth, NamesANormalizerThatPrependsALongText) {
+TEST(TokenizerGrowth, NamesTheNormalizerThatPrependsALongText) {
   const Tokenizer prepends =
       tokenizer_with("normalizer", {{"type", "Prepend"}, {"prepend", std::string(100'000, 'a')}});
   expect_unsupported("normalizer: stretches a text to 100001 bytes", [&] { prepends.encode("a"); });
 }
 
-// Each of many short texts between added tokens may not take all that the whole may.
+// The limit applies to all short texts between added tokens together, not to each one.
 TEST(TokenizerGrowth, IsBoundedForAllPartsOfATextTogether) {
   const Tokenizer stretches = tokenizer_with("normalizer", replace("a", 60'000));
   EXPECT_EQ(stretches.encode("a<s>").size(), 60'001u);
   expect_unsupported("normalizer: stretches", [&] { stretches.encode("a<s>a<s>a"); });
 }
 
-TEST(TokenizerGrowth, NamesThePreTokenizerThatDoublesATextOnceTooOften) {
+TEST(TokenizerGrowth, NamesThePreTokenizerThatDoublesATextTooOften) {
   const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   const Tokenizer doubles = tokenizer_with("pre_tokenizer", repeated("pretokenizers", byte_level, 40));
   expect_unsupported("pre_tokenizer.pretokenizers[", [&] { doubles.encode("\xc3\xa9"); });
 }
 
-TEST(TokenizerGrowth, OfADecoderIsBoundedForEachToken) {
+TEST(TokenizerGrowth, IsBoundedForEachDecodedToken) {
   const Tokenizer stretches = tokenizer_with("decoder", repeated("decoders", replace("a", 1000), 2));
   const int32_t a = 0;
   expect_unsupported("decoder.decoders[1]: stretches a text to 1000000 bytes: at most 65536", [&] {
@@ -81,7 +81,7 @@ TEST(TokenizerGrowth, OfADecoderIsBoundedForEachToken) {
   });
 }
 
-TEST(TokenizerGrowth, RejectsMoreStepsThanAnyTokenizerHas) {
+TEST(TokenizerGrowth, RejectsTooManySteps) {
   const json digits = {{"type", "Digits"}, {"individual_digits", true}};
   for (const auto& [field, list, step] :
        {std::tuple("normalizer", "normalizers", json{{"type", "NFC"}}),
@@ -91,14 +91,14 @@ TEST(TokenizerGrowth, RejectsMoreStepsThanAnyTokenizerHas) {
     EXPECT_NO_THROW(tokenizer_with(field, repeated(list, step, 256)));
     expect_unsupported("has 3000 steps: at most 256",
                        [&] { tokenizer_with(field, repeated(list, step, 3000)); });
-    // As many in sequences of sequences.
+    // Counts steps of nested sequences too.
     expect_unsupported("steps: at most 256",
                        [&] { tokenizer_with(field, repeated(list, repeated(list, step, 100), 3)); });
   }
 }
 
-// Work that grew with the square of a run of combining marks would take many minutes here. U+0323 belongs
-// before U+0301.
+// Quadratic time in the length of a run of combining marks would need many minutes. U+0323 is ordered before
+// U+0301.
 TEST(TokenizerGrowth, OrdersCombiningMarksInLinearTime) {
   constexpr size_t kNumPairs = 500'000;
   std::string text, ordered;

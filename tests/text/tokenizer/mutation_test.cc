@@ -1,4 +1,4 @@
-// Damaged files: every one is read or refused with an Error, none crashes.
+// Damaged files are read or rejected with an Error; none crashes.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,7 +14,7 @@ namespace {
 
 using testing::TempFolder;
 
-// Changes a few bytes, or cuts, doubles or moves a stretch.
+// Changes a few bytes, or deletes, duplicates or moves a range.
 void mutate(std::string& text, std::mt19937& random) {
   const std::string_view bytes = "\"{}[]:,\\0129-abpPsSwu(*+?|.^$)\xFF\x80 ";
   const auto place = [&] { return text.empty() ? 0 : random() % text.size(); };
@@ -38,14 +38,15 @@ void mutate(std::string& text, std::mt19937& random) {
   }
 }
 
-constexpr int kFiles = 60;  // of each layout
+constexpr int kFiles = 60;  // per layout
 
 class DamagedTokenizer : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(DamagedTokenizer, IsReadOrRejectedButNeverCrashes) {
+TEST_P(DamagedTokenizer, IsReadOrRejectedWithoutACrash) {
   set_log_level(LogLevel::kError);
   const std::string whole = testing::read_file(testing::golden_folder(GetParam()) + "/tokenizer.json");
-  // Most damage to the long vocabulary is alike, so half of it goes to what stands before the model.
+  // Damage to the long vocabulary is mostly equivalent, so half of the mutations change the part before the
+  // model.
   const size_t head = whole.find("\"model\"");
   ASSERT_NE(head, std::string::npos);
   const TempFolder folder;

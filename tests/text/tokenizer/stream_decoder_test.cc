@@ -1,4 +1,4 @@
-// Decoding a growing sequence.
+// Incremental decoding of a growing sequence.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::golden_layouts;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The chunks of a sequence; the last one is what flush() gives.
+// Returns the chunks of a sequence; the last one is the result of flush().
 std::vector<std::string> stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
                                 bool skip = true) {
   StreamDecoder decoder(tokenizer, skip);
@@ -69,12 +69,12 @@ TEST(StreamDecoder, MatchesDecodeForAnySequence) {
 
 TEST(StreamDecoder, EmitsCompleteTextImmediately) {
   const Tokenizer tokenizer = Tokenizer::from_path(golden_folder("gpt2"));
-  // The bytes E4 B8 AD of one character, as three tokens, between two others.
+  // Bytes E4 B8 AD of one character as three tokens, between two other characters.
   const std::vector<int32_t> ids = ids_of(tokenizer, {"a", "ä", "¸", "Ń", "b"});
   EXPECT_THAT(stream(tokenizer, ids), ElementsAre("a", "", "", "中", "b", ""));
 }
 
-TEST(StreamDecoder, EndsACutCharacterWithAReplacement) {
+TEST(StreamDecoder, ReplacesACharacterThatIsCutOff) {
   const Tokenizer tokenizer = Tokenizer::from_path(golden_folder("gpt2"));
   EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, {"a", "ä", "¸"})), ElementsAre("a", "", "", "\uFFFD"));
   EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, {"ä", "¸", "b"})), ElementsAre("", "", "\uFFFDb", ""));
@@ -87,7 +87,7 @@ TEST(StreamDecoder, BuffersByteTokensUntilTheRunEnds) {
   tokens.push_back("b");
   EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, tokens)), ElementsAre("a", "", "", "", "", "😀b", ""));
   EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, smile)), ElementsAre("a", "", "", "", "", "😀"));
-  // One byte too many, and none of the run is text any more.
+  // One extra byte makes the whole run invalid UTF-8.
   tokens = smile;
   tokens.push_back("<0xFF>");
   EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, tokens)),
@@ -100,7 +100,7 @@ TEST(StreamDecoder, StripsTheFirstSentencePieceSpaceOnly) {
               ElementsAre("", "", "a", " ", " ", ""));
 }
 
-TEST(StreamDecoder, BeginsANewSequenceAfterAFlush) {
+TEST(StreamDecoder, StartsANewSequenceAfterAFlush) {
   const Tokenizer tokenizer = Tokenizer::from_path(golden_folder("llama2"));
   const std::vector<int32_t> ids = tokenizer.encode("Once more 😀");
   StreamDecoder decoder(tokenizer);

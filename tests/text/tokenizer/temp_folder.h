@@ -1,4 +1,4 @@
-// A folder that a test may write into, gone when the test is.
+// Temporary folder of a test, deleted by its destructor.
 #pragma once
 
 #include <filesystem>

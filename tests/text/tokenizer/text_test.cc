@@ -1,4 +1,4 @@
-// The text tools below the tokenizer: UTF-8, Unicode, splitting, searching.
+// Text functions of the tokenizer: UTF-8, Unicode, splitting and searching.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST(Utf8, ReadsEveryCharacterThatItWrites) {
   }
 }
 
-TEST(Utf8, RejectsSurrogatesOverlongFormsAndWhatIsTooLarge) {
+TEST(Utf8, RejectsSurrogatesOverlongFormsAndTooLargeValues) {
   for (const char* bytes :
        {"\xED\xA0\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
         "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\x80", "\xFF", "\xE4\xB8", "12345678\xFF", "é\xC3"}) {
@@ -44,15 +44,15 @@ TEST(Utf8, RejectsSurrogatesOverlongFormsAndWhatIsTooLarge) {
   EXPECT_TRUE(is_valid_utf8(std::string_view("\0", 1)));
 }
 
-TEST(Utf8, ReplacesEachMaximalInvalidPartAsPythonDoes) {
-  EXPECT_EQ(repair("a\xF0\x9F\x98z"), "a\uFFFDz");          // cut by another character
-  EXPECT_EQ(repair("\xF0\x9F\x98"), "\uFFFD");              // cut by the end
-  EXPECT_EQ(repair("\xF0\x80\x80"), "\uFFFD\uFFFD\uFFFD");  // wrong from its second byte on
+TEST(Utf8, ReplacesEachMaximalInvalidPartLikePython) {
+  EXPECT_EQ(repair("a\xF0\x9F\x98z"), "a\uFFFDz");          // cut off by another character
+  EXPECT_EQ(repair("\xF0\x9F\x98"), "\uFFFD");              // cut off by the end
+  EXPECT_EQ(repair("\xF0\x80\x80"), "\uFFFD\uFFFD\uFFFD");  // invalid from its second byte on
   EXPECT_EQ(repair("\xE4\xB8\xE4\xB8\xAD"), "\uFFFD中");
   EXPECT_EQ(repair("\x80\x80"), "\uFFFD\uFFFD");
 }
 
-TEST(Utf8, RepairsAStreamAsItRepairsTheWhole) {
+TEST(Utf8, RepairsAStreamLikeTheWholeText) {
   const std::string bytes = "a中\xF0\x9F\x98\x80\xFF\xE4\xB8z\xC3\xA9\xF0\x9F";
   for (size_t step = 1; step <= bytes.size(); ++step) {
     Utf8Repair utf8;
@@ -81,7 +81,7 @@ TEST(Unicode, NormalizesRunsBetweenAscii) {
   EXPECT_EQ(normalized("中文\U0001F600", NormalForm::kNfc), "中文\U0001F600");
 }
 
-TEST(Unicode, LowersCharactersOneByOne) {
+TEST(Unicode, ConvertsCharactersToLowerCaseOneByOne) {
   EXPECT_EQ(to_lowercase("ÀÉß ΣΑΣ \u0130 \u01C5"), "àéß σασ i\u0307 \u01C6");
 }
 
@@ -127,7 +127,7 @@ TEST(Split, SwapsMatchesAndTheRestWhenInverted) {
   EXPECT_THAT(pieces("-a-", SplitBehavior::kMergedWithNext, true), ElementsAre("-", "a-"));
 }
 
-TEST(TokenTrie, FindsTheLongestTextAtTheFirstPlace) {
+TEST(TokenTrie, FindsTheLongestMatchAtTheFirstPosition) {
   TokenTrie trie;
   trie.add("ab", 1);
   trie.add("abcd", 2);

@@ -1,4 +1,4 @@
-// The bytes of tokens, one after another, are the text that they are decoded to.
+// Concatenated bytes of tokens equal the decoded text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ TEST_P(TokenBytes, ConcatenateToTheDecodedText) {
       special |= tokenizer.is_special(id);
     }
     if (special) continue;
-    // The first token's space may be one that encoding put before the text.
+    // The first token may start with a space that encode() added before the text.
     const std::string decoded = tokenizer.decode(ids);
     EXPECT_TRUE(joined == decoded || joined == ' ' + decoded) << joined << " of " << decoded;
   }
@@ -36,7 +36,7 @@ TEST_P(TokenBytes, ConcatenateToTheDecodedText) {
   }
 }
 
-// Not WordPiece, whose models write no text.
+// WordPiece is excluded: its models do not generate text.
 INSTANTIATE_TEST_SUITE_P(All, TokenBytes,
                          ::testing::Values("gpt2", "llama3", "qwen2", "o200k", "deepseek", "llama2",
                                            "mistral", "gemma", "metaspace", "roberta"));

@@ -1,4 +1,4 @@
-// What a tokenizer.json is refused for, and in which words.
+// Errors of invalid tokenizer.json files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::TempFolder;
 
-// A tokenizer that is as small as it gets.
+// The smallest valid tokenizer.
 json small() {
   return json::parse(R"({
     "version": "1.0",
@@ -27,7 +27,7 @@ json small() {
   })");
 }
 
-void expect_refused(const std::string& text, ErrorCode code, const std::string& message) {
+void expect_rejected(const std::string& text, ErrorCode code, const std::string& message) {
   const TempFolder folder;
   const std::string path = folder.write("tokenizer.json", text).string();
   try {
@@ -40,16 +40,16 @@ void expect_refused(const std::string& text, ErrorCode code, const std::string& 
   }
 }
 
-// Sets the value at a JSON pointer, or removes it if there is none to set.
+// Sets the value at a JSON pointer, or removes it if `value` is null.
 json with(const std::string& pointer, const json& value) {
   json changed = small();
   changed[json::json_pointer(pointer)] = value;
   return changed;
 }
 
-void expect_refused(const std::string& pointer, const json& value, ErrorCode code,
-                    const std::string& message) {
-  expect_refused(with(pointer, value).dump(), code, message);
+void expect_rejected(const std::string& pointer, const json& value, ErrorCode code,
+                     const std::string& message) {
+  expect_rejected(with(pointer, value).dump(), code, message);
 }
 
 constexpr ErrorCode kCorrupt = ErrorCode::kCorruptFile;
@@ -74,7 +74,7 @@ TEST(TokenizerErrors, NameAFileThatDoesNotExist) {
   }
 }
 
-TEST(TokenizerErrors, NameADirectoryInPlaceOfAFile) {
+TEST(TokenizerErrors, NameADirectoryThatShouldBeAFile) {
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
     const TempFolder folder;
     folder.write("tokenizer.json", small().dump());
@@ -92,8 +92,8 @@ TEST(TokenizerErrors, NameADirectoryInPlaceOfAFile) {
 }
 
 TEST(TokenizerErrors, RejectAKeyThatOccursTwice) {
-  expect_refused(R"({"version": "1.0", "model": {"vocab": {"a": 0, "a": 1}}})", kCorrupt,
-                 "\"a\" stands twice");
+  expect_rejected(R"({"version": "1.0", "model": {"vocab": {"a": 0, "a": 1}}})", kCorrupt,
+                  "\"a\" stands twice");
 }
 
 TEST(TokenizerErrors, ShortenExcerptsOfTheFile) {
@@ -112,84 +112,85 @@ TEST(TokenizerErrors, ShortenExcerptsOfTheFile) {
   }
 }
 
-TEST(TokenizerErrors, RejectWhatIsNotJson) {
-  expect_refused("", kCorrupt, "expected JSON, line 1, column 1: unexpected end of input");
-  expect_refused("{\n\"model\": ", kCorrupt, "expected JSON, line 2, column 10: unexpected end of input");
-  expect_refused("{\"version\": \"\xFF\"}", kCorrupt, "expected JSON, line 1, column 14: invalid string");
-  expect_refused("[]", kCorrupt, "tokenizer.json []: expected a JSON object");
-  expect_refused("{}", kCorrupt, "field \"model\" is missing");
+TEST(TokenizerErrors, RejectInvalidJson) {
+  expect_rejected("", kCorrupt, "expected JSON, line 1, column 1: unexpected end of input");
+  expect_rejected("{\n\"model\": ", kCorrupt, "expected JSON, line 2, column 10: unexpected end of input");
+  expect_rejected("{\"version\": \"\xFF\"}", kCorrupt, "expected JSON, line 1, column 14: invalid string");
+  expect_rejected("[]", kCorrupt, "tokenizer.json []: expected a JSON object");
+  expect_rejected("{}", kCorrupt, "field \"model\" is missing");
 }
 
 TEST(TokenizerErrors, RejectOtherModelsByName) {
-  expect_refused("/model/type", "Unigram", kUnsupported,
-                 "model.type: model \"Unigram\"; attend reads \"BPE\" and \"WordPiece\"");
-  expect_refused("/model/type", "WordPiece", kCorrupt, "model: field \"unk_token\" is missing");
-  expect_refused("/model", json::parse(R"({"vocab": {"a": 0}})"), kUnsupported,
-                 "attend reads models of type \"BPE\" and \"WordPiece\"");
-  expect_refused("/version", "2.0", kUnsupported, "version: \"2.0\"; attend reads \"1.0\"");
+  expect_rejected("/model/type", "Unigram", kUnsupported,
+                  "model.type: model \"Unigram\"; attend reads \"BPE\" and \"WordPiece\"");
+  expect_rejected("/model/type", "WordPiece", kCorrupt, "model: field \"unk_token\" is missing");
+  expect_rejected("/model", json::parse(R"({"vocab": {"a": 0}})"), kUnsupported,
+                  "attend reads models of type \"BPE\" and \"WordPiece\"");
+  expect_rejected("/version", "2.0", kUnsupported, "version: \"2.0\"; attend reads \"1.0\"");
 }
 
 TEST(TokenizerErrors, RejectOtherPartsByName) {
-  expect_refused("/normalizer", {{"type", "Precompiled"}}, kUnsupported,
-                 "normalizer.type: normalizer \"Precompiled\"");
-  expect_refused("/normalizer", {{"type", "Nmt"}}, kUnsupported, "\"Nmt\"; attend reads NFC");
-  expect_refused("/pre_tokenizer", {{"type", "UnicodeScripts"}}, kUnsupported,
-                 "pre-tokenizer \"UnicodeScripts\"");
-  expect_refused("/post_processor", {{"type", "Other"}}, kUnsupported, "post-processor \"Other\"");
-  expect_refused("/decoder", {{"type", "CTC"}}, kUnsupported, "decoder \"CTC\"; attend reads ByteLevel");
-  expect_refused("/decoder",
-                 json::parse(R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "X"}]})"),
-                 kUnsupported, "decoder.decoders[1].type: decoder \"X\"");
+  expect_rejected("/normalizer", {{"type", "Precompiled"}}, kUnsupported,
+                  "normalizer.type: normalizer \"Precompiled\"");
+  expect_rejected("/normalizer", {{"type", "Nmt"}}, kUnsupported, "\"Nmt\"; attend reads NFC");
+  expect_rejected("/pre_tokenizer", {{"type", "UnicodeScripts"}}, kUnsupported,
+                  "pre-tokenizer \"UnicodeScripts\"");
+  expect_rejected("/post_processor", {{"type", "Other"}}, kUnsupported, "post-processor \"Other\"");
+  expect_rejected("/decoder", {{"type", "CTC"}}, kUnsupported, "decoder \"CTC\"; attend reads ByteLevel");
+  expect_rejected("/decoder",
+                  json::parse(R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "X"}]})"),
+                  kUnsupported, "decoder.decoders[1].type: decoder \"X\"");
 }
 
 TEST(TokenizerErrors, RejectOptionsThatWouldChangeTheResult) {
-  expect_refused("/model/dropout", 0.1, kUnsupported, "model.dropout");
-  expect_refused("/model/continuing_subword_prefix", "##", kUnsupported,
-                 "model.continuing_subword_prefix: \"##\"");
-  expect_refused("/model/end_of_word_suffix", "</w>", kUnsupported, "model.end_of_word_suffix");
+  expect_rejected("/model/dropout", 0.1, kUnsupported, "model.dropout");
+  expect_rejected("/model/continuing_subword_prefix", "##", kUnsupported,
+                  "model.continuing_subword_prefix: \"##\"");
+  expect_rejected("/model/end_of_word_suffix", "</w>", kUnsupported, "model.end_of_word_suffix");
 }
 
-TEST(TokenizerErrors, RejectIdsThatAreNone) {
-  expect_refused("/model/vocab/a", -1, kCorrupt, "model.vocab.a -1: expected a token id, 0 to 2147483646");
-  expect_refused("/model/vocab/a", 0.5, kCorrupt, "expected a token id");
-  expect_refused("/model/vocab/a", "0", kCorrupt, "expected a token id");
-  expect_refused("/model/vocab/a", 4294967296, kCorrupt, "far beyond the 4 tokens");
-  expect_refused("/added_tokens/0/id", 4294967296, kCorrupt, "expected a token id");
-  expect_refused("/model/vocab/a", 2147483646, kCorrupt, "far beyond the 4 tokens");
-  expect_refused("/added_tokens/0/id", -4, kCorrupt, "added_tokens[0].id");
+TEST(TokenizerErrors, RejectInvalidIds) {
+  expect_rejected("/model/vocab/a", -1, kCorrupt, "model.vocab.a -1: expected a token id, 0 to 2147483646");
+  expect_rejected("/model/vocab/a", 0.5, kCorrupt, "expected a token id");
+  expect_rejected("/model/vocab/a", "0", kCorrupt, "expected a token id");
+  expect_rejected("/model/vocab/a", 4294967296, kCorrupt, "far beyond the 4 tokens");
+  expect_rejected("/added_tokens/0/id", 4294967296, kCorrupt, "expected a token id");
+  expect_rejected("/model/vocab/a", 2147483646, kCorrupt, "far beyond the 4 tokens");
+  expect_rejected("/added_tokens/0/id", -4, kCorrupt, "added_tokens[0].id");
 }
 
 TEST(TokenizerErrors, RejectIdsThatAreNotDense) {
-  expect_refused("/model/vocab/abb", 7, kCorrupt, "no token has id 3");
-  expect_refused("/model/vocab/b", 0, kCorrupt, "id 0 belongs to \"a\" and to \"b\"");
-  expect_refused("/added_tokens/0/id", 5, kCorrupt, "has id 5, but it is 4 by its place");
-  expect_refused("/added_tokens/0/content", "ab", kCorrupt, "token \"ab\" has id 4, but it is 2");
+  expect_rejected("/model/vocab/abb", 7, kCorrupt, "no token has id 3");
+  expect_rejected("/model/vocab/b", 0, kCorrupt, "id 0 belongs to \"a\" and to \"b\"");
+  expect_rejected("/added_tokens/0/id", 5, kCorrupt, "has id 5, but it is 4 by its place");
+  expect_rejected("/added_tokens/0/content", "ab", kCorrupt, "token \"ab\" has id 4, but it is 2");
 }
 
 TEST(TokenizerErrors, RejectMergesOfUnknownTokens) {
-  expect_refused("/model/merges/0", "a c", kCorrupt, "model.merges[0]: token \"c\" is not in the vocabulary");
-  expect_refused("/model/merges/1", json::array({"b", "b"}), kCorrupt, "merges[1]: token \"bb\" is not in");
-  expect_refused("/model/merges/0", "ab", kCorrupt, "is not two tokens with one space between them");
-  expect_refused("/model/merges/0", "a b c", kCorrupt, "is not two tokens");
-  expect_refused("/model/merges/0", " ab", kCorrupt, "merges the empty token");
-  expect_refused("/model/merges/0", 3, kCorrupt, "is neither \"a b\" nor [\"a\", \"b\"]");
+  expect_rejected("/model/merges/0", "a c", kCorrupt,
+                  "model.merges[0]: token \"c\" is not in the vocabulary");
+  expect_rejected("/model/merges/1", json::array({"b", "b"}), kCorrupt, "merges[1]: token \"bb\" is not in");
+  expect_rejected("/model/merges/0", "ab", kCorrupt, "is not two tokens with one space between them");
+  expect_rejected("/model/merges/0", "a b c", kCorrupt, "is not two tokens");
+  expect_rejected("/model/merges/0", " ab", kCorrupt, "merges the empty token");
+  expect_rejected("/model/merges/0", 3, kCorrupt, "is neither \"a b\" nor [\"a\", \"b\"]");
 }
 
 TEST(TokenizerErrors, RejectValuesOfTheWrongShape) {
-  expect_refused("/model/vocab", json::array(), kCorrupt, "model.vocab []: expected a JSON object");
-  expect_refused("/model/vocab", json::object(), kCorrupt, "model.vocab: is empty");
-  expect_refused("/model/merges", "a b", kCorrupt, "model.merges \"a b\": expected a JSON array");
-  expect_refused("/model/fuse_unk", "yes", kCorrupt, "model.fuse_unk \"yes\": expected true or false");
-  expect_refused("/normalizer", "NFC", kCorrupt, "normalizer \"NFC\": expected a JSON object");
-  expect_refused("/normalizer", json::object(), kCorrupt, "normalizer: field \"type\" is missing");
-  expect_refused("/added_tokens", 3, kCorrupt, "added_tokens 3: expected a JSON array");
-  expect_refused("/decoder", json::parse(R"({"type": "Strip", "content": "ab", "start": 1, "stop": 0})"),
-                 kCorrupt, "decoder.content \"ab\": expected one character");
-  expect_refused(
+  expect_rejected("/model/vocab", json::array(), kCorrupt, "model.vocab []: expected a JSON object");
+  expect_rejected("/model/vocab", json::object(), kCorrupt, "model.vocab: is empty");
+  expect_rejected("/model/merges", "a b", kCorrupt, "model.merges \"a b\": expected a JSON array");
+  expect_rejected("/model/fuse_unk", "yes", kCorrupt, "model.fuse_unk \"yes\": expected true or false");
+  expect_rejected("/normalizer", "NFC", kCorrupt, "normalizer \"NFC\": expected a JSON object");
+  expect_rejected("/normalizer", json::object(), kCorrupt, "normalizer: field \"type\" is missing");
+  expect_rejected("/added_tokens", 3, kCorrupt, "added_tokens 3: expected a JSON array");
+  expect_rejected("/decoder", json::parse(R"({"type": "Strip", "content": "ab", "start": 1, "stop": 0})"),
+                  kCorrupt, "decoder.content \"ab\": expected one character");
+  expect_rejected(
       "/pre_tokenizer",
       json::parse(R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Kept", "invert": false})"),
       kCorrupt, "pre_tokenizer.behavior: behavior \"Kept\" is none of Removed");
-  expect_refused(
+  expect_rejected(
       "/pre_tokenizer",
       json::parse(
           R"({"type": "Metaspace", "replacement": "_", "add_prefix_space": false, "prepend_scheme": "first"})"),
@@ -201,10 +202,11 @@ TEST(TokenizerErrors, RejectPatternsThatCanNotBeCompiled) {
     return json{
         {"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
   };
-  expect_refused("/pre_tokenizer", split("(a"), kUnsupported,
-                 "pre_tokenizer.pattern.Regex: regex \"(a\" at byte 2");
-  expect_refused("/pre_tokenizer", split("(a)\\1"), kUnsupported, "back-references");
-  expect_refused("/pre_tokenizer", split("\\p{Nothing}"), kUnsupported, "pre_tokenizer.pattern.Regex: regex");
+  expect_rejected("/pre_tokenizer", split("(a"), kUnsupported,
+                  "pre_tokenizer.pattern.Regex: regex \"(a\" at byte 2");
+  expect_rejected("/pre_tokenizer", split("(a)\\1"), kUnsupported, "back-references");
+  expect_rejected("/pre_tokenizer", split("\\p{Nothing}"), kUnsupported,
+                  "pre_tokenizer.pattern.Regex: regex");
 }
 
 TEST(TokenizerErrors, RejectTemplatesThatDoNotFit) {
@@ -216,39 +218,39 @@ TEST(TokenizerErrors, RejectTemplatesThatDoNotFit) {
   };
   const json text = {{"Sequence", {{"id", "A"}}}};
   const auto token = [](const char* id) { return json{{"SpecialToken", {{"id", id}}}}; };
-  expect_refused("/post_processor", processor(json::array({token("<s>")})), kCorrupt,
-                 "has no place for the text");
-  expect_refused("/post_processor", processor(json::array({token("<y>"), text})), kCorrupt,
-                 "\"<y>\" is not in special_tokens");
-  expect_refused("/post_processor", processor(json::array({token("<x>"), text})), kCorrupt,
-                 "adds token 5, which does not exist");
-  expect_refused("/post_processor", processor(json::array({{{"Sequence", {{"id", "B"}}}}, text})), kCorrupt,
-                 "only \"A\" is there");
+  expect_rejected("/post_processor", processor(json::array({token("<s>")})), kCorrupt,
+                  "has no place for the text");
+  expect_rejected("/post_processor", processor(json::array({token("<y>"), text})), kCorrupt,
+                  "\"<y>\" is not in special_tokens");
+  expect_rejected("/post_processor", processor(json::array({token("<x>"), text})), kCorrupt,
+                  "adds token 5, which does not exist");
+  expect_rejected("/post_processor", processor(json::array({{{"Sequence", {{"id", "B"}}}}, text})), kCorrupt,
+                  "only \"A\" is there");
 }
 
-TEST(TokenizerErrors, RejectSequencesThatAreNestedWithoutEnd) {
+TEST(TokenizerErrors, RejectDeeplyNestedSequences) {
   for (const auto& [field, list] : {std::pair("/normalizer", "normalizers"),
                                     {"/pre_tokenizer", "pretokenizers"},
                                     {"/post_processor", "processors"},
                                     {"/decoder", "decoders"}}) {
     json nested = {{"type", "Sequence"}, {list, json::array()}};
     for (int i = 0; i < 20; ++i) nested = {{"type", "Sequence"}, {list, {nested}}};
-    expect_refused(field, nested, kUnsupported, "nested more than");
-    // The place is 16 times the same; its middle is left out.
-    expect_refused(field, nested, kUnsupported, std::string(field).substr(1) + "." + list + "[0].");
-    expect_refused(field, nested, kUnsupported, "...");
+    expect_rejected(field, nested, kUnsupported, "nested more than");
+    // The path repeats one element 16 times, so the error elides its middle.
+    expect_rejected(field, nested, kUnsupported, std::string(field).substr(1) + "." + list + "[0].");
+    expect_rejected(field, nested, kUnsupported, "...");
     for (int i = 0; i < 1000; ++i) nested = {{"type", "Sequence"}, {list, {nested}}};
-    expect_refused(field, nested, kCorrupt, "nested at most 64 levels deep");
+    expect_rejected(field, nested, kCorrupt, "nested at most 64 levels deep");
   }
 }
 
 TEST(TokenizerErrors, RejectATokenThatIsNormalizedToNothing) {
   json changed = with("/normalizer", {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}});
   changed["added_tokens"][0] = {{"id", 4}, {"content", "  "}, {"normalized", true}};
-  expect_refused(changed.dump(), kUnsupported, "added token \"  \" is normalized to nothing");
+  expect_rejected(changed.dump(), kUnsupported, "added token \"  \" is normalized to nothing");
 }
 
-TEST(TokenizerErrors, ReportAnUnkTokenThatIsMissingWhenATextNeedsIt) {
+TEST(TokenizerErrors, ReportAMissingUnkTokenWhenATextNeedsIt) {
   const TempFolder folder;
   folder.write("tokenizer.json", with("/model/unk_token", "<unk>").dump());
   const Tokenizer tokenizer = Tokenizer::from_path(folder.path());

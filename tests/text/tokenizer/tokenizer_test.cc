@@ -1,4 +1,4 @@
-// The tokenizer's own behavior: queries, special tokens, odd input, threads.
+// Behavior of Tokenizer: queries, special tokens, invalid input, threads.
 #include "attend/text/tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -21,14 +21,14 @@ using testing::TempFolder;
 
 Tokenizer layout(const std::string& name) { return Tokenizer::from_path(golden_folder(name)); }
 
-TEST(Tokenizer, ReadsAFolderOrTheFileInIt) {
+TEST(Tokenizer, LoadsAFolderOrTheFileInIt) {
   const Tokenizer folder = Tokenizer::from_path(golden_folder("llama3"));
   const Tokenizer file = Tokenizer::from_path(golden_folder("llama3") + "/tokenizer.json");
   EXPECT_EQ(folder.vocab_size(), file.vocab_size());
   EXPECT_EQ(folder.encode("The same text."), file.encode("The same text."));
 }
 
-TEST(Tokenizer, KnowsItsTokensByIdAndBySpelling) {
+TEST(Tokenizer, FindsTokensByIdAndByText) {
   const Tokenizer tokenizer = layout("llama3");
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
     EXPECT_EQ(tokenizer.token_id(tokenizer.token(id)), id);
@@ -39,7 +39,7 @@ TEST(Tokenizer, KnowsItsTokensByIdAndBySpelling) {
 TEST(Tokenizer, DistinguishesSpecialTokens) {
   const Tokenizer tokenizer = layout("qwen2");
   EXPECT_TRUE(tokenizer.is_special(tokenizer.token_id("<|im_end|>").value()));
-  EXPECT_FALSE(tokenizer.is_special(tokenizer.token_id("<think>").value()));  // added, not special
+  EXPECT_FALSE(tokenizer.is_special(tokenizer.token_id("<think>").value()));  // added, but not special
   EXPECT_FALSE(tokenizer.is_special(0));
   EXPECT_FALSE(tokenizer.is_special(-1));
   EXPECT_FALSE(tokenizer.is_special(tokenizer.vocab_size()));
@@ -64,7 +64,7 @@ TEST(Tokenizer, SkipsIdsOutsideOfTheVocabularyWhenDecoding) {
   EXPECT_EQ(tokenizer.decode(ids), "Hello");
 }
 
-TEST(Tokenizer, EncodesTheEmptyTextAsItsSpecialTokens) {
+TEST(Tokenizer, EncodesAnEmptyTextAsSpecialTokensOnly) {
   EXPECT_THAT(layout("gpt2").encode(""), IsEmpty());
   EXPECT_THAT(layout("llama2").encode(""), ElementsAre(1));
   EXPECT_THAT(layout("llama2").encode("", false), IsEmpty());
@@ -78,9 +78,9 @@ TEST(Tokenizer, ReplacesBytesThatAreNotUtf8) {
     EXPECT_EQ(tokenizer.encode(bytes), tokenizer.encode(repaired)) << ::testing::PrintToString(bytes);
   };
   expect_same("a\xFFz", "a" + std::string(u) + "z");
-  expect_same("\xE4\xB8", std::string(u));                                        // a cut character is one
-  expect_same("\xC0\xAF", std::string(u) + std::string(u));                       // overlong
-  expect_same("\xED\xA0\x80", std::string(u) + std::string(u) + std::string(u));  // a surrogate
+  expect_same("\xE4\xB8", std::string(u));  // one replacement for a character that is cut off
+  expect_same("\xC0\xAF", std::string(u) + std::string(u));                       // overlong form
+  expect_same("\xED\xA0\x80", std::string(u) + std::string(u) + std::string(u));  // surrogate
 }
 
 TEST(Tokenizer, KeepsNulBytes) {
@@ -89,8 +89,8 @@ TEST(Tokenizer, KeepsNulBytes) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
 }
 
-TEST(Tokenizer, EncodesAWordOfAHundredThousandCharactersWithoutQuadraticTime) {
-  // Quadratic time would be 10^10 steps a layout: the test would run into its timeout.
+TEST(Tokenizer, EncodesALongWordInLinearTime) {
+  // Quadratic time would be 10^10 steps per layout and exceed the test's timeout.
   std::string word;
   for (int i = 0; i < 100'000; ++i) word += static_cast<char>('a' + (i * 7919 + i / 13) % 26);
   for (const char* name : {"llama3", "gpt2", "llama2", "mistral", "gemma"}) {
@@ -101,7 +101,7 @@ TEST(Tokenizer, EncodesAWordOfAHundredThousandCharactersWithoutQuadraticTime) {
   EXPECT_EQ(layout("llama3").decode(layout("llama3").encode(spaces)), spaces);
 }
 
-TEST(Tokenizer, EncodesTheSameFromManyThreadsAtOnce) {
+TEST(Tokenizer, EncodesConsistentlyFromManyThreads) {
   const testing::Golden golden = testing::read_golden("llama2");
   const Tokenizer tokenizer = layout("llama2");
   std::vector<int> failures(4);
@@ -118,7 +118,7 @@ TEST(Tokenizer, EncodesTheSameFromManyThreadsAtOnce) {
   EXPECT_THAT(failures, ElementsAre(0, 0, 0, 0));
 }
 
-// --- the files beside tokenizer.json
+// --- files next to tokenizer.json
 
 class TokenizerConfigFiles : public ::testing::Test {
  protected:
@@ -161,18 +161,18 @@ TEST_F(TokenizerConfigFiles, AppendTokens) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("a<new>b")), "ab");
 }
 
-TEST_F(TokenizerConfigFiles, MakeATokenSpecialThatHasARole) {
+TEST_F(TokenizerConfigFiles, MakeTokensWithARoleSpecial) {
   folder_.write("tokenizer_config.json", R"({"additional_special_tokens": ["<think>"]})");
   const Tokenizer tokenizer = Tokenizer::from_path(folder_.path());
   EXPECT_TRUE(tokenizer.is_special(tokenizer.token_id("<think>").value()));
 }
 
-TEST_F(TokenizerConfigFiles, AreRejectedWhenTheirIdsAreNotThoseOfTheTokenizer) {
+TEST_F(TokenizerConfigFiles, AreRejectedIfTheirIdsDifferFromTheTokenizer) {
   folder_.write("tokenizer_config.json", R"({"added_tokens_decoder": {"9999": {"content": "<new>"}}})");
   EXPECT_THROW(Tokenizer::from_path(folder_.path()), Error);
 }
 
-TEST_F(TokenizerConfigFiles, AreRejectedWhenTheyAreNotJson) {
+TEST_F(TokenizerConfigFiles, AreRejectedIfTheyAreNotJson) {
   folder_.write("tokenizer_config.json", "{");
   EXPECT_THROW(Tokenizer::from_path(folder_.path()), Error);
 }

@@ -104,7 +104,7 @@ kernels::AttentionPlanLimits plan_limits(const AttentionCase& c) {
           .split_rule = c.split_rule,
           .split_tokens = c.split_tokens,
           .num_workers = c.num_workers,
-          // A plan need not know it.
+          // Plans need not know the dtype.
           .kv_dtype = c.seed % 2 == 0 ? c.kv_dtype : DType::kBF16};
 }
 

@@ -21,8 +21,8 @@ using kernels::reference::store;
 
 constexpr int64_t kGap = 16;
 
-// Standard deviation of q, so that scores spread as the case wants: with k of deviation 1 and a scale of
-// 1 / sqrt(head_dim) a score has the deviation of q.
+// Standard deviation of q for a spread of scores: if k has deviation 1 and the scale is 1 / sqrt(head_dim),
+// scores have the deviation of q.
 float q_deviation(ScoreSpread spread) {
   switch (spread) {
     case ScoreSpread::kOrdinary:
@@ -79,11 +79,11 @@ CaseValues::CaseValues(const AttentionCase& c) {
   std::fill(v.begin() + num_real_rows * row_v, v.end(), 0.0f);
   if (c.shared_prefix)
     for (size_t r = 1; r < c.requests.size(); ++r) {
-      const auto prefix_of = [](const Lengths& lengths) {
+      const auto prefix_len = [](const Lengths& lengths) {
         return std::max(0, lengths.seqlen_kv - lengths.seqlen_q);
       };
       const int64_t shared =
-          std::min(prefix_of(c.requests[0]), prefix_of(c.requests[r])) / c.page_size * c.page_size;
+          std::min(prefix_len(c.requests[0]), prefix_len(c.requests[r])) / c.page_size * c.page_size;
       std::copy_n(k.begin(), shared * row_k, k.begin() + cu_seqlen_kv[r] * row_k);
       std::copy_n(v.begin(), shared * row_v, v.begin() + cu_seqlen_kv[r] * row_v);
     }
@@ -117,7 +117,7 @@ BuiltCase::BuiltCase(const AttentionCase& c) : spec(c), tokens(c), index(c, toke
   if (c.is_mla()) make_mla_args();
 }
 
-// One array after another, [num_reqs, num_kv_heads] each; those of q and K about 1 together.
+// Scales of q, K and V in three arrays of [num_reqs, num_kv_heads]; products of q's and K's are about 1.
 void BuiltCase::make_head_scales() {
   const auto count = static_cast<size_t>(spec.num_reqs() * spec.num_kv_heads);
   Random random(spec.seed, 7);
@@ -242,7 +242,7 @@ void BuiltCase::make_mla_args() {
               .batch = args.batch,
               .attention_mask = args.attention_mask,
               .score = args.score,
-              // Either convention.
+              // Both conventions for the LSE of empty rows.
               .empty_lse = spec.seed % 2 == 0 ? kernels::kEmptyLse : -kernels::kEmptyLse};
 }
 

@@ -1,5 +1,5 @@
-// BuiltCase: an AttentionCase in memory. What no kernel may read is poisoned: slots of the pool that no query
-// sees hold NaN, entries of tables that no query needs hold huge ids.
+// BuiltCase: an AttentionCase in memory. Memory that no kernel may read is poisoned: pool slots outside every
+// mask contain NaN, and table entries that no query needs contain huge ids.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace attend::conformance {
 
-// What a model would hand over, rounded to the case's q_dtype. They depend on the seed and the shape alone,
-// not on where the K/V lies.
+// Inputs of a layer, rounded to q_dtype. They depend only on the seed and the shape, not on the position of
+// K/V in the pool.
 struct CaseValues {
   explicit CaseValues(const AttentionCase& c);
 
   std::vector<float> q;               // [num_tokens, num_q_heads, head_dim_qk]
-  std::vector<float> k;               // [num_kv_tokens, num_kv_heads, head_dim_qk], request after request
+  std::vector<float> k;               // [num_kv_tokens, num_kv_heads, head_dim_qk], ordered by request
   std::vector<float> v;               // [num_kv_tokens, num_kv_heads, head_dim_v]
   std::vector<float> sinks;           // [num_q_heads], or empty
   std::vector<int64_t> cu_seqlen_kv;  // [num_reqs + 1]: first row of each request in k and v
@@ -34,15 +34,15 @@ class BuiltCase {
   const NewTokens tokens;
   const CaseIndex index;
   const CaseValues values;
-  // Views of memory that the case owns. In an MLA case `args` is the same problem as multi-query attention:
-  // q and q_rope side by side, and the latent row as K, its first part as V.
+  // Views of memory that the case owns. For MLA, `args` is the same problem as multi-query attention: q and
+  // q_rope concatenated, the latent row as K, and its first part as V.
   kernels::AttentionArgs args;
   kernels::MlaArgs mla_args;
 
   void poison_results();
-  // Whether only results were written, nothing between and around them.
+  // Returns true if nothing between and around the results was written.
   bool gaps_untouched() const;
-  // The bytes of out and lse.
+  // Bytes of out and lse.
   std::vector<unsigned char> result_bytes() const;
 
  private:

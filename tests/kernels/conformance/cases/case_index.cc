@@ -19,29 +19,29 @@ struct PageBuilder {
   Random random{c.seed, /*stream=*/2};
 
   size_t num_real_reqs() const { return c.requests.size(); }
-  int num_pages_of(size_t r) const { return ceil_div(tokens.seqlen_kv[r], index.page_size); }
+  int num_pages_for(size_t r) const { return ceil_div(tokens.seqlen_kv[r], index.page_size); }
 
-  // Pages that request r has in common with request 0.
+  // Number of pages that request r shares with request 0.
   int num_shared_pages(size_t r) const {
     if (!c.shared_prefix || r == 0) return 0;
-    const auto prefix_of = [](const Lengths& lengths) {
+    const auto prefix_len = [](const Lengths& lengths) {
       return std::max(0, lengths.seqlen_kv - lengths.seqlen_q);
     };
-    return std::min(prefix_of(c.requests[0]), prefix_of(c.requests[r])) / index.page_size;
+    return std::min(prefix_len(c.requests[0]), prefix_len(c.requests[r])) / index.page_size;
   }
 
-  // (request, page of the request) in the order in which they take pages of the pool.
+  // Pairs (request, page of the request) in the order in which pages of the pool are assigned.
   std::vector<std::pair<size_t, int>> owners() const {
     std::vector<std::pair<size_t, int>> all;
     for (size_t r = 0; r < num_real_reqs(); ++r)
-      for (int page = num_shared_pages(r); page < num_pages_of(r); ++page) all.emplace_back(r, page);
+      for (int page = num_shared_pages(r); page < num_pages_for(r); ++page) all.emplace_back(r, page);
     if (c.page_order == PageOrder::kInterleaved)
       std::stable_sort(all.begin(), all.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
     return all;
   }
 
-  // Ids of `count` pages out of the pages 1 .. limit - 1.
+  // Selects `count` ids from the pages 1 to limit - 1.
   std::vector<int32_t> page_ids(size_t count, int limit, PageOrder order) {
     std::vector<int32_t> ids(static_cast<size_t>(limit) - 1);
     std::iota(ids.begin(), ids.end(), 1);
@@ -53,7 +53,7 @@ struct PageBuilder {
 
   std::vector<std::vector<int32_t>> assign(const std::vector<int32_t>& ids) const {
     std::vector<std::vector<int32_t>> pages(static_cast<size_t>(c.num_reqs()));
-    for (size_t r = 0; r < num_real_reqs(); ++r) pages[r].resize(static_cast<size_t>(num_pages_of(r)));
+    for (size_t r = 0; r < num_real_reqs(); ++r) pages[r].resize(static_cast<size_t>(num_pages_for(r)));
     for (size_t r = num_real_reqs(); r < pages.size(); ++r) pages[r] = {0};
     const auto all = owners();
     for (size_t i = 0; i < all.size(); ++i) pages[all[i].first][static_cast<size_t>(all[i].second)] = ids[i];
@@ -94,7 +94,7 @@ struct PageBuilder {
     return begin < range.end && range.first < begin + index.page_size;
   }
 
-  // Pages of request r as an index may name them.
+  // Page id of request r that the index contains.
   int32_t named_page(size_t r, size_t page) const {
     return is_page_unmasked(r, page) ? index.row_pages[r][page] : kHugeId;
   }
@@ -146,7 +146,7 @@ CaseIndex::CaseIndex(const AttentionCase& c, const NewTokens& tokens) : page_siz
     return;
   }
   builder.build_paged();
-  // A step without requests still has tables.
+  // A step without requests has tables too.
   if (pages.empty()) {
     table = rows = {kHugeId};
     indptr = {0};

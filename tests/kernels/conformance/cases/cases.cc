@@ -13,7 +13,7 @@ namespace {
 using kernels::KvIndexKind;
 using kernels::SplitRule;
 
-// Deals the values in random order; no value comes again before all others came.
+// Returns the values in random order. Every value occurs once before any is repeated.
 template <class T>
 class ShuffledCycle {
  public:
@@ -44,14 +44,14 @@ struct Splits {
   int split_tokens, num_workers;
 };
 
-// How the new tokens of a request come.
+// How the new tokens of a request are computed.
 enum class Phase { kWhole, kExtend, kDecode, kChain, kTree };
 
 class CaseSampler {
  public:
   explicit CaseSampler(uint64_t seed) : random_(seed) {}
 
-  // All that is no family's own.
+  // Fields that do not depend on the family.
   AttentionCase common() {
     AttentionCase c;
     c.seed = random_.next() % 1000000;
@@ -90,13 +90,14 @@ class CaseSampler {
     return c;
   }
 
-  // New tokens of a request of `seqlen_kv` keys: at most `most`, and a few in verification.
-  int seqlen_q(Phase phase, int seqlen_kv, int most) {
+  // Number of new tokens of a request of `seqlen_kv` keys: at most `max_tokens`, and a few in
+  // verification.
+  int seqlen_q(Phase phase, int seqlen_kv, int max_tokens) {
     switch (phase) {
       case Phase::kWhole:
-        return std::min(seqlen_kv, most);
+        return std::min(seqlen_kv, max_tokens);
       case Phase::kExtend:
-        return seqlen_kv == 0 ? 0 : 1 + random_.below(std::min(seqlen_kv, most));
+        return seqlen_kv == 0 ? 0 : 1 + random_.below(std::min(seqlen_kv, max_tokens));
       case Phase::kDecode:
         return seqlen_kv == 0 ? 0 : 1;
       case Phase::kChain:
@@ -111,12 +112,13 @@ class CaseSampler {
     if (phase == Phase::kTree) c.tree = TreeShape::kTree;
   }
 
-  // Requests whose lengths are drawn from `lengths`.
-  void draw_requests(AttentionCase& c, Phase phase, const std::vector<int>& lengths, int num_reqs, int most) {
+  // Adds requests with lengths drawn from `lengths`.
+  void draw_requests(AttentionCase& c, Phase phase, const std::vector<int>& lengths, int num_reqs,
+                     int max_tokens) {
     for (int i = 0; i < num_reqs; ++i) {
       const int seqlen_kv =
           std::max(0, lengths[static_cast<size_t>(random_.below(static_cast<int>(lengths.size())))]);
-      c.requests.push_back({seqlen_q(phase, seqlen_kv, most), seqlen_kv});
+      c.requests.push_back({seqlen_q(phase, seqlen_kv, max_tokens), seqlen_kv});
     }
     set_tree(c, phase);
   }
@@ -148,7 +150,7 @@ class CaseSampler {
     return c;
   }
 
-  // Every token of the request, or an encoder's tokens, which may be fewer than the queries.
+  // All tokens of the request, or an encoder's tokens, which may be fewer than the queries.
   AttentionCase bidirectional() {
     AttentionCase c = common();
     c.causal = false;
@@ -158,7 +160,7 @@ class CaseSampler {
     return c;
   }
 
-  // Trees of more than one mask word among them.
+  // Includes trees of more than one mask word.
   AttentionCase trees() {
     AttentionCase c = common();
     c.tree = TreeShape::kTree;
@@ -170,7 +172,7 @@ class CaseSampler {
     return c;
   }
 
-  // Keys behind the query too, within its chunk where there is one; rows before the first key among them.
+  // Keys after the query too, within its chunk if any; includes rows before the first key.
   AttentionCase right_windows() {
     AttentionCase c = common();
     const int w = window_.deal(random_);
@@ -182,7 +184,7 @@ class CaseSampler {
     return c;
   }
 
-  // More queries than keys: the first see nothing.
+  // More queries than keys, so that the first queries attend to none.
   AttentionCase more_queries_than_keys() {
     AttentionCase c = common();
     c.requests = {{5, 3}, {9, 0}, {1 + random_.below(40), 1 + random_.below(40)}, {2, 1}};
@@ -201,7 +203,7 @@ class CaseSampler {
     return c;
   }
 
-  // Long enough to be cut into splits. Small heads, so that the reference stays quick.
+  // Long enough to be split. Small heads keep the reference fast.
   AttentionCase long_kv() {
     AttentionCase c = common();
     c.head_dim_qk = c.head_dim_v = long_dim_.deal(random_);
@@ -235,7 +237,7 @@ class CaseSampler {
     return c;
   }
 
-  // The widest heads, the second ones those of MLA's latent rows.
+  // The widest heads; the second ones are MLA's latent rows.
   AttentionCase widest() {
     AttentionCase c = common();
     const HeadDims dims = wide_dims_.deal(random_);
@@ -245,7 +247,7 @@ class CaseSampler {
     return c;
   }
 
-  // A step of no requests, with and without pad tokens.
+  // A step without requests, with and without padding tokens.
   AttentionCase idle(int num_pad_tokens) {
     AttentionCase c = common();
     c.num_pad_tokens = num_pad_tokens;
@@ -374,7 +376,7 @@ std::vector<AttentionCase> mla_conformance_cases() {
   CaseSampler sampler(576512);
   std::vector<AttentionCase> cases;
   for (int i = 0; i < 40; ++i) cases.push_back(sampler.mla());
-  // Keys behind the query, within chunks or without.
+  // Keys after the query, with and without chunks.
   for (int i = 0; i < 12; ++i) {
     AttentionCase c = sampler.mla();
     c.tree = TreeShape::kNone;
@@ -412,7 +414,7 @@ std::vector<AttentionCase> on_tensor_cores(std::vector<AttentionCase> cases) {
     c.q_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
     c.out_dtype = i % 5 == 0 ? DType::kF32 : c.q_dtype;
     c.kv_dtype = i % 3 == 0 ? (i % 4 == 0 ? DType::kF8E5M2 : DType::kF8E4M3) : c.q_dtype;
-    // Rows of fp8 begin at multiples of 16 bytes.
+    // fp8 rows start at multiples of 16 bytes.
     if (is_fp8(c.kv_dtype)) {
       c.head_dim_qk = (c.head_dim_qk + 15) / 16 * 16;
       c.head_dim_v = (c.head_dim_v + 15) / 16 * 16;
@@ -429,7 +431,7 @@ std::vector<AttentionCase> in_e4m3(std::vector<AttentionCase> cases) {
     c.q_dtype = c.kv_dtype = DType::kF8E4M3;
     c.out_dtype = kOut[i % 3];
     c.head_scales = i % 2 == 0;
-    // Rows begin at multiples of 16 bytes.
+    // Rows start at multiples of 16 bytes.
     c.head_dim_qk = (c.head_dim_qk + 15) / 16 * 16;
     c.head_dim_v = (c.head_dim_v + 15) / 16 * 16;
     ++i;

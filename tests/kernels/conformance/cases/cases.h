@@ -1,5 +1,5 @@
-// The cases that every implementation of a kernel family runs: a sample of the cross product of what the
-// design asks for, the same in every run.
+// Cases that every implementation of a kernel family runs: a deterministic sample of the cross product of
+// features.
 #pragma once
 
 #include <vector>
@@ -8,28 +8,28 @@
 
 namespace attend::conformance {
 
-// The attention family: page edges, ragged batches, windows to either side, chunks and trees at their edges,
-// bidirectional and cross attention, padding, long K/V, long prefill. Each of these families draws its
-// lengths; everything else (head dims, groups, dtypes, index, pages, layout, splits, scales, cap, sinks,
-// spread) is dealt so that every value comes as often as every other.
+// Attention family: page boundaries, ragged batches, windows to both sides, chunks and trees at their edges,
+// bidirectional and cross attention, padding, long K/V, long prefill. Each of these draws its lengths. All
+// other fields (head dims, groups, dtypes, index, pages, layout, splits, scales, cap, sinks, spread) are
+// assigned such that all values occur equally often.
 std::vector<AttentionCase> conformance_cases();
 
-// For run_page_order(): some of the above whose K/V lie in several pages.
+// Cases for run_page_order(): those of the above with K/V in several pages.
 std::vector<AttentionCase> page_order_cases();
 
-// The MLA family: 576/512 with 16 and 128 heads, and small ranks.
+// MLA family: 576/512 with 16 and 128 heads, and small ranks.
 std::vector<AttentionCase> mla_conformance_cases();
 
-// Some of the above over latent rows that say how they are scaled.
+// MLA cases with scaled latent rows.
 std::vector<AttentionCase> scaled_row_cases();
 
-// For run_batch_invariance(): fixed splits, causal.
+// Cases for run_batch_invariance(): fixed splits, causal.
 std::vector<AttentionCase> batch_invariance_cases();
 
-// The cases in dtypes that the tensor cores of GPUs take.
+// Changes the cases to dtypes that the tensor cores of GPUs support.
 std::vector<AttentionCase> on_tensor_cores(std::vector<AttentionCase> cases);
 
-// The cases with queries, keys and values of e4m3, every other one with descales of heads.
+// Changes queries, keys and values to e4m3; every other case has descales per head.
 std::vector<AttentionCase> in_e4m3(std::vector<AttentionCase> cases);
 
 }  // namespace attend::conformance

@@ -1,4 +1,4 @@
-// Prints a case as the C++ literal that makes it, so that a failing case can be pasted into a test.
+// Prints a case as a C++ literal, so that a failing case can be pasted into a test.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ std::string_view literal_name(KvLayout layout);
 std::string_view literal_name(kernels::KvIndexKind kind);
 std::string_view literal_name(kernels::SplitRule rule);
 
-// `Type{.field = value, .other = value}`; fields at their default are left out. Enums print through
-// literal_name(), other types through an operator<< that gives their literal.
+// Prints `Type{.field = value, .other = value}`; fields with default values are omitted. Enums print with
+// literal_name(), other types with an operator<< that prints a literal.
 class LiteralPrinter {
  public:
   explicit LiteralPrinter(std::string_view type) { out_ << type << '{'; }

@@ -8,8 +8,8 @@
 namespace attend::conformance {
 namespace {
 
-// Appends the mask rows and positions of one request's tree. Every token sees its ancestors and itself, and
-// stands one position behind its parent.
+// Appends the mask rows and positions of one request's tree. Every token attends to its ancestors and itself;
+// its position is its parent's plus one.
 void append_tree(const AttentionCase& c, int seqlen_q, int32_t prefix, Random& random, NewTokens& tokens) {
   const auto words = static_cast<size_t>(tokens.tree_mask_words);
   const size_t first_row = tokens.positions.size();
@@ -30,8 +30,8 @@ void append_tree(const AttentionCase& c, int seqlen_q, int32_t prefix, Random& r
   }
 }
 
-// First visible key of a query at position p that sees any, from the words of the design: a window of w keys
-// holds the query's own, and a chunk starts at a multiple of its length.
+// First visible key of a query at position p that attends to any key, as the design defines it: a window of w
+// keys includes the query's own key, and a chunk starts at a multiple of its length.
 int32_t first_key(const AttentionCase& c, int32_t p) {
   int32_t first = 0;
   if (c.window_left >= 0) first = std::max(first, p + 1 - (c.window_left + 1));
@@ -39,8 +39,8 @@ int32_t first_key(const AttentionCase& c, int32_t p) {
   return first;
 }
 
-// The end of the keys that a query at position p sees without a tree mask. A chunk ends where the next one
-// starts; those of positions below 0 hold no key.
+// End of the keys that a query at position p attends to without a tree mask. A chunk ends where the next one
+// starts; chunks at positions below 0 contain no key.
 int64_t end_of_keys(const AttentionCase& c, int32_t p, int32_t seqlen_kv) {
   int64_t end = std::min<int64_t>(seqlen_kv, int64_t{p} + 1 + c.window_right);
   if (c.chunk > 0 && p < 0) return 0;
@@ -83,7 +83,7 @@ PositionRange unmasked_range(const AttentionCase& c, const NewTokens& tokens, in
     range.first = std::min(range.first, first_key(c, p));
     range.end = std::max(range.end, end);
   }
-  // A tree's keys stand at other positions than their index: a window may leave any of them visible.
+  // Positions of a tree's keys differ from their indices, so a window may keep any of them visible.
   if (tree) range.first = std::min(range.first, prefix);
   return range;
 }

@@ -1,4 +1,4 @@
-// The new tokens of a case: how they are batched, where they stand, and how their tree looks.
+// New tokens of a case: batch arrays, positions and trees.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace attend::conformance {
 
-// Pad requests come last; pad tokens after the tokens of all requests. What no kernel may read of a pad token
-// (its mask, its position) is poisoned.
+// Padding requests are last, and padding tokens follow the tokens of all requests. Masks and positions of
+// padding tokens are poisoned, since no kernel may read them.
 struct NewTokens {
   explicit NewTokens(const AttentionCase& c);
 
@@ -20,7 +20,7 @@ struct NewTokens {
   int tree_mask_words = 0;
 };
 
-// The positions of a request that its queries may see: [first, end). Tree masks may leave out some of them.
+// Positions [first, end) of a request that its queries may attend to. A tree mask may exclude some of them.
 struct PositionRange {
   int32_t first = 0, end = 0;
   bool contains(int32_t p) const { return first <= p && p < end; }

@@ -1,4 +1,4 @@
-// What tests put where nothing may be read, so that reading it shows.
+// Poison for memory that must not be read, so that reads are detected.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace attend::conformance {
 
-// As a page id or a slot it lies far beyond every pool.
+// As a page id or slot it is far beyond every pool.
 inline constexpr int32_t kHugeId = 0x7fffff00;
 
-// Byte by byte a NaN of every float dtype, and of all NaNs the one that no kernel computes.
+// Every repetition is a NaN of every float dtype, and a NaN that no kernel computes.
 inline constexpr unsigned char kPoisonByte = 0xff;
 
 inline void poison(const Tensor& storage) {

@@ -1,5 +1,5 @@
-// Numbers for tests: the same on every machine and with every standard library, so that a case's seed is
-// enough to build it again.
+// Random numbers that are the same on every machine and with every standard library, so that a case can be
+// rebuilt from its seed.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace attend::conformance {
 // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 class Random {
  public:
-  // Streams of one seed are independent: what is drawn from one does not shift another.
+  // Streams of one seed are independent: drawing from one does not change another.
   explicit Random(uint64_t seed, uint64_t stream = 0) : state_(seed + 0x632be59bd9b4e019ull * (stream + 1)) {}
 
   uint64_t next() {
@@ -21,10 +21,10 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  // 0 <= result < count.
+  // Uniform in [0, count).
   int below(int count) { return static_cast<int>(next() % static_cast<uint64_t>(count)); }
 
-  // Mean 0, variance 1, near a normal distribution and never beyond +-3.5: the sum of four uniform numbers.
+  // Approximately normal, mean 0, variance 1, within +-3.5: the sum of four uniform numbers.
   float normal() {
     const uint64_t bits = next();
     double sum = 0.0;

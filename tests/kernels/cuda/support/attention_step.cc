@@ -14,7 +14,7 @@ TensorView host_view(std::vector<int32_t>& numbers) {
   return TensorView::contiguous(numbers.data(), DType::kI32, {static_cast<int64_t>(numbers.size())});
 }
 
-// As `device`, in host memory.
+// View with the shape and strides of `device`, in host memory.
 TensorView host_view(const Tensor& device, void* data) {
   TensorView host = device;
   host.data = data;
@@ -22,7 +22,7 @@ TensorView host_view(const Tensor& device, void* data) {
   return host;
 }
 
-kernels::AttentionPlanLimits limits_of(const StepShape& shape) {
+kernels::AttentionPlanLimits make_limits(const StepShape& shape) {
   return {.max_reqs = shape.num_reqs,
           .max_tokens = shape.num_reqs * shape.max_seqlen_q,
           .max_kv_tokens =
@@ -37,7 +37,7 @@ kernels::AttentionPlanLimits limits_of(const StepShape& shape) {
 }  // namespace
 
 AttentionStep::AttentionStep(const StepShape& shape, Stream& stream)
-    : shape_(shape), stream_(stream), plan_(limits_of(shape), kGpu) {
+    : shape_(shape), stream_(stream), plan_(make_limits(shape), kGpu) {
   const int64_t num_tokens = int64_t{shape.num_reqs} * shape.max_seqlen_q, num_q_heads = shape.num_q_heads;
   const int64_t pages_of_request = ceil_div<int64_t>(shape.max_seqlen_kv, kPageSize);
   const int64_t num_pages = shape.num_reqs * pages_of_request;
@@ -85,8 +85,8 @@ AttentionStep::AttentionStep(const StepShape& shape, Stream& stream)
 
 void AttentionStep::set_lengths(std::span<const conformance::Lengths> lengths) {
   std::vector<int32_t> numbers{0};
-  for (const conformance::Lengths& of : lengths) numbers.push_back(numbers.back() + of.seqlen_q);
-  for (const conformance::Lengths& of : lengths) numbers.push_back(of.seqlen_kv);
+  for (const conformance::Lengths& request : lengths) numbers.push_back(numbers.back() + request.seqlen_q);
+  for (const conformance::Lengths& request : lengths) numbers.push_back(request.seqlen_kv);
   cuda::copy(host_view(numbers), lengths_, stream_);
   cuda::synchronize(stream_);
 }
@@ -122,7 +122,7 @@ std::vector<uint8_t> AttentionStep::result() {
   return bytes;
 }
 
-// Of fp8: numbers below 2.
+// fp8 values below 2.
 Tensor AttentionStep::random(std::initializer_list<int64_t> shape, DType dtype) {
   Tensor device = cuda::empty(shape, dtype, kGpu);
   if (!is_fp8(dtype)) {

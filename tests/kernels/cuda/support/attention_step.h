@@ -1,5 +1,5 @@
-// A step of attention or of MLA on the GPU whose lengths may change between calls, as between replays of a
-// captured graph.
+// Attention or MLA step on the GPU whose lengths may change between calls, as between replays of a captured
+// graph.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@ namespace attend::testing_cuda {
 
 struct StepShape {
   int num_reqs = 1;
-  int max_seqlen_q = 1, max_seqlen_kv = 3000;  // of a request
+  int max_seqlen_q = 1, max_seqlen_kv = 3000;  // per request
   int num_q_heads = 8, num_kv_heads = 2;
   int head_dim = 128;
-  bool mla = false;  // latent rows of 512 + 64 columns instead, for all query heads
+  bool mla = false;  // MLA with latent rows of 512 + 64 columns, shared by all query heads
   DType kv_dtype = DType::kBF16;
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
-  int64_t max_kv_tokens = 0;   // of the plan; 0: what the requests have at most
-  bool short_requests = true;  // are planned for
+  int64_t max_kv_tokens = 0;   // bound of the plan; 0: the largest total of the requests
+  bool short_requests = true;  // AttentionLimits of the plan
   kernels::AttentionMask attention_mask = {};
 };
 
-// Queries and keys are random, the same for steps of one shape. Requests have pages of 16 tokens.
+// Queries and keys are random, but equal for steps of one shape. Pages have 16 tokens.
 class AttentionStep {
  public:
   AttentionStep(const StepShape& shape, Stream& stream);
 
-  // One of every request. Tokens beyond all of these are padding.
+  // Sets the lengths of all requests. Further tokens are padding.
   void set_lengths(std::span<const conformance::Lengths> lengths);
-  // Plans and attends.
+  // Queues the plan and attention.
   void queue(Planning planning = Planning::kBefore);
-  // The kernel that queue() has chosen.
+  // Kernel that queue() has chosen.
   kernels::cuda::AttentionKernel kernel() const;
   const kernels::cuda::DevicePlan& plan() const { return plan_.device_plan(); }
-  // What a result that is not written is.
+  // Fills the result with a poison value.
   void poison_result();
   std::vector<uint8_t> result();
 

@@ -7,8 +7,8 @@
 namespace attend::testing_cuda {
 namespace {
 
-// From `pointer`, which lies in `array`, to the array's end.
-std::span<const int32_t> rest_of(const std::vector<int32_t>& array, const int32_t* pointer) {
+// Elements from `pointer`, which points into `array`, to the array's end.
+std::span<const int32_t> tail_from(const std::vector<int32_t>& array, const int32_t* pointer) {
   if (pointer == nullptr) return {};
   return {pointer, array.data() + array.size()};
 }
@@ -18,10 +18,10 @@ std::span<const int32_t> rest_of(const std::vector<int32_t>& array, const int32_
 kernels::KvIndex upload(const kernels::KvIndex& index, const conformance::BuiltCase& built,
                         DeviceArrays& arrays) {
   kernels::KvIndex device = index;
-  device.table = arrays.upload(rest_of(built.index.table, index.table));
-  device.rows = arrays.upload(rest_of(built.index.rows, index.rows));
-  device.indptr = arrays.upload(rest_of(built.index.indptr, index.indptr));
-  device.slot_map = arrays.upload(rest_of(built.index.slot_map, index.slot_map));
+  device.table = arrays.upload(tail_from(built.index.table, index.table));
+  device.rows = arrays.upload(tail_from(built.index.rows, index.rows));
+  device.indptr = arrays.upload(tail_from(built.index.indptr, index.indptr));
+  device.slot_map = arrays.upload(tail_from(built.index.slot_map, index.slot_map));
   return device;
 }
 
@@ -66,7 +66,7 @@ void run_mla(const kernels::MlaArgs& args, const conformance::BuiltCase& built, 
   cuda::synchronize(stream);
 }
 
-// The call plans first: what it leaves out cannot be there already.
+// The inline plan runs first, so that results that it does not write are still poisoned.
 template <class Run>
 void run_with_both_plans(const conformance::BuiltCase& built, const Run& run) {
   run(Planning::kInline);
@@ -109,12 +109,12 @@ void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::Bui
   attention_on_gpu_if([](const auto&...) { return true; }, args, built);
 }
 
-// CTAs that do not wait go first: what they leave out cannot be there already.
+// CTAs that do not wait run first, so that results that they do not write are still poisoned.
 void attention_without_waiting_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
                                   const conformance::BuiltCase& built) {
-  // The last launch is compared, with the counters that those before it have left behind.
-  const auto run_again_and_again = [&](const kernels::AttentionArgs& on_device,
-                                       const kernels::cuda::DevicePlan& plan, Stream& stream) {
+  // The last of three launches is compared; it starts with the counters that the earlier ones left.
+  const auto run_repeatedly = [&](const kernels::AttentionArgs& on_device,
+                                  const kernels::cuda::DevicePlan& plan, Stream& stream) {
     const DeviceCopy out(args.out, stream), lse(args.lse, stream);
     kernels::AttentionArgs elsewhere = on_device;
     elsewhere.out = out.view();
@@ -126,15 +126,15 @@ void attention_without_waiting_if(const IsRightKernel& is_right, const kernels::
   attention_on_gpu_if(
       is_right, args, built, Planning::kBefore,
       [&](const kernels::AttentionArgs& on_device, const kernels::AttentionPlan& plan, Stream& stream) {
-        kernels::cuda::DevicePlan hasty = kernels::cuda::make_plan(plan.limits(), kGpu);
-        hasty.set_barrier_timeout_clocks(0);
-        kernels::cuda::plan(hasty, on_device.batch, on_device.attention_mask, stream);
-        run_again_and_again(on_device, hasty, stream);
+        kernels::cuda::DevicePlan impatient = kernels::cuda::make_plan(plan.limits(), kGpu);
+        impatient.set_barrier_timeout_clocks(0);
+        kernels::cuda::plan(impatient, on_device.batch, on_device.attention_mask, stream);
+        run_repeatedly(on_device, impatient, stream);
       });
   const auto without_waiting = built.result_bytes();
   attention_on_gpu_if(is_right, args, built, Planning::kBefore,
                       [&](const kernels::AttentionArgs& on_device, const kernels::AttentionPlan& plan,
-                          Stream& stream) { run_again_and_again(on_device, plan.device_plan(), stream); });
+                          Stream& stream) { run_repeatedly(on_device, plan.device_plan(), stream); });
   ensure(built.result_bytes() == without_waiting, "other bits where CTAs do not wait");
 }
 

@@ -3,7 +3,7 @@
 namespace attend::testing_cuda {
 namespace {
 
-// From the first element to behind the last one.
+// Bytes from the first element to the end of the last one.
 int64_t extent_bytes(const TensorView& view) {
   int64_t last = 0;
   for (int dim = 0; dim < view.rank; ++dim) {

@@ -1,4 +1,4 @@
-// Host tensors and arrays of a test on the GPU and back.
+// Copies of host tensors and arrays of a test on the GPU.
 #pragma once
 
 #include <span>
@@ -10,14 +10,14 @@ namespace attend::testing_cuda {
 
 inline constexpr Device kGpu{DeviceType::kCuda, 0};
 
-// The elements of a strided view, gaps included, on the GPU under the same strides.
+// Copy of a strided view on the GPU with the same strides, gaps included.
 class DeviceCopy {
  public:
   DeviceCopy(const TensorView& host, Stream& stream);
   const TensorView& view() const { return view_; }
-  // All of it, gaps included, as bytes; empty where the view is.
+  // All bytes including gaps; empty if the view is empty.
   TensorView bytes() const { return host_.empty() ? TensorView{} : storage_.view(); }
-  // Copies everything back to where it came from, gaps included.
+  // Copies everything back to the host view, gaps included.
   void download(Stream& stream) const;
 
  private:
@@ -25,7 +25,7 @@ class DeviceCopy {
   Tensor storage_;
 };
 
-// Arrays on the GPU, freed together.
+// Arrays on the GPU that are freed together.
 class DeviceArrays {
  public:
   explicit DeviceArrays(Stream& stream) : stream_(stream) {}
@@ -39,7 +39,7 @@ class DeviceArrays {
     arrays_.push_back(device);
     return static_cast<const T*>(device.view().data);
   }
-  // The same as a view.
+  // Uploads an array and returns a view of it.
   template <class T>
   View<const T> view(std::span<const T> host) {
     return {upload(host), host.size()};

@@ -13,7 +13,7 @@ namespace {
 using conformance::BuiltCase;
 using Rows = std::vector<const std::byte*>;
 
-// Long beside what attention does before its wait, short beside what a test may take.
+// Longer than the work of attention before its wait, short enough for a test.
 constexpr int64_t kLateNanoseconds = 20'000;
 
 const std::byte* row_at(const TensorView& view, std::initializer_list<int64_t> place) {
@@ -22,7 +22,7 @@ const std::byte* row_at(const TensorView& view, std::initializer_list<int64_t> p
   return static_cast<const std::byte*>(view.data) + at * static_cast<int64_t>(size_of(view.dtype));
 }
 
-// Of [num_tokens, num_heads, head_dim].
+// Rows of a tensor [num_tokens, num_heads, head_dim].
 Rows rows_of_tokens(const TensorView& view) {
   Rows rows;
   for (int64_t token = 0; token < view.shape[0]; ++token)
@@ -30,8 +30,8 @@ Rows rows_of_tokens(const TensorView& view) {
   return rows;
 }
 
-// Rows of a pool, [num_pages, page_size, (num_heads,) head_dim], that hold new tokens of requests. Where no
-// query sees a token, the index holds anything.
+// Rows of a pool [num_pages, page_size, (num_heads,) head_dim] that contain new tokens of requests. Index
+// entries of tokens outside the mask are invalid, so those tokens are skipped.
 Rows rows_of_new_keys(const TensorView& pool, const kernels::KvIndex& index, const kernels::QueryBatch& batch,
                       const kernels::AttentionMask& attention_mask) {
   Rows rows;
@@ -54,7 +54,7 @@ int64_t row_bytes(const TensorView& view) {
   return view.shape[static_cast<size_t>(view.rank) - 1] * static_cast<int64_t>(size_of(view.dtype));
 }
 
-// The same bytes, gaps included, with NaN in `rows`; in `storage`.
+// Copy of `host` in `storage`, gaps included, with NaN in `rows`.
 TensorView poisoned(const TensorView& host, const Rows& rows, int64_t num_row_bytes, int64_t num_bytes,
                     Tensor& storage) {
   storage = Tensor::empty({num_bytes}, DType::kU8);
@@ -95,7 +95,7 @@ LateCase::LateCase(const Args& args, const BuiltCase& built, Stream& stream, int
       batch_(upload(args.batch, arrays_)),
       attention_mask_(args.attention_mask) {}
 
-// Everything but q and the keys.
+// Arguments on the device except q and keys.
 template <class Args>
 Args LateCase::on_device(const Args& args) {
   Args device = args;
@@ -144,7 +144,7 @@ void LateCase::gather_rows() {
   std::vector<LateRow> rows;
   for (const auto& tensor : tensors_) rows.insert(rows.end(), tensor->rows().begin(), tensor->rows().end());
   rows_ = arrays_.view(std::span<const LateRow>(rows));
-  // The uploads are of this function's memory.
+  // The uploads read memory of this function.
   cuda::synchronize(stream_);
 }
 

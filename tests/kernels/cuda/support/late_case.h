@@ -1,4 +1,4 @@
-// Conformance cases whose q and new keys are there only at the end of the kernel before attention.
+// Conformance cases whose q and new keys are written only at the end of the kernel before attention.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@
 
 namespace attend::testing_cuda {
 
-// A tensor some rows of which are NaN until the late kernel has written them.
+// Tensor with some rows that are NaN until the late kernel has written them.
 class LateTensor {
  public:
-  // `rows`: where they begin in `host`, each of `row_bytes`.
+  // `rows` are addresses in `host` of rows of `row_bytes` bytes.
   LateTensor(const TensorView& host, const std::vector<const std::byte*>& rows, int64_t row_bytes,
              Stream& stream);
   const TensorView& view() const { return present_.view(); }
@@ -28,14 +28,14 @@ class LateTensor {
   std::vector<LateRow> rows_;
 };
 
-// One case on the GPU, of attention or MLA.
+// One case of attention or MLA on the GPU.
 class LateCase {
  public:
   LateCase(const kernels::AttentionArgs& args, const conformance::BuiltCase& built, Stream& stream);
   LateCase(const kernels::MlaArgs& args, const conformance::BuiltCase& built, Stream& stream);
-  // Queues the poisoning of q, new keys and results, the plan, the late kernel and attention.
+  // Queues the poisoning of q, new keys and results, the plan, the late kernel, and attention.
   void queue(bool prefix_ready);
-  // Copies the results to where args.out and args.lse lie.
+  // Copies the results to args.out and args.lse.
   void download();
 
  private:
@@ -57,10 +57,10 @@ class LateCase {
   std::function<void(bool prefix_ready)> attend_;
 };
 
-// AttentionFn of the conformance suite: attends without the promise that the prefix is ready, and with it.
-// Throws where the bits differ.
+// AttentionFn of the conformance suite: runs attention with and without prefix_ready. Throws if the bits
+// differ.
 void attention_after_late_keys(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
-// The same for MLA.
+// MlaFn of the conformance suite, with the same check.
 void mla_after_late_keys(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
 
 }  // namespace attend::testing_cuda

@@ -5,7 +5,7 @@
 namespace attend::testing_cuda {
 namespace {
 
-// Few, so that attention's CTAs find room beside these.
+// Few, so that CTAs of attention fit on the SMs at the same time.
 constexpr int kCtas = 16, kThreads = 128;
 
 struct Params {

@@ -1,5 +1,5 @@
-// A kernel that stands before attention as a model's own do, made slow: it lets attention start and writes
-// rows of q and new keys long after.
+// Slow kernel before attention: it releases the dependent launch at its start, and writes rows of q and new
+// keys much later.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ struct LateRow {
   int64_t num_bytes;
 };
 
-// Waits for the launch before it, lets the next one start, and copies the rows `nanoseconds` later. `rows`
-// lie on the GPU. `stream` is a cudaStream_t.
+// Waits for the preceding launch, releases the next one, and copies the rows after `nanoseconds`. `rows` is
+// in GPU memory. `stream` is a cudaStream_t.
 void launch_late_rows(const LateRow* rows, int num_rows, int64_t nanoseconds, void* stream);
 
 }  // namespace attend::testing_cuda

@@ -1,4 +1,4 @@
-// Tests that skip on a machine without a GPU, or without one of Hopper.
+// Fixtures that skip their tests without a GPU, or without a Hopper GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ class NeedsGpu : public testing::Test {
   }
 };
 
-// Of GPU 0.
+// Requires that GPU 0 is a Hopper GPU.
 class NeedsHopper : public NeedsGpu {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// What stands between attention kernels in a step takes no heap memory once it has run.
+// Kernels between attention calls of a step do not allocate heap memory after their first run.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,4 +1,4 @@
-// The instruction sets of this machine's CPU.
+// Instruction sets of this machine's CPU.
 #include <sstream>
 #include <vector>
 
@@ -29,7 +29,7 @@ class CpuTarget : public Target {
     Stream stream;
     kernels::scale_by_position(q, positions, temperature, stream);
   }
-  // Rounding x or the products to 16 bits would be 100 times as far off.
+  // Rounding x or the products to 16 bits would cause errors 100 times larger.
   double linear_tolerance() const override { return 3e-7; }
 
   void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out,

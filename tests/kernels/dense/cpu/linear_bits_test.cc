@@ -1,4 +1,4 @@
-// What linear() promises on the CPU beyond the values: a row's bits depend on nothing but the row.
+// Guarantees of linear() on the CPU about bits: a row's bits depend only on the row.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using testing_support::TestTensor;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Bits of row `row` of a product with `num_rows` rows, when the other rows are NaN.
+// Bits of row `row` of a product with `num_rows` rows, where the other rows are NaN.
 std::vector<double> row_in_batch(const TestTensor& x, const TestTensor& weight, int64_t row, int64_t num_rows,
                                  Isa isa, bool batch_invariant) {
   const int64_t num_outs = weight.view().shape[0], in_features = weight.view().shape[1];
@@ -36,33 +36,34 @@ std::vector<double> row_in_batch(const TestTensor& x, const TestTensor& weight, 
   return result;
 }
 
-TEST(LinearBits, ARowsBitsDependOnThatRowOnlyOnRequest) {
+TEST(LinearBits, BitsOfARowDependOnlyOnThatRowOnRequest) {
   const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
       const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
-      const std::vector<double> alone = row_in_batch(x, weight, 0, 1, isa, true);
+      const std::vector<double> single = row_in_batch(x, weight, 0, 1, isa, true);
       for (const int64_t num_rows : {2, 3, 4, 5, 6, 7, 15, 16, 17, 31, 32, 33, 34, 64, 65, 70, 256, 257, 300})
         for (const int64_t row : {int64_t{0}, num_rows / 2, num_rows - 1})
-          ASSERT_EQ(row_in_batch(x, weight, row, num_rows, isa, true), alone)
+          ASSERT_EQ(row_in_batch(x, weight, row, num_rows, isa, true), single)
               << isa << " " << dtype << " row " << row << " of " << num_rows;
     }
 }
 
-TEST(LinearBits, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
+TEST(LinearBits, BitsOfFewRowsDoNotDependOnOtherRowsOrTheirNumber) {
   const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
       const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
-      const std::vector<double> alone = row_in_batch(x, weight, 0, 1, isa, false);
+      const std::vector<double> single = row_in_batch(x, weight, 0, 1, isa, false);
       for (int64_t num_rows = 2; num_rows < cpu::tile_min_rows(dtype); ++num_rows)
         for (const int64_t row : {int64_t{0}, num_rows - 1})
-          ASSERT_EQ(row_in_batch(x, weight, row, num_rows, isa, false), alone)
+          ASSERT_EQ(row_in_batch(x, weight, row, num_rows, isa, false), single)
               << isa << " " << dtype << " row " << row << " of " << num_rows;
     }
 }
 
-// Matrix tiles split a number into parts; what has no parts must come out as other kernels have it.
+// Matrix tiles split each value into parts. Infinities and NaN cannot be split, but must produce the results
+// of other kernels.
 TEST(LinearBits, KeepsInfinitiesAndNaNsInTheirRows) {
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes)
@@ -102,8 +103,8 @@ TEST(LinearBits, KeepsInfinitiesAndNaNsInTheirOutputFeatures) {
       }
 }
 
-// Every f16 value, subnormals and the largest among them, is the sum of its parts.
-TEST(LinearBits, ReadsEveryFloat16WeightExactly) {
+// Every f16 value, including subnormals and the largest, equals the sum of its parts.
+TEST(LinearBits, MultipliesEveryFloat16WeightExactly) {
   constexpr int64_t kOuts = 0x8000, kRows = 20;
   TestTensor x({kRows, 1}, DType::kF32), weight({kOuts, 1}, DType::kF16), out({kRows, kOuts}, DType::kF32);
   for (int64_t row = 0; row < kRows; ++row) x.set(row, row % 2 == 0 ? 1.0f : -0x1p-100f);
@@ -120,8 +121,8 @@ TEST(LinearBits, ReadsEveryFloat16WeightExactly) {
   }
 }
 
-// One product each, so that nothing hides what a lost part would cost.
-TEST(LinearBits, LosesNoBitOfTheLargestAndTheLongestValues) {
+// A single product per output, so that a lost part is visible.
+TEST(LinearBits, KeepsEveryBitOfTheLargestAndTheLongestValues) {
   const float largest = std::numeric_limits<float>::max();
   const std::vector<float> values = {largest,         -largest,  0x1.fffffep+0f, -0x1.010101p-20f,
                                      0x1.fefefep+60f, 0x1p-120f, 0x1.000002p+0f, 0.1f};
@@ -174,7 +175,7 @@ TEST(LinearBits, GatedLinearUsesTheSameKernelsAsLinear) {
   EXPECT_EQ(gate_up.values(), product.values());
 }
 
-TEST(LinearBits, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
+TEST(LinearBits, BitsOfManyRowsDoNotDependOnOtherRowsOrTheirNumber) {
   const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {

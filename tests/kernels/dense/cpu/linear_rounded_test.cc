@@ -1,4 +1,4 @@
-// linear() where x may be rounded to bfloat16: the bits of a CPU that multiplies pairs of them.
+// linear() with x rounded to bfloat16: results of CPUs with bf16 pair instructions.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ class RoundedLinear : public testing::Test {
   }
 };
 
-// x in float32, and the same rounded to bfloat16.
+// x in float32, and x rounded to bfloat16.
 struct Rows {
   TestTensor x, rounded;
 };
@@ -53,7 +53,7 @@ TestTensor multiply(const TensorView& x, const TensorView& weight, const TensorV
   return out;
 }
 
-// Of x as it is rounded, all that is lost is what sums in float32 lose.
+// Relative to rounded x, the only error is that of float32 sums.
 void expect_matches_float64(int64_t num_rows, int64_t num_outs, int64_t in_features) {
   SCOPED_TRACE(testing::Message() << num_rows << " x " << in_features << " -> " << num_outs);
   const Rows rows = random_rows(num_rows, in_features);
@@ -102,22 +102,22 @@ TEST_F(RoundedLinear, MatchesFloat64WhenThreadsShareTheWork) {
   expect_matches_float64(70, 331, 600);
 }
 
-TEST_F(RoundedLinear, RoundsNeitherForOtherWeightsNorWithoutBeingAsked) {
+TEST_F(RoundedLinear, RoundsOnlyForBfloat16WeightsOnRequest) {
   const Rows rows = random_rows(20, 2000);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const TestTensor weight = TestTensor::random({48, 2000}, dtype, 2);
     const TestTensor exact = multiply(rows.x, weight, {}, false, false);
     EXPECT_EQ(multiply(rows.x, weight).values() == exact.values(), dtype != DType::kBF16) << dtype;
-    // Rounding all of x is far beyond what another order of sums does.
+    // Rounding x changes results far more than another summation order.
     const TestTensor rounded = multiply(rows.rounded, weight, {}, false, false);
-    double by_rounding = 0;
+    double rounding_error = 0;
     for (int64_t i = 0; i < exact.size(); ++i)
-      by_rounding = std::max(by_rounding, std::abs(exact.at(i) - rounded.at(i)));
-    EXPECT_GT(by_rounding, 1e-3) << dtype;
+      rounding_error = std::max(rounding_error, std::abs(exact.at(i) - rounded.at(i)));
+    EXPECT_GT(rounding_error, 1e-3) << dtype;
   }
 }
 
-// Bits of row `row` of num_rows, when the other rows are NaN.
+// Bits of row `row` of num_rows, where the other rows are NaN.
 std::vector<double> row_in_batch(const TestTensor& x, const TestTensor& weight, int64_t row, int64_t num_rows,
                                  bool batch_invariant) {
   const int64_t num_outs = weight.view().shape[0], in_features = weight.view().shape[1];
@@ -130,7 +130,7 @@ std::vector<double> row_in_batch(const TestTensor& x, const TestTensor& weight, 
   return result;
 }
 
-TEST_F(RoundedLinear, ARowsBitsDependOnThatRowOnlyOnRequest) {
+TEST_F(RoundedLinear, BitsOfARowDependOnlyOnThatRowOnRequest) {
   const TestTensor x = TestTensor::random({1, 4133}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({101, 4133}, DType::kBF16, 2);
   const std::vector<double> alone = row_in_batch(x, weight, 0, 1, true);
@@ -139,7 +139,7 @@ TEST_F(RoundedLinear, ARowsBitsDependOnThatRowOnlyOnRequest) {
       ASSERT_EQ(row_in_batch(x, weight, row, num_rows, true), alone) << "row " << row << " of " << num_rows;
 }
 
-TEST_F(RoundedLinear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
+TEST_F(RoundedLinear, BitsOfManyRowsDoNotDependOnOtherRowsOrTheirNumber) {
   const TestTensor x = TestTensor::random({1, 4133}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({101, 4133}, DType::kBF16, 2);
   const std::vector<double> first = row_in_batch(x, weight, 0, 8, false);

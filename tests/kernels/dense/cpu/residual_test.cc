@@ -1,5 +1,4 @@
-// The operations that models speak in, over a Residual: what they compute does not depend on what was begun
-// for whom.
+// Operations of models over a Residual. Results do not depend on which pending work a kernel fused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,9 +17,9 @@ namespace {
 constexpr int64_t kTokens = 5, kHidden = 48, kWide = 32;
 constexpr float kEps = 1e-5f;
 
-using Matrix = std::vector<double>;  // [rows, columns], row by row
+using Matrix = std::vector<double>;  // [rows, columns] in row-major order
 
-// Float32 tensors on a device, and their values on the host.
+// Float32 tensors on a device with values on the host.
 class Step {
  public:
   explicit Step(Device device) : device_(device) {
@@ -76,7 +75,7 @@ Matrix normalized(const Matrix& x, const Matrix& weight) {
   return result;
 }
 
-// x W^T of so many rows.
+// x W^T for as many rows as x has.
 Matrix product(const Matrix& x, const Matrix& weight, int64_t in_features) {
   const auto num_rows = static_cast<int64_t>(x.size()) / in_features;
   const auto num_outs = static_cast<int64_t>(weight.size()) / in_features;
@@ -96,7 +95,7 @@ void expect_near(const Matrix& got, const Matrix& expected, const char* what) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 2e-4) << what << ", element " << i;
 }
 
-// Parameters: on a GPU, and how many parts gate and up come in.
+// Parameters: true for the GPU, and the number of weights that gate and up are split into.
 class ResidualOn : public testing::TestWithParam<std::tuple<bool, int>> {
  protected:
   void SetUp() override {
@@ -106,7 +105,7 @@ class ResidualOn : public testing::TestWithParam<std::tuple<bool, int>> {
   static Device device() { return {std::get<0>(GetParam()) ? DeviceType::kCuda : DeviceType::kCpu, 0}; }
 };
 
-TEST_P(ResidualOn, HoldsTheSumOfWhatWasAddedWhicheverNormWasExpected) {
+TEST_P(ResidualOn, HoldsTheSumForAnyExpectedNorm) {
   for (const bool expected_norm_reads : {true, false}) {
     Step step(device());
     Matrix sum, norm_a, norm_b, gate_up, down, head;
@@ -145,7 +144,7 @@ TEST_P(ResidualOn, HoldsTheSumOfWhatWasAddedWhicheverNormWasExpected) {
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
     }
 
-    // Some rows, then all of them by another norm.
+    // Some rows, then all rows with another norm.
     const Tensor rows_t = step.upload({1, 4}), some_t = step.empty({2, 7}), all_t = step.empty({kTokens, 7});
     const Linear head_linear{.weight = head_t};
     norm_linear(residual,
@@ -160,8 +159,8 @@ TEST_P(ResidualOn, HoldsTheSumOfWhatWasAddedWhicheverNormWasExpected) {
   }
 }
 
-// Norms behind sublayers, as of OLMo 2, with and without norms before them, as of Gemma.
-TEST_P(ResidualOn, NormsWhatIsAdded) {
+// Norms after sublayers as in OLMo 2, with and without norms before them as in Gemma.
+TEST_P(ResidualOn, NormalizesAddedOutputs) {
   for (const bool norm_before : {true, false}) {
     Step step(device());
     Matrix sum, before, after, gate_up, down, head;

@@ -1,5 +1,4 @@
-// Rows of 16 bits are moved eight elements at once where they are aligned: the bits are those of rows that
-// are not.
+// Kernels that move 16 aligned bytes together compute the bits of unaligned rows.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -27,8 +26,8 @@ using AlignedRows = testing_cuda::NeedsGpu;
 
 constexpr DType kTypes[] = {DType::kBF16, DType::kF16};
 
-// Tensors on the GPU whose rows begin at multiples of 16 bytes, or at odd elements. Random ones are the same
-// for both.
+// Tensors on the GPU with rows at multiples of 16 bytes, or at odd elements. Random values are the same for
+// both.
 class Tensors {
  public:
   explicit Tensors(bool aligned) : aligned_(aligned), stream_(kGpu), arrays_(stream_.get()) {}
@@ -45,7 +44,7 @@ class Tensors {
   View<const int32_t> array(const std::vector<int32_t>& values) {
     return arrays_.view(std::span<const int32_t>(values));
   }
-  // Of all tensors, in the order in which they were made.
+  // Bytes of all rows, in the order of construction.
   std::vector<std::vector<std::byte>> rows() {
     for (const DeviceCopy& copy : copies_) copy.download(stream());
     cuda::synchronize(stream());
@@ -110,19 +109,19 @@ struct Heads {
   int64_t num_q, num_kv, head_dim;
 };
 
-// Norm and RoPE of q and k, stored with v or not.
+// RMSNorm and RoPE of q and k, with or without a store of k and v.
 struct Variant {
   DType cache_dtype = DType::kBF16;
   bool norms_q = true, norms_k = true, stores = true;
 };
 
-void norm_rope_of(Tensors& tensors, const Heads& heads, int64_t num_tokens, DType dtype,
-                  const Variant& variant) {
+void run_norm_rope(Tensors& tensors, const Heads& heads, int64_t num_tokens, DType dtype,
+                   const Variant& variant) {
   constexpr int64_t kPositions = 50, kPageSize = 4, kPages = 12;
   std::vector<int32_t> positions, slots;
   for (int64_t token = 0; token < num_tokens; ++token) {
     positions.push_back(static_cast<int32_t>(token * 7 % kPositions));
-    // As many as have a slot of their own, and some that are not stored.
+    // Tokens with a separate slot are stored, except some without a slot.
     const bool stored = token < (kPages - 1) * kPageSize && token % 5 != 4;
     slots.push_back(stored ? static_cast<int32_t>(kPageSize + token) : -1);
   }
@@ -162,7 +161,8 @@ TEST_F(AlignedRows, HeadsMatchUnalignedRowsInNormRopeStore) {
                                    {.cache_dtype = DType::kF16, .norms_k = false},
                                    {.cache_dtype = DType::kF32, .norms_q = false, .norms_k = false},
                                    {.stores = false}};
-  // Heads of one to sixteen groups a half, some of which leave lanes idle; kinds that change within a warp.
+  // Heads of one to sixteen groups per half, some of which leave lanes idle, and warps with heads of
+  // different kinds.
   for (const Heads& heads : std::initializer_list<Heads>{{2, 1, 16},
                                                          {14, 2, 64},
                                                          {3, 3, 80},
@@ -179,15 +179,15 @@ TEST_F(AlignedRows, HeadsMatchUnalignedRowsInNormRopeStore) {
                        << heads.head_dim << ", " << dtype << ", cache " << variant.cache_dtype << ", norms "
                        << variant.norms_q << variant.norms_k << ", stores " << variant.stores);
           expect_same_bits(
-              [&](Tensors& tensors) { norm_rope_of(tensors, heads, num_tokens, dtype, variant); });
+              [&](Tensors& tensors) { run_norm_rope(tensors, heads, num_tokens, dtype, variant); });
         }
 }
 
-// A warp has one, some or all of a token's heads after one another.
-TEST_F(AlignedRows, OfHeadsHaveTheBitsOfOthersInPrompts) {
+// A warp processes one, some or all of a token's heads in sequence.
+TEST_F(AlignedRows, HeadsMatchUnalignedRowsInPrompts) {
   for (const int64_t num_tokens : {700, 3000, 17000})
     expect_same_bits([&](Tensors& tensors) {
-      norm_rope_of(tensors, {27, 6, 16}, num_tokens, DType::kBF16, {});
+      run_norm_rope(tensors, {27, 6, 16}, num_tokens, DType::kBF16, {});
     });
 }
 

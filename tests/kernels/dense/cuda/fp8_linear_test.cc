@@ -1,5 +1,5 @@
-// Products of fp8 with fp8: x rounded to e4m3 by rows, or by blocks of them, as float64 has it of the rounded
-// numbers.
+// Products of fp8 and fp8: x is rounded to e4m3 per row or per block of a row. The reference is float64 over
+// the rounded values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,8 +33,8 @@ class Fp8Linear : public testing_cuda::Sm90Test {
   }
 };
 
-// A row as the kernel leaves it: every `block` inputs rounded to e4m3 by their largest magnitude, norm
-// before.
+// A row as the kernel quantizes it: normalized first, then every `block` inputs rounded to e4m3 relative to
+// their largest magnitude.
 std::vector<double> rounded_row(const TestTensor& x, int64_t row, const TestTensor* norm, float eps,
                                 int64_t block) {
   const int64_t inputs = x.view().shape[1];
@@ -74,44 +74,44 @@ struct Product {
   int64_t num_rows, in_features, num_outs;
   DType x_dtype = DType::kBF16, out_dtype = DType::kF32;
   bool bias = false, norm = false;
-  float before = 0.0f;         // of out, added to
-  size_t workspace_rows = 64;  // how many rows' codes fit at least
+  float before = 0.0f;         // initial value of out, which the result is added to
+  size_t workspace_rows = 64;  // minimum number of quantized rows that fit into the workspace
 };
 
-// Sums of all elements' squares: of the difference to float64, and of float64.
-void expect_near_float64(const Product& given, double tolerance) {
-  const int64_t rows = given.num_rows, inputs = given.in_features, outs = given.num_outs;
+// Compares the root mean square error relative to float64 with the tolerance.
+void expect_near_float64(const Product& test_case, double tolerance) {
+  const int64_t rows = test_case.num_rows, inputs = test_case.in_features, outs = test_case.num_outs;
   constexpr float kEps = 1e-5f;
   attend::cuda::OwnedStream stream(kGpu);
-  const auto weight = testing_support::random_weight(given.format, outs, inputs);
-  TestTensor x = TestTensor::random({rows, inputs}, given.x_dtype, 1);
+  const auto weight = testing_support::random_weight(test_case.format, outs, inputs);
+  TestTensor x = TestTensor::random({rows, inputs}, test_case.x_dtype, 1);
   for (int64_t i = 0; i < inputs; ++i) x.set((rows - 1) * inputs + i, 0.0f);
   for (int64_t i = 0; i < rows; ++i) x.set(i * inputs + i % inputs, 30.0f + static_cast<float>(i % 5));
-  const bool of_blocks = given.format.group_ins == kBlock;
+  const bool has_blocks = test_case.format.group_ins == kBlock;
   const TestTensor bias = TestTensor::random({outs}, DType::kF32, 2, 0.5f),
-                   norm = TestTensor::random({inputs}, given.x_dtype, 3);
-  TestTensor out({rows, outs}, given.out_dtype);
-  out.fill(given.before == 0.0f ? std::numeric_limits<float>::quiet_NaN() : given.before);
-  const DeviceCopy codes(weight->view.data, stream.get()), scales(weight->view.scales, stream.get()),
+                   norm = TestTensor::random({inputs}, test_case.x_dtype, 3);
+  TestTensor out({rows, outs}, test_case.out_dtype);
+  out.fill(test_case.before == 0.0f ? std::numeric_limits<float>::quiet_NaN() : test_case.before);
+  const DeviceCopy quantized(weight->view.data, stream.get()), scales(weight->view.scales, stream.get()),
       device_x(x, stream.get()), device_out(out, stream.get()), device_bias(bias, stream.get()),
       device_norm(norm, stream.get());
   Weight on_device = weight->view;
-  on_device.data = codes.view();
+  on_device.data = quantized.view();
   on_device.scales = scales.view();
   const size_t bytes = static_cast<size_t>(4 * outs + 1024) +
-                       given.workspace_rows * static_cast<size_t>(inputs + inputs / 32 + 8);
+                       test_case.workspace_rows * static_cast<size_t>(inputs + inputs / 32 + 8);
   const Tensor workspace = attend::cuda::empty({static_cast<int64_t>(bytes)}, DType::kU8, kGpu);
-  const Tensor normalized = attend::cuda::empty({rows, inputs}, given.x_dtype, kGpu);
+  const Tensor normalized = attend::cuda::empty({rows, inputs}, test_case.x_dtype, kGpu);
   LinearArgs args{.x = device_x.view(),
                   .weight = on_device,
-                  .bias = given.bias ? device_bias.view() : TensorView{},
+                  .bias = test_case.bias ? device_bias.view() : TensorView{},
                   .out = device_out.view(),
                   .workspace = {static_cast<std::byte*>(workspace.view().data), bytes},
                   .rounds_x = true,
-                  .accumulate = given.before != 0.0f};
-  if (given.norm) args.norm = {.weight = device_norm.view(), .eps = kEps, .normalized = normalized};
+                  .accumulate = test_case.before != 0.0f};
+  if (test_case.norm) args.norm = {.weight = device_norm.view(), .eps = kEps, .normalized = normalized};
   const GemmRow& row = choose(gemm_problem(args, /*gated=*/false), gpu_facts(kGpu));
-  EXPECT_EQ(row.kernel, of_blocks ? GemmKernel::kFp8Blocks : GemmKernel::kFp8) << row.name;
+  EXPECT_EQ(row.kernel, has_blocks ? GemmKernel::kFp8Blocks : GemmKernel::kFp8) << row.name;
   cuda::linear(args, stream.get());
   device_out.download(stream.get());
   attend::cuda::synchronize(stream.get());
@@ -120,10 +120,10 @@ void expect_near_float64(const Product& given, double tolerance) {
   const int64_t row_step = 1 + rows / 20, out_step = 1 + outs / 60;
   for (int64_t r = 0; r < rows; r += r + row_step < rows || r == rows - 1 ? row_step : rows - 1 - r) {
     const std::vector<double> rounded =
-        rounded_row(x, r, given.norm ? &norm : nullptr, kEps, of_blocks ? kBlock : inputs);
+        rounded_row(x, r, test_case.norm ? &norm : nullptr, kEps, has_blocks ? kBlock : inputs);
     for (int64_t o = 0; o < outs; o += out_step) {
       const std::vector<double> elements = reference::weight_row(weight->view, o);
-      double sum = static_cast<double>(given.before) + (given.bias ? bias.at(o) : 0.0);
+      double sum = static_cast<double>(test_case.before) + (test_case.bias ? bias.at(o) : 0.0);
       for (size_t i = 0; i < elements.size(); ++i) sum += rounded[i] * elements[i];
       const double got = out.at(r * outs + o);
       ASSERT_TRUE(std::isfinite(got)) << "row " << r << ", output " << o;
@@ -137,14 +137,15 @@ void expect_near_float64(const Product& given, double tolerance) {
       << inputs << " inputs";
 }
 
-constexpr Format kOfTensor{WeightFormat::kFp8, 0, 0, DType::kF32},
-    kOfOutput{WeightFormat::kFp8, 1, 0, DType::kF32}, kOfSome{WeightFormat::kFp8, 5, 0, DType::kF32};
-// Tensor cores keep some 14 bits of sums of fp8, and lose more the more inputs there are: without a
-// norm 1.7e-3 of 4096 and 3.7e-3 of 14336 were seen. Rounding x to fp8 itself is several times more.
+constexpr Format kPerTensor{WeightFormat::kFp8, 0, 0, DType::kF32},
+    kPerOutput{WeightFormat::kFp8, 1, 0, DType::kF32}, kPerFiveOutputs{WeightFormat::kFp8, 5, 0, DType::kF32};
+// Tensor cores keep about 14 bits of fp8 sums, so the error grows with the number of inputs: without a norm,
+// 1.7e-3 for 4096 inputs and 3.7e-3 for 14336 were measured. The error of rounding x to fp8 is several times
+// larger.
 constexpr double kTolerance = 3e-3, kToleranceOf16Bits = 4e-3;
 
 TEST_F(Fp8Linear, MatchesFloat64OfRoundedRows) {
-  for (const Format& format : {kOfTensor, kOfOutput, kOfSome})
+  for (const Format& format : {kPerTensor, kPerOutput, kPerFiveOutputs})
     for (const auto& [rows, inputs, outs] : std::vector<std::array<int64_t, 3>>{
              {9, 4096, 256}, {16, 96, 48}, {33, 1024, 4096}, {130, 2064, 144}, {300, 14336, 64}}) {
       SCOPED_TRACE(testing::Message() << format << " " << rows << " x " << inputs << " -> " << outs);
@@ -155,31 +156,31 @@ TEST_F(Fp8Linear, MatchesFloat64OfRoundedRows) {
 
 TEST_F(Fp8Linear, SupportsF16AndBf16) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
-    // Sums of so many large terms are beyond f16, so its results are float32.
+    // Sums of this many large terms exceed f16, so f16 inputs have float32 results.
     SCOPED_TRACE(testing::Message() << dtype);
-    expect_near_float64({kOfOutput, 40, 512, 256, dtype, dtype == DType::kF16 ? DType::kF32 : dtype},
+    expect_near_float64({kPerOutput, 40, 512, 256, dtype, dtype == DType::kF16 ? DType::kF32 : dtype},
                         kToleranceOf16Bits);
   }
 }
 
-TEST_F(Fp8Linear, NormsXBefore) {
+TEST_F(Fp8Linear, NormalizesXFirst) {
   for (const int64_t inputs : {64, 4096, 20480})
-    expect_near_float64({kOfOutput, 21, inputs, 128, DType::kBF16, DType::kF32, false, true}, kTolerance);
+    expect_near_float64({kPerOutput, 21, inputs, 128, DType::kBF16, DType::kF32, false, true}, kTolerance);
 }
 
 TEST_F(Fp8Linear, AddsBiasAndExistingOutput) {
-  expect_near_float64({kOfTensor, 25, 256, 80, DType::kBF16, DType::kF32, true, false}, kTolerance);
-  expect_near_float64({kOfTensor, 25, 256, 80, DType::kBF16, DType::kF32, false, false, 200.0f}, kTolerance);
-  expect_near_float64({kOfTensor, 25, 256, 80, DType::kBF16, DType::kF32, true, true, 200.0f}, kTolerance);
+  expect_near_float64({kPerTensor, 25, 256, 80, DType::kBF16, DType::kF32, true, false}, kTolerance);
+  expect_near_float64({kPerTensor, 25, 256, 80, DType::kBF16, DType::kF32, false, false, 200.0f}, kTolerance);
+  expect_near_float64({kPerTensor, 25, 256, 80, DType::kBF16, DType::kF32, true, true, 200.0f}, kTolerance);
 }
 
-TEST_F(Fp8Linear, GoesThroughRowsInPartsThatFitTheWorkspace) {
-  expect_near_float64({kOfOutput, 133, 1024, 96, DType::kBF16, DType::kF32, false, true, 0.0f, 50},
+TEST_F(Fp8Linear, ProcessesRowsInPartsThatFitTheWorkspace) {
+  expect_near_float64({kPerOutput, 133, 1024, 96, DType::kBF16, DType::kF32, false, true, 0.0f, 50},
                       kTolerance);
 }
 
-// Scales of blocks: tiles of 128 and 256 rows, one and several of a CTA, inputs and outputs that end in the
-// middle of a block or a tile, blocks of more outputs than a tile and of all.
+// Scales per block: tiles of 128 and 256 rows, one and several per CTA, inputs and outputs that end within a
+// block or a tile, blocks of more outputs than a tile, and of all outputs.
 TEST_F(Fp8Linear, MatchesFloat64OfRoundedBlocks) {
   for (const int64_t group_outs : {128, 256, 0})
     for (const auto& [rows, inputs, outs] : std::vector<std::array<int64_t, 3>>{{257, 4096, 136},
@@ -195,7 +196,7 @@ TEST_F(Fp8Linear, MatchesFloat64OfRoundedBlocks) {
     }
 }
 
-TEST_F(Fp8Linear, NormsAndAddsToBlocksInPartsThatFitTheWorkspace) {
+TEST_F(Fp8Linear, NormalizesAndAddsToBlocksInPartsThatFitTheWorkspace) {
   const Format format{WeightFormat::kFp8, 128, kBlock, DType::kF32};
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const bool norm : {false, true})
@@ -205,16 +206,16 @@ TEST_F(Fp8Linear, NormsAndAddsToBlocksInPartsThatFitTheWorkspace) {
                               kToleranceOf16Bits);
 }
 
-TEST_F(Fp8Linear, RowsWithWhatIsNoNumberHaveNoneOfBlocks) {
+TEST_F(Fp8Linear, RowsWithNanOrInfinityAreNanWithBlockScales) {
   attend::cuda::OwnedStream stream(kGpu);
   const auto weight = testing_support::random_weight({WeightFormat::kFp8, 128, kBlock, DType::kF32}, 32, 256);
   TestTensor x = TestTensor::random({16, 256}, DType::kBF16, 1), out({16, 32}, DType::kBF16);
   x.set(3 * 256 + 5, std::numeric_limits<float>::quiet_NaN());
   x.set(9 * 256 + 200, std::numeric_limits<float>::infinity());
-  const DeviceCopy codes(weight->view.data, stream.get()), scales(weight->view.scales, stream.get()),
+  const DeviceCopy quantized(weight->view.data, stream.get()), scales(weight->view.scales, stream.get()),
       device_x(x, stream.get()), device_out(out, stream.get());
   Weight on_device = weight->view;
-  on_device.data = codes.view();
+  on_device.data = quantized.view();
   on_device.scales = scales.view();
   const Tensor workspace = attend::cuda::empty({8192}, DType::kU8, kGpu);
   fp8_block_linear({.x = device_x.view(),
@@ -229,16 +230,16 @@ TEST_F(Fp8Linear, RowsWithWhatIsNoNumberHaveNoneOfBlocks) {
     EXPECT_EQ(std::isnan(out.at(i)), i / 32 == 3 || i / 32 == 9) << "row " << i / 32 << ": " << out.at(i);
 }
 
-TEST_F(Fp8Linear, RowsWithWhatIsNoNumberHaveNone) {
+TEST_F(Fp8Linear, RowsWithNanOrInfinityAreNan) {
   attend::cuda::OwnedStream stream(kGpu);
-  const auto weight = testing_support::random_weight(kOfOutput, 32, 64);
+  const auto weight = testing_support::random_weight(kPerOutput, 32, 64);
   TestTensor x = TestTensor::random({16, 64}, DType::kBF16, 1), out({16, 32}, DType::kF32);
   x.set(3 * 64 + 5, std::numeric_limits<float>::quiet_NaN());
   x.set(9 * 64, std::numeric_limits<float>::infinity());
-  const DeviceCopy codes(weight->view.data, stream.get()), scales(weight->view.scales, stream.get()),
+  const DeviceCopy quantized(weight->view.data, stream.get()), scales(weight->view.scales, stream.get()),
       device_x(x, stream.get()), device_out(out, stream.get());
   Weight on_device = weight->view;
-  on_device.data = codes.view();
+  on_device.data = quantized.view();
   on_device.scales = scales.view();
   const Tensor workspace = attend::cuda::empty({8192}, DType::kU8, kGpu);
   fp8_linear({.x = device_x.view(),

@@ -1,4 +1,4 @@
-// The first GPU of this machine, through the public entries.
+// The first GPU of this machine, called through the public entries.
 #include <cstring>
 #include <vector>
 
@@ -19,14 +19,14 @@ using testing_cuda::DeviceArrays;
 using testing_cuda::DeviceCopy;
 using testing_cuda::kGpu;
 
-// The tensors of one call on the GPU.
+// Tensors of one call on the GPU.
 class Call {
  public:
   Call() : stream_(kGpu), arrays_(stream_.get()) {}
 
   Stream& stream() { return stream_.get(); }
   TensorView in(const TensorView& host) { return copies_.emplace_back(host, stream()).view(); }
-  // Comes back with finish(). Tensors that share memory share the copy.
+  // Registers a result that finish() copies back. Tensors that share memory share the copy.
   TensorView out(const TensorView& host) {
     results_.push_back(copies_.size());
     return in(host);
@@ -52,7 +52,7 @@ class GpuTarget : public Target {
   std::string name() const override { return "gpu"; }
   DType activation_for(DType weight) const override { return weight; }
   std::span<const DType> activations_for_quantized() const override { return kWeightTypes; }
-  // Tensor cores cut off what they align away when they add.
+  // Tensor cores truncate addends when they align them.
   double linear_tolerance() const override { return 2e-6; }
 
   void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out,
@@ -212,8 +212,8 @@ class GpuTarget : public Target {
   void latent_norm_rope_store(const kernels::LatentNormRopeStoreArgs& args) const override {
     Call call;
     kernels::LatentNormRopeStoreArgs device = args;
-    // Columns of one matrix, those of q_rope first: two copies would each bring the other's columns back as
-    // they were.
+    // kv_a and q_rope are columns of one matrix, q_rope first. With two copies, each would overwrite the
+    // other's columns with old values.
     const int64_t first =
         (static_cast<const char*>(args.kv_a.data) - static_cast<const char*>(args.q_rope.data)) /
         static_cast<int64_t>(size_of(args.kv_a.dtype));
@@ -260,7 +260,7 @@ class GpuTarget : public Target {
     device.input_order = call.in(host.input_order);
     return device;
   }
-  // Of what the fastest kernels want, all NaN.
+  // Workspace for the fastest kernels, filled with NaN.
   static View<std::byte> workspace_for(const TensorView& x, const Weight& weight, Call& call) {
     const size_t num_bytes = kernels::linear_workspace_bytes(x.shape[0], x.shape[1], kGpu, weight.format);
     const TestTensor workspace({static_cast<int64_t>(num_bytes)}, DType::kU8);

@@ -1,4 +1,4 @@
-// The product, RoPE and store of a layer in one launch, beside the separate ones whose bits it has.
+// The fused launch of product, RoPE and store computes the bits of separate launches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,19 +35,19 @@ std::ostream& operator<<(std::ostream& out, const Heads& heads) {
   return out << heads.num_q << "/" << heads.num_kv << " heads of " << heads.head_dim << ", hidden "
              << heads.hidden;
 }
-// One group of features a half; CTAs whose features are of several heads, of which they take two, four and
-// six groups at once; rests of chunks; fewer units than CTAs. Where heads are normalized: clusters of one to
-// eight CTAs a head with one to four units each, and too many heads for that.
+// Heads with one feature group per half; CTAs with features of several heads, of which they process two, four
+// and six groups together; partial chunks; fewer units than CTAs. With normalized heads: clusters of one to
+// eight CTAs per head with one to four units each, and too many heads for clusters.
 constexpr Heads kHeads[] = {{2, 1, 16, 8},    {8, 2, 64, 72},   {32, 8, 128, 136}, {16, 8, 128, 1024},
                             {3, 3, 256, 200}, {14, 2, 64, 896}, {80, 8, 128, 64}};
 constexpr int64_t kRows[] = {1, 2, 7, 8, 16};
 
-// What the layers of models differ in, and what the one launch leaves to others.
+// Features of layers, including those that the fused launch does not support.
 struct Variant {
   DType dtype = DType::kBF16, cache_dtype = DType::kBF16;
   bool bias = false, head_norms = false, with_norm = true;
-  int64_t not_rotated = 0;                // elements of a head that do not turn
-  const Format* weight_format = nullptr;  // null: plain
+  int64_t not_rotated = 0;                // elements of a head that are not rotated
+  const Format* weight_format = nullptr;  // null: unquantized
 };
 
 class Layer {
@@ -97,11 +97,11 @@ class Layer {
   }
   void run_fused() { qkv_norm_rope_store(product_, rope_, store_, stream()); }
 
-  // Everything as it was in the beginning.
+  // Restores the initial contents of all tensors.
   void reset() {
     for (size_t i = 0; i < copies_.size(); ++i) cuda::copy(hosts_[i], copies_[i].view(), stream());
   }
-  // Bytes of the product's out but for k and v, and of the cache.
+  // Bytes of the product's output except k and v, and of the cache.
   std::vector<std::byte> results() {
     const int64_t q_bytes = rope_.q.shape[1] * rope_.q.shape[2] * size(product_.out);
     const int64_t row_bytes = product_.out.shape[1] * size(product_.out);
@@ -115,7 +115,7 @@ class Layer {
     }
     return bytes;
   }
-  // Of the cache, which begins as zeros.
+  // Slots of the cache that were written; the cache is initially zero.
   std::vector<int> written_slots() {
     const std::vector<std::byte> k = bytes_of(store_.to.k), v = bytes_of(store_.to.v);
     const int64_t num_slots = store_.to.k.shape[0] * kPageSize;
@@ -212,7 +212,7 @@ TEST_P(QkvOfHeads, HasTheBitsOfSeparateLaunches) {
 }
 INSTANTIATE_TEST_SUITE_P(Each, QkvOfHeads, testing::ValuesIn(kHeads));
 
-// Inputs that the skinny GEMM of codes takes, and some for which more rows than one are left to others.
+// Numbers of inputs that the skinny quantized GEMM supports, and some for which it supports only one row.
 constexpr Heads kQuantizedHeads[] = {
     {2, 1, 16, 512}, {32, 8, 128, 1024}, {14, 2, 64, 2560}, {80, 8, 128, 8192}};
 constexpr Format kWeightFormats[] = {{WeightFormat::kFp8, 1, 0, DType::kF32},

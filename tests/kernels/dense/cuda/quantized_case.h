@@ -1,4 +1,4 @@
-// A product with a quantized weight on the GPU, for tests that call a kernel itself.
+// Product with a quantized weight on the GPU, for tests that call a kernel directly.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace attend::testing_cuda {
 
-// x, a weight and what out holds before.
+// x, a weight, and the initial contents of out.
 struct QuantizedCase {
   cuda::OwnedStream stream{kGpu};
   std::unique_ptr<testing_support::TestWeight> weight;
@@ -33,7 +33,7 @@ struct QuantizedCase {
         zeros(weight->view.zeros, stream.get()),
         device_x(x, stream.get()) {}
 
-  // Rows [first, last) of x by launch(args, gated, stream), which is the kernel of this row of the table.
+  // Computes rows [first, last) of x with launch(args, gated, stream), the kernel of this row of the table.
   template <class Launch>
   std::vector<double> run(kernels::cuda::GemmKernel kernel, const Launch& launch, int64_t first, int64_t last,
                           bool gated, float before = 0.0f, const kernels::InputNorm& norm = {},
@@ -73,7 +73,7 @@ struct QuantizedCase {
     return sum;
   }
 
-  // Results of rows [0, num_rows), some outputs of each, beside float64; `tolerance`: in parts of the sum of
+  // Compares some outputs of rows [0, num_rows) with float64. `tolerance` is relative to the sum of
   // magnitudes.
   void expect_near_float64(const std::vector<double>& got, int64_t num_rows, double tolerance) const {
     const int64_t num_outs = weight->view.out_features();

@@ -1,4 +1,4 @@
-// The skinny GEMM of quantized weights, called directly: linear() may give them to others.
+// Skinny GEMM of quantized weights, called directly, since linear() may choose other kernels.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +16,7 @@ using testing_cuda::DeviceCopy;
 using testing_support::Format;
 using testing_support::TestTensor;
 
-// It wants the shared memory of Hopper.
+// Requires the shared memory of Hopper.
 using SkinnyQuantized = testing_cuda::Sm90Test;
 
 constexpr Format kQuantizedFormats[] = {
@@ -39,11 +39,11 @@ struct Case : testing_cuda::QuantizedCase {
   }
 };
 
-// What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+// Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
 constexpr double kTolerance = 8e-6;
 
-// Warps without a K-block, one and several of each; fewer n-tiles than CTAs; odd numbers of groups; several
-// passes; more rows of W than one pass of all CTAs has; every place of a row of x.
+// Warps with zero, one and several K-blocks; fewer n-tiles than CTAs; odd numbers of groups; several passes;
+// more rows of W than one pass of all CTAs processes; every position of a row of x.
 TEST_F(SkinnyQuantized, MatchFloat64) {
   for (const DType x_dtype : {DType::kBF16, DType::kF16})
     for (const Format& format : kQuantizedFormats)
@@ -60,8 +60,8 @@ TEST_F(SkinnyQuantized, MatchFloat64) {
                                                {8, 1040, 2560}}) {
         SCOPED_TRACE(testing::Message() << format << " " << x_dtype << " " << num_rows << " x " << in_features
                                         << " -> " << num_outs);
-        Case given(format, x_dtype, num_rows, num_outs, in_features);
-        given.expect_near_float64(given.run(0, num_rows, /*gated=*/false), num_rows, kTolerance);
+        Case test_case(format, x_dtype, num_rows, num_outs, in_features);
+        test_case.expect_near_float64(test_case.run(0, num_rows, /*gated=*/false), num_rows, kTolerance);
         if (HasFatalFailure()) return;
       }
 }
@@ -69,9 +69,9 @@ TEST_F(SkinnyQuantized, MatchFloat64) {
 TEST_F(SkinnyQuantized, AddToExistingOutput) {
   for (const Format& format : kQuantizedFormats)
     for (const int64_t num_rows : {1, 6}) {
-      Case given(format, DType::kBF16, num_rows, 528, 1024);
-      const std::vector<double> sums = given.run(0, num_rows, false),
-                                added = given.run(0, num_rows, false, 3.0f);
+      Case test_case(format, DType::kBF16, num_rows, 528, 1024);
+      const std::vector<double> sums = test_case.run(0, num_rows, false),
+                                added = test_case.run(0, num_rows, false, 3.0f);
       for (size_t i = 0; i < sums.size(); ++i)
         ASSERT_NEAR(added[i], sums[i] + 3.0, 1e-6 * (3.0 + std::abs(sums[i]))) << format << " element " << i;
     }
@@ -81,8 +81,9 @@ TEST_F(SkinnyQuantized, ApplyGate) {
   for (const Format& format : kQuantizedFormats)
     for (const auto& [num_rows, num_outs] :
          std::vector<std::array<int64_t, 2>>{{1, 264}, {1, 14336}, {8, 264}, {3, 5000}}) {
-      Case given(format, DType::kBF16, num_rows, 2 * num_outs, 512);
-      const std::vector<double> sums = given.run(0, num_rows, false), gated = given.run(0, num_rows, true);
+      Case test_case(format, DType::kBF16, num_rows, 2 * num_outs, 512);
+      const std::vector<double> sums = test_case.run(0, num_rows, false),
+                                gated = test_case.run(0, num_rows, true);
       for (int64_t row = 0; row < num_rows; ++row)
         for (int64_t o = 0; o < num_outs; ++o) {
           const double gate = sums[static_cast<size_t>(row * 2 * num_outs + o)],
@@ -94,24 +95,24 @@ TEST_F(SkinnyQuantized, ApplyGate) {
     }
 }
 
-// Of x times the norm's weights, rounded once, scaled behind the product.
+// x times the norm's weights is rounded once; the scale is applied after the product.
 TEST_F(SkinnyQuantized, NormalizeInputs) {
   constexpr float kEps = 1e-3f;
   constexpr int64_t kOuts = 1040, kInputs = 2560;
   const TestTensor norm = TestTensor::random({kInputs}, DType::kBF16, 9);
   for (const Format& format : kQuantizedFormats)
     for (const int64_t num_rows : {1, 7}) {
-      Case given(format, DType::kBF16, num_rows, kOuts, kInputs);
-      const DeviceCopy norm_weight(norm, given.stream.get());
+      Case test_case(format, DType::kBF16, num_rows, kOuts, kInputs);
+      const DeviceCopy norm_weight(norm, test_case.stream.get());
       const std::vector<double> got =
-          given.run(0, num_rows, false, 0.0f,
-                    {.weight = norm_weight.view(), .eps = kEps, .normalized = given.device_x.view()});
+          test_case.run(0, num_rows, false, 0.0f,
+                        {.weight = norm_weight.view(), .eps = kEps, .normalized = test_case.device_x.view()});
       for (int64_t o = 0; o < kOuts; o += 13) {
-        const std::vector<double> elements = reference::weight_row(given.weight->view, o);
+        const std::vector<double> elements = reference::weight_row(test_case.weight->view, o);
         for (int64_t row = 0; row < num_rows; ++row) {
           double value = 0.0, magnitude = 0.0, squares = 0.0;
           for (int64_t i = 0; i < kInputs; ++i) {
-            const double x = given.x.at(row * kInputs + i);
+            const double x = test_case.x.at(row * kInputs + i);
             const auto weighted = static_cast<double>(
                 static_cast<float>(BF16(static_cast<float>(x) * static_cast<float>(norm.at(i)))));
             value += weighted * elements[static_cast<size_t>(i)];
@@ -129,10 +130,10 @@ TEST_F(SkinnyQuantized, NormalizeInputs) {
 
 TEST_F(SkinnyQuantized, AreBatchInvariant) {
   for (const Format& format : kQuantizedFormats) {
-    Case given(format, DType::kBF16, 8, 2768, 1536);
-    const std::vector<double> all = given.run(0, 8, false);
+    Case test_case(format, DType::kBF16, 8, 2768, 1536);
+    const std::vector<double> all = test_case.run(0, 8, false);
     for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 1}, {2, 7}, {7, 8}, {3, 5}}) {
-      const std::vector<double> some = given.run(first, last, false);
+      const std::vector<double> some = test_case.run(first, last, false);
       for (size_t i = 0; i < some.size(); ++i)
         ASSERT_EQ(some[i], all[static_cast<size_t>(first * 2768) + i]) << format << " from row " << first;
     }
@@ -141,10 +142,10 @@ TEST_F(SkinnyQuantized, AreBatchInvariant) {
 
 TEST_F(SkinnyQuantized, ProduceTheSameBitsAHundredTimes) {
   for (const Format& format : kQuantizedFormats) {
-    Case given(format, DType::kBF16, 8, 2048, 1024);
+    Case test_case(format, DType::kBF16, 8, 2048, 1024);
     for (const int64_t num_rows : {1, 8}) {
-      const std::vector<double> once = given.run(0, num_rows, false);
-      for (int i = 0; i < 100; ++i) ASSERT_EQ(given.run(0, num_rows, false), once) << format;
+      const std::vector<double> once = test_case.run(0, num_rows, false);
+      for (int i = 0; i < 100; ++i) ASSERT_EQ(test_case.run(0, num_rows, false), once) << format;
     }
   }
 }

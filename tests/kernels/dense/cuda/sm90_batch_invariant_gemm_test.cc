@@ -1,4 +1,4 @@
-// The batch-invariant GEMM of sm_90, called directly: every tile, shared among any number of CTAs, has the
+// Batch-invariant GEMM of sm_90, called directly: every tile, split among any number of CTAs, computes the
 // bits of the skinny GEMM.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using testing_support::TestTensor;
 
 class Sm90BatchInvariantGemm : public testing_cuda::Sm90Test {};
 
-// What is done with the product.
+// Operation applied to the product.
 struct Form {
   const char* name;
   bool gated, accumulate;
@@ -55,7 +55,7 @@ struct Case {
         device_weight(weight, stream.get()),
         device_bias(bias, stream.get()) {}
 
-  // compute(args of all rows): what it leaves in out.
+  // Calls compute(args of all rows) and returns out.
   template <class Compute>
   std::vector<double> results(const Compute& compute) {
     TestTensor out({num_rows, num_outs}, form.out_dtype);
@@ -98,18 +98,18 @@ struct Case {
   }
 };
 
-// One pair; rests of tiles and of rounds of K-blocks; fewer K-blocks than slices; more tiles than CTAs.
+// One pair; partial tiles and partial rounds of K-blocks; fewer K-blocks than slices; more tiles than CTAs.
 TEST_F(Sm90BatchInvariantGemm, HasTheBitsOfTheSkinnyGemmForAnyWorkSplit) {
   constexpr std::pair<int64_t, int64_t> kShapes[] = {{16, 8}, {208, 200}, {1040, 1032}, {272, 2056}};
   for (const Form& form : kForms)
     for (const auto& [num_weight_rows, in_features] : kShapes)
       for (const int64_t num_rows : {1, 33, 64, 65, 130, 192, 391}) {
-        Case given(form, num_weight_rows, in_features, num_rows);
-        const std::vector<double> expected = given.skinny();
+        Case test_case(form, num_weight_rows, in_features, num_rows);
+        const std::vector<double> expected = test_case.skinny();
         for (const sm90::BatchInvariantGemmTile& tile : sm90::kBatchInvariantTiles)
           for (const int num_ctas : {1, 3, 132}) {
-            const std::vector<double> results = given.results([&](const LinearArgs& args) {
-              sm90::batch_invariant_gemm(args, form.gated, {tile, num_ctas}, given.stream.get());
+            const std::vector<double> results = test_case.results([&](const LinearArgs& args) {
+              sm90::batch_invariant_gemm(args, form.gated, {tile, num_ctas}, test_case.stream.get());
             });
             ASSERT_TRUE(results == expected)
                 << form.name << ": " << num_rows << " rows, " << num_weight_rows << " of " << in_features
@@ -119,14 +119,15 @@ TEST_F(Sm90BatchInvariantGemm, HasTheBitsOfTheSkinnyGemmForAnyWorkSplit) {
 }
 
 TEST_F(Sm90BatchInvariantGemm, RejectsUnsupportedTiles) {
-  Case given(kForms[0], 16, 64, 3);
-  EXPECT_THROW(given.results([&](const LinearArgs& args) {
-    sm90::batch_invariant_gemm(args, false, {{64, 64}, 1}, given.stream.get());
+  Case test_case(kForms[0], 16, 64, 3);
+  EXPECT_THROW(test_case.results([&](const LinearArgs& args) {
+    sm90::batch_invariant_gemm(args, false, {{64, 64}, 1}, test_case.stream.get());
   }),
                Error);
 }
 
-// A layer of a step has one tile for each SM or nearly, and one of a prompt tiles that read the least.
+// A layer of a decode step has about one tile per SM. A layer of a prompt has the tiles that read the least
+// memory.
 TEST(BatchInvariantShape, FillsTheSms) {
   const auto features = [](int64_t num_rows, int64_t num_weight_rows) {
     return sm90::batch_invariant_shape_for(num_rows, num_weight_rows, 64, 132).tile.features;

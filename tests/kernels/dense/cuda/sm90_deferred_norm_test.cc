@@ -1,5 +1,5 @@
-// The norm between two products of sm_90: the first one leaves what is normalized times the norm's weight,
-// and sums of its squares, the second one scales its own sums.
+// Deferred norm between two GEMMs of sm_90: the first GEMM stores its result times the norm's weight, and
+// partial sums of squares; the second scales its accumulators.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,12 +37,12 @@ std::ostream& operator<<(std::ostream& out, const Widths& widths) {
   return out << widths.in_features << " to " << widths.width << " to " << widths.num_outs;
 }
 
-// One tile and several, clusters of 1 to 8, more tiles than clusters, slots that 32 lanes take in one turn,
-// in several and with a rest.
+// One tile and several, clusters of 1 to 8, more tiles than clusters, and slots that 32 lanes process in one
+// iteration, in several, and with a remainder.
 constexpr Widths kWidths[] = {{64, 64, 64}, {200, 320, 96}, {2048, 1024, 4128}, {136, 4160, 256}};
 constexpr float kEps = 1e-5f;
 
-// residual += x first^T, and out = norm(residual) second^T, or silu(gate) * up of its halves.
+// residual += x first^T; out = norm(residual) second^T, or silu(gate) * up of its halves.
 struct Chain {
   static constexpr int64_t kMaxRows = 300;
 
@@ -53,8 +53,8 @@ struct Chain {
   DeviceCopy device_x, device_first, device_second, device_bias, device_weight;
   DeviceCopy device_residual, device_normalized, device_squares, device_out;
 
-  Chain(const Widths& of, bool is_gated)
-      : widths(of),
+  Chain(const Widths& shape_widths, bool is_gated)
+      : widths(shape_widths),
         gated(is_gated),
         x(TestTensor::random({kMaxRows, widths.in_features}, DType::kBF16, 1)),
         first(repeating({widths.width, widths.in_features})),
@@ -76,7 +76,7 @@ struct Chain {
         device_squares(squares, stream.get()),
         device_out(out, stream.get()) {}
 
-  // Weights repeat after a prime, which is fast to make.
+  // Weights repeat with a prime period, which is fast to generate.
   static TestTensor repeating(std::initializer_list<int64_t> shape) {
     TestTensor made(shape, DType::kBF16);
     for (int64_t i = 0; i < made.size(); ++i)
@@ -89,7 +89,7 @@ struct Chain {
     return made;
   }
 
-  // Of the first rows; the residual goes on growing.
+  // Queues both GEMMs for the first rows. The residual grows with each call.
   void queue(int64_t num_rows) {
     const auto rows = [&](const DeviceCopy& copy) { return copy.view().slice(0, 0, num_rows); };
     InputNorm norm{.weight = device_weight.view(),
@@ -123,8 +123,8 @@ struct Chain {
     attend::cuda::synchronize(stream.get());
   }
 
-  // Row `row` of the norm times row `i` of `second`, in float64, of what was left in bf16; and the sum of the
-  // magnitudes of its terms.
+  // Row `row` of the normalized residual times row `i` of `second`, in float64 over the stored bf16 values,
+  // and the sum of the magnitudes of its terms.
   struct Sum {
     double value = 0.0, magnitude = 0.0;
   };
@@ -144,11 +144,11 @@ struct Chain {
   }
 };
 
-// What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes, and the
-// squares' rounding.
+// Truncation by tensor cores when they align addends, and rounding of the squares, relative to the sum of
+// magnitudes.
 constexpr double kTolerance = 4e-6;
 
-TEST_F(Sm90DeferredNorm, LeavesWhatIsNormalizedTimesTheWeightAndItsSquares) {
+TEST_F(Sm90DeferredNorm, StoresResidualTimesWeightAndPartialSquares) {
   for (const Widths& widths : kWidths) {
     Chain chain(widths, /*gated=*/false);
     for (const int64_t num_rows : {1, 17, 32, 40, 64, 100, 128, 200}) {
@@ -174,7 +174,7 @@ TEST_F(Sm90DeferredNorm, LeavesWhatIsNormalizedTimesTheWeightAndItsSquares) {
   }
 }
 
-// Some outputs of some rows against float64.
+// Compares some outputs of some rows with float64.
 void check_outputs(const Chain& chain, int64_t num_rows) {
   const int64_t num_outs = chain.widths.num_outs / (chain.gated ? 2 : 1);
   const int64_t row_step = 1 + num_rows / 12, out_step = 1 + num_outs / 60;
@@ -196,7 +196,7 @@ void check_outputs(const Chain& chain, int64_t num_rows) {
     }
 }
 
-TEST_F(Sm90DeferredNorm, SumsOfADeferredNormAreScaled) {
+TEST_F(Sm90DeferredNorm, ScalesSumsOfADeferredNorm) {
   for (const bool gated : {false, true})
     for (const Widths& widths : kWidths) {
       Chain chain(widths, gated);
@@ -215,7 +215,7 @@ std::vector<std::byte> bytes_of(const TestTensor& tensor, int64_t num_rows) {
   return {first, first + rows.num_bytes()};
 }
 
-TEST_F(Sm90DeferredNorm, ARowsBitsDoNotDependOnTheNumberOfRows) {
+TEST_F(Sm90DeferredNorm, BitsOfARowDoNotDependOnTheNumberOfRows) {
   for (const bool gated : {false, true})
     for (const Widths& widths : kWidths) {
       SCOPED_TRACE(testing::Message() << widths << (gated ? ", gated" : ""));
@@ -229,7 +229,7 @@ TEST_F(Sm90DeferredNorm, ARowsBitsDoNotDependOnTheNumberOfRows) {
     }
 }
 
-// Each product of a graph starts before the one before it has ended. The residual grows from pair to pair.
+// Each GEMM of a graph starts before the previous one has finished. The residual grows from pair to pair.
 TEST_F(Sm90DeferredNorm, GraphMatchesEagerBits) {
   Chain chain({2048, 1024, 4128}, /*gated=*/true);
   for (const int64_t num_rows : {32, 64, 128}) {
@@ -254,12 +254,14 @@ TEST_F(Sm90DeferredNorm, GraphMatchesEagerBits) {
   }
 }
 
-// f16 has not the range for it; without squares there is no room.
-TEST_F(Sm90DeferredNorm, IsNotDeferredWhereItCannotBe) {
+// The range of f16 is too small, and without partial squares there is no memory for them.
+TEST_F(Sm90DeferredNorm, IsNotDeferredIfUnsupported) {
   OwnedStream stream(kGpu);
   constexpr int64_t kNumRows = 32, kWidth = 128;
   const auto deferred = [&](DType dtype, DType norm_dtype, bool with_squares) {
-    const auto made = [&](int64_t rows, DType of) { return attend::cuda::zeros({rows, kWidth}, of, kGpu); };
+    const auto made = [&](int64_t rows, DType type) {
+      return attend::cuda::zeros({rows, kWidth}, type, kGpu);
+    };
     const Tensor x = made(kNumRows, dtype), weight = made(kWidth, dtype), out = made(kNumRows, dtype),
                  normalized = made(kNumRows, dtype), norm_weight = made(1, norm_dtype),
                  squares = attend::cuda::zeros({kNumRows, kWidth / kPartialSquaresWidth}, DType::kF32, kGpu);
@@ -277,7 +279,7 @@ TEST_F(Sm90DeferredNorm, IsNotDeferredWhereItCannotBe) {
   EXPECT_FALSE(deferred(DType::kBF16, DType::kBF16, /*with_squares=*/false));
 }
 
-// Through the public entry: other kernels norm by themselves, and of more rows the squares cost more.
+// Through the public entry: other kernels normalize themselves, and for more rows partial squares are slower.
 TEST_F(Sm90DeferredNorm, IsDeferredForSwapAbWithFewRows) {
   OwnedStream stream(kGpu);
   constexpr int64_t kWidth = 4096, kInFeatures = 2056;
@@ -305,11 +307,12 @@ TEST_F(Sm90DeferredNorm, IsDeferredForSwapAbWithFewRows) {
   EXPECT_EQ(seen.size(), 2u);
 }
 
-// Two sums, of which the first defers the norm that is expected: what it left is not of the second's sum.
-TEST_F(Sm90DeferredNorm, IsNotDeferredBeyondAnotherSum) {
+// Two sums, of which the first defers the expected norm. Its partial squares are invalid after the second
+// sum.
+TEST_F(Sm90DeferredNorm, IsNotDeferredAcrossAnotherSum) {
   OwnedStream stream(kGpu);
   constexpr int64_t kNumRows = 25, kWidth = 4096, kInFeatures = 2056;
-  constexpr int64_t kOuts = 4096;  // a smaller layer goes to a kernel that norms by itself
+  constexpr int64_t kOuts = 4096;  // for a smaller layer, a kernel that normalizes itself is chosen
   const auto random = [&](std::initializer_list<int64_t> shape, uint64_t first, float mean, float deviation) {
     const Tensor made = Tensor::empty(shape, DType::kBF16, kGpu);
     fill_random(made, {.first = first, .mean = mean, .deviation = deviation}, stream.get());

@@ -1,5 +1,5 @@
-// The gated-MLP GEMM of sm_90, called directly: every height and number of rows, also those that
-// gated_linear() gives to others.
+// Gated-MLP GEMM of sm_90, called directly with every height and number of rows, including those for which
+// gated_linear() chooses other kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,12 +33,12 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   return out << shape.weight_rows << " rows of " << shape.in_features;
 }
 
-// One pair and part of a chunk; a tile that is not full; rests of tiles and chunks; more tiles than CTAs.
+// One pair and a partial chunk; a partial tile; partial tiles and chunks; more tiles than CTAs.
 constexpr Shape kShapes[] = {{16, 8}, {96, 64}, {208, 200}, {1040, 1032}, {33024, 144}, {4128, 2056}};
-// On both sides of what a CTA and of what a cluster multiplies.
+// Below and above the numbers of rows that a CTA and a cluster compute.
 constexpr int64_t kRows[] = {1, 65, 100, 128, 129, 200, 256};
 
-// What a case is computed from, on both sides. Weights repeat after a prime, which is fast to make.
+// Inputs of a case on the host and on the GPU. Weights repeat with a prime period, which is fast to generate.
 struct Case {
   OwnedStream stream{kGpu};
   TestTensor x, weight, bias;
@@ -63,7 +63,7 @@ struct Case {
   }
   int64_t num_outs() const { return weight.view().shape[0] / 2; }
 
-  // In float64, and the sum of the magnitudes of its terms.
+  // A sum in float64, and the sum of the magnitudes of its terms.
   struct Sum {
     double value = 0.0, magnitude = 0.0;
   };
@@ -78,9 +78,9 @@ struct Case {
     return sum;
   }
 
-  // Some elements of every tile and every warp's rows, of rows of `width` elements.
+  // Compares some elements of every tile and every warp's rows; rows have `width` elements.
   void expect_matches(const TestTensor& out, int64_t width) const {
-    // What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+    // Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
     constexpr double kTolerance = 2e-6;
     const double rounding = out.view().dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
     const int64_t num_rows = x.view().shape[0];
@@ -109,37 +109,38 @@ TEST_F(Sm90GatedMlpGemm, MatchesFloat64) {
     for (const Shape& shape : kShapes)
       for (const int64_t num_rows : kRows) {
         SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
-        Case given(shape, num_rows, dtype);
-        TestTensor out({num_rows, given.num_outs()}, dtype);
+        Case test_case(shape, num_rows, dtype);
+        TestTensor out({num_rows, test_case.num_outs()}, dtype);
         out.fill(NAN);
-        const DeviceCopy device_out(out, given.stream.get());
-        const LinearArgs args = given.args(device_out.view());
+        const DeviceCopy device_out(out, test_case.stream.get());
+        const LinearArgs args = test_case.args(device_out.view());
         ASSERT_TRUE(
             gemm_row(GemmKernel::kGatedMlp).takes(gemm_problem(args, /*gated=*/true), gpu_facts(kGpu)));
-        sm90::gated_mlp_gemm(args, given.stream.get());
-        device_out.download(given.stream.get());
-        attend::cuda::synchronize(given.stream.get());
-        given.expect_matches(out, given.num_outs());
+        sm90::gated_mlp_gemm(args, test_case.stream.get());
+        device_out.download(test_case.stream.get());
+        attend::cuda::synchronize(test_case.stream.get());
+        test_case.expect_matches(out, test_case.num_outs());
         if (HasFatalFailure()) return;
       }
 }
 
-// Clusters with one tile, several, and rounds that not all of them have.
+// Clusters with one tile, with several, and with a partial last round.
 TEST_F(Sm90GatedMlpGemm, MatchesFloat64ForAnyWorkSplit) {
   constexpr Shape kShape{1040, 520};
   for (const int64_t num_rows : {70, 128, 129, 256}) {
-    Case given(kShape, num_rows, DType::kBF16);
+    Case test_case(kShape, num_rows, DType::kBF16);
     for (const int tile_pairs : sm90::kGatedMlpTilePairs)
       for (const int num_clusters : {1, 2, 3, 7}) {
         SCOPED_TRACE(testing::Message() << num_rows << " rows, tiles of " << tile_pairs << " pairs, "
                                         << num_clusters << " clusters");
-        TestTensor out({num_rows, given.num_outs()}, DType::kBF16);
+        TestTensor out({num_rows, test_case.num_outs()}, DType::kBF16);
         out.fill(NAN);
-        const DeviceCopy device_out(out, given.stream.get());
-        sm90::gated_mlp_gemm(given.args(device_out.view()), {tile_pairs, num_clusters}, given.stream.get());
-        device_out.download(given.stream.get());
-        attend::cuda::synchronize(given.stream.get());
-        given.expect_matches(out, given.num_outs());
+        const DeviceCopy device_out(out, test_case.stream.get());
+        sm90::gated_mlp_gemm(test_case.args(device_out.view()), {tile_pairs, num_clusters},
+                             test_case.stream.get());
+        device_out.download(test_case.stream.get());
+        attend::cuda::synchronize(test_case.stream.get());
+        test_case.expect_matches(out, test_case.num_outs());
         if (HasFatalFailure()) return;
       }
   }
@@ -147,41 +148,42 @@ TEST_F(Sm90GatedMlpGemm, MatchesFloat64ForAnyWorkSplit) {
 
 TEST_F(Sm90GatedMlpGemm, WritesOnlyItsColumnsOfAWiderTensor) {
   for (const int64_t num_rows : {90, 250}) {
-    Case given({208, 1032}, num_rows, DType::kBF16);
-    const int64_t width = given.num_outs() + 4;
+    Case test_case({208, 1032}, num_rows, DType::kBF16);
+    const int64_t width = test_case.num_outs() + 4;
     TestTensor out = TestTensor::random({num_rows, width}, DType::kBF16, 5);
     const std::vector<double> before = out.values();
-    const DeviceCopy device_out(out, given.stream.get());
-    sm90::gated_mlp_gemm(given.args(device_out.view().slice(1, 0, given.num_outs())), given.stream.get());
-    device_out.download(given.stream.get());
-    attend::cuda::synchronize(given.stream.get());
-    given.expect_matches(out, width);
+    const DeviceCopy device_out(out, test_case.stream.get());
+    sm90::gated_mlp_gemm(test_case.args(device_out.view().slice(1, 0, test_case.num_outs())),
+                         test_case.stream.get());
+    device_out.download(test_case.stream.get());
+    attend::cuda::synchronize(test_case.stream.get());
+    test_case.expect_matches(out, width);
     for (int64_t row = 0; row < num_rows; ++row)
-      for (int64_t o = given.num_outs(); o < width; ++o)
+      for (int64_t o = test_case.num_outs(); o < width; ++o)
         ASSERT_EQ(out.at(row * width + o), before[static_cast<size_t>(row * width + o)]) << "row " << row;
   }
 }
 
-// The first rows of `given`, by a product of so many rows.
-TestTensor product_of_first(Case& given, int64_t num_rows) {
-  TestTensor out({num_rows, given.num_outs()}, DType::kBF16);
+// Computes the first rows of `test_case` with a GEMM of that many rows.
+TestTensor product_of_first(Case& test_case, int64_t num_rows) {
+  TestTensor out({num_rows, test_case.num_outs()}, DType::kBF16);
   out.fill(NAN);
-  const DeviceCopy device_out(out, given.stream.get());
-  LinearArgs args = given.args(device_out.view());
+  const DeviceCopy device_out(out, test_case.stream.get());
+  LinearArgs args = test_case.args(device_out.view());
   args.x = args.x.slice(0, 0, num_rows);
-  sm90::gated_mlp_gemm(args, given.stream.get());
-  device_out.download(given.stream.get());
-  attend::cuda::synchronize(given.stream.get());
+  sm90::gated_mlp_gemm(args, test_case.stream.get());
+  device_out.download(test_case.stream.get());
+  attend::cuda::synchronize(test_case.stream.get());
   return out;
 }
 
-TEST_F(Sm90GatedMlpGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
+TEST_F(Sm90GatedMlpGemm, BitsOfARowDoNotDependOnTheNumberOfRows) {
   for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}}) {
     SCOPED_TRACE(testing::Message() << shape);
-    Case given(shape, sm90::kMaxGatedMlpRows, DType::kBF16);
-    const TestTensor all = product_of_first(given, sm90::kMaxGatedMlpRows);
+    Case test_case(shape, sm90::kMaxGatedMlpRows, DType::kBF16);
+    const TestTensor all = product_of_first(test_case, sm90::kMaxGatedMlpRows);
     for (const int64_t num_rows : {1, 2, 16, 63, 64, 65, 127, 128, 129, 200, 255}) {
-      const TestTensor some = product_of_first(given, num_rows);
+      const TestTensor some = product_of_first(test_case, num_rows);
       ASSERT_EQ(std::memcmp(some.view().data, all.view().data, some.view().num_bytes()), 0)
           << num_rows << " rows";
     }
@@ -190,26 +192,26 @@ TEST_F(Sm90GatedMlpGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
 
 TEST_F(Sm90GatedMlpGemm, ProducesTheSameBitsAHundredTimes) {
   for (const int64_t num_rows : {128, 256}) {
-    Case given({4096, 4096}, num_rows, DType::kBF16);
-    const TestTensor first = product_of_first(given, num_rows);
+    Case test_case({4096, 4096}, num_rows, DType::kBF16);
+    const TestTensor first = product_of_first(test_case, num_rows);
     for (int repeat = 0; repeat < 100; ++repeat) {
-      const TestTensor again = product_of_first(given, num_rows);
+      const TestTensor again = product_of_first(test_case, num_rows);
       ASSERT_EQ(std::memcmp(again.view().data, first.view().data, first.view().num_bytes()), 0) << repeat;
     }
   }
 }
 
-// Many products one after another start before the ones before them have ended.
+// Consecutive GEMMs start before the previous ones have finished.
 TEST_F(Sm90GatedMlpGemm, GraphMatchesEagerBits) {
   constexpr int64_t kWidth = 1024;
   for (const int64_t num_rows : {96, 192}) {
-    Case given({2 * kWidth, kWidth}, num_rows, DType::kBF16);
-    Stream& stream = given.stream.get();
+    Case test_case({2 * kWidth, kWidth}, num_rows, DType::kBF16);
+    Stream& stream = test_case.stream.get();
     const auto zeros = [&] { return attend::cuda::zeros({num_rows, kWidth}, DType::kBF16, kGpu); };
     const Tensor alone[] = {zeros(), zeros()}, recorded[] = {zeros(), zeros()};
     const auto queue = [&](const Tensor(&between)[2], bool wait) {
       for (int i = 0; i < 20; ++i) {
-        LinearArgs args = given.args(between[i % 2]);
+        LinearArgs args = test_case.args(between[i % 2]);
         if (i > 0) args.x = between[(i + 1) % 2];
         sm90::gated_mlp_gemm(args, stream);
         if (wait) attend::cuda::synchronize(stream);
@@ -227,11 +229,11 @@ TEST_F(Sm90GatedMlpGemm, GraphMatchesEagerBits) {
   }
 }
 
-// gated_linear() takes them where their tiles fill the SMs, behind the norm.
-TEST_F(Sm90GatedMlpGemm, GatedLayersThatItIsChosenForHaveItsBits) {
+// gated_linear() chooses this kernel, after a separate norm, if its tiles fill the SMs.
+TEST_F(Sm90GatedMlpGemm, GatedLinearReturnsItsBitsWhenChosen) {
   constexpr Shape kShape{28672, 264};
-  Case given(kShape, 256, DType::kBF16);
-  Stream& stream = given.stream.get();
+  Case test_case(kShape, 256, DType::kBF16);
+  Stream& stream = test_case.stream.get();
   const TestTensor norm = TestTensor::random({kShape.in_features}, DType::kBF16, 4);
   const DeviceCopy device_norm(norm, stream);
   const auto zeros = [](int64_t num_rows, int64_t num_outs) {
@@ -240,10 +242,11 @@ TEST_F(Sm90GatedMlpGemm, GatedLayersThatItIsChosenForHaveItsBits) {
   int num_chosen = 0;
   for (const int64_t num_rows : {65, 128, 256}) {
     SCOPED_TRACE(testing::Message() << num_rows << " rows");
-    const Tensor direct = zeros(num_rows, given.num_outs()), asked = zeros(num_rows, given.num_outs()),
+    const Tensor direct = zeros(num_rows, test_case.num_outs()),
+                 asked = zeros(num_rows, test_case.num_outs()),
                  normalized = zeros(num_rows, kShape.in_features),
                  gate_up = zeros(num_rows, kShape.weight_rows);
-    LinearArgs args = given.args(direct);
+    LinearArgs args = test_case.args(direct);
     args.x = args.x.slice(0, 0, num_rows);
     if (choose(gemm_problem(args, /*gated=*/true), gpu_facts(kGpu)).kernel != GemmKernel::kGatedMlp) continue;
     ++num_chosen;
@@ -256,8 +259,8 @@ TEST_F(Sm90GatedMlpGemm, GatedLayersThatItIsChosenForHaveItsBits) {
                  stream);
     args.x = normalized;
     sm90::gated_mlp_gemm(args, stream);
-    TestTensor expected({num_rows, given.num_outs()}, DType::kBF16),
-        got({num_rows, given.num_outs()}, DType::kBF16);
+    TestTensor expected({num_rows, test_case.num_outs()}, DType::kBF16),
+        got({num_rows, test_case.num_outs()}, DType::kBF16);
     attend::cuda::copy(direct, expected, stream);
     attend::cuda::copy(asked, got, stream);
     attend::cuda::synchronize(stream);
@@ -268,10 +271,11 @@ TEST_F(Sm90GatedMlpGemm, GatedLayersThatItIsChosenForHaveItsBits) {
 }
 
 TEST_F(Sm90GatedMlpGemm, RejectsAnUnsupportedHeight) {
-  Case given({96, 64}, 70, DType::kBF16);
+  Case test_case({96, 64}, 70, DType::kBF16);
   const Tensor out = attend::cuda::zeros({70, 48}, DType::kBF16, kGpu);
   EXPECT_THROW(
-      sm90::gated_mlp_gemm(given.args(out), {.tile_pairs = 7, .num_clusters = 1}, given.stream.get()), Error);
+      sm90::gated_mlp_gemm(test_case.args(out), {.tile_pairs = 7, .num_clusters = 1}, test_case.stream.get()),
+      Error);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The GEMM of a lone row, called directly: also of layers that linear() gives to others.
+// GEMV of a single row, called directly, including layers for which linear() chooses other kernels.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -46,7 +46,7 @@ struct Case {
             .out = out};
   }
 
-  // What out holds behind the product: `before` is added to it, unless it is NaN.
+  // Returns out after the product, which is added to `before` unless that is NaN.
   TestTensor run(bool with_bias, float before) {
     TestTensor out({1, num_outs()}, x.view().dtype);
     out.fill(before);
@@ -61,7 +61,7 @@ struct Case {
   }
 
   void expect_near_float64(const TestTensor& out, bool with_bias, double before) const {
-    // What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+    // Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
     constexpr double kTolerance = 2e-6;
     const double rounding = out.view().dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
     for (int64_t o = 0; o < num_outs(); ++o) {
@@ -76,7 +76,7 @@ struct Case {
   }
 };
 
-// Warps without a K-block, with some and with all that there are registers for; one CTA and several waves.
+// Warps with zero, some and as many K-blocks as registers hold; one CTA and several waves.
 constexpr std::array<std::array<int64_t, 2>, 7> kShapes{
     {{8, 64}, {72, 448}, {1024, 2048}, {264, 4032}, {40, 4096}, {2048, 4096}, {5120, 576}}};
 
@@ -84,33 +84,33 @@ TEST_F(Sm90Gemv, MatchesFloat64WithBiasAndExistingOutput) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const auto& [num_outs, in_features] : kShapes) {
       SCOPED_TRACE(testing::Message() << dtype << " " << in_features << " -> " << num_outs);
-      Case given(num_outs, in_features, dtype, in_features % 512 == 0 ? dtype : DType::kF32);
-      given.expect_near_float64(given.run(false, NAN), false, 0.0);
-      given.expect_near_float64(given.run(true, NAN), true, 0.0);
-      given.expect_near_float64(given.run(false, 3.0f), false, 3.0);
-      given.expect_near_float64(given.run(true, -2.0f), true, -2.0);
+      Case test_case(num_outs, in_features, dtype, in_features % 512 == 0 ? dtype : DType::kF32);
+      test_case.expect_near_float64(test_case.run(false, NAN), false, 0.0);
+      test_case.expect_near_float64(test_case.run(true, NAN), true, 0.0);
+      test_case.expect_near_float64(test_case.run(false, 3.0f), false, 3.0);
+      test_case.expect_near_float64(test_case.run(true, -2.0f), true, -2.0);
       if (HasFatalFailure()) return;
     }
 }
 
-// Rows of out and biases, which no vector is loaded from or stored to.
+// Unaligned outputs and biases, which vectors cannot load or store.
 TEST_F(Sm90Gemv, SupportsUnalignedOutputsAndBiases) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
-    Case given(264, 4032, dtype, dtype);
-    const int64_t num_outs = given.num_outs();
-    const TestTensor expected = given.run(true, 2.0f);
+    Case test_case(264, 4032, dtype, dtype);
+    const int64_t num_outs = test_case.num_outs();
+    const TestTensor expected = test_case.run(true, 2.0f);
     TestTensor out({1, num_outs + 1}, dtype), bias({num_outs + 1}, dtype);
     out.fill(2.0f);
-    std::memcpy(bias.view().slice(0, 1, num_outs + 1).data, given.bias.view().data,
-                given.bias.view().num_bytes());
-    const DeviceCopy device_out(out, given.stream.get()), device_bias(bias, given.stream.get());
-    LinearArgs product = given.args(device_out.view().slice(1, 1, num_outs + 1), /*with_bias=*/false);
+    std::memcpy(bias.view().slice(0, 1, num_outs + 1).data, test_case.bias.view().data,
+                test_case.bias.view().num_bytes());
+    const DeviceCopy device_out(out, test_case.stream.get()), device_bias(bias, test_case.stream.get());
+    LinearArgs product = test_case.args(device_out.view().slice(1, 1, num_outs + 1), /*with_bias=*/false);
     product.bias = device_bias.view().slice(0, 1, num_outs + 1);
     product.accumulate = true;
     EXPECT_TRUE(gemm_row(GemmKernel::kGemv).takes(gemm_problem(product, false), gpu_facts(kGpu)));
-    sm90::gemv(product, given.stream.get());
-    device_out.download(given.stream.get());
-    attend::cuda::synchronize(given.stream.get());
+    sm90::gemv(product, test_case.stream.get());
+    device_out.download(test_case.stream.get());
+    attend::cuda::synchronize(test_case.stream.get());
     EXPECT_EQ(out.at(0), 2.0);
     EXPECT_EQ(std::memcmp(out.view().slice(1, 1, num_outs + 1).data, expected.view().data,
                           expected.view().num_bytes()),
@@ -120,26 +120,26 @@ TEST_F(Sm90Gemv, SupportsUnalignedOutputsAndBiases) {
 }
 
 TEST_F(Sm90Gemv, ProducesTheSameBitsAHundredTimes) {
-  Case given(2048, 4096, DType::kBF16);
-  const TestTensor first = given.run(true, 1.0f);
+  Case test_case(2048, 4096, DType::kBF16);
+  const TestTensor first = test_case.run(true, 1.0f);
   for (int repeat = 0; repeat < 100; ++repeat) {
-    const TestTensor again = given.run(true, 1.0f);
+    const TestTensor again = test_case.run(true, 1.0f);
     ASSERT_EQ(std::memcmp(again.view().data, first.view().data, first.view().num_bytes()), 0) << repeat;
   }
 }
 
-// Products one after another ask for their weights before those before them have ended, and add to what
-// those but one before them wrote.
+// Consecutive GEMVs prefetch their weights before the previous ones have finished, and add to the results of
+// the ones before those.
 TEST_F(Sm90Gemv, GraphMatchesEagerBits) {
   constexpr int64_t kWidth = 2048;
-  Case given(kWidth, kWidth, DType::kBF16);
-  Stream& stream = given.stream.get();
+  Case test_case(kWidth, kWidth, DType::kBF16);
+  Stream& stream = test_case.stream.get();
   const auto zeros = [&] { return attend::cuda::zeros({1, kWidth}, DType::kBF16, kGpu); };
   const Tensor alone[] = {zeros(), zeros(), zeros()}, recorded[] = {zeros(), zeros(), zeros()};
   const auto queue = [&](const Tensor(&rows)[3], bool wait) {
-    attend::cuda::copy(given.device_x.view(), rows[0], stream);
+    attend::cuda::copy(test_case.device_x.view(), rows[0], stream);
     for (int i = 0; i < 20; ++i) {
-      LinearArgs args = given.args(rows[(i + 1) % 3], /*with_bias=*/true);
+      LinearArgs args = test_case.args(rows[(i + 1) % 3], /*with_bias=*/true);
       args.x = rows[i % 3];
       args.accumulate = i >= 3;
       sm90::gemv(args, stream);
@@ -159,19 +159,19 @@ TEST_F(Sm90Gemv, GraphMatchesEagerBits) {
   }
 }
 
-// linear() takes it for what it is faster for.
-TEST_F(Sm90Gemv, LayersThatItIsChosenForHaveItsBits) {
-  Case given(2048, 4096, DType::kBF16);
-  const TestTensor direct = given.run(true, 1.0f);
-  TestTensor asked({1, given.num_outs()}, DType::kBF16);
+// linear() chooses this kernel where it is faster.
+TEST_F(Sm90Gemv, LinearReturnsItsBitsWhenChosen) {
+  Case test_case(2048, 4096, DType::kBF16);
+  const TestTensor direct = test_case.run(true, 1.0f);
+  TestTensor asked({1, test_case.num_outs()}, DType::kBF16);
   asked.fill(1.0f);
-  const DeviceCopy device_asked(asked, given.stream.get());
-  LinearArgs args = given.args(device_asked.view(), true);
+  const DeviceCopy device_asked(asked, test_case.stream.get());
+  LinearArgs args = test_case.args(device_asked.view(), true);
   args.accumulate = true;
   ASSERT_EQ(choose(gemm_problem(args, false), gpu_facts(kGpu)).kernel, GemmKernel::kGemv);
-  cuda::linear(args, given.stream.get());
-  device_asked.download(given.stream.get());
-  attend::cuda::synchronize(given.stream.get());
+  cuda::linear(args, test_case.stream.get());
+  device_asked.download(test_case.stream.get());
+  attend::cuda::synchronize(test_case.stream.get());
   EXPECT_EQ(std::memcmp(asked.view().data, direct.view().data, direct.view().num_bytes()), 0);
 }
 

@@ -1,5 +1,5 @@
-// The swap-AB GEMM of int4 whose factors are scaled and of fp8 whose rows are, called directly: linear() may
-// give them to others.
+// Swap-AB GEMM of int4 with scaled factors and of fp8 with scales per row, called directly, since linear()
+// may choose other kernels.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,7 +22,7 @@ using Sm90ScaledQuantized = testing_cuda::Sm90Test;
 
 struct ScaledFormat {
   Format weight;
-  DType x;  // of int4 that of the scales
+  DType x;  // for int4 also the dtype of the scales
   friend std::ostream& operator<<(std::ostream& out, const ScaledFormat& format) {
     return out << format.weight << " by " << format.x;
   }
@@ -56,9 +56,9 @@ struct Case : testing_cuda::QuantizedCase {
         first, last, gated, before, /*norm=*/{}, bias);
   }
 
-  // Beside float64 sums of products with elements, which in int4 are rounded to 16 bits once.
+  // Compares with float64 sums of products of elements, which are rounded to 16 bits once for int4.
   void expect_near(const std::vector<double>& got, int64_t num_rows) const {
-    constexpr double kTolerance = 8e-6;  // as of sm90_swap_ab_quantized_test.cc
+    constexpr double kTolerance = 8e-6;  // as in sm90_swap_ab_quantized_test.cc
     if (weight->view.format == WeightFormat::kFp8) return expect_near_float64(got, num_rows, kTolerance);
     const int64_t num_outs = weight->view.out_features(), in_features = x.view().shape[1];
     for (int64_t o = 0; o < num_outs; o += 1 + num_outs / 150) {
@@ -78,7 +78,7 @@ struct Case : testing_cuda::QuantizedCase {
   }
 };
 
-// Parts of a tile, more tiles than CTAs, clusters that share inputs, more rows of x than a launch takes.
+// Partial tiles, more tiles than CTAs, clusters that share inputs, more rows of x than a launch supports.
 TEST_F(Sm90ScaledQuantized, MatchFloat64) {
   for (const ScaledFormat& format : kScaledFormats)
     for (const auto& [num_rows, num_outs, in_features] :
@@ -90,22 +90,22 @@ TEST_F(Sm90ScaledQuantized, MatchFloat64) {
                                              {200, 144, 3840}}) {
       SCOPED_TRACE(testing::Message()
                    << format << " " << num_rows << " x " << in_features << " -> " << num_outs);
-      Case given(format, num_rows, num_outs, in_features);
-      given.expect_near(given.run(num_rows, /*gated=*/false), num_rows);
+      Case test_case(format, num_rows, num_outs, in_features);
+      test_case.expect_near(test_case.run(num_rows, /*gated=*/false), num_rows);
     }
 }
 
-// Inputs that end within a stage of W, or within a part of one, which TMA fills with zeros.
-TEST_F(Sm90ScaledQuantized, MatchFloat64WhereRowsOfFp8EndInAStage) {
+// Inputs that end within a stage of W, or within a part of a stage, which TMA fills with zeros.
+TEST_F(Sm90ScaledQuantized, MatchFloat64IfRowsOfFp8EndWithinAStage) {
   for (const ScaledFormat& format : std::span(kScaledFormats).subspan(4))
     for (const int64_t in_features : {16, 112, 160, 944, 1200}) {
       SCOPED_TRACE(testing::Message() << format << ", " << in_features << " inputs");
-      Case given(format, 70, 400, in_features);
-      given.expect_near(given.run(70, /*gated=*/false), 70);
+      Case test_case(format, 70, 400, in_features);
+      test_case.expect_near(test_case.run(70, /*gated=*/false), 70);
     }
 }
 
-// Whatever CTAs and clusters share a layer.
+// Every distribution of a layer among CTAs and clusters.
 TEST_F(Sm90ScaledQuantized, MatchFloat64InEveryShape) {
   for (const ScaledFormat& format : {kScaledFormats[0], kScaledFormats[3], kScaledFormats[4]})
     for (const int tiles : {1, 2})
@@ -117,15 +117,15 @@ TEST_F(Sm90ScaledQuantized, MatchFloat64InEveryShape) {
                                             .cluster_size = cluster_size,
                                             .num_clusters = num_clusters,
                                             .scaled_tiles = tiles};
-          Case given(format, 90, 656, 2304);
-          given.expect_near(given.run(90, /*gated=*/false, 0.0f, &shape), 90);
+          Case test_case(format, 90, 656, 2304);
+          test_case.expect_near(test_case.run(90, /*gated=*/false, 0.0f, &shape), 90);
         }
 }
 
 TEST_F(Sm90ScaledQuantized, AddToExistingOutput) {
   for (const ScaledFormat& format : kScaledFormats) {
-    Case given(format, 90, 528, 1024);
-    const std::vector<double> sums = given.run(90, false), added = given.run(90, false, 3.0f);
+    Case test_case(format, 90, 528, 1024);
+    const std::vector<double> sums = test_case.run(90, false), added = test_case.run(90, false, 3.0f);
     for (size_t i = 0; i < sums.size(); ++i)
       ASSERT_NEAR(added[i], sums[i] + 3.0, 1e-6 * (3.0 + std::abs(sums[i]))) << format << " element " << i;
   }
@@ -135,8 +135,8 @@ TEST_F(Sm90ScaledQuantized, ApplyGate) {
   for (const ScaledFormat& format : kScaledFormats)
     for (const int64_t num_rows : {40, 100}) {
       constexpr int64_t kOuts = 264;
-      Case given(format, num_rows, 2 * kOuts, 512);
-      const std::vector<double> sums = given.run(num_rows, false), gated = given.run(num_rows, true);
+      Case test_case(format, num_rows, 2 * kOuts, 512);
+      const std::vector<double> sums = test_case.run(num_rows, false), gated = test_case.run(num_rows, true);
       for (int64_t row = 0; row < num_rows; ++row)
         for (int64_t o = 0; o < kOuts; ++o) {
           const double gate = sums[static_cast<size_t>(row * 2 * kOuts + o)],
@@ -148,20 +148,21 @@ TEST_F(Sm90ScaledQuantized, ApplyGate) {
     }
 }
 
-// A lane's two rows of W, which are gate and up where these are gated, have factors and biases of their own.
+// A lane's two rows of W (gate and up in gated layers) have separate factors and biases.
 TEST_F(Sm90ScaledQuantized, AddBiasAfterScaling) {
   for (const ScaledFormat& format : kScaledFormats)
     for (const int cluster_size : {1, 2}) {
       constexpr int64_t kNumRows = 70, kNumOuts = 528;
       const sm90::SwapAbGemmShape shape{
           .tile_pairs = 8, .cluster_size = cluster_size, .num_clusters = 3, .scaled_tiles = 3 - cluster_size};
-      Case given(format, kNumRows, kNumOuts, 512);
+      Case test_case(format, kNumRows, kNumOuts, 512);
       const testing_support::TestTensor bias =
           testing_support::TestTensor::random({kNumOuts}, DType::kF32, 5, 3.0f);
-      const testing_cuda::DeviceCopy on_device(bias, given.stream.get());
-      const std::vector<double> sums = given.run(kNumRows, false, 0.0f, &shape),
-                                added = given.run_rows(0, kNumRows, false, 0.0f, &shape, on_device.view()),
-                                gated = given.run_rows(0, kNumRows, true, 0.0f, &shape, on_device.view());
+      const testing_cuda::DeviceCopy on_device(bias, test_case.stream.get());
+      const std::vector<double> sums = test_case.run(kNumRows, false, 0.0f, &shape),
+                                added =
+                                    test_case.run_rows(0, kNumRows, false, 0.0f, &shape, on_device.view()),
+                                gated = test_case.run_rows(0, kNumRows, true, 0.0f, &shape, on_device.view());
       for (size_t i = 0; i < sums.size(); ++i) {
         const double expected = sums[i] + bias.at(static_cast<int64_t>(i) % kNumOuts);
         ASSERT_NEAR(added[i], expected, 1e-6 * (3.0 + std::abs(sums[i]))) << format << " element " << i;
@@ -179,10 +180,10 @@ TEST_F(Sm90ScaledQuantized, AddBiasAfterScaling) {
 
 TEST_F(Sm90ScaledQuantized, AreBatchInvariant) {
   for (const ScaledFormat& format : kScaledFormats) {
-    Case given(format, 150, 272, 1536);
-    const std::vector<double> all = given.run(150, false);
+    Case test_case(format, 150, 272, 1536);
+    const std::vector<double> all = test_case.run(150, false);
     for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 1}, {5, 70}, {40, 150}, {149, 150}}) {
-      const std::vector<double> some = given.run_rows(first, last, false);
+      const std::vector<double> some = test_case.run_rows(first, last, false);
       for (size_t i = 0; i < some.size(); ++i)
         ASSERT_EQ(some[i], all[static_cast<size_t>(first * 272) + i]) << format << " from row " << first;
     }

@@ -1,5 +1,5 @@
-// The dense kernels of sm_90, called directly: every number of rows, also those that linear() gives to
-// others.
+// Swap-AB GEMM of sm_90, called directly with every number of rows, including those for which linear()
+// chooses other kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,12 +32,13 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   return out << shape.weight_rows << " rows of " << shape.in_features;
 }
 
-// One tile and one chunk; rests of both; tiles that many CTAs share; more tiles than CTAs; 128 rows a tile.
+// One tile and one chunk; partial tiles and chunks; tiles split among many CTAs; more tiles than CTAs; 128
+// rows per tile.
 constexpr Shape kShapes[] = {{64, 64},     {16, 8},      {48, 200},    {320, 1032},
                              {1024, 4096}, {16512, 144}, {512, 17000}, {4128, 2056}};
 constexpr int64_t kRows[] = {1, 8, 17, 32, 33, 64, 100, 128, 200, 256};
 
-// What a case is computed from, on both sides. Weights repeat after a prime, which is fast to make.
+// Inputs of a case on the host and on the GPU. Weights repeat with a prime period, which is fast to generate.
 struct Case {
   OwnedStream stream{kGpu};
   TestTensor x, weight, bias;
@@ -66,7 +67,7 @@ struct Case {
     sm90::swap_ab_gemm(args, gated, stream.get());
   }
 
-  // In float64, and the sum of the magnitudes of its terms.
+  // A sum in float64, and the sum of the magnitudes of its terms.
   struct Sum {
     double value = 0.0, magnitude = 0.0;
   };
@@ -82,10 +83,10 @@ struct Case {
   }
 };
 
-// What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+// Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
 constexpr double kTolerance = 2e-6;
 
-double rounding_of(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11; }
+double rounding_error(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11; }
 
 // Calls check(row, out) for some elements of every tile and every group of rows.
 template <class Check>
@@ -106,19 +107,19 @@ TEST_P(Sm90SwapAbGemmOfShape, MatchesFloat64) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const int64_t num_rows : kRows) {
       SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
-      Case given(shape, num_rows, dtype);
+      Case test_case(shape, num_rows, dtype);
       TestTensor out({num_rows, shape.weight_rows}, DType::kF32);
       out.fill(NAN);
-      const DeviceCopy device_out(out, given.stream.get());
-      LinearArgs args = given.args(device_out.view());
-      args.bias = given.device_bias.view();
-      given.run(args, /*gated=*/false);
-      device_out.download(given.stream.get());
-      attend::cuda::synchronize(given.stream.get());
+      const DeviceCopy device_out(out, test_case.stream.get());
+      LinearArgs args = test_case.args(device_out.view());
+      args.bias = test_case.device_bias.view();
+      test_case.run(args, /*gated=*/false);
+      device_out.download(test_case.stream.get());
+      attend::cuda::synchronize(test_case.stream.get());
       for_some(num_rows, shape.weight_rows, [&](int64_t row, int64_t o) {
-        const Case::Sum expected = given.sum(row, o);
-        ASSERT_NEAR(out.at(row * shape.weight_rows + o), expected.value + given.bias.at(o),
-                    kTolerance * (expected.magnitude + std::abs(given.bias.at(o))))
+        const Case::Sum expected = test_case.sum(row, o);
+        ASSERT_NEAR(out.at(row * shape.weight_rows + o), expected.value + test_case.bias.at(o),
+                    kTolerance * (expected.magnitude + std::abs(test_case.bias.at(o))))
             << "row " << row << ", output " << o;
       });
       if (HasFatalFailure()) return;
@@ -130,22 +131,23 @@ TEST_P(Sm90SwapAbGemmOfShape, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const int64_t num_rows : {17, 40, 128, 256}) {
       SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
-      Case given(shape, num_rows, dtype);
+      Case test_case(shape, num_rows, dtype);
       const int64_t num_outs = shape.weight_rows / 2;
       TestTensor out({num_rows, num_outs}, dtype);
       out.fill(NAN);
-      const DeviceCopy device_out(out, given.stream.get());
-      LinearArgs args = given.args(device_out.view());
-      args.bias = given.device_bias.view();
-      given.run(args, /*gated=*/true);
-      device_out.download(given.stream.get());
-      attend::cuda::synchronize(given.stream.get());
+      const DeviceCopy device_out(out, test_case.stream.get());
+      LinearArgs args = test_case.args(device_out.view());
+      args.bias = test_case.device_bias.view();
+      test_case.run(args, /*gated=*/true);
+      device_out.download(test_case.stream.get());
+      attend::cuda::synchronize(test_case.stream.get());
       for_some(num_rows, num_outs, [&](int64_t row, int64_t o) {
-        const Case::Sum gates = given.sum(row, o), ups = given.sum(row, num_outs + o);
-        const double gate = gates.value + given.bias.at(o), up = ups.value + given.bias.at(num_outs + o);
+        const Case::Sum gates = test_case.sum(row, o), ups = test_case.sum(row, num_outs + o);
+        const double gate = gates.value + test_case.bias.at(o),
+                     up = ups.value + test_case.bias.at(num_outs + o);
         const double expected = gate / (1.0 + std::exp(-gate)) * up;
         ASSERT_NEAR(out.at(row * num_outs + o), expected,
-                    rounding_of(dtype) * std::abs(expected) + 1e-7 +
+                    rounding_error(dtype) * std::abs(expected) + 1e-7 +
                         2.0 * kTolerance *
                             (gates.magnitude * (1.0 + std::abs(up)) + ups.magnitude * (1.0 + std::abs(gate))))
             << "row " << row << ", output " << o;
@@ -155,15 +157,15 @@ TEST_P(Sm90SwapAbGemmOfShape, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
 }
 INSTANTIATE_TEST_SUITE_P(Each, Sm90SwapAbGemmOfShape, testing::ValuesIn(kShapes));
 
-// The parameter: a tile's rows of weights in 16s.
+// The parameter is the number of weight rows per tile, in units of 16.
 class Sm90SwapAbGemmOfHeight : public Sm90SwapAbGemm, public testing::WithParamInterface<int> {};
 
-// Every size of clusters, and clusters that have several tiles, the last ones of which not all clusters have.
+// Every cluster size, and clusters with several tiles, including a partial last round.
 TEST_P(Sm90SwapAbGemmOfHeight, MatchesFloat64ForAnyWorkSplit) {
   constexpr Shape kShape{1040, 1032};
   const int tile_pairs = GetParam();
   for (const int64_t num_rows : {5, 40, 128}) {
-    Case given(kShape, num_rows, DType::kBF16);
+    Case test_case(kShape, num_rows, DType::kBF16);
     for (const int cluster_size : {1, 2, 4, 8})
       for (const int num_clusters : {1, 3}) {
         if (cluster_size > sm90::kMinColumns * tile_pairs) continue;
@@ -171,15 +173,15 @@ TEST_P(Sm90SwapAbGemmOfHeight, MatchesFloat64ForAnyWorkSplit) {
                      << num_rows << " rows, " << num_clusters << " clusters of " << cluster_size);
         TestTensor out({num_rows, kShape.weight_rows}, DType::kF32);
         out.fill(NAN);
-        const DeviceCopy device_out(out, given.stream.get());
+        const DeviceCopy device_out(out, test_case.stream.get());
         sm90::swap_ab_gemm(
-            given.args(device_out.view()), /*gated=*/false,
+            test_case.args(device_out.view()), /*gated=*/false,
             {.tile_pairs = tile_pairs, .cluster_size = cluster_size, .num_clusters = num_clusters},
-            given.stream.get());
-        device_out.download(given.stream.get());
-        attend::cuda::synchronize(given.stream.get());
+            test_case.stream.get());
+        device_out.download(test_case.stream.get());
+        attend::cuda::synchronize(test_case.stream.get());
         for_some(num_rows, kShape.weight_rows, [&](int64_t row, int64_t o) {
-          const Case::Sum expected = given.sum(row, o);
+          const Case::Sum expected = test_case.sum(row, o);
           ASSERT_NEAR(out.at(row * kShape.weight_rows + o), expected.value, kTolerance * expected.magnitude)
               << "row " << row << ", output " << o;
         });
@@ -192,59 +194,59 @@ INSTANTIATE_TEST_SUITE_P(Each, Sm90SwapAbGemmOfHeight, testing::Range(1, 9));
 TEST_F(Sm90SwapAbGemm, AddsToRowsOfAWiderTensor) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}})
-      for (const int64_t gap : {3, 8})  // rows of the output begin off 16 bytes, and do not
+      for (const int64_t gap : {3, 8})  // output rows without and with 16-byte alignment
         for (const int64_t num_rows : {20, 128, 250}) {
           SCOPED_TRACE(testing::Message()
                        << dtype << " " << num_rows << " times " << shape << ", gap " << gap);
-          Case given(shape, num_rows, dtype);
+          Case test_case(shape, num_rows, dtype);
           const int64_t width = shape.weight_rows + gap;
           TestTensor out = TestTensor::random({num_rows, width}, dtype, 5);
           const std::vector<double> before = out.values();
-          const DeviceCopy device_out(out, given.stream.get());
-          LinearArgs args = given.args(device_out.view().slice(1, 0, shape.weight_rows));
+          const DeviceCopy device_out(out, test_case.stream.get());
+          LinearArgs args = test_case.args(device_out.view().slice(1, 0, shape.weight_rows));
           args.accumulate = true;
-          given.run(args, /*gated=*/false);
-          device_out.download(given.stream.get());
-          attend::cuda::synchronize(given.stream.get());
+          test_case.run(args, /*gated=*/false);
+          device_out.download(test_case.stream.get());
+          attend::cuda::synchronize(test_case.stream.get());
           for_some(num_rows, width, [&](int64_t row, int64_t o) {
             const double was = before[static_cast<size_t>(row * width + o)];
             if (o >= shape.weight_rows) {
               ASSERT_EQ(out.at(row * width + o), was) << "row " << row << ", gap " << o;
               return;
             }
-            const Case::Sum added = given.sum(row, o);
+            const Case::Sum added = test_case.sum(row, o);
             ASSERT_NEAR(out.at(row * width + o), added.value + was,
-                        rounding_of(dtype) * std::abs(added.value + was) + kTolerance * added.magnitude)
+                        rounding_error(dtype) * std::abs(added.value + was) + kTolerance * added.magnitude)
                 << "row " << row << ", output " << o;
           });
           if (HasFatalFailure()) return;
         }
 }
 
-// The bits of the first rows of `given`, by a product of so many rows.
-std::vector<float> product_of_first(Case& given, int64_t num_rows, bool gated) {
-  const int64_t num_outs = given.weight.view().shape[0] / (gated ? 2 : 1);
+// Bits of the first rows of `test_case`, computed by a GEMM of that many rows.
+std::vector<float> product_of_first(Case& test_case, int64_t num_rows, bool gated) {
+  const int64_t num_outs = test_case.weight.view().shape[0] / (gated ? 2 : 1);
   TestTensor out({num_rows, num_outs}, DType::kF32);
   out.fill(NAN);
-  const DeviceCopy device_out(out, given.stream.get());
-  LinearArgs args = given.args(device_out.view());
+  const DeviceCopy device_out(out, test_case.stream.get());
+  LinearArgs args = test_case.args(device_out.view());
   args.x = args.x.slice(0, 0, num_rows);
-  given.run(args, gated);
-  device_out.download(given.stream.get());
-  attend::cuda::synchronize(given.stream.get());
+  test_case.run(args, gated);
+  device_out.download(test_case.stream.get());
+  attend::cuda::synchronize(test_case.stream.get());
   const auto* const first = out.view().as<float>();
   return {first, first + out.size()};
 }
 
-TEST_F(Sm90SwapAbGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
+TEST_F(Sm90SwapAbGemm, BitsOfARowDoNotDependOnTheNumberOfRows) {
   constexpr int64_t kMaxRows = 600;
   for (const bool gated : {false, true})
     for (const Shape& shape : {Shape{320, 1032}, Shape{1024, 4096}, Shape{4128, 2056}}) {
       SCOPED_TRACE(testing::Message() << shape << (gated ? ", gated" : ""));
-      Case given(shape, kMaxRows, DType::kBF16);
-      const std::vector<float> all = product_of_first(given, kMaxRows, gated);
+      Case test_case(shape, kMaxRows, DType::kBF16);
+      const std::vector<float> all = product_of_first(test_case, kMaxRows, gated);
       for (const int64_t num_rows : {1, 2, 16, 31, 32, 33, 64, 65, 128, 129, 256, 257, 511}) {
-        const std::vector<float> some = product_of_first(given, num_rows, gated);
+        const std::vector<float> some = product_of_first(test_case, num_rows, gated);
         ASSERT_EQ(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)), 0)
             << num_rows << " rows";
       }
@@ -253,25 +255,25 @@ TEST_F(Sm90SwapAbGemm, ARowsBitsDoNotDependOnTheNumberOfRows) {
 
 TEST_F(Sm90SwapAbGemm, ProducesTheSameBitsAHundredTimes) {
   for (const int64_t num_rows : {32, 128, 256}) {
-    Case given({1024, 4096}, num_rows, DType::kBF16);
-    const std::vector<float> first = product_of_first(given, num_rows, /*gated=*/false);
+    Case test_case({1024, 4096}, num_rows, DType::kBF16);
+    const std::vector<float> first = product_of_first(test_case, num_rows, /*gated=*/false);
     for (int repeat = 0; repeat < 100; ++repeat) {
-      const std::vector<float> again = product_of_first(given, num_rows, /*gated=*/false);
+      const std::vector<float> again = product_of_first(test_case, num_rows, /*gated=*/false);
       ASSERT_EQ(std::memcmp(again.data(), first.data(), first.size() * sizeof(float)), 0) << repeat;
     }
   }
 }
 
-// Many products one after another start before the ones before them have ended.
+// Consecutive GEMMs start before the previous ones have finished.
 TEST_F(Sm90SwapAbGemm, GraphMatchesEagerBits) {
   constexpr int64_t kWidth = 1024, kNumRows = 96;
-  Case given({kWidth, kWidth}, kNumRows, DType::kBF16);
-  Stream& stream = given.stream.get();
+  Case test_case({kWidth, kWidth}, kNumRows, DType::kBF16);
+  Stream& stream = test_case.stream.get();
   const auto zeros = [] { return attend::cuda::zeros({kNumRows, kWidth}, DType::kBF16, kGpu); };
   const Tensor alone[] = {zeros(), zeros()}, recorded[] = {zeros(), zeros()};
   const auto queue = [&](const Tensor(&between)[2], bool wait) {
     for (int i = 0; i < 20; ++i) {
-      LinearArgs args = given.args(between[i % 2]);
+      LinearArgs args = test_case.args(between[i % 2]);
       if (i > 0) args.x = between[(i + 1) % 2];
       sm90::swap_ab_gemm(args, /*gated=*/false, stream);
       if (wait) attend::cuda::synchronize(stream);

@@ -1,4 +1,4 @@
-// The swap-AB GEMM of quantized weights, called directly: linear() may give them to others.
+// Swap-AB GEMM of quantized weights, called directly, since linear() may choose other kernels.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -33,11 +33,11 @@ struct Case : testing_cuda::QuantizedCase {
   }
 };
 
-// What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes.
+// Truncation by tensor cores when they align addends, relative to the sum of magnitudes.
 constexpr double kTolerance = 8e-6;
 
-// One tile and parts of one, inputs that end within a K-block, clusters that share them, more tiles than
-// CTAs, more rows of x than a launch takes.
+// One tile and partial tiles, inputs that end within a K-block, clusters that share inputs, more tiles than
+// CTAs, more rows of x than a launch supports.
 TEST_F(Sm90SwapAbQuantized, MatchFloat64) {
   for (const DType x_dtype : {DType::kBF16, DType::kF16})
     for (const Format& format : kTileFormats) {
@@ -54,17 +54,17 @@ TEST_F(Sm90SwapAbQuantized, MatchFloat64) {
                                                {200, 272, 768}}) {
         SCOPED_TRACE(testing::Message() << format << " " << x_dtype << " " << num_rows << " x " << in_features
                                         << " -> " << num_outs);
-        Case given(format, x_dtype, num_rows, num_outs, in_features);
-        const std::vector<double> got = given.run(0, num_rows, /*gated=*/false);
-        given.expect_near_float64(got, num_rows, kTolerance);
+        Case test_case(format, x_dtype, num_rows, num_outs, in_features);
+        const std::vector<double> got = test_case.run(0, num_rows, /*gated=*/false);
+        test_case.expect_near_float64(got, num_rows, kTolerance);
       }
     }
 }
 
 TEST_F(Sm90SwapAbQuantized, AddToExistingOutput) {
   for (const Format& format : kTileFormats) {
-    Case given(format, DType::kBF16, 20, 528, 1024);
-    const std::vector<double> sums = given.run(0, 20, false), added = given.run(0, 20, false, 3.0f);
+    Case test_case(format, DType::kBF16, 20, 528, 1024);
+    const std::vector<double> sums = test_case.run(0, 20, false), added = test_case.run(0, 20, false, 3.0f);
     for (size_t i = 0; i < sums.size(); ++i)
       ASSERT_NEAR(added[i], sums[i] + 3.0, 1e-6 * (3.0 + std::abs(sums[i]))) << format << " element " << i;
   }
@@ -74,8 +74,9 @@ TEST_F(Sm90SwapAbQuantized, ApplyGate) {
   for (const Format& format : kTileFormats)
     for (const int64_t num_rows : {1, 40, 70}) {
       constexpr int64_t kOuts = 264;
-      Case given(format, DType::kBF16, num_rows, 2 * kOuts, 512);
-      const std::vector<double> sums = given.run(0, num_rows, false), gated = given.run(0, num_rows, true);
+      Case test_case(format, DType::kBF16, num_rows, 2 * kOuts, 512);
+      const std::vector<double> sums = test_case.run(0, num_rows, false),
+                                gated = test_case.run(0, num_rows, true);
       for (int64_t row = 0; row < num_rows; ++row)
         for (int64_t o = 0; o < kOuts; ++o) {
           const double gate = sums[static_cast<size_t>(row * 2 * kOuts + o)],
@@ -89,10 +90,10 @@ TEST_F(Sm90SwapAbQuantized, ApplyGate) {
 
 TEST_F(Sm90SwapAbQuantized, AreBatchInvariant) {
   for (const Format& format : kTileFormats) {
-    Case given(format, DType::kBF16, 100, 272, 1536);
-    const std::vector<double> all = given.run(0, 100, false);
+    Case test_case(format, DType::kBF16, 100, 272, 1536);
+    const std::vector<double> all = test_case.run(0, 100, false);
     for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 1}, {5, 30}, {40, 100}, {99, 100}}) {
-      const std::vector<double> some = given.run(first, last, false);
+      const std::vector<double> some = test_case.run(first, last, false);
       for (size_t i = 0; i < some.size(); ++i)
         ASSERT_EQ(some[i], all[static_cast<size_t>(first * 272) + i]) << format << " from row " << first;
     }

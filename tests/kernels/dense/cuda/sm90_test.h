@@ -1,4 +1,4 @@
-// What tests of kernels for sm_90a have in common.
+// Fixture of tests of sm_90a kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 namespace attend::testing_cuda {
 
-// Skips where no GPU runs sm_90a's code, which GPUs of compute capability 9.0 alone do.
+// Skips if no GPU runs sm_90a code, which requires compute capability 9.0.
 class Sm90Test : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-#include "tests/attention/any_question.h"
+#include "tests/attention/random_problem.h"
 
 #include <rapidcheck.h>
 
@@ -10,7 +10,7 @@ namespace {
 constexpr std::array kArchitectures = {Architecture::kCpu, Architecture::kAmpere, Architecture::kHopper,
                                        Architecture::kBlackwell, Architecture::kAmd};
 
-// Names that preference lists know, and two that they do not.
+// Names that preference lists contain, and two others.
 struct Name {
   std::string_view name;
   std::array<std::string_view, 1> alias;
@@ -27,7 +27,7 @@ bool mostly() { return !sometimes(); }
 
 PageSizes any_page_sizes() {
   if (mostly()) return PageSizes::all();
-  return PageSizes{1 << number_below(9), 1 << number_below(9)};
+  return PageSizes{1 << uniform_below(9), 1 << uniform_below(9)};
 }
 
 Set<Architecture> any_architectures() {
@@ -56,23 +56,23 @@ Capability any_capability() {
   can.speculation =
       *rc::gen::element(Speculation::kNone, Speculation::kChain, Speculation::kTree, Speculation::kTree);
   can.deterministic = sometimes() ? Set<Architecture>{} : any_architectures();
-  if (number_below(4) == 0) can.prefill = {};
+  if (uniform_below(4) == 0) can.prefill = {};
   if (sometimes()) can.decode = {};
   return can;
 }
 
 std::string any_name(const std::vector<BackendEntry>& table) {
-  if (table.empty() || number_below(3) > 0) return "";
+  if (table.empty() || uniform_below(3) > 0) return "";
   const BackendEntry& entry = *rc::gen::elementOf(table);
   return std::string(entry.aliases.empty() || mostly() ? entry.name : entry.aliases[0]);
 }
 
 }  // namespace
 
-// inRange alone grows with the size of a case.
-int number_below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
+// inRange by itself depends on the size of a case.
+int uniform_below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
 
-bool sometimes() { return number_below(8) == 0; }
+bool sometimes() { return uniform_below(8) == 0; }
 
 std::vector<BackendEntry> any_table() {
   std::vector<BackendEntry> table;
@@ -113,7 +113,7 @@ BackendOptions any_options(const std::vector<BackendEntry>& table) {
                          .prefill_backend = any_name(table),
                          .decode_backend = any_name(table),
                          .page_size = {}};
-  if (sometimes()) options.page_size = 1 << number_below(9);
+  if (sometimes()) options.page_size = 1 << uniform_below(9);
   return options;
 }
 
