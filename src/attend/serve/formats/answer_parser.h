@@ -1,6 +1,5 @@
-// What an answer's text is made of: thoughts, text for the user, calls of tools. Parsers take it in pieces
-// and give parts as early as they are sure of them; wherever the text is split, the parts together are the
-// same.
+// Parts of an answer's text: reasoning, text for the user, and tool calls. Parsers read the text in pieces
+// and emit a part as soon as it is certain. The concatenated parts do not depend on how the text was split.
 #pragma once
 
 #include <memory>
@@ -13,9 +12,9 @@ namespace attend::serve {
 struct AnswerPart {
   enum class Kind {
     kText,       // for the user
-    kReasoning,  // thoughts
-    kCall,       // a call begins; the text is the tool's name
-    kArguments,  // a piece of the JSON of the last call's arguments
+    kReasoning,  // reasoning of the model
+    kCall,       // start of a call; the text is the tool's name
+    kArguments,  // piece of the JSON arguments of the last call
   };
   Kind kind = Kind::kText;
   std::string text;
@@ -23,7 +22,7 @@ struct AnswerPart {
   bool operator==(const AnswerPart&) const = default;
 };
 
-// Parts one after another; pieces of the same are joined.
+// List of parts in order. Consecutive pieces of the same kind are joined.
 class AnswerParts {
  public:
   void add(AnswerPart::Kind kind, std::string_view text);
@@ -38,14 +37,14 @@ class AnswerParser {
  public:
   virtual ~AnswerParser() = default;
   virtual void push(std::string_view text, AnswerParts& parts) = 0;
-  // No more will come: what was held back is given.
+  // Ends the text and emits what was held back.
   virtual void finish(AnswerParts& parts) = 0;
 };
 
-// What was read of a call so far.
+// Result of reading a call so far.
 enum class CallRead { kMore, kDone, kNoCall };
 
-// All of it is for the user.
+// Returns a parser that treats all text as text for the user.
 std::unique_ptr<AnswerParser> make_text_parser();
 
 }  // namespace attend::serve

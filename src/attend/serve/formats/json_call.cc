@@ -86,7 +86,7 @@ void JsonCall::begin_value(char byte) {
   role_ = key == "name"                               ? Role::kName
           : key == "arguments" || key == "parameters" ? Role::kArguments
                                                       : Role::kOther;
-  // The first of each counts.
+  // The first occurrence of each key counts.
   if ((role_ == Role::kName && name_) || (role_ == Role::kArguments && has_arguments_)) role_ = Role::kOther;
   if (role_ == Role::kArguments) has_arguments_ = true;
   value_.clear();
@@ -104,7 +104,7 @@ bool JsonCall::consume_value_byte(char byte) {
     end_value();
     return false;
   }
-  // Arguments that are an object can be passed on at once.
+  // Arguments that are an object are passed on immediately.
   if (role_ == Role::kArguments && is_object_)
     arguments_ += byte;
   else if (role_ != Role::kOther)

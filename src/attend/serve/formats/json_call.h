@@ -1,5 +1,5 @@
-// Calls in JSON, {"name": ..., "arguments": {...}}, read as they come: JsonCall, and JsonCallReader, which
-// makes parts of an answer of one.
+// Incremental readers of JSON calls, {"name": ..., "arguments": {...}}. JsonCall parses one call;
+// JsonCallReader converts it to parts of an answer.
 #pragma once
 
 #include <optional>
@@ -11,28 +11,28 @@
 
 namespace attend::serve {
 
-// The arguments come as they were written. "parameters" are the same. Where they are a string that holds
-// JSON, as some models write them, they are what it holds.
+// Arguments are returned as written by the model. "parameters" is an alias of "arguments". If the arguments
+// are a string that contains JSON, as some models write them, the string's content is returned.
 class JsonCall {
  public:
   enum class State { kOpen, kDone, kFailed };
 
-  // Reads up to where the name is known, then up to the object's end, or to where it is none. Returns how
-  // many bytes were read.
+  // Reads until the name is complete, then until the end of the object, or until the text is not a call.
+  // Returns the number of bytes read.
   size_t push(std::string_view text);
   State state() const { return state_; }
-  // Once it is known.
+  // Set when the name is complete.
   const std::optional<std::string>& name() const { return name_; }
-  // What came since the last time, all of it JSON of the arguments in order.
+  // Returns the JSON of the arguments that was read since the last call, in order.
   std::string release_arguments();
-  // All that was read.
+  // Returns all text read so far.
   const std::string& raw() const { return raw_; }
 
  private:
   enum class Place { kStart, kKey, kInKey, kColon, kValue, kInValue, kAfterValue };
   enum class Role { kName, kArguments, kOther };
 
-  // False: the byte belongs to what comes next.
+  // Returns false if the byte belongs to the text after the value.
   bool take(char byte);
   bool consume_value_byte(char byte);
   void begin_value(char byte);
@@ -43,20 +43,20 @@ class JsonCall {
   Place place_ = Place::kStart;
   Role role_ = Role::kOther;
   std::string raw_, key_, value_;
-  std::string arguments_;  // not taken yet
+  std::string arguments_;  // not released yet
   bool has_arguments_ = false;
   std::optional<std::string> name_;
-  // Of the value that is being read.
+  // State of the value that is being read.
   int depth_ = 0;
   bool in_string_ = false, escaped_ = false, is_scalar_ = false, is_object_ = false;
 };
 
-// A call in JSON: says its name when it is known to be a tool's, and its arguments as they come.
+// Reads one JSON call: emits the name when it is a tool's name, and the arguments while they arrive.
 class JsonCallReader {
  public:
   explicit JsonCallReader(const std::vector<Tool>& tools) : tools_(tools) {}
 
-  // Takes what it reads from the front of `pending`; puts it back where it is no call.
+  // Removes what it reads from the front of `pending`. If the text is not a call, restores `pending`.
   CallRead read(std::string& pending, AnswerParts& parts);
   bool said() const { return said_; }
   const std::string& raw() const { return call_.raw(); }

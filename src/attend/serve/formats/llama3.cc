@@ -7,7 +7,7 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-// Calls one after another with ; between, and nothing before them.
+// Calls in sequence, separated by ";", with no text before them.
 class Llama3Parser final : public AnswerParser {
  public:
   explicit Llama3Parser(const std::vector<Tool>& tools)
@@ -82,7 +82,7 @@ class Llama3Parser final : public AnswerParser {
   std::unique_ptr<JsonCallReader> call_;
   Place place_ = Place::kBefore;
   std::string pending_;
-  std::string before_;  // spaces, ; and the tag, before the call that is being read
+  std::string before_;  // spaces, ";" and the tag before the call that is being read
   bool has_calls_ = false;
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-// <function=NAME>, <parameter=KEY>, lines of its value, </parameter>, </function>.
+// Format: <function=NAME>, <parameter=KEY>, lines of the value, </parameter>, </function>.
 class Qwen3CoderParser final : public TaggedParser {
  public:
   explicit Qwen3CoderParser(const std::vector<Tool>& tools) : tools_(tools) {}
@@ -18,7 +18,7 @@ class Qwen3CoderParser final : public TaggedParser {
     num_parameters_ = 0;
   }
   bool has_output() const override { return tool_ != nullptr; }
-  std::string pending_text() const override { return {}; }  // it takes nothing before it knows the name
+  std::string pending_text() const override { return {}; }  // nothing is consumed before the name is complete
 
   CallRead read_call(std::string& pending, AnswerParts& parts) override {
     if (tool_ == nullptr) {
@@ -33,7 +33,7 @@ class Qwen3CoderParser final : public TaggedParser {
         pending = text.substr(kEnd.size());
         return CallRead::kDone;
       }
-      // What is neither is passed over.
+      // Text that is neither is skipped.
       const size_t start = text.find(kParameter);
       if (const size_t end = text.find(kEnd); end < start) {
         pending = text.substr(end);
@@ -77,7 +77,7 @@ class Qwen3CoderParser final : public TaggedParser {
     parts.add(Kind::kArguments, json);
   }
 
-  // By the tool's schema; what that says nothing about is JSON if it looks like it.
+  // Uses the tool's schema. Without a type there, the value is JSON if it looks like JSON.
   bool is_text(std::string_view key) const {
     const auto properties = tool_->parameters.find("properties");
     if (properties == tool_->parameters.end() || !properties->is_object()) return false;

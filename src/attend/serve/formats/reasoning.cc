@@ -36,7 +36,7 @@ class ReasoningParser final : public AnswerParser {
  private:
   enum class Place { kStart, kInside, kAfter };
 
-  // Models whose prompt opens the tag may open it once more.
+  // If the prompt opened the tag, the model may repeat the opening tag.
   void begin() {
     const std::string_view text = trim_front(pending_);
     if (text.starts_with(format_.open)) {
@@ -75,8 +75,8 @@ class ReasoningParser final : public AnswerParser {
   std::unique_ptr<AnswerParser> rest_;
   Place place_ = Place::kStart;
   std::string pending_;
-  bool has_content_ = false;  // a thought that is no space came
-  bool after_tag_ = false;    // nothing but spaces came since the closing tag
+  bool has_content_ = false;  // reasoning other than spaces has arrived
+  bool after_tag_ = false;    // only spaces have arrived since the closing tag
 };
 
 class ReasoningMask final : public TokenMask {
@@ -123,7 +123,7 @@ class ReasoningMask final : public TokenMask {
   Place place_;
   std::optional<int32_t> open_;
   StreamDecoder decoder_;
-  std::string text_;  // the end of the thoughts
+  std::string text_;  // last bytes of the reasoning
 };
 
 constexpr std::string_view kThinkNames[] = {"deepseek-r1", "deepseek_r1", "qwen3", "qwen3-thinking"};

@@ -1,5 +1,5 @@
-// ReasoningFormat: the tags between which models write thoughts; the parser that separates them from an
-// answer, and the mask that lets a grammar begin after them.
+// ReasoningFormat: tags that enclose a model's reasoning, the parser that separates reasoning from the
+// answer, and the mask that starts a grammar after it.
 #pragma once
 
 #include <memory>
@@ -13,24 +13,25 @@
 namespace attend::serve {
 
 struct ReasoningFormat {
-  std::span<const std::string_view> names;  // for --reasoning-parser, as SGLang has them
+  std::span<const std::string_view> names;  // for --reasoning-parser, with SGLang's names
   std::string_view open, close;
 };
 
-// <think>...</think>
+// Format <think>...</think>.
 extern const ReasoningFormat kThinkFormat;
 
-// Throws Error(kInvalidArgument) for a name that none has.
+// Throws Error(kInvalidArgument) for an unknown name.
 const ReasoningFormat& parse_reasoning_format(std::string_view name);
-// Whether the model is to go on inside of thoughts: the prompt ends with the opening tag.
+// Returns true if the prompt ends with the opening tag, so that the answer starts with reasoning.
 bool opens_reasoning(const ReasoningFormat& format, std::string_view prompt);
 
-// Text between the tags becomes thoughts, the rest goes on to `rest`. `inside`: the prompt opened the tag, so
-// that all before the closing one are thoughts. `format` outlives the parser.
+// Text between the tags becomes reasoning; the other text is passed to `rest`. `inside`: the prompt opened
+// the tag, so all text before the closing tag is reasoning. `format` outlives the parser.
 std::unique_ptr<AnswerParser> make_reasoning_parser(const ReasoningFormat& format, bool inside,
                                                     std::unique_ptr<AnswerParser> rest);
-// Allows every token until the closing tag has come; from there on those that `mask` allows. `inside`: the
-// prompt opened the tag; otherwise the model may open it, or begin with what the grammar allows.
+// Allows every token until the closing tag has been generated, and after it the tokens that `mask` allows.
+// `inside`: the prompt opened the tag. Otherwise the model may open it or start with text that the grammar
+// allows.
 std::shared_ptr<TokenMask> make_reasoning_mask(const ReasoningFormat& format, std::shared_ptr<TokenMask> mask,
                                                const Tokenizer& tokenizer, bool inside);
 

@@ -1,4 +1,4 @@
-// TaggedParser: calls between <tool_call> and </tool_call>, however a format writes what stands between.
+// TaggedParser: base class of formats that write calls between <tool_call> and </tool_call>.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace attend::serve {
 
-// Calls between <tool_call> and </tool_call>, and text around them. Spaces next to a call are no text.
+// Reads calls between <tool_call> and </tool_call> and the text around them. Spaces next to a call are
+// dropped.
 class TaggedParser : public AnswerParser {
  public:
   void push(std::string_view text, AnswerParts& parts) final {
@@ -43,9 +44,9 @@ class TaggedParser : public AnswerParser {
 
  protected:
   virtual void begin_call() = 0;
-  // Takes what it reads from the front of `pending`; where it says kNoCall, `pending` is as it was at first.
+  // Removes what it reads from the front of `pending`. If it returns kNoCall, `pending` is restored.
   virtual CallRead read_call(std::string& pending, AnswerParts& parts) = 0;
-  // Whether the call was given, and if not, what was taken of it.
+  // True if the call was emitted. Otherwise pending_text() returns the text consumed for it.
   virtual bool has_output() const = 0;
   virtual std::string pending_text() const = 0;
 
@@ -85,7 +86,7 @@ class TaggedParser : public AnswerParser {
     return false;
   }
 
-  // A model may forget the end before it begins the next.
+  // A model may omit the closing tag before the next opening tag.
   bool skip_to_end() {
     const size_t close = pending_.find(kClose), open = pending_.find(kOpen);
     if (close == std::string::npos && open == std::string::npos) {
@@ -100,7 +101,7 @@ class TaggedParser : public AnswerParser {
 
   Place place_ = Place::kText;
   std::string pending_;
-  std::string spaces_;  // before the call that is being read
+  std::string spaces_;  // spaces before the call that is being read
   bool has_calls_ = false;
 };
 

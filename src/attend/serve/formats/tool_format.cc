@@ -7,7 +7,7 @@
 namespace attend::serve {
 namespace {
 
-// A template is of the first that it fits.
+// Formats in order of detection: the first one that matches a chat template is used.
 constexpr const ToolFormat* kToolFormats[] = {&kHermesFormat, &kQwen3CoderFormat, &kLlama3Format};
 
 }  // namespace
@@ -45,7 +45,7 @@ Grammar tool_grammar(const ToolFormat& format, const std::vector<Tool>& tools, c
   Json tags = Json::array();
   for (const Tool& tool : tools) {
     if (named && tool.name != choice.name) continue;
-    // Without a type a schema would take any JSON.
+    // A schema without a type accepts any JSON.
     Json schema =
         tool.parameters.empty() ? Json{{"type", "object"}, {"properties", Json::object()}} : tool.parameters;
     if (!schema.contains("type") && schema.contains("properties")) schema["type"] = "object";

@@ -10,7 +10,7 @@ void Drain::on_signal() {
   deadline_ = Clock::now() + timeout_;
   service_.drain();
   try_log_info("shutting down: ", service_.num_active(),
-               " requests in hand may finish; a second signal ends them");
+               " active requests may finish; a second signal aborts them");
   wait();
 }
 
@@ -22,7 +22,7 @@ void Drain::wait() noexcept try {
   service_.abort_all();
   server_.stop_accepting();
   server_.after(kLastWords, [this] { server_.stop(); });
-} catch (const std::exception&) {  // there is no memory to wait with
+} catch (const std::exception&) {  // out of memory: stop immediately
   server_.stop();
 }
 

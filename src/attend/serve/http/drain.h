@@ -1,5 +1,5 @@
-// Drain: how a server ends after a signal. What is in hand may finish within a time; a second signal ends it
-// at once.
+// Drain: shutdown of a server after a signal. Active requests may finish within a timeout; a second signal
+// aborts them immediately.
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,11 @@
 
 namespace attend::serve {
 
-// What answers requests, as far as ending it goes. On the I/O thread.
+// Service that can be shut down. Runs on the I/O thread.
 class Drainable {
  public:
   virtual ~Drainable() = default;
-  // From now on nothing new is begun.
+  // Rejects new requests from now on.
   virtual void drain() = 0;
   // Number of requests that are being computed.
   virtual size_t num_active() const = 0;

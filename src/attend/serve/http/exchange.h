@@ -1,4 +1,4 @@
-// An HTTP request, and where its answer goes: all that protocols know of HTTP.
+// HTTP request and the response to it. Protocols use HTTP only through this interface.
 #pragma once
 
 #include <chrono>
@@ -15,15 +15,15 @@ namespace attend::serve {
 struct HttpRequest {
   std::string method;
   std::string path;   // decoded, without the query
-  std::string query;  // as it was sent
+  std::string query;  // as sent by the client
   std::string body;
-  std::string authorization, content_type, request_id, traceparent;  // of headers; empty where there is none
+  std::string authorization, content_type, request_id, traceparent;  // headers; empty if absent
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
-// Either reply(), or begin_stream(), write() and end_stream(). On the I/O thread. When the client has gone,
-// nothing of it does anything. What throws, as there is no memory, has done nothing.
+// Usage: either reply(), or begin_stream(), write() and end_stream(), on the I/O thread. After the client has
+// disconnected, all calls have no effect. A call that throws because memory has run out has had no effect.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -31,35 +31,35 @@ class Exchange {
   virtual void begin_stream(std::string_view content_type, Headers headers = {}) = 0;
   virtual void write(std::string_view part) = 0;
   virtual void end_stream() = 0;
-  // Ends it where there is no memory to go on: the client gets 503, whose bytes are there already, or if it
-  // has a part of an answer, no more of it. Takes no memory.
+  // Ends the exchange when memory has run out. The client receives a preallocated 503 response, or no more of
+  // a response that was started. Allocates no memory.
   virtual void abandon() noexcept = 0;
 
-  // Called once when the client goes (status 499, as nginx has it) or the exchange is abandoned (503), before
-  // the answer has ended.
+  // Called once if the client disconnects (status 499, as in nginx) or the exchange is abandoned (503) before
+  // the response is complete.
   std::function<void(int status)> on_gone;
 };
 
-// What the server counts.
+// Counters of the server.
 struct HttpMetrics {
   int num_active_requests = 0;
   int64_t num_requests = 0;
   int64_t num_connections = 0;
-  int64_t num_writes = 0;  // each of all that a connection had to send at a time
+  int64_t num_writes = 0;  // writes to sockets; each contains all pending bytes of a connection
 };
 
-// Where work is done.
+// Runs tasks on the I/O thread and on worker threads.
 class Executor {
  public:
   virtual ~Executor() = default;
-  // On the I/O thread, later. From any thread.
+  // Runs the task on the I/O thread after a delay. May be called from any thread.
   virtual void after(std::chrono::milliseconds delay, std::function<void()> task) = 0;
-  // On one of the worker threads. The task does not throw.
+  // Runs the task on a worker thread. The task must not throw.
   virtual void work(std::function<void()> task) = 0;
-  // `task` runs on the I/O thread behind each wake(), once for several. It does not throw. Set once, at
-  // first.
+  // Sets the task that runs on the I/O thread after wake(); several wake() calls may be merged into one run.
+  // The task must not throw. Set once, before the first wake().
   virtual void on_wake(std::function<void()> task) = 0;
-  // From any thread. Takes no memory.
+  // May be called from any thread. Allocates no memory.
   virtual void wake() noexcept = 0;
 };
 

@@ -1,4 +1,4 @@
-// Heads of requests and answers as text: as far as a library does not read those, and all of these.
+// Text of HTTP request and response heads: the parsing that Boost.Beast does not do, and all of the writing.
 #pragma once
 
 #include <string>
@@ -8,17 +8,17 @@
 
 namespace attend::serve {
 
-// What is no escape stays as it is.
+// Decodes %XX escapes. Invalid escapes are kept as they are.
 std::string percent_decoded(std::string_view text);
 
-// Proxies are sent http://host/path.
+// Removes the origin of an absolute target: proxies send http://host/path.
 std::string without_origin(std::string_view target);
 
-// For headers of answers and for logs: at most 200 bytes, of which only ASCII that can be seen, and spaces,
-// is left.
+// Returns text for response headers and logs: at most 200 bytes, reduced to printable ASCII and spaces.
 std::string one_line(std::string_view text);
 
-// The first line and the headers of an answer. `content_type`, `cors_origins`: empty: without such headers.
+// Returns the status line and headers of a response. An empty `content_type` or `cors_origins` omits those
+// headers.
 std::string answer_head(int status, std::string_view content_type,
                         const std::vector<std::pair<std::string, std::string>>& headers,
                         std::string_view cors_origins, bool keep_alive);

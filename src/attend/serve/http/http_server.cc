@@ -28,7 +28,7 @@ using boost::system::error_code;
 
 namespace {
 
-// Each connection is a file; the usual soft limit is 1,024.
+// Raises the limit of open files: each connection is a file, and the usual soft limit is 1,024.
 void allow_many_files() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -36,17 +36,17 @@ void allow_many_files() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Runs what has nobody else to catch what it throws.
+// Runs a task whose exceptions no caller would catch.
 template <class Task>
 void run_task(Task&& task) noexcept {
   try {
     task();
   } catch (const std::exception& error) {
-    try_log_warning("a task ends: ", error.what());
+    try_log_warning("a task failed: ", error.what());
   }
 }
 
-// Raises a flag until it is lowered, or gone with whoever should have.
+// Sets a flag until it is cleared or this object is destroyed.
 class Raised {
  public:
   explicit Raised(bool& flag) : flag_(&flag) { flag = true; }
@@ -60,7 +60,8 @@ class Raised {
   bool* flag_;
 };
 
-// The file at a path, as the kernel knows it: another file of the same name is another one.
+// Device and inode of the file at a path. They differ if the file is replaced by another one of the same
+// name.
 using FileId = std::pair<dev_t, ino_t>;
 std::optional<FileId> file_id(const std::string& path) {
   struct stat found {};
@@ -68,20 +69,20 @@ std::optional<FileId> file_id(const std::string& path) {
   return FileId{found.st_dev, found.st_ino};
 }
 
-// Whether this socket file is of a server that was killed: nobody listens there.
+// Returns true if no process listens on this socket file, because its server was killed.
 bool is_stale_socket(asio::io_context& io, const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_socket(path, ignored)) return false;
   error_code error;
   asio::local::stream_protocol::socket visitor(io);
   visitor.open({}, error);
-  visitor.non_blocking(true, error);  // one who has many visitors listens too
+  visitor.non_blocking(true, error);  // a server with a full backlog counts as listening
   visitor.connect(asio::local::stream_protocol::endpoint(path), error);
   return error == asio::error::connection_refused;
 }
 
 void require_listening(const error_code& error, const std::string& what) {
-  if (error) fail(ErrorCode::kInvalidArgument, what, ": can not listen there: ", error.message());
+  if (error) fail(ErrorCode::kInvalidArgument, what, ": cannot listen on it: ", error.message());
 }
 
 }  // namespace
@@ -153,7 +154,7 @@ struct HttpServer::Impl {
     acceptor.async_accept(KeptHandler(accept_memory, std::move(on_accept)));
   }
 
-  // Out of files, mostly: some will be closed.
+  // Mostly out of file descriptors: retries later, when connections have been closed.
   template <class Acceptor>
   void accept_later(Acceptor& acceptor) {
     retry.expires_after(std::chrono::milliseconds(100));
@@ -164,7 +165,7 @@ struct HttpServer::Impl {
         }));
   }
 
-  // Unless it is under way.
+  // Does nothing if an accept is pending.
   void keep_accepting() {
     if (accepting) return;
     if (tcp && tcp->is_open()) accept(*tcp);
@@ -196,23 +197,23 @@ struct HttpServer::Impl {
     if (tcp) tcp->close(ignored);
     if (local) local->close(ignored);
     retry.cancel();
-    // Unless another server has taken the name.
+    // Keeps the file if another server has replaced it.
     const std::string& path = pool.options.unix_socket;
     if (const auto own = std::exchange(socket_file, std::nullopt); own && own == file_id(path))
       ::unlink(path.c_str());
   }
 
-  // What `io` has parts of outlives it.
+  // Outlives the operations of `io` that refer to it.
   OperationMemory accept_memory, signal_memory;
   bool accepting = false;
   std::function<void()> on_signal;
   SessionPool pool{io};
-  Wakeup wakeup{io};  // Executor's
+  Wakeup wakeup{io};  // for Executor
   asio::io_context io{1};
   asio::thread_pool workers;
   std::optional<asio::ip::tcp::acceptor> tcp;
   std::optional<asio::local::stream_protocol::acceptor> local;
-  std::optional<FileId> socket_file;  // that `local` listens at
+  std::optional<FileId> socket_file;  // socket file of `local`
   asio::steady_timer retry{io};
   asio::signal_set signals{io, SIGTERM, SIGINT};
   std::string address;
@@ -232,8 +233,8 @@ void HttpServer::run(Handler handler, std::function<void()> on_signal) {
       impl_->keep_accepting();
       impl_->io.run();
     } catch (const std::exception& error) {
-      // Asio's own, of a connection that there is no memory for.
-      try_log_warning("a connection is refused: ", error.what());
+      // Exceptions of Asio itself, for a connection that it has no memory for.
+      try_log_warning("a connection is rejected: ", error.what());
     }
   impl_->workers.stop();
   impl_->workers.join();

@@ -1,4 +1,4 @@
-// HTTP/1.1 over TCP or a Unix socket: one I/O thread, any number of connections.
+// HTTP/1.1 server over TCP or a Unix socket: one I/O thread and any number of connections.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,29 @@
 namespace attend::serve {
 
 struct TlsOptions {
-  std::string key_file, certificate_file;  // PEM, the certificate with its chain; both or none
+  std::string key_file, certificate_file;  // PEM files, the certificate with its chain; both or none
   std::string key_password;
-  std::string client_authority_file;  // PEM: clients must bring a certificate signed by one of these
+  std::string client_authority_file;  // PEM file; clients must present a certificate signed by one of these
+                                      // authorities
 };
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 30000;    // 0: any that is free
-  std::string unix_socket;  // a path; wins over host and port
-  TlsOptions tls;           // no files: connections are plain
+  uint16_t port = 30000;    // 0: any free port
+  std::string unix_socket;  // path of a Unix socket; overrides host and port
+  TlsOptions tls;           // empty: connections are not encrypted
   int num_workers = 2;
   int max_connections = 8192;
   uint32_t max_header_bytes = 32 << 10;
   uint64_t max_body_bytes = 64 << 20;
-  size_t max_unsent_bytes = 8 << 20;  // of one connection: a client that reads slower is dropped
-  std::chrono::milliseconds request_timeout{60'000};  // from a request's first byte to its last
-  std::chrono::milliseconds idle_timeout{75'000};     // between requests
-  std::chrono::milliseconds write_timeout{60'000};    // of 64 KiB at most
-  bool log_access = false;                            // a line of JSON for each HTTP request that ended
+  size_t max_unsent_bytes = 8 << 20;  // per connection; a client that reads too slowly is disconnected
+  std::chrono::milliseconds request_timeout{60'000};  // from the first to the last byte of a request
+  std::chrono::milliseconds idle_timeout{75'000};     // between two requests
+  std::chrono::milliseconds write_timeout{60'000};    // per 64 KiB at most
+  bool log_access = false;                            // logs one line of JSON per finished HTTP request
   std::string cors_origins;  // value of Access-Control-Allow-Origin; empty: no such headers
-  // Body of an answer to a request that is refused before it reaches the handler, or has no memory to be
-  // answered; JSON.
+  // Returns the JSON body of a response to a request that is rejected before it reaches the handler, or that
+  // the server has no memory for.
   std::function<std::string(int status, std::string_view message)> error_body =
       [](int, std::string_view message) { return JsonText().text(message).take(); };
 };
@@ -41,21 +42,22 @@ class HttpServer : public Executor {
  public:
   using Handler = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;
 
-  // Listens; connections wait until run(). Throws Error(kInvalidArgument) for an address that can not be had,
-  // and for files of TLS that can not be used.
+  // Listens; connections wait until run(). Throws Error(kInvalidArgument) for an address that cannot be bound
+  // and for TLS files that cannot be used.
   explicit HttpServer(const HttpOptions& options);
   ~HttpServer() override;
 
-  // "http://127.0.0.1:30000", "https://127.0.0.1:30000", "unix:/run/attend.sock"
+  // Address of the server: "http://127.0.0.1:30000", "https://127.0.0.1:30000" or "unix:/run/attend.sock".
   const std::string& address() const;
 
-  // Answers until stop(), on the calling thread; then no task runs any more and all clients are gone. What
-  // the handler throws, as memory ran out, abandons its exchange. `on_signal`: called on the I/O thread for
-  // each SIGTERM and SIGINT.
+  // Serves requests on the calling thread until stop(). After it returns, no task runs and all clients are
+  // disconnected. If the handler throws because memory has run out, its exchange is abandoned. `on_signal` is
+  // called on the I/O thread for each SIGTERM and SIGINT.
   void run(Handler handler, std::function<void()> on_signal);
-  // No new connections, and connections close after the answer in hand. On the I/O thread.
+  // Accepts no new connections, and closes each connection after its current response. Called on the I/O
+  // thread.
   void stop_accepting();
-  // Ends run(); whoever is connected is dropped. From any thread.
+  // Ends run() and disconnects all clients. May be called from any thread.
   void stop();
 
   HttpMetrics metrics() const;

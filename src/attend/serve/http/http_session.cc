@@ -19,12 +19,13 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr size_t kReadBytes = 8 << 10;
-// Of an answer, for the next.
+// Bytes of a response buffer that are kept for the next response.
 constexpr size_t kMaxIdleBytes = 16 << 10;
-// Of requests behind the one that is being answered.
+// Bytes of pipelined requests that are read while one is being answered.
 constexpr size_t kMaxPipelinedBytes = 64 << 10;
 
-// All bodies together may be as large as so many of the largest; one that is small is always taken.
+// Limit of the bytes of all request bodies, in units of the largest allowed body. Small bodies are always
+// accepted.
 constexpr size_t kLargestBodiesAtOnce = 16;
 constexpr size_t kSmallBodyBytes = 64 << 10;
 
@@ -37,7 +38,7 @@ class HttpSession::Answer : public Exchange {
   void reply(int status, std::string_view content_type, std::string body, Headers headers) override {
     if (!session_) return;
     status_ = status;
-    // An answer that never has a body says nothing of its length.
+    // A response that never has a body has no Content-Length.
     if (status != static_cast<int>(http::status::no_content))
       headers.emplace_back("Content-Length", std::to_string(body.size()));
     const std::string head = session_->head_of(status, content_type, headers);
@@ -48,7 +49,7 @@ class HttpSession::Answer : public Exchange {
   void begin_stream(std::string_view content_type, Headers headers) override {
     if (!session_) return;
     status_ = 200;
-    // HTTP/1.0 has no chunks: there the end of the connection ends the stream.
+    // HTTP/1.0 has no chunked encoding: closing the connection ends the stream.
     if (session_->http_1_0_)
       session_->keep_alive_ = false;
     else
@@ -86,7 +87,7 @@ class HttpSession::Answer : public Exchange {
     notify(gone, 503);
   }
 
-  // The client has gone.
+  // Called when the client has disconnected.
   void leave() noexcept {
     session_->try_log_access(kClientClosedRequest);
     session_ = nullptr;
@@ -97,23 +98,23 @@ class HttpSession::Answer : public Exchange {
   static void notify(const std::function<void(int)>& gone, int status) noexcept {
     try {
       if (gone) gone(status);
-    } catch (...) {  // there is no memory for what it does last, a line of a log
+    } catch (...) {  // out of memory in the last step, an access-log line
     }
   }
 
   void finish() noexcept {
     on_gone = nullptr;
     const std::shared_ptr<HttpSession> session = std::exchange(session_, nullptr);
-    // An answer that was cut, as its reader left too much lying, did not arrive.
+    // A response that was cut because its client read too slowly did not arrive.
     session->try_log_access(session->overrun_ ? kClientClosedRequest : status_);
     session->finish_answer();
   }
 
-  static constexpr int kClientClosedRequest = 499;  // as nginx has it
+  static constexpr int kClientClosedRequest = 499;  // as in nginx
 
   std::shared_ptr<HttpSession> session_;
   int status_ = 0;
-  bool has_begun_ = false;  // a part of the answer was sent
+  bool has_begun_ = false;  // part of the response was sent
 };
 
 HttpSession::HttpSession(Transport::Socket socket, SessionPool& pool)
@@ -130,7 +131,7 @@ void HttpSession::guard(Task&& task) noexcept {
   try {
     task();
   } catch (const std::exception& error) {
-    try_log_warning("a connection is dropped: ", error.what());
+    try_log_warning("a connection is closed: ", error.what());
     close();
   }
 }
@@ -207,11 +208,11 @@ void HttpSession::parse() {
     return refuse_request(
         431, fmt::format("the headers are larger than {} bytes", pool_.options.max_header_bytes));
   if (error) return refuse_request(400, "no HTTP/1.1 request: " + error.message());
-  // Without chunks it would go on to the end of the connection, which is where its client has gone.
+  // Without chunked encoding, the body would end with the connection, together with its client.
   const bool is_endless = parser_->is_header_done() && !parser_->chunked() &&
                           parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
   if (is_endless) return refuse_request(501, "Transfer-Encoding: expected chunked");
-  if (!hold_body()) return refuse_request(503, "too many requests with large bodies at once");
+  if (!hold_body()) return refuse_request(503, "too many concurrent requests with large bodies");
   if (parser_->is_done()) return dispatch_request();
   if (buffer_.size() >= pool_.options.max_header_bytes)
     return refuse_request(431, "the headers are too large");
@@ -241,7 +242,7 @@ void HttpSession::refuse_request(int status, std::string_view message) {
 }
 
 void HttpSession::on_read_timeout() {
-  if (!exchange_) refuse_request(408, "the request did not come in time");
+  if (!exchange_) refuse_request(408, "the request did not arrive in time");
 }
 
 void HttpSession::dispatch_request() {
@@ -302,7 +303,7 @@ void HttpSession::try_log_access(int status) const noexcept try {
   line.key("bytes").integer(static_cast<int64_t>(answer_bytes_)).key("seconds").number(seconds.count());
   if (!request_id_.empty()) line.key("id").text(request_id_);
   log_info(line.end_object().take());
-} catch (const std::exception&) {  // there is no memory for a line
+} catch (const std::exception&) {  // out of memory for a log line
 }
 
 void HttpSession::linger() {
@@ -322,15 +323,17 @@ void HttpSession::send(const Parts&... parts) {
     unsent_.reserve(std::max(unsent_.size() + num_new, 2 * unsent_.capacity()));
   (unsent_.append(parts), ...);
   answer_bytes_ += num_new;
-  // An answer that comes at once may be of any size; what must not grow is what a reader leaves lying.
+  // A response that is written in one call may have any size. Bytes that the client has not read must not
+  // accumulate.
   overrun_ = writing_ && unsent_.size() > pool_.options.max_unsent_bytes;
-  // Also where it is to be closed: not from within whoever answers, which goes on with an answer that it has.
+  // Also if the connection must be closed: this runs within the call of a handler that still uses the
+  // exchange.
   if (overrun_ || !writing_) settle_later();
 }
 
 bool HttpSession::send_out_of_memory() noexcept {
   keep_alive_ = false;
-  // A connection keeps room for it, unless it has just sent a long answer.
+  // A connection keeps capacity for this response, unless it has just sent a long one.
   if (closed_ || unsent_.capacity() - unsent_.size() < pool_.out_of_memory.size()) return false;
   const std::string_view answer = pool_.out_of_memory;
   send(is_head_ ? answer.substr(0, answer.find("\r\n\r\n") + 4) : answer);
@@ -343,7 +346,8 @@ void HttpSession::settle_later() noexcept {
 }
 
 void HttpSession::settle_all(SessionPool& pool) noexcept {
-  IntrusiveList<HttpSession> now;  // those that come meanwhile have their turn behind what else is to be done
+  IntrusiveList<HttpSession> now;  // sessions that are added while these run are settled later, after other
+                                   // tasks
   now.swap(pool.unsettled);
   while (const std::shared_ptr<HttpSession> session = now.pop_front())
     session->guard([&] { session->settle(); });
@@ -362,14 +366,14 @@ void HttpSession::settle() {
   }
 }
 
-// Most clients take what comes at once; then nothing has to be waited for.
+// Most clients receive everything in one non-blocking write.
 void HttpSession::write() {
   ++pool_.metrics.num_writes;
   Error error;
   const size_t num_written = transport_->write_now(asio::buffer(unsent_), error);
   if (error) return close();
   if (num_written < unsent_.size()) return write_rest(num_written);
-  // Who stays connected keeps room for events, not for a long answer.
+  // An idle connection keeps a buffer for events, not for a long response.
   unsent_.clear();
   if (unsent_.capacity() > kMaxIdleBytes) unsent_ = {};
 }
@@ -380,7 +384,7 @@ void HttpSession::write_rest(size_t num_written) {
   write_piece(num_written);
 }
 
-// Piece by piece, so that who reads slowly but reads is not dropped.
+// Writes in pieces, so that a client that reads slowly, but reads, is not disconnected.
 void HttpSession::write_piece(size_t begin) {
   constexpr size_t kPieceBytes = 64 << 10;
   const size_t end = std::min(sending_.size(), begin + kPieceBytes);

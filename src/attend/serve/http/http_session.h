@@ -1,5 +1,5 @@
-// One connection: reads requests, hands them on one at a time, and writes answers. A read is always pending,
-// so that a client who goes is noticed at once.
+// HttpSession: one connection. It reads requests, passes them to the handler one at a time, and writes
+// responses. A read is always pending, so that a disconnect is noticed immediately.
 #pragma once
 
 #include <utility>
@@ -22,56 +22,56 @@ namespace attend::serve {
 
 class HttpSession;
 
-// What sessions share; of the I/O thread.
+// State shared by all sessions. Used on the I/O thread.
 struct SessionPool {
   explicit SessionPool(boost::asio::io_context& io) : wakeup(io) {}
 
   HttpOptions options;
-  std::shared_ptr<TlsContext> tls;  // null: connections are plain
+  std::shared_ptr<TlsContext> tls;  // null: not encrypted
   HttpServer::Handler handler;
-  std::string out_of_memory;  // an answer, its head and body
+  std::string out_of_memory;  // preallocated 503 response, head and body
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
-  // With something to write or to begin. They do so when what runs has ended, so that each writes all of it
-  // at once, and requests in a row do not nest.
+  // Sessions with bytes to write or a request to start. They are settled after the running task, so that each
+  // session writes all its bytes in one call and consecutive requests do not recurse.
   IntrusiveList<HttpSession> unsettled;
-  Wakeup wakeup;  // settles them
+  Wakeup wakeup;  // settles the sessions
   HttpMetrics metrics;
-  size_t num_body_bytes = 0;  // of requests that come or are being answered
-  bool closing = false;       // each answer is the last of its connection
+  size_t num_body_bytes = 0;  // body bytes of requests that are being received or answered
+  bool closing = false;       // each connection is closed after its current response
 };
 
 class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from_this<HttpSession> {
  public:
   HttpSession(Transport::Socket socket, SessionPool& pool);
   void start() noexcept;
-  // Drops the connection.
+  // Closes the connection.
   void close() noexcept;
   static void settle_all(SessionPool& pool) noexcept;
-  // Whether a request is being answered, or an answer being sent.
+  // True if a request is being answered or a response is being sent.
   bool is_busy() const { return exchange_ != nullptr || writing_ || !unsent_.empty(); }
 
  private:
   class Answer;
   using Error = boost::system::error_code;
 
-  // What throws, as there is no memory, drops this connection and no other.
+  // Runs a task. An exception (out of memory) closes this connection only.
   template <class Task>
   void guard(Task&& task) noexcept;
   void await_request();
   void read();
   void on_read(Error error, size_t num_bytes);
-  // Parses what has come, up to a whole request.
+  // Parses received bytes, up to one complete request.
   void parse();
   void dispatch_request();
-  // Counts what has come of the body. False: with those of other requests it is too much.
+  // Counts the received bytes of the body. Returns false if they exceed the limit together with the bodies of
+  // other requests.
   bool hold_body();
   void release_body() noexcept { pool_.num_body_bytes -= std::exchange(body_bytes_, 0); }
   void refuse_request(int status, std::string_view message);
-  // The bytes in their order, with those of other calls; see SessionPool::unsettled. All of them, or it
-  // throws.
+  // Appends bytes to those of other calls, in order; see SessionPool::unsettled. Appends all parts or throws.
   template <class... Parts>
   void send(const Parts&... parts);
-  // False: there is no room for it.
+  // Returns false if the buffer has no capacity for it.
   bool send_out_of_memory() noexcept;
   void settle_later() noexcept;
   void settle();
@@ -80,10 +80,10 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   void write_piece(size_t begin);
   void uncount() noexcept;
   void finish_answer() noexcept;
-  // Of the request in hand, which ends; `status`: of the answer.
+  // Logs the current request, which is complete. `status`: of the response.
   void try_log_access(int status) const noexcept;
-  // Ends the connection when the client has read the last answer: what it still sends must not reset it
-  // before.
+  // Closes the connection after the client has read the last response. Closing it earlier, while the client
+  // still sends, would reset it.
   void linger();
   void arm(boost::asio::steady_timer& timer, std::chrono::milliseconds delay, void (HttpSession::*on_time)());
   void on_read_timeout();
@@ -94,25 +94,24 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   SessionPool& pool_;
   std::unique_ptr<Transport> transport_;
   boost::asio::steady_timer read_timer_, write_timer_;
-  boost::beast::flat_buffer buffer_;  // what has come, and was not parsed
-  // What is being read. Not in the buffer: parsing what is there moves what is behind, and a read is always
-  // pending.
+  boost::beast::flat_buffer buffer_;  // received and not parsed yet
+  // Target of the pending read. It is separate from buffer_, since parsing moves the bytes of buffer_.
   std::vector<char> incoming_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
-  std::shared_ptr<Answer> exchange_;  // the request that is being answered
-  bool is_counted_ = false;           // among active requests: what was read whole, and not refused
-  std::string unsent_, sending_;      // sending_: what the client has not taken at once
-  bool overrun_ = false;              // the client reads too slowly, and is about to be dropped
+  std::shared_ptr<Answer> exchange_;  // request that is being answered
+  bool is_counted_ = false;           // counted among active requests: read completely and not rejected
+  std::string unsent_, sending_;      // sending_: bytes that the first non-blocking write did not accept
+  bool overrun_ = false;              // the client reads too slowly and is about to be disconnected
   bool reading_ = false, writing_ = false, lingering_ = false, closed_ = false;
-  // Of the request in hand, for the access log.
+  // Fields of the current request for the access log.
   std::string method_, path_, request_id_;
   std::chrono::steady_clock::time_point received_at_;
   size_t answer_bytes_ = 0;
-  size_t body_bytes_ = 0;  // its part of the pool's
+  size_t body_bytes_ = 0;  // its share of the pool's num_body_bytes
   bool keep_alive_ = true, is_head_ = false, http_1_0_ = false;
-  bool answered_ = false;   // the request in hand, so that the next may be read
-  bool started_ = false;    // a part of a request has come
-  bool continued_ = false;  // it was told to go on
+  bool answered_ = false;   // the current request was answered, so that the next one may be read
+  bool started_ = false;    // part of a request has arrived
+  bool continued_ = false;  // "100 Continue" was sent
 };
 
 }  // namespace attend::serve

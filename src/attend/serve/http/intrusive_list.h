@@ -1,4 +1,4 @@
-// IntrusiveList: things that wait in a row, each once. Nothing of it takes memory.
+// IntrusiveList: queue in which each item is at most once. It allocates no memory.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@ namespace attend::serve {
 template <class T>
 class IntrusiveList;
 
-// What a T derives from to be in one IntrusiveList<T> at a time.
+// Base class of a T that can be in one IntrusiveList<T> at a time.
 template <class T>
 class ListHook {
  private:
@@ -18,7 +18,7 @@ class ListHook {
   bool in_list_ = false;
 };
 
-// Of one thread, or under the owner's lock.
+// Used by one thread, or under the owner's lock.
 template <class T>
 class IntrusiveList {
  public:
@@ -30,7 +30,7 @@ class IntrusiveList {
   IntrusiveList(const IntrusiveList&) = delete;
 
   bool empty() const { return first_ == nullptr; }
-  // At the end, unless it waits already.
+  // Appends the item, unless it is already in the list.
   void add(std::shared_ptr<T> item) noexcept {
     ListHook<T>& hook = *item;
     if (std::exchange(hook.in_list_, true)) return;
@@ -42,7 +42,7 @@ class IntrusiveList {
     first_.swap(other.first_);
     std::swap(last_, other.last_);
   }
-  // Null: none waits.
+  // Returns null if the list is empty.
   std::shared_ptr<T> pop_front() noexcept {
     if (!first_) return nullptr;
     std::shared_ptr<T> item = std::move(first_);

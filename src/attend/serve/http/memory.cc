@@ -35,7 +35,7 @@ MemoryReserve::~MemoryReserve() {
 void MemoryReserve::restore() noexcept {
   if (!is_released()) return;
   void* const before = reserve.exchange(std::malloc(kReserveBytes));
-  std::free(before);  // of another thread that was here
+  std::free(before);  // reserve that another thread restored concurrently
 }
 
 bool MemoryReserve::is_released() { return is_wanted && reserve == nullptr; }

@@ -1,6 +1,6 @@
-// How a server goes on when memory has run out. MemoryReserve: memory that is given up, so that what must not
-// fail then does not. OperationMemory: room for one asynchronous operation of Asio at a time, so that
-// starting it again and again can not fail. survive(): the boundary around everything that answers a request.
+// How a server continues when memory has run out. MemoryReserve: memory that is released so that operations
+// that must not fail succeed. OperationMemory: storage for one asynchronous Asio operation, so that
+// restarting it cannot fail. survive(): catches exceptions of everything that answers a request.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,9 @@
 
 namespace attend::serve {
 
-// Runs `task`, which answers the exchange or leads to its answer. What it throws, as memory ran out, ends
-// this exchange and no other: all calls into handlers and recipients go through here, so these need not care.
+// Runs a task that answers the exchange. If it throws because memory has run out, only this exchange ends.
+// All calls into handlers and recipients pass through this function, so these do not need to catch
+// exceptions.
 template <class Task>
 void survive(Exchange& exchange, Task&& task) noexcept {
   try {
@@ -22,17 +23,17 @@ void survive(Exchange& exchange, Task&& task) noexcept {
   }
 }
 
-// One at a time in a process. Requests are read with a Json, which takes memory to be destroyed: where that
-// failed, the server would end.
+// Memory reserve of a process; one instance at a time. Requests are parsed to Json objects, and destroying a
+// Json allocates memory. If that failed, the server would end.
 class MemoryReserve {
  public:
-  // From then on operator new finds it before it throws.
+  // Installs a handler: operator new uses the reserve before it throws.
   MemoryReserve();
   ~MemoryReserve();
   MemoryReserve(const MemoryReserve&) = delete;
 
-  // Takes it again if it was given up and there is memory, as the server does before each request. From any
-  // thread; of no effect where there is none.
+  // Allocates the reserve again if it was released and memory is available. The server calls it before each
+  // request. May be called from any thread; has no effect without an instance.
   static void restore() noexcept;
   static bool is_released();
 };
@@ -42,7 +43,7 @@ class OperationMemory {
   OperationMemory() = default;
   OperationMemory(const OperationMemory&) = delete;
 
-  // From the heap where it is in use, or too small.
+  // Allocates from the heap if the storage is in use or too small.
   void* take(size_t num_bytes) {
     if (taken_ || num_bytes > sizeof bytes_) return ::operator new(num_bytes);
     taken_ = true;
@@ -75,7 +76,7 @@ class OperationAllocator {
   OperationMemory* memory_;
 };
 
-// A handler whose operation lies there.
+// Handler of an operation that is stored in an OperationMemory.
 template <class Handler>
 class KeptHandler {
  public:

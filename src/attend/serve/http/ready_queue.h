@@ -1,5 +1,5 @@
-// ReadyQueue: from the threads of the engine and the workers to the I/O thread. Nothing of it takes memory:
-// where that has run out, whoever waits for an answer must still get one.
+// ReadyQueue: passes results from the threads of the engine and the workers to the I/O thread. It allocates
+// no memory: when memory has run out, clients must still receive a response.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace attend::serve {
 
-// Has its turn on the I/O thread when something lies ready for it there.
+// Receives a call on the I/O thread when a result is ready.
 class ReadyHandler : public ListHook<ReadyHandler>, public std::enable_shared_from_this<ReadyHandler> {
  public:
   explicit ReadyHandler(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
   virtual ~ReadyHandler() = default;
-  // What it throws, as memory ran out, abandons the exchange.
+  // If it throws because memory has run out, the exchange is abandoned.
   virtual void receive() = 0;
   Exchange& exchange() const { return *exchange_; }
 
@@ -29,8 +29,9 @@ class ReadyQueue {
     executor_.on_wake([this] { deliver(); });
   }
 
-  // From any thread. The recipient has one turn for what came up to then, after those that were added before.
-  // add() may wait for release(), so that what a step leaves crosses over at once.
+  // May be called from any thread. The recipient is called once for all results added before the call, after
+  // recipients that were added earlier. add() may delay the wake-up until release(), so that all outputs of a
+  // step are passed together.
   void add(ReadyHandler& handler) noexcept;
   void release() noexcept;
   void add_now(ReadyHandler& handler) noexcept {

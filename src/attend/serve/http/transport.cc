@@ -15,7 +15,7 @@ class TlsContext {
  public:
   explicit TlsContext(const TlsOptions& options) : context(ssl::context::tls_server) {
     SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
-    // Without a callback OpenSSL would ask on the terminal.
+    // Without a callback, OpenSSL would prompt for a password on the terminal.
     context.set_password_callback([password = options.key_password](size_t, auto) { return password; });
     Transport::Error error;
     context.use_certificate_chain_file(options.certificate_file, error);
@@ -34,7 +34,7 @@ class TlsContext {
   static void require_read(const Transport::Error& error, std::string_view flag, const std::string& path) {
     if (error)
       fail(ErrorCode::kInvalidArgument, flag, " ", path,
-           ": expected a PEM file that goes with the others: ", error.message());
+           ": expected a PEM file that matches the others: ", error.message());
   }
 };
 
@@ -42,7 +42,7 @@ namespace {
 
 class PlainTransport : public Transport {
  public:
-  // write_now() waits for nothing: so the socket says.
+  // The socket is non-blocking, so that write_now() returns immediately.
   explicit PlainTransport(Socket socket) : socket_(std::move(socket)) {
     Error ignored;
     socket_.non_blocking(true, ignored);

@@ -1,4 +1,4 @@
-// The bytes of one connection, plain or under TLS.
+// Transport: bytes of one connection, plain or over TLS.
 #pragma once
 
 #include <utility>
@@ -13,8 +13,8 @@
 
 namespace attend::serve {
 
-// Of the I/O thread. One read, one write and one of start() and end_sending() may be under way at once;
-// whoever asks for them keeps the transport alive until they are done.
+// Used on the I/O thread. One read, one write and one start() or end_sending() may be pending at the same
+// time. The caller keeps the transport alive until they are complete.
 class Transport {
  public:
   using Error = boost::system::error_code;
@@ -23,24 +23,25 @@ class Transport {
 
   virtual ~Transport() = default;
   virtual boost::asio::any_io_executor executor() = 0;
-  // Makes it ready to read and write; under TLS that is the handshake.
+  // Prepares reading and writing; for TLS, performs the handshake.
   virtual void start(std::function<void(Error)> done) = 0;
   virtual void read_some(boost::asio::mutable_buffer into, Done done) = 0;
-  // As much as goes without waiting, which may be none; how much that was.
+  // Writes without blocking. Returns the number of bytes written, possibly 0.
   virtual size_t write_now(boost::asio::const_buffer bytes, Error& error) = 0;
-  // `bytes` stay where they are until it is done.
+  // `bytes` must stay valid until `done` is called.
   virtual void write_all(boost::asio::const_buffer bytes, Done done) = 0;
-  // The client is told that nothing more comes, and may still send.
+  // Signals the end of the data to the client, which may still send.
   virtual void end_sending(std::function<void()> done) = 0;
-  // Drops the connection; what is under way ends with an error.
+  // Closes the connection. Pending operations complete with an error.
   virtual void close() = 0;
 };
 
 class TlsContext;
 
-// Throws Error(kInvalidArgument) for files that can not be used, naming the flag. Null where there are none.
+// Returns null without files. Throws Error(kInvalidArgument) that names the flag, for files that cannot be
+// used.
 std::shared_ptr<TlsContext> make_tls_context(const TlsOptions& options);
-// `tls`: null for a plain one.
+// `tls`: null for a plain connection.
 std::unique_ptr<Transport> make_transport(Transport::Socket socket, const std::shared_ptr<TlsContext>& tls);
 
 }  // namespace attend::serve

@@ -1,4 +1,4 @@
-// Wakeup: a task that any thread can have run on the I/O thread, without taking memory.
+// Wakeup: runs a task on the I/O thread when any thread calls post(). Allocates no memory.
 #pragma once
 
 #include <atomic>
@@ -12,14 +12,14 @@
 
 namespace attend::serve {
 
-// Outlives what the io_context has of it.
+// Outlives the operations that the io_context holds of it.
 class Wakeup {
  public:
   explicit Wakeup(boost::asio::io_context& io) : io_(io) {}
-  // Before the first post(). Does not throw.
+  // Sets the task, before the first post(). The task must not throw.
   void set_task(std::function<void()> task) { task_ = std::move(task); }
 
-  // The task runs once behind all calls up to then.
+  // Runs the task once after all calls made so far.
   void post() noexcept {
     if (posted_.exchange(true)) return;
     boost::asio::post(io_.get_executor(), KeptHandler(memory_, [this] {

@@ -39,12 +39,12 @@ std::optional<double> Fields::number(const std::string& key) const {
 std::optional<int64_t> Fields::integer(const std::string& key, int64_t lowest, int64_t highest) const {
   const Json* value = find(key);
   if (!value) return std::nullopt;
-  // Some clients send 5.0.
+  // Accepts 5.0 as an integer, since some clients send it.
   const double number = value->is_number() ? value->get<double>() : NAN;
   const bool whole = value->is_number_integer() || (std::trunc(number) == number && std::fabs(number) < 9e15);
   const bool too_large = value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX};
   if (!whole || too_large || number < static_cast<double>(lowest) || number > static_cast<double>(highest))
-    refuse(name(key), name(key), " ", excerpt(*value), ": expected a whole number from ", lowest, " to ",
+    refuse(name(key), name(key), " ", excerpt(*value), ": expected an integer from ", lowest, " to ",
            highest);
   return value->is_number_integer() ? value->get<int64_t>() : static_cast<int64_t>(number);
 }
@@ -107,7 +107,7 @@ std::vector<int32_t> read_token_ids(const Json& list, const std::string& param) 
   for (const Json& id : list) {
     const double number = id.is_number() ? id.get<double>() : -1.0;
     if (std::trunc(number) != number || number < 0.0 || number > INT32_MAX)
-      refuse(param, param, " holds ", excerpt(id), ": expected token ids, whole numbers from 0");
+      refuse(param, param, " holds ", excerpt(id), ": expected token ids, integers from 0");
     ids.push_back(static_cast<int32_t>(number));
   }
   return ids;

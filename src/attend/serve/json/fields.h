@@ -1,4 +1,4 @@
-// Fields of a JSON request, read strictly: a refusal names the field, its value and what would be accepted.
+// Fields of a JSON request, read strictly: an error names the field, its value and what is accepted.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace attend::serve {
 
-// Keeps the order of keys: templates print the schemas of tools.
+// Keeps the order of keys, since chat templates print the schemas of tools.
 using Json = OrderedJson;
 
-// What a client did wrong, or can not have. Becomes {"error": {message, type, param, code}}.
+// Error of a client's request. Becomes {"error": {message, type, param, code}}.
 struct ApiError {
   int status = 400;
   std::string message;
@@ -30,7 +30,7 @@ template <class... Parts>
   throw ApiError{400, message.str(), std::move(param), {}};
 }
 
-// Good, and not to be had here.
+// Rejects a valid request that the server does not support.
 template <class... Parts>
 [[noreturn]] void refuse_unsupported(std::string param, const Parts&... parts) {
   std::ostringstream message;
@@ -39,13 +39,13 @@ template <class... Parts>
   throw ApiError{400, message.str(), std::move(param), "unsupported"};
 }
 
-// As parse_ordered_json. Throws ApiError for what that refuses and for what is no JSON object.
+// Like parse_ordered_json(), but throws ApiError for invalid JSON and for JSON that is not an object.
 Json parse_body(const std::string& body);
 
-// An object whose fields are asked for one by one. A field that is null counts as absent: clients send such.
+// Object with fields that are read by name. A null field counts as absent, since some clients send it.
 class Fields {
  public:
-  // `where`: what stands before the names of fields in messages, "sampling_params." say.
+  // `where`: prefix of field names in messages, for example "sampling_params.".
   explicit Fields(const Json& object, std::string where = {});
 
   const Json* find(const std::string& key) const;
@@ -56,13 +56,13 @@ class Fields {
   std::optional<int64_t> integer(const std::string& key, int64_t lowest, int64_t highest) const;
   std::optional<bool> boolean(const std::string& key) const;
   std::optional<std::string> string(const std::string& key) const;
-  // A string, or a list of strings.
+  // Reads a string or a list of strings.
   std::vector<std::string> strings(const std::string& key) const;
   std::vector<int32_t> token_ids(const std::string& key) const;
-  // A text for headers and logs: at most 200 characters of ASCII that can be seen.
+  // Reads a text for headers and logs: at most 200 printable ASCII characters.
   std::optional<std::string> id(const std::string& key) const;
 
-  // What the object holds, null excepted, and nobody has asked for.
+  // Returns the keys of non-null fields that were not read.
   std::vector<std::string> unread() const;
 
  private:
@@ -71,7 +71,7 @@ class Fields {
   mutable std::vector<std::string> read_fields_;
 };
 
-// A list of token ids: whole numbers from 0.
+// Reads a list of token ids: integers from 0.
 std::vector<int32_t> read_token_ids(const Json& list, const std::string& param);
 
 }  // namespace attend::serve

@@ -9,7 +9,7 @@
 
 namespace attend::serve {
 
-// What needs no escapes, and that is most, is copied.
+// Copies runs without escapes, which are most of the text.
 void append_quoted(std::string_view text, std::string& json) {
   const auto plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
   if (!std::all_of(text.begin(), text.end(), plain)) {
@@ -69,7 +69,7 @@ JsonText& JsonText::number(double value) {
   const char* const end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
   const std::string_view shortest(digits.data(), end);
   word(shortest);
-  // Readers that tell numbers apart are to see one kind.
+  // Some readers distinguish integers and floats, so floats always have a point or an exponent.
   if (shortest.find_first_of(".e") == shortest.npos) json_ += ".0";
   return *this;
 }

@@ -1,5 +1,5 @@
-// JsonText: JSON written from front to back. Replies are, and not made as a Json: that takes memory to be
-// destroyed, so that a server would end where there is none.
+// JsonText: JSON written from front to back. Replies use it instead of Json: destroying a Json allocates
+// memory, so that a server without memory would end.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace attend::serve {
 
-// Into a JSON string; what is no UTF-8 is replaced.
+// Appends a quoted JSON string. Invalid UTF-8 is replaced.
 void append_quoted(std::string_view text, std::string& json);
 
 class JsonText {
@@ -21,7 +21,7 @@ class JsonText {
   JsonText& key(std::string_view name);
   JsonText& text(std::string_view value);
   JsonText& integer(int64_t value);
-  // null, if it is not finite.
+  // Writes null if the value is not finite.
   JsonText& number(double value);
   JsonText& null() { return word("null"); }
   JsonText& boolean(bool value) { return word(value ? "true" : "false"); }
@@ -36,7 +36,7 @@ class JsonText {
   void separate();
 
   std::string json_;
-  bool has_one_ = false;  // before what comes next, in the same brackets
+  bool has_one_ = false;  // the open object or array has an element, so the next one needs a comma
 };
 
 }  // namespace attend::serve

@@ -20,13 +20,13 @@ Json speculative_algorithm(const SpeculativeOptions& options) {
   return to_string(*options.algorithm);
 }
 
-// The method's name. null: no weight is quantized, whatever config.json says.
+// Returns the method's name, or null if no weight is quantized, regardless of config.json.
 Json quantization_method(const EngineInfo& info) {
   if (!has_quantized(info.weight_formats)) return nullptr;
   return info.quantization.method;
 }
 
-// null: no limit.
+// Returns null for no limit.
 Json queue_limit(int max_queued_requests) {
   if (max_queued_requests == 0) return nullptr;
   return max_queued_requests;
@@ -156,17 +156,18 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) co
   std::vector<int32_t> ids = apply_template(job);
   const int context = engine_.info().context_length;
   if (static_cast<int>(ids.size()) >= context)
-    throw ApiError{400,
-                   fmt::format("the messages are {} tokens: the context holds {}, one of them for the answer",
-                               ids.size(), context),
-                   "messages", "context_length_exceeded"};
+    throw ApiError{
+        400,
+        fmt::format("the messages have {} tokens: the context has room for {}, including one for the answer",
+                    ids.size(), context),
+        "messages", "context_length_exceeded"};
   if (!job.has_max_tokens) job.params.max_new_tokens = context - static_cast<int>(ids.size());
   job.prompts.emplace_back(std::move(ids));
   return job;
 }
 
 void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generation) {
-  // What came with it may have filled the queue meanwhile.
+  // Requests that arrived with this one may have filled the queue.
   const int max_waiting = options_.max_queued_requests;
   if (!job.grammar) return generation->submit(std::move(job), max_waiting);
   const Grammar grammar = job.grammar->grammar;
@@ -232,7 +233,8 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
     if (!engine_.tokenizer()) refuse_unsupported("tokens", "the model has no tokenizer");
     if (!fields.has("tokens")) refuse("tokens", "tokens: missing; expected a list of token ids");
     const std::vector<int32_t> ids = fields.token_ids("tokens");
-    // Some tokenizers have tokens that the model has not, some models have more for the sake of alignment.
+    // The larger vocabulary: some tokenizers have tokens that the model lacks, and some models pad their
+    // vocabulary.
     const int vocab_size = std::max(engine_.model_spec().vocab_size, engine_.tokenizer()->vocab_size());
     for (const int32_t id : ids)
       if (id >= vocab_size)
@@ -243,7 +245,7 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
   });
 }
 
-// As vLLM has it: with it and the two above a client needs no tokenizer of its own.
+// Like vLLM: with this endpoint and the two above, a client needs no tokenizer.
 void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   answer_on_worker(exchange, [this] {
     const Tokenizer* tokenizer = engine_.tokenizer();
@@ -264,7 +266,7 @@ void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& e
   GenerationRequest request{std::vector<int32_t>{0}, {}};
   request.params.max_new_tokens = 1;
   request.params.ignore_eos = true;
-  // Whoever comes first answers; after that an exchange does nothing.
+  // The first reply wins; later calls on the exchange have no effect.
   executor_.after(kPatience, [exchange] {
     answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
   });
@@ -328,13 +330,13 @@ void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchan
   const Json json = request.body.empty() ? Json(Json::object()) : parse_body(request.body);
   const Fields fields(json);
   if (fields.has("output_dir"))
-    refuse_unsupported("output_dir", "not supported: the trace is the answer of /stop_profile");
+    refuse_unsupported("output_dir", "not supported: /stop_profile returns the trace");
   engine_.start_trace(fields.integer("num_steps", 1, INT32_MAX).value_or(0));
-  exchange->reply(200, "text/plain", "Recording; POST /stop_profile answers with the trace.\n");
+  exchange->reply(200, "text/plain", "Recording; POST /stop_profile returns the trace.\n");
 }
 
 void Api::stop_profile(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  // A million spans take a while to write.
+  // Runs on a worker, since writing a million spans takes long.
   answer_on_worker(exchange, [this] { return engine_.stop_trace(); });
 }
 
@@ -344,7 +346,7 @@ void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchan
   const bool all = fields.boolean("abort_all").value_or(false);
   const std::string rid = fields.string("rid").value_or("");
   if (!all && rid.empty()) refuse("rid", "rid: missing; expected the id of a request, or abort_all");
-  // As in SGLang, an id stands for all that begin with it.
+  // As in SGLang, an id matches all ids that begin with it.
   for (const auto& [key, generation] : generations_)
     if (all || generation->head().id.starts_with(rid)) generation->abort();
   exchange->reply(200, kJson, "{}");

@@ -13,20 +13,20 @@
 
 namespace attend::serve {
 
-// One request for vectors.
+// One embedding request.
 class EmbeddingApi::Call : public ReadyHandler {
  public:
   Call(EmbeddingApi& api, std::shared_ptr<Exchange> exchange, std::string path)
       : ReadyHandler(std::move(exchange)), api_(api), embedder_(api.embedder_), path_(std::move(path)) {}
 
-  // On a worker thread. Nothing is queued for a client that has gone.
+  // Queues the inputs, unless the client has disconnected. Runs on a worker thread.
   void submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback) {
     const std::lock_guard lock(mutex_);
     for (const auto& input : inputs) num_tokens_ += input.size();
     num_inputs_ = inputs.size();
     if (!gone_) id_ = embedder_.submit(std::move(inputs), std::move(callback));
   }
-  // From any thread: its answer, a reply's body or an error.
+  // Sets the result: the body of a reply, or an error. May be called from any thread.
   void end(std::string body, std::exception_ptr error) noexcept {
     {
       const std::lock_guard lock(mutex_);
@@ -37,7 +37,7 @@ class EmbeddingApi::Call : public ReadyHandler {
   }
   void receive() override {
     const auto self = std::static_pointer_cast<Call>(shared_from_this());
-    if (api_.calls_.erase(self) == 0) return;  // the client has gone
+    if (api_.calls_.erase(self) == 0) return;  // the client has disconnected
     exchange().on_gone = nullptr;
     int status = 200;
     if (error_) {
@@ -49,7 +49,7 @@ class EmbeddingApi::Call : public ReadyHandler {
     }
     if (api_.options_.log_requests) log(status);
   }
-  // What waits is dropped.
+  // Drops the inputs that are still queued.
   void leave() {
     const std::lock_guard lock(mutex_);
     gone_ = true;
@@ -109,8 +109,10 @@ EmbeddingApi::EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor
 EmbeddingApi::~EmbeddingApi() = default;
 
 void EmbeddingApi::no_generation(const HttpRequest& request, const std::shared_ptr<Exchange>&) {
-  throw ApiError{
-      400, request.path + ": this server makes vectors, not text: POST /v1/embeddings", {}, "unsupported"};
+  throw ApiError{400,
+                 request.path + ": this server returns embeddings, not text; use POST /v1/embeddings",
+                 {},
+                 "unsupported"};
 }
 
 void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -151,7 +153,7 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
           vector = truncate_and_normalize(std::move(vector), *dimensions, embedder_.info().normalize);
       call->end(embedding_reply(made.vectors, base64, call->num_tokens(), options_.served_names.front()), {});
     };
-    // The embedder is not to wait while numbers become text.
+    // Formats the vectors on a worker, so that the embedder does not wait.
     const auto hand_on = [&] {
       executor_.work([call, make, result = std::move(result)]() mutable {
         if (auto error = catch_error([&] { make(result); })) call->end({}, std::move(error));
@@ -161,7 +163,7 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
   };
   try {
     std::vector<std::vector<int32_t>> inputs = encode(job.inputs);
-    // What came with it may have filled the queue meanwhile, and other workers look there too.
+    // Requests that arrived with this one may have filled the queue, and other workers check it too.
     const std::lock_guard lock(queue_mutex_);
     check_queue();
     call->submit(std::move(inputs), done);
@@ -171,7 +173,7 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
   }
 }
 
-// Inputs count, not requests, since a request may have thousands.
+// Counts inputs, not requests, since a request may have thousands of inputs.
 void EmbeddingApi::check_queue() const {
   if (options_.max_queued_requests > 0 && embedder_.metrics().num_waiting >= options_.max_queued_requests)
     throw queue_full(options_.max_queued_requests);
@@ -189,9 +191,10 @@ std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptI
       encoded.push_back(embedder_.tokenizer()->encode(std::get<std::string>(inputs[i])));
     }
     if (encoded[i].size() > longest)
-      throw ApiError{400,
-                     fmt::format("input[{}] is {} tokens: the model takes {}", i, encoded[i].size(), longest),
-                     "input", "context_length_exceeded"};
+      throw ApiError{
+          400,
+          fmt::format("input[{}] has {} tokens: the model accepts at most {}", i, encoded[i].size(), longest),
+          "input", "context_length_exceeded"};
   }
   return encoded;
 }
@@ -224,11 +227,11 @@ void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Ex
 void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   constexpr std::chrono::seconds kPatience{20};
   check_not_draining();
-  // Whoever comes first answers; after that an exchange does nothing.
+  // The first reply wins; later calls on the exchange have no effect.
   executor_.after(kPatience, [exchange] {
-    answer_error(*exchange, {503, "the embedder did not make a vector in time", {}, "unhealthy"});
+    answer_error(*exchange, {503, "the embedder did not return a vector in time", {}, "unhealthy"});
   });
-  const auto answer = std::make_shared<HealthResponse>(exchange, "the embedder did not make a vector");
+  const auto answer = std::make_shared<HealthResponse>(exchange, "the embedder did not return a vector");
   embedder_.submit({{0}}, [this, answer](const EmbeddingResult& result) {
     answer->healthy = !result.vectors.empty();
     ready_queue_.add_now(*answer);

@@ -12,7 +12,7 @@
 namespace attend::serve {
 namespace {
 
-constexpr size_t kMaxInputs = 2048;  // as OpenAI has it
+constexpr size_t kMaxInputs = 2048;  // OpenAI's limit
 
 void add_base64(const std::vector<float>& vector, std::string& out) {
   static_assert(std::endian::native == std::endian::little);
@@ -27,7 +27,7 @@ void add_base64(const std::vector<float>& vector, std::string& out) {
   }
 }
 
-// The shortest digits that are the same float32; a number that JSON has no word for is null.
+// Appends the shortest digits that parse to the same float32, or null for values that JSON cannot represent.
 void add_numbers(const std::vector<float>& vector, std::string& out) {
   for (size_t i = 0; i < vector.size(); ++i) {
     if (i > 0) out += ',';
@@ -73,8 +73,8 @@ EmbeddingJob read_embedding(const Json& body, int dimensions) {
   if (const auto wanted = fields.integer("dimensions", 1, dimensions))
     job.dimensions = static_cast<int>(*wanted);
   if (fields.has("truncate_prompt_tokens"))
-    refuse_unsupported("truncate_prompt_tokens", "not supported; a text that is too long is refused");
-  fields.string("user");  // known, and of no effect
+    refuse_unsupported("truncate_prompt_tokens", "not supported; a text that is too long is rejected");
+  fields.string("user");  // accepted without effect
   job.ignored = fields.unread();
   return job;
 }

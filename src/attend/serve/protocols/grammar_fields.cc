@@ -3,13 +3,12 @@
 namespace attend::serve {
 namespace {
 
-// A text that is one, or the JSON that stands in its place: vLLM's and SGLang's clients send schemas both
-// ways.
+// Returns the text, or the JSON as text: clients of vLLM and SGLang send schemas in both forms.
 std::string text_or_json(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// What says that there is none.
+// Returns true for values that mean "no grammar".
 bool is_absent(const Json& value) { return value == "" || value == false || value == Json::array(); }
 
 class Reader {
@@ -56,7 +55,7 @@ class Reader {
     if (!about) refuse("response_format.json_schema", "response_format.json_schema: missing");
     const Fields named(*about, "response_format.json_schema.");
     const Json* schema = named.find("schema");
-    if (!schema) schema = named.find("schema_");  // as SGLang's own client calls it
+    if (!schema) schema = named.find("schema_");  // name that SGLang's client uses
     if (!schema || !schema->is_object())
       refuse("response_format.json_schema.schema",
              "response_format.json_schema.schema: expected a JSON schema, an object");
@@ -70,11 +69,12 @@ class Reader {
   }
 
   void add(Grammar grammar, const std::string& param) {
-    if (found_) refuse(param, param, ": ", found_->param, " says already what the text is to be");
+    if (found_) refuse(param, param, ": ", found_->param, " already sets the format of the text");
     found_ = {std::move(grammar), param};
   }
 
-  // SGLang's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, as a format.
+  // Converts SGLang's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, to a
+  // format.
   static Json convert_structures(const Json& format) {
     if (!format.contains("structures")) return format;
     Json tags = Json::array();

@@ -11,10 +11,10 @@ namespace attend::serve {
 namespace {
 
 constexpr size_t kMaxStops = 64;
-constexpr size_t kMaxCompletions = 4096;              // of a request, its prompts together
-constexpr size_t kMaxParamBytes = size_t{256} << 20;  // that these hold of its parameters
+constexpr size_t kMaxCompletions = 4096;              // per request, over all its prompts
+constexpr size_t kMaxParamBytes = size_t{256} << 20;  // per request, over all its completions
 
-// Fields that would change the answer and that attend does not have.
+// Fields that would change the answer and are not supported.
 struct MissingField {
   const char* key;
   const char* why;
@@ -41,8 +41,8 @@ constexpr MissingField kMissing[] = {
     {"web_search_options", "not supported"},
     {"functions", "calls of tools are not supported"},
 };
-// Known, and of no effect on the answer. SGLang's router sends separate_reasoning true, which asks for what a
-// server without a parser of reasoning does not have in SGLang either.
+// Known fields without effect on the answer. SGLang's router sends separate_reasoning true, which has no
+// effect in SGLang either if the server has no reasoning parser.
 constexpr const char* kWithoutEffect[] = {"user",
                                           "store",
                                           "metadata",
@@ -58,7 +58,7 @@ constexpr const char* kWithoutEffect[] = {"user",
                                           "detokenize",
                                           "add_special_tokens"};
 
-// What says the same as nothing: false, 0, "", [], {}.
+// Returns true for values that mean the default: false, 0, "", [], {}.
 bool is_neutral(const Json& value) {
   if (value.is_boolean()) return value == false;
   if (value.is_number()) return value == 0;
@@ -88,7 +88,8 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
     if (error != std::errc() || rest != end || id < 0)
       refuse(fields.name("logit_bias"), fields.name("logit_bias"), ": ", excerpt(item.key()),
              " is no token id");
-    // Not by its key: there may be as many as the vocabulary has tokens, and finding one reads them all.
+    // Iterates instead of looking up keys: the object may have an entry per vocabulary token, and each lookup
+    // is linear.
     const Json& given = item.value();
     const double value = given.is_null() ? 0.0 : given.is_number() ? given.get<double>() : NAN;
     if (!(value >= -100.0 && value <= 100.0))
@@ -98,8 +99,8 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
   }
 }
 
-// What a completion holds of its parameters, which each has for itself. About: a token's bias has a place in
-// a table besides, a stop string one where it is looked for.
+// Estimates the bytes that one completion stores for its parameters. A bias also has an entry in a table, and
+// a stop string is also stored by the matcher.
 size_t param_bytes(const SamplingParams& params) {
   constexpr size_t kBytesPerBias = 96;
   size_t bytes = params.logit_bias.size() * kBytesPerBias + params.stop_token_ids.size() * sizeof(int32_t);
@@ -123,7 +124,7 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   params.temperature = static_cast<float>(fields.number("temperature").value_or(defaults.temperature));
   params.top_p = static_cast<float>(fields.number("top_p").value_or(defaults.top_p));
   params.min_p = static_cast<float>(fields.number("min_p").value_or(defaults.min_p));
-  // SGLang and vLLM write "all" as -1.
+  // SGLang and vLLM write -1 for "all".
   const auto top_k = fields.integer("top_k", -1, INT32_MAX);
   params.top_k = static_cast<int32_t>(std::max<int64_t>(top_k.value_or(defaults.top_k), 0));
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX))
@@ -132,7 +133,7 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   if (params.stop.size() > kMaxStops)
     refuse(fields.name("stop"), fields.name("stop"), " holds ", params.stop.size(), " strings: at most ",
            kMaxStops);
-  // Each once: all of them are looked at for each token.
+  // Removes duplicates, since all stop tokens are compared with each token.
   params.stop_token_ids = fields.token_ids("stop_token_ids");
   std::sort(params.stop_token_ids.begin(), params.stop_token_ids.end());
   params.stop_token_ids.erase(std::unique(params.stop_token_ids.begin(), params.stop_token_ids.end()),
@@ -169,14 +170,14 @@ void read_request(const Fields& fields, GenerationJob& job) {
   job.rid = fields.id("rid").value_or("");
   job.stream = fields.boolean("stream").value_or(false);
   job.priority = static_cast<int>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
-  // Which of the two holds what makes a difference.
+  // The joined key includes the size of the salt, so that different splits give different keys.
   const std::string salt = fields.string("cache_salt").value_or("");
   const std::string key = fields.string("extra_key").value_or("");
   if (!salt.empty() || !key.empty()) job.cache_salt = std::to_string(salt.size()) + ":" + salt + key;
 }
 
 void check_num_completions(const GenerationJob& job) {
-  // A conversation becomes a prompt later.
+  // A chat becomes one prompt later.
   const size_t num = std::max<size_t>(job.prompts.size(), 1) * static_cast<size_t>(job.params.n);
   if (num > kMaxCompletions)
     refuse("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",

@@ -18,7 +18,7 @@ void add_usage(std::span<const Choice> choices, int n, JsonText& json) {
   int64_t prompt = 0, completion = 0, cached = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
     completion += std::ssize(choices[i].token_ids);
-    // A prompt counts once, however often it is completed.
+    // A prompt counts once, regardless of its number of completions.
     if (i % static_cast<size_t>(n) != 0) continue;
     prompt += choices[i].num_prompt_tokens;
     cached += choices[i].num_cached_tokens;
@@ -62,7 +62,7 @@ void add_chat_logprobs(std::span<const ShownToken> tokens, JsonText& json) {
   json.end_array().key("refusal").null().end_object();
 }
 
-// The likeliest by their texts; of tokens that look the same, the last.
+// Writes the most likely tokens as an object keyed by text. If texts are equal, the last token wins.
 void add_tops_by_text(const ShownToken& token, JsonText& json) {
   if (!token.logprob) {
     json.null();
@@ -97,7 +97,7 @@ void add_completion_logprobs(std::span<const ShownToken> shown, size_t offset, J
 
 void add_message(const ChatAnswer& answer, JsonText& json) {
   json.key("content");
-  // Of an answer that is all calls, OpenAI's is null.
+  // As in OpenAI's API, the content is null if the answer has only calls.
   answer.text().empty() && answer.has_calls() ? json.null() : json.text(answer.text());
   if (!answer.reasoning().empty()) json.key("reasoning_content").text(answer.reasoning());
   if (!answer.has_calls()) return;
@@ -144,7 +144,7 @@ OpenAiReplies::OpenAiReplies(Kind kind, const ReplyHead& head, const GenerationJ
   plain_start_ += ",\"choices\":[{\"index\":";
 }
 
-// Up to the choices.
+// Writes all fields before the choices.
 JsonText OpenAiReplies::begin_reply(bool chunk) const {
   JsonText json;
   json.begin_object().key("id").text(head_.id).key("object").text(object_name(is_chat_, chunk));
@@ -158,7 +158,7 @@ std::string OpenAiReplies::ended_chunk(JsonText& json, const Choice& choice) con
   return json.end_object().take();
 }
 
-// Those that no chunk had; null where none were asked for.
+// Writes the logprobs that no chunk has contained yet, or null if none were requested.
 void OpenAiReplies::add_logprobs(const Choice& choice, JsonText& json) const {
   const std::span<const ShownToken> shown = std::span(choice.logprobs).subspan(choice.num_logprobs_sent);
   json.key("logprobs");
@@ -263,7 +263,7 @@ void OpenAiReplies::add_events(const News& news, Choice& choice, std::string& ev
     choice.count_logprobs_as_sent();
     includes_role = false;
   }
-  // What a parser holds back is no reason to be silent: the first token has a chunk.
+  // The first token is sent in a chunk even if a parser holds back its text.
   const std::string_view text = choice.answer ? std::string_view() : news.text;
   if ((news.is_first || !text.empty() || has_logprobs) && news.deltas.empty()) {
     const bool is_plain = !job_.params.logprobs && !job_.continuous_usage && !job_.answer;

@@ -6,7 +6,7 @@
 namespace attend::serve {
 namespace {
 
-// What both have.
+// Reads the fields that both endpoints share.
 void read_common(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
   read_request(fields, job);
   job.params.n = static_cast<int>(fields.integer("n", 1, kMaxChoices).value_or(1));
@@ -40,7 +40,7 @@ void check_message(const Json& message, const std::string& where) {
   }
 }
 
-// What the answer is read as, and what it has to be where calls are asked for.
+// Sets how the answer is parsed, and the grammar if calls are required.
 void read_answer_format(const Fields& fields, const ChatFormats& formats, GenerationJob& job) {
   AnswerFormat format;
   if (fields.boolean("separate_reasoning").value_or(true)) format.reasoning = formats.reasoning;
@@ -49,21 +49,20 @@ void read_answer_format(const Fields& fields, const ChatFormats& formats, Genera
   if (choice.kind != ToolChoice::Kind::kNone) {
     const bool has_to_call = choice.kind != ToolChoice::Kind::kAuto;
     if (!formats.tools && !has_to_call)
-      refuse_unsupported(
-          "tools",
-          "nothing is known of how the model writes calls; expected a server with --tool-call-parser, "
-          "or tool_choice \"none\" or \"required\"");
-    // Whatever the model is used to, a grammar makes it write JSON.
+      refuse_unsupported("tools",
+                         "the model's format of calls is unknown; expected a server with --tool-call-parser, "
+                         "or tool_choice \"none\" or \"required\"");
+    // With a grammar, the model writes JSON calls even if it has no known format.
     format.tool_format = formats.tools ? formats.tools : &kLlama3Format;
     if (has_to_call && job.grammar)
-      refuse("tool_choice", "tool_choice: ", job.grammar->param, " says already what the text is to be");
+      refuse("tool_choice", "tool_choice: ", job.grammar->param, " already sets the format of the text");
     if (has_to_call) job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
     format.tools = std::move(tools);
   }
   if (format.reasoning || !format.tools.empty()) job.answer = std::move(format);
 }
 
-// What the template sees.
+// Returns the variables of the template.
 std::string template_variables(const Fields& fields, GenerationJob& job) {
   Json variables = Json::object();
   if (const Json* own = fields.find("chat_template_kwargs")) {
@@ -161,7 +160,7 @@ constexpr Endpoint kChatCompletions = {
     .id_prefix = "chatcmpl-",
     .read = read_chat,
     .client_field_name = [](std::string_view param,
-                   bool) { return param == "prompt" ? "messages" : max_tokens_or(param); },
+                            bool) { return param == "prompt" ? "messages" : max_tokens_or(param); },
     .shows_stop_token = false,
     .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
       return std::make_unique<OpenAiReplies>(OpenAiReplies::Kind::kChat, head, job);

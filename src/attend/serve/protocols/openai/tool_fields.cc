@@ -39,7 +39,7 @@ std::vector<Tool> read_tools(const Fields& fields) {
   for (size_t i = 0; i < given->size(); ++i) {
     Tool tool = read_tool((*given)[i], "tools[" + std::to_string(i) + "]");
     if (std::ranges::any_of(tools, [&](const Tool& other) { return other.name == tool.name; }))
-      refuse("tools", "tools: two are called ", excerpt(tool.name));
+      refuse("tools", "tools: duplicate name ", excerpt(tool.name));
     tools.push_back(std::move(tool));
   }
   return tools;

@@ -1,4 +1,4 @@
-// SGLang's own /generate: its requests and its replies.
+// Requests and replies of SGLang's /generate.
 #include <algorithm>
 
 #include "attend/serve/protocols/endpoint.h"
@@ -8,8 +8,8 @@
 namespace attend::serve {
 namespace {
 
-// A stream with logprobs goes on when what it has said has grown by one of so many parts: in all it
-// takes some 17 times its last event.
+// A stream with logprobs sends an event when the number of logprobs has grown by 1 / kPartsOfLogprobs. All
+// events together have about 17 times the size of the last one.
 constexpr size_t kPartsOfLogprobs = 16;
 
 void add_native_finish_reason(const Choice& choice, JsonText& json) {
@@ -31,8 +31,8 @@ void add_native_finish_reason(const Choice& choice, JsonText& json) {
   json.end_object();
 }
 
-// As SGLang has them: [logprob, id, text or null] for each token, and lists of these for the likeliest. The
-// first of a prompt has none.
+// Writes SGLang's format: [logprob, id, text or null] for each token, and lists of these for the most likely
+// tokens. The first prompt token has a null logprob.
 void add_native_logprobs(const Choice& choice, const GenerationJob& job, JsonText& json) {
   if (!job.params.logprobs) return;
   const auto add_triple = [&](const std::optional<float>& logprob, int32_t id, std::string_view text) {
@@ -71,7 +71,7 @@ void add_native_logprobs(const Choice& choice, const GenerationJob& job, JsonTex
   add("output_token_logprobs", "output_top_logprobs", num_prompt, choice.logprobs.size(), false);
 }
 
-// Nothing without speculation, as SGLang has it.
+// Writes no counts without speculation, as SGLang.
 void add_draft_counts(const DraftCounts& drafts, JsonText& json) {
   if (drafts.num_steps == 0) return;
   json.key("spec_verify_ct").integer(drafts.num_steps);
@@ -81,7 +81,7 @@ void add_draft_counts(const DraftCounts& drafts, JsonText& json) {
   json.key("spec_accept_rate").number(drafts.accept_rate());
 }
 
-// Every event has the whole text, and every logprob, so far.
+// Each event contains the complete text and all logprobs so far.
 class GenerateReplies final : public ReplyWriter {
  public:
   GenerateReplies(const ReplyHead& head, const GenerationJob& job) : head_(head), job_(job) {}
@@ -98,7 +98,7 @@ class GenerateReplies final : public ReplyWriter {
   void add_events(const News& news, Choice& choice, std::string& events) override {
     const bool finished = choice.finish_reason != FinishReason::kNone;
     const size_t num_new = choice.logprobs.size() - choice.num_logprobs_sent;
-    // One event for each token would be the square of the answer.
+    // One event per token would make the total size quadratic.
     const bool waits_for_more =
         job_.params.logprobs && !news.is_first && num_new < choice.num_logprobs_sent / kPartsOfLogprobs;
     if ((news.is_first || !news.text.empty() || num_new > 0) && !finished && !waits_for_more) {
