@@ -74,9 +74,9 @@ TEST_F(GrammarCompilerTest, TextsOfASchemaAreJsonOfIt) {
   const auto compiler = tiny_compiler();
   const auto mask = compiler->compile({GrammarKind::kJsonSchema, R"({"type": "object",
     "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 3, "maximum": 120},
-                   "colour": {"enum": ["red", "green", null]},
+                   "color": {"enum": ["red", "green", null]},
                    "tags": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3}},
-    "required": ["name", "age", "colour", "tags"], "additionalProperties": false})"});
+    "required": ["name", "age", "color", "tags"], "additionalProperties": false})"});
   int num_ended = 0;
   for (uint32_t seed = 0; seed < 50; ++seed) {
     const Walk walked = walk(*mask->fork(), seed);
@@ -89,7 +89,7 @@ TEST_F(GrammarCompilerTest, TextsOfASchemaAreJsonOfIt) {
     EXPECT_GE(value.at("age"), 3);
     EXPECT_LE(value.at("age"), 120);
     const std::set<nlohmann::json> colors = {"red", "green", nullptr};
-    EXPECT_TRUE(colors.contains(value.at("colour")));
+    EXPECT_TRUE(colors.contains(value.at("color")));
     EXPECT_THAT(value.at("tags").size(), ::testing::AllOf(::testing::Ge(1u), ::testing::Le(3u)));
   }
   EXPECT_GT(num_ended, 25);

@@ -77,6 +77,8 @@ constexpr Number kNumbers[] = {
     {"prefix_cache_recoveries_total", nullptr, kCounter,
      "Times that the prefix cache was dropped after a failed conservation check.",
      [](const Sample& s) { return double(s.engine.num_recoveries); }},
+    {"prefix_cache_heals_total", nullptr, kCounter, "Deprecated: prefix_cache_recoveries_total.",
+     [](const Sample& s) { return double(s.engine.num_recoveries); }},
     {"spec_accept_length", nullptr, kGauge,
      "Speculation: mean accepted tokens per request and step since the start; 0 without speculation.",
      [](const Sample& s) { return s.engine.drafts.accept_length(); }},

@@ -183,7 +183,7 @@ class SkinnyOutputs {
     if (token >= params_.num_rows) return;
     const int num_n_tiles = min(range_.at_once, range_.end - first_n_tile);
     int n_tile = thread / (kFeatures * kTokens);
-#pragma unroll(kPrefetches ? kOutsOfThread : 1)
+#pragma unroll(kPrefetches ? kOutsPerThread : 1)
     for (int i = 0; i < kOutsPerThread; ++i) {
       if (n_tile < num_n_tiles) visit(i, token, n_tile, row);
       n_tile += kNTilesAtOnce;
