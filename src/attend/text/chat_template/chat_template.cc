@@ -32,7 +32,7 @@ struct ChatTemplate::Impl {
     return templates.front();
   }
 
-  // Throws TemplateError. `line` is where it stopped.
+  // Throws TemplateError. `line` is set to the line of the error.
   Text run(const Named& named, const Value& variables, bool add_generation_prompt, std::time_t now,
            int& line) const {
     chat_template::Render render(now);
@@ -50,7 +50,7 @@ struct ChatTemplate::Impl {
     return std::move(render.out);
   }
 
-  // Whether the template shows a content of this form as it should.
+  // Returns true if the template renders a content of this form completely.
   bool shows(const Named& named, const Value& content) const {
     constexpr std::string_view kProbe = "attend probes this";
     const Value message = Value::dict({{Text("role"), Text("user")}, {Text("content"), content}});

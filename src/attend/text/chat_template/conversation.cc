@@ -15,7 +15,7 @@ Value* find_in(Dict& dict, std::string_view key) {
   return const_cast<Value*>(found);
 }
 
-// The text of a content made of parts, if all of them are texts.
+// Returns the joined text of a content's parts, if all parts are texts.
 std::optional<Text> joined_parts(const List& parts) {
   Text whole;
   for (const Value& part : parts.items) {
@@ -43,7 +43,7 @@ void prepare_tool_call(const Value& call) {
     const Value object = from_json(arguments->text()->bytes(), Text::From::kUser);
     if (object.dict()) *arguments = object;
   } catch (const TemplateError&) {
-    // A model may have written arguments that are no JSON: then they stay a text.
+    // Arguments that are not JSON, as written by a model, stay text.
   }
 }
 

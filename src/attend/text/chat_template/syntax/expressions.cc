@@ -7,7 +7,7 @@
 namespace attend::chat_template {
 namespace {
 
-// An expression that a function of its own evaluates.
+// Expression that is evaluated by a callable.
 template <class Body>
 class ExprImpl : public Expr {
  public:

@@ -225,7 +225,7 @@ ExprPtr ExpressionParser::parse_dict() {
   return make_dict(line, std::move(items));
 }
 
-// `name`: of the object, where it is a name, which a call has to find.
+// `name`: name of the object if it is a plain name; calls are checked against the known names.
 ExprPtr ExpressionParser::parse_postfix(ExprPtr object, const std::string* name) {
   std::string method;
   for (int chain = 0;; check_chain(++chain)) {
@@ -266,7 +266,7 @@ ExprPtr ExpressionParser::parse_subscript(ExprPtr object) {
   return make_slice(line, std::move(object), std::move(start), std::move(stop), std::move(step));
 }
 
-// Behind the opening bracket.
+// Reads arguments; the opening bracket has been read.
 CallArguments ExpressionParser::parse_arguments() {
   CallArguments arguments;
   for (bool first = true; !consume_sign(")"); first = false) {
@@ -307,7 +307,8 @@ ExprPtr ExpressionParser::parse_filter(ExprPtr input) {
   std::string name = expect_name("the name of a filter");
   const Filter filter = find_filter(name);
   if (!filter) refuse_unsupported("filter " + name);
-  // map("name"), select("name") and selectattr("attribute", "name") name another filter, another test.
+  // In map("name"), select("name") and selectattr("attribute", "name"), an argument names another filter or
+  // test.
   const size_t place = name == "selectattr" || name == "rejectattr" ? 3 : 1;
   const bool names_one = name == "map" || name == "select" || name == "reject" || place == 3;
   if (names_one && next_is_sign("(") && peek(place).kind == Token::Kind::kString) {

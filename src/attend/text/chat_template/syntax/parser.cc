@@ -16,7 +16,7 @@ class Parser : public ExpressionParser {
   }
 
  private:
-  // Up to a tag with one of these names, whose name is read.
+  // Reads up to a tag with one of these names; the name is consumed.
   Block parse_block(std::initializer_list<std::string_view> ends) {
     const Level level(*this);
     Block block;
@@ -52,7 +52,7 @@ class Parser : public ExpressionParser {
     take();
   }
   void end_tag() { expect_end(Token::Kind::kTagEnd); }
-  // The closing tag, whose opening was read.
+  // Reads the closing tag of a block.
   void end_block(std::string_view name) {
     if (!consume_name(name)) refuse("expected {% " + std::string(name) + " %}");
     end_tag();
@@ -67,7 +67,7 @@ class Parser : public ExpressionParser {
     if (name == "macro") return block.push_back(parse_macro(line));
     if (name == "filter") return block.push_back(parse_filter_body(line));
     if (name == "generation") {
-      // Marks what an assistant said, for training.
+      // The generation tag marks the assistant's text for training; only its body is rendered.
       end_tag();
       for (StatementPtr& statement : parse_and_end("endgeneration")) block.push_back(std::move(statement));
       return;
@@ -123,7 +123,7 @@ class Parser : public ExpressionParser {
   StatementPtr parse_for(int line) {
     std::vector<std::string> targets = parse_targets();
     if (!consume_name("in")) refuse("expected 'in', found " + found());
-    // Not a condition: the if of a loop filters.
+    // Reads no inline condition, since an "if" here filters the loop.
     ExprPtr items = parse_or();
     ExprPtr condition = consume_name("if") ? parse_expression() : nullptr;
     if (next_is_name("recursive")) refuse_unsupported("a recursive loop");
@@ -163,7 +163,7 @@ class Parser : public ExpressionParser {
     return make_set_body(line, std::move(targets[0]), parse_and_end("endset"), std::move(filter));
   }
 
-  // Filters of what a body writes.
+  // Reads filters that apply to the output of a body.
   ExprPtr parse_body_filters() {
     ExprPtr value = make_name(peek().line, kBodyVariable);
     for (int chain = 0; consume_sign("|"); check_chain(++chain)) value = parse_filter(std::move(value));

@@ -38,7 +38,7 @@ StatementPtr statement(int line, Body body) {
   return std::make_unique<StatementImpl<Body>>(line, std::move(body));
 }
 
-// What a block writes, in a scope of its own.
+// Renders a block in a new scope and returns its output.
 Text render_block(const Block& block, Render& render, const ScopePtr& scope) {
   Text outer = std::exchange(render.out, {});
   run_block(block, render, std::make_shared<Scope>(scope));
@@ -67,7 +67,7 @@ struct MacroBody {
   Block body;
 };
 
-// Sees the scope that it stands in, which owns it.
+// Macro object. It uses the scope in which it is defined, which owns it.
 class Macro : public Callable {
  public:
   Macro(std::shared_ptr<const MacroBody> code, const ScopePtr& scope)

@@ -13,7 +13,7 @@ bool flag(Arguments& arguments, std::string_view name, bool missing) {
   return is_true(arguments.take(name, Value::boolean(missing)));
 }
 
-// What items are sorted and compared by.
+// Key by which items are sorted and compared.
 class Key {
  public:
   Key(const Value& attribute, bool case_sensitive) : attribute_(attribute), case_sensitive_(case_sensitive) {}
@@ -30,7 +30,7 @@ class Key {
 void sort_by_key(std::vector<Value>& items, const Key& key, bool reverse) {
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& item : items) keyed.emplace_back(key.of(item), item);
-  // Complains before sorting: an order that throws half way leaves moved values behind.
+  // Checks all comparisons before sorting, since an exception within the sort would leave moved-from values.
   for (size_t i = 1; i < keyed.size(); ++i) compare(keyed[i - 1].first, keyed[i].first);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
     const int order = compare(a.first, b.first);
@@ -97,12 +97,12 @@ Value sum(const Value& input, Arguments& arguments, Render& render) {
   return total;
 }
 
-// What select and map go through: nothing is nothing, None too.
+// Items for select and map: empty and None yield no items.
 std::vector<Value> items_if_any(const Value& value) {
   return is_true(value) ? get_items(value) : std::vector<Value>{};
 }
 
-// select, reject: by a test of the item; selectattr, rejectattr: of an attribute. Without a test, by truth.
+// select and reject test the item, selectattr and rejectattr an attribute. Without a test, truth is tested.
 template <bool kByAttribute, bool kWanted>
 Value select(const Value& input, Arguments& arguments, Render& render) {
   const Value attribute = kByAttribute ? arguments.take("attribute", Value()) : Value::none();
@@ -171,7 +171,7 @@ Value default_filter(const Value& input, Arguments& arguments, Render&) {
 
 Value tojson(const Value& input, Arguments& arguments, Render& render) {
   JsonStyle style;
-  // Of Python's json.dumps by name, of Jinja's own filter by place.
+  // Named arguments are those of Python's json.dumps, positional ones those of Jinja's filter.
   if (const Value indent = arguments.take("indent", Value::none()); !indent.is_none()) {
     style.indent = std::clamp<int64_t>(as_integer(indent, "tojson: indent"), 0, 100);
     style.item_separator = ",";
@@ -203,7 +203,7 @@ Value indent(const Value& input, Arguments& arguments, Render& render) {
       width.text()
           ? width.text()->bytes()
           : std::string(static_cast<size_t>(std::clamp<int64_t>(as_integer(width, "indent"), 0, 1000)), ' ');
-  // A line feed at the end ends a last, empty line.
+  // A final line feed ends a last, empty line.
   const std::vector<Text> lines = split(as_text(input, "indent"), "\n", -1);
   Text out;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -215,7 +215,7 @@ Value indent(const Value& input, Arguments& arguments, Render& render) {
   return out;
 }
 
-// The number that a text begins to end with, else nothing.
+// Parses the number that is the complete text, else returns no value.
 template <class Number>
 std::optional<Number> read_number(const Text& text) {
   const Text stripped = strip(text, nullptr, Sides::kBoth);
@@ -306,7 +306,7 @@ Value string_filter(const Value& input, Arguments&, Render& render) {
   return text;
 }
 
-// Nothing is escaped, so that everything is safe.
+// Output is never escaped, so every value is safe.
 Value safe(const Value& input, Arguments&, Render&) { return to_text(input); }
 
 struct NamedFilter {

@@ -1,4 +1,4 @@
-// Methods of str, list and dict; functions; and the two ways to format a text.
+// Methods of str, list and dict; global functions; both ways of formatting a text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ Value replace_method(const Value& self, Arguments& arguments, Render& render) {
   const Text& text = *self.text();
   const Text& piece = as_text(with, "replace");
   render.charge(text.size());
-  // Before it is made: a text of n bytes has at most n + 1 places.
+  // Charges before building the result: a text of n bytes has at most n + 1 matches.
   if (const std::string& what = as_text(old, "replace").bytes(); what.size() <= text.size())
     render.charge(piece.size() * ((text.size() + 1) / std::max<size_t>(what.size(), 1)));
   return replace(text, as_text(old, "replace").bytes(), piece, count);
@@ -105,7 +105,7 @@ Value count_in_text(const Value& self, Arguments& arguments, Render&) {
   return Value::integer(static_cast<int64_t>(split(*self.text(), what.text()->bytes(), -1).size()) - 1);
 }
 
-// "{} {0} {name}" without format specifications.
+// Formats "{} {0} {name}" without format specifications.
 Value format_braces(const Value& self, Arguments& arguments, Render& render) {
   const std::vector<Value> positional = std::exchange(arguments.positional, {});
   const auto named = std::exchange(arguments.named, {});
@@ -204,7 +204,7 @@ Value pop_from_dict(const Value& self, Arguments& arguments, Render&) {
   return item;
 }
 
-// The parts of each item that `take` names.
+// Returns a list of the parts of each item that `take` selects.
 template <class Take>
 Value listed(const Value& self, Render& render, Take&& take) {
   std::vector<Value> items;
@@ -238,7 +238,7 @@ constexpr Method kDictMethods[] = {
      }},
 };
 
-// What dict has in Python and templates here have not. They hide a key of the same name all the same.
+// Methods of Python's dict that templates here do not support. They still hide keys with the same name.
 constexpr std::string_view kOtherDictMethods[] = {"clear",   "copy",       "fromkeys",
                                                   "popitem", "setdefault", "update"};
 

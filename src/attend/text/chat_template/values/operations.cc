@@ -14,7 +14,8 @@ namespace {
   complain("a ", a.type_name(), " ", op, " a ", b.type_name(), ": not supported");
 }
 
-// By reference: what overflows is written while the arguments are evaluated, in any order.
+// `value` is a reference, since the overflowing operation writes it while the arguments are evaluated, in any
+// order.
 Value checked_integer(bool overflow, const int64_t& value) {
   if (overflow) complain("an integer beyond 64 bits");
   return Value::integer(value);
@@ -77,13 +78,13 @@ Value apply_to_floats(Operator op, double a, double b) {
   return Value::real(std::pow(a, b));
 }
 
-// A str or a list, several times.
+// Repeats a str or a list.
 Value repeat(const Value& value, int64_t times, Render& render) {
   const size_t size = value.text() ? value.text()->size() : value.list()->items.size();
   const size_t count = times < 0 || size == 0 ? 0 : static_cast<size_t>(times);
   if (count > static_cast<size_t>(Render::kMaxBytes) / (size + 16))
     complain("makes more than ", std::to_string(Render::kMaxBytes), " bytes of text");
-  // Each of many small appends takes its time too.
+  // The constant covers the cost of many small appends.
   render.charge((size * (value.text() ? 1 : sizeof(Value)) + 16) * count);
   if (value.text()) {
     Text text;
@@ -111,7 +112,7 @@ Value concatenate(const Value& a, const Value& b, Render& render) {
 
 constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
 
-// An attribute that is none of a mapping's keys.
+// Returns an attribute other than a mapping's key.
 std::optional<Value> builtin_attribute(const Value& value, const std::string& name) {
   if (const Undefined* undefined = value.get<Undefined>()) complain("'", undefined->name, "' is undefined");
   if (Namespace* name_space = value.name_space())
@@ -120,7 +121,7 @@ std::optional<Value> builtin_attribute(const Value& value, const std::string& na
   return find_method(value, name);
 }
 
-// The indices that a slice names, as slice.indices() does.
+// Returns the indices of a slice, like Python's slice.indices().
 std::vector<size_t> slice_indices(int64_t size, const Value& start, const Value& stop, int64_t step) {
   const auto bound = [&](const Value& value, int64_t missing) {
     if (value.is_none()) return missing;

@@ -15,7 +15,7 @@
 namespace attend::chat_template {
 namespace {
 
-// The shortest digits that read back, as Python's repr of a float.
+// Returns the shortest digits that parse to the same value, like Python's repr of a float.
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
@@ -47,7 +47,7 @@ bool is_printable(char32_t code) {
   }
 }
 
-// Writes characters one by one, as `escape` has them; an empty answer stands for the character itself.
+// Appends characters one by one, replaced by escape(c). An empty result keeps the character.
 template <class Escape>
 void append_escaped(const Text& text, Text& out, Escape&& escape) {
   for (size_t at = 0; at < text.size();) {

@@ -8,7 +8,7 @@ namespace {
 constexpr int kMaxDepth = 200;
 }  // namespace
 
-// What may stand in a list or a mapping, and how deep that makes it.
+// Checks that an item may be stored in a list or mapping, and computes the resulting depth.
 struct Nesting {
   static void enter(const Value& item, int& depth) {
     if (item.name_space() || item.loop() || item.callable())
@@ -148,7 +148,7 @@ int compare(const Value& a, const Value& b) {
   const auto order = [](const auto& x, const auto& y) { return x < y ? -1 : y < x ? 1 : 0; };
   if (const auto x = a.integer(), y = b.integer(); x && y) return order(*x, *y);
   if (const auto x = a.number(), y = b.number(); x && y) return order(*x, *y);
-  // UTF-8 sorts by code points.
+  // The order of UTF-8 bytes is the order of code points.
   if (a.text() && b.text()) return order(a.text()->bytes(), b.text()->bytes());
   if (const List* x = a.list(), *y = b.list(); x && y && x->is_tuple == y->is_tuple) {
     for (size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i)

@@ -31,7 +31,7 @@ class Translator {
   }
 
  private:
-  // Everything up to the end of the enclosing group, which is left to the caller.
+  // Reads up to the end of the enclosing group, which the caller reads.
   void alternatives(int depth) {
     if (depth > OnigReader::kMaxDepth) reader_.refuse("nested too deeply");
     while (!reader_.at_end() && !reader_.next_is(")")) {
@@ -44,7 +44,7 @@ class Translator {
     }
   }
 
-  // Appends one atom. False if it can not be repeated.
+  // Appends one atom. Returns false if it cannot be repeated.
   bool parse_atom(int depth) {
     for (const std::string_view quantifier : {"*", "+", "?"}) {
       if (reader_.next_is(quantifier)) reader_.refuse("nothing to repeat");
@@ -65,7 +65,7 @@ class Translator {
     return true;
   }
 
-  // A group; its opening parenthesis is read.
+  // Reads a group after its opening parenthesis.
   bool group(int depth) {
     if (reader_.next_is("*")) reader_.refuse("callouts are not supported");
     if (!reader_.consume("?")) {
@@ -77,7 +77,7 @@ class Translator {
     } else {
       out_ += "(?";
       if (!group_kind() && options()) {
-        // Options without a colon reach to the end of the enclosing group, over its alternatives.
+        // Options without a colon apply to the end of the enclosing group, across its alternatives.
         alternatives(depth + 1);
         out_ += ')';
         return false;
@@ -96,14 +96,14 @@ class Translator {
       return true;
     }
     if (!reader_.consume("<")) return false;
-    // The name matters to back-references only, and those are refused.
+    // The name matters only to back-references, which are rejected.
     while (reader_.next() != '>') {
     }
     out_ += ':';
     return true;
   }
 
-  // Translates "im-im:" or "im-im)". True for the latter.
+  // Translates "im-im:" or "im-im)". Returns true for the latter.
   bool options() {
     bool minus = false;
     for (;;) {
@@ -111,7 +111,7 @@ class Translator {
       if (c == 'i') {
         out_ += 'i';
       } else if (c == 'm') {
-        out_ += 's';  // Oniguruma's "m" lets the dot match a newline
+        out_ += 's';  // Oniguruma's "m" makes the dot match a newline
       } else if (c == '-' && !minus) {
         minus = true;
         out_ += '-';
@@ -155,7 +155,7 @@ class Translator {
     out_ += ')';
   }
 
-  // Reads {n}, {n,}, {n,m} or {,m}; anything else that begins with a brace is literal.
+  // Reads {n}, {n,}, {n,m} or {,m}; any other text that begins with a brace is literal.
   bool interval(std::string& quantifier, bool& fixed) {
     const size_t start = reader_.position();
     reader_.consume("{");
@@ -193,7 +193,7 @@ class Translator {
     return any;
   }
 
-  // An escape outside of sets; the backslash is read.
+  // Reads an escape outside of sets, after its backslash.
   void escape() {
     if (reader_.consume("b")) {
       out_ += word_boundary("(?!", "(?=");

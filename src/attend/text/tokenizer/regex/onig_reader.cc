@@ -39,7 +39,7 @@ std::string onig_literal(char32_t code) {
 std::string OnigItem::expression() const {
   if (class_items.empty()) return onig_literal(code);
   if (class_items == kWordItems) return bracket(class_items + std::string(kSingleWordItems), negated);
-  // PCRE2 runs a bare property faster than a set of one.
+  // PCRE2 matches a single property faster than a set with one property.
   if (class_items.starts_with("\\p{") && class_items.find('}') == class_items.size() - 1) {
     return negated ? std::string("\\P").append(class_items, 2) : class_items;
   }
