@@ -190,7 +190,7 @@ def markdown(result):
 
 def positive(text):
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer above 0")
     return int(text)
 
 

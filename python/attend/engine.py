@@ -180,7 +180,7 @@ class Engine:
              grammar_library_path: see docs/structured-outputs.md; None: the packages of this Python, if it has them.
              What is None is chosen; an unknown name is refused.
 
-    Raises attend.Error, which names what can not be served; before weights are read where that can be known.
+    Raises attend.Error, which names what cannot be served; before weights are read where that can be known.
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:

@@ -29,7 +29,7 @@ class LLM:
     ) -> list[RequestOutput]:
         """Completes one prompt or a list of them: texts, token ids, or vLLM's dicts. sampling_params is SamplingParams
         or a dict of its arguments, for all prompts, or a list with one for each. Returns a RequestOutput for each
-        prompt, in order. A prompt that can not be served is refused by its number, and the others end; so does Ctrl-C
+        prompt, in order. A prompt that cannot be served is refused by its number, and the others end; so does Ctrl-C
         end them. What fails later fails alone: its finish reason is "error".
         """
         prompts = _to_list(prompts)

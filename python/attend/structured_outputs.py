@@ -76,7 +76,7 @@ def to_grammar(structured_outputs, sglang):
     wanted += [(alias, SGLANG_FIELDS[alias], value) for alias, value in sglang.items()]
     wanted = [one for one in wanted if one[2] is not None and one[2] is not False]
     if len(wanted) > 1:
-        raise refusal("invalid_argument", f"{wanted[1][0]}: {wanted[0][0]} says already what the text is to be")
+        raise refusal("invalid_argument", f"{wanted[1][0]}: {wanted[0][0]} already sets the format of the text")
     for name, field, value in wanted:
         kind, text_of = _FIELDS[field]
         return kind, text_of(name, value)

@@ -104,7 +104,7 @@ bool read_cache_dtype(nb::handle value, std::optional<DType>& to) {
 
 using C = EngineConfig;
 constexpr std::string_view kText = "a text", kBool = "True or False", kNumber = "a number",
-                           kWhole = "a whole number";
+                           kWhole = "an integer";
 
 constexpr Field<C> kConfigFields[] = {
     {"model_path", kText,
@@ -136,7 +136,7 @@ constexpr Field<C> kConfigFields[] = {
     {"disable_hybrid_swa_memory", kBool, read_member<C, &C::disable_hybrid_swa_memory>},
     {"mem_fraction_static", kNumber, read_member<C, &C::mem_fraction_static>},
     {"disable_cuda_graph", kBool, read_member<C, &C::disable_cuda_graph>},
-    {"cuda_graph_bs", "a list of whole numbers", read_member<C, &C::cuda_graph_bs>},
+    {"cuda_graph_bs", "a list of integers", read_member<C, &C::cuda_graph_bs>},
     {"cuda_graph_max_bs", kWhole, read_member<C, &C::cuda_graph_max_bs>},
     {"chunked_prefill_size", kWhole, read_member<C, &C::chunked_prefill_size>},
     {"disable_radix_cache", kBool, read_member<C, &C::disable_radix_cache>},
@@ -166,7 +166,7 @@ constexpr Field<C> kConfigFields[] = {
      [](nb::handle value, C& to) { return read_value(value, to.schedule.max_queued_requests); }},
     {"enable_deterministic_inference", kBool, read_member<C, &C::deterministic_inference>},
     {"log_kernels", kBool, read_member<C, &C::log_kernels>},
-    {"random_seed", "a whole number from 0", read_member<C, &C::random_seed>},
+    {"random_seed", "an integer from 0", read_member<C, &C::random_seed>},
     {"threads", kWhole, [](nb::handle value, C&) {
        int threads = 0;
        if (!read_value(value, threads)) return false;
@@ -175,7 +175,7 @@ constexpr Field<C> kConfigFields[] = {
      }}};
 
 using P = SamplingParams;
-constexpr std::string_view kFromZero = "a whole number from 0";
+constexpr std::string_view kFromZero = "an integer from 0";
 
 constexpr Field<P> kSamplingFields[] = {
     {"max_tokens", kWhole, read_member<P, &P::max_new_tokens>},

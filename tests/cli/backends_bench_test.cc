@@ -134,14 +134,15 @@ TEST(BenchCommand, RejectsAnInvalidTrace) {
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(why)) << flags;
   };
-  expect_refused("", "give --offline");
+  expect_refused("", "--offline is required");
   expect_refused("--offline --burstiness 2", "--burstiness: needs --request-rate");
   expect_refused("--offline --input-len 9:3", "--input-len '9:3': expected tokens");
   expect_refused("--offline --shared-prefixes 2", "--shared-prefix-len 0: give both or none");
   expect_refused("--offline --input-len 4000", "conversation 1 of the trace: 4128 tokens with its answers");
   expect_refused("--offline --trace /nowhere", "/nowhere");
-  expect_refused("--offline --trace /nowhere --num-turns 2", "--num-turns: with --trace the file says it");
-  expect_refused("--offline --json /nowhere/x", "--json /nowhere/x: can not be written");
+  expect_refused("--offline --trace /nowhere --num-turns 2",
+                 "--num-turns: not with --trace, whose file contains it");
+  expect_refused("--offline --json /nowhere/x", "--json /nowhere/x: cannot be written");
 }
 
 TEST(BenchCommand, RejectsAModelThatGivesNoNumbers) {
@@ -200,8 +201,7 @@ TEST(BenchCommand, RejectsLengthsBeyondTheContext) {
         {"-p 2048", "--prompt-tokens 2048: 0 to 2047, since the model's positions reach 2048"},
         {"-n 2047", "--new-tokens 2047: 0 to 2046, since the model's positions reach 2048"},
         {"-p 0 -n 0", "--prompt-tokens 0 and --new-tokens 0: nothing to time"},
-        {"-d 0,,64",
-         "--depth '0,,64': expected whole numbers with commas between them, each 0 to what the model's"}}) {
+        {"-d 0,,64", "--depth '0,,64': expected integers with commas between them, each 0 to the model's"}}) {
     const CommandResult ran = attend("bench model --device cpu -m " + kTinyModel + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(why));
@@ -239,8 +239,7 @@ TEST(BenchCommand, RejectsZeroLayers) {
   for (const std::string num_layers : {"0", "-3"}) {
     const CommandResult ran = attend("bench model --shape qwen3-0.6b --num-layers " + num_layers);
     EXPECT_EQ(ran.exit_code, 2);
-    EXPECT_THAT(ran.out,
-                HasSubstr("--num-layers '" + num_layers + "': expected a whole number from 1 to 65536"));
+    EXPECT_THAT(ran.out, HasSubstr("--num-layers '" + num_layers + "': expected an integer from 1 to 65536"));
   }
   const CommandResult of_files = attend("bench model --num-layers 1 --model-path " + kTinyModel);
   EXPECT_EQ(of_files.exit_code, 2);
@@ -300,7 +299,7 @@ TEST(BenchCommand, SuggestsSmallerModelsWhenOneDoesNotFit) {
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr(" GB), free "));
   EXPECT_THAT(ran.out, Not(HasSubstr("--max-total-tokens"))) << "bench has no such flag";
-  EXPECT_THAT(ran.out, HasSubstr("; less is needed with fewer layers (--num-layers) or a smaller --shape"));
+  EXPECT_THAT(ran.out, HasSubstr("; fewer layers need less memory (--num-layers) or a smaller --shape"));
 }
 
 // The first layers of a model whose config lists what each of them is.
@@ -356,7 +355,7 @@ TEST(BenchCommand, RejectsFlagsOfTheOtherKindOfDeviceByName) {
   const CommandResult depths =
       attend("bench model --device cuda --depth 512,1024 --model-path " + kTinyModel);
   EXPECT_EQ(depths.exit_code, 2);
-  EXPECT_THAT(depths.out, HasSubstr("--depth: on a GPU one number, not 2"));
+  EXPECT_THAT(depths.out, HasSubstr("--depth: expected one number on a GPU, got 2"));
 }
 
 // Each of the flags is refused, and the help of the command is silent about it.

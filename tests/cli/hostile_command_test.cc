@@ -55,7 +55,7 @@ TEST(Command, ListsCommands) {
   expect_refused("", "no command: expected one of generate, ");
   expect_refused("bench", "no command: expected one of attention, model");
   expect_refused("-m x -p y", "no command before -m: expected one of generate, ");
-  expect_refused("-hf x", "-hf: a flag of llama.cpp's; here nothing is downloaded");
+  expect_refused("-hf x", "-hf: a flag of llama.cpp; in attend: nothing is downloaded");
 }
 
 TEST(Command, NamesUnexpectedArgumentsInTheirOrderAndOnlyAFew) {
@@ -75,10 +75,8 @@ TEST(Command, DoesNotParseAFlagAsAValue) {
 }
 
 TEST(Command, ReportsAcceptedNumbersAndDtypes) {
-  expect_refused(kGenerate + " -p x --threads abc",
-                 "--threads 'abc': expected a whole number from 1 to 1024");
-  expect_refused(kGenerate + " -p x --page-size 512",
-                 "--page-size '512': expected a whole number from 1 to 256");
+  expect_refused(kGenerate + " -p x --threads abc", "--threads 'abc': expected an integer from 1 to 1024");
+  expect_refused(kGenerate + " -p x --page-size 512", "--page-size '512': expected an integer from 1 to 256");
   expect_refused(kGenerate + " -p x --dtype int4", "--dtype 'int4': expected auto or float32");
   expect_refused(kGenerate + " -p x --kv-cache-dtype int4",
                  "--kv-cache-dtype 'int4': expected auto, float32, ");

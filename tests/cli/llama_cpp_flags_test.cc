@@ -78,16 +78,17 @@ TEST(LlamaCppFlags, SeedMinusOneDrawsAndReportsASeed) {
   EXPECT_EQ(drawn.exit_code, 0);
   const size_t at = drawn.out.find(", seed ");
   ASSERT_NE(at, std::string::npos) << drawn.out;
-  const std::string seed = drawn.out.substr(at + 7, drawn.out.find(" (drawn)") - at - 7);
+  const std::string seed = drawn.out.substr(at + 7, drawn.out.find(" (random)") - at - 7);
   EXPECT_THAT(drawn.out, HasSubstr(attend(generate + seed, Streams::kStdout).out));
 }
 
 // CLI11 would read -ngl as -n with the value "gl", and -hf as a call for help.
 TEST(LlamaCppFlags, UnsupportedFlagsSuggestAReplacement) {
   for (const auto& [flags, instead] :
-       {std::pair{"-ngl 99", "-ngl: a flag of llama.cpp's; here a model is on one device whole: --device"},
+       {std::pair{"-ngl 99",
+                  "-ngl: a flag of llama.cpp; in attend: a model runs on a single device: --device"},
         {"--n-gpu-layers 99", "--n-gpu-layers: a flag of llama.cpp's"},
-        {"-hf Qwen/Qwen3-0.6B-GGUF", "-hf: a flag of llama.cpp's; here nothing is downloaded"},
+        {"-hf Qwen/Qwen3-0.6B-GGUF", "-hf: a flag of llama.cpp; in attend: nothing is downloaded"},
         {"-fa on", "-fa: a flag of llama.cpp's"},
         {"-fa", "-fa: a flag of llama.cpp's"},
         {"-ctk q8_0", "--kv-cache-dtype for K and V"},
@@ -95,7 +96,7 @@ TEST(LlamaCppFlags, UnsupportedFlagsSuggestAReplacement) {
         {"-ub 512", "--chunked-prefill-size"},
         {"-np 4", "--max-running-requests"},
         {"-sys x", "attend chat --system"},
-        {"-no-cnv", "attend generate never begins one"},
+        {"-no-cnv", "attend generate never starts a conversation"},
         {"--mlock", "weights are always mapped"},
         {"--repeat-penalty 1.1", "--repetition-penalty"},
         {"-hello", "argument -hello: is not expected"}}) {

@@ -37,7 +37,7 @@ def test_terminal_has_line_history():
         assert ANSWER.encode() in wait_for(b"first token after")
         wait_for(b"> ")
         os.write(master, b"/nothing\n")
-        wait_for(b"no such command")
+        wait_for(b"unknown command")
         # Between its prompt and its first look at a key libedit leaves Ctrl-D to the terminal, from where it comes as a
         # character: so the line is emptied and the end asked for until it is seen.
         deadline = time.monotonic() + 30

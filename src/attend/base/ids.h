@@ -1,4 +1,4 @@
-// Strong integer ids. Each wraps one int32 and converts into nothing by accident: an index of a token can not
+// Strong integer ids. Each wraps one int32 and converts into nothing by accident: an index of a token cannot
 // be passed where a page is meant. Only pools translate one into another (attend/kv), and kernels read the
 // arrays as plain int32 (a span of ids and a span of int32 have the same bytes).
 #pragma once

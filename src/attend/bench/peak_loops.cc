@@ -15,7 +15,7 @@ namespace attend::bench {
 namespace {
 
 // Independent sums: latency times rate of the slowest instruction measured. Their start values differ, so
-// that the compiler can not take one for another.
+// that the compiler cannot take one for another.
 constexpr int kSums = 12;
 
 float portable_peak(int64_t num_steps) {

@@ -118,7 +118,7 @@ void write_json(const Report& report, const std::filesystem::path& path) {
   if (file.good() && part != path) std::filesystem::rename(part, path, refused);
   if (file.good() && !refused) return;
   if (part != path) std::filesystem::remove(part, refused);
-  fail(ErrorCode::kInvalidArgument, "--json ", path.string(), ": can not be written");
+  fail(ErrorCode::kInvalidArgument, "--json ", path.string(), ": cannot be written");
 }
 
 }  // namespace attend::bench

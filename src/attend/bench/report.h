@@ -68,7 +68,7 @@ class ReportPrinter {
 // [{"case", "threads", "us", <unit>: value, "limit", "bound", "share", "tiles_limit", "tiles_share",
 // "kernel", "repeats"}], "kernels": [text]}; limits and kernels only where there are some. The date is UTC.
 // Whoever reads a plain file while it is written finds the one before, whole.
-// Throws Error(kInvalidArgument) for a file that can not be written.
+// Throws Error(kInvalidArgument) for a file that cannot be written.
 void write_json(const Report& report, const std::filesystem::path& path);
 
 }  // namespace attend::bench

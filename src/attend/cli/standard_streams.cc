@@ -15,17 +15,17 @@ namespace attend::cli {
 namespace {
 
 [[noreturn]] void refuse_stdout(int error_number) {
-  fail(ErrorCode::kInvalidArgument, "stdout: can not be written to: ", std::strerror(error_number));
+  fail(ErrorCode::kInvalidArgument, "stdout: cannot be written: ", std::strerror(error_number));
 }
 
 }  // namespace
 
 void open_standard_streams() {
   const bool has_stdout = fcntl(STDOUT_FILENO, F_GETFD) != -1;
-  // The lowest number that is free is given first.
+  // open() returns the lowest free number.
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) == -1) (void)!open("/dev/null", O_RDWR);
-  if (!has_stdout) fail(ErrorCode::kInvalidArgument, "stdout: is closed: expected a place for the output");
+  if (!has_stdout) fail(ErrorCode::kInvalidArgument, "stdout is closed: expected an open stream");
 }
 
 void write_out(std::string_view text) {

@@ -1,4 +1,4 @@
-// Grammar: what a completion's text may look like.
+// Grammar: constraint on the text of a completion.
 #pragma once
 
 #include <span>
@@ -9,13 +9,13 @@
 namespace attend {
 
 enum class GrammarKind {
-  kJsonSchema,     // JSON that the schema describes; keys come in the schema's order
-  kRegex,          // the whole text, whether or not ^ and $ stand around it
-  kEbnf,           // GBNF, as llama.cpp, SGLang and vLLM have it; begins at "root"
-  kStructuralTag,  // xgrammar's structural tags: free text, in which triggers begin what a schema describes
+  kJsonSchema,     // JSON that matches the schema; keys are in the schema's order
+  kRegex,          // matches the complete text, with or without ^ and $
+  kEbnf,           // GBNF, as in llama.cpp, SGLang and vLLM; starts at "root"
+  kStructuralTag,  // xgrammar's structural tags: free text in which triggers start text that matches a schema
 };
 
-// "json_schema", "regex", "ebnf", "structural_tag"
+// Returns "json_schema", "regex", "ebnf" or "structural_tag".
 std::string_view to_string(GrammarKind kind);
 
 struct Grammar {
@@ -25,9 +25,9 @@ struct Grammar {
   bool operator==(const Grammar&) const = default;
 };
 
-// Any JSON object.
+// Grammar of any JSON object.
 Grammar json_object_grammar();
-// One of these texts.
+// Grammar that matches one of these texts.
 Grammar choice_grammar(std::span<const std::string> choices);
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// GrammarCompiler: grammars to token masks, on threads of its own and within a time limit.
+// GrammarCompiler: compiles grammars to token masks, on its own threads and within a time limit.
 #pragma once
 
 #include <chrono>
@@ -17,20 +17,20 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// The vocabulary that grammars are compiled over.
+// Vocabulary that grammars are compiled for.
 struct GrammarVocabulary {
   std::optional<Tokenizer> tokenizer;
-  int vocab_size = 0;             // of the model's logits
+  int vocab_size = 0;             // width of the model's logits
   std::vector<int32_t> stop_ids;  // the model's end-of-sequence tokens
 
-  // `tokenizer`: null where the model has none.
+  // `tokenizer`: null if the model has none.
   static GrammarVocabulary of(const Tokenizer* tokenizer, const ModelSpec& model);
 };
 
 struct GrammarLimits {
   std::chrono::milliseconds compile_time{10'000};
-  size_t grammar_bytes = size_t{1} << 20;  // of a grammar's text
-  size_t cache_bytes = size_t{256} << 20;  // of compiled grammars that are kept
+  size_t grammar_bytes = size_t{1} << 20;  // limit of a grammar's text
+  size_t cache_bytes = size_t{256} << 20;  // limit of cached compiled grammars
 };
 
 struct GrammarOptions {
@@ -38,36 +38,36 @@ struct GrammarOptions {
   GrammarLimits limits;
 };
 
-// How a grammar ended: with a mask, or with what is wrong.
+// Result of a compilation: a mask or an error.
 struct GrammarResult {
   std::shared_ptr<TokenMask> mask;
   std::optional<Error> error;
 };
 
-// Grammars are compiled once: those that were used last are kept.
+// Each grammar is compiled once; the most recently used ones are cached.
 //
-// A grammar of a few lines may take minutes. One that is not compiled within the time limit is refused, while
-// its thread, which nothing can stop, goes on at the lowest priority, and another takes its place; up to
-// kMaxAbandonedThreads of them. If it ends after all, the grammar is there for who asks again.
+// A grammar of a few lines may need minutes. If it exceeds the time limit, it is rejected. Its thread cannot
+// be stopped, so it continues at the lowest priority and another thread replaces it, for up to
+// kMaxAbandonedThreads threads. When it finishes, its grammar is cached for later requests.
 class GrammarCompiler {
  public:
   static constexpr int kMaxAbandonedThreads = 8;
 
-  // Without a library, or where the model has no tokenizer or no end-of-sequence token, it refuses every
-  // grammar.
+  // Without a library, or if the model has no tokenizer or no end-of-sequence token, every grammar is
+  // rejected.
   GrammarCompiler(const GrammarLibrary& library, GrammarVocabulary vocabulary,
                   const GrammarLimits& limits = {});
-  // Waits a moment for what is being compiled; who waits for it is told.
+  // Waits briefly for running compilations; pending callbacks receive an error.
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // Calls `done` once: in this thread where the grammar is known, otherwise in one of the compiler's. It must
-  // not throw. Errors: kInvalidArgument for a grammar that can not be compiled, has no text or takes too
-  // long; kUnsupported where there are no grammars. On any thread.
+  // Calls `done` once: on this thread if the grammar is cached, otherwise on one of the compiler's threads.
+  // It must not throw. Errors: kInvalidArgument for a grammar that cannot be compiled, matches no text or
+  // exceeds the time limit; kUnsupported if grammars are not available. May be called from any thread.
   using Callback = std::function<void(GrammarResult)>;
   void compile(Grammar grammar, Callback done);
-  // Waits, and throws the error.
+  // Waits for the result. Throws on errors.
   std::shared_ptr<TokenMask> compile(const Grammar& grammar);
 
  private:

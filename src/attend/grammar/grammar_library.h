@@ -1,7 +1,8 @@
-// GrammarLibrary: the libraries that compile grammars, where they are installed.
+// GrammarLibrary: finds and loads the libraries that compile grammars.
 //
-// attend loads them at run time and needs none of them otherwise: xgrammar 0.2.8 and apache-tvm-ffi 0.1.15,
-// both of the Python package index, for the sake of the libraries in them. Python itself is not needed.
+// Grammars need xgrammar 0.2.8 and apache-tvm-ffi 0.1.15, two packages of the Python package index that
+// contain these libraries. They are loaded at run time and needed only for grammars. Python itself is not
+// needed.
 #pragma once
 
 #include <filesystem>
@@ -17,22 +18,21 @@ struct Library;
 
 class GrammarLibrary {
  public:
-  // `folder`: a site-packages folder of Python with the packages xgrammar and tvm_ffi, or any folder with
-  // their two libraries. Throws Error(kNotFound) where they are not, and Error(kUnsupported) for other
-  // versions. Empty: ATTEND_GRAMMAR_LIBRARY_PATH of the environment stands for it; without that, wherever the
-  // loader looks, and if they are nowhere, there are no grammars.
+  // `folder`: Python's site-packages folder with the packages xgrammar and tvm_ffi, or a folder with their
+  // two libraries. Throws Error(kNotFound) if they are missing, and Error(kUnsupported) for other versions.
+  // If empty, the environment variable ATTEND_GRAMMAR_LIBRARY_PATH is used, otherwise the loader's search
+  // path; if nothing is found there, grammars are not available.
   static GrammarLibrary load(const std::filesystem::path& folder = {});
 
-  // As load(), but what is wrong with the folder means that there are none.
+  // Like load(), but errors mean that grammars are not available.
   static GrammarLibrary find(const std::filesystem::path& folder);
 
-  // Null: there are no grammars.
+  // Null if grammars are not available.
   const std::shared_ptr<const xgrammar::Library>& xgrammar() const { return xgrammar_; }
   bool available() const { return xgrammar_ != nullptr; }
-  // What to say to who wants one all the same: which packages to install, and what was wrong with those
-  // found.
+  // Error message for requests with grammars: the packages to install, and the problem of those found.
   std::string rejection() const;
-  // The first half of it.
+  // First part of the message.
   static std::string advice();
 
  private:

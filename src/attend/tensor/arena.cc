@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kHugePageBytes = 2u << 20;
 
-// "MemAvailable:   123 kB" in /proc/meminfo; 0 when it can not be read.
+// "MemAvailable:   123 kB" in /proc/meminfo; 0 when it cannot be read.
 size_t meminfo_available_bytes() {
   std::ifstream file("/proc/meminfo");
   std::string key, unit;

@@ -17,7 +17,7 @@ struct AttentionBenchOptions {
   std::function<void(const Report&)> on_case = {};
 };
 
-// The limit of a case is the faster of two times it can not beat: reading its K/V as fast as the read probe
+// The limit of a case is the faster of two times it cannot beat: reading its K/V as fast as the read probe
 // reads the same bytes, and its operations at the peak of the fastest vector arithmetic. Where that is what
 // bounds it and the CPU has AMX, the peak of AMX's bfloat16 tiles stands beside it: attention with tiles can
 // exceed 100 % of the first, not of the second. Every repeat runs both probes and the case one after another,

@@ -1,5 +1,5 @@
 // What the benches of models on CPUs and on GPUs share: prompts, and the bytes and operations that a model's
-// steps can not do without.
+// steps cannot do without.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a prefill can not do without on a GPU, alone: its products and its attention.
+// What a prefill cannot do without on a GPU, alone: its products and its attention.
 #pragma once
 
 #include "attend/engine/engine.h"

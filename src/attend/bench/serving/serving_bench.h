@@ -70,7 +70,7 @@ void print(const ServingResult& result);
 // "tpot" | "e2e": {"mean", "p50", "p90", "p95", "p99", "max", "percentiles": [101]}}, "samples": {"seconds",
 // "running", "waiting", "used_tokens", "cached_tokens": [at most 1,000 each]}}, with speculation
 // "accept_length" and "accept_rate" too. Latencies are milliseconds. Throws Error(kInvalidArgument) for a
-// file that can not be written.
+// file that cannot be written.
 void write_json(const ServingResult& result, const std::filesystem::path& path);
 
 }  // namespace attend::bench

@@ -167,7 +167,7 @@ void write_json(const ServingResult& result, const std::filesystem::path& path) 
   std::ofstream file(path);
   file << json.dump(2) << '\n';
   file.close();
-  require(file.good(), "--json ", path.string(), ": can not be written");
+  require(file.good(), "--json ", path.string(), ": cannot be written");
 }
 
 }  // namespace attend::bench

@@ -20,7 +20,7 @@ class FileMapping;
 // Read-only: writing to a tensor of a mapped file ends the process. Thread-safe after construction.
 class SafetensorsFile {
  public:
-  // Maps the file and checks its header. Throws Error(kNotFound) when it can not be read, Error(kCorruptFile)
+  // Maps the file and checks its header. Throws Error(kNotFound) when it cannot be read, Error(kCorruptFile)
   // as parse_safetensors_header does, or when it is shorter than its header says.
   explicit SafetensorsFile(const std::filesystem::path& path);
   SafetensorsFile(SafetensorsFile&&) = default;

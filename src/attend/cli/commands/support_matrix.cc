@@ -38,7 +38,7 @@ std::string header(const std::vector<std::string>& cells) {
 
 std::string mark(bool has) { return has ? "yes" : "–"; }
 
-// "any", "–", or the list.
+// Returns "any", "–", or the list.
 std::string on(Set<Architecture> architectures) {
   if (architectures.empty()) return "–";
   return architectures == Set<Architecture>::all() ? "any" : to_string(architectures);
@@ -96,7 +96,7 @@ std::string describe_features(std::span<const BackendEntry> table, KvKind kind) 
   return text;
 }
 
-// "fa3 (up to draft chains)"
+// Returns, for example, "fa3 (up to draft chains)".
 std::string preferred(const Preference& preference) {
   std::vector<std::string> conditions;
   if (preference.from > Speculation::kNone)

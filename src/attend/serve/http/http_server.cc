@@ -82,7 +82,7 @@ bool is_stale_socket(asio::io_context& io, const std::string& path) {
 }
 
 void require_listening(const error_code& error, const std::string& what) {
-  if (error) fail(ErrorCode::kInvalidArgument, what, ": cannot listen on it: ", error.message());
+  if (error) fail(ErrorCode::kInvalidArgument, what, ": cannot listen: ", error.message());
 }
 
 }  // namespace

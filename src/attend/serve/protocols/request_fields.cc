@@ -87,7 +87,7 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
     const auto [rest, error] = std::from_chars(item.key().data(), end, id);
     if (error != std::errc() || rest != end || id < 0)
       refuse(fields.name("logit_bias"), fields.name("logit_bias"), ": ", excerpt(item.key()),
-             " is no token id");
+             " is not a token id");
     // Iterates instead of looking up keys: the object may have an entry per vocabulary token, and each lookup
     // is linear.
     const Json& given = item.value();

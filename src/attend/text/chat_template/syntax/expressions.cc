@@ -125,7 +125,7 @@ ExprPtr make_call(int line, ExprPtr callee, CallArguments arguments) {
     const Value function = (*callee)(render, scope);
     if (const Undefined* undefined = function.get<Undefined>())
       complain("'", undefined->name, "' is undefined");
-    if (!function.callable()) complain("a ", function.type_name(), " can not be called");
+    if (!function.callable()) complain("a ", function.type_name(), " cannot be called");
     return function.callable()->call(render, arguments.evaluate(render, scope));
   });
 }

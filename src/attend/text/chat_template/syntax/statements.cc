@@ -161,7 +161,7 @@ StatementPtr make_set_attribute(int line, std::string name, std::string attribut
     const Value* object = scope->find(name);
     if (!object || !object->name_space()) complain("'", name, ".", attribute, " = ' needs a namespace");
     if (given.name_space() || given.loop() || given.callable())
-      complain("a ", given.type_name(), " can not stand in a list, a mapping or a namespace");
+      complain("a ", given.type_name(), " cannot stand in a list, a mapping or a namespace");
     Namespace& target = *object->name_space();
     if (Value* known = target.find(attribute))
       *known = std::move(given);

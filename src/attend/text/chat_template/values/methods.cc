@@ -293,7 +293,7 @@ Value make_namespace(Arguments& arguments, Render&) {
   }
   for (auto& [name, value] : std::exchange(arguments.named, {})) {
     if (value.name_space() || value.loop() || value.callable())
-      complain("a ", value.type_name(), " can not stand in a list, a mapping or a namespace");
+      complain("a ", value.type_name(), " cannot stand in a list, a mapping or a namespace");
     if (Value* known = made->find(name))
       *known = std::move(value);
     else

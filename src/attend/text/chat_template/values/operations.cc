@@ -192,7 +192,7 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
   const Text* text = value.text();
   if (!text && !value.list()) {
     if (const Undefined* undefined = value.get<Undefined>()) complain("'", undefined->name, "' is undefined");
-    complain("a ", value.type_name(), " can not be sliced");
+    complain("a ", value.type_name(), " cannot be sliced");
   }
   int64_t stride = 1;
   if (!step.is_none()) {

@@ -97,7 +97,7 @@ void append_repr(const Value& value, Text& out) {
   if (const Text* text = value.text()) return append_repr(*text, out);
   if (const List* list = value.list()) return append_items(*list, out);
   const Dict* dict = value.dict();
-  if (!dict) complain("a ", value.type_name(), " can not be printed");
+  if (!dict) complain("a ", value.type_name(), " cannot be printed");
   out.append("{");
   for (size_t i = 0; i < dict->items.size(); ++i) {
     if (i > 0) out.append(", ");
@@ -189,7 +189,7 @@ class JsonPrinter {
   static Text key_text(const Value& key) {
     if (const Text* text = key.text()) return *text;
     JsonPrinter printer({});
-    if (key.list() || key.dict()) complain("tojson: a ", key.type_name(), " can not be a key");
+    if (key.list() || key.dict()) complain("tojson: a ", key.type_name(), " cannot be a key");
     printer.print(key, 0);
     return printer.take();
   }

@@ -12,7 +12,7 @@ constexpr int kMaxDepth = 200;
 struct Nesting {
   static void enter(const Value& item, int& depth) {
     if (item.name_space() || item.loop() || item.callable())
-      complain("a ", item.type_name(), " can not stand in a list, a mapping or a namespace");
+      complain("a ", item.type_name(), " cannot stand in a list, a mapping or a namespace");
     int inner = 0;
     if (List* list = item.list()) {
       list->nested = true;
@@ -37,7 +37,7 @@ Value Value::list(std::vector<Value> items, bool is_tuple) {
 Value Value::dict(std::vector<std::pair<Value, Value>> items) {
   auto dict = std::make_shared<Dict>();
   for (const auto& [key, value] : items) {
-    if (key.list() || key.dict()) complain("a ", key.type_name(), " can not be a key");
+    if (key.list() || key.dict()) complain("a ", key.type_name(), " cannot be a key");
     Nesting::enter(key, dict->depth);
     Nesting::enter(value, dict->depth);
   }
@@ -109,7 +109,7 @@ std::optional<Value> Loop::attribute(std::string_view name) const {
 }
 
 void append(List& list, Value item) {
-  if (list.is_tuple) complain("a tuple can not be appended to");
+  if (list.is_tuple) complain("a tuple cannot be appended to");
   if (item.list() == &list || (list.nested && (item.list() || item.dict())))
     complain("append: a list within another one takes no lists and no mappings");
   Nesting::enter(item, list.depth);
@@ -189,7 +189,7 @@ std::vector<Value> get_items(const Value& value) {
     for (size_t i = 0; i + 1 < offsets.size(); ++i)
       items.emplace_back(text->part(offsets[i], offsets[i + 1]));
   } else if (!value.is_undefined()) {
-    complain("a ", value.type_name(), " can not be iterated");
+    complain("a ", value.type_name(), " cannot be iterated");
   }
   return items;
 }

@@ -216,7 +216,7 @@ void OnigReader::set_range(Union& set) {
   const bool range = next_is("-") && !next_is("-]") && !next_is("-&&") && low.class_items.empty();
   if (!range) return set.add(low);
   consume("-");
-  if (next_is("[")) refuse("a range can not end in a set");
+  if (next_is("[")) refuse("a range cannot end in a set");
   const OnigItem high = set_item();
   if (!high.class_items.empty() || high.code < low.code) refuse("not a range");
   set.items += onig_literal(low.code) + "-" + onig_literal(high.code);
