@@ -43,8 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-algorithm EAGLE3",
                  "speculative_algorithm EAGLE3: expected NGRAM"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-num-draft-tokens 4",
-                 "--speculative-num-draft-tokens: speculation is off; expected it together with "
-                 "--speculative-algorithm"},
+                 "--speculative-num-draft-tokens: requires --speculative-algorithm"},
         BadInput{"--model-path " + kTinyModel + kPrompt +
                      " --speculative-algorithm NGRAM --speculative-ngram-min-match-window-size 13",
                  "speculative_ngram_max_match_window_size 12: at least"},

@@ -99,7 +99,7 @@ TEST(LlamaCppFlags, UnsupportedFlagsSuggestAReplacement) {
         {"-no-cnv", "attend generate never starts a conversation"},
         {"--mlock", "weights are always mapped"},
         {"--repeat-penalty 1.1", "--repetition-penalty"},
-        {"-hello", "argument -hello: is not expected"}}) {
+        {"-hello", "argument -hello: unknown flag"}}) {
     const CommandResult ran = attend("generate -m " + kTinyModel + " -p x " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(instead));
@@ -144,9 +144,10 @@ TEST(LlamaCppFlags, GgufOnlyDirectoryIsRejected) {
 TEST(LlamaCppFlags, FReadsNoMoreThanTheContextCanHold) {
   const CommandResult ran = attend("generate -m " + kTinyModel + " -c 8 -f -", Streams::kBoth, "yes |");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out,
-              HasSubstr("prompts file -: more than 8192 bytes, which the context of 8 tokens does not "
-                        "hold: expected one prompt"));
+  EXPECT_THAT(
+      ran.out,
+      HasSubstr(
+          "prompts file -: more than 8192 bytes, more than the context of 8 tokens: expected one prompt"));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ constexpr const char* kSamples =
 
 TEST(GenerationConfig, ProvidesDefaultsThatFlagsOverride) {
   EXPECT_EQ(said(kSamples, ""),
-            "sampling: temperature 0.5*, top_k 7*, top_p 0.75*, repetition_penalty 1.25* (*: of "
+            "sampling: temperature 0.5*, top_k 7*, top_p 0.75*, repetition_penalty 1.25* (*: from "
             "generation_config.json)");
   EXPECT_EQ(said(kSamples, "--temperature 2 --top-k 0 --repetition-penalty 1"),
             "sampling: temperature 2, top_p 0.75* (*: from generation_config.json)");

@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("stop": [1])", "stop", "stop holds 1: expected strings"},
         BadField{R"("stop_token_ids": [-1])", "stop_token_ids", "integers from 0"},
         BadField{R"("frequency_penalty": 2.5)", "frequency_penalty", "expected -2 to 2"},
-        BadField{R"("logit_bias": {"x": 1})", "logit_bias", "is no token id"},
+        BadField{R"("logit_bias": {"x": 1})", "logit_bias", "is not a token id"},
         BadField{R"("logit_bias": {"5": 101})", "logit_bias", "expected -100 to 100"},
         BadField{R"("top_logprobs": 2)", "top_logprobs", "only with logprobs"},
         BadField{R"("logprobs": true, "top_logprobs": 21)", "top_logprobs", "from 0 to 20"},
