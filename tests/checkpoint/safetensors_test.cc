@@ -128,7 +128,7 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasCutShortAfterItWasOpened) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::resize_file(path, 4096);
-  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "\"w\"", "cut short"},
+  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "\"w\"", "truncated"},
                [&] { file.fetch(*file.find("w"), [](size_t) {}); });
 }
 
@@ -138,7 +138,8 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasWrittenToAfterItWasOpened) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "written to", "nobody writes"},
+  expect_error(ErrorCode::kCorruptFile,
+               {"a.safetensors", "modified while attend used it", "not modified while attend runs"},
                [&] { file.fetch(*file.find("w"), [](size_t) {}); });
 }
 

@@ -91,7 +91,7 @@ TEST(ReadAhead, EndsWhereAFileWasCutShort) {
   const HfTensors weights(dir.path());
   std::filesystem::resize_file(file, 0);
   weights.prefetch_all(std::atomic<bool>(false));
-  expect_error(ErrorCode::kCorruptFile, {"cut short"}, [&] { weights.fetch("a", [](size_t) {}); });
+  expect_error(ErrorCode::kCorruptFile, {"truncated"}, [&] { weights.fetch("a", [](size_t) {}); });
 }
 
 }  // namespace

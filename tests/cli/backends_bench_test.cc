@@ -124,7 +124,7 @@ TEST(BenchCommand, ReplaysATrace) {
                  "{\"prompt\": \"copy: laugh ->\", \"output_len\": 3}\n{\"turns\": [{\"prompt\": \"a\"}]}\n");
   const CommandResult of_file = attend(serving + "--output-len 2 --trace " + trace, Streams::kStdout);
   EXPECT_EQ(of_file.exit_code, 0);
-  EXPECT_THAT(of_file.out, HasSubstr("2 requests, " + trace + ", all at once"));
+  EXPECT_THAT(of_file.out, HasSubstr("2 requests, " + trace + ", all at the start"));
 }
 
 TEST(BenchCommand, RejectsAnInvalidTrace) {
@@ -137,7 +137,7 @@ TEST(BenchCommand, RejectsAnInvalidTrace) {
   expect_refused("", "--offline is required");
   expect_refused("--offline --burstiness 2", "--burstiness: needs --request-rate");
   expect_refused("--offline --input-len 9:3", "--input-len '9:3': expected tokens");
-  expect_refused("--offline --shared-prefixes 2", "--shared-prefix-len 0: give both or none");
+  expect_refused("--offline --shared-prefixes 2", "--shared-prefix-len 0: expected both or neither");
   expect_refused("--offline --input-len 4000", "conversation 1 of the trace: 4128 tokens with its answers");
   expect_refused("--offline --trace /nowhere", "/nowhere");
   expect_refused("--offline --trace /nowhere --num-turns 2",
@@ -194,12 +194,12 @@ TEST(BenchCommand, TimesTheFullContext) {
 
 TEST(BenchCommand, RejectsLengthsBeyondTheContext) {
   for (const auto& [flags, why] :
-       {std::pair{"-p 2 -n 2 -d 2046", "--depth 2046: 0 to 2045: the model's positions reach 2048"},
+       {std::pair{"-p 2 -n 2 -d 2046", "--depth 2046: 0 to 2045: the model's maximum length is 2048"},
         {"-d 2147483136",
-         "--depth 2147483136: 0 to 1535: the model's positions reach 2048, of which 512 are"},
+         "--depth 2147483136: 0 to 1535: the model's maximum length is 2048, of which 512 are"},
         {"-d -1", "--depth -1: 0 to 1535"},
-        {"-p 2048", "--prompt-tokens 2048: 0 to 2047, since the model's positions reach 2048"},
-        {"-n 2047", "--new-tokens 2047: 0 to 2046, since the model's positions reach 2048"},
+        {"-p 2048", "--prompt-tokens 2048: 0 to 2047; the model's maximum length is 2048"},
+        {"-n 2047", "--new-tokens 2047: 0 to 2046; the model's maximum length is 2048"},
         {"-p 0 -n 0", "--prompt-tokens 0 and --new-tokens 0: nothing to time"},
         {"-d 0,,64", "--depth '0,,64': expected integers with commas between them, each 0 to the model's"}}) {
     const CommandResult ran = attend("bench model --device cpu -m " + kTinyModel + " " + flags);
@@ -344,7 +344,7 @@ TEST(BenchCommand, NeedsNoTemporaryFiles) {
       attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --depth 131072", Streams::kBoth,
              "TMPDIR=/nonexistent");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("--depth 131072: 0 to 130559: the model's positions reach 131072"));
+  EXPECT_THAT(ran.out, HasSubstr("--depth 131072: 0 to 130559: the model's maximum length is 131072"));
 }
 
 TEST(BenchCommand, RejectsFlagsOfTheOtherKindOfDeviceByName) {
@@ -399,7 +399,7 @@ TEST(BenchCommand, RejectsADepthThatTheModelsContextDoesNotHold) {
   const CommandResult ran = attend("bench model --device cuda --model-path " + kTinyModel + " --depth 1912");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out,
-              HasSubstr("--depth 1912: the model's positions reach 2048, 137 of which are for what is"));
+              HasSubstr("--depth 1912: the model's maximum length is 2048, 137 of which are reserved for"));
 }
 
 TEST(BenchCommand, RejectsAGpuThatDoesNotExist) {

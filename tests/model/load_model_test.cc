@@ -280,7 +280,8 @@ TEST(LoadModel, DetectsAShardModifiedDuringLoading) {
     });
   };
   load_and_write(false);
-  expect_error(ErrorCode::kCorruptFile, {"1.safetensors: the file was written to", "nobody writes"},
+  expect_error(ErrorCode::kCorruptFile,
+               {"1.safetensors: the file was modified", "not modified while attend runs"},
                [&] { load_and_write(true); });
 }
 

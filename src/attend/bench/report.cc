@@ -37,7 +37,7 @@ ordered_json to_json(const CaseResult& result) {
   return json;
 }
 
-// Whether another file may take its name: it is a plain one or new, in a folder that takes new ones.
+// Returns true if another file may replace it: it is a regular file or new, in a writable folder.
 bool can_be_replaced(const std::filesystem::path& path) {
   const std::filesystem::file_type type = std::filesystem::symlink_status(path).type();
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";

@@ -62,7 +62,7 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
 
 // Rejects flags of llama.cpp that CLI11 would read as short flags ("-ngl" as -n), and -h followed by other
 // letters, which it would read as --help.
-void refuse_unknown(const std::string& argument) {
+void reject_unknown(const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='));
   const std::string_view instead = suggest_for_llama_cpp_flag(name);
   require(instead.empty(), name, ": a flag of llama.cpp; in attend: ", instead);
@@ -79,7 +79,7 @@ void check_command_line(const CLI::App& app, const std::vector<std::string>& arg
     if (i == arguments.size()) fail(ErrorCode::kInvalidArgument, "no command: ", known_commands(*command));
     if (find_option(*command, arguments[i]) != nullptr) break;  // --help, --version
     if (arguments[i].starts_with('-')) {
-      refuse_unknown(arguments[i]);
+      reject_unknown(arguments[i]);
       fail(ErrorCode::kInvalidArgument, "no command before ", elide(arguments[i], kMaxArgumentBytes), ": ",
            known_commands(*command));
     }
@@ -87,7 +87,7 @@ void check_command_line(const CLI::App& app, const std::vector<std::string>& arg
   }
   for (; i < arguments.size(); ++i) {
     const CLI::Option* option = find_option(*command, arguments[i]);
-    if (option == nullptr) refuse_unknown(arguments[i]);
+    if (option == nullptr) reject_unknown(arguments[i]);
     if (option == nullptr || option->get_items_expected_min() == 0 || i + 1 == arguments.size()) continue;
     const std::string& value = arguments[i + 1];
     require(find_option(*command, value) == nullptr, arguments[i], ": expected a value, but ", value,

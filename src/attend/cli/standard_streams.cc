@@ -14,7 +14,7 @@
 namespace attend::cli {
 namespace {
 
-[[noreturn]] void refuse_stdout(int error_number) {
+[[noreturn]] void reject_stdout(int error_number) {
   fail(ErrorCode::kInvalidArgument, "stdout: cannot be written: ", std::strerror(error_number));
 }
 
@@ -30,13 +30,13 @@ void open_standard_streams() {
 
 void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    refuse_stdout(errno);
+    reject_stdout(errno);
 }
 
 void flush_out() {
   errno = 0;
   std::cout.flush();
-  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout)) refuse_stdout(errno != 0 ? errno : EIO);
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout)) reject_stdout(errno != 0 ? errno : EIO);
 }
 
 bool has_bars() {

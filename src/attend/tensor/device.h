@@ -1,4 +1,4 @@
-// Where memory lies and code runs.
+// Device: location of memory and execution.
 #pragma once
 
 #include <cstdint>

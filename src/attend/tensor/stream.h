@@ -1,4 +1,4 @@
-// A queue of device work.
+// Stream: queue of device work.
 #pragma once
 
 #include "attend/tensor/device.h"
@@ -6,8 +6,8 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// On the CPU every operation is done when its call returns, and `handle` is null. On a GPU `handle` is the
-// cudaStream_t; the caller owns it. Copyable; does not own.
+// On the CPU every operation is complete when its call returns, and `handle` is null. On a GPU `handle` is
+// the cudaStream_t, which the caller owns. Copyable; does not own.
 struct Stream {
   Device device;
   void* handle = nullptr;

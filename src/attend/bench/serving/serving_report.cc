@@ -21,7 +21,7 @@ constexpr double kShares[] = {0.5, 0.9, 0.95, 0.99};
 struct Latency {
   const char* key;
   const char* name;
-  std::vector<double> milliseconds;  // rising
+  std::vector<double> milliseconds;  // sorted ascending
 
   double mean() const {
     const double sum = std::accumulate(milliseconds.begin(), milliseconds.end(), 0.0);
@@ -44,7 +44,7 @@ std::vector<Latency> collect_latencies(const ServingResult& result) {
   return {std::move(ttft), std::move(itl), std::move(tpot), std::move(e2e)};
 }
 
-// Sums and peaks of a run.
+// Totals and peaks of a run.
 struct Totals {
   int64_t num_prompt = 0, num_cached = 0, num_output = 0;
   int peak_running = 0, peak_used = 0;

@@ -195,15 +195,15 @@ void add_bench(CLI::App& app, Command& selected) {
   add_run_options(*command, model->engine);
   add_model_choice(*command, model->model);
   add_numbers(*command, "--prompt-tokens,--n-prompt,-p", model->prompt_tokens,
-              "0 to the model's maximum position", "CPUs: prompt lengths to time, such as 512,2048; 0: none");
-  add_numbers(*command, "--new-tokens,--n-gen,-n", model->new_tokens, "0 to the model's maximum position",
+              "0 to the model's maximum length", "CPUs: prompt lengths to time, such as 512,2048; 0: none");
+  add_numbers(*command, "--new-tokens,--n-gen,-n", model->new_tokens, "0 to the model's maximum length",
               "CPUs: numbers of tokens to generate, such as 32,128; 0: none");
-  add_numbers(*command, "--depth,--n-depth,-d", model->depths, "0 to the model's maximum position",
+  add_numbers(*command, "--depth,--n-depth,-d", model->depths, "0 to the model's maximum length",
               "context length before the timed tokens; CPUs: such as 0,4096,16384, default 0; GPUs: one "
               "number, default 1000");
   add_number(*command, "--repetitions,-r", model->repetitions, "CPUs: number of repetitions of each case",
              Range<int>{.lowest = 1, .highest = 1000});
-  add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to the model's maximum position",
+  add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to the model's maximum length",
               "GPUs: batch sizes of the timed decode steps; default: 1,8,32,128,256");
   select(command, model, run_model);
 

@@ -203,19 +203,19 @@ void HttpSession::parse() {
     if (error || used == 0) break;
   }
   if (error == http::error::body_limit)
-    return refuse_request(413, fmt::format("the body is larger than {} bytes", pool_.options.max_body_bytes));
+    return reject_request(413, fmt::format("the body is larger than {} bytes", pool_.options.max_body_bytes));
   if (error == http::error::header_limit)
-    return refuse_request(
+    return reject_request(
         431, fmt::format("the headers are larger than {} bytes", pool_.options.max_header_bytes));
-  if (error) return refuse_request(400, "no HTTP/1.1 request: " + error.message());
+  if (error) return reject_request(400, "no HTTP/1.1 request: " + error.message());
   // Without chunked encoding, the body would end with the connection, together with its client.
   const bool is_endless = parser_->is_header_done() && !parser_->chunked() &&
                           parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
-  if (is_endless) return refuse_request(501, "Transfer-Encoding: expected chunked");
-  if (!hold_body()) return refuse_request(503, "too many concurrent requests with large bodies");
+  if (is_endless) return reject_request(501, "Transfer-Encoding: expected chunked");
+  if (!hold_body()) return reject_request(503, "too many concurrent requests with large bodies");
   if (parser_->is_done()) return dispatch_request();
   if (buffer_.size() >= pool_.options.max_header_bytes)
-    return refuse_request(431, "the headers are too large");
+    return reject_request(431, "the headers are too large");
   if (parser_->is_header_done() && !continued_ &&
       parser_->get().find(http::field::expect) != parser_->get().end()) {
     continued_ = true;
@@ -231,7 +231,7 @@ bool HttpSession::hold_body() {
          pool_.num_body_bytes <= kLargestBodiesAtOnce * pool_.options.max_body_bytes;
 }
 
-void HttpSession::refuse_request(int status, std::string_view message) {
+void HttpSession::reject_request(int status, std::string_view message) {
   keep_alive_ = is_head_ = false;
   read_timer_.cancel();
   parser_->get().body() = {};
@@ -242,7 +242,7 @@ void HttpSession::refuse_request(int status, std::string_view message) {
 }
 
 void HttpSession::on_read_timeout() {
-  if (!exchange_) refuse_request(408, "the request did not arrive in time");
+  if (!exchange_) reject_request(408, "the request did not arrive in time");
 }
 
 void HttpSession::dispatch_request() {

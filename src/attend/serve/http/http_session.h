@@ -67,7 +67,7 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   // other requests.
   bool hold_body();
   void release_body() noexcept { pool_.num_body_bytes -= std::exchange(body_bytes_, 0); }
-  void refuse_request(int status, std::string_view message);
+  void reject_request(int status, std::string_view message);
   // Appends bytes to those of other calls, in order; see SessionPool::unsettled. Appends all parts or throws.
   template <class... Parts>
   void send(const Parts&... parts);

@@ -116,7 +116,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   try {
     executor_.work([this, &endpoint, body = request.body, generation] {
       if (auto error = catch_error([&] { submit(prepare(endpoint, body), generation); }))
-        generation->refuse(std::move(error));
+        generation->reject(std::move(error));
     });
   } catch (...) {
     exchange->on_gone = nullptr;
@@ -185,13 +185,13 @@ void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generatio
                                             *engine_.tokenizer(), waiting->answer->inside_reasoning);
       generation->submit(std::move(*waiting), max_waiting);
     });
-    if (error) generation->refuse(error);
+    if (error) generation->reject(error);
   });
 }
 
 std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
   if (!chat_ || !engine_.tokenizer())
-    refuse_unsupported("messages", "the model has no chat template; start the server with --chat-template");
+    reject_unsupported("messages", "the model has no chat template; start the server with --chat-template");
   std::vector<ChatTemplate::Part> parts = chat_->render(job.variables, job.add_generation_prompt);
   if (!job.continued.empty()) parts.push_back({job.continued, /*from_user=*/true});
   if (job.answer && job.answer->reasoning) {
@@ -210,14 +210,14 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
     const Tokenizer* tokenizer = engine_.tokenizer();
-    if (!tokenizer) refuse_unsupported("prompt", "the model has no tokenizer");
+    if (!tokenizer) reject_unsupported("prompt", "the model has no tokenizer");
     std::vector<int32_t> ids;
     if (fields.has("messages")) {
       GenerationJob job = kChatCompletions.read(json, defaults_, formats_);
       ids = apply_template(job);
     } else {
       const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
-      if (!text) refuse("prompt", "prompt: missing; expected a string, or messages");
+      if (!text) reject("prompt", "prompt: missing; expected a string, or messages");
       ids = tokenizer->encode(*text, fields.boolean("add_special_tokens").value_or(true));
     }
     return json_text(
@@ -230,15 +230,15 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
     const Json json = parse_body(body);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
-    if (!engine_.tokenizer()) refuse_unsupported("tokens", "the model has no tokenizer");
-    if (!fields.has("tokens")) refuse("tokens", "tokens: missing; expected a list of token ids");
+    if (!engine_.tokenizer()) reject_unsupported("tokens", "the model has no tokenizer");
+    if (!fields.has("tokens")) reject("tokens", "tokens: missing; expected a list of token ids");
     const std::vector<int32_t> ids = fields.token_ids("tokens");
     // The larger vocabulary: some tokenizers have tokens that the model lacks, and some models pad their
     // vocabulary.
     const int vocab_size = std::max(engine_.model_spec().vocab_size, engine_.tokenizer()->vocab_size());
     for (const int32_t id : ids)
       if (id >= vocab_size)
-        refuse("tokens", "tokens holds ", id, ": expected token ids, 0 to ", vocab_size - 1);
+        reject("tokens", "tokens holds ", id, ": expected token ids, 0 to ", vocab_size - 1);
     const std::string text =
         engine_.tokenizer()->decode(ids, fields.boolean("skip_special_tokens").value_or(true));
     return json_text({{"prompt", text}, {"text", text}});
@@ -330,7 +330,7 @@ void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchan
   const Json json = request.body.empty() ? Json(Json::object()) : parse_body(request.body);
   const Fields fields(json);
   if (fields.has("output_dir"))
-    refuse_unsupported("output_dir", "not supported: /stop_profile returns the trace");
+    reject_unsupported("output_dir", "not supported: /stop_profile returns the trace");
   engine_.start_trace(fields.integer("num_steps", 1, INT32_MAX).value_or(0));
   exchange->reply(200, "text/plain", "Recording; POST /stop_profile returns the trace.\n");
 }
@@ -345,7 +345,7 @@ void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchan
   const Fields fields(json);
   const bool all = fields.boolean("abort_all").value_or(false);
   const std::string rid = fields.string("rid").value_or("");
-  if (!all && rid.empty()) refuse("rid", "rid: missing; expected the id of a request, or abort_all");
+  if (!all && rid.empty()) reject("rid", "rid: missing; expected the id of a request, or abort_all");
   // As in SGLang, an id matches all ids that begin with it.
   for (const auto& [key, generation] : generations_)
     if (all || generation->head().id.starts_with(rid)) generation->abort();

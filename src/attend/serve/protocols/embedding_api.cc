@@ -169,7 +169,7 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
     call->submit(std::move(inputs), done);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
-    refuse("input", "input: ", error.what());
+    reject("input", "input: ", error.what());
   }
 }
 
@@ -187,7 +187,7 @@ std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptI
       encoded.push_back(*ids);
     } else {
       if (!embedder_.tokenizer())
-        refuse_unsupported("input", "the model has no tokenizer; expected token ids");
+        reject_unsupported("input", "the model has no tokenizer; expected token ids");
       encoded.push_back(embedder_.tokenizer()->encode(std::get<std::string>(inputs[i])));
     }
     if (encoded[i].size() > longest)
@@ -215,9 +215,9 @@ void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Ex
     const Json json = parse_body(body);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
-    if (!embedder_.tokenizer()) refuse_unsupported("prompt", "the model has no tokenizer");
+    if (!embedder_.tokenizer()) reject_unsupported("prompt", "the model has no tokenizer");
     const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
-    if (!text) refuse("prompt", "prompt: missing; expected a string");
+    if (!text) reject("prompt", "prompt: missing; expected a string");
     const std::vector<int32_t> ids =
         embedder_.tokenizer()->encode(*text, fields.boolean("add_special_tokens").value_or(true));
     return json_text({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", max_model_len()}});

@@ -111,10 +111,10 @@ void Generation::submit(GenerationJob job, int max_waiting) {
                                  first](const RequestOutput& output) {
         self->take(first + static_cast<size_t>(output.index), output);
       };
-      const bool may_be_refused = first == 0 && max_waiting > 0;
+      const bool may_be_rejected = first == 0 && max_waiting > 0;
       const std::optional<RequestId> id =
-          may_be_refused ? engine_.submit_unless_full(wanted, std::move(callback), max_waiting)
-                         : engine_.submit(wanted, std::move(callback));
+          may_be_rejected ? engine_.submit_unless_full(wanted, std::move(callback), max_waiting)
+                          : engine_.submit(wanted, std::move(callback));
       if (!id) throw queue_full(max_waiting);
       first += static_cast<size_t>(wanted.params.n);
       const std::lock_guard lock(ids_mutex_);
@@ -151,7 +151,7 @@ void Generation::take(size_t choice, const RequestOutput& output) noexcept {
   ready_queue_.add(*this);
 }
 
-void Generation::refuse(std::exception_ptr error) noexcept {
+void Generation::reject(std::exception_ptr error) noexcept {
   {
     const std::lock_guard lock(inbox_mutex_);
     inbox_.error = std::move(error);

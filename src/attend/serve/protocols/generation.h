@@ -46,7 +46,7 @@ class OutputCopies {
   size_t num_ = 0;
 };
 
-// Used on the I/O thread, except for submit() and refuse().
+// Used on the I/O thread, except for submit() and reject().
 class Generation : public ReadyHandler {
  public:
   // `on_end` is called once, after the last operation.
@@ -59,7 +59,7 @@ class Generation : public ReadyHandler {
   // `max_waiting` completions wait before its first (0: no limit).
   void submit(GenerationJob job, int max_waiting);
   // Ends the request with this error, unless it has ended. May be called from any thread.
-  void refuse(std::exception_ptr error) noexcept;
+  void reject(std::exception_ptr error) noexcept;
   // Aborts unfinished completions after the client has disconnected. Later calls have no effect.
   void leave() noexcept;
   // Aborts unfinished completions; a connected client receives the last outputs. May be called from any

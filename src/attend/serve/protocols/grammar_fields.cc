@@ -19,7 +19,7 @@ class Reader {
     const Json* value = given(fields, key);
     if (!value) return;
     if (!value->is_object() && !value->is_string())
-      refuse(fields.name(key), fields.name(key), " ", excerpt(*value), ": expected a JSON schema");
+      reject(fields.name(key), fields.name(key), " ", excerpt(*value), ": expected a JSON schema");
     add({GrammarKind::kJsonSchema, text_or_json(*value)}, fields.name(key));
   }
   void text(const Fields& fields, const char* key, GrammarKind kind) {
@@ -48,16 +48,16 @@ class Reader {
     if (type == "structural_tag")
       return add({GrammarKind::kStructuralTag, convert_structures(*format).dump()}, "response_format");
     if (type != "json_schema")
-      refuse_unsupported("response_format", "type \"", type,
+      reject_unsupported("response_format", "type \"", type,
                          "\" is not supported; expected \"text\", \"json_object\", \"json_schema\" or "
                          "\"structural_tag\"");
     const Json* about = inner.find("json_schema");
-    if (!about) refuse("response_format.json_schema", "response_format.json_schema: missing");
+    if (!about) reject("response_format.json_schema", "response_format.json_schema: missing");
     const Fields named(*about, "response_format.json_schema.");
     const Json* schema = named.find("schema");
     if (!schema) schema = named.find("schema_");  // name that SGLang's client uses
     if (!schema || !schema->is_object())
-      refuse("response_format.json_schema.schema",
+      reject("response_format.json_schema.schema",
              "response_format.json_schema.schema: expected a JSON schema, an object");
     add({GrammarKind::kJsonSchema, schema->dump()}, "response_format");
   }
@@ -69,7 +69,7 @@ class Reader {
   }
 
   void add(Grammar grammar, const std::string& param) {
-    if (found_) refuse(param, param, ": ", found_->param, " already sets the format of the text");
+    if (found_) reject(param, param, ": ", found_->param, " already sets the format of the text");
     found_ = {std::move(grammar), param};
   }
 
@@ -79,7 +79,7 @@ class Reader {
     if (!format.contains("structures")) return format;
     Json tags = Json::array();
     const Json& structures = format["structures"];
-    if (!structures.is_array()) refuse("response_format.structures", "structures: expected a list");
+    if (!structures.is_array()) reject("response_format.structures", "structures: expected a list");
     for (const Json& structure : structures) {
       const Fields fields(structure, "response_format.structures.");
       const Json* schema = fields.find("schema");

@@ -69,7 +69,7 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
   const auto number = [&](const char* key, double missing, double lowest, double highest) {
     const double value = fields.number(key).value_or(missing);
     if (value < lowest || value > highest)
-      refuse(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
+      reject(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
     return static_cast<float>(value);
   };
   params.repetition_penalty = number("repetition_penalty", defaults.repetition_penalty, 1e-3, 1e3);
@@ -80,20 +80,20 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
   const Json* bias = fields.find("logit_bias");
   if (!bias) return;
   if (!bias->is_object())
-    refuse(fields.name("logit_bias"), fields.name("logit_bias"), " ", excerpt(*bias), ": expected an object");
+    reject(fields.name("logit_bias"), fields.name("logit_bias"), " ", excerpt(*bias), ": expected an object");
   for (const auto& item : bias->items()) {
     int32_t id = -1;
     const char* const end = item.key().data() + item.key().size();
     const auto [rest, error] = std::from_chars(item.key().data(), end, id);
     if (error != std::errc() || rest != end || id < 0)
-      refuse(fields.name("logit_bias"), fields.name("logit_bias"), ": ", excerpt(item.key()),
+      reject(fields.name("logit_bias"), fields.name("logit_bias"), ": ", excerpt(item.key()),
              " is not a token id");
     // Iterates instead of looking up keys: the object may have an entry per vocabulary token, and each lookup
     // is linear.
     const Json& given = item.value();
     const double value = given.is_null() ? 0.0 : given.is_number() ? given.get<double>() : NAN;
     if (!(value >= -100.0 && value <= 100.0))
-      refuse(fields.name("logit_bias"), fields.name("logit_bias"), " of ", id, " is ", excerpt(given),
+      reject(fields.name("logit_bias"), fields.name("logit_bias"), " of ", id, " is ", excerpt(given),
              ": expected -100 to 100");
     params.logit_bias.emplace_back(id, static_cast<float>(value));
   }
@@ -113,10 +113,10 @@ size_t param_bytes(const SamplingParams& params) {
 void reject_unsupported_fields(const Fields& fields) {
   for (const auto& [key, why] : kMissing)
     if (const Json* value = fields.find(key); value && !is_neutral(*value))
-      refuse_unsupported(fields.name(key), why);
+      reject_unsupported(fields.name(key), why);
   for (const char* key : kWithoutEffect) fields.find(key);
   if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json({"text"}))
-    refuse_unsupported("modalities", "only [\"text\"] is supported");
+    reject_unsupported("modalities", "only [\"text\"] is supported");
 }
 
 void read_sampling(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
@@ -131,7 +131,7 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
     params.seed = static_cast<uint64_t>(*seed);
   params.stop = fields.strings("stop");
   if (params.stop.size() > kMaxStops)
-    refuse(fields.name("stop"), fields.name("stop"), " holds ", params.stop.size(), " strings: at most ",
+    reject(fields.name("stop"), fields.name("stop"), " holds ", params.stop.size(), " strings: at most ",
            kMaxStops);
   // Removes duplicates, since all stop tokens are compared with each token.
   params.stop_token_ids = fields.token_ids("stop_token_ids");
@@ -147,13 +147,13 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   read_edits(fields, defaults, params);
   const auto check_range = [&](const char* key, double value, double lowest, double highest) {
     if (value < lowest || value > highest)
-      refuse(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
+      reject(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
   };
   check_range("temperature", params.temperature, 0.0, 100.0);
   check_range("min_p", params.min_p, 0.0, 1.0);
   check_range("top_p", params.top_p, 0.0, 1.0);
   if (params.top_p == 0.0f)
-    refuse(fields.name("top_p"), fields.name("top_p"), " 0: expected above 0, at most 1");
+    reject(fields.name("top_p"), fields.name("top_p"), " 0: expected above 0, at most 1");
 }
 
 void read_max_tokens(const Fields& fields, std::initializer_list<const char*> keys, GenerationJob& job) {
@@ -180,10 +180,10 @@ void check_num_completions(const GenerationJob& job) {
   // A chat becomes one prompt later.
   const size_t num = std::max<size_t>(job.prompts.size(), 1) * static_cast<size_t>(job.params.n);
   if (num > kMaxCompletions)
-    refuse("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",
+    reject("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",
            kMaxCompletions, " completions together");
   if (const size_t bytes = param_bytes(job.params); num * bytes > kMaxParamBytes)
-    refuse("n", num, " completions with stop, stop_token_ids and logit_bias of ", bytes,
+    reject("n", num, " completions with stop, stop_token_ids and logit_bias of ", bytes,
            " bytes each: expected at most ", kMaxParamBytes, " together");
 }
 

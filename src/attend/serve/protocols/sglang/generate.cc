@@ -148,7 +148,7 @@ void read_native_logprobs(const Fields& fields, GenerationJob& job) {
   job.logprob_text = fields.boolean("return_text_in_logprobs").value_or(false);
   if (!fields.boolean("return_logprob").value_or(false)) {
     if (num_top.value_or(0) > 0)
-      refuse("top_logprobs_num", "top_logprobs_num: only with return_logprob true");
+      reject("top_logprobs_num", "top_logprobs_num: only with return_logprob true");
     return;
   }
   job.params.logprobs = static_cast<int>(num_top.value_or(0));
@@ -163,7 +163,7 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
   const Json none = Json::object();
   const Json* given = fields.find("sampling_params");
   if (given && given->is_array())
-    refuse_unsupported("sampling_params", "a list is not supported; expected an object");
+    reject_unsupported("sampling_params", "a list is not supported; expected an object");
   const Fields sampling(given ? *given : none, "sampling_params.");
   read_sampling(sampling, defaults, job);
   job.params.n = static_cast<int>(sampling.integer("n", 1, kMaxChoices).value_or(1));
@@ -174,7 +174,7 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
   read_native_logprobs(fields, job);
   const Json* text = fields.find("text");
   const Json* ids = fields.find("input_ids");
-  if (!text == !ids) refuse(text ? "input_ids" : "text", "expected one of text and input_ids");
+  if (!text == !ids) reject(text ? "input_ids" : "text", "expected one of text and input_ids");
   if (text) {
     job.is_batch = text->is_array();
     for (std::string& prompt : fields.strings("text")) job.prompts.emplace_back(std::move(prompt));
@@ -186,7 +186,7 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
       for (const Json& prompt : *ids) job.prompts.emplace_back(read_token_ids(prompt, "input_ids"));
   }
   if (job.prompts.empty() || job.prompts.size() > kMaxPrompts)
-    refuse(text ? "text" : "input_ids", text ? "text" : "input_ids", ": expected 1 to ", kMaxPrompts,
+    reject(text ? "text" : "input_ids", text ? "text" : "input_ids", ": expected 1 to ", kMaxPrompts,
            " prompts");
   check_num_completions(job);
   job.ignored = fields.unread();

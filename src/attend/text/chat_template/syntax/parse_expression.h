@@ -26,8 +26,8 @@ class ExpressionParser {
   // Reads filters that follow an expression, each starting with "|" or its name.
   ExprPtr parse_filter(ExprPtr input);
 
-  [[noreturn]] void refuse(const std::string& message) const { throw SyntaxError{peek().line, message}; }
-  [[noreturn]] void refuse_unsupported(const std::string& message) const {
+  [[noreturn]] void reject(const std::string& message) const { throw SyntaxError{peek().line, message}; }
+  [[noreturn]] void reject_unsupported(const std::string& message) const {
     throw SyntaxError{peek().line, message, true};
   }
   // Describes the next token for messages: "'else'", "the end of the tag", ...
@@ -49,7 +49,7 @@ class ExpressionParser {
    public:
     explicit Level(ExpressionParser& parser) : parser_(parser) {
       if (++parser_.level_ > kMaxLevels)
-        parser_.refuse_unsupported("nested more than " + std::to_string(kMaxLevels) + " levels deep");
+        parser_.reject_unsupported("nested more than " + std::to_string(kMaxLevels) + " levels deep");
     }
     ~Level() { --parser_.level_; }
     Level(const Level&) = delete;
@@ -59,7 +59,7 @@ class ExpressionParser {
   };
   void check_chain(int length) const {
     if (length > kMaxChain)
-      refuse_unsupported("more than " + std::to_string(kMaxChain) + " operands in a row");
+      reject_unsupported("more than " + std::to_string(kMaxChain) + " operands in a row");
   }
 
   // Called names with their lines, and names that are defined as callable.

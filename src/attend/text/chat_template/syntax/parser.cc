@@ -41,20 +41,20 @@ class Parser : public ExpressionParser {
         }
         default:
           if (ends.size() > 0)
-            refuse("expected {% " + std::string(*(ends.end() - 1)) + " %}, found the end of the template");
+            reject("expected {% " + std::string(*(ends.end() - 1)) + " %}, found the end of the template");
           return block;
       }
     }
   }
 
   void expect_end(Token::Kind kind) {
-    if (peek().kind != kind) refuse("expected the end of the tag, found " + found());
+    if (peek().kind != kind) reject("expected the end of the tag, found " + found());
     take();
   }
   void end_tag() { expect_end(Token::Kind::kTagEnd); }
   // Reads the closing tag of a block.
   void end_block(std::string_view name) {
-    if (!consume_name(name)) refuse("expected {% " + std::string(name) + " %}");
+    if (!consume_name(name)) reject("expected {% " + std::string(name) + " %}");
     end_tag();
   }
 
@@ -73,14 +73,14 @@ class Parser : public ExpressionParser {
       return;
     }
     if (name == "break" || name == "continue") {
-      if (loops_ == 0) refuse("'" + name + "' outside of a loop");
+      if (loops_ == 0) reject("'" + name + "' outside of a loop");
       end_tag();
       return block.push_back(make_flow(line, name == "break" ? Flow::kBreak : Flow::kContinue));
     }
     for (const std::string_view other : {"block", "call", "do", "extends", "from", "import", "include", "raw",
                                          "with", "autoescape", "trans", "debug"})
-      if (name == other) refuse_unsupported("{% " + name + " %}");
-    refuse("{% " + name + " %}: no such tag, or it closes nothing");
+      if (name == other) reject_unsupported("{% " + name + " %}");
+    reject("{% " + name + " %}: no such tag, or it closes nothing");
   }
 
   Block parse_and_end(std::string_view end) {
@@ -122,11 +122,11 @@ class Parser : public ExpressionParser {
 
   StatementPtr parse_for(int line) {
     std::vector<std::string> targets = parse_targets();
-    if (!consume_name("in")) refuse("expected 'in', found " + found());
+    if (!consume_name("in")) reject("expected 'in', found " + found());
     // Reads no inline condition, since an "if" here filters the loop.
     ExprPtr items = parse_or();
     ExprPtr condition = consume_name("if") ? parse_expression() : nullptr;
-    if (next_is_name("recursive")) refuse_unsupported("a recursive loop");
+    if (next_is_name("recursive")) reject_unsupported("a recursive loop");
     end_tag();
     ++loops_;
     Block body = parse_block({"else", "endfor"}), otherwise;
@@ -157,7 +157,7 @@ class Parser : public ExpressionParser {
       end_tag();
       return make_set(line, std::move(targets), std::move(value));
     }
-    if (targets.size() != 1) refuse("expected '=', found " + found());
+    if (targets.size() != 1) reject("expected '=', found " + found());
     ExprPtr filter = next_is_sign("|") ? parse_body_filters() : nullptr;
     end_tag();
     return make_set_body(line, std::move(targets[0]), parse_and_end("endset"), std::move(filter));

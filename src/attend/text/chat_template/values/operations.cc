@@ -7,7 +7,7 @@
 namespace attend::chat_template {
 namespace {
 
-[[noreturn]] void refuse_operands(std::string_view op, const Value& a, const Value& b) {
+[[noreturn]] void reject_operands(std::string_view op, const Value& a, const Value& b) {
   for (const Value* value : {&a, &b})
     if (const Undefined* undefined = value->get<Undefined>())
       complain("'", undefined->name, "' is undefined");
@@ -155,7 +155,7 @@ Value apply(Operator op, const Value& a, const Value& b, Render& render) {
     const List* list = b.list();
     return format_percent(*a.text(), list && list->is_tuple ? list->items : std::vector<Value>{b});
   }
-  refuse_operands(kSigns[static_cast<int>(op)], a, b);
+  reject_operands(kSigns[static_cast<int>(op)], a, b);
 }
 
 Value negate(const Value& value) {

@@ -18,14 +18,14 @@ std::string byte_token(int byte) {
           '>'};
 }
 
-void refuse_text_field(const JsonNode& node, std::string_view key) {
+void reject_text_field(const JsonNode& node, std::string_view key) {
   const auto field = node.find(key);
   if (field && !field->string().empty()) {
     field->unsupported("\"", field->string(), "\": attend reads BPE models without it (null or \"\")");
   }
 }
 
-void refuse_dropout(const JsonNode& node) {
+void reject_dropout(const JsonNode& node) {
   const auto dropout = node.find("dropout");
   if (!dropout) return;
   if (!dropout->value().is_number())
@@ -61,9 +61,9 @@ std::optional<MergedTokens> read_merge(const JsonNode& merges, size_t i) {
 }  // namespace
 
 BpeModel::BpeModel(const JsonNode& node) : TokenModel(node.at("vocab")), where_(node.where()) {
-  refuse_dropout(node);
-  refuse_text_field(node, "continuing_subword_prefix");
-  refuse_text_field(node, "end_of_word_suffix");
+  reject_dropout(node);
+  reject_text_field(node, "continuing_subword_prefix");
+  reject_text_field(node, "end_of_word_suffix");
   ignore_merges_ = node.boolean_or("ignore_merges", false);
   fuse_unk_ = node.boolean_or("fuse_unk", false);
 

@@ -26,14 +26,14 @@ class Translator {
 
   std::string run() {
     alternatives(0);
-    if (!reader_.at_end()) reader_.refuse("unmatched )");
+    if (!reader_.at_end()) reader_.reject("unmatched )");
     return std::move(out_);
   }
 
  private:
   // Reads up to the end of the enclosing group, which the caller reads.
   void alternatives(int depth) {
-    if (depth > OnigReader::kMaxDepth) reader_.refuse("nested too deeply");
+    if (depth > OnigReader::kMaxDepth) reader_.reject("nested too deeply");
     while (!reader_.at_end() && !reader_.next_is(")")) {
       if (reader_.consume("|")) {
         out_ += '|';
@@ -47,7 +47,7 @@ class Translator {
   // Appends one atom. Returns false if it cannot be repeated.
   bool parse_atom(int depth) {
     for (const std::string_view quantifier : {"*", "+", "?"}) {
-      if (reader_.next_is(quantifier)) reader_.refuse("nothing to repeat");
+      if (reader_.next_is(quantifier)) reader_.reject("nothing to repeat");
     }
     if (reader_.consume("(")) return group(depth);
     if (reader_.consume("[")) {
@@ -67,7 +67,7 @@ class Translator {
 
   // Reads a group after its opening parenthesis.
   bool group(int depth) {
-    if (reader_.next_is("*")) reader_.refuse("callouts are not supported");
+    if (reader_.next_is("*")) reader_.reject("callouts are not supported");
     if (!reader_.consume("?")) {
       out_ += "(?:";
     } else if (reader_.consume("#")) {
@@ -84,7 +84,7 @@ class Translator {
       }
     }
     alternatives(depth + 1);
-    if (!reader_.consume(")")) reader_.refuse("missing )");
+    if (!reader_.consume(")")) reader_.reject("missing )");
     out_ += ')';
     return true;
   }
@@ -119,7 +119,7 @@ class Translator {
         out_ += ':';
         return c == ')';
       } else {
-        reader_.refuse("this kind of group is not supported");
+        reader_.reject("this kind of group is not supported");
       }
     }
   }
@@ -168,7 +168,7 @@ class Translator {
       reader_.rewind(start);
       return false;
     }
-    if (has_high && high < low) reader_.refuse("the interval is upside down");
+    if (has_high && high < low) reader_.reject("the interval is upside down");
     fixed = !comma;
     quantifier = '{';
     quantifier += std::to_string(low);
@@ -188,7 +188,7 @@ class Translator {
         break;
       }
       value = value * 10 + (c - '0');
-      if (value > kMaxRepeat) reader_.refuse("repeats too often");
+      if (value > kMaxRepeat) reader_.reject("repeats too often");
     }
     return any;
   }

@@ -29,7 +29,7 @@ class OnigReader {
 
   static constexpr int kMaxDepth = 100;  // nesting of groups and sets
 
-  [[noreturn]] void refuse(std::string_view what) const;
+  [[noreturn]] void reject(std::string_view what) const;
 
   bool at_end() const { return at_ == pattern_.size(); }
   bool next_is(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
