@@ -18,14 +18,14 @@ namespace {
 
 std::string repr_of(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
 
-// A field of a struct that is read from Python: false for a value that it does not take.
+// Field of a struct that is read from Python. `read` returns false for an invalid value.
 template <class Struct>
 struct Field {
   std::string_view name, expected;
   bool (*read)(nb::handle value, Struct& to);
 };
 
-// True is no number, though Python has it as one.
+// Rejects bool, which is a number in Python.
 template <class T>
 bool read_value(nb::handle value, T& to) {
   if (!std::is_same_v<T, bool> && PyBool_Check(value.ptr())) return false;
@@ -44,7 +44,7 @@ void read_fields(nb::dict options, std::span<const Field<Struct>> fields, Struct
     const Field<Struct>* field = nullptr;
     for (const Field<Struct>& one : fields)
       if (one.name == name) field = &one;
-    require(field != nullptr, name, ": no such option");
+    require(field != nullptr, name, ": unknown option");
     bool taken = false;
     try {
       taken = field->read(value, to);
@@ -75,7 +75,7 @@ LoadFormat parse_load_format(std::string_view name) {
   fail(ErrorCode::kInvalidArgument, "'", name, "': expected auto, safetensors or dummy");
 }
 
-// A text that `parse` knows.
+// Reads a text that `parse` accepts.
 template <class Parse, class T>
 bool read_name(nb::handle value, Parse parse, T& to) {
   std::string name;

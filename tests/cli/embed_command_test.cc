@@ -84,7 +84,7 @@ TEST(EmbedCommand, ReportsUnsupportedInput) {
   EXPECT_THAT(error_text(""), HasSubstr("expected --text or --texts-file"));
   EXPECT_THAT(error_text("--text x"), HasSubstr("no tokenizer.json"));
   EXPECT_THAT(error_text("--text x --pooling max"), HasSubstr("expected mean, cls or last"));
-  EXPECT_THAT(error_text("--text x --normalize --no-normalize"), HasSubstr("give one of them"));
+  EXPECT_THAT(error_text("--text x --normalize --no-normalize"), HasSubstr("expected one of them"));
   EXPECT_THAT(error_text("--text x --format csv"), HasSubstr("expected json or npy"));
   EXPECT_THAT(error_text("--text x --max-input-tokens 9999"), HasSubstr("1 to 256"));
   EXPECT_THAT(error_text("--text x --dimensions 33"), HasSubstr("--dimensions 33: 1 to 32"));

@@ -127,7 +127,7 @@ TEST(LlamaCppFlags, GgufOnlyDirectoryIsRejected) {
               HasSubstr("the model directory has no tokenizer.json " + note + "; give input_ids"));
   for (const std::string command : {"generate --chat -p x -m ", "chat -m "})
     EXPECT_THAT(attend(command + folder.string()).out,
-                HasSubstr("no chat template " + note + "; give one with"));
+                HasSubstr("no chat template " + note + "; pass one with"));
   std::ofstream(folder / "own.jinja") << "{{ messages[0].content }}";
   const std::string own_template = " --chat-template " + (folder / "own.jinja").string();
   for (const std::string command : {"generate --chat -p x -m ", "chat -m "})

@@ -118,7 +118,7 @@ def test_both_results_are_one_allocation_which_is_free_when_both_are_gone():
 @pytest.mark.parametrize("takes", [0, 1])
 def test_a_library_that_takes_over_no_result_leaves_nothing_behind(takes):
     library = Library(takes)
-    with pytest.raises(attend.Error, match="did not take over a result"):
+    with pytest.raises(attend.Error, match="did not import a result"):
         call(library)
     library.drop_all()
     assert library.allocated == 1 and library.freed == 1
