@@ -139,7 +139,7 @@ def test_calls_on_the_cpu_let_other_threads_run(planned):
 @pytest.mark.parametrize("sums", [[0, 5, 3], [0, -7, 3], [0, 2**31 - 1, 3], [0, -(2**31), 3], [1, 2, 3]], ids=str)
 @pytest.mark.parametrize("name", ["cu_seqlens_q", "cu_seqlens_k_new"])
 def test_a_plan_s_sums_are_checked_on_the_cpu(name, sums):
-    with pytest.raises(attend.Error, match=rf"{name}( falls from|\[0\] is 1)"):
+    with pytest.raises(attend.Error, match=rf"{name}( decreases from|\[0\] is 1)"):
         plan(max_seqlen_q=3, total_q=3, max_seqlen_k_new=3, **{name: np.array(sums, np.int32)})
 
 
