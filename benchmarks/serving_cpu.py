@@ -141,13 +141,13 @@ def llama_server(arguments):
 def over_http(server, arguments, streams):
     before, engine_before = server.cpu_seconds(), server.engine_seconds()
     try:
-        said, complaint = run_load(server, arguments, streams)
+        output, errors = run_load(server, arguments, streams)
     except subprocess.TimeoutExpired:
         return {"failed": f"no end after {arguments.load_seconds:.0f} s"}
     cpu, of_engine = server.cpu_seconds() - before, server.engine_seconds() - engine_before
-    numbers = re.search(r"(\d+) of (\d+) answers whole in .*?, (\d+) tokens/s, first piece after ([\d.]+) ms .p50., ([\d.]+)", said)
+    numbers = re.search(r"(\d+) of (\d+) answers whole in .*?, (\d+) tokens/s, first piece after ([\d.]+) ms .p50., ([\d.]+)", output)
     if not numbers:
-        return {"failed": (complaint or said).strip()[-300:]}
+        return {"failed": (errors or output).strip()[-300:]}
     whole, wanted, rate, p50, p99 = map(float, numbers.groups())
     per_token = 1e6 / (wanted * arguments.output_len)
     return {"whole": int(whole), "of": int(wanted), "tokens/s": rate, "us of CPU a token": cpu * per_token,

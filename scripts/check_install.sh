@@ -20,11 +20,11 @@ quietly() { "$@" >"$fresh/log" 2>&1 || { cat "$fresh/log" >&2; fail "$*"; }; }
 
 run_examples() { # FOLDER
   "$1/paged_decode" >/dev/null || fail "$1/paged_decode"
-  local answer said
-  if ! said=$("$1/gpu_decode" 2>&1); then
-    grep -qE '^gpu_decode: device cuda:0: .*(without CUDA|no NVIDIA driver|no CUDA-capable device|has 0 GPUs)' <<<"$said" ||
-      fail "$1/gpu_decode: $said"
-    gpu_skip=" (skipped: $said)"
+  local answer output
+  if ! output=$("$1/gpu_decode" 2>&1); then
+    grep -qE '^gpu_decode: device cuda:0: .*(without CUDA|no NVIDIA driver|no CUDA-capable device|has 0 GPUs)' <<<"$output" ||
+      fail "$1/gpu_decode: $output"
+    gpu_skip=" (skipped: $output)"
   fi
   answer=$("$1/generate" "$model" "$prompt" 2>/dev/null) || fail "$1/generate"
   [ "$answer" = "${prompt}17" ] || fail "$1/generate answered '$answer': not 17"

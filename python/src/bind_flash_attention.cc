@@ -198,7 +198,7 @@ class Results {
 // Runs the call, with the plan of `metadata_object` unless it is None.
 void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& call) {
   require(metadata_object.is_none() || nb::isinstance<SchedulerMetadata>(metadata_object),
-          "scheduler_metadata: expected what attend's get_scheduler_metadata returned");
+          "scheduler_metadata: expected the result of attend's get_scheduler_metadata");
   if (metadata_object.is_none()) return run_for(q_object, call);
   const auto& metadata = nb::cast<const SchedulerMetadata&>(metadata_object);
   if (lengths_differ(metadata, call)) return run_for(q_object, call);

@@ -15,7 +15,7 @@ namespace {
 // call plans itself.
 void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& call) {
   require(metadata_object.is_none() || nb::isinstance<MlaPlan>(metadata_object),
-          "tile_scheduler_metadata: expected what attend's get_mla_metadata returned, or None");
+          "tile_scheduler_metadata: expected the result of attend's get_mla_metadata, or None");
   if (call.q.num_elements() == 0) return;
   if (metadata_object.is_none() || call.q.device.type == DeviceType::kCpu) return run_for(q_object, call);
   nb::cast<MlaPlan&>(metadata_object).run(call, workspaces(), stream_of(q_object, call.q.device));

@@ -62,7 +62,7 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
     metadata.workspace->plan(call, stream);
   } else {
     const cuda::DeviceScope scope(device);
-    metadata.workspace = workspaces().lend(limits, metadata.num_appended, stream);
+    metadata.workspace = workspaces().acquire(limits, metadata.num_appended, stream);
     metadata.workspace->plan(call, stream);
   }
   return metadata;

@@ -91,18 +91,18 @@ Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
   return *entries_.back().workspace;
 }
 
-std::shared_ptr<Workspace> Workspaces::lend(const kernels::AttentionPlanLimits& limits,
-                                            int64_t num_new_tokens, const Stream& stream) {
-  free_unlent_of_several_streams();
-  const auto found = std::find_if(unlent_.begin(), unlent_.end(), [&](const Entry& entry) {
+std::shared_ptr<Workspace> Workspaces::acquire(const kernels::AttentionPlanLimits& limits,
+                                               int64_t num_new_tokens, const Stream& stream) {
+  free_multi_stream_workspaces();
+  const auto found = std::find_if(free_.begin(), free_.end(), [&](const Entry& entry) {
     return entry.stream.handle == stream.handle && entry.stream.device == stream.device &&
            same_geometry(entry.workspace->limits(), limits) &&
            holds(*entry.workspace, limits, num_new_tokens);
   });
   std::unique_ptr<Workspace> workspace;
-  if (found != unlent_.end()) {
+  if (found != free_.end()) {
     workspace = std::move(found->workspace);
-    unlent_.erase(found);
+    free_.erase(found);
   } else {
     kernels::AttentionPlanLimits rounded = limits;
     rounded.max_reqs = next_size(limits.max_reqs);
@@ -110,16 +110,16 @@ std::shared_ptr<Workspace> Workspaces::lend(const kernels::AttentionPlanLimits& 
     workspace = make_workspace(rounded, next_size(num_new_tokens), stream.device);
   }
   return {workspace.release(), [this, stream](Workspace* returned) {
-            unlent_.push_back({stream, std::unique_ptr<Workspace>(returned)});
+            free_.push_back({stream, std::unique_ptr<Workspace>(returned)});
           }};
 }
 
-void Workspaces::free_unlent_of_several_streams() {
-  const auto kept = std::partition(unlent_.begin(), unlent_.end(),
+void Workspaces::free_multi_stream_workspaces() {
+  const auto kept = std::partition(free_.begin(), free_.end(),
                                    [](const Entry& entry) { return !entry.workspace->on_several_streams(); });
-  if (kept == unlent_.end()) return;
+  if (kept == free_.end()) return;
   const cuda::CaptureTolerance tolerance;
-  unlent_.erase(kept, unlent_.end());
+  free_.erase(kept, free_.end());
 }
 
 int Workspaces::num_workers(int64_t most, Device device) {

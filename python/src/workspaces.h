@@ -27,7 +27,7 @@ class Workspaces {
   // owner is gone, it is reused by the next plan, since allocating and freeing GPU memory in every step would
   // wait for the GPU. One that was used on several streams may still be in use; the next call frees it, which
   // waits.
-  std::shared_ptr<Workspace> lend(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
+  std::shared_ptr<Workspace> acquire(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
                                   const Stream& stream);
   // Returns the number of workers of a plan (0: all) that uses at most `most` CTAs or threads.
   int num_workers(int64_t most, Device device);
@@ -43,13 +43,13 @@ class Workspaces {
   };
 
   Workspace& find(const AttentionCall& call, const Stream& stream);
-  void free_unlent_of_several_streams();
+  void free_multi_stream_workspaces();
   // Returns first, first + step, first + 2 step, ... It is constant, so all streams share it. Never freed,
   // since a captured graph may use it. Returns an empty view if there are many already, except for those that
   // decode steps need.
   View<const int32_t> progression(int32_t first, int32_t step, int count, Device device);
 
-  std::vector<Entry> entries_, unlent_;
+  std::vector<Entry> entries_, free_;
   std::vector<Progression> progressions_;
   std::vector<int> num_sms_;  // indexed by device; 0: not queried yet
 };

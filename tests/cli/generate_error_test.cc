@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + kPrompt + " --max-total-tokens 9223372036854775807",
                  "max_total_tokens"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --max-total-tokens 0", "--max-total-tokens '0'"},
-        BadInput{"--model-path " + kTinyModel + kPrompt + " --prompts-file /nowhere.txt", "expected one of them"},
+        BadInput{"--model-path " + kTinyModel + kPrompt + " --prompts-file /nowhere.txt",
+                 "expected one of them"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --file /nowhere.txt", "expected one of them"},
         BadInput{"--model-path " + kTinyModel + " --file /dev/null", "/dev/null: no prompt"},
         BadInput{"--model-path " + kTinyModel + " --prompts-file /nowhere.txt", "/nowhere.txt"}));

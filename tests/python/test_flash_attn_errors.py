@@ -21,7 +21,7 @@ REFUSED = {
     "cache_batch_idx": (np.array([0, 2], np.int32), "cache_batch_idx 2 of request 1: the cache has 2 rows"),
     "cu_seqlens_k_new": (np.zeros(3, np.int32), "cu_seqlens_k_new: expected None without k and v"),
     "out": (np.zeros((2, 1, 2, 16), np.float32), "out .* expected 32 in dimension 3"),
-    "scheduler_metadata": (1, "scheduler_metadata: expected what attend's get_scheduler_metadata returned"),
+    "scheduler_metadata": (1, "scheduler_metadata: expected the result of attend's get_scheduler_metadata"),
 }
 
 

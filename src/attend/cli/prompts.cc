@@ -29,13 +29,13 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::array<std::string_view, 5> kKeys = {"prompt", "input_ids", "answer", "priority", "timeout"};
 
 Prompt parse_json_prompt(const std::string& line, const std::string& where, const SamplingChoice& sampling,
-                         std::set<std::string>& unread) {
+                         std::set<std::string>& unknown) {
   const Json json = parse_json(line, where);
   require(json.is_object(), where, ": ", excerpt(json),
           ", expected an object with \"prompt\" or \"input_ids\"");
   for (const auto& item : json.items())
     if (std::find(kKeys.begin(), kKeys.end(), item.key()) == kKeys.end() && !is_sampling_field(item.key()))
-      unread.insert(excerpt(item.key()));
+      unknown.insert(excerpt(item.key()));
   Prompt prompt;
   require(!json.contains("prompt") || !json.contains("input_ids"), where,
           ": has \"prompt\" and \"input_ids\": expected one of them");
@@ -132,16 +132,16 @@ void check_text(const std::string& line, const std::string& where) {
 }
 
 // Warns about unknown keys. Some may be misspelled, and there may be many, so only the first ones are listed.
-void warn_about_unread_keys(const std::set<std::string>& unread, const std::filesystem::path& path) {
+void warn_about_unknown_keys(const std::set<std::string>& unknown, const std::filesystem::path& path) {
   constexpr size_t kMaxNamed = 8;
   size_t num_named = 0;
-  for (const std::string& key : unread) {
+  for (const std::string& key : unknown) {
     if (num_named++ == kMaxNamed) break;
     log_warning("prompts file ", path.string(), ": ", key, " is ignored; \"prompt\", \"input_ids\", ",
                 "\"answer\" and sampling parameters are read");
   }
-  if (unread.size() > kMaxNamed)
-    log_warning("prompts file ", path.string(), ": ignoring ", unread.size() - kMaxNamed, " other keys");
+  if (unknown.size() > kMaxNamed)
+    log_warning("prompts file ", path.string(), ": ignoring ", unknown.size() - kMaxNamed, " other keys");
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ std::vector<Prompt> read_prompts_file(const std::filesystem::path& path, const S
   std::vector<Prompt> prompts;
   std::string line;
   bool json_lines = false;
-  std::set<std::string> unread;
+  std::set<std::string> unknown;
   for (int number = 1; std::getline(file, line); ++number) {
     const std::string where = path.string() + ":" + std::to_string(number);
     check_text(line, where);
@@ -174,10 +174,10 @@ std::vector<Prompt> read_prompts_file(const std::filesystem::path& path, const S
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     if (prompts.empty()) json_lines = line[line.find_first_not_of(" \t")] == '{';
     if (!json_lines) check_is_no_json(line, where);
-    prompts.push_back(json_lines ? parse_json_prompt(line, where, sampling, unread)
+    prompts.push_back(json_lines ? parse_json_prompt(line, where, sampling, unknown)
                                  : Prompt{line, {}, std::nullopt, sampling.params});
   }
-  warn_about_unread_keys(unread, path);
+  warn_about_unknown_keys(unknown, path);
   require(!prompts.empty(), "prompts file ", path.string(), ": no prompts");
   return prompts;
 }

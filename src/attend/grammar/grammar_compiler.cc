@@ -22,7 +22,7 @@ namespace {
 using CompileClock = std::chrono::steady_clock;
 using Callbacks = std::vector<GrammarCompiler::Callback>;
 
-constexpr int kNumThreads = 2;  // number of threads besides abandoned ones
+constexpr int kNumThreads = 2;  // number of threads, excluding abandoned ones
 constexpr int kLowPriority = 10, kLowestPriority = 19;
 constexpr std::chrono::seconds kShutdownTimeout{1};
 

@@ -111,8 +111,8 @@ void print(const ServingResult& result) {
   rate("generated tokens", totals.num_output, "/s");
   rate("tokens in and out", totals.num_prompt + totals.num_output, "/s");
   fmt::print("{:<28} {:>10.1f} % of prompt tokens\n", "prefix cache hits", 100.0 * totals.hit_rate());
-  fmt::print("{:<28} {:>10} requests, {} preemptions, {} steps\n", "ran at once, at most",
-             totals.peak_running, result.num_preemptions, result.num_steps);
+  fmt::print("{:<28} {:>10} requests, {} preemptions, {} steps\n", "concurrent, at most", totals.peak_running,
+             result.num_preemptions, result.num_steps);
   const auto steps = [](const char* name, int64_t count, double seconds) {
     if (count > 0)
       fmt::print("{:<28} {:>10} of {:.2f} ms each\n", name, count,

@@ -92,7 +92,7 @@ std::optional<std::string> Fields::id(const std::string& key) const {
   return value;
 }
 
-std::vector<std::string> Fields::unread() const {
+std::vector<std::string> Fields::unknown() const {
   std::vector<std::string> keys;
   for (const auto& item : object_.items())
     if (!item.value().is_null() &&

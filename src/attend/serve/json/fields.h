@@ -63,7 +63,7 @@ class Fields {
   std::optional<std::string> id(const std::string& key) const;
 
   // Returns the keys of non-null fields that were not read.
-  std::vector<std::string> unread() const;
+  std::vector<std::string> unknown() const;
 
  private:
   const Json& object_;

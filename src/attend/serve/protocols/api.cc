@@ -106,9 +106,9 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   const auto generation =
       std::make_shared<Generation>(endpoint, engine_, ready_queue_, exchange, head,
                                    [end](const Generation& ended) { end(ended, ended.status()); });
-  exchange->on_gone = [end, weak = std::weak_ptr(generation)](int status) {
+  exchange->on_disconnect = [end, weak = std::weak_ptr(generation)](int status) {
     if (const auto gone = weak.lock()) {
-      gone->leave();
+      gone->disconnect();
       end(*gone, status);
     }
   };
@@ -119,7 +119,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
         generation->reject(std::move(error));
     });
   } catch (...) {
-    exchange->on_gone = nullptr;
+    exchange->on_disconnect = nullptr;
     generations_.erase(generation.get());
     throw;
   }
@@ -261,13 +261,13 @@ void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& ex
 }
 
 void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::chrono::seconds kPatience{20};
+  constexpr std::chrono::seconds kHealthTimeout{20};
   check_not_draining();
   GenerationRequest request{std::vector<int32_t>{0}, {}};
   request.params.max_new_tokens = 1;
   request.params.ignore_eos = true;
   // The first reply wins; later calls on the exchange have no effect.
-  executor_.after(kPatience, [exchange] {
+  executor_.after(kHealthTimeout, [exchange] {
     answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
   });
   const auto answer = std::make_shared<HealthResponse>(exchange, "the engine did not generate a token");

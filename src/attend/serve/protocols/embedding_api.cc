@@ -38,7 +38,7 @@ class EmbeddingApi::Call : public ReadyHandler {
   void receive() override {
     const auto self = std::static_pointer_cast<Call>(shared_from_this());
     if (api_.calls_.erase(self) == 0) return;  // the client has disconnected
-    exchange().on_gone = nullptr;
+    exchange().on_disconnect = nullptr;
     int status = 200;
     if (error_) {
       const ApiError error = to_api_error(error_);
@@ -50,7 +50,7 @@ class EmbeddingApi::Call : public ReadyHandler {
     if (api_.options_.log_requests) log(status);
   }
   // Drops the inputs that are still queued.
-  void leave() {
+  void disconnect() {
     const std::lock_guard lock(mutex_);
     gone_ = true;
     if (id_) embedder_.cancel(*id_);
@@ -119,9 +119,9 @@ void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<
   check_not_draining();
   check_queue();
   const auto call = std::make_shared<Call>(*this, exchange, request.path);
-  exchange->on_gone = [this, weak = std::weak_ptr(call)](int status) {
+  exchange->on_disconnect = [this, weak = std::weak_ptr(call)](int status) {
     if (const auto gone = weak.lock(); gone && calls_.erase(gone) > 0) {
-      gone->leave();
+      gone->disconnect();
       if (options_.log_requests) gone->log(status);
     }
   };
@@ -131,7 +131,7 @@ void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<
       if (auto error = catch_error([&] { submit(body, call); })) call->end({}, std::move(error));
     });
   } catch (...) {
-    exchange->on_gone = nullptr;
+    exchange->on_disconnect = nullptr;
     calls_.erase(call);
     throw;
   }
@@ -201,9 +201,9 @@ std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptI
 
 void EmbeddingApi::abort_all() {
   for (const std::shared_ptr<Call>& call : calls_) {
-    call->leave();
-    call->exchange().on_gone = nullptr;
-    survive(call->exchange(), [&] {
+    call->disconnect();
+    call->exchange().on_disconnect = nullptr;
+    run_guarded(call->exchange(), [&] {
       answer_error(call->exchange(), {503, "the server is shutting down", {}, "shutting_down"});
     });
   }
@@ -225,10 +225,10 @@ void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Ex
 }
 
 void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::chrono::seconds kPatience{20};
+  constexpr std::chrono::seconds kHealthTimeout{20};
   check_not_draining();
   // The first reply wins; later calls on the exchange have no effect.
-  executor_.after(kPatience, [exchange] {
+  executor_.after(kHealthTimeout, [exchange] {
     answer_error(*exchange, {503, "the embedder did not return a vector in time", {}, "unhealthy"});
   });
   const auto answer = std::make_shared<HealthResponse>(exchange, "the embedder did not return a vector");

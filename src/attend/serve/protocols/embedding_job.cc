@@ -75,7 +75,7 @@ EmbeddingJob read_embedding(const Json& body, int dimensions) {
   if (fields.has("truncate_prompt_tokens"))
     reject_unsupported("truncate_prompt_tokens", "not supported; a text that is too long is rejected");
   fields.string("user");  // accepted without effect
-  job.ignored = fields.unread();
+  job.ignored = fields.unknown();
   return job;
 }
 

@@ -210,7 +210,7 @@ void Generation::fail(const ApiError& error) {
   end();
 }
 
-void Generation::leave() noexcept {
+void Generation::disconnect() noexcept {
   ended_ = true;
   on_end_ = nullptr;
   abort();
@@ -290,8 +290,8 @@ void Generation::stream(size_t index, std::string_view text, std::span<const Ans
 
 void Generation::end() {
   ended_ = true;
-  // Breaks the reference cycle: on_gone of the exchange refers to this object.
-  exchange().on_gone = nullptr;
+  // Breaks the reference cycle: on_disconnect of the exchange refers to this object.
+  exchange().on_disconnect = nullptr;
   if (const auto on_end = std::exchange(on_end_, nullptr)) on_end(*this);
 }
 

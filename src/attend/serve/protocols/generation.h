@@ -61,7 +61,7 @@ class Generation : public ReadyHandler {
   // Ends the request with this error, unless it has ended. May be called from any thread.
   void reject(std::exception_ptr error) noexcept;
   // Aborts unfinished completions after the client has disconnected. Later calls have no effect.
-  void leave() noexcept;
+  void disconnect() noexcept;
   // Aborts unfinished completions; a connected client receives the last outputs. May be called from any
   // thread.
   void abort() noexcept;

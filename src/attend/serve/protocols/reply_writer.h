@@ -68,7 +68,7 @@ class ReplyWriter {
   virtual std::string reply(std::span<const Choice> choices) const = 0;
 
   // New data of one choice of a stream.
-  struct News {
+  struct Update {
     size_t index = 0;
     std::string_view text;
     std::span<const AnswerDelta> deltas;  // new parts of choice.answer
@@ -76,7 +76,7 @@ class ReplyWriter {
   };
   // Appends the events of the new data. If choice.finish_reason is set, appends the end or error of the
   // choice too.
-  virtual void add_events(const News& news, Choice& choice, std::string& events) = 0;
+  virtual void add_events(const Update& update, Choice& choice, std::string& events) = 0;
   // Appends the last events of the stream, after those of all choices.
   virtual void add_last_events(std::span<const Choice> choices, std::string& events) const = 0;
   // Appends the last events of a stream that failed.

@@ -36,7 +36,7 @@ struct PreparedResponse : ReadyHandler {
 
 void HealthResponse::receive() {
   if (healthy) return exchange().reply(200, "text/plain", "");
-  answer_error(exchange(), {503, complaint, {}, "unhealthy"});
+  answer_error(exchange(), {503, message, {}, "unhealthy"});
 }
 
 std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }

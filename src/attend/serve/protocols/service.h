@@ -102,10 +102,10 @@ class Service : public Drainable {
 // Response of /health_generate, sent when its request has ended.
 struct HealthResponse : ReadyHandler {
   HealthResponse(std::shared_ptr<Exchange> exchange, const char* unhealthy_message)
-      : ReadyHandler(std::move(exchange)), complaint(unhealthy_message) {}
+      : ReadyHandler(std::move(exchange)), message(unhealthy_message) {}
   void receive() override;
 
-  const char* complaint;
+  const char* message;
   bool healthy = false;
 };
 

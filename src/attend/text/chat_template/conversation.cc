@@ -50,9 +50,9 @@ void prepare_tool_call(const Value& call) {
 }  // namespace
 
 void prepare_messages(const Value& messages, ContentForms forms) {
-  if (!messages.list()) complain("messages: needs a list");
+  if (!messages.list()) fail_template("messages: needs a list");
   for (const Value& message : messages.list()->items) {
-    if (!message.dict()) complain("messages: needs objects");
+    if (!message.dict()) fail_template("messages: needs objects");
     Value* role = find_in(*message.dict(), "role");
     if (role && role->text() &&
         std::find(std::begin(kRoles), std::end(kRoles), role->text()->bytes()) != std::end(kRoles))

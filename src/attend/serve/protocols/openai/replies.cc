@@ -255,28 +255,28 @@ void OpenAiReplies::add_plain_event(size_t index, std::string_view text, bool fi
   events += "\n\n";
 }
 
-void OpenAiReplies::add_events(const News& news, Choice& choice, std::string& events) {
+void OpenAiReplies::add_events(const Update& update, Choice& choice, std::string& events) {
   const bool has_logprobs = choice.logprobs.size() > choice.num_logprobs_sent;
-  bool includes_role = news.is_first;
-  for (const AnswerDelta& delta : news.deltas) {
-    events += event(answer_chunk(news.index, choice, delta, includes_role));
+  bool includes_role = update.is_first;
+  for (const AnswerDelta& delta : update.deltas) {
+    events += event(answer_chunk(update.index, choice, delta, includes_role));
     choice.count_logprobs_as_sent();
     includes_role = false;
   }
   // The first token is sent in a chunk even if a parser holds back its text.
-  const std::string_view text = choice.answer ? std::string_view() : news.text;
-  if ((news.is_first || !text.empty() || has_logprobs) && news.deltas.empty()) {
+  const std::string_view text = choice.answer ? std::string_view() : update.text;
+  if ((update.is_first || !text.empty() || has_logprobs) && update.deltas.empty()) {
     const bool is_plain = !job_.params.logprobs && !job_.continuous_usage && !job_.answer;
     if (is_plain)
-      add_plain_event(news.index, text, news.is_first, events);
+      add_plain_event(update.index, text, update.is_first, events);
     else
-      events += event(text_chunk(news.index, choice, text, news.is_first));
+      events += event(text_chunk(update.index, choice, text, update.is_first));
     choice.count_logprobs_as_sent();
   }
   if (choice.finish_reason == FinishReason::kError)
     events += event(error_reply({500, choice.message, {}, "generation_failed"}));
   else if (choice.finish_reason != FinishReason::kNone)
-    events += event(finish_chunk(news.index, choice));
+    events += event(finish_chunk(update.index, choice));
 }
 
 void OpenAiReplies::add_last_events(std::span<const Choice> choices, std::string& events) const {

@@ -15,7 +15,7 @@ class OpenAiReplies final : public ReplyWriter {
   OpenAiReplies(Kind kind, const ReplyHead& head, const GenerationJob& job);
 
   std::string reply(std::span<const Choice> choices) const override;
-  void add_events(const News& news, Choice& choice, std::string& events) override;
+  void add_events(const Update& update, Choice& choice, std::string& events) override;
   void add_last_events(std::span<const Choice> choices, std::string& events) const override;
 
   // Chunks: each is the JSON of one `data:` line. `text`: new text. `first`: first chunk of this choice,

@@ -106,7 +106,7 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, cons
   read_answer_format(fields, formats, job);
   check_num_completions(job);
   job.variables = template_variables(fields, job);
-  job.ignored = fields.unread();
+  job.ignored = fields.unknown();
   return job;
 }
 
@@ -145,7 +145,7 @@ GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults
     reject("prompt", "prompt ", excerpt(*prompt), ": expected a string, token ids, or a list of 1 to ",
            kMaxPrompts, " of these");
   check_num_completions(job);
-  job.ignored = fields.unread();
+  job.ignored = fields.unknown();
   return job;
 }
 

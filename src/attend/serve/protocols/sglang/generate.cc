@@ -95,20 +95,20 @@ class GenerateReplies final : public ReplyWriter {
     return json.take();
   }
 
-  void add_events(const News& news, Choice& choice, std::string& events) override {
+  void add_events(const Update& update, Choice& choice, std::string& events) override {
     const bool finished = choice.finish_reason != FinishReason::kNone;
     const size_t num_new = choice.logprobs.size() - choice.num_logprobs_sent;
     // One event per token would make the total size quadratic.
     const bool waits_for_more =
-        job_.params.logprobs && !news.is_first && num_new < choice.num_logprobs_sent / kPartsOfLogprobs;
-    if ((news.is_first || !news.text.empty() || num_new > 0) && !finished && !waits_for_more) {
-      add_event(choice, news.index, events);
+        job_.params.logprobs && !update.is_first && num_new < choice.num_logprobs_sent / kPartsOfLogprobs;
+    if ((update.is_first || !update.text.empty() || num_new > 0) && !finished && !waits_for_more) {
+      add_event(choice, update.index, events);
       choice.count_logprobs_as_sent();
     }
     if (choice.finish_reason == FinishReason::kError)
       events += event(error_reply({500, choice.message, {}, "generation_failed"}));
     else if (finished)
-      add_event(choice, news.index, events);
+      add_event(choice, update.index, events);
   }
 
   void add_last_events(std::span<const Choice>, std::string& events) const override { events += kLastEvent; }
@@ -189,8 +189,8 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
     reject(text ? "text" : "input_ids", text ? "text" : "input_ids", ": expected 1 to ", kMaxPrompts,
            " prompts");
   check_num_completions(job);
-  job.ignored = fields.unread();
-  for (const std::string& key : sampling.unread()) job.ignored.push_back(sampling.name(key));
+  job.ignored = fields.unknown();
+  for (const std::string& key : sampling.unknown()) job.ignored.push_back(sampling.name(key));
   return job;
 }
 

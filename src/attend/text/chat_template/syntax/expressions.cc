@@ -124,8 +124,8 @@ ExprPtr make_call(int line, ExprPtr callee, CallArguments arguments) {
                                                                                    const ScopePtr& scope) {
     const Value function = (*callee)(render, scope);
     if (const Undefined* undefined = function.get<Undefined>())
-      complain("'", undefined->name, "' is undefined");
-    if (!function.callable()) complain("a ", function.type_name(), " cannot be called");
+      fail_template("'", undefined->name, "' is undefined");
+    if (!function.callable()) fail_template("a ", function.type_name(), " cannot be called");
     return function.callable()->call(render, arguments.evaluate(render, scope));
   });
 }

@@ -281,7 +281,7 @@ CallArguments ExpressionParser::parse_arguments() {
         if (known == name) reject("argument " + name + " is given twice");
       arguments.named.emplace_back(std::move(name), parse_expression());
     } else {
-      if (!arguments.named.empty()) reject("an argument by place behind one by name");
+      if (!arguments.named.empty()) reject("a positional argument after a named one");
       arguments.positional.push_back(parse_expression());
     }
   }
@@ -295,7 +295,7 @@ ExprPtr ExpressionParser::parse_filters_and_tests(ExprPtr input) {
     } else if (consume_name("is")) {
       input = parse_test(std::move(input));
     } else if (next_is_sign("(")) {
-      reject_unsupported("a call of what a filter or a test gives");
+      reject_unsupported("a call of the result of a filter or a test");
     } else {
       return input;
     }

@@ -54,8 +54,8 @@ Value dictsort(const Value& input, Arguments& arguments, Render&) {
   const Value by = arguments.take("by", Text("key"));
   const bool reverse = flag(arguments, "reverse", false);
   const bool by_value = as_text(by, "dictsort").bytes() == "value";
-  if (!by_value && by.text()->bytes() != "key") complain("dictsort: by needs \"key\" or \"value\"");
-  if (!input.dict()) complain("dictsort: needs a mapping, not a ", input.type_name());
+  if (!by_value && by.text()->bytes() != "key") fail_template("dictsort: by needs \"key\" or \"value\"");
+  if (!input.dict()) fail_template("dictsort: needs a mapping, not a ", input.type_name());
   std::vector<Value> items;
   for (const auto& [key, value] : input.dict()->items) items.push_back(Value::list({key, value}, true));
   sort_by_key(items, Key(Value::integer(by_value), case_sensitive), reverse);
@@ -108,7 +108,7 @@ Value select(const Value& input, Arguments& arguments, Render& render) {
   const Value attribute = kByAttribute ? arguments.take("attribute", Value()) : Value::none();
   const std::optional<Value> name = arguments.take("test");
   const Test test = name ? find_test(as_text(*name, "select").bytes()) : nullptr;
-  if (name && !test) complain("no test ", name->text()->bytes());
+  if (name && !test) fail_template("no test ", name->text()->bytes());
   std::vector<Value> rest;
   while (auto argument = arguments.take("")) rest.push_back(std::move(*argument));
   std::vector<Value> kept;
@@ -135,7 +135,7 @@ Value map_filter(const Value& input, Arguments& arguments, Render& render) {
   }
   const Value name = arguments.take("name", Value());
   const Filter filter = find_filter(as_text(name, "map").bytes());
-  if (!filter) complain("no filter ", name.text()->bytes());
+  if (!filter) fail_template("no filter ", name.text()->bytes());
   Arguments rest;
   while (auto argument = arguments.take("")) rest.positional.push_back(std::move(*argument));
   rest.named = std::exchange(arguments.named, {});
@@ -180,7 +180,7 @@ Value tojson(const Value& input, Arguments& arguments, Render& render) {
   style.sort_keys = flag(arguments, "sort_keys", false);
   if (const Value separators = arguments.take("separators", Value::none()); !separators.is_none()) {
     const List* pair = separators.list();
-    if (!pair || pair->items.size() != 2) complain("tojson: separators needs two of them");
+    if (!pair || pair->items.size() != 2) fail_template("tojson: separators needs two of them");
     style.item_separator = as_text(pair->items[0], "tojson: separators").bytes();
     style.key_separator = as_text(pair->items[1], "tojson: separators").bytes();
   }
@@ -261,7 +261,7 @@ Value list_filter(const Value& input, Arguments&, Render& render) {
 
 Value items_filter(const Value& input, Arguments&, Render&) {
   if (input.is_undefined()) return Value::list({});
-  if (!input.dict()) complain("items: needs a mapping, not a ", input.type_name());
+  if (!input.dict()) fail_template("items: needs a mapping, not a ", input.type_name());
   std::vector<Value> items;
   for (const auto& [key, value] : input.dict()->items) items.push_back(Value::list({key, value}, true));
   return Value::list(std::move(items));
@@ -274,7 +274,7 @@ Value reverse(const Value& input, Arguments&, Render&) {
 Value length_filter(const Value& input, Arguments&, Render&) { return Value::integer(length(input)); }
 
 Value abs_filter(const Value& input, Arguments&, Render&) {
-  if (!input.number()) complain("abs: needs a number, not a ", input.type_name());
+  if (!input.number()) fail_template("abs: needs a number, not a ", input.type_name());
   return *input.number() < 0 ? negate(input) : input;
 }
 

@@ -30,9 +30,9 @@ class Render {
    public:
     Level(Render& render, int line) : render_(render), outer_line_(std::exchange(render.line, line)) {
       if (++render.depth_ > kMaxDepth)
-        complain("nested more than ", std::to_string(kMaxDepth), " levels deep");
+        fail_template("nested more than ", std::to_string(kMaxDepth), " levels deep");
       if (++render.num_steps_ > kMaxSteps)
-        complain("runs for more than ", std::to_string(kMaxSteps), " steps");
+        fail_template("runs for more than ", std::to_string(kMaxSteps), " steps");
     }
     // After an error, the innermost line is kept.
     ~Level() {
@@ -48,7 +48,8 @@ class Render {
 
   void charge(size_t bytes) {
     num_bytes_ += static_cast<int64_t>(bytes);
-    if (num_bytes_ > kMaxBytes) complain("makes more than ", std::to_string(kMaxBytes), " bytes of text");
+    if (num_bytes_ > kMaxBytes)
+      fail_template("makes more than ", std::to_string(kMaxBytes), " bytes of text");
   }
   void write(const Text& text) {
     charge(text.size());

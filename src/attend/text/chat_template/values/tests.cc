@@ -28,7 +28,7 @@ constexpr NamedTest kTests[] = {
     {"divisibleby",
      [](const Value& input, Arguments& arguments) {
        const int64_t by = as_integer(other(arguments), "divisibleby");
-       if (by == 0) complain("divisibleby: division by zero");
+       if (by == 0) fail_template("divisibleby: division by zero");
        return by == -1 || as_integer(input, "divisibleby") % by == 0;
      }},
     {"eq", [](const Value& input, Arguments& arguments) { return is_equal(input, other(arguments)); }},

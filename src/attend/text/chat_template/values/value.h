@@ -22,7 +22,7 @@ struct TemplateError {
 };
 
 template <class... Parts>
-[[noreturn]] void complain(const Parts&... parts) {
+[[noreturn]] void fail_template(const Parts&... parts) {
   std::string message;
   (message.append(parts), ...);
   throw TemplateError{std::move(message), false};

@@ -21,8 +21,8 @@ namespace attend::tokenizer {
 
 class BpeModel : public TokenModel {
  public:
-  // `node`: the field `model`. Throws Error(kUnsupported) for unsupported options, and Error(kCorruptFile) for a
-  // vocabulary with duplicate ids and for a merge of a token that is not in the vocabulary.
+  // `node`: the field `model`. Throws Error(kUnsupported) for unsupported options, and Error(kCorruptFile)
+  // for a vocabulary with duplicate ids and for a merge of a token that is not in the vocabulary.
   explicit BpeModel(const JsonNode& node);
 
   // A character that no token, byte tokens or unk_token can represent is dropped, as in the `tokenizers`
