@@ -1,5 +1,5 @@
-// A backend of one's own under attend's engine: own_backend <model directory> <prompt>
-// It attends in plain loops over the pages of the KV pool; everything else is the engine's.
+// A custom attention backend for attend's engine: own_backend <model directory> <prompt>
+// It computes attention in plain loops over the pages of the KV pool; everything else is done by the engine.
 #include <attend/engine/engine.h>
 
 #include <algorithm>
@@ -28,7 +28,8 @@ class LoopBackend : public AttentionBackend {
     for (int r = 0; r < batch.num_reqs; ++r) {
       const int begin = batch.cu_seqlen_q[r], end = batch.cu_seqlen_q[r + 1];
       for (int token = begin; token < end; ++token) {
-        const int position = batch.seqlen_kv[r] - (end - token);  // of the query: it sees the keys up to here
+        // of the query: it attends to keys up to here
+        const int position = batch.seqlen_kv[r] - (end - token);
         const int first = layer.window_left < 0 ? 0 : std::max(0, position - layer.window_left);
         for (int head = 0; head < layer.num_q_heads; ++head)
           attend_row(layer, requests_.row(batch.request_rows[r]), first, position,
@@ -39,7 +40,7 @@ class LoopBackend : public AttentionBackend {
   }
 
  private:
-  // out = softmax(scale q k^T) v over the keys first, .., last of one request.
+  // Computes out = softmax(scale q k^T) v over the keys first, .., last of one request.
   void attend_row(const AttentionLayer& layer, View<const TokenSlot> slots, int first, int last, int kv_head,
                   const float* q, float* out) {
     const LayerKv kv = pool_.layer(layer.layer_id);
@@ -67,7 +68,7 @@ class LoopBackend : public AttentionBackend {
 
 int main(int argc, char** argv) try {
   if (argc != 3) return std::cerr << "usage: own_backend <model directory> <prompt>\n", 2;
-  // What it can do, for the resolver: what is not said here is refused before anything is loaded.
+  // Capabilities for the resolver. Features that are not listed are rejected before weights are loaded.
   const BackendEntry table[] = {
       {.name = "loops",
        .mha = {.prefill = {Architecture::kCpu},

@@ -87,7 +87,7 @@ TEST(ServingBench, RejectsATraceThatDoesNotFit) {
   const ServingOptions options =
       make_options({.num_conversations = 2, .input = always(300), .output = always(9), .num_turns = 2});
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)bench_serving(options); }),
-              HasSubstr("conversation 1 of the trace: 618 tokens with its answers: a request may have 512"));
+              HasSubstr("conversation 1 of the trace: 618 tokens with its answers: at most 512"));
 }
 
 TEST(ServingBench, StopsAtAFailedRequest) {

@@ -153,7 +153,7 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasTruncatedAfterOpening) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::resize_file(path, 4096);
-  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "\"w\"", "cut short"},
+  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "\"w\"", "truncated"},
                [&] { file.fetch(*file.find("w"), 0, file.find("w")->num_bytes(), [](size_t) {}); });
 }
 

@@ -280,7 +280,7 @@ TEST(LoadModel, DetectsAShardModifiedDuringLoading) {
     });
   };
   load_and_write(false);
-  expect_error(ErrorCode::kCorruptFile, {"1.safetensors: the file was written to", "not modified"},
+  expect_error(ErrorCode::kCorruptFile, {"1.safetensors: the file was modified", "not modified"},
                [&] { load_and_write(true); });
 }
 
@@ -291,7 +291,7 @@ TEST(LoadModel, DetectsAFileModifiedAfterLoading) {
   const auto model = load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
   model->check_weights();
   std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
-  expect_error(ErrorCode::kCorruptFile, {"model.safetensors: the file was written to"},
+  expect_error(ErrorCode::kCorruptFile, {"model.safetensors: the file was modified"},
                [&] { model->check_weights(); });
 }
 

@@ -232,7 +232,7 @@ def test_unsupported_arguments_are_rejected_by_name(arguments, message):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (dict(indexer_topk=512), "indexer_topk 512: attend.flash_mla takes 0"),
+        (dict(indexer_topk=512), "indexer_topk 512: expected 0"),
         (dict(kv=np.ones((4, DIM), np.float32)), r"kv of \(4, 576\)"),
         (dict(indices=np.zeros((3, 1, 4), np.int32)), r"indices of shape \(3, 1, 4\): expected \[2, 1, topk\]"),
     ],

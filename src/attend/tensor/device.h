@@ -21,8 +21,8 @@ inline std::ostream& operator<<(std::ostream& out, Device device) {
   return out << "cuda:" << device.index;
 }
 
-// On the CPU every operation is done when its call returns, and `handle` is null. On a GPU `handle` is the
-// cudaStream_t; the caller owns it. Copyable; does not own.
+// On the CPU every operation is complete when its call returns, and `handle` is null. On a GPU `handle` is
+// the cudaStream_t, which the caller owns. Copyable; does not own.
 struct Stream {
   Device device;
   void* handle = nullptr;

@@ -47,7 +47,7 @@ void expect_unsupported(const std::string& message, Fn&& fn) {
 
 TEST(TokenizerGrowth, NamesTheNormalizerThatMultipliesAText) {
   const Tokenizer thousandfold = tokenizer_with("normalizer", repeated("normalizers", replace("a", 1000), 4));
-  expect_unsupported("normalizer.normalizers[1]: stretches a text to 1000000 bytes: at most 65636",
+  expect_unsupported("normalizer.normalizers[1]: expands a text to 1000000 bytes: at most 65636",
                      [&] { thousandfold.encode("a"); });
   const Tokenizer once = tokenizer_with("normalizer", replace("a", 1000));
   EXPECT_EQ(once.encode("a").size(), 1000u);
@@ -57,7 +57,7 @@ TEST(TokenizerGrowth, NamesTheNormalizerThatMultipliesAText) {
 TEST(TokenizerGrowth, NamesTheNormalizerThatPrependsALongText) {
   const Tokenizer prepends =
       tokenizer_with("normalizer", {{"type", "Prepend"}, {"prepend", std::string(100'000, 'a')}});
-  expect_unsupported("normalizer: stretches a text to 100001 bytes", [&] { prepends.encode("a"); });
+  expect_unsupported("normalizer: expands a text to 100001 bytes", [&] { prepends.encode("a"); });
 }
 
 // The limit applies to all short texts between added tokens together, not to each one.
@@ -76,7 +76,7 @@ TEST(TokenizerGrowth, NamesThePreTokenizerThatDoublesATextTooOften) {
 TEST(TokenizerGrowth, IsBoundedForEachDecodedToken) {
   const Tokenizer stretches = tokenizer_with("decoder", repeated("decoders", replace("a", 1000), 2));
   const int32_t a = 0;
-  expect_unsupported("decoder.decoders[1]: stretches a text to 1000000 bytes: at most 65536", [&] {
+  expect_unsupported("decoder.decoders[1]: expands a text to 1000000 bytes: at most 65536", [&] {
     stretches.decode({&a, 1});
   });
 }

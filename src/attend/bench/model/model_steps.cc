@@ -10,7 +10,7 @@
 namespace attend::bench {
 namespace {
 
-// Of a plain weight, wherever it lies.
+// Bytes per element of a plain weight in its memory.
 double weight_element_bytes(const Engine& engine) {
   const bool on_gpu = engine.info().target().device.type == DeviceType::kCuda;
   return static_cast<double>(size_of(on_gpu ? engine.info().target().dtype : engine.model_spec().dtype));
@@ -27,7 +27,7 @@ std::vector<int32_t> random_prompt(int num_tokens, int vocab_size) {
 
 void require_token(const RequestOutput& output) {
   if (output.finish_reason == FinishReason::kError)
-    fail(ErrorCode::kCorruptFile, "model: ", output.message, ": there is nothing to time");
+    fail(ErrorCode::kCorruptFile, "model: ", output.message, ": no token to time");
 }
 
 double multiplied_bytes(const Engine& engine) {

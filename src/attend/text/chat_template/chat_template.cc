@@ -32,7 +32,7 @@ struct ChatTemplate::Impl {
     return templates.front();
   }
 
-  // Throws TemplateError. `line` is where it stopped.
+  // Throws TemplateError. `line` is set to the line of the error.
   Text run(const Named& named, const Value& variables, bool add_generation_prompt, std::time_t now,
            int& line) const {
     chat_template::Render render(now);
@@ -50,7 +50,7 @@ struct ChatTemplate::Impl {
     return std::move(render.out);
   }
 
-  // Whether the template shows a content of this form as it should.
+  // Returns true if the template renders a content of this form completely.
   bool shows(const Named& named, const Value& content) const {
     constexpr std::string_view kProbe = "attend probes this";
     const Value message = Value::dict({{Text("role"), Text("user")}, {Text("content"), content}});
@@ -108,7 +108,7 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
   try {
     const Value values = chat_template::from_json(variables, Text::From::kUser);
     const Value* messages = values.dict() ? values.dict()->find(Text("messages")) : nullptr;
-    if (!messages) chat_template::complain("needs a JSON object with \"messages\"");
+    if (!messages) chat_template::fail_template("needs a JSON object with \"messages\"");
     const Value* tools = values.dict()->find(Text("tools"));
     const Impl::Named& named = impl_->choose(tools && is_true(*tools));
     chat_template::prepare_messages(*messages, named.forms);
@@ -120,10 +120,10 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
       parts.back().text += text.bytes()[i];
     }
     return parts;
-  } catch (const TemplateError& complaint) {
-    if (complaint.raised) fail(ErrorCode::kInvalidArgument, "chat template: ", complaint.message);
-    if (line == 0) fail(ErrorCode::kInvalidArgument, "chat template: ", complaint.message);
-    fail(ErrorCode::kInvalidArgument, "chat template, line ", line, ": ", complaint.message);
+  } catch (const TemplateError& error) {
+    if (error.raised) fail(ErrorCode::kInvalidArgument, "chat template: ", error.message);
+    if (line == 0) fail(ErrorCode::kInvalidArgument, "chat template: ", error.message);
+    fail(ErrorCode::kInvalidArgument, "chat template, line ", line, ": ", error.message);
   }
 }
 

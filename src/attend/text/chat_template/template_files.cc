@@ -19,7 +19,7 @@ std::string read_template_file(const std::filesystem::path& path) {
   return checked(read_file(path, kMaxTemplateBytes), path.string());
 }
 
-// Of tokenizer_config.json: one template, or a list of {"name", "template"}.
+// Reads tokenizer_config.json's templates: one template, or a list of {"name", "template"}.
 void read_config_templates(const JsonNode& config, std::vector<TemplateSource>& sources) {
   const auto node = config.find("chat_template");
   if (!node) return;
@@ -54,7 +54,7 @@ std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const s
   if (asked_for.empty()) return sources;
   for (TemplateSource& source : sources)
     if (source.name == asked_for) return {{source.where, "default", std::move(source.text)}};
-  if (file_exists(asked_for)) (void)read_template_file(asked_for);  // says what is wrong with it
+  if (file_exists(asked_for)) (void)read_template_file(asked_for);  // throws the specific error
   fail(ErrorCode::kNotFound, "--chat-template ", asked_for,
        ": no such file, and the model's templates are: ", names_of(sources));
 }

@@ -1,9 +1,9 @@
-"""Errors that are raised before the kernels are asked, with the code that attend.Error carries."""
+"""Errors that are raised before a kernel is called, with attend.Error's code."""
 
 from ._attend import Error, InvalidArgument
 
 
-def refusal(code, message):
+def rejection(code, message):
     error = InvalidArgument(message) if code == "invalid_argument" else Error(message)
     error.code = code
     return error
