@@ -140,7 +140,7 @@ TEST(SafetensorsFile, FetchReadsNoPageOutsideItsRange) {
   std::filesystem::resize_file(path, 1 << 19);
   size_t fetched = 0;
   // The range is there, so what it reports is that the file was written to.
-  expect_error(ErrorCode::kCorruptFile, {"written to"},
+  expect_error(ErrorCode::kCorruptFile, {"modified while"},
                [&] { file.fetch(*file.find("w"), 4096, 65536, [&](size_t bytes) { fetched += bytes; }); });
   EXPECT_EQ(fetched, 61440u);
   expect_error(ErrorCode::kCorruptFile, {"cut short"},
@@ -163,7 +163,7 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasModifiedAfterOpening) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "written to", "not modified"},
+  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "modified while attend used it", "not modified while attend runs"},
                [&] { file.fetch(*file.find("w"), 0, file.find("w")->num_bytes(), [](size_t) {}); });
 }
 

@@ -1,5 +1,5 @@
-// Grammars: what a completion's text may look like, the library that compiles them, and GrammarCompiler,
-// which makes token masks of them on threads of its own and within a time limit.
+// Grammar: restriction of a completion's text. GrammarLibrary: the library that compiles grammars.
+// GrammarCompiler: compiles grammars to token masks, on its own threads and within a time limit.
 #pragma once
 
 #include <chrono>

@@ -43,9 +43,9 @@ class SafetensorsFile {
   // modification time.
   void check_unchanged() const;
   // Reads the pages of bytes [begin, end) of a tensor into memory, so that the first step does not wait for
-  // the disk. Throws Error(kCorruptFile) when the file was written to or cut short since it was opened. One
-  // that disappears or is replaced does no harm: the mapping is of the file that was opened. Whoever cuts
-  // that one short later ends the process (mapped_range.h).
+  // the disk. Throws Error(kCorruptFile) if the file was modified or truncated since it was opened. Deleting
+  // or replacing the file is harmless, since the mapping refers to the opened one. Truncating that file later
+  // ends the process (mapped_range.h).
   void fetch(const TensorEntry& entry, uint64_t begin, uint64_t end,
              const std::function<void(size_t bytes)>& fetched) const;
   // Fetches all tensors in the order of their data, until `stop` is set. Does not throw: it stops at a
