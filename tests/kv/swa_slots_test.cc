@@ -89,7 +89,7 @@ TEST(SwaSlots, RejectsInvalidArguments) {
   EXPECT_THAT(rejected([&] { (void)swa.map(make_slots({8, 3})); }), HasSubstr("slot 3: slots are 4 to 31"));
   EXPECT_THAT(rejected([&] { swa.hold(pages_of({8})); }), HasSubstr("page 8: pages are 1 to 7"));
   EXPECT_THAT(rejected([&] { swa.hold(pages_of({2})); }), HasSubstr("page 2 has no window page"));
-  EXPECT_THAT(rejected([&] { swa.drop(pages_of({2})); }), HasSubstr("nobody holds page 2"));
+  EXPECT_THAT(rejected([&] { swa.drop(pages_of({2})); }), HasSubstr("no request references page 2"));
   EXPECT_EQ(swa.num_referenced_pages(), 0);
   ASSERT_TRUE(swa.map(make_slots({8})));
   EXPECT_THAT(rejected([&] { swa.forget(pages_of({2})); }), HasSubstr("free page 2 is held"));

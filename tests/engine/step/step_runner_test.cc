@@ -153,7 +153,8 @@ TEST_F(StepRunnerTest, AppliesMasksAndBiasesOfSingleRequests) {
   Request plain = prompt({5}), masked = prompt({5}), biased = prompt({5});
   masked.mask = std::make_shared<FixedMask>(std::vector<int32_t>{1, 7});
   biased.params.logit_bias = {{30, 9.0f}};
-  biased.logits_processor.emplace(biased.params, std::span(biased.tokens), std::span<const int32_t>());
+  biased.logits_processor =
+      std::make_shared<LogitsProcessor>(biased.params, std::span(biased.tokens), std::span<const int32_t>());
   EXPECT_THAT(run(step_of({&plain, &masked, &biased})), ElementsAre(6, 7, 30));
   EXPECT_THAT(masked.failure, IsEmpty());
 }

@@ -12,6 +12,7 @@
 #include "attend/engine/resolve/require_memory.h"
 #include "attend/exec/graph_runner.h"
 #include "attend/kernels/sampling/sampling.h"
+#include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {

@@ -174,9 +174,10 @@ void check(const AttentionArgs& args) {
   const int64_t num_pages = args.kv.k.shape[0], page_size = args.kv.k.shape[1],
                 num_kv_heads = args.kv.k.shape[2];
   require_shape("v", args.kv.v, {num_pages, page_size, num_kv_heads, args.kv.v.shape[3]});
-  check_results(args);
+  require_rank("q", args.q, 3);
   require(num_kv_heads > 0 && args.q.shape[1] % num_kv_heads == 0, "num_q_heads ", args.q.shape[1],
           ": expected a multiple of num_kv_heads ", num_kv_heads);
+  check_results(args);
   require_cache("k", args.kv.k);
   require_cache("v", args.kv.v);
   require(args.kv.k.dtype == args.kv.v.dtype, "k is ", args.kv.k.dtype, ", v is ", args.kv.v.dtype,
