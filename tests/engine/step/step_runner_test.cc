@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attend/engine/step/logits_processor.h"
 #include "tests/support/error_message.h"
 
 namespace attend {
