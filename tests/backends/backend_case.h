@@ -65,8 +65,8 @@ class BackendCase {
   // Returns what is wrong with the results and the pool after run(), or an empty string.
   std::string problem(const Expected& expected) const;
 
-  // Runs the tokens [begin, end) of one request, whose K/V is stored already, as a separate step with its own
-  // results. Returns true if the bits equal those of run().
+  // Runs the tokens [begin, end) of one request as a separate step with its own results. Their K/V is stored
+  // already. Returns true if the bits equal those of run().
   bool part_agrees(AttentionBackend& backend, int request, int begin, int end) const;
 
   std::vector<unsigned char> result_bytes() const;

@@ -143,7 +143,7 @@ struct Failing {
 
 TEST(KernelBackend, RejectsAnInconsistentBatch) {
   const struct {
-    void (*spoil)(StepArrays&);
+    void (*corrupt)(StepArrays&);
     const char* reason;
   } cases[] = {
       {[](StepArrays& step) { step.out_slots[1] = TokenSlot(3); }, "out_slot 3: expected -1, or 4 to 59"},
@@ -168,7 +168,7 @@ TEST(KernelBackend, RejectsAnInconsistentBatch) {
        "batch of 3 requests: at most 2"}};
   for (const auto& one : cases) {
     Failing failing;
-    one.spoil(failing.step);
+    one.corrupt(failing.step);
     EXPECT_EQ(failing.plan_error(), one.reason);
   }
   EXPECT_EQ(Failing().plan_error(), "no error");
@@ -266,9 +266,9 @@ TEST(KernelBackend, RejectsTreeMasksOfTooFewWords) {
   }
 }
 
-std::string create_error(const SmallModel& model, void (*spoil)(BackendConfig&)) {
+std::string create_error(const SmallModel& model, void (*corrupt)(BackendConfig&)) {
   BackendContext context = model.context();
-  spoil(context.config);
+  corrupt(context.config);
   const BackendEntry& entry = *find_backend(backend_table(), "cpu");
   try {
     entry.create(context);

@@ -17,7 +17,7 @@ inline Requirement llama() {
           .dtype = DType::kBF16,
           .kv_dtype = DType::kBF16};
 }
-// Llama 2 7B: as many KV heads as query heads.
+// Llama 2 7B: one KV head per query head.
 inline Requirement llama2() {
   Requirement model = llama();
   model.q_heads_per_kv = 1;

@@ -70,13 +70,13 @@ TEST(ThreadTeam, FinishesEachJobBeforeItReturns) {
 TEST(ThreadTeam, ConcurrentTasksHaveDifferentThreadIndices) {
   ThreadTeam team(4);
   std::vector<std::atomic<bool>> busy(4);
-  std::atomic<int> clashes = 0;
+  std::atomic<int> num_conflicts = 0;
   run(team, 2000, [&](int64_t, int thread_idx) {
-    if (busy[static_cast<size_t>(thread_idx)].exchange(true)) ++clashes;
+    if (busy[static_cast<size_t>(thread_idx)].exchange(true)) ++num_conflicts;
     std::this_thread::yield();
     busy[static_cast<size_t>(thread_idx)] = false;
   });
-  EXPECT_EQ(clashes, 0);
+  EXPECT_EQ(num_conflicts, 0);
 }
 
 // Each task waits for the others, so the tasks finish only if each has a thread.
@@ -92,16 +92,16 @@ TEST(ThreadTeam, RunsTasksConcurrently) {
 
 TEST(ThreadTeam, RunsAJobInsideATaskOnThatThread) {
   ThreadTeam team(4);
-  std::atomic<int> inner_tasks = 0, strangers = 0;
+  std::atomic<int> inner_tasks = 0, num_other_threads = 0;
   run(team, 8, [&](int64_t, int) {
     const auto self = std::this_thread::get_id();
     run(team, 5, [&](int64_t, int thread_idx) {
       ++inner_tasks;
-      if (thread_idx != 0 || std::this_thread::get_id() != self) ++strangers;
+      if (thread_idx != 0 || std::this_thread::get_id() != self) ++num_other_threads;
     });
   });
   EXPECT_EQ(inner_tasks, 40);
-  EXPECT_EQ(strangers, 0);
+  EXPECT_EQ(num_other_threads, 0);
 }
 
 TEST(ThreadTeam, RunsJobsOfSeveralCallersConcurrently) {

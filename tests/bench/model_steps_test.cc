@@ -8,7 +8,7 @@
 namespace attend::bench {
 namespace {
 
-// Models whose attention, experts, or both are quantized, each in another format.
+// Models with quantized attention, experts, or both, each in another format.
 TEST(ModelSteps, CountSelectedExpertsInTheirStoredFormat) {
   for (const char* golden : {"qwen3-moe-fp8-int4", "gpt-oss-mxfp4", "mixtral-awq", "mixtral-top2"}) {
     SCOPED_TRACE(golden);

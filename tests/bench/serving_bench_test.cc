@@ -32,14 +32,14 @@ TEST(ServingBench, AnswersTheWholeTrace) {
                                          .request_rate = 400.0,
                                          .input = {.lowest = 5, .highest = 60},
                                          .output = {.lowest = 1, .highest = 9}});
-  int num_told = 0;
+  int num_reports = 0;
   options.served = [&](int num_done, int num_requests) {
-    EXPECT_EQ(num_done, ++num_told);
+    EXPECT_EQ(num_done, ++num_reports);
     EXPECT_EQ(num_requests, 12);
   };
   const ServingResult result = bench_serving(options);
   ASSERT_EQ(result.requests.size(), 12u);
-  EXPECT_EQ(num_told, 12);
+  EXPECT_EQ(num_reports, 12);
   size_t num_later_tokens = 0;
   for (const ServedRequest& request : result.requests) {
     EXPECT_GE(request.num_output, 1);

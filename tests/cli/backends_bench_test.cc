@@ -303,7 +303,7 @@ TEST(BenchCommand, SuggestsSmallerModelsWhenOneDoesNotFit) {
   EXPECT_THAT(ran.out, HasSubstr("; fewer layers need less memory (--num-layers) or a smaller --shape"));
 }
 
-// Truncation of a model whose config lists the type of each layer.
+// Truncation of a model with the type of each layer in its config.
 TEST(BenchCommand, KeepsTheFirstLayersOfAConfigWithLayerTypes) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_layer_types";
   std::filesystem::create_directories(model);

@@ -206,7 +206,7 @@ TEST(GenerateCommand, ReportsTemplateFileErrors) {
 }
 
 TEST(Command, HonorsMemoryLimits) {
-  // The shadow memory of a sanitizer alone needs more address space than this limit.
+  // The shadow memory of a sanitizer needs more address space than this limit.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   const CommandResult ran =
       attend(kGenerate + " -p x --threads 1 --max-total-tokens 2000000", Streams::kBoth, "ulimit -v 600000;");

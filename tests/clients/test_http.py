@@ -188,9 +188,9 @@ def test_tokens_of_a_step_are_written_together(server):
 
 def test_slow_readers_are_dropped(server):
     before = metric(server, "num_aborted_requests_total")
-    with server.connect() as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.sendall(post("/v1/completions", LONG | {"n": 16, "logprobs": 20, "skip_special_tokens": False}))
+    with server.connect() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.sendall(post("/v1/completions", LONG | {"n": 16, "logprobs": 20, "skip_special_tokens": False}))
         eventually(lambda: metric(server, "num_aborted_requests_total") > before)
     eventually(lambda: metric(server, "num_running_reqs") == metric(server, "num_queue_reqs") == 0)
     assert fetch(server, "/health_generate")[0] == 200

@@ -80,8 +80,8 @@ def test_logprobs_of_answers_and_prompts(client):
 
 
 def test_penalties_and_biases(client):
-    wine = ask(client, logit_bias={"1663": -100}).choices[0].message.content  # " scout"
-    assert not wine.startswith(" scout")
+    answer = ask(client, logit_bias={"1663": -100}).choices[0].message.content  # " scout"
+    assert not answer.startswith(" scout")
     longer = ask(client, extra_body={"min_tokens": 9})
     assert longer.usage.completion_tokens >= 9
 

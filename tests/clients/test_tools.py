@@ -120,11 +120,11 @@ def test_reasoning_is_separate(tmp_path):
     server = Server("--chat-template", str(template), "--reasoning-parser", "qwen3")
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
     fields = {"tools": openai.NOT_GIVEN, "max_tokens": 6, "temperature": 0, "extra_body": {"ignore_eos": True}}
-    thoughts = ask(client, **fields).choices[0].message
-    assert thoughts.content == "" and thoughts.reasoning_content
+    message = ask(client, **fields).choices[0].message
+    assert message.content == "" and message.reasoning_content
     chunks = list(ask(client, stream=True, **fields))
     streamed = "".join(getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in chunks)
-    assert streamed == thoughts.reasoning_content
+    assert streamed == message.reasoning_content
     fields["extra_body"]["separate_reasoning"] = False
-    assert ask(client, **fields).choices[0].message.content.strip() == thoughts.reasoning_content.strip()
+    assert ask(client, **fields).choices[0].message.content.strip() == message.reasoning_content.strip()
     assert server.stop()[0] == 0

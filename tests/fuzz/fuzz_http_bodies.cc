@@ -27,7 +27,7 @@ Json parsed(std::string_view text) {
 class CheckedAnswer : public serve::Exchange {
  public:
   void reply(int status, std::string_view type, std::string body, serve::Headers headers) override {
-    expect(!begun_ && !ended_ && (status == 200 || status == 400 || status == 404));
+    expect(!started_ && !ended_ && (status == 200 || status == 400 || status == 404));
     for (const auto& [name, value] : headers) expect(value.find_first_of("\r\n") == value.npos);
     expect(type == "application/json");
     const Json json = parsed(body);
@@ -35,13 +35,13 @@ class CheckedAnswer : public serve::Exchange {
     ended_ = true;
   }
   void begin_stream(std::string_view type, serve::Headers headers) override {
-    expect(!begun_ && !ended_ && type.starts_with("text/event-stream"));
+    expect(!started_ && !ended_ && type.starts_with("text/event-stream"));
     for (const auto& [name, value] : headers) expect(value.find_first_of("\r\n") == value.npos);
-    begun_ = true;
+    started_ = true;
   }
   void write(std::string_view part) override {
     constexpr std::string_view kData = "data: ";
-    expect(begun_ && !ended_ && part.ends_with("\n\n"));
+    expect(started_ && !ended_ && part.ends_with("\n\n"));
     for (size_t at = 0; at < part.size();) {
       const size_t end = part.find("\n\n", at);
       const std::string_view event = part.substr(at, end - at);
@@ -52,14 +52,14 @@ class CheckedAnswer : public serve::Exchange {
     }
   }
   void end_stream() override {
-    expect(begun_ && !ended_ && done_);
+    expect(started_ && !ended_ && done_);
     ended_ = true;
   }
   void abandon() noexcept override { std::abort(); }  // memory is sufficient
   bool ended() const { return ended_; }
 
  private:
-  bool begun_ = false, done_ = false, ended_ = false;
+  bool started_ = false, done_ = false, ended_ = false;
 };
 
 // Executor on the fuzzer's thread, which is both I/O thread and worker. The engine has its own thread.

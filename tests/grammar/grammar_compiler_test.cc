@@ -32,33 +32,33 @@ std::vector<int32_t> allowed(TokenMask& mask) {
   return ids;
 }
 
-struct Walk {
+struct RandomText {
   std::vector<int32_t> ids;
   bool ended = false;
 };
 
 // Samples allowed tokens at random; samples the end token with probability 1/2 once it is allowed.
-Walk walk(TokenMask& mask, uint32_t seed, int max_tokens = 300) {
+RandomText sample_text(TokenMask& mask, uint32_t seed, int max_tokens = 300) {
   std::mt19937 random(seed);
-  Walk walk;
-  while (static_cast<int>(walk.ids.size()) < max_tokens) {
+  RandomText sample;
+  while (static_cast<int>(sample.ids.size()) < max_tokens) {
     const std::vector<int32_t> ids = allowed(mask);
     if (ids.empty()) break;
     const bool may_end = std::ranges::find(ids, kEnd) != ids.end();
     const int32_t id = may_end && random() % 2 == 0 ? kEnd : ids[random() % ids.size()];
     mask.accept(id);
     if (id == kEnd) {
-      walk.ended = true;
+      sample.ended = true;
       break;
     }
-    walk.ids.push_back(id);
+    sample.ids.push_back(id);
   }
-  return walk;
+  return sample;
 }
 
-std::string text_of(const Walk& walk) {
+std::string text_of(const RandomText& sample) {
   static const Tokenizer tokenizer = *tiny_vocabulary().tokenizer;
-  return tokenizer.decode(walk.ids);
+  return tokenizer.decode(sample.ids);
 }
 
 std::string error_text(GrammarCompiler& compiler, const Grammar& grammar) {
@@ -79,11 +79,11 @@ TEST_F(GrammarCompilerTest, TextsOfASchemaAreValidJson) {
     "required": ["name", "age", "color", "tags"], "additionalProperties": false})"});
   int num_ended = 0;
   for (uint32_t seed = 0; seed < 50; ++seed) {
-    const Walk walked = walk(*mask->fork(), seed);
-    if (!walked.ended) continue;
+    const RandomText sample = sample_text(*mask->fork(), seed);
+    if (!sample.ended) continue;
     ++num_ended;
-    const auto value = nlohmann::json::parse(text_of(walked), nullptr, false);
-    ASSERT_TRUE(value.is_object()) << text_of(walked);
+    const auto value = nlohmann::json::parse(text_of(sample), nullptr, false);
+    ASSERT_TRUE(value.is_object()) << text_of(sample);
     EXPECT_EQ(value.size(), 4u);
     EXPECT_LE(value.at("name").get<std::string>().size(), 80u);
     EXPECT_GE(value.at("age"), 3);
@@ -100,9 +100,9 @@ TEST_F(GrammarCompilerTest, TextsOfARegexMatchIt) {
   const std::string regex = "(red|green|blue) [0-9]{2,4}( end)?";
   const auto mask = compiler->compile({GrammarKind::kRegex, regex});
   for (uint32_t seed = 0; seed < 50; ++seed) {
-    const Walk walked = walk(*mask->fork(), seed);
-    ASSERT_TRUE(walked.ended);
-    EXPECT_TRUE(std::regex_match(text_of(walked), std::regex(regex))) << text_of(walked);
+    const RandomText sample = sample_text(*mask->fork(), seed);
+    ASSERT_TRUE(sample.ended);
+    EXPECT_TRUE(std::regex_match(text_of(sample), std::regex(regex))) << text_of(sample);
   }
 }
 
@@ -111,7 +111,7 @@ TEST_F(GrammarCompilerTest, ChoicesAreLiteral) {
   const auto compiler = tiny_compiler();
   const auto mask = compiler->compile(choice_grammar(choices));
   std::set<std::string> texts;
-  for (uint32_t seed = 0; seed < 100; ++seed) texts.insert(text_of(walk(*mask->fork(), seed)));
+  for (uint32_t seed = 0; seed < 100; ++seed) texts.insert(text_of(sample_text(*mask->fork(), seed)));
   EXPECT_EQ(texts, std::set(choices.begin(), choices.end()));
 }
 
@@ -120,13 +120,13 @@ TEST_F(GrammarCompilerTest, ReadsGbnfAndStructuralTags) {
   const auto sums =
       compiler->compile({GrammarKind::kEbnf, "root ::= term (\"+\" term)*\nterm ::= [1-9] [0-9]{0,2}"});
   for (uint32_t seed = 0; seed < 20; ++seed)
-    EXPECT_TRUE(
-        std::regex_match(text_of(walk(*sums->fork(), seed)), std::regex("[1-9][0-9]*(\\+[1-9][0-9]*)*")));
+    EXPECT_TRUE(std::regex_match(text_of(sample_text(*sums->fork(), seed)),
+                                 std::regex("[1-9][0-9]*(\\+[1-9][0-9]*)*")));
   const auto call = compiler->compile(
       {GrammarKind::kStructuralTag, R"({"type": "structural_tag", "format": {"type": "tag", "begin": "<call>",
         "content": {"type": "json_schema", "json_schema": {"type": "boolean"}}, "end": "</call>"}})"});
   for (uint32_t seed = 0; seed < 20; ++seed)
-    EXPECT_TRUE(std::regex_match(text_of(walk(*call->fork(), seed)),
+    EXPECT_TRUE(std::regex_match(text_of(sample_text(*call->fork(), seed)),
                                  std::regex("<call>\\s*(true|false)\\s*</call>")));
 }
 
@@ -187,7 +187,7 @@ TEST_F(GrammarCompilerTest, ServesConcurrentCallers) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 20; ++i) {
         const std::string text = "number " + std::to_string((t + i) % 5);
-        EXPECT_EQ(text_of(walk(*compiler->compile(choice_grammar({{text}})), 0)), text);
+        EXPECT_EQ(text_of(sample_text(*compiler->compile(choice_grammar({{text}})), 0)), text);
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -31,18 +31,18 @@ class Model {
   int num_requests() const { return static_cast<int>(requests_.size()); }
   const SlotAllocator& allocator() const { return *allocator_; }
 
-  // Grows requests by growths[i] tokens: running requests first, then new ones.
-  void extend(const std::vector<int>& growths) {
-    std::vector<ModelRequest> batch(growths.size());
+  // Grows requests by num_new_tokens[i] tokens: running requests first, then new ones.
+  void extend(const std::vector<int>& num_new_tokens) {
+    std::vector<ModelRequest> batch(num_new_tokens.size());
     std::vector<int32_t> prefix_lens, seqlens;
     std::vector<TokenSlot> last_slots;
     int64_t num_new = 0, needed = 0;
-    for (size_t i = 0; i < growths.size(); ++i) {
+    for (size_t i = 0; i < num_new_tokens.size(); ++i) {
       if (i < requests_.size()) batch[i] = requests_[i];
       prefix_lens.push_back(batch[i].seqlen());
-      seqlens.push_back(batch[i].seqlen() + growths[i]);
+      seqlens.push_back(batch[i].seqlen() + num_new_tokens[i]);
       last_slots.push_back(batch[i].last());
-      num_new += growths[i];
+      num_new += num_new_tokens[i];
       needed += ceil_div(seqlens[i], page_size()) - ceil_div(prefix_lens[i], page_size());
     }
     std::vector<TokenSlot> out(static_cast<size_t>(num_new));
@@ -52,9 +52,9 @@ class Model {
     RC_ASSERT(allocator_->num_free_pages() == free_before - (done ? needed : 0));
     if (!done) return;
     auto next = out.begin();
-    for (size_t i = 0; i < growths.size(); ++i) {
-      batch[i].slots.insert(batch[i].slots.end(), next, next + growths[i]);
-      next += growths[i];
+    for (size_t i = 0; i < num_new_tokens.size(); ++i) {
+      batch[i].slots.insert(batch[i].slots.end(), next, next + num_new_tokens[i]);
+      next += num_new_tokens[i];
     }
     requests_.resize(std::max(requests_.size(), batch.size()));
     std::move(batch.begin(), batch.end(), requests_.begin());

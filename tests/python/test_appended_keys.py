@@ -143,13 +143,13 @@ def test_workspaces_reuse_memory_cached_by_torch():
     same_kernels, case = (Case([40] * 5, 1, heads=2 * n, kv_heads=n, dim=248) for n in (12, 13))
     same_kernels.check(causal=True)
     torch.cuda.synchronize()
-    hogs, size = [], 1 << 34
+    blocks, size = [], 1 << 34
     while size >= 1 << 20:
         try:
-            hogs.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+            blocks.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
         except torch.OutOfMemoryError:
             size //= 2
-    del hogs
+    del blocks
     assert torch.cuda.mem_get_info()[0] < 1 << 24
     out, _ = case.call(case.k, case.v, causal=True)
     torch.cuda.empty_cache()

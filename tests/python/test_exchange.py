@@ -37,8 +37,8 @@ class _Exchange(ctypes.Structure):
 class Library:
     """Library with one kind of tensor, contiguous numpy arrays, that accepts a limited number of tensors."""
 
-    def __init__(self, takes):
-        self.allocated, self.freed, self.takes, self._held = 0, 0, takes, []
+    def __init__(self, num_accepted):
+        self.allocated, self.freed, self.num_accepted, self._held = 0, 0, num_accepted, []
         library = self
 
         @_DELETER
@@ -59,14 +59,14 @@ class Library:
 
         @_TO_PYTHON
         def to_python(managed, out):
-            if library.takes == 0:
+            if library.num_accepted == 0:
                 managed.contents.deleter(managed)
                 return -1
-            library.takes -= 1
-            taken = library.tensor_type(None, managed)
-            library._held.append(taken)
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(taken))
-            out[0] = id(taken)
+            library.num_accepted -= 1
+            tensor = library.tensor_type(None, managed)
+            library._held.append(tensor)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))
+            out[0] = id(tensor)
             return 0
 
         @_VIEW
@@ -106,7 +106,7 @@ def call(library):
 
 
 def test_results_share_one_allocation_that_is_freed_with_the_last():
-    library = Library(takes=2)
+    library = Library(num_accepted=2)
     out, lse = call(library)
     assert library.allocated == 1 and library.freed == 0
     out.drop()
@@ -115,9 +115,9 @@ def test_results_share_one_allocation_that_is_freed_with_the_last():
     assert library.freed == 1
 
 
-@pytest.mark.parametrize("takes", [0, 1])
-def test_results_that_a_library_rejects_are_freed(takes):
-    library = Library(takes)
+@pytest.mark.parametrize("num_accepted", [0, 1])
+def test_results_that_a_library_rejects_are_freed(num_accepted):
+    library = Library(num_accepted)
     with pytest.raises(attend.Error, match="did not import a result"):
         call(library)
     library.drop_all()

@@ -25,7 +25,7 @@ def as_older_torch(tensor):
 
 
 @pytest.fixture(params=[as_torch, as_older_torch], ids=["exchange functions", "__dlpack__"])
-def taken(request):
+def convert(request):
     return request.param
 
 
@@ -109,10 +109,10 @@ ARGUMENTS = [pytest.param(entry, name, id=f"{entry.__name__}, {name}") for entry
 
 
 @pytest.mark.parametrize("entry, name", [argument for argument in ARGUMENTS if argument.values[0] is not dense])
-def test_tensors_that_require_grad_are_rejected_while_gradients_are_recorded(taken, entry, name):
-    arguments = {other: taken(make()) for other, make in ENTRIES[entry].items()}
+def test_tensors_that_require_grad_are_rejected_while_gradients_are_recorded(convert, entry, name):
+    arguments = {other: convert(make()) for other, make in ENTRIES[entry].items()}
     entry(**arguments)
-    arguments[name] = taken(ENTRIES[entry][name](requires_grad=True))
+    arguments[name] = convert(ENTRIES[entry][name](requires_grad=True))
     message = rf"^{name} requires grad: attend computes forward only; call under torch\.no_grad\(\)$"
     with pytest.raises(attend.Error, match=message) as caught:
         entry(**arguments)
@@ -138,10 +138,10 @@ def varlen(q, k, v, sinks):
 
 @pytest.mark.parametrize("call", [dense, varlen], ids=["flash_attn_func", "flash_attn_varlen_func"])
 @pytest.mark.parametrize("name", ["q", "k", "v", "sinks"])
-def test_functions_with_a_backward_in_flash_attention_reject_only_gradients(taken, call, name):
-    arguments = {other: taken(torch.randn_like(make())) for other, make in ENTRIES[dense].items()}
+def test_functions_with_a_backward_in_flash_attention_reject_only_gradients(convert, call, name):
+    arguments = {other: convert(torch.randn_like(make())) for other, make in ENTRIES[dense].items()}
     want = call(**arguments)
-    arguments[name] = taken(arguments[name].requires_grad_())
+    arguments[name] = convert(arguments[name].requires_grad_())
     got = call(**arguments)
     for x, y in zip(*(result if isinstance(result, tuple) else (result,) for result in (got, want))):
         assert x.requires_grad and torch.equal(x, y)
@@ -155,27 +155,27 @@ def test_recording_calls_name_mismatched_arguments():
         flash.flash_attn_func(Q(requires_grad=True), CACHE()[..., :16], CACHE())
 
 
-def test_results_without_gradients_are_equal_and_require_none(taken):
+def test_results_without_gradients_are_equal_and_require_none(convert):
     q, k = torch.randn(1, 2, 2, 32), torch.randn(1, 16, 2, 32)
     want = flash.flash_attn_func(q, k, k)
     with torch.no_grad():
-        out = flash.flash_attn_func(taken(q.requires_grad_()), taken(k), taken(k))
+        out = flash.flash_attn_func(convert(q.requires_grad_()), convert(k), convert(k))
     assert not out.requires_grad
     torch.testing.assert_close(out, want, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("entry, name", ARGUMENTS)
-def test_meta_tensors_are_rejected_by_name(taken, entry, name):
-    arguments = {other: taken(make()) for other, make in ENTRIES[entry].items()}
-    arguments[name] = taken(ENTRIES[entry][name](device="meta"))
+def test_meta_tensors_are_rejected_by_name(convert, entry, name):
+    arguments = {other: convert(make()) for other, make in ENTRIES[entry].items()}
+    arguments[name] = convert(ENTRIES[entry][name](device="meta"))
     message = rf"^{name}: .*meta.* \(torch\..*Tensor\): expected one that can be exported, on the CPU or a GPU$"
     with pytest.raises(attend.Error, match=message) as caught:
         entry(**arguments)
     assert caught.value.code == "unsupported"
 
 
-def test_meta_lengths_and_tables_are_rejected_by_name(taken):
+def test_meta_lengths_and_tables_are_rejected_by_name(convert):
     arguments = dict(page_table=TABLE, cache_seqlens=int32(3))
     for name, tensor in arguments.items():
         with pytest.raises(attend.Error, match=f"^{name}: .*meta"):
-            flash.flash_attn_with_kvcache(Q(), CACHE(), CACHE(), **{**arguments, name: taken(tensor.to("meta"))})
+            flash.flash_attn_with_kvcache(Q(), CACHE(), CACHE(), **{**arguments, name: convert(tensor.to("meta"))})

@@ -1,5 +1,5 @@
-// A server whose engine thread, I/O thread or worker runs out of memory once: one request fails or is cut
-// off, the other requests and the server continue, and nothing leaks.
+// Out-of-memory errors on the engine thread, the I/O thread or a worker of a server: one request fails or is
+// cut off, the other requests and the server continue, and nothing leaks.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -116,8 +116,8 @@ class ServerInMemory {
 class Connection {
  public:
   explicit Connection(uint16_t port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
-    const timeval patience{.tv_sec = 30, .tv_usec = 0};
-    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const timeval timeout{.tv_sec = 30, .tv_usec = 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);

@@ -1,4 +1,4 @@
-// Model with finite weights whose attention scores overflow for prompts with a certain token.
+// Model with finite weights. Its attention scores overflow for prompts with a certain token.
 #pragma once
 
 #include <cstdint>

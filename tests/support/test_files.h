@@ -86,7 +86,7 @@ inline std::string safetensors_bytes(std::span<const TestTensor> tensors) {
   return safetensors_bytes(text, data);
 }
 
-// Expects an Error with this code whose message contains every part.
+// Expects an Error with this code and a message that contains every part.
 template <class Fn>
 void expect_error(ErrorCode code, std::initializer_list<std::string_view> parts, Fn&& fn) {
   try {

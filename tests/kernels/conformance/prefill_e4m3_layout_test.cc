@@ -295,18 +295,19 @@ class EmulatedPrefill {
     }
     for (int row = 0; row < rows; ++row) {
       if (tile.row_sum(row) == 0.0f) continue;
-      const int64_t token = queries[static_cast<size_t>(row)].token, of = q_head(row);
+      const int64_t token = queries[static_cast<size_t>(row)].token, query_head = q_head(row);
       const float max = tile.row_max(row) * scale_log2, sum = tile.row_sum(row) / 256.0f;
       const float sink = args_.score.sinks.empty()
                              ? 0.0f
-                             : std::exp2(args_.score.sinks[static_cast<size_t>(of)] * log2e - max);
+                             : std::exp2(args_.score.sinks[static_cast<size_t>(query_head)] * log2e - max);
       const float factor =
           args_.kv.v_scale * get_scale(args_.v_scales, request, head) / (sum + sink) / 256.0f;
       for (int64_t d = 0; d < args_.out.shape[2]; ++d)
-        store(args_.out, offset(args_.out, token, of, d),
+        store(args_.out, offset(args_.out, token, query_head, d),
               static_cast<double>(tile.out(row, static_cast<int>(d)) * factor));
       if (!args_.lse.empty())
-        store(args_.lse, offset(args_.lse, token, of), static_cast<double>(max / log2e + std::log(sum)));
+        store(args_.lse, offset(args_.lse, token, query_head),
+              static_cast<double>(max / log2e + std::log(sum)));
     }
   }
 

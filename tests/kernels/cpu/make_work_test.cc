@@ -157,12 +157,13 @@ TEST(MakeWork, KeepsATileWholeIfItsSplitsDoNotFit) {
 
 TEST(MakeWork, CutsFixedSplitsAtThePlansDefaultSize) {
   const Batch batch({1}, {1000});
-  AttentionPlanLimits unsaid = limits_for(batch, SplitRule::kFixed, 8), said = unsaid;
-  unsaid.split_tokens = 0;
-  said.split_tokens = default_split_tokens(Device{});
-  EXPECT_EQ(work_bounds(unsaid, 16).num_partial_rows, work_bounds(said, 16).num_partial_rows);
-  EXPECT_EQ(make_test_work(batch, unsaid).items.size(), make_test_work(batch, said).items.size());
-  EXPECT_GT(make_test_work(batch, unsaid).items.size(), 1u);
+  AttentionPlanLimits default_size = limits_for(batch, SplitRule::kFixed, 8), explicit_size = default_size;
+  default_size.split_tokens = 0;
+  explicit_size.split_tokens = default_split_tokens(Device{});
+  EXPECT_EQ(work_bounds(default_size, 16).num_partial_rows, work_bounds(explicit_size, 16).num_partial_rows);
+  EXPECT_EQ(make_test_work(batch, default_size).items.size(),
+            make_test_work(batch, explicit_size).items.size());
+  EXPECT_GT(make_test_work(batch, default_size).items.size(), 1u);
 }
 
 TEST(MakeWork, CoversEveryVisibleKeyOnceWithinItsBounds) {

@@ -1,5 +1,5 @@
-// Repeated attention steps return the same bits, eagerly and in one captured graph whose lengths change,
-// including to zero.
+// Repeated attention steps return the same bits, eagerly and in one captured graph. The lengths change
+// between replays, also to zero.
 #include "tests/kernels/cuda/support/attention_step.h"
 
 #include <gtest/gtest.h>

@@ -129,7 +129,7 @@ TEST_F(CudaAttention, RescalesWhenScoresRiseFromTileToTile) {
   run_conformance(attention_on_gpu, cases);
 }
 // Work tiles split among CTAs, with numbers of heads that neighboring CTAs process in one round, in several
-// rounds, or one after another: decode, verify, and rows whose partial results the merge kernel merges.
+// rounds, or one after another: decode, verify, and rows with partial results for the merge kernel.
 TEST_F(CudaAttention, SplitsTheKeysOfAnyNumberOfHeads) {
   std::vector<AttentionCase> cases;
   for (const int num_kv_heads : {3, 8, 11, 12, 20})
@@ -301,7 +301,7 @@ TEST_F(CudaAttention, MultipliesByDescalesOfHeadsWithFp8Keys) {
   run_conformance(attention_planned_inline, cases);
 }
 
-// Zero descales act like heads whose keys are all zero. Rows of the second request attend to no keys.
+// Zero descales act like heads with only zero keys. Rows of the second request attend to no keys.
 TEST_F(CudaAttention, ZeroDescaleYieldsTheMeanOfValues) {
   for (const int num_q_heads : {2, 8})
     for (const float logit_cap : {0.0f, 20.0f}) {

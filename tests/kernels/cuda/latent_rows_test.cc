@@ -50,7 +50,7 @@ TensorView view_of(std::vector<T>& numbers, DType dtype) {
   return TensorView::contiguous(numbers.data(), dtype, {std::ssize(numbers)});
 }
 
-// As many requests as a large step has, with prefixes of different lengths: empty, ending within a chunk, and
+// Number of requests of a large step, with prefixes of different lengths: empty, ending within a chunk, and
 // ending with a chunk.
 struct Prefixes {
   static constexpr int kNumReqs = 67, kPageSize = 16, kNumPages = 512, kStride = 128;

@@ -109,7 +109,7 @@ TEST_F(CudaMla, SupportsRequestsWithEqualNumbersOfTokens) {
   cases = on_tensor_cores(cases);
   for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
   run_mla_conformance(mla_on_gpu, cases);
-  // Rows of fp8, which the same kernel converts, and scaled rows, whose kernel has the same groups of heads.
+  // Rows of fp8, which the same kernel converts, and scaled rows. Their kernel has the same groups of heads.
   std::erase_if(cases, [](const AttentionCase& c) { return c.num_q_heads != 64 || c.page_size != 16; });
   for (const DType kv_dtype : {DType::kF8E4M3, DType::kU8}) {
     for (AttentionCase& c : cases) c.kv_dtype = kv_dtype;

@@ -96,7 +96,7 @@ constexpr uint16_t kMinusZero = 0x8000, kSubnormal = 0x0003, kLargestPower = 0x7
                    kNan = 0x7fc0;
 
 TEST_F(CudaPrefillFp8, ZeroAndSubnormalQueriesYieldTheMeanOfValues) {
-  // Tokens of the first request, whose rows attend to 601 keys or more.
+  // Tokens of the first request. Its rows attend to 601 keys or more.
   constexpr int kZeros = 5, kMinusZeros = 21, kSubnormals = 90, kKeysBefore = 600;
   for (const AttentionCase& c : cases_of_queries()) {
     const BuiltCase built(c);
@@ -178,8 +178,8 @@ TEST_F(CudaPrefillFp8, ProducesTheSameBitsForTensorAndScalarDescales) {
   }
 }
 
-// Zero descales act like heads whose keys are all zero. Rows of the third request attend to no keys, some
-// rows of the first request to no key of their first KV tile.
+// Zero descales act like heads with only zero keys. Rows of the third request attend to no keys, some rows of
+// the first request to no key of their first KV tile.
 TEST_F(CudaPrefillFp8, ZeroDescaleYieldsTheMeanOfValues) {
   std::vector<AttentionCase> cases = with_both_query_dtypes(cases_of_queries());
   std::ranges::copy(conformance::in_e4m3(cases_of_queries()), std::back_inserter(cases));

@@ -1,4 +1,4 @@
-// Prefill rows on sm_90a whose P overflows relative to the row maximum of earlier KV tiles. Their warp
+// Prefill rows on sm_90a with a P that overflows relative to the row maximum of earlier KV tiles. Their warp
 // recomputes its scores, including those of neighboring rows.
 #include <gtest/gtest.h>
 
@@ -36,9 +36,9 @@ std::ostream& operator<<(std::ostream& out, const Kind& kind) {
 class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInterface<Kind> {
  protected:
   // Factor that raises the standard deviation of scores to this value, so that some score exceeds the maximum
-  // before it by far more than 2^64 after the exponential. With fp8 K/V queries are converted to f16, whose
-  // range is smaller.
-  static float times() { return is_fp8(GetParam().kv_dtype) ? 0x1p17f : 256.0f; }
+  // before it by far more than 2^64 after the exponential. With fp8 K/V, queries are converted to f16, which
+  // has a smaller range.
+  static float query_factor() { return is_fp8(GetParam().kv_dtype) ? 0x1p17f : 256.0f; }
   static constexpr int kTokens = 100, kKeys = 700, kHeads = 4, kKvHeads = 2;
 
   static AttentionCase make_case() {
@@ -68,12 +68,12 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
     return out;
   }
 
-  // Multiplies a query row by times(), exactly in bf16.
-  static void make_hot(const BuiltCase& built, int token) {
+  // Multiplies a query row by query_factor(), exactly in bf16.
+  static void scale_queries(const BuiltCase& built, int token) {
     const int columns = kHeads * built.spec.head_dim_qk;
     auto* const q = static_cast<uint16_t*>(built.args.q.data) + token * columns;
     for (int i = 0; i < columns; ++i)
-      q[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(from_bf16(q[i]) * times()) >> 16);
+      q[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(from_bf16(q[i]) * query_factor()) >> 16);
   }
 
   // Value of K or V after rounding to its dtype.
@@ -89,7 +89,7 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
     for (size_t key = 0; key < scores.size(); ++key) {
       const float* const k = &built.values.k[(key * kKvHeads + kv_head_for(head)) * dim];
       double score = 0.0;
-      for (size_t i = 0; i < dim; ++i) score += double{times()} * q[i] * stored(k[i]);
+      for (size_t i = 0; i < dim; ++i) score += double{query_factor()} * q[i] * stored(k[i]);
       scores[key] = score * built.args.score.scale;
     }
     return scores;
@@ -121,21 +121,22 @@ class CudaPrefillRedoneRows : public NeedsHopper, public testing::WithParamInter
 };
 
 TEST_P(CudaPrefillRedoneRows, AreCorrectAndDoNotAffectNeighbors) {
-  const BuiltCase calm(make_case()), hot(make_case());
-  const std::vector<int> hot_tokens{3, 20, 21, 77};
-  for (const int token : hot_tokens) make_hot(hot, token);
-  const std::vector<uint16_t> without = outputs(calm), with = outputs(hot);
-  const auto row_elements = static_cast<size_t>(hot.spec.head_dim_v);
+  const BuiltCase ordinary(make_case()), scaled(make_case());
+  const std::vector<int> scaled_tokens{3, 20, 21, 77};
+  for (const int token : scaled_tokens) scale_queries(scaled, token);
+  const std::vector<uint16_t> without = outputs(ordinary), with = outputs(scaled);
+  const auto row_elements = static_cast<size_t>(scaled.spec.head_dim_v);
   int num_overflows = 0;
   for (int token = 0; token < kTokens; ++token)
     for (int head = 0; head < kHeads; ++head) {
       const size_t begin = static_cast<size_t>(token * kHeads + head) * row_elements;
-      if (!std::ranges::count(hot_tokens, token)) {
+      if (!std::ranges::count(scaled_tokens, token)) {
         ASSERT_EQ(std::memcmp(&with[begin], &without[begin], row_elements * sizeof(uint16_t)), 0)
             << "token " << token << " head " << head;
         continue;
       }
-      const std::vector<double> scores = compute_scores(hot, token, head), row = expected(hot, scores, head);
+      const std::vector<double> scores = compute_scores(scaled, token, head),
+                                row = expected(scaled, scores, head);
       num_overflows += overflows(scores) ? 1 : 0;
       for (size_t i = 0; i < row_elements; ++i)
         ASSERT_NEAR(from_bf16(with[begin + i]), row[i], 0.02)

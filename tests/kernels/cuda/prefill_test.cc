@@ -349,7 +349,7 @@ TEST_F(CudaPrefill, ProducesTheSameBitsThirtyTimesRowByRow) {
   }
 }
 
-// A few new tokens after a long prefix whose keys are divided among all CTAs.
+// A few new tokens after a long prefix. The keys of the prefix are divided among all CTAs.
 TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
   std::vector<AttentionCase> cases;
   for (const int num_workers : {2, 7, 60})
@@ -372,9 +372,8 @@ TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
   run_conformance(prefill_on_gpu, cases);
 }
 
-// If a request has nearly as many work tiles as there are CTAs, CTAs process whole work tiles. With fewer
-// work tiles CTAs divide the keys, and all CTAs get a part where slightly fewer heads per round make that
-// possible.
+// If the work tiles of a request nearly fill the CTAs, CTAs process whole work tiles. With fewer work tiles
+// CTAs divide the keys, and all CTAs get a part where slightly fewer heads per round make that possible.
 TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
   const auto make_case = [](const conformance::Lengths& lengths, int num_workers) {
     return AttentionCase{.requests = {lengths},
@@ -407,7 +406,7 @@ TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
                   std::vector{make_case({300, 900}, 52), make_case({70, 700}, 36)});
 }
 
-// Cases with 17 to 64 rows per request, whose keys are divided among CTAs.
+// Cases with 17 to 64 rows per request and keys that are divided among CTAs.
 std::vector<AttentionCase> for_verify() {
   std::vector<AttentionCase> cases = on_tensor_cores(conformance::conformance_cases());
   size_t i = 0;
@@ -488,7 +487,7 @@ TEST_F(CudaPrefill, WritesZerosWithoutKeys) {
   run_conformance(prefill_on_gpu, std::vector{c, fp8});
 }
 
-// Work tiles whose rows precede the first key, one or several in sequence, between other work tiles.
+// Work tiles with rows before the first key, one or several in sequence, between other work tiles.
 TEST_F(CudaPrefill, SupportsWorkTilesWithoutKeysBetweenOthers) {
   std::vector<AttentionCase> cases;
   for (const DType kv_dtype : {DType::kBF16, DType::kF8E4M3, DType::kF8E5M2})

@@ -14,9 +14,9 @@ void expect_counted() {
   constexpr uint32_t kNumSteps = 100, kBefore = 2;
   PackedPipelineState<kStages, kRounds> state;
   for (uint32_t count = 0; count < kNumSteps; ++count, state.advance()) {
-    const auto expect_at = [](const auto& at, uint32_t stages, uint32_t count) {
-      EXPECT_EQ(at.stage(), static_cast<int>(count % stages)) << count << " of " << stages;
-      EXPECT_EQ(at.parity(), count / stages % 2) << count << " of " << stages;
+    const auto expect_at = [](const auto& at, uint32_t stages, uint32_t position) {
+      EXPECT_EQ(at.stage(), static_cast<int>(position % stages)) << position << " of " << stages;
+      EXPECT_EQ(at.parity(), position / stages % 2) << position << " of " << stages;
     };
     expect_at(state, kStages, count);
     expect_at(state.template with_stages<kOther>(), kOther, count);

@@ -111,7 +111,7 @@ struct Layer {
   }
 };
 
-double largest_of(const std::vector<double>& values) {
+double max_abs(const std::vector<double>& values) {
   double largest = 0.0;
   for (const double value : values) largest = std::max(largest, std::abs(value));
   return largest;
@@ -124,7 +124,7 @@ double tolerance_for(DType dtype) {
 
 void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance) {
   ASSERT_EQ(got.size(), expected.size());
-  const double allowed = tolerance * largest_of(expected);
+  const double allowed = tolerance * max_abs(expected);
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], allowed) << "element " << i;
 }
 
@@ -258,8 +258,7 @@ TEST_P(ExpertsTest, FewRowsMatchFloat64) {
       }
 }
 
-// Many K-blocks per warp, an even and an odd number of experts, and so many experts that warps do not split
-// K.
+// Many K-blocks per warp, an even and an odd number of experts, and enough experts that warps do not split K.
 TEST_P(ExpertsTest, SingleTokenMatchesFloat64) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one kernel for all";
   for (const MoeShape& shape :

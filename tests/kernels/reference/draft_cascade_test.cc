@@ -165,8 +165,8 @@ INSTANTIATE_TEST_SUITE_P(DocumentsExamples, DraftStep,
                          testing::Values(DraftExample{5, {5, 9}, {2}, {5, 9}},
                                          DraftExample{8, {8, 12}, {2, 5}, {9, 3}}));
 
-// A prefix of 5 and three drafts, the third a sibling of the second: one request with one query per draft,
-// whose keys are the prefix and the visible drafts, mapped to SWA slots.
+// A prefix of 5 and three drafts, the third a sibling of the second: one request with one query per draft.
+// Its keys are the prefix and the visible drafts, mapped to SWA slots.
 TEST(SwaVerify, TreeReadsPrefixAndVisibleDraftsThroughTheSlotMap) {
   constexpr int kPrefix = 5, kDrafts = 3;
   const kernels::AttentionMask window{.window_left = 3};

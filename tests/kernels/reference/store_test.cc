@@ -25,9 +25,9 @@ struct SmallStore {
   }
   // First element of each slot.
   std::vector<float> first_elements(const std::vector<float>& cache) const {
-    std::vector<float> firsts;
-    for (size_t slot = 0; slot < 6; ++slot) firsts.push_back(cache[slot * 8]);
-    return firsts;
+    std::vector<float> elements;
+    for (size_t slot = 0; slot < 6; ++slot) elements.push_back(cache[slot * 8]);
+    return elements;
   }
 
   std::vector<float> k = std::vector<float>(16), v = std::vector<float>(16);

@@ -62,9 +62,9 @@ TEST(TokenizerGrowth, NamesTheNormalizerThatPrependsALongText) {
 
 // The limit applies to all short texts between added tokens together, not to each one.
 TEST(TokenizerGrowth, IsBoundedForAllPartsOfATextTogether) {
-  const Tokenizer stretches = tokenizer_with("normalizer", replace("a", 60'000));
-  EXPECT_EQ(stretches.encode("a<s>").size(), 60'001u);
-  expect_unsupported("normalizer: stretches", [&] { stretches.encode("a<s>a<s>a"); });
+  const Tokenizer expanding = tokenizer_with("normalizer", replace("a", 60'000));
+  EXPECT_EQ(expanding.encode("a<s>").size(), 60'001u);
+  expect_unsupported("normalizer: stretches", [&] { expanding.encode("a<s>a<s>a"); });
 }
 
 TEST(TokenizerGrowth, NamesThePreTokenizerThatDoublesATextTooOften) {
@@ -74,10 +74,10 @@ TEST(TokenizerGrowth, NamesThePreTokenizerThatDoublesATextTooOften) {
 }
 
 TEST(TokenizerGrowth, IsBoundedForEachDecodedToken) {
-  const Tokenizer stretches = tokenizer_with("decoder", repeated("decoders", replace("a", 1000), 2));
+  const Tokenizer expanding = tokenizer_with("decoder", repeated("decoders", replace("a", 1000), 2));
   const int32_t a = 0;
   expect_unsupported("decoder.decoders[1]: expands a text to 1000000 bytes: at most 65536", [&] {
-    stretches.decode({&a, 1});
+    expanding.decode({&a, 1});
   });
 }
 

@@ -82,13 +82,13 @@ TEST(StreamDecoder, ReplacesACharacterThatIsCutOff) {
 
 TEST(StreamDecoder, BuffersByteTokensUntilTheRunEnds) {
   const Tokenizer tokenizer = Tokenizer::from_path(golden_folder("llama2"));
-  const std::vector<std::string> smile = {"a", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"};
-  std::vector<std::string> tokens = smile;
+  const std::vector<std::string> emoji = {"a", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"};
+  std::vector<std::string> tokens = emoji;
   tokens.push_back("b");
   EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, tokens)), ElementsAre("a", "", "", "", "", "😀b", ""));
-  EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, smile)), ElementsAre("a", "", "", "", "", "😀"));
+  EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, emoji)), ElementsAre("a", "", "", "", "", "😀"));
   // One extra byte makes the whole run invalid UTF-8.
-  tokens = smile;
+  tokens = emoji;
   tokens.push_back("<0xFF>");
   EXPECT_THAT(stream(tokenizer, ids_of(tokenizer, tokens)),
               ElementsAre("a", "", "", "", "", "", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD"));

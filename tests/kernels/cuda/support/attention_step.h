@@ -1,5 +1,5 @@
-// Attention or MLA step on the GPU whose lengths may change between calls, as between replays of a captured
-// graph.
+// Attention or MLA step on the GPU with lengths that may change between calls, as between replays of a
+// captured graph.
 #pragma once
 
 #include <cstdint>

@@ -126,10 +126,10 @@ void attention_without_waiting_if(const IsRightKernel& is_right, const kernels::
   attention_on_gpu_if(
       is_right, args, built, Planning::kBefore,
       [&](const kernels::AttentionArgs& on_device, const kernels::AttentionPlan& plan, Stream& stream) {
-        kernels::cuda::DevicePlan impatient = kernels::cuda::make_plan(plan.limits(), kGpu);
-        impatient.set_barrier_timeout_clocks(0);
-        kernels::cuda::plan(impatient, on_device.batch, on_device.attention_mask, stream);
-        run_repeatedly(on_device, impatient, stream);
+        kernels::cuda::DevicePlan without_waits = kernels::cuda::make_plan(plan.limits(), kGpu);
+        without_waits.set_barrier_timeout_clocks(0);
+        kernels::cuda::plan(without_waits, on_device.batch, on_device.attention_mask, stream);
+        run_repeatedly(on_device, without_waits, stream);
       });
   const auto without_waiting = built.result_bytes();
   attention_on_gpu_if(is_right, args, built, Planning::kBefore,

@@ -28,11 +28,11 @@ enum class Planning { kBefore, kInline };
 
 // AttentionFn and MlaFn of the conformance suite for the GPU.
 void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
-// Like attention_on_gpu(), but throws if `is_right` returns false for the arguments on the device and their
-// plan.
+// Returns true if the kernel under test is chosen for arguments on the device and their plan.
 using IsRightKernel = std::function<bool(const kernels::AttentionArgs&, const kernels::cuda::DevicePlan&)>;
 // Runs attention with arguments on the device.
 using RunAttention = std::function<void(const kernels::AttentionArgs&, kernels::AttentionPlan&, Stream&)>;
+// Like attention_on_gpu(), but throws if `is_right` returns false.
 void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
                          const conformance::BuiltCase& built, Planning planning = Planning::kBefore,
                          const RunAttention& run = kernels::attention);

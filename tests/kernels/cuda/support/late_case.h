@@ -1,4 +1,4 @@
-// Conformance cases whose q and new keys are written only at the end of the kernel before attention.
+// Conformance cases with q and new keys that are written only at the end of the kernel before attention.
 #pragma once
 
 #include <functional>

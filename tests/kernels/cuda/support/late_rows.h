@@ -1,4 +1,4 @@
-// Slow kernel before attention: it releases the dependent launch at its start, and writes rows of q and new
+// Slow kernel before attention. It releases the dependent launch at its start, and writes rows of q and new
 // keys much later.
 #pragma once
 

@@ -75,7 +75,7 @@ Matrix normalized(const Matrix& x, const Matrix& weight) {
   return result;
 }
 
-// x W^T for as many rows as x has.
+// x W^T for all rows of x.
 Matrix product(const Matrix& x, const Matrix& weight, int64_t in_features) {
   const auto num_rows = static_cast<int64_t>(x.size()) / in_features;
   const auto num_outs = static_cast<int64_t>(weight.size()) / in_features;

@@ -76,7 +76,7 @@ struct Case {
   }
 };
 
-// Warps with zero, some and as many K-blocks as registers hold; one CTA and several waves.
+// Warps with zero, some, and the largest number of K-blocks that fit in registers; one CTA and several waves.
 constexpr std::array<std::array<int64_t, 2>, 7> kShapes{
     {{8, 64}, {72, 448}, {1024, 2048}, {264, 4032}, {40, 4096}, {2048, 4096}, {5120, 576}}};
 
