@@ -28,7 +28,7 @@ class Workspaces {
   // wait for the GPU. One that was used on several streams may still be in use; the next call frees it, which
   // waits.
   std::shared_ptr<Workspace> acquire(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
-                                  const Stream& stream);
+                                     const Stream& stream);
   // Returns the number of workers of a plan (0: all) that uses at most `most` CTAs or threads.
   int num_workers(int64_t most, Device device);
 
