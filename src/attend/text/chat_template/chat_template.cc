@@ -68,7 +68,7 @@ struct ChatTemplate::Impl {
   ContentForms probe(const Named& named) const {
     const Text text("attend probes this");
     const Value part = Value::dict({{Text("type"), Text("text")}, {Text("text"), text}});
-    ContentForms forms{renders(named, text), shows(named, Value::list({part}))};
+    ContentForms forms{renders(named, text), renders(named, Value::list({part}))};
     if (!forms.parts) forms.texts = true;
     return forms;
   }
