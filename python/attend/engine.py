@@ -258,14 +258,14 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _template(self, asked_for):
-        asked_for = "" if asked_for is None else os.fspath(asked_for)
-        if asked_for not in self._templates:
-            found = ChatTemplate.find(self.model, asked_for)
+    def _template(self, name_or_path):
+        name_or_path = "" if name_or_path is None else os.fspath(name_or_path)
+        if name_or_path not in self._templates:
+            found = ChatTemplate.find(self.model, name_or_path)
             if found is None:
                 raise rejection("not_found", f"{self.model} has no chat template; pass one with chat_template")
-            self._templates[asked_for] = found
-        return self._templates[asked_for]
+            self._templates[name_or_path] = found
+        return self._templates[name_or_path]
 
     def _decode_one(self, token):
         return self._handle.decode([token], False) if self._has_tokenizer else None

@@ -146,7 +146,7 @@ nb::str printed(const T& value) {
 nb::object optional_text(std::string_view view) { return view.empty() ? nb::none() : nb::object(text(view)); }
 
 // Returns [(logprob, [(token id, logprob), ...]), ...] per token; None if logprobs were not requested.
-nb::object list_of(const KeptLogprobs& kept) {
+nb::object list_of(const StoredLogprobs& kept) {
   if (kept.logprobs.empty()) return nb::none();
   nb::list tokens;
   for (size_t i = 0; i < kept.logprobs.size(); ++i) {
@@ -346,10 +346,10 @@ void bind_engine(nb::module_& module) {
                            "Renders a conversation as the text that a model was trained on.")
       .def_static(
           "find",
-          [](const std::filesystem::path& directory, const std::string& asked_for) {
-            return ChatTemplate::find(directory, asked_for);
+          [](const std::filesystem::path& directory, const std::string& name_or_path) {
+            return ChatTemplate::find(directory, name_or_path);
           },
-          arg("directory"), arg("asked_for"));
+          arg("directory"), arg("name_or_path"));
   module.def(
       "choice_grammar", [](const std::vector<std::string>& choices) { return choice_grammar(choices).text; },
       arg("choices"));

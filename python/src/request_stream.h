@@ -13,7 +13,7 @@
 namespace attend::python {
 
 // Log probabilities of a LogprobsView.
-struct KeptLogprobs {
+struct StoredLogprobs {
   std::vector<float> logprobs;
   std::vector<TokenLogprob> tops;
   int num_top = 0;
@@ -30,10 +30,10 @@ struct NewOutput {
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> matched_token;
   std::string matched_stop, message;
-  KeptLogprobs logprobs;
+  StoredLogprobs logprobs;
   // Set in the first output of the request.
   std::vector<int32_t> prompt_token_ids;
-  KeptLogprobs prompt_logprobs;
+  StoredLogprobs prompt_logprobs;
   int num_cached_tokens = 0;
 };
 

@@ -51,7 +51,7 @@ struct ChatTemplate::Impl {
   }
 
   // Returns true if the template renders a content of this form completely.
-  bool shows(const Named& named, const Value& content) const {
+  bool renders(const Named& named, const Value& content) const {
     constexpr std::string_view kProbe = "attend probes this";
     const Value message = Value::dict({{Text("role"), Text("user")}, {Text("content"), content}});
     const Value variables = Value::dict({{Text("messages"), Value::list({message})}});
@@ -68,7 +68,7 @@ struct ChatTemplate::Impl {
   ContentForms probe(const Named& named) const {
     const Text text("attend probes this");
     const Value part = Value::dict({{Text("type"), Text("text")}, {Text("text"), text}});
-    ContentForms forms{shows(named, text), shows(named, Value::list({part}))};
+    ContentForms forms{renders(named, text), renders(named, Value::list({part}))};
     if (!forms.parts) forms.texts = true;
     return forms;
   }
@@ -77,13 +77,14 @@ struct ChatTemplate::Impl {
 ChatTemplate::ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& path,
-                                               const std::string& asked_for) {
-  return find(*open_checkpoint(path), asked_for);
+                                               const std::string& name_or_path) {
+  return find(*open_checkpoint(path), name_or_path);
 }
 
-std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint, const std::string& asked_for) {
+std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint,
+                                               const std::string& name_or_path) {
   const std::vector<chat_template::TemplateSource> sources =
-      chat_template::find_templates(checkpoint, asked_for);
+      chat_template::find_templates(checkpoint, name_or_path);
   if (sources.empty()) return std::nullopt;
   auto impl = std::make_shared<Impl>();
   impl->special_tokens = chat_template::read_special_tokens(checkpoint);

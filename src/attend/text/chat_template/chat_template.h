@@ -22,16 +22,16 @@ namespace attend {
 class ChatTemplate {
  public:
   // Returns the template of a checkpoint: chat_template.jinja, else "chat_template" of tokenizer_config.json,
-  // which may be several named templates. `asked_for`: a file with a template that replaces it, or the name
-  // of one of several. If empty, the template named "default" is used, and "tool_use" for requests with
+  // which may be several named templates. `name_or_path`: a file with a template that replaces it, or the
+  // name of one of several. If empty, the template named "default" is used, and "tool_use" for requests with
   // tools. Returns no value if the checkpoint has no template. Throws
   //   Error(kNotFound)     no such file, and no template with that name
   //   Error(kCorruptFile)  invalid Jinja, with file and line
   //   Error(kUnsupported)  valid Jinja that attend does not support, with file and line
-  static std::optional<ChatTemplate> find(const Checkpoint& checkpoint, const std::string& asked_for = {});
-  // Like find(open_checkpoint(path), asked_for).
+  static std::optional<ChatTemplate> find(const Checkpoint& checkpoint, const std::string& name_or_path = {});
+  // Like find(open_checkpoint(path), name_or_path).
   static std::optional<ChatTemplate> find(const std::filesystem::path& path,
-                                          const std::string& asked_for = {});
+                                          const std::string& name_or_path = {});
 
   // Returns the Jinja source of all templates.
   const std::string& source() const;

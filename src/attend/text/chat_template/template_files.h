@@ -16,7 +16,7 @@ struct TemplateSource {
 };
 
 // Like ChatTemplate::find; empty if there is no template.
-std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const std::string& asked_for);
+std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const std::string& name_or_path);
 
 // Returns "bos_token" and the other roles of tokenizer_config.json with their texts.
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const Checkpoint& checkpoint);
