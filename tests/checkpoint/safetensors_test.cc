@@ -143,7 +143,7 @@ TEST(SafetensorsFile, FetchReadsNoPageOutsideItsRange) {
   expect_error(ErrorCode::kCorruptFile, {"modified while"},
                [&] { file.fetch(*file.find("w"), 4096, 65536, [&](size_t bytes) { fetched += bytes; }); });
   EXPECT_EQ(fetched, 61440u);
-  expect_error(ErrorCode::kCorruptFile, {"cut short"},
+  expect_error(ErrorCode::kCorruptFile, {"truncated"},
                [&] { file.fetch(*file.find("w"), (1 << 20) - 4096, 1 << 20, [](size_t) {}); });
 }
 
@@ -193,7 +193,7 @@ TEST(SafetensorsFileDeathTest, ExitsWithTheNameOfATruncatedFile) {
     volatile uint8_t last = tensor.span<uint8_t>()[(1 << 20) - 1];
     std::exit(last == 'x' ? 0 : 1);
   };
-  EXPECT_EXIT(read_the_end(), testing::ExitedWithCode(2), "attend: .*a.safetensors: the file was cut short");
+  EXPECT_EXIT(read_the_end(), testing::ExitedWithCode(2), "attend: .*a.safetensors: the file was truncated");
 }
 
 TEST(SafetensorsFileDeathTest, OtherBusErrorsKillTheProcess) {

@@ -83,7 +83,7 @@ TEST(GenerateCommand, RejectsPromptsFilesThatAreNotUtf8) {
   EXPECT_THAT(error_text("both.jsonl", "{\"prompt\": \"x\", \"input_ids\": [5]}\n"),
               HasSubstr("both.jsonl:1: has \"prompt\" and \"input_ids\": expected one of them"));
   EXPECT_THAT(error_text("twice.jsonl", "{\"prompt\": \"x\", \"prompt\": \"y\"}\n"),
-              HasSubstr("twice.jsonl:1: \"prompt\" stands twice"));
+              HasSubstr("twice.jsonl:1: \"prompt\" occurs twice"));
   EXPECT_THAT(error_text("cut.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": \n"),
               HasSubstr("cut.jsonl:2: expected JSON, line 1, column 12: unexpected end of input"));
   EXPECT_THAT(error_text("empty.txt", "\n \n"), HasSubstr("empty.txt: no prompts"));
