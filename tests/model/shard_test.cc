@@ -8,6 +8,7 @@
 
 #include "attend/kernels/gemm/weights.h"
 #include "attend/model/loadable_model.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
 #include "tests/support/memory_checkpoint.h"
 #include "tests/support/test_files.h"
 
@@ -182,6 +183,91 @@ TEST(ShardedWeights, OfQuantizedLayersJoinToTheWhole) {
                       [](const WeightSlot& slot) { return slot.shard == ShardAxis::kOutFeatures; });
   expect_ranks_join("deepseek-v3-fp8-blocks", 2,
                     [](const WeightSlot& slot) { return slot.dequantize_on_load; });
+}
+
+// Tensors of outputs one after another: rows of these, or columns where a file has outputs last.
+Tensor join_outputs(const std::vector<Tensor>& tensors, bool outputs_are_columns) {
+  std::string bytes;
+  int64_t num_outs = 0;
+  const TensorView first = tensors[0];
+  const int64_t rows = outputs_are_columns ? first.shape[0] : 1;
+  for (int64_t row = 0; row < rows; ++row)
+    for (const Tensor& tensor : tensors) {
+      const TensorView view = outputs_are_columns ? tensor.view()[row] : tensor.view();
+      bytes.append(static_cast<const char*>(view.data), view.num_bytes());
+      if (row == 0) num_outs += view.shape[0];
+    }
+  const Tensor copy = Tensor::empty({static_cast<int64_t>(bytes.size())}, DType::kU8);
+  std::memcpy(copy.view().data, bytes.data(), bytes.size());
+  std::vector<int64_t> shape = {first.shape.begin(), first.shape.begin() + first.rank};
+  shape[outputs_are_columns ? 1 : 0] = num_outs;
+  return Tensor(TensorView::contiguous(copy.view().data, first.dtype, shape), copy.storage());
+}
+
+// Layer 0's projections of these names, as a file would have them in one tensor.
+std::shared_ptr<const CheckpointTensors> fuse(const CheckpointTensors& files, const std::string& module,
+                                              std::span<const WeightPart> parts) {
+  std::map<std::string, Tensor> fused;
+  const auto stem = [](const WeightPart& part) {
+    return part.name.substr(0, part.name.size() - std::string_view("weight").size());
+  };
+  const std::string first = stem(parts[0]);
+  for (const std::string& name : files.names()) {
+    if (!name.starts_with(first)) continue;
+    const std::string ending = name.substr(first.size());
+    if (ending == "weight_shape" || ending == "bias") continue;
+    std::vector<Tensor> tensors;
+    for (const WeightPart& part : parts) tensors.push_back(files.tensor(stem(part) + ending));
+    const bool outputs_are_columns = ending == "qweight" || ending == "qzeros" || ending == "scales";
+    fused.emplace(module + ".fused." + ending,
+                  ending.ends_with("g_idx") ? tensors[0] : join_outputs(tensors, outputs_are_columns));
+  }
+  return std::make_shared<test::MemoryTensors>(fused);
+}
+
+Rows load_rows(WeightSlot slot, const Quantization& quantization,
+               std::shared_ptr<const CheckpointTensors> files, int rank, int num_ranks) {
+  Rows rows;
+  slot.place = [&](std::span<const Weight> weights) { rows = rows_of(weights); };
+  std::vector<WeightSlot> slots = {shard(std::move(slot), rank, num_ranks)};
+  find_quantized_tensors(slots, quantization, *files);
+  map_weights(slots, quantization, std::move(files), {});
+  return rows;
+}
+
+// q, k and v, and gate and up, of each format: a rank has the same rows of one tensor as of several.
+TEST(ShardedWeights, OfAFusedTensorAreThoseOfItsParts) {
+  for (const std::string golden :
+       {"qwen2-gqa7-hd64", "qwen3-gqa2-hd128", "llama-fp8-channel", "llama-int8-channel", "qwen2-gptq-int8",
+        "llama-int4-packed", "llama-awq", "llama-gptq-v2", "llama-mxfp4"}) {
+    SCOPED_TRACE(golden);
+    const auto directory = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / golden;
+    const ModelSpec spec = read_config(directory);
+    const auto files = open_checkpoint(directory)->open_tensors();
+    size_t num_slots = 0;
+    for (const WeightSlot& apart : make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots()) {
+      const bool is_in_layer = apart.parts[0].name.starts_with("model.layers.0.");
+      if (!is_in_layer || apart.parts.size() == 1 || apart.columns == 0) continue;
+      ++num_slots;
+      const auto fused_files = fuse(*files, "layer", apart.parts);
+      WeightSlot fused = apart;
+      int64_t num_rows = 0;
+      for (WeightPart& part : fused.parts) {
+        part.name = "layer.fused.weight";
+        part.first_row = num_rows;
+        num_rows += part.rows;
+      }
+      for (WeightPart& part : fused.parts) part.tensor_rows = num_rows;
+      for (const int num_ranks : {1, 2}) {
+        if (fused.parts[0].rows / fused.parts[0].unit_rows % num_ranks != 0) continue;
+        for (int rank = 0; rank < num_ranks; ++rank)
+          EXPECT_EQ(load_rows(fused, spec.quantization, fused_files, rank, num_ranks),
+                    load_rows(apart, spec.quantization, files, rank, num_ranks))
+              << apart.parts[0].name << " on rank " << rank << " of " << num_ranks;
+      }
+    }
+    EXPECT_EQ(num_slots, 2u);
+  }
 }
 
 TEST(ShardedWeights, RejectPartsThatARankCanNotHave) {

@@ -21,9 +21,10 @@ AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlacement&
 void AttentionModule::add_slots(SlotWriter& slots) {
   if (norms_.before) slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
   const int64_t head = spec_.head_dim;
-  slots.linear({{spec_.fused_qkv ? names_.qkv_proj : names_.q_proj, q_features(), head},
-                {spec_.fused_qkv ? names_.qkv_proj : names_.k_proj, kv_features(), head, true},
-                {spec_.fused_qkv ? names_.qkv_proj : names_.v_proj, kv_features(), head, true}},
+  const bool fused = spec_.fused_qkv;
+  slots.linear({{fused ? names_.qkv_proj : names_.q_proj, q_features(), head},
+                {fused ? names_.qkv_proj : names_.k_proj, kv_features(), head, /*is_replicated=*/true},
+                {fused ? names_.qkv_proj : names_.v_proj, kv_features(), head, /*is_replicated=*/true}},
                hidden_size_, spec_.qkv_bias, ShardAxis::kOutFeatures, qkv_);
   if (spec_.qk_norm == QkNormSpan::kHead || spec_.qk_norm == QkNormSpan::kToken) {
     const bool each = spec_.qk_norm == QkNormSpan::kHead;

@@ -97,9 +97,8 @@ struct WeightSlot {
 };
 
 // Returns the slot as rank `rank` of `num_ranks` loads it: by slot.shard its rows of each part, its columns,
-// or all.
-// Parts whose rows follow each other in a tensor become one, so that a single rank has one part of each
-// tensor. Throws Error(kUnsupported) naming the tensor where units can not be divided evenly.
+// or all. Parts whose rows follow each other in a tensor become one, so that a single rank has one part of
+// each tensor. Throws Error(kUnsupported) naming the tensor where units can not be divided evenly.
 WeightSlot shard(WeightSlot slot, int rank, int num_ranks);
 
 // Writes the slots of a module, whose tensors have names with a common prefix. What slots are placed into
