@@ -83,7 +83,7 @@ TEST(GenerateCommand, RejectsPromptsFilesThatAreNotUtf8Text) {
   EXPECT_THAT(error_text("both.jsonl", "{\"prompt\": \"x\", \"input_ids\": [5]}\n"),
               HasSubstr("both.jsonl:1: has \"prompt\" and \"input_ids\": expected one of them"));
   EXPECT_THAT(error_text("twice.jsonl", "{\"prompt\": \"x\", \"prompt\": \"y\"}\n"),
-              HasSubstr("twice.jsonl:1: \"prompt\" stands twice"));
+              HasSubstr("twice.jsonl:1: \"prompt\" occurs twice"));
   EXPECT_THAT(error_text("cut.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": \n"),
               HasSubstr("cut.jsonl:2: expected JSON, line 1, column 12: unexpected end of input"));
   EXPECT_THAT(error_text("empty.txt", "\n \n"), HasSubstr("empty.txt: no prompts"));
@@ -143,7 +143,7 @@ TEST(GenerateCommand, NamesKeysOfPromptsThatItDoesNotRead) {
   const std::string file = write_file("keys.jsonl", "{\"prompt\": \"a\", \"color\": 1}\n");
   const CommandResult ran = attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_THAT(ran.out, HasSubstr("\"color\" is not read"));
+  EXPECT_THAT(ran.out, HasSubstr("\"color\" is ignored"));
 }
 
 TEST(GenerateCommand, NamesSomeOfManyKeysThatItDoesNotRead) {
@@ -152,7 +152,7 @@ TEST(GenerateCommand, NamesSomeOfManyKeysThatItDoesNotRead) {
   const std::string file = write_file("many_keys.jsonl", prompt.dump() + "\n");
   const CommandResult ran = attend("generate -n 1 --model-path " + kTinyModel + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_THAT(ran.out, HasSubstr("nor are 492 other keys"));
+  EXPECT_THAT(ran.out, HasSubstr("ignoring 492 other keys"));
   EXPECT_LT(lines_of(ran.out).size(), 25u);
 }
 

@@ -93,7 +93,7 @@ TEST(TokenizerErrors, NameADirectoryInPlaceOfAFile) {
 
 TEST(TokenizerErrors, RejectAKeyThatOccursTwice) {
   expect_refused(R"({"version": "1.0", "model": {"vocab": {"a": 0, "a": 1}}})", kCorrupt,
-                 "\"a\" stands twice");
+                 "\"a\" occurs twice");
 }
 
 TEST(TokenizerErrors, ShortenExcerptsOfTheFile) {
@@ -162,7 +162,7 @@ TEST(TokenizerErrors, RejectIdsThatAreNone) {
 TEST(TokenizerErrors, RejectIdsThatAreNotDense) {
   expect_refused("/model/vocab/abb", 7, kCorrupt, "no token has id 3");
   expect_refused("/model/vocab/b", 0, kCorrupt, "id 0 belongs to \"a\" and to \"b\"");
-  expect_refused("/added_tokens/0/id", 5, kCorrupt, "has id 5, but it is 4 by its place");
+  expect_refused("/added_tokens/0/id", 5, kCorrupt, "has id 5, but it is 4 by its position");
   expect_refused("/added_tokens/0/content", "ab", kCorrupt, "token \"ab\" has id 4, but it is 2");
 }
 
