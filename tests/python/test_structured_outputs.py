@@ -65,7 +65,7 @@ def test_a_grammar_that_can_not_be_is_refused(llm):
 
 
 def test_one_grammar_at_a_time(llm):
-    with pytest.raises(attend.Error, match="regex says already"):
+    with pytest.raises(attend.Error, match="regex already sets"):
         llm.generate("sort:", {"structured_outputs": {"regex": "a"}, "ebnf": "b"})
     with pytest.raises(attend.Error, match="expected one of json"):
         llm.generate("sort:", {"structured_outputs": {"xml": "a"}})
