@@ -318,7 +318,7 @@ ResultTensor key_slots_for(AttentionCall& call, nb::handle object, const TensorA
   if (!leftpad.given() || locations.table == nullptr) return {};
   if (locations.page_spacing == 0)
     fail(ErrorCode::kUnsupported, "cache_leftpad with pages of k_cache ", call.kv.k, " and v_cache ",
-         call.kv.v, ": expected them an integer of tokens apart, the same in both");
+         call.kv.v, ": expected equal page strides that are multiples of a token");
   // float32 has the size of an int32, and is a dtype that results may have.
   ResultTensor slots = ResultTensor::float32_like(
       object, *leftpad, std::array<int64_t, 2>{call.source.num_reqs, locations.capacity});

@@ -51,7 +51,7 @@ TEST(ServingBench, AnswersTheWholeTrace) {
   }
   EXPECT_EQ(result.inter_token_seconds.size(), num_later_tokens);
   EXPECT_EQ(static_cast<int64_t>(result.samples.size()), result.num_steps);
-  EXPECT_THAT(result.trace, HasSubstr("12 requests, 5 to 60 tokens in, 1 to 9 out, Poisson, 400 a second"));
+  EXPECT_THAT(result.trace, HasSubstr("12 requests, 5 to 60 tokens in, 1 to 9 out, Poisson, 400 per second"));
 }
 
 TEST(ServingBench, FindsSharedPrefixesAndEarlierTurnsInTheCache) {

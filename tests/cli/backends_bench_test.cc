@@ -58,11 +58,11 @@ TEST(BackendsCommand, RejectsIneffectiveFlags) {
                                   "--attention-backend fa9", "--context-length 9"}) {
     const CommandResult ran = attend("backends " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
-    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": expected --model-path too"));
+    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": requires --model-path"));
   }
   const CommandResult matrix = attend("backends --markdown --model-path " + kTinyModel);
   EXPECT_EQ(matrix.exit_code, 2);
-  EXPECT_THAT(matrix.out, HasSubstr("--model-path: the support matrix is of every model"));
+  EXPECT_THAT(matrix.out, HasSubstr("--model-path: the support matrix covers every model"));
 }
 
 TEST(BenchCommand, WritesTheLimitOfEveryCase) {
@@ -116,7 +116,7 @@ TEST(BenchCommand, ReplaysATrace) {
   const CommandResult ran =
       attend(serving + "--num-prompts 6 --request-rate 200 --input-len 8:40 --output-len 4 --json " + file);
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
-  EXPECT_THAT(ran.out, AllOf(HasSubstr("6 requests, 8 to 40 tokens in, 4 out, Poisson, 200 a second"),
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("6 requests, 8 to 40 tokens in, 4 out, Poisson, 200 per second"),
                              HasSubstr("time to first token"), HasSubstr("prefix cache hits")));
   EXPECT_EQ(nlohmann::json::parse(std::ifstream(file)).at("requests"), 6);
   const std::string trace =
@@ -336,7 +336,7 @@ TEST(BenchCommand, MeasuresAnMlaModelWithEveryBackend) {
   EXPECT_THAT(prompts, testing::IsSupersetOf({"cpu: pp512", "triton: pp512", "flashinfer: pp512",
                                               "fa3: pp512", "fa4: pp512", "flashmla: pp512",
                                               "cutlass_mla: pp512", "trtllm_mla: pp512"}));
-  EXPECT_THAT(ran.out, HasSubstr("trtllm_mha is left out"));
+  EXPECT_THAT(ran.out, HasSubstr("trtllm_mha is skipped"));
   EXPECT_THAT(ran.out, HasSubstr("serves MHA only"));
 }
 
@@ -389,7 +389,7 @@ TEST(BenchCommand, ExplainsAttentionBenchOnAGpu) {
 
 TEST(BenchCommand, RejectsBatchesBeyondTheModelsContext) {
   for (const auto& [sizes, why] : {std::pair{"0", "--batch-sizes 0: 1 to 8191"},
-                                   {"8,2047", "--batch-sizes 2047: the model's positions reach"}}) {
+                                   {"8,2047", "--batch-sizes 2047: the model's maximum length is"}}) {
     const CommandResult ran =
         attend("bench model --device cuda --model-path " + kTinyModel + " --batch-sizes " + sizes);
     EXPECT_EQ(ran.exit_code, 2);

@@ -49,7 +49,7 @@ TEST(ChatCommand, StopsAtTheFirstInvalidInputOfAPipe) {
   const CommandResult ran =
       attend("chat --model-path " + kTinyModel + " < " + write_file("turns.txt", "/nothing\n"));
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("/nothing: no such command"));
+  EXPECT_THAT(ran.out, HasSubstr("/nothing: unknown command"));
 }
 
 TEST(ServeCommand, RejectsAnUnavailableAddressBeforeLoadingWeights) {
@@ -65,7 +65,7 @@ TEST(ServeCommand, RejectsAnUnavailableAddressBeforeLoadingWeights) {
 TEST(ServeCommand, RejectsFlagsOutOfRange) {
   const std::pair<const char*, const char*> cases[] = {
       {"--port 70000", "--port '70000': expected an integer from 0 to 65535"},
-      {"--unix-socket x --port 1", "instead of --host and --port"},
+      {"--unix-socket x --port 1", "mutually exclusive with --host and --port"},
       {"--served-model-name \"\"", "--served-model-name '': expected a name"},
       {"--schedule-policy lpm --disable-radix-cache --page-size 3",
        "--schedule-policy lpm: same as fcfs with --disable-radix-cache"},

@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + kPrompt + " --device cpu --cuda-graph-bs 1,2,99999999999",
                  "--cuda-graph-bs '1,2,99999999999': expected integers with commas between them, each 1 to "},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --device cpu --cuda-graph-bs 1,2",
-                 "--cuda-graph-bs: for GPUs alone"},
+                 "--cuda-graph-bs: only for GPUs"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --stop-token-ids 3,99999",
                  "stop_token_ids: 99999"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --stop-token-ids -1", "stop_token_ids: -1"},
@@ -121,7 +121,7 @@ TEST(GenerateCommand, RejectsGpuFlagsOnACpu) {
        {"--mem-fraction-static 0.5", "--disable-cuda-graph", "--cuda-graph-bs 4", "--cuda-graph-max-bs 4"}) {
     const CommandResult ran = attend(generate + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
-    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": for GPUs alone"));
+    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": only for GPUs"));
   }
 }
 

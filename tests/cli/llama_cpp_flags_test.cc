@@ -88,10 +88,10 @@ TEST(LlamaCppFlags, UnsupportedFlagsSuggestAReplacement) {
   for (const auto& [flags, instead] :
        {std::pair{"-ngl 99",
                   "-ngl: a flag of llama.cpp; in attend: a model runs on a single device: --device"},
-        {"--n-gpu-layers 99", "--n-gpu-layers: a flag of llama.cpp's"},
+        {"--n-gpu-layers 99", "--n-gpu-layers: a flag of llama.cpp"},
         {"-hf Qwen/Qwen3-0.6B-GGUF", "-hf: a flag of llama.cpp; in attend: nothing is downloaded"},
-        {"-fa on", "-fa: a flag of llama.cpp's"},
-        {"-fa", "-fa: a flag of llama.cpp's"},
+        {"-fa on", "-fa: a flag of llama.cpp"},
+        {"-fa", "-fa: a flag of llama.cpp"},
         {"-ctk q8_0", "--kv-cache-dtype for K and V"},
         {"-ctv f16", "--kv-cache-dtype for K and V"},
         {"-ub 512", "--chunked-prefill-size"},

@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "unsupported"},
         BadField{R"("tool_choice": "required")", "tool_choice", "only with tools"},
         BadField{R"("regex": "a+", "response_format": {"type": "json_object"})", "regex",
-                 "response_format says already"},
+                 "response_format already sets"},
         BadField{R"("modalities": ["text", "audio"])", "modalities", "only", "unsupported"},
         BadField{R"("rid": "a\nb")", "rid", "ASCII"}, BadField{R"("rid": "")", "rid", "1 to 200"},
         BadField{R"("continue_final_message": true)", "continue_final_message", "last message"},

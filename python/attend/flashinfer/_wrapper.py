@@ -136,7 +136,7 @@ def _token_rows(cache):
     if rest:
         raise rejection(
             "unsupported",
-            f"page_size {page_size} with strides {tuple(strides)}: expected pages an integer of tokens apart, or a "
+            f"page_size {page_size} with strides {tuple(strides)}: expected page strides that are multiples of a token, or a "
             "power of two up to 256",
         )
     shape = (max(0, num_pages - 1) * spacing + page_size * (num_pages > 0), 1, *cache.shape[2:])

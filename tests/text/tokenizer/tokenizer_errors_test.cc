@@ -93,7 +93,7 @@ TEST(TokenizerErrors, NameADirectoryThatShouldBeAFile) {
 
 TEST(TokenizerErrors, RejectAKeyThatOccursTwice) {
   expect_rejected(R"({"version": "1.0", "model": {"vocab": {"a": 0, "a": 1}}})", kCorrupt,
-                  "\"a\" stands twice");
+                  "\"a\" occurs twice");
 }
 
 TEST(TokenizerErrors, ShortenExcerptsOfTheFile) {
