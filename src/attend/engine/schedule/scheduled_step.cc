@@ -20,4 +20,13 @@ int ScheduledStep::num_rejected() const {
                          [](int sum, const ScheduledRequest& part) { return sum + part.num_rejected(); });
 }
 
+ForwardMode ScheduledStep::find_mode() const {
+  const auto num_decodes =
+      std::ranges::count_if(requests, [](const ScheduledRequest& part) { return part.request->decoding(); });
+  if (requests.empty()) return ForwardMode::kIdle;
+  if (num_decodes == 0) return ForwardMode::kExtend;
+  if (num_decodes < std::ssize(requests)) return ForwardMode::kMixed;
+  return num_draft() > 0 ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
+}
+
 }  // namespace attend

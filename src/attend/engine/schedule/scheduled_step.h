@@ -43,6 +43,8 @@ struct ScheduledStep {
   bool ahead = false;
   bool advanced = false;  // advance() was called
 
+  // Mode of the requests before any of them ended.
+  ForwardMode find_mode() const;
   int num_live() const;  // requests that are not null
   int num_draft() const;
   int num_rejected() const;

@@ -18,15 +18,6 @@ constexpr bool kCheckEveryStep = false;
 constexpr bool kCheckEveryStep = true;
 #endif
 
-ForwardMode mode_of(const ScheduledStep& step) {
-  const auto num_decodes = std::ranges::count_if(
-      step.requests, [](const ScheduledRequest& part) { return part.request->decoding(); });
-  if (step.requests.empty()) return ForwardMode::kIdle;
-  if (num_decodes == 0) return ForwardMode::kExtend;
-  if (num_decodes < std::ssize(step.requests)) return ForwardMode::kMixed;
-  return step.num_draft() > 0 ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
-}
-
 }  // namespace
 
 Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options,
@@ -112,7 +103,7 @@ void Scheduler::schedule_step() {
   if (step_->requests.empty()) evict_for_prompt();
   reserve_draft_slots();
   step_->prefix_ready = !memory_.reads_pending_keys();
-  step_->mode = mode_of(*step_);
+  step_->mode = step_->find_mode();
   const bool decodes = step_->mode == ForwardMode::kDecode || step_->mode == ForwardMode::kMixed;
   if (decodes && num_preemptions_ == preemptions_before) ratio_.after_decode();
 }
@@ -160,31 +151,6 @@ ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
   step_ = &step;
   ratio_.after_decode();
   return step_;
-}
-
-void Scheduler::settle_drafts() {
-  if (step_->max_draft_tokens == 0) return;
-  int num_left = std::exchange(step_->max_draft_tokens, 0);
-  try {
-    for (ScheduledRequest& part : step_->requests) {
-      const int num_slots = std::exchange(part.num_draft_slots, 0);
-      if (num_slots == 0) continue;
-      part.num_draft = std::min({num_slots, num_left, static_cast<int>(part.request->draft.tokens.size())});
-      part.num_new += part.num_draft;
-      step_->num_tokens += part.num_draft;
-      num_left -= part.num_draft;
-      if (part.num_draft < num_slots)
-        memory_.rewind(*part.request, part.request->num_tokens() + part.num_draft);
-    }
-    if (num_left > 0) {
-      schedule_prompts();
-      admit_waiting();
-    }
-  } catch (const std::exception& error) {
-    broken_ = error.what();
-  }
-  step_->prefix_ready = !memory_.reads_pending_keys();
-  step_->mode = mode_of(*step_);
 }
 
 void Scheduler::advance() {
@@ -258,34 +224,6 @@ void Scheduler::schedule_decodes() {
     max_new_tokens += request->params.max_new_tokens;
   }
   ratio_.after_preemption(num_output, max_new_tokens, num_running());
-}
-
-int Scheduler::draft_room(int num_decodes) const {
-  if (drafts_.max_tokens == 0 || num_decodes > drafts_.max_reqs) return 0;
-  const int room = std::min(limits_.max_tokens - num_decodes, limits_.max_draft_tokens);
-  const bool has_prompts = num_decodes < num_running() || !waiting_.empty();
-  return has_prompts ? std::min(room, limits_.max_tokens / 4) : room;
-}
-
-int Scheduler::max_draft(const Request& request, int room) const {
-  // A mask is for the token after the last one, not for those after a draft.
-  if (request.mask) return 0;
-  // The step gives one token more than it accepts.
-  return std::max(0, std::min({room, drafts_.max_tokens, request.draft.limit,
-                               request.params.max_new_tokens - request.num_output() - 1,
-                               memory_.longest_request() - request.num_tokens() - 1}));
-}
-
-// After prompts have their slots, since many of these come back unused. No request is preempted for a draft.
-void Scheduler::reserve_draft_slots() {
-  int num_reserved = 0;
-  for (ScheduledRequest& part : step_->requests) {
-    int& num_slots = part.num_draft_slots;
-    while (num_slots > 0 && !memory_.grow(*part.request, part.request->num_tokens() + num_slots))
-      num_slots /= 2;
-    num_reserved += num_slots;
-  }
-  step_->max_draft_tokens = std::min(step_->max_draft_tokens, num_reserved);
 }
 
 void Scheduler::schedule_prompts() {
