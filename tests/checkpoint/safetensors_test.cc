@@ -163,7 +163,8 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasModifiedAfterOpening) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "modified while attend used it", "not modified while attend runs"},
+  expect_error(ErrorCode::kCorruptFile,
+               {"a.safetensors", "modified while attend used it", "not modified while attend runs"},
                [&] { file.fetch(*file.find("w"), 0, file.find("w")->num_bytes(), [](size_t) {}); });
 }
 
