@@ -63,17 +63,19 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   info_ = std::move(resolved.info);
   overlaps_ = info_.overlap_schedule;
   trace_ = std::make_unique<StepTrace>();
-  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
+  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
   slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
+  window_slots_ = make_window_slots(resolved.executor.pool);
+  const CacheTables tables{.rows = *rows_, .window_slots = window_slots_.get()};
   executor_ =
-      std::make_unique<ModelExecutor>(std::move(resolved.executor), *rows_, std::move(weights), trace_.get());
+      std::make_unique<ModelExecutor>(std::move(resolved.executor), tables, std::move(weights), trace_.get());
   info_.has_kv_scales = executor_->has_kv_scales();
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
   if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-      make_cache_groups(model_spec_.caches(), *rows_, *slots_, executor_->kv_pool().swa_slots()));
+      make_cache_groups(model_spec_.caches(), *rows_, *slots_, window_slots_.get()));
   drafter_ = make_drafter(info_.speculation);
   scheduler_ =
       std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
