@@ -2,11 +2,9 @@
 // their half is smaller and its slots are handed out anew behind the window.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "attend/kv/kv_pool.h"
-#include "attend/kv/swa_slots.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -22,14 +20,15 @@ class SwaKvPool : public KvPool {
     // But no fewer, as long as the full half has as many: what one request may need, its window and a chunk.
     int min_swa_tokens = 0;
   };
-  // Throws as MhaKvPool, and Error(kInvalidArgument) for halves that do not fit each other.
-  explicit SwaKvPool(const Config& config);
+  // `slot_map`: DeviceSlotMap::slot_map() on the pool's device, whose memory outlives the pool: int32, slot
+  // of the full half -> slot of the window half. Throws as MhaKvPool, and Error(kInvalidArgument) for halves
+  // or a map that do not fit each other.
+  SwaKvPool(const Config& config, const TensorView& slot_map);
 
   LayerKv layer(int layer_id) const override;
   TensorView latent(int layer_id) const override;
   // Of a token that stands in both halves.
   size_t bytes_per_token() const override;
-  SwaSlots* swa_slots() override { return &slots_; }
   const Config& config() const { return config_; }
 
   // Pages of the full half, the padding page included; those of the window half follow from the ratio.
@@ -40,7 +39,7 @@ class SwaKvPool : public KvPool {
   Config config_;
   MhaKvPool full_, swa_;
   std::vector<int> local_ids_;  // of each layer in its half
-  SwaSlots slots_;
+  TensorView slot_map_;
 };
 
 }  // namespace attend
