@@ -12,7 +12,7 @@ using namespace attend;
 
 class LoopBackend : public AttentionBackend {
  public:
-  explicit LoopBackend(const BackendContext& context) : requests_(context.requests), pool_(context.pool) {
+  explicit LoopBackend(const BackendContext& context) : table_(context.request_table), pool_(context.pool) {
     scores_.resize(context.config.model.max_context_len);
   }
 
@@ -32,7 +32,7 @@ class LoopBackend : public AttentionBackend {
         const int position = batch.seqlen_kv[r] - (end - token);
         const int first = layer.window_left < 0 ? 0 : std::max(0, position - layer.window_left);
         for (int head = 0; head < layer.num_q_heads; ++head)
-          attend_row(layer, requests_.row(batch.request_rows[r]), first, position,
+          attend_row(layer, table_[batch.request_rows[r].value].span<int32_t>(), first, position,
                      head / (layer.num_q_heads / layer.num_kv_heads), input.q[token][head].as<float>(),
                      input.out[token][head].as<float>());
       }
@@ -41,11 +41,11 @@ class LoopBackend : public AttentionBackend {
 
  private:
   // Computes out = softmax(scale q k^T) v over the keys first, .., last of one request.
-  void attend_row(const AttentionLayer& layer, View<const TokenSlot> slots, int first, int last, int kv_head,
+  void attend_row(const AttentionLayer& layer, View<const int32_t> slots, int first, int last, int kv_head,
                   const float* q, float* out) {
     const LayerKv kv = pool_.layer(layer.layer_id);
     const auto row = [&](const TensorView& cache, int position) {
-      const int slot = slots[static_cast<size_t>(position)].value;
+      const int slot = slots[static_cast<size_t>(position)];
       return cache[slot / pool_.page_size()][slot % pool_.page_size()][kv_head].as<float>();
     };
     float row_max = -INFINITY, sum = 0;
@@ -61,7 +61,7 @@ class LoopBackend : public AttentionBackend {
     for (int d = 0; d < layer.head_dim_v; ++d) out[d] /= sum;
   }
 
-  const ReqToTokenPool& requests_;
+  const TensorView table_;  // request row x position -> token slot
   KvPool& pool_;
   std::vector<float> scores_;
 };

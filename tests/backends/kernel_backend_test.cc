@@ -306,7 +306,7 @@ TEST(KernelBackend, RejectsExpandedLatentLayers) {
                  .model = {.layers = {layer}, .kv_dtype = DType::kBF16, .max_context_len = 64},
                  .limits = {.max_reqs = 1, .max_tokens = 8, .max_kv_tokens = 64},
                  .page_size = 64},
-      .requests = requests,
+      .request_table = requests.table(),
       .pool = pool};
   const BackendEntry& entry = *find_backend(backend_table(), "flashmla");
   EXPECT_NE(entry.create(context), nullptr);

@@ -354,8 +354,8 @@ TEST(LatentModels, RoundDecodeQueriesToE4m3WhenTheContractRequires) {
                                .page_size = 64};
     for (const BackendEntry& entry : backend_table()) {
       if (!entry.mla.served() || !entry.mla.kv_dtypes.contains(kv_dtype)) continue;
-      const auto backend =
-          entry.create({.config = config, .requests = rows, .pool = const_cast<MlaKvPool&>(pool)});
+      const auto backend = entry.create(
+          {.config = config, .request_table = rows.table(), .pool = const_cast<MlaKvPool&>(pool)});
       Stream stream;
       const int32_t cu_seqlen_q[] = {0};
       for (const ForwardMode mode :

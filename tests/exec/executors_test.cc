@@ -30,8 +30,8 @@ class ExecutorsTest : public testing::Test {
     ExecutorConfig dummy = tiny_config();
     dummy.checkpoint = nullptr;
     std::vector<std::unique_ptr<ModelExecutor>> executors;
-    executors.push_back(std::make_unique<ModelExecutor>(tiny_config(), rows_));
-    executors.push_back(std::make_unique<ModelExecutor>(std::move(dummy), rows_));
+    executors.push_back(std::make_unique<ModelExecutor>(tiny_config(), CacheTables{rows_}));
+    executors.push_back(std::make_unique<ModelExecutor>(std::move(dummy), CacheTables{rows_}));
     return std::make_unique<Executors>(std::move(executors));
   }
   std::vector<float> logits_of_prompt(Executor& executor) {
@@ -70,7 +70,7 @@ TEST_F(ExecutorsTest, LoadsAndCountsEachExecutor) {
 }
 
 TEST_F(ExecutorsTest, ComputesStepsWithTheFirstExecutor) {
-  ModelExecutor same(tiny_config(), rows_);
+  ModelExecutor same(tiny_config(), {rows_});
   same.load();
   const std::unique_ptr<Executors> executors = two();
   executors->load();
@@ -89,8 +89,8 @@ TEST_F(ExecutorsTest, ReportsFilesOfAnyExecutorThatWereWrittenTo) {
   ExecutorConfig second = tiny_config();
   second.checkpoint = open_checkpoint(copy.path());
   std::vector<std::unique_ptr<ModelExecutor>> each;
-  each.push_back(std::make_unique<ModelExecutor>(tiny_config(), rows_));
-  each.push_back(std::make_unique<ModelExecutor>(second, rows_));
+  each.push_back(std::make_unique<ModelExecutor>(tiny_config(), CacheTables{rows_}));
+  each.push_back(std::make_unique<ModelExecutor>(second, CacheTables{rows_}));
   Executors executors(std::move(each));
   executors.load();
   EXPECT_NO_THROW(executors.check_weights());

@@ -53,7 +53,7 @@ class ModelExecutorTest : public testing::Test {
 };
 
 TEST_F(ModelExecutorTest, GivesTheLogitsOfAPromptWhetherItComesAtOnceOrInSteps) {
-  ModelExecutor executor(tiny_config(), rows_);
+  ModelExecutor executor(tiny_config(), {rows_});
   executor.load();
   const std::vector<float> at_once = floats(executor.launch(step_of(0, 0, 12)).logits);
   ASSERT_EQ(std::ssize(at_once), executor.spec().vocab_size);
@@ -64,7 +64,7 @@ TEST_F(ModelExecutorTest, GivesTheLogitsOfAPromptWhetherItComesAtOnceOrInSteps) 
 }
 
 TEST_F(ModelExecutorTest, SharesRowsAndSlotsWithAnotherAndKeepsItsOwnCache) {
-  ModelExecutor target(tiny_config(), rows_), draft(tiny_config(), rows_);
+  ModelExecutor target(tiny_config(), {rows_}), draft(tiny_config(), {rows_});
   target.load();
   draft.load();
   const std::vector<float> expected = floats(target.launch(step_of(0, 0, 9)).logits);
@@ -80,7 +80,7 @@ TEST_F(ModelExecutorTest, SharesRowsAndSlotsWithAnotherAndKeepsItsOwnCache) {
 TEST_F(ModelExecutorTest, ReturnsHiddenStatesOfAllTokensWhereABatchAsksForThem) {
   ExecutorConfig config = tiny_config();
   config.hidden_states = true;
-  ModelExecutor executor(config, rows_);
+  ModelExecutor executor(config, {rows_});
   executor.load();
   ExecutorBatch step = step_of(0, 0, 6);
   EXPECT_TRUE(executor.launch(step).hidden_states.empty());
@@ -101,7 +101,7 @@ TEST_F(ModelExecutorTest, HasNoLogitsWithoutABufferForThem) {
   ExecutorConfig config = tiny_config();
   config.logits = false;
   config.hidden_states = true;
-  ModelExecutor executor(config, rows_);
+  ModelExecutor executor(config, {rows_});
   executor.load();
   ExecutorBatch step = step_of(0, 0, 6);
   test::expect_error(ErrorCode::kInternal, {"logits"}, [&] { executor.launch(step); });
@@ -114,7 +114,7 @@ TEST_F(ModelExecutorTest, HasNoLogitsWithoutABufferForThem) {
 }
 
 TEST_F(ModelExecutorTest, TakesTokenIdsThatComeLate) {
-  ModelExecutor executor(tiny_config(), rows_);
+  ModelExecutor executor(tiny_config(), {rows_});
   executor.load();
   executor.launch(step_of(0, 0, 8));
   ExecutorBatch step = step_of(0, 8, 9);
@@ -127,7 +127,7 @@ TEST_F(ModelExecutorTest, TakesTokenIdsThatComeLate) {
 }
 
 TEST_F(ModelExecutorTest, RejectsABatchThatCountsItsTokensWrong) {
-  ModelExecutor executor(tiny_config(), rows_);
+  ModelExecutor executor(tiny_config(), {rows_});
   executor.load();
   ExecutorBatch step = step_of(0, 0, 6);
   step.token_ids.pop_back();

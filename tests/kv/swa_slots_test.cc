@@ -156,13 +156,14 @@ SwaKvPool::Config small_halves() {
 }
 
 TEST(SwaKvPool, WindowLayersAreInASeparateHalf) {
-  SwaKvPool pool(small_halves());
+  const SwaSlots slots(4, 8, 5);
+  SwaKvPool pool(small_halves(), slots.slot_map());
   EXPECT_EQ(pool.num_pages(), 8);
   EXPECT_EQ(pool.layer(1).k.shape[0], 8);
   EXPECT_EQ(pool.layer(1).slot_map, nullptr);
   for (const int layer_id : {0, 2}) {
     EXPECT_EQ(pool.layer(layer_id).k.shape[0], 5);  // ceil(7 / 2) and the padding page
-    EXPECT_EQ(pool.layer(layer_id).slot_map, pool.swa_slots()->slot_map().as<int32_t>());
+    EXPECT_EQ(pool.layer(layer_id).slot_map, slots.slot_map().as<int32_t>());
   }
   EXPECT_NE(pool.layer(0).k.data, pool.layer(2).k.data);
   EXPECT_EQ(pool.bytes_per_token(), 3u * 2 * 2 * 8 * sizeof(float));
@@ -173,8 +174,9 @@ TEST(SwaKvPool, WindowLayersAreInASeparateHalf) {
 TEST(SwaKvPool, RejectsMismatchedHalves) {
   SwaKvPool::Config config = small_halves();
   config.swa.num_layers = 1;
-  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool pool(config); }),
-              HasSubstr("1 full layers and 2 with a window: the halves have 1 and 1"));
+  EXPECT_THAT(
+      error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool(config, SwaSlots(4, 8, 5).slot_map()); }),
+      HasSubstr("1 full layers and 2 with a window: the halves have 1 and 1"));
   config = small_halves();
   config.swa_full_tokens_ratio = 1.5;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool::set_num_pages(config, 8); }),

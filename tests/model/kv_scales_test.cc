@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "attend/kv/kv_pool_config.h"
+#include "attend/kv/swa_slots.h"
 #include "attend/model/model.h"
 #include "tests/model/config_fields.h"
 
@@ -98,7 +99,8 @@ TEST(KvScalesOfACheckpoint, ReachTheLayersOfEveryKindOfPool) {
   halves.swa.num_layers = 2;
   pool = halves;
   set_kv_scales(pool, scales);
-  const auto made = make_kv_pool(pool);
+  const SwaSlots slots(1, 4, 4);
+  const auto made = make_kv_pool(pool, slots.slot_map());
   for (int layer = 0; layer < 3; ++layer) {
     EXPECT_EQ(made->layer(layer).k_scale, scales[static_cast<size_t>(layer)].k);
     EXPECT_EQ(made->layer(layer).v_scale, scales[static_cast<size_t>(layer)].v);

@@ -40,15 +40,14 @@ AttentionPlanLimits expanded_limits(const BackendSpec& spec, const BackendConfig
 }  // namespace
 
 KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& context)
-    : spec_(spec), config_(context.config), requests_(context.requests), pool_(context.pool) {
+    : spec_(spec), config_(context.config), request_table_(context.request_table), pool_(context.pool) {
   require(config_.page_size == pool_.page_size(), "page_size ", config_.page_size, ": the pool has ",
           pool_.page_size());
   require(config_.model.kv_dtype == pool_.dtype(), "kv_cache_dtype ",
           kernels::cache_dtype_name(config_.model.kv_dtype), ": the pool has ",
           kernels::cache_dtype_name(pool_.dtype()));
-  require(config_.model.max_context_len <= requests_.max_context_len(), "context length ",
-          config_.model.max_context_len, ": the request rows have ", requests_.max_context_len(),
-          " positions");
+  require(config_.model.max_context_len <= request_table_.shape[1], "context length ",
+          config_.model.max_context_len, ": the request rows have ", request_table_.shape[1], " positions");
   for (const AttentionLayer& layer : config_.model.layers) {
     check_layer(layer, pool_);
     const int32_t* slot_map = pool_.layer(layer.layer_id).slot_map;
@@ -76,11 +75,11 @@ size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConf
 }
 
 void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
-  check_batch(batch, config_, requests_, pool_);
+  check_batch(batch, config_, request_table_, pool_);
   if (batch.num_tokens > 0) {
     for (PlannedIndex& planned : indices_)
-      planned.index.build({.table = requests_.table().as<int32_t>(),
-                           .stride = requests_.table().strides[0],
+      planned.index.build({.table = request_table_.as<int32_t>(),
+                           .stride = request_table_.strides[0],
                            .rows = raw(batch.request_rows),
                            .seqlen_kv = batch.seqlen_kv,
                            .slot_map = planned.slot_map},
@@ -94,7 +93,7 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
       these.max_seqlen_kv = max_unmasked_keys(attention_mask, these.max_seqlen_q, these.max_seqlen_kv);
       planned.plan->plan(these, attention_mask, stream);
     }
-    if (cascade_ && batch.shared.num_keys > 0) cascade_->plan(batch, requests_.table().as<int32_t>(), stream);
+    if (cascade_ && batch.shared.num_keys > 0) cascade_->plan(batch, request_table_.as<int32_t>(), stream);
   }
   planned_reqs_ = batch.num_reqs;
   planned_tokens_ = batch.num_tokens;

@@ -62,7 +62,7 @@ class KernelBackend : public AttentionBackend {
 
   const BackendSpec spec_;
   const BackendConfig config_;
-  const ReqToTokenPool& requests_;
+  const TensorView request_table_;
   KvPool& pool_;
   std::vector<PlannedIndex> indices_;
   std::vector<PlannedWork> work_;

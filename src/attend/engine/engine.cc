@@ -40,13 +40,13 @@ std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
                                         options.ngram_max_match_window_size);
 }
 
-// One for each config, over the same rows and token slots. `weights`: of the first one's checkpoint.
-std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, ReqToTokenPool& rows,
+// One for each config, over the same tables. `weights`: of the first one's checkpoint.
+std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, const CacheTables& tables,
                                           std::unique_ptr<WeightPrefetcher> weights, StepTrace* trace) {
   std::vector<std::unique_ptr<ModelExecutor>> executors;
   for (ExecutorConfig& config : configs)
     executors.push_back(
-        std::make_unique<ModelExecutor>(std::move(config), rows, std::exchange(weights, nullptr), trace));
+        std::make_unique<ModelExecutor>(std::move(config), tables, std::exchange(weights, nullptr), trace));
   return std::make_unique<Executors>(std::move(executors));
 }
 
@@ -73,16 +73,19 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   info_ = std::move(resolved.info);
   overlaps_ = info_.overlap_schedule;
   trace_ = std::make_unique<StepTrace>();
-  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, config.device);
+  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
   slots_ = make_allocator(info_.page_size, resolved.num_pages);
-  executors_ = make_executors(std::move(resolved.executors), *rows_, std::move(weights), trace_.get());
+  window_slots_ = make_window_slots(resolved.executors.front().pool);
+  executors_ =
+      make_executors(std::move(resolved.executors), {.rows = *rows_, .window_slots = window_slots_.get()},
+                     std::move(weights), trace_.get());
   executors_->complete(info_.executors);
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
   if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-      make_cache_groups(model_spec_.caches(), *rows_, *slots_, executors_->kv_pool().swa_slots()));
+      make_cache_groups(model_spec_.caches(), *rows_, *slots_, window_slots_.get()));
   drafter_ = make_drafter(info_.speculation);
   scheduler_ = std::make_unique<Scheduler>(
       info_.limits, *memory_, config.schedule,

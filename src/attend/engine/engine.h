@@ -29,6 +29,7 @@ struct ScheduledStep;
 class SlotAllocator;
 class StepRunner;
 class StepTrace;
+class SwaSlots;
 
 // A prompt that leaves no room in the context for a token of an answer.
 class ContextLengthError : public Error {
@@ -187,6 +188,7 @@ class Engine {
   std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;
+  std::unique_ptr<SwaSlots> window_slots_;  // null: layers with a window keep all tokens
   std::unique_ptr<Executors> executors_;
   std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Drafter> drafter_;  // null: no speculation

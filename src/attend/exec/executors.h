@@ -22,8 +22,6 @@ class Executors {
 
   // Computes the steps that are scheduled: its logits are sampled, its hidden states are pooled.
   Executor& target() { return *executors_.front(); }
-  // KV pool of the target.
-  KvPool& kv_pool() { return executors_.front()->kv_pool(); }
 
   // Loads one executor after another; `progress` counts the bytes of each. Throws as ModelExecutor::load
   // does.

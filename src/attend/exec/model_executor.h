@@ -14,21 +14,22 @@
 #include "attend/exec/step_arrays.h"
 #include "attend/exec/step_trace.h"
 #include "attend/kv/first_page_warmup.h"
-#include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/storage/cache_storage.h"
 #include "attend/model/model.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
 
-// Request rows and token slots belong to the engine and may be shared by several executors: a draft model is
-// a second executor over the same rows and slots, several ranks are several executors.
+// Request rows, token slots and window slots belong to the engine and may be shared by several executors: a
+// draft model is a second executor over the same rows and slots, several ranks are several executors. Each
+// has its own KV storage and its own copy of the tables on its device.
 class ModelExecutor final : public Executor {
  public:
   // Allocates the KV storage and the backend. Reads no weights but the scales of an fp8 KV cache. `weights`:
   // of config.checkpoint, where its files are being read already; else null. `trace`: where parts of a step
-  // are recorded, or null. `rows` and `trace` outlive the executor. Throws as make_kv_pool, create_backend
+  // are recorded, or null. `tables` and `trace` outlive the executor. Throws as make_kv_pool, create_backend
   // and read_kv_scales do.
-  ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
+  ModelExecutor(ExecutorConfig config, const CacheTables& tables,
                 std::unique_ptr<WeightPrefetcher> weights = nullptr, StepTrace* trace = nullptr);
   ~ModelExecutor() override;
   ModelExecutor(const ModelExecutor&) = delete;
@@ -48,7 +49,7 @@ class ModelExecutor final : public Executor {
   Stream& stream() override { return stream_; }
   const BatchLimits& limits() const override { return config_.backend.limits; }
   const ModelSpec& spec() const override { return config_.model; }
-  KvPool& kv_pool() { return *pool_; }
+  KvPool& kv_pool() { return storage_->kv_pool(); }
   const Model& model() const { return *model_; }  // after load()
   int num_kv_layers() const { return static_cast<int>(config_.backend.model.layers.size()); }
   // Batch sizes that decode steps are padded to, rising.
@@ -62,11 +63,11 @@ class ModelExecutor final : public Executor {
   void queue_late_token_ids(const ExecutorBatch& batch);
 
   ExecutorConfig config_;
-  ReqToTokenPool& rows_;
+  CacheTables tables_;
   StepTrace* trace_;
   std::unique_ptr<WeightPrefetcher> weights_;  // until load()
   bool has_kv_scales_ = false;
-  std::unique_ptr<KvPool> pool_;
+  std::optional<CacheStorage> storage_;
   std::optional<FirstPageWarmup> first_pages_;  // until load()
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<Model> model_;

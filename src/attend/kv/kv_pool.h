@@ -10,8 +10,6 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-class SwaSlots;
-
 // K and V of one layer, as kernels::KvView without its index.
 struct LayerKv {
   TensorView k;  // [num_pages, page_size, num_kv_heads, head_dim_qk]
@@ -45,8 +43,6 @@ class KvPool {
   DType dtype() const { return dtype_; }
   // Bytes of K/V that one token takes over all layers.
   virtual size_t bytes_per_token() const = 0;
-  // The slots of the half for layers with a window, in a pool that has one; else null.
-  virtual SwaSlots* swa_slots() { return nullptr; }
 
  protected:
   // Throws as check_pages; dtype is a float, or kU8 in a pool that has rows of bytes.

@@ -11,6 +11,8 @@ namespace attend {
 namespace {
 
 struct PoolMaker {
+  TensorView slot_map;
+
   std::unique_ptr<KvPool> operator()(const MhaKvPool::Config& config) const {
     return std::make_unique<MhaKvPool>(config);
   }
@@ -18,7 +20,7 @@ struct PoolMaker {
     return std::make_unique<MlaKvPool>(config);
   }
   std::unique_ptr<KvPool> operator()(const SwaKvPoolConfig& config) const {
-    return std::make_unique<SwaKvPool>(config);
+    return std::make_unique<SwaKvPool>(config, slot_map);
   }
 };
 
@@ -125,7 +127,9 @@ KvPoolConfig make_kv_pool_config(std::span<const CacheSpec> caches, int page_siz
   return halves;
 }
 
-std::unique_ptr<KvPool> make_kv_pool(const KvPoolConfig& config) { return std::visit(PoolMaker{}, config); }
+std::unique_ptr<KvPool> make_kv_pool(const KvPoolConfig& config, const TensorView& slot_map) {
+  return std::visit(PoolMaker{slot_map}, config);
+}
 
 size_t kv_pool_bytes(const KvPoolConfig& config) { return std::visit(PoolBytes{}, config); }
 

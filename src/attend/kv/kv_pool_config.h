@@ -39,7 +39,8 @@ struct SwaHalf {
 KvPoolConfig make_kv_pool_config(std::span<const CacheSpec> caches, int page_size, DType kv_dtype,
                                  Device device = {}, const std::optional<SwaHalf>& swa = {});
 
-std::unique_ptr<KvPool> make_kv_pool(const KvPoolConfig& config);
+// `slot_map`: for a pool of two halves; see SwaKvPool.
+std::unique_ptr<KvPool> make_kv_pool(const KvPoolConfig& config, const TensorView& slot_map = {});
 size_t kv_pool_bytes(const KvPoolConfig& config);
 // Sets num_pages, the padding page included; in a pool of two halves those of the full half.
 void set_num_pages(KvPoolConfig& config, int num_pages);

@@ -5,6 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
+#include "attend/kv/swa_slots.h"
 
 namespace attend {
 namespace {
@@ -32,13 +33,18 @@ std::vector<int> local_ids(const std::vector<bool>& windowed) {
 
 }  // namespace
 
-SwaKvPool::SwaKvPool(const Config& config)
+SwaKvPool::SwaKvPool(const Config& config, const TensorView& slot_map)
     : KvPool(config.full.page_size, config.full.num_pages, config.full.dtype),
       config_(checked(config)),
       full_(config.full),
       swa_(config.swa),
       local_ids_(local_ids(config.windowed)),
-      slots_(config.full.page_size, config.full.num_pages, config.swa.num_pages, config.full.device) {}
+      slot_map_(slot_map) {
+  require(slot_map.rank == 1 && slot_map.shape[0] == num_slots() && slot_map.dtype == DType::kI32 &&
+              slot_map.device == config.full.device,
+          "SwaKvPool: slot map ", slot_map.to_string(), ": expected int32[", num_slots(), "] on ",
+          config.full.device);
+}
 
 LayerKv SwaKvPool::layer(int layer_id) const {
   require(layer_id >= 0 && layer_id < static_cast<int>(local_ids_.size()), "layer ", layer_id,
@@ -46,7 +52,7 @@ LayerKv SwaKvPool::layer(int layer_id) const {
   const auto i = static_cast<size_t>(layer_id);
   if (!config_.windowed[i]) return full_.layer(local_ids_[i]);
   LayerKv kv = swa_.layer(local_ids_[i]);
-  kv.slot_map = slots_.slot_map().as<int32_t>();
+  kv.slot_map = slot_map_.as<int32_t>();
   return kv;
 }
 

@@ -5,21 +5,21 @@
 #include <vector>
 
 #include "attend/kv/kv_pool_config.h"
-#include "attend/kv/swa_slots.h"
 
 namespace attend {
 
 class SwaKvPool : public KvPool {
  public:
   using Config = SwaKvPoolConfig;
-  // Throws as MhaKvPool, and Error(kInvalidArgument) for halves that do not fit each other.
-  explicit SwaKvPool(const Config& config);
+  // `slot_map`: DeviceSlotMap::slot_map() on the pool's device, whose memory outlives the pool: int32, slot
+  // of the full half -> slot of the window half. Throws as MhaKvPool, and Error(kInvalidArgument) for halves
+  // or a map that do not fit each other.
+  SwaKvPool(const Config& config, const TensorView& slot_map);
 
   LayerKv layer(int layer_id) const override;
   TensorView latent(int layer_id) const override;
   // Of a token that stands in both halves.
   size_t bytes_per_token() const override;
-  SwaSlots* swa_slots() override { return &slots_; }
   const Config& config() const { return config_; }
 
   // Pages of the full half, the padding page included; those of the window half follow from the ratio.
@@ -30,7 +30,7 @@ class SwaKvPool : public KvPool {
   Config config_;
   MhaKvPool full_, swa_;
   std::vector<int> local_ids_;  // of each layer in its half
-  SwaSlots slots_;
+  TensorView slot_map_;
 };
 
 }  // namespace attend

@@ -24,7 +24,9 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
   static constexpr int kContextLen = 3072, kPageSize = 16, kMaxReqs = 6;
 
   struct Computer {
-    Computer(const ExecutorConfig& config, ReqToTokenPool& rows) : executor(config, rows) { executor.load(); }
+    Computer(const ExecutorConfig& config, const ReqToTokenPool& rows) : executor(config, {rows}) {
+      executor.load();
+    }
     ModelExecutor executor;
     std::optional<StepRunner> runner;
   };
@@ -49,7 +51,7 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     config.pool = make_kv_pool_config(config.model.caches(), kPageSize, dtype, kGpu);
     set_num_pages(config.pool, kMaxReqs * kContextLen / kPageSize + 1);
     config.decode_sizes = {1, 2, 4, kMaxReqs};
-    rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen, kGpu);
+    rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen);
     for (std::optional<Computer>* one : {&replaying_, &launching_}) {
       one->emplace(config, *rows_);
       (*one)->runner.emplace((*one)->executor, CommonPrefix(*rows_, kPageSize, 0));

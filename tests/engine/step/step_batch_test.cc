@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "attend/exec/step_arrays.h"
+#include "attend/kv/storage/device_rows.h"
+#include "attend/kv/swa_slots.h"
 #include "tests/support/error_message.h"
 
 namespace attend {
@@ -15,14 +17,13 @@ using testing::ElementsAre;
 // From a scheduled step to the arrays of an executor.
 class StepInputs {
  public:
-  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, const SwaSlots* swa = nullptr)
-      : batch_(limits), arrays_(limits, rows, {}, swa) {}
+  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, std::span<StepColumn* const> columns = {})
+      : batch_(limits), arrays_(limits, rows, rows.table(), columns) {}
   void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0) {
     arrays_.build(batch_.build(step), stream, padded_reqs);
   }
   const ForwardBatch& batch() const { return arrays_.batch(); }
   const ModelInput& model_input() const { return arrays_.model_input(); }
-  View<const int32_t> swa_slots() const { return arrays_.swa_slots(); }
   View<const kernels::SamplingRule> rules() const { return arrays_.rules(); }
   View<const int32_t> sampling_requests() const { return batch_.sampling_requests(); }
 
@@ -83,12 +84,14 @@ TEST(StepBatch, ReportsWindowSlotsOfNewTokens) {
   const TokenSlot slots[] = {TokenSlot(20), TokenSlot(21)};
   rows.write(request.row, 0, slots);
   ASSERT_TRUE(swa.map(slots));
-  StepInputs inputs(limits, rows, &swa);
+  DeviceSlotMap slot_map(swa, {});
+  StepColumn* const columns[] = {&slot_map};
+  StepInputs inputs(limits, rows, columns);
   Stream stream;
   ScheduledStep step{.requests = {{&request, 1}}, .num_tokens = 1, .mode = ForwardMode::kDecode};
   inputs.build(step, stream, /*padded_reqs=*/2);
   EXPECT_THAT(inputs.batch().out_slots, ElementsAre(TokenSlot(21), kNoSlot));
-  EXPECT_THAT(inputs.swa_slots(), ElementsAre(swa.translate(TokenSlot(21)).value, -1));
+  EXPECT_THAT(slot_map.entries(), ElementsAre(swa.translate(TokenSlot(21)).value, -1));
 }
 
 TEST(StepBatch, HasTheSameAddressesInStepsPaddedToTheSameSize) {
