@@ -65,7 +65,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   trace_ = std::make_unique<StepTrace>();
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
   slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
-  window_slots_ = make_window_slots(resolved.executor.pool);
+  window_slots_ = make_window_slots(resolved.executor.storage);
   const CacheTables tables{.rows = *rows_, .window_slots = window_slots_.get()};
   executor_ =
       std::make_unique<ModelExecutor>(std::move(resolved.executor), tables, std::move(weights), trace_.get());

@@ -158,26 +158,25 @@ std::optional<SwaHalf> swa_half(const EngineConfig& config, std::span<const Cach
                  .min_tokens = window + info.limits.max_tokens + 2 * info.resolution.page_size};
 }
 
-// Token slots of the KV pool, chosen by the memory there is when the user names no number. `two_pages` is
-// the smallest pool.
+// Token slots of the KV pool, chosen by the memory there is when the user names no number. `storage` is the
+// smallest.
 int64_t choose_pool_tokens(const EngineConfig& config, double weight_bytes, const EngineInfo& info,
-                           const KvPoolConfig& two_pages) {
+                           const CacheStorageConfig& storage) {
   const int page_size = info.resolution.page_size;
-  const double page_bytes = kv_page_bytes(two_pages);
   const double host_bytes = kPoolMemoryShare * static_cast<double>(available_bytes(config.device));
   const double pool_bytes =
-      on_gpu(config) ? gpu_pool_bytes(config, weight_bytes, page_bytes, page_size) : host_bytes;
+      on_gpu(config) ? gpu_pool_bytes(config, weight_bytes, storage.page_bytes(), page_size) : host_bytes;
   int64_t tokens = config.max_total_tokens;
   // Every input of a step may end with a page that is not full.
   if (tokens == 0 && config.pooling)
     tokens = int64_t{info.limits.max_tokens} + int64_t{info.limits.max_reqs} * page_size;
   if (tokens == 0) {
-    const int64_t affordable = static_cast<int64_t>(pool_bytes / page_bytes) * page_size;
+    const int64_t affordable = storage.tokens_within(pool_bytes);
     tokens = std::min({int64_t{info.limits.max_reqs} * info.context_length, affordable, kMaxPoolTokens});
   }
   if (tokens < 1)
-    fail(ErrorCode::kOutOfMemory, "KV pool: needed ", kv_pool_bytes(two_pages), " bytes for a page of ",
-         page_size, " tokens, free for it ", static_cast<int64_t>(pool_bytes));
+    fail(ErrorCode::kOutOfMemory, "KV pool: needed ", storage.num_bytes(), " bytes for a page of ", page_size,
+         " tokens, free for it ", static_cast<int64_t>(pool_bytes));
   return tokens;
 }
 
@@ -286,17 +285,16 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
 
   const int page_size = info.resolution.page_size;
   const std::vector<CacheSpec> caches = model.caches();
-  executor.pool = make_kv_pool_config(caches, page_size, info.kv_cache_dtype, info.device,
+  CacheStorageConfig& storage = executor.storage;
+  storage = make_cache_storage_config(caches, page_size, info.kv_cache_dtype, info.device,
                                       swa_half(config, caches, info));
-  set_num_pages(executor.pool, 2);
-  info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(executor.pool)) / static_cast<size_t>(page_size);
-  const int64_t tokens = choose_pool_tokens(config, weight_bytes, info, executor.pool);
+  info.kv_token_bytes = storage.token_bytes();
+  const int64_t tokens = choose_pool_tokens(config, weight_bytes, info, storage);
   resolved.num_pages = static_cast<int>(ceil_div(tokens, int64_t{page_size}) + 1);  // the padding page
-  set_num_pages(executor.pool, resolved.num_pages);
-  info.pool_bytes = kv_pool_bytes(executor.pool);
+  storage.num_pages = resolved.num_pages;
+  info.pool_bytes = storage.num_bytes();
   info.pool_slots = (resolved.num_pages - 1) * page_size;
-  if (const auto* halves = std::get_if<SwaKvPool::Config>(&executor.pool))
-    info.swa_pool_slots = (halves->swa.num_pages - 1) * page_size;
+  info.swa_pool_slots = std::max(0, storage.num_window_pages() - 1) * page_size;
   // More than all requests together can hold bounds nothing.
   const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;
   info.limits.max_kv_tokens =

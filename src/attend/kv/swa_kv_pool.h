@@ -6,7 +6,6 @@
 
 #include "attend/kv/kv_pool.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 class SwaKvPool : public KvPool {
@@ -15,10 +14,6 @@ class SwaKvPool : public KvPool {
     // Layers of each half, numbered from 0; page size, dtype and device are the same in both.
     MhaKvPool::Config full, swa;
     std::vector<bool> windowed;  // [layers of the model]: of which half each one is
-    // Tokens of the window half for each of the full half, above 0 and at most 1: set_num_pages sizes by it.
-    double swa_full_tokens_ratio = 0.8;
-    // But no fewer, as long as the full half has as many: what one request may need, its window and a chunk.
-    int min_swa_tokens = 0;
   };
   // `slot_map`: DeviceSlotMap::slot_map() on the pool's device, whose memory outlives the pool: int32, slot
   // of the full half -> slot of the window half. Throws as MhaKvPool, and Error(kInvalidArgument) for halves
@@ -31,8 +26,6 @@ class SwaKvPool : public KvPool {
   size_t bytes_per_token() const override;
   const Config& config() const { return config_; }
 
-  // Pages of the full half, the padding page included; those of the window half follow from the ratio.
-  static void set_num_pages(Config& config, int num_pages);
   static size_t num_bytes(const Config& config);
 
  private:
@@ -43,4 +36,3 @@ class SwaKvPool : public KvPool {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop
