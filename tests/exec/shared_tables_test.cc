@@ -27,9 +27,9 @@ ExecutorConfig window_config() {
                     .limits = {.max_reqs = kRows, .max_tokens = 32, .max_kv_tokens = 128},
                     .page_size = kPageTokens};
   config.backend.model.max_context_len = kPositions;
-  config.pool = make_kv_pool_config(config.model.caches(), kPageTokens, DType::kF32, {},
-                                    SwaHalf{.full_tokens_ratio = 0.5});
-  set_num_pages(config.pool, 1 + kRows * kPositions / kPageTokens);
+  config.storage = make_cache_storage_config(config.model.caches(), kPageTokens, DType::kF32, {},
+                                             SwaHalf{.full_tokens_ratio = 0.5});
+  config.storage.num_pages = 1 + kRows * kPositions / kPageTokens;
   return config;
 }
 
@@ -38,7 +38,7 @@ class Bookkeeping {
  public:
   explicit Bookkeeping(int num_executors) {
     const ExecutorConfig config = window_config();
-    window_slots_ = make_window_slots(config.pool);
+    window_slots_ = make_window_slots(config.storage);
     groups_ = make_cache_groups(config.model.caches(), rows_, *slots_, window_slots_.get());
     for (int i = 0; i < num_executors; ++i) {
       executors_.push_back(std::make_unique<ModelExecutor>(

@@ -19,8 +19,8 @@ inline ExecutorConfig tiny_config() {
                     .limits = {.max_reqs = kMaxReqs, .max_tokens = 32, .max_kv_tokens = 128},
                     .page_size = kPageSize};
   config.backend.model.max_context_len = kContextLen;
-  config.pool = make_kv_pool_config(config.model.caches(), kPageSize, DType::kF32);
-  set_num_pages(config.pool, 1 + kMaxReqs * kContextLen / kPageSize);
+  config.storage = make_cache_storage_config(config.model.caches(), kPageSize, DType::kF32);
+  config.storage.num_pages = 1 + kMaxReqs * kContextLen / kPageSize;
   return config;
 }
 

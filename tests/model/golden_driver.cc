@@ -4,20 +4,9 @@
 #include <numeric>
 
 #include "attend/base/math.h"
-#include "attend/kv/kv_pool_config.h"
 
 namespace attend::test {
 namespace {
-
-// Storage for the model, of so many pages. Layers with a window among others without have a half of their
-// own.
-KvPoolConfig storage_for(const ModelSpec& model, const ModelPlacement& placement, int page_size,
-                         int num_pages, DType kv_dtype) {
-  KvPoolConfig config = make_kv_pool_config(model.caches(), page_size, kv_dtype, placement.device,
-                                            SwaHalf{.full_tokens_ratio = 1.0});
-  set_num_pages(config, num_pages);
-  return config;
-}
 
 // Arrays of a step where its device reads them.
 class StepArrays {
@@ -67,10 +56,12 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
                              .limits = limits,
                              .page_size = page_size,
                              .deterministic = placement.batch_invariant};
-  const KvPoolConfig pool = storage_for(model.spec(), placement, page_size,
-                                        max_reqs * ceil_div(max_len, page_size) + 1, geometry.kv_dtype);
-  window_slots_ = make_window_slots(pool);
-  storage_.emplace(pool, CacheTables{.rows = rows_, .window_slots = window_slots_.get()}, placement.device);
+  // Layers with a window among others without have a half of their own.
+  CacheStorageConfig storage = make_cache_storage_config(model.spec().caches(), page_size, geometry.kv_dtype,
+                                                         placement.device, SwaHalf{.full_tokens_ratio = 1.0});
+  storage.num_pages = max_reqs * ceil_div(max_len, page_size) + 1;
+  window_slots_ = make_window_slots(storage);
+  storage_.emplace(storage, CacheTables{.rows = rows_, .window_slots = window_slots_.get()});
   attention_ = backend.create(
       {.config = config, .request_table = storage_->request_table(), .pool = storage_->kv_pool()});
   model_.prepare(limits);

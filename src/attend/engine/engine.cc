@@ -75,7 +75,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   trace_ = std::make_unique<StepTrace>();
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
   slots_ = make_allocator(info_.page_size, resolved.num_pages);
-  window_slots_ = make_window_slots(resolved.executors.front().pool);
+  window_slots_ = make_window_slots(resolved.executors.front().storage);
   executors_ =
       make_executors(std::move(resolved.executors), {.rows = *rows_, .window_slots = window_slots_.get()},
                      std::move(weights), trace_.get());

@@ -23,11 +23,11 @@ ModelExecutor::ModelExecutor(ExecutorConfig config, const CacheTables& tables,
   // Numbers above fp8's range need scales; what is wider takes K and V as they are.
   if (is_fp8(config_.backend.model.kv_dtype) && config_.checkpoint) {
     const std::vector<KvScales> scales = read_kv_scales(*config_.checkpoint->open_tensors(), config_.model);
-    set_kv_scales(config_.pool, scales);
+    set_kv_scales(config_.storage, scales);
     has_kv_scales_ = !scales.empty();
   }
+  storage_.emplace(config_.storage, tables_);
   const Device device = config_.backend.device;
-  storage_.emplace(config_.pool, tables_, device);
   const bool on_cpu = device.type == DeviceType::kCpu;
   if (on_cpu && num_threads() > 1) first_pages_.emplace(storage_->kv_pool(), num_kv_layers());
   attention_ = create_backend(config_.resolution, BackendContext{.config = config_.backend,

@@ -27,8 +27,8 @@ class ModelExecutor final : public Executor {
  public:
   // Allocates the KV storage and the backend. Reads no weights but the scales of an fp8 KV cache. `weights`:
   // of config.checkpoint, where its files are being read already; else null. `trace`: where parts of a step
-  // are recorded, or null. `tables` and `trace` outlive the executor. Throws as make_kv_pool, create_backend
-  // and read_kv_scales do.
+  // are recorded, or null. `trace` and what `tables` refers to outlive the executor. Throws as make_kv_pool,
+  // create_backend and read_kv_scales do.
   ModelExecutor(ExecutorConfig config, const CacheTables& tables,
                 std::unique_ptr<WeightPrefetcher> weights = nullptr, StepTrace* trace = nullptr);
   ~ModelExecutor() override;

@@ -1,11 +1,8 @@
 #include "attend/kv/swa_kv_pool.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "attend/base/error.h"
-#include "attend/base/math.h"
-#include "attend/kv/swa_slots.h"
 
 namespace attend {
 namespace {
@@ -63,18 +60,8 @@ TensorView SwaKvPool::latent(int layer_id) const {
 
 size_t SwaKvPool::bytes_per_token() const { return full_.bytes_per_token() + swa_.bytes_per_token(); }
 
-void SwaKvPool::set_num_pages(Config& config, int num_pages) {
-  const double ratio = config.swa_full_tokens_ratio;
-  require(ratio > 0.0 && ratio <= 1.0, "swa_full_tokens_ratio ", ratio, ": above 0 and at most 1");
-  config.full.num_pages = num_pages;
-  const int by_ratio = static_cast<int>(std::ceil(ratio * (num_pages - 1)));
-  const int needed = ceil_div(config.min_swa_tokens, config.full.page_size);
-  config.swa.num_pages = std::min(num_pages - 1, std::max(by_ratio, needed)) + 1;
-}
-
 size_t SwaKvPool::num_bytes(const Config& config) {
-  return MhaKvPool::num_bytes(config.full) + MhaKvPool::num_bytes(config.swa) +
-         SwaSlots::num_bytes(config.full.page_size, config.full.num_pages);
+  return MhaKvPool::num_bytes(config.full) + MhaKvPool::num_bytes(config.swa);
 }
 
 }  // namespace attend

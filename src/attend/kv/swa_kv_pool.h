@@ -4,13 +4,17 @@
 
 #include <vector>
 
-#include "attend/kv/kv_pool_config.h"
+#include "attend/kv/kv_pool.h"
 
 namespace attend {
 
 class SwaKvPool : public KvPool {
  public:
-  using Config = SwaKvPoolConfig;
+  struct Config {
+    // Layers of each half, numbered from 0; page size, dtype and device are the same in both.
+    MhaKvPool::Config full, swa;
+    std::vector<bool> windowed;  // [layers of the model]: of which half each one is
+  };
   // `slot_map`: DeviceSlotMap::slot_map() on the pool's device, whose memory outlives the pool: int32, slot
   // of the full half -> slot of the window half. Throws as MhaKvPool, and Error(kInvalidArgument) for halves
   // or a map that do not fit each other.
@@ -22,8 +26,6 @@ class SwaKvPool : public KvPool {
   size_t bytes_per_token() const override;
   const Config& config() const { return config_; }
 
-  // Pages of the full half, the padding page included; those of the window half follow from the ratio.
-  static void set_num_pages(Config& config, int num_pages);
   static size_t num_bytes(const Config& config);
 
  private:

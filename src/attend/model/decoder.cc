@@ -19,9 +19,9 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
       has_lm_head_(has_lm_head),
       embedding_norm_{.weight = {}, .bias = {}, .eps = spec.norm_eps},
       final_norm_{.weight = {}, .eps = spec.norm_eps} {
-  int layer_id = 0;
-  for (const LayerSpec& layer : spec_.layers) {
-    modules_.push_back(make_mixer(layer, layer_id++, spec_, names_));
+  for (int i = 0; i < spec_.num_layers(); ++i) {
+    const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
+    modules_.push_back(make_mixer(layer, spec_.cache_layer(i), spec_, names_));
     modules_.push_back(make_mlp(layer, spec_, names_, placement_.device));
   }
 }

@@ -48,8 +48,8 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
         .limits = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen},
         .page_size = kPageSize};
     config.backend.model.max_context_len = kContextLen;
-    config.pool = make_kv_pool_config(config.model.caches(), kPageSize, dtype, kGpu);
-    set_num_pages(config.pool, kMaxReqs * kContextLen / kPageSize + 1);
+    config.storage = make_cache_storage_config(config.model.caches(), kPageSize, dtype, kGpu);
+    config.storage.num_pages = kMaxReqs * kContextLen / kPageSize + 1;
     config.decode_sizes = {1, 2, 4, kMaxReqs};
     rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen);
     for (std::optional<Computer>* one : {&replaying_, &launching_}) {

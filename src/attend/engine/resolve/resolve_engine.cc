@@ -132,7 +132,7 @@ int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
                            std::span<const ResolvedExecutor> executors) {
   const int page_size = info.page_size;
   const double page_bytes =
-      sum(executors, [](const ResolvedExecutor& one) { return kv_page_bytes(one.config.pool); });
+      sum(executors, [](const ResolvedExecutor& one) { return one.config.storage.page_bytes(); });
   const double weight_bytes = sum(executors, [](const ResolvedExecutor& one) { return one.weight_bytes; });
   const double host_bytes = kPoolMemoryShare * static_cast<double>(available_bytes(config.device));
   const double pool_bytes =
@@ -148,7 +148,7 @@ int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
   if (tokens < 1)
     fail(ErrorCode::kOutOfMemory, "KV pool: needed ",
          static_cast<int64_t>(
-             sum(executors, [](const ResolvedExecutor& one) { return kv_pool_bytes(one.config.pool); })),
+             sum(executors, [](const ResolvedExecutor& one) { return one.config.storage.num_bytes(); })),
          " bytes for a page of ", page_size, " tokens, free for it ", static_cast<int64_t>(pool_bytes));
   return tokens;
 }
@@ -236,8 +236,7 @@ ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
   info.limits.max_kv_tokens =
       config.max_kv_tokens > 0 ? std::min(config.max_kv_tokens, most_kv_tokens) : info.pool_slots;
   for (ResolvedExecutor& executor : executors) set_pool_size(executor, num_pages, info.limits.max_kv_tokens);
-  if (const auto* halves = std::get_if<SwaKvPoolConfig>(&executors.front().config.pool))
-    info.swa_pool_slots = (halves->swa.num_pages - 1) * info.page_size;
+  info.swa_pool_slots = std::max(0, executors.front().config.storage.num_window_pages() - 1) * info.page_size;
   check_memory(config, info, executors);
   std::vector<int> decode_sizes;
   if (config.on_gpu() && !config.pooling)

@@ -103,10 +103,9 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
 
   const int page_size = info.resolution.page_size;
   const std::vector<CacheSpec> caches = model.caches();
-  executor.pool = make_kv_pool_config(caches, page_size, info.kv_cache_dtype, info.device,
-                                      swa_half(config, caches, sizes, page_size));
-  set_num_pages(executor.pool, 2);
-  info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(executor.pool)) / static_cast<size_t>(page_size);
+  executor.storage = make_cache_storage_config(caches, page_size, info.kv_cache_dtype, info.device,
+                                               swa_half(config, caches, sizes, page_size));
+  info.kv_token_bytes = executor.storage.token_bytes();
 
   geometry.max_context_len = sizes.context_length;
   executor.backend = {.device = config.device,
@@ -133,9 +132,9 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
 
 void set_pool_size(ResolvedExecutor& executor, int num_pages, int64_t max_kv_tokens) {
   ExecutorConfig& config = executor.config;
-  set_num_pages(config.pool, num_pages);
+  config.storage.num_pages = num_pages;
   config.backend.limits.max_kv_tokens = max_kv_tokens;
-  executor.info.pool_bytes = kv_pool_bytes(config.pool);
+  executor.info.pool_bytes = config.storage.num_bytes();
   executor.info.workspace_bytes = workspace_bytes(config.resolution, config.backend);
 }
 

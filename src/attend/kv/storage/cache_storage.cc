@@ -1,16 +1,21 @@
 #include "attend/kv/storage/cache_storage.h"
 
+#include "attend/base/error.h"
+
 namespace attend {
 
-std::unique_ptr<SwaSlots> make_window_slots(const KvPoolConfig& config) {
-  const auto* const halves = std::get_if<SwaKvPool::Config>(&config);
-  if (halves == nullptr) return nullptr;
-  return std::make_unique<SwaSlots>(halves->full.page_size, halves->full.num_pages, halves->swa.num_pages);
+std::unique_ptr<SwaSlots> make_window_slots(const CacheStorageConfig& config) {
+  const int num_window_pages = config.num_window_pages();
+  if (num_window_pages == 0) return nullptr;
+  return std::make_unique<SwaSlots>(config.page_size, config.num_pages, num_window_pages);
 }
 
-CacheStorage::CacheStorage(const KvPoolConfig& config, const CacheTables& tables, Device device)
-    : rows_(tables.rows, device) {
-  if (tables.window_slots != nullptr) columns_.push_back(&slot_map_.emplace(*tables.window_slots, device));
+CacheStorage::CacheStorage(const CacheStorageConfig& config, const CacheTables& tables)
+    : rows_(tables.rows, config.device) {
+  ensure((tables.window_slots != nullptr) == (config.num_window_pages() > 0),
+         "window slots without a window half, or a window half without window slots");
+  if (tables.window_slots != nullptr)
+    columns_.push_back(&slot_map_.emplace(*tables.window_slots, config.device));
   pool_ = make_kv_pool(config, slot_map_ ? slot_map_->slot_map() : TensorView());
 }
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "attend/kv/kv_pool_config.h"
+#include "attend/kv/storage/cache_storage_config.h"
 #include "attend/kv/storage/device_rows.h"
 #include "attend/kv/swa_slots.h"
 
@@ -21,14 +21,14 @@ struct CacheTables {
 };
 
 // Window slots of executors with a pool of this config; null unless it has a half for layers with a window.
-std::unique_ptr<SwaSlots> make_window_slots(const KvPoolConfig& config);
+std::unique_ptr<SwaSlots> make_window_slots(const CacheStorageConfig& config);
 
 // Belongs to one executor's thread.
 class CacheStorage {
  public:
   // `tables` outlive this; they have window slots if and only if the config has a half for layers with a
   // window, of the same sizes. Throws as make_kv_pool.
-  CacheStorage(const KvPoolConfig& config, const CacheTables& tables, Device device);
+  CacheStorage(const CacheStorageConfig& config, const CacheTables& tables);
 
   KvPool& kv_pool() const { return *pool_; }
   // int32 [num_rows, max_context_len] on the device: what backends read.

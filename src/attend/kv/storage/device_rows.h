@@ -11,7 +11,7 @@
 #include "attend/kernels/metadata/metadata.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/kv/storage/step_column.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -171,6 +171,8 @@ struct ModelSpec {
   bool bidirectional() const;
   // Groups of layers whose cache is allocated together, in the order of their first layers.
   std::vector<CacheSpec> caches() const;
+  // Number of layer `layer` among those with K/V: its layer of the KV pool and of geometry().
+  int cache_layer(int layer) const;
   // The attention layers, for backends.
   ModelGeometry geometry(DType activation_dtype, DType kv_dtype) const;
   // Tokens of the longest sequence that the position embeddings serve: max_position_embeddings, times what
@@ -181,6 +183,8 @@ struct ModelSpec {
   std::string kv_salt(int prompt_len) const;
 };
 
+// Whether layers with this mixer have K/V: those that have an attention_layer().
+bool has_kv(const MixerSpec& mixer);
 // Layer `layer_id` of the model's KV pool and backend.
 AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id);
 // Absorbed: all heads attend to the latent rows.

@@ -57,6 +57,7 @@ std::vector<KvScales> find_kv_scales(const CheckpointTensors& files, const Model
   bool any = false;
   int num_left_out = 0;
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    if (!has_kv(spec.layers[static_cast<size_t>(layer)].mixer)) continue;
     const std::string attention = stored_name(attention_prefix(names, layer), prefixes);
     const std::optional<float> k = find_scale(files, attention, kKNames),
                                v = find_scale(files, attention, kVNames);
