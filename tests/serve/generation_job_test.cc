@@ -289,7 +289,7 @@ TEST(Body, RejectsDeepNesting) {
   EXPECT_THAT(error_text([] { parse_body("{\"a\": \"\xff\"}"); }).message, HasSubstr("expected JSON"));
   EXPECT_THAT(error_text([] { parse_body("{\"a\":" + std::string(10000, '[')); }).message,
               HasSubstr("64 levels"));
-  EXPECT_THAT(error_text([] { parse_body(R"({"a": 1, "a": 2})"); }).message, HasSubstr("\"a\" stands twice"));
+  EXPECT_THAT(error_text([] { parse_body(R"({"a": 1, "a": 2})"); }).message, HasSubstr("\"a\" occurs twice"));
   EXPECT_EQ(parse_body(R"({"b": {"z": 1, "y": [2]}, "a": null})").dump(),
             R"({"b":{"z":1,"y":[2]},"a":null})");
 }
