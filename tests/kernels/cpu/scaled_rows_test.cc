@@ -151,7 +151,7 @@ TEST(CacheDType, HasANameThatIsReadBack) {
   for (const char* name : {"uint8", "int32", "nvfp4"})
     EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { parse_cache_dtype(name); }),
               "cache dtype '" + std::string(name) +
-                  "': expected float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, of latent "
+                  "': expected float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, for latent "
                   "attention, fp8_ds_mla");
 }
 

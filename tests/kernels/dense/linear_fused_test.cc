@@ -221,7 +221,7 @@ TEST(FusedLinearArguments, RejectsMismatchedNorms) {
   };
   using testing::StartsWith;
   EXPECT_THAT(error_text(norm(of_x, like_x, {}, /*deferred=*/true), {}),
-              StartsWith("norm: deferred, so its partial_squares"));
+              StartsWith("norm: a deferred norm requires partial_squares"));
   EXPECT_THAT(error_text(norm(of_x, like_x, squares_of_out, /*deferred=*/false), {}),
               StartsWith("norm.partial_squares"));
   EXPECT_THAT(error_text({}, norm(of_x, like_x, squares_of_x, /*deferred=*/false)),
