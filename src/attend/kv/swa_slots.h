@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/tensor/device.h"
 #include "attend/kv/change_log.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {
