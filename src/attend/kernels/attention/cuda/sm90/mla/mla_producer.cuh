@@ -215,8 +215,8 @@ class MlaConverter {
   __device__ MlaConverter(const MlaParams& params, const MlaShared& shared)
       : mla_(params), params_(params.attention), shared_(shared) {}
 
-  // Registers are limited: stages and parities of pipelines are derived from counts, values that depend on the
-  // lane are recomputed, and the work tile is read at its use.
+  // Registers are limited: stages and parities of pipelines are derived from counts, values that depend on
+  // the lane are recomputed, and the work tile is read at its use.
   __device__ void run(const Plan& cta_plan) {
     if (publishes()) MlaWalk<Plan, kPlain>(mla_, cta_plan, shared_.walk()).begin();
 #pragma unroll 1
