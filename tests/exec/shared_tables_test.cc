@@ -54,7 +54,7 @@ class Bookkeeping {
     for (int page = 0; page < num_pages; ++page)
       pages.emplace_back(rows_.row(other)[static_cast<size_t>(page * kPageTokens)].value / kPageTokens);
     for (const auto& group : groups_) EXPECT_EQ(group->match(pages), num_pages);
-    for (const auto& group : groups_) group->begin(row, 0, pages);
+    for (const auto& group : groups_) group->begin(row, 0, pages, num_pages);
     return row;
   }
 
@@ -62,7 +62,7 @@ class Bookkeeping {
   // Returns the logits of the last one, by executor.
   std::vector<std::vector<float>> step(RequestRow row, const std::vector<int32_t>& tokens, int num_computed) {
     const auto end = static_cast<int>(tokens.size());
-    for (const auto& group : groups_) group->grow(row, num_computed, end);
+    for (const auto& group : groups_) group->grow(row, num_computed, end, {.is_prompt = true, .prompt_end = end});
     ExecutorBatch batch;
     batch.mode = end - num_computed == 1 ? ForwardMode::kDecode : ForwardMode::kExtend;
     batch.requests = {{.row = row,

@@ -17,7 +17,7 @@ namespace attend {
 namespace {
 
 using ::testing::ElementsAre;
-using testing_support::slots_of;
+using testing_support::make_slots;
 
 TEST(ChangeLog, EveryCursorGetsEachChangeOnce) {
   ChangeLog<int> log(4);
@@ -142,11 +142,11 @@ TEST_P(DeviceTables, RowsOfTwoExecutorsGetEverySharedSlot) {
   ReqToTokenPool rows(2, 6);
   DeviceRows first(rows, GetParam()), second(rows, GetParam());
   const RequestRow row = *rows.allocate(), other = *rows.allocate();
-  rows.write_shared(row, 0, slots_of({4, 5, 6, 7}));
+  rows.write_shared(row, 0, make_slots({4, 5, 6, 7}));
   first.upload_shared(stream_);
   EXPECT_EQ(values(first.table()), values(rows.table()));
-  rows.write_shared(other, 2, slots_of({8, 9}));
-  rows.write_shared(row, 2, slots_of({2, 3}));
+  rows.write_shared(other, 2, make_slots({8, 9}));
+  rows.write_shared(row, 2, make_slots({2, 3}));
   first.upload_shared(stream_);
   second.upload_shared(stream_);
   EXPECT_EQ(values(first.table()), values(rows.table()));
@@ -157,14 +157,14 @@ TEST_P(DeviceTables, RowsOfAnExecutorThatIsFarBehindAreCopiedWhole) {
   ReqToTokenPool rows(2, 6);
   DeviceRows copy(rows, GetParam());
   const RequestRow row = *rows.allocate();
-  for (int32_t slot = 1; slot < 100; ++slot) rows.write_shared(row, slot % 6, slots_of({slot}));
+  for (int32_t slot = 1; slot < 100; ++slot) rows.write_shared(row, slot % 6, make_slots({slot}));
   copy.upload_shared(stream_);
   EXPECT_EQ(values(copy.table()), values(rows.table()));
 }
 
 TEST_P(DeviceTables, RowsOfALaterExecutorAreThoseOfTheHost) {
   ReqToTokenPool rows(2, 6);
-  rows.write(*rows.allocate(), 0, slots_of({4, 5, 6, 7}));
+  rows.write(*rows.allocate(), 0, make_slots({4, 5, 6, 7}));
   const DeviceRows copy(rows, GetParam());
   EXPECT_EQ(values(copy.table()), values(rows.table()));
 }
@@ -172,7 +172,7 @@ TEST_P(DeviceTables, RowsOfALaterExecutorAreThoseOfTheHost) {
 TEST_P(DeviceTables, SlotMapsOfTwoExecutorsGetEveryMovedPage) {
   constexpr int kPages = 1300;  // more than are uploaded page by page
   SwaSlots slots(2, 2 * kPages, kPages);
-  for (int32_t page = 1; page < kPages; ++page) ASSERT_TRUE(slots.map(slots_of({2 * page})));
+  for (int32_t page = 1; page < kPages; ++page) ASSERT_TRUE(slots.map(make_slots({2 * page})));
   DeviceSlotMap first(slots, GetParam()), second(slots, GetParam());
   for (int32_t page = 1; page < kPages; ++page) {
     slots.replace(PageId(page), PageId(kPages + page));
