@@ -92,7 +92,7 @@ Tensor allocate_heads(Arena& arena, const MhaKvPool::Config& config, int head_di
 
 void check_page_size(int page_size) {
   require(is_power_of_two(page_size) && page_size <= 256, "page_size ", page_size,
-          ": a KV pool takes a power of two from 1 to 256");
+          ": expected a power of two from 1 to 256");
 }
 
 void check_pages(int page_size, int num_pages, std::string_view who) {
