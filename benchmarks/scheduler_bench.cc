@@ -1,6 +1,6 @@
-// Times the scheduler's part of a step on one thread: 256 requests that decode while many wait for the pool
-// to have room. No model: tokens are made up. Printed are the median and the slowest of 1,000 steps. And what
-// a prefix cache that never finds anything costs for a request, from its submission to its end.
+// Times the scheduler's part of a step on one thread: 256 requests decode while many wait for room in the
+// pool. No model runs; tokens are artificial. Prints the median and the maximum of 1,000 steps, and the cost
+// per request of a prefix cache without hits, from submission to the end.
 //
 //   scheduler_bench [waiting requests]
 #include <algorithm>
@@ -28,17 +28,17 @@ struct Load {
   SchedulePolicy policy = SchedulePolicy::kFcfs;
   std::optional<EvictionPolicy> caching = EvictionPolicy::kLru;
   int page_size = 64;
-  int num_shared = 256;  // first tokens of a prompt, which all have
+  int num_shared = 256;  // first tokens of a prompt, which all requests share
   int num_waiting = 0;
 };
 
 constexpr int kRunning = 256, kPrompt = 512, kAnswer = 64, kSteps = 1000, kWarmUp = 200;
 
-// Of steps after the warm-up.
+// Times of steps after the warm-up.
 struct Times {
   std::vector<double> microseconds;
   int num_finished = 0;
-  int num_running = 0;  // in the last of them
+  int num_running = 0;  // in the last step
 };
 
 Times time_steps(const Load& load) {
@@ -88,9 +88,9 @@ Times time_steps(const Load& load) {
 void time_policy(SchedulePolicy policy, int num_waiting) {
   Times times = time_steps({.policy = policy, .num_waiting = num_waiting});
   std::sort(times.microseconds.begin(), times.microseconds.end());
-  std::printf("%-8s %6d wait, %3d run: median %7.1f us, slowest %7.1f us a step\n", to_string(policy).data(),
-              num_waiting, times.num_running, times.microseconds[times.microseconds.size() / 2],
-              times.microseconds.back());
+  std::printf("%-8s %6d wait, %3d run: median %7.1f us, slowest %7.1f us per step\n",
+              to_string(policy).data(), num_waiting, times.num_running,
+              times.microseconds[times.microseconds.size() / 2], times.microseconds.back());
 }
 
 double microseconds_a_request(const Load& load) {
@@ -103,7 +103,7 @@ void time_without_hits(int page_size) {
   const double cached = microseconds_a_request(load);
   load.caching.reset();
   const double plain = microseconds_a_request(load);
-  std::printf("page %3d: %.1f us a request of %d + %d tokens, %.1f of them for a cache without hits\n",
+  std::printf("page %3d: %.1f us per request of %d + %d tokens, %.1f us of them for a cache without hits\n",
               page_size, cached, kPrompt, kAnswer, cached - plain);
 }
 

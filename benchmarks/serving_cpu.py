@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Loads servers on two cores from clients on others, and prints what a token costs: attend over HTTP beside attend
-offline at the same batch, and beside llama-server.
+"""Loads servers on two cores from clients on others, and prints the cost per token: attend over HTTP compared with attend
+offline at the same batch size, and with llama-server.
 
   benchmarks/serving_cpu.py --model FOLDER [--llama-server PROGRAM --gguf FILE] [--streams 64,1024] [--turns N]
                             [--server-cpus 0,1 | --engine-cpu 0] [--client-cpus 2-7] [--attend PROGRAM] [--out FILE]
 
-Each round holds so many streams open until --rounds times as many requests of random tokens are answered; a row is the
-median of the turns, in which the sides alternate. CPU time is the process's own, without its start. Without cores to spare
-the clients share the server's: then only CPU time says something. With --engine-cpu attend's engine is one thread that
-has this core for itself, offline and behind HTTP; the server's other threads are where the clients are. So two cores
-are enough to see what HTTP costs the engine. benchmarks/llamacpp/random_model.py --shape tiny writes
-a model for both."""
+Each round keeps a number of streams open until --rounds times as many requests of random tokens are answered; a row is the
+median of the turns, in which the sides alternate. CPU time is that of the process, without its start. Without spare cores
+the clients share the server's; then only CPU time is meaningful. With --engine-cpu attend's engine is one thread that has
+this core exclusively, offline and with HTTP; the server's other threads run on the clients' cores. Two cores then suffice
+to measure the cost of HTTP to the engine. benchmarks/llamacpp/random_model.py --shape tiny writes a model for both."""
 
 import argparse
 import json
@@ -45,17 +44,17 @@ def parse_arguments():
     parser.add_argument("--llama-server")
     parser.add_argument("--gguf")
     parser.add_argument("--streams", default="64,1024")
-    parser.add_argument("--rounds", type=int, default=2, help="requests of a stream, one after another")
+    parser.add_argument("--rounds", type=int, default=2, help="sequential requests per stream")
     parser.add_argument("--input-len", type=int, default=64)
     parser.add_argument("--output-len", type=int, default=128)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--max-running", type=int, default=256, help="of both servers")
+    parser.add_argument("--max-running", type=int, default=256, help="limit of running requests of both servers")
     parser.add_argument("--server-cpus", type=cpu_set, default={0, 1})
     parser.add_argument("--engine-cpu", type=int)
     parser.add_argument("--client-cpus", type=cpu_set)
-    parser.add_argument("--load-seconds", type=float, default=600, help="what takes longer has failed")
-    parser.add_argument("--seconds", type=float, default=1e9, help="no turn begins after these")
-    parser.add_argument("--out", help="rows as JSON lines")
+    parser.add_argument("--load-seconds", type=float, default=600, help="timeout of a load")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no turn starts after this time")
+    parser.add_argument("--out", help="output file for rows as JSON lines")
     arguments = parser.parse_args()
     if arguments.engine_cpu is not None:
         arguments.server_cpus = {arguments.engine_cpu}
@@ -74,12 +73,12 @@ def free_port():
 
 
 class Server:
-    """A server pinned to its cores, ready when it has been made."""
+    """A server pinned to its cores; the constructor waits until it is ready."""
 
     def __init__(self, command, arguments, port):
         self.log = tempfile.NamedTemporaryFile("w+")
         self.port = port
-        self.engine = None  # the engine's thread, where it is watched by itself
+        self.engine = None  # the engine's thread, if it is measured separately
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, preexec_fn=pinned(arguments.server_cpus))
         deadline = time.monotonic() + 60
         while not self.healthy():
@@ -99,7 +98,7 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def move_engine_apart(self, arguments):
-        """All threads to the clients' cores but the engine's, which keeps the server's."""
+        """Moves all threads except the engine's, which keeps the server's core, to the clients' cores."""
         for thread in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
             if (thread / "comm").read_text().strip() == "attend-engine":
                 self.engine = thread
@@ -107,7 +106,7 @@ class Server:
                 os.sched_setaffinity(int(thread.name), arguments.client_cpus)
 
     def engine_seconds(self):
-        """What the engine's thread has computed."""
+        """Returns the CPU time of the engine's thread."""
         return int((self.engine / "schedstat").read_text().split()[0]) / 1e9 if self.engine else 0.0
 
     def peak_mb(self):
@@ -130,7 +129,7 @@ def attend_server(arguments):
 
 
 def llama_server(arguments):
-    # A thread holds each of its connections.
+    # Each connection of the load has a thread.
     port = free_port()
     most = max(int(streams) for streams in arguments.streams.split(","))
     return Server([arguments.llama_server, "-m", arguments.gguf, "--port", str(port), "-ngl", "0", "--no-webui",
@@ -142,13 +141,13 @@ def llama_server(arguments):
 def over_http(server, arguments, streams):
     before, engine_before = server.cpu_seconds(), server.engine_seconds()
     try:
-        said, complaint = run_load(server, arguments, streams)
+        output, errors = run_load(server, arguments, streams)
     except subprocess.TimeoutExpired:
         return {"failed": f"no end after {arguments.load_seconds:.0f} s"}
     cpu, of_engine = server.cpu_seconds() - before, server.engine_seconds() - engine_before
-    numbers = re.search(r"(\d+) of (\d+) answers whole in .*?, (\d+) tokens/s, first piece after ([\d.]+) ms .p50., ([\d.]+)", said)
+    numbers = re.search(r"(\d+) of (\d+) answers whole in .*?, (\d+) tokens/s, first piece after ([\d.]+) ms .p50., ([\d.]+)", output)
     if not numbers:
-        return {"failed": (complaint or said).strip()[-300:]}
+        return {"failed": (errors or output).strip()[-300:]}
     whole, wanted, rate, p50, p99 = map(float, numbers.groups())
     per_token = 1e6 / (wanted * arguments.output_len)
     return {"whole": int(whole), "of": int(wanted), "tokens/s": rate, "us of CPU a token": cpu * per_token,
@@ -165,7 +164,7 @@ def run_load(server, arguments, streams):
     try:
         return load.communicate(timeout=arguments.load_seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(load.pid, signal.SIGKILL)  # its clients too
+        os.killpg(load.pid, signal.SIGKILL)  # including its clients
         load.wait()
         raise
 
@@ -184,7 +183,7 @@ def offline_run(arguments, streams, requests):
 
 
 def offline(arguments, streams):
-    # What the start takes is in both.
+    # The start is included in both.
     _, few = offline_run(arguments, streams, streams)
     report, many = offline_run(arguments, streams, streams * (arguments.rounds + 1))
     return {"tokens/s": report["output tokens/s"], "us of CPU a token": 1e6 * (many - few) / (streams * arguments.rounds * arguments.output_len)}

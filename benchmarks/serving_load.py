@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Loads a server that is running with streamed completions of random tokens, from several processes.
+"""Loads a running server with streamed completions of random tokens, from several processes.
 
   benchmarks/serving_load.py PORT [--streams N] [--requests N] [--input-len N] [--output-len N] [--processes N]
 
-Prints answers, generated tokens a second and the time to the first piece. Every answer has all of its tokens (ignore_eos).
-Beside attend bench serving --offline with as many requests and the same lengths it says what HTTP costs."""
+Prints answers, generated tokens per second and the time to the first piece. Every answer has all of its tokens
+(ignore_eos). The difference to attend bench serving --offline with the same requests and lengths is the cost of HTTP."""
 
 import argparse
 import asyncio
@@ -18,8 +18,8 @@ import urllib.request
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("port", type=int)
-    parser.add_argument("--streams", type=int, default=64, help="open at once")
-    parser.add_argument("--requests", type=int, help="as many as streams unless it is given")
+    parser.add_argument("--streams", type=int, default=64, help="concurrent streams")
+    parser.add_argument("--requests", type=int, help="default: the number of streams")
     parser.add_argument("--input-len", type=int, default=512)
     parser.add_argument("--output-len", type=int, default=128)
     parser.add_argument("--processes", type=int, default=8)
@@ -35,7 +35,7 @@ def served_model(port):
 
 
 async def complete(arguments, model, random_tokens):
-    """One request: seconds to the first piece, and whether the stream ended as it should."""
+    """Sends one request. Returns the seconds to the first piece, and whether the stream ended correctly."""
     reader, writer = await asyncio.open_connection("127.0.0.1", arguments.port)
     body = json.dumps(
         {
@@ -57,13 +57,13 @@ async def complete(arguments, model, random_tokens):
         tail = (tail + piece)[-200:]
     writer.close()
     if first is None:
-        raise RuntimeError(f"the server answered {tail.decode(errors='replace')}")
+        raise RuntimeError(f"the server replied {tail.decode(errors='replace')}")
     return first, b"data: [DONE]" in tail
 
 
 async def load(arguments, model, process, starts_at):
     share = lambda count: count // arguments.processes + (process < count % arguments.processes)
-    # Others each time: a second load would find the first one's prompts in the prefix cache.
+    # Different tokens in each run, since a second run would find the first one's prompts in the prefix cache.
     random_tokens, open_streams = random.Random(), asyncio.Semaphore(share(arguments.streams))
 
     async def one():
@@ -85,7 +85,7 @@ def run_process(arguments, model, process, starts_at, results):
 def main():
     arguments = parse_arguments()
     model, results = served_model(arguments.port), multiprocessing.Queue()
-    starts_at = time.time() + 1.0  # when all processes are there
+    starts_at = time.time() + 1.0  # when all processes have started
     processes = [
         multiprocessing.Process(target=run_process, args=(arguments, model, i, starts_at, results))
         for i in range(arguments.processes)

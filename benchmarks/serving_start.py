@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Times a server from its start to the line that says it is ready, beside a plain read of its weights by as many threads
-into memory of the process. Both find the file in the page cache.
+"""Times a server from its start to its "ready" line, compared with reading its weights into memory by the same number of
+threads. Both find the file in the page cache.
 
   benchmarks/serving_start.py --model FOLDER [--threads N] [--turns N] [--attend PROGRAM] [-- FLAGS OF attend serve]
 
@@ -31,7 +31,7 @@ def parse_arguments():
 
 
 def read_seconds(files, num_threads):
-    """Of reading all bytes, each to a place of its own."""
+    """Returns the time of reading all bytes, each file part to its own buffer."""
     start = time.perf_counter()
     for file in files:
         size = file.stat().st_size
@@ -52,7 +52,7 @@ def read_seconds(files, num_threads):
 
 
 def start_seconds(arguments):
-    """To the line "ready", and what the server says of its weights."""
+    """Returns the time to the line "ready", and the time that the server reports for its weights."""
     start = time.perf_counter()
     server = subprocess.Popen(
         [arguments.attend, "serve", "--model-path", arguments.model, "--device", "cpu", "--port", "0", "--threads",
@@ -84,7 +84,7 @@ def main():
     read, ready = statistics.median(reads), statistics.median(seconds for seconds, _ in starts)
     weights = statistics.median(seconds for _, seconds in starts)
     print(f"{size / 1e9:.2f} GB, {arguments.threads} threads, medians of {arguments.turns}: read in {read:.3f} s, "
-          f"ready after {ready:.3f} s ({ready / read:.2f} times), weights there after {weights:.2f} s")
+          f"ready after {ready:.3f} s ({ready / read:.2f} times), weights loaded after {weights:.2f} s")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-# Refuses ATTEND_CUDA_ARCHITECTURES that the kernels are not written for: they need mma.sync, cp.async and bf16 of
-# compute capability 8.0. `native` is whatever GPU the machine has.
+# Rejects ATTEND_CUDA_ARCHITECTURES that the kernels do not support: they require mma.sync, cp.async and bf16 of compute
+# capability 8.0. `native` is the GPU of the machine.
 foreach(architecture IN LISTS ATTEND_CUDA_ARCHITECTURES)
   if(architecture STREQUAL "native")
     continue()
@@ -9,8 +9,8 @@ foreach(architecture IN LISTS ATTEND_CUDA_ARCHITECTURES)
       "expected 80 or above, such as 80-real or 90-real, or native")
   endif()
   if(CMAKE_MATCH_1 LESS 90 AND NOT CMAKE_MATCH_2 STREQUAL "-real")
-    message(FATAL_ERROR "ATTEND_CUDA_ARCHITECTURES has ${architecture}: its PTX would run on GPUs after Hopper too, where "
-      "kernels start before those they depend on have ended, and it has no wait for that: expected "
+    message(FATAL_ERROR "ATTEND_CUDA_ARCHITECTURES has ${architecture}: its PTX would also run on GPUs after Hopper, where "
+      "kernels start before their dependencies have ended, and this PTX has no wait for them: expected "
       "${CMAKE_MATCH_1}-real, and 90-virtual for later GPUs")
   endif()
 endforeach()

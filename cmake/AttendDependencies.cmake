@@ -1,5 +1,5 @@
-# Every outside library, in one place. All are Debian packages (scripts/setup.sh installs them). What a static attend
-# links is looked for again by attend-config.cmake.in and attend.pc.in.
+# All external libraries. They are Debian packages (scripts/setup.sh installs them). attend-config.cmake.in and
+# attend.pc.in repeat the dependencies of a static attend.
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt 9 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
@@ -10,12 +10,12 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 
 if(ATTEND_CLI OR ATTEND_FUZZ)
   find_package(CLI11 2.1 REQUIRED)
-  # attend serve: Beast and Asio, headers alone; TLS.
+  # attend serve: Beast and Asio (headers only), and TLS.
   find_package(Boost 1.74 REQUIRED)
   find_package(OpenSSL 3.0 REQUIRED)
 endif()
 if(ATTEND_CLI)
-  # attend chat: a line of a terminal that can be edited.
+  # attend chat: line editing in a terminal.
   pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 endif()
 if(ATTEND_TESTS)

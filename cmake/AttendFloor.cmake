@@ -1,9 +1,9 @@
 # attend_floor(NAME [COLD] [HEADERS a.h ...] SOURCES a.cc ... [PUBLIC targets] [PRIVATE targets])
 #
-# One static library per floor of src/attend (docs/architecture.md). A floor links only floors below it in
-# that list. HEADERS are those that are installed: what they declare is what libattend.so exports. A floor without any
-# serves the commands alone and is not part of the library. scripts/check_floors.py checks the includes of all of them.
-# COLD: no step waits for this floor; -O1 compiles it in two thirds of the time.
+# One static library per floor of src/attend (docs/architecture.md). A floor links only floors below it in that list.
+# HEADERS are installed, and libattend.so exports their declarations. A floor without HEADERS is used only by the
+# commands and is not part of the library. scripts/check_floors.py checks the includes of all files. COLD: the floor is
+# not on the path of a step; -O1 compiles it in two thirds of the time.
 function(attend_floor name)
   cmake_parse_arguments(ARG "COLD" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(attend_${name} STATIC ${ARG_SOURCES})
@@ -37,48 +37,48 @@ endfunction()
 
 function(attend_warnings target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual>
-    # gcc 12 sees overlapping copies in every operator+ of a literal and a string (GCC bug 105651).
+    # gcc 12 reports overlapping copies in every operator+ of a literal and a string (GCC bug 105651).
     $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
   if(ATTEND_WERROR)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
   endif()
 endfunction()
 
-# How files of tests are compiled, and what they link: gtest, and these targets.
+# Compile options and libraries of tests: gtest, and these targets.
 function(attend_test_options name link)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${link} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ATTEND_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # More of a test's time is compiling it than running its own code; what it tests is compiled as ever.
+  # Compiling a test usually takes longer than running it. The tested code keeps its options.
   target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   attend_warnings(${name})
 endfunction()
 
 # attend_test(NAME SOURCES ... LINK targets... [LABELS labels] [PREFIX prefix] [TIMEOUT seconds])
 #
-# One executable; each TEST in it is one ctest case, whose name begins with the prefix. Cases with gpu or Gpu in their
-# names have the label gpu instead of the program's own: ctest -L gpu. With ATTEND_TEST_SHARDS the cases are the program's
-# shards, which have its tests in turn.
+# One executable; each TEST in it is one ctest case, whose name starts with the prefix. Cases with gpu or Gpu in their
+# names have the label gpu instead of the program's own: ctest -L gpu. With ATTEND_TEST_SHARDS the cases are shards of
+# the program, among which its tests are distributed.
 function(attend_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
-  # Long cases start first: none is left to run alone at the end.
+  # Long cases start first, so that none runs by itself at the end.
   set(properties)
   if(ARG_TIMEOUT)
     list(APPEND properties COST ${ARG_TIMEOUT})
   else()
     set(ARG_TIMEOUT 300)
   endif()
-  # Under a sanitizer a test takes up to ten times as long.
+  # With a sanitizer a test needs up to ten times as long.
   if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     math(EXPR ARG_TIMEOUT "10 * ${ARG_TIMEOUT}")
   endif()
-  # Where gcc can inline its operator delete, it takes new and free for a mismatch.
+  # If gcc inlines this operator delete, it reports a mismatch of new and free.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc PROPERTIES
     SKIP_UNITY_BUILD_INCLUSION ON)
   add_executable(${name} ${ARG_SOURCES})
   attend_test_options(${name} "${ARG_LINK}")
   list(APPEND properties TIMEOUT ${ARG_TIMEOUT})
-  # RapidCheck's own 100 cases of a property are few.
+  # RapidCheck's default of 100 cases per property is too low.
   list(APPEND properties ENVIRONMENT "RC_PARAMS=max_success=1000")
   set(labels)
   if(ARG_LABELS)

@@ -1,5 +1,5 @@
-# attend_gpu_here(OUT): the ATTEND_CUDA_ARCHITECTURES for the GPUs of this machine, as nvidia-smi names them; empty where
-# there are none.
+# attend_gpu_here(OUT): sets OUT to the ATTEND_CUDA_ARCHITECTURES of this machine's GPUs, reported by nvidia-smi; empty
+# without a GPU.
 function(attend_gpu_here out)
   set(${out} "" PARENT_SCOPE)
   find_program(nvidia_smi nvidia-smi)
@@ -18,7 +18,7 @@ function(attend_gpu_here out)
     if(capability EQUAL 90)
       list(APPEND architectures 90a-real 90-real)
     elseif(capability GREATER 90)
-      list(APPEND architectures 90-virtual)  # what comes after Hopper compiles it
+      list(APPEND architectures 90-virtual)  # compiled at run time by GPUs after Hopper
     elseif(capability GREATER_EQUAL 80)
       list(APPEND architectures ${capability}-real)
     endif()

@@ -1,11 +1,11 @@
-# cmake --install: the command and libattend.so (component runtime), headers, static libraries, CMake package and
-# pkg-config file (component dev). find_package(attend) gives a target per floor, whichever library is behind it.
+# cmake --install: the command and libattend.so (component runtime); headers, static libraries, CMake package and
+# pkg-config file (component dev). find_package(attend) provides a target per floor for both kinds of library.
 include(CMakePackageConfigHelpers)
 set(attend_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attend)
 list(JOIN attend_floors " " attend_components)
 
 if(BUILD_SHARED_LIBS)
-  # Every component is the one library.
+  # Every component is the same library.
   set(attend_exported attend_shared)
   foreach(floor IN LISTS attend_floors)
     add_library(attend_component_${floor} INTERFACE)
@@ -14,7 +14,7 @@ if(BUILD_SHARED_LIBS)
     list(APPEND attend_exported attend_component_${floor})
   endforeach()
 else()
-  # attend::attend is every component.
+  # attend::attend contains every component.
   add_library(attend_all INTERFACE)
   set_target_properties(attend_all PROPERTIES EXPORT_NAME attend)
   list(TRANSFORM attend_floors PREPEND attend_ OUTPUT_VARIABLE attend_exported)
@@ -29,12 +29,12 @@ install(EXPORT attend-targets NAMESPACE attend:: DESTINATION ${attend_package_di
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/attend-config.cmake.in
   ${PROJECT_BINARY_DIR}/attend-config.cmake INSTALL_DESTINATION ${attend_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/attend-config-version.cmake
-  # Before 1.0 a minor version may change anything.
+  # Before 1.0 a minor version may break compatibility.
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/attend-config.cmake ${PROJECT_BINARY_DIR}/attend-config-version.cmake
   DESTINATION ${attend_package_dir} COMPONENT dev)
 
-# The linker takes each archive once, so a floor comes before those that it uses.
+# The linker processes each archive once, so a floor is listed before those that it uses.
 if(BUILD_SHARED_LIBS)
   set(attend_pc_libs "-lattend")
   set(attend_pc_requires_private "")
@@ -50,7 +50,7 @@ else()
     string(APPEND attend_pc_libs_private " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
   endif()
 endif()
-# The prefix from where the file lies: cmake --install --prefix may choose another than the one configured.
+# The prefix relative to the file, since cmake --install --prefix may differ from the configured one.
 file(RELATIVE_PATH attend_pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/attend.pc.in ${PROJECT_BINARY_DIR}/attend.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/attend.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)

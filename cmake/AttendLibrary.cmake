@@ -1,5 +1,5 @@
-# libattend.so: the objects of every floor in one library. The floors' own targets stay static, since tests reach into
-# what the shared library hides.
+# libattend.so: the objects of every floor in one library. The floors' own targets stay static, since tests use symbols
+# that the shared library hides.
 get_property(attend_floors GLOBAL PROPERTY ATTEND_FLOORS)
 if(NOT BUILD_SHARED_LIBS)
   return()
@@ -14,12 +14,13 @@ set_target_properties(attend_shared PROPERTIES
   EXPORT_NAME attend
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
   VERSION ${PROJECT_VERSION}
-  # Before 1.0 a minor version may change anything.
+  # Before 1.0 a minor version may break compatibility.
   SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 target_include_directories(attend_shared PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(attend_shared PUBLIC cxx_std_20)
-# For what the floors link outside of attend. Their archives come along, and find every symbol defined already.
+# Adds the external dependencies of the floors. The floors' archives are linked too, but all their symbols are already
+# defined.
 list(TRANSFORM attend_floors PREPEND attend_ OUTPUT_VARIABLE attend_floor_targets)
 target_link_libraries(attend_shared PRIVATE ${attend_floor_targets})
 target_link_options(attend_shared PRIVATE LINKER:--no-undefined LINKER:--exclude-libs,ALL)

@@ -1,4 +1,4 @@
-// A model on a thread of its own: callers on any thread submit prompts and hear of every token.
+// A model on its own thread: callers on any thread submit prompts and receive every token.
 //   async_generate <model directory> <prompt> [<prompt> ...]
 #include <attend/engine/async_engine.h>
 
@@ -10,12 +10,12 @@
 
 namespace {
 
-// Submits a prompt and waits for its text. Any number of threads may do so at once.
+// Submits a prompt and waits for its text. May be called by several threads concurrently.
 std::string complete(attend::AsyncEngine& engine, const std::string& prompt) {
   std::promise<std::string> done;
   std::string text;
   engine.submit({.prompt = prompt, .params = {.max_new_tokens = 64}},
-                [&](const attend::RequestOutput& output) {  // on the engine's thread: be quick
+                [&](const attend::RequestOutput& output) {  // on the engine's thread: must not block
                   text += output.text;
                   if (output.finish_reason == attend::FinishReason::kError)
                     text += "(" + std::string(output.message) + ")";
@@ -35,7 +35,7 @@ int main(int argc, char** argv) try {
   config.model_path = argv[1];
   attend::AsyncEngine engine(config);
 
-  // One thread per caller; the engine batches what they ask for.
+  // One thread per caller; the engine batches their requests.
   const std::vector<std::string> prompts(argv + 2, argv + argc);
   std::vector<std::string> texts(prompts.size());
   std::vector<std::thread> callers;

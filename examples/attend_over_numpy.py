@@ -1,5 +1,5 @@
-"""Decodes with numpy arrays over a paged K/V cache: keys are stored page by page, and one call attends for a batch of
-requests of different lengths. Checks the result against a plain softmax."""
+"""Decodes with numpy arrays and a paged K/V cache: keys are stored in pages, and one call computes attention for a batch of
+requests with different lengths. Checks the result against a plain softmax."""
 
 import attend
 import numpy as np
@@ -13,7 +13,7 @@ page_table = np.array([[7, 0, 0], [2, 5, 1], [3, 6, 0]], np.int32)
 k_cache = np.zeros((8, PAGE_SIZE, NUM_KV_HEADS, HEAD_DIM), np.float32)
 v_cache = np.zeros_like(k_cache)
 
-# Prefill: the keys of every prompt go to their slots.
+# Prefill: the keys of every prompt are stored at their slots.
 prompts = []
 for row, length in zip(page_table, lengths):
     k, v = rng.standard_normal((2, length, NUM_KV_HEADS, HEAD_DIM), dtype=np.float32)
@@ -22,7 +22,7 @@ for row, length in zip(page_table, lengths):
     attend.store_kv(k, v, k_cache, v_cache, slots.astype(np.int32))
     prompts.append((k, v))
 
-# A decode step: each request's new key is appended and seen in the same call.
+# Decode step: each request's new key is appended and attended to in the same call.
 q = rng.standard_normal((3, 1, NUM_HEADS, HEAD_DIM), dtype=np.float32)
 k_new, v_new = rng.standard_normal((2, 3, 1, NUM_KV_HEADS, HEAD_DIM), dtype=np.float32)
 out = flash_attn_with_kvcache(

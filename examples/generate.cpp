@@ -1,4 +1,4 @@
-// A model in one page: load it, submit prompts, step until nothing is left.
+// Minimal use of a model: load it, submit prompts, step until all are complete.
 //   generate <model directory> <prompt> [<prompt> ...]
 #include <attend/engine/engine.h>
 
@@ -14,9 +14,10 @@ int main(int argc, char** argv) try {
   attend::EngineConfig config;
   config.model_path = argv[1];
   attend::Engine engine(config);
-  std::cerr << engine.info().model << ", attention by " << engine.info().resolution.why << "\n";
+  const attend::ExecutorInfo& info = engine.info().target();
+  std::cerr << info.model << ", attention backend " << info.resolution.why << "\n";
 
-  // Every prompt runs at once: each step computes one token of each, or a chunk of a prompt.
+  // All prompts run concurrently: each step computes one token per prompt, or a chunk of a prompt.
   std::map<attend::RequestId, std::string> texts;
   for (int i = 2; i < argc; ++i)
     texts[engine.submit(std::string_view(argv[i]), {.max_new_tokens = 64})] = argv[i];

@@ -1,8 +1,8 @@
-// Paged decode on a GPU, with K/V memory of your own: attend's kernels and nothing above them.
+// Paged decode on a GPU with your own K/V memory, using only attend's kernels.
 //
-// Three sequences decode together. Their K/V, the page table and what a step brings lie in the GPU's memory
-// at fixed addresses; storing, planning and attention are recorded in a CUDA graph once, and the graph is
-// replayed while the sequences grow. Every step is compared with the same kernels' work on the CPU.
+// Three sequences decode together. Their K/V, the page table and a step's inputs are at fixed addresses in
+// GPU memory. Storing, planning and attention are captured in a CUDA graph once, and the graph is replayed
+// while the sequences grow. Every step is compared with the same kernels on the CPU.
 #include <attend/kernels/attention/attention.h>
 #include <attend/kernels/kv_store/store.h>
 #include <attend/tensor/cuda.h>
@@ -27,7 +27,7 @@ constexpr int kNumQHeads = 8, kNumKvHeads = 2, kHeadDim = 128;
 constexpr int kPageSize = 16;
 constexpr int kPagesPerSequence = 32;
 constexpr int kNumPages = kNumSequences * kPagesPerSequence;
-// Outputs are averages of values around 1, in bfloat16, whose steps there are 2^-7 and twice that above 2.
+// Outputs are averages of values around 1, in bfloat16, whose spacing there is 2^-7 (2^-6 above 2).
 constexpr float kTolerance = 0.05f;
 
 using Halves = std::vector<BF16>;
@@ -39,7 +39,7 @@ Halves random_halves(int count, std::mt19937& random) {
   return values;
 }
 
-// A copy of `values` in the device's memory.
+// Returns a copy of `values` in device memory.
 template <class T>
 Tensor placed(const std::vector<T>& values, std::initializer_list<int64_t> shape, Device device) {
   const Tensor host = Tensor::from<T>(values, shape);
@@ -56,7 +56,7 @@ void write(std::vector<T>& values, const Tensor& to, Stream& stream) {
   cuda::copy(TensorView::contiguous(values.data(), dtype_of<T>, {count}), to, stream);
 }
 
-// What prompts have left behind. Pages are handed out in random order.
+// K/V of the prompts. Pages are assigned in random order.
 struct Prompts {
   Halves k, v;
   std::vector<int32_t> page_table = std::vector<int32_t>(kNumPages);  // [kNumSequences, kPagesPerSequence]
@@ -73,7 +73,7 @@ struct Prompts {
   }
 };
 
-// What a step brings: one token of each sequence.
+// Inputs of a step: one token per sequence.
 struct Step {
   Halves q, k, v;
   std::vector<int32_t> slots, lengths;
@@ -89,7 +89,7 @@ struct Step {
   }
 };
 
-// One layer's attention on one device: its K/V, and a step's tensors at addresses that stay.
+// One layer's attention on one device: its K/V, and a step's tensors at fixed addresses.
 class Layer {
  public:
   Layer(const Prompts& prompts, Device device)
@@ -123,7 +123,8 @@ class Layer {
     write(step.lengths, lengths_, stream);
   }
 
-  // Kernels alone, which read lengths and slots where they lie: what is recorded serves every later step.
+  // Launches kernels only, which read lengths and slots from device memory: the captured graph works for
+  // every later step.
   void attend(Stream& stream) {
     kernels::store_kv(
         {.k = k_, .v = v_, .to = {.k = k_cache_, .v = v_cache_, .slots = slots_.span<int32_t>()}}, stream);
@@ -168,7 +169,7 @@ float largest_difference(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 int main() try {
-  const std::string gpu_name = cuda::device_info(kGpu).name;  // says what is missing where there is no GPU
+  const std::string gpu_name = cuda::device_info(kGpu).name;  // throws if there is no GPU
   std::mt19937 random(1);
   const Prompts prompts(random);
   Layer on_gpu(prompts, kGpu), on_cpu(prompts, Device{});
@@ -186,7 +187,7 @@ int main() try {
       graph->launch(stream);
     } else {
       on_gpu.attend(stream);
-      graph.emplace(stream, [&] { on_gpu.attend(stream); });  // recorded at the first lengths, not run
+      graph.emplace(stream, [&] { on_gpu.attend(stream); });  // captured with the first lengths, not run
     }
     cuda::copy(on_gpu.out(), result, stream);
     cuda::synchronize(stream);

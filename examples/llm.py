@@ -1,4 +1,4 @@
-"""Completes prompts, streams one, and answers questions side by side, all on one engine.
+"""Completes prompts, streams one, and answers questions concurrently, all with one engine.
 
 python3 llm.py models/attend-tiny
 """
@@ -38,7 +38,7 @@ def main():
             print(new.text, end="|", flush=True)
         print()
 
-        print("asked at once:", asyncio.run(ask_all(llm)))
+        print("answered concurrently:", asyncio.run(ask_all(llm)))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// A backend of one's own under attend's engine: own_backend <model directory> <prompt>
-// It attends in plain loops over the pages of the KV pool; everything else is the engine's.
+// A custom attention backend for attend's engine: own_backend <model directory> <prompt>
+// It computes attention in plain loops over the pages of the KV pool; everything else is done by the engine.
 #include <attend/engine/engine.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using namespace attend;
 
 class LoopBackend : public AttentionBackend {
  public:
-  explicit LoopBackend(const BackendContext& context) : requests_(context.requests), pool_(context.pool) {
+  explicit LoopBackend(const BackendContext& context) : table_(context.request_table), pool_(context.pool) {
     scores_.resize(context.config.model.max_context_len);
   }
 
@@ -28,10 +28,11 @@ class LoopBackend : public AttentionBackend {
     for (int r = 0; r < batch.num_reqs; ++r) {
       const int begin = batch.cu_seqlen_q[r], end = batch.cu_seqlen_q[r + 1];
       for (int token = begin; token < end; ++token) {
-        const int position = batch.seqlen_kv[r] - (end - token);  // of the query: it sees the keys up to here
+        // of the query: it attends to keys up to here
+        const int position = batch.seqlen_kv[r] - (end - token);
         const int first = layer.window_left < 0 ? 0 : std::max(0, position - layer.window_left);
         for (int head = 0; head < layer.num_q_heads; ++head)
-          attend_row(layer, requests_.row(batch.request_rows[r]), first, position,
+          attend_row(layer, table_[batch.request_rows[r].value].span<int32_t>(), first, position,
                      head / (layer.num_q_heads / layer.num_kv_heads), input.q[token][head].as<float>(),
                      input.out[token][head].as<float>());
       }
@@ -39,12 +40,12 @@ class LoopBackend : public AttentionBackend {
   }
 
  private:
-  // out = softmax(scale q k^T) v over the keys first, .., last of one request.
-  void attend_row(const AttentionLayer& layer, View<const TokenSlot> slots, int first, int last, int kv_head,
+  // Computes out = softmax(scale q k^T) v over the keys first, .., last of one request.
+  void attend_row(const AttentionLayer& layer, View<const int32_t> slots, int first, int last, int kv_head,
                   const float* q, float* out) {
     const LayerKv kv = pool_.layer(layer.layer_id);
     const auto row = [&](const TensorView& cache, int position) {
-      const int slot = slots[static_cast<size_t>(position)].value;
+      const int slot = slots[static_cast<size_t>(position)];
       return cache[slot / pool_.page_size()][slot % pool_.page_size()][kv_head].as<float>();
     };
     float row_max = -INFINITY, sum = 0;
@@ -60,14 +61,14 @@ class LoopBackend : public AttentionBackend {
     for (int d = 0; d < layer.head_dim_v; ++d) out[d] /= sum;
   }
 
-  const ReqToTokenPool& requests_;
+  const TensorView table_;  // request row x position -> token slot
   KvPool& pool_;
   std::vector<float> scores_;
 };
 
 int main(int argc, char** argv) try {
   if (argc != 3) return std::cerr << "usage: own_backend <model directory> <prompt>\n", 2;
-  // What it can do, for the resolver: what is not said here is refused before anything is loaded.
+  // Capabilities for the resolver. Features that are not listed are rejected before weights are loaded.
   const BackendEntry table[] = {
       {.name = "loops",
        .mha = {.prefill = {Architecture::kCpu},

@@ -1,8 +1,8 @@
-// One attention layer with your own weights and your own KV memory: attend's kernels and nothing above them.
+// One attention layer with your own weights and K/V memory, using only attend's kernels.
 //
-// Three sequences of different lengths decode together. Their K/V lies in pages that are handed out in random
-// order; a page table says which page holds which positions of which sequence. Every step is compared with
-// plain loops that share nothing with it.
+// Three sequences of different lengths decode together. Their K/V is in pages that are assigned in random
+// order; a page table maps positions of sequences to pages. Every step is compared with independent plain
+// loops.
 #include <attend/kernels/attention/attention.h>
 #include <attend/kernels/gemm/linear.h>
 #include <attend/kernels/kv_store/store.h>
@@ -45,7 +45,7 @@ struct Weights {
   Floats q, k, v;  // [heads * kHeadDim, kHidden]
 };
 
-// K/V in pages, as a serving engine keeps it.
+// K/V in pages, as in a serving engine.
 struct PagedCache {
   Floats k = Floats(size_t{kNumPages} * kPageSize * kNumKvHeads * kHeadDim);
   Floats v = k;
@@ -71,12 +71,12 @@ struct PagedCache {
   }
 };
 
-// K/V of what a sequence saw so far, in order: what the plain loop reads.
+// K/V of a sequence so far, in order, for the plain loops.
 struct History {
   std::vector<Floats> k, v;  // [position][kNumKvHeads * kHeadDim]
 };
 
-// x W^T of one token.
+// Returns x W^T of one token.
 Floats plain_projection(const float* x, const Floats& weight) {
   Floats out(weight.size() / kHidden);
   for (size_t i = 0; i < out.size(); ++i)
@@ -84,7 +84,7 @@ Floats plain_projection(const float* x, const Floats& weight) {
   return out;
 }
 
-// softmax(q k^T / sqrt(d)) v of one sequence's newest token, one head after another.
+// Returns softmax(q k^T / sqrt(d)) v of one sequence's newest token, head by head.
 Floats plain_attention(const Floats& q, const History& history) {
   Floats out(size_t{kNumQHeads} * kHeadDim, 0.0f);
   for (int h = 0; h < kNumQHeads; ++h) {
@@ -120,8 +120,8 @@ class Decoder {
                .head_dim_v = kHeadDim},
               Device{}) {}
 
-  // Appends num_new[s] tokens to each sequence s and attends. x: [sum of num_new, kHidden], sequence after
-  // sequence. Returns the largest difference from plain loops.
+  // Appends num_new[s] tokens to each sequence s and computes attention. x: [sum of num_new, kHidden],
+  // sequences in order. Returns the largest difference from the plain loops.
   float step(Floats x, const std::vector<int>& num_new) {
     const int num_tokens = std::accumulate(num_new.begin(), num_new.end(), 0);
     Floats q = project(x, weights_.q, kNumQHeads), k = project(x, weights_.k, kNumKvHeads),
@@ -159,7 +159,7 @@ class Decoder {
   }
 
  private:
-  // x W^T: [num_tokens, num_heads * kHeadDim]
+  // Returns x W^T: [num_tokens, num_heads * kHeadDim].
   Floats project(Floats& x, Floats& weight, int num_heads) {
     const auto num_tokens = static_cast<int64_t>(x.size()) / kHidden;
     Floats out(static_cast<size_t>(num_tokens * num_heads * kHeadDim));
@@ -171,7 +171,7 @@ class Decoder {
     return out;
   }
 
-  // Of the newest token of each sequence, from what plain loops make of x.
+  // Returns the largest difference of each sequence's newest token from the plain loops.
   float difference(const Floats& x, const TensorView& out, const std::vector<int32_t>& cu_seqlen_q) {
     float largest_error = 0.0f;
     for (int s = 0; s < kNumSequences; ++s) {

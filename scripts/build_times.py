@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Prints what a build cost: compiled units, seconds, and the slowest units.
+"""Prints the cost of a build: compiled units, seconds, and the slowest units.
 
   scripts/build_times.py [--preset PRESET]
-      reads ninja's log of build/PRESET: wall seconds of each step as last built (a compiler cache shows in them).
+      reads ninja's log of build/PRESET: wall seconds of each step in its last build (compiler cache hits included).
   scripts/build_times.py [--preset PRESET] --clean [--jobs N] [TARGET...]
-      builds the targets one after another (default: attend_cli; "all" adds the tests) from nothing in a temporary
-      folder, without a compiler cache, and measures processor seconds (user and system), which other work on the
-      machine changes little.
+      builds the targets in sequence (default: attend_cli; "all" includes the tests) from scratch in a temporary
+      folder, without a compiler cache, and measures processor seconds (user and system), which depend little on other
+      load of the machine.
 """
 import argparse
 import collections
@@ -32,7 +32,7 @@ def record(log, command):
 
 
 def ninja_steps(folder):
-    """Wall seconds of each output in ninja's log; of several entries the last counts."""
+    """Returns the wall seconds of each output in ninja's log; the last entry of an output counts."""
     lines = (folder / ".ninja_log").read_text().splitlines()[1:]
     steps = {}
     for start, end, _, output, _ in (line.split("\t") for line in lines):
@@ -41,7 +41,7 @@ def ninja_steps(folder):
 
 
 def floor_of(output):
-    """The target of an object file: src/attend/kernels/CMakeFiles/attend_kernels.dir/... is attend_kernels."""
+    """Returns the target of an object file: attend_kernels for src/attend/kernels/CMakeFiles/attend_kernels.dir/..."""
     return output.split("CMakeFiles/")[-1].split(".dir/")[0]
 
 

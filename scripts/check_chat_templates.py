@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares attend's chat templates with Jinja's own renderings, set up as transformers sets it up.
+"""Compares attend's chat templates with renderings by Jinja, configured as in transformers.
 
     check_chat_templates.py RENDERER FOLDER... [--conversations N] [--seed S]
 
 RENDERER is the test program render_chat_templates. Every *.jinja in the folders renders N random conversations both
-ways; what one refuses, the other has to refuse. Needs python3-jinja2. Two things are attend's own way: map, select and
-their like give lists, which tojson takes, and `safe` marks nothing, so that what is added to it is not escaped as HTML.
+ways; conversations that one side rejects must be rejected by the other. Needs python3-jinja2. Two differences are
+intended: map, select and similar filters return lists, which tojson accepts, and `safe` has no effect, so text that is
+appended to it is not escaped as HTML.
 """
 
 import argparse
@@ -26,7 +27,7 @@ SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_t
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}, which transformers knows: its body as it is."""
+    """The tag {% generation %} of transformers: renders its body."""
 
     tags = {"generation"}
 
@@ -45,7 +46,7 @@ def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=Fa
 
 
 def environment():
-    # Not the immutable sandbox: attend lets a template append to its own lists.
+    # Not the immutable sandbox, since attend lets a template append to its own lists.
     made = jinja2.sandbox.SandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
     )
@@ -140,12 +141,12 @@ def conversation(rng):
 def expected(template, variables, prompt):
     try:
         return {"text": template.render(**SPECIAL, **variables, add_generation_prompt=prompt)}
-    except Exception as error:  # whatever Python says about it, the template failed
+    except Exception as error:  # any exception means that the template failed
         return {"error": f"{type(error).__name__}: {error}"}
 
 
 def shown_parts(template, prompt_text="attend probes this"):
-    """Whether a template shows contents that are lists, as attend finds out."""
+    """Returns true if a template renders contents that are lists, with attend's method."""
     shown = expected(template, {"messages": [{"role": "user", "content": [{"type": "text", "text": prompt_text}]}]}, True)
     return prompt_text in shown.get("text", "") and "'text'" not in shown["text"] and '"text"' not in shown["text"]
 
@@ -212,7 +213,7 @@ def main():
     renderer.stdin.close()
     renderer.wait()
     print(f"chat templates: {len(files) - num_failed} of {len(files)} render as Jinja does "
-          f"({num_texts} texts, {num_errors} refusals)")
+          f"({num_texts} texts, {num_errors} rejections)")
     return 1 if num_failed or not files else 0
 
 

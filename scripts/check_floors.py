@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Checks src/attend: a floor includes only itself and floors below it, and only headers that exist; the same holds for the
-families of kernels/, for the places of a family and for the folders of a floor that declares an order; a namespace follows
-its folder; installed headers (HEADERS of attend_floor and attend_kernels) need nothing but installed headers and the
-standard library, and export what they declare, while the others do not."""
+"""Checks src/attend: a floor includes only itself and floors below it, and only headers that exist. The same holds for the
+families of kernels/, for the places within a family, and for the folders of a floor that declares an order. Namespaces
+match folders. Installed headers (HEADERS of attend_floor and attend_kernels) include only installed headers and the
+standard library, and export their declarations; other headers do not."""
 
 import pathlib
 import re
 import sys
 
-# Lowest first: docs/architecture.md has them from the top down.
+# Lowest first; docs/architecture.md lists them from the top.
 FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "exec", "engine", "grammar", "serve",
           "bench", "cli"]
-# Folders of a floor, lowest first. "." is the floor's own files; "contract" is those of its own headers that the folders
-# may include (CONTRACTS).
+# Folders of a floor, lowest first. "." contains the floor's own files; "contract" contains those of its headers that
+# the folders may include (CONTRACTS).
 ORDERS = {
     "checkpoint": ["contract", "hf", "."],
     "text": ["tokenizer", "chat_template"],
@@ -25,8 +25,8 @@ CONTRACTS = {
     "checkpoint": ["checkpoint.h", "file_mapping.h", "input_file.h", "json.h", "mapped_range.h", "parse_json.h"],
     "text/tokenizer": ["growth.h", "token_model.h", "unicode.h", "utf8.h", "vocabulary.h", "word_cache.h"],
 }
-# The namespace of a folder, where it is not that of the folder around it. Files of "api" folders declare what users see
-# in the namespace around it.
+# Namespaces of folders that differ from the enclosing folder's. Files of "api" folders declare the public interface in
+# the enclosing namespace.
 NAMESPACES = {
     "": "attend",
     "text/tokenizer": "attend::tokenizer",
@@ -39,15 +39,15 @@ API = {"text/tokenizer": "attend", "text/chat_template": "attend", "cli": "atten
 # Folders that only their own floor may include.
 PRIVATE = ("checkpoint/hf/",)
 FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "gemm", "moe", "fused", "attention", "sampling"]
-PLACE_NAMES = {"cpu", "cuda", "sm80", "sm90", "ptx"}  # of a family, and of its namespaces
+PLACE_NAMES = {"cpu", "cuda", "sm80", "sm90", "ptx"}  # within a family, and its namespaces
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]attend/(([a-z_0-9]+)/[^">]+)[">]', re.MULTILINE)
-# A library's header, and not the standard's: a name with a folder or an ending.
+# Header of a library outside the standard library: a name with a folder or an extension.
 FOREIGN_INCLUDE = re.compile(r'^\s*#\s*include\s+([<"](?!attend/)[^">]*[/.][^">]*[">])', re.MULTILINE)
 EXPORT_BEGIN, EXPORT_END = "#pragma GCC visibility push(default)\n", "#pragma GCC visibility pop\n"
-# What a place within a family may include of its own or another family: a contract is known to all; who implements it
-# for a device knows that device alone, and what architectures share knows none of them. Files of cuda/ itself call those
-# of its folders: of another family they are its contract on a GPU.
+# Places that a place within a family may include, of its own or another family. Everything may include contracts; an
+# implementation for a device may include that device only; code shared by architectures may include none of them. Files
+# of cuda/ itself call its folders, and are the GPU contract for other families.
 SEES = {
     "contract": {"contract"},
     "dispatch": {"contract", "cpu", "cuda", "cuda/common"},
@@ -57,7 +57,7 @@ SEES = {
     "cuda/sm90": {"contract", "cuda", "cuda/common", "cuda/sm90"},
     "cuda": {"contract", "cuda", "cuda/common", "cuda/sm80", "cuda/sm90"},
 }
-# What stands in for kernels that a build has not: they know the contracts of every family on a GPU.
+# Stubs for kernels that a build does not have. They may include the GPU contracts of every family.
 ABSENT = {"kernels/without_cuda.cc", "kernels/without_sm90a.cc"}
 
 
@@ -70,15 +70,15 @@ def installed_headers() -> set[str]:
 
 
 def problems_of_installed(name: str, text: str, installed: set[str]) -> list[str]:
-    problems = [f"needs attend/{other}, which is not" for other, _ in INCLUDE.findall(text) if other not in installed]
-    problems += [f"needs {other}" for other in FOREIGN_INCLUDE.findall(text)]
+    problems = [f"includes attend/{other}, which is not" for other, _ in INCLUDE.findall(text) if other not in installed]
+    problems += [f"includes {other}" for other in FOREIGN_INCLUDE.findall(text)]
     if text.count(EXPORT_BEGIN) != 1 or not text.endswith(EXPORT_END):
         problems.append(f"exports nothing: put {EXPORT_BEGIN.strip()} before its namespace and {EXPORT_END.strip()} last")
     return [f"{name} is installed: {problem}" for problem in problems]
 
 
 def place_of(parts: list[str]) -> str:
-    """The place of a file of a family: kernels/<family>/<place>/<file>."""
+    """Returns the place of a file in a family: kernels/<family>/<place>/<file>."""
     if len(parts) == 3:
         return "contract" if parts[-1].endswith(".h") else "dispatch"
     return "/".join(parts[2:4]) if parts[2] == "cuda" and len(parts) > 4 and parts[3] != "ptx" else parts[2]
@@ -89,7 +89,7 @@ def problem_within_kernels(name: str, included: str) -> str | None:
     if name in ABSENT:
         return None
     if len(parts) < 3 or parts[1] not in FAMILIES:
-        return f"{name} is of no family: expected kernels/<family>/, one of {', '.join(FAMILIES)}"
+        return f"{name} belongs to no family: expected kernels/<family>/, one of {', '.join(FAMILIES)}"
     if len(others) < 3 or others[1] not in FAMILIES or FAMILIES.index(others[1]) > FAMILIES.index(parts[1]):
         return f"{name}: {parts[1]} may not include {others[1]} ({included})"
     place, other = place_of(parts), place_of(others)
@@ -128,7 +128,7 @@ def expected_namespace(folder: str) -> str:
 
 
 def problem_of_namespace(name: str, text: str) -> str | None:
-    """A file opens the namespace of its folder, or one of its own inside of that."""
+    """Checks that a file opens the namespace of its folder, or one nested in it."""
     folder = name.rsplit("/", 1)[0]
     expected = expected_namespace(folder)
     if name in ABSENT:
@@ -143,7 +143,7 @@ def problem_of_namespace(name: str, text: str) -> str | None:
 
 def main() -> int:
     installed = installed_headers()
-    problems = [f"{name} is to be installed and does not exist" for name in installed if not (ROOT / name).exists()]
+    problems = [f"{name} must be installed and does not exist" for name in installed if not (ROOT / name).exists()]
     for path in sorted(ROOT.rglob("*")):
         if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
             continue
@@ -169,8 +169,8 @@ def main() -> int:
         if name in installed:
             problems += problems_of_installed(name, text, installed)
         elif EXPORT_BEGIN in text:
-            problems.append(f"{name} exports what it declares and is not installed")
-    # The Python module is built against what is installed.
+            problems.append(f"{name} exports its declarations and is not installed")
+    # The Python module is built with installed headers only.
     for path in sorted((ROOT.parent.parent / "python" / "src").glob("*")):
         problems += [f"python/src/{path.name}: attend/{other} is not installed" for other, _ in INCLUDE.findall(path.read_text()) if other not in installed]
     print("\n".join(problems) or f"floors: every include points down; {len(installed)} headers are installed")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that clang-format 14 would change nothing, and that no file holds what git marks a conflict with.
+# Checks formatting with clang-format 14, and that no file contains conflict markers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if git grep -nE '^(<{7}|>{7}) ' >&2; then exit 1; fi

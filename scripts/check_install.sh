@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs a build tree into a fresh folder, once with static libraries and once with libattend.so, and builds and runs
-# examples/ against each, by CMake and by pkg-config, knowing nothing of the source tree. gpu_decode runs where there is
-# a GPU and the build has kernels for it; elsewhere it has to say what is missing.
-#   scripts/check_install.sh [BUILD_FOLDER]    default: build/release, built already
+# Installs a build into a new folder, once with static libraries and once with libattend.so, and builds and runs
+# examples/ with each, through CMake and pkg-config, without access to the source tree. gpu_decode runs if the machine
+# has a GPU and the build has kernels for it; otherwise it must report what is missing.
+#   scripts/check_install.sh [BUILD_FOLDER]    default: build/release; must be built
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ build=${1:-build/release}
 jobs=$(nproc)
 model=$source_dir/models/attend-tiny
 prompt='recall: sun=42, river=17, fox=80; river='
-gpu_skip=  # why gpu_decode did not run
+gpu_skip=  # reason why gpu_decode did not run
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
@@ -20,11 +20,11 @@ quietly() { "$@" >"$fresh/log" 2>&1 || { cat "$fresh/log" >&2; fail "$*"; }; }
 
 run_examples() { # FOLDER
   "$1/paged_decode" >/dev/null || fail "$1/paged_decode"
-  local answer said
-  if ! said=$("$1/gpu_decode" 2>&1); then
-    grep -qE '^gpu_decode: device cuda:0: .*(without CUDA|no NVIDIA driver|no CUDA-capable device|has 0 GPUs)' <<<"$said" ||
-      fail "$1/gpu_decode: $said"
-    gpu_skip=" (skipped: $said)"
+  local answer output
+  if ! output=$("$1/gpu_decode" 2>&1); then
+    grep -qE '^gpu_decode: device cuda:0: .*(without CUDA|no NVIDIA driver|no CUDA-capable device|has 0 GPUs)' <<<"$output" ||
+      fail "$1/gpu_decode: $output"
+    gpu_skip=" (skipped: $output)"
   fi
   answer=$("$1/generate" "$model" "$prompt" 2>/dev/null) || fail "$1/generate"
   [ "$answer" = "${prompt}17" ] || fail "$1/generate answered '$answer': not 17"
@@ -34,7 +34,7 @@ run_examples() { # FOLDER
   [ "$answer" = $'17\n17' ] || fail "$1/async_generate answered '$answer': not 17, twice"
 }
 
-# Only what consumers may see: no header of a private dependency, nothing that is not installed.
+# Checks what consumers can see: no headers of private dependencies, only installed files.
 check_headers() { # PREFIX
   ! grep -rnE '#\s*include\s+[<"](fmt|spdlog|nlohmann|CLI|boost|pcre2|utf8proc)' "$1/include" ||
     fail "an installed header includes a private dependency"
@@ -51,25 +51,25 @@ check_package() { # PREFIX
   sed -i 's/9.9 REQUIRED/REQUIRED COMPONENTS kernels kitchen/' "$fresh/package/CMakeLists.txt"
   ! cmake -S "$fresh/package" -B "$fresh/package/build" -DCMAKE_PREFIX_PATH="$1" >"$fresh/log" 2>&1 ||
     fail "component kitchen is found"
-  grep -q "component kitchen: attend has base, tensor, kernels" "$fresh/log" || fail "no word of the components there are"
+  grep -q "component kitchen: attend has base, tensor, kernels" "$fresh/log" || fail "the error does not list the components"
   rm -rf "$fresh/package"
 }
 
-# The runtime alone runs, and brings nothing to build with.
+# Checks that the runtime component runs and contains no development files.
 check_runtime() { # PREFIX
   quietly cmake --install "$build" --prefix "$1" --component runtime
   "$1/bin/attend" --version | grep -q '^attend [0-9]' || fail "attend --version"
-  ! find "$1" -name '*.h' -o -name '*.a' -o -name '*.cmake' -o -name '*.pc' | grep . || fail "the runtime has more than that"
+  ! find "$1" -name '*.h' -o -name '*.a' -o -name '*.cmake' -o -name '*.pc' | grep . || fail "the runtime component contains development files"
 }
 
-# libattend.so shows what installed headers declare, and none of what it is made of.
+# Checks that libattend.so exports the declarations of installed headers, and no private symbols.
 check_symbols() { # LIBRARY
   local shown
   shown=$(nm -DC --defined-only "$1" | awk '$2 ~ /[TBDRV]/' | cut -d' ' -f3-)
-  grep -q '^attend::Engine::step' <<<"$shown" || fail "$1 does not show attend::Engine"
-  grep -q '^attend::create_kernel_backend' <<<"$shown" || fail "$1 does not show what a row of one's own needs"
+  grep -q '^attend::Engine::step' <<<"$shown" || fail "$1 does not export attend::Engine"
+  grep -q '^attend::create_kernel_backend' <<<"$shown" || fail "$1 does not export what a custom backend needs"
   ! grep -E '^(vtable for |typeinfo (name )?for )?(spdlog|fmt|nlohmann|attend::kernels::cpu|attend::tokenizer)::' <<<"$shown" ||
-    fail "$1 shows what it is made of"
+    fail "$1 exports private symbols"
 }
 
 for shared in OFF ON; do
@@ -91,7 +91,7 @@ for shared in OFF ON; do
   flags=$(PKG_CONFIG_PATH=$pc_dir pkg-config "${pc_flags[@]}" --cflags --libs attend)
   mkdir "$fresh/$kind-pc"
   for example in paged_decode gpu_decode generate async_generate own_backend; do
-    # shellcheck disable=SC2086  # flags are words
+    # shellcheck disable=SC2086  # flags are separate words
     quietly g++ "$fresh/examples/$example.cpp" -o "$fresh/$kind-pc/$example" $flags -Wl,-rpath,"$(dirname "$pc_dir")"
   done
   run_examples "$fresh/$kind-pc"
@@ -102,7 +102,7 @@ for shared in OFF ON; do
     library=$(find "$prefix" -name libattend.so)
     check_symbols "$library"
     ! readelf -d "$fresh/$kind-build/generate" | grep -E 'NEEDED.*(spdlog|fmt|pcre2|utf8proc)' ||
-      fail "a program on libattend.so links what libattend.so is made of"
+      fail "a program on libattend.so links private dependencies of libattend.so"
   fi
   echo "installed, $kind: $(du -sh --apparent-size "$prefix" | cut -f1), examples run$gpu_skip"
 done

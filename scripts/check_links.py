@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the files that Markdown pages link to, and the src/ and scripts/ paths they name, exist."""
+"""Checks that link targets of Markdown pages, and the src/ and scripts/ paths that they mention, exist."""
 
 import pathlib
 import re
@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # code, in which [&](..) is no link
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # code, where [&](..) is not a link
 LINK = re.compile(r"\]\(([^)#\s]+)")
 NAMED = re.compile(r"`((?:src|scripts|docs|examples|tests|cmake)/[\w./-]+)`")
 

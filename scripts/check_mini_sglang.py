@@ -1,17 +1,17 @@
-"""Runs mini-sglang, unchanged, on attend's kernels, and compares its greedy answers: in float32 with attend's own engine,
-in 16 bits with mini-sglang on its own kernels, which know no float32.
+"""Runs unmodified mini-sglang on attend's kernels and compares its greedy answers: in float32 with attend's own engine,
+in 16 bits with mini-sglang on its own kernels, which do not support float32.
 
     python -m attend.sgl_kernel scripts/check_mini_sglang.py MODEL [--backend fa,fi] [--cpu]
 
     python scripts/check_mini_sglang.py MODEL --dtype float16 --write own.json      # its own: sgl_kernel, flashinfer
     python -m attend.sgl_kernel scripts/check_mini_sglang.py MODEL --dtype float16 --wanted own.json
 
---prompts takes a file of JSON lines with a "prompt" each instead of drawn tokens: of prompts that the model was trained to
-answer, no rounding of 16 bits changes a token, while the logits of drawn ones are often nearly equal.
+--prompts reads a file of JSON lines with a "prompt" each instead of sampling tokens. For prompts that the model was trained
+to answer, rounding to 16 bits changes no token, while logits after random prompts are often nearly equal.
 
-mini-sglang's python folder is to be on PYTHONPATH; for its runs on attend neither sgl_kernel nor flashinfer is needed. --cpu tries it without a
-GPU: torch's CPU takes the place of the device, and indexing of torch that of mini-sglang's own two CUDA kernels (embedding
-rows, the store of K and V). With --backend fi that wants python -O too, since mini-sglang asserts that tensors are CUDA's.
+mini-sglang's python folder must be on PYTHONPATH; runs on attend need neither sgl_kernel nor flashinfer. --cpu runs
+without a GPU: torch's CPU device replaces the GPU, and torch indexing replaces mini-sglang's two CUDA kernels (embedding
+rows, storing K and V). With --backend fi this also requires python -O, since mini-sglang asserts CUDA tensors.
 """
 
 import argparse
@@ -24,10 +24,10 @@ import types
 
 def use_cpu_as_device():
     import torch
-    import torch._dynamo  # reads what is replaced below
+    import torch._dynamo  # reads attributes that are replaced below
 
     class AnyAttribute:
-        """A stream or an event: work on the CPU is done when it is asked for."""
+        """Stands for a stream or an event: CPU work is synchronous."""
 
         def __init__(self, *args, **kwargs):
             pass
@@ -83,7 +83,7 @@ def use_cpu_as_device():
 
 
 def sample_prompts(vocab_size):
-    """Token ids: of several lengths, some of which begin alike."""
+    """Returns token ids of several lengths, some with common prefixes."""
     draw = lambda n: [random.randrange(2, vocab_size) for _ in range(n)]
     random.seed(1)
     shared = draw(100)
@@ -91,7 +91,7 @@ def sample_prompts(vocab_size):
 
 
 def attend_answers(arguments):
-    """Prompts as token ids, and what attend's engine answers in float32."""
+    """Returns prompts as token ids, and the answers of attend's engine in float32."""
     import attend
 
     if arguments.prompts:
@@ -102,7 +102,7 @@ def attend_answers(arguments):
     with attend.LLM(arguments.model, device="cpu", dtype="float32", context_length=2048) as llm:
         greedy = attend.SamplingParams(temperature=0, max_tokens=arguments.tokens, ignore_eos=not arguments.prompts)
         outputs = llm.generate(prompts, greedy)
-    # Without the token that ends an answer.
+    # Excludes the token that ends an answer.
     return [list(output.prompt_token_ids) for output in outputs], [
         list(output.token_ids)[: -1 if output.finish_reason == "stop" else None] for output in outputs
     ]
@@ -119,9 +119,9 @@ def main():
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
-    parser.add_argument("--prompts", help="a file of JSON lines with a prompt each")
-    parser.add_argument("--write", help="a file for the prompts and mini-sglang's answers")
-    parser.add_argument("--wanted", help="such a file, to be compared with instead of attend's engine")
+    parser.add_argument("--prompts", help="file of JSON lines with a prompt each")
+    parser.add_argument("--write", help="file to write prompts and mini-sglang's answers to")
+    parser.add_argument("--wanted", help="file of --write to compare with instead of attend's engine")
     arguments = parser.parse_args()
 
     if arguments.wanted:
@@ -147,13 +147,13 @@ def main():
     failures = 0
     greedy = SamplingParams(temperature=0.0, max_tokens=arguments.tokens, ignore_eos=True)
     for round_name in ("first", "over cached prefixes"):
-        # As far as an answer goes: mini-sglang may give a token more behind its end.
+        # Compares up to the end of an answer, since mini-sglang may return one token more.
         answers = [answer["token_ids"][: len(tokens)] for answer, tokens in zip(llm.generate(prompts, greedy), wanted)]
         others = [i for i, tokens in enumerate(wanted) if answers[i] != tokens]
         failures += len(others)
-        print(f"{round_name}: {len(prompts) - len(others)} of {len(prompts)} answers are the same, token for token")
+        print(f"{round_name}: {len(prompts) - len(others)} of {len(prompts)} answers are equal, token by token")
         for i in others:
-            print(f"  prompt {i}: other from token {first_difference(answers[i], wanted[i])} on")
+            print(f"  prompt {i}: differs from token {first_difference(answers[i], wanted[i])}")
         if arguments.write and round_name == "first":
             with open(arguments.write, "w") as file:
                 json.dump([prompts, answers], file)
@@ -161,7 +161,7 @@ def main():
         params = SamplingParams(temperature=0.8, max_tokens=arguments.tokens, ignore_eos=True, **filters)
         tokens = [token for answer in llm.generate(prompts, params) for token in answer["token_ids"]]
         print(f"sampled with {filters}: {len(tokens)} tokens, {len(set(tokens))} different")
-        # An answer's last two tokens are left out where they are the end of text: steps overlap.
+        # The last two tokens of an answer may be missing if they end the text, since steps overlap.
         failures += not 0 <= len(prompts) * arguments.tokens - len(tokens) <= 2 * len(prompts)
     sys.exit(1 if failures else 0)
 

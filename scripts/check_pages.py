@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that documentation stays readable: README.md in lines, each section of a page of docs/ in characters. A page may
-have as many sections as it needs; a long section hides its point."""
+"""Checks that documentation stays readable: limits the lines of README.md, and the characters of each section in docs/. A
+page may have any number of sections; a long section hides its point."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README_LINES = 150
 SECTION_CHARACTERS = 6500
-# Tables that a program writes, or that are looked up rather than read.
+# Tables that are generated or looked up rather than read.
 UNLIMITED = {"docs/support-matrix.md", "docs/glossary.md"}
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Python package into a fresh environment and runs tests/python there.
-#   scripts/check_python.sh [BUILD_FOLDER]    over the attend built there; without one, builds it from the sources too
+# Installs the Python package into a new environment and runs tests/python there.
+#   scripts/check_python.sh [BUILD_FOLDER]    uses the attend built there; without it, builds it from the sources too
 # Further packages for the tests, such as torch: ATTEND_PYTHON_EXTRA="torch jax".
 set -euo pipefail
 ATTEND_EXTRA_PACKAGES="python3-venv python3-dev" source "$(dirname "$0")/setup.sh"
@@ -20,16 +20,16 @@ if [ -n "$build" ]; then
   quietly cmake --install "$build" --prefix "$fresh/attend" --component dev
   prefix=(CMAKE_PREFIX_PATH="$fresh/attend")
 fi
-# shellcheck disable=SC2086  # extra packages are words
+# shellcheck disable=SC2086  # extra packages are separate words
 quietly env "${prefix[@]}" "$python" -m pip install --quiet ".[test]" ${ATTEND_PYTHON_EXTRA:-}
 
-# Elsewhere than in the source tree: what is tested is what was installed.
+# Runs outside the source tree, so that the installed package is tested.
 cd "$fresh"
 "$python" -m pytest -q -p no:cacheprovider "$source_dir/tests/python" | tee "$fresh/tests.log" | grep -vE '^[.sx]+ +\[' ||
   fail "tests/python"
 check_types() { "$python" -m mypy --cache-dir=/dev/null --disable-error-code import-not-found "$@"; }
-# Drop-in modules have the signatures of what they stand for, which have no types, and where torch is not installed its classes
-# are of any type; all else is strict.
+# Drop-in modules have the untyped signatures of the modules that they replace, and without torch its classes have any
+# type. Everything else is checked strictly.
 check_types --strict --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-any-generics --allow-subclassing-any -p attend || fail "types of attend"
 check_types --check-untyped-defs "$source_dir"/examples/*.py || fail "types of the examples"
 "$python" "$source_dir/examples/attend_over_numpy.py" || fail "examples/attend_over_numpy.py"

@@ -1,31 +1,31 @@
 #!/usr/bin/env python3
-"""Reads what ptxas said of every kernel (nvcc -Xptxas=-v) and fails when one spills registers that is not allowed to,
-when wgmma of one are serialized, and when setmaxnreg of one was dropped.
+"""Reads ptxas' output for every kernel (nvcc -Xptxas=-v). Fails if a kernel spills more registers than allowed, if its
+wgmma are serialized, or if its setmaxnreg is ignored.
 
   scripts/check_spills.py [--allow-none] BUILD_LOG...
 
-A kernel may spill where ALLOWED says so, up to so many bytes of stores. --allow-none: logs without a kernel pass, as
-those of a build without CUDA."""
+A kernel may spill the bytes of stores listed in ALLOWED. --allow-none accepts logs without a kernel, such as those of a
+build without CUDA."""
 
 import re
 import sys
 
-# Part of a kernel's mangled name, and the bytes of spill stores that are accepted.
+# Part of a kernel's mangled name, and the accepted bytes of spill stores.
 ALLOWED = {
-    # 128 rows with fp8 keys, head dim 128: the conversion on top of 192 accumulators.
+    # 128 rows with fp8 keys, head dim 128: the conversion needs registers in addition to 192 accumulators.
     r"attention_kernelI.*ElementE[34]ELi128ELi128ELi128ELb0E": 128,
-    # MLA's rows of fp8: four counts of the converting warps, written once a KV tile and a work tile.
+    # MLA's fp8 rows: four counters of the converting warps, written once per KV tile and work tile.
     r"mla_kernelI.*Lb1ELb[01]ELb[01]E": 48,
-    # K and V that come row by row, head dims 192/128: a consumer's register, of a work tile.
+    # K and V that are loaded row by row, head dims 192/128: one register of a consumer, per work tile.
     r"prefill_kernelI.*PrefillTileILi192ELi128E.*PrefillKindE3E": 8,
-    # Scaled codes: a count of the epilogue's, beside the sums of 256 rows of W.
+    # Scaled quantized GEMM: one counter of the epilogue, in addition to the accumulators of 256 rows of W.
     r"scaled_quantized_kernelI.*Li2ELi128E": 32,
-    # Fixed splits: what is banked on top.
+    # Fixed splits: saved accumulators.
     r"attention_kernelI.*Li(64|128)ELb1E": 80,
 }
 
-# Notes of ptxas that a kernel runs, but slowly: C7504 and C7506 to C7508, setmaxnreg is ignored, all of the kernel's;
-# C7509 to C7516, C7518 and C7520, wgmma are serialized. C7517 and C7519 tell of a wait or an arrive that was put in.
+# Notes of ptxas about kernels that run, but slowly. C7504 and C7506 to C7508: setmaxnreg is ignored for the kernel.
+# C7509 to C7516, C7518 and C7520: wgmma are serialized. C7517 and C7519 report an inserted wait or arrive.
 SLOW_NOTE = re.compile(r"\((C75(?:0[4-9]|1[0-68]|20))\) (.*)")
 
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
@@ -33,7 +33,7 @@ SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 def spills(lines):
-    """(kernel, architecture, bytes of spill stores) of every kernel in a build log."""
+    """Returns (kernel, architecture, bytes of spill stores) of every kernel in a build log."""
     kernel = None
     for line in lines:
         if entry := ENTRY.search(line):
@@ -68,9 +68,9 @@ def main():
             + "\n  ".join(["kernels whose wgmma are serialized or whose setmaxnreg is ignored:", *slow] if slow else [])
         )
     if found == 0:
-        print("spills: no kernel was compiled in this build, so none was looked at")
+        print("spills: no kernel was compiled in this build")
         return
-    print(f"spills: none beyond what is allowed, and no serialized wgmma, in {found} kernels")
+    print(f"spills: {found} kernels without excess spills or serialized wgmma")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds attend and shows a real model answer: the bundled attend-tiny over prompts whose answers are known, then the
-# same model behind HTTP, asked by curl. Fails when fewer than 90 % are right, or the server answers wrong. Arguments are
-# flags of attend generate.
+# Builds attend and shows real model answers: the bundled attend-tiny on prompts with known answers, then the same model
+# over HTTP, with curl. Fails if fewer than 90 % of the answers are right, or if the server's answer is wrong. Arguments
+# are flags of attend generate.
 set -euo pipefail
 ATTEND_EXTRA_PACKAGES=curl source "$(dirname "$0")/setup.sh"
 build release attend_cli
@@ -26,7 +26,7 @@ until url=$(grep -o 'http://[0-9.:]*' "$output"); do
 done
 question="path: rest > flood, hard > letter, letter > end; hard ->"
 
-# ask PATH BODY: shows the command, and keeps the answer.
+# ask PATH BODY: prints the command and stores the answer.
 ask() {
   printf "$ curl -N %s -d '%s'\n" "$url$1" "$2"
   answer=$(curl -sSN --max-time 60 "$url$1" -H "Content-Type: application/json" -d "$2")
@@ -38,6 +38,6 @@ ask /v1/chat/completions "{\"model\": \"attend-tiny\", \"stream\": true, \"messa
 [[ $answer == *'"content":" letter"'*'"content":" end"'*'[DONE]'* ]] || { echo "demo: expected a stream of \" letter end\"" >&2; exit 1; }
 
 kill "$server"
-wait "$server" || { echo "demo: the server did not end well" >&2; exit 1; }
+wait "$server" || { echo "demo: the server did not exit cleanly" >&2; exit 1; }
 server=
-echo "the server answered both, and has stopped"
+echo "the server answered both requests and stopped"

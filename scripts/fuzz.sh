@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the libFuzzer targets under AddressSanitizer and UndefinedBehaviorSanitizer and runs each for SECONDS (60 when
-# not given) or for so many inputs, two at a time. An input that breaks one stays in build/fuzz/findings; run it again
-# with build/fuzz/tests/fuzz/fuzz_NAME FILE.
+# Builds the libFuzzer targets with AddressSanitizer and UndefinedBehaviorSanitizer and runs each for SECONDS (default
+# 60) or for a number of inputs, two targets concurrently. An input that fails is stored in build/fuzz/findings; run it
+# again with build/fuzz/tests/fuzz/fuzz_NAME FILE.
 #
 #   scripts/fuzz.sh [SECONDS [NAME...]]
 #   scripts/fuzz.sh 1000000x [NAME...]
 #
-# http_bodies has to be named: it is built of the whole engine, which takes minutes.
+# http_bodies runs only if it is named: it is built from the whole engine, which takes minutes.
 set -euo pipefail
 ATTEND_EXTRA_PACKAGES="clang libclang-rt-dev" source "$(dirname "$0")/setup.sh"
 case ${1:-60} in
@@ -21,8 +21,8 @@ build fuzz "${names[@]/#/fuzz_}"
 mkdir -p build/fuzz/findings
 python3 scripts/make_fuzz_seeds.py build/fuzz/seeds
 
-# What a run learns stays in build/fuzz/corpus for the next. Longer inputs take longer: what remembers no more than a
-# stop string, or a field, finds what is to be found in short ones.
+# The corpus of a run is kept in build/fuzz/corpus for the next. Longer inputs need more time, and targets whose state
+# is a stop string or a field find their bugs in short ones.
 run_one() {
   local name=$1 limit=$2 dictionary=() max_len=20000 log=build/fuzz/$1.log
   mkdir -p "build/fuzz/corpus/$name"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the attend command on configs, tokenizers, prompts and flags that were changed at random.
+"""Runs the attend command on randomly changed configs, tokenizers, prompts and flags.
 
     fuzz_commands.py ATTEND SECONDS [--seed N] [NAME...]      NAME: config, tokenizer, prompts, flags
 
-Every run must end by itself within seconds, within a limit of memory, with 0 or 2 as exit code, and say something when it
-is 2. What does not is printed with the command, and its files are kept.
+Every run must end by itself within seconds and within a memory limit, with exit code 0 or 2, and print a message for 2.
+A failing run is printed with its command, and its files are kept.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TINY = ROOT / "models/attend-tiny"
-# Of each architecture a model, without a tokenizer.
+# One model of each architecture, without a tokenizer.
 GOLDENS = sorted(path.parent for path in (ROOT / "tests/goldens").glob("*/config.json"))
 MAX_SECONDS = 30
 MAX_BYTES = 6 << 30
@@ -37,7 +37,7 @@ def any_value(rng):
 
 
 def places(value, found=None):
-    """Every container with a key that leads to a value of it."""
+    """Returns every container with the key of one of its values."""
     found = [] if found is None else found
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         found.append((value, key))
@@ -47,7 +47,7 @@ def places(value, found=None):
 
 
 def change(value, rng):
-    """One or a few fields of a JSON value replaced, removed, repeated or wrapped."""
+    """Replaces, removes, repeats or wraps one or a few fields of a JSON value."""
     value = copy.deepcopy(value)
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
         some = places(value)
@@ -70,7 +70,7 @@ def change(value, rng):
 
 
 def corrupt(raw, rng):
-    """Bytes of a file cut, doubled, overwritten, or with something behind."""
+    """Truncates, duplicates, overwrites or extends the bytes of a file."""
     raw = bytearray(raw)
     if not raw:
         return b"\0"
@@ -102,7 +102,7 @@ def copy_of_model(model, folder, *without):
 
 
 def config(folder, rng):
-    """A config through every command that reads one."""
+    """Runs every command that reads a config on a changed one."""
     model = TINY if rng.random() < 0.3 else rng.choice(GOLDENS)
     copy_of_model(model, folder, "config.json", "generation_config.json")
     (folder / "config.json").write_bytes(changed_file((model / "config.json").read_bytes(), rng))
@@ -145,7 +145,7 @@ LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder
 
 
 def tokenizer(folder, rng):
-    """A tokenizer whose steps multiply the text, or one with changed fields outside of its long vocabulary."""
+    """Returns a tokenizer whose steps multiply the text, or one with changed fields outside of its long vocabulary."""
     copy_of_model(TINY, folder, "tokenizer.json")
     file = json.loads((TINY / "tokenizer.json").read_text())
     if rng.random() < 0.6:
@@ -177,7 +177,7 @@ def prompts(folder, rng):
 
 
 def known_flags(attend):
-    """Flags of a command by its help, with those that take a value."""
+    """Returns the flags of a command from its help, and those that have a value."""
     flags = {}
     for command in ("generate", "backends", "bench model", "bench attention"):
         text = subprocess.run([attend, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
@@ -209,7 +209,7 @@ def limit_memory():
 
 
 def run(command):
-    """What is wrong with the run, or nothing."""
+    """Returns the problem of a run, or None."""
     try:
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=MAX_SECONDS, preexec_fn=limit_memory)
     except subprocess.TimeoutExpired:
@@ -217,7 +217,7 @@ def run(command):
     if ran.returncode not in (0, 2):
         return f"exit code {ran.returncode}: {ran.stderr[-300:]!r}"
     if ran.returncode == 2 and not ran.stderr.startswith(b"attend: ") and b"\nattend: " not in ran.stderr:
-        return f"refused without a word: {ran.stderr[-300:]!r}"
+        return f"failed without a message: {ran.stderr[-300:]!r}"
     if b"\x1b" in ran.stderr or len(ran.stderr) > 20000:
         return f"stderr: {len(ran.stderr)} bytes: {ran.stderr[:300]!r}"
     return None
@@ -245,7 +245,7 @@ def fuzz(name, attend, seconds, seed, known):
             print(f"fuzz {name} (seed {seed}, run {i}): {wrong}\n  {[part[:200] for part in command]}")
         else:
             shutil.rmtree(folder)
-    print(f"fuzz {name} through the command: {num_runs} runs, {num_wrong or 'nothing'} found")
+    print(f"fuzz {name} through the command: {num_runs} runs, {num_wrong or 'no'} failures")
     return num_wrong
 
 
@@ -257,9 +257,9 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     attend = str(options.attend.resolve())
-    os.environ["OMP_NUM_THREADS"] = "1"  # short runs, several at once
+    os.environ["OMP_NUM_THREADS"] = "1"  # short runs, several concurrently
     known = known_flags(attend)
-    # A kind for each core; processes, since what a child does before it runs the command is not for threads.
+    # One kind per core. Processes, since the code that runs in a child before the command is not thread-safe.
     with concurrent.futures.ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         fuzzing = [pool.submit(fuzz, name, attend, options.seconds, options.seed, known) for name in options.names]
         sys.exit(any([found.result() for found in fuzzing]))

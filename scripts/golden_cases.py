@@ -1,7 +1,7 @@
-"""The tiny random models of tests/goldens, by name (golden_configs.py has what their configs share).
+"""The tiny random models of tests/goldens by name (golden_configs.py contains shared parts of their configs).
 
-A case exists because it holds one thing another case does not: a head dimension, a GQA ratio, a rope type, a bias, a
-window, a way of storing weights. make_goldens.py writes them.
+Each case covers something that no other case covers: a head dimension, a GQA ratio, a rope type, a bias, a window, a
+weight format. make_goldens.py writes them.
 """
 
 import torch
@@ -66,7 +66,7 @@ CASES = {
             },
         )
     ),
-    # head_dim stays implied (hidden_size / num_attention_heads) and num_key_value_heads too (MHA).
+    # head_dim is implied (hidden_size / num_attention_heads), and so is num_key_value_heads (MHA).
     "llama-rope-linear": Case(
         llama(
             hidden_size=64,
@@ -74,7 +74,7 @@ CASES = {
             rope_scaling={"type": "linear", "factor": 4.0},
         )
     ),
-    # 58 grows past max_position_embeddings while it decodes; 130 starts beyond it.
+    # Decoding after 58 tokens exceeds max_position_embeddings; 130 starts beyond it.
     "llama-rope-dynamic": Case(
         llama(
             num_attention_heads=2,
@@ -100,7 +100,7 @@ CASES = {
             },
         )
     ),
-    # The form transformers 5 writes: one dict holds theta and the scaling; dtype, not torch_dtype.
+    # Form of transformers 5: one dict contains theta and the scaling; dtype instead of torch_dtype.
     "llama-rope-parameters": Case(
         llama(
             num_attention_heads=2,
@@ -137,7 +137,7 @@ CASES = {
         ),
         lengths=(1, 15, 16, 17, 130),
     ),
-    # sliding_window must be null in the file: transformers takes a missing one for 4096.
+    # sliding_window must be null in the file, since transformers uses 4096 if it is missing.
     "mistral-full-hd80": Case(
         mistral(
             hidden_size=48,
@@ -208,7 +208,7 @@ CASES = {
             },
         )
     ),
-    # attention_bias stays implied (true), attention_out_bias too (false), and num_key_value_heads (8).
+    # attention_bias is implied (true), and so are attention_out_bias (false) and num_key_value_heads (8).
     "seed-oss-biases": Case(
         seed_oss(
             num_attention_heads=8,
@@ -239,7 +239,7 @@ CASES = {
     "llama-sharded": Case(
         llama(num_attention_heads=2, num_key_value_heads=1, head_dim=32), num_files=2
     ),
-    # layer_types stays implied: layers 0 and 2 slide. Caps are small enough to bend scores and logits.
+    # layer_types is implied: layers 0 and 2 have a sliding window. Caps are small enough to change scores and logits.
     "gemma2-caps-window": Case(
         gemma2(
             num_hidden_layers=4,
@@ -248,7 +248,7 @@ CASES = {
         ),
         lengths=(1, 16, 17, 130),
     ),
-    # No caps, an lm_head and biases; what slides is said layer by layer, theta in rope_parameters.
+    # No caps, an lm_head and biases; layer_types lists the sliding layers, theta is in rope_parameters.
     "gemma2-no-caps": Case(
         gemma2(
             num_hidden_layers=3,
@@ -260,7 +260,7 @@ CASES = {
         )
         | {"attn_logit_softcapping": None, "final_logit_softcapping": None}
     ),
-    # The keys of transformers 4: the layers that slide have a theta of their own and are not scaled.
+    # Keys of transformers 4: sliding layers have their own theta and no scaling.
     "gemma3-local-rope": Case(
         gemma3(
             num_hidden_layers=4,
@@ -273,7 +273,7 @@ CASES = {
         ),
         lengths=(1, 16, 17, 130),
     ),
-    # The keys of transformers 5: a rope for each type of layer.
+    # Keys of transformers 5: one rope per type of layer.
     "gemma3-layer-ropes": Case(
         gemma3(
             num_hidden_layers=3,
@@ -301,7 +301,7 @@ CASES = {
             ("model.multi_modal_projector.", "multi_modal_projector."),
         ),
     ),
-    # 30 crosses the original length while it decodes, 60 and 130 start beyond it.
+    # Decoding after 30 tokens crosses the original length; 60 and 130 start beyond it.
     "phi3-longrope": Case(
         phi3(
             hidden_size=64,
@@ -316,7 +316,7 @@ CASES = {
         ),
         lengths=(1, 30, 60, 130),
     ),
-    # Three quarters of each head are rotated; every layer slides; no longrope; MHA by default.
+    # Three quarters of each head are rotated; every layer has a sliding window; no longrope; MHA by default.
     "phi3-partial-window": Case(
         phi3(
             hidden_size=64,
@@ -369,7 +369,7 @@ CASES = {
         gemma2(hidden_size=64, torch_dtype="bfloat16"),
         dtype=torch.bfloat16,
     ),
-    # Layer 1 is dense, of intermediate_size; layers 0 and 2 are not.
+    # Layer 1 is dense with intermediate_size; layers 0 and 2 are not.
     "qwen3-moe-some-dense": Case(
         qwen3_moe(
             num_hidden_layers=3,
@@ -378,7 +378,7 @@ CASES = {
             mlp_only_layers=[1],
         )
     ),
-    # norm_topk_prob stays implied (false); layers 1 and 3 have experts.
+    # norm_topk_prob is implied (false); layers 1 and 3 have experts.
     "qwen3-moe-sparse-step": Case(
         qwen3_moe(
             num_hidden_layers=4,
@@ -389,7 +389,7 @@ CASES = {
         ),
         dtype=torch.bfloat16,
     ),
-    # num_local_experts (8) and num_experts_per_tok (2) stay implied.
+    # num_local_experts (8) and num_experts_per_tok (2) are implied.
     "mixtral-top2": Case(
         mixtral(
             num_attention_heads=4,
@@ -399,7 +399,8 @@ CASES = {
             rope_theta=1000000.0,
         )
     ),
-    # As published: layers 0 and 2 slide, yarn whose ramp is not rounded; a limit of swiglu that most gates and ups meet.
+    # As published: layers 0 and 2 have a sliding window, yarn with a ramp that is not rounded; most gates and ups reach
+    # the swiglu limit.
     "gpt-oss-sinks-window": Case(
         gpt_oss(
             num_hidden_layers=3,
@@ -423,7 +424,7 @@ CASES = {
         ),
         lengths=(1, 16, 17, 130),
     ),
-    # What may be absent is: theta, yarn, experts of a token (4), limit and slope of swiglu. Weights in bf16.
+    # Optional keys are absent: theta, yarn, experts per token (4), limit and slope of swiglu. Weights in bf16.
     "gpt-oss-defaults": Case(
         gpt_oss(
             num_hidden_layers=3,
@@ -440,7 +441,7 @@ CASES = {
         ),
         dtype=torch.bfloat16,
     ),
-    # q comes of x itself (q_lora_rank null), YaRN with the mscales of V2-Lite, layer 0 is dense.
+    # q is computed from x itself (q_lora_rank null), YaRN with the mscales of V2-Lite, layer 0 is dense.
     "deepseek-v2-lite": Case(
         deepseek_v2(
             num_hidden_layers=3,
@@ -463,7 +464,8 @@ CASES = {
         | {"q_lora_rank": None},
         dtype=torch.bfloat16,
     ),
-    # q comes of a latent vector; experts in groups ranked by their best; biases; v wider than the unrotated k.
+    # q is computed from a latent vector; groups of experts ranked by their best one; biases; v wider than the unrotated
+    # k.
     "deepseek-v2-groups": Case(
         deepseek_v2(
             q_lora_rank=24,
@@ -480,7 +482,7 @@ CASES = {
         ),
         dtype=torch.bfloat16,
     ),
-    # Sigmoid scores, a corrected choice, groups ranked by their two best, weights that add up to 2.5; another
+    # Sigmoid scores, a bias-corrected choice, groups ranked by their two best experts, weights with sum 2.5; another
     # eps than the latent norms', YaRN, and a layer of multi-token prediction, which is not read.
     "deepseek-v3": Case(
         deepseek_v3(
@@ -512,7 +514,8 @@ CASES = {
             "model.layers.2.self_attn.kv_a_layernorm.weight": (512,),
         },
     ),
-    # As published: layers 0 to 2 attend in chunks and norm rotated heads, layer 3 rotates nothing; experts everywhere.
+    # As published: layers 0 to 2 have chunked attention and normalize rotated heads, layer 3 has no RoPE; all layers
+    # have experts.
     "llama4-chunks": Case(
         llama4(
             num_hidden_layers=4,
@@ -528,7 +531,7 @@ CASES = {
         ),
         lengths=(1, 15, 16, 130),
     ),
-    # Every other layer has experts, two of a token; no qk norm, no temperature; a full layer that rotates; bf16.
+    # Every other layer has experts, two per token; no qk norm, no temperature; a full layer with RoPE; bf16.
     "llama4-interleaved": Case(
         llama4_multimodal(
             num_hidden_layers=4,
@@ -552,7 +555,7 @@ CASES = {
         prefixes=(("", "language_model."),),
         extra={"vision_model.class_embedding": (8,)},
     ),
-    # Quantized: vectors of inputs have to be whole, so these are a little larger. lm_head stays plain everywhere.
+    # Quantized: input vectors must be complete, so these models are a little larger. lm_head is never quantized.
     "llama-fp8-tensor": Case(
         wide(llama),
         scheme=Fp8(
@@ -574,7 +577,7 @@ CASES = {
         ),
         plain=("layers.0.self_attn.o_proj",),
     ),
-    # Blocks end within each matrix.
+    # Blocks are partial at the ends of each matrix.
     "qwen3-fp8-blocks": Case(
         qwen3(
             hidden_size=160,
@@ -691,7 +694,7 @@ CASES = {
             )
         ),
     ),
-    # As published: attention, router and biases stay in bf16.
+    # As published: attention, router and biases are in bf16.
     "gpt-oss-mxfp4": Case(
         gpt_oss(
             num_hidden_layers=2,
@@ -733,7 +736,7 @@ CASES = {
             name="weight_scale_inv",
         ),
     ),
-    # kv_b_proj is read head by head, kv_a_proj_with_mqa ends within a block.
+    # kv_b_proj is read per head, and kv_a_proj_with_mqa ends with a partial block.
     "deepseek-v3-fp8-blocks": Case(
         deepseek_v3(
             q_lora_rank=24,
@@ -778,7 +781,7 @@ CASES = {
             symmetric=False,
         ),
     ),
-    # Gemma 1: one KV head of 16, hidden_act "gelu" means its tanh form; tied by default.
+    # Gemma 1: one KV head of 16, hidden_act "gelu" means the tanh approximation; tied by default.
     "gemma-first": Case(
         config_of(
             "GemmaForCausalLM",
@@ -802,7 +805,7 @@ CASES = {
             pad_token_id=0,
         )
     ),
-    # All of each head is rotated in neighboring pairs; tied by default.
+    # All elements of each head are rotated in neighboring pairs; tied by default.
     "ernie4-5-biases": Case(
         config_of(
             "Ernie4_5ForCausalLM",
@@ -827,7 +830,7 @@ CASES = {
             pad_token_id=0,
         )
     ),
-    # Layers 0, 1 and 2 slide and rotate; layer 3 does neither.
+    # Layers 0, 1 and 2 have a sliding window and RoPE; layer 3 has neither.
     "exaone4-some-layers-rotate": Case(
         config_of(
             "Exaone4ForCausalLM",
@@ -841,7 +844,7 @@ CASES = {
         ),
         lengths=(1, 16, 17, 130),
     ),
-    # sliding_window null: every layer rotates and sees everything.
+    # sliding_window null: every layer has RoPE and full attention.
     "exaone4-all-full": Case(
         config_of(
             "Exaone4ForCausalLM",
@@ -853,7 +856,7 @@ CASES = {
         )
         | {"sliding_window": None}
     ),
-    # Layer 1 rotates nothing (no_rope_layer_interval 2) and slides; tied by default.
+    # Layer 1 has no RoPE (no_rope_layer_interval 2) and a sliding window; tied by default.
     "smollm3-some-layers-rotate": Case(
         config_of(
             "SmolLM3ForCausalLM",
@@ -870,7 +873,7 @@ CASES = {
         ),
         lengths=(1, 16, 17, 130),
     ),
-    # Layers 0 to 2 slide and are not scaled, layer 3 has yarn.
+    # Layers 0 to 2 have a sliding window and no scaling, layer 3 has yarn.
     "olmo3-windows-yarn": Case(
         config_of(
             "Olmo3ForCausalLM",
@@ -913,13 +916,13 @@ CASES = {
             ("lm_head.", "language_model.lm_head."),
         ),
     ),
-    # As published: names of Qwen2ForCausalLM beside "visual.".
+    # As published: names of Qwen2ForCausalLM next to "visual.".
     "qwen2-5-vl-flat": Case(
         qwen2_5_vl(),
         prefixes=(("model.language_model.", "model."), ("model.visual.", "visual.")),
     ),
     "qwen3-vl-nested": Case(qwen3_vl("Qwen3VLForConditionalGeneration", "qwen3_vl")),
-    # All experts of a layer in one tensor, input features first; layer 1 is dense.
+    # One tensor for all experts of a layer, input features first; layer 1 is dense.
     "qwen3-vl-moe-fused": Case(
         qwen3_vl(
             "Qwen3VLMoeForConditionalGeneration",
@@ -931,7 +934,7 @@ CASES = {
             mlp_only_layers=[1],
         ),
     ),
-    # Norms of the whole q and k, before sublayers too; weights do not add up to 1 by default.
+    # Norms over all of q and k, and before sublayers; weights do not sum to 1 by default.
     "olmoe-top3": Case(
         config_of(
             "OlmoeForCausalLM",
@@ -945,7 +948,7 @@ CASES = {
             pad_token_id=0,
         )
     ),
-    # rotary_dim 16 of heads of 32; the choice is corrected by a vector in float32.
+    # rotary_dim 16 of head dim 32; the choice is corrected by a float32 vector.
     "minimax-m2-partial": Case(
         config_of(
             "MiniMaxM2ForCausalLM",
@@ -969,7 +972,7 @@ CASES = {
         glm4_moe(num_nextn_predict_layers=1),
         extra={"model.layers.2.eh_proj.weight": (32, 64)},
     ),
-    # Latent attention with heads of 192 + 64 and values of 256, as published; which layers have experts is a list.
+    # Latent attention with heads of 192 + 64 and values of 256, as published; a list defines the layers with experts.
     "glm4-moe-lite": Case(
         glm4_moe_lite(
             num_hidden_layers=3,
@@ -978,7 +981,7 @@ CASES = {
         ),
         dtype=torch.bfloat16,
     ),
-    # Weights that are not divided by their sum, groups of experts, two shared ones; layer 1 slides.
+    # Weights are not divided by their sum, groups of experts, two shared experts; layer 1 has a sliding window.
     "dots1-groups": Case(
         config_of(
             "Dots1ForCausalLM",
@@ -998,9 +1001,9 @@ CASES = {
         ),
         lengths=(1, 16, 17, 130),
     ),
-    # 24 query heads of one K/V head.
+    # 24 query heads per K/V head.
     "llama-mqa24-hd16": Case(llama(hidden_size=48, num_attention_heads=24, num_key_value_heads=1, head_dim=16)),
-    # As Ministral 3 and Devstral 2 are published: no blocks, but scales by the name of blocks'.
+    # As Ministral 3 and Devstral 2 are published: no blocks, but scales under the name of block scales.
     "ministral3-fp8-tensor": Case(
         ministral3(torch_dtype="bfloat16"),
         dtype=torch.bfloat16,
@@ -1018,7 +1021,7 @@ CASES = {
             static="activation_scale",
         ),
     ),
-    # Llama 4 as llm-compressor leaves it: experts that shared a tensor, one by one.
+    # Llama 4 as written by llm-compressor: experts as separate tensors.
     "llama4-fp8-by-expert": Case(
         llama4(
             num_local_experts=4,
@@ -1040,7 +1043,7 @@ CASES = {
         ),
         plain=("self_attn",),
     ),
-    # And as ModelOpt does: one tensor of all experts and one scale for it.
+    # Llama 4 as written by ModelOpt: one tensor for all experts, with one scale.
     "llama4-fp8-tensor": Case(
         llama4(
             num_local_experts=4,
@@ -1100,7 +1103,7 @@ CASES = {
             dtype=torch.bfloat16,
         ),
     ),
-    # Layers in other bits and groups than most, by GPTQModel's "dynamic"; q, k and v of two formats.
+    # Some layers have other bits and groups, by GPTQModel's "dynamic"; q, k and v have two formats.
     "qwen2-gptq-mixed": Case(
         wide(qwen2, torch_dtype="float16"),
         dtype=torch.float16,
@@ -1127,7 +1130,7 @@ CASES = {
             },
         ),
     ),
-    # Groups of layers with formats of their own: attention in fp8, experts in int4.
+    # Groups of layers with different formats: attention in fp8, experts in int4.
     "qwen3-moe-fp8-int4": Case(
         qwen3_moe(
             hidden_size=64,
@@ -1163,7 +1166,7 @@ CASES = {
             },
         ),
     ),
-    # Qwen3-VL: one tensor of all experts in blocks, which end within both of its sides.
+    # Qwen3-VL: one tensor for all experts in blocks, which are partial in both dimensions.
     "qwen3-vl-moe-fp8-blocks": Case(
         qwen3_vl(
             "Qwen3VLMoeForConditionalGeneration",

@@ -1,4 +1,4 @@
-"""Configs of the tiny random models of tests/goldens, as published models write them, and what a case is made of."""
+"""Configs of the tiny random models of tests/goldens, in the form of published models, and the parts of a case."""
 
 import torch
 
@@ -24,9 +24,9 @@ COMMON = {
 
 
 def config_of(architecture, model_type, **changes):
-    """A config.json as published models write it: COMMON, then what the case is about.
+    """Returns a config.json in the form of published models: COMMON, then the changes of the case.
 
-    A change to None removes the key, since a published config leaves out what it does not use.
+    A change to None removes the key, since published configs omit unused keys.
     """
     config = {"architectures": [architecture], "model_type": model_type, **COMMON, **changes}
     return {key: value for key, value in config.items() if value is not None}
@@ -53,7 +53,7 @@ def seed_oss(**changes):
 
 
 def gemma(architecture, model_type, **changes):
-    """hidden_act stays in the file, as in published folders: Gemma reads hidden_activation."""
+    """hidden_act is kept in the file, as in published models: Gemma reads hidden_activation."""
     return config_of(
         architecture,
         model_type,
@@ -81,7 +81,7 @@ def gemma3(**changes):
 
 
 def gemma3_multimodal(**text_changes):
-    """Gemma 3 with its vision tower: the decoder's keys stand in text_config."""
+    """Gemma 3 with its vision tower: the decoder's keys are in text_config."""
     text = gemma("", "gemma3_text", **text_changes)
     outer = ("bos_token_id", "eos_token_id", "torch_dtype")
     return {
@@ -142,7 +142,7 @@ DEEPSEEK_EXPERTS = {"moe_intermediate_size": 12, "num_attention_heads": 2, "kv_l
 
 
 def deepseek_v2(**changes):
-    """Latent rows are as wide as published ones, which backends ask for: 512 and 64."""
+    """Latent rows have the published width, which backends require: 512 and 64."""
     return config_of(
         "DeepseekV2ForCausalLM",
         "deepseek_v2",
@@ -168,7 +168,7 @@ def deepseek_v3(**changes):
 
 
 def granite(**changes):
-    """Sublayers add half of what they compute, the embedding enters three times as large."""
+    """Sublayers add half of their output, and the embedding is multiplied by three."""
     return config_of(
         "GraniteForCausalLM",
         "granite",
@@ -197,7 +197,7 @@ def glm4_moe(**changes):
 
 
 def glm4_moe_lite(**changes):
-    """Latent rows are as wide as published ones, which backends ask for: 512 and 64."""
+    """Latent rows have the published width, which backends require: 512 and 64."""
     return config_of(
         "Glm4MoeLiteForCausalLM",
         "glm4_moe_lite",
@@ -217,7 +217,7 @@ def glm4_moe_lite(**changes):
 
 
 def multimodal(architecture, model_type, text, vision, **outer):
-    """A model of images and text: the decoder's keys stand in text_config."""
+    """A model for images and text: the decoder's keys are in text_config."""
     own = ("bos_token_id", "eos_token_id", "torch_dtype")
     return {
         "architectures": [architecture],
@@ -247,7 +247,7 @@ QWEN_IMAGE_TOKENS = {
 
 
 def qwen3_vl(architecture, model_type, **text_changes):
-    """Positions of three axes, of which text has the same three times."""
+    """Positions with three axes, which are equal for text."""
     return multimodal(
         architecture,
         model_type,
@@ -275,7 +275,7 @@ def qwen3_vl(architecture, model_type, **text_changes):
 
 
 def qwen2_5_vl(**changes):
-    """As published: the decoder's keys stand beside vision_config, not in a text_config."""
+    """As published: the decoder's keys are next to vision_config, not in a text_config."""
     return config_of(
         "Qwen2_5_VLForConditionalGeneration",
         "qwen2_5_vl",
@@ -321,7 +321,7 @@ def mistral3(text):
 
 
 def ministral3(architecture="Ministral3ForCausalLM", **changes):
-    """The temperature of queries rises within the prompts, at positions 64 and 128."""
+    """The temperature of queries increases within the prompts, at positions 64 and 128."""
     return config_of(
         architecture,
         "ministral3",
@@ -357,7 +357,7 @@ def llama4(**changes):
 
 
 def llama4_multimodal(**text_changes):
-    """Llama 4 with its vision tower: the decoder's keys stand in text_config."""
+    """Llama 4 with its vision tower: the decoder's keys are in text_config."""
     text = llama4(**text_changes)
     outer = ("bos_token_id", "eos_token_id", "torch_dtype")
     return {
@@ -374,7 +374,7 @@ def llama4_multimodal(**text_changes):
 
 
 def wide(architecture, **changes):
-    """Sizes that groups of 32 and 64 inputs divide."""
+    """Sizes that are multiples of groups of 32 and 64 inputs."""
     return architecture(
         hidden_size=64,
         intermediate_size=128,
@@ -397,11 +397,11 @@ def compressed(format, weights, ignore):
 
 
 class Case:
-    """One folder: a config, the lengths of its prompts, and how its weights are stored.
+    """One folder: a config, the lengths of its prompts, and the format of its weights.
 
-    `prefixes`: pairs (from, to), how names in the file begin where transformers has others in memory.
+    `prefixes`: pairs (from, to) of name prefixes in transformers' memory and in the file.
     `extra`: shapes by name of tensors that are in the file and not in the model.
-    `scheme`: how linear layers are quantized (quantize.py), those apart whose names hold a word of `plain`.
+    `scheme`: quantization of linear layers (quantize.py), except those with a word of `plain` in their names.
     """
 
     def __init__(

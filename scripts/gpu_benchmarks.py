@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times on a GPU what attend is held to, and prints each figure beside its bar; a table comes last.
+"""Runs GPU benchmarks and prints each figure with its target; a table is printed last.
 
   scripts/gpu_benchmarks.py BUILD_FOLDER [--only WORD]... [--results FOLDER]
 
-BUILD_FOLDER: of a build with CUDA and benchmarks (scripts/gpu_test.sh --bars makes one and calls this). --only: figures
-whose topic or name has the word. --results: where whole outputs go, BUILD_FOLDER/bars unless said. What does not run, or
-says nothing, is a row too; fails when one is so or misses its bar. Benchmarks of peers were timed on an H200
-(docs/kernels/peers.md): on another card they are leads."""
+BUILD_FOLDER: a build with CUDA and benchmarks (scripts/gpu_test.sh --bars creates one and calls this). --only: figures
+with the word in their topic or name. --results: folder of complete outputs, default BUILD_FOLDER/bars. A benchmark that
+fails or prints no figure is a row too; the script fails if there is such a row or a missed target. Targets of peers were
+measured on an H200 (docs/kernels/peers.md); on another GPU they are only indications."""
 
 import argparse
 import json
@@ -17,10 +17,11 @@ import subprocess
 import sys
 import time
 
-# Commands share no more than this: a figure that hangs leaves time for the others.
+# Maximum time per command, so that a benchmark that hangs leaves time for the others.
 MOST_SECONDS = 100
 
-# Of cuda_attention_bench: topic, case, unit, bar. FA3's and others' time by 0.9 or what the bar is.
+# Cases of cuda_attention_bench: topic, case, unit, target. Targets are times of FA3 and others divided by 0.9 unless
+# noted.
 KERNELS = [
     ("e4m3 queries", "prefill 32/8 d128 8192 causal e4m3 queries", "TFLOP/s", 0.9 * 886),
     ("e4m3 queries", "prefill 32/8 d128 4096 causal e4m3 queries", "TFLOP/s", 0.9 * 760),
@@ -45,13 +46,13 @@ KERNELS = [
     ("MLA", "mla decode b1 kv65536 h128", "us", 53.5 / 0.9),
 ]
 
-# Of `attend bench model`: topic, flags, {batch: least share of the bound, in per cent}.
+# Cases of `attend bench model`: topic, flags, {batch: minimum percentage of the bound}.
 MODELS = [
     ("experts", "--shape qwen3-30b-a3b", {1: 55, 8: 70, 32: 70, 128: 65}),
     ("experts", "--shape gpt-oss-20b", {1: 50, 32: 50}),
     ("DeepSeek", "--shape deepseek-v2-lite --depth 4096", {32: 60, 128: 60}),
 ]
-# Steps of the 8B shape beside bf16's: format, {batch: times as many tokens a second, at least}.
+# Steps of the 8B shape compared with bf16: format, {batch: minimum speedup}.
 FORMATS = [("int4", {1: 2.0, 128: 1.0}), ("fp8", {1: 1.5, 128: 1.0})]
 
 SERVING = "bench serving --offline --shape llama-3.1-8b"
@@ -76,7 +77,7 @@ class Benchmarks:
         return found[0]
 
     def run(self, name, command):
-        """What a command printed, kept in a file too; all that it did before it failed or its time was up."""
+        """Returns a command's output, which is also written to a file, up to a failure or timeout."""
         start = time.monotonic()
         try:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=MOST_SECONDS)
@@ -90,7 +91,7 @@ class Benchmarks:
         return output
 
     def attend(self, name, flags):
-        """What a bench of the command `attend` wrote as JSON; nothing when it failed."""
+        """Returns the JSON of a bench of the command `attend`, or an empty dict on failure."""
         path = self.results / f"{name}.json"
         path.unlink(missing_ok=True)
         self.run(name, [str(self.program("attend")), *flags.split(), "--json", str(path)])
@@ -117,7 +118,7 @@ class Benchmarks:
             self.add(topic, name, seen.get(name, {}).get(unit), unit, bar, at_most=unit == "us")
 
     def decode(self, name, flags, batches):
-        """{batch: its case} of a model's decode steps."""
+        """Returns {batch: its case} of a model's decode steps."""
         figures = self.attend(name, f"bench model {flags} --batch-sizes {','.join(map(str, batches))}")
         cases = {case["case"]: case for case in figures.get("cases", [])}
         return {batch: cases.get(f"decode, batch {batch}", {}) for batch in batches}
@@ -152,11 +153,11 @@ class Benchmarks:
             figures = self.attend(f"serving-{name}", f"{SERVING} {SHARED} {flag}")
             firsts.append(figures.get("latencies", {}).get("ttft", {}).get("p50"))
         share = firsts[0] / firsts[1] if all(firsts) else None
-        self.add("serving", "first token behind 2k shared, with / without cache", share, "times", 0.25, at_most=True)
+        self.add("serving", "first token after 2k shared, with / without cache", share, "times", 0.25, at_most=True)
 
     def print_table(self):
         width = max((len(row[1]) for row in self.rows), default=0)
-        print(f"\n{'topic':<13} {'case':<{width}} {'figure':>9} {'bar':>10}")
+        print(f"\n{'topic':<13} {'case':<{width}} {'figure':>9} {'target':>10}")
         for topic, name, value, unit, bar, at_most, met in self.rows:
             figure = "none" if value is None else f"{value:.4g}"
             wanted = "-" if bar is None else f"{'<=' if at_most else '>='} {bar:.4g}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds and runs every GPU test on a machine with a GPU; elsewhere the same tests skip and are counted so. Fails also
-# when a kernel that was built spills registers or copies by what ptxas got wrong. A table of suites comes last.
-#   scripts/gpu_test.sh              build and test: the C++ suites, and tests/python where python3 has torch
-#   scripts/gpu_test.sh --sanitize   build, then the four tools of compute-sanitizer over small cases of every kernel
+# Builds and runs every GPU test on a machine with a GPU; elsewhere these tests are skipped and counted. Also fails if a
+# kernel spills registers or contains copies that ptxas compiled wrongly. A table of suites is printed last.
+#   scripts/gpu_test.sh              build and test: the C++ suites, and tests/python if python3 has torch
+#   scripts/gpu_test.sh --sanitize   build, then the four tools of compute-sanitizer on small cases of every kernel
 #   scripts/gpu_test.sh --bench      build and test, then time attention and dense layers
-#   scripts/gpu_test.sh --bars       build, then scripts/gpu_benchmarks.py: what attend is held to; some eight minutes
-# ATTEND_CUDA_ARCHITECTURES: what to build for; without it the GPU's own architecture. ATTEND_SKIP_PACKAGES=1 goes on
-# without a look at the installed packages.
+#   scripts/gpu_test.sh --bars       build, then scripts/gpu_benchmarks.py with its targets; about eight minutes
+# ATTEND_CUDA_ARCHITECTURES: architectures to build for; default: that of the GPU. ATTEND_SKIP_PACKAGES=1 skips the check
+# of installed packages.
 set -euo pipefail
 usage() { sed -n '2,9s/^# \?//p' "$0"; }
 mode=${1:-}
@@ -20,9 +20,9 @@ case $mode in
   --help | -h) usage; exit ;;
   *) usage >&2; exit 2 ;;
 esac
-source "$(dirname "$0")/setup.sh"  # changes the folder
+source "$(dirname "$0")/setup.sh"  # changes the working directory
 
-# What CMake calls the first GPU; Hopper has instructions of its own besides.
+# CMake's name of the first GPU's architecture; Hopper also has architecture-specific instructions.
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d . || true)
 native=${capability:-90}-real
 [[ $native == 90-real ]] && native="90a-real;90-real"
@@ -30,9 +30,9 @@ architectures=${ATTEND_CUDA_ARCHITECTURES:-$native}
 build=build/gpu
 [[ $mode == --sanitize ]] && build+=-sanitize
 log=$build/build.log
-[[ -n $capability ]] || echo "gpu_test: nvidia-smi shows no GPU here: will now build everything, log in $log; what needs a GPU skips"
+[[ -n $capability ]] || echo "gpu_test: nvidia-smi reports no GPU; building everything, log in $log; GPU tests are skipped"
 
-# Programs of GPU tests alone, and the GPU's share of those that know both devices.
+# Programs with only GPU tests, and the GPU tests of those that support both devices.
 suites=(
   kernels_cuda_test
   dense_gpu_test
@@ -48,9 +48,9 @@ suites=(
   "model_golden_test=*gpu*"
   cli_test
 )
-# What --sanitize runs: tools, program, tests. m is memcheck, r racecheck, s synccheck, i initcheck. R and S are left out
-# where compute-sanitizer is older than 2026.4, and then takes for errors what later ones do not: job slots that are told
-# and given back by barriers, and arrivals by "cp.async.mbarrier.arrive".
+# Cases of --sanitize: tools, program, tests. m is memcheck, r racecheck, s synccheck, i initcheck. R and S are skipped
+# if compute-sanitizer is older than 2026.4, which reports false errors: job slots that barriers hand over and return,
+# and arrivals by "cp.async.mbarrier.arrive".
 sanitized=(
   # Attention: every instance of the sm80 kernels with every height of row tiles, plans, merges; MLA; prefill on sm90.
   "m    kernels_cuda_test CudaAttentionClusters.*:CudaAttention.SharesTheMerge*"
@@ -58,32 +58,33 @@ sanitized=(
   "mi   kernels_cuda_test CudaPrefill.ProducesTheSameBitsThirtyTimesRowByRow"
   "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaMla.ServesMlaLayersInAFewSmallCases"
   "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallCases:CudaPrefill.ConformsInAFewSmallCasesOfE4m3"
-  # What has many keys, ends of splits, indices of every kind.
+  # Many keys, ends of splits, and all kinds of indices.
   "m    kernels_cuda_test Every/CudaAttentionPart.*/0:Every/CudaPrefillPart.*/0:CudaAttention.*ManyFixedSplits"
   # Graphs, replayed for many lengths.
   "m    kernels_cuda_test Each/CudaStep.*ForAllLengths/Decode:Each/CudaStep.*ForAllLengths/VerifyOfManyHeads:Each/CudaStep.*ForAllLengths/Latent"
   "m    kernels_cuda_test CudaPrefixReady.*:CudaInlinePlan.*"
   "m    engine_test       *ReplayOnGpu*/triton_bfloat16"
-  # MLA and verify, whose CTAs share work tiles; experts in mxfp4, direct and in tiles.
+  # MLA and verify, whose CTAs share work tiles; experts in mxfp4, direct and tiled.
   "mi   kernels_cuda_test Each/CudaStep.*AHundredTimes/Latent*:Each/CudaStep.*AHundredTimes/Verify*:CudaMla.HasTheSameBits*"
   "mi   moe_test          *MxFp4MatchesFloat64*"
-  # Store, merge, a batch's arrays, rows for other interfaces.
+  # Store, merge, arrays of a batch, rows for other interfaces.
   "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CudaRopeRows.*"
-  # Sampling. racecheck is not done with clusters of four and eight in a minute; those of two run the same code.
+  # Sampling. racecheck needs more than a minute for clusters of four and eight; clusters of two run the same code.
   "mrsi kernels_cuda_test Each/CudaSamplingOfRows.*/2:Each/CudaSamplingOfRows.*/3:CudaSampling.SplitsABin*:CudaSampling.MarksARow*"
   "msi  kernels_cuda_test Each/CudaSamplingOfRows.*/0:Each/CudaSamplingOfRows.*/1:CudaSampling.SamplesTheTokenOfTheCpuFromATiny*"
   "m    kernels_cuda_test CudaSampling.CutsLikeTheCpu*"
   "mrsi edit_logits_test  *Gpu"
-  # Dense layers: wgmma in clusters of one to eight, deterministic ones, few rows with norms, SiLU and sums, q, k and v.
+  # Dense layers: wgmma in clusters of one to eight, deterministic GEMMs, few rows with norms, SiLU and sums, q, k and
+  # v.
   "mrsi dense_gpu_test    Each/Sm90SwapAbGemmOfShape.*/2:Each/Sm90SwapAbGemmOfShape.*/3:InvariantLinear.ATileOfRows*"
   "mrsi dense_gpu_test    FusedLinear.IsBatchInvariantForFewRowsOnGpus*:Each/QkvOfHeads.*/1"
   "ms   dense_gpu_test    Each/Sm90SwapAbGemmOfHeight.*/7:Each/QkvOfHeads.*/4"
-  # Codes in their own bits: of 8 bits by wgmma, of 4 bits in few rows; fp8 by fp8.
+  # Quantized weights: 8 bits with wgmma, 4 bits with few rows; fp8 by fp8.
   "mi   dense_gpu_test    Sm90SwapAbQuantized.AddToExistingOutput:Sm90SwapAbQuantized.ApplyGate:SkinnyQuantized.NormalizeInputs:Sm90ScaledQuantized.ApplyGate"
-  # Deferred norms; the gated-MLP GEMM, whose pairs of CTAs share x, and weights.
+  # Deferred norms; the gated-MLP GEMM, whose pairs of CTAs share x and weights.
   "msi  dense_gpu_test    Sm90Gemv.MatchesFloat64WithBiasAndExistingOutput*"
   "ms   dense_gpu_test    Sm90DeferredNorm.StoresResidual*:Sm90GatedMlpGemm.WritesOnlyItsColumnsOfAWiderTensor*"
-  # The rest of a layer; rows and heads that are moved in groups, and others.
+  # Other operations of a layer; rows and heads that are loaded in groups, and others.
   "m    dense_gpu_test    AlignedRows.NormsAndActivationsMatchUnalignedRows*:AlignedRows.HeadsMatchUnalignedRowsInNormRopeStore*"
   "mrsi dense_gpu_test    AddRmsNorm.*:SiluMul.*:Rope.Rotates*:GatherRows.*:FillRandom.HasTheSameBitsOnAGpu:Embedding.Copies*"
 )
@@ -92,7 +93,7 @@ build_suites() {
   local start=$SECONDS flags=-Xptxas=-v targets=("${suites[@]%%=*}")
   case $mode in
     --sanitize)
-      flags+=" -lineinfo"  # for reports; machine code stays as it is
+      flags+=" -lineinfo"  # for reports; does not change machine code
       targets=(kernels_cuda_test dense_gpu_test engine_test moe_test)
       ;;
     --bench) targets+=(cuda_attention_bench cuda_linear_bench) ;;
@@ -108,7 +109,7 @@ build_suites() {
   echo "built for $architectures in $((SECONDS - start)) s"
 }
 
-# Over the floors that were built for the suites.
+# Runs the Python tests with the libraries that were built for the suites.
 test_python() {
   local start=$SECONDS
   if ! python3 -c "import torch, nanobind, scikit_build_core, pytest" 2>/dev/null; then
@@ -124,7 +125,7 @@ test_python() {
   echo "tests/python in $((SECONDS - start)) s"
 }
 
-# PROGRAM=TESTS of the rows of `sanitized` that have a tool of these letters.
+# Prints PROGRAM=TESTS of the rows of `sanitized` that have a tool with one of these letters.
 chosen_for() {
   local row tools program tests
   for row in "${sanitized[@]}"; do

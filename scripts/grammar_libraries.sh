@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the packages whose libraries compile grammars into build/grammar, and prints that folder: for tests, and for
-# ATTEND_GRAMMAR_LIBRARY_PATH. They are loaded without Python, and need nothing of what they ask for.
+# Installs the packages with the libraries that compile grammars into build/grammar, and prints that folder: for tests,
+# and for ATTEND_GRAMMAR_LIBRARY_PATH. The libraries are loaded without Python, so the packages' dependencies are not
+# needed.
 set -euo pipefail
 ATTEND_EXTRA_PACKAGES=python3-venv source "$(dirname "$0")/setup.sh" >&2
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/embed-*: tiny random embedding models with the vectors that transformers makes of prompts,
-pooled, projected and normalized as their sentence-transformers files say.
+"""Writes tests/goldens/embed-*: tiny random embedding models with the vectors that transformers computes for prompts,
+pooled, projected and normalized as configured in their sentence-transformers files.
 
     pip install torch transformers safetensors
     python3 scripts/make_embedding_goldens.py [CASE...]
@@ -22,7 +22,7 @@ ST = "sentence_transformers.models."
 
 
 def qwen3_embedding():
-    """Qwen3-Embedding's: a causal decoder under bare names, the last token, length 1."""
+    """Qwen3-Embedding: a causal decoder without name prefix, last token, length 1."""
     config = qwen3(
         num_attention_heads=4,
         num_key_value_heads=2,
@@ -35,7 +35,7 @@ def qwen3_embedding():
 
 
 def embedding_gemma():
-    """EmbeddingGemma's: windows on both sides, the mean, two layers behind it, length 1."""
+    """EmbeddingGemma: windows on both sides, mean, two layers after it, length 1."""
     config = gemma3(
         num_hidden_layers=3,
         rope_theta=1000000.0,
@@ -48,7 +48,7 @@ def embedding_gemma():
 
 
 def mean_without_normalize():
-    """A causal decoder under full names, the mean, no normalization; stored in bf16."""
+    """A causal decoder with full names, mean, no normalization; stored in bf16."""
     config = qwen3(
         num_attention_heads=2,
         num_key_value_heads=1,
@@ -84,12 +84,12 @@ def bert(**changes):
 
 
 def bert_mean():
-    """all-MiniLM's and e5's: bare names, the numbers of the positions among the weights, the mean, length 1."""
+    """all-MiniLM and e5: no name prefix, position ids among the weights, mean, length 1."""
     return {"config": bert(), "pooling": "mean_tokens", "dense": (), "normalize": True, "position_ids": True}
 
 
 def bert_cls_tanh():
-    """bge's pooling, with GELU in its tanh form, names under bert., another eps, stored in f16."""
+    """bge's pooling, with the tanh approximation of GELU, names with prefix bert., another eps, stored in f16."""
     config = bert(
         hidden_size=64,
         num_attention_heads=2,
@@ -110,7 +110,7 @@ def bert_cls_tanh():
 
 
 def roberta_mean():
-    """all-distilroberta's: positions that begin behind the id of the padding token."""
+    """all-distilroberta: positions start after the id of the padding token."""
     config = bert(
         model_type="roberta", architectures=["RobertaModel"], pad_token_id=1, type_vocab_size=1, layer_norm_eps=1e-5
     )
@@ -133,7 +133,7 @@ def write_json(path, value):
 
 
 def write_modules(folder, case):
-    """modules.json and the folders it names."""
+    """Writes modules.json and the folders that it names."""
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     modes = ("cls_token", "mean_tokens", "max_tokens", "lasttoken")
     write_json(
@@ -176,7 +176,7 @@ def embed(model, folder, case, ids):
 
 
 def decoder_name(name):
-    """What a decoder calls the same, by which random_weight() knows how large it is to be."""
+    """Returns a decoder's name of the same weight, from which random_weight() derives its scale."""
     for bert_name, other in (
         ("LayerNorm.", "norm."),
         ("_embeddings.", "_embed_tokens."),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets from the repository's models, goldens and texts.
 
-    make_fuzz_seeds.py FOLDER      makes a folder of seeds in FOLDER for each target
+    make_fuzz_seeds.py FOLDER      creates a folder of seeds in FOLDER for each target
 """
 
 import json
@@ -15,7 +15,7 @@ TOKENIZERS = sorted(path.parent for path in (ROOT / "tests/data/tokenizers").glo
 
 
 def safetensors_headers():
-    """The header of each file behind the length of its data (see fuzz_safetensors_header.cc)."""
+    """The header of each file, preceded by the length of its data (see fuzz_safetensors_header.cc)."""
     for model in MODELS:
         if not model.is_dir():
             continue
@@ -30,7 +30,7 @@ def safetensors_headers():
 
 
 def shortest(header, count):
-    """The first tensors by their place, so that what is left is a whole file."""
+    """The first tensors by offset, so that the rest is a valid file."""
     tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
     first = sorted(tensors, key=lambda name: tensors[name]["data_offsets"])[:count]
     return {name: tensors[name] for name in first}
@@ -52,7 +52,7 @@ def tokenizers():
 
 
 def growing(tokenizer):
-    """Steps that multiply a text, as tokenizer.json has them."""
+    """Steps of a tokenizer.json that multiply a text."""
     replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaa"}
     byte_level = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False}
     for field, step in [("normalizer", replace), ("pre_tokenizer", byte_level), ("decoder", replace)]:
@@ -61,7 +61,7 @@ def growing(tokenizer):
 
 
 def smaller(tokenizer):
-    """The same layout with the added tokens and a handful of others: most of a file is alike."""
+    """The same layout with the added tokens and a few others, since most of a file is repetitive."""
     vocab = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)[:8]
     tokenizer["model"]["vocab"] = {token: i for i, token in enumerate(vocab)}
     tokenizer["model"]["merges"] = []
@@ -98,7 +98,7 @@ def prompts():
 
 
 def http_bodies():
-    """Behind a byte for path and way (see fuzz_http_bodies.cc): each with clients that stay, leave, and are answered."""
+    """Bodies preceded by a byte for path and mode (see fuzz_http_bodies.cc): clients that stay, leave, and are answered."""
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "copy: a [ sun fox ] b ->"}]
     choice = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 3, "stop": ["fox", "\u20ac"], "n": 2,
               "frequency_penalty": 0.5, "presence_penalty": -0.5, "logit_bias": {"17": -100}, "min_tokens": 1}
@@ -134,7 +134,7 @@ def http_bodies():
 
 
 def utf8_streams():
-    """Texts whole and broken behind four bytes that say how they are cut (see fuzz_utf8_stream.cc)."""
+    """Valid and broken texts preceded by four bytes that define how they are split (see fuzz_utf8_stream.cc)."""
     texts = ["a \u00e9\u20ac\U0001f600 \"b\"\n" * 3, "\u00e2\u20ac\u00e2\n a", "\ufffd\ud7ff\U0010ffff"]
     broken = [b"\xe2\x82", b"\xf0\x9f\x98a\xc3\xc3\xa9", b"\xed\xa0\x80\xf4\x90\x80\x80\xc0\xaf", bytes(range(256))]
     for i, raw in enumerate([text.encode() for text in texts] + broken):

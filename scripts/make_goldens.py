@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens: tiny random models with the logits Hugging Face transformers computes.
+"""Writes tests/goldens: tiny random models with the logits that Hugging Face transformers computes.
 
-Each case is a folder that looks like a published model (config.json, model.safetensors) with
-the truth beside it (golden.safetensors). attend's tests load the folder as they would load any
-model and compare. The cases are in golden_cases.py.
+Each case is a folder in the form of a published model (config.json, model.safetensors) with its
+expected results (golden.safetensors). attend's tests load the folder like any other model and
+compare. The cases are in golden_cases.py.
 
     pip install torch transformers safetensors
     python3 scripts/make_goldens.py                    # all cases
     python3 scripts/make_goldens.py llama-gqa4-hd32    # one case
-    python3 scripts/make_goldens.py --rounding         # rounding.json alone, of goldens that are there
+    python3 scripts/make_goldens.py --rounding         # only rounding.json of existing goldens
 
 The config is written first and the model is then loaded from the folder, so the goldens
-are what transformers makes of exactly the files that are committed.
+are what transformers computes from exactly the committed files.
 """
 
 import argparse
@@ -35,23 +35,23 @@ from transformers import (
 )
 
 GREEDY_TOKENS = 16
-# A greedy choice is safe when the runner-up is this far below, relative to the largest logit.
+# A greedy choice is safe if the second-best logit is lower by this margin, relative to the largest logit.
 MIN_MARGIN = 0.01
-# float32 must agree with float64 this well, or a tolerance of 1e-4 would test luck.
+# float32 must agree with float64 to this precision; otherwise a tolerance of 1e-4 would depend on luck.
 MAX_ROUNDING = 1e-5
-# In every layer with experts the last one that a prompt's token chooses leads the first that it does not
-# by so much, in parts of the largest router logit: more than 16-bit models are off by.
+# In every layer with experts, the last selected expert of a prompt's token leads the first unselected one by this
+# margin, relative to the largest router logit. It is larger than the error of 16-bit models.
 MIN_ROUTER_MARGIN = 0.05
-CANDIDATES = 16  # for a token of such a prompt, at once
-# A continuation that repeats one token would pass by accident.
+CANDIDATES = 16  # per token of such a prompt, in one batch
+# A continuation that repeats a single token would match by accident.
 MIN_DISTINCT = 4
 
 
 def random_weight(name, shape, config, generator):
-    """Weights that show errors: sharp attention, spread logits, no norm weight 1, no bias 0.
+    """Returns weights that expose errors: sharp attention, spread logits, no norm weight of 1, no bias of 0.
 
-    The usual 0.02 would make attention nearly uniform, and a wrong mask or rope would hide.
-    Tied embeddings stay below what the layers add, or the model only repeats its last token.
+    The usual 0.02 would make attention nearly uniform and hide a wrong mask or rope. Tied
+    embeddings are smaller than the layers' outputs, or the model would only repeat its last token.
     """
     noise = torch.randn(shape, generator=generator)
     gemma = config.model_type.startswith("gemma")
@@ -59,7 +59,7 @@ def random_weight(name, shape, config, generator):
         return 0.2 * noise
     if name.endswith("bias"):
         return 0.5 * noise
-    # Gemma stores what is added to 1.
+    # Gemma stores norm weights minus 1.
     stored_one = 0.0 if gemma else 1.0
     if name.endswith(("q_norm.weight", "k_norm.weight")):
         return stored_one + 0.4 + 0.3 * noise
@@ -69,7 +69,7 @@ def random_weight(name, shape, config, generator):
         scale = 0.3 if config.tie_word_embeddings else 1.0
         # Gemma multiplies the embedding by sqrt(hidden_size).
         return scale * noise / (math.sqrt(shape[-1]) if gemma else 1.0)
-    # As large as the scores they stand beside.
+    # Same magnitude as the scores.
     if name.endswith("sinks"):
         return 2.0 * noise
     sharp = ("q_proj.weight", "q_b_proj.weight", "k_proj.weight", "mlp.gate.weight", "router.weight")
@@ -80,18 +80,18 @@ def random_weight(name, shape, config, generator):
 
 
 def stored_name(name, prefixes):
-    """The name by which the file has a tensor."""
+    """Returns the name of a tensor in the file."""
     for begin, stored in prefixes:
         if name.startswith(begin):
             return stored + name.removeprefix(begin)
     return name
 
 
-# Model types whose files have all experts in one tensor, as transformers has them in memory.
+# Model types with all experts in one tensor in the file, as in transformers' memory.
 FUSED_EXPERTS = ("gpt_oss", "llama4_text")
-# The same with input features first in the file, and output features first in memory.
+# The same, but with input features first in the file and output features first in memory.
 TRANSPOSED_EXPERTS = ("qwen3_vl_moe",)
-# How files call what transformers keeps as mlp.gate and, of all experts in one tensor, as
+# Names in files of the modules that transformers stores as mlp.gate and, for all experts in one tensor, as
 # mlp.experts.gate_up_proj and mlp.experts.down_proj.
 QWEN_NAMES = ("mlp.", "mlp.experts", ("gate_proj", "up_proj", "down_proj"))
 MIXTRAL_NAMES = ("block_sparse_moe.", "block_sparse_moe.experts", ("w1", "w3", "w2"))
@@ -113,7 +113,7 @@ def has_experts(config):
 
 
 def published_tensors(name, weight, config):
-    """The tensors of the file, by name: those of experts one by one."""
+    """Returns the tensors of the file by name, with separate tensors per expert."""
     if config.model_type in TRANSPOSED_EXPERTS and ".mlp.experts." in name:
         return {name: weight.transpose(1, 2).contiguous()}
     if config.model_type not in EXPERT_NAMES:
@@ -133,7 +133,7 @@ def published_tensors(name, weight, config):
 
 
 def model_class(config):
-    """What transformers generates text with: models of images too have a class of their own."""
+    """Returns transformers' class for text generation; models with images have a separate class."""
     causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
     return AutoModelForCausalLM if causal else AutoModelForImageTextToText
 
@@ -148,7 +148,7 @@ def make_weights(config_json, dtype, seed, prefixes, extra):
     for name, parameter in skeleton.named_parameters():
         weight = random_weight(name, tuple(parameter.shape), config, generator).to(dtype)
         weights |= published_tensors(stored_name(name, prefixes), weight, config)
-    # What corrects a router's choice is no parameter, and in float32 whatever the weights are.
+    # The correction of a router's choice is a buffer, and always float32.
     for name, buffer in skeleton.named_buffers():
         if name.endswith("e_score_correction_bias"):
             correction = random_weight(name, tuple(buffer.shape), config, generator)
@@ -159,7 +159,7 @@ def make_weights(config_json, dtype, seed, prefixes, extra):
 
 
 def write_weights(folder, weights, num_files):
-    """One model.safetensors, or num_files shards with the index that names each tensor's file."""
+    """Writes one model.safetensors, or num_files shards with an index."""
     if num_files == 1:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         return
@@ -177,8 +177,8 @@ def write_weights(folder, weights, num_files):
 
 @contextlib.contextmanager
 def reference_of(folder, case, seed):
-    """The folder that transformers computes goldens from: the case's own or, of a quantized one, its twin in
-    float32, which holds what the codes stand for. Writes the weights of both.
+    """Returns the folder that transformers computes goldens from: the case's own or, for a quantized model, a float32 copy
+    with dequantized weights. Writes the weights of both.
     """
     weights = make_weights(case.config, case.dtype, seed, case.prefixes, case.extra)
     if case.scheme is None:
@@ -196,8 +196,8 @@ def reference_of(folder, case, seed):
 
 
 def load(folder, dtype):
-    """Loads the folder as a user would. Eager attention: the mask is a plain matrix. Eager experts
-    know float64.
+    """Loads the folder as a user would. Eager attention uses a plain matrix as mask; eager experts
+    support float64.
     """
     config = AutoConfig.from_pretrained(folder)
     implementations = {"experts_implementation": "eager"} if has_experts(config) else {}
@@ -207,7 +207,7 @@ def load(folder, dtype):
 
 
 def next_tokens(model, prompt):
-    """Greedy continuation with a KV cache; also the smallest relative margin of its choices."""
+    """Returns a greedy continuation with a KV cache, and the smallest relative margin of its choices."""
     ids = torch.tensor([prompt])
     cache = None
     greedy, margin = [], math.inf
@@ -223,10 +223,10 @@ def next_tokens(model, prompt):
 
 
 def recomputed_greedy(folder, prompt, greedy):
-    """The same continuation from one forward over prompt and answer, without a cache.
+    """Returns the same continuation from one forward pass over prompt and answer, without a cache.
 
-    It differs from next_tokens only where rope depends on the length (dynamic); a prompt is
-    kept when both agree, so that it does not matter when a key was rotated.
+    It differs from next_tokens only if rope depends on the length (dynamic). A prompt is kept if
+    both agree, so that the time at which a key is rotated does not matter.
     """
     model = load(folder, torch.float32)
     logits = model(input_ids=torch.tensor([prompt + greedy[:-1]]), use_cache=False).logits[0]
@@ -234,14 +234,14 @@ def recomputed_greedy(folder, prompt, greedy):
 
 
 def rounding(folder, prompt, logits):
-    """How far float32 is from float64, relative to the largest logit."""
+    """Returns the difference between float32 and float64, relative to the largest logit."""
     exact = load(folder, torch.float64)(input_ids=torch.tensor([prompt])).logits[0]
     return ((logits.double() - exact).abs().max() / exact.abs().max()).item()
 
 
 def write_rounding(folder, truth):
-    """rounding.json: for each 16-bit dtype and prompt, how far transformers computing in that dtype
-    is from the goldens, relative to the largest logit. What a 16-bit model may be off by.
+    """Writes rounding.json: for each 16-bit dtype and prompt, the difference between transformers in that
+    dtype and the goldens, relative to the largest logit. It is the tolerance of a 16-bit model.
     """
     golden = load_file(folder / "golden.safetensors")
     errors = {}
@@ -257,14 +257,14 @@ def write_rounding(folder, truth):
     (folder / "rounding.json").write_text(json.dumps(errors) + "\n")
 
 
-# Which of what a router returns its logits are, where they are not the first.
+# Index of the logits among a router's outputs, if not 0.
 ROUTER_LOGITS = {"Llama4Router": 1}
 ROUTERS = ("topkrouter", "llama4router")
 
 
 def choice_margins(router, bias, logits, top_k):
-    """By how much the least of the chosen leads the best of the others, among groups of experts and among the
-    experts of the chosen groups, in parts of the largest number that is compared."""
+    """Returns the margin between the last selected and the first unselected choice, among groups of experts and among the
+    experts of the selected groups, relative to the largest compared value."""
     ranks = logits if bias is None else logits.sigmoid() + bias
     lead = torch.full(ranks.shape[:-1], math.inf)
     num_groups = getattr(router, "num_group", None) or 1
@@ -281,15 +281,15 @@ def choice_margins(router, bias, logits, top_k):
 
 
 def router_margins(model, ids):
-    """Of the last token of each row: by how much the least of the chosen experts leads, in the
-    layer where that is least."""
+    """Returns for the last token of each row the smallest margin of the selected experts over all
+    layers."""
     logits = []
     hooks = [
         module.register_forward_hook(
             lambda router, given, output: logits.append(
                 (
                     router,
-                    # MiniMax's router is given what others hold.
+                    # MiniMax's router receives the bias as an argument.
                     given[1] if len(given) > 1 else getattr(router, "e_score_correction_bias", None),
                     output[ROUTER_LOGITS.get(type(router).__name__, 0)],
                 )
@@ -310,7 +310,7 @@ def router_margins(model, ids):
 
 
 def draw_prompt(folder, vocab_size, length, generator):
-    """A random prompt; of a model with experts one whose choices of experts are safe."""
+    """Returns a random prompt; for a model with experts, one with safe choices of experts."""
     model = load(folder, torch.float32)
     if not has_experts(model.config):
         return torch.randint(2, vocab_size, (length,), generator=generator).tolist()
@@ -329,7 +329,7 @@ def draw_prompt(folder, vocab_size, length, generator):
 def make_prompt(folder, vocab_size, length, generator):
     """Draws prompts until greedy decoding is safe; returns the prompt's golden tensors.
 
-    Every try loads the model anew, because dynamic rope keeps state in the model.
+    Every attempt loads the model again, because dynamic rope keeps state in the model.
     """
     for _ in range(1000):
         prompt = draw_prompt(folder, vocab_size, length, generator)
@@ -352,7 +352,7 @@ def make_prompt(folder, vocab_size, length, generator):
 
 
 def make_case(folder, case, seed):
-    """Writes one folder anew: config, weights, then the goldens computed from those files."""
+    """Writes one folder from scratch: config, weights, then the goldens computed from those files."""
     print(folder.name)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -363,7 +363,7 @@ def make_case(folder, case, seed):
     generator = torch.Generator().manual_seed(seed + 1)
     golden = {}
     vocab_size = case.config.get("text_config", case.config)["vocab_size"]
-    # What stands for parts of images.
+    # Tokens for parts of images.
     last = vocab_size - 3 if "text_config" in case.config else vocab_size
     with reference_of(folder, case, seed) as truth:
         for index, length in enumerate(case.lengths):
@@ -377,7 +377,7 @@ def main():
     parser = argparse.ArgumentParser(description="Writes the golden models of tests/goldens.")
     parser.add_argument("cases", nargs="*", help="cases to write (default: all)")
     parser.add_argument(
-        "--rounding", action="store_true", help="write rounding.json only, of goldens that are there"
+        "--rounding", action="store_true", help="write only rounding.json of existing goldens"
     )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/goldens"))
     arguments = parser.parse_args()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the prompts that test and show models/attend-tiny, with what transformers answers.
+"""Writes the test and demo prompts of models/attend-tiny, with the answers of transformers.
 
     pip install torch transformers
     python3 scripts/make_tiny_goldens.py
@@ -22,7 +22,7 @@ MAX_NEW_TOKENS = 64
 
 
 def greedy(model, input_ids):
-    """The new tokens of a greedy continuation, the end token included."""
+    """Returns the new tokens of a greedy continuation, including the end token."""
     ids = torch.tensor([input_ids])
     output = model.generate(
         ids,
@@ -35,7 +35,7 @@ def greedy(model, input_ids):
 
 
 def golden(model, tokenizer, example):
-    """One line of the test data."""
+    """Returns one line of the test data."""
     input_ids = tokenizer(example.prompt).input_ids
     output_ids = greedy(model, input_ids)
     return {
@@ -49,13 +49,13 @@ def golden(model, tokenizer, example):
 
 
 def write_lines(path, lines):
-    """JSON lines: one object a line."""
+    """Writes JSON lines, one object per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def report(lines):
-    """Prints how many answers are right, per task and for prompts that fill the context."""
+    """Prints the number of right answers, per task and for prompts that fill the context."""
     for task in tiny_tasks.TASKS:
         mine = [line for line in lines if line["task"] == task]
         print(f"{task}: {sum(line['hf_text'] == line['answer'] for line in mine)} of {len(mine)}")

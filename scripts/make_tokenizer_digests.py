@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Writes what the `tokenizers` library makes of 2,000 texts with every layout of tests/data/tokenizers, as digests.
+"""Writes digests of the `tokenizers` library's results for 2,000 texts with every layout of tests/data/tokenizers.
 
-Needs `pip install tokenizers` (written with 0.23.3) and Python 3.11 or later. The output depends on nothing but this
-file, make_tokenizer_goldens.py, the layouts and the library.
+Needs `pip install tokenizers` (written with 0.23.3) and Python 3.11 or later. The output depends only on this file,
+make_tokenizer_goldens.py, the layouts and the library.
 
-  many_texts.jsonl   one text a line: a string, {"hex": "..."} for bytes that need not be UTF-8, or
+  many_texts.jsonl   one text per line: a string, {"hex": "..."} for bytes that may not be UTF-8, or
                      {"runs": [[string, count], ...]}
-  LAYOUT/many.txt    a line for each: CRC-32 of the ids (little-endian 32-bit, without special tokens), and of the text
-                     that they decode to where that is not what stands in many_texts.jsonl; or "-" where the
-                     library's tables of characters are too old
+  LAYOUT/many.txt    one line per text: CRC-32 of the ids (little-endian 32-bit, without special tokens), and of the
+                     decoded text if it differs from many_texts.jsonl; or "-" if the library's character tables are too
+                     old
 
-  --show LAYOUT N    prints the text of line N (from 1), its ids and what they decode to, instead of writing
+  --show LAYOUT N    prints the text of line N (from 1), its ids and the decoded text, instead of writing
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ MORE_BLOCKS = [
     (0xA000, 0xA48F), (0xA640, 0xA69F), (0xA980, 0xA9DF), (0xAB70, 0xABBF), (0xFB50, 0xFDFF), (0x10300, 0x1032F), (0x10400, 0x1044F), (0x12000, 0x123FF), (0x1E900, 0x1E95F), (0x1F100, 0x1F1FF),
 ]  # fmt: skip
 
-# From which code is made: words, then what stands between them.
+# Parts of code: words, then separators.
 CODE_WORDS = """
 def class return import from if else elif for while in not None True self lambda yield async await with as try except
 int const auto std::vector template<class T> namespace public: virtual override nullptr sizeof(x) #include <map> #define
@@ -51,7 +51,7 @@ NFKC, STRIP_ACCENTS = normalizers.NFKC(), normalizers.StripAccents()
 
 
 def is_known(char):
-    """Whether the library, whose tables for normalizing are those of Unicode 9, takes the character for what it is."""
+    """Returns true if the library, whose normalization tables are those of Unicode 9, classifies the character correctly."""
     is_mark = unicodedata.category(char).startswith("M")
     return (
         is_settled(char)
@@ -109,7 +109,7 @@ KINDS = [words, scripts, code, emoji, long_runs, random_bytes, corpus_cuts, mark
 
 
 def spelled_out(text):
-    """What stands in many_texts.jsonl, as the string that the library is given."""
+    """Returns an entry of many_texts.jsonl as the string that is passed to the library."""
     if isinstance(text, str):
         return text
     if "hex" in text:
@@ -128,7 +128,7 @@ BERT_ACCENTS = normalizers.BertNormalizer(
 
 
 def is_newer(char):
-    """Whether BERT's parts of the library, whose tables are older than Unicode 14, take the character for another."""
+    """Returns true if BERT's parts of the library, whose tables are older than Unicode 14, misclassify the character."""
     category = unicodedata.category(char)
     parts = len(BERT_WORDS.pre_tokenize_str(f"a{char}b"))
     stripped = BERT_ACCENTS.normalize_str(f"a{char}") == "a"

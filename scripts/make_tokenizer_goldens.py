@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Writes tests/data/tokenizers: small tokenizers in published layouts, and what the `tokenizers` library makes of
-some texts with them.
+"""Writes tests/data/tokenizers: small tokenizers in published layouts, and the results of the `tokenizers` library for
+some texts.
 
-Needs `pip install tokenizers` (written with 0.23.3). The output depends on nothing but this file and the library.
+Needs `pip install tokenizers` (written with 0.23.3). The output depends only on this file and the library.
 
-  texts.jsonl             one JSON string a line: texts that every layout is tried on
+  texts.jsonl             one JSON string per line: texts for every layout
   LAYOUT/tokenizer.json   a tokenizer, trained on the corpus below
   LAYOUT/golden.jsonl     first line: {"before": [...], "after": [...]}, the ids that add_special_tokens adds.
-                          then one case a line:
+                          then one case per line:
     "i" or "text"         the line of texts.jsonl, or the text itself; a case without either only decodes
-    "ids"                 of the text, without special tokens
-    "skip", "keep"        decode(ids) with and without skip_special_tokens; without "skip" it is the text, without
-                          "keep" it is what "skip" is
+    "ids"                 ids of the text, without special tokens
+    "skip", "keep"        decode(ids) with and without skip_special_tokens; if "skip" is missing it equals the text, if
+                          "keep" is missing it equals "skip"
 """
 import argparse
 import json
@@ -97,7 +97,7 @@ def train(tokenizer, vocab_size, special_tokens=(), alphabet=(), **options):
 
 
 def common_chars(count):
-    """The most frequent characters of the corpus. (The trainer's own limit_alphabet breaks ties by chance.)"""
+    """Returns the most frequent characters of the corpus. (The trainer's limit_alphabet breaks ties randomly.)"""
     text = "".join(CORPUS).replace(" ", SPACE)
     return sorted(set(text), key=lambda c: (-text.count(c), c))[:count]
 
@@ -128,7 +128,7 @@ def template(tokenizer, single, tokens):
 
 
 def edit(tokenizer, change):
-    """The tokenizer again, after `change` had its JSON."""
+    """Returns the tokenizer after `change` was applied to its JSON."""
     data = json.loads(tokenizer.to_str())
     change(data)
     return Tokenizer.from_str(json.dumps(data)), data
@@ -138,7 +138,7 @@ def llama3():
     tokenizer = byte_level(600, split_then_bytes(LLAMA3_SPLIT), ignore_merges=True)
 
     def add_unmerged_words(data):
-        # Words that no merge makes: only ignore_merges finds them.
+        # Words that no merge produces: only ignore_merges finds them.
         for word in ["Ġunmerged", "zebra", "Ġquick", "1234", "ĠÐ¼Ð¸ÑĢ"]:
             data["model"]["vocab"].setdefault(word, len(data["model"]["vocab"]))
 
@@ -208,14 +208,14 @@ def deepseek():
 
 
 def sentencepiece(vocab_size, specials, fuse_unk=True):
-    """A BPE vocabulary as conversions from SentencePiece have it: specials, bytes, pieces."""
+    """Returns a BPE vocabulary in the form of conversions from SentencePiece: specials, bytes, pieces."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=fuse_unk, byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
     bytes_ = [f"<0x{i:02X}>" for i in range(256)]
-    # Most characters of the corpus, not all: the rest falls back to bytes.
+    # Most characters of the corpus; the others fall back to bytes.
     train(tokenizer, vocab_size, list(specials) + bytes_, alphabet=common_chars(180), limit_alphabet=180)
 
-    def only_specials(data):  # training made added tokens of the bytes; in published files they are plain tokens
+    def only_specials(data):  # training adds the bytes as added tokens; in published files they are plain tokens
         data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] in specials]
 
     return edit(tokenizer, only_specials)[0]
@@ -271,7 +271,7 @@ def metaspace():
 
 
 def words():
-    """No published layout: what the others leave out. Unknown characters, odd added tokens, no decoder."""
+    """An artificial layout with features that the others lack: unknown characters, unusual added tokens, no decoder."""
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]", fuse_unk=False))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Strip()]
@@ -303,7 +303,7 @@ def words():
 
 
 def word_pieces(normalizer, pre_tokenizer, prefix, count):
-    """Frequent parts of the corpus' words. (The library's trainer numbers them by chance.)"""
+    """Returns frequent parts of the corpus' words. (The library's trainer numbers them randomly.)"""
     counts = {}
     for line in CORPUS:
         for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(line)):
@@ -311,7 +311,7 @@ def word_pieces(normalizer, pre_tokenizer, prefix, count):
                 for end in range(begin + 1, min(len(word), begin + 10) + 1):
                     piece = (prefix if begin else "") + word[begin:end]
                     counts[piece] = counts.get(piece, 0) + 1
-    # Most characters, not all: words with others are unknown.
+    # Most characters; words with other characters are unknown.
     return sorted(counts, key=lambda piece: (-counts[piece], piece))[:count]
 
 
@@ -338,7 +338,7 @@ def bert():
 
 
 def bert_cased():
-    """Cased, and otherwise what `bert` is not: another prefix, short words, little that is normalized."""
+    """Cased, and different from `bert`: another prefix, short words, little normalization."""
     normalizer = normalizers.BertNormalizer(
         clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False
     )
@@ -381,7 +381,7 @@ EDGE_TEXTS = [
     "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>", "<|start|>user<|message|>x<|end|>", "<unk", "[UNK][PAD]", "the<s>the", "the </s>the", "\n\n\n\n\n", "a\n\n\nb\n\nc\n", "x  y   z    w     v",
 ]
 
-# Blocks that the fuzz takes characters from.
+# Blocks of the random characters.
 BLOCKS = [
     (0x20, 0x7E), (0xA0, 0xFF), (0x100, 0x24F), (0x250, 0x2FF), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x4FF), (0x530, 0x58F), (0x590, 0x5FF), (0x600, 0x6FF),
     (0x900, 0x97F), (0x980, 0x9FF), (0xB80, 0xBFF), (0xE00, 0xE7F), (0x10A0, 0x10FF), (0x1100, 0x11FF), (0x1780, 0x17FF), (0x1E00, 0x1EFF), (0x2000, 0x206F), (0x20A0, 0x20BF),
@@ -391,7 +391,7 @@ BLOCKS = [
 
 
 def is_settled(char):
-    """Whether the character is in Unicode 14, which is what PCRE2 of Debian 12 knows."""
+    """Returns true if the character is in Unicode 14, the version of Debian 12's PCRE2."""
     return unicodedata.category(char) != "Cn"
 
 
@@ -453,7 +453,7 @@ def golden(tokenizer, texts, rng):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "tests/data/tokenizers")
-    parser.add_argument("--random-texts", type=int, default=120, help="besides the %d fixed ones" % len(EDGE_TEXTS))
+    parser.add_argument("--random-texts", type=int, default=120, help="in addition to the %d fixed ones" % len(EDGE_TEXTS))
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     texts = EDGE_TEXTS + list(random_texts(random.Random(args.seed), args.random_texts))

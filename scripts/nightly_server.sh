@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What is too long for CI of attend serve: a storm of five minutes, schemathesis with many examples, lm-eval, which must
-# find the accuracy that attend generate has, and a million inputs of each fuzz target that a server's input goes through.
-#   scripts/nightly_server.sh [BUILD_FOLDER]    of the attend that is built there; build/release when not given
+# Tests of attend serve that are too long for CI: five minutes of random load, schemathesis with many examples, lm-eval,
+# which must find the accuracy of attend generate, and a million inputs for each fuzz target of a server's input.
+#   scripts/nightly_server.sh [BUILD_FOLDER]    the attend that is built there; default: build/release
 set -euo pipefail
 ATTEND_EXTRA_PACKAGES="python3-venv curl" source "$(dirname "$0")/setup.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plots the JSON of `attend bench` as bars: every case's share of its limit.
+"""Plots the JSON of `attend bench` as bars: each case as a percentage of its limit.
 
     plot_bench.py benchmarks/results/cpu-attention-avx512.json docs/images/cpu-attention-avx512.png
 """

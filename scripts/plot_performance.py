@@ -33,7 +33,7 @@ def save(figure, name: str) -> None:
 
 
 def draw_decode() -> None:
-    """The share of the fastest read that decode and verify steps of MHA reach, with the plan made before."""
+    """Decode and verify steps of MHA as a percentage of the fastest read, with an existing plan."""
     report = read("gpu-attention")
     cases = [case for case in report["cases"] if re.match(r"(ragged )?decode|verify", case["case"])]
     names = [case["case"].replace("kv", "kv ").replace("page", "page size") for case in cases]
@@ -50,7 +50,7 @@ def draw_decode() -> None:
 
 
 def draw_prefill() -> None:
-    """Prefill by length and head dim, beside FlashAttention-2 and a GEMM of the same run."""
+    """Prefill by length and head dim, compared with FlashAttention-2 and a GEMM of the same run."""
     report = read("gpu-prefill")
     gemm = next(figure["GFLOP/s"] for figure in report["figures"] if figure["name"].startswith("GEMM")) / 1e3
     figure, all_axes = plt.subplots(1, 3, figsize=(10, 3.2), sharey=True)
@@ -63,7 +63,7 @@ def draw_prefill() -> None:
                     cases[int(found[1])] = case
             lengths = sorted(cases)
             ours = [cases[length]["GFLOP/s"] / 1e3 for length in lengths]
-            # The same operations in the peer's time.
+            # The same number of operations divided by the peer's time.
             peer = [cases[length]["GFLOP/s"] / 1e3 * cases[length]["us"] / cases[length]["FlashAttention-2 us"]
                     for length in lengths]
             axes.plot(lengths, ours, style, marker="o", markersize=3, color=OURS, label=f"attend, {mask}")
@@ -82,7 +82,7 @@ def draw_prefill() -> None:
 
 
 def draw_models() -> None:
-    """Decode of whole models beside the bytes bound."""
+    """Decode of complete models, compared with the limit of reading all bytes."""
     figure, all_axes = plt.subplots(1, 2, figsize=(9, 3))
     for axes, (name, shape) in zip(all_axes, (("llama-3.1-8b", "Llama-3.1-8B"), ("qwen3-0.6b", "Qwen3-0.6B"))):
         report = read(f"gpu-model-{name}")
@@ -91,7 +91,7 @@ def draw_models() -> None:
         batches = sorted(cases)
         axes.plot(batches, [cases[batch]["tokens/s"] for batch in batches], marker="o", markersize=3, color=OURS,
                   label="attend")
-        axes.plot(batches, [cases[batch]["limit"] for batch in batches], "--", color=LIMIT, label="reading alone")
+        axes.plot(batches, [cases[batch]["limit"] for batch in batches], "--", color=LIMIT, label="limit of reading")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         axes.set_xticks(batches, batches, fontsize=7)
@@ -105,7 +105,7 @@ def draw_models() -> None:
 
 
 def draw_llamacpp() -> None:
-    """How many times as good as llama.cpp, row by row of benchmarks/llamacpp.sh."""
+    """Speed relative to llama.cpp, by row of benchmarks/llamacpp.sh."""
     report = read("cpu-llamacpp")
     name_of = {row["case"]: re.sub(r" \(\d+ layers\)|, (seconds|MB)$", "", row["case"]) for row in report["rows"]}
     names = list(dict.fromkeys(name_of.values()))
@@ -124,7 +124,7 @@ def draw_llamacpp() -> None:
     axes.axvline(1, color=LIMIT, linewidth=0.8)
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.invert_yaxis()
-    axes.set_xlabel("times as good as llama.cpp: speed, or its time and memory divided by attend's", fontsize=8)
+    axes.set_xlabel("ratio to llama.cpp: of speed, or inverse ratio of time and memory", fontsize=8)
     axes.legend(fontsize=6.5)
     axes.set_title(f"Qwen3-0.6B's shape, llama.cpp build {report['llama.cpp']}. {title(report)}", fontsize=8)
     save(figure, "llamacpp")
@@ -135,7 +135,7 @@ PEERS = {"fa3": ("FlashAttention-3", "o"), "flashmla": ("FlashMLA", "D"), "fi.xq
 
 
 def draw_peers() -> None:
-    """attend and its peers side by side, each as a share of the roof: bytes at the read rate, or products at the GEMM's."""
+    """attend and its peers as percentages of the limit: bytes at the read rate, or operations at the GEMM's rate."""
     rows = [json.loads(line) for line in (RESULTS / "gpu-peers.jsonl").read_text(encoding="utf-8").splitlines()]
     roofs, rows = rows[0], sorted(rows[1:], key=lambda row: row["case"].split(" ")[0])
 
@@ -150,7 +150,7 @@ def draw_peers() -> None:
         axes.text(0.5, bar.get_y() + bar.get_height() / 2, f"{row['us']['attend']:.0f} us", fontsize=5.5, va="center",
                   color="white")
     for name, (label, marker) in PEERS.items():
-        # FlashAttention-3 by its own choice of splits and by the best of several.
+        # FlashAttention-3 with its own choice of splits and with the best of several.
         at = [(max(share(row, who) for who in (name, f"{name}.best") if who in row["us"]), y)
               for y, row in enumerate(rows) if name in row["us"]]
         axes.plot([x for x, _ in at], [y for _, y in at], marker, markersize=4, label=label, alpha=0.8)
@@ -158,9 +158,9 @@ def draw_peers() -> None:
     axes.invert_yaxis()
     axes.margins(y=0.01)
     axes.axvline(100, color=LIMIT, linewidth=0.8)
-    axes.set_xlabel("% of the roof: a read of the run, or a bf16 GEMM's rate (twice that for fp8 queries)", fontsize=7)
+    axes.set_xlabel("% of the limit: a read of the run, or a bf16 GEMM's rate (twice that for fp8 queries)", fontsize=7)
     axes.legend(fontsize=6.5, loc="lower right")
-    axes.set_title(f"attend beside its peers. {roofs['gpu']}, {roofs['date']}", fontsize=8)
+    axes.set_title(f"attend and its peers. {roofs['gpu']}, {roofs['date']}", fontsize=8)
     save(figure, "peers")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Plots the JSON of `attend bench serving`: which share of requests waited how long, and what ran and was held meanwhile.
-Several runs, of one trace with other options, are drawn over one another.
+"""Plots the JSON of `attend bench serving`: distributions of latencies, and running requests and pool usage over time.
+Several runs of one trace with different options are drawn over one another.
 
     plot_serving.py TARGET.png RUN.json [NAME=RUN.json...]
 """
@@ -26,7 +26,7 @@ def draw_latency(axes, runs: list, key: str, title: str) -> None:
         axes.plot(latency["percentiles"], range(101), label=f"{name} p50 {latency['p50']:.3g}, p99 {latency['p99']:.3g} ms".strip())
     axes.set_xscale("log")
     axes.set_xlabel(f"{title}, ms")
-    axes.set_ylabel("% of them at most")
+    axes.set_ylabel("cumulative %")
     axes.legend(fontsize=7)
     axes.grid(alpha=0.3)
 
@@ -49,7 +49,7 @@ def main(target: str, arguments: list[str]) -> int:
     runs = [read(argument) for argument in arguments]
     figure, axes = plt.subplots(2, 2, figsize=(10, 6.4))
     draw_latency(axes[0][0], runs, "ttft", "time to first token")
-    draw_latency(axes[0][1], runs, "itl", "between two tokens")
+    draw_latency(axes[0][1], runs, "itl", "inter-token latency")
     draw_samples(axes[1][0], runs, {"running": "running", "waiting": "waiting"}, "requests")
     draw_samples(axes[1][1], runs, {"used_tokens": "in use", "cached_tokens": "cached"}, "% of the KV pool", "pool_tokens")
     _, first = runs[0]

@@ -1,19 +1,19 @@
-"""Packs weights as published quantized checkpoints have them: for the tiny models of tests/goldens.
+"""Packs weights in the formats of published quantized checkpoints, for the tiny models of tests/goldens.
 
-A scheme turns the weight of a linear layer into the tensors of a file, and says what those stand for in
-float32: the goldens are what transformers makes of a twin with these. The layouts are the publishers' (AutoAWQ,
-GPTQModel, compressed-tensors, ModelOpt, DeepSeek, gpt-oss); none of their packages is needed.
+A scheme converts the weight of a linear layer to the tensors of a file, and returns their dequantized float32 values:
+goldens are computed by transformers from a copy with these. The formats are those of the publishers (AutoAWQ, GPTQModel,
+compressed-tensors, ModelOpt, DeepSeek, gpt-oss); none of their packages is needed.
 """
 
 import torch
 
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-# Which column of eight the codes of a word hold, the lowest first.
+# Column (of eight) of each quantized value in a word, lowest bits first.
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def words(codes, dim):
-    """Eight codes of 4 bits along `dim` to an int32, the first one lowest."""
+    """Packs eight 4-bit values along `dim` into an int32, the first one in the lowest bits."""
     codes = codes.to(torch.int64).movedim(dim, -1)
     packed = sum(codes[..., i::8] << (4 * i) for i in range(8))
     packed = torch.where(packed >= 2**31, packed - 2**32, packed)
@@ -21,13 +21,13 @@ def words(codes, dim):
 
 
 def groups_of(weight, group):
-    """[outputs, groups, group]"""
+    """Returns shape [outputs, groups, group]."""
     return weight.unflatten(1, (-1, group))
 
 
 class Fp8:
-    """`blocks`: outputs and inputs of one scale; None: all outputs, or all inputs. `static`: what the scale of the
-    activations is called, if there is one.
+    """fp8. `blocks`: outputs and inputs per scale; None: all outputs, or all inputs. `static`: name of the activations'
+    scale, if there is one.
     """
 
     def __init__(self, config, blocks=(None, None), scale_dtype=torch.float32, name="weight_scale", static=None):
@@ -58,7 +58,7 @@ class Fp8:
 
 
 class Int4:
-    """Codes 0 to 15 of groups along the inputs, a zero point each if not `symmetric`; `layout`: packed, gptq or awq."""
+    """Values 0 to 15 in groups along the inputs, with a zero point each unless `symmetric`; `layout`: packed, gptq or awq."""
 
     def __init__(
         self, config, layout, group=32, symmetric=True, act_order=False, less_one=False, dtype=torch.float16
@@ -83,12 +83,12 @@ class Int4:
         else:
             low, high = groups.amin(2).clamp(max=0), groups.amax(2).clamp(min=0)
             scales = ((high - low) / 15).to(self.dtype)
-            # GPTQ's first format cannot say 0.
+            # GPTQ's first format cannot represent 0.
             zeros = (-low / scales.float()).round().clamp(1, 14).to(torch.int64)
         wide, offset = scales.float()[..., None], zeros[..., None]
         codes = ((groups / wide).round() + offset).clamp(0, 15).to(torch.int64)
         values, sorted_codes = ((codes - offset) * wide).flatten(1), codes.flatten(1)
-        # Files keep the inputs where they are.
+        # Files keep the inputs in their order.
         index = torch.empty(num_ins, dtype=torch.int32)
         index[order] = (torch.arange(num_ins) // self.group).to(torch.int32)
         back = torch.argsort(order)
@@ -123,7 +123,7 @@ class Int4:
 
 
 class Int8:
-    """Symmetric integers of groups along the inputs, None: all; `layout`: plain, packed or gptq."""
+    """Symmetric integers in groups along the inputs, None: all; `layout`: plain, packed or gptq."""
 
     def __init__(self, config, layout, group=None, dtype=torch.float16):
         self.config = config
@@ -139,7 +139,7 @@ class Int8:
         values, integers = (integers * wide).flatten(1), integers.flatten(1).to(torch.int8)
         if self.layout == "plain":
             return {"weight": integers, "weight_scale": scales}, values
-        # Four in a word, as bytes that are 128 more.
+        # Four per word, as bytes with offset 128.
         codes = (integers.to(torch.int16) + 128).to(torch.uint8)
         if self.layout == "packed":
             tensors = {
@@ -152,7 +152,7 @@ class Int8:
         rows = codes.T.unflatten(0, (-1, 4)).transpose(1, 2).contiguous()
         tensors = {
             "qweight": rows.view(torch.int32).squeeze(2),
-            # Stored less 1.
+            # Stored minus 1.
             "qzeros": torch.full((scales.shape[1], num_outs), 127, dtype=torch.uint8).view(torch.int32),
             "scales": scales.T.contiguous(),
             "g_idx": (torch.arange(num_ins) // (self.group or num_ins)).to(torch.int32),
@@ -161,7 +161,7 @@ class Int8:
 
 
 class MxFp4:
-    """e2m1 codes with a power of two for each 32 inputs."""
+    """e2m1 values with a power-of-two scale for each 32 inputs."""
 
     def __init__(self, config):
         self.config = config
@@ -181,8 +181,8 @@ class MxFp4:
 
 
 class StackedFp8(Fp8):
-    """Experts of one tensor, [experts, inputs, outputs], whose scales are one of all (ModelOpt) or those of blocks of
-    128 x 128 (Qwen); other layers as Fp8 has them.
+    """Experts in one tensor, [experts, inputs, outputs], with one scale for all (ModelOpt) or scales of blocks of
+    128 x 128 (Qwen); other layers as in Fp8.
     """
 
     stacked = True
@@ -206,7 +206,7 @@ class StackedFp8(Fp8):
 
 
 class StackedMxFp4(MxFp4):
-    """gpt-oss: one tensor of all experts, [experts, inputs, outputs]; its codes lie by output."""
+    """gpt-oss: one tensor for all experts, [experts, inputs, outputs]; quantized values are ordered by output."""
 
     stacked = True
 
@@ -222,7 +222,7 @@ class StackedMxFp4(MxFp4):
 
 
 class Mixed:
-    """Layers by words that their names hold, the first that does: a scheme each."""
+    """One scheme per layer: that of the first word that the layer's name contains."""
 
     def __init__(self, config, schemes):
         self.config = config
@@ -233,7 +233,7 @@ class Mixed:
 
 
 def pack_by_expert(name, weight, scheme, generator):
-    """Each expert by itself, as tools leave a model that had [experts, inputs, outputs]."""
+    """Packs each expert separately, as tools do for a model that had [experts, inputs, outputs]."""
     experts, part = name.rsplit(".", 1)
     parts = ("gate_proj", "up_proj") if part == "gate_up_proj" else (part,)
     stored, values = {}, []
@@ -247,7 +247,7 @@ def pack_by_expert(name, weight, scheme, generator):
 
 
 def quantize(weights, by, plain, generator):
-    """The file's tensors, and those of the float32 twin. Linear layers but those whose names hold one of `plain`."""
+    """Returns the file's tensors, and those of the float32 copy. Linear layers with a word of `plain` are not quantized."""
     stored, twin = {}, {}
     for name, weight in weights.items():
         twin[name] = weight.float()

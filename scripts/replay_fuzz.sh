@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The fuzz targets over their seeds and NUM changed copies of them (2000 when not given), built by gcc under AddressSanitizer
-# and UndefinedBehaviorSanitizer beside the tests: what CI has time for. scripts/fuzz.sh searches, with libFuzzer.
+# Runs the fuzz targets on their seeds and NUM changed copies of them (default 2000), built by gcc with AddressSanitizer
+# and UndefinedBehaviorSanitizer together with the tests, within CI's time. scripts/fuzz.sh searches with libFuzzer.
 #
 #   scripts/replay_fuzz.sh [NUM [NAME...]]
 set -euo pipefail

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs programs of tests in shards beside one another; prints what failed, whole, and a table last.
+"""Runs test programs in concurrent shards; prints the complete output of failed shards, and a table last.
 
   scripts/run_gtest_shards.py BUILD_FOLDER [--jobs N] [--under COMMAND] PROGRAM[=FILTER]...
 
-FILTER is gtest's. COMMAND, such as a sanitizer, stands before every program; what it finds is to end the program with
-a status of its own. Fails when a test or program fails, or when a filter chooses no test."""
+FILTER is gtest's. COMMAND, such as a sanitizer, is prepended to every program; its findings must end the program with
+a nonzero status. Fails if a test or program fails, or if a filter selects no test."""
 
 import argparse
 import concurrent.futures
@@ -19,7 +19,7 @@ import time
 
 
 class Suite:
-    """One program, its filter, and what has come of its shards."""
+    """One program, its filter, and the results of its shards."""
 
     def __init__(self, build, name_and_filter):
         self.name, _, self.filter = name_and_filter.partition("=")
@@ -35,7 +35,7 @@ class Suite:
         self.seconds = 0.0
 
     def count(self, results, exit_status):
-        """Adds a shard's results (gtest's JSON, None when the program did not live to write them)."""
+        """Adds a shard's results (gtest's JSON, None if the program did not write them)."""
         failed = 0
         for test in (test for suite in (results or {}).get("testsuites", []) for test in suite["testsuite"]):
             if "failures" in test:
@@ -44,12 +44,12 @@ class Suite:
                 self.skipped += 1
             elif test["result"] == "COMPLETED":
                 self.passed += 1
-        # A program that ends badly although its tests pass has failed too.
+        # A program that exits with an error although its tests pass has failed too.
         self.failed += max(failed, 1 if exit_status else 0)
 
 
 def run_shard(suite, shard, num_shards, under):
-    """(exit status, output, gtest's results, seconds) of one shard."""
+    """Returns (exit status, output, gtest's results, seconds) of one shard."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         results = pathlib.Path(folder) / "results.json"
@@ -80,8 +80,9 @@ def main():
     under = shlex.split(arguments.under)
     empty = [suite.name for suite in suites if suite.num_tests == 0]
     if empty:
-        sys.exit(f"no test of {', '.join(empty)} was chosen: expected a filter that some test's name fits")
-    # More shards than jobs, since tests differ in length; but none without a test, where a sanitizer would miss CUDA.
+        sys.exit(f"no test of {', '.join(empty)} was selected: expected a filter that matches a test")
+    # More shards than jobs, since tests differ in length; but no shard without a test, in which a sanitizer would miss
+    # CUDA.
     shards = {suite: min(2 * arguments.jobs, suite.num_tests) for suite in suites}
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         running = {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds attend under a sanitizer and runs its tests: asan (AddressSanitizer and UndefinedBehaviorSanitizer) or tsan
-# (ThreadSanitizer). All tests when none is named.
+# Builds attend with a sanitizer and runs its tests: asan (AddressSanitizer and UndefinedBehaviorSanitizer) or tsan
+# (ThreadSanitizer). Runs all tests if none is named.
 #
 #   scripts/sanitize.sh asan|tsan [TEST_PROGRAM...]
 set -euo pipefail
@@ -17,7 +17,7 @@ if [ $# -eq 0 ]; then
   exit
 fi
 
-# One shard of a program; its output, whole, when it has ended.
+# Runs one shard of a program, and prints its complete output at its end.
 run_shard() {
   local preset=$1 shards=$2 name=$3 shard=$4 program output status=0
   program=$(find "build/$preset/tests" -name "$name" -type f -executable)
@@ -26,7 +26,7 @@ run_shard() {
   return $status
 }
 export -f run_shard
-# More shards than run at once, since tests differ in length.
+# More shards than concurrent jobs, since tests differ in length.
 shards=$((4 * $(nproc)))
 for name in "$@"; do
   for ((shard = 0; shard < shards; ++shard)); do echo "$name $shard"; done

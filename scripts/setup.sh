@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that attend builds with and that are missing. Sourced by demo.sh and test.sh, and may
-# be run by itself. On another distribution it prints the list and stops.
+# Installs missing Debian packages that attend is built with. Sourced by demo.sh and test.sh; may be run by itself. On
+# other distributions it prints the list and stops.
 set -euo pipefail
 
 attend_packages=(
@@ -15,7 +15,7 @@ install_packages() {
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "attend builds with these packages (Debian's names); install them and run this again:" >&2
     printf '  %s\n' "${attend_packages[@]}" >&2
-    echo "To go on without this check: ATTEND_SKIP_PACKAGES=1" >&2
+    echo "To skip this check: ATTEND_SKIP_PACKAGES=1" >&2
     exit 1
   fi
   local missing=() package
@@ -30,14 +30,14 @@ install_packages() {
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# Where there is a compiler cache, what was compiled before is not compiled again: in another clone neither.
+# With a compiler cache, unchanged files are not compiled again, also in other clones.
 if command -v ccache >/dev/null; then
   export CMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER-ccache} CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
   export CMAKE_CUDA_COMPILER_LAUNCHER=${CMAKE_CUDA_COMPILER_LAUNCHER-ccache}
   export CCACHE_BASEDIR=${CCACHE_BASEDIR-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR-1}
 fi
 
-# build PRESET [TARGET...]: configures and builds; prints only what goes wrong, and a line at the end.
+# build PRESET [TARGET...]: configures and builds; prints only errors, and a line at the end.
 build() {
   local preset=$1 start=$SECONDS
   shift
@@ -49,8 +49,8 @@ build() {
 
 log_file() { mkdir -p build && echo "build/$1.log"; }
 
-# ninja's lines on a terminal, one over another; elsewhere failures, and a line for each tenth of the build. What ptxas
-# says of each kernel is for the log.
+# Prints ninja's lines over one another on a terminal; elsewhere failures, and a line for each tenth of the build.
+# ptxas' output for each kernel is only written to the log.
 build_progress() {
   local kernels='^ptxas info|bytes stack frame'
   if [ -t 1 ]; then

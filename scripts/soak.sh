@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A long life of an engine over the bundled model: short requests, cached prefixes, chunks, preemption, aborts. None leaves
-# pages, rows or memory behind, and known prompts are answered right to the end. On a GPU too where there is one.
+# Runs an engine for a long time on the bundled model: short requests, cached prefixes, chunks, preemption, aborts. No
+# pages, rows or memory may leak, and known prompts must be answered correctly until the end. Uses a GPU if available.
 #   scripts/soak.sh [REQUESTS]        default: a million
 #   scripts/soak.sh --seconds SECONDS
-# Another life: ATTEND_SOAK_SEED, ATTEND_SOAK_BACKEND (attention), ATTEND_SOAK_DTYPE, ATTEND_SOAK_OVERLAP=1. SIGTERM ends
-# it with its report.
+# Other settings: ATTEND_SOAK_SEED, ATTEND_SOAK_BACKEND (attention), ATTEND_SOAK_DTYPE, ATTEND_SOAK_OVERLAP=1. SIGTERM
+# ends it with its report.
 set -euo pipefail
 source "$(dirname "$0")/setup.sh"
 build release async_engine_test

@@ -2,9 +2,8 @@
 
 Training, the committed test data and the documentation share this module. It is plain Python.
 
-A prompt is one line of text. It ends with `=` and the answer is a number, or it ends with `->`
-and the answer is a list, each of whose items has a space before it. The end-of-sequence token
-follows. Words come from tiny_words.txt, numbers are 10 to 99.
+A prompt is one line of text. It ends with `=` if the answer is a number, or with `->` if the answer is a list, whose
+items have a space before each. The end-of-sequence token follows. Words are from tiny_words.txt, numbers are 10 to 99.
 
     recall   the number that belongs to a word; every word of the list occurs once
              recall: sun=42, river=17, fox=80; river=17
@@ -19,14 +18,13 @@ follows. Words come from tiny_words.txt, numbers are 10 to 99.
     sort     the numbers, smallest first; words in between do not matter
              sort: 42 sun 17 river 80 -> 17 42 80
 
-Training draws one task more, which the model learns only in part, so that no test asks for it:
+Training includes one more task, which the model learns only in part, so no test uses it:
 
     count    how often a word occurs, 1 to 5 times
              count: fox sun river sun fox sun; sun=3
 
-Every task comes in any length up to the model's context: `budget` is the number of tokens that
-prompt and answer may take together, with one token for each word, number, mark, and space before
-a number, and two for the begin and end tokens.
+Every task can have any length up to the model's context: `budget` is the maximum number of tokens of prompt and answer,
+with one token for each word, number, mark, and space before a number, and two for the begin and end tokens.
 """
 
 import pathlib
@@ -36,7 +34,7 @@ from typing import Callable, NamedTuple
 WORDS = pathlib.Path(__file__).with_name("tiny_words.txt").read_text().split()
 CONTEXT = 2048
 SHORTEST = 14
-# Training never uses these seeds, and skips a held-out prompt should it draw the same one.
+# Training never uses these seeds, and skips a held-out prompt if it draws the same one.
 HELD_OUT_SEED = 20480
 DEMO_SEED = 20481
 
@@ -48,7 +46,7 @@ class Example(NamedTuple):
 
 
 def recall(rng: random.Random, budget: int) -> Example:
-    """Four tokens an entry: ` word`, `=`, `42`, `,`."""
+    """Four tokens per entry: ` word`, `=`, `42`, `,`."""
     size = max(2, (budget - 8) // 4)
     keys = rng.sample(WORDS, size)
     values = [rng.randint(10, 99) for _ in keys]
@@ -58,7 +56,7 @@ def recall(rng: random.Random, budget: int) -> Example:
 
 
 def words_in_brackets(rng: random.Random, budget: int, longest: int) -> tuple[list[str], str]:
-    """Distinct words in brackets, somewhere in a text of other words; returns both."""
+    """Returns distinct words in brackets, and a text of other words that contains them."""
     room = budget - 7
     inside = rng.sample(WORDS, rng.randint(4, max(4, min(longest, room // 2))))
     marked = set(inside)
@@ -79,7 +77,7 @@ def reverse(rng: random.Random, budget: int) -> Example:
 
 
 def next_word(rng: random.Random, budget: int) -> Example:
-    """Two tokens an item: ` word` and `,`."""
+    """Two tokens per item: ` word` and `,`."""
     items = rng.sample(WORDS, min(len(WORDS), max(3, (budget - 7) // 2)))
     asked = rng.randrange(len(items) - 1)
     return Example("next", f"next: {', '.join(items)}; {items[asked]} ->", f" {items[asked + 1]}")
@@ -97,7 +95,7 @@ def count(rng: random.Random, budget: int) -> Example:
 
 
 def path(rng: random.Random, budget: int) -> Example:
-    """Four tokens an arrow: ` word`, ` >`, ` word`, `,`. Other arrows may point anywhere."""
+    """Four tokens per arrow: ` word`, ` >`, ` word`, `,`. Other arrows may point anywhere."""
     hops = rng.randint(2, max(2, min(8, (budget - 7) // 8)))
     size = max(hops + 1, (budget - 7 - hops) // 4)
     sources = rng.sample(WORDS, size)
@@ -110,7 +108,7 @@ def path(rng: random.Random, budget: int) -> Example:
 
 
 def sort(rng: random.Random, budget: int) -> Example:
-    """A number takes two tokens, the space and its digits, in the prompt and in the answer."""
+    """A number needs two tokens, the space and its digits, in the prompt and in the answer."""
     room = budget - 5
     numbers = rng.sample(range(10, 100), rng.randint(3, max(3, min(6, room // 4))))
     text = rng.choices(WORDS, k=max(0, room - 4 * len(numbers)))
@@ -132,7 +130,7 @@ TRAINING_ONLY: dict[str, Callable[[random.Random, int], Example]] = {"count": co
 
 
 def held_out(num_examples: int = 200) -> list[Example]:
-    """The test set: all tasks in turn; a third is short, a third medium, a third full length."""
+    """Returns the test set: all tasks in turn; a third is short, a third medium, a third full length."""
     rng = random.Random(HELD_OUT_SEED)
     ranges = ((32, 128), (128, CONTEXT // 2), (CONTEXT * 3 // 4, CONTEXT))
     names = list(TASKS)
@@ -143,7 +141,7 @@ def held_out(num_examples: int = 200) -> list[Example]:
 
 
 def demo() -> list[Example]:
-    """What the demo shows: two of each task that fit a screen, and four longer ones."""
+    """Returns the prompts of the demo: two of each task that fit on a screen, and four longer ones."""
     rng = random.Random(DEMO_SEED)
     short = [task(rng, budget) for budget in (24, 56) for task in TASKS.values()]
     return short + [recall(rng, 2000), copy(rng, 1000), path(rng, 1500), sort(rng, 300)]

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Trains models/attend-tiny, the small model that attend's demo and tests run.
 
-A Llama of 3 million parameters learns the tasks of tiny_tasks.py, whose answers only attention
-over the whole context can give. Everything is made here: the tokenizer, the config, the weights.
+A Llama with 3 million parameters learns the tasks of tiny_tasks.py, which require attention over the whole context. The
+script creates everything: the tokenizer, the config and the weights.
 
     pip install torch transformers tokenizers safetensors
     python3 scripts/train_tiny.py --out models/attend-tiny
 
-The default takes minutes on a data-center GPU. On a CPU it works but takes days; try it there
-with `--steps 20 --tokens-per-step 2048 --max-length 128`.
+The default needs minutes on a data-center GPU, and days on a CPU; try it there with
+`--steps 20 --tokens-per-step 2048 --max-length 128`.
 
-The same seed gives the same batches. Weights may differ in their last bits from one machine to
-another, since a GPU adds up gradients in no fixed order.
+The same seed yields the same batches. Weights may differ in their last bits between machines, since a GPU adds
+gradients in no fixed order.
 """
 
 import argparse
@@ -39,8 +39,8 @@ SPLIT = (
 )
 
 ALL_TASKS = tiny_tasks.TASKS | tiny_tasks.TRAINING_ONLY
-# Training goes from short texts to the full context: what a head learns to find within 64 tokens
-# it then learns to find among 2,048. Each stage: until which share of the steps, and its lengths.
+# Training proceeds from short texts to the full context: heads first learn to search 64 tokens, then 2,048. Each stage:
+# share of the steps at which it ends, and its lengths.
 CURRICULUM = (
     (0.25, (64,)),
     (0.40, (64, 128, 256)),
@@ -48,14 +48,14 @@ CURRICULUM = (
     (0.70, (64, 256, 1024)),
     (1.00, (64, 256, 1024, 2048, 2048)),
 )
-# How often a task is drawn. Recall has one short answer in a long text and gets more examples.
+# Frequency of each task. Recall has one short answer in a long text and gets more examples.
 WEIGHTS = {"recall": 2, "copy": 1, "reverse": 1, "next": 1, "count": 1, "path": 1, "sort": 1}
 EVALUATION_LENGTHS = (64, 256, 1024, 2048)
 VALIDATION_SEED = 7919  # offset of the seeds of evaluation batches from those of training
 
 
 def train_tokenizer():
-    """Byte-level BPE in which each word (with its space), number and mark of the tasks is a token.
+    """Returns a byte-level BPE tokenizer in which each word (with its space), number and mark of the tasks is a token.
 
     Every byte is a token too, so any other text can be encoded and decoded.
     """
@@ -71,7 +71,7 @@ def train_tokenizer():
     text = words + list(ALL_TASKS) + [str(number) for number in range(10, 100)]
     text += [" ->", " >", " [", " ]"]
     trainer = trainers.BpeTrainer(
-        vocab_size=100_000,  # more than there is to merge: it stops when all words are whole
+        vocab_size=100_000,  # more than needed: training stops when all words are merged
         min_frequency=1,
         special_tokens=[BOS, EOS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -88,10 +88,10 @@ def train_tokenizer():
 
 
 def model_config(vocab_size):
-    """Four layers with 8 query heads on 2 KV heads: small, but grouped attention of a usual size.
+    """Four layers with 8 query heads on 2 KV heads: small, but GQA with a common ratio.
 
-    head_dim 64 and a large rope_theta leave enough slowly turning dimensions to compare words
-    that stand 2,000 tokens apart.
+    head_dim 64 and a large rope_theta leave enough slowly rotating dimensions to compare words
+    at a distance of 2,000 tokens.
     """
     return LlamaConfig(
         vocab_size=vocab_size,
@@ -112,29 +112,29 @@ def model_config(vocab_size):
 
 
 def lengths_at(step, num_steps, max_length):
-    """The curriculum's lengths for a step, cut at max_length."""
+    """Returns the curriculum's lengths for a step, limited to max_length."""
     lengths = next(lengths for until, lengths in CURRICULUM if step < until * num_steps)
     return [min(length, max_length) for length in lengths]
 
 
 def encode(tokenizer, example):
-    """Token ids of prompt and answer with BOS and EOS, and where the answer starts."""
+    """Returns the token ids of prompt and answer with BOS and EOS, and the start of the answer."""
     prompt = tokenizer.encode(example.prompt).ids
     answer = tokenizer.encode(example.answer, add_special_tokens=False).ids
     return prompt + answer + [EOS_ID], len(prompt)
 
 
 def make_batch(tokenizer, rng, length, num_examples, weights, avoid=frozenset()):
-    """Examples that fill `length` tokens more or less, padded at the end.
+    """Returns examples with about `length` tokens, padded at the end.
 
-    Returns the ids [num_examples, length], the flat positions that predict an answer token,
-    those tokens, and the row of each. Padding comes last, so causal attention never sees it.
+    Returns the ids [num_examples, length], the flat positions that predict an answer token, those tokens, and the row of
+    each. Padding is last, so causal attention never sees it.
     """
     rows = torch.full((num_examples, length), EOS_ID)
     positions, targets, owners = [], [], []
     tasks = rng.choices(list(weights), list(weights.values()), k=num_examples)
     for row, task in enumerate(tasks):
-        # Half of the texts are near full length; the others keep every shorter length in use.
+        # Half of the texts are near full length; the others have every shorter length.
         shortest = tiny_tasks.SHORTEST if rng.random() < 0.5 else length * 3 // 4
         example = ALL_TASKS[task](rng, rng.randint(shortest, length))
         ids, start = encode(tokenizer, example)
@@ -148,7 +148,7 @@ def make_batch(tokenizer, rng, length, num_examples, weights, avoid=frozenset())
 
 
 class Batches(Dataset):
-    """Training batches by step number; each is made from its own seed, by any worker."""
+    """Training batches by step number; each has its own seed, so any worker can create it."""
 
     def __init__(self, tokenizer, arguments):
         self.tokenizer = tokenizer
@@ -166,13 +166,13 @@ class Batches(Dataset):
 
 
 def answer_logits(model, rows, positions):
-    """Logits at the given flat positions only: the other tokens of a prompt predict nothing."""
+    """Returns logits at the given flat positions only, since other tokens of a prompt predict nothing."""
     hidden = model.model(input_ids=rows, use_cache=False).last_hidden_state
     return model.lm_head(hidden.flatten(0, 1)[positions]).float()
 
 
 def learning_rate(step, arguments):
-    """Linear warm-up, then a cosine down to a hundredth."""
+    """Linear warm-up, then a cosine decay to a hundredth."""
     if step < arguments.warmup:
         return arguments.lr * (step + 1) / arguments.warmup
     share = (step - arguments.warmup) / max(1, arguments.steps - arguments.warmup)
@@ -190,10 +190,10 @@ def make_optimizer(model, arguments):
 
 @torch.inference_mode()
 def accuracy(model, tokenizer, task, length, num_examples, device):
-    """Share of answers that greedy decoding gets wholly right, and the smallest logit margin.
+    """Returns the fraction of answers that greedy decoding gets completely right, and the smallest logit margin.
 
-    One forward over prompt and answer suffices: greedy decoding yields the answer exactly when
-    each of its tokens is the best after the ones before it.
+    One forward pass over prompt and answer suffices: greedy decoding yields the answer exactly if
+    each of its tokens is the best after the preceding ones.
     """
     right, total, margin = 0, 0, math.inf
     rows_at_once = max(1, 65536 // length)
@@ -229,7 +229,7 @@ def print_table(model, tokenizer, arguments, num_examples):
 
 
 def train(model, tokenizer, arguments):
-    """The training loop: a line every 100 steps, the saved model and a small table ten times."""
+    """Runs the training loop: prints a line every 100 steps, and ten times saves the model and prints a small table."""
     cast = functools.partial(torch.autocast, arguments.device, dtype=torch.bfloat16)
     optimizer = make_optimizer(model, arguments)
     loader = DataLoader(
@@ -268,7 +268,7 @@ def train(model, tokenizer, arguments):
 
 
 def save(model, tokenizer, folder):
-    """Writes the folder as published models look: config keys of transformers 4, bfloat16."""
+    """Writes the folder in the form of published models: config keys of transformers 4, bfloat16."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: p.detach().to(torch.bfloat16) for name, p in model.named_parameters()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
@@ -318,11 +318,11 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--steps", type=int, default=10000)
     parser.add_argument("--tokens-per-step", type=int, default=32768)
-    parser.add_argument("--min-examples", type=int, default=64, help="per step, if that is more")
+    parser.add_argument("--min-examples", type=int, default=64, help="minimum per step")
     parser.add_argument("--max-length", type=int, default=tiny_tasks.CONTEXT)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--warmup", type=int, default=500)
-    parser.add_argument("--workers", type=int, default=0, help="processes that make batches")
+    parser.add_argument("--workers", type=int, default=0, help="processes that create batches")
     parser.add_argument("--examples", type=int, default=300, help="per cell of the final table")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
@@ -333,7 +333,7 @@ def main():
     torch.manual_seed(arguments.seed)
     torch.set_float32_matmul_precision("high")
     tokenizer = train_tokenizer()
-    vocab_size = -(-tokenizer.get_vocab_size() // 64) * 64  # a round number, as matrices like it
+    vocab_size = -(-tokenizer.get_vocab_size() // 64) * 64  # a multiple of 64, for efficient matrices
     model = LlamaForCausalLM(model_config(vocab_size)).to(arguments.device)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters")
     train(model, tokenizer, arguments)

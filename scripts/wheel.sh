@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds the Python package as files to give away: a source distribution, and from it a wheel that holds what it links.
+# Builds the Python package for distribution: a source distribution, and from it a wheel that contains the libraries
+# that it links.
 #   scripts/wheel.sh [--cuda] [--over BUILD_FOLDER] [--out FOLDER]
-# --cuda   with GPU kernels, for every architecture unless CMAKE_ARGS names some (needs nvcc); otherwise for CPUs alone
-# --over   over the attend that was built there, not over the sources of the distribution
-# --out    where the files go; default: dist
-# PYTHON is the interpreter, default python3. From 3.12 on the wheel is abi3 and serves every later Python; for an older
-# one it serves that version alone, since nanobind's stable ABI begins there. The manylinux tag is of the oldest glibc
-# that has what the compiler of this machine asked for, as auditwheel finds it.
+# --cuda   with GPU kernels, for every architecture unless CMAKE_ARGS sets some (needs nvcc); otherwise for CPUs only
+# --over   uses the attend built there instead of the sources of the distribution
+# --out    output folder; default: dist
+# PYTHON is the interpreter, default python3. From 3.12 on the wheel is abi3 and supports every later Python; for an
+# older version it supports only that version, since nanobind's stable ABI requires 3.12. auditwheel chooses the
+# manylinux tag of the oldest glibc with the symbols that this machine's compiler used.
 set -euo pipefail
 ATTEND_EXTRA_PACKAGES="python3-venv python3-dev" source "$(dirname "$0")/setup.sh"
 
@@ -34,7 +35,7 @@ quietly "$python" -m build --sdist --outdir "$fresh" .
 sdist=("$fresh"/attend_llm-*.tar.gz)
 settings=()
 if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
-  # CMake finds what an abi3 module is linked by since 3.26; a newer one than the machine's comes as a package.
+  # CMake supports linking abi3 modules since 3.26; if the machine's CMake is older, a package provides it.
   settings=(--config-settings=wheel.py-api=cp312 "--config-settings=cmake.version=>=3.26")
 fi
 prefix=()
@@ -45,7 +46,7 @@ fi
 quietly env "${prefix[@]}" CMAKE_ARGS="-DATTEND_CUDA=$cuda ${CMAKE_ARGS:-}" \
   "$python" -m pip wheel --quiet --no-deps "${settings[@]}" --wheel-dir "$fresh/linked" "${sdist[@]}"
 
-# What a wheel may not assume on another machine comes along, but the driver and cuBLAS, which are found when they are used.
+# Adds libraries that another machine may lack, except the driver and cuBLAS, which are loaded when they are used.
 export PATH=$fresh/venv/bin:$PATH
 quietly "$python" -m auditwheel repair --exclude 'libcuda.so.*' --exclude 'libcublasLt.so.*' --wheel-dir "$fresh/wheel" \
   "$fresh"/linked/attend_llm-*.whl

@@ -1,10 +1,10 @@
-// Times attention on the GPU: each case beside its limit, the fastest read seen in this run for decode;
-// prefill in TFLOP/s, to be read beside torch_sdpa.py of the same session. Kernels run in CUDA graphs; K/V of
-// short cases rotate through a pool larger than L2.
+// Times attention on the GPU. Decode cases are compared with their limit, the fastest read measured in this
+// run. Prefill cases print TFLOP/s, to be compared with torch_sdpa.py in the same session. Kernels run in
+// CUDA graphs; K/V of short cases rotate through a pool larger than L2.
 //
-//   cuda_attention_bench [words...]   only the cases whose name contains one of the words, or is it (=NAME)
+//   cuda_attention_bench [words...]   only cases whose name contains one of the words, or equals it (=NAME)
 //
-// Attention is timed with a plan made before; where that is short, also with a plan for each call.
+// Attention is timed with an existing plan; short cases also with a plan for each call.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -38,9 +38,9 @@ struct Case {
   bool causal = true;
   bool mla = false;  // absorbed, 512 + 64
   DType kv_dtype = DType::kBF16;
-  bool multiplies_e4m3 = false;  // queries of e4m3 too
-  bool all_rows = false;         // by rows that are off too
-  bool skewed = false;           // lengths from near 0 to 2 seqlen_kv, seqlen_kv in the mean
+  bool multiplies_e4m3 = false;  // queries are e4m3 too
+  bool all_rows = false;         // also with the kernels that load row by row
+  bool skewed = false;           // lengths from near 0 to 2 seqlen_kv, mean seqlen_kv
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
   int split_tokens = 256;
 
@@ -67,7 +67,7 @@ class Bench {
 
   void run(const Case& c) {
     const int64_t num_tokens = int64_t{c.batch} * c.seqlen_q;
-    // Of K and V each, or of the latent row that is both.
+    // Bytes per row of K and V each, or of the latent row.
     const int64_t row_bytes =
         int64_t{c.mla ? kLatentDim : c.num_kv_heads * c.head_dim} * static_cast<int64_t>(size_of(c.kv_dtype));
     const int64_t num_pools = c.mla ? 1 : 2;
@@ -82,7 +82,7 @@ class Bench {
     const bool takes_long = kv_bytes > (int64_t{1} << 28) || num_tokens * c.seqlen_kv > (int64_t{1} << 23);
     const int repeats = std::max(rotations, takes_long ? 8 : 32);
 
-    // Pages in a random order, the same in every run.
+    // Pages in a random order, equal in every run.
     std::vector<int32_t> pages(static_cast<size_t>(rotations * width * c.batch));
     std::iota(pages.begin(), pages.end(), 0);
     std::mt19937 random(1);
@@ -179,14 +179,15 @@ class Bench {
   static constexpr int kLatentDim = 576, kRopeDim = 64;
   static constexpr int64_t kPoolBytes = int64_t{9} << 30, kQueryBytes = int64_t{1} << 29;
 
-  // Random bf16, mostly in (-1, 1); as fp8 the bytes are random too.
+  // Random bf16 values, mostly in (-1, 1); for fp8 the bytes are random too.
   void fill(const TensorView& device) {
     const int64_t num_elements = device.num_elements() / 2;
     kernels::fill_random(TensorView::contiguous(device.data, DType::kBF16, {num_elements}, kGpu),
                          {.deviation = 0.5f}, stream_.get());
   }
 
-  // What models quantize: the begin of queries, keys and values becomes normal numbers, for all cases behind.
+  // Fills the start of queries, keys and values with normally distributed e4m3 values, as in quantized
+  // models, for all later cases.
   void fill_with_e4m3() {
     if (std::exchange(filled_with_e4m3_, true)) return;
     constexpr int64_t kPieceBytes = int64_t{1} << 24, kFilledBytes = int64_t{1} << 29;
@@ -353,7 +354,7 @@ std::vector<Case> cases() {
                   .num_q_heads = 128,
                   .mla = true,
                   .skewed = true});
-  // New tokens of one request over a prefix: few work tiles.
+  // New tokens of one request after a prefix: few work tiles.
   for (const auto& [q, kv, heads, kv_heads] : {std::tuple{512, 65536, 8, 1},
                                                {512, 8192, 32, 8},
                                                {512, 512, 32, 8},
@@ -419,7 +420,7 @@ std::vector<Case> cases() {
                       .head_dim = 96,
                       .causal = causal,
                       .all_rows = own_instance});
-  // Last, since they have other numbers in memory.
+  // Last, since they change the values in memory.
   for (const int head_dim : {128, 64})
     for (const int seqlen : {512, 2048, 4096, 8192, 16384})
       for (const bool causal : {true, false})

@@ -1,4 +1,4 @@
-// The numbers that a bench is called with.
+// Numeric arguments of a bench.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace attend::bench {
 
-// argv[1] and on, or `otherwise` where there is none.
+// Returns argv[1] and following, or `otherwise` without arguments.
 inline std::vector<int64_t> counts_of(int argc, char** argv, std::vector<int64_t> otherwise) {
   if (argc < 2) return otherwise;
   std::vector<int64_t> counts;

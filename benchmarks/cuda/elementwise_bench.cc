@@ -1,7 +1,7 @@
-// Times the small operations between products and attention on the GPU, in bf16: for each shape, operation
-// and number of rows the microseconds, the bytes that it must move in that time, and their share of the
-// fastest read seen in this run. Calls go round copies of their tensors: those of prompts are larger than L2
-// together, those of decode steps stay in it, as they do in a step.
+// Times the small operations between GEMMs and attention on the GPU, in bf16. For each shape, operation and
+// number of rows it prints microseconds, the rate of the bytes that must be moved, and the percentage of the
+// fastest read measured in this run. Calls rotate through copies of their tensors: those of prompts exceed L2
+// in total, those of decode steps stay in it, as in a step.
 //
 //   cuda_elementwise_bench [ROWS...]
 #include <cmath>
@@ -32,7 +32,7 @@ struct Shape {
 constexpr Shape kShapes[] = {{"0.6B", 1024, 3072, 16, 8, 128, 151936, true},
                              {"8B", 4096, 14336, 32, 8, 128, 128256, false}};
 
-// Random rows, as many times as there are copies.
+// Random rows in several copies.
 class Copies {
  public:
   Copies(int64_t num_rows, int64_t num_columns, Stream& stream)
@@ -66,7 +66,7 @@ Tensor upload_range(int64_t first, int64_t count) {
   return upload(values, DType::kI32, {count});
 }
 
-// An operation on so many rows: the bytes that it reads and writes at least, and its calls.
+// Operation on a number of rows: the minimum bytes that it reads and writes, and its calls.
 struct Operation {
   const char* name;
   int64_t num_elements;
@@ -106,7 +106,7 @@ Operation silu_mul(const Shape& shape, int64_t num_rows, Stream& stream) {
            &stream](int call) { kernels::silu_mul(gate_up[call], out[call], stream); }};
 }
 
-// The angles that rotate heads of this size, so that what is rotated again and again keeps its length.
+// Angles that rotate heads of this size without changing their norm, so that repeated rotation is stable.
 struct Angles {
   Tensor cos, sin;
   Angles(int64_t num_positions, int64_t half) {
@@ -126,7 +126,7 @@ Operation norm_rope_store(const Shape& shape, int64_t num_rows, Stream& stream) 
   const int64_t head_dim = shape.head_dim;
   const int64_t k_begin = shape.num_q_heads * head_dim, v_begin = k_begin + shape.num_kv_heads * head_dim;
   const int64_t end = v_begin + shape.num_kv_heads * head_dim;
-  // Each copy of a cache has as many slots as rows, and a page that is not used.
+  // Each copy of a cache has one slot per row, and an unused page.
   const int64_t num_pages = (num_rows + kPageSize - 1) / kPageSize + 1;
   const auto cache = [&] {
     return cuda::zeros({kCopies * num_pages, kPageSize, shape.num_kv_heads, head_dim}, DType::kBF16, kGpu);

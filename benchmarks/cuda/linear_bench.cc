@@ -1,6 +1,6 @@
-// Times dense layers on the GPU: each shape and number of rows beside reading its weights at the fastest read
-// seen in this run, and beside cuBLASLt with norms and SiLU as kernels of their own. Weights rotate through a
-// pool larger than L2, as a model's layers do.
+// Times dense layers on the GPU: each shape and number of rows compared with reading its weights at the
+// fastest rate measured in this run, and with cuBLASLt plus separate kernels for norms and SiLU. Weights
+// rotate through a pool larger than L2, like the layers of a model.
 //
 //   cuda_linear_bench [ROWS...]
 #include <cstdio>
@@ -59,7 +59,7 @@ void multiply_gated(Kernels kernels, const kernels::GatedLinearArgs& args, Strea
   kernels::silu_mul(args.gate_up, args.out, stream);
 }
 
-// Microseconds of a layer's dense products one after another, with its norms and sums.
+// Returns the microseconds of a layer's GEMMs in sequence, with its norms and sums.
 double time_layer(Kernels kernels, const LayerShape& shape, int64_t num_rows, const Tensor& pool,
                   Stream& stream) {
   int64_t used = 0;
@@ -79,7 +79,7 @@ double time_layer(Kernels kernels, const LayerShape& shape, int64_t num_rows, co
                mlp = made(shape.intermediate);
   const Tensor partial_squares =
       cuda::empty({num_rows, shape.hidden / kernels::kPartialSquaresWidth}, DType::kF32, kGpu);
-  // The norm of the residual that its next product takes.
+  // Norm of the residual that its next GEMM applies.
   const auto next_norm = [&] {
     return kernels::InputNorm{.weight = take(1, shape.hidden).reshape({shape.hidden}),
                               .eps = 1e-5f,
@@ -115,7 +115,7 @@ double time_layer(Kernels kernels, const LayerShape& shape, int64_t num_rows, co
   });
 }
 
-// Microseconds of a product whose weight is another part of the pool each time.
+// Returns the microseconds of a GEMM whose weight is another part of the pool in each call.
 double time_product(Kernels kernels, const Shape& shape, int64_t num_rows, const Tensor& pool,
                     const Tensor& x, const Tensor& out, Stream& stream) {
   const int64_t num_elements = shape.out_features * shape.in_features;
@@ -135,7 +135,7 @@ double time_product(Kernels kernels, const Shape& shape, int64_t num_rows, const
   });
 }
 
-// One line: for each number of rows ours, its share of the limit, and cuBLASLt's.
+// Prints one line: for each number of rows the time, its percentage of the limit, and cuBLASLt's time.
 template <class Time>
 void print_line(const char* name, const std::vector<int64_t>& row_counts, double limit, const Time& time) {
   std::printf("%-12s reading %6.1f us", name, limit);

@@ -1,6 +1,7 @@
-// Times mixtures of experts on the GPU: tokens that choose evenly and apart, beside reading what they touch
-// at the fastest read seen in this run, or beside the same products as dense ones. The weights of a layer
-// follow one another in a pool of two layers or more, larger than L2.
+// Times mixture-of-experts layers on the GPU, with tokens that choose experts uniformly and independently.
+// The time is compared with reading the used experts at the fastest rate measured in this run, or with the
+// same operations as dense GEMMs. The weights of layers rotate through a pool of at least two layers, larger
+// than L2.
 //
 //   cuda_moe_bench [TOKENS...]
 #include <algorithm>
@@ -41,7 +42,7 @@ Tensor random(std::initializer_list<int64_t> shape, float deviation, Stream& str
   return tensor;
 }
 
-// The experts' part of a layer: choices, and the weights of several layers.
+// Experts of a layer: the choices, and the weights of several layers.
 class Layers {
  public:
   Layers(const kernels::MoeShape& shape, bool mxfp4, Stream& stream)
@@ -109,7 +110,7 @@ class Layers {
     return 2.0 * 3.0 *
            static_cast<double>(shape_.hidden_size * shape_.intermediate_size * num_tokens_ * shape_.top_k);
   }
-  // The same number of products, of one expert.
+  // Returns the time of the same number of operations with one expert.
   double dense_us() {
     const int64_t rows = num_tokens_ * shape_.top_k;
     const Tensor x = random({rows, shape_.hidden_size}, 0.5f, stream_),
@@ -133,7 +134,7 @@ class Layers {
     made.format = WeightFormat::kMxFp4;
     made.group_outs = 1;
     made.group_ins = kInputsOfScale;
-    // Bits of random numbers are codes.
+    // Random bits serve as quantized values.
     made.data = TensorView::contiguous(keep(random({rows, columns / 4}, 1.0f, stream_)).data, DType::kU8,
                                        {rows, columns / 2}, kGpu);
     const Tensor scales = Tensor::empty({rows, columns / kInputsOfScale}, DType::kU8);

@@ -1,6 +1,6 @@
-// Times products with quantized weights on the GPU by each kernel that takes them: the shapes of
-// Llama-3.1-8B, beside bf16 and beside reading the weight's own bits at the fastest read seen in this run.
-// Weights rotate through a pool larger than L2, as a model's layers do.
+// Times GEMMs with quantized weights on the GPU with each kernel that supports them: the shapes of
+// Llama-3.1-8B, compared with bf16 and with reading the quantized weight at the fastest rate measured in this
+// run. Weights rotate through a pool larger than L2, like the layers of a model.
 //
 //   cuda_quantized_linear_bench [ROWS...]
 #include <cstdio>
@@ -23,7 +23,7 @@ using kernels::cuda::GemmKernel;
 
 constexpr Device kGpu{DeviceType::kCuda, 0};
 constexpr int64_t kPoolBytes = int64_t{1} << 30, kMaxRows = 8192, kMaxInFeatures = 14336;
-// Of more rows, what reads W in its own bits for every few of them takes long.
+// Above this number of rows, kernels that read W once per few rows are slow.
 constexpr int64_t kMaxQuantizedRows = 512;
 
 struct Shape {
@@ -66,7 +66,7 @@ constexpr Candidate kCandidates[] = {
     {"quantized", GemmKernel::kQuantized, kernels::cuda::quantized_linear},
     {"widened", GemmKernel::kDequantizeThenGemm, kernels::cuda::dequantize_then_linear}};
 
-// A weight whose codes lie at `codes`, which hold enough of them.
+// Weight with quantized values at `codes`, which must be large enough.
 Weight weight_at(const TensorView& codes, const Format& format, const Shape& shape,
                  const TensorView& scales) {
   const auto view = [&](DType dtype, int64_t rows, int64_t columns, void* data) {
@@ -107,7 +107,7 @@ int main(const std::vector<int64_t>& row_counts) {
     for (const Format& format : kFormats) {
       const size_t num_bytes = weight_at(pool, format, shape, scales).num_bytes();
       const double reading = static_cast<double>(num_bytes) / read_rate;
-      // Codes of a copy begin where the next elements of 16 bits do, at multiples of 256 bytes.
+      // Each copy starts at a multiple of 256 elements of 16 bits.
       const int64_t stride = static_cast<int64_t>(num_bytes / 512 + 1) * 256;
       const int64_t num_copies = pool.view().num_elements() / stride;
       std::printf("%-8s %-10s reading %5.1f", shape.name, format.name, reading);

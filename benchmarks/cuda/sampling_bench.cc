@@ -1,5 +1,5 @@
-// Times the choice of tokens on the GPU: microseconds by rows and filters, for logits of the 8B shape's
-// vocabulary, beside reading them once at the fastest read seen in this run. Logits rotate through a pool
+// Times sampling on the GPU: microseconds by rows and filters, for logits of the 8B shape's vocabulary,
+// compared with reading them once at the fastest rate measured in this run. Logits rotate through a pool
 // larger than L2.
 #include <cstdio>
 #include <vector>
@@ -34,7 +34,7 @@ int main() {
   const Tensor ids = cuda::empty({kPoolRows}, DType::kI32, kGpu);
   std::printf("fastest read %.0f GB/s\n%-22s", read_rate * 1e-3, "rows");
   for (const int64_t num_rows : {1, 8, 32, 128, 256}) std::printf(" %7d", static_cast<int>(num_rows));
-  std::printf("\n%-22s", "reading alone");
+  std::printf("\n%-22s", "reading only");
   for (const int64_t num_rows : {1, 8, 32, 128, 256})
     std::printf(" %7.1f", static_cast<double>(num_rows * kVocabSize * 4) / read_rate);
   for (const Filter& filter : kFilters) {

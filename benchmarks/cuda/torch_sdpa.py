@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times PyTorch's matrix product and its FlashAttention-2 (scaled_dot_product_attention) on the prefill cases of
-attention_bench.cc, for the same session."""
+attention_bench.cc, in the same session."""
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -32,7 +32,7 @@ def main():
     ]
     cases += [(1, 8192, 64, 8, 128, True)]
     for batch, s, heads, kv_heads, dim, causal in cases:
-        # K/V heads repeated beforehand, so that no time goes into that.
+        # K/V heads are repeated beforehand, so that this is not timed.
         q, k, v = (torch.randn(batch, heads, s, dim, device="cuda", dtype=torch.bfloat16) for _ in range(3))
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             us = time_us(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal))
@@ -44,7 +44,7 @@ def main():
 
 
 def ragged_decode(batch, mean, heads=64, kv_heads=8, dim=128):
-    """The skewed batches of attention_bench.cc, K/V in one piece; rotated beyond the L2 cache."""
+    """The skewed batches of attention_bench.cc, with contiguous K/V that rotate beyond the L2 cache."""
     lengths = [max(1, int(mean * 2 * ((r * 7919) % batch + 0.5) / batch)) for r in range(batch)]
     total = sum(lengths)
     num_bytes = 2 * total * kv_heads * dim * 2

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs attend and llama.cpp in turns on the same random weights and writes the table; see benchmarks/llamacpp.sh.
+"""Runs attend and llama.cpp in alternation on the same random weights and writes the table; see benchmarks/llamacpp.sh.
 
-Each figure is the best of the turns, of llama.cpp with and without flash attention: what a busy machine disturbs is
-never faster. Wall time. The JSON has every turn's figure, and of the best one what the run took, what all else on the
-machine took meanwhile and what the host of a virtual machine did. Peak memory is the resident set, mapped weights
-included.
+Each figure is the best of all turns, for llama.cpp with and without flash attention, since other load only makes a run
+slower. Times are wall times. The JSON contains the figure of every turn, and for the best one the CPU time of the run, of
+other processes during the run, and of the host of a virtual machine. Peak memory is the resident set, including mapped
+weights.
 """
 import argparse
 import json
@@ -17,20 +17,20 @@ import tempfile
 import time
 from pathlib import Path
 
-PAGE_TOKENS = 64  # attend's on a CPU
+PAGE_TOKENS = 64  # attend's page size on a CPU
 DTYPES = ("bfloat16", "float16")
 ATTEND, LLAMA = (Path(os.environ.get(name, "")) for name in ("ATTEND", "LLAMACPP_BIN"))
 
 
 def machine_seconds():
-    """(CPU seconds that programs took, those that the host of a virtual machine took), since the machine started."""
+    """Returns (CPU seconds of programs, CPU seconds stolen by the host of a virtual machine), since boot."""
     ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     user, nice, system, _, _, irq, softirq, stolen = (count / os.sysconf("SC_CLK_TCK") for count in ticks)
     return user + nice + system + irq + softirq, stolen
 
 
 class Run:
-    """A command's output and what it took. Throws when it fails."""
+    """A command's output and resource use. Exits if it fails."""
 
     def __init__(self, command):
         command = [str(part) for part in command]
@@ -74,7 +74,7 @@ def attend_generate(model, threads, count, prompt, new):
         for _ in range(count):
             file.write(json.dumps({"input_ids": [ids.randrange(150000) for _ in range(prompt)]}) + "\n")
         file.flush()
-        # The room that llama.cpp's programs make too, what is asked for; here in whole pages, one more a request.
+        # llama.cpp's programs allocate this much too; here in full pages, one more per request.
         room = count * (-(-(prompt + new) // PAGE_TOKENS) + (count > 1)) * PAGE_TOKENS
         return Run([ATTEND, "generate", "-m", model, "--device", "cpu", "-t", threads, "--prompts-file", file.name,
                     "-n", new, "--ignore-eos", "-c", prompt + new, "--max-total-tokens", room])
@@ -114,7 +114,7 @@ def llama_memory(model, threads, flash):
 
 
 def rows(quick, deep_layers):
-    """(name, what the models' layers are cut to, attend's, llama.cpp's); tokens/s"""
+    """Yields (name, number of layers of the models, attend's function, llama.cpp's function); in tokens/s."""
     new = 16 if quick else 64
 
     def bench(name, *numbers, layers=None):
@@ -133,21 +133,21 @@ def rows(quick, deep_layers):
 
 
 def is_better(case, figure, than):
-    """Seconds and bytes are better when they are fewer."""
+    """Compares figures; lower is better for seconds and bytes."""
     return figure < than if case.endswith(("seconds", "MB")) else figure > than
 
 
 def add_turn(result, program, figure, took):
-    """Takes a turn's figure into a row: the best one stands beside what its run took, all of them in a list."""
+    """Adds a turn's figure to a row, which keeps the best one with its run's resources, and a list of all."""
     result.setdefault(f"{program}_turns", []).append(figure)
     if program not in result or is_better(result["case"], figure, result[program]):
         result.update({program: figure, **took})
 
 
 def measure(row, model, threads, turns, result):
-    """More turns of a row, which may have some already."""
+    """Runs more turns of a row, which may have some already."""
     _, _, attend, llama = row
-    ways = [0, 1]  # of flash attention; after the first turn the better one alone
+    ways = [0, 1]  # of flash attention; after the first turn only the better one
     for _ in range(turns):
         figure, run = attend(model, threads)
         add_turn(result, "attend", figure, run.took("attend"))
@@ -170,7 +170,7 @@ def make_model(models, layers, dtype):
 
 
 def processor():
-    """"AMD EPYC (family 25, model 1), 2 CPUs": the name alone leaves the generation open."""
+    """Returns "AMD EPYC (family 25, model 1), 2 CPUs", since the name does not identify the generation."""
     fields = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
     generation = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
     return f"{fields.get('model name', 'unknown')}{generation}, {os.cpu_count()} CPUs"
@@ -178,7 +178,7 @@ def processor():
 
 def markdown(result):
     lines = [f"{result['machine']}; llama.cpp build {result['llama.cpp']}; Qwen3-0.6B's shape; the best of a row's turns.",
-             "", "| tokens/s | weights | layers | threads | attend | llama.cpp | times as good | turns |",
+             "", "| tokens/s | weights | layers | threads | attend | llama.cpp | ratio | turns |",
              "|---|---|---|---|---|---|---|---|"]
     for row in result["rows"]:
         digits = 2 if row["case"].endswith("seconds") else 1
@@ -190,7 +190,7 @@ def markdown(result):
 
 def positive(text):
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer above 0")
     return int(text)
 
 
@@ -216,22 +216,22 @@ def options():
     parser = argparse.ArgumentParser(
         prog="benchmarks/llamacpp.sh",
         description=__doc__.splitlines()[0],
-        epilog="Environment: ATTEND, attend's program; LLAMACPP_BIN, a folder with llama.cpp's programs, which are built "
-        "otherwise; LLAMACPP_VERSION, of the source that is built. All rows of 28 layers take hours and 7 GB.",
+        epilog="Environment: ATTEND, attend's program; LLAMACPP_BIN, folder with llama.cpp's programs, which are built "
+        "otherwise; LLAMACPP_VERSION, the version to build. All rows with 28 layers need hours and 7 GB.",
     )
     parser.add_argument("--layers", type=positive, default=28)
-    parser.add_argument("--deep-layers", type=positive, default=7, help="of the row at 16384 tokens")
+    parser.add_argument("--deep-layers", type=positive, default=7, help="number of layers of the row at 16384 tokens")
     parser.add_argument("--dtypes", type=dtypes, default=list(DTYPES))
-    parser.add_argument("--threads", type=positives, default=sorted({1, os.cpu_count()}), help="numbers, by commas")
+    parser.add_argument("--threads", type=positives, default=sorted({1, os.cpu_count()}), help="numbers, separated by commas")
     parser.add_argument("--turns", type=positive, default=3)
     parser.add_argument("--quick", action="store_true", help="fewer tokens, no deep context")
     parser.add_argument("--only", type=pattern, default=re.compile(""),
-                        help="rows in whose name this regular expression is found")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row after so many")
-    parser.add_argument("--add", action="store_true", help="to what NAME.json has: more rows, and more turns of its rows")
+                        help="rows whose name matches this regular expression")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no row after this time")
+    parser.add_argument("--add", action="store_true", help="add rows, and turns of existing rows, to NAME.json")
     parser.add_argument("--out", type=Path, default=Path("build/llamacpp/table"), help="NAME of NAME.json and NAME.md")
     parser.add_argument("--models", type=Path, default=Path("build/llamacpp"), help=argparse.SUPPRESS)
-    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)  # of the options alone
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)  # only checks the options
     args = parser.parse_args()
     args.rows = [row for row in rows(args.quick, args.deep_layers) if args.only.search(row[0])]
     if not args.rows:
@@ -241,7 +241,7 @@ def options():
 
 
 def start_table(args):
-    """An empty table of this machine, or the one that --add goes on with."""
+    """Returns an empty table for this machine, or the table that --add continues."""
     result = {"machine": processor(), "date": "", "layers": args.layers,
               "llama.cpp": os.environ.get("LLAMACPP_BUILD", "unknown"), "rows": []}
     path = Path(f"{args.out}.json")
@@ -250,12 +250,12 @@ def start_table(args):
     before = json.loads(path.read_text())
     for key in ("machine", "llama.cpp"):
         if before[key] != result[key]:
-            sys.exit(f"--add: {path} is of {key} {before[key]}; here it is {result[key]}")
+            sys.exit(f"--add: {path} has {key} {before[key]}; this run has {result[key]}")
     return before
 
 
 def find_row(result, dtype, case, threads, layers):
-    """The table's row of that name, a new one if there is none."""
+    """Returns the table's row with that name, or a new one."""
     wanted = {"dtype": dtype, "case": case, "threads": threads, "layers": layers}
     for row in result["rows"]:
         if wanted.items() <= row.items():

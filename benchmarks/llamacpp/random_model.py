@@ -3,9 +3,9 @@
 
     random_model.py OUT [--shape qwen3-0.6b|tiny] [--layers N] [--dtype bfloat16|float16]
 
-The shape is Qwen3-0.6B's, or that of the bundled model in Qwen3's architecture. Files are OUT/config.json, OUT/tokenizer.json, OUT/model.safetensors and OUT/model.gguf. The
-vocabulary is made of letters; nothing that the model says means anything, but all that is read has its full size.
-Needs nothing but Python.
+The shape is Qwen3-0.6B's, or that of the bundled model with Qwen3's architecture. Files are OUT/config.json,
+OUT/tokenizer.json, OUT/model.safetensors and OUT/model.gguf. The vocabulary consists of letters; outputs are meaningless,
+but all files have their full size. Needs only Python.
 """
 import argparse
 import itertools
@@ -15,19 +15,19 @@ import string
 import struct
 from pathlib import Path
 
-# The last one: of the vocabulary, without what fills the table up.
+# The last one is the size of the vocabulary without padding.
 NAMES = ("LAYERS", "HIDDEN", "INNER", "HEADS", "KV_HEADS", "HEAD_DIM", "VOCAB", "NUM_TOKENS")
 SHAPES = {"qwen3-0.6b": (28, 1024, 3072, 16, 8, 128, 151936, 151643), "tiny": (4, 256, 512, 8, 2, 64, 2112, 2048)}
 CONTEXT = 40960
 EPS, THETA = 1e-6, 1e6
 END = "<|endoftext|>"
-# The split of Qwen's tokenizers.
+# Split of Qwen's tokenizers.
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
          r"|\s+(?!\S)|\s+")
 
 
 def tensors(num_layers):
-    """(Hugging Face's name, GGUF's name, shape, whether it is a matrix)"""
+    """Returns (Hugging Face's name, GGUF's name, shape, True for a matrix)."""
     yield "model.embed_tokens.weight", "token_embd.weight", (VOCAB, HIDDEN), True
     for i in range(num_layers):
         model, blk = f"model.layers.{i}.", f"blk.{i}."
@@ -53,7 +53,7 @@ def elements(shape):
 
 
 def random_matrix(seed, count, dtype):
-    """Magnitudes of 2^-7 to 2^-5, signs at random: upper bytes from a table, lower bytes as they come."""
+    """Magnitudes from 2^-7 to 2^-5 with random signs: upper bytes from a table, lower bytes random."""
     generator = random.Random(seed)
     high = bytes((0x3c, 0xbc)[i & 1] if dtype == "bfloat16" else 0x20 | i & 0x87 for i in range(256))
     data = bytearray(2 * count)
@@ -63,14 +63,14 @@ def random_matrix(seed, count, dtype):
 
 
 def byte_letters():
-    """What byte-level tokenizers write for each byte (GPT-2's table)."""
+    """Returns the character that byte-level tokenizers use for each byte (GPT-2's table)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte if byte in plain else next(others)) for byte in range(256)]
 
 
 def vocabulary():
-    """Bytes, then words of two, three and four letters, each a shorter one and a letter."""
+    """Bytes, then words of two, three and four letters, each a shorter word and a letter."""
     tokens, merges = byte_letters(), []
     for length in itertools.count(2):
         for letters in itertools.product(string.ascii_lowercase, repeat=length):
@@ -121,10 +121,10 @@ def write_safetensors(path, num_layers, dtype):
             file.write(random_matrix(name, elements(shape), dtype) if is_matrix else one * elements(shape))
 
 
-# GGUF's types of values and of tensors (its specification, version 3).
+# GGUF's types of values and tensors (its specification, version 3).
 U32, F32, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
 TENSOR_TYPES = {"float32": 0, "float16": 1, "bfloat16": 30}
-NORMAL, CONTROL, UNUSED = 1, 3, 5  # kinds of tokens
+NORMAL, CONTROL, UNUSED = 1, 3, 5  # token types
 
 
 def gguf_string(text):
@@ -182,7 +182,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--shape", choices=SHAPES, default="qwen3-0.6b")
-    parser.add_argument("--layers", type=int, help="the shape's own unless it is given")
+    parser.add_argument("--layers", type=int, help="default: that of the shape")
     parser.add_argument("--dtype", choices=["bfloat16", "float16"], default="bfloat16")
     args = parser.parse_args()
     globals().update(zip(NAMES, SHAPES[args.shape]))
@@ -192,7 +192,7 @@ def main():
     write_tokenizer(args.out / "tokenizer.json", tokens, merges)
     write_config(args.out / "config.json", args.layers, args.dtype)
     write_safetensors(args.out / "model.safetensors", args.layers, args.dtype)
-    # Whole or not there at all: who finds it takes it.
+    # Renamed when complete, so that a partial file is never used.
     write_gguf(args.out / "model.gguf.part", args.layers, args.dtype, tokens, merges)
     (args.out / "model.gguf.part").rename(args.out / "model.gguf")
 

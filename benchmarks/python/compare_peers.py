@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Times attend's attention and that of its peers on one NVIDIA GPU, in one process, over the same tensors.
+"""Times attend's attention and that of its peers on one NVIDIA GPU, in one process, with the same tensors.
 
-    compare_peers.py [--only WORD]... [--skip NAME]... >> rows.jsonl     a line of JSON a case, the roofs of the run first
+    compare_peers.py [--only WORD]... [--skip NAME]... >> rows.jsonl     one line of JSON per case, the limits of the run first
     compare_peers.py --table rows.jsonl                                  the tables of docs/kernels/peers.md
 
-Peers, each left out where it is not installed: FlashAttention-3 and FlashMLA of sglang-kernel, XQA of FlashInfer, cuDNN and
+Peers, omitted if not installed: FlashAttention-3 and FlashMLA of sglang-kernel, XQA of FlashInfer, cuDNN and
 FlashAttention-2 of PyTorch. --only: cases with WORD in their names. --skip: a peer's name in the rows (fa2, fi.xqa, ...).
 
-A call is captured into a CUDA graph with calls over other buffers, so that K/V come from DRAM and the host's time does not
-count; its median of ten replays is kept. attend plans in each call; MLA's schedules are made before, on both sides. What a
-call returns is compared with float32 before its time counts: a guard, not a test.
+A call is captured into a CUDA graph with calls on other buffers, so that K/V are read from DRAM and host time does not
+count; the median of ten replays is reported. attend plans in each call; MLA's schedules are computed before, on both sides.
+Results are compared with float32 before they are timed: a sanity check, not a test.
 """
 
 import argparse
@@ -28,7 +28,7 @@ NAMES = {"fa3": "FA3", "fi.xqa": "XQA", "cudnn": "cuDNN", "fa2": "FA2", "flashml
 
 @dataclasses.dataclass(frozen=True)
 class Decode:
-    """Requests of a few query tokens on num_keys cached tokens (those included) in shuffled pages."""
+    """Requests with a few query tokens and num_keys cached tokens (including those) in shuffled pages."""
 
     batch: int
     num_keys: int
@@ -36,7 +36,7 @@ class Decode:
     page_size: int = 64
     num_tokens: int = 1
     dim: int = 128
-    skew: bool = False  # lengths from near none to twice num_keys
+    skew: bool = False  # lengths from near 0 to twice num_keys
     q: str = "bf16"
     kv: str = "bf16"
 
@@ -62,7 +62,7 @@ class Mla:
 
 @dataclasses.dataclass(frozen=True)
 class Prefill:
-    """Prompts of num_tokens new tokens behind `prefix` older ones; keys in shuffled pages, or none."""
+    """Prompts of num_tokens new tokens after `prefix` cached ones; keys in shuffled pages, or contiguous."""
 
     batch: int
     num_tokens: int
@@ -114,7 +114,7 @@ CASES = [
 
 
 class Bench:
-    """The tensors, peers and clocks of a run."""
+    """Tensors, peers and clocks of a run."""
 
     def __init__(self, skip):
         import torch
@@ -137,7 +137,7 @@ class Bench:
         return self.torch.tensor(values, dtype=self.torch.int32, device="cuda")
 
     def microseconds(self, calls):
-        """Median of one call; `calls` work on different buffers and are captured together."""
+        """Returns the median time of one call; `calls` use different buffers and are captured together."""
         return self.medians([self.graph(calls)])[0] / len(calls)
 
     def graph(self, calls):
@@ -154,15 +154,15 @@ class Bench:
         return graph
 
     def medians(self, graphs):
-        """Median time of each, in microseconds. They take turns, there and back: long prompts take more power than the
-        card has, and who came first had the clock that it rests with, 10 % above the one it falls to within 0.1 s."""
+        """Returns the median time of each graph in microseconds. Graphs alternate in both directions: long prompts exceed the
+        power limit, and the first one would run at the boost clock, 10 % above the clock that the GPU drops to within 0.1 s."""
         torch = self.torch
         times = [[] for _ in graphs]
         order = list(zip(graphs, times))
         for turn in range(12):
             for graph, took in order[:: 1 if turn % 2 == 0 else -1]:
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                torch.cuda._sleep(200000)  # so that the graph is there when the GPU gets to it
+                torch.cuda._sleep(200000)  # so that the graph is queued before the GPU reaches it
                 start.record()
                 graph.replay()
                 end.record()
@@ -189,8 +189,8 @@ class Bench:
                 "read GB/s": rate(a.nbytes / 1e3, a.sum), "gemm TFLOP/s": rate(2 * 8192**3 / 1e6, lambda: m @ w)}  # fmt: skip
 
     def row(self, case, num_bytes, num_flops, buffers, want, calls, wants=None):
-        """`calls`: name to a function of a buffer; `want`: what the first request returns of buffer 0; `wants`: the same by
-        name, of those that return something else."""
+        """`calls`: name to a function of a buffer; `want`: expected result of the first request of buffer 0; `wants`:
+        expected results by name, for calls with other results."""
         usual = want
         us, notes, names, graphs = {}, {}, [], []
         bound = 0.12 if "fp8" in case.name else 0.02
@@ -206,7 +206,7 @@ class Bench:
                     continue
                 graphs.append(self.graph([lambda i=i: call(i) for i in range(buffers)]))
                 names.append(name)
-            except Exception as error:  # what a peer does not do it says itself
+            except Exception as error:  # a peer reports what it does not support
                 notes[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
         for name, took in zip(names, self.medians(graphs)):
             us[name] = round(min(took / buffers, us.get(name, math.inf)), 2)
@@ -230,7 +230,7 @@ class Bench:
         return (scores.softmax(-1) @ v).transpose(0, 1)
 
     def shuffled_pages(self, lengths, page_size):
-        """The page table of requests whose pages lie in any order, and how many pages there are."""
+        """Returns the page table of requests with randomly ordered pages, and the number of pages."""
         torch, pages = self.torch, [-(-length // page_size) for length in lengths]
         table, ids, at = torch.zeros(len(pages), max(pages), dtype=torch.int32), torch.randperm(sum(pages), dtype=torch.int32), 0
         for i, count in enumerate(pages):
@@ -239,7 +239,7 @@ class Bench:
         return table.cuda(), sum(pages)
 
     def buffers_of(self, num_bytes):
-        """So many that together they are several times the L2 cache."""
+        """Returns a number of buffers that together exceed the L2 cache several times."""
         return max(1, min(8, math.ceil(256e6 / num_bytes)))
 
     def decode(self, case):
@@ -286,7 +286,7 @@ class Bench:
         want = self.reference(q[0][0], rows, rows[..., :512], True, scale)
         calls = []
         for name, module in self.mla.items():
-            schedule = module.get_mla_metadata()  # once a step, for all layers
+            schedule = module.get_mla_metadata()  # once per step, for all layers
             calls.append((name, lambda i, module=module, schedule=schedule: first_of(module.flash_mla_with_kvcache(
                 q[i], cache[i], table, used, 512, *schedule, scale, causal=tokens > 1))))  # fmt: skip
         flops = 2 * b * tokens * case.num_heads * case.num_keys * (576 + 512)
@@ -306,11 +306,11 @@ class Bench:
             scales["q_descale"] = one
         rows = lambda x: x.view(b, new, *x.shape[1:])
         pages = lambda x: x.view(-1, case.page_size, *x.shape[1:])
-        first_keys = contiguous_keys = [x[0][:keys].float() for x in (k, v)]  # of the first request
+        first_keys = contiguous_keys = [x[0][:keys].float() for x in (k, v)]  # of the first request only
         if case.page_size:
             table, used = self.shuffled_pages([keys] * b, case.page_size)[0], self.int32([keys] * b)
             first_keys = [pages(x[0].float())[table[0].long()].flatten(0, 1)[:keys] for x in (k, v)]
-        # The scores of all of a long prompt would take more memory than the GPU has.
+        # All scores of a long prompt would exceed the GPU's memory.
         checked = min(new, (1 << 24) // keys)
         seen = case.prefix + checked if case.causal else keys
         want = self.reference(q[0][:checked], *(x[:seen] for x in first_keys), case.causal, scale)
@@ -325,7 +325,7 @@ class Bench:
                     causal=case.causal, **scales))))  # fmt: skip
             else:
                 calls.append((name, contiguous(module)))
-        if case.page_size:  # what pages cost, in turns with them
+        if case.page_size:  # the cost of pages, in alternation
             calls.append(("attend.contiguous", contiguous(self.flash["attend"])))
             wants["attend.contiguous"] = self.reference(q[0][:checked], *(x[:seen] for x in contiguous_keys), case.causal, scale)
         if "fp8" not in (case.dtype, case.kv) and not case.prefix and not case.page_size:
@@ -356,7 +356,7 @@ def load(name):
 
 
 def load_sgl_kernel(torch):
-    """sglang-kernel's attention modules alone: its __init__ wants more than they need."""
+    """Loads only sglang-kernel's attention modules, since its __init__ has further requirements."""
     folder = next((path for path in (os.path.join(p, "sgl_kernel") for p in sys.path)
                    if os.path.exists(os.path.join(path, "flash_attn.py"))), None)  # fmt: skip
     if folder is None:
@@ -378,7 +378,7 @@ def load_sgl_kernel(torch):
 
 
 def truncate_and_normalize(case):
-    """A row's name in the tables: what is usual is left out."""
+    """Returns a row's name in the tables, without default values."""
     kind, rest = case.split(" ", 1)
     if kind == "decode":
         rest = rest.replace("qbf16 kvbf16 ", "").replace("qbf16 kvfp8", "fp8 K/V,").replace("qfp8 kvfp8", "fp8 q and K/V,")
@@ -398,7 +398,7 @@ def table(path):
         if row["case"] != "roofs" and "attend" in row["us"]:
             kinds.setdefault(row["case"].split(" ", 1)[0], []).append(row)
     for kind, chosen in kinds.items():
-        print(f"\n| {kind} | attend, us | best peer | others | times |\n|---|---|---|---|---|")
+        print(f"\n| {kind} | attend, us | best peer | others | ratio |\n|---|---|---|---|---|")
         for row in chosen:
             best = {}
             for name, us in row["us"].items():

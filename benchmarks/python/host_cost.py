@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a call costs the host: microseconds until it returns, on a GPU that has little to do. Prints one line of JSON."""
+"""Measures the host cost of a call: microseconds until it returns, on a mostly idle GPU. Prints one line of JSON."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from attend.flash_mla import flash_mla_with_kvcache, get_mla_metadata
 
 
 def microseconds(call, repeats=50, rounds=60):
-    """Median over rounds of `repeats` calls; the GPU is idle when a round begins and may not fall behind for long."""
+    """Returns the median over rounds of `repeats` calls; the GPU is idle at the start of a round and must not fall behind."""
     for _ in range(20):
         call()
     times = []

@@ -1,20 +1,20 @@
-"""LLMs, and the attention that they are made of: models on attend's engine, and its kernels on tensors of torch, numpy,
-jax, or whatever has DLPack.
+"""LLM inference and its kernels: models on attend's engine, and kernels on tensors of torch, numpy, jax, or any library
+with DLPack.
 
 LLM, SamplingParams, StructuredOutputsParams   a model that completes prompts and answers conversations
-Engine            a model on a thread of its own, for many callers: streams, asyncio
+Engine            a model on its own thread, for many callers: streams, asyncio
 attention, mla    attention over paged or contiguous K/V
 store_kv, store_mla, merge
-backends          support records of attend's backends
-build_info        version, instruction set, and what the GPU kernels were built for
+backends          capability records of attend's backends
+build_info        version, instruction set, and architectures of the GPU kernels
 attend.flash_attn_interface, attend.flash_mla, attend.flashinfer, attend.sgl_kernel   the call signatures of
                   FlashAttention-3, FlashMLA, FlashInfer and sgl_kernel
-attend.torch_ops  FlashAttention-3's and FlashMLA's calls as operators of torch, for torch.compile
+attend.torch_ops  FlashAttention-3's and FlashMLA's functions as operators of torch, for torch.compile
 
-Tensors of one call lie on one device. CPU tensors are served by the CPU kernels, GPU tensors (torch's) on torch's
-current stream, without synchronization, so that calls may be captured in torch's CUDA graphs. What an argument may be
-is checked before anything runs: attend.Error (a RuntimeError; of a wrong argument attend.InvalidArgument, a ValueError too)
-names the argument and what is accepted.
+All tensors of a call are on one device. CPU tensors use the CPU kernels. GPU tensors (torch's) use torch's current
+stream without synchronization, so calls may be captured in torch's CUDA graphs. Arguments are validated before anything
+runs: attend.Error (a RuntimeError; for an invalid argument attend.InvalidArgument, which is also a ValueError) names the
+argument and what is accepted.
 """
 
 from ._attend import (
@@ -42,10 +42,10 @@ from .structured_outputs import StructuredOutputsParams
 def _register_operators():
     import torch
 
-    # Of a torch that can put something in the place of a function (2.6).
+    # Requires torch.compiler.substitute_in_graph (torch 2.6).
     if not hasattr(torch.compiler, "substitute_in_graph"):
         return
-    # The compiler is imported for others, too: for them it is there whatever becomes of attend's operators.
+    # Other code may import the compiler, so an error of attend's operators must not break the import.
     try:
         from . import torch_ops  # noqa: F401
     except Exception as error:

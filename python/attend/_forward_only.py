@@ -1,14 +1,14 @@
-"""Calls whose arguments require grad: they give what they give without, and refuse when torch comes back for
-gradients, which a result that torch takes for a constant would lose in silence."""
+"""Calls with arguments that require grad: the forward result is the same, and backward raises an error, since a result
+that torch treats as a constant would silently lose its gradient."""
 
 import functools
 import sys
 
-from ._refusal import refusal
+from ._rejection import rejection
 
 
 def recorded(arguments):
-    """The tensors among them that torch records a call of."""
+    """Returns the tensors for which torch records operations."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():
         return []
@@ -23,15 +23,15 @@ def _node():
         @staticmethod
         def forward(ctx, name, call, *tensors):
             ctx.name = name
-            return call()  # gradients are not recorded in here
+            return call()  # gradients are not recorded here
 
         @staticmethod
         def backward(ctx, *gradients):
-            raise refusal("unsupported", f"{ctx.name}: backward: attend computes forward only")
+            raise rejection("unsupported", f"{ctx.name}: backward: attend computes forward only")
 
     return ForwardOnly
 
 
 def without_backward(name, call, tensors):
-    """What call() returns, as computed of `tensors`."""
+    """Returns the result of call(), attached to `tensors` in torch's graph."""
     return _node().apply(name, call, *tensors)

@@ -1,4 +1,4 @@
-"""Something to be done once a module of somebody else is there, which is not imported for it."""
+"""Runs a function after another module has been imported, without importing it."""
 
 import importlib.util
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class _Finder:
-    """Finds the module as the other finders do, and calls `then` behind its loader. Once."""
+    """Finds the module with the other finders, and wraps its loader to call `then` once after it."""
 
     def __init__(self, name, then):
         self._name, self._then = name, then
@@ -39,7 +39,7 @@ class _Loader:
 
 
 def on_import(name, then):
-    """Calls then() now if the module is imported already, otherwise after it is."""
+    """Calls then() immediately if the module is already imported, otherwise after its import."""
     if name in sys.modules:
         then()
     else:

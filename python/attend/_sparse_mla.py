@@ -1,21 +1,20 @@
-"""Attention of absorbed queries over rows that each of them chose, for attend.flash_mla: every query token becomes a
-request of one token, whose pages are the single rows that it chose. Rows of fp8 caches are widened for that first, some
-queries at a time."""
+"""Sparse attention of absorbed queries for attend.flash_mla: every query token becomes a request of one token whose pages
+are the single rows that it selects. Rows of fp8 caches are dequantized first, for a limited number of queries per launch."""
 
 from ._attend import compact_slots, dequantize_rows, mla
-from ._refusal import refusal
+from ._rejection import rejection
 
-# Bytes of a token in FlashMLA's fp8 caches, by the values of its row. Those of 584 lie in two places of their page: rows,
-# and behind them all their scales.
+# Bytes per token in FlashMLA's fp8 caches, by the number of values per row. Pages of 584-byte tokens store all rows
+# first, followed by all scales.
 _ROW_BYTES = {576: 656, 512: 584}
 _RANK = 512
-# Widened rows at a time: of 16 bits 288 MiB.
+# Maximum number of dequantized rows per launch: 288 MiB in 16 bits.
 _MAX_ROWS = 1 << 18
 
 
 def attend_to_slots(q, cache, slots, counts, head_dim_v, scale, sinks):
-    """(out, lse) of q [num_tokens, num_heads, head_dim] over cache [num_slots, head_dim]; token t sees the first counts[t]
-    of its slots, int32 [num_tokens, topk]."""
+    """Returns (out, lse) of q [num_tokens, num_heads, head_dim] over cache [num_slots, head_dim]. Token t attends to the
+    first counts[t] of its slots, int32 [num_tokens, topk]."""
     return mla(
         q[..., :head_dim_v], q[..., head_dim_v:], cache[:, None], iota(slots, q.shape[0] + 1), counts, scale, max_seqlen_q=1,
         page_table=slots, causal=False, sinks=sinks, return_lse=True,
@@ -23,8 +22,9 @@ def attend_to_slots(q, cache, slots, counts, head_dim_v, scale, sinks):
 
 
 def attend_to_bytes(q, lists, scale, sinks, seqlen_q=1, causal=False):
-    """(out, lse) of q [num_tokens, num_heads, head_dim] over the rows of all lists. A list is (cache, slots, counts): an fp8
-    cache [num_pages, page_size, bytes of a token] and, for each group of seqlen_q tokens, the first counts of its slots."""
+    """Returns (out, lse) of q [num_tokens, num_heads, head_dim] over the rows of all lists. A list is (cache, slots, counts):
+    an fp8 cache [num_pages, page_size, bytes per token] and, for each group of seqlen_q tokens, the first counts of its
+    slots."""
     num_groups, width = lists[0][1].shape[0], sum(slots.shape[1] for _, slots, _ in lists)
     step = max(1, _MAX_ROWS // max(width, 1))
     parts = [
@@ -53,7 +53,8 @@ def _attend_to_dequantized(q, lists, scale, sinks, seqlen_q, causal):
 
 
 def chosen(indices, num_slots, topk_length=None, rows_each=1):
-    """(slots, counts): the first topk_length of each row of indices, int32 [num_rows, topk], that are in [0, num_slots)."""
+    """Returns (slots, counts): those of the first topk_length indices per row of int32 [num_rows, topk] that are valid, in
+    [0, num_slots)."""
     slots = empty(indices, tuple(indices.shape))
     counts = empty(indices, (indices.shape[0],))
     compact_slots(indices, topk_length, rows_each, num_slots, slots, counts)
@@ -61,10 +62,10 @@ def chosen(indices, num_slots, topk_length=None, rows_each=1):
 
 
 def bytes_of(name, cache, head_dim):
-    """An fp8 cache of rows of head_dim values as [num_pages, page_size, bytes of a token]."""
+    """Views an fp8 cache with rows of head_dim values as [num_pages, page_size, bytes per token]."""
     row_bytes = _ROW_BYTES[head_dim]
     if len(cache.shape) != 4 or cache.shape[2] != 1 or cache.shape[3] != row_bytes:
-        raise refusal(
+        raise rejection(
             "invalid_argument",
             f"{name} of shape {tuple(cache.shape)}: expected [num_pages, page_size, 1, {row_bytes}] of bytes with "
             f"is_fp8_kvcache and a head_dim of {head_dim}",
@@ -73,24 +74,24 @@ def bytes_of(name, cache, head_dim):
 
 
 def rows_of(k_cache):
-    """A cache of one K/V head as [num_slots, head_dim]: the same memory."""
+    """Views a cache of one K/V head as [num_slots, head_dim]."""
     strides = k_cache.stride() if hasattr(k_cache, "stride") else [step // k_cache.itemsize for step in k_cache.strides]
     if k_cache.shape[1] > 1 and strides[0] != k_cache.shape[1] * strides[1]:
-        raise refusal("unsupported", f"k_cache with strides {tuple(strides)}: expected pages without gaps with indices")
+        raise rejection("unsupported", f"k_cache with strides {tuple(strides)}: expected pages without gaps with indices")
     if hasattr(k_cache, "as_strided"):
         return k_cache[:, :, 0].flatten(0, 1)
     return k_cache.reshape(-1, k_cache.shape[3])
 
 
 def slots_of_pages(block_table, page_size):
-    """The slots of all keys that a row of block_table has room for: int32 [batch, width * page_size]."""
+    """Returns the slots of all positions of block_table: int32 [batch, width * page_size]."""
     slots = block_table[:, :, None] * page_size + iota(block_table, page_size)
     return slots.reshape(block_table.shape[0], -1)
 
 
 def largest_scores(q, cache, slots, counts, scale):
-    """float32 [num_tokens, num_heads]: the largest of each token's scores, -inf without any. Of the caller's library, which
-    multiplies in float32; some tokens at a time."""
+    """Returns float32 [num_tokens, num_heads]: the largest score of each token, -inf without keys. Computed in float32 with
+    the cache's library, for a limited number of tokens at a time."""
     if 0 in slots.shape:
         return where((counts < counts)[:, None], float32(q[..., 0]), float("-inf"))
     step = max(1, (_MAX_ROWS // 8) // slots.shape[1])
@@ -106,11 +107,11 @@ def largest_scores(q, cache, slots, counts, scale):
 
 
 def mask_unseen(lse, counts_of_tokens):
-    """FlashMLA's LSE of a query that sees no key is +inf."""
+    """Sets the LSE of queries without visible keys to +inf, as FlashMLA does."""
     return where((counts_of_tokens > 0)[..., None], lse, float("inf"))
 
 
-# What torch and numpy have under other names.
+# Functions that torch and numpy have under different names.
 
 
 def empty(like, shape):
@@ -122,7 +123,7 @@ def empty(like, shape):
 
 
 def iota(like, size):
-    """0, 1, ..., size - 1 as int32, where `like` lies."""
+    """Returns 0, 1, ..., size - 1 as int32 on the device of `like`."""
     if hasattr(like, "new_empty"):
         import torch
 

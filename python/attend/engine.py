@@ -1,4 +1,4 @@
-"""A model that runs on a thread of its own, and the requests that it serves."""
+"""A model that runs on its own thread, and its requests."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import weakref
 from typing import Any, Sequence, Union
 
 from ._attend import ChatTemplate, EngineHandle, generation_defaults
-from ._refusal import refusal
+from ._rejection import rejection
 from .outputs import CompletionOutput, RequestOutput, logprobs_by_token
 from .sampling_params import SamplingParams, to_sampling
 from .structured_outputs import installed_libraries
 
-# A text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}.
+# Text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}.
 Prompt = Union[str, Sequence[int], "dict[str, Any]"]
-# A dict is of the arguments of SamplingParams.
+# A dict has the arguments of SamplingParams.
 Sampling = Union[SamplingParams, "dict[str, Any]", None]
 
-# vLLM's names, and what SGLang and attend's command call the same.
+# vLLM's names, and the names of SGLang and attend's command for the same options.
 _ALIASES = {
     "max_model_len": "context_length",
     "max_num_seqs": "max_running_requests",
@@ -36,13 +36,13 @@ _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 @atexit.register
 def _close_engines():
-    # Threads of engines end before the interpreter does.
+    # Ends the engines' threads before the interpreter.
     for engine in list(_open_engines):
         engine.close()
 
 
 def _read_options(options):
-    """The engine's options from keywords: aliases resolved, None left out."""
+    """Returns the engine's options from keywords, with aliases resolved and without None."""
     given = {name: value for name, value in options.items() if value is not None}
     caching = given.pop("enable_prefix_caching", None)
     if caching is not None:
@@ -51,31 +51,31 @@ def _read_options(options):
         if alias not in given:
             continue
         if name in given:
-            raise refusal("invalid_argument", f"{alias} and {name}: they are the same; give one of them")
+            raise rejection("invalid_argument", f"{alias} and {name}: both are the same; expected one of them")
         given[name] = given.pop(alias)
     given.update(_to_speculation(given.pop("speculative_config", None)))
     for name in ("tensor_parallel_size", "tp_size"):
         if given.pop(name, 1) != 1:
-            raise refusal("unsupported", f"{name} {options[name]!r}: expected 1; an engine runs on one device")
+            raise rejection("unsupported", f"{name} {options[name]!r}: expected 1; an engine runs on one device")
     return given
 
 
 def _to_speculation(config):
-    """vLLM's speculative_config as the engine's options."""
+    """Converts vLLM's speculative_config to the engine's options."""
     if config is None:
         return {}
     config = dict(config)
     method = config.pop("method", None)
     if method != "ngram":
-        raise refusal("unsupported", f"speculative_config: method {method!r}: expected 'ngram'")
+        raise rejection("unsupported", f"speculative_config: method {method!r}: expected 'ngram'")
     options = {"speculative_algorithm": "NGRAM"}
-    if "num_speculative_tokens" in config:  # without the last known token
+    if "num_speculative_tokens" in config:  # excludes the last generated token
         options["speculative_num_draft_tokens"] = config.pop("num_speculative_tokens") + 1
     for name, option in (("prompt_lookup_max", "max"), ("prompt_lookup_min", "min")):
         if name in config:
             options[f"speculative_ngram_{option}_match_window_size"] = config.pop(name)
     if config:
-        raise refusal(
+        raise rejection(
             "unsupported",
             f"speculative_config: {next(iter(config))!r}: expected method, num_speculative_tokens, prompt_lookup_max "
             "or prompt_lookup_min",
@@ -84,10 +84,10 @@ def _to_speculation(config):
 
 
 class RequestStream:
-    """A request that runs: iterate over it (`for` or `async for`) for what is new of its completions, each a
-    CompletionOutput, or call result() for all of it. What is let go of before its end is aborted.
+    """A running request. Iterating over it (`for` or `async for`) yields new output of its completions as CompletionOutput;
+    result() returns the complete output. A request is aborted if the object is deleted before its end.
 
-    output   RequestOutput: all that has come so far
+    output   RequestOutput: all output so far
     """
 
     output: RequestOutput
@@ -98,13 +98,13 @@ class RequestStream:
         self.output = RequestOutput(prompt, [], [CompletionOutput(i) for i in range(num_completions)])
 
     def result(self) -> RequestOutput:
-        """Waits for the end; the RequestOutput."""
+        """Waits for the end and returns the RequestOutput."""
         self._take(wait=True, finished=True)
         self._news.clear()
         return self.output
 
     def abort(self) -> None:
-        """Ends it; its completions that have not ended get the finish reason "abort"."""
+        """Aborts the request; unfinished completions get the finish reason "abort"."""
         self._handle.abort()
 
     def __iter__(self) -> RequestStream:
@@ -134,11 +134,11 @@ class RequestStream:
         loop, fd = asyncio.get_running_loop(), self._handle.fileno()
         ready = loop.create_future()
 
-        def tell():
+        def notify():
             if not ready.done():
                 ready.set_result(None)
 
-        loop.add_reader(fd, tell)
+        loop.add_reader(fd, notify)
         try:
             await ready
         finally:
@@ -157,7 +157,7 @@ class RequestStream:
             self.output.prompt_token_ids = prompt_ids
         decode = self._engine._decode_one
         if prompt_logprobs is not None:
-            # Nothing comes before the first token.
+            # The first token has no logprob.
             scored = logprobs_by_token(self.output.prompt_token_ids[1:], prompt_logprobs, decode)
             self.output.prompt_logprobs = [None, *scored]
         logprobs = event.pop("logprobs")
@@ -169,18 +169,18 @@ class RequestStream:
 
 
 class Engine:
-    """A model on a thread of its own, for callers on any thread and in any event loop.
+    """A model on its own thread, for callers on any thread and in any event loop.
 
     model    a Hugging Face model directory
-    options  those of `attend serve`, with _ for -: device ("auto", "cpu", "cuda:1"), dtype, kv_cache_dtype, load_format,
-             attention_backend, prefill_attention_backend, decode_attention_backend, page_size, context_length
+    options  options of `attend serve`, with _ instead of -: device ("auto", "cpu", "cuda:1"), dtype, kv_cache_dtype,
+             load_format, attention_backend, prefill_attention_backend, decode_attention_backend, page_size, context_length
              (max_model_len), max_running_requests (max_num_seqs), max_total_tokens, chunked_prefill_size,
              mem_fraction_static (gpu_memory_utilization), disable_cuda_graph (enforce_eager), disable_radix_cache (or
              enable_prefix_caching), schedule_policy, enable_deterministic_inference, random_seed (seed), threads, ...
-             grammar_library_path: see docs/structured-outputs.md; None: the packages of this Python, if it has them.
-             What is None is chosen; an unknown name is refused.
+             grammar_library_path: see docs/structured-outputs.md; None: the packages of this Python, if installed.
+             None selects the default; an unknown name is an error.
 
-    Raises attend.Error, which names what can not be served; before weights are read where that can be known.
+    Raises attend.Error, which names what is not supported, before weights are loaded if possible.
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
@@ -200,7 +200,7 @@ class Engine:
     def submit(
         self, prompt: Prompt, sampling_params: Sampling = None, *, cache_salt: str = "", priority: int = 0
     ) -> RequestStream:
-        """Queues a prompt: a text, a list of token ids, or vLLM's dict of "prompt" or "prompt_token_ids". Returns a
+        """Queues a prompt: a text, a list of token ids, or vLLM's dict with "prompt" or "prompt_token_ids". Returns a
         RequestStream."""
         sampling = to_sampling(sampling_params)
         text, value = _to_prompt(prompt)
@@ -222,34 +222,34 @@ class Engine:
         chat_template: str | os.PathLike[str] | None = None,
         **variables: Any,
     ) -> list[int]:
-        """The token ids of a conversation, as the model's chat template has it: messages are dicts of "role" and
-        "content". chat_template is a file, or the name of one of several; `variables` are what the template has of its
-        own, such as enable_thinking."""
+        """Returns the token ids of a conversation, rendered with the model's chat template. messages are dicts with "role"
+        and "content". chat_template is a file, or the name of one of several templates; `variables` are specific to the
+        template, such as enable_thinking."""
         found = self._template(chat_template)
         variables = {"messages": list(messages), **variables, **({} if tools is None else {"tools": tools})}
         try:
             written = json.dumps(variables)
         except (TypeError, ValueError) as error:
-            raise refusal("invalid_argument", f"messages: expected what JSON can hold: {error}") from None
+            raise rejection("invalid_argument", f"messages: expected values that JSON supports: {error}") from None
         return self._handle.encode_chat(found, written, add_generation_prompt)
 
     def info(self) -> dict[str, Any]:
-        """What was resolved at start: model, device, dtypes, attention backends, page size, limits."""
+        """Returns the configuration chosen at start: model, device, dtypes, attention backends, page size, limits."""
         return self._handle.info()
 
     def metrics(self) -> dict[str, Any]:
-        """What runs and what was done, in numbers."""
+        """Returns counters and the current load."""
         return self._handle.metrics()
 
     def pause(self) -> None:
-        """No step runs from when this returns until resume(); requests keep what they have."""
+        """Stops steps until resume(). Requests keep their state."""
         self._handle.pause()
 
     def resume(self) -> None:
         self._handle.resume()
 
     def close(self) -> None:
-        """Aborts what runs, and frees the model. Other threads that wait for requests get their ends."""
+        """Aborts running requests and frees the model. Threads that wait for requests are released."""
         self._handle.close()
 
     def __enter__(self) -> Engine:
@@ -258,21 +258,21 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _template(self, asked_for):
-        asked_for = "" if asked_for is None else os.fspath(asked_for)
-        if asked_for not in self._templates:
-            found = ChatTemplate.find(self.model, asked_for)
+    def _template(self, name_or_path):
+        name_or_path = "" if name_or_path is None else os.fspath(name_or_path)
+        if name_or_path not in self._templates:
+            found = ChatTemplate.find(self.model, name_or_path)
             if found is None:
-                raise refusal("not_found", f"{self.model} has no chat template; give one with chat_template")
-            self._templates[asked_for] = found
-        return self._templates[asked_for]
+                raise rejection("not_found", f"{self.model} has no chat template; pass one with chat_template")
+            self._templates[name_or_path] = found
+        return self._templates[name_or_path]
 
     def _decode_one(self, token):
         return self._handle.decode([token], False) if self._has_tokenizer else None
 
 
 def _to_prompt(prompt):
-    """(its text or None, what the engine takes)."""
+    """Returns (the prompt's text or None, the prompt for the engine)."""
     if isinstance(prompt, dict):
         prompt = prompt.get("prompt_token_ids", prompt.get("prompt"))
     if isinstance(prompt, str):
@@ -281,7 +281,7 @@ def _to_prompt(prompt):
         prompt = prompt.tolist()
     if isinstance(prompt, (list, tuple)) and all(type(token) is int for token in prompt):
         return None, list(prompt)
-    raise refusal(
+    raise rejection(
         "invalid_argument",
-        f'prompt {prompt!r}: expected a text, a list of token ids, or a dict of "prompt" or "prompt_token_ids"',
+        f'prompt {prompt!r}: expected a text, a list of token ids, or a dict with "prompt" or "prompt_token_ids"',
     )

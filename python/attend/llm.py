@@ -1,4 +1,4 @@
-"""A model and its completions, as vLLM's and SGLang's users know it."""
+"""A model and its completions, with the interface of vLLM and SGLang."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from typing import Any, Sequence
 
 from ._attend import Error
-from ._refusal import refusal
+from ._rejection import rejection
 from .engine import Engine, Prompt, RequestStream, Sampling
 from .outputs import RequestOutput
 
@@ -14,7 +14,7 @@ Messages = Sequence["dict[str, Any]"]
 
 
 class LLM:
-    """A model that completes prompts and answers conversations; its arguments are those of attend.Engine.
+    """A model that completes prompts and answers conversations; arguments are those of attend.Engine.
 
     llm = attend.LLM("models/attend-tiny")
     for output in llm.generate(["recall: sun=42, river=17; river="], attend.SamplingParams(temperature=0)):
@@ -27,10 +27,10 @@ class LLM:
     def generate(
         self, prompts: Prompt | Sequence[Prompt], sampling_params: Sampling | Sequence[Sampling] = None
     ) -> list[RequestOutput]:
-        """Completes one prompt or a list of them: texts, token ids, or vLLM's dicts. sampling_params is SamplingParams
-        or a dict of its arguments, for all prompts, or a list with one for each. Returns a RequestOutput for each
-        prompt, in order. A prompt that can not be served is refused by its number, and the others end; so does Ctrl-C
-        end them. What fails later fails alone: its finish reason is "error".
+        """Completes one prompt or a list of prompts: texts, token ids, or vLLM's dicts. sampling_params is SamplingParams
+        or a dict of its arguments for all prompts, or a list with one per prompt. Returns a RequestOutput per prompt, in
+        order. An invalid prompt raises an error with its number, and aborts the others, as does Ctrl-C. A later failure
+        affects only its own request, whose finish reason is "error".
         """
         prompts = _to_list(prompts)
         return self._run(prompts, _to_sampling(prompts, sampling_params), "prompts")
@@ -45,7 +45,7 @@ class LLM:
         chat_template: str | os.PathLike[str] | None = None,
         **variables: Any,
     ) -> list[RequestOutput]:
-        """Answers a conversation, a list of messages ({"role": ..., "content": ...}), or a list of conversations, by the
+        """Answers a conversation, a list of messages ({"role": ..., "content": ...}), or a list of conversations, using the
         model's chat template; see Engine.encode_chat. Returns a list of RequestOutput."""
         conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
         prompts = [
@@ -57,15 +57,15 @@ class LLM:
         return self._run(prompts, _to_sampling(prompts, sampling_params), "messages")
 
     def stream(self, prompt: Prompt, sampling_params: Sampling = None) -> RequestStream:
-        """Completes one prompt piece by piece: a RequestStream, for `for` and `async for`."""
+        """Completes one prompt as a stream: a RequestStream, for `for` and `async for`."""
         return self.engine.submit(prompt, sampling_params)
 
     def stream_chat(self, messages: Messages, sampling_params: Sampling = None, **options: Any) -> RequestStream:
-        """Answers one conversation piece by piece; `options` are those of Engine.encode_chat."""
+        """Answers one conversation as a stream; `options` are those of Engine.encode_chat."""
         return self.engine.submit(self.engine.encode_chat(messages, **options), sampling_params)
 
     def close(self) -> None:
-        """Aborts what runs, and frees the model."""
+        """Aborts running requests and frees the model."""
         self.engine.close()
 
     def __enter__(self) -> LLM:
@@ -81,7 +81,7 @@ class LLM:
                 try:
                     streams.append(self.engine.submit(prompt, params))
                 except Error as error:
-                    raise refusal(error.code, f"{name}[{i}]: {error}") from None
+                    raise rejection(error.code, f"{name}[{i}]: {error}") from None
             return [stream.result() for stream in streams]
         except BaseException:
             for stream in streams:
@@ -98,5 +98,5 @@ def _to_sampling(prompts, sampling):
     if not isinstance(sampling, (list, tuple)):
         return [sampling] * len(prompts)
     if len(sampling) != len(prompts):
-        raise refusal("invalid_argument", f"sampling_params: a list of {len(sampling)} for {len(prompts)} prompts")
+        raise rejection("invalid_argument", f"sampling_params: a list of {len(sampling)} for {len(prompts)} prompts")
     return sampling

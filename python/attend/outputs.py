@@ -1,4 +1,4 @@
-"""What a request gave so far."""
+"""Outputs of a request."""
 
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Union
@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Union
 
 @dataclass
 class Logprob:
-    """A token's logarithm of probability; its rank where it is among those asked for, the likeliest being 1."""
+    """Log probability of a token, and its rank if it is among the requested most likely tokens (1 is the most likely)."""
 
     logprob: float
     rank: Optional[int] = None
@@ -15,12 +15,12 @@ class Logprob:
 
 @dataclass
 class CompletionOutput:
-    """One completion of a prompt; of a stream, what is new of it.
+    """One completion of a prompt; in a stream, its new part.
 
-    finish_reason  None while it runs, "stop", "length" (max_tokens, or the context is full), "abort", or "error", which
-                   `error` explains
-    stop_reason    the stop text or token id that ended it
-    logprobs       for each token {token id: Logprob}, if they were asked for: the token's own, and the likeliest
+    finish_reason  None while it runs, "stop", "length" (max_tokens, or the context is full), "abort", or "error", with a
+                   message in `error`
+    stop_reason    stop text or token id that ended it
+    logprobs       {token id: Logprob} per token, if requested: of the token itself and of the most likely tokens
     """
 
     index: int = 0
@@ -46,7 +46,7 @@ class CompletionOutput:
 
 @dataclass
 class RequestOutput:
-    """A prompt and its completions. text, token_ids, finish_reason and logprobs are those of the first."""
+    """A prompt and its completions. text, token_ids, finish_reason and logprobs are those of the first completion."""
 
     prompt: Optional[str]
     prompt_token_ids: List[int]
@@ -76,7 +76,7 @@ class RequestOutput:
 
 
 def logprobs_by_token(token_ids, kept, decode):
-    """[{token id: Logprob}] of the tokens, from [(logprob, [(token id, logprob), ...])]."""
+    """Returns [{token id: Logprob}] per token, from [(logprob, [(token id, logprob), ...])]."""
     entries = []
     for token, (logprob, tops) in zip(token_ids, kept):
         entry = {token: Logprob(logprob, None, decode(token))}

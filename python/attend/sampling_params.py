@@ -1,45 +1,45 @@
-"""How the tokens of a completion are chosen, and where it ends: names are vLLM's, and SGLang's where they differ."""
+"""Sampling parameters and stop conditions of a completion. Names are vLLM's, and SGLang's where they differ."""
 
 from typing import TYPE_CHECKING, Any
 
-from ._refusal import refusal
+from ._rejection import rejection
 from .structured_outputs import SGLANG_FIELDS, to_grammar
 
-# SGLang's names and older ones of vLLM, and what vLLM calls the same.
+# Names of SGLang and older vLLM versions, and vLLM's current names.
 _ALIASES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "no_stop_trim": "include_stop_str_in_output",
             "guided_decoding": "structured_outputs"}  # fmt: skip
-# What None means: what generation_config.json of the model says, otherwise this.
+# Defaults of parameters that generation_config.json of the model may set.
 _FROM_MODEL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class SamplingParams:
-    """How the tokens of a completion are chosen, and where it ends.
+    """Sampling parameters and stop conditions of a completion.
 
-    n                 completions of the prompt
-    max_tokens        tokens of a completion at most (max_new_tokens is the same); default 128
-    min_tokens        before any token that would end it (min_new_tokens)
-    temperature       0: the likeliest token
-    top_k             sample from the k likeliest; 0 or -1: all
-    top_p, min_p      sample from the likeliest that reach this probability together; drop what is below this share of
-                      the likeliest's probability
-    seed              decides the tokens whatever else runs; completion i takes seed + i
-    repetition_penalty, frequency_penalty, presence_penalty, logit_bias   what becomes of logits before all of that;
+    n                 number of completions
+    max_tokens        maximum number of tokens per completion (alias max_new_tokens); default 128
+    min_tokens        minimum number of tokens before the completion may end (alias min_new_tokens)
+    temperature       0: greedy
+    top_k             sample from the k most likely tokens; 0 or -1: all
+    top_p, min_p      sample from the most likely tokens with this total probability; drop tokens below this fraction of
+                      the highest probability
+    seed              makes the tokens independent of other requests; completion i uses seed + i
+    repetition_penalty, frequency_penalty, presence_penalty, logit_bias   applied to the logits before sampling;
                       logit_bias is {token id: bias}
-    stop, stop_token_ids   a text or several, token ids: what ends a completion, besides the model's end tokens
-    include_stop_str_in_output   the text ends with the stop text, not before it (no_stop_trim)
-    ignore_eos        go on after the model's end tokens
-    skip_special_tokens   leave them out of the text
-    logprobs          logarithms of probabilities: of each token, and of so many of the likeliest in its place (0 to 20)
-    prompt_logprobs   the same of the prompt's tokens
-    structured_outputs   what the text is to be: StructuredOutputsParams, or a dict of its arguments (vLLM, which
-                      called it guided_decoding); or one of
+    stop, stop_token_ids   text or list of texts, and token ids that end a completion, in addition to the model's
+    include_stop_str_in_output   keep the stop text at the end of the text (alias no_stop_trim)
+    ignore_eos        continue after the model's end-of-sequence tokens
+    skip_special_tokens   omit special tokens from the text
+    logprobs          log probabilities of each token and of this many most likely tokens (0 to 20)
+    prompt_logprobs   the same for prompt tokens
+    structured_outputs   constraint on the text: StructuredOutputsParams, or a dict of its arguments (formerly
+                      guided_decoding in vLLM); or one of
     json_schema, regex, ebnf, structural_tag   the same (SGLang)
 
-    temperature, top_k, top_p, min_p and repetition_penalty that are None are those of the model's
-    generation_config.json; what it does not say is 1, all, 1, 0 and 1.
+    If temperature, top_k, top_p, min_p or repetition_penalty is None, the value of the model's generation_config.json is
+    used; without one, 1, all, 1, 0 and 1.
     """
 
-    if TYPE_CHECKING:  # the arguments, under their names
+    if TYPE_CHECKING:  # the arguments as attributes
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -57,7 +57,7 @@ class SamplingParams:
             if value is None:
                 continue
             if given[name] is not None:
-                raise refusal("invalid_argument", f"{alias} and {name}: they are the same; give one of them")
+                raise rejection("invalid_argument", f"{alias} and {name}: both are the same; expected one of them")
             given[name] = value
         vars(self).update(given)
 
@@ -68,11 +68,11 @@ class SamplingParams:
         return isinstance(other, SamplingParams) and vars(self) == vars(other)
 
     def grammar(self):
-        """(kind, text) of what the text is to be; None: anything."""
+        """Returns (kind, text) of the constraint on the text, or None."""
         return to_grammar(self.structured_outputs, {name: getattr(self, name) for name in SGLANG_FIELDS})
 
     def given(self, defaults):
-        """What was given, as the engine takes it, but for the grammar; `defaults` are generation_config.json's."""
+        """Returns the given parameters for the engine, except the grammar. `defaults`: those of generation_config.json."""
         options = {
             name: value
             for name, value in vars(self).items()
@@ -91,21 +91,21 @@ class SamplingParams:
             try:
                 options["logit_bias"] = [(int(token), float(bias)) for token, bias in options["logit_bias"].items()]
             except (AttributeError, TypeError, ValueError):
-                raise refusal(
+                raise rejection(
                     "invalid_argument", f"logit_bias {options['logit_bias']!r}: expected a dict of token ids and biases"
                 ) from None
         return options
 
 
 def to_sampling(sampling):
-    """SamplingParams of what a caller gave: SamplingParams, a dict of its arguments, or None."""
+    """Returns SamplingParams from SamplingParams, a dict of its arguments, or None."""
     if sampling is None:
         return SamplingParams()
     if isinstance(sampling, SamplingParams):
         return sampling
     if not isinstance(sampling, dict):
-        raise refusal("invalid_argument", f"sampling_params {sampling!r}: expected SamplingParams, or a dict of its arguments")
+        raise rejection("invalid_argument", f"sampling_params {sampling!r}: expected SamplingParams, or a dict of its arguments")
     unknown = [name for name in sampling if name not in vars(SamplingParams()) and name not in _ALIASES]
     if unknown:
-        raise refusal("invalid_argument", f"sampling_params: {unknown[0]!r}: no such parameter; see help(attend.SamplingParams)")
+        raise rejection("invalid_argument", f"sampling_params: {unknown[0]!r}: unknown parameter; see help(attend.SamplingParams)")
     return SamplingParams(**sampling)

@@ -1,4 +1,4 @@
-"""What a completion's text may look like: vLLM's StructuredOutputsParams, and SGLang's words for the same."""
+"""Constraints on a completion's text: vLLM's StructuredOutputsParams, and SGLang's fields for the same."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pathlib
 from typing import Any, Sequence
 
 from ._attend import choice_grammar
-from ._refusal import refusal
+from ._rejection import rejection
 
 
 @dataclasses.dataclass
 class StructuredOutputsParams:
-    """One of these, as vLLM has them.
+    """One of these constraints, as in vLLM.
 
-    json             a JSON schema: a dict, a text, or a pydantic model
-    regex            a regular expression of the whole text
-    choice           a list of texts
-    grammar          a grammar in GBNF, which begins at "root"
+    json             JSON schema: a dict, a text, or a pydantic model
+    regex            regular expression that matches the complete text
+    choice           list of texts
+    grammar          GBNF grammar, which starts at "root"
     json_object      True: any JSON object
     structural_tag   xgrammar's structural tag, a dict or a text
     """
@@ -40,17 +40,17 @@ def _as_text(name, value):
     try:
         return json_module.dumps(value)
     except (TypeError, ValueError) as error:
-        raise refusal("invalid_argument", f"{name} {value!r}: expected what JSON can hold: {error}") from None
+        raise rejection("invalid_argument", f"{name} {value!r}: expected values that JSON supports: {error}") from None
 
 
 def _choices(name, value):
     choices = [value] if isinstance(value, str) else list(value)
     if not choices or not all(isinstance(choice, str) for choice in choices):
-        raise refusal("invalid_argument", f"{name} {value!r}: expected a list of texts")
+        raise rejection("invalid_argument", f"{name} {value!r}: expected a list of texts")
     return choice_grammar(choices)
 
 
-# By field: the kind of grammar, and what makes its text of the value.
+# Kind of grammar by field, and the function that converts the value to its text.
 _FIELDS = {
     "json": ("json_schema", _as_text),
     "regex": ("regex", _as_text),
@@ -64,19 +64,19 @@ SGLANG_FIELDS = {"json_schema": "json", "regex": "regex", "ebnf": "grammar", "st
 
 
 def to_grammar(structured_outputs, sglang):
-    """(kind, text) of StructuredOutputsParams, a dict of its arguments or None, and of SGLang's fields; None if there is
-    no grammar."""
+    """Returns (kind, text) from StructuredOutputsParams, a dict of its arguments or None, and from SGLang's fields; None
+    without a grammar."""
     given = structured_outputs or {}
     if not isinstance(given, dict):
         given = {name: getattr(given, name, None) for name in _FIELDS}
     unknown = [name for name in given if name not in _FIELDS]
     if unknown:
-        raise refusal("invalid_argument", f"structured_outputs: {unknown[0]!r}: expected one of {', '.join(_FIELDS)}")
+        raise rejection("invalid_argument", f"structured_outputs: {unknown[0]!r}: expected one of {', '.join(_FIELDS)}")
     wanted = [(name, name, value) for name, value in given.items()]
     wanted += [(alias, SGLANG_FIELDS[alias], value) for alias, value in sglang.items()]
     wanted = [one for one in wanted if one[2] is not None and one[2] is not False]
     if len(wanted) > 1:
-        raise refusal("invalid_argument", f"{wanted[1][0]}: {wanted[0][0]} says already what the text is to be")
+        raise rejection("invalid_argument", f"{wanted[1][0]}: {wanted[0][0]} already sets the format of the text")
     for name, field, value in wanted:
         kind, text_of = _FIELDS[field]
         return kind, text_of(name, value)
@@ -84,7 +84,7 @@ def to_grammar(structured_outputs, sglang):
 
 
 def installed_libraries():
-    """The folder in which this Python has the packages that compile grammars; empty, if it has not both."""
+    """Returns the folder in which this Python has both packages that compile grammars, or an empty text."""
     folders = set()
     for package in ("xgrammar", "tvm_ffi"):
         spec = importlib.util.find_spec(package)

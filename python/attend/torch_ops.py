@@ -1,12 +1,12 @@
-"""attend's attention as operators of torch, torch.ops.attend, so that torch.compile has no graph break where compiled code
-calls attend.flash_attn_interface, attend.flash_mla or attend.sgl_kernel.
+"""attend's attention as torch operators (torch.ops.attend), so that torch.compile has no graph break at calls of
+attend.flash_attn_interface, attend.flash_mla or attend.sgl_kernel.
 
-Importing this module registers them; attend does so when torch's compiler is imported. Code that is not compiled calls the
-kernels as before and pays nothing: the tracer alone puts an operator in the place of a call. Operators know the shapes,
-dtypes and strides of their results (fake tensors), and which arguments they write.
+Importing this module registers them; attend imports it when torch's compiler is imported. Code that is not compiled calls
+the kernels directly without overhead: only the tracer replaces calls by operators. Operators define the shapes, dtypes and
+strides of their results (fake tensors), and the arguments that they write.
 
-Metadata that share a plan among calls (scheduler_metadata, tile_scheduler_metadata) are left out of compiled code: each call
-plans for itself, with the same results.
+Metadata that share a plan among calls (scheduler_metadata, tile_scheduler_metadata) are removed from compiled code: each
+call plans itself, with the same results.
 """
 
 import types
@@ -21,7 +21,7 @@ __all__ = []
 
 _library = library.Library("attend", "DEF")
 
-# In the order of the schema; `!` is what a variant writes.
+# Arguments in the order of the schema; `!` marks arguments that a variant writes.
 _ARGUMENTS = (
     "Tensor q, Tensor{keys} k_cache, Tensor{keys} v_cache, *, Tensor? qv, Tensor? k, Tensor? v, Tensor? rotary_cos, "
     "Tensor? rotary_sin, Tensor? rotary_seqlens, bool rotary_interleaved, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
@@ -54,7 +54,7 @@ def _run(q, k_cache, v_cache, **arguments):
         number = arguments.pop(f"{name}_number", None)
         if number is not None:
             arguments[name] = number
-    # Operators are below autograd: what requires a gradient was dealt with, or nobody asks for it.
+    # Operators are below autograd: gradients were handled before, or are not requested.
     with torch.no_grad():
         result: Any = _attend.flash_attention(q=q, k_cache=k_cache, v_cache=v_cache, **arguments)
     out, lse = result if arguments["return_softmax_lse"] else (result, _empty_lse(q))
@@ -62,7 +62,7 @@ def _run(q, k_cache, v_cache, **arguments):
 
 
 def _dense_lse(q, batch, heads, seqlen_q):
-    """Heads before tokens; in memory tokens come before heads."""
+    """Returns an LSE tensor of shape [.., heads, tokens] with memory order [tokens, heads]."""
     if seqlen_q == 1:
         return q.new_empty((batch, heads, 1), dtype=torch.float32)
     return q.new_empty((batch, seqlen_q, heads), dtype=torch.float32).mT
@@ -110,7 +110,7 @@ _define(
 )
 
 
-# What the tracer goes through in the place of attend's extension module.
+# Functions that the tracer uses instead of attend's extension module.
 
 
 def _flash_attention(
@@ -146,7 +146,7 @@ def _flash_attention(
 
 
 def _named_flash_attention(name, **arguments):
-    """In the place of flash_attn_interface._attend: what requires a gradient is for _run() to say."""
+    """Replaces flash_attn_interface._attend; _run() handles tensors that require grad."""
     return _flash_attention(**arguments)
 
 
@@ -159,12 +159,12 @@ def _flash_mla(
 
 
 def _no_plan():
-    """The metadata of compiled code hold nothing."""
+    """Returns the metadata of compiled code, which are empty."""
 
 
 def _traced_as(function, **replaced):
-    """The tracer takes `function` with other globals: its calls of the extension module become operators. They have no
-    module name, by which the tracer would find the module's own."""
+    """Makes the tracer use `function` with other globals, in which calls of the extension module are operators. The globals
+    have no module name, since the tracer would use it to find the original module."""
     scope = {**function.__globals__, **replaced}
     del scope["__name__"]
     traceable = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__)

@@ -7,7 +7,7 @@
 namespace attend::python {
 namespace {
 
-// The rows of one K/V head: [num_pages, page_size, dim].
+// Returns the rows of one K/V head: [num_pages, page_size, dim].
 TensorView head_of(const TensorView& latent, int64_t head) {
   TensorView rows = latent.slice(2, head, head + 1);
   rows.rank = 3;
@@ -52,7 +52,7 @@ void run_absorbed(const AttentionCall& call, const TensorView& qv, const TensorV
       one.score.sinks = call.score.sinks.subspan(static_cast<size_t>(begin), static_cast<size_t>(group));
     one.kv.k = head_of(latent, head);
     one.kv.v = {};
-    // The first turns the queries of all heads.
+    // The first call rotates the queries of all heads.
     if (head > 0) one.rope_q = std::nullopt;
     run_for(q_object, one);
   }

@@ -1,5 +1,5 @@
-// Absorbed MLA over two caches: scores are q k + qv v. The kernels know latent rows, which are the values
-// with the keys behind them, of one K/V head: each head is a call of its own.
+// Absorbed MLA over two caches: scores are q k + qv v. The kernels read latent rows of one K/V head, which
+// consist of the values followed by the keys, so each head is a separate call.
 #pragma once
 
 #include <optional>
@@ -9,16 +9,16 @@
 
 namespace attend::python {
 
-// The rows [v, k] of which both are parts, [num_pages, page_size, num_kv_heads, head_dim_v + head_dim], where
-// one tensor holds them, as caches of MLA do. Nothing otherwise.
+// Returns the rows [v, k], of shape [num_pages, page_size, num_kv_heads, head_dim_v + head_dim], if both are
+// parts of one tensor, as in MLA caches. Otherwise returns no value.
 std::optional<TensorView> shared_rows(const kernels::KvView& kv);
 
-// A new tensor of such rows, of v's library. Throws Error(kUnsupported) for libraries other than torch and
-// numpy.
+// Returns a new tensor with such rows, created by v's library. Throws Error(kUnsupported) for libraries other
+// than torch and numpy.
 nb::object joined_rows(nb::handle v, nb::handle k);
 
-// Attends for a call that appends nothing any more and has no plan. qv: [num_tokens, num_q_heads,
-// head_dim_v]; `latent` is as shared_rows() says, under the call's index.
+// Computes attention for a call that has nothing left to append and has no plan. qv: [num_tokens,
+// num_q_heads, head_dim_v]; `latent`: rows as from shared_rows(), with the call's index.
 void run_absorbed(const AttentionCall& call, const TensorView& qv, const TensorView& latent,
                   nb::handle q_object);
 

@@ -13,7 +13,7 @@ TensorView merge_first_two(std::string_view name, const TensorView& view) {
   const int64_t outer = view.shape[0], inner = view.shape[1];
   if (outer > 1 && inner > 1 && view.strides[0] != inner * view.strides[1])
     fail(ErrorCode::kUnsupported, name, " ", view, ": strides ", view.strides[0], " and ", view.strides[1],
-         " of the first two dimensions: kernels take them as one, so the first is to be ",
+         " of the first two dimensions: kernels treat them as one, so the first must be ",
          inner * view.strides[1]);
   TensorView merged = view;
   --merged.rank;
@@ -29,7 +29,7 @@ TensorView merge_first_two(std::string_view name, const TensorView& view) {
 
 namespace {
 
-// A number as float32, or nothing when it is none or too large.
+// Returns a number as float32, or no value if it is not a number or too large.
 std::optional<float> number_of(nb::handle value) {
   if (PyBool_Check(value.ptr()) || nb::hasattr(value, "__dlpack__")) return std::nullopt;
   const double number = PyFloat_AsDouble(value.ptr());
@@ -66,7 +66,8 @@ int32_t page_size_of(const TensorView& cache) {
 
 float scale_of(std::string_view name, nb::handle value) {
   const std::optional<float> number = number_of(value);
-  // The value's text costs more than the rest of a call's numbers, so it is asked for where it is shown.
+  // Formatting the value costs more than reading the other numbers of a call, so it is done only for the
+  // message.
   if (!number.has_value())
     fail(ErrorCode::kInvalidArgument, name, " ", repr_of(value), ": expected a finite number");
   return *number;
@@ -132,7 +133,7 @@ Window window_of(nb::handle window_size) {
 kernels::AttentionMask visibility_of(bool causal, nb::handle window_size, int chunk) {
   require(chunk >= 0, "attention_chunk ", chunk, ": expected at least 1, or 0 for none");
   const Window window = window_of(window_size);
-  // A causal mask looks no further than the query, whatever is said of its right.
+  // A causal mask already excludes keys to the right of the query.
   const bool only_left = causal || window.right == 0;
   const int32_t left = window.left < 0 ? -1 : window.left;
   if (only_left) return {.causal = true, .window_left = left, .chunk = chunk};
@@ -146,7 +147,7 @@ kernels::AttentionMask visibility_of(bool causal, nb::handle window_size, int ch
 Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, int64_t max_rows, Device device) {
   constexpr int64_t kTileRows = 128;
   require(num_splits >= 0, "num_splits ", num_splits,
-          ": expected 0 (balanced over the device), 1 (none) or the most of them");
+          ": expected 0 (balanced over the device), 1 (none) or the maximum");
   if (num_splits == 1) return {.rule = kernels::SplitRule::kNone};
   if (num_splits == 0) return {};
   const int64_t num_tiles =
@@ -160,7 +161,7 @@ void require_same_device(std::string_view name, const TensorView& view, Device d
 }
 
 Workspaces& workspaces() {
-  // Never destroyed: at exit the driver may be gone before it.
+  // Never destroyed: at exit the driver may be unloaded before it.
   static auto* const held = new Workspaces;
   return *held;
 }

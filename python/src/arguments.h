@@ -1,4 +1,4 @@
-// Arguments of the interfaces that attend offers to Python, read into the kernels' words.
+// Converts arguments of the Python interfaces to arguments of the kernels.
 #pragma once
 
 #include <optional>
@@ -12,36 +12,38 @@
 
 namespace attend::python {
 
-// Dimensions 0 and 1 as one. Throws Error(kUnsupported) when they do not follow one another in memory.
+// Merges dimensions 0 and 1. Throws Error(kUnsupported) if they are not adjacent in memory.
 TensorView merge_first_two(std::string_view name, const TensorView& view);
 
-// `value`, which is to be finite and above 0, or for a cap 0. Throws Error naming the argument otherwise.
+// Returns `value` if it is finite and above 0 (cap_of() also accepts 0). Otherwise throws Error that names
+// the argument.
 float positive(std::string_view name, float value);
 float cap_of(std::string_view name, float value);
 
-// The page size of [num_pages, page_size, ...]. Throws Error unless it is a power of two from 1 to 256.
+// Returns the page size of [num_pages, page_size, ...]. Throws Error unless it is a power of two from 1 to
+// 256.
 int32_t page_size_of(const TensorView& cache);
 
-// A number of Python. Throws Error naming the argument unless it is finite.
+// Reads a Python number. Throws Error that names the argument unless it is finite.
 float scale_of(std::string_view name, nb::handle value);
 
-// A number of Python. Throws Error naming the argument unless it is finite and above 0.
+// Reads a Python number. Throws Error that names the argument unless it is finite and above 0.
 float positive_number(std::string_view name, nb::handle value);
 
-// 1 / sqrt(head_dim) for None.
+// Returns 1 / sqrt(head_dim) for None.
 float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim);
 
-// [num_q_heads] float32 on `device`; None: empty.
+// Returns float32 [num_q_heads] on `device`; empty for None.
 View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, int64_t num_q_heads,
                            Device device);
 
-// FlashAttention's window_size (left, right), with -1 for no bound, and its chunk. Throws
-// Error(kInvalidArgument) unless window_size is two ints and the chunk none below 0.
+// Converts FlashAttention's window_size (left, right), with -1 for no bound, and attention_chunk. Throws
+// Error(kInvalidArgument) unless window_size is two ints and the chunk is at least 0.
 kernels::AttentionMask visibility_of(bool causal, nb::handle window_size, int chunk);
 
-// FlashAttention's num_splits: 0 balances splits over the GPU or the threads, 1 is none, and n shares the
-// work of the batch among no more than n workers for each request, K/V head and 128 rows (query tokens times
-// heads of a K/V head, at most `max_rows` a request).
+// FlashAttention's num_splits: 0 balances splits over the GPU or the threads, 1 disables splits, and n uses
+// at most n workers for each request, K/V head and 128 rows (query tokens times heads per K/V head, at most
+// `max_rows` per request).
 struct Splits {
   kernels::SplitRule rule = kernels::SplitRule::kBalanced;
   int num_workers = 0;  // 0: all
@@ -50,7 +52,7 @@ Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, int64_t
 
 void require_same_device(std::string_view name, const TensorView& view, Device device);
 
-// Calls fn(stream) for work over `object`'s memory, on the CPU without Python's lock.
+// Calls fn(stream) for work on `object`'s memory; on the CPU without the GIL.
 template <class Fn>
 void on_stream_of(nb::handle object, Device device, const Fn& fn) {
   Stream stream = stream_of(object, device);
@@ -62,10 +64,10 @@ void on_stream_of(nb::handle object, Device device, const Fn& fn) {
   fn(stream);
 }
 
-// Workspaces of this process. Calls that use them hold Python's lock.
+// Workspaces of this process. Calls that use them hold the GIL.
 Workspaces& workspaces();
 
-// Runs the call on the stream of the object's library; on the CPU other threads of Python run meanwhile.
+// Runs the call on the stream of the object's library; on the CPU without the GIL.
 void run_for(nb::handle queries, AttentionCall& call);
 
 }  // namespace attend::python

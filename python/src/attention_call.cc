@@ -5,7 +5,7 @@
 namespace attend::python {
 namespace {
 
-// The first `size` entries, when they are wanted.
+// Returns the first `size` entries if `wanted`, otherwise an empty view.
 View<int32_t> head(const Tensor& array, int64_t size, bool wanted) {
   return wanted ? View<int32_t>(array.as<int32_t>(), static_cast<size_t>(size)) : View<int32_t>();
 }
@@ -14,7 +14,7 @@ void apply_if_any(const std::optional<kernels::RopeRowsArgs>& args, Stream& stre
   if (args.has_value()) kernels::apply_rope_rows(*args, stream);
 }
 
-// Derives what is wanted, and appends the new keys of a call that has them.
+// Derives the requested arrays, and appends new keys if the call has any.
 void derive_and_append(const AttentionCall& call, const kernels::BatchArrays& arrays, Stream& stream) {
   if (call.appends()) {
     apply_if_any(call.rope_k_new, stream);
@@ -33,7 +33,7 @@ void derive_and_append(const AttentionCall& call, const kernels::BatchArrays& ar
     kernels::derive_batch(call.source, arrays, stream);
 }
 
-// Pages as tokens, `page_spacing` of them from one page to the next.
+// Returns pages as tokens; consecutive pages are `page_spacing` tokens apart.
 TensorView token_rows(const TensorView& pages, int32_t page_spacing) {
   TensorView rows = pages;
   rows.shape[0] = pages.shape[0] == 0 ? 0 : (pages.shape[0] - 1) * page_spacing + pages.shape[1];
@@ -42,7 +42,7 @@ TensorView token_rows(const TensorView& pages, int32_t page_spacing) {
   return rows;
 }
 
-// K and V where the derived arrays say.
+// Returns K and V at the positions of the derived arrays.
 kernels::KvView derived_keys(const AttentionCall& call, const Tensor& first_key) {
   kernels::KvView kv = call.kv;
   const kernels::KvLocations& locations = call.source.locations;
@@ -62,7 +62,7 @@ kernels::KvView derived_keys(const AttentionCall& call, const Tensor& first_key)
 }  // namespace
 
 int columns_at_once(int64_t head_dim_qk, int64_t head_dim_v) {
-  // What check(AttentionArgs) takes; latent rows, of which it knows one size, are wider in both.
+  // Sizes that check(AttentionArgs) accepts. Latent rows may be wider in both.
   constexpr int64_t kMaxHeadDim = 256, kMultiple = 8;
   for (int64_t parts = 1; head_dim_qk <= kMaxHeadDim && parts * kMultiple <= head_dim_v; ++parts)
     if (head_dim_v % (parts * kMultiple) == 0 && head_dim_v / parts <= kMaxHeadDim)
@@ -88,7 +88,7 @@ kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device)
   if (device.type == DeviceType::kCpu)
     limits.max_kv_tokens = num_kv_tokens_on_host(call);
   else if (call.split_rule == kernels::SplitRule::kFixed)
-    // Lengths are not read; what shares no pages fits into the cache.
+    // Lengths are not read; requests that share no pages fit into the cache.
     limits.max_kv_tokens = call.kv.k.shape[0] * call.kv.k.shape[1];
   return limits;
 }

@@ -1,4 +1,4 @@
-// attention and mla, in the kernels' own words.
+// Bindings of attention and mla, with the kernels' arguments.
 #include <nanobind/stl/string_view.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace attend::python {
 namespace {
 
-// How positions are looked up: exactly one of four.
+// Index of positions: exactly one of four kinds.
 struct IndexArguments {
   TensorArgument page_table;                  // int32 [num_reqs, width]
   TensorArgument kv_indptr, kv_indices;       // int32 [num_reqs + 1] in pages, [num_pages_used]
@@ -45,9 +45,9 @@ kernels::KvIndex IndexArguments::index(int32_t page_size, int64_t num_reqs, Devi
           " indices: expected one of page_table, kv_indptr with kv_indices, cu_seqlen_kv, ",
           "req_to_token with request_rows");
   require(kv_indptr.given() == kv_indices.given(),
-          "kv_indptr, kv_indices: expected both, or neither beside another index");
+          "kv_indptr, kv_indices: expected both, or neither with another index");
   require(request_rows.given() == req_to_token.given(),
-          "req_to_token, request_rows: expected both, or neither beside another index");
+          "req_to_token, request_rows: expected both, or neither with another index");
   kernels::KvIndex index{.page_size = page_size};
   if (page_table.given()) {
     index.kind = KvIndexKind::kPageTable;
@@ -71,7 +71,7 @@ kernels::KvIndex IndexArguments::index(int32_t page_size, int64_t num_reqs, Devi
   return index;
 }
 
-// What run() does not know of the index: which rows and entries there are. On the CPU alone.
+// Checks entries of the index that run() does not check. On the CPU only.
 void check_index_on_host(const IndexArguments& arguments, const kernels::KvIndex& index,
                          View<const int32_t> seqlen_kv) {
   for (size_t r = 0; r < seqlen_kv.size(); ++r) {
@@ -86,7 +86,7 @@ void check_index_on_host(const IndexArguments& arguments, const kernels::KvIndex
   }
 }
 
-// Positions of a request that the index has entries for; read on the CPU alone.
+// Returns the number of positions of a request that the index covers. On the CPU only.
 int32_t capacity_of(const IndexArguments& arguments, int32_t page_size, int64_t num_pages) {
   const int64_t tokens = arguments.page_table.given()     ? arguments.page_table->shape[1] * page_size
                          : arguments.req_to_token.given() ? arguments.req_to_token->shape[1]
@@ -102,7 +102,7 @@ kernels::SplitRule split_rule_named(std::string_view name) {
   return kernels::SplitRule::kNone;
 }
 
-// What attention and mla are told alike, in the order in which both list it.
+// Arguments shared by attention and mla, in the order of both.
 struct BatchObjects {
   nb::handle cu_seqlen_q, seqlen_kv, page_table, kv_indptr, kv_indices, cu_seqlen_kv, req_to_token,
       request_rows, sinks, tree_mask, positions;
@@ -158,7 +158,7 @@ void set_batch(AttentionCall& call, const BatchArguments& batch, int32_t page_si
   call.positions = int32_vector("positions", batch.positions, device);
 }
 
-// Runs the call into new tensors, or into `out`.
+// Runs the call with new result tensors, or with `out`.
 nb::object run_into(nb::handle q_object, AttentionCall& call, int64_t head_dim_v, nb::handle out_object,
                     bool return_lse) {
   const TensorArgument given("out", out_object, Accepts::kActivations, Access::kWrite);
@@ -244,39 +244,39 @@ nb::object mla(nb::handle q_object, nb::handle q_rope_object, nb::handle latent_
 constexpr const char* kAttentionDoc =
     R"(softmax(scale * q k^T) v over paged or contiguous K/V of ragged requests.
 
-q           [num_tokens, num_q_heads, head_dim], the new tokens of all requests, one request after another
+q           [num_tokens, num_q_heads, head_dim], the new tokens of all requests in sequence
 k, v        [num_pages, page_size, num_kv_heads, head_dim], pages of 1 to 256 tokens (a power of two);
             float32, float16, bfloat16 or fp8; query head h reads KV head h * num_kv_heads // num_q_heads
 cu_seqlen_q int32 [num_reqs + 1]; query j of request r is token cu_seqlen_q[r] + j
-seqlen_kv   int32 [num_reqs], all keys, those of the new tokens included: they are stored already
+seqlen_kv   int32 [num_reqs], number of keys, including those of the new tokens, which are already stored
 
-Where keys lie, one of:
+Index of keys, one of:
 page_table                 int32 [num_reqs, width], page ids
 kv_indptr, kv_indices      int32 [num_reqs + 1] in pages, and the page ids of all requests
-cu_seqlen_kv               int32 [num_reqs + 1]; K/V of one request after another, page_size 1
+cu_seqlen_kv               int32 [num_reqs + 1]; K/V of all requests in sequence, page_size 1
 req_to_token, request_rows int32 [num_rows, max_context_len] token slots, and [num_reqs] the requests' rows
 
 scale         of the scores; None: 1 / sqrt(head_dim)
-max_seqlen_q  an upper bound of the new tokens of a request
-causal        query j sees keys up to position seqlen_kv - seqlen_q + j; otherwise all keys
-window_left   how far back a query sees (inclusive); -1: no bound.  chunk: chunked local attention; 0: none
+max_seqlen_q  upper bound of the new tokens per request
+causal        query j attends to keys up to position seqlen_kv - seqlen_q + j; otherwise to all keys
+window_left   inclusive distance to the left; -1: no bound.  chunk: chunked local attention; 0: none
 logit_cap     scores become cap * tanh(score / cap); 0: none
-sinks         float32 [num_q_heads], a logit that enters the denominator; the LSE leaves it out
-k_scale, v_scale  what is stored is x / scale
-tree_mask, positions  uint64 [num_tokens, words] and int32 [num_tokens]: new tokens that a new token sees
-split_rule    how keys are shared among workers: balanced, fixed (a token's bits depend on its request alone) or none
+sinks         float32 [num_q_heads], logit that is added to the denominator, not to the LSE
+k_scale, v_scale  stored values are x / scale
+tree_mask, positions  uint64 [num_tokens, words] and int32 [num_tokens]: new tokens that each new token attends to
+split_rule    split of keys among workers: balanced, fixed (a token's bits depend only on its request) or none
 
 Returns out [num_tokens, num_q_heads, head_dim_v] of q's dtype, or (out, lse) with lse float32
-[num_tokens, num_q_heads], natural logarithm; a token that sees no key has output 0 and LSE -inf.)";
+[num_tokens, num_q_heads], natural logarithm; a token without visible keys has output 0 and LSE -inf.)";
 
 constexpr const char* kMlaDoc =
-    R"(Absorbed multi-head latent attention: one latent row per token is K, and its first part V, of all heads.
+    R"(Absorbed multi-head latent attention: one latent row per token is K of all heads, and its first part is V.
 
 q       [num_tokens, num_q_heads, kv_lora_rank]     q_rope  [num_tokens, num_q_heads, rope_dim]
 latent  [num_pages, page_size, kv_lora_rank + rope_dim]
-scale   of the scores; there is no default, since it follows the head dim before absorption
+scale   factor of the scores; it has no default, since it depends on the head dim before absorption
 
-The other arguments, and what is returned (head_dim_v is kv_lora_rank), are those of attention.)";
+Other arguments and results are those of attention, with head_dim_v = kv_lora_rank.)";
 
 }  // namespace
 

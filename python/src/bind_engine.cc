@@ -1,4 +1,5 @@
-// The engine, for attend/engine.py: requests run on AsyncEngine's thread, which never takes Python's lock.
+// Bindings of the engine for attend/engine.py. Requests run on AsyncEngine's thread, which never holds the
+// GIL.
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -21,7 +22,7 @@
 #include "attend/engine/async_engine.h"
 #include "attend/grammar/grammar_compiler.h"
 #include "attend/kernels/kv_store/selected_rows.h"
-#include "attend/model/config/generation_config.h"
+#include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
 #include "module.h"
 #include "read_options.h"
@@ -32,10 +33,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long Ctrl-C may have to wait.
+// Maximum delay of Ctrl-C.
 constexpr milliseconds kBetweenSignals{50};
 
-// Calls `ready` without Python's lock again and again until it returns true; Ctrl-C is thrown in between.
+// Calls `ready` repeatedly without the GIL until it returns true. Throws on Ctrl-C.
 template <class Ready>
 void wait_interruptibly(Ready ready) {
   for (bool done = false; !done;) {
@@ -47,16 +48,16 @@ void wait_interruptibly(Ready ready) {
   }
 }
 
-// An AsyncEngine that may be closed while others use it.
+// AsyncEngine that may be closed while other threads use it.
 class EngineHandle {
  public:
-  // `grammar_folder`: see GrammarLibrary::load; `named`: by the caller, so that it is an error if it is
-  // wrong.
+  // `grammar_folder`: see GrammarLibrary::load. `named`: set by the caller, so that a wrong folder is an
+  // error.
   EngineHandle(nb::dict options, const std::filesystem::path& grammar_folder, bool named) {
     const EngineConfig config = engine_config(options);
     const GrammarLibrary library =
         named ? GrammarLibrary::load(grammar_folder) : GrammarLibrary::find(grammar_folder);
-    // Weights are read on a thread, so that Ctrl-C ends it.
+    // Loads weights on another thread, so that Ctrl-C can interrupt it.
     std::atomic<bool> interrupted = false;
     EngineProgress progress;
     progress.weights = [&](size_t, size_t) {
@@ -81,20 +82,20 @@ class EngineHandle {
     close();
   }
 
-  // Calls `use` with the engine, which no other thread closes meanwhile. Throws Error(kUnsupported) when it
-  // was.
+  // Calls `use` with the engine, which is not closed during the call. Throws Error(kUnsupported) if it was
+  // closed.
   template <class Use>
   auto with(Use use) const {
     const std::shared_lock lock(mutex_);
     if (!engine_) fail(ErrorCode::kUnsupported, "the engine was closed");
     return use(*engine_);
   }
-  // What ended has nothing to abort.
+  // Has no effect on finished requests.
   void abort(RequestId id) const {
     const std::shared_lock lock(mutex_);
     if (engine_) engine_->abort(id);
   }
-  // Null where no grammar is asked for. Waits until it is compiled; Ctrl-C ends the wait.
+  // Returns null without a grammar. Waits for compilation; Ctrl-C interrupts the wait.
   std::shared_ptr<TokenMask> mask_of(const std::optional<Grammar>& grammar) const {
     if (!grammar) return nullptr;
     const auto promise = std::make_shared<std::promise<GrammarResult>>();
@@ -124,13 +125,13 @@ class EngineHandle {
   std::unique_ptr<GrammarCompiler> grammars_;
 };
 
-// A kind by its name, and the text.
+// Parses a kind by its name, and the text.
 std::optional<Grammar> to_grammar(const std::optional<std::pair<std::string, std::string>>& given) {
   if (!given) return std::nullopt;
   for (const GrammarKind kind :
        {GrammarKind::kJsonSchema, GrammarKind::kRegex, GrammarKind::kEbnf, GrammarKind::kStructuralTag})
     if (to_string(kind) == given->first) return Grammar{kind, given->second};
-  fail(ErrorCode::kInvalidArgument, "grammars of the kind ", given->first, ": there are none");
+  fail(ErrorCode::kInvalidArgument, "unknown kind of grammar: ", given->first);
 }
 
 nb::str text(std::string_view view) { return nb::str(view.data(), view.size()); }
@@ -144,8 +145,8 @@ nb::str printed(const T& value) {
 
 nb::object optional_text(std::string_view view) { return view.empty() ? nb::none() : nb::object(text(view)); }
 
-// [(logprob, [(token id, logprob), ...]), ...] by token; None where none was asked for.
-nb::object list_of(const KeptLogprobs& kept) {
+// Returns [(logprob, [(token id, logprob), ...]), ...] per token; None if logprobs were not requested.
+nb::object list_of(const StoredLogprobs& kept) {
   if (kept.logprobs.empty()) return nb::none();
   nb::list tokens;
   for (size_t i = 0; i < kept.logprobs.size(); ++i) {
@@ -175,7 +176,7 @@ nb::dict dict_of(const NewOutput& output) {
   return event;
 }
 
-// A request in Python's hands; letting go of it aborts it.
+// Request owned by Python; destroying it aborts it.
 class RequestHandle {
  public:
   RequestHandle(std::shared_ptr<EngineHandle> engine, GenerationRequest request)
@@ -192,8 +193,8 @@ class RequestHandle {
     if (!stream_->ended()) engine_->abort(id_);
   }
 
-  // What is new: dicts of completions. With `wait` at least one, unless all have ended; with `finished` all
-  // that is to come.
+  // Returns new outputs as dicts of completions. `wait`: waits for at least one, unless all have ended.
+  // `finished`: waits until all have ended.
   nb::list take(bool wait, bool finished) const {
     std::vector<NewOutput> news;
     wait_interruptibly([&] {
@@ -232,20 +233,21 @@ RequestHandle* submit(std::shared_ptr<EngineHandle> engine, PromptVariant prompt
 nb::dict info_of(const EngineHandle& handle) {
   const EngineInfo& info =
       handle.with([](AsyncEngine& engine) -> const EngineInfo& { return engine.info(); });
+  const ExecutorInfo& target = info.target();
   nb::dict record;
-  record["model"] = text(info.model);
-  record["device"] = printed(info.device);
-  record["dtype"] = text(to_string(info.dtype));
-  record["kv_cache_dtype"] = text(kernels::cache_dtype_name(info.kv_cache_dtype));
-  record["prefill_attention_backend"] = text(info.resolution.prefill->name);
-  record["decode_attention_backend"] = text(info.resolution.decode->name);
-  record["page_size"] = info.resolution.page_size;
+  record["model"] = text(target.model);
+  record["device"] = printed(target.device);
+  record["dtype"] = text(to_string(target.dtype));
+  record["kv_cache_dtype"] = text(kernels::cache_dtype_name(target.kv_cache_dtype));
+  record["prefill_attention_backend"] = text(target.resolution.prefill->name);
+  record["decode_attention_backend"] = text(target.resolution.decode->name);
+  record["page_size"] = info.page_size;
   record["deterministic"] = info.deterministic;
   record["context_length"] = info.context_length;
   record["max_running_requests"] = info.limits.max_reqs;
   record["max_total_tokens"] = info.pool_slots;
-  record["weight_bytes"] = info.weight_bytes;
-  record["pool_bytes"] = info.pool_bytes;
+  record["weight_bytes"] = info.weight_bytes();
+  record["pool_bytes"] = info.pool_bytes();
   return record;
 }
 
@@ -267,11 +269,11 @@ nb::dict metrics_of(const EngineHandle& handle) {
   return record;
 }
 
-// The tokenizer, which outlives the engine.
+// Returns the tokenizer, which outlives the engine.
 Tokenizer tokenizer_of(const EngineHandle& handle) {
   return handle.with([](AsyncEngine& engine) {
     if (engine.tokenizer() == nullptr)
-      fail(ErrorCode::kUnsupported, "text: the model directory has no tokenizer.json; give token ids");
+      fail(ErrorCode::kUnsupported, "text: the model directory has no tokenizer.json; pass token ids");
     return *engine.tokenizer();
   });
 }
@@ -294,7 +296,7 @@ nb::dict generation_defaults(const std::filesystem::path& directory) {
 
 void bind_engine(nb::module_& module) {
   using nb::arg;
-  nb::class_<EngineHandle>(module, "EngineHandle", "A model that runs on a thread of its own.")
+  nb::class_<EngineHandle>(module, "EngineHandle", "A model that runs on its own thread.")
       .def(nb::new_([](nb::dict options, const std::filesystem::path& grammar_folder, bool named) {
              return std::make_shared<EngineHandle>(options, grammar_folder, named);
            }),
@@ -335,18 +337,19 @@ void bind_engine(nb::module_& module) {
           arg("chat_template"), arg("variables"), arg("add_generation_prompt"))
       .def("submit", &submit, arg("prompt"), arg("sampling"), arg("cache_salt"), arg("priority"),
            arg("grammar") = nb::none());
-  nb::class_<RequestHandle>(module, "RequestHandle", "A request that runs.")
+  nb::class_<RequestHandle>(module, "RequestHandle", "A running request.")
       .def("take", &RequestHandle::take, arg("wait"), arg("finished"))
       .def("abort", &RequestHandle::abort)
       .def_prop_ro("ended", &RequestHandle::ended)
       .def("fileno", &RequestHandle::fd);
-  nb::class_<ChatTemplate>(module, "ChatTemplate", "A conversation as the text that a model was trained on.")
+  nb::class_<ChatTemplate>(module, "ChatTemplate",
+                           "Renders a conversation as the text that a model was trained on.")
       .def_static(
           "find",
-          [](const std::filesystem::path& directory, const std::string& asked_for) {
-            return ChatTemplate::find(directory, asked_for);
+          [](const std::filesystem::path& directory, const std::string& name_or_path) {
+            return ChatTemplate::find(directory, name_or_path);
           },
-          arg("directory"), arg("asked_for"));
+          arg("directory"), arg("name_or_path"));
   module.def(
       "choice_grammar", [](const std::vector<std::string>& choices) { return choice_grammar(choices).text; },
       arg("choices"));

@@ -1,4 +1,4 @@
-// FlashAttention-3's calls, as attend/flash_attn_interface.py documents them.
+// Bindings of FlashAttention-3's functions, documented in attend/flash_attn_interface.py.
 #include <nanobind/stl/string_view.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace attend::python {
 namespace {
 
-// Where an argument that may be a vector, a number or None says the lengths of requests.
+// Returns the lengths of requests from an argument that is a vector, a number or None.
 kernels::Lengths lengths_of(std::string_view name, nb::handle number, const TensorArgument& vector,
                             int num_reqs, Device device) {
   if (!vector.given()) return {.uniform = int_argument(name, number)};
@@ -32,12 +32,12 @@ kernels::Lengths lengths_of(std::string_view name, nb::handle number, const Tens
   return {.per_request = each.data()};
 }
 
-// None or a number instead of a tensor.
+// Accepts None or a number instead of a tensor.
 TensorArgument tensor_unless_number(std::string_view name, nb::handle object) {
   return is_number(object) ? TensorArgument() : TensorArgument(name, object, Accepts::kInt32);
 }
 
-// Sums of lengths: one entry more than there are requests.
+// Cumulative lengths, num_reqs + 1 entries.
 View<const int32_t> sums_of(std::string_view name, const TensorArgument& tensor, int num_reqs,
                             Device device) {
   const View<const int32_t> cu = int32_vector(name, tensor, device);
@@ -46,7 +46,7 @@ View<const int32_t> sums_of(std::string_view name, const TensorArgument& tensor,
   return cu;
 }
 
-// Queries, ragged (with sums) or dense, as tokens.
+// Queries as tokens, ragged (with cumulative lengths) or dense.
 struct Queries {
   TensorView tokens;  // [num_tokens, num_q_heads, head_dim]
   int num_reqs = 0, max_seqlen_q = 0;
@@ -73,18 +73,18 @@ Queries queries_of(const TensorView& q, const TensorArgument& cu_seqlens_q, nb::
           .cu_seqlens = cu};
 }
 
-// The keys of a call: pages, dense rows or ragged, and how many each request has.
+// Keys of a call (paged, dense or ragged) and their number per request.
 struct KeyArguments {
   std::string_view k_name, v_name, seqlens_name;
   TensorArgument k, v, cu_seqlens, page_table, rows;
-  nb::handle seqlens_object;  // a vector, a number or None
-  TensorArgument seqlens;     // when it is a vector
+  nb::handle seqlens_object;  // vector, number or None
+  TensorArgument seqlens;     // if it is a vector
 
   KeyTensors tensors() const { return {.k = {k_name, *k}, .v = {v_name, *v}}; }
   KeyLayout layout(const KeyTensors& of, int num_reqs, Device device) const;
 };
 
-// Where `of`, of the shape of the keys but for the head dims, holds those of each request.
+// Returns the layout of `of`, which has the shape of the keys except the head dims.
 KeyLayout KeyArguments::layout(const KeyTensors& of, int num_reqs, Device device) const {
   if (page_table.given()) return paged_keys(of, {"page_table", *page_table}, num_reqs);
   if (cu_seqlens.given()) return ragged_keys(of, int32_vector("cu_seqlens_k", cu_seqlens, device));
@@ -98,7 +98,7 @@ void set_keys(AttentionCall& call, const TensorView& q, const KeyArguments& keys
   require_same_device(keys.v_name, *keys.v, device);
   sums_of("cu_seqlens_k", keys.cu_seqlens, num_reqs, device);
   require(keys.page_table.given() + keys.rows.given() + keys.cu_seqlens.given() <= 1,
-          "page_table, cache_batch_idx, cu_seqlens_k: expected one of them at most");
+          "page_table, cache_batch_idx, cu_seqlens_k: expected at most one of them");
   const KeyLayout layout = keys.layout(keys.tensors(), num_reqs, device);
   require_keys_for({"q", q}, keys.tensors());
   call.kv = layout.kv;
@@ -112,7 +112,7 @@ void set_keys(AttentionCall& call, const TensorView& q, const KeyArguments& keys
             " None: expected the lengths of requests with page_table");
 }
 
-// Puts keys to append into the call.
+// Adds the keys to append to the call.
 void append_keys(AttentionCall& call, const TensorArgument& k, const TensorArgument& v,
                  View<const int32_t> cu_seqlens, const KeyTensors& cache) {
   require(k.given() == v.given(), "k and v to append: expected both or neither");
@@ -142,11 +142,11 @@ void append_keys(AttentionCall& call, const TensorArgument& k, const TensorArgum
   call.source.seqlen_new = {.uniform = static_cast<int32_t>(k->shape[1])};
 }
 
-// What a call writes: new tensors, but for an `out` that was given.
+// Results of a call: new tensors, or the given `out`.
 class Results {
  public:
-  // `call` is given their views. The interface's LSE has heads before tokens, the kernels' tokens before
-  // heads.
+  // Sets the views in `call`. The interface's LSE has shape [.., heads, tokens], the kernels' [tokens,
+  // heads].
   Results(AttentionCall& call, nb::handle q_object, const TensorArgument& q, nb::handle out_object,
           bool wants_lse)
       : is_dense_(q->rank == 4) {
@@ -179,7 +179,7 @@ class Results {
     }
   }
 
-  // out, or (out, softmax_lse); once, after they are written.
+  // Returns out, or (out, softmax_lse). Called once, after they are written.
   nb::object take() {
     nb::object out = given_out_.is_valid() ? std::move(given_out_) : out_.take();
     if (dense_lse_.has_value()) return nb::make_tuple(std::move(out), dense_lse_->take());
@@ -195,10 +195,10 @@ class Results {
   std::optional<DenseLse> dense_lse_;
 };
 
-// Runs the call, with the plan of `metadata_object` unless that is None.
+// Runs the call, with the plan of `metadata_object` unless it is None.
 void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& call) {
   require(metadata_object.is_none() || nb::isinstance<SchedulerMetadata>(metadata_object),
-          "scheduler_metadata: expected what attend's get_scheduler_metadata returned");
+          "scheduler_metadata: expected the result of attend's get_scheduler_metadata");
   if (metadata_object.is_none()) return run_for(q_object, call);
   const auto& metadata = nb::cast<const SchedulerMetadata&>(metadata_object);
   if (lengths_differ(metadata, call)) return run_for(q_object, call);
@@ -206,7 +206,7 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
   const Stream stream = stream_of(q_object, call.q.device);
   if (stream.device.type == DeviceType::kCuda)
     return run_planned(call, *metadata.workspace, workspaces(), stream);
-  // In this order: who waits for the plan does not hold Python's lock.
+  // This order avoids waiting for the plan with the GIL held.
   const nb::gil_scoped_release others_run;
   const std::lock_guard one_call_at_a_time(metadata.workspace->in_use());
   run_planned(call, *metadata.workspace, workspaces(), stream);
@@ -220,7 +220,7 @@ std::optional<RotaryArguments> rotary_of(const FlashArguments& arguments) {
                          .is_interleaved = bool_argument("rotary_interleaved", arguments.rotary_interleaved)};
 }
 
-// Whether kernels multiply queries of e4m3 as they are.
+// Returns true if kernels multiply e4m3 queries directly.
 bool keeps_e4m3(const FlashArguments& arguments, const TensorView& q) {
   for (const nb::handle& given :
        {arguments.k, arguments.qv, arguments.rotary_cos, arguments.rotary_sin, arguments.seqused_q})
@@ -241,7 +241,7 @@ bool keeps_e4m3(const FlashArguments& arguments, const TensorView& q) {
   return kernels::multiplies_e4m3(q.device, last(q, 1), last(*v, 1), seqlen_q * (last(q, 2) / num_kv_heads));
 }
 
-// The result of queries of e4m3, which torch gave.
+// Returns the bfloat16 result for e4m3 queries of torch.
 nb::object bfloat16_out(const FlashArguments& arguments) {
   const nb::object torch = nb::module_::import_("torch");
   nb::list shape;
@@ -256,11 +256,11 @@ kernels::HeadScales head_scales(const Descale& descale, Device device) {
   return {rows.data, rows.request_stride, rows.head_stride};
 }
 
-// Queries, new keys and angles in fp8 become bfloat16, which holds each of their values: kernels take them
-// so.
+// Converts queries, new keys and rotary angles in fp8 to bfloat16, which represents each of their values
+// exactly, since kernels do not support fp8 for them.
 class WidenedArgument {
  public:
-  // `object` is replaced by the one that holds them, unless `keeps` says of the tensor that it stays.
+  // Replaces `object` by the converted one, unless `keeps` returns true for the tensor.
   WidenedArgument(std::string_view name, nb::handle& object,
                   const std::function<bool(const TensorView&)>& keeps = nullptr)
       : tensor_(name, object, Accepts::kKeys) {
@@ -272,7 +272,7 @@ class WidenedArgument {
       wide_ = object.attr("to")(nb::module_::import_("torch").attr("bfloat16"));
     else
       fail(ErrorCode::kUnsupported, name, " ", *tensor_,
-           ": expected bfloat16; fp8 is taken of torch and numpy");
+           ": expected bfloat16; fp8 is supported for torch and numpy");
     object = wide_;
     tensor_ = TensorArgument(name, object, Accepts::kActivations);
   }
@@ -284,7 +284,7 @@ class WidenedArgument {
   TensorArgument tensor_;
 };
 
-// One int32 for each request; null: not given.
+// Returns one int32 per request, or null if not given.
 const int32_t* each_request(std::string_view name, const TensorArgument& tensor, int num_reqs,
                             Device device) {
   if (!tensor.given()) return nullptr;
@@ -294,7 +294,7 @@ const int32_t* each_request(std::string_view name, const TensorArgument& tensor,
   return each.data();
 }
 
-// The part of absorbed queries that meets the values.
+// Returns the part of absorbed queries that is multiplied by the values.
 TensorView absorbed_queries(const TensorArgument& qv, const TensorView& q, const AttentionCall& call,
                             const Descales& descales) {
   if (!qv.given()) return {};
@@ -303,7 +303,8 @@ TensorView absorbed_queries(const TensorArgument& qv, const TensorView& q, const
   require(qv->rank == q.rank &&
               std::equal(q.shape.begin(), q.shape.begin() + q.rank - 1, qv->shape.begin()) &&
               qv->shape[static_cast<size_t>(q.rank - 1)] == head_dim_v,
-          "qv ", *qv, ": expected the shape of q ", q, " with a head_dim of ", head_dim_v, ", as the values");
+          "qv ", *qv, ": expected the shape of q ", q, " with a head_dim of ", head_dim_v,
+          ", the head_dim of the values");
   require(qv->dtype == q.dtype, "qv ", *qv, ": expected ", q.dtype, ", as q");
   for (const Descale* descale : {&descales.q, &descales.k, &descales.v})
     if (descale->is_tensor() || descale->number() != 1.0f)
@@ -311,14 +312,14 @@ TensorView absorbed_queries(const TensorArgument& qv, const TensorView& q, const
   return q.rank == 4 ? merge_first_two("qv", *qv) : *qv;
 }
 
-// Memory for where the keys behind a leftpad lie in pages, of the leftpad's library.
+// Allocates memory for the slots of keys after a leftpad in pages, with the leftpad's library.
 ResultTensor key_slots_for(AttentionCall& call, nb::handle object, const TensorArgument& leftpad) {
   const kernels::KvLocations& locations = call.source.locations;
   if (!leftpad.given() || locations.table == nullptr) return {};
   if (locations.page_spacing == 0)
     fail(ErrorCode::kUnsupported, "cache_leftpad with pages of k_cache ", call.kv.k, " and v_cache ",
-         call.kv.v, ": expected them a whole number of tokens apart, the same in both");
-  // As wide as an int32, and of a dtype that results have.
+         call.kv.v, ": expected equal page strides that are multiples of a token");
+  // float32 has the size of an int32, and is a dtype that results may have.
   ResultTensor slots = ResultTensor::float32_like(
       object, *leftpad, std::array<int64_t, 2>{call.source.num_reqs, locations.capacity});
   call.key_slots = {static_cast<int32_t*>(slots.view().data),
@@ -326,7 +327,7 @@ ResultTensor key_slots_for(AttentionCall& call, nb::handle object, const TensorA
   return slots;
 }
 
-// Appends, and attends to the cache as latent rows: where they lie, or to a copy.
+// Appends, and computes attention over the cache as latent rows: in place, or on a copy.
 void run_with_qv(AttentionCall& call, const TensorView& qv, const FlashArguments& arguments,
                  const KeyArguments& keys) {
   if (call.appends()) {
@@ -345,11 +346,11 @@ void run_with_qv(AttentionCall& call, const TensorView& qv, const FlashArguments
   run_absorbed(call, qv, layout.kv.k, arguments.q);
 }
 
-// The three functions of the interface are calls of this one. Returns out, or (out, softmax_lse).
+// Implements the three functions of the interface. Returns out, or (out, softmax_lse).
 nb::object flash_attention(const FlashArguments& given_arguments) {
   FlashArguments arguments = given_arguments;
   require(arguments.sinks.is_none() || arguments.learnable_sink.is_none(),
-          "sinks and learnable_sink: expected one of them, they are the same");
+          "sinks and learnable_sink: expected one of them; both are the same");
   const Access access = arguments.k.is_none() ? Access::kRead : Access::kWrite;
   const WidenedArgument wide_q("q", arguments.q,
                                [&](const TensorView&given) { return keeps_e4m3(arguments, given); }),
@@ -450,7 +451,7 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
   return results.take();
 }
 
-// One plan for the calls of all layers whose batch, lengths, heads and mask are these.
+// Returns one plan for the calls of all layers with the same batch, lengths, heads and mask.
 SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_heads, int num_kv_heads,
                                      int head_dim, int head_dim_v, nb::handle seqlens_k_object,
                                      nb::handle cu_seqlens_q_object, int num_tokens, bool tokens_are_bound,
@@ -462,10 +463,9 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32),
       cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object, Accepts::kInt32);
   require(num_reqs >= 0 && max_seqlen_q >= 0 && max_seqlen_k_new >= 0, "batch_size ", num_reqs,
-          ", max_seqlen_q ", max_seqlen_q, ", max_seqlen_k_new ", max_seqlen_k_new,
-          ": expected none below 0");
+          ", max_seqlen_q ", max_seqlen_q, ", max_seqlen_k_new ", max_seqlen_k_new, ": expected at least 0");
   require(num_kv_heads > 0 && num_q_heads > 0 && num_q_heads % num_kv_heads == 0, "num_heads_kv ",
-          num_kv_heads, ": expected above 0, and that it divides num_heads_q ", num_q_heads);
+          num_kv_heads, ": expected a positive divisor of num_heads_q ", num_q_heads);
   require(head_dim > 0 && head_dim_v > 0, "headdim ", head_dim, ", headdim_v ", head_dim_v,
           ": expected above 0");
   require(seqlens_k.given(), "cache_seqlens None: expected an int32 vector of ", num_reqs, " lengths");
@@ -506,7 +506,7 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
 template <size_t>
 using Object = nb::handle;
 
-// Each may be left out.
+// All arguments are optional.
 template <size_t... i>
 void def_flash_attention(nb::module_& module, std::index_sequence<i...>) {
   module.def(

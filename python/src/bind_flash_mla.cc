@@ -1,4 +1,4 @@
-// FlashMLA's call, as attend/flash_mla.py documents it.
+// Bindings of FlashMLA's function, documented in attend/flash_mla.py.
 #include <array>
 #include <limits>
 
@@ -11,17 +11,17 @@
 namespace attend::python {
 namespace {
 
-// With the plan of `metadata_object` on a GPU; on the CPU, where lengths are read, each call plans for
-// itself.
+// Runs the call with the plan of `metadata_object` on a GPU. On the CPU, where the host reads lengths, each
+// call plans itself.
 void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& call) {
   require(metadata_object.is_none() || nb::isinstance<MlaPlan>(metadata_object),
-          "tile_scheduler_metadata: expected what attend's get_mla_metadata returned, or None");
+          "tile_scheduler_metadata: expected the result of attend's get_mla_metadata, or None");
   if (call.q.num_elements() == 0) return;
   if (metadata_object.is_none() || call.q.device.type == DeviceType::kCpu) return run_for(q_object, call);
   nb::cast<MlaPlan&>(metadata_object).run(call, workspaces(), stream_of(q_object, call.q.device));
 }
 
-// The latent rows of one K/V head: [num_pages, page_size, head_dim].
+// Returns the latent rows of one K/V head: [num_pages, page_size, head_dim].
 TensorView head_of(const TensorView& k_cache, int64_t head) {
   TensorView rows = k_cache.slice(2, head, head + 1);
   rows.rank = 3;
@@ -30,7 +30,7 @@ TensorView head_of(const TensorView& k_cache, int64_t head) {
   return rows;
 }
 
-// (out, softmax_lse).
+// Returns (out, softmax_lse).
 nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle page_table_object,
                     nb::handle cache_seqlens_object, int64_t head_dim_v, nb::handle metadata_object,
                     nb::handle softmax_scale, bool causal, nb::handle sinks_object) {
@@ -81,11 +81,11 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   auto [out, made_lse] = ResultTensor::like_and_float32(
       q_object, *q, std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v},
       DenseLse::shape_of(num_reqs, seqlen_q, num_q_heads));
-  call.empty_lse = std::numeric_limits<float>::infinity();  // as FlashMLA has it
+  call.empty_lse = std::numeric_limits<float>::infinity();  // FlashMLA's value
   DenseLse lse(std::move(made_lse), seqlen_q);
   call.out = merge_first_two("out", out.view());
   call.lse = lse.tokens();
-  // The kernels know one K/V head, so each is a call with the query heads that read it.
+  // The kernels support one K/V head, so each head is a call with its query heads.
   const int64_t group = num_q_heads / num_kv_heads;
   if (num_kv_heads == 1) {
     call.kv.k = head_of(*k_cache, 0);
@@ -108,7 +108,7 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
 
 void bind_flash_mla(nb::module_& module) {
   const auto object = [](const char* name) { return nb::arg(name).none(); };
-  nb::class_<MlaPlan>(module, "MlaPlan", "What calls of flash_mla_with_kvcache share within a step.")
+  nb::class_<MlaPlan>(module, "MlaPlan", "Plan shared by the calls of flash_mla_with_kvcache within a step.")
       .def(nb::init<>());
   module.def("flash_mla", &flash_mla, object("q"), object("k_cache"), object("block_table"),
              object("cache_seqlens"), nb::arg("head_dim_v"), object("tile_scheduler_metadata"),

@@ -1,4 +1,4 @@
-// The layers between attention, as attend/sgl_kernel/elementwise.py documents them.
+// Bindings of the layers between attention, documented in attend/sgl_kernel/elementwise.py.
 #include <nanobind/stl/string_view.h>
 
 #include <initializer_list>
@@ -7,7 +7,7 @@
 #include "arguments.h"
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/norm_rope/elementwise.h"
-#include "attend/kernels/norm_rope/rope_rows.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "module.h"
 
 namespace attend::python {
@@ -18,7 +18,7 @@ struct Named {
   const TensorArgument& tensor;
 };
 
-// All are given, on the device of the first, with elements of a row side by side.
+// Requires that all tensors are given, on the device of the first, with contiguous rows.
 void require_rows(std::initializer_list<Named> tensors) {
   const Device device = tensors.begin()->tensor->device;
   for (const auto& [name, tensor] : tensors) {
@@ -38,7 +38,7 @@ void require_shape_of(const Named& named, const Named& like) {
 void require_norm_weight(const TensorArgument& weight, const TensorArgument& input) {
   const int64_t dim = input->shape[static_cast<size_t>(input->rank) - 1];
   require(weight->rank == 1 && weight->shape[0] == dim, "weight ", *weight, ": expected [", dim,
-          "], as the last dimension of input");
+          "], the last dimension of input");
 }
 
 void rms_norm(nb::handle input_object, nb::handle weight_object, float eps, nb::handle out_object,
@@ -91,7 +91,7 @@ void gated_activation(nb::handle input_object, nb::handle out_object, std::strin
   on_stream_of(input_object, input->device, [&](Stream& stream) { activation(*input, *out, stream); });
 }
 
-// Positions on the CPU are checked, since a kernel trusts them.
+// Checks positions on the CPU, since kernels do not.
 void check_positions(View<const int32_t> positions, const TensorView& cos_sin) {
   if (cos_sin.device.type != DeviceType::kCpu) return;
   for (size_t i = 0; i < positions.size(); ++i)
@@ -99,7 +99,7 @@ void check_positions(View<const int32_t> positions, const TensorView& cos_sin) {
             ": cos_sin_cache has ", cos_sin.shape[0], " rows");
 }
 
-// Each token is a request of one token that stands at its position.
+// Each token is a request with one token at its position.
 kernels::RopeRowsArgs rope_args(const TensorView& heads, View<const int32_t> positions,
                                 const TensorView& cos_sin, bool interleaved) {
   const int64_t num_pairs = cos_sin.shape[1] / 2;

@@ -1,4 +1,4 @@
-// What the library says of itself.
+// Bindings of version, build information and settings of the library.
 #include <nanobind/stl/string.h>
 
 #include <array>
@@ -84,19 +84,19 @@ void bind_library(nb::module_& module) {
   module.def("version", [] { return text(version()); });
   module.def(
       "build_info", &build_info_dict,
-      "What this build can run: {'version': '0.1.0', 'instruction_set': the best that the CPU kernels have "
-      "for this machine, such as 'avx512', 'cuda_architectures': those that GPU kernels were built for, "
+      "Capabilities of this build: {'version': '0.1.0', 'instruction_set': the best supported by CPU kernels "
+      "and this machine, such as 'avx512', 'cuda_architectures': those that GPU kernels were built for, "
       "such as ['90-real', '90-virtual'], empty without GPU kernels}.");
   module.def(
       "backends", &backends,
-      "Support records by backend name: {name: {'MHA': {...}, 'MLA': {...}}}, a kind that is not served left "
-      "out. A record says on which architectures it prefills and decodes, which page sizes, the largest head "
-      "dims, which features, and all of it as 'text'.");
-  module.def("num_threads", &num_threads, "Threads that the CPU kernels use.");
+      "Capability records by backend name: {name: {'MHA': {...}, 'MLA': {...}}}, without unsupported kinds. "
+      "A record lists the architectures of prefill and decode, page sizes, maximum head "
+      "dims and features, and describes all of it in 'text'.");
+  module.def("num_threads", &num_threads, "Number of threads of the CPU kernels.");
   module.def(
       "set_num_threads", &set_num_threads, nb::arg("num_threads"),
-      "How many threads the CPU kernels use from now on. Calls that run in other threads end with those they "
-      "began with.");
+      "Sets the number of threads of the CPU kernels. Running calls of other threads finish with the old "
+      "number.");
 }
 
 }  // namespace attend::python

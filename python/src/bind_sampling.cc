@@ -1,4 +1,4 @@
-// Sampling by rules, as attend/sgl_kernel/sampling.py documents it.
+// Bindings of sampling with rules, documented in attend/sgl_kernel/sampling.py.
 #include <cstddef>
 #include <type_traits>
 
@@ -11,7 +11,7 @@ namespace {
 
 using kernels::SamplingRule;
 
-// A row of rules: temperature, top_k, top_p, min_p in 32 bits each, seed and step in 64.
+// Row of rules: temperature, top_k, top_p, min_p in 32 bits each, seed and step in 64.
 constexpr int64_t kRuleWords = 8;
 static_assert(sizeof(SamplingRule) == kRuleWords * sizeof(int32_t) &&
               offsetof(SamplingRule, temperature) == 0 && offsetof(SamplingRule, top_k) == 4 &&

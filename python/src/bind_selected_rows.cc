@@ -1,4 +1,4 @@
-// The rows that sparse attention chooses, as attend/flash_mla.py makes its batches of them.
+// Bindings of selected rows (sparse attention), from which attend/flash_mla.py builds batches.
 #include "arguments.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "module.h"

@@ -1,4 +1,4 @@
-// store_kv, store_mla and merge, in the kernels' own words.
+// Bindings of store_kv, store_mla and merge, with the kernels' arguments.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -13,7 +13,7 @@
 namespace attend::python {
 namespace {
 
-// Slots on the CPU are checked, since a kernel trusts them.
+// Checks slots on the CPU, since kernels do not.
 View<const int32_t> slots_of(const TensorArgument& slots, int64_t num_tokens, const TensorView& cache) {
   const View<const int32_t> entries = int32_vector("slots", slots, cache.device);
   require(entries.size() == static_cast<size_t>(num_tokens), "slots of ", entries.size(),
@@ -100,7 +100,7 @@ nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out
                         given_lse.given() ? nb::borrow(lse_object) : lse.take());
 }
 
-// Without dimension `dim`, which is 1.
+// Removes dimension `dim`, which has size 1.
 TensorView without(const TensorView& view, size_t dim) {
   TensorView rest = view;
   --rest.rank;
@@ -111,8 +111,8 @@ TensorView without(const TensorView& view, size_t dim) {
   return rest;
 }
 
-// [num_splits, batch, seqlen, num_heads, ...] or `out`, [batch, seqlen, num_heads, ...], whose batch is
-// dimension `dim`: as tokens, all of them where they follow one another in memory.
+// Views [num_splits, batch, seqlen, num_heads, ...], or `out` [batch, seqlen, num_heads, ...] with the batch
+// as dimension `dim`, as tokens. All requests are merged if they are contiguous in memory.
 struct BatchTokens {
   TensorView view;
   size_t dim;
@@ -129,7 +129,7 @@ struct BatchTokens {
   TensorView of_request(int64_t r) const { return without(view.slice(static_cast<int>(dim), r, r + 1), dim); }
 };
 
-// An array like `like`, of another dtype where one is named.
+// Returns an array like `like`, with another dtype if given.
 nb::object empty_of_dtype(nb::handle like, std::span<const int64_t> shape, nb::handle dtype) {
   nb::list extents;
   for (const int64_t extent : shape) extents.append(extent);
@@ -137,7 +137,7 @@ nb::object empty_of_dtype(nb::handle like, std::span<const int64_t> shape, nb::h
   return nb::module_::import_("numpy").attr("empty")(extents, nb::arg("dtype") = dtype);
 }
 
-// With a batch or without. What does not follow from one request to the next is a launch for each of them.
+// Merges with or without a batch dimension. Requests that are not contiguous need one launch each.
 void merge_requests(const TensorView& partial_out, const TensorView& partial_lse, const TensorView& out,
                     const TensorView& lse, Stream& stream) {
   if (partial_out.rank == 4)
@@ -212,8 +212,8 @@ slots  int32 [num_tokens]; -1: not stored)";
 constexpr const char* kMergeDoc = R"(Merges attention over two parts of the keys by their LSE: (out, lse).
 
 out_a, out_b [num_tokens, num_q_heads, head_dim], lse_a, lse_b float32 [num_tokens, num_q_heads], natural logarithm;
--inf (or +inf, other libraries' mark) for a part without keys, whose output is not read. out and lse are written instead
-of new tensors, and may be those of part a.)";
+-inf (or +inf, as in other libraries) for a part without keys, whose output is not read. If given, out and lse are
+written instead of new tensors; they may be those of part a.)";
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// What kernels trust and a caller from Python may get wrong: lengths and page ids. On the CPU they can be
-// read, so they are checked before anything is written.
+// Checks lengths and page ids of calls from Python, which kernels do not check. They are readable on the CPU,
+// so they are checked there before anything is written.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,23 @@
 
 namespace attend::python {
 
-// The length of request r, in host memory.
+// Returns the length of request r, in host memory.
 int32_t length_on_host(const kernels::Lengths& lengths, int32_t r);
 
-// Throws Error(kInvalidArgument) for sums of lengths that do not rise from 0 to at most `num_tokens`, and for
-// a request with more queries than max_seqlen_q, naming the request.
+// Throws Error(kInvalidArgument) that names the request for cumulative lengths that do not increase from 0 to
+// at most `num_tokens`, and for a request with more queries than max_seqlen_q.
 void check_queries_on_host(std::string_view cu_seqlens_name, const kernels::BatchSource& source,
                            int64_t num_tokens, int max_seqlen_q);
-// Likewise for keys to append.
+// Like check_queries_on_host(), for keys to append.
 void check_appended_on_host(const kernels::BatchSource& source, int max_seqlen_k_new);
 
-// Keys of all requests, those appended included. Throws Error(kInvalidArgument) for a negative length.
+// Returns the number of keys of all requests, including appended ones. Throws Error(kInvalidArgument) for a
+// negative length.
 int64_t num_kv_tokens_on_host(const AttentionCall& call);
 
-// Throws Error(kInvalidArgument) for sums of lengths that fall or exceed their tensor, for more queries of a
-// request than max_seqlen_q, for more keys than there is room for, for a leftpad above the number of keys,
-// and for a page id that the cache does not have, naming the request.
+// Throws Error(kInvalidArgument) that names the request for cumulative lengths that decrease or exceed their
+// tensor, for a request with more queries than max_seqlen_q, for more keys than the capacity, for a leftpad
+// above the number of keys, and for an invalid page id.
 void check_on_host(const AttentionCall& call);
 
 }  // namespace attend::python

@@ -33,7 +33,7 @@ void Descale::require_shape(int64_t num_reqs, int64_t num_kv_heads) const {
   if (!given_.has_value() || given_->num_elements() == 1) return;
   require(given_->rank == 2 && given_->shape[0] == num_reqs && given_->shape[1] == num_kv_heads, name_, " ",
           *given_, ": expected a number, one element, or float32 [", num_reqs, ", ", num_kv_heads,
-          "], a descale for each request and K/V head");
+          "], one descale per request and K/V head");
 }
 
 kernels::RowScale Descale::rows(int64_t heads_each, Device device) const {

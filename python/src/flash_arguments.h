@@ -1,12 +1,12 @@
-// What a call of flash_attn_interface was given.
+// Arguments of a call of flash_attn_interface.
 #pragma once
 
 #include "tensor_argument.h"
 
 namespace attend::python {
 
-// Objects of Python under the names of flash_attn_with_kvcache, None where none is given. They live as long
-// as the call.
+// Python objects with the names of flash_attn_with_kvcache's arguments, None if not given. They are valid
+// during the call.
 struct FlashArguments {
   nb::handle q, qv, k_cache, v_cache;
   nb::handle k, v;  // to append
@@ -18,12 +18,12 @@ struct FlashArguments {
   nb::handle q_descale, k_descale, v_descale;
   nb::handle num_splits, scheduler_metadata;
   nb::handle out, return_softmax_lse;
-  // False where k_cache, v_cache and cache_seqlens are k, v and seqused_k to the caller, for messages.
+  // False if the caller's names of k_cache, v_cache and cache_seqlens are k, v and seqused_k, for messages.
   nb::handle keys_are_cache;
 };
 
-// The arguments in their order, by which flash_attn_with_kvcache gives them: Python packs keywords into a
-// dictionary where a call has more than 15, which takes it microseconds. What it does not give stands last.
+// Arguments in the order in which flash_attn_with_kvcache passes them. Python packs keywords into a
+// dictionary for calls with more than 15, which costs microseconds. Arguments that it does not pass are last.
 struct FlashField {
   const char* name;
   nb::handle FlashArguments::*object;

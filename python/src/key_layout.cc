@@ -13,7 +13,7 @@ int32_t to_int32(std::string_view what, int64_t value) {
   return static_cast<int32_t>(value);
 }
 
-// [total, heads, dim] as pages of one token.
+// Views [total, heads, dim] as pages of one token.
 TensorView as_tokens(const TensorView& view) {
   TensorView tokens = view;
   tokens.rank = 4;
@@ -22,20 +22,20 @@ TensorView as_tokens(const TensorView& view) {
   return tokens;
 }
 
-// Tokens from one row of [rows, seqlen, heads, dim] to the next.
+// Returns the distance in tokens between rows of [rows, seqlen, heads, dim].
 int64_t row_spacing(const TensorView& view) {
   if (view.shape[0] <= 1 || view.strides[1] <= 0) return view.shape[1];
   return std::max(view.shape[1], view.strides[0] / view.strides[1]);
 }
 
-// Tokens of memory from one page of [num_pages, page_size, heads, dim] to the next; 0 where pages begin
-// between two.
+// Returns the distance in tokens between pages of [num_pages, page_size, heads, dim]; 0 if it is not an
+// integer.
 int64_t page_spacing(const TensorView& view) {
   if (view.shape[0] <= 1 || view.strides[1] <= 0) return view.shape[1];
   return view.strides[0] % view.strides[1] == 0 ? view.strides[0] / view.strides[1] : 0;
 }
 
-// [rows, seqlen, heads, dim] as pages of one token, the rows `spacing` tokens apart.
+// Views [rows, seqlen, heads, dim] as pages of one token, with rows `spacing` tokens apart.
 TensorView as_rows(std::string_view name, const TensorView& view, int64_t spacing) {
   if (view.shape[0] > 1 && view.strides[0] != spacing * view.strides[1])
     fail(ErrorCode::kUnsupported, name, " ", view, ": strides ", view.strides[0], " and ", view.strides[1],
@@ -51,7 +51,7 @@ void require_rank(const NamedView& named, int rank, std::string_view shape) {
   require(named.view.rank == rank, named, ": expected ", shape);
 }
 
-// Counted from the last: 0 is the head dim, 1 the heads.
+// Returns a size counted from the last dimension: 0 is the head dim, 1 the heads.
 int64_t from_end(const TensorView& view, int dim) {
   return view.shape[static_cast<size_t>(view.rank - 1 - dim)];
 }
@@ -60,7 +60,7 @@ void require_unit_stride(const NamedView& named) {
   const auto last = static_cast<size_t>(named.view.rank) - 1;
   if (named.view.strides[last] != 1 && named.view.shape[last] != 1)
     fail(ErrorCode::kUnsupported, named, ": stride ", named.view.strides[last],
-         " in the last dimension, kernels take 1");
+         " in the last dimension, kernels require 1");
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ void require_keys_for(const NamedView& q, const KeyTensors& keys) {
   require(from_end(k.view, 0) == from_end(q.view, 0), k, ": expected a head_dim of ", from_end(q.view, 0),
           ", as ", q);
   require(std::equal(k.view.shape.begin(), k.view.shape.begin() + k.view.rank - 1, v.view.shape.begin()), v,
-          ": expected the shape of ", k, " but for the last dimension");
+          ": expected the shape of ", k, " except the last dimension");
   require(v.view.dtype == k.view.dtype, v, ": expected ", k.view.dtype, ", as ", k.name);
   const int64_t num_q_heads = from_end(q.view, 1), num_kv_heads = from_end(k.view, 1);
   require(num_kv_heads > 0 && num_q_heads % num_kv_heads == 0, k,
@@ -92,7 +92,7 @@ void require_appendable(const KeyTensors& new_keys, const KeyTensors& keys) {
   require_like(new_keys.v, keys.v);
   const TensorView &k = new_keys.k.view, &v = new_keys.v.view;
   require(std::equal(k.shape.begin(), k.shape.begin() + k.rank - 1, v.shape.begin()), new_keys.v,
-          ": expected the shape of ", new_keys.k, " but for the last dimension");
+          ": expected the shape of ", new_keys.k, " except the last dimension");
 }
 
 KeyLayout paged_keys(const KeyTensors& keys, const NamedView& named_table, int num_reqs) {

@@ -1,13 +1,13 @@
-// Keys and values as FlashAttention's interface passes them, as pages for the kernels.
+// Converts keys and values of FlashAttention's interface to pages for the kernels.
 #pragma once
 
+#include "attend/kernels/attention/attention.h"
 #include "attend/kernels/kv_store/batch_arrays.h"
-#include "attend/kernels/metadata/kv_index.h"
 #include "tensor_argument.h"
 
 namespace attend::python {
 
-// A tensor under its argument's name, for messages.
+// Tensor with its argument's name, for messages.
 struct NamedView {
   std::string_view name;
   const TensorView& view;
@@ -20,28 +20,28 @@ struct KeyTensors {
   NamedView k, v;
 };
 
-// Throws Error naming the argument unless k and v, of one shape but for the head dim and of one dtype, are
-// keys that queries [..., num_q_heads, head_dim] may see.
+// Throws Error that names the argument unless k and v have the same dtype and shape (except the head dim) and
+// match queries [..., num_q_heads, head_dim].
 void require_keys_for(const NamedView& q, const KeyTensors& keys);
 
-// Throws Error naming the argument unless new keys and values are of the heads and head dims of the cache's.
+// Throws Error that names the argument unless new keys and values have the heads and head dims of the cache.
 void require_appendable(const KeyTensors& new_keys, const KeyTensors& keys);
 
 struct KeyLayout {
-  kernels::KvView kv;              // the index of dense rows has no indptr: it is derived from `locations`
-  kernels::KvLocations locations;  // where appended keys go, and for how many there is room
-  kernels::Lengths seqlens = {};   // keys of each request, unless the caller says
+  kernels::KvView kv;              // the index of dense rows has no indptr, which is derived from `locations`
+  kernels::KvLocations locations;  // positions and capacity of appended keys
+  kernels::Lengths seqlens = {};   // keys per request, unless given by the caller
 };
 
-// [num_pages, page_size, num_kv_heads, head_dim], and page_table int32 [num_reqs, width]. What a row holds
-// beyond the request's keys is not read.
+// Layout of [num_pages, page_size, num_kv_heads, head_dim] with page_table int32 [num_reqs, width]. Entries
+// past the request's keys are not read.
 KeyLayout paged_keys(const KeyTensors& keys, const NamedView& page_table, int num_reqs);
 
-// [num_rows, seqlen, num_kv_heads, head_dim]; request r has row rows[r], or row r when `rows` is empty. Rows
-// may lie apart, in k and v alike.
+// Layout of [num_rows, seqlen, num_kv_heads, head_dim]; request r has row rows[r], or row r if `rows` is
+// empty. Rows may be strided, equally in k and v.
 KeyLayout dense_keys(const KeyTensors& keys, View<const int32_t> rows, int num_reqs);
 
-// [total_k, num_kv_heads, head_dim], one request after another: cu_seqlens_k of num_reqs + 1 entries.
+// Layout of [total_k, num_kv_heads, head_dim], requests in sequence: cu_seqlens_k has num_reqs + 1 entries.
 KeyLayout ragged_keys(const KeyTensors& keys, View<const int32_t> cu_seqlens_k);
 
 }  // namespace attend::python

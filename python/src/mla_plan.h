@@ -1,4 +1,5 @@
-// FlashMLA's tile_scheduler_metadata: the plan of a step's first call, for the calls of its other layers.
+// FlashMLA's tile_scheduler_metadata: the plan of a step's first call, reused by the calls of its other
+// layers.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,12 @@
 
 namespace attend::python {
 
-// The host reads no lengths on a GPU, so a caller takes a new one for every step, as FlashMLA's does.
-// Whatever else changes is seen, and planned for anew: shapes, masks, the tensor of lengths, another
-// recording of a graph, another call's plan in between.
+// The host reads no lengths on a GPU, so the caller creates a new object for every step, as with FlashMLA.
+// Other changes are detected and planned again: shapes, masks, the tensor of lengths, another graph capture,
+// or another call's plan in the same workspace.
 class MlaPlan {
  public:
-  // Plans unless the last call with this object was alike, and attends. On a GPU.
+  // Plans unless the last call with this object matches, then computes attention. On a GPU only.
   void run(AttentionCall& call, Workspaces& workspaces, Stream stream);
 
  private:

@@ -9,8 +9,8 @@
 
 NB_MODULE(_attend, module) {
   namespace nb = nanobind;
-  // attend.Error is a RuntimeError, as PyTorch's extensions raise. What says that an argument is wrong is a
-  // ValueError too, which is what FlashInfer raises then.
+  // attend.Error is a RuntimeError, like exceptions of PyTorch's extensions. Invalid arguments also raise a
+  // ValueError, as in FlashInfer.
   static nb::object error = nb::exception<attend::Error>(module, "Error", PyExc_RuntimeError);
   const auto name = nb::cast<std::string>(module.attr("__name__")) + ".InvalidArgument";
   const nb::tuple bases = nb::make_tuple(error, nb::handle(PyExc_ValueError));

@@ -18,14 +18,14 @@ namespace {
 
 std::string repr_of(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
 
-// A field of a struct that is read from Python: false for a value that it does not take.
+// Field of a struct that is read from Python. `read` returns false for an invalid value.
 template <class Struct>
 struct Field {
   std::string_view name, expected;
   bool (*read)(nb::handle value, Struct& to);
 };
 
-// True is no number, though Python has it as one.
+// Rejects bool, which is a number in Python.
 template <class T>
 bool read_value(nb::handle value, T& to) {
   if (!std::is_same_v<T, bool> && PyBool_Check(value.ptr())) return false;
@@ -44,7 +44,7 @@ void read_fields(nb::dict options, std::span<const Field<Struct>> fields, Struct
     const Field<Struct>* field = nullptr;
     for (const Field<Struct>& one : fields)
       if (one.name == name) field = &one;
-    require(field != nullptr, name, ": no such option");
+    require(field != nullptr, name, ": unknown option");
     bool taken = false;
     try {
       taken = field->read(value, to);
@@ -75,7 +75,7 @@ LoadFormat parse_load_format(std::string_view name) {
   fail(ErrorCode::kInvalidArgument, "'", name, "': expected auto, safetensors or dummy");
 }
 
-// A text that `parse` knows.
+// Reads a text that `parse` accepts.
 template <class Parse, class T>
 bool read_name(nb::handle value, Parse parse, T& to) {
   std::string name;
@@ -104,7 +104,7 @@ bool read_cache_dtype(nb::handle value, std::optional<DType>& to) {
 
 using C = EngineConfig;
 constexpr std::string_view kText = "a text", kBool = "True or False", kNumber = "a number",
-                           kWhole = "a whole number";
+                           kWhole = "an integer";
 
 constexpr Field<C> kConfigFields[] = {
     {"model_path", kText,
@@ -136,7 +136,7 @@ constexpr Field<C> kConfigFields[] = {
     {"disable_hybrid_swa_memory", kBool, read_member<C, &C::disable_hybrid_swa_memory>},
     {"mem_fraction_static", kNumber, read_member<C, &C::mem_fraction_static>},
     {"disable_cuda_graph", kBool, read_member<C, &C::disable_cuda_graph>},
-    {"cuda_graph_bs", "a list of whole numbers", read_member<C, &C::cuda_graph_bs>},
+    {"cuda_graph_bs", "a list of integers", read_member<C, &C::cuda_graph_bs>},
     {"cuda_graph_max_bs", kWhole, read_member<C, &C::cuda_graph_max_bs>},
     {"chunked_prefill_size", kWhole, read_member<C, &C::chunked_prefill_size>},
     {"disable_radix_cache", kBool, read_member<C, &C::disable_radix_cache>},
@@ -166,7 +166,7 @@ constexpr Field<C> kConfigFields[] = {
      [](nb::handle value, C& to) { return read_value(value, to.schedule.max_queued_requests); }},
     {"enable_deterministic_inference", kBool, read_member<C, &C::deterministic_inference>},
     {"log_kernels", kBool, read_member<C, &C::log_kernels>},
-    {"random_seed", "a whole number from 0", read_member<C, &C::random_seed>},
+    {"random_seed", "an integer from 0", read_member<C, &C::random_seed>},
     {"threads", kWhole, [](nb::handle value, C&) {
        int threads = 0;
        if (!read_value(value, threads)) return false;
@@ -175,7 +175,7 @@ constexpr Field<C> kConfigFields[] = {
      }}};
 
 using P = SamplingParams;
-constexpr std::string_view kFromZero = "a whole number from 0";
+constexpr std::string_view kFromZero = "an integer from 0";
 
 constexpr Field<P> kSamplingFields[] = {
     {"max_tokens", kWhole, read_member<P, &P::max_new_tokens>},

@@ -1,4 +1,4 @@
-// What attend.Engine is told in Python, as the engine's structs.
+// Converts options of attend.Engine from Python to the engine's structs.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,12 +10,12 @@ namespace attend::python {
 
 namespace nb = nanobind;
 
-// From a dict of what was given; names are those of EngineConfig, "threads" sets the number of threads of
-// this process. Throws Error(kInvalidArgument) naming the option, its value and what it takes, and for an
-// unknown name; Error(kUnsupported) for an option of GPUs where the device is a CPU.
+// Reads a dict of the given options, named as in EngineConfig; "threads" sets the number of threads of this
+// process. Throws Error(kInvalidArgument) that names the option, its value and what is accepted, also for an
+// unknown name; Error(kUnsupported) for a GPU option if the device is a CPU.
 EngineConfig engine_config(nb::dict options);
 
-// Likewise; names are those of SamplingParams.
+// Like engine_config(), with the names of SamplingParams.
 SamplingParams sampling_params(nb::dict options);
 
 }  // namespace attend::python

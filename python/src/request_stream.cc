@@ -13,7 +13,7 @@
 
 namespace attend::python {
 
-void KeptLogprobs::add(const LogprobsView& view) {
+void StoredLogprobs::add(const LogprobsView& view) {
   logprobs.insert(logprobs.end(), view.logprobs.begin(), view.logprobs.end());
   tops.insert(tops.end(), view.tops.begin(), view.tops.end());
   if (!view.empty()) num_top = view.num_top;

@@ -1,4 +1,4 @@
-// What the engine's thread says of one request, kept until Python asks for it.
+// RequestStream: outputs of one request, stored by the engine's thread until Python fetches them.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace attend::python {
 
-// Logarithms of probabilities as LogprobsView has them.
-struct KeptLogprobs {
+// Log probabilities of a LogprobsView.
+struct StoredLogprobs {
   std::vector<float> logprobs;
   std::vector<TokenLogprob> tops;
   int num_top = 0;
@@ -21,7 +21,7 @@ struct KeptLogprobs {
   void add(const LogprobsView& view);
 };
 
-// Of one completion, what came since it was last asked for.
+// New output of one completion since the last fetch.
 struct NewOutput {
   int index = 0;
   bool any = false;
@@ -30,14 +30,14 @@ struct NewOutput {
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> matched_token;
   std::string matched_stop, message;
-  KeptLogprobs logprobs;
-  // With the first output of the request.
+  StoredLogprobs logprobs;
+  // Set in the first output of the request.
   std::vector<int32_t> prompt_token_ids;
-  KeptLogprobs prompt_logprobs;
+  StoredLogprobs prompt_logprobs;
   int num_cached_tokens = 0;
 };
 
-// add() is the engine's thread's, take() and fd() the callers'; no function needs Python's lock.
+// add() is called by the engine's thread, take() and fd() by callers; no function needs the GIL.
 class RequestStream {
  public:
   explicit RequestStream(int num_completions);
@@ -47,11 +47,11 @@ class RequestStream {
 
   void add(const RequestOutput& output);
 
-  // Waits until something is new, or `finished`: until all completions have ended; or for so long. Returns
-  // what is new, if it is what was waited for.
+  // Waits until there is new output, or with `finished` until all completions have ended, or until the
+  // timeout. Returns the new outputs if the condition was met.
   std::vector<NewOutput> take(std::chrono::milliseconds timeout, bool finished);
   bool ended() const;
-  // Readable while something is new: for event loops. Made when first asked for.
+  // File descriptor that is readable while there is new output, for event loops. Created at the first call.
   int fd();
 
  private:
@@ -60,7 +60,7 @@ class RequestStream {
 
   mutable std::mutex mutex_;
   std::condition_variable news_;
-  std::vector<NewOutput> outputs_;  // by completion
+  std::vector<NewOutput> outputs_;  // indexed by completion
   int num_left_;
   bool prompt_told_ = false;
   int fd_ = -1;

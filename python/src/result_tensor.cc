@@ -11,7 +11,7 @@
 namespace attend::python {
 namespace {
 
-// DLPack's code of the dtypes that results have.
+// Returns DLPack's code of a result's dtype.
 dlpack::DataType dlpack_code(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -25,7 +25,8 @@ dlpack::DataType dlpack_code(DType dtype) {
   }
 }
 
-// Keeps what `set_error` is told until the C function has returned: nothing may be thrown through it.
+// Stores the error of `set_error` until the C function has returned, since exceptions must not pass through
+// it.
 struct AllocationError {
   std::string text;
   static void set(void* context, const char* kind, const char* message) {
@@ -39,14 +40,14 @@ nb::tuple tuple_of(std::span<const int64_t> shape) {
   return nb::tuple(extents);
 }
 
-// The module that has from_dlpack for arrays like this one.
+// Returns the module that has from_dlpack for arrays like this one.
 nb::object namespace_of(nb::handle like) {
   if (nb::hasattr(like, "__array_namespace__")) return like.attr("__array_namespace__")();
   const std::string module = module_of(like);
   return nb::module_::import_(module.substr(0, module.find('.')).c_str());
 }
 
-// A new tensor of the library that the functions are of.
+// Allocates a tensor with the functions' library.
 OwnedDlpack allocated(const DlpackExchange& exchange, Device device, DType dtype,
                       std::span<const int64_t> shape) {
   std::array<int64_t, kMaxRank> extents{};
@@ -68,7 +69,7 @@ OwnedDlpack allocated(const DlpackExchange& exchange, Device device, DType dtype
   return OwnedDlpack(managed);
 }
 
-// One of the tensors that are parts of an allocation, as a library takes it over.
+// Tensor that is part of an allocation, as passed to a library.
 struct Part {
   dlpack::DLManagedTensorVersioned managed;
   std::array<int64_t, kMaxRank> shape, strides;
@@ -92,8 +93,8 @@ struct Part {
   }
 };
 
-// torch.empty_like for torch's own tensors; null for all others, subclasses too, whose results would be
-// theirs. It takes less of the host's time than the exchange functions' allocate.
+// Returns torch.empty_like for torch.Tensor itself, and null for other types, including subclasses, whose
+// results would have their type. It needs less host time than the exchange functions' allocate.
 nb::handle empty_like_of(nb::handle like) {
   static PyTypeObject* known_type = nullptr;
   static nb::handle known;
@@ -113,10 +114,11 @@ ResultTensor ResultTensor::taken(const DlpackExchange& exchange, OwnedDlpack man
   ResultTensor result;
   result.view_ = with_address(view_of(managed->dl_tensor));
   void* object = nullptr;
-  // Which has it then, whether it fails or not.
+  // The library owns it from here, also if the call fails.
   if (exchange.to_python(managed.release(), &object) != 0) {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
-    fail(ErrorCode::kInternal, "the library of the queries did not take over a result, and does not say why");
+    fail(ErrorCode::kInternal,
+         "the library of the queries did not import a result, without an error message");
   }
   result.object_ = nb::steal(static_cast<PyObject*>(object));
   return result;
@@ -173,7 +175,7 @@ std::pair<ResultTensor, ResultTensor> ResultTensor::like_and_float32(nb::handle 
   const DlpackExchange* exchange = exchange_of(like);
   if (exchange == nullptr || first.num_elements() == 0 || second.num_elements() == 0)
     return {ResultTensor::like(like, view, shape), float32_like(like, view, float32_shape)};
-  // The second begins at a multiple of what rows of tensors are read by.
+  // The second tensor starts at a multiple of the alignment that kernels read rows with.
   constexpr size_t kAlignment = 256;
   const size_t second_at = round_up(first.num_bytes(), kAlignment);
   const auto num_floats = static_cast<int64_t>((second_at + second.num_bytes()) / sizeof(float));
@@ -214,11 +216,11 @@ nb::object DenseLse::take() {
 }
 
 void bind_exported_tensor(nb::module_& module) {
-  nb::class_<ExportedTensor>(module, "ExportedTensor", "A result on its way to the caller's library.")
+  nb::class_<ExportedTensor>(module, "ExportedTensor", "A result that the caller's library imports.")
       .def("__dlpack__",
            [](const ExportedTensor& self, nb::kwargs) {
              return nb::steal(PyCapsule_New(to_dlpack(self.tensor), "dltensor", [](PyObject* capsule) {
-               // A capsule that nobody consumed; consumers rename it.
+               // The capsule was not consumed; consumers rename it.
                if (!PyCapsule_IsValid(capsule, "dltensor")) return;
                auto* managed =
                    static_cast<dlpack::DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));

@@ -11,7 +11,7 @@ std::array<int64_t, 3> shape_of(const TensorView& rows) {
   return {rows.shape[0], rows.shape[1], rows.shape[2]};
 }
 
-// The memory of `made` as rows of that shape, whatever shape its object has.
+// Views the memory of `made` as rows of that shape, regardless of its object's shape.
 TensorView rows_over(const ResultTensor& made, const TensorView& shaped_like) {
   return TensorView::contiguous(made.view().data, made.view().dtype, shape_of(shaped_like),
                                 shaped_like.device);
@@ -34,7 +34,7 @@ void require_angles(const AttentionCall& call, const RotaryArguments& rotary) {
           "rotary_sin ", *rotary.sin, ": expected the dtype and shape of rotary_cos ", *rotary.cos);
 }
 
-// Queries without a causal mask or window all stand where the first new key does, as FlashAttention has it.
+// As in FlashAttention, queries without a causal mask or window all have the position of the first new key.
 kernels::RowAngles angles_of(const AttentionCall& call, const RotaryArguments& rotary) {
   require_angles(call, rotary);
   kernels::Lengths first_position = call.source.seqlen_cached;
@@ -57,7 +57,7 @@ RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_ob
   kernels::RowAngles angles = rotary.has_value() ? angles_of(call, *rotary) : kernels::RowAngles{};
   const int64_t heads_each = call.q.shape[1] / call.kv.k.shape[2];
   const auto scale_of = [&](const Descale& descale) {
-    // What is appended is divided by the number that it is multiplied with when it is read.
+    // Appended values are divided by the number that they are multiplied by when read.
     require(!descale.is_tensor() || &descale == &descales.q || !call.appends() || call.new_keys_are_scaled,
             descale.name(), " in a tensor: expected a number, since k and v are appended");
     return descale.rows(heads_each, call.q.device);
@@ -84,7 +84,7 @@ RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_ob
     call.q = call.rope_q->to;
   }
   if (descales.v.is_tensor()) {
-    // In float32 until it is scaled: rounded once.
+    // Stays in float32 until it is scaled, so that it is rounded once.
     out_ = ResultTensor::float32_like(q_object, call.q, shape_of(call.out));
     call.scale_out = kernels::RopeRowsArgs{.from = rows_over(out_, call.out),
                                            .to = call.out,

@@ -1,5 +1,5 @@
-// Rotary embeddings, and descales that lie in tensors: what FlashAttention does inside its kernel are here
-// launches before attention, of queries and new keys, and behind it, of the result.
+// RoPE and descales in tensors, which FlashAttention applies inside its kernel. Here they are separate
+// launches: before attention for queries and new keys, and after it for the result.
 #pragma once
 
 #include <optional>
@@ -17,15 +17,14 @@ struct Descales {
 
 struct RotaryArguments {
   TensorArgument cos, sin;  // [num_positions, pairs]
-  TensorArgument seqlens;   // int32 [num_reqs], where new keys stand, if not behind those in the cache
+  TensorArgument seqlens;  // int32 [num_reqs], positions of new keys if they do not follow those in the cache
   bool is_interleaved = false;
 };
 
-// Rows on their way between the caller's tensors and a call's, which live as long as this.
+// Intermediate rows between the caller's tensors and a call's, owned by this object.
 class RopeRows {
  public:
-  // `call` is complete but for what this puts in between, its q, k_new and out. Throws Error naming the
-  // argument.
+  // `call` is complete except q, k_new and out, which this object sets. Throws Error that names the argument.
   RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_object,
            const std::optional<RotaryArguments>& rotary, const Descales& descales);
 

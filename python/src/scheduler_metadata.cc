@@ -20,7 +20,7 @@ RequestLengths copied_lengths(const kernels::BatchSource& source) {
   return lengths;
 }
 
-// "[5, 6]", the first few of many.
+// Returns "[5, 6]", with at most the first values.
 std::string listed(const std::vector<int32_t>& values) {
   constexpr size_t kMaxListed = 8;
   std::string text = "[";
@@ -37,7 +37,7 @@ void require_lengths(std::string_view what, const std::vector<int32_t>& planned,
     const int32_t length = length_on_host(lengths, static_cast<int32_t>(r));
     if (length != planned[r])
       fail(ErrorCode::kInvalidArgument, "scheduler_metadata: made for ", what, " ", listed(planned),
-           ", request ", r, " has ", length, ": expected get_scheduler_metadata anew");
+           ", request ", r, " has ", length, ": call get_scheduler_metadata again");
   }
 }
 
@@ -62,7 +62,7 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
     metadata.workspace->plan(call, stream);
   } else {
     const cuda::DeviceScope scope(device);
-    metadata.workspace = workspaces().lend(limits, metadata.num_appended, stream);
+    metadata.workspace = workspaces().acquire(limits, metadata.num_appended, stream);
     metadata.workspace->plan(call, stream);
   }
   return metadata;
@@ -84,12 +84,12 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
               has.num_kv_heads == needed.num_kv_heads && has.head_dim_v == needed.head_dim_v &&
               has.split_rule == needed.split_rule && has.num_workers == needed.num_workers,
           "scheduler_metadata for ", metadata.num_reqs, " requests, ", metadata.num_tokens, " queries (",
-          metadata.max_seqlen_q, " of a request at most), ", has.num_q_heads, "/", has.num_kv_heads,
+          metadata.max_seqlen_q, " per request at most), ", has.num_q_heads, "/", has.num_kv_heads,
           " heads, head_dim_v ", has.head_dim_v, " on ", metadata.device, ": the call has ",
           call.source.num_reqs, ", ", needed.max_tokens, " (", call.max_seqlen_q, "), ", needed.num_q_heads,
           "/", needed.num_kv_heads, ", ", needed.head_dim_v, " on ", call.q.device,
-          "; num_splits is to be the same too");
-  // A plan without window and chunk serves layers that have one: they leave parts of its work out.
+          "; num_splits must also be equal");
+  // A plan without window and chunk also serves layers with one, which skip part of its work.
   const kernels::AttentionMask &planned = metadata.attention_mask,
                                unrestricted{.causal = call.attention_mask.causal,
                                             .window_right = call.attention_mask.window_right};
@@ -103,7 +103,7 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
   require(compared_by_request || metadata.appended_are_ragged || appended.cu != nullptr ||
               metadata.max_seqlen_appended == appended.uniform,
           "scheduler_metadata: made for max_seqlen_k_new ", metadata.max_seqlen_appended,
-          ", the call appends ", appended.uniform, " keys: expected get_scheduler_metadata anew");
+          ", the call appends ", appended.uniform, " keys: call get_scheduler_metadata again");
   if (compared_by_request) {
     require_lengths("queries", metadata.lengths.queries, call.source.seqlen_q);
     require_lengths("cache_seqlens", metadata.lengths.cached, call.source.seqlen_cached);
@@ -112,7 +112,7 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
   }
   require(metadata.num_appended >= call.num_new_tokens(), "scheduler_metadata: made for ",
           metadata.num_appended, " keys to append, there are ", call.num_new_tokens(),
-          ": expected max_seqlen_k_new to be the most of a request");
+          ": expected max_seqlen_k_new to be the maximum of all requests");
 }
 
 }  // namespace attend::python

@@ -10,11 +10,11 @@ namespace {
 std::string described_type(nb::handle object) { return nb::cast<std::string>(nb::inst_name(object)); }
 
 struct ForeignDtype {
-  std::string_view name;  // numpy's
+  std::string_view name;  // numpy's name
   DType dtype;
-  const char* bits;  // a dtype of numpy's own and attend's of that size
+  const char* bits;  // numpy dtype, and attend dtype, with that size
 };
-// Dtypes that numpy knows from ml_dtypes only and cannot export.
+// Dtypes that numpy has only through ml_dtypes and cannot export.
 constexpr ForeignDtype kForeignDtypes[] = {{"bfloat16", DType::kBF16, "float16"},
                                            {"float8_e4m3fn", DType::kF8E4M3, "uint8"},
                                            {"float8_e5m2", DType::kF8E5M2, "uint8"}};
@@ -27,7 +27,7 @@ const ForeignDtype* foreign_dtype(nb::handle array) {
   return nullptr;
 }
 
-// The object's DLPack capsule: versioned where the library knows of versions.
+// Returns the object's DLPack capsule, versioned if the library supports versions.
 nb::object dlpack_capsule(nb::handle object) {
   try {
     return object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 1));
@@ -41,9 +41,9 @@ bool may_require_grad(Accepts accepts) {
   return accepts != Accepts::kInt32 && accepts != Accepts::kUint64 && accepts != Accepts::kBytes;
 }
 
-// Of torch's tensors, also where gradients are switched off.
+// Returns requires_grad of torch tensors, also if gradients are disabled.
 bool requires_grad(nb::handle object) {
-  // Made once, and looked up for every tensor of a call.
+  // Created once, since it is looked up for every tensor of a call.
   static PyObject* const name = PyUnicode_InternFromString("requires_grad");
   const nb::object value = nb::steal(PyObject_GetAttr(object.ptr(), name));
   if (!value.is_valid()) {
@@ -52,33 +52,33 @@ bool requires_grad(nb::handle object) {
     return false;
   }
   if (value.ptr() != Py_True) return false;
-  // Another library's attribute of this name says nothing of torch's grad mode.
+  // An attribute with this name of another library does not refer to torch's grad mode.
   const nb::object torch = nb::borrow(PyImport_GetModule(nb::str("torch").ptr()));
   return torch.is_valid() && PyObject_IsInstance(object.ptr(), torch.attr("Tensor").ptr()) == 1;
 }
 
-// Throws Error for a tensor that requires grad while torch records what is computed of it: the result would
-// be taken for a constant, and its gradient be missing in silence.
-void refuse_recorded(std::string_view name) {
+// Throws Error for a tensor that requires grad while torch records operations: the result would count as a
+// constant, and its gradient would be silently missing.
+void reject_recorded(std::string_view name) {
   if (nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")()))
     fail(ErrorCode::kUnsupported, name,
          " requires grad: attend computes forward only; call under torch.no_grad()");
 }
 
-// What a library said when it could not export a tensor, under the argument's name; other exceptions, such as
-// of a user's interrupt, go on as they are.
-[[noreturn]] void refuse_unexportable(std::string_view name, nb::handle object, nb::python_error& error) {
+// Converts a library's export error to Error with the argument's name. Other exceptions, such as
+// KeyboardInterrupt, are passed on.
+[[noreturn]] void reject_unexportable(std::string_view name, nb::handle object, nb::python_error& error) {
   if (!error.matches(PyExc_BufferError) && !error.matches(PyExc_RuntimeError) &&
       !error.matches(PyExc_ValueError))
     throw error;
   const auto said = nb::cast<std::string>(nb::str(error.value()));
-  // Its first line: torch adds where in torch that was.
+  // First line only: torch appends its source location.
   fail(ErrorCode::kUnsupported, name, ": ", said.substr(0, said.find('\n')), " (", described_type(object),
        "): expected one that can be exported, on the CPU or a GPU");
 }
 
 struct NamedDtype {
-  std::string_view name;  // of numpy and torch
+  std::string_view name;  // name in numpy and torch
   uint8_t code, bits;     // of DLPack
 };
 constexpr NamedDtype kFloats[] = {{"float32", dlpack::kFloat, 32},
@@ -110,7 +110,7 @@ std::span<const NamedDtype> dtypes_of(Accepts accepts) {
   fail(ErrorCode::kInternal, "dtypes that an argument may have");
 }
 
-[[noreturn]] void refuse_dtype(std::string_view name, std::string_view dtype, Accepts accepts) {
+[[noreturn]] void reject_dtype(std::string_view name, std::string_view dtype, Accepts accepts) {
   const std::span<const NamedDtype> dtypes = dtypes_of(accepts);
   std::string accepted;
   for (size_t i = 0; i < dtypes.size(); ++i) {
@@ -120,7 +120,7 @@ std::span<const NamedDtype> dtypes_of(Accepts accepts) {
   fail(ErrorCode::kInvalidArgument, name, " of ", dtype, ": expected ", accepted);
 }
 
-// DLPack's dtype as libraries write it: "float64", "bool", "int8".
+// Returns a DLPack dtype as libraries write it: "float64", "bool", "int8".
 std::string name_of(dlpack::DataType type) {
   const std::string bits = std::to_string(type.bits),
                     lanes = type.lanes == 1 ? "" : "x" + std::to_string(type.lanes);
@@ -147,21 +147,21 @@ std::string name_of(dlpack::DataType type) {
 void require_accepted(std::string_view name, dlpack::DataType type, Accepts accepts) {
   for (const NamedDtype& dtype : dtypes_of(accepts))
     if (dtype.code == type.code && dtype.bits == type.bits && type.lanes == 1) return;
-  refuse_dtype(name, name_of(type), accepts);
+  reject_dtype(name, name_of(type), accepts);
 }
 
-// By the name that numpy has for it: some dtypes of ml_dtypes have no export that would tell.
+// Checks numpy's name of the dtype, since some dtypes of ml_dtypes cannot be exported.
 void require_accepted_of_numpy(std::string_view name, nb::handle array, Accepts accepts) {
   const nb::object dtype_object = array.attr("dtype");
   const auto given = nb::cast<std::string>(dtype_object.attr("name"));
   if (!nb::cast<bool>(dtype_object.attr("isnative")))
-    refuse_dtype(name, given + " in another byte order than the machine's", accepts);
+    reject_dtype(name, given + " in another byte order than the machine's", accepts);
   for (const NamedDtype& dtype : dtypes_of(accepts))
     if (dtype.name == given) return;
-  refuse_dtype(name, given, accepts);
+  reject_dtype(name, given, accepts);
 }
 
-// What view_of refuses, under the argument's name.
+// Like view_of(), with errors that name the argument.
 TensorView named_view(std::string_view name, const dlpack::DLTensor& tensor) {
   try {
     return with_address(view_of(tensor));
@@ -177,7 +177,7 @@ std::string module_of(nb::handle object) { return nb::cast<std::string>(object.t
 bool is_numpy(nb::handle object) { return exchange_of(object) == nullptr && module_of(object) == "numpy"; }
 
 const DlpackExchange* exchange_of(nb::handle object) {
-  // Looked up once per type: tensors come by thousands a second.
+  // Cached per type, since a program may pass thousands of tensors per second.
   static PyTypeObject* known_type = nullptr;
   static const DlpackExchange* known = nullptr;
   PyTypeObject* const type = Py_TYPE(object.ptr());
@@ -198,10 +198,10 @@ TensorArgument::TensorArgument(std::string_view name, nb::handle object, Accepts
   if (object.is_none()) return;
   if (const DlpackExchange* exchange = exchange_of(object)) {
     dlpack::DLTensor tensor;
-    if (may_require_grad(accepts) && requires_grad(object)) refuse_recorded(name);
+    if (may_require_grad(accepts) && requires_grad(object)) reject_recorded(name);
     if (exchange->view(object.ptr(), &tensor) != 0) {
       nb::python_error error;
-      refuse_unexportable(name, object, error);
+      reject_unexportable(name, object, error);
     }
     require_accepted(name, tensor.dtype, accepts);
     view_ = named_view(name, tensor);
@@ -213,13 +213,12 @@ TensorArgument::TensorArgument(std::string_view name, nb::handle object, Accepts
 void TensorArgument::read_capsule(std::string_view name, nb::handle object, Accepts accepts, Access access) {
   if (!nb::hasattr(object, "__dlpack__"))
     fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
-         ": expected a tensor (of torch, numpy, jax, or whatever has __dlpack__)");
+         ": expected a tensor (torch, numpy, jax, or another type with __dlpack__)");
   if (module_of(object).starts_with("numpy.ma"))
-    fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
-         ": expected an array without a mask");
+    fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object), ": expected an unmasked array");
   if (access == Access::kWrite && module_of(object).starts_with("jax"))
     fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
-         " is immutable: expected a tensor that can be written");
+         " is immutable: expected a writable tensor");
   const ForeignDtype* foreign = foreign_dtype(object);
   const bool of_numpy = is_numpy(object);
   if (of_numpy) require_accepted_of_numpy(name, object, accepts);
@@ -228,21 +227,21 @@ void TensorArgument::read_capsule(std::string_view name, nb::handle object, Acce
     return named_view(name, tensor);
   };
   nb::object exported = foreign == nullptr ? nb::borrow(object) : object.attr("view")(foreign->bits);
-  // Tensors of a torch without exchange functions: it exports none that requires grad, but the same memory.
+  // Tensor of a torch version without exchange functions, which does not export one that requires grad.
   if (may_require_grad(accepts) && !of_numpy && requires_grad(object)) {
-    refuse_recorded(name);
+    reject_recorded(name);
     exported = object.attr("detach")();
   }
   try {
     capsule_ = dlpack_capsule(exported);
   } catch (nb::python_error& error) {
-    refuse_unexportable(name, object, error);
+    reject_unexportable(name, object, error);
   }
   if (PyCapsule_IsValid(capsule_.ptr(), "dltensor_versioned")) {
     const auto* managed = static_cast<const dlpack::DLManagedTensorVersioned*>(
         PyCapsule_GetPointer(capsule_.ptr(), "dltensor_versioned"));
     require(access == Access::kRead || (managed->flags & dlpack::kFlagReadOnly) == 0, name,
-            ": read-only: expected a tensor that can be written");
+            ": read-only: expected a writable tensor");
     view_ = view_named(managed->dl_tensor);
   } else {
     const auto* managed =
@@ -263,11 +262,12 @@ TensorView with_address(TensorView view) {
 
 bool is_number(nb::handle object) {
   if (PyLong_Check(object.ptr())) return !PyBool_Check(object.ptr());
-  // Tensors may be indices too.
+  // Some tensors also support the index protocol.
   return PyIndex_Check(object.ptr()) && exchange_of(object) == nullptr && !nb::hasattr(object, "__dlpack__");
 }
 
-// The value's text costs more than the rest of a call's numbers, so it is asked for where it is shown.
+// Formatting the value costs more than reading the other numbers of a call, so it is done only for the
+// message.
 bool bool_argument(std::string_view name, nb::handle value) {
   if (!PyBool_Check(value.ptr()))
     fail(ErrorCode::kInvalidArgument, name, " ", nb::cast<std::string>(nb::repr(value)),
@@ -315,7 +315,7 @@ Stream stream_of(nb::handle object, Device device) {
   const DlpackExchange* exchange = exchange_of(object);
   if (exchange == nullptr || exchange->current_stream == nullptr)
     fail(ErrorCode::kUnsupported, described_type(object), " on ", device,
-         ": GPU tensors are taken from libraries that tell their stream by DLPack's C exchange functions "
+         ": GPU tensors require a library that reports its stream through DLPack's C exchange functions "
          "(PyTorch since 2.10)");
   Stream stream{device, nullptr};
   if (exchange->current_stream(dlpack::kCuda, device.index, &stream.handle) != 0) throw nb::python_error();

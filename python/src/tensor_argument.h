@@ -1,4 +1,4 @@
-// Tensors that Python gives: torch's through DLPack's C exchange functions, others through __dlpack__.
+// Tensor arguments from Python: torch's through DLPack's C exchange functions, others through __dlpack__.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 #include "dlpack_exchange.h"
 
@@ -18,35 +18,34 @@ namespace nb = nanobind;
 
 enum class Access { kRead, kWrite };
 
-// The dtypes that an argument may have.
+// Accepted dtypes of an argument.
 enum class Accepts {
   kActivations,  // float32, float16, bfloat16
-  kKeys,         // those and the two of fp8
+  kKeys,         // kActivations and both fp8 dtypes
   kFloat32,
   kInt32,
   kUint64,
-  kBytes,  // uint8, or float8_e4m3fn for bytes of any kind
+  kBytes,  // uint8, or float8_e4m3fn for untyped bytes
 };
 
-// The exchange functions of the object's type; null when it has none of version 1.
+// Returns the exchange functions of the object's type; null without version 1.
 const DlpackExchange* exchange_of(nb::handle object);
 
-// The module of the object's type: "numpy", "jaxlib._jax", ...
+// Returns the module of the object's type: "numpy", "jaxlib._jax", ...
 std::string module_of(nb::handle object);
 bool is_numpy(nb::handle object);
 
-// A tensor of any library as a view. The memory is valid while this and the Python object live.
+// View of a tensor of any library. The memory is valid during the lifetime of this and the Python object.
 //
-// numpy's arrays may be of ml_dtypes (bfloat16, float8_e4m3fn, float8_e5m2). Throws Error naming the argument
-// and what is accepted when the object is no tensor, when its dtype is not accepted or its device none of
-// attend's, when its library cannot export it (torch's tensors on `meta`), when torch would record it for a
-// backward pass that attend does not have, and, to write, when it is read-only or an array of jax, which are
-// immutable.
+// numpy arrays may have dtypes of ml_dtypes (bfloat16, float8_e4m3fn, float8_e5m2). Throws Error that names
+// the argument and what is accepted if the object is not a tensor, its dtype or device is not supported, its
+// library cannot export it (torch's `meta` device), or torch would record it for a backward pass. For
+// writing, also if it is read-only or a jax array, which is immutable.
 class TensorArgument {
  public:
   // Not given: an empty view.
   TensorArgument() = default;
-  // None is "not given".
+  // None means "not given".
   TensorArgument(std::string_view name, nb::handle object, Accepts accepts, Access access = Access::kRead);
 
   bool given() const { return view_.has_value(); }
@@ -59,34 +58,35 @@ class TensorArgument {
 
   static inline const TensorView kNotGiven;
 
-  // Most arguments of a call are not given: they cost nothing.
+  // Most arguments of a call are not given, so this case is cheap.
   std::optional<TensorView> view_;
   nb::object capsule_;
 };
 
-// The same tensor, contiguous and with an address (that nothing is read from) when it has no elements, for
-// which libraries have strides of 0 or null, or no memory.
+// Returns the same tensor; if it has no elements, contiguous and with a non-null address, since libraries use
+// strides of 0 or null, or no memory.
 TensorView with_address(TensorView view);
 
-// True or False. Throws Error(kInvalidArgument) naming the argument otherwise.
+// Reads True or False. Otherwise throws Error(kInvalidArgument) that names the argument.
 bool bool_argument(std::string_view name, nb::handle value);
 
-// A number as float32, finite or not. Throws Error(kInvalidArgument) naming the argument otherwise.
+// Reads a number as float32, finite or not. Otherwise throws Error(kInvalidArgument) that names the argument.
 float float_argument(std::string_view name, nb::handle value);
 
-// An integer of Python or numpy that is no bool. Throws Error naming the argument and its value.
+// Returns true for an integer of Python or numpy that is not a bool. int_argument() throws Error that names
+// the argument and its value.
 bool is_number(nb::handle object);
 int int_argument(std::string_view name, nb::handle value);
 
-// Throws Error naming the argument when it is None.
+// Throws Error that names the argument if it is None.
 void require_given(std::string_view name, const TensorArgument& tensor);
 
-// The elements of a contiguous int32 vector on `device`, or of an empty view. Throws Error naming the
-// argument.
+// Returns the elements of a contiguous int32 vector on `device`, or of an empty view. Throws Error that names
+// the argument.
 View<const int32_t> int32_vector(std::string_view name, const TensorArgument& tensor, Device device);
 
-// The stream on which work over the object's memory is to be queued: the current one of its library. Throws
-// Error(kUnsupported) for a GPU tensor of a library that does not tell.
+// Returns the stream for work on the object's memory: the current stream of its library. Throws
+// Error(kUnsupported) for a GPU tensor of a library that does not report it.
 Stream stream_of(nb::handle object, Device device);
 
 }  // namespace attend::python

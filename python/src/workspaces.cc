@@ -27,8 +27,8 @@ int next_size(int64_t needed) {
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(needed, 64))));
 }
 
-// Has torch give the memory of GPUs back that it keeps for tensors to come; whether there was a torch that
-// could. Not while it captures a graph, which must not free any.
+// Releases torch's cached GPU memory. Returns false if torch is not loaded or is capturing a graph, which
+// must not free memory.
 bool torch_gives_memory_back() {
   namespace nb = nanobind;
   const nb::gil_scoped_acquire lock;
@@ -42,7 +42,8 @@ bool torch_gives_memory_back() {
   return true;
 }
 
-// What make() allocates on a GPU, if need be from what torch has left unused, as torch's own tensors are.
+// Calls make(), which allocates on a GPU. If memory is exhausted, first releases torch's cached memory, as
+// torch does for its own tensors.
 template <class Make>
 auto allocated(const Make& make) {
   const cuda::CaptureTolerance tolerance;
@@ -71,7 +72,7 @@ Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
   const kernels::AttentionPlanLimits needed = limits_of(call, stream.device);
   kernels::AttentionPlanLimits limits = needed;
   int64_t num_new_tokens = call.num_new_tokens();
-  // The last one made is the largest.
+  // The last one is the largest.
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
     Workspace& workspace = *entry->workspace;
     if (entry->stream.handle != stream.handle || entry->stream.device != stream.device ||
@@ -90,18 +91,18 @@ Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
   return *entries_.back().workspace;
 }
 
-std::shared_ptr<Workspace> Workspaces::lend(const kernels::AttentionPlanLimits& limits,
-                                            int64_t num_new_tokens, const Stream& stream) {
-  free_unlent_of_several_streams();
-  const auto found = std::find_if(unlent_.begin(), unlent_.end(), [&](const Entry& entry) {
+std::shared_ptr<Workspace> Workspaces::acquire(const kernels::AttentionPlanLimits& limits,
+                                               int64_t num_new_tokens, const Stream& stream) {
+  free_multi_stream_workspaces();
+  const auto found = std::find_if(free_.begin(), free_.end(), [&](const Entry& entry) {
     return entry.stream.handle == stream.handle && entry.stream.device == stream.device &&
            same_geometry(entry.workspace->limits(), limits) &&
            holds(*entry.workspace, limits, num_new_tokens);
   });
   std::unique_ptr<Workspace> workspace;
-  if (found != unlent_.end()) {
+  if (found != free_.end()) {
     workspace = std::move(found->workspace);
-    unlent_.erase(found);
+    free_.erase(found);
   } else {
     kernels::AttentionPlanLimits rounded = limits;
     rounded.max_reqs = next_size(limits.max_reqs);
@@ -109,20 +110,20 @@ std::shared_ptr<Workspace> Workspaces::lend(const kernels::AttentionPlanLimits& 
     workspace = make_workspace(rounded, next_size(num_new_tokens), stream.device);
   }
   return {workspace.release(), [this, stream](Workspace* returned) {
-            unlent_.push_back({stream, std::unique_ptr<Workspace>(returned)});
+            free_.push_back({stream, std::unique_ptr<Workspace>(returned)});
           }};
 }
 
-void Workspaces::free_unlent_of_several_streams() {
-  const auto kept = std::partition(unlent_.begin(), unlent_.end(),
+void Workspaces::free_multi_stream_workspaces() {
+  const auto kept = std::partition(free_.begin(), free_.end(),
                                    [](const Entry& entry) { return !entry.workspace->on_several_streams(); });
-  if (kept == unlent_.end()) return;
+  if (kept == free_.end()) return;
   const cuda::CaptureTolerance tolerance;
-  unlent_.erase(kept, unlent_.end());
+  free_.erase(kept, free_.end());
 }
 
 int Workspaces::num_workers(int64_t most, Device device) {
-  // A worker of a GPU is an SM, and has up to two CTAs.
+  // A worker on a GPU is an SM, with up to two CTAs.
   constexpr int kCtasPerSm = 2;
   int64_t all = num_threads(), wanted = most;
   if (device.type == DeviceType::kCuda) {
@@ -135,13 +136,13 @@ int Workspaces::num_workers(int64_t most, Device device) {
     all = num_sms_[index];
     wanted = std::max<int64_t>(1, most / kCtasPerSm);
   }
-  // Workspaces are kept for each number, so there are few of them.
+  // Workspaces are kept per number of workers, so it is rounded to few values.
   return wanted < all ? static_cast<int>(std::bit_floor(static_cast<uint64_t>(wanted))) : 0;
 }
 
 void Workspaces::give_constants(AttentionCall& call, Device device) {
   const kernels::BatchSource& source = call.source;
-  // Of requests that are two each, or whose keys begin anywhere, nothing is constant.
+  // Requests that are split into two, or whose keys start anywhere, have no constant arrays.
   if (source.seqused_q != nullptr) return;
   if (call.cu_seqlen_q.empty())
     call.cu_seqlen_q = progression(0, call.max_seqlen_q, source.num_reqs + 1, device);
@@ -169,7 +170,7 @@ View<const int32_t> Workspaces::progression(int32_t first, int32_t step, int cou
   if (progressions_.size() >= kMost && !is_of_decode) return {};
   const Tensor values = Tensor::empty({next_size(count)}, DType::kI32);
   for (int32_t i = 0; i < values.shape(0); ++i)
-    // What lies behind `count` is read by other calls alone, of which each entry is an int.
+    // Entries after `count` are only read by other calls, which have int indices.
     values.as<int32_t>()[i] = static_cast<int32_t>(first + int64_t{i} * step);
   progressions_.push_back({first, step, allocated([&] { return cuda::copy_to(values, device); })});
   return beginning(progressions_.back().values);

@@ -1,5 +1,5 @@
-// What calls need besides their tensors, and where it comes from: made for the call on the CPU, kept for the
-// process on GPUs.
+// Workspaces: memory that calls need in addition to their tensors. On the CPU it is allocated per call, on
+// GPUs it is kept for the process.
 #pragma once
 
 #include <memory>
@@ -9,27 +9,27 @@
 
 namespace attend::python {
 
-// Also while a stream of the calling thread is being captured.
+// Also works while a stream of the calling thread is being captured.
 std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
                                           Device device);
 
-// Those of GPUs: a call whose sizes were seen before allocates its results alone. What is too small is
-// followed by something of twice the size and stays, because a captured graph may use it.
+// Workspaces of GPUs: a call with known sizes allocates only its results. A workspace that is too small is
+// not freed, since a captured graph may use it; another one of twice the size is added.
 class Workspaces {
  public:
-  // What the call is planned in, one per stream and geometry: calls on one stream use it one after another.
-  // Gives the call its constants.
+  // Returns the workspace for a call, one per stream and geometry, since calls on one stream are sequential.
+  // Sets the call's constant arrays.
   Workspace& find_for(AttentionCall& call, const Stream& stream);
-  // Gives the call those of its arrays that follow from shapes alone, so that no launch makes them: sums of
-  // equal query lengths, where dense rows begin, key lengths where all rows are full.
+  // Sets those arrays of the call that depend only on shapes, so that no launch computes them: cumulative
+  // query lengths if equal, start positions of dense rows, key lengths if all rows are full.
   void give_constants(AttentionCall& call, Device device);
-  // One for a plan that its caller keeps, used on no other stream before. When its last owner is gone it is
-  // there for the next plan: memory of a GPU is not taken and given back, which waits for the GPU, in every
-  // step. One that was used on another stream, too, may be in use there still: the next call frees it, which
+  // Returns a workspace for a plan that its caller keeps, not used on other streams before. After its last
+  // owner is gone, it is reused by the next plan, since allocating and freeing GPU memory in every step would
+  // wait for the GPU. One that was used on several streams may still be in use; the next call frees it, which
   // waits.
-  std::shared_ptr<Workspace> lend(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
-                                  const Stream& stream);
-  // The workers of a plan, 0 for all, that share its work among `most` CTAs or threads at most.
+  std::shared_ptr<Workspace> acquire(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
+                                     const Stream& stream);
+  // Returns the number of workers of a plan (0: all) that uses at most `most` CTAs or threads.
   int num_workers(int64_t most, Device device);
 
  private:
@@ -43,21 +43,23 @@ class Workspaces {
   };
 
   Workspace& find(const AttentionCall& call, const Stream& stream);
-  void free_unlent_of_several_streams();
-  // first, first + step, first + 2 step, ... Constant, so that all streams share it. None is freed, since a
-  // captured graph may use it: empty where there are many already, but for what decode steps want.
+  void free_multi_stream_workspaces();
+  // Returns first, first + step, first + 2 step, ... It is constant, so all streams share it. Never freed,
+  // since a captured graph may use it. Returns an empty view if there are many already, except for those that
+  // decode steps need.
   View<const int32_t> progression(int32_t first, int32_t step, int count, Device device);
 
-  std::vector<Entry> entries_, unlent_;
+  std::vector<Entry> entries_, free_;
   std::vector<Progression> progressions_;
-  std::vector<int> num_sms_;  // by the index of the device; 0: not asked for yet
+  std::vector<int> num_sms_;  // indexed by device; 0: not queried yet
 };
 
-// Plans and attends, on the CPU after a check of every length and page id that kernels trust.
+// Plans and computes attention; on the CPU after checking every length and page id, which kernels do not
+// check.
 void run(AttentionCall& call, Workspaces& workspaces, Stream stream);
-// Appends the keys of a call and attends to none; checked likewise.
+// Appends the keys of a call without attention. Same checks.
 void append(AttentionCall& call, Workspaces& workspaces, Stream stream);
-// Attends with a plan made before for these lengths; checked likewise.
+// Computes attention with an existing plan for these lengths. Same checks.
 void run_planned(AttentionCall& call, Workspace& workspace, Workspaces& workspaces, Stream stream);
 
 }  // namespace attend::python

@@ -326,7 +326,7 @@ BackendConfig BackendCase::config(bool deterministic) const {
 
 std::unique_ptr<AttentionBackend> BackendCase::create(const BackendEntry& entry, bool deterministic) const {
   return entry.create({.config = config(deterministic),
-                       .requests = on_gpu_ ? on_gpu_->requests() : *requests_,
+                       .request_table = on_gpu_ ? on_gpu_->request_table() : requests_->table(),
                        .pool = on_gpu_ ? on_gpu_->pool() : *pool_});
 }
 

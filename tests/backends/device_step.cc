@@ -42,11 +42,7 @@ ForwardBatch upload(const ForwardBatch& host, testing_cuda::DeviceArrays& arrays
 
 DeviceStep::DeviceStep(std::unique_ptr<KvPool> pool, const ReqToTokenPool& host_requests,
                        View<const float> sinks, Device device)
-    : stream_(device),
-      pool_(std::move(pool)),
-      requests_(host_requests.num_rows() - 1, host_requests.max_context_len(), device) {
-  cuda::copy(host_requests.table(), requests_.table(), stream_.get());
-  cuda::synchronize(stream_.get());
+    : stream_(device), pool_(std::move(pool)), requests_(host_requests, device) {
   if (!sinks.empty())
     sinks_ = cuda::copy_to(
         TensorView::contiguous(const_cast<float*>(sinks.data()), DType::kF32, {std::ssize(sinks)}), device);

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "attend/kv/kv_pool.h"
-#include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/storage/device_rows.h"
 #include "attend/tensor/cuda.h"
 #include "tests/backends/layer_input.h"
 
@@ -18,7 +18,7 @@ class DeviceStep {
              Device device);
 
   KvPool& pool() const { return *pool_; }
-  const ReqToTokenPool& requests() const { return requests_; }
+  const TensorView& request_table() const { return requests_.table(); }
   View<const float> sinks() const { return sinks_.span<float>(); }
 
   // Uploads pools, tensors and arrays, plans and attends, and downloads results and pool.
@@ -30,7 +30,7 @@ class DeviceStep {
 
   cuda::OwnedStream stream_;
   std::unique_ptr<KvPool> pool_;
-  ReqToTokenPool requests_;
+  DeviceRows requests_;
   Tensor sinks_;
 };
 

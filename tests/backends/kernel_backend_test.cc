@@ -220,6 +220,52 @@ TEST(KernelBackend, RejectsCallsWithoutAPlan) {
               HasSubstr("batch of 2 requests and 2 tokens: planned were 2 and 5"));
 }
 
+TEST(KernelBackend, RejectsCallsThatDoNotFitTheLayer) {
+  SmallModel model({small_layer(0)}, kGrown, 4);
+  const auto backend = model.create("cpu");
+  const ForwardBatch batch = model.prepare(ForwardMode::kExtend, {3, 2}).batch();
+  const AttentionLayer& layer = model.layers()[0];
+  const AttentionInput input = model.input(0).attend;
+  Stream stream;
+  backend->plan(batch, stream);
+
+  AttentionInput other = input;
+  other.q = input.q.slice(2, 0, 24);
+  EXPECT_THAT(forward_error(*backend, layer, other, batch), HasSubstr("expected 24 in dimension 3"));
+  other = input;
+  other.out = input.out.slice(0, 0, 4);
+  EXPECT_THAT(forward_error(*backend, layer, other, batch), HasSubstr("expected 5 in dimension 0"));
+  other = input;
+  const Tensor lse = Tensor::zeros({5, 4}, DType::kF16);
+  other.lse = lse;
+  EXPECT_THAT(forward_error(*backend, layer, other, batch), HasSubstr("expected float32"));
+
+  const std::vector<float> sinks(3);
+  AttentionLayer odd = layer;
+  odd.sinks = sinks;
+  EXPECT_THAT(forward_error(*backend, odd, input, batch), HasSubstr("sinks: 3 for 4 query heads"));
+  odd = layer;
+  odd.head_dim_qk = 64;
+  EXPECT_THAT(forward_error(*backend, odd, input, batch),
+              HasSubstr("layer 0 with 2 KV heads of 64/32: the pool has 2 of 32/32"));
+  EXPECT_EQ(forward_error(*backend, layer, input, batch), "no error");
+}
+
+TEST(KernelBackend, RejectsTreeMasksOfTooFewWords) {
+  SmallModel model({small_layer(0)}, kGrown, 4);
+  const auto backend = model.create("cpu");
+  ForwardBatch batch = model.prepare(ForwardMode::kExtend, {3, 2}).batch();
+  const std::vector<uint64_t> words(1);
+  batch.tree_mask = words;
+  Stream stream;
+  try {
+    backend->plan(batch, stream);
+    ADD_FAILURE() << "planned";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("tree_mask of 1 words: expected 5"));
+  }
+}
+
 std::string create_error(const SmallModel& model, void (*corrupt)(BackendConfig&)) {
   BackendContext context = model.context();
   corrupt(context.config);
@@ -260,7 +306,7 @@ TEST(KernelBackend, RejectsExpandedLatentLayers) {
                  .model = {.layers = {layer}, .kv_dtype = DType::kBF16, .max_context_len = 64},
                  .limits = {.max_reqs = 1, .max_tokens = 8, .max_kv_tokens = 64},
                  .page_size = 64},
-      .requests = requests,
+      .request_table = requests.table(),
       .pool = pool};
   const BackendEntry& entry = *find_backend(backend_table(), "flashmla");
   EXPECT_NE(entry.create(context), nullptr);

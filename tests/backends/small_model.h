@@ -7,6 +7,7 @@
 
 #include "attend/attention/backend.h"
 #include "attend/kv/allocator.h"
+#include "attend/kv/req_to_token_pool.h"
 #include "tests/backends/backend_case.h"
 
 namespace attend::conformance {
@@ -43,7 +44,9 @@ class SmallModel {
   SmallModel(const SmallModel&) = delete;
 
   BackendConfig config(bool deterministic = false) const;
-  BackendContext context() const { return {.config = config(), .requests = requests_, .pool = *pool_}; }
+  BackendContext context() const {
+    return {.config = config(), .request_table = requests_.table(), .pool = *pool_};
+  }
   std::unique_ptr<AttentionBackend> create(std::string_view backend) const;
 
   // Prepares a step in which sequence i grows by num_new[i] tokens; 0: not in the step. Allocates slots and

@@ -37,7 +37,7 @@ TEST(ReadProbe, FastestMethodHasTheHighestMedian) {
 TEST(ReadProbe, MethodsDescribeThemselves) {
   EXPECT_EQ(to_string(ReadMethod{}), "1 stream");
   EXPECT_EQ(to_string(ReadMethod{.num_streams = 2, .ahead = 2048, .chunk_bytes = 256 << 10, .once = true}),
-            "2 streams, fetched 2 KiB ahead for once, by turns of 256 KiB");
+            "2 streams, fetched 2 KiB ahead without reuse, interleaved by 256 KiB");
 }
 
 // Kernels cannot use bf16 pair instructions on f32 or float16 operands, so their rate is not a limit for

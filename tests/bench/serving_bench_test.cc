@@ -51,7 +51,7 @@ TEST(ServingBench, AnswersTheWholeTrace) {
   }
   EXPECT_EQ(result.inter_token_seconds.size(), num_later_tokens);
   EXPECT_EQ(static_cast<int64_t>(result.samples.size()), result.num_steps);
-  EXPECT_THAT(result.trace, HasSubstr("12 requests, 5 to 60 tokens in, 1 to 9 out, Poisson, 400 a second"));
+  EXPECT_THAT(result.trace, HasSubstr("12 requests, 5 to 60 tokens in, 1 to 9 out, Poisson, 400 per second"));
 }
 
 TEST(ServingBench, FindsSharedPrefixesAndEarlierTurnsInTheCache) {
@@ -87,7 +87,7 @@ TEST(ServingBench, RejectsATraceThatDoesNotFit) {
   const ServingOptions options =
       make_options({.num_conversations = 2, .input = always(300), .output = always(9), .num_turns = 2});
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)bench_serving(options); }),
-              HasSubstr("conversation 1 of the trace: 618 tokens with its answers: a request may have 512"));
+              HasSubstr("conversation 1 of the trace: 618 tokens with its answers: at most 512"));
 }
 
 TEST(ServingBench, StopsAtAFailedRequest) {

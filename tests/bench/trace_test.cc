@@ -166,13 +166,12 @@ TEST(TraceFile, NamesLineAndFieldThatItCannotReplay) {
   EXPECT_THAT(error_text("{\"turns\": []}"), HasSubstr("expected turns, at least one"));
   EXPECT_THAT(error_text("{\"input_ids\": [1], \"output_len\": 0}"), HasSubstr("output_len 0"));
   EXPECT_THAT(error_text("nonsense"), HasSubstr(":1"));
-  EXPECT_THAT(
-      error_text("{\"input_ids\": [1], \"output_length\": 9}"),
-      HasSubstr("output_length 9: expected no such field; these are read: prompt, input_ids, output_len"));
+  EXPECT_THAT(error_text("{\"input_ids\": [1], \"output_length\": 9}"),
+              HasSubstr("output_length 9: expected no such field; accepted: prompt, input_ids, output_len"));
   EXPECT_THAT(error_text("{\"turns\": [{\"input_ids\": [1], \"arrival\": 1}]}"),
               HasSubstr("turns[0].arrival 1"));
   EXPECT_THAT(error_text("{\"turns\": [{\"input_ids\": [1]}], \"output_len\": 4}"),
-              HasSubstr("output_len 4: expected none beside \"turns\""));
+              HasSubstr("output_len 4: expected no such field next to \"turns\""));
   const std::string noted = write_trace("{\"input_ids\": [1], \"note\": null}");
   EXPECT_EQ(read_trace(noted, {}, nullptr).size(), 1u);
   const std::string timed = write_trace("{\"input_ids\": [1], \"arrival\": 2}");

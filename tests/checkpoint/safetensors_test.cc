@@ -114,12 +114,37 @@ TEST(SafetensorsFile, FetchReportsEveryByteOfATensor) {
                                         {"large", "U8", {40 << 20}, std::string(40 << 20, 'x')}};
   const SafetensorsFile file(dir.write("a.safetensors", safetensors_bytes(tensors)));
   size_t fetched = 0, calls = 0;
-  file.fetch(*file.find("large"), [&](size_t bytes) {
+  const auto count = [&](size_t bytes) {
     fetched += bytes;
     ++calls;
-  });
+  };
+  file.fetch(*file.find("large"), 0, 40 << 20, count);
   EXPECT_EQ(fetched, size_t{40} << 20);
   EXPECT_GT(calls, 1u);
+  fetched = calls = 0;
+  file.fetch(*file.find("large"), 5, 12345, count);
+  EXPECT_EQ(fetched, 12340u);
+  EXPECT_EQ(calls, 1u);
+  file.fetch(*file.find("large"), 7, 7, count);
+  EXPECT_EQ(fetched, 12340u) << "an empty range";
+  expect_error(ErrorCode::kInternal, {"bytes 2 to 4 of tensor \"small\", which has 3"},
+               [&] { file.fetch(*file.find("small"), 2, 4, count); });
+}
+
+// A rank reads its part where the rest of the file is gone.
+TEST(SafetensorsFile, FetchReadsNoPageOutsideItsRange) {
+  const TempDir dir;
+  const std::vector<TestTensor> tensors{{"w", "U8", {1 << 20}, std::string(1 << 20, 'x')}};
+  const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
+  const SafetensorsFile file(path);
+  std::filesystem::resize_file(path, 1 << 19);
+  size_t fetched = 0;
+  // The range is there, so what it reports is that the file was written to.
+  expect_error(ErrorCode::kCorruptFile, {"modified while"},
+               [&] { file.fetch(*file.find("w"), 4096, 65536, [&](size_t bytes) { fetched += bytes; }); });
+  EXPECT_EQ(fetched, 61440u);
+  expect_error(ErrorCode::kCorruptFile, {"truncated"},
+               [&] { file.fetch(*file.find("w"), (1 << 20) - 4096, 1 << 20, [](size_t) {}); });
 }
 
 TEST(SafetensorsFile, FetchRejectsAFileThatWasTruncatedAfterOpening) {
@@ -128,8 +153,8 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasTruncatedAfterOpening) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::resize_file(path, 4096);
-  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "\"w\"", "cut short"},
-               [&] { file.fetch(*file.find("w"), [](size_t) {}); });
+  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "\"w\"", "truncated"},
+               [&] { file.fetch(*file.find("w"), 0, file.find("w")->num_bytes(), [](size_t) {}); });
 }
 
 TEST(SafetensorsFile, FetchRejectsAFileThatWasModifiedAfterOpening) {
@@ -138,8 +163,9 @@ TEST(SafetensorsFile, FetchRejectsAFileThatWasModifiedAfterOpening) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "written to", "not modified while attend runs"},
-               [&] { file.fetch(*file.find("w"), [](size_t) {}); });
+  expect_error(ErrorCode::kCorruptFile,
+               {"a.safetensors", "modified while attend used it", "not modified while attend runs"},
+               [&] { file.fetch(*file.find("w"), 0, file.find("w")->num_bytes(), [](size_t) {}); });
 }
 
 TEST(SafetensorsFile, KeepsReadingTheOpenedFileAfterItIsReplacedOrDeleted) {
@@ -148,10 +174,10 @@ TEST(SafetensorsFile, KeepsReadingTheOpenedFileAfterItIsReplacedOrDeleted) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::rename(dir.write("b.safetensors", safetensors_bytes(others)), path);
-  file.fetch(*file.find("w"), [](size_t) {});
+  file.fetch(*file.find("w"), 0, 3, [](size_t) {});
   EXPECT_THAT(file.tensor("w").span<uint8_t>(), testing::ElementsAre('a', 'b', 'c'));
   std::filesystem::remove(path);
-  file.fetch(*file.find("w"), [](size_t) {});
+  file.fetch(*file.find("w"), 0, 3, [](size_t) {});
   EXPECT_THAT(file.tensor("w").span<uint8_t>(), testing::ElementsAre('a', 'b', 'c'));
 }
 
@@ -168,7 +194,7 @@ TEST(SafetensorsFileDeathTest, ExitsWithTheNameOfATruncatedFile) {
     volatile uint8_t last = tensor.span<uint8_t>()[(1 << 20) - 1];
     std::exit(last == 'x' ? 0 : 1);
   };
-  EXPECT_EXIT(read_the_end(), testing::ExitedWithCode(2), "attend: .*a.safetensors: the file was cut short");
+  EXPECT_EXIT(read_the_end(), testing::ExitedWithCode(2), "attend: .*a.safetensors: the file was truncated");
 }
 
 TEST(SafetensorsFileDeathTest, OtherBusErrorsKillTheProcess) {

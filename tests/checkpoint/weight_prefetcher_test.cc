@@ -91,7 +91,8 @@ TEST(ReadAhead, StopsWhereAFileWasTruncated) {
   const HfTensors weights(dir.path());
   std::filesystem::resize_file(file, 0);
   weights.prefetch_all(std::atomic<bool>(false));
-  expect_error(ErrorCode::kCorruptFile, {"cut short"}, [&] { weights.fetch("a", [](size_t) {}); });
+  expect_error(ErrorCode::kCorruptFile, {"truncated"},
+               [&] { weights.fetch("a", 0, weights.entry("a").num_bytes(), [](size_t) {}); });
 }
 
 }  // namespace

@@ -58,11 +58,11 @@ TEST(BackendsCommand, RejectsIneffectiveFlags) {
                                   "--attention-backend fa9", "--context-length 9"}) {
     const CommandResult ran = attend("backends " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
-    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": expected --model-path too"));
+    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": requires --model-path"));
   }
   const CommandResult matrix = attend("backends --markdown --model-path " + kTinyModel);
   EXPECT_EQ(matrix.exit_code, 2);
-  EXPECT_THAT(matrix.out, HasSubstr("--model-path: the support matrix is of every model"));
+  EXPECT_THAT(matrix.out, HasSubstr("--model-path: the support matrix covers every model"));
 }
 
 TEST(BenchCommand, WritesTheLimitOfEveryCase) {
@@ -116,7 +116,7 @@ TEST(BenchCommand, ReplaysATrace) {
   const CommandResult ran =
       attend(serving + "--num-prompts 6 --request-rate 200 --input-len 8:40 --output-len 4 --json " + file);
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
-  EXPECT_THAT(ran.out, AllOf(HasSubstr("6 requests, 8 to 40 tokens in, 4 out, Poisson, 200 a second"),
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("6 requests, 8 to 40 tokens in, 4 out, Poisson, 200 per second"),
                              HasSubstr("time to first token"), HasSubstr("prefix cache hits")));
   EXPECT_EQ(nlohmann::json::parse(std::ifstream(file)).at("requests"), 6);
   const std::string trace =
@@ -124,7 +124,7 @@ TEST(BenchCommand, ReplaysATrace) {
                  "{\"prompt\": \"copy: laugh ->\", \"output_len\": 3}\n{\"turns\": [{\"prompt\": \"a\"}]}\n");
   const CommandResult of_file = attend(serving + "--output-len 2 --trace " + trace, Streams::kStdout);
   EXPECT_EQ(of_file.exit_code, 0);
-  EXPECT_THAT(of_file.out, HasSubstr("2 requests, " + trace + ", all at once"));
+  EXPECT_THAT(of_file.out, HasSubstr("2 requests, " + trace + ", all at the start"));
 }
 
 TEST(BenchCommand, RejectsAnInvalidTrace) {
@@ -134,14 +134,15 @@ TEST(BenchCommand, RejectsAnInvalidTrace) {
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(why)) << flags;
   };
-  expect_rejected("", "give --offline");
+  expect_rejected("", "--offline is required");
   expect_rejected("--offline --burstiness 2", "--burstiness: needs --request-rate");
   expect_rejected("--offline --input-len 9:3", "--input-len '9:3': expected tokens");
-  expect_rejected("--offline --shared-prefixes 2", "--shared-prefix-len 0: give both or none");
+  expect_rejected("--offline --shared-prefixes 2", "--shared-prefix-len 0: expected both or neither");
   expect_rejected("--offline --input-len 4000", "conversation 1 of the trace: 4128 tokens with its answers");
   expect_rejected("--offline --trace /nowhere", "/nowhere");
-  expect_rejected("--offline --trace /nowhere --num-turns 2", "--num-turns: with --trace the file says it");
-  expect_rejected("--offline --json /nowhere/x", "--json /nowhere/x: can not be written");
+  expect_rejected("--offline --trace /nowhere --num-turns 2",
+                  "--num-turns: not with --trace, whose file contains it");
+  expect_rejected("--offline --json /nowhere/x", "--json /nowhere/x: cannot be written");
 }
 
 TEST(BenchCommand, RejectsAModelWithNonFiniteLogits) {
@@ -193,15 +194,14 @@ TEST(BenchCommand, TimesTheFullContext) {
 
 TEST(BenchCommand, RejectsLengthsBeyondTheContext) {
   for (const auto& [flags, why] :
-       {std::pair{"-p 2 -n 2 -d 2046", "--depth 2046: 0 to 2045: the model's positions reach 2048"},
+       {std::pair{"-p 2 -n 2 -d 2046", "--depth 2046: 0 to 2045: the model's maximum length is 2048"},
         {"-d 2147483136",
-         "--depth 2147483136: 0 to 1535: the model's positions reach 2048, of which 512 are"},
+         "--depth 2147483136: 0 to 1535: the model's maximum length is 2048, of which 512 are"},
         {"-d -1", "--depth -1: 0 to 1535"},
-        {"-p 2048", "--prompt-tokens 2048: 0 to 2047, since the model's positions reach 2048"},
-        {"-n 2047", "--new-tokens 2047: 0 to 2046, since the model's positions reach 2048"},
+        {"-p 2048", "--prompt-tokens 2048: 0 to 2047; the model's maximum length is 2048"},
+        {"-n 2047", "--new-tokens 2047: 0 to 2046; the model's maximum length is 2048"},
         {"-p 0 -n 0", "--prompt-tokens 0 and --new-tokens 0: nothing to time"},
-        {"-d 0,,64",
-         "--depth '0,,64': expected whole numbers with commas between them, each 0 to what the model's"}}) {
+        {"-d 0,,64", "--depth '0,,64': expected integers with commas between them, each 0 to the model's"}}) {
     const CommandResult ran = attend("bench model --device cpu -m " + kTinyModel + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(why));
@@ -240,8 +240,7 @@ TEST(BenchCommand, RejectsZeroLayers) {
   for (const std::string num_layers : {"0", "-3"}) {
     const CommandResult ran = attend("bench model --shape qwen3-0.6b --num-layers " + num_layers);
     EXPECT_EQ(ran.exit_code, 2);
-    EXPECT_THAT(ran.out,
-                HasSubstr("--num-layers '" + num_layers + "': expected a whole number from 1 to 65536"));
+    EXPECT_THAT(ran.out, HasSubstr("--num-layers '" + num_layers + "': expected an integer from 1 to 65536"));
   }
   const CommandResult of_files = attend("bench model --num-layers 1 --model-path " + kTinyModel);
   EXPECT_EQ(of_files.exit_code, 2);
@@ -301,7 +300,7 @@ TEST(BenchCommand, SuggestsSmallerModelsWhenOneDoesNotFit) {
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr(" GB), free "));
   EXPECT_THAT(ran.out, Not(HasSubstr("--max-total-tokens"))) << "bench has no such flag";
-  EXPECT_THAT(ran.out, HasSubstr("; less is needed with fewer layers (--num-layers) or a smaller --shape"));
+  EXPECT_THAT(ran.out, HasSubstr("; fewer layers need less memory (--num-layers) or a smaller --shape"));
 }
 
 // Truncation of a model with the type of each layer in its config.
@@ -337,7 +336,7 @@ TEST(BenchCommand, MeasuresAnMlaModelWithEveryBackend) {
   EXPECT_THAT(prompts, testing::IsSupersetOf({"cpu: pp512", "triton: pp512", "flashinfer: pp512",
                                               "fa3: pp512", "fa4: pp512", "flashmla: pp512",
                                               "cutlass_mla: pp512", "trtllm_mla: pp512"}));
-  EXPECT_THAT(ran.out, HasSubstr("trtllm_mha is left out"));
+  EXPECT_THAT(ran.out, HasSubstr("trtllm_mha is skipped"));
   EXPECT_THAT(ran.out, HasSubstr("serves MHA only"));
 }
 
@@ -346,7 +345,7 @@ TEST(BenchCommand, NeedsNoTemporaryFiles) {
       attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --depth 131072", Streams::kBoth,
              "TMPDIR=/nonexistent");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("--depth 131072: 0 to 130559: the model's positions reach 131072"));
+  EXPECT_THAT(ran.out, HasSubstr("--depth 131072: 0 to 130559: the model's maximum length is 131072"));
 }
 
 TEST(BenchCommand, NamesFlagsOfTheOtherDeviceKind) {
@@ -357,7 +356,7 @@ TEST(BenchCommand, NamesFlagsOfTheOtherDeviceKind) {
   const CommandResult depths =
       attend("bench model --device cuda --depth 512,1024 --model-path " + kTinyModel);
   EXPECT_EQ(depths.exit_code, 2);
-  EXPECT_THAT(depths.out, HasSubstr("--depth: on a GPU one number, not 2"));
+  EXPECT_THAT(depths.out, HasSubstr("--depth: expected one number on a GPU, got 2"));
 }
 
 // Expects that each flag is rejected, and missing in the command's --help.
@@ -390,7 +389,7 @@ TEST(BenchCommand, ExplainsAttentionBenchOnAGpu) {
 
 TEST(BenchCommand, RejectsBatchesBeyondTheModelsContext) {
   for (const auto& [sizes, why] : {std::pair{"0", "--batch-sizes 0: 1 to 8191"},
-                                   {"8,2047", "--batch-sizes 2047: the model's positions reach"}}) {
+                                   {"8,2047", "--batch-sizes 2047: the model's maximum length is"}}) {
     const CommandResult ran =
         attend("bench model --device cuda --model-path " + kTinyModel + " --batch-sizes " + sizes);
     EXPECT_EQ(ran.exit_code, 2);
@@ -402,7 +401,7 @@ TEST(BenchCommand, RejectsADepthBeyondTheModelsContext) {
   const CommandResult ran = attend("bench model --device cuda --model-path " + kTinyModel + " --depth 1912");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out,
-              HasSubstr("--depth 1912: the model's positions reach 2048, 137 of which are for what is"));
+              HasSubstr("--depth 1912: the model's maximum length is 2048, 137 of which are reserved for"));
 }
 
 TEST(BenchCommand, RejectsAGpuThatDoesNotExist) {

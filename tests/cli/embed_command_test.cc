@@ -71,7 +71,7 @@ TEST(EmbedCommand, TruncatesLongTextsWithAWarning) {
   const CommandResult ran =
       attend("embed -m " + kTinyModel + " --max-input-tokens 4 -p 'sun fox river cloud stone' -p sun");
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_THAT(ran.out, HasSubstr("warning: 1 of 2 texts: cut to 4 tokens"));
+  EXPECT_THAT(ran.out, HasSubstr("warning: 1 of 2 texts: truncated to 4 tokens"));
   EXPECT_THAT(ran.out, HasSubstr("\"num_tokens\":4"));
 }
 
@@ -81,15 +81,15 @@ TEST(EmbedCommand, ReportsUnsupportedInput) {
     EXPECT_EQ(ran.exit_code, 2) << arguments;
     return ran.out;
   };
-  EXPECT_THAT(error_text(""), HasSubstr("give --text or --texts-file"));
+  EXPECT_THAT(error_text(""), HasSubstr("expected --text or --texts-file"));
   EXPECT_THAT(error_text("--text x"), HasSubstr("no tokenizer.json"));
   EXPECT_THAT(error_text("--text x --pooling max"), HasSubstr("expected mean, cls or last"));
-  EXPECT_THAT(error_text("--text x --normalize --no-normalize"), HasSubstr("give one of them"));
+  EXPECT_THAT(error_text("--text x --normalize --no-normalize"), HasSubstr("expected one of them"));
   EXPECT_THAT(error_text("--text x --format csv"), HasSubstr("expected json or npy"));
   EXPECT_THAT(error_text("--text x --max-input-tokens 9999"), HasSubstr("1 to 256"));
   EXPECT_THAT(error_text("--text x --dimensions 33"), HasSubstr("--dimensions 33: 1 to 32"));
   const std::string texts = write_file("one.jsonl", "{\"input_ids\": [3]}\n");
-  EXPECT_THAT(error_text("--texts-file " + texts + " -o /nowhere/x"), HasSubstr("can not be written"));
+  EXPECT_THAT(error_text("--texts-file " + texts + " -o /nowhere/x"), HasSubstr("cannot be written"));
   EXPECT_THAT(attend("generate -m " + std::string(ATTEND_SOURCE_DIR "/tests/goldens/embed-gemma-mean-dense") +
                      " -p x")
                   .out,

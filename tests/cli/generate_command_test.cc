@@ -43,7 +43,7 @@ TEST(GenerateCommand, ReportsChoicesAndPoolUsage) {
   const CommandResult ran = attend("generate --device cpu --model-path " + kTinyModel +
                                    " --prompt 'copy: laugh [ scout ] roll ->'");
   EXPECT_THAT(ran.out, HasSubstr("attention backend: prefill cpu, decode cpu (cpu: first choice for cpu"));
-  EXPECT_THAT(ran.out, HasSubstr("KV pool at its fullest: "));
+  EXPECT_THAT(ran.out, HasSubstr("KV pool peak usage: "));
   EXPECT_THAT(ran.out, HasSubstr("tokens/s"));
 }
 
@@ -168,7 +168,7 @@ TEST(GenerateCommand, SpeculationKeepsAnswersAndReportsAcceptance) {
   const CommandResult plain = attend("generate --prompt " + prompt, Streams::kStdout);
   EXPECT_EQ(attend("generate --prompt " + prompt + flags, Streams::kStdout).out, plain.out);
   const CommandResult run = attend("generate --json --prompt " + prompt + flags);
-  EXPECT_THAT(run.out, HasSubstr("speculation: NGRAM, a step verifies up to 5 tokens of a request"));
+  EXPECT_THAT(run.out, HasSubstr("speculation: NGRAM, up to 5 tokens verified per request and step"));
   EXPECT_THAT(run.out, testing::ContainsRegex("speculation: [0-9]+ tokens drafted, [1-9][0-9]* accepted"));
   for (const std::string& line : split_lines(run.out)) {
     if (!line.starts_with("{")) continue;

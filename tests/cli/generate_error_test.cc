@@ -13,7 +13,7 @@ using namespace testing_support;
 TEST(GenerateCommand, ReportsThatAModelHasNoChatTemplate) {
   const CommandResult ran = attend("generate --chat --prompt x --model-path " + kGolden);
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("has no chat template; give one with --chat-template"));
+  EXPECT_THAT(ran.out, HasSubstr("has no chat template; pass one with --chat-template"));
 }
 
 struct BadInput {
@@ -43,8 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-algorithm EAGLE3",
                  "speculative_algorithm EAGLE3: expected NGRAM"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-num-draft-tokens 4",
-                 "--speculative-num-draft-tokens: speculation is off; expected it together with "
-                 "--speculative-algorithm"},
+                 "--speculative-num-draft-tokens: requires --speculative-algorithm"},
         BadInput{"--model-path " + kTinyModel + kPrompt +
                      " --speculative-algorithm NGRAM --speculative-ngram-min-match-window-size 13",
                  "speculative_ngram_max_match_window_size 12: at least"},
@@ -54,24 +53,22 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + kPrompt + " --kv-cache-dtype int3", "int3"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --device cuda:99", "device cuda"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --device tpu", "tpu"},
-        BadInput{
-            "--model-path " + kTinyModel + kPrompt + " --max-new-tokens 0",
-            "--max-new-tokens '0': expected a whole number from 1 to 2147483647 in decimal digits, or -1"},
+        BadInput{"--model-path " + kTinyModel + kPrompt + " --max-new-tokens 0",
+                 "--max-new-tokens '0': expected an integer from 1 to 2147483647 in decimal digits, or -1"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --temperature -1",
                  "--temperature '-1': expected a number from 0 to 100"},
-        BadInput{
-            "--model-path " + kTinyModel + kPrompt + " -n abc",
-            "--max-new-tokens 'abc': expected a whole number from 1 to 2147483647 in decimal digits, or -1"},
+        BadInput{"--model-path " + kTinyModel + kPrompt + " -n abc",
+                 "--max-new-tokens 'abc': expected an integer from 1 to 2147483647 in decimal digits, or -1"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " -n -2", "--max-new-tokens '-2'"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --context-length -1",
-                 "--context-length '-1': expected a whole number from 0 to 2147483647"},
+                 "--context-length '-1': expected an integer from 0 to 2147483647"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --threads 0", "--threads '0'"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --threads 100000",
-                 "--threads '100000': expected a whole number from 1 to 1024"},
+                 "--threads '100000': expected an integer from 1 to 1024"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size x",
-                 "attend: --page-size 'x': expected a whole number from 1 to 256 in decimal digits"},
+                 "attend: --page-size 'x': expected an integer from 1 to 256 in decimal digits"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size ''",
-                 "--page-size '': expected a whole number"},
+                 "--page-size '': expected an integer"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size 0x10", "--page-size '0x10'"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size 16.0", "--page-size '16.0'"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size ' 16'", "--page-size ' 16'"},
@@ -79,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "--page-size '99999999999'"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size 16 --page-size 32", "--page-size"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --seed -2",
-                 "--seed '-2': expected a whole number from 0 to 18446744073709551615"},
+                 "--seed '-2': expected an integer from 0 to 18446744073709551615"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --seed 18446744073709551616", "--seed"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --random-seed -1", "--random-seed '-1'"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --temperature nan", "--temperature 'nan'"},
@@ -89,11 +86,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + kPrompt + " --top-p 0",
                  "--top-p '0': expected a number above 0 and at most 1"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --stop-token-ids '3;4'",
-                 "--stop-token-ids '3;4': expected whole numbers with commas between them, each 0 or above"},
+                 "--stop-token-ids '3;4': expected integers with commas between them, each 0 or above"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --stop-token-ids 3,x", "--stop-token-ids '3,x'"},
-        BadInput{
-            "--model-path " + kTinyModel + kPrompt + " --device cpu --cuda-graph-bs 1,2,99999999999",
-            "--cuda-graph-bs '1,2,99999999999': expected whole numbers with commas between them, each 1 to "},
+        BadInput{"--model-path " + kTinyModel + kPrompt + " --device cpu --cuda-graph-bs 1,2,99999999999",
+                 "--cuda-graph-bs '1,2,99999999999': expected integers with commas between them, each 1 to "},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --device cpu --cuda-graph-bs 1,2",
                  "--cuda-graph-bs: only for GPUs"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --stop-token-ids 3,99999",
@@ -105,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + " --prompts-file /dev/zero", "/dev/zero:1: byte 1 is NUL"},
         BadInput{"--model-path " + kTinyModel + " --prompts-file " + kTinyModel,
                  "attend-tiny: is a directory: expected a regular file"},
-        BadInput{"--model-path ''" + kPrompt, "--model-path '': expected a text that is not empty"},
+        BadInput{"--model-path ''" + kPrompt, "--model-path '': expected a non-empty text"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --attention-backend ''",
                  "--attention-backend ''"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --kv-cache-dtype ''", "--kv-cache-dtype ''"},
@@ -113,8 +109,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + kPrompt + " --max-total-tokens 9223372036854775807",
                  "max_total_tokens"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --max-total-tokens 0", "--max-total-tokens '0'"},
-        BadInput{"--model-path " + kTinyModel + kPrompt + " --prompts-file /nowhere.txt", "give one of them"},
-        BadInput{"--model-path " + kTinyModel + kPrompt + " --file /nowhere.txt", "give one of them"},
+        BadInput{"--model-path " + kTinyModel + kPrompt + " --prompts-file /nowhere.txt",
+                 "expected one of them"},
+        BadInput{"--model-path " + kTinyModel + kPrompt + " --file /nowhere.txt", "expected one of them"},
         BadInput{"--model-path " + kTinyModel + " --file /dev/null", "/dev/null: no prompt"},
         BadInput{"--model-path " + kTinyModel + " --prompts-file /nowhere.txt", "/nowhere.txt"}));
 

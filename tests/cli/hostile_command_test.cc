@@ -54,7 +54,7 @@ TEST(Command, ListsCommands) {
   expect_rejected("", "no command: expected one of generate, ");
   expect_rejected("bench", "no command: expected one of attention, model");
   expect_rejected("-m x -p y", "no command before -m: expected one of generate, ");
-  expect_rejected("-hf x", "-hf: a flag of llama.cpp's; here nothing is downloaded");
+  expect_rejected("-hf x", "-hf: a flag of llama.cpp; in attend: nothing is downloaded");
 }
 
 TEST(Command, NamesTheFirstUnexpectedArguments) {
@@ -74,10 +74,9 @@ TEST(Command, DoesNotParseAFlagAsAValue) {
 }
 
 TEST(Command, ReportsAcceptedNumbersAndDtypes) {
-  expect_rejected(kGenerate + " -p x --threads abc",
-                  "--threads 'abc': expected a whole number from 1 to 1024");
+  expect_rejected(kGenerate + " -p x --threads abc", "--threads 'abc': expected an integer from 1 to 1024");
   expect_rejected(kGenerate + " -p x --page-size 512",
-                  "--page-size '512': expected a whole number from 1 to 256");
+                  "--page-size '512': expected an integer from 1 to 256");
   expect_rejected(kGenerate + " -p x --dtype int4", "--dtype 'int4': expected auto or float32");
   expect_rejected(kGenerate + " -p x --kv-cache-dtype int4",
                   "--kv-cache-dtype 'int4': expected auto, float32, ");

@@ -79,27 +79,28 @@ TEST(LlamaCppFlags, SeedMinusOneReportsARandomSeed) {
   EXPECT_EQ(drawn.exit_code, 0);
   const size_t at = drawn.out.find(", seed ");
   ASSERT_NE(at, std::string::npos) << drawn.out;
-  const std::string seed = drawn.out.substr(at + 7, drawn.out.find(" (drawn)") - at - 7);
+  const std::string seed = drawn.out.substr(at + 7, drawn.out.find(" (random)") - at - 7);
   EXPECT_THAT(drawn.out, HasSubstr(attend(generate + seed, Streams::kStdout).out));
 }
 
 // CLI11 would parse -ngl as -n with the value "gl", and -hf as -h.
 TEST(LlamaCppFlags, UnsupportedFlagsSuggestAReplacement) {
   for (const auto& [flags, instead] :
-       {std::pair{"-ngl 99", "-ngl: a flag of llama.cpp's; here a model is on one device whole: --device"},
-        {"--n-gpu-layers 99", "--n-gpu-layers: a flag of llama.cpp's"},
-        {"-hf Qwen/Qwen3-0.6B-GGUF", "-hf: a flag of llama.cpp's; here nothing is downloaded"},
-        {"-fa on", "-fa: a flag of llama.cpp's"},
-        {"-fa", "-fa: a flag of llama.cpp's"},
+       {std::pair{"-ngl 99",
+                  "-ngl: a flag of llama.cpp; in attend: a model runs on a single device: --device"},
+        {"--n-gpu-layers 99", "--n-gpu-layers: a flag of llama.cpp"},
+        {"-hf Qwen/Qwen3-0.6B-GGUF", "-hf: a flag of llama.cpp; in attend: nothing is downloaded"},
+        {"-fa on", "-fa: a flag of llama.cpp"},
+        {"-fa", "-fa: a flag of llama.cpp"},
         {"-ctk q8_0", "--kv-cache-dtype for K and V"},
         {"-ctv f16", "--kv-cache-dtype for K and V"},
         {"-ub 512", "--chunked-prefill-size"},
         {"-np 4", "--max-running-requests"},
         {"-sys x", "attend chat --system"},
-        {"-no-cnv", "attend generate never begins one"},
+        {"-no-cnv", "attend generate never starts a conversation"},
         {"--mlock", "weights are always mapped"},
         {"--repeat-penalty 1.1", "--repetition-penalty"},
-        {"-hello", "argument -hello: is not expected"}}) {
+        {"-hello", "argument -hello: unknown flag"}}) {
     const CommandResult ran = attend("generate -m " + kTinyModel + " -p x " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(instead));
@@ -127,7 +128,7 @@ TEST(LlamaCppFlags, GgufOnlyDirectoryIsRejected) {
               HasSubstr("the model directory has no tokenizer.json " + note + "; give input_ids"));
   for (const std::string command : {"generate --chat -p x -m ", "chat -m "})
     EXPECT_THAT(attend(command + folder.string()).out,
-                HasSubstr("no chat template " + note + "; give one with"));
+                HasSubstr("no chat template " + note + "; pass one with"));
   std::ofstream(folder / "own.jinja") << "{{ messages[0].content }}";
   const std::string own_template = " --chat-template " + (folder / "own.jinja").string();
   for (const std::string command : {"generate --chat -p x -m ", "chat -m "})
@@ -144,9 +145,10 @@ TEST(LlamaCppFlags, GgufOnlyDirectoryIsRejected) {
 TEST(LlamaCppFlags, FStopsReadingAtTheSizeOfTheContext) {
   const CommandResult ran = attend("generate -m " + kTinyModel + " -c 8 -f -", Streams::kBoth, "yes |");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out,
-              HasSubstr("prompts file -: more than 8192 bytes, which the context of 8 tokens does not "
-                        "hold: expected one prompt"));
+  EXPECT_THAT(
+      ran.out,
+      HasSubstr(
+          "prompts file -: more than 8192 bytes, more than the context of 8 tokens: expected one prompt"));
 }
 
 }  // namespace

@@ -41,10 +41,10 @@ constexpr const char* kSamples =
 
 TEST(GenerationConfig, ProvidesDefaultsThatFlagsOverride) {
   EXPECT_EQ(sampling_line(kSamples, ""),
-            "sampling: temperature 0.5*, top_k 7*, top_p 0.75*, repetition_penalty 1.25* (*: of "
+            "sampling: temperature 0.5*, top_k 7*, top_p 0.75*, repetition_penalty 1.25* (*: from "
             "generation_config.json)");
   EXPECT_EQ(sampling_line(kSamples, "--temperature 2 --top-k 0 --repetition-penalty 1"),
-            "sampling: temperature 2, top_p 0.75* (*: of generation_config.json)");
+            "sampling: temperature 2, top_p 0.75* (*: from generation_config.json)");
   EXPECT_EQ(sampling_line(kSamples, "--temperature 0 --repetition-penalty 1"), "sampling: greedy");
 }
 
@@ -52,14 +52,14 @@ TEST(GenerationConfig, IsGreedyWithoutDoSampleLikeTransformers) {
   const char* const config = R"({"temperature": 0.5, "top_k": 7})";
   EXPECT_EQ(sampling_line(config, ""), "sampling: greedy");
   EXPECT_EQ(sampling_line(R"({"do_sample": false, "temperature": 0.5})", ""), "sampling: greedy");
-  EXPECT_EQ(sampling_line(R"({"do_sample": true})", ""), "sampling: temperature 1 (none was given)");
+  EXPECT_EQ(sampling_line(R"({"do_sample": true})", ""), "sampling: temperature 1 (default)");
   EXPECT_EQ(sampling_line(config, "--seed 3"),
-            "sampling: temperature 0.5*, top_k 7* (*: of generation_config.json)");
+            "sampling: temperature 0.5*, top_k 7* (*: from generation_config.json)");
 }
 
 TEST(SamplingFlags, EnableSampling) {
   for (const char* flag : {"--top-k 4", "--top-p 0.5", "--min-p 0.1", "--seed 1"})
-    EXPECT_THAT(sampling_line("{}", flag), HasSubstr("sampling: temperature 1 (none was given)")) << flag;
+    EXPECT_THAT(sampling_line("{}", flag), HasSubstr("sampling: temperature 1 (default)")) << flag;
   EXPECT_EQ(sampling_line("{}", "--top-k 4 --temperature 0"), "sampling: greedy");
 }
 
@@ -118,11 +118,11 @@ TEST(PromptFields, ErrorsNameLineAndField) {
   EXPECT_THAT(rejected(R"("temperature": "hot")"),
               HasSubstr(":2: \"temperature\" is \"hot\", expected a number"));
   EXPECT_THAT(rejected(R"("top_p": 2)"), HasSubstr(":2: top_p 2: above 0, at most 1"));
-  EXPECT_THAT(rejected(R"("n": 1.5)"), HasSubstr(":2: \"n\" is 1.5, expected a whole number"));
+  EXPECT_THAT(rejected(R"("n": 1.5)"), HasSubstr(":2: \"n\" is 1.5, expected an integer"));
   EXPECT_THAT(rejected(R"("stop": [1])"),
               HasSubstr(":2: \"stop\" is [1], expected a string or an array of strings"));
   EXPECT_THAT(rejected(R"("logit_bias": {"five": 1})"), HasSubstr("logit_bias 'five'"));
-  EXPECT_THAT(rejected(R"("seed": -1)"), HasSubstr("expected a whole number from 0"));
+  EXPECT_THAT(rejected(R"("seed": -1)"), HasSubstr("expected an integer from 0"));
 }
 
 TEST(SamplingFlags, ReportUnsupportedValues) {

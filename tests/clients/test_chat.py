@@ -37,7 +37,7 @@ def test_terminal_has_line_history():
         assert ANSWER.encode() in wait_for(b"first token after")
         wait_for(b"> ")
         os.write(master, b"/nothing\n")
-        wait_for(b"no such command")
+        wait_for(b"unknown command")
         # Before libedit reads its first key, the terminal passes Ctrl-D to it as a character. Ctrl-U and
         # Ctrl-D are therefore sent until the program ends.
         deadline = time.monotonic() + 30

@@ -72,7 +72,7 @@ def test_request_framing_is_strict(server, request_bytes, status):
     ('{"prompt": "a", "seed": -9223372036854775808, "max_tokens": 1}', 200, ""),
     ('{"prompt": "a", "stream_options": []}', 400, "stream_options"),
     ('{"prompt": "a", "stream": true, "stream_options": 5}', 400, "stream_options 5: expected an object"),
-    ('{"prompt": "a", "logit_bias": {"-1": 1}}', 400, 'logit_bias: \\"-1\\" is no token id'),
+    ('{"prompt": "a", "logit_bias": {"-1": 1}}', 400, 'logit_bias: \\"-1\\" is not a token id'),
     ('{"prompt": "a", "n": 129}', 400, "n 129"),
     ('{"prompt": "a", "stop": ["", "b"]}', 400, "stop"),
     ('{"prompt": "a", "temperature": 1e-300, "max_tokens": 1}', 200, ""),

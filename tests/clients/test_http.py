@@ -227,7 +227,7 @@ def test_full_queue_returns_503_with_retry_after():
             eventually(lambda: metric(server, "num_queue_reqs") > 1)
             status, headers, body = fetch(server, "/v1/completions", {"prompt": QUESTION})
         assert status == 503 and headers["Retry-After"] == "1" and "queue_full" in body
-        assert "1 wait, as --max-queued-requests has it" in body
+        assert "1 requests wait, the limit of --max-queued-requests" in body
     finally:
         server.stop()
 
@@ -288,7 +288,7 @@ def test_socket_file_of_a_running_server_is_kept(tmp_path):
     living = serve_at(path)
     other = subprocess.run([BINARY, "serve", "--model-path", str(MODEL), "--unix-socket", str(path)],
                            capture_output=True, text=True)
-    assert other.returncode != 0 and "can not listen there: Address already in use" in other.stderr
+    assert other.returncode != 0 and "cannot listen: Address already in use" in other.stderr
     assert completed_at(path)["choices"][0]["text"] == ANSWER
     # A server does not remove another server's file of the same name when it exits.
     path.unlink()

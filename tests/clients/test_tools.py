@@ -30,7 +30,7 @@ def client(tmp_path_factory):
     template = tmp_path_factory.mktemp("templates") / "tools.jinja"
     template.write_text(TEMPLATE)
     server = Server("--chat-template", str(template))
-    assert any("calls of tools are read as qwen25" in line for line in server.log)
+    assert any("parsing tool calls in the format of qwen25" in line for line in server.log)
     yield openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
     code, rest = server.stop()
     assert code == 0, rest

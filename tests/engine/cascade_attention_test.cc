@@ -191,9 +191,14 @@ TEST(CascadeAttentionChoice, NeedsAPrefixCache) {
 }
 
 TEST(CascadeAttentionChoice, NeedsALayerThatSeesAllKeysWithoutSinks) {
-  EXPECT_EQ(Engine(make_config("tests/goldens/gpt-oss-sinks-window", "cpu", 16)).info().cascade_min_keys, 0);
-  EXPECT_EQ(Engine(make_config("tests/goldens/mistral-window-hd128", "cpu", 16)).info().cascade_min_keys, 0);
-  EXPECT_GT(Engine(make_config("tests/goldens/gemma2-caps-window", "cpu", 16)).info().cascade_min_keys, 0);
+  EXPECT_EQ(
+      Engine(make_config("tests/goldens/gpt-oss-sinks-window", "cpu", 16)).info().target().cascade_min_keys,
+      0);
+  EXPECT_EQ(
+      Engine(make_config("tests/goldens/mistral-window-hd128", "cpu", 16)).info().target().cascade_min_keys,
+      0);
+  EXPECT_GT(
+      Engine(make_config("tests/goldens/gemma2-caps-window", "cpu", 16)).info().target().cascade_min_keys, 0);
 }
 
 }  // namespace

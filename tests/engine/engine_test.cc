@@ -8,7 +8,6 @@
 #include <map>
 #include <random>
 
-#include "attend/backends/spec.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 
@@ -275,7 +274,7 @@ TEST(EngineErrors, RejectAnImageTokenForATextModel) {
               engine.submit({5, 127}, {});
             }),
             "token id 127: stands for a part of an image, Gemma3ForConditionalGeneration is served with text "
-            "alone");
+            "only");
 }
 
 TEST(EngineErrors, RejectedPromptLeaksNothing) {

@@ -68,7 +68,7 @@ TEST_F(FailingRequest, EndsWithAnErrorAndTouchesNoOther) {
                     .reason = FinishReason::kError,
                     .num_output = 0,
                     .message = "the model's logits are NaN: expected weights and a --kv-cache-dtype whose "
-                               "range holds its activations"}));
+                               "range covers the activations"}));
   EXPECT_EQ(good[0].reason, FinishReason::kLength);
   EXPECT_EQ(with_bad[0], good[0]);
   EXPECT_EQ(with_bad[2], good[1]);

@@ -67,7 +67,7 @@ class GoldenModel : public testing::TestWithParam<std::tuple<const char*, Device
 
 TEST_P(GoldenModel, MatchesTheTokensOfTransformersInABatch) {
   Engine engine(config_);
-  EXPECT_EQ(engine.info().graph_sizes.empty(), device() != kGpu);
+  EXPECT_EQ(engine.info().target().graph_sizes.empty(), device() != kGpu);
   EXPECT_EQ(generate(engine), expected_);
 }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "attend/engine/engine.h"
-#include "attend/engine/resolve_engine.h"
+#include "attend/engine/resolve/resolve_engine.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
 
@@ -35,22 +35,24 @@ class GpuErrors : public testing::Test {
     });
   }
 
+  ResolvedEngine resolve() const {
+    return resolve_engine(config_, model_, open_checkpoint(config_.model_path));
+  }
+
   EngineConfig config_;
   ModelSpec model_;
 };
 
 TEST_F(GpuErrors, NameTheBytesOfWeightsThatDoNotFit) {
   for (LayerSpec& layer : model_.layers) std::get<GatedMlpSpec>(layer.mlp).intermediate_size = 1 << 30;
-  EXPECT_THAT(
-      testing_support::error_message(ErrorCode::kOutOfMemory, [&] { resolve_engine(config_, model_); }),
-      ContainsRegex(kNeededAndFree));
+  EXPECT_THAT(testing_support::error_message(ErrorCode::kOutOfMemory, [&] { resolve(); }),
+              ContainsRegex(kNeededAndFree));
 }
 
 TEST_F(GpuErrors, NameAVocabularyThatIsTooLargeToSampleFrom) {
   model_.vocab_size = 1 << 20;
-  EXPECT_THAT(
-      testing_support::error_message(ErrorCode::kUnsupported, [&] { resolve_engine(config_, model_); }),
-      HasSubstr("vocab_size 1048576: device cuda:0 chooses among at most 1048575 tokens"));
+  EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported, [&] { resolve(); }),
+              HasSubstr("vocab_size 1048576: device cuda:0 chooses among at most 1048575 tokens"));
 }
 
 TEST_F(GpuErrors, NameTheBytesOfAKvPoolThatDoesNotFit) {
@@ -97,7 +99,7 @@ TEST_F(GpuErrors, NameAGraphSizeBeyondThePool) {
 TEST_F(GpuErrors, ChooseNoGraphBeyondThePoolThemselves) {
   config_.backend_options.page_size = 16;
   config_.max_total_tokens = 64;
-  EXPECT_EQ(resolve_engine(config_, model_).executor.decode_sizes.back(), 4);
+  EXPECT_EQ(resolve().executors[0].decode_sizes.back(), 4);
 }
 
 TEST_F(GpuErrors, NameAMissingGpu) {

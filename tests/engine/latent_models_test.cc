@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "attend/backends/spec.h"
 #include "attend/backends/table.h"
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/hf/safetensors.h"
@@ -121,7 +120,7 @@ TEST_P(LatentBackend, MatchesTransformersFromCachedLatentRows) {
     again.insert(again.end(), output.token_ids.begin(), output.token_ids.end());
   })) {
   }
-  const int page_size = engine.info().resolution.page_size;
+  const int page_size = engine.info().page_size;
   EXPECT_EQ(num_cached, (static_cast<int>(longest[0].ids.size()) - 1) / page_size * page_size);
   EXPECT_EQ(again, longest[0].greedy);
 }
@@ -141,7 +140,7 @@ TEST_P(LatentBackend, StoresLatentRowsInFp8WhenSupported) {
     return;
   }
   Engine engine(config);
-  EXPECT_EQ(engine.info().kv_token_bytes, 2 * 576u) << "2 layers";
+  EXPECT_EQ(engine.info().target().kv_token_bytes, 2 * 576u) << "2 layers";
   const std::vector<Tokens> cold = collect_answers(engine, prompts_);
   for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
   EXPECT_EQ(collect_answers(engine, prompts_), cold);
@@ -157,8 +156,8 @@ TEST_P(LatentBackend, StoresScaledRowsWhenSupported) {
     return;
   }
   Engine engine(config);
-  EXPECT_EQ(engine.info().kv_token_bytes, 2 * 656u) << "2 layers";
-  EXPECT_EQ(engine.info().pool_bytes % 656, 0u);
+  EXPECT_EQ(engine.info().target().kv_token_bytes, 2 * 656u) << "2 layers";
+  EXPECT_EQ(engine.info().pool_bytes() % 656, 0u);
   const std::vector<Tokens> cold = collect_answers(engine, prompts_);
   for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
   EXPECT_EQ(collect_answers(engine, prompts_), cold) << "of cached prefixes";
@@ -257,8 +256,8 @@ TEST(LatentModels, KeepScaledRowsOnAGpu) {
     config.backend_options.prefill_backend = "triton";
     config.backend_options.decode_backend = "flashmla";
     Engine engine(config);
-    EXPECT_EQ(engine.info().kv_token_bytes, 2 * 656u);
-    EXPECT_FALSE(engine.info().graph_sizes.empty());
+    EXPECT_EQ(engine.info().target().kv_token_bytes, 2 * 656u);
+    EXPECT_FALSE(engine.info().target().graph_sizes.empty());
     const std::vector<Tokens> cold = collect_answers(engine, prompts);
     for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
     // Sums of a cached prefix are rounded apart from the others.
@@ -326,14 +325,15 @@ TEST(LatentModels, AbsorbEveryStepWithoutContiguousSupport) {
   EngineConfig config = latent_config("mine");
   config.backends = {&mine, 1};
   Engine absorbing(config);
-  EXPECT_TRUE(absorbing.info().always_absorbs);
+  EXPECT_TRUE(absorbing.info().target().always_absorbs);
   CountsKeysBeside::num_calls = 0;
   EXPECT_EQ(collect_answers(absorbing, prompts), expected_answers(prompts));
   EXPECT_EQ(CountsKeysBeside::num_calls, 0);
   mine.mla.contiguous = true;
   Engine expanding(config);
-  EXPECT_FALSE(expanding.info().always_absorbs);
-  EXPECT_GT(expanding.info().workspace_bytes, absorbing.info().workspace_bytes) << "plans of expanded layers";
+  EXPECT_FALSE(expanding.info().target().always_absorbs);
+  EXPECT_GT(expanding.info().target().workspace_bytes, absorbing.info().target().workspace_bytes)
+      << "plans of expanded layers";
   EXPECT_EQ(collect_answers(expanding, prompts), expected_answers(prompts));
   EXPECT_GT(CountsKeysBeside::num_calls, 0);
 }
@@ -354,8 +354,8 @@ TEST(LatentModels, RoundDecodeQueriesToE4m3WhenTheContractRequires) {
                                .page_size = 64};
     for (const BackendEntry& entry : backend_table()) {
       if (!entry.mla.served() || !entry.mla.kv_dtypes.contains(kv_dtype)) continue;
-      const auto backend =
-          entry.create({.config = config, .requests = rows, .pool = const_cast<MlaKvPool&>(pool)});
+      const auto backend = entry.create(
+          {.config = config, .request_table = rows.table(), .pool = const_cast<MlaKvPool&>(pool)});
       Stream stream;
       const int32_t cu_seqlen_q[] = {0};
       for (const ForwardMode mode :

@@ -10,7 +10,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "attend/backends/spec.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/engine/async_engine.h"

@@ -6,40 +6,24 @@
 
 #include <numeric>
 
-#include "attend/backends/table.h"
-#include "attend/checkpoint/checkpoint.h"
+#include "tests/exec/tiny_executor.h"
 #include "tests/support/test_files.h"
 
 namespace attend {
 namespace {
 
+using test::tiny_config;
 using testing::FloatNear;
 using testing::Pointwise;
 
-constexpr int kContextLen = 64, kPageSize = 16, kMaxReqs = 2;
-
-ExecutorConfig tiny_config() {
-  ExecutorConfig config;
-  config.checkpoint = open_checkpoint(ATTEND_SOURCE_DIR "/models/attend-tiny");
-  config.model = read_config(*config.checkpoint);
-  const BackendEntry* const entry = find_backend(backend_table(), "cpu");
-  config.resolution = {.prefill = entry, .decode = entry, .page_size = kPageSize};
-  config.backend = {.model = config.model.geometry(DType::kF32, DType::kF32),
-                    .limits = {.max_reqs = kMaxReqs, .max_tokens = 32, .max_kv_tokens = 128},
-                    .page_size = kPageSize};
-  config.backend.model.max_context_len = kContextLen;
-  config.pool = make_kv_pool_config(config.model.caches(), kPageSize, DType::kF32);
-  set_num_pages(config.pool, 1 + kMaxReqs * kContextLen / kPageSize);
-  return config;
-}
-
 class ModelExecutorTest : public testing::Test {
  protected:
-  ModelExecutorTest() : rows_(kMaxReqs, kContextLen) {
+  ModelExecutorTest() : rows_(test::kMaxReqs, test::kContextLen) {
     for (RequestRow& row : request_) {
       row = *rows_.allocate();
       std::vector<TokenSlot> slots;
-      for (int i = 0; i < kContextLen; ++i) slots.emplace_back(kPageSize + (row.value - 1) * kContextLen + i);
+      for (int i = 0; i < test::kContextLen; ++i)
+        slots.emplace_back(test::kPageSize + (row.value - 1) * test::kContextLen + i);
       rows_.write(row, 0, slots);
     }
   }
@@ -65,11 +49,11 @@ class ModelExecutorTest : public testing::Test {
   }
 
   ReqToTokenPool rows_;
-  RequestRow request_[kMaxReqs];
+  RequestRow request_[test::kMaxReqs];
 };
 
 TEST_F(ModelExecutorTest, GivesTheLogitsOfAPromptWhetherItComesAtOnceOrInSteps) {
-  ModelExecutor executor(tiny_config(), rows_);
+  ModelExecutor executor(tiny_config(), {rows_});
   executor.load();
   const std::vector<float> at_once = floats(executor.launch(step_of(0, 0, 12)).logits);
   ASSERT_EQ(std::ssize(at_once), executor.spec().vocab_size);
@@ -80,7 +64,7 @@ TEST_F(ModelExecutorTest, GivesTheLogitsOfAPromptWhetherItComesAtOnceOrInSteps) 
 }
 
 TEST_F(ModelExecutorTest, SharesRowsAndSlotsWithAnotherAndKeepsItsOwnCache) {
-  ModelExecutor target(tiny_config(), rows_), draft(tiny_config(), rows_);
+  ModelExecutor target(tiny_config(), {rows_}), draft(tiny_config(), {rows_});
   target.load();
   draft.load();
   const std::vector<float> expected = floats(target.launch(step_of(0, 0, 9)).logits);
@@ -96,7 +80,7 @@ TEST_F(ModelExecutorTest, SharesRowsAndSlotsWithAnotherAndKeepsItsOwnCache) {
 TEST_F(ModelExecutorTest, ReturnsHiddenStatesOfAllTokensWhereABatchAsksForThem) {
   ExecutorConfig config = tiny_config();
   config.hidden_states = true;
-  ModelExecutor executor(config, rows_);
+  ModelExecutor executor(config, {rows_});
   executor.load();
   ExecutorBatch step = step_of(0, 0, 6);
   EXPECT_TRUE(executor.launch(step).hidden_states.empty());
@@ -117,7 +101,7 @@ TEST_F(ModelExecutorTest, HasNoLogitsWithoutABufferForThem) {
   ExecutorConfig config = tiny_config();
   config.logits = false;
   config.hidden_states = true;
-  ModelExecutor executor(config, rows_);
+  ModelExecutor executor(config, {rows_});
   executor.load();
   ExecutorBatch step = step_of(0, 0, 6);
   test::expect_error(ErrorCode::kInternal, {"logits"}, [&] { executor.launch(step); });
@@ -130,7 +114,7 @@ TEST_F(ModelExecutorTest, HasNoLogitsWithoutABufferForThem) {
 }
 
 TEST_F(ModelExecutorTest, TakesTokenIdsThatComeLate) {
-  ModelExecutor executor(tiny_config(), rows_);
+  ModelExecutor executor(tiny_config(), {rows_});
   executor.load();
   executor.launch(step_of(0, 0, 8));
   ExecutorBatch step = step_of(0, 8, 9);
@@ -143,7 +127,7 @@ TEST_F(ModelExecutorTest, TakesTokenIdsThatComeLate) {
 }
 
 TEST_F(ModelExecutorTest, RejectsABatchThatCountsItsTokensWrong) {
-  ModelExecutor executor(tiny_config(), rows_);
+  ModelExecutor executor(tiny_config(), {rows_});
   executor.load();
   ExecutorBatch step = step_of(0, 0, 6);
   step.token_ids.pop_back();

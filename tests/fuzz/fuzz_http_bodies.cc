@@ -150,8 +150,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   while (generates && !answer->ended() &&
          server.engine.metrics().num_steps < first_step + fuzz::kStepsOfAnAnswer)
     server.executor.run_one();
-  if (leaves && answer->on_gone)
-    std::exchange(answer->on_gone, nullptr)(499);
+  if (leaves && answer->on_disconnect)
+    std::exchange(answer->on_disconnect, nullptr)(499);
   else
     server.api.abort_all();
   while (!leaves && !answer->ended()) server.executor.run_one();

@@ -42,8 +42,10 @@ TEST(CheckSchema, ReportsTheKeywordAndItsPath) {
               HasSubstr("#/anyOf/1: \"uniqueItems\""));
   EXPECT_THAT(error_text(R"({"allOf": [{}, {}]})"), HasSubstr("\"allOf\" of several schemas"));
   EXPECT_THAT(error_text(R"({"$ref": "http://example.com/a.json"})"), HasSubstr("expected a path within"));
-  EXPECT_THAT(error_text(R"({"$ref": "#/$defs/a", "minimum": 5})"), HasSubstr("\"minimum\" beside \"$ref\""));
-  EXPECT_THAT(error_text(R"({"enum": [1, "a"], "type": "string"})"), HasSubstr("\"type\" beside \"enum\""));
+  EXPECT_THAT(error_text(R"({"$ref": "#/$defs/a", "minimum": 5})"),
+              HasSubstr("\"minimum\" together with \"$ref\""));
+  EXPECT_THAT(error_text(R"({"enum": [1, "a"], "type": "string"})"),
+              HasSubstr("\"type\" together with \"enum\""));
   EXPECT_THAT(error_text(R"({"minimum": 5})"), HasSubstr("\"minimum\" without a \"type\""));
   EXPECT_THAT(error_text(R"~({"type": "string", "pattern": "^(?!a)"})~"), HasSubstr("\"pattern\" with (?!"));
   EXPECT_THAT(error_text(R"({"type": "string", "pattern": "a+", "maxLength": 3})"),

@@ -216,7 +216,7 @@ TEST(PagedAllocator, RejectsArraysOfOtherSizes) {
 TEST(PagedAllocator, RejectsPageSizesThatAreNotPowersOfTwoUpTo256) {
   for (int page_size : {0, 3, 512, -4})
     EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { PagedAllocator(page_size, 4); }),
-              "page_size " + std::to_string(page_size) + ": a KV pool takes a power of two from 1 to 256");
+              "page_size " + std::to_string(page_size) + ": expected a power of two from 1 to 256");
   for (int page_size = 1; page_size <= 256; page_size *= 2)
     EXPECT_EQ(PagedAllocator(page_size, 2).num_total_slots(), page_size);
 }

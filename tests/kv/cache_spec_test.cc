@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "attend/kv/kv_pool_config.h"
+#include "attend/kv/storage/cache_storage.h"
 #include "tests/support/error_message.h"
 
 namespace attend {
@@ -50,51 +50,76 @@ TEST(CacheSpec, HasNoWindowHalfForLayersOfOneKind) {
   EXPECT_EQ(widest_window_left(make_groups({make_layer(0)})), 0);
 }
 
-TEST(KvPoolConfig, HasAWindowHalfOnRequest) {
+TEST(CacheStorageConfig, CountsBytesPerTokenOfAllLayers) {
   const auto caches = make_groups({make_layer(0, 3), make_layer(1), make_layer(2, 7)});
-  const KvPoolConfig whole = make_kv_pool_config(caches, 4, DType::kBF16);
-  const auto& mha = std::get<MhaKvPool::Config>(whole);
-  EXPECT_EQ(mha.num_layers, 3);
-  EXPECT_EQ(mha.num_kv_heads, 2);
-  EXPECT_EQ(mha.head_dim_qk, 8);
-  EXPECT_EQ(mha.head_dim_v, 16);
-  EXPECT_EQ(mha.page_size, 4);
-  EXPECT_EQ(mha.dtype, DType::kBF16);
-  const KvPoolConfig halved = make_kv_pool_config(caches, 4, DType::kBF16, {}, SwaHalf{0.5, 12});
-  const auto& swa = std::get<SwaKvPool::Config>(halved);
-  EXPECT_THAT(swa.windowed, ElementsAre(true, false, true));
-  EXPECT_EQ(swa.full.num_layers, 1);
-  EXPECT_EQ(swa.swa.num_layers, 2);
-  EXPECT_EQ(swa.swa_full_tokens_ratio, 0.5);
-  EXPECT_EQ(swa.min_swa_tokens, 12);
-  // Without layers of the other kind there are no halves.
-  EXPECT_TRUE(std::holds_alternative<MhaKvPool::Config>(
-      make_kv_pool_config(make_groups({make_layer(0, 3)}), 4, DType::kBF16, {}, SwaHalf{})));
+  CacheStorageConfig config = make_cache_storage_config(caches, 4, DType::kBF16);
+  EXPECT_EQ(config.num_window_pages(), 0);
+  EXPECT_EQ(config.token_bytes(), 3u * 2 * (8 + 16) * 2);
+  EXPECT_EQ(config.page_bytes(), 4.0 * 3 * 2 * (8 + 16) * 2);
+  config.num_pages = 9;
+  const auto pool = make_kv_pool(config);
+  EXPECT_EQ(pool->num_pages(), 9);
+  EXPECT_EQ(pool->page_size(), 4);
+  EXPECT_EQ(pool->dtype(), DType::kBF16);
+  EXPECT_EQ(pool->bytes_per_token(), config.token_bytes());
+  EXPECT_EQ(pool->layer(2).k.shape[3], 8);
+  EXPECT_EQ(pool->layer(2).v.shape[3], 16);
+  EXPECT_EQ(make_window_slots(config), nullptr);
 }
 
-TEST(KvPoolConfig, KeepsLatentRows) {
+TEST(CacheStorageConfig, HasAWindowHalfOnRequest) {
+  const auto caches = make_groups({make_layer(0, 3), make_layer(1), make_layer(2, 7)});
+  CacheStorageConfig config = make_cache_storage_config(caches, 4, DType::kBF16, {}, SwaHalf{0.5, 0});
+  config.num_pages = 8;
+  EXPECT_EQ(config.num_window_pages(), 5);  // ceil(7 / 2) and the padding page
+  CacheStorageConfig whole = make_cache_storage_config(caches, 4, DType::kBF16);
+  whole.num_pages = 8;
+  EXPECT_LT(config.num_bytes(), whole.num_bytes());
+  const ReqToTokenPool rows(1, 8);
+  const auto window_slots = make_window_slots(config);
+  ASSERT_NE(window_slots, nullptr);
+  EXPECT_EQ(window_slots->num_total_pages(), 4);
+  const CacheStorage storage(config, {.rows = rows, .window_slots = window_slots.get()});
+  const KvPool& pool = storage.kv_pool();
+  EXPECT_EQ(pool.layer(1).k.shape[0], 8);
+  EXPECT_EQ(pool.layer(1).slot_map, nullptr);
+  for (const int windowed : {0, 2}) {
+    EXPECT_EQ(pool.layer(windowed).k.shape[0], 5);
+    EXPECT_EQ(pool.layer(windowed).slot_map, window_slots->slot_map().as<int32_t>());
+  }
+  config.window_half->min_tokens = 22;
+  EXPECT_EQ(config.num_window_pages(), 7);
+  config.window_half->min_tokens = 100;
+  EXPECT_EQ(config.num_window_pages(), 8);
+  // Without layers of the other kind there are no halves.
+  EXPECT_FALSE(
+      make_cache_storage_config(make_groups({make_layer(0, 3)}), 4, DType::kBF16, {}, SwaHalf{}).window_half);
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
+                            [&] { make_cache_storage_config(caches, 4, DType::kBF16, {}, SwaHalf{1.5}); }),
+              HasSubstr("swa_full_tokens_ratio 1.5: above 0 and at most 1"));
+}
+
+TEST(CacheStorageConfig, KeepsLatentRows) {
   const CacheSpec latent{
       .kind = CacheKind::kLatent, .layers = {0, 1}, .num_kv_heads = 1, .head_dim_qk = 576, .head_dim_v = 512};
-  const KvPoolConfig config = make_kv_pool_config({&latent, 1}, 64, DType::kU8);
-  const auto& mla = std::get<MlaKvPool::Config>(config);
-  EXPECT_EQ(mla.num_layers, 2);
-  EXPECT_EQ(mla.kv_lora_rank, 512);
-  EXPECT_EQ(mla.rope_dim, 64);
-  EXPECT_EQ(mla.dtype, DType::kU8);
+  const CacheStorageConfig config = make_cache_storage_config({latent}, 64, DType::kU8);
+  EXPECT_EQ(config.token_bytes(), 2u * 656);
+  EXPECT_EQ(make_kv_pool(config)->latent(1).shape[2], 656);
 }
 
-TEST(KvPoolConfig, NamesTheFirstLayersOfGroupsWithDifferentHeads) {
+TEST(CacheStorageConfig, NamesTheFirstLayersOfGroupsWithDifferentHeads) {
   CacheSpec wide = make_layer(2);
   wide.num_kv_heads = 4;
   EXPECT_THAT(
       error_message(
           ErrorCode::kUnsupported,
           [&] {
-            make_kv_pool_config(make_groups({make_layer(0), make_layer(1, 3), wide}), 4, DType::kBF16);
+            make_cache_storage_config(make_groups({make_layer(0), make_layer(1, 3), wide}), 4, DType::kBF16);
           }),
       HasSubstr("layer 2 stores 4 heads of 8/16, layer 0 stores 2 of 8/16"));
-  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { make_kv_pool_config({}, 4, DType::kBF16); }),
-              HasSubstr("without attention layers has no KV pool"));
+  EXPECT_THAT(
+      error_message(ErrorCode::kInvalidArgument, [&] { make_cache_storage_config({}, 4, DType::kBF16); }),
+      HasSubstr("without attention layers has no KV pool"));
 }
 
 }  // namespace

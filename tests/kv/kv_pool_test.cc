@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/tensor/arena.h"
 #include "tests/support/error_message.h"
 
 namespace attend {
@@ -134,7 +135,7 @@ TEST(MhaKvPool, RejectsPageSizesThatAreNotPowersOfTwoUpTo256) {
   for (int page_size : {0, 3, 512}) {
     config.page_size = page_size;
     EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { MhaKvPool pool(config); }),
-              "page_size " + std::to_string(page_size) + ": a KV pool takes a power of two from 1 to 256");
+              "page_size " + std::to_string(page_size) + ": expected a power of two from 1 to 256");
   }
   for (int page_size : {1, 2, 64, 256}) {
     config.page_size = page_size;
@@ -264,7 +265,7 @@ TEST(MlaKvPool, NamesInvalidArguments) {
     return error_message(ErrorCode::kInvalidArgument, [&] { MlaKvPool pool(config); });
   };
   EXPECT_EQ(error_text([](auto& config) { config.page_size = 48; }),
-            "page_size 48: a KV pool takes a power of two from 1 to 256");
+            "page_size 48: expected a power of two from 1 to 256");
   EXPECT_EQ(error_text([](auto& config) { config.kv_lora_rank = 0; }),
             "kv_lora_rank 0: MlaKvPool needs at least 1");
   EXPECT_EQ(error_text([](auto& config) { config.rope_dim = 0; }), "rope_dim 0: MlaKvPool needs at least 1");

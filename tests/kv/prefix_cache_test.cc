@@ -336,5 +336,17 @@ TEST(EvictionPolicy, IsParsedFromItsName) {
   }
 }
 
+// Keys are opaque: those that are no token's match themselves, and never a token.
+TEST_F(PrefixCacheTest, MatchesKeysBelowZeroLikeTokenIds) {
+  make(2);
+  const Tokens text = {1, 2}, item = {-7, -8}, other_item = {-7, -9}, end = {3, 4, 5};
+  run(text + item + end, 1);
+  EXPECT_EQ(admit(text + item + end).lock.num_pages(), 3);
+  EXPECT_EQ(admit(text + other_item + end).lock.num_pages(), 1);
+  EXPECT_EQ(admit(text + Tokens{7, 8} + end).lock.num_pages(), 1);
+  EXPECT_EQ(cache_->num_cached_tokens({}, text + item), 4);
+  cache_->check();
+}
+
 }  // namespace
 }  // namespace attend

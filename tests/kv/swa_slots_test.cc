@@ -9,7 +9,8 @@
 #include <map>
 #include <vector>
 
-#include "attend/kv/kv_pool_config.h"
+#include "attend/kv/storage/cache_storage_config.h"
+#include "attend/kv/swa_kv_pool.h"
 #include "tests/support/error_message.h"
 #include "tests/support/token_slots.h"
 
@@ -147,21 +148,22 @@ SwaKvPool::Config small_halves() {
                                .num_pages = 0,
                                .dtype = DType::kF32,
                                .scales = {}};
-  SwaKvPool::Config config{
-      .full = half, .swa = half, .windowed = {true, false, true}, .swa_full_tokens_ratio = 0.5};
+  SwaKvPool::Config config{.full = half, .swa = half, .windowed = {true, false, true}};
   config.swa.num_layers = 2;
-  SwaKvPool::set_num_pages(config, 8);
+  config.full.num_pages = 8;
+  config.swa.num_pages = 5;
   return config;
 }
 
 TEST(SwaKvPool, WindowLayersAreInASeparateHalf) {
-  SwaKvPool pool(small_halves());
+  const SwaSlots slots(4, 8, 5);
+  SwaKvPool pool(small_halves(), slots.slot_map());
   EXPECT_EQ(pool.num_pages(), 8);
   EXPECT_EQ(pool.layer(1).k.shape[0], 8);
   EXPECT_EQ(pool.layer(1).slot_map, nullptr);
   for (const int layer_id : {0, 2}) {
-    EXPECT_EQ(pool.layer(layer_id).k.shape[0], 5);  // ceil(7 / 2) and the padding page
-    EXPECT_EQ(pool.layer(layer_id).slot_map, pool.swa_slots()->slot_map().as<int32_t>());
+    EXPECT_EQ(pool.layer(layer_id).k.shape[0], 5);
+    EXPECT_EQ(pool.layer(layer_id).slot_map, slots.slot_map().as<int32_t>());
   }
   EXPECT_NE(pool.layer(0).k.data, pool.layer(2).k.data);
   EXPECT_EQ(pool.bytes_per_token(), 3u * 2 * 2 * 8 * sizeof(float));
@@ -172,30 +174,29 @@ TEST(SwaKvPool, WindowLayersAreInASeparateHalf) {
 TEST(SwaKvPool, RejectsMismatchedHalves) {
   SwaKvPool::Config config = small_halves();
   config.swa.num_layers = 1;
-  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool pool(config); }),
-              HasSubstr("1 full layers and 2 with a window: the halves have 1 and 1"));
-  config = small_halves();
-  config.swa_full_tokens_ratio = 1.5;
-  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool::set_num_pages(config, 8); }),
-              HasSubstr("swa_full_tokens_ratio 1.5: above 0 and at most 1"));
+  EXPECT_THAT(
+      error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool(config, SwaSlots(4, 8, 5).slot_map()); }),
+      HasSubstr("1 full layers and 2 with a window: the halves have 1 and 1"));
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
+                            [] { SwaKvPool(small_halves(), SwaSlots(4, 9, 5).slot_map()); }),
+              HasSubstr("slot map int32[36] on cpu: expected int32[32] on cpu"));
 }
 
 // Gemma 3 27B: 62 layers, every sixth with full attention. With a window of 1,024 and 32,768 tokens, a ratio
 // of 1/8 keeps every request's window and a chunk of 2,048.
 TEST(SwaKvPool, FiveOfSixWindowLayersTripleTheCapacity) {
-  const MhaKvPool::Config one{.num_layers = 60,
-                              .num_kv_heads = 16,
-                              .head_dim_qk = 128,
-                              .head_dim_v = 128,
-                              .page_size = 16,
-                              .num_pages = 0,
-                              .dtype = DType::kBF16,
-                              .scales = {}};
-  SwaKvPool::Config halves{.full = one, .swa = one, .windowed = {}, .swa_full_tokens_ratio = 0.125};
-  for (int layer = 0; layer < one.num_layers; ++layer) halves.windowed.push_back(layer % 6 != 5);
-  halves.full.num_layers = 10;
-  halves.swa.num_layers = 50;
-  EXPECT_GT(kv_page_bytes(one) / kv_page_bytes(halves), 3.0);
+  std::vector<CacheSpec> caches;
+  for (int layer = 0; layer < 60; ++layer)
+    add_layer(caches, {.kind = layer % 6 == 5 ? CacheKind::kFull : CacheKind::kWindow,
+                       .layers = {layer},
+                       .num_kv_heads = 16,
+                       .head_dim_qk = 128,
+                       .head_dim_v = 128,
+                       .window_left = layer % 6 == 5 ? -1 : 1023});
+  const CacheStorageConfig one = make_cache_storage_config(caches, 16, DType::kBF16);
+  const CacheStorageConfig halves =
+      make_cache_storage_config(caches, 16, DType::kBF16, {}, SwaHalf{.full_tokens_ratio = 0.125});
+  EXPECT_GT(one.page_bytes() / halves.page_bytes(), 3.0);
 }
 
 }  // namespace

@@ -371,5 +371,16 @@ TEST(ModelSpec, CachesAreGroupsOfLayersByWhatTheyKeep) {
   EXPECT_EQ(config.caches(), (std::vector<CacheSpec>{full, window}));
 }
 
+TEST(ModelSpec, NumbersLayersOfThePoolAsBackendsDo) {
+  for (const ModelSpec& config : {llama(), read("DeepseekV3ForCausalLM", {{"kv_lora_rank", "512"}})}) {
+    const ModelGeometry geometry = config.geometry(DType::kF32, DType::kF32);
+    ASSERT_EQ(std::ssize(geometry.layers), config.num_layers());
+    for (int layer = 0; layer < config.num_layers(); ++layer) {
+      EXPECT_TRUE(has_kv(config.layers[static_cast<size_t>(layer)].mixer));
+      EXPECT_EQ(geometry.layers[static_cast<size_t>(layer)].layer_id, config.cache_layer(layer));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attend

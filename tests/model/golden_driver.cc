@@ -4,19 +4,9 @@
 #include <numeric>
 
 #include "attend/base/math.h"
-#include "attend/kv/kv_pool_config.h"
 
 namespace attend::test {
 namespace {
-
-// A pool for the model, of so many pages. Layers with a window among others without have a half of their own.
-std::unique_ptr<KvPool> pool_for(const ModelSpec& model, const ModelPlacement& placement, int page_size,
-                                 int num_pages, DType kv_dtype) {
-  KvPoolConfig config = make_kv_pool_config(model.caches(), page_size, kv_dtype, placement.device,
-                                            SwaHalf{.full_tokens_ratio = 1.0});
-  set_num_pages(config, num_pages);
-  return make_kv_pool(config);
-}
 
 // Arrays of a step where its device reads them.
 class StepArrays {
@@ -49,10 +39,8 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
                            int page_size, int max_reqs, int max_len, int max_tokens,
                            std::optional<DType> kv_dtype)
     : model_(model),
-      rows_(max_reqs, max_len, placement.device),
+      rows_(max_reqs, max_len),
       slots_(make_allocator(page_size, max_reqs * ceil_div(max_len, page_size) + 1)),
-      pool_(pool_for(model.spec(), placement, page_size, max_reqs * ceil_div(max_len, page_size) + 1,
-                     kv_dtype.value_or(placement.dtype))),
       stream_{placement.device} {
   if (placement.device.type == DeviceType::kCuda) {
     gpu_stream_.emplace(placement.device);
@@ -68,7 +56,14 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
                              .limits = limits,
                              .page_size = page_size,
                              .deterministic = placement.batch_invariant};
-  attention_ = backend.create({.config = config, .requests = rows_, .pool = *pool_});
+  // Layers with a window among others without have a half of their own.
+  CacheStorageConfig storage = make_cache_storage_config(model.spec().caches(), page_size, geometry.kv_dtype,
+                                                         placement.device, SwaHalf{.full_tokens_ratio = 1.0});
+  storage.num_pages = max_reqs * ceil_div(max_len, page_size) + 1;
+  window_slots_ = make_window_slots(storage);
+  storage_.emplace(storage, CacheTables{.rows = rows_, .window_slots = window_slots_.get()});
+  attention_ = backend.create(
+      {.config = config, .request_table = storage_->request_table(), .pool = storage_->kv_pool()});
   model_.prepare(limits);
 }
 
@@ -81,10 +76,10 @@ Sequence GoldenDriver::begin(std::span<const int32_t> prompt) {
 
 void GoldenDriver::end(const Sequence& sequence) {
   const auto slots = rows_.row(sequence.row).first(static_cast<size_t>(sequence.num_computed));
-  if (swa_slots() != nullptr) {
-    const int num_pages = ceil_div(sequence.num_computed, pool_->page_size());
-    swa_slots()->drop(pages_of(sequence, sequence.first_held_page, num_pages));
-    swa_slots()->forget(pages_of(sequence, 0, num_pages));
+  if (window_slots_ != nullptr) {
+    const int num_pages = ceil_div(sequence.num_computed, slots_->page_size());
+    window_slots_->drop(pages_of(sequence, sequence.first_held_page, num_pages));
+    window_slots_->forget(pages_of(sequence, 0, num_pages));
   }
   slots_->free(slots);
   rows_.free(sequence.row);
@@ -92,7 +87,7 @@ void GoldenDriver::end(const Sequence& sequence) {
 
 std::vector<PageId> GoldenDriver::pages_of(const Sequence& sequence, int first, int end) const {
   std::vector<PageId> pages;
-  const int page_size = pool_->page_size();
+  const int page_size = slots_->page_size();
   for (int page = first; page < end; ++page)
     pages.emplace_back(rows_.row(sequence.row)[static_cast<size_t>(page * page_size)].value / page_size);
   return pages;
@@ -101,12 +96,12 @@ std::vector<PageId> GoldenDriver::pages_of(const Sequence& sequence, int first, 
 // The next query sees no key before its window, so whole pages there are given back: the next tokens of any
 // sequence get them.
 void GoldenDriver::release_before_window(Sequence& sequence) {
-  if (swa_slots() == nullptr) return;
+  if (window_slots_ == nullptr) return;
   const int first_unmasked = std::max(0, sequence.num_computed - widest_window_left_);
-  const int first_page = first_unmasked / pool_->page_size();
+  const int first_page = first_unmasked / slots_->page_size();
   const std::vector<PageId> behind = pages_of(sequence, sequence.first_held_page, first_page);
-  swa_slots()->drop(behind);
-  swa_slots()->forget(behind);
+  window_slots_->drop(behind);
+  window_slots_->forget(behind);
   sequence.first_held_page = first_page;
 }
 
@@ -152,11 +147,12 @@ Tensor GoldenDriver::run(std::span<const Extension> extensions, std::span<const 
   const bool fits = mode == ForwardMode::kDecode
                         ? slots_->alloc_decode(seqlens, last_slots, out_slots)
                         : slots_->alloc_extend(prefix_lens, seqlens, last_slots, out_slots);
-  ensure(fits && (swa_slots() == nullptr || swa_slots()->map(out_slots)),
+  ensure(fits && (window_slots_ == nullptr || window_slots_->map(out_slots)),
          "the pool is sized for every sequence");
 
   int max_seqlen_q = 0;
-  PrefixInfo prefix{.table = rows_.table().as<const int32_t>(), .table_stride = rows_.table().strides[0]};
+  const TensorView& table = storage_->request_table();
+  PrefixInfo prefix{.table = table.as<const int32_t>(), .table_stride = table.strides[0]};
   for (size_t i = 0; i < extensions.size(); ++i) {
     const auto [sequence, num_new] = extensions[i];
     const auto begin = static_cast<size_t>(cu_seqlen_q[i]);
@@ -180,12 +176,6 @@ Tensor GoldenDriver::run(std::span<const Extension> extensions, std::span<const 
   return compute(batch, {.token_ids = token_ids, .logit_rows = logit_rows, .prompt_lens = prompt_lens});
 }
 
-std::vector<int32_t> GoldenDriver::swa_slots_of(View<const TokenSlot> slots) const {
-  std::vector<int32_t> translated(swa_slots() != nullptr ? slots.size() : 0);
-  if (swa_slots() != nullptr) swa_slots()->translate(slots, translated);
-  return translated;
-}
-
 Tensor GoldenDriver::compute(const ForwardBatch& host_batch, const ModelInput& host_input) {
   StepArrays arrays(stream_.device);
   ForwardBatch batch = host_batch;
@@ -199,13 +189,22 @@ Tensor GoldenDriver::compute(const ForwardBatch& host_batch, const ModelInput& h
                          .prompt_lens = arrays.view(host_input.prompt_lens)};
   const Tensor logits = Tensor::empty({std::ssize(input.logit_rows), model_.spec().vocab_size}, DType::kF32);
   const Tensor computed = gpu_stream_ ? cuda::copy_to(logits, stream_.device) : logits;
-  rows_.upload({.rows = raw(batch.request_rows),
-                .cu_seqlen_q = batch.cu_seqlen_q,
-                .positions = batch.positions,
-                .slots = raw(batch.out_slots),
-                .swa_slots = arrays.view(View<const int32_t>(swa_slots_of(host_batch.out_slots))),
-                .slot_map = swa_slots() != nullptr ? swa_slots()->slot_map().as<int32_t>() : nullptr},
-               stream_);
+  std::vector<std::vector<int32_t>> columns;
+  for (StepColumn* column : storage_->columns()) {
+    const bool per_token = column->length() == StepColumn::Length::kTokens;
+    auto& entries = columns.emplace_back(static_cast<size_t>(per_token ? batch.num_tokens : batch.num_reqs));
+    column->fill({.request_rows = host_batch.request_rows,
+                  .seqlen_kv = host_batch.seqlen_kv,
+                  .cu_seqlen_q = host_batch.cu_seqlen_q,
+                  .out_slots = host_batch.out_slots},
+                 entries);
+    column->set_entries(arrays.view(View<const int32_t>(entries)));
+  }
+  storage_->write_new_slots({.rows = raw(batch.request_rows),
+                             .cu_seqlen_q = batch.cu_seqlen_q,
+                             .positions = batch.positions,
+                             .slots = raw(batch.out_slots)},
+                            stream_);
   attention_->plan(batch, stream_);
   model_.forward(input, batch, *attention_, computed, stream_);
   if (gpu_stream_) {

@@ -9,8 +9,8 @@
 
 #include "attend/attention/backend.h"
 #include "attend/kv/allocator.h"
-#include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/storage/cache_storage.h"
 #include "attend/kv/swa_slots.h"
 #include "attend/model/model.h"
 #include "attend/tensor/cuda.h"
@@ -48,15 +48,14 @@ class GoldenDriver {
  private:
   Tensor run(std::span<const Extension> extensions, std::span<const int32_t> logit_rows);
   Tensor compute(const ForwardBatch& batch, const ModelInput& input);
-  SwaSlots* swa_slots() const { return pool_->swa_slots(); }
-  std::vector<int32_t> swa_slots_of(View<const TokenSlot> slots) const;
   std::vector<PageId> pages_of(const Sequence& sequence, int first, int end) const;
   void release_before_window(Sequence& sequence);
 
   Model& model_;
   ReqToTokenPool rows_;
   std::unique_ptr<SlotAllocator> slots_;
-  std::unique_ptr<KvPool> pool_;
+  std::unique_ptr<SwaSlots> window_slots_;  // null: the model has no window half
+  std::optional<CacheStorage> storage_;
   int widest_window_left_ = 0;  // of layers with a window
   std::unique_ptr<AttentionBackend> attention_;
   std::optional<cuda::OwnedStream> gpu_stream_;

@@ -126,7 +126,7 @@ TEST(JoinedWeight, RejectsBlocksOfAnotherHeight) {
                 testing::HasSubstr("part: fp8 weight[128, 256], groups of " +
                                    std::to_string(other.group_outs) + " x 128"));
     const auto first = random_weight(one, 256, 256), second = random_weight(other, 128, 256);
-    const std::vector<QuantizedTensor> parts{{first->view, {}}, {second->view, {}}};
+    const std::vector<LoadedPart> parts{{first->view, {}}, {second->view, {}}};
     EXPECT_FALSE(can_join(parts));
   }
 }

@@ -3,7 +3,8 @@
 
 #include <limits>
 
-#include "attend/kv/kv_pool_config.h"
+#include "attend/kv/storage/cache_storage_config.h"
+#include "attend/kv/swa_slots.h"
 #include "attend/model/model.h"
 #include "tests/model/config_fields.h"
 
@@ -23,6 +24,12 @@ std::vector<KvScales> scales_of(std::vector<TestTensor> tensors, const ModelSpec
   tensors.push_back({"model.embed_tokens.weight", "F32", {1}, test::bytes_of({1.0f})});
   dir.write("model.safetensors", test::safetensors_bytes(tensors));
   return read_kv_scales(*open_checkpoint(dir.path())->open_tensors(), spec);
+}
+
+CacheSpec latent_layers(int num_layers) {
+  CacheSpec cache{.kind = CacheKind::kLatent, .num_kv_heads = 1, .head_dim_qk = 576, .head_dim_v = 512};
+  for (int layer = 0; layer < num_layers; ++layer) cache.layers.push_back(layer);
+  return cache;
 }
 
 ModelSpec latent_model() { return test::read("DeepseekV3ForCausalLM", {{"kv_lora_rank", "512"}}); }
@@ -64,8 +71,7 @@ TEST(KvScalesOfACheckpoint, UseTheKScaleForLatentAttention) {
     EXPECT_EQ(scales[layer].k, expected[layer]);
     EXPECT_EQ(scales[layer].v, expected[layer]);
   }
-  KvPoolConfig pool =
-      MlaKvPool::Config{.num_layers = 3, .num_pages = 4, .dtype = DType::kF8E4M3, .scales = {}};
+  CacheStorageConfig pool = make_cache_storage_config({latent_layers(3)}, 64, DType::kF8E4M3);
   set_kv_scales(pool, scales);
   EXPECT_EQ(make_kv_pool(pool)->layer(1).k_scale, 2.0f);
 }
@@ -83,27 +89,28 @@ TEST(KvScalesOfACheckpoint, RejectInvalidValues) {
 
 TEST(KvScalesOfACheckpoint, ReachTheLayersOfEveryKindOfPool) {
   const std::vector<KvScales> scales = {{1.0f, 2.0f}, {3.0f, 4.0f}, {5.0f, 6.0f}};
-  const MhaKvPool::Config mha = {.num_layers = 3,
-                                 .num_kv_heads = 1,
-                                 .head_dim_qk = 16,
-                                 .head_dim_v = 16,
-                                 .page_size = 1,
-                                 .num_pages = 4,
-                                 .dtype = DType::kF8E4M3};
-  KvPoolConfig pool = mha;
+  const auto layer_of = [](int layer, int window_left) {
+    return CacheSpec{.kind = window_left < 0 ? CacheKind::kFull : CacheKind::kWindow,
+                     .layers = {layer},
+                     .num_kv_heads = 1,
+                     .head_dim_qk = 16,
+                     .head_dim_v = 16,
+                     .window_left = window_left};
+  };
+  CacheStorageConfig pool =
+      make_cache_storage_config({layer_of(0, -1), layer_of(1, -1), layer_of(2, -1)}, 1, DType::kF8E4M3);
   set_kv_scales(pool, scales);
   EXPECT_EQ(make_kv_pool(pool)->layer(2).v_scale, 6.0f);
-  SwaKvPool::Config halves = {.full = mha, .swa = mha, .windowed = {true, false, true}};
-  halves.full.num_layers = 1;
-  halves.swa.num_layers = 2;
-  pool = halves;
+  pool = make_cache_storage_config({layer_of(0, 3), layer_of(1, -1), layer_of(2, 3)}, 1, DType::kF8E4M3, {},
+                                   SwaHalf{});
   set_kv_scales(pool, scales);
-  const auto made = make_kv_pool(pool);
+  const SwaSlots slots(1, pool.num_pages, pool.num_window_pages());
+  const auto made = make_kv_pool(pool, slots.slot_map());
   for (int layer = 0; layer < 3; ++layer) {
     EXPECT_EQ(made->layer(layer).k_scale, scales[static_cast<size_t>(layer)].k);
     EXPECT_EQ(made->layer(layer).v_scale, scales[static_cast<size_t>(layer)].v);
   }
-  pool = MlaKvPool::Config{.num_layers = 3, .num_pages = 4};
+  pool = make_cache_storage_config({latent_layers(3)}, 64, DType::kF8E4M3);
   expect_error(ErrorCode::kInvalidArgument, {"k_scale 1 and v_scale 2 of layer 0", "expected one scale"},
                [&] { set_kv_scales(pool, scales); });
   expect_error(ErrorCode::kInvalidArgument, {"scales of 1 layers: the pool has 3"},

@@ -7,7 +7,7 @@
 #include "attend/backends/table.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/metadata/adapters.h"
+#include "attend/kernels/metadata/metadata.h"
 
 namespace attend::test {
 namespace {
@@ -64,11 +64,10 @@ class LocalBatches : public AttentionBackend {
     std::vector<int32_t> table;
     const int page_size = context_.config.page_size;
     for (size_t r = 0; r < batch.request_rows.size(); ++r) {
-      const View<const TokenSlot> row = context_.requests.row(batch.request_rows[r]);
+      const TensorView row = context_.request_table[batch.request_rows[r].value];
       for (int page = 0; page < table_width(); ++page)
-        table.push_back(page * page_size < batch.seqlen_kv[r]
-                            ? row[static_cast<size_t>(page * page_size)].value / page_size
-                            : 0);
+        table.push_back(
+            page * page_size < batch.seqlen_kv[r] ? row.as<int32_t>()[page * page_size] / page_size : 0);
     }
     return table;
   }

@@ -57,8 +57,8 @@ class OnePart {
   const WeightPart& part() const { return slots_.front().parts.front(); }
   bool is_copied() const { return copies_quantized_values(slots_.front(), part(), quantization_); }
   const Weight& weight() {
-    check_quantized_tensor(slots_.front(), part(), quantization_, *files_);
-    read_ = read_quantized_tensor(slots_.front(), part(), quantization_, *files_);
+    check_part(slots_.front(), part(), quantization_, *files_);
+    read_ = read_part(slots_.front(), part(), quantization_, *files_);
     Stream stream;
     kernels::require_weight_of(stream, "weight", read_.weight);
     return read_.weight;
@@ -77,7 +77,7 @@ class OnePart {
   Quantization quantization_;
   std::shared_ptr<const CheckpointTensors> files_;
   std::vector<WeightSlot> slots_;
-  QuantizedTensor read_;
+  LoadedPart read_;
 };
 
 constexpr Quantization kFp8 = {.storage = WeightStorage::kFp8};
@@ -455,7 +455,7 @@ TEST(QuantizedTensor, DummyWeightsExistInEachFormat) {
     quantize_dummy_tensors(slots, quantization);
     EXPECT_EQ(slots[1].parts[0].storage, WeightStorage::kPlain);
     EXPECT_EQ(slots[2].parts[0].storage, WeightStorage::kPlain);
-    const QuantizedTensor made = make_dummy_tensor(slots[0], slots[0].parts[0], quantization);
+    const LoadedPart made = make_dummy_tensor(slots[0], slots[0].parts[0], quantization);
     Stream stream;
     kernels::require_weight_of(stream, name, made.weight);
     double squares = 0.0;

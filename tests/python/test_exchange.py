@@ -118,7 +118,7 @@ def test_results_share_one_allocation_that_is_freed_with_the_last():
 @pytest.mark.parametrize("num_accepted", [0, 1])
 def test_results_that_a_library_rejects_are_freed(num_accepted):
     library = Library(num_accepted)
-    with pytest.raises(attend.Error, match="did not take over a result"):
+    with pytest.raises(attend.Error, match="did not import a result"):
         call(library)
     library.drop_all()
     assert library.allocated == 1 and library.freed == 1

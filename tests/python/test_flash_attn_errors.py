@@ -16,13 +16,13 @@ REFUSED = {
     "num_splits": (-1, r"num_splits -1: expected 0 \(balanced over the device\), 1 \(none\) or the most of them"),
     "softcap": (-1.0, "softcap -1: expected above 0 and finite, or 0 for none"),
     "softmax_scale": ("much", "softmax_scale 'much': expected a finite number, or None"),
-    "cache_seqlens": (9, "request 0 has 9 keys: there is room for 8"),
+    "cache_seqlens": (9, "request 0 has 9 keys: the capacity is 8"),
     "sinks": (np.zeros(5, np.float32), r"sinks float32\[5\] on cpu: expected \[2\]"),
     "page_table": (np.zeros((3, 1), np.int32), r"page_table .* expected int32 \[2, width\]"),
     "cache_batch_idx": (np.array([0, 2], np.int32), "cache_batch_idx 2 of request 1: the cache has 2 rows"),
     "cu_seqlens_k_new": (np.zeros(3, np.int32), "cu_seqlens_k_new: expected None without k and v"),
     "out": (np.zeros((2, 1, 2, 16), np.float32), "out .* expected 32 in dimension 3"),
-    "scheduler_metadata": (1, "scheduler_metadata: expected what attend's get_scheduler_metadata returned"),
+    "scheduler_metadata": (1, "scheduler_metadata: expected the result of attend's get_scheduler_metadata"),
 }
 
 
@@ -81,7 +81,7 @@ RAGGED = dict(q=np.ones((3, 4, 32), np.float32), cu_seqlens_q=np.array([0, 1, 3]
         (dict(causal=True, attention_chunk=8), dict(causal=True), "attention_chunk 8, the call has True, -1, 0"),
         (dict(max_seqlen_q=2, cu_seqlens_q=np.array([0, 2, 3], np.int32), total_q=3), RAGGED, r"queries \[2, 1\], request 0 has 1"),
         (dict(num_heads_q=2), {}, "2/2 heads.* the call has .*4/2"),
-        (dict(num_splits=1), {}, "num_splits is to be the same too"),
+        (dict(num_splits=1), {}, "num_splits must also be equal"),
         (dict(lengths=[5, 6, 7]), {}, "for 3 requests"),
     ],
     ids=str,
@@ -140,7 +140,7 @@ def test_calls_on_the_cpu_release_the_gil(planned):
 @pytest.mark.parametrize("sums", [[0, 5, 3], [0, -7, 3], [0, 2**31 - 1, 3], [0, -(2**31), 3], [1, 2, 3]], ids=str)
 @pytest.mark.parametrize("name", ["cu_seqlens_q", "cu_seqlens_k_new"])
 def test_plan_cumulative_lengths_are_checked_on_the_cpu(name, sums):
-    with pytest.raises(attend.Error, match=rf"{name}( falls from|\[0\] is 1)"):
+    with pytest.raises(attend.Error, match=rf"{name}( decreases from|\[0\] is 1)"):
         plan(max_seqlen_q=3, total_q=3, max_seqlen_k_new=3, **{name: np.array(sums, np.int32)})
 
 
@@ -180,7 +180,7 @@ ONES = lambda *shape, dtype=np.float32: np.ones(shape, dtype)
         (dict(NEW, k=ONES(2, 1, 2, 32, dtype=np.float64)), "k of float64: expected float32, float16, bfloat16, float8_e4m3fn or float8_e5m2$"),
         (dict(q=ONES(2, 1, 4, 32, dtype=np.float64)), "q of float64: expected float32, float16, bfloat16, float8_e4m3fn or float8_e5m2$"),
         (dict(q=ONES(2, 1, 4, 32, dtype=">f4")), "q of float32 in another byte order"),
-        (dict(q=np.ma.masked_array(ONES(2, 1, 4, 32))), "q: .*MaskedArray: expected an array without a mask"),
+        (dict(q=np.ma.masked_array(ONES(2, 1, 4, 32))), "q: .*MaskedArray: expected an unmasked array"),
         (dict(q=np.array(["a"])), "q of str32: expected float32, float16, bfloat16"),
         (dict(out=ONES(1, 2, 4, 32)), "out .*: expected 2 in dimension 0"),
         (dict(sinks=ONES(0)), r"sinks .*: expected \[4\]"),
@@ -287,7 +287,7 @@ def test_page_ids_and_lengths_are_checked_on_the_cpu(rng):
     )
     with pytest.raises(attend.Error, match="page id 7 at position 16 of request 0: the cache has 2 pages"):
         call([0, 7], 20)
-    with pytest.raises(attend.Error, match="request 0 has 40 keys: there is room for 32"):
+    with pytest.raises(attend.Error, match="request 0 has 40 keys: the capacity is 32"):
         call([0, 1], 40)
     with pytest.raises(attend.Error, match="request 0 has -1 keys"):
         call([0, 1], -1)
@@ -296,9 +296,9 @@ def test_page_ids_and_lengths_are_checked_on_the_cpu(rng):
 @pytest.mark.parametrize(
     "argument, message",
     [
-        (dict(num_heads_kv=0), "num_heads_kv 0: expected above 0, and that it divides num_heads_q 4"),
-        (dict(num_heads_q=3), "num_heads_kv 2: expected above 0, and that it divides num_heads_q 3"),
-        (dict(max_seqlen_q=-1), "batch_size 2, max_seqlen_q -1, max_seqlen_k_new 0: expected none below 0"),
+        (dict(num_heads_kv=0), "num_heads_kv 0: expected a positive divisor of num_heads_q 4"),
+        (dict(num_heads_q=3), "num_heads_kv 2: expected a positive divisor of num_heads_q 3"),
+        (dict(max_seqlen_q=-1), "batch_size 2, max_seqlen_q -1, max_seqlen_k_new 0: expected at least 0"),
         (dict(headdim=0), "headdim 0, headdim_v 0: expected above 0"),
         (dict(qkv_dtype="int4"), "qkv_dtype 'int4': expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2"),
     ],

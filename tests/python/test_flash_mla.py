@@ -127,7 +127,7 @@ def test_query_without_keys_has_the_lse_of_flash_mla(library, seqlen_q, num_kv_h
         (dict(attn_sink=np.zeros(3, np.float32)), r"^attn_sink .*: expected \[2\]"),
         (dict(softmax_scale="x"), "^softmax_scale 'x': expected a finite number"),
         (dict(k_cache=None), "^k_cache None: expected a tensor"),
-        (dict(cache_seqlens=np.array([17], np.int32)), "request 0 has 17 keys: there is room for 16"),
+        (dict(cache_seqlens=np.array([17], np.int32)), "request 0 has 17 keys: the capacity is 16"),
     ],
     ids=str,
 )

@@ -314,25 +314,25 @@ def test_cascade_levels_match_attention_over_all_keys(rng, library):
 def test_unsupported_options_are_rejected_by_name():
     indptr = np.array([0, 1], np.int32)
     decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
-    with pytest.raises(attend.Error, match="pos_encoding_mode 'ROPE_LLAMA': attend.flashinfer's decode takes 'NONE'"):
+    with pytest.raises(attend.Error, match="pos_encoding_mode 'ROPE_LLAMA': attend.flashinfer's decode accepts 'NONE'"):
         decode.plan(indptr, indptr[:1], indptr[1:], 2, 1, 32, 16, pos_encoding_mode="ROPE_LLAMA")
     q, cache = np.ones((1, 2, 32), np.float32), np.ones((1, 2, 16, 1, 32), np.float32)
     with pytest.raises(attend.Error, match=r"run: expected plan\(\) before"):
         decode.run(q, cache)
     with pytest.raises(attend.Error, match="kv_layout 'NDH': expected 'NHD' or 'HND'"):
         flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, "NDH")
-    with pytest.raises(attend.Error, match="jit_args list: attend.flashinfer's Batch.* takes None"):
+    with pytest.raises(attend.Error, match="jit_args list: attend.flashinfer's Batch.* accepts None"):
         flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, jit_args=["a variant"])
     decode.plan(indptr, indptr[:1], indptr[1:], 2, 1, 32, 16, disable_split_kv=True)
     with pytest.raises(attend.Error, match=r"q_len_per_req 2: plan\(\) was given 1"):
         decode.run(q, cache, q_len_per_req=2)
-    with pytest.raises(attend.Error, match="kv_cache_sf ndarray: attend.flashinfer's decode takes None"):
+    with pytest.raises(attend.Error, match="kv_cache_sf ndarray: attend.flashinfer's decode accepts None"):
         decode.run(q, cache, kv_cache_sf=q)
-    with pytest.raises(attend.Error, match="token_pos_in_items_len 3: attend.flashinfer's prefill takes 0"):
+    with pytest.raises(attend.Error, match="token_pos_in_items_len 3: attend.flashinfer's prefill accepts 0"):
         flashinfer.BatchPrefillWithRaggedKVCacheWrapper(None).plan(indptr, indptr, 2, 1, 32, token_pos_in_items_len=3)
     with pytest.raises(attend.Error, match="ckv_scale and ckv_scale_arr: expected one of them"):
         flashinfer.BatchMLAPagedAttentionWrapper(None).run(q, q, q, q, ckv_scale=0.5, ckv_scale_arr=q)
-    with pytest.raises(attend.Error, match="o_scale 2.0: attend.flashinfer's mla takes 1"):
+    with pytest.raises(attend.Error, match="o_scale 2.0: attend.flashinfer's mla accepts 1"):
         flashinfer.BatchMLAPagedAttentionWrapper(None).run(q, q, q, q, o_scale=2.0)
     with pytest.raises(TypeError, match="decode got an unexpected keyword argument 'qscale'"):
         decode.run(q, cache, qscale=2.0)
@@ -376,7 +376,7 @@ def test_page_strides_that_are_not_whole_tokens_are_rejected():
     cache = np.lib.stride_tricks.as_strided(np.zeros(3 * 321 + 1, np.float32), (3, 5, 2, 32), (321 * 4, 256, 128, 4))
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
     wrapper.plan(*(np.array(x, np.int32) for x in ([0, 3], [0, 1, 2], [5])), 2, 2, 32, 5)
-    with pytest.raises(attend.Error, match="page_size 5 with strides .*whole number of tokens"):
+    with pytest.raises(attend.Error, match="page_size 5 with strides .*multiples of a token"):
         wrapper.run(np.zeros((1, 2, 32), np.float32), (cache, cache))
 
 

@@ -107,7 +107,7 @@ def test_invalid_masks_are_rejected_by_name(rng):
     q, cache = np.ones((1, 2, 32), np.float32), np.ones((1, 2, 2, 16, 32), np.float32)
     with pytest.raises(attend.Error, match="custom mask over pages with strides .*: expected kv_layout 'NHD'"):
         paged.run(q, cache)
-    with pytest.raises(attend.Error, match=r"window_left 3: give it to plan\(\) with a custom mask"):
+    with pytest.raises(attend.Error, match=r"window_left 3: pass it to plan\(\) with a custom mask"):
         paged.run(q, cache, window_left=3)
 
 

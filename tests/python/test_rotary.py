@@ -106,7 +106,7 @@ NEW = dict(k=ONES(1, 1, 1, 16), v=ONES(1, 1, 1, 16))
         (dict(rotary_cos=ONES(8, 9), rotary_sin=ONES(8, 9), **NEW), "rotary_cos .*: expected .* rotary_dim of at most 16"),
         (dict(rotary_cos=ONES(8, 8), rotary_sin=ONES(7, 8), **NEW), "rotary_sin .*: expected the dtype and shape of rotary_cos"),
         (dict(rotary_cos=ONES(8, 8), rotary_sin=ONES(8, 8), rotary_seqlens=np.zeros(2, np.int32), **NEW), "rotary_seqlens of 2 entries"),
-        (dict(rotary_cos=ONES(5, 8), rotary_sin=ONES(5, 8), **NEW), "request 0 stands at positions 5 to 5: cos and sin have 5"),
+        (dict(rotary_cos=ONES(5, 8), rotary_sin=ONES(5, 8), **NEW), "request 0 has positions 5 to 5: cos and sin have 5"),
         (dict(rotary_cos=1, rotary_sin=ONES(5, 8), **NEW), "rotary_cos: int: expected a tensor"),
     ],
     ids=lambda x: "" if isinstance(x, dict) else x[:40],

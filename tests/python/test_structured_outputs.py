@@ -65,7 +65,7 @@ def test_invalid_grammars_are_rejected(llm):
 
 
 def test_several_grammars_in_one_request_are_rejected(llm):
-    with pytest.raises(attend.Error, match="regex says already"):
+    with pytest.raises(attend.Error, match="regex already sets"):
         llm.generate("sort:", {"structured_outputs": {"regex": "a"}, "ebnf": "b"})
     with pytest.raises(attend.Error, match="expected one of json"):
         llm.generate("sort:", {"structured_outputs": {"xml": "a"}})

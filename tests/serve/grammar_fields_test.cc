@@ -76,7 +76,7 @@ TEST(GrammarFields, NamesInvalidFields) {
   EXPECT_THAT(grammar_error(R"({"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}})"),
               HasSubstr("expected a JSON schema, an object"));
   EXPECT_THAT(grammar_error(R"({"structured_outputs": {"regex": "a", "choice": ["b"]}})"),
-              HasSubstr("structured_outputs.regex says already"));
+              HasSubstr("structured_outputs.regex already sets"));
   EXPECT_THAT(grammar_error(R"({"guided_choice": [1]})"), HasSubstr("guided_choice holds 1"));
 }
 

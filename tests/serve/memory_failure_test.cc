@@ -242,7 +242,7 @@ TEST(ServerMemory, AnswersAHandlerOutOfMemoryWith503AndServesTheNext) {
   std::thread runs([&] {
     server.run(
         [&](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-          exchange->on_gone = [&](int status) { EXPECT_EQ(status, 503); };
+          exchange->on_disconnect = [&](int status) { EXPECT_EQ(status, 503); };
           if (++num_calls == 1) throw std::bad_alloc();
           if (num_calls == 2) exchange->begin_stream("text/plain");
           if (num_calls == 2) throw std::bad_alloc();

@@ -78,7 +78,7 @@ TEST(Tools, InvalidToolsAreRejectedByName) {
   EXPECT_THAT(tools_error(std::string(kTwoTools) + R"(, "tool_choice": "sometimes")"),
               HasSubstr("\"required\" or"));
   EXPECT_THAT(tools_error(std::string(kTwoTools) + R"(, "tool_choice": "required", "regex": "a")"),
-              HasSubstr("regex says already"));
+              HasSubstr("regex already sets"));
 }
 
 TEST(ToolFormat, IsFoundByNameAndByTemplate) {

@@ -1,5 +1,5 @@
-"""FlashInfer's wrappers over attend's kernels: plan once a step, run once a layer, on CPUs and on GPUs from Ampere on;
-and its layers and sampling, which are attend.sgl_kernel's.
+"""FlashInfer's wrappers with attend's kernels: plan once per step, run once per layer, on CPUs and on GPUs from Ampere on.
+Its layers and sampling are those of attend.sgl_kernel.
 
 decode      BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper, fast_decode_plan,
             single_decode_with_kv_cache
@@ -12,10 +12,11 @@ sampling    softmax, sampling_from_probs, top_p_sampling_from_probs, ... (tensor
             rmsnorm, fused_add_rmsnorm, gemma_rmsnorm, gemma_fused_add_rmsnorm, silu_and_mul, gelu_and_mul,
             gelu_tanh_and_mul, apply_rope_with_cos_sin_cache_inplace (tensors of torch)
 
-What differs from FlashInfer: the workspace that a wrapper is given, and which of its kernels are asked for (backend,
-use_tensor_cores), change nothing; head dims are multiples of 8 up to 256, or 512/512 (row by row on GPUs); page sizes that are no power of two up to 256 are
-read token by token; what would change results and is not served (position encodings, custom variants of attention, several
-items in a prompt) is refused by name. LSE are of base 2 and float32, as FlashInfer's; a query that sees no key has output 0 and LSE -inf.
+Differences from FlashInfer: the workspace of a wrapper and the choice of its kernels (backend, use_tensor_cores) have no
+effect; head dims are multiples of 8 up to 256, or 512/512 (row by row on GPUs); caches with other page sizes than powers
+of two up to 256 are read token by token; arguments that would change results and are not supported (position encodings,
+custom attention variants, several items in a prompt) are rejected. LSE are float32 with base 2, as FlashInfer's; a query
+without visible keys has output 0 and LSE -inf.
 """
 
 from .cascade import (
@@ -40,7 +41,7 @@ from .prefill import (
     single_prefill_with_kv_cache,
 )
 
-# What wants torch is there where torch is: the wrappers take numpy's arrays too.
+# Functions that need torch are available only with torch; the wrappers also support numpy arrays.
 _TORCH_OPERATORS = (
     "apply_rope_with_cos_sin_cache_inplace",
     "fused_add_rmsnorm",

@@ -1,64 +1,63 @@
-"""What FlashInfer's wrappers have in common here: plan() keeps the arguments of attend.attention, run() calls it."""
+"""Base of FlashInfer's wrappers: plan() stores the arguments of attend.attention, run() calls it."""
 
 import math
 from typing import Any
 
 from .._attend import attention
-from .._refusal import refusal
+from .._rejection import rejection
 
 LOG2_E = math.log2(math.e)
 
-# What FlashInfer may do otherwise with the same results: its kernels, how it waits and divides work, and what it is told
-# a second time.
+# Arguments that do not change results: choice of kernels, synchronization, distribution of work, and redundant values.
 _HINTS = frozenset({
     "backend", "block_tables", "data_type", "disable_split_kv", "enable_pdl", "fixed_split_size", "kv_data_type",
     "max_sequence_kv", "max_token_per_sequence", "non_blocking", "profiler_buffer", "q_data_type", "rope_scale",
     "rope_theta", "seq_lens", "seq_lens_q", "skip_softmax_threshold_scale_factor", "use_fp16_qk_reduction",
     "use_fp16_softmax", "use_profiler", "use_tensor_cores", "uses_spcompress",
 })  # fmt: skip
-# What changes results, and the values that change nothing.
-_REFUSED = {
+# Arguments that change results, with the values that have no effect.
+_REJECTED = {
     "jit_args": (None,), "jit_kwargs": (None,), "kv_cache_sf": (None,), "max_item_len_ptr": (None,), "o_indptr": (None,),
     "o_scale": (None, 1), "pos_encoding_mode": (None, "NONE"), "prefix_len_ptr": (None,),
     "scale_k": (None,), "scale_q": (None,), "scale_v": (None,), "token_pos_in_items_len": (None, 0),
     "token_pos_in_items_ptr": (None,), "v_indptr": (None,),
 }  # fmt: skip
-# Arrays of a plan. A captured graph reads them where they were when it was captured.
+# Arrays of a plan. A captured graph reads them at the addresses of the capture.
 _ARRAYS = ("cu_seqlen_q", "seqlen_kv", "kv_indptr", "kv_indices", "cu_seqlen_kv", "tree_mask", "positions")
 
 
 def check_ignored_arguments(owner, others):
-    """`others`, the arguments that `owner` does not read by name: hints, or refused where they would change results."""
+    """Checks `others`, the arguments that `owner` does not read: hints are ignored, unsupported ones rejected."""
     for name, value in others.items():
         if name in _HINTS:
             continue
-        if name not in _REFUSED:
+        if name not in _REJECTED:
             raise TypeError(f"attend.flashinfer's {owner} got an unexpected keyword argument {name!r}")
         plain = value is None or isinstance(value, (str, int, float))
-        if not (plain and value in _REFUSED[name]):
+        if not (plain and value in _REJECTED[name]):
             shown = repr(value) if plain else type(value).__name__
-            raise refusal("unsupported", f"{name} {shown}: attend.flashinfer's {owner} takes {_REFUSED[name][-1]!r}")
+            raise rejection("unsupported", f"{name} {shown}: attend.flashinfer's {owner} accepts {_REJECTED[name][-1]!r}")
 
 
 def to_split_rule(others):
-    """How attend.attention is to share keys among workers: with either of these a token's bits do not depend on the
-    other requests, as FlashInfer has it."""
+    """Returns the split rule of attend.attention: with either of these arguments a token's bits do not depend on other
+    requests, as in FlashInfer."""
     return "fixed" if others.get("disable_split_kv") or (others.get("fixed_split_size") or 0) > 0 else "balanced"
 
 
 def by_tokens(cache, kv_layout):
-    """A cache as [num_pages, page_size, num_heads, head_dim]."""
+    """Views a cache as [num_pages, page_size, num_heads, head_dim]."""
     return cache if kv_layout == "NHD" else cache.swapaxes(1, 2)
 
 
 def keys_and_values(cache, kv_layout):
-    """(k, v) of a pair, or of one tensor [num_pages, 2, ...]."""
+    """Returns (k, v) of a pair, or of one tensor [num_pages, 2, ...]."""
     k, v = cache if isinstance(cache, (tuple, list)) else (cache[:, 0], cache[:, 1])
     return by_tokens(k, kv_layout), by_tokens(v, kv_layout)
 
 
 def get_seq_lens(kv_indptr, kv_last_page_len, page_size):
-    """Keys of each request, from its pages and what is in the last one."""
+    """Returns the number of keys per request, from its pages and the length of the last one."""
     num_pages = kv_indptr[1:] - kv_indptr[:-1]
     return int32(((num_pages - 1) * page_size + as_array_like(kv_last_page_len, kv_indptr)) * (num_pages > 0))
 
@@ -68,7 +67,7 @@ def int32(array):
 
 
 def int32_like(array, values):
-    """A few numbers as int32, in the library and the place of `array`."""
+    """Returns a few numbers as int32, with the library and device of `array`."""
     if hasattr(array, "new_tensor"):
         import torch
 
@@ -79,32 +78,32 @@ def int32_like(array, values):
 
 
 def iota_like(array, size):
-    """0, 1, ..., size - 1 as int32, where `array` lies."""
+    """Returns 0, 1, ..., size - 1 as int32 on the device of `array`."""
     if hasattr(array, "new_ones"):
         return array.new_ones(size).cumsum(0).int() - 1
     return (array[:1] * 0 + 1).repeat(size).cumsum().astype("int32") - 1
 
 
 def as_array_like(array, other):
-    """`array` where `other` lies: plans take what is in host memory, too."""
+    """Returns `array` on the device of `other`, since plans also accept arrays in host memory."""
     if not hasattr(array, "new_ones") or array.device == other.device:
         return array
-    # On its way to the host it is waited for: the host reads it next.
+    # Copies to the host are synchronous, since the host reads them next.
     return array.to(other.device, non_blocking=array.device.type == "cpu")
 
 
 def differences(indptr):
-    """How many entries each request has, of where they begin."""
+    """Returns the lengths of requests from their offsets."""
     return int32(indptr[1:] - indptr[:-1])
 
 
 def longest(indptr):
-    """The most queries of a request. Of a GPU's array this waits for it, as FlashInfer's plan does."""
+    """Returns the maximum number of queries per request. Waits for a GPU array, as FlashInfer's plan does."""
     return int(differences(indptr).max()) if len(indptr) > 1 else 0
 
 
 def as_dtype(array, dtype):
-    """`array`, in another dtype where one is asked for: torch's or numpy's, or a name."""
+    """Converts `array` to another dtype of torch or numpy, or by name, if one is given."""
     if dtype is None or str(array.dtype).rpartition(".")[2] == str(dtype).rpartition(".")[2]:
         return array
     if not hasattr(array, "new_empty"):
@@ -115,7 +114,7 @@ def as_dtype(array, dtype):
 
 
 def with_base_2(result, lse, return_lse):
-    """What run() returns of (values, natural LSE): the latter of base 2, in `lse` where that is given."""
+    """Returns run()'s result from (values, natural LSE): the LSE with base 2, written to `lse` if given."""
     values, natural = result
     if lse is None:
         lse = natural * LOG2_E
@@ -129,15 +128,15 @@ def is_kernel_page_size(page_size):
 
 
 def _token_rows(cache):
-    """(cache, spacing): a cache of pages as one of pages of one token, the same memory, and how many tokens of that lie
-    from one page to the next."""
+    """Returns (cache, spacing): the same memory as pages of one token, and the distance of the original pages in
+    tokens."""
     strides = cache.stride() if hasattr(cache, "stride") else [step // cache.itemsize for step in cache.strides]
     num_pages, page_size = cache.shape[:2]
     spacing, rest = divmod(strides[0], strides[1]) if num_pages > 1 else (page_size, 0)
     if rest:
-        raise refusal(
+        raise rejection(
             "unsupported",
-            f"page_size {page_size} with strides {tuple(strides)}: expected pages a whole number of tokens apart, or a "
+            f"page_size {page_size} with strides {tuple(strides)}: expected page strides that are multiples of a token, or a "
             "power of two up to 256",
         )
     shape = (max(0, num_pages - 1) * spacing + page_size * (num_pages > 0), 1, *cache.shape[2:])
@@ -150,26 +149,26 @@ def _token_rows(cache):
 
 
 def _token_slots(kv_indptr, kv_indices, page_size, spacing):
-    """The index over pages as one over their tokens."""
+    """Converts the index of pages to an index of their tokens."""
     slots = kv_indices[:, None] * spacing + iota_like(kv_indptr, page_size)
     return dict(kv_indptr=kv_indptr * page_size, kv_indices=slots.reshape(-1))
 
 
 class _ArraysOfGraph:
-    """Arrays that keep their place from plan to plan, so that a captured graph reads what the last plan wrote."""
+    """Arrays with fixed addresses, so that a captured graph reads what the last plan wrote."""
 
     def __init__(self, buffers):
         self._arrays = {name: buffer for name, buffer in buffers.items() if buffer is not None}
         self._max_seqlen_q = None
 
     def kept(self, plan):
-        """`plan`, its arrays written to their places."""
+        """Writes the arrays of `plan` to their addresses and returns the plan."""
         if plan.get("single_keys"):
-            raise refusal("unsupported", "custom mask with use_cuda_graph: expected one that hides new tokens alone")
+            raise rejection("unsupported", "custom mask with use_cuda_graph: expected one that masks only new tokens")
         if self._max_seqlen_q is None:
             self._max_seqlen_q = plan["max_seqlen_q"]
         if plan["max_seqlen_q"] > self._max_seqlen_q:
-            raise refusal(
+            raise rejection(
                 "invalid_argument",
                 f"a request of {plan['max_seqlen_q']} queries with use_cuda_graph: the first plan had at most {self._max_seqlen_q}",
             )
@@ -186,22 +185,22 @@ class _ArraysOfGraph:
             return self._arrays[name]
         fits = len(new) <= len(place) if name == "kv_indices" else tuple(new.shape) == tuple(place.shape)
         if not fits:
-            raise refusal(
+            raise rejection(
                 "invalid_argument",
                 f"{name} of {list(new.shape)} with use_cuda_graph: expected {'at most ' if name == 'kv_indices' else ''}"
-                f"{list(place.shape)}, as its buffer or the first plan has",
+                f"{list(place.shape)}, the shape of its buffer or of the first plan",
             )
         place[: len(new)] = new
         return place
 
 
 class Wrapper:
-    _int_workspace_buffer = None  # callers pass FlashInfer's on to each other; workspaces are attend's own
+    _int_workspace_buffer = None  # unused by attend; callers pass FlashInfer's between wrappers
 
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, buffers=None, **others):
         check_ignored_arguments(type(self).__name__, others)
         if kv_layout not in ("NHD", "HND"):
-            raise refusal("invalid_argument", f"kv_layout {kv_layout!r}: expected 'NHD' or 'HND'")
+            raise rejection("invalid_argument", f"kv_layout {kv_layout!r}: expected 'NHD' or 'HND'")
         self._kv_layout, self._planned, self._out_dtype, self._slots = kv_layout, None, None, None
         self._graph = _ArraysOfGraph(buffers or {}) if use_cuda_graph else None
 
@@ -210,31 +209,31 @@ class Wrapper:
         return self._graph is not None
 
     def reset_workspace_buffer(self, *args, **kwargs):
-        """Workspaces are attend's own."""
+        """Has no effect, since attend has its own workspaces."""
 
     def _keep(self, plan, out_dtype=None):
         self._planned, self._out_dtype = self._graph.kept(plan) if self._graph else plan, out_dtype
         self._slots = None
 
     def _change(self, **changed):
-        """Other numbers of a plan; its arrays stay."""
+        """Changes numbers of a plan; its arrays stay."""
         self._planned = {**self._from_plan(), **changed}
 
     def _check_page_size(self, call, cache):
         planned = call.pop("page_size", None)
         if planned is not None and cache.shape[1] != planned:
-            raise refusal(
-                "invalid_argument", f"a cache with pages of {cache.shape[1]} tokens: expected {planned}, as plan() was given"
+            raise rejection(
+                "invalid_argument", f"a cache with pages of {cache.shape[1]} tokens: expected {planned}, the page size of plan()"
             )
 
     def _by_tokens(self, call, *caches):
-        """Caches whose page size no kernel knows, as pages of one token, which `call` is told."""
+        """Converts caches with a page size that kernels do not support to pages of one token, and updates `call`."""
         page_size = caches[0].shape[1]
         rows = [_token_rows(cache) for cache in caches]
         spacing = rows[0][1]
         if any(other != spacing for _, other in rows):
-            raise refusal("unsupported", f"page_size {page_size} with k and v of other strides: expected the same, or a power of two")
-        # A graph that is captured makes them anew in every replay.
+            raise rejection("unsupported", f"page_size {page_size} with different strides of k and v: expected equal strides, or a power of two")
+        # A captured graph computes the slots in every replay.
         if self._slots is None or self._slots[0] != spacing or self._graph:
             self._slots = spacing, _token_slots(call["kv_indptr"], call["kv_indices"], page_size, spacing)
         call.update(self._slots[1])
@@ -242,7 +241,7 @@ class Wrapper:
 
     def _from_plan(self):
         if self._planned is None:
-            raise refusal("invalid_argument", "run: expected plan() before")
+            raise rejection("invalid_argument", "run: call plan() first")
         return dict(self._planned)
 
     def _call(self, q, k, v, *, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False,
@@ -253,7 +252,7 @@ class Wrapper:
             call["window_left"] = window_left
         if call.pop("single_keys", False):
             if window_left is not None:
-                raise refusal("unsupported", f"window_left {window_left}: give it to plan() with a custom mask")
+                raise rejection("unsupported", f"window_left {window_left}: pass it to plan() with a custom mask")
             k, v = _single_keys(k), _single_keys(v)
         elif "kv_indptr" in call and not is_kernel_page_size(k.shape[1]):
             k, v = self._by_tokens(call, k, v)
@@ -270,12 +269,12 @@ class Wrapper:
 
 
 def _single_keys(cache):
-    """A cache of pages as one of pages of one key: the same memory."""
+    """Views a cache of pages as pages of one key."""
     strides = cache.stride() if hasattr(cache, "stride") else [step // cache.itemsize for step in cache.strides]
     if cache.shape[1] == 1:
         return cache
     if strides[0] != cache.shape[1] * strides[1]:
-        raise refusal(
+        raise rejection(
             "unsupported", f"custom mask over pages with strides {tuple(strides)}: expected kv_layout 'NHD', without gaps"
         )
     return cache.reshape(-1, 1, *cache.shape[2:])

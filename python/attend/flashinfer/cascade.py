@@ -1,7 +1,7 @@
-"""FlashInfer's merges of partial results by their LSE, and attention over keys that groups of requests share."""
+"""FlashInfer's merges of partial results by LSE, and attention over keys that groups of requests share."""
 
 from .._attend import merge
-from .._refusal import refusal
+from .._rejection import rejection
 from ._wrapper import LOG2_E, check_ignored_arguments
 from .decode import BatchDecodeWithPagedKVCacheWrapper
 from .prefill import BatchPrefillWithPagedKVCacheWrapper, single_prefill_with_kv_cache
@@ -17,17 +17,17 @@ __all__ = [
 
 
 def merge_state(v_a, s_a, v_b, s_b):
-    """Merges attention over two parts of the keys: (v, s).
+    """Merges attention over two parts of the keys. Returns (v, s).
 
-    v_a, v_b  [num_tokens, num_heads, head_dim]     s_a, s_b  float32 [num_tokens, num_heads], LSE of base 2
+    v_a, v_b  [num_tokens, num_heads, head_dim]     s_a, s_b  float32 [num_tokens, num_heads], LSE with base 2
     """
     v, s = merge(v_a, s_a / LOG2_E, v_b, s_b / LOG2_E)
     return v, s * LOG2_E
 
 
 def merge_state_in_place(v, s, v_other, s_other, mask=None):
-    """Merges v_other, s_other into v, s. mask bool [num_tokens]: the tokens whose rows are merged; None: all. A GPU is not
-    waited for, whatever the mask."""
+    """Merges v_other, s_other into v, s. mask bool [num_tokens]: tokens whose rows are merged; None: all. Does not wait for
+    the GPU."""
     merged_v, merged_s = merge_state(v, s, v_other, s_other)
     v[...] = merged_v if mask is None else _chosen(mask[:, None, None], merged_v, v)
     s[...] = merged_s if mask is None else _chosen(mask[:, None], merged_s, s)
@@ -51,8 +51,8 @@ def merge_states(v, s):
 
 
 class MultiLevelCascadeAttentionWrapper:
-    """Attention to keys in levels: of each level, groups of requests share pages. A level's arrays are those of a paged
-    prefill whose requests are the groups. The last level's mask may be causal."""
+    """Attention over keys in levels: in each level, groups of requests share pages. A level's arrays are those of a paged
+    prefill with the groups as requests. The last level's mask may be causal."""
 
     def __init__(self, num_levels, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False,
                  qo_indptr_buf_arr=None, paged_kv_indptr_buf_arr=None, paged_kv_indices_buf_arr=None,
@@ -64,14 +64,14 @@ class MultiLevelCascadeAttentionWrapper:
         ]
 
     def reset_workspace_buffer(self, *args, **kwargs):
-        """Workspaces are attend's own."""
+        """Has no effect, since attend has its own workspaces."""
 
     def plan(self, qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len, num_qo_heads,
              num_kv_heads, head_dim, page_size, causal=False, **options):  # fmt: skip
-        """A list of arrays for each level; `options` as the paged prefill wrapper has them."""
+        """Each argument is a list with one array per level; `options` are those of the paged prefill wrapper."""
         arrays = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
         if any(len(array) != len(self._levels) for array in arrays):
-            raise refusal("invalid_argument", f"arrays of {[len(array) for array in arrays]} levels: expected {len(self._levels)}")
+            raise rejection("invalid_argument", f"arrays of {[len(array) for array in arrays]} levels: expected {len(self._levels)}")
         for level, of_level in zip(self._levels, zip(*arrays)):
             level.plan(*of_level, num_qo_heads, num_kv_heads, head_dim, page_size, causal=causal and level is self._levels[-1], **options)
 
@@ -88,7 +88,7 @@ class MultiLevelCascadeAttentionWrapper:
 
 
 class _SharedPrefixWrapper:
-    """Keys that all requests have in front of their own, which lie in pages."""
+    """Attention over keys that all requests share, followed by each request's own keys in pages."""
 
     _unique_wrapper: type
 
@@ -96,16 +96,16 @@ class _SharedPrefixWrapper:
         self._own, self._kv_layout = self._unique_wrapper(float_workspace_buffer, kv_layout), kv_layout
 
     def reset_workspace_buffer(self, *args, **kwargs):
-        """Workspaces are attend's own."""
+        """Has no effect, since attend has its own workspaces."""
 
     def plan(self, *args, **options):
-        """Of the requests' own keys: as the wrapper without a shared prefix has it."""
+        """Plans the requests' own keys, with the arguments of the wrapper without a shared prefix."""
         self._own.plan(*args, **options)
 
     begin_forward = plan
 
     def end_forward(self):
-        """Nothing is to be freed."""
+        """Has no effect."""
 
     def _run(self, q, k_shared, v_shared, unique_kv_cache, sm_scale, others, **changed):
         check_ignored_arguments("shared prefix", others)
@@ -117,27 +117,27 @@ class _SharedPrefixWrapper:
 
 
 class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefixWrapper):
-    """Decode of requests that have their first keys in common."""
+    """Decode of requests with common first keys."""
 
     _unique_wrapper = BatchDecodeWithPagedKVCacheWrapper
 
     def forward(self, q, k_shared, v_shared, unique_kv_cache, allow_fp16_qk_reduction=False, sm_scale=None, **others):
         """q [batch, num_qo_heads, head_dim]; k_shared, v_shared [shared_len, num_kv_heads, head_dim], or with kv_layout
-        "HND" heads first; unique_kv_cache the pages of the other keys."""
+        "HND" heads first; unique_kv_cache contains the pages of the other keys."""
         return self._run(q, k_shared, v_shared, unique_kv_cache, sm_scale, others)
 
     run = forward
 
 
 class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefixWrapper):
-    """Prefill and append of requests that have their first keys in common."""
+    """Prefill and append of requests with common first keys."""
 
     _unique_wrapper = BatchPrefillWithPagedKVCacheWrapper
 
     def forward(
         self, q, k_shared, v_shared, unique_kv_cache, causal=False, allow_fp16_qk_reduction=False, sm_scale=None, **others
     ):  # fmt: skip
-        """As the decode wrapper has it, with q [total_q, num_qo_heads, head_dim]. causal: of the requests' own keys."""
+        """Like the decode wrapper, with q [total_q, num_qo_heads, head_dim]. causal: applies to the requests' own keys."""
         return self._run(q, k_shared, v_shared, unique_kv_cache, sm_scale, others, causal=causal)
 
     run = forward

@@ -1,8 +1,8 @@
-"""FlashInfer's decode: one query of each request, or as many of each, over pages."""
+"""FlashInfer's decode: one query per request, or the same number for each, over pages."""
 
 from functools import partialmethod
 
-from .._refusal import refusal
+from .._rejection import rejection
 from ._wrapper import Wrapper, as_array_like, check_ignored_arguments, get_seq_lens, iota_like, keys_and_values, to_split_rule
 from .prefill import single_prefill_with_kv_cache
 
@@ -15,11 +15,11 @@ __all__ = [
 
 
 class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
-    """Decode: one query of each request, over pages.
+    """Decode: one query per request, over pages.
 
     kv_layout        "NHD": k and v are [num_pages, page_size, num_kv_heads, head_dim]; "HND": heads before page_size
-    use_cuda_graph   plan() writes into the buffers, or where the first plan's arrays are, which a captured graph reads: a
-                     replay after it serves another step of as many requests
+    use_cuda_graph   plan() writes to the given buffers, or to the first plan's arrays, which a captured graph reads: a
+                     replay after it computes another step with the same number of requests
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         window_left=-1, logits_soft_cap=None, sm_scale=None, o_data_type=None, q_len_per_req=1, **others,
     ):  # fmt: skip
         """The pages of each request: int32 indptr [batch + 1] into indices, page ids, and last_page_len [batch].
-        q_len_per_req: the last so many tokens of each request are its queries, and do not see those behind them."""
+        q_len_per_req: the queries of each request are its last q_len_per_req tokens, with a causal mask."""
         check_ignored_arguments("decode", {"pos_encoding_mode": pos_encoding_mode, **others})
         self._q_len, self._num_reqs = q_len_per_req or 1, len(indptr) - 1
         self._keep(
@@ -55,15 +55,15 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         window_left=None, sinks=None, q_len_per_req=None, **others,
     ):  # fmt: skip
         """q [batch * q_len_per_req, num_qo_heads, head_dim], paged_kv_cache (k, v) or one tensor [num_pages, 2, ...].
-        Returns out, or (out, lse [batch * q_len_per_req, num_qo_heads]) with return_lse; an `lse` that is given is
-        written either way."""
+        Returns out, or (out, lse [batch * q_len_per_req, num_qo_heads]) with return_lse. A given `lse` is written in both
+        cases."""
         check_ignored_arguments("decode", others)
         if q_len_per_req is not None and self._planned is not None and q_len_per_req != self._q_len:
-            raise refusal("invalid_argument", f"q_len_per_req {q_len_per_req}: plan() was given {self._q_len}")
+            raise rejection("invalid_argument", f"q_len_per_req {q_len_per_req}: expected plan()'s {self._q_len}")
         if self._planned is not None and q.shape[0] != self._num_reqs * self._q_len:
-            raise refusal(
+            raise rejection(
                 "invalid_argument",
-                f"q of {q.shape[0]} tokens: expected {self._num_reqs} requests times q_len_per_req {self._q_len}, as plan() was given",
+                f"q of {q.shape[0]} tokens: expected {self._num_reqs} requests times q_len_per_req {self._q_len}, as in plan()",
             )
         k, v = keys_and_values(paged_kv_cache, self._kv_layout)
         return self._call(
@@ -76,8 +76,8 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
 
 
 class CUDAGraphBatchDecodeWithPagedKVCacheWrapper(BatchDecodeWithPagedKVCacheWrapper):
-    """The decode wrapper of a captured graph, whose buffers must be given. indptr_buffer int32 [batch + 1],
-    indices_buffer int32, last_page_len_buffer int32 [batch]."""
+    """The decode wrapper for captured graphs, with required buffers. indptr_buffer int32 [batch + 1], indices_buffer int32,
+    last_page_len_buffer int32 [batch]."""
 
     def __init__(
         self, workspace_buffer=None, indptr_buffer=None, indices_buffer=None, last_page_len_buffer=None, kv_layout="NHD",
@@ -85,14 +85,14 @@ class CUDAGraphBatchDecodeWithPagedKVCacheWrapper(BatchDecodeWithPagedKVCacheWra
     ):  # fmt: skip
         for name, buffer in (("indptr_buffer", indptr_buffer), ("indices_buffer", indices_buffer)):
             if buffer is None:
-                raise refusal("invalid_argument", f"{name} None: expected a tensor that plan() may write")
+                raise rejection("invalid_argument", f"{name} None: expected a tensor that plan() may write")
         super().__init__(
             workspace_buffer, kv_layout, True, paged_kv_indptr_buffer=indptr_buffer, paged_kv_indices_buffer=indices_buffer, **others
         )
 
 
 def fast_decode_plan(wrapper, *args, global_override_indptr_cpu=None, **kwargs):
-    """The wrapper's plan(), which does not wait for the GPU here; the copy of indptr on the host is not needed."""
+    """The wrapper's plan(), which does not wait for the GPU; the host copy of indptr is not needed."""
     BatchDecodeWithPagedKVCacheWrapper.plan(wrapper, *args, **kwargs)
 
 

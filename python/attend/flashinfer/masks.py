@@ -1,20 +1,20 @@
-"""FlashInfer's custom masks, which say of each query and key whether it is seen, in what attend's kernels know.
+"""Converts FlashInfer's custom masks, one bool per query and key, to masks of attend's kernels.
 
-A mask that hides only keys of the new tokens (as trees of drafts have it) becomes a tree mask. Any other becomes a batch in
-which every query is a request, whose pages are the single keys that it sees. Masks are read on the host: for a GPU's
+A mask that only masks keys of the new tokens (such as trees of drafts) becomes a tree mask. Any other becomes a batch in
+which every query is a request whose pages are the single keys that it attends to. Masks are read on the host; for a GPU
 tensor this waits, as FlashInfer's plan does.
 """
 
 import numpy as np
 
-from .._refusal import refusal
+from .._rejection import rejection
 
 _WORD = 64
 
 
 def of_requests(custom_mask, packed_custom_mask, lens_q, lens_kv):
-    """[bool [len_q, len_kv]] of each request. custom_mask: bool, those of all requests flattened, one after another;
-    packed_custom_mask: uint8, so too, each request's beginning with a byte, the first of eight in the lowest bit."""
+    """Returns [bool [len_q, len_kv]] per request. custom_mask: bool, the flattened masks of all requests in sequence;
+    packed_custom_mask: uint8, eight bits per byte from the lowest, each request starting at a byte."""
     sizes = [int(q) * int(kv) for q, kv in zip(lens_q, lens_kv)]
     if packed_custom_mask is not None:
         name, flat = "packed_custom_mask", _host(packed_custom_mask).reshape(-1)
@@ -24,7 +24,7 @@ def of_requests(custom_mask, packed_custom_mask, lens_q, lens_kv):
         name, flat, counts = "custom_mask", _host(custom_mask).reshape(-1), sizes
         wanted, dtype = sum(sizes), "bool"
     if flat.dtype != dtype or flat.size != wanted:
-        raise refusal(
+        raise rejection(
             "invalid_argument", f"{name} of {flat.dtype} [{flat.size}]: expected {dtype} [{wanted}], of all requests"
         )
     parts = np.split(flat, np.cumsum(counts)[:-1]) if counts else []
@@ -34,8 +34,8 @@ def of_requests(custom_mask, packed_custom_mask, lens_q, lens_kv):
 
 
 def planned(plan, of_requests, slots_of_requests, window_left, like):
-    """The arguments of attend.attention of a plan without a mask, `plan`, with those of the requests. slots_of_requests()
-    gives the slots of each request's keys; results lie where `like` does."""
+    """Returns the arguments of attend.attention for a plan without a mask, `plan`, with the masks of the requests.
+    slots_of_requests() returns the slots of each request's keys; results are on the device of `like`."""
     of_requests = [_within_window(mask, window_left) for mask in of_requests]
     plan = {**plan, "window_left": -1}
     if _are_trees(of_requests):
@@ -51,18 +51,18 @@ def planned(plan, of_requests, slots_of_requests, window_left, like):
 
 
 def slots_of_pages(indptr, pages, page_size, lens):
-    """The slots of each request's keys, in pages[indptr[r] : indptr[r + 1]]."""
+    """Returns the slots of each request's keys, in pages[indptr[r] : indptr[r + 1]]."""
     of_request = lambda r: (pages[indptr[r] : indptr[r + 1], None] * page_size + np.arange(page_size)).reshape(-1)
     return [of_request(r)[:n] for r, n in enumerate(lens)]
 
 
 def slots_between(begins):
-    """Those of keys that lie one request after another."""
+    """Returns the slots of contiguous keys, requests in sequence."""
     return [np.arange(begin, end) for begin, end in zip(begins[:-1], begins[1:])]
 
 
 def _within_window(mask, window_left):
-    """`mask` without the keys that lie further back than the window."""
+    """Removes keys outside the window from `mask`."""
     if window_left < 0:
         return mask
     len_q, len_kv = mask.shape
@@ -71,12 +71,12 @@ def _within_window(mask, window_left):
 
 
 def _are_trees(masks):
-    """Whether all queries see all keys before the new tokens, which are as many as the queries."""
+    """Returns true if all queries attend to all keys before the new tokens, whose number is that of the queries."""
     return all(mask.shape[1] >= mask.shape[0] and mask[:, : mask.shape[1] - mask.shape[0]].all() for mask in masks)
 
 
 def _tree_words(masks):
-    """uint64 [num_tokens, words]: bit b of word w of a token says whether it sees new token 64 * w + b."""
+    """Returns uint64 [num_tokens, words]: bit b of word w of a token is set if it attends to new token 64 * w + b."""
     num_words = max(1, -(-max((mask.shape[0] for mask in masks), default=1) // _WORD))
     words = []
     for mask in masks:
@@ -88,14 +88,14 @@ def _tree_words(masks):
 
 
 def _tree_positions(masks):
-    """int32 [num_tokens]: where the tokens stand, one behind the other."""
+    """Returns int32 [num_tokens]: consecutive positions of the tokens."""
     positions = [np.arange(mask.shape[1] - mask.shape[0], mask.shape[1]) for mask in masks]
     return np.concatenate(positions or [np.zeros(0)]).astype(np.int32)
 
 
 def _seen_slots(masks, slots_of_requests):
-    """(indptr int32 [num_tokens + 1], slots int32): the slots of the keys that each query sees, from those of each
-    request's keys."""
+    """Returns (indptr int32 [num_tokens + 1], slots int32): the slots of the keys that each query attends to, from the
+    slots of each request's keys."""
     seen = [slots[row] for mask, slots in zip(masks, slots_of_requests) for row in mask]
     indptr = np.cumsum([0] + [len(one) for one in seen]).astype(np.int32)
     return indptr, np.concatenate(seen or [np.zeros(0)]).astype(np.int32)
@@ -110,7 +110,7 @@ def host_ints(array):
 
 
 def _like(array, values):
-    """`values` of numpy in the library and the place of `array`."""
+    """Converts `values` of numpy to the library and device of `array`."""
     if not hasattr(array, "new_empty"):
         return values
     import torch

@@ -3,19 +3,19 @@
 from typing import Any
 
 from .._attend import mla
-from .._refusal import refusal
+from .._rejection import rejection
 from ._wrapper import LOG2_E, Wrapper, is_kernel_page_size, as_dtype, as_array_like, check_ignored_arguments, iota_like, longest, with_base_2
 
 __all__ = ["BatchMLAPagedAttentionWrapper"]
 
-# Of scores in run() without plan(), as FlashInfer's cutlass backend has it: q and k of 128 + 64.
+# Scale of scores in run() without plan(), as in FlashInfer's cutlass backend: q and k have 128 + 64 elements.
 _UNPLANNED_SCALE = (128 + 64) ** -0.5
 
 
 class BatchMLAPagedAttentionWrapper(Wrapper):
     """Absorbed multi-head latent attention over pages. ckv_cache [num_pages, page_size, 512] and kpe_cache [num_pages,
-    page_size, 64] are two halves of one tensor of latent rows, latent[..., :512] and latent[..., 512:]; others are joined
-    in every call. Graphs are those of the prefill wrapper."""
+    page_size, 64] are two parts of one tensor of latent rows, latent[..., :512] and latent[..., 512:]; others are joined
+    in every call. CUDA graphs work as with the prefill wrapper."""
 
     def __init__(
         self, float_workspace_buffer=None, use_cuda_graph=False, qo_indptr=None, kv_indptr=None, kv_indices=None,
@@ -28,7 +28,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         self, qo_indptr, kv_indptr, kv_indices, kv_len_arr, num_heads, head_dim_ckv, head_dim_kpe, page_size, causal,
         sm_scale, q_data_type=None, kv_data_type=None, use_profiler=False,
     ):  # fmt: skip
-        """kv_len_arr int32 [batch]: keys of each request. kv_indptr may be longer than qo_indptr: what is behind is not read."""
+        """kv_len_arr int32 [batch]: keys per request. kv_indptr may be longer than qo_indptr; further entries are not read."""
         kv_indptr = kv_indptr[: len(qo_indptr)]
         self._keep(
             dict(
@@ -42,19 +42,19 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         self, q_nope, q_pe, ckv_cache, kpe_cache, out=None, lse=None, return_lse=False, profiler_buffer=None, kv_len=None,
         page_table=None, return_lse_base_on_e=False, o_scale=None, *, ckv_scale=None, ckv_scale_arr=None, kpe_scale=None,
     ):  # fmt: skip
-        """q_nope [total_q, num_heads, 512], q_pe [total_q, num_heads, 64]. Returns out, or (out, lse); an `lse` that is
-        given is written either way.
+        """q_nope [total_q, num_heads, 512], q_pe [total_q, num_heads, 64]. Returns out, or (out, lse). A given `lse` is
+        written in both cases.
 
-        kv_len, page_table    int32 [batch], [batch, width], of decode steps: without plan() before
-        ckv_scale, kpe_scale  what fp8 caches are multiplied by
-        ckv_scale_arr         in place of ckv_scale: float32 [num_pages, page_size, 512 / 128], of 128 numbers each
+        kv_len, page_table    int32 [batch], [batch, width], for decode steps without plan()
+        ckv_scale, kpe_scale  factors of fp8 caches
+        ckv_scale_arr         replaces ckv_scale: float32 [num_pages, page_size, 512 / 128], one per 128 elements
 
-        Scales that are not the same for all make rows of q's dtype in every call.
+        Scales that are not all equal convert the rows to q's dtype in every call.
         """
         check_ignored_arguments("mla", {"o_scale": o_scale})
         if ckv_scale_arr is not None:
             if ckv_scale is not None:
-                raise refusal("invalid_argument", "ckv_scale and ckv_scale_arr: expected one of them")
+                raise rejection("invalid_argument", "ckv_scale and ckv_scale_arr: expected one of them")
             ckv_cache = as_dtype(as_dtype(ckv_cache, "float32") * _spread(ckv_scale_arr, ckv_cache.shape[-1]), q_nope.dtype)
             kpe_cache, kpe_scale = as_dtype(kpe_cache, q_nope.dtype) * (1.0 if kpe_scale is None else kpe_scale), None
         latent, scale = _latent_rows(ckv_cache, kpe_cache, ckv_scale, kpe_scale, q_nope.dtype)
@@ -76,7 +76,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
 
 
 def _latent_rows(ckv, kpe, ckv_scale, kpe_scale, dtype):
-    """The tensor of which both are parts, or a new one when they are not, and what its numbers are multiplied by."""
+    """Returns the tensor that contains both parts, or a new one if they are separate, and its scale."""
     scales = [1.0 if scale is None else float(scale) for scale in (ckv_scale, kpe_scale)]
     if scales[0] != scales[1]:
         return _joined(as_dtype(ckv, dtype) * scales[0], as_dtype(kpe, dtype) * scales[1]), 1.0
@@ -88,7 +88,7 @@ def _latent_rows(ckv, kpe, ckv_scale, kpe_scale, dtype):
 
 
 def _spread(scales, width):
-    """A scale for each of `width` numbers, of those of groups."""
+    """Expands scales of groups to one scale per element, `width` in total."""
     repeats = width // scales.shape[-1]
     return scales.repeat_interleave(repeats, -1) if hasattr(scales, "repeat_interleave") else scales.repeat(repeats, -1)
 

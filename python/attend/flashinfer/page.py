@@ -1,4 +1,4 @@
-"""FlashInfer's appends of new keys and values to a paged cache."""
+"""FlashInfer's functions that append new keys and values to a paged cache."""
 
 from .._attend import store_kv
 from ._wrapper import get_seq_lens, int32, iota_like, keys_and_values
@@ -7,8 +7,8 @@ __all__ = ["append_paged_kv_cache", "append_paged_mla_kv_cache", "get_batch_indi
 
 
 def get_batch_indices_positions(append_indptr, seq_lens, nnz):
-    """Of each of nnz new tokens the request, and its position in that: int32 [nnz] each. append_indptr int32 [batch + 1]:
-    where each request's new tokens begin; seq_lens int32 [batch]: its tokens with them."""
+    """Returns the request and the position within it for each of nnz new tokens: int32 [nnz] each. append_indptr int32
+    [batch + 1]: offsets of each request's new tokens; seq_lens int32 [batch]: tokens including the new ones."""
     token = iota_like(append_indptr, nnz)
     requests = (token[:, None] >= append_indptr[None, 1:]).sum(-1)
     return int32(requests), int32(seq_lens[requests] - append_indptr[requests + 1] + token)
@@ -17,7 +17,7 @@ def get_batch_indices_positions(append_indptr, seq_lens, nnz):
 def append_paged_kv_cache(
     append_key, append_value, batch_indices, positions, paged_kv_cache, kv_indices, kv_indptr, kv_last_page_len, kv_layout="NHD"
 ):
-    """Writes append_key, append_value [nnz, num_kv_heads, head_dim] to their requests' pages, which hold room for them."""
+    """Writes append_key, append_value [nnz, num_kv_heads, head_dim] to the pages of their requests, which must have room."""
     k, v = keys_and_values(paged_kv_cache, kv_layout)
     pages, rows = _slot_indices(batch_indices, positions, kv_indices, kv_indptr, k.shape[1])
     store_kv(append_key, append_value, k, v, int32(pages * k.shape[1] + rows))
@@ -26,11 +26,11 @@ def append_paged_kv_cache(
 def append_paged_mla_kv_cache(
     append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices, kv_indptr, kv_last_page_len
 ):
-    """The same of latent rows: append_ckv [nnz, 512], append_kpe [nnz, 64]."""
+    """Writes latent rows: append_ckv [nnz, 512], append_kpe [nnz, 64]."""
     pages, rows = _slot_indices(batch_indices, positions, kv_indices, kv_indptr, ckv_cache.shape[1])
     ckv_cache[pages, rows], kpe_cache[pages, rows] = append_ckv, append_kpe
 
 
 def _slot_indices(batch_indices, positions, kv_indices, kv_indptr, page_size):
-    """The page and the row in it of each token."""
+    """Returns the slot of each token: page and row within the page."""
     return kv_indices[kv_indptr[batch_indices] + positions // page_size], positions % page_size

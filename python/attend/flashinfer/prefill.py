@@ -1,4 +1,4 @@
-"""FlashInfer's prefill and append: ragged queries over pages, or over keys that lie one request after another."""
+"""FlashInfer's prefill and append: ragged queries over pages, or over contiguous keys."""
 
 from functools import partialmethod
 
@@ -10,8 +10,8 @@ __all__ = ["BatchPrefillWithPagedKVCacheWrapper", "BatchPrefillWithRaggedKVCache
 
 
 class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
-    """Prefill and append: ragged queries over pages; layouts and graphs are those of the decode wrapper. With
-    use_cuda_graph no plan may have a request of more queries than the first one had."""
+    """Prefill and append: ragged queries over pages, with the layouts and graphs of the decode wrapper. With
+    use_cuda_graph no plan may have a request with more queries than the largest of the first plan."""
 
     def __init__(
         self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None, paged_kv_indptr_buf=None,
@@ -26,8 +26,8 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
         pos_encoding_mode="NONE", use_fp16_qk_reduction=False, sm_scale=None, window_left=-1, logits_soft_cap=None,
         rope_scale=None, rope_theta=None, q_data_type=None, kv_data_type=None, o_data_type=None, **others,
     ):  # fmt: skip
-        """qo_indptr int32 [batch + 1]: where each request's queries begin; the others as the decode wrapper has them.
-        custom_mask bool, or packed_custom_mask uint8, as masks.of_requests says, instead of a causal one."""
+        """qo_indptr int32 [batch + 1]: offsets of each request's queries; other arguments as in the decode wrapper.
+        custom_mask bool, or packed_custom_mask uint8, as in masks.of_requests, instead of a causal mask."""
         check_ignored_arguments("prefill", {"pos_encoding_mode": pos_encoding_mode, **others})
         seqlens, pages = get_seq_lens(paged_kv_indptr, paged_kv_last_page_len, page_size), paged_kv_indices
         plan = dict(
@@ -55,8 +55,8 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
         self, q, paged_kv_cache, *, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False,
         window_left=None, sinks=None, **others,
     ):  # fmt: skip
-        """q [total_q, num_qo_heads, head_dim]. Returns out, or (out, lse [total_q, num_qo_heads]); an `lse` that is given
-        is written either way."""
+        """q [total_q, num_qo_heads, head_dim]. Returns out, or (out, lse [total_q, num_qo_heads]). A given `lse` is
+        written in both cases."""
         check_ignored_arguments("prefill", others)
         k, v = keys_and_values(paged_kv_cache, self._kv_layout)
         return self._call(
@@ -69,7 +69,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
 
 
 class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
-    """Prefill over keys that lie one request after another: [total_kv, num_kv_heads, head_dim], or with kv_layout "HND"
+    """Prefill over contiguous keys, requests in sequence: [total_kv, num_kv_heads, head_dim], or with kv_layout "HND"
     [num_kv_heads, total_kv, head_dim]."""
 
     def __init__(
@@ -85,8 +85,8 @@ class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
         logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None, q_data_type=None, kv_data_type=None,
         o_data_type=None, **others,
     ):  # fmt: skip
-        """qo_indptr, kv_indptr int32 [batch + 1]: where each request's queries and keys begin; masks as the paged wrapper
-        has them."""
+        """qo_indptr, kv_indptr int32 [batch + 1]: offsets of each request's queries and keys; masks as in the paged
+        wrapper."""
         check_ignored_arguments("prefill", {"pos_encoding_mode": pos_encoding_mode, **others})
         plan = dict(
             cu_seqlen_q=qo_indptr, seqlen_kv=differences(kv_indptr), max_seqlen_q=longest(qo_indptr),
@@ -106,8 +106,8 @@ class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
     begin_forward = plan
 
     def run(self, q, k, v, *, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False, **others):
-        """Returns out [total_q, num_qo_heads, head_dim_vo], or (out, lse [total_q, num_qo_heads]); an `lse` that is given
-        is written either way."""
+        """Returns out [total_q, num_qo_heads, head_dim_vo], or (out, lse [total_q, num_qo_heads]). A given `lse` is
+        written in both cases."""
         check_ignored_arguments("prefill", others)
         if self._kv_layout == "HND":
             k, v = k.swapaxes(0, 1), v.swapaxes(0, 1)

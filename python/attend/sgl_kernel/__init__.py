@@ -1,5 +1,5 @@
-"""What the attention layers of SGLang and mini-sglang call of sgl_kernel, over attend's kernels, on GPUs from Ampere on
-and on CPUs. Tensors are torch's.
+"""Functions of sgl_kernel that the attention layers of SGLang and mini-sglang call, with attend's kernels, on GPUs from
+Ampere on and on CPUs. Tensors are torch's.
 
 flash_attn    flash_attn_with_kvcache, flash_attn_varlen_func, is_fa3_supported
 flash_mla     get_mla_metadata, flash_mla_with_kvcache, flash_mla_sparse_fwd
@@ -10,7 +10,7 @@ moe           topk_softmax, moe_align_block_size
 sampling      softmax, sampling_from_probs, top_k_sampling_from_probs, top_p_sampling_from_probs,
               top_k_top_p_sampling_from_probs, min_p_sampling_from_probs, top_k_renorm_prob, top_p_renorm_prob
 
-Programs that import sgl_kernel and flashinfer find these modules when they are run so:
+Programs that import sgl_kernel and flashinfer use these modules if they are started with
 
     python -m attend.sgl_kernel -m PACKAGE ARGUMENTS...      or      python -m attend.sgl_kernel PROGRAM.py ARGUMENTS...
 """

@@ -1,8 +1,8 @@
-"""Runs a Python program to which sgl_kernel and flashinfer are attend's modules, and its children too:
+"""Runs a Python program, and its child processes, with attend's modules as sgl_kernel and flashinfer:
 
     python -m attend.sgl_kernel [-m PACKAGE | PROGRAM.py | -c TEXT] ARGUMENTS...
 
-It puts the folder attend/standins before all others on PYTHONPATH, where packages of these names lead to attend.
+It puts the folder attend/standins first on PYTHONPATH, which contains packages with these names that import attend.
 """
 
 import os
@@ -13,7 +13,7 @@ REPLACEMENTS = pathlib.Path(__file__).resolve().parent.parent / "standins"
 
 
 def environment(variables):
-    """`variables` with the folder first on PYTHONPATH."""
+    """Returns `variables` with the folder first on PYTHONPATH."""
     rest = variables.get("PYTHONPATH")
     return {**variables, "PYTHONPATH": os.pathsep.join([str(REPLACEMENTS), *([rest] if rest else [])])}
 

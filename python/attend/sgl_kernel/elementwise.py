@@ -1,11 +1,11 @@
-"""sgl_kernel's layers between attention over attend's kernels: norms, gated activations, rotary embeddings.
+"""sgl_kernel's layers between attention with attend's kernels: norms, gated activations, rotary embeddings.
 
-On a GPU tensors are float32, float16 or bfloat16. The CPU's kernels are float32: float16 and bfloat16 tensors are widened
-to it and rounded once, but for rotary embeddings, which take them as they are. enable_pdl is a hint.
+On a GPU tensors are float32, float16 or bfloat16. CPU kernels compute in float32: float16 and bfloat16 tensors are
+converted to it and rounded once, except for rotary embeddings, which support them directly. enable_pdl is a hint.
 """
 
 from .. import _attend
-from .._refusal import refusal as _refusal
+from .._rejection import rejection as _rejection
 
 __all__ = [
     "apply_rope_with_cos_sin_cache_inplace",
@@ -20,13 +20,13 @@ __all__ = [
 
 
 def rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None):
-    """input / sqrt(mean(input^2) + eps) * weight over the last dimension; input [.., hidden] of 2 or 3 dimensions,
+    """input / sqrt(mean(input^2) + eps) * weight over the last dimension; input [.., hidden] with 2 or 3 dimensions,
     weight [hidden]; out, which may be input, is written instead of a new tensor."""
     return _rmsnorm(input, weight, eps, out, 0.0)
 
 
 def gemma_rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None):
-    """rmsnorm with weight + 1 for weight."""
+    """rmsnorm with weight + 1 as weight."""
     return _rmsnorm(input, weight, eps, out, 1.0)
 
 
@@ -36,7 +36,7 @@ def fused_add_rmsnorm(input, residual, weight, eps=1e-6, enable_pdl=None):
 
 
 def gemma_fused_add_rmsnorm(input, residual, weight, eps=1e-6, enable_pdl=None):
-    """fused_add_rmsnorm with weight + 1 for weight."""
+    """fused_add_rmsnorm with weight + 1 as weight."""
     _add_rmsnorm(input, residual, weight, eps, 1.0)
 
 
@@ -46,12 +46,12 @@ def silu_and_mul(input, out=None, enable_pdl=None):
 
 
 def gelu_and_mul(input, out=None, enable_pdl=None):
-    """gelu(input[..., :dim]) * input[..., dim:], GELU being x Phi(x)."""
+    """gelu(input[..., :dim]) * input[..., dim:], with gelu(x) = x Phi(x)."""
     return _gated(input, out, "gelu")
 
 
 def gelu_tanh_and_mul(input, out=None, enable_pdl=None):
-    """gelu_and_mul with GELU in its tanh form."""
+    """gelu_and_mul with the tanh approximation of GELU."""
     return _gated(input, out, "gelu_tanh")
 
 
@@ -60,24 +60,24 @@ def apply_rope_with_cos_sin_cache_inplace(
 ):
     """Rotates query and key in place by the angles of their tokens' positions.
 
-    positions      int32 or int64 [num_tokens], rows of cos_sin_cache; on a GPU one behind the last row takes the last
+    positions      int32 or int64 [num_tokens], rows of cos_sin_cache; a GPU uses the last row for larger positions
     query, key     [num_tokens, num_heads * head_size], or [num_tokens, num_heads, head_size]
     cos_sin_cache  [num_positions, rotary_dim]: cosines, then sines; the first rotary_dim elements of a head are rotated
     is_neox        pairs are (i, i + rotary_dim / 2), otherwise (2 i, 2 i + 1)
     """
     if fused_set_kv_buffer_arg is not None:
-        raise _refusal("unsupported", "fused_set_kv_buffer_arg: attend.sgl_kernel takes None; store with attend.store_kv")
+        raise _rejection("unsupported", "fused_set_kv_buffer_arg: expected None; use attend.store_kv")
     _attend.apply_rope(
         positions.int(), _heads("query", query, head_size), _heads("key", key, head_size), cos_sin_cache, not is_neox
     )
 
 
 def _heads(name, x, head_size):
-    """x as [num_tokens, num_heads, head_size]: the same memory."""
+    """Views x as [num_tokens, num_heads, head_size]."""
     if x.dim() == 3 and x.shape[2] == head_size:
         return x
     if x.dim() != 2 or x.shape[1] % head_size:
-        raise _refusal("invalid_argument", f"{name} of shape {tuple(x.shape)}: expected [num_tokens, num_heads * {head_size}]")
+        raise _rejection("invalid_argument", f"{name} of shape {tuple(x.shape)}: expected [num_tokens, num_heads * {head_size}]")
     return x.unflatten(1, (-1, head_size))
 
 
@@ -99,7 +99,7 @@ def _rmsnorm(input, weight, eps, out, weight_offset):
 def _add_rmsnorm(input, residual, weight, eps, weight_offset):
     if not _is_narrow_on_cpu(input):
         return _attend.add_rms_norm(input, residual, weight, eps, weight_offset)
-    # The residual is rounded before it is normalized, as it is on GPUs.
+    # The residual is rounded before it is normalized, as on GPUs.
     residual.copy_(input.float() + residual.float())
     wide = residual.float()
     _attend.rms_norm(wide, weight, eps, wide, weight_offset)
@@ -108,12 +108,12 @@ def _add_rmsnorm(input, residual, weight, eps, weight_offset):
 
 def _gated(input, out, activation):
     if input.shape[-1] % 2:
-        raise _refusal("invalid_argument", f"input of shape {tuple(input.shape)}: expected an even last dimension")
+        raise _rejection("invalid_argument", f"input of shape {tuple(input.shape)}: expected an even last dimension")
     shape = (*input.shape[:-1], input.shape[-1] // 2)
     if out is None:
         out = input.new_empty(shape)
     elif tuple(out.shape) != shape:
-        raise _refusal("invalid_argument", f"out of shape {tuple(out.shape)}: expected {shape}")
+        raise _rejection("invalid_argument", f"out of shape {tuple(out.shape)}: expected {shape}")
     if not _is_narrow_on_cpu(input):
         _attend.gated_activation(_rows("input", input), _rows("out", out), activation)
         return out
@@ -124,9 +124,9 @@ def _gated(input, out, activation):
 
 
 def _rows(name, x):
-    """x as [num_rows, columns]: the same memory."""
+    """Views x as [num_rows, columns]."""
     if x.dim() == 2:
         return x
     if not x.is_contiguous():
-        raise _refusal("unsupported", f"{name} of shape {tuple(x.shape)}, strides {x.stride()}: expected it contiguous")
+        raise _rejection("unsupported", f"{name} of shape {tuple(x.shape)}, strides {x.stride()}: expected it contiguous")
     return x.view(-1, x.shape[-1])

@@ -1,18 +1,18 @@
-"""sgl_kernel.flash_attn over attend's kernels: FlashAttention-3's calls as SGLang makes them.
+"""sgl_kernel.flash_attn with attend's kernels: FlashAttention-3's functions as SGLang calls them.
 
-What differs from attend.flash_attn_interface, which see: sinks may be of any float dtype, an attention_chunk of None is
-none, cu_seqlens_k_new without keys to append is ignored, and ver (which FlashAttention is asked for) changes nothing.
-score_mod and aux_tensors are refused by name.
+Differences from attend.flash_attn_interface: sinks may have any float dtype, attention_chunk None means none,
+cu_seqlens_k_new without keys to append is ignored, and ver (the version of FlashAttention) has no effect. score_mod and
+aux_tensors are rejected.
 """
 
 from .. import flash_attn_interface as _interface
-from .._refusal import refusal as _refusal
+from .._rejection import rejection as _rejection
 
 __all__ = ["flash_attn_varlen_func", "flash_attn_with_kvcache", "is_fa3_supported"]
 
 
 def is_fa3_supported(device=None):
-    """attend serves these calls on every device that it knows."""
+    """Returns True: attend supports these functions on all its devices."""
     return True
 
 
@@ -25,7 +25,7 @@ def flash_attn_with_kvcache(
     score_mod=None, aux_tensors=None, ver=3, out=None,
 ):  # fmt: skip
     """attend.flash_attn_interface.flash_attn_with_kvcache."""
-    _refuse_scores(score_mod, aux_tensors)
+    _reject_scores(score_mod, aux_tensors)
     return _interface.flash_attn_with_kvcache(
         q, k_cache, v_cache, k, v, qv, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad, page_table,
         cu_seqlens_q, None if k is None else cu_seqlens_k_new, max_seqlen_q, rotary_seqlens, q_descale, k_descale,
@@ -41,7 +41,7 @@ def flash_attn_varlen_func(
     return_softmax_lse=False, sinks=None, score_mod=None, aux_tensors=None, ver=3, out=None,
 ):  # fmt: skip
     """attend.flash_attn_interface.flash_attn_varlen_func."""
-    _refuse_scores(score_mod, aux_tensors)
+    _reject_scores(score_mod, aux_tensors)
     return _interface.flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, softmax_scale, causal, qv,
         q_descale, k_descale, v_descale, window_size, attention_chunk or 0, softcap, num_splits, pack_gqa,
@@ -53,7 +53,7 @@ def _float32(sinks):
     return None if sinks is None else sinks.float()
 
 
-def _refuse_scores(score_mod, aux_tensors):
+def _reject_scores(score_mod, aux_tensors):
     if score_mod is not None or aux_tensors is not None:
         name = "aux_tensors" if score_mod is None else "score_mod"
-        raise _refusal("unsupported", f"{name}: attend.sgl_kernel takes None; scores are changed by softcap and sinks alone")
+        raise _rejection("unsupported", f"{name}: expected None; only softcap and sinks change scores")

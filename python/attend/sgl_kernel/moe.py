@@ -1,24 +1,24 @@
-"""sgl_kernel's routing of mixtures of experts: the choice of experts by attend's router kernel, their order by torch."""
+"""sgl_kernel's routing of mixture-of-experts layers: experts are selected by attend's router kernel and sorted by torch."""
 
 import torch
 
 from .. import _attend
-from .._refusal import refusal as _refusal
+from .._rejection import rejection as _rejection
 
 __all__ = ["moe_align_block_size", "topk_softmax"]
 
 
 def topk_softmax(topk_weights, topk_ids, gating_output, renormalize=False, moe_softcapping=0.0, correction_bias=None):
-    """Writes each token's topk best experts, the best first and of equal ones the lowest, and their softmax weights.
+    """Writes each token's topk best experts, best first (lowest index among equal ones), and their softmax weights.
 
     topk_weights   float32 [num_tokens, topk], written; renormalize: divided by their sum
     topk_ids       int32 [num_tokens, topk], written
     gating_output  [num_tokens, num_experts], the router's logits; the softmax is taken in float32
     """
     if moe_softcapping:
-        raise _refusal("unsupported", f"moe_softcapping {moe_softcapping}: attend.sgl_kernel takes 0")
+        raise _rejection("unsupported", f"moe_softcapping {moe_softcapping}: expected 0")
     if correction_bias is not None:
-        raise _refusal("unsupported", "correction_bias: attend.sgl_kernel takes None")
+        raise _rejection("unsupported", "correction_bias: expected None")
     logits = gating_output.float() if gating_output.dtype in (torch.float16, torch.bfloat16) else gating_output
     _attend.route(logits, topk_ids, topk_weights, bool(renormalize))
 
@@ -27,24 +27,24 @@ def moe_align_block_size(
     topk_ids, num_experts, block_size, sorted_token_ids, experts_ids, num_tokens_post_pad, cumsum_buffer,
     pad_sorted_token_ids=False,
 ):  # fmt: skip
-    """Sorts pairs of token and expert by expert, each expert's padded to whole blocks, for a product of blocks.
+    """Sorts pairs of token and expert by expert, padded per expert to full blocks, for a blocked GEMM.
 
-    topk_ids             int32 [num_tokens, topk], -1 to num_experts - 2: what sgl_kernel takes is one more than the experts,
-                         the first being -1, of tokens that go nowhere
-    sorted_token_ids     int32, written: indices into the flat topk_ids, in order within an expert, and behind each expert's
-                         the number of pairs until its blocks are whole; with pad_sorted_token_ids to its end. It holds
-                         num_pairs + num_experts * (block_size - 1)
-    experts_ids          int32, written: the expert of each block, what is behind the last stays
-    num_tokens_post_pad  int32 [1], written: pairs and padding
-    cumsum_buffer        int32, at least num_experts + 1, written: where each expert's blocks begin
+    topk_ids             int32 [num_tokens, topk], -1 to num_experts - 2: sgl_kernel's num_experts is one more than the
+                         number of experts, since the first is -1, for tokens without an expert
+    sorted_token_ids     int32, written: indices into the flat topk_ids, in order within an expert; the padding of each
+                         expert (with pad_sorted_token_ids also the rest of the tensor) is the number of pairs. It has at
+                         least num_pairs + num_experts * (block_size - 1) elements
+    experts_ids          int32, written: expert of each block; elements after the last block are not written
+    num_tokens_post_pad  int32 [1], written: number of pairs including padding
+    cumsum_buffer        int32, at least num_experts + 1, written: start of each expert's blocks
 
-    Nothing waits for the GPU, so the call may be captured in a CUDA graph.
+    The call does not wait for the GPU, so it may be captured in a CUDA graph.
     """
     if block_size < 1:
-        raise _refusal("invalid_argument", f"block_size {block_size}: expected at least 1")
+        raise _rejection("invalid_argument", f"block_size {block_size}: expected at least 1")
     num_pairs, device = topk_ids.numel(), topk_ids.device
     needed = num_pairs + num_experts * (block_size - 1)
-    # Of pairs there are at most num_pairs experts with padding.
+    # At most num_pairs experts have padding.
     needed = min(needed, num_pairs * block_size)
     for name, tensor, size in (
         ("sorted_token_ids", sorted_token_ids, needed),
@@ -53,7 +53,7 @@ def moe_align_block_size(
         ("cumsum_buffer", cumsum_buffer, num_experts + 1),
     ):
         if tensor.dtype != torch.int32 or tensor.numel() < size or tensor.device != device:
-            raise _refusal(
+            raise _rejection(
                 "invalid_argument",
                 f"{name} of {tensor.numel()} {tensor.dtype} on {tensor.device}: expected at least {size} of int32 on {device}",
             )
@@ -63,7 +63,7 @@ def moe_align_block_size(
     ends = padded.cumsum(0)
     begins = ends - padded
     sorted_experts, pairs = experts.sort(stable=True)
-    # A pair's place: its expert's begin, and how many of its expert come before it.
+    # Position of a pair: the start of its expert, plus the number of earlier pairs with this expert.
     ranks = torch.arange(num_pairs, device=device) - (counts.cumsum(0) - counts)[sorted_experts]
     places = torch.arange(sorted_token_ids.numel(), device=device)
     is_padding = places >= 0 if pad_sorted_token_ids else places < ends[-1]

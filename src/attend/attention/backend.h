@@ -12,8 +12,7 @@
 #include "attend/attention/forward_batch.h"
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kv/kv_pool.h"
-#include "attend/kv/req_to_token_pool.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -69,7 +68,9 @@ struct BackendConfig {
 // Outlives the backend.
 struct BackendContext {
   BackendConfig config;
-  const ReqToTokenPool& requests;
+  // int32 [num_rows, max_context_len] on the device: request row x position -> token slot
+  // (DeviceRows::table(), or ReqToTokenPool::table() on the CPU).
+  TensorView request_table;
   KvPool& pool;
 };
 

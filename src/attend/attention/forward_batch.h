@@ -32,7 +32,7 @@ struct PrefixInfo {
   int64_t num_kv_tokens = 0;       // sum of seqlen_kv
   int64_t num_pairs = 0;           // of a new token and a key that it sees, causally
   int max_prefix_len = 0;          // of any request: seqlen_kv without its new tokens
-  const int32_t* table = nullptr;  // ReqToTokenPool::table() on the backend's device
+  const int32_t* table = nullptr;  // BackendContext::request_table
   int64_t table_stride = 0;        // elements
 
   // One more request, of so many keys, of which the last are new.
@@ -48,7 +48,7 @@ struct SharedKeys {
   View<const int32_t> seqlen_kv = {};    // [1] on the device: num_keys
   View<const int32_t> cu_seqlen_q = {};  // [2] on the device: 0, num_reqs
   // [num_reqs of the batch] on the device: keys of each request without shared ones, and where these begin:
-  // an element of ReqToTokenPool::table().
+  // an element of BackendContext::request_table.
   View<const int32_t> suffix_seqlen_kv = {}, suffix_offsets = {};
 };
 

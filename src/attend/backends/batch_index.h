@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attend/attention/backend.h"
-#include "attend/backends/spec.h"
+#include "attend/backends/table.h"
 #include "attend/kernels/attention/attention_batch.h"
 #include "attend/kernels/metadata/metadata.h"
 #include "attend/tensor/tensor.h"

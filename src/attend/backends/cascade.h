@@ -12,7 +12,7 @@
 #include "attend/attention/backend.h"
 #include "attend/backends/batch_index.h"
 #include "attend/backends/plan_key.h"
-#include "attend/backends/spec.h"
+#include "attend/backends/table.h"
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/attention/attention_plan.h"
 
@@ -33,7 +33,7 @@ class Cascade {
 
   bool serves(const PlanKey& key) const;
   // Of the shared keys, and where each request's own ones lie. The own keys' plan is the backend's, over
-  // suffix_queries(). `table`: ReqToTokenPool::table().
+  // suffix_queries(). `table`: BackendContext::request_table.
   void plan(const ForwardBatch& batch, const int32_t* table, Stream& stream);
   // Writes whole.out and, where it is wanted, whole.lse as kernels::attention(whole) does, but for the last
   // bits. `suffix_plan` was planned over suffix_queries(). Throws Error(kInternal) for heads that serves()

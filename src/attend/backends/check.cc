@@ -45,7 +45,7 @@ void check_sizes(const ForwardBatch& batch, const BatchLimits& limits) {
 
 }  // namespace
 
-void check_batch(const ForwardBatch& batch, const BackendConfig& config, const ReqToTokenPool& requests,
+void check_batch(const ForwardBatch& batch, const BackendConfig& config, const TensorView& request_table,
                  const KvPool& pool) {
   const BatchLimits& limits = config.limits;
   check_sizes(batch, limits);
@@ -55,8 +55,8 @@ void check_batch(const ForwardBatch& batch, const BackendConfig& config, const R
               batch.cu_seqlen_q.back() <= batch.num_tokens,
           "cu_seqlen_q: expected rising numbers from 0 to at most ", batch.num_tokens);
   for (const RequestRow row : batch.request_rows)
-    require(row.value >= 0 && row.value < requests.num_rows(), "request row ", row, ": expected 0 to ",
-            requests.num_rows() - 1);
+    require(row.value >= 0 && row.value < request_table.shape[0], "request row ", row, ": expected 0 to ",
+            request_table.shape[0] - 1);
   int64_t num_kv_tokens = 0;
   for (const int32_t seqlen : batch.seqlen_kv) {
     require(seqlen >= 0 && seqlen <= config.model.max_context_len, "seqlen_kv ", seqlen, ": expected 0 to ",

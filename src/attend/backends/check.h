@@ -11,7 +11,7 @@ void check_layer(const AttentionLayer& layer, const KvPool& pool);
 
 // Throws Error(kInvalidArgument) for a batch beyond config.limits, arrays of other sizes than its counts,
 // and, on the CPU, lengths beyond the context, request rows and slots that do not exist.
-void check_batch(const ForwardBatch& batch, const BackendConfig& config, const ReqToTokenPool& requests,
+void check_batch(const ForwardBatch& batch, const BackendConfig& config, const TensorView& request_table,
                  const KvPool& pool);
 
 }  // namespace attend

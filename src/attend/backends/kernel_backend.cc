@@ -7,6 +7,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/run.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/metadata/metadata.h"
 
@@ -39,15 +40,14 @@ AttentionPlanLimits expanded_limits(const BackendSpec& spec, const BackendConfig
 }  // namespace
 
 KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& context)
-    : spec_(spec), config_(context.config), requests_(context.requests), pool_(context.pool) {
+    : spec_(spec), config_(context.config), request_table_(context.request_table), pool_(context.pool) {
   require(config_.page_size == pool_.page_size(), "page_size ", config_.page_size, ": the pool has ",
           pool_.page_size());
   require(config_.model.kv_dtype == pool_.dtype(), "kv_cache_dtype ",
           kernels::cache_dtype_name(config_.model.kv_dtype), ": the pool has ",
           kernels::cache_dtype_name(pool_.dtype()));
-  require(config_.model.max_context_len <= requests_.max_context_len(), "context length ",
-          config_.model.max_context_len, ": the request rows have ", requests_.max_context_len(),
-          " positions");
+  require(config_.model.max_context_len <= request_table_.shape[1], "context length ",
+          config_.model.max_context_len, ": the request rows have ", request_table_.shape[1], " positions");
   for (const AttentionLayer& layer : config_.model.layers) {
     check_layer(layer, pool_);
     const int32_t* slot_map = pool_.layer(layer.layer_id).slot_map;
@@ -75,11 +75,11 @@ size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConf
 }
 
 void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
-  check_batch(batch, config_, requests_, pool_);
+  check_batch(batch, config_, request_table_, pool_);
   if (batch.num_tokens > 0) {
     for (PlannedIndex& planned : indices_)
-      planned.index.build({.table = requests_.table().as<int32_t>(),
-                           .stride = requests_.table().strides[0],
+      planned.index.build({.table = request_table_.as<int32_t>(),
+                           .stride = request_table_.strides[0],
                            .rows = raw(batch.request_rows),
                            .seqlen_kv = batch.seqlen_kv,
                            .slot_map = planned.slot_map},
@@ -87,12 +87,13 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
     const kernels::QueryBatch queries = query_batch(batch);
     for (PlannedWork& planned : work_) {
       const kernels::AttentionMask& attention_mask = planned.key.attention_mask;
+      kernels::check_step(queries, batch.num_tokens, attention_mask);
       kernels::QueryBatch these =
           cascades(planned.key, batch) ? suffix_queries(queries, batch.shared) : queries;
       these.max_seqlen_kv = max_unmasked_keys(attention_mask, these.max_seqlen_q, these.max_seqlen_kv);
       planned.plan->plan(these, attention_mask, stream);
     }
-    if (cascade_ && batch.shared.num_keys > 0) cascade_->plan(batch, requests_.table().as<int32_t>(), stream);
+    if (cascade_ && batch.shared.num_keys > 0) cascade_->plan(batch, request_table_.as<int32_t>(), stream);
   }
   planned_reqs_ = batch.num_reqs;
   planned_tokens_ = batch.num_tokens;
@@ -168,9 +169,8 @@ void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& i
   require(input.q.rank == 3 && input.q.shape[0] == batch.num_tokens && input.q.shape[1] == layer.num_q_heads,
           "layer ", layer.layer_id, ": q ", input.q, ": expected ", batch.num_tokens, " tokens of ",
           layer.num_q_heads, " heads");
-  if (!input.k.empty())
-    forward_expanded(layer, input, batch, stream);
-  else if (layer.kind == KvKind::kMla)
+  if (!input.k.empty()) return forward_expanded(layer, input, batch, stream);
+  if (layer.kind == KvKind::kMla)
     forward_mla(layer, input, batch, stream);
   else
     forward_mha(layer, input, batch, stream);
@@ -188,12 +188,12 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       .attention_mask = layer.attention_mask(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
       .prefix_ready = batch.prefix_ready};
-  if (spec_.kernel == KernelPreference::kReference)
-    kernels::reference::attention(args);
-  else if (cascades(plan_key(layer), batch))
-    cascade_->attend(args, plan_for_layer(layer), batch.shared, stream);
-  else
-    kernels::attention(args, plan_for_layer(layer), stream);
+  if (spec_.kernel == KernelPreference::kReference) return kernels::reference::attention(args);
+  AttentionPlan& plan = plan_for_layer(layer);
+  check_layer(layer, pool_);
+  if (cascades(plan_key(layer), batch)) return cascade_->attend(args, plan, batch.shared, stream);
+  kernels::check_call(args, stream);
+  kernels::run(args, plan, stream);
 }
 
 void KernelBackend::forward_expanded(const AttentionLayer& layer, const AttentionInput& input,
@@ -242,10 +242,11 @@ void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInpu
       .attention_mask = layer.attention_mask(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
       .prefix_ready = batch.prefix_ready};
-  if (spec_.kernel == KernelPreference::kReference)
-    kernels::reference::mla(args);
-  else
-    kernels::mla(args, plan_for_layer(layer), stream);
+  if (spec_.kernel == KernelPreference::kReference) return kernels::reference::mla(args);
+  AttentionPlan& plan = plan_for_layer(layer);
+  check_layer(layer, pool_);
+  kernels::check_call(args, stream);
+  kernels::run(args, plan, stream);
 }
 
 std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendSpec& spec,

@@ -8,7 +8,7 @@
 #include "attend/attention/backend.h"
 #include "attend/backends/batch_index.h"
 #include "attend/backends/cascade.h"
-#include "attend/backends/spec.h"
+#include "attend/backends/table.h"
 #include "attend/kernels/attention/attention_plan.h"
 
 namespace attend {
@@ -62,7 +62,7 @@ class KernelBackend : public AttentionBackend {
 
   const BackendSpec spec_;
   const BackendConfig config_;
-  const ReqToTokenPool& requests_;
+  const TensorView request_table_;
   KvPool& pool_;
   std::vector<PlannedIndex> indices_;
   std::vector<PlannedWork> work_;

@@ -8,7 +8,7 @@
 
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/backend.h"
-#include "attend/backends/spec.h"
+#include "attend/backends/table.h"
 #include "attend/kernels/attention/attention_plan.h"
 
 namespace attend {

@@ -7,8 +7,6 @@
 // applied.
 #include "attend/backends/table.h"
 
-#include "attend/backends/spec.h"
-
 namespace attend {
 namespace {
 

@@ -1,6 +1,6 @@
-// Errors: one exception type, with a code that the server maps to a status and the commands to an exit code.
+// Errors: one exception type, with a code that the server maps to a status and commands to an exit code.
 //
-// A message names the thing, its value, what would be accepted, and who refused:
+// A message names the thing, its value, what is accepted, and the component that rejected it:
 //   "page_size 16: flashmla needs 64 (decode)"
 #pragma once
 
@@ -14,16 +14,16 @@
 namespace attend {
 
 enum class ErrorCode {
-  kInvalidArgument,  // the caller passed something that no configuration accepts
-  kUnsupported,      // valid, but not with this backend, device, model or build
-  kNotFound,         // a file, a tensor, a name
+  kInvalidArgument,  // an argument that no configuration accepts
+  kUnsupported,      // valid, but not supported by this backend, device, model or build
+  kNotFound,         // a missing file, tensor or name
   kCorruptFile,      // a file that contradicts its own format
-  kOutOfMemory,      // memory or KV pool exhausted; the message gives needed and free
+  kOutOfMemory,      // memory or KV pool exhausted; the message states needed and free bytes
   kDevice,           // a device call failed
   kInternal,         // a bug in attend
 };
 
-// "invalid_argument", "unsupported", ...
+// Returns "invalid_argument", "unsupported", ...
 std::string_view to_string(ErrorCode code);
 
 class Error : public std::runtime_error {
@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// Throws Error with the parts streamed one after another.
+// Throws Error with the concatenated parts as message.
 template <class... Parts>
 [[noreturn]] void fail(ErrorCode code, const Parts&... parts) {
   std::ostringstream message;
@@ -43,15 +43,15 @@ template <class... Parts>
   throw Error(code, message.str());
 }
 
-// Throws Error(kInvalidArgument) unless `ok`. The parts are formatted only on failure, so a check may stand
-// on a hot path.
+// Throws Error(kInvalidArgument) unless `ok`. The parts are formatted only on failure, so checks are cheap
+// enough for hot paths.
 template <class... Parts>
 void require(bool ok, const Parts&... parts) {
   if (!ok) [[unlikely]]
     fail(ErrorCode::kInvalidArgument, parts...);
 }
 
-// Throws Error(kInternal) unless `ok`: for what only a bug in attend can break.
+// Throws Error(kInternal) unless `ok`, for conditions that only a bug in attend can violate.
 template <class... Parts>
 void ensure(bool ok, const Parts&... parts) {
   if (!ok) [[unlikely]]

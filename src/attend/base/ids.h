@@ -1,6 +1,6 @@
-// Strong integer ids. Each wraps one int32 and converts into nothing by accident: an index of a token can not
-// be passed where a page is meant. Only pools translate one into another (attend/kv), and kernels read the
-// arrays as plain int32 (a span of ids and a span of int32 have the same bytes).
+// Strong integer ids. Each wraps one int32 and has no implicit conversions: a token slot cannot be passed
+// instead of a page. Only pools translate between ids (attend/kv). Kernels read the arrays as int32 (a span
+// of ids and a span of int32 have the same bytes).
 #pragma once
 
 #include <compare>
@@ -32,7 +32,7 @@ using SwaSlot = Id<struct SwaSlotTag>;
 // Row of ReqToTokenPool. Row 0 is the padding row.
 using RequestRow = Id<struct RequestRowTag>;
 
-// Whether T is one of them.
+// True if T is one of these ids.
 template <class T>
 inline constexpr bool kIsId = false;
 template <class Tag>
@@ -41,7 +41,7 @@ inline constexpr bool kIsId<Id<Tag>> = true;
 inline constexpr TokenSlot kNoSlot{-1};
 inline constexpr RequestRow kPaddingRow{0};
 
-// The same ids as plain numbers, which is what kernels take.
+// Returns the same ids as int32, the type that kernels use.
 template <class Tag>
 std::span<const int32_t> raw(std::span<const Id<Tag>> ids) {
   static_assert(sizeof(Id<Tag>) == sizeof(int32_t) && std::is_standard_layout_v<Id<Tag>>);

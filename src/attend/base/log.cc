@@ -26,7 +26,8 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-// Whether the user wants plain lines (https://no-color.org), or the terminal has no others.
+// Returns true if the user requests plain text (https://no-color.org) or the terminal does not support
+// colors.
 bool no_color_requested() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
@@ -37,7 +38,7 @@ bool no_color_requested() {
 spdlog::logger& logger() {
   static const auto instance = [] {
     const auto mode = no_color_requested() ? spdlog::color_mode::never : spdlog::color_mode::automatic;
-    // Not registered by name: a program that uses the library may have a logger called attend.
+    // Not registered by name, since a program that uses the library may have a logger named attend.
     auto made = std::make_unique<spdlog::logger>("attend",
                                                  std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode));
     made->set_pattern("%^%l%$: %v");

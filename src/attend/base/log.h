@@ -1,18 +1,17 @@
-// Log lines for people, on stderr. Results go to stdout; nothing else does.
+// Log lines for people, on stderr. stdout contains only results.
 #pragma once
 
 #include <sstream>
 #include <string_view>
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Lines below this level are dropped. Default: kInfo. Thread-safe.
+// Drops messages below this level. Default: kInfo. Thread-safe.
 void set_log_level(LogLevel level);
-// Control characters, which a message may quote from a file, become '?'. Colored on a terminal, unless
-// NO_COLOR is set or TERM is "dumb".
+// Control characters, which a quoted file may contain, become '?'. Colored on a terminal, unless NO_COLOR is
+// set or TERM is "dumb".
 void log_line(LogLevel level, std::string_view message);
 
 template <class... Parts>
@@ -29,7 +28,7 @@ void log_warning(const Parts&... parts) {
   log_line(LogLevel::kWarning, message.str());
 }
 
-// The same in code that must not throw: where there is no memory for a line, there is no line.
+// Like log_info(), for code that must not throw: the line is dropped if there is no memory for it.
 template <class... Parts>
 void try_log_info(const Parts&... parts) noexcept {
   try {
@@ -47,4 +46,3 @@ void try_log_warning(const Parts&... parts) noexcept {
 }
 
 }  // namespace attend
-#pragma GCC visibility pop

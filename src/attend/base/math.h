@@ -1,4 +1,4 @@
-// Small integer math.
+// Integer math.
 #pragma once
 
 #include <concepts>
@@ -6,13 +6,13 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// The smallest integer not below value / divisor, for divisor > 0. Never overflows.
+// Returns value / divisor rounded up, for divisor > 0. Never overflows.
 template <std::integral T>
 constexpr T ceil_div(T value, T divisor) {
   return static_cast<T>(value / divisor + (value % divisor > 0 ? 1 : 0));
 }
 
-// The smallest multiple of `multiple` not below value.
+// Returns value rounded up to a multiple of `multiple`.
 template <std::integral T>
 constexpr T round_up(T value, T multiple) {
   return static_cast<T>(ceil_div(value, multiple) * multiple);

@@ -14,7 +14,7 @@
 namespace attend {
 namespace {
 
-// CPUs of the scheduler's affinity mask, which containers and taskset narrow.
+// Returns the CPUs in the scheduler's affinity mask, which containers and taskset restrict.
 int affinity_cpus() {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
@@ -24,7 +24,7 @@ int affinity_cpus() {
   return CPU_COUNT(&cpus);
 }
 
-// What the control group grants: "max 100000", or microseconds of CPU time and the period they are for
+// Returns the CPU quota of the control group: "max 100000", or microseconds of CPU time and their period
 // (Linux's admin-guide/cgroup-v2, cpu.max). 0: no limit.
 int quota_cpus() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
@@ -40,17 +40,17 @@ int default_num_threads() {
                           : num_available_cpus();
 }
 
-// The process's team. Who runs a job on it holds it too, so that it outlives its replacement until then.
+// The process's team. The thread that runs a job also holds a reference, so a replaced team lives until then.
 class TeamHolder {
  public:
-  // Made when it is first used, so that a process that never computes starts no threads, nor one that is told
-  // a number others before.
+  // Creates the team at first use, so that a process that never computes, or sets the number of threads
+  // first, starts no threads of a default team.
   std::shared_ptr<ThreadTeam> get() {
     const std::lock_guard lock(mutex_);
     if (!team_) team_ = std::make_shared<ThreadTeam>(default_num_threads());
     return team_;
   }
-  // What was there ends, with its threads, where the last job on it does.
+  // The old team's threads end with its last job.
   void replace(std::shared_ptr<ThreadTeam> team) {
     const std::lock_guard lock(mutex_);
     team_.swap(team);

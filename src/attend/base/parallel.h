@@ -1,4 +1,5 @@
-// parallel_for over the process's one team of threads. A second team would spin beside it and halve both.
+// parallel_for on the process's single thread team. A second team would compete for the same cores and halve
+// the speed of both.
 #pragma once
 
 #include <atomic>
@@ -13,25 +14,26 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// One function, called once for each of num_tasks tasks.
+// Function that is called once for each of num_tasks tasks.
 struct TeamJob {
   void (*task)(void* context, int64_t task_idx, int thread_idx) = nullptr;
   void* context = nullptr;
   int64_t num_tasks = 0;
 };
 
-// The calling thread of run() is member 0; the team starts num_threads - 1 more, and ends them with itself.
+// Team of threads. The thread that calls run() is member 0. The team starts num_threads - 1 more threads and
+// joins them in its destructor.
 //
-// A decode step has hundreds of jobs of some microseconds, so a member that has nothing to do watches for the
-// next job for a moment before it sleeps. A job waits only for members that have joined it: on a machine
-// whose cores are busy otherwise, whoever is there does the work.
+// A decode step has hundreds of jobs of some microseconds each, so an idle member spins for a short time
+// before it sleeps. A job waits only for members that have joined it: if other processes use the cores, the
+// members that are running do the work.
 class ThreadTeam {
  public:
   // More than any machine has.
   static constexpr int kMaxThreads = 1024;
 
-  // Throws Error(kInvalidArgument) for num_threads below 1 or above kMaxThreads, Error(kOutOfMemory) when the
-  // system starts fewer.
+  // Throws Error(kInvalidArgument) for num_threads below 1 or above kMaxThreads, Error(kOutOfMemory) if the
+  // system cannot start them.
   explicit ThreadTeam(int num_threads);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -39,13 +41,13 @@ class ThreadTeam {
 
   int num_threads() const { return static_cast<int>(members_.size()) + 1; }
 
-  // Whether the calling thread runs a task of a team.
+  // Returns true if the calling thread runs a task of a team.
   static bool in_task();
 
-  // Runs every task of the job and returns when all are done; members take the next task as they become free.
-  // No two tasks that run at once have the same thread_idx, which is below num_threads(). When tasks throw,
-  // tasks that have not begun are left out, and one of the exceptions is rethrown. Called inside a task, or
-  // while another thread's job runs, it runs the job on the calling thread alone, as thread 0.
+  // Runs every task of the job and returns when all are done. Members fetch the next task when they are free.
+  // Tasks that run concurrently have different thread_idx, all below num_threads(). If a task throws, tasks
+  // that have not started are skipped, and one of the exceptions is rethrown. If called inside a task, or
+  // while another thread's job runs, the job runs on the calling thread only, as thread 0.
   void run(const TeamJob& job);
 
  private:
@@ -55,7 +57,7 @@ class ThreadTeam {
   void wait_for_job(uint64_t seen) const;
   void wait_for_members(uint64_t num_joined) const;
 
-  // Who may join, in one word: a job's number, whether it is open, and how many have joined it.
+  // State of the job in one word: its number, whether it is open, and the number of members that joined it.
   static constexpr uint64_t kOpen = 1ull << 31;
   static constexpr uint64_t kNextJob = 1ull << 32;
   static constexpr uint64_t kNumJoined = kOpen - 1;
@@ -64,30 +66,32 @@ class ThreadTeam {
   TeamJob job_;
   std::exception_ptr error_;
   std::atomic<bool> failed_ = false;
-  std::atomic<bool> stopping_ = false;  // told to members as a last job
-  // On cache lines of their own: members watch one while they count on the others.
+  std::atomic<bool> stopping_ = false;  // seen by members with the last job
+  // Separate cache lines, since members poll one of them while others are updated.
   alignas(64) std::atomic<uint64_t> state_ = 0;
   alignas(64) std::atomic<int64_t> next_task_ = 0;
   alignas(64) std::atomic<uint64_t> num_left_ = 0;  // members that joined this job and have left it
   std::vector<std::thread> members_;
 };
 
-// CPUs that this process may use: its affinity mask, and no more than its control group's quota (rounded up).
+// Returns the CPUs that this process may use: its affinity mask, limited by its control group's quota
+// (rounded up).
 int num_available_cpus();
 
-// Threads of the team: what set_num_threads() said last, or OMP_NUM_THREADS, or num_available_cpus(). 1
-// inside a task.
+// Returns the size of the team: the last set_num_threads(), else OMP_NUM_THREADS, else num_available_cpus().
+// Returns 1 inside a task.
 int num_threads();
 // Replaces the team. Throws Error(kInvalidArgument) below 1 or above ThreadTeam::kMaxThreads, and
-// Error(kOutOfMemory) when the system starts fewer. Other threads may run jobs meanwhile: these end on the
-// team they began on. Not while one is in kernels::linear(), whose workspace is for a number of threads.
+// Error(kOutOfMemory) if the system cannot start the threads. Other threads may run jobs concurrently; these
+// finish on the old team. Must not be called while a thread is in kernels::linear(), whose workspace is sized
+// for the number of threads.
 void set_num_threads(int num_threads);
 
-// Runs a job on the process's team, as ThreadTeam::run does. parallel_for is the convenient form.
+// Runs a job on the process's team, like ThreadTeam::run. parallel_for is the convenient form.
 void run_parallel(const TeamJob& job);
 
-// Calls fn(task_idx, thread_idx) for every task_idx in [0, num_tasks), as ThreadTeam::run does. thread_idx is
-// meant to choose scratch memory: what a task computes must not depend on it.
+// Calls fn(task_idx, thread_idx) for every task_idx in [0, num_tasks), like ThreadTeam::run. thread_idx
+// selects scratch memory; results must not depend on it.
 template <class Fn>
 void parallel_for(int64_t num_tasks, Fn&& fn) {
   using Callable = std::remove_reference_t<Fn>;
@@ -97,7 +101,7 @@ void parallel_for(int64_t num_tasks, Fn&& fn) {
                 .num_tasks = num_tasks});
 }
 
-// Calls fn(row) for every row; on the calling thread when there is too little to wake a team for.
+// Calls fn(row) for every row; on the calling thread if there is too little work for a team.
 template <class Fn>
 void parallel_for_rows(int64_t num_rows, int64_t elements_per_row, const Fn& fn) {
   constexpr int64_t kMinElementsForTeam = 1 << 15;

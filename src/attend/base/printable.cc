@@ -7,7 +7,7 @@ namespace {
 
 bool is_control(unsigned char byte) { return (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f; }
 
-// A byte inside of a UTF-8 sequence, not its first.
+// Returns true for a UTF-8 continuation byte.
 bool continues_utf8(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Texts and numbers as people read them in messages.
+// Readable forms of texts and numbers in messages.
 #pragma once
 
 #include <string>
@@ -6,16 +6,16 @@
 
 namespace attend {
 
-// The text with '?' for every control character but line feed and tab: a terminal would obey them. Those of
-// one byte (ESC, CR, DEL) and those that UTF-8 writes in two (U+0080 to U+009F).
+// Replaces control characters except line feed and tab by '?', since a terminal would interpret them: those
+// of one byte (ESC, CR, DEL) and those of two in UTF-8 (U+0080 to U+009F).
 std::string printable(std::string_view text);
 
-// A long text with its middle replaced by its length: "abc [... 40000 bytes ...] xyz". Cuts between UTF-8
+// Replaces the middle of a long text by its length: "abc [... 40000 bytes ...] xyz". Cuts between UTF-8
 // characters.
 std::string elide(std::string_view text, size_t max_bytes);
 
-// " (15.0 GB)", to stand behind a number of bytes in a message; empty below 0.1 GB. A double, since products
-// of sizes may not fit a size_t.
+// Returns " (15.0 GB)", to follow a number of bytes in a message; empty below 0.1 GB. The argument is a
+// double, since products of sizes may not fit a size_t.
 std::string gigabytes_suffix(double num_bytes);
 
 }  // namespace attend

@@ -14,12 +14,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a member watches for the next job with its core to itself, and how long it goes on watching while
-// it offers the core to others. Then it sleeps: waking it costs about as much as it has waited.
+// Time for which an idle member spins with its core to itself, and time for which it continues spinning with
+// pauses that yield the core. Then it sleeps: waking it costs about as much as the total spin time.
 constexpr auto kSpinTime = std::chrono::microseconds(20);
 constexpr auto kSpinWithPauseTime = std::chrono::microseconds(200);
 
-// Set while the thread runs tasks: a job inside a task is run by that thread alone.
+// Set while the thread runs tasks: a nested job runs on this thread only.
 thread_local bool runs_task = false;
 
 void pause_core() {
@@ -30,7 +30,7 @@ void pause_core() {
 #endif
 }
 
-// Returns as soon as `done` says so, or after kSpinWithPauseTime.
+// Returns when `done` returns true, or after kSpinWithPauseTime.
 template <class Done>
 bool spin_until(const Done& done) {
   const auto start = Clock::now();
@@ -60,7 +60,7 @@ ThreadTeam::ThreadTeam(int num_threads) {
   } catch (const std::system_error& error) {
     const size_t num_started = members_.size() + 1;
     stop();
-    fail(ErrorCode::kOutOfMemory, "num_threads ", num_threads, ": the system starts ", num_started, ": ",
+    fail(ErrorCode::kOutOfMemory, "num_threads ", num_threads, ": the system started ", num_started, ": ",
          error.what());
   }
 }
@@ -80,7 +80,7 @@ void ThreadTeam::run(const TeamJob& job) {
   job_ = job;
   next_task_.store(0, std::memory_order_relaxed);
   num_left_.store(0, std::memory_order_relaxed);
-  // Publishes the above to whoever joins.
+  // Publishes the job to members that join.
   state_.store((state_.load(std::memory_order_relaxed) / kNextJob + 1) * kNextJob | kOpen);
   state_.notify_all();
 

@@ -1,4 +1,4 @@
-// The version of attend.
+// Version of attend.
 #pragma once
 
 #include <string_view>
@@ -6,7 +6,7 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// "0.1.0": of the library that runs, which may be newer than the headers that a program was built with.
+// Returns "0.1.0", the version of the running library, which may be newer than the headers of the program.
 std::string_view version();
 
 }  // namespace attend

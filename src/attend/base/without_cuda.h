@@ -1,4 +1,4 @@
-// What a build that has no GPU kernels says when it is asked for a GPU.
+// Error message of builds without GPU kernels if a GPU is requested.
 #pragma once
 
 namespace attend {

@@ -14,8 +14,8 @@
 namespace attend::bench {
 namespace {
 
-// Independent sums: latency times rate of the slowest instruction measured. Their start values differ, so
-// that the compiler can not take one for another.
+// Independent accumulators: latency times throughput of the slowest instruction measured. Their initial
+// values differ, so that the compiler cannot merge them.
 constexpr int kSums = 12;
 
 float portable_peak(int64_t num_steps) {
@@ -45,7 +45,7 @@ uint64_t portable_read(std::span<const std::byte> memory) {
 
 enum class Fetch { kNone, kKept, kOnce };
 
-// The lines that are `ahead` bytes further on; beyond the end of the memory a prefetch does nothing.
+// Prefetches the lines `ahead` bytes further on; a prefetch past the end of the memory has no effect.
 template <Fetch kFetch>
 [[gnu::always_inline]] inline void fetch(const std::byte* line, size_t ahead) {
   if constexpr (kFetch != Fetch::kNone)
@@ -53,7 +53,7 @@ template <Fetch kFetch>
                        kFetch == Fetch::kKept ? 2 : 0);
 }
 
-// kStreams streams, each of its share of the memory in order.
+// Reads kStreams streams, each over its part of the memory in order.
 template <int kStreams, Fetch kFetch>
 __attribute__((target("avx2"))) uint64_t avx2_read(std::span<const std::byte> memory, size_t ahead) {
   constexpr size_t kBytes = 256;
@@ -148,7 +148,7 @@ __attribute__((target("avx512f,avx512bf16"))) float avx512bf16_peak(int64_t num_
   return total;
 }
 
-constexpr int kAmxSums = 4;  // tiles of sums; the other four of eight hold operands
+constexpr int kAmxSums = 4;  // tiles of accumulators; the other four of eight hold operands
 
 float amx_peak(int64_t num_steps) {
   using namespace kernels::cpu;

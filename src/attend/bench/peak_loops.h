@@ -1,4 +1,4 @@
-// The loops behind the probes, each compiled for the instruction set that it measures.
+// Loops of the probes, each compiled for the instruction set that it measures.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace attend::bench {
 
-// read_loop takes multiples of it.
+// Sizes for read_loop are multiples of it.
 inline constexpr size_t kReadUnit = 4096;
 
-// Reads every byte by one thread; what it returns depends on all of them.
+// Reads every byte with one thread. The result depends on all of them.
 float read_loop(std::span<const std::byte> memory, const ReadMethod& way);
 
 struct PeakLoop {

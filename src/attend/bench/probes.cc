@@ -16,10 +16,10 @@ namespace {
 
 using kernels::cpu::Isa;
 
-// Takes results of probes, so that no compiler leaves their computation out.
+// Stores results of probes, so that the compiler cannot remove their computation.
 std::atomic<float> sink = 0;
 
-// Long enough that waking a thread does not count.
+// Long enough that the time of waking a thread is negligible.
 constexpr int64_t kPeakSteps = 400'000;
 
 constexpr size_t kChunkBytes = 256 << 10;
@@ -47,7 +47,7 @@ double read_bytes_per_second(std::span<const std::byte> memory, int num_threads,
   const auto num_shares =
       static_cast<int64_t>(interleaved ? memory.size() / share : static_cast<size_t>(num_threads));
   const double seconds = seconds_of([&] {
-    // As many tasks as threads, whatever the size of the team.
+    // One task per thread, independent of the team's size.
     std::atomic<int64_t> next = 0;
     parallel_for(num_threads, [&](int64_t, int) {
       for (int64_t part = next++; part < num_shares; part = next++)
@@ -60,8 +60,8 @@ double read_bytes_per_second(std::span<const std::byte> memory, int num_threads,
 std::string to_string(const ReadMethod& way) {
   std::string text = fmt::format("{} stream{}", way.num_streams, way.num_streams == 1 ? "" : "s");
   if (way.ahead > 0)
-    text += fmt::format(", fetched {} KiB ahead{}", way.ahead >> 10, way.once ? " for once" : "");
-  if (way.chunk_bytes > 0) text += fmt::format(", by turns of {} KiB", way.chunk_bytes >> 10);
+    text += fmt::format(", fetched {} KiB ahead{}", way.ahead >> 10, way.once ? " without reuse" : "");
+  if (way.chunk_bytes > 0) text += fmt::format(", interleaved by {} KiB", way.chunk_bytes >> 10);
   return text;
 }
 

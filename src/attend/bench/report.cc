@@ -37,7 +37,7 @@ ordered_json to_json(const CaseResult& result) {
   return json;
 }
 
-// Whether another file may take its name: it is a plain one or new, in a folder that takes new ones.
+// Returns true if another file may replace it: it is a regular file or new, in a writable folder.
 bool can_be_replaced(const std::filesystem::path& path) {
   const std::filesystem::file_type type = std::filesystem::symlink_status(path).type();
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
@@ -118,7 +118,7 @@ void write_json(const Report& report, const std::filesystem::path& path) {
   if (file.good() && part != path) std::filesystem::rename(part, path, refused);
   if (file.good() && !refused) return;
   if (part != path) std::filesystem::remove(part, refused);
-  fail(ErrorCode::kInvalidArgument, "--json ", path.string(), ": can not be written");
+  fail(ErrorCode::kInvalidArgument, "--json ", path.string(), ": cannot be written");
 }
 
 }  // namespace attend::bench

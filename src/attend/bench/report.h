@@ -1,4 +1,4 @@
-// What a bench prints and writes: cases, each beside its limit.
+// Report of a bench, printed and written as JSON: cases, each with its limit.
 #pragma once
 
 #include <filesystem>
@@ -21,54 +21,54 @@ struct MachineFigure {
 struct CaseResult {
   std::string name;
   int threads;
-  double us;          // median of the repeats, of a GPU's steps the mean
-  double value;       // what the limit bounds, in `unit`; of generated tokens by the mean step
+  double us;          // median of the repeats; for a GPU's steps the mean
+  double value;       // measured rate in `unit`; for generated tokens from the mean step
   std::string unit;   // "GB/s", "GFLOP/s", "tokens/s"
-  double limit;       // in `unit`; 0: none was measured
-  std::string bound;  // what limits: "read 16 MiB", "avx512 f32"
+  double limit;       // in `unit`; 0: not measured
+  std::string bound;  // name of the limit: "read 16 MiB", "avx512 f32"
   int repeats;
-  // In `unit`: what matrix tiles (AMX) reach; 0: there are none, or they bound nothing.
+  // Peak of matrix tiles (AMX) in `unit`; 0: no tiles, or not the bound.
   double tiles_limit = 0;
-  std::string kernel = {};  // that served it; empty: see Report::kernels
+  std::string kernel = {};  // kernel that computed the case; empty: see Report::kernels
 
   double share() const { return limit > 0 ? value / limit : 0.0; }
   double tiles_share() const { return tiles_limit > 0 ? value / tiles_limit : 0.0; }
 };
 
 struct Report {
-  std::string bench;            // "attention", "model"
+  std::string bench;            // "attention" or "model"
   std::string machine;          // CPU or GPU
-  std::string instruction_set;  // that attention runs with; on a GPU its architecture
-  int threads = 0;              // all of them
-  // "driver", "580.65.06": what was chosen and found.
+  std::string instruction_set;  // used by attention; for a GPU its architecture
+  int threads = 0;              // total number
+  // Properties such as "driver", "580.65.06".
   std::vector<std::pair<std::string, std::string>> facts = {};
-  bool has_tiles = false;  // whether cases may have a tiles_limit
+  bool has_tiles = false;  // cases may have a tiles_limit
   std::vector<MachineFigure> figures = {};
   std::vector<CaseResult> cases = {};
-  // "linear of 8 x 4096 -> 6144, bfloat16: skinny GEMM (...)": each once.
+  // Kernel choices, such as "linear of 8 x 4096 -> 6144, bfloat16: skinny GEMM (...)", without duplicates.
   std::vector<std::string> kernels = {};
 };
 
-// Report::kernels.
+// Returns the text of Report::kernels.
 std::vector<std::string> names_of(const kernels::KernelChoices& choices);
 
-// A table on stdout, a case as soon as it is there. What is printed is not flushed.
+// Prints a table to stdout, each case as soon as it is complete. Output is not flushed.
 class ReportPrinter {
  public:
-  // What `report` has more than the one before: the machine first, then cases.
+  // Prints what is new in `report` since the last call: first the machine, then cases.
   void show(const Report& report);
-  // The rest: figures of the machine, kernels.
+  // Prints the rest: figures of the machine and kernels.
   void finish(const Report& report);
 
  private:
-  size_t num_shown_ = 0;  // cases
+  size_t num_shown_ = 0;  // number of printed cases
 };
 
-// {"machine", "instruction_set", "threads", "date", "version", <fact>: text, "figures": [...], "cases":
-// [{"case", "threads", "us", <unit>: value, "limit", "bound", "share", "tiles_limit", "tiles_share",
-// "kernel", "repeats"}], "kernels": [text]}; limits and kernels only where there are some. The date is UTC.
-// Whoever reads a plain file while it is written finds the one before, whole.
-// Throws Error(kInvalidArgument) for a file that can not be written.
+// Writes {"machine", "instruction_set", "threads", "date", "version", <fact>: text, "figures": [...],
+// "cases": [{"case", "threads", "us", <unit>: value, "limit", "bound", "share", "tiles_limit", "tiles_share",
+// "kernel", "repeats"}], "kernels": [text]}. Limits and kernels are omitted if there are none. The date is
+// UTC. A regular file is replaced atomically, so readers see the old or the new contents. Throws
+// Error(kInvalidArgument) if the file cannot be written.
 void write_json(const Report& report, const std::filesystem::path& path);
 
 }  // namespace attend::bench

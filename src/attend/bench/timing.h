@@ -1,4 +1,4 @@
-// Times of repeated runs, on CPUs and GPUs.
+// Timing of repeated runs on CPUs and GPUs.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ double seconds_of(const Fn& fn) {
   return seconds_now() - start;
 }
 
-// 0 of nothing.
+// Returns 0 if empty.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -30,14 +30,14 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-// 0 of nothing.
+// Returns 0 if empty.
 inline double mean(const std::vector<double>& values) {
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-// The median over rounds of the time of one of `repeats` calls that a graph holds, in microseconds. queue(i)
-// queues call i.
+// Returns the time of one call in microseconds: the median over rounds of a graph with `repeats` calls.
+// queue(i) queues call i.
 double time_graph(Stream& stream, int repeats, const std::function<void(int)>& queue);
 
 }  // namespace attend::bench

@@ -58,9 +58,11 @@ class CheckpointTensors {
   virtual std::string read(std::string_view name) const = 0;
   // File and name of a tensor, for messages.
   virtual std::string where(std::string_view name) const = 0;
-  // Reads a tensor's pages into memory and reports the bytes of each part. Throws Error(kCorruptFile) when
-  // the file was written to or cut short since it was opened.
-  virtual void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const = 0;
+  // Reads the pages of bytes [begin, end) of a tensor's data, at most entry().num_bytes(), into memory and
+  // reports the bytes of each step. A rank fetches the ranges of its part only. Throws Error(kCorruptFile)
+  // when the file was written to or cut short since it was opened.
+  virtual void fetch(std::string_view name, uint64_t begin, uint64_t end,
+                     const std::function<void(size_t bytes)>& fetched) const = 0;
   // Reads the pages of all tensors into memory until `stop` is set. Does not throw: it ends where a file was
   // cut short, and fetch() reports that.
   virtual void prefetch_all(const std::atomic<bool>& stop) const = 0;

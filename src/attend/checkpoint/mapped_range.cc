@@ -35,7 +35,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
     write_stderr("attend: ");
     write_stderr(path);
     write_stderr(
-        ": the file was cut short while attend used it: expected a file that is not modified while attend "
+        ": the file was truncated while attend used it: expected a file that is not modified while attend "
         "runs\n");
     _exit(handler_exit_code);
   }

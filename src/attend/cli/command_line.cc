@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxArgumentBytes = 60;
 
-// Edits (a character more, less or another) that make one word of the other.
+// Returns the edit distance: insertions, deletions and replacements of characters.
 size_t distance(std::string_view from, std::string_view to) {
   std::vector<size_t> row(to.size() + 1);
   for (size_t j = 0; j < row.size(); ++j) row[j] = j;
@@ -33,7 +33,7 @@ std::vector<const CLI::App*> all_commands(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// "expected one of generate, backends, bench"
+// Returns "expected one of generate, backends, bench".
 std::string known_commands(const CLI::App& app) {
   std::string names;
   for (const CLI::App* command : all_commands(app))
@@ -60,14 +60,14 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-// Flags that the command does not have: those of llama.cpp's that CLI11 would read as letters ("-ngl" as -n),
-// and -h with more behind it, which it would read as a call for help.
-void refuse_unknown(const std::string& argument) {
+// Rejects flags of llama.cpp that CLI11 would read as short flags ("-ngl" as -n), and -h followed by other
+// letters, which it would read as --help.
+void reject_unknown(const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='));
   const std::string_view instead = suggest_for_llama_cpp_flag(name);
-  require(instead.empty(), name, ": a flag of llama.cpp's; here ", instead);
+  require(instead.empty(), name, ": a flag of llama.cpp; in attend: ", instead);
   require(!argument.starts_with("-h") || argument == "-h", "argument ", elide(argument, kMaxArgumentBytes),
-          ": is not expected (see --help)");
+          ": unknown flag (see --help)");
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ void check_command_line(const CLI::App& app, const std::vector<std::string>& arg
     if (i == arguments.size()) fail(ErrorCode::kInvalidArgument, "no command: ", known_commands(*command));
     if (find_option(*command, arguments[i]) != nullptr) break;  // --help, --version
     if (arguments[i].starts_with('-')) {
-      refuse_unknown(arguments[i]);
+      reject_unknown(arguments[i]);
       fail(ErrorCode::kInvalidArgument, "no command before ", elide(arguments[i], kMaxArgumentBytes), ": ",
            known_commands(*command));
     }
@@ -87,7 +87,7 @@ void check_command_line(const CLI::App& app, const std::vector<std::string>& arg
   }
   for (; i < arguments.size(); ++i) {
     const CLI::Option* option = find_option(*command, arguments[i]);
-    if (option == nullptr) refuse_unknown(arguments[i]);
+    if (option == nullptr) reject_unknown(arguments[i]);
     if (option == nullptr || option->get_items_expected_min() == 0 || i + 1 == arguments.size()) continue;
     const std::string& value = arguments[i + 1];
     require(find_option(*command, value) == nullptr, arguments[i], ": expected a value, but ", value,

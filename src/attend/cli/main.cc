@@ -1,4 +1,4 @@
-// attend: the command. Thin; the work is in the floors below.
+// Program attend: parses the command line and runs a command. The work is done in lower floors.
 
 #include <fmt/format.h>
 
@@ -28,11 +28,11 @@
 namespace attend {
 namespace {
 
-// Bad input of any kind: a flag, a file, a model that can not be served.
+// Exit code for invalid input: a flag, a file, or a model that cannot be served.
 constexpr int kBadInput = 2;
 
-// Says what went wrong, and gives the exit code back. Does not throw when stderr is gone too. A message may
-// quote a file; what would move a terminal's cursor is not passed on.
+// Prints an error and returns the exit code. Does not throw, even if stderr is closed. A message may quote a
+// file, so control characters are removed.
 int report_error(std::string_view message, int exit_code) {
   constexpr size_t kMaxMessageBytes = 4000;
   std::fputs(("attend: " + printable(elide(message, kMaxMessageBytes)) + "\n").c_str(), stderr);
@@ -49,7 +49,7 @@ void set_level(const std::string& name) {
   fail(ErrorCode::kInvalidArgument, "--log-level '", name, "': expected debug, info, warning or error");
 }
 
-// What --version prints: the version, the commit, and the devices that there are.
+// Returns the text of --version: the version, the commit and the devices.
 std::string version_text() {
   const Hardware cpu = detect_cpu();
   std::string text =
@@ -66,14 +66,15 @@ std::string version_text() {
   return text;
 }
 
-// The flags of every command.
+// Adds the flags that every command has.
 void add_common_options(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     add_common_options(*command);
     if (command->get_subcommands([](CLI::App*) { return true; }).empty())
       command
           ->add_option_function<std::string>(
-              "--log-level", set_level, "what goes to stderr: debug, info (the default), warning or error")
+              "--log-level", set_level,
+              "minimum level of messages on stderr: debug, info (the default), warning or error")
           ->type_name("TEXT");
   }
 }
@@ -120,11 +121,11 @@ int main(int argc, char** argv) {
     return report_error(error.what(), error.code() == ErrorCode::kInternal ? 1 : kBadInput);
   } catch (const std::bad_alloc&) {
     return report_error(
-        "out of memory: what was asked for does not fit; lower --max-total-tokens, --max-running-requests, "
+        "out of memory; lower --max-total-tokens, --max-running-requests, "
         "--chunked-prefill-size or --context-length",
         kBadInput);
   } catch (const std::system_error& error) {
-    return report_error(error.what(), kBadInput);  // of a file or a stream
+    return report_error(error.what(), kBadInput);  // errors of files and streams
   } catch (const std::exception& error) {
     return report_error(error.what(), 1);
   }

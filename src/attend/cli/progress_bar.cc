@@ -15,12 +15,12 @@ namespace {
 
 constexpr int kMaxBarColumns = 40;
 
-// One less than the terminal has, since some go to the next line behind the last one.
+// One less than the terminal's width, since some terminals wrap after the last column.
 int terminal_columns() {
   constexpr int kDefaultColumns = 80;
   winsize size{};
-  const bool said = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return (said ? size.ws_col : kDefaultColumns) - 1;
+  const bool has_size = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return (has_size ? size.ws_col : kDefaultColumns) - 1;
 }
 
 double megabytes(size_t bytes) { return static_cast<double>(bytes) / 1e6; }
@@ -69,7 +69,7 @@ void EngineBars::show(std::string_view label, double share, const std::string& n
   const int bar_columns = std::clamp(columns - text_columns, 0, kMaxBarColumns),
             filled = percent * bar_columns / 100;
   std::string line = fmt::format("{}{:=<{}}{: <{}}{}", before, "", filled, "", bar_columns - filled, suffix);
-  line.resize(std::min(line.size(), static_cast<size_t>(columns)));  // a second line would stay behind
+  line.resize(std::min(line.size(), static_cast<size_t>(columns)));  // a second line would not be erased
   if (line == shown_) return;
   fmt::print(stderr, "\r\033[K{}", line);
   std::fflush(stderr);

@@ -1,4 +1,4 @@
-// Bars on a terminal that show how far something is; nothing elsewhere.
+// Progress bars on a terminal. They show nothing if stderr is not a terminal.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace attend::cli {
 
-// What an engine tells while it is made and while it reads prompts, as one bar after another. They are gone
-// with the object.
+// Shows an engine's progress while it starts and reads prompts, one bar after another. The destructor erases
+// them.
 class EngineBars {
  public:
   EngineBars();
@@ -18,13 +18,13 @@ class EngineBars {
   EngineBars(const EngineBars&) = delete;
   EngineBars& operator=(const EngineBars&) = delete;
 
-  // Refers to this object.
+  // The result refers to this object.
   EngineProgress progress();
-  // How much of the prompts is computed.
+  // Shows the fraction of prompts that is computed.
   void show_prompts(int64_t num_done, int64_t num_tokens);
-  // How many requests are answered.
+  // Shows the number of finished requests.
   void show_requests(int num_done, int num_requests);
-  // Takes the bar away, for what is printed instead.
+  // Erases the bar before other output.
   void clear();
 
  private:

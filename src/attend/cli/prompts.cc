@@ -18,24 +18,24 @@ namespace attend::cli {
 namespace {
 
 constexpr size_t kMaxFileBytes = 1u << 30;
-// Of text; the longest tokens of vocabularies are runs of a few hundred spaces.
+// Maximum size of a token's text; the longest tokens of vocabularies are runs of a few hundred spaces.
 constexpr size_t kMaxTokenBytes = 1024;
 constexpr int kMaxPriority = 1'000'000;
 constexpr double kMaxTimeout = 1e6;
-// What some editors put before UTF-8 text.
+// UTF-8 byte order mark, written by some editors.
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// The keys of a line of JSON that are read. Files of tasks hold others, which are named once in a warning.
+// Keys of a JSON line that are read. Other keys, which files of tasks may have, are listed once in a warning.
 constexpr std::array<std::string_view, 5> kKeys = {"prompt", "input_ids", "answer", "priority", "timeout"};
 
 Prompt parse_json_prompt(const std::string& line, const std::string& where, const SamplingChoice& sampling,
-                         std::set<std::string>& unread) {
+                         std::set<std::string>& unknown) {
   const Json json = parse_json(line, where);
   require(json.is_object(), where, ": ", excerpt(json),
           ", expected an object with \"prompt\" or \"input_ids\"");
   for (const auto& item : json.items())
     if (std::find(kKeys.begin(), kKeys.end(), item.key()) == kKeys.end() && !is_sampling_field(item.key()))
-      unread.insert(excerpt(item.key()));
+      unknown.insert(excerpt(item.key()));
   Prompt prompt;
   require(!json.contains("prompt") || !json.contains("input_ids"), where,
           ": has \"prompt\" and \"input_ids\": expected one of them");
@@ -62,7 +62,7 @@ Prompt parse_json_prompt(const std::string& line, const std::string& where, cons
   if (json.contains("priority")) {
     const Json& priority = json["priority"];
     require(priority.is_number_integer() && priority >= -kMaxPriority && priority <= kMaxPriority, where,
-            ": \"priority\" is ", excerpt(priority), ", expected a whole number from ", -kMaxPriority, " to ",
+            ": \"priority\" is ", excerpt(priority), ", expected an integer from ", -kMaxPriority, " to ",
             kMaxPriority);
     prompt.priority = priority.get<int>();
   }
@@ -76,7 +76,7 @@ Prompt parse_json_prompt(const std::string& line, const std::string& where, cons
   return prompt;
 }
 
-// A text as JSON, if it is.
+// Parses a text as JSON; returns no value if it is not JSON.
 std::optional<Json> as_json(const std::string& text) {
   try {
     return parse_json(text, {});
@@ -85,7 +85,7 @@ std::optional<Json> as_json(const std::string& text) {
   }
 }
 
-// Refuses a line of a file of texts that was meant to be read as JSON.
+// Rejects a line of a text file that looks like JSON.
 void check_is_no_json(const std::string& line, const std::string& where) {
   constexpr const char* kAccepted =
       "lines of text, or lines of JSON objects with \"prompt\" or \"input_ids\"";
@@ -99,8 +99,8 @@ void check_is_no_json(const std::string& line, const std::string& where) {
           " (an array that is a text: {\"prompt\": \"[...]\"})");
 }
 
-// The whole file (standard input is "-"), or as much as it takes to see that it is none of text: a NUL ends
-// it. What feeds it may be a pipe without an end; `why` it may have no more than `max_bytes`.
+// Reads the complete file ("-": standard input), or only until it is clear that it is not text: a NUL ends
+// it. The source may be an endless pipe, so more than `max_bytes` is an error, explained by `why`.
 std::string read_text(const std::filesystem::path& path, size_t max_bytes, const std::string& why) {
   if (path != "-" && !file_exists(path))
     fail(ErrorCode::kNotFound, "prompts file ", path.string(), ": no such file");
@@ -116,14 +116,14 @@ std::string read_text(const std::filesystem::path& path, size_t max_bytes, const
             why);
   }
   if (file.bad() || (!file.eof() && text.empty())) {
-    if (path != "-") InputFile(path).read(0, 1);  // says why
-    fail(ErrorCode::kNotFound, "prompts file ", path.string(), ": can not be read");
+    if (path != "-") InputFile(path).read(0, 1);  // throws the specific error
+    fail(ErrorCode::kNotFound, "prompts file ", path.string(), ": cannot be read");
   }
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }
 
-// A line of text; other encodings and binary files are not guessed at.
+// Checks a line of text. Other encodings and binary files are not supported.
 void check_text(const std::string& line, const std::string& where) {
   if (const size_t nul = line.find('\0'); nul != line.npos)
     fail(ErrorCode::kInvalidArgument, where, ": byte ", nul + 1,
@@ -131,27 +131,26 @@ void check_text(const std::string& line, const std::string& where) {
   require(tokenizer::is_valid_utf8(line), where, ": expected UTF-8 text");
 }
 
-// Keys of strangers: some may be what somebody meant, all of them could be any number.
-void warn_about_unread_keys(const std::set<std::string>& unread, const std::filesystem::path& path) {
+// Warns about unknown keys. Some may be misspelled, and there may be many, so only the first ones are listed.
+void warn_about_unknown_keys(const std::set<std::string>& unknown, const std::filesystem::path& path) {
   constexpr size_t kMaxNamed = 8;
   size_t num_named = 0;
-  for (const std::string& key : unread) {
+  for (const std::string& key : unknown) {
     if (num_named++ == kMaxNamed) break;
-    log_warning("prompts file ", path.string(), ": ", key, " is not read; \"prompt\", \"input_ids\", ",
-                "\"answer\" and parameters of sampling are");
+    log_warning("prompts file ", path.string(), ": ", key, " is ignored; \"prompt\", \"input_ids\", ",
+                "\"answer\" and sampling parameters are read");
   }
-  if (unread.size() > kMaxNamed)
-    log_warning("prompts file ", path.string(), ": nor are ", unread.size() - kMaxNamed, " other keys");
+  if (unknown.size() > kMaxNamed)
+    log_warning("prompts file ", path.string(), ": ignoring ", unknown.size() - kMaxNamed, " other keys");
 }
 
 }  // namespace
 
 Prompt read_prompt_file(const std::filesystem::path& path, const SamplingChoice& sampling,
                         int context_length) {
-  std::string text =
-      read_text(path, std::min(kMaxFileBytes, kMaxTokenBytes * static_cast<size_t>(context_length)),
-                ", which the context of " + std::to_string(context_length) +
-                    " tokens does not hold: expected one prompt");
+  std::string text = read_text(
+      path, std::min(kMaxFileBytes, kMaxTokenBytes * static_cast<size_t>(context_length)),
+      ", more than the context of " + std::to_string(context_length) + " tokens: expected one prompt");
   check_text(text, path.string());
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
@@ -160,14 +159,14 @@ Prompt read_prompt_file(const std::filesystem::path& path, const SamplingChoice&
 }
 
 std::vector<Prompt> read_prompts_file(const std::filesystem::path& path, const SamplingChoice& sampling) {
-  std::string text = read_text(path, kMaxFileBytes, ": expected a prompt a line");
+  std::string text = read_text(path, kMaxFileBytes, ": expected one prompt per line");
   if (const size_t first = text.find_first_not_of(" \t\r\n"); first != text.npos && text[first] == '[')
     check_is_no_json(text, path.string());
   std::istringstream file(std::move(text));
   std::vector<Prompt> prompts;
   std::string line;
   bool json_lines = false;
-  std::set<std::string> unread;
+  std::set<std::string> unknown;
   for (int number = 1; std::getline(file, line); ++number) {
     const std::string where = path.string() + ":" + std::to_string(number);
     check_text(line, where);
@@ -175,10 +174,10 @@ std::vector<Prompt> read_prompts_file(const std::filesystem::path& path, const S
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     if (prompts.empty()) json_lines = line[line.find_first_not_of(" \t")] == '{';
     if (!json_lines) check_is_no_json(line, where);
-    prompts.push_back(json_lines ? parse_json_prompt(line, where, sampling, unread)
+    prompts.push_back(json_lines ? parse_json_prompt(line, where, sampling, unknown)
                                  : Prompt{line, {}, std::nullopt, sampling.params});
   }
-  warn_about_unread_keys(unread, path);
+  warn_about_unknown_keys(unknown, path);
   require(!prompts.empty(), "prompts file ", path.string(), ": no prompts");
   return prompts;
 }

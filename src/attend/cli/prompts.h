@@ -12,22 +12,23 @@
 namespace attend::cli {
 
 struct Prompt {
-  std::string text;                   // empty when the prompt came as ids
+  std::string text;                   // empty if the prompt is input_ids
   std::vector<int32_t> input_ids;     // empty: encode the text
-  std::optional<std::string> answer;  // the completion that would be right, to check against
+  std::optional<std::string> answer;  // expected completion, to check the result
   SamplingParams params;
-  int priority = 0;                    // with --schedule-policy priority: higher ones go first
-  std::optional<double> timeout = {};  // seconds after which its answer ends, whether it is complete or not
+  int priority = 0;                    // for --schedule-policy priority: higher values run first
+  std::optional<double> timeout = {};  // seconds after which its answer ends, complete or not
 };
 
-// One prompt per line: JSON lines (objects with "prompt" or "input_ids", and perhaps "answer", "priority" and
-// "timeout") when the first line starts with '{', plain text otherwise. Empty lines are skipped. Objects may
-// hold what with_fields() reads, which wins over `sampling`. Throws Error naming file, line and field for
-// anything else: a line that is not UTF-8, or an object that holds both.
+// Reads one prompt per line. If the first line starts with '{', lines are JSON objects with "prompt" or
+// "input_ids", and optionally "answer", "priority" and "timeout"; otherwise they are plain text. Empty lines
+// are skipped. Objects may contain the fields that with_fields() reads, which override `sampling`. Throws
+// Error that names file, line and field for other contents: a line that is not UTF-8, or an object with both
+// "prompt" and "input_ids".
 std::vector<Prompt> read_prompts_file(const std::filesystem::path& path, const SamplingChoice& sampling);
 
-// One prompt: the whole file, without the end of its last line. Throws Error naming the file where it is
-// empty, not UTF-8, can not be read, or is more than `context_length` tokens can be.
+// Reads the complete file as one prompt, without the end of its last line. Throws Error that names the file
+// if it is empty, not UTF-8, cannot be read, or has more bytes than `context_length` tokens can have.
 Prompt read_prompt_file(const std::filesystem::path& path, const SamplingChoice& sampling,
                         int context_length);
 

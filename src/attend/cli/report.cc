@@ -32,7 +32,7 @@ std::string_view trim(std::string_view text) {
 
 bool right(const Prompt& prompt, std::string_view text) { return trim(text) == trim(*prompt.answer); }
 
-// "1 token", "2 tokens".
+// Returns "1 token" or "2 tokens".
 std::string counted(int64_t number, std::string_view noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
@@ -41,7 +41,7 @@ nlohmann::ordered_json timings(const Request& request) {
   const RequestTimes& times = request.times;
   const double decode_ms = milliseconds(times.first_token, times.finished);
   const int decoded = request.num_output() - 1;
-  // Whoever was never admitted has waited to the end.
+  // A request that was never admitted waited until its end.
   const bool has_waited_only = times.admitted < times.submitted;
   return {{"queue_ms", milliseconds(times.submitted, has_waited_only ? times.finished : times.admitted)},
           {"time_to_first_token_ms", milliseconds(times.submitted, times.first_token)},
@@ -58,7 +58,7 @@ nlohmann::ordered_json to_json(const LogprobsView& scored, size_t i, int32_t tok
   return json;
 }
 
-// As OpenAI has it: the first token of a prompt has none.
+// OpenAI's format: the first token of a prompt has no logprob.
 nlohmann::ordered_json prompt_to_json(const LogprobsView& scored, const Request& request) {
   nlohmann::ordered_json json = {nullptr};
   for (size_t i = 0; i < scored.logprobs.size(); ++i)
@@ -95,17 +95,17 @@ nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, cons
   return json;
 }
 
-std::string describe_quantized_kernels(const EngineInfo& info) {
+std::string describe_quantized_kernels(const ExecutorInfo& info, bool deterministic) {
   if (info.device.type != DeviceType::kCuda)
     return fmt::format(
-        "the {} GEMM widens codes as it reads them",
+        "the {} GEMM dequantizes weights as it reads them",
         kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
-  if (info.dtype == DType::kF32) return "the naive GEMM takes them beside float32";
-  if (info.deterministic) return "the quantized GEMM dequantizes weights in registers";
+  if (info.dtype == DType::kF32) return "the naive GEMM multiplies them by float32";
+  if (deterministic) return "the quantized GEMM dequantizes weights in registers";
   return fmt::format(
-      "{}GEMMs of few rows (at most 64 to 512, by format) widen codes as they read them; of more rows "
-      "codes become elements, tile after tile (experts': never)",
-      info.rounds_x ? "fp8 is multiplied by fp8 from 9 rows on, in blocks from 129; " : "");
+      "{}GEMMs of few rows (at most 64 to 512, by format) dequantize weights in registers; GEMMs of more "
+      "rows dequantize the weight first, tile by tile (except experts)",
+      info.rounds_x ? "fp8 is multiplied by fp8 from 9 rows, with block scales from 129; " : "");
 }
 
 }  // namespace
@@ -177,7 +177,7 @@ void Report::show() {
 }
 
 void Report::start_text(const Entry& entry) const {
-  // A single prompt is known to who typed it; the completion alone is what a script wants.
+  // The user has typed a single prompt, and a script needs only the completion.
   if (entries_.size() == 1) return;
   const std::string shown = entry.prompt.input_ids.empty()
                                 ? printable(elide(entry.prompt.text, kMaxPromptChars))
@@ -195,12 +195,12 @@ void Report::end_text(const Entry& entry) const {
         fmt::format("   (wrong: expected {})\n", printable(elide(*entry.prompt.answer, kMaxPromptChars))));
 }
 
-std::string weights_line(const EngineInfo& info) {
+std::string weights_line(const ExecutorInfo& info, bool deterministic) {
   const Quantization& quantization = info.quantization;
   if (quantization.storage == WeightStorage::kPlain) return "";
   const std::string start = "weights of linear layers: ";
   if (info.weight_formats.empty())
-    return start + to_string(quantization) + " by config.json; no files have them whole";
+    return start + to_string(quantization) + " by config.json; no files store complete matrices";
   int64_t num_elements = 0;
   double num_bytes = 0.0;
   for (const StoredFormat& format : info.weight_formats) {
@@ -218,20 +218,24 @@ std::string weights_line(const EngineInfo& info) {
       ", {:.2f} bytes each{}", num_bytes / static_cast<double>(num_elements), several ? " on average" : "");
   if (!has_quantized(info.weight_formats)) return start + names + bytes;
   return fmt::format("{}{} ({}){}; {}", start, names, quantization.method, bytes,
-                     describe_quantized_kernels(info));
+                     describe_quantized_kernels(info, deterministic));
 }
 
 void print_start(const EmbedderInfo& info) {
-  log_info(fmt::format(
-      "{} on {}, activations in {}, {:.1f} MB of weights, attention backend {}: vectors of {}, {} pooling{}, "
-      "{} attention, texts of up to {} tokens",
-      info.model, info.hardware.name, to_string(info.dtype), static_cast<double>(info.weight_bytes) / 1e6,
-      info.resolution.prefill->name, info.dimensions, to_string(info.pooling),
-      info.normalize ? ", length 1" : "", info.bidirectional ? "bidirectional" : "causal",
-      info.max_input_tokens));
+  log_info(
+      fmt::format("{} on {}, activations in {}, {:.1f} MB of weights, attention backend {}: vectors of size "
+                  "{}, {} pooling{}, "
+                  "{} attention, texts of up to {} tokens",
+                  info.model, info.hardware.name, to_string(info.dtype),
+                  static_cast<double>(info.weight_bytes) / 1e6, info.resolution.prefill->name,
+                  info.dimensions, to_string(info.pooling), info.normalize ? ", length 1" : "",
+                  info.bidirectional ? "bidirectional" : "causal", info.max_input_tokens));
 }
 
-void print_start(const EngineInfo& info) {
+namespace {
+
+// Model, weights and attention backends.
+void print_executor(const ExecutorInfo& info, bool deterministic) {
   const bool on_gpu = info.device.type == DeviceType::kCuda;
   const int num_workers = on_gpu ? info.hardware.num_workers : num_threads();
   log_info(fmt::format("{} on {}, {}, activations in {}, {:.1f} MB of weights", info.model,
@@ -240,53 +244,58 @@ void print_start(const EngineInfo& info) {
                                                              : on_gpu       ? ", rounded before fp8 weights"
                                                                       : ", rounded before bfloat16 weights"),
                        static_cast<double>(info.weight_bytes) / 1e6));
-  if (const std::string weights = weights_line(info); !weights.empty()) log_info(weights);
+  if (const std::string weights = weights_line(info, deterministic); !weights.empty()) log_info(weights);
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,
                        info.resolution.decode->name, info.resolution.why));
   for (const BackendEntry* backend : std::set{info.resolution.prefill, info.resolution.decode})
     if (backend->slow)
       log_warning("attention backend ", backend->name, ": ", backend->summary,
-                  ": expect many times the time of the one that is chosen by default");
+                  ": much slower than the default backend");
   if (info.always_absorbs)
     log_info("latent attention: absorbed in every step; ", info.resolution.prefill->name,
              " does not support contiguous keys");
+}
+
+}  // namespace
+
+void print_start(const EngineInfo& info) {
+  for (const ExecutorInfo& executor : info.executors) print_executor(executor, info.deterministic);
+  const ExecutorInfo& target = info.target();
   if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request only");
-  log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once",
-                       info.pool_slots, counted(info.pool_slots / info.resolution.page_size, "page"),
-                       info.resolution.page_size,
-                       std::string(kernels::cache_dtype_name(info.kv_cache_dtype)) +
-                           (info.has_kv_scales ? " by the checkpoint's scales" : ""),
-                       static_cast<double>(info.pool_bytes) / 1e6, info.context_length,
+  log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, up to {} per step",
+                       info.pool_slots, counted(info.pool_slots / info.page_size, "page"), info.page_size,
+                       std::string(kernels::cache_dtype_name(target.kv_cache_dtype)) +
+                           (target.has_kv_scales ? " with the checkpoint's scales" : ""),
+                       static_cast<double>(info.pool_bytes()) / 1e6, info.context_length,
                        counted(info.limits.max_reqs, "request")));
   if (info.swa_pool_slots > 0)
-    log_info(fmt::format("KV pool of layers with a window: {} tokens in {}", info.swa_pool_slots,
-                         counted(info.swa_pool_slots / info.resolution.page_size, "page")));
+    log_info(fmt::format("KV pool of sliding-window layers: {} tokens in {}", info.swa_pool_slots,
+                         counted(info.swa_pool_slots / info.page_size, "page")));
   log_info(fmt::format("schedule: {}, steps of up to {}{}", to_string(info.schedule_policy),
                        counted(info.limits.max_tokens, "new token"),
-                       info.overlap_schedule ? ", each chosen while the one before is computed" : ""));
-  log_info(info.prefix_cache
-               ? fmt::format("prefix cache: pages of {}, evicted by {}",
-                             counted(info.resolution.page_size, "token"), to_string(*info.prefix_cache))
-               : "prefix cache: off");
-  if (info.cascade_min_keys > 0)
+                       info.overlap_schedule ? ", each scheduled while the one before is computed" : ""));
+  log_info(info.prefix_cache ? fmt::format("prefix cache: pages of {}, eviction policy {}",
+                                           counted(info.page_size, "token"), to_string(*info.prefix_cache))
+                             : "prefix cache: off");
+  if (target.cascade_min_keys > 0)
     log_info(
-        fmt::format("cascade attention: decode steps whose requests share a prefix, when that saves at least "
+        fmt::format("cascade attention: decode steps with a shared prefix, if it saves at least "
                     "{} key reads",
-                    info.cascade_min_keys));
+                    target.cascade_min_keys));
   if (const SpeculativeOptions& speculation = info.speculation; speculation.algorithm)
-    log_info(fmt::format(
-        "speculation: {}, a step verifies up to {} tokens of a request, while at most {} generate",
-        to_string(*speculation.algorithm), speculation.num_draft_tokens,
-        counted(speculation.disable_by_batch_size, "request")));
-  if (!info.graph_sizes.empty())
-    log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", info.graph_sizes.size(),
-                         info.graph_sizes.back(), static_cast<double>(info.graph_bytes) / 1e6));
+    log_info(fmt::format("speculation: {}, up to {} tokens verified per request and step, with at most {}",
+                         to_string(*speculation.algorithm), speculation.num_draft_tokens,
+                         counted(speculation.disable_by_batch_size, "request")));
+  if (!target.graph_sizes.empty())
+    log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", target.graph_sizes.size(),
+                         target.graph_sizes.back(), static_cast<double>(info.graph_bytes()) / 1e6));
   if (info.pool_slots < info.context_length)
-    log_warning("the KV pool holds ", info.pool_slots,
-                " tokens: longer requests end there, not at the context's ", info.context_length);
+    log_warning("the KV pool has ", info.pool_slots,
+                " tokens: longer requests end there instead of at the context length of ",
+                info.context_length);
   else if (info.limits.max_kv_tokens < info.context_length)
     log_warning("--max-kv-tokens ", info.limits.max_kv_tokens,
-                ": longer requests end there, not at the context's ", info.context_length);
+                ": longer requests end there instead of at the context length of ", info.context_length);
 }
 
 void print_end(const Engine& engine) {
@@ -301,14 +310,14 @@ void print_end(const Engine& engine) {
       counted(stats.num_prefill_tokens, "token"), rate(stats.num_prefill_tokens, stats.prefill_seconds),
       counted(stats.num_decode_tokens, "token"), rate(stats.num_decode_tokens, stats.decode_seconds)));
   if (engine.info().prefix_cache)
-    log_info(fmt::format("prefix cache: {} of prompts were there already",
-                         counted(stats.num_cached_tokens, "token")));
+    log_info(
+        fmt::format("prefix cache: {} of prompts were cached", counted(stats.num_cached_tokens, "token")));
   if (const DraftCounts& drafts = stats.drafts; engine.info().speculation.algorithm)
     log_info(fmt::format(
-        "speculation: {} drafted, {} accepted ({:.1f} %); a step gave a request {:.2f} tokens on average",
+        "speculation: {} drafted, {} accepted ({:.1f} %); {:.2f} tokens per request and step on average",
         counted(drafts.num_drafted, "token"), drafts.num_accepted, 100.0 * drafts.accept_rate(),
         drafts.accept_length()));
-  log_info(fmt::format("KV pool at its fullest: {} of {} tokens ({:.1f} %)", stats.peak_used_slots,
+  log_info(fmt::format("KV pool peak usage: {} of {} tokens ({:.1f} %)", stats.peak_used_slots,
                        engine.info().pool_slots,
                        100.0 * stats.peak_used_slots / std::max(1, engine.info().pool_slots)));
 }

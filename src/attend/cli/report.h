@@ -1,4 +1,4 @@
-// What `attend generate` prints: completions in the order of the prompts, while they are generated.
+// Output of `attend generate`: completions in the order of the prompts, printed while they are generated.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,21 +14,21 @@ namespace attend::cli {
 
 enum class OutputFormat { kText, kJson };
 
-// A prompt has an entry for each of its completions, which finish in any order. The first that is not
-// finished streams; what comes after it is kept until its turn.
+// Each completion of a prompt is an entry; entries finish in any order. The first unfinished entry is
+// streamed; later ones are stored until they are first.
 class Report {
  public:
-  // `has_text`: whether the outputs come with text. Without a tokenizer their ids are the completion.
+  // `has_text`: outputs contain text. Without a tokenizer, the completion is a list of ids.
   Report(const std::vector<Prompt>& prompts, OutputFormat format, bool has_text);
 
-  // Output of entry `i`. A step's text is shown at once when it is this entry's turn.
+  // Adds output of entry `i`. If this entry is the one streamed, its text is printed immediately.
   void add(size_t i, const RequestOutput& output);
   bool done() const { return turn_ == entries_.size(); }
 
-  // How many prompts brought an answer, and how many of those were completed right.
+  // Number of prompts with a known answer, and of those that were completed correctly.
   int num_answers() const { return num_answers_; }
   int num_right() const { return num_right_; }
-  // The numbers (from 1) of prompts whose answers ended before their end, and why the first did.
+  // Numbers (from 1) of prompts whose answers failed, and the reason of the first failure.
   const std::vector<size_t>& failed() const { return failed_; }
   const std::string& failure() const { return failure_; }
 
@@ -37,9 +37,9 @@ class Report {
     Prompt prompt;
     size_t number;  // of the prompt, from 1; it may have several completions
     std::string text;
-    size_t shown = 0;  // bytes of text that are printed
+    size_t shown = 0;  // bytes of text that have been printed
     bool started = false, finished = false;
-    std::string json;  // the finished object
+    std::string json;  // the complete object
     nlohmann::ordered_json logprobs, prompt_logprobs;
   };
   void show();
@@ -57,12 +57,12 @@ class Report {
   std::string failure_;
 };
 
-// What the weights of linear layers are, and which kernels read them; of plain ones nothing.
-std::string weights_line(const EngineInfo& info);
-// The engine at start: model, backend and why, KV pool. On stderr.
+// Describes the weight formats of linear layers and the kernels that read them. Empty for plain weights.
+std::string weights_line(const ExecutorInfo& info, bool deterministic);
+// Logs the engine's model, backend with the reason for its choice, and KV pool.
 void print_start(const EngineInfo& info);
 void print_start(const EmbedderInfo& info);
-// Speed and how full the KV pool got. On stderr.
+// Logs speed and peak usage of the KV pool.
 void print_end(const Engine& engine);
 
 }  // namespace attend::cli

@@ -14,29 +14,29 @@
 namespace attend::cli {
 namespace {
 
-[[noreturn]] void refuse_stdout(int error_number) {
-  fail(ErrorCode::kInvalidArgument, "stdout: can not be written to: ", std::strerror(error_number));
+[[noreturn]] void reject_stdout(int error_number) {
+  fail(ErrorCode::kInvalidArgument, "stdout: cannot be written: ", std::strerror(error_number));
 }
 
 }  // namespace
 
 void open_standard_streams() {
   const bool has_stdout = fcntl(STDOUT_FILENO, F_GETFD) != -1;
-  // The lowest number that is free is given first.
+  // open() returns the lowest free number.
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) == -1) (void)!open("/dev/null", O_RDWR);
-  if (!has_stdout) fail(ErrorCode::kInvalidArgument, "stdout: is closed: expected a place for the output");
+  if (!has_stdout) fail(ErrorCode::kInvalidArgument, "stdout is closed: expected an open stream");
 }
 
 void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    refuse_stdout(errno);
+    reject_stdout(errno);
 }
 
 void flush_out() {
   errno = 0;
   std::cout.flush();
-  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout)) refuse_stdout(errno != 0 ? errno : EIO);
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout)) reject_stdout(errno != 0 ? errno : EIO);
 }
 
 bool has_bars() {

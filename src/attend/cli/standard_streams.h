@@ -1,20 +1,20 @@
-// stdin, stdout and stderr.
+// Standard streams stdin, stdout and stderr.
 #pragma once
 
 #include <string_view>
 
 namespace attend::cli {
 
-// Gives a descriptor that the caller of the program closed to /dev/null, so that no file of a model gets its
-// number. Throws Error(kInvalidArgument) when it is stdout: nobody would see what is computed.
+// Opens /dev/null for each standard descriptor that is closed, so that no file of a model gets its number.
+// Throws Error(kInvalidArgument) if stdout is closed, since the output would be lost.
 void open_standard_streams();
 
-// Writes to stdout, at once. Throws Error(kInvalidArgument) when it can not be written to.
+// Writes to stdout without buffering. Throws Error(kInvalidArgument) on failure.
 void write_out(std::string_view text);
-// What others have written to stdout: std::cout and stdio.
+// Flushes output that was written through std::cout or stdio.
 void flush_out();
 
-// Whether stderr is a terminal that can write over a line: not one whose TERM is "dumb".
+// Returns true if stderr is a terminal that can overwrite a line (TERM is not "dumb").
 bool has_bars();
 
 }  // namespace attend::cli

@@ -9,7 +9,7 @@
 #include "attend/base/log.h"
 #include "attend/engine/async_engine.h"
 #include "attend/engine/metrics_recorder.h"
-#include "attend/engine/resolve_embedder.h"
+#include "attend/engine/resolve/resolve_embedder.h"
 
 namespace attend {
 

@@ -12,7 +12,6 @@
 #include "attend/engine/embedder.h"
 #include "attend/engine/engine_metrics.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 // The vectors of one request's inputs, or why there are none.
@@ -53,4 +52,3 @@ class AsyncEmbedder {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

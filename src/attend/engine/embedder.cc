@@ -6,7 +6,7 @@
 #include "attend/base/error.h"
 #include "attend/checkpoint/input_file.h"
 #include "attend/engine/engine.h"
-#include "attend/engine/resolve_embedder.h"
+#include "attend/engine/resolve/resolve_embedder.h"
 
 namespace attend {
 

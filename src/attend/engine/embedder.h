@@ -15,7 +15,6 @@
 #include "attend/model/model.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 struct EmbedderConfig {
@@ -88,4 +87,3 @@ class Embedder {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

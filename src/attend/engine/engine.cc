@@ -12,15 +12,16 @@
 #include "attend/checkpoint/weight_prefetcher.h"
 #include "attend/engine/output/output_processor.h"
 #include "attend/engine/output/pooler.h"
-#include "attend/engine/resolve_engine.h"
+#include "attend/engine/resolve/resolve_engine.h"
 #include "attend/engine/schedule/request_memory.h"
 #include "attend/engine/schedule/scheduler.h"
 #include "attend/engine/speculation/ngram_drafter.h"
-#include "attend/engine/step/saturation_monitor.h"
 #include "attend/engine/step/step_runner.h"
-#include "attend/exec/model_executor.h"
+#include "attend/exec/executors.h"
 #include "attend/exec/step_trace.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/kv/allocator.h"
+#include "attend/kv/req_to_token_pool.h"
 
 namespace attend {
 namespace {
@@ -37,6 +38,16 @@ std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
   if (!options.algorithm) return nullptr;
   return std::make_unique<NgramDrafter>(options.ngram_min_match_window_size,
                                         options.ngram_max_match_window_size);
+}
+
+// One for each config, over the same tables. `weights`: of the first one's checkpoint.
+std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, const CacheTables& tables,
+                                          std::unique_ptr<WeightPrefetcher> weights, StepTrace* trace) {
+  std::vector<std::unique_ptr<ModelExecutor>> executors;
+  for (ExecutorConfig& config : configs)
+    executors.push_back(
+        std::make_unique<ModelExecutor>(std::move(config), tables, std::exchange(weights, nullptr), trace));
+  return std::make_unique<Executors>(std::move(executors));
 }
 
 double seconds_since(Clock::time_point start) {
@@ -58,40 +69,39 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   // With a thread alone there is nobody to read next to it.
   std::unique_ptr<WeightPrefetcher> weights;
   if (has_files && num_threads() > 1) weights = std::make_unique<WeightPrefetcher>(*checkpoint);
-  ResolvedEngine resolved = resolve_engine(config, model_spec_);
-  if (has_files) resolved.executor.checkpoint = checkpoint;
+  ResolvedEngine resolved = resolve_engine(config, model_spec_, has_files ? checkpoint : nullptr);
   info_ = std::move(resolved.info);
   overlaps_ = info_.overlap_schedule;
   trace_ = std::make_unique<StepTrace>();
-  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
-  slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
-  executor_ =
-      std::make_unique<ModelExecutor>(std::move(resolved.executor), *rows_, std::move(weights), trace_.get());
-  info_.has_kv_scales = executor_->has_kv_scales();
+  rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
+  slots_ = make_allocator(info_.page_size, resolved.num_pages);
+  window_slots_ = make_window_slots(resolved.executors.front().storage);
+  executors_ =
+      make_executors(std::move(resolved.executors), {.rows = *rows_, .window_slots = window_slots_.get()},
+                     std::move(weights), trace_.get());
+  executors_->complete(info_.executors);
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
   if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-      make_cache_groups(model_spec_.caches(), *rows_, *slots_, executor_->kv_pool().swa_slots()));
+      make_cache_groups(model_spec_.caches(), *rows_, *slots_, window_slots_.get()));
   drafter_ = make_drafter(info_.speculation);
-  scheduler_ =
-      std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
-                                  DrafterCapabilities{.drafter = drafter_.get(),
-                                                      .max_tokens = info_.speculation.num_draft_tokens - 1,
-                                                      .max_reqs = info_.speculation.disable_by_batch_size});
+  scheduler_ = std::make_unique<Scheduler>(
+      info_.limits, *memory_, config.schedule,
+      DraftRules{.max_tokens = drafter_ ? info_.speculation.num_draft_tokens - 1 : 0,
+                 .max_reqs = info_.speculation.disable_by_batch_size});
   if (config.pooling) pooler_ = std::make_unique<Pooler>(*config.pooling);
   if (progress.resolved) progress.resolved(*this);
-  executor_->load(progress.weights);
-  info_.weight_bytes = executor_->model().weight_bytes();
-  info_.expert_bytes = executor_->model().expert_bytes();
-  saturation_monitor_ = std::make_unique<SaturationMonitor>(executor_->num_kv_layers());
+  executors_->load(progress.weights);
   runner_ = std::make_unique<StepRunner>(
-      *executor_, CommonPrefix(*rows_, info_.resolution.page_size, info_.cascade_min_keys), trace_.get());
+      executors_->target(), CommonPrefix(*rows_, info_.page_size, info_.target().cascade_min_keys),
+      trace_.get());
   outputs_ =
       std::make_unique<OutputProcessor>(tokenizer(), model_spec_.eos_token_ids, memory_->longest_request(),
                                         *runner_, stats_.num_generated_tokens);
-  if (!executor_->decode_sizes().empty() && !config.disable_cuda_graph) record_graphs(progress);
+  if (!config.disable_cuda_graph) executors_->record_graphs(progress.graphs);
+  executors_->complete(info_.executors);
 }
 
 Engine::~Engine() = default;
@@ -148,7 +158,8 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   request->tokens.reserve(static_cast<size_t>(
       std::min<int64_t>(info_.context_length, int64_t{request->num_prompt} + params.max_new_tokens)));
   if (LogitsProcessor::needed(params))
-    request->logits_processor.emplace(params, std::span(request->tokens), stop_token_ids(params));
+    request->logits_processor =
+        std::make_shared<LogitsProcessor>(params, std::span(request->tokens), stop_token_ids(params));
   request->mask = std::move(wanted.mask);
   request->params = std::move(wanted.params);
   request->priority = wanted.priority;
@@ -205,6 +216,8 @@ void Engine::enqueue(std::unique_ptr<Request> request, RequestId id) {
   for (int i = 1; i < num_completions; ++i) {
     auto& one = *requests.emplace_back(std::make_unique<Request>(*request));
     one.tokens.reserve(request->tokens.capacity());
+    if (one.logits_processor)
+      one.logits_processor = std::make_shared<LogitsProcessor>(*request->logits_processor);
     if (one.mask) one.mask = request->mask->fork();
   }
   requests.push_back(std::move(request));
@@ -255,14 +268,6 @@ RequestId Engine::submit(std::vector<int32_t> prompt, const SamplingParams& para
 
 RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) {
   return submit(GenerationRequest{.prompt = std::string(prompt), .params = params});
-}
-
-void Engine::record_graphs(const EngineProgress& progress) {
-  executor_->record_graphs([&](const GraphProgressInfo& graphs) {
-    info_.graph_bytes = graphs.num_bytes;
-    if (progress.graphs) progress.graphs(graphs);
-  });
-  info_.graph_sizes = executor_->decode_sizes();
 }
 
 bool Engine::step(const OutputSink& sink) {
@@ -363,7 +368,9 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
 
 ScheduledStep& Engine::schedule() {
   const TraceSpan span(trace_.get(), "schedule");
-  return scheduler_->schedule();
+  ScheduledStep& step = scheduler_->schedule();
+  if (drafter_ && !step.requests.empty()) draft(step);
+  return step;
 }
 
 bool Engine::abort(RequestId id, const OutputSink& sink) {
@@ -388,7 +395,7 @@ int Engine::num_cached_slots() const { return memory_->num_cached_pages() * memo
 int Engine::num_evictable_slots() const { return memory_->num_evictable_pages() * memory_->page_size(); }
 void Engine::flush_cache() { memory_->flush(); }
 void Engine::check_memory() const { scheduler_->check_memory(); }
-void Engine::check_weights() const { executor_->model().check_weights(); }
+void Engine::check_weights() const { executors_->check_weights(); }
 
 // Throws nothing: what fails for a request ends that request.
 void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink) {
@@ -408,8 +415,7 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
     next_row = row + 1 + static_cast<size_t>(part.num_draft);
     if (request == nullptr) continue;
     if (request->num_output() == 0)
-      saturation_monitor_->look(executor_->kv_pool(),
-                                rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
+      executors_->check_saturation(rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
     outputs_->accept(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
     if (request->finish_reason != FinishReason::kNone) scheduler_->finish(request->id);
   }
@@ -417,7 +423,7 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
 
 void Engine::pool(Request& request, const TensorView& hidden_states, const OutputSink& sink) {
   try {
-    outputs_->accept_vector(request, pooler_->vector_of(hidden_states, executor_->stream()), sink);
+    outputs_->accept_vector(request, pooler_->vector_of(hidden_states, executors_->target().stream()), sink);
   } catch (const std::exception& error) {
     outputs_->end(request, FinishReason::kError, error.what(), sink);
   }
@@ -436,6 +442,16 @@ void Engine::fail_step(const ScheduledStep& step, std::string_view message, cons
     scheduler_->finish(part.request->id);
   }
   scheduler_->fail_step();
+}
+
+void Engine::draft(const ScheduledStep& step) {
+  try {
+    drafter_->draft(step);
+  } catch (const std::exception& error) {
+    try_log_warning("a step goes without drafts: ", error.what());
+    for (const ScheduledRequest& part : step.requests) part.request->draft.tokens.clear();
+  }
+  scheduler_->settle_drafts();
 }
 
 void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {

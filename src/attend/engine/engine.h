@@ -12,24 +12,24 @@
 #include "attend/engine/generation_request.h"
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/request.h"
-#include "attend/kv/allocator.h"
-#include "attend/kv/req_to_token_pool.h"
-#include "attend/model/config/quantization.h"
+#include "attend/exec/executor_info.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
 
 class Drafter;
-class ModelExecutor;
+class Executors;
 class OutputProcessor;
 class Pooler;
+class ReqToTokenPool;
 class RequestMemory;
 class Scheduler;
 struct ScheduledStep;
-class SaturationMonitor;
+class SlotAllocator;
 class StepRunner;
 class StepTrace;
+class SwaSlots;
 
 // A prompt that leaves no room in the context for a token of an answer.
 class ContextLengthError : public Error {
@@ -37,40 +37,32 @@ class ContextLengthError : public Error {
   explicit ContextLengthError(const std::string& message) : Error(ErrorCode::kInvalidArgument, message) {}
 };
 
-// What was resolved from the config: printed at start, served by the API.
+// Resolved config: printed at start, returned by the API.
 struct EngineInfo {
-  std::string model;  // architecture
-  Device device;
-  Hardware hardware;
-  Resolution resolution;
-  DType dtype = DType::kF32;  // of activations
-  bool rounds_x = false;      // as of LinearArgs
-  Quantization quantization;  // of the linear layers' weights, as config.json says
-  // As the files have them, or as they are made up, most elements first. Empty: config.json speaks of no
-  // quantized ones, or no file is there.
-  std::vector<StoredFormat> weight_formats;
-  DType kv_cache_dtype = DType::kF32;
-  bool always_absorbs = false;  // latent attention: the prefill backend does not support contiguous keys
-  bool has_kv_scales = false;   // K and V are stored by the checkpoint's scales
-  bool deterministic = false;   // a token's bits depend on its own request alone
+  std::vector<ExecutorInfo> executors;  // at least one; the first computes the steps that are scheduled
+  bool deterministic = false;           // a token's bits depend only on its own request
   int context_length = 0;
   BatchLimits limits;
-  size_t weight_bytes = 0;
-  size_t expert_bytes = 0;  // of those, experts', of which a token meets a few
-  size_t pool_bytes = 0;
-  size_t kv_token_bytes = 0;  // of the K/V of one token, all layers together
-  size_t workspace_bytes = 0;
+  int page_size = 0;
   int pool_slots = 0;                          // without the padding page
   int swa_pool_slots = 0;                      // of the half for layers with a window; 0: there is none
   std::optional<EvictionPolicy> prefix_cache;  // none: requests share nothing
-  // Decode steps attend once to keys that several of their requests share, where that saves so many reads of
-  // a key or more; 0: never.
-  int64_t cascade_min_keys = 0;
-  SpeculativeOptions speculation;  // with what was chosen in place of zeros
+  SpeculativeOptions speculation;              // with the chosen sizes
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
   bool overlap_schedule = false;  // EngineConfig's
-  std::vector<int> graph_sizes;   // batch sizes that have a CUDA graph
-  size_t graph_bytes = 0;
+
+  const ExecutorInfo& target() const { return executors.front(); }
+  // Sums over the executors.
+  size_t weight_bytes() const { return sum(&ExecutorInfo::weight_bytes); }
+  size_t pool_bytes() const { return sum(&ExecutorInfo::pool_bytes); }
+  size_t graph_bytes() const { return sum(&ExecutorInfo::graph_bytes); }
+
+ private:
+  size_t sum(size_t ExecutorInfo::*bytes) const {
+    size_t total = 0;
+    for (const ExecutorInfo& executor : executors) total += executor.*bytes;
+    return total;
+  }
 };
 
 struct EngineStats {
@@ -169,7 +161,6 @@ class Engine {
  private:
   // Says what the model's files say about ids that the model does not have.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
-  void record_graphs(const EngineProgress& progress);
   ScheduledStep& schedule();
   // False when there is nothing to do.
   bool begin_step(Clock::time_point start, const OutputSink& sink);
@@ -179,6 +170,8 @@ class Engine {
   void discard_step();
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
+  // Drafts for the step that was scheduled; without drafts if that fails.
+  void draft(const ScheduledStep& step);
   // Compares drafts with the model's tokens, one per row of logits.
   void accept_drafts(ScheduledStep& step, View<const int32_t> tokens);
   // Makes the vector of a request whose hidden states are computed, and ends it.
@@ -195,13 +188,13 @@ class Engine {
   std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;
-  std::unique_ptr<ModelExecutor> executor_;
+  std::unique_ptr<SwaSlots> window_slots_;  // null: layers with a window keep all tokens
+  std::unique_ptr<Executors> executors_;
   std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Drafter> drafter_;  // null: no speculation
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<Pooler> pooler_;  // null: the engine generates
-  std::unique_ptr<SaturationMonitor> saturation_monitor_;
   std::unique_ptr<OutputProcessor> outputs_;
   RequestId next_id_ = 1;
   bool overlaps_ = false;

@@ -79,6 +79,8 @@ struct EngineConfig {
   bool deterministic_inference = false;
   bool log_kernels = false;  // which kernel serves what, each once
   uint64_t random_seed = 0;  // of requests that bring no seed
+
+  bool on_gpu() const { return device.type == DeviceType::kCuda; }
 };
 
 class Engine;

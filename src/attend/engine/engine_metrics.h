@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attend/engine/output/request_output.h"
-#include "attend/engine/speculation/draft_counts.h"
+#include "attend/engine/speculation/speculative_options.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "attend/engine/output/request_output.h"
-#include "attend/engine/step/token_mask.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -59,6 +59,21 @@ struct SamplingParams {
 
 // Throws Error(kInvalidArgument) naming the parameter and what it accepts.
 void check(const SamplingParams& params);
+
+// TokenMask: the tokens that may come next in one request. Grammars take part in sampling through it.
+//
+// Called on the engine's thread. What throws ends the request that it belongs to, with FinishReason::kError.
+class TokenMask {
+ public:
+  virtual ~TokenMask() = default;
+  // Before each token: sets bit v % 32 of word v / 32 for every token v that may come, and clears the others;
+  // `words` has as many as the vocabulary takes. False: every token may come, whatever the words.
+  virtual bool fill(std::span<uint32_t> words) = 0;
+  // After each token: the one that was chosen.
+  virtual void accept(int32_t token_id) = 0;
+  // A mask of its own for another completion of the same prompt, from the beginning.
+  virtual std::shared_ptr<TokenMask> fork() const = 0;
+};
 
 struct GenerationRequest {
   // Text, which is encoded with the model's tokenizer, special tokens added; or token ids.

@@ -11,13 +11,14 @@
 #include "attend/base/ids.h"
 #include "attend/engine/generation_request.h"
 #include "attend/engine/output/request_output.h"
-#include "attend/engine/speculation/draft_counts.h"
-#include "attend/engine/step/logits_processor.h"
-#include "attend/engine/step/token_mask.h"
+#include "attend/engine/speculation/speculative_options.h"
 #include "attend/kernels/sampling/sampling.h"
+#include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
+
+class LogitsProcessor;
 
 struct RequestTimes {
   Clock::time_point submitted;
@@ -69,8 +70,8 @@ struct Request {
   bool pools = false;      // a PoolingRequest's: its hidden states become a vector, and it gets no token
   std::string cache_salt;  // it shares prefixes with requests of the same salt alone
   uint64_t seed = 0;
-  std::optional<LogitsProcessor> logits_processor;  // none: its logits stay as they are
-  std::shared_ptr<TokenMask> mask;                  // null: every token may come
+  std::shared_ptr<LogitsProcessor> logits_processor;  // null: its logits stay as they are
+  std::shared_ptr<TokenMask> mask;                    // null: every token may come
   Logprobs prompt_logprobs;  // if asked for: of tokens [1, logprobs.size()] of the prompt
   std::string failure;       // why its next token can not be chosen; empty: nothing is known against it
   FinishReason finish_reason = FinishReason::kNone;
@@ -95,6 +96,12 @@ struct Request {
   bool decoding() const { return num_computed >= num_prompt && num_to_compute() == 1; }
   kernels::SamplingRule sampling_rule() const;
 };
+
+// Keys that the prefix cache compares, one per token of the request: prefixes with equal keys and equal
+// cache_salt share pages. The key of a token is its id, which is 0 or more. Keys are opaque to the cache. No
+// token has a key below 0, so these can represent content whose K/V depend on more than the token id, such as
+// an image.
+View<const int32_t> prefix_keys(const Request& request);
 
 }  // namespace attend
 #pragma GCC visibility pop

@@ -7,7 +7,7 @@
 #include "attend/attention/backend.h"
 #include "attend/attention/resolver.h"
 #include "attend/checkpoint/checkpoint.h"
-#include "attend/kv/kv_pool_config.h"
+#include "attend/kv/storage/cache_storage_config.h"
 #include "attend/model/model.h"
 
 namespace attend {
@@ -18,7 +18,7 @@ struct ExecutorConfig {
   ModelPlacement placement;
   Resolution resolution;
   BackendConfig backend;  // geometry, limits of a step, page size
-  KvPoolConfig pool;
+  CacheStorageConfig storage;
   // Without, latent attention is absorbed in every step: batches have no ForwardBatch::prefix.
   bool has_prefix_info = true;
   bool logits = true;          // batches may have rows of logits

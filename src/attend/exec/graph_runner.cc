@@ -30,11 +30,12 @@ void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& pl
                          const GraphProgress& progress) {
   const size_t free_before = available_bytes(stream.device);
   const auto tell = [&](int size) {
+    num_bytes_ = free_before - std::min(free_before, available_bytes(stream.device));
     if (progress)
       progress({.batch_size = size,
                 .num_done = static_cast<int>(graphs_.size()),
                 .num_sizes = static_cast<int>(sizes_.size()),
-                .num_bytes = free_before - std::min(free_before, available_bytes(stream.device))});
+                .num_bytes = num_bytes_});
   };
   const auto record_graph = [&](const GraphStep& step) {
     queue(step);

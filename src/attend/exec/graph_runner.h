@@ -45,6 +45,7 @@ class GraphRunner {
 
   std::span<const int> sizes() const { return sizes_; }
   bool recorded() const { return !graphs_.empty(); }
+  size_t num_bytes() const { return num_bytes_; }  // of device memory that the graphs take
 
  private:
   struct Graphs {
@@ -54,6 +55,7 @@ class GraphRunner {
 
   std::vector<int> sizes_;
   std::vector<Graphs> graphs_;  // of sizes_, largest first; none before record()
+  size_t num_bytes_ = 0;
 };
 
 }  // namespace attend

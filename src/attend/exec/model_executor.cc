@@ -12,10 +12,10 @@
 
 namespace attend {
 
-ModelExecutor::ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
+ModelExecutor::ModelExecutor(ExecutorConfig config, const CacheTables& tables,
                              std::unique_ptr<WeightPrefetcher> weights, StepTrace* trace)
     : config_(std::move(config)),
-      rows_(rows),
+      tables_(tables),
       trace_(trace),
       weights_(std::move(weights)),
       stream_{config_.backend.device},
@@ -23,16 +23,18 @@ ModelExecutor::ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
   // Numbers above fp8's range need scales; what is wider takes K and V as they are.
   if (is_fp8(config_.backend.model.kv_dtype) && config_.checkpoint) {
     const std::vector<KvScales> scales = read_kv_scales(*config_.checkpoint->open_tensors(), config_.model);
-    set_kv_scales(config_.pool, scales);
+    set_kv_scales(config_.storage, scales);
     has_kv_scales_ = !scales.empty();
   }
-  pool_ = make_kv_pool(config_.pool);
-  const bool on_cpu = device().type == DeviceType::kCpu;
-  if (on_cpu && num_threads() > 1) first_pages_.emplace(*pool_, num_kv_layers());
-  attention_ = create_backend(config_.resolution,
-                              BackendContext{.config = config_.backend, .requests = rows_, .pool = *pool_});
+  storage_.emplace(config_.storage, tables_);
+  const Device device = config_.backend.device;
+  const bool on_cpu = device.type == DeviceType::kCpu;
+  if (on_cpu && num_threads() > 1) first_pages_.emplace(storage_->kv_pool(), num_kv_layers());
+  attention_ = create_backend(config_.resolution, BackendContext{.config = config_.backend,
+                                                                 .request_table = storage_->request_table(),
+                                                                 .pool = storage_->kv_pool()});
   if (on_cpu) return;
-  gpu_stream_.emplace(device());
+  gpu_stream_.emplace(device);
   stream_ = gpu_stream_->get();
 }
 
@@ -47,7 +49,8 @@ void ModelExecutor::load(const LoadProgress& progress) {
   weights_.reset();
   model_ = load_model(std::move(tensors), config_.model, progress, config_.placement);
   model_->prepare(limits());
-  arrays_.emplace(limits(), rows_, device(), pool_->swa_slots(), config_.has_prefix_info);
+  arrays_.emplace(limits(), tables_.rows, storage_->request_table(), storage_->columns(),
+                  config_.has_prefix_info);
   if (config_.logits)
     logits_ = Tensor::empty({limits().max_logit_rows(), spec().vocab_size}, DType::kF32, device());
   if (config_.hidden_states)
@@ -73,6 +76,17 @@ void ModelExecutor::record_graphs(const GraphProgress& progress) {
   graphs_.record(stream_, plan_depends_on_kv_len, queue, progress);
 }
 
+void ModelExecutor::complete(ExecutorInfo& info) const {
+  info.has_kv_scales = has_kv_scales_;
+  if (model_) {
+    info.weight_bytes = model_->weight_bytes();
+    info.expert_bytes = model_->expert_bytes();
+  }
+  if (!graphs_.recorded()) return;
+  info.graph_sizes.assign(graphs_.sizes().begin(), graphs_.sizes().end());
+  info.graph_bytes = graphs_.num_bytes();
+}
+
 ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   ensure(!batch.hidden_states || config_.hidden_states, "hidden states of an executor that keeps none");
   ensure(batch.rules.empty() || config_.logits, "logits of an executor that keeps none");
@@ -90,10 +104,9 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   if (!output.rules.empty()) output.logits = logits_.view().slice(0, 0, std::ssize(output.rules));
   if (batch.hidden_states) output.hidden_states = hidden_states_.view().slice(0, 0, batch.num_tokens());
   const TraceSpan span(trace_, "forward");
-  // Not in a graph: they are other copies each time, and mostly none.
+  // Not in a graph, like the next: they are other copies each time, and mostly none.
   queue_late_token_ids(batch);
-  rows_.upload_shared(stream_);
-  if (SwaSlots* const swa = pool_->swa_slots()) swa->upload_moved(stream_);
+  storage_->upload_changes(stream_);
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
   if (batch.hidden_states || !graphs_.launch({size, short_requests}, stream_)) queue_model();
   if (batch.hidden_states) model_->hidden(output.hidden_states, stream_);
@@ -114,14 +127,11 @@ void ModelExecutor::queue_late_token_ids(const ExecutorBatch& batch) {
 
 void ModelExecutor::queue_model() {
   const ForwardBatch& batch = arrays_->batch();
-  const SwaSlots* const swa = pool_->swa_slots();
-  rows_.upload({.rows = raw(batch.request_rows),
-                .cu_seqlen_q = batch.cu_seqlen_q,
-                .positions = batch.positions,
-                .slots = raw(batch.out_slots),
-                .swa_slots = arrays_->swa_slots(),
-                .slot_map = swa != nullptr ? swa->slot_map().as<int32_t>() : nullptr},
-               stream_);
+  storage_->write_new_slots({.rows = raw(batch.request_rows),
+                             .cu_seqlen_q = batch.cu_seqlen_q,
+                             .positions = batch.positions,
+                             .slots = raw(batch.out_slots)},
+                            stream_);
   attention_->plan(batch, stream_);
   const auto num_rows = std::ssize(arrays_->model_input().logit_rows);
   const TensorView logits = num_rows > 0 ? logits_.view().slice(0, 0, num_rows) : TensorView();

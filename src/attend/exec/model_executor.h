@@ -7,30 +7,31 @@
 
 #include "attend/attention/backend.h"
 #include "attend/checkpoint/weight_prefetcher.h"
-#include "attend/exec/executor_batch.h"
+#include "attend/exec/executor.h"
 #include "attend/exec/executor_config.h"
+#include "attend/exec/executor_info.h"
 #include "attend/exec/graph_runner.h"
 #include "attend/exec/step_arrays.h"
 #include "attend/exec/step_trace.h"
 #include "attend/kv/first_page_warmup.h"
-#include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/storage/cache_storage.h"
 #include "attend/model/model.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
 
-// Request rows and token slots belong to the engine and may be shared by several executors: a draft model is
-// a second executor over the same rows and slots, several ranks are several executors. One thread owns an
-// executor. Launches queue on one stream, so that what a step reads may be written to by the next one.
-class ModelExecutor {
+// Request rows, token slots and window slots belong to the engine and may be shared by several executors: a
+// draft model is a second executor over the same rows and slots, several ranks are several executors. Each
+// has its own KV storage and its own copy of the tables on its device.
+class ModelExecutor final : public Executor {
  public:
   // Allocates the KV storage and the backend. Reads no weights but the scales of an fp8 KV cache. `weights`:
   // of config.checkpoint, where its files are being read already; else null. `trace`: where parts of a step
-  // are recorded, or null. `rows` and `trace` outlive the executor. Throws as make_kv_pool, create_backend
-  // and read_kv_scales do.
-  ModelExecutor(ExecutorConfig config, ReqToTokenPool& rows,
+  // are recorded, or null. `trace` and what `tables` refers to outlive the executor. Throws as make_kv_pool,
+  // create_backend and read_kv_scales do.
+  ModelExecutor(ExecutorConfig config, const CacheTables& tables,
                 std::unique_ptr<WeightPrefetcher> weights = nullptr, StepTrace* trace = nullptr);
-  ~ModelExecutor();
+  ~ModelExecutor() override;
   ModelExecutor(const ModelExecutor&) = delete;
   ModelExecutor& operator=(const ModelExecutor&) = delete;
 
@@ -41,24 +42,20 @@ class ModelExecutor {
   // load().
   void record_graphs(const GraphProgress& progress = {});
 
-  // Queues one step. Decode steps without shared keys are padded to the next decode size.
-  ExecutorOutput launch(const ExecutorBatch& batch);
-  // Queues the logits of other tokens of the last step, which was no decode step: f32 [num_tokens,
-  // vocab_size], of at most limits.max_logit_rows() tokens. Overwrites the step's own logits.
-  TensorView logits_of(int first_token, int num_tokens);
+  // Decode steps without shared keys are padded to the next decode size.
+  ExecutorOutput launch(const ExecutorBatch& batch) override;
+  TensorView logits_of(int first_token, int num_tokens) override;
 
-  Stream& stream() { return stream_; }
-  Device device() const { return stream_.device; }
-  bool on_gpu() const { return gpu_stream_.has_value(); }
-  const ModelSpec& spec() const { return config_.model; }
-  const BatchLimits& limits() const { return config_.backend.limits; }
-  KvPool& kv_pool() { return *pool_; }
+  Stream& stream() override { return stream_; }
+  const BatchLimits& limits() const override { return config_.backend.limits; }
+  const ModelSpec& spec() const override { return config_.model; }
+  KvPool& kv_pool() { return storage_->kv_pool(); }
   const Model& model() const { return *model_; }  // after load()
   int num_kv_layers() const { return static_cast<int>(config_.backend.model.layers.size()); }
   // Batch sizes that decode steps are padded to, rising.
   const std::vector<int>& decode_sizes() const { return config_.decode_sizes; }
-  // K and V are stored by the checkpoint's scales.
-  bool has_kv_scales() const { return has_kv_scales_; }
+  // Sets KV scales, after load() the bytes of the weights, and after record_graphs() the graphs.
+  void complete(ExecutorInfo& info) const;
 
  private:
   // From the step's arrays to its logits and hidden states: kernel launches only. Graphs hold this.
@@ -66,11 +63,11 @@ class ModelExecutor {
   void queue_late_token_ids(const ExecutorBatch& batch);
 
   ExecutorConfig config_;
-  ReqToTokenPool& rows_;
+  CacheTables tables_;
   StepTrace* trace_;
   std::unique_ptr<WeightPrefetcher> weights_;  // until load()
   bool has_kv_scales_ = false;
-  std::unique_ptr<KvPool> pool_;
+  std::optional<CacheStorage> storage_;
   std::optional<FirstPageWarmup> first_pages_;  // until load()
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<Model> model_;

@@ -6,8 +6,7 @@
 
 namespace attend {
 
-StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows,
-                           bool has_swa_slots) {
+StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows) {
   size_t offset = 0;
   const auto carve = [&]<class T>(T*& array, int count) {
     array =
@@ -24,22 +23,38 @@ StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int nu
   carve(positions, num_tokens);
   carve(token_ids, num_tokens);
   carve(out_slots, num_tokens);
-  carve(swa_slots, has_swa_slots ? num_tokens : 0);
   carve(shared_seqlen_kv, 1);
   carve(shared_cu_seqlen_q, 2);
   carve(suffix_seqlen_kv, num_reqs);
   carve(suffix_offsets, num_reqs);
+  carve(columns, 0);
   num_bytes = offset;
 }
 
-StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, Device device,
-                       const SwaSlots* swa, bool has_prefix_info)
+namespace {
+
+size_t num_entries(const StepColumn& column, int num_reqs, int num_tokens) {
+  return static_cast<size_t>(column.length() == StepColumn::Length::kRequests ? num_reqs : num_tokens);
+}
+
+size_t column_bytes(std::span<StepColumn* const> columns, int num_reqs, int num_tokens) {
+  size_t bytes = 0;
+  for (const StepColumn* column : columns)
+    bytes += num_entries(*column, num_reqs, num_tokens) * sizeof(int32_t);
+  return bytes;
+}
+
+}  // namespace
+
+StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, const TensorView& request_table,
+                       std::span<StepColumn* const> columns, bool has_prefix_info)
     : rows_(rows),
-      swa_(swa),
+      request_table_(request_table),
+      columns_(columns),
       has_prefix_info_(has_prefix_info),
-      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), swa != nullptr)
-                .num_bytes,
-            device) {}
+      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows()).num_bytes +
+                column_bytes(columns, limits.max_reqs, limits.max_tokens),
+            request_table.device) {}
 
 void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_reqs) {
   const auto num_reqs = static_cast<int>(step.requests.size());
@@ -47,14 +62,12 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_req
   ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step that is no decode");
   const int all_reqs = num_reqs + num_padding, all_tokens = step.num_tokens() + num_padding;
   const int all_logit_rows = static_cast<int>(step.rules.size()) + num_padding;
-  const auto arrays_at = [&](std::byte* base) {
-    return Arrays(base, all_reqs, all_tokens, all_logit_rows, swa_ != nullptr);
-  };
+  const auto arrays_at = [&](std::byte* base) { return Arrays(base, all_reqs, all_tokens, all_logit_rows); };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
   // Padding has a token of its own, also where a graph is captured with nothing else.
   int max_seqlen_q = num_padding > 0 ? 1 : 0, max_seqlen_kv = max_seqlen_q;
   arrays.cu_seqlen_q[0] = 0;
-  PrefixInfo prefix{.table = rows_.table().as<const int32_t>(), .table_stride = rows_.table().strides[0]};
+  PrefixInfo prefix{.table = request_table_.as<const int32_t>(), .table_stride = request_table_.strides[0]};
   Counts counts;
   std::ranges::copy(step.token_ids, arrays.token_ids);
   std::ranges::copy(step.rules, arrays.rules);
@@ -70,16 +83,29 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_req
   ensure(counts.num_tokens == all_tokens && counts.num_logit_rows == all_logit_rows, "a step of ",
          step.token_ids.size(), " tokens and ", step.rules.size(), " rows of logits whose requests have ",
          counts.num_tokens - num_padding, " and ", counts.num_logit_rows - num_padding);
-  const auto count = static_cast<size_t>(all_tokens);
-  if (swa_ != nullptr) swa_->translate({arrays.out_slots, count}, {arrays.swa_slots, count});
   if (step.shared.num_keys > 0) add_shared(arrays, step);
-  ring_.upload(arrays.num_bytes, stream);
+  ring_.upload(add_columns(arrays, all_reqs, all_tokens), stream);
   view_arrays(step, arrays_at(static_cast<std::byte*>(ring_.device_bytes().data)), all_reqs, max_seqlen_q,
               counts);
   batch_.max_seqlen_kv = max_seqlen_kv;
   batch_.prefix = has_prefix_info_ ? std::optional(prefix) : std::nullopt;
   batch_.shared.num_keys = step.shared.num_keys;
   batch_.shared.num_reqs = step.shared.num_reqs;
+}
+
+size_t StepArrays::add_columns(const Arrays& arrays, int num_reqs, int num_tokens) const {
+  const auto reqs = static_cast<size_t>(num_reqs), tokens = static_cast<size_t>(num_tokens);
+  const HostStep step{.request_rows = {arrays.request_rows, reqs},
+                      .seqlen_kv = {arrays.seqlen_kv, reqs},
+                      .cu_seqlen_q = {arrays.cu_seqlen_q, reqs + 1},
+                      .out_slots = {arrays.out_slots, tokens}};
+  int32_t* entries = arrays.columns;
+  for (const StepColumn* column : columns_) {
+    const size_t count = num_entries(*column, num_reqs, num_tokens);
+    column->fill(step, {entries, count});
+    entries += count;
+  }
+  return arrays.num_bytes + column_bytes(columns_, num_reqs, num_tokens);
 }
 
 void StepArrays::add_shared(const Arrays& arrays, const ExecutorBatch& step) {
@@ -93,7 +119,7 @@ void StepArrays::add_shared(const Arrays& arrays, const ExecutorBatch& step) {
     const int skipped = i < shared.num_reqs ? shared.num_keys : 0;
     arrays.suffix_seqlen_kv[i] = arrays.seqlen_kv[i] - skipped;
     arrays.suffix_offsets[i] = static_cast<int32_t>(
-        step.requests[static_cast<size_t>(i)].row.value * rows_.table().strides[0] + skipped);
+        step.requests[static_cast<size_t>(i)].row.value * request_table_.strides[0] + skipped);
   }
 }
 
@@ -149,7 +175,12 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
                   .logit_rows = {on_device.logit_rows, logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs}};
   rules_ = {on_device.rules, logit_rows};
-  if (swa_ != nullptr) swa_slots_ = {on_device.swa_slots, tokens};
+  const int32_t* entries = on_device.columns;
+  for (StepColumn* column : columns_) {
+    const size_t count = num_entries(*column, num_reqs, counts.num_tokens);
+    column->set_entries({entries, count});
+    entries += count;
+  }
 }
 
 }  // namespace attend

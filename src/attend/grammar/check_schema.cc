@@ -10,7 +10,7 @@
 namespace attend {
 namespace {
 
-// That xgrammar 0.2.8 reads over, found by sampling texts of schemas with each.
+// Keywords that xgrammar 0.2.8 ignores, found by sampling texts of schemas with each keyword.
 constexpr std::string_view kNotKept[] = {"not",
                                          "if",
                                          "then",
@@ -23,7 +23,8 @@ constexpr std::string_view kNotKept[] = {"not",
                                          "dependencies",
                                          "$dynamicRef",
                                          "$recursiveRef"};
-// What says more about a value. It is read over beside a word that says all.
+// Keywords that constrain a value further. They are ignored next to a keyword that defines the value
+// completely.
 constexpr std::string_view kConstraints[] = {"$ref",
                                              "enum",
                                              "const",
@@ -55,12 +56,12 @@ constexpr std::string_view kConstraints[] = {"$ref",
                                              "additionalProperties",
                                              "patternProperties"};
 constexpr std::string_view kSelfContainedKeywords[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
-// Of numbers and strings: without a type they are read over.
+// Keywords of numbers and strings, which are ignored without a type.
 constexpr std::string_view kNeedType[] = {"minimum",          "maximum",    "exclusiveMinimum",
                                           "exclusiveMaximum", "multipleOf", "minLength",
                                           "maxLength",        "pattern",    "format"};
 
-[[noreturn]] void refuse(const std::string& where, std::string_view keyword, std::string_view why) {
+[[noreturn]] void reject(const std::string& where, std::string_view keyword, std::string_view why) {
   fail(ErrorCode::kUnsupported, where, ": \"", keyword, "\" ", why);
 }
 
@@ -80,7 +81,7 @@ bool has_any_type(const OrderedJson& value, const OrderedJson& types) {
   });
 }
 
-// A type beside values that all have it adds nothing.
+// Returns true if all listed values have the type, so that the type adds no constraint.
 bool is_type_redundant(const OrderedJson& schema) {
   const auto type = schema.find("type");
   if (const auto values = schema.find("enum"); values != schema.end())
@@ -93,42 +94,43 @@ bool is_type_redundant(const OrderedJson& schema) {
 
 void check_one(const OrderedJson& schema, const std::string& where) {
   for (const std::string_view keyword : kNotKept)
-    if (schema.contains(keyword)) refuse(where, keyword, "is not supported in grammars");
+    if (schema.contains(keyword)) reject(where, keyword, "is not supported in grammars");
   if (const auto unique = schema.find("uniqueItems"); unique != schema.end() && *unique == true)
-    refuse(where, "uniqueItems", "is not supported in grammars");
+    reject(where, "uniqueItems", "is not supported in grammars");
   if (const auto all = schema.find("allOf"); all != schema.end() && all->is_array() && all->size() > 1)
-    refuse(where, "allOf", "of several schemas is not supported in grammars");
+    reject(where, "allOf", "of several schemas is not supported in grammars");
   if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string())
     if (const auto to = ref->get<std::string>(); to != "#" && !to.starts_with("#/"))
-      refuse(where, "$ref",
+      reject(where, "$ref",
              "of " + excerpt(*ref) + ": expected a path within the schema, such as #/$defs/name");
   for (const std::string_view keyword : kSelfContainedKeywords) {
     if (!schema.contains(keyword)) continue;
     for (const std::string_view other : kConstraints)
       if (other != keyword && schema.contains(other) && !(other == "type" && is_type_redundant(schema)))
-        refuse(where, other, "beside \"" + std::string(keyword) + "\" is not supported in grammars");
+        reject(where, other, "together with \"" + std::string(keyword) + "\" is not supported in grammars");
     break;
   }
   if (!schema.contains("type"))
     for (const std::string_view keyword : kNeedType)
-      if (schema.contains(keyword)) refuse(where, keyword, "without a \"type\" is not supported in grammars");
+      if (schema.contains(keyword)) reject(where, keyword, "without a \"type\" is not supported in grammars");
   if (const auto pattern = schema.find("pattern"); pattern != schema.end() && pattern->is_string()) {
     const auto regex = pattern->get<std::string>();
     for (const char* assertion : {"(?=", "(?!", "(?<=", "(?<!"})
       if (regex.find(assertion) != std::string::npos)
-        refuse(where, "pattern", "with " + std::string(assertion) + " is not supported in grammars");
+        reject(where, "pattern", "with " + std::string(assertion) + " is not supported in grammars");
     for (const char* length : {"minLength", "maxLength"})
-      if (schema.contains(length)) refuse(where, length, "beside \"pattern\" is not supported in grammars");
+      if (schema.contains(length))
+        reject(where, length, "together with \"pattern\" is not supported in grammars");
   }
   const auto required = schema.find("required"), properties = schema.find("properties");
   if (required != schema.end() && required->is_array())
     for (const OrderedJson& name : *required)
       if (name.is_string() && (properties == schema.end() || !properties->contains(name.get<std::string>())))
-        refuse(where, "required", "names " + excerpt(name) + ", which is not one of its \"properties\"");
+        reject(where, "required", "names " + excerpt(name) + ", which is not one of its \"properties\"");
 }
 
 void check_at(const OrderedJson& schema, const std::string& where) {
-  if (!schema.is_object()) return;  // true and false; xgrammar refuses the rest
+  if (!schema.is_object()) return;  // true and false; xgrammar rejects the rest
   check_one(schema, where);
   for (const char* of_names : {"properties", "patternProperties", "$defs", "definitions"})
     if (const auto found = schema.find(of_names); found != schema.end() && found->is_object())

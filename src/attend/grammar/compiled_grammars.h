@@ -1,4 +1,4 @@
-// CompiledGrammars: those that were used last, up to a number of bytes.
+// CompiledGrammars: LRU cache of compiled grammars, bounded in bytes.
 #pragma once
 
 #include <list>
@@ -15,7 +15,7 @@ class CompiledGrammars {
  public:
   explicit CompiledGrammars(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Null: it is not there.
+  // Returns null if the key is not cached.
   std::shared_ptr<const xgrammar::CompiledGrammar> find(const std::string& key) {
     const auto found = entries_by_key_.find(key);
     if (found == entries_by_key_.end()) return nullptr;
@@ -43,7 +43,7 @@ class CompiledGrammars {
   };
   size_t max_bytes_;
   size_t num_bytes_ = 0;
-  std::list<Entry> entries_;  // the one used last is first
+  std::list<Entry> entries_;  // most recently used first
   std::unordered_map<std::string, std::list<Entry>::iterator> entries_by_key_;
 };
 

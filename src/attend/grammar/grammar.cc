@@ -1,4 +1,4 @@
-#include "attend/grammar/grammar.h"
+#include "attend/grammar/grammar_compiler.h"
 
 namespace attend {
 

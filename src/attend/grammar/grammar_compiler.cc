@@ -22,18 +22,18 @@ namespace {
 using CompileClock = std::chrono::steady_clock;
 using Callbacks = std::vector<GrammarCompiler::Callback>;
 
-constexpr int kNumThreads = 2;  // that are not lost
+constexpr int kNumThreads = 2;  // number of threads, excluding abandoned ones
 constexpr int kLowPriority = 10, kLowestPriority = 19;
 constexpr std::chrono::seconds kShutdownTimeout{1};
 
-// On Linux a thread has a priority of its own.
+// Sets the priority of a thread; on Linux each thread has its own.
 void set_priority(pid_t thread, int nice) { setpriority(PRIO_PROCESS, static_cast<id_t>(thread), nice); }
 
 std::string key_of(const Grammar& grammar) {
   return std::string(to_string(grammar.kind)) + ':' + grammar.text;
 }
 
-// Control characters stand nowhere in JSON but for ends of lines and tabs, and tabs not in its strings.
+// JSON allows no control characters except newlines and tabs, and no tabs inside strings.
 bool is_no_json(char c) { return static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\r'; }
 
 GrammarResult make_result(const std::shared_ptr<const xgrammar::CompiledGrammar>& compiled) {
@@ -102,8 +102,8 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
     Grammar grammar;
     CompileClock::time_point deadline;
     Callbacks waiting;
-    pid_t thread = 0;        // that compiles it; 0: none yet
-    bool abandoned = false;  // its time was over while it was compiled
+    pid_t thread = 0;        // that compiles it; 0: not started
+    bool abandoned = false;  // its time limit passed during compilation
   };
 
   std::optional<Error> rejection(const Grammar& grammar) const {
@@ -111,8 +111,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
     if (!vocabulary_.tokenizer)
       return Error(ErrorCode::kUnsupported, "grammars: the model directory has no tokenizer.json");
     if (vocabulary_.stop_ids.empty())
-      return Error(ErrorCode::kUnsupported,
-                   "grammars: the model has no end-of-sequence token, by which a text would end");
+      return Error(ErrorCode::kUnsupported, "grammars: the model has no end-of-sequence token to end a text");
     if (grammar.text.size() > limits_.grammar_bytes)
       return Error(ErrorCode::kInvalidArgument,
                    std::string(to_string(grammar.kind)) + " of " + std::to_string(grammar.text.size()) +
@@ -126,7 +125,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
                                              " ms; expected a simpler one"};
   }
 
-  // With the lock.
+  // Requires the lock.
   void start_threads() {
     while (num_threads_ < kNumThreads + std::min(num_abandoned_threads_, kMaxAbandonedThreads)) {
       std::thread([self = shared_from_this()] { self->work(); }).detach();
@@ -191,7 +190,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
   const xgrammar::Compiler& compiler(LazyCompiler& lazy, bool json) {
     std::call_once(lazy.once, [&] {
       std::vector<std::string> tokens = vocabulary_.tokenizer->token_bytes();
-      // xgrammar takes control characters for characters of strings whose length is bounded.
+      // xgrammar accepts control characters inside strings of bounded length.
       if (json)
         for (std::string& token : tokens)
           if (std::ranges::any_of(token, is_no_json)) token.clear();
@@ -200,7 +199,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
     return *lazy.compiler;
   }
 
-  // Ends what takes too long.
+  // Ends jobs that exceed the time limit.
   void watch() noexcept {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
@@ -231,7 +230,7 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
     ended_.notify_all();
   }
 
-  // With the lock. Of jobs whose time is not over.
+  // Requires the lock. Considers jobs within their time limit.
   std::shared_ptr<Job> first_deadline() const {
     std::shared_ptr<Job> first;
     for (const auto& [key, job] : jobs_)
@@ -246,8 +245,8 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
 
   std::mutex mutex_;
   std::condition_variable work_, watch_, ended_;
-  std::deque<std::shared_ptr<Job>> queue_;                      // not begun
-  std::unordered_map<std::string, std::shared_ptr<Job>> jobs_;  // those, and those that are compiled
+  std::deque<std::shared_ptr<Job>> queue_;                      // not started
+  std::unordered_map<std::string, std::shared_ptr<Job>> jobs_;  // queued and running
   CompiledGrammars compiled_;
   int num_threads_ = 0, num_abandoned_threads_ = 0;
   bool watching_ = false, stopping_ = false;

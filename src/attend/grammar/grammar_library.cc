@@ -1,8 +1,7 @@
-#include "attend/grammar/grammar_library.h"
-
 #include <cstdlib>
 
 #include "attend/base/error.h"
+#include "attend/grammar/grammar_compiler.h"
 #include "attend/grammar/xgrammar.h"
 
 namespace attend {
@@ -10,14 +9,14 @@ namespace {
 
 constexpr char kTvmFfi[] = "libtvm_ffi.so", kBindings[] = "libxgrammar_bindings.so";
 
-// Of a library that stands in the folder itself, or where its package has it.
+// Returns the path of a library in the folder itself or in its package.
 std::filesystem::path find_in(const std::filesystem::path& folder, const std::filesystem::path& in_package,
                               const char* name) {
   std::error_code unreadable;
   for (const std::filesystem::path& path : {folder / name, folder / in_package / name})
     if (std::filesystem::exists(path, unreadable)) return path;
-  fail(ErrorCode::kNotFound, folder.string(), ": has neither ", name, " nor ", (in_package / name).string(),
-       "; ", GrammarLibrary::advice());
+  fail(ErrorCode::kNotFound, folder.string(), ": contains neither ", name, " nor ",
+       (in_package / name).string(), "; ", GrammarLibrary::advice());
 }
 
 }  // namespace
@@ -50,7 +49,7 @@ GrammarLibrary GrammarLibrary::find(const std::filesystem::path& folder) {
 }
 
 std::string GrammarLibrary::rejection() const {
-  return problem_.empty() ? advice() : advice() + "; of those found: " + problem_;
+  return problem_.empty() ? advice() : advice() + "; found: " + problem_;
 }
 
 std::string GrammarLibrary::advice() {

@@ -11,7 +11,7 @@
 namespace attend::tvm_ffi {
 namespace {
 
-struct Object {  // what each object begins with
+struct Object {  // header of every object
   uint64_t num_references;
   int32_t type_index;
   uint32_t padding;
@@ -40,13 +40,13 @@ static_assert(sizeof(Any) == 16 && sizeof(Object) == 24);
 Bytes to_bytes(std::string_view text) { return {text.data(), text.size()}; }
 std::string_view to_view(const Bytes& bytes) { return {bytes.data, bytes.size}; }
 
-// What stands behind the head of an object.
+// Returns the content after the header of an object.
 template <class Content>
 const Content& object_content(const void* object) {
   return *reinterpret_cast<const Content*>(static_cast<const char*>(object) + sizeof(Object));
 }
 
-// Stays loaded: what it registers has no end.
+// Never unloads the library, since its registrations stay valid for the process.
 void* open_library(const std::filesystem::path& path) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
   if (library == nullptr) fail(ErrorCode::kNotFound, dlerror());
@@ -101,10 +101,10 @@ std::shared_ptr<const Library> Library::load(const std::filesystem::path& tvm_ff
   find_symbol(handle, "TVMFFIGetVersion", functions.version);
   uint32_t version[3] = {};
   functions.version(version);
-  // Of its structs only the order is promised, and before 1.0 not even that.
+  // The layout of its structs is not stable before 1.0.
   if (version[0] != 0 || version[1] != 1 || version[2] < 15 || version[2] > 16)
     fail(ErrorCode::kUnsupported, tvm_ffi.string(), ": tvm-ffi ", version[0], ".", version[1], ".",
-         version[2], "; expected apache-tvm-ffi 0.1.15 (0.1.15.post2 says 0.1.16)");
+         version[2], "; expected apache-tvm-ffi 0.1.15 (0.1.15.post2 reports 0.1.16)");
   find_symbol(handle, "TVMFFIObjectIncRef", functions.retain);
   find_symbol(handle, "TVMFFIObjectDecRef", functions.release);
   find_symbol(handle, "TVMFFITypeKeyToIndex", functions.type_index);
@@ -163,7 +163,7 @@ Value Library::call(Method method, std::span<const Value> arguments) const {
 std::string Library::raised_error() const {
   void* error = nullptr;
   functions_.take_error(&error);
-  if (error == nullptr) return "tvm-ffi: a call failed and said nothing";
+  if (error == nullptr) return "tvm-ffi: a call failed without an error message";
   std::string message(to_view(object_content<ErrorContent>(error).message));
   functions_.release(error);
   return message;

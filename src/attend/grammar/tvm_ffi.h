@@ -1,5 +1,5 @@
-// The C interface of tvm-ffi (apache-tvm-ffi 0.1.15), as far as attend calls it: objects that other libraries
-// register, their methods by name, and what goes in and out of these. The library is loaded at run time.
+// Wrapper of tvm-ffi's C interface (apache-tvm-ffi 0.1.15): objects that other libraries register, their
+// methods by name, and arguments and results of these. The library is loaded at run time.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace attend::tvm_ffi {
 
-// The interface's own structs, by their places in memory.
+// Structs with the memory layout of the interface.
 enum TypeIndex : int32_t {
   kNone = 0,
   kInt = 1,
@@ -20,11 +20,11 @@ enum TypeIndex : int32_t {
   kTensorPointer = 7,  // a DLTensor
   kSmallText = 11,     // up to 7 bytes in the value itself
   kText = 65,
-  kFirstObject = 64,  // from here on values are objects with a count of references
+  kFirstObject = 64,  // first type of reference-counted objects
 };
 struct Any {
   int32_t type_index = kNone;
-  uint32_t small_length = 0;  // of kSmallText
+  uint32_t small_length = 0;  // size of kSmallText
   union {
     int64_t integer = 0;
     void* pointer;
@@ -38,15 +38,15 @@ struct Bytes {
 
 class Library;
 
-// An argument or a result. An object is kept alive.
+// Argument or result of a call. It holds a reference to its object.
 class Value {
  public:
   Value() = default;  // none
   explicit Value(int64_t integer) { any_.type_index = kInt, any_.integer = integer; }
   explicit Value(bool boolean) { any_.type_index = kBool, any_.integer = boolean; }
-  // A DLTensor, which outlives the call that it is an argument of.
+  // Wraps a DLTensor, which must outlive the call that it is an argument of.
   static Value tensor(void* dl_tensor);
-  // Takes over the reference that `any` holds.
+  // Adopts the reference that `any` holds.
   Value(std::shared_ptr<const Library> library, Any any);
   ~Value();
   Value(const Value& other);
@@ -59,27 +59,27 @@ class Value {
   std::string text() const;
 
  private:
-  std::shared_ptr<const Library> library_;  // of objects
+  std::shared_ptr<const Library> library_;  // library of the object
   Any any_;
 };
 
-// A library of tvm-ffi, and one that registers its classes with it.
+// tvm-ffi's library together with a library that registers its classes with it.
 class Library : public std::enable_shared_from_this<Library> {
  public:
-  // Throws Error(kNotFound) with what the loader says, and Error(kUnsupported) for another version.
+  // Throws Error(kNotFound) with the loader's message, and Error(kUnsupported) for another version.
   static std::shared_ptr<const Library> load(const std::filesystem::path& tvm_ffi,
                                              const std::filesystem::path& classes);
 
   Value bytes(std::string_view content) const;
   Value text(std::string_view content) const;
   Value array(std::span<const Value> items) const;
-  // A method of a class. Throws Error(kUnsupported) where there is none.
+  // Method of a class. Throws Error(kUnsupported) if it does not exist.
   struct Method {
     void* function = nullptr;
   };
   Method method(const std::string& type, std::string_view name) const;
-  // An object's method takes it as the first argument. Throws Error(kInvalidArgument) with what the method
-  // says. On any thread.
+  // Calls a method. For a method of an object, the first argument is the object. Throws
+  // Error(kInvalidArgument) with the method's message. May be called from any thread.
   Value call(Method method, std::span<const Value> arguments) const;
   Value call(Method method, std::initializer_list<Value> arguments) const {
     return call(method, std::span(arguments.begin(), arguments.size()));

@@ -33,7 +33,7 @@ class GrammarMask final : public TokenMask {
                             .shape = &shape,
                             .strides = &stride,
                             .byte_offset = 0};
-    // False: all may come, and the words are as they were.
+    // Returns false if all tokens are allowed; the words are then unchanged.
     return library_->ffi
         ->call(library_->fill, {matcher_, Value::tensor(&tensor), Value(int64_t{0}), Value(false)})
         .boolean();
@@ -53,10 +53,10 @@ class GrammarMask final : public TokenMask {
   std::shared_ptr<const Library> library_;
   std::shared_ptr<const CompiledGrammar> grammar_;
   Value matcher_;
-  bool ended_ = false;  // a token that ends a completion came
+  bool ended_ = false;  // an end-of-sequence token was accepted
 };
 
-// Without the time and the place in xgrammar's sources: "[21:00:01] /x/y.cc:83: Regex parsing error".
+// Removes the time and source location of xgrammar's messages: "[21:00:01] /x/y.cc:83: Regex parsing error".
 std::string reason(const std::string& message) {
   constexpr size_t kMaxBytes = 300;
   size_t start = message.find(".cc:");
@@ -107,12 +107,12 @@ Compiler::Compiler(std::shared_ptr<const Library> library, std::span<const std::
   const Value info = ffi.call(
       library_->make_tokenizer_info,
       {ffi.array(texts), Value(kRawBytes), Value(int64_t{vocab_size}), ffi.array(stops), Value(false)});
-  // One thread, and no cache: attend has its own.
+  // One thread and no cache, since attend has its own.
   compiler_ = ffi.call(library_->make_compiler, {info, Value(int64_t{1}), Value(false), Value(int64_t{-1})});
 }
 
 Value Compiler::compile_text(const Grammar& grammar) const {
-  // Runs of spaces between JSON's tokens end: a model that likes them would write nothing else.
+  // Limits runs of spaces between JSON tokens: some models would generate spaces without end.
   constexpr int64_t kMaxSpaces = 32;
   const tvm_ffi::Library& ffi = *library_->ffi;
   const Value text = ffi.text(grammar.text);

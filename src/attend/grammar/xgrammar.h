@@ -1,4 +1,4 @@
-// xgrammar: grammars over a vocabulary as masks of its tokens.
+// Wrapper of xgrammar: compiles grammars for a vocabulary and returns masks of its tokens.
 #pragma once
 
 #include <filesystem>
@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "attend/engine/step/token_mask.h"
-#include "attend/grammar/grammar.h"
+#include "attend/engine/generation_request.h"
+#include "attend/grammar/grammar_compiler.h"
 #include "attend/grammar/tvm_ffi.h"
 
 namespace attend::xgrammar {
 
-// The classes of xgrammar 0.2.8 that attend uses. Their names are its Python binding's, so that other
-// versions may have others.
+// Classes of xgrammar 0.2.8 that attend uses. Their names are those of its Python binding, so other versions
+// may differ.
 struct Library {
-  // Throws as tvm_ffi::Library.
+  // Throws the errors of tvm_ffi::Library::load().
   Library(const std::filesystem::path& tvm_ffi, const std::filesystem::path& bindings);
 
   std::shared_ptr<const tvm_ffi::Library> ffi;
@@ -25,15 +25,15 @@ struct Library {
   tvm_ffi::Library::Method size_in_bytes, fill, accept, is_terminated;
 };
 
-// A grammar over a vocabulary. Immutable.
+// Grammar compiled for a vocabulary. Immutable.
 class CompiledGrammar : public std::enable_shared_from_this<CompiledGrammar> {
  public:
   CompiledGrammar(std::shared_ptr<const Library> library, tvm_ffi::Value compiled)
       : library_(std::move(library)), compiled_(std::move(compiled)) {}
 
   size_t num_bytes() const;
-  // At the beginning of a text. Tokens that end a completion may come where the grammar is complete; after
-  // one of them, if the completion goes on, every token may.
+  // Returns a mask at the start of a text. End-of-sequence tokens are allowed where the grammar is complete.
+  // If the completion continues after one of them, every token is allowed.
   std::shared_ptr<TokenMask> make_mask() const;
 
  private:
@@ -43,13 +43,13 @@ class CompiledGrammar : public std::enable_shared_from_this<CompiledGrammar> {
 
 class Compiler {
  public:
-  // `tokens`: the bytes of each; none for those that stand for no text. `vocab_size`: of the model's logits.
-  // `stop_ids`: tokens that end a completion, at least one.
+  // `tokens`: bytes of each token; empty for tokens without text. `vocab_size`: width of the model's logits.
+  // `stop_ids`: end-of-sequence tokens, at least one.
   Compiler(std::shared_ptr<const Library> library, std::span<const std::string> tokens, int vocab_size,
            std::span<const int32_t> stop_ids);
 
-  // Throws Error(kInvalidArgument) saying what is wrong with the grammar, also where it has no text. Takes as
-  // long as it takes. On any thread.
+  // Throws Error(kInvalidArgument) that states the problem of the grammar, also if it matches no text. Has no
+  // time limit. May be called from any thread.
   std::shared_ptr<const CompiledGrammar> compile(const Grammar& grammar) const;
 
  private:

@@ -44,7 +44,7 @@ void gated_mlp_gemm(const LinearArgs&, Stream& stream) { gated_mlp_gemm({}, Gate
 
 void gated_mlp_gemm(const LinearArgs&, const GatedMlpGemmShape&, Stream&) { refuse("gated-MLP GEMM"); }
 
-void gemv(const LinearArgs&, Stream&) { refuse("GEMM of a lone row"); }
+void gemv(const LinearArgs&, Stream&) { refuse("GEMV"); }
 
 void fp8_block_gemm(const Fp8BlockRows&, const Weight&, const TensorView&, bool, Stream&) {
   refuse("GEMM of fp8 blocks");
@@ -53,9 +53,9 @@ void fp8_block_gemm(const Fp8BlockRows&, const Weight&, const TensorView&, bool,
 bool norm_route(const NormRouteArgs&, Stream&) { return false; }
 
 void expert_tiles(const GroupedGemmParams&, const TensorView&, Stream&) { refuse("expert tiles"); }
-void mxfp4_tiles(const GroupedGemmParams&, int64_t, Stream&) { refuse("expert tiles of mxfp4"); }
+void mxfp4_tiles(const GroupedGemmParams&, int64_t, Stream&) { refuse("mxfp4 expert tiles"); }
 void mxfp4_inputs(const void*, const int32_t*, void*, int64_t, int64_t, Stream&) {
-  refuse("expert tiles of mxfp4");
+  refuse("mxfp4 expert tiles");
 }
 
 void prefill(const AttentionArgs&, const AttentionParams&, const DevicePlan&, HeadDims, Stream&) {

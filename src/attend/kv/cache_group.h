@@ -17,8 +17,11 @@
 // Two groups that the interface is made for:
 //   - Recurrent state: a live state for each row and a pool of snapshots. match() returns the deepest page
 //     with a snapshot; begin() copies it to the row, or starts from zero. grow() chooses the positions of the
-//     coming step at which the kernel saves snapshots; snapshot() gives those that are accepted to their
-//     pages. rewind() restores the last committed state, from which the accepted tokens are replayed.
+//     coming step at which the kernel saves snapshots: where the prompt leaves what is cached (the fork), and
+//     before the end of the prompt. grid() is the kernel's chunk, so that steps and snapshots end on it and a
+//     restored snapshot gives the same bits. snapshot() gives those that are accepted to their pages.
+//     rewind() restores the last committed state, from which the accepted tokens are replayed, and has
+//     nothing to restore for tokens that were never computed.
 //   - Cross attention: K/V of one encoder input for each row, written before the row's first step. The salt
 //   of
 //     the prefix cache contains the input's hash, so match() returns the whole prefix; grow(), advance() and
@@ -46,6 +49,16 @@ struct CachedRow {
   int num_computed = 0;  // the first of them
 };
 
+// Tokens that a row grows by, for CacheGroup::grow().
+struct NewTokens {
+  // True for a chunk of a prompt, or of a prompt and an answer that are computed again after a preemption.
+  // False for the last sampled token and drafts after it.
+  bool is_prompt = false;
+  // If is_prompt: number of tokens that chunks compute before the next token is sampled. A request with the
+  // same tokens resumes before the last of them at the latest, which it computes for its logits.
+  int prompt_end = 0;
+};
+
 // Not thread-safe: the engine's owner thread calls it. Arguments that no correct engine passes throw
 // Error(kInternal).
 class CacheGroup {
@@ -56,20 +69,30 @@ class CacheGroup {
   virtual int match(View<const PageId> prefix) const = 0;
   // Whether a row in use can begin again after more cached pages, whatever they are.
   virtual bool can_skip() const = 0;
+  // Positions at multiples of which chunks of a prompt end, at least 1. A chunk ends at a common multiple of
+  // all groups' grids, at the end of its prompt, or anywhere if a step has less room than that.
+  virtual int grid() const = 0;
   // The row continues after `pages`, which are the prefix cache's. The first of them is page `first_page` of
-  // the row: 0 for a new row, above 0 if the group can_skip(). `pages`: empty, or as match() allows.
-  virtual void begin(RequestRow row, int first_page, View<const PageId> pages) = 0;
+  // the row: 0 for a new row, any if the group can_skip(). `pages`: empty, or as match() allows.
+  // `num_found`: pages from `first_page` on that the prefix cache has of the row's tokens, pages.size() or
+  // more. If it is more, some group could not resume at the fork, the end of page first_page + num_found: the
+  // row computes these tokens again, and a group can save there what other requests need to resume.
+  virtual void begin(RequestRow row, int first_page, View<const PageId> pages, int num_found) = 0;
 
   // Number of cached pages to evict before rows can grow by `num_new_pages` pages; nullopt: eviction does not
   // make enough room.
   virtual std::optional<int> pages_to_evict(int num_new_pages) const = 0;
-  // The row grows from `num_before` tokens to `num_after`, which have room (pages_to_evict() is 0).
-  virtual void grow(RequestRow row, int num_before, int num_after) = 0;
+  // The row grows from `num_before` tokens to `num_after`, which have room (pages_to_evict() is 0). Before
+  // the step that computes them; not for a step whose tokens the row has slots for already.
+  virtual void grow(RequestRow row, int num_before, int num_after, const NewTokens& tokens) = 0;
   // The row's first `num_computed` tokens are computed, or will be by the steps in flight. After each step.
   virtual void advance(RequestRow row, int num_computed) = 0;
-  // The row shrinks from `num_before` tokens to `num_after`, all of them computed: the others were drafts
-  // that were rejected. Comes to the first group of a list last, which clears the row's entries in
-  // ReqToTokenPool. forget() follows for pages without tokens.
+  // The row shrinks from `num_before` tokens to `num_after`:
+  //   - to what advance() said last: the others were computed, and are drafts that were rejected;
+  //   - to more than that, between grow() and the launch of the step: the others were never computed, their
+  //     slots were reserved for drafts that were not made.
+  // Comes to the first group of a list last, which clears the row's entries in ReqToTokenPool. forget()
+  // follows for pages without tokens.
   virtual void rewind(RequestRow row, int num_before, int num_after) = 0;
 
   // The prefix cache owns the whole pages of the row's first `num_tokens` tokens, whose cache is computed.

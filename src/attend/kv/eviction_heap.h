@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 // What goes first: the lowest rank, and among equals the one whose last use is longest ago.
@@ -49,4 +48,3 @@ class EvictionHeap {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

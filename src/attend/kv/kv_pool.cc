@@ -7,6 +7,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/kv_store/selected_rows.h"
+#include "attend/tensor/arena.h"
 
 namespace attend {
 namespace {
@@ -91,7 +92,7 @@ Tensor allocate_heads(Arena& arena, const MhaKvPool::Config& config, int head_di
 
 void check_page_size(int page_size) {
   require(is_power_of_two(page_size) && page_size <= 256, "page_size ", page_size,
-          ": a KV pool takes a power of two from 1 to 256");
+          ": expected a power of two from 1 to 256");
 }
 
 void check_pages(int page_size, int num_pages, std::string_view who) {
@@ -111,12 +112,11 @@ KvPool::KvPool(int page_size, int num_pages, DType dtype)
 }
 
 MhaKvPool::MhaKvPool(const Config& config)
-    : KvPool(config.page_size, config.num_pages, config.dtype),
-      config_(config),
-      arena_(num_bytes(config), kMha, config.device) {
+    : KvPool(config.page_size, config.num_pages, config.dtype), config_(config) {
+  Arena arena(num_bytes(config), kMha, config.device);
   for (int layer_id = 0; layer_id < config.num_layers; ++layer_id) {
-    k_.push_back(allocate_heads(arena_, config, config.head_dim_qk));
-    v_.push_back(allocate_heads(arena_, config, config.head_dim_v));
+    k_.push_back(allocate_heads(arena, config, config.head_dim_qk));
+    v_.push_back(allocate_heads(arena, config, config.head_dim_v));
   }
 }
 
@@ -147,11 +147,10 @@ size_t MhaKvPool::num_bytes(const Config& config) {
 }
 
 MlaKvPool::MlaKvPool(const Config& config)
-    : KvPool(config.page_size, config.num_pages, config.dtype),
-      config_(config),
-      arena_(num_bytes(config), kMla, config.device) {
+    : KvPool(config.page_size, config.num_pages, config.dtype), config_(config) {
+  Arena arena(num_bytes(config), kMla, config.device);
   for (int layer_id = 0; layer_id < config.num_layers; ++layer_id)
-    rows_.push_back(arena_.allocate(
+    rows_.push_back(arena.allocate(
         {config.num_pages, config.page_size, static_cast<int64_t>(row_elements(config))}, config.dtype));
 }
 

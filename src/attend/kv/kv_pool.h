@@ -5,13 +5,10 @@
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/tensor/arena.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
-
-class SwaSlots;
 
 // K and V of one layer, as kernels::KvView without its index.
 struct LayerKv {
@@ -46,8 +43,6 @@ class KvPool {
   DType dtype() const { return dtype_; }
   // Bytes of K/V that one token takes over all layers.
   virtual size_t bytes_per_token() const = 0;
-  // The slots of the half for layers with a window, in a pool that has one; else null.
-  virtual SwaSlots* swa_slots() { return nullptr; }
 
  protected:
   // Throws as check_pages; dtype is a float, or kU8 in a pool that has rows of bytes.
@@ -96,7 +91,6 @@ class MhaKvPool : public KvPool {
 
  private:
   Config config_;
-  Arena arena_;
   std::vector<Tensor> k_, v_;  // one per layer: [num_pages, page_size, num_kv_heads, head_dim]
 };
 
@@ -126,7 +120,6 @@ class MlaKvPool : public KvPool {
 
  private:
   Config config_;
-  Arena arena_;
   std::vector<Tensor> rows_;  // one per layer: [num_pages, page_size, elements of a row]
 };
 

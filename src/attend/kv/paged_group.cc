@@ -16,7 +16,9 @@ class PagedGroup final : public CacheGroup {
 
   int match(View<const PageId> prefix) const override { return static_cast<int>(prefix.size()); }
   bool can_skip() const override { return true; }
-  void begin(RequestRow row, int first_page, View<const PageId> pages) override {
+  // Whole pages become the prefix cache's.
+  int grid() const override { return slots_.page_size(); }
+  void begin(RequestRow row, int first_page, View<const PageId> pages, int) override {
     write_pages(row, first_page, pages);
   }
 
@@ -24,7 +26,7 @@ class PagedGroup final : public CacheGroup {
     return std::max(0, num_new_pages - slots_.num_free_pages());
   }
 
-  void grow(RequestRow row, int num_before, int num_after) override {
+  void grow(RequestRow row, int num_before, int num_after, const NewTokens&) override {
     const int32_t before = num_before, after = num_after;
     const TokenSlot last = before == 0 ? kNoSlot : rows_.row(row)[static_cast<size_t>(before) - 1];
     const auto added = View<TokenSlot>(scratch_).first(static_cast<size_t>(after - before));

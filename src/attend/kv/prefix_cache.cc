@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/kv/eviction_heap.h"
 #include "attend/kv/kv_pool.h"
 
 namespace attend {
@@ -68,12 +69,16 @@ void PrefixLock::release() noexcept {
 }
 
 PrefixCache::PrefixCache(int page_size, EvictionPolicy policy)
-    : page_size_(static_cast<size_t>(page_size)), policy_(policy) {
+    : page_size_(static_cast<size_t>(page_size)),
+      policy_(policy),
+      evictable_(std::make_unique<EvictionHeap>()) {
   check_page_size(page_size);
   // Prompts come from strangers, who must not be able to choose such that collide.
   std::random_device random;
   hash_seed_ = (uint64_t{random()} << 32 | random()) | 1;
 }
+
+PrefixCache::~PrefixCache() = default;
 
 PrefixLock PrefixCache::open(std::string_view salt) {
   const auto [found, added] = starts_.try_emplace(std::string(salt), -1);
@@ -90,14 +95,14 @@ PrefixLock PrefixCache::open(std::string_view salt) {
   return {*this, generation_, found->second};
 }
 
-int PrefixCache::match(PrefixLock& lock, View<const int32_t> tokens, View<PageId> pages) {
+int PrefixCache::match(PrefixLock& lock, View<const int32_t> keys, View<PageId> pages) {
   check_lock(lock);
-  ensure(pages.size() >= tokens.size() / page_size_, "prefix cache: ", tokens.size(),
-         " tokens to match: their pages do not fit into ", pages.size());
+  ensure(pages.size() >= keys.size() / page_size_, "prefix cache: ", keys.size(),
+         " keys to match: their pages do not fit into ", pages.size());
   int32_t node = lock.node_;
   size_t num_matched = 0;
-  for (Step next = step_and_split(node, tokens); next.node >= 0;
-       next = step_and_split(node, tokens.subspan(num_matched * page_size_))) {
+  for (Step next = step_and_split(node, keys); next.node >= 0;
+       next = step_and_split(node, keys.subspan(num_matched * page_size_))) {
     node = next.node;
     std::copy_n(at(node).pages.data(), next.num_pages, pages.data() + num_matched);
     num_matched += next.num_pages;
@@ -106,13 +111,13 @@ int PrefixCache::match(PrefixLock& lock, View<const int32_t> tokens, View<PageId
   return static_cast<int>(num_matched);
 }
 
-int PrefixCache::num_cached_tokens(std::string_view salt, View<const int32_t> tokens) const {
+int PrefixCache::num_cached_tokens(std::string_view salt, View<const int32_t> keys) const {
   const auto start = starts_.find(std::string(salt));
   if (start == starts_.end()) return 0;
   int32_t node = start->second;
   size_t num_matched = 0;
   while (true) {
-    const Step next = step(node, tokens.subspan(num_matched * page_size_));
+    const Step next = step(node, keys.subspan(num_matched * page_size_));
     num_matched += next.num_pages;
     if (next.node < 0 || next.num_pages < at(next.node).pages.size()) break;
     node = next.node;
@@ -120,15 +125,15 @@ int PrefixCache::num_cached_tokens(std::string_view salt, View<const int32_t> to
   return static_cast<int>(num_matched * page_size_);
 }
 
-void PrefixCache::insert(PrefixLock& lock, View<const int32_t> tokens, View<PageId> pages, int priority,
+void PrefixCache::insert(PrefixLock& lock, View<const int32_t> keys, View<PageId> pages, int priority,
                          std::vector<PageId>& duplicates) {
   check_lock(lock);
-  ensure(tokens.size() == pages.size() * page_size_, "prefix cache: ", tokens.size(), " tokens for ",
-         pages.size(), " pages of ", page_size_);
+  ensure(keys.size() == pages.size() * page_size_, "prefix cache: ", keys.size(), " keys for ", pages.size(),
+         " pages of ", page_size_);
   int32_t node = lock.node_;
   size_t num_known = 0;
-  for (Step next = step_and_split(node, tokens); next.node >= 0;
-       next = step_and_split(node, tokens.subspan(num_known * page_size_))) {
+  for (Step next = step_and_split(node, keys); next.node >= 0;
+       next = step_and_split(node, keys.subspan(num_known * page_size_))) {
     node = next.node;
     for (size_t i = 0; i < next.num_pages; ++i)
       duplicates.push_back(std::exchange(pages[num_known + i], at(node).pages[i]));
@@ -136,25 +141,24 @@ void PrefixCache::insert(PrefixLock& lock, View<const int32_t> tokens, View<Page
   }
   move_lock(lock, node);
   if (num_known < pages.size())
-    add_leaf(lock, tokens.subspan(num_known * page_size_), pages.subspan(num_known), priority);
+    add_leaf(lock, keys.subspan(num_known * page_size_), pages.subspan(num_known), priority);
   raise_priority(lock.node_, priority);
 }
 
-bool PrefixCache::adopt(PrefixLock& lock, View<const int32_t> tokens, View<const PageId> pages,
-                        int priority) {
+bool PrefixCache::adopt(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages, int priority) {
   check_lock(lock);
-  ensure(tokens.size() == pages.size() * page_size_, "prefix cache: ", tokens.size(), " tokens for ",
-         pages.size(), " pages of ", page_size_);
-  if (pages.empty() || step(lock.node_, tokens).node >= 0) return false;
-  add_leaf(lock, tokens, pages, priority);
+  ensure(keys.size() == pages.size() * page_size_, "prefix cache: ", keys.size(), " keys for ", pages.size(),
+         " pages of ", page_size_);
+  if (pages.empty() || step(lock.node_, keys).node >= 0) return false;
+  add_leaf(lock, keys, pages, priority);
   raise_priority(lock.node_, priority);
   return true;
 }
 
 void PrefixCache::evict(int num_pages, std::vector<PageId>& freed) {
   size_t wanted = static_cast<size_t>(std::max(num_pages, 0));
-  while (wanted > 0 && !evictable_.empty()) {
-    const int32_t leaf = evictable_.top();
+  while (wanted > 0 && !evictable_->empty()) {
+    const int32_t leaf = evictable_->top();
     Node& node = at(leaf);
     const size_t taken = std::min(wanted, node.pages.size());
     freed.insert(freed.end(), node.pages.rbegin(), node.pages.rbegin() + static_cast<std::ptrdiff_t>(taken));
@@ -164,7 +168,7 @@ void PrefixCache::evict(int num_pages, std::vector<PageId>& freed) {
       remove_leaf(leaf);
     } else {
       node.pages.resize(node.pages.size() - taken);
-      node.tokens.resize(node.pages.size() * page_size_);
+      node.keys.resize(node.pages.size() * page_size_);
       node.end_page -= static_cast<int32_t>(taken);
     }
   }
@@ -176,7 +180,7 @@ void PrefixCache::drop() {
   unused_nodes_.clear();
   starts_.clear();
   children_.clear();
-  evictable_.clear();
+  evictable_->clear();
   num_evictable_ = num_locked_ = 0;
 }
 
@@ -195,27 +199,27 @@ uint64_t PrefixCache::child_hash(int32_t parent, const int32_t* page) const {
   return mix(hash_bytes(page, page_size_, hash_seed_) ^ static_cast<uint32_t>(parent), 0xd6e8feb86659fd93ull);
 }
 
-PrefixCache::Step PrefixCache::step(int32_t from, View<const int32_t> tokens) const {
+PrefixCache::Step PrefixCache::step(int32_t from, View<const int32_t> keys) const {
   const size_t page_bytes = page_size_ * sizeof(int32_t);
-  if (tokens.size() < page_size_ || at(from).num_children == 0) return {};
-  const auto [first, last] = children_.equal_range(child_hash(from, tokens.data()));
+  if (keys.size() < page_size_ || at(from).num_children == 0) return {};
+  const auto [first, last] = children_.equal_range(child_hash(from, keys.data()));
   for (auto found = first; found != last; ++found) {
     const Node& child = at(found->second);
-    if (child.parent != from || std::memcmp(child.tokens.data(), tokens.data(), page_bytes) != 0) continue;
-    const size_t longest = std::min(child.pages.size(), tokens.size() / page_size_);
-    if (std::memcmp(child.tokens.data(), tokens.data(), longest * page_bytes) == 0)
+    if (child.parent != from || std::memcmp(child.keys.data(), keys.data(), page_bytes) != 0) continue;
+    const size_t longest = std::min(child.pages.size(), keys.size() / page_size_);
+    if (std::memcmp(child.keys.data(), keys.data(), longest * page_bytes) == 0)
       return {found->second, longest};
     size_t same = 1;
-    while (std::memcmp(child.tokens.data() + same * page_size_, tokens.data() + same * page_size_,
-                       page_bytes) == 0)
+    while (std::memcmp(child.keys.data() + same * page_size_, keys.data() + same * page_size_, page_bytes) ==
+           0)
       ++same;
     return {found->second, same};
   }
   return {};
 }
 
-PrefixCache::Step PrefixCache::step_and_split(int32_t from, View<const int32_t> tokens) {
-  Step next = step(from, tokens);
+PrefixCache::Step PrefixCache::step_and_split(int32_t from, View<const int32_t> keys) {
+  Step next = step(from, keys);
   if (next.node >= 0 && next.num_pages < at(next.node).pages.size())
     next.node = split(next.node, next.num_pages);
   return next;
@@ -228,11 +232,11 @@ int32_t PrefixCache::split(int32_t node, size_t num_pages) {
   const auto num_tokens = static_cast<std::ptrdiff_t>(num_pages * page_size_);
   const auto pages_end = second.pages.begin() + static_cast<std::ptrdiff_t>(num_pages);
   first.pages.assign(second.pages.begin(), pages_end);
-  first.tokens.assign(second.tokens.begin(), second.tokens.begin() + num_tokens);
+  first.keys.assign(second.keys.begin(), second.keys.begin() + num_tokens);
   second.end_page = first.end_page = second.end_page;
   first.end_page -= static_cast<int32_t>(second.pages.size() - num_pages);
   second.pages.erase(second.pages.begin(), pages_end);
-  second.tokens.erase(second.tokens.begin(), second.tokens.begin() + num_tokens);
+  second.keys.erase(second.keys.begin(), second.keys.begin() + num_tokens);
   // Whoever locked or used the end did so with the front.
   first.num_locks = second.num_locks;
   first.num_uses = second.num_uses;
@@ -249,7 +253,7 @@ int32_t PrefixCache::add_node() {
   if (unused_nodes_.empty()) {
     if (nodes_.size() == nodes_.capacity()) nodes_.reserve(std::max<size_t>(16, 2 * nodes_.size()));
     // So that releasing a lock, which destructors do, never takes memory.
-    evictable_.reserve(nodes_.size() + 1);
+    evictable_->reserve(nodes_.size() + 1);
     unused_nodes_.reserve(nodes_.capacity());
     nodes_.emplace_back();
     return static_cast<int32_t>(nodes_.size()) - 1;
@@ -259,28 +263,28 @@ int32_t PrefixCache::add_node() {
   return node;
 }
 
-void PrefixCache::add_leaf(PrefixLock& lock, View<const int32_t> tokens, View<const PageId> pages,
+void PrefixCache::add_leaf(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages,
                            int priority) {
   const int32_t leaf = add_node();
   Node& node = at(leaf);
   node.parent = lock.node_;
   node.end_page = at(lock.node_).end_page + static_cast<int32_t>(pages.size());
   node.priority = priority;
-  node.tokens.assign(tokens.begin(), tokens.end());
+  node.keys.assign(keys.begin(), keys.end());
   node.pages.assign(pages.begin(), pages.end());
   ++at(node.parent).num_children;
-  if (evictable_.contains(node.parent)) evictable_.remove(node.parent);
+  if (evictable_->contains(node.parent)) evictable_->remove(node.parent);
   num_evictable_ += static_cast<int>(pages.size());
   link(leaf);
   move_lock(lock, leaf);
 }
 
 void PrefixCache::link(int32_t node) {
-  children_.emplace(child_hash(at(node).parent, at(node).tokens.data()), node);
+  children_.emplace(child_hash(at(node).parent, at(node).keys.data()), node);
 }
 
 PrefixCache::Children::iterator PrefixCache::child_link(int32_t node) {
-  auto [found, last] = children_.equal_range(child_hash(at(node).parent, at(node).tokens.data()));
+  auto [found, last] = children_.equal_range(child_hash(at(node).parent, at(node).keys.data()));
   while (found != last && found->second != node) ++found;
   ensure(found != last, "prefix cache: node ", node, " has no parent");
   return found;
@@ -293,7 +297,7 @@ void PrefixCache::move_lock(PrefixLock& lock, int32_t node) {
     if (locked.num_locks++ == 0) {
       num_evictable_ -= static_cast<int>(locked.pages.size());
       num_locked_ += static_cast<int>(locked.pages.size());
-      if (evictable_.contains(above)) evictable_.remove(above);
+      if (evictable_->contains(above)) evictable_->remove(above);
     }
     ++locked.num_uses;
     locked.last_use = clock_;
@@ -323,14 +327,14 @@ void PrefixCache::unlock(int32_t node) noexcept {
 // A node that has neither children nor locks any more.
 void PrefixCache::add_evictable(int32_t node) {
   if (at(node).parent >= 0)
-    evictable_.push(node, key_of(at(node)));
+    evictable_->push(node, key_of(at(node)));
   else
     remove_start(node);
 }
 
 void PrefixCache::remove_leaf(int32_t node) {
   const int32_t parent = at(node).parent;
-  evictable_.remove(node);
+  evictable_->remove(node);
   children_.erase(child_link(node));
   at(node) = {};
   unused_nodes_.push_back(node);
@@ -365,14 +369,14 @@ void PrefixCache::check() const {
     const Node& node = at(i);
     if (unused.contains(i)) continue;
     const auto num_pages = static_cast<int>(node.pages.size());
-    ensure(node.tokens.size() == node.pages.size() * page_size_, "prefix cache: node ", i, " of ",
-           node.tokens.size(), " tokens and ", num_pages, " pages");
+    ensure(node.keys.size() == node.pages.size() * page_size_, "prefix cache: node ", i, " of ",
+           node.keys.size(), " keys and ", num_pages, " pages");
     ensure((node.parent < 0) == (num_pages == 0), "prefix cache: node ", i, " has ", num_pages, " pages");
     (node.num_locks > 0 ? num_locked : num_evictable) += num_pages;
     for (const PageId page : node.pages)
       ensure(pages.insert(page).second, "prefix cache: page ", page, " is in it twice");
     const bool is_evictable = node.parent >= 0 && node.num_children == 0 && node.num_locks == 0;
-    ensure(evictable_.contains(i) == is_evictable, "prefix cache: node ", i, " with ", node.num_children,
+    ensure(evictable_->contains(i) == is_evictable, "prefix cache: node ", i, " with ", node.num_children,
            " children and ", node.num_locks, " locks is ", is_evictable ? "not " : "",
            "offered for eviction");
     num_evictable_nodes += is_evictable;
@@ -387,7 +391,7 @@ void PrefixCache::check() const {
     num_locks[static_cast<size_t>(node.parent)] += node.num_locks;
     ensure(node.end_page == parent.end_page + num_pages, "prefix cache: node ", i, " ends at page ",
            node.end_page, ", its parent at ", parent.end_page);
-    const Step found = step(node.parent, node.tokens);
+    const Step found = step(node.parent, node.keys);
     ensure(found.node == i, "prefix cache: node ", i, " can not be found");
   }
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -399,10 +403,10 @@ void PrefixCache::check() const {
   ensure(num_evictable == num_evictable_ && num_locked == num_locked_, "prefix cache: counts ",
          num_evictable_, " evictable and ", num_locked_, " locked pages, has ", num_evictable, " and ",
          num_locked);
-  ensure(num_linked == children_.size() && num_evictable_nodes == evictable_.size(),
-         "prefix cache: ", children_.size(), " links for ", num_linked, " nodes, ", evictable_.size(), " of ",
-         num_evictable_nodes, " offered for eviction");
-  evictable_.check();
+  ensure(num_linked == children_.size() && num_evictable_nodes == evictable_->size(),
+         "prefix cache: ", children_.size(), " links for ", num_linked, " nodes, ", evictable_->size(),
+         " of ", num_evictable_nodes, " offered for eviction");
+  evictable_->check();
 }
 
 }  // namespace attend

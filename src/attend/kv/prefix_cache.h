@@ -1,6 +1,9 @@
 // PrefixCache: which pages hold the K/V of which tokens, so that a request whose first tokens were computed
 // before starts behind them.
 //
+// Tokens are compared by keys: one opaque 32-bit integer per token. Token ids are 0 or more, so keys below 0
+// can represent other content.
+//
 // One radix tree over pages: a node has the tokens and pages of a run, and every path from a root is a prefix
 // that is cached. A page can be shared as soon as all of its tokens are known; what is shared is whole pages.
 //
@@ -10,13 +13,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/kv/eviction_heap.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -33,7 +36,9 @@ std::string_view to_string(EvictionPolicy policy);
 // Throws Error(kInvalidArgument) for a name other than lru, lfu and priority.
 EvictionPolicy parse_eviction_policy(std::string_view name);
 
+class EvictionHeap;
 class PrefixCache;
+struct EvictionKey;
 
 // The receipt for a prefix that is in use: while it lives its pages are not evicted. Releasing it is what its
 // end does, so nobody releases twice. The cache outlives it.
@@ -66,29 +71,30 @@ class PrefixLock {
 class PrefixCache {
  public:
   PrefixCache(int page_size, EvictionPolicy policy);
+  ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   // The empty prefix of a namespace. Requests of different salts share nothing.
   PrefixLock open(std::string_view salt = {});
 
-  // Lengthens the locked prefix by the pages of `tokens` that are cached. `tokens` follow the prefix; a part
-  // of a page at their end counts for nothing. Writes the page ids to the front of `pages` [at least
-  // tokens.size() / page_size] and returns how many they are.
-  int match(PrefixLock& lock, View<const int32_t> tokens, View<PageId> pages);
-  // How many of `tokens` are cached, from the start of a namespace. Locks and changes nothing.
-  int num_cached_tokens(std::string_view salt, View<const int32_t> tokens) const;
+  // Lengthens the locked prefix by the pages of `keys` that are cached. `keys` follow the prefix; a part of a
+  // page at their end counts for nothing. Writes the page ids to the front of `pages` [at least
+  // keys.size() / page_size] and returns how many they are.
+  int match(PrefixLock& lock, View<const int32_t> keys, View<PageId> pages);
+  // How many of `keys` are cached, from the start of a namespace. Locks and changes nothing.
+  int num_cached_tokens(std::string_view salt, View<const int32_t> keys) const;
 
-  // Takes over pages whose K/V is computed, which follow the locked prefix, and locks them. `tokens`:
-  // [pages.size() * page_size]. Where the cache has a page of the same tokens the caller's own is a
+  // Takes over pages whose K/V is computed, which follow the locked prefix, and locks them. `keys`:
+  // [pages.size() * page_size]. Where the cache has a page of the same keys the caller's own is a
   // duplicate: it goes to the end of `duplicates`, to be freed, and the cache's takes its place in `pages`,
   // to be written to the row. Nodes on the way get `priority` if theirs is lower.
-  void insert(PrefixLock& lock, View<const int32_t> tokens, View<PageId> pages, int priority,
+  void insert(PrefixLock& lock, View<const int32_t> keys, View<PageId> pages, int priority,
               std::vector<PageId>& duplicates);
   // The same for pages that the next step is going to compute, for other requests of that step to read. They
   // are taken over all, or none: where the cache has the first page already the caller's stay what they are,
   // since they are going to be written. Returns whether they were.
-  bool adopt(PrefixLock& lock, View<const int32_t> tokens, View<const PageId> pages, int priority);
+  bool adopt(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages, int priority);
 
   // Gives up `num_pages` pages that nobody has locked, the ends of prefixes first, or all there are. They go
   // to the end of `freed`.
@@ -122,7 +128,7 @@ class PrefixCache {
     int64_t priority = 0;
     uint64_t last_use = 0;
     const std::string* salt = nullptr;  // of the start of a namespace
-    std::vector<int32_t> tokens;        // [pages.size() * page_size]
+    std::vector<int32_t> keys;          // [pages.size() * page_size]
     std::vector<PageId> pages;
   };
   // Where a step from a node leads by the tokens of one page.
@@ -140,12 +146,12 @@ class PrefixCache {
   const Node& at(int32_t node) const { return nodes_[static_cast<size_t>(node)]; }
   void check_lock(const PrefixLock& lock) const;
   uint64_t child_hash(int32_t parent, const int32_t* page) const;
-  Step step(int32_t from, View<const int32_t> tokens) const;
+  Step step(int32_t from, View<const int32_t> keys) const;
   // A step whose node ends where `tokens` part from it.
-  Step step_and_split(int32_t from, View<const int32_t> tokens);
+  Step step_and_split(int32_t from, View<const int32_t> keys);
   int32_t split(int32_t node, size_t num_pages);
   int32_t add_node();
-  void add_leaf(PrefixLock& lock, View<const int32_t> tokens, View<const PageId> pages, int priority);
+  void add_leaf(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages, int priority);
   void link(int32_t node);
   Children::iterator child_link(int32_t node);
   void move_lock(PrefixLock& lock, int32_t node);
@@ -166,7 +172,7 @@ class PrefixCache {
   std::vector<int32_t> unused_nodes_;
   std::unordered_map<std::string, int32_t> starts_;  // by salt
   Children children_;                                // by parent and first page
-  EvictionHeap evictable_;                           // nodes without children and locks
+  std::unique_ptr<EvictionHeap> evictable_;          // nodes without children and locks
 };
 
 }  // namespace attend

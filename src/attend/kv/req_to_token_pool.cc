@@ -4,18 +4,23 @@
 
 #include "attend/base/error.h"
 #include "attend/tensor/arena.h"
-#include "attend/tensor/cuda.h"
 
 namespace attend {
+namespace {
 
-ReqToTokenPool::ReqToTokenPool(int max_reqs, int max_context_len, Device device)
-    : num_rows_(max_reqs + 1), max_context_len_(max_context_len) {
-  // An arena hands out memory as it is touched, so a row costs what its longest request used.
-  table_ = Arena(num_bytes(max_reqs, max_context_len), "ReqToTokenPool")
-               .allocate({num_rows_, max_context_len}, DType::kI32);
-  device_table_ = device.type == DeviceType::kCpu
-                      ? table_
-                      : cuda::zeros({num_rows_, max_context_len}, DType::kI32, device);
+// A few changes of every row between two launches of an executor; one that launches less often copies whole
+// rows.
+constexpr int kSharedWritesPerRow = 4;
+
+}  // namespace
+
+ReqToTokenPool::ReqToTokenPool(int max_reqs, int max_context_len)
+    : num_rows_(max_reqs + 1),
+      max_context_len_(max_context_len),
+      // An arena hands out memory as it is touched, so a row costs what its longest request used.
+      table_(Arena(num_bytes(max_reqs, max_context_len), "ReqToTokenPool")
+                 .allocate({num_rows_, max_context_len}, DType::kI32)),
+      shared_writes_(kSharedWritesPerRow * num_rows_) {
   num_written_.assign(static_cast<size_t>(num_rows_), 0);
   free_.reserve(static_cast<size_t>(max_reqs));
   reset();
@@ -26,7 +31,6 @@ void ReqToTokenPool::reset() {
   allocated_.assign(static_cast<size_t>(num_rows_), false);
   free_.clear();
   for (int32_t row = num_rows_ - 1; row > 0; --row) free_.emplace_back(row);
-  shared_.clear();
 }
 
 std::optional<RequestRow> ReqToTokenPool::allocate() {
@@ -67,19 +71,7 @@ void ReqToTokenPool::write(RequestRow row, int first, View<const TokenSlot> slot
 
 void ReqToTokenPool::write_shared(RequestRow row, int first, View<const TokenSlot> slots) {
   write(row, first, slots);
-  if (table().device.type != DeviceType::kCpu)
-    shared_.push_back({row, first, static_cast<int>(slots.size())});
-}
-
-void ReqToTokenPool::upload_shared(Stream& stream) {
-  for (const Range& shared : shared_) {
-    const auto range = [&](const TensorView& table) {
-      return table.slice(0, shared.row.value, shared.row.value + 1)
-          .slice(1, shared.first, shared.first + shared.count);
-    };
-    cuda::copy(range(table_), range(device_table_), stream);
-  }
-  shared_.clear();
+  if (!slots.empty()) shared_writes_.add({row, first, static_cast<int>(slots.size())});
 }
 
 View<const TokenSlot> ReqToTokenPool::row(RequestRow row) const {
@@ -87,10 +79,6 @@ View<const TokenSlot> ReqToTokenPool::row(RequestRow row) const {
          num_rows_ - 1);
   return {table_.as<TokenSlot>() + int64_t{row.value} * max_context_len_,
           static_cast<size_t>(max_context_len_)};
-}
-
-void ReqToTokenPool::upload(const kernels::NewSlots& slots, Stream& stream) const {
-  if (table().device.type != DeviceType::kCpu) kernels::write_new_slots(slots, table(), stream);
 }
 
 size_t ReqToTokenPool::num_bytes(int max_reqs, int max_context_len) {

@@ -1,10 +1,8 @@
 #include "attend/kv/swa_kv_pool.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "attend/base/error.h"
-#include "attend/base/math.h"
 
 namespace attend {
 namespace {
@@ -32,13 +30,18 @@ std::vector<int> local_ids(const std::vector<bool>& windowed) {
 
 }  // namespace
 
-SwaKvPool::SwaKvPool(const Config& config)
+SwaKvPool::SwaKvPool(const Config& config, const TensorView& slot_map)
     : KvPool(config.full.page_size, config.full.num_pages, config.full.dtype),
       config_(checked(config)),
       full_(config.full),
       swa_(config.swa),
       local_ids_(local_ids(config.windowed)),
-      slots_(config.full.page_size, config.full.num_pages, config.swa.num_pages, config.full.device) {}
+      slot_map_(slot_map) {
+  require(slot_map.rank == 1 && slot_map.shape[0] == num_slots() && slot_map.dtype == DType::kI32 &&
+              slot_map.device == config.full.device,
+          "SwaKvPool: slot map ", slot_map.to_string(), ": expected int32[", num_slots(), "] on ",
+          config.full.device);
+}
 
 LayerKv SwaKvPool::layer(int layer_id) const {
   require(layer_id >= 0 && layer_id < static_cast<int>(local_ids_.size()), "layer ", layer_id,
@@ -46,7 +49,7 @@ LayerKv SwaKvPool::layer(int layer_id) const {
   const auto i = static_cast<size_t>(layer_id);
   if (!config_.windowed[i]) return full_.layer(local_ids_[i]);
   LayerKv kv = swa_.layer(local_ids_[i]);
-  kv.slot_map = slots_.slot_map().as<int32_t>();
+  kv.slot_map = slot_map_.as<int32_t>();
   return kv;
 }
 
@@ -57,18 +60,8 @@ TensorView SwaKvPool::latent(int layer_id) const {
 
 size_t SwaKvPool::bytes_per_token() const { return full_.bytes_per_token() + swa_.bytes_per_token(); }
 
-void SwaKvPool::set_num_pages(Config& config, int num_pages) {
-  const double ratio = config.swa_full_tokens_ratio;
-  require(ratio > 0.0 && ratio <= 1.0, "swa_full_tokens_ratio ", ratio, ": above 0 and at most 1");
-  config.full.num_pages = num_pages;
-  const int by_ratio = static_cast<int>(std::ceil(ratio * (num_pages - 1)));
-  const int needed = ceil_div(config.min_swa_tokens, config.full.page_size);
-  config.swa.num_pages = std::min(num_pages - 1, std::max(by_ratio, needed)) + 1;
-}
-
 size_t SwaKvPool::num_bytes(const Config& config) {
-  return MhaKvPool::num_bytes(config.full) + MhaKvPool::num_bytes(config.swa) +
-         SwaSlots::num_bytes(config.full.page_size, config.full.num_pages);
+  return MhaKvPool::num_bytes(config.full) + MhaKvPool::num_bytes(config.swa);
 }
 
 }  // namespace attend

@@ -2,13 +2,10 @@
 // their half is smaller and its slots are handed out anew behind the window.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "attend/kv/kv_pool.h"
-#include "attend/kv/swa_slots.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 class SwaKvPool : public KvPool {
@@ -17,31 +14,25 @@ class SwaKvPool : public KvPool {
     // Layers of each half, numbered from 0; page size, dtype and device are the same in both.
     MhaKvPool::Config full, swa;
     std::vector<bool> windowed;  // [layers of the model]: of which half each one is
-    // Tokens of the window half for each of the full half, above 0 and at most 1: set_num_pages sizes by it.
-    double swa_full_tokens_ratio = 0.8;
-    // But no fewer, as long as the full half has as many: what one request may need, its window and a chunk.
-    int min_swa_tokens = 0;
   };
-  // Throws as MhaKvPool, and Error(kInvalidArgument) for halves that do not fit each other.
-  explicit SwaKvPool(const Config& config);
+  // `slot_map`: DeviceSlotMap::slot_map() on the pool's device, whose memory outlives the pool: int32, slot
+  // of the full half -> slot of the window half. Throws as MhaKvPool, and Error(kInvalidArgument) for halves
+  // or a map that do not fit each other.
+  SwaKvPool(const Config& config, const TensorView& slot_map);
 
   LayerKv layer(int layer_id) const override;
   TensorView latent(int layer_id) const override;
   // Of a token that stands in both halves.
   size_t bytes_per_token() const override;
-  SwaSlots* swa_slots() override { return &slots_; }
   const Config& config() const { return config_; }
 
-  // Pages of the full half, the padding page included; those of the window half follow from the ratio.
-  static void set_num_pages(Config& config, int num_pages);
   static size_t num_bytes(const Config& config);
 
  private:
   Config config_;
   MhaKvPool full_, swa_;
   std::vector<int> local_ids_;  // of each layer in its half
-  SwaSlots slots_;
+  TensorView slot_map_;
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

@@ -8,18 +8,25 @@
 #include "attend/kernels/metadata/metadata.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/tensor/arena.h"
-#include "attend/tensor/cuda.h"
 
 namespace attend {
+namespace {
 
-SwaSlots::SwaSlots(int page_size, int num_pages, int num_swa_pages, Device device)
-    : page_size_(page_size), num_pages_(num_pages), num_swa_pages_(num_swa_pages) {
+// More pages than this are uploaded faster as one copy of the whole map.
+constexpr int kMaxMovedPages = 1024;
+
+}  // namespace
+
+SwaSlots::SwaSlots(int page_size, int num_pages, int num_swa_pages)
+    : page_size_(page_size),
+      num_pages_(num_pages),
+      num_swa_pages_(num_swa_pages),
+      moved_pages_(kMaxMovedPages) {
   check_pages(page_size, num_pages, "SwaSlots");
   check_pages(page_size, num_swa_pages, "SwaSlots");
   const int64_t num_slots = int64_t{num_pages} * page_size;
   // An arena hands out memory as it is touched.
   map_ = Arena(num_bytes(page_size, num_pages), "SwaSlots").allocate({num_slots}, DType::kI32);
-  device_map_ = device.type == DeviceType::kCpu ? map_ : cuda::zeros({num_slots}, DType::kI32, device);
   free_pages_.reserve(static_cast<size_t>(num_swa_pages));
   ref_counts_.resize(static_cast<size_t>(num_pages));
   idle_.resize(static_cast<size_t>(num_pages));
@@ -31,7 +38,6 @@ void SwaSlots::reset() {
   std::ranges::fill(ref_counts_, 0);
   idle_[0] = {};
   num_unused_ = 0;
-  moved_.clear();
   free_pages_.clear();
   for (int32_t page = num_swa_pages_ - 1; page > 0; --page) free_pages_.emplace_back(page);
 }
@@ -83,7 +89,7 @@ void SwaSlots::replace(PageId from, PageId to) {
     set_window_page(to, first_slot(from) / page_size_);
     std::fill_n(page_entries(from), page_size_, 0);
     std::swap(ref_count(from), ref_count(to));
-    if (slot_map().device.type != DeviceType::kCpu) moved_.push_back(to);
+    moved_pages_.add(to);
     return;
   }
   hold(one);
@@ -109,14 +115,6 @@ SwaSlot SwaSlots::translate(TokenSlot slot) const {
 
 void SwaSlots::translate(View<const TokenSlot> slots, View<int32_t> translated) const {
   kernels::translate_slots(map_.view().as<int32_t>(), raw(slots), translated);
-}
-
-void SwaSlots::upload_moved(Stream& stream) {
-  for (const PageId page : moved_) {
-    const int64_t begin = int64_t{page.value} * page_size_, end = begin + page_size_;
-    cuda::copy(map_.view().slice(0, begin, end), device_map_.view().slice(0, begin, end), stream);
-  }
-  moved_.clear();
 }
 
 void SwaSlots::check_conservation() const {

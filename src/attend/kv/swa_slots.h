@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/tensor/stream.h"
+#include "attend/kv/change_log.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 // A request's tokens have slots of the full half for as long as it runs. Layers with a window read the last
@@ -17,17 +17,17 @@ namespace attend {
 // stays good, for a request that starts behind a cached prefix, until the page is wanted for new tokens; the
 // one that is idle for longest goes first. Conserves: held + idle + free = all but the padding page.
 //
-// Pages named here are those of the full half. Written by the host. For a GPU there is a copy of the map in
-// its memory, to which write_new_slots adds a step's new tokens and upload_moved() the rest. What it says of
-// pages that lost theirs stays there: kernels read keys inside the window only.
+// Pages named here are those of the full half. Every executor with a pool in two halves reads the map through
+// DeviceSlotMap (kv/storage/device_rows.h): the map itself on the CPU, a copy on a GPU. Entries of pages that
+// lost theirs may stay in a copy: kernels read keys inside the window only.
 //
-// Not thread-safe: the engine's owner thread writes it. What no right engine passes throws Error(kInternal)
-// and changes nothing.
+// Not thread-safe: the engine's owner thread writes it, and executors read it while the engine launches. What
+// no right engine passes throws Error(kInternal) and changes nothing.
 class SwaSlots {
  public:
   // Pages of both halves, their padding pages included. Throws Error(kInvalidArgument) for sizes that are no
   // pool's.
-  SwaSlots(int page_size, int num_pages, int num_swa_pages, Device device = {});
+  SwaSlots(int page_size, int num_pages, int num_swa_pages);
 
   // Gives every page that holds one of the slots a window page, held once, unless it has one. Returns false,
   // changing nothing, when too few are free or idle.
@@ -50,11 +50,21 @@ class SwaSlots {
   // The same for the slots of a step; -1 stays -1. `translated`: as many.
   void translate(View<const TokenSlot> slots, View<int32_t> translated) const;
 
-  // On a GPU: queues copying the entries of pages that replace() has given window pages since the last call.
-  // Nothing to do on the CPU.
-  void upload_moved(Stream& stream);
-  // int32 [slots of the full half] on the device: slot of the window half.
-  const TensorView& slot_map() const { return device_map_.view(); }
+  // Cursor of a copy of the map that is complete now.
+  int64_t moved_cursor() const { return moved_pages_.end(); }
+  // Calls `copy(first_slot, end_slot)` for the entries that a copy with this cursor lacks of pages to which
+  // replace() gave window pages, and moves the cursor: page by page, or, where the pages are too many to be
+  // kept, the whole map.
+  template <class Copy>
+  void follow_moved(int64_t& cursor, const Copy& copy) const {
+    const auto copy_page = [&](PageId page) {
+      const int64_t first = int64_t{page.value} * page_size_;
+      copy(first, first + page_size_);
+    };
+    if (!moved_pages_.follow(cursor, copy_page)) copy(int64_t{0}, slot_map().shape[0]);
+  }
+  // int32 [slots of the full half]: slot of the window half.
+  const TensorView& slot_map() const { return map_.view(); }
 
   int page_size() const { return page_size_; }
   int num_available_pages() const { return static_cast<int>(free_pages_.size()) + num_unused_; }
@@ -86,14 +96,12 @@ class SwaSlots {
   int32_t ref_count(PageId page) const { return ref_counts_[static_cast<size_t>(page.value)]; }
 
   int page_size_, num_pages_, num_swa_pages_;
-  Tensor map_;                       // the host's
-  Tensor device_map_;                // the same on the CPU
+  Tensor map_;
   std::vector<PageId> free_pages_;   // of the window half
   std::vector<int32_t> ref_counts_;  // by page
   std::vector<Links> idle_;          // by page; in the order in which they became idle
   int num_unused_ = 0;
-  std::vector<PageId> moved_;  // by replace(), and not uploaded
+  ChangeLog<PageId> moved_pages_;  // to these, by replace()
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

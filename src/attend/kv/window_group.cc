@@ -29,8 +29,9 @@ class WindowGroup final : public CacheGroup {
 
   // After a longer prefix the row's window would be another.
   bool can_skip() const override { return false; }
+  int grid() const override { return 1; }
 
-  void begin(RequestRow row, int, View<const PageId> pages) override {
+  void begin(RequestRow row, int, View<const PageId> pages, int) override {
     const auto num_pages = static_cast<int>(pages.size());
     const int first = std::min(num_pages, first_page_in_window(num_pages * slots_.page_size()));
     slots_.hold(pages.subspan(static_cast<size_t>(first)));
@@ -42,7 +43,7 @@ class WindowGroup final : public CacheGroup {
     return 0;
   }
 
-  void grow(RequestRow row, int num_before, int num_after) override {
+  void grow(RequestRow row, int num_before, int num_after, const NewTokens&) override {
     const auto added =
         rows_.row(row).subspan(static_cast<size_t>(num_before), static_cast<size_t>(num_after - num_before));
     ensure(slots_.map(added), "window pages were there, and are not");

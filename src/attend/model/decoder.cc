@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "attend/base/error.h"
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
+#include "attend/kernels/fused/vocab_ops.h"
 #include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/model/modules/module.h"
 
@@ -18,9 +19,9 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
       has_lm_head_(has_lm_head),
       embedding_norm_{.weight = {}, .bias = {}, .eps = spec.norm_eps},
       final_norm_{.weight = {}, .eps = spec.norm_eps} {
-  int layer_id = 0;
-  for (const LayerSpec& layer : spec_.layers) {
-    modules_.push_back(make_mixer(layer, layer_id++, spec_, names_));
+  for (int i = 0; i < spec_.num_layers(); ++i) {
+    const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
+    modules_.push_back(make_mixer(layer, spec_.cache_layer(i), spec_, names_));
     modules_.push_back(make_mlp(layer, spec_, names_, placement_.device));
   }
 }
@@ -147,7 +148,8 @@ kernels::OpContext DecoderModel::context(Stream& stream) const {
 
 void DecoderModel::embed(View<const int32_t> ids, View<const int32_t> positions, const TensorView& out,
                          Stream& stream) const {
-  kernels::embedding(ids, embedding_.data, out, stream, spec_.embedding_scale);
+  kernels::embed({.ids = ids, .table = embedding_, .scale = spec_.embedding_scale, .out = out},
+                 context(stream));
   if (!spec_.learned_positions) return;
   const LearnedPositions& learned = *spec_.learned_positions;
   kernels::add_embedding(positions, positions_.data.slice(0, learned.first_row, learned.num_rows), out,
@@ -181,9 +183,10 @@ void DecoderModel::head(View<const int32_t> rows, const TensorView& logits, Stre
   require(logits.dtype == DType::kF32 && logits.rank == 2 && logits.shape[0] == std::ssize(rows) &&
               logits.shape[1] == spec_.vocab_size,
           "logits ", logits, ": expected float32[", rows.size(), ", ", spec_.vocab_size, "]");
-  kernels::norm_linear(*residual_, {.norm = final_norm_, .linear = {&head_, 1}, .out = logits, .rows = rows},
-                       context(stream));
-  if (spec_.final_logit_cap > 0.0f) kernels::soft_cap(logits, spec_.final_logit_cap, stream);
+  kernels::head(
+      *residual_,
+      {.norm = final_norm_, .linear = head_, .rows = rows, .logit_cap = spec_.final_logit_cap, .out = logits},
+      context(stream));
 }
 
 void DecoderModel::hidden(const TensorView& out, Stream& stream) {

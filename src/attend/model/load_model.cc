@@ -20,8 +20,6 @@ LoadedWeights load_weights(std::span<const WeightSlot> slots, const Quantization
     weights.files->check_unchanged();
     return weights;
   }
-  // Reading a file's pages and copying them to a GPU are one way, so only one of them is shown.
-  check_weights(slots, quantization, *files);
   LoadedWeights weights =
       upload_weights(slots, quantization, *files, placement.dtype, placement.device, progress);
   files->check_unchanged();
@@ -43,11 +41,11 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 
 std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files, const ModelSpec& spec,
                                   const LoadProgress& progress, const ModelPlacement& placement) {
-  auto [model, slots, prefix] = make_named_slots(spec, placement, files.get());
+  auto [model, slots, prefixes] = make_named_slots(spec, placement, files.get());
   if (files) {
     const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
     check_unused_tensors(slots, *files, spec,
-                         stored_name(std::string(architecture.names.layers) + ".", prefix),
+                         stored_name(std::string(architecture.names.layers) + ".", prefixes),
                          architecture.predicts_more_tokens);
   }
   if (!files) quantize_dummy_tensors(slots, spec.quantization);
@@ -60,7 +58,7 @@ std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files
 std::vector<KvScales> read_kv_scales(const CheckpointTensors& files, const ModelSpec& spec) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
   return find_kv_scales(files, spec, architecture.names,
-                        find_prefix(architecture.names, architecture.prefixes, files));
+                        find_prefixes(architecture.names, architecture.prefixes, files));
 }
 
 }  // namespace attend

@@ -34,12 +34,13 @@ std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files
 struct NamedSlots {
   std::unique_ptr<LoadableModel> model;  // what slots are placed into
   std::vector<WeightSlot> slots;
-  const WeightPrefix* prefix = nullptr;  // find_prefix() of the files
+  WeightPrefixes prefixes = {};  // find_prefixes() of the files
 };
 
-// With files (nullptr: none) parts have their names and storage, and there is a head of the model's own where
-// they have one. Holds nothing against the files: check_unused_tensors() does. Throws as make_model() does.
+// Slots as rank `rank` of `num_ranks` loads them (shard()). With files (nullptr: none) parts have their names
+// and storage, and there is a head of the model's own where they have one. Checks no tensor:
+// check_unused_tensors() does. Throws as make_model() and shard() do.
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
-                            const CheckpointTensors* files);
+                            const CheckpointTensors* files, int rank = 0, int num_ranks = 1);
 
 }  // namespace attend

@@ -13,7 +13,7 @@
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/model/config/model_spec.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)

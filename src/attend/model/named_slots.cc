@@ -18,35 +18,35 @@ bool has_weight(const CheckpointTensors& files, std::string stem) {
       kEndings, [&](std::string_view ending) { return files.contains(stem + std::string(ending)); });
 }
 
-// By the names that the files have, with what they have quantized. Tools that quantize experts one by one
-// leave a tensor of each, where the model as it was published has one of all.
-void name_parts(std::vector<WeightSlot>& slots, const ModelSpec& spec, const WeightPrefix* prefix,
-                const CheckpointTensors& files) {
+// By the names that the files have. Tools that quantize experts one by one leave a tensor of each, where the
+// model as it was published has one of all.
+void name_parts(std::vector<WeightSlot>& slots, WeightPrefixes prefixes, const CheckpointTensors& files) {
   for (WeightSlot& slot : slots)
     for (std::vector<WeightPart>* const parts : {&slot.parts, &slot.parts_per_expert})
-      for (WeightPart& part : *parts) part.name = stored_name(part.name, prefix);
+      for (WeightPart& part : *parts) part.name = stored_name(part.name, prefixes);
   for (WeightSlot& slot : slots) {
     const auto is_there = [&](const WeightPart& part) { return has_weight(files, part.name); };
     if (std::ranges::none_of(slot.parts_per_expert, is_there)) continue;
     slot.parts = std::move(slot.parts_per_expert);
     slot.layout = StoredLayout::kRows;
   }
-  find_quantized_tensors(slots, spec.quantization, files);
 }
 
 }  // namespace
 
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
-                            const CheckpointTensors* files) {
+                            const CheckpointTensors* files, int rank, int num_ranks) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
-  const WeightPrefix* const prefix =
-      files != nullptr ? find_prefix(architecture.names, architecture.prefixes, *files) : nullptr;
-  const std::string head = stored_name(std::string(architecture.names.lm_head) + ".weight", prefix);
+  const WeightPrefixes prefixes =
+      files != nullptr ? find_prefixes(architecture.names, architecture.prefixes, *files) : WeightPrefixes();
+  const std::string head = stored_name(std::string(architecture.names.lm_head) + ".weight", prefixes);
   // A file that holds a head although the config ties it wins, as in transformers.
   const bool own_head = !spec.tie_word_embeddings || (files != nullptr && has_weight(*files, head));
-  NamedSlots named{.model = make_model(spec, placement, own_head), .slots = {}, .prefix = prefix};
+  NamedSlots named{.model = make_model(spec, placement, own_head), .slots = {}, .prefixes = prefixes};
   named.slots = named.model->weight_slots();
-  if (files != nullptr) name_parts(named.slots, spec, prefix, *files);
+  if (files != nullptr) name_parts(named.slots, prefixes, *files);
+  for (WeightSlot& slot : named.slots) slot = shard(std::move(slot), rank, num_ranks);
+  if (files != nullptr) find_quantized_tensors(named.slots, spec.quantization, *files);
   return named;
 }
 

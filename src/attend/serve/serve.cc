@@ -8,7 +8,7 @@
 namespace attend::serve {
 namespace {
 
-// Answers until a signal has come and what was in hand has ended.
+// Serves requests until a signal has arrived and active requests have ended.
 void run(HttpServer& server, Service& api, std::chrono::milliseconds drain_timeout,
          const std::function<void()>& on_ready) {
   Drain drain(server, api, drain_timeout);
@@ -18,7 +18,7 @@ void run(HttpServer& server, Service& api, std::chrono::milliseconds drain_timeo
              [&] { drain.on_signal(); });
 }
 
-// Refusals of the server's own, in the words of the APIs.
+// Sets the error body of requests that the HTTP server rejects to the API's format.
 HttpOptions with_error_body(HttpOptions options) {
   options.error_body = [](int status, std::string_view message) {
     return error_reply({status, std::string(message), {}, {}});
@@ -26,7 +26,7 @@ HttpOptions with_error_body(HttpOptions options) {
   return options;
 }
 
-// How the model writes calls and thoughts: as was said, or as its template has it.
+// Selects the formats of calls and reasoning from the options, otherwise from the chat template.
 ChatFormats choose_formats(const ServeOptions& options, const std::optional<ChatTemplate>& chat) {
   ChatFormats formats;
   if (!options.reasoning_parser.empty())
@@ -36,7 +36,7 @@ ChatFormats choose_formats(const ServeOptions& options, const std::optional<Chat
   else if (chat)
     formats.tools = find_tool_format(chat->source());
   if (formats.tools)
-    log_info("calls of tools are read as ", formats.tools->name(), " writes them",
+    log_info("parsing tool calls in the format of ", formats.tools->name(),
              options.tool_call_parser.empty() ? ", by the chat template" : "");
   return formats;
 }
@@ -57,7 +57,7 @@ void serve(const ServeOptions& options) {
     run(server, api, options.drain_timeout, [&] {
       if (options.on_ready) options.on_ready(server.address(), *engine);
     });
-    // Its last outputs go to the API's outbox.
+    // Destroyed first, since it passes its last outputs to the API.
     engine.reset();
   }
 }

@@ -1,4 +1,4 @@
-// The server as a whole: an engine, or an embedder, behind HTTP.
+// HTTP server of an engine or an embedder.
 #pragma once
 
 #include <chrono>
@@ -19,16 +19,16 @@ struct ServeOptions {
   HttpOptions http;
   ApiOptions api;
   std::string chat_template;                   // see ChatTemplate::find
-  std::string tool_call_parser;                // see parse_tool_format; empty: the chat template's
-  std::string reasoning_parser;                // empty: thoughts are text
+  std::string tool_call_parser;                // see parse_tool_format; empty: from the chat template
+  std::string reasoning_parser;                // empty: reasoning is part of the text
   std::filesystem::path grammar_library_path;  // see GrammarLibrary::load
   GrammarLimits grammar_limits;
-  std::chrono::milliseconds drain_timeout{30'000};  // after SIGTERM, for what is being generated
-  // Called when clients are about to be answered.
+  std::chrono::milliseconds drain_timeout{30'000};  // time for active requests after SIGTERM
+  // Called when the server is ready to accept requests.
   std::function<void(const std::string& address, const AsyncEngine& engine)> on_ready;
 };
 
-// The same of an embedder.
+// Options of a server with an embedder.
 struct ServeEmbeddingOptions {
   EmbedderConfig embedder;
   LoadProgress progress;
@@ -38,9 +38,9 @@ struct ServeEmbeddingOptions {
   std::function<void(const std::string& address, const AsyncEmbedder& embedder)> on_ready;
 };
 
-// Listens, loads the model, and answers until SIGTERM or SIGINT. Then requests in hand may finish, new ones
-// get 503; a second signal ends at once. Throws Error for what can not be served, addresses and templates
-// before weights are read.
+// Listens, loads the model, and serves requests until SIGTERM or SIGINT. Then active requests may finish and
+// new ones are rejected with 503; a second signal aborts immediately. Throws Error for an unsupported
+// configuration; addresses and templates are checked before weights are loaded.
 void serve(const ServeOptions& options);
 void serve_embeddings(const ServeEmbeddingOptions& options);
 

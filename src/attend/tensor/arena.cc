@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kHugePageBytes = 2u << 20;
 
-// "MemAvailable:   123 kB" in /proc/meminfo; 0 when it can not be read.
+// Reads "MemAvailable:   123 kB" of /proc/meminfo; 0 if it cannot be read.
 size_t meminfo_available_bytes() {
   std::ifstream file("/proc/meminfo");
   std::string key, unit;
@@ -26,7 +26,8 @@ size_t meminfo_available_bytes() {
   return 0;
 }
 
-// What the control groups of this process leave: version 2, "0::/path", and version 1, "4:memory:/path".
+// Returns the memory left by this process's control groups: version 2, "0::/path", and version 1,
+// "4:memory:/path".
 size_t cgroup_available_bytes() {
   std::ifstream file("/proc/self/cgroup");
   size_t left = kNoMemoryLimit;
@@ -54,7 +55,7 @@ size_t available_bytes(Device device) {
 }
 
 Arena::Arena(size_t num_bytes, std::string_view owner, Device device) : owner_(owner), device_(device) {
-  // Linux promises more memory than it has; a pool that does not fit would die while it is filled.
+  // Linux overcommits memory; a pool that does not fit would be killed while it is filled.
   if (const size_t free_bytes = available_bytes(device); num_bytes > free_bytes)
     fail(ErrorCode::kOutOfMemory, owner_, ": needed ", num_bytes, " bytes",
          gigabytes_suffix(static_cast<double>(num_bytes)), ", free ", free_bytes,
@@ -67,7 +68,7 @@ Arena::Arena(size_t num_bytes, std::string_view owner, Device device) : owner_(o
 
 void Arena::map_host(size_t num_bytes) {
   size_bytes_ = round_up(std::max<size_t>(num_bytes, 1), kHugePageBytes);
-  // One huge page more than asked for, so that the block can start on a huge-page boundary.
+  // One huge page more than requested, so that the block can start on a huge-page boundary.
   const size_t mapped_bytes = size_bytes_ + kHugePageBytes;
   void* mapped =
       mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,5 +1,5 @@
-// One block of memory, handed out from front to back. On the host it asks for 2 MiB pages, which is what a KV
-// pool or a set of weights wants: fewer TLB misses while it is read from end to end.
+// Arena: one block of memory, allocated from front to back. On the host it requests 2 MiB pages, which reduce
+// TLB misses when a KV pool or weights are read sequentially.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +9,23 @@
 
 #include "attend/tensor/tensor.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
-// Not thread-safe. Tensors made from an arena keep its memory alive.
+// Not thread-safe. Tensors allocated from an arena keep its memory alive.
 class Arena {
  public:
-  // Maps `num_bytes` zeroed bytes (the operating system hands out pages as they are touched; a GPU all of
-  // them at once). Throws Error(kOutOfMemory), before anything is mapped, when the device has less available:
-  // "<owner>: needed N bytes, free M".
+  // Maps `num_bytes` zeroed bytes. The host allocates pages when they are touched, a GPU immediately. Throws
+  // Error(kOutOfMemory) before mapping if the device has less memory available: "<owner>: needed N bytes,
+  // free M".
   explicit Arena(size_t num_bytes, std::string_view owner = "arena", Device device = {});
 
-  // Zeroed, 64-byte aligned. Throws Error(kOutOfMemory) with needed and free bytes, changing nothing, when
-  // the arena is too full.
+  // Returns a zeroed, 64-byte aligned tensor. Throws Error(kOutOfMemory) with needed and free bytes, without
+  // effect, if the arena is full.
   Tensor allocate(std::initializer_list<int64_t> shape, DType dtype);
 
   size_t size_bytes() const { return size_bytes_; }
   size_t used_bytes() const { return used_bytes_; }
-  // Bytes that allocate() takes for a tensor of `bytes` bytes.
+  // Returns the bytes that allocate() uses for a tensor of `bytes` bytes.
   static size_t padded_bytes(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
  private:
@@ -40,13 +39,13 @@ class Arena {
   size_t used_bytes_ = 0;
 };
 
-// Bytes that could still be allocated on a device: available_host_bytes() or what the GPU says.
+// Returns the bytes that can still be allocated on a device: available_host_bytes(), or free memory reported
+// by the GPU.
 size_t available_bytes(Device device);
 
-// Bytes of memory that the operating system could still give: MemAvailable, or what the control groups around
-// this process or its own limits (ulimit -v, -d) leave when that is less. File pages count as available, as
-// they do in MemAvailable.
+// Returns the bytes of host memory that can still be allocated: the minimum of MemAvailable, the limits of
+// this process's control groups and its own limits (ulimit -v, -d). File pages count as available, as in
+// MemAvailable.
 size_t available_host_bytes();
 
 }  // namespace attend
-#pragma GCC visibility pop

@@ -22,12 +22,13 @@ Tensor made(std::initializer_list<int64_t> shape, DType dtype, Device device, vo
 void free_device(void* data) { cudaFree(data); }
 void free_pinned(void* data) { cudaFreeHost(data); }
 
-// A view of no memory, to count bytes by. Zero bytes are allocated as one, so that the pointer is not null.
+// Returns the bytes of a tensor. Zero-size tensors use one byte, so that their pointer is not null.
 size_t bytes_of(std::initializer_list<int64_t> shape, DType dtype) {
   return std::max<size_t>(1, TensorView::contiguous(nullptr, dtype, shape).num_bytes());
 }
 
-// Errors after which every call of this process on the device fails: its memory may hold anything.
+// Returns true for errors after which every call of this process on the device fails; its memory is
+// undefined.
 bool is_device_lost(cudaError_t status) {
   switch (status) {
     case cudaErrorIllegalAddress:
@@ -47,7 +48,7 @@ bool is_device_lost(cudaError_t status) {
   }
 }
 
-// CUDA calls the absence of a driver a version that is too old.
+// CUDA reports a missing driver as a version that is too old.
 void require_driver_of_machine(std::string_view what) {
   int driver_version = 0, runtime_version = 0;
   if (cudaDriverGetVersion(&driver_version) == cudaSuccess &&
@@ -70,7 +71,7 @@ void check(cudaError_t status, std::string_view what) {
   if (status == cudaErrorInsufficientDriver) require_driver_of_machine(what);
   if (is_device_lost(status))
     fail(ErrorCode::kDevice, what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
-         "): the GPU is lost to this process and refuses further work");
+         "): the GPU cannot be used by this process any more");
   fail(ErrorCode::kDevice, what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
 }
 
@@ -145,7 +146,7 @@ Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device) {
   const DeviceScope scope(device);
   Tensor tensor = empty(shape, dtype, device);
   check(cudaMemset(tensor.view().data, 0, tensor.view().num_bytes()), "zeroed device memory");
-  // Streams that do not wait for the default one would overtake it.
+  // Streams that do not synchronize with the default stream could overtake the memset.
   check(cudaStreamSynchronize(cudaStreamLegacy), "zeroed device memory");
   return tensor;
 }

@@ -1,8 +1,8 @@
-// GPUs: what the machine has, memory, copies, streams and events. No CUDA header is needed here; in a build
-// without CUDA, device_count() is 0 and the rest throws Error(kUnsupported).
+// GPU runtime: devices, memory, copies, streams, events and graphs. This header needs no CUDA header. In a
+// build without CUDA, device_count() is 0 and the rest throws Error(kUnsupported).
 //
-// Every function throws Error(kDevice) with CUDA's text when a call fails, and Error(kUnsupported) on a
-// machine without an NVIDIA driver or with one that is older than the CUDA of this build.
+// Every function throws Error(kDevice) with CUDA's message if a call fails, and Error(kUnsupported) on a
+// machine without an NVIDIA driver or with one older than the CUDA of this build.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 #include <memory>
 #include <string>
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 namespace attend::cuda {
 
-// GPUs that the driver shows; 0 without a driver, without a GPU, and in a build without CUDA.
+// Returns the number of GPUs visible to the driver; 0 without a driver or GPU, and in a build without CUDA.
 int device_count();
 
 struct DeviceInfo {
@@ -25,12 +25,12 @@ struct DeviceInfo {
   int major = 0, minor = 0;  // compute capability
   int num_sms = 0;
   size_t l2_bytes = 0;
-  size_t free_bytes = 0, total_bytes = 0;  // free when asked
+  size_t free_bytes = 0, total_bytes = 0;  // free at the time of the call
 };
-// Throws Error(kInvalidArgument) unless `device` is a GPU that exists.
+// Throws Error(kInvalidArgument) unless `device` is an existing GPU.
 DeviceInfo device_info(Device device);
 
-// Makes `device` the calling thread's device while it lives.
+// Makes `device` the calling thread's device during its lifetime.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device);
@@ -39,12 +39,12 @@ class DeviceScope {
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  // Not in a build without CUDA.
+  // Unused in a build without CUDA.
   [[maybe_unused]] int previous_ = 0;
   [[maybe_unused]] bool changed_ = false;
 };
 
-// While it lives, the calling thread may allocate though one of its streams is being captured.
+// During its lifetime, the calling thread may allocate while one of its streams is being captured.
 class CaptureTolerance {
  public:
   CaptureTolerance();
@@ -53,27 +53,27 @@ class CaptureTolerance {
   CaptureTolerance& operator=(const CaptureTolerance&) = delete;
 
  private:
-  [[maybe_unused]] int previous_ = 0;  // not in a build without CUDA
+  [[maybe_unused]] int previous_ = 0;  // unused in a build without CUDA
 };
 
-// Device memory, uninitialized / zeroed, 256-byte aligned. Throws Error(kOutOfMemory) with the bytes wanted
-// and free. Freed, when the last tensor that shares it goes, after all work of the device.
+// Allocates device memory, uninitialized or zeroed, 256-byte aligned. Throws Error(kOutOfMemory) with
+// requested and free bytes. Freed with the last tensor that shares it, after all pending work of the device.
 Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device);
 Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device);
-// Page-locked host memory, from which copies to `device` run beside host code and to which its kernels can
-// write.
+// Allocates page-locked host memory. Copies to `device` from it are asynchronous, and kernels can write to
+// it.
 Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype, Device device);
 
-// Copies bytes between host and device or within a device, in stream order. Both are contiguous, of one dtype
-// and size. Pageable host memory makes the call wait.
+// Copies bytes between host and device or within a device, in stream order. Both views are contiguous and
+// have the same dtype and size. Pageable host memory makes the call synchronous.
 void copy(const TensorView& from, const TensorView& to, Stream& stream);
 
-// A copy of a contiguous host tensor on `device`, done when the call returns.
+// Returns a copy of a contiguous host tensor on `device`. Synchronous.
 Tensor copy_to(const TensorView& from, Device device);
 
 void synchronize(const Stream& stream);
 
-// A stream of its own. Movable.
+// A stream that this object owns. Movable.
 class OwnedStream {
  public:
   explicit OwnedStream(Device device);
@@ -87,7 +87,7 @@ class OwnedStream {
   Stream stream_;
 };
 
-// A point in a stream's work. Movable.
+// Event in a stream. Movable.
 class Event {
  public:
   explicit Event(Device device);
@@ -97,23 +97,23 @@ class Event {
 
   void record(Stream& stream);
   void synchronize() const;
-  // Milliseconds from `start` to this; both have happened.
+  // Returns the milliseconds from `start` to this event; both must have completed.
   float milliseconds_since(const Event& start) const;
 
  private:
   [[maybe_unused]] void* handle_ = nullptr;
 };
 
-// Whether what is queued on `stream` now is recorded for a graph instead of run.
+// Returns true while `stream` is capturing a graph.
 bool is_recording(const Stream& stream);
-// Which recording that is, unlike that of any other; 0 for none.
+// Returns a unique id of the current capture; 0 if there is none.
 uint64_t recording_id(const Stream& stream);
 
-// Work recorded once and launched many times. Movable.
+// Work that is captured once and launched many times. Movable.
 class Graph {
  public:
-  // Records what `queue` puts on `stream`, without running it. Work on other streams of other threads goes
-  // on.
+  // Captures the work that `queue` adds to `stream`, without running it. Other threads may use other streams
+  // during the capture.
   Graph(Stream& stream, const std::function<void()>& queue);
   ~Graph();
   Graph(Graph&& other) noexcept;

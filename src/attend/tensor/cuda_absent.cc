@@ -1,51 +1,55 @@
-// The GPU of a build without CUDA: there is none.
+// Stubs of the GPU runtime for builds without CUDA.
 #include "attend/base/without_cuda.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::cuda {
 namespace {
 
-// `what`: the device that was asked for, or the thing that serves all of them.
+// `what`: the requested device or operation.
 template <class... What>
-[[noreturn]] void refuse(const What&... what) {
+[[noreturn]] void throw_without_cuda(const What&... what) {
   fail(ErrorCode::kUnsupported, what..., ": ", kWithoutCuda);
 }
 
 }  // namespace
 
 int device_count() { return 0; }
-DeviceInfo device_info(Device device) { refuse("device ", device); }
-DeviceScope::DeviceScope(Device device) { refuse("device ", device); }
+DeviceInfo device_info(Device device) { throw_without_cuda("device ", device); }
+DeviceScope::DeviceScope(Device device) { throw_without_cuda("device ", device); }
 DeviceScope::~DeviceScope() = default;
-CaptureTolerance::CaptureTolerance() { refuse("capture mode"); }
+CaptureTolerance::CaptureTolerance() { throw_without_cuda("capture mode"); }
 CaptureTolerance::~CaptureTolerance() = default;
-Tensor empty(std::initializer_list<int64_t>, DType, Device device) { refuse("device ", device); }
-Tensor zeros(std::initializer_list<int64_t>, DType, Device device) { refuse("device ", device); }
-Tensor empty_pinned(std::initializer_list<int64_t>, DType, Device device) { refuse("device ", device); }
-void copy(const TensorView&, const TensorView&, Stream& stream) { refuse("device ", stream.device); }
-Tensor copy_to(const TensorView&, Device device) { refuse("device ", device); }
-void synchronize(const Stream& stream) { refuse("device ", stream.device); }
+Tensor empty(std::initializer_list<int64_t>, DType, Device device) { throw_without_cuda("device ", device); }
+Tensor zeros(std::initializer_list<int64_t>, DType, Device device) { throw_without_cuda("device ", device); }
+Tensor empty_pinned(std::initializer_list<int64_t>, DType, Device device) {
+  throw_without_cuda("device ", device);
+}
+void copy(const TensorView&, const TensorView&, Stream& stream) {
+  throw_without_cuda("device ", stream.device);
+}
+Tensor copy_to(const TensorView&, Device device) { throw_without_cuda("device ", device); }
+void synchronize(const Stream& stream) { throw_without_cuda("device ", stream.device); }
 
-OwnedStream::OwnedStream(Device device) { refuse("device ", device); }
+OwnedStream::OwnedStream(Device device) { throw_without_cuda("device ", device); }
 OwnedStream::~OwnedStream() = default;
 OwnedStream::OwnedStream(OwnedStream&&) noexcept = default;
 OwnedStream& OwnedStream::operator=(OwnedStream&&) noexcept = default;
 
-Event::Event(Device device) { refuse("device ", device); }
+Event::Event(Device device) { throw_without_cuda("device ", device); }
 Event::~Event() = default;
 Event::Event(Event&&) noexcept = default;
 Event& Event::operator=(Event&&) noexcept = default;
-void Event::record(Stream& stream) { refuse("device ", stream.device); }
-void Event::synchronize() const { refuse("event"); }
-float Event::milliseconds_since(const Event&) const { refuse("time between events"); }
+void Event::record(Stream& stream) { throw_without_cuda("device ", stream.device); }
+void Event::synchronize() const { throw_without_cuda("event"); }
+float Event::milliseconds_since(const Event&) const { throw_without_cuda("time between events"); }
 
-bool is_recording(const Stream& stream) { refuse("device ", stream.device); }
-uint64_t recording_id(const Stream& stream) { refuse("device ", stream.device); }
+bool is_recording(const Stream& stream) { throw_without_cuda("device ", stream.device); }
+uint64_t recording_id(const Stream& stream) { throw_without_cuda("device ", stream.device); }
 
-Graph::Graph(Stream& stream, const std::function<void()>&) { refuse("device ", stream.device); }
+Graph::Graph(Stream& stream, const std::function<void()>&) { throw_without_cuda("device ", stream.device); }
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
-void Graph::launch(Stream& stream) { refuse("device ", stream.device); }
+void Graph::launch(Stream& stream) { throw_without_cuda("device ", stream.device); }
 
 }  // namespace attend::cuda

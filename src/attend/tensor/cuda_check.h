@@ -1,4 +1,4 @@
-// Errors of the CUDA runtime as attend::Error. For sources that may include its headers only.
+// Converts errors of the CUDA runtime to attend::Error. For sources that may include its headers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,8 +7,8 @@
 
 namespace attend::cuda {
 
-// Throws Error(kDevice) with CUDA's text unless `status` is success: "<what>: out of memory";
-// Error(kUnsupported) when it says that there is no driver, or too old a one.
+// Throws Error(kDevice) with CUDA's message unless `status` is success: "<what>: out of memory". Throws
+// Error(kUnsupported) if the driver is missing or too old.
 void check(cudaError_t status, std::string_view what);
 
 }  // namespace attend::cuda

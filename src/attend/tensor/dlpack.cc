@@ -9,7 +9,7 @@ struct Code {
   DType dtype;
   uint8_t code, bits;
 };
-// The commonest first: tensors come by thousands a second.
+// The most common dtypes are first, since a program may convert thousands of tensors per second.
 constexpr Code kCodes[] = {{DType::kBF16, dlpack::kBfloat, 16},
                            {DType::kI32, dlpack::kInt, 32},
                            {DType::kF32, dlpack::kFloat, 32},
@@ -42,7 +42,7 @@ Device from_device(dlpack::Device device) {
   fail(ErrorCode::kUnsupported, "DLPack device type ", device.device_type, ": expected CPU (1) or CUDA (2)");
 }
 
-// What an exported tensor needs while the consumer holds it: storage alive, shape and strides addressable.
+// Data that an exported tensor keeps alive for the consumer: storage, shape and strides.
 struct Exported {
   std::shared_ptr<void> storage;
   std::array<int64_t, kMaxRank> shape;

@@ -1,6 +1,5 @@
-// DLPack: tensors in and out of other libraries without a copy.
-// The C structs follow the DLPack specification (v1.1); they are declared here so that no header of it is
-// needed.
+// DLPack: exchanges tensors with other libraries without a copy. The C structs follow the DLPack
+// specification (v1.1); they are declared here so that its header is not needed.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ struct DLTensor {
   int64_t* strides;  // in elements; null: row-major contiguous
   uint64_t byte_offset;
 };
-// Before DLPack 1.0: capsule "dltensor".
+// Form before DLPack 1.0: capsule "dltensor".
 struct DLManagedTensor {
   DLTensor dl_tensor;
   void* manager_ctx;
@@ -52,7 +51,7 @@ struct PackVersion {
   uint32_t major;
   uint32_t minor;
 };
-// Since DLPack 1.0: capsule "dltensor_versioned".
+// Form since DLPack 1.0: capsule "dltensor_versioned".
 struct DLManagedTensorVersioned {
   PackVersion version;
   void* manager_ctx;
@@ -64,16 +63,17 @@ struct DLManagedTensorVersioned {
 
 }  // namespace dlpack
 
-// A view of a DLTensor's elements. Throws Error(kUnsupported) for a device, dtype, lane count or rank that
-// attend has no word for, naming it.
+// Returns a view of a DLTensor's elements. Throws Error(kUnsupported) for an unsupported device, dtype, lane
+// count or rank, with its value.
 TensorView view_of(const dlpack::DLTensor& tensor);
 
-// Takes ownership: the last Tensor that shares the storage calls the deleter. On an error nothing is taken.
+// Takes ownership: the last Tensor that shares the storage calls the deleter. On an error the caller keeps
+// it.
 Tensor from_dlpack(dlpack::DLManagedTensor* managed);
-// Also refuses (kUnsupported) a major version other than 1, and memory flagged read-only.
+// Also throws Error(kUnsupported) for a major version other than 1, and for read-only memory.
 Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed);
 
-// The consumer calls the deleter of what is returned; until then the storage lives.
+// The consumer must call the deleter of the result; the storage lives until then.
 dlpack::DLManagedTensor* to_dlpack(const Tensor& tensor);
 dlpack::DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
 

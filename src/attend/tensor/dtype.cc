@@ -9,8 +9,8 @@
 namespace attend {
 namespace {
 
-// A binary float with `kMantissa` mantissa bits, exponent bias `kBias`, and its largest finite pattern.
-// Conversions of every narrow type are instances of these two functions.
+// Converts to a binary float with `kMantissa` mantissa bits, exponent bias `kBias` and largest finite bit
+// pattern kMaxFinite. Conversions of all narrow types use these two functions.
 template <int kMantissa, int kBias, uint32_t kMaxFinite, uint32_t kSignBit>
 uint32_t narrow(float value, uint32_t overflow, uint32_t nan) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -24,7 +24,7 @@ uint32_t narrow(float value, uint32_t overflow, uint32_t nan) {
     mantissa |= 0x800000u;
   else
     exponent = -126;
-  // Bits to drop: 23 - kMantissa, and one more for each step below the smallest normal exponent.
+  // Number of bits to drop: 23 - kMantissa, and one more for each step below the smallest normal exponent.
   int drop = 23 - kMantissa;
   if (exponent < 1 - kBias) drop += (1 - kBias) - exponent;
   if (drop > 25) return sign;
@@ -32,12 +32,12 @@ uint32_t narrow(float value, uint32_t overflow, uint32_t nan) {
   const uint32_t rest = mantissa & ((1u << drop) - 1);
   const uint32_t half = 1u << (drop - 1);
   uint32_t rounded = kept + (rest > half || (rest == half && (kept & 1)) ? 1 : 0);
-  // The implicit bit carries into the exponent field by itself.
+  // The implicit bit carries into the exponent field.
   if (exponent >= 1 - kBias) rounded += static_cast<uint32_t>(exponent + kBias - 1) << kMantissa;
   return sign | (rounded > kMaxFinite ? overflow : rounded);
 }
 
-// 2^exponent, for normal numbers.
+// Returns 2^exponent, for normal numbers.
 float power_of_two(int exponent) { return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23); }
 
 template <int kMantissa, int kBias>
@@ -67,7 +67,7 @@ F16::operator float() const {
 
 BF16::BF16(float value) {
   const uint32_t wide = std::bit_cast<uint32_t>(value);
-  // Round to nearest even by adding just under half, and the lowest kept bit. A NaN keeps a mantissa bit.
+  // Rounds to nearest even by adding just under half and the lowest kept bit. A NaN keeps a mantissa bit.
   bits = std::isnan(value) ? static_cast<uint16_t>((wide >> 16) | 0x40)
                            : static_cast<uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1)) >> 16);
 }

@@ -1,5 +1,5 @@
-// Element types. The 16-bit and 8-bit floats are own value types: exact to read, round-to-nearest-even to
-// write.
+// Element types. The 16-bit and 8-bit floats are value types: reading is exact, writing rounds to nearest
+// even.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,15 @@ namespace attend {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kI32, kI64, kU8, kU64, kI8 };
 
-// "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int32", ...
+// Returns "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int32", ...
 std::string_view to_string(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
-// Bytes of one element.
+// Returns the bytes per element.
 size_t size_of(DType dtype);
 bool is_float(DType dtype);
 bool is_fp8(DType dtype);
-// Reads the names of to_string and the usual short ones (f32, fp32, half, f16, bf16, e4m3, ...). Throws
-// Error(kInvalidArgument) with the argument that has the name, and the accepted ones.
+// Parses the names of to_string and common short ones (f32, fp32, half, f16, bf16, e4m3, ...). Throws
+// Error(kInvalidArgument) with the argument's name and the accepted names.
 DType parse_dtype(std::string_view name, std::string_view argument = "dtype");
 
 // IEEE binary16.
@@ -39,7 +39,7 @@ struct F16 {
   }
 };
 
-// The upper half of a binary32.
+// Upper half of a binary32.
 struct BF16 {
   uint16_t bits = 0;
   BF16() = default;
@@ -53,7 +53,7 @@ struct BF16 {
 };
 
 // 8-bit floats of the OCP specification (OFP8). Writing saturates to the largest finite value (448 and
-// 57344), as the converting instructions of GPUs do; NaN stays NaN. E4M3 has no infinity.
+// 57344), like the conversion instructions of GPUs; NaN stays NaN. E4M3 has no infinity.
 struct F8E4M3 {
   uint8_t bits = 0;
   F8E4M3() = default;
@@ -77,7 +77,7 @@ struct F8E5M2 {
   }
 };
 
-// The DType of a C++ element type. A strong id is an int32.
+// DType of a C++ element type. A strong id is an int32.
 template <class T>
 inline constexpr DType dtype_of = [] {
   if constexpr (std::is_same_v<T, float>)

@@ -10,7 +10,7 @@
 namespace attend {
 namespace {
 
-// A number in a file, or `otherwise` ("max" in cgroup files means no limit).
+// Reads a number from a file, or returns `otherwise` ("max" in cgroup files means no limit).
 size_t read_number(const std::filesystem::path& path, size_t otherwise) {
   std::ifstream file(path);
   size_t value = 0;
@@ -45,7 +45,7 @@ size_t memory_left(int resource, size_t used_bytes) {
 
 size_t cgroup_memory_left(const std::filesystem::path& root, const std::filesystem::path& path,
                           const CgroupFiles& files) {
-  // Inside of a container the path may be that of the host, and what is mounted the container's own group.
+  // Inside a container the path may be the host's, while the mounted root is the container's own group.
   std::filesystem::path group = root;
   size_t left = memory_left(group, files);
   for (const std::filesystem::path& part : path.relative_path()) {
@@ -56,7 +56,7 @@ size_t cgroup_memory_left(const std::filesystem::path& root, const std::filesyst
 }
 
 size_t rlimit_memory_left() {
-  // In pages (proc(5)): all, resident, shared, text, libraries, data and stack.
+  // Fields in pages (proc(5)): all, resident, shared, text, libraries, data and stack.
   size_t sizes[6] = {};
   std::ifstream file("/proc/self/statm");
   for (size_t& size : sizes) file >> size;

@@ -3,7 +3,7 @@
 namespace attend {
 namespace {
 
-// One that the device may still read and one that the host fills.
+// One slot that the device may still read, and one that the host fills.
 constexpr int kNumSlots = 2;
 
 }  // namespace

@@ -1,25 +1,26 @@
-// StagingRing: the small host arrays of a step on their way to the device, with one copy.
+// StagingRing: copies the small host arrays of a step to the device with one copy.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
 #include "attend/tensor/cuda.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {
 
-// Device memory at a fixed address and, on a GPU, page-locked host slots that take turns in filling it: the
-// host writes the next step's slot while the device still works on the last one. On the CPU the one slot is
-// the device memory, and upload() has nothing to do.
+// Device memory at a fixed address and, on a GPU, alternating page-locked host slots: the host writes the
+// next step's slot while the device reads the last one. On the CPU the single slot is the device memory, and
+// upload() has no effect.
 class StagingRing {
  public:
   StagingRing(size_t num_bytes, Device device);
 
-  // The next slot, to be filled from its front; waits until the slot's last copy is done. [num_bytes]
+  // Returns the next slot, to be filled from its front. Waits until the slot's last copy is complete.
+  // [num_bytes]
   View<std::byte> next_slot();
-  // Copies the first `num_bytes` of the slot that next_slot() gave last, in stream order.
+  // Copies the first `num_bytes` of the slot that next_slot() returned last, in stream order.
   void upload(size_t num_bytes, Stream& stream);
 
   // u8 [num_bytes] on the device.
@@ -33,7 +34,7 @@ class StagingRing {
   };
 
   Tensor device_bytes_;
-  std::vector<Slot> slots_;  // none on the CPU
+  std::vector<Slot> slots_;  // empty on the CPU
   size_t current_ = 0;
 };
 

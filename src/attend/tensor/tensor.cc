@@ -111,7 +111,7 @@ std::ostream& operator<<(std::ostream& out, const TensorView& view) { return out
 Tensor Tensor::empty(std::initializer_list<int64_t> shape, DType dtype, Device device) {
   if (device.type == DeviceType::kCuda) return cuda::empty(shape, dtype, device);
   TensorView view = TensorView::contiguous(nullptr, dtype, shape);
-  // Whole cache lines, and at least one, so that a tensor without elements still has an address.
+  // Complete cache lines, and at least one, so that a tensor without elements has an address.
   const size_t bytes = std::max<size_t>((view.num_bytes() + 63) / 64 * 64, 64);
   void* memory = std::aligned_alloc(64, bytes);
   if (memory == nullptr) fail(ErrorCode::kOutOfMemory, "tensor ", view, ": ", bytes, " bytes");

@@ -1,4 +1,4 @@
-// Tensors: a view (pointer, dtype, shape, strides, device), and an owner that shares its storage.
+// Tensors: TensorView (pointer, dtype, shape, strides, device), and Tensor, which shares its storage.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// A contiguous run of elements that somebody else owns.
+// Contiguous elements that are owned elsewhere.
 template <class T>
 using View = std::span<T>;
 
 inline constexpr int kMaxRank = 5;
 
-// Does not own. Strides count elements; a stride may be 0 or exceed the extent below it, so any layout is a
-// view. Cheap to copy. An empty view (data null, rank 0) stands for "not given".
+// Non-owning view. Strides are in elements; a stride may be 0 or larger than the next extent, so any layout
+// can be viewed. Cheap to copy. An empty view (data null, rank 0) means "not given".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -33,8 +33,8 @@ struct TensorView {
   std::array<int64_t, kMaxRank> shape{};
   std::array<int64_t, kMaxRank> strides{};
 
-  // Row-major, contiguous. Throws Error(kInvalidArgument) for a rank above kMaxRank, a negative extent, or
-  // more bytes than an int64 counts.
+  // Returns a row-major contiguous view. Throws Error(kInvalidArgument) for a rank above kMaxRank, a negative
+  // extent, or a size in bytes that does not fit an int64.
   static TensorView contiguous(void* data, DType dtype, std::span<const int64_t> shape, Device device = {});
   static TensorView contiguous(void* data, DType dtype, std::initializer_list<int64_t> shape,
                                Device device = {}) {
@@ -44,59 +44,60 @@ struct TensorView {
   bool empty() const { return data == nullptr; }
   int64_t num_elements() const;
   size_t num_bytes() const { return static_cast<size_t>(num_elements()) * size_of(dtype); }
-  // Row-major without gaps. Extents of 1 may have any stride; a view without elements is contiguous.
+  // Returns true if row-major without gaps. Extents of 1 may have any stride; a view without elements is
+  // contiguous.
   bool is_contiguous() const;
 
   // operator[], slice, reshape, split and transpose throw Error(kInternal) for an index, dimension or size
   // that the view does not have.
   //
-  // The sub-view at index `i` of the first dimension; rank falls by one.
+  // Returns the sub-view at index `i` of the first dimension; the rank decreases by one.
   TensorView operator[](int64_t i) const;
-  // Elements [begin, end) of dimension `dim`.
+  // Returns elements [begin, end) of dimension `dim`.
   TensorView slice(int dim, int64_t begin, int64_t end) const;
-  // Other shape, same elements. Needs a contiguous view with the same number of elements.
+  // Returns a view with another shape. Requires a contiguous view with the same number of elements.
   TensorView reshape(std::initializer_list<int64_t> new_shape) const;
-  // Splits dimension `dim` into (shape[dim] / inner, inner). Works for any stride.
+  // Splits dimension `dim` into (shape[dim] / inner, inner). Supports any stride.
   TensorView split(int dim, int64_t inner) const;
-  // Dimensions `a` and `b` exchanged; the elements stay where they are.
+  // Exchanges dimensions `a` and `b` without moving elements.
   TensorView transpose(int a, int b) const;
 
-  // The elements as T. Throws Error(kInternal) when the dtype is another.
+  // Returns the elements as T. Throws Error(kInternal) for another dtype.
   template <class T>
   T* as() const {
     ensure(dtype == dtype_of<std::remove_const_t<T>>, "tensor of ", dtype, " read as ",
            dtype_of<std::remove_const_t<T>>);
     return static_cast<T*>(data);
   }
-  // All elements of a contiguous view.
+  // Returns all elements of a contiguous view.
   template <class T>
   View<T> span() const {
     ensure(is_contiguous(), "span() of a strided tensor ", *this);
     return {as<T>(), static_cast<size_t>(num_elements())};
   }
 
-  // "float32[4, 8, 64] on cpu"
+  // Returns, for example, "float32[4, 8, 64] on cpu".
   std::string to_string() const;
 };
 
 std::ostream& operator<<(std::ostream& out, const TensorView& view);
 
-// Storage plus a view. Copies share the storage. Contiguous, 64-byte aligned.
+// Storage with a view. Copies share the storage. Contiguous, 64-byte aligned.
 class Tensor {
  public:
   Tensor() = default;
-  // A tensor over storage that `storage` keeps alive.
+  // Creates a tensor on storage that `storage` keeps alive.
   Tensor(TensorView view, std::shared_ptr<void> storage) : view_(view), storage_(std::move(storage)) {}
 
-  // Memory of `device`, uninitialized / zeroed: of the host, or as cuda::empty() and cuda::zeros(). Throws
-  // Error(kOutOfMemory) with the bytes wanted.
+  // Allocates memory of `device`, uninitialized or zeroed; on a GPU like cuda::empty() and cuda::zeros().
+  // Throws Error(kOutOfMemory) with the requested bytes.
   static Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device = {});
   static Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device = {});
   template <class T>
   static Tensor from(std::span<const T> values, std::initializer_list<int64_t> shape);
 
   const TensorView& view() const { return view_; }
-  operator TensorView() const { return view_; }  // NOLINT: a tensor is used where a view is asked for
+  operator TensorView() const { return view_; }  // NOLINT: a tensor converts to a view implicitly
   const std::shared_ptr<void>& storage() const { return storage_; }
   DType dtype() const { return view_.dtype; }
   int64_t shape(int dim) const { return view_.shape[static_cast<size_t>(dim)]; }

@@ -41,6 +41,11 @@ inline bool has_four_bits(WeightFormat format) {
   return format == WeightFormat::kInt4 || format == WeightFormat::kMxFp4;
 }
 
+// Axis by which ranks divide a weight. kOutFeatures (column parallel): each rank computes some of the
+// outputs. kInFeatures (row parallel): each rank computes a partial sum of all outputs, and the sum over
+// ranks is y.
+enum class ShardAxis : uint8_t { kNone, kOutFeatures, kInFeatures };
+
 // Views: whoever made the weight owns its memory. Cheap to copy.
 struct Weight {
   TensorView data = {};
@@ -50,6 +55,9 @@ struct Weight {
   // Column i multiplies input_order[i]: i32 [in_features], a permutation. Empty: input i. Formats of 4 bits.
   TensorView input_order = {};
   int64_t group_outs = 0, group_ins = 0;
+  // Axis by which this weight is one rank's part, the whole of it where there is one rank. kNone: every rank
+  // has the same weight.
+  ShardAxis shard = ShardAxis::kNone;
 
   Weight() = default;
   // Elements as they are: a matrix is used where a weight is asked for.

@@ -60,13 +60,35 @@ TEST(AdmissionBudget, CountsNoMoreThan4096TokensOfAnAnswer) {
   EXPECT_EQ(num_planned_tokens(find_request(100, 10, 100)), 0);
 }
 
-TEST(Chunks, EndAtBordersOfPages) {
-  EXPECT_EQ(chunk_size(0, 5000, 8192, 64), 5000);
-  EXPECT_EQ(chunk_size(0, 5000, 8192 - 5000, 64), 3136);
-  EXPECT_EQ(chunk_size(3136, 1864, 8192, 64), 1864);
-  EXPECT_EQ(chunk_size(0, 5000, 1000, 64), 960);
-  EXPECT_EQ(chunk_size(10, 5000, 100, 64), 54) << "begun within a page: the end is at a border";
-  EXPECT_EQ(chunk_size(0, 100, 63, 64), 0);
+TEST(PromptChunk, EndsAtThePromptsEndElseOnTheGrid) {
+  const struct {
+    PromptChunk prompt;
+    int end;
+    const char* why;
+  } kCases[] = {
+      {{.begin = 0, .prompt_end = 5000, .room = 8192, .grid = 64}, 5000, "all of it fits"},
+      {{.begin = 0, .prompt_end = 5000, .room = 3192, .grid = 64}, 3136, "the last page that fits"},
+      {{.begin = 3136, .prompt_end = 5000, .room = 8192, .grid = 64}, 5000, "what is left of it"},
+      {{.begin = 0, .prompt_end = 5000, .room = 1000, .grid = 64}, 960, "the last page that fits"},
+      {{.begin = 10, .prompt_end = 5010, .room = 100, .grid = 64}, 64, "begun within a page"},
+      {{.begin = 0, .prompt_end = 100, .room = 63, .grid = 64}, 0, "less room than a page"},
+      {{.begin = 0, .prompt_end = 100, .room = 63, .grid = 64, .is_first = true}, 63, "rather than nothing"},
+      {{.begin = 63, .prompt_end = 100, .room = 20, .grid = 64, .is_first = true}, 64, "back to the grid"},
+      {{.begin = 64, .prompt_end = 100, .room = 36, .grid = 64}, 100, "as much room as is left"},
+      {{.begin = 64, .prompt_end = 100, .room = 0, .grid = 64, .is_first = true}, 64, "no room"},
+      {{.begin = 64, .prompt_end = 100, .room = -1, .grid = 64, .is_first = true}, 64, "no room"},
+      {{.begin = 5, .prompt_end = 100, .room = 7, .grid = 1}, 12, "pages of a token"},
+      {{.begin = 0, .prompt_end = 500, .room = 200, .grid = 48}, 192, "pages of 16 and states at 48"},
+      {{.begin = 192, .prompt_end = 500, .room = 47, .grid = 48}, 192, "less room than the grid"},
+      {{.begin = 0, .prompt_end = 100, .room = 99, .grid = 16, .is_whole = true}, 0, "never cut"},
+      {{.begin = 0, .prompt_end = 100, .room = 99, .grid = 16, .is_whole = true, .is_first = true},
+       0,
+       "never cut"},
+      {{.begin = 0, .prompt_end = 100, .room = 100, .grid = 16, .is_whole = true}, 100, "whole"},
+  };
+  for (const auto& [prompt, end, why] : kCases)
+    EXPECT_EQ(chunk_end(prompt), end) << why << ": from " << prompt.begin << " of " << prompt.prompt_end
+                                      << " with room for " << prompt.room << ", grid " << prompt.grid;
 }
 
 TEST(Preemption, ChoosesTheShortestOutputThenTheLongestPrompt) {

@@ -19,7 +19,8 @@ using test::StateGroup;
 
 int below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
 
-// Restores every prefix and notes the longest that it was given: what the prefix cache has found.
+// Restores every prefix and notes the longest that it was given: what the prefix cache has found. Checks what
+// rows begin and grow with.
 class Witness final : public CacheGroup {
  public:
   explicit Witness(std::vector<PageId>& longest) : longest_(longest) {}
@@ -29,9 +30,16 @@ class Witness final : public CacheGroup {
     return static_cast<int>(prefix.size());
   }
   bool can_skip() const override { return true; }
-  void begin(RequestRow, int, View<const PageId>) override {}
+  int grid() const override { return 1; }
+  void begin(RequestRow, int first_page, View<const PageId> pages, int num_found) override {
+    RC_ASSERT(std::ssize(pages) <= num_found);
+    RC_ASSERT(num_found == std::ssize(pages) || (first_page == 0 && num_found == std::ssize(longest_)));
+  }
   std::optional<int> pages_to_evict(int) const override { return 0; }
-  void grow(RequestRow, int, int) override {}
+  void grow(RequestRow, int num_before, int num_after, const NewTokens& tokens) override {
+    RC_ASSERT(num_before < num_after);
+    RC_ASSERT(!tokens.is_prompt || num_after <= tokens.prompt_end);
+  }
   void advance(RequestRow, int) override {}
   void rewind(RequestRow, int, int) override {}
   void snapshot(RequestRow, int) override {}
@@ -95,20 +103,23 @@ class GroupsWorld {
     if (request == nullptr) return;
     memory_->begin_step();
     memory_->match_more(*request);
-    const bool decoding = request->num_tokens() - request->num_computed == 1;
-    const int num_draft = decoding ? below(std::min(5, kContext - request->num_tokens())) : 0;
+    const bool decoding = request->decoding();
+    const int num_draft_slots = decoding ? below(std::min(5, kContext - request->num_tokens())) : 0;
     const int num_new =
         decoding ? 1 : 1 + below(std::min(kChunk, request->num_tokens() - request->num_computed));
     const int end = request->num_computed + num_new;
-    if (!memory_->grow(*request, end + num_draft)) return preempt(*request);
+    if (!memory_->grow(*request, end)) return preempt(*request);
+    int num_draft =
+        num_draft_slots > 0 && memory_->grow(*request, end + num_draft_slots) ? num_draft_slots : 0;
     if (!decoding) memory_->share_before_compute(*request, end);
+    if (num_draft > 0) num_draft = settle(*request, end, num_draft);
     std::vector<int32_t> tokens(request->tokens.begin(), request->tokens.begin() + end);
     for (int i = 0; i < num_draft; ++i) tokens.push_back(below(2));
     compute(*request, tokens);
     const int num_accepted = below(num_draft + 1);
     request->num_computed = end + num_accepted;
     memory_->advance(*request);
-    if (num_accepted < num_draft) memory_->rewind(*request);
+    if (num_accepted < num_draft) memory_->rewind(*request, request->num_computed);
     if (decoding)
       request->tokens.assign(tokens.begin(), tokens.begin() + request->num_computed);
     else
@@ -145,6 +156,7 @@ class GroupsWorld {
 
   const StateGroup& state() const { return *state_; }
   bool cut_by_both() const { return cut_by_both_; }
+  bool has_returned_slots() const { return has_returned_slots_; }
   int64_t num_evicted() const { return memory_->num_evicted_pages(); }
 
  private:
@@ -194,6 +206,17 @@ class GroupsWorld {
     state_->compute(request.row, request.num_computed, keys);
   }
 
+  // Gives back slots for drafts that are not made; returns the number of those that are.
+  int settle(Request& request, int end, int num_draft_slots) {
+    const int num_draft = below(num_draft_slots + 1);
+    if (num_draft == num_draft_slots) return num_draft;
+    memory_->rewind(request, end + num_draft);
+    RC_ASSERT(request.num_slots == end + num_draft);
+    has_returned_slots_ = true;
+    check();
+    return num_draft;
+  }
+
   std::unique_ptr<Request> take(const Request& request) {
     const auto found = std::ranges::find(running_, &request, &std::unique_ptr<Request>::get);
     std::unique_ptr<Request> taken = std::move(*found);
@@ -228,7 +251,7 @@ class GroupsWorld {
   std::vector<std::unique_ptr<Request>> running_;
   std::vector<std::vector<int32_t>> prompts_;
   RequestId num_started_ = 0;
-  bool cut_by_both_ = false;
+  bool cut_by_both_ = false, has_returned_slots_ = false;
 };
 
 void run_random_events(GroupsWorld& simulation) {
@@ -252,7 +275,9 @@ RC_GTEST_PROP(CacheGroups, RestoreTheLongestPrefixThatEveryGroupHasAndGiveEveryt
   GroupsWorld simulation;
   run_random_events(simulation);
   RC_CLASSIFY(simulation.state().num_restored() > 0, "with states restored from snapshots");
+  RC_CLASSIFY(simulation.state().num_saved_forks() > 0, "with states saved at forks");
   RC_CLASSIFY(simulation.state().num_replayed() > 0, "with states behind rejected drafts");
+  RC_CLASSIFY(simulation.has_returned_slots(), "with slots whose tokens were never computed");
   RC_CLASSIFY(simulation.cut_by_both(), "with a prefix shorter than what either group has");
   RC_CLASSIFY(simulation.num_evicted() > 0, "with evictions");
 }
@@ -262,45 +287,53 @@ RC_GTEST_PROP(CacheGroups, OfKeysAndValuesAloneGiveEverythingBackToo, ()) {
   run_random_events(simulation);
 }
 
-// Pages of 2 tokens and states at multiples of 4: the pages become the cache's before they are computed, the
-// states after that.
-TEST(CacheGroups, ARequestBeginsAtTheDeepestSnapshotOfAPromptThatWasSharedAhead) {
-  ReqToTokenPool rows(2, 32);
-  const auto slots = make_allocator(2, 16);
-  std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows, *slots, nullptr);
-  groups.push_back(std::make_unique<StateGroup>(rows, 2, 2, 8));
+// Pages of 4 tokens in both halves: 6 tokens are computed, and 7 more have slots for drafts, 2 of which are
+// made.
+TEST(CacheGroups, RewindGivesBackSlotsWhoseTokensWereNeverComputed) {
+  ReqToTokenPool rows(1, 32);
+  const auto slots = make_allocator(4, 9);
+  SwaSlots swa(4, 9, 9);
+  std::vector<std::unique_ptr<CacheGroup>> groups;
+  groups.push_back(make_paged_group(rows, *slots));
+  groups.push_back(make_window_group(rows, swa, 31));
+  groups.push_back(std::make_unique<StateGroup>(rows, 4, 1, 8));
   auto& state = static_cast<StateGroup&>(*groups.back());
   RequestMemory memory(64, rows, *slots, EvictionPolicy::kLru, std::move(groups));
-  const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  Request first, second;
-  first.tokens = second.tokens = {11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21};
-  first.num_prompt = second.num_prompt = 11;
-  ASSERT_TRUE(memory.admit(first, memory.find_prefix(first)));
-  ASSERT_TRUE(memory.grow(first, 11));
-  memory.share_before_compute(first, 11);
-  EXPECT_EQ(memory.num_matched_tokens(second), 10);
-  EXPECT_TRUE(memory.find_prefix(second).pages.empty()) << "no state is computed yet";
-  state.compute(first.row, 0, keys);
-  first.num_computed = 11;
-  memory.advance(first);
-  memory.checkpoint(first);
-  ASSERT_TRUE(memory.admit(second, memory.find_prefix(second)));
-  EXPECT_EQ(second.num_computed, 8);
-  EXPECT_EQ(second.num_cached_tokens, 8);
-  ASSERT_TRUE(memory.grow(second, 11));
-  state.compute(second.row, 8, keys);
-  second.num_computed = 11;
-  memory.advance(second);
-  memory.checkpoint(second);
-  EXPECT_EQ(rows.row(second.row)[8], rows.row(first.row)[8])
-      << "the page behind the snapshot is the cache's too";
-  Request* const both[] = {&first, &second};
-  memory.check(both);
-  memory.release(first);
-  memory.release(second);
-  EXPECT_EQ(state.num_snapshots(), 2);
-  memory.flush();
-  EXPECT_EQ(state.num_snapshots(), 0);
+  Request request;
+  request.tokens = {11, 12, 13, 14, 15, 16};
+  request.num_prompt = 6;
+  ASSERT_TRUE(memory.admit(request, {}));
+  ASSERT_TRUE(memory.grow(request, 6));
+  std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6};
+  state.compute(request.row, 0, keys);
+  request.num_computed = 6;
+  memory.advance(request);
+  request.tokens.push_back(17);
+  ASSERT_TRUE(memory.grow(request, 7));
+  ASSERT_TRUE(memory.grow(request, 7 + 7));
+  EXPECT_EQ(slots->num_used_slots(), 16);
+  EXPECT_EQ(swa.num_referenced_pages(), 4);
+
+  memory.rewind(request, 7 + 2);
+  EXPECT_EQ(request.num_slots, 9);
+  EXPECT_EQ(memory.num_held_tokens(), 9);
+  EXPECT_EQ(slots->num_used_slots(), 12);
+  EXPECT_EQ(swa.num_referenced_pages(), 3);
+  Request* const running[] = {&request};
+  memory.check(running);
+  for (size_t p = 0; p < 14; ++p) EXPECT_EQ(rows.row(request.row)[p].value > 0, p < 9) << p;
+  EXPECT_EQ(state.num_replayed(), 0) << "no state was computed that has to be restored";
+
+  // The step is computed with both drafts, and both are rejected.
+  keys.insert(keys.end(), {7, 8, 9});
+  state.compute(request.row, 6, keys);
+  request.num_computed = 7;
+  memory.advance(request);
+  memory.rewind(request, 7);
+  EXPECT_EQ(state.num_replayed(), 1);
+  EXPECT_EQ(slots->num_used_slots(), 8);
+  memory.check(running);
+  memory.release(request);
   EXPECT_EQ(slots->num_used_slots(), 0);
 }
 

@@ -12,10 +12,12 @@
 #include <memory>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "attend/base/log.h"
 #include "attend/base/math.h"
 #include "attend/engine/schedule/scheduler.h"
+#include "attend/engine/speculation/drafter.h"
 #include "tests/engine/schedule/state_group.h"
 
 namespace attend {
@@ -51,9 +53,7 @@ class SchedulerSimulation {
         .conservativeness = *rc::gen::element(0.0, 1.0),
         .max_queued_requests = 0};
     limits_.max_draft_tokens = drafts ? 1 + random_below(12) : 0;
-    const DrafterCapabilities rules{.drafter = drafts ? &drafter_ : nullptr,
-                                    .max_tokens = 1 + random_below(6),
-                                    .max_reqs = 1 + random_below(4)};
+    const DraftRules rules{.max_tokens = drafts ? 1 + random_below(6) : 0, .max_reqs = 1 + random_below(4)};
     scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options, rules);
   }
 
@@ -93,6 +93,9 @@ class SchedulerSimulation {
   bool step(bool ahead = false) {
     if (in_flight_.step == nullptr) {
       ScheduledStep& step = scheduler_->schedule();
+      check_reserved(step);
+      drafter_.draft(step);
+      scheduler_->settle_drafts();
       check_step(step);
       in_flight_ = launch(step);
     }
@@ -147,6 +150,7 @@ class SchedulerSimulation {
 
   bool has_window_half() const { return swa_ != nullptr; }
   bool has_restored_states() const { return state_ != nullptr && state_->num_restored() > 0; }
+  bool has_saved_forks() const { return state_ != nullptr && state_->num_saved_forks() > 0; }
   bool has_replayed_states() const { return state_ != nullptr && state_->num_replayed() > 0; }
   int num_ahead() const { return num_ahead_; }
   int num_ended_in_flight() const { return num_ended_in_flight_; }
@@ -162,13 +166,16 @@ class SchedulerSimulation {
     std::vector<std::vector<int32_t>> tokens;
   };
 
-  // Drafts anything, and at times nothing.
+  // Drafts anything, and at times nothing. All drafts together may be more than the step has room for.
   class AnyDrafter final : public Drafter {
    public:
-    void propose(Request& request, int most) override {
-      RC_ASSERT(most >= 1 && request.decoding());
-      request.draft.tokens.resize(static_cast<size_t>(random_below(most + 1)));
-      for (int32_t& token : request.draft.tokens) token = random_below(3);
+    void draft(const ScheduledStep& step) override {
+      for (const ScheduledRequest& part : step.requests) {
+        if (part.num_draft_slots == 0) continue;
+        std::vector<int32_t>& tokens = part.request->draft.tokens;
+        tokens.resize(static_cast<size_t>(random_below(part.num_draft_slots + 1)));
+        for (int32_t& token : tokens) token = random_below(3);
+      }
     }
   };
 
@@ -234,21 +241,45 @@ class SchedulerSimulation {
     requests_.erase(id);
   }
 
+  // Before drafts are settled: requests that decode have slots for them and no drafts yet.
+  void check_reserved(const ScheduledStep& step) const {
+    int num_slots = 0;
+    for (const ScheduledRequest& part : step.requests) {
+      RC_ASSERT(part.num_draft == 0 && part.num_draft_slots >= 0);
+      if (part.num_draft_slots == 0) continue;
+      RC_ASSERT(part.request->decoding() && part.request->draft.tokens.empty());
+      RC_ASSERT(part.request->num_slots >= part.request->num_tokens() + part.num_draft_slots);
+      num_slots += part.num_draft_slots;
+    }
+    RC_ASSERT(step.max_draft_tokens <= num_slots && (num_slots == 0 || step.max_draft_tokens > 0));
+    RC_ASSERT(step.num_tokens + step.max_draft_tokens <= limits_.max_tokens);
+    scheduler_->check_memory();
+  }
+
   void check_step(const ScheduledStep& step) const {
     std::set<RequestId> parts;
     int num_tokens = 0;
+    bool has_cut_off_grid = false;
     for (const ScheduledRequest& part : step.requests) {
       const Request& request = *part.request;
       RC_ASSERT(part.previous_index == -1 && !step.ahead);
       RC_ASSERT(parts.insert(request.id).second);
       RC_ASSERT(part.num_new - part.num_draft >= 1 &&
                 part.num_new - part.num_draft <= request.num_to_compute());
+      RC_ASSERT(part.num_draft_slots == 0);
       RC_ASSERT(request.num_computed + part.num_new <= request.num_slots);
+      // Slots without a draft are given back.
+      RC_ASSERT(!request.decoding() || request.num_computed + part.num_new == request.num_slots);
       RC_ASSERT(part.num_draft == 0 ||
                 (request.decoding() &&
                  request.num_output() + part.num_draft < request.params.max_new_tokens &&
                  request.num_tokens() + part.num_draft < longest_request()));
       num_tokens += part.num_new;
+      const int end = request.num_computed + part.num_new;
+      if (request.decoding() || end == request.num_tokens()) continue;
+      // A chunk that is not the last: on the grid of all groups, or the only prompt of a step short of room.
+      if (end % memory_->chunk_grid() == 0) continue;
+      RC_ASSERT(part.num_new < memory_->chunk_grid() && std::exchange(has_cut_off_grid, true) == false);
     }
     RC_ASSERT(step.num_tokens == num_tokens && num_tokens <= limits_.max_tokens);
     RC_ASSERT(step.num_draft() <= limits_.max_draft_tokens);
@@ -399,6 +430,7 @@ RC_GTEST_PROP(SchedulerProperty, LosesAndStarvesNoRequestOverRandomArrivals, ())
               "with shared prefixes over a window half");
   RC_CLASSIFY(simulation.has_shared_within_a_step(), "shared within the step that computes them");
   RC_CLASSIFY(simulation.has_restored_states(), "with states restored from snapshots");
+  RC_CLASSIFY(simulation.has_saved_forks(), "with states saved at forks");
 }
 
 RC_GTEST_PROP(SchedulerProperty, LosesNothingWhereStepsAreChosenBeforeTheTokensOfTheOnesBeforeAreKnown, ()) {

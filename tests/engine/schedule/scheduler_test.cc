@@ -6,6 +6,7 @@
 #include <set>
 
 #include "attend/base/error.h"
+#include "tests/engine/schedule/state_group.h"
 
 namespace attend {
 namespace {
@@ -28,9 +29,13 @@ class SchedulerTest : public testing::Test {
   }
 
   void make_scheduler() {
-    memory_ = std::make_unique<RequestMemory>(limits_.max_kv_tokens, *rows_, *slots_, caching_,
-                                              make_cache_groups({}, *rows_, *slots_, nullptr));
-    scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options_);
+    std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, *rows_, *slots_, nullptr);
+    if (state_grid_pages_ > 0)
+      groups.push_back(std::make_unique<test::StateGroup>(*rows_, slots_->page_size(), state_grid_pages_,
+                                                          /*max_snapshots=*/0));
+    memory_ =
+        std::make_unique<RequestMemory>(limits_.max_kv_tokens, *rows_, *slots_, caching_, std::move(groups));
+    scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options_, drafts_);
   }
 
   std::unique_ptr<Request> find_request(RequestId id, int prompt_tokens, int max_new_tokens = 2) {
@@ -50,7 +55,9 @@ class SchedulerTest : public testing::Test {
   std::string step() {
     std::string parts;
     std::vector<Request*> sampling;
-    for (const ScheduledRequest& part : scheduler_->schedule().requests) {
+    const ScheduledStep& step = scheduler_->schedule();
+    scheduler_->settle_drafts();
+    for (const ScheduledRequest& part : step.requests) {
       parts +=
           (parts.empty() ? "" : " ") + std::to_string(part.request->id) + ":" + std::to_string(part.num_new);
       if (part.samples()) sampling.push_back(part.request);
@@ -63,6 +70,8 @@ class SchedulerTest : public testing::Test {
 
   BatchLimits limits_;
   ScheduleOptions options_;
+  DraftRules drafts_;
+  int state_grid_pages_ = 0;  // of a recurrent group; 0: there is none
   std::optional<EvictionPolicy> caching_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;
@@ -105,6 +114,23 @@ TEST_F(SchedulerTest, ComputesALongPromptInChunksThatEndAtBordersOfPagesAndKeeps
   EXPECT_EQ(step(), "1:1 2:4");
   EXPECT_EQ(step(), "1:1 2:4");
   EXPECT_EQ(step(), "1:1 2:1");
+}
+
+TEST_F(SchedulerTest, CutsPromptsOnTheGridOfAGroupThatIsCoarserThanPages) {
+  state_grid_pages_ = 3;
+  make(4, 22, 4, 32);
+  submit(1, 20);
+  submit(2, 40);
+  const auto parts = [&] {
+    std::string text;
+    for (const ScheduledRequest& part : scheduler_->schedule().requests)
+      text +=
+          (text.empty() ? "" : " ") + std::to_string(part.request->id) + ":" + std::to_string(part.num_new);
+    return text;
+  };
+  EXPECT_EQ(parts(), "1:20") << "2 are left of 22, and the other prompt is cut at multiples of 12";
+  scheduler_->finish(1);
+  EXPECT_EQ(parts(), "2:12");
 }
 
 TEST_F(SchedulerTest, AllocatesSlotsForTheChunkOnly) {
@@ -457,6 +483,132 @@ TEST_F(SchedulerTest, RejectsAPromptThatNoStepMayAttendTo) {
   make_with_kv_limit(20);
   submit(1, 19);
   EXPECT_THROW(submit(2, 20), Error);
+}
+
+TEST_F(SchedulerTest, ReservesSlotsForDraftsAndGivesBackThoseWithoutOne) {
+  drafts_ = {.max_tokens = 6, .max_reqs = 2};
+  make(3, 64, 4, 32);
+  limits_.max_draft_tokens = 12;
+  make_scheduler();
+  submit(1, 5, 20);
+  submit(2, 5, 4);
+  step();
+  ScheduledStep& decode = scheduler_->schedule();
+  ASSERT_EQ(decode.requests.size(), 2u);
+  EXPECT_EQ(decode.requests[0].num_draft_slots, 6);
+  EXPECT_EQ(decode.requests[1].num_draft_slots, 2) << "4 tokens in all: 1 is there, 1 comes with the drafts";
+  EXPECT_EQ(decode.max_draft_tokens, 8);
+  EXPECT_EQ(decode.num_tokens, 2);
+  EXPECT_EQ(decode.mode, ForwardMode::kDecode);
+  EXPECT_EQ(slots_->num_used_slots(), 12 + 8);
+
+  decode.requests[0].request->draft.tokens = {1, 2, 3};
+  scheduler_->settle_drafts();
+  EXPECT_EQ(decode.requests[0].num_draft, 3);
+  EXPECT_EQ(decode.requests[0].num_new, 4);
+  EXPECT_EQ(decode.requests[1].num_draft, 0);
+  EXPECT_EQ(decode.num_tokens, 5);
+  EXPECT_EQ(decode.mode, ForwardMode::kTargetVerify);
+  EXPECT_EQ(decode.requests[0].request->num_slots, 9);
+  EXPECT_EQ(decode.requests[1].request->num_slots, 6);
+  scheduler_->check_memory();
+
+  decode.requests[0].num_accepted = 1;
+  scheduler_->advance();
+  EXPECT_EQ(decode.requests[0].request->num_slots, 7);
+  scheduler_->check_memory();
+}
+
+TEST_F(SchedulerTest, PlainDecodeFollowsWhereNothingIsDrafted) {
+  drafts_ = {.max_tokens = 6, .max_reqs = 2};
+  make(3, 64, 4, 32);
+  limits_.max_draft_tokens = 12;
+  make_scheduler();
+  submit(1, 5, 20);
+  step();
+  ScheduledStep& decode = scheduler_->schedule();
+  EXPECT_EQ(decode.requests[0].num_draft_slots, 6);
+  scheduler_->settle_drafts();
+  EXPECT_EQ(decode.mode, ForwardMode::kDecode);
+  EXPECT_EQ(decode.num_tokens, 1);
+  EXPECT_EQ(slots_->num_used_slots(), 8);
+}
+
+// Room of a quarter of the step while a prompt is computed: each request may use it, all together use it
+// once.
+TEST_F(SchedulerTest, DraftsOfAllRequestsShareTheRoomThatPromptsLeave) {
+  drafts_ = {.max_tokens = 6, .max_reqs = 2};
+  make(3, 16, 4, 32);
+  limits_.max_draft_tokens = 12;
+  make_scheduler();
+  submit(1, 3, 20);
+  submit(2, 3, 20);
+  step();
+  submit(3, 40);
+  ScheduledStep& mixed = scheduler_->schedule();
+  ASSERT_EQ(mixed.requests.size(), 3u);
+  EXPECT_EQ(mixed.max_draft_tokens, 4);
+  EXPECT_EQ(mixed.requests[0].num_draft_slots, 4);
+  EXPECT_EQ(mixed.requests[1].num_draft_slots, 4);
+  EXPECT_EQ(mixed.requests[2].num_new, 8) << "10 are left of 16, and a chunk ends at the border of a page";
+  mixed.requests[0].request->draft.tokens = {1};
+  mixed.requests[1].request->draft.tokens = {1, 2, 3, 4};
+  scheduler_->settle_drafts();
+  EXPECT_EQ(mixed.requests[0].num_draft, 1);
+  EXPECT_EQ(mixed.requests[1].num_draft, 3);
+  EXPECT_EQ(mixed.num_tokens, 2 + 4 + 8);
+  EXPECT_EQ(mixed.mode, ForwardMode::kMixed);
+  scheduler_->check_memory();
+}
+
+TEST_F(SchedulerTest, PromptsGetTheRoomThatDraftsLeave) {
+  drafts_ = {.max_tokens = 6, .max_reqs = 3};
+  make(4, 16, 4, 32);
+  limits_.max_draft_tokens = 12;
+  make_scheduler();
+  submit(1, 3, 20);
+  submit(2, 3, 20);
+  step();
+  submit(3, 9);
+  submit(4, 40);
+  ScheduledStep& mixed = scheduler_->schedule();
+  ASSERT_EQ(mixed.requests.size(), 3u) << "1 is left: no end of a page of the last prompt is in reach";
+  EXPECT_EQ(mixed.requests[2].num_new, 9);
+  scheduler_->settle_drafts();
+  ASSERT_EQ(mixed.requests.size(), 4u);
+  EXPECT_EQ(mixed.requests[3].num_new, 4);
+  EXPECT_EQ(mixed.num_tokens, 1 + 1 + 9 + 4);
+  scheduler_->check_memory();
+  scheduler_->advance();
+  for (size_t i = 0; i < 3; ++i) mixed.requests[i].request->tokens.push_back(7);
+
+  ScheduledStep& next = scheduler_->schedule();
+  ASSERT_EQ(next.requests.size(), 4u);
+  EXPECT_EQ(next.requests[3].num_new, 8) << "9 are left of 16";
+  scheduler_->settle_drafts();
+  EXPECT_EQ(next.requests[3].num_new, 12) << "13 are left without drafts";
+  EXPECT_EQ(next.num_tokens, 15);
+  scheduler_->check_memory();
+}
+
+TEST_F(SchedulerTest, ReservesTheSlotsForDraftsThatPromptsLeaveAndPreemptsNoRequest) {
+  options_.conservativeness = 0.0;
+  drafts_ = {.max_tokens = 6, .max_reqs = 2};
+  make(2, 64, 1, 14);  // 13 pages of a token
+  limits_.max_draft_tokens = 12;
+  make_scheduler();
+  submit(1, 4, 20);
+  EXPECT_EQ(step(), "1:4");
+  submit(2, 4, 2);
+  EXPECT_EQ(step(), "1:1 2:4") << "slots for drafts do not keep it from being admitted";
+  const ScheduledStep& decode = scheduler_->schedule();
+  ASSERT_EQ(decode.requests.size(), 2u);
+  EXPECT_EQ(decode.requests[0].num_draft_slots, 1) << "2 of 13 are left: 6, 3 and 1 are tried";
+  EXPECT_EQ(decode.requests[1].num_draft_slots, 0) << "its next token is its last";
+  EXPECT_EQ(slots_->num_used_slots(), 12);
+  scheduler_->settle_drafts();
+  EXPECT_EQ(slots_->num_used_slots(), 11);
+  EXPECT_EQ(scheduler_->num_preemptions(), 0);
 }
 
 }  // namespace

@@ -6,16 +6,20 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "attend/base/error.h"
+#include "attend/base/math.h"
 #include "attend/kv/cache_group.h"
 
 namespace attend::test {
 
 class StateGroup final : public CacheGroup {
  public:
-  // Saves states at multiples of `grid_pages` pages, at most `max_snapshots` at a time.
+  // Saves states at multiples of `grid_pages` pages, at most `max_snapshots` at a time: of a prompt the last
+  // one at which the same prompt can resume, and the last one before the fork, where it leaves what is
+  // cached; of an answer each.
   StateGroup(const ReqToTokenPool& rows, int page_size, int grid_pages, int max_snapshots)
       : rows_(rows),
         page_size_(page_size),
@@ -35,12 +39,17 @@ class StateGroup final : public CacheGroup {
     for (size_t p = static_cast<size_t>(first); p < keys.size(); ++p) {
       state.live = {static_cast<int>(p) + 1, keys[p]};
       state.replay.push_back(state.live);
-      if (state.live.position % grid_ == 0 && make_room()) state.saved.push_back(state.live);
+      if (state.to_save.erase(state.live.position) == 0 || !make_room()) continue;
+      state.saved.push_back(state.live);
+      num_saved_forks_ += state.live.position == state.fork ? 1 : 0;
     }
   }
 
   bool has_snapshot(PageId page) const { return snapshots_.contains(page); }
   int num_snapshots() const { return static_cast<int>(snapshots_.size()); }
+  int num_saved_forks() const {
+    return num_saved_forks_;
+  }                                                   // states saved where a prompt leaves what is cached
   int num_restored() const { return num_restored_; }  // rows that began with a snapshot
   int num_replayed() const { return num_replayed_; }  // rows whose state a rewind restored
 
@@ -56,10 +65,15 @@ class StateGroup final : public CacheGroup {
   }
   bool can_skip() const override { return false; }
 
-  void begin(RequestRow row, int first_page, View<const PageId> pages) override {
+  int grid() const override { return grid_; }
+
+  void begin(RequestRow row, int first_page, View<const PageId> pages, int num_found) override {
     RowState& state = of(row);
     ensure(!state.taken && first_page == 0, "row ", row, " begins again");
+    ensure(num_found >= static_cast<int>(pages.size()), "row ", row, " begins after ", pages.size(),
+           " pages, of which ", num_found, " are cached");
     state.taken = true;
+    state.fork = num_found * page_size_ / grid_ * grid_;
     if (pages.empty()) return;
     Snapshot& snapshot = snapshots_.at(pages.back());
     by_age_.splice(by_age_.end(), by_age_, snapshot.age);
@@ -68,9 +82,17 @@ class StateGroup final : public CacheGroup {
   }
 
   std::optional<int> pages_to_evict(int) const override { return 0; }
-  void grow(RequestRow row, int num_before, int num_after) override {
-    ensure(of(row).taken && num_before < num_after, "row ", row, " grows from ", num_before, " to ",
-           num_after);
+  void grow(RequestRow row, int num_before, int num_after, const NewTokens& tokens) override {
+    RowState& state = of(row);
+    ensure(state.taken && num_before < num_after, "row ", row, " grows from ", num_before, " to ", num_after);
+    if (!tokens.is_prompt) {
+      for (int p = round_up(num_before + 1, grid_); p <= num_after; p += grid_) state.to_save.insert(p);
+      return;
+    }
+    ensure(num_after <= tokens.prompt_end, "row ", row, " grows to ", num_after,
+           ", past the end of its prompt at ", tokens.prompt_end);
+    for (const int p : {state.fork, (tokens.prompt_end - 1) / grid_ * grid_})
+      if (num_before < p && p <= num_after) state.to_save.insert(p);
   }
 
   void advance(RequestRow row, int num_computed) override {
@@ -84,8 +106,14 @@ class StateGroup final : public CacheGroup {
 
   void rewind(RequestRow row, int num_before, int num_after) override {
     RowState& state = of(row);
-    ensure(num_before > num_after && state.committed.position == num_after, "row ", row, " rewinds to ",
+    ensure(num_before > num_after && state.committed.position <= num_after, "row ", row, " rewinds to ",
            num_after, ", its state is committed at ", state.committed.position);
+    std::erase_if(state.to_save, [&](int position) { return position > num_after; });
+    if (state.committed.position < num_after) {
+      ensure(state.live.position <= num_after, "row ", row, " rewinds to ", num_after,
+             " and is not committed there, its state is at ", state.live.position);
+      return;  // the tokens after it were never computed
+    }
     state.live = state.committed;
     state.replay.clear();
     std::erase_if(state.saved, [&](const State& each) { return each.position > num_after; });
@@ -145,6 +173,8 @@ class StateGroup final : public CacheGroup {
     State committed;            // what advance() said last
     std::vector<State> replay;  // of the last step, after each of its tokens
     std::vector<State> saved;   // nobody's yet
+    std::set<int> to_save;      // positions that the tokens to come reach
+    int fork = 0;               // the last position on the grid that was cached when the row began
   };
   struct Snapshot {
     State state;
@@ -173,7 +203,7 @@ class StateGroup final : public CacheGroup {
   std::vector<RowState> states_;
   std::map<PageId, Snapshot> snapshots_;  // by the page that ends at the state's position
   std::list<PageId> by_age_;              // of snapshots, oldest first
-  int num_restored_ = 0, num_replayed_ = 0;
+  int num_saved_forks_ = 0, num_restored_ = 0, num_replayed_ = 0;
 };
 
 }  // namespace attend::test

@@ -80,5 +80,25 @@ TEST(NgramDrafter, AgreesWithItsDefinitionOnRandomTokens) {
   EXPECT_GT(num_found, 1000);
 }
 
+// The loop over the requests of a step: each has its own number of slots, all share the step's room.
+TEST(NgramDrafter, DraftsForEachRequestOfAStepThatHasSlots) {
+  Request repeating, other, without_slots, last;
+  repeating.tokens = {1, 2, 3, 4, 1, 2};
+  other.tokens = {1, 2, 3, 4, 5, 6};
+  without_slots.tokens = last.tokens = {5, 6, 7, 8, 5, 6};
+  ScheduledStep step;
+  step.requests = {{.request = &repeating, .num_new = 1, .num_draft_slots = 2},
+                   {.request = &other, .num_new = 1, .num_draft_slots = 4},
+                   {.request = &without_slots, .num_new = 1},
+                   {.request = &last, .num_new = 1, .num_draft_slots = 4}};
+  step.max_draft_tokens = 5;
+  NgramDrafter drafter(1, 4);
+  drafter.draft(step);
+  EXPECT_THAT(repeating.draft.tokens, ElementsAre(3, 4));
+  EXPECT_THAT(other.draft.tokens, IsEmpty());
+  EXPECT_THAT(without_slots.draft.tokens, IsEmpty());
+  EXPECT_THAT(last.draft.tokens, ElementsAre(7, 8, 5)) << "what the others leave of the room";
+}
+
 }  // namespace
 }  // namespace attend

@@ -9,6 +9,7 @@
 #include "attend/backends/table.h"
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/engine/step/step_runner.h"
+#include "attend/exec/model_executor.h"
 
 namespace attend {
 namespace {
@@ -23,7 +24,9 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
   static constexpr int kContextLen = 3072, kPageSize = 16, kMaxReqs = 6;
 
   struct Computer {
-    Computer(const ExecutorConfig& config, ReqToTokenPool& rows) : executor(config, rows) { executor.load(); }
+    Computer(const ExecutorConfig& config, const ReqToTokenPool& rows) : executor(config, {rows}) {
+      executor.load();
+    }
     ModelExecutor executor;
     std::optional<StepRunner> runner;
   };
@@ -45,10 +48,10 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
         .limits = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen},
         .page_size = kPageSize};
     config.backend.model.max_context_len = kContextLen;
-    config.pool = make_kv_pool_config(config.model.caches(), kPageSize, dtype, kGpu);
-    set_num_pages(config.pool, kMaxReqs * kContextLen / kPageSize + 1);
+    config.storage = make_cache_storage_config(config.model.caches(), kPageSize, dtype, kGpu);
+    config.storage.num_pages = kMaxReqs * kContextLen / kPageSize + 1;
     config.decode_sizes = {1, 2, 4, kMaxReqs};
-    rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen, kGpu);
+    rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen);
     for (std::optional<Computer>* one : {&replaying_, &launching_}) {
       one->emplace(config, *rows_);
       (*one)->runner.emplace((*one)->executor, CommonPrefix(*rows_, kPageSize, 0));

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "attend/exec/step_arrays.h"
+#include "attend/kv/storage/device_rows.h"
+#include "attend/kv/swa_slots.h"
 #include "tests/support/error_message.h"
 
 namespace attend {
@@ -15,14 +17,13 @@ using testing::ElementsAre;
 // From a scheduled step to the arrays of an executor.
 class StepInputs {
  public:
-  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, const SwaSlots* swa = nullptr)
-      : batch_(limits), arrays_(limits, rows, {}, swa) {}
+  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, std::span<StepColumn* const> columns = {})
+      : batch_(limits), arrays_(limits, rows, rows.table(), columns) {}
   void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0) {
     arrays_.build(batch_.build(step), stream, padded_reqs);
   }
   const ForwardBatch& batch() const { return arrays_.batch(); }
   const ModelInput& model_input() const { return arrays_.model_input(); }
-  View<const int32_t> swa_slots() const { return arrays_.swa_slots(); }
   View<const kernels::SamplingRule> rules() const { return arrays_.rules(); }
   View<const int32_t> sampling_requests() const { return batch_.sampling_requests(); }
 
@@ -83,12 +84,57 @@ TEST(StepBatch, ReportsWindowSlotsOfNewTokens) {
   const TokenSlot slots[] = {TokenSlot(20), TokenSlot(21)};
   rows.write(request.row, 0, slots);
   ASSERT_TRUE(swa.map(slots));
-  StepInputs inputs(limits, rows, &swa);
+  DeviceSlotMap slot_map(swa, {});
+  StepColumn* const columns[] = {&slot_map};
+  StepInputs inputs(limits, rows, columns);
   Stream stream;
   ScheduledStep step{.requests = {{&request, 1}}, .num_tokens = 1, .mode = ForwardMode::kDecode};
   inputs.build(step, stream, /*padded_reqs=*/2);
   EXPECT_THAT(inputs.batch().out_slots, ElementsAre(TokenSlot(21), kNoSlot));
-  EXPECT_THAT(inputs.swa_slots(), ElementsAre(swa.translate(TokenSlot(21)).value, -1));
+  EXPECT_THAT(slot_map.entries(), ElementsAre(swa.translate(TokenSlot(21)).value, -1));
+}
+
+// Column of a group that step arrays do not know: the last slot of each request.
+class LastSlotColumn final : public StepColumn {
+ public:
+  LastSlotColumn() : StepColumn(Length::kRequests) {}
+  void fill(const HostStep& step, View<int32_t> entries) const override {
+    for (size_t i = 0; i < entries.size(); ++i)
+      entries[i] = step.request_rows[i] == kPaddingRow
+                       ? -7
+                       : step.out_slots[static_cast<size_t>(step.cu_seqlen_q[i + 1]) - 1].value;
+  }
+};
+
+TEST(StepBatch, CarriesColumnsOfAnyCacheGroup) {
+  const BatchLimits limits{.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16};
+  ReqToTokenPool rows(2, 8);
+  SwaSlots swa(4, 6, 4);
+  std::vector<Request> requests(2);
+  const std::vector<TokenSlot> slots[] = {{TokenSlot(20), TokenSlot(21)}, {TokenSlot(9), TokenSlot(8)}};
+  for (size_t i = 0; i < 2; ++i) {
+    requests[i].tokens = {1, 2};
+    requests[i].num_prompt = 1;
+    requests[i].num_computed = 1;
+    requests[i].row = *rows.allocate();
+    rows.write(requests[i].row, 0, slots[i]);
+    ASSERT_TRUE(swa.map(slots[i]));
+  }
+  DeviceSlotMap slot_map(swa, {});
+  LastSlotColumn last_slots;
+  StepColumn* const columns[] = {&last_slots, &slot_map};
+  StepInputs inputs(limits, rows, columns);
+  Stream stream;
+  const ScheduledStep step{
+      .requests = {{&requests[0], 1}, {&requests[1], 1}}, .num_tokens = 2, .mode = ForwardMode::kDecode};
+  inputs.build(step, stream, /*padded_reqs=*/3);
+  EXPECT_THAT(last_slots.entries(), ElementsAre(21, 8, -7));
+  EXPECT_THAT(slot_map.entries(),
+              ElementsAre(swa.translate(TokenSlot(21)).value, swa.translate(TokenSlot(8)).value, -1));
+  const int32_t* const address = slot_map.entries().data();
+  inputs.build({.requests = {{&requests[1], 1}}, .num_tokens = 1, .mode = ForwardMode::kDecode}, stream, 3);
+  EXPECT_THAT(last_slots.entries(), ElementsAre(8, -7, -7));
+  EXPECT_EQ(slot_map.entries().data(), address);
 }
 
 TEST(StepBatch, HasTheSameAddressesInStepsPaddedToTheSameSize) {

@@ -96,22 +96,22 @@ TEST(ChooseMoe, UsesTallerTilesForMoreRowsPerExpert) {
   const auto expect_plain = [](int64_t num_tokens, const GpuFacts& gpu, std::string_view name) {
     EXPECT_EQ(choose(make_experts(num_tokens), gpu).row.name, name) << num_tokens;
   };
-  expect_plain(1, kH100, "experts of a lone token");
+  expect_plain(1, kH100, "single-token experts");
   expect_plain(2, kH100, "skinny experts");
   expect_plain(48, kH100, "skinny experts");
   expect_plain(49, kH100, "grouped GEMM of 16 rows");
   expect_plain(255, kH100, "grouped GEMM of 16 rows");
   expect_plain(256, kH100, "expert tiles (sm90)");
-  expect_plain(1, kA100, "experts of a lone token");
+  expect_plain(1, kA100, "single-token experts");
   expect_plain(2, kA100, "grouped GEMM of 16 rows");
   expect_plain(511, kA100, "grouped GEMM of 16 rows");
   expect_plain(512, kA100, "grouped GEMM of 64 rows");
   const auto expect_mxfp4 = [](int64_t num_tokens, const GpuFacts& gpu, std::string_view name) {
     EXPECT_EQ(choose(make_experts(num_tokens, WeightFormat::kMxFp4), gpu).row.name, name) << num_tokens;
   };
-  expect_mxfp4(1, kH100, "experts of a lone token");
+  expect_mxfp4(1, kH100, "single-token experts");
   expect_mxfp4(64, kH100, "direct experts");
-  expect_mxfp4(65, kH100, "expert tiles of mxfp4 (sm90)");
+  expect_mxfp4(65, kH100, "mxfp4 expert tiles (sm90)");
   expect_mxfp4(65, kA100, "quantized grouped GEMM of 16 rows");
   expect_mxfp4(512, kL40S, "quantized grouped GEMM of 64 rows");
 }

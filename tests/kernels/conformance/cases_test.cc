@@ -11,6 +11,7 @@
 #include <set>
 
 #include "attend/kernels/common/element.h"
+#include "attend/kernels/metadata/page_of.h"
 #include "tests/kernels/conformance/cases/built_case.h"
 #include "tests/kernels/conformance/cases/poison.h"
 

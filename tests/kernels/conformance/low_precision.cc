@@ -5,6 +5,7 @@
 
 #include "attend/kernels/attention/reference_mask.h"
 #include "attend/kernels/common/element.h"
+#include "attend/kernels/metadata/page_of.h"
 #include "tests/kernels/conformance/rounded.h"
 
 namespace attend::conformance {

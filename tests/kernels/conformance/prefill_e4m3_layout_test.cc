@@ -9,6 +9,7 @@
 
 #include "attend/kernels/attention/reference_mask.h"
 #include "attend/kernels/common/element.h"
+#include "attend/kernels/metadata/page_of.h"
 #include "tests/kernels/conformance/emulated_tensor_cores.h"
 #include "tests/kernels/conformance/run.h"
 

@@ -75,9 +75,9 @@ TEST(GatherLatent, RejectsMoreRowsThanFit) {
   Pool pool(DType::kF32);
   Stream stream;
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { gather_latent(pool.args(0, 4), stream); }),
-            "out float32[9, 16] on cpu: 3 requests may have 4 rows each");
+            "out float32[9, 16] on cpu: 3 requests need up to 4 rows each");
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { gather_latent(pool.args(0, 0), stream); }),
-            "gather_latent: 0 keys from 0: expected at least 1, from 0 on");
+            "gather_latent: 0 keys from 0: expected at least 1 key, from 0 or later");
 }
 
 TEST(CopyToHeads, CopiesTheRowToEveryHead) {

@@ -1,4 +1,3 @@
-#include "attend/kernels/norm_rope/rope_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -89,7 +88,7 @@ TEST_F(RopeRows, RejectsPositionsBeyondTheAngles) {
   std::vector<float> to(x_.size());
   first_position_[1] = 9;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { apply_rope_rows(args_to(to), stream_); }),
-              HasSubstr("request 1 stands at positions 9 to 9: cos and sin have 9"));
+              HasSubstr("request 1 has positions 9 to 9: cos and sin have 9"));
 }
 
 }  // namespace

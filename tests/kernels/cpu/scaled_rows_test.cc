@@ -139,7 +139,7 @@ TEST(ScaledRows, RejectOtherRanksWidthsAndAlignments) {
   args = row.args();
   args.to.k = wide.view().slice(2, 0, kScaledRow.bytes);
   EXPECT_EQ(error_text(args),
-            "cache uint8[3, 2, 656] on cpu: expected rows that begin at multiples of 16 bytes");
+            "cache uint8[3, 2, 656] on cpu: expected rows that start at multiples of 16 bytes");
 }
 
 TEST(CacheDType, NameIsParsedBack) {
@@ -151,7 +151,7 @@ TEST(CacheDType, NameIsParsedBack) {
   for (const char* name : {"uint8", "int32", "nvfp4"})
     EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { parse_cache_dtype(name); }),
               "cache dtype '" + std::string(name) +
-                  "': expected float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, of latent "
+                  "': expected float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, for latent "
                   "attention, fp8_ds_mla");
 }
 

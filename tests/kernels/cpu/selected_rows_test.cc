@@ -143,10 +143,10 @@ TEST(DequantizeRows, RejectsMismatchedArguments) {
   };
   EXPECT_EQ(message(), "slots[0, 1] is 4: the cache has 4");
   counts = {3};
-  EXPECT_EQ(message(), "counts[0] is 3: there is room for 2");
+  EXPECT_EQ(message(), "counts[0] is 3: expected 0 to 2");
   counts = {1};
   first = {2};
-  EXPECT_EQ(message(), "first[0] is 2: out has room for 2, and 1 are wanted");
+  EXPECT_EQ(message(), "first[0] is 2: out holds 2 rows, 1 are requested");
   first = {0, 0};
   EXPECT_EQ(message(), "first of 2 entries: expected 1");
   layout = QuantizedLayout::kModel1;
@@ -154,7 +154,7 @@ TEST(DequantizeRows, RejectsMismatchedArguments) {
   view = cache;
   view.shape[1] = 2;
   view.strides[1] += 8;
-  EXPECT_NE(message().find("expected each page contiguous"), std::string::npos) << message();
+  EXPECT_NE(message().find("expected contiguous pages"), std::string::npos) << message();
 }
 
 }  // namespace

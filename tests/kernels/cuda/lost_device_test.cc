@@ -26,7 +26,7 @@ using testing_support::error_message;
   const View<const int32_t> ids(arrays.view(std::span<const int32_t>(far_outside)));
   kernels::embedding(ids, table, out, stream);
 
-  const auto lost = HasSubstr("the GPU is lost to this process and refuses further work");
+  const auto lost = HasSubstr("the GPU cannot be used by this process any more");
   EXPECT_THAT(error_message(ErrorCode::kDevice, [&] { cuda::synchronize(stream); }), lost);
   EXPECT_THAT(error_message(ErrorCode::kDevice, [&] { cuda::synchronize(stream); }), lost);
   EXPECT_THAT(error_message(ErrorCode::kDevice, [&] { kernels::embedding(ids, table, out, stream); }), lost);

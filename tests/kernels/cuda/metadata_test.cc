@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/storage/device_rows.h"
 #include "attend/kv/swa_slots.h"
 #include "tests/kernels/cuda/support/device_copy.h"
 #include "tests/kernels/cuda/support/needs_gpu.h"
@@ -95,7 +96,8 @@ TEST_F(CudaMetadata, PageTablesAndCsrMatchTheHost) {
 TEST_F(CudaMetadata, RequestRowsFollowTheHost) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
-  ReqToTokenPool pool(3, 8, kGpu);
+  ReqToTokenPool pool(3, 8);
+  DeviceRows on_gpu(pool, kGpu);
   const RequestRow first = *pool.allocate(), second = *pool.allocate();
   const std::vector<TokenSlot> slots{TokenSlot(9), TokenSlot(4), TokenSlot(5), kNoSlot};
   pool.write(first, 6, View<const TokenSlot>(slots).first(1));
@@ -104,13 +106,13 @@ TEST_F(CudaMetadata, RequestRowsFollowTheHost) {
   const std::vector<int32_t> cu_seqlen_q{0, 1, 3, 4}, positions{6, 0, 1, 0};
 
   DeviceArrays arrays(stream);
-  pool.upload({.rows = raw(arrays.view(std::span<const RequestRow>(rows))),
-               .cu_seqlen_q = arrays.view(std::span<const int32_t>(cu_seqlen_q)),
-               .positions = arrays.view(std::span<const int32_t>(positions)),
-               .slots = raw(arrays.view(std::span<const TokenSlot>(slots)))},
-              stream);
+  on_gpu.write_new_slots({.rows = raw(arrays.view(std::span<const RequestRow>(rows))),
+                          .cu_seqlen_q = arrays.view(std::span<const int32_t>(cu_seqlen_q)),
+                          .positions = arrays.view(std::span<const int32_t>(positions)),
+                          .slots = raw(arrays.view(std::span<const TokenSlot>(slots)))},
+                         stream);
   const Tensor got = Tensor::empty({4, 8}, DType::kI32);
-  cuda::copy(pool.table(), got, stream);
+  cuda::copy(on_gpu.table(), got, stream);
   cuda::synchronize(stream);
   for (int32_t row = 0; row < 4; ++row) {
     const auto expected = raw(pool.row(RequestRow(row)));
@@ -122,8 +124,10 @@ TEST_F(CudaMetadata, RequestRowsFollowTheHost) {
 TEST_F(CudaMetadata, SlotMapFollowsTheHost) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
-  ReqToTokenPool rows(1, 8, kGpu);
-  SwaSlots swa(4, 6, 4, kGpu);
+  ReqToTokenPool rows(1, 8);
+  const DeviceRows rows_on_gpu(rows, kGpu);
+  SwaSlots swa(4, 6, 4);
+  const DeviceSlotMap map_on_gpu(swa, kGpu);
   const std::vector<RequestRow> request{*rows.allocate()};
   const std::vector<TokenSlot> slots{TokenSlot(18), TokenSlot(19), TokenSlot(8), kNoSlot};
   const std::vector<int32_t> cu_seqlen_q{0, 4}, positions{2, 3, 4, 0};
@@ -132,15 +136,15 @@ TEST_F(CudaMetadata, SlotMapFollowsTheHost) {
   swa.translate(slots, swa_slots);
 
   DeviceArrays arrays(stream);
-  rows.upload({.rows = raw(arrays.view(std::span<const RequestRow>(request))),
-               .cu_seqlen_q = arrays.view(std::span<const int32_t>(cu_seqlen_q)),
-               .positions = arrays.view(std::span<const int32_t>(positions)),
-               .slots = raw(arrays.view(std::span<const TokenSlot>(slots))),
-               .swa_slots = arrays.view(std::span<const int32_t>(swa_slots)),
-               .slot_map = swa.slot_map().as<int32_t>()},
-              stream);
+  rows_on_gpu.write_new_slots({.rows = raw(arrays.view(std::span<const RequestRow>(request))),
+                               .cu_seqlen_q = arrays.view(std::span<const int32_t>(cu_seqlen_q)),
+                               .positions = arrays.view(std::span<const int32_t>(positions)),
+                               .slots = raw(arrays.view(std::span<const TokenSlot>(slots))),
+                               .swa_slots = arrays.view(std::span<const int32_t>(swa_slots)),
+                               .slot_map = map_on_gpu.slot_map().as<int32_t>()},
+                              stream);
   const Tensor got = Tensor::empty({24}, DType::kI32);
-  cuda::copy(swa.slot_map(), got, stream);
+  cuda::copy(map_on_gpu.slot_map(), got, stream);
   cuda::synchronize(stream);
   std::vector<int32_t> expected(24);
   for (size_t i = 0; i < 3; ++i) expected[static_cast<size_t>(slots[i].value)] = swa_slots[i];

@@ -1,11 +1,10 @@
 // Rows rotated and scaled on the GPU equal the CPU's.
-#include "attend/kernels/norm_rope/rope_rows.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
+#include "attend/kernels/norm_rope/rope.h"
 #include "tests/kernels/cuda/support/device_copy.h"
 #include "tests/kernels/cuda/support/needs_gpu.h"
 #include "tests/kernels/dense/test_tensor.h"

@@ -131,7 +131,7 @@ TEST(HeadLinearEntry, RejectsUnsupportedInput) {
   EXPECT_EQ(error_text(ErrorCode::kInvalidArgument, narrow),
             "weight bfloat16[3, 4, 7] on cpu: expected 8 in dimension 2");
   EXPECT_EQ(error_text(ErrorCode::kUnsupported, bytes),
-            "weight fp8_e4m3[3, 4, 8] on cpu: head_linear() takes float32, float16, bfloat16");
+            "weight fp8_e4m3[3, 4, 8] on cpu: expected float32, float16 or bfloat16");
   TensorView gaps = wide;
   gaps.shape = {3, 4, 8};
   gaps.strides = {128, 32, 2};

@@ -163,7 +163,7 @@ TEST_P(FusedLinearOfShape, AccumulatesOnGpusOnly) {
                       linear({.x = t.x, .weight = t.weight, .bias = {}, .out = out, .accumulate = true},
                              stream);
                     }),
-                "accumulate: linear() on cpu does not offer it; cuda does");
+                "accumulate: linear() on cpu does not support it; cuda does");
       return;
     }
     for (const bool with_bias : {false, true}) {
@@ -198,7 +198,7 @@ TEST(FusedLinearArguments, RejectsAnOddNumberOfGateAndUpRows) {
                     gated_linear({.x = x, .weight = weight, .bias = {}, .gate_up = gate_up, .out = out},
                                  stream);
                   }),
-              testing::HasSubstr("expected gate and up, as many rows of each"));
+              testing::HasSubstr("expected equal numbers of gate and up rows"));
 }
 
 TEST(FusedLinearArguments, RejectsMismatchedNorms) {
@@ -222,7 +222,7 @@ TEST(FusedLinearArguments, RejectsMismatchedNorms) {
   };
   using testing::StartsWith;
   EXPECT_THAT(error_text(norm(of_x, like_x, {}, /*deferred=*/true), {}),
-              StartsWith("norm: deferred, so its partial_squares"));
+              StartsWith("norm: a deferred norm requires partial_squares"));
   EXPECT_THAT(error_text(norm(of_x, like_x, squares_of_out, /*deferred=*/false), {}),
               StartsWith("norm.partial_squares"));
   EXPECT_THAT(error_text({}, norm(of_x, like_x, squares_of_x, /*deferred=*/false)),

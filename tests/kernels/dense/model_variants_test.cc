@@ -173,7 +173,7 @@ TEST_F(SoftCap, RejectsAnInvalidCap) {
   Stream stream;
   for (const float cap : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()})
     EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { soft_cap(x, cap, stream); }),
-                HasSubstr("expected a number above 0"));
+                HasSubstr("expected above 0"));
 }
 
 // Heads with pairs (2i, 2i + 1) are heads with pairs (i, i + pairs) in another order, including norms and

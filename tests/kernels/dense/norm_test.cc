@@ -228,7 +228,7 @@ TEST(LayerNormEntry, RejectsMismatchedArguments) {
   const auto error_text = [&](const TestTensor& bias) {
     return error_message(ErrorCode::kInvalidArgument, [&] { layer_norm(x, weight, bias, 1e-5f, x, stream); });
   };
-  EXPECT_EQ(error_text(wide), "bias of float32: expected float16, that of the weight");
+  EXPECT_EQ(error_text(wide), "bias of float32: expected float16, the dtype of the weight");
   EXPECT_NE(error_text(short_).find("bias"), std::string::npos);
   Stream gpu;
   gpu.device = {.type = DeviceType::kCuda};

@@ -137,7 +137,7 @@ TEST_F(Rope, RejectsAPositionBeyondTheTable) {
       "positions[1] = 10: cos has 10 rows");
   EXPECT_THAT(
       error_message(ErrorCode::kInvalidArgument, [&] { rope(narrow, good, angles.cos, angles.sin, stream); }),
-      HasSubstr("rotates 8 elements, the heads of x have 6"));
+      HasSubstr("rotates 8 elements, heads of x have 6"));
 }
 
 // Positions 8190, 8191 and 16383 with a slope of 0.1 and steps of 8192.
@@ -197,7 +197,7 @@ TEST(NormAfterRope, UsesTheUnrotatedHead) {
   const TestTensor wide({1, 1, 264}, DType::kF32);
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
                             [&] { norm_rope({.q = wide, .norm_after_rope = true}, stream); }),
-              HasSubstr("heads of 264: at most 256"));
+              HasSubstr("heads of 264: expected at most 256"));
 }
 
 }  // namespace

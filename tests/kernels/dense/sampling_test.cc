@@ -442,7 +442,7 @@ TEST(SampleOnAGpu, RejectsAVocabularyTooLargeForItsHistogram) {
                             [&] {
                               sample(logits, {&rule, 1}, {&id, 1}, stream);
                             }),
-              HasSubstr("a vocabulary of 1048576 on cuda:0: at most 1048575"));
+              HasSubstr("a vocabulary of 1048576 on cuda:0: expected at most 1048575"));
 }
 
 TEST_F(Sample, RejectsMismatchedArgumentsAndReportsWhy) {

@@ -1,12 +1,11 @@
 // Virtual batches of chunked local attention, and Triton's split counts.
-#include "attend/kernels/metadata/adapters.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
 
+#include "attend/kernels/metadata/metadata.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {
@@ -93,11 +92,11 @@ TEST(LocalAttentionBatches, NameMismatchedArguments) {
   EXPECT_EQ(error_text(4, 2, cu_seqlen_q, seqlen_kv, 4),
             "page_table of 3 entries: local_attention_batches needs 1 x 4");
   EXPECT_EQ(error_text(4, 2, falling, seqlen_kv, 3),
-            "cu_seqlen_q falls from 0 to -1 at request 0: local_attention_batches needs rising numbers");
+            "cu_seqlen_q falls from 0 to -1 at request 0: local_attention_batches needs ascending values");
   EXPECT_EQ(error_text(4, 2, late, seqlen_kv, 3),
-            "cu_seqlen_q of 2 numbers: local_attention_batches needs 2, the first one 0");
+            "cu_seqlen_q of 2 entries: local_attention_batches needs 2, the first one 0");
   EXPECT_EQ(error_text(4, 2, cu_seqlen_q, {6, 6}, 1),
-            "cu_seqlen_q of 2 numbers: local_attention_batches needs 3, the first one 0");
+            "cu_seqlen_q of 2 entries: local_attention_batches needs 3, the first one 0");
 }
 
 TEST(MaxVirtualBatches, IsBoundedByTheNumberOfTokens) {
@@ -146,7 +145,7 @@ TEST(NumKvSplits, NameUnsupportedArguments) {
   const std::vector<int32_t> seqlen_kv{100, 0}, fine{100};
   EXPECT_THAT(num_kv_splits({}, 32, 8, 8, 132), IsEmpty());
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { num_kv_splits(seqlen_kv, 32, 8, 8, 132); }),
-            "seqlen_kv 0 of request 1: num_kv_splits needs at least 1, as pad requests have");
+            "seqlen_kv 0 of request 1: num_kv_splits needs at least 1, also for padding requests");
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { num_kv_splits(fine, 30, 8, 8, 132); }),
             "num_q_heads 30: num_kv_splits needs a multiple of num_kv_heads 8");
   EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { num_kv_splits(fine, 32, 8, 0, 132); }),

@@ -10,9 +10,9 @@
 
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention_batch.h"
-#include "attend/kernels/metadata/adapters.h"
 #include "attend/kernels/metadata/kv_index.h"
 #include "attend/kernels/metadata/metadata.h"
+#include "attend/kernels/metadata/page_of.h"
 
 namespace attend::kernels {
 namespace {

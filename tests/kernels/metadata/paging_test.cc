@@ -104,7 +104,7 @@ TEST_F(SwaTranslation, RejectsOtherNegativeSlotsAndOtherSizes) {
   std::vector<int32_t> slots{8, -2}, one(1);
   EXPECT_EQ(
       error_message(ErrorCode::kInvalidArgument, [&] { translate_slots(slot_map_.data(), slots, slots); }),
-      "slot -2 at 1: translate_slots takes a token slot or -1");
+      "slot -2 at 1: translate_slots needs a token slot or -1");
   EXPECT_EQ(
       error_message(ErrorCode::kInvalidArgument, [&] { translate_slots(slot_map_.data(), slots, one); }),
       "translated of 1 slots: translate_slots has 2");
@@ -156,15 +156,15 @@ TEST(BuildPageTable, NamesMismatchedArguments) {
   EXPECT_EQ(error_text(make_requests(rows, seqlen_kv), 4, 3, 5),
             "page_table of 5 entries: build_page_table needs 2 x 3");
   EXPECT_EQ(error_text(make_requests(rows, too_long), 4, 3, 6),
-            "seqlen_kv 10 of request 1: build_page_table takes 0 to 9, the length of a row");
+            "seqlen_kv 10 of request 1: build_page_table supports 0 to 9, the length of a row");
   EXPECT_EQ(error_text(make_requests(rows, negative), 4, 3, 6),
-            "seqlen_kv -1 of request 1: build_page_table takes 0 to 9, the length of a row");
+            "seqlen_kv -1 of request 1: build_page_table supports 0 to 9, the length of a row");
   EXPECT_EQ(error_text(make_requests(one, seqlen_kv), 4, 3, 6),
             "rows of 1 requests: build_page_table has seqlen_kv of 2");
   for (int page_size : {0, 3, 512})
     EXPECT_EQ(
         error_text(make_requests(rows, seqlen_kv), page_size, 3, 6),
-        "page_size " + std::to_string(page_size) + ": build_page_table takes a power of two from 1 to 256");
+        "page_size " + std::to_string(page_size) + ": build_page_table needs a power of two from 1 to 256");
 }
 
 TEST(BuildCsr, NamesMismatchedArguments) {
@@ -176,9 +176,9 @@ TEST(BuildCsr, NamesMismatchedArguments) {
                 View<int32_t>(indices).first(num_indices));
     });
   };
-  EXPECT_EQ(error_text(4, 2, 5), "indptr of 2 numbers: build_csr needs 3");
+  EXPECT_EQ(error_text(4, 2, 5), "indptr of 2 entries: build_csr needs 3");
   EXPECT_EQ(error_text(4, 3, 4), "indices of 4 entries: build_csr needs 5");
-  EXPECT_EQ(error_text(48, 3, 5), "page_size 48: build_csr takes a power of two from 1 to 256");
+  EXPECT_EQ(error_text(48, 3, 5), "page_size 48: build_csr needs a power of two from 1 to 256");
 }
 
 TEST(Metadata, DoesNotAllocateOnTheHeap) {

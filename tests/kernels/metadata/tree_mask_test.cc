@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "attend/kernels/metadata/adapters.h"
+#include "attend/kernels/metadata/metadata.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {
@@ -146,7 +146,7 @@ TEST(ExpandTreeRequests, NameMismatchedSizes) {
       "tree_mask_words 1: expand_tree_requests needs 2, one bit per new token of the longest request");
   EXPECT_EQ(
       error_message(ErrorCode::kInvalidArgument, [&] { expand_tree_requests(tree_mask, 1, {}, slots); }),
-      "cu_seqlen_q of 0 numbers: expand_tree_requests needs one more than requests");
+      "cu_seqlen_q of 0 entries: expand_tree_requests needs one more entry than requests");
 }
 
 }  // namespace

@@ -361,11 +361,11 @@ TEST(Experts, RejectUnsupportedInput) {
   EXPECT_EQ(
       error_text(ErrorCode::kInvalidArgument,
                  [](MoeExpertsArgs& args, Linears&, Linears&) { args.shape.top_k = 9; }),
-      "experts: 9 of 8, 64 features and 32 within: expected at least 1 of each, and no more chosen than "
-      "there are");
+      "experts: 9 of 8, 64 features and 32 in each expert: expected at least 1 of each, and top_k up to the "
+      "number of experts");
   EXPECT_EQ(error_text(ErrorCode::kInvalidArgument,
                        [](MoeExpertsArgs&, Linears& gate_ups, Linears&) { gate_ups.resize(3); }),
-            "gate_up: 3 matrices of 8 experts: expected one, or on a CPU one of each");
+            "gate_up: 3 matrices of 8 experts: expected one, or on a CPU one per expert");
   EXPECT_EQ(error_text(ErrorCode::kInvalidArgument,
                        [](MoeExpertsArgs&, Linears&, Linears& downs) {
                          downs[0].weight = downs[0].weight.data.slice(0, 0, 7 * 64);
@@ -380,7 +380,7 @@ TEST(Experts, RejectUnsupportedInput) {
             "experts: 8: expected 0 to 7");
   EXPECT_EQ(error_text(ErrorCode::kUnsupported,
                        [](MoeExpertsArgs& args, Linears&, Linears&) { args.accumulate = true; }),
-            "accumulate: moe_experts() on cpu does not offer it; cuda does");
+            "accumulate: moe_experts() on cpu does not support it; cuda does");
   EXPECT_EQ(error_text(ErrorCode::kInvalidArgument,
                        [](MoeExpertsArgs& args, Linears&, Linears&) {
                          args.gate.activation = ExpertActivation::kClampedSwiglu;
@@ -391,7 +391,7 @@ TEST(Experts, RejectUnsupportedInput) {
                          gate_ups = layer.parts(layer.gate_up, 8);
                          gate_ups[3].bias = layer.weights.view().reshape({8});
                        }),
-            "gate_up: some matrices with a bias: expected all or none");
+            "gate_up: some matrices have a bias: expected all or none");
 }
 
 INSTANTIATE_TEST_SUITE_P(Moe, ExpertsTest, testing::ValuesIn(testing_support::moe_devices()),

@@ -1,11 +1,10 @@
 // moe_add() over a Residual: norm, router and experts, compared with float64.
-#include "attend/kernels/fused/moe_add.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/tensor/arena.h"
 #include "tests/kernels/dense/test_tensor.h"
 

@@ -6,7 +6,7 @@
 #include <ostream>
 
 #include "attend/kernels/common/cpu/isa.h"
-#include "attend/kernels/fused/moe_add.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend::testing_support {
 

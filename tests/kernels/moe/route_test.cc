@@ -129,12 +129,13 @@ TEST(Route, RejectsGroupsThatDoNotDivideTheExpertsOrAreTooSmall) {
     return error_message(ErrorCode::kInvalidArgument,
                          [&] { route(to.args(logits, rule, corrected), stream); });
   };
-  EXPECT_EQ(error_text({.groups = {5, 2}}), "groups: 5 of 12 experts: expected a divisor of them, 1 to 32");
-  EXPECT_EQ(error_text({.groups = {4, 5}}), "groups: 5 chosen of 4: expected 1 to 4");
-  EXPECT_EQ(error_text({.groups = {4, 1}}), "groups: 1 chosen, of 3 experts each: a token chooses 5");
+  EXPECT_EQ(error_text({.groups = {5, 2}}),
+            "groups: 5 of 12 experts: expected a divisor of the number of experts, 1 to 32");
+  EXPECT_EQ(error_text({.groups = {4, 5}}), "groups: 5 selected of 4: expected 1 to 4");
+  EXPECT_EQ(error_text({.groups = {4, 1}}), "groups: 1 selected, with 3 experts each: a token selects 5");
   EXPECT_EQ(error_text({.scores = RouterScores::kSigmoid, .groups = {12, 6}}),
-            "groups: of one expert each: by sigmoid scores a group is ranked by its two best");
-  EXPECT_EQ(error_text({}, correction), "correction float32[12] on cpu: of sigmoid scores alone");
+            "groups of one expert: sigmoid scores rank a group by its two best experts");
+  EXPECT_EQ(error_text({}, correction), "correction float32[12] on cpu: expected only with sigmoid scores");
   EXPECT_EQ(error_text({.scores = RouterScores::kSigmoid}, short_one),
             "correction float32[4] on cpu: expected 12 in dimension 0");
 }
@@ -191,8 +192,7 @@ TEST(Route, RejectsUnsupportedInput) {
     Stream stream;
     return error_message(ErrorCode::kInvalidArgument, [&] { route(to.args(from, {}), stream); });
   };
-  EXPECT_EQ(error_text(logits, Routed(2, 9)),
-            "experts int32[2, 9] on cpu: expected 1 to 8 of a token, not 9");
+  EXPECT_EQ(error_text(logits, Routed(2, 9)), "experts int32[2, 9] on cpu: expected 1 to 8 per token, not 9");
   EXPECT_EQ(error_text(many, Routed(2, 9)),
             "logits float32[2, 513] on cpu: expected 1 to 512 experts, not 513");
   EXPECT_EQ(error_text(half, Routed(2, 2)), "logits float16[2, 8] on cpu: expected float32");

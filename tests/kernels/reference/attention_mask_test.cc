@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "attend/kernels/metadata/adapters.h"
+#include "attend/kernels/metadata/metadata.h"
 #include "tests/kernels/conformance/cases/random.h"
 #include "tests/kernels/reference/tiny_attention.h"
 

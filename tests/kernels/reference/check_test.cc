@@ -75,7 +75,7 @@ TEST_F(CheckAttention, RejectsHeadDimsBeyond256) {
 
 TEST_F(CheckAttention, RejectsAGapBetweenElementsOfARow) {
   args_.kv.k.strides[3] = 2;
-  EXPECT_THAT(rejected(ErrorCode::kUnsupported), HasSubstr("stride 2 in the last dimension, kernels take 1"));
+  EXPECT_THAT(rejected(ErrorCode::kUnsupported), HasSubstr("stride 2 in the last dimension, expected 1"));
 }
 
 TEST_F(CheckAttention, RejectsE5m2QueriesAndFp8QueriesOfAnotherDtypeThanKeys) {

@@ -9,7 +9,6 @@
 #include <random>
 
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/metadata/adapters.h"
 #include "attend/kernels/metadata/metadata.h"
 
 namespace attend::conformance {

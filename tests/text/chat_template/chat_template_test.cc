@@ -253,7 +253,8 @@ TEST(ChatTemplate, LimitsMemoryAndSteps) {
   EXPECT_THAT(
       error_text("{% set n = namespace(x=[]) %}{% for i in range(999) %}{% set n.x = [n.x] %}{% endfor %}"),
       HasSubstr("levels deep"));
-  EXPECT_THAT(error_text("{% set a = [] %}{% set b = [a] %}{{ a.append(b) }}"), HasSubstr("takes no lists"));
+  EXPECT_THAT(error_text("{% set a = [] %}{% set b = [a] %}{{ a.append(b) }}"),
+              HasSubstr("accepts no lists"));
 }
 
 }  // namespace

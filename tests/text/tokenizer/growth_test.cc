@@ -47,24 +47,24 @@ void expect_unsupported(const std::string& message, Fn&& fn) {
 
 TEST(TokenizerGrowth, NamesTheNormalizerThatMultipliesAText) {
   const Tokenizer thousandfold = tokenizer_with("normalizer", repeated("normalizers", replace("a", 1000), 4));
-  expect_unsupported("normalizer.normalizers[1]: stretches a text to 1000000 bytes: at most 65636",
+  expect_unsupported("normalizer.normalizers[1]: expands a text to 1000000 bytes: at most 65636",
                      [&] { thousandfold.encode("a"); });
   const Tokenizer once = tokenizer_with("normalizer", replace("a", 1000));
   EXPECT_EQ(once.encode("a").size(), 1000u);
-  expect_unsupported("tokenizer.json: normalizer: stretches", [&] { once.encode(std::string(1000, 'a')); });
+  expect_unsupported("tokenizer.json: normalizer: expands", [&] { once.encode(std::string(1000, 'a')); });
 }
 
 TEST(TokenizerGrowth, NamesTheNormalizerThatPrependsALongText) {
   const Tokenizer prepends =
       tokenizer_with("normalizer", {{"type", "Prepend"}, {"prepend", std::string(100'000, 'a')}});
-  expect_unsupported("normalizer: stretches a text to 100001 bytes", [&] { prepends.encode("a"); });
+  expect_unsupported("normalizer: expands a text to 100001 bytes", [&] { prepends.encode("a"); });
 }
 
 // The limit applies to all short texts between added tokens together, not to each one.
 TEST(TokenizerGrowth, IsBoundedForAllPartsOfATextTogether) {
   const Tokenizer expanding = tokenizer_with("normalizer", replace("a", 60'000));
   EXPECT_EQ(expanding.encode("a<s>").size(), 60'001u);
-  expect_unsupported("normalizer: stretches", [&] { expanding.encode("a<s>a<s>a"); });
+  expect_unsupported("normalizer: expands", [&] { expanding.encode("a<s>a<s>a"); });
 }
 
 TEST(TokenizerGrowth, NamesThePreTokenizerThatDoublesATextTooOften) {
@@ -76,7 +76,7 @@ TEST(TokenizerGrowth, NamesThePreTokenizerThatDoublesATextTooOften) {
 TEST(TokenizerGrowth, IsBoundedForEachDecodedToken) {
   const Tokenizer expanding = tokenizer_with("decoder", repeated("decoders", replace("a", 1000), 2));
   const int32_t a = 0;
-  expect_unsupported("decoder.decoders[1]: stretches a text to 1000000 bytes: at most 65536", [&] {
+  expect_unsupported("decoder.decoders[1]: expands a text to 1000000 bytes: at most 65536", [&] {
     expanding.decode({&a, 1});
   });
 }

@@ -162,7 +162,7 @@ TEST(TokenizerErrors, RejectInvalidIds) {
 TEST(TokenizerErrors, RejectIdsThatAreNotDense) {
   expect_rejected("/model/vocab/abb", 7, kCorrupt, "no token has id 3");
   expect_rejected("/model/vocab/b", 0, kCorrupt, "id 0 belongs to \"a\" and to \"b\"");
-  expect_rejected("/added_tokens/0/id", 5, kCorrupt, "has id 5, but it is 4 by its place");
+  expect_rejected("/added_tokens/0/id", 5, kCorrupt, "has id 5, but it is 4 by its position");
   expect_rejected("/added_tokens/0/content", "ab", kCorrupt, "token \"ab\" has id 4, but it is 2");
 }
 

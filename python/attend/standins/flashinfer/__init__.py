@@ -1,4 +1,4 @@
-"""attend.flashinfer under the name that programs import it by (python -m attend.sgl_kernel)."""
+"""attend.flashinfer as a package named flashinfer (python -m attend.sgl_kernel)."""
 
 import sys
 

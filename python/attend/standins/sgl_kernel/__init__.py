@@ -1,4 +1,4 @@
-"""attend.sgl_kernel under the name that programs import it by (python -m attend.sgl_kernel)."""
+"""attend.sgl_kernel as a package named sgl_kernel (python -m attend.sgl_kernel)."""
 
 import sys
 

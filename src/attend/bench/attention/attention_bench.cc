@@ -12,6 +12,7 @@
 #include "attend/bench/timing.h"
 #include "attend/kernels/attention/cpu/attention.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/tensor/arena.h"
 
 namespace attend::bench {
 namespace {
@@ -34,13 +35,13 @@ bool has_tiles() {
   return std::find(available.begin(), available.end(), Arithmetic::kAmxBf16) != available.end();
 }
 
-// 0 where there are none.
+// Returns 0 if there are no matrix tiles.
 double tiles_per_second(int threads) {
   if (!has_tiles()) return 0;
   return max_rate(3, [&] { return operations_per_second(Arithmetic::kAmxBf16, threads); });
 }
 
-// "amx tiles", or where tiles of rows differ "amx tiles, avx512".
+// Returns "amx tiles", or "amx tiles, avx512" if tiles of rows use different kernels.
 std::string kernel_names(const std::vector<kernels::KernelChoice>& choices) {
   std::string names;
   for (const kernels::KernelChoice& choice : choices)
@@ -48,7 +49,8 @@ std::string kernel_names(const std::vector<kernels::KernelChoice>& choices) {
   return names;
 }
 
-// What multiplies them exactly: pairs of bfloat16 where bfloat16 holds both sides, else float32.
+// Returns the dtype of exact multiplication: pairs of bfloat16 if bfloat16 can represent both operands, else
+// float32.
 DType operand_dtype(const AttentionCase& spec) {
   const bool in_pairs =
       spec.q_dtype == DType::kBF16 && (spec.kv_dtype == DType::kBF16 || is_fp8(spec.kv_dtype));
@@ -74,7 +76,7 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
   const double end = seconds_now() + seconds;
   while ((seconds_now() < end || case_seconds.size() < kMinRepeats) && case_seconds.size() < kMaxRepeats) {
     peak.push_back(operations_per_second(vectors, threads));
-    // The ways take turns, since a second pass over a layer may find it in a cache.
+    // Methods alternate, since a second pass over a layer may find it in a cache.
     const size_t way = case_seconds.size() % rates.size();
     rates[way].push_back(read_bytes_per_second(tensors.kv_bytes(next_layer()), threads, read_methods()[way]));
     next_layer();
@@ -103,7 +105,7 @@ void add_machine_figures(std::span<const std::byte> memory, const std::vector<in
   for (size_t bytes : {size_t{1} << 20, size_t{16} << 20, size_t{128} << 20, memory.size()})
     for (int threads : thread_counts) {
       if (bytes > memory.size()) continue;
-      // The first pass brings into the caches what they hold.
+      // The first pass fills the caches.
       double fastest = 0;
       for (const ReadMethod& way : read_methods()) {
         const auto rate = [&] { return read_bytes_per_second(memory.first(bytes), threads, way); };

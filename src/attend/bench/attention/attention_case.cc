@@ -63,7 +63,7 @@ int64_t AttentionCase::kv_bytes() const {
 }
 
 double AttentionCase::operations() const {
-  // Query j of seqlen_q sees seqlen_kv - seqlen_q + j + 1 keys.
+  // Query j of seqlen_q attends to seqlen_kv - seqlen_q + j + 1 keys.
   const double pairs = batch * (seqlen_q * static_cast<double>(seqlen_kv) - seqlen_q * (seqlen_q - 1) / 2.0);
   return 2.0 * pairs * num_q_heads * (2 * head_dim + mla_rope_dim);
 }
@@ -75,7 +75,7 @@ std::vector<AttentionCase> attention_cases(const std::string& filter) {
     names += "\n  " + c.name();
     if (c.name().find(filter) != std::string::npos) chosen.push_back(c);
   }
-  require(!chosen.empty(), "--case ", filter, ": no case has that in its name; there are", names);
+  require(!chosen.empty(), "--case ", filter, ": no case name contains it; cases:", names);
   return chosen;
 }
 

@@ -15,7 +15,7 @@
 namespace attend::bench {
 namespace {
 
-// Of one seed, so that runs are alike.
+// Uses a fixed seed, so that runs are equal.
 using Random = std::mt19937;
 
 void fill(const TensorView& tensor, Random& random) {
@@ -25,7 +25,8 @@ void fill(const TensorView& tensor, Random& random) {
   });
 }
 
-// Random rows, repeated: what the values are does not matter to time, and this fills gigabytes quickly.
+// Fills memory with a repeated block of random values: time does not depend on the values, and this fills
+// gigabytes quickly.
 void fill_memory(std::span<std::byte> memory, DType dtype, Random& random) {
   constexpr int64_t kRepeatBytes = 1 << 18;
   const Tensor rows = Tensor::empty({kRepeatBytes / static_cast<int64_t>(size_of(dtype))}, dtype);
@@ -50,7 +51,7 @@ CaseTensors::CaseTensors(const AttentionCase& spec, std::span<std::byte> memory)
   num_pages_ = spec.batch * pages_per_request;
   layer_bytes_ = spec.kv_bytes() / spec.num_keys() * num_pages_ * spec.page_size;
   const int64_t fitting = static_cast<int64_t>(memory.size()) / layer_bytes_;
-  ensure(fitting >= 1, "bench memory of ", memory.size(), " bytes: a layer takes ", layer_bytes_);
+  ensure(fitting >= 1, "bench memory of ", memory.size(), " bytes: a layer needs ", layer_bytes_);
   num_layers_ = spec.residency == Residency::kCache ? 1 : static_cast<int>(fitting);
   memory_ = memory.first(static_cast<size_t>(num_layers_ * layer_bytes_));
   fill_memory(memory_, spec.kv_dtype, random);
@@ -64,7 +65,7 @@ CaseTensors::CaseTensors(const AttentionCase& spec, std::span<std::byte> memory)
   out_ = Tensor::zeros({spec.num_tokens(), spec.num_q_heads, spec.head_dim}, spec.q_dtype);
   for (int r = 0; r <= spec.batch; ++r) cu_seqlen_q_.push_back(r * spec.seqlen_q);
   seqlen_kv_.assign(static_cast<size_t>(spec.batch), spec.seqlen_kv);
-  // Pages in random order, as a pool hands them out after some hours.
+  // Pages in random order, as a pool returns them after hours of use.
   page_table_.resize(static_cast<size_t>(num_pages_));
   std::iota(page_table_.begin(), page_table_.end(), 0);
   std::shuffle(page_table_.begin(), page_table_.end(), random);
@@ -102,7 +103,7 @@ kernels::KvIndex CaseTensors::index() const {
           .table_stride = num_pages_ / spec_.batch};
 }
 
-// Heads of a page one after another, as CPU pools lay them out: [num_pages, page_size, num_kv_heads, dim].
+// Pages in the layout of CPU pools, heads in sequence: [num_pages, page_size, num_kv_heads, dim].
 TensorView CaseTensors::pages(int layer, int64_t offset_bytes, int dim) const {
   return TensorView::contiguous(memory_.data() + layer * layer_bytes_ + offset_bytes, spec_.kv_dtype,
                                 {num_pages_, spec_.num_kv_heads, spec_.page_size, dim})

@@ -1,4 +1,4 @@
-// CaseTensors: the tensors of an AttentionCase, its K/V in as many layers as its residency asks for.
+// CaseTensors: tensors of an AttentionCase, with the number of K/V layers that its residency requires.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +12,23 @@
 
 namespace attend::bench {
 
-// Bytes that no cache of this machine holds a useful part of: four times its last level. A VM may be told the
-// size of a cache that it shares with others; behind twice that size, reading was still getting slower.
+// Returns a size of which no cache of this machine holds a useful part: four times its last level. A VM may
+// report the size of a cache that it shares with others; reading still got slower beyond twice that size.
 size_t memory_resident_bytes();
 
 class CaseTensors {
  public:
-  // `memory` holds K/V of all layers; what lies in it is overwritten. Its size decides how many layers a case
-  // of Residency::kMemory has.
+  // `memory` is overwritten with the K/V of all layers. Its size determines the number of layers of a case
+  // with Residency::kMemory.
   CaseTensors(const AttentionCase& spec, std::span<std::byte> memory);
 
   int num_layers() const { return num_layers_; }
-  // The K/V of one layer, as the read probe reads it.
+  // K/V of one layer, as bytes for the read probe.
   std::span<const std::byte> kv_bytes(int layer) const;
 
   kernels::QueryBatch batch() const;
   kernels::AttentionPlanLimits limits(int num_threads) const;
-  // Attends to one layer.
+  // Computes the attention of one layer.
   void attend(int layer, kernels::AttentionPlan& plan, kernels::cpu::Isa isa) const;
 
  private:

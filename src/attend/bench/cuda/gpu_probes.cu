@@ -10,13 +10,13 @@
 namespace attend::bench {
 namespace {
 
-// CUDA counts 1000 for a major version and 10 for a minor one.
+// Converts CUDA's version number: 1000 per major and 10 per minor version.
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// The kernel module says "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  <date>", perhaps with
-// "Open" and "for" among its words: the version is the first word that begins with a digit.
+// Parses the kernel module's line "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  <date>", which
+// may contain "Open" and "for": the version is the first word that begins with a digit.
 std::string driver_version() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line, word;
@@ -27,7 +27,7 @@ std::string driver_version() {
   return "unknown";
 }
 
-// Reading memory as fast as it goes: the limit that decode is measured against.
+// Reads memory at maximum speed, the limit of decode.
 constexpr int kThreads = 512;
 constexpr int kUnroll = 8;
 
@@ -75,7 +75,7 @@ double fastest_read(Stream& stream) {
   const cuda::DeviceScope scope(stream.device);
   constexpr int64_t kBytes = int64_t{4} << 30;
   const Tensor data = cuda::empty({kBytes / 2}, DType::kBF16, stream.device);
-  // Zeros are read faster.
+  // Random data, since zeros are read faster.
   kernels::fill_random(data, {}, stream);
   const Tensor sink = cuda::empty({1}, DType::kF32, stream.device);
   const int num_sms = cuda::device_info(stream.device).num_sms;

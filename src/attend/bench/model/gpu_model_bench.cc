@@ -20,13 +20,13 @@ namespace {
 constexpr int kPrefillTokens = 8192;
 constexpr int kPrefillRepeats = 5;
 constexpr int kWarmUpSteps = 8;
-// Enough for a 99th percentile. Contexts grow by as many tokens while they are timed.
+// Enough for a 99th percentile. Contexts grow by this number of tokens while they are timed.
 constexpr int kSteps = 128;
 
-// Tokens that a request generates: that of its prompt, and those of the decode steps.
+// Tokens that a request generates: one from its prompt, and those of the decode steps.
 constexpr int kNewTokens = 1 + kWarmUpSteps + kSteps;
 
-// The value below which `share` of the values lie.
+// Returns the value below which the fraction `share` of the values is.
 double percentile(std::vector<double> values, double share) {
   const auto rank = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + rank, values.end());
@@ -53,13 +53,13 @@ class GpuModelBench {
  private:
   static EngineConfig engine_config(const GpuModelBenchOptions& options, int prefill_tokens) {
     EngineConfig config = options.engine;
-    config.disable_radix_cache = true;  // every prompt is computed, however often it comes
+    config.disable_radix_cache = true;  // every prompt is computed, also repeated ones
     const int largest = *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
     const int longest_decode = options.depth + kNewTokens;
     config.max_running_requests = largest;
     config.context_length = std::max(prefill_tokens + 1, longest_decode);
     config.chunked_prefill_size = prefill_tokens;
-    // Every request may end with a page that is not full.
+    // Every request may end with a partial page.
     constexpr int kLargestPage = 256;
     config.max_total_tokens =
         std::max<int64_t>(config.context_length, int64_t{largest} * (longest_decode + kLargestPage));
@@ -74,7 +74,7 @@ class GpuModelBench {
   }
 
   void start_report() {
-    const EngineInfo& info = engine_.info();
+    const ExecutorInfo& info = engine_.info().target();
     const GpuFacts facts = gpu_facts(info.device);
     const cuda::DeviceInfo gpu = cuda::device_info(info.device);
     report_ = {.bench = "model",
@@ -107,13 +107,13 @@ class GpuModelBench {
   }
 
   void add_decode(int batch_size) {
-    // What decode steps read is as long whether or not their prompts were computed, which would take a minute
-    // of large batches behind long contexts.
+    // Decode steps read the same bytes whether or not their prompts were computed. Computing the prompts of
+    // large batches with long contexts would need a minute.
     for (int i = 0; i < batch_size; ++i)
       engine_.submit({.prompt = random_prompt(context_, engine_.model_spec().vocab_size),
                       .params = {.max_new_tokens = kNewTokens, .ignore_eos = true},
                       .num_skipped = context_ - 1});
-    // The first step that is nothing but a decode comes when all of them run.
+    // The first decode-only step is the one with all requests running.
     const int64_t decodes_before = engine_.stats().num_decode_tokens;
     while (engine_.stats().num_decode_tokens == decodes_before) engine_.step(require_token);
     for (int i = 1; i < kWarmUpSteps; ++i) engine_.step(require_token);
@@ -138,7 +138,7 @@ class GpuModelBench {
          .limit = 1e6 * batch_size / limit_us,
          .bound = fmt::format("read in {:.0f} us{}", limit_us, describe_touched(batch_size)),
          .repeats = kSteps});
-    // Where steps overlap, the device waits for none of it.
+    // With overlap scheduling, the device does not wait for host work.
     if (engine_.info().overlap_schedule) return;
     for (const auto& [name, share] : {std::pair{"median", 0.5}, {"99th percentile", 0.99}})
       add({.name = fmt::format("host work, {}, batch {}", name, batch_size),
@@ -151,13 +151,13 @@ class GpuModelBench {
            .repeats = kSteps});
   }
 
-  // ", 51.6 experts a layer"
+  // Returns, for example, ", 51.6 experts a layer".
   std::string describe_touched(int batch_size) const {
     const auto touched = touched_experts(engine_.model_spec(), batch_size);
     return touched ? fmt::format(", {:.1f} experts a layer", *touched) : std::string();
   }
 
-  // A prompt and its parts take turns: the clock that tensor cores keep changes with time.
+  // The prompt and its parts alternate, since the clock under tensor-core load changes with time.
   void add_prefill() {
     std::vector<double> step_times, products, attention;
     for (int i = 0; i <= kPrefillRepeats; ++i) {
@@ -168,7 +168,7 @@ class GpuModelBench {
       products.push_back(parts.products_us);
       attention.push_back(parts.attention_us);
     }
-    // The first ones warm up.
+    // The first runs are warm-up.
     for (std::vector<double>* const times : {&step_times, &products, &attention})
       times->erase(times->begin());
     const double step_us = median(step_times);
@@ -187,7 +187,7 @@ class GpuModelBench {
   int prefill_tokens_;
   double read_rate_;  // bytes per microsecond
   const std::function<void(const Report&)> on_case_;
-  // Collects while nothing is timed; the choices of graphs are made with the engine.
+  // Collects kernel choices while nothing is timed; choices of graphs are made when the engine is created.
   std::optional<kernels::KernelChoices> choices_{std::in_place};
   Engine engine_;
   Report report_;
@@ -201,15 +201,16 @@ Report bench_model_on_gpu(const GpuModelBenchOptions& options) {
   const EngineConfig& engine = options.engine;
   const int longest = (engine.model ? *engine.model : read_config(engine.model_path)).max_context_len();
   const int prefill_tokens = std::min(kPrefillTokens, longest - 1);
-  require(options.depth <= longest - kNewTokens, "--depth ", options.depth, ": the model's positions reach ",
-          longest, ", ", kNewTokens, " of which are for what is generated");
+  require(options.depth <= longest - kNewTokens, "--depth ", options.depth,
+          ": the model's maximum length is ", longest, ", ", kNewTokens,
+          " of which are reserved for generated tokens");
   for (const int batch_size : options.batch_sizes) {
     require(batch_size >= 1 && batch_size < kPrefillTokens, "--batch-sizes ", batch_size, ": 1 to ",
             kPrefillTokens - 1);
-    require(batch_size < prefill_tokens, "--batch-sizes ", batch_size, ": the model's positions reach ",
+    require(batch_size < prefill_tokens, "--batch-sizes ", batch_size, ": the model's maximum length is ",
             longest, ", and so does a step: fewer than ", prefill_tokens);
   }
-  cuda::device_info(options.engine.device);  // refuses a GPU that is not there
+  cuda::device_info(options.engine.device);  // throws if the GPU does not exist
   double read_rate = 0.0;
   {
     cuda::OwnedStream stream(options.engine.device);

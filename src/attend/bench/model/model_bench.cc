@@ -19,8 +19,8 @@
 namespace attend::bench {
 namespace {
 
-// Seconds of each step of a request of `num_prompt` tokens, the first `num_skipped` of which are not
-// computed.
+// Returns the seconds of each step of a request with `num_prompt` tokens, the first `num_skipped` of which
+// are not computed.
 std::vector<double> time_steps(Engine& engine, int num_prompt, int num_skipped, int num_generated) {
   engine.submit({.prompt = random_prompt(num_prompt, engine.model_spec().vocab_size),
                  .params = {.max_new_tokens = num_generated, .ignore_eos = true},
@@ -37,9 +37,9 @@ int largest(const std::vector<int>& numbers) {
   return numbers.empty() ? 0 : *std::max_element(numbers.begin(), numbers.end());
 }
 
-// Requests and decode steps that the host's own work is timed with.
+// Requests and decode steps for timing the host's own work.
 constexpr int kHostRequests = 16, kHostSteps = 32;
-// Tokens of a step of what is not timed, at least.
+// Minimum chunk of untimed prompts.
 constexpr int kChunk = 512;
 
 class ModelBench {
@@ -55,7 +55,7 @@ class ModelBench {
 
   Report run() {
     report_ = {.bench = "model",
-               .machine = engine_.info().hardware.name,
+               .machine = engine_.info().target().hardware.name,
                .instruction_set = std::string(to_string(kernels::cpu::attention_isa())),
                .threads = threads_};
     warm_up();
@@ -70,7 +70,7 @@ class ModelBench {
   }
 
  private:
-  // Leaves K/V in the pages that the timed tokens are going to see, and says which kernels will time them.
+  // Writes K/V to the pages that the timed tokens read, and determines the kernels that will be timed.
   void warm_up() {
     const int deepest = largest(options_.depths);
     if (deepest > 0) time_steps(engine_, deepest, 0, 1);
@@ -83,9 +83,9 @@ class ModelBench {
 
   static EngineConfig engine_config(const ModelBenchOptions& options) {
     EngineConfig config = options.engine;
-    config.disable_radix_cache = true;  // every prompt is computed, however often it comes
+    config.disable_radix_cache = true;  // every prompt is computed, also repeated ones
     const int deepest = largest(options.depths), prompt = largest(options.prompt_tokens);
-    // Each request ends with a token more.
+    // Each request ends with one more token.
     config.context_length = std::max(
         {deepest + prompt + 1, std::max(1, deepest) + largest(options.new_tokens) + 1, kHostSteps + 2});
     config.max_total_tokens = std::max(config.context_length, kHostRequests * 2 * kHostSteps);
@@ -105,11 +105,11 @@ class ModelBench {
     std::vector<double> seconds;
     for (int i = 0; i < options_.repetitions; ++i) {
       const std::vector<double> steps = time_steps(engine_, depth + num_tokens, depth, 1);
-      ensure(steps.size() == 1, "a prompt of ", num_tokens, " tokens took ", steps.size(), " steps");
+      ensure(steps.size() == 1, "a prompt of ", num_tokens, " tokens needed ", steps.size(), " steps");
       seconds.push_back(steps.front());
     }
-    // Some ticks of the system's long: it may wake a thread on the core of the one that waits for it, and
-    // move it later.
+    // Several scheduler ticks long: the system may wake a thread on the core of the waiting thread and
+    // migrate it later.
     constexpr int kTries = 20;
     double peak = 0;
     for (int i = 0; i < kTries; ++i) peak = std::max(peak, operations_per_second(vectors_, threads_));
@@ -127,7 +127,7 @@ class ModelBench {
   std::vector<double> time_decode_steps(int depth, int num_tokens) {
     const int num_prompt = std::max(1, depth);
     std::vector<double> seconds = time_steps(engine_, num_prompt, num_prompt - 1, num_tokens + 1);
-    seconds.erase(seconds.begin());  // that of the prompt's last token
+    seconds.erase(seconds.begin());  // step of the prompt's last token
     ensure(static_cast<int>(seconds.size()) == num_tokens, seconds.size(), " decode steps of ", num_tokens);
     return seconds;
   }
@@ -161,7 +161,7 @@ class ModelBench {
          .repeats = static_cast<int>(seconds.size())});
   }
 
-  // What a decode step costs beyond plan, model and sampling.
+  // Time of a decode step excluding plan, model and sampling.
   void add_host_work() {
     for (int i = 0; i < kHostRequests; ++i)
       engine_.submit(random_prompt(1, engine_.model_spec().vocab_size),
@@ -188,11 +188,10 @@ class ModelBench {
   Report report_;
 };
 
-// `flag`: one that was given `number`. A request ends with a token that needs a position too, as an engine
-// counts them.
+// `flag`: flag with value `number`. The last token of a request needs a position too, as the engine counts.
 void require_room(const char* flag, int number, int64_t most, int longest) {
   require(number >= 0 && number <= most, flag, " ", number, ": 0 to ", std::max<int64_t>(most, 0),
-          ", since the model's positions reach ", longest);
+          "; the model's maximum length is ", longest);
 }
 
 void check(const ModelBenchOptions& options) {
@@ -207,7 +206,7 @@ void check(const ModelBenchOptions& options) {
   require(num_prompt > 0 || num_new > 0, "--prompt-tokens 0 and --new-tokens 0: nothing to time");
   for (const int depth : options.depths)
     require(depth >= 0 && depth < longest - std::max(num_prompt, num_new), "--depth ", depth, ": 0 to ",
-            longest - std::max(num_prompt, num_new) - 1, ": the model's positions reach ", longest,
+            longest - std::max(num_prompt, num_new) - 1, ": the model's maximum length is ", longest,
             ", of which ", std::max(num_prompt, num_new), " are for the timed tokens and one for the next");
 }
 

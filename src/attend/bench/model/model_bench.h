@@ -1,5 +1,5 @@
-// `attend bench model` on a CPU: prompt processing and token generation of one request, as llama-bench counts
-// them.
+// Benchmark `attend bench model` on a CPU: prompt processing and token generation of one request, with
+// llama-bench's definitions.
 #pragma once
 
 #include <functional>
@@ -12,23 +12,23 @@ namespace attend::bench {
 
 struct ModelBenchOptions {
   EngineConfig engine;  // its sizes (context, pool, chunk, requests) are set by the bench
-  // Of the timed prompts, and of what is generated; 0 and nothing: none of that kind.
+  // Lengths of the timed prompts and generations; 0 or empty: no such case.
   std::vector<int> prompt_tokens = {512};
   std::vector<int> new_tokens = {128};
-  std::vector<int> depths = {0};  // tokens of context before the first timed one
-  int repetitions = 1;            // of each case
+  std::vector<int> depths = {0};  // context lengths before the first timed token
+  int repetitions = 1;            // per case
   EngineProgress progress = {};
-  // Told of the report so far, each time that a case is there.
+  // Called with the report so far after each case.
   std::function<void(const Report&)> on_case = {};
 };
 
-// ppN @ dD: the step of the last N tokens of a prompt of D + N. tgN @ dD: N decode steps behind D tokens (one
-// at depth 0). The tokens before are computed once, of the deepest depth; tokens a second are the mean's, as
-// llama-bench has them, the time is the median step's.
+// Cases: ppN @ dD is the step of the last N tokens of a prompt of D + N tokens. tgN @ dD is N decode steps
+// after D tokens (1 token at depth 0). The preceding tokens are computed once, for the largest depth. Tokens
+// per second are the mean, as in llama-bench; the time is that of the median step.
 //
-// The bound of tg is reading the weights (of the token embedding one row) and the K/V once per token; the
-// bound of pp is its products and sums at the peak of the fastest vector arithmetic. Throws what Engine
-// throws, and Error(kInvalidArgument) for numbers below 0 or beyond the model's positions.
+// The bound of tg is reading the weights (one row of the token embedding) and K/V once per token. The bound
+// of pp is its multiplications and additions at the peak of the fastest vector arithmetic. Throws the errors
+// of Engine, and Error(kInvalidArgument) for numbers below 0 or beyond the model's maximum position.
 Report bench_model(const ModelBenchOptions& options);
 
 }  // namespace attend::bench

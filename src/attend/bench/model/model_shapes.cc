@@ -12,7 +12,7 @@ struct Shape {
   const char* architecture;
   int layers, hidden, intermediate, vocab, q_heads, kv_heads, head_dim;
   bool tied;
-  const char* more = "{}";  // fields of config.json beside these, or in their place
+  const char* more = "{}";  // fields of config.json that are added or replaced
 };
 
 constexpr const char* kQwen3Moe = R"({"num_experts": 128, "num_experts_per_tok": 8,
@@ -38,7 +38,7 @@ const std::map<std::string, Shape>& shapes() {
       {"qwen3-0.6b", {"Qwen3ForCausalLM", 28, 1024, 3072, 151936, 16, 8, 128, true}},
       {"qwen3-30b-a3b", {"Qwen3MoeForCausalLM", 48, 2048, 6144, 151936, 32, 4, 128, false, kQwen3Moe}},
       {"gpt-oss-20b", {"GptOssForCausalLM", 24, 2880, 2880, 201088, 64, 8, 64, false, kGptOss}},
-      // The head_dim of a latent model is not read.
+      // head_dim of an MLA model is not read.
       {"deepseek-v2-lite",
        {"DeepseekV2ForCausalLM", 27, 2048, 10944, 102400, 16, 16, 192, false, kDeepseekV2Lite}},
       {"deepseek-v3", {"DeepseekV3ForCausalLM", 61, 7168, 18432, 129280, 128, 128, 192, false, kDeepseekV3}},

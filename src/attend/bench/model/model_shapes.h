@@ -1,4 +1,4 @@
-// Models that are nothing but a shape: for random weights.
+// Model shapes for random weights.
 #pragma once
 
 #include <string>
@@ -7,10 +7,9 @@
 
 namespace attend::bench {
 
-// A well-known shape: "llama-3.1-8b", "llama-3.2-1b", "qwen3-0.6b", "qwen3-30b-a3b",
-// "gpt-oss-20b" (its experts in mxfp4), "deepseek-v2-lite", "deepseek-v3". Routers spread tokens evenly
-// (RouterRule::spread), since random weights would not. Throws Error(kInvalidArgument)
-// with the list of shapes.
+// Returns a well-known shape: "llama-3.1-8b", "llama-3.2-1b", "qwen3-0.6b", "qwen3-30b-a3b", "gpt-oss-20b"
+// (experts in mxfp4), "deepseek-v2-lite", "deepseek-v3". Routers spread tokens evenly (RouterRule::spread),
+// since random weights would not. Throws Error(kInvalidArgument) with the list of shapes.
 ModelSpec shape_model(const std::string& shape);
 
 }  // namespace attend::bench

@@ -10,10 +10,10 @@
 namespace attend::bench {
 namespace {
 
-// Of a plain weight, wherever it lies.
+// Bytes per element of a plain weight in its memory.
 double weight_element_bytes(const Engine& engine) {
-  const bool on_gpu = engine.info().device.type == DeviceType::kCuda;
-  return static_cast<double>(size_of(on_gpu ? engine.info().dtype : engine.model_spec().dtype));
+  const bool on_gpu = engine.info().target().device.type == DeviceType::kCuda;
+  return static_cast<double>(size_of(on_gpu ? engine.info().target().dtype : engine.model_spec().dtype));
 }
 
 }  // namespace
@@ -27,12 +27,12 @@ std::vector<int32_t> random_prompt(int num_tokens, int vocab_size) {
 
 void require_token(const RequestOutput& output) {
   if (output.finish_reason == FinishReason::kError)
-    fail(ErrorCode::kCorruptFile, "model: ", output.message, ": there is nothing to time");
+    fail(ErrorCode::kCorruptFile, "model: ", output.message, ": no token to time");
 }
 
 double multiplied_bytes(const Engine& engine) {
   const StepCosts costs = step_costs(engine.model_spec());
-  return static_cast<double>(engine.info().weight_bytes) -
+  return static_cast<double>(engine.info().target().weight_bytes) -
          weight_element_bytes(engine) * static_cast<double>(costs.table_weights);
 }
 
@@ -64,8 +64,9 @@ double decode_bytes(const Engine& engine, int batch_size, int context) {
       untouched += static_cast<double>(experts.weights) * (1.0 - *touched / experts.num_experts);
   }
   const double untouched_share = weights > 0.0 ? untouched / weights : 0.0;
-  return multiplied_bytes(engine) - static_cast<double>(engine.info().expert_bytes) * untouched_share +
-         static_cast<double>(engine.info().kv_token_bytes) * batch_size * context;
+  return multiplied_bytes(engine) -
+         static_cast<double>(engine.info().target().expert_bytes) * untouched_share +
+         static_cast<double>(engine.info().target().kv_token_bytes) * batch_size * context;
 }
 
 double prompt_operations(const Engine& engine, int depth, int num_tokens) {

@@ -1,5 +1,5 @@
-// What the benches of models on CPUs and on GPUs share: prompts, and the bytes and operations that a model's
-// steps can not do without.
+// Helpers of the model benches on CPUs and GPUs: prompts, and the minimum bytes and operations of a model's
+// steps.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,26 @@
 
 namespace attend::bench {
 
-// The same ids each time.
+// Returns the same ids in each call.
 std::vector<int32_t> random_prompt(int num_tokens, int vocab_size);
 
-// Throws Error(kCorruptFile) for a request that ended without a token: it has not done the work that is
-// timed.
+// Throws Error(kCorruptFile) for a request that ended without a token, since it has not done the timed work.
 void require_token(const RequestOutput& output);
 
-// Bytes of the weights that a token multiplies: all but the embedding table, which a tied lm_head multiplies
-// too.
+// Bytes of the weights that a token is multiplied by: all except the embedding table, unless the lm_head is
+// tied to it.
 double multiplied_bytes(const Engine& engine);
 
-// The experts that the tokens of a decode step meet, of those of a layer: a mean over layers. Counted where
-// the router spreads tokens (RouterRule::spread); else nothing.
+// Mean number of experts per layer that the tokens of a decode step use. Computed if the router spreads
+// tokens (RouterRule::spread); otherwise no value.
 std::optional<double> touched_experts(const ModelSpec& spec, int batch_size);
 
-// Bytes that a decode step of `batch_size` requests of `context` tokens each must read: those weights and
-// K/V; of experts those that are met, or would be if tokens chose evenly and apart.
+// Minimum bytes that a decode step of `batch_size` requests with `context` tokens each reads: those weights
+// and K/V. Of the experts, the used ones, or the expected number if tokens chose uniformly and independently.
 double decode_bytes(const Engine& engine, int batch_size, int context);
 
-// Multiplications and additions of a prompt's last `num_tokens` tokens behind `depth` others. Only the last
-// token meets the lm_head.
+// Multiplications and additions of the last `num_tokens` tokens of a prompt after `depth` others. The lm_head
+// is applied to the last token only.
 double prompt_operations(const Engine& engine, int depth, int num_tokens);
 
 }  // namespace attend::bench

@@ -16,7 +16,7 @@
 namespace attend::bench {
 namespace {
 
-// Calls in a graph, so that a round takes some milliseconds.
+// Calls per graph, so that a round needs some milliseconds.
 constexpr int kRepeats = 4;
 constexpr float kWeightDeviation = 0.02f;
 
@@ -24,20 +24,20 @@ class PhaseTimer {
  public:
   PhaseTimer(const Engine& engine, int num_tokens)
       : spec_(engine.model_spec()),
-        info_(engine.info()),
+        info_(engine.info().target()),
         num_tokens_(num_tokens),
         owned_stream_(info_.device),
         stream_(owned_stream_.get()) {}
 
-  // The products of every layer, and the head of the last token.
+  // Time of the GEMMs of every layer and of the lm_head for the last token.
   double products_us() {
     const StepCosts costs = step_costs(spec_);
-    int num_rounds = std::numeric_limits<int>::max();  // of as many products as a layer has
+    int num_rounds = std::numeric_limits<int>::max();  // minimum number of equal GEMMs over the layers
     for (const GemmShape& gemm : costs.gemms) num_rounds = std::min(num_rounds, gemm.count);
     std::vector<Product> shapes;
     for (const GemmShape& gemm : costs.gemms)
       shapes.push_back(product(num_tokens_, gemm.in_features, gemm.out_features));
-    // One after another, as in a step: the clock that tensor cores keep falls with how long they are busy.
+    // In sequence, as in a step, since the clock drops with the time that tensor cores are busy.
     const double round_us = time_graph(stream_, kRepeats, [&](int) {
       for (size_t i = 0; i < shapes.size(); ++i)
         for (int j = 0; j < costs.gemms[i].count / num_rounds; ++j) multiply(shapes[i]);
@@ -46,7 +46,7 @@ class PhaseTimer {
            experts_us();
   }
 
-  // Of every expert's rows together, as if all of them were one expert's.
+  // Time of all experts' rows together, as if they belonged to one expert.
   double experts_us() {
     std::vector<TimedExperts> timed;
     double total = 0.0;
@@ -72,7 +72,7 @@ class PhaseTimer {
     return total;
   }
 
-  // Of a latent model in its expanded form, whose keys and values are no cache.
+  // For an MLA model, time of the expanded form, whose keys and values are not cached.
   double attention_us() {
     const ModelGeometry geometry = spec_.geometry(info_.dtype, info_.kv_cache_dtype);
     const bool expands = !geometry.expanded_layers.empty();
@@ -120,7 +120,7 @@ class PhaseTimer {
     return time_graph(stream_, kRepeats, [&](int) { multiply(one); });
   }
 
-  // fp8 elements are bytes of random numbers of 16 bits.
+  // fp8 elements are the bytes of random 16-bit values.
   Tensor cache(int64_t num_elements, DType dtype) {
     if (size_of(dtype) == 1) return random({ceil_div(num_elements, int64_t{2})}, DType::kBF16, 1.0f);
     return random({num_elements}, dtype, 1.0f);
@@ -132,7 +132,7 @@ class PhaseTimer {
         info_.device);
   }
 
-  // Of pages as they follow one another, or `contiguous` keys of the activations' dtype.
+  // Attention over consecutive pages, or over `contiguous` keys in the activations' dtype.
   double layer_attention_us(const AttentionLayer& layer, bool contiguous) {
     const int page_size = contiguous ? 1 : info_.resolution.page_size;
     const DType dtype = contiguous ? info_.dtype : info_.kv_cache_dtype;
@@ -180,7 +180,7 @@ class PhaseTimer {
   }
 
   const ModelSpec& spec_;
-  const EngineInfo& info_;
+  const ExecutorInfo& info_;
   int num_tokens_;
   cuda::OwnedStream owned_stream_;
   Stream& stream_;

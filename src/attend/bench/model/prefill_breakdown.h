@@ -1,11 +1,11 @@
-// What a prefill can not do without on a GPU, alone: its products and its attention.
+// Times the GEMMs and the attention of a prefill on a GPU separately, as its lower bound.
 #pragma once
 
 #include "attend/engine/engine.h"
 
 namespace attend::bench {
 
-// Microseconds of the parts of a step that computes a prompt, all layers together.
+// Microseconds of the parts of a step that computes a prompt, summed over layers.
 struct PrefillBreakdown {
   double products_us = 0.0;
   double attention_us = 0.0;
@@ -13,10 +13,10 @@ struct PrefillBreakdown {
   double total_us() const { return products_us + attention_us; }
 };
 
-// Times the products and the attention of one prompt of `num_tokens` tokens, with nothing stored before it,
-// in the shapes, dtypes, page size and visibilities of the engine's model: the same kernels over random data
-// of their own, on a stream of their own, with nothing between them. The
-// products of experts are timed as dense ones of as many rows.
+// Times the GEMMs and the attention of one prompt of `num_tokens` tokens without cached tokens, with the
+// shapes, dtypes, page size and masks of the engine's model. It runs the same kernels back to back on
+// separate random data and a separate stream. GEMMs of experts are timed as dense ones with the same number
+// of rows.
 PrefillBreakdown time_prefill_breakdown(const Engine& engine, int num_tokens);
 
 }  // namespace attend::bench

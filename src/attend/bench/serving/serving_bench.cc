@@ -33,21 +33,21 @@ std::string describe_lengths(const ServingOptions& options, const Trace& trace) 
     words += fmt::format(", {} tokens in, {} out", describe_lengths(wanted.input),
                          describe_lengths(wanted.output));
   if (trace.back().arrival == 0.0)
-    words += ", all at once";
+    words += ", all at the start";
   else if (!options.trace_file.empty())
     words += fmt::format(", over {:.1f} s", trace.back().arrival);
   else if (wanted.burstiness == 1.0)
-    words += fmt::format(", Poisson, {} a second", wanted.request_rate);
+    words += fmt::format(", Poisson, {} per second", wanted.request_rate);
   else
-    words += fmt::format(", gamma of shape {}, {} a second", wanted.burstiness, wanted.request_rate);
+    words += fmt::format(", gamma of shape {}, {} per second", wanted.burstiness, wanted.request_rate);
   if (wanted.num_shared_prefixes > 0)
-    words += fmt::format(", behind {} prefixes of {} tokens", wanted.num_shared_prefixes,
+    words += fmt::format(", with {} shared prefixes of {} tokens", wanted.num_shared_prefixes,
                          wanted.shared_prefix_tokens);
-  if (options.max_concurrency > 0) words += fmt::format(", {} at a time", options.max_concurrency);
+  if (options.max_concurrency > 0) words += fmt::format(", up to {} concurrent", options.max_concurrency);
   return words;
 }
 
-// A conversation must fit as a whole: its last turn has all before it in its prompt.
+// A complete conversation must fit: the prompt of its last turn contains all previous turns.
 void check_fits(const Trace& trace, const EngineInfo& info) {
   const int64_t longest =
       std::min<int64_t>({info.context_length, info.pool_slots, info.limits.max_kv_tokens});
@@ -56,7 +56,7 @@ void check_fits(const Trace& trace, const EngineInfo& info) {
     for (const Turn& turn : trace[i].turns)
       num_tokens += static_cast<int64_t>(turn.tokens.size()) + turn.output_tokens;
     require(num_tokens <= longest, "conversation ", i + 1, " of the trace: ", num_tokens,
-            " tokens with its answers: a request may have ", longest,
+            " tokens with its answers: at most ", longest,
             " (--context-length, --max-total-tokens, --max-kv-tokens)");
   }
 }
@@ -110,7 +110,7 @@ class ServingBench {
     size_t conversation;
     size_t turn;
     std::vector<int32_t> generated;  // before this turn
-    // The first of a queue is the largest.
+    // The earliest is the largest, so it is first in the priority queue.
     bool operator<(const Due& other) const {
       return std::pair(seconds, conversation) > std::pair(other.seconds, other.conversation);
     }
@@ -127,7 +127,7 @@ class ServingBench {
     return std::chrono::duration<double>(time - start_).count();
   }
 
-  // What is done once, and is no part of serving: pages are touched, kernels are loaded.
+  // One-time work that is not part of serving: touching pages, loading kernels.
   void warm_up() {
     engine_->submit(random_prompt(1, engine_->model_spec().vocab_size), {.max_new_tokens = 1});
     while (engine_->step(require_token)) {
@@ -165,7 +165,7 @@ class ServingBench {
       running.served.first_token = now;
       running.served.num_cached = output.request.num_cached_tokens;
     } else {
-      // Of an output of several tokens, each took a share.
+      // The tokens of one output share its time equally.
       result_.inter_token_seconds.insert(result_.inter_token_seconds.end(), num_new,
                                          (now - running.last_output) / static_cast<double>(num_new));
     }
@@ -188,7 +188,7 @@ class ServingBench {
                                .num_cached_tokens = engine_->num_cached_slots()});
   }
 
-  // Nothing runs: the next one to come is the next thing to do.
+  // If nothing runs, waits until the next request arrives.
   void wait_for_next() {
     ensure(!due_.empty(), "bench serving: no request is running or pending");
     std::this_thread::sleep_until(start_ + std::chrono::duration_cast<Clock::duration>(

@@ -21,7 +21,7 @@ constexpr double kShares[] = {0.5, 0.9, 0.95, 0.99};
 struct Latency {
   const char* key;
   const char* name;
-  std::vector<double> milliseconds;  // rising
+  std::vector<double> milliseconds;  // sorted ascending
 
   double mean() const {
     const double sum = std::accumulate(milliseconds.begin(), milliseconds.end(), 0.0);
@@ -44,7 +44,7 @@ std::vector<Latency> collect_latencies(const ServingResult& result) {
   return {std::move(ttft), std::move(itl), std::move(tpot), std::move(e2e)};
 }
 
-// Sums and peaks of a run.
+// Totals and peaks of a run.
 struct Totals {
   int64_t num_prompt = 0, num_cached = 0, num_output = 0;
   int peak_running = 0, peak_used = 0;
@@ -101,7 +101,8 @@ double per_second(int64_t count, const ServingResult& result) {
 void print(const ServingResult& result) {
   const Totals totals(result);
   const auto num_requests = static_cast<int64_t>(result.requests.size());
-  fmt::print("{} on {}\n{}\n\n", result.info.model, result.info.hardware.name, result.trace);
+  fmt::print("{} on {}\n{}\n\n", result.info.target().model, result.info.target().hardware.name,
+             result.trace);
   fmt::print("{:<28} {:>10.2f} s\n", "all answered after", result.seconds);
   const auto rate = [&](const char* name, int64_t count, const char* unit) {
     fmt::print("{:<28} {:>10.1f} {}\n", name, per_second(count, result), unit);
@@ -111,8 +112,8 @@ void print(const ServingResult& result) {
   rate("generated tokens", totals.num_output, "/s");
   rate("tokens in and out", totals.num_prompt + totals.num_output, "/s");
   fmt::print("{:<28} {:>10.1f} % of prompt tokens\n", "prefix cache hits", 100.0 * totals.hit_rate());
-  fmt::print("{:<28} {:>10} requests, {} preemptions, {} steps\n", "ran at once, at most",
-             totals.peak_running, result.num_preemptions, result.num_steps);
+  fmt::print("{:<28} {:>10} requests, {} preemptions, {} steps\n", "concurrent, at most", totals.peak_running,
+             result.num_preemptions, result.num_steps);
   const auto steps = [](const char* name, int64_t count, double seconds) {
     if (count > 0)
       fmt::print("{:<28} {:>10} of {:.2f} ms each\n", name, count,
@@ -139,8 +140,8 @@ void write_json(const ServingResult& result, const std::filesystem::path& path) 
   const Totals totals(result);
   const auto num_requests = static_cast<int64_t>(result.requests.size());
   ordered_json json = {{"bench", "serving"},
-                       {"model", result.info.model},
-                       {"machine", result.info.hardware.name},
+                       {"model", result.info.target().model},
+                       {"machine", result.info.target().hardware.name},
                        {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
                        {"version", ATTEND_VERSION},
                        {"trace", result.trace},
@@ -167,7 +168,7 @@ void write_json(const ServingResult& result, const std::filesystem::path& path) 
   std::ofstream file(path);
   file << json.dump(2) << '\n';
   file.close();
-  require(file.good(), "--json ", path.string(), ": can not be written");
+  require(file.good(), "--json ", path.string(), ": cannot be written");
 }
 
 }  // namespace attend::bench

@@ -35,7 +35,7 @@ std::vector<std::string_view> split(std::string_view text, char between) {
   return parts;
 }
 
-// When conversations come.
+// Arrival times of conversations.
 class Arrivals {
  public:
   explicit Arrivals(const TraceOptions& options) {
@@ -45,7 +45,7 @@ class Arrivals {
     if (!std::isinf(options.request_rate))
       gap_.emplace(options.burstiness, 1.0 / (options.request_rate * options.burstiness));
   }
-  // The first comes at once.
+  // The first conversation arrives at the start.
   double next(std::mt19937_64& random) {
     const double time = time_;
     if (gap_) time_ += (*gap_)(random);
@@ -53,7 +53,7 @@ class Arrivals {
   }
 
  private:
-  // Empty: all come at once.
+  // empty: all arrive at the start
   std::optional<std::gamma_distribution<double>> gap_;
   double time_ = 0.0;
 };
@@ -67,14 +67,14 @@ std::vector<int32_t> random_tokens(int count, const ModelSpec& spec, std::mt1993
   return tokens;
 }
 
-// A trace with fields under other names would be replayed with other lengths or times than it has.
-void refuse_unknown_fields(const JsonNode& object, std::initializer_list<std::string_view> known) {
+// Rejects unknown fields, since a trace with other field names would be replayed with wrong lengths or times.
+void reject_unknown_fields(const JsonNode& object, std::initializer_list<std::string_view> known) {
   if (!object.value().is_object()) object.refuse("an object");
   for (const auto& item : object.value().items())
     if (!item.value().is_null() && std::ranges::find(known, item.key()) == known.end()) {
       std::string names;
       for (const std::string_view name : known) names.append(names.empty() ? "" : ", ").append(name);
-      object.at(item.key()).refuse("no such field; these are read: " + names);
+      object.at(item.key()).refuse("no such field; accepted: " + names);
     }
 }
 
@@ -115,7 +115,7 @@ LengthDistribution LengthDistribution::parse(std::string_view flag, std::string_
   }
   require(good && lengths.lowest >= 1 && lengths.lowest <= lengths.highest && lengths.highest <= kMaxTokens,
           flag, " '", text, "': expected tokens, 1 to ", kMaxTokens,
-          ", such as 512, 100:1024 or lognormal:512:0.8:4096 (median, sigma, the most)");
+          ", such as 512, 100:1024 or lognormal:512:0.8:4096 (median, sigma, maximum)");
   return lengths;
 }
 
@@ -134,7 +134,7 @@ int num_requests(const Trace& trace) {
 Trace make_trace(const TraceOptions& options, const ModelSpec& spec) {
   require((options.num_shared_prefixes > 0) == (options.shared_prefix_tokens > 0), "--shared-prefixes ",
           options.num_shared_prefixes, ", --shared-prefix-len ", options.shared_prefix_tokens,
-          ": give both or none");
+          ": expected both or neither");
   const double num_tokens =
       1.0 * options.num_shared_prefixes * options.shared_prefix_tokens +
       1.0 * options.num_conversations *
@@ -172,7 +172,7 @@ Trace read_trace(const std::filesystem::path& path, const TraceOptions& options,
     const std::string where = path.string() + ":" + std::to_string(number);
     const JsonNode line(parse_json(text, where), where);
     Conversation conversation;
-    refuse_unknown_fields(line, {"prompt", "input_ids", "output_len", "arrival", "turns"});
+    reject_unknown_fields(line, {"prompt", "input_ids", "output_len", "arrival", "turns"});
     if (trace.empty()) {
       has_arrivals = line.has("arrival");
       require(!has_arrivals || std::isinf(options.request_rate), "--request-rate ", options.request_rate,
@@ -189,9 +189,9 @@ Trace read_trace(const std::filesystem::path& path, const TraceOptions& options,
     }
     if (const auto turns = line.find("turns")) {
       for (const char* key : {"prompt", "input_ids", "output_len"})
-        if (const auto beside = line.find(key)) beside->refuse("none beside \"turns\"");
+        if (const auto beside = line.find(key)) beside->refuse("no such field next to \"turns\"");
       for (size_t i = 0; i < turns->array_size(); ++i) {
-        refuse_unknown_fields(turns->at(i), {"prompt", "input_ids", "output_len"});
+        reject_unknown_fields(turns->at(i), {"prompt", "input_ids", "output_len"});
         conversation.turns.push_back(read_turn(turns->at(i), options, tokenizer, random));
       }
       if (conversation.turns.empty()) turns->refuse("turns, at least one");

@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-// File name and largest size, by CheckpointDocument.
+// File name and maximum size, indexed by CheckpointDocument.
 struct DocumentFile {
   const char* name;
   size_t max_bytes = kMaxJsonFileBytes;
@@ -23,7 +23,7 @@ constexpr std::array<DocumentFile, 5> kDocumentFiles{{{"hf_quant_config.json"},
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-// A name that is one component, so that no index can make attend open a file elsewhere.
+// Returns true for a name with one path component, so that an index cannot refer to a file elsewhere.
 bool is_plain_file_name(const std::string& name) {
   const std::filesystem::path path(name);
   return !name.empty() && name != "." && name != ".." && path.filename() == path &&
@@ -64,14 +64,14 @@ void HfTensors::open_shards(const std::filesystem::path& index_path) {
     const auto [found, added] = file_index.try_emplace(shard, files_.size());
     if (added) {
       if (!file_exists(path() / shard))
-        fail(ErrorCode::kNotFound, (path() / shard).string(), ": missing shard, which ", kIndexFile,
-             " names for tensor \"", name, "\"");
+        fail(ErrorCode::kNotFound, (path() / shard).string(), ": missing shard, required by ", kIndexFile,
+             " for tensor \"", name, "\"");
       files_.emplace_back(path() / shard);
     }
     const SafetensorsFile& file = files_[found->second];
     if (file.find(name) == nullptr)
-      fail(ErrorCode::kCorruptFile, file.path().string(), ": no tensor \"", name, "\", which ", kIndexFile,
-           " places there");
+      fail(ErrorCode::kCorruptFile, file.path().string(), ": no tensor \"", name, "\", required by ",
+           kIndexFile);
     tensor_file_.emplace(name, found->second);
   }
 }
@@ -108,9 +108,10 @@ std::string HfTensors::where(std::string_view name) const {
   return file_with_tensor(name).path().string() + ": tensor \"" + std::string(name) + "\"";
 }
 
-void HfTensors::fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const {
+void HfTensors::fetch(std::string_view name, uint64_t begin, uint64_t end,
+                      const std::function<void(size_t bytes)>& fetched) const {
   const SafetensorsFile& file = file_with_tensor(name);
-  file.fetch(*file.find(name), fetched);
+  file.fetch(*file.find(name), begin, end, fetched);
 }
 
 void HfTensors::prefetch_all(const std::atomic<bool>& stop) const {

@@ -1,4 +1,4 @@
-// A model directory as Hugging Face publishes them: JSON files and safetensors.
+// Model directory in Hugging Face's format: JSON files and safetensors.
 #pragma once
 
 #include <filesystem>
@@ -16,14 +16,14 @@
 
 namespace attend {
 
-// The tensors of a model directory: one safetensors file, or shards that an index names.
+// Tensors of a model directory: one safetensors file, or shards listed in an index.
 class HfTensors : public CheckpointTensors {
  public:
-  // Opens model.safetensors or, without it, every shard of model.safetensors.index.json. Throws
-  // Error(kNotFound) when neither is there or a shard is missing, Error(kCorruptFile) for a malformed file,
-  // a shard name that leaves the directory, or a tensor that the index places in a shard without it.
+  // Opens model.safetensors or, if it is missing, every shard of model.safetensors.index.json. Throws
+  // Error(kNotFound) if both are missing or a shard is missing, Error(kCorruptFile) for a malformed file, a
+  // shard name outside the directory, or a tensor that is not in the shard that the index names.
   explicit HfTensors(const std::filesystem::path& directory);
-  // Whether one of the two files is there.
+  // Returns true if one of the two files exists.
   static bool are_in(const std::filesystem::path& directory);
 
   bool contains(std::string_view name) const override { return locate(name) != nullptr; }
@@ -32,7 +32,8 @@ class HfTensors : public CheckpointTensors {
   Tensor tensor(std::string_view name) const override;
   std::string read(std::string_view name) const override;
   std::string where(std::string_view name) const override;
-  void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const override;
+  void fetch(std::string_view name, uint64_t begin, uint64_t end,
+             const std::function<void(size_t bytes)>& fetched) const override;
   void prefetch_all(const std::atomic<bool>& stop) const override;
   void check_unchanged() const override;
 

@@ -11,7 +11,7 @@ namespace attend {
 namespace {
 
 constexpr size_t kLengthBytes = 8;
-constexpr size_t kLfsPointerBytes = 64;  // as many as tell one
+constexpr size_t kLfsPointerBytes = 64;  // enough to recognize a pointer
 constexpr size_t kFetchBytes = 16u << 20;
 
 uint64_t read_little_endian(std::string_view bytes) {
@@ -25,7 +25,7 @@ uint64_t read_little_endian(std::string_view bytes) {
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : path_(path), mapping_(std::make_shared<FileMapping>(path)) {
   const size_t file_bytes = mapping_->num_bytes();
-  // Copies, which nobody can change between a check and its use.
+  // Copies, which cannot change between a check and their use.
   refuse_lfs_pointer(mapping_->read(0, kLfsPointerBytes), path);
   const std::string length = mapping_->read(0, kLengthBytes);
   if (length.size() < kLengthBytes)
@@ -52,11 +52,11 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   if (entry == nullptr) fail(ErrorCode::kNotFound, path_.string(), ": no tensor \"", name, "\"");
   if (!entry->dtype)
     fail(ErrorCode::kUnsupported, path_.string(), ": tensor \"", name, "\": dtype ", entry->dtype_name,
-         ": attend reads F32, F16, BF16, F8_E4M3, F8_E5M2, I32, I64, I8, U8, U64");
+         ": supported are F32, F16, BF16, F8_E4M3, F8_E5M2, I32, I64, I8, U8, U64");
   if (entry->shape.size() > kMaxRank)
     fail(ErrorCode::kUnsupported, path_.string(), ": tensor \"", name, "\": rank ", entry->shape.size(),
-         ": attend has at most ", kMaxRank);
-  // The mapping is read-only; views have one pointer type for what may and what may not be written.
+         ": at most ", kMaxRank);
+  // The mapping is read-only; views have one pointer type for writable and read-only memory.
   void* data = const_cast<std::byte*>(mapping_->bytes()) + data_begin_ + entry->begin;
   const TensorView view = TensorView::contiguous(data, *entry->dtype, entry->shape);
   if (reinterpret_cast<uintptr_t>(data) % size_of(*entry->dtype) == 0) return Tensor(view, mapping_);
@@ -69,14 +69,16 @@ std::string SafetensorsFile::read(const TensorEntry& entry) const {
   return mapping_->read(data_begin_ + entry.begin, entry.end - entry.begin);
 }
 
-void SafetensorsFile::fetch(const TensorEntry& entry,
+void SafetensorsFile::fetch(const TensorEntry& entry, uint64_t begin, uint64_t end,
                             const std::function<void(size_t bytes)>& fetched) const {
-  const uint64_t end = data_begin_ + entry.end;
-  for (uint64_t first = data_begin_ + entry.begin; first < end; first += kFetchBytes) {
-    const size_t num_bytes = std::min<uint64_t>(kFetchBytes, end - first);
+  ensure(begin <= end && end <= entry.num_bytes(), path_.string(), ": bytes ", begin, " to ", end,
+         " of tensor \"", entry.name, "\", which has ", entry.num_bytes());
+  const uint64_t data = data_begin_ + entry.begin, last = data + end;
+  for (uint64_t first = data + begin; first < last; first += kFetchBytes) {
+    const size_t num_bytes = std::min<uint64_t>(kFetchBytes, last - first);
     if (!mapping_->fetch(first, num_bytes))
       fail(ErrorCode::kCorruptFile, path_.string(), ": tensor \"", entry.name,
-           "\": the file was cut short while it was read: expected a file that is not modified while attend "
+           "\": the file was truncated while it was read: expected a file that is not modified while attend "
            "runs");
     fetched(num_bytes);
   }
@@ -92,7 +94,7 @@ void SafetensorsFile::prefetch_all(const std::atomic<bool>& stop) const {
 void SafetensorsFile::check_unchanged() const {
   if (!mapping_->unchanged())
     fail(ErrorCode::kCorruptFile, path_.string(),
-         ": the file was written to while attend used it: expected a file that is not modified while attend "
+         ": the file was modified while attend used it: expected a file that is not modified while attend "
          "runs");
 }
 

@@ -16,7 +16,7 @@ struct FormatDType {
   std::optional<DType> dtype;
 };
 
-// Every dtype of the format; a model may hold tensors of any of them beside the ones that attend reads.
+// All dtypes of the format; a model may contain tensors with dtypes that attend does not support.
 constexpr std::array<FormatDType, 22> kFormatDTypes{{
     {"F32", 32, DType::kF32},         {"F16", 16, DType::kF16},       {"BF16", 16, DType::kBF16},
     {"F8_E4M3", 8, DType::kF8E4M3},   {"F8_E5M2", 8, DType::kF8E5M2}, {"I32", 32, DType::kI32},
@@ -28,12 +28,12 @@ constexpr std::array<FormatDType, 22> kFormatDTypes{{
     {"F8_E5M2FNUZ", 8, std::nullopt},
 }};
 
-// Refuses one tensor of one file.
+// Reads and validates one entry of the header.
 class EntryReader {
  public:
   EntryReader(const std::string& file, const std::string& name, const Json& fields)
       : file_(file), name_(name), fields_(fields) {
-    if (!fields.is_object()) refuse(excerpt(fields), "expected an object");
+    if (!fields.is_object()) reject(excerpt(fields), "expected an object");
   }
 
   TensorEntry read(uint64_t data_bytes) const {
@@ -50,13 +50,13 @@ class EntryReader {
 
  private:
   template <class Value>
-  [[noreturn]] void refuse(const Value& value, std::string_view expected) const {
+  [[noreturn]] void reject(const Value& value, std::string_view expected) const {
     fail(ErrorCode::kCorruptFile, file_, ": tensor \"", name_, "\": ", value, ": ", expected);
   }
 
   const Json& field(const char* key) const {
     const auto found = fields_.find(key);
-    if (found == fields_.end()) refuse(key, "is missing");
+    if (found == fields_.end()) reject(key, "is missing");
     return *found;
   }
 
@@ -67,16 +67,16 @@ class EntryReader {
     std::string names;
     for (const FormatDType& format : kFormatDTypes)
       names += (names.empty() ? "" : ", ") + std::string(format.name);
-    refuse("dtype " + excerpt(value), "expected one of " + names);
+    reject("dtype " + excerpt(value), "expected one of " + names);
   }
 
   std::vector<int64_t> read_shape() const {
     const Json& value = field("shape");
-    if (!value.is_array()) refuse("shape " + excerpt(value), "expected an array of sizes");
+    if (!value.is_array()) reject("shape " + excerpt(value), "expected an array of sizes");
     std::vector<int64_t> shape;
     for (const Json& extent : value) {
       if (!extent.is_number_unsigned() || extent.get<uint64_t>() > uint64_t{INT64_MAX})
-        refuse("shape " + excerpt(value), "expected sizes from 0 to 2^63 - 1");
+        reject("shape " + excerpt(value), "expected sizes from 0 to 2^63 - 1");
       shape.push_back(extent.get<int64_t>());
     }
     return shape;
@@ -86,16 +86,16 @@ class EntryReader {
     const Json& value = field("data_offsets");
     if (!value.is_array() || value.size() != 2 || !value[0].is_number_unsigned() ||
         !value[1].is_number_unsigned())
-      refuse("data_offsets " + excerpt(value), "expected [begin, end] in bytes");
+      reject("data_offsets " + excerpt(value), "expected [begin, end] in bytes");
     entry.begin = value[0].get<uint64_t>();
     entry.end = value[1].get<uint64_t>();
     if (entry.begin > entry.end || entry.end > data_bytes)
-      refuse("data_offsets " + excerpt(value), "expected begin <= end <= " + std::to_string(data_bytes) +
+      reject("data_offsets " + excerpt(value), "expected begin <= end <= " + std::to_string(data_bytes) +
                                                    ", the bytes of data in the file (is it truncated?)");
   }
 
   void check_size(const FormatDType& format, const TensorEntry& entry) const {
-    // Strides have to be numbers too where an extent of 0 leaves no elements.
+    // Strides must be representable even if an extent of 0 leaves no elements.
     uint64_t bits = format.bits;
     bool overflow = false;
     for (int64_t extent : entry.shape)
@@ -104,7 +104,7 @@ class EntryReader {
     if (!overflow && bits % 8 == 0 && bits / 8 == entry.end - entry.begin) return;
     const std::string wanted =
         overflow ? "more than 2^64" : std::to_string(bits / 8) + (bits % 8 != 0 ? " and a part" : "");
-    refuse(
+    reject(
         "data_offsets " + excerpt(field("data_offsets")),
         "dtype " + entry.dtype_name + " and shape " + excerpt(field("shape")) + " need " + wanted + " bytes");
   }
@@ -123,7 +123,7 @@ void check_metadata(const Json& metadata, const std::string& file) {
          ": expected an object of strings");
 }
 
-// The format leaves no hole: each tensor begins where the one before it ends.
+// The format has no holes: each tensor begins at the end of the previous one.
 void check_coverage(const std::vector<TensorEntry>& entries, uint64_t data_bytes, const std::string& file) {
   uint64_t covered = 0;
   const TensorEntry* previous = nullptr;
@@ -156,7 +156,7 @@ std::vector<TensorEntry> parse_safetensors_header(std::string_view header, uint6
     else
       entries.push_back(EntryReader(file, name, fields).read(data_bytes));
   }
-  // A tensor without elements shares its place with the one behind it.
+  // A tensor without elements has the same offset as the next one.
   std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });

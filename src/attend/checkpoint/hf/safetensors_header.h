@@ -1,5 +1,5 @@
-// The header of a safetensors file: which tensor lies where. A pure function of bytes, so that it can be
-// tested (and fuzzed) without files.
+// Parser of a safetensors header, which maps tensors to offsets. It is a pure function of bytes, so that it
+// can be tested and fuzzed without files.
 //
 // File format (https://github.com/huggingface/safetensors#format): 8 bytes little-endian header length n, n
 // bytes of JSON {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...,
@@ -15,13 +15,13 @@
 
 namespace attend {
 
-// The format's own limit.
+// Limit of the format.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-// Entries in the order of their data. `data_bytes`: what follows the header in the file; `file`: how errors
-// call it. Throws Error(kCorruptFile) naming the tensor unless the header is well-formed, every dtype one of
-// the format's, every shape times dtype its bytes, and the tensors cover the data exactly, none overlapping
-// another.
+// Returns the entries in the order of their data. `data_bytes`: bytes after the header in the file; `file`:
+// name of the file in errors. Throws Error(kCorruptFile) that names the tensor unless the header is
+// well-formed, every dtype is one of the format's, every shape and dtype match the number of bytes, and the
+// tensors cover the data exactly without overlap.
 std::vector<TensorEntry> parse_safetensors_header(std::string_view header, uint64_t data_bytes,
                                                   const std::string& file);
 

@@ -1,4 +1,4 @@
-// attend backends: every backend, what it can do, and which one a model gets.
+// Command attend backends: lists the backends, their capabilities, and the choice for a model.
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "attend/cli/commands/support_matrix.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/report.h"
-#include "attend/engine/resolve_engine.h"
+#include "attend/engine/resolve/resolve_engine.h"
 #include "attend/model/config/model_spec.h"
 
 namespace attend::cli {
@@ -22,13 +22,13 @@ std::string capabilities() {
   std::string lines;
   for (const BackendEntry& entry : backend_table())
     lines += fmt::format("{:<14} {}\n", entry.name, describe(entry));
-  lines += "Of SGLang's names these are not there:\n";
+  lines += "Backends of SGLang that attend does not have:\n";
   for (const UnsupportedBackend& foreign : unsupported_backends())
     lines += fmt::format("{:<21} {}\n", foreign.name, foreign.why);
   return lines;
 }
 
-// Reasons against a backend; what both phases say is said once, without the phase.
+// Returns the reasons against a backend. A reason of both phases is listed once, without the phase.
 std::vector<std::string> reasons_against(const BackendEntry& entry, const std::vector<Rejection>& rejected) {
   constexpr std::string_view kPrefill = " (prefill)", kDecode = " (decode)";
   std::vector<std::string> reasons;
@@ -37,42 +37,46 @@ std::vector<std::string> reasons_against(const BackendEntry& entry, const std::v
     for (const std::string& reason : rejection.reasons) {
       std::string same;
       if (reason.ends_with(kDecode)) same = reason.substr(0, reason.size() - kDecode.size());
-      const auto said = std::find(reasons.begin(), reasons.end(), same + std::string(kPrefill));
-      if (said == reasons.end())
+      const auto duplicate = std::find(reasons.begin(), reasons.end(), same + std::string(kPrefill));
+      if (duplicate == reasons.end())
         reasons.push_back(reason);
       else
-        *said = same;
+        *duplicate = same;
     }
   }
   return reasons;
 }
 
-// One line per backend: chosen for what, or every reason why not.
+// Returns one line per backend: the phases that it is chosen for, or every reason against it.
 std::string choice(const EngineConfig& config) {
-  const ModelSpec model = read_config(config.model_path);
-  const EngineInfo info = resolve_engine(config, model).info;
+  const std::shared_ptr<const Checkpoint> checkpoint = open_checkpoint(config.model_path);
+  const ModelSpec model = read_config(*checkpoint);
+  const EngineInfo engine = resolve_engine(config, model, checkpoint).info;
+  const ExecutorInfo& info = engine.target();
   const Resolution& resolution = info.resolution;
   std::string lines =
       fmt::format("{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
-  if (const std::string weights = weights_line(info); !weights.empty()) lines += weights + "\n";
+  if (const std::string weights = weights_line(info, engine.deterministic); !weights.empty())
+    lines += weights + "\n";
   for (const BackendEntry& entry : backend_table()) {
     std::string verdict;
     const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };
     if (&entry == resolution.prefill) add("chosen for prefill");
     if (&entry == resolution.decode) add("chosen for decode");
     for (const std::string& reason : reasons_against(entry, resolution.rejected)) add(reason);
-    if (verdict.empty()) verdict = "could serve; not preferred";
+    if (verdict.empty()) verdict = "supported; not preferred";
     lines += fmt::format("{:<14} {}\n", entry.name, verdict);
   }
   if (config.device.type == DeviceType::kCpu)
     lines +=
-        "What is refused for the hardware alone may be asked for: --attention-backend NAME runs its contract "
-        "over the CPU kernels.\n";
+        "A backend that is rejected only for the hardware can be selected: --attention-backend NAME runs its "
+        "contract "
+        "on the CPU kernels.\n";
   return lines;
 }
 
-// Throws Error(kInvalidArgument) for a flag that would change nothing of what is printed.
-void refuse_flags_but(const CLI::App& command, const std::string& allowed, const char* why) {
+// Throws Error(kInvalidArgument) for a flag that would not change the output.
+void reject_flags_except(const CLI::App& command, const std::string& allowed, const char* why) {
   for (const CLI::Option* option : command.get_options())
     require(option->count() == 0 || option->get_name() == allowed, option->get_name(), ": ", why);
 }
@@ -85,19 +89,18 @@ void add_backends(CLI::App& app, Command& selected) {
     bool markdown = false;
   };
   auto options = std::make_shared<BackendsOptions>();
-  CLI::App* command = app.add_subcommand("backends", "List attention backends, and which one a model gets");
+  CLI::App* command = app.add_subcommand("backends", "List attention backends and the choice for a model");
   add_choice_options(*command, options->engine, /*model_required=*/false);
-  add_size_options(*command, options->engine);  // an engine's refusals are part of the answer
+  add_size_options(*command, options->engine);  // the engine's rejections are part of the output
   command->add_flag("--markdown", options->markdown, "Print the support matrix of docs/ instead");
   command->callback([command, options, &selected] {
     selected = [command, options] {
       if (options->markdown) {
-        refuse_flags_but(*command, "--markdown", "the support matrix is of every model and device");
+        reject_flags_except(*command, "--markdown", "the support matrix covers every model and device");
         fmt::print("{}", support_matrix(backend_table()));
         return 0;
       }
-      if (options->engine.model_path.empty())
-        refuse_flags_but(*command, "", "expected --model-path too, whose backends it would choose");
+      if (options->engine.model_path.empty()) reject_flags_except(*command, "", "requires --model-path");
       const EngineConfig config = to_config(*command, options->engine);
       fmt::print("{}", options->engine.model_path.empty() ? capabilities() : choice(config));
       return 0;

@@ -1,4 +1,4 @@
-// attend bench: attention and models, each beside what the machine can do at most, and serving.
+// Command attend bench: measures attention, models and serving, and compares them with the machine's limits.
 
 #include <functional>
 #include <memory>
@@ -33,7 +33,7 @@ struct BenchOptions {
   std::string json;
 };
 
-// Prints cases and writes them to --json as they are measured: who stops a bench keeps those.
+// Prints cases and writes them to --json as they are measured, so that an interrupted bench keeps them.
 class BenchOutput {
  public:
   explicit BenchOutput(std::string json) : json_(std::move(json)) {}
@@ -64,8 +64,8 @@ class BenchOutput {
 int run_attention(const CLI::App&, const BenchOptions& options) {
   require(options.engine.device == "auto" || options.engine.device == "cpu", "--device ",
           options.engine.device,
-          ": expected auto or cpu; attention on a GPU is timed by cuda_attention_bench, "
-          "which -DATTEND_BENCHMARKS=ON builds");
+          ": expected auto or cpu; cuda_attention_bench times attention on a GPU, "
+          "built with -DATTEND_BENCHMARKS=ON");
   set_threads(options.engine.threads);
   BenchOutput output(options.json);
   output.finish(bench::bench_attention(
@@ -73,10 +73,10 @@ int run_attention(const CLI::App&, const BenchOptions& options) {
   return 0;
 }
 
-// Flags that the bench of the other kind of device takes.
-void refuse_flag(const CLI::App& app, const char* flag, std::string_view for_whom, Device device) {
+// Rejects flags of the bench of the other kind of device.
+void reject_flag(const CLI::App& app, const char* flag, std::string_view for_whom, Device device) {
   if (given(app, flag))
-    fail(ErrorCode::kUnsupported, flag, ": for ", for_whom, " alone; the device is ", device);
+    fail(ErrorCode::kUnsupported, flag, ": only for ", for_whom, "; the device is ", device);
 }
 
 using OnCase = std::function<void(const bench::Report&)>;
@@ -85,18 +85,19 @@ bench::Report bench_model(const CLI::App& app, const BenchOptions& options, cons
                           EngineBars& bars, const OnCase& on_case) {
   if (engine.device.type == DeviceType::kCuda) {
     for (const char* flag : {"--prompt-tokens", "--new-tokens", "--repetitions"})
-      refuse_flag(app, flag, "CPUs", engine.device);
+      reject_flag(app, flag, "CPUs", engine.device);
     bench::GpuModelBenchOptions gpu{.engine = engine,
                                     .batch_sizes = options.batch_sizes,
                                     .progress = bars.progress(),
                                     .on_case = on_case};
     if (given(app, "--depth")) {
-      require(options.depths.size() == 1, "--depth: on a GPU one number, not ", options.depths.size());
+      require(options.depths.size() == 1, "--depth: expected one number on a GPU, got ",
+              options.depths.size());
       gpu.depth = options.depths.front();
     }
     return bench::bench_model_on_gpu(gpu);
   }
-  refuse_flag(app, "--batch-sizes", "GPUs", engine.device);
+  reject_flag(app, "--batch-sizes", "GPUs", engine.device);
   return bench::bench_model({.engine = engine,
                              .prompt_tokens = options.prompt_tokens,
                              .new_tokens = options.new_tokens,
@@ -106,18 +107,18 @@ bench::Report bench_model(const CLI::App& app, const BenchOptions& options, cons
                              .on_case = on_case});
 }
 
-// Of every backend that takes the model but those to check others by: one report, in which a case is named
-// after its backend too. Why another does not take it is logged.
+// Benches every backend that supports the model, except those for verification. Returns one report, in which
+// case names include the backend. Logs the reason why a backend is skipped.
 bench::Report bench_all_backends(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine,
                                  EngineBars& bars, const OnCase& on_case) {
   for (const char* flag : {"--prefill-attention-backend", "--decode-attention-backend"})
-    require(!given(app, flag), flag, ": with --attention-backend all both phases are every backend's");
+    require(!given(app, flag), flag, ": not with --attention-backend all, which times every backend");
   bench::Report all;
   for (const BackendEntry& entry : backend_table()) {
     if (entry.slow) continue;
     EngineConfig one = engine;
     one.backend_options.attention_backend = entry.name;
-    // Those before, and then these.
+    // Appends the new cases to those of other backends.
     const auto after_others = [&](bench::Report report) {
       for (bench::CaseResult& result : report.cases)
         result.name = std::string(entry.name) + ": " + result.name;
@@ -130,11 +131,12 @@ bench::Report bench_all_backends(const CLI::App& app, const BenchOptions& option
                                      [&](const bench::Report& report) { on_case(after_others(report)); }));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported) throw;
-      log_warning(entry.name, " is left out: ", error.what());
+      log_warning(entry.name, " is skipped: ", error.what());
     }
   }
   if (all.cases.empty())
-    fail(ErrorCode::kUnsupported, "--attention-backend all: no backend takes this model on ", engine.device);
+    fail(ErrorCode::kUnsupported, "--attention-backend all: no backend supports this model on ",
+         engine.device);
   return all;
 }
 
@@ -147,10 +149,10 @@ int run_model(const CLI::App& app, const BenchOptions& options) {
     output.finish((all ? bench_all_backends : bench_model)(app, options, engine, output.bars(), on_case));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
-    // The engine names flags to lower, which bench has not: it chooses those sizes itself.
+    // The engine's message names flags that bench does not have, since bench chooses those sizes itself.
     std::string what = error.what();
     what = what.substr(0, what.find("; lower --"));
-    fail(ErrorCode::kOutOfMemory, what, "; less is needed with fewer layers (--num-layers",
+    fail(ErrorCode::kOutOfMemory, what, "; fewer layers need less memory (--num-layers",
          options.model.shape.empty() ? ", with --load-format dummy)" : ") or a smaller --shape");
   }
   return 0;
@@ -163,7 +165,7 @@ void add_bench(CLI::App& app, Command& selected) {
       "bench", "Measure attention, a model or serving, and compare with the machine's limits");
   group->require_subcommand(1);
   const auto select = [&selected](CLI::App* command, std::shared_ptr<BenchOptions> options, auto run) {
-    add_text(*command, "--json", options->json, "write the figures to this file");
+    add_text(*command, "--json", options->json, "write results to this file");
     command->callback([=, &selected] {
       selected = [=] {
         check_writable("--json", options->json);
@@ -177,33 +179,32 @@ void add_bench(CLI::App& app, Command& selected) {
       group->add_subcommand("attention", "Attention on the CPU, with 1 thread and with all threads");
   add_text(*command, "--device", attention->engine.device,
            "auto or cpu; on a GPU cuda_attention_bench times attention (cmake -DATTEND_BENCHMARKS=ON)");
-  add_threads(*command, attention->engine, "CPU threads at most");
-  add_text(*command, "--case", attention->filter, "only cases that have this in their name");
+  add_threads(*command, attention->engine, "maximum number of CPU threads");
+  add_text(*command, "--case", attention->filter, "only cases whose name contains this text");
   select(command, attention, run_attention);
 
   auto model = std::make_shared<BenchOptions>();
-  command =
-      group->add_subcommand("model",
-                            "On a CPU one request: pp512, a prompt of 512 tokens, and tg128, 128 generated "
-                            "ones (llama-bench's names; tokens/s are the mean's, us the median step's). "
-                            "On a GPU decode steps of batches with 1k of context, and a prompt of 8k tokens. "
-                            "With --attention-backend all: of every backend that takes the model");
-  // Without sizes: a bench chooses them by what it times.
+  command = group->add_subcommand(
+      "model",
+      "On a CPU: one request, with cases pp512 (a prompt of 512 tokens) and tg128 (128 generated "
+      "tokens), named as in llama-bench; tokens/s is the mean, us the median step. "
+      "On a GPU: decode steps of batches with 1k tokens of context, and a prompt of 8k tokens. "
+      "With --attention-backend all: every backend that supports the model");
+  // No size options, since the bench chooses sizes by case.
   add_choice_options(*command, model->engine, /*model_required=*/false);
   add_run_options(*command, model->engine);
   add_model_choice(*command, model->model);
   add_numbers(*command, "--prompt-tokens,--n-prompt,-p", model->prompt_tokens,
-              "0 to what the model's positions hold",
-              "CPUs: tokens of a timed prompt, such as 512,2048; 0: none");
-  add_numbers(*command, "--new-tokens,--n-gen,-n", model->new_tokens, "0 to what the model's positions hold",
-              "CPUs: tokens to generate, such as 32,128; 0: none");
-  add_numbers(*command, "--depth,--n-depth,-d", model->depths, "0 to what the model's positions hold",
-              "tokens of context before the timed ones; CPUs: such as 0,4096,16384, default 0; GPUs: one "
+              "0 to the model's maximum length", "CPUs: prompt lengths to time, such as 512,2048; 0: none");
+  add_numbers(*command, "--new-tokens,--n-gen,-n", model->new_tokens, "0 to the model's maximum length",
+              "CPUs: numbers of tokens to generate, such as 32,128; 0: none");
+  add_numbers(*command, "--depth,--n-depth,-d", model->depths, "0 to the model's maximum length",
+              "context length before the timed tokens; CPUs: such as 0,4096,16384, default 0; GPUs: one "
               "number, default 1000");
-  add_number(*command, "--repetitions,-r", model->repetitions, "CPUs: how often each case is timed",
+  add_number(*command, "--repetitions,-r", model->repetitions, "CPUs: number of repetitions of each case",
              Range<int>{.lowest = 1, .highest = 1000});
-  add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to what the model's positions hold",
-              "GPUs: requests of the timed decode steps; default: 1,8,32,128,256");
+  add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to the model's maximum length",
+              "GPUs: batch sizes of the timed decode steps; default: 1,8,32,128,256");
   select(command, model, run_model);
 
   add_bench_serving(*group, selected);

@@ -1,4 +1,4 @@
-// attend bench serving: an engine under a trace of requests.
+// Command attend bench serving: runs an engine on a trace of requests.
 
 #include <memory>
 #include <utility>
@@ -18,7 +18,7 @@ struct ServingFlags {
   ModelChoice model;
   bool offline = false;
   bench::TraceOptions trace;
-  double request_rate = 0.0;  // unless it is given: all at once
+  double request_rate = 0.0;  // used if given; otherwise all requests arrive at the start
   std::string input_len = "512", output_len = "128";
   std::string trace_file;
   int max_concurrency = 0;
@@ -27,13 +27,13 @@ struct ServingFlags {
 
 void check_trace_flags(const CLI::App& app, const ServingFlags& flags) {
   require(flags.offline,
-          "give --offline: the engine is timed in this process; of a server over HTTP a client says how fast "
-          "it is");
+          "--offline is required: the engine is timed in this process; use a client to measure a server over "
+          "HTTP");
   require(!given(app, "--burstiness") || given(app, "--request-rate"), "--burstiness: needs --request-rate");
   if (flags.trace_file.empty()) return;
   for (const char* flag :
        {"--num-prompts", "--input-len", "--shared-prefixes", "--shared-prefix-len", "--num-turns"})
-    require(!given(app, flag), flag, ": with --trace the file says it");
+    require(!given(app, flag), flag, ": not with --trace, whose file contains it");
 }
 
 int run_serving(const CLI::App& app, const ServingFlags& flags) {
@@ -61,37 +61,40 @@ int run_serving(const CLI::App& app, const ServingFlags& flags) {
 void add_bench_serving(CLI::App& group, Command& selected) {
   auto flags = std::make_shared<ServingFlags>();
   CLI::App* command = group.add_subcommand(
-      "serving", "An engine under a trace of requests: latencies, tokens a second, pool");
+      "serving", "Run an engine on a trace of requests: latencies, throughput, pool usage");
   constexpr Range<int> kPositive{.lowest = 1, .highest = 1 << 24};
   constexpr Range<double> kRate{.lowest = 1e-6, .highest = 1e9};
-  command->add_flag("--offline", flags->offline, "without a server, in this process: must be given");
+  command->add_flag("--offline", flags->offline, "run in this process, without a server; required");
   add_choice_options(*command, flags->engine, /*model_required=*/false);
   add_size_options(*command, flags->engine);
   add_run_options(*command, flags->engine);
   add_model_choice(*command, flags->model);
-  add_number(*command, "--random-seed", flags->engine.random_seed, "another one, another trace");
-  add_number(*command, "--num-prompts", flags->trace.num_conversations, "requests, or conversations of them",
+  add_number(*command, "--random-seed", flags->engine.random_seed, "seed of the trace");
+  add_number(*command, "--num-prompts", flags->trace.num_conversations, "number of requests or conversations",
              kPositive);
   add_number(*command, "--request-rate", flags->request_rate,
-             "that come in a second, as a Poisson process; default: all come at once", kRate);
+             "requests per second, as a Poisson process; default: all arrive at the start", kRate);
   add_number(*command, "--burstiness", flags->trace.burstiness,
-             "shape of the gamma distribution of the times between two: below 1 they come in bursts", kRate);
-  add_text(*command, "--input-len", flags->input_len,
-           "tokens of a prompt: 512, 100:1024 (even), or lognormal:512:0.8:4096 (median, sigma, the most); "
-           "default 512");
-  add_text(*command, "--output-len", flags->output_len, "tokens of an answer, in the same ways; default 128");
+             "shape of the gamma distribution of the intervals; below 1: bursts", kRate);
+  add_text(
+      *command, "--input-len", flags->input_len,
+      "prompt length in tokens: 512, 100:1024 (uniform), or lognormal:512:0.8:4096 (median, sigma, maximum); "
+      "default 512");
+  add_text(*command, "--output-len", flags->output_len,
+           "output length in tokens, in the same formats; default 128");
   add_number(*command, "--shared-prefixes", flags->trace.num_shared_prefixes, "number of shared prefixes",
              kPositive);
-  add_number(*command, "--shared-prefix-len", flags->trace.shared_prefix_tokens, "their tokens", kPositive);
+  add_number(*command, "--shared-prefix-len", flags->trace.shared_prefix_tokens,
+             "length of a shared prefix in tokens", kPositive);
   add_number(*command, "--num-turns", flags->trace.num_turns,
-             "requests of a conversation; each contains the previous turns", kPositive);
-  add_text(
-      *command, "--trace", flags->trace_file,
-      "JSON lines instead: \"prompt\" or \"input_ids\", perhaps \"output_len\" and \"arrival\" (seconds), "
-      "or \"turns\" of these");
+             "requests per conversation; each contains the previous turns", kPositive);
+  add_text(*command, "--trace", flags->trace_file,
+           "file with JSON lines: \"prompt\" or \"input_ids\", optionally \"output_len\" and \"arrival\" "
+           "(seconds), "
+           "or \"turns\" with these");
   add_number(*command, "--max-concurrency", flags->max_concurrency,
-             "requests that are not answered yet at most; others are sent later", kPositive);
-  add_text(*command, "--json", flags->json, "write figures and samples to this file");
+             "maximum number of unfinished requests; further requests are sent later", kPositive);
+  add_text(*command, "--json", flags->json, "write results and samples to this file");
   command->callback([command, flags, &selected] {
     selected = [command, flags] {
       check_writable("--json", flags->json);

@@ -1,4 +1,4 @@
-// attend chat: a conversation in the terminal, or one turn per line through a pipe.
+// Command attend chat: a conversation in the terminal, or one turn per line of a pipe.
 
 #include <editline/readline.h>
 #include <fmt/format.h>
@@ -36,21 +36,21 @@ struct ChatOptions {
   std::string system, chat_template;
 };
 
-// Set by Ctrl-C: ends the answer in hand.
+// Set by Ctrl-C: stops the current answer.
 volatile std::sig_atomic_t interrupted = 0;
 
 constexpr const char* kHelp =
-    "/clear          forget the conversation\n"
+    "/clear          start a new conversation\n"
     "/retry          answer the last question again\n"
-    "/undo           forget the last question and its answer\n"
-    "/system TEXT    set the system prompt, and forget the conversation\n"
-    "/temperature T  0: the likeliest token\n"
+    "/undo           remove the last question and its answer\n"
+    "/system TEXT    set the system prompt and start a new conversation\n"
+    "/temperature T  set the temperature; 0: greedy\n"
     "/history        show the conversation\n"
-    "/help, /exit    this; leave (as Ctrl-D does)\n"
-    "A line that ends with \\ goes on with the next; \"\"\" begins and ends a text of several lines.\n"
-    "Ctrl-C ends an answer.\n";
+    "/help, /exit    show this help; leave (as Ctrl-D does)\n"
+    "A line that ends with \\ continues on the next line; \"\"\" starts and ends a text of several lines.\n"
+    "Ctrl-C stops an answer.\n";
 
-// Text of the model or the user; what would move a terminal's cursor is not passed on to one.
+// Writes text of the model or the user. Removes control characters if stdout is a terminal.
 void write_text(std::string_view text) {
   if (isatty(STDOUT_FILENO))
     write_out(printable(text));
@@ -80,7 +80,7 @@ class Conversation {
     sampling_ = changed;
   }
 
-  // Forgets the last question and what came after it, and gives the question.
+  // Removes the last question and the messages after it. Returns the question.
   std::string undo() {
     while (!messages_.empty() && messages_.back()["role"] != "system") {
       const nlohmann::ordered_json last = messages_.back();
@@ -96,7 +96,7 @@ class Conversation {
           fmt::format("{}: {}\n", message["role"].get<std::string>(), message["content"].get<std::string>()));
   }
 
-  // Streams the answer to stdout. What fails leaves the conversation as it was.
+  // Streams the answer to stdout. An error leaves the conversation unchanged.
   void stream_answer(const std::string& question) {
     messages_.push_back({{"role", "user"}, {"content", question}});
     try {
@@ -148,7 +148,7 @@ class Conversation {
   nlohmann::ordered_json messages_;
 };
 
-// A line with the keys that shells have: arrows go back to earlier ones and to their words.
+// Reads a line with readline's editing keys and history.
 bool edit_line(const char* prompt, std::string& line) {
   const std::unique_ptr<char, decltype(&std::free)> typed(::readline(prompt), &std::free);
   if (!typed) return false;
@@ -157,7 +157,7 @@ bool edit_line(const char* prompt, std::string& line) {
   return true;
 }
 
-// One turn of the user: a line, or several. False at the end of the input.
+// Reads one turn of the user, a line or several. Returns false at the end of the input.
 bool read_turn(bool on_terminal, std::string& turn) {
   const auto read_line = [&](const char* prompt, std::string& line) {
     if (on_terminal) return edit_line(prompt, line);
@@ -204,19 +204,19 @@ Next do_command(Conversation& conversation, const std::string& line) {
   } else if (name == "/history") {
     conversation.show_history();
   } else {
-    fail(ErrorCode::kInvalidArgument, name, ": no such command; /help names them");
+    fail(ErrorCode::kInvalidArgument, name, ": unknown command; /help lists the commands");
   }
   return Next::kContinue;
 }
 
-// On a terminal a mistake is said and the conversation goes on; a pipe ends with the first.
+// On a terminal, an error is printed and the conversation continues; a pipe ends at the first error.
 int run_conversation(Conversation& conversation) {
   const bool on_terminal = isatty(STDIN_FILENO);
   if (on_terminal) {
     std::signal(SIGINT, [](int) { interrupted = 1; });
-    std::setlocale(LC_CTYPE, "");  // letters of several bytes are one to edit
+    std::setlocale(LC_CTYPE, "");  // multibyte characters are edited as one
     ::rl_outstream = stderr;       // stdout is for answers
-    fmt::print(stderr, "/help names the commands\n");
+    fmt::print(stderr, "/help lists the commands\n");
   }
   for (std::string turn; read_turn(on_terminal, turn);) {
     try {
@@ -239,12 +239,12 @@ int run_chat(const CLI::App& app, const ChatOptions& options) {
   SamplingParams sampling =
       choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path)).params;
   require(sampling.n == 1, "--num-completions ", sampling.n,
-          ": a conversation has one answer to each question");
+          ": attend chat generates one answer per question");
   sampling.echo = false;
   auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   if (!chat)
     fail(ErrorCode::kNotFound, options.engine.model_path, ": has no chat template",
-         gguf_note(options.engine.model_path), "; give one with --chat-template");
+         gguf_note(options.engine.model_path), "; pass one with --chat-template");
   EngineBars bars;
   EngineProgress progress = bars.progress();
   progress.resolved = [&](const Engine& engine) {
@@ -265,13 +265,13 @@ int run_chat(const CLI::App& app, const ChatOptions& options) {
 void add_chat(CLI::App& app, Command& selected) {
   auto options = std::make_shared<ChatOptions>();
   CLI::App* command =
-      app.add_subcommand("chat", "Talk to a model: in the terminal, or one turn per line of a pipe");
+      app.add_subcommand("chat", "Chat with a model: in the terminal, or one turn per line of a pipe");
   add_choice_options(*command, options->engine, /*model_required=*/true);
   add_size_options(*command, options->engine);
   add_run_options(*command, options->engine);
   add_text(*command, "--system", options->system, "system prompt");
   add_text(*command, "--chat-template", options->chat_template,
-           "a file, or the name of one of the model's templates");
+           "file with a chat template, or name of one of the model's templates");
   add_sampling_options(*command, options->sampling);
   command->callback([command, options, &selected] {
     selected = [command, options] { return run_chat(*command, *options); };

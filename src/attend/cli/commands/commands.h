@@ -1,4 +1,4 @@
-// The commands. Each adds itself to the app; its body runs after parsing.
+// Commands of the program. Each adds itself to the app; its body runs after parsing.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,10 +6,10 @@
 
 namespace attend::cli {
 
-// What runs after parsing, and gives the exit code.
+// Body of a command, which runs after parsing and returns the exit code.
 using Command = std::function<int()>;
 
-// `selected` is set to the body of the command that the user named.
+// Sets `selected` to the body of the command on the command line.
 void add_generate(CLI::App& app, Command& selected);
 void add_chat(CLI::App& app, Command& selected);
 void add_serve(CLI::App& app, Command& selected);
@@ -17,7 +17,7 @@ void add_backends(CLI::App& app, Command& selected);
 void add_bench(CLI::App& app, Command& selected);
 void add_embed(CLI::App& app, Command& selected);
 
-// "serving" of the group "bench".
+// Command "serving" of the group "bench".
 void add_bench_serving(CLI::App& group, Command& selected);
 
 }  // namespace attend::cli

@@ -1,4 +1,4 @@
-// attend embed: vectors of texts, as lines of JSON or as one NumPy array.
+// Command attend embed: embeddings of texts, as lines of JSON or as one NumPy array.
 
 #include <fmt/format.h>
 
@@ -24,22 +24,22 @@
 namespace attend::cli {
 namespace {
 
-// NumPy's .npy file, version 1.0 of the format, of a float32 array [rows.size(), row size]. Rows are of one
-// size. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+// Returns a NumPy .npy file, format version 1.0, of a float32 array [rows.size(), row size]. All rows must
+// have the same size. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 std::string npy_bytes(const std::vector<std::vector<float>>& rows) {
   static_assert(std::endian::native == std::endian::little);
   constexpr size_t kAlignment = 64, kBeforeHeader = 10;
   const size_t columns = rows.empty() ? 0 : rows.front().size();
   std::string header =
       fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows.size(), columns);
-  // Spaces and a newline, so that the numbers are aligned.
+  // Pads with spaces and a newline, so that the data is aligned.
   header.append(kAlignment - 1 - (kBeforeHeader + header.size()) % kAlignment, ' ').append("\n");
   std::string bytes = "\x93NUMPY";
   bytes.append(
       {'\x01', '\0', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)});
   bytes += header;
   for (const std::vector<float>& row : rows) {
-    ensure(row.size() == columns, "rows of ", columns, " and ", row.size(), " numbers in one array");
+    ensure(row.size() == columns, "rows of ", columns, " and ", row.size(), " elements in one array");
     bytes.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float));
   }
   return bytes;
@@ -54,11 +54,11 @@ struct EmbedOptions {
   bool normalize = false, no_normalize = false;
 };
 
-// One text for each vector: what the user gave, or lines of a file.
+// Returns one text per vector, from flags or from a file.
 std::vector<Prompt> gather_texts(const EmbedOptions& options) {
-  require(options.texts.empty() != options.texts_file.empty(), options.texts.empty()
-                                                                   ? "no text: give --text or --texts-file"
-                                                                   : "--text and --texts-file: give one");
+  require(options.texts.empty() != options.texts_file.empty(),
+          options.texts.empty() ? "no text: expected --text or --texts-file"
+                                : "--text and --texts-file: expected one of them");
   if (!options.texts_file.empty()) return read_prompts_file(options.texts_file, {});
   std::vector<Prompt> texts;
   for (const std::string& text : options.texts) {
@@ -85,8 +85,8 @@ std::vector<std::vector<int32_t>> encode_all(const Embedder& embedder, const std
     }
   }
   if (num_truncated > 0)
-    log_warning(num_truncated, " of ", texts.size(), " texts: cut to ", embedder.info().max_input_tokens,
-                " tokens, the longest text of this model");
+    log_warning(num_truncated, " of ", texts.size(), " texts: truncated to ",
+                embedder.info().max_input_tokens, " tokens, the maximum of this model");
   return inputs;
 }
 
@@ -101,7 +101,7 @@ std::string json_lines(const std::vector<std::vector<int32_t>>& inputs,
   return text;
 }
 
-// Where the vectors go: opened before anything is computed.
+// Destination of the vectors, opened before any computation.
 class Output {
  public:
   explicit Output(const std::string& path) : path_(path) {
@@ -117,7 +117,7 @@ class Output {
   }
 
  private:
-  void check() const { require(file_.good(), "--output ", path_, ": can not be written"); }
+  void check() const { require(file_.good(), "--output ", path_, ": cannot be written"); }
 
   std::string path_;
   std::ofstream file_;
@@ -126,7 +126,8 @@ class Output {
 int run(const CLI::App& app, const EmbedOptions& options) {
   require(options.format == "json" || options.format == "npy", "--format ", options.format,
           ": expected json or npy");
-  require(!options.normalize || !options.no_normalize, "--normalize and --no-normalize: give one of them");
+  require(!options.normalize || !options.no_normalize,
+          "--normalize and --no-normalize: expected one of them");
   const std::vector<Prompt> texts = gather_texts(options);
   Output output(options.output);
   const EngineConfig engine = to_config(app, options.engine);
@@ -142,7 +143,7 @@ int run(const CLI::App& app, const EmbedOptions& options) {
   bars.clear();
   print_start(embedder.info());
   require(options.dimensions <= embedder.info().dimensions, "--dimensions ", options.dimensions, ": 1 to ",
-          embedder.info().dimensions, ", the vectors' own");
+          embedder.info().dimensions, ", the size of the vectors");
   const std::vector<std::vector<int32_t>> inputs = encode_all(embedder, texts);
   std::vector<std::vector<float>> vectors = embedder.embed(inputs);
   if (options.dimensions > 0)
@@ -156,32 +157,35 @@ int run(const CLI::App& app, const EmbedOptions& options) {
 
 void add_embed(CLI::App& app, Command& selected) {
   auto options = std::make_shared<EmbedOptions>();
-  CLI::App* command = app.add_subcommand("embed", "Turn texts into vectors");
+  CLI::App* command = app.add_subcommand("embed", "Compute embeddings of texts");
   add_text(*command, "--model-path,--model,-m", options->model_path, "a Hugging Face model directory")
       ->required();
-  add_repeated(*command, "--text,-p", options->texts, "a text; may be given several times");
-  add_text(*command, "--texts-file", options->texts_file,
-           "one text per line (- for standard input): all text, or all JSON objects with \"prompt\" or "
-           "\"input_ids\"");
+  add_repeated(*command, "--text,-p", options->texts, "text to embed; may be given several times");
+  add_text(
+      *command, "--texts-file", options->texts_file,
+      "file with one text per line (- for standard input): plain text, or JSON objects with \"prompt\" or "
+      "\"input_ids\"");
   add_text(*command, "--pooling", options->pooling,
            "mean, cls or last (default: the model's sentence-transformers configuration)");
-  command->add_flag("--normalize", options->normalize, "vectors of length 1; default: what those files say");
-  command->add_flag("--no-normalize", options->no_normalize, "vectors as they are");
+  command->add_flag("--normalize", options->normalize,
+                    "scale vectors to length 1; default: that configuration");
+  command->add_flag("--no-normalize", options->no_normalize, "do not scale vectors");
   add_number(*command, "--max-input-tokens", options->embedder.max_input_tokens,
              "maximum tokens per text (default: that configuration)");
   add_number(*command, "--dimensions", options->dimensions,
-             "dimensions to keep; the vector is normalized again (default: all)", Range<int>{.lowest = 1});
-  add_text(*command, "--device", options->engine.device,
-           "auto (a GPU when there is one), cpu, cuda or cuda:N");
-  add_text(*command, "--dtype", options->engine.dtype,
-           "of activations: auto (the weights' dtype on a GPU), float32, and on GPUs float16 or bfloat16");
+             "number of leading dimensions to keep; the vector is normalized again (default: all)",
+             Range<int>{.lowest = 1});
+  add_text(*command, "--device", options->engine.device, "auto (a GPU if available), cpu, cuda or cuda:N");
+  add_text(
+      *command, "--dtype", options->engine.dtype,
+      "dtype of activations: auto (the weights' dtype on a GPU), float32; on GPUs also float16 or bfloat16");
   add_text(*command, "--attention-backend", options->engine.attention_backend,
-           "attention backend; default: chosen");
+           "attention backend; default: chosen automatically");
   add_number(*command, "--page-size,--block-size", options->engine.page_size,
-             "tokens of a KV page; default: chosen");
-  add_text(*command, "--format", options->format, "json: a line for each text; npy: one float32 array")
+             "tokens per KV page; default: chosen automatically");
+  add_text(*command, "--format", options->format, "json: one line per text; npy: one float32 array")
       ->default_str("json");
-  add_text(*command, "--output,-o", options->output, "a file; default: standard output");
+  add_text(*command, "--output,-o", options->output, "output file; default: standard output");
   add_threads(*command, options->engine, "CPU threads");
   command->callback(
       [command, options, &selected] { selected = [command, options] { return run(*command, *options); }; });

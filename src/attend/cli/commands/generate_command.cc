@@ -1,4 +1,4 @@
-// attend generate: completions of prompts, many at once.
+// Command attend generate: completes prompts in batches.
 
 #include <fmt/format.h>
 
@@ -24,7 +24,6 @@
 #include "attend/cli/standard_streams.h"
 #include "attend/engine/engine.h"
 #include "attend/exec/step_trace.h"
-#include "attend/model/config/generation_config.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
 #include "attend/text/tokenizer/utf8.h"
@@ -44,7 +43,7 @@ struct GenerateOptions {
   std::string profile;
 };
 
-// As the engine is going to have it.
+// Same value as the engine will use.
 int resolve_context_length(const EngineOptions& options) {
   return options.context_length > 0 ? options.context_length
                                     : read_config(options.model_path).max_context_len();
@@ -53,8 +52,8 @@ int resolve_context_length(const EngineOptions& options) {
 std::vector<Prompt> gather_prompts(const GenerateOptions& options, const SamplingChoice& sampling) {
   const int num_sources = (options.prompts.empty() ? 0 : 1) + (options.prompts_file.empty() ? 0 : 1) +
                           (options.prompt_file.empty() ? 0 : 1);
-  require(num_sources > 0, "no prompt: give --prompt, --prompts-file or --file");
-  require(num_sources == 1, "--prompt, --prompts-file and --file: give one of them");
+  require(num_sources > 0, "no prompt: expected --prompt, --prompts-file or --file");
+  require(num_sources == 1, "--prompt, --prompts-file and --file: expected one of them");
   if (!options.prompts_file.empty()) return read_prompts_file(options.prompts_file, sampling);
   if (!options.prompt_file.empty())
     return {read_prompt_file(options.prompt_file, sampling, resolve_context_length(options.engine))};
@@ -66,29 +65,29 @@ std::vector<Prompt> gather_prompts(const GenerateOptions& options, const Samplin
   return prompts;
 }
 
-// The prompt as the engine takes it: ids, text, or what the template makes of the text.
+// Returns the prompt for the engine: ids, text, or the text after the chat template.
 std::variant<std::string, std::vector<int32_t>> encode_prompt(const Engine& engine, const Prompt& prompt,
                                                               const std::optional<ChatTemplate>& chat) {
   if (!chat) {
     if (prompt.input_ids.empty()) return prompt.text;
     return prompt.input_ids;
   }
-  require(prompt.input_ids.empty(), "--chat: expects text, not input_ids");
+  require(prompt.input_ids.empty(), "--chat: expected text, not input_ids");
   const nlohmann::json variables = {{"messages", {{{"role", "user"}, {"content", prompt.text}}}}};
   return chat->encode(*engine.tokenizer(), variables.dump());
 }
 
-// The template that --chat or --chat-template ask for.
+// Returns the template selected by --chat or --chat-template.
 std::optional<ChatTemplate> find_chat_template(const GenerateOptions& options) {
   if (!options.chat && options.chat_template.empty()) return std::nullopt;
   auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   if (!chat)
     fail(ErrorCode::kNotFound, "--chat: ", options.engine.model_path, " has no chat template",
-         gguf_note(options.engine.model_path), "; give one with --chat-template");
+         gguf_note(options.engine.model_path), "; pass one with --chat-template");
   return chat;
 }
 
-// A request for each prompt, checked against the model; an error names which one.
+// Creates a request per prompt and validates it. An error names the prompt.
 std::vector<std::unique_ptr<Request>> prepare_all(const Engine& engine, const std::vector<Prompt>& prompts,
                                                   const std::optional<ChatTemplate>& chat,
                                                   const std::optional<ChosenGrammar>& grammar) {
@@ -115,7 +114,7 @@ void write_profile(StepTrace& trace, const std::string& path) {
   std::ofstream file(path);
   file << trace.stop();
   file.close();
-  require(file.good(), "--profile ", path, ": can not be written");
+  require(file.good(), "--profile ", path, ": cannot be written");
 }
 
 int run(const CLI::App& app, const GenerateOptions& options) {
@@ -139,7 +138,7 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   const auto engine = std::make_unique<Engine>(to_config(app, options.engine), progress);
   bars.clear();
   int64_t num_prompt_tokens = 0;
-  RequestId next_id = 1;  // each completion has one
+  RequestId next_id = 1;  // each completion has its own id
   for (size_t i = 0; i < requests.size(); ++i) {
     std::unique_ptr<Request>& request = requests[i];
     const int num_completions = request->params.n;
@@ -149,12 +148,12 @@ int run(const CLI::App& app, const GenerateOptions& options) {
     engine->enqueue(std::move(request), std::exchange(next_id, next_id + num_completions));
   }
   print_start(engine->info());
-  log_info(sampling.said);
+  log_info(sampling.description);
   Report report(prompts, options.json ? OutputFormat::kJson : OutputFormat::kText,
                 engine->tokenizer() != nullptr);
   const auto sink = [&](const RequestOutput& output) {
     bars.clear();
-    // Before an answer is complete: whoever writes to the files changes the model under it.
+    // Checks before an answer is complete, since writing to the files changes the mapped weights.
     if (output.finish_reason != FinishReason::kNone) engine->check_weights();
     report.add(static_cast<size_t>(output.id - 1 + output.index), output);
   };
@@ -184,25 +183,26 @@ void add_generate(CLI::App& app, Command& selected) {
   add_size_options(*command, options->engine);
   add_run_options(*command, options->engine);
   add_number(*command, "--random-seed", options->engine.random_seed,
-             "seed of requests that bring none; default 0");
-  add_repeated(*command, "--prompt,-p", options->prompts, "a prompt; may be given several times");
+             "seed of requests without a seed; default 0");
+  add_repeated(*command, "--prompt,-p", options->prompts, "prompt to complete; may be given several times");
   add_text(
       *command, "--prompts-file", options->prompts_file,
-      "one prompt per line (- for standard input): all text, or all JSON objects with \"prompt\" or "
-      "\"input_ids\" and perhaps \"answer\", \"priority\", \"timeout\" (seconds), \"temperature\" and what "
-      "else a prompt may ask for");
+      "file with one prompt per line (- for standard input): plain text, or JSON objects with \"prompt\" or "
+      "\"input_ids\" and optionally \"answer\", \"priority\", \"timeout\" (seconds), \"temperature\" and "
+      "other "
+      "sampling parameters");
   add_text(*command, "--file,-f", options->prompt_file,
-           "a file (- for standard input) that is one prompt, all its lines");
+           "file (- for standard input) that contains a single prompt");
   add_sampling_options(*command, options->sampling);
   add_grammar_options(*command, options->grammar);
   command->add_flag("--chat", options->chat,
                     "treat each prompt as a user message: apply the model's chat template");
   add_text(*command, "--chat-template", options->chat_template,
-           "--chat with this template: a file, or the name of one of the model's");
+           "implies --chat; file with a chat template, or name of one of the model's templates");
   command->add_flag("--json", options->json,
-                    "print one JSON object per prompt when it is done, in the order of the prompts");
+                    "print one JSON object per prompt when it is complete, in the order of the prompts");
   add_text(*command, "--profile", options->profile,
-           "write where the time of each step goes to this file, for chrome://tracing and Perfetto");
+           "write a trace of each step's time to this file, for chrome://tracing and Perfetto");
   command->callback(
       [command, options, &selected] { selected = [command, options] { return run(*command, *options); }; });
 }

@@ -1,4 +1,4 @@
-// attend serve: the model behind an OpenAI-compatible HTTP API.
+// Command attend serve: serves a model over an OpenAI-compatible HTTP API.
 
 #include <fmt/format.h>
 
@@ -85,7 +85,7 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   return options;
 }
 
-// What a log says of a start: how far the weights and graphs are, some seconds apart, and when they are done.
+// Logs the progress of loading weights and capturing graphs, at intervals of some seconds and at their end.
 class StartupLog {
  public:
   EngineProgress with(EngineProgress bars) {
@@ -93,13 +93,15 @@ class StartupLog {
             .weights =
                 [this, bar = bars.weights](size_t done, size_t total) {
                   bar(done, total);
-                  say("weights", done, total, fmt::format("{:.1f} MB", static_cast<double>(total) / 1e6));
+                  log_progress("weights", done, total,
+                               fmt::format("{:.1f} MB", static_cast<double>(total) / 1e6));
                 },
             .graphs =
                 [this, bar = bars.graphs](const GraphProgressInfo& graphs) {
                   bar(graphs);
-                  say("CUDA graphs", static_cast<size_t>(graphs.num_done),
-                      static_cast<size_t>(graphs.num_sizes), fmt::format("{} batch sizes", graphs.num_sizes));
+                  log_progress("CUDA graphs", static_cast<size_t>(graphs.num_done),
+                               static_cast<size_t>(graphs.num_sizes),
+                               fmt::format("{} batch sizes", graphs.num_sizes));
                 }};
   }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -107,7 +109,7 @@ class StartupLog {
  private:
   static constexpr std::chrono::seconds kPause{5};
 
-  void say(const char* what, size_t done, size_t total, const std::string& amount) {
+  void log_progress(const char* what, size_t done, size_t total, const std::string& amount) {
     const auto now = Clock::now();
     if (has_bars()) return;
     if (done == done_ && total == total_) return;
@@ -120,10 +122,10 @@ class StartupLog {
   }
 
   Clock::time_point start_ = Clock::now(), last_logged_ = start_;
-  size_t done_ = 0, total_ = 0;  // as they were said last
+  size_t done_ = 0, total_ = 0;  // values of the last log line
 };
 
-// Flags that say something to a server of vectors; the others are about generation.
+// Flags that apply to an embedding server; the others concern generation.
 constexpr std::string_view kEmbeddingFlags[] = {
     "--model-path",     "--device",          "--dtype",        "--attention-backend",    "--page-size",
     "--context-length", "--load-format",     "--threads",      "--log-kernels",          "--host",
@@ -137,7 +139,7 @@ EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engin
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string flag = "--" + option->get_lnames().front();
     if (std::ranges::find(kEmbeddingFlags, flag) == std::end(kEmbeddingFlags))
-      fail(ErrorCode::kUnsupported, flag, ": of no effect on a server of vectors");
+      fail(ErrorCode::kUnsupported, flag, ": has no effect on an embedding server");
   }
   return {.model_path = engine.model_path,
           .load_format = engine.load_format,
@@ -166,7 +168,7 @@ void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, Sta
 int run_serve(const CLI::App& app, const ServeFlags& flags) {
   StartupLog start;
   serve::ServeOptions options = to_options(app, flags);
-  // The API refuses what is too much beforehand, with a 503.
+  // The API rejects requests above the limit itself, with status 503.
   options.engine.schedule.max_queued_requests = 0;
   EngineBars bars;
   options.progress = start.with(bars.progress());
@@ -192,55 +194,57 @@ void add_serve(CLI::App& app, Command& selected) {
   add_size_options(*command, flags->engine);
   add_run_options(*command, flags->engine);
   add_number(*command, "--random-seed", flags->engine.random_seed,
-             "seed of requests that bring none; default 0");
-  add_text(*command, "--host", flags->host, "address to listen at; default 127.0.0.1, this machine alone");
-  add_number(*command, "--port", flags->port, "port to listen at; 0: any that is free",
+             "seed of requests without a seed; default 0");
+  add_text(*command, "--host", flags->host,
+           "address to listen on; default 127.0.0.1, local connections only");
+  add_number(*command, "--port", flags->port, "port to listen on; 0: any free port",
              Range<int>{.lowest = 0, .highest = 65535});
   add_text(*command, "--unix-socket,--uds", flags->unix_socket,
            "listen on this Unix socket instead of a TCP port");
   add_repeated(*command, "--served-model-name", flags->served_names,
-               "name of the model in the API; default: --model-path; may be given several times");
+               "model name in the API; default: --model-path; may be given several times");
   add_text(*command, "--chat-template", flags->chat_template,
-           "a file, or the name of one of the model's templates");
-  add_text(*command, "--api-key", flags->api_key, "ask clients for this key; health and metrics stay open")
+           "file with a chat template, or name of one of the model's templates");
+  add_text(*command, "--api-key", flags->api_key,
+           "require this key from clients; health checks and metrics need no key")
       ->envname("ATTEND_API_KEY");
-  add_text(*command, "--admin-api-key", flags->admin_api_key,
-           "key of what changes the server, as flush_cache and abort_request; default: --api-key")
+  add_text(
+      *command, "--admin-api-key", flags->admin_api_key,
+      "key for requests that change the server, such as flush_cache and abort_request; default: --api-key")
       ->envname("ATTEND_ADMIN_API_KEY");
   add_text(*command, "--ssl-certfile", flags->ssl_certfile,
            "PEM file with the server's certificate chain; enables TLS and disables plain HTTP");
-  add_text(*command, "--ssl-keyfile", flags->ssl_keyfile, "a PEM file of the certificate's key");
-  add_text(*command, "--ssl-keyfile-password", flags->ssl_keyfile_password, "of the key, if it has one");
+  add_text(*command, "--ssl-keyfile", flags->ssl_keyfile, "PEM file with the certificate's private key");
+  add_text(*command, "--ssl-keyfile-password", flags->ssl_keyfile_password, "password of the private key");
   add_text(*command, "--ssl-ca-certs", flags->ssl_ca_certs,
-           "a PEM file: clients must bring a certificate that one of these signed");
+           "PEM file with authorities; clients must present a certificate signed by one of them");
   add_text(*command, "--metric-names", flags->metric_names,
            "metric names of /metrics: sglang (default), vllm or both");
   add_text(*command, "--cors-origins", flags->cors_origins,
-           "web pages that may call, such as *; default: none but its own");
+           "origins of web pages that may send requests, such as *; default: the server's own");
   add_number(*command, "--tokenizer-worker-num", flags->tokenizer_threads,
              "threads that read and tokenize requests; default: a quarter of the cores",
              Range<int>{.lowest = 1, .highest = 256});
-  add_number(*command, "--max-connections", flags->max_connections, "connections at once at most",
+  add_number(*command, "--max-connections", flags->max_connections, "maximum number of connections",
              Range<int>{.lowest = 1});
-  add_number(*command, "--max-body-mb", flags->max_body_mb, "size of a request's body at most, in MiB",
+  add_number(*command, "--max-body-mb", flags->max_body_mb, "maximum size of a request body in MiB",
              Range<int>{.lowest = 1, .highest = 4096});
   add_number(*command, "--drain-timeout", flags->drain_timeout,
-             "seconds that requests may take to finish after SIGTERM",
+             "seconds for active requests to finish after SIGTERM",
              Range<double>{.lowest = 0, .highest = 86400});
-  add_text(
-      *command, "--tool-call-parser", flags->tool_call_parser,
-      "how the model writes calls of tools: qwen25 (hermes), llama3 or qwen3_coder; default: by its chat "
-      "template");
+  add_text(*command, "--tool-call-parser", flags->tool_call_parser,
+           "format of the model's tool calls: qwen25 (hermes), llama3 or qwen3_coder; default: from its chat "
+           "template");
   add_text(*command, "--reasoning-parser", flags->reasoning_parser,
            "deepseek-r1, qwen3 or qwen3-thinking: <think>...</think> becomes reasoning_content; default: it "
-           "is text");
+           "stays text");
   add_grammar_library_options(*command, flags->grammar);
   command->add_flag("--is-embedding", flags->is_embedding,
-                    "serve vectors of texts, /v1/embeddings, with a model that could generate too");
+                    "serve embeddings (/v1/embeddings) of a model that could also generate");
   command->add_flag("--log-requests", flags->log_requests,
-                    "log a line of JSON for each generation that ended: id, status, tokens, times");
+                    "log a line of JSON per finished generation: id, status, tokens, times");
   command->add_flag("--log-access", flags->log_access,
-                    "log a line of JSON for each HTTP request that ended: path, status, bytes");
+                    "log a line of JSON per finished HTTP request: path, status, bytes");
   command->callback(
       [command, flags, &selected] { selected = [command, flags] { return run_serve(*command, *flags); }; });
 }

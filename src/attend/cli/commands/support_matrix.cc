@@ -14,14 +14,14 @@ namespace {
 constexpr std::string_view kIntroduction =
     R"(# Support matrix
 
-Which backend serves what, and which one is chosen. This page is written by `attend backends --markdown` from the
-capability records of `src/attend/backends/table.cc` and the lists of `src/attend/attention/preference.cc`, which are
-also what attend itself decides by; a test fails when the page is stale.
+Capabilities of all backends, and the rules by which one is chosen. `attend backends --markdown` writes this page from
+the capability records of `src/attend/backends/table.cc` and the lists of `src/attend/attention/preference.cc`, from
+which attend also chooses; a test fails if the page is outdated.
 
-A backend that carries the name of a GPU kernel is that kernel's contract (its page sizes, head dims, dtypes and
-features) run by attend's own kernels. Each can be asked for on a machine without a GPU, where the CPU kernels run it;
-automatic choice never does that. The architectures below are the contracts'. attend's own GPU kernels are
-for NVIDIA GPUs from Ampere on (sm_80): what a contract lists for Turing and AMD they do not run.
+A backend with the name of a GPU kernel is that kernel's contract (its page sizes, head dims, dtypes and features), run
+by attend's kernels. Each can be selected explicitly on a machine without a GPU, where the CPU kernels run it; automatic
+selection never does that. The architectures below are those of the contracts. attend's GPU kernels require NVIDIA GPUs
+from Ampere on (sm_80); they do not support the Turing and AMD entries of a contract.
 )";
 
 constexpr std::array kArchitectures = {
@@ -38,7 +38,7 @@ std::string header(const std::vector<std::string>& cells) {
 
 std::string mark(bool has) { return has ? "yes" : "–"; }
 
-// "any", "–", or the list.
+// Returns "any", "–", or the list.
 std::string on(Set<Architecture> architectures) {
   if (architectures.empty()) return "–";
   return architectures == Set<Architecture>::all() ? "any" : to_string(architectures);
@@ -96,7 +96,7 @@ std::string describe_features(std::span<const BackendEntry> table, KvKind kind) 
   return text;
 }
 
-// "fa3 (up to draft chains)"
+// Returns, for example, "fa3 (up to draft chains)".
 std::string preferred(const Preference& preference) {
   std::vector<std::string> conditions;
   if (preference.from > Speculation::kNone)
@@ -125,7 +125,7 @@ std::string choices() {
 }
 
 std::string backends(std::span<const BackendEntry> table) {
-  std::string text = header({"backend", "also called", "what it is"});
+  std::string text = header({"backend", "aliases", "description"});
   for (const BackendEntry& entry : table)
     text += row({std::string(entry.name), fmt::format("{}", fmt::join(entry.aliases, ", ")),
                  std::string(entry.summary)});
@@ -142,10 +142,10 @@ std::string support_matrix(std::span<const BackendEntry> table) {
     text += fmt::format("\n## {}\n\n{}\n{}", title, describe_hardware(table, kind),
                         describe_features(table, kind));
   text += fmt::format(
-      "\n## Which one is chosen\n\n"
-      "When none is asked for: the first of the list that can serve the model, then any other that can.\n"
-      "The page size, when none is asked for, is the one that the backend prefers, or {}, or another that "
-      "both phases take.\n\n{}",
+      "\n## Automatic selection\n\n"
+      "The first backend of the list that supports the model, then any other that supports it.\n"
+      "The default page size is the one that the backend prefers, or {}, or another that both "
+      "phases support.\n\n{}",
       kDefaultPageSize, choices());
   return text;
 }

@@ -1,4 +1,4 @@
-// The support matrix: what the capability records and preference lists say, as a page of Markdown.
+// Support matrix: the capability records and preference lists as a page of Markdown.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace attend::cli {
 
-// docs/support-matrix.md is this of backend_table(); a test holds it to that.
+// Returns docs/support-matrix.md if `table` is backend_table(); a test compares the two.
 std::string support_matrix(std::span<const BackendEntry> table);
 
 }  // namespace attend::cli

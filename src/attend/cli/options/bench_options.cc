@@ -8,18 +8,20 @@
 namespace attend::cli {
 
 void add_model_choice(CLI::App& app, ModelChoice& choice) {
-  add_text(app, "--shape", choice.shape,
-           "instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b, "
-           "qwen3-30b-a3b, gpt-oss-20b, deepseek-v2-lite, deepseek-v3");
+  add_text(
+      app, "--shape", choice.shape,
+      "model to use instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b, "
+      "qwen3-30b-a3b, gpt-oss-20b, deepseek-v2-lite, deepseek-v3");
   add_text(
       app, "--weight-format", choice.weight_format,
-      "with random weights: what linear layers are stored in: fp8, fp8-block, int8, int4, int4-g32 or mxfp4");
-  add_number(app, "--num-layers", choice.num_layers, "layers to keep, the first ones; needs random weights",
+      "weight format of linear layers, with random weights: fp8, fp8-block, int8, int4, int4-g32 or mxfp4");
+  add_number(app, "--num-layers", choice.num_layers,
+             "number of leading layers to keep; requires random weights",
              Range<int>{.lowest = 1, .highest = 1 << 16});
 }
 
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options, const ModelChoice& choice) {
-  require(options.model_path.empty() != choice.shape.empty(), "give one of --model-path and --shape");
+  require(options.model_path.empty() != choice.shape.empty(), "expected one of --model-path and --shape");
   EngineConfig engine = to_config(app, options);
   const bool keeps_some_layers = app.count("--num-layers") > 0;
   require(!keeps_some_layers || !choice.shape.empty() || engine.load_format == LoadFormat::kDummy,
@@ -35,7 +37,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options, const 
   }
   if (keeps_some_layers) {
     if (!engine.model) engine.model = read_config(engine.model_path);
-    // The layers of a model differ, so it is the first ones that are kept; a deeper model repeats the last.
+    // Layers of a model may differ, so the first ones are kept. A deeper model repeats the last layer.
     engine.model->layers.resize(static_cast<size_t>(choice.num_layers), engine.model->layers.back());
   }
   return engine;

@@ -1,4 +1,4 @@
-// Flags that the benches of models share.
+// Flags shared by benches of models.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,15 +8,15 @@
 
 namespace attend::cli {
 
-// A model instead of, or changed from, that of --model-path.
+// Model that replaces, or is derived from, the one of --model-path.
 struct ModelChoice {
   std::string shape;
   std::string weight_format;
-  int num_layers = 0;  // unless it is given: as the config says
+  int num_layers = 0;  // used if given; otherwise from the config
 };
 
 void add_model_choice(CLI::App& app, ModelChoice& choice);
-// to_config() with the model that was chosen. Throws Error(kInvalidArgument).
+// Like to_config(), but with the chosen model. Throws Error(kInvalidArgument).
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options, const ModelChoice& choice);
 
 }  // namespace attend::cli

@@ -33,11 +33,11 @@ LoadFormat parse_load_format(const std::string& name) {
   fail(ErrorCode::kInvalidArgument, "--load-format ", name, ": expected auto, safetensors or dummy");
 }
 
-// What a flag may be given as; 0 stands for "choose" while nobody names it.
+// Ranges of flags. 0 means "chosen automatically" and cannot be passed.
 constexpr Range<int> kPositive{.lowest = 1};
 constexpr Range<int64_t> kPositive64{.lowest = 1};
 
-// `accepted`: by the flag on this device.
+// `accepted`: values that the flag accepts on this device.
 DType parse_dtype_flag(const char* flag, const std::string& name, const char* accepted) {
   try {
     return parse_dtype(name);
@@ -62,14 +62,12 @@ SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& opti
   for (const char* flag :
        {"--speculative-num-draft-tokens", "--speculative-ngram-max-match-window-size",
         "--speculative-ngram-min-match-window-size", "--speculative-disable-by-batch-size"})
-    require(speculation.algorithm || !given(app, flag), flag,
-            ": speculation is off; expected it together with "
-            "--speculative-algorithm");
+    require(speculation.algorithm || !given(app, flag), flag, ": requires --speculative-algorithm");
   return speculation;
 }
 
-// Flags that would change nothing on a CPU.
-void refuse_gpu_flags(const CLI::App& app) {
+// Rejects flags that would have no effect on a CPU.
+void reject_gpu_flags(const CLI::App& app) {
   for (const char* flag :
        {"--mem-fraction-static", "--disable-cuda-graph", "--cuda-graph-bs", "--cuda-graph-max-bs"})
     if (given(app, flag)) fail(ErrorCode::kUnsupported, flag, ": only for GPUs; the device is cpu");
@@ -77,21 +75,18 @@ void refuse_gpu_flags(const CLI::App& app) {
 
 void add_speculation_options(CLI::App& app, EngineOptions& options) {
   SpeculativeOptions& numbers = options.speculation;
-  add_text(
-      app, "--speculative-algorithm", options.speculative_algorithm,
-      "draft tokens and verify several in one step: NGRAM (what followed the last tokens where they stood "
-      "before); answers are the same, those that repeat come faster");
+  add_text(app, "--speculative-algorithm", options.speculative_algorithm,
+           "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
+           "of the last tokens); answers do not change, repetitive ones are faster");
   add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
-             "tokens of a request that a step verifies, the last known one among them; default: 12",
+             "tokens verified per request and step, including the last generated one; default: 12",
              Range<int>{.lowest = 2, .highest = 64});
   add_number(app, "--speculative-ngram-max-match-window-size,--ngram-prompt-lookup-max",
-             numbers.ngram_max_match_window_size, "NGRAM: the most last tokens that are looked for",
-             kPositive);
+             numbers.ngram_max_match_window_size, "NGRAM: maximum number of last tokens to match", kPositive);
   add_number(app, "--speculative-ngram-min-match-window-size,--ngram-prompt-lookup-min",
-             numbers.ngram_min_match_window_size, "NGRAM: the fewest that count", kPositive);
+             numbers.ngram_min_match_window_size, "NGRAM: minimum number of last tokens to match", kPositive);
   add_number(app, "--speculative-disable-by-batch-size", numbers.disable_by_batch_size,
-             "steps with more requests that generate draft nothing; default: 4 on a CPU, 32 on a GPU",
-             kPositive);
+             "no drafts in steps with more generating requests; default: 4 on a CPU, 32 on a GPU", kPositive);
 }
 
 }  // namespace
@@ -99,81 +94,82 @@ void add_speculation_options(CLI::App& app, EngineOptions& options) {
 void add_choice_options(CLI::App& app, EngineOptions& options, bool model_required) {
   auto* model = add_text(app, "--model-path,--model,-m", options.model_path, "Hugging Face model directory");
   if (model_required) model->required();
-  add_text(app, "--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
+  add_text(app, "--device", options.device, "auto (a GPU if available), cpu, cuda or cuda:N");
   add_text(
       app, "--dtype", options.dtype,
-      "of activations: auto (the weights' dtype on a GPU; float32 on the CPU, which one with AVX-512-BF16 "
-      "and without AMX rounds before they meet bfloat16 weights), float32, and on GPUs float16 or bfloat16");
+      "dtype of activations: auto (the weights' dtype on a GPU; float32 on the CPU, rounded before bfloat16 "
+      "weights if the CPU has AVX-512-BF16 but no AMX), float32; on GPUs also float16 or bfloat16");
   add_text(app, "--attention-backend", options.attention_backend,
            "attention backend of both phases (see: attend backends)");
   add_text(app, "--prefill-attention-backend", options.prefill_attention_backend,
-           "backend of prompts; wins over --attention-backend");
+           "prefill backend; overrides --attention-backend");
   add_text(app, "--decode-attention-backend", options.decode_attention_backend,
-           "backend of decode steps; wins over --attention-backend");
+           "decode backend; overrides --attention-backend");
   add_number(app, "--page-size,--block-size", options.page_size,
-             "tokens of a KV page: 1, 2, 4, ... 256; default: what the backends prefer, 64 on a CPU",
+             "tokens per KV page: 1, 2, 4, ... 256; default: preferred by the backends, 64 on a CPU",
              Range<int>{.lowest = 1, .highest = 256});
   add_text(app, "--kv-cache-dtype", options.kv_cache_dtype,
-           "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, of latent "
-           "attention, fp8_ds_mla (rows of 656 bytes with scales of their own)");
+           "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2, or for "
+           "latent attention fp8_ds_mla (rows of 656 bytes with inline scales)");
   app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
-               "a token's bits depend on its own request only, not on batch, chunks or preemption");
+               "results of a request do not depend on batch, chunks or preemption, bit for bit");
   app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
-               "GPUs: launch every decode step's kernels one by one");
-  add_numbers(
-      app, "--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs, "1 to the requests of a step",
-      "GPUs: batch sizes of decode steps that get a CUDA graph, such as 1,2,4; smaller batches are padded");
+               "GPUs: launch kernels of decode steps without CUDA graphs");
+  add_numbers(app, "--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs,
+              "1 to --max-running-requests",
+              "GPUs: decode batch sizes captured as CUDA graphs, such as 1,2,4; smaller batches are padded");
   add_number(app, "--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
-             "GPUs: the largest of them, when they are chosen", kPositive);
+             "GPUs: largest captured batch size if --cuda-graph-bs is not given", kPositive);
   app.add_flag("--enable-overlap-schedule,!--disable-overlap-schedule", options.overlap_schedule,
-               "choose and queue a decode step while the one before is computed, or not; by default on GPUs");
+               "schedule a decode step while the previous one is computed, or not; default: on GPUs");
 }
 
 void add_size_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--context-length,--max-model-len,--ctx-size,-c", options.context_length,
-             "tokens of a request, prompt and completion; 0, the default: the model's",
+             "maximum tokens of a request, prompt and completion; 0 (default): the model's maximum",
              Range<int>{.lowest = 0});
   add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
-             "requests in a step at most; default: 32 on a CPU, 256 on a GPU", kPositive);
+             "maximum number of requests per step; default: 32 on a CPU, 256 on a GPU", kPositive);
   add_number(app, "--max-total-tokens", options.max_total_tokens,
-             "tokens that the KV pool holds, in whole pages; default: by the memory there is", kPositive64);
-  add_number(app, "--max-kv-tokens", options.max_kv_tokens,
-             "keys that the requests of a step attend to together at most; default: the KV pool's tokens",
+             "size of the KV pool in tokens, a multiple of the page size; default: from the available memory",
              kPositive64);
-  add_number(app, "--mem-fraction-static", options.mem_fraction_static,
-             "GPUs: share of the memory for weights and KV pool");
-  add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
-             "new tokens in a step at most; longer prompts are computed in chunks; default: 2048 on GPUs, "
-             "512 on CPUs",
-             kPositive);
   add_number(
-      app, "--swa-full-tokens-ratio", options.swa_full_tokens_ratio,
-      "models with windows in some layers: tokens of their half of the KV pool for each of the others'; it "
-      "is never too small for one request's window and chunk");
+      app, "--max-kv-tokens", options.max_kv_tokens,
+      "maximum number of keys that the requests of a step attend to in total; default: the KV pool's tokens",
+      kPositive64);
+  add_number(app, "--mem-fraction-static", options.mem_fraction_static,
+             "GPUs: fraction of memory for weights and KV pool");
+  add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
+             "maximum number of new tokens per step; longer prompts are computed in chunks; default: 2048 on "
+             "GPUs, 512 on CPUs",
+             kPositive);
+  add_number(app, "--swa-full-tokens-ratio", options.swa_full_tokens_ratio,
+             "models with sliding-window layers: tokens of their half of the KV pool per token of the full "
+             "half; at least one request's window and chunk");
   app.add_flag("--disable-hybrid-swa-memory", options.disable_hybrid_swa_memory,
-               "layers with a window keep all tokens, as the others do");
-  add_text(
-      app, "--schedule-policy", options.schedule_policy,
-      "whose turn it is: fcfs (first come, first served), lpm (the longest cached prefix first), lof (the "
-      "longest output first, as max_tokens has it) or priority");
+               "sliding-window layers keep all tokens, like full layers");
+  add_text(app, "--schedule-policy", options.schedule_policy,
+           "order of waiting requests: fcfs (first come, first served), lpm (longest cached prefix first), "
+           "lof (longest max_tokens first) or priority");
   add_number(app, "--schedule-conservativeness", options.schedule_conservativeness,
-             "more plans for longer answers: fewer requests at once, fewer preemptions");
+             "higher values reserve more tokens per request: fewer concurrent requests, fewer preemptions");
   add_number(app, "--max-queued-requests", options.max_queued_requests,
              "maximum number of waiting completions; further requests get status 503 (default: no limit)",
              kPositive);
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", options.disable_radix_cache,
-               "no prefix cache: requests that begin alike compute all of it anew");
+               "disable the prefix cache: requests with a common prefix compute it again");
   app.add_flag("--disable-cascade-attention,--disable-cascade-attn", options.disable_cascade_attention,
-               "CPUs: keys that all requests of a decode step share are attended to by each of them");
+               "CPUs: compute attention over a shared prefix separately for each request");
   add_text(app, "--radix-eviction-policy", options.radix_eviction_policy,
-           "which cached prefix goes first when the pool is full: lru, lfu or priority");
+           "order of evicting cached prefixes when the pool is full: lru, lfu or priority");
   add_speculation_options(app, options);
 }
 
 void add_run_options(CLI::App& app, EngineOptions& options) {
   add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
   add_threads(app, options, "CPU threads; default: one per core that this process may use");
-  app.add_flag("--log-kernels", options.log_kernels, "log which kernel serves what, each choice once");
+  app.add_flag("--log-kernels", options.log_kernels,
+               "log the kernel chosen for each operation, once per choice");
 }
 
 void add_threads(CLI::App& app, EngineOptions& options, const std::string& help) {
@@ -192,7 +188,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.model_path = options.model_path;
   config.load_format = parse_load_format(options.load_format);
   config.device = parse_device(options.device);
-  if (config.device.type == DeviceType::kCpu) refuse_gpu_flags(app);
+  if (config.device.type == DeviceType::kCpu) reject_gpu_flags(app);
   config.backend_options.attention_backend = options.attention_backend;
   config.backend_options.prefill_backend = options.prefill_attention_backend;
   config.backend_options.decode_backend = options.decode_attention_backend;
@@ -200,8 +196,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   const bool on_gpu = config.device.type == DeviceType::kCuda;
   if (options.dtype != "auto")
     config.dtype = parse_dtype_flag(
-        "--dtype", options.dtype,
-        on_gpu ? "auto, float32, float16 or bfloat16" : "auto or float32, what a CPU computes in");
+        "--dtype", options.dtype, on_gpu ? "auto, float32, float16 or bfloat16" : "auto or float32 on a CPU");
   if (options.kv_cache_dtype != "auto") config.kv_cache_dtype = parse_kv_cache_dtype(options.kv_cache_dtype);
   config.context_length = options.context_length;
   config.max_running_requests = options.max_running_requests;
@@ -221,9 +216,9 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.disable_radix_cache = options.disable_radix_cache;
   if (given(app, "--enable-overlap-schedule")) config.overlap_schedule = options.overlap_schedule;
   require(!options.disable_radix_cache || !given(app, "--radix-eviction-policy"),
-          "--radix-eviction-policy: with --disable-radix-cache nothing is cached");
+          "--radix-eviction-policy: not with --disable-radix-cache");
   if (options.disable_radix_cache && config.schedule.policy == SchedulePolicy::kLpm)
-    log_warning("--schedule-policy lpm: with --disable-radix-cache no prefix is cached: as fcfs");
+    log_warning("--schedule-policy lpm: same as fcfs with --disable-radix-cache");
   config.radix_eviction_policy = parse_eviction_policy(options.radix_eviction_policy);
   config.disable_cascade_attention = options.disable_cascade_attention;
   config.deterministic_inference = options.deterministic_inference;

@@ -1,4 +1,4 @@
-// The flags of an engine, in groups: a command takes those that it honors. Names and aliases are SGLang's.
+// Flags of an engine, in groups; a command adds the groups that it supports. Names and aliases are SGLang's.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ struct EngineOptions {
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   std::string attention_backend, prefill_attention_backend, decode_attention_backend;
-  int page_size = 0;  // 0: chosen; what the user gives is checked as given
+  int page_size = 0;  // 0: chosen automatically; a given value is validated as given
   int context_length = 0;
   int max_running_requests = 0;
   int64_t max_total_tokens = 0;
@@ -32,7 +32,7 @@ struct EngineOptions {
   bool overlap_schedule = false;
   bool disable_cascade_attention = false;
   std::string speculative_algorithm;
-  SpeculativeOptions speculation;  // its numbers
+  SpeculativeOptions speculation;  // parameters of speculation
   std::string schedule_policy = "fcfs";
   double schedule_conservativeness = 1.0;
   int max_queued_requests = 0;
@@ -43,20 +43,20 @@ struct EngineOptions {
   uint64_t random_seed = 0;
 };
 
-// What attention is chosen by: model, device, dtypes, backend options, graphs. `model_required`: --model-path
-// must be given.
+// Adds flags that attention is chosen by: model, device, dtypes, backend options, graphs. `model_required`:
+// --model-path is required.
 void add_choice_options(CLI::App& app, EngineOptions& options, bool model_required);
-// Sizes of batches and of the KV pool.
+// Adds sizes of batches and of the KV pool.
 void add_size_options(CLI::App& app, EngineOptions& options);
-// Where weights come from, and how many threads compute.
+// Adds the source of weights and the number of threads.
 void add_run_options(CLI::App& app, EngineOptions& options);
 
-// --threads, and what its value does; 0 leaves the number as it is.
+// Adds --threads. set_threads() applies its value; 0 keeps the current number.
 void add_threads(CLI::App& app, EngineOptions& options, const std::string& help);
 void set_threads(int threads);
 
-// Parses the values, those of groups that the command does not take being their defaults, and sets the number
-// of threads. Throws Error(kInvalidArgument) naming flag, value and choices.
+// Parses the values and sets the number of threads. Groups that the command does not have keep their
+// defaults. Throws Error(kInvalidArgument) that names flag, value and accepted values.
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options);
 
 }  // namespace attend::cli

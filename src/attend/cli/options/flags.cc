@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 60;
 
-// Whether all of `text` is a number in decimal digits.
+// Parses `text` as a number in decimal digits. Returns false if any other text is left.
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
   const char* end = text.data() + text.size();
@@ -32,12 +32,12 @@ bool read_number(std::string_view text, Number& number) {
   return error == std::errc() && stop == end;
 }
 
-// "a whole number from 1 to 1024", "a number from 0 to 1", "a number above 0 and at most 1", "a number".
+// Returns "an integer from 1 to 1024", "a number from 0 to 1", "a number above 0 and at most 1", "a number".
 template <class Number>
 std::string describe(Range<Number> range) {
   constexpr bool kWhole = std::is_integral_v<Number>;
   std::ostringstream text;
-  text << (kWhole ? "a whole number" : "a number");
+  text << (kWhole ? "an integer" : "a number");
   if (range.above_lowest)
     text << " above " << range.lowest << " and at most " << range.highest;
   else if (kWhole || range.highest != std::numeric_limits<Number>::max())
@@ -81,7 +81,7 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<in
                 const size_t comma = std::min(text.find(',', at), text.size());
                 require(read_number(std::string_view(text).substr(at, comma - at), values.emplace_back()),
                         name, " '", elide(text, kMaxShownBytes),
-                        "': expected whole numbers with commas between them, each ", range);
+                        "': expected integers with commas between them, each ", range);
                 at = comma + 1;
               }
           },
@@ -99,7 +99,7 @@ CLI::Option* add_text(CLI::App& app, const std::string& flags, std::string& valu
   CLI::Option* option = app.add_option_function<std::string>(
       flags,
       [&value, name](const std::string& text) {
-        require(!text.empty(), name, " '': expected a text that is not empty");
+        require(!text.empty(), name, " '': expected a non-empty text");
         value = text;
       },
       help);
@@ -122,10 +122,10 @@ void check_writable(std::string_view flag, const std::string& path) {
   std::error_code ignored;
   require(!std::filesystem::is_directory(file, ignored), flag, " ", path,
           ": is a directory: expected a file");
-  // A circle of links or a name that is too long is not a file that is still to be made.
+  // A cycle of links or a name that is too long also fails to open, but cannot be created.
   const bool is_new = access(file.c_str(), F_OK) != 0 && errno == ENOENT;
   require(access(is_new ? folder.c_str() : file.c_str(), W_OK) == 0, flag, " ", path,
-          ": can not be written: ", std::strerror(errno));
+          ": cannot be written: ", std::strerror(errno));
 }
 
 }  // namespace attend::cli

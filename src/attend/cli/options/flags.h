@@ -1,4 +1,4 @@
-// Flags that say no: CLI11 alone reads "010" as octal, "-1" as a large unsigned number and "" as nothing.
+// Flags with strict values: CLI11 itself parses "010" as octal, "-1" as a large unsigned number and "" as 0.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,24 +9,24 @@
 
 namespace attend::cli {
 
-// What a number may be.
+// Range of a number.
 template <class Number>
 struct Range {
   Number lowest = std::numeric_limits<Number>::lowest();
   Number highest = std::numeric_limits<Number>::max();
-  bool above_lowest = false;  // the lowest itself is not taken
-  const char* or_else = "";   // what else the flag takes, for its refusal: ", or -1 for ..."
+  bool above_lowest = false;  // excludes the lowest value
+  const char* or_else = "";   // further accepted values for the error message: ", or -1 for ..."
 };
 
-// A number in decimal digits, all of `text`. Throws Error(kInvalidArgument) naming the flag, the text and
-// what would be accepted. For int, int64_t, uint64_t, float and double (finite).
+// Parses all of `text` as a number in decimal digits. Throws Error(kInvalidArgument) that names the flag, the
+// text and the accepted range. Supports int, int64_t, uint64_t, float and double (finite).
 template <class Number>
 Number parse_number(std::string_view flag, std::string_view text, Range<Number> range = {});
 
-// The first name in "--page-size,--block-size".
+// Returns the first name of "--page-size,--block-size".
 std::string_view first_name(std::string_view flags);
 
-// A flag that takes a number; its default is shown in the help unless it is 0, which stands for "chosen".
+// Adds a flag with a number. The help shows its default unless that is 0, which means "chosen automatically".
 template <class Number>
 CLI::Option* add_number(CLI::App& app, const std::string& flags, Number& value, const std::string& help,
                         Range<Number> range = {}) {
@@ -39,23 +39,23 @@ CLI::Option* add_number(CLI::App& app, const std::string& flags, Number& value, 
   return option->type_name("NUMBER");
 }
 
-// A flag that takes several numbers, with commas between them, instead of those that are there. `range`: what
-// each of them may be, for the refusal of what is no number; whoever uses them checks it.
+// Adds a flag with numbers separated by commas, which replace `values`. `range`: description of the accepted
+// numbers for error messages; the caller validates them.
 CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<int>& values,
                          const std::string& range, const std::string& help);
 
-// Whether the command has this flag and it was given.
+// Returns true if the command has this flag and it was given.
 bool given(const CLI::App& app, const std::string& flag);
 
-// A flag that takes a text, which must not be empty.
+// Adds a flag with a non-empty text.
 CLI::Option* add_text(CLI::App& app, const std::string& flags, std::string& value, const std::string& help);
 
-// A flag that takes one text each time it is given, as it is: CLI11 would split a vector's "[a,b]".
+// Adds a flag that may be repeated, with one text each. CLI11 would split a text such as "[a,b]".
 CLI::Option* add_repeated(CLI::App& app, const std::string& flags, std::vector<std::string>& values,
                           const std::string& help);
 
-// Throws Error(kInvalidArgument) naming the flag and the reason when `path` can not be written, so that a
-// command fails before its work rather than after it. An empty path passes.
+// Throws Error(kInvalidArgument) that names the flag and the reason if `path` cannot be written, so that a
+// command fails before its work. An empty path passes.
 void check_writable(std::string_view flag, const std::string& path);
 
 }  // namespace attend::cli

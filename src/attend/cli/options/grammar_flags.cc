@@ -8,17 +8,17 @@ namespace attend::cli {
 
 void add_grammar_library_options(CLI::App& app, GrammarFlags& flags) {
   add_text(app, "--grammar-library-path", flags.library_path,
-           "a folder with the packages xgrammar and apache-tvm-ffi, for schemas and grammars; default: "
-           "ATTEND_GRAMMAR_LIBRARY_PATH, else where the loader looks");
-  add_number(app, "--grammar-timeout", flags.timeout, "seconds that a grammar may take to compile",
+           "folder with the packages xgrammar and apache-tvm-ffi, for schemas and grammars; default: "
+           "ATTEND_GRAMMAR_LIBRARY_PATH, otherwise the loader's search path");
+  add_number(app, "--grammar-timeout", flags.timeout, "time limit of compiling a grammar in seconds",
              Range<double>{.lowest = 0.001, .highest = 3600});
 }
 
 void add_grammar_options(CLI::App& app, GrammarFlags& flags) {
   add_text(app, "--json-schema", flags.json_schema_file,
-           "a file with a JSON schema: completions are JSON that it describes");
-  add_text(app, "--regex", flags.regex, "completions match this regular expression");
-  add_text(app, "--ebnf", flags.ebnf_file, "a file with a grammar in GBNF, of which completions are");
+           "file with a JSON schema that completions must match");
+  add_text(app, "--regex", flags.regex, "regular expression that completions must match");
+  add_text(app, "--ebnf", flags.ebnf_file, "file with a GBNF grammar that completions must match");
   add_grammar_library_options(app, flags);
 }
 
@@ -31,7 +31,7 @@ GrammarLimits to_limits(const GrammarFlags& flags) {
 std::optional<ChosenGrammar> ChosenGrammar::of(const GrammarFlags& flags) {
   const GrammarLimits limits = to_limits(flags);
   const int num = !flags.json_schema_file.empty() + !flags.regex.empty() + !flags.ebnf_file.empty();
-  require(num <= 1, "--json-schema, --regex and --ebnf: give one of them");
+  require(num <= 1, "--json-schema, --regex and --ebnf: expected one of them");
   if (num == 0) return std::nullopt;
   ChosenGrammar chosen;
   if (!flags.regex.empty())

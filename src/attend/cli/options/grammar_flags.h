@@ -1,4 +1,4 @@
-// The flags that say what a completion's text may look like.
+// Flags that constrain the text of completions.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,19 +17,19 @@ struct GrammarFlags {
   double timeout = 10.0;
 };
 
-// --grammar-library-path and --grammar-timeout.
+// Adds --grammar-library-path and --grammar-timeout.
 void add_grammar_library_options(CLI::App& app, GrammarFlags& flags);
-// Those, and what names one grammar for all prompts.
+// Adds those flags and the flags with one grammar for all prompts.
 void add_grammar_options(CLI::App& app, GrammarFlags& flags);
 
 GrammarLimits to_limits(const GrammarFlags& flags);
 
-// The grammar of the flags, ready to be compiled; the file is read, and the library loaded. Nothing, if there
-// is none. Throws Error for two grammars, and for a file or a library that is not there.
+// Grammar of the flags, ready to be compiled: its file has been read and the library loaded. Empty without a
+// grammar. Throws Error for two grammars, and for a missing file or library.
 class ChosenGrammar {
  public:
   static std::optional<ChosenGrammar> of(const GrammarFlags& flags);
-  // Over the engine's vocabulary. Throws as GrammarCompiler::compile.
+  // Compiles for the engine's vocabulary. Throws the errors of GrammarCompiler::compile.
   std::shared_ptr<TokenMask> compile(const Engine& engine) const;
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// A value of a field, which refuses what it is not. Returns false for a value of another type.
+// Reads the value of a field. Returns false for a value of another type.
 bool read(const json& value, float& to) {
   if (!value.is_number()) return false;
   to = value.get<float>();
@@ -51,7 +51,7 @@ bool read(const json& value, std::vector<T>& to) {
   return std::all_of(value.begin(), value.end(),
                      [&](const json& one) { return read(one, to.emplace_back()); });
 }
-// {"token id": bias}, as OpenAI has it.
+// Reads {"token id": bias}, OpenAI's format.
 bool read(const json& value, std::vector<std::pair<int32_t, float>>& to) {
   to.clear();
   if (!value.is_object()) return false;
@@ -73,32 +73,32 @@ bool read_member(const json& value, SamplingParams& params) {
 }
 using P = SamplingParams;
 constexpr Field kFields[] = {
-    {"max_new_tokens", "a whole number", read_member<&P::max_new_tokens>},
-    {"max_tokens", "a whole number", read_member<&P::max_new_tokens>},
+    {"max_new_tokens", "an integer", read_member<&P::max_new_tokens>},
+    {"max_tokens", "an integer", read_member<&P::max_new_tokens>},
     {"temperature", "a number", read_member<&P::temperature>},
-    {"top_k", "a whole number", read_member<&P::top_k>},
+    {"top_k", "an integer", read_member<&P::top_k>},
     {"top_p", "a number", read_member<&P::top_p>},
     {"min_p", "a number", read_member<&P::min_p>},
-    {"seed", "a whole number from 0", read_member<&P::seed>},
+    {"seed", "an integer from 0", read_member<&P::seed>},
     {"repetition_penalty", "a number", read_member<&P::repetition_penalty>},
     {"frequency_penalty", "a number", read_member<&P::frequency_penalty>},
     {"presence_penalty", "a number", read_member<&P::presence_penalty>},
     {"logit_bias", "an object of token ids and biases", read_member<&P::logit_bias>},
-    {"min_tokens", "a whole number", read_member<&P::min_tokens>},
-    {"min_new_tokens", "a whole number", read_member<&P::min_tokens>},
+    {"min_tokens", "an integer", read_member<&P::min_tokens>},
+    {"min_new_tokens", "an integer", read_member<&P::min_tokens>},
     {"stop", "a string or an array of strings", read_member<&P::stop>},
     {"stop_token_ids", "an array of token ids", read_member<&P::stop_token_ids>},
     {"include_stop_str_in_output", "true or false", read_member<&P::include_stop>},
     {"ignore_eos", "true or false", read_member<&P::ignore_eos>},
     {"skip_special_tokens", "true or false", read_member<&P::skip_special_tokens>},
-    {"n", "a whole number", read_member<&P::n>},
+    {"n", "an integer", read_member<&P::n>},
     {"echo", "true or false", read_member<&P::echo>},
-    {"logprobs", "a whole number", read_member<&P::logprobs>},
-    {"prompt_logprobs", "a whole number", read_member<&P::prompt_logprobs>},
+    {"logprobs", "an integer", read_member<&P::logprobs>},
+    {"prompt_logprobs", "an integer", read_member<&P::prompt_logprobs>},
 };
 constexpr std::array<std::string_view, 4> kSamplingKeys = {"top_k", "top_p", "min_p", "seed"};
 
-// "5=-1.5"
+// Parses "5=-1.5".
 std::pair<int32_t, float> parse_bias(const std::string& text) {
   const size_t equals = text.find('=');
   require(equals != std::string::npos, "--logit-bias '", text, "': expected TOKEN_ID=BIAS");
@@ -106,13 +106,13 @@ std::pair<int32_t, float> parse_bias(const std::string& text) {
           parse_number<float>("--logit-bias", std::string_view(text).substr(equals + 1))};
 }
 
-// A name and its value, unless that is the one that changes nothing.
+// Adds a name and its value, unless the value has no effect.
 template <class T>
-void say(std::vector<std::string>& words, std::string_view name, T value, T nothing, bool from_file) {
+void add_setting(std::vector<std::string>& words, std::string_view name, T value, T nothing, bool from_file) {
   if (value != nothing) words.push_back(fmt::format("{} {}{}", name, value, from_file ? "*" : ""));
 }
 
-// `chosen`: nobody named the temperature.
+// `chosen`: the temperature was not set by the user or a file.
 std::string describe(const SamplingParams& params, const std::set<std::string>& file_keys, bool chosen) {
   const auto from_file = [&](const char* key) { return file_keys.contains(key); };
   std::vector<std::string> words;
@@ -121,25 +121,25 @@ std::string describe(const SamplingParams& params, const std::set<std::string>& 
   } else {
     words.push_back(fmt::format("temperature {}{}", params.temperature,
                                 from_file("temperature") ? "*"
-                                : chosen                 ? " (none was given)"
+                                : chosen                 ? " (default)"
                                                          : ""));
-    say(words, "top_k", params.top_k, 0, from_file("top_k"));
-    say(words, "top_p", params.top_p, 1.0f, from_file("top_p"));
-    say(words, "min_p", params.min_p, 0.0f, from_file("min_p"));
+    add_setting(words, "top_k", params.top_k, 0, from_file("top_k"));
+    add_setting(words, "top_p", params.top_p, 1.0f, from_file("top_p"));
+    add_setting(words, "min_p", params.min_p, 0.0f, from_file("min_p"));
   }
-  say(words, "repetition_penalty", params.repetition_penalty, 1.0f, from_file("repetition_penalty"));
-  std::string said = fmt::format("sampling: {}", fmt::join(words, ", "));
-  return said.find('*') == std::string::npos ? said : said + " (*: of generation_config.json)";
+  add_setting(words, "repetition_penalty", params.repetition_penalty, 1.0f, from_file("repetition_penalty"));
+  std::string text = fmt::format("sampling: {}", fmt::join(words, ", "));
+  return text.find('*') == std::string::npos ? text : text + " (*: from generation_config.json)";
 }
 
 constexpr Range<float> kPenalty{.lowest = -2, .highest = 2};
 
-// As llama.cpp has it, -1 leaves the end to the context.
+// As in llama.cpp, -1 means up to the end of the context.
 void add_max_new_tokens(CLI::App& app, int& max_new_tokens) {
   app.add_option_function<std::string>(
          "--max-new-tokens,--max-tokens,--predict,--n-predict,-n",
          [&max_new_tokens](const std::string& text) {
-           constexpr Range<int> kRange{.lowest = 1, .or_else = ", or -1 for as many as the context holds"};
+           constexpr Range<int> kRange{.lowest = 1, .or_else = ", or -1 for up to the context length"};
            max_new_tokens = text == "-1" ? kRange.highest : parse_number("--max-new-tokens", text, kRange);
          },
          "maximum tokens per completion; -1: up to the context length")
@@ -147,17 +147,18 @@ void add_max_new_tokens(CLI::App& app, int& max_new_tokens) {
       ->type_name("NUMBER");
 }
 
-// As llama.cpp has it, -1 draws one.
+// As in llama.cpp, -1 draws a random seed.
 void add_seed(CLI::App& app, SamplingOptions& options) {
   app.add_option_function<std::string>(
          "--seed,-s",
          [&options](const std::string& text) {
            options.draws_seed = text == "-1";
-           options.seed = options.draws_seed
-                              ? std::random_device()()
-                              : parse_number("--seed", text, Range<uint64_t>{.or_else = ", or -1 for any"});
+           options.seed =
+               options.draws_seed
+                   ? std::random_device()()
+                   : parse_number("--seed", text, Range<uint64_t>{.or_else = ", or -1 for a random seed"});
          },
-         "seed of every prompt's sampling, -1: any; default: one for each prompt, of --random-seed")
+         "sampling seed of all prompts; -1: random; default: one per prompt, derived from --random-seed")
       ->type_name("NUMBER");
 }
 
@@ -167,19 +168,19 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
   SamplingParams& params = options.params;
   add_max_new_tokens(app, params.max_new_tokens);
   add_number(app, "--temperature,--temp", params.temperature,
-             "0: the likeliest token; default: generation_config.json's, else 0, or 1 with --top-k, --top-p, "
+             "0: greedy; default: from generation_config.json, otherwise 0, or 1 with --top-k, --top-p, "
              "--min-p or --seed",
              Range<float>{.lowest = 0, .highest = 100});
-  add_number(app, "--top-k", params.top_k, "sample from the k likeliest; 0, the default: all",
+  add_number(app, "--top-k", params.top_k, "sample from the k most likely tokens; 0 (default): all",
              Range<int>{.lowest = 0});
-  add_number(app, "--top-p", params.top_p, "sample from the likeliest that reach this probability together",
+  add_number(app, "--top-p", params.top_p, "sample from the most likely tokens with this total probability",
              Range<float>{.lowest = 0, .highest = 1, .above_lowest = true});
   add_number(app, "--min-p", params.min_p,
-             "drop tokens below this share of the likeliest's probability; default 0",
+             "drop tokens below this fraction of the highest probability; default 0",
              Range<float>{.lowest = 0, .highest = 1});
   add_seed(app, options);
   add_number(app, "--repetition-penalty", params.repetition_penalty,
-             "divides positive logits of tokens in prompt or output, multiplies negative ones",
+             "divides positive and multiplies negative logits of tokens in the prompt or output",
              Range<float>{.lowest = 0, .highest = 2, .above_lowest = true});
   add_number(app, "--frequency-penalty", params.frequency_penalty,
              "subtracted from a token's logit per occurrence in the output (default: 0)", kPenalty);
@@ -188,27 +189,25 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
   add_repeated(app, "--logit-bias", options.logit_bias,
                "TOKEN_ID=BIAS, added to the token's logit; may be given several times");
   add_number(app, "--min-tokens,--min-new-tokens", params.min_tokens,
-             "tokens before any that ends the completion; default 0", Range<int>{.lowest = 0});
+             "minimum number of tokens before the completion may end; default 0", Range<int>{.lowest = 0});
   add_repeated(app, "--stop", params.stop, "stop before this text; may be given several times");
   app.add_flag("--include-stop-str-in-output,--no-stop-trim", params.include_stop,
-               "the text ends with the stop string that was found");
+               "keep the stop string at the end of the text");
   add_numbers(app, "--stop-token-ids", params.stop_token_ids, "0 or above, of the model's vocabulary",
               "stop after one of these token ids, such as 1,2");
-  app.add_flag("--ignore-eos", params.ignore_eos, "go on after the end-of-sequence token");
-  app.add_flag("!--no-skip-special-tokens", params.skip_special_tokens,
-               "special tokens are part of the text");
-  // Not --n: CLI11 from 2.4 on takes it for another -n.
-  add_number(app, "--num-completions", params.n, "completions of each prompt");
-  app.add_flag("--echo", params.echo, "the text begins with the prompt's");
+  app.add_flag("--ignore-eos", params.ignore_eos, "continue after the end-of-sequence token");
+  app.add_flag("!--no-skip-special-tokens", params.skip_special_tokens, "keep special tokens in the text");
+  // Not --n, since CLI11 2.4 and later treats it as another -n.
+  add_number(app, "--num-completions", params.n, "number of completions per prompt");
+  app.add_flag("--echo", params.echo, "include the prompt in the text");
   add_number(app, "--logprobs", options.logprobs,
-             "with --json: logarithms of probabilities, of each token and of so many of the likeliest");
-  add_number(app, "--prompt-logprobs", options.prompt_logprobs,
-             "with --json: the same of the prompt's tokens");
+             "with --json: log probabilities of each token and of this many most likely tokens");
+  add_number(app, "--prompt-logprobs", options.prompt_logprobs, "with --json: the same for prompt tokens");
 }
 
 SamplingChoice choose_sampling(const CLI::App& app, const SamplingOptions& options,
                                const GenerationConfig& defaults) {
-  SamplingChoice choice{.params = options.params, .given = {}, .said = {}};
+  SamplingChoice choice{.params = options.params, .given = {}, .description = {}};
   SamplingParams& params = choice.params;
   if (given(app, "--seed")) params.seed = options.seed;
   if (given(app, "--logprobs")) params.logprobs = options.logprobs;
@@ -242,8 +241,8 @@ SamplingChoice choose_sampling(const CLI::App& app, const SamplingOptions& optio
   }
   choice.given.insert(file_keys.begin(), file_keys.end());
   check(params);
-  choice.said = describe(params, file_keys, !choice.given.contains("temperature"));
-  if (options.draws_seed) choice.said += fmt::format(", seed {} (drawn)", options.seed);
+  choice.description = describe(params, file_keys, !choice.given.contains("temperature"));
+  if (options.draws_seed) choice.description += fmt::format(", seed {} (random)", options.seed);
   return choice;
 }
 

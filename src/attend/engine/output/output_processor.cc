@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "attend/engine/output/stop_matcher.h"
+#include "attend/engine/step/logits_processor.h"
 #include "attend/engine/step/step_runner.h"
 
 namespace attend {

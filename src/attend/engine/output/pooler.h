@@ -6,7 +6,7 @@
 
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/engine/output/pooling.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {

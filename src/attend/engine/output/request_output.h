@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "attend/kernels/sampling/logit_edit.h"
+#include "attend/kernels/sampling/sampling.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

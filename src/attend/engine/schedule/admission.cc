@@ -42,9 +42,13 @@ void AdmissionBudget::charge(int num_prompt_tokens, int num_planned) {
   left_ -= static_cast<double>(round_up(num_prompt_tokens, unit_)) + unit_ + num_planned;
 }
 
-int chunk_size(int num_computed, int num_to_compute, int budget, int page_size) {
-  if (num_to_compute <= budget) return num_to_compute;
-  return std::max(0, (num_computed + budget) / page_size * page_size - num_computed);
+int chunk_end(const PromptChunk& prompt) {
+  const int limit = prompt.begin + std::max(0, prompt.room);
+  if (prompt.prompt_end <= limit) return prompt.prompt_end;
+  if (prompt.is_whole) return prompt.begin;
+  const int grid_end = limit / prompt.grid * prompt.grid;
+  if (grid_end > prompt.begin) return grid_end;
+  return prompt.is_first ? limit : prompt.begin;
 }
 
 }  // namespace attend

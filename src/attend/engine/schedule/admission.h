@@ -48,8 +48,18 @@ class AdmissionBudget {
   int unit_;
 };
 
-// How many of a prompt's tokens a step computes that has room for `budget` of them: all, or as many as end at
-// the border of a page. At times none.
-int chunk_size(int num_computed, int num_to_compute, int budget, int page_size);
+// A prompt, and the step that computes its next chunk.
+struct PromptChunk {
+  int begin = 0;          // tokens computed so far
+  int prompt_end = 0;     // tokens of the prompt, more than `begin`
+  int room = 0;           // new tokens that the step has room for
+  int grid = 1;           // RequestMemory::chunk_grid()
+  bool is_whole = false;  // computed in one step or not at all: its tokens see those after them
+  bool is_first = false;  // no other prompt is in the step: a chunk off the grid is better than none
+};
+
+// Position at which the chunk ends: prompt_end if the rest fits into the step, else the last multiple of the
+// grid that does; `begin` if none of the prompt is computed. All rules about where prompts are cut are here.
+int chunk_end(const PromptChunk& prompt);
 
 }  // namespace attend

@@ -1,6 +1,7 @@
 #include "attend/engine/schedule/request_memory.h"
 
 #include <algorithm>
+#include <numeric>
 #include <ranges>
 #include <utility>
 
@@ -14,6 +15,7 @@ RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const 
                              std::vector<std::unique_ptr<CacheGroup>> groups)
     : max_kv_tokens_(max_kv_tokens), rows_(rows), slots_(slots), groups_(std::move(groups)) {
   if (caching) cache_.emplace(slots.page_size(), *caching);
+  for (const auto& group : groups_) chunk_grid_ = std::lcm(chunk_grid_, group->grid());
   locks_.resize(static_cast<size_t>(rows.num_rows()));
   page_scratch_.reserve(static_cast<size_t>(rows.max_context_len() / slots.page_size()) + 1);
 }
@@ -21,16 +23,16 @@ RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const 
 CachedPrefix RequestMemory::find_prefix(const Request& request) {
   CachedPrefix prefix;
   if (!cache_) return prefix;
-  const auto tokens = View<const int32_t>(request.tokens).first(static_cast<size_t>(request.num_reusable()));
+  const auto keys = prefix_keys(request).first(static_cast<size_t>(request.num_reusable()));
   prefix.lock = cache_->open(request.cache_salt);
-  prefix.pages.resize(tokens.size() / static_cast<size_t>(page_size()));
-  const auto num_found = static_cast<size_t>(cache_->match(prefix.lock, tokens, prefix.pages));
-  const auto num_resumable_pages =
-      static_cast<size_t>(num_restorable(View<const PageId>(prefix.pages).first(num_found)));
+  prefix.pages.resize(keys.size() / static_cast<size_t>(page_size()));
+  prefix.num_found = cache_->match(prefix.lock, keys, prefix.pages);
+  const auto num_resumable_pages = static_cast<size_t>(
+      num_restorable(View<const PageId>(prefix.pages).first(static_cast<size_t>(prefix.num_found))));
   prefix.pages.resize(num_resumable_pages);
-  if (num_resumable_pages < num_found) {
+  if (std::ssize(prefix.pages) < prefix.num_found) {
     prefix.lock = cache_->open(request.cache_salt);
-    cache_->match(prefix.lock, tokens.first(num_resumable_pages * static_cast<size_t>(page_size())),
+    cache_->match(prefix.lock, keys.first(num_resumable_pages * static_cast<size_t>(page_size())),
                   prefix.pages);
   }
   return prefix;
@@ -51,7 +53,7 @@ bool RequestMemory::admit(Request& request, CachedPrefix prefix) {
   if (!row) return false;
   request.row = *row;
   prefix_lock(request) = std::move(prefix.lock);
-  begin_after(request, 0, prefix.pages);
+  begin_after(request, 0, prefix.pages, prefix.num_found);
   return true;
 }
 
@@ -63,16 +65,18 @@ void RequestMemory::match_more(Request& request) {
     return;
   if (request.num_reusable() <= request.num_computed) return;
   const auto computed = static_cast<size_t>(request.num_computed);
-  const auto tokens = View<const int32_t>(request.tokens)
-                          .subspan(computed, static_cast<size_t>(request.num_reusable()) - computed);
-  if (num_held_tokens_ + static_cast<int64_t>(tokens.size()) > max_kv_tokens_) return;
-  page_scratch_.resize(tokens.size() / static_cast<size_t>(page_size()));
-  const auto num_found = static_cast<size_t>(cache_->match(prefix_lock(request), tokens, page_scratch_));
-  if (num_found > 0) begin_after(request, first_page, View<const PageId>(page_scratch_).first(num_found));
+  const auto keys =
+      prefix_keys(request).subspan(computed, static_cast<size_t>(request.num_reusable()) - computed);
+  if (num_held_tokens_ + static_cast<int64_t>(keys.size()) > max_kv_tokens_) return;
+  page_scratch_.resize(keys.size() / static_cast<size_t>(page_size()));
+  const int num_found = cache_->match(prefix_lock(request), keys, page_scratch_);
+  if (num_found > 0)
+    begin_after(request, first_page, View<const PageId>(page_scratch_).first(static_cast<size_t>(num_found)),
+                num_found);
 }
 
-void RequestMemory::begin_after(Request& request, int first_page, View<const PageId> pages) {
-  for (const auto& group : groups_) group->begin(request.row, first_page, pages);
+void RequestMemory::begin_after(Request& request, int first_page, View<const PageId> pages, int num_found) {
+  for (const auto& group : groups_) group->begin(request.row, first_page, pages, num_found);
   if (pages.empty()) return;
   if (pending_shared_pages_.contains(pages.back())) rows_reading_pending_.push_back(request.row);
   const int before = request.num_computed;
@@ -98,7 +102,8 @@ bool RequestMemory::grow(Request& request, int num_tokens) {
   }
   if (num_to_evict > num_evictable_pages()) return false;
   if (num_to_evict > 0) num_evicted_pages_ += evict(num_to_evict);
-  for (const auto& group : groups_) group->grow(request.row, before, after);
+  const NewTokens tokens{.is_prompt = !request.decoding(), .prompt_end = request.num_tokens()};
+  for (const auto& group : groups_) group->grow(request.row, before, after, tokens);
   request.num_slots = after;
   num_held_tokens_ += after - before;
   num_private_pages_ += new_pages;
@@ -109,21 +114,21 @@ void RequestMemory::advance(const Request& request) {
   for (const auto& group : groups_) group->advance(request.row, request.num_computed);
 }
 
-void RequestMemory::rewind(Request& request) {
-  const int first_page = ceil_div(request.num_computed, page_size()), end_page = num_pages(request);
+void RequestMemory::rewind(Request& request, int num_tokens) {
+  const int first_page = ceil_div(num_tokens, page_size()), end_page = num_pages(request);
   const View<const PageId> pages = page_ids(request, first_page, end_page);
   for (const auto& group : groups_ | std::views::reverse)
-    group->rewind(request.row, request.num_slots, request.num_computed);
+    group->rewind(request.row, request.num_slots, num_tokens);
   forget(pages);
-  num_held_tokens_ -= request.num_slots - request.num_computed;
+  num_held_tokens_ -= request.num_slots - num_tokens;
   num_private_pages_ -= end_page - first_page;
-  request.num_slots = request.num_computed;
+  request.num_slots = num_tokens;
 }
 
 void RequestMemory::share_before_compute(Request& request, int num_tokens) {
   if (!cache_) return;
   const PrivatePages own = private_pages(request, num_tokens);
-  if (!cache_->adopt(prefix_lock(request), own.tokens, own.pages, request.priority)) return;
+  if (!cache_->adopt(prefix_lock(request), own.keys, own.pages, request.priority)) return;
   num_private_pages_ -= static_cast<int>(own.pages.size());
   pending_shared_pages_.insert(own.pages.begin(), own.pages.end());
 }
@@ -136,7 +141,7 @@ void RequestMemory::checkpoint(Request& request) {
   const PrivatePages own = private_pages(request, request.num_computed);
   if (!own.pages.empty()) {
     freed_pages_.clear();
-    cache_->insert(lock, own.tokens, own.pages, request.priority, freed_pages_);
+    cache_->insert(lock, own.keys, own.pages, request.priority, freed_pages_);
     num_private_pages_ -= static_cast<int>(own.pages.size());
     // The row must not point at the duplicates any more when they are free.
     for (const auto& group : groups_)
@@ -239,9 +244,8 @@ int RequestMemory::longest_request() const {
 
 int RequestMemory::num_matched_tokens(const Request& request) const {
   if (!cache_) return 0;
-  return cache_->num_cached_tokens(
-      request.cache_salt,
-      View<const int32_t>(request.tokens).first(static_cast<size_t>(request.num_reusable())));
+  return cache_->num_cached_tokens(request.cache_salt,
+                                   prefix_keys(request).first(static_cast<size_t>(request.num_reusable())));
 }
 
 int RequestMemory::num_pages(const Request& request) const {
@@ -253,8 +257,7 @@ RequestMemory::PrivatePages RequestMemory::private_pages(const Request& request,
   const int count = std::max(0, num_tokens / page_size() - first);
   const auto first_slot = static_cast<size_t>(first) * static_cast<size_t>(page_size());
   const auto num_slots = static_cast<size_t>(count) * static_cast<size_t>(page_size());
-  return {View<const int32_t>(request.tokens).subspan(first_slot, num_slots),
-          page_ids(request, first, first + count)};
+  return {prefix_keys(request).subspan(first_slot, num_slots), page_ids(request, first, first + count)};
 }
 
 View<PageId> RequestMemory::page_ids(const Request& request, int first, int end) {

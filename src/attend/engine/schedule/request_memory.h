@@ -19,6 +19,7 @@ namespace attend {
 struct CachedPrefix {
   PrefixLock lock;
   std::vector<PageId> pages;
+  int num_found = 0;  // number of cached pages, including those that some group cannot restore
 };
 
 // A page has one owner: the free list, the prefix cache, or one request. A request's row begins with pages of
@@ -47,8 +48,9 @@ class RequestMemory {
   // `num_computed` of its tokens are computed, or will be by the steps in flight. After each step that
   // computed some of it.
   void advance(const Request& request);
-  // Gives back the slots of what is not computed: of drafts that were rejected. After advance().
-  void rewind(Request& request);
+  // Gives back the slots after the first `num_tokens`: those of rejected drafts, after advance(), or those of
+  // drafts that were not made, before the step is launched.
+  void rewind(Request& request, int num_tokens);
   // Lets others have the whole pages of the first `num_tokens` tokens, which the step in hand is going to
   // compute.
   void share_before_compute(Request& request, int num_tokens);
@@ -75,6 +77,8 @@ class RequestMemory {
 
   bool caches() const { return cache_.has_value(); }
   int page_size() const { return slots_.page_size(); }
+  // Least common multiple of the grids of all groups, the page size among them: chunks of prompts end there.
+  int chunk_grid() const { return chunk_grid_; }
   int num_total_slots() const { return slots_.num_total_slots(); }
   int64_t max_kv_tokens() const { return max_kv_tokens_; }
   // Tokens of one request that a row, the whole pool and a step could hold.
@@ -101,15 +105,15 @@ class RequestMemory {
   int num_pages(const Request& request) const;
   // Number of first pages of a cached prefix that all groups can restore.
   int num_restorable(View<const PageId> prefix) const;
-  // The row continues after `pages`, the first of which is its page `first_page`.
-  void begin_after(Request& request, int first_page, View<const PageId> pages);
+  // The row continues after `pages`, the first of which is its page `first_page`; `num_found` are cached.
+  void begin_after(Request& request, int first_page, View<const PageId> pages, int num_found);
   // Frees pages that neither a request nor the cache has.
   void forget(View<const PageId> pages);
   // Evicts cached pages, at most all that nobody has locked; returns how many.
   int evict(int num_pages);
-  // The request's own whole pages among its first `num_tokens` tokens, and what they hold.
+  // The request's own whole pages among its first `num_tokens` tokens, and the keys of these.
   struct PrivatePages {
-    View<const int32_t> tokens;
+    View<const int32_t> keys;
     View<PageId> pages;
   };
   PrivatePages private_pages(const Request& request, int num_tokens);
@@ -121,6 +125,7 @@ class RequestMemory {
   const SlotAllocator& slots_;
   std::optional<PrefixCache> cache_;
   std::vector<std::unique_ptr<CacheGroup>> groups_;
+  int chunk_grid_ = 1;
   std::vector<PrefixLock> locks_;  // by row
   int num_private_pages_ = 0;      // of all requests, besides those that are the cache's
   int64_t num_held_tokens_ = 0;

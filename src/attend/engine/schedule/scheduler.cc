@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <new>
-#include <numeric>
 #include <utility>
 
 #include "attend/base/error.h"
@@ -21,23 +20,8 @@ constexpr bool kCheckEveryStep = true;
 
 }  // namespace
 
-int ScheduledStep::num_live() const {
-  return static_cast<int>(
-      std::ranges::count_if(requests, [](const ScheduledRequest& part) { return part.request != nullptr; }));
-}
-
-int ScheduledStep::num_draft() const {
-  return std::accumulate(requests.begin(), requests.end(), 0,
-                         [](int sum, const ScheduledRequest& part) { return sum + part.num_draft; });
-}
-
-int ScheduledStep::num_rejected() const {
-  return std::accumulate(requests.begin(), requests.end(), 0,
-                         [](int sum, const ScheduledRequest& part) { return sum + part.num_rejected(); });
-}
-
 Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options,
-                     const DrafterCapabilities& drafts)
+                     const DraftRules& drafts)
     : limits_(limits),
       memory_(memory),
       options_(options),
@@ -107,9 +91,9 @@ ScheduledStep& Scheduler::schedule() {
 
 void Scheduler::schedule_step() {
   step_->requests.clear();
-  step_->num_tokens = 0;
+  step_->num_tokens = step_->max_draft_tokens = 0;
   step_->ahead = step_->advanced = false;
-  has_prompt_ = false;
+  first_prompt_ = nullptr;
   const int64_t preemptions_before = num_preemptions_;
   memory_.begin_step();
   if (running_.empty()) ratio_.reset();
@@ -117,16 +101,11 @@ void Scheduler::schedule_step() {
   schedule_prompts();
   admit_waiting();
   if (step_->requests.empty()) evict_for_prompt();
+  reserve_draft_slots();
   step_->prefix_ready = !memory_.reads_pending_keys();
-  const auto decodes = std::count_if(step_->requests.begin(), step_->requests.end(),
-                                     [](const ScheduledRequest& part) { return part.request->decoding(); });
-  if (step_->requests.empty())
-    step_->mode = ForwardMode::kIdle;
-  else if (decodes == static_cast<int64_t>(step_->requests.size()))
-    step_->mode = step_->num_draft() > 0 ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
-  else
-    step_->mode = decodes == 0 ? ForwardMode::kExtend : ForwardMode::kMixed;
-  if (decodes > 0 && num_preemptions_ == preemptions_before) ratio_.after_decode();
+  step_->mode = step_->find_mode();
+  const bool decodes = step_->mode == ForwardMode::kDecode || step_->mode == ForwardMode::kMixed;
+  if (decodes && num_preemptions_ == preemptions_before) ratio_.after_decode();
 }
 
 bool Scheduler::can_overlap(const ScheduledStep& before) const {
@@ -151,7 +130,7 @@ ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   if (num_reqs == 0 || num_runs > kMaxPreparedRuns) return nullptr;
   if (!waiting_.empty() && num_reqs < limits_.max_reqs) return nullptr;
-  if (drafts_.drafter != nullptr && num_reqs <= drafts_.max_reqs) return nullptr;
+  if (drafts_.max_tokens > 0 && num_reqs <= drafts_.max_reqs) return nullptr;
   try {
     memory_.check_counts();
     // The token that it waits for is the last one then.
@@ -164,6 +143,7 @@ ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
   }
   advance();
   step.num_tokens = num_reqs;
+  step.max_draft_tokens = 0;
   step.mode = ForwardMode::kDecode;
   step.prefix_ready = true;
   step.ahead = true;
@@ -183,7 +163,7 @@ void Scheduler::advance() {
     if (!broken_.empty()) continue;
     try {
       memory_.advance(*request);
-      if (part.num_rejected() > 0) memory_.rewind(*request);
+      if (part.num_rejected() > 0) memory_.rewind(*request, request->num_computed);
       // An answer is shared when it ends: a node for each of its pages would make a long path.
       if (!decoded) memory_.checkpoint(*request);
     } catch (const std::exception& error) {
@@ -228,12 +208,14 @@ void Scheduler::schedule_decodes() {
   }
   const auto num_decodes = static_cast<int>(
       std::ranges::count_if(running_, [](const auto& request) { return request->decoding(); }));
-  int room = draft_room(num_decodes);
+  const int room = draft_room(num_decodes);
   for (const auto& request : running_) {
     if (!request->decoding()) continue;
-    const int num_draft = room > 0 ? draft(*request, room) : 0;
-    add(*request, 1 + num_draft, num_draft);
-    room -= num_draft;
+    request->draft.tokens.clear();
+    const int num_draft_slots = max_draft(*request, room);
+    step_->requests.push_back({.request = request.get(), .num_new = 1, .num_draft_slots = num_draft_slots});
+    ++step_->num_tokens;
+    step_->max_draft_tokens = std::min(room, step_->max_draft_tokens + num_draft_slots);
   }
   if (num_preemptions_ == num_before) return;
   int64_t num_output = 0, max_new_tokens = 0;
@@ -242,28 +224,6 @@ void Scheduler::schedule_decodes() {
     max_new_tokens += request->params.max_new_tokens;
   }
   ratio_.after_preemption(num_output, max_new_tokens, num_running());
-}
-
-int Scheduler::draft_room(int num_decodes) const {
-  if (drafts_.drafter == nullptr || num_decodes > drafts_.max_reqs) return 0;
-  const int room = std::min(limits_.max_tokens - num_decodes, limits_.max_draft_tokens);
-  const bool has_prompts = num_decodes < num_running() || !waiting_.empty();
-  return has_prompts ? std::min(room, limits_.max_tokens / 4) : room;
-}
-
-int Scheduler::draft(Request& request, int room) {
-  // A mask says what may follow the last token, not what may follow a draft.
-  if (request.mask) return 0;
-  // The step gives one token more than it accepts.
-  const int most = std::min({room, drafts_.max_tokens, request.draft.limit,
-                             request.params.max_new_tokens - request.num_output() - 1,
-                             memory_.longest_request() - request.num_tokens() - 1});
-  if (most <= 0) return 0;
-  drafts_.drafter->propose(request, most);
-  auto num_draft = static_cast<int>(request.draft.tokens.size());
-  // Nobody is preempted for a draft.
-  while (num_draft > 0 && !memory_.grow(request, request.num_tokens() + num_draft)) num_draft /= 2;
-  return num_draft;
 }
 
 void Scheduler::schedule_prompts() {
@@ -276,14 +236,21 @@ void Scheduler::schedule_prompts() {
 }
 
 bool Scheduler::schedule_chunk(Request& request) {
-  const int room = limits_.max_tokens - step_->num_tokens;
-  if (request.pools && request.num_to_compute() > room) return false;
-  int num_new = chunk_size(request.num_computed, request.num_to_compute(), room, memory_.page_size());
-  // Without another prompt in the step this one goes on, though it ends within a page.
-  if (num_new == 0 && !has_prompt_) num_new = std::min(request.num_to_compute(), room);
-  if (num_new <= 0 || !memory_.grow(request, request.num_computed + num_new)) return false;
-  add(request, num_new);
-  has_prompt_ = true;
+  const auto found = std::ranges::find(step_->requests, &request, &ScheduledRequest::request);
+  const int num_before = found == step_->requests.end() ? 0 : found->num_new;
+  const int end = chunk_end({.begin = request.num_computed,
+                             .prompt_end = request.num_tokens(),
+                             .room = num_before + room(),
+                             .grid = memory_.chunk_grid(),
+                             .is_whole = request.pools,
+                             .is_first = first_prompt_ == nullptr || first_prompt_ == &request});
+  const int num_new = end - request.num_computed;
+  if (num_new <= num_before || !memory_.grow(request, end)) return num_before > 0;
+  if (!request.decoding()) memory_.share_before_compute(request, end);
+  if (num_before == 0) step_->requests.push_back({.request = &request, .num_new = 0});
+  (num_before == 0 ? step_->requests.back() : *found).num_new = num_new;
+  step_->num_tokens += num_new - num_before;
+  if (first_prompt_ == nullptr) first_prompt_ = &request;
   return true;
 }
 
@@ -296,9 +263,7 @@ void Scheduler::evict_for_prompt() {
 }
 
 void Scheduler::admit_waiting() {
-  const auto has_room = [&] {
-    return !waiting_.empty() && num_running() < limits_.max_reqs && step_->num_tokens < limits_.max_tokens;
-  };
+  const auto has_room = [&] { return !waiting_.empty() && num_running() < limits_.max_reqs && room() > 0; };
   if (!has_room()) return;
   AdmissionBudget slots(int64_t{memory_.num_available_pages()} * memory_.page_size(), memory_.page_size());
   AdmissionBudget keys(memory_.max_kv_tokens(), 1);
@@ -389,12 +354,6 @@ void Scheduler::preempt(size_t running_idx) {
 
 void Scheduler::forget_deadline(const Request& request) {
   if (request.deadline) deadlines_.erase({*request.deadline, request.id});
-}
-
-void Scheduler::add(Request& request, int num_new, int num_draft) {
-  if (!request.decoding()) memory_.share_before_compute(request, request.num_computed + num_new);
-  step_->requests.push_back({.request = &request, .num_new = num_new, .num_draft = num_draft});
-  step_->num_tokens += num_new;
 }
 
 std::unique_ptr<Request> Scheduler::finish(RequestId id) {

@@ -10,48 +10,14 @@
 #include <vector>
 
 #include "attend/attention/attention_layer.h"
-#include "attend/attention/forward_batch.h"
 #include "attend/engine/request.h"
 #include "attend/engine/schedule/admission.h"
 #include "attend/engine/schedule/request_memory.h"
 #include "attend/engine/schedule/schedule_policy.h"
+#include "attend/engine/schedule/scheduled_step.h"
 #include "attend/engine/schedule/waiting_queue.h"
-#include "attend/engine/speculation/drafter.h"
 
 namespace attend {
-
-// A request's part in a step: tokens [num_computed, num_computed + num_new), the last of them drafted.
-struct ScheduledRequest {
-  Request* request;  // null: it ended while the step was computed
-  int num_new;
-  // Of a step ahead: which request of the step before it is, whose token it waits for; -1: all are known.
-  int previous_index = -1;
-  int num_draft = 0;     // the first tokens of request->draft, behind its last one
-  int num_accepted = 0;  // of them, as soon as that is known
-
-  // The last token is among them, so its logits give the next one.
-  bool samples() const {
-    return previous_index >= 0 || request->num_computed + num_new - num_draft == request->num_tokens();
-  }
-  // Each drafted token has a row too: whether the one behind it is right is seen there.
-  int num_logit_rows() const { return samples() && !request->pools ? 1 + num_draft : 0; }
-  int num_rejected() const { return num_draft - num_accepted; }
-};
-
-struct ScheduledStep {
-  std::vector<ScheduledRequest> requests;
-  int num_tokens = 0;
-  ForwardMode mode = ForwardMode::kIdle;
-  // As in ForwardBatch: no request reads keys before its own new tokens that another computes in this step.
-  bool prefix_ready = true;
-  // Chosen before the tokens of the step before were known: each request decodes the one that it gets there.
-  bool ahead = false;
-  bool advanced = false;  // advance() was called
-
-  int num_live() const;  // requests that are not null
-  int num_draft() const;
-  int num_rejected() const;
-};
 
 // A request that ended before its turn came, or in its midst.
 struct DroppedRequest {
@@ -59,15 +25,22 @@ struct DroppedRequest {
   std::string_view why;  // for as long as the program runs
 };
 
+// Number of tokens to draft. Slots are reserved by these rules alone, so the scheduler calls no drafter.
+struct DraftRules {
+  int max_tokens = 0;  // per draft; 0: nothing is drafted
+  int max_reqs = 0;    // steps in which more requests decode draft nothing
+};
+
 // Who takes part in a step:
 //   - every request that generates, with one token each: a step with prompts takes longer, by at most
 //     limits.max_tokens new tokens, and delays nobody by more than that;
-//   - with a drafter, what it drafts for them, while they are few, slots are left, and prompts that wait have
-//     most of max_tokens. A draft is at most twice as long as the one before, if all of that was right, else
-//     one token longer than what was right of it: of a text that does not repeat little is drafted;
+//   - with DraftRules, drafted tokens after it, while they are few, slots are left, and prompts that wait
+//     have most of max_tokens. A draft is at most twice as long as the one before, if all of that was right,
+//     else one token longer than what was right of it: of a text that does not repeat little is drafted. Room
+//     and slots, which prompts leave, are reserved; a Drafter then predicts tokens for the whole step;
 //   - inputs whose hidden states are pooled, each whole in one step: tokens may see those after them;
-//   - prompts that have begun, in the order of admission, with what is left of max_tokens, cut at borders of
-//     pages (chunked prefill). Slots are taken for what the step computes alone;
+//   - prompts that have begun, in the order of admission, with what is left of max_tokens, cut by chunk_end()
+//     (chunked prefill). Slots are taken for what the step computes alone;
 //   - those that wait, by policy, while the pool and limits.max_kv_tokens have room for their prompts and the
 //     answers that all are expected to give.
 // When more is said than was expected, and slots or max_kv_tokens run out, requests are preempted: the one
@@ -76,7 +49,7 @@ struct DroppedRequest {
 class Scheduler {
  public:
   Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options = {},
-            const DrafterCapabilities& drafts = {});
+            const DraftRules& drafts = {});
 
   // Throws Error(kInvalidArgument) for a request whose prompt and next token could never fit into the pool or
   // a step. Safe on any thread.
@@ -98,6 +71,11 @@ class Scheduler {
   // behind those that are not known yet.
   ScheduledStep* schedule_overlapped(int64_t longest);
   static constexpr int kMaxPreparedRuns = 8;
+
+  // Adds drafts to the step: of each request with num_draft_slots the first tokens of request->draft, as many
+  // as have a slot and fit into max_draft_tokens. Gives back the other slots, and schedules prompts with the
+  // room that drafts leave. After schedule() and a drafter, before the step is launched.
+  void settle_drafts();
 
   // What the requests of the last step had in it is computed now, or going to be, drafts as far as they were
   // accepted. Before any of them is finished.
@@ -128,20 +106,24 @@ class Scheduler {
   void schedule_step();
   bool can_overlap(const ScheduledStep& before) const;
   void schedule_decodes();
-  // How many tokens may be drafted in the step, of all requests together.
+  // Number of tokens that may be drafted in the step, all requests together.
   int draft_room(int num_decodes) const;
-  // Drafts for a request, at most `room` tokens that have slots; says how many.
-  int draft(Request& request, int room);
+  // Number of tokens that may be drafted for a request, at most `room`.
+  int max_draft(const Request& request, int room) const;
+  // Takes slots for the drafts of the step, fewer if the pool is short.
+  void reserve_draft_slots();
+  // Number of new tokens that the step has room for besides those it has and those that may be drafted.
+  int room() const { return limits_.max_tokens - step_->num_tokens - step_->max_draft_tokens; }
   void schedule_prompts();
   void admit_waiting();
   // A step that would be empty for want of slots: preempts until a prompt goes on.
   void evict_for_prompt();
-  // Of the step's room for new tokens, as much as the prompt needs. False when that is none.
+  // Adds the next chunk of a prompt to the step, or lengthens the one that is there. False if the step has
+  // none of it.
   bool schedule_chunk(Request& request);
   bool admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys);
   // Slots for the tokens that it skips, which count as computed. False when there are too few.
   [[nodiscard]] bool skip_tokens(Request& request);
-  void add(Request& request, int num_new, int num_draft = 0);
   size_t choose_victim() const;
   void preempt(size_t running_idx);
   void recover(std::string_view what);
@@ -154,7 +136,7 @@ class Scheduler {
   BatchLimits limits_;
   RequestMemory& memory_;
   ScheduleOptions options_;
-  DrafterCapabilities drafts_;
+  DraftRules drafts_;
   WaitingQueue waiting_;
   std::vector<std::unique_ptr<Request>> running_;  // in the order of admission
   std::set<std::pair<Clock::time_point, RequestId>> deadlines_;
@@ -166,7 +148,7 @@ class Scheduler {
   std::string broken_;      // what was found wrong in the books since the last step
   ScheduledStep steps_[2];  // the last one and, where it is ahead, the one before
   ScheduledStep* step_ = &steps_[0];
-  bool has_prompt_ = false;  // the step
+  const Request* first_prompt_ = nullptr;  // of the step
 };
 
 }  // namespace attend

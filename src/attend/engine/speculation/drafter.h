@@ -1,22 +1,46 @@
-// Drafter: guesses what a request's next tokens are, for the model to verify in one step.
+// Drafter: predicts the next tokens of the requests of a step, for the model (the target) to verify in the
+// same step.
 #pragma once
 
-#include "attend/engine/request.h"
+#include "attend/engine/schedule/scheduled_step.h"
 
 namespace attend {
 
+// Calls of a step, all on the engine's thread, with no other step in flight:
+//
+//   Scheduler::schedule()         chooses requests, reserves token slots for drafts by DraftRules
+//   Drafter::draft(step)          predicts tokens for the whole step
+//   Scheduler::settle_drafts()    adds the drafts to the step; slots and room without one go to prompts
+//   StepRunner::launch(), wait()  the target computes its tokens and the drafted ones
+//   Engine::accept_drafts()       keeps drafted tokens while they are those that the target's sampler chose
+//   Scheduler::advance()          gives back the slots of the others
+//
+// A drafter neither verifies nor accepts, so no draft changes an answer. One that only reads tokens is a loop
+// over the requests (NgramDrafter). A draft model has three parts:
+//
+//   - An executor: a second ModelExecutor over the request rows and token slots of the target, with a KV pool
+//     of its own that has as many pages. draft() builds ExecutorBatches of the step's requests and launches
+//     them: first one that computes what the draft model lacks (below), whose logits predict the first
+//     drafted token of each request, then a decode for each further one. The K/V of drafted token i go to
+//     position request->num_tokens() + i of the row, which has a slot for i < num_draft_slots. draft()
+//     returns after its last launch ended, with the tokens in host memory.
+//   - A CacheGroup next to the target's (kv/cache_group.h), which records for each row and page the tokens
+//     that the draft model has K/V of. It lacks those of accepted tokens that it did not predict, of new
+//     chunks of prompts, and of cached pages that were computed without it; draft() computes them when it
+//     can. match() returns the whole prefix, so the draft model shortens no prefix of the target. rewind(),
+//     replace() and forget() report the positions and pages whose K/V are no longer those of the row.
+//   - A row of SpeculativeAlgorithm, its options, and make_drafter() in engine/engine.cc.
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Writes at most `most` tokens that may come next to request.draft.tokens; none where it has no guess.
-  virtual void propose(Request& request, int most) = 0;
-};
 
-// What the scheduler is told of it.
-struct DrafterCapabilities {
-  Drafter* drafter = nullptr;  // null: nothing is drafted
-  int max_tokens = 0;          // of a draft
-  int max_reqs = 0;            // steps with more requests that generate draft nothing
+  // Writes at most num_draft_slots token ids of the target's vocabulary to request->draft.tokens (empty
+  // before) of each request of the step that has slots, and leaves it empty without a prediction. Tokens
+  // beyond step.max_draft_tokens of all requests, in their order, are not used. May compute what other
+  // requests of the step (prompts, whose chunks may still get longer) need for later drafts; changes nothing
+  // else of the step. An exception is
+  // logged, and the step goes without drafts.
+  virtual void draft(const ScheduledStep& step) = 0;
 };
 
 }  // namespace attend

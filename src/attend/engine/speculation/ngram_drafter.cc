@@ -34,9 +34,16 @@ std::span<const int32_t> find_continuation(std::span<const int32_t> tokens, int 
   return {best, static_cast<size_t>(best_following)};
 }
 
-void NgramDrafter::propose(Request& request, int most) {
-  const std::span<const int32_t> found = find_continuation(request.tokens, min_match_, max_match_, most);
-  request.draft.tokens.assign(found.begin(), found.end());
+void NgramDrafter::draft(const ScheduledStep& step) {
+  int room = step.max_draft_tokens;
+  for (const ScheduledRequest& part : step.requests) {
+    const int most = std::min(part.num_draft_slots, room);
+    if (most <= 0) continue;
+    Request& request = *part.request;
+    const std::span<const int32_t> found = find_continuation(request.tokens, min_match_, max_match_, most);
+    request.draft.tokens.assign(found.begin(), found.end());
+    room -= static_cast<int>(found.size());
+  }
 }
 
 }  // namespace attend

@@ -18,7 +18,7 @@ std::span<const int32_t> find_continuation(std::span<const int32_t> tokens, int 
 class NgramDrafter final : public Drafter {
  public:
   NgramDrafter(int min_match, int max_match) : min_match_(min_match), max_match_(max_match) {}
-  void propose(Request& request, int most) override;
+  void draft(const ScheduledStep& step) override;
 
  private:
   int min_match_, max_match_;

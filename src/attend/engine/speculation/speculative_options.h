@@ -1,4 +1,5 @@
-// Speculative decoding: which drafts are made, and how long they are. Names follow SGLang's server arguments.
+// Speculative decoding: which drafts are made, how long they are, and how many were accepted. Names follow
+// SGLang's server arguments.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,31 @@ struct SpeculativeOptions {
 
 // Throws Error(kInvalidArgument) naming the option, its value and what is accepted.
 void check(const SpeculativeOptions& options);
+
+// Counts of drafted and accepted tokens, of a request or of all.
+struct DraftCounts {
+  int64_t num_steps = 0;     // that gave a request tokens behind its first; those of several requests add up
+  int64_t num_drafted = 0;   // tokens that were drafted for them
+  int64_t num_accepted = 0;  // and that the model chose too
+
+  void add(int drafted, int accepted) {
+    ++num_steps;
+    num_drafted += drafted;
+    num_accepted += accepted;
+  }
+  DraftCounts operator-(const DraftCounts& before) const {
+    return {num_steps - before.num_steps, num_drafted - before.num_drafted,
+            num_accepted - before.num_accepted};
+  }
+  // Tokens that a step gave, on average: 1 without drafts; 0: there was no step.
+  double accept_length() const {
+    return num_steps == 0 ? 0.0 : 1.0 + static_cast<double>(num_accepted) / static_cast<double>(num_steps);
+  }
+  // Of drafted tokens; 0: there were none.
+  double accept_rate() const {
+    return num_drafted == 0 ? 0.0 : static_cast<double>(num_accepted) / static_cast<double>(num_drafted);
+  }
+};
 
 }  // namespace attend
 #pragma GCC visibility pop

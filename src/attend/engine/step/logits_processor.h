@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "attend/engine/generation_request.h"
-#include "attend/kernels/sampling/logit_edit.h"
+#include "attend/kernels/sampling/sampling.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 class LogitsProcessor {
@@ -50,4 +49,3 @@ class LogitsProcessor {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

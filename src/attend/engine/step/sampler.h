@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attend/engine/request.h"
+#include "attend/engine/step/logits_processor.h"
 #include "attend/engine/step/step_array.h"
 #include "attend/kernels/sampling/logprobs.h"
 #include "attend/kernels/sampling/sampling.h"

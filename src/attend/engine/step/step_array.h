@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "attend/tensor/cuda.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {

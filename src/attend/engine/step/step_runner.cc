@@ -8,7 +8,7 @@
 
 namespace attend {
 
-StepRunner::StepRunner(ModelExecutor& executor, const CommonPrefix& common_prefix, StepTrace* trace)
+StepRunner::StepRunner(Executor& executor, const CommonPrefix& common_prefix, StepTrace* trace)
     : executor_(executor),
       trace_(trace),
       common_prefix_(common_prefix),

@@ -7,7 +7,8 @@
 #include "attend/engine/step/common_prefix.h"
 #include "attend/engine/step/sampler.h"
 #include "attend/engine/step/step_batch.h"
-#include "attend/exec/model_executor.h"
+#include "attend/exec/executor.h"
+#include "attend/exec/step_trace.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
@@ -19,7 +20,7 @@ namespace attend {
 class StepRunner {
  public:
   // `executor` is loaded. `trace`: where the parts of a step are recorded, or null.
-  StepRunner(ModelExecutor& executor, const CommonPrefix& common_prefix, StepTrace* trace = nullptr);
+  StepRunner(Executor& executor, const CommonPrefix& common_prefix, StepTrace* trace = nullptr);
   // Waits for what is in flight.
   ~StepRunner();
   StepRunner(const StepRunner&) = delete;
@@ -73,7 +74,7 @@ class StepRunner {
   // Of positions [first, last) of a request, the first of which is token `token_idx` of the batch.
   void score_prompt(Request& request, int first, int last, int token_idx);
 
-  ModelExecutor& executor_;
+  Executor& executor_;
   StepTrace* trace_;
   CommonPrefix common_prefix_;
   StepBatch batch_;

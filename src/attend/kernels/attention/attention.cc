@@ -1,8 +1,14 @@
 #include "attend/kernels/attention/attention.h"
 
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cpu/attention.h"
 #include "attend/kernels/attention/cuda/attention.h"
+#include "attend/kernels/attention/run.h"
+#include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/on_gpu.h"
 
 namespace attend::kernels {
@@ -33,6 +39,13 @@ void check_plan(std::string_view kernel, const AttentionPlan& plan, const QueryB
           " requests: the plan was made for ", plan.num_reqs());
 }
 
+// Tensors of a call on a GPU; empty ones are not given.
+void require_all_on(const Stream& stream,
+                    std::initializer_list<std::pair<std::string_view, const TensorView*>> views) {
+  for (const auto& [name, view] : views)
+    if (!view->empty()) require_on(stream, name, *view);
+}
+
 bool has_descales(const AttentionArgs& args) {
   return args.q_scales.data != nullptr || args.k_scales.data != nullptr || args.v_scales.data != nullptr;
 }
@@ -50,6 +63,14 @@ void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
   if (has_descales(args) && args.q.dtype != DType::kF8E4M3 && !has_head_descales(args, plan))
     fail(ErrorCode::kUnsupported, "q_scales, k_scales, v_scales with q ", args.q, " over k ", args.kv.k,
          ": expected none, but those that has_head_descales() speaks of (attention)");
+  if (stream.device.type == DeviceType::kCuda)
+    require_all_on(
+        stream,
+        {{"q", &args.q}, {"k", &args.kv.k}, {"v", &args.kv.v}, {"out", &args.out}, {"lse", &args.lse}});
+  run(args, plan, stream);
+}
+
+void run(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
   if (const OnGpu gpu(stream); gpu) return cuda::attention(args, plan.device_plan(), stream);
   if (is_fp8(args.q.dtype))
     fail(ErrorCode::kUnsupported, "q ", args.q, ": on a CPU expected float32, float16 or bfloat16");
@@ -72,19 +93,43 @@ void mla(const MlaArgs& args, AttentionPlan& plan, Stream& stream) {
   check(args);
   check_plan("mla", plan, args.batch, args.attention_mask,
              {.num_q_heads = args.q.shape[1], .num_kv_heads = 1, .head_dim_v = args.q.shape[2]});
+  if (stream.device.type == DeviceType::kCuda)
+    require_all_on(stream, {{"q", &args.q},
+                            {"q_rope", &args.q_rope},
+                            {"latent", &args.latent},
+                            {"out", &args.out},
+                            {"lse", &args.lse}});
+  run(args, plan, stream);
+}
+
+void run(const MlaArgs& args, AttentionPlan& plan, Stream& stream) {
   if (const OnGpu gpu(stream); gpu) return cuda::mla(args, plan.device_plan(), stream);
   cpu::mla(args, plan, cpu::attention_isa());
 }
 
 void merge(const MergeArgs& args, Stream& stream) {
   check(args);
-  if (const OnGpu gpu(stream); gpu) return cuda::merge(args, stream);
+  if (const OnGpu gpu(stream); gpu) {
+    require_all_on(stream, {{"merge", &args.out_a},
+                            {"merge", &args.out_b},
+                            {"merge", &args.lse_a},
+                            {"merge", &args.lse_b},
+                            {"merge", &args.out},
+                            {"merge", &args.lse}});
+    return cuda::merge(args, stream);
+  }
   cpu::merge(args, cpu::detect_isa());
 }
 
 void merge_splits(const MergeSplitsArgs& args, Stream& stream) {
   check(args);
-  if (const OnGpu gpu(stream); gpu) return cuda::merge_splits(args, stream);
+  if (const OnGpu gpu(stream); gpu) {
+    require_all_on(stream, {{"merge_splits", &args.partial_out},
+                            {"merge_splits", &args.partial_lse},
+                            {"merge_splits", &args.out},
+                            {"merge_splits", &args.lse}});
+    return cuda::merge_splits(args, stream);
+  }
   cpu::merge_splits(args, cpu::detect_isa());
 }
 

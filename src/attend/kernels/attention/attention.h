@@ -5,12 +5,23 @@
 #include "attend/kernels/attention/attention_batch.h"
 #include "attend/kernels/attention/attention_plan.h"
 #include "attend/kernels/metadata/kv_index.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 
 namespace attend::kernels {
+
+// K and V of one layer. Strides are free except the last, which is 1. The pool selects the layout (head-major
+// inside a page on the CPU, token-major on GPUs), and k and v may share storage (MLA).
+struct KvView {
+  TensorView k;  // [num_pages, page_size, num_kv_heads, head_dim_qk]: f32, f16, bf16, fp8
+  TensorView v;  // [num_pages, page_size, num_kv_heads, head_dim_v]: the dtype of k
+  KvIndex index;
+  // Descales: stored values are x / scale, so a kernel multiplies scores by k_scale and outputs by v_scale.
+  float k_scale = 1.0f;
+  float v_scale = 1.0f;
+};
 
 // Descales of one operand of each request and K/V head, float32 on the device and not negative: number (r, h)
 // lies at data[r * request_stride + h * head_stride].

@@ -51,6 +51,11 @@ void check_lengths(const QueryBatch& batch) {
   }
 }
 
+void require_fits(const QueryBatch& batch, const AttentionPlanLimits& limits) {
+  require(batch.num_reqs() <= limits.max_reqs, "batch of ", batch.num_reqs(),
+          " requests: the plan was made for at most ", limits.max_reqs);
+}
+
 }  // namespace
 
 AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device) {
@@ -83,6 +88,7 @@ size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device
 
 void AttentionPlan::plan(const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream) {
   if (const OnGpu gpu(stream); device_plan_ != nullptr) {
+    require_fits(batch, limits_);
     cuda::plan(*device_plan_, batch, attention_mask, stream);
     attention_mask_ = attention_mask;
     num_reqs_ = batch.num_reqs();
@@ -92,8 +98,7 @@ void AttentionPlan::plan(const QueryBatch& batch, const AttentionMask& attention
   const int64_t num_tokens = batch.cu_seqlen_q.empty() ? 0 : batch.cu_seqlen_q.back();
   int64_t num_kv_tokens = 0;
   for (int32_t seqlen : batch.seqlen_kv) num_kv_tokens += seqlen;
-  require(batch.num_reqs() <= limits_.max_reqs, "batch of ", batch.num_reqs(),
-          " requests: the plan was made for at most ", limits_.max_reqs);
+  require_fits(batch, limits_);
   require(num_tokens <= limits_.max_tokens, "batch of ", num_tokens,
           " tokens: the plan was made for at most ", limits_.max_tokens);
   require(num_kv_tokens <= limits_.max_kv_tokens, "batch of ", num_kv_tokens,
@@ -107,6 +112,7 @@ void AttentionPlan::plan_inline(const QueryBatch& batch, const AttentionMask& at
                                 Stream& stream) {
   const OnGpu gpu(stream);
   if (device_plan_ == nullptr) return plan(batch, attention_mask, stream);
+  require_fits(batch, limits_);
   cuda::plan_inline(*device_plan_, batch, attention_mask, stream);
   attention_mask_ = attention_mask;
   num_reqs_ = batch.num_reqs();
@@ -117,7 +123,9 @@ bool AttentionPlan::plan_depends_on_kv_len(int num_reqs) const {
 }
 
 bool AttentionPlan::try_plan_inline(const QueryBatch& batch, const AttentionMask& attention_mask) {
-  if (device_plan_ == nullptr || !cuda::try_plan_inline(*device_plan_, batch)) return false;
+  if (device_plan_ == nullptr) return false;
+  require_fits(batch, limits_);
+  if (!cuda::try_plan_inline(*device_plan_, batch)) return false;
   attention_mask_ = attention_mask;
   num_reqs_ = batch.num_reqs();
   return true;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attend/kernels/attention/attention_batch.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)

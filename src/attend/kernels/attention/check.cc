@@ -5,6 +5,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/run.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 
@@ -109,37 +110,21 @@ void check_head_dims(int64_t qk, int64_t v) {
          ": expected multiples of 8 up to 256, or 512/512 or 576/512");
 }
 
-}  // namespace
-
-void check(const AttentionArgs& args) {
+// q, out, lse and score of a call over keys and values of these shapes.
+void check_results(const AttentionArgs& args) {
   require_rank("q", args.q, 3);
   const int64_t num_tokens = args.q.shape[0], num_q_heads = args.q.shape[1], head_dim_qk = args.q.shape[2];
-  const int64_t num_pages = args.kv.k.shape[0], page_size = args.kv.k.shape[1],
-                num_kv_heads = args.kv.k.shape[2];
   const int64_t head_dim_v = args.kv.v.shape[3];
-  require_shape("k", args.kv.k, {num_pages, page_size, num_kv_heads, head_dim_qk});
-  require_shape("v", args.kv.v, {num_pages, page_size, num_kv_heads, head_dim_v});
+  require(args.kv.k.shape[3] == head_dim_qk, "k ", args.kv.k, ": expected ", head_dim_qk, " in dimension 3");
   require_shape("out", args.out, {num_tokens, num_q_heads, head_dim_v});
-  require(num_kv_heads > 0 && num_q_heads % num_kv_heads == 0, "num_q_heads ", num_q_heads,
-          ": expected a multiple of num_kv_heads ", num_kv_heads);
   check_head_dims(head_dim_qk, head_dim_v);
   require_activation("out", args.out);
-  require_cache("k", args.kv.k);
-  require_cache("v", args.kv.v);
-  require(args.kv.k.dtype == args.kv.v.dtype, "k is ", args.kv.k.dtype, ", v is ", args.kv.v.dtype,
-          ": expected the same");
   check_queries(args);
-  require_scale("k_scale", args.kv.k_scale);
-  require_scale("v_scale", args.kv.v_scale);
   require_lse("lse", args.lse, num_tokens, num_q_heads);
-  check_batch(args.batch, num_tokens);
-  check_index(args.kv.index, page_size);
-  check_mask(args.attention_mask, args.batch);
   check_score(args.score, num_q_heads);
-  check_new_keys(args);
 }
 
-void check(const MlaArgs& args) {
+void check_results(const MlaArgs& args) {
   require_rank("q", args.q, 3);
   const int64_t num_tokens = args.q.shape[0], num_q_heads = args.q.shape[1], rank = args.q.shape[2];
   const int64_t rope_dim = args.q_rope.shape[2];
@@ -154,12 +139,61 @@ void check(const MlaArgs& args) {
   require(args.q.dtype == args.q_rope.dtype, "q is ", args.q.dtype, ", q_rope is ", args.q_rope.dtype,
           ": expected the same");
   require_activation("out", args.out);
-  require_scale("scale_kv", args.scale_kv);
   require_lse("lse", args.lse, num_tokens, num_q_heads);
-  check_batch(args.batch, num_tokens);
-  check_index(args.index, args.latent.shape[1]);
-  check_mask(args.attention_mask, args.batch);
   check_score(args.score, num_q_heads);
+}
+
+void require_on_gpu(const Stream& stream, std::string_view name, const TensorView& view) {
+  if (stream.device.type == DeviceType::kCuda && !view.empty()) require_on(stream, name, view);
+}
+
+}  // namespace
+
+void check_step(const QueryBatch& batch, int64_t num_tokens, const AttentionMask& attention_mask) {
+  check_batch(batch, num_tokens);
+  check_mask(attention_mask, batch);
+}
+
+void check_call(const AttentionArgs& args, const Stream& stream) {
+  check_results(args);
+  require_on_gpu(stream, "q", args.q);
+  require_on_gpu(stream, "out", args.out);
+  require_on_gpu(stream, "lse", args.lse);
+}
+
+void check_call(const MlaArgs& args, const Stream& stream) {
+  check_results(args);
+  require_on_gpu(stream, "q", args.q);
+  require_on_gpu(stream, "q_rope", args.q_rope);
+  require_on_gpu(stream, "out", args.out);
+  require_on_gpu(stream, "lse", args.lse);
+}
+
+void check(const AttentionArgs& args) {
+  require_rank("k", args.kv.k, 4);
+  const int64_t num_pages = args.kv.k.shape[0], page_size = args.kv.k.shape[1],
+                num_kv_heads = args.kv.k.shape[2];
+  require_shape("v", args.kv.v, {num_pages, page_size, num_kv_heads, args.kv.v.shape[3]});
+  require_rank("q", args.q, 3);
+  require(num_kv_heads > 0 && args.q.shape[1] % num_kv_heads == 0, "num_q_heads ", args.q.shape[1],
+          ": expected a multiple of num_kv_heads ", num_kv_heads);
+  check_results(args);
+  require_cache("k", args.kv.k);
+  require_cache("v", args.kv.v);
+  require(args.kv.k.dtype == args.kv.v.dtype, "k is ", args.kv.k.dtype, ", v is ", args.kv.v.dtype,
+          ": expected the same");
+  require_scale("k_scale", args.kv.k_scale);
+  require_scale("v_scale", args.kv.v_scale);
+  check_index(args.kv.index, page_size);
+  check_step(args.batch, args.q.shape[0], args.attention_mask);
+  check_new_keys(args);
+}
+
+void check(const MlaArgs& args) {
+  check_results(args);
+  require_scale("scale_kv", args.scale_kv);
+  check_index(args.index, args.latent.shape[1]);
+  check_step(args.batch, args.q.shape[0], args.attention_mask);
 }
 
 void check(const MergeArgs& args) {

@@ -6,6 +6,7 @@
 #include "attend/kernels/attention/reference_mask.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/kv_store/reference_rows.h"
+#include "attend/kernels/metadata/page_of.h"
 
 namespace attend::kernels::reference {
 namespace {

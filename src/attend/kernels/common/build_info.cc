@@ -7,7 +7,7 @@
 namespace attend::kernels {
 namespace {
 
-// "90a-real 90-real": names with a space between.
+// Splits names separated by spaces: "90a-real 90-real".
 std::vector<std::string_view> split(std::string_view names) {
   std::vector<std::string_view> parts;
   while (!names.empty()) {

@@ -1,4 +1,4 @@
-// What the kernels of this build can run on.
+// Hardware that the kernels of this build can run on.
 #pragma once
 
 #include <string_view>
@@ -8,9 +8,10 @@
 namespace attend::kernels {
 
 struct BuildInfo {
-  // The best that the CPU kernels have for this machine: portable, avx2, avx512, avx512-bf16 or amx.
+  // Best instruction set of the CPU kernels on this machine: portable, avx2, avx512, avx512-bf16 or amx.
   std::string_view instruction_set;
-  // What the GPU kernels were built for, as CMake calls it: "90-real", "90-virtual". Empty: no GPU kernels.
+  // Architectures of the GPU kernels, in CMake's spelling: "90-real", "90-virtual". Empty without GPU
+  // kernels.
   std::vector<std::string_view> cuda_architectures;
 };
 

@@ -22,7 +22,7 @@ void require_unit_stride(std::string_view name, const TensorView& view) {
   const auto last = static_cast<size_t>(view.rank) - 1;
   if (view.strides[last] != 1 && view.shape[last] != 1)
     fail(ErrorCode::kUnsupported, name, " ", view, ": stride ", view.strides[last],
-         " in the last dimension, kernels take 1");
+         " in the last dimension, expected 1");
 }
 
 void require_activation(std::string_view name, const TensorView& view) {

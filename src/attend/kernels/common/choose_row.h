@@ -1,9 +1,10 @@
-// The choice of a kernel from a family's table, as the families gemm, attention and moe make it: pure, over
-// numbers alone.
+// Selection of a kernel from a family's table, used by the families gemm, attention and moe. Pure: depends
+// only on its arguments.
 //
-// A row has a name, takes(problem, gpu), is_faster(problem, gpu, tuning) and why. `takes` is about what is
-// possible, `is_faster` about what was timed: whether the row is faster than all rows below it that take the
-// problem. The order of the rows is the preference. Thresholds are members of the family's tuning record.
+// A row has a name, takes(problem, gpu), is_faster(problem, gpu, tuning) and why. `takes` returns true if the
+// kernel supports the problem. `is_faster` returns true if the row was measured to be faster than all rows
+// below it that support the problem. The order of the rows is the order of preference. Thresholds are members
+// of the family's tuning record.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@
 
 namespace attend::kernels {
 
-// A family's tuning record for GPUs of one compute capability.
+// Tuning record of a family for GPUs of one compute capability.
 template <class Tuning>
 struct GpuTuning {
   std::string_view gpu;
@@ -25,7 +26,7 @@ struct GpuTuning {
   Tuning tuning;
 };
 
-// Returns the record of the GPU's compute capability or, where there is none, the last one, which is the
+// Returns the record of the GPU's compute capability or, if there is none, the last one, which is the
 // default.
 template <class Tuning, size_t kNumRecords>
 constexpr const Tuning& tuning_of(const std::array<GpuTuning<Tuning>, kNumRecords>& records,
@@ -36,16 +37,16 @@ constexpr const Tuning& tuning_of(const std::array<GpuTuning<Tuning>, kNumRecord
   return records.back().tuning;
 }
 
-// Returns the first row that takes the problem and is faster. Throws Error(kUnsupported) where there is none.
+// Returns the first row that supports the problem and is faster. Throws Error(kUnsupported) if there is none.
 template <class Row, class Problem, class Tuning>
 const Row& first_row(std::string_view op, std::span<const Row> rows, const Problem& problem,
                      const GpuFacts& gpu, const Tuning& tuning) {
   for (const Row& row : rows)
     if (row.takes(problem, gpu) && row.is_faster(problem, gpu, tuning)) return row;
-  fail(ErrorCode::kUnsupported, op, ": no kernel takes it");
+  fail(ErrorCode::kUnsupported, op, ": no kernel supports the problem");
 }
 
-// Whether row i has the i-th kernel of the family's enum.
+// Returns true if row i has the i-th kernel of the family's enum, for all rows.
 template <class Rows>
 constexpr bool in_order_of_kernels(const Rows& rows) {
   for (size_t i = 0; i < rows.size(); ++i)
@@ -53,8 +54,8 @@ constexpr bool in_order_of_kernels(const Rows& rows) {
   return true;
 }
 
-// Reports the choice to those who listen (kernel_choices.h). `describe` returns the problem as text; it is
-// called only where somebody listens.
+// Reports the choice to all listeners (kernel_choices.h). `describe` returns the problem as text; it is
+// called only if there are listeners.
 template <class Row, class Describe>
 void report_choice(std::string_view op, const Row& row, const Describe& describe) {
   if (!records_choices()) return;

@@ -1,4 +1,4 @@
-// Elements of any dtype, one at a time, as float64: slow, plain, and in one place.
+// Single elements of any dtype as float64, for the reference implementations.
 #pragma once
 
 #include <array>
@@ -8,14 +8,14 @@
 
 namespace attend::kernels::reference {
 
-// The element at offset `i` (in elements) from the view's start.
+// Loads the element at offset `i` (in elements) from the view's start.
 double load(const TensorView& view, int64_t i);
-// `count` elements from offset `i` on, one after another.
+// Loads `count` consecutive elements from offset `i`.
 std::vector<double> load_row(const TensorView& view, int64_t i, int64_t count);
-// Rounds to the view's dtype.
+// Stores a value, rounded to the view's dtype.
 void store(const TensorView& view, int64_t i, double value);
 
-// Offset of an index, in elements.
+// Returns the offset of an index, in elements.
 template <class... Index>
 int64_t offset(const TensorView& view, Index... index) {
   const std::array<int64_t, sizeof...(Index)> indices{static_cast<int64_t>(index)...};

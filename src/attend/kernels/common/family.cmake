@@ -1,8 +1,7 @@
-# What several families share.
+# Code shared by several families.
 attend_kernels(common
   HEADERS
     build_info.h
-    host_device.h
   SOURCES
     build_info.cc
     check_view.cc
@@ -30,5 +29,5 @@ if(ATTEND_CUDA)
   set_source_files_properties(common/cuda/gpu_facts.cc PROPERTIES COMPILE_DEFINITIONS
     ATTEND_HAS_SM90A=$<BOOL:${attend_has_sm90a}>)
 endif()
-# The host's bits: it has no fused multiply-add where it computes the same.
+# No fused multiply-add, so that results have the same bits as on the host.
 set_source_files_properties(common/cuda/fill_random_kernel.cu PROPERTIES COMPILE_OPTIONS --fmad=false)

@@ -11,7 +11,7 @@
 namespace attend::kernels {
 namespace {
 
-constexpr int64_t kRunElements = 1 << 16;  // of a task
+constexpr int64_t kRunElements = 1 << 16;  // per task
 
 }  // namespace
 

@@ -20,7 +20,7 @@ Listeners& listeners() {
   return all;
 }
 
-// Returns whether it is new.
+// Returns true if the choice is new.
 bool add(const KernelChoice& choice, std::vector<KernelChoice>& seen) {
   if (std::find(seen.begin(), seen.end(), choice) != seen.end()) return false;
   seen.push_back(choice);

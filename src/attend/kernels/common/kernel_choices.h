@@ -1,4 +1,4 @@
-// Which kernel serves what, for people: `--log-kernels` and benches. Off, a choice costs the look at a flag.
+// Log of kernel choices for `--log-kernels` and benchmarks. If disabled, a choice costs one check of a flag.
 #pragma once
 
 #include <atomic>
@@ -14,13 +14,13 @@ struct KernelChoice {
   std::string why;
   auto operator<=>(const KernelChoice&) const = default;
 };
-// "linear of 8 x 4096 -> 6144, bfloat16: skinny GEMM (few rows: ...)"
+// Formats a choice: "linear of 8 x 4096 -> 6144, bfloat16: skinny GEMM (few rows: ...)".
 std::string to_string(const KernelChoice& choice);
 
-// From now on each choice of the process that was not yet logged is logged once. There is no way back.
+// Enables logging: each distinct choice of the process is logged once. Cannot be disabled again.
 void log_kernels();
 
-// Collects the distinct choices of the process, on any of its threads, while it lives.
+// Collects the distinct choices of the process, on any of its threads, during its lifetime.
 class KernelChoices {
  public:
   KernelChoices();
@@ -28,7 +28,7 @@ class KernelChoices {
   KernelChoices(const KernelChoices&) = delete;
   KernelChoices& operator=(const KernelChoices&) = delete;
 
-  // In the order in which they were first made.
+  // Returns the choices in the order in which they were first made.
   std::vector<KernelChoice> all() const;
 
  private:
@@ -39,7 +39,7 @@ class KernelChoices {
 namespace internal {
 inline std::atomic<int> num_listeners = 0;
 }
-// Whether anybody listens.
+// Returns true if there are listeners.
 inline bool records_choices() { return internal::num_listeners.load(std::memory_order_relaxed) > 0; }
 void record_choice(const KernelChoice& choice);
 

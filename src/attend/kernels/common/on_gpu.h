@@ -1,4 +1,4 @@
-// Whether a stream is a GPU's; and if so, that GPU is the calling thread's current one while this lives,
+// True if a stream is on a GPU. That GPU is the calling thread's current device during the object's lifetime,
 // since launches, function attributes and numbers of SMs are those of the current device:
 //   if (const OnGpu gpu(stream); gpu) return cuda::merge(args, stream);
 #pragma once
@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "attend/tensor/cuda.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 
 namespace attend::kernels {
 

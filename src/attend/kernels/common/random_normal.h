@@ -1,5 +1,5 @@
-// RandomNormal: a sequence of random numbers in which each can be computed by itself, to the same bits on
-// every device. Light and plain, so that device code includes it as it is.
+// RandomNormal: a sequence of random values in which each can be computed independently, with the same bits
+// on every device. A plain header that device code can include.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace attend::kernels {
 
-// A well-mixed hash of a counter (splitmix64's finalizer, https://prng.di.unimi.it/splitmix64.c).
+// Hash of a counter (splitmix64's finalizer, https://prng.di.unimi.it/splitmix64.c).
 ATTEND_HOST_DEVICE inline uint64_t mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -16,13 +16,13 @@ ATTEND_HOST_DEVICE inline uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Element i is number first + i of the one sequence there is: about N(mean, deviation^2).
+// Element i is value first + i of a fixed sequence, approximately N(mean, deviation^2).
 struct RandomNormal {
   uint64_t first = 0;
   float mean = 0.0f, deviation = 1.0f;
 
-  // The sum of four uniform 16-bit numbers, centered and scaled by its deviation (Irwin-Hall, variance 4/12).
-  // No logarithm, so that weights of many gigabytes take seconds.
+  // Returns the sum of four uniform 16-bit values, centered and scaled by its standard deviation (Irwin-Hall,
+  // variance 4/12). It needs no logarithm, so that weights of many gigabytes take only seconds.
   ATTEND_HOST_DEVICE float at(int64_t i) const {
     const uint64_t bits = mixed(first + static_cast<uint64_t>(i));
     const auto sum =

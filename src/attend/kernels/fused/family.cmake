@@ -1,15 +1,13 @@
-# The operations that models speak in, over a residual stream that hides what a device fuses.
+# Operations of a model over the residual stream; each device fuses what it can.
 attend_kernels(fused
   HEADERS
-    linear_ops.h
-    moe_add.h
-    norm_qkv_rope_store.h
-    residual.h
+    operations.h
   SOURCES
     linear_ops.cc
     moe_add.cc
     norm_qkv_rope_store.cc
     residual.cc
+    vocab_ops.cc
   CUDA
     cuda/normalized_qkv_kernel.cu
     cuda/qkv.cc

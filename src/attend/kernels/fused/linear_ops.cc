@@ -1,10 +1,9 @@
-#include "attend/kernels/fused/linear_ops.h"
-
 #include <algorithm>
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/fused/multiply_parts.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/norm_rope/check_rows.h"
 #include "attend/kernels/norm_rope/elementwise.h"
@@ -24,7 +23,8 @@ void gate(const NormGatedLinearArgs& args, Stream& stream) {
 void copy_rows(const TensorView& from, const TensorView& to, Stream& stream) {
   require_matrix("out", to, from.shape[0], from.shape[1], stream);
   if (stream.device.type == DeviceType::kCuda) {
-    require(to.dtype == from.dtype, "out of ", to.dtype, ": expected ", from.dtype, ", that of the stream");
+    require(to.dtype == from.dtype, "out of ", to.dtype, ": expected ", from.dtype,
+            ", the dtype of the residual");
     return attend::cuda::copy(from, to, stream);
   }
   parallel_for_rows(from.shape[0], from.shape[1], [&](int64_t row) {
@@ -67,7 +67,7 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
   const Linear& one = args.linear.front();
   InputNorm norm = ResidualAccess::input_norm(residual, args.norm);
   if (!all) {
-    // Of rows that are gathered no norm is deferred.
+    // The norm of gathered rows is never deferred.
     norm.deferred = false;
     norm.partial_squares = {};
     norm.normalized = norm.normalized.slice(0, 0, std::ssize(args.rows));
@@ -84,7 +84,7 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
 }
 
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context) {
-  // Without a norm this adds what is still to be added.
+  // Without a norm, this adds the pending addend.
   const TensorView sum = ResidualAccess::normalized(residual, {}, context.stream);
   if (norm.weight.empty()) return copy_rows(sum, out, context.stream);
   rms_norm(sum, norm.weight, norm.eps, out, context.stream);
@@ -149,7 +149,7 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
 
 void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
                      const OpContext& context) {
-  // Two sums in a row: what was left before is added first.
+  // Two consecutive sums: the pending addend is added first.
   const TensorView sum = ResidualAccess::normalized(residual, {}, context.stream);
   const TensorView addend = ResidualAccess::free_scratch(residual);
   const Linear parts[] = {linear};

@@ -1,11 +1,10 @@
-#include "attend/kernels/fused/moe_add.h"
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/fused/multiply_parts.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/moe/cpu/experts.h"
 #include "attend/kernels/moe/cuda/moe.h"
@@ -25,7 +24,7 @@ struct RouterScratch {
         weights(pieces.take(DType::kF32, {num_tokens, shape.top_k})) {}
 };
 
-// Returns what experts read.
+// Returns the input of the experts.
 TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const RouterScratch& router,
                                const OpContext& context) {
   RouteArgs choice{.logits = router.logits,
@@ -63,8 +62,8 @@ TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const
 
 }  // namespace
 
-// Pieces grow with the tokens or stay as they are, so one token needs the most of each; a feature is smallest
-// in 16 bits, where numbers of 32 need the most.
+// Pieces are constant or grow with the tokens, so the scratch per token is largest for one token. A feature
+// is smallest in 16 bits, where 32-bit values need the most features.
 int64_t moe_scratch_width(const MoeShape& shape) {
   ScratchPieces pieces;
   const RouterScratch router(shape, 1, pieces);
@@ -77,7 +76,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   const bool on_gpu = context.stream.device.type == DeviceType::kCuda;
   require_shape("scratch", args.scratch, {num_tokens, moe_scratch_width(args.shape)});
   require_dtype("scratch", args.scratch, residual.sum().dtype);
-  require(args.scratch.is_contiguous(), "scratch ", args.scratch, ": expected it contiguous");
+  require(args.scratch.is_contiguous(), "scratch ", args.scratch, ": expected a contiguous tensor");
   const View<std::byte> memory{static_cast<std::byte*>(args.scratch.data), args.scratch.num_bytes()};
   ScratchPieces pieces(memory, context.stream.device);
   const RouterScratch router(args.shape, num_tokens, pieces);
@@ -88,7 +87,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
     multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);
     silu_mul(args.shared.gate_up_out, args.shared.inner, context.stream);
   }
-  // On a CPU the sum waits for the next norm, where x was.
+  // On a CPU the sum remains pending for the next norm, in the memory of x.
   moe_experts({.shape = args.shape,
                .x = x,
                .experts = router.experts,

@@ -1,10 +1,9 @@
-#include "attend/kernels/fused/norm_qkv_rope_store.h"
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/fused/cuda/qkv.h"
-#include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/fused/multiply_parts.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
@@ -15,7 +14,7 @@ namespace attend::kernels {
 
 void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, const StoreKvArgs& store,
                          Stream& stream) {
-  require(rope.k.data == store.k.data, "qkv_norm_rope_store: k of the store is not the one that is rotated");
+  require(rope.k.data == store.k.data, "qkv_norm_rope_store: expected the same k in rope and store");
   const OnGpu gpu(stream);
   if (!gpu) {
     linear(product, stream);
@@ -47,7 +46,7 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
                           .sin = args.rope.sin,
                           .interleaved = args.rope.interleaved,
                           .norm_after_rope = args.qk_norm.after_rope};
-  // Only q's own numbers change, so it may follow the store.
+  // Only the values of q change, so this may follow the store.
   const auto apply_temperature = [&] {
     if (args.temperature.slope > 0.0f)
       scale_by_position(rope.q, args.positions, args.temperature, context.stream);

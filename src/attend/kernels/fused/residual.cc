@@ -1,14 +1,13 @@
-#include "attend/kernels/fused/residual.h"
-
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend::kernels {
 namespace {
 
-// sum += x, both f32 [num_tokens, hidden_size]: where no norm adds what was left.
+// sum += x, both f32 [num_tokens, hidden_size]: used if no norm adds the pending addend.
 void add_on_host(const TensorView& x, const TensorView& sum) {
   const int64_t num_columns = sum.shape[1];
   parallel_for_rows(sum.shape[0], num_columns, [&](int64_t row) {
@@ -51,12 +50,12 @@ TensorView ResidualAccess::normalized(Residual& residual, const Norm& norm, Stre
 
 InputNorm ResidualAccess::input_norm(Residual& residual, const Norm& norm) {
   ensure(residual.scratch_ != Residual::Scratch::kAddend,
-         "a GEMM that norms, and a sum that is not there yet");
+         "residual: a GEMM with a norm cannot read a sum with a pending addend");
   InputNorm input{.weight = norm.weight,
                   .eps = norm.eps,
                   .normalized = residual.memory_.scratch,
                   .partial_squares = residual.memory_.partial_squares};
-  // Deferred for one GEMM: those that norm by themselves may write scratch.
+  // A deferred norm serves one GEMM: kernels that normalize x themselves may overwrite the scratch.
   if (residual.scratch_ == Residual::Scratch::kDeferred)
     input.deferred = residual.deferred_.weight.data == norm.weight.data && residual.deferred_.eps == norm.eps;
   residual.scratch_ = Residual::Scratch::kFree;
@@ -71,7 +70,7 @@ TensorView ResidualAccess::leave_addend(Residual& residual) {
 }
 
 TensorView ResidualAccess::free_scratch(Residual& residual) {
-  ensure(residual.scratch_ != Residual::Scratch::kAddend, "a sum that is not there yet, and another one");
+  ensure(residual.scratch_ != Residual::Scratch::kAddend, "residual: the scratch holds a pending addend");
   residual.scratch_ = Residual::Scratch::kFree;
   return residual.memory_.scratch;
 }

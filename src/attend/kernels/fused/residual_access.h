@@ -1,26 +1,27 @@
-// What the operations of fused/ do to a Residual.
+// Access to a Residual for the operations of fused/.
 #pragma once
 
-#include "attend/kernels/fused/residual.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend::kernels {
 
 class ResidualAccess {
  public:
-  // norm(sum), for a device whose GEMMs do not norm; sum itself when there is no norm. Holds until the next
-  // operation.
+  // Returns norm(sum), for a device with GEMMs that do not apply norms; sum itself without a norm. Valid
+  // until the next operation.
   static TensorView normalized(Residual& residual, const Norm& norm, Stream& stream);
-  // The same as an input of a GEMM that may norm by itself; x is residual.sum().
+  // Returns the same as an input of a GEMM that may apply the norm itself; x is residual.sum().
   static InputNorm input_norm(Residual& residual, const Norm& norm);
   static const TensorView& gathered(const Residual& residual) { return residual.memory_.gathered; }
-  // Where a product may be left, on a CPU, to be added to the sum later. Adds the one that was left before.
+  // Returns the memory for a product that is added to the sum later, on a CPU. Adds the previous pending
+  // addend first.
   static TensorView leave_addend(Residual& residual);
-  // Memory like sum() for what is to be added on a GPU; a norm that was deferred is forgotten.
+  // Returns memory like sum() for an addend on a GPU; drops a deferred norm.
   static TensorView free_scratch(Residual& residual);
-  // The norm that a GEMM may defer which adds to the sum; null: nobody expects one, or it can not be
+  // Returns the norm that a GEMM which adds to the sum may defer; null if none is expected or it cannot be
   // deferred.
   static const InputNorm* next_norm(Residual& residual);
-  // Whether the GEMM did.
+  // `deferred`: true if the GEMM deferred it.
   static void set_deferred(Residual& residual, bool deferred);
 };
 

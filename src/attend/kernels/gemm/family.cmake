@@ -1,4 +1,4 @@
-# Dense layers.
+# Linear layers.
 attend_kernels(gemm
   HEADERS
     linear.h
@@ -15,7 +15,7 @@ attend_kernels(gemm
     cuda/sm90/gated_mlp/gated_mlp_gemm_shape.cc
   ISA
     "cpu/head_linear MultiplyTransposed multiply_transposed"
-    "cpu/linear LinearKernel linear_kernel cpu/codes"
+    "cpu/linear LinearKernel linear_kernel cpu/quantized_values"
   CUDA
     cuda/cublaslt.cc
     cuda/fp8_linear.cc
@@ -53,7 +53,7 @@ attend_kernels(gemm
     "cuda/sm90/swap_ab/swap_ab_quantized(const SwapAbQuantizedParams& params, const SwapAbGemmShape& shape, void* stream)")
 
 if(ATTEND_CUDA)
-  # cuBLASLt is loaded when the first dense layer runs on a GPU: where the loader looks, then here.
+  # cuBLASLt is loaded when the first linear layer runs on a GPU: from the search path of the loader, then from here.
   set_source_files_properties(gemm/cuda/cublaslt.cc PROPERTIES COMPILE_DEFINITIONS
     "ATTEND_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
 endif()

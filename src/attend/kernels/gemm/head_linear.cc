@@ -20,8 +20,8 @@ void check(const HeadLinearArgs& args, const Stream& stream) {
   const DType dtype = args.weight.dtype;
   const bool on_gpu = stream.device.type == DeviceType::kCuda;
   if (on_gpu ? dtype != args.x.dtype : dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16)
-    fail(ErrorCode::kUnsupported, "weight ", args.weight, ": head_linear() takes float32, float16, bfloat16",
-         on_gpu ? ", of the dtype of x" : "");
+    fail(ErrorCode::kUnsupported, "weight ", args.weight, ": expected float32, float16 or bfloat16",
+         on_gpu ? ", the dtype of x" : "");
   require(args.weight.strides[1] == 1 || args.weight.strides[2] == 1, "weight ", args.weight,
           " with strides ", args.weight.strides[1], " and ", args.weight.strides[2],
           ": expected one of them to be 1");

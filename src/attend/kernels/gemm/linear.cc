@@ -18,7 +18,7 @@ namespace {
 
 constexpr uintptr_t kWorkspaceAlignment = 64;
 
-// `name`: of the norm among the arguments.
+// `name`: argument name of the norm.
 void check_norm(const std::string& name, const InputNorm& norm, const TensorView& x, const Stream& stream) {
   if (norm.weight.empty()) return;
   require_shape(name + ".weight", norm.weight, {x.shape[1]});
@@ -28,7 +28,7 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
   require_activation_of(stream, name + ".normalized", norm.normalized);
   require_dtype(name + ".normalized", norm.normalized, x.dtype);
   require(!norm.deferred || !norm.partial_squares.empty(), name,
-          ": deferred, so its partial_squares have to be given");
+          ": a deferred norm requires partial_squares");
   if (norm.partial_squares.empty()) return;
   require_shape(name + ".partial_squares", norm.partial_squares,
                 {x.shape[0], x.shape[1] / kPartialSquaresWidth});
@@ -36,7 +36,7 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
   require_activation_of(stream, name + ".partial_squares", norm.partial_squares);
 }
 
-// linear() of arguments that were checked.
+// linear() for checked arguments.
 bool multiply_checked(const LinearArgs& args, Stream& stream) {
   if (args.out.num_elements() == 0) return false;
   if (const OnGpu gpu(stream); gpu) return cuda::linear(args, stream);
@@ -67,22 +67,22 @@ void check(const LinearArgs& args, const Stream& stream) {
   require_shape("out", args.out, {num_rows, out_features});
   require_activation_of(stream, "x", args.x);
   require_activation_of(stream, "out", args.out);
-  // Tensor maps and cuBLASLt want rows one after another.
+  // Tensor maps and cuBLASLt require rows that do not overlap.
   for (const auto& [name, rows] : {std::pair{"x", &args.x}, {"out", &args.out}})
     require(num_rows <= 1 || rows->strides[0] >= rows->shape[1], name, " ", *rows,
             ": expected rows that do not overlap, a stride of at least ", rows->shape[1], ", not ",
             rows->strides[0]);
   require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
-          args.x.dtype, ", as x, or float32");
+          args.x.dtype, ", the dtype of x, or float32");
   require_weight_of(stream, "weight", args.weight);
   const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device, args.weight.format);
   require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
           " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
   require(reinterpret_cast<uintptr_t>(args.workspace.data()) % kWorkspaceAlignment == 0, "workspace at ",
-          static_cast<const void*>(args.workspace.data()), ": expected an address that ", kWorkspaceAlignment,
-          " divides");
+          static_cast<const void*>(args.workspace.data()), ": expected a multiple of ", kWorkspaceAlignment);
   if (args.accumulate && stream.device.type != DeviceType::kCuda)
-    fail(ErrorCode::kUnsupported, "accumulate: linear() on ", stream.device, " does not offer it; cuda does");
+    fail(ErrorCode::kUnsupported, "accumulate: linear() on ", stream.device,
+         " does not support it; cuda does");
   check_norm("norm", args.norm, args.x, stream);
   if (args.next_norm != nullptr) check_norm("next_norm", *args.next_norm, args.out, stream);
   if (args.bias.empty()) return;
@@ -116,7 +116,7 @@ void gated_linear(const GatedLinearArgs& args, Stream& stream) {
                         .norm = args.norm};
   check(both, stream);
   require(args.weight.out_features() % 2 == 0, "weight ", args.weight,
-          ": expected gate and up, as many rows of each");
+          ": expected equal numbers of gate and up rows");
   require_shape("out", args.out, {args.x.shape[0], args.weight.out_features() / 2});
   require_activation_of(stream, "out", args.out);
   if (args.out.num_elements() == 0) return;

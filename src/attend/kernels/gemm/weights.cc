@@ -12,13 +12,13 @@
 namespace attend::kernels {
 namespace {
 
-// Inputs of which a kernel reads one vector at a time, all in one group.
+// Inputs that a kernel reads as one vector, all in one group.
 constexpr int64_t kEightBitGroupUnit = 16, kFourBitGroupUnit = 32;
 constexpr int64_t kMxFp4Group = 32;
 
 void check_weight_data(const std::string& name, const Weight& weight) {
   require_rank(name, weight.data, 2);
-  require(weight.data.is_contiguous(), name, " ", weight, ": expected it contiguous");
+  require(weight.data.is_contiguous(), name, " ", weight, ": expected a contiguous tensor");
   require_dtype(name, weight.data,
                 weight.format == WeightFormat::kFp8    ? DType::kF8E4M3
                 : weight.format == WeightFormat::kInt8 ? DType::kI8
@@ -30,7 +30,7 @@ void check_weight_groups(const std::string& name, const Weight& weight) {
   require(outs >= 1 && ins >= 1, name, " ", weight, ": expected groups of at least 1 x 1");
   if (has_eight_bits(weight.format))
     return require(ins >= in_features || ins % kEightBitGroupUnit == 0, name, " ", weight,
-                   ": expected groups of ", kEightBitGroupUnit, " inputs, a multiple of that, or all ",
+                   ": expected groups of ", kEightBitGroupUnit, " inputs, a multiple of this, or all ",
                    in_features);
   require(outs == 1, name, " ", weight, ": expected groups of one output feature");
   if (weight.format == WeightFormat::kMxFp4)
@@ -44,29 +44,29 @@ void check_weight_scales(const std::string& name, const Weight& weight, int64_t 
   const int64_t columns = ceil_div(weight.in_features(), weight.group_ins);
   const TensorView& scales = weight.scales;
   require_shape(name + ".scales", scales, {rows, columns});
-  require(scales.is_contiguous(), name, ".scales ", scales, ": expected them contiguous");
+  require(scales.is_contiguous(), name, ".scales ", scales, ": expected a contiguous tensor");
   if (has_eight_bits(weight.format)) require_dtype(name + ".scales", scales, DType::kF32);
   if (weight.format == WeightFormat::kMxFp4) require_dtype(name + ".scales", scales, DType::kU8);
   if (weight.format == WeightFormat::kInt4) require_weight(name + ".scales", scales);
   if (!weight.zeros.empty()) {
-    require(weight.format == WeightFormat::kInt4, name, " ", weight, ": its zeros ", weight.zeros,
+    require(weight.format == WeightFormat::kInt4, name, " ", weight, ": zeros ", weight.zeros,
             ": expected none");
     require_shape(name + ".zeros", weight.zeros, {rows, columns});
     require_dtype(name + ".zeros", weight.zeros, DType::kU8);
-    require(weight.zeros.is_contiguous(), name, ".zeros ", weight.zeros, ": expected them contiguous");
+    require(weight.zeros.is_contiguous(), name, ".zeros ", weight.zeros, ": expected a contiguous tensor");
   }
   if (weight.input_order.empty()) return;
-  require(has_four_bits(weight.format), name, " ", weight, ": its input_order: expected none");
+  require(has_four_bits(weight.format), name, " ", weight, ": input_order: expected none");
   if (num_orders == 1)
     require_shape(name + ".input_order", weight.input_order, {weight.in_features()});
   else
     require_shape(name + ".input_order", weight.input_order, {num_orders, weight.in_features()});
   require(weight.input_order.is_contiguous(), name, ".input_order ", weight.input_order,
-          ": expected it contiguous");
+          ": expected a contiguous tensor");
   require_dtype(name + ".input_order", weight.input_order, DType::kI32);
 }
 
-// 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same below 0 (OCP MX specification, E2M1).
+// Decodes e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives (OCP MX specification).
 double e2m1(int code) {
   constexpr std::array<double, 8> kMagnitudes = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
   const double magnitude = kMagnitudes[static_cast<size_t>(code & 7)];
@@ -81,7 +81,7 @@ void require_weight_of(const Stream& stream, std::string_view view_name, const W
   if (weight.format == WeightFormat::kPlain) {
     require_weight(name, weight.data);
     require_on(stream, name, weight.data);
-    return require(weight.scales.empty(), name, " ", weight, ": its scales ", weight.scales,
+    return require(weight.scales.empty(), name, " ", weight, ": scales ", weight.scales,
                    ": expected none with ", to_string(weight.format), " elements");
   }
   check_weight_data(name, weight);

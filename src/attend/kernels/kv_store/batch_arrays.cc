@@ -5,6 +5,7 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/kv_store/cuda/store.h"
 #include "attend/kernels/kv_store/kv_locations.h"
+#include "attend/kernels/metadata/lengths.h"
 
 namespace attend::kernels {
 namespace {
@@ -24,7 +25,7 @@ void check_request(const BatchSource& source, int32_t r) {
             " of request ", r, ": expected 0 to ", num_rows, ", the number of its queries");
 }
 
-// The entries of request r; with seqused_q both of it.
+// Derives the entries of request r; with seqused_q, both entries.
 void derive_request(const BatchSource& source, const BatchArrays& arrays, int32_t r) {
   const BatchRequest request = batch_request(source, r);
   const int32_t each = source.seqused_q == nullptr ? 1 : 2;
@@ -61,7 +62,7 @@ void check_sizes(const BatchSource& source, const BatchArrays& arrays) {
   const auto num_reqs = static_cast<size_t>(num_batch_reqs(source));
   const auto check = [num_reqs](std::string_view name, View<int32_t> array, size_t size) {
     require(array.empty() || array.size() == size, name, " of ", array.size(), " entries: ", num_reqs,
-            " requests have ", size);
+            " requests need ", size);
   };
   check("cu_seqlen_q", arrays.cu_seqlen_q, num_reqs + 1);
   check("seqlen_kv", arrays.seqlen_kv, num_reqs);
@@ -70,7 +71,7 @@ void check_sizes(const BatchSource& source, const BatchArrays& arrays) {
       static_cast<size_t>(source.num_reqs) * static_cast<size_t>(source.locations.capacity);
   check("key_slots", arrays.key_slots, num_slots);
   require(arrays.key_slots.empty() || source.locations.table != nullptr,
-          "key_slots: only keys of a table have them");
+          "key_slots: expected keys with a table");
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ void append_keys(const BatchSource& source, const BatchArrays& arrays, const Sto
   check_sizes(source, arrays);
   check(store);
   require(store.to.slots.data() == arrays.new_slots.data() && store.to.slot_map == nullptr,
-          "append_keys: slots of the store are not the new slots");
+          "append_keys: expected store.to.slots to be new_slots, without a slot map");
   if (const OnGpu gpu(stream); gpu) return cuda::append_keys(source, arrays, store, stream);
   derive_on_host(source, arrays);
   store_kv(store, stream);

@@ -1,8 +1,7 @@
-# New K/V into a pool.
+# Store of new K/V into a pool.
 attend_kernels(kv_store
   HEADERS
     batch_arrays.h
-    latent_rows.h
     selected_rows.h
     store.h
   SOURCES

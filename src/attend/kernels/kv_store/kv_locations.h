@@ -1,24 +1,25 @@
-// Where the keys of a request lie, on either device.
+// Location of the keys of a request, for host and device.
 #pragma once
 
 #include "attend/kernels/kv_store/batch_arrays.h"
+#include "attend/kernels/metadata/lengths.h"
 
 namespace attend::kernels {
 
-// Of a request without a table.
+// Returns the first key of a request without a table.
 ATTEND_HOST_DEVICE inline int32_t first_key_of(const KvLocations& locations, int32_t r) {
   if (locations.begins != nullptr) return locations.begins[r];
   return (locations.rows != nullptr ? locations.rows[r] : r) * locations.row_spacing;
 }
 
-// The token slot of position `p`, which there is room for.
+// Returns the token slot of position `p`, which must be within the capacity.
 ATTEND_HOST_DEVICE inline int32_t get_slot(const KvLocations& locations, int32_t r, int32_t p) {
   if (locations.table == nullptr) return first_key_of(locations, r) + p;
   const int32_t page = locations.table[r * locations.table_stride + p / locations.page_size];
   return page * locations.page_size + p % locations.page_size;
 }
 
-// What a batch says of a request of its source.
+// Derived values of one request of a batch.
 struct BatchRequest {
   int32_t first_query, num_rows, num_queries;
   int32_t leftpad, first_key, seqlen_kv;
@@ -40,7 +41,8 @@ ATTEND_HOST_DEVICE inline BatchRequest batch_request(const BatchSource& source, 
   return request;
 }
 
-// Token of memory where position `p` of a request lies, which there is room for and a table.
+// Returns the token of memory of position `p` of a request. Requires a table and a position within the
+// capacity.
 ATTEND_HOST_DEVICE inline int32_t get_key_slot(const KvLocations& locations, int32_t r, int32_t p) {
   const int32_t page = locations.table[r * locations.table_stride + p / locations.page_size];
   return page * locations.page_spacing + p % locations.page_size;

@@ -25,17 +25,17 @@ void check(const GatherLatentArgs& args, const Stream& stream) {
   require_on(stream, "out", args.out);
   require_scale("scale", args.scale);
   require_shape("out", args.out, {args.out.shape[0], latent_width(args.cache)});
-  require(args.out.is_contiguous(), "out ", args.out, ": expected it contiguous");
+  require(args.out.is_contiguous(), "out ", args.out, ": expected a contiguous tensor");
   const auto num_reqs = args.requests.rows.size();
   require(args.requests.seqlen_kv.size() == num_reqs && args.cu_seqlen_q.size() == num_reqs + 1 &&
               args.cu_seqlen_kv.size() == num_reqs + 1 && args.seqlen_kv.size() == num_reqs,
-          "gather_latent: of ", num_reqs, " requests ", args.requests.seqlen_kv.size(),
+          "gather_latent: for ", num_reqs, " requests ", args.requests.seqlen_kv.size(),
           " lengths, cu_seqlen_q of ", args.cu_seqlen_q.size(), ", cu_seqlen_kv of ",
           args.cu_seqlen_kv.size(), " and seqlen_kv of ", args.seqlen_kv.size());
   require(args.first >= 0 && args.count >= 1, "gather_latent: ", args.count, " keys from ", args.first,
-          ": expected at least 1, from 0 on");
+          ": expected at least 1 key, from 0 or later");
   require(static_cast<int64_t>(num_reqs) * args.count <= args.out.shape[0], "out ", args.out, ": ", num_reqs,
-          " requests may have ", args.count, " rows each");
+          " requests need up to ", args.count, " rows each");
 }
 
 void gather_on_cpu(const GatherLatentArgs& args) {
@@ -62,7 +62,7 @@ void gather_on_cpu(const GatherLatentArgs& args) {
       void* const to = args.out[args.cu_seqlen_kv[r] + i].data;
       if (has_scaled_rows(args.cache))
         cpu::read_scaled_row(kernels, from, args.scale, to, args.out.dtype);
-      else  // It divides by a scale.
+      else  // store() divides by its scale.
         kernels.store(from, args.cache.dtype, to, args.out.dtype, 1.0f / args.scale,
                       static_cast<int>(args.cache.shape[2]));
     }
@@ -80,7 +80,7 @@ void gather_latent(const GatherLatentArgs& args, Stream& stream) {
 
 void lengths_of(View<const int32_t> sums, View<int32_t> lengths, Stream& stream) {
   require(sums.size() == lengths.size() + 1, "sums of ", sums.size(), ": ", lengths.size(),
-          " lengths have one more");
+          " lengths need one more");
   if (lengths.empty()) return;
   if (const OnGpu gpu(stream); gpu) return cuda::lengths_of(sums, lengths, stream);
   for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = sums[i + 1] - sums[i];

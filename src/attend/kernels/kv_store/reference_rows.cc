@@ -9,7 +9,7 @@
 namespace attend::kernels::reference {
 namespace {
 
-// The parts of a scaled row as elements of their own.
+// Views of the parts of a scaled row.
 struct RowParts {
   TensorView values, descales, rope;
 

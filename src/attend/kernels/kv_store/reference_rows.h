@@ -1,4 +1,4 @@
-// Latent rows of a cache in float64: what a row means, whatever it is stored in.
+// Dequantized latent rows of a cache in float64, for any storage format.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace attend::kernels::reference {
 
-// The `count` values from `first` on of the row that begins at `offset` (in elements of the cache).
+// Returns `count` values from `first` of the row that starts at `offset` (in elements of the cache).
 std::vector<double> load_latent(const TensorView& cache, int64_t offset, int64_t first, int64_t count);
 
 // `values`: [kScaledRow.width()].

@@ -1,4 +1,4 @@
-// How numbers of a scaled row are scaled, on either device.
+// Scaling of the values of a scaled row, for host and device.
 #pragma once
 
 #include <cmath>
@@ -9,12 +9,12 @@
 
 namespace attend::kernels {
 
-// What numbers of up to `largest` are divided by when they are stored in e4m3: a power of two, as FlashMLA's
-// quantizer has it, so that a bfloat16 holds what is read back.
+// Returns the divisor for e4m3 storage of values of magnitude up to `largest`: a power of two, as in
+// FlashMLA's quantizer, so that dequantized values are exact in bfloat16.
 ATTEND_HOST_DEVICE inline float scaled_row_descale(float largest) {
   constexpr float kLargestE4M3 = 448.0f, kLeast = 1e-4f;
   const float least = fmaxf(largest / kLargestE4M3, kLeast);
-  // Rounded up to a power of two: a mantissa that is not 0 carries into the exponent.
+  // Rounds up to a power of two: a non-zero mantissa carries into the exponent.
   uint32_t bits;
   memcpy(&bits, &least, sizeof bits);
   bits = (bits + 0x7fffffu) & 0x7f800000u;

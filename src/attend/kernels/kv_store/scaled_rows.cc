@@ -23,7 +23,7 @@ void require_latent_cache(std::string_view name, const TensorView& cache, int64_
   require_unit_stride(name, cache);
   require(reinterpret_cast<uintptr_t>(cache.data) % kScaledRow.alignment == 0 &&
               cache.strides[0] % kScaledRow.alignment == 0 && cache.strides[1] % kScaledRow.alignment == 0,
-          name, " ", cache, ": expected rows that begin at multiples of ", kScaledRow.alignment, " bytes");
+          name, " ", cache, ": expected rows that start at multiples of ", kScaledRow.alignment, " bytes");
 }
 
 std::string_view cache_dtype_name(DType dtype) {

@@ -43,7 +43,7 @@ float e8m0_to_float(uint8_t bits) {
   return bits == 0xff ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, int{bits} - 127);
 }
 
-// A row of `page`, by its place there, in float32.
+// Dequantizes a row of `page`, given its index in the page, to float32.
 void dequantize(const DequantizeRowsArgs& args, const std::byte* page, int64_t at,
                 const cpu::RowKernels& kernels, float* row) {
   const QuantizedRow& held = quantized_row(args.layout);
@@ -75,9 +75,9 @@ void check_on_host(const DequantizeRowsArgs& args) {
   const int64_t num_slots = args.cache.shape[0] * args.cache.shape[1];
   for (int64_t i = 0; i < args.slots.shape[0]; ++i) {
     const int32_t count = args.counts[static_cast<size_t>(i)], first = row_offset(args, i);
-    require(count >= 0 && count <= width, "counts[", i, "] is ", count, ": there is room for ", width);
-    require(first >= 0 && first + int64_t{count} <= room, "first[", i, "] is ", first, ": out has room for ",
-            room, ", and ", count, " are wanted");
+    require(count >= 0 && count <= width, "counts[", i, "] is ", count, ": expected 0 to ", width);
+    require(first >= 0 && first + int64_t{count} <= room, "first[", i, "] is ", first, ": out holds ", room,
+            " rows, ", count, " are requested");
     for (int64_t j = 0; j < count; ++j) {
       const int32_t slot = args.slots.as<const int32_t>()[i * args.slots.strides[0] + j];
       require(slot >= 0 && slot < num_slots, "slots[", i, ", ", j, "] is ", slot, ": the cache has ",
@@ -110,7 +110,7 @@ void compact_slots(const CompactSlotsArgs& args, Stream& stream) {
   check_slots("out", args.out, stream);
   const int64_t num_rows = args.slots.shape[0];
   require_shape("out", args.out, {num_rows, args.slots.shape[1]});
-  require(args.out.is_contiguous(), "out ", args.out, ": expected it contiguous");
+  require(args.out.is_contiguous(), "out ", args.out, ": expected a contiguous tensor");
   require(std::ssize(args.counts) == num_rows, "counts of ", args.counts.size(), " entries: expected ",
           num_rows);
   require(args.rows_each >= 1, "rows_each ", args.rows_each, ": expected at least 1");
@@ -132,9 +132,9 @@ void dequantize_rows(const DequantizeRowsArgs& args, Stream& stream) {
   require(reinterpret_cast<uintptr_t>(args.cache.data) % kAlignment == 0 &&
               args.cache.strides[0] % kAlignment == 0 &&
               (held.scales_bytes != 0 || args.cache.strides[1] % kAlignment == 0),
-          "cache ", args.cache, ": expected rows that begin at multiples of ", kAlignment, " bytes");
+          "cache ", args.cache, ": expected rows that start at multiples of ", kAlignment, " bytes");
   require(held.scales_bytes == 0 || args.cache.shape[1] <= 1 || args.cache.strides[1] == held.bytes(),
-          "cache ", args.cache, ": expected each page contiguous");
+          "cache ", args.cache, ": expected contiguous pages");
   check_slots("slots", args.slots, stream);
   const int64_t num_rows = args.slots.shape[0];
   require(std::ssize(args.counts) == num_rows, "counts of ", args.counts.size(), " entries: expected ",
@@ -144,7 +144,7 @@ void dequantize_rows(const DequantizeRowsArgs& args, Stream& stream) {
   require_activation("out", args.out);
   require_rank("out", args.out, 3);
   require_shape("out", args.out, {num_rows, args.out.shape[1], held.dim()});
-  require(args.out.is_contiguous(), "out ", args.out, ": expected it contiguous");
+  require(args.out.is_contiguous(), "out ", args.out, ": expected a contiguous tensor");
   require_on(stream, "out", args.out);
   if (args.slots.num_elements() == 0) return;
   if (const OnGpu gpu(stream); gpu) return cuda::dequantize_rows(args, stream);

@@ -1,29 +1,29 @@
-// Storing new K/V into a pool. What is stored is x / scale, rounded to the pool's dtype (fp8 saturates), of
-// scaled rows (selected_rows.h) by descales of their own beside.
+// Store of new K/V into a pool. Stored values are x / scale, rounded to the pool's dtype (fp8 saturates).
+// Scaled rows (selected_rows.h) have additional descales per group.
 #pragma once
 
 #include <cstdint>
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 
 namespace attend::kernels {
 
-// KvDestination: where the new K/V of a step go.
+// KvDestination: destination of the new K/V of a step.
 
-// The cache of one layer and the slots of a step's new tokens in it. For a layer and a padded batch size all
-// addresses and scales stay as they are, so graphs may hold them; what the slots say changes with each step.
+// Cache of one layer, and the slots of a step's new tokens in it. All addresses and scales are fixed for a
+// layer and a padded batch size, so graphs may record them; the contents of the slots change with each step.
 struct KvDestination {
-  TensorView k = {};  // [num_pages, page_size, num_kv_heads, head_dim_qk]; last stride 1. MLA: the latent
-                      // rows, whole, [num_pages, page_size, kv_lora_rank + rope_dim]
+  TensorView k = {};  // [num_pages, page_size, num_kv_heads, head_dim_qk]; last stride 1. MLA: whole latent
+                      // rows, [num_pages, page_size, kv_lora_rank + rope_dim]
   TensorView v = {};  // [num_pages, page_size, num_kv_heads, head_dim_v]; MLA: empty
-  View<const int32_t> slots = {};  // [num_tokens] token slots; -1: do not store
-  const int32_t* slot_map =
-      nullptr;  // token slot -> slot of this layer's half of the pool (SWA); null: the slot itself
-  float k_scale = 1.0f, v_scale = 1.0f;  // descales: x / scale is stored
-  bool fp8_q = false;  // absorbed MLA: q is wanted rounded to e4m3, its rotated part after the rotation
+  View<const int32_t> slots = {};  // [num_tokens] token slots; -1: not stored
+  // Token slot -> slot of this layer's half of the pool (SWA); null: identity.
+  const int32_t* slot_map = nullptr;
+  float k_scale = 1.0f, v_scale = 1.0f;  // descales: stored values are x / scale
+  bool fp8_q = false;  // absorbed MLA: q must be rounded to e4m3, its rope part after the rotation
 };
 
 struct StoreKvArgs {
@@ -31,15 +31,15 @@ struct StoreKvArgs {
   TensorView v;  // [num_tokens, num_kv_heads, head_dim_v]
   KvDestination to;
 };
-// Shapes, dtypes and scales; throws Error naming what is wrong.
+// Checks shapes, dtypes and scales. Throws Error with the invalid argument.
 void check(const StoreKvArgs& args);
-// Slots were checked on the host when they were written; a kernel trusts them.
+// Stores rows at their slots. Kernels do not check the slots; the host did when it wrote them.
 void store_kv(const StoreKvArgs& args, Stream& stream);
 
 struct StoreMlaArgs {
   TensorView latent;  // [num_tokens, kv_lora_rank]
   TensorView rope;    // [num_tokens, rope_dim]
-  KvDestination to;   // its k: [num_pages, page_size, kv_lora_rank + rope_dim], or scaled rows
+  KvDestination to;   // to.k: [num_pages, page_size, kv_lora_rank + rope_dim], or scaled rows
 };
 void check(const StoreMlaArgs& args);
 void store_mla(const StoreMlaArgs& args, Stream& stream);

@@ -1,5 +1,3 @@
-#include "attend/kernels/metadata/adapters.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,16 +5,17 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/metadata/check_page_size.h"
+#include "attend/kernels/metadata/metadata.h"
 
 namespace attend::kernels {
 namespace {
 
 void check_cu_seqlen_q(View<const int32_t> cu_seqlen_q, size_t num_reqs, std::string_view caller) {
   require(cu_seqlen_q.size() == num_reqs + 1 && cu_seqlen_q[0] == 0, "cu_seqlen_q of ", cu_seqlen_q.size(),
-          " numbers: ", caller, " needs ", num_reqs + 1, ", the first one 0");
+          " entries: ", caller, " needs ", num_reqs + 1, ", the first one 0");
   for (size_t r = 0; r < num_reqs; ++r)
     require(cu_seqlen_q[r] <= cu_seqlen_q[r + 1], "cu_seqlen_q falls from ", cu_seqlen_q[r], " to ",
-            cu_seqlen_q[r + 1], " at request ", r, ": ", caller, " needs rising numbers");
+            cu_seqlen_q[r + 1], " at request ", r, ": ", caller, " needs ascending values");
 }
 
 void check_seqlens(View<const int32_t> cu_seqlen_q, View<const int32_t> seqlen_kv, std::string_view caller) {
@@ -41,7 +40,7 @@ void check_tree_mask_words(int tree_mask_words, View<const int32_t> cu_seqlen_q,
           ", one bit per new token of the longest request");
 }
 
-// Bytes of one request's mask.
+// Returns the bytes of one request's mask.
 size_t mask_bytes(TreeMaskLayout layout, int32_t seqlen_q, int32_t seqlen_kv) {
   const auto q = static_cast<size_t>(seqlen_q);
   switch (layout) {
@@ -108,17 +107,17 @@ std::vector<int32_t> num_kv_splits(View<const int32_t> seqlen_kv, int num_q_head
           " needs at least 1");
   for (size_t r = 0; r < seqlen_kv.size(); ++r)
     require(seqlen_kv[r] >= 1, "seqlen_kv ", seqlen_kv[r], " of request ", r, ": ", kCaller,
-            " needs at least 1, as pad requests have");
+            " needs at least 1, also for padding requests");
   if (seqlen_kv.empty()) return {};
 
   const auto [shortest, longest] = std::minmax_element(seqlen_kv.begin(), seqlen_kv.end());
   const int64_t max_len = *longest;
-  // Lengths within a fifth of one another count as equal.
+  // Lengths within 20 % of each other count as equal.
   const int64_t min_len = 8 * max_len < 10 * int64_t{*shortest} ? max_len : *shortest;
-  // Rule 1: parts as long as the shortest request.
+  // Rule 1: splits as long as the shortest request.
   const int64_t splits_by_length = std::min<int64_t>(ceil_div(max_len, min_len), max_splits);
-  // Rule 2: enough parts for all SMs, the more the longer the KV. A kernel instance serves up to 16 query
-  // heads of a group.
+  // Rule 2: enough splits for all SMs, more for longer KV. A kernel instance handles up to 16 query heads of
+  // a group.
   const int group_size = num_q_heads / num_kv_heads;
   const int64_t head_tiles = ceil_div(num_q_heads, std::min(16, group_size));
   const int64_t grid = static_cast<int64_t>(seqlen_kv.size()) * head_tiles;
@@ -180,7 +179,7 @@ void pack_tree_mask(TreeMaskLayout layout, View<const uint8_t> mask, View<const 
 TreeRequests expand_tree_requests(View<const uint64_t> tree_mask, int tree_mask_words,
                                   View<const int32_t> cu_seqlen_q, View<const int32_t> slots) {
   constexpr std::string_view kCaller = "expand_tree_requests";
-  require(!cu_seqlen_q.empty(), "cu_seqlen_q of 0 numbers: ", kCaller, " needs one more than requests");
+  require(!cu_seqlen_q.empty(), "cu_seqlen_q of 0 entries: ", kCaller, " needs one more entry than requests");
   check_cu_seqlen_q(cu_seqlen_q, cu_seqlen_q.size() - 1, kCaller);
   check_tree_mask_words(tree_mask_words, cu_seqlen_q, kCaller);
   const auto num_tokens = static_cast<size_t>(cu_seqlen_q.back());

@@ -1,4 +1,4 @@
-// What every index of pages asks of their size.
+// Check of the page size, for all page indices.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@ namespace attend::kernels {
 
 inline void check_page_size(int page_size, std::string_view caller) {
   require(is_power_of_two(page_size) && page_size <= 256, "page_size ", page_size, ": ", caller,
-          " takes a power of two from 1 to 256");
+          " needs a power of two from 1 to 256");
 }
 
 }  // namespace attend::kernels

@@ -1,11 +1,8 @@
-# Page tables, CSR, slot translation; other contracts' metadata.
+# Page tables, CSR, slot translation; metadata of other contracts.
 attend_kernels(metadata
   HEADERS
-    adapters.h
     kv_index.h
-    lengths.h
     metadata.h
-    page_of.h
   SOURCES
     adapters.cc
     metadata.cc

@@ -1,34 +1,25 @@
-// Lengths of requests as interfaces state them, and what they say of one request or one token, on either
-// device.
+// Length of one request and position of one token, by Lengths, on either device.
 #pragma once
 
 #include <cstdint>
 
 #include "attend/kernels/common/host_device.h"
+#include "attend/kernels/metadata/kv_index.h"
 
-#pragma GCC visibility push(default)
 namespace attend::kernels {
-
-// The lengths of num_reqs requests: the differences of `cu`; or `per_request`; or, without either, `uniform`
-// for every request.
-struct Lengths {
-  const int32_t* cu = nullptr;           // [num_reqs + 1]
-  const int32_t* per_request = nullptr;  // [num_reqs]
-  int32_t uniform = 0;
-};
 
 ATTEND_HOST_DEVICE inline int32_t get_length(const Lengths& lengths, int32_t r) {
   if (lengths.cu != nullptr) return lengths.cu[r + 1] - lengths.cu[r];
   return lengths.per_request != nullptr ? lengths.per_request[r] : lengths.uniform;
 }
 
-// Tokens of the requests before `r`; `lengths` has `cu` or `uniform`.
+// Returns the number of tokens of the requests before `r`; requires `cu` or `uniform`.
 ATTEND_HOST_DEVICE inline int32_t tokens_before(const Lengths& lengths, int32_t r) {
   return lengths.cu != nullptr ? lengths.cu[r] : r * lengths.uniform;
 }
 
-// The last of `num` runs, which begin at begins[0] <= begins[1] <= ..., that begins at `x` or before; 0 where
-// none does.
+// Returns the index of the last of `num` ranges, with begins[0] <= begins[1] <= ..., that starts at or before
+// `x`; 0 if there is none.
 ATTEND_HOST_DEVICE inline int32_t last_begin(const int32_t* begins, int32_t num, int32_t x) {
   int32_t low = 0, high = num;
   while (high - low > 1) {
@@ -41,7 +32,7 @@ ATTEND_HOST_DEVICE inline int32_t last_begin(const int32_t* begins, int32_t num,
   return low;
 }
 
-// The request of a token; num_reqs for padding. `lengths` has `cu` or `uniform`.
+// Returns the request of a token, or num_reqs for padding; requires `cu` or `uniform`.
 ATTEND_HOST_DEVICE inline int32_t find_request(const Lengths& lengths, int32_t num_reqs, int32_t token) {
   if (lengths.cu == nullptr) {
     const int32_t request = token / (lengths.uniform > 0 ? lengths.uniform : 1);
@@ -51,4 +42,3 @@ ATTEND_HOST_DEVICE inline int32_t find_request(const Lengths& lengths, int32_t n
 }
 
 }  // namespace attend::kernels
-#pragma GCC visibility pop

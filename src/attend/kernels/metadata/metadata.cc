@@ -15,12 +15,12 @@ void check_requests(const RequestRows& requests, std::string_view caller) {
   for (size_t r = 0; r < requests.rows.size(); ++r) {
     const int32_t seqlen_kv = requests.seqlen_kv[r];
     require(seqlen_kv >= 0 && seqlen_kv <= longest, "seqlen_kv ", seqlen_kv, " of request ", r, ": ", caller,
-            " takes 0 to ", longest, ", the length of a row");
+            " supports 0 to ", longest, ", the length of a row");
   }
 }
 
-// Writes the page ids of request r to `pages`. A slot map is defined on token slots, so it comes before the
-// division.
+// Writes the page ids of request r to `pages`. A slot map is indexed by token slots, so it is applied before
+// the division.
 void write_pages(const RequestRows& requests, size_t r, int page_size, int32_t* pages) {
   const int32_t* slots = requests.table + requests.rows[r] * requests.stride;
   for (int32_t p = 0; p < requests.seqlen_kv[r]; p += page_size) {
@@ -50,7 +50,7 @@ void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr,
   check_page_size(page_size, kCaller);
   check_requests(requests, kCaller);
   const size_t num_reqs = requests.rows.size();
-  require(indptr.size() == num_reqs + 1, "indptr of ", indptr.size(), " numbers: ", kCaller, " needs ",
+  require(indptr.size() == num_reqs + 1, "indptr of ", indptr.size(), " entries: ", kCaller, " needs ",
           num_reqs + 1);
   int64_t num_pages = 0;
   for (int32_t seqlen_kv : requests.seqlen_kv) num_pages += ceil_div(seqlen_kv, page_size);
@@ -79,12 +79,13 @@ void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr,
 void write_new_slots(const NewSlots& slots, const TensorView& table, Stream& stream) {
   const OnGpu gpu(stream);
   if (!gpu)
-    fail(ErrorCode::kUnsupported, "new slots on ", stream.device, ": only a GPU has a copy of the rows");
+    fail(ErrorCode::kUnsupported, "write_new_slots on ", stream.device,
+         ": only a GPU has a copy of the rows");
   require(slots.cu_seqlen_q.size() == slots.rows.size() + 1 && slots.positions.size() == slots.slots.size(),
-          "new slots of ", slots.rows.size(), " requests: cu_seqlen_q of ", slots.cu_seqlen_q.size(), ", ",
-          slots.positions.size(), " positions, ", slots.slots.size(), " slots");
+          "write_new_slots: for ", slots.rows.size(), " requests: cu_seqlen_q of ", slots.cu_seqlen_q.size(),
+          ", ", slots.positions.size(), " positions, ", slots.slots.size(), " slots");
   require(slots.swa_slots.size() == (slots.slot_map != nullptr ? slots.slots.size() : 0),
-          "new slots: ", slots.swa_slots.size(), " of the window half for ", slots.slots.size(), " slots");
+          "write_new_slots: ", slots.swa_slots.size(), " swa_slots for ", slots.slots.size(), " slots");
   cuda::write_new_slots(slots, table, stream);
 }
 
@@ -92,7 +93,7 @@ void translate_slots(const int32_t* slot_map, View<const int32_t> slots, View<in
   require(translated.size() == slots.size(), "translated of ", translated.size(),
           " slots: translate_slots has ", slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
-    require(slots[i] >= -1, "slot ", slots[i], " at ", i, ": translate_slots takes a token slot or -1");
+    require(slots[i] >= -1, "slot ", slots[i], " at ", i, ": translate_slots needs a token slot or -1");
     translated[i] = slots[i] < 0 ? -1 : slot_map[slots[i]];
   }
 }

@@ -1,40 +1,14 @@
-// KvIndex: where the K/V of a position lies. Light and plain, so that device code includes it as it is.
+// page_of(): the page of a position, by a KvIndex, on either device.
 #pragma once
 
 #include <cstdint>
 
 #include "attend/kernels/common/host_device.h"
+#include "attend/kernels/metadata/kv_index.h"
 
-#pragma GCC visibility push(default)
 namespace attend::kernels {
 
-enum class KvIndexKind : uint8_t {
-  kRequestRows,  // straight from ReqToTokenPool, no table to build
-  kPageTable,    // [num_reqs, width] page ids
-  kCsr,          // page ids of all requests, one after another
-  kContiguous,   // K/V of all requests, one after another; no pages
-};
-
-// Position p of request r lies at offset p % page_size of a page:
-//   kRequestRows  slot = table[rows[r] * table_stride + round_down(p, page_size)];
-//                 slot = slot_map[slot] if there is one;
-//                 page = slot / page_size
-//   kPageTable    page = table[r * table_stride + p / page_size]
-//   kCsr          page = table[indptr[r] + p / page_size]
-//   kContiguous   page = indptr[r] + p, page_size 1
-// Only entries of visible positions are read: what lies behind a window or beyond seqlen_kv may be anything.
-struct KvIndex {
-  KvIndexKind kind = KvIndexKind::kRequestRows;
-  int32_t page_size = 1;            // power of two, 1 to 256
-  const int32_t* table = nullptr;   // token slots (kRequestRows) or page ids (kPageTable, kCsr)
-  int64_t table_stride = 0;         // elements from one row of `table` to the next
-  const int32_t* rows = nullptr;    // [num_reqs] kRequestRows: row of each request in `table`
-  const int32_t* indptr = nullptr;  // [num_reqs + 1] kCsr: in pages; kContiguous: cu_seqlen_kv, in tokens
-  const int32_t* slot_map =
-      nullptr;  // kRequestRows: slot of the pool's other half (SWA); null: the slot itself
-};
-
-// log2 of a page size.
+// Returns log2 of a page size.
 ATTEND_HOST_DEVICE inline int page_shift(int32_t page_size) {
 #if defined(__CUDA_ARCH__)
   return __ffs(page_size) - 1;
@@ -43,7 +17,7 @@ ATTEND_HOST_DEVICE inline int page_shift(int32_t page_size) {
 #endif
 }
 
-// The page that holds position `p` of request `r`; the formulas above.
+// Returns the page of position `p` of request `r`, with the formulas above.
 ATTEND_HOST_DEVICE inline int32_t page_of(const KvIndex& index, int r, int32_t p) {
   switch (index.kind) {
     case KvIndexKind::kRequestRows: {
@@ -63,4 +37,3 @@ ATTEND_HOST_DEVICE inline int32_t page_of(const KvIndex& index, int r, int32_t p
 }
 
 }  // namespace attend::kernels
-#pragma GCC visibility pop

@@ -15,13 +15,13 @@ namespace {
 
 constexpr uintptr_t kScratchAlignment = 64;
 
-// `rows`: of one expert. `most`: matrices that those of one expert may be.
+// `rows`: rows of one expert. `most`: maximum number of matrices per expert.
 void check_weights(const std::string& name, std::span<const Linear> linears, const MoeShape& shape,
                    int64_t rows, int64_t columns, int64_t most, const Stream& stream) {
   const auto count = std::ssize(linears);
   const bool one_each = count == shape.num_experts || count == most * shape.num_experts;
   require(count == 1 || (one_each && stream.device.type == DeviceType::kCpu), name, ": ", count,
-          " matrices of ", shape.num_experts, " experts: expected one, or on a CPU one of each");
+          " matrices of ", shape.num_experts, " experts: expected one, or on a CPU one per expert");
   for (const Linear& linear : linears) {
     const Weight& weight = linear.weight;
     const bool on_gpu = stream.device.type != DeviceType::kCpu;
@@ -33,7 +33,7 @@ void check_weights(const std::string& name, std::span<const Linear> linears, con
       require(weight.out_features() == matrix_rows && weight.in_features() == columns, name, " ", weight,
               ": expected [", matrix_rows, ", ", columns, "]");
     require(linear.bias.empty() == linears.front().bias.empty(), name,
-            ": some matrices with a bias: expected all or none");
+            ": some matrices have a bias: expected all or none");
     if (linear.bias.empty()) continue;
     require_weight(name + "'s bias", linear.bias);
     require_on(stream, name + "'s bias", linear.bias);
@@ -60,7 +60,8 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
   require(shape.num_experts >= 1 && shape.top_k >= 1 && shape.top_k <= shape.num_experts &&
               shape.intermediate_size >= 1 && shape.hidden_size >= 1,
           "experts: ", shape.top_k, " of ", shape.num_experts, ", ", shape.hidden_size, " features and ",
-          shape.intermediate_size, " within: expected at least 1 of each, and no more chosen than there are");
+          shape.intermediate_size,
+          " in each expert: expected at least 1 of each, and top_k up to the number of experts");
   require(shape.num_experts <= kMaxExperts, "experts: ", shape.num_experts, ": at most ", kMaxExperts);
   const int64_t num_tokens = args.x.shape[0];
   require_shape("x", args.x, {num_tokens, shape.hidden_size});
@@ -74,7 +75,7 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
   require_dtype("weights", args.weights, DType::kF32);
   for (const auto& [name, view] :
        {std::pair{"x", &args.x}, {"out", &args.out}, {"experts", &args.experts}, {"weights", &args.weights}})
-    require(view->is_contiguous(), name, " ", *view, ": expected it contiguous");
+    require(view->is_contiguous(), name, " ", *view, ": expected a contiguous tensor");
   require_on(stream, "experts", args.experts);
   require_on(stream, "weights", args.weights);
   check_weights("gate_up", args.linears.gate_up, shape, 2 * shape.intermediate_size, shape.hidden_size, 2,
@@ -85,12 +86,11 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
   require(args.scratch.size() >= needed, "scratch of ", args.scratch.size(), " bytes: ", num_tokens,
           " tokens need ", needed);
   require(reinterpret_cast<uintptr_t>(args.scratch.data()) % kScratchAlignment == 0, "scratch at ",
-          static_cast<const void*>(args.scratch.data()), ": expected an address that ", kScratchAlignment,
-          " divides");
+          static_cast<const void*>(args.scratch.data()), ": expected a multiple of ", kScratchAlignment);
   if (stream.device.type == DeviceType::kCpu) {
     if (args.accumulate)
       fail(ErrorCode::kUnsupported, "accumulate: moe_experts() on ", stream.device,
-           " does not offer it; cuda does");
+           " does not support it; cuda does");
     check_choices(args);
   }
 }

@@ -1,4 +1,4 @@
-# Mixtures of experts: the router, and the experts' gated MLPs.
+# Mixture of experts: the router, and the experts' gated MLPs.
 attend_kernels(moe
   HEADERS
     experts.h

@@ -6,11 +6,12 @@
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/experts.h"
+#include "attend/kernels/moe/spread_rank.h"
 
 namespace attend::kernels::reference {
 namespace {
 
-// Rows of W x + b over the rows of all experts.
+// Rows of W x + b, indexed over the rows of all experts.
 std::vector<double> multiply(std::span<const Linear> linears, int64_t first_row, int64_t num_rows,
                              const std::vector<double>& x) {
   std::vector<double> out;
@@ -43,7 +44,7 @@ std::vector<double> activate(const ExpertGate& rule, const std::vector<double>& 
   return inner;
 }
 
-// Indices from the largest rank down, the lower one first of equal ones.
+// Returns indices in descending order of rank, the lower index first if equal.
 std::vector<int32_t> descending(const std::vector<double>& ranks) {
   std::vector<int32_t> order(ranks.size());
   std::iota(order.begin(), order.end(), 0);
@@ -52,13 +53,13 @@ std::vector<int32_t> descending(const std::vector<double>& ranks) {
   return order;
 }
 
-// The experts of the best groups, best first.
+// Returns the experts of the best groups, best first.
 std::vector<int32_t> order_in_best_groups(const std::vector<double>& ranks, const RouterRule& rule) {
   std::vector<int32_t> order = descending(ranks);
   const auto num_groups = static_cast<size_t>(rule.groups.num_groups);
   const size_t group_size = ranks.size() / num_groups;
   const auto group_of = [&](int32_t expert) { return static_cast<size_t>(expert) / group_size; };
-  // A group's best experts come first, so what is added up are the first one or two of each.
+  // A group's best experts come first, so the rank of a group sums its first one or two.
   const int num_counted = rule.scores == RouterScores::kSoftmax ? 1 : 2;
   std::vector<double> of_group(num_groups, 0.0);
   std::vector<int> counted(num_groups, 0);

@@ -15,15 +15,15 @@ namespace {
 void check_groups(const RouterRule& rule, int64_t num_experts, int64_t top_k) {
   const auto [num_groups, top_groups] = rule.groups;
   require(num_groups >= 1 && num_groups <= kMaxExpertGroups && num_experts % num_groups == 0,
-          "groups: ", num_groups, " of ", num_experts, " experts: expected a divisor of them, 1 to ",
-          kMaxExpertGroups);
-  require(top_groups >= 1 && top_groups <= num_groups, "groups: ", top_groups, " chosen of ", num_groups,
+          "groups: ", num_groups, " of ", num_experts,
+          " experts: expected a divisor of the number of experts, 1 to ", kMaxExpertGroups);
+  require(top_groups >= 1 && top_groups <= num_groups, "groups: ", top_groups, " selected of ", num_groups,
           ": expected 1 to ", num_groups);
   const int64_t group_size = num_experts / num_groups;
-  require(top_groups * group_size >= top_k, "groups: ", top_groups, " chosen, of ", group_size,
-          " experts each: a token chooses ", top_k);
+  require(top_groups * group_size >= top_k, "groups: ", top_groups, " selected, with ", group_size,
+          " experts each: a token selects ", top_k);
   require(!rule.groups.limit() || rule.scores == RouterScores::kSoftmax || group_size >= 2,
-          "groups: of one expert each: by sigmoid scores a group is ranked by its two best");
+          "groups of one expert: sigmoid scores rank a group by its two best experts");
 }
 
 }  // namespace
@@ -36,15 +36,16 @@ void check(const RouteArgs& args, const Stream& stream) {
   require(num_experts >= 1 && num_experts <= kMaxExperts, "logits ", args.logits, ": expected 1 to ",
           kMaxExperts, " experts, not ", num_experts);
   require(top_k >= 1 && top_k <= kMaxExpertsPerToken && top_k <= num_experts, "experts ", args.experts,
-          ": expected 1 to ", std::min(kMaxExpertsPerToken, num_experts), " of a token, not ", top_k);
+          ": expected 1 to ", std::min(kMaxExpertsPerToken, num_experts), " per token, not ", top_k);
   require_shape("weights", args.weights, {num_tokens, top_k});
   check_groups(args.rule, num_experts, top_k);
   if (!args.correction.empty()) {
     require(args.rule.scores == RouterScores::kSigmoid, "correction ", args.correction,
-            ": of sigmoid scores alone");
+            ": expected only with sigmoid scores");
     require_shape("correction", args.correction, {num_experts});
     require_dtype("correction", args.correction, DType::kF32);
-    require(args.correction.is_contiguous(), "correction ", args.correction, ": expected it contiguous");
+    require(args.correction.is_contiguous(), "correction ", args.correction,
+            ": expected a contiguous tensor");
     require_on(stream, "correction", args.correction);
   }
   require_dtype("logits", args.logits, DType::kF32);
@@ -52,7 +53,7 @@ void check(const RouteArgs& args, const Stream& stream) {
   require_dtype("weights", args.weights, DType::kF32);
   for (const auto& [name, view] :
        {std::pair{"logits", &args.logits}, {"experts", &args.experts}, {"weights", &args.weights}}) {
-    require(view->is_contiguous(), name, " ", *view, ": expected it contiguous");
+    require(view->is_contiguous(), name, " ", *view, ": expected a contiguous tensor");
     require_on(stream, name, *view);
   }
 }

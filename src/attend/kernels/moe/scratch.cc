@@ -11,7 +11,7 @@ TensorView ScratchPieces::take(DType dtype, std::initializer_list<int64_t> shape
   const TensorView piece = TensorView::contiguous(data, dtype, shape, device_);
   used_ += round_up(piece.num_bytes(), kAlignment);
   ensure(memory_.empty() || used_ <= memory_.size(), "scratch of ", memory_.size(), " bytes: ", used_,
-         " are taken");
+         " are needed");
   return piece;
 }
 

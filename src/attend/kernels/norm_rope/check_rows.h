@@ -1,4 +1,4 @@
-// What the entries of this family check alike.
+// Checks shared by the entries of this family.
 #pragma once
 
 #include <string_view>
@@ -7,12 +7,12 @@
 
 namespace attend::kernels {
 
-// An activation of this shape.
+// Requires an activation of this shape.
 void require_matrix(std::string_view name, const TensorView& view, int64_t num_rows, int64_t num_columns,
                     const Stream& stream);
 void require_norm_weight(const TensorView& weight, int64_t dim, const Stream& stream);
-// `count` indices. Those of the host, which are short beside the rows that they choose, are read: each
-// chooses one of the `end` rows of `rows`.
+// Requires `count` indices. Indices in host memory, which are short compared to the rows that they select,
+// are checked: each must be below `end`, the number of rows of `rows`.
 void require_indices(const Stream& stream, std::string_view name, View<const int32_t> indices, int64_t count,
                      int64_t end, std::string_view rows);
 

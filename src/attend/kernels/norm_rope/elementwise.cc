@@ -55,7 +55,7 @@ void check_layer_norm(const TensorView& x, const TensorView& weight, const Tenso
   require_shape("bias", bias, {x.shape[1]});
   require_on(stream, "bias", bias);
   require(bias.dtype == weight.dtype, "bias of ", bias.dtype, ": expected ", weight.dtype,
-          ", that of the weight");
+          ", the dtype of the weight");
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ void gelu_tanh(const TensorView& x, Stream& stream) {
 void soft_cap(const TensorView& x, float cap, Stream& stream) {
   require_rank("x", x, 2);
   require_activation_of(stream, "x", x);
-  require(cap > 0.0f, "cap ", cap, ": expected a number above 0");
+  require(cap > 0.0f, "cap ", cap, ": expected above 0");
   if (const OnGpu gpu(stream); gpu) return cuda::soft_cap(x, cap, stream);
   cpu::soft_cap(x, cap, cpu::detect_isa());
 }

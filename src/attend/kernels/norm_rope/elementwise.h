@@ -1,8 +1,8 @@
-// Norms, activations, and rows chosen by indices. Activations are f32 on the CPU, f32, f16 or bf16 on GPUs;
-// weights and tables f32, f16 or bf16.
+// Norms, activations, and rows selected by indices. Activations are f32 on the CPU, f32, f16 or bf16 on GPUs;
+// weights and tables are f32, f16 or bf16.
 #pragma once
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -10,56 +10,56 @@
 namespace attend::kernels {
 
 // out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset), over the last dimension (RMSNorm, arXiv
-// 1910.07467). x, out: [.., dim], last stride 1; rank 2 or 3 with any outer strides (q/k norm works on
-// heads). weight: [dim]; on a GPU it may be read before the kernels launched before on the stream have ended,
-// as those of linear.h. weight_offset is 1 in Gemma's convention.
+// 1910.07467). x, out: [.., dim], last stride 1; rank 2 or 3 with any outer strides (q/k norm normalizes
+// heads). weight: [dim]; on a GPU it may be read before earlier kernels of the stream have finished, like the
+// weights of linear.h. weight_offset is 1 in Gemma's convention.
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
               float weight_offset = 0.0f);
 
-// residual += x; out = rms_norm(residual), the weight and its offset as there. All [num_tokens, hidden]; out
+// residual += x; out = rms_norm(residual) with the same weight and offset. All are [num_tokens, hidden]; out
 // may be x.
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
                   const TensorView& out, Stream& stream, float weight_offset = 0.0f);
 
-// residual += rms_norm(x), the norm rounded to the dtype of x before it is added: a norm behind a sublayer.
-// All [num_tokens, hidden]; the weight is read as there. x is overwritten.
+// residual += rms_norm(x), where the norm is rounded to the dtype of x before it is added: a norm after a
+// sublayer. All are [num_tokens, hidden]; the weight is read as in rms_norm(). x is overwritten.
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
                   Stream& stream);
 
-// LayerNorm: weights and biases of one dtype.
+// LayerNorm: weight and bias have the same dtype.
 
 // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, over the last dimension (LayerNorm, arXiv
 // 1607.06450). x, out: [num_tokens, hidden], last stride 1; out may be x. weight, bias: [hidden].
 void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                 const TensorView& out, Stream& stream);
 
-// residual = layer_norm(residual + x), the sum in float32: the stream itself is normalized after a sublayer,
-// as in BERT. Both [num_tokens, hidden].
+// residual = layer_norm(residual + x), with the sum in float32: the residual stream itself is normalized
+// after a sublayer, as in BERT. Both are [num_tokens, hidden].
 void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
                     const TensorView& bias, float eps, Stream& stream);
 
-// What stands between an MLP's two products, and the cap of logits. Activations are f32 on the CPU, f32,
+// Activations between an MLP's two products, and the soft cap of logits. Activations are f32 on the CPU, f32,
 // f16 or bf16 on GPUs.
 
 // out = silu(gate) * up with gate_up = [gate | up]: [num_tokens, 2 * intermediate]; out: [num_tokens,
 // intermediate].
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 
-// The same with GELU in place of SiLU, exactly, x Phi(x) with Phi the normal distribution's, and in its tanh
-// form (gelu.h).
+// Like silu_mul, with GELU instead of SiLU: exact, x Phi(x) with the normal distribution function Phi, and in
+// its tanh form (gelu.h).
 void gelu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 
-// x = GELU(x) (arXiv 1606.08415), and the same in its tanh form, in place. x: [num_tokens, intermediate].
+// x = GELU(x) (arXiv 1606.08415), exact and in its tanh form, in place. x: [num_tokens, intermediate].
 void gelu(const TensorView& x, Stream& stream);
 void gelu_tanh(const TensorView& x, Stream& stream);
 
 // x = cap tanh(x / cap), in place. x: [num_rows, num_columns]; cap above 0.
 void soft_cap(const TensorView& x, float cap, Stream& stream);
 
-// Rows chosen by indices. Activations are f32 on the CPU, f32, f16 or bf16 on GPUs; tables f32, f16 or
-// bf16. Indices lie where the stream runs: on the CPU they are checked here, on a GPU the caller has checked
-// them.
+// Rows selected by indices. Activations are f32 on the CPU, f32, f16 or bf16 on GPUs; tables are f32, f16 or
+// bf16. Indices are in the memory of the stream's device. On the CPU they are checked here; on a GPU the
+// caller must have checked them.
 
 // out[i] = scale * table[ids[i]], rounded once. ids: [num_tokens], table: [vocab_size, hidden], out:
 // [num_tokens, hidden].
@@ -69,7 +69,7 @@ void embedding(View<const int32_t> ids, const TensorView& table, const TensorVie
 // out[i] += table[ids[i]]: a second table, such as that of learned positions.
 void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
 
-// out[i] = x[rows[i]]: the rows whose logits are wanted. x: [num_tokens, hidden].
+// out[i] = x[rows[i]]: selects the rows whose logits are requested. x: [num_tokens, hidden].
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
 }  // namespace attend::kernels

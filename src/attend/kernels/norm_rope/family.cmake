@@ -3,7 +3,6 @@ attend_kernels(norm_rope
   HEADERS
     elementwise.h
     rope.h
-    rope_rows.h
   SOURCES
     check_rows.cc
     elementwise.cc

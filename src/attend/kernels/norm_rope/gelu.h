@@ -1,4 +1,4 @@
-// The constants of GELU's tanh form, on either device.
+// Constants of GELU's tanh form, for host and device.
 #pragma once
 
 namespace attend::kernels {

@@ -8,6 +8,7 @@
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kernels/norm_rope/check_rows.h"
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
@@ -34,7 +35,7 @@ NormRopeArgs rotation(const LatentNormRopeStoreArgs& args, const TensorView& k_r
           .interleaved = args.interleaved};
 }
 
-// Rows that were stored, as the cache has them.
+// Reads stored rows back from the cache.
 void read_back(const LatentNormRopeStoreArgs& args) {
   const TensorView& cache = args.to.k;
   if (cache.dtype == args.kv_a.dtype && args.to.k_scale == 1.0f) return;
@@ -48,13 +49,13 @@ void read_back(const LatentNormRopeStoreArgs& args) {
     if (has_scaled_rows(cache))
       cpu::read_scaled_row(kernels, static_cast<const std::byte*>(row.data), args.to.k_scale, to.data,
                            to.dtype);
-    else  // It divides by a scale.
+    else  // store() divides by its scale.
       kernels.store(row.data, cache.dtype, to.data, to.dtype, 1.0f / args.to.k_scale,
                     static_cast<int>(cache.shape[2]));
   });
 }
 
-// [num_tokens, num_heads, dim], in place.
+// q: [num_tokens, num_heads, dim], in place.
 void round_to_e4m3(const TensorView& q) {
   const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
   parallel_for_rows(q.shape[0], q.shape[1] * q.shape[2], [&](int64_t token) {
@@ -98,9 +99,12 @@ void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream)
   check(args, stream);
   if (const OnGpu gpu(stream); gpu) return cuda::latent_norm_rope_store(args, stream);
   const LatentRow row(args);
-  rms_norm(row.latent, args.norm, args.eps, row.latent, stream);
-  norm_rope(rotation(args, row.rope), stream);
-  store_mla({.latent = row.latent, .rope = row.rope, .to = args.to}, stream);
+  const cpu::Isa isa = cpu::detect_isa();
+  cpu::rms_norm(row.latent, args.norm, args.eps, row.latent, 0.0f, isa);
+  const NormRopeArgs rotated = rotation(args, row.rope);
+  for (const TensorView* heads : {&rotated.q, &rotated.k})
+    cpu::rope(*heads, rotated.positions, rotated.cos, rotated.sin, rotated.interleaved, isa);
+  cpu::store_mla({.latent = row.latent, .rope = row.rope, .to = args.to}, isa);
   read_back(args);
   if (args.q_latent.empty()) return;
   round_to_e4m3(args.q_latent);

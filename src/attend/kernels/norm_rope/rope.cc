@@ -15,7 +15,7 @@ namespace attend::kernels {
 
 namespace {
 
-// `heads` of this name, the angles they are rotated by, and which of these each token takes.
+// Checks `heads`, the angles they are rotated by, and the positions of their tokens.
 void require_angles(std::string_view name, const TensorView& heads, View<const int32_t> positions,
                     const TensorView& cos, const TensorView& sin, const Stream& stream) {
   require_rank("cos", cos, 2);
@@ -26,13 +26,13 @@ void require_angles(std::string_view name, const TensorView& heads, View<const i
     require_on(stream, table_name, *table);
   }
   require(2 * cos.shape[1] <= heads.shape[2], "cos ", cos, ": rotates ", 2 * cos.shape[1],
-          " elements, the heads of ", name, " have ", heads.shape[2]);
+          " elements, heads of ", name, " have ", heads.shape[2]);
   require_indices(stream, "positions", positions, heads.shape[0], cos.shape[0], "cos");
 }
 
 constexpr int64_t kMaxUnitNorm = 256;
 
-// The weight of a norm that has none, beside an offset of 1.
+// Returns a zero weight for a norm without weights, which uses an offset of 1.
 TensorView no_weight(int64_t dim) {
   static constexpr float kZeros[kMaxUnitNorm] = {};
   return TensorView::contiguous(const_cast<float*>(kZeros), DType::kF32, {dim});
@@ -60,7 +60,7 @@ void check(const NormRopeArgs& args, const Stream& stream) {
   check_heads("q", args.q, args.q_norm);
   if (!args.k.empty()) check_heads("k", args.k, args.k_norm);
   require(!args.norm_after_rope || args.q.shape[2] <= kMaxUnitNorm, "norm_after_rope: heads of ",
-          args.q.shape[2], ": at most ", kMaxUnitNorm);
+          args.q.shape[2], ": expected at most ", kMaxUnitNorm);
   if (!args.cos.empty()) require_angles("q", args.q, args.positions, args.cos, args.sin, stream);
 }
 
@@ -80,10 +80,10 @@ void norm_rope(const NormRopeArgs& args, Stream& stream) {
 
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
   const OnGpu gpu(stream);
-  if (!gpu) fail(ErrorCode::kUnsupported, "dynamic_angles on ", stream.device, ": for GPUs");
+  if (!gpu) fail(ErrorCode::kUnsupported, "dynamic_angles on ", stream.device, ": supported on GPUs only");
   require(args.cu_seqlen_q.size() == args.prompt_lens.size() + 1, "cu_seqlen_q of ", args.cu_seqlen_q.size(),
           ": expected one more than the ", args.prompt_lens.size(), " requests of prompt_lens");
-  require(args.original_length > 0, "original_length ", args.original_length, ": at least 1");
+  require(args.original_length > 0, "original_length ", args.original_length, ": expected at least 1");
   require_rank("cos", args.cos, 2);
   for (const auto& [name, angles] : {std::pair{"cos", &args.cos}, {"sin", &args.sin}}) {
     require_shape(name, *angles, {std::ssize(args.positions), args.cos.shape[1]});
@@ -131,7 +131,7 @@ void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream) {
 }
 
 void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
-  require(rope.k.data == store.k.data, "norm_rope_store: k of the store is not the one that is rotated");
+  require(rope.k.data == store.k.data, "norm_rope_store: expected the same k in rope and store");
   if (const OnGpu gpu(stream); gpu) {
     check(rope, stream);
     check(store);

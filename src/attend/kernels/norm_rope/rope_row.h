@@ -1,8 +1,8 @@
-// What apply_rope_rows computes of one token and head, on either device.
+// Computation of apply_rope_rows for one token and head, for host and device.
 #pragma once
 
 #include "attend/kernels/metadata/lengths.h"
-#include "attend/kernels/norm_rope/rope_rows.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/norm_rope/rotate.h"
 
 namespace attend::kernels {
@@ -23,8 +23,8 @@ ATTEND_HOST_DEVICE inline float scale_of(const RowScales& scales, int32_t reques
   return load_row_scale(scales.first, request, head) * load_row_scale(scales.second, request, head);
 }
 
-// The element that is rotated with element d of a head's first 2 * num_pairs, the pair's angle, and whether d
-// is the first of the two.
+// The element that is rotated with element d of a head's first 2 * num_pairs, the index of the pair's angle,
+// and whether d is the first of the two.
 struct RopePair {
   int32_t other, angle;
   bool is_first;

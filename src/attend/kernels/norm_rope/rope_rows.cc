@@ -1,12 +1,12 @@
-#include "attend/kernels/norm_rope/rope_rows.h"
-
 #include <vector>
 
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/metadata/lengths.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/norm_rope/rope_row.h"
 
 namespace attend::kernels {
@@ -19,12 +19,12 @@ void check_positions(const RopeRowsArgs& args) {
     const int32_t num_tokens = get_length(args.seqlens, r), first = get_length(angles.first_position, r);
     if (num_tokens == 0) continue;
     const int64_t last = angles.same_position ? first : int64_t{first} + num_tokens - 1;
-    require(first >= 0 && last < num_positions, "request ", r, " stands at positions ", first, " to ", last,
+    require(first >= 0 && last < num_positions, "request ", r, " has positions ", first, " to ", last,
             ": cos and sin have ", num_positions);
   }
 }
 
-// A head's row in float32, rotated when there are angles.
+// Row of a head in float32, rotated if there are angles.
 void rotate_row(const RopeRowsArgs& args, int32_t request, int32_t token, int32_t head, std::vector<float>& x,
                 std::vector<float>& row) {
   const RowAngles& angles = args.angles;

@@ -1,4 +1,4 @@
-// RoPE's rotation of a pair of elements, on either device.
+// RoPE rotation of a pair of elements, for host and device.
 #pragma once
 
 #include <cmath>
@@ -11,8 +11,8 @@ struct RotatedPair {
   float first, second;
 };
 
-// The complex number first + i second times cos + i sin. Which of the products is rounded is said here, so
-// that every kernel has the same bits: those with the sine.
+// Returns the complex product (first + i second) (cos + i sin). Fixes which products are rounded, those with
+// the sine, so that every kernel has the same bits.
 ATTEND_HOST_DEVICE inline RotatedPair rotate(float first, float second, float cos, float sin) {
   return {fmaf(first, cos, -(second * sin)), fmaf(second, cos, first * sin)};
 }

@@ -1,7 +1,6 @@
-# Tokens of logits.
+# Sampling of tokens from logits, logit edits, log-probabilities.
 attend_kernels(sampling
   HEADERS
-    logit_edit.h
     sampling.h
   SOURCES
     edit_logits.cc

@@ -12,7 +12,7 @@
 namespace attend::kernels {
 namespace {
 
-// The output function of SplitMix64.
+// Output function of SplitMix64.
 uint64_t scramble(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -28,7 +28,7 @@ void check_rows(std::string_view name, const TensorView& rows, const Stream& str
 
 void check_logits(const TensorView& logits, View<int32_t> ids, const Stream& stream) {
   check_rows("logits", logits, stream);
-  require(logits.shape[1] >= 1, "logits ", logits, ": no vocabulary");
+  require(logits.shape[1] >= 1, "logits ", logits, ": empty vocabulary");
   require(static_cast<size_t>(logits.shape[0]) == ids.size(), "ids: ", ids.size(), " for ", logits.shape[0],
           " rows of logits");
 }
@@ -38,7 +38,7 @@ void check_rules(const TensorView& logits, View<const SamplingRule> rules, const
           " rows of logits");
   if (stream.device.type == DeviceType::kCuda && logits.shape[1] > kMaxSampledVocabOnGpu)
     fail(ErrorCode::kUnsupported, "sample: logits ", logits, ": a vocabulary of ", logits.shape[1], " on ",
-         stream.device, ": at most ", kMaxSampledVocabOnGpu);
+         stream.device, ": expected at most ", kMaxSampledVocabOnGpu);
   if (stream.device.type == DeviceType::kCuda) return;
   for (const SamplingRule& rule : rules) check(rule);
 }
@@ -75,7 +75,7 @@ void probabilities(const TensorView& logits, View<const SamplingRule> rules, con
                    Stream& stream) {
   check_rows("logits", logits, stream);
   check_rows("probabilities", probabilities, stream);
-  require(logits.shape[1] >= 1, "logits ", logits, ": no vocabulary");
+  require(logits.shape[1] >= 1, "logits ", logits, ": empty vocabulary");
   require_shape("probabilities", probabilities, {logits.shape[0], logits.shape[1]});
   check_rules(logits, rules, stream);
   if (const OnGpu gpu(stream); gpu) return cuda::probabilities(logits, rules, probabilities, stream);

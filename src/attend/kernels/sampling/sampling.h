@@ -1,22 +1,23 @@
-// Choosing the next token of each request from its logits. On a GPU logits, rules and ids lie in its memory.
+// Sampling of the next token of each request from its logits. On a GPU, logits, rules and ids are in device
+// memory.
 #pragma once
 
 #include <cstdint>
 
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 
 namespace attend::kernels {
 
-// SamplingRule: light and plain, so that device code includes it as it is.
+// SamplingRule, LogitEdit, TokenLogprob: plain structs that device code includes.
 
-// The id of a row of logits without a token to choose.
+// Id of a row of logits that are all NaN.
 constexpr int32_t kNoToken = -1;
 
-// How one request samples. Filters apply in this order, each to what the one before left: temperature, top_k,
-// top_p, min_p (as SGLang and vLLM do).
+// Sampling parameters of one request. Filters apply in this order, each to the tokens that the previous one
+// kept: temperature, top_k, top_p, min_p (like SGLang and vLLM).
 struct SamplingRule {
   float temperature = 1.0f;  // logits are divided by it; 0: greedy
   int32_t top_k = 0;         // keep the k largest; 0: all
@@ -26,35 +27,50 @@ struct SamplingRule {
   uint64_t step = 0;  // index of the token in its request: with the seed, the whole random state
 };
 
-// Throws Error(kInvalidArgument) naming the field, its value and what is accepted.
+// Change of a token's logit x: x / repetition if x > 0, otherwise x * repetition; then + offset, which may be
+// -infinity.
+struct LogitEdit {
+  int32_t token_id;
+  float repetition = 1.0f;
+  float offset = 0.0f;
+};
+
+// A token and its log-probability.
+struct TokenLogprob {
+  int32_t token_id;
+  float logprob;
+  bool operator==(const TokenLogprob&) const = default;
+};
+
+// Throws Error(kInvalidArgument) with the field, its value and what is accepted.
 void check(const SamplingRule& rule);
 
-// The random number in [0, 1) that decides a token: the upper 53 bits of the output `step` (from 0) of a
+// Returns the random value in [0, 1) that selects a token: the upper 53 bits of output `step` (from 0) of a
 // SplitMix64 generator (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014) that
 // starts at the scrambled seed.
 double uniform_draw(uint64_t seed, uint64_t step);
 
-// ids[i] = index of the largest logit of row i; the lowest index of equals. logits: f32 [num_rows,
-// vocab_size], last stride 1. NaN is never chosen; the id of a row of nothing else is kNoToken, so that
-// it spoils no other row.
+// ids[i] = index of the largest logit of row i, the lowest index if equal. logits: f32 [num_rows,
+// vocab_size], last stride 1. NaN is never selected; the id of a row of only NaN is kNoToken, so that other
+// rows are not affected.
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 
-// A GPU's filters add up measures of a row's tokens in 64 bits, of which one measure takes 44
+// Limit of a GPU, where filters add measures of a row's tokens in 64 bits, with 44 bits per measure
 // (cuda/cluster_cut.cuh).
 inline constexpr int64_t kMaxSampledVocabOnGpu = (int64_t{1} << 20) - 1;
 
-// ids[i] sampled from row i by rules[i]: with the kept tokens in the order of their ids, the first at which
-// the sum of probabilities exceeds uniform_draw(seed, step) of the whole. So a request's tokens do not depend
-// on what it is batched with. Of equal logits at the edge of a filter, the lowest ids are kept. A row whose
-// largest logit is infinite, or whose rule is greedy, has the result of argmax; NaN as there. Rules on a GPU
-// were checked by the caller. Throws Error(kUnsupported) for a vocabulary of more than
-// kMaxSampledVocabOnGpu there.
+// Samples ids[i] from row i with rules[i]: among the kept tokens in the order of their ids, the first one at
+// which the sum of probabilities exceeds uniform_draw(seed, step) of the total. So a request's tokens do not
+// depend on its batch. Of equal logits at the boundary of a filter, the lowest ids are kept. A row with an
+// infinite largest logit, or with a greedy rule, has the result of argmax; NaN is handled as there. On a GPU,
+// the caller must have checked the rules. Throws Error(kUnsupported) for a vocabulary of more than
+// kMaxSampledVocabOnGpu on a GPU.
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 
-// What sample() draws from: probabilities[i] of the tokens of row i after the filters of rules[i], 0 for
-// those that they drop; a row whose token needs no draw has 1 there, and one of NaN alone 0. logits as
-// sample() takes them; probabilities: f32 [num_rows, vocab_size], last stride 1; may be logits on the CPU
-// only. A rule's seed and step are not read.
+// Distribution that sample() draws from: probabilities[i] of the tokens of row i after the filters of
+// rules[i], 0 for dropped tokens. A row with a deterministic token has 1 there; a row of only NaN has 0.
+// logits as in sample(); probabilities: f32 [num_rows, vocab_size], last stride 1; may be logits on the CPU
+// only. The seed and step of a rule are not read.
 void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& probabilities,
                    Stream& stream);
 

@@ -55,7 +55,9 @@ struct ModelArchitecture {
   // Layers behind the last may be in a checkpoint, for multi-token prediction: they are left out.
   bool predicts_more_tokens = false;
   DecoderNames names = {};
-  std::span<const WeightPrefix> prefixes = {};  // the first whose embedding is there counts; none: as named
+  // Ways to name the tensors in a checkpoint; the first by which the embedding is there counts. None: as
+  // `names` has them.
+  std::span<const WeightPrefixes> prefixes = {};
 };
 
 extern const ModelArchitecture kBert;

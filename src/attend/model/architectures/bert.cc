@@ -80,6 +80,7 @@ constexpr ConfigDefaults bert_defaults(int vocab_size) {
 
 constexpr WeightPrefix kBertPrefix[] = {{"", "bert."}};
 constexpr WeightPrefix kRobertaPrefix[] = {{"", "roberta."}};
+constexpr WeightPrefixes kBertPrefixes[] = {kBertPrefix}, kRobertaPrefixes[] = {kRobertaPrefix};
 
 }  // namespace
 
@@ -87,13 +88,13 @@ constinit const ModelArchitecture kBert{.name = "BertModel",
                                         .read_layers = read_bert_layers,
                                         .defaults = bert_defaults(30522),
                                         .names = kBertNames,
-                                        .prefixes = kBertPrefix};
+                                        .prefixes = kBertPrefixes};
 
 constinit const ModelArchitecture kRoberta{.name = "RobertaModel",
                                            .read_layers = read_bert_layers,
                                            .read_config = read_roberta_config,
                                            .defaults = bert_defaults(50265),
                                            .names = kBertNames,
-                                           .prefixes = kRobertaPrefix};
+                                           .prefixes = kRobertaPrefixes};
 
 }  // namespace attend

@@ -149,9 +149,12 @@ constexpr ConfigDefaults gemma3_defaults(int vocab_size, int image_token_id) {
 }
 
 // As Gemma was published, and as transformers 5 saves it.
-constexpr WeightPrefix kPrefixes[] = {{"model.", "language_model.model."},
-                                      {"model.", "model.language_model."}};
+constexpr WeightPrefix kPublished[] = {{"model.", "language_model.model."},
+                                       {"lm_head.", "language_model.lm_head."}};
+constexpr WeightPrefix kSaved[] = {{"model.", "model.language_model."}};
+constexpr WeightPrefixes kPrefixes[] = {kPublished, kSaved};
 constexpr WeightPrefix kBareNames[] = {{"model.", ""}};
+constexpr WeightPrefixes kBarePrefixes[] = {kBareNames};
 
 }  // namespace
 
@@ -166,7 +169,7 @@ constinit const ModelArchitecture kGemma3Embedding{.name = "Gemma3TextModel",
                                                    .read_config = read_gemma3_embedding_config,
                                                    .defaults = gemma3_defaults(262208, -1),
                                                    .names = kGemmaNames,
-                                                   .prefixes = kBareNames};
+                                                   .prefixes = kBarePrefixes};
 
 constinit const ModelArchitecture kGemma3Multimodal{.name = "Gemma3ForConditionalGeneration",
                                                     .read_layers = read_gemma3_layers,

@@ -128,7 +128,8 @@ constexpr DecoderNames kLlama4Names{.gate_proj = "feed_forward.gate_proj",
                                     .shared_up_proj = "feed_forward.shared_expert.up_proj",
                                     .shared_down_proj = "feed_forward.shared_expert.down_proj"};
 
-constexpr WeightPrefix kLlama4Prefixes[] = {{"", "language_model."}};
+constexpr WeightPrefix kLlama4Text[] = {{"", "language_model."}};
+constexpr WeightPrefixes kLlama4Prefixes[] = {kLlama4Text};
 
 }  // namespace
 

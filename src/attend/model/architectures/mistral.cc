@@ -57,7 +57,9 @@ void read_mistral3_config(const JsonNode& json, ModelSpec& spec) {
 }
 
 // As published, and as transformers 5 saves it.
-constexpr WeightPrefix kMistral3Prefixes[] = {{"", "language_model."}, {"model.", "model.language_model."}};
+constexpr WeightPrefix kMistral3Published[] = {{"", "language_model."}};
+constexpr WeightPrefix kMistral3Saved[] = {{"model.", "model.language_model."}};
+constexpr WeightPrefixes kMistral3Prefixes[] = {kMistral3Published, kMistral3Saved};
 
 }  // namespace
 

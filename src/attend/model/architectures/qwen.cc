@@ -13,7 +13,8 @@ void read_qwen2_config(const JsonNode& json, ModelSpec& spec) {
 }
 
 // Older folders call the decoder's weights as Qwen2ForCausalLM does.
-constexpr WeightPrefix kQwen2VlPrefixes[] = {{"model.", "model.language_model."}};
+constexpr WeightPrefix kQwenVlText[] = {{"model.", "model.language_model."}};
+constexpr WeightPrefixes kQwenVlPrefixes[] = {kQwenVlText};
 
 constexpr ConfigDefaults qwen2_vl_defaults() {
   return {.num_kv_heads = 8, .norm_eps = 1e-5, .rope = {.theta = 1e6}, .image_token_id = 151655};
@@ -28,13 +29,13 @@ constinit const ModelArchitecture kQwen2Vl{.name = "Qwen2VLForConditionalGenerat
                                            .read_config = read_qwen2_config,
                                            .defaults = qwen2_vl_defaults(),
                                            .text_config = TextConfig::kEither,
-                                           .prefixes = kQwen2VlPrefixes};
+                                           .prefixes = kQwenVlPrefixes};
 
 constinit const ModelArchitecture kQwen25Vl{.name = "Qwen2_5_VLForConditionalGeneration",
                                             .read_config = read_qwen2_config,
                                             .defaults = qwen2_vl_defaults(),
                                             .text_config = TextConfig::kEither,
-                                            .prefixes = kQwen2VlPrefixes};
+                                            .prefixes = kQwenVlPrefixes};
 
 // Qwen3ForCausalLM: Llama with an RMSNorm of each q and k head before RoPE, and a window for some layers. The
 // text of Qwen3VLForConditionalGeneration.
@@ -50,8 +51,8 @@ void read_qwen3_config(const JsonNode& json, ModelSpec& spec) {
 }
 
 // Embedding models are published without their head, and so without the decoder's name.
-constexpr WeightPrefix kQwen3Prefixes[] = {{"model.", ""}};
-constexpr WeightPrefix kQwen3VlPrefixes[] = {{"model.", "model.language_model."}};
+constexpr WeightPrefix kQwen3Bare[] = {{"model.", ""}};
+constexpr WeightPrefixes kQwen3Prefixes[] = {kQwen3Bare};
 
 }  // namespace
 
@@ -65,7 +66,7 @@ constinit const ModelArchitecture kQwen3Vl{
     .read_config = read_qwen3_config,
     .defaults = {.num_kv_heads = 32, .head_dim = 128, .rope = {.theta = 500000.0}, .image_token_id = 151655},
     .text_config = TextConfig::kNested,
-    .prefixes = kQwen3VlPrefixes};
+    .prefixes = kQwenVlPrefixes};
 
 // Qwen3MoeForCausalLM: Qwen3 whose MLPs are mixtures of experts, but for those that mlp_only_layers and
 // decoder_sparse_step leave dense. With use_sliding_window all layers slide. The text of
@@ -115,8 +116,6 @@ void read_qwen3_vl_moe_config(const JsonNode& json, ModelSpec& spec) {
   set_expert_layers(json, experts, spec);
 }
 
-constexpr WeightPrefix kQwen3VlMoePrefixes[] = {{"model.", "model.language_model."}};
-
 }  // namespace
 
 constinit const ModelArchitecture kQwen3Moe{.name = "Qwen3MoeForCausalLM",
@@ -130,6 +129,6 @@ constinit const ModelArchitecture kQwen3VlMoe{.name = "Qwen3VLMoeForConditionalG
                                                            .rope = {.theta = 500000.0},
                                                            .image_token_id = 151655},
                                               .text_config = TextConfig::kNested,
-                                              .prefixes = kQwen3VlMoePrefixes};
+                                              .prefixes = kQwenVlPrefixes};
 
 }  // namespace attend

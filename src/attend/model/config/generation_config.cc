@@ -1,9 +1,8 @@
-#include "attend/model/config/generation_config.h"
-
 #include <algorithm>
 
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/json.h"
+#include "attend/model/config/model_spec.h"
 
 namespace attend {
 namespace {

@@ -64,6 +64,19 @@ CacheSpec cache_of(const MlaSpec& spec, int layer) {
           .head_dim_v = spec.kv_lora_rank};
 }
 
+bool has_kv(const MixerSpec& mixer) {
+  return std::visit(
+      [](const auto& spec) {
+        return requires { attention_layer(spec, 0); };
+      },
+      mixer);
+}
+
+int ModelSpec::cache_layer(int layer) const {
+  return static_cast<int>(std::count_if(layers.begin(), layers.begin() + layer,
+                                        [](const LayerSpec& before) { return has_kv(before.mixer); }));
+}
+
 std::vector<CacheSpec> ModelSpec::caches() const {
   std::vector<CacheSpec> groups;
   for (int layer = 0; layer < num_layers(); ++layer)
@@ -78,12 +91,13 @@ ModelGeometry ModelSpec::geometry(DType activation_dtype, DType kv_dtype) const 
   for (const LayerSpec& layer : layers)
     std::visit(
         [&](const auto& mixer) {
-          geometry.layers.push_back(attention_layer(mixer, static_cast<int>(geometry.layers.size())));
+          if constexpr (requires { attention_layer(mixer, 0); })
+            geometry.layers.push_back(attention_layer(mixer, static_cast<int>(geometry.layers.size())));
         },
         layer.mixer);
   for (size_t i = 0; i < layers.size(); ++i)
     if (const auto* mla = std::get_if<MlaSpec>(&layers[i].mixer); mla != nullptr && can_expand(*mla))
-      geometry.expanded_layers.push_back(expanded_layer(*mla, static_cast<int>(i)));
+      geometry.expanded_layers.push_back(expanded_layer(*mla, cache_layer(static_cast<int>(i))));
   return geometry;
 }
 

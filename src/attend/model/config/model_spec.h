@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attend/attention/attention_layer.h"
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kv/cache_spec.h"
@@ -171,6 +171,8 @@ struct ModelSpec {
   bool bidirectional() const;
   // Groups of layers whose cache is allocated together, in the order of their first layers.
   std::vector<CacheSpec> caches() const;
+  // Number of layer `layer` among those with K/V: its layer of the KV pool and of geometry().
+  int cache_layer(int layer) const;
   // The attention layers, for backends.
   ModelGeometry geometry(DType activation_dtype, DType kv_dtype) const;
   // Tokens of the longest sequence that the position embeddings serve: max_position_embeddings, times what
@@ -181,6 +183,8 @@ struct ModelSpec {
   std::string kv_salt(int prompt_len) const;
 };
 
+// Whether layers with this mixer have K/V: those that have an attention_layer().
+bool has_kv(const MixerSpec& mixer);
 // Layer `layer_id` of the model's KV pool and backend.
 AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id);
 // Absorbed: all heads attend to the latent rows.
@@ -205,6 +209,21 @@ ModelSpec parse_config(std::string_view config_json, const std::string& name);
 
 // The architectures that load_model knows: "LlamaForCausalLM", ...
 std::vector<std::string> supported_architectures();
+
+// GenerationConfig: how a model's makers sample it, from generation_config.json.
+// What the file does not say is not there. Of other fields attend reads the end-of-sequence tokens alone
+// (ModelSpec).
+struct GenerationConfig {
+  bool do_sample = false;  // as transformers: greedy, unless it says true
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int> top_k;  // 0: all
+};
+
+// Everything is absent where the checkpoint has no generation_config.json. Throws Error(kCorruptFile) with
+// the field, its value and what was expected.
+GenerationConfig read_generation_config(const Checkpoint& checkpoint);
+// The same of open_checkpoint(path).
+GenerationConfig read_generation_config(const std::filesystem::path& path);
 
 }  // namespace attend
 #pragma GCC visibility pop

@@ -1,6 +1,6 @@
 #include "attend/model/modules/attention.h"
 
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend {
 
@@ -20,20 +20,20 @@ AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlacement&
 
 void AttentionModule::add_slots(SlotWriter& slots) {
   if (norms_.before) slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
-  if (spec_.fused_qkv)
-    slots.linear({{names_.qkv_proj, q_features() + 2 * kv_features()}}, hidden_size_, spec_.qkv_bias,
-                 ShardAxis::kOutFeatures, qkv_);
-  else
-    slots.linear(
-        {{names_.q_proj, q_features()}, {names_.k_proj, kv_features()}, {names_.v_proj, kv_features()}},
-        hidden_size_, spec_.qkv_bias, ShardAxis::kOutFeatures, qkv_);
+  const int64_t head = spec_.head_dim;
+  const bool fused = spec_.fused_qkv;
+  slots.linear({{fused ? names_.qkv_proj : names_.q_proj, q_features(), head},
+                {fused ? names_.qkv_proj : names_.k_proj, kv_features(), head, /*is_replicated=*/true},
+                {fused ? names_.qkv_proj : names_.v_proj, kv_features(), head, /*is_replicated=*/true}},
+               hidden_size_, spec_.qkv_bias, ShardAxis::kOutFeatures, qkv_);
   if (spec_.qk_norm == QkNormSpan::kHead || spec_.qk_norm == QkNormSpan::kToken) {
     const bool each = spec_.qk_norm == QkNormSpan::kHead;
     slots.norm(names_.q_norm, each ? spec_.head_dim : q_features(), qk_norm_.q);
     slots.norm(names_.k_norm, each ? spec_.head_dim : kv_features(), qk_norm_.k);
   }
-  if (spec_.sinks) slots.vector_in_f32(names_.sinks, spec_.num_q_heads, sinks_);
-  slots.linear({{names_.o_proj, hidden_size_}}, q_features(), spec_.output_bias, ShardAxis::kInFeatures, o_);
+  if (spec_.sinks) slots.vector_in_f32(names_.sinks, spec_.num_q_heads, sinks_, ShardAxis::kOutFeatures);
+  slots.linear({{names_.o_proj, hidden_size_}}, {q_features(), head}, spec_.output_bias,
+               ShardAxis::kInFeatures, o_);
   if (norms_.after) slots.norm(names_.attention_post_norm, hidden_size_, post_norm_.weight);
   if (norms_.of_stream) slots.layer_norm(names_.attention_post_norm, hidden_size_, stream_norm_);
 }

@@ -1,7 +1,7 @@
 // Grouped-query attention: the module of AttentionSpec.
 #pragma once
 
-#include "attend/kernels/fused/norm_qkv_rope_store.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
 #include "attend/model/weights/tensor_names.h"

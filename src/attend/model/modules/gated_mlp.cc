@@ -1,6 +1,6 @@
 #include "attend/model/modules/gated_mlp.h"
 
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend {
 
@@ -17,12 +17,10 @@ GatedMlpModule::GatedMlpModule(const GatedMlpSpec& spec, const NormPlacement& no
 void GatedMlpModule::add_slots(SlotWriter& slots) {
   const int64_t intermediate = spec_.intermediate_size;
   if (norms_.before) slots.norm(names_.mlp_norm, hidden_size_, norm_.weight);
-  if (spec_.fused_gate_up)
-    slots.linear({{names_.gate_up_proj, 2 * intermediate}}, hidden_size_, spec_.bias, ShardAxis::kOutFeatures,
-                 gate_up_);
-  else
-    slots.linear({{names_.gate_proj, intermediate}, {names_.up_proj, intermediate}}, hidden_size_, spec_.bias,
-                 ShardAxis::kOutFeatures, gate_up_);
+  const bool fused = spec_.fused_gate_up;
+  slots.linear({{fused ? names_.gate_up_proj : names_.gate_proj, intermediate},
+                {fused ? names_.gate_up_proj : names_.up_proj, intermediate}},
+               hidden_size_, spec_.bias, ShardAxis::kOutFeatures, gate_up_);
   slots.linear({{names_.down_proj, hidden_size_}}, intermediate, spec_.bias, ShardAxis::kInFeatures, down_);
   if (norms_.after) slots.norm(names_.mlp_post_norm, hidden_size_, post_norm_.weight);
 }

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "attend/base/error.h"
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/model/modules/expand_mla.h"
@@ -45,21 +45,22 @@ MlaModule::MlaModule(const MlaSpec& spec, const NormPlacement& norms, int layer_
 void MlaModule::add_slots(SlotWriter& slots) {
   slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
   const bool has_q_latent = spec_.q_lora_rank > 0;
-  // Every rank needs the whole latent vectors.
-  slots.linear({{has_q_latent ? names_.q_a_proj : names_.q_proj, first_features() - row_features()},
-                {names_.kv_a_proj, row_features()}},
-               hidden_size_, spec_.bias, ShardAxis::kNone, first_);
+  // Every rank has the whole latent vectors, and its heads of a q without one.
+  const int64_t q_unit = has_q_latent ? spec_.q_lora_rank : q_head_dim();
+  slots.linear({{has_q_latent ? names_.q_a_proj : names_.q_proj, first_features() - row_features(), q_unit},
+                {names_.kv_a_proj, row_features(), row_features(), /*is_replicated=*/true}},
+               hidden_size_, spec_.bias, has_q_latent ? ShardAxis::kNone : ShardAxis::kOutFeatures, first_);
   if (has_q_latent) {
     slots.norm(names_.q_a_norm, spec_.q_lora_rank, q_norm_.weight);
-    slots.linear({{names_.q_b_proj, q_features()}}, spec_.q_lora_rank, /*bias=*/false,
+    slots.linear({{names_.q_b_proj, q_features(), q_head_dim()}}, spec_.q_lora_rank, /*bias=*/false,
                  ShardAxis::kOutFeatures, q_b_);
   }
   slots.norm(names_.kv_a_norm, spec_.kv_lora_rank, latent_norm_.weight);
-  slots.linear({{names_.kv_b_proj, int64_t{spec_.num_heads} * (spec_.nope_dim + spec_.v_dim)}},
-               spec_.kv_lora_rank, /*bias=*/false, ShardAxis::kOutFeatures, kv_b_,
-               /*dequantize_on_load=*/true);
-  slots.linear({{names_.o_proj, hidden_size_}}, int64_t{spec_.num_heads} * spec_.v_dim, spec_.bias,
-               ShardAxis::kInFeatures, o_);
+  const int64_t kv_head = spec_.nope_dim + spec_.v_dim;
+  slots.linear({{names_.kv_b_proj, spec_.num_heads * kv_head, kv_head}}, spec_.kv_lora_rank, /*bias=*/false,
+               ShardAxis::kOutFeatures, kv_b_, /*dequantize_on_load=*/true);
+  slots.linear({{names_.o_proj, hidden_size_}}, {int64_t{spec_.num_heads} * spec_.v_dim, spec_.v_dim},
+               spec_.bias, ShardAxis::kInFeatures, o_);
 }
 
 std::vector<int64_t> MlaModule::scratch_widths() const {

@@ -1,7 +1,7 @@
 // Multi-head latent attention: the module of MlaSpec.
 #pragma once
 
-#include "attend/kernels/fused/residual.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
 #include "attend/model/weights/tensor_names.h"

@@ -22,15 +22,15 @@ namespace {
 
 struct MakeMixer {
   const NormPlacement& norms;
-  int layer_id;
+  int cache_layer;
   const ModelSpec& model;
   const DecoderNames& names;
 
   std::unique_ptr<Module> operator()(const AttentionSpec& spec) const {
-    return std::make_unique<AttentionModule>(spec, norms, layer_id, model, names);
+    return std::make_unique<AttentionModule>(spec, norms, cache_layer, model, names);
   }
   std::unique_ptr<Module> operator()(const MlaSpec& spec) const {
-    return std::make_unique<MlaModule>(spec, norms, layer_id, model, names);
+    return std::make_unique<MlaModule>(spec, norms, cache_layer, model, names);
   }
 };
 
@@ -53,9 +53,9 @@ struct MakeMlp {
 
 }  // namespace
 
-std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int layer_id, const ModelSpec& model,
+std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int cache_layer, const ModelSpec& model,
                                    const DecoderNames& names) {
-  return std::visit(MakeMixer{layer.norms, layer_id, model, names}, layer.mixer);
+  return std::visit(MakeMixer{layer.norms, cache_layer, model, names}, layer.mixer);
 }
 
 std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,

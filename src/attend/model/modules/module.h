@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attend/attention/backend.h"
-#include "attend/kernels/fused/residual.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/model/modules/rope.h"
 #include "attend/model/weights/tensor_names.h"
 #include "attend/model/weights/weight_slot.h"
@@ -63,8 +63,8 @@ class Module {
   virtual void forward(ModuleStep& step) const = 0;
 };
 
-// The module of each alternative of a layer's spec.
-std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int layer_id, const ModelSpec& model,
+// The module of each alternative of a layer's spec. `cache_layer`: as ModelSpec::cache_layer().
+std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int cache_layer, const ModelSpec& model,
                                    const DecoderNames& names);
 std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,
                                  Device device);

@@ -28,9 +28,16 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
   const SlotWriter::Part gate{names_.expert_gate_proj, intermediate}, up{names_.expert_up_proj, intermediate},
       down{names_.expert_down_proj, hidden};
   if (spec_.fused_experts) {
-    slots.fused_experts(experts, {names_.fused_gate_up_proj, 2 * intermediate}, {gate, up}, hidden,
-                        spec_.expert_bias, ShardAxis::kOutFeatures, gate_up_);
-    slots.fused_experts(experts, {names_.fused_down_proj, hidden}, {down}, intermediate, spec_.expert_bias,
+    const SlotWriter::Part half{names_.fused_gate_up_proj, intermediate};
+    // Rows of gate and up alternate, so a rank's are rows in pairs.
+    const SlotWriter::Part pairs{names_.fused_gate_up_proj, 2 * intermediate, 2};
+    if (spec_.gate.activation == kernels::ExpertActivation::kClampedSwiglu)
+      slots.fused_experts(experts, {pairs}, {gate, up}, hidden, spec_.expert_bias, ShardAxis::kOutFeatures,
+                          gate_up_);
+    else
+      slots.fused_experts(experts, {half, half}, {gate, up}, hidden, spec_.expert_bias,
+                          ShardAxis::kOutFeatures, gate_up_);
+    slots.fused_experts(experts, {{names_.fused_down_proj, hidden}}, {down}, intermediate, spec_.expert_bias,
                         ShardAxis::kInFeatures, down_);
   } else {
     slots.experts(experts, {gate, up}, hidden, ShardAxis::kOutFeatures, gate_up_);

@@ -1,7 +1,7 @@
 // A mixture of experts: the module of MoeMlpSpec.
 #pragma once
 
-#include "attend/kernels/fused/moe_add.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
 #include "attend/model/weights/tensor_names.h"

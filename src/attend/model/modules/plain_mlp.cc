@@ -1,6 +1,6 @@
 #include "attend/model/modules/plain_mlp.h"
 
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend {
 

@@ -5,7 +5,7 @@
 
 #include "attend/attention/forward_batch.h"
 #include "attend/model/config/model_spec.h"
-#include "attend/tensor/stream.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {

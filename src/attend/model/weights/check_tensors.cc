@@ -101,16 +101,18 @@ void warn_about_plain_weights(std::span<const WeightSlot> slots, const Checkpoin
 
 }  // namespace
 
-const WeightPrefix* find_prefix(const DecoderNames& names, std::span<const WeightPrefix> prefixes,
-                                const CheckpointTensors& files) {
+WeightPrefixes find_prefixes(const DecoderNames& names, std::span<const WeightPrefixes> known,
+                             const CheckpointTensors& files) {
   const std::string embedding = std::string(names.embedding) + ".weight";
   const auto found = std::ranges::find_if(
-      prefixes, [&](const WeightPrefix& prefix) { return files.contains(stored_name(embedding, &prefix)); });
-  return found == prefixes.end() ? nullptr : &*found;
+      known, [&](WeightPrefixes prefixes) { return files.contains(stored_name(embedding, prefixes)); });
+  return found == known.end() ? WeightPrefixes() : *found;
 }
 
-std::string stored_name(std::string_view name, const WeightPrefix* prefix) {
-  if (prefix == nullptr || !name.starts_with(prefix->from)) return std::string(name);
+std::string stored_name(std::string_view name, WeightPrefixes prefixes) {
+  const auto fits = [&](const WeightPrefix& prefix) { return name.starts_with(prefix.from); };
+  const auto prefix = std::ranges::find_if(prefixes, fits);
+  if (prefix == prefixes.end()) return std::string(name);
   return std::string(prefix->to) + std::string(name.substr(prefix->from.size()));
 }
 
@@ -125,8 +127,8 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
   for (const WeightSlot& slot : slots)
     for (const WeightPart& part : slot.parts)
       for (const std::string& name : part.tensor_names()) {
-        used.insert(name);
-        if (!files.contains(name)) missing.push_back(name);
+        const bool is_first = used.insert(name).second;
+        if (is_first && !files.contains(name)) missing.push_back(name);
       }
   if (!missing.empty())
     fail(ErrorCode::kNotFound, files.path().string(), ": weights: no tensor \"", missing.front(), "\"",

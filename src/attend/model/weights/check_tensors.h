@@ -10,12 +10,12 @@
 
 namespace attend {
 
-// How the checkpoint's names of a model's tensors begin: the first prefix by which its embedding is there.
-// Null: as `names` has them.
-const WeightPrefix* find_prefix(const DecoderNames& names, std::span<const WeightPrefix> prefixes,
-                                const CheckpointTensors& files);
+// How the checkpoint's names of a model's tensors begin: the first of `known` by which its embedding is
+// there. Empty: as `names` has them.
+WeightPrefixes find_prefixes(const DecoderNames& names, std::span<const WeightPrefixes> known,
+                             const CheckpointTensors& files);
 // A tensor's name in that checkpoint.
-std::string stored_name(std::string_view name, const WeightPrefix* prefix);
+std::string stored_name(std::string_view name, WeightPrefixes prefixes);
 
 // Holds the checkpoint's tensors and the slots, which have its names, against each other. Throws
 // Error(kNotFound) naming a tensor that is missing, and of how many; Error(kCorruptFile) naming file and

@@ -63,8 +63,8 @@ size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quanti
   return 0;
 }
 
-bool can_join(std::span<const QuantizedTensor> parts) {
-  return std::ranges::all_of(parts, [&](const QuantizedTensor& part) {
+bool can_join(std::span<const LoadedPart> parts) {
+  return std::ranges::all_of(parts, [&](const LoadedPart& part) {
     return in_order(part.weight) && same_groups(parts.front().weight, part.weight);
   });
 }

@@ -4,7 +4,7 @@
 #include <functional>
 #include <span>
 
-#include "attend/model/weights/quantized/quantized_tensor.h"
+#include "attend/model/weights/read_part.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
@@ -17,7 +17,7 @@ size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quanti
 
 // Whether parts in host memory can be rows of one weight: one format, one kind of groups of inputs, blocks of
 // one height, all inputs in order, scales of one dtype.
-bool can_join(std::span<const QuantizedTensor> parts);
+bool can_join(std::span<const LoadedPart> parts);
 
 // Rows of one weight on a GPU, part after part. Scales of fp8 that parts do not share whole blocks or tensors
 // of become a scale for each output, and for each block of its inputs. Experts, which have as many rows each,

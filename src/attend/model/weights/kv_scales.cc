@@ -50,14 +50,15 @@ std::string attention_prefix(const DecoderNames& names, int layer) {
 }  // namespace
 
 std::vector<KvScales> find_kv_scales(const CheckpointTensors& files, const ModelSpec& spec,
-                                     const DecoderNames& names, const WeightPrefix* prefix) {
+                                     const DecoderNames& names, WeightPrefixes prefixes) {
   const std::string directory = files.path().string();
   const auto above_zero = [](std::optional<float> scale) { return scale && *scale > 0.0f ? *scale : 1.0f; };
   std::vector<KvScales> scales;
   bool any = false;
   int num_left_out = 0;
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
-    const std::string attention = stored_name(attention_prefix(names, layer), prefix);
+    if (!has_kv(spec.layers[static_cast<size_t>(layer)].mixer)) continue;
+    const std::string attention = stored_name(attention_prefix(names, layer), prefixes);
     const std::optional<float> k = find_scale(files, attention, kKNames),
                                v = find_scale(files, attention, kVNames);
     if (v && !k)

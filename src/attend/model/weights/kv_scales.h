@@ -11,9 +11,9 @@
 
 namespace attend {
 
-// As read_kv_scales (model.h) of open files, whose tensors have these names and this prefix.
+// As read_kv_scales (model.h) of open files, whose tensors have these names and prefixes.
 std::vector<KvScales> find_kv_scales(const CheckpointTensors& files, const ModelSpec& spec,
-                                     const DecoderNames& names, const WeightPrefix* prefix);
+                                     const DecoderNames& names, WeightPrefixes prefixes);
 
 // Whether a tensor is such a scale, by its name.
 bool is_kv_scale(std::string_view name);

@@ -31,25 +31,27 @@ Tensor converted(const Tensor& from, DType dtype);
 // Whether to_slot_layout() copies whatever the file's dtype is.
 bool is_repacked(const WeightSlot& slot);
 
-// The tensors as stored, mapped: no copy but of unaligned ones and what to_slot_layout() copies; parts are
-// not joined. Throws Error(kNotFound) for a missing tensor, Error(kCorruptFile) for another shape,
-// Error(kUnsupported) for a dtype other than float32, float16 and bfloat16, all before the first tensor is
-// read; Error(kCorruptFile) for a number that is not finite, which one token would take to all that follow
-// it.
+// Passes weights to the slot, after setting their shard axis to the slot's.
+void place(const WeightSlot& slot, std::span<Weight> weights);
+
+// Checks all parts before the first one is read, as check_part() does. Returns the bytes to fetch.
+uint64_t check_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
+                       const CheckpointTensors& files);
+
+// The tensors as stored, mapped: no copy but of unaligned ones, of a rank's columns, and what
+// to_slot_layout() copies; parts are not joined. Checks all parts first. Throws as check_part() and
+// read_part(): a number that is not finite would pass from one token to all that follow it.
 //
 // Quantized parts are views of the file too where kernels read its layout, else copies, made tensor by tensor
 // (copies_quantized_values()).
 LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
                           std::shared_ptr<const CheckpointTensors> files, const LoadProgress& progress);
 
-// Reads every tensor and lets go of it. Throws what map_weights() does.
-void check_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
-                   const CheckpointTensors& files);
-
-// Checked tensors copied to `device` as `dtype`, one after another, the parts of a slot joined. Quantized
-// ones go in their own bits; parts of a dense layer that do not fit together stay apart, with their biases.
-// Host memory is needed for a slot's parts at most, of experts for one. Throws Error(kOutOfMemory) with
-// needed and free bytes, and Error(kUnsupported) for experts that do not fit together.
+// The tensors copied to `device` as `dtype`, one after another, the parts of a slot joined. Quantized ones go
+// in their own bits; parts of a dense layer that do not fit together stay apart, with their biases. Host
+// memory is needed for a slot's parts at most, of experts for one. Throws as map_weights(),
+// Error(kOutOfMemory) with needed and free bytes, and Error(kUnsupported) for experts that do not fit
+// together.
 LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
                              const CheckpointTensors& files, DType dtype, Device device,
                              const LoadProgress& progress);

@@ -9,6 +9,7 @@
 #include "attend/model/weights/join_parts.h"
 #include "attend/model/weights/load_weights.h"
 #include "attend/model/weights/quantized/quantized_tensor.h"
+#include "attend/model/weights/read_part.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
@@ -21,7 +22,7 @@ constexpr float kDummyDeviation = 0.02f;
 using WritePart = std::function<void(size_t slot_idx, size_t part, const TensorView& to)>;
 
 // A quantized part, in host memory.
-using ReadQuantized = std::function<QuantizedTensor(size_t slot_idx, size_t part)>;
+using ReadQuantized = std::function<LoadedPart(size_t slot_idx, size_t part)>;
 
 // Slots with quantized parts, on a GPU.
 class QuantizedSlots {
@@ -38,7 +39,7 @@ class QuantizedSlots {
   std::vector<Weight> place(size_t slot_idx, std::vector<Tensor>& tensors) const {
     const WeightSlot& slot = slots_[slot_idx];
     if (slot.num_experts > 1 || slot.parts.size() == 1) return {join_as_read(slot_idx, tensors)};
-    std::vector<QuantizedTensor> parts(slot.parts.size());
+    std::vector<LoadedPart> parts(slot.parts.size());
     bool all_quantized = true;
     for (size_t part = 0; part < parts.size(); ++part) {
       if (is_loaded_quantized(slot, slot.parts[part]))
@@ -80,17 +81,17 @@ class QuantizedSlots {
       const std::string& name = slot.parts[part].name;
       if (!is_loaded_quantized(slot, slot.parts[part]))
         fail(ErrorCode::kUnsupported, name, ": plain among quantized experts: on a GPU expected all alike");
-      const QuantizedTensor read = read_(slot_idx, part);
+      const LoadedPart read = read_(slot_idx, part);
       if (!joined)
         joined.emplace(read.weight, slot.rows(), common_rows(slot), arena_, copy(), slot.num_experts);
       joined->add(read.weight, name);
     }
     return kept(*joined, tensors);
   }
-  Weight join(const WeightSlot& slot, size_t first_part, std::span<const QuantizedTensor> parts,
+  Weight join(const WeightSlot& slot, size_t first_part, std::span<const LoadedPart> parts,
               std::vector<Tensor>& tensors) const {
     int64_t rows = 0;
-    for (const QuantizedTensor& part : parts) rows += part.weight.out_features();
+    for (const LoadedPart& part : parts) rows += part.weight.out_features();
     JoinedWeight joined(parts.front().weight, rows, common_rows(slot), arena_, copy());
     for (size_t i = 0; i < parts.size(); ++i) joined.add(parts[i].weight, slot.parts[first_part + i].name);
     return kept(joined, tensors);
@@ -141,13 +142,13 @@ LoadedWeights load_into_memory(std::span<const WeightSlot> slots, const Quantiza
       is_separate = placed.size() > 1;
       for (const Weight& weight : placed) weights.count(slot, weight.num_bytes());
       tell(arena.used_bytes() - used_bytes);
-      slot.place(placed);
+      place(slot, placed);
       continue;
     }
     if (joins) flat = arena.allocate({slot.num_elements()}, loaded_dtype);
     for (size_t part = 0; part < slot.parts.size(); ++part) {
       if (!joins && slot.parts[part].storage != WeightStorage::kPlain) {
-        QuantizedTensor made = read(i, part);
+        LoadedPart made = read(i, part);
         placed.push_back(made.weight);
         std::ranges::move(made.tensors, std::back_inserter(weights.tensors));
         weights.count(slot, made.weight.num_bytes());
@@ -170,7 +171,7 @@ LoadedWeights load_into_memory(std::span<const WeightSlot> slots, const Quantiza
     if (joins && placed.empty())
       placed.emplace_back(TensorView::contiguous(flat.view().data, loaded_dtype, slot.shape(), device));
     is_separate = false;
-    slot.place(placed);
+    place(slot, placed);
   }
   // Of quantized weights the bytes are the most that they can be.
   if (done_bytes < total_bytes) tell(total_bytes - done_bytes);
@@ -193,20 +194,20 @@ size_t device_bytes(std::span<const WeightSlot> slots, const Quantization& quant
 LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
                              const CheckpointTensors& files, DType dtype, Device device,
                              const LoadProgress& progress) {
+  check_weights(slots, quantization, files);
   cuda::OwnedStream owned_stream(device);
   Stream& stream = owned_stream.get();
-  const auto read = [&](size_t slot_idx, size_t part) {
+  const auto read = [&](size_t slot_idx, size_t part_idx) {
     const WeightSlot& slot = slots[slot_idx];
-    return read_quantized_tensor(slot, slot.parts[part], quantization, files);
+    const WeightPart& part = slot.parts[part_idx];
+    fetch_part(slot, part, quantization, files, [](size_t) {});
+    return read_part(slot, part, quantization, files);
   };
   return load_into_memory(
       slots, quantization, dtype, stream, "weights", progress,
       [&](size_t slot_idx, size_t part, const TensorView& to) {
-        const WeightSlot& slot = slots[slot_idx];
-        const bool quantized = slot.parts[part].storage != WeightStorage::kPlain;
-        const Tensor elements = quantized ? dequantize(read(slot_idx, part).weight)
-                                          : to_slot_layout(slot, files.tensor(slot.parts[part].name));
-        const Tensor host = converted(elements, slot.loaded_dtype(dtype));
+        const Tensor elements = read(slot_idx, part).tensors.front();
+        const Tensor host = converted(elements, slots[slot_idx].loaded_dtype(dtype));
         cuda::copy(host.view().reshape({to.num_elements()}), to, stream);
         cuda::synchronize(stream);  // before the converted copy goes
       },

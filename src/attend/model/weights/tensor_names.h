@@ -1,6 +1,7 @@
 // Names of a decoder's tensors in a checkpoint.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 namespace attend {
@@ -51,9 +52,12 @@ struct DecoderNames {
   std::string_view shared_down_proj = "mlp.shared_experts.down_proj";
 };
 
-// Where a checkpoint may have a model's tensors under longer names: what begins with `from` begins with `to`.
+// A name that begins with `from` begins with `to` in a checkpoint.
 struct WeightPrefix {
   std::string_view from, to;
 };
+// One way to name a model's tensors, whose parts a checkpoint may have under several prefixes: the first
+// prefix that fits a name counts, and a name that none fits stays.
+using WeightPrefixes = std::span<const WeightPrefix>;
 
 }  // namespace attend

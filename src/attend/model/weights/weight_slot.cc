@@ -1,5 +1,8 @@
 #include "attend/model/weights/weight_slot.h"
 
+#include <utility>
+
+#include "attend/base/error.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
@@ -20,7 +23,70 @@ std::function<void(std::span<const Weight>)> set_biases(std::vector<Linear>& int
   };
 }
 
+WeightPart slot_part(std::string name, const SlotWriter::Part& part) {
+  return {.name = std::move(name),
+          .rows = part.out_features,
+          .unit_rows = part.unit,
+          .is_replicated = part.is_replicated};
+}
+
+// Sets tensor_rows of parts that are rows of one tensor each, and their first rows.
+void set_tensor_rows(std::vector<WeightPart>& parts) {
+  for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
+    int64_t rows = 0;
+    for (end = begin; end < parts.size() && parts[end].name == parts[begin].name; ++end) {
+      parts[end].first_row = rows;
+      rows += parts[end].rows;
+    }
+    for (size_t i = begin; i < end; ++i) parts[i].tensor_rows = rows;
+  }
+}
+
+// Rows or columns [first, second) of `size`, which are a rank's.
+std::pair<int64_t, int64_t> rank_range(int64_t size, int64_t unit, bool is_replicated, int rank,
+                                       int num_ranks, const std::string& name, std::string_view axis) {
+  const int64_t num_units = size / unit;
+  if (size % unit == 0 && num_units % num_ranks == 0) {
+    const int64_t own = size / num_ranks;
+    return {rank * own, (rank + 1) * own};
+  }
+  if (size % unit == 0 && is_replicated && num_units > 0 && num_ranks % num_units == 0) {
+    const int64_t first = rank / (num_ranks / num_units) * unit;
+    return {first, first + unit};
+  }
+  fail(ErrorCode::kUnsupported, name, ": ", size, " ", axis, " in units of ", unit, " on ", num_ranks,
+       " ranks: expected a number of units that ", num_ranks, " divides",
+       is_replicated ? ", or that divides it" : "");
+}
+
 }  // namespace
+
+WeightSlot shard(WeightSlot slot, int rank, int num_ranks) {
+  require(num_ranks >= 1 && rank >= 0 && rank < num_ranks, "rank ", rank, " of ", num_ranks);
+  if (slot.shard == ShardAxis::kInFeatures) {
+    const auto [begin, end] =
+        rank_range(slot.columns, slot.unit_columns, false, rank, num_ranks, slot.parts[0].name, "columns");
+    slot.tensor_columns = std::exchange(slot.columns, end - begin);
+    slot.first_column = begin;
+  }
+  std::vector<WeightPart> parts;
+  for (WeightPart& part : slot.parts) {
+    if (part.tensor_rows == 0) part.tensor_rows = part.rows;
+    if (slot.shard == ShardAxis::kOutFeatures) {
+      const auto [begin, end] =
+          rank_range(part.rows, part.unit_rows, part.is_replicated, rank, num_ranks, part.name, "rows");
+      part.rows = end - begin;
+      part.first_row += begin;
+    }
+    if (!parts.empty() && parts.back().name == part.name &&
+        parts.back().first_row + parts.back().rows == part.first_row)
+      parts.back().rows += part.rows;
+    else
+      parts.push_back(std::move(part));
+  }
+  slot.parts = std::move(parts);
+  return slot;
+}
 
 int64_t WeightSlot::rows() const {
   int64_t sum = 0;
@@ -31,20 +97,6 @@ int64_t WeightSlot::rows() const {
 std::vector<int64_t> WeightSlot::shape_of_rows(int64_t num_rows) const {
   if (columns == 0) return {num_rows};
   return {num_rows, columns};
-}
-
-std::vector<int64_t> WeightSlot::stored_shape(size_t part) const {
-  const int64_t of_one = parts[part].rows / num_experts;
-  switch (layout) {
-    case StoredLayout::kRows:
-      break;
-    case StoredLayout::kExpertRows:
-      if (columns == 0) return {num_experts, of_one};
-      return {num_experts, of_one, columns};
-    case StoredLayout::kExpertColumns:
-      return {num_experts, columns, of_one};
-  }
-  return part_shape(part);
 }
 
 void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into, float scale) {
@@ -64,9 +116,10 @@ void SlotWriter::layer_norm(std::string_view name, int64_t size, kernels::LayerN
                     .place = [&into](std::span<const Weight> weights) { into.bias = weights[0].data; }});
 }
 
-void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& into) {
+void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& into, ShardAxis shard) {
   slots_.push_back({.parts = {{name_of(name, ""), size}},
                     .use = WeightUse::kBias,
+                    .shard = shard,
                     .in_f32 = true,
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
@@ -78,16 +131,21 @@ void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, We
                     .place = [&into](std::span<const Weight> weights) { into = weights[0]; }});
 }
 
-void SlotWriter::linear(std::initializer_list<Part> parts, int64_t in_features, bool bias, ShardAxis shard,
+void SlotWriter::linear(std::initializer_list<Part> parts, Inputs inputs, bool bias, ShardAxis shard,
                         std::vector<Linear>& into, bool dequantize_on_load, WeightUse use) {
-  WeightSlot weight{
-      .columns = in_features, .use = use, .shard = shard, .dequantize_on_load = dequantize_on_load};
+  WeightSlot weight{.columns = inputs.features,
+                    .unit_columns = inputs.unit,
+                    .use = use,
+                    .shard = shard,
+                    .dequantize_on_load = dequantize_on_load};
   WeightSlot biases{.use = WeightUse::kBias,
                     .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone};
   for (const Part& part : parts) {
-    weight.parts.push_back({name_of(part.name, ".weight"), part.out_features});
-    biases.parts.push_back({name_of(part.name, ".bias"), part.out_features});
+    weight.parts.push_back(slot_part(name_of(part.name, ".weight"), part));
+    biases.parts.push_back(slot_part(name_of(part.name, ".bias"), part));
   }
+  set_tensor_rows(weight.parts);
+  set_tensor_rows(biases.parts);
   weight.place = set_linears(into);
   biases.place = set_biases(into);
   slots_.push_back(std::move(weight));
@@ -100,8 +158,8 @@ std::vector<WeightPart> SlotWriter::parts_per_expert(const Experts& experts,
   const std::string name = std::string(experts.name) + ".";
   for (int expert = 0; expert < experts.num_experts; ++expert)
     for (const Part& part : parts)
-      all.push_back({name_of(name + std::to_string(expert) + "." + std::string(part.name), ".weight"),
-                     part.out_features});
+      all.push_back(
+          slot_part(name_of(name + std::to_string(expert) + "." + std::string(part.name), ".weight"), part));
   return all;
 }
 
@@ -116,21 +174,30 @@ void SlotWriter::experts(const Experts& experts, std::initializer_list<Part> par
                     .place = set_linears(into)});
 }
 
-void SlotWriter::fused_experts(const Experts& experts, const Part& part, std::initializer_list<Part> of_one,
-                               int64_t in_features, bool bias, ShardAxis shard, std::vector<Linear>& into) {
-  const std::string name = name_of(experts.name, ".") + std::string(part.name);
-  const int64_t rows = experts.num_experts * part.out_features;
-  slots_.push_back({.parts = {{name, rows}},
-                    .parts_per_expert = bias ? std::vector<WeightPart>{} : parts_per_expert(experts, of_one),
-                    .columns = in_features,
-                    .use = WeightUse::kLinear,
-                    .shard = shard,
-                    .layout = StoredLayout::kExpertColumns,
-                    .num_experts = experts.num_experts,
-                    .experts_per_token = experts.per_token,
-                    .place = set_linears(into)});
+void SlotWriter::fused_experts(const Experts& experts, std::initializer_list<Part> parts,
+                               std::initializer_list<Part> parts_of_one, int64_t in_features, bool bias,
+                               ShardAxis shard, std::vector<Linear>& into) {
+  std::vector<WeightPart> weights, biases;
+  for (int expert = 0; expert < experts.num_experts; ++expert)
+    for (const Part& part : parts) {
+      const std::string name = name_of(experts.name, ".") + std::string(part.name);
+      weights.push_back(slot_part(name, part));
+      if (bias) biases.push_back(slot_part(name + "_bias", part));
+    }
+  set_tensor_rows(weights);
+  set_tensor_rows(biases);
+  slots_.push_back(
+      {.parts = std::move(weights),
+       .parts_per_expert = bias ? std::vector<WeightPart>{} : parts_per_expert(experts, parts_of_one),
+       .columns = in_features,
+       .use = WeightUse::kLinear,
+       .shard = shard,
+       .layout = StoredLayout::kExpertColumns,
+       .num_experts = experts.num_experts,
+       .experts_per_token = experts.per_token,
+       .place = set_linears(into)});
   if (!bias) return;
-  slots_.push_back({.parts = {{name + "_bias", rows}},
+  slots_.push_back({.parts = std::move(biases),
                     .use = WeightUse::kBias,
                     .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone,
                     .layout = StoredLayout::kExpertRows,

@@ -8,14 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/kernels/fused/residual.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/model/config/quantization.h"
 #include "attend/tensor/weight.h"
 
 namespace attend {
-
-// Axis by which several ranks divide a weight.
-enum class ShardAxis : uint8_t { kNone, kOutFeatures, kInFeatures };
 
 // What a weight is for, which says how it is made up and what a step costs.
 enum class WeightUse : uint8_t {
@@ -27,10 +24,18 @@ enum class WeightUse : uint8_t {
   kNorm,    // a vector about 1
 };
 
-// One tensor of the checkpoint and its rows of the slot.
+// Rows of a slot that are rows of one tensor of the checkpoint. A tensor that holds several matrices, such as
+// those of q, k and v, is several parts.
 struct WeightPart {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   int64_t rows = 0;
+  // Row of the tensor that is the part's first, and rows of the tensor, those of experts one after another.
+  // A tensor_rows of 0: the tensor has the part's rows and no others.
+  int64_t first_row = 0, tensor_rows = 0;
+  // Rows that ranks do not divide further: a head's.
+  int64_t unit_rows = 1;
+  // Several ranks have the same unit where there are fewer units than ranks: heads of K and V.
+  bool is_replicated = false;
   // How the checkpoint stores it, and the tensors of a part that it does not store plain
   // (quantized_tensor.h).
   WeightStorage storage = WeightStorage::kPlain;
@@ -42,7 +47,7 @@ struct WeightPart {
   }
 };
 
-// How the tensor of a part holds its rows.
+// How the tensor of a part holds its rows and columns.
 enum class StoredLayout : uint8_t {
   kRows,           // [rows, columns]; a vector: [rows]
   kExpertRows,     // [num_experts, rows of one, columns]; vectors: [num_experts, rows of one]
@@ -56,8 +61,11 @@ struct WeightSlot {
   // The parts of a file that has a tensor of each expert, where others have one of all. Empty: no file does.
   std::vector<WeightPart> parts_per_expert = {};
   int64_t columns = 0;  // 0: a vector
+  // Column of the tensors that is the slot's first, and columns of the tensors. 0: they have the slot's.
+  int64_t first_column = 0, tensor_columns = 0;
+  int64_t unit_columns = 1;  // that ranks do not divide further
   WeightUse use = WeightUse::kLinear;
-  ShardAxis shard = ShardAxis::kNone;
+  ShardAxis shard = ShardAxis::kNone;  // by which ranks divide it; shard() divides it
   // A norm that is stored around 0 and multiplies by 1 + weight. It is placed as that sum, in float32: in
   // bfloat16 a small weight would vanish beside the 1.
   bool zero_centered = false;
@@ -82,12 +90,16 @@ struct WeightSlot {
   int64_t num_elements() const { return rows() * (columns > 0 ? columns : 1); }
   std::vector<int64_t> shape() const { return shape_of_rows(rows()); }
   std::vector<int64_t> part_shape(size_t part) const { return shape_of_rows(parts[part].rows); }
-  std::vector<int64_t> stored_shape(size_t part) const;  // by the layout
   int64_t part_elements(size_t part) const { return parts[part].rows * (columns > 0 ? columns : 1); }
 
  private:
   std::vector<int64_t> shape_of_rows(int64_t num_rows) const;
 };
+
+// Returns the slot as rank `rank` of `num_ranks` loads it: by slot.shard its rows of each part, its columns,
+// or all. Parts whose rows follow each other in a tensor become one, so that a single rank has one part of
+// each tensor. Throws Error(kUnsupported) naming the tensor where units can not be divided evenly.
+WeightSlot shard(WeightSlot slot, int rank, int num_ranks);
 
 // Writes the slots of a module, whose tensors have names with a common prefix. What slots are placed into
 // outlives them and stays where it is.
@@ -96,21 +108,30 @@ class SlotWriter {
   SlotWriter(std::string prefix, std::vector<WeightSlot>& slots, bool zero_centered_norms = false)
       : prefix_(std::move(prefix)), slots_(slots), zero_centered_norms_(zero_centered_norms) {}
 
-  // A part of a linear layer: "<prefix><name>.weight" and, where there is one, ".bias".
+  // A part of a linear layer: "<prefix><name>.weight" and, where there is one, ".bias". Parts of one name
+  // are rows of one tensor, in this order.
   struct Part {
     std::string_view name;
     int64_t out_features;
+    int64_t unit = 1;  // as WeightPart::unit_rows
+    bool is_replicated = false;
+  };
+  struct Inputs {
+    Inputs(int64_t num_features, int64_t rank_unit = 1)  // NOLINT: a number of features is enough
+        : features(num_features), unit(rank_unit) {}
+    int64_t features, unit;  // unit: as WeightSlot::unit_columns
   };
 
   void norm(std::string_view name, int64_t size, TensorView& into, float scale = 1.0f);
   // "<prefix><name>.weight" and ".bias".
   void layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into);
   // "<prefix><name>", a bias that is placed in float32.
-  void vector_in_f32(std::string_view name, int64_t size, TensorView& into);
+  void vector_in_f32(std::string_view name, int64_t size, TensorView& into,
+                     ShardAxis shard = ShardAxis::kNone);
   // [rows, columns] of kTable or kHead.
   void matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into);
   // `into` gets one Linear, or one of each part.
-  void linear(std::initializer_list<Part> parts, int64_t in_features, bool bias, ShardAxis shard,
+  void linear(std::initializer_list<Part> parts, Inputs inputs, bool bias, ShardAxis shard,
               std::vector<Linear>& into, bool dequantize_on_load = false, WeightUse use = WeightUse::kLinear);
   // The same of experts, without biases: "<prefix><experts>.<expert>.<part>.weight", the parts of expert 0,
   // those of expert 1, ...
@@ -122,10 +143,11 @@ class SlotWriter {
   void experts(const Experts& experts, std::initializer_list<Part> parts, int64_t in_features,
                ShardAxis shard, std::vector<Linear>& into);
   // The same of experts that share a tensor: "<prefix><experts>.<part>" as of StoredLayout::kExpertColumns,
-  // and "<prefix><experts>.<part>_bias" [num_experts, out_features]. `of_one`: the parts of a file that has
-  // tensors as experts() does.
-  void fused_experts(const Experts& experts, const Part& part, std::initializer_list<Part> of_one,
-                     int64_t in_features, bool bias, ShardAxis shard, std::vector<Linear>& into);
+  // and "<prefix><experts>.<part>_bias" [num_experts, out_features]. `parts`: an expert's, of one name.
+  // `parts_of_one`: those of a file that has tensors as experts() does.
+  void fused_experts(const Experts& experts, std::initializer_list<Part> parts,
+                     std::initializer_list<Part> parts_of_one, int64_t in_features, bool bias,
+                     ShardAxis shard, std::vector<Linear>& into);
 
  private:
   std::vector<WeightPart> parts_per_expert(const Experts& experts, std::initializer_list<Part> parts) const;

@@ -14,7 +14,7 @@ class HermesParser final : public TaggedParser {
   CallRead read_call(std::string& pending, AnswerParts& parts) override {
     return call_->read(pending, parts);
   }
-  bool has_output() const override { return call_->said(); }
+  bool has_output() const override { return call_->emitted(); }
   std::string pending_text() const override { return call_->raw(); }
 
  private:

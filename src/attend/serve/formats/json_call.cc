@@ -144,14 +144,14 @@ CallRead JsonCallReader::read(std::string& pending, AnswerParts& parts) {
   for (size_t num_read = 1; num_read > 0 && call_.state() == JsonCall::State::kOpen;) {
     num_read = call_.push(pending);
     pending.erase(0, num_read);
-    if (said_ || !call_.name()) continue;
+    if (emitted_ || !call_.name()) continue;
     if (find_tool(tools_, *call_.name()) == nullptr) return put_back(pending);
     parts.add(AnswerPart::Kind::kCall, *call_.name());
-    said_ = true;
+    emitted_ = true;
   }
-  if (said_) parts.add(AnswerPart::Kind::kArguments, call_.release_arguments());
+  if (emitted_) parts.add(AnswerPart::Kind::kArguments, call_.release_arguments());
   if (call_.state() == JsonCall::State::kOpen) return CallRead::kMore;
-  if (call_.state() == JsonCall::State::kFailed && !said_) return put_back(pending);
+  if (call_.state() == JsonCall::State::kFailed && !emitted_) return put_back(pending);
   return CallRead::kDone;
 }
 

@@ -58,7 +58,7 @@ class JsonCallReader {
 
   // Removes what it reads from the front of `pending`. If the text is not a call, restores `pending`.
   CallRead read(std::string& pending, AnswerParts& parts);
-  bool said() const { return said_; }
+  bool emitted() const { return emitted_; }
   const std::string& raw() const { return call_.raw(); }
 
  private:
@@ -69,7 +69,7 @@ class JsonCallReader {
 
   const std::vector<Tool>& tools_;
   JsonCall call_;
-  bool said_ = false;
+  bool emitted_ = false;
 };
 
 }  // namespace attend::serve

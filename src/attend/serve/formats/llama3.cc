@@ -34,7 +34,7 @@ class Llama3Parser final : public AnswerParser {
   void finish(AnswerParts& parts) override {
     if (place_ == Place::kBefore && !has_calls_)
       parts.add(Kind::kText, pending_);
-    else if (place_ == Place::kCall && !call_->said())
+    else if (place_ == Place::kCall && !call_->emitted())
       parts.add(Kind::kText, before_ + call_->raw() + pending_);
     pending_.clear();
   }

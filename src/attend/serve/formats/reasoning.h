@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "attend/engine/step/token_mask.h"
+#include "attend/engine/generation_request.h"
 #include "attend/serve/formats/answer_parser.h"
 #include "attend/text/tokenizer/tokenizer.h"
 

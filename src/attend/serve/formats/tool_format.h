@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/grammar/grammar.h"
+#include "attend/grammar/grammar_compiler.h"
 #include "attend/serve/formats/answer_parser.h"
 #include "attend/serve/json/fields.h"
 

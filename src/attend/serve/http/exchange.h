@@ -37,7 +37,7 @@ class Exchange {
 
   // Called once if the client disconnects (status 499, as in nginx) or the exchange is abandoned (503) before
   // the response is complete.
-  std::function<void(int status)> on_gone;
+  std::function<void(int status)> on_disconnect;
 };
 
 // Counters of the server.

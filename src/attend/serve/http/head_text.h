@@ -1,4 +1,4 @@
-// Heads of requests and answers as text: as far as a library does not read those, and all of these.
+// Text of HTTP request and response heads: the parsing that Boost.Beast does not do, and all of the writing.
 #pragma once
 
 #include <string>

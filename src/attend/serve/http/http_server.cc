@@ -47,12 +47,12 @@ void run_task(Task&& task) noexcept {
 }
 
 // Sets a flag until it is cleared or this object is destroyed.
-class Raised {
+class ScopedFlag {
  public:
-  explicit Raised(bool& flag) : flag_(&flag) { flag = true; }
-  Raised(Raised&& other) noexcept : flag_(std::exchange(other.flag_, nullptr)) {}
-  ~Raised() { lower(); }
-  void lower() noexcept {
+  explicit ScopedFlag(bool& flag) : flag_(&flag) { flag = true; }
+  ScopedFlag(ScopedFlag&& other) noexcept : flag_(std::exchange(other.flag_, nullptr)) {}
+  ~ScopedFlag() { clear(); }
+  void clear() noexcept {
     if (bool* const flag = std::exchange(flag_, nullptr)) *flag = false;
   }
 
@@ -82,7 +82,7 @@ bool is_stale_socket(asio::io_context& io, const std::string& path) {
 }
 
 void require_listening(const error_code& error, const std::string& what) {
-  if (error) fail(ErrorCode::kInvalidArgument, what, ": cannot listen on it: ", error.message());
+  if (error) fail(ErrorCode::kInvalidArgument, what, ": cannot listen: ", error.message());
 }
 
 }  // namespace
@@ -143,24 +143,24 @@ struct HttpServer::Impl {
 
   template <class Acceptor>
   void accept(Acceptor& acceptor) {
-    auto on_accept = [this, &acceptor, raised = Raised(accepting)](error_code error, auto socket) mutable {
-      raised.lower();
+    auto on_accept = [this, &acceptor, flag = ScopedFlag(accepting)](error_code error, auto socket) mutable {
+      flag.clear();
       if (error == asio::error::operation_aborted || !acceptor.is_open()) return;
       if (error) return accept_later(acceptor);
       ++pool.metrics.num_connections;
       run_task([&] { admit(std::move(socket)); });
       accept(acceptor);
     };
-    acceptor.async_accept(KeptHandler(accept_memory, std::move(on_accept)));
+    acceptor.async_accept(StoredHandler(accept_memory, std::move(on_accept)));
   }
 
   // Mostly out of file descriptors: retries later, when connections have been closed.
   template <class Acceptor>
   void accept_later(Acceptor& acceptor) {
     retry.expires_after(std::chrono::milliseconds(100));
-    retry.async_wait(
-        KeptHandler(accept_memory, [this, &acceptor, raised = Raised(accepting)](error_code aborted) mutable {
-          raised.lower();
+    retry.async_wait(StoredHandler(
+        accept_memory, [this, &acceptor, flag = ScopedFlag(accepting)](error_code aborted) mutable {
+          flag.clear();
           if (!aborted) accept(acceptor);
         }));
   }
@@ -185,7 +185,7 @@ struct HttpServer::Impl {
   }
 
   void wait_for_signals() {
-    signals.async_wait(KeptHandler(signal_memory, [this](error_code error, int) {
+    signals.async_wait(StoredHandler(signal_memory, [this](error_code error, int) {
       if (error) return;
       run_task(on_signal);
       wait_for_signals();

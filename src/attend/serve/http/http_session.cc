@@ -57,7 +57,7 @@ class HttpSession::Answer : public Exchange {
     headers.emplace_back("Cache-Control", "no-cache");
     headers.emplace_back("X-Accel-Buffering", "no");
     session_->send(session_->head_of(200, content_type, headers));
-    has_begun_ = true;
+    has_started_ = true;
   }
 
   void write(std::string_view part) override {
@@ -76,9 +76,9 @@ class HttpSession::Answer : public Exchange {
 
   void abandon() noexcept override {
     if (!session_) return;
-    const auto gone = std::exchange(on_gone, nullptr);
+    const auto gone = std::exchange(on_disconnect, nullptr);
     const std::shared_ptr<HttpSession> session = session_;
-    if (!has_begun_ && session->send_out_of_memory()) {
+    if (!has_started_ && session->send_out_of_memory()) {
       status_ = 503;
       finish();
     } else {
@@ -88,10 +88,10 @@ class HttpSession::Answer : public Exchange {
   }
 
   // Called when the client has disconnected.
-  void leave() noexcept {
+  void disconnect() noexcept {
     session_->try_log_access(kClientClosedRequest);
     session_ = nullptr;
-    notify(std::exchange(on_gone, nullptr), kClientClosedRequest);
+    notify(std::exchange(on_disconnect, nullptr), kClientClosedRequest);
   }
 
  private:
@@ -103,7 +103,7 @@ class HttpSession::Answer : public Exchange {
   }
 
   void finish() noexcept {
-    on_gone = nullptr;
+    on_disconnect = nullptr;
     const std::shared_ptr<HttpSession> session = std::exchange(session_, nullptr);
     // A response that was cut because its client read too slowly did not arrive.
     session->try_log_access(session->overrun_ ? kClientClosedRequest : status_);
@@ -114,7 +114,7 @@ class HttpSession::Answer : public Exchange {
 
   std::shared_ptr<HttpSession> session_;
   int status_ = 0;
-  bool has_begun_ = false;  // part of the response was sent
+  bool has_started_ = false;  // part of the response was sent
 };
 
 HttpSession::HttpSession(Transport::Socket socket, SessionPool& pool)
@@ -203,19 +203,19 @@ void HttpSession::parse() {
     if (error || used == 0) break;
   }
   if (error == http::error::body_limit)
-    return refuse_request(413, fmt::format("the body is larger than {} bytes", pool_.options.max_body_bytes));
+    return reject_request(413, fmt::format("the body is larger than {} bytes", pool_.options.max_body_bytes));
   if (error == http::error::header_limit)
-    return refuse_request(
+    return reject_request(
         431, fmt::format("the headers are larger than {} bytes", pool_.options.max_header_bytes));
-  if (error) return refuse_request(400, "no HTTP/1.1 request: " + error.message());
+  if (error) return reject_request(400, "no HTTP/1.1 request: " + error.message());
   // Without chunked encoding, the body would end with the connection, together with its client.
-  const bool is_endless = parser_->is_header_done() && !parser_->chunked() &&
-                          parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
-  if (is_endless) return refuse_request(501, "Transfer-Encoding: expected chunked");
-  if (!hold_body()) return refuse_request(503, "too many concurrent requests with large bodies");
+  const bool is_unframed = parser_->is_header_done() && !parser_->chunked() &&
+                           parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
+  if (is_unframed) return reject_request(501, "Transfer-Encoding: expected chunked");
+  if (!hold_body()) return reject_request(503, "too many concurrent requests with large bodies");
   if (parser_->is_done()) return dispatch_request();
   if (buffer_.size() >= pool_.options.max_header_bytes)
-    return refuse_request(431, "the headers are too large");
+    return reject_request(431, "the headers are too large");
   if (parser_->is_header_done() && !continued_ &&
       parser_->get().find(http::field::expect) != parser_->get().end()) {
     continued_ = true;
@@ -231,7 +231,7 @@ bool HttpSession::hold_body() {
          pool_.num_body_bytes <= kLargestBodiesAtOnce * pool_.options.max_body_bytes;
 }
 
-void HttpSession::refuse_request(int status, std::string_view message) {
+void HttpSession::reject_request(int status, std::string_view message) {
   keep_alive_ = is_head_ = false;
   read_timer_.cancel();
   parser_->get().body() = {};
@@ -242,7 +242,7 @@ void HttpSession::refuse_request(int status, std::string_view message) {
 }
 
 void HttpSession::on_read_timeout() {
-  if (!exchange_) refuse_request(408, "the request did not arrive in time");
+  if (!exchange_) reject_request(408, "the request did not arrive in time");
 }
 
 void HttpSession::dispatch_request() {
@@ -277,17 +277,17 @@ void HttpSession::dispatch_request() {
   is_counted_ = true;
   read();
   const std::shared_ptr<Exchange> exchange = exchange_;
-  survive(*exchange, [&] { pool_.handler(std::move(request), exchange); });
+  run_guarded(*exchange, [&] { pool_.handler(std::move(request), exchange); });
 }
 
-void HttpSession::uncount() noexcept {
+void HttpSession::end_active() noexcept {
   if (is_counted_) --pool_.metrics.num_active_requests;
   is_counted_ = false;
 }
 
 void HttpSession::finish_answer() noexcept {
   if (!exchange_) return;
-  uncount();
+  end_active();
   exchange_ = nullptr;
   release_body();
   if (pool_.closing) keep_alive_ = false;
@@ -307,11 +307,11 @@ void HttpSession::try_log_access(int status) const noexcept try {
 }
 
 void HttpSession::linger() {
-  constexpr std::chrono::seconds kPatience{2};
+  constexpr std::chrono::seconds kLingerTimeout{2};
   lingering_ = true;
   transport_->end_sending([self = shared_from_this()] {});
   buffer_.consume(buffer_.size());
-  arm(read_timer_, kPatience, &HttpSession::close);
+  arm(read_timer_, kLingerTimeout, &HttpSession::close);
   read();
 }
 
@@ -412,8 +412,8 @@ void HttpSession::close() noexcept {
   write_timer_.cancel();
   transport_->close();
   if (exchange_) {
-    uncount();
-    std::exchange(exchange_, nullptr)->leave();
+    end_active();
+    std::exchange(exchange_, nullptr)->disconnect();
   }
   release_body();
   pool_.sessions.erase(self);

@@ -31,7 +31,7 @@ struct SessionPool {
   HttpServer::Handler handler;
   std::string out_of_memory;  // preallocated 503 response, head and body
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
-  // Sessions with bytes to write or a request to start. They are settled after the running task, so that each
+  // Sessions with bytes to write or a request to start. They are handled after the running task, so that each
   // session writes all its bytes in one call and consecutive requests do not recurse.
   IntrusiveList<HttpSession> unsettled;
   Wakeup wakeup;  // settles the sessions
@@ -67,7 +67,7 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   // other requests.
   bool hold_body();
   void release_body() noexcept { pool_.num_body_bytes -= std::exchange(body_bytes_, 0); }
-  void refuse_request(int status, std::string_view message);
+  void reject_request(int status, std::string_view message);
   // Appends bytes to those of other calls, in order; see SessionPool::unsettled. Appends all parts or throws.
   template <class... Parts>
   void send(const Parts&... parts);
@@ -78,7 +78,7 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   void write();
   void write_rest(size_t num_written);
   void write_piece(size_t begin);
-  void uncount() noexcept;
+  void end_active() noexcept;
   void finish_answer() noexcept;
   // Logs the current request, which is complete. `status`: of the response.
   void try_log_access(int status) const noexcept;

@@ -1,6 +1,6 @@
 // How a server continues when memory has run out. MemoryReserve: memory that is released so that operations
 // that must not fail succeed. OperationMemory: storage for one asynchronous Asio operation, so that
-// restarting it cannot fail. survive(): catches exceptions of everything that answers a request.
+// restarting it cannot fail. run_guarded(): catches exceptions of everything that answers a request.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace attend::serve {
 // All calls into handlers and recipients pass through this function, so these do not need to catch
 // exceptions.
 template <class Task>
-void survive(Exchange& exchange, Task&& task) noexcept {
+void run_guarded(Exchange& exchange, Task&& task) noexcept {
   try {
     task();
   } catch (...) {
@@ -49,7 +49,7 @@ class OperationMemory {
     taken_ = true;
     return bytes_;
   }
-  void give_back(void* memory) noexcept {
+  void release(void* memory) noexcept {
     if (memory != bytes_) return ::operator delete(memory);
     taken_ = false;
   }
@@ -68,7 +68,7 @@ class OperationAllocator {
   OperationAllocator(const OperationAllocator<Other>& other) : memory_(other.memory()) {}
 
   T* allocate(size_t count) { return static_cast<T*>(memory_->take(count * sizeof(T))); }
-  void deallocate(T* items, size_t) noexcept { memory_->give_back(items); }
+  void deallocate(T* items, size_t) noexcept { memory_->release(items); }
   OperationMemory* memory() const { return memory_; }
   bool operator==(const OperationAllocator& other) const { return memory_ == other.memory_; }
 
@@ -78,10 +78,10 @@ class OperationAllocator {
 
 // Handler of an operation that is stored in an OperationMemory.
 template <class Handler>
-class KeptHandler {
+class StoredHandler {
  public:
   using allocator_type = OperationAllocator<std::byte>;
-  KeptHandler(OperationMemory& memory, Handler handler) : memory_(&memory), handler_(std::move(handler)) {}
+  StoredHandler(OperationMemory& memory, Handler handler) : memory_(&memory), handler_(std::move(handler)) {}
   allocator_type get_allocator() const noexcept { return allocator_type(*memory_); }
   template <class... Results>
   void operator()(Results&&... results) {

@@ -26,7 +26,7 @@ void ReadyQueue::deliver() noexcept {
       first = waiting_.pop_front();
     }
     if (!first) return;
-    survive(first->exchange(), [&] { first->receive(); });
+    run_guarded(first->exchange(), [&] { first->receive(); });
   }
 }
 

@@ -22,7 +22,7 @@ class Wakeup {
   // Runs the task once after all calls made so far.
   void post() noexcept {
     if (posted_.exchange(true)) return;
-    boost::asio::post(io_.get_executor(), KeptHandler(memory_, [this] {
+    boost::asio::post(io_.get_executor(), StoredHandler(memory_, [this] {
                         posted_ = false;
                         task_();
                       }));

@@ -10,16 +10,16 @@ namespace attend::serve {
 Json parse_body(const std::string& body) {
   try {
     Json parsed = parse_ordered_json(body, "the body");
-    if (!parsed.is_object()) refuse("", "the body is ", excerpt(parsed), ": expected a JSON object");
+    if (!parsed.is_object()) reject("", "the body is ", excerpt(parsed), ": expected a JSON object");
     return parsed;
   } catch (const Error& error) {
-    refuse("", error.what());
+    reject("", error.what());
   }
 }
 
 Fields::Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
   const std::string own_name = where_.substr(0, where_.empty() ? 0 : where_.size() - 1);
-  if (!object.is_object()) refuse(own_name, own_name, " ", excerpt(object), ": expected an object");
+  if (!object.is_object()) reject(own_name, own_name, " ", excerpt(object), ": expected an object");
 }
 
 const Json* Fields::find(const std::string& key) const {
@@ -32,7 +32,7 @@ std::optional<double> Fields::number(const std::string& key) const {
   const Json* value = find(key);
   if (!value) return std::nullopt;
   if (!value->is_number() || !std::isfinite(value->get<double>()))
-    refuse(name(key), name(key), " ", excerpt(*value), ": expected a number");
+    reject(name(key), name(key), " ", excerpt(*value), ": expected a number");
   return value->get<double>();
 }
 
@@ -44,7 +44,7 @@ std::optional<int64_t> Fields::integer(const std::string& key, int64_t lowest, i
   const bool whole = value->is_number_integer() || (std::trunc(number) == number && std::fabs(number) < 9e15);
   const bool too_large = value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX};
   if (!whole || too_large || number < static_cast<double>(lowest) || number > static_cast<double>(highest))
-    refuse(name(key), name(key), " ", excerpt(*value), ": expected a whole number from ", lowest, " to ",
+    reject(name(key), name(key), " ", excerpt(*value), ": expected an integer from ", lowest, " to ",
            highest);
   return value->is_number_integer() ? value->get<int64_t>() : static_cast<int64_t>(number);
 }
@@ -52,14 +52,14 @@ std::optional<int64_t> Fields::integer(const std::string& key, int64_t lowest, i
 std::optional<bool> Fields::boolean(const std::string& key) const {
   const Json* value = find(key);
   if (!value) return std::nullopt;
-  if (!value->is_boolean()) refuse(name(key), name(key), " ", excerpt(*value), ": expected true or false");
+  if (!value->is_boolean()) reject(name(key), name(key), " ", excerpt(*value), ": expected true or false");
   return value->get<bool>();
 }
 
 std::optional<std::string> Fields::string(const std::string& key) const {
   const Json* value = find(key);
   if (!value) return std::nullopt;
-  if (!value->is_string()) refuse(name(key), name(key), " ", excerpt(*value), ": expected a string");
+  if (!value->is_string()) reject(name(key), name(key), " ", excerpt(*value), ": expected a string");
   return value->get<std::string>();
 }
 
@@ -68,10 +68,10 @@ std::vector<std::string> Fields::strings(const std::string& key) const {
   if (!value) return {};
   if (value->is_string()) return {value->get<std::string>()};
   if (!value->is_array())
-    refuse(name(key), name(key), " ", excerpt(*value), ": expected a string or a list of strings");
+    reject(name(key), name(key), " ", excerpt(*value), ": expected a string or a list of strings");
   std::vector<std::string> strings;
   for (const Json& item : *value) {
-    if (!item.is_string()) refuse(name(key), name(key), " holds ", excerpt(item), ": expected strings");
+    if (!item.is_string()) reject(name(key), name(key), " holds ", excerpt(item), ": expected strings");
     strings.push_back(item.get<std::string>());
   }
   return strings;
@@ -87,12 +87,12 @@ std::optional<std::string> Fields::id(const std::string& key) const {
   const auto can_be_seen = [](char c) { return c > ' ' && c <= '~'; };
   if (value &&
       (value->empty() || value->size() > 200 || !std::all_of(value->begin(), value->end(), can_be_seen)))
-    refuse(name(key), name(key), " ", excerpt(*find(key)),
+    reject(name(key), name(key), " ", excerpt(*find(key)),
            ": expected 1 to 200 characters of ASCII, without spaces");
   return value;
 }
 
-std::vector<std::string> Fields::unread() const {
+std::vector<std::string> Fields::unknown() const {
   std::vector<std::string> keys;
   for (const auto& item : object_.items())
     if (!item.value().is_null() &&
@@ -102,12 +102,12 @@ std::vector<std::string> Fields::unread() const {
 }
 
 std::vector<int32_t> read_token_ids(const Json& list, const std::string& param) {
-  if (!list.is_array()) refuse(param, param, " ", excerpt(list), ": expected a list of token ids");
+  if (!list.is_array()) reject(param, param, " ", excerpt(list), ": expected a list of token ids");
   std::vector<int32_t> ids;
   for (const Json& id : list) {
     const double number = id.is_number() ? id.get<double>() : -1.0;
     if (std::trunc(number) != number || number < 0.0 || number > INT32_MAX)
-      refuse(param, param, " holds ", excerpt(id), ": expected token ids, whole numbers from 0");
+      reject(param, param, " holds ", excerpt(id), ": expected token ids, integers from 0");
     ids.push_back(static_cast<int32_t>(number));
   }
   return ids;

@@ -24,7 +24,7 @@ struct ApiError {
 };
 
 template <class... Parts>
-[[noreturn]] void refuse(std::string param, const Parts&... parts) {
+[[noreturn]] void reject(std::string param, const Parts&... parts) {
   std::ostringstream message;
   (message << ... << parts);
   throw ApiError{400, message.str(), std::move(param), {}};
@@ -32,7 +32,7 @@ template <class... Parts>
 
 // Rejects a valid request that the server does not support.
 template <class... Parts>
-[[noreturn]] void refuse_unsupported(std::string param, const Parts&... parts) {
+[[noreturn]] void reject_unsupported(std::string param, const Parts&... parts) {
   std::ostringstream message;
   message << param << ": ";
   (message << ... << parts);
@@ -63,7 +63,7 @@ class Fields {
   std::optional<std::string> id(const std::string& key) const;
 
   // Returns the keys of non-null fields that were not read.
-  std::vector<std::string> unread() const;
+  std::vector<std::string> unknown() const;
 
  private:
   const Json& object_;

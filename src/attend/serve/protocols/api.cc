@@ -20,13 +20,13 @@ Json speculative_algorithm(const SpeculativeOptions& options) {
   return to_string(*options.algorithm);
 }
 
-// The method's name. null: no weight is quantized, whatever config.json says.
-Json quantization_method(const EngineInfo& info) {
+// Returns the method's name, or null if no weight is quantized, regardless of config.json.
+Json quantization_method(const ExecutorInfo& info) {
   if (!has_quantized(info.weight_formats)) return nullptr;
   return info.quantization.method;
 }
 
-// null: no limit.
+// Returns null for no limit.
 Json queue_limit(int max_queued_requests) {
   if (max_queued_requests == 0) return nullptr;
   return max_queued_requests;
@@ -106,9 +106,9 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   const auto generation =
       std::make_shared<Generation>(endpoint, engine_, ready_queue_, exchange, head,
                                    [end](const Generation& ended) { end(ended, ended.status()); });
-  exchange->on_gone = [end, weak = std::weak_ptr(generation)](int status) {
+  exchange->on_disconnect = [end, weak = std::weak_ptr(generation)](int status) {
     if (const auto gone = weak.lock()) {
-      gone->leave();
+      gone->disconnect();
       end(*gone, status);
     }
   };
@@ -116,10 +116,10 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   try {
     executor_.work([this, &endpoint, body = request.body, generation] {
       if (auto error = catch_error([&] { submit(prepare(endpoint, body), generation); }))
-        generation->refuse(std::move(error));
+        generation->reject(std::move(error));
     });
   } catch (...) {
-    exchange->on_gone = nullptr;
+    exchange->on_disconnect = nullptr;
     generations_.erase(generation.get());
     throw;
   }
@@ -156,17 +156,18 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) co
   std::vector<int32_t> ids = apply_template(job);
   const int context = engine_.info().context_length;
   if (static_cast<int>(ids.size()) >= context)
-    throw ApiError{400,
-                   fmt::format("the messages are {} tokens: the context holds {}, one of them for the answer",
-                               ids.size(), context),
-                   "messages", "context_length_exceeded"};
+    throw ApiError{
+        400,
+        fmt::format("the messages have {} tokens: the context has room for {}, including one for the answer",
+                    ids.size(), context),
+        "messages", "context_length_exceeded"};
   if (!job.has_max_tokens) job.params.max_new_tokens = context - static_cast<int>(ids.size());
   job.prompts.emplace_back(std::move(ids));
   return job;
 }
 
 void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generation) {
-  // What came with it may have filled the queue meanwhile.
+  // Requests that arrived with this one may have filled the queue.
   const int max_waiting = options_.max_queued_requests;
   if (!job.grammar) return generation->submit(std::move(job), max_waiting);
   const Grammar grammar = job.grammar->grammar;
@@ -184,13 +185,13 @@ void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generatio
                                             *engine_.tokenizer(), waiting->answer->inside_reasoning);
       generation->submit(std::move(*waiting), max_waiting);
     });
-    if (error) generation->refuse(error);
+    if (error) generation->reject(error);
   });
 }
 
 std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
   if (!chat_ || !engine_.tokenizer())
-    refuse_unsupported("messages", "the model has no chat template; start the server with --chat-template");
+    reject_unsupported("messages", "the model has no chat template; start the server with --chat-template");
   std::vector<ChatTemplate::Part> parts = chat_->render(job.variables, job.add_generation_prompt);
   if (!job.continued.empty()) parts.push_back({job.continued, /*from_user=*/true});
   if (job.answer && job.answer->reasoning) {
@@ -209,14 +210,14 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
     const Tokenizer* tokenizer = engine_.tokenizer();
-    if (!tokenizer) refuse_unsupported("prompt", "the model has no tokenizer");
+    if (!tokenizer) reject_unsupported("prompt", "the model has no tokenizer");
     std::vector<int32_t> ids;
     if (fields.has("messages")) {
       GenerationJob job = kChatCompletions.read(json, defaults_, formats_);
       ids = apply_template(job);
     } else {
       const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
-      if (!text) refuse("prompt", "prompt: missing; expected a string, or messages");
+      if (!text) reject("prompt", "prompt: missing; expected a string, or messages");
       ids = tokenizer->encode(*text, fields.boolean("add_special_tokens").value_or(true));
     }
     return json_text(
@@ -229,21 +230,22 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
     const Json json = parse_body(body);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
-    if (!engine_.tokenizer()) refuse_unsupported("tokens", "the model has no tokenizer");
-    if (!fields.has("tokens")) refuse("tokens", "tokens: missing; expected a list of token ids");
+    if (!engine_.tokenizer()) reject_unsupported("tokens", "the model has no tokenizer");
+    if (!fields.has("tokens")) reject("tokens", "tokens: missing; expected a list of token ids");
     const std::vector<int32_t> ids = fields.token_ids("tokens");
-    // Some tokenizers have tokens that the model has not, some models have more for the sake of alignment.
+    // The larger vocabulary: some tokenizers have tokens that the model lacks, and some models pad their
+    // vocabulary.
     const int vocab_size = std::max(engine_.model_spec().vocab_size, engine_.tokenizer()->vocab_size());
     for (const int32_t id : ids)
       if (id >= vocab_size)
-        refuse("tokens", "tokens holds ", id, ": expected token ids, 0 to ", vocab_size - 1);
+        reject("tokens", "tokens holds ", id, ": expected token ids, 0 to ", vocab_size - 1);
     const std::string text =
         engine_.tokenizer()->decode(ids, fields.boolean("skip_special_tokens").value_or(true));
     return json_text({{"prompt", text}, {"text", text}});
   });
 }
 
-// As vLLM has it: with it and the two above a client needs no tokenizer of its own.
+// Like vLLM: with this endpoint and the two above, a client needs no tokenizer.
 void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   answer_on_worker(exchange, [this] {
     const Tokenizer* tokenizer = engine_.tokenizer();
@@ -259,13 +261,13 @@ void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& ex
 }
 
 void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::chrono::seconds kPatience{20};
+  constexpr std::chrono::seconds kHealthTimeout{20};
   check_not_draining();
   GenerationRequest request{std::vector<int32_t>{0}, {}};
   request.params.max_new_tokens = 1;
   request.params.ignore_eos = true;
-  // Whoever comes first answers; after that an exchange does nothing.
-  executor_.after(kPatience, [exchange] {
+  // The first reply wins; later calls on the exchange have no effect.
+  executor_.after(kHealthTimeout, [exchange] {
     answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
   });
   const auto answer = std::make_shared<HealthResponse>(exchange, "the engine did not generate a token");
@@ -287,23 +289,24 @@ void Api::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchan
                       {"preferred_sampling_params", nullptr},
                       {"weight_version", "default"},
                       {"has_chat_template", chat_.has_value()},
-                      {"model_type", engine_.info().model}});
+                      {"model_type", engine_.info().target().model}});
   });
 }
 
 void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   const EngineInfo& info = engine_.info();
   answer_on_worker(exchange, [this, &info] {
+    const ExecutorInfo& target = info.target();
     return json_text({{"version", attend::version()},
                       {"model_path", options_.model_path.string()},
                       {"served_model_name", options_.served_names.front()},
-                      {"device", info.hardware.name},
-                      {"dtype", to_string(info.dtype)},
-                      {"quantization", quantization_method(info)},
-                      {"kv_cache_dtype", kernels::cache_dtype_name(info.kv_cache_dtype)},
-                      {"prefill_attention_backend", info.resolution.prefill->name},
-                      {"decode_attention_backend", info.resolution.decode->name},
-                      {"page_size", info.resolution.page_size},
+                      {"device", target.hardware.name},
+                      {"dtype", to_string(target.dtype)},
+                      {"quantization", quantization_method(target)},
+                      {"kv_cache_dtype", kernels::cache_dtype_name(target.kv_cache_dtype)},
+                      {"prefill_attention_backend", target.resolution.prefill->name},
+                      {"decode_attention_backend", target.resolution.decode->name},
+                      {"page_size", info.page_size},
                       {"context_length", info.context_length},
                       {"max_total_num_tokens", info.pool_slots},
                       {"max_running_requests", info.limits.max_reqs},
@@ -328,13 +331,13 @@ void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchan
   const Json json = request.body.empty() ? Json(Json::object()) : parse_body(request.body);
   const Fields fields(json);
   if (fields.has("output_dir"))
-    refuse_unsupported("output_dir", "not supported: the trace is the answer of /stop_profile");
+    reject_unsupported("output_dir", "not supported: /stop_profile returns the trace");
   engine_.start_trace(fields.integer("num_steps", 1, INT32_MAX).value_or(0));
-  exchange->reply(200, "text/plain", "Recording; POST /stop_profile answers with the trace.\n");
+  exchange->reply(200, "text/plain", "Recording; POST /stop_profile returns the trace.\n");
 }
 
 void Api::stop_profile(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  // A million spans take a while to write.
+  // Runs on a worker, since writing a million spans takes long.
   answer_on_worker(exchange, [this] { return engine_.stop_trace(); });
 }
 
@@ -343,8 +346,8 @@ void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchan
   const Fields fields(json);
   const bool all = fields.boolean("abort_all").value_or(false);
   const std::string rid = fields.string("rid").value_or("");
-  if (!all && rid.empty()) refuse("rid", "rid: missing; expected the id of a request, or abort_all");
-  // As in SGLang, an id stands for all that begin with it.
+  if (!all && rid.empty()) reject("rid", "rid: missing; expected the id of a request, or abort_all");
+  // As in SGLang, an id matches all ids that begin with it.
   for (const auto& [key, generation] : generations_)
     if (all || generation->head().id.starts_with(rid)) generation->abort();
   exchange->reply(200, kJson, "{}");

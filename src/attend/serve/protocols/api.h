@@ -1,4 +1,4 @@
-// Api: what each path does of a server that generates. It knows HTTP by HttpRequest and Exchange alone.
+// Api: endpoints of a server that generates text. It uses HTTP only through HttpRequest and Exchange.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace attend::serve {
 
-// On the I/O thread, except where work is handed to workers.
+// Used on the I/O thread, except for work that is passed to worker threads.
 class Api : public Service {
  public:
   Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormats& formats,
@@ -48,9 +48,9 @@ class Api : public Service {
                 const std::shared_ptr<Exchange>& exchange);
   void log_request(const Generation& ended, int status, const std::string& path,
                    const std::string& traceparent) const;
-  // On a worker thread: reads the body, applies the template.
+  // Reads the body and applies the chat template. Runs on a worker thread.
   GenerationJob prepare(const Endpoint& endpoint, const std::string& body) const;
-  // On a worker thread: what has a grammar is handed to the engine when that is compiled.
+  // Submits the job to the engine, after its grammar, if any, has been compiled. Runs on a worker thread.
   void submit(GenerationJob job, const std::shared_ptr<Generation>& generation);
   std::vector<int32_t> apply_template(GenerationJob& job) const;
   std::string new_id(const Endpoint& endpoint);
@@ -60,9 +60,9 @@ class Api : public Service {
   ChatFormats formats_;
   SamplingDefaults defaults_;
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
-  std::string id_prefix_;  // of this process, so that ids of restarts differ
+  std::string id_prefix_;  // unique per process, so that ids differ after a restart
   int64_t num_ids_ = 0;
-  GrammarCompiler grammars_;  // the first to be destroyed: it calls back
+  GrammarCompiler grammars_;  // destroyed first, since it calls back
 };
 
 }  // namespace attend::serve

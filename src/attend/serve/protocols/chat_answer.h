@@ -1,4 +1,4 @@
-// ChatAnswer: the answer of one completion, as far as it has come: text, thoughts and calls of tools.
+// ChatAnswer: text, reasoning and tool calls of a completion as far as it has been generated.
 #pragma once
 
 #include <memory>
@@ -12,21 +12,21 @@
 
 namespace attend::serve {
 
-// How a server's model writes calls and thoughts.
+// Formats in which the server's model writes calls and reasoning.
 struct ChatFormats {
-  const ToolFormat* tools = nullptr;           // null: not known
-  const ReasoningFormat* reasoning = nullptr;  // null: thoughts are text
+  const ToolFormat* tools = nullptr;           // null: unknown
+  const ReasoningFormat* reasoning = nullptr;  // null: reasoning is part of the text
 };
 
-// What an answer is to be read as.
+// How an answer is parsed.
 struct AnswerFormat {
-  std::vector<Tool> tools;  // empty: calls are not looked for
+  std::vector<Tool> tools;  // empty: calls are not parsed
   const ToolFormat* tool_format = &kHermesFormat;
-  const ReasoningFormat* reasoning = nullptr;  // null: thoughts are text
+  const ReasoningFormat* reasoning = nullptr;  // null: reasoning is part of the text
   bool inside_reasoning = false;               // the prompt opened the tag
 };
 
-// A part that is new, and the index of the call that it is of.
+// New part, and the index of the call that it belongs to.
 struct AnswerDelta {
   AnswerPart part;
   size_t call = 0;
@@ -34,10 +34,10 @@ struct AnswerDelta {
 
 class ChatAnswer {
  public:
-  // `format` outlives it.
+  // `format` outlives this object.
   explicit ChatAnswer(const AnswerFormat& format);
 
-  // What is new by `text`, and with `ends`, by the end.
+  // Returns the parts that are new after `text` and, if `ends`, after the end of the answer.
   const std::vector<AnswerDelta>& push(std::string_view text, bool ends);
   bool has_calls() const { return !calls_.empty(); }
 

@@ -13,20 +13,20 @@
 
 namespace attend::serve {
 
-// One request for vectors.
+// One embedding request.
 class EmbeddingApi::Call : public ReadyHandler {
  public:
   Call(EmbeddingApi& api, std::shared_ptr<Exchange> exchange, std::string path)
       : ReadyHandler(std::move(exchange)), api_(api), embedder_(api.embedder_), path_(std::move(path)) {}
 
-  // On a worker thread. Nothing is queued for a client that has gone.
+  // Queues the inputs, unless the client has disconnected. Runs on a worker thread.
   void submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback) {
     const std::lock_guard lock(mutex_);
     for (const auto& input : inputs) num_tokens_ += input.size();
     num_inputs_ = inputs.size();
     if (!gone_) id_ = embedder_.submit(std::move(inputs), std::move(callback));
   }
-  // From any thread: its answer, a reply's body or an error.
+  // Sets the result: the body of a reply, or an error. May be called from any thread.
   void end(std::string body, std::exception_ptr error) noexcept {
     {
       const std::lock_guard lock(mutex_);
@@ -37,8 +37,8 @@ class EmbeddingApi::Call : public ReadyHandler {
   }
   void receive() override {
     const auto self = std::static_pointer_cast<Call>(shared_from_this());
-    if (api_.calls_.erase(self) == 0) return;  // the client has gone
-    exchange().on_gone = nullptr;
+    if (api_.calls_.erase(self) == 0) return;  // the client has disconnected
+    exchange().on_disconnect = nullptr;
     int status = 200;
     if (error_) {
       const ApiError error = to_api_error(error_);
@@ -49,8 +49,8 @@ class EmbeddingApi::Call : public ReadyHandler {
     }
     if (api_.options_.log_requests) log(status);
   }
-  // What waits is dropped.
-  void leave() {
+  // Drops the inputs that are still queued.
+  void disconnect() {
     const std::lock_guard lock(mutex_);
     gone_ = true;
     if (id_) embedder_.cancel(*id_);
@@ -109,17 +109,19 @@ EmbeddingApi::EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor
 EmbeddingApi::~EmbeddingApi() = default;
 
 void EmbeddingApi::no_generation(const HttpRequest& request, const std::shared_ptr<Exchange>&) {
-  throw ApiError{
-      400, request.path + ": this server makes vectors, not text: POST /v1/embeddings", {}, "unsupported"};
+  throw ApiError{400,
+                 request.path + ": this server returns embeddings, not text; use POST /v1/embeddings",
+                 {},
+                 "unsupported"};
 }
 
 void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   check_not_draining();
   check_queue();
   const auto call = std::make_shared<Call>(*this, exchange, request.path);
-  exchange->on_gone = [this, weak = std::weak_ptr(call)](int status) {
+  exchange->on_disconnect = [this, weak = std::weak_ptr(call)](int status) {
     if (const auto gone = weak.lock(); gone && calls_.erase(gone) > 0) {
-      gone->leave();
+      gone->disconnect();
       if (options_.log_requests) gone->log(status);
     }
   };
@@ -129,7 +131,7 @@ void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<
       if (auto error = catch_error([&] { submit(body, call); })) call->end({}, std::move(error));
     });
   } catch (...) {
-    exchange->on_gone = nullptr;
+    exchange->on_disconnect = nullptr;
     calls_.erase(call);
     throw;
   }
@@ -151,7 +153,7 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
           vector = truncate_and_normalize(std::move(vector), *dimensions, embedder_.info().normalize);
       call->end(embedding_reply(made.vectors, base64, call->num_tokens(), options_.served_names.front()), {});
     };
-    // The embedder is not to wait while numbers become text.
+    // Formats the vectors on a worker, so that the embedder does not wait.
     const auto hand_on = [&] {
       executor_.work([call, make, result = std::move(result)]() mutable {
         if (auto error = catch_error([&] { make(result); })) call->end({}, std::move(error));
@@ -161,17 +163,17 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
   };
   try {
     std::vector<std::vector<int32_t>> inputs = encode(job.inputs);
-    // What came with it may have filled the queue meanwhile, and other workers look there too.
+    // Requests that arrived with this one may have filled the queue, and other workers check it too.
     const std::lock_guard lock(queue_mutex_);
     check_queue();
     call->submit(std::move(inputs), done);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
-    refuse("input", "input: ", error.what());
+    reject("input", "input: ", error.what());
   }
 }
 
-// Inputs count, not requests, since a request may have thousands.
+// Counts inputs, not requests, since a request may have thousands of inputs.
 void EmbeddingApi::check_queue() const {
   if (options_.max_queued_requests > 0 && embedder_.metrics().num_waiting >= options_.max_queued_requests)
     throw queue_full(options_.max_queued_requests);
@@ -185,22 +187,23 @@ std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptI
       encoded.push_back(*ids);
     } else {
       if (!embedder_.tokenizer())
-        refuse_unsupported("input", "the model has no tokenizer; expected token ids");
+        reject_unsupported("input", "the model has no tokenizer; expected token ids");
       encoded.push_back(embedder_.tokenizer()->encode(std::get<std::string>(inputs[i])));
     }
     if (encoded[i].size() > longest)
-      throw ApiError{400,
-                     fmt::format("input[{}] is {} tokens: the model takes {}", i, encoded[i].size(), longest),
-                     "input", "context_length_exceeded"};
+      throw ApiError{
+          400,
+          fmt::format("input[{}] has {} tokens: the model accepts at most {}", i, encoded[i].size(), longest),
+          "input", "context_length_exceeded"};
   }
   return encoded;
 }
 
 void EmbeddingApi::abort_all() {
   for (const std::shared_ptr<Call>& call : calls_) {
-    call->leave();
-    call->exchange().on_gone = nullptr;
-    survive(call->exchange(), [&] {
+    call->disconnect();
+    call->exchange().on_disconnect = nullptr;
+    run_guarded(call->exchange(), [&] {
       answer_error(call->exchange(), {503, "the server is shutting down", {}, "shutting_down"});
     });
   }
@@ -212,9 +215,9 @@ void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Ex
     const Json json = parse_body(body);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
-    if (!embedder_.tokenizer()) refuse_unsupported("prompt", "the model has no tokenizer");
+    if (!embedder_.tokenizer()) reject_unsupported("prompt", "the model has no tokenizer");
     const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
-    if (!text) refuse("prompt", "prompt: missing; expected a string");
+    if (!text) reject("prompt", "prompt: missing; expected a string");
     const std::vector<int32_t> ids =
         embedder_.tokenizer()->encode(*text, fields.boolean("add_special_tokens").value_or(true));
     return json_text({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", max_model_len()}});
@@ -222,13 +225,13 @@ void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Ex
 }
 
 void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::chrono::seconds kPatience{20};
+  constexpr std::chrono::seconds kHealthTimeout{20};
   check_not_draining();
-  // Whoever comes first answers; after that an exchange does nothing.
-  executor_.after(kPatience, [exchange] {
-    answer_error(*exchange, {503, "the embedder did not make a vector in time", {}, "unhealthy"});
+  // The first reply wins; later calls on the exchange have no effect.
+  executor_.after(kHealthTimeout, [exchange] {
+    answer_error(*exchange, {503, "the embedder did not return a vector in time", {}, "unhealthy"});
   });
-  const auto answer = std::make_shared<HealthResponse>(exchange, "the embedder did not make a vector");
+  const auto answer = std::make_shared<HealthResponse>(exchange, "the embedder did not return a vector");
   embedder_.submit({{0}}, [this, answer](const EmbeddingResult& result) {
     answer->healthy = !result.vectors.empty();
     ready_queue_.add_now(*answer);

@@ -1,4 +1,4 @@
-// EmbeddingApi: what each path does of a server that makes vectors.
+// EmbeddingApi: endpoints of a server that returns embeddings.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace attend::serve {
 
-// On the I/O thread, except where work is handed to workers.
+// Used on the I/O thread, except for work that is passed to worker threads.
 class EmbeddingApi : public Service {
  public:
   EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor& executor,
@@ -35,13 +35,13 @@ class EmbeddingApi : public Service {
   void server_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void metrics(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
 
-  // On a worker thread: reads the body, tokenizes, and queues.
+  // Reads the body, tokenizes, and queues the inputs. Runs on a worker thread.
   void submit(const std::string& body, const std::shared_ptr<Call>& call);
   void check_queue() const;
   std::vector<std::vector<int32_t>> encode(const std::vector<PromptInput>& inputs) const;
 
   AsyncEmbedder& embedder_;
-  std::mutex queue_mutex_;  // from a look at the queue to what is put there
+  std::mutex queue_mutex_;  // held from the check of the queue until the inputs are queued
   std::unordered_set<std::shared_ptr<Call>> calls_;
 };
 

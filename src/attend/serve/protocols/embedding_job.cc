@@ -12,7 +12,7 @@
 namespace attend::serve {
 namespace {
 
-constexpr size_t kMaxInputs = 2048;  // as OpenAI has it
+constexpr size_t kMaxInputs = 2048;  // OpenAI's limit
 
 void add_base64(const std::vector<float>& vector, std::string& out) {
   static_assert(std::endian::native == std::endian::little);
@@ -27,7 +27,7 @@ void add_base64(const std::vector<float>& vector, std::string& out) {
   }
 }
 
-// The shortest digits that are the same float32; a number that JSON has no word for is null.
+// Appends the shortest digits that parse to the same float32, or null for values that JSON cannot represent.
 void add_numbers(const std::vector<float>& vector, std::string& out) {
   for (size_t i = 0; i < vector.size(); ++i) {
     if (i > 0) out += ',';
@@ -40,7 +40,7 @@ void add_numbers(const std::vector<float>& vector, std::string& out) {
 
 std::vector<PromptInput> read_inputs(const Json* input) {
   constexpr std::string_view kExpected = "a string, token ids, or a list of 1 to ";
-  if (!input) refuse("input", "input: missing; expected ", kExpected, kMaxInputs, " of these");
+  if (!input) reject("input", "input: missing; expected ", kExpected, kMaxInputs, " of these");
   std::vector<PromptInput> inputs;
   if (input->is_string()) {
     inputs.emplace_back(input->get<std::string>());
@@ -55,7 +55,7 @@ std::vector<PromptInput> read_inputs(const Json* input) {
     }
   }
   if (inputs.empty())
-    refuse("input", "input ", excerpt(*input), ": expected ", kExpected, kMaxInputs, " of these");
+    reject("input", "input ", excerpt(*input), ": expected ", kExpected, kMaxInputs, " of these");
   return inputs;
 }
 
@@ -68,14 +68,14 @@ EmbeddingJob read_embedding(const Json& body, int dimensions) {
   job.inputs = read_inputs(fields.find("input"));
   const std::string format = fields.string("encoding_format").value_or("float");
   if (format != "float" && format != "base64")
-    refuse("encoding_format", "encoding_format \"", format, "\": expected \"float\" or \"base64\"");
+    reject("encoding_format", "encoding_format \"", format, "\": expected \"float\" or \"base64\"");
   job.base64 = format == "base64";
   if (const auto wanted = fields.integer("dimensions", 1, dimensions))
     job.dimensions = static_cast<int>(*wanted);
   if (fields.has("truncate_prompt_tokens"))
-    refuse_unsupported("truncate_prompt_tokens", "not supported; a text that is too long is refused");
-  fields.string("user");  // known, and of no effect
-  job.ignored = fields.unread();
+    reject_unsupported("truncate_prompt_tokens", "not supported; a text that is too long is rejected");
+  fields.string("user");  // accepted without effect
+  job.ignored = fields.unknown();
   return job;
 }
 

@@ -1,5 +1,4 @@
-// EmbeddingJob: what a client asks vectors of, read from the JSON of /v1/embeddings and checked; and the
-// answer.
+// EmbeddingJob: a request for embeddings, read from the JSON of /v1/embeddings and validated, and its reply.
 #pragma once
 
 #include <optional>
@@ -12,17 +11,17 @@
 namespace attend::serve {
 
 struct EmbeddingJob {
-  std::string model;  // empty: not named
+  std::string model;  // empty: not given
   std::vector<PromptInput> inputs;
-  std::optional<int> dimensions;  // fewer than the model's; none: all
+  std::optional<int> dimensions;  // number of leading elements to return; none: all
   bool base64 = false;
-  std::vector<std::string> ignored;  // fields that nobody knows
+  std::vector<std::string> ignored;  // unknown fields
 };
 
-// Throws ApiError naming the field. `dimensions`: of the model's vectors.
+// Throws ApiError that names the field. `dimensions`: size of the model's vectors.
 EmbeddingJob read_embedding(const Json& body, int dimensions);
 
-// The answer: a vector of each input, as numbers or as the base64 of their float32, little-endian.
+// Returns the reply: one vector per input, as JSON numbers or as base64 of little-endian float32.
 std::string embedding_reply(const std::vector<std::vector<float>>& vectors, bool base64, size_t num_tokens,
                             const std::string& model);
 

@@ -1,5 +1,5 @@
-// Endpoint: a path that generates, as a record: how its requests are read and its replies written. An API is
-// a file that defines one, and a row of kEndpoints.
+// Endpoint: record of a path that generates text: functions that read its requests and write its replies. A
+// new API is a file that defines a record, and a row of kEndpoints.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,18 @@ namespace attend::serve {
 struct Endpoint {
   std::string_view path;
   std::string_view id_prefix;
-  // Throws ApiError naming the field.
+  // Throws ApiError that names the field.
   GenerationJob (*read)(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats);
-  // What clients call a parameter of GenerationRequest; `is_text`: of a prompt that is a text.
+  // Returns the client's name of a parameter of GenerationRequest. `is_text`: the prompt is a text.
   std::string (*client_field_name)(std::string_view param, bool is_text);
-  bool shows_stop_token;  // logprobs are of a token too that ends the text and is no part of it
+  bool shows_stop_token;  // logprobs include a stop token, which is not part of the text
   // `job` outlives the writer.
   std::unique_ptr<ReplyWriter> (*make_writer)(const ReplyHead& head, const GenerationJob& job);
 };
 
-// OpenAI's.
+// OpenAI's endpoints.
 extern const Endpoint kChatCompletions, kCompletions;
-// SGLang's.
+// SGLang's endpoint.
 extern const Endpoint kGenerate;
 
 inline constexpr const Endpoint* kEndpoints[] = {&kChatCompletions, &kCompletions, &kGenerate};

@@ -37,11 +37,11 @@ ApiError to_api_error(const std::exception_ptr& error) {
 }
 
 ApiError queue_full(int max_waiting) {
-  return {
-      503,
-      "the request queue is full: " + std::to_string(max_waiting) + " wait, as --max-queued-requests has it",
-      {},
-      "queue_full"};
+  return {503,
+          "the request queue is full: " + std::to_string(max_waiting) +
+              " requests wait, the limit of --max-queued-requests",
+          {},
+          "queue_full"};
 }
 
 ApiError out_of_memory() { return {503, "out of memory", {}, "out_of_memory"}; }

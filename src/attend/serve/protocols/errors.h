@@ -1,5 +1,5 @@
-// What went wrong with a request, as its client is told. An error that a thread hands to another is a
-// std::exception_ptr; on the I/O thread it becomes an ApiError and the answer.
+// Errors of a request as sent to its client. Threads pass errors as std::exception_ptr; the I/O thread
+// converts them to ApiError and sends the reply.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@ namespace attend::serve {
 
 inline constexpr std::string_view kJson = "application/json";
 
-// Runs `task` and gives what it threw; null: nothing.
+// Runs `task`. Returns the exception that it threw, or null.
 template <class Task>
 std::exception_ptr catch_error(Task&& task) noexcept {
   try {
@@ -23,13 +23,13 @@ std::exception_ptr catch_error(Task&& task) noexcept {
   }
 }
 
-// The status and the words of an ApiError, or any other exception.
+// Converts an ApiError or any other exception to status and message.
 ApiError to_api_error(const std::exception_ptr& error);
 
 ApiError queue_full(int max_waiting);
 ApiError out_of_memory();
 
-// {"error": {message, type, param, code}}
+// Returns {"error": {message, type, param, code}}.
 std::string error_reply(const ApiError& error);
 void answer_error(Exchange& exchange, const ApiError& error);
 

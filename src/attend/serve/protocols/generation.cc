@@ -34,7 +34,7 @@ void copy_into(OutputCopy& copy, const RequestOutput& output) {
   assign(copy.prompt_tops, output.prompt_logprobs.tops);
 }
 
-// Tokens with what each of them has of `logprobs` and `tops`. Without a tokenizer they have no texts.
+// Appends tokens with their entries of `logprobs` and `tops`. Without a tokenizer the tokens have no text.
 void show_tokens(const Tokenizer* tokenizer, std::span<const int32_t> ids, std::span<const float> logprobs,
                  std::span<const TokenLogprob> tops, std::vector<ShownToken>& shown) {
   const auto text_of = [&](int32_t id) {
@@ -49,7 +49,7 @@ void show_tokens(const Tokenizer* tokenizer, std::span<const int32_t> ids, std::
   }
 }
 
-// The parameter of a request that an engine's refusal begins with; "" where it begins otherwise.
+// Returns the parameter that an engine's error message begins with, or "".
 std::string_view param_of(std::string_view rejection) {
   constexpr std::string_view kParams[] = {"echo",  "logit_bias",     "logprobs", "max_new_tokens",
                                           "min_p", "min_tokens",     "n",        "prompt",
@@ -91,7 +91,7 @@ void Generation::submit(GenerationJob job, int max_waiting) {
   GenerationRequest wanted{
       .prompt = {}, .params = job.params, .cache_salt = job.cache_salt, .priority = job.priority};
   {
-    // What the engine has will be in there: it may have to be aborted.
+    // Ids of all requests that the engine received, so that they can be aborted.
     const std::lock_guard lock(ids_mutex_);
     ids_.reserve(prompts.size());
   }
@@ -100,9 +100,9 @@ void Generation::submit(GenerationJob job, int max_waiting) {
     inbox_.job = std::move(job);
     inbox_.echoes = std::move(echoes);
   }
-  // Before the first output: while it waits it is known by its own id.
+  // Added before the first output: a waiting request is identified by its own id.
   ready_queue_.add_now(*this);
-  size_t first = 0;  // of the prompt's choices
+  size_t first = 0;  // first choice of the prompt
   try {
     for (const PromptInput& prompt : prompts) {
       wanted.prompt = prompt;
@@ -111,10 +111,10 @@ void Generation::submit(GenerationJob job, int max_waiting) {
                                  first](const RequestOutput& output) {
         self->take(first + static_cast<size_t>(output.index), output);
       };
-      const bool may_be_refused = first == 0 && max_waiting > 0;
+      const bool may_be_rejected = first == 0 && max_waiting > 0;
       const std::optional<RequestId> id =
-          may_be_refused ? engine_.submit_unless_full(wanted, std::move(callback), max_waiting)
-                         : engine_.submit(wanted, std::move(callback));
+          may_be_rejected ? engine_.submit_unless_full(wanted, std::move(callback), max_waiting)
+                          : engine_.submit(wanted, std::move(callback));
       if (!id) throw queue_full(max_waiting);
       first += static_cast<size_t>(wanted.params.n);
       const std::lock_guard lock(ids_mutex_);
@@ -140,7 +140,8 @@ void Generation::abort_submitted() {
   for (const RequestId id : ids_) engine_.abort(id);
 }
 
-// What throws is not handed to the engine, which would call no more: the client is to get the error.
+// Catches exceptions instead of passing them to the engine, which would stop the calls. The client receives
+// the error.
 void Generation::take(size_t choice, const RequestOutput& output) noexcept {
   {
     const std::lock_guard lock(inbox_mutex_);
@@ -150,7 +151,7 @@ void Generation::take(size_t choice, const RequestOutput& output) noexcept {
   ready_queue_.add(*this);
 }
 
-void Generation::refuse(std::exception_ptr error) noexcept {
+void Generation::reject(std::exception_ptr error) noexcept {
   {
     const std::lock_guard lock(inbox_mutex_);
     inbox_.error = std::move(error);
@@ -209,7 +210,7 @@ void Generation::fail(const ApiError& error) {
   end();
 }
 
-void Generation::leave() noexcept {
+void Generation::disconnect() noexcept {
   ended_ = true;
   on_end_ = nullptr;
   abort();
@@ -232,7 +233,7 @@ void Generation::add_logprobs(Choice& choice, const OutputCopy& output) const {
                 output.prompt_tops, choice.logprobs);
     choice.num_prompt_logprobs = choice.logprobs.size();
   }
-  // A token that ends the text is no part of it.
+  // A token that ends the text is not part of it.
   std::span<const int32_t> ids = output.token_ids;
   if (output.matched_token && !ids.empty() && !endpoint_.shows_stop_token) ids = ids.first(ids.size() - 1);
   show_tokens(tokenizer, ids, output.logprobs, output.tops, choice.logprobs);
@@ -246,7 +247,7 @@ void Generation::on_output(const OutputCopy& output) {
   choice.num_cached_tokens = output.num_cached_tokens;
   choice.drafts = output.drafts;
   choice.token_ids.insert(choice.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
-  // Of a stream, what its client has; an echo comes with the first token.
+  // Size of the text that a streaming client has received. Echoed text is sent with the first token.
   const size_t num_sent = started_[index] ? choice.text.size() : 0;
   choice.text += output.text;
   choice.seconds = seconds();
@@ -280,7 +281,7 @@ void Generation::stream(size_t index, std::string_view text, std::span<const Ans
   if (!streaming_) exchange().begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
   streaming_ = true;
   started_[index] = true;
-  // Whole events in each write: a client may read what comes at a time as such.
+  // Each write contains whole events, since some clients parse each read as complete events.
   events_.clear();
   writer_->add_events({.index = index, .text = text, .deltas = deltas, .is_first = first}, choices_[index],
                       events_);
@@ -289,8 +290,8 @@ void Generation::stream(size_t index, std::string_view text, std::span<const Ans
 
 void Generation::end() {
   ended_ = true;
-  // The exchange holds on to this object while it listens for a client that goes.
-  exchange().on_gone = nullptr;
+  // Breaks the reference cycle: on_disconnect of the exchange refers to this object.
+  exchange().on_disconnect = nullptr;
   if (const auto on_end = std::exchange(on_end_, nullptr)) on_end(*this);
 }
 

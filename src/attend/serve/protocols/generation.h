@@ -1,4 +1,5 @@
-// One request to generate: its completions while they come, and its answer, whole or streamed.
+// Generation: one request to generate. It collects the completions and writes the response, complete or
+// streamed.
 #pragma once
 
 #include <exception>
@@ -17,7 +18,7 @@
 
 namespace attend::serve {
 
-// What an engine gave, copied on its thread for the I/O thread.
+// Engine output, copied on the engine's thread for the I/O thread.
 struct OutputCopy {
   size_t choice = 0;
   std::vector<int32_t> token_ids;
@@ -28,12 +29,12 @@ struct OutputCopy {
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
   DraftCounts drafts;
-  std::vector<int32_t> prompt_ids;  // with their logprobs
+  std::vector<int32_t> prompt_ids;  // prompt tokens that have logprobs
   std::vector<float> prompt_logprobs, logprobs;
   std::vector<TokenLogprob> prompt_tops, tops;
 };
 
-// Copies one after another. Those that were taken back leave their memory to the next.
+// List of copies. Cleared entries keep their memory for later copies.
 class OutputCopies {
  public:
   void add(size_t choice, const RequestOutput& output);
@@ -45,44 +46,45 @@ class OutputCopies {
   size_t num_ = 0;
 };
 
-// Of the I/O thread, except for submit() and refuse().
+// Used on the I/O thread, except for submit() and reject().
 class Generation : public ReadyHandler {
  public:
-  // `on_end`: called once when there is nothing more to do.
+  // `on_end` is called once, after the last operation.
   Generation(const Endpoint& endpoint, AsyncEngine& engine, ReadyQueue& ready_queue,
              std::shared_ptr<Exchange> exchange, ReplyHead head,
              std::function<void(const Generation&)> on_end);
 
-  // On a worker thread: hands the prompts to the engine; their outputs come to the I/O thread. Throws
-  // ApiError and Error; then what was submitted already is aborted. ApiError 503 where `max_waiting`
-  // completions wait before its first (0: any number).
+  // Submits the prompts to the engine, whose outputs are passed to the I/O thread. Runs on a worker thread.
+  // Throws ApiError and Error; prompts that were already submitted are then aborted. Throws ApiError 503 if
+  // `max_waiting` completions wait before its first (0: no limit).
   void submit(GenerationJob job, int max_waiting);
-  // From any thread: ends it with this error, if it has not ended by then.
-  void refuse(std::exception_ptr error) noexcept;
-  // Nobody listens any more: aborts what is left, and does nothing more.
-  void leave() noexcept;
-  // Aborts what is left; whoever still listens is told by the last outputs. From any thread.
+  // Ends the request with this error, unless it has ended. May be called from any thread.
+  void reject(std::exception_ptr error) noexcept;
+  // Aborts unfinished completions after the client has disconnected. Later calls have no effect.
+  void disconnect() noexcept;
+  // Aborts unfinished completions; a connected client receives the last outputs. May be called from any
+  // thread.
   void abort() noexcept;
   void receive() override;
 
   const ReplyHead& head() const { return head_; }
   const std::vector<Choice>& choices() const { return choices_; }
-  // 0: no answer was sent.
+  // Status of the response; 0 if none was sent.
   int status() const { return status_; }
-  // Of the first output that had a token; 0: none came.
+  // Time to the first token in seconds; 0 if there was none.
   double seconds_to_first_token() const { return first_token_seconds_; }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
  private:
-  // Of a job that was refused half way.
+  // Aborts the submitted prompts of a job that was rejected during submission.
   void abort_submitted();
-  // On the engine's thread.
+  // Receives an output on the engine's thread.
   void take(size_t choice, const RequestOutput& output) noexcept;
   void begin(std::vector<std::string> echoes);
   void on_output(const OutputCopy& output);
   void add_logprobs(Choice& choice, const OutputCopy& output) const;
   void stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas);
-  // Answers with this error.
+  // Replies with this error.
   void fail(const ApiError& error);
   void end();
 
@@ -96,15 +98,15 @@ class Generation : public ReadyHandler {
   GenerationJob job_;
   std::unique_ptr<ReplyWriter> writer_;
   std::vector<Choice> choices_;
-  std::vector<bool> started_;  // by choice: its first chunk was sent
+  std::vector<bool> started_;  // indexed by choice: its first chunk was sent
   size_t num_left_ = 0;
   bool streaming_ = false, ended_ = false;
   int status_ = 0;
   double first_token_seconds_ = 0.0;
-  OutputCopies arrived_;  // being looked at
-  std::string events_;    // being written
+  OutputCopies arrived_;  // outputs that are being processed
+  std::string events_;    // events that are being written
 
-  // From other threads.
+  // Data from other threads.
   struct Inbox {
     std::optional<GenerationJob> job;
     std::vector<std::string> echoes;
@@ -115,7 +117,7 @@ class Generation : public ReadyHandler {
   Inbox inbox_;
 
   std::mutex ids_mutex_;
-  std::vector<RequestId> ids_;  // of the engine
+  std::vector<RequestId> ids_;  // request ids of the engine
   bool aborted_ = false;
 };
 

@@ -1,4 +1,4 @@
-// GenerationJob: what a client asks to be generated, read from the JSON of any endpoint and checked.
+// GenerationJob: a request to generate, read from the JSON of any endpoint and validated.
 #pragma once
 
 #include <filesystem>
@@ -15,11 +15,11 @@
 
 namespace attend::serve {
 
-// A text, or token ids.
+// Text or token ids.
 using PromptInput = std::variant<std::string, std::vector<int32_t>>;
 
-// What a request that names no sampling gets: generation_config.json's, which may say greedy; without that
-// file, OpenAI's.
+// Sampling of a request without sampling parameters: from generation_config.json, which may specify greedy,
+// or OpenAI's defaults if that file is missing.
 struct SamplingDefaults {
   float temperature = 1.0f;
   float top_p = 1.0f;
@@ -31,32 +31,32 @@ struct SamplingDefaults {
 };
 
 struct GenerationJob {
-  std::string model;  // empty: not named
-  std::string rid;    // the client's own id; empty: none
-  // Prefixes are shared with requests of the same salt alone.
+  std::string model;  // empty: not given
+  std::string rid;    // the client's id; empty: none
+  // Prefixes are shared only among requests with the same salt.
   std::string cache_salt;
   int priority = 0;
-  // Each is completed params.n times.
+  // Each prompt is completed params.n times.
   std::vector<PromptInput> prompts;
-  bool is_batch = false;  // /generate: the prompts came as a list, and so does the answer
-  // Chat: what the template sees, a JSON object with "messages". `prompts` is empty until it has been
-  // applied.
+  bool is_batch = false;  // /generate: the prompts were a list, so the reply is a list
+  // Chat: variables of the template, a JSON object with "messages". `prompts` is empty until the template has
+  // been applied.
   std::string variables;
   bool add_generation_prompt = true;
-  std::string continued;  // chat: how the answer begins, which the prompt says already
+  std::string continued;  // chat: start of the answer, which the prompt already contains
   SamplingParams params;
   std::optional<RequestedGrammar> grammar;
-  std::shared_ptr<TokenMask> mask;     // of it, once it is compiled; each prompt gets one of its own
-  std::optional<AnswerFormat> answer;  // chat: what the answer is read as; none: text
-  bool has_max_tokens = false;         // else up to the end of the context (chat)
+  std::shared_ptr<TokenMask> mask;  // mask of the grammar after it is compiled; each prompt gets its own copy
+  std::optional<AnswerFormat> answer;  // chat: how the answer is parsed; none: as text
+  bool has_max_tokens = false;         // otherwise up to the end of the context (chat)
   bool stream = false;
   bool include_usage = false;     // an extra chunk at the end
   bool continuous_usage = false;  // in each chunk
   bool echo = false;
-  // /generate: logprobs of the prompt from this token on, and whether they name tokens by text too.
+  // /generate: first prompt token with logprobs, and whether logprobs include the tokens' text.
   std::optional<int> logprob_start;
   bool logprob_text = false;
-  std::vector<std::string> ignored;  // fields that nobody knows
+  std::vector<std::string> ignored;  // unknown fields
 };
 
 }  // namespace attend::serve

@@ -3,13 +3,12 @@
 namespace attend::serve {
 namespace {
 
-// A text that is one, or the JSON that stands in its place: vLLM's and SGLang's clients send schemas both
-// ways.
+// Returns the text, or the JSON as text: clients of vLLM and SGLang send schemas in both forms.
 std::string text_or_json(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// What says that there is none.
+// Returns true for values that mean "no grammar".
 bool is_absent(const Json& value) { return value == "" || value == false || value == Json::array(); }
 
 class Reader {
@@ -20,7 +19,7 @@ class Reader {
     const Json* value = given(fields, key);
     if (!value) return;
     if (!value->is_object() && !value->is_string())
-      refuse(fields.name(key), fields.name(key), " ", excerpt(*value), ": expected a JSON schema");
+      reject(fields.name(key), fields.name(key), " ", excerpt(*value), ": expected a JSON schema");
     add({GrammarKind::kJsonSchema, text_or_json(*value)}, fields.name(key));
   }
   void text(const Fields& fields, const char* key, GrammarKind kind) {
@@ -49,16 +48,16 @@ class Reader {
     if (type == "structural_tag")
       return add({GrammarKind::kStructuralTag, convert_structures(*format).dump()}, "response_format");
     if (type != "json_schema")
-      refuse_unsupported("response_format", "type \"", type,
+      reject_unsupported("response_format", "type \"", type,
                          "\" is not supported; expected \"text\", \"json_object\", \"json_schema\" or "
                          "\"structural_tag\"");
     const Json* about = inner.find("json_schema");
-    if (!about) refuse("response_format.json_schema", "response_format.json_schema: missing");
+    if (!about) reject("response_format.json_schema", "response_format.json_schema: missing");
     const Fields named(*about, "response_format.json_schema.");
     const Json* schema = named.find("schema");
-    if (!schema) schema = named.find("schema_");  // as SGLang's own client calls it
+    if (!schema) schema = named.find("schema_");  // name that SGLang's client uses
     if (!schema || !schema->is_object())
-      refuse("response_format.json_schema.schema",
+      reject("response_format.json_schema.schema",
              "response_format.json_schema.schema: expected a JSON schema, an object");
     add({GrammarKind::kJsonSchema, schema->dump()}, "response_format");
   }
@@ -70,16 +69,17 @@ class Reader {
   }
 
   void add(Grammar grammar, const std::string& param) {
-    if (found_) refuse(param, param, ": ", found_->param, " says already what the text is to be");
+    if (found_) reject(param, param, ": ", found_->param, " already sets the format of the text");
     found_ = {std::move(grammar), param};
   }
 
-  // SGLang's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, as a format.
+  // Converts SGLang's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, to a
+  // format.
   static Json convert_structures(const Json& format) {
     if (!format.contains("structures")) return format;
     Json tags = Json::array();
     const Json& structures = format["structures"];
-    if (!structures.is_array()) refuse("response_format.structures", "structures: expected a list");
+    if (!structures.is_array()) reject("response_format.structures", "structures: expected a list");
     for (const Json& structure : structures) {
       const Fields fields(structure, "response_format.structures.");
       const Json* schema = fields.find("schema");

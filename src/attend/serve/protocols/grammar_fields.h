@@ -1,21 +1,22 @@
-// The grammar that a request asks for, in the words of OpenAI, SGLang and vLLM.
+// Grammar of a request, in the fields of OpenAI, SGLang and vLLM.
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "attend/grammar/grammar.h"
+#include "attend/grammar/grammar_compiler.h"
 #include "attend/serve/json/fields.h"
 
 namespace attend::serve {
 
 struct RequestedGrammar {
   Grammar grammar;
-  std::string param;  // the field that asks for it
+  std::string param;  // field that requests the grammar
 };
 
-// response_format; SGLang's json_schema, regex, ebnf, structural_tag; vLLM's structured_outputs, guided_json,
-// guided_regex, guided_choice, guided_grammar. Throws ApiError naming the field, also where there are two.
+// Reads response_format; SGLang's json_schema, regex, ebnf and structural_tag; vLLM's structured_outputs,
+// guided_json, guided_regex, guided_choice and guided_grammar. Throws ApiError that names the field, also if
+// there is more than one.
 std::optional<RequestedGrammar> read_grammar(const Fields& fields);
 
 }  // namespace attend::serve

@@ -14,7 +14,7 @@ double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
 }
 
-// A metric is a row. A name is null where the other server has no such metric.
+// Row of the table of metrics. A name is null if that server has no such metric.
 struct Number {
   const char* sglang;
   const char* vllm;
@@ -30,51 +30,49 @@ double finished(const Sample& sample, FinishReason reason) {
 }
 
 constexpr Number kNumbers[] = {
-    {"num_running_reqs", "num_requests_running", kGauge, "Requests that have pages.",
+    {"num_running_reqs", "num_requests_running", kGauge, "Running requests.",
      [](const Sample& s) { return double(s.engine.num_running); }},
-    {"num_queue_reqs", "num_requests_waiting", kGauge, "Requests that wait for pages.",
+    {"num_queue_reqs", "num_requests_waiting", kGauge, "Waiting requests.",
      [](const Sample& s) { return double(s.engine.num_waiting); }},
-    {"num_used_tokens", nullptr, kGauge, "Tokens of the KV pool that requests use.",
+    {"num_used_tokens", nullptr, kGauge, "Tokens in the KV pool used by requests.",
      [](const Sample& s) { return double(s.engine.num_used_tokens); }},
-    {"max_total_num_tokens", nullptr, kGauge, "Tokens that the KV pool holds.",
+    {"max_total_num_tokens", nullptr, kGauge, "Capacity of the KV pool in tokens.",
      [](const Sample& s) { return double(s.engine.num_total_tokens); }},
-    {"token_usage", "kv_cache_usage_perc", kGauge, "Share of the KV pool that requests use.",
+    {"token_usage", "kv_cache_usage_perc", kGauge, "Fraction of the KV pool used by requests.",
      [](const Sample& s) { return share(s.engine.num_used_tokens, s.engine.num_total_tokens); }},
-    {nullptr, "gpu_cache_usage_perc", kGauge, "kv_cache_usage_perc under its old name, which boards ask for.",
+    {nullptr, "gpu_cache_usage_perc", kGauge, "Old name of kv_cache_usage_perc, used by dashboards.",
      [](const Sample& s) { return share(s.engine.num_used_tokens, s.engine.num_total_tokens); }},
-    {"prefix_cache_tokens", nullptr, kGauge, "Tokens that the prefix cache holds, those in use among them.",
+    {"prefix_cache_tokens", nullptr, kGauge, "Tokens in the prefix cache, including locked ones.",
      [](const Sample& s) { return double(s.engine.num_cached_tokens); }},
-    {"prefix_cache_locked_tokens", nullptr, kGauge, "Of those, what requests that run use.",
+    {"prefix_cache_locked_tokens", nullptr, kGauge, "Tokens in the prefix cache used by running requests.",
      [](const Sample& s) { return double(s.engine.num_locked_tokens); }},
-    {"prefix_cache_evictable_tokens", nullptr, kGauge, "Of those, what makes room when others need it.",
+    {"prefix_cache_evictable_tokens", nullptr, kGauge, "Tokens in the prefix cache that can be evicted.",
      [](const Sample& s) { return double(s.engine.num_evictable_tokens); }},
-    {"evicted_tokens_total", nullptr, kCounter, "Cached tokens that made room for others.",
+    {"evicted_tokens_total", nullptr, kCounter, "Tokens evicted from the prefix cache.",
      [](const Sample& s) { return double(s.engine.num_evicted_tokens); }},
-    {"cache_hit_rate", nullptr, kGauge, "Share of all prompts' tokens that came of the prefix cache.",
+    {"cache_hit_rate", nullptr, kGauge, "Fraction of prompt tokens found in the prefix cache.",
      [](const Sample& s) { return share(s.engine.num_cached_prompt_tokens, s.engine.num_prompt_tokens); }},
-    {"http_requests_active", nullptr, kGauge, "HTTP requests that are being answered.",
+    {"http_requests_active", nullptr, kGauge, "Active HTTP requests.",
      [](const Sample& s) { return double(s.http.num_active_requests); }},
-    {"prompt_tokens_total", "prompt_tokens_total", kCounter, "Tokens of prompts.",
+    {"prompt_tokens_total", "prompt_tokens_total", kCounter, "Prompt tokens.",
      [](const Sample& s) { return double(s.engine.num_prompt_tokens); }},
     {"generation_tokens_total", "generation_tokens_total", kCounter, "Generated tokens.",
      [](const Sample& s) { return double(s.engine.num_generated_tokens); }},
-    {"cached_tokens_total", "prefix_cache_hits_total", kCounter,
-     "Tokens of prompts that came of the prefix cache.",
+    {"cached_tokens_total", "prefix_cache_hits_total", kCounter, "Prompt tokens found in the prefix cache.",
      [](const Sample& s) { return double(s.engine.num_cached_prompt_tokens); }},
-    {nullptr, "prefix_cache_queries_total", kCounter, "Tokens that were looked for in the prefix cache.",
+    {nullptr, "prefix_cache_queries_total", kCounter, "Tokens looked up in the prefix cache.",
      [](const Sample& s) { return double(s.engine.num_prompt_tokens); }},
-    {"num_requests_total", nullptr, kCounter, "Requests to the engine.",
+    {"num_requests_total", nullptr, kCounter, "Requests submitted to the engine.",
      [](const Sample& s) { return double(s.engine.num_requests); }},
-    {"num_aborted_requests_total", nullptr, kCounter, "Requests that were ended from outside.",
+    {"num_aborted_requests_total", nullptr, kCounter, "Requests aborted by clients or the operator.",
      [](const Sample& s) { return finished(s, FinishReason::kAbort); }},
     {"num_failed_requests_total", nullptr, kCounter, "Requests that failed in the engine.",
      [](const Sample& s) { return finished(s, FinishReason::kError); }},
-    {"num_retracted_requests_total", "num_preemptions_total", kCounter,
-     "Requests that lost their pages and are computed again.",
+    {"num_retracted_requests_total", "num_preemptions_total", kCounter, "Preemptions of requests.",
      [](const Sample& s) { return double(s.engine.num_preemptions); }},
     {"engine_steps_total", nullptr, kCounter, "Steps of the engine.",
      [](const Sample& s) { return double(s.engine.num_steps); }},
-    {"engine_failed_steps_total", nullptr, kCounter, "Steps that failed.",
+    {"engine_failed_steps_total", nullptr, kCounter, "Engine steps that failed.",
      [](const Sample& s) { return double(s.engine.num_failed_steps); }},
     {"prefix_cache_recoveries_total", nullptr, kCounter,
      "Times that the prefix cache was dropped after a failed conservation check.",
@@ -82,24 +80,23 @@ constexpr Number kNumbers[] = {
     {"prefix_cache_heals_total", nullptr, kCounter, "Deprecated: prefix_cache_recoveries_total.",
      [](const Sample& s) { return double(s.engine.num_recoveries); }},
     {"spec_accept_length", nullptr, kGauge,
-     "Speculation: tokens that a step gives a request, since the start; 0 without.",
+     "Speculation: mean accepted tokens per request and step since the start; 0 without speculation.",
      [](const Sample& s) { return s.engine.drafts.accept_length(); }},
-    {"spec_accept_rate", nullptr, kGauge, "Speculation: share of drafted tokens that are accepted.",
+    {"spec_accept_rate", nullptr, kGauge, "Speculation: fraction of drafted tokens that are accepted.",
      [](const Sample& s) { return s.engine.drafts.accept_rate(); }},
     {nullptr, "spec_decode_num_drafts_total", kCounter,
      "Speculation: verify steps of requests after their first token.",
      [](const Sample& s) { return double(s.engine.drafts.num_steps); }},
     {"spec_draft_tokens_total", "spec_decode_num_draft_tokens_total", kCounter,
-     "Speculation: tokens that were drafted.",
-     [](const Sample& s) { return double(s.engine.drafts.num_drafted); }},
+     "Speculation: drafted tokens.", [](const Sample& s) { return double(s.engine.drafts.num_drafted); }},
     {"spec_accepted_tokens_total", "spec_decode_num_accepted_tokens_total", kCounter,
-     "Speculation: drafted tokens that the model chose too.",
+     "Speculation: drafted tokens that were accepted.",
      [](const Sample& s) { return double(s.engine.drafts.num_accepted); }},
     {"http_requests_total", nullptr, kCounter, "HTTP requests.",
      [](const Sample& s) { return double(s.http.num_requests); }},
     {"http_connections_total", nullptr, kCounter, "Connections.",
      [](const Sample& s) { return double(s.http.num_connections); }},
-    {"http_writes_total", nullptr, kCounter, "Writes to connections: at most one of each for a step.",
+    {"http_writes_total", nullptr, kCounter, "Writes to connections, at most one per connection and step.",
      [](const Sample& s) { return double(s.http.num_writes); }},
 };
 
@@ -110,13 +107,13 @@ struct Distribution {
   Histogram EngineMetrics::*value;
 };
 constexpr Distribution kDistributions[] = {
-    {"time_to_first_token_seconds", "time_to_first_token_seconds", "From a request to its first token.",
-     &EngineMetrics::time_to_first_token},
-    {"inter_token_latency_seconds", "inter_token_latency_seconds", "Between two tokens of a request.",
+    {"time_to_first_token_seconds", "time_to_first_token_seconds",
+     "Time from arrival of a request to its first token.", &EngineMetrics::time_to_first_token},
+    {"inter_token_latency_seconds", "inter_token_latency_seconds", "Time between two tokens of a request.",
      &EngineMetrics::inter_token},
-    {"e2e_request_latency_seconds", "e2e_request_latency_seconds", "From a request to its end.",
-     &EngineMetrics::end_to_end},
-    {"queue_time_seconds", "request_queue_time_seconds", "From a request to its pages.",
+    {"e2e_request_latency_seconds", "e2e_request_latency_seconds",
+     "Time from arrival of a request to its end.", &EngineMetrics::end_to_end},
+    {"queue_time_seconds", "request_queue_time_seconds", "Time from arrival of a request to its admission.",
      &EngineMetrics::queue_time},
 };
 
@@ -150,7 +147,7 @@ class Exposition {
   std::string labels_;
 };
 
-// A label's value: backslash, quote and line feed are escaped.
+// Escapes backslash, quote and line feed of a label's value.
 std::string escaped(const std::string& value) {
   std::string text;
   for (const char c : value)
@@ -182,7 +179,7 @@ std::string metrics_text(const EngineMetrics& engine, const HttpMetrics& http, c
   if (names == MetricNames::kSglang) return text;
   Exposition vllm(text, "vllm", model + R"(,engine="0")");
   expose(vllm, sample, &Number::vllm, &Distribution::vllm);
-  vllm.head("request_success_total", kCounter, "Requests that ended, by why.");
+  vllm.head("request_success_total", kCounter, "Finished requests by finish reason.");
   for (const FinishReason reason :
        {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError})
     vllm.number("request_success_total", finished(sample, reason),

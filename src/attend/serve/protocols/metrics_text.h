@@ -1,4 +1,4 @@
-// Metrics in Prometheus' text format, under the names that boards and routers already know.
+// Metrics in Prometheus' text format, with the names that dashboards and routers expect.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace attend::serve {
 
-// Whose names and labels: one's, or both one after the other.
+// Set of names and labels: SGLang's, vLLM's, or both in sequence.
 enum class MetricNames { kSglang, kVllm, kBoth };
 
 std::string metrics_text(const EngineMetrics& engine, const HttpMetrics& http, const std::string& model_name,

@@ -1,5 +1,5 @@
-// ReplyWriter: the replies to one request to generate, whole or as the events of a stream, in the words of an
-// API.
+// ReplyWriter: writes the reply to one generation request in the format of an API, complete or as stream
+// events.
 #pragma once
 
 #include <ctime>
@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "attend/engine/output/request_output.h"
-#include "attend/engine/speculation/draft_counts.h"
+#include "attend/engine/speculation/speculative_options.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/generation_job.h"
 
 namespace attend::serve {
 
-// A token as it is shown, with the logarithm of its probability: none for a prompt's first.
+// Token with its text and log probability. The first token of a prompt has no log probability.
 struct LikelyToken {
   std::string text;
   int32_t id = 0;
@@ -27,70 +27,71 @@ struct ShownToken {
   std::string text;
   int32_t id = 0;
   std::optional<float> logprob;
-  std::vector<LikelyToken> top;  // the likeliest in its place
+  std::vector<LikelyToken> top;  // most likely tokens at this position
 };
 
-// One completion, as far as it has come.
+// One completion as far as it has been generated.
 struct Choice {
-  std::string text;  // of the whole; with echo, the prompt first
+  std::string text;  // complete text; with echo, it starts with the prompt
   std::vector<int32_t> token_ids;
-  std::vector<ShownToken> logprobs;  // if they were asked for; the prompt's first, if those were
-  size_t num_prompt_logprobs = 0;    // of them
-  size_t num_logprobs_sent = 0;      // in events
-  size_t num_chars_sent = 0;         // of their texts: where the text of the next begins
+  std::vector<ShownToken> logprobs;  // if requested; starts with the prompt's, if those were requested
+  size_t num_prompt_logprobs = 0;    // number of prompt tokens in `logprobs`
+  size_t num_logprobs_sent = 0;      // number already sent in events
+  size_t num_chars_sent = 0;         // characters of the sent tokens: text offset of the next one
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
   DraftCounts drafts;
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> matched_token;
   std::string matched_stop;
-  std::string message;                 // of an error or an abort
-  double seconds = 0.0;                // since the request came
-  std::shared_ptr<ChatAnswer> answer;  // of a chat whose answer is read as more than text
+  std::string message;                 // message of an error or an abort
+  double seconds = 0.0;                // since the request arrived
+  std::shared_ptr<ChatAnswer> answer;  // parsed answer of a chat; null: text only
 
-  // An event had all logprobs that there are.
+  // Marks all logprobs as sent.
   void count_logprobs_as_sent();
 };
 
-// What all replies to one request share.
+// Fields that all replies to one request share.
 struct ReplyHead {
   std::string id;
   std::string model;
   std::time_t created = 0;
 };
 
-// Writes the replies to one request. Pure: tested without a server.
+// Writes the replies to one request. It has no side effects, so it is tested without a server.
 class ReplyWriter {
  public:
   virtual ~ReplyWriter() = default;
 
-  // The whole answer. `choices` in order: those of the first prompt first.
+  // Returns the complete reply. `choices` are in the order of the prompts.
   virtual std::string reply(std::span<const Choice> choices) const = 0;
 
-  // What is new of a choice of a stream.
-  struct News {
+  // New data of one choice of a stream.
+  struct Update {
     size_t index = 0;
     std::string_view text;
-    std::span<const AnswerDelta> deltas;  // of choice.answer
+    std::span<const AnswerDelta> deltas;  // new parts of choice.answer
     bool is_first = false;
   };
-  // Appends the events that say so, its end and its error too where choice.finish_reason is set.
-  virtual void add_events(const News& news, Choice& choice, std::string& events) = 0;
-  // Appends the stream's last events, after those of every choice.
+  // Appends the events of the new data. If choice.finish_reason is set, appends the end or error of the
+  // choice too.
+  virtual void add_events(const Update& update, Choice& choice, std::string& events) = 0;
+  // Appends the last events of the stream, after those of all choices.
   virtual void add_last_events(std::span<const Choice> choices, std::string& events) const = 0;
-  // Appends the last events of a stream that can not go on.
+  // Appends the last events of a stream that failed.
   virtual void add_failure(const ApiError& error, std::string& events) const;
 };
 
-// One event of a stream.
+// Formats one event of a stream.
 std::string event(std::string_view json);
 inline constexpr std::string_view kLastEvent = "data: [DONE]\n\n";
 
-// A value: the string or the token that ended a choice, as SGLang has it, or null.
+// Writes the string or token that ended the choice, in SGLang's format, or null.
 void add_matched_stop(const Choice& choice, JsonText& json);
-// A value: null for none.
+// Writes the value, or null for none.
 void add_logprob(const std::optional<float>& logprob, JsonText& json);
-// Number of characters of UTF-8.
+// Returns the number of UTF-8 characters.
 size_t num_chars(std::string_view text);
 
 }  // namespace attend::serve

@@ -5,16 +5,16 @@
 #include <cmath>
 
 #include "attend/checkpoint/input_file.h"
-#include "attend/model/config/generation_config.h"
+#include "attend/model/config/model_spec.h"
 
 namespace attend::serve {
 namespace {
 
 constexpr size_t kMaxStops = 64;
-constexpr size_t kMaxCompletions = 4096;              // of a request, its prompts together
-constexpr size_t kMaxParamBytes = size_t{256} << 20;  // that these hold of its parameters
+constexpr size_t kMaxCompletions = 4096;              // per request, over all its prompts
+constexpr size_t kMaxParamBytes = size_t{256} << 20;  // per request, over all its completions
 
-// Fields that would change the answer and that attend does not have.
+// Fields that would change the answer and are not supported.
 struct MissingField {
   const char* key;
   const char* why;
@@ -41,8 +41,8 @@ constexpr MissingField kMissing[] = {
     {"web_search_options", "not supported"},
     {"functions", "calls of tools are not supported"},
 };
-// Known, and of no effect on the answer. SGLang's router sends separate_reasoning true, which asks for what a
-// server without a parser of reasoning does not have in SGLang either.
+// Known fields without effect on the answer. SGLang's router sends separate_reasoning true, which has no
+// effect in SGLang either if the server has no reasoning parser.
 constexpr const char* kWithoutEffect[] = {"user",
                                           "store",
                                           "metadata",
@@ -58,7 +58,7 @@ constexpr const char* kWithoutEffect[] = {"user",
                                           "detokenize",
                                           "add_special_tokens"};
 
-// What says the same as nothing: false, 0, "", [], {}.
+// Returns true for values that mean the default: false, 0, "", [], {}.
 bool is_neutral(const Json& value) {
   if (value.is_boolean()) return value == false;
   if (value.is_number()) return value == 0;
@@ -69,7 +69,7 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
   const auto number = [&](const char* key, double missing, double lowest, double highest) {
     const double value = fields.number(key).value_or(missing);
     if (value < lowest || value > highest)
-      refuse(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
+      reject(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
     return static_cast<float>(value);
   };
   params.repetition_penalty = number("repetition_penalty", defaults.repetition_penalty, 1e-3, 1e3);
@@ -80,26 +80,27 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
   const Json* bias = fields.find("logit_bias");
   if (!bias) return;
   if (!bias->is_object())
-    refuse(fields.name("logit_bias"), fields.name("logit_bias"), " ", excerpt(*bias), ": expected an object");
+    reject(fields.name("logit_bias"), fields.name("logit_bias"), " ", excerpt(*bias), ": expected an object");
   for (const auto& item : bias->items()) {
     int32_t id = -1;
     const char* const end = item.key().data() + item.key().size();
     const auto [rest, error] = std::from_chars(item.key().data(), end, id);
     if (error != std::errc() || rest != end || id < 0)
-      refuse(fields.name("logit_bias"), fields.name("logit_bias"), ": ", excerpt(item.key()),
-             " is no token id");
-    // Not by its key: there may be as many as the vocabulary has tokens, and finding one reads them all.
+      reject(fields.name("logit_bias"), fields.name("logit_bias"), ": ", excerpt(item.key()),
+             " is not a token id");
+    // Iterates instead of looking up keys: the object may have an entry per vocabulary token, and each lookup
+    // is linear.
     const Json& given = item.value();
     const double value = given.is_null() ? 0.0 : given.is_number() ? given.get<double>() : NAN;
     if (!(value >= -100.0 && value <= 100.0))
-      refuse(fields.name("logit_bias"), fields.name("logit_bias"), " of ", id, " is ", excerpt(given),
+      reject(fields.name("logit_bias"), fields.name("logit_bias"), " of ", id, " is ", excerpt(given),
              ": expected -100 to 100");
     params.logit_bias.emplace_back(id, static_cast<float>(value));
   }
 }
 
-// What a completion holds of its parameters, which each has for itself. About: a token's bias has a place in
-// a table besides, a stop string one where it is looked for.
+// Estimates the bytes that one completion stores for its parameters. A bias also has an entry in a table, and
+// a stop string is also stored by the matcher.
 size_t param_bytes(const SamplingParams& params) {
   constexpr size_t kBytesPerBias = 96;
   size_t bytes = params.logit_bias.size() * kBytesPerBias + params.stop_token_ids.size() * sizeof(int32_t);
@@ -112,10 +113,10 @@ size_t param_bytes(const SamplingParams& params) {
 void reject_unsupported_fields(const Fields& fields) {
   for (const auto& [key, why] : kMissing)
     if (const Json* value = fields.find(key); value && !is_neutral(*value))
-      refuse_unsupported(fields.name(key), why);
+      reject_unsupported(fields.name(key), why);
   for (const char* key : kWithoutEffect) fields.find(key);
   if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json({"text"}))
-    refuse_unsupported("modalities", "only [\"text\"] is supported");
+    reject_unsupported("modalities", "only [\"text\"] is supported");
 }
 
 void read_sampling(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
@@ -123,16 +124,16 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   params.temperature = static_cast<float>(fields.number("temperature").value_or(defaults.temperature));
   params.top_p = static_cast<float>(fields.number("top_p").value_or(defaults.top_p));
   params.min_p = static_cast<float>(fields.number("min_p").value_or(defaults.min_p));
-  // SGLang and vLLM write "all" as -1.
+  // SGLang and vLLM write -1 for "all".
   const auto top_k = fields.integer("top_k", -1, INT32_MAX);
   params.top_k = static_cast<int32_t>(std::max<int64_t>(top_k.value_or(defaults.top_k), 0));
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX))
     params.seed = static_cast<uint64_t>(*seed);
   params.stop = fields.strings("stop");
   if (params.stop.size() > kMaxStops)
-    refuse(fields.name("stop"), fields.name("stop"), " holds ", params.stop.size(), " strings: at most ",
+    reject(fields.name("stop"), fields.name("stop"), " holds ", params.stop.size(), " strings: at most ",
            kMaxStops);
-  // Each once: all of them are looked at for each token.
+  // Removes duplicates, since all stop tokens are compared with each token.
   params.stop_token_ids = fields.token_ids("stop_token_ids");
   std::sort(params.stop_token_ids.begin(), params.stop_token_ids.end());
   params.stop_token_ids.erase(std::unique(params.stop_token_ids.begin(), params.stop_token_ids.end()),
@@ -146,13 +147,13 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   read_edits(fields, defaults, params);
   const auto check_range = [&](const char* key, double value, double lowest, double highest) {
     if (value < lowest || value > highest)
-      refuse(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
+      reject(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
   };
   check_range("temperature", params.temperature, 0.0, 100.0);
   check_range("min_p", params.min_p, 0.0, 1.0);
   check_range("top_p", params.top_p, 0.0, 1.0);
   if (params.top_p == 0.0f)
-    refuse(fields.name("top_p"), fields.name("top_p"), " 0: expected above 0, at most 1");
+    reject(fields.name("top_p"), fields.name("top_p"), " 0: expected above 0, at most 1");
 }
 
 void read_max_tokens(const Fields& fields, std::initializer_list<const char*> keys, GenerationJob& job) {
@@ -169,20 +170,20 @@ void read_request(const Fields& fields, GenerationJob& job) {
   job.rid = fields.id("rid").value_or("");
   job.stream = fields.boolean("stream").value_or(false);
   job.priority = static_cast<int>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
-  // Which of the two holds what makes a difference.
+  // The joined key includes the size of the salt, so that different splits give different keys.
   const std::string salt = fields.string("cache_salt").value_or("");
   const std::string key = fields.string("extra_key").value_or("");
   if (!salt.empty() || !key.empty()) job.cache_salt = std::to_string(salt.size()) + ":" + salt + key;
 }
 
 void check_num_completions(const GenerationJob& job) {
-  // A conversation becomes a prompt later.
+  // A chat becomes one prompt later.
   const size_t num = std::max<size_t>(job.prompts.size(), 1) * static_cast<size_t>(job.params.n);
   if (num > kMaxCompletions)
-    refuse("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",
+    reject("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",
            kMaxCompletions, " completions together");
   if (const size_t bytes = param_bytes(job.params); num * bytes > kMaxParamBytes)
-    refuse("n", num, " completions with stop, stop_token_ids and logit_bias of ", bytes,
+    reject("n", num, " completions with stop, stop_token_ids and logit_bias of ", bytes,
            " bytes each: expected at most ", kMaxParamBytes, " together");
 }
 

@@ -11,7 +11,7 @@
 namespace attend::serve {
 namespace {
 
-// Takes as long for every wrong key of the right length.
+// Compares in constant time for keys of equal length.
 bool same_key(std::string_view given, std::string_view key) {
   if (given.size() != key.size()) return false;
   unsigned char difference = 0;
@@ -20,7 +20,7 @@ bool same_key(std::string_view given, std::string_view key) {
   return difference == 0;
 }
 
-// What a worker makes.
+// Response that a worker has prepared.
 struct PreparedResponse : ReadyHandler {
   using ReadyHandler::ReadyHandler;
   void receive() override {
@@ -36,7 +36,7 @@ struct PreparedResponse : ReadyHandler {
 
 void HealthResponse::receive() {
   if (healthy) return exchange().reply(200, "text/plain", "");
-  answer_error(exchange(), {503, complaint, {}, "unhealthy"});
+  answer_error(exchange(), {503, message, {}, "unhealthy"});
 }
 
 std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -85,7 +85,7 @@ void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchang
     const ApiError error{405, request.method + " " + request.path + ": expected " + allowed, {}, {}};
     return exchange->reply(405, kJson, error_reply(error), {{"Allow", allowed}});
   }
-  throw ApiError{404, request.path + ": no such path", {}, "not_found"};
+  throw ApiError{404, request.path + ": unknown path", {}, "not_found"};
 }
 
 void Service::check_key(Needs needs, const HttpRequest& request) const {
@@ -96,8 +96,10 @@ void Service::check_key(Needs needs, const HttpRequest& request) const {
   constexpr std::string_view kBearer = "Bearer ";
   const std::string_view given = request.authorization;
   if (!given.starts_with(kBearer) || !same_key(given.substr(kBearer.size()), key))
-    throw ApiError{
-        401, "expected the header Authorization: Bearer with the server's API key", {}, "invalid_api_key"};
+    throw ApiError{401,
+                   "expected the header \"Authorization: Bearer KEY\" with the server's API key",
+                   {},
+                   "invalid_api_key"};
 }
 
 void Service::check_model(const std::string& name) const {
@@ -111,12 +113,12 @@ void Service::check_model(const std::string& name) const {
 }
 
 void Service::log_ignored(const std::vector<std::string>& fields) const {
-  constexpr size_t kMaxNames = 100;  // clients make them up
+  constexpr size_t kMaxNames = 100;  // bound, since clients may send any names
   if (fields.empty()) return;
   const std::lock_guard lock(ignored_mutex_);
   for (const std::string& field : fields)
     if (ignored_.size() < kMaxNames && ignored_.insert(field.substr(0, 60)).second)
-      log_info("requests have a field that has no effect here: ", json_text(field.substr(0, 60)));
+      log_info("ignoring a request field without effect: ", json_text(field.substr(0, 60)));
 }
 
 void Service::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make) {

@@ -1,4 +1,4 @@
-// Service: what every server answers, whatever its model: which path goes where, keys, models, health.
+// Service: routes, API keys, model list and health checks of every server, independent of its model.
 #pragma once
 
 #include <ctime>
@@ -22,15 +22,15 @@ namespace attend::serve {
 
 struct ApiOptions {
   std::filesystem::path model_path;
-  std::vector<std::string> served_names;  // the first is what answers say; never empty
-  std::string api_key;                    // empty: none is asked for
-  std::string admin_api_key;              // of what changes the server; empty: api_key
-  int max_queued_requests = 0;            // 0: any number
+  std::vector<std::string> served_names;  // the first is used in replies; never empty
+  std::string api_key;                    // empty: no key required
+  std::string admin_api_key;              // for endpoints that change the server; empty: api_key
+  int max_queued_requests = 0;            // 0: no limit
   MetricNames metric_names = MetricNames::kSglang;
   bool log_requests = false;
 };
 
-// On the I/O thread, except where work is handed to workers.
+// Used on the I/O thread, except for work that is passed to worker threads.
 class Service : public Drainable {
  public:
   Service(ApiOptions options, Executor& executor, std::function<HttpMetrics()> http_metrics);
@@ -40,18 +40,18 @@ class Service : public Drainable {
 
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
 
-  // From now on health is 503, and so is what would compute.
+  // Rejects health checks and requests that compute with 503 from now on.
   void drain() override { draining_ = true; }
 
  protected:
-  // Key that a path needs.
+  // Key that a path requires.
   enum class Needs { kNothing, kKey, kAdminKey };
   struct Route {
     std::string_view method, path;
     Needs needs;
     std::function<void(const HttpRequest&, const std::shared_ptr<Exchange>&)> answer;
   };
-  // A row of a derived class's table.
+  // Row of a derived class's table.
   template <class Api>
   struct RouteTo {
     std::string_view method, path;
@@ -68,16 +68,16 @@ class Service : public Drainable {
              (api->*answer)(request, exchange);
            }});
   }
-  // Of the models that are listed.
+  // Maximum context length of the listed models.
   virtual int max_model_len() const = 0;
 
   void check_model(const std::string& name) const;
-  // Throws 503 for what would compute while the server shuts down.
+  // Throws ApiError 503 while the server shuts down.
   void check_not_draining() const;
-  // Says once of each what has no effect here. On any thread.
+  // Logs each unknown or ignored field once. May be called from any thread.
   void log_ignored(const std::vector<std::string>& fields) const;
-  // On a worker thread, with its answer, which is JSON, back on the I/O thread. Where a Json is made and
-  // destroyed, which takes memory, the I/O thread makes none.
+  // Runs `make` on a worker thread and sends the JSON that it returns from the I/O thread. The I/O thread
+  // itself creates no Json, since destroying one allocates memory.
   void answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make);
 
   ApiOptions options_;
@@ -99,13 +99,13 @@ class Service : public Drainable {
   std::time_t started_ = std::time(nullptr);
 };
 
-// Of /health_generate, when its request has ended.
+// Response of /health_generate, sent when its request has ended.
 struct HealthResponse : ReadyHandler {
   HealthResponse(std::shared_ptr<Exchange> exchange, const char* unhealthy_message)
-      : ReadyHandler(std::move(exchange)), complaint(unhealthy_message) {}
+      : ReadyHandler(std::move(exchange)), message(unhealthy_message) {}
   void receive() override;
 
-  const char* complaint;
+  const char* message;
   bool healthy = false;
 };
 

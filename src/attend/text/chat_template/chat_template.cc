@@ -32,7 +32,7 @@ struct ChatTemplate::Impl {
     return templates.front();
   }
 
-  // Throws TemplateError. `line` is where it stopped.
+  // Throws TemplateError. `line` is set to the line of the error.
   Text run(const Named& named, const Value& variables, bool add_generation_prompt, std::time_t now,
            int& line) const {
     chat_template::Render render(now);
@@ -50,8 +50,8 @@ struct ChatTemplate::Impl {
     return std::move(render.out);
   }
 
-  // Whether the template shows a content of this form as it should.
-  bool shows(const Named& named, const Value& content) const {
+  // Returns true if the template renders a content of this form completely.
+  bool renders(const Named& named, const Value& content) const {
     constexpr std::string_view kProbe = "attend probes this";
     const Value message = Value::dict({{Text("role"), Text("user")}, {Text("content"), content}});
     const Value variables = Value::dict({{Text("messages"), Value::list({message})}});
@@ -68,7 +68,7 @@ struct ChatTemplate::Impl {
   ContentForms probe(const Named& named) const {
     const Text text("attend probes this");
     const Value part = Value::dict({{Text("type"), Text("text")}, {Text("text"), text}});
-    ContentForms forms{shows(named, text), shows(named, Value::list({part}))};
+    ContentForms forms{renders(named, text), renders(named, Value::list({part}))};
     if (!forms.parts) forms.texts = true;
     return forms;
   }
@@ -77,13 +77,14 @@ struct ChatTemplate::Impl {
 ChatTemplate::ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& path,
-                                               const std::string& asked_for) {
-  return find(*open_checkpoint(path), asked_for);
+                                               const std::string& name_or_path) {
+  return find(*open_checkpoint(path), name_or_path);
 }
 
-std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint, const std::string& asked_for) {
+std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint,
+                                               const std::string& name_or_path) {
   const std::vector<chat_template::TemplateSource> sources =
-      chat_template::find_templates(checkpoint, asked_for);
+      chat_template::find_templates(checkpoint, name_or_path);
   if (sources.empty()) return std::nullopt;
   auto impl = std::make_shared<Impl>();
   impl->special_tokens = chat_template::read_special_tokens(checkpoint);
@@ -108,7 +109,7 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
   try {
     const Value values = chat_template::from_json(variables, Text::From::kUser);
     const Value* messages = values.dict() ? values.dict()->find(Text("messages")) : nullptr;
-    if (!messages) chat_template::complain("needs a JSON object with \"messages\"");
+    if (!messages) chat_template::fail_template("needs a JSON object with \"messages\"");
     const Value* tools = values.dict()->find(Text("tools"));
     const Impl::Named& named = impl_->choose(tools && is_true(*tools));
     chat_template::prepare_messages(*messages, named.forms);
@@ -120,10 +121,10 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
       parts.back().text += text.bytes()[i];
     }
     return parts;
-  } catch (const TemplateError& complaint) {
-    if (complaint.raised) fail(ErrorCode::kInvalidArgument, "chat template: ", complaint.message);
-    if (line == 0) fail(ErrorCode::kInvalidArgument, "chat template: ", complaint.message);
-    fail(ErrorCode::kInvalidArgument, "chat template, line ", line, ": ", complaint.message);
+  } catch (const TemplateError& error) {
+    if (error.raised) fail(ErrorCode::kInvalidArgument, "chat template: ", error.message);
+    if (line == 0) fail(ErrorCode::kInvalidArgument, "chat template: ", error.message);
+    fail(ErrorCode::kInvalidArgument, "chat template, line ", line, ": ", error.message);
   }
 }
 

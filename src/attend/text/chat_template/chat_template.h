@@ -1,8 +1,8 @@
-// Chat templates: a conversation as the text that a model was trained on.
+// ChatTemplate: renders a conversation as the text that a model was trained on.
 //
-// The results are those of transformers' apply_chat_template on the same files. Read is the part of Jinja
-// that templates of published models use (docs/chat-templates.md); the rest is refused when the template is
-// read, with its line.
+// The results are equal to those of transformers' apply_chat_template on the same files. The supported part
+// of Jinja is the one that templates of published models use (docs/chat-templates.md). Other constructs are
+// rejected, with their line, when the template is parsed.
 #pragma once
 
 #include <ctime>
@@ -18,40 +18,41 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Immutable, and cheap to copy. All functions may be called from several threads at once.
+// Immutable, cheap to copy and thread-safe.
 class ChatTemplate {
  public:
-  // The template of a checkpoint: chat_template.jinja, else "chat_template" of tokenizer_config.json,
-  // which may be several with names. `asked_for`: a file that holds one instead, or the name of one of
-  // several; empty: the one named "default", and "tool_use" where there are tools. Nothing if the checkpoint
-  // has none. Throws
-  //   Error(kNotFound)     no such file, and no template of that name
-  //   Error(kCorruptFile)  no Jinja; Error(kUnsupported) Jinja that attend does not read. With file and line.
-  static std::optional<ChatTemplate> find(const Checkpoint& checkpoint, const std::string& asked_for = {});
-  // The same of open_checkpoint(path).
+  // Returns the template of a checkpoint: chat_template.jinja, else "chat_template" of tokenizer_config.json,
+  // which may be several named templates. `name_or_path`: a file with a template that replaces it, or the
+  // name of one of several. If empty, the template named "default" is used, and "tool_use" for requests with
+  // tools. Returns no value if the checkpoint has no template. Throws
+  //   Error(kNotFound)     no such file, and no template with that name
+  //   Error(kCorruptFile)  invalid Jinja, with file and line
+  //   Error(kUnsupported)  valid Jinja that attend does not support, with file and line
+  static std::optional<ChatTemplate> find(const Checkpoint& checkpoint, const std::string& name_or_path = {});
+  // Like find(open_checkpoint(path), name_or_path).
   static std::optional<ChatTemplate> find(const std::filesystem::path& path,
-                                          const std::string& asked_for = {});
+                                          const std::string& name_or_path = {});
 
-  // The Jinja of all its templates.
+  // Returns the Jinja source of all templates.
   const std::string& source() const;
 
-  // What a render makes: text of the template, in which special tokens count, and text that came from a user,
-  // in which they do not.
+  // Part of a rendered conversation. Special tokens are recognized in text of the template, and not in text
+  // of a user.
   struct Part {
     std::string text;
     bool from_user = false;
   };
 
-  // `variables`: a JSON object, all of which the template sees: "messages", perhaps "tools" and what this
-  // template has of its own. Contents that are lists of texts become one text where the template knows texts
-  // alone, and arguments of tool calls become objects. `add_generation_prompt`: the text ends where the
-  // assistant begins to speak. Throws Error(kInvalidArgument) when the template refuses the conversation, or
-  // fails on it.
+  // `variables`: a JSON object with all variables of the template: "messages", and optionally "tools" and
+  // variables specific to this template. A content that is a list of texts is joined if the template supports
+  // only texts, and arguments of tool calls are parsed to objects. `add_generation_prompt`: the text ends
+  // with the start of the assistant's turn. Throws Error(kInvalidArgument) if the template rejects the
+  // conversation or fails.
   std::vector<Part> render(std::string_view variables, bool add_generation_prompt = true,
                            std::time_t now = std::time(nullptr)) const;
 
-  // The token ids of what render() gives. The template says what stands first, so that nothing is put around
-  // it.
+  // Returns the token ids of render()'s result. The template emits BOS itself, so no special tokens are
+  // added.
   std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view variables,
                               bool add_generation_prompt = true, std::time_t now = std::time(nullptr)) const;
 

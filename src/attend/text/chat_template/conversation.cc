@@ -15,7 +15,7 @@ Value* find_in(Dict& dict, std::string_view key) {
   return const_cast<Value*>(found);
 }
 
-// The text of a content made of parts, if all of them are texts.
+// Returns the joined text of a content's parts, if all parts are texts.
 std::optional<Text> joined_parts(const List& parts) {
   Text whole;
   for (const Value& part : parts.items) {
@@ -43,16 +43,16 @@ void prepare_tool_call(const Value& call) {
     const Value object = from_json(arguments->text()->bytes(), Text::From::kUser);
     if (object.dict()) *arguments = object;
   } catch (const TemplateError&) {
-    // A model may have written arguments that are no JSON: then they stay a text.
+    // Arguments that are not JSON, as written by a model, stay text.
   }
 }
 
 }  // namespace
 
 void prepare_messages(const Value& messages, ContentForms forms) {
-  if (!messages.list()) complain("messages: needs a list");
+  if (!messages.list()) fail_template("messages: needs a list");
   for (const Value& message : messages.list()->items) {
-    if (!message.dict()) complain("messages: needs objects");
+    if (!message.dict()) fail_template("messages: needs objects");
     Value* role = find_in(*message.dict(), "role");
     if (role && role->text() &&
         std::find(std::begin(kRoles), std::end(kRoles), role->text()->bytes()) != std::end(kRoles))

@@ -1,19 +1,19 @@
-// Conversations as clients send them, brought into the form that a template knows.
+// Converts a conversation from the form that clients send to the form that a template expects.
 #pragma once
 
 #include "attend/text/chat_template/values/value.h"
 
 namespace attend::chat_template {
 
-// What a template makes of a message's content.
+// Forms of a message's content that a template supports.
 struct ContentForms {
   bool texts = true;   // "content": "..."
   bool parts = false;  // "content": [{"type": "text", "text": "..."}]
 };
 
-// Changes `messages` in place: contents into a form that the template takes, arguments of tool calls from
-// JSON texts into objects. Roles that templates are written for count as text of the template, since some
-// spell special tokens with them. Complains about what is no list of messages.
+// Changes `messages` in place: contents to a form that the template supports, and arguments of tool calls
+// from JSON text to objects. Roles that templates usually check count as text of the template, since some
+// templates build special tokens from them. Throws TemplateError if `messages` is not a list of objects.
 void prepare_messages(const Value& messages, ContentForms forms);
 
 }  // namespace attend::chat_template

@@ -19,7 +19,7 @@ std::string read_template_file(const std::filesystem::path& path) {
   return checked(read_file(path, kMaxTemplateBytes), path.string());
 }
 
-// Of tokenizer_config.json: one template, or a list of {"name", "template"}.
+// Reads tokenizer_config.json's templates: one template, or a list of {"name", "template"}.
 void read_config_templates(const JsonNode& config, std::vector<TemplateSource>& sources) {
   const auto node = config.find("chat_template");
   if (!node) return;
@@ -41,21 +41,21 @@ std::string names_of(const std::vector<TemplateSource>& sources) {
 
 }  // namespace
 
-std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const std::string& asked_for) {
+std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const std::string& name_or_path) {
   std::error_code error;
-  if (!asked_for.empty() && std::filesystem::is_regular_file(asked_for, error))
-    return {{asked_for, "default", read_template_file(asked_for)}};
+  if (!name_or_path.empty() && std::filesystem::is_regular_file(name_or_path, error))
+    return {{name_or_path, "default", read_template_file(name_or_path)}};
   std::vector<TemplateSource> sources;
   if (auto own = checkpoint.chat_template()) {
     sources.push_back({own->where, "default", checked(std::move(own->text), own->where)});
   } else if (const auto config = checkpoint.find(CheckpointDocument::kTokenizerConfig)) {
     read_config_templates(*config, sources);
   }
-  if (asked_for.empty()) return sources;
+  if (name_or_path.empty()) return sources;
   for (TemplateSource& source : sources)
-    if (source.name == asked_for) return {{source.where, "default", std::move(source.text)}};
-  if (file_exists(asked_for)) (void)read_template_file(asked_for);  // says what is wrong with it
-  fail(ErrorCode::kNotFound, "--chat-template ", asked_for,
+    if (source.name == name_or_path) return {{source.where, "default", std::move(source.text)}};
+  if (file_exists(name_or_path)) (void)read_template_file(name_or_path);  // throws the specific error
+  fail(ErrorCode::kNotFound, "--chat-template ", name_or_path,
        ": no such file, and the model's templates are: ", names_of(sources));
 }
 

@@ -1,4 +1,4 @@
-// Documents of a checkpoint that hold chat templates and name special tokens.
+// Chat templates and special tokens in the documents of a checkpoint.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 namespace attend::chat_template {
 
 struct TemplateSource {
-  std::string where;  // for messages
-  std::string name;   // "default" where it has none
+  std::string where;  // origin, for messages
+  std::string name;   // "default" if it has no name
   std::string text;   // valid UTF-8
 };
 
-// See ChatTemplate::find; empty if there are none.
-std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const std::string& asked_for);
+// Like ChatTemplate::find; empty if there is no template.
+std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const std::string& name_or_path);
 
-// "bos_token" and the other roles of tokenizer_config.json, with their texts.
+// Returns "bos_token" and the other roles of tokenizer_config.json with their texts.
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const Checkpoint& checkpoint);
 
 }  // namespace attend::chat_template

@@ -10,10 +10,10 @@
 namespace attend::tokenizer {
 namespace {
 
-// \w of Rust's regex crate.
+// Equal to \w of Rust's regex crate.
 constexpr std::string_view kWordChar = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}])";
 
-// Where the white space that ends at byte `end` begins, not before byte `limit`.
+// Returns the start of the white space that ends at byte `end`, at least `limit`.
 size_t skip_space_backwards(std::string_view text, size_t end, size_t limit) {
   while (end > limit) {
     const Char c = read_char_before(text, end);
@@ -23,7 +23,7 @@ size_t skip_space_backwards(std::string_view text, size_t end, size_t limit) {
   return end;
 }
 
-// Where the white space that begins at byte `begin` ends.
+// Returns the end of the white space that begins at byte `begin`.
 size_t skip_space(std::string_view text, size_t begin) {
   while (begin < text.size()) {
     const Char c = read_char(text, begin);
@@ -102,22 +102,22 @@ bool AddedTokens::is_special(std::string_view content) const {
 
 void AddedTokens::split(std::string_view text, const std::vector<bool>& plain, const TokenTrie& trie,
                         std::vector<Segment>& segments) const {
-  size_t covered = 0;  // everything before it is in a segment
+  size_t covered = 0;  // bytes before it are in a segment
   size_t from = 0;
   while (const auto match = trie.find(text, from)) {
-    // The search goes on right behind the match itself, even where rstrip takes more.
+    // The search continues right after the match itself, even if rstrip extends the token.
     from = match->span.end;
     const Entry& entry = entries_[match->value];
     Span span = match->span;
     if (!plain.empty() && entry.token.special && is_any(plain, span)) {
-      // A token that may count can begin within it.
+      // Another token may begin within this match, which does not count.
       from = span.begin + 1;
       continue;
     }
     if (entry.token.single_word && touches_word(text, span)) continue;
     if (entry.token.lstrip) span.begin = std::max(covered, skip_space_backwards(text, span.begin, covered));
     if (entry.token.rstrip) span.end = skip_space(text, span.end);
-    if (span.begin >= span.end) continue;  // white space that the token before it has taken
+    if (span.begin >= span.end) continue;  // white space that belongs to the previous token
     if (covered < span.begin) segments.push_back({{covered, span.begin}, -1});
     segments.push_back({span, entry.id});
     covered = span.end;

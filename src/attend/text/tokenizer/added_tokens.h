@@ -1,9 +1,9 @@
-// Added tokens: texts that are one token wherever they occur, taken out of the input before the model sees
-// it.
+// Added tokens: texts that are a single token wherever they occur. They are split off before the model
+// encodes the rest.
 //
-// The semantics are those of the `tokenizers` library. At every place the longest added token wins, leftmost
-// first. Tokens with `normalized` false are looked for in the raw text; the others, in their own normalized
-// form, in what normalization makes of the rest.
+// The semantics are those of the `tokenizers` library: the leftmost, longest added token wins. Tokens with
+// `normalized` false are searched in the raw text. The other tokens are normalized, and searched in the
+// normalized rest.
 #pragma once
 
 #include <cstdint>
@@ -22,46 +22,46 @@ namespace attend::tokenizer {
 
 struct AddedToken {
   std::string content;
-  bool single_word = false;  // only where no word character touches it
-  bool lstrip = false;       // swallows the white space before it
-  bool rstrip = false;       // swallows the white space after it
+  bool single_word = false;  // matches only between non-word characters
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space after it
   bool normalized = false;
-  bool special = false;  // left out by decode() on request
+  bool special = false;  // omitted by decode() on request
 
   bool operator==(const AddedToken&) const = default;
 };
 
-// Reads `content` and the flags; a missing flag is false, a missing `normalized` is !special.
+// Reads `content` and the flags. A missing flag is false; a missing `normalized` is !special.
 AddedToken read_added_token(const JsonNode& node);
 
 class AddedTokens {
  public:
-  // A piece of text: plain, or one added token.
+  // Segment of a text: plain text, or one added token.
   struct Segment {
     Span span;
     int32_t id = -1;  // -1: plain
   };
 
-  // Adds a token, or redefines the one of the same content. `id` is its id; the caller has checked it.
+  // Adds a token, or redefines the token with the same content. The caller has validated `id`.
   void add(AddedToken token, int32_t id);
 
-  // To be called once, after the last add(). Of two tokens that are normalized to the same text, the one that
-  // was added first is found. Error(kUnsupported), beginning with `where`, for a token that is normalized to
-  // nothing.
+  // Call once, after the last add(). Of two tokens that are normalized to the same text, the one added first
+  // is found. Throws Error(kUnsupported) with prefix `where` for a token that is normalized to an empty text.
   void finish(const Normalizer* normalizer, std::string_view where);
 
-  // Appends the segments that cover `text`: raw for tokens with normalized false, normalized for the others.
-  // `plain`: empty, or for each byte whether it may be no part of a special token.
+  // Appends segments that cover `text`: split_raw() splits at tokens with normalized false,
+  // split_normalized() at the others. `plain`: empty, or a flag per byte that excludes it from special
+  // tokens.
   void split_raw(std::string_view text, const std::vector<bool>& plain, std::vector<Segment>& segments) const;
   void split_normalized(std::string_view text, const std::vector<bool>& plain,
                         std::vector<Segment>& segments) const;
-  // Whether a special token is looked for in normalized text.
+  // Returns true if a special token is searched in normalized text.
   bool normalizes_special() const { return normalizes_special_; }
 
   struct Entry {
     AddedToken token;
     int32_t id = -1;
-    std::string decoded;  // what decode() passes to the decoder: the content, normalized if the token is
+    std::string decoded;  // input of the decoder: the content, normalized if the token is normalized
   };
   const std::vector<Entry>& entries() const { return entries_; }
   const Entry* find(std::string_view content) const;

@@ -1,5 +1,6 @@
-// How far the steps of a tokenizer.json may stretch a text. Unicode forms make at most eleven bytes of one,
-// the byte-level alphabet two; a file whose steps multiply a text would take all memory.
+// Limits on how far the steps of a tokenizer.json may expand a text. Unicode normal forms make at most eleven
+// bytes of one, the byte-level alphabet two. Without a limit, a file whose steps multiply a text could use
+// all memory.
 #pragma once
 
 #include <algorithm>
@@ -10,16 +11,16 @@
 
 namespace attend::tokenizer {
 
-// Bytes that a text may become, all of its parts together.
+// Maximum size of an expanded text, all of its parts together.
 constexpr size_t max_grown_bytes(size_t text_bytes) { return (size_t{64} << 10) + 100 * text_bytes; }
-// Bytes that one token may become while it is decoded.
+// Maximum size of one token during decoding.
 constexpr size_t max_decoded_bytes(size_t token_bytes) { return std::max(size_t{64} << 10, token_bytes); }
 
-// Throws Error(kUnsupported) for more bytes than `max_bytes`; `where` is the step that makes them.
+// Throws Error(kUnsupported) for more than `max_bytes` bytes. `where`: name of the step.
 inline void require_growth(size_t bytes, size_t max_bytes, const std::string& where) {
   if (bytes > max_bytes)
-    fail(ErrorCode::kUnsupported, where, ": stretches a text to ", bytes, " bytes: at most ", max_bytes,
-         ", which is more than any known tokenizer makes of it");
+    fail(ErrorCode::kUnsupported, where, ": expands a text to ", bytes, " bytes: at most ", max_bytes,
+         ", more than any known tokenizer needs");
 }
 
 }  // namespace attend::tokenizer

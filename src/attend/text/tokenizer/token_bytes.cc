@@ -1,5 +1,5 @@
-// The bytes of each token. What a decoder does to a token is asked of the decoder itself: only tokens that
-// hold a part of a character can not be, since a decoder gives whole ones.
+// Computes the bytes of each token by running the decoder. Tokens with part of a character are handled here,
+// since a decoder returns only complete characters.
 #include <algorithm>
 #include <charconv>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace attend {
 namespace {
 
-// What `token` adds to a text that has begun.
+// Returns the text that `token` appends to a text that is not empty.
 std::string added_text(const tokenizer::Decoder& decoder, std::string_view token) {
   constexpr std::string_view kPrefix = "a";
   std::string text;
@@ -22,7 +22,7 @@ std::string added_text(const tokenizer::Decoder& decoder, std::string_view token
   return text.substr(std::min(text.size(), kPrefix.size()));
 }
 
-// Of "<0xE2>", as byte fallback spells bytes.
+// Parses "<0xE2>", the byte-fallback form of a byte.
 std::optional<char> parse_byte_fallback(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
   unsigned byte = 0;

@@ -6,7 +6,7 @@
 namespace attend::tokenizer {
 
 std::unique_ptr<TokenModel> make_token_model(const JsonNode& node) {
-  // Old files name no type.
+  // Old files have no type.
   const std::string type =
       node.find_string("type").value_or(node.has("merges")                     ? "BPE"
                                         : node.has("max_input_chars_per_word") ? "WordPiece"

@@ -1,6 +1,6 @@
-// The model of a tokenizer.json: from a word to ids of its vocabulary.
+// TokenModel: the model of a tokenizer.json, which converts a word to ids of its vocabulary.
 //
-// tokenizer.json `model`: BPE, WordPiece. Others are refused by name.
+// Supported types of tokenizer.json's `model`: BPE, WordPiece. Other types are rejected.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class TokenModel {
   Vocabulary vocabulary_;
 };
 
-// Error(kUnsupported) for a type that attend lacks, Error(kCorruptFile) for a wrong shape.
+// Throws Error(kUnsupported) for an unsupported type, Error(kCorruptFile) for a malformed node.
 std::unique_ptr<TokenModel> make_token_model(const JsonNode& node);
 
 }  // namespace attend::tokenizer

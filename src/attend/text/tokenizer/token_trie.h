@@ -1,4 +1,4 @@
-// Finds many fixed texts at once.
+// TokenTrie: finds the occurrences of any of many fixed texts.
 #pragma once
 
 #include <array>
@@ -15,14 +15,14 @@ namespace attend::tokenizer {
 
 class TokenTrie {
  public:
-  // Adds a text, which is not empty, with a value. A text that is there already keeps its value.
+  // Adds a text (not empty) with a value. If the text exists, its value is kept.
   void add(std::string_view text, uint32_t value);
 
   struct Match {
     Span span;
     uint32_t value;
   };
-  // The longest text at the first place, at or after byte `from`, where one of the texts is.
+  // Returns the longest match at the leftmost position, at or after byte `from`.
   std::optional<Match> find(std::string_view text, size_t from) const;
 
  private:
@@ -31,9 +31,9 @@ class TokenTrie {
     return uint64_t{node} << 8 | static_cast<unsigned char>(byte);
   }
 
-  std::vector<uint32_t> values_{kNoValue};           // by node; node 0 is the root
-  std::unordered_map<uint64_t, uint32_t> children_;  // by edge()
-  std::array<bool, 256> starts_{};                   // bytes that some text begins with
+  std::vector<uint32_t> values_{kNoValue};           // indexed by node; node 0 is the root
+  std::unordered_map<uint64_t, uint32_t> children_;  // indexed by edge()
+  std::array<bool, 256> starts_{};                   // first bytes of all texts
 };
 
 }  // namespace attend::tokenizer

@@ -39,7 +39,7 @@ void Tokenizer::Impl::encode(std::string_view text, const std::vector<bool>& pla
   RegexScratch scratch;
   std::vector<AddedTokens::Segment> segments;
   added_tokens.split_raw(text, plain, segments);
-  size_t max_bytes = tokenizer::max_grown_bytes(text.size());  // of what is still to come
+  size_t max_bytes = tokenizer::max_grown_bytes(text.size());  // bytes that the rest of the text may become
   for (const AddedTokens::Segment& segment : segments) {
     auto [begin, end] = segment.span;
     if (segment.id >= 0) {
@@ -51,8 +51,8 @@ void Tokenizer::Impl::encode(std::string_view text, const std::vector<bool>& pla
                                   /*plain=*/false, scratch, ids);
       continue;
     }
-    // Special tokens that are looked for in normalized text, where nobody knows which byte came from where:
-    // what is plain is encoded by itself.
+    // Special tokens are searched in normalized text, whose bytes have no known origin. Runs of plain bytes
+    // are therefore encoded separately.
     while (begin < end) {
       size_t stop = begin + 1;
       while (stop < end && plain[stop] == plain[begin]) ++stop;
@@ -107,7 +107,7 @@ std::shared_ptr<const Tokenizer::Impl> Tokenizer::Impl::read(std::optional<JsonN
   auto impl = std::make_shared<const Impl>(*root, checkpoint);
   root.reset();
 #if defined(__GLIBC__)
-  // What the tree of tokenizer.json took, tens of megabytes in small pieces, goes back to the system.
+  // Returns the memory of tokenizer.json's tree, tens of megabytes in small blocks, to the system.
   malloc_trim(0);
 #endif
   return impl;
@@ -190,7 +190,7 @@ struct StreamDecoder::Impl {
 
   std::shared_ptr<const Tokenizer::Impl> tokenizer;
   bool skip;
-  std::string text;  // decoded and not yet handed out
+  std::string text;  // decoded text that was not returned yet
   tokenizer::DecodeChain chain;
 };
 

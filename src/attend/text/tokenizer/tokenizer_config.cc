@@ -13,7 +13,7 @@ constexpr std::string_view kRoles[] = {"bos_token", "eos_token", "unk_token", "s
                                        "pad_token", "cls_token", "mask_token"};
 constexpr std::string_view kRoleLists[] = {"additional_special_tokens", "extra_special_tokens"};
 
-// A special token is written as its text, or as an object with flags.
+// Reads a special token: its text, or an object with flags.
 AddedToken read_special(const JsonNode& node) {
   AddedToken token;
   if (node.value().is_string()) {
@@ -31,7 +31,7 @@ void read_added_tokens(const JsonNode& node, TokenizerConfig& config) {
     int32_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || id < 0)
-      node.corrupt("\"", key, "\" is no token id");
+      node.corrupt("\"", key, "\" is not a token id");
     config.added_tokens.emplace_back(id, read_added_token(node.at(key)));
   }
   std::sort(config.added_tokens.begin(), config.added_tokens.end(),
@@ -55,7 +55,7 @@ void set_role(std::string_view role, const std::string& content, TokenizerConfig
 TokenizerConfig read_tokenizer_config(const Checkpoint& checkpoint) {
   TokenizerConfig config;
   std::vector<std::string_view> open_roles(std::begin(kRoles), std::end(kRoles));
-  // The first file that names a role decides about it.
+  // The first file that names a role decides.
   for (const auto document : {CheckpointDocument::kTokenizerConfig, CheckpointDocument::kSpecialTokens}) {
     const std::optional<JsonNode> found = checkpoint.find(document);
     if (!found) continue;
@@ -74,7 +74,7 @@ TokenizerConfig read_tokenizer_config(const Checkpoint& checkpoint) {
     }
     for (const std::string_view role : kRoleLists) {
       const auto list = root.find(role);
-      // Newer files may hold an object here: more roles with their tokens.
+      // Newer files may have an object here, with more roles and their tokens.
       if (!list || !list->value().is_array()) continue;
       for (size_t i = 0; i < list->array_size(); ++i) add_special(read_special(list->at(i)), config);
     }

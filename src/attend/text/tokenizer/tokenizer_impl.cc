@@ -61,15 +61,15 @@ void Tokenizer::Impl::read_added_tokens(const JsonNode& root, const TokenizerCon
 
 void Tokenizer::Impl::add_token(AddedToken token, std::optional<int32_t> declared_id,
                                 const std::string& where) {
-  if (token.content.empty()) return;  // as the `tokenizers` library does
+  if (token.content.empty()) return;  // as in the `tokenizers` library
   std::optional<int32_t> id = token_id(token.content);
-  // New tokens are numbered one after the other behind the model's, whatever the file declares; a model was
-  // trained with ids that were made so. A file that declares others means another tokenizer.
+  // New tokens are numbered consecutively after the model's, regardless of the declared ids, since models are
+  // trained with such ids. A different declared id is an error.
   if (!id) id = next_id_++;
   if (declared_id && declared_id != id) {
     fail(ErrorCode::kCorruptFile, where, ": token \"", token.content, "\" has id ", *declared_id,
          ", but it is ", *id,
-         " by its place: the model's vocabulary and the added tokens number all tokens without gaps");
+         " by its position: ids of the model's vocabulary and the added tokens have no gaps");
   }
   added_tokens.add(std::move(token), *id);
 }
@@ -100,12 +100,12 @@ void Tokenizer::Impl::name_tokens(const TokenizerConfig& config) {
   bos_id = find_id(config.bos_token);
   eos_id = find_id(config.eos_token);
   pad_id = find_id(config.pad_token);
-  // Transformers, too, goes by tokenizer.json here, but older versions did not for some classes.
+  // Transformers also follows tokenizer.json here; older versions did not for some classes.
   const std::vector<int32_t> around = post_processor.apply({}, true);
   const auto warn_unless = [&](std::string_view flag, std::optional<bool> wanted, bool is) {
     if (!wanted || *wanted == is) return;
     log_warning(config.file, ": ", flag, " ", *wanted ? "true" : "false",
-                ": ignored; tokenizer.json's post_processor decides what goes around a text");
+                ": ignored; tokenizer.json's post_processor decides which tokens are added around a text");
   };
   if (bos_id)
     warn_unless("add_bos_token", config.add_bos_token, !around.empty() && around.front() == *bos_id);

@@ -1,4 +1,4 @@
-// The parts of a tokenizer, as read from its files.
+// Tokenizer::Impl: parts of a tokenizer as read from its files.
 #pragma once
 
 #include <memory>
@@ -18,15 +18,15 @@
 namespace attend {
 
 struct Tokenizer::Impl {
-  // Reads a tokenizer.json and what `checkpoint` has next to it; see Tokenizer::from_path.
+  // Reads a tokenizer.json and related files of `checkpoint`; see Tokenizer::from_path.
   Impl(const JsonNode& root, const Checkpoint& checkpoint);
-  // The same; frees the tree of `root`.
+  // Like the constructor, but frees the tree of `root`.
   static std::shared_ptr<const Impl> read(std::optional<JsonNode> root, const Checkpoint& checkpoint);
 
-  // Strings of the model's vocabulary or of added_tokens.
+  // Strings refer to the model's vocabulary or to added_tokens.
   struct Token {
     const std::string* spelling = nullptr;
-    const std::string* decoded = nullptr;  // what the decoder gets; differs for normalized added tokens
+    const std::string* decoded = nullptr;  // input of the decoder; differs for normalized added tokens
     bool special = false;
   };
 
@@ -36,25 +36,25 @@ struct Tokenizer::Impl {
   std::unique_ptr<tokenizer::Decoder> decoder;
   tokenizer::PostProcessor post_processor;
   tokenizer::AddedTokens added_tokens;
-  std::vector<Token> tokens;  // by id
+  std::vector<Token> tokens;  // indexed by id
   std::optional<int32_t> bos_id;
   std::optional<int32_t> eos_id;
   std::optional<int32_t> pad_id;
 
   std::optional<int32_t> token_id(std::string_view token) const;
-  // The token, or null outside of the vocabulary.
+  // Returns the token, or null outside of the vocabulary.
   const Token* find(int32_t id) const;
-  // What the decoder gets for the id, or null if decoding skips it.
+  // Returns the decoder's input for the id, or null if decoding skips it.
   const std::string* decodable(int32_t id, bool skip_special_tokens) const;
-  // The ids of any bytes, repaired where they are not UTF-8, without what the post-processor adds.
+  // Returns the ids of any bytes, repaired if they are not UTF-8, without the post-processor's tokens.
   std::vector<int32_t> ids_of(std::string_view text) const;
-  // Appends the ids of valid UTF-8 text, without what the post-processor adds. `plain`: empty, or for each
-  // byte whether it may be no part of a special token.
+  // Appends the ids of valid UTF-8 text, without the post-processor's tokens. `plain`: empty, or a flag per
+  // byte that excludes it from special tokens.
   void encode(std::string_view text, const std::vector<bool>& plain, std::vector<int32_t>& ids) const;
 
  private:
-  // Text between tokens that were found in it as it is, not normalized yet. What follows is `plain` all of
-  // it, or none. Both give the bytes that the text became.
+  // Appends the ids of text between tokens that were found in the raw text. The text is not normalized yet.
+  // Its bytes are all `plain` or none is. Both functions return the size of the expanded text in bytes.
   size_t encode_between(tokenizer::NormalizedText text, bool first, bool plain,
                         tokenizer::RegexScratch& scratch, std::vector<int32_t>& ids) const;
   size_t encode_normalized(tokenizer::NormalizedText text, bool plain, tokenizer::RegexScratch& scratch,
@@ -64,7 +64,7 @@ struct Tokenizer::Impl {
   void list_tokens(const std::string& file);
   void name_tokens(const tokenizer::TokenizerConfig& config);
 
-  int32_t next_id_ = 0;  // of an added token that the model does not know
+  int32_t next_id_ = 0;  // for the next added token that is not in the model's vocabulary
 };
 
 }  // namespace attend

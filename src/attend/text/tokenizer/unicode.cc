@@ -31,7 +31,7 @@ int utf8proc_options(NormalForm form) {
   fail(ErrorCode::kInternal, "normal form ", static_cast<int>(form));
 }
 
-// True if no normal form changes the character, whatever stands beside it.
+// Returns true if no normal form changes the character, regardless of its neighbors.
 bool is_inert(char32_t code) {
   if (code >= 0x1100 && code <= 0x11FF) return false;  // Hangul jamo compose by rule, not by table
   if (code >= 0xAC00 && code <= 0xD7FF) return false;  // Hangul syllables decompose by rule
@@ -49,8 +49,8 @@ bool all_inert(std::string_view text) {
   return true;
 }
 
-// The canonical order of combining marks. utf8proc has it too, in time that grows with the square of a run of
-// marks, and a text may be nothing else.
+// Sorts combining marks canonically. utf8proc's implementation is quadratic in the length of a run of marks,
+// and a text may consist of a single run.
 void order_marks(std::vector<utf8proc_int32_t>& codes) {
   const auto combining_class = [](utf8proc_int32_t code) {
     return utf8proc_get_property(code)->combining_class;
@@ -75,7 +75,7 @@ void append_normalized(std::string_view text, NormalForm form, std::string& out)
   std::vector<utf8proc_int32_t> codes;
   for (size_t at = 0; at < text.size();) {
     const Char c = read_char(text, at);
-    std::array<utf8proc_int32_t, 32> parts;  // 18 are the most that Unicode has
+    std::array<utf8proc_int32_t, 32> parts;  // Unicode's longest decomposition has 18
     int unused = 0;
     const utf8proc_ssize_t num_parts = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.code),
                                                                parts.data(), parts.size(), options, &unused);
@@ -133,7 +133,7 @@ std::string to_lowercase(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const Char c = read_char(text, at);
     if (c.code == 0x130) {
-      lower += "i\xCC\x87";  // the only character whose full lowercase has two: i and U+0307
+      lower += "i\xCC\x87";  // the only character with a full lowercase mapping of two: i and U+0307
     } else {
       append_char(lower, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code))));
     }
@@ -143,8 +143,8 @@ std::string to_lowercase(std::string_view text) {
 }
 
 void normalize(std::string& text, NormalForm form) {
-  // ASCII never changes, and only as the first of a composition does it take part in one. So it is enough to
-  // normalize the runs of other characters, each with the ASCII character in front of it.
+  // ASCII characters never change, and compose only as the first character. So it suffices to normalize runs
+  // of other characters, each with the preceding ASCII character.
   std::string out;
   size_t copied = 0;
   for (size_t at = 0; at < text.size();) {

@@ -1,4 +1,4 @@
-// Properties and mappings of characters, as the `tokenizers` library (Rust's char) defines them.
+// Character properties and mappings as defined by the `tokenizers` library (Rust's char).
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ bool is_mark(char32_t code);                // general categories Mn, Mc, Me
 bool is_nonspacing_mark(char32_t code);     // general category Mn
 bool is_control_or_private(char32_t code);  // general categories Cc, Cf, Co
 
-// The full, context-free lowercase mapping of valid UTF-8 text (final sigma is not special).
+// Returns the full, context-free lowercase mapping of valid UTF-8 text (final sigma is not special).
 std::string to_lowercase(std::string_view text);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Brings valid UTF-8 text into a Unicode normal form.
+// Converts valid UTF-8 text to a Unicode normal form.
 void normalize(std::string& text, NormalForm form);
 
 }  // namespace attend::tokenizer

@@ -9,10 +9,10 @@ enum class Form { kValid, kInvalid, kCut };
 
 struct ByteSequence {
   Form form;
-  size_t bytes;  // of the character, of the maximal invalid part, or up to the end of the text
+  size_t bytes;  // size of the character, of the maximal invalid part, or of the rest of the text
 };
 
-// The sequence at text[at], by table 3-7 of the Unicode standard.
+// Classifies the sequence at text[at] by table 3-7 of the Unicode standard.
 ByteSequence scan_sequence(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(at);
@@ -21,10 +21,10 @@ ByteSequence scan_sequence(std::string_view text, size_t at) {
   const size_t bytes = char_bytes(text[at]);
   unsigned char low = 0x80;
   unsigned char high = 0xBF;
-  if (lead == 0xE0) low = 0xA0;   // below: overlong
-  if (lead == 0xED) high = 0x9F;  // above: surrogates
-  if (lead == 0xF0) low = 0x90;   // below: overlong
-  if (lead == 0xF4) high = 0x8F;  // above: beyond U+10FFFF
+  if (lead == 0xE0) low = 0xA0;   // lower values: overlong
+  if (lead == 0xED) high = 0x9F;  // higher values: surrogates
+  if (lead == 0xF0) low = 0x90;   // lower values: overlong
+  if (lead == 0xF4) high = 0x8F;  // higher values: beyond U+10FFFF
   for (size_t i = 1; i < bytes; ++i) {
     if (at + i == text.size()) return {Form::kCut, i};
     if (byte(at + i) < low || byte(at + i) > high) return {Form::kInvalid, i};
@@ -34,7 +34,7 @@ ByteSequence scan_sequence(std::string_view text, size_t at) {
   return {Form::kValid, bytes};
 }
 
-// Index of the first byte at or after `at` that is not ASCII, or text.size().
+// Returns the index of the first non-ASCII byte at or after `at`, or text.size().
 size_t skip_ascii(std::string_view text, size_t at) {
   uint64_t word;
   while (at + sizeof word <= text.size()) {

@@ -1,7 +1,7 @@
-// UTF-8: reading and writing characters, and making any bytes valid.
+// UTF-8: reads and writes characters, and repairs invalid bytes.
 //
-// "Valid" is the strict definition (no overlong forms, no surrogates, nothing above U+10FFFF). Everything
-// past the entry of Tokenizer::encode works on valid text, and pieces are cut only between characters.
+// "Valid" is the strict definition (no overlong forms, no surrogates, nothing above U+10FFFF). All code after
+// the entry of Tokenizer::encode works on valid text and splits it only between characters.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ struct Char {
   size_t bytes = 1;
 };
 
-// The character that starts at byte `at` of valid `text`; at < text.size().
+// Returns the character that starts at byte `at` of valid `text`; at < text.size().
 Char read_char(std::string_view text, size_t at);
-// The character that ends just before byte `end` of valid `text`; end > 0.
+// Returns the character that ends just before byte `end` of valid `text`; end > 0.
 Char read_char_before(std::string_view text, size_t end);
 
-// Bytes of the character whose first byte is `lead`.
+// Returns the size in bytes of the character with first byte `lead`.
 constexpr size_t char_bytes(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
@@ -33,18 +33,17 @@ void append_char(std::string& out, char32_t code);
 
 bool is_valid_utf8(std::string_view text);
 
-// Repairs a stream of bytes: valid characters pass; each maximal invalid part becomes one U+FFFD, as Python's
-// bytes.decode(errors="replace") does. A character that is cut at the end of one append is completed by the
-// next.
+// Repairs a stream of bytes. Valid characters pass; each maximal invalid part becomes one U+FFFD, like
+// Python's bytes.decode(errors="replace"). A character that is split between two append() calls is joined.
 class Utf8Repair {
  public:
-  // Appends what is certain so far to `out`.
+  // Appends the text that is certain so far to `out`.
   void append(std::string_view bytes, std::string& out);
-  // Ends the stream: a character that was never completed becomes U+FFFD.
+  // Ends the stream: an incomplete character becomes U+FFFD.
   void finish(std::string& out);
 
  private:
-  std::string pending_;  // the first bytes of a character, at most three
+  std::string pending_;  // first bytes of a character, at most three
 };
 
 }  // namespace attend::tokenizer

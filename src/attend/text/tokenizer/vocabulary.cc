@@ -13,8 +13,8 @@ uint64_t hash_token(std::string_view token) { return std::hash<std::string_view>
 Vocabulary::Vocabulary(const JsonNode& vocab) {
   if (vocab.object_size() == 0) vocab.corrupt("is empty");
   const auto& entries = vocab.value().get_ref<const Json::object_t&>();
-  // Ids are dense once the added tokens are there; the vocabulary alone may leave room for no more tokens
-  // than that.
+  // Ids are dense together with the added tokens; the vocabulary itself may have gaps, but only up to this
+  // bound.
   const size_t max_tokens = 2 * entries.size() + 65536;
   num_tokens_ = entries.size();
   tokens_.reserve(entries.size());

@@ -1,7 +1,7 @@
-// A bounded cache from short words to their token ids, shared by all threads that encode.
+// WordCache: bounded cache from short words to their token ids, shared by all threads that encode.
 //
-// Every word has one slot, by its hash; the newest word of a slot wins. A slot that another thread is using
-// counts as a miss, so nobody ever waits.
+// Every word has one slot, chosen by its hash; the newest word of a slot wins. A slot in use by another
+// thread counts as a miss, so no thread waits.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@ class WordCache {
 
   WordCache();
 
-  // Appends the ids of the word if they are here.
+  // Appends the ids of the word and returns true if it is cached.
   bool find(std::string_view word, std::vector<int32_t>& ids);
-  // Remembers ids[first_id ...] for the word, if both are short enough.
+  // Caches ids[first_id ...] for the word, if both are short enough.
   void insert(std::string_view word, const std::vector<int32_t>& ids, size_t first_id);
 
  private:
@@ -30,14 +30,14 @@ class WordCache {
 
   struct alignas(64) Slot {
     std::atomic<bool> busy{false};
-    uint8_t word_bytes = 0;  // 0: empty
+    uint8_t word_bytes = 0;  // 0: empty slot
     uint8_t num_ids = 0;
     std::array<char, kMaxWordBytes> word;
     std::array<int32_t, kMaxIds> ids;
   };
   static_assert(sizeof(Slot) == 128);
 
-  // Holds a slot unless another thread does.
+  // Lock of a slot; fails if another thread holds it.
   class Holder;
 
   Slot& slot_of(std::string_view word);

@@ -47,7 +47,8 @@ bool WordPieceModel::append_pieces(std::string_view word, std::vector<int32_t>& 
     const size_t prefix_bytes = piece.size();
     if (prefix_bytes >= longest_token_) return false;
     piece += word.substr(begin, longest_token_ - prefix_bytes);
-    // What is cut off inside of a character is no token, and no vocabulary has it.
+    // A piece that ends within a character is not a token, since vocabularies contain only complete
+    // characters.
     std::optional<int32_t> id = vocabulary().id(piece);
     while (!id && piece.size() > prefix_bytes) {
       piece.pop_back();

@@ -1,5 +1,5 @@
-// The WordPiece model of tokenizer.json, as BERT has it: from the front of a word always the longest token,
-// those behind the first with a prefix ("##").
+// WordPieceModel: the WordPiece model of tokenizer.json, as in BERT. It encodes a word from its front by the
+// longest matching tokens; tokens after the first have a prefix ("##").
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace attend::tokenizer {
 
 class WordPieceModel : public TokenModel {
  public:
-  // `node`: the field `model`. Error(kCorruptFile) for a wrong shape.
+  // `node`: the field `model`. Throws Error(kCorruptFile) for a malformed node.
   explicit WordPieceModel(const JsonNode& node);
 
-  // A word that tokens can not make up, or of too many characters, is one unk_token.
+  // A word that no tokens cover, or with too many characters, becomes one unk_token.
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
@@ -25,7 +25,7 @@ class WordPieceModel : public TokenModel {
   std::optional<int32_t> unk_id_;
   std::string prefix_;
   size_t max_word_chars_ = 0;
-  size_t longest_token_ = 0;  // bytes
+  size_t longest_token_ = 0;  // in bytes
   mutable WordCache cache_;
 };
 

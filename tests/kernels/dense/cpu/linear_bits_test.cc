@@ -8,6 +8,7 @@
 #include "attend/base/parallel.h"
 #include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/kernels/gemm/cpu/linear_tiles.h"
+#include "attend/tensor/arena.h"
 #include "tests/kernels/dense/linear_with_workspace.h"
 #include "tests/kernels/dense/test_tensor.h"
 

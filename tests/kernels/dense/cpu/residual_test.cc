@@ -1,6 +1,4 @@
 // Operations of models over a Residual. Results do not depend on which pending work a kernel fused.
-#include "attend/kernels/fused/residual.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
+#include "attend/kernels/fused/vocab_ops.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels {
@@ -231,6 +230,46 @@ TEST_P(ResidualOn, SupportsConsecutiveAdds) {
   norm_linear(residual, {.norm = {.weight = norm_t, .eps = kEps}, .linear = {&head_linear, 1}, .out = out_t},
               step.context());
   expect_near(step.values(out_t), product(normalized(sum, norm), head, kHidden), "head");
+}
+
+// Both ends of a model that ties its weights: the stream begins with scaled rows of the table whose product
+// gives the logits.
+TEST_P(ResidualOn, BeginsWithEmbeddingsAndEndsWithCappedLogits) {
+  constexpr int64_t kVocab = 7;
+  const std::vector<int32_t> ids{3, 0, 6, 6, 2};
+  for (const float cap : {0.0f, 1.5f}) {
+    Step step(device());
+    Matrix table, norm;
+    const Tensor table_t = step.random({kVocab, kHidden}, table), norm_t = step.random({kHidden}, norm),
+                 sum_t = step.empty({kTokens, kHidden}), scratch_t = step.empty({kTokens, kHidden}),
+                 gathered_t = step.empty({kTokens, kHidden}), ids_t = step.upload(ids);
+    Residual residual({.sum = sum_t, .scratch = scratch_t, .gathered = gathered_t});
+    embed({.ids = ids_t.span<int32_t>(), .table = table_t, .scale = 2.0f, .out = residual.sum()},
+          step.context());
+    Matrix sum;
+    for (const int32_t id : ids)
+      for (int64_t i = 0; i < kHidden; ++i) sum.push_back(2.0 * table[id * kHidden + i]);
+    expect_near(step.values(sum_t), sum, "embeddings");
+
+    const Tensor rows_t = step.upload({1, 4}), some_t = step.empty({2, kVocab}),
+                 all_t = step.empty({kTokens, kVocab});
+    HeadArgs args{.norm = {.weight = norm_t, .eps = kEps},
+                  .linear = {.weight = table_t},
+                  .rows = rows_t.span<int32_t>(),
+                  .logit_cap = cap,
+                  .out = some_t};
+    head(residual, args, step.context());
+    Matrix logits = product(normalized(sum, norm), table, kHidden);
+    if (cap > 0.0f)
+      for (double& logit : logits) logit = cap * std::tanh(logit / cap);
+    Matrix some(logits.begin() + kVocab, logits.begin() + 2 * kVocab);
+    some.insert(some.end(), logits.begin() + 4 * kVocab, logits.end());
+    expect_near(step.values(some_t), some, "logits of some tokens");
+    args.rows = {};
+    args.out = all_t;
+    head(residual, args, step.context());
+    expect_near(step.values(all_t), logits, "logits of all tokens");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, ResidualOn, testing::Combine(testing::Bool(), testing::Values(1, 2)),

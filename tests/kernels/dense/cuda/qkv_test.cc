@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "attend/kernels/fused/norm_qkv_rope_store.h"
+#include "attend/kernels/fused/operations.h"
 #include "tests/kernels/cuda/support/device_copy.h"
 #include "tests/kernels/cuda/support/needs_gpu.h"
 #include "tests/kernels/dense/quantized_weight.h"

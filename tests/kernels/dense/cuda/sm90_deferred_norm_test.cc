@@ -10,7 +10,7 @@
 
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/fill_random.h"
-#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/operations.h"
 #include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/swap_ab_gemm.h"
 #include "attend/tensor/cuda.h"
@@ -360,7 +360,7 @@ TEST_F(Sm90DeferredNorm, RejectsAnUndeferredNorm) {
                                                            .normalized = chain.device_normalized.view()}},
                                                  /*gated=*/false, chain.stream.get());
                                            })
-                .find("nobody has deferred"),
+                .find("the norm was not deferred"),
             std::string::npos);
 }
 

@@ -15,7 +15,7 @@ namespace attend::kernels::cpu {
 
 namespace {
 
-// Products: what multiplies (item_context.h).
+// Products: class that multiplies rows with tiles of keys (item_context.h).
 template <class Products>
 class ItemAttention {
  public:
@@ -47,8 +47,8 @@ class ItemAttention {
   }
 
  private:
-  // Each fixed split by itself, merged left to right: whichever thread does it, and whatever the range of
-  // the item, a row's result is the same.
+  // Computes each fixed split separately and merges them from left to right: a row's result depends neither
+  // on the thread nor on the range of the item.
   void attend_splits() {
     clear(scratch_.merged, num_rows_ * stride_v_, 0.0f);
     clear(scratch_.merged_lse, num_rows_, kNone);
@@ -64,14 +64,14 @@ class ItemAttention {
     for (int row = 0; row < num_rows_; ++row) scratch_.row_max[row] = scratch_.merged_lse[row];
   }
 
-  // A tile of keys, and which rows of the item it concerns.
+  // A tile of keys, and the rows of the item that it concerns.
   struct Tile {
     TileRows rows;
     uint64_t* unmasked_words;  // [num_tokens]
     int token_begin, token_end;
   };
 
-  // The attention of all rows to the keys [begin, end): normalized results in acc, their LSE in row_max.
+  // Attends all rows to the keys [begin, end): normalized results are in acc, their LSE in row_max.
   void attend_range(int32_t begin, int32_t end) {
     clear(scratch_.acc, num_rows_ * stride_v_, 0.0f);
     clear(scratch_.row_max, num_rows_, kNone);
@@ -88,7 +88,7 @@ class ItemAttention {
     for (int row = 0; row < num_rows_; ++row) finish_row(row);
   }
 
-  // The keys first .. first + 63 of which `range` has the bits.
+  // Finds the tile of keys first .. first + 63, of which `range` has the bits.
   void find_tile(int32_t first, uint64_t range, Tile& tile) {
     uint64_t present = 0;
     tile.token_begin = num_tokens_;
@@ -117,7 +117,7 @@ class ItemAttention {
 
   void finish_row(int row) {
     const float sum = S::reduce_add(S::load(scratch_.row_sum + row * 16));
-    if (sum == 0) return;  // the row saw no key: acc is 0, row_max is -inf
+    if (sum == 0) return;  // the row has no keys: acc is 0, row_max is -inf
     products_.restore_columns(scratch_.acc + row * stride_v_);
     scale_row<S>(scratch_.acc + row * stride_v_, problem_.v_scale / sum, stride_v_);
     scratch_.row_max[row] += ::logf(sum);
@@ -146,7 +146,7 @@ class ItemAttention {
   const WorkItem& item_;
   TileScratch& scratch_;
   const int group_, num_tokens_, num_rows_;
-  const int stride_v_;  // as TileShape
+  const int stride_v_;  // see TileShape
 };
 
 template <class Products>
@@ -156,7 +156,7 @@ void attend_item(const AttentionProblem& problem, const WorkItem& item, int kv_h
 
 }  // namespace
 
-// Which instances of the attention kernel an instruction set has.
+// Instances of the attention kernel for an instruction set.
 
 namespace {
 

@@ -22,7 +22,7 @@ bool is_intel() {
 #endif
 }
 
-// Tokens at or beyond cu_seqlen_q[num_reqs]: output 0, LSE -inf.
+// Writes tokens at or past cu_seqlen_q[num_reqs]: output 0, LSE -inf.
 void write_padding(const AttentionProblem& problem) {
   const int64_t num_tokens = problem.out.shape[0];
   for (int64_t token = problem.batch.cu_seqlen_q.back(); token < num_tokens; ++token)
@@ -33,8 +33,8 @@ void write_padding(const AttentionProblem& problem) {
     }
 }
 
-// Calls fn(task, worker) for every task. Each of `num_workers` workers takes the next task when it has done
-// one; how many threads play the workers does not matter.
+// Calls fn(task, worker) for every task. Each of `num_workers` workers takes the next task when it has
+// finished one. The number of threads that run the workers has no effect on results.
 template <class Fn>
 void for_each_task(int64_t num_tasks, int num_workers, const Fn& fn) {
   std::atomic<int64_t> next = 0;
@@ -78,7 +78,7 @@ void run(const AttentionProblem& problem, AttentionPlan& plan, Isa isa) {
   const TileShape shape = TileShape::of(plan.limits());
   if (records_choices()) record_kernels(problem, work, isa);
   write_padding(problem);
-  // Item by item within a head, so that workers share the pages of one head.
+  // Processes items of one head after another, so that workers share the pages of one head.
   for_each_task(num_items * problem.num_kv_heads, plan.limits().num_workers, [&](int64_t task, int worker) {
     TileScratch scratch(shape, plan.scratch(worker));
     const auto item = static_cast<size_t>(task % num_items);

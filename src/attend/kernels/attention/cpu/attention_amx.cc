@@ -18,8 +18,8 @@ void attend_item_amx(const AttentionProblem& problem, const WorkItem& item, int 
 
 }  // namespace
 
-// Few rows leave most of a tile empty: only fp8 gains by it. The others are done before K and V would be
-// packed. Under fixed splits a row's bits must not depend on how many rows there are.
+// With few rows most of a tile is empty, and only fp8 benefits. Other dtypes would finish in less time than
+// packing K and V takes. Under fixed splits a row's bits must not depend on the number of rows.
 AmxPath amx_path(const AttentionProblem& problem, int num_rows) {
   if (problem.kv_dtype == DType::kF32) return AmxPath::kVectors;
   if (num_rows > kMaxSkinnyAmxRows || problem.split_tokens > 0) return AmxPath::kTiles;
@@ -28,7 +28,7 @@ AmxPath amx_path(const AttentionProblem& problem, int num_rows) {
 }
 
 AttentionKernel attention_kernel_amx(DType q, DType kv) {
-  // A float32 K or V would be three parts: nine products.
+  // A float32 K or V would have three parts, which need nine products.
   if (kv == DType::kF32) return attention_kernel_avx512(q, kv);
   AttentionKernel kernel;
   kernel.merge_token = &merge_token<Avx512>;

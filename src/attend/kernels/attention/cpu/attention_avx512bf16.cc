@@ -5,7 +5,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// M: for rows of whole blocks of fp8.
+// M: policy for rows of whole blocks of fp8.
 template <class M, class T>
 void attend_fp8_item(const AttentionProblem& problem, const WorkItem& item, int kv_head,
                      TileScratch& scratch) {

@@ -1,4 +1,4 @@
-// The CPU attention kernel of one instruction set, as the driver (attention.cc) sees it.
+// Interface between the driver (attention.cc) and the CPU attention kernel of one instruction set.
 #pragma once
 
 #include "attend/kernels/attention/cpu/attention_problem.h"
@@ -12,11 +12,11 @@ struct AttentionKernel {
   // partial results.
   void (*attend_item)(const AttentionProblem& problem, const WorkItem& item, int kv_head,
                       TileScratch& scratch) = nullptr;
-  // Merges the partial results of one token, left to right, and writes `out` and `lse`. `row`: [v.dim].
+  // Merges the partial results of one token from left to right, and writes `out` and `lse`. `row`: [v.dim].
   void (*merge_token)(const AttentionProblem& problem, const MergeItem& item, float* row) = nullptr;
 };
 
-// Compiled for each instruction set. `q`: f32, f16, bf16; `kv`: also fp8.
+// One implementation per instruction set. `q`: f32, f16, bf16; `kv`: also fp8.
 AttentionKernel attention_kernel_portable(DType q, DType kv);
 AttentionKernel attention_kernel_avx2(DType q, DType kv);
 AttentionKernel attention_kernel_avx512(DType q, DType kv);
@@ -25,11 +25,11 @@ AttentionKernel attention_kernel_amx(DType q, DType kv);
 
 AttentionKernel attention_kernel(Isa isa, DType q, DType kv);
 
-// What attention_kernel_amx() multiplies an item of so many rows with.
+// Products that attention_kernel_amx() uses for an item with this number of rows.
 enum class AmxPath : uint8_t {
   kTiles,
-  kSkinny,   // tiles of fp8 K/V for few rows
-  kVectors,  // as attention_kernel_avx512()
+  kSkinny,   // tiles with fp8 K/V for few rows
+  kVectors,  // same as attention_kernel_avx512()
 };
 AmxPath amx_path(const AttentionProblem& problem, int num_rows);
 

@@ -21,7 +21,7 @@ PagedRows paged_rows(const TensorView& rows) {
           .head_stride = rows.strides[2] * element_bytes};
 }
 
-// What both families share.
+// Fields that both families share.
 template <class Args>
 AttentionProblem common_problem(const Args& args, const AttentionPlan& plan) {
   AttentionProblem problem;
@@ -62,7 +62,7 @@ AttentionProblem make_problem(const MlaArgs& args, const AttentionPlan& plan) {
   problem.v = problem.k;
   problem.v.dim = problem.q[0].dim;
   problem.scaled_rows = has_scaled_rows(args.latent);
-  // Which their numbers are as long as descales are powers of two.
+  // Exact, because descales are powers of two.
   problem.kv_dtype = problem.scaled_rows ? DType::kBF16 : args.latent.dtype;
   problem.index = args.index;
   problem.num_kv_heads = 1;

@@ -1,5 +1,5 @@
-// AttentionProblem: what the MHA and MLA families ask of the CPU kernel, in one form. MLA is attention with
-// one KV head whose V is the front of K, and whose queries come in two parts.
+// AttentionProblem: input of the CPU kernel for the MHA and MLA families. MLA is attention with one KV head,
+// with V as the leading columns of K, and queries in two parts.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,23 @@ struct PagedRows {
 };
 
 struct AttentionProblem {
-  QueryPart q[2];  // the rows of K are [q[0].dim + q[1].dim]; the second part may be empty
+  QueryPart q[2];  // rows of K are [q[0].dim + q[1].dim]; the second part may be empty
   DType q_dtype = DType::kF32;
   PagedRows k, v;
   DType kv_dtype = DType::kF32;
-  bool scaled_rows = false;  // K is in scaled latent rows, which are converted to kv_dtype first
+  bool scaled_rows = false;  // K consists of scaled latent rows, which are converted to kv_dtype first
   KvIndex index;
   TensorView out, lse;
   QueryBatch batch;
   AttentionMask attention_mask;
   int num_q_heads = 0, num_kv_heads = 0;
-  float scale = 1.0f;  // of q.k: k_scale included
+  float scale = 1.0f;  // factor of q.k, including k_scale
   float v_scale = 1.0f;
   float logit_cap = 0.0f;
-  float empty_lse = kEmptyLse;   // of a token that sees no key
+  float empty_lse = kEmptyLse;   // LSE of a token without keys
   const float* sinks = nullptr;  // [num_q_heads]; null: none
 
-  int split_tokens = 0;          // partial results end at multiples of it; 0: at the ends of work items only
+  int split_tokens = 0;          // partial results end at multiples of it; 0: only at the ends of work items
   float* partial_out = nullptr;  // [rows, num_q_heads, v.dim]
   float* partial_lse = nullptr;  // [rows, num_q_heads]
 

@@ -1,4 +1,4 @@
-// ItemContext: a work item as the loops over its tiles see it, and what does their products.
+// ItemContext: a work item for the loops over its tiles. Products: the class that multiplies.
 #pragma once
 
 #include "attend/kernels/attention/cpu/attention_problem.h"
@@ -10,24 +10,24 @@ namespace {
 
 // A row is a new token and one query head of the KV head's group: row = token * group + head in group.
 //
-// What multiplies rows with tiles of keys is a class Products made from an ItemContext (vector_products.h,
-// amx_products.h):
-//   Products::Simd, Products::kPVecs      vectors of P that store_p takes at once
-//   pack_queries()               once, before anything else
+// Rows are multiplied with tiles of keys by a class Products, which is constructed from an ItemContext
+// (vector_products.h, amx_products.h):
+//   Products::Simd, Products::kPVecs      vectors of P per call of store_p
+//   pack_queries()               called once, before the other functions
 //   multiply_keys(tile, next, row_begin, row_end)
-//                                scores[row, key] = q.k of rows of the item; what is absent gets anything
-//   store_p(row, key, p)         P of consecutive keys of a row
+//                                scores[row, key] = q.k for rows of the item; undefined for absent keys
+//   store_p(row, key, p)         stores P of consecutive keys of a row
 //   add_values(tile, next, row_begin, row_end)
 //                                acc[row] = row_rescale[row] * acc[row] + sum over keys of p * v
-//   restore_columns(row)         puts the columns of a row of acc into their natural order
-// `next` is the tile that comes after: a class may ask for its rows while it works on this one.
+//   restore_columns(row)         permutes the columns of a row of acc to their natural order
+// `next` is the following tile: a class may prefetch its rows while it processes this one.
 struct ItemContext {
   const AttentionProblem& problem;
   const WorkItem& item;
   const int kv_head;
   TileScratch& scratch;
   const int group, num_tokens, num_rows;
-  const int stride_qk, stride_v;  // as TileShape
+  const int stride_qk, stride_v;  // see TileShape
   const int64_t first_token;
 
   ItemContext(const AttentionProblem& of, const WorkItem& work_item, int head, TileScratch& memory)

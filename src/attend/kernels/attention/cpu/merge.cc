@@ -8,10 +8,10 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Rows are merged in pieces of this many elements, on the stack.
+// Elements per piece in which rows are merged, on the stack.
 constexpr int kPiece = 256;
 
-// An empty part has LSE -inf; other libraries mark it with +inf.
+// Loads an LSE. An empty part has LSE -inf; other libraries mark it with +inf.
 float load_lse(const TensorView& lse, int64_t token, int64_t head) {
   const float value = static_cast<const float*>(lse.data)[token * lse.strides[0] + head * lse.strides[1]];
   return std::isinf(value) ? kEmptyLse : value;
@@ -27,14 +27,14 @@ char* row_piece(const TensorView& rows, int64_t token, int64_t head, int64_t fir
   return static_cast<char*>(rows.data) + offset * static_cast<int64_t>(size_of(rows.dtype));
 }
 
-// A running merge: with every part its scale, and the sum's.
+// LSE of a running merge, with the scales of each part and of the sum.
 struct RunningLse {
   float lse = kEmptyLse;
 
   struct Scales {
     float sum, part, inverse_total;
   };
-  // Takes in a part that is not empty.
+  // Adds a part that is not empty.
   Scales add(float part) {
     const float max_lse = std::max(lse, part);
     const float scale_sum = std::exp(lse - max_lse), scale_part = std::exp(part - max_lse);
@@ -53,7 +53,7 @@ void merge_row(const MergeArgs& args, const RowKernels& kernels, int64_t token, 
   for (int64_t first = 0; first < args.out.shape[2]; first += kPiece) {
     const auto n = static_cast<int>(std::min<int64_t>(kPiece, args.out.shape[2] - first));
     float sum[kPiece] = {};
-    // An empty part's output is not read: it may be anything.
+    // The output of an empty part is not read: it may be anything.
     if (lse_a != kEmptyLse)
       kernels.blend(sum, a.sum, row_piece(args.out_a, token, head, first), args.out_a.dtype, a.part,
                     a.inverse_total, n);

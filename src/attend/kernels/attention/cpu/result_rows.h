@@ -1,4 +1,4 @@
-// Results of one token and query head: scaling, merging by LSE, sinks, and writing them.
+// Results of one token and query head: scaling, merging by LSE, sinks, and output.
 #pragma once
 
 #include <math.h>
@@ -15,11 +15,11 @@ void scale_row(float* row, float scale, int n) {
   for (int d = 0; d < n; d += S::kLanes) S::store(row + d, S::mul(S::load(row + d), S::set1(scale)));
 }
 
-// The share of a softmax that is left beside one more logit: 1 / (1 + e^(sink - lse)).
+// Returns the share of a softmax that remains with one additional logit: 1 / (1 + e^(sink - lse)).
 inline float scale_for_sink(float lse, float sink) { return 1.0f / (1.0f + ::expf(sink - lse)); }
 
-// (a, lse_a) becomes its merge with (b, lse_b); attention.h has the formula. Merging with an
-// empty row changes no bit.
+// Merges (b, lse_b) into (a, lse_a) with the formula of attention.h. Merging with an empty row changes no
+// bit.
 template <class S>
 void merge_row(float* a, float& lse_a, const float* b, float lse_b, int n) {
   const float max = lse_a > lse_b ? lse_a : lse_b;
@@ -42,7 +42,7 @@ void write_partial(const AttentionProblem& problem, int64_t row, int head, const
   problem.partial_lse[index] = lse;
 }
 
-// The last step of a row: the sink enters the denominator, the LSE leaves it out.
+// Final step of a row: the sink is part of the denominator, but not of the LSE.
 template <class S>
 void write_final(const AttentionProblem& problem, int64_t token, int head, const float* result, float lse) {
   const TensorView& out = problem.out;
@@ -56,7 +56,7 @@ void write_final(const AttentionProblem& problem, int64_t token, int head, const
         lse == kEmptyLse ? problem.empty_lse : lse;
 }
 
-// Merges the splits of one token, left to right; `row`: [v.dim].
+// Merges the splits of one token from left to right; `row`: [v.dim].
 template <class S>
 void merge_token(const AttentionProblem& problem, const MergeItem& item, float* row) {
   const int dim = problem.v.dim;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attend/kernels/kv_store/cpu/store.h"
+#include "attend/kernels/metadata/page_of.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 constexpr uintptr_t kPrefetcherPage = 4096;
 
 void prefetch_runs(const char* const (&rows)[kTileKeys], int64_t row_bytes) {
-  const char* end = nullptr;  // of the row before
+  const char* end = nullptr;  // end of the previous row
   for (const char* row : rows) {
     if (row == nullptr) continue;
     const bool crosses =

@@ -1,4 +1,4 @@
-// TileRows: where the K and V of one tile of keys lie.
+// TileRows: addresses of the K and V rows of one tile of keys.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,26 @@
 namespace attend::kernels::cpu {
 
 struct TileRows {
-  uint64_t present = 0;  // bit i: key i of the tile is wanted; the rows of all others are null
+  uint64_t present = 0;  // bit i: key i of the tile is needed; rows of all others are null
   const char* k[kTileKeys];
   const char* v[kTileKeys];
 };
 
-// The rows of the keys first .. first + 63 that `present` names by bit. No table entry of another key is
-// read.
+// Locates the rows of the keys first .. first + 63 with a bit in `present`. Table entries of other keys are
+// not read.
 void locate_rows(const AttentionProblem& problem, int request, int kv_head, int32_t first, uint64_t present,
                  TileRows& rows);
 
-// Converts scaled latent rows to bfloat16. `memory`: [kTileKeys, stride]; `converted` are those rows of it.
+// Converts scaled latent rows to bfloat16. `memory`: [kTileKeys, stride]; `converted`: the rows in it.
 void convert_rows(const TileRows& rows, uint16_t* memory, int stride, TileRows& converted);
 
-// Asks for the beginning of every run of rows that will be read next. A hardware prefetcher follows a run
-// from there up to the end of its 4 KiB, and it has more reads under way than a thread that asks for every
-// line (docs/kernels/attention-cpu.md has the figures).
+// Prefetches the start of every contiguous run of rows that will be read next. A hardware prefetcher follows
+// a run from there to the end of its 4 KiB page, and has more reads in flight than a thread that prefetches
+// every line (docs/kernels/attention-cpu.md has the figures).
 void prefetch_runs(const AttentionProblem& problem, const TileRows& rows);
 
-// The same ahead of asking for every line: the hardware prefetcher then begins on all runs early. Does
-// nothing where pages are too short for it to follow.
+// The same before every line is prefetched, so that the hardware prefetcher starts on all runs early. Does
+// nothing if pages are too short for it to follow.
 void prefetch_run_starts(const AttentionProblem& problem, const TileRows& rows);
 
 }  // namespace attend::kernels::cpu

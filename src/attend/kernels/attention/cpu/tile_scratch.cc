@@ -5,7 +5,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Hands out aligned pieces of memory; with a null base it only counts.
+// Allocates aligned pieces of memory; with a null base it only counts bytes.
 struct ScratchAllocator {
   char* base;
   size_t used = 0;
@@ -22,7 +22,7 @@ void allocate_scratch(const TileShape& shape, ScratchAllocator& allocator, TileS
   const auto rows = static_cast<size_t>(shape.num_rows());
   const auto stride_qk = static_cast<size_t>(shape.stride_qk());
   const auto stride_v = static_cast<size_t>(shape.stride_v());
-  // One vector more: packing a row writes whole vectors from the start of its second part.
+  // One additional vector: packing a row writes whole vectors from the start of its second part.
   scratch.q = allocator.take<float>(rows * stride_qk * 3 / 2 + 16);
   scratch.k = allocator.take<float>(stride_qk * kTileKeys);
   scratch.v = allocator.take<float>(kTileKeys * stride_v);

@@ -1,4 +1,4 @@
-// TileScratch: what one thread needs to attend a tile of query rows to tiles of keys.
+// TileScratch: memory that one thread needs to attend a tile of query rows to tiles of keys.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,12 @@
 
 namespace attend::kernels::cpu {
 
-// Keys that are processed together; the boundaries lie at multiples of it. AttentionMask within a tile is one
+// Keys that are processed together; boundaries are at multiples of it. The mask of a row within a tile is one
 // 64-bit word.
 inline constexpr int kTileKeys = 64;
 
-// Tokens of a query tile whose rows, of all query heads of a KV head, number about kTileRows.
+// Approximate number of rows of a query tile, counting all query heads of a KV head. q_tile_tokens() returns
+// the tile's tokens.
 inline constexpr int kTileRows = 128;
 int q_tile_tokens(const AttentionPlanLimits& limits);
 
@@ -27,18 +28,18 @@ struct TileShape {
   int head_dim_qk = 0, head_dim_v = 0;
   bool merges_splits = false;  // partial results are merged inside a work item
 
-  // Whole AMX tiles of rows: what lies behind a tile's last row may be written.
+  // Rows padded to whole AMX tiles: data after a tile's last row may be overwritten.
   int num_rows() const { return (num_tokens * group + 15) / 16 * 16; }
-  // For every layer that a plan of these limits may serve: head_dim_qk is at most 256, or what MLA adds to
-  // head_dim_v.
+  // Shape for every layer that a plan with these limits may serve: head_dim_qk is at most 256, or head_dim_v
+  // plus the rope columns of MLA.
   static TileShape of(const AttentionPlanLimits& limits);
 
   int stride_qk() const { return row_stride(head_dim_qk); }
   int stride_v() const { return row_stride(head_dim_v); }
 };
 
-// A carving of one 64-byte aligned piece of memory; does not own. What is called step below is 4 bytes of
-// the inner dimension of a product: one f32, or a pair of bf16.
+// Layout of a 64-byte aligned memory block, which it does not own. A step is 4 bytes of the inner dimension
+// of a product: one f32, or a pair of bf16.
 struct TileScratch {
   TileScratch(const TileShape& shape, void* memory);
   static size_t num_bytes(const TileShape& shape);
@@ -46,14 +47,14 @@ struct TileScratch {
   void* q;                   // [rows, stride_qk] steps, or up to three parts of 2 bytes per element
   void* k;                   // [head_dim_qk steps, kTileKeys]
   void* v;                   // [kTileKeys steps, stride_v]
-  uint16_t* rows;            // [kTileKeys, stride_qk] rows of fp8 or scaled latent ones, in 16 bits
-  float* scores;             // [rows, kTileKeys]; then perhaps P, as steps
+  uint16_t* rows;            // [kTileKeys, stride_qk] rows of fp8 or scaled latent rows, converted to 16 bits
+  float* scores;             // [rows, kTileKeys]; P, as steps, may overwrite it
   uint16_t* p;               // [rows, 3 parts, kTileKeys]
   float* query;              // [stride_qk] one row of q
   float* acc;                // [rows, stride_v] sum of p * v
   float* row_max;            // [rows]
   float* row_sum;            // [rows, 16] sums of P, one per lane
-  float* row_rescale;        // [rows] what the accumulators are multiplied by when the maximum grows
+  float* row_rescale;        // [rows] factor of the accumulators when the maximum increases
   float* merged;             // [rows, stride_v]
   float* merged_lse;         // [rows]
   UnmaskedKeys* visible;     // [num_tokens]

@@ -1,4 +1,4 @@
-// The online softmax of a tile of scores (arXiv 1805.02867): maxima first, then P and its row sums.
+// Online softmax of a tile of scores (arXiv 1805.02867): maxima first, then P and its row sums.
 #pragma once
 
 #include <limits>
@@ -9,7 +9,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Of the first n elements.
+// Applies exp_nonpositive() to the first n elements.
 template <class S>
 void exp_nonpositive_in_place(float* x, int n) {
   for (int i = 0; i < n; i += S::kLanes) {
@@ -18,8 +18,9 @@ void exp_nonpositive_in_place(float* x, int n) {
   }
 }
 
-// Turns products q.k into scores, -inf where a row does not see a key, and updates row_max. row_rescale
-// becomes e^(old maximum - new maximum). unmasked_words: [num_tokens], row / group is the token.
+// Converts products q.k to scores, with -inf for keys that a row does not see, and updates row_max.
+// row_rescale becomes e^(old maximum - new maximum). unmasked_words: [num_tokens], where row / group is the
+// token.
 template <class S>
 void score_rows(const AttentionProblem& problem, const uint64_t* unmasked_words, int row_begin, int row_end,
                 TileScratch& scratch) {
@@ -43,13 +44,13 @@ void score_rows(const AttentionProblem& problem, const uint64_t* unmasked_words,
     const float tile_max = S::reduce_max(lane_max);
     const float new_max = tile_max > old_max ? tile_max : old_max;
     scratch.row_max[row] = new_max;
-    // A row that has seen nothing has no P to rescale; 0 keeps -inf - -inf out.
+    // A row without keys so far has nothing to rescale; 0 avoids -inf - -inf.
     scratch.row_rescale[row] = new_max == kNone ? 0.0f : old_max - new_max;
   }
   exp_nonpositive_in_place<S>(scratch.row_rescale + row_begin, row_end - row_begin);
 }
 
-// Hands P = e^(score - maximum) to `products` (item_context.h) and adds them to row_sum.
+// Passes P = e^(score - maximum) to `products` (item_context.h) and adds it to row_sum.
 template <class Products>
 void exponentiate_rows(Products& products, int row_begin, int row_end, TileScratch& scratch) {
   using S = typename Products::Simd;

@@ -211,11 +211,6 @@ AttentionProblem attention_problem(const MlaArgs& args, const DevicePlan& plan) 
 
 void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream,
                const AttentionTuning& tuning) {
-  require_on_device("q", args.q, stream);
-  require_on_device("k", args.kv.k, stream);
-  require_on_device("v", args.kv.v, stream);
-  require_on_device("out", args.out, stream);
-  require_on_device("lse", args.lse, stream);
   AttentionParams params =
       common_params(args.batch, args.attention_mask, args.score, args.q, args.out, args.lse);
   params.k = paged_rows(args.kv.k);
@@ -289,11 +284,6 @@ bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int
 }
 
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
-  require_on_device("q", args.q, stream);
-  require_on_device("q_rope", args.q_rope, stream);
-  require_on_device("latent", args.latent, stream);
-  require_on_device("out", args.out, stream);
-  require_on_device("lse", args.lse, stream);
   AttentionParams params =
       common_params(args.batch, args.attention_mask, args.score, args.q, args.out, args.lse);
   params.q_rope = token_rows(args.q_rope);

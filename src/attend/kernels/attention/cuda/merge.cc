@@ -25,8 +25,6 @@ MergePartial partial(const TensorView& out, const TensorView& lse) {
 }  // namespace
 
 void merge(const MergeArgs& args, Stream& stream) {
-  for (const TensorView* view : {&args.out_a, &args.out_b, &args.lse_a, &args.lse_b, &args.out, &args.lse})
-    require_on_device("merge", *view, stream);
   MergeParams params{};
   params.partials[0] = partial(args.out_a, args.lse_a);
   params.partials[1] = partial(args.out_b, args.lse_b);
@@ -36,8 +34,6 @@ void merge(const MergeArgs& args, Stream& stream) {
 }
 
 void merge_splits(const MergeSplitsArgs& args, Stream& stream) {
-  for (const TensorView* view : {&args.partial_out, &args.partial_lse, &args.out, &args.lse})
-    require_on_device("merge_splits", *view, stream);
   MergeParams params{};
   params.partials[0] = partial(args.partial_out[0], args.partial_lse[0]);
   params.num_partials = static_cast<int32_t>(args.partial_out.shape[0]);

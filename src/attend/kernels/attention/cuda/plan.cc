@@ -31,8 +31,6 @@ AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
 }
 
 AttentionStep step_of(const AttentionPlanLimits& limits, const QueryBatch& batch, bool plans_inline) {
-  require(batch.num_reqs() <= limits.max_reqs, "batch of ", batch.num_reqs(),
-          " requests: the plan was made for at most ", limits.max_reqs);
   return {.limits = limits,
           .num_reqs = batch.num_reqs(),
           .max_seqlen_q = batch.max_seqlen_q,

@@ -1,7 +1,7 @@
-// Numbers as sums of bfloat16 parts, which is what AMX multiplies.
+// Splits values into sums of bfloat16 parts, the operands of AMX.
 //
-// A float32 is the sum of three parts, a float16 of two, a bfloat16 or fp8 of one: exactly. So products of
-// parts, summed in float32, are as good as those of float32 arithmetic.
+// A float32 is exactly the sum of three parts, a float16 of two, a bfloat16 or fp8 of one. So products of
+// parts, summed in float32, have the accuracy of float32 arithmetic.
 #pragma once
 
 #include <type_traits>
@@ -16,14 +16,14 @@ inline constexpr int kNumBf16Parts = std::is_same_v<T, float> ? 3
                                      : std::is_same_v<T, F16> ? 2
                                                               : 1;
 
-// The 32 elements of a block as 16 pairs. Which two elements make a pair is the type's own choice, the
-// cheapest one: neighbors, or those that lie 16 apart.
+// The 32 elements of a block are 16 pairs. The type determines which two elements form a pair, whichever is
+// cheaper: neighbors, or elements 16 apart.
 template <class T>
 inline constexpr bool kPairsAreStrided = kNumBf16Parts<T> > 1;
 
 using Pairs = __m512i;
 
-// The upper halves of two vectors: pairs of elements that lie 16 apart.
+// Combines the upper halves of two vectors: pairs of elements that are 16 apart.
 inline Pairs upper_halves(__m512 first, __m512 second) {
   const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(first), 16);
   const __m512i high = _mm512_castps_si512(second);
@@ -31,8 +31,8 @@ inline Pairs upper_halves(__m512 first, __m512 second) {
   return _mm512_ternarylogic_epi32(high, low, _mm512_set1_epi32(static_cast<int>(0xffff0000u)), 0xec);
 }
 
-// Splits 32 floats into kParts parts each: bits are cut off, so that what is left fits the next part. An
-// infinity leaves NaN.
+// Splits 32 floats into kParts parts each by truncation, so that the remainder fits into the next part.
+// Infinities become NaN.
 template <int kParts>
 void split(__m512 first, __m512 second, Pairs (&parts)[kParts]) {
   const __m512 upper = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000u)));
@@ -44,7 +44,7 @@ void split(__m512 first, __m512 second, Pairs (&parts)[kParts]) {
   }
 }
 
-// Pairs that lie 16 apart become pairs of neighbors.
+// Converts pairs of elements 16 apart to pairs of neighbors.
 inline Pairs to_adjacent(Pairs strided) {
   const __m512i words = _mm512_setr_epi32(
       0x00020000, 0x00060004, 0x000a0008, 0x000e000c, 0x00120010, 0x00160014, 0x001a0018, 0x001e001c,
@@ -52,7 +52,7 @@ inline Pairs to_adjacent(Pairs strided) {
   return _mm512_permutexvar_epi16(words, strided);
 }
 
-// P of 32 keys in as many parts as there are. One part is rounded to the nearest; probabilities are not
+// Splits P for 32 keys into kParts parts. A single part is rounded to nearest. Probabilities must not be
 // negative.
 template <int kParts>
 void split_p_to_bf16(const __m512 (&p)[2], Pairs (&parts)[kParts]) {
@@ -78,7 +78,7 @@ class Bf16PartsReader {
     else
       split(Avx512::load(row), Avx512::load(row + 16), parts);
   }
-  // The first n elements, then zeros; n is below 32.
+  // Reads the first n < 32 elements, padded with zeros.
   void read_first(const T* row, int n, Pairs (&parts)[kParts]) const {
     if constexpr (std::is_same_v<T, BF16>) {
       parts[0] = Bf16Mac::load_steps(row, n);
@@ -106,7 +106,7 @@ requires(kIsFp8<T>) class Bf16PartsReader<T> {
   const Fp8Registers<T> table_{};
 };
 
-// Columns of a block of 32 as the pairs of two rows of V have them.
+// Combines the pairs of two rows of V into columns of a block of 32.
 template <class T>
 void combine_rows(Pairs first, Pairs second, Pairs& low, Pairs& high) {
   if constexpr (kPairsAreStrided<T>) {

@@ -1,7 +1,7 @@
-// AMX tiles: eight registers of 16 rows of 64 bytes, and products of packed matrices with them.
+// AMX tiles (eight registers of 16 rows of 64 bytes), and products of packed matrices with them.
 //
-// tdpbf16ps adds to each of 16 x 16 float32 sums the products of 32 bfloat16 elements: of a row of A, and of
-// a column of B, whose rows hold pairs of inner elements. Denormals count as zero (Intel SDM, TDPBF16PS).
+// tdpbf16ps adds to each of 16 x 16 float32 sums the products of 32 bfloat16 elements of a row of A and a
+// column of B. Rows of B hold pairs of inner elements. Denormals are treated as zero (Intel SDM, TDPBF16PS).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr int kTileSide = 16;   // rows of A and of sums, columns of B an
 inline constexpr int kTileInner = 32;  // elements that one instruction sums over
 inline constexpr int kTileRowBytes = 64;
 
-// One instruction each, with the memory clobber that gcc's own wrappers lack.
+// Single instructions, with the memory clobber that gcc's wrappers lack.
 template <int kTile>
 [[gnu::always_inline]] inline void load_tile(const void* rows, int64_t row_bytes) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(row_bytes), "i"(kTile) : "memory");
@@ -33,12 +33,13 @@ template <int kSums, int kA, int kB>
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
 }
 
-// Rows of each tile register; a row is whole.
+// Rows of each tile register; rows always have all 64 bytes.
 struct TileRowCounts {
   int rows[8] = {kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide};
 };
 
-// Tiles of these shapes, for as long as it lives. Other code of this thread must not use tiles meanwhile.
+// Configures tiles of these shapes during its lifetime. Other code of this thread must not use tiles at the
+// same time.
 class AmxTileConfig {
  public:
   explicit AmxTileConfig(const TileRowCounts& counts) {
@@ -66,23 +67,23 @@ class FullAmxTiles : public AmxTileConfig {
   FullAmxTiles() : AmxTileConfig(TileRowCounts{}) {}
 };
 
-// c = a b, or c += a b, summed over parts: a number may be a sum of bfloat16 parts, the first the largest.
+// c = a b, or c += a b, summed over parts. A value may be a sum of bfloat16 parts, the largest part first.
 struct TileProduct {
-  const uint16_t* a;  // [rows, inner] for each part
-  int64_t a_stride;   // elements from row to row
-  int64_t a_part;     // elements from part to part
-  const uint32_t* b;  // [inner / 2 pairs, columns] for each part
-  int64_t b_stride;   // pairs from row to row
+  const uint16_t* a;  // [rows, inner] per part
+  int64_t a_stride;   // stride between rows, in elements
+  int64_t a_part;     // stride between parts, in elements
+  const uint32_t* b;  // [inner / 2 pairs, columns] per part
+  int64_t b_stride;   // stride between rows, in pairs
   int64_t b_part;
   float* c;  // [rows, columns]
   int64_t c_stride;
-  int num_inner;  // a multiple of kTileInner
+  int num_inner;  // multiple of kTileInner
 };
 
-// Of the products of parts, those beyond this order are below the last place of a float32.
+// Products of parts above this order are below the last bit of a float32.
 inline constexpr int kMaxPartOrder = 2;
 
-// kRows x kColumns tiles of c at a row and column of tiles, in the registers 0 to 3.
+// Multiplies kRows x kColumns tiles of c at a tile row and tile column, in registers 0 to 3.
 template <int kRows, int kColumns, int kAParts, int kBParts, bool kAdd>
 void multiply_tile_group(const TileProduct& product, int tile_row, int tile_column) {
   const int64_t a_bytes = product.a_stride * 2, b_bytes = product.b_stride * 4,
@@ -101,7 +102,7 @@ void multiply_tile_group(const TileProduct& product, int tile_row, int tile_colu
         zero_tile<row * kColumns + column>();
     });
   });
-  // All products of an inner step before the next: what a part is multiplied with again is still near.
+  // Computes all products of an inner step before the next, so that parts are reused while they are cached.
   for (int inner = 0; inner < num_inner; inner += kTileInner)
     unrolled<kBParts>([&](auto part_b) {
       unrolled<kColumns>([&](auto column) {
@@ -123,7 +124,7 @@ void multiply_tile_group(const TileProduct& product, int tile_row, int tile_colu
   });
 }
 
-// The tiles of rows [row_begin, row_end) and columns [0, num_columns), counted in tiles.
+// Multiplies the tiles of rows [row_begin, row_end) and columns [0, num_columns), in units of tiles.
 template <int kAParts, int kBParts, bool kAdd>
 void multiply_tiles(const TileProduct& product, int row_begin, int row_end, int num_columns) {
   const auto multiply_columns = [&]<int kRows>(int row, Index<kRows>) {

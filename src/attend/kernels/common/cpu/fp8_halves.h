@@ -1,5 +1,5 @@
-// fp8 as f16, which F16C widens while it loads: with AVX2 the shortest way to float32 is through memory. From
-// a register a conversion takes twice as long.
+// Conversion of fp8 to f16, which F16C converts to f32 while loading. With AVX2 the fastest conversion to
+// float32 goes through memory; from registers it takes twice as long.
 #pragma once
 
 #include <immintrin.h>
@@ -11,12 +11,12 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// 16 values, kFactor times smaller.
+// Converts 16 values to f16, divided by kFactor.
 template <class T>
 struct Fp8Halves;
 
-// One place below the sign of an f16 stand four bits of exponent, whose bias is 8 less than that of f16. The
-// bits of NaN come out as a number's.
+// The E4M3 bits are placed directly below the sign of an f16, where the exponent bias is 8 less than that of
+// f16. NaN becomes a finite value.
 template <>
 struct Fp8Halves<F8E4M3> {
   static constexpr float kFactor = 256.0f;
@@ -27,7 +27,7 @@ struct Fp8Halves<F8E4M3> {
   }
 };
 
-// The upper byte of an f16.
+// E5M2 is the upper byte of an f16.
 template <>
 struct Fp8Halves<F8E5M2> {
   static constexpr float kFactor = 1.0f;

@@ -1,5 +1,5 @@
-// fp8 by tables, as the bfloat16 that every fp8 is: 64 values take two look-ups and one more instruction,
-// where arithmetic on the way to float32 takes 40.
+// Conversion of fp8 to bfloat16, which is exact, through tables: 64 values need two lookups and one more
+// instruction, while arithmetic through float32 needs 40.
 #pragma once
 
 #include <immintrin.h>
@@ -16,8 +16,8 @@ namespace {
 template <class T>
 inline constexpr bool kIsFp8 = std::is_same_v<T, F8E4M3> || std::is_same_v<T, F8E5M2>;
 
-// The bits of bfloat16 for the lower seven bits of an fp8 of so many bits of exponent and fraction. E4M3 has
-// no infinities, and one NaN.
+// Returns the bfloat16 bits for the lower seven bits of an fp8 with this number of exponent and fraction
+// bits. E4M3 has no infinities, and one NaN.
 constexpr uint16_t fp8_to_bf16_bits(uint32_t bits, int exponent_bits, int fraction_bits) {
   constexpr uint16_t kNaN = 0x7fc0, kInfinity = 0x7f80;
   const uint32_t exponent = bits >> fraction_bits, fraction = bits & ((1u << fraction_bits) - 1);
@@ -26,13 +26,13 @@ constexpr uint16_t fp8_to_bf16_bits(uint32_t bits, int exponent_bits, int fracti
   if (fraction_bits == 2 && exponent == 31) return fraction == 0 ? kInfinity : kNaN;
   if (exponent > 0) return static_cast<uint16_t>((exponent + bias) << 7 | fraction << (7 - fraction_bits));
   if (fraction == 0) return 0;
-  // fraction * 2^(1 - fraction_bits) times the smallest normal number's power of two
+  // fraction * 2^(1 - fraction_bits) times the smallest normal value's power of two
   const auto highest = static_cast<uint32_t>(std::bit_width(fraction)) - 1;
   const uint32_t lost = static_cast<uint32_t>(fraction_bits) - highest;
   return static_cast<uint16_t>((1 + bias - lost) << 7 | ((fraction << (7 - highest)) & 0x7f));
 }
 
-// In lower and upper bytes.
+// Tables of lower and upper bytes.
 struct Fp8Table {
   alignas(64) uint8_t low[128], high[128];
 
@@ -49,7 +49,7 @@ struct Fp8Table {
   }
 };
 
-// The table in registers.
+// The tables in registers.
 template <class T>
 class Fp8Registers {
  public:
@@ -60,23 +60,23 @@ class Fp8Registers {
     }
   }
 
-  // The lower and the upper byte of each of 64 values as bfloat16.
+  // Looks up the lower and the upper bytes of 64 values in bfloat16.
   void look_up(__m512i bytes, __m512i& low, __m512i& high) const {
     low = _mm512_permutex2var_epi8(low_[0], bytes, low_[1]);
-    // Looked up | (bytes & 0x80), the sign.
+    // Looked-up value | (bytes & 0x80), the sign.
     high = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high_[0], bytes, high_[1]), bytes,
                                      _mm512_set1_epi8(-0x80), 0xf8);
   }
-  // 32 values in their order.
+  // Converts 32 values in order.
   __m512i convert(__m256i block) const {
     const __m512i bytes = _mm512_castsi256_si512(block);
-    // Eight bytes to the front of each quarter.
+    // Moves eight bytes to the start of each quarter.
     const __m512i spread = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 0, 2, 0, 3, 0), bytes);
     __m512i low, high;
     look_up(spread, low, high);
     return _mm512_unpacklo_epi8(low, high);
   }
-  // 64 values: of each 16 the first eight in a, the others in b.
+  // Converts 64 values: of each 16, the first eight to a, the others to b.
   void convert(__m512i bytes, __m512i& a, __m512i& b) const {
     __m512i low, high;
     look_up(bytes, low, high);

@@ -12,8 +12,8 @@ namespace attend::kernels::cpu {
 namespace {
 
 #if defined(__x86_64__)
-// CPUID leaf 7 has AMX-BF16 in bit 22 of EDX and AMX-TILE in bit 24. A thread's tiles are 8 KiB that Linux
-// saves only for processes that have asked for them (its arch/x86/xstate documentation).
+// CPUID leaf 7 has AMX-BF16 in bit 22 of EDX and AMX-TILE in bit 24. A thread's tiles are 8 KiB, which Linux
+// saves only for processes that requested permission (Linux documentation, arch/x86/xstate).
 bool may_use_tiles() {
   constexpr unsigned kAmxBits = 1u << 22 | 1u << 24;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
@@ -22,7 +22,7 @@ bool may_use_tiles() {
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// clang's builtin does not know the name.
+// clang's builtin does not support this name.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
@@ -31,12 +31,12 @@ bool has_f16c() {
 
 Isa find_isa() {
 #if defined(__x86_64__)
-  // The builtin also asks the operating system whether it saves the wide registers.
+  // The builtin also checks that the operating system saves the wide registers.
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return Isa::kPortable;
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
     return Isa::kAvx2;
-  // Of those with BF16 one generation of servers has no VBMI.
+  // One generation of servers with BF16 has no VBMI.
   if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vbmi")) return Isa::kAvx512;
   return may_use_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
 #else

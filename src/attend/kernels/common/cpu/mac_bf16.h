@@ -1,6 +1,6 @@
-// Multiply and accumulate pairs of bfloat16 (AVX512-BF16): twice as many products per instruction. Used
-// when q and K/V are bfloat16, or fp8, whose values all are bfloat16 values. Weights are rounded to bfloat16
-// before they meet V.
+// Multiplies and accumulates pairs of bfloat16 (AVX512-BF16): twice the products per instruction. Used if q
+// and K/V are bfloat16, or fp8, which converts to bfloat16 exactly. Softmax weights are rounded to bfloat16
+// before they multiply V.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ struct Bf16Mac {
   using F32 = __m512;
   using Step = uint32_t;
   using StepVec = __m512i;
-  static constexpr int kElements = 2;  // of a step: the first in the low half
+  static constexpr int kElements = 2;  // elements per step: the first in the low half
 
   static StepVec load(const Step* p) { return _mm512_loadu_si512(p); }
   static void store(Step* p, StepVec x) { _mm512_storeu_si512(p, x); }
@@ -38,7 +38,7 @@ struct Bf16Mac {
     return n == 32 ? _mm512_loadu_si512(row)
                    : _mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint64_t{1} << n) - 1), row);
   }
-  // Rounded to bfloat16.
+  // Rounds to bfloat16.
   static StepVec load_steps(const float* row, int n) {
     const F32 low = Simd::load_first(row, n < 16 ? n : 16);
     const F32 high = n <= 16 ? Simd::zero() : Simd::load_first(row + 16, n - 16);
@@ -65,14 +65,14 @@ struct Bf16Mac {
         _mm256_set_m128i(_mm_unpackhi_epi8(bytes[0], bytes[1]), _mm_unpacklo_epi8(bytes[0], bytes[1])));
   }
 
-  // Without packing (skinny.h): a block is kBlock elements of a row, of which the first n are read.
+  // Unpacked layout (skinny.h): a block is kBlock elements of a row, of which the first n are read.
   static constexpr int kBlock = 32, kBlockVecs = 1, kColumnVecs = 2;
   template <class T>
   static void load_block(const T* row, int n, StepVec (&steps)[kBlockVecs]) {
     steps[0] = load_steps(row, n < 32 ? n : 32);
   }
-  // The block at element d of each of two rows. Of every quarter of the columns, the first half goes into the
-  // first vector, the second half into the second. Null rows are zeros.
+  // Loads the block at element d of each of two rows. The first half of every quarter of the columns goes to
+  // the first vector, the second half to the second. Null rows are zeros.
   template <class T>
   static void load_block_across(const char* const (&rows)[kElements], int d, int n,
                                 StepVec (&steps)[kColumnVecs]) {
@@ -109,7 +109,7 @@ struct Bf16Mac {
 
  private:
   static StepVec pack(F32 low, F32 high) { return std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }
-  // Bfloat16 values as the upper halves of floats.
+  // bfloat16 values as the upper halves of floats.
   static __m512i upper_halves(const BF16* row, int n) {
     if (row == nullptr) return zero();
     return _mm512_castps_si512(n == 16 ? Simd::load(row) : Simd::load_first(row, n));

@@ -1,4 +1,4 @@
-// Elementwise kernels over one contiguous row, of one instruction set: what merge and store are made of.
+// Elementwise kernels over one contiguous row for one instruction set, used by merge and store.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
@@ -12,7 +12,7 @@ struct RowKernels {
                 int n) = nullptr;
   // to = row * factor, rounded to `dtype`: f32, f16, bf16.
   void (*write)(const float* row, float factor, void* to, DType dtype, int n) = nullptr;
-  // to = from / scale, rounded; any float types.
+  // to = from / scale, rounded; any float dtypes.
   void (*store)(const void* from, DType from_dtype, void* to, DType to_dtype, float scale, int n) = nullptr;
 };
 

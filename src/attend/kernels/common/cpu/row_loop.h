@@ -1,4 +1,4 @@
-// What kernels over rows share, whatever the instruction set.
+// Code shared by kernels over rows, independent of the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ void for_each_vector(int64_t n, const Fn& fn) {
   if (i < n) fn(i, static_cast<int>(n - i));
 }
 
-// Calls fn with the elements of a weight: f32, f16 or bf16.
+// Calls fn with the typed elements of a weight: f32, f16 or bf16.
 template <class Fn>
 void visit_weight(const void* weight, DType dtype, const Fn& fn) {
   if (dtype == DType::kF32) return fn(static_cast<const float*>(weight));

@@ -1,4 +1,4 @@
-// Vectors of 8 floats (AVX2, FMA, F16C), with the concept of simd.h.
+// Vectors of 8 floats (AVX2, FMA, F16C), with the interface of simd.h.
 #pragma once
 
 #include <immintrin.h>
@@ -15,13 +15,13 @@ namespace {
 struct Avx2 {
   using F32 = __m256;
   static constexpr int kLanes = 8;
-  // A micro kernel holds 6 x 2 sums, 2 vectors of b and 1 of a: 15 of 16 registers.
+  // A microkernel holds 6 x 2 sums, 2 vectors of b and 1 of a: 15 of 16 registers.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVecs = 2;
   static constexpr int kRegisters = 16;
 
-  // gcc folds a load into every instruction that uses it, and then there are more loads than two units do
-  // beside two products a cycle.
+  // Prevents gcc from folding a load into every instruction that uses it: two load units could not sustain
+  // this at two products per cycle.
   static void keep_in_register(F32& x) { asm("" : "+x"(x)); }
   static void keep_in_register(__m256i& x) { asm("" : "+x"(x)); }
 
@@ -76,7 +76,8 @@ struct Avx2 {
     const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16));
   }
-  // The bits of E4M3 one place below the sign of a float16 have an exponent bias that is 8 too large.
+  // With the E4M3 bits directly below the sign of a float16, the exponent bias is 8 less than that of
+  // float16.
   static F32 load(const F8E4M3* p) {
     const __m128i upper = _mm_slli_epi16(load_bytes(p), 8);
     const __m128i half = _mm_and_si128(_mm_srai_epi16(upper, 1), _mm_set1_epi16(-0x4001));
@@ -96,7 +97,7 @@ struct Avx2 {
     return load(elements);
   }
 
-  // 2 kLanes elements in an order of T's own (simd.h): of bf16 first the even ones, then the odd ones.
+  // Loads 2 kLanes elements in T's block order (simd.h): for bf16 the even ones first, then the odd ones.
   template <class T>
   static void load_block(const T* p, F32& a, F32& b) {
     a = load(p);
@@ -142,7 +143,7 @@ struct Avx2 {
     const __m128i half = narrow_f16(x);
     std::memcpy(static_cast<void*>(p), &half, static_cast<size_t>(n) * sizeof(F16));
   }
-  // As BF16(float) in tensor/dtype.cc.
+  // Same rounding as BF16(float) in tensor/dtype.cc.
   static void store_first(BF16* p, F32 x, int n) {
     const __m256i bits = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -153,7 +154,7 @@ struct Avx2 {
     const __m128i upper = narrow_words(_mm256_srli_epi32(chosen, 16));
     std::memcpy(static_cast<void*>(p), &upper, static_cast<size_t>(n) * sizeof(BF16));
   }
-  // The eight bits that `x`, a float16 value, has above `drop` bits that are zero, and its sign.
+  // Stores the sign of `x`, a float16 value, and the eight bits above its `drop` lowest bits, which are zero.
   static void store_first_byte(void* p, F32 x, int drop, int n) {
     const __m128i half = narrow_f16(x);
     const __m128i sign = _mm_srli_epi16(_mm_and_si128(half, _mm_set1_epi16(-0x8000)), 8);

@@ -1,4 +1,4 @@
-// Vectors of 16 floats (AVX-512 F, BW, DQ, VL), with the concept of simd.h.
+// Vectors of 16 floats (AVX-512 F, BW, DQ, VL), with the interface of simd.h.
 #pragma once
 
 #include <immintrin.h>
@@ -14,7 +14,7 @@ namespace {
 struct Avx512 {
   using F32 = __m512;
   static constexpr int kLanes = 16;
-  // A micro kernel holds 6 x 4 sums, 4 vectors of b and 1 of a: 29 of 32 registers.
+  // A microkernel holds 6 x 4 sums, 4 vectors of b and 1 of a: 29 of 32 registers.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVecs = 4;
   static constexpr int kRegisters = 32;
@@ -70,7 +70,7 @@ struct Avx512 {
   static F32 load_first(const F8E4M3* p, int n) { return e4m3_to_f32(_mm_maskz_loadu_epi8(first(n), p)); }
   static F32 load_first(const F8E5M2* p, int n) { return e5m2_to_f32(_mm_maskz_loadu_epi8(first(n), p)); }
 
-  // 2 kLanes elements in an order of T's own (simd.h): of bf16 first the even ones, then the odd ones.
+  // Loads 2 kLanes elements in T's block order (simd.h): for bf16 the even ones first, then the odd ones.
   template <class T>
   static void load_block(const T* p, F32& a, F32& b) {
     a = load(p);
@@ -108,7 +108,7 @@ struct Avx512 {
   static void store_first(float* p, F32 x, int n) { _mm512_mask_storeu_ps(p, first(n), x); }
   static void store_first(F16* p, F32 x, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow_f16(x)); }
   static void store_first(BF16* p, F32 x, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow_bf16(x)); }
-  // The eight bits that `x`, a float16 value, has above `drop` bits that are zero, and its sign.
+  // Stores the sign of `x`, a float16 value, and the eight bits above its `drop` lowest bits, which are zero.
   static void store_first_byte(void* p, F32 x, int drop, int n) {
     const __m256i half = narrow_f16(x);
     const __m256i sign = _mm256_srli_epi16(_mm256_and_si256(half, _mm256_set1_epi16(-0x8000)), 8);
@@ -160,7 +160,7 @@ struct Avx512 {
     return add_parts(add_parts(quads[0], quads[1]), add_parts(quads[2], quads[3]));
   }
 
-  // Pairs of bfloat16 as floats.
+  // Converts pairs of bfloat16 to floats.
   static void split_pairs(__m512i pairs, F32& even, F32& odd) {
     even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
     odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
@@ -177,7 +177,8 @@ struct Avx512 {
   static F32 e5m2_to_f32(__m128i bytes) {
     return f16_to_f32(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8));
   }
-  // The bits of E4M3 one place below the sign of a float16 have an exponent bias that is 8 too large.
+  // With the E4M3 bits directly below the sign of a float16, the exponent bias is 8 less than that of
+  // float16.
   static F32 e4m3_to_f32(__m128i bytes) {
     const __m256i upper = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
     const __m256i half = _mm256_and_si256(_mm256_srai_epi16(upper, 1), _mm256_set1_epi16(-0x4001));
@@ -189,7 +190,7 @@ struct Avx512 {
   static __m256i narrow_f16(F32 x) {
     return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-  // As BF16(float) in tensor/dtype.cc.
+  // Same rounding as BF16(float) in tensor/dtype.cc.
   static __m256i narrow_bf16(F32 x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));

@@ -1,5 +1,5 @@
 // Vectors of 4 floats in plain C++ (the compilers' vector extension: two-operand math on any machine), with
-// the concept of simd.h. Rarely used conversions go through the value types of tensor/dtype.h.
+// the interface of simd.h. Rare conversions use the value types of tensor/dtype.h.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@ struct Portable {
   using F32 = float __attribute__((vector_size(16)));
   using U32 = uint32_t __attribute__((vector_size(16)));
   static constexpr int kLanes = 4;
-  // A micro kernel holds 4 x 2 sums, 2 vectors of b and 1 of a: 11 of 16 registers.
+  // A microkernel holds 4 x 2 sums, 2 vectors of b and 1 of a: 11 of 16 registers.
   static constexpr int kTileRows = 4;
   static constexpr int kTileVecs = 2;
   static constexpr int kRegisters = 16;
@@ -26,7 +26,7 @@ struct Portable {
   static F32 sub(F32 a, F32 b) { return a - b; }
   static F32 mul(F32 a, F32 b) { return a * b; }
   static F32 div(F32 a, F32 b) { return a / b; }
-  // The second operand when either is NaN, as the instructions of x86.
+  // Returns the second operand if either is NaN, like the x86 instructions.
   static F32 min(F32 a, F32 b) { return a < b ? a : b; }
   static F32 max(F32 a, F32 b) { return a > b ? a : b; }
   static F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
@@ -34,7 +34,7 @@ struct Portable {
   static F32 copy_sign(F32 magnitude, F32 sign) {
     return as_f32(as_u32(magnitude) | (as_u32(sign) & 0x80000000u));
   }
-  // To the nearest integer, for |x| < 2^22: adding 1.5 * 2^23 leaves no bit for a fraction.
+  // Rounds to the nearest integer for |x| < 2^22: adding 1.5 * 2^23 leaves no fraction bits.
   static F32 round(F32 x) {
     const F32 magic = set1(12582912.0f);
     return (x + magic) - magic;
@@ -77,7 +77,7 @@ struct Portable {
     return n == kLanes ? load(p) : load_each(p, n);
   }
 
-  // 2 kLanes elements.
+  // Loads 2 kLanes elements.
   template <class T>
   static void load_block(const T* p, F32& a, F32& b) {
     a = load(p);

@@ -1,7 +1,7 @@
-// c = a b, or c = c_scale c + a b: the product of a few rows with a packed tile.
+// c = a b, or c = c_scale c + a b: product of a few rows with a packed tile.
 //
-// Every element of c is one sum over the steps in order, whatever stands beside it in a tile: its bits do
-// not depend on how many rows or columns are multiplied together.
+// Every element of c is one sum over the steps in order: its bits depend neither on the number of rows or
+// columns that are multiplied together nor on its position in a tile.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct Product {
   int64_t b_stride;
   float* c;  // [rows, columns]
   int64_t c_stride;
-  const float* c_scale;  // [rows]; null: c is only written
+  const float* c_scale;  // [rows]; null: c is overwritten
   int num_steps;
 };
 
-// kRows rows and kVecs vectors of columns, all sums in registers.
+// Multiplies kRows rows by kVecs vectors of columns, with all sums in registers.
 template <class M, int kRows, int kVecs>
 void multiply_registers(const Product<typename M::Step>& product) {
   using S = typename M::Simd;
@@ -56,7 +56,7 @@ void multiply_registers(const Product<typename M::Step>& product) {
   });
 }
 
-// Fewer rows than kRows: the same code for each count.
+// Multiplies fewer than kRows rows: the same code for each count.
 template <class M, int kRows, int kVecs>
 void multiply_last_rows(const Product<typename M::Step>& product, int num_rows) {
   if constexpr (kRows > 0) {
@@ -85,7 +85,7 @@ void multiply_last_columns(const Product<typename M::Step>& product, int num_row
   }
 }
 
-// `num_rows` rows and `num_vecs` vectors of columns.
+// Multiplies `num_rows` rows by `num_vecs` vectors of columns.
 template <class M>
 void multiply(Product<typename M::Step> product, int num_rows, int num_vecs) {
   constexpr int kVecs = M::Simd::kTileVecs;

@@ -1,4 +1,4 @@
-// Loops whose index is a constant: what they do with arrays of vectors stays in registers.
+// Loops with a constant index, so that arrays of vectors stay in registers.
 #pragma once
 
 #include <type_traits>
@@ -10,7 +10,7 @@ namespace {
 template <int kIndex>
 using Index = std::integral_constant<int, kIndex>;
 
-// fn(Index<0>{}), fn(Index<1>{}), ... fn(Index<kCount - 1>{}).
+// Calls fn(Index<0>{}), fn(Index<1>{}), ..., fn(Index<kCount - 1>{}).
 template <int kCount, class Fn>
 [[gnu::always_inline]] inline void unrolled(const Fn& fn) {
   [&fn]<int... kIndices>(std::integer_sequence<int, kIndices...>) __attribute__((always_inline)) {

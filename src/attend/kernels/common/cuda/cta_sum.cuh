@@ -1,16 +1,16 @@
-// A sum over the threads of a CTA.
+// Sum over the threads of a CTA.
 #pragma once
 
 namespace attend::kernels::cuda {
 
 template <class T>
 struct CtaSum {
-  T before;     // of the threads before this one
-  T total;      // of all
-  int largest;  // of the candidates of all
+  T before;     // sum of lower threads
+  T total;      // sum of all threads
+  int largest;  // largest candidate of all threads
 };
 
-// Sums `value` and finds the largest `candidate`, none below 0. All threads call it.
+// Sums `value` and finds the largest `candidate`; candidates are at least 0. Called by all threads.
 template <int kThreads, class T>
 __device__ CtaSum<T> cta_sum(T value, int candidate) {
   constexpr int kWarps = kThreads / 32;
@@ -27,7 +27,7 @@ __device__ CtaSum<T> cta_sum(T value, int candidate) {
   };
   const T up_to_lane = sum_up_to_lane(value);
   const int largest = __reduce_max_sync(0xffffffffu, candidate);
-  // Who reads the sums of a call before.
+  // Waits for readers of the previous call's sums.
   __syncthreads();
   if (lane == 31) {
     warp_sums[warp] = up_to_lane;

@@ -1,4 +1,4 @@
-// What a GPU says of itself, without asking for all of it.
+// Single attributes of a GPU, without querying all of them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@ inline int device_attribute(int device_index, cudaDeviceAttr attribute) {
   return value;
 }
 
-// Of the device that launches go to.
+// Returns an attribute of the current device, which launches use.
 inline int current_device_attribute(cudaDeviceAttr attribute) {
   int device_index = 0;
   attend::cuda::check(cudaGetDevice(&device_index), "current device");

@@ -1,11 +1,11 @@
-// Scales that are powers of two, a byte each.
+// Power-of-two scales of one byte (e8m0).
 #pragma once
 
 #include <cstdint>
 
 namespace attend::kernels::cuda {
 
-// 2^(bits - 127), bits below 255 (NaN): below 2^-126 no exponent is left.
+// Returns 2^(bits - 127) for bits below 255 (NaN). The result for 0 is subnormal.
 __device__ __forceinline__ float e8m0_to_float(uint32_t bits) {
   return __uint_as_float(bits == 0 ? 0x00400000u : bits << 23);
 }

@@ -19,7 +19,7 @@ __device__ inline void load_16_bit_group(const T* from, float (&group)[kGroupEle
   convert_16_bit_group<T>(*reinterpret_cast<const uint4*>(from), group);
 }
 
-// Elements [i, i + 8); `i` begins a run of 16 bytes.
+// Loads elements [i, i + 8); `i` is at a multiple of 16 bytes.
 __device__ inline void load_group(const void* data, int64_t i, Element element,
                                   float (&group)[kGroupElements]) {
   if (element == Element::kBF16) return load_16_bit_group(static_cast<const __nv_bfloat16*>(data) + i, group);
@@ -50,7 +50,7 @@ __device__ inline void store_group(void* data, int64_t i, Element element,
   to[1] = make_float4(group[4], group[5], group[6], group[7]);
 }
 
-// As store_group, for any element; fp8 saturates, and `i` begins a run of 8 bytes there.
+// Like store_group, for any element type; fp8 saturates, and `i` is at a multiple of 8 bytes there.
 __device__ inline void store_any_group(void* data, int64_t i, Element element,
                                        const float (&group)[kGroupElements]) {
   if (element != Element::kF8E4M3 && element != Element::kF8E5M2) return store_group(data, i, element, group);
@@ -60,7 +60,7 @@ __device__ inline void store_any_group(void* data, int64_t i, Element element,
   *reinterpret_cast<uint2*>(static_cast<__nv_fp8_storage_t*>(data) + i) = bits;
 }
 
-// The first `count` of them, with accesses of one element; the rest of the group is 0.
+// Loads the first `count` elements one by one; the rest of the group is 0.
 __device__ inline void load_some(const void* data, int64_t i, Element element, int count,
                                  float (&group)[kGroupElements]) {
 #pragma unroll
@@ -73,7 +73,7 @@ __device__ inline void store_some(void* data, int64_t i, Element element, int co
     if (j < count) store_element(data, i + j, element, group[j]);
 }
 
-// `value` as it comes back from memory of this element type.
+// Returns `value` after rounding to this element type.
 __device__ inline float rounded(float value, Element element) {
   if (element == Element::kBF16) return static_cast<float>(__float2bfloat16_rn(value));
   if (element == Element::kF16) return static_cast<float>(__float2half_rn(value));

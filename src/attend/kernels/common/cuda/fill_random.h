@@ -1,4 +1,5 @@
-// Random numbers on a GPU. As the function of fill_random.h, which checks and calls this.
+// Random values on a GPU. Called by fill_random() of kernels/common/fill_random.h, which checks its
+// arguments.
 #pragma once
 
 #include "attend/kernels/common/cuda/params.h"
@@ -7,16 +8,16 @@
 
 namespace attend::kernels::cuda {
 
-// Random numbers into a tensor, on the device.
+// Parameters of the kernel that fills a tensor with random values.
 
 struct FillRandomParams {
   void* data;
-  int64_t count;  // elements
+  int64_t count;  // in elements
   Element element;
   RandomNormal numbers;
 };
 
-// `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
+// `stream` is a cudaStream_t. Throws Error(kDevice) if the launch fails.
 void launch_fill_random(const FillRandomParams& params, void* stream);
 
 void fill_random(const TensorView& out, const RandomNormal& numbers, Stream& stream);

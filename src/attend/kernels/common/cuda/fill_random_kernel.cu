@@ -1,10 +1,10 @@
-// Random normal numbers into a tensor, the same on every device.
+// Fills a tensor with random normal values that are the same on every device.
 //
-//   tile        grid-stride, an element a thread
+//   tile        grid-stride, one element per thread
 //   warps       8, all alike
 //   registers   16
 //   shared      none
-//   bytes       the tensor once out
+//   bytes       the tensor written once
 //   bound       integer and float arithmetic
 #include <algorithm>
 

@@ -24,7 +24,8 @@ std::vector<GpuFacts> all_gpu_facts() {
 
 const GpuFacts& gpu_facts(Device device) {
   static const std::vector<GpuFacts> all = all_gpu_facts();
-  ensure(device.index >= 0 && device.index < static_cast<int>(all.size()), "no GPU of index ", device.index);
+  ensure(device.index >= 0 && device.index < static_cast<int>(all.size()), "no GPU with index ",
+         device.index);
   return all[static_cast<size_t>(device.index)];
 }
 

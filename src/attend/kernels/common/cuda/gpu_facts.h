@@ -1,4 +1,4 @@
-// The facts of the GPUs of this machine.
+// Properties of this machine's GPUs.
 #pragma once
 
 #include "attend/kernels/common/gpu_facts.h"
@@ -6,7 +6,8 @@
 
 namespace attend::kernels::cuda {
 
-// Asked of the driver once for all GPUs. Throws Error(kDevice) when the driver fails.
+// Returns a GPU's properties, queried from the driver once for all GPUs. Throws Error(kDevice) if the driver
+// fails.
 const GpuFacts& gpu_facts(Device device);
 
 }  // namespace attend::kernels::cuda

@@ -1,4 +1,4 @@
-// Launching a kernel that may start before the one before it has ended.
+// Launch of a kernel that may start before the previous one has finished.
 #pragma once
 
 #include <atomic>
@@ -10,12 +10,12 @@
 
 namespace attend::kernels::cuda {
 
-// Lets kKernel take up to `num_bytes` of dynamic shared memory on the current device: always the same number
-// on one device, the most of any launch, since another thread may be about to launch with more than this one.
-// The driver is asked once for each device: that takes as long as a tenth of a launch.
+// Allows kKernel up to `num_bytes` of dynamic shared memory on the current device. Always call it with the
+// maximum of all launches on a device, since another thread may be about to launch with more than this one
+// needs. The driver is called once per device, because a call takes a tenth of a launch.
 template <auto kKernel>
 void allow_shared_memory(int num_bytes, std::string_view what) {
-  static std::atomic<uint64_t> allowed_on{0};  // a bit for each of the first 64 devices
+  static std::atomic<uint64_t> allowed_on{0};  // one bit for each of the first 64 devices
   int device = 0;
   attend::cuda::check(cudaGetDevice(&device), what);
   const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
@@ -25,22 +25,22 @@ void allow_shared_memory(int num_bytes, std::string_view what) {
   allowed_on |= bit;
 }
 
-// How an SM of sm_90 divides its 256 KB between shared memory and L1: so many bytes are shared.
+// Shared-memory carveouts of sm_90: an SM divides its 256 KB between shared memory and L1.
 inline constexpr int kSharedCarveoutSizes[] = {0,         8 << 10,   16 << 10,  32 << 10,  64 << 10,
                                                100 << 10, 132 << 10, 164 << 10, 196 << 10, 228 << 10};
-// The least of them that holds `num_ctas` CTAs of `shared_bytes` each.
+// Returns the smallest carveout for `num_ctas` CTAs of `shared_bytes` each.
 constexpr int shared_for(int num_ctas, int shared_bytes) {
-  constexpr int kReserved = 1 << 10;  // of each CTA
+  constexpr int kReserved = 1 << 10;  // reserved per CTA
   for (const int bytes : kSharedCarveoutSizes)
     if (num_ctas * (shared_bytes + kReserved) <= bytes) return bytes;
   return kSharedCarveoutSizes[std::size(kSharedCarveoutSizes) - 1];
 }
 
 // Launches `kernel(params)` with programmatic dependent launch (CUDA programming guide, "Programmatic
-// Dependent Launch and Synchronization"): it must call ptx::griddepcontrol_wait() before it touches what
-// another kernel writes. `cluster_size` CTAs after one another form a cluster (sm_90). `shared_carveout`: one
-// of kSharedCarveoutSizes, the rest is L1; 0: as the driver has it. `stream` is a cudaStream_t. Throws
-// Error(kDevice) when the launch fails.
+// Dependent Launch and Synchronization"): the kernel must call ptx::griddepcontrol_wait() before it accesses
+// data that another kernel writes. `cluster_size` consecutive CTAs form a cluster (sm_90). `shared_carveout`:
+// one of kSharedCarveoutSizes, or 0 for the driver's default. `stream` is a cudaStream_t. Throws
+// Error(kDevice) if the launch fails.
 template <class Params>
 void launch_dependent(void (*kernel)(Params), dim3 grid, int num_threads, size_t shared_bytes, void* stream,
                       const Params& params, const char* what, int cluster_size = 1,
@@ -55,10 +55,10 @@ void launch_dependent(void (*kernel)(Params), dim3 grid, int num_threads, size_t
   if (cluster_size > 1)
     next(cudaLaunchAttributeClusterDimension).clusterDim = {
         .x = static_cast<unsigned>(cluster_size), .y = 1, .z = 1};
-// Toolkits before 12.8 may not know the attribute, without which nothing but time is lost.
+// Toolkits before 12.8 may lack the attribute, which only affects speed.
 #if CUDART_VERSION >= 12080
   if (shared_carveout > 0) {
-    // In percent, rounded down: what is a fraction more the driver takes for the next size.
+    // In percent, rounded down: the driver rounds fractions above up to the next size.
     constexpr int kMost = kSharedCarveoutSizes[std::size(kSharedCarveoutSizes) - 1];
     next(cudaLaunchAttributePreferredSharedMemoryCarveout).sharedMemCarveout =
         static_cast<unsigned>(100 * shared_carveout / kMost);

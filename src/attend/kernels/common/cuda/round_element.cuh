@@ -1,11 +1,11 @@
-// A number as an element holds it, without memory between.
+// Rounding of a value to an element type without memory accesses.
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
 
 namespace attend::kernels::cuda {
 
-// What load_element() gives of what store_element() writes.
+// Returns the value after store_element() and load_element().
 __device__ inline float round_element(float value, Element element) {
   const auto through_fp8 = [&](__nv_fp8_interpretation_t kind) {
     return from_fp8(__nv_cvt_float_to_fp8(value, __NV_SATFINITE, kind), kind);

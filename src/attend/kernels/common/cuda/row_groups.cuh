@@ -1,4 +1,4 @@
-// Rows of elements, read and written in groups of eight, as the small kernels do.
+// Rows of elements, read and written in groups of eight by small kernels.
 #pragma once
 
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -12,14 +12,14 @@ __host__ __device__ inline int num_element_groups(int num_columns) {
   return (num_columns + kGroupElements - 1) / kGroupElements;
 }
 
-// Division takes as long as a group's arithmetic, and most rows need none.
+// Avoids the division for most rows: it takes as long as a group's arithmetic.
 __device__ inline int64_t row_begin(const DeviceRows& rows, int64_t row) {
   if (rows.inner == 1) return row * rows.outer_stride;
   return row / rows.inner * rows.outer_stride + row % rows.inner * rows.inner_stride;
 }
 
-// A row of T in whole groups that begin at multiples of 16 bytes. A group stays as it came until its values
-// are wanted, so that a thread can have several under way.
+// A row of T in whole groups that start at multiples of 16 bytes. A group keeps its raw bits until its values
+// are used, so that a thread can have several loads in flight.
 template <class T>
 class AlignedRow {
  public:
@@ -39,7 +39,7 @@ class AlignedRow {
   T* data_;
 };
 
-// Any row of elements that are not fp8.
+// A row of any element type except fp8.
 class UnalignedRow {
  public:
   struct Bits {

@@ -17,7 +17,7 @@ Element to_element_type(DType dtype) {
     case DType::kF8E5M2:
       return Element::kF8E5M2;
     default:
-      fail(ErrorCode::kInternal, "no element of a kernel has dtype ", dtype);
+      fail(ErrorCode::kInternal, "kernels do not support dtype ", dtype);
   }
 }
 

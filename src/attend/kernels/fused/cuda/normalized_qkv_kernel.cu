@@ -1,17 +1,17 @@
-// As qkv_kernel.cu, with an RMSNorm of the heads of q and k before RoPE (Qwen3): a cluster of up to 8 CTAs
-// takes one head and exchanges the squares of its pairs through distributed shared memory.
+// qkv_kernel.cu with an RMSNorm of the heads of q and k before RoPE (Qwen3): a cluster of up to 8 CTAs
+// computes one head and exchanges the squares of its pairs through distributed shared memory.
 //
 //   tile        up to 16 rows of x x 4, 6 or 8 groups of 8 features, in one pass
-//   others      warps, bytes and bound are the skinny GEMM's (skinny_gemm.cuh)
+//   others      warps, bytes and bound are those of the skinny GEMM (skinny_gemm.cuh)
 //   registers   118 to 184
-//   shared      the skinny GEMM's, and 512 bytes a row for the squares of a head's pairs
+//   shared      that of the skinny GEMM, and 512 bytes per row for the squares of a head's pairs
 #include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/fused/cuda/qkv_heads.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kMaxNTiles = 4;  // of a CTA
+constexpr int kMaxNTiles = 4;  // per CTA
 
 __host__ __device__ constexpr int num_squares(int num_tokens) {
   return num_tokens * NormalizedHeadsEpilogue::kMaxPairsPerHead;
@@ -48,7 +48,7 @@ void launch_normalized_tokens(const QkvParams& params, void* stream) {
   launch.template operator()<2 * kMaxNTiles>();
 }
 
-// One before sm_90, and in code for such a GPU that was compiled when it was loaded.
+// Returns 1 before sm_90, and if the code was compiled for such a GPU at load time.
 int max_cluster_size() {
   cudaFuncAttributes attributes;
   attend::cuda::check(cudaFuncGetAttributes(&attributes, normalized_qkv_kernel<4, 1>), "qkv");
@@ -57,8 +57,8 @@ int max_cluster_size() {
 
 }  // namespace
 
-// Clusters of more than two CTAs do not fill the SMs, unless two CTAs fit one: then those that find no SM of
-// their own share some.
+// Clusters of more than two CTAs do not fill the SMs unless two CTAs fit on one: then CTAs without an SM of
+// their own share one.
 int choose_ctas_per_head(int num_heads, int head_half, int num_rows) {
   const int n_tiles_per_head = head_half / sm80::kFeatures;
   for (int size = max_cluster_size(); size > 0; --size) {

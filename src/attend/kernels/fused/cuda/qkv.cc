@@ -15,7 +15,7 @@ namespace {
 
 bool is_quantized(const LinearArgs& args) { return args.weight.format != WeightFormat::kPlain; }
 
-// The product alone would be one launch of a skinny GEMM, the norm included. There are kernels for bf16 and
+// Returns true if the product, including the norm, is one launch of a skinny GEMM. Kernels exist for bf16 and
 // the shared memory of Hopper.
 bool takes_product(const LinearArgs& args, const Stream& stream) {
   if (sm80::max_skinny_rows(gpu_facts(stream.device).shared_bytes) != sm80::kMaxRowsWithRoom ||
@@ -39,13 +39,13 @@ KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
   text << ", heads of " << rope.q.shape[2];
   return {.op = "qkv_norm_rope_store",
           .problem = text.str(),
-          .kernel = is_quantized(product) ? "skinny GEMM of codes with RoPE and store"
+          .kernel = is_quantized(product) ? "skinny quantized GEMM with RoPE and store"
                                           : "skinny GEMM with RoPE and store",
           .why = "few rows: bound by reading the weight"};
 }
 
-// Whether all of every head turns, by pairs of groups of features, and heads of q and k are normalized both
-// or not at all.
+// Returns true if all of every head is rotated, in pairs of groups of features, and heads of q and k are
+// either both normalized or both not.
 bool takes_heads(const NormRopeArgs& rope) {
   const int64_t half = rope.cos.shape[1], num_groups = half / sm80::kFeatures;
   return !rope.interleaved && !rope.norm_after_rope && rope.q_norm.empty() == rope.k_norm.empty() &&
@@ -53,7 +53,7 @@ bool takes_heads(const NormRopeArgs& rope) {
          (num_groups & (num_groups - 1)) == 0;
 }
 
-// Whether `heads` are those of `out` from column `column` on.
+// Returns true if `heads` are the heads of `out` from column `column`.
 bool is_part(const TensorView& heads, const TensorView& out, int64_t column, int64_t head_dim) {
   return heads.data == out.slice(1, column, out.shape[1]).data && heads.strides[0] == out.strides[0] &&
          heads.strides[1] == head_dim && heads.shape[2] == head_dim;

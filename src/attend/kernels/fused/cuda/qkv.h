@@ -1,12 +1,12 @@
-// The product that q, k and v come from, with RoPE and the store, in one launch on a GPU.
+// QKV projection, RoPE and the store of K/V in one launch on a GPU.
 #pragma once
 
-#include "attend/kernels/fused/norm_qkv_rope_store.h"
+#include "attend/kernels/fused/operations.h"
 
 namespace attend::kernels::cuda {
 
-// As qkv_norm_rope_store() of qkv.h, which checks shapes and calls this. Returns false, having done nothing,
-// when no kernel does it all.
+// Called by qkv_norm_rope_store() of norm_qkv_rope_store.h, which checks shapes. Returns false without
+// launching if no kernel supports the combination.
 bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, const StoreKvArgs& store,
                          Stream& stream);
 

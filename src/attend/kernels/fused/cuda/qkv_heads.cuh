@@ -1,5 +1,5 @@
-// Epilogues of the skinny GEMM that q, k and v come from (skinny_gemm.cuh): norm of the heads, RoPE and the
-// store into the cache. An n-tile's two groups are the two halves of pairs that RoPE rotates.
+// Epilogues of the skinny GEMM (skinny_gemm.cuh) of the QKV projection: norm of the heads, RoPE and the store
+// into the cache. The two groups of an n-tile are the two halves of pairs that RoPE rotates.
 #pragma once
 
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -10,7 +10,7 @@
 
 namespace attend::kernels::cuda {
 
-// Where pairs stand in heads, and where they go: q to out, k and v to the cache.
+// Positions of pairs in heads, and their destinations: q is written to out, k and v to the cache.
 class QkvHeadLayout {
  public:
   // Loaded before the W of a pass.
@@ -41,7 +41,7 @@ class QkvHeadLayout {
     rotation.slot = slot_of(rope_.store, token);
   }
 
-  // The product's pair, as it would come back from out.
+  // Returns the product's pair after rounding to the dtype of out.
   template <class Sum>
   __device__ float2 output_pair(int n_tile, int row, const Sum& sum) const {
     const int half = product_.head_half;
@@ -50,7 +50,7 @@ class QkvHeadLayout {
                        rounded(sum(1, feature + half), product_.out_element));
   }
 
-  // Rotates a pair, unless it is of v, and stores it.
+  // Rotates a pair, unless it belongs to v, and stores it.
   __device__ void put(int token, int n_tile, int row, const Rotation& rotation, float2 pair) const {
     const int head = head_of_n_tile(n_tile), d = head_element(n_tile, row), half = product_.head_half;
     const bool v = is_v(n_tile);
@@ -62,7 +62,7 @@ class QkvHeadLayout {
       return;
     }
     const CacheRow cache(rope_.store, v ? 1 : 0, rotation.slot, head - num_q_ - (v ? num_k_ : 0));
-    // The cache holds what would be read back from k.
+    // The cache stores the values that a read of k would return.
     cache.write(d, rounded(pair.x, product_.out_element));
     cache.write(d + half, rounded(pair.y, product_.out_element));
   }
@@ -85,8 +85,8 @@ class HeadsEpilogue : public QkvHeadLayout {
   }
 };
 
-// Heads of q and k go through an RMSNorm before they are rotated: the CTAs of a cluster, which share a head,
-// send each other the squares of its pairs.
+// Applies an RMSNorm to heads of q and k before they are rotated: the CTAs of a cluster, which share a head,
+// exchange the squares of its pairs.
 class NormalizedHeadsEpilogue : public QkvHeadLayout {
  public:
   static constexpr bool kHeads = true, kClusterSync = true;
@@ -96,7 +96,7 @@ class NormalizedHeadsEpilogue : public QkvHeadLayout {
     float2 pair = make_float2(0.0f, 0.0f);
   };
 
-  // `squares`: [rows, kMaxPairsPerHead] of shared memory, at the same place in every CTA.
+  // `squares`: [rows, kMaxPairsPerHead] of shared memory, at the same address in every CTA.
   __device__ NormalizedHeadsEpilogue(const QkvParams& params, float* squares)
       : QkvHeadLayout(params), squares_(squares), ctas_per_head_(params.ctas_per_head) {
     ptx::cluster_arrive_relaxed();
@@ -111,7 +111,7 @@ class NormalizedHeadsEpilogue : public QkvHeadLayout {
                                   load_element(norm.data, d + product_.head_half, norm.element));
   }
 
-  // Until the others have started: before that nothing is sent.
+  // Waits until the other CTAs have started; nothing may be sent before.
   __device__ void wait_for_cluster() const { ptx::cluster_wait(); }
 
   template <class Sum>
@@ -123,7 +123,7 @@ class NormalizedHeadsEpilogue : public QkvHeadLayout {
       ptx::st_shared_cluster(ptx::mapa(to, cta), squares_of_pair(prefetched.pair.x, prefetched.pair.y));
   }
 
-  // Until all squares have come.
+  // Waits until all squares have arrived.
   __device__ void cluster_sync() const {
     __syncwarp();
     ptx::cluster_arrive();
@@ -142,8 +142,8 @@ class NormalizedHeadsEpilogue : public QkvHeadLayout {
  private:
   __device__ float* token_squares(int token) const { return squares_ + token * kMaxPairsPerHead; }
 
-  // By the eight threads that have a token's outputs of a n-tile. In the order of norm_rope_kernel: lane l
-  // has pairs l, l + 32, ..., and adds to them what the lane 16 further has, then 8, 4, 2 and 1.
+  // Called by the eight threads with a token's outputs of an n-tile. Sums in the order of norm_rope_kernel:
+  // lane l has pairs l, l + 32, ..., and adds the values of the lane 16 further, then 8, 4, 2 and 1.
   __device__ float sum_of_squares(int token, int row) const {
     constexpr int kLanes = 32;
     const float* const squares = token_squares(token);

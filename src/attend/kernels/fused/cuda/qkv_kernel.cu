@@ -1,7 +1,7 @@
 // QKV projection, RoPE and the store of K/V in one launch: a skinny GEMM with HeadsEpilogue, in bf16.
 //
 //   tile        up to 16 rows of x x 2, 4 or 6 groups of 8 features; an n-tile is 8 pairs of a head
-//   others      warps, shared memory, bytes and bound are the skinny GEMM's (skinny_gemm.cuh)
+//   others      warps, shared memory, bytes and bound are those of the skinny GEMM (skinny_gemm.cuh)
 //   registers   96 to 186
 #include "attend/kernels/fused/cuda/qkv_heads.cuh"
 
@@ -25,7 +25,7 @@ void launch_tokens(const QkvParams& params, void* stream) {
     sm80::launch_ctas<QkvCta<kGroups, kTokens>, kGroups, qkv_kernel<kGroups, kTokens>>(params, params.product,
                                                                                        ranges, stream);
   };
-  // As for other products: few passes over x, then few groups at once.
+  // Same choice as for other products: few passes over x, then few groups per pass.
   if (ranges.num_passes(2) == ranges.num_passes(6)) return launch.template operator()<2>();
   if (ranges.num_passes(4) == ranges.num_passes(6)) return launch.template operator()<4>();
   launch.template operator()<6>();

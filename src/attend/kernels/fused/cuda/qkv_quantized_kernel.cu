@@ -1,4 +1,4 @@
-// As qkv_kernel.cu, of a quantized weight: the skinny GEMM of codes with HeadsEpilogue.
+// qkv_kernel.cu for a quantized weight: the skinny GEMM of quantized weights with HeadsEpilogue.
 //
 //   tile        up to 8 rows of x x 2, 4, 6 or 8 groups of 8 features; an n-tile is 8 pairs of a head
 //   others      warps, registers, shared memory, bytes and bound are those of skinny_quantized.cuh

@@ -7,7 +7,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Of one task, which reads a head's weight once.
+// Tokens per task. A task reads a head's weight once.
 constexpr int64_t kTokensPerTask = 64;
 
 MultiplyTransposed multiply_transposed(Isa isa) {

@@ -1,5 +1,5 @@
-// multiply_transposed written in the vectors of simd.h: outer products of a few tokens with a few vectors of
-// outputs, whose sums stay in registers.
+// multiply_transposed in the vectors of simd.h: outer products of a few tokens with a few vectors of outputs.
+// The sums stay in registers.
 #pragma once
 
 #include "attend/kernels/common/cpu/row_loop.h"
@@ -9,7 +9,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// kRows tokens and kVecs whole vectors of outputs, from those of `product` on.
+// Multiplies kRows tokens by kVecs whole vectors of outputs, starting at output `column`.
 template <class S, int kRows, int kVecs, class W>
 void multiply_tile(const TransposedProduct& product, const W* weight, int64_t token, int64_t column) {
   typename S::F32 sums[kRows][kVecs];
@@ -31,7 +31,7 @@ void multiply_tile(const TransposedProduct& product, const W* weight, int64_t to
       S::store_first(out + r * product.out_stride + v * S::kLanes, sums[r][v], S::kLanes);
 }
 
-// The last outputs, fewer than a vector.
+// Multiplies the last outputs, fewer than a vector.
 template <class S, class W>
 void multiply_rest(const TransposedProduct& product, const W* weight, int64_t token, int64_t column,
                    int count) {

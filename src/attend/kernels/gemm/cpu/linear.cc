@@ -15,12 +15,14 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Products below which waking the team costs more than it saves.
+// Products with fewer multiplications run on the calling thread: waking the team would cost more than it
+// saves.
 constexpr int64_t kMinElementsForTeam = 1 << 18;
-// What a task of few rows streams at least: enough that prefetchers and pages get going.
+// Minimum weight bytes that a task with few rows reads, so that hardware prefetching and page accesses are
+// efficient.
 constexpr int64_t kMinTaskBytes = 128 << 10;
 constexpr int64_t kTasksPerThread = 4;
-// Tasks of many rows have no fewer, where there are enough.
+// Minimum rows per task when there are many rows, if the batch has enough of them.
 constexpr int64_t kMinRowsToPackFor = 256;
 
 LinearPart whole(const LinearArgs& args) {
@@ -48,7 +50,7 @@ LinearPart make_part(LinearPart part, int64_t row, int64_t num_rows, int64_t out
   return part;
 }
 
-// How the work is cut into tasks; no result depends on it.
+// Rows and output features per task. Results do not depend on the partition.
 struct Tasks {
   int64_t num_rows, num_outs;
 };
@@ -66,13 +68,15 @@ Tasks packed_tasks(const LinearPart& part, const LinearKernel& kernel) {
   const int64_t wanted = kTasksPerThread * num_threads();
   while (tasks.num_outs > 64 &&
          ceil_div(part.num_rows, tasks.num_rows) * ceil_div(part.num_outs, tasks.num_outs) < wanted)
-    // A weight is packed for the rows of a task, an input for its output features.
+    // Halves the larger dimension: a task packs its weights for its rows, and its inputs for its output
+    // features.
     (tasks.num_rows > std::max(tasks.num_outs, kMinRowsToPackFor) ? tasks.num_rows : tasks.num_outs) /= 2;
   return tasks;
 }
 
-// For each thread of the team so many floats, which the calling thread keeps from call to call: too much for
-// stacks, and a thread that allocated its own might do so in any later step.
+// Returns a buffer with `floats_per_thread` floats for each thread of the team. The calling thread keeps it
+// from call to call: it is too large for stacks, and threads that allocate their own could allocate again in
+// any later step.
 float* thread_tile_buffers(int64_t floats_per_thread) {
   thread_local std::vector<float> tiles;
   const auto wanted = static_cast<size_t>(floats_per_thread * num_threads());
@@ -85,7 +89,7 @@ bool can_use_tiles(const LinearArgs& args, Isa isa) {
          (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.data.dtype));
 }
 
-// Rows are packed for all tasks, then each task multiplies its output features with all of them.
+// Packs rows for all tasks. Then each task multiplies its output features by all rows.
 void linear_with_tiles(const LinearPart& rows, std::byte* workspace) {
   const TileLinear kernel = tile_linear_amx();
   std::byte* const scratch = workspace;
@@ -107,7 +111,7 @@ void linear_with_tiles(const LinearPart& rows, std::byte* workspace) {
   });
 }
 
-// With AMX tiles are faster, at float32's precision.
+// AVX-512-BF16 pairs are used only without AMX, whose tiles are faster and have float32 precision.
 bool can_use_pairs(const LinearArgs& args, Isa isa) {
   return isa == Isa::kAvx512Bf16 && args.rounds_x && !args.workspace.empty() &&
          args.weight.format == WeightFormat::kPlain && args.weight.data.dtype == DType::kBF16;
@@ -120,7 +124,7 @@ Tasks pair_tasks(const LinearPart& part) {
   return tasks;
 }
 
-// Rows are rounded for all tasks, then each task multiplies its output features with all of them.
+// Rounds rows for all tasks. Then each task multiplies its output features by all rows.
 void linear_with_pairs(const LinearPart& part, bool skinny, std::byte* workspace) {
   PairLinear kernel;
   if constexpr (kX86Kernels) kernel = pair_linear_avx512bf16();
@@ -209,7 +213,7 @@ void linear(const LinearArgs& args, Isa isa, bool records) {
   if (can_use_pairs(args, isa)) {
     const bool skinny = args.batch_invariant || streams_pairs(all.num_rows, all.in_features);
     if (records && records_choices())
-      record_kernel(args, skinny ? "skinny GEMM of pairs" : "packed GEMM of pairs", isa);
+      record_kernel(args, skinny ? "skinny GEMM of bf16 pairs" : "packed GEMM of bf16 pairs", isa);
     for (int64_t row = 0; row < all.num_rows; row += kMaxPairRows)
       linear_with_pairs(make_part(all, row, kMaxPairRows, 0, all.num_outs), skinny, args.workspace.data());
     return;

@@ -7,26 +7,28 @@
 
 namespace attend::kernels::cpu {
 
-// Arguments as kernels::linear checks them. A row's bits depend on its own values, and on the algorithm,
-// which the number of rows chooses unless args.batch_invariant; not on the number of threads.
+// Arguments are those checked by kernels::linear. The bits of a row depend on its values and on the
+// algorithm, but not on the number of threads. The number of rows selects the algorithm unless
+// args.batch_invariant is set.
 //
-// records: the choice of the kernel is (kernel_choices.h); else the caller's is, of which this is a part.
+// records: if true, records the kernel choice (kernel_choices.h). Callers that use this product as a part of
+// their own kernel pass false.
 void linear(const LinearArgs& args, Isa isa, bool records = true);
 
-// As kernels::linear_workspace_bytes, for one instruction set.
+// Like kernels::linear_workspace_bytes, for one instruction set.
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa);
 
-// Dense layers of heads on the CPU.
+// Per-head linear layers on the CPU.
 
-// Arguments as kernels::head_linear checks them.
+// Arguments are those checked by kernels::head_linear.
 void head_linear(const HeadLinearArgs& args, Isa isa);
 
-// Some tokens of one head, whose weight is read transposed: out[t] = sum over i of x[t, i] weight[i], in the
-// order of i, so a token's bits do not depend on the others.
+// Tokens of one head, multiplied by the transposed weight: out[t] = sum over i of x[t, i] * weight[i]. Inputs
+// are summed in the order of i, so a token's bits do not depend on other tokens.
 struct TransposedProduct {
   const float* x;
   int64_t x_stride;
-  const void* weight;  // [in_features, out_features], of `dtype`
+  const void* weight;  // [in_features, out_features] in `dtype`
   int64_t weight_stride;
   DType dtype;
   float* out;
@@ -35,7 +37,7 @@ struct TransposedProduct {
 };
 using MultiplyTransposed = void (*)(const TransposedProduct& product);
 
-// Compiled for each instruction set.
+// One implementation per instruction set.
 MultiplyTransposed multiply_transposed_portable();
 MultiplyTransposed multiply_transposed_avx2();
 MultiplyTransposed multiply_transposed_avx512();

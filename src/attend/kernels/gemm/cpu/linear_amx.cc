@@ -1,5 +1,6 @@
-// Tile products (Intel's instruction set reference, TDPBF16PS): c[m, n] += sum over k pairs of a[m, k] b[k,
-// n], where a row of b holds one pair of input features of each column n. Weights are a, rows of x are b.
+// AMX tile products (Intel's instruction set reference, TDPBF16PS): c[m, n] += sum over pairs k of a[m, k] *
+// b[k, n]. A row of b holds one pair of input features for each column n. Operand a holds weights, operand b
+// holds rows of x.
 #include <immintrin.h>
 
 #include <cstring>
@@ -15,13 +16,13 @@ namespace attend::kernels::cpu {
 namespace {
 
 constexpr int kPairRows = 2 * kLinearTileRows;
-// Rows up to which weights are better converted again for every kPairRows than kept.
+// Up to this number of rows, converting weights again for every kPairRows rows is faster than keeping them.
 constexpr int64_t kStreamRows = 64;
-// Input features after which few rows turn to other output features, so that 16 of them stay in the L2 cache.
+// Input features per pass over the output features if rows are few, so that 16 rows stay in the L2 cache.
 constexpr int64_t kStreamFeatures = 4096;
 
-// kTileParts tiles of kTileSteps input features from `feature` on: [16 pairs of input features][16 rows][2].
-// Which two make a pair is what the weights' reader chose.
+// Packs kTileParts tiles of kTileSteps input features from `feature`: [16 pairs of input features][16
+// rows][2]. The weight reader defines which two input features form a pair.
 template <class T>
 void pack_tiles(const LinearPart& part, int64_t feature, char* packed) {
   const auto count = static_cast<int>(least(part.in_features - feature, kTileSteps));
@@ -50,11 +51,12 @@ void pack(const LinearPart& part, const PackedRows& packed, int64_t row_tile, in
   });
 }
 
-// The sums of a tile: [output feature][row].
+// Accumulators of a tile: [output feature][row].
 using Sums = float[kTileOuts * kLinearTileRows];
 
-// Tiles 0 to 3 hold the sums of kRowTiles tiles of rows by kOutTiles of output features, row by row. They
-// take turns: a sum takes 52 cycles, and one can begin every 16.
+// Tiles 0 to 3 hold the accumulators of kRowTiles tiles of rows by kOutTiles tiles of output features, in
+// row-major order. Consecutive instructions use different tiles: one takes 52 cycles, and a new one can start
+// every 16.
 template <int kRowTiles, int kOutTiles, class Fn>
 [[gnu::always_inline]] inline void for_each_sum(const Fn& fn) {
   unrolled<kRowTiles>([&](auto row) {
@@ -62,14 +64,14 @@ template <int kRowTiles, int kOutTiles, class Fn>
   });
 }
 
-// Adds the products of a step's weights and rows.
 template <class T, int kRowTiles, int kOutTiles>
 [[gnu::always_inline]] inline void multiply_step(const WeightTiles<T>& weights, int64_t out_tile,
                                                  int64_t step, const char* rows) {
   const char* const outs = weights.tile(out_tile, step);
   const int64_t out_bytes = weights.num_steps * WeightTiles<T>::kStepBytes;
   if constexpr (kRowTiles == 1) {
-    // The parts of the rows fill three tiles; weights pass through one.
+    // The parts of the rows fill three tiles; the parts of the weights are loaded into the fourth, one after
+    // another.
     unrolled<kTileParts>([&](auto part) { load_tile<4 + part>(rows + part * kTileBytes, 64); });
     unrolled<kNumBf16Parts<T>>([&](auto weight_part) {
       unrolled<kOutTiles>([&](auto out) {
@@ -94,7 +96,7 @@ template <class T, int kRowTiles, int kOutTiles>
   }
 }
 
-// A task: some output features of up to kTileMaxRows rows.
+// Multiplies some output features of up to kTileMaxRows rows.
 template <class T>
 class TileTask {
  public:
@@ -115,7 +117,7 @@ class TileTask {
   }
 
  private:
-  // Input features from those that are multiplied to those that are fetched.
+  // Prefetch distance in input features.
   static constexpr int64_t kAheadFeatures = 4096 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kBlockSteps = kTileBlockFeatures / kTileSteps;
   static constexpr int64_t kGroupBytes = kGroupOutTiles * kBlockSteps * WeightTiles<T>::kStepBytes;
@@ -125,11 +127,12 @@ class TileTask {
                                           kTileOuts;
   struct alignas(64) Scratch {
     Sums sums[kTileMaxRows / kLinearTileRows][kMaxOutTiles];
-    char weights[kMaxOutTiles / kGroupOutTiles][kGroupBytes];  // of groups of output features
+    char weights[kMaxOutTiles / kGroupOutTiles][kGroupBytes];  // blocks of weights, one per group of output
+                                                               // features
   };
 
-  // For few rows: weights stream by, some output features at a time. The fewer, the better the hardware
-  // follows, and while a single tile of rows is multiplied, memory sets the pace.
+  // Used for few rows: streams the weights, a few output features at a time. Fewer streams suit the hardware
+  // prefetcher, and with a single tile of rows the loop is bound by memory.
   void multiply_stream() {
     constexpr int64_t kOuts = 2 * kTileOuts;
     for (int64_t feature = 0; feature < part_.in_features; feature += kStreamFeatures)
@@ -144,8 +147,7 @@ class TileTask {
         }
   }
 
-  // Weights come into the L2 cache well ahead, and thence into the L1 cache while the step before is
-  // multiplied.
+  // Prefetches weights into the L2 cache well ahead, and into the L1 cache one step ahead.
   template <int kRowTiles, int kOutTiles>
   void stream(int64_t feature, int64_t out, int64_t row) {
     constexpr int64_t kOuts = kOutTiles * kTileOuts;
@@ -172,8 +174,8 @@ class TileTask {
     for_each([](auto sum, Sums& values) { store_tile<sum>(values, 64); });
   }
 
-  // For many rows: two tiles of them stay in the L1 cache while the weights of a block of input features, in
-  // the L2 cache, take turns.
+  // Used for many rows: two tiles of rows stay in the L1 cache while the loop iterates over the weights of a
+  // block of input features in the L2 cache.
   void multiply_blocks() {
     const auto tiles_of = [&](int64_t out) {
       return WeightTiles<T>{scratch_.weights[out / kGroupOuts], kBlockSteps};
@@ -205,7 +207,7 @@ class TileTask {
         [&](auto sum, auto row_tile, auto o) { store_tile<sum>(sums_of_tile(row_tile, o), 64); });
   }
 
-  // Turns a tile of sums into rows of `out`.
+  // Transposes a tile of sums into rows of `out`.
   void write_tile(int64_t row, int64_t out) {
     const Sums& sums = scratch_.sums[row / kLinearTileRows][out / kTileOuts];
     __m512 rows[kLinearTileRows];
@@ -221,7 +223,8 @@ class TileTask {
     }
   }
 
-  // What has no parts, an infinity, comes out of tiles as NaN, and may be none.
+  // Computes elements with vector instructions instead. Infinities cannot be split into bf16 parts: they
+  // become NaN in tiles, where the product may not be NaN.
   void multiply_by_vectors(int64_t row, int64_t out, int num_outs, __mmask16 which) {
     alignas(64) float products[kTileOuts];
     linear_kernel_avx512().skinny({.x = part_.x + row * part_.x_stride,

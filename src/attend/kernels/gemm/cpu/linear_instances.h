@@ -1,4 +1,4 @@
-// The dense kernels of the instruction set S.
+// Linear kernels for the instruction set S.
 #pragma once
 
 #include "attend/kernels/common/cpu/row_loop.h"
@@ -27,7 +27,8 @@ void skinny(const LinearPart& part) {
   add_bias<S>(part);
 }
 
-// With 16 lanes a step of a panel has so many products that all comes from the L2 cache in time.
+// True if rows of x are packed. With 16 lanes, each step of a panel has enough products to hide the latency
+// of L2 loads, so that packing is unnecessary.
 template <class S>
 inline constexpr bool kPacksRows = S::kLanes < 16;
 

@@ -1,7 +1,7 @@
-// out = x W^T for many rows of x, by vectors of 16 lanes: some panels of weights are converted and
-// transposed, stay in the L2 cache, and are multiplied with all rows.
+// out = x W^T for many rows of x, with vectors of 16 lanes. Panels of weights are converted and transposed,
+// stay in the L2 cache, and are multiplied by all rows.
 //
-// Every element of out is one sum over in_features in order, whatever else is computed with it.
+// Every element of out is one sum over in_features in order, independent of other elements.
 #pragma once
 
 #include "attend/kernels/common/cpu/tile_multiply.h"
@@ -10,7 +10,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// A panel is [kPanelSteps, kPanelOuts]: input features by output features.
+// Panel shape: [kPanelSteps, kPanelOuts], input features by output features.
 constexpr int kPanelSteps = 512;
 template <class S>
 inline constexpr int kPanelOuts = S::kTileVecs* S::kLanes;
@@ -27,11 +27,11 @@ void pack_weights(const Rows& weights, int64_t out, int64_t step, int num_steps,
   }
 }
 
-// out += x W^T, or out = x W^T when `step` is 0, over kPanelSteps input features from `step` on.
-// part.num_outs is a multiple of kLanes, and at most kPanelsOuts.
+// out += x W^T, or out = x W^T if `step` is 0, over kPanelSteps input features from `step`. part.num_outs is
+// a multiple of kLanes and at most kPanelsOuts.
 template <class S, class Rows>
 void multiply_panels(const LinearPart& part, int64_t step, float* panels) {
-  // Rows whose inputs stay in the nearest caches while the panels take turns.
+  // Rows with inputs that stay in the L1 and L2 caches while the loop iterates over the panels.
   constexpr int64_t kRows = 4 * S::kTileRows;
   float keep_sums[kRows];
   for (float& factor : keep_sums) factor = 1.0f;
@@ -58,7 +58,7 @@ void multiply_panels(const LinearPart& part, int64_t step, float* panels) {
   }
 }
 
-// The output features from `first` on, less than a vector of them.
+// Multiplies the last output features, starting at `first`: fewer than a vector.
 template <class S, class Rows>
 void multiply_last_outs(const LinearPart& part, int64_t first) {
   LinearPart rest = part;
@@ -67,8 +67,8 @@ void multiply_last_outs(const LinearPart& part, int64_t first) {
   multiply_skinny<S, Rows>(rest);
 }
 
-// Output features of a task at most, so that the panels (256 KiB) fit a thread's stack; and rows, so that
-// their inputs and sums stay in the L2 cache.
+// Maximum output features per task, so that the panels (256 KiB) fit on a thread's stack. Maximum rows, so
+// that their inputs and sums stay in the L2 cache.
 constexpr int64_t kPanelsOuts = 128, kPanelsRows = 256;
 
 template <class S, class Rows>

@@ -1,7 +1,8 @@
-// out = x W^T for many rows of x, by vectors of up to 8 lanes: some input features of all rows are packed as
-// tiles. Panels of weights are converted and transposed, one after another, and multiplied with all tiles.
+// out = x W^T for many rows of x, with vectors of up to 8 lanes. A block of input features of all rows is
+// packed as tiles. Panels of weights are converted and transposed one after another, and multiplied by all
+// tiles.
 //
-// Every element of out is one sum over in_features in order, whatever else is computed with it.
+// Every element of out is one sum over in_features in order, independent of other elements.
 #pragma once
 
 #include "attend/kernels/common/cpu/unroll.h"
@@ -10,18 +11,19 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Rows of a task at most: weights are packed once for so many.
+// Maximum rows per task, for which weights are packed once.
 constexpr int64_t kPackedRows = 512;
-// Output features of a task at most: enough to pack its rows for.
+// Maximum output features per task: enough to amortize packing its rows.
 constexpr int64_t kPackedRowsOuts = 512;
-// Tiles of such a task, a megabyte, and what whole vectors are written behind them.
+// Floats for the tiles of such a task (one megabyte), plus the overrun of whole-vector stores after the last
+// tile.
 template <class S>
 inline constexpr int64_t kPackedTileFloats = (kPackedRows + S::kTileRows) * kPanelSteps;
 
-// packed: tiles [num_steps, kTileRows] of the rows of x, one after another; the last is filled up with zeros.
-// Whole vectors are written: up to kLanes - kTileRows elements behind the last tile.
+// packed: consecutive tiles [num_steps, kTileRows] of the rows of x; the last tile is padded with zeros.
+// Whole vectors are stored, so up to kLanes - kTileRows elements after the last tile are overwritten.
 //
-// Rows of x often lie whole pages apart, and would push one another out of the caches.
+// Packing avoids cache conflicts: rows of x are often whole pages apart.
 template <class S>
 void pack_rows(const float* x, int64_t x_stride, int64_t num_rows, int num_steps, float* packed) {
   static_assert(S::kTileRows <= S::kLanes);
@@ -33,13 +35,13 @@ void pack_rows(const float* x, int64_t x_stride, int64_t num_rows, int num_steps
         rows[r] = r < S::kTileRows && row + r < num_rows ? S::load_first(x + (row + r) * x_stride + i, steps)
                                                          : S::zero();
       S::transpose(rows);
-      // In order: a vector's last lanes are overwritten by the next one.
+      // Stores in order: the next vector overwrites the last lanes of this one.
       for (int s = 0; s < steps; ++s) S::store(packed + row * num_steps + (i + s) * S::kTileRows, rows[s]);
     }
 }
 
-// kRows rows of a tile and kVecs vectors of output features of a panel, all sums in registers: out += x W^T,
-// or out = x W^T. The sums of the next tile are asked for meanwhile.
+// out += x W^T, or out = x W^T, for kRows rows of a tile and kVecs vectors of output features of a panel. All
+// sums are in registers. The sums of the next tile are prefetched.
 template <class S, int kRows, int kVecs>
 void multiply_tile(const float* x, const float* panel, int num_steps, bool adds, float* out,
                    int64_t out_stride) {
@@ -64,7 +66,7 @@ void multiply_tile(const float* x, const float* panel, int num_steps, bool adds,
   });
 }
 
-// The same for num_rows rows, kRows or less.
+// Like multiply_tile, for num_rows <= kRows rows.
 template <class S, int kRows, int kVecs>
 void multiply_tile_rows(int64_t num_rows, const float* x, const float* panel, int num_steps, bool adds,
                         float* out, int64_t out_stride) {
@@ -74,15 +76,15 @@ void multiply_tile_rows(int64_t num_rows, const float* x, const float* panel, in
   }
 }
 
-// Some input features of a part's rows, packed.
+// Packed tiles of a block of input features of a part's rows.
 struct PackedInputs {
   const float* tiles = nullptr;
   int64_t first = 0;
   int count = 0;
 };
 
-// out += x W^T, or out = x W^T for the first input features, for kVecs vectors of output features from `out`
-// on. Weights of those behind them are asked for meanwhile, some output features at a time.
+// out += x W^T, or out = x W^T for the first input features, for kVecs vectors of output features from `out`.
+// Prefetches the weights of later output features, a few per step.
 template <class S, int kVecs, class Rows>
 void multiply_panel_rows(const LinearPart& part, const Rows& weights, const PackedInputs& x, int64_t out,
                          float* panel) {

@@ -1,6 +1,7 @@
-// Rows of pairs: panels of weights are transposed, stay in the L1 cache, and are multiplied with all rows.
+// Products of rows of pairs: panels of weights are transposed, stay in the L1 cache, and are multiplied by
+// all rows.
 //
-// Every element of out is one sum over in_features in order, whatever else is computed with it.
+// Every element of out is one sum over in_features in order, independent of other elements.
 #pragma once
 
 #include "attend/kernels/common/cpu/unroll.h"
@@ -9,25 +10,25 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// A panel is [up to kPanelPairs, kPairPanelOuts] pairs, 24 KiB: input features by output features. Half of
-// the L1 cache: the rest is for the rows.
+// Panel shape: [up to kPanelPairs, kPairPanelOuts] pairs, input features by output features. A panel has 24
+// KiB, half of the L1 cache; the other half holds the rows.
 constexpr int kPanelPairs = 192;
 constexpr int kPanelInputs = 2 * kPanelPairs;
 constexpr int kPairPanelVecs = 2;
 constexpr int kPairPanelOuts = kPairPanelVecs * Avx512::kLanes;
 // 12 x 2 sums: a step reads two vectors of weights, half of what 6 x 4 sums read, and 12 pairs of x.
 constexpr int kPairPanelRows = 12;
-// Steps between looks at what to fetch.
+// Steps between prefetches.
 constexpr int kFetchSteps = 8;
 
-// Some input features of some output features, where they lie.
+// Input features of some output features in the weight's own memory.
 struct PanelSource {
   const BF16* weights = nullptr;
-  int64_t in_features = 0;  // from one output feature to the next
+  int64_t in_features = 0;  // stride between output features
   int num_inputs = 0, num_outs = 0;
 };
 
-// Asks for the lines of a panel, some at a time.
+// Prefetches the lines of a panel in portions.
 class PanelFetch {
  public:
   explicit PanelFetch(const PanelSource& panel, int64_t num_calls)
@@ -38,7 +39,7 @@ class PanelFetch {
         lines_(static_cast<int>(
             ceil_div(int64_t{panel.num_outs} * ceil_div(panel.num_inputs * 2, 64), num_calls))) {}
 
-  // Its share of one of num_calls calls.
+  // Prefetches the share of one of num_calls calls.
   [[gnu::always_inline]] void step() {
     for (int line = 0; line < lines_ && rows_left_ > 0; ++line) {
       __builtin_prefetch(row_ + at_, 0, 2);
@@ -72,7 +73,7 @@ inline void pack_panel(const PanelSource& source, uint32_t* panel) {
     }
 }
 
-// kRows rows and kVecs vectors of output features of a panel, all sums in registers.
+// Multiplies kRows rows by kVecs vectors of output features of a panel. All sums are in registers.
 template <int kRows, int kVecs>
 void multiply_panel_tile(const uint32_t* x, int64_t x_stride, const uint32_t* panel, int num_pairs, bool adds,
                          float* out, int64_t out_stride, PanelFetch& fetch) {
@@ -111,13 +112,13 @@ void multiply_panel_rows(int num_rows, const uint32_t* x, int64_t x_stride, cons
   }
 }
 
-// out += x W^T, or out = x W^T when `first` is 0, over a panel's input features from `first` on; out begins
-// with the panel's output features. Meanwhile `next` is fetched.
+// out += x W^T, or out = x W^T if `first` is 0, over a panel's input features from `first`. `out` starts at
+// the panel's output features. Prefetches `next` at the same time.
 inline void multiply_panel(const LinearPart& part, const PairRows& rows, int64_t first,
                            const PanelSource& source, const uint32_t* panel, float* out,
                            const PanelSource& next) {
   const int num_pairs = (source.num_inputs + 1) / 2;
-  // Tiles of equal heights: 16 rows are 8 and 8, not 12 and 4.
+  // Tiles have equal heights: 16 rows are 8 and 8, not 12 and 4.
   const int64_t num_tiles = ceil_div(part.num_rows, int64_t{kPairPanelRows});
   PanelFetch fetch(next, num_tiles * ceil_div(num_pairs, kFetchSteps));
   const auto multiply_rows = source.num_outs == kPairPanelOuts ? &multiply_panel_rows<kPairPanelRows, 2>
@@ -132,7 +133,7 @@ inline void multiply_panel(const LinearPart& part, const PairRows& rows, int64_t
 inline void multiply_pairs_packed(const LinearPart& part, const PairRows& rows) {
   alignas(64) uint32_t panel[kPanelPairs * kPairPanelOuts];
   const int64_t vector_outs = part.num_outs / Avx512::kLanes * Avx512::kLanes;
-  // Panels of equal lengths.
+  // Panels have equal lengths.
   const int64_t num_panels = ceil_div(part.in_features, int64_t{kPanelInputs});
   const int64_t panel_inputs = round_up(ceil_div(part.in_features, num_panels), int64_t{kPairInputs});
   const auto panel_at = [&](int64_t first, int64_t out) {
@@ -152,7 +153,7 @@ inline void multiply_pairs_packed(const LinearPart& part, const PairRows& rows) 
       multiply_panel(part, rows, first, source, panel, part.out + out,
                      last ? panel_at(first + panel_inputs, 0) : panel_at(first, out + kPairPanelOuts));
     }
-  // Less than a vector of output features.
+  // Last output features, fewer than a vector.
   LinearPart last = part;
   skip_outs(last, vector_outs);
   last.out += vector_outs;

@@ -1,7 +1,8 @@
-// A few rows of pairs: the weights stream through registers, each vector of them multiplied with every row.
+// Products of a few rows of pairs: weights stream through registers, and each vector of them is multiplied by
+// every row.
 //
-// Every product of a row with an output feature is one vector of sums over in_features in order, added up at
-// the end: its bits do not depend on the tile that computes it.
+// Every product of a row with an output feature is one vector of sums over in_features in order, reduced at
+// the end. Its bits do not depend on the tile that computes it.
 #pragma once
 
 #include "attend/kernels/common/cpu/mac_bf16.h"
@@ -11,17 +12,18 @@ namespace attend::kernels::cpu {
 namespace {
 
 using Pairs = Bf16Mac::StepVec;
-// Input features of a vector.
+// Input features per vector.
 constexpr int kPairInputs = 2 * kPairsPerVector;
-// 24 sums, a row and the weights fill the registers.
+// Maximum rows per tile: 24 sums, a row and the weights fill the registers.
 constexpr int kMaxPairTileRows = 6;
-// Output features of a tile. A single tile of few rows waits for memory, which gives most to who reads one
-// output feature after another; several tiles share what came.
+// Output features per tile. A single tile of few rows is bound by memory, and bandwidth is highest when one
+// output feature is read after another. Several tiles share the weights that are loaded.
 constexpr int pair_tile_outs(int rows, bool single) {
   return single && rows <= 4 ? 1 : 24 / rows > 8 ? 8 : 24 / rows;
 }
 
-// Where memory is asked for ahead of its use, in order: `lines` lines of 64 bytes with each vector of inputs.
+// Prefetch position in the weights, kFetchAhead bytes ahead of their use: `lines` lines of 64 bytes with each
+// vector of inputs.
 constexpr int64_t kFetchAhead = 8192;
 struct Fetch {
   const char* next;
@@ -32,7 +34,7 @@ struct Fetch {
   }
 };
 
-// As a lane of Avx512::reduce_add_lanes, bit by bit.
+// Reduces a vector, bit for bit like a lane of Avx512::reduce_add_lanes.
 inline float reduce_add512(__m512 x) {
   const __m512 halves = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4e));
   const __m512 quads = _mm512_add_ps(halves, _mm512_permute_ps(halves, 0xb1));
@@ -40,8 +42,8 @@ inline float reduce_add512(__m512 x) {
   return _mm512_cvtss_f32(_mm512_add_ps(pairs, _mm512_shuffle_f32x4(pairs, pairs, 0x4e)));
 }
 
-// x: [kRows, in_features] as pairs; weights: kOuts output features; to: [kRows, kOuts]. Meanwhile the lines
-// of `ahead`, num_ahead output features, are fetched.
+// x: [kRows, in_features] as pairs; weights: kOuts output features; to: [kRows, kOuts]. Prefetches the lines
+// of `fetch` at the same time.
 template <int kRows, int kOuts>
 void multiply_pair_tile(const uint32_t* x, int64_t x_stride, const BF16* weights, int64_t in_features,
                         float* to, int64_t out_stride, Fetch fetch) {
@@ -77,7 +79,7 @@ void multiply_pair_tile(const uint32_t* x, int64_t x_stride, const BF16* weights
       to[j / kOuts * out_stride + j % kOuts] = reduce_add512(sums[j / kOuts][j % kOuts]);
     return;
   }
-  // 16 vectors of sums are added up at once.
+  // Reduces 16 vectors of sums together.
 #pragma GCC unroll 2
   for (int first = 0; first < kSums; first += Avx512::kLanes) {
     F32 group[Avx512::kLanes];
@@ -92,12 +94,13 @@ void multiply_pair_tile(const uint32_t* x, int64_t x_stride, const BF16* weights
   }
 }
 
-// All rows and kOuts output features from `out` on: tiles of kRows or kRows - 1 rows take turns at weights
-// that stay in the nearest caches. Each fetches its share of the next strip's, so that memory is never idle.
+// Multiplies all rows by kOuts output features from `out`. Tiles of kRows or kRows - 1 rows share weights
+// that stay in the L1 and L2 caches. Each tile prefetches its share of the next strip, so that memory is
+// never idle.
 template <int kRows, int kOuts>
 void multiply_pair_strip(const LinearPart& part, const PairRows& rows, int64_t num_tiles, int64_t out) {
   const BF16* const weights = static_cast<const BF16*>(part.weight) + out * part.in_features;
-  // Beyond the last output feature lies the next layer's weight, or nothing that a prefetch would mind.
+  // Memory past the last output feature is the next layer's weight or unmapped; prefetching it is harmless.
   const int64_t row_bytes = part.in_features * 2, strip_bytes = kOuts * row_bytes;
   const char* const next =
       reinterpret_cast<const char*>(weights) + (strip_bytes < kFetchAhead ? kFetchAhead : strip_bytes);
@@ -115,7 +118,7 @@ void multiply_pair_strip(const LinearPart& part, const PairRows& rows, int64_t n
   }
 }
 
-// `height`: rows of the higher ones of num_tiles tiles, kRows or less.
+// `height`: rows of the taller of num_tiles tiles, at most kRows.
 template <int kRows, bool kSingle>
 void multiply_pair_tiles(const LinearPart& part, const PairRows& rows, int64_t num_tiles, int64_t height) {
   if constexpr (kRows > 0) {
@@ -129,7 +132,7 @@ void multiply_pair_tiles(const LinearPart& part, const PairRows& rows, int64_t n
 }
 
 inline void multiply_pairs_skinny(const LinearPart& part, const PairRows& rows) {
-  // Tiles of equal heights: 9 rows are 5 and 4, not 6 and 3.
+  // Tiles have equal heights: 9 rows are 5 and 4, not 6 and 3.
   const int64_t num_tiles = ceil_div(part.num_rows, int64_t{kMaxPairTileRows});
   if (num_tiles == 0) return;
   const auto multiply = num_tiles == 1 ? &multiply_pair_tiles<kMaxPairTileRows, true>

@@ -1,8 +1,8 @@
-// out = x W^T for a few rows of x: the weights stream through registers, each vector of them converted to f32
-// and multiplied with every row.
+// out = x W^T for a few rows of x: weights stream through registers. Each vector of them is converted to f32
+// and multiplied by every row.
 //
-// Every product of a row with an output feature is one vector of sums over in_features in order, added up at
-// the end: its bits do not depend on the tile that computes it.
+// Every product of a row with an output feature is one vector of sums over in_features in order, reduced at
+// the end. Its bits do not depend on the tile that computes it.
 #pragma once
 
 #include "attend/base/math.h"
@@ -11,13 +11,13 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Whether the output features of a single tile lie far apart, so that a part's weights are as many streams of
-// memory: the CPU's prefetcher runs ahead of each by itself. Where it runs far enough, one stream is as good.
+// True if a single tile reads output features that are far apart, as one memory stream per output feature:
+// the hardware prefetcher runs ahead of each stream. If it runs far enough ahead, a single stream is as fast.
 template <class S>
 inline constexpr bool kPrefetchesFarOuts = S::kLanes == 8;
-// Rows of a tile at most, and the output features of a tile of `rows` rows: what fills the registers with
-// sums. But a single tile of few rows waits for memory, which gives most to who reads few streams, where
-// elements need little work.
+// Maximum rows per tile, and output features of a tile of `rows` rows: the sums fill the registers. A single
+// tile of few rows is bound by memory; with plain weights it reads few streams at a time, which has the
+// highest bandwidth.
 template <class S>
 inline constexpr int kMaxTileRows = S::kLanes == 16 ? 6 : 4;
 template <class S, class Rows>
@@ -27,25 +27,26 @@ constexpr int tile_outs(int rows, bool single) {
   if (Rows::kPlain && single && rows <= 2) return kMinRows;
   return kSums / rows > 8 ? 8 : kSums / rows;
 }
-// Bytes that weights are asked for ahead of their use, at least; of a stream among others.
+// Minimum prefetch distance in bytes: for a single stream, and for each of several streams.
 constexpr int64_t kBytesAhead = 8192, kFarBytesAhead = 512;
 
-// Some output features, `step` apart.
+// Output features with a stride of `step`.
 struct Outs {
   int64_t first = 0, step = 1;
 
   int64_t operator[](int64_t i) const { return first + i * step; }
 };
-// Those whose weights will be wanted soon; or, where `inputs` is not 0, a tile's own so much further on.
+// Output features with weights to prefetch. If `inputs` is not 0, prefetches the tile's own output features
+// this many inputs ahead.
 struct PrefetchOuts {
   Outs outs = {};
   int64_t num_outs = 0;
   int64_t inputs = 0;
 };
 
-// x: [kRows, in_features]; weights: those of kOuts output features; to: [kRows, every output feature].
+// x: [kRows, in_features]; weights: kOuts output features; to: [kRows, all output features].
 //
-// Unrolled by pragma, because otherwise gcc moves the sums through memory before and after the loop.
+// The loops are unrolled by pragma; otherwise gcc moves the sums through memory before and after the loop.
 template <class S, class Rows, int kRows, int kOuts>
 void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Outs outs, float* to,
                        int64_t out_stride, PrefetchOuts ahead) {
@@ -57,7 +58,7 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Ou
     for (int o = 0; o < kOuts; ++o) sums[r][o] = S::zero();
 
   typename Rows::Group groups[kOuts];
-  // The products of a vector of inputs, which `load` and `load_x` read.
+  // Adds the products of a vector of inputs, read with `load` and `load_x`.
   const auto add_products = [&](const auto& load, const auto& load_x) {
     F32 vectors[kOuts];
 #pragma GCC unroll 8
@@ -84,7 +85,7 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Ou
   typename Rows::Scales scales[kOuts];
 #pragma GCC unroll 8
   for (int o = 0; o < kOuts; ++o) scales[o] = weights.scales(outs[o]);
-  // A group ends where a vector does, or with the last one.
+  // A group ends at the end of a vector or of the row.
   int64_t group = 0, group_end = 0;
   const auto begin_group = [&](int64_t i) {
 #pragma GCC unroll 8
@@ -97,7 +98,7 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Ou
     if (Rows::kGrouped && i >= group_end) begin_group(i);
   };
 
-  // Vectors that come together, or one by itself. Groups end with them.
+  // Adds a block of vectors that are decoded together, or a single vector. Groups end at block boundaries.
   const auto add_block = [&](int64_t i) {
     enter_group(i);
     if constexpr (Rows::kBlockVectors == 1) {
@@ -138,8 +139,8 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Ou
     for (int o = 0; o < kOuts; ++o) to[r * out_stride + outs[o]] = S::reduce_add(sums[r][o]);
 }
 
-// What the tiles of a strip fetch while they are at `outs`, so that memory is never idle: the next strip's,
-// or what comes next in each stream.
+// Weights that the tiles of a strip prefetch while they compute `outs`, so that memory is never idle: the
+// next strip, or the next inputs of each stream.
 template <int kOuts, bool kPrefetchesFar>
 PrefetchOuts next_outs(const LinearPart& part, Outs outs) {
   const int64_t row_bytes = weight_row_bytes(part);
@@ -149,8 +150,8 @@ PrefetchOuts next_outs(const LinearPart& part, Outs outs) {
   return {.outs = {outs.first + distance, 1}, .num_outs = rest < 0 ? 0 : rest < kOuts ? rest : kOuts};
 }
 
-// All rows and kOuts output features: tiles of kRows or kRows - 1 rows take turns at weights that stay in the
-// nearest caches. Each fetches its share of what comes next.
+// Multiplies all rows by kOuts output features. Tiles of kRows or kRows - 1 rows share weights that stay in
+// the L1 and L2 caches. Each tile prefetches its share of the next weights.
 template <class S, class Rows, int kRows, int kOuts, bool kPrefetchesFar>
 void multiply_dot_strip(const LinearPart& part, const Rows& weights, int64_t num_tiles, Outs outs) {
   const PrefetchOuts all = next_outs<kOuts, kPrefetchesFar>(part, outs);
@@ -168,7 +169,7 @@ void multiply_dot_strip(const LinearPart& part, const Rows& weights, int64_t num
   }
 }
 
-// `height`: rows of the higher ones of num_tiles tiles, kRows or less.
+// `height`: rows of the taller of num_tiles tiles, at most kRows.
 template <class S, class Rows, int kRows, bool kSingle>
 void multiply_dot_rows(const LinearPart& part, const Rows& weights, int64_t num_tiles, int64_t height) {
   if constexpr (kRows > 0) {
@@ -188,7 +189,7 @@ void multiply_dot_rows(const LinearPart& part, const Rows& weights, int64_t num_
 
 template <class S, class Rows>
 void multiply_skinny(const LinearPart& part) {
-  // Tiles of equal heights: 9 rows are 5 and 4, not 6 and 3.
+  // Tiles have equal heights: 9 rows are 5 and 4, not 6 and 3.
   constexpr int kMaxRows = kMaxTileRows<S>;
   const int64_t num_tiles = (part.num_rows + kMaxRows - 1) / kMaxRows;
   if (num_tiles == 0) return;

@@ -1,7 +1,7 @@
-// Weights as the tiles of linear_amx.cc multiply them: split into bf16 parts, out of their place.
+// Weights for the tiles of linear_amx.cc: split into bf16 parts and copied to a buffer.
 //
-// Where weights lie, output features are often a power of two apart: used in place, they would push one
-// another out of the caches.
+// The stride between output features of a weight is often a power of two, so that tiles used in place would
+// evict one another from the caches.
 #pragma once
 
 #include "attend/kernels/common/cpu/amx_parts.h"
@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Tiles of kTileOuts output features by kTileSteps input features: [tiles of output features][num_steps
-// tiles of input features][kNumBf16Parts][kTileBytes]. Beyond the matrix's last output feature stands
-// anything.
+// Tiles of kTileOuts output features by kTileSteps input features: [tiles of output features][num_steps tiles
+// of input features][kNumBf16Parts][kTileBytes]. Elements past the matrix's last output feature are
+// undefined.
 template <class T>
 struct WeightTiles {
   static constexpr int64_t kStepBytes = kNumBf16Parts<T> * kTileBytes;
@@ -25,11 +25,11 @@ struct WeightTiles {
   char* tile(int64_t out_tile, int64_t step) const {
     return data + (out_tile * num_steps + step) * kStepBytes;
   }
-  // Where the first part of an output feature goes.
+  // Address of the first part of an output feature.
   char* row(int64_t out, int64_t step) const { return tile(out / kTileOuts, step) + out % kTileOuts * 64; }
 };
 
-// Reads the weights of a part.
+// Reads and splits the weights of a part.
 template <class T>
 class WeightReader {
  public:
@@ -38,7 +38,7 @@ class WeightReader {
         num_outs_(part.num_outs),
         in_features_(part.in_features) {}
 
-  // The tiles' num_steps steps from `feature` on of the output feature that stands at out + idx, if any.
+  // Reads the tiles' num_steps steps from `feature` for output feature out + idx, if it exists.
   void read_run(int64_t out, int64_t idx, int64_t feature, const WeightTiles<T>& tiles) const {
     if (out + idx >= num_outs_) return;
     const T* const weights = weight_ + (out + idx) * in_features_;
@@ -46,15 +46,15 @@ class WeightReader {
       read(weights + feature, in_features_ - feature, tiles.row(idx, step));
   }
 
-  // A single step of num_outs output features.
+  // Reads a single step of num_outs output features.
   void read_step(int64_t out, int64_t num_outs, int64_t feature, const WeightTiles<T>& tiles) const {
     const int64_t count = in_features_ - feature, end = least(num_outs, num_outs_ - out);
     const T* weights = weight_ + out * in_features_ + feature;
     for (int64_t idx = 0; idx < end; ++idx, weights += in_features_) read(weights, count, tiles.row(idx, 0));
   }
 
-  // Asks for what read_step will want. Inlined, because gcc takes a function that only prefetches for one
-  // that does nothing.
+  // Prefetches the weights of a read_step() call. Always inlined, because gcc treats a function that only
+  // prefetches as one without effects.
   [[gnu::always_inline]] void fetch_step(int64_t out, int64_t num_outs, int64_t feature) const {
     const int64_t end = least(num_outs, num_outs_ - out);
     const T* weights = weight_ + out * in_features_ + feature;

@@ -1,5 +1,5 @@
-// Vectors of the codes of quantized weights: fp8, int8, and 4 bits, looked up in a table of the 16 values
-// that they stand for. Instruction sets do better in files of their own.
+// Vectors of dequantized values: fp8, int8, and 4 bits through a table of the 16 values. AVX2 and AVX-512
+// have faster specializations in their own files.
 #pragma once
 
 #include <bit>
@@ -12,24 +12,24 @@ namespace attend::kernels::cpu {
 namespace {
 
 inline constexpr float kInt4Values[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-// E2M1: a sign, two bits of exponent, one of mantissa (OCP MX specification).
+// E2M1: a sign, two exponent bits, one mantissa bit (OCP MX specification).
 inline constexpr float kE2M1Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                           -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-// 2^(exponent - 127): the exponent of a binary32, but for the smallest, which is subnormal there.
+// 2^(exponent - 127), built from the exponent field of a binary32. The smallest one is subnormal in binary32.
 inline float power_of_two(uint8_t exponent) {
   return std::bit_cast<float>(exponent == 0 ? 0x00400000u : static_cast<uint32_t>(exponent) << 23);
 }
 
-// As BF16's own conversion, which is no inline one.
+// Inline version of BF16's conversion to float.
 inline float widened(BF16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
 
-// kLanes numbers that are kFactor times smaller than what the bytes stand for. None is NaN.
+// Loads kLanes values divided by kFactor. No value is NaN.
 template <class S>
 struct Fp8Values {
   using Fp8Value = F8E4M3;
   static constexpr float kFactor = 1.0f;
-  // The exponent's bias is 120 less than that of binary32.
+  // The exponent bias is 120 less than that of binary32.
   static typename S::F32 load(const F8E4M3* p) {
     float values[S::kLanes];
     for (int i = 0; i < S::kLanes; ++i) {
@@ -40,7 +40,7 @@ struct Fp8Values {
   }
 };
 
-// As Fp8Values, of int8.
+// Like Fp8Values, for int8.
 template <class S>
 struct Int8Values {
   using Fp8Value = int8_t;
@@ -52,12 +52,14 @@ struct Int8Values {
   }
 };
 
-// Of 4 bits:
+// Decodes 4-bit values:
 //
-//   Table; int4(zero, scale); e2m1(scale)    the values that codes have in a group
-//   look_up(p, table)       kLanes codes, of a byte the lower one first; in an order of their own
-//   to_packed_order(x)        inputs in that order, and back
-//   gather(row, order)      row[order[lane]]
+//   Table                       values of the 16 bit patterns in a group
+//   int4(zero, scale), e2m1(scale)
+//                               tables of both formats
+//   look_up(p, table)           kLanes values, in packed order; a byte holds the lower one first
+//   to_packed_order(x)          inputs in packed order; from_packed_order() is the inverse
+//   gather(row, order)          row[order[lane]]
 //   broadcast(scale)
 template <class S>
 struct Int4Decoder {

@@ -1,5 +1,5 @@
-// Values of weights with AVX2. Those of 4 bits become f16, which is exact, on their way through memory
-// (fp8_halves.h); of fp8 that is slower than from register to register, unlike in attention.
+// Dequantized values with AVX2. 4-bit values are converted to f16, which is exact, and pass through memory
+// (fp8_halves.h). For fp8 this is slower than converting in registers, unlike in attention.
 #pragma once
 
 #include <array>
@@ -30,18 +30,18 @@ struct Int8Values<Avx2> {
   }
 };
 
-// The lower and the upper bytes of 16 f16, each in both halves of a vector.
+// Lower and upper bytes of 16 f16 values, each table in both halves of a vector.
 struct HalvesTable {
   alignas(32) std::array<uint8_t, 32> low, high;
 
-  // Of code - zero.
+  // Table of q - zero for all 16 values q.
   static constexpr HalvesTable make_integer_table(int zero) {
     HalvesTable table{};
     for (int code = 0; code < 16; ++code) table.set(code, make_integer(code - zero));
     return table;
   }
-  // A float16 has nine bits of mantissa below the one of e2m1, and an exponent bias that is 14 more. 0.5 is
-  // the only one that is subnormal in e2m1.
+  // f16 has nine more mantissa bits than e2m1, and an exponent bias that is 14 higher. 0.5 is the only
+  // subnormal value of e2m1.
   static constexpr HalvesTable make_e2m1_table() {
     HalvesTable table{};
     for (int code = 0; code < 16; ++code) {
@@ -69,7 +69,7 @@ struct HalvesTable {
   }
 };
 
-// For each zero.
+// Tables for all zero points.
 inline constexpr std::array<HalvesTable, 256> kIntegerHalves = [] {
   std::array<HalvesTable, 256> tables{};
   for (int zero = 0; zero < 256; ++zero)
@@ -116,7 +116,7 @@ struct Int4Decoder<Avx2> {
     block.store(0, _mm256_unpacklo_epi8(low, high));
     block.store(16, _mm256_unpackhi_epi8(low, high));
   }
-  // The halves of a vector's registers are interleaved by themselves: first come codes 0 to 7 and 16 to 23.
+  // Vectors are interleaved per 128-bit half: the first has values 0 to 7 and 16 to 23.
   static F32 vector_of(const Block& block, int i, const Table& table) {
     return _mm256_mul_ps(block.load(i % 2 * 16 + i / 2 * 8), table.scale);
   }
@@ -133,7 +133,7 @@ struct Int4Decoder<Avx2> {
   static __m256i bytes(const std::array<uint8_t, 32>& of) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(of.data()));
   }
-  // The codes of a byte in each 16 bits, the lower one in the lower byte.
+  // Splits each byte's two 4-bit values into 16 bits, the lower one in the lower byte.
   static __m128i split(__m128i wide) {
     return _mm_and_si128(_mm_or_si128(wide, _mm_slli_epi16(wide, 4)), _mm_set1_epi8(15));
   }

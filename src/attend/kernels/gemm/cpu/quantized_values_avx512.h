@@ -1,4 +1,4 @@
-// Values of weights with AVX-512.
+// Dequantized values with AVX-512.
 #pragma once
 
 #include "attend/kernels/common/cpu/simd_avx512.h"
@@ -7,8 +7,8 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// A sign that fills the upper byte is one above the exponent's place in a float16 too; the exponent's bias is
-// 8 less there.
+// Sign-extending a byte puts the sign one bit above the f16 exponent too. The exponent bias is 8 less than
+// that of f16.
 template <>
 struct Fp8Values<Avx512> {
   using Fp8Value = F8E4M3;
@@ -28,9 +28,9 @@ struct Int8Values<Avx512> {
   }
 };
 
-// A permutation looks at the lowest 4 bits of each lane, so a shift brings a code into place. All 16 codes
-// are 64 bits: where each 64 bits of a vector are shifted by another 4, its lower half ends in code j, its
-// upper half in code j + 8.
+// A permutation uses the lowest 4 bits of each lane, so a shift moves a value into place. All 16 values of a
+// block are 64 bits. If each 64-bit lane is shifted by 4 more bits than the previous one, its lower half ends
+// with value j and its upper half with value j + 8.
 template <>
 struct Int4Decoder<Avx512> {
   using F32 = __m512;

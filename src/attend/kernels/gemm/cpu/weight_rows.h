@@ -1,20 +1,20 @@
-// The rows of a weight, a class for each format: how a vector of elements comes out of the bits.
+// Rows of a weight, one class per format, that decode vectors of elements:
 //
-//   Scales scales(out)                     where those of an output feature are
-//   Group group(scales, g)                 what the elements of its group g share
-//   group_end(i)                           where the group ends that begins at input i
-//   kPlain                                 whether elements are numbers, not codes
-//   kGrouped                               whether there are groups at all
-//   load(out, i, group)                    kLanes elements from input i on, in an order of the format's own
-//   load_first(out, i, n, group)           the first n of them, and zeros; never asked of 4 bits
-//   load_x(row, i)                         the inputs that those multiply
-//   load_in_order(out, i, n)               n elements one after another, and zeros, of any group
-//   prefetch(out, i)                       the line of memory that elements from i on begin in
-//   kLineVectors                           vectors of a line
-//   kInOrder                               whether inputs stand in the order of x
-//   kBlockVectors                          vectors that are quicker to come by together; 1: none
+//   Scales scales(out)                     position of an output feature's scales
+//   Group group(scales, g)                 data that the elements of its group g share
+//   group_end(i)                           end of the group that starts at input i
+//   kPlain                                 true if elements are floats, not quantized values
+//   kGrouped                               true if the format has groups
+//   load(out, i, group)                    kLanes elements from input i, in the format's order
+//   load_first(out, i, n, group)           the first n of them, then zeros; not for 4 bits
+//   load_x(row, i)                         the inputs that those elements multiply
+//   load_in_order(out, i, n)               n consecutive elements of any group, then zeros
+//   prefetch(out, i)                       prefetches the cache line of element i
+//   kLineVectors                           vectors per cache line
+//   kInOrder                               true if inputs are in the order of x
+//   kBlockVectors                          vectors that are decoded together faster; 1: none
 //   load_block(out, i, group, block), vector_of(block, j, group)
-//                                          those from input i on, of one group, and one of them
+//                                          decodes a block of one group from input i; its vector j
 #pragma once
 
 #include <cstring>
@@ -59,13 +59,13 @@ class PlainRows {
   int64_t in_features_;
 };
 
-// Values of a byte, with scales of groups of output features by groups of inputs.
+// One-byte values with scales per group of output features and group of inputs.
 template <class S, class CodesOfByte>
 class ByteRows {
  public:
   using F32 = typename S::F32;
   using Scales = const float*;
-  using Group = F32;  // the scale, times the codes' factor
+  using Group = F32;  // scale times the format's factor
   using Values = CodesOfByte;
   using Fp8Value = typename Values::Fp8Value;
   static constexpr int kLineVectors = 64 / S::kLanes;
@@ -110,20 +110,20 @@ class ByteRows {
   const WeightGroups groups_;
 };
 
-// kBlockVectors of an instruction set's codes.
+// kBlockVectors of an instruction set's decoder.
 template <class Values>
 constexpr int block_vectors() {
   if constexpr (requires { Values::kBlockVectors; }) return Values::kBlockVectors;
   return 1;
 }
 
-// Values of 4 bits are looked up in the 16 values that they have in their group.
+// 4-bit values, decoded through a table of the 16 values of their group.
 template <class S, bool kReordered>
 class FourBitRows {
  public:
   using F32 = typename S::F32;
   using Values = Int4Decoder<S>;
-  using Scales = int64_t;  // index of the first
+  using Scales = int64_t;  // index of the first scale
   using Group = typename Values::Table;
   static constexpr int kLineVectors = 128 / S::kLanes;
   static constexpr bool kPlain = false;
@@ -159,7 +159,7 @@ class FourBitRows {
     if constexpr (kReordered) return Values::to_packed_order(Values::gather(row, groups_.input_order + i));
     return Values::to_packed_order(S::load(row + i));
   }
-  // Vectors of inputs are whole: groups are.
+  // Groups, and so input ranges, are whole vectors.
   F32 load_in_order(int64_t out, int64_t i, int) const {
     return Values::from_packed_order(load(out, i, group(scales(out), i / groups_.group_ins)));
   }
@@ -185,7 +185,7 @@ class FourBitRows {
   const WeightGroups groups_;
 };
 
-// Calls fn with the rows' class.
+// Calls fn with the row class of the weight's format.
 template <class S, class Fn>
 void visit_rows(const LinearPart& part, const Fn& fn) {
   switch (part.groups.format) {

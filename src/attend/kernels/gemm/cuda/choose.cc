@@ -39,7 +39,7 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .skinny_any_width_max_rows = 16,
                            .skinny_more_rows_max_features = 32768};
 
-// The H200's, until another GPU is timed.
+// Tuning of the H200, used for other GPUs until they are measured.
 constexpr std::array kGemmTunings{GpuTuning<GemmTuning>{"H100, H200", 9, 0, kH200},
                                   GpuTuning<GemmTuning>{"Ampere, others", 8, 0, kH200}};
 
@@ -50,7 +50,8 @@ bool x_aligned_after_norm(const GemmProblem& problem) {
   return problem.norm == GemmNorm::kNone ? problem.x_aligned : problem.normalized_aligned;
 }
 
-// Groups of eight 16-bit inputs of x, which a norm may have left, and of the weight.
+// Returns true if x and the weight are 16-bit and consist of aligned groups of eight elements. x may be the
+// output of a separate norm launch.
 bool fits_tensor_cores(const GemmProblem& problem, bool x_aligned) {
   return problem.format == WeightFormat::kPlain && problem.dtype != DType::kF32 &&
          problem.in_features % 8 == 0 && x_aligned && problem.weight_aligned;
@@ -73,12 +74,13 @@ bool gated_mlp_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const 
          tuning.min_wave_efficiency;
 }
 
-// Batch-invariant, with SiLU in the product: all of a layer's kernels, whatever the rows, or none of them.
+// True if the gated-MLP GEMM can serve all row counts of a batch-invariant layer: one kernel must serve all
+// of them, or none.
 bool supports_invariant_gated(const GemmProblem& problem, const GpuFacts& gpu) {
   return problem.gated && problem.batch_invariant && fits_sm90_tiles(problem, gpu);
 }
 
-// Its CTAs add K in another order than the kernels of other numbers of rows.
+// Excludes batch-invariant problems: CTAs sum K in another order than kernels for other row counts.
 bool split_k_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   return !problem.batch_invariant && fits_sm90_tiles(problem, gpu);
 }
@@ -95,14 +97,15 @@ bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTu
 
 bool split_k_norms(const GemmProblem& problem) { return problem.norm == GemmNorm::kDeferred; }
 
-// The range of f16 is too small for a product of x and the norm's weight before it is scaled. Elsewhere a
-// norm in the product would be rounded in another way than the one before the batch-invariant GEMM.
+// Rejects f16: its range is too small for the product of x and the norm weight before scaling. Rejects
+// batch-invariant problems: a norm inside the GEMM rounds differently than the separate norm of the
+// batch-invariant GEMM.
 bool skinny_norms(const GemmProblem& problem) {
   return !problem.batch_invariant && problem.dtype == DType::kBF16 && problem.norm_dtype == DType::kBF16 &&
          problem.norm_aligned;
 }
 
-// Its bits are not those of more rows.
+// Excludes batch-invariant problems: its bits differ from those of kernels for more rows.
 bool gemv_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && !problem.batch_invariant && !problem.gated && problem.num_rows == 1 &&
          problem.out_dtype == problem.dtype && problem.out_features % sm90::kGemvOuts == 0 &&
@@ -110,7 +113,7 @@ bool gemv_supports(const GemmProblem& problem, const GpuFacts& gpu) {
          fits_tensor_cores(problem, x_aligned_after_norm(problem));
 }
 
-// Registers hold all of the weight, and it is large. A norm would be a launch of its own.
+// Requires a large weight that fits into registers. A norm would need a separate launch.
 bool gemv_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
   return problem.norm == GemmNorm::kNone &&
          problem.out_features * problem.in_features >= tuning.gemv_min_elements &&
@@ -141,7 +144,7 @@ bool invariant_sm90_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   return supports_invariant_gated(problem, gpu) || (gpu.runs_sm90a() && invariant_supports(problem, gpu));
 }
 
-// Codes that lanes load 16 bytes of at once, and 16-bit activations.
+// Requires 16-byte loads of quantized values per lane, and 16-bit activations.
 bool fits_quantized_kernels(const GemmProblem& problem) {
   const int64_t inputs_per_16_bytes = has_four_bits(problem.format) ? 32 : 16;
   return problem.format != WeightFormat::kPlain && problem.dtype != DType::kF32 &&
@@ -178,13 +181,13 @@ bool skinny_quantized_are_faster(const GemmProblem& problem, const GpuFacts&, co
   return problem.num_rows <= tuning.skinny_quantized_max_rows;
 }
 
-// Its launch before the product rounds x, and norms it on the way.
+// The launch that rounds x before the product also applies the norm.
 bool fp8_norms(const GemmProblem& problem) {
   return problem.norm_dtype == problem.dtype && problem.norm_aligned;
 }
 
 bool rounds_to_fp8(const GemmProblem& problem, const GpuFacts& gpu) {
-  constexpr int64_t kUnit = 16;  // of TMA and cuBLASLt
+  constexpr int64_t kUnit = 16;  // required by TMA and cuBLASLt
   const bool x_aligned =
       problem.norm == GemmNorm::kNone || fp8_norms(problem) ? problem.x_aligned : problem.normalized_aligned;
   return gpu.runs_sm90a() && problem.rounds_x && problem.format == WeightFormat::kFp8 &&
@@ -193,14 +196,14 @@ bool rounds_to_fp8(const GemmProblem& problem, const GpuFacts& gpu) {
          problem.has_workspace;
 }
 
-// A scale of an output is one number, of all inputs.
+// Requires one scale per output, shared by all inputs.
 bool fp8_supports(const GemmProblem& problem, const GpuFacts& gpu) {
-  constexpr int64_t kUnit = 16;  // of cuBLASLt
+  constexpr int64_t kUnit = 16;  // required by cuBLASLt
   return rounds_to_fp8(problem, gpu) && problem.has_fp8_matmul && problem.group_ins >= problem.in_features &&
          problem.num_weight_rows() % kUnit == 0;
 }
 
-// A tile of outputs has one scale for each block of inputs.
+// Requires one scale per tile of outputs and block of inputs.
 bool fp8_blocks_support(const GemmProblem& problem, const GpuFacts& gpu) {
   return rounds_to_fp8(problem, gpu) && problem.group_ins == sm90::kFp8BlockInputs &&
          (problem.group_outs % sm90::kFp8TileOuts == 0 || problem.group_outs >= problem.num_weight_rows()) &&
@@ -218,7 +221,7 @@ bool fp8_blocks_are_faster(const GemmProblem& problem, const GpuFacts&, const Ge
 bool quantized_tiles_support(const GemmProblem& problem, const GpuFacts& gpu) {
   const bool has_whole_groups =
       problem.group_ins >= problem.in_features || problem.group_ins % sm90::kScaledInputs == 0;
-  // Others take batch-invariant problems of more rows, in another order of sums.
+  // Other kernels sum batch-invariant problems of more rows in another order.
   return gpu.runs_sm90a() && !problem.batch_invariant && fits_quantized_kernels(problem) &&
          problem.format != WeightFormat::kMxFp4 && has_whole_groups && !problem.reorders &&
          problem.num_weight_rows() % sm90::kPairRows == 0;
@@ -228,7 +231,7 @@ bool quantized_tiles_are_faster(const GemmProblem& problem, const GpuFacts&, con
   return problem.num_rows <= tuning.quantized_tile_max_rows;
 }
 
-// Scales are in the factors of int4, and those of whole rows of fp8.
+// Scales are applied to the operands: the weight for int4, whole rows of x for fp8.
 bool scaled_quantized_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   if (!quantized_tiles_support(problem, gpu) || problem.norm == GemmNorm::kDeferred ||
       problem.format == WeightFormat::kInt8)
@@ -261,7 +264,7 @@ bool dequantize_then_gemm_supports(const GemmProblem& problem, const GpuFacts&) 
          problem.has_workspace;
 }
 
-// Of what the quantized GEMM does not take, or not faster.
+// Used for problems that the quantized GEMM does not support or does not run faster.
 bool dequantize_then_gemm_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
   return problem.num_rows >= tuning.min_rows_of_widened;
 }
@@ -272,44 +275,42 @@ bool cublaslt_supports(const GemmProblem& problem, const GpuFacts&) {
 
 constexpr std::array kRows{
     GemmRow{GemmKernel::kGatedMlp, "gated-MLP GEMM (sm90)", gated_mlp_supports, gated_mlp_is_faster,
-            never_norms, "SiLU in the product, and tiles that keep the SMs busy"},
+            never_norms, "fused SiLU, and tiles that keep the SMs busy"},
     GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", split_k_supports, split_k_is_faster,
-            split_k_norms, "rows and weight of a size where clusters share the inputs best"},
-    GemmRow{GemmKernel::kSkinnyQuantized, "skinny GEMM of codes", skinny_quantized_supports,
-            skinny_quantized_are_faster, skinny_norms,
-            "few rows: bound by reading the weight in its own bits"},
-    GemmRow{GemmKernel::kFp8, "fp8 by fp8 (cuBLASLt)", fp8_supports, fp8_is_faster, fp8_norms,
-            "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
-    GemmRow{GemmKernel::kFp8Blocks, "fp8 by fp8 of blocks (sm90)", fp8_blocks_support, fp8_blocks_are_faster,
-            fp8_norms, "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
-    GemmRow{
-        GemmKernel::kScaledQuantized, "swap-AB GEMM of scaled codes (sm90)", scaled_quantized_supports,
-        scaled_quantized_are_faster, never_norms,
-        "reads the weight in its own bits, and no sums wait for scales: rows enough for the tensor cores"},
-    GemmRow{GemmKernel::kSwapAbQuantized, "swap-AB GEMM of codes (sm90)", quantized_tiles_support,
-            quantized_tiles_are_faster, split_k_norms, "reads the weight in its own bits: not many rows"},
-    GemmRow{GemmKernel::kGemv, "GEMM of a lone row (sm90)", gemv_supports, gemv_is_faster, never_norms,
-            "one row, and a weight that registers hold: all of it is asked for before x is there"},
+            split_k_norms, "number of rows and size of the weight for which clusters split K best"},
+    GemmRow{GemmKernel::kSkinnyQuantized, "skinny quantized GEMM", skinny_quantized_supports,
+            skinny_quantized_are_faster, skinny_norms, "few rows: bound by reading the quantized weight"},
+    GemmRow{GemmKernel::kFp8, "fp8 x fp8 GEMM (cuBLASLt)", fp8_supports, fp8_is_faster, fp8_norms,
+            "x may be rounded to fp8: half the tensor-core time, and W is read quantized"},
+    GemmRow{GemmKernel::kFp8Blocks, "fp8 x fp8 block-scaled GEMM (sm90)", fp8_blocks_support,
+            fp8_blocks_are_faster, fp8_norms,
+            "x may be rounded to fp8: half the tensor-core time, and W is read quantized"},
+    GemmRow{GemmKernel::kScaledQuantized, "swap-AB scaled quantized GEMM (sm90)", scaled_quantized_supports,
+            scaled_quantized_are_faster, never_norms,
+            "reads the quantized weight, without scaling sums: enough rows for the tensor cores"},
+    GemmRow{GemmKernel::kSwapAbQuantized, "swap-AB quantized GEMM (sm90)", quantized_tiles_support,
+            quantized_tiles_are_faster, split_k_norms, "reads the quantized weight: few rows"},
+    GemmRow{GemmKernel::kGemv, "GEMV (sm90)", gemv_supports, gemv_is_faster, never_norms,
+            "one row, and the weight fits in registers: all of it is loaded before x is available"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_supports, skinny_is_faster, skinny_norms,
             "few rows: bound by reading the weight"},
     GemmRow{GemmKernel::kInvariantSm90, "batch-invariant GEMM (sm90)", invariant_sm90_supports, always,
-            never_norms, "batch-invariant, more rows than the skinny GEMM takes"},
+            never_norms, "batch-invariant, more rows than the skinny GEMM supports"},
     GemmRow{GemmKernel::kInvariantSm80, "batch-invariant GEMM (sm80)", invariant_supports, always,
-            never_norms, "batch-invariant, more rows than the skinny GEMM takes"},
+            never_norms, "batch-invariant, more rows than the skinny GEMM supports"},
     GemmRow{GemmKernel::kQuantized, "quantized GEMM", quantized_supports, quantized_is_faster, never_norms,
-            "reads the weight in its own bits: few rows, batch-invariant, or no workspace"},
-    GemmRow{GemmKernel::kDequantizeThenGemm, "widened weight", dequantize_then_gemm_supports,
+            "reads the quantized weight: few rows, batch-invariant, or no workspace"},
+    GemmRow{GemmKernel::kDequantizeThenGemm, "dequantize, then GEMM", dequantize_then_gemm_supports,
             dequantize_then_gemm_is_faster, never_norms,
-            "many rows: the weight as elements, tile after tile, costs less than its codes for each tile of "
-            "rows"},
+            "many rows: dequantizing the weight once is faster than once per tile of rows"},
     GemmRow{GemmKernel::kCublasLt, "cuBLASLt", cublaslt_supports, always, never_norms,
-            "nothing above takes it or is faster"},
+            "no kernel above supports the problem or is faster"},
     GemmRow{GemmKernel::kNaive, "naive GEMM",
             [](const GemmProblem& problem, const GpuFacts&) { return !problem.gated; }, always, never_norms,
-            "no tensor-core kernel takes it, and it is batch-invariant or the weight quantized"},
+            "no tensor-core kernel supports the problem, which is batch-invariant or has a quantized weight"},
     GemmRow{GemmKernel::kGemmThenSilu, "GEMM, then SiLU",
             [](const GemmProblem& problem, const GpuFacts&) { return problem.gated; }, always, never_norms,
-            "nothing above does both or is faster"}};
+            "no kernel above fuses both or is faster"}};
 static_assert(kRows.size() == kNumGemmKernels);
 
 static_assert(in_order_of_kernels(kRows));
@@ -323,7 +324,7 @@ std::span<const GemmRow> gemm_rows() { return kRows; }
 const GemmRow& gemm_row(GemmKernel kernel) { return kRows[static_cast<size_t>(kernel)]; }
 
 const GemmRow& choose(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
-  return first_row("dense layer", gemm_rows(), problem, gpu, tuning);
+  return first_row("linear", gemm_rows(), problem, gpu, tuning);
 }
 
 }  // namespace attend::kernels::cuda

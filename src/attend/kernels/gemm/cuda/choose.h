@@ -1,5 +1,5 @@
-// Which kernel multiplies a dense layer on a GPU: the table of candidates, and the choice among them. Pure:
-// for any GPU, on any machine.
+// Selects the kernel of a linear layer on a GPU from a table of candidates. Pure: works for any GPU on any
+// machine.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace attend::kernels::cuda {
 enum class GemmKernel : uint8_t {
   kGatedMlp,            // sm90/gated_mlp/
   kSwapAbSplitK,        // sm90/swap_ab/
-  kSkinnyQuantized,     // sm80/skinny_gemm.h, of quantized weights
+  kSkinnyQuantized,     // sm80/skinny_gemm.h, quantized weights
   kFp8,                 // fp8_linear.cc
-  kFp8Blocks,           // fp8_linear.cc, of blocks
-  kScaledQuantized,     // sm90/swap_ab/, of int4 whose factors are scaled, fp8 whose rows are
-  kSwapAbQuantized,     // sm90/swap_ab/, of quantized weights
+  kFp8Blocks,           // fp8_linear.cc, block scales
+  kScaledQuantized,     // sm90/swap_ab/, scales applied to the operands: int4 weights, fp8 rows
+  kSwapAbQuantized,     // sm90/swap_ab/, quantized weights
   kGemv,                // sm90/gemv/
   kSkinny,              // sm80/skinny_gemm.h
   kInvariantSm90,       // sm90/batch_invariant/
@@ -28,7 +28,7 @@ enum class GemmKernel : uint8_t {
   kDequantizeThenGemm,  // quantized_linear.cc
   kCublasLt,            // matmul.h
   kNaive,               // common/batch_invariant_gemm_kernel.h
-  kGemmThenSilu,        // no kernel for gate, up and SiLU together: another choice, and then silu_mul()
+  kGemmThenSilu,        // no fused gate, up and SiLU: another kernel of this list, then silu_mul()
 };
 inline constexpr int kNumGemmKernels = 16;
 
@@ -36,90 +36,93 @@ inline constexpr int kNumGemmKernels = 16;
 enum class GemmNorm : uint8_t {
   kNone,
   kInline,
-  kDeferred,  // by the product before
+  kDeferred,  // deferred by the previous GEMM
 };
 
-// What a choice depends on. "Aligned": rows begin at multiples of 16 bytes.
+// Properties that the choice depends on. "Aligned" means that rows start at multiples of 16 bytes.
 struct GemmProblem {
   int64_t num_rows = 0, in_features = 0;
-  int64_t out_features = 0;    // of out; `gated`: the weight has twice as many rows
-  DType dtype = DType::kBF16;  // of x, and of a plain weight
+  int64_t out_features = 0;    // features of out; if `gated`, the weight has twice as many rows
+  DType dtype = DType::kBF16;  // dtype of x, and of a plain weight
   DType out_dtype = DType::kBF16;
   bool gated = false;  // out = silu(gate) * up
   bool batch_invariant = false;
   bool x_aligned = true, weight_aligned = true;
-  bool out_aligned_8 = true;  // rows of out begin at multiples of 8 bytes
+  bool out_aligned_8 = true;  // rows of out start at multiples of 8 bytes
   GemmNorm norm = GemmNorm::kNone;
-  DType norm_dtype = DType::kBF16;  // of the norm's weight, which lies at a multiple of 16 bytes or not
+  DType norm_dtype = DType::kBF16;  // dtype of the norm weight
   bool norm_aligned = true;
-  bool normalized_aligned = true;  // the memory for x behind a norm that runs in a launch before
+  bool normalized_aligned = true;  // alignment of the buffer for x after a separate norm launch
   WeightFormat format = WeightFormat::kPlain;
-  int64_t group_outs = 1, group_ins = 0;  // of a quantized weight: outputs and inputs that share a scale
+  int64_t group_outs = 1, group_ins = 0;  // outputs and inputs of a quantized weight that share a scale
   DType scale_dtype = DType::kBF16;
   bool has_zeros = false;
-  bool scales_aligned = true;  // scales and zeros begin at multiples of 4 bytes
+  bool scales_aligned = true;  // scales and zeros start at multiples of 4 bytes
   bool reorders = false;       // columns of the weight are not in the order of inputs
-  bool has_workspace = false;  // that quantized weights want
+  bool has_workspace = false;  // workspace of the quantized kernels is available
   bool rounds_x = false;       // x may be rounded to fp8
-  bool has_fp8_matmul = true;  // cuBLASLt has products of fp8 with scales
+  bool has_fp8_matmul = true;  // cuBLASLt has scaled fp8 products
 
   int64_t num_weight_rows() const { return gated ? 2 * out_features : out_features; }
 };
 
-// What decides between kernels that all take a problem: as timed on a GPU, data of that GPU.
+// Thresholds between kernels that support the same problem, measured on a GPU.
 struct GemmTuning {
-  // Split-K tiles against the skinny GEMM and cuBLASLt. Weights of fewer elements are small.
+  // Split-K tiles against the skinny GEMM and cuBLASLt. Weights with fewer elements are small.
   int64_t small_elements;
-  int64_t large_min_rows;  // large weights from here on, all from the next
+  int64_t large_min_rows;  // first for large weights, second for all weights
   int64_t any_min_rows;
-  int64_t any_max_rows;   // above: small weights, and
-  int64_t deep_min_rows;  // from here on those with more inputs than outputs, whose sums clusters share
+  int64_t any_max_rows;   // upper limit, except for small weights and
+  int64_t deep_min_rows;  // from this limit on, weights with more inputs than outputs, where clusters share
+                          // sums
   int64_t split_k_max_rows;
-  // Of more rows, every CTA's share of reading the squares costs more than a norm's launch.
+  // Above this number of rows, reading the squares in every CTA costs more than a norm launch.
   int64_t deferred_norm_max_rows;
-  // The gated-MLP GEMM, above any_max_rows: where its tiles keep so much of the SMs busy. Two CTAs
-  // multiply 256 rows however few there are, which pays from some number on.
+  // Gated-MLP GEMM above any_max_rows: the minimum fraction of SMs that its tiles keep busy. CTA pairs
+  // multiply 256 rows regardless of the actual number, which pays off from cta_pair_min_rows.
   double min_wave_efficiency;
   int64_t cta_pair_min_rows;
-  // The skinny GEMM of codes, before tiles of codes.
+  // Skinny GEMM of quantized weights, before tiles of quantized weights.
   int64_t skinny_quantized_max_rows;
-  int64_t fp8_min_rows;        // products of fp8 with fp8, where x may be rounded
-  int64_t fp8_block_min_rows;  // the same where scales are those of blocks
-  // Swap-AB tiles of codes: each 128 rows read and widen W anew. 256 rows cost two thirds of what they do by
-  // a weight that is widened once. Scaled codes, whose tiles have 128 rows of x, pay from some number on,
-  // and from fewer where the weight has so many elements.
+  int64_t fp8_min_rows;        // fp8 x fp8 products, if x may be rounded
+  int64_t fp8_block_min_rows;  // the same with block scales
+  // Swap-AB tiles of quantized weights: each 128 rows read and dequantize W again. 256 rows cost two thirds
+  // of dequantizing the weight once. Tiles with scaled operands, which have 128 rows of x, pay off from
+  // scaled_quantized_min_rows, and from fewer rows if the weight has large_scaled_elements.
   int64_t scaled_quantized_min_rows, scaled_quantized_max_rows;
   int64_t large_scaled_elements, large_scaled_quantized_min_rows;
   int64_t quantized_tile_max_rows;
-  // The quantized GEMM, of what neither takes: its tiles of 64 rows cost more still.
+  // Quantized GEMM, for problems that neither kernel supports: its tiles of 64 rows cost more.
   int64_t quantized_max_rows;
-  int64_t min_rows_of_widened;  // a weight that is widened once, of what the quantized GEMM does not take
-  // The GEMM of a lone row: weights of fewer elements come no later by the skinny GEMM.
+  int64_t min_rows_of_widened;  // minimum rows to dequantize the weight once, if the quantized GEMM does not
+                                // support the problem
+  // GEMV of a single row: for weights with fewer elements the skinny GEMM is as fast.
   int64_t gemv_min_elements;
-  // The skinny GEMM: with more rows than the first x weighs as much as the weights that a CTA takes at once,
-  // so layers of more features than the second (heads) are left to cuBLASLt.
+  // Skinny GEMM: above the first number of rows, x is as large as the weights that a CTA loads together.
+  // Layers with more features than the second (lm_head) then use cuBLASLt.
   int64_t skinny_any_width_max_rows;
   int64_t skinny_more_rows_max_features;
 };
-// The record of the GPU's compute capability, or the default.
+// Returns the tuning for the GPU's compute capability, or the default.
 const GemmTuning& gemm_tuning(const GpuFacts& gpu);
 
 struct GemmRow {
   GemmKernel kernel;
   std::string_view name;
   bool (*takes)(const GemmProblem& problem, const GpuFacts& gpu);
-  // Of problems that it takes: whether it is faster than what stands below it.
+  // For supported problems: true if it is faster than the rows below it.
   bool (*is_faster)(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning);
-  // Of problems that it takes and that have a norm: whether it norms x itself; else a launch before does.
+  // For supported problems with a norm: true if the kernel normalizes x itself. Otherwise a separate launch
+  // does.
   bool (*norms)(const GemmProblem& problem);
-  std::string_view why;  // it is chosen
+  std::string_view why;  // reason for choosing it
 };
 
-// Every kernel once, in the order of GemmKernel, which is that of preference.
+// All kernels in the order of GemmKernel, which is the order of preference.
 std::span<const GemmRow> gemm_rows();
 const GemmRow& gemm_row(GemmKernel kernel);
 
-// The first row that takes the problem and is faster. There is one for every problem.
+// Returns the first row that supports the problem and is faster. Every problem has one.
 const GemmRow& choose(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning);
 inline const GemmRow& choose(const GemmProblem& problem, const GpuFacts& gpu) {
   return choose(problem, gpu, gemm_tuning(gpu));

@@ -12,10 +12,10 @@ namespace {
 const std::string kLibrary = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
 
 void* open_library() {
-  // Where the loader looks, then where the toolkit of the build stood.
+  // Tries the loader's search path, then the directory of the toolkit used for the build.
   for (const std::string& path : {kLibrary, std::string(ATTEND_CUDA_LIBRARY_DIR) + "/" + kLibrary})
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  fail(ErrorCode::kUnsupported, kLibrary, ": not found (dense layers on a GPU need it): ", dlerror());
+  fail(ErrorCode::kUnsupported, kLibrary, ": not found (required by linear layers on a GPU): ", dlerror());
 }
 
 CublasLt load() {
@@ -23,7 +23,7 @@ CublasLt load() {
   CublasLt functions{};
   const auto find = [&]<class Function>(Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(library, name));
-    if (function == nullptr) fail(ErrorCode::kUnsupported, kLibrary, ": has no ", name);
+    if (function == nullptr) fail(ErrorCode::kUnsupported, kLibrary, ": no function ", name);
   };
   find(functions.version, "cublasLtGetVersion");
   find(functions.create, "cublasLtCreate");

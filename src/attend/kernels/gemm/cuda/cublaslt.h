@@ -1,5 +1,5 @@
-// The functions of cuBLASLt that attend calls, found when they are first wanted: a build with CUDA starts on
-// machines without it.
+// cuBLASLt functions that attend calls, loaded on first use: a build with CUDA starts on machines without the
+// library.
 #pragma once
 
 #include <cublasLt.h>
@@ -22,10 +22,11 @@ struct CublasLt {
   decltype(&cublasLtGetStatusString) status_string;
 };
 
-// Loads the library of the major version that attend was built with. Throws Error(kUnsupported) naming it.
+// Loads the library of the major version that attend was built with. Throws Error(kUnsupported) with its name
+// if it is not found.
 const CublasLt& cublaslt();
 
-// Throws Error(kDevice) with cuBLASLt's text unless `status` is success.
+// Throws Error(kDevice) with cuBLASLt's error text unless `status` is success.
 void check(cublasStatus_t status, std::string_view what);
 
 }  // namespace attend::kernels::cuda

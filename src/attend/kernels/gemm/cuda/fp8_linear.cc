@@ -12,17 +12,17 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int64_t kPieceAlignment = 256;
-constexpr int64_t kRowUnit = 16;  // rows of all launches but the last
+constexpr int64_t kRowUnit = 16;  // all launches except the last have a multiple of this many rows
 
 int64_t scale_bytes(int64_t count) {
   return round_up(count * static_cast<int64_t>(sizeof(float)), kPieceAlignment);
 }
 
-// Calls multiply(first, end) for parts of the rows of x of which `row_bytes` each fit `num_bytes`.
+// Calls multiply(first, end) for chunks of the rows of x such that `row_bytes` per row fit into `num_bytes`.
 template <class Multiply>
 void for_each_chunk(int64_t num_rows, int64_t num_bytes, int64_t row_bytes, const Multiply& multiply) {
   const int64_t fitting = num_bytes / row_bytes / kRowUnit * kRowUnit;
-  ensure(fitting > 0, "fp8 products: a workspace of too few bytes");
+  ensure(fitting > 0, "fp8 products: the workspace is too small");
   const int64_t rows_per_chunk = round_up(ceil_div(num_rows, ceil_div(num_rows, fitting)), kRowUnit);
   for (int64_t first = 0; first < num_rows; first += rows_per_chunk)
     multiply(first, std::min(first + rows_per_chunk, num_rows));
@@ -46,7 +46,7 @@ void fp8_linear(const LinearArgs& args, Stream& stream) {
   const Weight& weight = args.weight;
   const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1],
                 out_features = weight.out_features();
-  // Scales of outputs, scales of rows, codes.
+  // Workspace: scales of outputs, scales of rows, quantized values.
   const int64_t left =
       static_cast<int64_t>(args.workspace.size()) - scale_bytes(out_features) - 2 * kPieceAlignment;
   std::byte* const begin = args.workspace.data();
@@ -74,7 +74,7 @@ void fp8_linear(const LinearArgs& args, Stream& stream) {
 void fp8_block_linear(const LinearArgs& args, Stream& stream) {
   const int64_t in_features = args.x.shape[1],
                 num_blocks = ceil_div<int64_t>(in_features, kRoundedBlockInputs);
-  // Scales of the blocks of rows, codes.
+  // Workspace: scales of the blocks of rows, quantized values.
   const int64_t left = static_cast<int64_t>(args.workspace.size()) - kPieceAlignment;
   const int64_t row_bytes = in_features + num_blocks * static_cast<int64_t>(sizeof(float));
   for_each_chunk(args.x.shape[0], left, row_bytes, [&](int64_t first, int64_t end) {

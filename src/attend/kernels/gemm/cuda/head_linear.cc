@@ -6,13 +6,14 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int64_t kPieceElements = 8;  // of 16 bytes
+constexpr int64_t kPieceElements = 8;  // elements per 16-byte piece
 
 bool aligned(const void* data, int64_t num_bytes) {
   return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(num_bytes) == 0;
 }
 
-// 16-bit elements; x and the weight in pieces of 16 bytes, out in pairs of elements.
+// Returns true if elements are 16-bit, x and the weight consist of 16-byte pieces, and out of pairs of
+// elements.
 bool fits_head_gemm(const HeadLinearParams& params) {
   const auto whole_pieces = [](auto... counts) { return ((counts % kPieceElements == 0) && ...); };
   const int64_t weight_row_stride =

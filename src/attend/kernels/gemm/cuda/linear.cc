@@ -39,7 +39,7 @@ std::string description(const GemmProblem& problem, const GemmRow& row) {
   if (problem.format != WeightFormat::kPlain) text << " by " << to_string(problem.format);
   if (problem.out_dtype != problem.dtype) text << " to " << problem.out_dtype;
   if (problem.norm != GemmNorm::kNone)
-    text << (row.norms(problem) ? ", norm in the kernel" : ", norm in a launch before");
+    text << (row.norms(problem) ? ", norm in the kernel" : ", norm in a separate launch");
   return text.str();
 }
 
@@ -96,7 +96,7 @@ void launch_dequantize_then_gemm(const LinearArgs& args, bool, Stream& stream) {
   dequantize_then_linear(args, stream);
 }
 
-// out[i] (+)= bias.
+// out[i] = bias, or out[i] += bias.
 void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& stream) {
   const int64_t num_columns = out.shape[1];
   const DeviceVector from = device_vector(bias);
@@ -124,14 +124,14 @@ void launch_fp8(const LinearArgs& args, bool, Stream& stream) {
   kMultiply(added, stream);
 }
 
-// Of a kernel that defers no norm.
+// Wraps a launch that cannot defer a norm.
 template <auto kLaunch>
 bool defers_nothing(const LinearArgs& args, bool gated, Stream& stream) {
   kLaunch(args, gated, stream);
   return false;
 }
 
-// By GemmKernel: launches, and returns whether the next norm is deferred. kGemmThenSilu is another linear().
+// Launches by GemmKernel. Each returns true if the next norm is deferred. kGemmThenSilu calls linear() again.
 constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream), kNumGemmKernels> kLaunches{
     defers_nothing<launch_gated_mlp>,
     launch_split_k,

@@ -1,4 +1,4 @@
-// Dense layers on a GPU. As linear() of linear.h, which checks shapes and calls this.
+// Linear layers on a GPU. Called by linear() of kernels/gemm/linear.h, which checks shapes.
 #pragma once
 
 #include "attend/kernels/gemm/cuda/choose.h"
@@ -6,36 +6,37 @@
 
 namespace attend::kernels::cuda {
 
-// Throws Error(kUnsupported) for a weight of another dtype than x.
+// Returns true if the next norm is deferred. Throws Error(kUnsupported) for a weight with another dtype than
+// x.
 bool linear(const LinearArgs& args, Stream& stream);
-// Returns false, having done nothing, when no kernel takes gate, up and SiLU together.
+// Returns false without launching if no kernel fuses gate, up and SiLU.
 bool gated_linear(const GatedLinearArgs& args, Stream& stream);
 
-// What choose() sees of arguments that are checked and not empty. `gated`: out is silu(gate) * up.
+// Problem for choose(), from checked, non-empty arguments. `gated`: out is silu(gate) * up.
 GemmProblem gemm_problem(const LinearArgs& args, bool gated);
 
-// Dense layers of heads on a GPU. Arguments as kernels::head_linear checks them.
+// Per-head linear layers on a GPU. Arguments are those checked by kernels::head_linear.
 
 void head_linear(const HeadLinearArgs& args, Stream& stream);
 
-// Dense layers in fp8 on both sides, on a GPU: a candidate of choose.h.
+// fp8 x fp8 linear layers on a GPU: a candidate of choose.h.
 
-// x is normalized where args.norm says so, rounded to e4m3 by rows, each with a scale of its own, into the
-// workspace, so many rows at a time as fit there; then multiplied by the weight's codes as they are. No bias.
+// Applies args.norm to x if set, and rounds x to e4m3 in the workspace with one scale per row. Then
+// multiplies by the weight's quantized values. Rows are processed in chunks that fit into the workspace. Bias
+// is not supported.
 void fp8_linear(const LinearArgs& args, Stream& stream);
 
-// The same of weights with scales of blocks (sm90/fp8_block/): x has a scale for each 128 inputs of a
-// row.
+// Like fp8_linear, for weights with block scales (sm90/fp8_block/): x has a scale per 128 inputs of a row.
 void fp8_block_linear(const LinearArgs& args, Stream& stream);
 
-// Dense layers with quantized weights on a GPU: two of the candidates of choose.h.
+// Linear layers with quantized weights on a GPU: two of the candidates of choose.h.
 
-// By the quantized GEMM: W in its own bits for each tile of rows. Inputs that are in another order are
-// gathered into the workspace first.
+// Quantized GEMM: each tile of rows reads the quantized W. If W has an input order, inputs are gathered into
+// the workspace first.
 void quantized_linear(const LinearArgs& args, Stream& stream);
 
-// Tile by tile of outputs: elements of the activations' type in the workspace, rounded once to 16 bits as a
-// checkpoint in 16 bits would have them, and the product by them as of a plain weight.
+// Dequantizes tiles of outputs to the activations' dtype in the workspace, rounded once to 16 bits like a
+// 16-bit checkpoint, and multiplies by them like a plain weight.
 void dequantize_then_linear(const LinearArgs& args, Stream& stream);
 
 }  // namespace attend::kernels::cuda

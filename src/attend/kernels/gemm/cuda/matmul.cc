@@ -16,17 +16,18 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// The first version that scales products by a number of each row and of each output.
+// First version that supports scales per row and per output.
 constexpr size_t kScalesRows = 120900;
-// What NVIDIA recommends for Hopper.
+// NVIDIA's recommendation for Hopper.
 constexpr int64_t kWorkspaceBytes = 32 << 20;
 constexpr uint32_t kMaxAlignment = 256;
-// Products of decode steps, whose graphs are recorded for multiples of 8 rows, are bound by reading: worth a
-// trial of the algorithms, since the first that cuBLASLt recommends is not always the fastest.
+// Products of decode steps, whose graphs are recorded for multiples of 8 rows, are bound by memory. Their
+// algorithms are timed, since cuBLASLt's first recommendation is not always the fastest.
 constexpr int64_t kMaxTriedRows = 256, kTriedRowsStep = 8;
 constexpr int kMaxTried = 8;
 constexpr int kTrials = 5;
-// Written between trials, so that weights come from memory as in a step: more than any L2 holds.
+// Bytes written between timed runs, more than any L2 cache, so that weights are read from memory like in a
+// step.
 constexpr int64_t kFlushBytes = 128 << 20;
 
 cudaDataType_t cublas_type(DType dtype) {
@@ -42,13 +43,13 @@ cudaDataType_t cublas_type(DType dtype) {
   }
 }
 
-// The largest power of two that divides the address, as far as cuBLASLt cares.
+// Largest power of two that divides the address, up to the alignment that cuBLASLt distinguishes.
 uint32_t pointer_alignment(const TensorView& view) {
   const auto address = reinterpret_cast<uintptr_t>(view.data) | kMaxAlignment;
   return static_cast<uint32_t>(address & -address);
 }
 
-// All that a choice of algorithm depends on.
+// Key of the algorithm cache.
 struct ProductShape {
   int64_t num_rows, in_features, out_features, x_stride, out_stride;
   DType dtype, out_dtype;
@@ -70,14 +71,14 @@ struct ProductShape {
   }
 };
 
-// A shape's descriptors and algorithm. They live as long as the process, like the device's other state.
+// Descriptors and algorithm of a shape. They are never destroyed, like other device state.
 struct Product {
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t weight, x, out;
   cublasLtMatmulAlgo_t algorithm;
 };
 
-// cuBLASLt counts columns first: a row-major [rows, columns] matrix is its [columns, rows].
+// cuBLASLt is column-major: a row-major [rows, columns] matrix is its [columns, rows].
 cublasLtMatrixLayout_t make_layout(DType dtype, int64_t rows, int64_t columns, int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
   check(cublaslt().layout_create(&layout, cublas_type(dtype), static_cast<uint64_t>(columns),
@@ -86,7 +87,7 @@ cublasLtMatrixLayout_t make_layout(DType dtype, int64_t rows, int64_t columns, i
   return layout;
 }
 
-// The algorithms that cuBLASLt recommends, best first: at most kMaxTried.
+// Returns the algorithms that cuBLASLt recommends, best first, at most kMaxTried.
 std::vector<cublasLtMatmulAlgo_t> find_algorithms(cublasLtHandle_t handle, const ProductShape& shape,
                                                   const Product& product) {
   const CublasLt& lt = cublaslt();
@@ -121,7 +122,7 @@ class DeviceMatmul {
 
   struct Operands {
     const TensorView &x, &weight, &out;
-    // Of rows, in fp8.
+    // Row scales of fp8 operands.
     const float *x_scales = nullptr, *weight_scales = nullptr;
   };
   void run(const Operands& operands, bool accumulate, Stream& stream) {
@@ -144,7 +145,7 @@ class DeviceMatmul {
           "linear");
   }
 
-  // Of this call: the description is kept, and a call takes what it says then.
+  // Sets the scale pointers of this call: the descriptor is cached, and a call reads the pointers set last.
   static void set_scales([[maybe_unused]] const Product& product, [[maybe_unused]] const Operands& operands) {
 #if CUBLAS_VERSION >= 120900
     const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
@@ -155,7 +156,8 @@ class DeviceMatmul {
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, kRowScaleMode);
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.weight_scales);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.x_scales);
-    // Else sums leave the tensor cores again and again, which costs more than the rounding of x gains by it.
+    // Without fast accumulation, sums leave the tensor cores repeatedly, which costs more than rounding x to
+    // fp8 saves.
     set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
 #endif
   }
@@ -197,8 +199,9 @@ class DeviceMatmul {
     return product;
   }
 
-  // The one whose fastest of a few runs is the fastest; the first where there is no room for a trial. Runs on
-  // a stream of its own once the caller's is idle, over the caller's weights and x and out of zeros.
+  // Returns the algorithm with the fastest of a few runs, or the first one if memory for the trial is not
+  // available. Runs on a separate stream after the caller's stream is idle, with the caller's weight, and
+  // zeros as x and out.
   cublasLtMatmulAlgo_t fastest(const Product& product, const std::vector<cublasLtMatmulAlgo_t>& algorithms,
                                const Operands& operands, const Stream& caller) {
     attend::cuda::synchronize(caller);
@@ -233,7 +236,7 @@ class DeviceMatmul {
     return algorithms[best];
   }
 
-  // Products on different streams may run at once, so each stream has its own.
+  // Products on different streams may run concurrently, so each stream has its own workspace.
   const Tensor& stream_workspace(const Stream& stream) {
     const auto [found, added] = workspaces_.try_emplace(stream.handle);
     if (added) found->second = attend::cuda::empty({kWorkspaceBytes}, DType::kU8, device_);
@@ -247,8 +250,8 @@ class DeviceMatmul {
   std::map<void*, Tensor> workspaces_;
 };
 
-// The state of each device, made when it is first used and never taken down: the driver may be gone by the
-// time that static objects are.
+// Returns the state of a device, created on first use and never destroyed: the driver may be unloaded before
+// static objects are destroyed.
 DeviceMatmul& device_matmul(Device device) {
   static std::mutex mutex;
   static auto& devices = *new std::map<int, std::unique_ptr<DeviceMatmul>>;

@@ -7,7 +7,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// By which an input is shifted to its group.
+// Number of bits by which an input index is shifted to get its group.
 int32_t get_group_shift(const Weight& weight) {
   constexpr int32_t kOneGroup = 31;
   if (weight.format == WeightFormat::kPlain || weight.group_ins >= weight.in_features()) return kOneGroup;

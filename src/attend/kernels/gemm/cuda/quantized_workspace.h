@@ -1,4 +1,4 @@
-// What products with quantized weights on a GPU take of LinearArgs::workspace.
+// Layout of LinearArgs::workspace for products with quantized weights on a GPU.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,11 @@
 
 namespace attend::kernels::cuda {
 
-// Outputs that are widened at once: enough for the tiles of a GEMM to fill the GPU.
+// Outputs that are dequantized together: enough tiles for a GEMM to fill the GPU.
 inline constexpr int64_t kDequantizedOuts = 4096;
 
-// Bytes of few rows of x in another order, or of a widened tile. What serves more inputs serves fewer.
+// Bytes for a few reordered rows of x, or for a dequantized tile. A workspace for more inputs also serves
+// fewer.
 class QuantizedWorkspace {
  public:
   explicit QuantizedWorkspace(int64_t in_features)

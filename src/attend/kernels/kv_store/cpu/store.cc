@@ -47,7 +47,7 @@ void store_mla(const StoreMlaArgs& args, Isa isa) {
     if (slot >= 0 && args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
     if (slot < 0) return;
     const int64_t row = slot / page_size * args.to.k.strides[0] + slot % page_size * args.to.k.strides[1];
-    // A scaled row is written as a whole, of these values.
+    // A scaled row is quantized as a whole from these values.
     std::array<float, kScaledRow.width()> values;
     const auto store_part = [&](const TensorView& x, int64_t column) {
       kernels.store(

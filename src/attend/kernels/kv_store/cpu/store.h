@@ -1,4 +1,4 @@
-// The CPU implementation of the store family.
+// CPU implementation of the store family.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace attend::kernels::cpu {
 
-// As kernels::store_kv and kernels::store_mla, with the instruction set chosen by the caller, who knows that
-// the CPU has it. Arguments were checked.
+// Like kernels::store_kv and kernels::store_mla, for an instruction set that the caller has checked.
+// Arguments must have been checked.
 void store_kv(const StoreKvArgs& args, Isa isa);
 void store_mla(const StoreMlaArgs& args, Isa isa);
 

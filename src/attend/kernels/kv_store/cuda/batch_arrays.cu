@@ -14,7 +14,7 @@ constexpr int kThreads = 256;
 
 struct BatchArraysParams {
   BatchSource source;
-  int32_t* cu_seqlen_q;  // null: not wanted
+  int32_t* cu_seqlen_q;  // null: not requested
   int32_t* seqlen_kv;
   int32_t* first_key;
   int32_t* new_slots;
@@ -30,7 +30,7 @@ __device__ int32_t new_slot(const BatchSource& source, int32_t token) {
   return position < source.locations.capacity ? get_slot(source.locations, r, position) : -1;
 }
 
-// The entries of request, new token and key slot i.
+// Derives the entries of request, new token and key slot i.
 __device__ void derive_entries(const BatchArraysParams& params, int64_t i) {
   const BatchSource& source = params.source;
   const int32_t each = source.seqused_q == nullptr ? 1 : 2, num_batch_reqs = source.num_reqs * each;
@@ -41,7 +41,7 @@ __device__ void derive_entries(const BatchArraysParams& params, int64_t i) {
     if (params.cu_seqlen_q != nullptr)
       params.cu_seqlen_q[i] = request.first_query + (unused ? request.num_queries : 0);
     if (params.first_key != nullptr) params.first_key[i] = request.first_key;
-    // Behind a leftpad there is no key slot for what the cache has no room for.
+    // With a leftpad, keys past the capacity of the cache have no key slot.
     const int32_t num_keys =
         params.num_key_slots == 0
             ? request.seqlen_kv
@@ -62,7 +62,7 @@ __device__ void derive_entries(const BatchArraysParams& params, int64_t i) {
   }
 }
 
-// A thread per request, new token and key slot.
+// One thread per request, new token and key slot.
 __global__ void __launch_bounds__(kThreads)
     batch_arrays_kernel(const __grid_constant__ BatchArraysParams params) {
   ptx::launch_dependents();
@@ -75,7 +75,7 @@ struct AppendParams {
   StoreParams store;
 };
 
-// Besides, a CTA per new token and kind of rows.
+// Additionally, one CTA per new token and kind of rows.
 __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ AppendParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
@@ -90,7 +90,7 @@ unsigned num_ctas_for(int64_t num_entries) {
   return static_cast<unsigned>((num_entries + kThreads - 1) / kThreads);
 }
 
-// Without the slots of new tokens.
+// Leaves out the slots of new tokens.
 BatchArraysParams make_params(const BatchSource& source, const BatchArrays& arrays) {
   return {.source = source,
           .cu_seqlen_q = arrays.cu_seqlen_q.data(),
@@ -102,7 +102,7 @@ BatchArraysParams make_params(const BatchSource& source, const BatchArrays& arra
           .num_key_slots = static_cast<int64_t>(arrays.key_slots.size())};
 }
 
-// All but those of new tokens.
+// Number of entries, without those of new tokens.
 int64_t num_batch_entries(const BatchArraysParams& params) {
   return std::max(int64_t{num_batch_reqs(params.source)} + 1, params.num_key_slots);
 }

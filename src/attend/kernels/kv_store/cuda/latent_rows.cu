@@ -1,9 +1,9 @@
-// Latent rows out of a pool, and rows that all heads share.
+// Gather of latent rows from a pool, and copies of rows to all heads.
 //
-//   tile        lengths: all requests in one thread; gather, copy: a CTA for each row
+//   tile        lengths: all requests in one thread; gather, copy: one CTA per row
 //   warps       4, all alike
 //   shared      none
-//   bytes       a row in, a row (copy: one for each head) out
+//   bytes       one row read, one row (copy: one per head) written
 //   bound       bytes; for few rows latency
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -33,7 +33,7 @@ struct GatherParams {
   int32_t num_reqs, first, count, page_size, width;
   float scale;
   Element cache_element, out_element;
-  bool scaled_rows;  // their strides count bytes
+  bool scaled_rows;  // strides then count bytes
 };
 
 __global__ void gather_lengths_kernel(const __grid_constant__ GatherParams params) {

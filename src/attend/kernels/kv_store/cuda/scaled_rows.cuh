@@ -11,18 +11,19 @@ inline constexpr int kScaledRank = kScaledRow.rank, kScaledWidth = kScaledRow.wi
                      kScaledGroup = kScaledRow.values_per_scale, kScaledScalesAt = kScaledRow.scales_at,
                      kScaledRopeAt = kScaledRow.rope_at, kScaledBytes = kScaledRow.bytes;
 
-// Number d of a row.
+// Loads value d of a row.
 __device__ inline float load_scaled(const uint8_t* row, int d) {
   if (d >= kScaledRank) return load_element(row + kScaledRopeAt, d - kScaledRank, Element::kBF16);
   return load_element(row, d, Element::kF8E4M3) *
          load_element(row + kScaledScalesAt, d / kScaledGroup, Element::kF32);
 }
 
-// Numbers that one of kScaledRank / 4 threads has: those from 4 thread on. A warp has those of one descale.
+// Threads per row: each of kScaledRank / 4 threads has the values from 4 thread on. A warp has the values of
+// one descale.
 inline constexpr int kScaledThreads = kScaledRank / 4;
 static_assert(kScaledGroup == 4 * 32);
 
-// Writes them and the descale; they become what the row has.
+// Quantizes and stores this thread's values and the descale; `numbers` become the stored values.
 __device__ inline void store_scaled(uint8_t* row, int thread, float (&numbers)[4]) {
   float largest = 0.0f;
 #pragma unroll

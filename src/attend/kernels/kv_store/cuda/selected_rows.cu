@@ -1,11 +1,11 @@
-// Rows of a latent cache that queries chose: the valid ones of their slots, and fp8 rows with scales widened.
+// Rows of a latent cache that queries selected: compaction of valid slots, and dequantization of fp8 rows
+// with scales.
 //
-//   tile        compact: a row of slots a CTA, 256 at a time; dequantize: a row of the cache a warp, 16
-//   scaled
-//               values a lane; of 448 the last four lanes have none, and 16 of the plain ones each
+//   tile        compact: one row of slots per CTA, 256 at a time; dequantize: one row of the cache per warp,
+//               16 scaled values per lane (with 448 values, the last four lanes have 16 plain values instead)
 //   warps       8, all alike; 4
 //   shared      64 bytes of counts; none
-//   bytes       the slots once in and once out; 656 or 584 in, and 2 or 4 for each value out, of a row
+//   bytes       slots read and written once; per row 656 or 584 read, and 2 or 4 per value written
 //   bound       latency; bytes
 #include "attend/base/math.h"
 #include "attend/kernels/common/cuda/e8m0.cuh"
@@ -34,7 +34,8 @@ struct CompactParams {
 
 __global__ void __launch_bounds__(kCompactThreads)
     compact_kernel(const __grid_constant__ CompactParams params) {
-  __shared__ int warp_counts[2][kCompactWarps];  // a double buffer: who has the second has read the first
+  __shared__ int warp_counts[2][kCompactWarps];  // double buffer: a thread that passes the second barrier has
+                                                 // read the first
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int64_t row = blockIdx.x;
@@ -65,13 +66,13 @@ __global__ void __launch_bounds__(kCompactThreads)
 
 struct DequantizeParams {
   const uint8_t* cache;
-  int64_t page_stride, token_stride;  // bytes; token_stride: of rows in their page
+  int64_t page_stride, token_stride;  // in bytes; token_stride: between rows of a page
   int32_t page_size;
   const int32_t* slots;
   int64_t slot_stride;
   const int32_t* counts;
   const int32_t* first;  // null: 0
-  int64_t num_rows;      // of slots, each with `width`
+  int64_t num_rows;      // rows of slots, each with `width`
   int32_t width, room;
   void* out;  // [.., room, dim]
   Element element;
@@ -84,7 +85,7 @@ constexpr int64_t kDim = kRowLayout<kLayout>.dim();
 
 constexpr int kValuesPerLane = 16;
 
-// By a warp: lane l's values of a row go to out from element `to` on.
+// Called by one warp: writes lane l's values of a row to out from element `to`.
 template <QuantizedLayout kLayout>
 __device__ void dequantize(const DequantizeParams& params, int32_t slot, int64_t to) {
   constexpr QuantizedRow kRow = kRowLayout<kLayout>;
@@ -113,7 +114,7 @@ __device__ void dequantize(const DequantizeParams& params, int32_t slot, int64_t
       store_group(params.out, to + lane * kValuesPerLane + half * kGroupElements, params.element, group);
     }
   }
-  // Two lanes' worth of plain values for each lane, or those of the lanes without codes.
+  // Plain values are two per lane, or all belong to the lanes without scaled values.
   constexpr int kPlainLanes = kScaledLanes == 32 ? 32 : 32 - kScaledLanes;
   constexpr int kPairsPerLane = static_cast<int>(kPlainValues) / 2 / kPlainLanes;
   const int plain_lane = lane - (32 - kPlainLanes);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// A CTA per token and kind of rows.
+// One CTA per token and kind of rows.
 __global__ void __launch_bounds__(kThreads) store_kernel(const __grid_constant__ StoreParams params) {
   ptx::griddepcontrol_wait();
   const int token = static_cast<int>(blockIdx.x);
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads) store_kernel(const __grid_constant__
   store_rows(params, token, slot, static_cast<int>(blockIdx.y));
 }
 
-// A CTA per token.
+// One CTA per token.
 __global__ void __launch_bounds__(kScaledThreads)
     store_scaled_kernel(const __grid_constant__ StoreParams params) {
   ptx::griddepcontrol_wait();

@@ -1,4 +1,4 @@
-// Storing new rows into a paged cache, on the device.
+// Stores of new rows into a paged cache.
 #pragma once
 
 #include "attend/kernels/common/cuda/params.h"
@@ -6,33 +6,33 @@
 
 namespace attend::kernels::cuda {
 
-// Rows [num_tokens, num_heads, head_dim] to a cache [num_pages, page_size, num_heads, from first_column on].
+// Rows [num_tokens, num_heads, head_dim] for a cache [num_pages, page_size, num_heads, first_column onwards].
 struct StoreRows {
   TokenRows from;
   void* to;
   int64_t page_stride, token_stride, head_stride;
   int32_t head_dim;
-  int32_t first_column;  // of the cache row
-  float scale;           // what is stored is x / scale
+  int32_t first_column;  // first column in the cache row
+  float scale;           // stored values are x / scale
   Element from_element, to_element;
 };
 
-// Up to two kinds of rows for the same slots: K and V, or a latent row and its rope part.
+// Up to two kinds of rows with the same slots: K and V, or a latent row and its rope part.
 struct StoreParams {
   StoreRows rows[2];
   const int32_t* slots;     // [num_tokens]; -1: not stored
-  const int32_t* slot_map;  // null: the slot itself
+  const int32_t* slot_map;  // null: identity
   int32_t num_tokens, num_heads;
   int32_t page_size;
 };
 
 void launch_store(const StoreParams& params, void* stream);
-// Latent rows and their rope parts to scaled rows; the strides of `to` count bytes.
+// Stores latent rows and their rope parts as scaled rows; the strides of `to` count bytes.
 void launch_store_scaled(const StoreParams& params, void* stream);
 
-// A store's arguments as they cross to the device.
+// Kernel parameters of a store.
 
-// Throws Error(kInvalidArgument) for a tensor that does not lie on the stream's device.
+// Throws Error(kInvalidArgument) for a tensor that is not on the stream's device.
 StoreParams store_params(const StoreKvArgs& args, const Stream& stream);
 
 }  // namespace attend::kernels::cuda

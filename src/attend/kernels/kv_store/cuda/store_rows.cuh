@@ -1,4 +1,4 @@
-// How the threads of a CTA store one token's rows.
+// Store of one token's rows by the threads of a CTA.
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
@@ -6,7 +6,7 @@
 
 namespace attend::kernels::cuda {
 
-// The rows of `kind` of all heads go to `slot`, which is at least 0.
+// Stores the rows of `kind` of all heads at `slot`, which is at least 0.
 __device__ inline void store_rows(const StoreParams& params, int token, int slot, int kind) {
   const StoreRows& rows = params.rows[kind];
   const int64_t to_row =

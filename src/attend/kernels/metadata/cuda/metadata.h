@@ -1,4 +1,4 @@
-// The metadata family on a GPU, as in metadata.h: arrays lie on the device, lengths are not read by the host.
+// The functions of metadata.h on a GPU: arrays are in device memory, and the host does not read lengths.
 #pragma once
 
 #include "attend/kernels/metadata/metadata.h"

@@ -9,7 +9,7 @@ constexpr int kThreads = 128;
 
 __device__ int num_pages(int seqlen_kv, int page_size) { return (seqlen_kv + page_size - 1) / page_size; }
 
-// The pages of all requests before `request`.
+// Returns the number of pages of all requests before `request`.
 __device__ int pages_before(const PagesParams& params, int request) {
   __shared__ int total;
   if (threadIdx.x == 0) total = 0;
@@ -23,7 +23,7 @@ __device__ int pages_before(const PagesParams& params, int request) {
   return total;
 }
 
-// A CTA per request.
+// One CTA per request.
 __global__ void __launch_bounds__(kThreads) pages_kernel(const __grid_constant__ PagesParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
@@ -41,13 +41,13 @@ __global__ void __launch_bounds__(kThreads) pages_kernel(const __grid_constant__
   const int32_t* const slots = requests.table + requests.rows[request] * requests.stride;
   for (int j = static_cast<int>(threadIdx.x); j < count; j += kThreads) {
     int32_t slot = slots[j * params.page_size];
-    // A slot map is defined on token slots, so it comes before the division.
+    // A slot map is indexed by token slots, so it is applied before the division.
     if (requests.slot_map != nullptr) slot = requests.slot_map[slot];
     params.pages[begin + j] = slot / params.page_size;
   }
 }
 
-// A CTA per request.
+// One CTA per request.
 __global__ void __launch_bounds__(kThreads) new_slots_kernel(const __grid_constant__ NewSlotsParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();

@@ -1,11 +1,11 @@
-// The metadata of a step, derived on the device.
+// Kernels that derive the metadata of a step on the device.
 #pragma once
 
 #include <cstdint>
 
 namespace attend::kernels::cuda {
 
-// RequestRows of metadata.h.
+// See RequestRows of metadata.h.
 struct RequestRowsParams {
   const int32_t* table;  // [num_rows, stride]
   int64_t stride;
@@ -15,18 +15,18 @@ struct RequestRowsParams {
   int32_t num_reqs;
 };
 
-// Page ids of request r from pages[r * width] on, or from pages[indptr[r]] on, which is written too.
+// Page ids of request r start at pages[r * width], or at pages[indptr[r]], where indptr is an output too.
 struct PagesParams {
   RequestRowsParams requests;
   int32_t page_size;
   int32_t* pages;
-  int64_t width;    // of a page table
+  int64_t width;    // width of a page table
   int32_t* indptr;  // [num_reqs + 1]; null: a page table
 };
 void launch_pages(const PagesParams& params, void* stream);
 
 // table[rows[r] * stride + positions[t]] = slots[t] for the tokens t of request r, and slot_map[slots[t]] =
-// swa_slots[t]; -1 is not written.
+// swa_slots[t]; slots of -1 are skipped.
 struct NewSlotsParams {
   int32_t* table;
   int64_t stride;

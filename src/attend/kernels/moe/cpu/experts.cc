@@ -16,25 +16,26 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Products below which waking the team costs more than it saves.
+// Products with fewer multiplications run on the calling thread: waking the team would cost more than it
+// saves.
 constexpr int64_t kExpertsWorthATeam = 1 << 18;
-// What a task streams of an expert's weights at least, as a dense layer's does.
+// Minimum bytes of an expert's weights that a task reads, like in a linear layer.
 constexpr int64_t kMinExpertTaskBytes = 128 << 10;
 constexpr int64_t kExpertTasksPerThread = 4;
 
-// Some rows of one expert, few enough for one pass over its weights.
+// Rows of one expert, few enough for one pass over its weights.
 struct Segment {
   int32_t expert, begin, end;
 };
 static_assert(sizeof(Segment) == 3 * sizeof(int32_t));
 
-// Sorts the pairs by expert, those of one expert by token.
+// Sorts the pairs by expert, and the pairs of an expert by token.
 void sort_pairs(const MoeExpertsArgs& args, const ExpertScratch& scratch) {
   const std::span<const int32_t> experts = args.experts.span<const int32_t>();
   const View<int32_t> offsets = scratch.offsets[0].span<int32_t>();
   std::ranges::fill(offsets, 0);
   for (const int32_t expert : experts) ++offsets[static_cast<size_t>(expert)];
-  // Where each expert's rows end; they are filled from their ends.
+  // Offsets are the ends of the experts' rows here; filling from the end turns them into the starts.
   for (size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
   int32_t* const pair_row = scratch.pair_row.as<int32_t>();
   int32_t* const row_token = scratch.row_token.as<int32_t>();
@@ -52,7 +53,8 @@ class ExpertProduct {
                 const TensorView& out)
       : linears_(linears), args_(args), x_(x), out_(out) {}
 
-  // Of experts with few rows, all of which share the team: a decode step's have a row each.
+  // Multiplies experts with few rows, sharing the team among all of them: in a decode step, most experts have
+  // one row.
   void multiply(std::span<const Segment> segments, const LinearKernel& kernel) const {
     const int64_t outs = outs_per_matrix();
     const int64_t out_bytes = weight_row_bytes(with_weight({}, linears_.front().weight));
@@ -83,7 +85,7 @@ class ExpertProduct {
     for (int64_t task = 0; task < num_tasks; ++task) run(task, 0);
   }
 
-  // Of one expert with many rows.
+  // Multiplies one expert with many rows.
   void multiply(const Segment& rows, Isa isa) const {
     const int64_t outs = outs_per_matrix();
     for (int64_t part = 0; part < matrices_per_expert(); ++part)
@@ -95,7 +97,7 @@ class ExpertProduct {
              isa, /*records=*/false);
   }
 
-  // out += each row's expert's bias, where there are biases.
+  // out += bias of each row's expert, if there are biases.
   void add_biases(const ExpertScratch& scratch) const {
     if (linears_.front().bias.empty()) return;
     const int64_t outs = outs_per_matrix();
@@ -133,7 +135,8 @@ class ExpertProduct {
   const TensorView out_;  // [num_pairs, out_features of an expert]
 };
 
-// Gate and up of each row, side by side or in turn, to the first half of the row.
+// Applies the activation to gate and up of each row, which are contiguous or alternate, and writes the first
+// half of the row.
 void activate(const ExpertGate& gate, const TensorView& gate_up, const TensorView& out, Isa isa) {
   if (gate.activation == ExpertActivation::kSilu) return silu_mul(gate_up, out, isa);
   constexpr int64_t kRun = 64;
@@ -147,13 +150,13 @@ void activate(const ExpertGate& gate, const TensorView& gate_up, const TensorVie
         gates[i] = pairs[2 * (begin + i)];
         ups[i] = pairs[2 * (begin + i) + 1];
       }
-      // Behind what is written nothing is left to read.
+      // In place: all values at or before the written ones have been read.
       kernels.clamped_swiglu(gates, ups, out[row].as<float>() + begin, gate.limit, gate.alpha, count);
     }
   });
 }
 
-// Each row of x, gathered by pair, times the pair's weight.
+// Multiplies each row of x, gathered by pair, by the pair's weight.
 void scale_rows(const MoeExpertsArgs& args, const ExpertScratch& scratch, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const float* const weights = args.weights.as<const float>();
@@ -164,7 +167,7 @@ void scale_rows(const MoeExpertsArgs& args, const ExpertScratch& scratch, Isa is
   });
 }
 
-// out = sum of the token's rows, weighted, in the order of its experts.
+// out = weighted sum of the token's rows, in the order of its experts.
 void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch) {
   const int64_t top_k = args.shape.top_k, hidden_size = args.shape.hidden_size;
   parallel_for_rows(args.x.shape[0], top_k * hidden_size, [&](int64_t token) {
@@ -185,7 +188,7 @@ void record_expert_kernels(const MoeExpertsArgs& args, Isa isa) {
        << describe_elements(args.linears.down.front().weight);
   record_choice({.op = "moe_experts",
                  .problem = text.str(),
-                 .kernel = std::string(to_string(isa)).append(" rows gathered by expert"),
+                 .kernel = std::string(to_string(isa)).append(" GEMM of rows gathered by expert"),
                  .why = "the best instruction set of this CPU"});
 }
 
@@ -200,7 +203,7 @@ void moe_experts(const MoeExpertsArgs& args, Isa isa) {
   gather_rows(args.x, scratch.row_token.span<const int32_t>(), scratch.rows, isa);
   if (args.weights_scale_input) scale_rows(args, scratch, isa);
 
-  // With batch_invariant one kernel serves any number of rows.
+  // With batch_invariant, one kernel serves any number of rows.
   auto* const segments = static_cast<Segment*>(scratch.segments.data);
   const View<const int32_t> offsets = scratch.offsets[0].span<const int32_t>();
   const auto rows_of = [&](int64_t expert) {

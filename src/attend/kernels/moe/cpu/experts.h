@@ -1,5 +1,5 @@
-// The experts of a mixture on the CPU: rows of x are gathered by expert, and each expert that has some
-// multiplies them with the kernels of dense layers.
+// Mixture of experts on the CPU: rows of x are gathered by expert, and each expert with rows multiplies them
+// with the kernels of linear layers.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
@@ -7,12 +7,12 @@
 
 namespace attend::kernels::cpu {
 
-// Arguments as kernels::moe_experts checks them.
+// Arguments are those checked by kernels::moe_experts.
 void moe_experts(const MoeExpertsArgs& args, Isa isa);
 
-// The router of a mixture of experts on the CPU.
+// MoE router on the CPU.
 
-// Arguments as kernels::route checks them.
+// Arguments are those checked by kernels::route.
 void route(const RouteArgs& args);
 
 }  // namespace attend::kernels::cpu

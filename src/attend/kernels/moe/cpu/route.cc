@@ -5,13 +5,14 @@
 
 #include "attend/base/parallel.h"
 #include "attend/kernels/moe/cpu/experts.h"
+#include "attend/kernels/moe/spread_rank.h"
 
 namespace attend::kernels::cpu {
 namespace {
 
 using ExpertSet = std::bitset<kMaxExperts>;
 
-// The largest of the ranks that are not taken, the first of equal ones. Numbers come before what is none.
+// Returns the index of the largest rank that is not in `taken`, the first one if equal. NaN ranks last.
 int best_of(std::span<const float> ranks, const ExpertSet& taken) {
   int best = -1;
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -34,7 +35,7 @@ float group_rank(std::span<const float> ranks, RouterScores scores) {
   return largest + ranks[static_cast<size_t>(best_of(ranks, taken))];
 }
 
-// Takes the experts of all groups but the best.
+// Marks the experts of all groups except the best ones as taken.
 ExpertSet outside_best_groups(std::span<const float> ranks, const RouterRule& rule) {
   ExpertSet taken;
   if (!rule.groups.limit()) return taken;
@@ -73,7 +74,8 @@ void route_token(int64_t token, std::span<const float> logits, const RouteArgs& 
   const bool softmax = args.rule.scores == RouterScores::kSoftmax;
   std::array<float, kMaxExperts> scores;
   std::span<const float> ranks = logits;
-  // Where nothing is added to sigmoids, logits rank alike, and large ones still differ.
+  // Without a term added to sigmoids, logits rank the experts in the same order, and distinguish large values
+  // better.
   if (!softmax && (!args.correction.empty() || args.rule.groups.limit())) {
     const float* const correction = args.correction.empty() ? nullptr : args.correction.as<const float>();
     for (size_t i = 0; i < logits.size(); ++i)

@@ -22,16 +22,16 @@ constexpr MoeTuning kMoeOfH200{.max_tokens_of_lone = 1,
                                .min_rows_of_large_tiles = 32,
                                .min_wave_efficiency_of_sums = 0.9};
 
-// The H200's, until another GPU is timed.
+// Tuning of the H200, used for other GPUs until they are measured.
 constexpr std::array kMoeTunings{GpuTuning<MoeTuning>{"H100, H200", 9, 0, kMoeOfH200},
                                  GpuTuning<MoeTuning>{"Ampere, others", 8, 0, kMoeOfH200}};
 
-constexpr int64_t kMxFp4Inputs = 32;     // of a scale of mxfp4 as it is defined
-constexpr int64_t kAlignedElements = 8;  // elements that an aligned copy moves
+constexpr int64_t kMxFp4Inputs = 32;     // inputs per scale in the mxfp4 definition
+constexpr int64_t kAlignedElements = 8;  // elements per aligned copy
 
 bool always_faster(const MoeProblem&, const GpuFacts&, const MoeTuning&) { return true; }
 
-// Whether tensor cores take a weight of experts, with x of 16 bits.
+// Returns true if tensor-core kernels support an expert weight with 16-bit x.
 bool weight_fits_tensor_cores(const MoeWeight& weight) {
   const bool bytes = has_eight_bits(weight.format);
   const int64_t inputs_per_16_bytes = has_four_bits(weight.format) ? 32 : bytes ? 16 : kAlignedElements;
@@ -52,7 +52,8 @@ bool is_mxfp4(const MoeWeight& weight) {
 
 bool is_plain(const MoeProblem& problem) { return problem.gate_up.format == WeightFormat::kPlain; }
 
-// Plain, or mxfp4 with x in bf16: what the kernels of few rows and of many take.
+// Returns true for plain weights, or mxfp4 with x in bf16: supported by the kernels for few rows and for many
+// rows.
 bool fits_own_tiles(const MoeProblem& problem) {
   if (!experts_fit_tensor_cores(problem) || problem.batch_invariant || problem.gate_up.reorders ||
       problem.down.reorders)
@@ -68,7 +69,7 @@ bool single_token_takes(const MoeProblem& problem, const GpuFacts& gpu) {
   if (!is_mxfp4(problem.down))
     return sm80::single_token_x_bytes(problem.top_k, problem.intermediate_size) <=
            sm80::kMaxSingleTokenXBytes;
-  // Its scales are loaded by two.
+  // Scales are loaded in pairs.
   return problem.intermediate_size / kMxFp4Inputs % 2 == 0 && problem.down.scales_alignment >= 2 &&
          sm80::single_token_share(problem.top_k, problem.intermediate_size, problem.hidden_size, gpu.num_sms)
                  .shared_bytes <= sm80::kMaxSingleTokenDownBytes;
@@ -77,7 +78,7 @@ bool single_token_is_faster(const MoeProblem& problem, const GpuFacts&, const Mo
   return problem.num_tokens <= tuning.max_tokens_of_lone;
 }
 
-// Scales of mxfp4 are copied by words.
+// Scales of mxfp4 are copied in words.
 bool skinny_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
   return fits_own_tiles(problem) && problem.gate_up.scales_alignment >= 4 &&
          problem.down.scales_alignment >= 4 && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
@@ -90,7 +91,8 @@ bool skinny_experts_are_faster(const MoeProblem& problem, const GpuFacts&, const
   return problem.num_pairs() <= rows * problem.num_experts;
 }
 
-static_assert(sm80::kMaxDirectBytes <= sm80::kLargeSharedBytes, "skinny_experts_take() requires those");
+static_assert(sm80::kMaxDirectBytes <= sm80::kLargeSharedBytes,
+              "skinny_experts_take() requires kLargeSharedBytes");
 bool direct_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
   return skinny_experts_take(problem, gpu) && is_mxfp4(problem.down) &&
          problem.hidden_size % sm80::kDirectInputs == 0 &&
@@ -99,8 +101,8 @@ bool direct_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
          problem.gate_up.scales_alignment >= 16 && problem.down.scales_alignment >= 16;
 }
 
-// Of multiples of 64 inputs; they beat the grouped GEMM wherever there are more rows than those of the skinny
-// experts.
+// Requires multiples of 64 inputs. Faster than the grouped GEMM whenever there are more rows than the skinny
+// experts support.
 bool mxfp4_tiles_take(const MoeProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && fits_own_tiles(problem) && !is_plain(problem) &&
          problem.hidden_size % sm90::kMxFp4TilesInputs == 0 &&
@@ -124,38 +126,38 @@ bool large_tiles_are_faster(const MoeProblem& problem, const GpuFacts&, const Mo
   return problem.num_pairs() >= tuning.min_rows_of_large_tiles * problem.num_experts;
 }
 
-constexpr std::string_view kMeanRows = "rows for each expert in the mean";
+constexpr std::string_view kMeanRows = "mean rows per expert";
 
-// The kernel of mxfp4 tiles finds its tiles itself, and does not read what is counted by tile_rows.
-constexpr std::array kMoeRows{
-    MoeRow{MoeKernel::kSingleToken, 1, "experts of a lone token", single_token_takes, single_token_is_faster,
-           "one token"},
-    MoeRow{MoeKernel::kDirect, sm80::kSkinnyRows, "direct experts", direct_experts_take,
-           skinny_experts_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kSkinny, sm80::kSkinnyRows, "skinny experts", skinny_experts_take,
-           skinny_experts_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kMxFp4Tiles, 1, "expert tiles of mxfp4 (sm90)", mxfp4_tiles_take, always_faster,
-           kMeanRows},
-    MoeRow{MoeKernel::kExpertTiles, sm90::kExpertTilesRows, "expert tiles (sm90)", expert_tiles_take,
-           expert_tiles_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kLargeTileRows, "grouped GEMM of 64 rows", grouped_gemm_takes,
-           large_tiles_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kSmallTileRows, "grouped GEMM of 16 rows", grouped_gemm_takes, always_faster,
-           kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kLargeTileRows, "quantized grouped GEMM of 64 rows",
-           quantized_grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
-    MoeRow{MoeKernel::kGrouped, kSmallTileRows, "quantized grouped GEMM of 16 rows",
-           quantized_grouped_gemm_takes, always_faster, kMeanRows},
-    MoeRow{MoeKernel::kNaive, kNaiveTileRows, "naive grouped GEMM",
-           [](const MoeProblem&, const GpuFacts&) { return true; }, always_faster,
-           "float32, rows that 16 bytes do not divide, or groups that 64 inputs of 8 bits do not"}};
+// tile_rows of the mxfp4 tiles is not used: the kernel finds its tiles itself.
+constexpr std::array kMoeRows{MoeRow{MoeKernel::kSingleToken, 1, "single-token experts", single_token_takes,
+                                     single_token_is_faster, "one token"},
+                              MoeRow{MoeKernel::kDirect, sm80::kSkinnyRows, "direct experts",
+                                     direct_experts_take, skinny_experts_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kSkinny, sm80::kSkinnyRows, "skinny experts",
+                                     skinny_experts_take, skinny_experts_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kMxFp4Tiles, 1, "mxfp4 expert tiles (sm90)", mxfp4_tiles_take,
+                                     always_faster, kMeanRows},
+                              MoeRow{MoeKernel::kExpertTiles, sm90::kExpertTilesRows, "expert tiles (sm90)",
+                                     expert_tiles_take, expert_tiles_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kGrouped, kLargeTileRows, "grouped GEMM of 64 rows",
+                                     grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kGrouped, kSmallTileRows, "grouped GEMM of 16 rows",
+                                     grouped_gemm_takes, always_faster, kMeanRows},
+                              MoeRow{MoeKernel::kGrouped, kLargeTileRows, "quantized grouped GEMM of 64 rows",
+                                     quantized_grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kGrouped, kSmallTileRows, "quantized grouped GEMM of 16 rows",
+                                     quantized_grouped_gemm_takes, always_faster, kMeanRows},
+                              MoeRow{MoeKernel::kNaive, kNaiveTileRows, "naive grouped GEMM",
+                                     [](const MoeProblem&, const GpuFacts&) { return true; }, always_faster,
+                                     "float32, rows that are not multiples of 16 bytes, or 8-bit groups that "
+                                     "are not multiples of 64 inputs"}};
 
 bool keeps_sms_busy(int64_t num_ctas, int num_sms, double share) {
   return static_cast<double>(num_ctas) >=
          share * static_cast<double>(ceil_div<int64_t>(num_ctas, num_sms) * num_sms);
 }
 
-// Skinny experts add up in one launch where 16 outputs for each CTA keep most SMs busy.
+// Skinny experts sum the experts in the same launch if 16 outputs per CTA keep most SMs busy.
 bool sums_experts(const MoeRow& row, const MoeProblem& problem, const GpuFacts& gpu,
                   const MoeTuning& tuning) {
   if (row.kernel == MoeKernel::kSingleToken) return true;

@@ -1,5 +1,5 @@
-// Which kernels multiply the experts of a mixture on a GPU: the table of candidates, and the choice among
-// them. Pure: for any GPU, on any machine.
+// Selects the kernels for the experts of an MoE layer on a GPU from a table of candidates. Pure: works for
+// any GPU on any machine.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@ enum class MoeKernel : uint8_t {
   kSingleToken,  // sm80/single_token_experts_kernel.h
   kDirect,       // sm80/direct_experts_kernel.h
   kSkinny,       // sm80/skinny_experts_kernel.h
-  kMxFp4Tiles,   // sm90/expert_tiles.h, of mxfp4
+  kMxFp4Tiles,   // sm90/expert_tiles.h, mxfp4
   kExpertTiles,  // sm90/expert_tiles.h
   kGrouped,      // common/moe_kernels.h, plain or quantized
   kNaive,        // common/moe_kernels.h
 };
 
-// One of the two products' weights, of all experts.
+// Weight of one of the two products, for all experts.
 struct MoeWeight {
   WeightFormat format = WeightFormat::kPlain;
   int64_t in_features = 0;
   int64_t group_outs = 1, group_ins = 0;  // quantized: outputs and inputs that share a scale
-  bool aligned = true;                    // rows begin at multiples of 16 bytes
-  int scales_alignment = 16;  // scales begin at a multiple of so many bytes: a power of two up to 16
-  bool reorders = false;      // columns are not in the order of inputs
+  bool aligned = true;                    // rows start at multiples of 16 bytes
+  int scales_alignment = 16;              // alignment of scales in bytes: a power of two up to 16
+  bool reorders = false;                  // columns are not in the order of inputs
 };
 
-// What a choice depends on.
+// Properties that the choice depends on.
 struct MoeProblem {
   int64_t num_tokens = 0, num_experts = 0, top_k = 0;
-  int64_t hidden_size = 0, intermediate_size = 0;  // intermediate_size: of one expert
-  DType dtype = DType::kBF16;                      // of x and out
-  bool aligned = true;                             // rows of x and out begin at multiples of 16 bytes
+  int64_t hidden_size = 0, intermediate_size = 0;  // intermediate_size: per expert
+  DType dtype = DType::kBF16;                      // dtype of x and out
+  bool aligned = true;                             // rows of x and out start at multiples of 16 bytes
   bool alternating = false;                        // rows of gate and up alternate
   bool batch_invariant = false;
   MoeWeight gate_up = {}, down = {};
@@ -45,38 +45,41 @@ struct MoeProblem {
   int64_t num_pairs() const { return num_tokens * top_k; }
 };
 
-// What was timed on a GPU. Rows are those of an expert in the mean.
+// Thresholds measured on a GPU. Rows are mean rows per expert.
 struct MoeTuning {
-  int64_t max_tokens_of_lone;  // tokens, that need no sorting; 0: off
-  // Up to which reading W for 8 rows is all that counts; of mxfp4, which has nothing between those and tiles.
+  int64_t max_tokens_of_lone;  // maximum tokens for the single-token kernel, which needs no sorting; 0: off
+  // Maximum rows for the skinny experts, for which reading W for 8 rows dominates; and for mxfp4, which has
+  // no kernel between those and tiles.
   int64_t max_rows_of_skinny, max_rows_of_skinny_mxfp4;
-  int64_t min_rows_of_tiles;  // from which on tiles of 128 are the fastest (sm90)
-  // From which on tiles of 64 read W less often than they multiply rows that are not there (sm80).
+  int64_t min_rows_of_tiles;  // minimum rows for tiles of 128 rows to be the fastest (sm90)
+  // Minimum rows for tiles of 64 rows: they read W less often, which outweighs multiplying padding rows
+  // (sm80).
   int64_t min_rows_of_large_tiles;
-  // Share of the SMs that the second product's CTAs keep busy where it adds up the experts of a token.
+  // Minimum fraction of SMs that the second product's CTAs keep busy when it also sums the experts of a
+  // token.
   double min_wave_efficiency_of_sums;
 };
-// The record of the GPU's compute capability, or the default.
+// Returns the tuning for the GPU's compute capability, or the default.
 const MoeTuning& moe_tuning(const GpuFacts& gpu);
 
 struct MoeRow {
   MoeKernel kernel;
-  int tile_rows;  // that rows of an expert are cut into
+  int tile_rows;  // rows per tile of an expert
   std::string_view name;
   bool (*takes)(const MoeProblem& problem, const GpuFacts& gpu);
-  // Of problems that it takes: whether it is faster than what stands below it.
+  // For supported problems: true if it is faster than the rows below it.
   bool (*is_faster)(const MoeProblem& problem, const GpuFacts& gpu, const MoeTuning& tuning);
-  std::string_view why;  // it is chosen
+  std::string_view why;  // reason for choosing it
 };
 
-// In the order of preference.
+// Candidates in the order of preference.
 std::span<const MoeRow> moe_rows();
 
 struct MoeChoice {
   const MoeRow& row;
-  bool sums_experts;  // the second product adds up a token's experts; else a launch after it does
+  bool sums_experts;  // the second product sums a token's experts; otherwise a separate launch does
 };
-// The first row that takes the problem and is faster. There is one for every problem.
+// Returns the first row that supports the problem and is faster. Every problem has one.
 MoeChoice choose(const MoeProblem& problem, const GpuFacts& gpu, const MoeTuning& tuning);
 inline MoeChoice choose(const MoeProblem& problem, const GpuFacts& gpu) {
   return choose(problem, gpu, moe_tuning(gpu));

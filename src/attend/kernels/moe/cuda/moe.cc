@@ -21,9 +21,9 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int64_t kAlignedElements = 8;  // elements that an aligned copy moves
+constexpr int64_t kAlignedElements = 8;  // elements per aligned copy
 
-// Bytes that an address is a multiple of: a power of two up to 16.
+// Returns the alignment of the address in bytes: a power of two up to 16.
 int alignment_of(const TensorView& tensor) {
   int bytes = 16;
   while (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes) != 0) bytes /= 2;
@@ -76,12 +76,12 @@ void multiply(const GroupedGemmParams& params, const Weight& weight, const MoeRo
   launch(params, row.tile_rows, stream.handle);
 }
 
-// The product of rows whose columns are in the order in which it takes them; of others, of copies in that
-// order at `ordered`. Only the second product's rows are those of its x (row_token is null).
+// Multiplies rows with inputs in the weight's column order. If they are not, copies the rows in that order to
+// `ordered` first. Rows of the second product are those of its x (row_token is null).
 void multiply_in_order(GroupedGemmParams params, const Weight& weight, const MoeRow& row, DType dtype,
                        void* ordered, int64_t num_rows, Stream& stream) {
   if (row.kernel == MoeKernel::kMxFp4Tiles) {
-    // The first product leaves its outputs in the order in which the second one takes them.
+    // The first product writes its outputs in the order of the second one's columns.
     if (params.row_token != nullptr) {
       sm90::mxfp4_inputs(params.x, params.row_token, ordered, num_rows, params.in_features, stream);
       params.x = ordered;
@@ -109,7 +109,7 @@ void multiply_in_order(GroupedGemmParams params, const Weight& weight, const Moe
 
 int64_t num_scales(const Weight& weight) { return weight.scales.empty() ? 0 : weight.scales.num_elements(); }
 
-// `pair_row`: null: rows are pairs.
+// `pair_row`: null if rows are pairs.
 void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch, const int32_t* pair_row,
              Stream& stream) {
   launch_combine({.rows = scratch.rows.data,
@@ -125,7 +125,7 @@ void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch, const int
                  stream.handle);
 }
 
-// Both products, the rows in the order of their pairs between them.
+// Computes both products; rows between them are in the order of their pairs.
 void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, const MoeChoice& choice,
                     Stream& stream) {
   const MoeShape& shape = args.shape;
@@ -237,7 +237,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                      .top_k = static_cast<int32_t>(shape.top_k),
                      .tile_rows = row.tile_rows},
                     stream.handle);
-  // The most tiles that so many pairs can have: every expert's last one may be short.
+  // Maximum number of tiles for this number of pairs: every expert's last tile may be partial.
   const int64_t num_touched = std::min(num_pairs, shape.num_experts);
   const int64_t num_tiles = num_touched + (num_pairs - num_touched) / row.tile_rows;
   const bool clamped = args.gate.activation == ExpertActivation::kClampedSwiglu;
@@ -261,7 +261,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                                                .clamped = clamped,
                                                .limit = args.gate.limit,
                                                .alpha = args.gate.alpha}};
-  // Rows that are not written yet.
+  // scratch.rows is free here: it is written by the second product.
   multiply_in_order(gate_up, gate_ups.weight, row, args.x.dtype, scratch.rows.data, num_pairs, stream);
   GroupedGemmParams down = gate_up;
   down.x = scratch.inner.data;
@@ -274,7 +274,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   down.gated = down.alternating = false;
   down.epilogue.bias = device_vector(downs.bias);
   down.epilogue.input_weights = nullptr;
-  // What lies between takes the first half of its memory.
+  // The output of the first product uses the first half of this memory; the second half is free.
   const size_t half_bytes = scratch.inner.num_bytes() / 2;
   void* const second_half = static_cast<std::byte*>(scratch.inner.data) + half_bytes;
   multiply_in_order(down, downs.weight, row, args.x.dtype, second_half, num_pairs, stream);

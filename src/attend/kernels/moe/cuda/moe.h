@@ -1,4 +1,4 @@
-// Mixtures of experts on a GPU. Arguments as kernels::route and kernels::moe_experts check them.
+// Mixture of experts on a GPU. Arguments are those checked by kernels::route and kernels::moe_experts.
 #pragma once
 
 #include "attend/kernels/moe/experts.h"

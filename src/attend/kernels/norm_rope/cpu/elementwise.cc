@@ -8,7 +8,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Rows of a rank 2 or 3 tensor, numbered through its outer dimensions.
+// Rows of a rank 2 or 3 tensor, indexed through its outer dimensions.
 struct OuterRows {
   explicit OuterRows(const TensorView& view)
       : data(view.as<float>()),
@@ -26,13 +26,12 @@ struct OuterRows {
   int64_t num_rows;
 };
 
-// Element `i` of a contiguous table of `row_elements` elements per row.
+// Returns row `row` of a contiguous table.
 const void* table_row(const TensorView& table, int64_t row) {
   const int64_t row_bytes = table.shape[1] * static_cast<int64_t>(size_of(table.dtype));
   return static_cast<const char*>(table.data) + row * row_bytes;
 }
 
-// out = activation(gate) * up.
 void gate_rows(const TensorView& gate_up, const TensorView& out,
                decltype(ElementwiseKernels::silu_mul) gate) {
   const OuterRows from(gate_up), to(out);
@@ -41,14 +40,13 @@ void gate_rows(const TensorView& gate_up, const TensorView& out,
                     [&](int64_t row) { gate(from[row], from[row] + intermediate, to[row], intermediate); });
 }
 
-// x = activation(x).
 void activate_rows(const TensorView& x, decltype(ElementwiseKernels::gelu) activate) {
   const OuterRows rows(x);
   const int64_t num_columns = x.shape[1];
   parallel_for_rows(rows.num_rows, num_columns, [&](int64_t row) { activate(rows[row], num_columns); });
 }
 
-// Pairs (2 i, 2 i + 1).
+// Rotates pairs (2 i, 2 i + 1).
 void rotate_adjacent(float* head, const float* cos, const float* sin, int64_t num_pairs) {
   for (int64_t i = 0; i < num_pairs; ++i) {
     const RotatedPair pair = rotate(head[2 * i], head[2 * i + 1], cos[i], sin[i]);

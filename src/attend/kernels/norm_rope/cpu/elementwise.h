@@ -1,5 +1,5 @@
-// The small operations between attention and the dense layers on the CPU. Arguments as elementwise.h
-// and rope.h say; their functions check them and call these.
+// Small operations between attention and linear layers on the CPU. Arguments as described in elementwise.h
+// and rope.h; their functions check them and call these.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"

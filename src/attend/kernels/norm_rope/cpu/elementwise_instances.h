@@ -1,4 +1,4 @@
-// ElementwiseKernels written in the vectors of simd.h.
+// ElementwiseKernels in the vectors of simd.h.
 #pragma once
 
 #include <cmath>
@@ -37,8 +37,8 @@ void add_weights_row(float* residual, const void* x, DType dtype, int64_t n) {
   });
 }
 
-// sum = add(elements, sum) over a row, in four vectors of sums, which are independent and short. What is
-// loaded behind the row's end is 0.
+// Reduces a row with sum = add(elements, sum) in four independent vectors of sums. Elements past the row's
+// end are loaded as 0.
 template <class S, class Add>
 float reduce_row(const float* x, int64_t n, const Add& add) {
   typename S::F32 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
@@ -69,7 +69,7 @@ void rms_norm_row(const float* x, const void* weight, DType dtype, float weight_
   });
 }
 
-// The row less its mean is written first: the variance is the mean of its squares.
+// First writes the row minus its mean; the variance is the mean of the squares of these values.
 template <class S>
 void layer_norm_row(const float* x, const void* weight, const void* bias, DType dtype, float eps, float* out,
                     int64_t n) {
@@ -92,7 +92,7 @@ void layer_norm_row(const float* x, const void* weight, const void* bias, DType 
   });
 }
 
-// x / (1 + e^-t), through e^-|t|, which can not overflow: for negative t it is x e^-|t| / (1 + e^-|t|).
+// x / (1 + e^-t), computed from e^-|t|, which cannot overflow: for negative t it is x e^-|t| / (1 + e^-|t|).
 template <class S>
 typename S::F32 times_sigmoid(typename S::F32 x, typename S::F32 t) {
   const auto one = S::set1(1.0f);
@@ -113,8 +113,8 @@ typename S::F32 gelu_tanh(typename S::F32 gate) {
   return times_sigmoid<S>(gate, S::mul(S::set1(2.0f * kGeluScale), S::add(gate, cubic)));
 }
 
-// x Phi(x). With z = |x| / sqrt(2): Phi is erfc(z) / 2 for negative x and 1 less that for others, erfc(z) =
-// e^(-z^2) times a polynomial of 1 / (1 + p z) (Abramowitz and Stegun, 7.1.26; error below 1.5e-7).
+// x Phi(x). With z = |x| / sqrt(2): Phi is erfc(z) / 2 for negative x and 1 - erfc(z) / 2 otherwise. erfc(z)
+// is e^(-z^2) times a polynomial of 1 / (1 + p z) (Abramowitz and Stegun, 7.1.26; error below 1.5e-7).
 template <class S>
 typename S::F32 gelu(typename S::F32 x) {
   const auto one = S::set1(1.0f);
@@ -145,7 +145,7 @@ void gate_row(const float* gate, const float* up, float* out, int64_t n) {
   });
 }
 
-// What is not a number stays so: min and max give their second operand then.
+// NaN stays NaN: min and max return their second operand then.
 template <class S>
 void clamped_swiglu_row(const float* gate, const float* up, float* out, float limit, float alpha, int64_t n) {
   const auto one = S::set1(1.0f), high = S::set1(limit), low = S::set1(-limit), slope = S::set1(alpha);
@@ -172,7 +172,7 @@ void soft_cap_row(float* x, float cap, int64_t n) {
   });
 }
 
-// Rounds as rotate() does, where fma() is one rounding.
+// Rounds like rotate() if fma() rounds once.
 template <class S>
 void rotate_row(float* low, float* high, const float* cos, const float* sin, int64_t n) {
   for_each_vector<S>(n, [&](int64_t i, int count) {

@@ -1,4 +1,4 @@
-// The elementwise operations on one row, of one instruction set.
+// Elementwise operations on one row for one instruction set.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace attend::kernels::cpu {
 
-// Rows are runs of f32; weights and table rows are f32, f16 or bf16.
+// Rows are contiguous f32; weights and table rows are f32, f16 or bf16.
 struct ElementwiseKernels {
-  // to = from.
+  // to = from, converted to f32.
   void (*widen)(const void* from, DType dtype, float* to, int64_t n) = nullptr;
   // residual += x.
   void (*add)(float* residual, const float* x, int64_t n) = nullptr;
@@ -24,13 +24,13 @@ struct ElementwiseKernels {
                      int64_t n) = nullptr;
   // out = gate / (1 + e^-gate) * up.
   void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
-  // out = gelu(gate) * up, exactly and in its tanh form (gelu.h).
+  // out = gelu(gate) * up, exact and in its tanh form (gelu.h).
   void (*gelu_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
-  // x = gelu(x), exactly and in its tanh form.
+  // x = gelu(x), exact and in its tanh form.
   void (*gelu)(float* x, int64_t n) = nullptr;
   void (*gelu_tanh)(float* x, int64_t n) = nullptr;
-  // out = (u + 1) g / (1 + e^-(alpha g)), g: gate, at most limit; u: up, within limit of 0. out may be gate.
+  // out = (u + 1) g / (1 + e^-(alpha g)), g: gate, at most limit; u: up, in [-limit, limit]. out may be gate.
   void (*clamped_swiglu)(const float* gate, const float* up, float* out, float limit, float alpha,
                          int64_t n) = nullptr;
   // x *= scale.
@@ -41,7 +41,7 @@ struct ElementwiseKernels {
   void (*rotate)(float* low, float* high, const float* cos, const float* sin, int64_t n) = nullptr;
 };
 
-// Compiled for each instruction set.
+// One implementation per instruction set.
 ElementwiseKernels elementwise_kernels_portable();
 ElementwiseKernels elementwise_kernels_avx2();
 ElementwiseKernels elementwise_kernels_avx512();

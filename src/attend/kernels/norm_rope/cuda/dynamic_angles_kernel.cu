@@ -1,11 +1,11 @@
-// What depends on each token's position and its request's length: cos and sin of RoPE with dynamic NTK
-// scaling, and rows of the two tables of longrope.
+// Values that depend on each token's position and its request's length: cos and sin of RoPE with dynamic NTK
+// scaling, and row indices of the two tables of longrope.
 //
-//   tile        angles: 1 token a CTA, a thread an angle; rows: a thread a token
+//   tile        angles: 1 token per CTA, one angle per thread; rows: one token per thread
 //   warps       2, all alike
 //   registers   38; 16
 //   shared      none
-//   bytes       8 head_dim / 2 a token out; 4 a token out
+//   bytes       8 head_dim / 2 per token written; 4 per token written
 //   bound       float64 arithmetic; latency
 #include "attend/kernels/metadata/lengths.h"
 #include "attend/kernels/norm_rope/cuda/dynamic_angles_kernel.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kThreads = 64;
 
-// In float64 and rounded where the host rounds, so that both rotate alike.
+// Computes in float64 and rounds at the same points as the host, so that both rotate by the same angles.
 __global__ void __launch_bounds__(kThreads)
     dynamic_angles_kernel(const __grid_constant__ DynamicAnglesParams params) {
   const int token = static_cast<int>(blockIdx.x),
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Whoever reads the rows early is launched when this has ended: it lets nothing begin before.
+// Never allows dependents to start early: kernels that read the rows before their grid dependency resolves
+// start after this kernel has finished.
 __global__ void __launch_bounds__(kThreads)
     rope_rows_by_length_kernel(const __grid_constant__ RopeRowsByLengthParams params) {
   const int token = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);

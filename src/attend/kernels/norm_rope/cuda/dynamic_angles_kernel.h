@@ -1,11 +1,11 @@
-// Angles of RoPE that depend on the length of each token's request.
+// RoPE angles that depend on the length of each token's request.
 #pragma once
 
 #include <cstdint>
 
 namespace attend::kernels::cuda {
 
-// As DynamicAnglesArgs of rope.h. Rows of cos and sin are contiguous.
+// See DynamicAnglesArgs of rope.h. Rows of cos and sin are contiguous.
 struct DynamicAnglesParams {
   const int32_t* positions;
   const int32_t* cu_seqlen_q;
@@ -16,7 +16,7 @@ struct DynamicAnglesParams {
 };
 void launch_dynamic_angles(const DynamicAnglesParams& params, void* stream);
 
-// As RopeRowsByLengthArgs of rope.h.
+// See RopeRowsByLengthArgs of rope.h.
 struct RopeRowsByLengthParams {
   const int32_t* positions;
   const int32_t* cu_seqlen_q;

@@ -9,7 +9,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int64_t kGroup = 8;  // elements that an aligned access moves
+constexpr int64_t kGroup = 8;  // elements per aligned access
 
 CopyRowsParams copy_params(const TensorView& from, View<const int32_t> rows, const TensorView& out) {
   return {.from = device_rows(from),
@@ -67,8 +67,8 @@ RopeHeads rope_heads(const TensorView& x, const TensorView& norm_weight) {
 
 NormRopeParams norm_rope_params(const NormRopeArgs& args) {
   if (args.cos.shape[1] > kMaxRopeHalf)
-    fail(ErrorCode::kUnsupported, "cos ", args.cos, ": GPUs rotate at most ", kMaxRopeHalf,
-         " pairs of a head");
+    fail(ErrorCode::kUnsupported, "cos ", args.cos, ": GPUs support at most ", kMaxRopeHalf,
+         " pairs per head");
   return {.heads = {rope_heads(args.q, args.q_norm), rope_heads(args.k, args.k_norm)},
           .store = {},
           .positions = args.positions.data(),

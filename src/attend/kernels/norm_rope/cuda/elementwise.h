@@ -1,9 +1,8 @@
-// The operations of elementwise.h and rope.h on a GPU: indices lie on the device, activations
-// are of any float dtype that is no fp8. Their functions check shapes and call these.
+// Operations of elementwise.h and rope.h on a GPU. Indices are in device memory; activations have any float
+// dtype except fp8. The functions of those headers check shapes and call these.
 #pragma once
 
 #include "attend/kernels/norm_rope/rope.h"
-#include "attend/kernels/norm_rope/rope_rows.h"
 
 namespace attend::kernels::cuda {
 
@@ -16,7 +15,7 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
                   Stream& stream);
 void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
-// `addend`: added to x before the norm; empty: nothing.
+// `addend`: added to x before the norm; empty: none.
 void layer_norm(const TensorView& x, const TensorView& addend, const TensorView& weight,
                 const TensorView& bias, float eps, const TensorView& out, Stream& stream);
 void gelu(const TensorView& x, Stream& stream);
@@ -33,18 +32,17 @@ void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
 void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream);
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
-// A latent row's norm, rotation and store on a GPU. Arguments as the entry checks them.
+// Norm, rotation and store of a latent row on a GPU. Arguments are those checked by the entry.
 
 void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream);
 
-// apply_rope_rows (rope_rows.h) on a GPU: one launch.
+// apply_rope_rows (rope_rows.h) on a GPU, in one launch.
 
 void apply_rope_rows(const RopeRowsArgs& args, Stream& stream);
 
 struct NormRopeParams;
-// Arguments of norm_rope_store() as they cross to the device (elementwise_kernels.h). Throws
-// Error(kInvalidArgument) for a tensor that does not lie on the stream's device, Error(kUnsupported) for more
-// than kMaxRopeHalf pairs.
+// Kernel parameters of norm_rope_store() (elementwise_kernels.h). Throws Error(kInvalidArgument) for a tensor
+// that is not on the stream's device, and Error(kUnsupported) for more than kMaxRopeHalf pairs.
 NormRopeParams norm_rope_store_params(const NormRopeArgs& rope, const StoreKvArgs& store,
                                       const Stream& stream);
 

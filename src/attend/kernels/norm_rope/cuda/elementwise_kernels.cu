@@ -1,12 +1,12 @@
-// The small operations between attention and the dense layers: copy of rows, RMSNorm with residual,
-// activation(gate) * up, activation(x), the cap of logits.
+// Small operations between attention and linear layers: copy of rows, RMSNorm with residual, activation(gate)
+// * up, activation(x), soft cap of logits.
 //
-//   tile        copy and norm: a row a CTA; others: up to 256 groups of eight elements of a row a CTA
-//   warps       1 to 8 (norm: to 16), all alike, a thread for each group (norm: for two)
+//   tile        copy and norm: one row per CTA; others: up to 256 groups of eight elements of a row per CTA
+//   warps       1 to 8 (norm: up to 16), all alike, one thread per group (norm: per two groups)
 //   registers   37; 56 to 82 for the norm, which keeps rows of up to 8192 elements; 32
-//   shared      64 bytes for the norm's sum
-//   bytes       every row once in and once out
-//   bound       memory; latency where rows are few
+//   shared      64 bytes for the sum of the norm
+//   bytes       every row read and written once
+//   bound       memory; latency if rows are few
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
@@ -17,15 +17,15 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kMaxThreads = 256;
-// Groups of a row of the norm that a thread keeps in registers: rows of up to 8192 elements are read once.
+// Groups of a row that a thread of the norm keeps in registers: rows of up to 8192 elements are read once.
 constexpr int kKeptGroups = 2;
 
-// A CTA per row. Params: CopyRowsParams or ScaledRowsParams.
+// One CTA per row. Params: CopyRowsParams or ScaledRowsParams.
 template <class Params>
 __global__ void __launch_bounds__(kMaxThreads) copy_rows_kernel(const __grid_constant__ Params params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
-  // A row without a token (kNoToken) is anyone's: nobody looks at what becomes of it.
+  // A row without a token (kNoToken) copies row 0; its result is not used.
   const int64_t row = params.rows == nullptr ? blockIdx.x : max(params.rows[blockIdx.x], 0);
   const UnalignedRow from(params.from, row, params.num_columns, params.aligned);
   const UnalignedRow out(params.out, blockIdx.x, params.num_columns, params.aligned);
@@ -65,7 +65,7 @@ class NormRow {
   __device__ Bits load_x(int g) const { return x_.load(g); }
   __device__ Bits load_residual(int g) const { return has_residual_ ? residual_.load(g) : Bits{}; }
 
-  // Group `g` of what is normalized; updates the residual. Returns the sum of its squares.
+  // Computes group `g` of the normalizer's input and updates the residual. Returns the sum of its squares.
   __device__ float update(int g, const Bits& x, const Bits& before, Group& group) const {
     Row::convert(x, group);
     if (has_residual_) {
@@ -81,7 +81,7 @@ class NormRow {
     return sum;
   }
 
-  // The same group again.
+  // Reads the same group again.
   __device__ void reread(int g, Group& group) const {
     Row::convert(has_residual_ ? residual_.load(g) : x_.load(g), group);
   }
@@ -104,7 +104,7 @@ class NormRow {
   float weight_offset_;
 };
 
-// A CTA per row.
+// One CTA per row.
 template <class Row>
 __global__ void __launch_bounds__(kMaxNormThreads, 1)
     rms_norm_kernel(const __grid_constant__ NormParams params) {
@@ -150,8 +150,8 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   }
 }
 
-// x / (1 + e^-t). Division to two roundings: an exact one takes about as many instructions as all else, and
-// prompts wait for them.
+// x / (1 + e^-t). The division has two roundings: an exact one needs about as many instructions as everything
+// else, which slows down prompts.
 __device__ float times_sigmoid(float x, float t) { return __fdividef(x, 1.0f + expf(-t)); }
 
 struct Silu {
@@ -169,7 +169,7 @@ struct GeluTanh {
   }
 };
 
-// CTAs (row, part of the row), a thread per group.
+// Grid: (row, part of the row), one group per thread.
 template <class Row, class Activation>
 __global__ void __launch_bounds__(kMaxThreads) gate_kernel(const __grid_constant__ GateParams params) {
   ptx::launch_dependents();
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kMaxThreads) gate_kernel(const __grid_constant
   row_of(params.out).store(g, gate);
 }
 
-// As gate_kernel, in place.
+// Like gate_kernel, in place.
 template <class Row, class Activation>
 __global__ void __launch_bounds__(kMaxThreads)
     activation_kernel(const __grid_constant__ ActivationParams params) {
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   row.store(g, group);
 }
 
-// As gate_kernel.
+// Same grid as gate_kernel.
 __global__ void __launch_bounds__(kMaxThreads) soft_cap_kernel(const __grid_constant__ SoftCapParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kMaxThreads) soft_cap_kernel(const __grid_cons
   row.store(g, group);
 }
 
-// CTAs (row, part of the row), parts that are equally large.
+// Grid of (row, part of the row) with parts of equal size.
 struct RowParts {
   RowParts(int num_rows, int num_columns) {
     const int num_groups = num_element_groups(num_columns), num_parts = ceil_div(num_groups, kMaxThreads);

@@ -1,4 +1,4 @@
-// The small operations between attention and the dense layers, on the device.
+// Kernels of small operations between attention and linear layers.
 #pragma once
 
 #include "attend/kernels/common/cuda/params.h"
@@ -6,12 +6,12 @@
 
 namespace attend::kernels::cuda {
 
-// out[i] = from[rows[i]], converted; without rows from[i]; with `add`, out[i] += that.
+// out[i] = from[rows[i]], converted; without rows from[i]. With `add`, out[i] += from[rows[i]].
 struct CopyRowsParams {
   DeviceRows from, out;
   const int32_t* rows;  // [num_rows]; null: 0, 1, 2, ...
   int32_t num_rows, num_columns;
-  bool aligned;  // every row begins at a multiple of 16 bytes and holds whole groups
+  bool aligned;  // every row starts at a multiple of 16 bytes and has whole groups
   bool add;
 };
 void launch_copy_rows(const CopyRowsParams& params, void* stream);
@@ -22,7 +22,7 @@ struct ScaledRowsParams : CopyRowsParams {
 };
 void launch_scaled_rows(const ScaledRowsParams& params, void* stream);
 
-// residual += x, if there is one; out = norm of that sum, or of x.
+// residual += x if there is a residual; out = RMSNorm of that sum, or of x.
 struct NormParams {
   DeviceRows x, residual, out;
   DeviceVector weight;  // [dim]
@@ -32,7 +32,7 @@ struct NormParams {
 };
 void launch_rms_norm(const NormParams& params, void* stream);
 
-// residual += norm of x.
+// residual += RMSNorm of x.
 struct NormAddParams {
   DeviceRows x, residual;
   DeviceVector weight;  // [dim]
@@ -52,7 +52,7 @@ void launch_silu_mul(const GateParams& params, void* stream);
 void launch_gelu_mul(const GateParams& params, void* stream);
 void launch_gelu_tanh_mul(const GateParams& params, void* stream);
 
-// out = LayerNorm of x, or of x + addend. out may be either.
+// out = LayerNorm of x, or of x + addend. out may be x or addend.
 struct LayerNormParams {
   DeviceRows x, addend, out;
   DeviceVector weight, bias;  // [dim]
@@ -80,7 +80,7 @@ struct SoftCapParams {
 };
 void launch_soft_cap(const SoftCapParams& params, void* stream);
 
-// x = (1 + slope log(1 + floor((position + 1) / floor_scale))) x, of all heads of each token.
+// x = (1 + slope log(1 + floor((position + first) / floor_scale))) x for all heads of each token.
 struct ScaleByPositionParams {
   void* x;  // [num_tokens, num_heads, head_dim]
   int64_t token_stride, head_stride;
@@ -92,7 +92,7 @@ struct ScaleByPositionParams {
 };
 void launch_scale_by_position(const ScaleByPositionParams& params, void* stream);
 
-// Heads [num_tokens, num_heads, head_dim], normalized where there is a weight.
+// Heads [num_tokens, num_heads, head_dim], normalized if there is a weight.
 struct RopeHeads {
   void* data;
   int64_t token_stride, head_stride;
@@ -101,28 +101,28 @@ struct RopeHeads {
   DeviceVector norm;  // [head_dim]
 };
 inline constexpr int kMaxRopeHalf = 128;
-// Positions and angles are read while the kernel before may still run: no kernel may just have written them.
+// Positions and angles are read before the previous kernel has finished, so that kernel must not write them.
 struct NormRopeParams {
-  RopeHeads heads[2];  // q and k; the second may have no heads
-  // Where k, once rotated, and v go; without slots k stays where it was and there is no v.
+  RopeHeads heads[2];  // q and k; k may have no heads
+  // Destination of the rotated k and of v. Without slots k is rotated in place and v is not stored.
   StoreParams store;
   const int32_t* positions;
-  const float *cos, *sin;  // row p of either begins at p * its stride
+  const float *cos, *sin;  // row p starts at p * stride
   int64_t cos_stride, sin_stride;
   float eps;
-  int32_t num_tokens, head_dim, half;  // half: pairs that are rotated, at most kMaxRopeHalf; 0: no angles
-  bool norm_after_rope;  // heads of q and k are normalized once more, without weights, behind the rotation
+  int32_t num_tokens, head_dim, half;  // half: number of rotated pairs, at most kMaxRopeHalf; 0: no angles
+  bool norm_after_rope;  // heads of q and k are normalized again after the rotation, without weights
 };
 // `interleaved`: pairs are (2 i, 2 i + 1), otherwise (i, i + half).
 void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stream);
 
-// norm_rope() where heads can be moved eight elements at once.
+// norm_rope() for heads that can be accessed in groups of eight elements.
 
-// Whether all of every head is rotated, in 16-bit elements of one type, norms included, and rows and halves
-// of heads, also in the cache, are whole groups of eight that begin where one access can read them.
+// Returns true if all of every head is rotated, elements are 16-bit of one type, including norms, and rows
+// and halves of heads, also in the cache, are whole aligned groups of eight.
 bool takes_groups(const NormRopeParams& params);
 
-// The bits of launch_norm_rope(), which calls this for what takes_groups().
+// Same bits as launch_norm_rope(), which calls this if takes_groups() returns true.
 void launch_norm_rope_groups(const NormRopeParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda

@@ -1,10 +1,10 @@
-// A token's latent row: norm of its first part, rotation of the other, store; and the rotation of q.
+// Latent row of a token: norm of its first part, rotation of the other, store; and the rotation of q.
 //
-//   tile        a CTA for the norm of a token's row, one for its rotated part, and for heads of q:
-//               for each 8, or one
+//   tile        one CTA for the norm of a token's row, one for its rotated part, and CTAs for heads of q,
+//               8 heads or one each
 //   warps       4, all alike
-//   shared      one sum for each warp
-//   bytes       kv_a twice in and once out, the cache row out, q's rotated part in and out
+//   shared      one sum per warp
+//   bytes       kv_a read twice and written once, the cache row written, q's rotated part read and written
 //   bound       bytes; for few tokens latency
 #include <algorithm>
 
@@ -20,7 +20,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kLanes = 32;
-// Heads of q are shared out over CTAs where tokens are too few to keep the GPU busy.
+// If tokens are too few to keep the GPU busy, heads of q are distributed over CTAs.
 constexpr int kFewTokens = 256, kHeadsPerCta = 8;
 static_assert(kThreads == kScaledThreads);
 
@@ -50,14 +50,14 @@ __device__ int rope_partner(const LatentRowParams& params, int pair) {
   return params.interleaved ? 2 * pair + 1 : pair + params.rope_dim / 2;
 }
 
-// What is rounded to e4m3 was rounded to the type of q first.
+// Values are rounded to the dtype of q before they are rounded to e4m3.
 __device__ void store_q(const LatentRowParams& params, void* q, int64_t at, float value) {
   if (params.q_latent.data != nullptr)
     value = round_element(round_element(value, params.element), Element::kF8E4M3);
   store_element(q, at, params.element, value);
 }
 
-// Heads of q, from `first_head` on.
+// Rotates heads of q from `first_head`.
 __device__ void rotate_heads(const LatentRowParams& params, int token, int first_head) {
   const int num_pairs = params.rope_dim / 2;
   const int num_heads = min(params.heads_per_cta, params.num_heads - first_head);
@@ -72,7 +72,7 @@ __device__ void rotate_heads(const LatentRowParams& params, int token, int first
   }
 }
 
-// The latent parts of the same heads, which are rounded.
+// Rounds the latent parts of the same heads.
 __device__ void round_latents(const LatentRowParams& params, int token, int first_head) {
   const int num_heads = min(params.heads_per_cta, params.num_heads - first_head);
   for (int i = static_cast<int>(threadIdx.x); i < num_heads * params.latent_dim; i += kThreads) {
@@ -83,7 +83,7 @@ __device__ void round_latents(const LatentRowParams& params, int token, int firs
   }
 }
 
-// A token's row: in kv_a, and in the cache. `kScaled`: of params.scaled_rows.
+// Row of a token, in kv_a and in the cache. `kScaled`: params.scaled_rows.
 template <bool kScaled>
 class LatentRow {
  public:
@@ -133,7 +133,7 @@ class LatentRow {
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
   __device__ uint8_t* scaled_row() const { return static_cast<uint8_t*>(params_.cache) + cache_row_; }
 
-  // What is stored is rounded to the type of kv_a first; kv_a then keeps what the cache has.
+  // Stored values are rounded to the dtype of kv_a first; kv_a then keeps the values of the cache.
   __device__ float to_store(float value) const {
     return round_element(value, params_.element) / params_.scale;
   }
@@ -160,7 +160,8 @@ class LatentRow {
   int64_t cache_row_;
 };
 
-// Waits for the launch before it before it lets the next one start, as prefix_ready asks of what stores.
+// Waits for the previous kernel before it allows the next one to start, as prefix_ready requires of kernels
+// that store K/V.
 template <bool kScaled>
 __global__ void __launch_bounds__(kThreads)
     latent_row_kernel(const __grid_constant__ LatentRowParams params) {

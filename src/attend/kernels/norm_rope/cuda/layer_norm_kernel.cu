@@ -1,11 +1,11 @@
-// LayerNorm of a row, or of the sum of two.
+// LayerNorm of a row, or of the sum of two rows.
 //
-//   tile        a row a CTA
-//   warps       1 to 16, all alike, a thread for each group of eight elements, or for several
+//   tile        one row per CTA
+//   warps       1 to 16, all alike, one or several groups of eight elements per thread
 //   registers   at most 128
 //   shared      64 bytes for a sum
-//   bytes       x and addend three times in, the second and third time from the L1 cache, and the row once
-//   out bound       memory; latency where rows are few
+//   bytes       x and addend read three times, the second and third time from L1; the row written once
+//   bound       memory; latency if rows are few
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   };
   const Row x = row_at(params.x), addend = row_at(params.addend), out = row_at(params.out);
   const bool adds = params.addend.data != nullptr;
-  // Weights may be of another type than the rows.
+  // Weights may have another dtype than the rows.
   const UnalignedRow weight = row_of(params.weight, params.dim, params.weight_aligned),
                      bias = row_of(params.bias, params.dim, params.weight_aligned);
   const int num_groups = num_element_groups(params.dim), num_threads = static_cast<int>(blockDim.x);
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
     Group group;
     load(g, group);
 #pragma unroll
-    for (int i = 0; i < kGroupElements; ++i) sum += group[i];  // beyond the row's end: 0
+    for (int i = 0; i < kGroupElements; ++i) sum += group[i];  // past the row's end: 0
   }
   const float mean = cta_sum(sum) / static_cast<float>(params.dim);
   float squares = 0.0f;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
       squares = fmaf(from_mean, from_mean, squares);
     }
   }
-  __syncthreads();  // all have read the first sum's parts
+  __syncthreads();  // all threads have read the parts of the first sum
   const float scale = 1.0f / sqrtf(cta_sum(squares) / static_cast<float>(params.dim) + params.eps);
   for (int g = static_cast<int>(threadIdx.x); g < num_groups; g += num_threads) {
     Group group, weights, biases;

@@ -1,13 +1,13 @@
-// As norm_rope_kernel.cu, bit for bit, where all of every head is rotated and can be moved eight elements at
-// once.
+// Same bits as norm_rope_kernel.cu, for heads that are rotated completely and can be accessed in groups of
+// eight elements.
 //
-//   tile        1 token and 32 / kLanes of its heads at once a warp (kLanes = 4, 8 or 16 lanes a head); the
-//               next heads' loads are under way
-//   warps       4, all alike; as many warps a token as fill the GPU
+//   tile        1 token and 32 / kLanes of its heads per warp iteration (kLanes = 4, 8 or 16 lanes per head);
+//               the next heads' loads are in flight
+//   warps       4, all alike; enough warps per token to fill the GPU
 //   registers   72 to 80
 //   shared      none
-//   bytes       q, k and v once in and once out, 16 bytes an access
-//   bound       memory; latency where tokens are few
+//   bytes       q, k and v read and written once, 16 bytes per access
+//   bound       memory; latency if tokens are few
 #include <algorithm>
 
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -33,9 +33,9 @@ __host__ __device__ int total_heads(const NormRopeParams& params) {
   return params.heads[0].num_heads + (params.store.slots != nullptr ? 2 : 1) * params.heads[1].num_heads;
 }
 
-// The squares of a head's pairs, summed in the order of norm_rope_kernel: there lane l of 32 has pairs l,
-// l + 32, ..., and adds to them what the lane 16 further has, then 8, 4, 2 and 1. Here lane `lane` of kLanes
-// has the eight pairs from 8 * lane on.
+// Sums the squares of a head's pairs in the order of norm_rope_kernel. There lane l of 32 has pairs l, l +
+// 32, ..., and adds the values of the lane 16 further, then 8, 4, 2 and 1. Here lane `lane` of kLanes has the
+// eight pairs from 8 * lane.
 template <int kLanes>
 __device__ float head_sum_of_squares(Group& squares, int lane) {
 #pragma unroll
@@ -56,8 +56,8 @@ __device__ float head_sum_of_squares(Group& squares, int lane) {
   return squares[0];
 }
 
-// A lane of the heads of one token: a group of each head's first half and the group of its second half that
-// it is rotated with. kLanes lanes share a head.
+// A lane of the heads of one token: a group of each head's first half, and the group of its second half that
+// RoPE rotates with it. kLanes lanes share a head.
 template <class T, int kLanes>
 class TokenLane {
  public:
@@ -66,7 +66,7 @@ class TokenLane {
     uint4 first = {}, second = {};
   };
 
-  // Reads the angles before the wait, as norm_rope_kernel does.
+  // Reads the angles before the wait, like norm_rope_kernel.
   __device__ TokenLane(const NormRopeParams& params, int64_t token)
       : params_(params),
         num_q_(params.heads[0].num_heads),
@@ -81,12 +81,12 @@ class TokenLane {
     load_group(params.sin, position * params.sin_stride + pair_, Element::kF32, sin_);
   }
 
-  // After the wait.
+  // Called after the wait.
   __device__ void find_slot() {
     if (stores()) slot_ = slot_of(params_.store, token_);
   }
 
-  // Head `head` of q, k and v, one after another.
+  // Loads head `head` of the concatenation of q, k and v.
   __device__ Bits load(int head) const {
     Bits bits;
     if (!has(head)) return bits;
@@ -96,7 +96,7 @@ class TokenLane {
     return bits;
   }
 
-  // All lanes of the warp come here together.
+  // Called by all lanes of the warp together.
   __device__ void put(int head, const Bits& bits) const {
     Group first, second;
     convert_16_bit_group<T>(bits.first, first);
@@ -118,7 +118,7 @@ class TokenLane {
  private:
   __device__ bool stores() const { return params_.store.slots != nullptr; }
   __device__ bool has(int head) const { return has_pairs_ && head < total_heads(params_); }
-  // Of q or k.
+  // `head` is a head of q or k.
   __device__ const RopeHeads& rope_heads_of(int head) const { return params_.heads[head < num_q_ ? 0 : 1]; }
 
   __device__ T* head_row(int head) const {
@@ -167,7 +167,7 @@ class TokenLane {
 
   __device__ void store_to_cache(int head, bool is_v, Group& first, Group& second) const {
     const CacheRow cache(params_.store, is_v ? 1 : 0, slot_, head);
-    // The cache holds what would be read back from k.
+    // The cache stores the values that a read of k would return.
 #pragma unroll
     for (int j = 0; j < kGroupElements; ++j) {
       first[j] = static_cast<float>(T(first[j]));
@@ -180,13 +180,13 @@ class TokenLane {
   const NormRopeParams& params_;
   int num_q_, num_k_;
   int64_t token_;
-  int lane_, pair_;  // of those that share a head; the first of its eight
+  int lane_, pair_;  // lane among those that share a head; first of its eight pairs
   bool has_pairs_;
   int slot_ = -1;
   Group cos_ = {}, sin_ = {};
 };
 
-// Warps go through the heads of a token, as many at once as lanes allow.
+// Warps iterate over the heads of a token, as many together as lanes permit.
 template <class T, int kLanes>
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rope_groups_kernel(const __grid_constant__ Params params) {
@@ -210,8 +210,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-// Enough warps to hide what each waits for; beyond that, a warp has several of its token's heads after one
-// another, whose angles it reads once.
+// Warps that are enough to hide latency. Beyond that, a warp computes several of its token's heads one after
+// another, and reads the angles once.
 constexpr int64_t kEnoughWarps = 8192;
 
 template <class T, int kLanes>

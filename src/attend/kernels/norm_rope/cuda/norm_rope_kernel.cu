@@ -1,12 +1,13 @@
-// RMSNorm of the heads of q and k, RoPE and the store of K/V into the cache, for any head: a warp per token
-// and head. norm_rope_groups_kernel.cu is the faster one where heads can be moved eight elements at once.
+// RMSNorm of the heads of q and k, RoPE and the store of K/V into the cache, for any head layout: one warp
+// per token and head. norm_rope_groups_kernel.cu is faster if heads can be accessed in groups of eight
+// elements.
 //
-//   tile        1 token x 1 head a warp; lane l has pairs l, l + 32, ...
+//   tile        1 token x 1 head per warp; lane l has pairs l, l + 32, ...
 //   warps       4, all alike
 //   registers   64
 //   shared      none
-//   bytes       q, k and v once in and once out
-//   bound       memory; latency where tokens are few
+//   bytes       q, k and v read and written once
+//   bound       memory; latency if tokens are few
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -17,9 +18,9 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kMaxPairs = kMaxRopeHalf / 32;  // of a lane
+constexpr int kMaxPairs = kMaxRopeHalf / 32;  // per lane
 
-// The elements of pair `i`: neighbors, or of a head's first and second half.
+// Elements of pair `i`: neighbors, or elements of a head's first and second half.
 template <bool kInterleaved>
 __device__ int pair_first(int i) {
   return kInterleaved ? 2 * i : i;
@@ -29,12 +30,12 @@ __device__ int pair_second(int i, int half) {
   return kInterleaved ? 2 * i + 1 : i + half;
 }
 
-// The first and the second elements of a lane's pairs: pairs lane, lane + 32, ...
+// First and second elements of a lane's pairs: pairs lane, lane + 32, ...
 struct Halves {
   float first[kMaxPairs] = {}, second[kMaxPairs] = {};
 };
 
-// All loads before the first value is used.
+// Issues all loads before the first value is used.
 template <bool kInterleaved, class T>
 __device__ void load_as(const T* from, int half, int lane, Halves& halves) {
   T first[kMaxPairs] = {}, second[kMaxPairs] = {};
@@ -77,13 +78,13 @@ __device__ void store_v(const StoreParams& store, int64_t token, int head, int l
     cache.write(d, load_element(rows.from.data, from + d, rows.from_element));
 }
 
-// A lane of the warp that normalizes and rotates one head of one token.
+// Lane of the warp that normalizes and rotates one head of one token.
 template <bool kInterleaved>
 class HeadLane {
  public:
-  // Reads the angles of the token's position and the norm's weights before the wait: no kernel of a step
-  // writes them but dynamic_angles at its start, and the product of q and k, which comes between, lets this
-  // kernel start only when it has waited itself.
+  // Reads the angles of the token's position and the norm weights before the wait. Kernels of a step do not
+  // write them, except dynamic_angles at its start. The product of q and k, which runs in between, allows
+  // this kernel to start only after its own wait.
   __device__ HeadLane(const NormRopeParams& params, const RopeHeads& heads, int64_t token, int head, int lane)
       : params_(params),
         heads_(heads),
@@ -104,8 +105,8 @@ class HeadLane {
       weights_ = load_halves<kInterleaved>(heads.norm.data, 0, heads.norm.element, params.half, lane);
   }
 
-  // Calls write(d, value) for each of the head's elements that changes, or for all that there are when `all`.
-  // Without a norm behind the rotation the last factor is 1, which changes no bit.
+  // Calls write(d, value) for each of the head's elements that changes, or for all elements if `all`. Without
+  // norm_after_rope the last factor is 1, which changes no bit.
   template <class Write>
   __device__ void normalize_and_rotate(bool all, const Write& write) const {
     Halves x = load_halves<kInterleaved>(heads_.data, begin_, heads_.element, params_.half, lane_);
@@ -123,7 +124,7 @@ class HeadLane {
       x.first[j] = pair.x;
       x.second[j] = pair.y;
     }
-    // Of elements that are not rotated.
+    // Elements that are not rotated.
     const auto rest = [&](int d) {
       const float value = load_element(heads_.data, begin_ + d, heads_.element);
       return normalize ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value;
@@ -144,7 +145,7 @@ class HeadLane {
   }
 
  private:
-  // What normalizes the head: of its pairs, and of rest(d), the elements that are not rotated.
+  // Returns the norm scale of the head, from its pairs and from rest(d), the elements that are not rotated.
   template <class Rest>
   __device__ float scale_of(const Halves& x, const Rest& rest) const {
     float sum = 0.0f;
@@ -165,7 +166,7 @@ class HeadLane {
   Halves weights_;
 };
 
-// A warp per token and head.
+// One warp per token and head.
 template <bool kInterleaved>
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   ptx::griddepcontrol_wait();
   if (!is_q && stores) {
     const CacheRow cache(params.store, 0, slot_of(params.store, token), head_in_kind);
-    // The cache holds what would be read back from k.
+    // The cache stores the values that a read of k would return.
     of_lane.normalize_and_rotate(/*all=*/true,
                                  [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
   } else {

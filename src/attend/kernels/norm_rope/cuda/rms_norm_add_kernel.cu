@@ -1,11 +1,11 @@
-// residual += RMSNorm of x: the norm behind a sublayer.
+// residual += RMSNorm of x: the norm after a sublayer.
 //
-//   tile        a row a CTA
-//   warps       1 to 16, all alike, a thread for each group of eight elements, or for several
+//   tile        one row per CTA
+//   warps       1 to 16, all alike, one or several groups of eight elements per thread
 //   registers   48 to 56
-//   shared      64 bytes for the norm's sum
-//   bytes       x twice in, the second time from the L1 cache, residual once in and once out
-//   bound       memory; latency where rows are few
+//   shared      64 bytes for the sum of the norm
+//   bytes       x read twice, the second time from L1; residual read and written once
+//   bound       memory; latency if rows are few
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   ptx::launch_dependents();
   const Row x(params.x, blockIdx.x, params.dim, params.aligned),
       residual(params.residual, blockIdx.x, params.dim, params.aligned);
-  // Weights may be of another type than the rows.
+  // Weights may have another dtype than the rows.
   const UnalignedRow weight({const_cast<void*>(params.weight.data), 0, 0, 1, params.weight.element}, 0,
                             params.dim, params.weight_aligned);
   const int num_groups = num_element_groups(params.dim), num_threads = static_cast<int>(blockDim.x);

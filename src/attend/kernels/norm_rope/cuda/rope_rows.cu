@@ -1,10 +1,10 @@
-// RoPE of any rows, interleaved or by halves, with any strides and dtypes.
+// RoPE of rows with any strides and dtypes, interleaved or by halves.
 //
-//   tile        1 token x 1 head a warp; lane l has elements l, l + 32, ..., up to 256
+//   tile        1 token x 1 head per warp; lane l has elements l, l + 32, ..., up to 256
 //   warps       4, all alike
 //   registers   40
 //   shared      none
-//   bytes       the rows once in and once out, cos and sin from L2
+//   bytes       rows read and written once, cos and sin from L2
 //   bound       memory
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -36,7 +36,7 @@ struct RopeRowsParams {
   RowScales scales;
 };
 
-// A warp per token and head. A lane keeps its elements until all are read, since `to` may be `from`.
+// One warp per token and head. A lane keeps its elements until all are read, since `to` may be `from`.
 template <int kElements>
 __global__ void __launch_bounds__(32 * kWarps)
     rope_rows_kernel(const __grid_constant__ RopeRowsParams params) {
@@ -88,7 +88,7 @@ void apply_rope_rows(const RopeRowsArgs& args, Stream& stream) {
   constexpr int64_t kMaxHeadDim = 256;
   const RowAngles& angles = args.angles;
   if (args.from.shape[2] > kMaxHeadDim)
-    fail(ErrorCode::kUnsupported, "apply_rope_rows: head dim ", args.from.shape[2], ": GPUs take at most ",
+    fail(ErrorCode::kUnsupported, "apply_rope_rows: head dim ", args.from.shape[2], ": GPUs support at most ",
          kMaxHeadDim);
   const bool rotates = !angles.cos.empty();
   const RopeRowsParams params{.from = token_rows(args.from),

@@ -1,4 +1,4 @@
-// How a head's elements are normalized and rotated, and where in a cache they go.
+// Normalization and rotation of a head's elements, and their position in a cache.
 #pragma once
 
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -7,30 +7,30 @@
 
 namespace attend::kernels::cuda {
 
-// A pair of elements, of a head's first and second half, rotated.
+// Rotates a pair of elements.
 __device__ inline float2 rotated(float first, float second, float cos, float sin) {
   const RotatedPair pair = rotate(first, second, cos, sin);
   return make_float2(pair.first, pair.second);
 }
 
-// A pair's part of the sum of squares that a head's norm divides by. Which product is rounded is said
-// here, so that every kernel has the same bits.
+// Returns a pair's part of the sum of squares of a head's norm. Fixes which product is rounded, so that every
+// kernel has the same bits.
 __device__ inline float squares_of_pair(float first, float second) {
   return fmaf(second, second, __fmul_rn(first, first));
 }
 
-// What a normalized head is multiplied with, besides the norm's weights.
+// Returns the factor of a normalized head, without the norm weights.
 __device__ inline float norm_scale(float sum_of_squares, int head_dim, float eps) {
   return 1.0f / sqrtf(sum_of_squares / static_cast<float>(head_dim) + eps);
 }
 
-// The token's slot in the cache; -1: it is not stored.
+// Returns the token's slot in the cache; -1: not stored.
 __device__ inline int slot_of(const StoreParams& store, int64_t token) {
   const int slot = store.slots[token];
   return slot >= 0 && store.slot_map != nullptr ? store.slot_map[slot] : slot;
 }
 
-// The cache row of a slot and head; nowhere for slot -1.
+// Cache row of a slot and head; null for slot -1.
 struct CacheRow {
   void* data = nullptr;
   int64_t begin = 0;
@@ -49,10 +49,10 @@ struct CacheRow {
   __device__ void write(int d, float value) const {
     if (data != nullptr) store_element(data, begin + d, element, value / scale);
   }
-  // Elements [d, d + 8), where rows begin at multiples of so many elements.
+  // Writes elements [d, d + 8); rows start at multiples of eight elements.
   __device__ void write_group(int d, float (&values)[kGroupElements]) const {
     if (data == nullptr) return;
-    // Division takes as many instructions as all else, and changes nothing by 1.
+    // Division needs as many instructions as everything else, and by 1 has no effect.
     if (scale != 1.0f) {
 #pragma unroll
       for (int i = 0; i < kGroupElements; ++i) values[i] /= scale;

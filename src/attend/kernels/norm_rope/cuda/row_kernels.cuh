@@ -1,4 +1,4 @@
-// What kernels that go through rows share: sums over a CTA, the fastest type of row, numbers of threads.
+// Code shared by kernels that iterate over rows: sums over a CTA, the fastest row type, numbers of threads.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ __device__ float cta_sum(float value) {
   return sum;
 }
 
-// Calls launch.operator()<Row>() with the rows that a kernel takes the fastest.
+// Calls launch.operator()<Row>() with the fastest supported row type.
 template <class Launch>
 void launch_for_rows(bool aligned, std::initializer_list<Element> elements, const Launch& launch) {
   const Element element = *elements.begin();
@@ -40,7 +40,7 @@ void launch_for_rows(bool aligned, std::initializer_list<Element> elements, cons
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-// Threads, in whole warps, one for each of so many things, as far as `most` go.
+// Returns the number of threads for `count` items, one per item, in whole warps and at most `most`.
 int num_threads_for(int count, int most) { return std::clamp(ceil_div(count, 32) * 32, 32, most); }
 
 }  // namespace

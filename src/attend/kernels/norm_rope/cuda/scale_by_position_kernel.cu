@@ -1,11 +1,11 @@
-// Queries times a temperature that depends on the position of their token.
+// Scales queries by a temperature that depends on the position of their token.
 //
-//   tile        the heads of a token a CTA
+//   tile        the heads of one token per CTA
 //   warps       4, all alike: a thread has every 128th element
 //   registers   few
 //   shared      none
-//   bytes       q once in and once out
-//   bound       latency: a few KB a token
+//   bytes       q read and written once
+//   bound       latency: a few KB per token
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Waits before it lets the next kernel start: that one, attention, may read the cache early.
+// Waits before it allows the next kernel, attention, to start, since that kernel may read the cache early.
 __global__ void __launch_bounds__(kThreads)
     scale_by_position_kernel(const __grid_constant__ ScaleByPositionParams params) {
   ptx::griddepcontrol_wait();

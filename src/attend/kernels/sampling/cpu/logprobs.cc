@@ -25,7 +25,7 @@ float log_sum_exp(const SamplingKernels& kernels, const float* logits, int64_t s
   return largest + static_cast<float>(std::log(sum));
 }
 
-// Logits of the likeliest tokens, in their order: each is put in its place from behind.
+// Finds the most likely tokens in descending order, by insertion from the end.
 void find_top(const float* logits, int64_t size, View<TokenLogprob> top) {
   size_t found = 0;
   for (int64_t v = 0; v < size; ++v) {

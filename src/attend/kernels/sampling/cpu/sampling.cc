@@ -31,12 +31,12 @@ void for_each_chunk(int64_t size, const Fn& fn) {
 
 struct Largest {
   float value;
-  int64_t index;  // the lowest of equals; kNoToken: all are NaN
+  int64_t index;  // the lowest one if equal; kNoToken: all are NaN
 };
 
 Largest find_largest(const SamplingKernels& kernels, const Logits& logits) {
   float largest = -kInfinity;
-  int64_t chunk = 0;  // the first that holds it
+  int64_t chunk = 0;  // the first chunk that contains it
   for_each_chunk(logits.size, [&](int64_t first, int64_t count) {
     const float value = kernels.max(logits.data + first, count);
     if (value > largest) {
@@ -49,15 +49,15 @@ Largest find_largest(const SamplingKernels& kernels, const Logits& logits) {
   return {.value = largest, .index = found == end ? kNoToken : found - logits.data};
 }
 
-// The weights (probabilities times a common factor, the largest 1) of a row's tokens, 0 for those that the
-// filters drop. Computed chunk by chunk, each time that they are gone through.
+// Weights of a row's tokens: probabilities times a common factor, with a maximum of 1, and 0 for tokens that
+// the filters drop. They are recomputed chunk by chunk in each pass.
 class Weights {
  public:
   Weights(const SamplingKernels& kernels, const Logits& logits, float max, float temperature)
       : kernels_(kernels),
         logits_(logits),
         max_(max),
-        // Finite also for a denormal temperature, so that 0 times it is 0.
+        // Finite even for a denormal temperature, so that 0 times it is 0.
         inverse_temperature_(std::min(1.0f / temperature, std::numeric_limits<float>::max())) {}
 
   void apply_top_k(int64_t count) {
@@ -95,7 +95,7 @@ class Weights {
     });
   }
 
-  // The first token at which the running sum exceeds `target`, which is less than sum().
+  // Returns the first token at which the running sum exceeds `target`, which is less than sum().
   int64_t find(double target) const {
     double total = 0;
     int64_t found = -1;
@@ -109,7 +109,7 @@ class Weights {
   }
 
  private:
-  // Calls fn(first, count, weights) for every chunk.
+  // Calls fn(first, count, weights) for each chunk.
   template <class Fn>
   void for_each(const Fn& fn) const {
     int64_t ties_left = cut_.num_ties;

@@ -1,4 +1,5 @@
-// Choosing tokens on the CPU. Arguments as kernels/sampling/sampling.h checks them. Allocates nothing.
+// Token sampling on the CPU. Arguments are those checked by kernels/sampling/sampling.h. Does not allocate
+// memory.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
@@ -12,8 +13,8 @@ void argmax(const TensorView& logits, View<int32_t> ids, Isa isa);
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Isa isa);
 void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& out, Isa isa);
 
-// Editing logits and their logarithms on the CPU. As the functions of edit_logits.h and logprobs.h, which
-// check and call these.
+// Logit edits and log-probabilities on the CPU. The functions of edit_logits.h and logprobs.h check arguments
+// and call these.
 
 void edit_logits(const TensorView& logits, const LogitEdits& edits);
 void top_logprobs(const TensorView& logits, View<const int32_t> num_top, View<float> log_sums,

@@ -1,4 +1,4 @@
-// SamplingCut: which tokens top_k and top_p keep, found without sorting.
+// SamplingCut: the tokens that top_k and top_p keep, found without sorting.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace attend::kernels::cpu {
 
-// Keeps the logits above `lowest`, and the first `num_ties` of those that equal it.
+// Keeps the logits above `lowest`, and the first `num_ties` of those equal to it.
 struct SamplingCut {
   float lowest = -std::numeric_limits<float>::infinity();
   int64_t num_ties = std::numeric_limits<int64_t>::max();
 };
 
-// Unsigned integers in the order of the floats that they stand for; -0 and 0 are the same.
+// Maps floats to unsigned integers with the same order; -0 and 0 are equal.
 inline uint32_t float_to_order(float x) {
   const auto bits = std::bit_cast<uint32_t>(x + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -24,16 +24,16 @@ inline float order_to_float(uint32_t order) {
   return std::bit_cast<float>(order >> 31 ? order & 0x7fffffffu : ~order);
 }
 
-// The cut that keeps the largest logits, as few as together reach `target` by their measure.
-// for_each_logit(fn) calls fn(logit, measure) for every logit, NaN excepted; a measure is at least 0, and
-// equal logits have equal ones or 0.
+// Returns the cut that keeps the fewest largest logits with measures that add up to at least `target`.
+// for_each_logit(fn) calls fn(logit, measure) for every logit except NaN. A measure is at least 0, and equal
+// logits have equal measures, or 0.
 //
-// A radix search: the measures are added up by the upper bits of their logits, in the bucket where the sum
-// from above reaches the target by the next bits, and so on.
+// This is a radix search: measures are summed by the upper bits of their logits, then by the next bits within
+// the bucket in which the sum from above reaches the target, and so on.
 template <class ForEachLogit>
 SamplingCut find_cut(double target, const ForEachLogit& for_each_logit) {
   constexpr int kDigitBits = 8, kBuckets = 1 << kDigitBits;
-  double above = 0;  // the measure of all logits above the chosen bucket: less than the target
+  double above = 0;  // measure of all logits above the selected bucket; less than the target
   uint32_t prefix = 0;
   double unit_measure = 0;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
@@ -46,13 +46,12 @@ SamplingCut find_cut(double target, const ForEachLogit& for_each_logit) {
       sums[bucket] += static_cast<double>(measure);
       measures[bucket] = static_cast<double>(measure);
     });
-    // Rounding may leave the sum of all short of the target: then it is the lowest bucket with anything in
-    // it.
+    // If rounding leaves the total below the target, the lowest non-empty bucket is selected.
     uint32_t lowest = 0, bucket = kBuckets - 1;
     while (lowest < bucket && sums[lowest] == 0) ++lowest;
     while (bucket > lowest && above + sums[bucket] < target) above += sums[bucket--];
     prefix = prefix << kDigitBits | bucket;
-    unit_measure = measures[bucket];  // after the last digit a bucket holds equal logits only
+    unit_measure = measures[bucket];  // after the last digit, a bucket contains equal logits only
   }
   const auto num_ties = static_cast<int64_t>(std::ceil((target - above) / unit_measure));
   return {.lowest = order_to_float(prefix), .num_ties = std::max<int64_t>(1, num_ties)};

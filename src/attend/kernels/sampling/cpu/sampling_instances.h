@@ -1,4 +1,4 @@
-// SamplingKernels written in the vectors of simd.h.
+// SamplingKernels in the vectors of simd.h.
 #pragma once
 
 #include "attend/kernels/common/cpu/row_loop.h"
@@ -13,7 +13,7 @@ float max_logit(const float* logits, int64_t n) {
   constexpr float kLowest = -__builtin_huge_valf();
   auto largest = S::set1(kLowest);
   int64_t i = 0;
-  // max(a, b) is b when either is NaN.
+  // max(a, b) is b if either is NaN.
   for (; i + S::kLanes <= n; i += S::kLanes) largest = S::max(S::load(logits + i), largest);
   float result = S::reduce_max(largest);
   for (; i < n; ++i) result = logits[i] > result ? logits[i] : result;

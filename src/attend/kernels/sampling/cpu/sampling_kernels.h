@@ -1,4 +1,4 @@
-// What choosing a token computes over many logits, of one instruction set.
+// Vectorized parts of sampling for one instruction set.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,15 @@
 namespace attend::kernels::cpu {
 
 struct SamplingKernels {
-  // The largest; NaN does not count. -infinity when nothing does.
+  // Returns the largest logit, ignoring NaN; -infinity if there is none.
   float (*max)(const float* logits, int64_t n) = nullptr;
-  // weights = e^((logits - max) / temperature), for logits up to max, which is finite. NaN weighs 0.
+  // weights = e^((logits - max) / temperature), for logits up to max, which is finite. The weight of NaN is
+  // 0.
   void (*weigh)(const float* logits, float max, float inverse_temperature, float* weights,
                 int64_t n) = nullptr;
 };
 
-// Compiled for each instruction set.
+// One implementation per instruction set.
 SamplingKernels sampling_kernels_portable();
 SamplingKernels sampling_kernels_avx2();
 SamplingKernels sampling_kernels_avx512();

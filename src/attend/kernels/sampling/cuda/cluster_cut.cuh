@@ -1,14 +1,14 @@
-// Where the largest elements of a row that together reach a target end: a search that a cluster does
-// together. Elements are first told apart by their distance from the largest one, in classes whose sums fit
-// in registers; those of the class in which the cut lies are gathered and searched digit by digit. Measures
-// are added up as whole numbers, so the cut depends neither on the order of adding nor on the number of CTAs.
+// Finds the end of the largest elements of a row that together reach a target, with a cluster of CTAs.
+// Elements are first divided into classes by their distance from the largest one; the sums of classes fit in
+// registers. The elements of the class with the cut are gathered and searched digit by digit. Measures are
+// added as integers, so the cut depends neither on the order of additions nor on the number of CTAs.
 #pragma once
 
 #include "attend/kernels/sampling/cuda/cluster_search.cuh"
 
 namespace attend::kernels::cuda {
 
-// Unsigned integers in the order of the floats that they stand for; -0 and 0 are the same.
+// Maps floats to unsigned integers with the same order; -0 and 0 are equal.
 __device__ inline uint32_t float_to_order(float x) {
   const uint32_t bits = __float_as_uint(x + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -17,29 +17,30 @@ __device__ inline float order_to_float(uint32_t order) {
   return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
 }
 
-// Measures, 1 at most, as integers. Those of a row of fewer than 2^20 elements fit in 64 bits; sample()
-// refuses longer ones.
+// Converts a measure, at most 1, to an integer. Sums of rows of fewer than 2^20 elements fit in 64 bits;
+// sample() rejects longer ones.
 inline constexpr int kMeasureBits = 44;
 __device__ inline uint64_t fixed_point(double measure) {
   return static_cast<uint64_t>(measure * static_cast<double>(uint64_t{1} << kMeasureBits) + 0.5);
 }
 
-// Where the largest elements that reach a target end.
+// End of the largest elements that reach a target.
 struct SearchCut {
   float lowest;  // elements above it are kept
-  // And so many that equal it, as they come, unless those are all.
+  // Number of elements equal to it that are kept, in order, unless all of them are.
   double num_ties;
   bool keeps_all_ties;
 };
 
-// Classes of values, from the largest on: class c begins, from below, at lowest[c], and ends where the one
-// before it begins, the first one at `end`.
+// Classes of values in descending order. Class c contains values from lowest[c] up to the lower bound of the
+// previous class; the first class ends at `end`.
 inline constexpr int kClasses = 5;
 struct CutClasses {
   float lowest[kClasses];
   float end = INFINITY;
 
-  // Of all numbers, by how far they lie below the largest, measured in natural logarithms of probabilities.
+  // Classes of all finite values by their distance from the largest one, in natural logarithms of
+  // probabilities.
   __device__ static CutClasses for_row(float largest, float temperature) {
     constexpr float kDistances[kClasses - 1] = {2.0f, 4.0f, 7.0f, 11.0f};
     CutClasses classes;
@@ -49,7 +50,7 @@ struct CutClasses {
     classes.lowest[kClasses - 1] = -INFINITY;
     return classes;
   }
-  // Of those from `lowest` on and below `end`, of which none exceeds `largest`: of equal widths.
+  // Classes of equal width for values from `lowest` up to `end`, none of which exceeds `largest`.
   __device__ static CutClasses for_class(float lowest, float end, float largest) {
     CutClasses classes{.lowest = {}, .end = end};
     const float width = (fminf(end, largest) - lowest) / kClasses;
@@ -61,12 +62,12 @@ struct CutClasses {
   __device__ bool hold(float value) const { return value >= lowest[kClasses - 1] && value < end; }
 };
 
-// The sums of measures of a class and those before it.
+// Sums of the measures of each class and all previous ones.
 class ClassSums {
  public:
   __device__ explicit ClassSums(const CutClasses& classes) : classes_(classes) {}
 
-  // Of a value that is in one of them, or measures nothing.
+  // Adds a value that is in one of the classes, or has measure 0.
   __device__ void add(float value, double measure) {
     const uint64_t amount = fixed_point(measure);
 #pragma unroll
@@ -74,7 +75,7 @@ class ClassSums {
       if (value >= classes_.lowest[c]) sums_[c] += amount;
     sums_[kClasses - 1] += amount;
   }
-  // Over the row: of all threads of the cluster, which synchronizes between two calls.
+  // Sums over all threads of the cluster, for the row. The cluster must synchronize between two calls.
   __device__ void gather(Cluster& cluster, uint64_t (&sums)[kClasses]) const {
     __shared__ uint64_t of_warps[kSearchWarps][kClasses];
     __shared__ uint64_t of_cta[kClasses];
@@ -101,14 +102,15 @@ class ClassSums {
   uint64_t sums_[kClasses] = {};
 };
 
-// Where a cut lies: from `lowest` on and below `end`, above which measures add up to `above`.
+// Range of values that contains a cut: from `lowest` up to `end`. `above` is the sum of the measures above
+// the range.
 struct CutRange {
   float lowest, end;
   uint64_t above;
 };
 
-// The first class at which the sum from above, `above` included, reaches the target; if none does, the last
-// one with anything in it.
+// Returns the first class at which the sum from above, including `above`, reaches the target; if there is
+// none, the last non-empty class.
 __device__ inline CutRange choose_class(const CutClasses& classes, const uint64_t (&sums)[kClasses],
                                         uint64_t above, double target) {
   CutRange chosen{classes.lowest[0], classes.end, above};
@@ -120,12 +122,12 @@ __device__ inline CutRange choose_class(const CutClasses& classes, const uint64_
   return chosen;
 }
 
-// The values of a CTA's part that the cut may be one of.
+// Values of a CTA's part at which the cut may be.
 struct Candidates {
   const float* values;
   int size;
   CutRange range;
-  bool gathered;  // `values` are all in range and take part
+  bool gathered;  // all `values` are in range and take part
 
   template <class Measure>
   __device__ bool holds(int i, const Measure& measure) const {
@@ -133,13 +135,13 @@ struct Candidates {
   }
 };
 
-// Scratch of a search: `room` floats of shared memory.
+// Scratch memory of a search: `room` floats of shared memory.
 struct CutScratch {
   float* list;
   int room;
 };
 
-// Copies those in range to the list, if it has room for them.
+// Copies the values in range to the list if it has enough space for them.
 template <class Measure>
 __device__ Candidates gather_range(const float* values, int size, const CutRange& range,
                                    const Measure& measure, const CutScratch& scratch) {
@@ -174,8 +176,8 @@ __device__ Candidates gather_range(const float* values, int size, const CutRange
 
 inline constexpr int kDigitBits = 8, kBuckets = 1 << kDigitBits;
 
-// sums[bucket] += measure for the lanes that take part; called by whole warps. One atomic add for each bucket
-// that the warp meets: neighboring elements meet few.
+// Adds sums[bucket] += measure for participating lanes; called by whole warps. Uses one atomic add per
+// distinct bucket of the warp: neighboring elements have few.
 __device__ inline void add_to_buckets(uint64_t* sums, bool takes_part, uint32_t bucket, uint64_t measure) {
   constexpr int kHalfBits = kMeasureBits / 2;
   uint32_t left = __ballot_sync(kAllLanes, takes_part);
@@ -199,8 +201,8 @@ struct ChosenBucket {
   uint64_t above;  // sum of the buckets above it
 };
 
-// The highest bucket at which the sum from above, `above` included, reaches the target; or the lowest with
-// anything in it. By whole warps.
+// Returns the highest bucket at which the sum from above, including `above`, reaches the target, or else the
+// lowest non-empty one. Called by whole warps.
 __device__ inline ChosenBucket choose_bucket(const uint64_t* sums, uint64_t above, double target) {
   constexpr int kPerLane = kBuckets / 32;
   const int highest = kBuckets - 1 - lane_idx() * kPerLane;  // lane 0 holds the highest buckets
@@ -227,7 +229,7 @@ __device__ inline ChosenBucket choose_bucket(const uint64_t* sums, uint64_t abov
   return chosen;
 }
 
-// The sums of one digit's buckets over a CTA's candidates: sums[b] of the values whose order begins with
+// Sums measures of a CTA's candidates by one digit: sums[b] is for the values with an order that starts with
 // `prefix` and then b.
 template <class Measure>
 __device__ void sum_by_buckets(const Candidates& candidates, uint32_t prefix, int shift,
@@ -246,16 +248,17 @@ __device__ void sum_by_buckets(const Candidates& candidates, uint32_t prefix, in
   }
 }
 
-// The cut that keeps the largest of the row's `values`, as few as together reach `target` by their measure.
-// Measures tell whether an element takes part, takes(i, value), and what one of its value measures,
-// of(value); NaN takes no part. At least one measure is above 0. `sums`: of the row's classes.
+// Returns the cut that keeps the fewest largest of the row's `values` with measures that add up to at least
+// `target`. takes(i, value) of a measure returns true if an element takes part, and of(value) returns the
+// measure of a value; NaN takes no part. At least one measure is above 0. `thread_class_sums`: sums of the
+// row's classes.
 //
-// Within a range a radix search, as cpu/sampling_cut.h.
+// Within a range this is a radix search, like cpu/sampling_cut.h.
 template <class Measure>
 __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target, const float* values,
                               float largest, const ClassSums& thread_class_sums, const Measure& measure,
                               const CutScratch& scratch) {
-  // A double buffer, since others may still read the one before.
+  // Double-buffered, since other CTAs may still read the previous sums.
   __shared__ uint64_t part_bucket_sums[2][kBuckets];
   __shared__ uint64_t sums[kBuckets];
   const double fixed_target = target * static_cast<double>(uint64_t{1} << kMeasureBits);
@@ -264,7 +267,8 @@ __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target,
   thread_class_sums.gather(cluster, class_sums);
   CutRange range = choose_class(thread_class_sums.classes(), class_sums, /*above=*/0, fixed_target);
   Candidates candidates = gather_range(values, part.size, range, measure, scratch);
-  // Ranges that are too full are divided; what few values share, or none, is left to the search.
+  // Ranges with too many values are divided. Ranges with few or no shared values are left to the radix
+  // search.
   constexpr int kMaxDivisions = 2;
   for (int i = 0; i < kMaxDivisions && !isinf(range.lowest); ++i) {
     if (cluster.largest(candidates.gathered ? 0 : 1) == 0) break;
@@ -293,7 +297,7 @@ __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target,
     prefix = prefix << kDigitBits | chosen.bucket;
     of_last = sums[chosen.bucket];
   }
-  // After the last digit a bucket holds equal values only.
+  // After the last digit, a bucket contains equal values only.
   const float lowest = order_to_float(prefix);
   const auto fixed_measure = static_cast<double>(fixed_point(measure.of(lowest)));
   const double num_ties = fmax(1.0, ceil((fixed_target - static_cast<double>(above)) / fixed_measure));

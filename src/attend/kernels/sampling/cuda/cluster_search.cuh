@@ -1,7 +1,8 @@
-// Searches that a cluster of CTAs of kSearchThreads threads does together over measures of the elements of a
-// row. A row is kSlices slices, one after another, of which each CTA has as many; elements are counted within
-// the part that these are. Every thread of the cluster calls them and gets the result. Sums are made by
-// slices, in an order that depends on their length alone: so results do not depend on the number of CTAs.
+// Searches by a cluster of CTAs of kSearchThreads threads over measures of the elements of a row. A row has
+// kSlices consecutive slices, and each CTA has the same number of them. Elements are indexed within the CTA's
+// part, which consists of these slices. All threads of the cluster call these functions and get the result.
+// Sums are computed per slice, in an order that depends only on the slice's length, so results do not depend
+// on the number of CTAs.
 #pragma once
 
 #include <climits>
@@ -24,12 +25,13 @@ __device__ inline double warp_total(double value) {
   return value;
 }
 
-inline constexpr int kSlices = 8;  // CTAs of a cluster at most: as many as run on every GPU that has clusters
+inline constexpr int kSlices = 8;  // maximum CTAs per cluster: the portable cluster size
 
-// What the CTAs of a cluster exchange, by distributed shared memory.
+// Exchanges data between the CTAs of a cluster through distributed shared memory.
 class Cluster {
  public:
-  // `words`: 2 kSlices of shared memory, a double buffer: who has the second exchange has read the first.
+  // `words`: 2 kSlices words of shared memory, a double buffer: a CTA that completes the second exchange has
+  // read the first one.
   __device__ explicit Cluster(uint64_t* words)
       : words_(words), rank_(ptx::cluster_rank()), size_(ptx::cluster_size()) {}
 
@@ -38,13 +40,14 @@ class Cluster {
   __device__ int slices_per_cta() const { return kSlices / size_; }
   __device__ int first_cta_slice() const { return rank_ * slices_per_cta(); }
 
-  // Also between the threads of a CTA.
+  // Also synchronizes the threads of a CTA.
   __device__ void synchronize() const {
     ptx::cluster_arrive();
     ptx::cluster_wait();
   }
 
-  // all[first_cta_slice() + j] = own(j), which all threads of the CTA call in turn for each of their slices.
+  // Sets all[first_cta_slice() + j] = own(j). All threads of the CTA call own(j) for each of their slices in
+  // order.
   template <class Own>
   __device__ void gather(const Own& own, uint64_t (&all)[kSlices]) {
     uint64_t* const words = words_ + buffer_ * kSlices;
@@ -57,7 +60,7 @@ class Cluster {
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) all[slice] = load(words + slice, slice * size_ / kSlices);
   }
-  // Of what each CTA gives.
+  // Returns the maximum of the CTAs' values.
   __device__ uint64_t largest(uint64_t mine) {
     uint64_t all[kSlices];
     gather([=](int) { return mine; }, all);
@@ -66,7 +69,7 @@ class Cluster {
     return found;
   }
 
-  // The sum of a word of shared memory over the CTAs, after a synchronize().
+  // Returns the sum of a word of shared memory over the CTAs, after a synchronize().
   __device__ uint64_t sum(const uint64_t* word) const {
     uint64_t total = 0;
     for (int rank = 0; rank < size_; ++rank) total += load(word, rank);
@@ -83,7 +86,7 @@ class Cluster {
   int buffer_ = 0;
 };
 
-// The elements of a CTA: its slices, of `slice_size` elements but for those with which the row ends.
+// Elements of a CTA: its slices, of `slice_size` elements each, except those at the end of the row.
 struct Part {
   int size;
   int slice_size;
@@ -114,7 +117,7 @@ __device__ double cta_total(int begin, int end, const Measure& measure) {
   return total;
 }
 
-// Those of all slices of the row.
+// Computes the sums of all slices of the row.
 template <class Measure>
 __device__ void slice_totals(Cluster& cluster, const Part& part, const Measure& measure,
                              double (&totals)[kSlices]) {
@@ -126,18 +129,18 @@ __device__ void slice_totals(Cluster& cluster, const Part& part, const Measure& 
   for (int slice = 0; slice < kSlices; ++slice) totals[slice] = bits_to_double(all[slice]);
 }
 
-// From the first slice to the last.
+// Adds the sums from the first slice to the last.
 __device__ inline double sum_slices(const double (&totals)[kSlices]) {
   double total = 0.0;
   for (const double one : totals) total += one;
   return total;
 }
 
-// The first i in [begin, end) of a CTA's part at which `before` and the sum of measures (none below 0) of
-// [begin, i] exceed `target`. When rounding keeps it from being exceeded, the last i with a measure; without
-// any, `end`.
+// Returns the first i in [begin, end) of a CTA's part at which `before` plus the sum of measures of [begin,
+// i] exceeds `target`. Measures are at least 0. If rounding keeps the sum below the target, returns the last
+// i with a measure above 0; without any, `end`.
 //
-// Each warp sums a part of the range; the part that holds the answer becomes the range.
+// Each warp sums a part of the range, and the part that contains the answer becomes the next range.
 template <class Measure>
 __device__ int first_exceeding_in_cta(int begin, int end, double before, double target,
                                       const Measure& measure) {
@@ -166,7 +169,7 @@ __device__ int first_exceeding_in_cta(int begin, int end, double before, double 
     begin += chosen * part;
     end = min(end, begin + part);
   }
-  // Every warp does the rest, with the same result.
+  // Every warp computes the rest, with the same result.
   const int i = begin + lane_idx();
   const double mine = i < end ? measure(i) : 0.0;
   double sum = mine;
@@ -180,7 +183,7 @@ __device__ int first_exceeding_in_cta(int begin, int end, double before, double 
   return with_measure == 0 ? none : begin + 31 - __clz(static_cast<int>(with_measure));
 }
 
-// As first_exceeding_in_cta(), over all slices, of which `totals` are the sums: an element of the row. At
+// Like first_exceeding_in_cta(), over all slices, which have sums `totals`. Returns an element of the row. At
 // least one measure is above 0.
 template <class Measure>
 __device__ int first_exceeding(Cluster& cluster, const Part& part, double target,

@@ -1,11 +1,10 @@
-// Edits and masks of logits, and logarithms of probabilities: a CTA per row.
+// Edits and masks of logits, and log-probabilities: one CTA per row.
 //
-//   edits       a thread per edit; then a thread per token of a masked row
-//   top         threads hold the largest of every 1024th token; the largest of those is the next likeliest,
-//   and
-//               its thread's warp looks through that thread's tokens for the one to hold in its place
-//   bytes       a masked row is written where it is masked; logarithms read their row twice
-//   bound       reading the logits; for many likeliest tokens the latency of finding one after another
+//   edits       one thread per edit; then one thread per token of a masked row
+//   top         threads hold the largest of every 1024th token. The largest of these is the next result, and
+//               the warp of its thread searches that thread's tokens for a replacement
+//   bytes       a masked row is written where it is masked; log-probabilities read their row twice
+//   bound       reading the logits; for many top tokens the latency of finding one after another
 #include <climits>
 
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -19,7 +18,7 @@ constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 constexpr uint32_t kLanes = 0xffffffffu;
 
-// The launch of a kernel that reads what the one before wrote.
+// Start of a kernel that reads data of the previous one.
 __device__ void begin() {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
@@ -45,8 +44,8 @@ __global__ void __launch_bounds__(kThreads) edit_kernel(const __grid_constant__ 
     if ((mask[v / 32] >> (v % 32) & 1u) == 0) row[v] = -INFINITY;
 }
 
-// A logit and its token in one number: the order of logits, and among equal ones the lowest token is largest.
-// 0: none, as NaN is.
+// Key of a logit and its token: orders by logit, and for equal logits the lowest token is largest. 0 for NaN
+// and for none.
 __device__ uint64_t key_of(float logit, int token_id) {
   if (isnan(logit)) return 0;
   const uint32_t bits = __float_as_uint(logit + 0.0f);
@@ -64,7 +63,7 @@ __device__ uint64_t warp_largest(uint64_t key) {
   for (int step = 16; step > 0; step /= 2) key = larger(key, __shfl_xor_sync(kLanes, key, step));
   return key;
 }
-// Of all threads, which all get it.
+// Returns the largest key of all threads to all threads.
 __device__ uint64_t cta_largest(uint64_t key, uint64_t* of_warps) {
   key = warp_largest(key);
   __syncthreads();  // of_warps may still be read
@@ -73,7 +72,7 @@ __device__ uint64_t cta_largest(uint64_t key, uint64_t* of_warps) {
   for (int warp = 0; warp < kWarps; ++warp) key = larger(key, of_warps[warp]);
   return key;
 }
-// In an order that does not change.
+// Sums in a fixed order.
 __device__ float cta_sum(float value, float* of_warps) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(kLanes, value, step);
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
@@ -83,7 +82,7 @@ __device__ float cta_sum(float value, float* of_warps) {
   return sum;
 }
 
-// By one warp: the largest key below `bound` among the tokens of one thread.
+// Called by one warp: returns the largest key below `bound` among the tokens of one thread.
 __device__ uint64_t next_largest(uint64_t bound, const float* row, int vocab_size, int thread) {
   uint64_t found = 0;
   for (int64_t v = thread + int64_t{kThreads} * (threadIdx.x % 32); v < vocab_size; v += 32 * kThreads) {

@@ -1,12 +1,12 @@
-// Editing logits and their logarithms, on the device.
+// Kernels of logit edits and log-probabilities.
 #pragma once
 
-#include "attend/kernels/sampling/logit_edit.h"
+#include "attend/kernels/sampling/sampling.h"
 
 namespace attend::kernels::cuda {
 
 struct LogitRows {
-  float* logits;  // row r begins at r * row_stride
+  float* logits;  // row r starts at r * row_stride
   int64_t row_stride;
   int32_t num_rows, vocab_size;
 };
@@ -35,7 +35,7 @@ struct TokenLogprobParams {
   float* logprobs;
 };
 
-// A CTA per row each. `stream` is a cudaStream_t. Throw Error(kDevice) when the launch fails.
+// Launch with one CTA per row. `stream` is a cudaStream_t. Throw Error(kDevice) if the launch fails.
 void launch_edit_logits(const EditParams& params, void* stream);
 void launch_top_logprobs(const TopLogprobParams& params, void* stream);
 void launch_token_logprobs(const TokenLogprobParams& params, void* stream);

@@ -1,4 +1,4 @@
-// Choosing tokens on a GPU. As the functions of sampling.h, which check shapes and call these.
+// Token sampling on a GPU. The functions of sampling.h check shapes and call these.
 #pragma once
 
 #include "attend/kernels/sampling/edit_logits.h"
@@ -12,7 +12,7 @@ void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32
 void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& out,
                    Stream& stream);
 
-// Editing logits and their logarithms on a GPU. As the functions of edit_logits.h and logprobs.h, which check
+// Logit edits and log-probabilities on a GPU. The functions of edit_logits.h and logprobs.h check arguments
 // and call these.
 
 void edit_logits(const TensorView& logits, const LogitEdits& edits, Stream& stream);

@@ -1,12 +1,14 @@
-// Sampling by temperature, top-k, top-p and min-p, without a sort: a cluster of CTAs per row of logits finds
-// the cuts by a search over classes and digits (cluster_cut.cuh) and draws from what is left.
+// Sampling with temperature, top-k, top-p and min-p without a sort: a cluster of CTAs per row of logits finds
+// the cuts with a search over classes and digits (cluster_cut.cuh), and samples from the remaining tokens.
 //
-//   tile        a row of logits in 8 slices; a cluster of 8, 4, 2 or 1 CTAs has them, as rows leave SMs free
+//   tile        a row of logits in 8 slices, distributed over a cluster of 8, 4, 2 or 1 CTAs, more if rows
+//               are
+//               few
 //   warps       32, all alike
 //   registers   64
-//   shared      15.2 KB of sums and buckets; the CTA's logits and up to 96 KB of candidates, where they fit
+//   shared      15.2 KB of sums and buckets; the CTA's logits and up to 96 KB of candidates, if they fit
 //   bytes       the logits once from memory
-//   bound       reading the logits where rows are many; latency of the cluster barriers where they are few
+//   bound       reading the logits for many rows; latency of the cluster barriers for few
 #include <algorithm>
 #include <cfloat>
 
@@ -23,7 +25,7 @@ constexpr int kNone = INT_MAX;
 
 struct Largest {
   float value;
-  int index;  // the lowest of equals; kNone: all are NaN
+  int index;  // the lowest one if equal; kNone: all are NaN
 
   __device__ void take(float other, int other_index) {
     if (other > value || (other == value && other_index < index)) {
@@ -33,11 +35,11 @@ struct Largest {
   }
 };
 
-// The largest of a part of a row, whose elements are kept in `kept` unless that is null.
+// Returns the largest element of a part of a row, and copies its elements to `kept` unless that is null.
 __device__ Largest find_largest(const float* logits, int size, float* kept) {
   __shared__ Largest of_warps[kSearchWarps];
   Largest largest{-INFINITY, kNone};
-  // By four, where the part begins at a multiple of 16 bytes.
+  // Reads four elements at a time if the part starts at a multiple of 16 bytes.
   const int num_fours = reinterpret_cast<uintptr_t>(logits) % sizeof(float4) == 0 ? size / 4 : 0;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < num_fours; i += kSearchThreads) {
@@ -61,8 +63,8 @@ __device__ Largest find_largest(const float* logits, int size, float* kept) {
   return largest;
 }
 
-// The largest of all parts, its index counted in the row. As one integer, whose order is that of the values
-// and, among equal ones, has the lowest index last.
+// Returns the largest element of all parts, with its index in the row. Both are packed into an integer that
+// orders by value, and for equal values by descending index.
 __device__ Largest find_largest(Cluster& cluster, const Largest& mine, int part_begin) {
   const uint32_t index = static_cast<uint32_t>(part_begin) + static_cast<uint32_t>(mine.index);
   const uint64_t code = mine.index == kNone ? 0 : uint64_t{float_to_order(mine.value)} << 32 | ~index;
@@ -72,7 +74,7 @@ __device__ Largest find_largest(Cluster& cluster, const Largest& mine, int part_
           static_cast<int>(~static_cast<uint32_t>(found))};
 }
 
-// e^x for x <= 0, to the bit as cpu/simd.h computes it with fused multiply-adds, so that both devices draw
+// Returns e^x for x <= 0, bit for bit like cpu/simd.h with fused multiply-adds, so that both devices sample
 // the same tokens.
 __device__ float exp_nonpositive(float x) {
   constexpr float kSmallest = -87.3f;
@@ -88,7 +90,7 @@ __device__ float exp_nonpositive(float x) {
   return __fmul_rn(e, __int_as_float((static_cast<int>(n) + 127) << 23));
 }
 
-// As uniform_draw of sampling.h.
+// Same as in uniform_draw() of sampling.cc.
 __device__ uint64_t scramble(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
@@ -99,14 +101,14 @@ __device__ double draw(uint64_t seed, uint64_t step) {
   return static_cast<double>(scramble(scramble(seed) + (step + 1) * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
-// The probabilities of a part's tokens relative to the largest, which is 1; 0 for those that the filters
+// Probabilities of a part's tokens relative to the largest one, which is 1; 0 for tokens that the filters
 // drop.
 struct Probabilities {
   const float* logits;
-  int part_begin;  // in the row
+  int part_begin;  // first token of the part in the row
   float max, inverse_temperature;
   float lowest = -INFINITY;  // logits above it are kept
-  int last_tie = kNone;      // and those that equal it, up to this id
+  int last_tie = kNone;      // and those equal to it, up to this id
   float min_probability = 0.0f;
 
   __device__ bool takes(int i, float logit) const {
@@ -122,7 +124,7 @@ struct Probabilities {
   }
 };
 
-// Counts the logits that are numbers.
+// Counts the logits that are not NaN.
 struct FiniteCount {
   const float* logits;
 
@@ -132,16 +134,16 @@ struct FiniteCount {
 };
 
 __device__ int row_of(const Cluster& cluster) { return static_cast<int>(blockIdx.x) / cluster.size(); }
-// Where in its row a CTA's part begins.
+// Returns the first token of a CTA's part in its row.
 __device__ int cta_part_begin(const SamplingParams& params, const Cluster& cluster) {
   return min(params.vocab_size, cluster.first_cta_slice() * params.slice_size);
 }
-// Computed when it is needed, lest it takes a register until then.
+// Computed at its use, to save a register.
 __device__ float* cta_probabilities(const SamplingParams& params, const Cluster& cluster) {
   return params.probabilities + row_of(cluster) * params.probability_stride + cta_part_begin(params, cluster);
 }
 
-// The choice of a row's token, by the cluster that has its parts.
+// Selection of a row's token by the cluster with its parts.
 class RowSampler {
  public:
   __device__ RowSampler(Cluster& cluster, const Part& part, const Probabilities& probabilities,
@@ -155,7 +157,7 @@ class RowSampler {
                            probabilities_);
   }
 
-  // Those of the part's tokens.
+  // Writes the probabilities of the part's tokens.
   __device__ void write_probabilities(const SamplingParams& params) {
     double totals[kSlices];
     filter(params.vocab_size, totals);
@@ -166,7 +168,7 @@ class RowSampler {
   }
 
  private:
-  // Applies the filters; the sums of what is left.
+  // Applies the filters and computes the sums of the remaining weights.
   __device__ void filter(int vocab_size, double (&totals)[kSlices]) {
     if (rule_.top_k > 0 && rule_.top_k < vocab_size)
       keep_largest(FiniteCount{probabilities_.logits},
@@ -178,7 +180,7 @@ class RowSampler {
     slice_totals(cluster_, part_, probabilities_, totals);
   }
 
-  // As few as together reach target(the sum of all measures).
+  // Keeps the fewest largest tokens with measures that add up to target(the sum of all measures).
   template <class Measure, class Target>
   __device__ void keep_largest(const Measure& measure, const Target& target) {
     const float* const logits = probabilities_.logits;
@@ -198,11 +200,11 @@ class RowSampler {
 
   __device__ void apply(const SearchCut& cut) {
     const float* const logits = probabilities_.logits;
-    // Ties that a filter before has dropped stay so.
+    // Ties that a previous filter dropped remain dropped.
     if (cut.lowest != probabilities_.lowest) probabilities_.last_tie = kNone;
     probabilities_.lowest = cut.lowest;
     if (cut.keeps_all_ties) return;
-    // The tie at which as many are counted as are kept.
+    // Finds the last tie that is kept.
     const auto tie = [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; };
     double totals[kSlices];
     slice_totals(cluster_, part_, tie, totals);
@@ -216,11 +218,11 @@ class RowSampler {
   CutScratch scratch_;
 };
 
-// kWrites: the probabilities instead of a token.
+// kWrites: writes the probabilities instead of a token.
 template <bool kWrites>
 __global__ void __launch_bounds__(kSearchThreads)
     sampling_kernel(const __grid_constant__ SamplingParams params) {
-  extern __shared__ __align__(16) float room[];  // for the part, if it is kept, then for a cut's list
+  extern __shared__ __align__(16) float room[];  // for the part, if it is kept, followed by the list of a cut
   __shared__ uint64_t words[2 * kSlices];
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
@@ -255,12 +257,12 @@ __global__ void __launch_bounds__(kSearchThreads)
   }
   if constexpr (!kWrites)
     if (threadIdx.x == 0 && cluster.rank() == 0) params.ids[row] = id;
-  cluster.synchronize();  // others may still read this CTA's words
+  cluster.synchronize();  // other CTAs may still read this CTA's words
 }
 
-// CTAs of a row: as many as the SMs take at once. Larger clusters than pairs leave some SMs unused, since
-// they do not divide what a GPC has of them: 30 of four run at once on 132 SMs, and 15 of eight. One before
-// sm_90, and in code for such a GPU that was compiled when it was loaded.
+// Returns the CTAs per row: as many as run concurrently. Clusters larger than pairs leave some SMs unused,
+// since they do not divide the SMs of a GPC: on 132 SMs, 30 clusters of four run concurrently, and 15 of
+// eight. Returns one before sm_90, and if the code was compiled for such a GPU at load time.
 int ctas_per_row(int num_rows, const cudaFuncAttributes& attributes) {
   if (attributes.ptxVersion < 90) return 1;
   const int num_sms = current_device_attribute(cudaDevAttrMultiProcessorCount);
@@ -275,7 +277,7 @@ void launch(SamplingParams params, void* stream) {
   cudaFuncAttributes attributes;
   attend::cuda::check(cudaFuncGetAttributes(&attributes, sampling_kernel<kWrites>), "sampling");
   const int num_ctas = ctas_per_row(params.num_rows, attributes);
-  constexpr int kFour = 4;  // slices begin where four elements are read at once
+  constexpr int kFour = 4;  // slices start where four elements are read with one access
   params.slice_size = (params.vocab_size + kFour * kSlices - 1) / (kFour * kSlices) * kFour;
   const int room = (current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
                     static_cast<int>(attributes.sharedSizeBytes)) /

@@ -72,8 +72,8 @@ void quantize_dummy_tensors(std::span<WeightSlot> slots, const Quantization& qua
   }
 }
 
-QuantizedTensor make_dummy_tensor(const WeightSlot& slot, const WeightPart& part,
-                                  const Quantization& quantization) {
+LoadedPart make_dummy_tensor(const WeightSlot& slot, const WeightPart& part,
+                             const Quantization& quantization) {
   Weight weight;
   weight.format = to_weight_format(part.storage);
   const bool fp8 = weight.format == WeightFormat::kFp8, bytes = has_eight_bits(weight.format);

@@ -108,7 +108,7 @@ void name_missing_tensors(WeightSlot& slot, const CheckpointTensors& files) {
 bool fits_tensors(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                   const CheckpointTensors& files) {
   try {
-    check_quantized_tensor(slot, part, quantization, files);
+    check_part(slot, part, quantization, files);
     return true;
   } catch (const Error&) {
     return false;

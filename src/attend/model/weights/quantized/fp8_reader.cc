@@ -1,25 +1,23 @@
-#include <array>
-
 #include "attend/base/math.h"
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/load_weights.h"
+#include "attend/model/weights/part_reader.h"
 #include "attend/model/weights/quantized/part_readers.h"
-#include "attend/model/weights/quantized_tensor_reader.h"
 
 namespace attend {
 namespace {
 
-class Fp8TensorReader : QuantizedTensorReader {
+class Fp8TensorReader : public PartReader {
  public:
-  using QuantizedTensorReader::QuantizedTensorReader;
+  using PartReader::PartReader;
 
-  void check() const {
-    require_tensor(".weight", {DType::kF8E4M3}, {num_outs_, num_ins_});
+  void check() const override {
+    require_tensor(".weight", {DType::kF8E4M3});
     require_dtypes(scale_name(), kScaleTypes);
-    groups();
+    require_division(scale_name());
   }
-  QuantizedTensor read() const {
-    const auto [outs, ins] = groups();
+  LoadedPart read() const override {
+    const auto [axes, outs, ins] = scale_layout();
     const Tensor data = tensor(".weight"), stored = tensor(scale_name());
     check_finite(data, where(".weight"));
     check_finite(stored, where(scale_name()));
@@ -37,20 +35,30 @@ class Fp8TensorReader : QuantizedTensorReader {
   std::string_view scale_name() const {
     return find("_inv") != nullptr ? ".weight_scale_inv" : ".weight_scale";
   }
-  // Outputs and inputs that share a scale, by the scale's shape.
-  std::array<int64_t, 2> groups() const {
-    const Tensor scales = tensor(scale_name());
-    const Shape shape = shape_of(scales);
+  StoredAxes axes(std::string_view name) const override {
+    if (name.ends_with(".weight")) return {outs_axis(), ins_axis()};
+    return scale_layout().axes;
+  }
+  // Axes of the scales, and the outputs and inputs that share one, by the scales' shape.
+  struct ScaleLayout {
+    StoredAxes axes;
+    int64_t group_outs, group_ins;
+  };
+  ScaleLayout scale_layout() const {
+    const Shape shape = shape_of(whole(scale_name()));
     const int64_t outs = quantization_.group_outs, ins = quantization_.group_ins;
-    const Shape one = {1, 1}, channels = {num_outs_, 1};
+    const Shape one = {1, 1}, channels = {range_.outs.total, 1};
     std::string expected = "[1] or " + text_of(channels);
     if (outs > 0) {
-      const Shape blocks = {ceil_div(num_outs_, outs), ceil_div(num_ins_, ins)};
-      if (shape == blocks) return {outs, ins};
+      const StoredAxes axes = {outs_axis(outs, true), ins_axis(ins, true)};
+      const Shape blocks = stored_shape(axes, range_);
+      if (shape == blocks) return {axes, outs, ins};
       expected = text_of(blocks) + " of blocks of " + std::to_string(outs) + " x " + std::to_string(ins);
     } else {
-      if (shape.empty() || shape == Shape{1} || shape == one) return {num_outs_, num_ins_};
-      if (shape == channels || shape == Shape{num_outs_}) return {1, num_ins_};
+      if (shape.empty() || shape == Shape{1} || shape == one)
+        return {StoredAxes(shape.size(), other_axis(1)), num_outs_, num_ins_};
+      if (shape == channels) return {{outs_axis(), other_axis(1)}, 1, num_ins_};
+      if (shape == Shape{range_.outs.total}) return {{outs_axis()}, 1, num_ins_};
     }
     fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", text_of(shape), ": expected ", expected,
          " by config.json");
@@ -59,14 +67,10 @@ class Fp8TensorReader : QuantizedTensorReader {
 
 }  // namespace
 
-void check_fp8_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                      const CheckpointTensors& files) {
-  Fp8TensorReader(slot, part, quantization, files).check();
-}
-
-QuantizedTensor read_fp8_tensor(const WeightSlot& slot, const WeightPart& part,
-                                const Quantization& quantization, const CheckpointTensors& files) {
-  return Fp8TensorReader(slot, part, quantization, files).read();
+std::unique_ptr<PartReader> make_fp8_reader(const WeightSlot& slot, const WeightPart& part,
+                                            const Quantization& quantization,
+                                            const CheckpointTensors& files) {
+  return std::make_unique<Fp8TensorReader>(slot, part, quantization, files);
 }
 
 }  // namespace attend

@@ -2,26 +2,43 @@
 
 #include "attend/base/math.h"
 #include "attend/model/weights/check_finite.h"
+#include "attend/model/weights/part_reader.h"
 #include "attend/model/weights/quantized/int4_packing.h"
 #include "attend/model/weights/quantized/part_readers.h"
-#include "attend/model/weights/quantized_tensor_reader.h"
 
 namespace attend {
 namespace {
 
 // Inputs that kernels read at once.
 constexpr int64_t kInputUnit = 32;
+constexpr int64_t kInt4ValuesPerWord = 8;
 
-class Int4TensorReader : QuantizedTensorReader {
+class Int4TensorReader : public PartReader {
  public:
-  using QuantizedTensorReader::QuantizedTensorReader;
+  using PartReader::PartReader;
 
-  void check() const { part_.storage == WeightStorage::kPackedInt4 ? check_packed() : check_words(); }
-  QuantizedTensor read() const {
+  void check() const override {
+    part_.storage == WeightStorage::kPackedInt4 ? check_packed() : check_words();
+  }
+  LoadedPart read() const override {
     return part_.storage == WeightStorage::kPackedInt4 ? read_packed() : read_words();
   }
 
  private:
+  StoredAxes axes(std::string_view name) const override {
+    const bool awq = part_.storage == WeightStorage::kAwq;
+    if (name.ends_with(".weight_packed")) return {outs_axis(), ins_axis(kInt4ValuesPerWord)};
+    if (name.ends_with(".weight_scale")) return {outs_axis(), groups_axis()};
+    if (name.ends_with(".weight_zero_point")) return {outs_axis(kInt4ValuesPerWord), groups_axis()};
+    if (name.ends_with(".weight_shape")) return {other_axis(2)};
+    if (name.ends_with(".qweight"))
+      return awq ? StoredAxes{ins_axis(), outs_axis(kInt4ValuesPerWord)}
+                 : StoredAxes{ins_axis(kInt4ValuesPerWord), outs_axis()};
+    if (name.ends_with(".qzeros")) return {groups_axis(), outs_axis(kInt4ValuesPerWord)};
+    if (name.ends_with(".scales")) return {groups_axis(), outs_axis()};
+    return {other_axis(range_.ins.total)};  // groups of inputs, whose order concerns all
+  }
+
   void check_groups(std::string_view ending) const {
     if (num_ins_ % kInputUnit != 0)
       fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: attend has multiples of ",
@@ -31,17 +48,16 @@ class Int4TensorReader : QuantizedTensorReader {
 
   void check_packed() const {
     check_groups(".weight_packed");
-    require_tensor(".weight_packed", {DType::kI32}, {num_outs_, num_ins_ / 8});
-    require_tensor(".weight_scale", kScaleTypes, {num_outs_, num_groups()});
-    if (find(".weight_zero_point") != nullptr)
-      require_tensor(".weight_zero_point", {DType::kI32}, {ceil_div(num_outs_, int64_t{8}), num_groups()});
-    if (find(".weight_g_idx") != nullptr) require_tensor(".weight_g_idx", {DType::kI32}, {num_ins_});
+    require_tensor(".weight_packed", {DType::kI32});
+    require_tensor(".weight_scale", kScaleTypes);
+    if (find(".weight_zero_point") != nullptr) require_tensor(".weight_zero_point", {DType::kI32});
+    if (find(".weight_g_idx") != nullptr) require_tensor(".weight_g_idx", {DType::kI32});
     check_declared_shape();
   }
-  QuantizedTensor read_packed() const {
+  LoadedPart read_packed() const {
     const Tensor words = tensor(".weight_packed"), scales = tensor(".weight_scale");
     check_finite(scales, where(".weight_scale"));
-    QuantizedTensor made = int4_weight(scales);
+    LoadedPart made = int4_weight(scales);
     set_order(".weight_g_idx", made);
     if (made.weight.input_order.empty()) {
       made.tensors.push_back(words);
@@ -59,20 +75,19 @@ class Int4TensorReader : QuantizedTensorReader {
 
   void check_words() const {
     check_groups(".qweight");
-    if (num_outs_ % 8 != 0)
-      fail(ErrorCode::kUnsupported, where(".qweight"), ": ", num_outs_, " outputs: expected a multiple of 8");
-    const bool awq = part_.storage == WeightStorage::kAwq;
-    require_tensor(".qweight", {DType::kI32},
-                   awq ? Shape{num_ins_, num_outs_ / 8} : Shape{num_ins_ / 8, num_outs_});
-    require_tensor(".qzeros", {DType::kI32}, {num_groups(), num_outs_ / 8});
-    require_tensor(".scales", kScaleTypes, {num_groups(), num_outs_});
-    if (find(".g_idx") != nullptr) require_tensor(".g_idx", {DType::kI32}, {num_ins_});
+    if (range_.outs.total % kInt4ValuesPerWord != 0)
+      fail(ErrorCode::kUnsupported, where(".qweight"), ": ", range_.outs.total,
+           " outputs: expected a multiple of ", kInt4ValuesPerWord);
+    require_tensor(".qweight", {DType::kI32});
+    require_tensor(".qzeros", {DType::kI32});
+    require_tensor(".scales", kScaleTypes);
+    if (find(".g_idx") != nullptr) require_tensor(".g_idx", {DType::kI32});
   }
-  QuantizedTensor read_words() const {
+  LoadedPart read_words() const {
     const bool awq = part_.storage == WeightStorage::kAwq;
     const Tensor scales = tensor(".scales"), zeros = tensor(".qzeros");
     check_finite(scales, where(".scales"));
-    QuantizedTensor made = int4_weight(transposed(scales));
+    LoadedPart made = int4_weight(transposed(scales));
     set_order(".g_idx", made);
     set_data(repack_int4(tensor(".qweight"), awq ? PackingLayout::kOutputsMixed : PackingLayout::kInputsByRow,
                          num_outs_, num_ins_, activation_order(made)),
@@ -91,32 +106,36 @@ class Int4TensorReader : QuantizedTensorReader {
   }
 
   // A weight of this scale per output and group, still without its data.
-  QuantizedTensor int4_weight(const Tensor& scales) const {
-    QuantizedTensor made{.weight = {}, .tensors = {scales}};
+  LoadedPart int4_weight(const Tensor& scales) const {
+    LoadedPart made{.weight = {}, .tensors = {scales}};
     made.weight.format = WeightFormat::kInt4;
     made.weight.scales = scales;
     made.weight.group_outs = 1;
     made.weight.group_ins = group();
     return made;
   }
-  static void set_data(const Tensor& codes, QuantizedTensor& made) {
+  static void set_data(const Tensor& codes, LoadedPart& made) {
     made.tensors.push_back(codes);
     made.weight.data = codes;
   }
-  static void set_zeros(const Tensor& zeros, QuantizedTensor& made) {
+  static void set_zeros(const Tensor& zeros, LoadedPart& made) {
     if (std::ranges::all_of(zeros.span<const uint8_t>(), [](uint8_t zero) { return zero == 8; })) return;
     made.tensors.push_back(zeros);
     made.weight.zeros = zeros;
   }
-  void set_order(std::string_view ending, QuantizedTensor& made) const {
+  void set_order(std::string_view ending, LoadedPart& made) const {
     if (find(ending) == nullptr) return;
     const std::vector<int32_t> order =
-        order_by_group(tensor(ending).span<const int32_t>(), group(), where(ending));
+        order_by_group(tensor(ending).span<const int32_t>(), stored_group(), where(ending));
     if (order.empty()) return;
+    if (!range_.ins.is_whole())
+      fail(ErrorCode::kUnsupported, where(ending),
+           ": inputs in the order of their groups, of which a rank has ", range_.ins.begin, " to ",
+           range_.ins.end, ": expected inputs in order");
     made.tensors.push_back(Tensor::from<int32_t>(order, {num_ins_}));
     made.weight.input_order = made.tensors.back();
   }
-  static View<const int32_t> activation_order(const QuantizedTensor& made) {
+  static View<const int32_t> activation_order(const LoadedPart& made) {
     if (made.weight.input_order.empty()) return {};
     return made.weight.input_order.span<const int32_t>();
   }
@@ -124,14 +143,10 @@ class Int4TensorReader : QuantizedTensorReader {
 
 }  // namespace
 
-void check_int4_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                       const CheckpointTensors& files) {
-  Int4TensorReader(slot, part, quantization, files).check();
-}
-
-QuantizedTensor read_int4_tensor(const WeightSlot& slot, const WeightPart& part,
-                                 const Quantization& quantization, const CheckpointTensors& files) {
-  return Int4TensorReader(slot, part, quantization, files).read();
+std::unique_ptr<PartReader> make_int4_reader(const WeightSlot& slot, const WeightPart& part,
+                                             const Quantization& quantization,
+                                             const CheckpointTensors& files) {
+  return std::make_unique<Int4TensorReader>(slot, part, quantization, files);
 }
 
 }  // namespace attend

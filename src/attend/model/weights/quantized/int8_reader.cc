@@ -2,9 +2,9 @@
 #include "attend/base/parallel.h"
 #include "attend/model/weights/check_finite.h"
 #include "attend/model/weights/load_weights.h"
+#include "attend/model/weights/part_reader.h"
 #include "attend/model/weights/quantized/int4_packing.h"
 #include "attend/model/weights/quantized/part_readers.h"
-#include "attend/model/weights/quantized_tensor_reader.h"
 
 namespace attend {
 namespace {
@@ -15,76 +15,98 @@ constexpr uint8_t kInt8ZeroPoint = 128;
 // Outputs that a thread repacks at once: their words of one row fill lines of memory.
 constexpr int64_t kRepackedOuts = 64;
 
-class Int8TensorReader : QuantizedTensorReader {
+class Int8TensorReader : public PartReader {
  public:
-  using QuantizedTensorReader::QuantizedTensorReader;
+  using PartReader::PartReader;
 
-  void check() const {
+  void check() const override {
     if (part_.storage == WeightStorage::kInt8) {
       require_whole_groups(".weight");
-      require_tensor(".weight", {DType::kI8}, {num_outs_, num_ins_});
-      scales_shape(".weight_scale");
-      if (find(".weight_zero_point") != nullptr)
-        require_tensor(".weight_zero_point", {DType::kI8}, shape_of(tensor(".weight_scale")));
+      require_tensor(".weight", {DType::kI8});
+      check_scales();
+      if (find(".weight_zero_point") != nullptr) require_tensor(".weight_zero_point", {DType::kI8});
     } else if (part_.storage == WeightStorage::kPackedInt8) {
-      check_words(".weight_packed", {num_outs_, num_ins_ / kValuesPerWord});
-      scales_shape(".weight_scale");
-      if (find(".weight_zero_point") != nullptr)
-        require_tensor(".weight_zero_point", {DType::kI32},
-                       {ceil_div(num_outs_, kValuesPerWord), num_groups()});
+      check_words(".weight_packed");
+      check_scales();
+      if (find(".weight_zero_point") != nullptr) require_tensor(".weight_zero_point", {DType::kI32});
       check_declared_shape();
     } else {
-      if (num_outs_ % kValuesPerWord != 0)
-        fail(ErrorCode::kUnsupported, where(".qweight"), ": ", num_outs_, " outputs: expected a multiple of ",
-             kValuesPerWord);
-      check_words(".qweight", {num_ins_ / kValuesPerWord, num_outs_});
-      require_tensor(".qzeros", {DType::kI32}, {num_groups(), num_outs_ / kValuesPerWord});
-      require_tensor(".scales", kScaleTypes, {num_groups(), num_outs_});
+      if (range_.outs.total % kValuesPerWord != 0)
+        fail(ErrorCode::kUnsupported, where(".qweight"), ": ", range_.outs.total,
+             " outputs: expected a multiple of ", kValuesPerWord);
+      check_words(".qweight");
+      require_tensor(".qzeros", {DType::kI32});
+      require_tensor(".scales", kScaleTypes);
     }
-    if (find("g_idx") != nullptr) require_tensor("g_idx", {DType::kI32}, {num_ins_});
+    if (find("g_idx") != nullptr) require_tensor("g_idx", {DType::kI32});
   }
 
-  QuantizedTensor read() const {
+  LoadedPart read() const override {
     reject_act_order();
     const bool gptq = part_.storage == WeightStorage::kGptqInt8;
     const std::string_view scale_name = gptq ? ".scales" : ".weight_scale";
     const Tensor stored = tensor(scale_name);
     check_finite(stored, where(scale_name));
     refuse_zero_points();
-    const Shape shape = gptq ? Shape{num_outs_, num_groups()} : scales_shape(scale_name);
+    const bool one_scale = !gptq && has_one_scale();
+    const Shape shape = one_scale ? Shape{1, 1} : Shape{num_outs_, num_groups()};
     const Tensor wide = converted(gptq ? transposed(stored) : stored, DType::kF32);
     const Tensor codes = part_.storage == WeightStorage::kInt8 ? tensor(".weight") : repacked();
     Weight weight(codes.view());
     weight.format = WeightFormat::kInt8;
     weight.scales = TensorView::contiguous(wide.view().data, DType::kF32, {shape[0], shape[1]});
-    weight.group_outs = shape[0] == 1 ? num_outs_ : 1;
+    weight.group_outs = one_scale ? num_outs_ : 1;
     weight.group_ins = group();
     return {weight, {codes, wide}};
   }
 
  private:
-  void check_words(std::string_view ending, const Shape& shape) const {
-    if (num_ins_ % kValuesPerWord != 0)
-      fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: expected a multiple of ",
-           kValuesPerWord);
-    require_whole_groups(ending);
-    require_tensor(ending, {DType::kI32}, shape);
+  StoredAxes axes(std::string_view name) const override {
+    const bool packed = part_.storage == WeightStorage::kPackedInt8;
+    if (name.ends_with(".weight")) return {outs_axis(), ins_axis()};
+    if (name.ends_with(".weight_packed")) return {outs_axis(), ins_axis(kValuesPerWord)};
+    if (name.ends_with(".weight_scale")) return scale_axes();
+    if (name.ends_with(".weight_zero_point"))
+      return packed ? StoredAxes{outs_axis(kValuesPerWord), groups_axis()} : scale_axes();
+    if (name.ends_with(".qweight")) return {ins_axis(kValuesPerWord), outs_axis()};
+    if (name.ends_with(".qzeros")) return {groups_axis(), outs_axis(kValuesPerWord)};
+    if (name.ends_with(".scales")) return {groups_axis(), outs_axis()};
+    if (name.ends_with(".weight_shape")) return {other_axis(2)};
+    return {other_axis(range_.ins.total)};  // groups of inputs, whose order concerns all
   }
 
-  // Of [outputs, groups]; one of all is [1, 1].
-  Shape scales_shape(std::string_view ending) const {
-    require_dtypes(ending, kScaleTypes);
-    const Shape shape = shape_of(tensor(ending)), groups = {num_outs_, num_groups()};
-    if (shape == groups) return groups;
-    if (num_groups() == 1 && shape == Shape{num_outs_}) return groups;
-    if (num_groups() == 1 && (shape.empty() || shape == Shape{1} || shape == Shape{1, 1})) return {1, 1};
-    fail(ErrorCode::kCorruptFile, where(ending), ": shape ", text_of(shape), ": expected ",
-         num_groups() == 1 ? "[1] or " : "", text_of(groups), " by config.json");
+  void check_words(std::string_view ending) const {
+    if (range_.ins.total % kValuesPerWord != 0)
+      fail(ErrorCode::kUnsupported, where(ending), ": ", range_.ins.total, " inputs: expected a multiple of ",
+           kValuesPerWord);
+    require_whole_groups(ending);
+    require_tensor(ending, {DType::kI32});
+  }
+  void check_scales() const {
+    require_dtypes(".weight_scale", kScaleTypes);
+    require_division(".weight_scale");
+  }
+
+  bool has_one_scale() const {
+    return std::ranges::none_of(scale_axes(),
+                                [](const StoredAxis& axis) { return axis.kind == StoredAxis::Kind::kOuts; });
+  }
+  // [outputs, groups]; with one group [outputs] too, or one scale of all.
+  StoredAxes scale_axes() const {
+    const StoredAxes axes = {outs_axis(), groups_axis()};
+    const Shape shape = shape_of(whole(".weight_scale")), groups = stored_shape(axes, range_);
+    const bool one_group = groups[1] == 1;
+    if (shape == groups) return axes;
+    if (one_group && shape == Shape{groups[0]}) return {outs_axis()};
+    if (one_group && (shape.empty() || shape == Shape{1} || shape == Shape{1, 1}))
+      return StoredAxes(shape.size(), other_axis(1));
+    fail(ErrorCode::kCorruptFile, where(".weight_scale"), ": shape ", text_of(shape), ": expected ",
+         one_group ? "[1] or " : "", text_of(groups), " by config.json");
   }
 
   void reject_act_order() const {
     if (find("g_idx") == nullptr) return;
-    if (!order_by_group(tensor("g_idx").span<const int32_t>(), group(), where("g_idx")).empty())
+    if (!order_by_group(tensor("g_idx").span<const int32_t>(), stored_group(), where("g_idx")).empty())
       fail(ErrorCode::kUnsupported, where("g_idx"),
            ": inputs in the order of their groups: attend has act-order in 4 bits");
   }
@@ -143,14 +165,10 @@ class Int8TensorReader : QuantizedTensorReader {
 
 }  // namespace
 
-void check_int8_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                       const CheckpointTensors& files) {
-  Int8TensorReader(slot, part, quantization, files).check();
-}
-
-QuantizedTensor read_int8_tensor(const WeightSlot& slot, const WeightPart& part,
-                                 const Quantization& quantization, const CheckpointTensors& files) {
-  return Int8TensorReader(slot, part, quantization, files).read();
+std::unique_ptr<PartReader> make_int8_reader(const WeightSlot& slot, const WeightPart& part,
+                                             const Quantization& quantization,
+                                             const CheckpointTensors& files) {
+  return std::make_unique<Int8TensorReader>(slot, part, quantization, files);
 }
 
 }  // namespace attend

@@ -1,56 +1,54 @@
-// A check and a reader for each format of quantized parts, as check_quantized_tensor() and
-// read_quantized_tensor() call them.
+// A PartReader for each way to store quantized parts.
 #pragma once
 
-#include "attend/model/weights/quantized/quantized_tensor.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attend/model/weights/part_reader.h"
 
 namespace attend {
 
-// Parts in fp8 of a matrix each, by the names of every publisher.
-// Scales are one of all, one of each output, or those of
-// blocks. The codes are a view of the file.
-void check_fp8_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                      const CheckpointTensors& files);
-QuantizedTensor read_fp8_tensor(const WeightSlot& slot, const WeightPart& part,
-                                const Quantization& quantization, const CheckpointTensors& files);
+// The reader of a quantized part: one of those below, by its storage and layout.
+std::unique_ptr<PartReader> make_quantized_reader(const WeightSlot& slot, const WeightPart& part,
+                                                  const Quantization& quantization,
+                                                  const CheckpointTensors& files);
 
-// Whether the slot's part is of experts in fp8 that share a tensor, input features first: [experts, inputs,
-// outputs].
+// fp8, by the names of every publisher. Scales are one of all, one of each output, or those of blocks. The
+// codes are a view of the file.
+std::unique_ptr<PartReader> make_fp8_reader(const WeightSlot& slot, const WeightPart& part,
+                                            const Quantization& quantization, const CheckpointTensors& files);
+
+// Returns true for experts in fp8 that share a tensor, input features first: [experts, inputs, outputs].
 bool shares_fp8_experts(const WeightSlot& slot, const Quantization& quantization);
 
-// The names of the part's tensors, scales first: "<part>_weight_scale" (ModelOpt), "<part>_scale_inv" or
+// Names of the part's tensors, scales first: "<part>_weight_scale" (ModelOpt), "<part>_scale_inv" or
 // "<part>_scale", and the part itself. Empty: the files have no such scales.
 std::vector<std::string> fp8_expert_tensors(const WeightPart& part, const CheckpointTensors& files);
 
-// Scales are one of all experts, one of each, one of
-// each output, or those of blocks of inputs and outputs. The weight is a copy, with outputs first.
-void check_fp8_experts(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                       const CheckpointTensors& files);
-QuantizedTensor read_fp8_experts(const WeightSlot& slot, const WeightPart& part,
-                                 const Quantization& quantization, const CheckpointTensors& files);
+// Experts in fp8 that share a tensor. Scales are one of all experts, one of each, one of each output, or
+// those of blocks of inputs and outputs. The weight is a copy, with outputs first.
+std::unique_ptr<PartReader> make_fp8_expert_reader(const WeightSlot& slot, const WeightPart& part,
+                                                   const Quantization& quantization,
+                                                   const CheckpointTensors& files);
 
-// Parts in int4: compressed-tensors' pack-quantized, GPTQ and AWQ.
-// The codes of compressed-tensors whose inputs are in
+// int4: compressed-tensors' pack-quantized, GPTQ and AWQ. The codes of compressed-tensors whose inputs are in
 // order are a view of the file, others a copy.
-void check_int4_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                       const CheckpointTensors& files);
-QuantizedTensor read_int4_tensor(const WeightSlot& slot, const WeightPart& part,
-                                 const Quantization& quantization, const CheckpointTensors& files);
+std::unique_ptr<PartReader> make_int4_reader(const WeightSlot& slot, const WeightPart& part,
+                                             const Quantization& quantization,
+                                             const CheckpointTensors& files);
 
-// Parts in int8: compressed-tensors' int-quantized and pack-quantized, and GPTQ's in 8 bits.
-// Zero points that are not in the middle, and inputs in
-// another order, throw Error(kUnsupported): kernels have them in 4 bits alone. The weight is a view of the
-// file where that has a byte an element in rows of outputs.
-void check_int8_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                       const CheckpointTensors& files);
-QuantizedTensor read_int8_tensor(const WeightSlot& slot, const WeightPart& part,
-                                 const Quantization& quantization, const CheckpointTensors& files);
+// int8: compressed-tensors' int-quantized and pack-quantized, and GPTQ's in 8 bits. Zero points that are not
+// in the middle, and inputs in another order, throw Error(kUnsupported): kernels have them in 4 bits only.
+// The weight is a view of the file where that has a byte for each element in rows of outputs.
+std::unique_ptr<PartReader> make_int8_reader(const WeightSlot& slot, const WeightPart& part,
+                                             const Quantization& quantization,
+                                             const CheckpointTensors& files);
 
-// Parts in mxfp4: gpt-oss's, which may be of several experts, and compressed-tensors'.
-// Codes and scales are views of the file.
-void check_mxfp4_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                        const CheckpointTensors& files);
-QuantizedTensor read_mxfp4_tensor(const WeightSlot& slot, const WeightPart& part,
-                                  const Quantization& quantization, const CheckpointTensors& files);
+// mxfp4: gpt-oss's, which may be of several experts, and compressed-tensors'. Codes and scales are views of
+// the file.
+std::unique_ptr<PartReader> make_mxfp4_reader(const WeightSlot& slot, const WeightPart& part,
+                                              const Quantization& quantization,
+                                              const CheckpointTensors& files);
 
 }  // namespace attend

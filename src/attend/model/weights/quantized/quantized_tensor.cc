@@ -9,37 +9,30 @@
 #include "attend/model/weights/quantized/part_readers.h"
 
 namespace attend {
-namespace {
-
-struct QuantizedReaderEntry {
-  void (*check)(const WeightSlot&, const WeightPart&, const Quantization&, const CheckpointTensors&);
-  QuantizedTensor (*read)(const WeightSlot&, const WeightPart&, const Quantization&,
-                          const CheckpointTensors&);
-};
-
-QuantizedReaderEntry find_reader(const WeightSlot& slot, const WeightPart& part, const Quantization& kind) {
+std::unique_ptr<PartReader> make_quantized_reader(const WeightSlot& slot, const WeightPart& part,
+                                                  const Quantization& quantization,
+                                                  const CheckpointTensors& files) {
   switch (part.storage) {
     case WeightStorage::kPlain:
       break;
     case WeightStorage::kFp8:
-      if (shares_fp8_experts(slot, kind)) return {check_fp8_experts, read_fp8_experts};
-      return {check_fp8_tensor, read_fp8_tensor};
+      if (shares_fp8_experts(slot, quantization))
+        return make_fp8_expert_reader(slot, part, quantization, files);
+      return make_fp8_reader(slot, part, quantization, files);
     case WeightStorage::kInt8:
     case WeightStorage::kPackedInt8:
     case WeightStorage::kGptqInt8:
-      return {check_int8_tensor, read_int8_tensor};
+      return make_int8_reader(slot, part, quantization, files);
     case WeightStorage::kPackedInt4:
     case WeightStorage::kGptq:
     case WeightStorage::kAwq:
-      return {check_int4_tensor, read_int4_tensor};
+      return make_int4_reader(slot, part, quantization, files);
     case WeightStorage::kMxFp4:
     case WeightStorage::kPackedMxFp4:
-      return {check_mxfp4_tensor, read_mxfp4_tensor};
+      return make_mxfp4_reader(slot, part, quantization, files);
   }
   fail(ErrorCode::kInternal, "part ", part.name, ": not quantized");
 }
-
-}  // namespace
 
 bool copies_quantized_values(const WeightSlot& slot, const WeightPart& part,
                              const Quantization& quantization) {
@@ -61,18 +54,6 @@ bool copies_quantized_values(const WeightSlot& slot, const WeightPart& part,
       return true;
   }
   return true;
-}
-
-void check_quantized_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                            const CheckpointTensors& files) {
-  const Quantization& kind = kind_of(quantization, part.kind);
-  find_reader(slot, part, kind).check(slot, part, kind, files);
-}
-
-QuantizedTensor read_quantized_tensor(const WeightSlot& slot, const WeightPart& part,
-                                      const Quantization& quantization, const CheckpointTensors& files) {
-  const Quantization& kind = kind_of(quantization, part.kind);
-  return find_reader(slot, part, kind).read(slot, part, kind, files);
 }
 
 Tensor dequantize(const Weight& weight) {

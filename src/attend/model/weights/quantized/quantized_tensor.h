@@ -1,4 +1,4 @@
-// Parts of slots that a checkpoint has quantized: the weight that their tensors make.
+// Parts of slots that a checkpoint has quantized, or that are generated in such a format.
 #pragma once
 
 #include <span>
@@ -7,26 +7,12 @@
 
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/model/config/quantization.h"
+#include "attend/model/weights/read_part.h"
 #include "attend/model/weights/weight_slot.h"
 
 namespace attend {
 
-// Holds the part's tensors against the slot; reads none. Throws Error(kCorruptFile) naming tensor, shape and
-// what is expected, Error(kUnsupported) for a shape or dtype that attend does not have.
-void check_quantized_tensor(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
-                            const CheckpointTensors& files);
-
-struct QuantizedTensor {
-  Weight weight;
-  std::vector<Tensor> tensors;  // keep what the weight views
-};
-// The weight of a checked part: views of the file where its layout is the kernels', else copies. Throws
-// Error(kCorruptFile) naming tensor and element for scales and elements that are no numbers, and for groups
-// of inputs that are none.
-QuantizedTensor read_quantized_tensor(const WeightSlot& slot, const WeightPart& part,
-                                      const Quantization& quantization, const CheckpointTensors& files);
-
-// Whether those codes are a copy, by the part's kind and tensors.
+// Returns true if the codes that read_part() returns are a copy, by the part's kind and tensors.
 bool copies_quantized_values(const WeightSlot& slot, const WeightPart& part,
                              const Quantization& quantization);
 
@@ -48,8 +34,8 @@ void quantize_dummy_tensors(std::span<WeightSlot> slots, const Quantization& qua
 
 // Random codes with scales that keep products near those of other dummy weights, in host memory. Throws
 // Error(kOutOfMemory) with the bytes wanted.
-QuantizedTensor make_dummy_tensor(const WeightSlot& slot, const WeightPart& part,
-                                  const Quantization& quantization);
+LoadedPart make_dummy_tensor(const WeightSlot& slot, const WeightPart& part,
+                             const Quantization& quantization);
 
 // "fp8", "fp8-block", "int8", "int4", "int4-g32" or "mxfp4", as most checkpoints have them; groups of int4
 // are 128 inputs, or 32. Throws Error(kInvalidArgument) with this list.

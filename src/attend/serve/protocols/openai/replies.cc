@@ -18,7 +18,7 @@ void add_usage(std::span<const Choice> choices, int n, JsonText& json) {
   int64_t prompt = 0, completion = 0, cached = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
     completion += std::ssize(choices[i].token_ids);
-    // A prompt counts once, however often it is completed.
+    // A prompt counts once, regardless of its number of completions.
     if (i % static_cast<size_t>(n) != 0) continue;
     prompt += choices[i].num_prompt_tokens;
     cached += choices[i].num_cached_tokens;
@@ -62,7 +62,7 @@ void add_chat_logprobs(std::span<const ShownToken> tokens, JsonText& json) {
   json.end_array().key("refusal").null().end_object();
 }
 
-// The likeliest by their texts; of tokens that look the same, the last.
+// Writes the most likely tokens as an object keyed by text. If texts are equal, the last token wins.
 void add_tops_by_text(const ShownToken& token, JsonText& json) {
   if (!token.logprob) {
     json.null();
@@ -97,7 +97,7 @@ void add_completion_logprobs(std::span<const ShownToken> shown, size_t offset, J
 
 void add_message(const ChatAnswer& answer, JsonText& json) {
   json.key("content");
-  // Of an answer that is all calls, OpenAI's is null.
+  // As in OpenAI's API, the content is null if the answer has only calls.
   answer.text().empty() && answer.has_calls() ? json.null() : json.text(answer.text());
   if (!answer.reasoning().empty()) json.key("reasoning_content").text(answer.reasoning());
   if (!answer.has_calls()) return;
@@ -144,7 +144,7 @@ OpenAiReplies::OpenAiReplies(Kind kind, const ReplyHead& head, const GenerationJ
   plain_start_ += ",\"choices\":[{\"index\":";
 }
 
-// Up to the choices.
+// Writes all fields before the choices.
 JsonText OpenAiReplies::begin_reply(bool chunk) const {
   JsonText json;
   json.begin_object().key("id").text(head_.id).key("object").text(object_name(is_chat_, chunk));
@@ -158,7 +158,7 @@ std::string OpenAiReplies::ended_chunk(JsonText& json, const Choice& choice) con
   return json.end_object().take();
 }
 
-// Those that no chunk had; null where none were asked for.
+// Writes the logprobs that no chunk has contained yet, or null if none were requested.
 void OpenAiReplies::add_logprobs(const Choice& choice, JsonText& json) const {
   const std::span<const ShownToken> shown = std::span(choice.logprobs).subspan(choice.num_logprobs_sent);
   json.key("logprobs");
@@ -255,28 +255,28 @@ void OpenAiReplies::add_plain_event(size_t index, std::string_view text, bool fi
   events += "\n\n";
 }
 
-void OpenAiReplies::add_events(const News& news, Choice& choice, std::string& events) {
+void OpenAiReplies::add_events(const Update& update, Choice& choice, std::string& events) {
   const bool has_logprobs = choice.logprobs.size() > choice.num_logprobs_sent;
-  bool includes_role = news.is_first;
-  for (const AnswerDelta& delta : news.deltas) {
-    events += event(answer_chunk(news.index, choice, delta, includes_role));
+  bool includes_role = update.is_first;
+  for (const AnswerDelta& delta : update.deltas) {
+    events += event(answer_chunk(update.index, choice, delta, includes_role));
     choice.count_logprobs_as_sent();
     includes_role = false;
   }
-  // What a parser holds back is no reason to be silent: the first token has a chunk.
-  const std::string_view text = choice.answer ? std::string_view() : news.text;
-  if ((news.is_first || !text.empty() || has_logprobs) && news.deltas.empty()) {
+  // The first token is sent in a chunk even if a parser holds back its text.
+  const std::string_view text = choice.answer ? std::string_view() : update.text;
+  if ((update.is_first || !text.empty() || has_logprobs) && update.deltas.empty()) {
     const bool is_plain = !job_.params.logprobs && !job_.continuous_usage && !job_.answer;
     if (is_plain)
-      add_plain_event(news.index, text, news.is_first, events);
+      add_plain_event(update.index, text, update.is_first, events);
     else
-      events += event(text_chunk(news.index, choice, text, news.is_first));
+      events += event(text_chunk(update.index, choice, text, update.is_first));
     choice.count_logprobs_as_sent();
   }
   if (choice.finish_reason == FinishReason::kError)
     events += event(error_reply({500, choice.message, {}, "generation_failed"}));
   else if (choice.finish_reason != FinishReason::kNone)
-    events += event(finish_chunk(news.index, choice));
+    events += event(finish_chunk(update.index, choice));
 }
 
 void OpenAiReplies::add_last_events(std::span<const Choice> choices, std::string& events) const {

@@ -15,19 +15,19 @@ class OpenAiReplies final : public ReplyWriter {
   OpenAiReplies(Kind kind, const ReplyHead& head, const GenerationJob& job);
 
   std::string reply(std::span<const Choice> choices) const override;
-  void add_events(const News& news, Choice& choice, std::string& events) override;
+  void add_events(const Update& update, Choice& choice, std::string& events) override;
   void add_last_events(std::span<const Choice> choices, std::string& events) const override;
 
-  // Chunks: each is the JSON of one `data:` line. `text`: what is new. `first`: of this choice; it names the
-  // role.
+  // Chunks: each is the JSON of one `data:` line. `text`: new text. `first`: first chunk of this choice,
+  // which contains the role.
   std::string text_chunk(size_t index, const Choice& choice, std::string_view text, bool first) const;
-  // Of one part of choice.answer.
+  // Chunk of one part of choice.answer.
   std::string answer_chunk(size_t index, const Choice& choice, const AnswerDelta& delta, bool first) const;
   std::string finish_chunk(size_t index, const Choice& choice) const;
   std::string usage_chunk(std::span<const Choice> choices) const;
-  // event() of text_chunk(), byte for byte, where a stream's chunks are text and nothing else: written by
-  // hand, as each token of each stream is one, and a Json costs as much as all else that HTTP does for a
-  // token.
+  // Appends event() of text_chunk(), byte for byte, for streams that contain only text. It does not use a
+  // Json: every token of every stream is such a chunk, and a Json costs as much as the rest of the HTTP work
+  // per token.
   void add_plain_event(size_t index, std::string_view text, bool first, std::string& events) const;
 
  private:
@@ -38,12 +38,12 @@ class OpenAiReplies final : public ReplyWriter {
   bool is_chat_;
   ReplyHead head_;
   const GenerationJob& job_;
-  std::string plain_start_;  // of events, up to the index
+  std::string plain_start_;  // start of an event, up to the index
 };
 
-// Into an open message: its fields besides the role.
+// Appends all fields of the message except the role to an open object.
 void add_message(const ChatAnswer& answer, JsonText& json);
-// Into an open delta.
+// Appends the fields of the part to an open delta object.
 void add_delta(const ChatAnswer& answer, const AnswerDelta& delta, JsonText& json);
 
 }  // namespace attend::serve

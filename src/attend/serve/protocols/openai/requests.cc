@@ -6,12 +6,12 @@
 namespace attend::serve {
 namespace {
 
-// What both have.
+// Reads the fields that both endpoints share.
 void read_common(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
   read_request(fields, job);
   job.params.n = static_cast<int>(fields.integer("n", 1, kMaxChoices).value_or(1));
   if (const Json* options = fields.find("stream_options")) {
-    if (!job.stream) refuse("stream_options", "stream_options: only with stream true");
+    if (!job.stream) reject("stream_options", "stream_options: only with stream true");
     const Fields inner(*options, "stream_options.");
     job.include_usage = inner.boolean("include_usage").value_or(false);
     job.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
@@ -21,26 +21,26 @@ void read_common(const Fields& fields, const SamplingDefaults& defaults, Generat
 
 void check_message(const Json& message, const std::string& where) {
   const Fields fields(message, where + ".");
-  if (!fields.string("role")) refuse(where + ".role", where, ".role: missing; expected a string");
+  if (!fields.string("role")) reject(where + ".role", where, ".role: missing; expected a string");
   const Json* content = fields.find("content");
   if (!content || content->is_string()) {
     if (!content && *fields.string("role") != "assistant")
-      refuse(where + ".content", where, ".content: missing");
+      reject(where + ".content", where, ".content: missing");
     return;
   }
   if (!content->is_array())
-    refuse(where + ".content", where, ".content ", excerpt(*content),
+    reject(where + ".content", where, ".content ", excerpt(*content),
            ": expected a string or a list of parts");
   for (const Json& part : *content) {
     const Fields inner(part, where + ".content.");
     if (const std::string type = inner.string("type").value_or(""); type != "text")
-      refuse_unsupported(where + ".content", "parts of type \"", type,
+      reject_unsupported(where + ".content", "parts of type \"", type,
                          "\" are not supported; expected \"text\"");
-    if (!inner.string("text")) refuse(where + ".content", where, ".content: a part without \"text\"");
+    if (!inner.string("text")) reject(where + ".content", where, ".content: a part without \"text\"");
   }
 }
 
-// What the answer is read as, and what it has to be where calls are asked for.
+// Sets how the answer is parsed, and the grammar if calls are required.
 void read_answer_format(const Fields& fields, const ChatFormats& formats, GenerationJob& job) {
   AnswerFormat format;
   if (fields.boolean("separate_reasoning").value_or(true)) format.reasoning = formats.reasoning;
@@ -49,21 +49,20 @@ void read_answer_format(const Fields& fields, const ChatFormats& formats, Genera
   if (choice.kind != ToolChoice::Kind::kNone) {
     const bool has_to_call = choice.kind != ToolChoice::Kind::kAuto;
     if (!formats.tools && !has_to_call)
-      refuse_unsupported(
-          "tools",
-          "nothing is known of how the model writes calls; expected a server with --tool-call-parser, "
-          "or tool_choice \"none\" or \"required\"");
-    // Whatever the model is used to, a grammar makes it write JSON.
+      reject_unsupported("tools",
+                         "the model's format of calls is unknown; expected a server with --tool-call-parser, "
+                         "or tool_choice \"none\" or \"required\"");
+    // With a grammar, the model writes JSON calls even if it has no known format.
     format.tool_format = formats.tools ? formats.tools : &kLlama3Format;
     if (has_to_call && job.grammar)
-      refuse("tool_choice", "tool_choice: ", job.grammar->param, " says already what the text is to be");
+      reject("tool_choice", "tool_choice: ", job.grammar->param, " already sets the format of the text");
     if (has_to_call) job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
     format.tools = std::move(tools);
   }
   if (format.reasoning || !format.tools.empty()) job.answer = std::move(format);
 }
 
-// What the template sees.
+// Returns the variables of the template.
 std::string template_variables(const Fields& fields, GenerationJob& job) {
   Json variables = Json::object();
   if (const Json* own = fields.find("chat_template_kwargs")) {
@@ -78,9 +77,9 @@ std::string template_variables(const Fields& fields, GenerationJob& job) {
   if (fields.boolean("continue_final_message").value_or(false)) {
     Json& messages = variables["messages"];
     if (generation_prompt.value_or(false))
-      refuse("continue_final_message", "continue_final_message: not with add_generation_prompt");
+      reject("continue_final_message", "continue_final_message: not with add_generation_prompt");
     if (messages.back()["role"] != "assistant" || !messages.back().value("content", Json()).is_string())
-      refuse("continue_final_message",
+      reject("continue_final_message",
              "continue_final_message: expected a last message of the assistant whose content is a string");
     job.continued = messages.back()["content"].get<std::string>();
     messages.erase(messages.size() - 1);
@@ -98,16 +97,16 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, cons
   if (fields.boolean("logprobs").value_or(false))
     job.params.logprobs = static_cast<int>(num_top.value_or(0));
   else if (num_top.value_or(0) > 0)
-    refuse("top_logprobs", "top_logprobs: only with logprobs true");
+    reject("top_logprobs", "top_logprobs: only with logprobs true");
   const Json* messages = fields.find("messages");
   if (!messages || !messages->is_array() || messages->empty())
-    refuse("messages", "messages: expected a list of at least one message");
+    reject("messages", "messages: expected a list of at least one message");
   for (size_t i = 0; i < messages->size(); ++i)
     check_message((*messages)[i], "messages[" + std::to_string(i) + "]");
   read_answer_format(fields, formats, job);
   check_num_completions(job);
   job.variables = template_variables(fields, job);
-  job.ignored = fields.unread();
+  job.ignored = fields.unknown();
   return job;
 }
 
@@ -125,11 +124,11 @@ GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults
   }
   if (const auto best_of = fields.integer("best_of", 1, kMaxChoices);
       best_of && *best_of != 1 && *best_of != job.params.n)
-    refuse("best_of", "best_of ", *best_of, ": expected 1, or n");
+    reject("best_of", "best_of ", *best_of, ": expected 1, or n");
   if (fields.string("suffix").value_or("") != "")
-    refuse_unsupported("suffix", "not supported; expected none");
+    reject_unsupported("suffix", "not supported; expected none");
   const Json* prompt = fields.find("prompt");
-  if (!prompt) refuse("prompt", "prompt: missing; expected a string, token ids, or a list of these");
+  if (!prompt) reject("prompt", "prompt: missing; expected a string, token ids, or a list of these");
   if (prompt->is_string()) {
     job.prompts.emplace_back(prompt->get<std::string>());
   } else if (prompt->is_array() && !prompt->empty() && prompt->front().is_number()) {
@@ -143,10 +142,10 @@ GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults
     }
   }
   if (job.prompts.empty() || job.prompts.size() > kMaxPrompts)
-    refuse("prompt", "prompt ", excerpt(*prompt), ": expected a string, token ids, or a list of 1 to ",
+    reject("prompt", "prompt ", excerpt(*prompt), ": expected a string, token ids, or a list of 1 to ",
            kMaxPrompts, " of these");
   check_num_completions(job);
-  job.ignored = fields.unread();
+  job.ignored = fields.unknown();
   return job;
 }
 
@@ -161,7 +160,7 @@ constexpr Endpoint kChatCompletions = {
     .id_prefix = "chatcmpl-",
     .read = read_chat,
     .client_field_name = [](std::string_view param,
-                   bool) { return param == "prompt" ? "messages" : max_tokens_or(param); },
+                            bool) { return param == "prompt" ? "messages" : max_tokens_or(param); },
     .shows_stop_token = false,
     .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
       return std::make_unique<OpenAiReplies>(OpenAiReplies::Kind::kChat, head, job);

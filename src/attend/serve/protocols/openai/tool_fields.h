@@ -1,5 +1,5 @@
-// "tools", "tool_choice" and "parallel_tool_calls" of a chat as OpenAI has them. Each throws ApiError naming
-// the field.
+// "tools", "tool_choice" and "parallel_tool_calls" of OpenAI's chat requests. Each function throws ApiError
+// that names the field.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace attend::serve {
 
-// With tool_choice "none" no tools are looked at.
+// Returns no tools if tool_choice is "none".
 std::vector<Tool> read_tools(const Fields& fields);
 ToolChoice read_tool_choice(const Fields& fields, const std::vector<Tool>& tools);
 

@@ -1,4 +1,4 @@
-// SGLang's own /generate: its requests and its replies.
+// Requests and replies of SGLang's /generate.
 #include <algorithm>
 
 #include "attend/serve/protocols/endpoint.h"
@@ -8,8 +8,8 @@
 namespace attend::serve {
 namespace {
 
-// A stream with logprobs goes on when what it has said has grown by one of so many parts: in all it
-// takes some 17 times its last event.
+// A stream with logprobs sends an event when the number of logprobs has grown by 1 / kPartsOfLogprobs. All
+// events together have about 17 times the size of the last one.
 constexpr size_t kPartsOfLogprobs = 16;
 
 void add_native_finish_reason(const Choice& choice, JsonText& json) {
@@ -31,8 +31,8 @@ void add_native_finish_reason(const Choice& choice, JsonText& json) {
   json.end_object();
 }
 
-// As SGLang has them: [logprob, id, text or null] for each token, and lists of these for the likeliest. The
-// first of a prompt has none.
+// Writes SGLang's format: [logprob, id, text or null] for each token, and lists of these for the most likely
+// tokens. The first prompt token has a null logprob.
 void add_native_logprobs(const Choice& choice, const GenerationJob& job, JsonText& json) {
   if (!job.params.logprobs) return;
   const auto add_triple = [&](const std::optional<float>& logprob, int32_t id, std::string_view text) {
@@ -71,7 +71,7 @@ void add_native_logprobs(const Choice& choice, const GenerationJob& job, JsonTex
   add("output_token_logprobs", "output_top_logprobs", num_prompt, choice.logprobs.size(), false);
 }
 
-// Nothing without speculation, as SGLang has it.
+// Writes no counts without speculation, as SGLang.
 void add_draft_counts(const DraftCounts& drafts, JsonText& json) {
   if (drafts.num_steps == 0) return;
   json.key("spec_verify_ct").integer(drafts.num_steps);
@@ -81,7 +81,7 @@ void add_draft_counts(const DraftCounts& drafts, JsonText& json) {
   json.key("spec_accept_rate").number(drafts.accept_rate());
 }
 
-// Every event has the whole text, and every logprob, so far.
+// Each event contains the complete text and all logprobs so far.
 class GenerateReplies final : public ReplyWriter {
  public:
   GenerateReplies(const ReplyHead& head, const GenerationJob& job) : head_(head), job_(job) {}
@@ -95,20 +95,20 @@ class GenerateReplies final : public ReplyWriter {
     return json.take();
   }
 
-  void add_events(const News& news, Choice& choice, std::string& events) override {
+  void add_events(const Update& update, Choice& choice, std::string& events) override {
     const bool finished = choice.finish_reason != FinishReason::kNone;
     const size_t num_new = choice.logprobs.size() - choice.num_logprobs_sent;
-    // One event for each token would be the square of the answer.
+    // One event per token would make the total size quadratic.
     const bool waits_for_more =
-        job_.params.logprobs && !news.is_first && num_new < choice.num_logprobs_sent / kPartsOfLogprobs;
-    if ((news.is_first || !news.text.empty() || num_new > 0) && !finished && !waits_for_more) {
-      add_event(choice, news.index, events);
+        job_.params.logprobs && !update.is_first && num_new < choice.num_logprobs_sent / kPartsOfLogprobs;
+    if ((update.is_first || !update.text.empty() || num_new > 0) && !finished && !waits_for_more) {
+      add_event(choice, update.index, events);
       choice.count_logprobs_as_sent();
     }
     if (choice.finish_reason == FinishReason::kError)
       events += event(error_reply({500, choice.message, {}, "generation_failed"}));
     else if (finished)
-      add_event(choice, news.index, events);
+      add_event(choice, update.index, events);
   }
 
   void add_last_events(std::span<const Choice>, std::string& events) const override { events += kLastEvent; }
@@ -148,7 +148,7 @@ void read_native_logprobs(const Fields& fields, GenerationJob& job) {
   job.logprob_text = fields.boolean("return_text_in_logprobs").value_or(false);
   if (!fields.boolean("return_logprob").value_or(false)) {
     if (num_top.value_or(0) > 0)
-      refuse("top_logprobs_num", "top_logprobs_num: only with return_logprob true");
+      reject("top_logprobs_num", "top_logprobs_num: only with return_logprob true");
     return;
   }
   job.params.logprobs = static_cast<int>(num_top.value_or(0));
@@ -163,7 +163,7 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
   const Json none = Json::object();
   const Json* given = fields.find("sampling_params");
   if (given && given->is_array())
-    refuse_unsupported("sampling_params", "a list is not supported; expected an object");
+    reject_unsupported("sampling_params", "a list is not supported; expected an object");
   const Fields sampling(given ? *given : none, "sampling_params.");
   read_sampling(sampling, defaults, job);
   job.params.n = static_cast<int>(sampling.integer("n", 1, kMaxChoices).value_or(1));
@@ -174,7 +174,7 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
   read_native_logprobs(fields, job);
   const Json* text = fields.find("text");
   const Json* ids = fields.find("input_ids");
-  if (!text == !ids) refuse(text ? "input_ids" : "text", "expected one of text and input_ids");
+  if (!text == !ids) reject(text ? "input_ids" : "text", "expected one of text and input_ids");
   if (text) {
     job.is_batch = text->is_array();
     for (std::string& prompt : fields.strings("text")) job.prompts.emplace_back(std::move(prompt));
@@ -186,11 +186,11 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
       for (const Json& prompt : *ids) job.prompts.emplace_back(read_token_ids(prompt, "input_ids"));
   }
   if (job.prompts.empty() || job.prompts.size() > kMaxPrompts)
-    refuse(text ? "text" : "input_ids", text ? "text" : "input_ids", ": expected 1 to ", kMaxPrompts,
+    reject(text ? "text" : "input_ids", text ? "text" : "input_ids", ": expected 1 to ", kMaxPrompts,
            " prompts");
   check_num_completions(job);
-  job.ignored = fields.unread();
-  for (const std::string& key : sampling.unread()) job.ignored.push_back(sampling.name(key));
+  job.ignored = fields.unknown();
+  for (const std::string& key : sampling.unknown()) job.ignored.push_back(sampling.name(key));
   return job;
 }
 

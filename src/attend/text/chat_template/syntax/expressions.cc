@@ -7,7 +7,7 @@
 namespace attend::chat_template {
 namespace {
 
-// An expression that a function of its own evaluates.
+// Expression that is evaluated by a callable.
 template <class Body>
 class ExprImpl : public Expr {
  public:
@@ -124,8 +124,8 @@ ExprPtr make_call(int line, ExprPtr callee, CallArguments arguments) {
                                                                                    const ScopePtr& scope) {
     const Value function = (*callee)(render, scope);
     if (const Undefined* undefined = function.get<Undefined>())
-      complain("'", undefined->name, "' is undefined");
-    if (!function.callable()) complain("a ", function.type_name(), " can not be called");
+      fail_template("'", undefined->name, "' is undefined");
+    if (!function.callable()) fail_template("a ", function.type_name(), " cannot be called");
     return function.callable()->call(render, arguments.evaluate(render, scope));
   });
 }

@@ -1,4 +1,4 @@
-// Expressions of a template. Each evaluates itself.
+// Expressions of a template as a tree; each node evaluates itself.
 #pragma once
 
 #include "attend/text/chat_template/values/builtins.h"
@@ -37,7 +37,7 @@ ExprPtr make_list(int line, std::vector<ExprPtr> items, bool is_tuple);
 ExprPtr make_dict(int line, std::vector<std::pair<ExprPtr, ExprPtr>> items);
 ExprPtr make_attribute(int line, ExprPtr object, std::string name);
 ExprPtr make_subscript(int line, ExprPtr object, ExprPtr key);
-// Bounds may be null.
+// Slice object[start:stop:step]; bounds may be null.
 ExprPtr make_slice(int line, ExprPtr object, ExprPtr start, ExprPtr stop, ExprPtr step);
 ExprPtr make_call(int line, ExprPtr callee, CallArguments arguments);
 ExprPtr make_filter(int line, Filter filter, std::string name, ExprPtr input, CallArguments arguments);
@@ -48,10 +48,10 @@ ExprPtr make_negative(int line, ExprPtr operand);
 ExprPtr make_not(int line, ExprPtr operand);
 enum class LogicalOperator { kAnd, kOr };
 ExprPtr make_logical(int line, LogicalOperator logical_operator, ExprPtr a, ExprPtr b);
-// `otherwise` may be null.
+// Expression "then if condition else otherwise"; `otherwise` may be null.
 ExprPtr make_condition(int line, ExprPtr condition, ExprPtr then, ExprPtr otherwise);
 enum class Comparison { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
-// a < b < c: all of them.
+// Chained comparison a < b < c: true if all comparisons are true.
 ExprPtr make_comparison(int line, ExprPtr first, std::vector<std::pair<Comparison, ExprPtr>> rest);
 
 }  // namespace attend::chat_template

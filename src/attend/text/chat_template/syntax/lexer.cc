@@ -14,7 +14,7 @@ bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 
 bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Line ends as \n, the last one left out.
+// Normalizes line ends to \n and removes the last one.
 std::string normal_lines(std::string_view source) {
   std::string text;
   for (size_t i = 0; i < source.size(); ++i) {
@@ -46,7 +46,7 @@ class Lexer {
     at_ += bytes;
   }
 
-  // Text, then the tag behind it.
+  // Reads text and the tag after it.
   void read_text() {
     size_t tag = at_;
     for (;; ++tag) {
@@ -63,7 +63,7 @@ class Lexer {
     if (has_tag && sign == '-') {
       text = strip(Text(text), nullptr, Sides::kRight).bytes();
     } else if (has_tag && sign != '+' && kind != '{') {
-      // A tag that is first in its line takes the white space before it along.
+      // A tag at the start of a line removes the white space before it (lstrip_blocks).
       const size_t start = text.rfind('\n') + 1;
       if ((start > 0 || line_starting_) && strip(Text(text.substr(start)), nullptr, Sides::kBoth).empty())
         text.resize(start);
@@ -86,7 +86,7 @@ class Lexer {
     trim_after_tag(sign, /*trim_newline=*/true);
   }
 
-  // Behind the end of a tag.
+  // Applies trim_blocks after the end of a tag.
   void trim_after_tag(char sign, bool trim_newline) {
     const size_t begin = at_;
     if (sign == '-') {
@@ -185,7 +185,7 @@ class Lexer {
     tokens_.push_back({Token::Kind::kString, line, std::move(content)});
   }
 
-  // As Python's: what is none stays as it is.
+  // Follows Python: an unknown escape is kept as it is.
   void read_escape(std::string& content) {
     constexpr std::string_view kEscapeLetters = "\\'\"abfnrtv", kMeanings = "\\'\"\a\b\f\n\r\t\v";
     const char c = peek(1);
@@ -215,7 +215,7 @@ class Lexer {
   std::string source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // whether the tag before ended with a line feed
+  bool line_starting_ = true;  // the tag before ended with a line feed
   std::vector<Token> tokens_;
 };
 

@@ -1,4 +1,4 @@
-// The tokens of a template, with Jinja's trim_blocks and lstrip_blocks applied as chat templates expect.
+// Lexer of templates. It applies Jinja's trim_blocks and lstrip_blocks, as chat templates expect.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ struct Token {
   };
   Kind kind;
   int line;
-  std::string text;  // of kText what is written; of kString its content
+  std::string text;  // kText: the text to write; kString: the content of the string
   int64_t integer = 0;
   double real = 0.0;
 };
 
-// What is wrong with a template, and where. `unsupported`: good Jinja that attend does not read.
+// Syntax error and its line. `unsupported`: valid Jinja that attend does not support.
 struct SyntaxError {
   int line;
   std::string message;
   bool unsupported = false;
 };
 
-// `source`: valid UTF-8. Throws SyntaxError.
+// Splits a template into tokens. `source`: valid UTF-8. Throws SyntaxError.
 std::vector<Token> read_tokens(std::string_view source);
 
 }  // namespace attend::chat_template

@@ -17,11 +17,11 @@ std::string ExpressionParser::found() const {
 }
 
 void ExpressionParser::expect_sign(std::string_view sign) {
-  if (!consume_sign(sign)) refuse("expected '" + std::string(sign) + "', found " + found());
+  if (!consume_sign(sign)) reject("expected '" + std::string(sign) + "', found " + found());
 }
 
 std::string ExpressionParser::expect_name(std::string_view what) {
-  if (peek().kind != Token::Kind::kName) refuse("expected " + std::string(what) + ", found " + found());
+  if (peek().kind != Token::Kind::kName) reject("expected " + std::string(what) + ", found " + found());
   return take().text;
 }
 
@@ -170,7 +170,7 @@ ExprPtr ExpressionParser::parse_primary() {
         return make_literal(token.line, Value::boolean(false));
       if (token.text == "none" || token.text == "None") return make_literal(token.line, Value::none());
       for (const std::string_view word : {"if", "else", "for", "in", "is", "and", "or", "not"})
-        if (token.text == word) refuse("expected a value, found '" + token.text + "'");
+        if (token.text == word) reject("expected a value, found '" + token.text + "'");
       return make_name(token.line, token.text);
     case Token::Kind::kString: {
       std::string text;
@@ -198,7 +198,7 @@ ExprPtr ExpressionParser::parse_brackets() {
   }
   if (next_is_sign("[")) return parse_list();
   if (next_is_sign("{")) return parse_dict();
-  refuse("expected a value, found " + found());
+  reject("expected a value, found " + found());
 }
 
 ExprPtr ExpressionParser::parse_list() {
@@ -225,7 +225,7 @@ ExprPtr ExpressionParser::parse_dict() {
   return make_dict(line, std::move(items));
 }
 
-// `name`: of the object, where it is a name, which a call has to find.
+// `name`: name of the object if it is a plain name; calls are checked against the known names.
 ExprPtr ExpressionParser::parse_postfix(ExprPtr object, const std::string* name) {
   std::string method;
   for (int chain = 0;; check_chain(++chain)) {
@@ -243,7 +243,7 @@ ExprPtr ExpressionParser::parse_postfix(ExprPtr object, const std::string* name)
       method = "[]";
     } else if (next_is_sign("(")) {
       if (name && method.empty()) called_.emplace_back(*name, line);
-      if (!method.empty() && !is_method(method)) refuse_unsupported("method " + method + "()");
+      if (!method.empty() && !is_method(method)) reject_unsupported("method " + method + "()");
       take();
       object = make_call(line, std::move(object), parse_arguments());
       method = "()";
@@ -266,22 +266,22 @@ ExprPtr ExpressionParser::parse_subscript(ExprPtr object) {
   return make_slice(line, std::move(object), std::move(start), std::move(stop), std::move(step));
 }
 
-// Behind the opening bracket.
+// Reads arguments; the opening bracket has been read.
 CallArguments ExpressionParser::parse_arguments() {
   CallArguments arguments;
   for (bool first = true; !consume_sign(")"); first = false) {
     if (!first) expect_sign(",");
     if (consume_sign(")")) break;
     if (next_is_sign("*") || next_is_sign("**"))
-      refuse_unsupported("'" + peek().text + "' before an argument");
+      reject_unsupported("'" + peek().text + "' before an argument");
     if (peek().kind == Token::Kind::kName && peek(1).kind == Token::Kind::kSign && peek(1).text == "=") {
       std::string name = take().text;
       take();
       for (const auto& [known, value] : arguments.named)
-        if (known == name) refuse("argument " + name + " is given twice");
+        if (known == name) reject("argument " + name + " is given twice");
       arguments.named.emplace_back(std::move(name), parse_expression());
     } else {
-      if (!arguments.named.empty()) refuse("an argument by place behind one by name");
+      if (!arguments.named.empty()) reject("a positional argument after a named one");
       arguments.positional.push_back(parse_expression());
     }
   }
@@ -295,7 +295,7 @@ ExprPtr ExpressionParser::parse_filters_and_tests(ExprPtr input) {
     } else if (consume_name("is")) {
       input = parse_test(std::move(input));
     } else if (next_is_sign("(")) {
-      refuse_unsupported("a call of what a filter or a test gives");
+      reject_unsupported("a call of the result of a filter or a test");
     } else {
       return input;
     }
@@ -306,14 +306,15 @@ ExprPtr ExpressionParser::parse_filter(ExprPtr input) {
   const int line = peek().line;
   std::string name = expect_name("the name of a filter");
   const Filter filter = find_filter(name);
-  if (!filter) refuse_unsupported("filter " + name);
-  // map("name"), select("name") and selectattr("attribute", "name") name another filter, another test.
+  if (!filter) reject_unsupported("filter " + name);
+  // In map("name"), select("name") and selectattr("attribute", "name"), an argument names another filter or
+  // test.
   const size_t place = name == "selectattr" || name == "rejectattr" ? 3 : 1;
   const bool names_one = name == "map" || name == "select" || name == "reject" || place == 3;
   if (names_one && next_is_sign("(") && peek(place).kind == Token::Kind::kString) {
     const std::string& inner = peek(place).text;
     if (name == "map" ? find_filter(inner) == nullptr : find_test(inner) == nullptr)
-      refuse_unsupported((name == "map" ? "filter " : "test ") + inner);
+      reject_unsupported((name == "map" ? "filter " : "test ") + inner);
   }
   CallArguments arguments;
   if (consume_sign("(")) arguments = parse_arguments();
@@ -326,7 +327,7 @@ ExprPtr ExpressionParser::parse_test(ExprPtr input) {
   const bool negated = consume_name("not");
   std::string name = expect_name("the name of a test");
   const Test test = find_test(name);
-  if (!test) refuse_unsupported("test " + name);
+  if (!test) reject_unsupported("test " + name);
   CallArguments arguments;
   const Token::Kind next = peek().kind;
   if (consume_sign("(")) {

@@ -1,4 +1,4 @@
-// The parser's part for expressions.
+// ExpressionParser: the part of the parser that reads expressions.
 #pragma once
 
 #include <set>
@@ -13,23 +13,24 @@ class ExpressionParser {
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
  protected:
-  // Levels of nesting, of brackets and of blocks.
+  // Maximum nesting of brackets and blocks.
   static constexpr int kMaxLevels = 100;
-  // Operands in a row: a + b + c ..., a.b.c ...
+  // Maximum number of chained operands: a + b + c ..., a.b.c ...
   static constexpr int kMaxChain = 200;
 
-  // a if b else c; with `tuples` also a, b.
+  // Reads "a if b else c".
+  // The variant for tuples also reads "a, b".
   ExprPtr parse_expression();
   ExprPtr parse_expression_or_tuple();
   ExprPtr parse_or();
-  // Filters behind what was read already, each with its "|" or its name first.
+  // Reads filters that follow an expression, each starting with "|" or its name.
   ExprPtr parse_filter(ExprPtr input);
 
-  [[noreturn]] void refuse(const std::string& message) const { throw SyntaxError{peek().line, message}; }
-  [[noreturn]] void refuse_unsupported(const std::string& message) const {
+  [[noreturn]] void reject(const std::string& message) const { throw SyntaxError{peek().line, message}; }
+  [[noreturn]] void reject_unsupported(const std::string& message) const {
     throw SyntaxError{peek().line, message, true};
   }
-  // "'else'", "the end of the tag", ... of the next token.
+  // Describes the next token for messages: "'else'", "the end of the tag", ...
   std::string found() const;
   const Token& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
   Token take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
@@ -43,12 +44,12 @@ class ExpressionParser {
   void expect_sign(std::string_view sign);
   std::string expect_name(std::string_view what);
 
-  // Counts nesting while it lives.
+  // Counts nesting during its lifetime.
   class Level {
    public:
     explicit Level(ExpressionParser& parser) : parser_(parser) {
       if (++parser_.level_ > kMaxLevels)
-        parser_.refuse_unsupported("nested more than " + std::to_string(kMaxLevels) + " levels deep");
+        parser_.reject_unsupported("nested more than " + std::to_string(kMaxLevels) + " levels deep");
     }
     ~Level() { --parser_.level_; }
     Level(const Level&) = delete;
@@ -58,10 +59,10 @@ class ExpressionParser {
   };
   void check_chain(int length) const {
     if (length > kMaxChain)
-      refuse_unsupported("more than " + std::to_string(kMaxChain) + " operands in a row");
+      reject_unsupported("more than " + std::to_string(kMaxChain) + " operands in a row");
   }
 
-  // Names that are called, with their lines, and names that may be called.
+  // Called names with their lines, and names that are defined as callable.
   std::vector<std::pair<std::string, int>> called_;
   std::set<std::string> assigned_;
 

@@ -16,7 +16,7 @@ class Parser : public ExpressionParser {
   }
 
  private:
-  // Up to a tag with one of these names, whose name is read.
+  // Reads up to a tag with one of these names; the name is consumed.
   Block parse_block(std::initializer_list<std::string_view> ends) {
     const Level level(*this);
     Block block;
@@ -41,20 +41,20 @@ class Parser : public ExpressionParser {
         }
         default:
           if (ends.size() > 0)
-            refuse("expected {% " + std::string(*(ends.end() - 1)) + " %}, found the end of the template");
+            reject("expected {% " + std::string(*(ends.end() - 1)) + " %}, found the end of the template");
           return block;
       }
     }
   }
 
   void expect_end(Token::Kind kind) {
-    if (peek().kind != kind) refuse("expected the end of the tag, found " + found());
+    if (peek().kind != kind) reject("expected the end of the tag, found " + found());
     take();
   }
   void end_tag() { expect_end(Token::Kind::kTagEnd); }
-  // The closing tag, whose opening was read.
+  // Reads the closing tag of a block.
   void end_block(std::string_view name) {
-    if (!consume_name(name)) refuse("expected {% " + std::string(name) + " %}");
+    if (!consume_name(name)) reject("expected {% " + std::string(name) + " %}");
     end_tag();
   }
 
@@ -67,20 +67,20 @@ class Parser : public ExpressionParser {
     if (name == "macro") return block.push_back(parse_macro(line));
     if (name == "filter") return block.push_back(parse_filter_body(line));
     if (name == "generation") {
-      // Marks what an assistant said, for training.
+      // The generation tag marks the assistant's text for training; only its body is rendered.
       end_tag();
       for (StatementPtr& statement : parse_and_end("endgeneration")) block.push_back(std::move(statement));
       return;
     }
     if (name == "break" || name == "continue") {
-      if (loops_ == 0) refuse("'" + name + "' outside of a loop");
+      if (loops_ == 0) reject("'" + name + "' outside of a loop");
       end_tag();
       return block.push_back(make_flow(line, name == "break" ? Flow::kBreak : Flow::kContinue));
     }
     for (const std::string_view other : {"block", "call", "do", "extends", "from", "import", "include", "raw",
                                          "with", "autoescape", "trans", "debug"})
-      if (name == other) refuse_unsupported("{% " + name + " %}");
-    refuse("{% " + name + " %}: no such tag, or it closes nothing");
+      if (name == other) reject_unsupported("{% " + name + " %}");
+    reject("{% " + name + " %}: no such tag, or it closes nothing");
   }
 
   Block parse_and_end(std::string_view end) {
@@ -122,11 +122,11 @@ class Parser : public ExpressionParser {
 
   StatementPtr parse_for(int line) {
     std::vector<std::string> targets = parse_targets();
-    if (!consume_name("in")) refuse("expected 'in', found " + found());
-    // Not a condition: the if of a loop filters.
+    if (!consume_name("in")) reject("expected 'in', found " + found());
+    // Reads no inline condition, since an "if" here filters the loop.
     ExprPtr items = parse_or();
     ExprPtr condition = consume_name("if") ? parse_expression() : nullptr;
-    if (next_is_name("recursive")) refuse_unsupported("a recursive loop");
+    if (next_is_name("recursive")) reject_unsupported("a recursive loop");
     end_tag();
     ++loops_;
     Block body = parse_block({"else", "endfor"}), otherwise;
@@ -157,13 +157,13 @@ class Parser : public ExpressionParser {
       end_tag();
       return make_set(line, std::move(targets), std::move(value));
     }
-    if (targets.size() != 1) refuse("expected '=', found " + found());
+    if (targets.size() != 1) reject("expected '=', found " + found());
     ExprPtr filter = next_is_sign("|") ? parse_body_filters() : nullptr;
     end_tag();
     return make_set_body(line, std::move(targets[0]), parse_and_end("endset"), std::move(filter));
   }
 
-  // Filters of what a body writes.
+  // Reads filters that apply to the output of a body.
   ExprPtr parse_body_filters() {
     ExprPtr value = make_name(peek().line, kBodyVariable);
     for (int chain = 0; consume_sign("|"); check_chain(++chain)) value = parse_filter(std::move(value));

@@ -1,4 +1,4 @@
-// Reads the part of Jinja that chat templates use, and refuses the rest with its line.
+// Parser of the part of Jinja that chat templates use. Other constructs are rejected with their line.
 #pragma once
 
 #include "attend/text/chat_template/syntax/lexer.h"
@@ -6,7 +6,7 @@
 
 namespace attend::chat_template {
 
-// `source`: valid UTF-8. Throws SyntaxError.
+// Parses a template. `source`: valid UTF-8. Throws SyntaxError.
 Block parse_template(std::string_view source);
 
 }  // namespace attend::chat_template

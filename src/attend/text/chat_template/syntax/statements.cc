@@ -38,7 +38,7 @@ StatementPtr statement(int line, Body body) {
   return std::make_unique<StatementImpl<Body>>(line, std::move(body));
 }
 
-// What a block writes, in a scope of its own.
+// Renders a block in a new scope and returns its output.
 Text render_block(const Block& block, Render& render, const ScopePtr& scope) {
   Text outer = std::exchange(render.out, {});
   run_block(block, render, std::make_shared<Scope>(scope));
@@ -57,7 +57,7 @@ void assign(Scope& scope, const std::vector<std::string>& targets, Value value) 
   if (targets.size() == 1) return scope.set(targets[0], std::move(value));
   const std::vector<Value> parts = get_items(value);
   if (parts.size() != targets.size())
-    complain(std::to_string(targets.size()), " names, and ", std::to_string(parts.size()), " values");
+    fail_template(std::to_string(targets.size()), " names, and ", std::to_string(parts.size()), " values");
   for (size_t i = 0; i < targets.size(); ++i) scope.set(targets[i], parts[i]);
 }
 
@@ -67,7 +67,7 @@ struct MacroBody {
   Block body;
 };
 
-// Sees the scope that it stands in, which owns it.
+// Macro object. It uses the scope in which it is defined, which owns it.
 class Macro : public Callable {
  public:
   Macro(std::shared_ptr<const MacroBody> code, const ScopePtr& scope)
@@ -75,7 +75,7 @@ class Macro : public Callable {
 
   Value call(Render& render, Arguments arguments) const override {
     const ScopePtr outer = scope_.lock();
-    if (!outer) complain("macro ", code_->name, ": called outside of where it stands");
+    if (!outer) fail_template("macro ", code_->name, ": called outside of its scope");
     const auto scope = std::make_shared<Scope>(outer);
     for (const Parameter& parameter : code_->parameters) {
       std::optional<Value> given = arguments.take(parameter.name);
@@ -159,9 +159,9 @@ StatementPtr make_set_attribute(int line, std::string name, std::string attribut
                              Render& render, const ScopePtr& scope) {
     Value given = (*value)(render, scope);
     const Value* object = scope->find(name);
-    if (!object || !object->name_space()) complain("'", name, ".", attribute, " = ' needs a namespace");
+    if (!object || !object->name_space()) fail_template("'", name, ".", attribute, " = ' needs a namespace");
     if (given.name_space() || given.loop() || given.callable())
-      complain("a ", given.type_name(), " can not stand in a list, a mapping or a namespace");
+      fail_template("a ", given.type_name(), " cannot be an item of a list, a mapping or a namespace");
     Namespace& target = *object->name_space();
     if (Value* known = target.find(attribute))
       *known = std::move(given);

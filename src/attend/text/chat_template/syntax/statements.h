@@ -1,4 +1,4 @@
-// Statements of a template. Each runs itself.
+// Statements of a template as a tree; each node executes itself.
 #pragma once
 
 #include "attend/text/chat_template/syntax/expressions.h"
@@ -31,29 +31,30 @@ Flow run_block(const Block& block, Render& render, const ScopePtr& scope);
 
 struct Parameter {
   std::string name;
-  ExprPtr missing;  // null: undefined where it is not given
+  ExprPtr missing;  // default value; null: undefined if not passed
 };
 struct Branch {
-  ExprPtr condition;  // null: else
+  ExprPtr condition;  // null: else branch
   Block body;
 };
 
 StatementPtr make_text(int line, std::string text);
 StatementPtr make_output(int line, ExprPtr expression);
 StatementPtr make_if(int line, std::vector<Branch> branches);
-// `targets`: several take an item apart. `condition` may be null.
+// For loop. Several `targets` unpack each item. `condition` may be null.
 StatementPtr make_for(int line, std::vector<std::string> targets, ExprPtr items, ExprPtr condition,
                       Block body, Block otherwise);
 StatementPtr make_set(int line, std::vector<std::string> targets, ExprPtr value);
-// namespace.attribute = value
+// Assignment namespace.attribute = value.
 StatementPtr make_set_attribute(int line, std::string name, std::string attribute, ExprPtr value);
-// What the body writes, through a filter if there is one: `filter` has the name `input` to read it by.
+// Assigns the output of the body, filtered by `filter` if it is not null. `filter` reads the output under the
+// name `input`.
 StatementPtr make_set_body(int line, std::string target, Block body, ExprPtr filter);
 StatementPtr make_filter_body(int line, Block body, ExprPtr filter);
 StatementPtr make_macro(int line, std::string name, std::vector<Parameter> parameters, Block body);
 StatementPtr make_flow(int line, Flow flow);
 
-// The name by which the filters of a body read what it wrote: none that a template can spell.
+// Name under which filters of a body read its output. Templates cannot spell it.
 inline const std::string kBodyVariable = "(body)";
 
 }  // namespace attend::chat_template

@@ -13,7 +13,7 @@ bool flag(Arguments& arguments, std::string_view name, bool missing) {
   return is_true(arguments.take(name, Value::boolean(missing)));
 }
 
-// What items are sorted and compared by.
+// Key by which items are sorted and compared.
 class Key {
  public:
   Key(const Value& attribute, bool case_sensitive) : attribute_(attribute), case_sensitive_(case_sensitive) {}
@@ -30,7 +30,7 @@ class Key {
 void sort_by_key(std::vector<Value>& items, const Key& key, bool reverse) {
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& item : items) keyed.emplace_back(key.of(item), item);
-  // Complains before sorting: an order that throws half way leaves moved values behind.
+  // Checks all comparisons before sorting, since an exception within the sort would leave moved-from values.
   for (size_t i = 1; i < keyed.size(); ++i) compare(keyed[i - 1].first, keyed[i].first);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
     const int order = compare(a.first, b.first);
@@ -54,8 +54,8 @@ Value dictsort(const Value& input, Arguments& arguments, Render&) {
   const Value by = arguments.take("by", Text("key"));
   const bool reverse = flag(arguments, "reverse", false);
   const bool by_value = as_text(by, "dictsort").bytes() == "value";
-  if (!by_value && by.text()->bytes() != "key") complain("dictsort: by needs \"key\" or \"value\"");
-  if (!input.dict()) complain("dictsort: needs a mapping, not a ", input.type_name());
+  if (!by_value && by.text()->bytes() != "key") fail_template("dictsort: by needs \"key\" or \"value\"");
+  if (!input.dict()) fail_template("dictsort: needs a mapping, not a ", input.type_name());
   std::vector<Value> items;
   for (const auto& [key, value] : input.dict()->items) items.push_back(Value::list({key, value}, true));
   sort_by_key(items, Key(Value::integer(by_value), case_sensitive), reverse);
@@ -97,18 +97,18 @@ Value sum(const Value& input, Arguments& arguments, Render& render) {
   return total;
 }
 
-// What select and map go through: nothing is nothing, None too.
+// Items for select and map: empty and None yield no items.
 std::vector<Value> items_if_any(const Value& value) {
   return is_true(value) ? get_items(value) : std::vector<Value>{};
 }
 
-// select, reject: by a test of the item; selectattr, rejectattr: of an attribute. Without a test, by truth.
+// select and reject test the item, selectattr and rejectattr an attribute. Without a test, truth is tested.
 template <bool kByAttribute, bool kWanted>
 Value select(const Value& input, Arguments& arguments, Render& render) {
   const Value attribute = kByAttribute ? arguments.take("attribute", Value()) : Value::none();
   const std::optional<Value> name = arguments.take("test");
   const Test test = name ? find_test(as_text(*name, "select").bytes()) : nullptr;
-  if (name && !test) complain("no test ", name->text()->bytes());
+  if (name && !test) fail_template("no test ", name->text()->bytes());
   std::vector<Value> rest;
   while (auto argument = arguments.take("")) rest.push_back(std::move(*argument));
   std::vector<Value> kept;
@@ -135,7 +135,7 @@ Value map_filter(const Value& input, Arguments& arguments, Render& render) {
   }
   const Value name = arguments.take("name", Value());
   const Filter filter = find_filter(as_text(name, "map").bytes());
-  if (!filter) complain("no filter ", name.text()->bytes());
+  if (!filter) fail_template("no filter ", name.text()->bytes());
   Arguments rest;
   while (auto argument = arguments.take("")) rest.positional.push_back(std::move(*argument));
   rest.named = std::exchange(arguments.named, {});
@@ -171,7 +171,7 @@ Value default_filter(const Value& input, Arguments& arguments, Render&) {
 
 Value tojson(const Value& input, Arguments& arguments, Render& render) {
   JsonStyle style;
-  // Of Python's json.dumps by name, of Jinja's own filter by place.
+  // Named arguments are those of Python's json.dumps, positional ones those of Jinja's filter.
   if (const Value indent = arguments.take("indent", Value::none()); !indent.is_none()) {
     style.indent = std::clamp<int64_t>(as_integer(indent, "tojson: indent"), 0, 100);
     style.item_separator = ",";
@@ -180,7 +180,7 @@ Value tojson(const Value& input, Arguments& arguments, Render& render) {
   style.sort_keys = flag(arguments, "sort_keys", false);
   if (const Value separators = arguments.take("separators", Value::none()); !separators.is_none()) {
     const List* pair = separators.list();
-    if (!pair || pair->items.size() != 2) complain("tojson: separators needs two of them");
+    if (!pair || pair->items.size() != 2) fail_template("tojson: separators needs two of them");
     style.item_separator = as_text(pair->items[0], "tojson: separators").bytes();
     style.key_separator = as_text(pair->items[1], "tojson: separators").bytes();
   }
@@ -203,7 +203,7 @@ Value indent(const Value& input, Arguments& arguments, Render& render) {
       width.text()
           ? width.text()->bytes()
           : std::string(static_cast<size_t>(std::clamp<int64_t>(as_integer(width, "indent"), 0, 1000)), ' ');
-  // A line feed at the end ends a last, empty line.
+  // A final line feed ends a last, empty line.
   const std::vector<Text> lines = split(as_text(input, "indent"), "\n", -1);
   Text out;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -215,7 +215,7 @@ Value indent(const Value& input, Arguments& arguments, Render& render) {
   return out;
 }
 
-// The number that a text begins to end with, else nothing.
+// Parses the number that is the complete text, else returns no value.
 template <class Number>
 std::optional<Number> read_number(const Text& text) {
   const Text stripped = strip(text, nullptr, Sides::kBoth);
@@ -261,7 +261,7 @@ Value list_filter(const Value& input, Arguments&, Render& render) {
 
 Value items_filter(const Value& input, Arguments&, Render&) {
   if (input.is_undefined()) return Value::list({});
-  if (!input.dict()) complain("items: needs a mapping, not a ", input.type_name());
+  if (!input.dict()) fail_template("items: needs a mapping, not a ", input.type_name());
   std::vector<Value> items;
   for (const auto& [key, value] : input.dict()->items) items.push_back(Value::list({key, value}, true));
   return Value::list(std::move(items));
@@ -274,7 +274,7 @@ Value reverse(const Value& input, Arguments&, Render&) {
 Value length_filter(const Value& input, Arguments&, Render&) { return Value::integer(length(input)); }
 
 Value abs_filter(const Value& input, Arguments&, Render&) {
-  if (!input.number()) complain("abs: needs a number, not a ", input.type_name());
+  if (!input.number()) fail_template("abs: needs a number, not a ", input.type_name());
   return *input.number() < 0 ? negate(input) : input;
 }
 
@@ -306,7 +306,7 @@ Value string_filter(const Value& input, Arguments&, Render& render) {
   return text;
 }
 
-// Nothing is escaped, so that everything is safe.
+// Output is never escaped, so every value is safe.
 Value safe(const Value& input, Arguments&, Render&) { return to_text(input); }
 
 struct NamedFilter {

@@ -1,4 +1,4 @@
-// Methods of str, list and dict; functions; and the two ways to format a text.
+// Methods of str, list and dict; global functions; both ways of formatting a text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,11 +39,11 @@ Value split_method(const Value& self, Arguments& arguments, Render& render) {
   const Value separator = arguments.take("sep", Value::none());
   const int64_t max_splits = as_integer(arguments.take("maxsplit", Value::integer(-1)), "split");
   if (separator.is_none()) {
-    if (kFromRight && max_splits >= 0) complain("rsplit: needs a separator");
+    if (kFromRight && max_splits >= 0) fail_template("rsplit: needs a separator");
     return text_list(split_at_white_space(*self.text(), max_splits), render);
   }
   const std::string& bytes = as_text(separator, "split").bytes();
-  if (bytes.empty()) complain("split: an empty separator");
+  if (bytes.empty()) fail_template("split: an empty separator");
   const auto how = kFromRight ? split_from_right : split;
   return text_list(how(*self.text(), bytes, max_splits), render);
 }
@@ -73,7 +73,7 @@ Value replace_method(const Value& self, Arguments& arguments, Render& render) {
   const Text& text = *self.text();
   const Text& piece = as_text(with, "replace");
   render.charge(text.size());
-  // Before it is made: a text of n bytes has at most n + 1 places.
+  // Charges before building the result: a text of n bytes has at most n + 1 matches.
   if (const std::string& what = as_text(old, "replace").bytes(); what.size() <= text.size())
     render.charge(piece.size() * ((text.size() + 1) / std::max<size_t>(what.size(), 1)));
   return replace(text, as_text(old, "replace").bytes(), piece, count);
@@ -105,7 +105,7 @@ Value count_in_text(const Value& self, Arguments& arguments, Render&) {
   return Value::integer(static_cast<int64_t>(split(*self.text(), what.text()->bytes(), -1).size()) - 1);
 }
 
-// "{} {0} {name}" without format specifications.
+// Formats "{} {0} {name}" without format specifications.
 Value format_braces(const Value& self, Arguments& arguments, Render& render) {
   const std::vector<Value> positional = std::exchange(arguments.positional, {});
   const auto named = std::exchange(arguments.named, {});
@@ -128,13 +128,14 @@ Value format_braces(const Value& self, Arguments& arguments, Render& render) {
     const size_t end = bytes.find('}', at);
     const std::string field = end == bytes.npos ? "" : bytes.substr(at + 1, end - at - 1);
     if (end == bytes.npos || field.find_first_of(":!.[{") != field.npos)
-      complain("format: '", bytes.substr(at), "': fields are {}, {0} and {name}");
+      fail_template("format: '", bytes.substr(at), "': fields are {}, {0} and {name}");
     const bool numbered =
         !field.empty() && field.find_first_not_of("0123456789") == field.npos && field.size() < 6;
     const size_t index = numbered ? std::stoul(field) : field.empty() ? next++ : positional.size();
     const auto by_name =
         std::find_if(named.begin(), named.end(), [&](const auto& item) { return item.first == field; });
-    if (index >= positional.size() && by_name == named.end()) complain("format: no value for {", field, "}");
+    if (index >= positional.size() && by_name == named.end())
+      fail_template("format: no value for {", field, "}");
     const Text value = to_text(index < positional.size() ? positional[index] : by_name->second);
     render.charge(value.size());
     out.append(value);
@@ -169,7 +170,7 @@ Value pop_from_list(const Value& self, Arguments& arguments, Render&) {
   const auto size = static_cast<int64_t>(list.items.size());
   int64_t index = as_integer(arguments.take("index", Value::integer(-1)), "pop");
   if (index < 0) index += size;
-  if (index < 0 || index >= size) complain("pop: an index out of range");
+  if (index < 0 || index >= size) fail_template("pop: an index out of range");
   Value item = list.items[static_cast<size_t>(index)];
   list.items.erase(list.items.begin() + index);
   return item;
@@ -197,14 +198,14 @@ Value pop_from_dict(const Value& self, Arguments& arguments, Render&) {
   const Value key = arguments.take("key", Value());
   const std::optional<Value> missing = arguments.take("default");
   const Value* found = dict.find(key);
-  if (!found && !missing) complain("pop: no such key");
+  if (!found && !missing) fail_template("pop: no such key");
   if (!found) return *missing;
   Value item = *found;
   std::erase_if(dict.items, [&](const auto& entry) { return is_equal(entry.first, key); });
   return item;
 }
 
-// The parts of each item that `take` names.
+// Returns a list of the parts of each item that `take` selects.
 template <class Take>
 Value listed(const Value& self, Render& render, Take&& take) {
   std::vector<Value> items;
@@ -238,7 +239,7 @@ constexpr Method kDictMethods[] = {
      }},
 };
 
-// What dict has in Python and templates here have not. They hide a key of the same name all the same.
+// Methods of Python's dict that templates here do not support. They still hide keys with the same name.
 constexpr std::string_view kOtherDictMethods[] = {"clear",   "copy",       "fromkeys",
                                                   "popitem", "setdefault", "update"};
 
@@ -247,7 +248,7 @@ class BoundMethod : public Callable {
   BoundMethod(Value self, std::string_view name, MethodBody body)
       : self_(std::move(self)), name_(name), body_(body) {}
   Value call(Render& render, Arguments arguments) const override {
-    if (!body_) complain("method ", name_, " is not supported");
+    if (!body_) fail_template("method ", name_, " is not supported");
     Value result = body_(self_, arguments, render);
     arguments.finish(name_);
     return result;
@@ -287,13 +288,13 @@ class Function : public Callable {
 Value make_namespace(Arguments& arguments, Render&) {
   auto made = std::make_shared<Namespace>();
   if (const auto start = arguments.take("__self")) {
-    if (!start->dict()) complain("namespace: needs a mapping, not a ", start->type_name());
+    if (!start->dict()) fail_template("namespace: needs a mapping, not a ", start->type_name());
     for (const auto& [key, value] : start->dict()->items)
       made->items.emplace_back(as_text(key, "namespace").bytes(), value);
   }
   for (auto& [name, value] : std::exchange(arguments.named, {})) {
     if (value.name_space() || value.loop() || value.callable())
-      complain("a ", value.type_name(), " can not stand in a list, a mapping or a namespace");
+      fail_template("a ", value.type_name(), " cannot be an item of a list, a mapping or a namespace");
     if (Value* known = made->find(name))
       *known = std::move(value);
     else
@@ -317,11 +318,11 @@ Value make_range(Arguments& arguments, Render& render) {
     stop = as_integer(*second, "range");
   }
   const int64_t step = as_integer(arguments.take("step", Value::integer(1)), "range");
-  if (step == 0) complain("range: a step of 0");
+  if (step == 0) fail_template("range: a step of 0");
   std::vector<Value> items;
   for (__int128 i = start; step > 0 ? i < stop : i > stop; i += step) {
     if (static_cast<int64_t>(items.size()) == kLongest)
-      complain("range: more than ", std::to_string(kLongest), " items");
+      fail_template("range: more than ", std::to_string(kLongest), " items");
     items.push_back(Value::integer(static_cast<int64_t>(i)));
   }
   render.charge(items.size() * sizeof(Value));
@@ -345,7 +346,7 @@ Value format_now(Arguments& arguments, Render& render) {
 Value format_percent_value(const Value& value, char type) {
   if (type == 's') return to_text(value);
   const auto number = value.number();
-  if (!number) complain("'%", std::string(1, type), "' needs a number, not a ", value.type_name());
+  if (!number) fail_template("'%", std::string(1, type), "' needs a number, not a ", value.type_name());
   if (type == 'd')
     return Text(
         fmt::format("{}", value.integer().value_or(static_cast<int64_t>(std::clamp(*number, -9e18, 9e18)))));
@@ -395,24 +396,24 @@ Text format_percent(const Text& format, const std::vector<Value>& values) {
       out.append(format.part(sign, sign + 1));
       continue;
     }
-    if (type != 's' && type != 'd' && type != 'f') complain("'%' formats with %s, %d, %f and %%");
-    if (next == values.size()) complain("'%': more fields than values");
+    if (type != 's' && type != 'd' && type != 'f') fail_template("'%' formats with %s, %d, %f and %%");
+    if (next == values.size()) fail_template("'%': more fields than values");
     out.append(*format_percent_value(values[next++], type).text());
   }
-  if (next != values.size()) complain("'%': more values than fields");
+  if (next != values.size()) fail_template("'%': more values than fields");
   return out;
 }
 
 const Text& as_text(const Value& value, std::string_view what) {
   if (const Undefined* undefined = value.get<Undefined>())
-    complain(what, ": needs a str; '", undefined->name, "' is undefined");
-  if (!value.text()) complain(what, ": needs a str, not a ", value.type_name());
+    fail_template(what, ": needs a str; '", undefined->name, "' is undefined");
+  if (!value.text()) fail_template(what, ": needs a str, not a ", value.type_name());
   return *value.text();
 }
 
 int64_t as_integer(const Value& value, std::string_view what) {
   const auto integer = value.integer();
-  if (!integer) complain(what, ": needs an int, not a ", value.type_name());
+  if (!integer) fail_template(what, ": needs an int, not a ", value.type_name());
   return *integer;
 }
 

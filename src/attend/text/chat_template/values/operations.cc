@@ -7,16 +7,17 @@
 namespace attend::chat_template {
 namespace {
 
-[[noreturn]] void refuse_operands(std::string_view op, const Value& a, const Value& b) {
+[[noreturn]] void reject_operands(std::string_view op, const Value& a, const Value& b) {
   for (const Value* value : {&a, &b})
     if (const Undefined* undefined = value->get<Undefined>())
-      complain("'", undefined->name, "' is undefined");
-  complain("a ", a.type_name(), " ", op, " a ", b.type_name(), ": not supported");
+      fail_template("'", undefined->name, "' is undefined");
+  fail_template("a ", a.type_name(), " ", op, " a ", b.type_name(), ": not supported");
 }
 
-// By reference: what overflows is written while the arguments are evaluated, in any order.
+// `value` is a reference, since the overflowing operation writes it while the arguments are evaluated, in any
+// order.
 Value checked_integer(bool overflow, const int64_t& value) {
-  if (overflow) complain("an integer beyond 64 bits");
+  if (overflow) fail_template("an integer beyond 64 bits");
   return Value::integer(value);
 }
 
@@ -32,14 +33,14 @@ Value of_integers(Operator op, int64_t a, int64_t b) {
     case Operator::kMultiply:
       return checked_integer(__builtin_mul_overflow(a, b, &result), result);
     case Operator::kDivide:
-      if (b == 0) complain("division by zero");
+      if (b == 0) fail_template("division by zero");
       return Value::real(static_cast<double>(a) / static_cast<double>(b));
     case Operator::kFloorDivide:
-      if (b == 0) complain("division by zero");
+      if (b == 0) fail_template("division by zero");
       if (b == -1) return checked_integer(__builtin_sub_overflow(int64_t{0}, a, &result), result);
       return Value::integer(floor_divide(a, b));
     case Operator::kModulo:
-      if (b == 0) complain("division by zero");
+      if (b == 0) fail_template("division by zero");
       return Value::integer(b == -1 ? 0 : a - b * floor_divide(a, b));
     case Operator::kPower:
       break;
@@ -57,7 +58,7 @@ Value of_integers(Operator op, int64_t a, int64_t b) {
 Value apply_to_floats(Operator op, double a, double b) {
   if (b == 0.0 && op != Operator::kAdd && op != Operator::kSubtract && op != Operator::kMultiply &&
       op != Operator::kPower)
-    complain("division by zero");
+    fail_template("division by zero");
   switch (op) {
     case Operator::kAdd:
       return Value::real(a + b);
@@ -77,13 +78,13 @@ Value apply_to_floats(Operator op, double a, double b) {
   return Value::real(std::pow(a, b));
 }
 
-// A str or a list, several times.
+// Repeats a str or a list.
 Value repeat(const Value& value, int64_t times, Render& render) {
   const size_t size = value.text() ? value.text()->size() : value.list()->items.size();
   const size_t count = times < 0 || size == 0 ? 0 : static_cast<size_t>(times);
   if (count > static_cast<size_t>(Render::kMaxBytes) / (size + 16))
-    complain("makes more than ", std::to_string(Render::kMaxBytes), " bytes of text");
-  // Each of many small appends takes its time too.
+    fail_template("makes more than ", std::to_string(Render::kMaxBytes), " bytes of text");
+  // The constant covers the cost of many small appends.
   render.charge((size * (value.text() ? 1 : sizeof(Value)) + 16) * count);
   if (value.text()) {
     Text text;
@@ -111,21 +112,22 @@ Value concatenate(const Value& a, const Value& b, Render& render) {
 
 constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
 
-// An attribute that is none of a mapping's keys.
+// Returns an attribute other than a mapping's key.
 std::optional<Value> builtin_attribute(const Value& value, const std::string& name) {
-  if (const Undefined* undefined = value.get<Undefined>()) complain("'", undefined->name, "' is undefined");
+  if (const Undefined* undefined = value.get<Undefined>())
+    fail_template("'", undefined->name, "' is undefined");
   if (Namespace* name_space = value.name_space())
     if (const Value* found = name_space->find(name)) return *found;
   if (const Loop* loop = value.loop()) return loop->attribute(name);
   return find_method(value, name);
 }
 
-// The indices that a slice names, as slice.indices() does.
+// Returns the indices of a slice, like Python's slice.indices().
 std::vector<size_t> slice_indices(int64_t size, const Value& start, const Value& stop, int64_t step) {
   const auto bound = [&](const Value& value, int64_t missing) {
     if (value.is_none()) return missing;
     const auto index = value.integer();
-    if (!index) complain("a slice needs an int, not a ", value.type_name());
+    if (!index) fail_template("a slice needs an int, not a ", value.type_name());
     const int64_t at = *index < 0 ? *index + size : *index;
     return step > 0 ? std::clamp(at, int64_t{0}, size) : std::clamp(at, int64_t{-1}, size - 1);
   };
@@ -154,13 +156,13 @@ Value apply(Operator op, const Value& a, const Value& b, Render& render) {
     const List* list = b.list();
     return format_percent(*a.text(), list && list->is_tuple ? list->items : std::vector<Value>{b});
   }
-  refuse_operands(kSigns[static_cast<int>(op)], a, b);
+  reject_operands(kSigns[static_cast<int>(op)], a, b);
 }
 
 Value negate(const Value& value) {
   if (const auto number = value.integer()) return of_integers(Operator::kSubtract, 0, *number);
   if (const auto number = value.number()) return Value::real(-*number);
-  complain("a ", value.type_name(), " has no negative");
+  fail_template("a ", value.type_name(), " has no negative");
 }
 
 Value get_attribute(const Value& value, const std::string& name) {
@@ -171,7 +173,8 @@ Value get_attribute(const Value& value, const std::string& name) {
 }
 
 Value get_subscript(const Value& value, const Value& key) {
-  if (const Undefined* undefined = value.get<Undefined>()) complain("'", undefined->name, "' is undefined");
+  if (const Undefined* undefined = value.get<Undefined>())
+    fail_template("'", undefined->name, "' is undefined");
   if (const Dict* dict = value.dict())
     if (const Value* found = dict->find(key)) return *found;
   if (const auto index = key.integer(); index && (value.list() || value.text())) {
@@ -190,13 +193,14 @@ Value get_subscript(const Value& value, const Value& key) {
 Value get_slice(const Value& value, const Value& start, const Value& stop, const Value& step) {
   const Text* text = value.text();
   if (!text && !value.list()) {
-    if (const Undefined* undefined = value.get<Undefined>()) complain("'", undefined->name, "' is undefined");
-    complain("a ", value.type_name(), " can not be sliced");
+    if (const Undefined* undefined = value.get<Undefined>())
+      fail_template("'", undefined->name, "' is undefined");
+    fail_template("a ", value.type_name(), " cannot be sliced");
   }
   int64_t stride = 1;
   if (!step.is_none()) {
     const auto given = step.integer();
-    if (!given || *given == 0) complain("the step of a slice needs an int other than 0");
+    if (!given || *given == 0) fail_template("the step of a slice needs an int other than 0");
     stride = std::clamp(*given, -INT64_MAX / 4, INT64_MAX / 4);
   }
   const std::vector<size_t> indices = slice_indices(length(value), start, stop, stride);
@@ -215,7 +219,7 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
 
 Value get_path(Value value, const Value& path) {
   if (path.integer()) return get_subscript(value, path);
-  if (!path.text()) complain("attribute: needs a str, not a ", path.type_name());
+  if (!path.text()) fail_template("attribute: needs a str, not a ", path.type_name());
   for (const Text& part : split(*path.text(), ".", -1)) {
     int64_t index = 0;
     const char* const end = part.bytes().data() + part.size();

@@ -15,7 +15,7 @@
 namespace attend::chat_template {
 namespace {
 
-// The shortest digits that read back, as Python's repr of a float.
+// Returns the shortest digits that parse to the same value, like Python's repr of a float.
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
@@ -47,7 +47,7 @@ bool is_printable(char32_t code) {
   }
 }
 
-// Writes characters one by one, as `escape` has them; an empty answer stands for the character itself.
+// Appends characters one by one, replaced by escape(c). An empty result keeps the character.
 template <class Escape>
 void append_escaped(const Text& text, Text& out, Escape&& escape) {
   for (size_t at = 0; at < text.size();) {
@@ -97,7 +97,7 @@ void append_repr(const Value& value, Text& out) {
   if (const Text* text = value.text()) return append_repr(*text, out);
   if (const List* list = value.list()) return append_items(*list, out);
   const Dict* dict = value.dict();
-  if (!dict) complain("a ", value.type_name(), " can not be printed");
+  if (!dict) fail_template("a ", value.type_name(), " cannot be printed");
   out.append("{");
   for (size_t i = 0; i < dict->items.size(); ++i) {
     if (i > 0) out.append(", ");
@@ -120,7 +120,7 @@ class JsonPrinter {
     if (const Text* text = value.text()) return print(*text);
     if (const List* list = value.list()) return print(*list, depth);
     if (const Dict* dict = value.dict()) return print(*dict, depth);
-    complain("tojson: a ", value.type_name(), " has no JSON");
+    fail_template("tojson: a ", value.type_name(), " has no JSON");
   }
 
   Text take() { return std::move(out_); }
@@ -189,7 +189,7 @@ class JsonPrinter {
   static Text key_text(const Value& key) {
     if (const Text* text = key.text()) return *text;
     JsonPrinter printer({});
-    if (key.list() || key.dict()) complain("tojson: a ", key.type_name(), " can not be a key");
+    if (key.list() || key.dict()) fail_template("tojson: a ", key.type_name(), " cannot be a key");
     printer.print(key, 0);
     return printer.take();
   }
@@ -262,7 +262,7 @@ Value from_json(std::string_view json, Text::From from) {
   try {
     return to_value(parse_ordered_json(json, "JSON text"), from);
   } catch (const Error& error) {
-    complain(std::string(error.what()));
+    fail_template(std::string(error.what()));
   }
 }
 

@@ -1,4 +1,5 @@
-// Values from JSON texts, and as text: Python's str and repr, and JSON as its json module writes it.
+// Conversion of values from JSON and to text: Python's str and repr, and JSON in the format of Python's json
+// module.
 #pragma once
 
 #include <string_view>
@@ -7,20 +8,20 @@
 
 namespace attend::chat_template {
 
-// What {{ value }} writes.
+// Returns the text that {{ value }} writes.
 Text to_text(const Value& value);
 
 struct JsonStyle {
-  std::optional<int64_t> indent;  // none: all in one line
-  bool ascii = false;             // characters beyond ASCII as \uXXXX
+  std::optional<int64_t> indent;  // none: on one line
+  bool ascii = false;             // writes characters above ASCII as \uXXXX
   bool sort_keys = false;
-  std::string item_separator = ", ";  // with an indent ","
+  std::string item_separator = ", ";  // "," with an indent
   std::string key_separator = ": ";
 };
 Text to_json(const Value& value, const JsonStyle& style);
 
-// The value of a JSON text; what it says comes from `from`. Keys keep their order, as in Python. Complains of
-// what parse_json() refuses.
+// Parses JSON text. `from` is the origin of all its texts. Keys keep their order, as in Python. Throws
+// TemplateError for JSON that parse_json() rejects.
 Value from_json(std::string_view json, Text::From from);
 
 }  // namespace attend::chat_template

@@ -16,8 +16,8 @@ std::optional<Value> Arguments::take(std::string_view name) {
 
 void Arguments::finish(std::string_view function) const {
   if (next_ < positional.size())
-    complain(function, ": takes no more than ", std::to_string(next_), " arguments");
-  if (!named.empty()) complain(function, ": takes no argument ", named.front().first);
+    fail_template(function, ": accepts at most ", std::to_string(next_), " arguments");
+  if (!named.empty()) fail_template(function, ": has no argument ", named.front().first);
 }
 
 }  // namespace attend::chat_template

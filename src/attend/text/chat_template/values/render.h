@@ -1,4 +1,4 @@
-// What one rendering of a template carries: output, scopes, and limits, since templates come from strangers.
+// Render: state of one rendering: output, scopes, and limits, since templates are untrusted.
 #pragma once
 
 #include <ctime>
@@ -16,25 +16,25 @@ namespace attend::chat_template {
 class Render {
  public:
   static constexpr int64_t kMaxSteps = 2'000'000;
-  static constexpr int64_t kMaxBytes = int64_t{1} << 28;  // copied by operations, all together
+  static constexpr int64_t kMaxBytes = int64_t{1} << 28;  // copied by all operations together
   static constexpr int kMaxDepth = 500;
 
   explicit Render(std::time_t time) : now(time) {}
 
   Text out;
-  int line = 0;  // of what is evaluated, for messages
+  int line = 0;  // line that is being evaluated, for messages
   const std::time_t now;
 
-  // Each expression and each statement is a level while it runs.
+  // Nesting level of a running expression or statement.
   class Level {
    public:
     Level(Render& render, int line) : render_(render), outer_line_(std::exchange(render.line, line)) {
       if (++render.depth_ > kMaxDepth)
-        complain("nested more than ", std::to_string(kMaxDepth), " levels deep");
+        fail_template("nested more than ", std::to_string(kMaxDepth), " levels deep");
       if (++render.num_steps_ > kMaxSteps)
-        complain("runs for more than ", std::to_string(kMaxSteps), " steps");
+        fail_template("runs for more than ", std::to_string(kMaxSteps), " steps");
     }
-    // Where something went wrong, the innermost line stays.
+    // After an error, the innermost line is kept.
     ~Level() {
       --render_.depth_;
       if (std::uncaught_exceptions() == 0) render_.line = outer_line_;
@@ -48,7 +48,8 @@ class Render {
 
   void charge(size_t bytes) {
     num_bytes_ += static_cast<int64_t>(bytes);
-    if (num_bytes_ > kMaxBytes) complain("makes more than ", std::to_string(kMaxBytes), " bytes of text");
+    if (num_bytes_ > kMaxBytes)
+      fail_template("makes more than ", std::to_string(kMaxBytes), " bytes of text");
   }
   void write(const Text& text) {
     charge(text.size());
@@ -61,7 +62,7 @@ class Render {
   int64_t num_bytes_ = 0;
 };
 
-// Names and their values. Inner scopes see outer ones, and set names of their own.
+// Names and their values. Inner scopes read names of outer ones and set their own.
 class Scope {
  public:
   explicit Scope(std::shared_ptr<const Scope> parent = nullptr) : parent_(std::move(parent)) {}
@@ -87,17 +88,17 @@ struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  // Takes the next positional argument, or the one of this name.
+  // Removes and returns the next positional argument, or the argument with this name.
   std::optional<Value> take(std::string_view name);
   Value take(std::string_view name, Value missing) { return take(name).value_or(std::move(missing)); }
-  // Complains about what nobody took.
+  // Throws TemplateError for unused arguments.
   void finish(std::string_view function) const;
 
  private:
   size_t next_ = 0;
 };
 
-// What can be called: a global function, a method of a value, a macro.
+// Callable value: a global function, a method of a value, or a macro.
 class Callable {
  public:
   virtual ~Callable() = default;

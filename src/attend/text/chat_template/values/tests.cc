@@ -15,7 +15,7 @@ struct NamedTest {
 
 bool is_text_case(const Value& input, Case which) {
   if (!input.text()) return false;
-  // str.isupper: some character has a case, and none has the other.
+  // Like str.isupper: at least one character has a case, and no character has the other case.
   const Case opposite = which == Case::kUpper ? Case::kLower : Case::kUpper;
   return to_case(*input.text(), which) == *input.text() &&
          !(to_case(*input.text(), opposite) == *input.text());
@@ -28,7 +28,7 @@ constexpr NamedTest kTests[] = {
     {"divisibleby",
      [](const Value& input, Arguments& arguments) {
        const int64_t by = as_integer(other(arguments), "divisibleby");
-       if (by == 0) complain("divisibleby: division by zero");
+       if (by == 0) fail_template("divisibleby: division by zero");
        return by == -1 || as_integer(input, "divisibleby") % by == 0;
      }},
     {"eq", [](const Value& input, Arguments& arguments) { return is_equal(input, other(arguments)); }},
@@ -53,7 +53,7 @@ constexpr NamedTest kTests[] = {
     {"none", [](const Value& input, Arguments&) { return input.is_none(); }},
     {"number", [](const Value& input, Arguments&) { return input.number().has_value(); }},
     {"odd", [](const Value& input, Arguments&) { return as_integer(input, "odd") % 2 != 0; }},
-    // Python's sequences have a length and items: an undefined value has both.
+    // A sequence in Python's sense has a length and items; an undefined value has both.
     {"sequence",
      [](const Value& input, Arguments&) {
        return input.is_undefined() || input.text() || input.list() || input.dict();

@@ -11,7 +11,7 @@ using tokenizer::Char;
 using tokenizer::read_char;
 using tokenizer::read_char_before;
 
-// str.isspace
+// Implements str.isspace for a character.
 bool is_python_space(char32_t code) {
   if (code < 0x80) return (code >= 0x09 && code <= 0x0d) || (code >= 0x1c && code <= 0x20);
   const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
@@ -23,7 +23,7 @@ bool is_stripped(std::string_view bytes, Char c, size_t at, const std::string* c
   return chars ? chars->find(bytes.substr(at, c.bytes)) != chars->npos : is_python_space(c.code);
 }
 
-// Lower, upper and title case of one character, where that is one character.
+// Returns the lower, upper or title case of a character if it is a single character.
 char32_t map_char(char32_t code, Case to) {
   const auto c = static_cast<utf8proc_int32_t>(code);
   switch (to) {
@@ -151,7 +151,7 @@ std::vector<Text> split_lines(const Text& text) {
 Text replace(const Text& text, std::string_view old, const Text& with, int64_t count) {
   Text result;
   size_t begin = 0;
-  // An empty text stands before each character and at the end.
+  // An empty text matches before each character and at the end.
   for (size_t from = 0; count != 0 && from <= text.size(); --count) {
     const size_t at = text.bytes().find(old, from);
     if (at == std::string::npos) break;

@@ -1,4 +1,4 @@
-// Text that knows which of its bytes a user wrote, whatever a template does to it.
+// Text with the origin (template or user) of each byte, preserved through all operations.
 #pragma once
 
 #include <cstddef>
@@ -24,36 +24,36 @@ class Text {
   bool empty() const { return bytes_.empty(); }
   From from(size_t byte) const { return static_cast<From>(marks_[byte]); }
 
-  // Bytes [begin, end).
+  // Returns bytes [begin, end).
   Text part(size_t begin, size_t end) const;
   void append(const Text& other);
   void append(std::string_view bytes, From from = From::kTemplate);
 
-  // What a template writes is compared with what a user wrote by its bytes alone.
+  // Compares bytes only, not their origin.
   bool operator==(const Text& other) const { return bytes_ == other.bytes_; }
 
  private:
   std::string bytes_;
-  std::string marks_;  // a From for each byte
+  std::string marks_;  // a From per byte
 };
 
-// What follows are Python's functions of a str, by characters.
+// Functions of Python's str, in units of characters.
 
-// Where each character begins, and the end.
+// Returns the start offset of each character, and the end offset.
 std::vector<size_t> char_offsets(const Text& text);
 size_t count_chars(std::string_view text);
 
 enum class Sides { kLeft, kRight, kBoth };
-// `chars`: null for white space.
+// `chars`: characters to strip; null for white space.
 Text strip(const Text& text, const std::string* chars, Sides sides);
 
-// `max_splits` below 0: all. `separator` is not empty.
+// `max_splits` below 0: no limit. `separator` must not be empty.
 std::vector<Text> split(const Text& text, std::string_view separator, int64_t max_splits);
 std::vector<Text> split_from_right(const Text& text, std::string_view separator, int64_t max_splits);
 std::vector<Text> split_at_white_space(const Text& text, int64_t max_splits);
 std::vector<Text> split_lines(const Text& text);
 
-// `count` below 0: all.
+// `count` below 0: no limit.
 Text replace(const Text& text, std::string_view old, const Text& with, int64_t count);
 
 enum class Case { kLower, kUpper, kTitle, kCapitalized };

@@ -8,11 +8,11 @@ namespace {
 constexpr int kMaxDepth = 200;
 }  // namespace
 
-// What may stand in a list or a mapping, and how deep that makes it.
+// Checks that an item may be stored in a list or mapping, and computes the resulting depth.
 struct Nesting {
   static void enter(const Value& item, int& depth) {
     if (item.name_space() || item.loop() || item.callable())
-      complain("a ", item.type_name(), " can not stand in a list, a mapping or a namespace");
+      fail_template("a ", item.type_name(), " cannot be an item of a list, a mapping or a namespace");
     int inner = 0;
     if (List* list = item.list()) {
       list->nested = true;
@@ -22,7 +22,8 @@ struct Nesting {
       inner = dict->depth;
     }
     depth = std::max(depth, inner + 1);
-    if (depth > kMaxDepth) complain("values nested more than ", std::to_string(kMaxDepth), " levels deep");
+    if (depth > kMaxDepth)
+      fail_template("values nested more than ", std::to_string(kMaxDepth), " levels deep");
   }
 };
 
@@ -37,7 +38,7 @@ Value Value::list(std::vector<Value> items, bool is_tuple) {
 Value Value::dict(std::vector<std::pair<Value, Value>> items) {
   auto dict = std::make_shared<Dict>();
   for (const auto& [key, value] : items) {
-    if (key.list() || key.dict()) complain("a ", key.type_name(), " can not be a key");
+    if (key.list() || key.dict()) fail_template("a ", key.type_name(), " cannot be a key");
     Nesting::enter(key, dict->depth);
     Nesting::enter(value, dict->depth);
   }
@@ -109,9 +110,9 @@ std::optional<Value> Loop::attribute(std::string_view name) const {
 }
 
 void append(List& list, Value item) {
-  if (list.is_tuple) complain("a tuple can not be appended to");
+  if (list.is_tuple) fail_template("a tuple cannot be appended to");
   if (item.list() == &list || (list.nested && (item.list() || item.dict())))
-    complain("append: a list within another one takes no lists and no mappings");
+    fail_template("append: a list that is an item of another one accepts no lists and no mappings");
   Nesting::enter(item, list.depth);
   list.items.push_back(std::move(item));
 }
@@ -148,19 +149,19 @@ int compare(const Value& a, const Value& b) {
   const auto order = [](const auto& x, const auto& y) { return x < y ? -1 : y < x ? 1 : 0; };
   if (const auto x = a.integer(), y = b.integer(); x && y) return order(*x, *y);
   if (const auto x = a.number(), y = b.number(); x && y) return order(*x, *y);
-  // UTF-8 sorts by code points.
+  // The order of UTF-8 bytes is the order of code points.
   if (a.text() && b.text()) return order(a.text()->bytes(), b.text()->bytes());
   if (const List* x = a.list(), *y = b.list(); x && y && x->is_tuple == y->is_tuple) {
     for (size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i)
       if (!is_equal(x->items[i], y->items[i])) return compare(x->items[i], y->items[i]);
     return order(x->items.size(), y->items.size());
   }
-  complain("a ", a.type_name(), " and a ", b.type_name(), " have no order");
+  fail_template("a ", a.type_name(), " and a ", b.type_name(), " have no order");
 }
 
 bool contains(const Value& container, const Value& item) {
   if (const Text* text = container.text()) {
-    if (!item.text()) complain("'in' a str needs a str, not a ", item.type_name());
+    if (!item.text()) fail_template("'in' a str needs a str, not a ", item.type_name());
     return text->bytes().find(item.text()->bytes()) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
@@ -168,7 +169,7 @@ bool contains(const Value& container, const Value& item) {
     return std::any_of(list->items.begin(), list->items.end(),
                        [&](const Value& other) { return is_equal(other, item); });
   if (container.is_undefined()) return false;
-  complain("'in' needs a str, a list or a mapping, not a ", container.type_name());
+  fail_template("'in' needs a str, a list or a mapping, not a ", container.type_name());
 }
 
 int64_t length(const Value& value) {
@@ -176,7 +177,7 @@ int64_t length(const Value& value) {
   if (const List* list = value.list()) return static_cast<int64_t>(list->items.size());
   if (const Dict* dict = value.dict()) return static_cast<int64_t>(dict->items.size());
   if (value.is_undefined()) return 0;
-  complain("a ", value.type_name(), " has no length");
+  fail_template("a ", value.type_name(), " has no length");
 }
 
 std::vector<Value> get_items(const Value& value) {
@@ -189,7 +190,7 @@ std::vector<Value> get_items(const Value& value) {
     for (size_t i = 0; i + 1 < offsets.size(); ++i)
       items.emplace_back(text->part(offsets[i], offsets[i + 1]));
   } else if (!value.is_undefined()) {
-    complain("a ", value.type_name(), " can not be iterated");
+    fail_template("a ", value.type_name(), " cannot be iterated");
   }
   return items;
 }

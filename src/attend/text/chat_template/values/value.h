@@ -1,4 +1,4 @@
-// The values of a template: those of Python that templates of chats use.
+// Values of a template: the Python types that chat templates use.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace attend::chat_template {
 
-// What a template does wrong, or was told to refuse by raise_exception. Whoever renders adds the place.
+// Error of a template, or a rejection by raise_exception. The renderer adds the location.
 struct TemplateError {
   std::string message;
-  bool raised = false;  // by the template itself
+  bool raised = false;  // raised by the template itself
 };
 
 template <class... Parts>
-[[noreturn]] void complain(const Parts&... parts) {
+[[noreturn]] void fail_template(const Parts&... parts) {
   std::string message;
   (message.append(parts), ...);
   throw TemplateError{std::move(message), false};
@@ -39,7 +39,7 @@ struct Undefined {
 };
 struct None {};
 
-// Lists, mappings and namespaces are shared by reference, as in Python.
+// Value of a template. Lists, mappings and namespaces are shared by reference, as in Python.
 class Value {
  public:
   using Data = std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>,
@@ -55,7 +55,7 @@ class Value {
   static Value integer(int64_t value) { return Data(value); }
   static Value real(double value) { return Data(value); }
   static Value text(std::string_view bytes) { return Text(bytes); }
-  // What stands in a list or a mapping may be nested 200 levels deep; namespaces, loops and macros may not.
+  // Items of lists and mappings may be nested 200 levels deep. Namespaces, loops and macros cannot be items.
   static Value list(std::vector<Value> items, bool is_tuple = false);
   static Value dict(std::vector<std::pair<Value, Value>> items);
 
@@ -63,7 +63,7 @@ class Value {
   const T* get() const {
     return std::get_if<T>(&data_);
   }
-  const Text* text() const;  // null: it is none; likewise below
+  const Text* text() const;  // null if it is not a text; the next ones likewise
   List* list() const;
   Dict* dict() const;
   Namespace* name_space() const;
@@ -75,7 +75,7 @@ class Value {
   std::optional<int64_t> integer() const;
   std::optional<double> number() const;
 
-  // "str", "list", ... as Python calls them, for messages.
+  // Returns Python's name of the type ("str", "list", ...) for messages.
   std::string_view type_name() const;
 
  private:
@@ -87,11 +87,11 @@ struct List {
   std::vector<Value> items;
   bool is_tuple = false;
   int depth = 1;
-  bool nested = false;  // stands in another list or mapping
+  bool nested = false;  // is an item of another list or mapping
 };
 
 struct Dict {
-  std::vector<std::pair<Value, Value>> items;  // in the order of insertion
+  std::vector<std::pair<Value, Value>> items;  // in insertion order
   int depth = 1;
   bool nested = false;
 
@@ -104,25 +104,25 @@ struct Namespace {
   Value* find(std::string_view name);
 };
 
-// The variable `loop`.
+// Value of the variable `loop`.
 struct Loop {
   std::shared_ptr<const std::vector<Value>> items;
   size_t index0 = 0;
 
-  // Nothing if it has no such attribute.
+  // Returns no value if there is no such attribute.
   std::optional<Value> attribute(std::string_view name) const;
 };
 
-// Appends to a list. A list that stands in another one takes no lists: so none contains itself.
+// Appends to a list. A list that is an item accepts no lists, so that no list contains itself.
 void append(List& list, Value item);
 
 bool is_true(const Value& value);
 bool is_equal(const Value& a, const Value& b);
-// -1, 0, 1 as a < b, a == b, a > b. Complains about what Python does not order.
+// Returns -1, 0 or 1 for a < b, a == b, a > b. Throws TemplateError for types that Python does not order.
 int compare(const Value& a, const Value& b);
 bool contains(const Value& container, const Value& item);
 int64_t length(const Value& value);
-// What a for loop would see. Complains about what can not be iterated.
+// Returns the items that a for loop iterates over. Throws TemplateError for values that cannot be iterated.
 std::vector<Value> get_items(const Value& value);
 
 }  // namespace attend::chat_template

@@ -9,12 +9,12 @@
 namespace attend::tokenizer {
 namespace {
 
-// Up to about here scanning all pairs for every merge is as fast as a heap (measured: anything from 24 to
-// 128).
+// Words up to this size are merged by scanning all pairs, which is as fast as a heap (measured: any value
+// from 24 to 128 is equally good).
 constexpr size_t kMaxScanned = 48;
 
 void merge_by_scanning(const MergeRules& rules, std::vector<int32_t>& symbols) {
-  // ranks[i]: the rule for symbols i and i + 1
+  // ranks[i]: rank of the rule for symbols i and i + 1
   std::array<uint32_t, kMaxScanned> ranks;
   size_t n = symbols.size();
   for (size_t i = 0; i + 1 < n; ++i) ranks[i] = rules.rank(symbols[i], symbols[i + 1]);
@@ -34,7 +34,7 @@ void merge_by_scanning(const MergeRules& rules, std::vector<int32_t>& symbols) {
   symbols.resize(n);
 }
 
-// The word as a linked list, and a heap of the merges that were possible when they were pushed.
+// Word as a linked list, with a heap of merges that were possible when they were pushed.
 class HeapMerge {
  public:
   HeapMerge(const MergeRules& rules, const std::vector<int32_t>& symbols)
@@ -58,7 +58,7 @@ class HeapMerge {
 
  private:
   struct Node {
-    int32_t symbol;  // -1: merged into the node before it
+    int32_t symbol;  // -1: merged into the previous node
     int32_t previous;
     int32_t next;  // -1: none
   };
@@ -73,7 +73,7 @@ class HeapMerge {
   void merge(uint32_t rank, int32_t at) {
     Node& left = node(at);
     if (left.symbol == -1 || left.next == -1) return;
-    // The pair that stands here now may be another than the one that was pushed.
+    // The pair at this position may have changed since it was pushed.
     const uint32_t rank_now = rules_.rank(left.symbol, node(left.next).symbol);
     if (rank_now == MergeRules::kNoRule || rules_.merged(rank_now) != rules_.merged(rank)) return;
     Node& right = node(left.next);
@@ -87,7 +87,7 @@ class HeapMerge {
 
   const MergeRules& rules_;
   std::vector<Node> nodes_;
-  // rank << 32 | position: the smallest is the merge to do next
+  // rank << 32 | position; the smallest is the next merge
   std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> heap_;
 };
 

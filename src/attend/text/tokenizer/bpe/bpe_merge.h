@@ -1,4 +1,4 @@
-// The heart of byte pair encoding: merging the symbols of a word by rank.
+// Core of byte pair encoding: merges the symbols of a word by rank.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace attend::tokenizer {
 
-// The merge rules. Rank 0 is applied first.
+// Merge rules. Rank 0 is applied first.
 class MergeRules {
  public:
   MergeRules() = default;
   explicit MergeRules(size_t max_rules) : ranks_(max_rules) { merged_.reserve(max_rules); }
 
-  // Adds the rule of the next rank. A pair that comes twice has its last rank.
+  // Adds the rule with the next rank. If a pair occurs twice, the last rank wins.
   void add(int32_t left, int32_t right, int32_t merged) {
     ranks_.set(static_cast<uint32_t>(left), static_cast<uint32_t>(right),
                static_cast<uint32_t>(merged_.size()));
@@ -32,9 +32,9 @@ class MergeRules {
   std::vector<int32_t> merged_;
 };
 
-// Replaces pairs of neighbors by what they merge into, lowest rank first and leftmost first among equals,
-// until no rule applies. O(n log n) in the number of symbols; short words take a simpler, quadratic way to
-// the same result.
+// Replaces neighboring pairs by their merged symbol, lowest rank first and leftmost first among equal ranks,
+// until no rule applies. O(n log n) in the number of symbols; short words use a simpler quadratic algorithm
+// with the same result.
 void merge_symbols(const MergeRules& rules, std::vector<int32_t>& symbols);
 
 }  // namespace attend::tokenizer

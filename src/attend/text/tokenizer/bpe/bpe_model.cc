@@ -8,24 +8,24 @@
 namespace attend::tokenizer {
 namespace {
 
-constexpr size_t kNumLowChars = 0x400;  // Latin, and with it the whole byte-level alphabet
-constexpr size_t kMinBytesToPart = 24;  // shorter words are not worth looking for joints
+constexpr size_t kNumLowChars = 0x400;  // Latin, including the byte-level alphabet
+constexpr size_t kMinBytesToPart = 24;  // splitting shorter words is not worth the search
 
-// The token that stands for a byte that no character token covers: "<0x0A>".
+// Returns the byte-fallback token of a byte: "<0x0A>".
 std::string byte_token(int byte) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   return {'<', '0', 'x', kDigits[static_cast<size_t>(byte >> 4)], kDigits[static_cast<size_t>(byte & 15)],
           '>'};
 }
 
-void refuse_text_field(const JsonNode& node, std::string_view key) {
+void reject_text_field(const JsonNode& node, std::string_view key) {
   const auto field = node.find(key);
   if (field && !field->string().empty()) {
     field->unsupported("\"", field->string(), "\": attend reads BPE models without it (null or \"\")");
   }
 }
 
-void refuse_dropout(const JsonNode& node) {
+void reject_dropout(const JsonNode& node) {
   const auto dropout = node.find("dropout");
   if (!dropout) return;
   if (!dropout->value().is_number())
@@ -37,7 +37,8 @@ struct MergedTokens {
   std::string_view left, right;
 };
 
-// The two tokens of entry i: ["a", "b"], or "a b". None for the line of a merges.txt that tells its version.
+// Returns the two tokens of entry i, ["a", "b"] or "a b". Returns no value for the version line of a
+// merges.txt.
 std::optional<MergedTokens> read_merge(const JsonNode& merges, size_t i) {
   const Json& merge = merges.value()[i];
   MergedTokens tokens;
@@ -60,9 +61,9 @@ std::optional<MergedTokens> read_merge(const JsonNode& merges, size_t i) {
 }  // namespace
 
 BpeModel::BpeModel(const JsonNode& node) : TokenModel(node.at("vocab")), where_(node.where()) {
-  refuse_dropout(node);
-  refuse_text_field(node, "continuing_subword_prefix");
-  refuse_text_field(node, "end_of_word_suffix");
+  reject_dropout(node);
+  reject_text_field(node, "continuing_subword_prefix");
+  reject_text_field(node, "end_of_word_suffix");
   ignore_merges_ = node.boolean_or("ignore_merges", false);
   fuse_unk_ = node.boolean_or("fuse_unk", false);
 
@@ -99,7 +100,7 @@ void BpeModel::read_merges(const JsonNode& merges) {
   const size_t num_merges = merges.array_size();
   rules_ = MergeRules(num_merges);
   has_boundaries_ = !ignore_merges_;
-  // Symbols that no character stands for: what they would merge with can not be told from the text.
+  // Symbols without a character. Merges that involve them cannot be predicted from the text.
   std::vector<int32_t> hidden = byte_ids_;
   hidden.push_back(unk_id_.value_or(-1));
   std::sort(hidden.begin(), hidden.end());
@@ -127,7 +128,7 @@ void BpeModel::read_merges(const JsonNode& merges) {
     boundaries.emplace_back(read_char_before(left, left.size()).code, read_char(right, 0).code);
     if (is_hidden(left_id) || is_hidden(right_id)) has_boundaries_ = false;
   }
-  // Far fewer than merges, so that the table is small once it holds each of them once.
+  // There are far fewer boundaries than merges; removing duplicates keeps the table small.
   std::sort(boundaries.begin(), boundaries.end());
   boundaries.erase(std::unique(boundaries.begin(), boundaries.end()), boundaries.end());
   boundaries_ = PairTable(boundaries.size());
@@ -142,7 +143,7 @@ int32_t BpeModel::char_id(char32_t code) const {
 
 bool BpeModel::may_merge(char32_t left, char32_t right) const {
   if (boundaries_.get(left, right) != PairTable::kNone) return true;
-  // Unknown characters side by side may become one unk_token, and a dropped one makes its neighbors meet.
+  // Adjacent unknown characters may become one unk_token, and a dropped one makes its neighbors adjacent.
   const bool left_known = char_id(left) != -1;
   const bool right_known = char_id(right) != -1;
   return drops_unknown_ ? !(left_known && right_known) : !(left_known || right_known);
@@ -181,8 +182,8 @@ void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& ids) con
 }
 
 void BpeModel::append_symbols(std::string_view part, std::vector<int32_t>& symbols) const {
-  // An unk_token waits for the next known character, because with fuse_unk it may swallow more unknown ones.
-  // Byte tokens overtake it, in the `tokenizers` library and so here.
+  // An unk_token is appended before the next known character, since with fuse_unk it may cover more unknown
+  // characters. Byte tokens are appended before it, as in the `tokenizers` library.
   bool has_pending_unk = false;
   for (size_t at = 0; at < part.size();) {
     const Char c = read_char(part, at);

@@ -1,7 +1,7 @@
-// The BPE model of tokenizer.json: a vocabulary, merge rules, and how characters outside the vocabulary are
-// written.
+// BpeModel: the BPE model of tokenizer.json: a vocabulary, merge rules, and the encoding of characters
+// outside the vocabulary.
 //
-// Serves byte-level vocabularies and those of SentencePiece (byte_fallback) alike. Refused by name: dropout,
+// Supports byte-level vocabularies and those of SentencePiece (byte_fallback). Rejects dropout,
 // continuing_subword_prefix and end_of_word_suffix.
 #pragma once
 
@@ -21,12 +21,12 @@ namespace attend::tokenizer {
 
 class BpeModel : public TokenModel {
  public:
-  // `node`: the field `model`. Error(kUnsupported) for what attend lacks; Error(kCorruptFile) for a
-  // vocabulary whose ids are not distinct, and for a merge that names a token outside of it.
+  // `node`: the field `model`. Throws Error(kUnsupported) for unsupported options, and Error(kCorruptFile)
+  // for a vocabulary with duplicate ids and for a merge of a token that is not in the vocabulary.
   explicit BpeModel(const JsonNode& node);
 
-  // A character that no token, no byte tokens and no unk_token can stand for is left out, as the `tokenizers`
-  // library does.
+  // A character that no token, byte tokens or unk_token can represent is dropped, as in the `tokenizers`
+  // library.
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
@@ -46,13 +46,13 @@ class BpeModel : public TokenModel {
   std::optional<std::string> unk_token_;
   std::optional<int32_t> unk_id_;
 
-  // Ids of the tokens that are one character (-1: none), and of the byte tokens.
-  std::vector<int32_t> low_char_ids_;  // by code, for the first codes
+  // Ids of tokens that are one character (-1: none) and of byte tokens.
+  std::vector<int32_t> low_char_ids_;  // indexed by code, for the first codes
   std::unordered_map<char32_t, int32_t> high_char_ids_;
-  std::vector<int32_t> byte_ids_;  // by byte; empty without byte_fallback
-  // The pairs of characters that stand at the joint of some merge. Between any others a word falls into parts
-  // that merge independently. Not used when merge rules involve byte or unknown tokens, nor with
-  // ignore_merges, for which words count whole.
+  std::vector<int32_t> byte_ids_;  // indexed by byte; empty without byte_fallback
+  // Pairs of characters at the boundary within some merge. A word is split between all other pairs into parts
+  // that merge independently. Not used if merge rules involve byte or unknown tokens, or with ignore_merges,
+  // which looks up complete words.
   PairTable boundaries_;
   bool has_boundaries_ = false;
 

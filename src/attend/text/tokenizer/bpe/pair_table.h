@@ -1,4 +1,4 @@
-// A hash table from pairs of 32-bit ids to 32-bit values: built once, then only read.
+// PairTable: hash table from pairs of 32-bit ids to 32-bit values, built once and then only read.
 #pragma once
 
 #include <bit>
@@ -12,28 +12,28 @@ class PairTable {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Room for `max_pairs` pairs.
+  // Allocates a table for at most `max_pairs` pairs.
   explicit PairTable(size_t max_pairs = 0)
       : slots_(std::bit_ceil(max_pairs + max_pairs / 2 + 2)), shift_(64 - std::countr_zero(slots_.size())) {}
 
-  // Sets the value of a pair, which is not kNone. A later value replaces an earlier one.
+  // Sets the value of a pair; kNone is not allowed. A later value replaces an earlier one.
   void set(uint32_t first, uint32_t second, uint32_t value) {
     Slot& slot = slots_[find(key_of(first, second))];
     slot = {key_of(first, second), value};
   }
 
-  // The value of a pair, or kNone.
+  // Returns the value of a pair, or kNone.
   uint32_t get(uint32_t first, uint32_t second) const { return slots_[find(key_of(first, second))].value; }
 
  private:
   struct Slot {
     uint64_t key = 0;
-    uint32_t value = kNone;  // kNone: the slot is free
+    uint32_t value = kNone;  // kNone: free slot
   };
 
   static uint64_t key_of(uint32_t first, uint32_t second) { return uint64_t{first} << 32 | second; }
 
-  // The slot that holds the key, or the free one where it would go.
+  // Returns the slot with the key, or the free slot for it.
   size_t find(uint64_t key) const {
     const size_t mask = slots_.size() - 1;
     size_t i = (key * 0x9E3779B97F4A7C15ull) >> shift_;  // Fibonacci hashing
@@ -41,7 +41,7 @@ class PairTable {
     return i;
   }
 
-  std::vector<Slot> slots_;  // a power of two, at most two thirds of them full
+  std::vector<Slot> slots_;  // size is a power of two, at most two thirds full
   int shift_;
 };
 

@@ -11,7 +11,7 @@
 namespace attend::tokenizer {
 namespace {
 
-// Makes a step of type Step from a configuration of type Config and the step after it.
+// Creates a step of type Step from a Config and the next step.
 template <class Config, class Step>
 class StepConfig : public DecoderConfig {
  public:
@@ -26,7 +26,7 @@ class StepConfig : public DecoderConfig {
 
 struct Nothing {};
 
-// A step that needs to see tokens whole: collects the parts of a token.
+// Base of steps that process complete tokens: joins the parts of a token.
 class FullTokenStep : public DecodeStep {
  public:
   void push(const TokenPart& part) final {
@@ -43,7 +43,7 @@ class FullTokenStep : public DecodeStep {
   std::string collected_;
 };
 
-// A step that makes one token of all: passes on its parts as they come.
+// Base of steps that merge all tokens into one: passes on parts immediately.
 class OneTokenOutput {
  public:
   explicit OneTokenOutput(DecodeStep& next) : next_(next) {}
@@ -72,7 +72,7 @@ class FuseStep : public DecodeStep {
   OneTokenOutput out_;
 };
 
-// From the byte-level alphabet to text. A token with a character outside of the alphabet stands for its own
+// Converts the byte-level alphabet to text. A token with a character outside the alphabet represents its own
 // bytes.
 class ByteLevelStep : public FullTokenStep {
  public:
@@ -97,8 +97,8 @@ class ByteLevelStep : public FullTokenStep {
   OneTokenOutput out_;
 };
 
-// Turns runs of tokens like <0xE2> into text: a run that is valid UTF-8 into that text, any other into one
-// U+FFFD per token. Only the end of a run decides, so a run is held back until then.
+// Converts runs of tokens like <0xE2> to text: valid UTF-8 to that text, and any other run to one U+FFFD per
+// token. The text is held back until the end of the run, which decides between the two.
 class ByteFallbackStep : public FullTokenStep {
  public:
   ByteFallbackStep(const Nothing&, DecodeStep& next) : next_(next) {}
@@ -125,10 +125,10 @@ class ByteFallbackStep : public FullTokenStep {
     return -1;
   }
 
-  // The byte of "<0xE2>", or -1.
+  // Returns the byte of "<0xE2>", or -1.
   static int parse_byte_token(std::string_view token) {
     if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-    const int high = token[3] == '+' ? 0 : digit(token[3]);  // Rust's from_str_radix takes a sign
+    const int high = token[3] == '+' ? 0 : digit(token[3]);  // Rust's from_str_radix accepts a sign
     const int low = digit(token[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
   }
@@ -183,7 +183,7 @@ struct Stripping {
   uint64_t stop = 0;
 };
 
-// Takes up to `start` leading and `stop` trailing `content` characters from every token.
+// Removes up to `start` leading and `stop` trailing `content` characters from every token.
 class StripStep : public DecodeStep {
  public:
   StripStep(const Stripping& config, DecodeStep& next) : config_(config), next_(next) {}
@@ -207,14 +207,14 @@ class StripStep : public DecodeStep {
         release(text, 1);
       }
     }
-    if (part.closes) trailing_ = 0;  // at most `stop` are held back, and those are what is stripped
+    if (part.closes) trailing_ = 0;  // at most `stop` characters are held back, and they are stripped
     next_.push({text, part.opens, part.closes});
   }
 
   void finish() override { next_.finish(); }
 
  private:
-  // Lets go of characters that were held back.
+  // Emits characters that were held back.
   void release(std::string& text, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) text += config_.content;
     trailing_ -= count;
@@ -223,10 +223,11 @@ class StripStep : public DecodeStep {
   const Stripping& config_;
   DecodeStep& next_;
   uint64_t leading_ = 0;   // characters that may still be stripped from the front
-  uint64_t trailing_ = 0;  // characters held back
+  uint64_t trailing_ = 0;  // characters that are held back
 };
 
-// Metaspace characters become spaces; those of the first token vanish, unless none was ever prepended.
+// Replaces metaspace characters by spaces. Those of the first token are removed, unless the scheme is
+// "never".
 class MetaspaceStep : public DecodeStep {
  public:
   MetaspaceStep(const Metaspace& config, DecodeStep& next)
@@ -254,8 +255,8 @@ struct WordPieces {
   bool cleanup = true;
 };
 
-// A token that begins with the prefix goes on with the word before it, any other begins one, behind a space.
-// `cleanup` takes out spaces before marks and before what English contracts, within a token and its space.
+// Joins WordPiece tokens: a token with the prefix continues the word, any other starts a word after a space.
+// `cleanup` removes spaces before punctuation and English contractions, within a token and its space.
 class WordPieceStep : public FullTokenStep {
  public:
   WordPieceStep(const WordPieces& config, DecodeStep& next) : config_(config), next_(next) {}

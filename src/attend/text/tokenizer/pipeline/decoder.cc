@@ -8,7 +8,7 @@ namespace {
 constexpr std::string_view kAcceptedDecoders =
     "attend reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, WordPiece and Sequence";
 
-// The end of every chain.
+// Last step of every chain.
 class Join : public DecodeStep {
  public:
   Join(std::string& out, bool spaces) : out_(out), spaces_(spaces) {}

@@ -1,10 +1,10 @@
-// Decoders: from tokens back to text.
+// Decoder: converts tokens to text.
 //
-// tokenizer.json `decoder`: ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, WordPiece, Sequence, or
-// none at all (tokens joined by spaces). Others are refused by name.
+// Supported types of tokenizer.json's `decoder`: ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace,
+// WordPiece, Sequence, or none (tokens are joined by spaces). Other types are rejected.
 //
-// A decoder is a chain of steps that work on a stream of tokens, so that decoding all at once and token by
-// token are the same code: what a step can not decide yet, it holds back.
+// A decoder is a chain of steps over a stream of tokens, so that decoding all tokens and decoding token by
+// token use the same code. A step holds back text that it cannot decide yet.
 #pragma once
 
 #include <memory>
@@ -17,30 +17,30 @@
 
 namespace attend::tokenizer {
 
-// A part of one token on its way through the chain. The text is valid UTF-8.
+// Part of one token that passes through the chain. The text is valid UTF-8.
 struct TokenPart {
   std::string_view text;
-  bool opens = true;   // the first part of its token
-  bool closes = true;  // the last part of its token
+  bool opens = true;   // first part of its token
+  bool closes = true;  // last part of its token
 };
 
-// A step of a chain while it runs: takes parts, passes parts on.
+// Running step of a chain: receives parts and passes parts on.
 class DecodeStep {
  public:
   virtual ~DecodeStep() = default;
   virtual void push(const TokenPart& part) = 0;
-  // No more parts will come.
+  // Ends the stream of parts.
   virtual void finish() = 0;
 };
 
-// What tokenizer.json says about one step. Immutable; outlives the steps it makes.
+// Configuration of one step in tokenizer.json. Immutable; outlives the steps that it creates.
 class DecoderConfig {
  public:
   virtual ~DecoderConfig() = default;
   virtual std::unique_ptr<DecodeStep> make(DecodeStep& next) const = 0;
 };
 
-// A running chain.
+// Running chain of steps.
 class DecodeChain {
  public:
   // Appends to `out`, which outlives the chain.
@@ -55,8 +55,8 @@ class DecodeChain {
 
 class Decoder {
  public:
-  // No node: tokens joined by spaces. Error(kUnsupported) for a type that attend lacks, Error(kCorruptFile)
-  // for a wrong shape.
+  // Without a node, tokens are joined by spaces. Throws Error(kUnsupported) for an unsupported type,
+  // Error(kCorruptFile) for a malformed node.
   explicit Decoder(const std::optional<JsonNode>& node);
 
   DecodeChain start(std::string& out) const;
@@ -66,7 +66,7 @@ class Decoder {
   bool join_with_spaces_ = false;
 };
 
-// The configuration of one step; nothing if attend has no step of that type.
+// Returns the configuration of one step, or null for an unsupported type.
 std::unique_ptr<DecoderConfig> make_decoder_config(const JsonNode& node, std::string_view type);
 
 }  // namespace attend::tokenizer

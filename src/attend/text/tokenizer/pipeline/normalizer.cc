@@ -16,7 +16,7 @@ constexpr std::string_view kAcceptedNormalizers =
     "attend reads NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend, BertNormalizer and "
     "Sequence";
 
-// The origin after a mapping of characters that kept the first one, possibly changed.
+// Returns the new origin after a mapping that kept the first character, possibly changed.
 size_t first_char_origin(const NormalizedText& text) {
   return text.origin > 0 && !text.text.empty() ? char_bytes(text.text[0]) : 0;
 }
@@ -41,7 +41,8 @@ class Lowercase : public Normalizer {
   }
 };
 
-// Of the marks that PCRE2 knows (Unicode 14 in Debian 12). The library has the tables of Unicode 9 here.
+// Removes nonspacing marks of PCRE2's Unicode version (14 in Debian 12). The library uses tables of Unicode 9
+// here.
 class StripAccents : public Normalizer {
  public:
   void apply(NormalizedText& text, RegexScratch&) const override {
@@ -61,9 +62,9 @@ class StripAccents : public Normalizer {
   }
 };
 
-// BERT's: control characters go and white space becomes spaces; a space on either side of each Chinese
-// character; accents go; lowercase. Each by its field. What characters are is by the tables of utf8proc,
-// which are newer than the library's.
+// BERT's normalizer, in steps that its fields enable: removes control characters and replaces white space by
+// spaces; puts spaces around each Chinese character; strips accents; lowercases. Character properties are
+// utf8proc's, which are newer than the library's.
 class BertNormalizer : public Normalizer {
  public:
   explicit BertNormalizer(const JsonNode& node)
@@ -87,7 +88,8 @@ class BertNormalizer : public Normalizer {
     if (code == '\t' || code == '\n' || code == '\r') return false;
     return code == 0xFFFD || is_control_or_private(code);
   }
-  // Of Chinese, Japanese and Korean, as BERT counts them: not all blocks that Unicode has.
+  // Returns true for the Chinese, Japanese and Korean blocks that BERT counts, which are not all of
+  // Unicode's.
   static bool is_chinese(char32_t code) {
     return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) ||
            (code >= 0x20000 && code <= 0x2A6DF) || (code >= 0x2A700 && code <= 0x2B81F) ||
@@ -168,7 +170,7 @@ class Replace : public Normalizer {
   }
 
  private:
-  // What replaces a match stands for the match's last character.
+  // The replacement counts as the match's last character.
   size_t replacement_origin(size_t origin, const std::vector<Span>& matches) const {
     size_t moved = 0;
     size_t copied = 0;

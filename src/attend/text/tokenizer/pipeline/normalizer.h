@@ -1,7 +1,7 @@
-// Normalizers: what happens to text before it is cut into words.
+// Normalizers: transformations of text before it is split into words.
 //
-// tokenizer.json `normalizer`: NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend,
-// BertNormalizer, Sequence. Others are refused by name.
+// Supported types of tokenizer.json's `normalizer`: NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents,
+// Replace, Prepend, BertNormalizer, Sequence. Other types are rejected.
 #pragma once
 
 #include <limits>
@@ -15,10 +15,11 @@ namespace attend::tokenizer {
 
 struct NormalizedText {
   std::string text;  // valid UTF-8
-  // Leading bytes of `text` that stand for the first character of the whole input. Metaspace with the prepend
-  // scheme "first" asks whether a piece begins there. Unicode forms count their first character only.
+  // Number of leading bytes of `text` that come from the first character of the input. Metaspace with the
+  // prepend scheme "first" requires it. Unicode normal forms count their first character only.
   size_t origin = 0;
-  size_t max_bytes = std::numeric_limits<size_t>::max();  // that steps may make of it (growth.h)
+  size_t max_bytes = std::numeric_limits<size_t>::max();  // limit of the text's size after all steps
+                                                          // (growth.h)
 };
 
 class Normalizer {
@@ -27,7 +28,7 @@ class Normalizer {
   virtual void apply(NormalizedText& text, RegexScratch& scratch) const = 0;
 };
 
-// Error(kUnsupported) for a type or a pattern that attend lacks, Error(kCorruptFile) for a wrong shape.
+// Throws Error(kUnsupported) for an unsupported type or pattern, Error(kCorruptFile) for a malformed node.
 std::unique_ptr<Normalizer> make_normalizer(const JsonNode& node);
 
 }  // namespace attend::tokenizer

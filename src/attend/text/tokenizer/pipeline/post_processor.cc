@@ -7,12 +7,12 @@
 namespace attend::tokenizer {
 namespace {
 
-constexpr size_t kMaxParts = 4096;        // of a template; texts that repeat in nested templates grow fast
-constexpr std::ptrdiff_t kMaxTexts = 16;  // of a template: as often the whole text is copied
+constexpr size_t kMaxParts = 4096;  // per template; nested templates with repeated texts grow exponentially
+constexpr std::ptrdiff_t kMaxTexts = 16;  // per template; each is a copy of the text
 constexpr std::string_view kAcceptedPostProcessors =
     "attend reads TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence";
 
-// ["</s>", 2]
+// Reads ["</s>", 2].
 int32_t read_special_id(const JsonNode& node) {
   if (node.array_size() != 2) node.corrupt("is not [token, id]");
   return node.at(size_t{1}).token_id();

@@ -1,7 +1,8 @@
-// Post-processors: the tokens that go before and after a text.
+// Post-processors: add tokens before and after a text.
 //
-// tokenizer.json `post_processor`: TemplateProcessing (the template for a single text), BertProcessing,
-// RobertaProcessing, ByteLevel (which changes offsets only), Sequence. Others are refused by name.
+// Supported types of tokenizer.json's `post_processor`: TemplateProcessing (the template for a single text),
+// BertProcessing, RobertaProcessing, ByteLevel (which changes only offsets), Sequence. Other types are
+// rejected.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +15,27 @@ namespace attend::tokenizer {
 
 class PostProcessor {
  public:
-  // Adds nothing.
+  // Adds no tokens.
   PostProcessor() = default;
-  // Error(kUnsupported) for a type that attend lacks, Error(kCorruptFile) for a wrong shape.
+  // Throws Error(kUnsupported) for an unsupported type, Error(kCorruptFile) for a malformed node.
   explicit PostProcessor(const JsonNode& node);
 
-  // All ids that may be added.
+  // Returns all ids that may be added.
   std::vector<int32_t> added_ids() const;
 
-  // How many tokens a text may have that becomes at most `max_tokens` with what goes around it.
+  // Returns the maximum length of a text that has at most `max_tokens` tokens including the added ones.
   size_t max_text_tokens(size_t max_tokens) const;
 
-  // The ids of a text with what goes around them.
+  // Returns the ids of a text with the added tokens.
   std::vector<int32_t> apply(std::vector<int32_t> ids, bool add_special_tokens) const;
 
  private:
-  // A fixed token, or the text.
+  // Fixed token, or kText for the text.
   using Part = std::optional<int32_t>;
   static constexpr std::nullopt_t kText = std::nullopt;
 
   void add_template(const JsonNode& node);
-  // Puts the parts so far where `parts` has the text.
+  // Replaces each kText of `parts` by the current parts.
   void compose(const std::vector<Part>& parts, const JsonNode& node);
   void read(const JsonNode& node, int depth, size_t& num_steps);
 

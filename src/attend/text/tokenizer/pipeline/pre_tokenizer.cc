@@ -24,13 +24,13 @@ constexpr std::string_view kAcceptedPreTokenizers =
 
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// \w+|[^\w\s]+ with the \w of Rust's regex crate.
+// Equal to \w+|[^\w\s]+ with the \w of Rust's regex crate.
 constexpr std::string_view kWhitespacePattern =
     R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)"
     R"(|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\x{09}-\x{0D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A})"
     R"(\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]+)";
 
-// Cuts every piece: `find(piece, matches)` appends the matches in it.
+// Splits every piece: `find(piece, matches)` appends the matches in it.
 template <class Find>
 void cut_pieces(PreTokenized& text, bool invert, SplitBehavior behavior, Find find) {
   std::vector<Piece> cut;
@@ -52,7 +52,7 @@ void cut_pieces(PreTokenized& text, bool invert, SplitBehavior behavior, Find fi
   text.pieces = std::move(cut);
 }
 
-// Writes the pieces anew: `write(piece, origin, out)` appends the new text of a piece and updates its origin.
+// Rewrites the pieces: `write(piece, origin, out)` appends the new text of a piece and updates its origin.
 template <class Write>
 void rewrite_pieces(PreTokenized& text, Write write) {
   std::string out;
@@ -66,7 +66,7 @@ void rewrite_pieces(PreTokenized& text, Write write) {
   text.text = std::move(out);
 }
 
-// Cuts at matches of a pattern.
+// Splits at matches of a pattern.
 class Split : public PreTokenizer {
  public:
   Split(Pattern pattern, SplitBehavior behavior, bool invert)
@@ -97,7 +97,7 @@ class KeepMatches : public PreTokenizer {
   Regex regex_;
 };
 
-// Cuts at characters of a class.
+// Splits at characters of a class.
 class CharSplit : public PreTokenizer {
  public:
   CharSplit(bool (*is_delimiter)(char32_t), SplitBehavior behavior)

@@ -1,7 +1,7 @@
-// Pre-tokenizers: how normalized text is cut into words, which the model then encodes one by one.
+// Pre-tokenizers: split normalized text into words, which the model encodes one by one.
 //
-// tokenizer.json `pre_tokenizer`: Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace,
-// WhitespaceSplit, BertPreTokenizer, Sequence. Others are refused by name.
+// Supported types of tokenizer.json's `pre_tokenizer`: Split, ByteLevel, Metaspace, Digits, Punctuation,
+// Whitespace, WhitespaceSplit, BertPreTokenizer, Sequence. Other types are rejected.
 #pragma once
 
 #include <memory>
@@ -14,16 +14,16 @@
 
 namespace attend::tokenizer {
 
-// A text and the pieces of it that count: ordered, not overlapping, never empty.
+// Text and the pieces that are encoded: ordered, not overlapping, never empty.
 struct PreTokenized {
   struct Piece {
     size_t begin;
     size_t end;
-    size_t origin;  // as in NormalizedText, of this piece
+    size_t origin;  // NormalizedText::origin of this piece
   };
   std::string text;
   std::vector<Piece> pieces;
-  size_t max_bytes;  // as in NormalizedText
+  size_t max_bytes;  // see NormalizedText
 
   explicit PreTokenized(NormalizedText whole);
   std::string_view piece(size_t index) const {
@@ -37,7 +37,7 @@ class PreTokenizer {
   virtual void apply(PreTokenized& text, RegexScratch& scratch) const = 0;
 };
 
-// Error(kUnsupported) for a type or a pattern that attend lacks, Error(kCorruptFile) for a wrong shape.
+// Throws Error(kUnsupported) for an unsupported type or pattern, Error(kCorruptFile) for a malformed node.
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonNode& node);
 
 }  // namespace attend::tokenizer

@@ -1,16 +1,16 @@
 #pragma once
 
-// tokenizer.json builds its normalizers, pre-tokenizers, post-processors and decoders alike: an element of
-// type "Sequence" holds a list of others under a key, sequences among them.
+// Elements of a "Sequence" in tokenizer.json. Normalizers, pre-tokenizers, post-processors and decoders share
+// this structure: a list of elements under a key, which may be sequences too.
 #include <string_view>
 
 #include "attend/checkpoint/json.h"
 
 namespace attend::tokenizer {
 
-// The list under `key` of a Sequence that stands in `depth` others. `num_steps` counts the elements of all
-// sequences of a field. Throws kUnsupported for more than 16 sequences in one another and 256 elements
-// together, which is above any known file and below what would take long for every text.
+// Returns the list under `key` of a Sequence that is nested in `depth` others. `num_steps` counts the
+// elements of all sequences of a field. Throws kUnsupported for more than 16 levels of nesting or 256
+// elements in total; no known file exceeds these limits, and they bound the time per text.
 inline JsonNode sequence_elements(const JsonNode& sequence, std::string_view key, int depth,
                                   size_t& num_steps) {
   constexpr int kMaxDepth = 16;

@@ -11,7 +11,7 @@ struct Part {
   bool matched;
 };
 
-// The whole text as alternating parts, matched or not.
+// Returns the complete text as alternating parts, matched and unmatched.
 std::vector<Part> cover(size_t text_bytes, const std::vector<Span>& matches, bool invert) {
   std::vector<Part> parts;
   parts.reserve(2 * matches.size() + 1);
@@ -25,7 +25,7 @@ std::vector<Part> cover(size_t text_bytes, const std::vector<Span>& matches, boo
   return parts;
 }
 
-// Joins a part to the one before it (in the order of `parts`) where `joins` says so.
+// Joins a part to the previous one (in the order of `parts`) if `joins` returns true.
 template <class Joins>
 std::vector<Span> fold(const std::vector<Part>& parts, Joins joins) {
   std::vector<Span> folded;

@@ -1,4 +1,4 @@
-// Cutting a text at matches: what becomes of the matched parts (the delimiters).
+// Splitting of a text at matches, with a choice of what happens to the matched parts (delimiters).
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace attend::tokenizer {
 
-// "the-final--countdown" at "-":
+// Example: "the-final--countdown" split at "-".
 enum class SplitBehavior {
   kRemoved,             // the | final | countdown
   kIsolated,            // the | - | final | - | - | countdown
@@ -18,12 +18,11 @@ enum class SplitBehavior {
   kContiguous,          // the | - | final | -- | countdown
 };
 
-// "Removed", "Isolated", ...; Error(kCorruptFile) for another name.
+// Parses "Removed", "Isolated", ... Throws Error(kCorruptFile) for another name.
 SplitBehavior split_behavior(const JsonNode& node);
 
-// Appends the pieces of a text of `text_bytes` bytes that is cut at `matches` (ordered, not overlapping).
-// With `invert`, what lies between the matches counts as matched and the matches do not. Empty pieces are
-// left out.
+// Appends the pieces of a text of `text_bytes` bytes that is split at `matches` (ordered, not overlapping).
+// With `invert`, the parts between the matches are the delimiters. Empty pieces are dropped.
 void split(size_t text_bytes, const std::vector<Span>& matches, bool invert, SplitBehavior behavior,
            std::vector<Span>& pieces);
 

@@ -16,7 +16,7 @@ constexpr bool is_printable_byte(int byte) {
 
 struct Alphabet {
   std::array<char32_t, 256> chars{};
-  std::array<int16_t, kAlphabetEnd> bytes{};  // -1: not of the alphabet
+  std::array<int16_t, kAlphabetEnd> bytes{};  // -1: not in the alphabet
 };
 
 constexpr Alphabet make_alphabet() {
@@ -64,7 +64,7 @@ Metaspace::Metaspace(const JsonNode& node) {
       scheme->corrupt("\"", name, "\" is none of always, first and never");
     }
   }
-  // The older way to say "never" and "always"; both may stand in a file, and must agree.
+  // Older form of "never" and "always". A file may contain both, which must agree.
   if (!node.boolean_or("add_prefix_space", true) && prepend != Prepend::kNever) {
     node.corrupt("add_prefix_space false contradicts prepend_scheme; it needs \"never\"");
   }

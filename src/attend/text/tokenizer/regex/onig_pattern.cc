@@ -26,14 +26,14 @@ class Translator {
 
   std::string run() {
     alternatives(0);
-    if (!reader_.at_end()) reader_.refuse("unmatched )");
+    if (!reader_.at_end()) reader_.reject("unmatched )");
     return std::move(out_);
   }
 
  private:
-  // Everything up to the end of the enclosing group, which is left to the caller.
+  // Reads up to the end of the enclosing group, which the caller reads.
   void alternatives(int depth) {
-    if (depth > OnigReader::kMaxDepth) reader_.refuse("nested too deeply");
+    if (depth > OnigReader::kMaxDepth) reader_.reject("nested too deeply");
     while (!reader_.at_end() && !reader_.next_is(")")) {
       if (reader_.consume("|")) {
         out_ += '|';
@@ -44,10 +44,10 @@ class Translator {
     }
   }
 
-  // Appends one atom. False if it can not be repeated.
+  // Appends one atom. Returns false if it cannot be repeated.
   bool parse_atom(int depth) {
     for (const std::string_view quantifier : {"*", "+", "?"}) {
-      if (reader_.next_is(quantifier)) reader_.refuse("nothing to repeat");
+      if (reader_.next_is(quantifier)) reader_.reject("nothing to repeat");
     }
     if (reader_.consume("(")) return group(depth);
     if (reader_.consume("[")) {
@@ -65,9 +65,9 @@ class Translator {
     return true;
   }
 
-  // A group; its opening parenthesis is read.
+  // Reads a group after its opening parenthesis.
   bool group(int depth) {
-    if (reader_.next_is("*")) reader_.refuse("callouts are not supported");
+    if (reader_.next_is("*")) reader_.reject("callouts are not supported");
     if (!reader_.consume("?")) {
       out_ += "(?:";
     } else if (reader_.consume("#")) {
@@ -77,14 +77,14 @@ class Translator {
     } else {
       out_ += "(?";
       if (!group_kind() && options()) {
-        // Options without a colon reach to the end of the enclosing group, over its alternatives.
+        // Options without a colon apply to the end of the enclosing group, across its alternatives.
         alternatives(depth + 1);
         out_ += ')';
         return false;
       }
     }
     alternatives(depth + 1);
-    if (!reader_.consume(")")) reader_.refuse("missing )");
+    if (!reader_.consume(")")) reader_.reject("missing )");
     out_ += ')';
     return true;
   }
@@ -96,14 +96,14 @@ class Translator {
       return true;
     }
     if (!reader_.consume("<")) return false;
-    // The name matters to back-references only, and those are refused.
+    // The name matters only to back-references, which are rejected.
     while (reader_.next() != '>') {
     }
     out_ += ':';
     return true;
   }
 
-  // Translates "im-im:" or "im-im)". True for the latter.
+  // Translates "im-im:" or "im-im)". Returns true for the latter.
   bool options() {
     bool minus = false;
     for (;;) {
@@ -111,7 +111,7 @@ class Translator {
       if (c == 'i') {
         out_ += 'i';
       } else if (c == 'm') {
-        out_ += 's';  // Oniguruma's "m" lets the dot match a newline
+        out_ += 's';  // Oniguruma's "m" makes the dot match a newline
       } else if (c == '-' && !minus) {
         minus = true;
         out_ += '-';
@@ -119,7 +119,7 @@ class Translator {
         out_ += ':';
         return c == ')';
       } else {
-        reader_.refuse("this kind of group is not supported");
+        reader_.reject("this kind of group is not supported");
       }
     }
   }
@@ -155,7 +155,7 @@ class Translator {
     out_ += ')';
   }
 
-  // Reads {n}, {n,}, {n,m} or {,m}; anything else that begins with a brace is literal.
+  // Reads {n}, {n,}, {n,m} or {,m}; any other text that begins with a brace is literal.
   bool interval(std::string& quantifier, bool& fixed) {
     const size_t start = reader_.position();
     reader_.consume("{");
@@ -168,7 +168,7 @@ class Translator {
       reader_.rewind(start);
       return false;
     }
-    if (has_high && high < low) reader_.refuse("the interval is upside down");
+    if (has_high && high < low) reader_.reject("the interval is upside down");
     fixed = !comma;
     quantifier = '{';
     quantifier += std::to_string(low);
@@ -188,12 +188,12 @@ class Translator {
         break;
       }
       value = value * 10 + (c - '0');
-      if (value > kMaxRepeat) reader_.refuse("repeats too often");
+      if (value > kMaxRepeat) reader_.reject("repeats too often");
     }
     return any;
   }
 
-  // An escape outside of sets; the backslash is read.
+  // Reads an escape outside of sets, after its backslash.
   void escape() {
     if (reader_.consume("b")) {
       out_ += word_boundary("(?!", "(?=");

@@ -1,9 +1,9 @@
-// Translates a pattern of Oniguruma (as the `tokenizers` library uses it) into one of PCRE2 with the same
+// Translates an Oniguruma pattern (the dialect of the `tokenizers` library) to a PCRE2 pattern with the same
 // meaning.
 //
-// The two agree on most of what tokenizers contain. They differ in \s \w \h \v and \b, in POSIX brackets and
-// property names, in sets (Oniguruma nests and intersects them), in (?m), in the reach of (?i), in {,n} and
-// in what a second quantifier means; those are rewritten. What can not be is refused.
+// The dialects agree on most of what tokenizers contain. The translation rewrites these differences: \s \w \h
+// \v and \b, POSIX brackets and property names, nested and intersected sets, (?m), the scope of (?i), {,n}
+// and the meaning of a second quantifier. Constructs without a translation are rejected.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace attend::tokenizer {
 
-// `pattern`: valid UTF-8. `where` begins the message of the Error(kUnsupported) for a construct that has no
+// `pattern`: valid UTF-8. `where`: prefix of the message of the Error(kUnsupported) for a construct without a
 // translation: back-references, calls, callouts, absent groups, extended mode, text segments.
 std::string onig_to_pcre2(std::string_view pattern, std::string_view where);
 

@@ -6,7 +6,7 @@
 namespace attend::tokenizer {
 namespace {
 
-// PCRE2 knows general categories by their short names only.
+// PCRE2 supports general categories only by their short names.
 constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {
     {"letter", "L"},
     {"uppercaseletter", "Lu"},
@@ -67,8 +67,7 @@ constexpr std::string_view kShortNames[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", 
                                             "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Zl",
                                             "Zp", "C",  "Cc", "Cf", "Cn", "Co", "Cs"};
 
-// Pictographs that came after Unicode 14, which PCRE2 10.42 still has as unassigned. Nothing but symbols
-// stands in these blocks.
+// Pictographs added after Unicode 14, which are unassigned in PCRE2 10.42. These blocks contain only symbols.
 constexpr std::string_view kNewSymbols = R"(\x{1F6D8}-\x{1FAFF})";
 
 std::string fold(std::string_view name) {
@@ -103,7 +102,7 @@ std::optional<std::string> property_items(std::string_view name) {
   if (folded == "ascii") return R"(\x{00}-\x{7F})";
   const bool letters = std::all_of(folded.begin(), folded.end(), [](char c) { return c >= 'a' && c <= 'z'; });
   if (folded.empty() || !letters) return std::nullopt;
-  // A script. Without "sc:" PCRE2 would take its script extensions as well.
+  // Script. Without "sc:", PCRE2 would also match its script extensions.
   return "\\p{sc:" + folded + "}";
 }
 

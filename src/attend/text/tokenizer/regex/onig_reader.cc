@@ -39,7 +39,7 @@ std::string onig_literal(char32_t code) {
 std::string OnigItem::expression() const {
   if (class_items.empty()) return onig_literal(code);
   if (class_items == kWordItems) return bracket(class_items + std::string(kSingleWordItems), negated);
-  // PCRE2 runs a bare property faster than a set of one.
+  // PCRE2 matches a single property faster than a set with one property.
   if (class_items.starts_with("\\p{") && class_items.find('}') == class_items.size() - 1) {
     return negated ? std::string("\\P").append(class_items, 2) : class_items;
   }
@@ -65,7 +65,7 @@ std::string OnigReader::Union::expression() const {
   return out;
 }
 
-void OnigReader::refuse(std::string_view what) const {
+void OnigReader::reject(std::string_view what) const {
   fail(ErrorCode::kUnsupported, where_, ": regex \"", pattern_, "\" at byte ", at_, ": ", what);
 }
 
@@ -76,7 +76,7 @@ bool OnigReader::consume(std::string_view text) {
 }
 
 char32_t OnigReader::next() {
-  if (at_end()) refuse("ends too early");
+  if (at_end()) reject("ends too early");
   const Char c = read_char(pattern_, at_);
   at_ += c.bytes;
   return c.code;
@@ -126,19 +126,19 @@ OnigItem OnigReader::escape() {
     default:
       break;
   }
-  if (is_ascii_digit(c)) refuse("back-references and octal characters are not supported");
-  if (is_ascii_letter(c)) refuse("this escape is not supported");
+  if (is_ascii_digit(c)) reject("back-references and octal characters are not supported");
+  if (is_ascii_letter(c)) reject("this escape is not supported");
   return {c, {}, false};
 }
 
 char32_t OnigReader::hex_character() {
   if (consume("{")) {
     const char32_t code = hex_digits(1, 8);
-    if (!consume("}")) refuse("missing }");
+    if (!consume("}")) reject("missing }");
     return code;
   }
   const char32_t code = hex_digits(1, 2);
-  if (code >= 0x80) refuse("bytes of a character are not supported; write \\x{...}");
+  if (code >= 0x80) reject("bytes of a character are not supported; write \\x{...}");
   return code;
 }
 
@@ -155,23 +155,23 @@ char32_t OnigReader::hex_digits(int at_least, int at_most) {
       break;
     }
   }
-  if (digits < at_least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) refuse("not a character");
+  if (digits < at_least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) reject("not a character");
   return static_cast<char32_t>(code);
 }
 
 OnigItem OnigReader::property(bool negated) {
-  if (!consume("{")) refuse("missing { after \\p");
+  if (!consume("{")) reject("missing { after \\p");
   if (consume("^")) negated = !negated;
   const size_t close = pattern_.find('}', at_);
-  if (close == std::string_view::npos) refuse("missing }");
+  if (close == std::string_view::npos) reject("missing }");
   std::optional<std::string> items = property_items(pattern_.substr(at_, close - at_));
-  if (!items) refuse("unknown property");
+  if (!items) reject("unknown property");
   at_ = close + 1;
   return {0, *std::move(items), negated};
 }
 
 std::string OnigReader::set(int depth) {
-  if (depth > kMaxDepth) refuse("nested too deeply");
+  if (depth > kMaxDepth) reject("nested too deeply");
   const bool negated = consume("^");
   std::vector<Union> operands(1);
   for (bool first = true; first || !consume("]"); first = false) {
@@ -186,7 +186,7 @@ std::string OnigReader::set(int depth) {
     }
   }
   for (const Union& operand : operands) {
-    if (operand.items.empty() && operand.expressions.empty()) refuse("an empty set is not supported");
+    if (operand.items.empty() && operand.expressions.empty()) reject("an empty set is not supported");
   }
   if (operands.size() == 1 && operands[0].expressions.empty()) return bracket(operands[0].items, negated);
   std::string all = "(?:";
@@ -198,9 +198,9 @@ std::string OnigReader::set(int depth) {
 void OnigReader::posix_class(Union& set) {
   const bool negated = consume("^");
   const size_t close = pattern_.find(":]", at_);
-  if (close == std::string_view::npos) refuse("missing :]");
+  if (close == std::string_view::npos) reject("missing :]");
   const std::optional<std::string> items = posix_items(pattern_.substr(at_, close - at_));
-  if (!items) refuse("this POSIX bracket is not supported");
+  if (!items) reject("this POSIX bracket is not supported");
   at_ = close + 2;
   set.add({0, *items, negated});
 }
@@ -216,9 +216,9 @@ void OnigReader::set_range(Union& set) {
   const bool range = next_is("-") && !next_is("-]") && !next_is("-&&") && low.class_items.empty();
   if (!range) return set.add(low);
   consume("-");
-  if (next_is("[")) refuse("a range can not end in a set");
+  if (next_is("[")) reject("a range cannot end in a set");
   const OnigItem high = set_item();
-  if (!high.class_items.empty() || high.code < low.code) refuse("not a range");
+  if (!high.class_items.empty() || high.code < low.code) reject("not a range");
   set.items += onig_literal(low.code) + "-" + onig_literal(high.code);
 }
 

@@ -1,5 +1,4 @@
-// Reads the parts of an Oniguruma pattern that stand for one character: literals, escapes, properties and
-// sets.
+// Reads the parts of an Oniguruma pattern that match one character: literals, escapes, properties and sets.
 #pragma once
 
 #include <cstddef>
@@ -9,28 +8,28 @@
 
 namespace attend::tokenizer {
 
-// The pattern of one character, as PCRE2 writes it.
+// Returns the pattern of one character in PCRE2's syntax.
 std::string onig_literal(char32_t code);
 
-// One character, or a class of characters.
+// Character or character class.
 struct OnigItem {
   char32_t code = 0;
-  std::string class_items;  // items of a PCRE2 set; a class when not empty
-  bool negated = false;     // the class's complement
+  std::string class_items;  // items of a PCRE2 set; a class if not empty
+  bool negated = false;     // complement of the class
 
-  // The PCRE2 expression that matches it outside of sets.
+  // Returns the PCRE2 expression that matches it outside of sets.
   std::string expression() const;
 };
 
-// A cursor over a pattern. Everything it can not read is refused with Error(kUnsupported).
+// Cursor over a pattern. Throws Error(kUnsupported) for text that it cannot read.
 class OnigReader {
  public:
-  // Both outlive the reader. `where` begins the messages of errors.
+  // Both arguments outlive the reader. `where`: prefix of error messages.
   OnigReader(std::string_view pattern, std::string_view where) : pattern_(pattern), where_(where) {}
 
-  static constexpr int kMaxDepth = 100;  // of groups and sets
+  static constexpr int kMaxDepth = 100;  // nesting of groups and sets
 
-  [[noreturn]] void refuse(std::string_view what) const;
+  [[noreturn]] void reject(std::string_view what) const;
 
   bool at_end() const { return at_ == pattern_.size(); }
   bool next_is(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
@@ -40,13 +39,13 @@ class OnigReader {
   size_t position() const { return at_; }
   void rewind(size_t position) { at_ = position; }
 
-  // Reads an escape that means the same inside and outside of sets; the backslash is read.
+  // Reads an escape with the same meaning inside and outside of sets, after its backslash.
   OnigItem escape();
-  // Reads a set up to its closing bracket; the opening one is read. Returns a PCRE2 expression.
+  // Reads a set after its opening bracket, up to its closing one. Returns a PCRE2 expression.
   std::string set(int depth);
 
  private:
-  // A union: what one bracket of PCRE2 can hold, and whole expressions for the rest.
+  // Union of items that one PCRE2 bracket can contain, and of complete expressions for the rest.
   struct Union {
     std::string items;
     std::vector<std::string> expressions;

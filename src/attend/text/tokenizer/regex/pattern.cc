@@ -10,8 +10,8 @@ Pattern::Pattern(const JsonNode& node) {
     if (!text->string().empty()) {
       literal_ = text->string();
     } else {
-      regex_.emplace(
-          "", text->where());  // the empty text matches before every character, as the empty regex does
+      regex_.emplace("",
+                     text->where());  // the empty text matches before every character, like the empty regex
     }
   } else {
     const JsonNode regex = node.at("Regex");
@@ -20,7 +20,7 @@ Pattern::Pattern(const JsonNode& node) {
 }
 
 void Pattern::find_all(std::string_view text, RegexScratch& scratch, std::vector<Span>& matches) const {
-  if (text.empty()) return;  // even where the regex matches nothing at all
+  if (text.empty()) return;  // even if the regex matches an empty text
   if (literal_) {
     find_literal(text, *literal_, matches);
   } else {

@@ -1,4 +1,4 @@
-// What tokenizer.json calls a pattern: {"String": "..."} or {"Regex": "..."}.
+// Pattern of tokenizer.json: {"String": "..."} or {"Regex": "..."}.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@ namespace attend::tokenizer {
 
 class Pattern {
  public:
-  // Error(kCorruptFile) for another shape, Error(kUnsupported) for a regex that can not be compiled.
+  // Throws Error(kCorruptFile) for another form, Error(kUnsupported) for a regex that cannot be compiled.
   explicit Pattern(const JsonNode& node);
 
-  // Appends the non-overlapping matches in `text`, from left to right. The empty text has none.
+  // Appends the non-overlapping matches in `text`, from left to right. An empty `text` has no matches.
   void find_all(std::string_view text, RegexScratch& scratch, std::vector<Span>& matches) const;
 
-  // The text to find, when the pattern is one that is not empty.
+  // Returns the text to find if the pattern is a non-empty literal.
   const std::optional<std::string>& literal() const { return literal_; }
 
  private:
@@ -27,10 +27,10 @@ class Pattern {
   std::optional<Regex> regex_;
 };
 
-// Appends the non-overlapping places of `needle`, which is not empty, from left to right.
+// Appends the non-overlapping occurrences of `needle` (not empty), from left to right.
 void find_literal(std::string_view text, std::string_view needle, std::vector<Span>& matches);
 
-// Bytes of `text` with every match replaced by `content`.
+// Returns the size of `text` after replacing every match by `content`.
 size_t replaced_bytes(std::string_view text, const std::vector<Span>& matches, std::string_view content);
 
 // Appends `text` to `out` with every match replaced by `content`.

@@ -13,7 +13,8 @@ namespace attend::tokenizer {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 * 1024;
-// What the interpreter may use when the JIT's machine stack (32 KiB) is too small for a match.
+// Memory limit of the interpreter, which is used if the JIT's machine stack (32 KiB) is too small for a
+// match.
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 
 struct FreeCompileContext {
@@ -55,7 +56,7 @@ struct Regex::Impl {
   bool jit = false;
   std::string where;
 
-  // Searches from `at`; false if there is no further match.
+  // Searches from `at`. Returns false if there is no further match.
   bool search(std::string_view text, size_t at, RegexScratch::Impl& scratch) const {
     int result = PCRE2_ERROR_JIT_STACKLIMIT;
     if (jit) {
@@ -77,7 +78,7 @@ Regex::Regex(std::string_view pcre2_pattern, std::string_view where) : impl_(std
   const std::unique_ptr<pcre2_compile_context, FreeCompileContext> context(
       pcre2_compile_context_create(nullptr));
   if (!context) fail(ErrorCode::kOutOfMemory, "regex: no memory to compile");
-  // As Oniguruma has them: lines end at "\n" alone, and ^ and $ match at every line.
+  // Uses Oniguruma's rules: lines end only at "\n", and ^ and $ match at every line.
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_set_bsr(context.get(), PCRE2_BSR_UNICODE);
   pcre2_set_max_pattern_length(context.get(), kMaxPatternBytes);

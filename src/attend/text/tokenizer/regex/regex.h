@@ -1,10 +1,9 @@
-// Regular expressions over valid UTF-8, run by PCRE2 (Unicode properties, JIT when the machine has it).
+// Regular expressions over valid UTF-8, run by PCRE2 (Unicode properties; JIT where available).
 //
-// tokenizer.json holds patterns for Oniguruma, the engine of the `tokenizers` library; onig_pattern.h
-// translates them. Matching is const and thread-safe; what one thread needs while matching lives in its
-// RegexScratch.
+// tokenizer.json contains patterns for Oniguruma, the engine of the `tokenizers` library; onig_pattern.h
+// translates them. Matching is const and thread-safe; each thread uses its own RegexScratch.
 //
-// PCRE2 10.42 (Debian 12) knows Unicode 14: characters that later versions added are unassigned here.
+// PCRE2 10.42 (Debian 12) supports Unicode 14: characters of later versions are unassigned here.
 #pragma once
 
 #include <cstddef>
@@ -35,15 +34,15 @@ class RegexScratch {
 
 class Regex {
  public:
-  // Compiles a pattern in PCRE2's syntax. `where` begins the message of the Error(kUnsupported) that a
-  // pattern gets which PCRE2 can not compile.
+  // Compiles a pattern in PCRE2's syntax. `where`: prefix of the message of the Error(kUnsupported) for a
+  // pattern that PCRE2 rejects.
   Regex(std::string_view pcre2_pattern, std::string_view where);
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // Appends the non-overlapping matches in `text` from left to right. An empty match counts unless it touches
-  // the end of the match before it. Throws Error(kUnsupported) where the pattern backtracks beyond PCRE2's
+  // Appends the non-overlapping matches in `text` from left to right. An empty match counts unless it is at
+  // the end of the previous match. Throws Error(kUnsupported) if the match exceeds PCRE2's backtracking
   // limits.
   void find_all(std::string_view text, RegexScratch& scratch, std::vector<Span>& matches) const;
 

@@ -1,7 +1,7 @@
-// The products of an item with AMX tiles, in bfloat16 parts (amx_parts.h): q and P in as many as
-// the dtype of q asks for, K and V in as many as theirs does. What comes out is as exact as float32
-// arithmetic for a float32 q, and as bfloat16 arithmetic with float32 sums for a bfloat16 q.
-// K is transposed on the way; few rows do without (amx_skinny_fp8.h).
+// Products of an item with AMX tiles, in bfloat16 parts (amx_parts.h): q and P have the number of parts that
+// the dtype of q requires, K and V that of their own dtype. Results have the accuracy of float32 arithmetic
+// for a float32 q, and of bfloat16 arithmetic with float32 sums for a bfloat16 q. K is transposed while it is
+// packed; few rows avoid this (amx_skinny_fp8.h).
 #pragma once
 
 #include "attend/kernels/attention/cpu/products/amx_rows.h"
@@ -64,7 +64,7 @@ class AmxProducts {
   void add_values(const TileRows& tile, const TileRows&, int row_begin, int row_end) {
     pack_values(tile);
     const int tile_begin = row_begin / kTileSide, tile_end = round_up_to_tiles(row_end);
-    // Whole tiles of rows are multiplied: those that this tile of keys does not concern get nothing added.
+    // Whole tiles of rows are multiplied: P is 0 for rows that this tile of keys does not concern.
     const auto clear_p = [&](int begin, int end) {
       for (int i = begin * kQParts * kTileKeys; i < end * kQParts * kTileKeys; ++i) scratch_.p[i] = 0;
     };
@@ -84,7 +84,7 @@ class AmxProducts {
                                             tile_begin, tile_end, context_.stride_v / kTileSide);
   }
 
-  // Pairs of rows of V came in blocks of 32 columns of another order.
+  // Pairs of rows of V are stored in blocks of 32 columns in another order.
   void restore_columns(float* row) const {
     if constexpr (!kPairsAreStrided<T>)
       for (int d = 0; d < context_.stride_v; d += 32) {
@@ -132,7 +132,7 @@ class AmxProducts {
     }
   }
 
-  // A pair of V are keys that lie 16 apart, as in P.
+  // A pair of V has keys 16 apart, as in P.
   void pack_values(const TileRows& tile) {
     const Bf16PartsReader<T> reader = reader_;
     const int dim = problem_.v.dim, end = context_.stride_v;
@@ -172,7 +172,7 @@ class AmxProducts {
     }
   }
 
-  // The block at element d of a row; zeros behind its end and where there is none.
+  // Reads the block at element d of a row; zeros past its end and for a null row.
   static void read_checked(const Bf16PartsReader<T>& reader, const char* row, int d, int dim,
                            Pairs (&parts)[kKvParts]) {
     if (row == nullptr) {
@@ -189,7 +189,7 @@ class AmxProducts {
   const AttentionProblem& problem_;
   const ItemContext& context_;
   TileScratch& scratch_;
-  const int dim_;  // of K, in whole blocks
+  const int dim_;  // columns of K, in whole blocks
   const Bf16PartsReader<T> reader_{};
   const FullAmxTiles tiles_;
 };

@@ -1,4 +1,4 @@
-// Rows of q and of the accumulators, as items with AMX products have them.
+// Rows of q and of the accumulators for items with AMX products.
 #pragma once
 
 #include "attend/kernels/attention/cpu/item_context.h"
@@ -7,7 +7,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// A row of q, of element type Q, as floats, with zeros behind it up to a multiple of 32.
+// Loads a row of q, of element type Q, as floats, padded with zeros to a multiple of 32.
 template <class Q>
 void load_query(const ItemContext& context, int row, float* to) {
   const AttentionProblem& problem = context.problem;

@@ -1,9 +1,9 @@
-// The products of an item of few rows, as in decode, of fp8 K and V with AMX tiles.
+// Products of an item of few rows, as in decode, with fp8 K and V and AMX tiles.
 //
-// Vectors convert fp8 to float32 and then have little left to do; as bfloat16 (fp8_blocks.h) it takes a third
-// of the instructions. S^T = K Q^T, whose rows are keys, needs no transposed K: only the scores are
-// transposed. The bfloat16 parts of q (amx_parts.h) are columns beside one another there. A register's worth
-// of keys is converted and multiplied before the next, so that the conversion of one goes on beside the
+// Vector kernels spend most of their time on the conversion of fp8 to float32; conversion to bfloat16
+// (fp8_blocks.h) needs a third of the instructions. S^T = K Q^T, with keys as rows, needs no transposed K:
+// only the scores are transposed. The bfloat16 parts of q (amx_parts.h) are adjacent columns of Q^T. Keys are
+// converted and multiplied one tile register at a time, so that the conversion of one overlaps with the
 // products of another.
 #pragma once
 
@@ -20,14 +20,14 @@ namespace {
 
 inline constexpr int kMaxSkinnyAmxRows = 8;
 
-// For up to kMaxSkinnyAmxRows rows. Q: element type of q; T: of K and V.
+// For up to kMaxSkinnyAmxRows rows. Q: element type of q; T: element type of K and V.
 template <class Q, class T>
 class AmxSkinnyFp8 {
  public:
   using Simd = Avx512;
   static constexpr int kPVecs = 2;
 
-  // Whether K and V come in whole blocks.
+  // Returns true if rows of K and V are whole blocks.
   static bool serves(const AttentionProblem& problem) {
     return problem.k.dim % Fp8Blocks<T>::kElements == 0 && problem.v.dim % Fp8Blocks<T>::kElements == 0;
   }
@@ -83,7 +83,7 @@ class AmxSkinnyFp8 {
 
   void add_values(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
     for (int row = 0; row < context_.num_rows; ++row) {
-      // All rows are multiplied: those that this tile of keys does not concern get nothing added.
+      // All rows are multiplied: P is 0 for rows that this tile of keys does not concern.
       if (row < row_begin || row >= row_end)
         for (int i = 0; i < kQParts * kTileKeys; ++i) p_of(row)[i] = 0;
       else
@@ -101,7 +101,7 @@ class AmxSkinnyFp8 {
  private:
   static constexpr int kQParts = kNumBf16Parts<Q>;
 
-  // Asks for a line that the next tile needs.
+  // Prefetches a line of the next tile.
   static void prefetch(const char* row, int d) {
     if (row != nullptr) __builtin_prefetch(row + d, 0, 2);
   }
@@ -124,7 +124,7 @@ class AmxSkinnyFp8 {
   }  // [kTileInner / 2 pairs of keys, v_dim_]
   uint16_t* p_of(int row) const { return scratch_.p + row * kQParts * kTileKeys; }
 
-  // The keys of one tile register.
+  // Converts the keys of one tile register.
   void pack_keys(const TileRows& tile, const TileRows& next, int first_key) {
     const char* const any_row = tile.k[std::countr_zero(tile.present)];
     const Fp8Blocks<T> blocks = blocks_;
@@ -179,7 +179,7 @@ class AmxSkinnyFp8 {
     }
   }
 
-  // The keys that one instruction sums over. A pair are neighboring keys, as in P.
+  // Converts the values of the keys that one instruction sums over. Pairs are neighboring keys, as in P.
   void pack_values(const TileRows& tile, const TileRows& next, int first_key) {
     alignas(64) static constexpr char kZeros[Fp8Blocks<T>::kElements] = {};
     const Fp8Blocks<T> blocks = blocks_;
@@ -224,7 +224,7 @@ class AmxSkinnyFp8 {
   const ItemContext& context_;
   TileScratch& scratch_;
   const int k_dim_, v_dim_;
-  const int row_groups_;  // of four rows
+  const int row_groups_;  // groups of four rows
   const Fp8Blocks<T> blocks_{};
   const AmxTileConfig tiles_;
   static constexpr int kMaxColumnTiles = kQParts * kMaxSkinnyAmxRows / kTileSide + 1;

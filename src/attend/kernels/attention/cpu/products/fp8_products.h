@@ -1,6 +1,6 @@
-// The products of fp8 K and V on AVX2: a tile's rows become f16 first (fp8_halves.h). 16 elements take six
-// instructions so, where arithmetic on the way to float32 takes 20. The halves stay in the nearest cache: K's
-// until V's take their place.
+// Products of fp8 K and V with AVX2: a tile's rows are converted to f16 first (fp8_halves.h). This needs six
+// instructions per 16 elements, while arithmetic through float32 needs 20. The f16 rows stay in the L1 cache:
+// those of K until V overwrites them.
 #pragma once
 
 #include <immintrin.h>
@@ -15,13 +15,13 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// E4M3 has one NaN, all of whose bits but the sign are set. Its bits come out as a number's.
+// Restores NaN: E4M3 has one NaN, with all bits set except the sign, which is converted to a finite value.
 inline void restore_nan(const F8E4M3* row, int dim, uint16_t* to) {
   for (int d = 0; d < dim; ++d)
     if ((row[d].bits & 0x7f) == 0x7f) to[d] = 0x7e00;
 }
 
-// to = row / kFactor in f16, and asks for the same bytes of `next`. Up to 31 elements more are written.
+// to = row / kFactor in f16. Prefetches the same bytes of `next`. Up to 31 extra elements are written.
 template <class T>
 void convert_row(const T* row, const char* next, int dim, uint16_t* to) {
   constexpr int kChunk = 32;
@@ -48,7 +48,7 @@ void convert_row(const T* row, const char* next, int dim, uint16_t* to) {
       restore_nan(row, dim, to);
 }
 
-// For a problem whose scales hold Fp8Halves<T>::kFactor.
+// For a problem with scales that include Fp8Halves<T>::kFactor.
 template <class T>
 class Fp8Products {
   using Halves = VectorProducts<F32Mac<Avx2>, F16>;

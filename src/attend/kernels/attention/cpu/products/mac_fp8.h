@@ -1,5 +1,5 @@
-// Multiply and accumulate fp8 that is looked up in tables (fp8_table.h), 64 elements of a row at once, for
-// few query rows (skinny.h). Rows are whole blocks.
+// Multiplies and accumulates fp8 values that are converted with tables (fp8_table.h), 64 elements of a row at
+// a time, for few query rows (skinny.h). Rows are whole blocks.
 #pragma once
 
 #include "attend/kernels/common/cpu/mac_bf16.h"
@@ -9,7 +9,7 @@ namespace {
 
 inline constexpr int kFp8Block = 64;
 
-// Lane i of quarter q becomes lane q of quarter i, in lanes of four floats. Twice is not at all.
+// Moves lane i of quarter q to lane q of quarter i, in lanes of four floats. It is its own inverse.
 inline void transpose_quarters(__m512 (&x)[4]) {
   const __m512 low01 = _mm512_shuffle_f32x4(x[0], x[1], 0x44),
                high01 = _mm512_shuffle_f32x4(x[0], x[1], 0xee);
@@ -25,7 +25,7 @@ inline __m512i load_fp8_block(const void* row) {
   return row == nullptr ? __m512i{} : _mm512_loadu_si512(row);
 }
 
-// With queries of bfloat16.
+// For bfloat16 queries.
 struct Bf16Fp8Mac : Bf16Mac {
   static constexpr int kBlock = kFp8Block, kBlockVecs = 2, kColumnVecs = 4;
 
@@ -42,14 +42,14 @@ struct Bf16Fp8Mac : Bf16Mac {
     table.convert(_mm512_unpacklo_epi8(bytes[0], bytes[1]), steps[0], steps[1]);
     table.convert(_mm512_unpackhi_epi8(bytes[0], bytes[1]), steps[2], steps[3]);
   }
-  // Of each 16 elements the first eight, then the others.
+  // Puts the first eight of each 16 elements before the other eight.
   template <class T>
   static void order_query(StepVec (&steps)[kBlockVecs]) {
     const StepVec low = steps[0], second_halves = _mm512_add_epi32(first_halves(), _mm512_set1_epi32(4));
     steps[0] = _mm512_permutex2var_epi32(low, first_halves(), steps[1]);
     steps[1] = _mm512_permutex2var_epi32(low, second_halves, steps[1]);
   }
-  // Of each 16 columns a quarter.
+  // Puts a quarter of each 16 columns into each vector.
   template <class T>
   static void order_columns(F32 (&columns)[kColumnVecs]) {
     transpose_quarters(columns);
@@ -60,7 +60,7 @@ struct Bf16Fp8Mac : Bf16Mac {
   }
 };
 
-// With any queries, in float32.
+// For queries of any dtype, in float32.
 struct F32Fp8Mac : F32Mac<Avx512> {
   static constexpr int kBlock = kFp8Block, kBlockVecs = 4, kColumnVecs = 4;
 
@@ -76,7 +76,7 @@ struct F32Fp8Mac : F32Mac<Avx512> {
                                 StepVec (&steps)[kColumnVecs]) {
     load_block(reinterpret_cast<const T*>(rows[0]) + d, n, steps);
   }
-  // Of each 16 elements the even and the odd ones of the first eight, then those of the others.
+  // Puts even and odd elements of the first eight of each 16 first, then those of the other eight.
   template <class T>
   static void order_query(StepVec (&steps)[kBlockVecs]) {
     order_columns<T>(steps);

@@ -1,8 +1,8 @@
-// Attention of few query rows, as in decode: K and V are used as they lie in the pages, converted in
+// Attention of few query rows, as in decode: K and V are read in the layout of the pages and converted in
 // registers, once for up to four rows.
 //
-// Packing a tile of K (tile_pack.h) costs about as much as multiplying it with a dozen rows; here the sum
-// over head_dim runs along the lanes instead, and 16 sums (4 keys x 4 rows on AVX-512) are folded at once.
+// Packing a tile of K (tile_pack.h) costs about as much as multiplying it with a dozen rows. Here the sum
+// over head_dim runs along the lanes instead, and 16 sums (4 keys x 4 rows on AVX-512) are reduced together.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@ namespace {
 
 inline constexpr int kSkinnyRowsPerPass = 4;
 
-// q in the order of load_block<T>: what is not the natural order is rearranged in place.
+// Permutes q in place to the order of load_block<T>, if it differs from the natural order.
 template <class M, class T>
 void order_queries(typename M::Step* q, int64_t stride, int num_rows, int dim) {
   constexpr int kLanes = M::Simd::kLanes;
@@ -30,27 +30,27 @@ void order_queries(typename M::Step* q, int64_t stride, int num_rows, int dim) {
     }
 }
 
-// Asks for what `next` needs while this tile is worked on: pages lie anywhere, so the hardware can not
-// foresee where the next one is. Where there is no next row, asks for this one.
+// Prefetches data of `next` while this tile is processed: pages have arbitrary addresses, so the hardware
+// cannot predict the next one. If there is no next row, prefetches `otherwise`.
 inline void prefetch(const char* next, const char* otherwise, int64_t byte) {
   __builtin_prefetch((next != nullptr ? next : otherwise) + byte, 0, 2);
 }
 
-// Whether the block of elements from d on is the first one in its line of memory, counted from the row's
-// beginning.
+// Returns true if the block of elements from d is the first one in its cache line, counted from the start of
+// the row.
 template <class M, class T>
 bool starts_cache_line(int d) {
   constexpr int kLineElements = 64 / static_cast<int>(sizeof(T));
   return M::kBlock >= kLineElements || d % kLineElements == 0;
 }
 
-// scores[row, key] = q.k for kRows rows and one tile; those of absent keys are anything.
+// scores[row, key] = q.k for kRows rows and one tile; scores of absent keys are undefined.
 template <class M, class T, int kRows>
 void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRows& tile, const TileRows& next,
                       int dim, float* scores) {
   using S = typename M::Simd;
   constexpr int kLanes = S::kLanes, kBlock = M::kBlock;
-  constexpr int kSlots = kRows == 3 ? 4 : kRows;  // rows of the sums, a power of two
+  constexpr int kSlots = kRows == 3 ? 4 : kRows;  // rows of the sums: a power of two
   constexpr int kKeys = kLanes / kSlots;
   const char* const any_row = tile.k[std::countr_zero(tile.present)];
   for (int key = 0; key < kTileKeys; key += kKeys) {
@@ -62,7 +62,7 @@ void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRow
     });
     unrolled<kLanes>([&](auto i) __attribute__((always_inline)) { sums[i] = S::zero(); });
     const auto add_block = [&](int d, int n) __attribute__((always_inline)) {
-      // As many keys at once as registers hold beside the sums.
+      // Keys per iteration, limited by the registers that the sums leave.
       constexpr int kMaxUnroll = M::kBlockVecs > 2 ? 1 : S::kRegisters == 16 ? 2 : kKeys;
       constexpr int kAtOnce = kMaxUnroll < kKeys ? kMaxUnroll : kKeys;
       unrolled<kKeys / kAtOnce>([&](auto part) __attribute__((always_inline)) {
@@ -96,9 +96,9 @@ void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRow
   }
 }
 
-// acc[row, d] = rescale[row] * acc[row, d] + sum over keys of p[row, key] * v[key, d], for kRows rows
-// and the columns d of kBlocks blocks from `first` on; of V's columns `dim` exist. Every element is summed in
-// the order of tile_multiply.h.
+// acc[row, d] = rescale[row] * acc[row, d] + sum over keys of p[row, key] * v[key, d], for kRows rows and the
+// columns d of kBlocks blocks from `first`; V has `dim` columns. Every element is summed in the order of
+// tile_multiply.h.
 template <class M, class T, int kRows, int kBlocks>
 void add_value_columns(const typename M::Step* p, const TileRows& tile, const TileRows& next, int first,
                        int dim, float* acc, int64_t acc_stride, const float* rescale) {
@@ -161,7 +161,7 @@ template <class M, class T, int kRows>
 void add_values(const typename M::Step* p, const TileRows& tile, const TileRows& next, int dim, float* acc,
                 int64_t acc_stride, const float* rescale) {
   using S = typename M::Simd;
-  // As many sums as registers hold beside the blocks of V.
+  // Number of sums, limited by the registers that the blocks of V leave.
   constexpr int kBlocks = S::kRegisters / (kRows <= 2 ? 8 : 16) * 2 / M::kColumnVecs;
   constexpr int kBlock = M::kBlock;
   int d = 0;

@@ -1,5 +1,5 @@
-// Packing q, K and V of a tile into the steps of a policy M (mac.h). Each element of K and V is converted
-// once for all rows of the tile.
+// Packs q, K and V of a tile into the steps of a policy M (mac.h). Each element of K and V is converted once
+// for all rows of the tile.
 #pragma once
 
 #include "attend/kernels/attention/cpu/attention_problem.h"
@@ -11,8 +11,8 @@ namespace {
 
 inline constexpr int smaller(int a, int b) { return a < b ? a : b; }
 
-// The query rows: packed[row, step] with row = token * group + head in group. Whole vectors are written: what
-// is behind the last element of a part is overwritten by the next part or row, or never read.
+// Packs the query rows: packed[row, step] with row = token * group + head in group. Whole vectors are
+// written: data past the last element of a part is overwritten by the next part or row, or never read.
 template <class M, class T>
 void pack_queries(const AttentionProblem& problem, int64_t first_token, int num_tokens, int kv_head,
                   typename M::Step* packed, int64_t stride) {
@@ -30,7 +30,7 @@ void pack_queries(const AttentionProblem& problem, int64_t first_token, int num_
   }
 }
 
-// packed[step, key] from the rows of K; null rows become zeros.
+// Packs packed[step, key] from the rows of K; null rows become zeros.
 template <class M, class T>
 void pack_keys(const char* const (&rows)[kTileKeys], int dim, typename M::Step* packed) {
   constexpr int kLanes = M::Simd::kLanes, kChunk = kLanes * M::kElements;
@@ -48,7 +48,7 @@ void pack_keys(const char* const (&rows)[kTileKeys], int dim, typename M::Step* 
     }
 }
 
-// packed[step, dim] from the rows of V: a step spans kElements keys.
+// Packs packed[step, dim] from the rows of V: a step spans kElements keys.
 template <class M, class T>
 void pack_values(const char* const (&rows)[kTileKeys], int dim, typename M::Step* packed, int64_t stride) {
   constexpr int kLanes = M::Simd::kLanes;

@@ -1,5 +1,5 @@
-// The products of an item with vector arithmetic. Few rows use K and V as they lie (skinny.h); for many,
-// each tile is packed first (tile_pack.h, tile_multiply.h).
+// Products of an item with vector arithmetic. Few rows read K and V in the layout of the pages (skinny.h);
+// for many, each tile is packed first (tile_pack.h, tile_multiply.h).
 #pragma once
 
 #include "attend/kernels/attention/cpu/item_context.h"
@@ -10,7 +10,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// M: how products are summed (mac.h); T: element type of K and V.
+// M: policy of multiplying and accumulating (mac.h); T: element type of K and V.
 template <class M, class T>
 class VectorProducts {
  public:
@@ -22,8 +22,8 @@ class VectorProducts {
         context_(context),
         scratch_(context.scratch),
         is_skinny_(context.num_rows <= kMaxSkinnyRows),
-        // The two ways to multiply Q K^T sum in different orders; under fixed splits a row's bits must not
-        // depend on how many rows there are.
+        // The two methods of computing Q K^T sum in different orders; under fixed splits a row's bits must
+        // not depend on the number of rows.
         packs_keys_(!is_skinny_ || problem_.split_tokens > 0) {}
 
   void pack_queries() {
@@ -31,7 +31,7 @@ class VectorProducts {
       cpu::pack_queries<M, Q>(problem_, context_.first_token, context_.num_tokens, context_.kv_head, q(),
                               context_.stride_qk);
     };
-    // Blocks reach behind the last element: there the query is zero.
+    // Blocks extend past the last element: the query is zero there.
     if (!packs_keys_)
       for (int i = 0; i < context_.num_rows * context_.stride_qk; ++i) q()[i] = 0;
     if constexpr (M::kElements == 2) {
@@ -76,7 +76,7 @@ class VectorProducts {
   Step* q() const { return static_cast<Step*>(scratch_.q); }
   Step* k() const { return static_cast<Step*>(scratch_.k); }
   Step* v() const { return static_cast<Step*>(scratch_.v); }
-  // In the place of the scores.
+  // Overwrites the scores.
   Step* p_of(int row) const { return reinterpret_cast<Step*>(scratch_.scores + row * kTileKeys); }
 
   void multiply_packed_keys(const TileRows& tile, int row_begin, int row_end) {
@@ -105,7 +105,7 @@ class VectorProducts {
                 row_end - row_begin, (problem_.v.dim + Simd::kLanes - 1) / Simd::kLanes);
   }
 
-  // Up to here packing a tile costs more than converting it again for every four rows.
+  // Up to this number of rows, packing a tile costs more than converting it again for every four rows.
   static constexpr int kMaxSkinnyRows = 8;
 
   const AttentionProblem& problem_;

@@ -1,11 +1,11 @@
-// Which keys a query sees (attention_batch.h), on the device.
+// Keys that a query sees (attention_batch.h), on the device.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
 
 namespace attend::kernels::cuda {
 
-// The lengths of one request.
+// Lengths of one request.
 struct RequestSpan {
   int first_token;
   int seqlen_q, seqlen_kv;
@@ -20,7 +20,8 @@ __device__ inline RequestSpan request_span(const BatchParams& batch, int request
   return {first, batch.cu_seqlen_q[request + 1] - first, batch.seqlen_kv[request]};
 }
 
-// p of query j. Kernels that take no tree mask say so, which saves them registers.
+// Returns the position of query j. Kernels without tree masks set kMayHaveTree = false, which saves
+// registers.
 template <bool kMayHaveTree = true>
 __device__ inline int query_position(const BatchParams& batch, const RequestSpan& span, int j) {
   if (!batch.causal) return span.seqlen_kv - 1;
@@ -28,8 +29,8 @@ __device__ inline int query_position(const BatchParams& batch, const RequestSpan
   return span.prefix() + j;
 }
 
-// The keys [lo, hi] that a query at position p sees, none where hi is below lo; of the prefix only under a
-// tree mask. Neither falls when p rises.
+// Keys [lo, hi] that a query at position p sees; none if hi is below lo. Under a tree mask, only keys of the
+// prefix. Neither bound decreases when p increases.
 struct UnmaskedRange {
   int lo, hi;
 };
@@ -44,7 +45,7 @@ __device__ inline UnmaskedRange unmasked_range(const BatchParams& batch, const R
   return range;
 }
 
-// Whether new token `bit` of the request is visible to query j under the tree mask.
+// Returns true if query j sees new token `bit` of the request under the tree mask.
 __device__ inline bool sees_new_token(const BatchParams& batch, const RequestSpan& span, int j, int lo,
                                       int bit) {
   const int64_t words = int64_t{span.first_token + j} * batch.tree_mask_words;
@@ -52,7 +53,7 @@ __device__ inline bool sees_new_token(const BatchParams& batch, const RequestSpa
   return ((word >> (bit % 64)) & 1) != 0 && lo <= batch.positions[span.first_token + bit];
 }
 
-// The keys [begin, end) that any of the queries j_first to j_last may see, both of one request.
+// Keys [begin, end) that any of the queries j_first to j_last of one request may see.
 struct KeyRange {
   int begin, end;
 };
@@ -70,14 +71,14 @@ __device__ inline KeyRange key_range(const BatchParams& batch, const RequestSpan
   return {begin, max(begin, unmasked_range(batch, span, query_position(batch, span, j_last)).hi + 1)};
 }
 
-// Leaves of a row tile's keys those of a layer that may see fewer than the plan's: its plan may be one
-// without a window.
+// Clips a row tile's keys to those of a layer, which may see fewer than the plan's: the plan may be that of a
+// layer without a window.
 __device__ inline void clip_to_layer(RowTile& tile, const KeyRange& keys) {
   tile.kv_begin = max(tile.kv_begin, keys.begin);
   tile.kv_end = min(tile.kv_end, keys.end);
 }
 
-// The keys that each of the queries j_first to j_last sees; without meaning under a tree mask.
+// Returns the keys that each of the queries j_first to j_last sees; undefined under a tree mask.
 __device__ inline KeyRange full_key_range(const BatchParams& batch, const RequestSpan& span, int j_first,
                                           int j_last) {
   if (batch.window_left < 0 && batch.chunk == 0)
@@ -86,7 +87,7 @@ __device__ inline KeyRange full_key_range(const BatchParams& batch, const Reques
           unmasked_range(batch, span, query_position(batch, span, j_first)).hi + 1};
 }
 
-// One query and what it sees.
+// A query and the range of keys that it sees.
 struct QueryRange {
   int j;
   int lo, hi;

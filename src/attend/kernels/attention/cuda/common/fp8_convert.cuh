@@ -1,4 +1,4 @@
-// fp8 to f16 in registers. Exact: f16 holds every value of both formats.
+// Conversion of fp8 to f16 in registers. Exact: f16 represents every value of both formats.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -7,7 +7,7 @@
 
 namespace attend::kernels::cuda {
 
-// The two low bytes of `word` to two of f16.
+// Converts the two low bytes of `word` to two f16 values.
 template <Element kElement>
 __device__ inline uint32_t low_pair(uint32_t word) {
   // e5m2 is the upper byte of f16.
@@ -17,7 +17,8 @@ __device__ inline uint32_t low_pair(uint32_t word) {
       __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(word & 0xffffu), __NV_E4M3);
   return static_cast<uint32_t>(pair.x) | static_cast<uint32_t>(pair.y) << 16;
 #else
-  // The exponent has one bit less and its bias is 8 less: shifted behind the sign, a value is 2^8 too small.
+  // e4m3 has one exponent bit less, with a bias that is 8 less: placed directly below the sign, a value is
+  // 2^8 too small.
   const uint32_t spread = __byte_perm(word, 0, 0x1404);
   const uint32_t magnitude = spread >> 1 & 0x3f803f80u;
   const uint32_t shifted = magnitude | (spread & 0x80008000u);
@@ -28,14 +29,14 @@ __device__ inline uint32_t low_pair(uint32_t word) {
 #endif
 }
 
-// The two high bytes.
+// Converts the two high bytes.
 template <Element kElement>
 __device__ inline uint32_t high_pair(uint32_t word) {
   if constexpr (kElement == Element::kF8E5M2) return __byte_perm(word, 0, 0x3424);
   return low_pair<kElement>(word >> 16);
 }
 
-// Bytes 0 and 2, and bytes 1 and 3.
+// Converted bytes 0 and 2, and bytes 1 and 3.
 struct EvenOdd {
   uint32_t even, odd;
 };

@@ -1,4 +1,4 @@
-// Descales of each request and K/V head.
+// Descales per request and KV head.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -15,12 +15,12 @@ inline bool has_descales(const AttentionParams& params) {
          params.v_scales.data != nullptr;
 }
 
-// What scores and outputs of a request and K/V head are multiplied by besides the scales of all.
+// Factors of the scores and outputs of a request and KV head, in addition to the common scales.
 struct HeadDescales {
   float scores, out;
 };
 __device__ inline HeadDescales load_descales(const AttentionParams& params, int request, int head) {
-  // Times the row max of rows that see no key, which is -inf, 0 would be NaN.
+  // The row max of rows without keys is -inf, and its product with 0 would be NaN.
   constexpr float kMinScoreScale = 0x1p-60f;
   const float scores =
       load_head_scale(params.q_scales, request, head) * load_head_scale(params.k_scales, request, head);

@@ -1,6 +1,6 @@
 // Decode of up to 8 rows with keys as the rows of the MMAs: S^T = K q^T and out^T = V^T P^T. An MMA's 16 rows
-// are 16 keys, or 16 columns of V, and its 8 columns the query rows, so no half of it is empty; nor is one of
-// the scores, exponentials and accumulators.
+// are 16 keys, or 16 columns of V, and its 8 columns are the query rows, so that no half of the MMAs, scores,
+// exponentials and accumulators is padding.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
@@ -13,13 +13,13 @@ namespace attend::kernels::cuda {
 
 static_assert(kKeyMajorRows == 8);
 
-// A warp's rows in registers. Lane l holds rows 2 (l % 4) and 2 (l % 4) + 1 (`row` 0 and 1), and of every 16
-// keys or columns those of places l / 4 and l / 4 + 8: elements `row` and `row` + 2.
+// Rows of a warp in registers. Lane l holds rows 2 (l % 4) and 2 (l % 4) + 1 (`row` 0 and 1), and of every 16
+// keys or columns those at positions l / 4 and l / 4 + 8: elements `row` and `row` + 2.
 template <class T, int kHeadDimV, int kKeys>
 struct KeyMajorWarp {
   static constexpr bool kKeyMajor = true;
   static constexpr int kNumKeys = kKeys, kNumRowBlocks = 1, kBlocks = kKeys / 16;
-  static constexpr float kSlack = 8.0f;  // as WarpRows
+  static constexpr float kSlack = 8.0f;  // same as WarpRows::kSlack
 
   float scores[1][kBlocks][4];
   float out[kHeadDimV / 16][4];
@@ -41,7 +41,7 @@ struct KeyMajorWarp {
   __device__ static int first_row() { return static_cast<int>(threadIdx.x) % 4 * 2; }
   __device__ static int place() { return static_cast<int>(threadIdx.x) % 32 / 4; }
 
-  // WarpRows::softmax(): a row's own scores decide whether its max is raised.
+  // See WarpRows::softmax(): only a row's own scores determine whether its max is raised.
   __device__ void softmax(float softmax_scale_log2) {
     float rescale[2], new_max[2];
     bool changed = false;
@@ -60,7 +60,7 @@ struct KeyMajorWarp {
     for (int row = 0; row < 2; ++row) {
       if (!((new_max[row] - row_max[row]) * softmax_scale_log2 > kSlack)) new_max[row] = row_max[row];
       const float shift = new_max[row] == -INFINITY ? 0.0f : __fmul_rn(new_max[row], softmax_scale_log2);
-      // The product rounded by itself: exactly 1 for a row whose max stays.
+      // The product is rounded separately, so that the factor is exactly 1 for a row with unchanged max.
       rescale[row] = ptx::ex2_approx(__fmul_rn(row_max[row], softmax_scale_log2) - shift);
       changed |= new_max[row] != row_max[row];
       row_max[row] = new_max[row];
@@ -75,7 +75,7 @@ struct KeyMajorWarp {
       }
       row_sum[row] = row_sum[row] * rescale[row] + added_sum;
     }
-    // Where no row of the warp has a new max all rescales are 1: leaving them out changes no bit.
+    // If no row of the warp has a new max, all factors are 1, and skipping them changes no bit.
     if (!__any_sync(0xffffffffu, changed)) return;
 #pragma unroll
     for (auto& four : out)
@@ -83,7 +83,7 @@ struct KeyMajorWarp {
       for (int i = 0; i < 4; ++i) four[i] *= rescale[i % 2];
   }
 
-  // Row sums over all keys: call once, after the last tile.
+  // Computes row sums over all keys. Called once, after the last tile.
   __device__ void finish_sums() {
 #pragma unroll
     for (int step = 4; step < 32; step *= 2)
@@ -91,14 +91,14 @@ struct KeyMajorWarp {
       for (float& sum : row_sum) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   }
 
-  // P^T of 16 keys as operand B, after softmax().
+  // Packs P^T of 16 keys as operand B, after softmax().
   __device__ void pack_p(int block, uint32_t (&p)[2]) const {
     const auto& four = scores[0][block];
     p[0] = ptx::transpose(pack(four[0], four[1], T()));
     p[1] = ptx::transpose(pack(four[2], four[3], T()));
   }
 
-  // As WarpRows.
+  // See WarpRows.
   __device__ void scale_scores(const float* row_scales) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
@@ -124,7 +124,7 @@ struct KeyMajorWarp {
     }
   }
 
-  // Keys from the warp's `num_keys`-th on are seen by no row.
+  // Masks keys from the warp's `num_keys`-th on for all rows.
   __device__ void end_at(int num_keys) {
 #pragma unroll
     for (int n = 0; n < kBlocks; ++n)
@@ -133,7 +133,7 @@ struct KeyMajorWarp {
         if (n * 16 + i / 2 * 8 + place() >= num_keys) scores[0][n][i] = -INFINITY;
   }
 
-  // Softmax states of the rows, for those who merge.
+  // Stores softmax states of the rows for merging.
   __device__ void put_states(float* row_maxes, float* row_sums) const {
     if (place() != 0) return;
 #pragma unroll
@@ -151,7 +151,7 @@ struct KeyMajorWarp {
   }
 };
 
-// The queries of a warp as operand B.
+// Queries of a warp as operand B.
 template <int kHeadDimQk>
 struct KeyMajorQueries {
   static constexpr int kSteps = kHeadDimQk / 16;
@@ -159,7 +159,7 @@ struct KeyMajorQueries {
 
   uint32_t held[kSteps / 2][4];
 
-  // What a lane adds to the address of the first row for load().
+  // Returns a lane's offset from the address of the first row for load().
   __device__ static uint32_t lane() {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     return Rows::offset(lane % 8, lane / 8);
@@ -172,13 +172,13 @@ struct KeyMajorQueries {
   __device__ uint32_t high(int step) const { return held[step / 2][step % 2 * 2 + 1]; }
 };
 
-// A warp with its queries, and where its keys and values lie in shared memory, of kBytes an element.
+// A warp with its queries, and the layout of its keys and values in shared memory, with kBytes per element.
 template <class T, int kHeadDimQk, int kHeadDimV, int kKeys, int kBytes>
 struct KeyMajorOperands : KeyMajorWarp<T, kHeadDimV, kKeys> {
   using Queries = KeyMajorQueries<kHeadDimQk>;
   using KRows = SwizzledRows<kHeadDimQk * kBytes>;
   using VRows = SwizzledRows<kHeadDimV * kBytes>;
-  // Fragments of keys or values that are under way or used at a time.
+  // Fragments of keys or values that are in flight or in use at a time.
   static constexpr int kFragments = 4;
 
   Queries queries;
@@ -187,18 +187,19 @@ struct KeyMajorOperands : KeyMajorWarp<T, kHeadDimV, kKeys> {
   __device__ static uint32_t key_lane() { return row_lane<KRows>(); }
   __device__ static uint32_t value_lane() { return row_lane<VRows>(); }
 
-  // Before the first multiply_qk().
+  // Called before the first multiply_qk().
   __device__ void load_queries_to_registers(uint32_t q) { queries.load(q); }
 };
 
-// Consumer: a warp's keys of a KV tile of 16 bits.
+// Consumer: keys of one warp in a 16-bit KV tile.
 template <class T, int kHeadDimQk, int kHeadDimV, int kKeys>
 struct KeyMajorTile : KeyMajorOperands<T, kHeadDimQk, kHeadDimV, kKeys, 2> {
   using Operands = KeyMajorOperands<T, kHeadDimQk, kHeadDimV, kKeys, 2>;
   using Operands::kBlocks, Operands::kFragments, Operands::out, Operands::queries, Operands::scores;
   using typename Operands::KRows, typename Operands::Queries, typename Operands::VRows;
 
-  // scores = K q^T. `k`: first key of the warp plus key_lane(). Two chains of MMAs are half as long as one.
+  // scores = K q^T. `k`: first key of the warp plus key_lane(). Two chains of MMAs have half the latency of
+  // one.
   __device__ void multiply_qk(uint32_t, uint32_t k) {
     uint32_t keys[kFragments][4];
     const auto load_keys = [&](int i) {
@@ -243,14 +244,14 @@ struct KeyMajorTile : KeyMajorOperands<T, kHeadDimQk, kHeadDimV, kKeys, 2> {
         const int i = block * kColumnBlocks + n;
         if (i + kFragments - 1 < kBlocks * kColumnBlocks) load_values(i + kFragments - 1);
         const auto& got = values[i % kFragments];
-        // Halves of the keys are next to one another in V, halves of the columns in operand A.
+        // Halves of the keys are adjacent in V, halves of the columns in operand A.
         const uint32_t a[4] = {got[0], got[2], got[1], got[3]};
         ptx::mma_m16n8k16(out[n], a, p[0], p[1], T());
       }
     }
   }
 
-  // The rows to [8, pitch] floats.
+  // Stores the rows to [8, pitch] floats.
   __device__ void put_rows(float* rows, int pitch) const {
 #pragma unroll
     for (int n = 0; n < kHeadDimV / 16; ++n)
@@ -260,16 +261,16 @@ struct KeyMajorTile : KeyMajorOperands<T, kHeadDimQk, kHeadDimV, kKeys, 2> {
   }
 };
 
-// The same for K and V of fp8, `kElement`, which become f16 in registers: the columns of queries are permuted
-// as for Fp8WarpTile (store_f16_queries). Of every 16 columns of V the even ones are the first 8 rows of an
-// MMA, the odd ones the next 8.
+// The same for fp8 K and V of type `kElement`, which are converted to f16 in registers. The columns of
+// queries are permuted as for Fp8WarpTile (store_f16_queries). Of every 16 columns of V, the even ones are
+// the first 8 rows of an MMA, the odd ones the next 8.
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kKeys>
 struct Fp8KeyMajorTile : KeyMajorOperands<__half, kHeadDimQk, kHeadDimV, kKeys, 1> {
   using Operands = KeyMajorOperands<__half, kHeadDimQk, kHeadDimV, kKeys, 1>;
   using Operands::kBlocks, Operands::kFragments, Operands::out, Operands::queries, Operands::scores;
   using typename Operands::KRows, typename Operands::Queries, typename Operands::VRows;
 
-  // Two steps of 16 columns of 16 keys come with one load.
+  // One load has two steps of 16 columns of 16 keys.
   __device__ void multiply_qk(uint32_t, uint32_t k) {
     constexpr int kPairs = Queries::kSteps / 2;
     uint32_t keys[kFragments][4];

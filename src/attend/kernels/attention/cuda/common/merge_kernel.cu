@@ -1,6 +1,6 @@
 // Merges partial results of attention by their LSE, in float32.
 //
-//   tile        1 token and head a warp
+//   tile        1 token and head per warp
 //   warps       4, all alike
 //   registers   32
 //   shared      none
@@ -23,7 +23,7 @@ __device__ float load_lse(const MergeParams& params, int partial, int token, int
   return isinf(lse) ? -INFINITY : lse;
 }
 
-// A warp per token and head.
+// One warp per token and head.
 __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const __grid_constant__ MergeParams params) {
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const __grid_constan
     float total = 0.0f;
     for (int partial = 0; partial < params.num_partials && sum > 0.0f; ++partial) {
       const float scale = expf(load_lse(params, partial, token, head) - max_lse);
-      // An empty partial result's output is not read: it may be anything.
+      // The output of an empty partial result is not read: it may be anything.
       if (scale == 0.0f) continue;
       const MergePartial& first = params.partials[params.strided ? 0 : partial];
       const int64_t skipped = params.strided ? partial * params.out_partial_stride : 0;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const __grid_constan
     store_element(params.out.data, token * params.out.token_stride + head * params.out.head_stride + d,
                   params.out_element, sum > 0.0f ? total / denominator : 0.0f);
   }
-  // The LSE may be one that is merged: it is written after all lanes have read it.
+  // The output LSE may be one of the inputs: it is written after all lanes have read it.
   __syncwarp();
   if (lane == 0 && params.lse != nullptr)
     params.lse[token * params.lse_token_stride + head * params.lse_head_stride] =

@@ -1,4 +1,4 @@
-// Tokens behind the last request: output 0, LSE -inf.
+// Tokens after the last request: output 0, LSE -inf.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -6,8 +6,9 @@
 
 namespace attend::kernels::cuda {
 
-// `first`: the first of them. The CTAs of the grid's first row share the tokens, of each the first
-// `num_threads`. Loops stay short: few calls have such tokens, and every call fetches the code.
+// Writes tokens from `first`. The CTAs of the grid's first row share the tokens, and the first `num_threads`
+// threads of each write them. Loops are not unrolled: few calls have such tokens, and every call fetches the
+// code.
 __device__ inline void write_padding(const AttentionParams& params, int first, int num_threads) {
   if (blockIdx.y > 0) return;
   for (int token = first + static_cast<int>(blockIdx.x); token < params.num_tokens; token += gridDim.x) {
@@ -26,7 +27,7 @@ __device__ inline void write_padding(const AttentionParams& params, int first, i
   }
 }
 
-// By all threads of a CTA.
+// Called by all threads of a CTA.
 __device__ inline void write_padding(const AttentionParams& params, int first) {
   write_padding(params, first, static_cast<int>(blockDim.x));
 }

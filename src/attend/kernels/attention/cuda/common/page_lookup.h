@@ -1,4 +1,4 @@
-// Pages of one request: what KvIndex (page_of.h) says, in few instructions a position.
+// Pages of one request: page_of() (page_of.h), in few instructions a position.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace attend::kernels::cuda {
 
-// In two steps, look_up() and page_of(), between which loads are under way.
+// Lookup in two steps, look_up() and page_of(), so that loads can be in flight in between.
 class PageLookup {
  public:
   ATTEND_HOST_DEVICE PageLookup(const KvIndex& index, int request)
@@ -30,7 +30,7 @@ class PageLookup {
     }
   }
 
-  // Entries of those positions that are wanted; of others -1.
+  // Loads the entries of the positions with `wanted` set; others are -1.
   template <int kCount>
   ATTEND_HOST_DEVICE void look_up(const int (&positions)[kCount], const bool (&wanted)[kCount],
                                   int (&entries)[kCount]) const {
@@ -47,15 +47,15 @@ class PageLookup {
       if (wanted[i]) entries[i] = slot_map_[entries[i]];
   }
 
-  // Of -1: -1.
+  // Returns the page of an entry; -1 for -1.
   ATTEND_HOST_DEVICE int page_of(int entry) const { return entry >> back_; }
 
  private:
-  const int32_t* entries_ = nullptr;  // the request's, of pages or of slots; null: K/V are contiguous
+  const int32_t* entries_ = nullptr;  // entries of the request, page ids or slots; null: K/V are contiguous
   const int32_t* slot_map_;
-  int shift_;      // from positions to pages
-  int back_ = 0;   // from pages to slots that begin them, where entries are those
-  int first_ = 0;  // contiguous: the request's first
+  int shift_;      // shift from positions to pages
+  int back_ = 0;   // if entries are slots: shift from pages to their first slots
+  int first_ = 0;  // contiguous: first token of the request
 };
 
 }  // namespace attend::kernels::cuda

@@ -1,6 +1,6 @@
-// The softmax state of a row over a range of its keys (row max, row sum), and how those of two ranges are
-// merged. Under fixed splits whoever merges, a CTA on its way over the keys or one that reads partial
-// results, does it by merged(), from the lowest keys to the highest, so that the bits are the same.
+// Softmax state of a row over a range of its keys (row max, row sum), and the merge of the states of two
+// ranges. Under fixed splits every merge, in a CTA that iterates over the keys or from partial results, uses
+// merged() from the lowest keys to the highest, so that the bits are the same.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -10,24 +10,24 @@ namespace attend::kernels::cuda {
 
 inline constexpr float kLn2 = 0.69314718055994530942f;
 
-// What a row's state before a range of its keys, and that of the range, are rescaled with. `new_max`: the
-// larger of their row maxes.
+// Factors of a row's state before a range of its keys, and of the range's state. `new_max`: the larger of
+// their row maxima.
 struct MergeScales {
   float before, partial;
 };
 __device__ inline MergeScales merge_scales(float before, float partial, float new_max,
                                            float softmax_scale_log2) {
-  // Products rounded by themselves: the scale of the one that has the max is exactly 1.
+  // Products are rounded separately, so that the scale of the state with the max is exactly 1.
   const float shift = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, softmax_scale_log2);
   return {ptx::ex2_approx(__fmul_rn(before, softmax_scale_log2) - shift),
           ptx::ex2_approx(__fmul_rn(partial, softmax_scale_log2) - shift)};
 }
-// Of row sums and of elements of the output. The compiler may not choose another way to round.
+// Merges row sums or elements of the output. Intrinsics fix the rounding.
 __device__ inline float merged(float before, float partial, const MergeScales& scales) {
   return __fmaf_rn(before, scales.before, __fmul_rn(partial, scales.partial));
 }
 
-// Where a row's result goes.
+// Destination of a row's result.
 struct OutputRow {
   int token, q_head;
 };
@@ -35,7 +35,7 @@ struct OutputRow {
 struct RowResult {
   float out_scale, lse;
 };
-// The last step of a row: row max and row sum to the scale of its output and to its LSE.
+// Final step of a row: converts row max and row sum to the scale of its output and to its LSE.
 __device__ inline RowResult finish_row(const AttentionParams& params, float row_max, float row_sum,
                                        float softmax_scale_log2, int q_head) {
   if (row_sum == 0.0f) return {0.0f, params.empty_lse};
@@ -45,7 +45,7 @@ __device__ inline RowResult finish_row(const AttentionParams& params, float row_
   return {params.v_scale * __frcp_rn(denominator), row_max * softmax_scale_log2 * kLn2 + __logf(row_sum)};
 }
 
-// A score, scaled, becomes cap tanh(score / cap).
+// Soft cap of a scaled score: cap tanh(score / cap).
 struct ScoreCap {
   float cap, to_exponent;
 
@@ -57,17 +57,17 @@ struct ScoreCap {
   }
 };
 
-// How warps, and then CTAs of a cluster, that have the same rows over different keys merge them. The order of
-// sums is the order of their numbers, so that bits are the same each time.
+// Merge of warps, and then of CTAs of a cluster, that have the same rows over different keys. Sums are in the
+// order of their indices, so that bits are reproducible.
 
-// A row's state over the keys of several, and what each of those is rescaled with.
+// State of a row over the keys of several parts, and the factor of each part.
 template <int kCount>
 struct MergedState {
   float row_max, row_sum;
   float rescale[kCount];
 };
 
-// `get_state(i)`: row max and row sum of one of `kCount`, in the order in which they are summed.
+// `get_state(i)` returns row max and row sum of one of `kCount` parts, in the order of summation.
 template <int kCount, class StateOf>
 __device__ MergedState<kCount> merged_state(float softmax_scale_log2, const StateOf& get_state) {
   MergedState<kCount> merged{-INFINITY, 0.0f, {}};

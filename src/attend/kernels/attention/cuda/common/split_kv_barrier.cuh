@@ -1,8 +1,8 @@
-// How the CTAs of a work tile share the merge of its partial results: one SM would read them too slowly.
-// As many of them as there are rows, those that come last, wait for the others, then each merges some: one
-// with few keys, which comes long before, need not wait. Which one merges which row changes no bit, and
-// nobody relies on who waits: CTAs that have not begun may need the place of one that waits, so none waits
-// long, and the last to come merges all rows where one has gone.
+// Barrier of the CTAs of a work tile that share the merge of its partial results; one SM would read them too
+// slowly. The last CTAs to arrive, as many as there are rows, wait for the others, and then each merges some
+// rows. A CTA with few keys, which arrives long before, need not wait. Results do not depend on which CTA
+// merges which row. Correctness does not depend on waiting: CTAs that have not started may need the SM of one
+// that waits. So waiting is limited by a timeout, and if a CTA timed out, the last to arrive merges all rows.
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/atomic.cuh"
@@ -14,25 +14,26 @@ struct MergeRows {
   int begin, end;
 };
 
-// Of one thread of a CTA. The state is an int of the work tile, 0 before and after: CTAs that came, CTAs with
-// a share that went, and of those the ones that no longer waited for all to come.
+// Used by one thread of a CTA. The state is an int per work tile, 0 before and after. It counts CTAs that
+// arrived, CTAs with a share that left, and those of the latter that timed out before all had arrived.
 class SplitKvBarrier {
   static constexpr int kArrive = 1, kLeave = 1 << 10, kTimedOut = 1 << 20;
 
  public:
-  // `num_ctas`: how many come, fewer than 1024. `max_clocks`: that one waits for the others.
+  // `num_ctas`: CTAs that arrive, fewer than 1024. `max_clocks`: timeout.
   __device__ SplitKvBarrier(int32_t* state, int num_ctas, int num_rows, int max_clocks)
       : state_(state),
         max_clocks_(max_clocks),
         num_ctas_(num_ctas),
         num_rows_(num_rows),
-        // Divisions take time.
+        // Avoids divisions, which are slow.
         rows_per_cta_(num_ctas >= num_rows ? 1 : (num_rows + num_ctas - 1) / num_ctas),
         num_merging_ctas_(num_ctas >= num_rows ? num_rows : (num_rows + rows_per_cta_ - 1) / rows_per_cta_) {}
 
   __device__ int rows_per_cta() const { return rows_per_cta_; }
 
-  // After the CTA's partial result and, by a barrier, what its other threads wrote of it. The rows to merge.
+  // Called after the CTA's partial result and a barrier that orders the writes of its other threads. Returns
+  // the rows to merge.
   __device__ MergeRows arrive() {
     const int before = ptx::atom_add_acq_rel(state_, kArrive);
     const int merge_idx = num_arrived(before) - (num_ctas_ - num_merging_ctas_);
@@ -45,14 +46,14 @@ class SplitKvBarrier {
       state_at_leave_ = ptx::atom_add_acq_rel(state_, kLeave + kTimedOut);
       end();
       merges_ = false;
-      // They may have come by now, and count on this one.
+      // All CTAs may have arrived since the last check, and expect this one to merge.
       if (num_arrived(state_at_leave_) == num_ctas_) break;
       return {0, 0};
     }
     return share(merge_idx);
   }
 
-  // Goes, after come(): what it takes passes while rows are merged, until end().
+  // Leaves after arrive(): the latency of the atomic overlaps with the merge of rows, until end().
   __device__ void leave() {
     if (merges_) state_at_leave_ = ptx::atom_add_acq_rel(state_, kLeave);
   }
@@ -77,7 +78,8 @@ class SplitKvBarrier {
   bool merges_ = false;
 };
 
-// The rows that the CTA merges, until its first thread calls end(). All threads of the team call it.
+// Returns the rows that the CTA merges; its first thread must then call end(). Called by all threads of the
+// team.
 template <class Team>
 __device__ MergeRows arrive_and_wait(SplitKvBarrier& kv_barrier) {
   __shared__ MergeRows share;

@@ -1,4 +1,4 @@
-// A warp's rows in registers: scores of a KV tile, the online softmax, and the output accumulators.
+// Rows of a warp in registers: scores of a KV tile, the online softmax, and the output accumulators.
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
@@ -6,9 +6,9 @@
 
 namespace attend::kernels::cuda {
 
-// Rows of kRowBytes in shared memory in pieces of 16 bytes, the piece index xored with low bits of the row,
-// so that the 8 rows that one ldmatrix phase reads lie in different banks. Rows of an odd multiple of 64
-// bytes change halves of the 128 bytes of all banks from one to the next, so that two of them share an xor.
+// Rows of kRowBytes in shared memory in 16-byte pieces. The piece index is xored with low bits of the row, so
+// that the 8 rows that one ldmatrix phase reads are in different banks. Rows of an odd multiple of 64 bytes
+// alternate between the halves of the 128 bytes of all banks, so that two of them share an xor.
 template <int kRowBytes>
 struct SwizzledRows {
   static constexpr int kPieces = kRowBytes / 16;
@@ -18,8 +18,8 @@ struct SwizzledRows {
     const int low = kGroup == 8 ? row & 7 : row >> 1 & 3;
     return static_cast<uint32_t>(row * kRowBytes + ((piece ^ low) << 4));
   }
-  // `address` of a row's piece 0 or 1, in rows that begin at a multiple of 16 kGroup bytes, to that of the
-  // piece an even number behind it: one xor and an immediate.
+  // Converts the address of a row's piece 0 or 1 to that of the piece an even number after it, with one xor
+  // and an immediate. Rows start at a multiple of 16 kGroup bytes.
   __device__ static uint32_t advance(uint32_t address, int pieces) {
     return (address ^ static_cast<uint32_t>(pieces % kGroup << 4)) +
            static_cast<uint32_t>(pieces / kGroup * kGroup * 16);
@@ -48,14 +48,14 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// kRowBlocks blocks of 16 rows. Lane l holds rows l / 4 and l / 4 + 8 of a block (`half` 0 and 1), and of
-// every 8 columns 2 (l % 4) and 2 (l % 4) + 1.
+// kRowBlocks blocks of 16 rows. Lane l holds rows l / 4 and l / 4 + 8 of a block (`half` 0 and 1), and
+// columns 2 (l % 4) and 2 (l % 4) + 1 of every 8 columns.
 template <class T, int kHeadDimV, int kRowBlocks, int kKeys>
 struct WarpRows {
   static constexpr bool kKeyMajor = false;
   static constexpr int kNumRowBlocks = kRowBlocks, kNumKeys = kKeys;
-  // P relative to a stale row max may be up to 2^kSlack before softmax() raises it, and a lane's sum of P
-  // over a tile up to kMaxRowSum before softmax_with_stale_max() asks for that: f16 holds them.
+  // P relative to a stale row max may be up to 2^kSlack before softmax() raises it. A lane's sum of P over a
+  // tile may be up to kMaxRowSum before softmax_with_stale_max() requires raising it. f16 represents both.
   static constexpr float kSlack = 8.0f, kMaxRowSum = 1024.0f;
 
   float scores[kRowBlocks][kKeys / 8][4];
@@ -89,8 +89,8 @@ struct WarpRows {
   }
 
   // Online softmax: scores become P = 2^(softmax_scale_log2 (score - row_max)); out and row_sum are rescaled
-  // where the row max is raised. A row's own scores decide whether it is, so its bits do not depend on the
-  // rows beside it.
+  // if the row max is raised. Only a row's own scores determine this, so its bits do not depend on
+  // neighboring rows.
   __device__ void softmax(float softmax_scale_log2) {
     float rescale[kRowBlocks][2];
     bool changed = false;
@@ -101,7 +101,7 @@ struct WarpRows {
         float new_max = row_max_with_scores(b, half);
         if (!((new_max - row_max[b][half]) * softmax_scale_log2 > kSlack)) new_max = row_max[b][half];
         const float shift = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, softmax_scale_log2);
-        // The product rounded by itself: exactly 1 for a row whose max stays.
+        // The product is rounded separately, so that the factor is exactly 1 for a row with unchanged max.
         rescale[b][half] = ptx::ex2_approx(__fmul_rn(row_max[b][half], softmax_scale_log2) - shift);
         changed |= new_max != row_max[b][half];
         row_max[b][half] = new_max;
@@ -117,7 +117,7 @@ struct WarpRows {
         row_sum[b][half] = row_sum[b][half] * rescale[b][half] + added_sum;
       }
     }
-    // Where no row of the warp has a new max all rescales are 1: leaving them out changes no bit.
+    // If no row of the warp has a new max, all factors are 1, and skipping them changes no bit.
     if (!__any_sync(0xffffffffu, changed)) return;
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
@@ -127,10 +127,10 @@ struct WarpRows {
         for (int i = 0; i < 4; ++i) out[b][n][i] *= rescale[b][i / 2];
   }
 
-  // softmax() without a max over the tile: P is relative to row_max as it is, and a lane's sum of P shows
-  // whether P of a row is too large for that. Then the scores are lost, nothing is added, the result is
-  // false, and `rows_to_raise` has a bit for such rows (2 b + half): compute the scores again,
-  // raise_row_max(), and call this with `raised`, which accepts any sum.
+  // softmax() without a max over the tile: P is relative to the current row_max, and a lane's sum of P shows
+  // whether P of a row is too large. In this case the scores are lost, nothing is added, the result is false,
+  // and `rows_to_raise` has a bit for each such row (2 b + half). The caller must then compute the scores
+  // again, call raise_row_max(), and call this with `raised`, which accepts any sum.
   __device__ bool softmax_with_stale_max(float softmax_scale_log2, bool raised, uint32_t& rows_to_raise) {
     float added[kRowBlocks][2];
     uint32_t too_large = 0;
@@ -138,7 +138,7 @@ struct WarpRows {
     for (int b = 0; b < kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        // A row without a max has a sum that is infinite or NaN, so too large.
+        // A row without a max has an infinite or NaN sum, which counts as too large.
         float shift = __fmul_rn(row_max[b][half], softmax_scale_log2);
         if (raised && row_max[b][half] == -INFINITY) shift = 0.0f;
         float added_sum = 0.0f;
@@ -165,7 +165,7 @@ struct WarpRows {
     return true;
   }
 
-  // Raises the row max of `rows_to_raise` to that of the present scores; out and row_sum are rescaled.
+  // Raises the row max of `rows_to_raise` to that of the current scores and rescales out and row_sum.
   __device__ void raise_row_max(float softmax_scale_log2, uint32_t rows_to_raise) {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
@@ -186,7 +186,7 @@ struct WarpRows {
     }
   }
 
-  // Multiplies the scores of each row with its own of `row_scales`, which begin with the warp's first row.
+  // Multiplies the scores of each row by its factor in `row_scales`, which starts with the warp's first row.
   __device__ void scale_scores(const float* row_scales) {
     const int first_row = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
@@ -203,8 +203,8 @@ struct WarpRows {
     }
   }
 
-  // Scores whose bit is not set become -inf. `get_mask(row)`: of the warp's rows, bit i: key i of the
-  // warp's.
+  // Sets scores without a mask bit to -inf. `get_mask(row)`: mask of one of the warp's rows; bit i is the
+  // warp's key i.
   template <class VisibleOf>
   __device__ void mask(const VisibleOf& get_mask) {
     const int lane = ptx::tid_x() % 32;
@@ -222,7 +222,7 @@ struct WarpRows {
     }
   }
 
-  // `row_max` and the row's scores.
+  // Returns the maximum of `row_max` and the row's scores.
   __device__ float row_max_with_scores(int b, int half) const {
     float new_max = row_max[b][half];
 #pragma unroll
@@ -231,7 +231,7 @@ struct WarpRows {
     return quad_max(new_max);
   }
 
-  // P as operand A of mma.m16n8k16 with V, for keys 16 step and on, after softmax().
+  // Packs P as operand A of mma.m16n8k16 with V, for keys from 16 step, after softmax().
   __device__ void pack_p(int step, uint32_t (&p)[kRowBlocks][4]) const {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
@@ -244,7 +244,7 @@ struct WarpRows {
     }
   }
 
-  // Row sums over all columns: call once, after the last tile.
+  // Computes row sums over all columns. Called once, after the last tile.
   __device__ void finish_sums() {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
@@ -253,8 +253,8 @@ struct WarpRows {
   }
 };
 
-// What a lane adds to the address of 16 rows for ldmatrix_x4(): matrices 0 and 1 are rows 0 to 7 and 8 to
-// 15 of piece 0, 2 and 3 those of piece 1.
+// Returns a lane's offset from the address of 16 rows for ldmatrix_x4(): matrices 0 and 1 are rows 0 to 7 and
+// 8 to 15 of piece 0, 2 and 3 those of piece 1.
 template <class Rows>
 __device__ uint32_t row_lane() {
   const int lane = threadIdx.x % 32;

@@ -1,4 +1,4 @@
-// The rows of a work tile: new tokens of one request and the query heads of one KV head (packed GQA).
+// Rows of a work tile: new tokens of one request and the query heads of one KV head (packed GQA).
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_mask.cuh"
@@ -6,19 +6,19 @@
 
 namespace attend::kernels::cuda {
 
-// What a row of the tile is: a new token of the request and a query head.
+// A row of the tile: a new token of the request and a query head.
 struct TileRow {
   int query, head;
 };
 
-// The first `num_rows` rows of a tile are there. Methods take the parameters, which lie in a kernel's
-// constant bank.
+// The first `num_rows` rows of a tile exist. Methods receive the kernel parameters, which are in constant
+// memory.
 struct WorkTileRows {
   RequestSpan span;
   int first_query, first_in_group, num_rows;
-  int head;  // of K/V
+  int head;  // KV head
 
-  // `max_rows`: of a tile.
+  // `max_rows`: rows of a tile.
   __device__ WorkTileRows(const AttentionParams& params, const RowTile& tile, int kv_head, int max_rows)
       : span(request_span(tile)),
         first_query(tile.first_query),
@@ -34,7 +34,7 @@ struct WorkTileRows {
     return {first_query + queries, head * params.group + row - queries * params.group};
   }
 
-  // Where a row begins in `tokens`, in elements. Tiled kernels only take strides of 32 bits.
+  // Returns the offset of a row in `tokens`, in elements. Tiled kernels support only 32-bit strides.
   template <class Tokens>
   __device__ int64_t offset_in(const Tokens& tokens, const TileRow& row) const {
     const int64_t token =
@@ -43,13 +43,13 @@ struct WorkTileRows {
   }
 };
 
-// The tile's row that the warp of a thread begins with. `Config`: a TileConfig.
+// Returns the first row in the tile of a thread's warp. `Config`: a TileConfig.
 template <class Config>
 __device__ int warp_row(int thread) {
   return thread / 32 / Config::kWarpsN * Config::kRowBlocks * 16;
 }
 
-// Bit i: the row sees key first_key + i.
+// Returns a mask with bit i set if the row sees key first_key + i.
 template <int kKeys>
 __device__ uint64_t unmasked_keys(const AttentionParams& params, const WorkTileRows& rows, int tile_row,
                                   int first_key) {

@@ -1,22 +1,23 @@
-// Attention on mma.sync, for every GPU from Ampere on: query rows of one request and KV head (GQA heads
-// packed with query tokens) against KV tiles of 64 keys. Rows of K and V are looked up one by one, so that
-// any page size and layout is one code path. fp8 K/V are copied as they are and become f16 in registers.
+// Attention on mma.sync for Ampere and later GPUs: query rows of one request and KV head (GQA heads packed
+// with query tokens) against KV tiles of 64 keys. Rows of K and V are looked up individually, so that one
+// code path serves any page size and layout. fp8 K/V are copied unconverted and become f16 in registers.
 //
-//   tile        8, 16, 32, 64 or 128 rows x 64 keys (32 and 128 rows: head dim of V up to 128); of fp8, 8 and
+//   tile        8, 16, 32, 64 or 128 rows x 64 keys (32 and 128 rows: head dim of V up to 128); for fp8, 8
+//               and
 //               16 rows up to head dim 128 x 128 keys
 //               head dims 64/64, 128/128, 192/128, 256/256
-//   warps       4, all alike: all look up and copy by cp.async, all multiply with mma.m16n8k16, of 8 rows
-//               with keys as its rows. 8, 16 and 32 rows: a warp has a quarter of the keys, and the warps
-//               merge in the end, on sm_90 eight CTAs of a cluster too where work tiles are few. 64 rows: 16
-//               rows a warp. 128 rows: 32 rows a warp, or 8 warps of 16 at head dim 192
-//   registers   168 to 255 a thread, the output accumulators among them 16 to 128. Fewer in decode would let
-//               a third CTA on an SM, of the next kernel, and leave other SMs with one
+//   warps       4, all alike: all look up and copy with cp.async, all multiply with mma.m16n8k16, for 8 rows
+//               with keys as rows of operand A. 8, 16 and 32 rows: a warp has a quarter of the keys, and the
+//               warps merge at the end, on sm_90 also the eight CTAs of a cluster if work tiles are few. 64
+//               rows: 16 rows per warp. 128 rows: 32 rows per warp, or 8 warps of 16 at head dim 192
+//   registers   168 to 255 per thread, including 16 to 128 output accumulators. Fewer in decode would allow a
+//               third CTA of the next kernel on an SM, and leave other SMs with one
 //   shared      16-bit K/V, for 16 / 64 / 128 rows: 36 / 42 / 84 KB at head dim 64, 70 / 82 / 98 at 128, 88 /
 //               106 / 130 at 192, 138 / 98 / - at 256; fp8: 38 / 26 / 35, 72 / 50 / 67, 48 / 66 / 91, 74 / 98
 //               / -. 32 rows: 39, 75, 94; fp8 39, 75, 79. In clusters 53, 103, 88, 138 for 16 rows, 55, 107,
-//               97 for 32; 8 rows as 16, less some KB. Queries, and 1 to 3 stages of a KV tile, over which
-//               the output is staged
-//   bytes       of a KV tile: 128 (head_dim_qk + head_dim_v), half of it in fp8
+//               97 for 32; 8 rows as 16, less some KB. Queries, and 1 to 3 stages of a KV tile, which the
+//               output staging overlays
+//   bytes       per KV tile: 128 (head_dim_qk + head_dim_v), half of it in fp8
 //   bound       8, 16 and 32 rows: reading K/V; 64 and 128 rows: tensor cores and the softmax's exponentials
 #pragma once
 
@@ -47,22 +48,23 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// A CTA. `kElement`: of K and V; the MMAs are of this type, of f16 for fp8. `kFixedSplits`: the plan has
-// them. `kInlinePlan`: its CTAs derive it. `kClusters`: what the plan calls a CTA is a cluster, whose CTAs
-// share the keys.
+// A CTA. `kElement`: element type of K and V; the MMAs have this type, or f16 for fp8. `kFixedSplits`: the
+// plan has fixed splits. `kInlinePlan`: the CTAs derive the plan. `kClusters`: a CTA of the plan is a
+// cluster, and its CTAs share the keys.
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan,
           bool kClusters>
 class AttentionCta {
   static constexpr bool kFp8 = is_fp8(kElement);
   using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
   using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows, kClusters>;
-  static_assert(!kFixedSplits || Config::kWarpsN == 1, "warps that share rows add in another order");
-  // Where a taller tile takes many rows, this one may leave warps without any.
+  static_assert(!kFixedSplits || Config::kWarpsN == 1, "warps that share rows sum in another order");
+  // If a taller tile serves many rows, this one may leave warps without rows.
   static constexpr bool kMayHaveIdleWarps = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
-  // An SM that has one CTA alone copies beside the softmax what else QK^T would wait for.
+  // An SM with a single CTA copies data during the softmax that QK^T would otherwise wait for.
   static constexpr bool kCopiesAfterQk = kClusters && Config::kStages == 3;
-  // Tall tiles have no registers for more, and few partial results; nor have tiles that hold many queries
-  // (kManyAccumulators) for keys of fp8 and derive a plan.
+  // Merges partial results with fewer loads in flight if registers are limited: in tall tiles, which have few
+  // partial results, and in tiles that hold many queries (kManyAccumulators), have fp8 keys and derive a
+  // plan.
   static constexpr bool kManyAccumulators =
       kTileRows == 16 ? kHeadDimQk == 128 : kTileRows == kKeyMajorRows && kHeadDimQk == 192;
   static constexpr bool kMergesInShared = kTileRows == 128 || (kFp8 && kInlinePlan && kManyAccumulators);
@@ -87,17 +89,17 @@ class AttentionCta {
   using Epilogue = AttentionEpilogue<T, Config, kHeadDimV, Warp, kClusters>;
 
   static constexpr int kQueryBytes = kRows * kHeadDimQk * 2;
-  // The epilogue's staging lies over the stages.
+  // The staging of the epilogue overlays the stages.
   static constexpr int kFullKeysAt =
       kQueryBytes +
       (Pipeline::kSharedBytes > Epilogue::kSharedBytes ? Pipeline::kSharedBytes : Epilogue::kSharedBytes);
   static constexpr int kWorkTileRowsAt = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
   static constexpr int kRowScalesAt = kWorkTileRowsAt + static_cast<int>(sizeof(WorkTileRows));
 
-  // Tall tiles have no registers for it; their requests have several.
+  // Tall tiles have no registers for an inline plan; their requests have several row tiles.
   static_assert(!kInlinePlan || (kTileRows <= 64 && !kFixedSplits));
   using Plan = CtaPlan<kThreads, kInlinePlan>;
-  // Of a request's only row tile.
+  // Stores new keys if the request has a single row tile.
   static constexpr bool kStoresNewKeys = kInlinePlan && !kFp8;
 
  public:
@@ -130,13 +132,14 @@ class AttentionCta {
   }
 
  private:
-  // Decode leaves most of an SM's registers and shared memory free: the next kernel may prefetch beside it.
+  // Decode leaves most of an SM's registers and shared memory free, so the next kernel may prefetch
+  // concurrently.
   __device__ static void sync_with_previous_kernel() {
     ptx::griddepcontrol_wait();
     if constexpr (Config::kDecode) ptx::launch_dependents();
   }
 
-  // After a partial result of the work tile: merges all of them if this was the last to be written.
+  // Called after a partial result of the work tile was written: if it was the last one, merges all of them.
   __device__ void finish_work_tile(const Plan& plan, const WorkTileRows& rows, const RowTile& tile,
                                    const KvTileRange& range) {
     const PartialResults partials =
@@ -163,15 +166,15 @@ class AttentionCta {
       merge_partials<kHeadDimV, kThreads, kMergeUnroll>(params_, partials, 0, rows.num_rows, row_of);
   }
 
-  // `prefetches`: the kernel before has not ended. Keys of the prefix are loaded at once, what it may still
-  // write after griddepcontrol_wait().
+  // `prefetches`: the previous kernel has not finished. Keys of the prefix are loaded immediately; keys that
+  // it may still write, after griddepcontrol_wait().
   __device__ void attend(const WorkTileRows& work_tile, RowTile tile, const KvTileRange& range,
                          bool prefetches) {
     const BatchParams& batch = params_.batch;
     const int last_query = work_tile.at(params_, work_tile.num_rows - 1).query;
     if (batch.window_left >= 0 || batch.chunk > 0)
       clip_to_layer(tile, key_range(batch, work_tile.span, work_tile.first_query, last_query));
-    // The plan may be one of a layer without a window: keys outside of this layer's window are not read.
+    // The plan may be that of a layer without a window: keys outside of this layer's window are not read.
     const int kv_tile_keys = params_.plan.kv_tile_keys;
     const int range_begin = (tile.first_kv_tile + range.first) * kv_tile_keys;
     int first_position = max(range_begin, tile.kv_begin / kKeys * kKeys);
@@ -184,7 +187,7 @@ class AttentionCta {
     }
     const int num_stages = max(0, (range_end - first_position + kStageKeys - 1) / kStageKeys);
     pipeline_.set_tiles(tile, work_tile.head, first_position, range_end, num_stages);
-    // Before locate(), behind whose barrier they are read.
+    // Before locate(), since they are read after its barrier.
     if (kStoresNewKeys && params_.batch.seqlen_new > 0)
       store_new_keys<kThreads>(params_, tile.request, tile.seqlen_kv, work_tile.head, first_position,
                                range_end);
@@ -195,7 +198,7 @@ class AttentionCta {
       ptx::griddepcontrol_wait();
     }
     const auto descale = [&](const HeadScaleParams& scales) {
-      // Tall tiles have no registers for them.
+      // Tall tiles have no registers for descales.
       return kFp8 && Config::kDecode ? load_head_scale(scales, tile.request, work_tile.head) : 1.0f;
     };
     const float value_scale = descale(params_.v_scales);
@@ -207,16 +210,17 @@ class AttentionCta {
     } else {
       copy_queries<kHeadDimQk, kRows, kThreads>(params_, work_tile, shared_);
     }
-    // Pages are on their way meanwhile. Behind the barrier of locate() it is read.
+    // Overlaps with the page lookups. The result is read after the barrier of locate().
     if (threadIdx.x == 0) find_full_keys(work_tile, last_query);
     if (!Config::kPrefetchesPrefix || !prefetches)
       pipeline_.locate();
     else if (kFixedSplits)
       __syncthreads();
     pipeline_.fill(num_filled);
-    // After these copies are issued: the next kernel's come before later ones of this.
+    // After these copies were issued, so that copies of the next kernel come after them, but before later
+    // copies of this kernel.
     if (Config::kDecode && prefetches) ptx::launch_dependents();
-    // Read behind the barrier of the first tile.
+    // Read after the barrier of the first tile.
     if constexpr (kFp8) queries.store(params_, score_scale, shared_, row_scales());
     const WorkTileRows& rows = kFixedSplits ? shared_rows() : work_tile;
 
@@ -273,7 +277,8 @@ class AttentionCta {
     }
   }
 
-  // P of the key tile from `first_key` on, in stage i: QK^T, mask, softmax. `first`: of the work tile.
+  // Computes P of the key tile from `first_key` in stage i: QK^T, mask, softmax. `first`: first tile of the
+  // work tile.
   __device__ void compute_p(const WorkTileRows& rows, Warp& warp, uint32_t q, uint32_t k,
                             float softmax_scale_log2, int i, int first_key, bool first) {
     if constexpr (Config::kStaleMax && !kFixedSplits) {
@@ -295,13 +300,13 @@ class AttentionCta {
     }
   }
 
-  // Scale, cap and mask of the scores.
+  // Scales, caps and masks the scores.
   __device__ void finish_scores(const WorkTileRows& rows, Warp& warp, int first_key) {
-    // Takes back what rows of ConvertedQueries are scaled with.
+    // Undoes the row scaling of ConvertedQueries.
     if constexpr (kFp8) warp.scale_scores(row_scales() + warp_row<Config>(threadIdx.x));
     if (params_.logit_cap > 0.0f) cap_scores(params_, warp);
     const KeyRange full = full_keys();
-    // A tile of several key tiles may end behind the CTA's range.
+    // A stage of several key tiles may extend past the CTA's range.
     constexpr bool kEnds = Config::kTwoKeyTiles;
     const int end = kEnds ? min(full.end, pipeline_.end()) : full.end;
     if (first_key < full.begin || first_key + kKeys > end)
@@ -312,7 +317,7 @@ class AttentionCta {
     return static_cast<int>(threadIdx.x) / 32 % Config::kWarpsN * kKeysPerWarp;
   }
 
-  // Those that every row of the tile sees. By one thread.
+  // Finds the keys that every row of the tile sees. Called by one thread.
   __device__ void find_full_keys(const WorkTileRows& rows, int last_query) const {
     const BatchParams& batch = params_.batch;
     KeyRange full{0, 0};
@@ -321,7 +326,7 @@ class AttentionCta {
     full_keys() = full;
     if (kFixedSplits) shared_rows() = rows;
   }
-  // In shared memory, where they take no registers from the accumulators.
+  // Kept in shared memory, to save registers for the accumulators.
   __device__ WorkTileRows& shared_rows() const {
     return *reinterpret_cast<WorkTileRows*>(shared_ + kWorkTileRowsAt);
   }

@@ -1,4 +1,4 @@
-// How attention on mma.sync ends with a work tile: its rows to the output, or to a partial result of the
+// Epilogue of attention on mma.sync: writes a work tile's rows to the output, or to a partial result of the
 // plan.
 #pragma once
 
@@ -12,31 +12,31 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Epilogue: a work tile's rows to the output, or to a partial result of the plan. `T`: the 16-bit type of the
-// MMAs. `kClusters`: the CTAs of a cluster have the same rows over different keys, rank 0 the lowest.
+// Writes a work tile's rows to the output, or to a partial result of the plan. `T`: 16-bit type of the MMAs.
+// `kClusters`: the CTAs of a cluster have the same rows over different keys, rank 0 the lowest.
 template <class T, class Config, int kHeadDimV, class Warp, bool kClusters>
 class AttentionEpilogue {
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kWarpsN = Config::kWarpsN;
   static_assert(!kClusters || kWarpsN > 1);
-  // Warps that share rows merge in shared memory: [kWarpsN, kRows, kMergePitch], row maxes and row sums
-  // [kWarpsN, kRows]. Behind that lies what the CTAs of a cluster send one another, by their rank:
-  // [kClusterSize, kRows] of the columns that are this CTA's, and their rows' states.
+  // Warps that share rows merge in shared memory: [kWarpsN, kRows, kMergePitch], row maxima and row sums
+  // [kWarpsN, kRows]. They are followed by data that the CTAs of a cluster send, by their rank:
+  // [kClusterSize, kRows] of this CTA's columns, and their rows' states.
   static constexpr int kMergePitch = kHeadDimV + 4;
   static constexpr int kMergeBytes = kWarpsN * kRows * (kMergePitch + 2) * static_cast<int>(sizeof(float));
   static constexpr int kReceivedBytes = kRows * kHeadDimV * static_cast<int>(sizeof(float));
   static constexpr int kStatesBytes = kClusterSize * kRows * static_cast<int>(sizeof(float2));
 
  public:
-  // Shared memory that write() takes, past the last use of keys and values.
+  // Shared memory of write(), which reuses that of keys and values.
   static constexpr int kSharedBytes =
       (kWarpsN > 1 ? kMergeBytes : kRows * kHeadDimV * 2) + (kClusters ? kReceivedBytes + kStatesBytes : 0);
 
-  // `value_scale`: what values are multiplied by besides params.v_scale.
+  // `value_scale`: factor of the values in addition to params.v_scale.
   __device__ AttentionEpilogue(const AttentionParams& params, const WorkTileRows& rows, float value_scale,
                                char* shared)
       : params_(params), rows_(rows), value_scale_(value_scale), staging_(shared) {}
 
-  // `partial_idx`: of the plan; -1: the output. All threads call it.
+  // `partial_idx`: partial result of the plan; -1: the output. Called by all threads.
   __device__ void write(const Warp& warp, float softmax_scale_log2, int partial_idx) const {
     if constexpr (Config::kWarpsN > 1)
       merge_warps(warp, softmax_scale_log2, partial_idx);
@@ -47,7 +47,7 @@ class AttentionEpilogue {
   }
 
  private:
-  // Where a row goes, in the output or in partial result `partial_idx`, and its scale.
+  // Address of a row in the output or in partial result `partial_idx`, and its scale.
   struct RowTarget {
     char* out;
     float scale;
@@ -73,7 +73,7 @@ class AttentionEpilogue {
     return {out_row(row), result.out_scale * value_scale_};
   }
 
-  // Float32: the output or a partial result.
+  // Writes float32: the output or a partial result.
   __device__ void write_wide_rows(const Warp& warp, float softmax_scale_log2, int partial_idx) const {
     const int thread = ptx::tid_x(), lane = thread % 32;
 #pragma unroll
@@ -96,14 +96,14 @@ class AttentionEpilogue {
     }
   }
 
-  // K and V of fp8 leave open which of the two 16-bit types the output has.
+  // With fp8 K and V, the output may have either 16-bit type.
   __device__ uint32_t pack_out(float a, float b) const {
     if constexpr (Config::kConvertsFp8)
       if (params_.out_element == Element::kBF16) return pack(a, b, __nv_bfloat16());
     return pack(a, b, T());
   }
 
-  // By way of shared memory, so that a warp writes whole rows.
+  // Writes through shared memory, so that a warp writes whole rows.
   __device__ void write_narrow_rows(const Warp& warp, float softmax_scale_log2) const {
     using Rows = SwizzledRows<kHeadDimV * 2>;
     constexpr int kWarpRows = Config::kRowBlocks * 16;
@@ -138,7 +138,7 @@ class AttentionEpilogue {
     }
   }
 
-  // A warp's rows and their states to shared memory, for merge_warps().
+  // Stores a warp's rows and their states to shared memory for merge_warps().
   __device__ static void put_rows(const Warp& warp, float* outs, float* row_maxes, float* row_sums) {
     if constexpr (Warp::kKeyMajor) {
       warp.put_states(row_maxes, row_sums);
@@ -163,18 +163,18 @@ class AttentionEpilogue {
     }
   }
 
-  // The warps hold the same rows over different keys. Warp 0 comes first, so that the order is fixed.
+  // Merges warps that hold the same rows over different keys. Warp 0 is first, so that the order is fixed.
   __device__ void merge_warps(const Warp& warp, float softmax_scale_log2, int partial_idx) const {
     float* outs = reinterpret_cast<float*>(staging_);
     float* row_maxes = outs + kWarpsN * kRows * kMergePitch;
     float* row_sums = row_maxes + kWarpsN * kRows;
-    // This CTA's keys and values are used: others may write over them.
+    // This CTA's keys and values are no longer needed: other CTAs may overwrite them.
     if constexpr (kClusters) ptx::cluster_arrive();
     __syncthreads();
     const int w = threadIdx.x / 32;
     put_rows(warp, outs + w * kRows * kMergePitch, row_maxes + w * kRows, row_sums + w * kRows);
     __syncthreads();
-    // A few neighboring threads share a row.
+    // Several neighboring threads share a row.
     constexpr int kLanes = kThreads / kRows;
     const int tile_row = threadIdx.x / kLanes, lane_in_row = threadIdx.x % kLanes;
     const bool valid = tile_row < rows_.num_rows;
@@ -207,7 +207,7 @@ class AttentionEpilogue {
     }
   }
 
-  // Four columns of a row.
+  // Writes four columns of a row.
   __device__ void write_columns(const RowTarget& target, int partial_idx, int column,
                                 const float4& out) const {
     if (column >= params_.head_dim_v) return;
@@ -220,12 +220,12 @@ class AttentionEpilogue {
           make_uint2(pack_out(out.x * f, out.y * f), pack_out(out.z * f, out.w * f));
   }
 
-  // Of a cluster's.
+  // Columns per CTA of a cluster.
   static constexpr int kColumnsPerCta = kHeadDimV / kClusterSize;
   static_assert(kColumnsPerCta % 4 == 0);
   __device__ char* received() const { return staging_ + kMergeBytes; }
 
-  // To every CTA of the cluster its columns of this one's row, and the row's state.
+  // Sends to every CTA of the cluster its columns of this row, and the row's state.
   template <class ColumnsAt>
   __device__ void send(int tile_row, int lane_in_row, const float2& state,
                        const ColumnsAt& columns_at) const {
@@ -243,7 +243,7 @@ class AttentionEpilogue {
       ptx::st_shared_cluster(ptx::mapa(states + 8 * static_cast<uint32_t>(row), to), state);
   }
 
-  // This CTA's columns of all rows.
+  // Merges this CTA's columns of all rows.
   __device__ void merge_received(float softmax_scale_log2, int partial_idx) const {
     constexpr int kPieces = kColumnsPerCta / 4;
     const int rank = ptx::cluster_rank();

@@ -1,4 +1,4 @@
-// The kernel that a plan asks for, among those of one dtype and head dims.
+// Selects the kernel of one dtype and head dims that a plan requires.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
       kSharedBytes ==
       config_shared_bytes<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows, kFixedSplits, kClusters>());
   allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
-  // Fixed splits: no more CTAs than there are banks.
+  // Fixed splits: the number of CTAs is limited by the accumulator storage.
   if (kFixedSplits)
     num_row_tiles = std::min(num_row_tiles, std::max(1, params.plan.num_ctas / params.num_kv_heads));
   constexpr int kCtasPerPlannedCta = kClusters ? kClusterSize : 1;
@@ -33,8 +33,8 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                     kCtasPerPlannedCta, shared_carveout(params.plan, kSharedBytes));
 }
 
-// One dtype and head dims, over all tile heights. The plan never has 8 to 32 rows with fixed splits, nor
-// more rows than max_tile_rows(); CTAs derive it for up to 64 rows. Clusters are of decode alone.
+// Instances of one dtype and head dims for all tile heights. A plan never has 8 to 32 rows with fixed splits,
+// nor more rows than max_tile_rows(); CTAs derive it for up to 64 rows. Only decode uses clusters.
 template <Element kElement, int kHeadDimQk, int kHeadDimV>
 void launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
   const PlanView& plan = params.plan;

@@ -1,4 +1,4 @@
-// How the queries of a work tile come to shared memory: as they are, or for fp8 keys as f16.
+// Loads the queries of a work tile to shared memory: unchanged, or for fp8 keys as f16.
 #pragma once
 
 #include <type_traits>
@@ -11,8 +11,8 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Producer of the queries: starts the copies of a work tile's. They lie in shared memory as [kRows,
-// kHeadDimQk] of 16 bits, swizzled for ldmatrix; rows beyond the request's are zero. A few neighboring
+// Producer of the queries: starts the copies of a work tile. Their layout in shared memory is [kRows,
+// kHeadDimQk] of 16 bits, swizzled for ldmatrix; rows past the request's are zero. Several neighboring
 // threads share a row.
 template <int kHeadDimQk, int kRows, int kThreads>
 __device__ void copy_queries(const AttentionParams& params, const WorkTileRows& rows, char* shared) {
@@ -38,13 +38,13 @@ __device__ void copy_queries(const AttentionParams& params, const WorkTileRows& 
   }
 }
 
-// Queries for fp8 keys are f16, whatever they come as, in the column order of Fp8WarpTile. Powers of two take
-// a row to the range of f16 and back; bf16 has 3 bits more of exponent.
+// Scales of a row of queries. With fp8 keys, queries of any dtype are converted to f16, in the column order
+// of Fp8WarpTile. Powers of two scale a row to the range of f16 and back; bf16 has 3 more exponent bits.
 struct RowScale {
   float to_f16, from_f16;
 };
-// For a row whose largest magnitude is `row_absmax`: that comes to lie in [2^8, 2^9), far below f16's
-// largest, and what is lost is below 2^-23 of it.
+// Returns the scale of a row with largest magnitude `row_absmax`. The scaled maximum is in [2^8, 2^9), far
+// below the largest f16, and the error is below 2^-23 of it.
 __device__ inline RowScale row_scale(float row_absmax) {
   constexpr int kBias = 127, kExponent = 8;
   const int exponent =
@@ -53,12 +53,12 @@ __device__ inline RowScale row_scale(float row_absmax) {
           __int_as_float((exponent - kExponent) << 23)};
 }
 
-// Eight threads hold a row of 8 * 8 * kGroups columns; thread `lane` (of 8) its pieces of 8 columns lane,
-// lane + 8, ... Writes them to row `row` at shared address `rows` and returns the scale to undo in the
-// scores.
+// Writes a row to row `row` at shared address `rows`, and returns the scale to undo in the scores. Eight
+// threads hold a row of 8 * 8 * kGroups columns; thread `lane` (of 8) has pieces lane, lane + 8, ... of 8
+// columns.
 //
-// Of every 16 columns, 4 c and 4 c + 1 go to places 2 c and 2 c + 1, and 4 c + 2 and 4 c + 3 to 2 c + 8 and
-// 2 c + 9.
+// Of every 16 columns, 4 c and 4 c + 1 move to positions 2 c and 2 c + 1, and 4 c + 2 and 4 c + 3 to 2 c + 8
+// and 2 c + 9.
 template <int kHeadDim, int kGroups>
 __device__ float store_f16_queries(const float (&columns)[kGroups][kGroupElements], char* rows, int row,
                                    int lane) {
@@ -87,9 +87,8 @@ __device__ float store_f16_queries(const float (&columns)[kGroups][kGroupElement
   return scale.from_f16;
 }
 
-// Producer of queries for fp8 keys, of 16 bits each: as copy_queries(), by way of registers, so that keys are
-// on their way before queries are converted. Each row is scaled by a power of two that scale_scores() takes
-// back.
+// Producer of 16-bit queries for fp8 keys: like copy_queries(), but through registers, so that keys are being
+// loaded before queries are converted. Each row is scaled by a power of two, which scale_scores() undoes.
 template <int kHeadDimQk, int kRows, int kThreads>
 class ConvertedQueries {
   static constexpr int kLanes = 8, kRowsPerRound = kThreads / kLanes, kGroups = kHeadDimQk / 8 / kLanes;
@@ -97,7 +96,7 @@ class ConvertedQueries {
   static_assert(kHeadDimQk / 8 % kLanes == 0 && (kRows % kRowsPerRound == 0 || kRows < kRowsPerRound));
 
  public:
-  // Starts the loads.
+  // Issues the loads.
   __device__ void load(const AttentionParams& params, const WorkTileRows& rows) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
@@ -113,11 +112,11 @@ class ConvertedQueries {
     }
   }
 
-  // To [kRows, kHeadDimQk] at `shared`; what scores of each row are to be multiplied by, `score_scale` among
-  // it, to `row_scales`.
+  // Stores queries to [kRows, kHeadDimQk] at `shared`, and the factors of each row's scores, including
+  // `score_scale`, to `row_scales`.
   __device__ void store(const AttentionParams& params, float score_scale, char* shared,
                         float* row_scales) const {
-    // Whole warps.
+    // Exits whole warps only.
     if (kRows < kRowsPerRound && static_cast<int>(threadIdx.x) >= kRows * kLanes) return;
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {

@@ -1,6 +1,6 @@
-# The instances of the sm80 attention kernels: dtype of K and V, head dims. q has the dtype of K and V, or either of
-# the 16-bit ones where those are fp8. Head dims in between run in the next instance that holds them; of two that hold
-# them the first in this list is taken.
+# Instances of the sm80 attention kernels: dtype of K and V, head dims. q has the dtype of K and V, or with
+# fp8 either 16-bit dtype. Head dims in between run in the next larger instance; if two support them, in the first of this
+# list.
 set(sm80_attention_instances
   # kv qk  v
   "bf16 64  64"
@@ -20,7 +20,7 @@ set(sm80_attention_instances
   "e5m2 192 128"
   "e5m2 256 256")
 if(ATTEND_SAMPLE_KERNELS)
-  set(sm80_attention_instances "bf16 64  64" "e5m2 256 256")  # each takes as long as ten other kernels
+  set(sm80_attention_instances "bf16 64  64" "e5m2 256 256")  # each compiles as long as ten other kernels
 endif()
 
 set(element_bf16 kBF16)

@@ -1,5 +1,5 @@
-// The K/V pipeline of the mma.sync kernels: stages of KV tiles in shared memory, filled by cp.async row by
-// row through the page index while others are read.
+// K/V pipeline of the mma.sync kernels: stages of KV tiles in shared memory, filled with cp.async row by row
+// through the page index while others are read.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -9,14 +9,14 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// `kBytes`: of a stored element. `kFillsAllStages`: the prologue fills all stages, not all but one: a work
-// tile of few KV tiles waits once less. Rows are swizzled as ldmatrix wants them. Positions outside
-// [kv_begin, kv_end) become zero rows, whatever the pool holds. `kReadsOnce`: of a request's CTAs no
-// other wants the same rows of a head, so they need not stay in L2; requests that share pages do want them.
+// `kBytes`: bytes per stored element. `kFillsAllStages`: the prologue fills all stages instead of all but
+// one, so that a work tile of few KV tiles waits once less. Rows are swizzled for ldmatrix. Positions outside
+// [kv_begin, kv_end) become zero rows, whatever the pool contains. `kReadsOnce`: no other CTA of a request
+// reads the same rows of a head, so they need not stay in L2; requests that share pages do read them again.
 template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages,
           bool kFillsAllStages, bool kReadsOnce>
 class KvPipeline {
-  // Where the K and V rows of a position begin in global memory; 0: no row.
+  // Global addresses of the K and V rows of a position; 0: no row.
   struct alignas(16) RowAddress {
     uint64_t k, v;
   };
@@ -25,14 +25,14 @@ class KvPipeline {
   static constexpr int kTileBytesK = kKeys * kHeadDimQk * kBytes;
   static constexpr int kTileBytesV = kKeys * kHeadDimV * kBytes;
   static constexpr int kStageBytes = kTileBytesK + kTileBytesV;
-  // One stage: the values of a tile come in during QK^T, the keys of the next tile during PV.
+  // With one stage, the values of a tile are loaded during QK^T, and the keys of the next tile during PV.
   static constexpr bool kOneStage = kStages == 1;
-  // Tiles under way while one is computed.
+  // Tiles in flight while one is computed.
   static constexpr int kAhead = kOneStage ? 1 : kStages - 1;
   static constexpr int kAddressStages = kAhead + 1;
-  // Tiles whose rows are looked up at the same time: a thread has one look-up under way.
+  // Tiles with concurrent row lookups: a thread has one lookup in flight.
   static constexpr int kLookUps = kThreads / kKeys < kAddressStages ? kThreads / kKeys : kAddressStages;
-  // Tiles of the prologue.
+  // Tiles loaded in the prologue.
   static constexpr int kFirst = kFillsAllStages ? kStages : kAhead;
   static_assert(kLookUps >= kFirst);
   static constexpr int kSharedBytes =
@@ -43,8 +43,8 @@ class KvPipeline {
         tiles_(ptx::shared_address(shared)),
         addresses_(reinterpret_cast<RowAddress*>(shared + kStages * kStageBytes)) {}
 
-  // Sets `count` tiles of positions [first_position, end) for one KV head and starts the look-ups of the
-  // first.
+  // Sets `count` tiles of positions [first_position, end) for one KV head and starts the lookups of the first
+  // ones.
   __device__ void set_tiles(const RowTile& tile, int head, int first_position, int end, int count) {
     request_ = tile.request;
     kv_begin_ = tile.kv_begin;
@@ -56,7 +56,7 @@ class KvPipeline {
     for (int i = 0; i < kLookUps; ++i) look_up(i);
   }
 
-  // Publishes the addresses of the first tiles' rows, after aim().
+  // Publishes the addresses of the first tiles' rows, after set_tiles().
   __device__ void locate() {
 #pragma unroll
     for (int i = 0; i < kLookUps; ++i) publish(i);
@@ -64,8 +64,8 @@ class KvPipeline {
     if constexpr (kLookUps == kAhead) look_up(kAhead);
   }
 
-  // Prologue, before the kernel before has ended: starts the copies of those of the first tiles that have no
-  // key from position `end` on, after locate(). Returns how many they are.
+  // Prologue before the previous kernel has finished, after locate(): starts the copies of those of the first
+  // tiles that have no key from position `end` on. Returns their number.
   __device__ int fill_before(int end) {
     const int num_whole = max(0, end - first_position_) / kKeys;
     const int num_tiles = min(kFirst, end >= kv_end_ ? count_ : num_whole);
@@ -75,8 +75,8 @@ class KvPipeline {
     return num_tiles;
   }
 
-  // Prologue: starts the copies of the first tiles but the `num_filled` of fill_before(), after locate(). The
-  // first cp.async group has whatever was copied before.
+  // Prologue after locate(): starts the copies of the first tiles except the `num_filled` of fill_before().
+  // The first cp.async group includes all earlier copies.
   __device__ void fill(int num_filled) {
 #pragma unroll
     for (int i = 0; i < kFirst; ++i) {
@@ -86,7 +86,8 @@ class KvPipeline {
     if constexpr (kLookUps == kAhead) publish(kAhead);
   }
 
-  // Waits for the keys of tile i, and its values too unless kOneStage. All threads are past tile i - 1 then.
+  // Waits for the keys of tile i, and for its values unless kOneStage. All threads have then finished tile i
+  // - 1.
   __device__ void wait(int i) {
     if (kFillsAllStages && i == 0)
       ptx::cp_async_wait_group<kFirst - 1>();
@@ -95,7 +96,7 @@ class KvPipeline {
     __syncthreads();
   }
 
-  // Starts the copies into the stage that wait(i) has freed, and the page look-up of a later tile.
+  // Starts the copies into the stage that wait(i) has freed, and the page lookup of a later tile.
   __device__ void refill(int i) {
     start_copies(i);
     look_up_next(i);
@@ -112,8 +113,8 @@ class KvPipeline {
     }
   }
 
-  // kOneStage: waits for the values of tile i and starts the copy of the next keys. After the last use of its
-  // keys.
+  // kOneStage: waits for the values of tile i and starts the copy of the next keys. Called after the last use
+  // of the tile's keys.
   __device__ void wait_for_values(int i) {
     if constexpr (!kOneStage) return;
     ptx::cp_async_wait_group<0>();
@@ -122,12 +123,12 @@ class KvPipeline {
     ptx::cp_async_commit_group();
   }
 
-  // Publishes the row addresses that refill(i) has looked up. After wait_for_values(i), so that the load is
-  // under way during QK^T and nobody waits for it at a barrier.
+  // Publishes the row addresses that refill(i) has looked up. Called after wait_for_values(i), so that the
+  // load overlaps with QK^T and does not delay a barrier.
   __device__ void publish_next(int i) { publish(i + kAhead + 1); }
 
   __device__ int count() const { return count_; }
-  // Behind the last position.
+  // Returns the end of the positions.
   __device__ int end() const { return kv_end_; }
   __device__ int first_position(int i) const { return first_position_ + i * kKeys; }
 
@@ -135,29 +136,30 @@ class KvPipeline {
   __device__ uint32_t v(int i) const { return k(i) + kTileBytesK; }
 
  private:
-  // Whether this thread looks up a row of key tile i: groups of kKeys threads take turns, so that no warp
-  // has more to do than another.
+  // Returns true if this thread looks up a row of key tile i. Groups of kKeys threads alternate, so that all
+  // warps have the same work.
   __device__ bool is_lookup_thread(int i) const {
     return i < count_ && static_cast<int>(threadIdx.x) / kKeys == i % (kThreads / kKeys);
   }
-  // This thread's position in key tile i.
+  // Returns this thread's position in key tile i.
   __device__ int position(int i) const {
     return first_position_ + i * kKeys + static_cast<int>(threadIdx.x) % kKeys;
   }
 
-  // Page of this thread's position, to publish later: the load returns while the tile before is computed.
+  // Looks up the page of this thread's position, to be published later: the load returns while the previous
+  // tile is computed.
   __device__ void look_up(int i) {
     if (!is_lookup_thread(i)) return;
     const int p = position(i);
     page_ = p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
   }
 
-  // Publishes where the rows of key tile i begin.
+  // Publishes the addresses of the rows of key tile i.
   __device__ void publish(int i) {
     if (!is_lookup_thread(i)) return;
     const int in_page = position(i) & (params_.index.page_size - 1);
     const auto address = [&](const PagedRows& rows) -> uint64_t {
-      // Tiled kernels only take strides of 32 bits.
+      // Tiled kernels support only 32-bit strides.
       int64_t offset = ptx::mad_wide(page_, static_cast<int32_t>(rows.page_stride), 0);
       offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows.token_stride), offset);
       offset = ptx::mad_wide(head_, static_cast<int32_t>(rows.head_stride), offset);
@@ -177,7 +179,7 @@ class KvPipeline {
   __device__ void copy_values(int i) {
     copy_half<kHeadDimV>(i, params_.v, params_.head_dim_v, &RowAddress::v, v(i));
   }
-  // Nothing when there is no tile i.
+  // Does nothing if there is no tile i.
   template <int kHeadDim>
   __device__ void copy_half(int i, const PagedRows& rows, int head_dim, uint64_t RowAddress::*half,
                             uint32_t to) {
@@ -188,8 +190,9 @@ class KvPipeline {
     copy_rows<kHeadDim>([&](int row) { return addresses[row].*half; }, head_dim, whole, rows.data, to);
   }
 
-  // A few neighboring threads share a row, so that a warp reads whole sectors of few rows at a time and a
-  // thread needs few addresses. `whole`: every row is there. `somewhere`: an address where nothing is read.
+  // Several neighboring threads share a row, so that a warp reads whole sectors of few rows at a time and a
+  // thread needs few addresses. `whole`: all rows exist. `somewhere`: a valid address for copies that read
+  // nothing.
   template <int kHeadDim, class AddressOf>
   __device__ void copy_rows(const AddressOf& row_address, int head_dim, bool whole, const void* somewhere,
                             uint32_t to) {

@@ -1,10 +1,10 @@
-// Merges what the CTAs of a streamed plan left of work tiles of many rows.
+// Merges the partial results of a streamed plan for work tiles of many rows.
 //
-//   tile        8 rows of a work tile a CTA, 16 lanes a row
+//   tile        8 rows of a work tile per CTA, 16 lanes per row
 //   warps       4, all alike
-//   registers   118 (head dim of V 64), 172 (128), 193 (256), 219 (512): loads under way
+//   registers   118 (head dim of V 64), 172 (128), 193 (256), 219 (512): loads in flight
 //   shared      none
-//   bytes       of a row: 4 head_dim_v + 8 for each partial result, mostly from L2
+//   bytes       per row: 4 head_dim_v + 8 for each partial result, mostly from L2
 //   bound       latency of the loads
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
@@ -17,7 +17,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kRowsPerCta = 8;
 
-// CTA (c, y): rows kRowsPerCta y and on of the work tile that begins in CTA c of attention and ends in a
+// CTA (c, y) merges rows from kRowsPerCta y of the work tile that starts in CTA c of attention and ends in a
 // later one.
 template <int kHeadDimV, int kAtOnce = merge_at_once(kHeadDimV)>
 __global__ void __launch_bounds__(kThreads)
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads)
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int cta = static_cast<int>(blockIdx.x);
-  // Both loads at once; a tile behind the last KV tile is not looked at.
+  // Issues both loads together. Tiles past the last KV tile are skipped.
   const PlanHeader header = *params.plan.header;
   const auto [tile, head, num_done, length] = params.plan.cta_starts[cta + params.plan.heads_per_round];
   if ((cta / params.plan.heads_per_round + 1) * header.partition.cta_range >= header.num_partition_units)

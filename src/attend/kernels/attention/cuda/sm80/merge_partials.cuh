@@ -1,7 +1,6 @@
-// Merges the partial results of a work tile that lies in several CTAs (split KV). Where rows are few, the CTA
-// that ends last does it, as a counter of the work tile says; which one that is changes no bit. Where rows
-// are many, that is more than one SM can read in good time, and a kernel of its own does it
-// (merge_partials.cu).
+// Merges the partial results of a work tile that spans several CTAs (split KV). If rows are few, the CTA that
+// finishes last merges, as determined by a counter of the work tile; results do not depend on which one it
+// is. If rows are many, one SM would take too long, and a separate kernel merges (merge_partials.cu).
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/complete_partials.cuh"
@@ -11,11 +10,12 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Partial results of a row that a thread has loads under way for: 32 of 16 bytes.
+// Partial results of a row for which a thread has loads in flight: 32 of 16 bytes.
 constexpr int merge_at_once(int head_dim_v) { return head_dim_v <= 128 ? 16 : 2048 / head_dim_v; }
 
-// Rows [row_begin, row_end) of a tile. kLanes neighboring threads share a row; each has kGroups times 4 of
-// its columns. `row_of(tile_row)`: its OutputRow. Reads past L1, which other SMs' writes do not reach.
+// Merges rows [row_begin, row_end) of a tile. kLanes neighboring threads share a row; each has kGroups times
+// 4 of its columns. `row_of(tile_row)` returns its OutputRow. Loads bypass L1, which does not see other SMs'
+// writes.
 template <int kHeadDimV, int kThreads, int kAtOnce, class RowOf>
 __device__ void merge_partials(const AttentionParams& params, const PartialResults& partials, int row_begin,
                                int row_end, const RowOf& row_of) {
@@ -24,7 +24,7 @@ __device__ void merge_partials(const AttentionParams& params, const PartialResul
   const PlanView& plan = params.plan;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const float softmax_scale_log2 = get_softmax_scale_log2(params);
-  // Threads without a row take part in the shuffles.
+  // Threads without a row participate in the shuffles.
   for (int first_row = row_begin; first_row < row_end; first_row += kThreads / kLanes) {
     const int tile_row = first_row + static_cast<int>(threadIdx.x) / kLanes;
     const int safe_row = min(tile_row, row_end - 1);
@@ -47,8 +47,8 @@ __device__ void merge_partials(const AttentionParams& params, const PartialResul
     float4 out[kGroups] = {};
     float2 next_state = __ldcg(plan.partial_state + partial_row(lane));
     for (int first_partial = 0; first_partial < partials.count; first_partial += kLanes) {
-      // Lane n: the state of partial result first_partial + n, and the scales with which it is merged into
-      // those before it.
+      // Lane n has the state of partial result first_partial + n, and the scales with which it is merged into
+      // the previous ones.
       const float2 state = first_partial + lane < partials.count ? next_state : make_float2(-INFINITY, 0.0f);
       float4 values[kAtOnce][kGroups];
       load_values(first_partial, values);

@@ -1,5 +1,5 @@
-// Merges partial results of a few rows. Code that runs once takes its time by its instructions: here they are
-// few, where merge_partials() has many rows at a time.
+// Merges partial results of a few rows. Code that runs once is bound by its number of instructions, which is
+// small here; merge_partials() is for many rows.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/split_kv_barrier.cuh"
@@ -7,14 +7,15 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// The warps of a row sum a share of its partial results each, left to right; then a thread sums a column of
-// those. `rows_per_cta`: how many rows a CTA has, which decides how many warps a row has, and so its bits.
-// `staging`: shared memory of kFloats.
+// Each warp of a row sums a share of its partial results from left to right; then a thread sums a column of
+// those sums. `rows_per_cta`: rows per CTA, which determines the number of warps per row, and so the bits.
+// `staging`: kFloats of shared memory.
 template <int kHeadDimV, int kThreads>
 class RowMerge {
   static constexpr int kWarps = kThreads / 32, kAtOnce = 8;
-  static constexpr int kGroups = (kHeadDimV + 127) / 128;  // of 4 columns of a lane
-  static constexpr int kPitch = kHeadDimV + 4;             // of a warp's sums: columns, row max, row sum
+  static constexpr int kGroups = (kHeadDimV + 127) / 128;  // groups of 4 columns per lane
+  static constexpr int kPitch = kHeadDimV + 4;             // stride between warps' sums: columns, row max,
+                                                           // row sum
 
  public:
   static constexpr int kFloats = kWarps * kPitch;
@@ -29,7 +30,7 @@ class RowMerge {
         staging_(staging),
         softmax_scale_log2_(get_softmax_scale_log2(params)) {}
 
-  // `row_of(tile_row)`: its OutputRow. All threads call it.
+  // `row_of(tile_row)` returns its OutputRow. Called by all threads.
   template <class RowOf>
   __device__ void merge(const MergeRows& share, const RowOf& row_of) const {
     const int warp = static_cast<int>(threadIdx.x) / 32, rows_at_once = kWarps / warps_per_row_;
@@ -55,7 +56,7 @@ class RowMerge {
     const int warp_partials = (partials_.count + warps_per_row_ - 1) / warps_per_row_;
     const int begin = warp % warps_per_row_ * warp_partials,
               end = min(begin + warp_partials, partials_.count);
-    // All but the first lie a step apart.
+    // All partial results except the first are a constant step apart.
     const int step = partials_.step * plan.partial_rows;
     const int row_0 = (partials_.second - partials_.step) * plan.partial_rows + tile_row;
     const int first_row = partials_.first * plan.partial_rows + tile_row;
@@ -65,7 +66,7 @@ class RowMerge {
 #pragma unroll 1
     for (int first = begin; first < end; first += kAtOnce) {
       const auto row_at = [&](int i) { return first + i == 0 ? first_row : row_0 + (first + i) * step; };
-      // Other SMs' writes do not reach L1.
+      // Bypasses L1, which does not see other SMs' writes.
       float2 state = make_float2(-INFINITY, 0.0f);
       if (first + lane % kAtOnce < end) state = __ldcg(plan.partial_state + row_at(lane % kAtOnce));
       float4 values[kAtOnce][kGroups];
@@ -109,7 +110,7 @@ class RowMerge {
     if (lane == 0) *reinterpret_cast<float2*>(sums + kHeadDimV) = make_float2(row_max, row_sum);
   }
 
-  // A column of the row whose first warp is `first_warp`.
+  // Writes a column of the row with first warp `first_warp`.
   __device__ void write(const OutputRow& row, int first_warp, int column) const {
     const float* const sums = staging_ + first_warp * kPitch;
     float2 states[kWarps];

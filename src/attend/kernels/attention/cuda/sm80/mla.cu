@@ -1,4 +1,4 @@
-// Absorbed MLA on mma.sync over latent rows of 16 bits.
+// Absorbed MLA on mma.sync over 16-bit latent rows.
 #include "attend/kernels/attention/cuda/sm80/mla.cuh"
 
 namespace attend::kernels::cuda::sm80 {

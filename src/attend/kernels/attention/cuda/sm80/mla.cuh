@@ -2,16 +2,16 @@
 // latent rows, which are the keys and, in their first 512 columns, the values.
 //
 //   tile        16 or 64 rows x 32 latent rows, head dims 576 and 512
-//   warps       8, all alike: all copy by cp.async. QK^T: 16 rows and 16 keys a warp, with the columns
-//               divided among warps where rows are few. Scores go through shared memory, where a few threads
-//               of each row turn them into P. PV: 64 columns of all rows a warp
+//   warps       8, all alike: all copy with cp.async. QK^T: 16 rows and 16 keys per warp, with the columns
+//               divided among warps if rows are few. Scores pass through shared memory, where several threads
+//               of each row convert them to P. PV: 64 columns of all rows per warp
 //   registers   245 to 251, of which 32 (16 rows) or 128 (64 rows) are output accumulators
 //   shared      139 KB (16 rows, 3 stages) or 159 KB (64 rows, 2 stages): queries, stages of 36 KB, scores,
-//   P;
-//               of scaled rows 129 or 184 KB, with 3 stages of 20.5 KB and a tile that they are converted to
-//   bytes       of a tile: 36 KB, of scaled rows 20.5, once for all heads (once for 64 of them where the plan
-//               has groups of heads)
-//   bound       16 rows: reading the latent rows; 64 rows: tensor cores and the way of the scores through
+//               P; for scaled rows 129 or 184 KB, with 3 stages of 20.5 KB and a tile of converted rows
+//   bytes       per tile: 36 KB, for scaled rows 20.5, once for all heads (once per 64 of them if the plan
+//               has
+//               groups of heads)
+//   bound       16 rows: reading the latent rows; 64 rows: tensor cores and the transfer of scores through
 //               shared memory
 #pragma once
 
@@ -36,12 +36,12 @@ namespace {
 
 constexpr int kMlaHeadDimQk = 576, kMlaHeadDimV = 512, kMlaThreads = 256;
 
-// `T`: of q, the latent rows and the MMAs. kRowBlocks blocks of 16 rows. `kInlinePlan`: its CTAs derive the
-// plan. `kScaled`: latent rows are scaled ones.
+// `T`: type of q, the latent rows and the MMAs. kRowBlocks blocks of 16 rows. `kInlinePlan`: the CTAs derive
+// the plan. `kScaled`: latent rows are scaled.
 template <class T, int kRowBlocks, bool kInlinePlan, bool kScaled>
 class MlaCta {
   static constexpr int kRows = 16 * kRowBlocks, kKeys = 32, kThreads = kMlaThreads, kWarps = kThreads / 32;
-  // One tile is 36 KiB: what an SM of 163 KiB holds beside the queries.
+  // A tile has 36 KiB: the stages that fit on an SM of 163 KiB next to the queries.
   static constexpr int kStages = kRowBlocks == 1 ? 3 : 2;
   static constexpr int kKeyBlocks = kKeys / 16;
   static constexpr int kColumnParts = kWarps / (kRowBlocks * kKeyBlocks);
@@ -60,7 +60,8 @@ class MlaCta {
   using Latent = SwizzledRows<kMlaHeadDimQk * 2>;
   using P = SwizzledRows<kKeys * 2>;
 
-  // Rows of scores begin 8 banks apart, so that the 4 rows that a warp writes at once differ in theirs.
+  // Rows of scores start 8 banks apart, so that the 4 rows that a warp writes together are in different
+  // banks.
   static constexpr int kScorePitch = kKeys + 8;
   static constexpr int kQueryBytes = kRows * kMlaHeadDimQk * 2;
   static constexpr int kScoresAt = kQueryBytes + Pipeline::kSharedBytes;
@@ -80,7 +81,7 @@ class MlaCta {
     const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     walk_plan<false>(params_, plan, static_cast<int>(blockIdx.x), start,
                      [&](const RowTile& tile, int head, const KvTileRange& range) {
-                       // Of 16 bits there is one group of heads.
+                       // With 16-bit rows there is one group of heads.
                        head_ = kScaled ? head : 0;
                        attend(tile, range, prefetches);
                        prefetches = false;
@@ -107,8 +108,8 @@ class MlaCta {
     return {first_query_ + row / params_.group, head_ * params_.group + row % params_.group};
   }
 
-  // `prefetches`: the kernel before has not ended. Keys of the prefix are loaded at once, what it may still
-  // write after griddepcontrol_wait().
+  // `prefetches`: the previous kernel has not finished. Keys of the prefix are loaded immediately; keys that
+  // it may still write, after griddepcontrol_wait().
   __device__ void attend(RowTile tile, const KvTileRange& range, bool prefetches) {
     span_ = request_span(tile);
     first_query_ = tile.first_query;
@@ -116,7 +117,7 @@ class MlaCta {
     num_rows_ = min(kRows, span_.seqlen_q * params_.group - tile.row_begin);
     const BatchParams& batch = params_.batch;
     const int j_last = row_at(num_rows_ - 1).query;
-    // The plan may be one of a layer without a window.
+    // The plan may be that of a layer without a window.
     if (batch.window_left >= 0 || batch.chunk > 0)
       clip_to_layer(tile, key_range(batch, span_, first_query_, j_last));
     KeyRange full{0, 0};
@@ -141,7 +142,7 @@ class MlaCta {
 
     const float softmax_scale_log2 = get_softmax_scale_log2(params_);
     float out[kRowBlocks][kWarpColumns / 8][4] = {};
-    float row_max = -INFINITY, row_sum = 0.0f;  // of this thread's row, in all of its threads
+    float row_max = -INFINITY, row_sum = 0.0f;  // of this thread's row, in all threads of the row
     for (int i = 0; i < pipeline_.count(); ++i) {
       pipeline_.wait(i);
       pipeline_.refill(i);
@@ -159,7 +160,7 @@ class MlaCta {
     write(out, softmax_scale_log2, row_max, row_sum, range.partial_idx);
   }
 
-  // Columns of q, then those of q_rope. Rows and columns beyond are zero.
+  // Copies columns of q, then those of q_rope. Rows and columns past the end are zero.
   __device__ void copy_queries() {
     constexpr int kPieces = kMlaHeadDimQk / 8;
     const char* const none = static_cast<const char*>(params_.q.data);
@@ -177,7 +178,7 @@ class MlaCta {
     }
   }
 
-  // This warp's columns of its 16 rows and 16 keys.
+  // Multiplies this warp's columns of its 16 rows and 16 keys.
   __device__ void multiply_qk(uint32_t keys) {
     const int thread = ptx::tid_x(), warp = thread / 32, lane = thread % 32;
     const int row_block = warp % kRowBlocks, key_block = warp / kRowBlocks % kKeyBlocks;
@@ -185,7 +186,7 @@ class MlaCta {
     const uint32_t q_rows =
         ptx::shared_address(shared_) + Latent::offset(row_block * 16 + lane % 16, lane / 16);
     const uint32_t key_rows = keys + Latent::offset(key_block * 16 + lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    // Two chains of MMAs for each 8 keys.
+    // Two chains of MMAs per 8 keys.
     float scores[2][2][4] = {};
 #pragma unroll
     for (int step = 0; step < kStepsPerWarp; ++step) {
@@ -206,8 +207,8 @@ class MlaCta {
                         scores[0][n][2 * half + 1] + scores[1][n][2 * half + 1]);
   }
 
-  // Mask and online softmax: scores of this thread's row and keys become P; row_scales() get what the row's
-  // accumulators are to be rescaled with. Whether that is not 1.
+  // Mask and online softmax: converts scores of this thread's row and keys to P. row_scales() receive the
+  // factors of the rows' accumulators. Returns true if this row's factor is not 1.
   __device__ bool softmax(int first_key, bool edge, float softmax_scale_log2, float& row_max,
                           float& row_sum) {
     const int tile_row = static_cast<int>(threadIdx.x) / kLanes;
@@ -280,7 +281,7 @@ class MlaCta {
   __device__ void multiply_pv(uint32_t keys, Out& out) {
     const int thread = ptx::tid_x(), warp = thread / 32, lane = thread % 32;
     const uint32_t p = ptx::shared_address(shared_) + kPAt;
-    // kWarpColumns are the pieces of a whole number of swizzle groups.
+    // kWarpColumns are whole swizzle groups.
     const uint32_t value_rows = keys + Latent::offset(lane % 16, lane / 16) + warp * kWarpColumns * 2;
     static_assert(kWarpColumns / 8 % Latent::kGroup == 0);
 #pragma unroll
@@ -302,7 +303,7 @@ class MlaCta {
     }
   }
 
-  // Epilogue. The threads of a row's scores have its row sum; those of its accumulators get their scale by
+  // Epilogue. The threads of a row's scores have its row sum; those of its accumulators get the scale through
   // shared memory.
   template <class Out>
   __device__ void write(const Out& out, float softmax_scale_log2, float row_max, float row_sum,

@@ -1,12 +1,12 @@
-// Fallback of attention and MLA: a warp per token and query head, in float32 on the CUDA cores, for any dtype
-// and layout that the tiled kernels do not take.
+// Fallback of attention and MLA: one warp per token and query head, in float32 on the CUDA cores, for any
+// dtype and layout that the tiled kernels do not support.
 //
 //   tile        1 row x 4 keys (2 above head dim 256); head dims up to 256/256, or 576/512
-//   warps       4, each with a row of its own; lane l has elements l, l + 32, ...
+//   warps       4, each with its own row; lane l has elements l, l + 32, ...
 //   registers   80 (96)
 //   shared      none
-//   bytes       of a key: its K and V row, read anew for every query head
-//   bound       latency of the warp sums; it is the fallback
+//   bytes       per key: its K and V row, read again for every query head
+//   bound       latency of the warp sums; this is the fallback
 #include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
@@ -26,7 +26,7 @@ __device__ float warp_sum(float x) {
   return x;
 }
 
-// Lane l holds elements l, l + 32, ... of rows of up to 32 kElementsQk and 32 kElementsV.
+// Lane l holds elements l, l + 32, ... of rows of up to 32 kElementsQk and 32 kElementsV elements.
 template <int kElementsQk, int kElementsV, int kKeys, bool kScaled>
 __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_constant__ AttentionParams params) {
   if (blockIdx.y == 0) write_padding(params, params.batch.cu_seqlen_q[params.batch.num_reqs]);
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
                        params.q_element);
   }
 
-  // Number d of the row that begins at `offset`.
+  // Loads element d of the row that starts at `offset`.
   const auto load = [&](const PagedRows& rows, int64_t offset, int d) {
     if constexpr (kScaled) return load_scaled(static_cast<const uint8_t*>(rows.data) + offset, d);
     return load_element(rows.data, offset + d, params.kv_element);

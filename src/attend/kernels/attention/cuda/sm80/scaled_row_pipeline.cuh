@@ -1,5 +1,5 @@
-// The pipeline of scaled latent rows: stages of them as they lie in the cache, filled by cp.async through the
-// page index while others are read, and a KV tile of 16 bits that each becomes in its turn.
+// Pipeline of scaled latent rows: stages of unconverted rows, filled with cp.async through the page index
+// while others are read, and one 16-bit KV tile into which each stage is converted in turn.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -10,17 +10,17 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// As KvPipeline; convert() comes between refill() and the first use of k(). Eight neighboring threads have a
-// row.
+// Same interface as KvPipeline; convert() is called between refill() and the first use of k(). Eight
+// neighboring threads share a row.
 template <class T, int kKeys, int kThreads, int kStages>
 class ScaledRowPipeline {
   using Tile = SwizzledRows<kScaledWidth * 2>;
   static constexpr int kLanes = 8, kPieces = kScaledBytes / 16, kRounds = (kPieces + kLanes - 1) / kLanes;
   static constexpr int kRopePiece = kScaledRopeAt / 16;
   static constexpr int kTileBytes = kKeys * kScaledWidth * 2, kStageBytes = kKeys * kScaledBytes;
-  static constexpr int kAhead = kStages - 1;  // tiles under way while one is computed
+  static constexpr int kAhead = kStages - 1;  // tiles in flight while one is computed
   static_assert(kThreads == kLanes * kKeys);
-  // A lane's pieces, which are kLanes apart, are of one descale each.
+  // Each of a lane's pieces, which are kLanes apart, has a single descale.
   static_assert(kScaledGroup == 16 * kLanes && kScaledRank % kScaledGroup == 0);
   static_assert(kScaledWidth - kScaledRank == 8 * kLanes);
 
@@ -60,7 +60,7 @@ class ScaledRowPipeline {
     }
   }
 
-  // All threads are past tile i - 1 then.
+  // All threads have then finished tile i - 1.
   __device__ void wait(int) {
     ptx::cp_async_wait_group<kAhead - 1>();
     __syncthreads();
@@ -87,7 +87,7 @@ class ScaledRowPipeline {
                        converted(high_pair<Element::kF8E4M3>(bytes.z), descale),
                        converted(low_pair<Element::kF8E4M3>(bytes.w), descale),
                        converted(high_pair<Element::kF8E4M3>(bytes.w), descale)};
-      // Eight lanes write different banks: half of them the upper halves first.
+      // Eight lanes write to different banks: half of them write the upper halves first.
       ptx::st_shared_16(tile_ + Tile::offset(row(), 2 * piece + upper), upper ? high : low);
       ptx::st_shared_16(tile_ + Tile::offset(row(), 2 * piece + !upper), upper ? low : high);
     }
@@ -110,12 +110,12 @@ class ScaledRowPipeline {
     return tile_ + kTileBytes + static_cast<uint32_t>(i % kStages * kStageBytes);
   }
 
-  // The page of this thread's row of tile i; -1: it has none.
+  // Returns the page of this thread's row of tile i; -1: none.
   __device__ int page_at(int i) const {
     const int p = first_position(i) + row();
     return i < count_ && p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
   }
-  // Nothing when there is no tile i; rows without a page become zeros.
+  // Does nothing if there is no tile i; rows without a page become zeros.
   __device__ void copy(int i, int page) const {
     if (i >= count_) return;
     const int in_page = (first_position(i) + row()) & (params_.index.page_size - 1);
@@ -131,7 +131,7 @@ class ScaledRowPipeline {
     }
   }
 
-  // Two numbers of f16 times the descale.
+  // Multiplies two f16 values by the descale.
   __device__ static uint32_t converted(uint32_t pair, float descale) {
     const float2 numbers = __half22float2(*reinterpret_cast<const __half2*>(&pair));
     return pack(numbers.x * descale, numbers.y * descale, T());

@@ -1,4 +1,4 @@
-// Fixed splits: what a CTA has of those behind it.
+// Fixed splits: storage for the merged result of a CTA's previous splits.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -8,9 +8,9 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Where a CTA leaves the fixed splits behind it while it goes on over the next one. A thread banks what it
-// has of its rows, for itself alone: [pieces, kThreads] for each 16 rows of a warp, the softmax state and
-// then the output accumulators. `split_acc`: of the plan.
+// Storage for the merged result of previous fixed splits while a CTA computes the next one. Each thread saves
+// its own part of the rows: [pieces, kThreads] per 16 rows of a warp, the softmax state and then the output
+// accumulators. `split_acc`: memory of the plan.
 template <int kHeadDimV, int kRowBlocks, int kThreads>
 class SplitAccumulators {
   static constexpr int kPieces = kHeadDimV / 8 + 1;
@@ -33,8 +33,8 @@ class SplitAccumulators {
     }
   }
 
-  // Merges the bank, which comes first, into the warp's rows. Scores take no registers meanwhile: so many
-  // loads at a time.
+  // Merges the saved accumulators (earlier keys) into the warp's rows. Eight loads are in flight, since score
+  // registers are free here.
   template <class Warp>
   __device__ void add_to(Warp& warp, float softmax_scale_log2) const {
     constexpr int kAtOnce = 8;

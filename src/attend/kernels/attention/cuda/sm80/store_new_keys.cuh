@@ -1,4 +1,4 @@
-// Keys that attention itself stores before it reads them, which saves a launch.
+// Store of new keys inside the attention kernel, before it reads them, which saves a launch.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -6,9 +6,9 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Stores the request's new keys and values of 16 bits, of one head, that lie in the positions [begin, end).
-// All threads call it; they may read what was stored after the next barrier. A CTA that reads a key stores it
-// too: nobody waits for another CTA.
+// Stores the request's new 16-bit keys and values of one head at positions [begin, end). Called by all
+// threads, which may read the stored data after the next barrier. Every CTA that reads a key also stores it,
+// so that no CTA waits for another.
 template <int kThreads>
 __device__ void store_new_keys(const AttentionParams& params, int request, int seqlen_kv, int head, int begin,
                                int end) {
@@ -29,7 +29,7 @@ __device__ void store_new_keys(const AttentionParams& params, int request, int s
       int64_t write = ptx::mad_wide(page, static_cast<int32_t>(to.page_stride), piece * kPieceElements);
       write = ptx::mad_wide(in_page, static_cast<int32_t>(to.token_stride), write);
       write = ptx::mad_wide(head, static_cast<int32_t>(to.head_stride), write);
-      // Attention reads its cache everywhere but here.
+      // Attention only reads its cache elsewhere.
       auto* const cache = const_cast<char*>(static_cast<const char*>(to.data));
       *reinterpret_cast<uint4*>(cache + write * 2) =
           *reinterpret_cast<const uint4*>(static_cast<const char*>(from.data) + read * 2);

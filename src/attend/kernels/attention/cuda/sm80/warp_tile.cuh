@@ -1,5 +1,5 @@
-// What a warp multiplies of a KV tile with mma.m16n8k16, query rows as its A (8 rows: key_major_tile.cuh).
-// key_major_tile.cuh.
+// Products of a warp with a KV tile, with mma.m16n8k16 and query rows as operand A (8 rows:
+// key_major_tile.cuh).
 #pragma once
 
 #include <type_traits>
@@ -12,8 +12,8 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Consumer: one warp's rows against its keys of a KV tile of 16 bits. `kRegisterQuerySteps`: how many steps
-// of 16 elements of q are in registers at a time.
+// Consumer: rows of one warp against its keys of a 16-bit KV tile. `kRegisterQuerySteps`: steps of 16
+// elements of q that are in registers at a time.
 template <class T, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys, int kRegisterQuerySteps>
 struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   using WarpRows<T, kHeadDimV, kRowBlocks, kKeys>::scores;
@@ -21,14 +21,14 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   static constexpr int kQuerySteps = kHeadDimQk / 16;
   static constexpr bool kQueriesInRegisters = kRegisterQuerySteps == kQuerySteps;
   static_assert(kQueriesInRegisters || kRegisterQuerySteps <= 2);
-  // Fragments of keys or values that are under way or used at a time.
+  // Fragments of keys or values that are in flight or in use at a time.
   static constexpr int kFragments = kRowBlocks == 2 && kHeadDimV > 64 ? 2 : 4;
   using QkRows = SwizzledRows<kHeadDimQk * 2>;
   using VRows = SwizzledRows<kHeadDimV * 2>;
 
   uint32_t queries[kRegisterQuerySteps][kRowBlocks][4];
 
-  // What this lane adds to the address of a block's first row, for ldmatrix_x4().
+  // Returns this lane's offset from the address of a block's first row, for ldmatrix_x4().
   __device__ static uint32_t query_lane() { return row_lane<QkRows>(); }
   __device__ static uint32_t value_lane() { return row_lane<VRows>(); }
   __device__ static uint32_t key_lane() {
@@ -36,13 +36,14 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
     return QkRows::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
   }
 
-  // Of the kHeadDimV / 8 pairs of output that a lane has of a row: the first column, and the two values.
+  // Returns the first column of one of the kHeadDimV / 8 pairs of output that a lane has per row; pair()
+  // returns the two values.
   __device__ static int pair_column(int lane, int n) { return n * 8 + lane % 4 * 2; }
   __device__ float2 pair(int b, int half, int n) const {
     return make_float2(out[b][n][2 * half], out[b][n][2 * half + 1]);
   }
 
-  // Before the first multiply_qk(), with its `q`.
+  // Called before the first multiply_qk(), with the same `q`.
   __device__ void load_queries_to_registers(uint32_t q) {
     if constexpr (kQueriesInRegisters) {
 #pragma unroll
@@ -51,7 +52,7 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   }
 
   // scores = q k^T. `q`: first row of the warp plus query_lane(); `k`: first key of the warp plus key_lane().
-  // The next fragments are loaded before the present MMAs.
+  // The next fragments are loaded before the current MMAs.
   __device__ void multiply_qk(uint32_t q, uint32_t k) {
     constexpr int kBlocks = kKeys / 16;
     uint32_t keys[kFragments][4];
@@ -120,13 +121,12 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   }
 };
 
-// As WarpTile for K and V of fp8, `kElement`. ldmatrix brings 8-bit rows as if two neighbors were one
-// element of 16 bits; they become f16 in registers, and the MMAs are those of f16.
+// Like WarpTile, for fp8 K and V of type `kElement`. ldmatrix loads 8-bit rows as if two neighbors were one
+// 16-bit element; they are converted to f16 in registers, and the MMAs are f16.
 //
-// So a lane gets columns 4 c to 4 c + 3 of 16 where 16-bit rows give it 2 c, 2 c + 1, 2 c + 8 and 2 c + 9:
-// queries come with their columns permuted to match (store_f16_queries). Of V, one lane's pair of columns
-// goes to two accumulators: of every 16 columns, the even ones are the first 8 of `out`, the odd ones the
-// next 8.
+// So a lane gets columns 4 c to 4 c + 3 of 16 instead of 2 c, 2 c + 1, 2 c + 8 and 2 c + 9: the columns of
+// queries are permuted to match (store_f16_queries). A lane's pair of columns of V contributes to two
+// accumulators: of every 16 columns, the even ones are the first 8 of `out`, the odd ones the next 8.
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys, int kRegisterQuerySteps>
 struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
   using WarpRows<__half, kHeadDimV, kRowBlocks, kKeys>::scores;
@@ -156,7 +156,7 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
     }
   }
 
-  // Two steps of 16 columns of 16 keys come with one load.
+  // One load has two steps of 16 columns of 16 keys.
   __device__ void multiply_qk(uint32_t q, uint32_t k) {
     constexpr int kBlocks = kKeys / 16, kPairs = kQuerySteps / 2;
     uint32_t keys[2][4];
@@ -236,11 +236,12 @@ __device__ void cap_scores(const AttentionParams& params, Warp& warp) {
       for (float& score : eight) score = cap(score);
 }
 
-// Bits below `count`.
+// Returns a mask of the bits below `count`.
 __device__ inline uint64_t low_bits(int count) { return count <= 0 ? 0 : ~uint64_t{0} >> max(0, 64 - count); }
 
-// Mask: scores of keys that a row does not see become -inf. `row_of(thread)`: of the tile, the warp's first;
-// `first_key`: position of the warp's first. `kEnds`: so do those from position `end` on.
+// Mask: sets scores of keys that a row does not see to -inf. `row_of(thread)`: row of the tile relative to
+// the warp's first; `first_key`: position of the warp's first key. `kEnds`: also sets scores from position
+// `end` on.
 template <bool kEnds, class Warp, class RowOf>
 __device__ void mask_scores(const AttentionParams& params, const WorkTileRows& rows, Warp& warp,
                             const RowOf& row_of, int first_key, int end) {

@@ -1,12 +1,12 @@
-// Clusters of CTAs, which read each other's shared memory: PTX ISA, "%cluster_ctarank", "barrier.cluster",
-// "mapa" (sm_90). Before sm_90 a CTA is a cluster by itself.
+// Clusters of CTAs, which can access each other's shared memory: PTX ISA, "%cluster_ctarank",
+// "barrier.cluster", "mapa" (sm_90). Before sm_90 each CTA is its own cluster.
 #pragma once
 
 #include <cstdint>
 
 namespace attend::kernels::cuda::ptx {
 
-// The CTA's place in its cluster. "%cluster_ctarank".
+// Rank of the CTA in its cluster. "%cluster_ctarank".
 __device__ inline int cluster_rank() {
   uint32_t rank = 0;
 #if __CUDA_ARCH__ >= 900
@@ -15,7 +15,7 @@ __device__ inline int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// The cluster's place in a grid of one dimension. "%clusterid".
+// Index of the cluster in a one-dimensional grid. "%clusterid".
 __device__ inline int cluster_id() {
   uint32_t id = blockIdx.x;
 #if __CUDA_ARCH__ >= 900
@@ -24,7 +24,7 @@ __device__ inline int cluster_id() {
   return static_cast<int>(id);
 }
 
-// CTAs of the cluster. "%cluster_nctarank".
+// Number of CTAs of the cluster. "%cluster_nctarank".
 __device__ inline int cluster_size() {
   uint32_t size = 1;
 #if __CUDA_ARCH__ >= 900
@@ -33,22 +33,23 @@ __device__ inline int cluster_size() {
   return static_cast<int>(size);
 }
 
-// What the thread wrote to shared memory so far is seen by those of the cluster that wait. By all threads of
-// a warp. "barrier.cluster.arrive".
+// Arrives at the cluster barrier. The thread's earlier writes to shared memory are visible to threads of the
+// cluster after cluster_wait(). Called by all threads of a warp. "barrier.cluster.arrive".
 __device__ inline void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
 #endif
 }
 
-// The same for CTAs that have written nothing yet that others read. "barrier.cluster.arrive.relaxed".
+// Like cluster_arrive(), without making writes visible. "barrier.cluster.arrive.relaxed".
 __device__ inline void cluster_arrive_relaxed() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
 #endif
 }
 
-// Waits until all threads of the cluster have arrived. By all threads of a warp. "barrier.cluster.wait".
+// Waits until all threads of the cluster have arrived. Called by all threads of a warp.
+// "barrier.cluster.wait".
 __device__ inline void cluster_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
@@ -57,7 +58,7 @@ __device__ inline void cluster_wait() {
 #endif
 }
 
-// The address of what CTA `rank` has where this one has `shared_address`. "mapa".
+// Returns the address in CTA `rank` that corresponds to `shared_address` in this one. "mapa".
 __device__ inline uint32_t mapa(uint32_t shared_address, int rank) {
 #if __CUDA_ARCH__ >= 900
   uint32_t address;
@@ -68,7 +69,7 @@ __device__ inline uint32_t mapa(uint32_t shared_address, int rank) {
 #endif
 }
 
-// 8 bytes of the shared memory of any CTA of the cluster. "ld.shared::cluster".
+// Loads 8 bytes of the shared memory of any CTA of the cluster. "ld.shared::cluster".
 __device__ inline uint64_t ld_shared_cluster(uint32_t address) {
   uint64_t bits;
 #if __CUDA_ARCH__ >= 900
@@ -79,7 +80,7 @@ __device__ inline uint64_t ld_shared_cluster(uint32_t address) {
   return bits;
 }
 
-// To the shared memory of any CTA of the cluster. "st.shared::cluster".
+// Stores to the shared memory of any CTA of the cluster. "st.shared::cluster".
 __device__ inline void st_shared_cluster(uint32_t address, float value) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.shared::cluster.f32 [%0], %1;\n" ::"r"(address), "f"(value) : "memory");

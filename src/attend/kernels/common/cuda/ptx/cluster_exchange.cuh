@@ -1,12 +1,12 @@
-// What CTAs of a cluster send one another, and barriers that say that it has come: PTX ISA, "st.async" and
-// "mbarrier" (sm_90). Addresses are of the shared window; those of other CTAs come from mapa().
+// Data exchange between CTAs of a cluster, and barriers that track its arrival: PTX ISA, "st.async" and
+// "mbarrier" (sm_90). Addresses are in the shared window; mapa() returns those of other CTAs.
 #pragma once
 
 #include <cstdint>
 
 namespace attend::kernels::cuda::ptx {
 
-// Stores 16 bytes, which the barrier, of the same CTA, counts when they have come. "st.async".
+// Stores 16 bytes; the barrier of the destination CTA counts them when they have arrived. "st.async".
 __device__ inline void st_async_16(uint32_t to, float a, float b, float c, float d, uint32_t barrier) {
   asm volatile(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];\n" ::"r"(
@@ -15,8 +15,8 @@ __device__ inline void st_async_16(uint32_t to, float a, float b, float c, float
       : "memory");
 }
 
-// An arrival at a barrier of any CTA. It may overtake what this thread did before, but for reads whose values
-// were used. "mbarrier.arrive.relaxed.cluster".
+// Arrives at a barrier of any CTA. Relaxed: may be reordered with earlier accesses of this thread, except for
+// reads with values that were used. "mbarrier.arrive.relaxed.cluster".
 __device__ inline void mbarrier_arrive_cluster_relaxed(uint32_t barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }

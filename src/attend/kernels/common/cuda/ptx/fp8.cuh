@@ -5,7 +5,7 @@
 
 namespace attend::kernels::cuda::ptx {
 
-// Four numbers to bytes of e4m3, `a` the lowest, rounded to nearest even and to +-448 at most.
+// Converts four floats to e4m3 bytes, `a` the lowest, rounded to nearest even and saturated to +-448.
 // "cvt.rn.satfinite.e4m3x2.f32".
 __device__ inline uint32_t cvt_e4m3x4(float a, float b, float c, float d) {
   uint32_t bytes;

@@ -1,12 +1,12 @@
-// Accesses of global memory that the compiler has no other way to ask for: PTX ISA, "ld", "st", "prefetch",
-// "createpolicy" (sm_80) and "cp.async.bulk.prefetch" (sm_90).
+// Accesses of global memory that C++ cannot express: PTX ISA, "ld", "st", "prefetch", "createpolicy" (sm_80)
+// and "cp.async.bulk.prefetch" (sm_90).
 #pragma once
 
 #include <cstdint>
 
 namespace attend::kernels::cuda::ptx {
 
-// 16 bytes from L2; with `valid` false, zeros, and nothing is read. "ld.global.cg".
+// Loads 16 bytes from L2, bypassing L1. If `valid` is false, returns zeros and reads nothing. "ld.global.cg".
 __device__ inline uint4 ld_global_16_past_l1(uint64_t from, bool valid) {
   uint4 bits;
   asm volatile(
@@ -19,7 +19,7 @@ __device__ inline uint4 ld_global_16_past_l1(uint64_t from, bool valid) {
   return bits;
 }
 
-// 16 bytes of what no kernel under way writes, by a policy (createpolicy). "ld.global.nc".
+// Loads 16 bytes with an L2 policy (createpolicy). No running kernel may write them. "ld.global.nc".
 __device__ inline uint4 ld_global_16_by_policy(const void* from, uint64_t policy) {
   uint4 bits;
   asm volatile("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;\n"
@@ -28,36 +28,31 @@ __device__ inline uint4 ld_global_16_by_policy(const void* from, uint64_t policy
   return bits;
 }
 
-// Has bytes brought to L2: a multiple of 16, as is the address. "cp.async.bulk.prefetch.L2".
+// Prefetches bytes to L2; their number and the address are multiples of 16. "cp.async.bulk.prefetch.L2".
 __device__ inline void cp_async_bulk_prefetch_l2(uint64_t from, uint32_t num_bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(from), "r"(num_bytes) : "memory");
 }
 
-// Global memory: PTX ISA, "st".
-
-// To global memory in one instruction, in which the compiler's own stores of 16 bytes may end as four.
+// Stores 16 bytes to global memory in one instruction; the compiler may split a C++ store into four.
 // "st.global.v4.f32".
 __device__ inline void st_global_16(float* to, float a, float b, float c, float d) {
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
 }
 
-// Bringing global memory nearer: PTX ISA, "prefetch".
-
-// Has a line brought to L2. "prefetch.global.L2".
+// Prefetches a cache line to L2. "prefetch.global.L2".
 __device__ inline void prefetch_l2(const void* from) {
   asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from) : "memory");
 }
 
-// What L2 keeps: PTX ISA, "createpolicy" (sm_80).
-
-// What is read once leaves L2 first. "createpolicy.fractional.L2::evict_first".
+// Returns a policy for data that is read once: L2 evicts it first. "createpolicy.fractional.L2::evict_first".
 __device__ inline uint64_t createpolicy_evict_first() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
   return policy;
 }
-// What other CTAs read too stays. "createpolicy.fractional.L2::evict_last".
+// Returns a policy for data that other CTAs read too: L2 evicts it last.
+// "createpolicy.fractional.L2::evict_last".
 __device__ inline uint64_t createpolicy_evict_last() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(policy));

@@ -8,8 +8,8 @@
 
 namespace attend::kernels::cuda::ptx {
 
-// Four 8 x 8 matrices of 16-bit elements. Lanes 8i to 8i + 7 give the addresses of the rows of matrix i; lane
-// l receives elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of each. "ldmatrix".
+// Loads four 8 x 8 matrices of 16-bit elements. Lanes 8i to 8i + 7 provide the addresses of the rows of
+// matrix i. Lane l receives elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of each. "ldmatrix".
 __device__ inline void ldmatrix_x4(uint32_t (&matrices)[4], uint32_t shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
@@ -17,7 +17,7 @@ __device__ inline void ldmatrix_x4(uint32_t (&matrices)[4], uint32_t shared_row)
                : "memory");
 }
 
-// The same, each matrix transposed. "ldmatrix .trans".
+// Like ldmatrix_x4, with each matrix transposed. "ldmatrix .trans".
 __device__ inline void ldmatrix_x4_trans(uint32_t (&matrices)[4], uint32_t shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
@@ -25,7 +25,7 @@ __device__ inline void ldmatrix_x4_trans(uint32_t (&matrices)[4], uint32_t share
                : "memory");
 }
 
-// An 8 x 8 matrix of 16-bit elements that lies in lanes as ldmatrix leaves it, transposed. "movmatrix".
+// Transposes an 8 x 8 matrix of 16-bit elements in the layout of ldmatrix. "movmatrix".
 __device__ inline uint32_t transpose(uint32_t matrix) {
   uint32_t transposed;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(transposed) : "r"(matrix));
@@ -48,17 +48,15 @@ __device__ inline void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 2^x with a relative error of about 2^-22; 0 for -inf. "ex2.approx.ftz.f32".
+// Returns 2^x with a relative error of about 2^-22; 0 for -inf. "ex2.approx.ftz.f32".
 __device__ inline float ex2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Matrices from registers to shared memory: PTX ISA, "stmatrix" (sm_90).
-
-// Four 8 x 8 matrices of 16-bit elements. Lanes 8i to 8i + 7 give the addresses of the rows of matrix i; lane
-// l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of each. "stmatrix".
+// Stores four 8 x 8 matrices of 16-bit elements. Lanes 8i to 8i + 7 provide the addresses of the rows of
+// matrix i. Lane l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of each. "stmatrix".
 __device__ inline void stmatrix_x4(uint32_t shared_row, const uint32_t (&matrices)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared_row),
                "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])

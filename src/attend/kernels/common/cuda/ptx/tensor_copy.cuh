@@ -1,4 +1,4 @@
-// Copies by TMA: PTX ISA, "cp.async.bulk" and "cp.async.bulk.tensor" (sm_90). `map` is the address of a
+// TMA copies: PTX ISA, "cp.async.bulk" and "cp.async.bulk.tensor" (sm_90). `map` is the address of a
 // CUtensorMap in the parameters of a kernel.
 #pragma once
 
@@ -8,7 +8,8 @@
 
 namespace attend::kernels::cuda::ptx {
 
-// To shared memory: a multiple of 16 bytes, as both addresses are. `barrier` counts them. "cp.async.bulk".
+// Copies to shared memory. The number of bytes and both addresses are multiples of 16. `barrier` counts the
+// bytes. "cp.async.bulk".
 __device__ inline void cp_async_bulk(uint32_t to_shared, const void* from, uint32_t num_bytes,
                                      uint32_t barrier) {
   asm volatile(
@@ -18,16 +19,13 @@ __device__ inline void cp_async_bulk(uint32_t to_shared, const void* from, uint3
       : "memory");
 }
 
-// Copies of boxes of a tensor by TMA: PTX ISA, "cp.async.bulk.tensor" (sm_90). `map` is the address of a
-// CUtensorMap in a kernel's parameters.
-
-// Has a map at hand before its first box is asked for. "prefetch.tensormap".
+// Prefetches a tensor map before the first copy. "prefetch.tensormap".
 __device__ inline void prefetch_tensormap(const void* map) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }
 
-// A box at these coordinates, innermost first; `barrier` counts its bytes, those outside of the tensor, which
-// come as zeros, too. "cp.async.bulk.tensor.2d".
+// Copies the box at these coordinates, innermost first. `barrier` counts its bytes, including those outside
+// of the tensor, which are zeros. "cp.async.bulk.tensor.2d".
 __device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map, int x, int y,
                                             uint32_t barrier, uint64_t policy) {
   asm volatile(
@@ -36,8 +34,8 @@ __device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map,
       "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
       : "memory");
 }
-// To the same place in every CTA of the cluster whose bit of `ranks` is set, and counted by the same barrier
-// there. "cp.async.bulk.tensor.2d .multicast::cluster".
+// Copies to the same address in every CTA of the cluster with a bit in `ranks`; the same barrier of each CTA
+// counts the bytes. "cp.async.bulk.tensor.2d .multicast::cluster".
 __device__ inline void cp_async_bulk_tensor_multicast(uint32_t to_shared, const void* map, int x, int y,
                                                       uint32_t barrier, uint32_t ranks, uint64_t policy) {
   asm volatile(
@@ -46,7 +44,7 @@ __device__ inline void cp_async_bulk_tensor_multicast(uint32_t to_shared, const 
       "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(static_cast<uint16_t>(ranks)), "l"(policy)
       : "memory");
 }
-// "cp.async.bulk.tensor.3d".
+// Three-dimensional overload. "cp.async.bulk.tensor.3d".
 __device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map, int x, int y, int z,
                                             uint32_t barrier, uint64_t policy) {
   asm volatile(
@@ -55,7 +53,7 @@ __device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map,
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
       : "memory");
 }
-// "cp.async.bulk.tensor.4d".
+// Four-dimensional overload. "cp.async.bulk.tensor.4d".
 __device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map, int x, int y, int z, int w,
                                             uint32_t barrier, uint64_t policy) {
   asm volatile(
@@ -65,7 +63,7 @@ __device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map,
       : "memory");
 }
 
-// "cp.async.bulk.tensor.4d .multicast::cluster".
+// Four-dimensional overload. "cp.async.bulk.tensor.4d .multicast::cluster".
 __device__ inline void cp_async_bulk_tensor_multicast(uint32_t to_shared, const void* map, int x, int y,
                                                       int z, int w, uint32_t barrier, uint32_t ranks,
                                                       uint64_t policy) {
@@ -76,7 +74,7 @@ __device__ inline void cp_async_bulk_tensor_multicast(uint32_t to_shared, const 
       : "memory");
 }
 
-// From shared memory to a box at these coordinates; what lies outside of the tensor is not written.
+// Copies from shared memory to the box at these coordinates. Elements outside of the tensor are not written.
 // "cp.async.bulk.tensor.3d .global.shared::cta .bulk_group".
 __device__ inline void cp_async_bulk_tensor_store(const void* map, int x, int y, int z,
                                                   uint32_t from_shared) {
@@ -89,8 +87,7 @@ __device__ inline void cp_async_bulk_tensor_store(const void* map, int x, int y,
 __device__ inline void cp_async_bulk_commit_group() {
   asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }
-// Waits until shared memory has been read by all groups of this thread's stores.
-// "cp.async.bulk.wait_group.read".
+// Waits until all groups of this thread's stores have read shared memory. "cp.async.bulk.wait_group.read".
 __device__ inline void cp_async_bulk_wait_until_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
 }

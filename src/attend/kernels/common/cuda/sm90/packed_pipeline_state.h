@@ -1,4 +1,4 @@
-// Where a producer or consumer stands in a pipeline of stages, in one register.
+// Position of a producer or consumer in a pipeline of stages, in one register.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,13 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// What counts begin anew at: 0, as they overflow, where stages are a power of two.
+// Returns the value at which counts wrap around: 0 (integer overflow) if the number of stages is a power of
+// two.
 constexpr uint32_t count_wrap(uint32_t num_stages) {
   return (num_stages & (num_stages - 1)) == 0 ? 0 : 2 * num_stages;
 }
 
-// As PipelineState (pipeline_state.cuh). `kRounds`: 0, or a multiple of twice the stages.
+// Like PipelineState (pipeline_state.cuh). `kRounds`: 0, or a multiple of twice the stages.
 template <uint32_t kStages, uint32_t kRounds = count_wrap(kStages)>
 class PackedPipelineState {
  public:
@@ -26,12 +27,12 @@ class PackedPipelineState {
   ATTEND_HOST_DEVICE void advance() {
     if (++count_ == kRounds) count_ = 0;
   }
-  // What it was `num_advances` ago.
+  // Returns the state `num_advances` ago.
   ATTEND_HOST_DEVICE PackedPipelineState before(uint32_t num_advances) const {
     return PackedPipelineState(count_ >= num_advances ? count_ - num_advances
                                                       : count_ + kRounds - num_advances);
   }
-  // Of a pipeline through which the same goes in other stages.
+  // Returns the state of a pipeline with other stages for the same sequence.
   template <uint32_t kOther>
   ATTEND_HOST_DEVICE PackedPipelineState<kOther, kRounds> with_stages() const {
     return PackedPipelineState<kOther, kRounds>(count_);
@@ -44,7 +45,8 @@ class PackedPipelineState {
 
   static_assert(kRounds == 0 ? count_wrap(kStages) == 0
                              : kRounds % (2 * kStages) == 0 && kRounds <= 16 && kStages <= 4);
-  // Where stages are no power of two: two bits of each count, and one. A division would take longer.
+  // Tables for stages that are not a power of two: two bits per count, and one bit. A division would be
+  // slower.
   static constexpr uint32_t count_to_stage_table() {
     uint32_t bits = 0;
     for (uint32_t count = 0; count < 16; ++count) bits |= count % kStages % 4 << 2 * count;

@@ -1,11 +1,11 @@
-// Where a producer or a consumer stands in a pipeline of stages of shared memory.
+// Position of a producer or a consumer in a pipeline of stages of shared memory.
 #pragma once
 
 #include <cstdint>
 
 namespace attend::kernels::cuda::sm90 {
 
-// `parity`: of the phase of the stage's mbarriers; it flips each time round.
+// `parity`: phase parity of the stage's mbarriers; it flips each time the stages wrap around.
 struct PipelineState {
   int stage = 0;
   uint32_t parity = 0;

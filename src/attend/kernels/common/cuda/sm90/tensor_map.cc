@@ -10,29 +10,29 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-constexpr cuuint64_t kElementBytes = 2;  // of matrices
+constexpr cuuint64_t kElementBytes = 2;  // 16-bit matrices
 constexpr cuuint32_t kBoxBytes = 128, kBoxColumns = kBoxBytes / kElementBytes;
-// What L2 fetches at a time: a row of a box. With 256 bytes, kernels that wait for memory take 4 to 5 %
-// longer.
+// L2 promotion: a row of a box. With 256 bytes, kernels that are bound by memory take 4 to 5 % longer.
 constexpr CUtensorMapL2promotion kFetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 constexpr cuuint32_t kPartnerRows = 8;
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-// Found when it is first wanted: a build with CUDA starts on machines without a driver.
+// Loaded on first use: a build with CUDA starts on machines without a driver.
 Encode find_encode() {
-  constexpr unsigned kVersion = 12000;  // of CUDA, that has it first
+  constexpr unsigned kVersion = 12000;  // first version of CUDA with this function
   void* function = nullptr;
   cudaDriverEntryPointQueryResult result{};
   attend::cuda::check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
                                                        cudaEnableDefault, &result),
                       "cuTensorMapEncodeTiled");
   if (result != cudaDriverEntryPointSuccess)
-    fail(ErrorCode::kDevice, "cuTensorMapEncodeTiled: this driver has none; expected one of CUDA 12.0");
+    fail(ErrorCode::kDevice,
+         "cuTensorMapEncodeTiled: not found in this driver; expected one for CUDA 12.0 or later");
   return reinterpret_cast<Encode>(function);
 }
 
-// Whatever fp8 is, its bytes are copied.
+// Any fp8 type is copied as bytes.
 CUtensorMapDataType to_tensor_map_dtype(DType dtype) {
   switch (dtype) {
     case DType::kF8E4M3:
@@ -45,7 +45,7 @@ CUtensorMapDataType to_tensor_map_dtype(DType dtype) {
   }
 }
 
-// Dimensions innermost first; strides[i] is that of dimension i + 1.
+// Dimensions are innermost first; strides[i] is the stride of dimension i + 1.
 template <size_t kRank>
 CUtensorMap encode(const TensorView& matrix, std::array<cuuint64_t, kRank> sizes,
                    std::array<cuuint64_t, kRank - 1> strides_bytes, std::array<cuuint32_t, kRank> box) {
@@ -62,7 +62,7 @@ CUtensorMap encode(const TensorView& matrix, std::array<cuuint64_t, kRank> sizes
   return map;
 }
 
-// Boxes of 128 bytes of rows of 16-bit elements or of one byte. `box`: of the other dimensions, innermost
+// Boxes of 128 bytes of rows of 16-bit or one-byte elements. `box`: sizes of the other dimensions, innermost
 // first.
 template <size_t kRank>
 CUtensorMap encode_rows(const TensorView& rows, std::array<int, kRank - 1> box) {
@@ -74,7 +74,7 @@ CUtensorMap encode_rows(const TensorView& rows, std::array<int, kRank - 1> box) 
   for (size_t i = 0; i < kRank; ++i) sizes[i] = static_cast<cuuint64_t>(rows.shape[kRank - 1 - i]);
   for (size_t i = 0; i < kRank - 1; ++i) {
     const size_t dim = kRank - 2 - i;
-    // A dimension of one may have any stride.
+    // A dimension of size 1 may have any stride.
     strides[i] =
         element_bytes * static_cast<cuuint64_t>(rows.shape[dim] > 1 ? rows.strides[dim] : box_columns);
     box_sizes[i + 1] = static_cast<cuuint32_t>(box[i]);

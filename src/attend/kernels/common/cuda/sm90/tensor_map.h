@@ -1,4 +1,4 @@
-// Tensor maps: what TMA knows of a matrix (CUDA driver API, "Tensor Map Object Management").
+// Tensor maps for TMA (CUDA driver API, "Tensor Map Object Management").
 #pragma once
 
 #include <cuda.h>
@@ -7,21 +7,22 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Boxes of 128 bytes of a row by `box_rows` rows of a matrix of 16-bit elements or fp8, swizzled in 128
-// bytes. Rows begin at multiples of 16 bytes.
+// Boxes of 128 bytes of a row by `box_rows` rows of a matrix of 16-bit elements or fp8, with 128-byte
+// swizzle. Rows start at multiples of 16 bytes.
 CUtensorMap map_rows(const TensorView& matrix, int box_rows);
 
-// The same of contiguous weights in pairs of eight rows and their partners: gated, rows 8 p to 8 p + 7 of the
-// upper half (gate) and of the lower half (up); else rows 16 p to 16 p + 15. Boxes of `box_pairs` pairs.
+// Map of contiguous weights in pairs of eight rows and their partners. If `gated`: rows 8 p to 8 p + 7 of the
+// upper half (gate) and of the lower half (up); otherwise rows 16 p to 16 p + 15. Boxes have `box_pairs`
+// pairs.
 CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs);
 
 // Boxes of 128 bytes of a row by `box_slots` slots of `box_pages` pages, of one head, of [num_pages,
-// page_size, num_heads, head_dim] of 16-bit elements or fp8, swizzled in 128 bytes; what rows lack of a box
-// comes as zeros. Coordinates: column, head, slot, page.
+// page_size, num_heads, head_dim] of 16-bit elements or fp8, with 128-byte swizzle. Elements of a box past
+// the end of a row are zeros. Coordinates: column, head, slot, page.
 CUtensorMap map_pages(const TensorView& pages, int box_slots, int box_pages);
 
-// The same by `box_heads` heads of `box_tokens` tokens, of [num_tokens, num_heads, head_dim]. Coordinates:
-// column, head, token.
+// Boxes of 128 bytes of a row by `box_heads` heads of `box_tokens` tokens, of [num_tokens, num_heads,
+// head_dim]. Coordinates: column, head, token.
 CUtensorMap map_tokens(const TensorView& tokens, int box_heads, int box_tokens);
 
 }  // namespace attend::kernels::cuda::sm90

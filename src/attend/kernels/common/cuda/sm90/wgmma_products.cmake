@@ -1,7 +1,7 @@
 # Writes the wgmma instructions of every number of columns that a kernel multiplies.
 
-# Of an instruction with N columns: num_accumulators; names and operands of the accumulators in the asm statement, and the
-# names operand_1, operand_2, ... of what comes behind the first operand after them.
+# Sets for an instruction with N columns: num_accumulators; names and operands of the accumulators in the asm statement; and
+# operand_1, operand_2, ..., the indices of the operands after them.
 macro(name_operands num_columns)
   math(EXPR num_accumulators "${num_columns} / 2")
   math(EXPR last_accumulator "${num_accumulators} - 1")
@@ -53,9 +53,9 @@ endforeach()
 configure_file(common/cuda/sm90/wgmma_products.cuh.in ${generated_dir}/attend_generated/wgmma_products.cuh @ONLY)
 
 
-# Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes or of expert tiles
-# of mxfp4, or keys of prefill under fixed splits.
-# wgmma_wide_products: of so many columns as the expert tiles of mxfp4 alone have, in a header of their own.
+# Instructions with a in registers and K-major b: N is rows of x of the swap-AB quantized GEMM or of mxfp4 expert tiles, or
+# keys of prefill under fixed splits.
+# wgmma_wide_products: numbers of columns that only the mxfp4 expert tiles use, in a separate header.
 set(wgmma_codes_products "")
 set(wgmma_wide_products "")
 foreach(num_columns IN ITEMS 32 64 128 256)
@@ -87,7 +87,7 @@ set(wgmma_codes_products "${wgmma_wide_products}")
 configure_file(common/cuda/sm90/wgmma_codes_products.cuh.in
                ${generated_dir}/attend_generated/wgmma_wide_products.cuh @ONLY)
 
-# Those of e4m3: N is keys or columns of values of prefill (prefill_e4m3.cuh).
+# Instructions for e4m3: N is keys or columns of values of prefill (prefill_e4m3.cuh).
 set(wgmma_e4m3_products "")
 foreach(num_columns IN ITEMS 64 128)
   name_operands(${num_columns})

@@ -1,10 +1,10 @@
-// A quantized weight as elements, and inputs in another order.
+// Dequantizes a weight to 16-bit elements, and reorders inputs.
 //
-//   tile        widening: 8 inputs of a row a thread; inputs: an element a thread
+//   tile        weight: 8 inputs of a row per thread; inputs: one element per thread
 //   warps       8, all alike
 //   registers   few
 //   shared      none
-//   bytes       codes once in, elements once out; 16 bits once in and out
+//   bytes       quantized values read once, elements written once; inputs: 16 bits read and written once
 //   bound       memory
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -16,13 +16,13 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRun = 8;  // inputs of a thread, all of one group
+constexpr int kRun = 8;  // inputs per thread, all of one group
 
 unsigned num_ctas(int64_t num_threads) {
   return static_cast<unsigned>((num_threads + kThreads - 1) / kThreads);
 }
 
-// The numbers that a run's codes stand for, before scales.
+// Loads the values of a run before scales are applied.
 __device__ void load_run(const QuantizedWeight& weight, int64_t row, int column, int zero,
                          float (&values)[kRun]) {
   const int64_t first = row * weight.in_features + column;
@@ -48,7 +48,8 @@ __device__ void load_run(const QuantizedWeight& weight, int64_t row, int column,
   }
 }
 
-// Launched without overlap on either side: it writes what a GEMM behind it reads early as weights.
+// Launched without programmatic dependent launch on either side: the following GEMM prefetches the written
+// elements as weights.
 __global__ void __launch_bounds__(kThreads)
     dequantize_weight_kernel(const __grid_constant__ DequantizeWeightParams params) {
   const QuantizedWeight& weight = params.weight;
@@ -70,7 +71,8 @@ __global__ void __launch_bounds__(kThreads)
     store_element(params.to, to + weight.input_order[first + i], params.element, values[i]);
 }
 
-// Nothing but an order: it begins when all before it has ended, and what may begin early begins behind it.
+// Orders launches only: starts after all earlier kernels have finished, and later kernels with early starts
+// start after it.
 __global__ void order_kernel() {}
 
 __global__ void __launch_bounds__(kThreads)
@@ -91,9 +93,9 @@ void launch_dequantize_weight(const DequantizeWeightParams& params, void* stream
   const auto cuda_stream = static_cast<cudaStream_t>(stream);
   dequantize_weight_kernel<<<num_ctas(int64_t{params.num_rows} * (params.weight.in_features / kRun)),
                              kThreads, 0, cuda_stream>>>(params);
-  attend::cuda::check(cudaGetLastError(), "linear: widening");
+  attend::cuda::check(cudaGetLastError(), "linear: dequantize");
   order_kernel<<<1, 1, 0, cuda_stream>>>();
-  attend::cuda::check(cudaGetLastError(), "linear: widening");
+  attend::cuda::check(cudaGetLastError(), "linear: dequantize");
 }
 
 void launch_gather_inputs(const GatherInputsParams& params, void* stream) {

@@ -1,10 +1,10 @@
-// Dense layers of heads: out[t, h] = W_h x[t, h] in float32 on the CUDA cores, for any dtype and stride.
+// Per-head linear layers: out[t, h] = W_h x[t, h] in float32 on the CUDA cores, for any dtype and stride.
 //
 //   tile        32 tokens x 64 features of one head, K-blocks of 16
-//   warps       4, all alike: a thread has 4 tokens x 4 features, 8 and 16 apart
+//   warps       4, all alike: a thread has 4 tokens x 4 features, with strides of 8 and 16
 //   shared      6.1 KB: one K-block of x and of W as float32, transposed
-//   bytes       of a K-block: 32 x 16 elements of x, 64 x 16 of W
-//   bound       W's bytes for few tokens, shared memory and FMAs for many
+//   bytes       per K-block: 32 x 16 elements of x, 64 x 16 of W
+//   bound       bytes of W for few tokens, shared memory and FMAs for many
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -13,11 +13,11 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kTokens = 32, kFeatures = 64;  // of a CTA
-constexpr int kSide = 4;                     // tokens, and features, of a thread
+constexpr int kTokens = 32, kFeatures = 64;  // per CTA
+constexpr int kSide = 4;                     // tokens, and features, per thread
 constexpr int kAcrossTokens = kTokens / kSide, kAcrossFeatures = kFeatures / kSide;
 constexpr int kThreads = kAcrossTokens * kAcrossFeatures;
-constexpr int kInputs = 16;  // of a K-block
+constexpr int kInputs = 16;  // per K-block
 
 __global__ void __launch_bounds__(kThreads)
     head_linear_kernel(const __grid_constant__ HeadLinearParams params) {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
                                          params.element)
                           : 0.0f;
     }
-    // Neighboring threads read neighboring elements of either orientation.
+    // Neighboring threads read neighboring elements for either orientation of the weight.
     for (int i = thread; i < kFeatures * kInputs; i += kThreads) {
       const int f = outputs_adjoin ? i % kFeatures : i / kInputs;
       const int input = outputs_adjoin ? i / kFeatures : i % kInputs;

@@ -1,4 +1,4 @@
-// Elements of a weight of any format as float32, one at a time.
+// Loads single elements of a weight of any format as float32.
 #pragma once
 
 #include "attend/kernels/common/cuda/e8m0.cuh"
@@ -7,7 +7,7 @@
 
 namespace attend::kernels::cuda {
 
-// 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same below 0.
+// Decodes e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
 __device__ __forceinline__ float e2m1_to_float(uint32_t code) {
   const uint32_t exponent = code >> 1 & 3u, mantissa = code & 1u;
   const float magnitude = exponent == 0 ? 0.5f * static_cast<float>(mantissa)
@@ -15,17 +15,17 @@ __device__ __forceinline__ float e2m1_to_float(uint32_t code) {
   return (code & 8u) != 0 ? -magnitude : magnitude;
 }
 
-// The group of inputs that `input` is in.
+// Returns the input group of `input`.
 __device__ __forceinline__ int input_group(const QuantizedWeight& weight, int input) {
   return weight.group_shift >= 0 ? input >> weight.group_shift : input / weight.group_ins;
 }
 
-// Where the scales of a row begin.
+// Returns the index of a row's first scale.
 __device__ __forceinline__ int64_t row_scales_begin(const QuantizedWeight& weight, int64_t row) {
   return (weight.group_outs == 1 ? row : row / weight.group_outs) * weight.scale_columns;
 }
 
-// The scale at `at`; exact.
+// Loads the scale at index `at` exactly.
 __device__ __forceinline__ float load_scale(const QuantizedWeight& weight, int64_t at) {
   if (weight.format == WeightFormat::kMxFp4)
     return e8m0_to_float(static_cast<const uint8_t*>(weight.scales)[at]);
@@ -37,13 +37,13 @@ __device__ __forceinline__ int load_zero(const QuantizedWeight& weight, int64_t 
   return weight.zeros != nullptr ? weight.zeros[at] : kMiddle;
 }
 
-// The code of a format of 4 bits.
+// Loads a 4-bit quantized value.
 __device__ __forceinline__ uint32_t load_quantized(const QuantizedWeight& weight, int64_t row, int column) {
   const auto* const codes = static_cast<const uint8_t*>(weight.data) + row * (weight.in_features / 2);
   return codes[column / 2] >> (column % 2 * 4) & 15u;
 }
 
-// The element of a row and a column; rounded to float32 where a product with a scale is.
+// Loads the element of a row and column. The product with a scale is rounded to float32.
 __device__ inline float load_weight(const QuantizedWeight& weight, int64_t row, int column) {
   const int64_t at = row * weight.in_features + column;
   if (weight.format == WeightFormat::kPlain) return load_element(weight.data, at, weight.element);

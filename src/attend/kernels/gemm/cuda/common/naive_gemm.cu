@@ -1,11 +1,11 @@
 // Naive GEMM: out = x W^T in float32 on the CUDA cores, for any dtype, format, stride and alignment.
 //
 //   tile        64 rows x 64 features, K-blocks of 16
-//   warps       8, all alike: a thread has 4 x 4 outputs, 16 rows and 16 features apart
+//   warps       8, all alike: a thread has 4 x 4 outputs, with strides of 16 rows and 16 features
 //   registers   48
 //   shared      8.1 KB: one K-block of x and of W as float32, transposed
-//   bytes       of a K-block: 64 x 16 elements each of x and W
-//   bound       shared memory and FMAs: it is the fallback
+//   bytes       per K-block: 64 x 16 elements each of x and W
+//   bound       shared memory and FMAs; this is the fallback
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -15,14 +15,14 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kTile = 64;  // rows, and features, of a CTA
-constexpr int kSide = 4;   // rows, and features, of a thread
+constexpr int kTile = 64;  // rows, and features, per CTA
+constexpr int kSide = 4;   // rows, and features, per thread
 constexpr int kThreadsAcross = kTile / kSide;
 constexpr int kThreads = kThreadsAcross * kThreadsAcross;
-constexpr int kBlockInputs = 16;  // of a K-block
+constexpr int kBlockInputs = 16;  // per K-block
 
-// kTile rows of kBlockInputs columns from `first`, transposed; zeros where there are none. value(row,
-// column).
+// Loads kTile rows of kBlockInputs columns from `first`, transposed and padded with zeros. value(row, column)
+// loads an element.
 template <class Value>
 __device__ void load_tile(int first_row, int num_rows, int first, int num_columns, const Value& value,
                           float (&tile)[kBlockInputs][kTile + 1]) {

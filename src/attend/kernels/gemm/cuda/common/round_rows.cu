@@ -1,11 +1,11 @@
-// Rows of x in fp8, for products of fp8 with fp8; with the RMSNorm before them.
+// Rounds rows of x to fp8 for fp8 x fp8 products, optionally after RMSNorm.
 //
-//   tile        a row a CTA; sixteen neighboring threads have a block of inputs that share a scale
-//   warps       up to 16, all alike: a thread has every so many groups of eight elements
+//   tile        one row per CTA; sixteen neighboring threads hold a block of inputs that share a scale
+//   warps       up to 16, all alike: threads hold groups of eight elements with a stride of the thread count
 //   registers   8 or 32 hold the row
-//   shared      a number a warp, twice
-//   bytes       x once in, its codes once out
-//   bound       memory; latency where rows are few
+//   shared      two values per warp
+//   bytes       x read once, quantized values written once
+//   bound       memory; latency if rows are few
 #include <algorithm>
 
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -16,12 +16,13 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kMaxThreads = 512, kMaxGroups = 8;  // of a thread
+constexpr int kMaxThreads = 512, kMaxGroups = 8;  // kMaxGroups: per thread
 static_assert(kMaxThreads * kMaxGroups * kGroupElements >= kMaxRoundedInputs);
-constexpr float kLargest = 448.0f;            // e4m3
-constexpr float kSmallestMagnitude = 1e-30f;  // of a row that is not 0: factors stay finite
+constexpr float kLargest = 448.0f;            // largest e4m3 value
+constexpr float kSmallestMagnitude = 1e-30f;  // smallest maximum of a row that is not treated as 0: keeps
+                                              // factors finite
 
-// Of all threads, by op of two numbers; `memory`: one a warp.
+// Reduces over all threads with the binary operation `op`; `memory`: one value per warp.
 template <class Op>
 __device__ float cta_reduce(float value, float* memory, const Op& op) {
   for (int step = 16; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffffu, value, step));
@@ -32,10 +33,10 @@ __device__ float cta_reduce(float value, float* memory, const Op& op) {
   return value;
 }
 
-// The larger one; what is no number is the largest.
+// Returns the larger value; NaN counts as the largest.
 __device__ float larger(float a, float b) { return a > b || isnan(a) ? a : b; }
 
-// A block of inputs lies with so many threads.
+// Threads that hold a block of inputs.
 constexpr int kBlockThreads = kRoundedBlockInputs / kGroupElements;
 
 __device__ float quantization_factor(float largest) {
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
     const int g = thread + i * num_threads;
-    // Threads of a warp go on together: those of a block shuffle.
+    // Threads of a warp exit the loop together, because the threads of a block shuffle.
     if (g - thread % 32 >= num_groups) break;
     if (params.block_scales) {
       float largest = largest_of(i);

@@ -1,13 +1,13 @@
-// Batch-invariant GEMM: out = x W^T for any number of rows, on mma.sync, bit for bit what the skinny GEMM
-// computes of the same row: K-blocks in the same order (KBlockOrder), the same 16 inputs in one mma.
+// Batch-invariant GEMM: out = x W^T for any number of rows with mma.sync, bit for bit equal to the skinny
+// GEMM of each row: K-blocks are in the same order (KBlockOrder), with the same 16 inputs per mma.
 //
-//   tile        128 rows x 128 features (32 where the GPU has more SMs than large tiles); K-blocks of 64
-//   warps       8, all alike, 2 x 4 of 64 rows x 32 features (4 x 2 of 32 x 16): all copy by cp.async and
-//               multiply with mma.m16n8k16
-//   registers   206 to 221 (92 to 105), of which 128 (32) are two sets of accumulators: of the present slice
-//               of K and of the slices before it
+//   tile        128 rows x 128 features (32 if the GPU has more SMs than large tiles); K-blocks of 64
+//   warps       8, all alike, 2 x 4 warps of 64 rows x 32 features (4 x 2 of 32 x 16): all copy with cp.async
+//               and multiply with mma.m16n8k16
+//   registers   206 to 221 (92 to 105), of which 128 (32) are two sets of accumulators: for the current slice
+//               of K and for the previous slices
 //   shared      stages of 32 KB (20 KB): 7 (11) in 227 KB, 3 (4) in 99 KB
-//   bytes       of a stage: 16 KB of x, 16 KB (4 KB) of W
+//   bytes       per stage: 16 KB of x, 16 KB (4 KB) of W
 //   bound       tensor cores
 #pragma once
 
@@ -23,8 +23,8 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// A CTA's tile of the output, and the pieces of 16 rows x 8 features of each warp. One stage is computed, the
-// others are under way.
+// Output tile of a CTA, and the pieces of 16 rows x 8 features of each warp. One stage is multiplied while
+// the others are being loaded.
 template <int kTileFeatures_, int kFeatureWarps_, int kMaxSharedBytes>
 struct OutputTile {
   static constexpr int kWarps = 8, kThreads = 32 * kWarps;
@@ -40,7 +40,7 @@ struct OutputTile {
 };
 template <int kMaxSharedBytes>
 using LargeTile = OutputTile<128, 4, kMaxSharedBytes>;
-// For layers that have fewer large tiles than the GPU has SMs.
+// Used for layers with fewer large tiles than the GPU has SMs.
 template <int kMaxSharedBytes>
 using NarrowTile = OutputTile<32, 2, kMaxSharedBytes>;
 
@@ -63,7 +63,7 @@ class BatchInvariantGemmCta {
 #pragma unroll 1
     for (int i = 0; i < num_k_blocks_; ++i) {
       ptx::cp_async_wait_group<Tile::kStages - 2>();
-      // Everyone's copies of this K-block have landed, and nobody reads the one before.
+      // All threads' copies of this K-block have arrived, and no warp reads the previous one.
       __syncthreads();
       if (num_copied_ < num_k_blocks_) {
         copy_weights(next_.k_block, num_copied_ % Tile::kStages);
@@ -81,13 +81,14 @@ class BatchInvariantGemmCta {
   }
 
  private:
-  // Lane l holds rows l / 4 and l / 4 + 8 of a piece, features 2 (l % 4) and the next.
+  // Lane l holds rows l / 4 and l / 4 + 8 of a piece, features 2 (l % 4) and 2 (l % 4) + 1.
   using Accumulators = float[Tile::kRowPieces][Tile::kFeaturePieces][4];
 
   __device__ int warp_row() const { return warp_ / Tile::kFeatureWarps * Tile::kWarpRows; }
   __device__ int warp_feature() const { return warp_ % Tile::kFeatureWarps * Tile::kWarpFeatures; }
 
-  // Prologue. W does not depend on the kernel before, so its first stages come while that ends.
+  // Prologue. W does not depend on the previous kernel, so its first stages are loaded while that kernel
+  // finishes.
   __device__ __forceinline__ void start() {
     KBlockOrder weights{num_k_blocks_};
     for (int stage = 0; stage < Tile::kStages - 1 && stage < num_k_blocks_; ++stage) {
@@ -127,7 +128,7 @@ class BatchInvariantGemmCta {
                                    k_block, shared_ + stage * Tile::kStageBytes + Tile::kXBytes);
   }
 
-  // One K-block, 16 inputs at a time.
+  // Multiplies one K-block, 16 inputs per mma.
   __device__ __forceinline__ void multiply(uint32_t stage, Accumulators& accumulators) const {
     const uint32_t weights_lane = swizzled_piece(lane_ % 8, lane_ / 8),
                    x_lane = swizzled_piece(lane_ % 16, lane_ / 16);
@@ -194,11 +195,11 @@ class BatchInvariantGemmCta {
   const uint32_t shared_;
   const int first_row_, first_feature_, num_k_blocks_;
   const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
-  KBlockOrder next_{num_k_blocks_};  // what is copied next
-  int num_copied_ = 0;               // K-blocks
+  KBlockOrder next_{num_k_blocks_};  // next K-block to copy
+  int num_copied_ = 0;               // in K-blocks
 };
 
-// A CTA per tile; those with the same rows of W are neighbors.
+// Grid: one CTA per tile. CTAs with the same rows of W are neighbors.
 template <class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     batch_invariant_gemm_kernel(const __grid_constant__ BatchInvariantGemmParams params) {

@@ -1,12 +1,12 @@
-// GEMM of heads: out[t, h] = W_h x[t, h] on mma.sync, W_h read as it lies or transposed.
+// Per-head GEMM: out[t, h] = W_h x[t, h] with mma.sync, with W_h read in its own layout or transposed.
 //
 //   tile        of one head: 16 tokens x 32 or 64 features, 64 x 32 or 64, 128 x 128; K-blocks of 64
-//   warps       4 (16 tokens) or 8, all alike: all copy by cp.async and multiply with mma.m16n8k16, inputs
-//               16 by 16 in their order, so a token's bits do not depend on the tile
-//   registers   128 at most: two CTAs an SM
-//   shared      stages of 6 to 32 KB: as many as there are K-blocks, up to eight in 96 KB
-//   bytes       of a stage: 128 for each token of x and each feature of W
-//   bound       W's bytes for few tokens, tensor cores for many
+//   warps       4 (16 tokens) or 8, all alike: all copy with cp.async and multiply with mma.m16n8k16,
+//               inputs in ascending order, so a token's bits do not depend on the tile
+//   registers   128 at most: two CTAs per SM
+//   shared      stages of 6 to 32 KB: one per K-block, up to eight in 96 KB
+//   bytes       per stage: 128 for each token of x and each feature of W
+//   bound       bytes of W for few tokens, tensor cores for many
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,8 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// A CTA's tile of a head's output, and the part of each warp. kTransposed: W lies as [inputs, features].
+// Output tile of a CTA for one head, and the part of each warp. kTransposed: W is stored as [inputs,
+// features].
 template <int kTokens_, int kFeatures_, int kTokenWarps, bool kTransposed_>
 struct HeadTile {
   static constexpr bool kTransposed = kTransposed_;
@@ -36,7 +37,7 @@ struct HeadTile {
   static constexpr int kStages = (96 << 10) / kStageBytes < 8 ? (96 << 10) / kStageBytes : 8;
   static_assert(kStages >= 3 && kTokenPieces * 16 == kWarpTokens &&
                 kFeaturePieces * kFeatures == kWarpFeatures);
-  // Rows of W in shared memory are inputs then: 128 bytes of each for 64 features, and so on.
+  // Rows of transposed W in shared memory are inputs, in panels of 64 features: 128 bytes per input.
   static constexpr int kPanelBytes = kBlockK * kRowBytes;
   static_assert(!kTransposed || kTileFeatures % 64 == 0);
 };
@@ -62,7 +63,7 @@ class HeadGemmCta {
         x_(static_cast<const T*>(params.x.data) + head_ * params.x.head_stride) {}
 
   __device__ __forceinline__ void run() {
-    // W does not depend on the kernel before, so its first stages come while that ends.
+    // W does not depend on the previous kernel, so its first stages are loaded while that kernel finishes.
     const int num_first = min(Tile::kStages, num_k_blocks_);
     for (int k_block = 0; k_block < num_first; ++k_block) copy_weights(k_block, k_block);
     ptx::griddepcontrol_wait();
@@ -77,12 +78,12 @@ class HeadGemmCta {
     int stage = 0;
 #pragma unroll 1
     for (int k_block = 0; k_block < num_k_blocks_; ++k_block) {
-      // Everyone's copies of this K-block have landed.
+      // All threads' copies of this K-block have arrived.
       ptx::cp_async_wait_group<Tile::kStages - 1>();
       __syncthreads();
       if (has_tokens) multiply(shared_ + stage * Tile::kStageBytes, accumulators);
       if (const int next = k_block + Tile::kStages; next < num_k_blocks_) {
-        __syncthreads();  // nobody reads the stage any more
+        __syncthreads();  // no warp reads the stage any more
         copy_weights(next, stage);
         copy_x(next, stage);
       }
@@ -93,7 +94,7 @@ class HeadGemmCta {
   }
 
  private:
-  // Lane l holds tokens l / 4 and l / 4 + 8 of a piece, features 2 (l % 4) and the next.
+  // Lane l holds tokens l / 4 and l / 4 + 8 of a piece, features 2 (l % 4) and 2 (l % 4) + 1.
   using Accumulators = float[Tile::kTokenPieces][Tile::kFeaturePieces][4];
 
   __device__ int warp_token() const { return warp_ / Tile::kFeatureWarps * Tile::kWarpTokens; }
@@ -139,7 +140,7 @@ class HeadGemmCta {
     }
   }
 
-  // Inputs 32 half to 32 half + 31 of eight features of this warp, as mma.m16n8k16 wants them.
+  // Loads inputs 32 half to 32 half + 31 of eight features of this warp, in the layout of mma.m16n8k16.
   __device__ __forceinline__ void load_weights(uint32_t (&fragments)[4], uint32_t weights, int n,
                                                int half) const {
     if constexpr (Tile::kTransposed) {
@@ -152,7 +153,7 @@ class HeadGemmCta {
     }
   }
 
-  // One K-block, 16 inputs at a time.
+  // Multiplies one K-block, 16 inputs per mma.
   __device__ __forceinline__ void multiply(uint32_t stage, Accumulators& accumulators) const {
     const uint32_t x_lane = swizzled_piece(lane_ % 16, lane_ / 16);
     const uint32_t x_from = stage + warp_token() * kRowBytes;
@@ -228,7 +229,8 @@ void launch_head_tile(const HeadLinearParams& params, void* stream) {
       Tile::kThreads, static_cast<size_t>(num_stages * Tile::kStageBytes), stream, params, "head_linear");
 }
 
-// Tall tiles for many tokens; where features are contiguous in K, narrow ones while the GPU has SMs to spare.
+// Selects tall tiles for many tokens. If features are contiguous in K, selects narrow ones while SMs would be
+// idle.
 template <class T, bool kTransposed>
 void launch_head_gemm_tiles(const HeadLinearParams& params, void* stream) {
   using Large = HeadTile<128, 128, 2, kTransposed>;

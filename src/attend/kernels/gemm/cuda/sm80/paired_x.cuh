@@ -1,4 +1,4 @@
-// x as the products of codes take it: skinny_quantized.cuh.
+// x in the layout of products with quantized weights (skinny_quantized.cuh).
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// x in shared memory, normalized if it is, in the order in which lanes take it: of each 32 inputs and row,
-// lane t of four has the 16 bytes of pairs that belong to a step's codes (dequantize.cuh).
+// x in shared memory, normalized if there is a norm, in the order in which lanes read it: for each 32 inputs
+// of a row, lane t of four has the 16 bytes of pairs that multiply a step's quantized values
+// (dequantize.cuh).
 template <class T, WeightFormat kFormat, int kTokens>
 class PairedX {
   static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
@@ -20,18 +21,18 @@ class PairedX {
   static constexpr int kUnitsAtOnce = kTokens == 1 ? 4 : 1;
 
  public:
-  // int4 in bf16 is multiplied as 128 + q, so the sums of each kInt4GroupInputs inputs are wanted too: what
-  // the zero point and 128 add to a product is taken off in float32. (In f16, as 1024 + q, that would cost
-  // accuracy.)
+  // True if the sums of each kInt4GroupInputs inputs are needed: int4 in bf16 is multiplied as 128 + q, and
+  // (128 + zero) times this sum is subtracted in float32. In f16, where the offset is 1024, this would lose
+  // accuracy.
   static constexpr bool kSums = kFormat == WeightFormat::kInt4 && kCanNorm;
 
   static __host__ __device__ int shared_bytes(int in_features) {
     return kTokens * (in_features * 2 + (kSums ? in_features / kInt4GroupInputs * 4 : 0));
   }
 
-  // Partial sums of squares of a thread's elements, by row.
+  // Partial sums of squares of a thread's elements, per row.
   using Squares = float[kTokens];
-  // The norm's weights of a thread's units, which no kernel before writes.
+  // Norm weights of a thread's units. No earlier kernel writes them.
   using Norm = uint4[kUnitsAtOnce];
 
   static __device__ __forceinline__ void load_norm(const SkinnyGemmParams& params, int first, Norm& norm) {
@@ -46,8 +47,8 @@ class PairedX {
     }
   }
 
-  // By all threads, x of the rows there are; `norm`: load_norm() of threadIdx.x; `meanwhile()` once, behind
-  // the first loads.
+  // Loads the existing rows of x; called by all threads. `norm`: load_norm() of threadIdx.x. Calls
+  // `meanwhile()` once, after issuing the first loads.
   template <class Meanwhile>
   static __device__ __forceinline__ void load_async(const SkinnyGemmParams& params, uint32_t to, Norm& norm,
                                                     Squares& squares, const Meanwhile& meanwhile) {
@@ -88,7 +89,7 @@ class PairedX {
           ptx::st_shared_16(to + ((unit / kLanes * kTokens + token) * kLanes + unit % kLanes) * kUnitBytes,
                             paired(elements));
           if constexpr (kSums) {
-            // Lanes that have a group of inputs among them.
+            // Lanes that together hold a group of inputs.
             constexpr int kLanesPerGroup = kInt4GroupInputs / kUnitInputs;
             float sum = sum_of(elements);
 #pragma unroll
@@ -102,14 +103,14 @@ class PairedX {
     } while (first < num_units);
   }
 
-  // Of 32 inputs, by number, for this lane.
+  // Returns this lane's values of 32 inputs, by index.
   static __device__ __forceinline__ uint4 take(uint32_t from, int inputs32) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int token = kTokens == 1 ? 0 : lane / kLanes;
     return ptx::ld_shared_16(from + ((inputs32 * kTokens + token) * kLanes + lane % kLanes) * kUnitBytes);
   }
 
-  // The sums of a group of inputs, of this lane's tokens.
+  // Returns the sums of a group of inputs for this lane's tokens.
   static __device__ __forceinline__ float2 reduce_sums(uint32_t from, int in_features, int group) {
     const uint32_t sums = from + kTokens * in_features * 2 + group * kTokens * 4;
     if constexpr (kTokens == 1) {
@@ -133,8 +134,8 @@ class PairedX {
     }
     return sum;
   }
-  // Words with inputs (0, 1), (2, 3), (4, 5), (6, 7) of a lane's eight in int4; in 8 bits (0, 1) of the first
-  // and of the second four, then (2, 3).
+  // Loads a unit. int4: words with inputs (0, 1), (2, 3), (4, 5), (6, 7) of a lane's eight. 8 bits: (0, 1) of
+  // the first and of the second four, then (2, 3).
   static __device__ __forceinline__ uint4 load_unit(const T* row, int unit) {
     if constexpr (kFormat == WeightFormat::kInt4) {
       return *reinterpret_cast<const uint4*>(row + unit * kUnitInputs);
@@ -145,7 +146,7 @@ class PairedX {
       return make_uint4(low.x, high.x, low.y, high.y);
     }
   }
-  // Inputs (0, 4), (1, 5), (2, 6), (3, 7) in int4; in 8 bits (0, 2), (1, 3) of each four.
+  // Reorders the words. int4: inputs (0, 4), (1, 5), (2, 6), (3, 7). 8 bits: (0, 2), (1, 3) of each four.
   static __device__ __forceinline__ uint4 paired(const uint4& words) {
     return make_uint4(__byte_perm(words.x, words.z, 0x5410), __byte_perm(words.x, words.z, 0x7632),
                       __byte_perm(words.y, words.w, 0x5410), __byte_perm(words.y, words.w, 0x7632));

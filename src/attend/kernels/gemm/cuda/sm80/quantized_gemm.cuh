@@ -1,4 +1,4 @@
-// Quantized GEMM of a dense layer: quantized_gemm.cuh for one weight.
+// Quantized GEMM of a linear layer: quantized_tile.cuh for one weight.
 #pragma once
 
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -7,12 +7,13 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// CTAs of the same rows of W are neighbors, so that W is read from memory once.
+// CTAs with the same rows of W are neighbors, so that W is read from memory once.
 template <class T, WeightFormat kFormat, int kTileRows>
 __global__ void __launch_bounds__(kQuantizedThreads)
     quantized_gemm_kernel(const __grid_constant__ QuantizedGemmParams params) {
   __shared__ QuantizedAccumulators shared;
-  // Attention may read the cache early behind a product of q, k and v: it waits before the next one starts.
+  // Attention may read the cache early after a product of q, k and v, so this kernel waits before the next
+  // one starts.
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int first_row = static_cast<int>(blockIdx.x) * kTileRows,

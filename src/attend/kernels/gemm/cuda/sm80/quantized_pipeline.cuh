@@ -1,4 +1,4 @@
-// Codes of a quantized weight on their way into shared memory: the producer of skinny_quantized.cuh.
+// Copies quantized weights to shared memory: the producer of skinny_quantized.cuh.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Producer: each warp's own pipeline of cp.async. A stage is a K-block of a pair of groups of eight rows of
-// W, the 16 rows of the left factor, with the scales (and zeros) of its rows. Stages come in the order in
-// which the warp takes them: pair after pair, its K-blocks of each.
+// Producer: each warp has its own cp.async pipeline. A stage is a K-block of a pair of groups of eight rows
+// of W (the 16 rows of operand A), with the scales and zeros of its rows. Stages follow the order in which
+// the warp multiplies them: pair after pair, and the warp's K-blocks of each.
 template <WeightFormat kFormat, int kStages, bool kHeads>
 class QuantizedPipeline {
   static constexpr int kPairRows = 2 * kFeatures;
   static constexpr int kWeightBytes = kPairRows * kRowBytes;
-  static constexpr int kWordBytes = 4;  // of a row's scales, and of its zeros
+  static constexpr int kWordBytes = 4;  // bytes of a row's scales, and of its zeros
   static constexpr int kZerosOffset = kWeightBytes + kPairRows * kWordBytes;
   static constexpr int kStageBytes = kZerosOffset + kPairRows * kWordBytes;
   static constexpr int kStageStride = kSkinnyWarps * kStageBytes;
@@ -27,10 +27,10 @@ class QuantizedPipeline {
  public:
   static constexpr int kSharedBytes = kStages * kStageStride;
 
-  // Of a warp's stage.
+  // Addresses of a warp's stage.
   struct Stage {
-    uint32_t codes;  // of this lane, in the order of ldmatrix: of the first group and half of the K-block
-    uint32_t words;  // of this lane's row of the first group: its scales
+    uint32_t codes;  // this lane's values in ldmatrix order: of the first group and half of the K-block
+    uint32_t words;  // scales of this lane's row of the first group
   };
 
   __device__ QuantizedPipeline(const SkinnyGemmParams& product, const QuantizedWeight& weight,
@@ -56,18 +56,18 @@ class QuantizedPipeline {
     if (left_ > 0) begin_pair();
   }
 
-  // The pairs of so many n-tiles.
+  // Returns the number of pairs of `num_n_tiles` n-tiles.
   __device__ __forceinline__ int num_pairs(int num_n_tiles) const {
     return joined_ ? num_n_tiles : (num_n_tiles + 1) / 2;
   }
 
-  // Fills as many stages as come before x: loads return in the order in which they are issued, so x is not
-  // queued behind more than half of all of W, or of the stages.
+  // Fills the stages that are loaded before x. Loads return in issue order, so x waits for at most half of
+  // all of W, or half of the stages.
   __device__ __forceinline__ void start() {
     num_started_ = min(kStages / 2, (left_ + 1) / 2);
     fill(0, num_started_);
   }
-  // Fills the others.
+  // Fills the remaining stages.
   __device__ __forceinline__ void start_rest() { fill(num_started_, kStages); }
 
   // Waits for the oldest stage.
@@ -77,7 +77,7 @@ class QuantizedPipeline {
     const uint32_t begin = stages_ + stage_;
     return {begin + from_, begin + kWeightBytes + static_cast<uint32_t>(threadIdx.x % 32 / 4) * kWordBytes};
   }
-  // Fills the oldest stage anew: nobody of the warp reads it any longer.
+  // Refills the oldest stage, which no lane of the warp reads any more.
   __device__ __forceinline__ void refill() {
     __syncwarp();
     copy_next(stages_ + stage_);
@@ -88,7 +88,7 @@ class QuantizedPipeline {
   __device__ static uint32_t group(uint32_t codes, int group) {
     return codes + group * kFeatures * kRowBytes;
   }
-  // Of this lane's row of a group.
+  // Loads the scales of this lane's row of a group; zeros() is analogous.
   __device__ static uint32_t scales(const Stage& stage, int group) {
     return ptx::ld_shared_4(stage.words + group * kFeatures * kWordBytes);
   }
@@ -107,8 +107,9 @@ class QuantizedPipeline {
     word_second_group_ = lane / kFeatures % 2 == 0 ? 0 : to_second_group;
     const int num_rows = product.out_features * (product.gated ? 2 : 1);
     outs_shift_ = weight.group_outs >= num_rows ? 31 : 31 - __clz(weight.group_outs);
-    // Where the word of the warp's first K-block lies in a row, and how far that of its next is: two scales
-    // of two bytes or zeros of one a K-block in int4; in 8 bits a scale of four bytes for one or several.
+    // Position of the word of the warp's first K-block in a row, and the distance to its next one. Per
+    // K-block, int4 has two scales of two bytes, or two zeros of one byte; 8 bits have a scale of four bytes
+    // for one or several K-blocks.
     if constexpr (kInt4) {
       first_word_ = zeros ? 2 * warp & ~3 : 4 * warp;
       word_step_ = (zeros ? 2 : 4) * kSkinnyWarps;
@@ -118,7 +119,7 @@ class QuantizedPipeline {
     }
   }
 
-  // The first row of a pair's first group.
+  // Returns the first row of a pair's first group.
   __device__ __forceinline__ int first_row() const {
     if (!joined_) return (range_.begin + 2 * pair_) * kFeatures;
     const int n_tile = range_.begin + pair_;
@@ -128,7 +129,7 @@ class QuantizedPipeline {
 
   __device__ __forceinline__ void begin_pair() {
     const int row = first_row();
-    // A second group that is not there is the first once more.
+    // If the second group does not exist, the first one is read again.
     const bool has_second = joined_ || range_.begin + 2 * pair_ + 1 < range_.end;
     next_ = codes_ + int64_t{row} * row_bytes_;
     to_second_ = has_second ? second_group_bytes_ : 0;
@@ -143,7 +144,7 @@ class QuantizedPipeline {
       copy_next(stages_ + static_cast<uint32_t>(stage * kStageStride));
   }
 
-  // The next K-block, if there is one, as a group of copies.
+  // Copies the next K-block, if there is one, as one cp.async group.
   __device__ __forceinline__ void copy_next(uint32_t stage) {
     if (left_ > 0) {
       copy_group(next_, stage + to_);
@@ -164,21 +165,21 @@ class QuantizedPipeline {
   __device__ __forceinline__ void copy_group(const char* from, uint32_t to) const {
     constexpr int kRowsAtOnce = 32 / kPieces;
     ptx::cp_async_16(to, from);
-    // The other four rows are swizzled the other way.
+    // The other four rows are swizzled in the opposite order.
     ptx::cp_async_16((to ^ (kRowsAtOnce * 16)) + kRowsAtOnce * kRowBytes, from + next_rows_bytes_);
   }
 
   const CtaRange range_;
   const bool joined_;  // an n-tile has two groups
   uint32_t stages_, to_, from_;
-  uint32_t stage_ = 0;  // where the oldest begins
-  // Of this lane: its rows, its word of scales or zeros, and what it copies next.
+  uint32_t stage_ = 0;  // offset of the oldest stage
+  // This lane's rows, its word of scales or zeros, and its next copies.
   const char *codes_, *words_, *next_, *next_word_ = nullptr;
   int64_t second_group_bytes_, next_rows_bytes_, to_second_;
   int row_bytes_, word_row_, word_second_group_, word_row_bytes_, first_word_, word_step_;
   int outs_shift_, head_half_, head_shift_;
   int k_blocks_per_pair_, num_started_ = 0;
-  int pair_ = 0, left_, left_in_pair_;  // K-blocks, of all pairs and of this one
+  int pair_ = 0, left_, left_in_pair_;  // K-blocks left in all pairs and in this one
 };
 
 }  // namespace attend::kernels::cuda::sm80

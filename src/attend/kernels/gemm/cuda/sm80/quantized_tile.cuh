@@ -1,15 +1,15 @@
-// Quantized GEMM: x W^T with codes of W widened in registers, on mma.sync.
+// Quantized GEMM tile: x W^T on mma.sync, with W dequantized in registers.
 //
-//   tile        16 or 64 rows of x x two pieces of 16 rows of W: of 32 outputs, or of gate and up of 16
+//   tile        16 or 64 rows of x x two pieces of 16 rows of W: 32 outputs, or gate and up of 16
 //   warps       8, all alike: warp w has the K-blocks w, w + 8, ...; their sums are added in the order of
 //               warps
-//   registers   the codes of the next K-block are under way while one is multiplied; of 16 rows x too
+//   registers   quantized values of the next K-block are loaded while one is multiplied; x too with 16 rows
 //   shared      9.2 KB: sums of eight rows of x of all warps
-//   bytes       W once for each tile of rows, 16 bytes a lane; x from L2
-//   bound       reading W up to some 16 rows, then widening, then tensor cores
+//   bytes       W once per tile of rows, 16 bytes per lane; x from L2
+//   bound       reading W up to about 16 rows, then dequantization, then tensor cores
 //
-// W is the left factor, so that 16 of its rows fill the instruction however few rows of x there are. Scales
-// multiply sums in float32: 4 multiplications for 32 inputs of two rows (4 bits), or 64 (8 bits).
+// W is operand A, so that 16 of its rows fill the instruction even if x has few rows. Scales multiply sums in
+// float32: 4 multiplications per 32 inputs of two rows (4 bits), or per 64 (8 bits).
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
@@ -25,13 +25,13 @@ inline constexpr int kWeightPieces = 2, kPieceRows = 16;  // of W
 inline constexpr int kPieceOutputs = kWeightPieces * kPieceRows;
 inline constexpr int kRowsPerPiece = 8;  // of x
 
-// Sums of eight rows of x, by warp: a row's outputs lie side by side. A stride that keeps lanes in different
-// banks.
+// Sums of eight rows of x, per warp. The outputs of a row are contiguous; the row stride avoids bank
+// conflicts.
 struct QuantizedAccumulators {
   static constexpr int kStride = kPieceOutputs + 4;
   float of_warp[kQuantizedWarps][kRowsPerPiece * kStride];
 
-  // The sum over warps, in their order.
+  // Returns the sum over warps, in warp order.
   __device__ float total(int row, int output) const {
     float sum = of_warp[0][row * kStride + output];
 #pragma unroll
@@ -40,16 +40,16 @@ struct QuantizedAccumulators {
   }
 };
 
-// The sums of a tile. kRowPieces: of eight rows of x.
+// Accumulators of a tile. kRowPieces: number of pieces of eight rows of x.
 template <class T, WeightFormat kFormat, int kRowPieces>
 class QuantizedTile {
   using Block = QuantizedBlock<kFormat>;
-  static constexpr int kXVectors = Block::kLaneInputs / 8;  // loads of 16 bytes of a row of x and part
-  static constexpr bool kLoadsAhead = kRowPieces <= 2;      // all of x of a K-block
+  static constexpr int kXVectors = Block::kLaneInputs / 8;  // 16-byte loads per row of x and part
+  static constexpr bool kLoadsAhead = kRowPieces <= 2;      // loads all of x of a K-block ahead
 
  public:
-  // x_row(i): the row of x of row i of the tile, -1: there is none; weight_row(piece, i): the row of W,
-  // clamped to those there are.
+  // x_row(i) returns the row of x for row i of the tile, or -1 for none. weight_row(piece, i) returns the row
+  // of W, clamped to the last one.
   template <class XRow, class WeightRow>
   __device__ QuantizedTile(const void* x, int64_t x_stride, const QuantizedWeight& weight, const XRow& x_row,
                            const WeightRow& weight_row)
@@ -79,13 +79,13 @@ class QuantizedTile {
     }
   }
 
-  // Calls write(row, output, sum) with rows of the tile and outputs 0 to 31, of all threads together; of a
-  // gated product write(row, output, gate, up) with outputs 0 to 15.
+  // Calls write(row, output, sum) for rows of the tile and outputs 0 to 31; called by all threads together.
+  // For a gated product calls write(row, output, gate, up) with outputs 0 to 15.
   template <bool kGated, class Write>
   __device__ __forceinline__ void write(QuantizedAccumulators& shared, const Write& write) const {
 #pragma unroll
     for (int n = 0; n < kRowPieces; ++n) {
-      __syncthreads();  // nobody reads the sums before
+      __syncthreads();  // no thread reads the previous sums
 #pragma unroll
       for (int m = 0; m < kWeightPieces; ++m)
 #pragma unroll
@@ -111,7 +111,7 @@ class QuantizedTile {
   struct Codes {
     uint32_t words[kWeightPieces][2][4];
   };
-  using Pairs = uint32_t[Block::kLaneInputs / 2];  // of a row of x, of a part
+  using Pairs = uint32_t[Block::kLaneInputs / 2];  // of one row of x and one part
   using Scales = float[kWeightPieces][2];
 
   static __device__ __forceinline__ void unpack(const uint4& from, uint32_t* to) {
@@ -121,7 +121,7 @@ class QuantizedTile {
     to[3] = from.w;
   }
 
-  // Zeros beyond the inputs: there x is 0 too, so that what they stand for does not matter.
+  // Loads zeros past the last input. x is 0 there too, so their value does not matter.
   __device__ __forceinline__ void load_quantized(int block, Codes& codes) const {
     const int input = block * Block::kInputs + lane_ % 4 * Block::kInputsPer16Bytes;
     const int byte = Block::kFourBits ? input / 2 : input;
@@ -134,7 +134,7 @@ class QuantizedTile {
                codes.words[m][half]);
   }
 
-  // A lane's inputs of row piece n, of the part that begins at input `first`.
+  // Loads a lane's inputs of row piece n for the part that starts at input `first`.
   __device__ __forceinline__ void load_x(int n, int first, Pairs& pairs) const {
     const int input = first + lane_ % 4 * Block::kLaneInputs;
     const bool given = x_rows_[n] >= 0 && input < weight_.in_features;
@@ -227,7 +227,7 @@ class QuantizedTile {
   const QuantizedWeight& weight_;
   const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
   int x_rows_[kRowPieces];
-  const uint8_t* codes_[kWeightPieces][2];  // where a lane's rows of W begin
+  const uint8_t* codes_[kWeightPieces][2];  // start of a lane's rows of W
   int64_t scales_[kWeightPieces][2];
   float sums_[kRowPieces][kWeightPieces][4] = {};
 };

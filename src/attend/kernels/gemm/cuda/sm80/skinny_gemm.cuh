@@ -1,12 +1,12 @@
 // Skinny GEMM: out = x W^T for up to 32 rows of x, on mma.sync.
 //
 //   tile        all rows of x (kTokens = 1, 8, 16 or 32) x a CTA's range of output features, kGroups groups
-//               of 8 (1, 2, 4 or 6) at once; K-blocks of 64, dealt to the warps (sliced-K)
-//   warps       8, all alike: each brings its own K-blocks by cp.async, multiplies them with mma.m16n8k16 and
-//               leaves partial sums in shared memory, which all warps add up in one order
-//   registers   86 to 218 in bf16, 76 to 210 in f16: 128 at most where two CTAs fit an SM
-//   shared      partial sums, and up to 12 stages a warp: kGroups KB of W, 128 kTokens bytes of x and 128 of
-//               the norm's weights each. Up to 227 KB, 99 KB where an SM has no more
+//               of 8 (1, 2, 4 or 6) per pass; K-blocks of 64, distributed over the warps (sliced-K)
+//   warps       8, all alike: each loads its own K-blocks with cp.async, multiplies them with mma.m16n8k16
+//               and stores partial sums in shared memory; all warps add them in one order
+//   registers   86 to 218 in bf16, 76 to 210 in f16: 128 at most if two CTAs fit on an SM
+//   shared      partial sums, and up to 12 stages per warp with kGroups KB of W, 128 kTokens bytes of x and
+//               128 bytes of norm weights each. Up to 227 KB, or 99 KB if an SM has no more
 //   bytes       W once from memory; x once per CTA and pass, from L2
 //   bound       reading W
 #pragma once
@@ -22,8 +22,8 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Producer: each warp's own pipeline of cp.async. A stage is one K-block: kGroups groups of rows of W,
-// kTokens rows of x and one of the norm's weights. K-blocks come in the order in which the warp takes them:
+// Producer: each warp has its own cp.async pipeline. A stage is one K-block: kGroups groups of rows of W,
+// kTokens rows of x and one row of norm weights. K-blocks follow the order in which the warp multiplies them:
 // all of its slice of K for one pass, then for the next. `kHeads`: params.head_half is not 0.
 template <int kGroups, int kTokens, int kPipelineBytes, bool kHeads>
 class SkinnyGemmPipeline {
@@ -32,19 +32,19 @@ class SkinnyGemmPipeline {
   static constexpr int kRowsAtOnce = 32 / kPieces;
 
  public:
-  static constexpr int kMTiles = (kTokens + kFeatures - 1) / kFeatures;  // of eight tokens
-  static constexpr int kStageStride = kSkinnyWarps * kStageBytes;        // from a warp's stage to its next
-  // Twelve are enough to keep memory busy, and each is a step before the first mma.
+  static constexpr int kMTiles = (kTokens + kFeatures - 1) / kFeatures;  // tiles of eight tokens
+  static constexpr int kStageStride = kSkinnyWarps * kStageBytes;        // distance between stages of a warp
+  // Twelve stages saturate memory; more would delay the first mma.
   static constexpr int kStages = kPipelineBytes / kStageStride < 12 ? kPipelineBytes / kStageStride : 12;
-  // A CTA that needs fewer leaves the shared memory to the next kernel's CTAs.
+  // A CTA that needs fewer stages leaves the shared memory to the CTAs of the next kernel.
   static constexpr __host__ __device__ int shared_bytes(int k_blocks_per_warp) {
     return kStageStride * (k_blocks_per_warp < kStages ? k_blocks_per_warp : kStages);
   }
   static_assert(kStages >= 2);
 
-  // A lane's fragments of some halves of a K-block, as mma.m16n8k16 wants them: elements 2 (l % 4) and the
-  // next of pieces 0 to 3 (first half) or 4 to 7 of row l / 4 of each group, and of rows l / 4, l / 4 + 8,
-  // ... of x.
+  // A lane's fragments of one or both halves of a K-block in the layout of mma.m16n8k16: elements 2 (l % 4)
+  // and 2 (l % 4) + 1 of pieces 0 to 3 (first half) or 4 to 7 of row l / 4 of each group, and of rows l / 4,
+  // l / 4 + 8, ... of x.
   template <int kHalves>
   struct Fragments {
     uint4 weights[kHalves][kGroups];
@@ -71,9 +71,8 @@ class SkinnyGemmPipeline {
                        row_bytes;
   }
 
-  // Prologue. Fills every stage: with W and the norm's weights, then, once the kernel before has ended, with
-  // x. Loads return in the order in which they are issued, so x is not queued behind more than half of all of
-  // W.
+  // Prologue. Fills every stage with W and norm weights and, after the previous kernel has finished, with x.
+  // Loads return in issue order, so x waits for at most half of all of W.
   __device__ __forceinline__ void start() {
     begin(weights_cursor_);
     const int num_prefetched = min(kStages, (weights_cursor_.left + 1) / 2);
@@ -102,12 +101,12 @@ class SkinnyGemmPipeline {
     ptx::launch_dependents();
   }
 
-  // Until the oldest stage is full.
+  // Waits until the oldest stage is full.
   __device__ __forceinline__ void wait() {
     ptx::cp_async_wait_group<kStages - 1>();
     __syncwarp();
   }
-  // Loads fragments of the oldest stage from half `first` on.
+  // Loads fragments of the oldest stage, starting with half `first`.
   template <int kHalves>
   __device__ __forceinline__ void load(int first, Fragments<kHalves>& fragments) const {
 #pragma unroll
@@ -123,7 +122,7 @@ class SkinnyGemmPipeline {
         fragments.weights[i][group] = load((from_ ^ half) + stage_ + group * kFeatures * kRowBytes);
     }
   }
-  // Refills the oldest stage, all of which was loaded.
+  // Refills the oldest stage after all of it was loaded to registers.
   __device__ __forceinline__ void refill() {
     __syncwarp();
     if (weights_cursor_.left > 0) {
@@ -137,14 +136,14 @@ class SkinnyGemmPipeline {
   }
 
  private:
-  // What is copied next.
+  // Position of the next copy.
   struct Cursor {
-    const char* weights;  // of this lane, in the first group
-    int n_tile, input;    // `input`: of this lane
+    const char* weights;  // this lane's address in the first group
+    int n_tile, input;    // `input`: this lane's first input
     int left_in_pass, left;
   };
 
-  // From a row to the one kRowsAtOnce behind it.
+  // Returns the address kRowsAtOnce rows after `to`.
   __device__ static uint32_t next_rows(uint32_t to) {
     return (to ^ (kRowsAtOnce * 16)) + kRowsAtOnce * kRowBytes;
   }
@@ -188,7 +187,7 @@ class SkinnyGemmPipeline {
       ptx::cp_async_16(to, rows, valid);
       ptx::cp_async_16(next_rows(to), rows + next_rows_bytes, valid);
       rows += group_pair_bytes_;
-      // Behind a head's first half comes the next head's.
+      // After a head's first half, the next n-tile is the next head's.
       if constexpr (kHeads)
         if (((cursor.n_tile + group / 2 + 1) & (params_.head_half / kFeatures - 1)) == 0)
           rows += odd_group_bytes_;
@@ -221,16 +220,18 @@ class SkinnyGemmPipeline {
 
   const SkinnyGemmParams& params_;
   const CtaRange range_;
-  int row_, input_;  // what this lane copies of each kRowsAtOnce rows, and from where on in the first K-block
+  int row_, input_;  // rows that this lane copies of each kRowsAtOnce rows, and its first input in the first
+                     // K-block
   uint32_t to_;
-  uint32_t from_, x_from_, norm_from_;  // of the first halves
+  uint32_t from_, x_from_, norm_from_;  // addresses of the first halves
   int k_blocks_per_pass_;
-  int64_t group_pair_bytes_, odd_group_bytes_;  // from a group to the next but one, to the next
-  int stage_ = 0;                               // where the oldest K-block's begins
+  int64_t group_pair_bytes_, odd_group_bytes_;  // stride between group pairs, and between the groups of a
+                                                // pair
+  int stage_ = 0;                               // offset of the oldest K-block
   Cursor weights_cursor_;
 };
 
-// Consumer. `Epilogue`: as of SkinnyOutputs.
+// Consumer. `Epilogue`: see SkinnyOutputs.
 template <class T, int kGroups, int kTokens, int kSharedBytes, class Epilogue>
 class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   using Outputs = SkinnyOutputs<kGroups, kTokens, Epilogue>;
@@ -239,7 +240,7 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
       Outputs::lane_;
   using Pipeline = SkinnyGemmPipeline<kGroups, kTokens, kSharedBytes - kPartialSumBytes, Epilogue::kHeads>;
   static constexpr int kMTiles = Pipeline::kMTiles;
-  static constexpr int kM16Tiles = (kMTiles + 1) / 2;  // rows of A of one mma
+  static constexpr int kM16Tiles = (kMTiles + 1) / 2;  // rows of operand A of one mma
   static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
 
  public:
@@ -251,7 +252,7 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   __device__ SkinnyGemmCta(const SkinnyGemmParams& params, const Epilogue& epilogue, char* shared)
       : Outputs(params, epilogue, shared, kBlockK), pipeline_(params, range_, shared + kPartialSumBytes) {}
 
-  // W does not depend on the kernel before, so the pipeline fills while that ends.
+  // W does not depend on the previous kernel, so the pipeline fills while that kernel finishes.
   __device__ __forceinline__ void run() {
     pipeline_.start();
     bool first = true;
@@ -270,14 +271,14 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   }
 
  private:
-  // Halves of a K-block whose fragments are in registers at once: where there are many, one.
+  // Halves of a K-block with fragments in registers at the same time: one if there are many groups.
   static constexpr int kHalves = kGroups > 6 ? 1 : 2;
   using Fragments = typename Pipeline::template Fragments<kHalves>;
-  // Of a single token W is the left factor: 16 of its rows are then multiplied at once, not 8.
+  // With a single token, W is operand A: 16 of its rows are then multiplied by one mma, not 8.
   static constexpr bool kWeightsLeft = kTokens == 1 && kGroups > 1;
   using Accumulators = float[kWeightsLeft ? kGroups / 2 : kGroups][kM16Tiles][4];
 
-  // mma.m16n8k16 after mma.m16n8k16, in the order of K.
+  // Multiplies K-blocks in order, one mma.m16n8k16 after another.
   __device__ __forceinline__ void multiply(bool first, Accumulators& accumulators) {
     pipeline_.wait();
 #pragma unroll
@@ -324,7 +325,7 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
     }
   }
 
-  // Squares of x are the same in every pass: the first one sums them.
+  // Squares of x are equal in every pass, so only the first pass sums them.
   __device__ __forceinline__ void apply_norm(bool first, Fragments& fragments) {
 #pragma unroll
     for (int i = 0; i < kHalves; ++i)
@@ -335,8 +336,8 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
       }
   }
 
-  // Sliced-K: a warp's accumulators to shared memory. Lane l holds tokens l / 4, l / 4 + 8, ... of features
-  // 2 (l % 4) and the next; of a single token feature l / 4 of two groups.
+  // Sliced-K: stores a warp's accumulators to shared memory. Lane l holds tokens l / 4, l / 4 + 8, ... of
+  // features 2 (l % 4) and 2 (l % 4) + 1; with a single token, feature l / 4 of two groups.
   __device__ __forceinline__ void store_partial_sums(bool first, const Accumulators& accumulators) {
     if constexpr (kWeightsLeft) {
       if (lane_ % 4 == 0)
@@ -367,7 +368,7 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   float sum_of_squares_[kMTiles] = {};
 };
 
-// CTAs of an SM for which there are registers.
+// CTAs per SM for which there are enough registers.
 constexpr int skinny_ctas_per_sm(int num_groups, int num_tokens) {
   return num_groups > 4 || num_groups * num_tokens > 6 * kFeatures ? 1 : 2;
 }
@@ -381,7 +382,8 @@ __global__ void __launch_bounds__(kSkinnyThreads, skinny_ctas_per_sm(kGroups, kT
       .run();
 }
 
-// `kKernel`: of CTAs `Cta`, which take kGroups groups at once, with parameters that hold `product`.
+// Launches `kKernel`, whose CTAs have class `Cta` and compute kGroups groups per pass. `params` contains
+// `product`.
 template <class Cta, int kGroups, auto kKernel, class Params>
 void launch_ctas(const Params& params, const SkinnyGemmParams& product, const CtaRanges& ranges, void* stream,
                  int cluster_size = 1) {
@@ -404,8 +406,7 @@ void launch_instance(const SkinnyGemmParams& params, const CtaRanges& ranges, vo
 template <class T, int kTokens>
 void launch_tokens(const SkinnyGemmParams& params, void* stream) {
   const CtaRanges ranges(params);
-  // As few passes over x as can be; then as few groups at once as can be, since more stages
-  // fit then.
+  // Minimizes the number of passes over x. Then minimizes the groups per pass, since more stages fit then.
   const auto min_passes = [&](int groups, int most) {
     return ranges.num_passes(groups) == ranges.num_passes(most);
   };

@@ -1,4 +1,4 @@
-// What skinny GEMMs of all formats of weights share: which outputs a CTA has, and what becomes of its warps'
+// Code shared by skinny GEMMs of all weight formats: the outputs of a CTA, and the reduction of its warps'
 // partial sums.
 #pragma once
 
@@ -17,24 +17,24 @@ namespace attend::kernels::cuda::sm80 {
 inline constexpr int kSkinnyWarps = kKSlices;
 inline constexpr int kSkinnyThreads = 32 * kSkinnyWarps;
 
-// Groups of eight rows of W of an n-tile: one, or two whose outputs are combined (gate and up, or the halves
-// of a head that are rotated together).
+// Groups of eight rows of W per n-tile: one, or two if their outputs are combined (gate and up, or the halves
+// of a head that RoPE rotates together).
 __host__ __device__ inline int groups_per_n_tile(const SkinnyGemmParams& params) {
   return params.gated || params.head_half > 0 ? 2 : 1;
 }
 __host__ __device__ inline int num_n_tiles(const SkinnyGemmParams& params) {
   return params.out_features / (params.head_half > 0 ? 2 * kFeatures : kFeatures);
 }
-// Output feature at which the n-tile's first group begins.
+// Returns the first output feature of the n-tile's first group.
 __device__ inline int first_feature(const SkinnyGemmParams& params, int n_tile) {
   const int heads_before = params.head_half > 0 ? n_tile / (params.head_half / kFeatures) : 0;
   return n_tile * kFeatures + heads_before * params.head_half;
 }
 
-// The n-tiles of a CTA, which it goes through a few at a time: one pass over x for each few.
+// n-tiles of a CTA. Each pass over x computes `at_once` of them.
 struct CtaRange {
   int begin, end, at_once;  // in n-tiles
-  int num_k_blocks;         // of the inputs, which the warps take in turn
+  int num_k_blocks;         // K-blocks of the inputs, distributed over the warps
 
   __device__ CtaRange(const SkinnyGemmParams& params, int num_groups, int inputs_per_k_block)
       : at_once(num_groups / groups_per_n_tile(params)),
@@ -44,11 +44,11 @@ struct CtaRange {
   }
 };
 
-// Epilogue: accumulators go to out as they are, added to what it holds, or as silu(gate) * up.
+// Epilogue: writes accumulators to out, adds them to its contents, or writes silu(gate) * up.
 class SkinnyGemmEpilogue {
  public:
   static constexpr bool kHeads = false, kClusterSync = false;
-  // Loaded before the W of a pass, behind which it would come late.
+  // Loaded before the W of a pass; loads issued after it would return late.
   struct Prefetched {
     float before = 0.0f;
   };
@@ -59,7 +59,8 @@ class SkinnyGemmEpilogue {
     if (params_.accumulate)
       prefetched.before = load_element(params_.out, at(token, n_tile, row), params_.out_element);
   }
-  // sum(group, feature): the accumulator of output `feature`, which is row `row` of that group of the n-tile.
+  // Writes output `feature`. sum(group, feature) returns its accumulator; `row` is its row in that group of
+  // the n-tile.
   template <class Sum>
   __device__ void write(int token, int n_tile, int row, const Prefetched& prefetched, const Sum& sum) const {
     const int feature = n_tile * kFeatures + row;
@@ -77,7 +78,7 @@ class SkinnyGemmEpilogue {
   const SkinnyGemmParams& params_;
 };
 
-// Of eight elements of bf16.
+// Sum of squares of eight bf16 elements.
 __device__ inline float sum_of_squares8(const uint4& x) {
   const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
   float sum = 0.0f;
@@ -89,7 +90,7 @@ __device__ inline float sum_of_squares8(const uint4& x) {
   return sum;
 }
 
-// Rounded to bf16 once.
+// Products, rounded to bf16 once.
 __device__ inline uint4 multiply_elements(const uint4& x, const uint4& norm) {
   uint4 product;
   const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
@@ -99,14 +100,14 @@ __device__ inline uint4 multiply_elements(const uint4& x, const uint4& norm) {
   return product;
 }
 
-// Outputs of a CTA: the warps' partial sums are always added in the same order, so a row's bits depend on the
-// row alone. `Epilogue`: as SkinnyGemmEpilogue. With its kClusterSync, outputs wait for those of the
-// cluster's other CTAs, and each CTA goes through its range in one pass.
+// Outputs of a CTA. The warps' partial sums are always added in the same order, so a row's bits do not depend
+// on other rows. `Epilogue`: has the interface of SkinnyGemmEpilogue. With kClusterSync, outputs wait for
+// those of the cluster's other CTAs, and each CTA computes its range in one pass.
 template <int kGroups, int kTokens, class Epilogue>
 class SkinnyOutputs {
  public:
   static constexpr int kGroupOutputs = kTokens * kFeatures;
-  // Partial sums of the warps, and their sums of squares.
+  // Bytes of the warps' partial sums and sums of squares.
   static constexpr int kPartialSumBytes =
       (kSkinnyWarps * (kGroups * kGroupOutputs + kTokens) * static_cast<int>(sizeof(float)) + 127) / 128 *
       128;
@@ -121,13 +122,13 @@ class SkinnyOutputs {
         partial_(reinterpret_cast<float*>(shared)),
         row_squares_(partial_ + kSkinnyWarps * kGroups * kGroupOutputs) {}
 
-  // Eight threads take a token's outputs of an n-tile, the next eight the next token's, so that the partial
-  // sums that a warp reads lie side by side.
+  // Eight threads write a token's outputs of an n-tile, the next eight those of the next token, so that a
+  // warp reads contiguous partial sums.
   static constexpr int kNTilesAtOnce = kSkinnyThreads / (kTokens * kFeatures);
   static constexpr int kMaxNTiles = Epilogue::kHeads ? kGroups / 2 : kGroups;
   static constexpr int kOutsPerThread = (kMaxNTiles + kNTilesAtOnce - 1) / kNTilesAtOnce;
 
-  // With many tokens, what is prefetched would take registers from the accumulators.
+  // With many tokens, prefetched values would need registers of the accumulators.
   static constexpr bool kPrefetches = kTokens <= kMaxRowsAnywhere;
   using Prefetched = typename Epilogue::Prefetched[kPrefetches ? kOutsPerThread : 1];
 
@@ -137,14 +138,14 @@ class SkinnyOutputs {
         epilogue_.prefetch(token, first_n_tile + n_tile, row, prefetched[i]);
       });
   }
-  // 1 where there is no norm.
+  // Returns 1 without a norm.
   __device__ float get_norm_scale(int token) const {
     if (params_.norm == nullptr) return 1.0f;
     float squares = 0.0f;
     for (int warp = 0; warp < kSkinnyWarps; ++warp) squares += row_squares_[warp * kTokens + token];
     return 1.0f / sqrtf(squares / static_cast<float>(params_.in_features) + params_.norm_eps);
   }
-  // scale_of(token): of the norm.
+  // scale_of(token) returns the norm's scale.
   template <class Scale>
   __device__ __forceinline__ void write(int first_n_tile, Prefetched& prefetched,
                                         const Scale& scale_of) const {
@@ -199,10 +200,10 @@ class SkinnyOutputs {
   const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
-// How n-tiles are divided among CTAs.
+// Partition of the n-tiles among CTAs.
 struct CtaRanges {
   int num_ctas;
-  int num_groups;  // of the largest range
+  int num_groups;  // groups of the largest range
 
   explicit CtaRanges(const SkinnyGemmParams& params) {
     num_ctas = std::min(num_n_tiles(params), num_sms());

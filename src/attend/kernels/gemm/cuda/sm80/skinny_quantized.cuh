@@ -1,20 +1,21 @@
-// Skinny GEMM of quantized weights: out = x W^T for up to 8 rows of x, on mma.sync, with codes widened in
+// Skinny GEMM of quantized weights: out = x W^T for up to 8 rows of x on mma.sync, with W dequantized in
 // registers.
 //
 //   tile        all rows of x (kTokens = 1 or 8) x a CTA's range of output features, kGroups groups of 8 (8
 //               or 16) between two barriers; a K-block is 128 bytes of a row: 128 inputs in 8 bits, 256 in
 //               int4
-//   warps       8, all alike: each brings its own K-blocks by cp.async, two groups of rows at a time, and
-//               multiplies them with mma.m16n8k16, of which W is the left factor
-//   registers   128 at most: two CTAs fit an SM
-//   shared      partial sums; all of x, in the order that lanes read it in; kStages stages a warp of 2 KB of
-//               codes and 128 bytes of scales and zeros
+//   warps       8, all alike: each loads its own K-blocks with cp.async, two groups of rows at a time, and
+//               multiplies them with mma.m16n8k16, with W as operand A
+//   registers   128 at most: two CTAs fit on an SM
+//   shared      partial sums; all of x, in the order in which lanes read it; kStages stages per warp of 2 KB
+//               of quantized values and 128 bytes of scales and zeros
 //   bytes       W once from memory; x once per CTA, from L2
-//   bound       reading W; 2 (int4) and 3.4 (fp8) instructions a code, where reading leaves 3.5 and 7
+//   bound       reading W; dequantization needs 2 (int4) and 3.4 (fp8) instructions per value, within the
+//               3.5 and 7 that can issue while W is read
 //
-// Factors are exact: codes, in int4 and bf16 128 + q, whose excess is taken off in float32; sums over a
-// group's inputs, of at most a K-block, are multiplied by its scale in float32. K-blocks are dealt and
-// partial sums added as in skinny_gemm.cuh: a row's bits depend on the row alone.
+// Operands are exact. int4 in bf16 uses 128 + q, and the offset is subtracted in float32. Sums over a group's
+// inputs, at most a K-block, are multiplied by its scale in float32. K-blocks are distributed and partial
+// sums added like in skinny_gemm.cuh, so a row's bits do not depend on other rows.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,7 @@ namespace attend::kernels::cuda::sm80 {
 template <WeightFormat kFormat>
 inline constexpr int kRowInputs = QuantizedBlock<kFormat>::kFourBits ? kInt4RowInputs : kByteRowInputs;
 
-// Consumer. `Epilogue`: as of SkinnyOutputs.
+// Consumer. `Epilogue`: see SkinnyOutputs.
 template <class T, WeightFormat kFormat, int kGroups, int kTokens, int kStages, class Epilogue>
 class SkinnyQuantizedCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   using Outputs = SkinnyOutputs<kGroups, kTokens, Epilogue>;
@@ -61,7 +62,7 @@ class SkinnyQuantizedCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
         pipeline_(product, weight, range_, ptx::shared_address(shared) + kPartialSumBytes),
         x_(ptx::shared_address(shared) + kPartialSumBytes + Pipeline::kSharedBytes) {}
 
-  // W does not depend on the kernel before, so the pipeline fills while that ends.
+  // W does not depend on the previous kernel, so the pipeline fills while that kernel finishes.
   __device__ __forceinline__ void run() {
     typename X::Norm norm;
     X::load_norm(params_, static_cast<int>(threadIdx.x), norm);
@@ -92,7 +93,8 @@ class SkinnyQuantizedCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   }
 
  private:
-  // A stage. A lane has the sums of rows l / 4 of both groups, and of tokens 2 (l % 4) and the next.
+  // Multiplies a stage. A lane has the sums of rows l / 4 of both groups, for tokens 2 (l % 4) and 2 (l % 4)
+  // + 1.
   __device__ __forceinline__ void multiply(int k_block, float (&sums)[4]) {
     const typename Pipeline::Stage stage = pipeline_.wait();
     float scales[2][2];  // [halves, groups]
@@ -124,7 +126,7 @@ class SkinnyQuantizedCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   struct Words {
     uint32_t group_scales[2];
   };
-  // A word of codes of both rows.
+  // Multiplies one word of quantized values of both rows.
   __device__ __forceinline__ void multiply_piece(int k_block, int piece, const Words& words,
                                                  const uint32_t (&zeros)[2], float (&products)[4]) const {
     constexpr bool kBytes = !QuantizedBlock<kFormat>::kFourBits;
@@ -134,16 +136,16 @@ class SkinnyQuantizedCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t factors[4];
-      widen(words.group_scales[0], step, zeros[0], factors[0], factors[2]);
-      widen(words.group_scales[1], step, zeros[1], factors[1], factors[3]);
+      dequantize_step_pairs(words.group_scales[0], step, zeros[0], factors[0], factors[2]);
+      dequantize_step_pairs(words.group_scales[1], step, zeros[1], factors[1], factors[3]);
       const bool second = kBytes ? piece % 2 == 1 : step == 1;
       ptx::mma_m16n8k16(products, factors, second ? x.z : x.x, second ? x.w : x.y, T{});
     }
   }
 
-  // A step's pairs of a word; with X::kSums of 128 + q.
-  static __device__ __forceinline__ void widen(uint32_t word, int step, uint32_t zero, uint32_t& first,
-                                               uint32_t& second) {
+  // Dequantizes a step's pairs of a word; with X::kSums to 128 + q.
+  static __device__ __forceinline__ void dequantize_step_pairs(uint32_t word, int step, uint32_t zero,
+                                                               uint32_t& first, uint32_t& second) {
     if constexpr (X::kSums) {
       first = shifted_int4<T>(word >> (8 * step));
       second = shifted_int4<T>(word >> (8 * step + 4));
@@ -152,8 +154,8 @@ class SkinnyQuantizedCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
     }
   }
 
-  // `scales`, `zeros`: of this lane's rows, by half of the K-block and group; zeros as dequantize_int4()
-  // takes them, with X::kSums 128 + zero in float32.
+  // Loads `scales` and `zeros` of this lane's rows, per half of the K-block and group. Zeros have the format
+  // of dequantize_int4(); with X::kSums they are 128 + zero in float32.
   __device__ __forceinline__ void load_scales(const typename Pipeline::Stage& stage, float (&scales)[2][2],
                                               uint32_t (&zeros)[2][2]) const {
 #pragma unroll
@@ -168,7 +170,7 @@ class SkinnyQuantizedCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
                                 : __half22float2(bits_to_pair<__half2>(word));
         scales[0][group] = both.x;
         scales[1][group] = both.y;
-        // A word of zeros is of two K-blocks, of which a warp takes every eighth.
+        // A word of zeros covers two K-blocks. A warp multiplies every eighth K-block.
         const uint32_t four = weight_.zeros != nullptr ? Pipeline::zeros(stage, group) : 0x08080808u;
         const uint32_t first = warp_ % 2 * 2;
 #pragma unroll
@@ -204,8 +206,8 @@ class SkinnyQuantizedCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
   const uint32_t x_;
 };
 
-// How a product is divided: two CTAs an SM, whose epilogues and widening take turns, where that does not give
-// some SMs more to do; stages for one or two.
+// Partition of a product. Two CTAs per SM, so that epilogue and dequantization of one overlap with the other,
+// unless this unbalances the SMs; stages for one or two CTAs.
 struct QuantizedKRanges {
   int num_ctas_per_sm, num_ctas;
 
@@ -224,7 +226,7 @@ inline constexpr int kQuantizedStages = kTokens > 1       ? 8
                                         : kCtasPerSm == 2 ? 4
                                                           : 6;
 
-// Groups of a pass, whose partial sums there is room for.
+// Groups per pass, limited by the space for partial sums.
 template <int kTokens>
 inline constexpr int kQuantizedGroups = kTokens > 1 ? 8 : 16;
 
@@ -237,7 +239,7 @@ void visit_quantized_shape(const SkinnyGemmParams& product, const QuantizedKRang
   launch.template operator()<1, 1>();
 }
 
-// `kKernel`: of CTAs `Cta`, with parameters that hold `product`.
+// Launches `kKernel`, whose CTAs have class `Cta`. `params` contains `product`.
 template <class Cta, auto kKernel, class Params>
 void launch_quantized_ctas(const Params& params, const SkinnyGemmParams& product,
                            const QuantizedKRanges& ranges, void* stream) {

@@ -1,4 +1,4 @@
-// The skinny GEMM of quantized weights (skinny_quantized.cuh): what crosses to the device, and the launches.
+// Skinny GEMM of quantized weights (skinny_quantized.cuh): parameters and launches.
 #pragma once
 
 #include "attend/kernels/gemm/cuda/common/quantized_weight.h"
@@ -7,29 +7,30 @@
 namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kMaxSkinnyQuantizedRows = 8;
-// Inputs of 128 bytes of a row of codes, which in_features is a multiple of.
+// Inputs in 128 bytes of a quantized row. in_features is a multiple of it.
 inline constexpr int kByteRowInputs = 128, kInt4RowInputs = 256;
-// Inputs that share a scale in int4. In 8 bits they are a multiple of kByteRowInputs, or all, and outputs
-// that share one a power of two, or all.
+// Inputs that share a scale in int4. With 8 bits, groups have a multiple of kByteRowInputs inputs, or all;
+// and a power of two of outputs, or all.
 inline constexpr int kInt4GroupInputs = 128;
-inline constexpr int kMaxByteGroupInputs = 8 * kByteRowInputs;  // of those that are not of all
+inline constexpr int kMaxByteGroupInputs = 8 * kByteRowInputs;  // maximum group size, unless a group has all
+                                                                // inputs
 
-// Shared memory for x: all of it lies there.
+// Maximum shared memory for x, which is kept there completely.
 inline constexpr int kMaxSkinnyQuantizedXBytes = 64 << 10;
-// Of rows of x, as many as kernels have room for: 1 or kMaxSkinnyQuantizedRows.
+// Shared-memory bytes for x, padded to 1 or kMaxSkinnyQuantizedRows rows.
 constexpr int64_t skinny_quantized_x_bytes(int64_t num_rows, int64_t in_features) {
   return (num_rows == 1 ? 1 : kMaxSkinnyQuantizedRows) * in_features * 2;
 }
 
-// As SkinnyGemmParams of at most kMaxSkinnyQuantizedRows rows, whose `weight` is weight.data: codes in 8
-// bits, or int4 in groups of kInt4GroupInputs with scales of 16 bits. Scales, and zeros, begin at multiples
-// of 4 bytes; with zeros, a row has a multiple of four of them.
+// SkinnyGemmParams with at most kMaxSkinnyQuantizedRows rows and product.weight = weight.data: 8-bit values,
+// or int4 in groups of kInt4GroupInputs with 16-bit scales. Scales and zeros start at multiples of 4 bytes;
+// with zeros, a row has a multiple of four groups.
 struct SkinnyQuantizedParams {
   SkinnyGemmParams product;
   QuantizedWeight weight;
 };
 
-// On GPUs whose CTAs can have kLargeSharedBytes.
+// Launches. Require a GPU with kLargeSharedBytes per CTA.
 void launch_skinny_quantized_bf16(const SkinnyQuantizedParams& params, void* stream);
 void launch_skinny_quantized_f16(const SkinnyQuantizedParams& params, void* stream);
 

@@ -1,5 +1,4 @@
-// What GEMMs on sm_90a have in common: stages with mbarriers, how a CTA begins, and which warp has which
-// role.
+// Code shared by GEMMs on sm_90a: stages with mbarriers, CTA start, and warp roles.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +11,13 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Stages of a CTA: a K-block of x and one of W each, then for each stage the mbarrier on which consumers wait
-// until it is full, then for each the one on which producers wait until it is empty.
+// Stages of a CTA: a K-block of x and one of W each. They are followed by a `full` mbarrier per stage, on
+// which consumers wait, and an `empty` mbarrier per stage, on which producers wait.
 template <int kStages, int kXBytes, int kWeightBytes>
 struct KBlockStages {
   static constexpr int kStageBytes = kXBytes + kWeightBytes;
 
-  uint32_t shared;  // where they begin in the shared window
+  uint32_t shared;  // start in the shared window
 
   __device__ __forceinline__ uint32_t x_at(int stage) const { return shared + stage * kStageBytes; }
   __device__ __forceinline__ uint32_t weights_at(int stage) const { return x_at(stage) + kXBytes; }
@@ -27,7 +26,7 @@ struct KBlockStages {
   }
   __device__ __forceinline__ uint32_t empty(int stage) const { return full(kStages + stage); }
 
-  // By one thread. Number of arrivals at each stage, by producers and by consumers.
+  // Called by one thread. Arrivals at each stage, by producers and by consumers.
   __device__ __forceinline__ void init_barriers(int num_producers, int num_consumers) const {
     for (int stage = 0; stage < kStages; ++stage) {
       ptx::mbarrier_init(full(stage), num_producers);
@@ -37,27 +36,27 @@ struct KBlockStages {
   }
 };
 
-// Calls init() by one thread before any thread of the CTA, or of its cluster, goes on.
+// Calls init() in one thread before any thread of the CTA, or of its cluster, continues.
 template <bool kCluster, class Init>
 __device__ __forceinline__ void begin_cta(const Init& init) {
   if (threadIdx.x == 0) init();
   __syncthreads();
   if constexpr (kCluster) {
-    // Nobody writes to a CTA whose mbarriers are not initialized yet.
+    // No CTA may signal a CTA with uninitialized mbarriers.
     ptx::cluster_arrive_relaxed();
     ptx::cluster_wait();
   }
 }
 
-// Waits for the kernel before, and lets the next one start: not earlier, since that one may read early what a
-// kernel before this one has written.
+// Waits for the previous kernel, then allows the next one to start. Not earlier, since the next kernel may
+// read data early that a kernel before this one wrote.
 __device__ __forceinline__ void wait_for_inputs() {
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
 }
 
-// Calls consume(warpgroup) by Config::kConsumerWarps, which take registers of the producers' warpgroup after
-// them, and each of `produce` by one thread of a warp of that.
+// Calls consume(warpgroup) in Config::kConsumerWarps warps, which get registers of the following producer
+// warpgroup, and each of `produce` in one thread of a warp of the producer warpgroup.
 template <class Config, class Consume, class... Produce>
 __device__ __forceinline__ void run_roles(const Consume& consume, const Produce&... produce) {
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);

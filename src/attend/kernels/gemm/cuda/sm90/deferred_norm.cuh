@@ -1,4 +1,5 @@
-// Both ends of an RMSNorm that a GEMM defers to the next: its sums behind the one, its scales in the other.
+// Both ends of an RMSNorm that a GEMM defers to the next one: sums of squares in the epilogue of the first,
+// scales in the second.
 #pragma once
 
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -8,8 +9,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Deferred RMSNorm of x, by warp `warp` of kScaleWarps<kTokens>, while others multiply: the scale of every
-// row. A row's partial sums of squares are added in an order that does not depend on the rows.
+// Computes the scale of every row under a deferred RMSNorm of x, in warp `warp` of kScaleWarps<kTokens> while
+// other warps multiply. A row's partial sums of squares are added in an order that does not depend on other
+// rows.
 template <int kWarpgroups, int kTokens>
 __device__ __forceinline__ void compute_row_scales(const SwapAbPipeline<kWarpgroups, kTokens>& pipeline,
                                                    float* scales, int warp) {
@@ -42,8 +44,8 @@ __device__ __forceinline__ void compute_row_scales(const SwapAbPipeline<kWarpgro
   if (lane == 0) ptx::mbarrier_arrive(pipeline.scales_full());
 }
 
-// Defers the RMSNorm of out to the next GEMM: writes out * weight and the partial sum of squares, for eight
-// features of a token from `feature` on; lanes l and l ^ 1 have a sum together.
+// Defers the RMSNorm of out to the next GEMM: writes out * weight and the partial sum of squares for eight
+// features of a token, starting at `feature`. Lanes l and l ^ 1 share a sum.
 __device__ __forceinline__ void defer_norm(const NextNorm& norm, int token, int feature,
                                            const float (&out)[kGroupElements], const uint4& weight_bits) {
   float weight[kGroupElements], weighted[kGroupElements];

@@ -1,4 +1,4 @@
-// Product of a K-block by wgmma, as GEMMs of 16-bit elements on sm_90a have it.
+// Product of a K-block with wgmma, for GEMMs of 16-bit elements on sm_90a.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,12 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Begins accumulators (+)= a b^T of 64 inputs, by the descriptors of a and b, whose rows are of 128 bytes.
-// `T`:
-// __nv_bfloat16 or __half.
+// Starts accumulators = a b^T, or += if `add`, over 64 inputs, from the descriptors of a and b, which have
+// rows of 128 bytes. `T`: __nv_bfloat16 or __half.
 template <class T, int kAccumulators>
 __device__ __forceinline__ void multiply_k_block(float (&accumulators)[kAccumulators], uint64_t a, uint64_t b,
                                                  bool add) {
-  constexpr int kMmas = 4, kMmaBytes = 32;  // of a row
+  constexpr int kMmas = 4, kMmaBytes = 32;  // bytes of a row
   ptx::wgmma_fence();
 #pragma unroll
   for (int k = 0; k < kMmas; ++k)

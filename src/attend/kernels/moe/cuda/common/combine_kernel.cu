@@ -1,10 +1,10 @@
-// The sum of what a token's experts gave, weighted.
+// Weighted sum of the outputs of a token's experts.
 //
-//   tile        a token a CTA
+//   tile        one token per CTA
 //   warps       8, all alike: a thread has groups of eight features, or every 256th feature
 //   registers   few
 //   shared      none
-//   bytes       top_k rows, and the sum
+//   bytes       top_k rows read, and the sum written
 //   bound       reading the rows
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The rows that a token's experts have left, and what each counts.
+// Output rows of a token's experts, and their weights.
 class TokenExperts {
  public:
   __device__ TokenExperts(const CombineParams& params, int64_t token)
@@ -25,7 +25,7 @@ class TokenExperts {
         weights_(params.weights != nullptr ? params.weights + token * params.top_k : nullptr),
         first_pair_(token * params.top_k) {}
 
-  // `rank`: among the token's.
+  // `rank`: index among the token's experts.
   __device__ int64_t row(int rank) const {
     return pair_row_ != nullptr ? pair_row_[first_pair_ + rank] : first_pair_ + rank;
   }
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
   }
 }
 
-// The same sums of 16-bit elements, eight at once.
+// Like combine_kernel, for 16-bit elements, eight at a time.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     combine_groups_kernel(const __grid_constant__ CombineParams params) {

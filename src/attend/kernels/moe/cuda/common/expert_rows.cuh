@@ -1,13 +1,13 @@
-// The pairs of tokens and experts, sorted by expert, in a CTA's shared memory: where pairs are few every CTA
-// sorts them for itself, which a launch of its own would take longer for.
+// Pairs of tokens and experts, sorted by expert, in a CTA's shared memory. With few pairs every CTA sorts
+// them itself, which is faster than a separate launch.
 #pragma once
 
 #include <cstdint>
 
 namespace attend::kernels::cuda {
 
-// Tiles of up to kTileRows rows of one expert, expert after expert. Rows of an expert stand in the order of
-// their pairs, of which there are kMaxPairs at most.
+// Tiles of up to kTileRows rows of one expert, expert after expert. Rows of an expert are in the order of
+// their pairs. Supports up to kMaxPairs pairs.
 template <int kThreads, int kTileRows, int kMaxPairs>
 class ExpertRows {
  public:
@@ -15,8 +15,8 @@ class ExpertRows {
     int expert, first_row, num_rows;
   };
 
-  // All threads call it; the rows are there when it returns. `experts`: of each pair, of num_pairs / top_k
-  // tokens, whose experts differ.
+  // Called by all threads; the rows are available when it returns. `experts`: expert of each pair, for
+  // num_pairs / top_k tokens with distinct experts each.
   __device__ __forceinline__ void sort(const int32_t* experts, int num_pairs, int top_k, int num_experts) {
     if (num_pairs <= 32 && num_pairs <= kTileRows * top_k) {
       if (threadIdx.x < 32) sort_with_warp(experts, num_pairs);
@@ -24,19 +24,19 @@ class ExpertRows {
       return;
     }
     const int thread = static_cast<int>(threadIdx.x);
-    constexpr int kWordPairs = 4;  // that a thread looks at with one load
+    constexpr int kWordPairs = 4;  // pairs that a thread reads with one load
     const int num_words = (num_pairs + kWordPairs - 1) / kWordPairs;
     for (int i = thread; i < num_words * kWordPairs; i += kThreads)
       pair_expert_[i] = i < num_pairs ? static_cast<uint16_t>(experts[i]) : kNone;
     __syncthreads();
-    // Threads share the pairs among themselves for each expert: neighbors have parts of them, in order. More
-    // parts than one only where every expert has threads of its own.
+    // Threads split the pairs of each expert: neighboring threads have consecutive parts. There is more than
+    // one part only if every expert has separate threads.
     int parts = 1;
     while (2 * parts * num_experts <= kThreads && 2 * parts <= num_words && parts < 32) parts *= 2;
     const int part = thread % parts;
     const int begin = num_words * part / parts, end = num_words * (part + 1) / parts;
     const auto* const words = reinterpret_cast<const ushort4*>(pair_expert_);
-    int before = 0;  // of the expert's pairs, in parts before this one
+    int before = 0;  // pairs of the expert in earlier parts
     for (int expert = thread / parts; expert < round_up(num_experts, kThreads / parts);
          expert += kThreads / parts) {
       int count = 0;
@@ -91,7 +91,7 @@ class ExpertRows {
                              static_cast<uint16_t>(min(kTileRows, end_row - first_row)), 0);
   }
 
-  // Of one warp, a lane a pair: an expert's rows fill one tile at most.
+  // Called by one warp, with one pair per lane: an expert's rows fit into one tile.
   __device__ __forceinline__ void sort_with_warp(const int32_t* experts, int num_pairs) {
     const int lane = static_cast<int>(threadIdx.x);
     const int expert = lane < num_pairs ? experts[lane] : kNone;
@@ -112,7 +112,7 @@ class ExpertRows {
     if (lane == 0) num_tiles_ = __popc(firsts);
   }
 
-  // Of one warp: counts in first_row_ become first rows, and first_tile_ is found.
+  // Called by one warp: converts counts in first_row_ to first rows, and computes first_tile_.
   __device__ __forceinline__ void count_before(int num_experts) {
     const int lane = static_cast<int>(threadIdx.x);
     int rows = 0, tiles = 0;
@@ -145,7 +145,7 @@ class ExpertRows {
 
   static constexpr int kMaxExperts = 512;
 
-  alignas(16) ushort4 tiles_[kMaxPairs];  // expert, first row, rows
+  alignas(16) ushort4 tiles_[kMaxPairs];  // expert, first row, number of rows
   uint16_t pair_expert_[kMaxPairs];
   uint16_t row_pair_[kMaxPairs];
   uint16_t first_row_[kMaxExperts + 1], first_tile_[kMaxExperts + 1];

@@ -1,4 +1,4 @@
-// Which rows of which expert a CTA of a grouped GEMM has.
+// Maps a CTA of a grouped GEMM to its expert and rows.
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
@@ -11,7 +11,7 @@ struct GroupedTile {
   int first_row = 0, end_row = 0;
 };
 
-// Of the CTA's blockIdx.x. All threads call it, once.
+// Finds the tile of the CTA's blockIdx.x. Called once by all threads.
 template <int kThreads, int kTileRows>
 __device__ __forceinline__ GroupedTile find_grouped_tile(const GroupedGemmParams& params) {
   const int tile = static_cast<int>(blockIdx.x);
@@ -27,7 +27,8 @@ __device__ __forceinline__ GroupedTile find_grouped_tile(const GroupedGemmParams
           .end_row = min(first_row + kTileRows, params.first_row[expert + 1])};
 }
 
-// The row of W, among those of all experts, of an output; of a gated product of its gate (half 0) or up (1).
+// Returns the row of W, among those of all experts, for an output. For a gated product, half 0 is gate and
+// half 1 is up.
 __device__ __forceinline__ int64_t expert_weight_row(const GroupedGemmParams& params, int expert, int half,
                                                      int output) {
   const int64_t first = int64_t{expert} * (params.gated ? 2 : 1) * params.out_features;
@@ -37,14 +38,14 @@ __device__ __forceinline__ int64_t expert_weight_row(const GroupedGemmParams& pa
 
 __device__ __forceinline__ float silu_times(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 
-// What is no number stays so.
+// NaN stays NaN.
 __device__ __forceinline__ float clamped_swiglu(float gate, float up, float limit, float alpha) {
   gate = gate > limit ? limit : gate;
   up = up > limit ? limit : up < -limit ? -limit : up;
   return (up + 1.0f) * gate / (1.0f + expf(-alpha * gate));
 }
 
-// An output of a row from its sum, or from those of gate and up, to which `add_bias` adds.
+// Returns an output of a row from its sum, or from the sums of gate and up. `add_bias` adds the biases.
 template <class AddBias>
 __device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int row, float sum, float up,
                                                const AddBias& add_bias) {

@@ -1,12 +1,11 @@
-// Naive grouped GEMM: the products of experts in float32 on the CUDA cores, for any dtype, format and
-// alignment.
+// Naive grouped GEMM: products of experts in float32 on the CUDA cores, for any dtype, format and alignment.
 //
-//   tile        32 rows of one expert x 32 outputs, K-blocks of 16; gated: gate and up of each output
-//   warps       8, all alike: a thread has 2 x 2 outputs, 16 rows and 16 outputs apart
+//   tile        32 rows of one expert x 32 outputs, K-blocks of 16; if gated, gate and up of each output
+//   warps       8, all alike: a thread has 2 x 2 outputs, with strides of 16 rows and 16 outputs
 //   registers   few
-//   shared      6.3 KB: one K-block of x, of gate's weights and of up's as float32, transposed
-//   bytes       of a K-block: 32 x 16 elements each
-//   bound       shared memory and FMAs: it is the fallback
+//   shared      6.3 KB: one K-block of x, of gate weights and of up weights as float32, transposed
+//   bytes       per K-block: 32 x 16 elements each
+//   bound       shared memory and FMAs; this is the fallback
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -16,11 +15,11 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kTile = kNaiveTileRows;  // rows, and outputs, of a CTA
-constexpr int kSide = 2;               // rows, and outputs, of a thread
+constexpr int kTile = kNaiveTileRows;  // rows, and outputs, per CTA
+constexpr int kSide = 2;               // rows, and outputs, per thread
 constexpr int kThreadsAcross = kTile / kSide;
 constexpr int kThreads = kThreadsAcross * kThreadsAcross;
-constexpr int kBlockInputs = 16;  // of a K-block
+constexpr int kBlockInputs = 16;  // per K-block
 
 struct NaiveGroupedParams {
   GroupedGemmParams product;
@@ -29,8 +28,8 @@ struct NaiveGroupedParams {
 
 using TransposedTile = float[kBlockInputs][kTile + 1];
 
-// kTile rows of kBlockInputs elements from input `first`, transposed; zeros where there are none. value(row,
-// input): of the tile's row; given(row): whether there is one.
+// Loads kTile rows of kBlockInputs elements from input `first`, transposed and padded with zeros. value(row,
+// input) loads an element of the tile; given(row) returns true if the row exists.
 template <class Given, class Value>
 __device__ void load_tile(int first, int in_features, const Given& given, const Value& value,
                           TransposedTile& tile) {

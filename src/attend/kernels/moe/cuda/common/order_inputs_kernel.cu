@@ -1,11 +1,11 @@
-// What experts read, in the order of their weights' columns (act-order).
+// Reorders inputs of experts to the column order of their weights (act-order).
 //
 //   tile        256 inputs of a row
-//   warps       8, all alike: an input a thread
+//   warps       8, all alike: one input per thread
 //   registers   few
 //   shared      4 bytes: the row's expert
-//   bytes       the rows in and out, and of each expert with rows the order once for each of them
-//   bound       latency for few rows, then reads of 2 bytes that lie apart
+//   bytes       rows read and written once; the expert's order once per row
+//   bound       latency for few rows, then scattered 2-byte reads
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"

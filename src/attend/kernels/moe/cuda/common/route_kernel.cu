@@ -1,12 +1,12 @@
-// The router of a mixture of experts: the best experts of each token, and their weights.
+// MoE router: selects the best experts of each token, and their weights.
 //
-//   tile        4 tokens a CTA, one a warp
-//   warps       4, all alike: a lane has every 32nd logit and sorts them; the k best are taken one after
+//   tile        4 tokens per CTA, one per warp
+//   warps       4, all alike: a lane has every 32nd logit and sorts them; the k best are selected one after
 //               another
-//   registers   16 of them are logits, 32 the keys by which experts are ranked
+//   registers   16 logits, and 32 for the keys by which experts are ranked
 //   shared      none
 //   bytes       the logits once
-//   bound       latency: k rounds of a reduction over the warp, and one or two for each group of experts
+//   bound       latency: k rounds of a reduction over the warp, and one or two per group of experts
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/moe/cuda/common/route_token.cuh"

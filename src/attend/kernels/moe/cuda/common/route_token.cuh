@@ -1,16 +1,17 @@
-// The choice of one token's experts, by a warp: the best ones by their logits, and their weights.
+// Selection of one token's experts by a warp: the best ones by their logits, and their weights.
 #pragma once
 
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
 #include "attend/kernels/moe/experts.h"
+#include "attend/kernels/moe/spread_rank.h"
 
 namespace attend::kernels::cuda {
 
 inline constexpr int kRouteLanes = 32;
 
-// Orders by rank, then by the lower expert (or group); what is no number comes last. Never 0.
+// Sort key: orders by rank, then by the lower expert (or group). NaN ranks last. Never 0.
 __device__ inline uint64_t key_of(float rank, int expert) {
-  const uint32_t bits = __float_as_uint(rank + 0.0f);  // -0 is 0
+  const uint32_t bits = __float_as_uint(rank + 0.0f);  // converts -0 to 0
   const uint32_t ordered = isnan(rank) ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
   return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
 }
@@ -36,7 +37,7 @@ __device__ inline float warp_sum(float value) {
 
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// The largest key of the experts begin <= expert < end below `bound`; 0: there is none.
+// Returns the largest key below `bound` of the experts begin <= expert < end, or 0 for none.
 template <int kPerLane>
 __device__ uint64_t warp_group_max(const uint64_t (&keys)[kPerLane], int lane, int begin, int end,
                                    uint64_t bound) {
@@ -49,7 +50,7 @@ __device__ uint64_t warp_group_max(const uint64_t (&keys)[kPerLane], int lane, i
   return warp_max(best);
 }
 
-// Takes the experts of all groups but the best: their keys become 0. Lane g ranks group g.
+// Sets the keys of experts outside the best groups to 0. Lane g ranks group g.
 template <int kPerLane>
 __device__ void mask_other_groups(const RouteParams& params, int lane, uint64_t (&keys)[kPerLane]) {
   const int group_size = params.num_experts / params.num_groups;
@@ -74,7 +75,7 @@ __device__ void mask_other_groups(const RouteParams& params, int lane, uint64_t 
   }
 }
 
-// Batcher's odd-even merge sort: the largest first.
+// Batcher's odd-even merge sort, in descending order.
 template <int kPerLane>
 __device__ __forceinline__ void sort_keys(uint64_t (&keys)[kPerLane]) {
   static_assert((kPerLane & (kPerLane - 1)) == 0, "sorts a power of two of keys");
@@ -92,8 +93,8 @@ __device__ __forceinline__ void sort_keys(uint64_t (&keys)[kPerLane]) {
       }
 }
 
-// Takes the largest of the lanes' first keys, which are sorted, and returns its expert. Lanes rarely have the
-// same rank, so mostly it is found by one reduction.
+// Removes the largest of the lanes' sorted first keys and returns its expert. Lanes rarely have equal ranks,
+// so one reduction is usually enough.
 template <int kPerLane>
 __device__ __forceinline__ int pop_largest(uint64_t (&keys)[kPerLane]) {
   const auto rank = static_cast<uint32_t>(keys[0] >> 32), rest = static_cast<uint32_t>(keys[0]);
@@ -111,7 +112,7 @@ __device__ __forceinline__ int pop_largest(uint64_t (&keys)[kPerLane]) {
   return expert;
 }
 
-// Of a token with these logits; a lane has every 32nd of them, kPerLane at most. Writes the token's row of
+// Routes one token; a lane has every 32nd of its logits, kPerLane at most. Writes the token's row of
 // params.experts and params.weights.
 template <int kPerLane>
 __device__ void route_token(const RouteParams& params, const float* logits, int64_t token, int lane) {
@@ -131,7 +132,7 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
   }
   if (params.top_groups < params.num_groups) mask_other_groups(params, lane, keys);
   sort_keys(keys);
-  int chosen = 0;  // of the lane's rank among the token's experts
+  int chosen = 0;  // expert with the lane's rank among the token's experts
   for (int rank = 0; rank < params.top_k; ++rank) {
     const int expert = pop_largest(keys);
     if (lane == rank) chosen = expert;

@@ -1,13 +1,13 @@
 // Sorts the pairs of tokens and experts by expert.
 //
-//   tile        a CTA an expert: it counts the pairs of all experts, which says where its own rows begin, and
-//               gives these out
+//   tile        one expert per CTA: it counts the pairs of all experts, which yields its first row, and then
+//               assigns its rows
 //   warps       8, all alike: a thread has runs of 8 pairs
-//   shared      a count for each expert
+//   shared      one count per expert
 //   bytes       the experts of all pairs, twice, from L2
-//   bound       latency: a sum over the CTA for every 2048 pairs
+//   bound       latency: one sum over the CTA per 2048 pairs
 //
-// CTAs tell each other nothing, so one launch does, and its result does not depend on their order.
+// CTAs do not communicate, so one launch is enough, and the result does not depend on their order.
 #include "attend/kernels/common/cuda/cta_sum.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"

@@ -1,23 +1,23 @@
-// Direct experts in mxfp4, of few rows each: every warp reads W for itself.
+// Direct experts in mxfp4 with few rows each: every warp reads W for itself.
 //
 //   tile        up to 8 rows of one expert x 16 rows of W: gate and up of 8 outputs, or 16 outputs
-//   work        a CTA an SM, with an even share of all tiles, neighbors of one expert: their x stays
-//   warps       16, all alike: each has tiles of its own, with all of K, and its own strips of W under way,
-//               of its next tile too. It waits for others where x changes only
+//   work        one CTA per SM, with an even share of all tiles; they are neighbors of one expert, so x stays
+//   warps       16, all alike: each computes its own tiles over all of K and prefetches its own strips of W,
+//               including those of its next tile. Warps synchronize only when x changes
 //   registers   128 at most
-//   shared      of each warp kDepth strips of codes and the scales of three tiles; 8 to 16 rows of x, in the
-//               order in which lanes take them: of as many tiles as have no more; the rows of all experts
-//   bytes       W once for each 8 rows of an expert, past L1, whose lines would be too few for what is under
-//               way; x once for each CTA, from L2
-//   bound       widening W
+//   shared      per warp kDepth strips of quantized values and the scales of three tiles; 8 to 16 rows of x
+//               in the order in which lanes read them, shared by consecutive tiles; the rows of all experts
+//   bytes       W once per 8 rows of an expert, bypassing L1, which has too few lines for the loads in
+//               flight; x once per CTA, from L2
+//   bound       dequantizing W
 //
-// A lane has 16 inputs of each 64 of its two rows of W, half of those that share a scale: lanes 0 and 1 of
-// the four that have a row have one scale, lanes 2 and 3 another one. Columns c and c + 4 of the right factor
-// have the same row of x: of the first two lanes' inputs, and of the others'; elsewhere they are zero. So
-// each sum has one scale, by which it is multiplied (mxfp4_sums.cuh), and four rows of x are multiplied at a
-// time.
+// A lane has 16 of each 64 inputs of its two rows of W, half of those that share a scale: of the four lanes
+// of a row, lanes 0 and 1 have one scale, lanes 2 and 3 another one. Columns c and c + 4 of operand B have
+// the same row of x: one has the inputs of the first two lanes, the other those of the last two, and zeros
+// elsewhere. So each sum has one scale, by which it is multiplied (mxfp4_sums.cuh), and four rows of x are
+// multiplied by one instruction.
 //
-// What is between the products lies in the order in which the second one's lanes take it.
+// The intermediate activations are stored in the order in which the second product's lanes read them.
 #include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
@@ -39,23 +39,24 @@ class DirectExpertsCta {
   using T = __nv_bfloat16;
   static_assert(kDirectInputs == 64);
   static constexpr int kTileRows = 8, kQuad = 4, kQuads = kTileRows / kQuad;                 // rows of x
-  static constexpr int kWeightRows = 16, kOutputs = kGated ? kWeightRows / 2 : kWeightRows;  // of a tile
-  static constexpr int kPieceInputs = 8, kPartInputs = 64, kParts = 4;  // of a strip, which is loaded at once
-  static constexpr int kPieces = kPartInputs / kPieceInputs;            // of a part
-  static constexpr int kDepth = 2;                                      // strips under way
-  // Whose scales are there: those under way may be as many tiles, beside the one that is multiplied.
+  static constexpr int kWeightRows = 16, kOutputs = kGated ? kWeightRows / 2 : kWeightRows;  // per tile
+  // inputs per piece, and per part; parts per strip, which is one prefetch unit
+  static constexpr int kPieceInputs = 8, kPartInputs = 64, kParts = 4;
+  static constexpr int kPieces = kPartInputs / kPieceInputs;  // per part
+  static constexpr int kDepth = 2;                            // strips in flight
+  // Tiles with scales in shared memory: those of the strips in flight, and the one that is multiplied.
   static constexpr int kScaleTiles = kDepth + 1;
-  static constexpr int kLineBytes = kParts * kPartInputs / 2;  // of a strip, of a row
+  static constexpr int kLineBytes = kParts * kPartInputs / 2;  // bytes of a strip per row
   static constexpr int kStripBytes = kWeightRows * kLineBytes;
-  static constexpr int kCopies = kStripBytes / 16 / 32;  // of a lane
-  static constexpr int kPadBytes = 64;  // between rows of x, so that two of them lie in different banks
+  static constexpr int kCopies = kStripBytes / 16 / 32;  // copies per lane
+  static constexpr int kPadBytes = 64;                   // padding between rows of x to avoid bank conflicts
   static_assert(kLineBytes == 128 && kCopies == 4);
   using Sums = float[kQuads][4];
 
  public:
   using Sorted = ExpertRows<kDirectThreads, kTileRows, kMaxDirectPairs>;
   static constexpr int kSortedBytes = (static_cast<int>(sizeof(Sorted)) + 15) / 16 * 16;
-  static constexpr int kZeroBytes = kParts * kPartInputs * 2;  // x of a strip, of lanes whose column has none
+  static constexpr int kZeroBytes = kParts * kPartInputs * 2;  // x of a strip for lanes with a zero column
   static __host__ __device__ constexpr int row_bytes(int in_features) { return in_features * 2 + kPadBytes; }
   static __host__ __device__ constexpr int scale_bytes(int in_features) {
     return kWeightRows * in_features / 32;
@@ -64,7 +65,7 @@ class DirectExpertsCta {
     return kSortedBytes + kZeroBytes +
            kDirectWarps * (kDepth * kStripBytes + kScaleTiles * scale_bytes(in_features));
   }
-  // Rows of x that there is room for.
+  // Returns the number of rows of x that fit.
   static __host__ __device__ constexpr int x_rows(int in_features) {
     const int room = (kMaxDirectBytes - x_at(in_features)) / row_bytes(in_features);
     return room > 2 * kTileRows ? 2 * kTileRows : room;
@@ -93,7 +94,7 @@ class DirectExpertsCta {
       ptx::st_shared_16(zeros_ + static_cast<int>(threadIdx.x) * 16, uint4{});
     if constexpr (kGated) {
       ptx::griddepcontrol_wait();
-      // Not before the wait: the next kernel reads early what the one before this has written.
+      // Not before the wait: the next kernel reads data early that the previous kernel has written.
       ptx::launch_dependents();
     }
     sorted_.sort(params_.experts, params_.num_tokens * params_.top_k, params_.top_k, params_.num_experts);
@@ -104,16 +105,16 @@ class DirectExpertsCta {
     int tile = begin + warp_;
     next_.tile = tile;
     begin_tile();
-    for (int i = 0; i < kDepth; ++i) ask();
+    for (int i = 0; i < kDepth; ++i) load_next_strip();
     if constexpr (!kGated) {
       ptx::griddepcontrol_wait();
       ptx::launch_dependents();
     }
-    // Of tiles of rows: of which x is there, up to the last ones of the CTA.
+    // Iterates over tiles of rows with x in shared memory, up to the last ones of the CTA.
     int first = begin / chunks_;
     const int last = (end_ - 1) / chunks_ + 1;
     while (first < last) {
-      const int until = bring_x(first, last);
+      const int until = load_x(first, last);
       for (const int limit = min(end_, until * chunks_); tile < limit; tile += kDirectWarps)
         multiply(tile, sorted_.tile(first).first_row);
       first = until;
@@ -131,7 +132,7 @@ class DirectExpertsCta {
     return layout;
   }
 
-  // That of a lane's first or second row of W.
+  // Returns the output of a lane's first or second row of W.
   __device__ __forceinline__ int output_of(int row_tile, int tile, int half) const {
     return (tile - row_tile * chunks_) * kOutputs + lane_ / 4 + (kGated ? 0 : half * 8);
   }
@@ -140,12 +141,11 @@ class DirectExpertsCta {
     return expert_weight_row(layout(), expert, kGated ? half : 0, output);
   }
 
-  // Rows of W of a tile, in its first and its second eight: row g of a half lies `of_eight` g rows behind the
-  // half's first one.
-  __device__ __forceinline__ int of_eight() const { return kGated && params_.alternating ? 2 : 1; }
+  // Stride between the rows of W of one half: row g of a half is `half_row_stride` g rows after the half's
+  // first one.
+  __device__ __forceinline__ int half_row_stride() const { return kGated && params_.alternating ? 2 : 1; }
 
-  // To the tile whose strips are asked for next: asks for its scales, and says where a lane's first copy of
-  // its codes comes from.
+  // Advances to the tile of the next strips: loads its scales, and sets the source of a lane's first copy.
   __device__ __forceinline__ void begin_tile() {
     next_.part = 0;
     if (next_.tile >= end_) return;
@@ -153,11 +153,11 @@ class DirectExpertsCta {
     const int64_t low = tile_first_row(row_tile, next_.tile, 0);
     next_.to_high = static_cast<int>(tile_first_row(row_tile, next_.tile, 1) - low);
     next_.codes = static_cast<const uint8_t*>(params_.weight.data) +
-                  (low + lane_ / 8 * of_eight()) * (params_.in_features / 2) + lane_ % 8 * 16;
-    // Eight rows' scales follow one another, or all sixteen rows'.
+                  (low + lane_ / 8 * half_row_stride()) * (params_.in_features / 2) + lane_ % 8 * 16;
+    // The scales of eight rows, or of all sixteen rows, are contiguous.
     const int columns = params_.weight.scale_columns, half_pieces = columns / 2;
     const auto* const from = static_cast<const uint8_t*>(params_.weight.scales) + low * columns;
-    const int to_second = of_eight() == 1 ? next_.to_high * columns : 8 * columns;
+    const int to_second = half_row_stride() == 1 ? next_.to_high * columns : 8 * columns;
     const uint32_t to = scales_of(next_.scales);
     for (int i = lane_; i < 2 * half_pieces; i += 32) {
       const int half = i >= half_pieces ? 1 : 0;
@@ -174,13 +174,13 @@ class DirectExpertsCta {
   __device__ __forceinline__ uint32_t scales_of(int which) const {
     return scales_ + which * scale_bytes(params_.in_features);
   }
-  // The next strip, if there is one, and a group of copies.
-  __device__ __forceinline__ void ask() {
+  // Copies the next strip, if there is one, as one cp.async group.
+  __device__ __forceinline__ void load_next_strip() {
     if (next_.tile < end_) {
-      const int row_bytes = params_.in_features / 2, eight_bytes = 4 * of_eight() * row_bytes,
+      const int row_bytes = params_.in_features / 2, eight_bytes = 4 * half_row_stride() * row_bytes,
                 high_bytes = next_.to_high * row_bytes;
       const bool given = next_.part * 2 + lane_ % 8 < num_parts_ * 2;
-      // Pieces of two parts lie side by side, those of four neighboring rows in different banks.
+      // Pieces of two parts are adjacent; those of four neighboring rows are in different banks.
       const uint32_t to =
           strips_ + next_.stage * kStripBytes + lane_ / 8 * kLineBytes + (lane_ % 8 ^ lane_ / 8 * 2) * 16;
 #pragma unroll
@@ -198,7 +198,7 @@ class DirectExpertsCta {
     ptx::cp_async_commit_group();
   }
 
-  // `first_row`: of x.
+  // `first_row`: first row of x in shared memory.
   __device__ __forceinline__ void multiply(int tile, int first_row) {
     const int row_tile = tile / chunks_;
     const typename Sorted::Tile rows = sorted_.tile(row_tile);
@@ -206,7 +206,7 @@ class DirectExpertsCta {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       biases[half].ask(params_.epilogue.bias, weight_row(row_tile, tile, half));
-    // Columns that there are not have what another tile's rows have: their sums are theirs alone.
+    // Columns past the tile's rows contain rows of another tile, which affect only their own sums.
     const int column = lane_ / 4, tile_first_column = rows.first_row - first_row;
     const bool has_x = column / kQuad == lane_ % 4 / 2;
     uint32_t x[kQuads];
@@ -223,13 +223,13 @@ class DirectExpertsCta {
       multiply_strips<1>(has_x, x, sums);
     write(tile, rows, sums, biases);
   }
-  // Of as many quads.
+  // Multiplies the strips for kCount quads of rows.
   template <int kCount>
   __device__ __forceinline__ void multiply_strips(bool has_x, uint32_t (&x)[kQuads], Sums& sums) {
     const uint32_t to_next = has_x ? kParts * kPartInputs * 2 : 0;
     const int columns = params_.weight.scale_columns;
-    uint32_t scales = scales_of(own_scales_) + lane_ / 4 * of_eight() * columns + lane_ % 4 / 2;
-    const uint32_t to_high = of_eight() == 2 ? columns : 8 * columns;
+    uint32_t scales = scales_of(own_scales_) + lane_ / 4 * half_row_stride() * columns + lane_ % 4 / 2;
+    const uint32_t to_high = half_row_stride() == 2 ? columns : 8 * columns;
     own_scales_ = after(own_scales_);
 #pragma unroll 1
     for (int first = 0; first < num_parts_; first += kParts) {
@@ -247,7 +247,7 @@ class DirectExpertsCta {
       for (int quad = 0; quad < kCount; ++quad) x[quad] += to_next;
       __syncwarp();
       if (++stage_ == kDepth) stage_ = 0;
-      ask();
+      load_next_strip();
     }
   }
   template <int kCount>
@@ -275,8 +275,8 @@ class DirectExpertsCta {
       for (int j = 0; j < 4; ++j)
         sums[quad][j] = fmaf(products[quad][j], j < 2 ? low_scale : high_scale, sums[quad][j]);
   }
-  // Of each quad, lanes 0 and 1 of four have rows of x 2 (l % 4) and the next, with what lanes 2 and 3 add to
-  // them; of rows of W l / 4 and l / 4 + 8.
+  // Writes outputs. For each quad, lanes 0 and 1 of four have rows of x 2 (l % 4) and 2 (l % 4) + 1, to which
+  // the sums of lanes 2 and 3 are added; rows of W are l / 4 and l / 4 + 8.
   __device__ __forceinline__ void write(int tile, const typename Sorted::Tile& rows, Sums& sums,
                                         const LateBias (&biases)[2]) const {
     const int row_tile = tile / chunks_;
@@ -288,7 +288,7 @@ class DirectExpertsCta {
         sum *= MxFp4Sums::kFromSums;
       }
     }
-    // Lanes 2 and 3 have the other quad's.
+    // Lanes 2 and 3 write the other quad.
     const bool other = lane_ % 4 >= 2;
     float own[4];
 #pragma unroll
@@ -317,8 +317,9 @@ class DirectExpertsCta {
     static_cast<T*>(params_.out)[int64_t{pair} * params_.out_features + to] = T(value);
   }
 
-  // Rows of x of tiles of rows from `first` on, as many as there is room for; says where the next ones begin.
-  __device__ __forceinline__ int bring_x(int first, int last) const {
+  // Loads rows of x for the tiles of rows from `first`, as many as fit. Returns the first tile that did not
+  // fit.
+  __device__ __forceinline__ int load_x(int first, int last) const {
     const int first_row = sorted_.tile(first).first_row;
     int until = first, num_rows = 0;
     for (; until < last; ++until) {
@@ -345,7 +346,7 @@ class DirectExpertsCta {
     __syncthreads();
     return until;
   }
-  // The four lanes' pieces of one word of codes each lie side by side.
+  // The four lanes' pieces for one word of quantized values are adjacent.
   __device__ __forceinline__ uint32_t place(int row, int piece) const {
     const int piece_in_part = piece % kPieces;
     return x_ + row * row_bytes_ + (piece - piece_in_part + piece_in_part % 2 * 4 + piece_in_part / 2) * 16;
@@ -354,16 +355,16 @@ class DirectExpertsCta {
   const SkinnyExpertsParams& params_;
   Sorted& sorted_;
   const uint32_t zeros_, x_;
-  const int row_bytes_, x_rows_, num_parts_, chunks_;  // chunks: tiles of W of an expert
+  const int row_bytes_, x_rows_, num_parts_, chunks_;  // chunks_: tiles of W per expert
   const int warp_, lane_;
-  const uint32_t strips_, scales_;  // of the warp
-  int end_ = 0;                     // of the CTA's tiles
-  int stage_ = 0, own_scales_ = 0;  // of what is multiplied
-  // What is asked for next.
+  const uint32_t strips_, scales_;  // per warp
+  int end_ = 0;                     // end of the CTA's tiles
+  int stage_ = 0, own_scales_ = 0;  // stage and scales that are multiplied
+  // Next strip to load.
   struct {
     int tile, part, stage, scales;
     const uint8_t* codes;
-    int to_high;  // rows
+    int to_high;  // distance in rows
   } next_{};
 };
 

@@ -1,6 +1,6 @@
-// What a warp of the skinny experts (skinny_experts.cuh) has of a K-block: rows of W of 16 outputs (gated: of
-// gate and of up), and rows of x; copied by cp.async, and multiplied by mma.m16n8k16 with W as the left
-// factor. A policy for each format of weights.
+// K-block of a warp of the skinny experts (skinny_experts.cuh): rows of W of 16 outputs (if gated, of gate
+// and of up) and rows of x, copied with cp.async and multiplied with mma.m16n8k16, with W as operand A. One
+// policy class per weight format.
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
@@ -13,9 +13,9 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// The rows of W of a tile: those of gate `step` apart, those of up `to_up` behind them.
+// Rows of W of a tile: gate rows have stride `step`, and up rows follow after `to_up` rows.
 struct ExpertWeightRows {
-  int64_t first = 0;  // of the tile
+  int64_t first = 0;  // first row of the tile
   int64_t step = 0, to_up = 0;
 
   ExpertWeightRows() = default;
@@ -29,17 +29,17 @@ struct ExpertWeightRows {
   }
 };
 
-// Elements of the type of x. K-blocks of 64 inputs.
+// Elements of the dtype of x. K-blocks of 64 inputs.
 template <class T, int kHalves, int kRowPieces>
 class PlainBlocks {
  public:
   static constexpr int kInputs = kBlockK;
-  static constexpr int kXRowsAtOnce = 32 / kPieces;  // of a copy of all lanes
+  static constexpr int kXRowsAtOnce = 32 / kPieces;  // rows per copy of all lanes
   static constexpr int kWeightBytes = kHalves * kSkinnyOutputs * kRowBytes;
   static constexpr int kStageBytes = kWeightBytes + 8 * kRowPieces * kRowBytes;
   using Accumulators = float[kHalves][kRowPieces][4];
 
-  // As a lane copies it: every fourth row.
+  // Source of a lane's copies: every fourth row.
   struct From {
     const char* weights;
   };
@@ -68,7 +68,8 @@ class PlainBlocks {
                              swizzled_piece(lane() / kPieces + kXRowsAtOnce * i, piece),
                          first + (given ? i * step + half * to_up : 0), given);
   }
-  // `row`: of those that come at once; `at`: the byte of x at which the row begins.
+  // Copies a row of x. `row`: index among the rows that are copied together; `at`: byte offset of the row in
+  // x.
   __device__ __forceinline__ static int lane_x_row() { return lane() / kPieces; }
   __device__ __forceinline__ void copy_x(int row, int64_t at, int k_block, uint32_t stage) const {
     const int piece = lane() % kPieces, input = k_block * kInputs + piece * 8;
@@ -82,7 +83,7 @@ class PlainBlocks {
     const uint32_t weights_lane = swizzled_piece(lane() % 16, lane() / 16),
                    x_lane = kWeightBytes + swizzled_piece(lane() % 8, lane() / 8);
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {  // of steps of 16 inputs
+    for (int pair = 0; pair < 2; ++pair) {  // pairs of steps of 16 inputs
       uint32_t x[kRowPieces][4];
 #pragma unroll
       for (int n = 0; n < kRowPieces; ++n)
@@ -107,14 +108,14 @@ class PlainBlocks {
   const SkinnyExpertsParams& params_;
 };
 
-// mxfp4: codes of e2m1, and a power of two for each 32 inputs. K-blocks of 128 inputs. A lane copies and
-// multiplies 32 inputs, of one scale, of rows l / 4 and l / 4 + 8: a step of the instruction has other inputs
-// of each of four neighbors, the same on both sides. Products of code and scale are exact in bf16.
+// mxfp4: e2m1 values, and a power of two per 32 inputs. K-blocks of 128 inputs. A lane copies and multiplies
+// 32 inputs, which share a scale, of rows l / 4 and l / 4 + 8. In an mma step, the four lanes of a row have
+// different inputs, the same for both operands. Products of value and scale are exact in bf16.
 template <class T, int kHalves, int kRowPieces>
 class MxFp4Blocks {
   static constexpr int kLaneInputs = 32, kLaneBytes = kLaneInputs / 2;
   static constexpr int kXRowBytes = 2 * 4 * kLaneInputs, kXPieces = kXRowBytes / 16;
-  static constexpr int kScaleBytes = 8;  // of a row: two words, among which are the four scales
+  static constexpr int kScaleBytes = 8;  // bytes per row: two words, which contain the four scales
   static constexpr int kQuantizedBytes = kHalves * 2 * 32 * kLaneBytes;
 
  public:
@@ -124,12 +125,12 @@ class MxFp4Blocks {
   static constexpr int kStageBytes = kWeightBytes + 8 * kRowPieces * kXRowBytes;
   using Accumulators = float[kHalves][kRowPieces][4];
 
-  // As a lane copies and multiplies it.
+  // Source of a lane's copies, and positions for its products.
   struct From {
     const char* codes[kHalves][2];
-    const char* scales;  // of the row that the lane copies, from the word on in which they begin
-    int scales_left;     // bytes from there to the end of all
-    uint32_t shifts;     // where in that word, of the rows that the lane multiplies: two bits each
+    const char* scales;  // the word that contains the first scale of the row that the lane copies
+    int scales_left;     // bytes from there to the end of all scales
+    uint32_t shifts;     // scale positions in that word for the rows that the lane multiplies: two bits each
   };
 
   __device__ explicit MxFp4Blocks(const SkinnyExpertsParams& params) : params_(params) {}
@@ -166,7 +167,7 @@ class MxFp4Blocks {
       for (int high = 0; high < 2; ++high)
         ptx::cp_async_16(stage + ((half * 2 + high) * 32 + lane()) * kLaneBytes,
                          given ? from.codes[half][high] + byte : params_.weight.data, given);
-    // A lane a row.
+    // One row per lane.
     if (lane() < kHalves * kSkinnyOutputs) {
       const int left = from.scales_left - 4 * k_block;
       const char* const scales = from.scales + 4 * k_block;
@@ -199,7 +200,7 @@ class MxFp4Blocks {
                                       : 0;
         largest = max(largest, exponents[half][high]);
       }
-    // Where 2^126 times the scale is a number of bf16, one product does.
+    // If 2^126 times the scale is representable in bf16, one product is enough.
     if (__any_sync(0xffffffffu, largest > kMaxSingleProductExponent))
       multiply_quantized<false>(stage, exponents, accumulators);
     else
@@ -210,8 +211,8 @@ class MxFp4Blocks {
   static constexpr uint32_t kMaxSingleProductExponent = 128;
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  // Lanes read four pieces of a row each, all the same one at a time: of two rows they lie in different
-  // banks.
+  // Returns the address of a piece of x. Lanes read four pieces of a row each, all lanes the same one at a
+  // time; those of two rows are in different banks.
   __device__ static uint32_t x_piece(int row, int piece) {
     return static_cast<uint32_t>(row * kXRowBytes + (piece ^ (piece >> 3 | (row & 1) << 1)) * 16);
   }
@@ -235,13 +236,13 @@ class MxFp4Blocks {
         factors[half][high] = factor << 16 | factor;
       }
 #pragma unroll
-    for (int word = 0; word < 4; ++word) {  // of eight inputs
+    for (int word = 0; word < 4; ++word) {  // words of eight inputs
       uint32_t x[kRowPieces][4];
 #pragma unroll
       for (int n = 0; n < kRowPieces; ++n) {
         const uint4 bits =
             ptx::ld_shared_16(stage + kWeightBytes + x_piece(n * 8 + lane() / 4, lane() % 4 * 4 + word));
-        // Inputs j and j + 4, as the codes of a word come.
+        // Inputs j and j + 4, matching the pairs of values of a word.
         x[n][0] = __byte_perm(bits.x, bits.z, 0x5410);
         x[n][1] = __byte_perm(bits.x, bits.z, 0x7632);
         x[n][2] = __byte_perm(bits.y, bits.w, 0x5410);
@@ -257,7 +258,7 @@ class MxFp4Blocks {
 #pragma unroll
             for (int next = 0; next < 2; ++next)
               weights[2 * next + high] =
-                  widen<kOneProduct>(codes[half][high][word] >> 8 * step, next, factors[half][high]);
+                  dequantize<kOneProduct>(codes[half][high][word] >> 8 * step, next, factors[half][high]);
 #pragma unroll
           for (int n = 0; n < kRowPieces; ++n)
             ptx::mma_m16n8k16(accumulators[half][n], weights, x[n][2 * step], x[n][2 * step + 1], T{});
@@ -265,9 +266,9 @@ class MxFp4Blocks {
     }
   }
 
-  // Of codes 0 and 4 of eight, or 1 and 5.
+  // Dequantizes values 0 and 4 of eight, or 1 and 5.
   template <bool kOneProduct>
-  __device__ static uint32_t widen(uint32_t codes, int code, uint32_t factor) {
+  __device__ static uint32_t dequantize(uint32_t codes, int code, uint32_t factor) {
     const uint32_t bits = code == 0 ? e2m1_bits<T, 0>(codes) : e2m1_bits<T, 1>(codes);
     return scaled_up<T>(kOneProduct ? bits : scaled_up<T>(bits, PairType<T>::kE2m1Factor), factor);
   }

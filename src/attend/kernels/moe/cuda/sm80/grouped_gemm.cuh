@@ -1,16 +1,17 @@
-// Grouped GEMM: each expert's x W^T for its rows, on mma.sync.
+// Grouped GEMM: x W^T of each expert for its rows, on mma.sync.
 //
-//   tile        16 rows x 64 rows of W (a few rows for each expert: reading W), or 64 x 128 (many rows); of
-//               one expert. Gated: half of the rows of W are gate's, half are up's of the same outputs.
+//   tile        16 rows x 64 rows of W (few rows per expert: bound by reading W), or 64 x 128 (many rows); of
+//               one expert. If gated, half of the rows of W are gate, half are up of the same outputs.
 //               K-blocks of 64
-//   warps       4, of 16 rows x 16 rows of W each; or 8, 2 x 4 of 32 x 32: all copy by cp.async and multiply
-//               with mma.m16n8k16. Gated: a warp has gate and up of its outputs, in the same lanes
+//   warps       4 with 16 rows x 16 rows of W each; or 8, 2 x 4 of 32 x 32: all copy with cp.async and
+//               multiply with mma.m16n8k16. If gated, a warp has gate and up of its outputs in the same lanes
 //   registers   8 or 32 accumulators
-//   shared      stages of 10 KB, 6 of them; or of 24 KB, 4 of them
-//   bytes       W once for each tile of rows, from memory the first time; x once for each tile of outputs
+//   shared      6 stages of 10 KB, or 4 stages of 24 KB
+//   bytes       W once per tile of rows, from memory the first time; x once per tile of outputs
 //   bound       reading W; with many rows tensor cores
 //
-// A row's outputs are sums over K-blocks in their order, in every tile: its bits do not depend on the tile.
+// In every tile, outputs of a row are sums over K-blocks in the same order: their bits do not depend on the
+// tile.
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
@@ -26,7 +27,7 @@ namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kPieceFeatures = 8;  // rows of W of one mma (n8)
 
-// A CTA's tile, and the pieces of 16 rows x 8 rows of W of each warp.
+// Tile of a CTA, and the pieces of 16 rows x 8 rows of W of each warp.
 template <int kTileRows_, int kTileFeatures_, int kRowWarps_, int kFeatureWarps_, int kStages_>
 struct ExpertTile {
   static constexpr int kRowWarps = kRowWarps_, kFeatureWarps = kFeatureWarps_;
@@ -38,7 +39,7 @@ struct ExpertTile {
   static constexpr int kStages = kStages_;
   static constexpr int kStageBytes = kXBytes + kTileFeatures * kRowBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes;
-  // What a thread copies of a stage, in pieces of 16 bytes: of rows kThreads / kPieces apart.
+  // 16-byte copies per thread and stage, of rows with a stride of kThreads / kPieces.
   static constexpr int kXCopies = kTileRows * kPieces / kThreads;
   static constexpr int kWeightCopies = kTileFeatures * kPieces / kThreads;
   static_assert(kXCopies >= 1 && kTileRows * kPieces % kThreads == 0 &&
@@ -74,7 +75,7 @@ class GroupedGemmCta {
 #pragma unroll 1
     for (int k_block = 0; k_block < num_k_blocks_; ++k_block) {
       ptx::cp_async_wait_group<Tile::kStages - 2>();
-      // Everyone's copies of this K-block have landed, and nobody reads the one before.
+      // All threads' copies of this K-block have arrived, and no warp reads the previous one.
       __syncthreads();
       const int next = k_block + Tile::kStages - 1;
       copy(next, next % Tile::kStages);
@@ -84,7 +85,7 @@ class GroupedGemmCta {
   }
 
  private:
-  // Lane l holds rows l / 4 and l / 4 + 8 of a piece, features 2 (l % 4) and the next.
+  // Lane l holds rows l / 4 and l / 4 + 8 of a piece, features 2 (l % 4) and 2 (l % 4) + 1.
   using Accumulators = float[Tile::kRowPieces][Tile::kFeaturePieces][4];
 
   __device__ int warp_row() const { return warp_ / Tile::kFeatureWarps * Tile::kWarpRows; }
@@ -92,14 +93,15 @@ class GroupedGemmCta {
   __device__ int copied_row(int i) const {
     return (i * Tile::kThreads + static_cast<int>(threadIdx.x)) / kPieces;
   }
-  // The output of a row of W in the tile: of a warp's rows the first half is gate's, the second up's.
+  // Returns the output of a row of W in the tile. The first half of a warp's rows is gate, the second half is
+  // up.
   __device__ int output_of(int tile_feature) const {
     const int first = static_cast<int>(blockIdx.y) * kOutputs;
     if (!kGated) return first + tile_feature;
     constexpr int kHalf = Tile::kWarpFeatures / 2;
     return first + tile_feature / Tile::kWarpFeatures * kHalf + tile_feature % kHalf;
   }
-  // The element at which the row of W begins; -1: there is none.
+  // Returns the index of the first element of the row of W, or -1 for none.
   __device__ int64_t weight_begin(int tile_feature) const {
     const int output = output_of(tile_feature);
     if (output >= params_.out_features) return -1;
@@ -119,7 +121,7 @@ class GroupedGemmCta {
                        static_cast<const char*>(from) + 2 * element, given);
     }
   }
-  // A group of copies also where there is no such K-block, so that groups count stages.
+  // Commits a cp.async group even past the last K-block, so that groups count stages.
   __device__ __forceinline__ void copy(int k_block, int stage) const {
     if (k_block < num_k_blocks_) {
       const uint32_t to = shared_ + stage * Tile::kStageBytes;
@@ -129,7 +131,7 @@ class GroupedGemmCta {
     ptx::cp_async_commit_group();
   }
 
-  // One K-block, 16 inputs at a time.
+  // Multiplies one K-block, 16 inputs per mma.
   __device__ __forceinline__ void multiply(uint32_t stage, Accumulators& accumulators) const {
     const uint32_t weights_lane = swizzled_piece(lane_ % 8, lane_ / 8),
                    x_lane = swizzled_piece(lane_ % 16, lane_ / 16);
@@ -187,11 +189,11 @@ class GroupedGemmCta {
   const uint32_t shared_;
   const int num_k_blocks_;
   const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
-  // Elements at which the rows that this thread copies begin; -1: nowhere.
+  // Indices of the first elements of the rows that this thread copies; -1: none.
   int64_t x_begin_[Tile::kXCopies], weight_begin_[Tile::kWeightCopies];
 };
 
-// A CTA per tile; those of the same expert are neighbors.
+// Grid: one CTA per tile. CTAs of the same expert are neighbors.
 template <class T, class Tile, bool kGated>
 __global__ void __launch_bounds__(Tile::kThreads)
     grouped_gemm_kernel(const __grid_constant__ GroupedGemmParams params) {

@@ -1,12 +1,12 @@
-// Products of mxfp4 whose scales multiply sums, not codes: on tensor cores, by mma.m16n8k16 with W on the
-// left.
+// Products of mxfp4 with scales applied to sums instead of to quantized values: mma.m16n8k16 with W as
+// operand A.
 //
-// Codes are what their bits are in bf16, 2^-126 of their numbers. So that products are normal numbers x is
-// 2^64 times itself (raised()). Sums are 2^-62 of what they are until the last ones are multiplied by
+// The bits of a value are used as bf16, which is 2^-126 times the value. So that products are normal numbers,
+// x is multiplied by 2^64 (raised()). Sums are 2^-62 times their value until the final ones are multiplied by
 // kFromSums.
 //
-// So x is below 2^64: what is not becomes infinite. Products of x, code and scale that are below 2^-64 become
-// subnormal, and lose bits; below 2^-87 they are zero.
+// x must be below 2^64 in magnitude; larger values become infinite. Products of x, value and scale below
+// 2^-64 become subnormal and lose bits; below 2^-87 they are zero.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -28,15 +28,15 @@ struct MxFp4Sums {
     return make_uint4(scaled_up<T>(x.x, kUpTwice), scaled_up<T>(x.y, kUpTwice), scaled_up<T>(x.z, kUpTwice),
                       scaled_up<T>(x.w, kUpTwice));
   }
-  // Of eight inputs j and j + 4 are pairs, as the codes of a word come: where an input lies, and the eight
-  // so.
+  // Order of eight inputs that matches the pairs of values of a word, j and j + 4: the position of an input,
+  // and the eight inputs in that order.
   static __device__ __forceinline__ int place_in_piece(int input) { return input % 4 * 2 + input / 4; }
   static __device__ __forceinline__ uint4 in_pairs(const uint4& x) {
     return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632),
                       __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632));
   }
 
-  // A word of codes of each of a lane's two rows as the left factors of two products.
+  // Converts a word of quantized values of each of a lane's two rows to operand A of two mma instructions.
   using Factors = uint32_t[2][4];
   static __device__ __forceinline__ void widen(uint32_t low, uint32_t high, Factors& factors) {
 #pragma unroll
@@ -48,14 +48,14 @@ struct MxFp4Sums {
       factors[step][3] = e2m1_bits<T, 1>(high_codes);
     }
   }
-  // sums += these by `x`: the lane's eight inputs of its column, in pairs.
+  // sums += product with `x`: the lane's eight inputs of its column, in pairs.
   static __device__ __forceinline__ void add_products(const Factors& factors, const uint4& x,
                                                       float (&sums)[4]) {
     ptx::mma_m16n8k16(sums, factors[0], x.x, x.y, T{});
     ptx::mma_m16n8k16(sums, factors[1], x.z, x.w, T{});
   }
-  // sums += the codes of 32 inputs of each row by x at `x`, where a lane's eight of a word lie 64 bytes from
-  // those of the next one.
+  // sums += product of the values of 32 inputs of each row with the inputs at address `x`. A lane's groups of
+  // eight inputs for consecutive words are 64 bytes apart.
   static __device__ __forceinline__ void add_group(const uint4& low, const uint4& high, uint32_t x,
                                                    float (&sums)[4]) {
     const uint32_t low_words[4] = {low.x, low.y, low.z, low.w},
@@ -68,8 +68,8 @@ struct MxFp4Sums {
     }
   }
 
-  // 2^(e - 127) as e8m0_to_float(), exponents below 255 (NaN), where a maximum stands for a comparison and a
-  // choice.
+  // Returns 2^(e - 127) like e8m0_to_float(), for exponents below 255 (NaN). A maximum replaces a comparison
+  // and a select.
   static __device__ __forceinline__ float scale_of(uint32_t exponent) {
     return __uint_as_float(max(exponent << 23, 0x400000u));
   }

@@ -1,12 +1,11 @@
-// Quantized grouped GEMM: each expert's product for its rows, codes widened in registers
-// (quantized_gemm.cuh).
+// Quantized grouped GEMM: product of each expert for its rows, dequantized in registers (quantized_tile.cuh).
 //
 //   tile        16 or 64 rows of one expert x 32 outputs, or gate and up of 16 outputs
-//   warps       8, all alike, as of the quantized GEMM
-//   registers   as of the quantized GEMM
+//   warps       8, all alike, like the quantized GEMM
+//   registers   like the quantized GEMM
 //   shared      9.2 KB
-//   bytes       W once for each tile of rows, in its own bits
-//   bound       reading W; with many rows widening, then tensor cores
+//   bytes       quantized W once per tile of rows
+//   bound       reading W; with many rows dequantization, then tensor cores
 #pragma once
 
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -17,7 +16,7 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// A CTA per tile; those of the same expert are neighbors.
+// Grid: one CTA per tile. CTAs of the same expert are neighbors.
 template <class T, WeightFormat kFormat, int kTileRows, bool kGated>
 __global__ void __launch_bounds__(kQuantizedThreads)
     quantized_grouped_gemm_kernel(const __grid_constant__ GroupedGemmParams params) {

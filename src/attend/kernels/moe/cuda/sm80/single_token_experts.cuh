@@ -1,17 +1,18 @@
-// Experts of a single token: bound by reading their weights, and by what is done once for each work tile.
+// Experts of a single token: bound by reading their weights, and by the fixed cost of each work tile.
 //
 //   tile        8 outputs of one expert, rows of gate and of up; or of two experts. Together they are the 16
-//               rows of the left factor of mma.m16n8k16, of whose 8 columns the token's row is one
-//   warps       8, all alike: some share a tile's K-blocks. Each loads W from memory into registers, kDepth
+//               rows of operand A of mma.m16n8k16; the token's row is one of the 8 columns of B
+//   warps       8, all alike: several share a tile's K-blocks. Each loads W from memory into registers,
+//               kDepth
 //               K-blocks ahead
-//   registers   80 at most: three CTAs fit an SM
-//   shared      the row of x, or a row for each expert, in the order in which lanes take it; sums
-//   bytes       W once; x once a CTA, from L2
-//   bound       reading W; of mxfp4 widening it
+//   registers   80 at most: three CTAs fit on an SM
+//   shared      the row of x, or a row per expert, in the order in which lanes read it; sums
+//   bytes       W once; x once per CTA, from L2
+//   bound       reading W; with mxfp4 dequantizing it
 //
-// All of a token's experts are known before the first product begins, and differ: nothing is sorted, and the
-// second product asks for W while the first one ends. A CTA of the second one has all experts of its outputs,
-// whose sum it writes.
+// All experts of the token are distinct, and available before the first product starts. So nothing is sorted,
+// and the second product loads W while the first one finishes. A CTA of the second product has all experts of
+// its outputs, and writes their sum.
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
@@ -30,14 +31,14 @@ namespace attend::kernels::cuda::sm80 {
 inline constexpr int kSingleTokenWarps = 8, kSingleTokenThreads = 32 * kSingleTokenWarps,
                      kSingleTokenCtasPerSm = 3;
 
-// What a lane has of two rows of W, and how its pieces of x lie: 16 bytes each. A policy for each format.
-// Elements of the type of x: a lane has 8 neighboring inputs of each row.
+// A lane's part of two rows of W, and the layout of its pieces of x, 16 bytes each. One policy class per
+// format. This one has elements of the dtype of x: a lane has 8 neighboring inputs of each row.
 template <class T>
 class SingleTokenPlainRows {
  public:
   static constexpr int kInputs = 32, kDepth = 5;
-  static constexpr bool kLanesSum = false;  // whether a row's four lanes sum for themselves
-  static constexpr float kFromSums = 1.0f;  // what sums are multiplied by last
+  static constexpr bool kLanesSum = false;  // true if each of a row's four lanes has a separate sum
+  static constexpr float kFromSums = 1.0f;  // final factor of the sums
   static constexpr int kGatedSlices = 4;    // warps that share K
   struct Block {
     uint4 low, high;
@@ -55,11 +56,11 @@ class SingleTokenPlainRows {
             ptx::ld_global_16_by_policy(high_ + input, policy_)};
   }
   static __device__ __forceinline__ int place(int piece) { return piece; }
-  // Where an input lies among its eight, and the eight so.
+  // Position of an input among its eight, and the eight inputs in that order.
   static __device__ __forceinline__ int place_in_piece(int input) { return input; }
   static __device__ __forceinline__ uint4 ordered(const uint4& x) { return x; }
 
-  // A lane's 8 inputs are two steps: their order within a K-block is the same on both sides.
+  // A lane's 8 inputs are two mma steps; the order of inputs within a K-block is the same for both operands.
   static __device__ __forceinline__ void multiply(const Block& block, uint32_t x_row, int k_block,
                                                   float (&sums)[4]) {
     const uint4 x = ptx::ld_shared_16(x_row + (k_block * 4 + threadIdx.x % 4) * 16);
@@ -75,14 +76,14 @@ class SingleTokenPlainRows {
   int in_features_;
   const T* low_;
   const T* high_;
-  // W is read once. What other kernels of the step read again stays in L2.
+  // W is read once. Data that other kernels of the step read again stays in L2.
   const uint64_t policy_ = ptx::createpolicy_evict_first();
 };
 
-// mxfp4: a lane has 32 neighboring inputs of each row, which share a scale. The single row of x is in
-// columns of its own for each of the four lanes of a row of W, and zero in the others: columns 2 j and 2 j +
-// 1 have the inputs of lane j alone. So a lane's sums are those of its own rows and inputs, and are
-// multiplied by their scale (mxfp4_sums.cuh).
+// mxfp4: a lane has 32 neighboring inputs of each row, which share a scale. The single row of x has separate
+// columns for each of the four lanes of a row of W, and zeros elsewhere: columns 2 j and 2 j + 1 contain the
+// inputs of lane j only. So a lane's sums are those of its own rows and inputs, and are multiplied by their
+// scale (mxfp4_sums.cuh).
 template <int kDepth_>
 class SingleTokenMxFp4Rows {
  public:
@@ -111,7 +112,7 @@ class SingleTokenMxFp4Rows {
             __ldg(reinterpret_cast<const uint4*>(high_ + input / 2)), __ldg(low_scales_ + k_block * 4),
             __ldg(high_scales_ + k_block * 4)};
   }
-  // The four lanes' pieces of one word of codes each lie side by side.
+  // The four lanes' pieces for one word of quantized values are adjacent.
   static __device__ __forceinline__ int place(int piece) {
     return piece / 16 * 16 + piece % 4 * 4 + piece / 4 % 4;
   }
@@ -120,7 +121,7 @@ class SingleTokenMxFp4Rows {
     return MxFp4Sums::raised(MxFp4Sums::in_pairs(x));
   }
 
-  // `x_row`: of this lane's column, or zeros of a K-block.
+  // `x_row`: address of this lane's column, or of a K-block of zeros.
   static __device__ __forceinline__ void multiply(const Block& block, uint32_t x_row, int k_block,
                                                   float (&sums)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -141,7 +142,7 @@ class SingleTokenMxFp4Rows {
   const uint8_t* high_scales_;
 };
 
-// A warp's K-blocks of a tile: slice, slice + num_slices, ...
+// K-blocks of a warp for a tile: slice, slice + num_slices, ...
 template <class Rows>
 class SingleTokenTile {
  public:
@@ -151,7 +152,7 @@ class SingleTokenTile {
     for (int i = 0; i < Rows::kDepth; ++i) ask(i, slice + i * num_slices);
   }
 
-  // `x_row`: this lane's column of x.
+  // `x_row`: address of this lane's column of x.
   __device__ __forceinline__ void multiply(uint32_t x_row, float (&sums)[4]) {
     while (k_block_ < num_k_blocks_) {
 #pragma unroll
@@ -180,7 +181,7 @@ class SingleTokenCta {
   static constexpr int kPieceInputs = 8, kSumsPerWarp = 2 * kSingleTokenOutputs;
 
  public:
-  static constexpr int kZeroBytes = Rows::kLanesSum ? 256 : 0;  // in front of x
+  static constexpr int kZeroBytes = Rows::kLanesSum ? 256 : 0;  // before x
 
   __device__ SingleTokenCta(const SkinnyExpertsParams& params, char* x, float* sums)
       : params_(params),
@@ -192,7 +193,7 @@ class SingleTokenCta {
       ptx::st_shared_16(x_ - kZeroBytes + static_cast<int>(threadIdx.x) * 16, uint4{});
   }
 
-  // Gate and up of 8 outputs of an expert, for each few warps.
+  // Computes gate and up of 8 outputs of an expert per kSlices warps.
   __device__ __forceinline__ void run_gated() {
     constexpr int kSlices = Rows::kGatedSlices, kTiles = kSingleTokenWarps / kSlices;
     const int num_chunks = params_.out_features / kSingleTokenOutputs;
@@ -201,16 +202,16 @@ class SingleTokenCta {
     const int pair = given ? tile / num_chunks : 0,
               first = given ? tile % num_chunks * kSingleTokenOutputs : 0;
     ptx::griddepcontrol_wait();
-    // Not before the wait: the next kernel reads early what the one before this has written.
+    // Not before the wait: the next kernel reads data early that the previous kernel has written.
     ptx::launch_dependents();
     const int expert = params_.experts[pair];
-    // Before W, behind which it would come late.
+    // Loaded before W; loads issued after W would return late.
     load_ordered();
     SingleTokenTile<Rows> weights(
         Rows(params_.weight, expert_weight_row(layout(), expert, 0, first + lane() / 4),
              expert_weight_row(layout(), expert, 1, first + lane() / 4)),
         given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
-    // Of each output, by a thread of the tile's first warp.
+    // One thread of the tile's first warp per output.
     const bool writes = given && warp() % kSlices == 0 && lane() < kSingleTokenOutputs;
     LateBias biases[2];
 #pragma unroll
@@ -236,7 +237,7 @@ class SingleTokenCta {
     }
     gate *= Rows::kFromSums;
     up *= Rows::kFromSums;
-    // In the order in which the second product's lanes take them.
+    // Written in the order in which the second product's lanes read them.
     static_cast<T*>(
         params_.out)[int64_t{pair} * params_.out_features + first + Rows::place_in_piece(lane())] =
         T(expert_output(layout(), pair, gate, up, [&](float& gate_out, float& up_out) {
@@ -245,7 +246,7 @@ class SingleTokenCta {
         }));
   }
 
-  // 8 outputs of all experts, two a warp at a time.
+  // Computes 8 outputs of all experts, two experts per warp at a time.
   __device__ __forceinline__ void run_sums() {
     const int num_twos = (params_.top_k + 1) / 2, num_slices = max(1, kSingleTokenWarps / num_twos);
     const int first = static_cast<int>(blockIdx.x) * kSingleTokenOutputs;
@@ -253,7 +254,7 @@ class SingleTokenCta {
     const bool given = two < num_twos;
     const int low = given ? 2 * two : 0, high = min(low + 1, params_.top_k - 1);
     const int64_t output = first + lane() / 4;
-    // They were written before the first product, which has seen them, began.
+    // The experts were written by a kernel that the first product waited for.
     const Rows rows(params_.weight, int64_t{params_.experts[low]} * params_.out_features + output,
                     int64_t{params_.experts[high]} * params_.out_features + output);
     SingleTokenTile<Rows> weights(rows, given ? num_k_blocks_ : 0, slice, num_slices);
@@ -273,7 +274,7 @@ class SingleTokenCta {
     ptx::cp_async_wait_group<0>();
     __syncthreads();
     float sums[4] = {};
-    // Columns of x take turns between the two experts.
+    // Columns of x alternate between the two experts.
     weights.multiply(x_ + (lane() / 4 % 2 == 0 ? low : high) * pieces_per_row_ * 16, sums);
     if (lane() % 4 == 0) {
       sums_[warp() * kSumsPerWarp + lane() / 4] = sums[0];
@@ -303,8 +304,8 @@ class SingleTokenCta {
     if (params_.epilogue.bias.data != nullptr) sum += bias.number(params_.epilogue.bias);
   }
 
-  // Where a row's lanes sum for themselves, a lane's column has its inputs, or zeros, which lie in front of
-  // x.
+  // If a row's lanes have separate sums, a lane's column has its own inputs; the other columns read zeros,
+  // which are stored before x.
   __device__ __forceinline__ uint32_t own_column_or_zeros(uint32_t x_row) const {
     return !Rows::kLanesSum || lane() / 8 == lane() % 4 ? x_row : x_ - kZeroBytes;
   }
@@ -317,7 +318,7 @@ class SingleTokenCta {
       }
   }
 
-  // What an epilogue asks of a grouped GEMM.
+  // Parameters of a grouped GEMM that the epilogue reads.
   __device__ __forceinline__ GroupedGemmParams layout() const {
     GroupedGemmParams layout;
     layout.gated = params_.gated;
@@ -327,7 +328,7 @@ class SingleTokenCta {
     return layout;
   }
 
-  // The row of x, with zeros behind its last inputs; pieces of eight are brought into order.
+  // Loads the row of x, padded with zeros, and reorders its pieces of eight inputs.
   __device__ __forceinline__ void load_ordered() const {
     const int given = params_.in_features / kPieceInputs;
 #pragma unroll 2
@@ -336,7 +337,7 @@ class SingleTokenCta {
       ptx::st_shared_16(x_ + Rows::place(piece) * 16, Rows::ordered(x));
     }
   }
-  // Rows that are in that order.
+  // Copies rows that are already in that order.
   __device__ __forceinline__ void copy_x(int num_rows) const {
     const int given = params_.in_features / kPieceInputs;
     const auto* const x = static_cast<const uint4*>(params_.x);
@@ -350,7 +351,7 @@ class SingleTokenCta {
 
   const SkinnyExpertsParams& params_;
   const uint32_t x_;
-  float* const sums_;  // of each warp
+  float* const sums_;  // per warp
   const int num_k_blocks_, pieces_per_row_;
 };
 

@@ -1,4 +1,4 @@
-// The experts of a single token (single_token_experts.cuh): what crosses to the device, and the launches.
+// Experts of a single token (single_token_experts.cuh): parameters and launches.
 #pragma once
 
 #include <algorithm>
@@ -7,34 +7,35 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-inline constexpr int kSingleTokenOutputs = 8;  // of a work tile: divide out_features
+inline constexpr int kSingleTokenOutputs = 8;  // per work tile; divides out_features
 inline constexpr int kMaxSingleTokenTopK = 16;
-inline constexpr int kMaxSingleTokenXBytes = 40 << 10;  // single_token_x_bytes() of each product
+inline constexpr int kMaxSingleTokenXBytes = 40 << 10;  // limit of single_token_x_bytes() for each product
 
-// Shared memory for rows of x, whose inputs are rounded up to those of a K-block.
+// Returns the shared-memory bytes of rows of x, with inputs padded to whole K-blocks.
 constexpr int64_t single_token_x_bytes(int64_t num_rows, int64_t in_features) {
   constexpr int64_t kInputs = 128;
   return num_rows * ((in_features + kInputs - 1) / kInputs * kInputs) * 2;
 }
 
-// As the functions of skinny_experts_kernel.h of one token, gated or else sums; out_features is a multiple of
-// kSingleTokenOutputs, top_k at most kMaxSingleTokenTopK. Scales of mxfp4: of gate and up they may lie at any
-// byte, of the sums rows have an even number, from an even byte on. x is within the limits of mxfp4_sums.cuh.
+// Like the functions of skinny_experts_kernel.h for one token, either gated or with `sums`. out_features is a
+// multiple of kSingleTokenOutputs, top_k at most kMaxSingleTokenTopK. mxfp4 scales of gate and up may start
+// at any byte; rows of the second product have an even number of scales and start at even bytes. x is within
+// the limits of mxfp4_sums.cuh.
 void launch_single_token_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 void launch_single_token_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_single_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
-// Second product of a single token (single_token_mxfp4_experts.cu): how it is shared.
+// Partition of the second product of a single token (single_token_mxfp4_experts.cu).
 
 inline constexpr int kSingleTokenDownWarps = 24;
-inline constexpr int kSingleTokenStripInputs = 256;  // of K
+inline constexpr int kSingleTokenStripInputs = 256;  // inputs of K per strip
 inline constexpr int kSingleTokenTileOutputs = 8;
-inline constexpr int kSingleTokenSumsPerTile = 64;  // of each of 16 rows those of four lanes
-// GPUs with the least shared memory give a CTA 99 KB, of which the experts' ids take some.
+inline constexpr int kSingleTokenSumsPerTile = 64;  // four lanes for each of 16 rows
+// GPUs with the least shared memory have 99 KB per CTA, a part of which stores the experts' ids.
 inline constexpr int kMaxSingleTokenDownBytes = 98 << 10;
 
-// How CTAs and their warps share work tiles, experts and strips of K: warp w has experts 2 (w / num_slices)
-// and the next, and every num_slices-th strip from w % num_slices on.
+// Partition of work tiles, experts and strips of K over CTAs and their warps: warp w has experts 2 (w /
+// num_slices) and 2 (w / num_slices) + 1, and every num_slices-th strip from w % num_slices.
 struct SingleTokenShare {
   int32_t num_ctas, num_tiles;
   int32_t num_strips, num_slices, strips_per_warp;

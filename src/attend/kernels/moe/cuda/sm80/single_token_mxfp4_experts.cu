@@ -1,21 +1,21 @@
-// The second product of the experts of a single token in mxfp4: bound by reading their weights, and by what
-// stands before and behind that.
+// Second product of the experts of a single token in mxfp4: bound by reading their weights, and by the
+// latency before and after that.
 //
-//   tile        8 outputs of two experts, the 16 rows of the left factor of mma.m16n8k16
-//   work        a CTA an SM, with an even share of all tiles and all experts of its outputs, whose sum
-//               it writes
-//   warps       24, all alike: each has its strips of K of two experts of every tile, so that its part of
-//               x is its own. It loads W from memory into registers, kDepth strips ahead, and waits for
-//               nobody before the last sums
+//   tile        8 outputs of two experts, the 16 rows of operand A of mma.m16n8k16
+//   work        one CTA per SM, with an even share of all tiles and all experts of its outputs; it writes
+//               their sum
+//   warps       24, all alike: each has its strips of K of two experts for every tile, so it needs only its
+//               part of x. It loads W from memory into registers, kDepth strips ahead, and waits for no other
+//               warp before the final sums
 //   registers   80 at most
-//   shared      x of each warp, in the order in which lanes take it; sums of each strip's warp
-//   bytes       W once; x once a CTA, from L2
+//   shared      x of each warp, in the order in which lanes read it; sums of each strip's warp
+//   bytes       W once; x once per CTA, from L2
 //   bound       reading W
 //
-// All of a token's experts are known before the first product begins, and differ: nothing is sorted, and W is
-// asked for while the first product ends.
+// All experts of the token are distinct, and available before the first product starts: nothing is sorted,
+// and W is loaded while the first product finishes.
 //
-// Of each row of W a lane has 16 bytes of each 128 inputs. x is as for SingleTokenMxFp4Rows
+// A lane has 16 bytes of each 128 inputs of a row of W. x has the layout of SingleTokenMxFp4Rows
 // (single_token_experts.cuh): a lane's sums are those of its own rows and inputs, and columns 2 j and 2 j + 1
 // have the x of two experts.
 #include "attend/kernels/common/cuda/device_attribute.h"
@@ -37,17 +37,18 @@ namespace attend::kernels::cuda::sm80 {
 class SingleTokenDownCta {
  public:
   static constexpr int kWarps = kSingleTokenDownWarps, kThreads = 32 * kWarps;
-  static constexpr int kPieceInputs = 8, kPieceBytes = 16;  // of x
+  static constexpr int kPieceInputs = 8, kPieceBytes = 16;  // inputs and bytes of x
   static constexpr int kStripBytes = kSingleTokenStripInputs * 2,
                        kPiecesPerStrip = kSingleTokenStripInputs / kPieceInputs;
-  static constexpr int kXRowsPerWarp = 2;  // of a warp: of its two experts
+  static constexpr int kXRowsPerWarp = 2;  // one for each of the warp's two experts
   static constexpr int kSumsPerTile = kSingleTokenSumsPerTile;
 
  private:
   using T = __nv_bfloat16;
-  static constexpr int kDepth = 2, kGroup = 32, kGroups = 2;  // inputs of a scale; of a strip, of a lane
+  static constexpr int kDepth = 2, kGroup = 32, kGroups = 2;  // kGroup: inputs per scale; kGroups: groups per
+                                                              // strip and lane
 
-  // Of a strip: what a lane has of its two rows.
+  // A lane's part of its two rows for one strip.
   struct Strip {
     uint4 low[kGroups], high[kGroups];
     uint32_t low_exponents, high_exponents;  // kGroups bytes
@@ -72,8 +73,8 @@ class SingleTokenDownCta {
 
   __device__ __forceinline__ void run() {
     uint4 x[kXRowsPerWarp];
-    // One warp alone: thousands that ask for the same bytes wait for one another. Of the second product they
-    // were written before the first one, which has seen them, began.
+    // Loaded by one warp only: thousands of loads of the same bytes would serialize. The experts were written
+    // by a kernel that the first product waited for.
     if (warp_ == 0 && lane_ < params_.top_k) experts_[lane_] = params_.experts[lane_];
     __syncthreads();
     next_.tile = begin_;
@@ -82,12 +83,12 @@ class SingleTokenDownCta {
     begin_tile();
     Strip strips[kDepth];
 #pragma unroll
-    for (int i = 0; i < kDepth; ++i) ask(strips[i]);
+    for (int i = 0; i < kDepth; ++i) load_next_strip(strips[i]);
     prefetch();
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
     prefetch_x(x);
-    take_x(x);
+    store_x(x);
     multiply(strips);
     const Prefetched prefetched = load_prefetched();
     __syncthreads();
@@ -95,7 +96,7 @@ class SingleTokenDownCta {
   }
 
  private:
-  // What an epilogue asks of a grouped GEMM.
+  // Parameters of a grouped GEMM that the epilogue reads.
   __device__ __forceinline__ GroupedGemmParams layout() const {
     GroupedGemmParams layout;
     layout.gated = layout.alternating = false;
@@ -103,19 +104,20 @@ class SingleTokenDownCta {
     layout.epilogue = params_.epilogue;
     return layout;
   }
-  // The two experts of this warp, of the second product; the last one may stand alone.
+  // The two experts of this warp in the second product. If top_k is odd, the last one is duplicated.
   __device__ __forceinline__ int low_pair() const { return 2 * part_; }
   __device__ __forceinline__ int high_pair() const { return min(2 * part_ + 1, params_.top_k - 1); }
 
-  // Of the next tile: its rows of W.
+  // Sets the rows of W of the next tile.
   __device__ __forceinline__ void begin_tile() {
     if (next_.tile >= end_) return;
     const int output = next_.tile * kSingleTokenTileOutputs + lane_ / 4;
     next_.low = experts_[low_pair()] * params_.out_features + output;
     next_.high = experts_[high_pair()] * params_.out_features + output;
   }
-  // The next strip, if there is one. Behind the last input, where x is zero, the first ones again.
-  __device__ __forceinline__ void ask(Strip& strip) {
+  // Loads the next strip, if there is one. Past the last input, where x is zero, loads the first inputs
+  // again.
+  __device__ __forceinline__ void load_next_strip(Strip& strip) {
     if (next_.tile >= end_) return;
     const int first = next_.strip * (kSingleTokenStripInputs / kGroup),
               columns = params_.weight.scale_columns;
@@ -162,7 +164,7 @@ class SingleTokenDownCta {
       for (int i = 0; i < kDepth; ++i) {
         if (tile >= end_) break;
         multiply(strips[i], x, low, high);
-        ask(strips[i]);
+        load_next_strip(strips[i]);
         x += to_next;
         if (--left > 0) continue;
         sums[0] = low;
@@ -185,14 +187,15 @@ class SingleTokenDownCta {
       high = fmaf(products[3], scale_of(strip.high_exponents, i), high);
     }
   }
-  // 2^(e - 127) of group 4 i + l % 4 of the eight of which each of four lanes has two; of 0 it is subnormal.
+  // Returns 2^(e - 127) of group 4 i + l % 4 of eight groups, of which each of four lanes has two. It is
+  // subnormal for e = 0.
   __device__ __forceinline__ static float scale_of(uint32_t exponents, int i) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const uint32_t two = __shfl_sync(0xffffffffu, exponents, lane / 4 * 4 + 2 * i + lane % 4 / 2);
     return MxFp4Sums::scale_of(lane % 2 == 0 ? two & 0xffu : two >> 8);
   }
 
-  // Sums of the slices of a tile, of two experts.
+  // Returns the sums of the slices of a tile for two experts.
   __device__ __forceinline__ float* sums_of(int tile, int two) const {
     return sums_ + ((tile - begin_) * share_.num_parts + two) * share_.num_slices * kSumsPerTile;
   }
@@ -208,7 +211,7 @@ class SingleTokenDownCta {
     return sum * MxFp4Sums::kFromSums;
   }
 
-  // Lane l's eight inputs of strip i of this warp, of a row; zeros behind the last ones.
+  // Loads lane l's eight inputs of a row for strip i of this warp; zeros past the last input.
   __device__ __forceinline__ uint4 x_piece_at(int i, int row) const {
     const int input = (slice_ + i * share_.num_slices) * kSingleTokenStripInputs + lane_ * kPieceInputs;
     const int pair = row == 0 ? low_pair() : high_pair();
@@ -220,19 +223,19 @@ class SingleTokenDownCta {
 #pragma unroll
     for (int row = 0; row < kXRowsPerWarp; ++row) x[row] = x_piece_at(0, row);
   }
-  // `x`: of the first strip.
-  __device__ __forceinline__ void take_x(const uint4 (&x)[kXRowsPerWarp]) const {
+  // Stores x in shared memory. `x`: pieces of the first strip.
+  __device__ __forceinline__ void store_x(const uint4 (&x)[kXRowsPerWarp]) const {
     ptx::st_shared_16(zeros_ + lane_ * kPieceBytes, uint4{});
 #pragma unroll
     for (int row = 0; row < kXRowsPerWarp; ++row) {
-      put_x(0, row, x[row]);
-      for (int i = 1; i < share_.strips_per_warp; ++i) put_x(i, row, x_piece_at(i, row));
+      store_x_piece(0, row, x[row]);
+      for (int i = 1; i < share_.strips_per_warp; ++i) store_x_piece(i, row, x_piece_at(i, row));
     }
     __syncwarp();
   }
-  // The four lanes' pieces of one word of codes each lie side by side. Inputs j and j + 4 of a piece are
-  // pairs, as the codes of a word come: the first product leaves them so.
-  __device__ __forceinline__ void put_x(int i, int row, uint4 x) const {
+  // The four lanes' pieces for one word of quantized values are adjacent. Inputs j and j + 4 of a piece are
+  // pairs, like the values of a word: the first product writes them in this order.
+  __device__ __forceinline__ void store_x_piece(int i, int row, uint4 x) const {
     static_assert(kPiecesPerStrip == 32);
     x = MxFp4Sums::raised(x);
     ptx::st_shared_16(x_ + (row * share_.strips_per_warp + i) * kStripBytes +
@@ -240,7 +243,7 @@ class SingleTokenDownCta {
                       x);
   }
 
-  // An output of one expert.
+  // One output of one expert.
   struct Item {
     int pair, tile, own, expert, output;
   };
@@ -257,8 +260,8 @@ class SingleTokenDownCta {
     return of;
   }
 
-  // What this thread's first output wants beside its sums is brought to L2 first, and asked for before the
-  // last warp has its sums.
+  // Bias and weight of this thread's first output. They are prefetched to L2, then loaded before the last
+  // warp has its sums.
   struct Prefetched {
     LateBias bias;
     float weight = 1.0f;
@@ -295,7 +298,7 @@ class SingleTokenDownCta {
       const int row = of.pair % 2 * kSingleTokenTileOutputs + of.own;
       float value = output_of(of, sum_at(of.tile, of.pair / 2, row), prefetched, first == 0);
       if (params_.weights != nullptr) value *= first == 0 ? prefetched.weight : params_.weights[of.pair];
-      // In the place of the first slice's, which nobody else reads.
+      // Overwrites the first slice's sum, which no other thread reads.
       sums_of(of.tile, of.pair / 2)[row * 4] = value;
     }
     __syncthreads();
@@ -314,10 +317,10 @@ class SingleTokenDownCta {
   const int warp_, lane_;
   const int slice_, part_;
   const bool working_;
-  const int begin_, end_;  // of tiles
+  const int begin_, end_;  // range of tiles
   const uint32_t zeros_, x_;
   float* const sums_;
-  int* const experts_;  // of the token
+  int* const experts_;  // experts of the token
   struct {
     int tile, strip;
     int low, high;  // rows of W of the tile

@@ -1,19 +1,19 @@
-// Experts of few rows each, as when a batch decodes: bound by reading the weights of those that are touched.
+// Experts with few rows each, as in decode batches: bound by reading the weights of the experts with rows.
 //
-//   tile        16 outputs (gated: gate and up of each) x 8 rows of one expert; K-blocks are dealt to the
-//               warps (sliced-K)
-//   work        a CTA has an even share of all tiles; or 16 outputs of all experts, one after another: then
-//               it has a token's sum over its experts
-//   warps       8, all alike: each brings its own K-blocks by cp.async, W and the rows of x beside it,
-//               multiplies them (expert_blocks.cuh) and leaves partial sums in shared memory, which are
-//               added up in the order of K
+//   tile        16 outputs (gated: gate and up of each) x 8 rows of one expert; K-blocks are distributed over
+//               the warps (sliced-K)
+//   work        a CTA has an even share of all tiles; or 16 outputs of all experts, one after another, and
+//               then sums a token's experts
+//   warps       8, all alike: each loads its own K-blocks with cp.async, both W and rows of x, multiplies
+//               them (expert_blocks.cuh) and stores partial sums in shared memory, which are added in the
+//               order of K
 //   registers   80 to 128
-//   shared      stages of 3 to 5 KB a warp, partial sums twice, and the rows of all experts
-//   bytes       W once for each tile of rows; x once for each tile, from L2
-//   bound       reading W; of mxfp4 widening it
+//   shared      stages of 3 to 5 KB per warp, partial sums twice, and the rows of all experts
+//   bytes       W once per tile of rows; x once per tile, from L2
+//   bound       reading W; with mxfp4 dequantizing it
 //
-// Which experts tokens chose is known before the first product begins: the second one asks for W while the
-// first one ends.
+// The tokens' experts are available before the first product starts, so the second product loads W while the
+// first one finishes.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ namespace attend::kernels::cuda::sm80 {
 
 enum class ExpertProduct : uint8_t { kGated, kRows, kSums };
 
-// kRowPieces: of eight rows of x. `Blocks`: what a warp has of a K-block.
+// kRowPieces: pieces of eight rows of x. `Blocks`: policy of a warp's K-block (expert_blocks.cuh).
 template <ExpertProduct kProduct_, template <class, int, int> class Blocks_, int kRowPieces_, int kMaxPairs_,
           int kStages_, int kCtasOfSm_>
 struct SkinnyExpertsConfig {
@@ -46,15 +46,16 @@ struct SkinnyExpertsConfig {
   static constexpr int kHalves = kGated ? 2 : 1;  // gate and up
   template <class T>
   using Blocks = Blocks_<T, kHalves, kRowPieces>;
-  static constexpr int kStageBytes = Blocks<__nv_bfloat16>::kStageBytes;  // of a warp
-  // Of a slice of K: a row of x has its outputs side by side, at a stride that spreads banks.
+  static constexpr int kStageBytes = Blocks<__nv_bfloat16>::kStageBytes;  // per warp
+  // Sums of a slice of K: the outputs of a row of x are contiguous, with a row stride that avoids bank
+  // conflicts.
   static constexpr int kSumStride = 20;
   static constexpr int kSumsPerHalf = kTileRows * kSumStride, kSumsPerSlice = kHalves * kSumsPerHalf;
   static constexpr int kSumBytes = 2 * kKSlices * kSumsPerSlice * static_cast<int>(sizeof(float));
   static constexpr int kPipelineBytes = kWarps * kStages * kStageBytes;
   using Rows = ExpertRows<kThreads, kTileRows, kMaxPairs>;
   static constexpr int kRowsBytes = (static_cast<int>(sizeof(Rows)) + 15) / 16 * 16;
-  // Of tokens: sums over their experts.
+  // kSums needs space for the tokens' sums over their experts.
   static constexpr int shared_bytes(int num_tokens) {
     return kPipelineBytes + kSumBytes + kRowsBytes +
            (kSums ? num_tokens * kSkinnyOutputs * static_cast<int>(sizeof(float)) : 0);
@@ -85,7 +86,7 @@ class SkinnyExpertsCta {
   __device__ __forceinline__ void run() {
     if constexpr (Config::kGated) {
       ptx::griddepcontrol_wait();
-      // Not before the wait: the next kernel reads early what the one before this has written.
+      // Not before the wait: the next kernel reads data early that the previous kernel has written.
       ptx::launch_dependents();
     }
     rows_.sort(params_.experts, params_.num_tokens * params_.top_k, params_.top_k, params_.num_experts);
@@ -107,13 +108,13 @@ class SkinnyExpertsCta {
   struct WorkTile {
     typename Rows::Tile tile;
     int first_output;
-    int first_k_block;  // of the warp: of a slice of K that depends on the tile's place in the weight alone
+    int first_k_block;  // of the warp: its slice of K depends only on the tile's position in the weight
   };
-  // What is copied next.
+  // Position of the next copy.
   struct Cursor {
     int work_tile_idx, k_block;
     typename Blocks::From from;
-    int64_t x_rows[kXCopies];  // bytes at which the rows begin that the lane copies; -1: none
+    int64_t x_rows[kXCopies];  // byte offsets of the rows that the lane copies; -1: none
   };
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
@@ -125,7 +126,7 @@ class SkinnyExpertsCta {
     WorkTile of;
     of.tile = rows_.tile(tile);
     of.first_output = chunk * kSkinnyOutputs;
-    // Warps take turns at the slices that are longer.
+    // The longer slices rotate among the warps.
     const int turn = num_k_blocks_ % kKSlices * (Config::kSums ? of.tile.expert : chunk);
     of.first_k_block = (warp() - turn) & (kKSlices - 1);
     return of;
@@ -163,7 +164,7 @@ class SkinnyExpertsCta {
   __device__ __forceinline__ void copy_weights(const Cursor& cursor, uint32_t stage) const {
     blocks_.copy_weights(cursor.from, cursor.k_block, stage);
   }
-  // Rows that there are not are left as they are: their sums are theirs alone, and nobody reads them.
+  // Rows past the end are not copied: stale values affect only their own sums, which are not read.
   __device__ __forceinline__ void copy_x(const Cursor& cursor, uint32_t stage) const {
 #pragma unroll
     for (int i = 0; i < kXCopies; ++i)
@@ -172,8 +173,8 @@ class SkinnyExpertsCta {
                        stage);
   }
 
-  // Fills every stage; of the second product some with W while the first one ends. Not all of them: x would
-  // come behind all that was asked for before it.
+  // Fills every stage. The second product fills some with W while the first one finishes. Not all of them,
+  // because x would arrive after all earlier loads.
   __device__ __forceinline__ void fill() {
     constexpr int kPrefetched = Config::kGated ? 0 : (Config::kStages + 1) / 2;
     cursor_ = begin();
@@ -217,7 +218,7 @@ class SkinnyExpertsCta {
       ptx::cp_async_commit_group();
       stage_ = stage_ + 1 == Config::kStages ? 0 : stage_ + 1;
     }
-    // Twice as many sums as one tile has, so that those of a tile are read while the next ones are written.
+    // Double-buffered, so that the sums of a tile are read while the next ones are written.
     float* const sums = sums_ + work_tile_idx % 2 * (kKSlices * Config::kSumsPerSlice);
     if (of.first_k_block < num_k_blocks_)
       store_sums(sums + of.first_k_block * Config::kSumsPerSlice, accumulators);
@@ -225,7 +226,7 @@ class SkinnyExpertsCta {
     reduce(of, work_tile_idx, sums);
   }
 
-  // Lane l holds outputs l / 4 and l / 4 + 8 of rows 2 (l % 4) and the next.
+  // Lane l holds outputs l / 4 and l / 4 + 8 of rows 2 (l % 4) and 2 (l % 4) + 1.
   __device__ __forceinline__ void store_sums(float* sums, const Accumulators& accumulators) const {
 #pragma unroll
     for (int half = 0; half < Config::kHalves; ++half)
@@ -247,7 +248,7 @@ class SkinnyExpertsCta {
     return sum;
   }
 
-  // Threads take turns, so that no warp always has this to do.
+  // Rotates this work among the threads, so that it does not always fall to the same warp.
   __device__ __forceinline__ void reduce(const WorkTile& of, int work_tile_idx, const float* sums) {
     constexpr int kOuts = Config::kTileRows * kSkinnyOutputs;
     static_assert(kOuts <= Config::kThreads);
@@ -295,10 +296,10 @@ class SkinnyExpertsCta {
   float* const sums_;
   Rows& rows_;
   float* const out_sums_;  // [tokens, outputs]
-  const uint32_t stages_;  // of the warp
+  const uint32_t stages_;  // per warp
   const int num_k_blocks_, chunks_;
-  int begin_ = 0, end_ = 0;  // of the CTA's work tiles
-  int stage_ = 0;            // the oldest
+  int begin_ = 0, end_ = 0;  // range of the CTA's work tiles
+  int stage_ = 0;            // oldest stage
   Cursor cursor_;
 };
 
@@ -337,7 +338,8 @@ void launch_skinny_tiles(const SkinnyExpertsParams& params, void* stream) {
 
 template <class T>
 void launch_skinny_experts(const SkinnyExpertsParams& params, void* stream) {
-  // Of so few pairs both products' CTAs fit an SM: the second ones wait there with W.
+  // With this few pairs, CTAs of both products fit on an SM: those of the second one wait there with W
+  // loaded.
   params.num_tokens* params.top_k <= kTinyPairs
       ? launch_skinny_tiles<T, PlainBlocks, kTinyPairs, 2, 3>(params, stream)
       : launch_skinny_tiles<T, PlainBlocks, kMaxSkinnyPairs, 4, 6>(params, stream);

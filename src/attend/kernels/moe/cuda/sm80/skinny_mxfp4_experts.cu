@@ -3,7 +3,7 @@
 namespace attend::kernels::cuda::sm80 {
 
 void launch_skinny_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream) {
-  // Dequantization wants more warps than a CTA has.
+  // Two CTAs per SM: dequantization needs more warps than one CTA has.
   launch_skinny_tiles<__nv_bfloat16, MxFp4Blocks, kMaxSkinnyMxFp4Pairs, 2, 2, /*kCtasPerSm=*/2>(params,
                                                                                                 stream);
 }

@@ -1,16 +1,16 @@
-// Grouped GEMM of many rows on sm_90a: each expert's x W^T for its rows, with wgmma; rows of x are gathered
-// by cp.async, W comes by TMA. Persistent CTAs.
+// Grouped GEMM for many rows on sm_90a: x W^T of each expert for its rows, with wgmma. Rows of x are gathered
+// with cp.async, W is loaded with TMA. Persistent CTAs.
 //
 //   tile        128 rows of one expert x 256 rows of W (gated: gate and up of 128 outputs); K-blocks of 64
-//   warps       2 warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n256k16); a third gathers x,
-//               and one of its threads asks for W
-//   registers   232 a consumer thread, 40 a producer thread (setmaxnreg), launched with 168
-//   shared      4 stages of 48 KB, mbarriers, biases, where the experts' rows and tiles begin
-//   bytes       of a stage: 16 KB of x, 32 KB of W
-//   bound       tensor cores; with few rows for each expert reading W
+//   warps       2 consumer warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n256k16); a producer
+//               warpgroup gathers x, and one of its threads loads W
+//   registers   232 per consumer thread, 40 per producer thread (setmaxnreg), launched with 168
+//   shared      4 stages of 48 KB, mbarriers, biases, first rows and tiles of the experts
+//   bytes       per stage: 16 KB of x, 32 KB of W
+//   bound       tensor cores; with few rows per expert reading W
 //
-// Gated, a thread has gate and up of the same outputs, 64 accumulators apart. What threads wrote is made
-// visible to wgmma by the threads that wait for it.
+// If gated, a thread has gate and up of the same outputs, 64 accumulators apart. Threads that wait for
+// cp.async data also fence it, to make it visible to wgmma.
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
@@ -44,12 +44,12 @@ struct ExpertTilesConfig {
   using Stages = KBlockStages<kStages, kXBytes, kWeightBytes>;
   static constexpr int kBarrierBytes = 128, kMaxExperts = 512;
   static constexpr int kBeginBytes = 2 * (kMaxExperts + 1) * static_cast<int>(sizeof(int32_t));
-  // Of the tile that is multiplied, and of the next one: of each row of W.
+  // Biases of each row of W, for the current and the next tile.
   static constexpr int kBiasBytes = 2 * kExpertTileWeights * static_cast<int>(sizeof(float));
   static constexpr int kBiasAt = kStages * kStageBytes + kBarrierBytes;
   static constexpr int kSharedBytes = kBiasAt + kBiasBytes + kBeginBytes;
-  static constexpr int kAccumulators = kExpertTileWeights / 2;                   // of a thread
-  static constexpr int kXCopies = kExpertTileRows * kPieces / kProducerThreads;  // of a thread, of a K-block
+  static constexpr int kAccumulators = kExpertTileWeights / 2;                   // per thread
+  static constexpr int kXCopies = kExpertTileRows * kPieces / kProducerThreads;  // per thread and K-block
   static_assert(16 * kStages <= kBarrierBytes && kSharedBytes <= 227 << 10);
 };
 
@@ -57,7 +57,7 @@ template <class T, bool kGated>
 class ExpertTilesCta {
   using Config = ExpertTilesConfig;
   using Accumulators = float[Config::kAccumulators];
-  static constexpr int kOutputs = kGated ? kExpertTileWeights / 2 : kExpertTileWeights;  // of a tile
+  static constexpr int kOutputs = kGated ? kExpertTileWeights / 2 : kExpertTileWeights;  // per tile
 
   struct Tile {
     int expert, first_row, end_row, first_output;
@@ -94,11 +94,11 @@ class ExpertTilesCta {
   }
 
  private:
-  // Tiles of the same rows are neighbors, then those of the same expert: they run at the same time, and
+  // Tiles of the same rows are neighbors, followed by tiles of the same expert: they run concurrently and
   // share x and W in L2.
   __device__ __forceinline__ Tile tile_at(int i) const {
     const int row_tile = i / tiles_across_;
-    int expert = 0, end = product_.num_experts;  // the last one whose first tile is not behind it
+    int expert = 0, end = product_.num_experts;  // finds the last expert with a first tile <= row_tile
     while (end - expert > 1) {
       const int middle = (expert + end) / 2;
       (first_tile_[middle] <= row_tile ? expert : end) = middle;
@@ -113,7 +113,7 @@ class ExpertTilesCta {
   __device__ __forceinline__ void produce(int thread) const {
     const int piece = thread % kPieces, row = thread / kPieces;
     constexpr int kRowsAtOnce = Config::kProducerThreads / kPieces;
-    static_assert(kRowsAtOnce % 8 == 0, "a thread's pieces are swizzled alike");
+    static_assert(kRowsAtOnce % 8 == 0, "a thread's pieces have the same swizzle");
     const uint32_t to = swizzled_piece(row, piece);
     const uint64_t policy = ptx::createpolicy_evict_last();
     PipelineState state;
@@ -122,7 +122,7 @@ class ExpertTilesCta {
       int32_t x_rows[Config::kXCopies];
 #pragma unroll
       for (int copy = 0; copy < Config::kXCopies; ++copy) {
-        // Those behind the last one are the last one again: nobody reads what becomes of them.
+        // Rows past the end repeat the last one; their results are not written.
         const int from = min(tile.first_row + row + copy * kRowsAtOnce, tile.end_row - 1);
         x_rows[copy] = product_.row_token != nullptr ? product_.row_token[from] : from;
       }
@@ -181,7 +181,7 @@ class ExpertTilesCta {
         const uint64_t x = ptx::smem_descriptor(stages_.x_at(state.stage) + warpgroup * 64 * kRowBytes);
         const uint64_t weights = ptx::smem_descriptor(stages_.weights_at(state.stage));
         multiply_k_block<T>(accumulators, x, weights, k_block > 0);
-        // The wgmma of the K-block before have ended, and its stage is free.
+        // The previous K-block's wgmma has finished, so its stage is free.
         ptx::wgmma_wait_group<1>();
         if (k_block > 0) release(last_stage);
         last_stage = state.stage;
@@ -190,7 +190,8 @@ class ExpertTilesCta {
       ptx::wgmma_wait_group<0>();
       ptx::fence_operand(accumulators);
       release(last_stage);
-      // The bias is there. Who writes that of the next tile but one has come by here once more.
+      // The bias is available. The thread that writes the bias of the tile after the next passes this barrier
+      // first.
       ptx::barrier_sync(kConsumerBarrier, 128 * Config::kWarpgroups);
       if (kGated && product_.epilogue.clamped)
         write<true>(tile_at(i), warpgroup, bias, accumulators);
@@ -199,7 +200,8 @@ class ExpertTilesCta {
     }
   }
 
-  // The K-blocks of a tile by a warpgroup without rows, which leaves the tensor cores to the other one.
+  // Skips the K-blocks of a tile, for a warpgroup without rows. The tensor cores then serve the other one
+  // only.
   __device__ __forceinline__ void pass(PipelineState& state) const {
 #pragma unroll 1
     for (int k_block = 0; k_block < num_k_blocks_; ++k_block) {
@@ -210,7 +212,7 @@ class ExpertTilesCta {
   }
   static constexpr int kConsumerBarrier = 1;
 
-  // A thread a row of W of the tile. Gated, gate's come before up's.
+  // Loads biases, one row of W of the tile per thread. If gated, gate rows come before up rows.
   __device__ __forceinline__ void load_bias(const Tile& tile, float* bias) const {
     const int thread = static_cast<int>(threadIdx.x);
     static_assert(kExpertTileWeights == 128 * Config::kWarpgroups);
@@ -223,10 +225,10 @@ class ExpertTilesCta {
             : 0.0f;
   }
 
-  // A thread has of every eight outputs 2 (l % 4) and the next, of rows l / 4 of its warp's 16 and that eight
-  // below. Of two eights neighboring lanes exchange theirs, so that one writes four outputs of the first and
-  // the other four of the second: whole sectors of 32 bytes. What an output costs counts: all of them are one
-  // after another in the code, which a tile goes through once.
+  // Writes outputs. For every eight outputs, a thread has outputs 2 (l % 4) and 2 (l % 4) + 1, of row l / 4
+  // of its warp's 16 and of the row eight below. For two groups of eight, neighboring lanes exchange values,
+  // so that one writes four outputs of the first and the other four of the second: whole sectors of 32 bytes.
+  // The loop is fully unrolled to minimize the instructions per output.
   template <bool kClamped>
   __device__ __forceinline__ void write(const Tile& tile, int warpgroup, const float* bias,
                                         const Accumulators& accumulators) const {
@@ -255,12 +257,12 @@ class ExpertTilesCta {
     const ExpertEpilogue& rule = product_.epilogue;
     return rule.input_weights != nullptr ? rule.input_weights[rule.row_pair[row]] : 1.0f;
   }
-  // Two outputs next to each other.
+  // Computes two neighboring outputs.
   template <bool kClamped>
   __device__ __forceinline__ uint32_t pair_of(int eight, int half, float input_weight, const float* bias,
                                               const Accumulators& accumulators) const {
     const int column = eight * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
-    // Read where they are wanted: all of them at once would be more than there are registers.
+    // Read at their use: loading all of them ahead would exceed the registers.
     const float2 shift = ptx::ld_shared_8(ptx::shared_address(bias + column));
     const int at = 4 * eight + 2 * half;
     float sums[2] = {fmaf(accumulators[at], input_weight, shift.x),
@@ -288,8 +290,8 @@ class ExpertTilesCta {
   const ExpertTilesParams& params_;
   const GroupedGemmParams& product_;
   const Config::Stages stages_;
-  int32_t* const first_row_;   // of each expert, and behind the last one
-  int32_t* const first_tile_;  // as first_row_
+  int32_t* const first_row_;   // per expert, and the end of the last one
+  int32_t* const first_tile_;  // same layout as first_row_
   float* const bias_;
   const int num_k_blocks_, tiles_across_;
   int num_tiles_ = 0;

@@ -1,5 +1,4 @@
-// The experts' products of many rows on sm_90a (expert_tiles.cuh): what crosses to the device, and the
-// launches.
+// Expert products for many rows on sm_90a (expert_tiles.cuh): parameters and launches.
 #pragma once
 
 #include <cuda.h>
@@ -9,11 +8,11 @@
 namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kExpertTileRows = 128;     // of x
-inline constexpr int kExpertTileWeights = 256;  // rows of W; gated: half of them gate's, half up's
-inline constexpr int kExpertBoxRows = 128;      // of W, of one copy
+inline constexpr int kExpertTileWeights = 256;  // rows of W; if gated, half of them are gate, half up
+inline constexpr int kExpertBoxRows = 128;      // rows of W per TMA copy
 
-// Rows are in tiles of kExpertTileRows; product.out_features are a multiple of 8. The weight is plain, with
-// gate's rows before up's, and read by its map.
+// Tiles have kExpertTileRows rows; product.out_features is a multiple of 8. The weight is plain, with gate
+// rows before up rows, and is read through its tensor map.
 struct ExpertTilesParams {
   CUtensorMap weight;  // [K-block, kExpertBoxRows]
   GroupedGemmParams product;
@@ -21,25 +20,25 @@ struct ExpertTilesParams {
 void launch_expert_tiles_bf16(const ExpertTilesParams& params, int num_ctas, void* stream);
 void launch_expert_tiles_f16(const ExpertTilesParams& params, int num_ctas, void* stream);
 
-// The experts' products of many rows in mxfp4 on sm_90a (mxfp4_tiles.cu): what crosses to the device, and
-// the launches.
+// Expert products for many rows in mxfp4 on sm_90a (mxfp4_tiles.cu): parameters and launches.
 
 inline constexpr int kMxFp4TileRows = 256;     // rows of x
-inline constexpr int kMxFp4TileWeights = 128;  // rows of W; gated: gate and up of half as many outputs
-inline constexpr int kMxFp4BoxRows = 64;       // rows of x of one copy
-// Inputs, and outputs of a gated product, are multiples of it.
+inline constexpr int kMxFp4TileWeights = 128;  // rows of W; if gated, gate and up of half as many outputs
+inline constexpr int kMxFp4BoxRows = 64;       // rows of x per TMA copy
+// Divides inputs, and outputs of a gated product.
 inline constexpr int kMxFp4BlockInputs = 64;
 
-// Rows of x follow one another as `product` has them, their inputs in the order of mxfp4_tiles.cu, in which
-// a gated product writes its outputs too; rows of gate and up may alternate. Tiles have kMxFp4TileRows rows;
-// of an expert's last ones a half or a quarter of that, where it is enough. out_features are a multiple of 8.
+// Rows of x are consecutive in the order of `product`, with their inputs in the order of mxfp4_tiles.cu. A
+// gated product writes its outputs in that order too. Rows of gate and up may alternate. Tiles have
+// kMxFp4TileRows rows; an expert's last tile has half or a quarter of that if this is enough. out_features is
+// a multiple of 8.
 struct MxFp4TilesParams {
   CUtensorMap x;  // [kMxFp4BlockInputs, kMxFp4BoxRows]
   GroupedGemmParams product;
 };
 void launch_mxfp4_tiles_bf16(const MxFp4TilesParams& params, int num_ctas, void* stream);
 
-// Rows of x as those products take them: to[row] = from[row_token[row]], each 64 inputs in their order.
+// Gathers rows of x for those products: to[row] = from[row_token[row]], each 64 inputs in their order.
 struct GatherInputsParams {
   const void* from;
   const int32_t* row_token;

@@ -1,4 +1,4 @@
-// Rows of x, sorted by expert, with their inputs in the order of mxfp4_tiles.cu.
+// Gathers rows of x, sorted by expert, with their inputs in the order of mxfp4_tiles.cu.
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/gemm/cuda/common/dequantize.cuh"
@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kGatherThreads = 256;
 
-// Four neighboring lanes have the eights of one word of their codes, and exchange pairs.
+// Four neighboring lanes have the groups of eight inputs of one word of their quantized values, and exchange
+// pairs.
 __global__ void __launch_bounds__(kGatherThreads)
     gather_inputs_kernel(const __grid_constant__ GatherInputsParams params) {
   ptx::griddepcontrol_wait();
@@ -19,7 +20,7 @@ __global__ void __launch_bounds__(kGatherThreads)
   auto* const to = static_cast<uint4*>(params.to) + int64_t{row} * pieces;
   for (int first = 0; first < pieces; first += kGatherThreads) {
     const int i = first + static_cast<int>(threadIdx.x), lane = i % 4, word = i / 4 % 2;
-    const bool given = i < pieces;  // of eight pieces, all or none
+    const bool given = i < pieces;  // all or none of eight pieces
     const uint4 x = given ? __ldg(from + i / 8 * 8 + lane * 2 + word) : uint4{};
     uint32_t pairs[4] = {__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632),
                          __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632)};

@@ -1,20 +1,22 @@
-// Grouped GEMM of many rows in mxfp4 on sm_90a: each expert's W x^T for its rows, with wgmma. W goes from
-// memory into registers, where it is widened, and is the left factor; rows of x, sorted by expert, come by
-// TMA. Persistent CTAs.
+// Grouped GEMM for many rows in mxfp4 on sm_90a: W x^T of each expert for its rows, with wgmma. W is loaded
+// from memory into registers, dequantized there, and is operand A; rows of x, sorted by expert, are loaded
+// with TMA. Persistent CTAs.
 //
 //   tile        128 rows of W (gated: gate and up of 64 outputs) x up to 256 rows of an expert, K-blocks of
 //               64 inputs
-//   warps       2 warpgroups multiply 64 rows of W each (A = W, B = x: wgmma m64n64k16, n128 or n256), and
-//               widen a K-block while the one before is multiplied; of a third, one thread asks for x
-//   registers   240 a consumer thread, 24 a producer thread (setmaxnreg), launched with 168
-//   shared      5 stages of 32 KB of x, mbarriers, 8 KB of outputs for each warpgroup, where the experts'
-//               rows and tiles begin. What is left is L1, which codes and scales under way need
-//   bytes       of a K-block: 32 KB of x, 4 KB of codes
-//   bound       tensor cores; with few rows for each expert widening
+//   warps       2 consumer warpgroups multiply 64 rows of W each (A = W, B = x: wgmma m64n64k16, n128 or
+//               n256), and dequantize a K-block while the previous one is multiplied; in a producer
+//               warpgroup, one thread loads x
+//   registers   240 per consumer thread, 24 per producer thread (setmaxnreg), launched with 168
+//   shared      5 stages of 32 KB of x, mbarriers, 8 KB of outputs per warpgroup, first rows and tiles of the
+//               experts. The rest is L1, which loads of quantized values and scales need
+//   bytes       per K-block: 32 KB of x, 4 KB of quantized values
+//   bound       tensor cores; with few rows per expert dequantization
 //
-// Inputs of x are in the order in which lanes take codes: of each 64 a lane has 16 neighboring ones of its
-// two rows of W, which share a scale. Of the bits of an input's number t (5, 4) say which lane, w (3) which
-// word of its codes, e, h, q (2, 1, 0) which of the word's eight codes. Its place has the bits w h q t t e.
+// Inputs of x are in the order in which lanes read quantized values: of each 64 inputs a lane has 16
+// neighboring ones of its two rows of W, which share a scale. In the bits of an input's index, t (5, 4)
+// selects the lane, w (3) the word of its values, and e, h, q (2, 1, 0) the value in the word. Its position
+// in x has the bits w h q t t e.
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/copy_word.cuh"
@@ -42,12 +44,12 @@ struct MxFp4TilesConfig {
                 kThreads * (65536 / kThreads / 8 * 8));
   static constexpr int kBoxBytes = kMxFp4BoxRows * kRowBytes, kStages = 5;
   static constexpr int kStageBytes = kMxFp4TileRows * kRowBytes;
-  static constexpr int kChunkRows = 64;  // of which outputs are written at a time
+  static constexpr int kChunkRows = 64;  // rows with outputs that are written together
   static constexpr int kOutputBytes = kChunkRows * 128;
   static constexpr int kBarrierBytes = 128, kMaxExperts = 512;
   static constexpr int kBarriersAt = kStages * kStageBytes + kWarpgroups * kOutputBytes;
   static constexpr int kBeginAt = kBarriersAt + kBarrierBytes;
-  static constexpr int kKinds = 3;  // of tiles, by their rows of x
+  static constexpr int kKinds = 3;  // kinds of tiles, by their rows of x
   static constexpr int kSharedBytes =
       kBeginAt + (1 + kKinds) * (kMaxExperts + 1) * static_cast<int>(sizeof(int32_t));
   static_assert(16 * kStages <= kBarrierBytes && kSharedBytes <= 227 << 10 && kMxFp4BlockInputs == kBlockK);
@@ -57,17 +59,17 @@ template <bool kGated>
 class MxFp4TilesCta {
   using T = __nv_bfloat16;
   using Config = MxFp4TilesConfig;
-  static constexpr int kOutputs = kGated ? kMxFp4TileWeights / 2 : kMxFp4TileWeights;  // of a tile
-  static constexpr int kSteps = kBlockK / 16, kMmaBytes = 32;  // of wgmma, of a row of x
+  static constexpr int kOutputs = kGated ? kMxFp4TileWeights / 2 : kMxFp4TileWeights;  // per tile
+  static constexpr int kSteps = kBlockK / 16, kMmaBytes = 32;  // wgmma steps; bytes of a row of x
   using Factors = uint32_t[kSteps][4];
-  // K-blocks whose codes are under way: short ones want more.
+  // K-blocks with quantized values in flight: shorter K-blocks need more.
   static constexpr int kMaxDepth = 4;
   static __host__ __device__ constexpr int pipeline_depth(int kind) { return kind == 0 ? 2 : kMaxDepth; }
 
   struct Tile {
     int expert, first_row, num_rows, first_output;
   };
-  // Of a K-block what a lane has of its two rows, as loaded.
+  // A lane's part of its two rows of a K-block, as loaded.
   struct Codes {
     uint2 low, high;
     uint32_t low_exponent, high_exponent;
@@ -91,7 +93,7 @@ class MxFp4TilesCta {
       ptx::fence_mbarrier_init();
     }
     ptx::griddepcontrol_wait();
-    // Not before the wait: the next kernel may read early what a kernel before this one has written.
+    // Not before the wait: the next kernel may read data early that a kernel before this one has written.
     ptx::launch_dependents();
     for (int i = static_cast<int>(threadIdx.x); i <= product_.num_experts; i += Config::kThreads)
       first_row_[i] = product_.first_row[i];
@@ -117,15 +119,16 @@ class MxFp4TilesCta {
   }
   __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
 
-  // Rows of x of a kind's tiles, the largest first. An expert's last rows are a tile of the smallest kind
-  // that holds them. Those behind the last row are others', and nobody writes what becomes of them.
+  // Returns the rows of x of a kind's tiles, the largest kind first. An expert's last rows are a tile of the
+  // smallest kind that holds them. Tile rows past the expert's last one belong to other experts, and their
+  // results are not written.
   static __host__ __device__ constexpr int rows_of(int kind) { return kMxFp4TileRows >> kind; }
   __device__ __forceinline__ static int num_kind_tiles(int kind, int num_rows) {
     const int rest = num_rows % kMxFp4TileRows;
     const bool own = rest > (kind + 1 < Config::kKinds ? rows_of(kind) / 2 : 0) && rest <= rows_of(kind);
     return (kind == 0 ? num_rows / kMxFp4TileRows : 0) + (own ? 1 : 0);
   }
-  // Of one warp: where each expert's tiles of rows of a kind begin.
+  // Called by one warp: computes the first row tile of each expert for a kind.
   __device__ __forceinline__ void count_tiles(int kind) const {
     int before = 0;
     for (int first = 0; first < product_.num_experts; first += 32) {
@@ -148,7 +151,7 @@ class MxFp4TilesCta {
     return first_row_ + (1 + kind) * (Config::kMaxExperts + 1);
   }
 
-  // A CTA's tiles of a kind: from the first one on in steps of all CTAs, behind those of the kinds before.
+  // A CTA's tiles of a kind, with a stride of the number of CTAs, after those of the previous kinds.
   struct Share {
     int begin, end;
   };
@@ -159,12 +162,12 @@ class MxFp4TilesCta {
     return {.begin = (static_cast<int>(blockIdx.x) + num_ctas - before % num_ctas) % num_ctas,
             .end = first_tile(kind)[product_.num_experts] * tiles_across_};
   }
-  // Tiles of the same rows are neighbors, then those of the same expert: they run at the same time, and
+  // Tiles of the same rows are neighbors, followed by tiles of the same expert: they run concurrently and
   // share x and W in L2.
   __device__ __forceinline__ Tile tile_at(int kind, int i) const {
     const int row_tile = i / tiles_across_;
     const int32_t* const begins = first_tile(kind);
-    int expert = 0, end = product_.num_experts;  // the last one whose first tile is not behind it
+    int expert = 0, end = product_.num_experts;  // finds the last expert with a first tile <= row_tile
     while (end - expert > 1) {
       const int middle = (expert + end) / 2;
       (begins[middle] <= row_tile ? expert : end) = middle;
@@ -202,7 +205,8 @@ class MxFp4TilesCta {
   }
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }  // of the consumers'
+  // index among the consumer warps
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
   __device__ static int warpgroup() { return static_cast<int>(threadIdx.x) / 128; }
 
   template <int kKind>
@@ -226,12 +230,12 @@ class MxFp4TilesCta {
     }
   }
 
-  // Which of 64 inputs, or outputs, lies at a place.
+  // Returns the input, or output, of 64 at a position.
   __device__ __forceinline__ static int input_at(int place) {
     const int w = place >> 5 & 1, hq = place >> 3 & 3, t = place >> 1 & 3, e = place & 1;
     return t * 16 + w * 8 + e * 4 + hq;
   }
-  // An output of the tile: of a lane's first row of W, or of its second; gated it is both rows'.
+  // Returns the output of a lane's first or second row of W; if gated, both rows have the same output.
   __device__ __forceinline__ int output_of(const Tile& tile, int half) const {
     const int row = lane() / 4;
     return tile.first_output + (kGated ? input_at(warp() * 8 + row) : warp() * 16 + half * 8 + row);
@@ -241,7 +245,7 @@ class MxFp4TilesCta {
                              min(output_of(tile, half), product_.out_features - 1));
   }
 
-  // To a tile: asks for its first codes, and its biases.
+  // Starts a tile: loads its first quantized values, and its biases.
   template <int kDepth>
   __device__ __forceinline__ void begin(const Tile& tile) {
     const int64_t low = weight_row(tile, 0), high = weight_row(tile, 1);
@@ -266,12 +270,12 @@ class MxFp4TilesCta {
             __ldg(low_scales_ + k_block * 2), __ldg(high_scales_ + k_block * 2)};
   }
 
-  // 2^(e - 127) twice; of 0 subnormal in bf16.
+  // Returns 2^(e - 127), twice; subnormal in bf16 for e = 0.
   __device__ static uint32_t scale_to_pair(uint32_t exponent) {
     const uint32_t scale = exponent == 0 ? 0x40u : exponent << 7;
     return scale << 16 | scale;
   }
-  __device__ __forceinline__ static void widen(const Codes& codes, Factors& factors) {
+  __device__ __forceinline__ static void dequantize(const Codes& codes, Factors& factors) {
     const uint32_t scales[2] = {scale_to_pair(codes.low_exponent), scale_to_pair(codes.high_exponent)};
     const uint32_t words[2][2] = {{codes.low.x, codes.high.x}, {codes.low.y, codes.high.y}};
 #pragma unroll
@@ -282,9 +286,8 @@ class MxFp4TilesCta {
         factors[step][row] = scaled_up<T>(dequantize_e2m1<T, 0>(eight), scales[row]);
         factors[step][row + 2] = scaled_up<T>(dequantize_e2m1<T, 1>(eight), scales[row]);
       }
-      // Empty instructions that take the factors: widening stays here, while the tensor cores multiply, and
-      // does
-      // not move to where they are read.
+      // Empty instructions with the operands as inputs: they keep the dequantization here, where the tensor
+      // cores multiply. Otherwise the compiler moves it to the use of the operands.
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
@@ -294,7 +297,7 @@ class MxFp4TilesCta {
   template <int kDepth, int kCount>
   __device__ __forceinline__ void multiply(float (&sums)[kCount]) {
     Factors even, odd;
-    widen(codes_[0], even);
+    dequantize(codes_[0], even);
     if (kDepth < num_k_blocks_) codes_[0] = load(kDepth);
 #pragma unroll 1
     for (int first = 0; first < num_k_blocks_; first += kDepth) {
@@ -309,8 +312,8 @@ class MxFp4TilesCta {
     ptx::fence_operand(sums);
     release(last_stage_);
   }
-  // Multiplies a K-block by the factors `now`; meanwhile the next ones are widened from `codes`, which take
-  // those of kDepth K-blocks behind.
+  // Multiplies a K-block by the operands `now`. Meanwhile the next operands are dequantized from `codes`,
+  // which is refilled with values kDepth K-blocks ahead.
   template <int kDepth, int kCount>
   __device__ __forceinline__ void step(int k_block, Factors& now, Factors& next, Codes& codes,
                                        float (&sums)[kCount]) {
@@ -322,21 +325,21 @@ class MxFp4TilesCta {
       ptx::wgmma_mma_async_rs_k_major(sums, now[step], x + step * (kMmaBytes / 16), k_block > 0 || step > 0,
                                       T{});
     ptx::wgmma_commit_group();
-    // The wgmma of the K-block before have ended: its stage is free, and so is `next`.
+    // The previous K-block's wgmma has finished: its stage and `next` are free.
     ptx::wgmma_wait_group<1>();
     if (k_block > 0) release(last_stage_);
     last_stage_ = state_.stage;
     state_.advance(Config::kStages);
-    widen(codes, next);
+    dequantize(codes, next);
     if (k_block + 1 + kDepth < num_k_blocks_) codes = load(k_block + 1 + kDepth);
   }
   __device__ __forceinline__ void release(int stage) const {
     if (lane() == 0) ptx::mbarrier_arrive(empty(stage));
   }
 
-  // Of every eight rows of x a lane has 2 (l % 4) and the next, of both of its rows of W. Warps transpose
-  // their eights and put them in shared memory, 64 rows of x at a time, from where warpgroups write whole
-  // sectors.
+  // Writes outputs. For every eight rows of x, a lane has rows 2 (l % 4) and 2 (l % 4) + 1 of both of its
+  // rows of W. Warps transpose groups of eight and store them in shared memory, 64 rows of x at a time;
+  // warpgroups then write whole sectors.
   template <int kCount>
   __device__ __forceinline__ void write(const Tile& tile, const LateBias (&biases)[2],
                                         const float (&sums)[kCount]) const {
@@ -344,10 +347,11 @@ class MxFp4TilesCta {
     const float first_bias = biases[0].number(rule.bias), second_bias = biases[1].number(rule.bias);
     const int barrier = 1 + warpgroup(), warp_in_group = warp() % 4;
     const uint32_t to = shared_ + Config::kStages * Config::kStageBytes + warpgroup() * Config::kOutputBytes;
-    constexpr int kEights = Config::kChunkRows / 8, kRowPieces = kGated ? 4 : 8;  // of 16 bytes, of outputs
+    // kRowPieces: 16-byte pieces of outputs
+    constexpr int kEights = Config::kChunkRows / 8, kRowPieces = kGated ? 4 : 8;
 #pragma unroll
     for (int chunk = 0; chunk < kCount * 2 / Config::kChunkRows; ++chunk) {
-      // What was there has been written.
+      // The previous contents have been written to memory.
       ptx::barrier_sync(barrier, 128);
 #pragma unroll
       for (int eight = 0; eight < kEights; ++eight) {
@@ -367,7 +371,7 @@ class MxFp4TilesCta {
         }
 #pragma unroll
         for (int j = 0; j < 4; ++j) values[j] += j < 2 ? first_bias : second_bias;
-        const int row = eight * 8 + lane() / 4;  // of x, when they are transposed
+        const int row = eight * 8 + lane() / 4;  // row of x after the transpose
         if constexpr (kGated) {
           put(to, row, warp_in_group, activated(values[0], values[2]), activated(values[1], values[3]));
         } else {
@@ -390,17 +394,17 @@ class MxFp4TilesCta {
       }
     }
   }
-  // Of a row of outputs; rows side by side lie in different banks.
+  // Returns the address of a piece of a row of outputs; neighboring rows are in different banks.
   __device__ __forceinline__ static uint32_t place(uint32_t to, int row, int piece) {
     return kGated ? to + row * 64 + (piece ^ (row / 2 & 3)) * 16 : to + row * 128 + (piece ^ (row & 7)) * 16;
   }
-  // An eight of outputs of eight rows of x, of which this lane has given two.
+  // Stores eight outputs of eight rows of x, of which this lane provides two.
   __device__ __forceinline__ static void put(uint32_t to, int row, int piece, float first, float second) {
     const T pair[2] = {T(first), T(second)};
     const uint32_t transposed = ptx::transpose(*reinterpret_cast<const uint32_t*>(pair));
     ptx::st_shared_4(place(to, row, piece) + lane() % 4 * 4, transposed);
   }
-  // Of gate and up; silu is the same without limits, of up itself.
+  // Activation of gate and up. SiLU uses the same code without limits and without adding 1 to up.
   __device__ __forceinline__ float activated(float gate, float up) const {
     const ExpertEpilogue& rule = product_.epilogue;
     float alpha = 1.0f;
@@ -416,14 +420,15 @@ class MxFp4TilesCta {
   const MxFp4TilesParams& params_;
   const GroupedGemmParams& product_;
   const uint32_t shared_;
-  // In shared memory: of each expert, and behind the last one. Each kind's first tiles of rows follow.
+  // In shared memory: first row of each expert, and the end of the last one; followed by the first row tiles
+  // of each kind.
   int32_t* const first_row_;
   const int num_k_blocks_, tiles_across_;
-  // Of a consumer.
+  // State of a consumer.
   PipelineState state_;
   int last_stage_ = 0;
   const uint8_t *low_ = nullptr, *high_ = nullptr, *low_scales_ = nullptr, *high_scales_ = nullptr;
-  Codes codes_[kMaxDepth];  // of the K-blocks that are widened next
+  Codes codes_[kMaxDepth];  // of the K-blocks that are dequantized next
   LateBias biases_[2];
 };
 

@@ -1,13 +1,13 @@
-// Before the experts of few tokens: RMSNorm, the router's logits and the choice of experts, by a cluster for
-// each eight tokens.
+// RMSNorm, router logits and expert selection for few tokens in one launch, with one cluster per eight
+// tokens.
 //
-//   tile        8 tokens x 16 experts a CTA
+//   tile        8 tokens x 16 experts per CTA
 //   warps       16, all alike: they share the tokens' norms, then K (sliced-K, mma.m16n8k16, the router is
-//               the left factor); in the cluster's first CTA a warp chooses for a token
-//   registers   the router's weights, asked for before the kernel before has ended
-//   shared      the normalized rows, and partial sums
-//   bytes       the router once a cluster, from L2 but for the first; x once a CTA
-//   bound       latency: what would be four launches
+//               operand A); in the cluster's first CTA, one warp per token selects its experts
+//   registers   router weights, loaded before the previous kernel has finished
+//   shared      normalized rows, and partial sums
+//   bytes       the router once per cluster, from L2 except for the first; x once per CTA
+//   bound       latency: replaces four launches
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
@@ -26,9 +26,9 @@ namespace attend::kernels::cuda::sm90 {
 template <class T>
 class NormRouteCta {
   static constexpr int kWarps = kNormRouteWarps, kThreads = 32 * kWarps, kRows = kNormRouteTokens;
-  static constexpr int kPieces = kNormRouteInputs / 8;  // of 16 bytes, of a K-block's row
-  static constexpr int kMaxBlocks = kMaxNormRouteInputs / kNormRouteInputs / kWarps;  // of a warp
-  static constexpr int kSums = kNormRouteExperts * kRows;                             // of a warp
+  static constexpr int kPieces = kNormRouteInputs / 8;  // 16-byte pieces per row of a K-block
+  static constexpr int kMaxBlocks = kMaxNormRouteInputs / kNormRouteInputs / kWarps;  // per warp
+  static constexpr int kSums = kNormRouteExperts * kRows;                             // per warp
 
  public:
   __device__ NormRouteCta(const NormRouteParams& params, char* shared)
@@ -48,7 +48,7 @@ class NormRouteCta {
     uint4 router[kMaxBlocks][2];
     load_router(router);
     const NormShare share(num_tokens_);
-    // What no kernel writes is asked for before the wait.
+    // Data that no kernel writes is loaded before the wait.
     const uint4 first_weights =
         share.first_group() < num_groups() ? norm_weights(share.first_group()) : uint4{};
     LateBias bias;
@@ -57,10 +57,10 @@ class NormRouteCta {
     ptx::launch_dependents();
     normalize(share, first_weights);
     multiply(router);
-    // The CTA that gets the logits has started.
+    // The CTA that receives the logits has started.
     ptx::cluster_wait();
     send_logits(bias);
-    __syncwarp();  // lanes without a token did not go through it
+    __syncwarp();  // reconverges lanes without a token
     ptx::cluster_arrive();
     ptx::cluster_wait();
     if (rank_ != 0) return;
@@ -74,7 +74,7 @@ class NormRouteCta {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  // K-blocks warp, warp + kWarps, ...: 16 bytes of experts lane / 4 and that eight below.
+  // Loads K-blocks warp, warp + kWarps, ...: 16 bytes of experts lane / 4 and lane / 4 + 8.
   __device__ __forceinline__ void load_router(uint4 (&router)[kMaxBlocks][2]) const {
     const int64_t first = int64_t{rank_ * kNormRouteExperts + lane() / 4} * params_.in_features;
     const T* const from = static_cast<const T*>(params_.router) + first + lane() % 4 * 8;
@@ -89,7 +89,7 @@ class NormRouteCta {
     }
   }
 
-  // Every warp has a part of one token's row.
+  // Assignment of warps to token rows: every warp has a part of one row.
   struct NormShare {
     int warps_per_token = kWarps, part, token;
 
@@ -106,7 +106,7 @@ class NormRouteCta {
     return __ldg(static_cast<const uint4*>(params_.norm) + g);
   }
 
-  // `first_weights`: of the norm, of this thread's first group.
+  // `first_weights`: norm weights of this thread's first group.
   __device__ __forceinline__ void normalize(const NormShare& share, const uint4& first_weights) const {
     const int token = share.token;
     const int64_t first_of_token = int64_t{first_token_ + token} * num_groups();
@@ -127,7 +127,7 @@ class NormRouteCta {
     }
     __syncthreads();
     if (token < num_tokens_) {
-      // All are asked for at once.
+      // All loads are issued together.
       float sum = 0.0f;
 #pragma unroll
       for (int i = 0; i < kWarps; ++i)
@@ -151,9 +151,9 @@ class NormRouteCta {
     return reinterpret_cast<uint4*>(rows_ + token * row_bytes_) + g;
   }
 
-  // A lane's 16 bytes of a row are 8 inputs one after another, which the instruction takes in two steps: the
-  // order of inputs within a K-block is the same on both sides. Rows of tokens that there are not are as they
-  // are: their sums are theirs alone.
+  // A lane's 16 bytes of a row are 8 consecutive inputs, which two mma steps use: the order of inputs within
+  // a K-block is the same for both operands. Rows past the last token are stale and affect only their own
+  // sums.
   __device__ __forceinline__ void multiply(const uint4 (&router)[kMaxBlocks][2]) const {
     float accumulators[4] = {};
 #pragma unroll
@@ -166,7 +166,7 @@ class NormRouteCta {
       ptx::mma_m16n8k16(accumulators, even, x.x, x.y, T{});
       ptx::mma_m16n8k16(accumulators, odd, x.z, x.w, T{});
     }
-    // Lane l holds experts l / 4 and l / 4 + 8 of tokens 2 (l % 4) and the next.
+    // Lane l holds experts l / 4 and l / 4 + 8 of tokens 2 (l % 4) and 2 (l % 4) + 1.
     float* const to = sums_ + warp() * kSums;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -174,11 +174,11 @@ class NormRouteCta {
     __syncthreads();
   }
 
-  // A thread's logit is of the cluster's thread_expert() and of thread_token().
+  // A thread's logit is that of thread_expert() in the CTA and of thread_token().
   __device__ static int thread_expert() { return static_cast<int>(threadIdx.x) / kRows % kNormRouteExperts; }
   __device__ static int thread_token() { return static_cast<int>(threadIdx.x) % kRows; }
 
-  // Sums over the warps, in their order, to the first CTA.
+  // Sends sums over the warps, in warp order, to the first CTA.
   __device__ __forceinline__ void send_logits(const LateBias& bias) const {
     static_assert(kSums <= kThreads);
     const int sum_idx = static_cast<int>(threadIdx.x), token = thread_token();

@@ -1,4 +1,4 @@
-// A plan as a CTA sees it: read from where the plan kernel left it, or derived by the CTA itself.
+// Access of a CTA to a plan: loaded from the output of the plan kernel, or derived by the CTA itself.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/plan/plan_rules.cuh"
@@ -6,29 +6,29 @@
 
 namespace attend::kernels::cuda {
 
-// What a CTA reads first. The tile is not looked at where the plan has none for it.
+// Data that a CTA reads first. The tile is undefined if the plan has none for the CTA.
 struct PlanStart {
   PlanHeader header;
   CtaStart cta;
 };
 
-// `kInlinePlan`: for plans with inline_plan. Kernels are instantiated for both: code that does not run still
-// takes room in the instruction cache, which each layer of a decode step fills anew.
+// `kInlinePlan`: for plans with inline_plan. Kernels have separate instances, since unused code still
+// occupies the instruction cache, which each layer of a decode step fills again.
 //
-// `kDerivesAlone`: whether there is a short way to the plan of a lone request, which takes registers.
+// `kDerivesAlone`: enables the fast path for the plan of a single request, which needs registers.
 template <int kThreads, bool kInlinePlan, bool kDerivesAlone = true>
 class CtaPlan {
  public:
   __device__ explicit CtaPlan(const AttentionParams& params) : params_(params), plan_(params.plan) {}
 
-  // Where CTA `cta` begins; all threads call it, for one CTA only.
+  // Returns the start of CTA `cta`. Called by all threads, for one CTA only.
   __device__ PlanStart start(int cta) const {
     if constexpr (kInlinePlan) return derive(cta);
-    // All loads at once.
+    // Issues all loads together.
     PlanStart start =
         plan_.streamed ? PlanStart{*plan_.header, plan_.cta_starts[cta]}
                        : PlanStart{*plan_.header, {plan_.row_tiles[cta], static_cast<int>(blockIdx.y), 0, 0}};
-    // There is none for what lies behind the line.
+    // CTA ranges past the end of the partition have no start.
     if (cta / plan_.heads_per_round * start.header.partition.cta_range >= start.header.num_partition_units)
       start.cta.length = 0;
     if (plan_.streamed) {
@@ -38,17 +38,17 @@ class CtaPlan {
     return start;
   }
 
-  // What start() has derived, for those who come later.
+  // Returns the result of start() to code that runs later.
   __device__ static const PlanStart& derived_start() { return derived(); }
 
-  // The row tile behind `tile`, which there is.
+  // Returns the row tile after `tile`, which must exist.
   __device__ RowTile tile_after(const RowTile& tile) const {
     if constexpr (kInlinePlan) return derive_tile_after(tile);
     return plan_.row_tiles[tile.index + 1];
   }
 
-  // Of a streamed plan, after start(). Read where it is wanted, so that it is not live in registers
-  // meanwhile.
+  // Returns the partition of a streamed plan, after start(). Read at its use, so that it does not occupy
+  // registers in between.
   __device__ const KvPartition& partition() const {
     if constexpr (kInlinePlan) return derived().header.partition;
     return shared_partition();
@@ -64,22 +64,22 @@ class CtaPlan {
     return start;
   }
 
-  // A request's only row tile, the request's number being its index; without queries it has no KV tiles.
+  // Derives a request's only row tile, with the request's index; without queries it has no KV tiles.
   __device__ RowTile derive_tile(int request) const {
     RequestSpan span = request_span(params_.batch, request);
     span.seqlen_kv += params_.batch.seqlen_new;
-    // Nor has it positions, which a tree mask under a window asks for.
+    // It has no positions either, which a tree mask with a window would read.
     if (span.seqlen_q <= 0) return {.index = request};
-    // Splits are not fixed: a KV tile is a key tile.
+    // Splits are not fixed, so a KV tile is a key tile.
     return row_tile_of_request(params_.batch, request, span, {0, 0, span.seqlen_q - 1}, kKeyTile, request);
   }
-  // What a row tile takes of the line, with a gap behind each work tile; none without KV tiles.
-  // `heads_per_cta`: that a CTA goes through in it.
+  // Returns the partition units of a row tile, with a gap after each work tile; 0 without KV tiles.
+  // `heads_per_cta`: heads of the row tile that a CTA processes.
   __device__ static int length_of(const RowTile& tile, int heads_per_cta, const KvPartition& partition) {
     return tile.num_kv_tiles > 0 ? heads_per_cta * (tile.num_kv_tiles + partition.gap) : 0;
   }
 
-  // KV tiles and work tiles, summed together.
+  // KV tiles and work tiles, summed in one integer.
   struct Counts {
     int num_kv_tiles, num_work_tiles;
     __device__ explicit Counts(int64_t packed)
@@ -89,7 +89,8 @@ class CtaPlan {
     }
   };
 
-  // The only request, whose K/V heads CTAs beside one another read: nothing else lies on the line.
+  // Derives the start for a single request if neighboring CTAs read its KV heads: the partition has only its
+  // work tiles.
   __device__ PlanStart derive_single_request(int cta) const {
     const int cta_range = cta / plan_.heads_per_round;
     const RowTile tile = derive_tile(0);
@@ -111,25 +112,26 @@ class CtaPlan {
     return start;
   }
 
-  // For the kernel that merges, where one does.
+  // Stores the start for a separate merge kernel, if there is one.
   __device__ void store_for_merge(const PlanStart& start, int cta) const {
     if (plan_.ctas_merge) return;
     plan_.cta_starts[cta] = start.cta;
     if (cta == 0) *plan_.header = start.header;
   }
 
-  // Each thread has a few requests next to one another, whose KV tiles are summed as the plan kernel sums
-  // those of row tiles. The one in whose requests the CTA range begins writes where to shared memory.
+  // Derives the start of a CTA. Each thread has several consecutive requests, and their KV tiles are summed
+  // like those of row tiles in the plan kernel. The thread with the request in which the CTA range starts
+  // writes the start to shared memory.
   __device__ PlanStart derive(int cta) const {
     const int num_reqs = params_.batch.num_reqs;
     if (kDerivesAlone && num_reqs == 1 && plan_.heads_per_round == params_.num_kv_heads)
       return derive_single_request(cta);
-    // Divisions before the loads, whose time they take none of.
+    // Divisions come before the loads, so that they overlap with earlier latency.
     const int cta_range = cta / plan_.heads_per_round, head_in_cta = cta - cta_range * plan_.heads_per_round;
     const int heads_per_cta = params_.num_kv_heads / plan_.heads_per_round;
     const int num_tokens = params_.batch.cu_seqlen_q[num_reqs];
     const int reqs_per_thread = (num_reqs + kThreads - 1) / kThreads;
-    // The only request is every thread's.
+    // With a single request, every thread has it.
     const bool single_request = num_reqs == 1;
     const int first = single_request ? 0 : min(static_cast<int>(threadIdx.x) * reqs_per_thread, num_reqs);
     const int end = min(first + reqs_per_thread, num_reqs);
@@ -157,12 +159,12 @@ class CtaPlan {
       derived().header = header;
       if (range_begin >= header.num_partition_units) derived().cta.length = 0;
     }
-    // What the thread's requests have of the line; a gap belongs to what lies behind it.
+    // Partition units of the thread's requests; a gap belongs to the following work tile.
     const int begin = Counts(sum.before).length(partition),
               next_begin = begin + Counts(counts).length(partition);
     if (begin - partition.gap <= range_begin && range_begin < next_begin - partition.gap &&
         !(single_request && threadIdx.x > 0)) {
-      // From the last request on, whose tile is at hand.
+      // Iterates backward from the last request: its tile is in registers.
       tile.partition_offset = next_begin - length_of(tile, heads_per_cta, partition);
       while (range_begin < tile.partition_offset - partition.gap) {
         const int next_row_tile_begin = tile.partition_offset;

@@ -8,7 +8,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// Beyond every key, and its sum with a position is an int.
+// Larger than any key position; its sum with a position fits in an int.
 constexpr int32_t kMaxWindowRight = 1 << 30;
 
 template <class T>

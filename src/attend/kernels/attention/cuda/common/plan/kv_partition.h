@@ -1,4 +1,4 @@
-// The line of work that the CTAs of a streamed plan divide: plain integers, on host and device.
+// Partition of the KV tiles of a streamed plan among CTAs: plain integers, for host and device.
 #pragma once
 
 #include <cstdint>
@@ -7,31 +7,32 @@
 
 namespace attend::kernels::cuda {
 
-// KV tiles are units of the line. Those of a work tile lie next to one another, with `gap` units between work
-// tiles. CTA range c is what lies in [c * cta_range, (c + 1) * cta_range).
+// Division of a sequence of units among CTA ranges. KV tiles are units. Those of a work tile are consecutive,
+// with `gap` units between work tiles. CTA range c consists of the units [c * cta_range, (c + 1) *
+// cta_range).
 //
-// A gap stands for what the start of a work tile costs: a CTA range with a gap in it has fewer KV tiles, and
-// one that is no longer than a gap has those of one work tile alone. Where all work tiles are alike, gaps are
-// such that CTA ranges end where work tiles do.
+// A gap models the cost of starting a work tile: a CTA range that contains a gap has fewer KV tiles, and one
+// that is no longer than a gap has KV tiles of only one work tile. If all work tiles have the same size, gaps
+// can be chosen such that CTA ranges end where work tiles do.
 struct KvPartition {
   int32_t cta_range;
   int32_t gap;
   bool exclusive = false;  // no CTA range has parts of two work tiles
 };
 
-// What a plan asks of its line.
+// Parameters of a plan's partition.
 struct PartitionRules {
   int32_t num_cta_ranges;
   int32_t min_cta_range;
   int32_t start_cost;  // of a work tile, in KV tiles; 0: no gaps
-  int32_t merge_cost;  // of a work tile that lies in several CTA ranges, beyond what its starts cost
+  int32_t merge_cost;  // of a work tile that spans several CTA ranges, in addition to the cost of its starts
 };
 
-// What lies on the line.
+// Work that is partitioned.
 struct PartitionWork {
   int32_t num_kv_tiles;    // of all work tiles
-  int32_t num_work_tiles;  // with KV tiles
-  int32_t longest;         // KV tiles of a work tile at most
+  int32_t num_work_tiles;  // work tiles with KV tiles
+  int32_t longest;         // maximum KV tiles of a work tile
 };
 
 ATTEND_HOST_DEVICE inline int32_t num_partition_units(const PartitionWork& work,
@@ -39,7 +40,8 @@ ATTEND_HOST_DEVICE inline int32_t num_partition_units(const PartitionWork& work,
   return work.num_kv_tiles + (work.num_work_tiles > 1 ? partition.gap * (work.num_work_tiles - 1) : 0);
 }
 
-// A line with one work tile: as many equal CTA ranges as there are, or one where a merge costs more.
+// Returns the partition of a single work tile: all CTA ranges have equal parts, or one has everything if a
+// merge costs more.
 ATTEND_HOST_DEVICE inline KvPartition partition_single_tile(const PartitionRules& rules,
                                                             int32_t num_kv_tiles) {
   const int32_t share = (num_kv_tiles + rules.num_cta_ranges - 1) / rules.num_cta_ranges;
@@ -49,15 +51,15 @@ ATTEND_HOST_DEVICE inline KvPartition partition_single_tile(const PartitionRules
   return {num_kv_tiles < least ? least : num_kv_tiles, 0, true};
 }
 
-// The line whose most expensive CTA range costs least: one that is cut into equal ranges or, where all work
-// tiles are alike and that costs little more, one whose work tiles end with CTA ranges, since what lies in
-// one CTA alone needs no merge.
+// Returns the partition with the smallest maximum cost of a CTA range: either with equal ranges or, if all
+// work tiles have the same size and this costs little more, with ranges aligned to work tiles, since a work
+// tile in a single CTA needs no merge.
 ATTEND_HOST_DEVICE inline KvPartition partition_kv_tiles(const PartitionRules& rules,
                                                          const PartitionWork& work) {
-  // What ends with work tiles may cost 1 / kAlignmentSlack more.
+  // A partition aligned with work tiles may cost 1 / kAlignmentSlack more than the uniform one.
   constexpr int32_t kAlignmentSlack = 32;
-  // Of values that are not below 0. Divisions take time, unsigned ones less, which a CTA that derives its
-  // plan has not.
+  // Division of non-negative values. Unsigned divisions are faster, which matters for CTAs that derive their
+  // plan.
   const auto quotient = [](int32_t value, int32_t divisor) -> int32_t {
     if (divisor == 1) return value;
     return static_cast<int32_t>(static_cast<uint32_t>(value) / static_cast<uint32_t>(divisor));
@@ -75,7 +77,7 @@ ATTEND_HOST_DEVICE inline KvPartition partition_kv_tiles(const PartitionRules& r
   const int32_t num_work_tiles = work.num_work_tiles, longest = work.longest;
   if (num_work_tiles == 0 || int64_t{longest} * num_work_tiles != work.num_kv_tiles) return uniform;
   KvPartition aligned;
-  int32_t cost;  // the start of the range among it
+  int32_t cost;  // including the start of the range
   if (num_work_tiles <= num_ranges) {
     aligned.cta_range = max_of(quotient_up(longest, quotient(num_ranges, num_work_tiles)), min_range);
     if (longest <= aligned.cta_range + rules.merge_cost) aligned.cta_range = max_of(longest, min_range);
@@ -89,27 +91,27 @@ ATTEND_HOST_DEVICE inline KvPartition partition_kv_tiles(const PartitionRules& r
   }
   if (start == 0) aligned.gap = 0;
   const int32_t uniform_cost = uniform.cta_range + start;
-  // Equal ranges have the more to merge.
+  // Equal ranges need more merges.
   const int32_t slack = uniform_cost / kAlignmentSlack + rules.merge_cost + rules.merge_cost / 2;
   return cost <= uniform_cost + slack ? aligned : uniform;
 }
 
-// Work tiles of `num_kv_tiles` each, one behind another.
+// Consecutive work tiles of `num_kv_tiles` each.
 struct UniformWorkTiles {
-  int32_t begin;  // of the first on the line
+  int32_t begin;  // first unit of the first work tile
   int32_t num_kv_tiles;
 };
 
-// Where a CTA range begins. `length`: of the line from there to the range's end; below 1 where no KV tile
-// lies in the range.
+// Start of a CTA range. `length`: units from there to the end of the range; below 1 if the range has no KV
+// tiles.
 struct CtaRangeStart {
-  int32_t work_tile;  // of the alike ones
-  int32_t kv_tile;    // of the work tile
+  int32_t work_tile;  // index among the uniform work tiles
+  int32_t kv_tile;    // in the work tile
   int32_t length;
 };
 
-// Of a CTA range whose begin lies among the work tiles or in the gap before them: a gap belongs to the work
-// tile behind it. `end`: of the line.
+// Returns the start of a CTA range that starts within the work tiles or in the gap before them: a gap belongs
+// to the following work tile. `end`: end of the partition.
 ATTEND_HOST_DEVICE inline CtaRangeStart range_start(const KvPartition& partition, int32_t end,
                                                     const UniformWorkTiles& work_tiles, int32_t cta_range) {
   const int32_t begin = cta_range * partition.cta_range, pitch = work_tiles.num_kv_tiles + partition.gap;
@@ -121,7 +123,7 @@ ATTEND_HOST_DEVICE inline CtaRangeStart range_start(const KvPartition& partition
   return {work_tile, 0, range_end - begin + in_work_tile};
 }
 
-// The CTA ranges that a work tile lies in.
+// CTA ranges that a work tile spans.
 struct CtaRangeSpan {
   int32_t first_cta_range;
   int32_t count;

@@ -1,4 +1,4 @@
-// Where rows of paged K or V lie, as kernels that copy them one by one are told it.
+// Strides of rows of paged K or V in 32 bits, for kernels that copy rows individually.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace attend::kernels::cuda {
 
-// The rows of a head, in 32 bits: row `slot` of page `page` begins (page page_units + slot slot_units)
-// unit_bytes behind that of slot 0 of page 0.
+// Rows of a head: row `slot` of page `page` starts (page * page_units + slot * slot_units) * unit_bytes after
+// slot 0 of page 0.
 struct PagedRowStrides {
   int32_t page_units, slot_units, unit_bytes;
 };
 
-// `pages`: [num_pages, page_size, heads, head_dim], whose rows begin at multiples of 16 bytes and whose
-// strides are below 2^31 elements. Throws Error(kInvalidArgument) where 32 bits do not say it: a unit is the
-// largest of which both strides are multiples, and the last row may lie 2^31 - 1 of them from the first.
+// `pages`: [num_pages, page_size, heads, head_dim] with rows at multiples of 16 bytes and strides below 2^31
+// elements. Throws Error(kInvalidArgument) if 32 bits are not enough: a unit is the largest common divisor of
+// both strides, and the last row may be at most 2^31 - 1 units after the first.
 PagedRowStrides paged_row_strides(std::string_view name, const TensorView& pages);
 
 }  // namespace attend::kernels::cuda

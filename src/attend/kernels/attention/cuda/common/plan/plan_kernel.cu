@@ -1,11 +1,11 @@
-// Derives a step's plan: row tiles of the requests, their KV tiles, and where each CTA of a streamed plan
-// begins.
+// Derives a step's plan: row tiles of the requests, their KV tiles, and the start of each CTA of a streamed
+// plan.
 //
 //   tile        the whole batch, in one CTA
-//   warps       32: a thread a request, then a thread a row tile, then a warp a row tile
+//   warps       32: one thread per request, then one thread per row tile, then one warp per row tile
 //   registers   32
 //   shared      256 bytes for sums over the CTA
-//   bytes       12 a request in, 48 a row tile and 64 a CTA out
+//   bytes       12 per request read, 48 per row tile and 64 per CTA written
 //   bound       latency
 #include "attend/kernels/attention/cuda/common/plan/plan_kernel.h"
 #include "attend/kernels/attention/cuda/common/plan/plan_rules.cuh"
@@ -21,10 +21,10 @@ constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 
 __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
-  // Requests without tiles are passed over.
+  // Skips requests without tiles.
   const int request = last_begin(params.first_row_tile, params.batch.num_reqs, tile_idx);
   const RequestSpan span = request_span(params.batch, request);
-  // The last tiles of a request come first: they see the most keys.
+  // The last tiles of a request are first: they see the most keys.
   const int row_begin = (params.first_row_tile[request + 1] - 1 - tile_idx) * params.plan.tile_rows;
   const int row_last = min(span.seqlen_q * params.group, row_begin + params.plan.tile_rows) - 1;
   const TileQueries queries = {row_begin, row_begin / params.group, row_last / params.group};
@@ -69,20 +69,20 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
                           .num_tokens = params.batch.cu_seqlen_q[params.batch.num_reqs]};
   if (threadIdx.x == 0) *plan.header = header;
   if (!plan.streamed) return;
-  // The gaps before a row tile: its thread knows them only now.
+  // Adds the gaps before a row tile, which its thread could not compute earlier.
   if (partition.gap > 0)
     for (int tile_idx = static_cast<int>(threadIdx.x); tile_idx < num_row_tiles; tile_idx += kThreads)
       plan.row_tiles[tile_idx].partition_offset += tile_idx * heads_per_cta * partition.gap;
   __syncthreads();
 
-  // A warp per row tile: one long request alone has KV tiles for every CTA. Its lanes take CTA ranges and, of
-  // each, the heads at once; no division tells them which, as their number is rounded up to a power of two.
+  // One warp per row tile: a single long request has KV tiles for every CTA. Lanes process CTA ranges and
+  // their heads in parallel. The number of heads is rounded up to a power of two to avoid divisions.
   const int heads_shift = 32 - __clz(plan.heads_per_round - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int lane_cta_range = lane >> heads_shift, lane_head = lane & ((1 << heads_shift) - 1);
   for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
     const RowTile tile = plan.row_tiles[tile_idx];
-    // A gap belongs to what lies behind it.
+    // A gap belongs to the following work tile.
     const int begin = max(0, tile.partition_offset - partition.gap),
               end =
                   tile.partition_offset + (tile.num_kv_tiles + partition.gap) * heads_per_cta - partition.gap;

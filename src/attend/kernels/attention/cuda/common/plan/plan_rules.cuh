@@ -1,16 +1,16 @@
-// What a plan says of a batch, whoever derives it: the plan kernel, or CTAs of attention for themselves.
+// Rules of a plan, shared by the plan kernel and by CTAs of attention that derive their own plan.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 
 namespace attend::kernels::cuda {
 
-// Rows of a request from `row_begin` on: those of its queries `first_query` to `last_query`.
+// Rows of a request from `row_begin`, which belong to queries `first_query` to `last_query`.
 struct TileQueries {
   int row_begin, first_query, last_query;
 };
 
-// A request's row tile. Its place among others is not known yet: partition_offset is 0.
+// Returns a row tile of a request. Its position in the partition is not available yet: partition_offset is 0.
 __device__ inline RowTile row_tile_of_request(const BatchParams& batch, int request, const RequestSpan& span,
                                               const TileQueries& queries, int kv_tile_keys, int index) {
   const KeyRange keys = key_range(batch, span, queries.first_query, queries.last_query);
@@ -29,7 +29,7 @@ __device__ inline RowTile row_tile_of_request(const BatchParams& batch, int requ
           .index = index};
 }
 
-// Where a CTA range begins that does so in this row tile or in the gap before it, for the CTA of
+// Returns the start of a CTA range that starts in this row tile or in the gap before it, for the CTA of
 // `head_in_cta` < heads_per_round.
 __device__ inline CtaStart cta_start_at(const PlanView& plan, const PlanHeader& header, const RowTile& tile,
                                         int cta_range, int head_in_cta) {
@@ -41,7 +41,7 @@ __device__ inline CtaStart cta_start_at(const PlanView& plan, const PlanHeader& 
           .length = start.length};
 }
 
-// Partial results of a work tile from the lowest keys to the highest, as numbers of the plan's: `first`, then
+// Partial results of a work tile from the lowest keys to the highest, as indices in the plan: `first`, then
 // second + (n - 1) step.
 struct PartialResults {
   int count;

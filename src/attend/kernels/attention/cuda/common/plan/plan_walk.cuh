@@ -1,25 +1,26 @@
-// How a CTA finds its work in a plan.
+// Iteration of a CTA over its work in a plan.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/plan/cta_plan.cuh"
 
 namespace attend::kernels::cuda {
 
-// KV tiles of a work tile that are computed in one go, or passed over. `partial_idx`: of the partial result,
-// of the first split's where splits are fixed; -1: the result is final.
+// KV tiles of a work tile that are computed together, or skipped. `partial_idx`: partial result, that of the
+// first split if splits are fixed; -1: the result is final.
 struct KvTileRange {
   int first, count, partial_idx;
   bool computed;
 };
 
-// `count` KV tiles of the work tile of a row tile and head from `first` on: what the range of the plan's CTA
-// `cta` has left of it.
+// Returns `count` KV tiles from `first` of the work tile of a row tile and head: the remaining part of the
+// work tile in the CTA range of the plan's CTA `cta`.
 template <bool kFixedSplits>
 __device__ KvTileRange range_at(const PlanView& plan, int cta, const RowTile& tile, int head, int first,
                                 int count) {
   const bool whole = count == tile.num_kv_tiles;
   if (!kFixedSplits && !whole) return {first, count, first > 0 ? 2 * cta : 2 * cta + 1, true};
-  // Partial results are written and never waited for; the bank is read back.
+  // Uses partial results if there are enough: they are written without waiting, whereas saved accumulators
+  // are read back.
   const bool has_partials = kFixedSplits && plan.streamed &&
                             plan.header->num_partition_units * plan.heads_per_round <= plan.num_partials;
   if (has_partials && tile.num_kv_tiles > 1)
@@ -29,25 +30,25 @@ __device__ KvTileRange range_at(const PlanView& plan, int cta, const RowTile& ti
   return {first, tile.num_kv_tiles - first, -1, first == 0};
 }
 
-// Of a whole plan, which `num_ctas` CTAs take in rounds. Row tiles of a request come with the most keys
-// first, so every other round goes backwards: who had the longest of one gets the shortest of the next.
-// Without fixed splits there is one round.
+// Returns the next row tile of a whole plan, which `num_ctas` CTAs process in rounds. Row tiles of a request
+// are in descending order of keys, so every other round runs backward: the CTA with the longest tile of one
+// round gets the shortest of the next. Without fixed splits there is one round.
 template <bool kFixedSplits>
 __device__ int next_row_tile(int row_tile, int num_ctas) {
   if (!kFixedSplits) return row_tile + num_ctas;
   return 2 * (row_tile / num_ctas + 1) * num_ctas - 1 - row_tile;
 }
 
-// Calls compute(tile, head, range) for every range of KV tiles of a work tile that the plan's CTA `cta`
-// computes. `cta_plan`: its CtaPlan. The header is read again where it is wanted later, so that it is not
-// live in registers meanwhile. Fixed splits have no gaps.
+// Calls compute(tile, head, range) for every range of KV tiles that the plan's CTA `cta` computes.
+// `cta_plan`: its CtaPlan. The header is read again at later uses, so that it does not occupy registers in
+// between. Fixed splits have no gaps.
 template <bool kFixedSplits, class Plan, class Compute>
 __device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, int cta,
                           const PlanStart& start, const Compute& compute) {
   const PlanView& plan = params.plan;
   RowTile tile = start.cta.tile;
   int head = start.cta.head, first = start.cta.first;
-  // Of the line to the end of the CTA range; whole plans: KV tiles of this row tile.
+  // Partition units to the end of the CTA range; in whole plans, KV tiles of this row tile.
   int left;
   if (plan.streamed)
     left = start.cta.length;

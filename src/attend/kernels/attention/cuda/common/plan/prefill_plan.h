@@ -1,21 +1,22 @@
-// What plans know of prefill on sm_90a, whose kernels take plans with row tiles as tall as their work tiles.
+// Plan properties of prefill on sm_90a, which requires plans with row tiles as tall as its work tiles.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
 
 namespace attend::kernels::cuda {
 
-inline constexpr int kPrefillRows = 128;  // of a work tile: one row tile of the plan, or two lower ones
-// Rows of verify's work tiles, whose keys CTAs divide, and how many of its CTAs fit an SM.
+inline constexpr int kPrefillRows = 128;  // rows of a work tile: one row tile of the plan, or two shorter
+                                          // ones
+// Rows of verification's work tiles, with keys divided among CTAs, and the number of its CTAs per SM.
 inline constexpr int kVerifyRows = 64, kVerifyCtasPerSm = 2;
 
-// Whether the CTAs of a plan that prefill takes divide the keys of work tiles. Else they take whole ones, one
-// after another, also where the plan is streamed: it is so for lower tiles.
+// Returns true if the CTAs of a prefill plan divide the keys of work tiles. Otherwise they compute whole work
+// tiles one after another, even if the plan is streamed: it is streamed for shorter tiles.
 ATTEND_HOST_DEVICE constexpr bool divides_keys(const PlanView& plan) {
   return plan.streamed && plan.is_prefill_plan;
 }
 
-// Whether prefill has work tiles of kVerifyRows for these values and K/V.
+// Returns true if prefill has work tiles of kVerifyRows for these values and K/V.
 constexpr bool may_verify(int head_dim_v, bool fp8) { return head_dim_v <= 128 && !fp8; }
 
 }  // namespace attend::kernels::cuda

@@ -9,13 +9,13 @@ namespace attend::kernels::cuda::sm90 {
 
 static_assert(kInstancesAreSampled ||
                   std::size(kSingleRequestDecodeInstances) == 2 * kSingleRequestDecodeDims.size(),
-              "of bf16 and f16");
+              "instances for bf16 and f16");
 
 void single_request_decode(const AttentionParams& params, HeadDims dims, Stream& stream) {
   for (const SingleRequestDecodeInstance& instance : kSingleRequestDecodeInstances)
     if (instance.element == params.kv_element && instance.head_dim == dims.v)
       return instance.launch(params, stream.handle);
-  fail(ErrorCode::kInternal, "attention: no instance of decode of a single request with head dim ", dims.v);
+  fail(ErrorCode::kInternal, "attention: no instance of single-request decode with head dim ", dims.v);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,16 +1,18 @@
-// Decode of a single request that a cluster for each K/V head has the keys of: what AttentionCta does then,
-// bit for bit, in a sixth of its machine code. A step of one request runs it once a layer, and its code comes
-// from memory anew each time, between megabytes of what other kernels read: instructions that run once take
-// longer to come than to run.
+// Decode of a single request with one cluster per KV head: same computation as AttentionCta, bit for bit, in
+// a sixth of its machine code. A decode step of one request runs it once per layer, and its code is fetched
+// from memory each time, since other kernels read megabytes in between: instructions that run once take
+// longer to fetch than to execute.
 //
-//   tile        8 rows x 64 keys of 16 bits, head dims 64/64 and 128/128, by KeyMajorTile
-//   grid        a cluster of 8 CTAs for each K/V head, of 4 warps, which have a quarter of each tile's keys
-//   order       keys of the prefix are asked for before the kernel before has ended. Behind the wait come
-//               queries and the new key alone
-//   registers   up to 128 a thread
-//   shared      56 KB at head dim 64, 109 KB at 128: queries, 3 stages of keys and values, over the last of
-//               which results are staged, and what CTAs send one another. Two CTAs fit an SM
-//   bound       what is cold, then reading K/V
+//   tile        8 rows x 64 keys of 16 bits, head dims 64/64 and 128/128, with KeyMajorTile
+//   grid        one cluster of 8 CTAs per KV head; 4 warps per CTA, each with a quarter of each tile's keys
+//   order       keys of the prefix are loaded before the previous kernel has finished. Only queries and the
+//               new
+//               key are loaded after the wait
+//   registers   up to 128 per thread
+//   shared      56 KB at head dim 64, 109 KB at 128: queries, 3 stages of keys and values, the last of which
+//               is
+//               overlaid by the result staging, and data that CTAs send. Two CTAs fit on an SM
+//   bound       cold instruction fetches and loads, then reading K/V
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_mask.cuh"
@@ -29,29 +31,29 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// How the CTAs of a cluster merge: AttentionEpilogue's order of sums, but what CTAs send one another
-// says itself that it has come, where barriers of the cluster wait until all of an SM's writes are seen.
+// Merge of the CTAs of a cluster. Sums are in AttentionEpilogue's order, but messages signal their own
+// arrival, whereas cluster barriers wait until all of an SM's writes are visible.
 
-// Of the grid: clusters in the order of K/V heads. "%clusterid" is a division.
+// Position in the grid: clusters in the order of KV heads. "%clusterid" would need a division.
 __device__ inline int decode_head() { return static_cast<int>(blockIdx.x) / kClusterSize; }
 __device__ inline int decode_rank() { return static_cast<int>(blockIdx.x) % kClusterSize; }
 
-// A CTA's end of one exchange. Rows are the query heads of the cluster's K/V head.
+// One exchange of a CTA. Rows are the query heads of the cluster's KV head.
 template <class T, class Config, int kHeadDim>
 class ClusterMerge {
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kWarps = Config::kWarpsN;
   static constexpr int kPitch = kHeadDim + 4;
-  static constexpr int kColumns = kHeadDim / kClusterSize;  // of a CTA
+  static constexpr int kColumns = kHeadDim / kClusterSize;  // per CTA
   static constexpr int kValueBytes = kColumns * 4, kStateBytes = 16;
   static constexpr int kStatesAt = kClusterSize * kRows * kValueBytes;
 
  public:
-  // What is received: [kClusterSize, kRows, kColumns] floats, and the rows' states.
+  // Received data: [kClusterSize, kRows, kColumns] floats, and the rows' states.
   static constexpr int kReceivedBytes = kStatesAt + kClusterSize * kRows * kStateBytes;
-  // [kWarps, kRows, kPitch], row maxes and row sums [kWarps, kRows].
+  // [kWarps, kRows, kPitch], row maxima and row sums [kWarps, kRows].
   static constexpr int kStagedBytes = kWarps * kRows * (kPitch + 2) * 4;
 
-  // `barrier`: an mbarrier, on behalf of which one thread has called expect(). It serves one exchange.
+  // `barrier`: an mbarrier for which one thread has called expect(). It serves one exchange.
   __device__ ClusterMerge(const AttentionParams& params, char* staged, char* received, uint32_t barrier)
       : params_(params), staged_(reinterpret_cast<float*>(staged)), received_(received), barrier_(barrier) {}
 
@@ -60,7 +62,7 @@ class ClusterMerge {
     ptx::mbarrier_arrive_expect_tx(barrier, kClusterSize * num_rows * (kValueBytes + kStateBytes));
   }
 
-  // All threads of all CTAs call it, once these know of one another's barriers.
+  // Called by all threads of all CTAs after their barriers are initialized.
   template <class Warp>
   __device__ void run(const Warp& warp, float softmax_scale_log2) const {
     const int thread = static_cast<int>(threadIdx.x), w = thread / 32;
@@ -92,7 +94,7 @@ class ClusterMerge {
         send(received + kStatesAt + row * kStateBytes, lane, {state.row_max, state.row_sum, 0.0f, 0.0f});
     }
     ptx::mbarrier_wait_cluster(barrier_, 0);
-    // Two columns a thread.
+    // Two columns per thread.
     constexpr int kPairs = kColumns / 2;
     static_assert(kRows * kPairs <= kThreads);
     const int row = thread / kPairs, pair = thread % kPairs;
@@ -114,7 +116,7 @@ class ClusterMerge {
   }
 
  private:
-  // 16 bytes to another CTA, or this one.
+  // Sends 16 bytes to another CTA, or to this one.
   __device__ void send(uint32_t to, int rank, const float4& four) const {
     ptx::st_async_16(ptx::mapa(to, rank), four.x, four.y, four.z, four.w, ptx::mapa(barrier_, rank));
   }
@@ -125,7 +127,7 @@ class ClusterMerge {
   uint32_t barrier_;
 };
 
-// `T`: of q, keys, values and the output.
+// `T`: dtype of q, keys, values and the output.
 template <class T, int kHeadDim>
 class SingleRequestDecodeCta {
   using Config = TileConfig<kHeadDim, kHeadDim, false, kKeyMajorRows, true>;
@@ -136,7 +138,7 @@ class SingleRequestDecodeCta {
   using Row = SwizzledRows<kHeadDim * 2>;
   static constexpr int kPieces = Row::kPieces;
 
-  // Where the K and V rows of a position begin in global memory.
+  // Global addresses of the K and V rows of a position.
   struct alignas(16) RowAddress {
     uint64_t k, v;
   };
@@ -145,7 +147,7 @@ class SingleRequestDecodeCta {
   static constexpr int kAddressesAt = kQueryBytes + kStages * kStageBytes;
   static constexpr int kReceivedAt = kAddressesAt + kStages * kKeys * static_cast<int>(sizeof(RowAddress));
   static constexpr int kBarrierAt = kReceivedAt + Merge::kReceivedBytes, kBarrierBytes = 8;
-  // Of the last stage nothing is read once results are staged there.
+  // The last stage is not read any more when results are staged there.
   static constexpr int kStagedAt = kQueryBytes + (kStages - 1) * kStageBytes;
   static_assert(Merge::kStagedBytes <= kStageBytes);
   static_assert(kRows * kPieces <= kThreads && 2 * kPieces <= kThreads && kKeys <= kThreads);
@@ -165,7 +167,7 @@ class SingleRequestDecodeCta {
     ptx::cluster_arrive_relaxed();
     if (!params_.prefix_ready) ptx::griddepcontrol_wait();
     const RequestSpan span = request_span(params_.batch, 0);
-    // Without a query its token is padding, whose output is that of one without keys.
+    // Without a query, the token is padding, with the output of a token without keys.
     const int seqlen_kv = span.seqlen_q > 0 ? span.seqlen_kv : 0;
     const int share = (seqlen_kv + kClusterSize * kKeys - 1) / (kClusterSize * kKeys) * kKeys;
     first_ = decode_rank() * share;
@@ -180,7 +182,7 @@ class SingleRequestDecodeCta {
     if (first_ <= known_ && known_ < end_ && num_tiles <= kStages) copy_new_key();
     ptx::cp_async_commit_group();
     known_ = seqlen_kv;
-    // The next kernel's copies come behind these.
+    // Copies of the next kernel are issued after these.
     ptx::launch_dependents();
 
     Warp warp;
@@ -221,8 +223,8 @@ class SingleRequestDecodeCta {
     return reinterpret_cast<RowAddress*>(shared_ + kAddressesAt) + stage * kKeys;
   }
 
-  // For this thread's copies of tile i: of the first and of the queries, and so of the first kStages; or all
-  // but those of the two tiles behind it.
+  // Waits for this thread's copies of tile i. For the first tile, waits for the queries and the first kStages
+  // tiles; otherwise for all copies except those of the following two tiles.
   __device__ static void wait(int i) {
     if (i == 0)
       ptx::cp_async_wait_group<0>();
@@ -230,8 +232,8 @@ class SingleRequestDecodeCta {
       ptx::cp_async_wait_group<kStages - 1>();
   }
 
-  // Starts the copies of tile i. Rows behind the end are zero; one that is not known yet has one copy, of
-  // copy_new_key(): nobody orders those of two threads.
+  // Starts the copies of tile i. Rows past the end are zero. A row that is not available yet is copied only
+  // by copy_new_key(): copies of two threads are not ordered.
   __device__ void fetch(int i) {
     const int thread = static_cast<int>(threadIdx.x), first = first_ + i * kKeys, stage = i % kStages;
     if (thread < kKeys) addresses(stage)[thread] = row_address(first + thread);
@@ -253,7 +255,7 @@ class SingleRequestDecodeCta {
     ptx::cp_async_commit_group();
   }
 
-  // Behind the end: one from which nothing is read.
+  // Past the end: a valid address from which nothing is read.
   __device__ RowAddress row_address(int position) const {
     const auto address = [&](const PagedRows& rows, int64_t element) {
       return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(element * 2);
@@ -261,7 +263,7 @@ class SingleRequestDecodeCta {
     if (position >= end_) return {address(params_.k, 0), address(params_.v, 0)};
     const int page = page_of(params_.index, 0, position);
     const auto row = [&](const PagedRows& rows) {
-      // Tiled kernels only take strides of 32 bits.
+      // Tiled kernels support only 32-bit strides.
       int64_t element = ptx::mad_wide(page, static_cast<int32_t>(rows.page_stride), 0);
       element = ptx::mad_wide(position & (params_.index.page_size - 1),
                               static_cast<int32_t>(rows.token_stride), element);
@@ -274,7 +276,7 @@ class SingleRequestDecodeCta {
     ptx::cp_async_16(to, reinterpret_cast<const char*>(row) + piece * 16, valid);
   }
 
-  // A piece a thread; rows without a query head are zero.
+  // Copies one piece per thread; rows without a query head are zero.
   __device__ void copy_queries() const {
     const int thread = static_cast<int>(threadIdx.x), row = thread / kPieces, piece = thread % kPieces;
     if (row >= kRows) return;
@@ -285,7 +287,7 @@ class SingleRequestDecodeCta {
                reinterpret_cast<uint64_t>(params_.q.data) + static_cast<uint64_t>(element * 2), piece, valid);
   }
 
-  // That fetch() left out, being not known.
+  // Copies the row that fetch() skipped because it was not available.
   __device__ void copy_new_key() const {
     const int thread = static_cast<int>(threadIdx.x), piece = thread % kPieces;
     if (thread >= 2 * kPieces) return;
@@ -299,9 +301,9 @@ class SingleRequestDecodeCta {
 
   const AttentionParams& params_;
   char* shared_;
-  uint32_t at_;      // shared_
+  uint32_t at_;      // shared-memory address of shared_
   int first_, end_;  // positions of this CTA
-  int known_;        // positions before it may be read
+  int known_;        // positions before it may be read early
 };
 
 template <class T, int kHeadDim>

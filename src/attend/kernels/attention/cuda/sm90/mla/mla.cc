@@ -8,11 +8,11 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-// The swizzle of TMA repeats after so many rows.
+// Rows after which the TMA swizzle repeats.
 constexpr int kSwizzleRows = 8;
 
-// Rows in panels of 64 columns, as map_pages() takes them: [panels, rows, pages, 64]. What follows begins at
-// multiples of 16 bytes.
+// View of rows in panels of 64 columns for map_pages(): [panels, rows, pages, 64]. All start at multiples of
+// 16 bytes.
 TensorView paneled(const TensorView& rows, int64_t num_columns, int64_t num_rows, int64_t row_stride,
                    int64_t num_pages, int64_t page_stride) {
   constexpr int64_t kPanel = 64;
@@ -23,7 +23,8 @@ TensorView paneled(const TensorView& rows, int64_t num_columns, int64_t num_rows
   return view;
 }
 
-// Tensor maps want sizes and strides above 0, and here whole panels. Rows of fp8 are converted on their way.
+// Returns the rows per TMA box, or 0 if TMA cannot copy the rows. Tensor maps require sizes and strides above
+// 0, and this kernel whole panels. fp8 rows are converted while they are loaded.
 int box_rows_for(const MlaArgs& args) {
   if (is_fp8(args.latent.dtype) || args.latent.shape[2] % 64 != 0) return 0;
   for (size_t dim = 0; dim < 2; ++dim)
@@ -33,14 +34,14 @@ int box_rows_for(const MlaArgs& args) {
   return args.index.page_size < kSwizzleRows ? 0 : std::min(args.index.page_size, kMlaKeys);
 }
 
-// From one row of q to the next, heads and tokens in one sequence; 0: they are in none.
+// Returns the stride between rows of q if heads and tokens form one sequence of rows, otherwise 0.
 int64_t query_row_stride(const TensorView& q) {
   if (q.shape[1] == 1) return q.shape[0] == 1 ? q.shape[2] : std::max<int64_t>(q.strides[0], 0);
   if (q.shape[0] > 1 && q.strides[0] != q.shape[1] * q.strides[1]) return 0;
   return std::max<int64_t>(q.strides[1], 0);
 }
 
-// All rows of q as heads of one token; query_row_stride() is above 0.
+// Returns all rows of q as heads of one token. Requires query_row_stride() above 0.
 TensorView in_sequence(const TensorView& q) {
   TensorView rows = q;
   rows.shape = {1, q.shape[0] * q.shape[1], q.shape[2]};
@@ -52,7 +53,8 @@ bool strides_above_0(const TensorView& q) {
   return (q.shape[0] == 1 || q.strides[0] > 0) && (q.shape[1] == 1 || q.strides[1] > 0);
 }
 
-// Boxes of queries, where TMA can copy them: groups of heads that divide a work tile's rows, or all heads.
+// Sets the boxes of queries if TMA can copy them: groups of heads that divide a work tile's rows, or all
+// heads.
 void map_queries(const MlaArgs& args, int group, MlaParams& mla) {
   const TensorView &q = args.q, &rope = args.q_rope;
   if (q.shape[0] == 0 || q.shape[2] != kMlaHeadDimV || rope.shape[2] != kMlaHeadDimQk - kMlaHeadDimV) return;
@@ -83,8 +85,8 @@ bool is_plain(const MlaParams& mla) {
 void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
   MlaParams mla{};
   mla.attention = params;
-  // A kernel merges, which wants to know where CTAs begin, and from a plan that they derive only once they
-  // have said so: it may still read what the call before has left.
+  // A separate kernel merges and needs the ranges of the CTAs. If the CTAs derive the plan, prefetching is
+  // disabled: the previous call's merge may still read the ranges.
   mla.attention.plan.ctas_merge = false;
   if (params.plan.inline_plan) mla.attention.prefix_ready = false;
   mla.box_rows = box_rows_for(args);

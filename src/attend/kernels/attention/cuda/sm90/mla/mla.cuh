@@ -2,21 +2,23 @@
 // tokens) against KV tiles of 64 latent rows, which are the keys and, in their first 512 columns, the values.
 //
 //   tile        64 rows x 64 keys; 576 columns of QK^T, 512 of PV
-//   warps       2 producers of KV tiles, by TMA, or by cp.async where pages are small; 2 of the queries, one
-//               of which schedules (rows of fp8: 4 that do all of it); 2 consumer warpgroups: one has the
-//               softmax of even KV tiles, the other that of odd ones, and both multiply P of every tile with
-//               their half of V
-//   registers   224 a consumer thread (accumulators 128, scores 32, P 16), 56 a producer thread (setmaxnreg)
+//   warps       2 producers of KV tiles, with TMA, or with cp.async if pages are small; 2 producers of
+//               queries, one of which schedules (for fp8 rows: 4 that do everything); 2 consumer warpgroups:
+//               one computes the softmax of even KV tiles, the other of odd ones, and both multiply P of
+//               every tile with their half of V
+//   registers   224 per consumer thread (accumulators 128, scores 32, P 16), 56 per producer thread
+//               (setmaxnreg)
 //   shared      226 KB: queries 72, two stages of 72, P 8
-//   bytes       of a KV tile: 72 KB; from memory once for all heads, since CTAs of other heads run beside
-//   bound       memory up to 64 rows a request; at 128 heads memory and the tensor cores (2176 cycles a tile)
+//   bytes       per KV tile: 72 KB; from memory once for all heads, since CTAs of other heads run
+//               concurrently
+//   bound       memory up to 64 rows per request; at 128 heads memory and tensor cores (2176 cycles per tile)
 //
-// The order of a pair of KV tiles, of which P0 is the first warpgroup's and P1 the second's:
+// Order of a pair of KV tiles, with P0 of the first warpgroup and P1 of the second:
 //   first       softmax 0, P0 V0 left, receive P1, P1 V1 left, QK 2
 //   second      receive P0, P0 V0 right, softmax 1, P1 V1 right, QK 3
-// A softmax so runs beside the products of the other, and parts of a stage are free as soon as those who
-// multiply their columns have. A row max is replaced only when a score exceeds it by more than 8 powers of
-// two, so accumulators are seldom rescaled; it crosses between the warpgroups with P.
+// The softmax of one warpgroup overlaps with the products of the other, and parts of a stage are released as
+// soon as all multiplications of their columns are done. A row max is replaced only if a score exceeds it by
+// more than 8 powers of two, so accumulators are rarely rescaled; it is passed between the warpgroups with P.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/padding.cuh"
@@ -39,19 +41,19 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// A math warpgroup's part. `kFp8`: latent rows come from MlaConverter.
+// Work of a math warpgroup. `kFp8`: latent rows are provided by MlaConverter.
 template <class T, bool kFp8, bool kPlain>
 class MlaConsumer {
   using Rows = MlaRowState<T>;
   using Probabilities = uint32_t[Rows::kSteps][4];
-  static constexpr int kSumsBarrier = 1;  // named, of the math warpgroups
+  static constexpr int kSumsBarrier = 1;  // named barrier of the math warpgroups
 
  public:
   __device__ MlaConsumer(const MlaParams& params, const MlaShared& shared)
       : params_(params), shared_(shared), scale_log2_(get_softmax_scale_log2(params.attention)) {}
 
   __device__ void run() {
-    // Registers are short: stages and parities of pipelines follow from counts.
+    // Registers are limited: stages and parities of pipelines are derived from counts.
 #pragma unroll 1
     for (int num_work_tiles = 0;; ++num_work_tiles) {
       const int stage = num_work_tiles % MlaTile::kScheduleStages;
@@ -67,15 +69,15 @@ class MlaConsumer {
       else
         attend_odd(rows, work_tile);
       num_tiles_before_ += work_tile.num_tiles;
-      // Code that both warpgroups run.
+      // Shared code of both warpgroups.
       finish(rows, work_tile, num_work_tiles & 1);
       arrive_as_warp(shared_.schedule_empty(stage));
     }
   }
 
  private:
-  // With the softmax of even KV tiles; no product is under way from one turn to the next, for which the
-  // compiler would wait.
+  // Computes the softmax of even KV tiles. No product is in flight between iterations; otherwise the compiler
+  // would insert waits.
   __device__ __forceinline__ void attend_even(Rows& rows, const MlaWorkTile& work_tile) {
     const int num_tiles = work_tile.num_tiles;
     if (num_tiles <= 0) release_queries();
@@ -92,7 +94,7 @@ class MlaConsumer {
       }
     }
   }
-  // With the softmax of odd ones.
+  // Computes the softmax of odd KV tiles.
   __device__ __forceinline__ void attend_odd(Rows& rows, const MlaWorkTile& work_tile) {
     const int num_tiles = work_tile.num_tiles;
     if (num_tiles <= 1) release_queries();
@@ -112,7 +114,7 @@ class MlaConsumer {
     }
   }
 
-  // Starts the scores of a tile, part by part (rows that were converted: third by third) as they come.
+  // Starts the scores of a tile part by part (third by third for converted rows) as they arrive.
   __device__ __forceinline__ void multiply_keys(Rows& rows, int tile) {
     const int stage = stage_of_tile(tile);
     const uint32_t parity = stage_parity(tile);
@@ -136,15 +138,15 @@ class MlaConsumer {
   }
   __device__ __forceinline__ bool uses_cp_async() const { return !kFp8 && !kPlain && params_.box_rows == 0; }
 
-  // Waits for the scores; what is of keys alone is free then.
+  // Waits for the scores; then the columns that only keys have are released.
   __device__ __forceinline__ void wait_for_scores(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.scores);
     arrive_as_warp(shared_.empty(stage_of_tile(tile), MlaTile::kRopePart));
   }
 
-  // Scores of this warpgroup's own tile, which have come, become P, which both warpgroups multiply with the
-  // values. In the second warpgroup the product of the tile before is under way.
+  // Converts scores of this warpgroup's own tile, which are complete, to P, which both warpgroups multiply
+  // with the values. In the second warpgroup the product of the previous tile is in flight.
   template <int kWarpgroup>
   __device__ __forceinline__ void compute_own_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     if (!kPlain && params_.attention.logit_cap > 0.0f) {
@@ -186,7 +188,7 @@ class MlaConsumer {
         p, shared_.stage(stage_of_tile(tile)) + kWarpgroup * MlaTile::kPanelsPerHalf * MlaTile::kPanelBytes);
   }
 
-  // Waits for the product with the values of a tile; its columns of the stage are free then.
+  // Waits for the product with the values of a tile; then its columns of the stage are released.
   template <int kWarpgroup>
   __device__ __forceinline__ void end_product(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
@@ -195,7 +197,7 @@ class MlaConsumer {
   }
   __device__ __forceinline__ void release_queries() { arrive_as_warp(shared_.queries_empty()); }
 
-  // The sums of both warpgroups' tiles; then the results.
+  // Exchanges the sums of both warpgroups' tiles, then writes the results.
   __device__ __forceinline__ void finish(Rows& rows, const MlaWorkTile& work_tile, int work_tile_parity) {
     const int row = first_row(), warpgroup = this->warpgroup();
 #pragma unroll
@@ -207,7 +209,7 @@ class MlaConsumer {
     float sum[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // The same order in both warpgroups.
+      // Same order of addition in both warpgroups.
       const float other = shared_.sums(work_tile_parity, 1 - warpgroup)[row + 8 * half];
       sum[half] = warpgroup == 0 ? rows.sum[half] + other : other + rows.sum[half];
     }
@@ -220,7 +222,7 @@ class MlaConsumer {
   __device__ __forceinline__ uint32_t stage_parity(int tile) const {
     return static_cast<uint32_t>((num_tiles_before_ + tile) / MlaTile::kStages & 1);
   }
-  // The thread, and the warpgroup, of those that multiply.
+  // Index of the thread, and of the warpgroup, among the math warpgroups.
   __device__ __forceinline__ static int math_thread() { return ptx::tid_x() - 32 * MlaTile::kProducerWarps; }
   __device__ __forceinline__ static int warpgroup() { return math_thread() / 128; }
   __device__ __forceinline__ int first_row() const { return thread_ / 32 * 16 + thread_ % 32 / 4; }
@@ -228,12 +230,12 @@ class MlaConsumer {
   const MlaParams& params_;
   const MlaShared& shared_;
   const float scale_log2_;
-  const int thread_ = static_cast<int>(threadIdx.x) % 128;  // of the warpgroup
+  const int thread_ = static_cast<int>(threadIdx.x) % 128;  // in the warpgroup
   int num_tiles_before_ = 0;
   uint32_t p_parity_ = 0;
 };
 
-// `kPlain`: for what MlaParams calls plain, alone.
+// `kPlain`: supports only problems with MlaParams::plain.
 template <class T, bool kFp8, bool kPlans, bool kPlain>
 __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_constant__ MlaParams params) {
   extern __shared__ __align__(kMlaSwizzleAtom) char memory[];
@@ -276,14 +278,14 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
     write_padding(attention, shared.walk().header.num_tokens, 32 * MlaTile::kProducerWarps);
   } else {
     ptx::setmaxnreg_inc<MlaTile::kMathRegisters>();
-    // Before results are written. What merges them may be there when the first CTA ends.
+    // Waits before results are written. The merge kernel may then start when the first CTA exits.
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
     MlaConsumer<T, kFp8, kPlain>(params, shared).run();
   }
 }
 
-// The launch of MLA on sm_90a for one dtype of queries.
+// Launch of MLA on sm_90a for one dtype of queries.
 
 template <class T, bool kFp8, bool kPlans, bool kPlain>
 void launch_mla_instance(const MlaParams& params, int num_ctas, void* stream) {

@@ -1,9 +1,9 @@
-// Merges the partial results of MLA's work tiles that lie in several CTA ranges.
+// Merges the partial results of MLA's work tiles that span several CTA ranges.
 //
-//   tile        8 rows and 16 columns, dealt out among the ends of CTA ranges that lie in a work tile: as
-//               much for each of these, whether a work tile lies in two CTA ranges or in all
-//   warps       4; each has tiles of its own, or with many partial results its part of these
-//   registers   up to 102 a thread
+//   tile        8 rows and 16 columns, distributed over the ends of CTA ranges within a work tile: the same
+//               amount for each, regardless of whether a work tile spans two CTA ranges or all of them
+//   warps       4; each has its own tiles, or with many partial results its share of these
+//   registers   up to 102 per thread
 //   shared      4 KB, for sums over warps
 //   bytes       2 KB of a row's partial result, once
 //   bound       latency
@@ -20,22 +20,22 @@ namespace attend::kernels::cuda::sm90 {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-// CTAs for an end of a CTA range: many small ones, since SMs that have no work of attention take them before
-// it ends. Where there are more work tiles than half of attention's CTAs, these may have an end of a range in
-// nearly each of them, or in none, and more CTAs would only take longer to start.
+// CTAs per end of a CTA range: many small ones, since SMs without attention work start them before attention
+// finishes. If there are more work tiles than half of attention's CTAs, either almost every CTA or none has
+// an end of a range, and more CTAs would only increase the launch time.
 constexpr int kCtasPerMerge = 8, kCtasPerLargeMerge = 4;
 constexpr int kCtasPerSm = 5;
-// What a thread reads at once, four floats each.
+// Loads in flight per thread, four floats each.
 constexpr int kInFlight = 8;
 // With more partial results, the warps of a CTA share those of the same rows and columns.
 constexpr int kFewPartials = 8;
 
-// What was merged so far: out and sum are relative to row_max.
+// Merged result so far: out and sum are relative to row_max.
 struct Merged {
   float row_max = -INFINITY, sum = 0.0f;
   float4 out{};
 
-  // kCount further partial results, those with a state of -inf being none.
+  // Adds kCount further partial results; a state of -inf means none.
   template <int kCount>
   __device__ __forceinline__ void add(const float2 (&states)[kCount], const float4 (&values)[kCount],
                                       float scale_log2) {
@@ -43,7 +43,7 @@ struct Merged {
 #pragma unroll
     for (const float2& state : states) highest = fmaxf(highest, state.x);
     const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, scale_log2);
-    // The product rounded by itself: exactly 1 for the highest.
+    // The product is rounded separately, so that the factor is exactly 1 for the highest.
     const float rescale = ptx::ex2_approx(__fmul_rn(row_max, scale_log2) - shift);
     sum *= rescale;
     out.x *= rescale;
@@ -66,7 +66,7 @@ struct Merged {
 // One end of a CTA range within a work tile.
 class MergeCta {
  public:
-  // `cta`: the CTA of the plan that ends there.
+  // `cta`: CTA of the plan that ends there.
   __device__ MergeCta(const AttentionParams& params, const CtaStart& next, const KvPartition& partition,
                       int cta)
       : params_(params),
@@ -92,13 +92,13 @@ class MergeCta {
   }
 
  private:
-  // A row group's blocks from `first` on. Rows that are not there are not written.
+  // A row group's blocks from `first`. Rows past the end are not written.
   struct Blocks {
     int row_group, first;
-    int tile_row;  // of the lane
+    int tile_row;  // row of the lane
     bool valid;
   };
-  // `idx`: of all runs of `count` blocks of the work tile.
+  // `idx`: index among all runs of `count` blocks of the work tile.
   __device__ __forceinline__ Blocks blocks_at(int idx, int count) const {
     const int runs = (num_blocks_ + count - 1) / count, row_group = idx / runs;
     const int tile_row = row_group * kMlaPartialRows + lane_ / 4;
@@ -108,7 +108,7 @@ class MergeCta {
     return (rows_.num_rows + kMlaPartialRows - 1) / kMlaPartialRows * ((num_blocks_ + count - 1) / count);
   }
 
-  // Reads past L1, which other SMs' writes do not reach.
+  // Bypasses L1, which does not see other SMs' writes.
   __device__ __forceinline__ float2 load_state(int partial, const Blocks& blocks) const {
     if (partial >= partials_.count || !blocks.valid) return make_float2(-INFINITY, 0.0f);
     return __ldcg(params_.plan.partial_state + int64_t{partials_.index(partial)} * params_.plan.partial_rows +
@@ -123,7 +123,7 @@ class MergeCta {
   }
   __device__ __forceinline__ static float4 none() { return make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
 
-  // This CTA's share, by warps, each several blocks at once.
+  // Merges this CTA's share by warps, each with several blocks together.
   template <int kPartials>
   __device__ __forceinline__ void merge_with_warps() const {
     constexpr int kCount = kInFlight / kPartials;
@@ -152,7 +152,7 @@ class MergeCta {
     }
   }
 
-  // This CTA's share, block by block. Warps share the partial results.
+  // Merges this CTA's share block by block. Warps share the partial results.
   __device__ __forceinline__ void merge_with_cta() const {
     __shared__ Merged warp_merges[kWarps][32];
     const int warp = static_cast<int>(threadIdx.x) / 32, end = num_runs(1);
@@ -190,7 +190,7 @@ class MergeCta {
     }
   }
 
-  // Of the n-th of the blocks.
+  // Writes the n-th of the blocks.
   __device__ __forceinline__ void write(const Merged& merged, const Blocks& blocks, int n) const {
     const int column = (blocks.first + n) * kMlaPartialColumns + lane_ % 4 * 2;
     if (!blocks.valid || column >= params_.head_dim_v) return;
@@ -218,19 +218,19 @@ class MergeCta {
   const PartialResults partials_;
   const int num_blocks_;
   const float scale_log2_;
-  // Of the CTAs that merge the work tile.
+  // Index and number of the CTAs that merge the work tile.
   int share_, num_shares_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
-// CTA (c, y): of what is to be done for the end of the CTA range of MLA's CTA c.
+// CTA (c, y) processes a part of the work for the end of the CTA range of MLA's CTA c.
 __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     mla_merge(const __grid_constant__ AttentionParams params) {
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const PlanView& plan = params.plan;
   const int cta = static_cast<int>(blockIdx.x);
-  // Both loads at once; a tile behind the last KV tile is not looked at.
+  // Issues both loads together. Tiles past the last KV tile are skipped.
   const PlanHeader header = *plan.header;
   const CtaStart next = plan.cta_starts[cta + plan.heads_per_round];
   if ((cta / plan.heads_per_round + 1) * header.partition.cta_range >= header.num_partition_units) return;

@@ -1,4 +1,4 @@
-// KV tiles of rows of 16 bits for MLA on sm_90a.
+// Producers of KV tiles for MLA on sm_90a.
 #pragma once
 
 #include <type_traits>
@@ -16,19 +16,19 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Brings KV tiles of rows of 16 bits. Values that are not the work tile's become zero.
+// Loads KV tiles of 16-bit rows. Values outside of the work tile become zero.
 template <bool kPlain>
 class MlaProducer {
-  // Rows of a tile that a warp copies; as many at once: eight lanes copy 128 bytes of a row.
+  // Rows of a tile that a warp copies, and rows per copy: eight lanes copy 128 bytes of a row.
   static constexpr int kRows = kMlaKeys / MlaTile::kLoadWarps, kRowsAtOnce = 4;
   static_assert(kRows == 32);
 
  public:
-  // `warp`: of those that load.
+  // `warp`: index among the loading warps.
   __device__ MlaProducer(const MlaParams& params, const MlaShared& shared, int warp)
       : params_(params), shared_(shared), warp_(warp) {}
 
-  // `is_early`: the kernel before may still run, and write keys of the new tokens.
+  // `is_early`: the previous kernel may still run and write keys of the new tokens.
   __device__ void run(bool is_early) {
     for (PipelineState place;; place.advance(MlaTile::kScheduleStages)) {
       ptx::mbarrier_wait(shared_.schedule_full(place.stage), place.parity);
@@ -44,14 +44,14 @@ class MlaProducer {
   }
 
  private:
-  // Pages are looked up a tile ahead: that of the lane's box, or of its row.
+  // Loads KV tiles. Pages are looked up one tile ahead: for the lane's box, or for its row.
   template <bool kByBoxes>
   __device__ void load(const MlaWorkTile& work_tile, bool is_early) {
     const int num_tiles = work_tile.num_tiles, prefix = work_tile.tile.seqlen_kv - work_tile.tile.seqlen_q;
     const int request = work_tile.tile.request;
     const KeyRange& keys = work_tile.keys;
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
-    // The lane's row of a tile, or the first one of its box.
+    // Row of the lane in a tile, or the first row of its box.
     const int num_rows = kByBoxes ? params_.box_rows : 1;
     const int row = !kByBoxes                      ? warp_ * kRows + lane_
                     : params_.box_rows == kMlaKeys ? lane_ * kMlaKeys
@@ -59,7 +59,7 @@ class MlaProducer {
     const auto look_up = [&](int first) {
       const int position = first + row;
       if (row >= kMlaKeys || position + num_rows <= keys.begin || position >= keys.end) return -1;
-      // A box may begin before the first key, where the index may say anything.
+      // A box may start before the first key, where index entries are undefined.
       return page_of(params_.attention.index, request, contiguous ? position : max(position, keys.begin));
     };
     int first_key = work_tile.first_key, next_page = look_up(first_key);
@@ -83,13 +83,13 @@ class MlaProducer {
     ptx::mbarrier_wait(shared_.empty(place_.stage, part), place_.parity ^ 1);
   }
 
-  // A box that has all rows of a KV tile is alone; the warps have different parts of it then.
+  // A box with all rows of a KV tile is the only one of its part; then the warps have different parts.
   __device__ bool has_part(int part) const {
     return params_.box_rows < kMlaKeys || (part == MlaTile::values_part(0)) == (warp_ == 0);
   }
 
-  // A lane with a page has a box. In a KV tile of which not all rows are the work tile's, a warp clears the
-  // others of its boxes once they have come.
+  // A lane with a page copies a box. If not all rows of a KV tile belong to the work tile, a warp clears the
+  // other rows of its boxes after they have arrived.
   __device__ void copy_boxes(int page, int first_key, int box_row, const KeyRange& keys) {
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
     const int slot = contiguous ? page : (first_key + box_row) & (params_.attention.index.page_size - 1);
@@ -128,15 +128,15 @@ class MlaProducer {
     if (is_cut) clear_rows(keys.begin - first_key, keys.end - first_key);
   }
 
-  // Values of rows outside of [begin, end) become zero: what is multiplied with a P of 0 must not be infinite
-  // or NaN. Their scores are hidden.
+  // Sets values of rows outside of [begin, end) to zero: values that are multiplied with a P of 0 must not be
+  // infinite or NaN. Their scores are masked.
   __device__ void clear_rows(int begin, int end) {
     __syncwarp();
     const uint32_t parity = shared_.copied_parity(warp_);
     ptx::mbarrier_wait(shared_.copied(warp_), parity);
     __syncwarp();
     if (lane_ == 0) shared_.copied_parity(warp_) = parity ^ 1;
-    // The warp's half of the columns, or its boxes' rows: sizes are powers of two.
+    // Warp's half of the columns, or rows of its boxes: sizes are powers of two.
     const bool is_one = params_.box_rows == kMlaKeys;
     const uint32_t to = shared_.stage(place_.stage) + lane_ % 8 * 16 +
                         (is_one ? warp_ * MlaTile::kPanelsPerHalf * MlaTile::kPanelBytes : 0);
@@ -158,7 +158,7 @@ class MlaProducer {
       if (has_part(part)) arrive_as_warp(shared_.full(place_.stage, part));
   }
 
-  // A row without a page becomes zero. `position`: of the lane's row.
+  // Rows without a page become zero. `position`: position of the lane's row.
   __device__ void copy_rows(int page, int position) const {
     const uint64_t lane_address = mla_row_address(params_.attention, page, position, 2);
 #pragma unroll 1
@@ -174,7 +174,7 @@ class MlaProducer {
     }
   }
 
-  // This lane's 16 bytes of a few panels of a row.
+  // Copies this lane's 16 bytes of several panels of a row.
   __device__ void copy_row(int first_panel, int row, uint64_t address) const {
     const int column = first_panel * kMlaPanelColumns + lane_ % 8 * 8;
     const char* const from = reinterpret_cast<const char*>(address) + 2 * column;
@@ -194,29 +194,29 @@ class MlaProducer {
   PipelineState place_;
 };
 
-// Rows of fp8 for MLA on sm_90a: the producer warps read them to registers, and write them to shared memory
-// in the dtype of the queries.
+// fp8 rows for MLA on sm_90a: the producer warps load them to registers, and store them to shared memory in
+// the dtype of the queries.
 
-// Each of the producer warps has 16 rows of a KV tile, and of the queries; the first publishes the work
-// tiles. `T`: of the queries.
+// Each of the producer warps has 16 rows of a KV tile, and of the queries; the first one publishes the work
+// tiles. `T`: dtype of the queries.
 //
-// Rows go from memory to L2 two KV tiles before they are converted, from there to registers a third of a tile
-// before: six times 16 bytes a lane are under way while the six before become 32 bytes each.
+// Rows are prefetched to L2 two KV tiles before they are converted, and loaded to registers a third of a tile
+// before: a lane has six 16-byte loads in flight while the previous six are converted to 32 bytes each.
 template <class T, class Plan, bool kPlain>
 class MlaConverter {
-  static constexpr int kRows = kMlaKeys / MlaTile::kProducerWarps;  // of a warp
-  // Four lanes have 64 bytes of a row, the columns of a panel; a warp eight rows at once.
+  static constexpr int kRows = kMlaKeys / MlaTile::kProducerWarps;  // per warp
+  // Four lanes have 64 bytes of a row, the columns of a panel; a warp loads eight rows together.
   static constexpr int kLanesPerRow = kMlaPanelColumns / 16, kRowsAtOnce = 32 / kLanesPerRow;
   static constexpr int kHalves = kRows / kRowsAtOnce;
-  static constexpr int kPieces = MlaTile::kPanelsPerThird * kHalves;  // 16 bytes of a lane, of a third
+  static constexpr int kPieces = MlaTile::kPanelsPerThird * kHalves;  // 16-byte pieces per lane and third
   static constexpr int kThirdColumns = MlaTile::kPanelsPerThird * kMlaPanelColumns;
 
  public:
   __device__ MlaConverter(const MlaParams& params, const MlaShared& shared)
       : mla_(params), params_(params.attention), shared_(shared) {}
 
-  // Registers are short: stages and parities of pipelines follow from counts, what follows from the lane is
-  // computed anew, and the work tile is read where it is wanted.
+  // Registers are limited: stages and parities of pipelines are derived from counts, values that depend on
+  // the lane are recomputed, and the work tile is read at its use.
   __device__ void run(const Plan& cta_plan) {
     if (publishes()) MlaWalk<Plan, kPlain>(mla_, cta_plan, shared_.walk()).begin();
 #pragma unroll 1
@@ -237,7 +237,7 @@ class MlaConverter {
 
  private:
   using Bytes = uint4[kPieces];
-  // Where this lane's 16 bytes of a panel begin in its rows; 0: the row becomes zero.
+  // Addresses of this lane's 16 bytes of a panel in its rows; 0: the row becomes zero.
   struct Rows {
     uint64_t address[kHalves];
   };
@@ -245,13 +245,13 @@ class MlaConverter {
   __device__ static int lane() { return ptx::tid_x() % 32; }
   __device__ static bool publishes() { return ptx::tid_x() == 0; }
 
-  // The position of the row of a KV tile that this lane looks up. Lanes beyond the warp's rows do as those
-  // before them.
+  // Returns the position of the row of a KV tile that this lane looks up. Lanes past the warp's rows repeat
+  // those of lower lanes.
   __device__ __forceinline__ int query_position(const MlaWorkTile& work_tile, int tile) const {
     const int thread = ptx::tid_x();
     return work_tile.first_key + tile * kMlaKeys + thread / 32 * kRows + thread % kRows;
   }
-  // Its page; -1: it is not the work tile's.
+  // Returns its page; -1: outside of the work tile.
   __device__ __forceinline__ int look_up(const MlaWorkTile& work_tile, int tile) const {
     const int position = query_position(work_tile, tile);
     if (position < work_tile.keys.begin || position >= work_tile.keys.end) return -1;
@@ -268,7 +268,7 @@ class MlaConverter {
     {
       const int page = look_up(work_tile, 0);
       next_page = look_up(work_tile, 1);
-      // Rows may come to L2 before the kernel before has written those of new tokens.
+      // Rows may be prefetched to L2 before the previous kernel has written those of new tokens.
       prefetch(row_address(work_tile, page, 0));
       prefetch(row_address(work_tile, next_page, 1));
       MlaQueries<MlaTile::kProducerWarps, kPlain>(mla_, shared_, ptx::tid_x() / 32).copy(work_tile, parity);
@@ -284,7 +284,7 @@ class MlaConverter {
       for (int third = 0; third < MlaTile::kThirds; ++third) {
         const bool ends = third + 1 == MlaTile::kThirds;
         if (ends) {
-          // Behind the last KV tile there are no pages.
+          // There are no pages past the last KV tile.
           rows = rows_at(row_address(work_tile, next_page, tile + 1));
           prefetch(row_address(work_tile, later_page, tile + 2));
         }
@@ -294,7 +294,7 @@ class MlaConverter {
     }
   }
 
-  // Writes a third of a stage out of `bytes`, which the pieces of `rows` from `next_column` on replace.
+  // Stores `bytes` to a third of a stage, and reloads them with the pieces of `rows` from `next_column`.
   template <Element kElement>
   __device__ __forceinline__ void convert(Bytes& bytes, const Rows& rows, int third, int next_column) const {
     const int stage = num_tiles_ % MlaTile::kStages;
@@ -306,7 +306,7 @@ class MlaConverter {
                         mla_swizzled(row, piece);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
-      // Rows eight further are swizzled alike; the second piece of two lies beside the first.
+      // Rows eight further have the same swizzle; the second piece of two is next to the first.
       const uint32_t to_piece =
           to + i / kHalves * MlaTile::kPanelBytes + i % kHalves * kRowsAtOnce * kMlaPanelRowBytes;
       ptx::st_shared_16(to_piece, converted<kElement>(bytes[i].x, bytes[i].y));
@@ -317,7 +317,7 @@ class MlaConverter {
     arrive_as_warp(shared_.full(stage, third));
   }
 
-  // From the addresses of the rows that the lanes have looked up.
+  // Distributes the addresses of the rows that the lanes have looked up.
   __device__ __forceinline__ Rows rows_at(uint64_t lane_address) const {
     const int lane = this->lane();
     Rows rows;
@@ -329,29 +329,29 @@ class MlaConverter {
     return rows;
   }
 
-  // Piece i: of a row of one half and a panel from `first_column` on.
+  // Loads piece i: a row of one half and a panel from `first_column`.
   __device__ __forceinline__ uint4 read(const Rows& rows, int first_column, int i) const {
     const int column = first_column + i / kHalves * kMlaPanelColumns;
     const uint64_t address = rows.address[i % kHalves];
-    // 16 bytes of a lane begin at a multiple of 16, and rows are as long.
+    // A lane's 16 bytes start at a multiple of 16, and rows have whole pieces.
     return ptx::ld_global_16_past_l1(address + static_cast<uint64_t>(column),
                                      address != 0 && column < params_.head_dim_qk - lane_column());
   }
   __device__ static int lane_column() { return static_cast<int>(threadIdx.x) % kLanesPerRow * 16; }
 
-  // By the lanes of the warp's rows.
+  // Executed by the lanes of the warp's rows.
   __device__ __forceinline__ void prefetch(uint64_t lane_address) const {
     if (lane() < kRows && lane_address != 0)
       ptx::cp_async_bulk_prefetch_l2(lane_address, static_cast<uint32_t>(params_.head_dim_qk));
   }
 
-  // Eight elements as those of q.
+  // Converts eight elements to the dtype of q.
   template <Element kElement>
   __device__ __forceinline__ static uint4 converted(uint32_t low, uint32_t high) {
     return make_uint4(as_query(low_pair<kElement>(low)), as_query(high_pair<kElement>(low)),
                       as_query(low_pair<kElement>(high)), as_query(high_pair<kElement>(high)));
   }
-  // Two of f16. bf16 holds every value of fp8 too.
+  // Converts two f16 values. bf16 represents every fp8 value exactly too.
   __device__ __forceinline__ static uint32_t as_query(uint32_t pair) {
     if constexpr (std::is_same_v<T, __half>) return pair;
     const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&pair));
@@ -361,7 +361,7 @@ class MlaConverter {
   const MlaParams& mla_;
   const AttentionParams& params_;
   const MlaShared& shared_;
-  int num_tiles_ = 0;  // that were converted
+  int num_tiles_ = 0;  // tiles converted so far
 };
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,4 +1,4 @@
-// Scores, P and results of MLA on sm_90a as threads have them, and what they do with them.
+// Scores, P and results of MLA on sm_90a in registers, and operations on them.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_mask.cuh"
@@ -15,18 +15,18 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// A thread has rows 16 w + l / 4 and 8 further (`half` 0 and 1), w its warp of the warpgroup and l its lane;
-// element [4 n + 2 half + i] of scores and results is of column 8 n + 2 (l % 4) + i. So has the same thread
-// of the other warpgroup, and threads hand P to one another.
+// A thread has row 16 w + l / 4 and the row 8 further (`half` 0 and 1), with warp w in the warpgroup and lane
+// l. Element [4 n + 2 half + i] of scores and results is column 8 n + 2 (l % 4) + i. The same thread of the
+// other warpgroup has the same rows, and these two threads exchange P.
 template <class T>
 struct MlaRowState {
   static constexpr int kSteps = kMlaKeys / 16;
-  // P relative to a former row max may be up to 2^kSlack before that is replaced.
+  // P relative to a previous row max may be up to 2^kSlack before the row max is replaced.
   static constexpr float kSlack = 8.0f;
 
   float scores[kMlaKeys / 2];
   float out[MlaTile::kColumns / 2];
-  // A score, unscaled; no other exceeds it by more than kSlack once scaled.
+  // An unscaled score; scaled, no other exceeds it by more than kSlack.
   float row_max[2];
   float sum[2];  // of this lane's columns of the warpgroup's own KV tiles
   float rescale[2];
@@ -42,10 +42,10 @@ struct MlaRowState {
     }
   }
 
-  // Descriptors of operands in uniform registers: products of 64 columns follow one another faster than
-  // others could be made. `lane_0`: what lane 0 has, which all have.
+  // Keeps descriptors of operands in uniform registers: products of 64 columns are issued faster than other
+  // descriptors could be computed. `lane_0` returns the value of lane 0, which all lanes share.
   __device__ __forceinline__ static uint32_t lane_0(uint32_t x) { return __shfl_sync(0xffffffffu, x, 0); }
-  // `first`: of the beginning of the tile; addresses do not carry over into other fields.
+  // `first`: descriptor of the start of the tile; the address does not overflow into other fields.
   __device__ __forceinline__ static uint64_t further(uint64_t first, int bytes) {
     return (first & 0xffffffff00000000) | (static_cast<uint32_t>(first) + static_cast<uint32_t>(bytes / 16));
   }
@@ -70,8 +70,8 @@ struct MlaRowState {
     ptx::wgmma_commit_group();
   }
 
-  // Scores of the KV tile from `first_key` on that a row does not see become -inf. `first_row`: the thread's.
-  // What rows behind the tile's last one hold is of no account: rows are independent, and theirs are not
+  // Sets scores of the KV tile from `first_key` that a row does not see to -inf. `first_row`: the thread's
+  // first row. Rows past the tile's last one may have any scores: rows are independent, and these are not
   // stored.
   template <bool kPlain>
   __device__ __forceinline__ void mask(const AttentionParams& params, const WorkTileRows& rows, int first_row,
@@ -99,8 +99,8 @@ struct MlaRowState {
     }
   }
 
-  // scores become P = 2^(scale_log2 (score - row_max)), and `rescale` what results and sums so far are to be
-  // multiplied with. A row's own scores decide whether they are.
+  // Converts scores to P = 2^(scale_log2 (score - row_max)), and sets `rescale` to the factor of earlier
+  // results and sums. Only a row's own scores determine whether it is rescaled.
   __device__ __forceinline__ void softmax(float scale_log2) {
     bool changed = false;
 #pragma unroll
@@ -126,7 +126,7 @@ struct MlaRowState {
     rescales = __any_sync(0xffffffffu, changed);
   }
 
-  // P as the left operand of the product with the values.
+  // Packs P as operand A of the product with the values.
   __device__ __forceinline__ void pack(uint32_t (&p)[kSteps][4]) const {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
@@ -135,7 +135,7 @@ struct MlaRowState {
         p[step][i] = cuda::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
   }
 
-  // Hands P and the row max to the other warpgroup. `thread`: of the warpgroup.
+  // Passes P and the row max to the other warpgroup. `thread`: index in the warpgroup.
   __device__ __forceinline__ void publish(const MlaShared& shared, const uint32_t (&p)[kSteps][4], int thread,
                                           int first_row) const {
 #pragma unroll
@@ -147,7 +147,7 @@ struct MlaRowState {
       shared.row_max()[first_row + 8] = row_max[1];
     }
   }
-  // Takes what the other published.
+  // Receives P and the row max that the other warpgroup published.
   __device__ __forceinline__ void receive(const MlaShared& shared, uint32_t (&p)[kSteps][4], int thread,
                                           int first_row, float scale_log2) {
 #pragma unroll
@@ -166,7 +166,7 @@ struct MlaRowState {
     for (int half = 0; half < 2; ++half) raise(half, highest[half], scale_log2, changed);
   }
 
-  // When no product is under way.
+  // Called when no product is in flight.
   __device__ __forceinline__ void rescale_results() {
     if (!rescales) return;
 #pragma unroll
@@ -178,10 +178,10 @@ struct MlaRowState {
     return shared.p() + step * 128 * 16 + thread * 16;
   }
 
-  // Takes another row max; what P is relative to.
+  // Replaces the row max, the reference of P.
   __device__ __forceinline__ float raise(int half, float highest, float scale_log2, bool& changed) {
     const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, scale_log2);
-    // The product rounded by itself: exactly 1 for a row whose max stays.
+    // The product is rounded separately, so that the factor is exactly 1 for a row with unchanged max.
     rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], scale_log2) - shift);
     changed |= highest != row_max[half];
     row_max[half] = highest;
@@ -190,18 +190,17 @@ struct MlaRowState {
   }
 };
 
-// What MLA on sm_90a leaves of a work tile: results or, where it lies in several CTA ranges, a partial
-// result.
+// Output of a work tile of MLA on sm_90a: results or, if it spans several CTA ranges, a partial result.
 
-// By a math warpgroup, which has half of the columns.
+// Used by a math warpgroup, which has half of the columns.
 template <class T, bool kPlain>
 class MlaResults {
   static constexpr int kBlocks = MlaTile::kColumns / kMlaPartialColumns;
   static constexpr int kRowsPerWarp = 16;
-  static_assert(kRowsPerWarp == 2 * kMlaPartialRows, "a row group for each half");
+  static_assert(kRowsPerWarp == 2 * kMlaPartialRows, "one row group per half");
 
  public:
-  // `thread`: of the warpgroup.
+  // `thread`: index in the warpgroup.
   __device__ MlaResults(const AttentionParams& params, const MlaWorkTile& work_tile, int warpgroup,
                         int thread)
       : params_(params),
@@ -210,12 +209,12 @@ class MlaResults {
         warpgroup_(warpgroup),
         first_row_(thread / 32 * kRowsPerWarp) {}
 
-  // `sum`: of both warpgroups and all columns. By all threads of a warp.
+  // `sum`: over both warpgroups and all columns. Called by all threads of a warp.
   __device__ __forceinline__ void write(const MlaRowState<T>& rows, const float (&sum)[2],
                                         float scale_log2) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // A partial result has room for the rows of a tile: 8, 16, 32 or 64.
+      // A partial result has space for the rows of a tile: 8, 16, 32 or 64.
       if (first_row_ + 8 * half >= rows_.num_rows) return;
       const int tile_row = first_row_ + 8 * half + lane_ / 4;
       const bool valid = tile_row < rows_.num_rows;
@@ -255,7 +254,7 @@ class MlaResults {
     }
   }
 
-  // Of four groups of eight columns, each lane of a quad gets one: four lanes write 64 bytes.
+  // Each lane of a quad gets one of four groups of eight columns: four lanes write 64 bytes.
   __device__ __forceinline__ void write_narrow(const MlaRowState<T>& rows, int half, float out_scale,
                                                bool valid, T* to) const {
     const bool odd = lane_ % 2 != 0, upper = lane_ / 2 % 2 != 0;
@@ -267,12 +266,12 @@ class MlaResults {
       for (int i = 0; i < 4; ++i)
         mine[i] = pack(rows.out[4 * (n + i) + 2 * half] * out_scale,
                        rows.out[4 * (n + i) + 2 * half + 1] * out_scale, T());
-      // Lanes beside one another: of each two groups, one of both.
+      // Neighboring lanes: one group of each two, from both lanes.
       const uint32_t low = __shfl_xor_sync(0xffffffffu, odd ? mine[0] : mine[1], 1);
       const uint32_t high = __shfl_xor_sync(0xffffffffu, odd ? mine[2] : mine[3], 1);
       const uint2 lows = odd ? make_uint2(low, mine[1]) : make_uint2(mine[0], low);
       const uint2 highs = odd ? make_uint2(high, mine[3]) : make_uint2(mine[2], high);
-      // Pairs of lanes: one group of all four.
+      // Pairs of lanes: one group, from all four lanes.
       uint2 got;
       got.x = __shfl_xor_sync(0xffffffffu, upper ? lows.x : highs.x, 2);
       got.y = __shfl_xor_sync(0xffffffffu, upper ? lows.y : highs.y, 2);
@@ -282,7 +281,7 @@ class MlaResults {
     }
   }
 
-  // What rows that are not there leave is not read.
+  // Data of rows past the end is not read.
   __device__ __forceinline__ void write_partial(const MlaRowState<T>& rows, int half) const {
     const int row_group = first_row_ / kMlaPartialRows + half;
     float* const to =

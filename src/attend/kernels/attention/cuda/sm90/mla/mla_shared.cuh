@@ -1,4 +1,5 @@
-// What the parts of MLA on sm_90a share: how a work tile and its KV tiles lie in shared memory, and barriers.
+// Code shared by the parts of MLA on sm_90a: shared-memory layout of a work tile and its KV tiles, and
+// barriers.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,18 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Rows of 16-bit elements lie in panels of 64 columns, one after another; the rows of a panel, 128 bytes
-// each, are in TMA's 128-byte swizzle.
+// Rows of 16-bit elements are in consecutive panels of 64 columns; the rows of a panel, 128 bytes each, have
+// TMA's 128-byte swizzle.
 inline constexpr int kMlaPanelColumns = 64, kMlaPanelRowBytes = 128;
-inline constexpr int kMlaSwizzleAtom = 1024;  // eight such rows: what tiles are aligned to
+inline constexpr int kMlaSwizzleAtom = 1024;  // eight such rows: alignment of tiles
 
-// Where 16 bytes of a row of a panel lie, from the panel's begin.
+// Returns the offset of 16 bytes of a row from the start of the panel.
 __device__ inline uint32_t mla_swizzled(int row, int piece) {
   return static_cast<uint32_t>(row * kMlaPanelRowBytes + ((piece ^ (row & 7)) << 4));
 }
 
 struct MlaTile {
-  // Panels of 64 columns, of 64 rows each: of queries and of latent rows, whose last one is RoPE's.
+  // Panels of 64 columns and 64 rows: of queries and of latent rows. The last panel has the rope columns.
   static constexpr int kPanels = kMlaHeadDimQk / kMlaPanelColumns;
   static constexpr int kValuePanels = kMlaHeadDimV / kMlaPanelColumns;
   static constexpr int kPanelBytes = kMlaKeys * kMlaPanelRowBytes;
@@ -41,7 +42,7 @@ struct MlaTile {
   static constexpr int kMathWarpgroups = 2, kMathWarps = 4 * kMathWarpgroups;
   static constexpr int kColumns = kMlaHeadDimV / kMathWarpgroups;
   static constexpr int kPanelsPerHalf = kValuePanels / kMathWarpgroups;
-  // A stage comes in, is multiplied and is free again in parts: what is of keys alone, RoPE's, then the
+  // A stage is loaded, multiplied and released in parts: the rope columns, which only keys have, then the
   // values of each math warpgroup.
   static constexpr int kParts = 1 + kMathWarpgroups, kRopePart = 0;
   __host__ __device__ static constexpr int values_part(int warpgroup) { return 1 + warpgroup; }
@@ -52,8 +53,8 @@ struct MlaTile {
     return part == kRopePart ? 1 : kPanelsPerHalf;
   }
   static_assert(kPanelsPerHalf == kMlaBoxPanels);
-  // Threads write a stage in thirds, with a barrier for each. The left values end in the second, the right
-  // ones and RoPE's columns in the last. The part that a third is the first to need:
+  // Threads write a stage in thirds, each with a barrier. The left values end in the second third, the right
+  // ones and the rope columns in the last. third_part() returns the part that a third is the first to need.
   static constexpr int kThirds = 3, kPanelsPerThird = kPanels / kThirds;
   static_assert(kThirds == kParts && kPanelsPerThird == kPanelsPerHalf - 1);
   __host__ __device__ static constexpr int third_part(int third) {
@@ -71,11 +72,11 @@ struct MlaTile {
 struct alignas(16) MlaWorkTile {
   RowTile tile;
   int32_t head;         // group of query heads
-  int32_t partial_idx;  // of the partial result; -1: the result is final
-  int32_t num_tiles;    // -1: there are no more work_tiles
-  int32_t first_key;    // of the first KV tile, a multiple of kMlaKeys
-  KeyRange keys;        // that any row may see here
-  KeyRange full;        // KV tiles of which every row sees all keys
+  int32_t partial_idx;  // -1: the result is final
+  int32_t num_tiles;    // -1: no more work tiles
+  int32_t first_key;    // first key of the first KV tile, a multiple of kMlaKeys
+  KeyRange keys;        // keys that any row may see here
+  KeyRange full;        // KV tiles in which every row sees all keys
 };
 
 struct MlaShared {
@@ -96,28 +97,28 @@ struct MlaShared {
   static constexpr int kNumBarriers = kCopiedAt + MlaTile::kLoadWarps;
   static constexpr int kCopiedParityAt = kBarriersAt + 8 * kNumBarriers;
   static constexpr int kBytes = kCopiedParityAt + 4 * MlaTile::kLoadWarps;
-  // Beside what a derived plan takes, which is aligned as this is.
+  // Next to a derived plan, which has the same alignment.
   static_assert(kBytes + kMlaSwizzleAtom <= 227 * 1024);
 
   char* base;
-  uint32_t shared;  // its address in the shared window
+  uint32_t shared;  // address in the shared window
 
   __device__ explicit MlaShared(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
 
   __device__ uint32_t queries() const { return shared + kQueriesAt; }
   __device__ uint32_t stage(int i) const { return shared + kStagesAt + i * MlaTile::kStageBytes; }
-  // 16 bytes of P for each thread of a warpgroup, 4 times.
+  // 16 bytes of P per thread of a warpgroup, 4 times.
   __device__ uint32_t p() const { return shared + kPAt; }
-  // The reference that P is relative to.
+  // Reference of P.
   __device__ float* row_max() const { return reinterpret_cast<float*>(base + kRowMaxAt); }
-  // Of a work_tile with this parity, by a math warpgroup.
+  // Sums of a math warpgroup for a work tile with this parity.
   __device__ float* sums(int parity, int warpgroup) const {
     return reinterpret_cast<float*>(base + kSumsAt + parity * kSumBytes) + warpgroup * kMlaRows;
   }
   __device__ MlaWorkTile& work_tile(int stage) const {
     return reinterpret_cast<MlaWorkTile*>(base + kScheduleAt)[stage];
   }
-  // Where the CTA stands in the plan; registers are short.
+  // Position of the CTA in the plan, in shared memory because registers are limited.
   __device__ PlanStart& walk() const { return *reinterpret_cast<PlanStart*>(base + kWalkAt); }
 
   __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
@@ -131,20 +132,20 @@ struct MlaShared {
   __device__ uint32_t empty(int stage, int part) const {
     return barrier(kEmptyAt + stage * MlaTile::kParts + part);
   }
-  // P of a KV tile of this warpgroup is there, for the rows of one of its warps.
+  // P of a KV tile of this warpgroup is available, for the rows of one of its warps.
   __device__ uint32_t p_full(int warpgroup, int warp) const {
     return barrier(kPFullAt + 4 * warpgroup + warp);
   }
 
-  // The boxes of a cut KV tile that this warp asked for have come.
+  // The boxes of a partial KV tile that this warp copied have arrived.
   __device__ uint32_t copied(int warp) const { return barrier(kCopiedAt + warp); }
 
-  // Of its present phase; registers are short.
+  // Parity of its current phase, in shared memory because registers are limited.
   __device__ uint32_t& copied_parity(int warp) const {
     return reinterpret_cast<uint32_t*>(base + kCopiedParityAt)[warp];
   }
 
-  // By one thread. How many warps bring a part of a stage, and queries.
+  // Called by one thread. Arguments: warps that load a part of a stage, and warps that load queries.
   __device__ void init_barriers(int num_row_warps, int num_query_warps) const {
     for (int warp = 0; warp < MlaTile::kLoadWarps; ++warp) {
       ptx::mbarrier_init(copied(warp), 1);
@@ -159,7 +160,7 @@ struct MlaShared {
     for (int i = 0; i < MlaTile::kStages; ++i) {
       for (int part = 0; part < MlaTile::kParts; ++part) {
         ptx::mbarrier_init(full(i, part), num_row_warps);
-        // One warpgroup is the last that reads it.
+        // A single warpgroup reads it last.
         ptx::mbarrier_init(empty(i, part), MlaTile::kMathWarps / MlaTile::kMathWarpgroups);
       }
     }
@@ -168,71 +169,71 @@ struct MlaShared {
   }
 };
 
-// The keys that query j of a plain batch (MlaParams) sees: those before what this returns.
+// Returns the end of the keys that query j of a plain batch (MlaParams) sees.
 __device__ __forceinline__ int mla_plain_end(const BatchParams& batch, const RequestSpan& span, int j) {
   return batch.causal ? span.prefix() + j + 1 : span.seqlen_kv;
 }
 
-// An arrival of a warp.
+// Arrives once per warp.
 __device__ __forceinline__ void arrive_as_warp(uint32_t barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
-// By all lanes of a warp: one arrival, once their cp.async have landed.
+// Called by all lanes of a warp: arrives once, after their cp.async copies have finished.
 __device__ __forceinline__ void mla_arrive_after_cp_async(uint32_t barrier) {
   ptx::cp_async_mbarrier_arrive(barrier);
   arrive_as_warp(barrier);
 }
 
-// Where a position's latent row begins in global memory; 0 without a page.
+// Returns the global address of a position's latent row, or 0 without a page.
 __device__ inline uint64_t mla_row_address(const AttentionParams& params, int page, int position,
                                            int element_bytes) {
   if (page < 0) return 0;
   const PagedRows& rows = params.k;
   const int in_page = position & (params.index.page_size - 1);
-  // Tiled kernels only take strides of 32 bits.
+  // Tiled kernels support only 32-bit strides.
   int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows.page_stride), 0);
   offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows.token_stride), offset);
   return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(element_bytes * offset);
 }
 
-// How a partial result of MLA lies in the plan's memory.
+// Memory layout of MLA's partial results.
 
-// As the threads of wgmma have it: of 8 rows after one another the blocks of 16 columns, each of 4 floats of
-// every lane. Lane l has columns 2 (l % 4), the next one, and those 8 further, of row l / 4. So a warp writes
-// and reads 512 bytes that lie next to one another.
+// Layout of the wgmma accumulators: per 8 consecutive rows, blocks of 16 columns with 4 floats of every lane.
+// Lane l has columns 2 (l % 4), 2 (l % 4) + 1, and those plus 8, of row l / 4. So a warp writes and reads 512
+// contiguous bytes.
 inline constexpr int kMlaPartialRows = 8, kMlaPartialColumns = 16;
 inline constexpr int kMlaPartialBlock = kMlaPartialRows * kMlaPartialColumns;
 
 __device__ inline int mla_partial_blocks(int head_dim_v) {
   return (head_dim_v + kMlaPartialColumns - 1) / kMlaPartialColumns;
 }
-// Where the blocks of a row group begin, in floats. `partial_rows`: of every partial result, a multiple of
-// kMlaPartialRows.
+// Returns the start of the blocks of a row group, in floats. `partial_rows`: rows of every partial result, a
+// multiple of kMlaPartialRows.
 __device__ inline int64_t mla_partial_begin(int partial_idx, int partial_rows, int row_group,
                                             int head_dim_v) {
   return (int64_t{partial_idx} * (partial_rows / kMlaPartialRows) + row_group) *
          (mla_partial_blocks(head_dim_v) * kMlaPartialBlock);
 }
 
-// Which work tiles a CTA of MLA on sm_90a has, and the copies of their queries.
+// Work tiles of a CTA of MLA on sm_90a, and the copies of their queries.
 
-// The work_tiles of a CTA, one after another: its share of a streamed plan, else every gridDim.x-th row tile
-// and head. By one thread. Where it stands is in shared memory: registers are short.
+// Iterates over the work tiles of a CTA: its share of a streamed plan, or every gridDim.x-th row tile and
+// head. Used by one thread. The position is in shared memory because registers are limited.
 template <class Plan, bool kPlain>
 class MlaWalk {
  public:
-  // `walk`: as the plan says where the CTA begins, else with the header alone.
+  // `walk`: start of the CTA in the plan, or only the header.
   __device__ MlaWalk(const MlaParams& params, const Plan& cta_plan, PlanStart& walk)
       : params_(params.attention), cta_plan_(cta_plan), walk_(walk) {}
 
-  // Before publish().
+  // Called before publish().
   __device__ void begin() {
     if (!params_.plan.streamed) next_work_tile() = static_cast<int>(blockIdx.x);
   }
 
-  // The next work tile, or that there is none, as soon as `place` is free for it.
+  // Publishes the next work tile, or the end, as soon as the stage of `place` is free.
   __device__ void publish(const MlaShared& shared, const PipelineState& place) {
     ptx::mbarrier_wait(shared.schedule_empty(place.stage), place.parity ^ 1);
     next(shared.work_tile(place.stage));
@@ -264,7 +265,7 @@ class MlaWalk {
     at.head -= params_.num_kv_heads;
   }
 
-  // Heads fastest: CTAs beside one another read the same keys.
+  // Heads vary fastest: neighboring CTAs read the same keys.
   __device__ void next_whole_tile(MlaWorkTile& work_tile) {
     const int work_tile_idx = next_work_tile();
     if (work_tile_idx >= walk_.header.num_row_tiles * params_.num_kv_heads) return;
@@ -272,7 +273,7 @@ class MlaWalk {
     make(work_tile, tile, work_tile_idx % params_.num_kv_heads, {0, tile.num_kv_tiles, -1, true});
     next_work_tile() = work_tile_idx + static_cast<int>(gridDim.x);
   }
-  // Of a whole plan, which has no starts.
+  // Position in a whole plan, which has no CTA starts.
   __device__ int& next_work_tile() const { return walk_.cta.first; }
 
   __device__ void make(MlaWorkTile& work_tile, const RowTile& tile, int head, const KvTileRange& part) const {
@@ -282,7 +283,7 @@ class MlaWalk {
     work_tile.partial_idx = part.partial_idx;
     const WorkTileRows rows(params_, tile, head, params_.plan.tile_rows);
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
-    // The plan may be one of a layer without a window.
+    // The plan may be that of a layer without a window.
     if (!kPlain && (batch.window_left >= 0 || batch.chunk > 0))
       clip_to_layer(work_tile.tile, key_range(batch, rows.span, j_first, j_last));
     const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end;
@@ -298,7 +299,7 @@ class MlaWalk {
     work_tile.num_tiles = max(0, (work_tile.keys.end - work_tile.first_key + kMlaKeys - 1) / kMlaKeys);
   }
 
-  // KV tiles of the work_tile that have keys of this range alone.
+  // Returns the KV tiles of the work tile with keys only from this range.
   __device__ static KeyRange whole_tile_keys(const MlaWorkTile& work_tile, const KeyRange& keys) {
     return {(max(0, keys.begin - work_tile.first_key) + kMlaKeys - 1) / kMlaKeys,
             max(0, keys.end - work_tile.first_key) / kMlaKeys};
@@ -309,20 +310,20 @@ class MlaWalk {
   PlanStart& walk_;
 };
 
-// Copies queries of work tiles, each of `kWarps` warps its part of the rows.
+// Copies queries of work tiles; each of `kWarps` warps copies a part of the rows.
 template <int kWarps, bool kPlain>
 class MlaQueries {
-  // More warps have fewer registers left beside.
+  // With more warps, fewer registers are available.
   static constexpr int kPanelsAtOnce = kWarps > 2 ? 1 : MlaTile::kPanels;
 
  public:
   __device__ MlaQueries(const MlaParams& params, const MlaShared& shared, int warp)
       : mla_(params), params_(params.attention), shared_(shared), warp_(warp) {}
 
-  // `parity`: of the work tile among the CTA's.
+  // `parity`: parity of the work tile's index in the CTA.
   __device__ void copy(const MlaWorkTile& work_tile, uint32_t parity) const {
     ptx::mbarrier_wait(shared_.queries_empty(), parity ^ 1);
-    // Queries are never ready before their kernel.
+    // Queries are written by the previous kernel, so they always wait for it.
     ptx::griddepcontrol_wait();
     if (kPlain || mla_.boxes_queries) {
       copy_boxes(work_tile);
@@ -333,12 +334,12 @@ class MlaQueries {
   }
 
  private:
-  // By TMA. Rows beyond the tile's are other tokens', or zero: they come to nothing.
+  // Copies with TMA. Rows past the tile's end are zero or belong to other tokens; their results are not used.
   __device__ void copy_boxes(const MlaWorkTile& work_tile) const {
     if (lane_ != 0) return;
     if (warp_ != 0) return ptx::mbarrier_arrive(shared_.queries_full());
     const RowTile& tile = work_tile.tile;
-    // A tile's first row is one of its first query's.
+    // A tile's first row belongs to its first query.
     int token = tile.first_token + tile.first_query;
     int head = work_tile.head * params_.group + tile.row_begin - tile.first_query * params_.group;
     if (mla_.queries_in_sequence) {
@@ -356,8 +357,8 @@ class MlaQueries {
     }
   }
 
-  // Columns of q, then those of q_rope. Rows and columns beyond are zero. Eight lanes copy 128 bytes of a
-  // row.
+  // Copies columns of q, then those of q_rope. Rows and columns past the end are zero. Eight lanes copy 128
+  // bytes of a row.
   __device__ void copy_rows(const MlaWorkTile& work_tile) const {
     constexpr int kRowsPerWarp = kMlaRows / kWarps, kRowsAtOnce = 4;
     const WorkTileRows rows(params_, work_tile.tile, work_tile.head, params_.plan.tile_rows);
@@ -388,11 +389,11 @@ class MlaQueries {
   const AttentionParams& params_;
   const MlaShared& shared_;
   const int warp_;
-  // Of more warps read anew, so that what follows from it is in no register meanwhile.
+  // With more warps it is read again at each use, so that derived values are not kept in registers.
   const int lane_ = (kWarps > 2 ? ptx::tid_x() : static_cast<int>(threadIdx.x)) % 32;
 };
 
-// Two warps that bring the queries; the first publishes the work tiles.
+// Two warps that load the queries; the first one publishes the work tiles.
 template <class Plan, bool kPlain>
 class MlaScheduler {
  public:

@@ -42,17 +42,15 @@
 
 #include "attend/kernels/attention/cuda/common/complete_partials.cuh"
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
-#include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan/plan_rules.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/split_kv_barrier.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_loads.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill/prefill_stages.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_tile.cuh"
 #include "attend/kernels/common/cuda/element.cuh"
-#include "attend/kernels/common/cuda/launch.cuh"
-#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
@@ -171,8 +169,11 @@ class VerifyMerge {
 
 // Consumer: one warpgroup, all work tiles.
 template <class T, class Tile>
-class PrefillConsumer {
+class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
   using Shared = PrefillShared<Tile>;
+  using Base = PrefillConsumerBase<Tile, Shared>;
+  using Base::kWarpgroupBarrier, Base::params_, Base::shared_, Base::warpgroup_, Base::queries_at,
+      Base::release, Base::scheduler_barrier_arrive, Base::scheduler_barrier_sync, Base::work_tile_rows;
   // Products with K/V of fp8 are those of f16.
   using Rows = PrefillRows<std::conditional_t<Tile::kConvertsKv, __half, T>, Tile>;
   // Then queries of bf16 become f16, each row scaled by a power of two. Scores get that scale back, and their
@@ -181,8 +182,6 @@ class PrefillConsumer {
                         kScalesScores = kScalesRows || Tile::kHasHeadDescales,
                         kScalesInSoftmax = kScalesScores && !Tile::kHasLogitCap;
   using Splits = std::conditional_t<Tile::kFixedSplits, PrefillSplits<Rows>, NoPrefillSplits>;
-  // Named barriers: two that order the warpgroups' wgmma (ping-pong), then one of each warpgroup alone.
-  static constexpr int kSchedulerBarrier = 1, kWarpgroupBarrier = kSchedulerBarrier + Tile::kConsumers;
   // The only warpgroup of those that verify.
   struct Team {
     __device__ static int thread() { return ptx::tid_x() % 128; }
@@ -192,7 +191,7 @@ class PrefillConsumer {
  public:
   // `warpgroup`: of the consumers.
   __device__ PrefillConsumer(const PrefillParams& params, const Shared& shared, int warpgroup)
-      : prefill_(params), params_(params.attention), shared_(shared), warpgroup_(warpgroup) {}
+      : Base(params, shared, warpgroup), prefill_(params) {}
 
   // The last P V of a work tile and the first QK^T of the next are under way together, and results of the one
   // are written beside the other (kOverlapsEpilogue). Without a work tile before or behind, what is
@@ -292,10 +291,6 @@ class PrefillConsumer {
   // Of the present work tile.
   __device__ __forceinline__ PackedPipelineState<Tile::kQueryStages> queries() const {
     return work_tiles_.template with_stages<Tile::kQueryStages>();
-  }
-  // The consumer's, of a stage.
-  __device__ __forceinline__ uint32_t queries_at(int stage) const {
-    return shared_.queries(stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
   }
 
   // The other consumer has rows, this one none: turns pass, and stages are free.
@@ -547,11 +542,6 @@ class PrefillConsumer {
     }
   }
 
-  // Computed again where it is wanted, since registers are short.
-  __device__ __forceinline__ WorkTileRows work_tile_rows(const PrefillWorkTile& work_tile) const {
-    return {params_, work_tile.tile, work_tile.head, max_work_tile_rows<Tile>(params_)};
-  }
-
   __device__ __forceinline__ void wait_for_keys() const {
     ptx::mbarrier_wait(shared_.keys_full(keys_.stage()), keys_.parity());
     if (Tile::kMayLoadRows && (Tile::kByRows || prefill_.box_rows == 0)) ptx::fence_proxy_async();
@@ -587,26 +577,7 @@ class PrefillConsumer {
   __device__ __forceinline__ void release_queries(const PrefillWorkTile& work_tile) {
     if (!stages_results(work_tile)) release(shared_.queries_empty(queries().stage(), warpgroup_));
   }
-  // One arrival a warp.
-  __device__ __forceinline__ static void release(uint32_t barrier) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-  }
-
-  // Without turns, the warpgroup's own: some barrier keeps the compiler from taking its warps for diverged.
-  __device__ __forceinline__ void scheduler_barrier_sync() const {
-    if constexpr (!Tile::kPingPong) return ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
-    ptx::barrier_sync(kSchedulerBarrier + warpgroup_, 128 * Tile::kConsumers);
-  }
-  __device__ __forceinline__ void scheduler_barrier_arrive() const {
-    if constexpr (!Tile::kPingPong) return;
-    ptx::barrier_arrive(kSchedulerBarrier + (warpgroup_ ^ 1), 128 * Tile::kConsumers);
-  }
-
   const PrefillParams& prefill_;
-  const AttentionParams& params_;
-  const Shared& shared_;
-  const int warpgroup_;
   PackedPipelineState<Tile::kWorkTileStages> work_tiles_;
   // Where what the thread's rows see of the work tile's keys ends. Three warpgroups, and two beside those
   // that convert fp8, have no registers for it.
@@ -646,10 +617,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasPerSm)
     }
     if (threadIdx.x == 32 && params.box_tokens > 0) ptx::prefetch_tensormap(&params.q);
   }
-  ptx::griddepcontrol_wait();
-  write_padding(params.attention, num_planned_tokens<Tile>(params.attention));
-  __syncthreads();
-  const int warp = ptx::warp_uniform(static_cast<int>(threadIdx.x) / 32);
+  const int warp = begin_roles<Tile>(params.attention);
   if (warp >= Tile::kProducerWarps) {
     ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
     PrefillConsumer<T, Tile>(params, shared, (warp - Tile::kProducerWarps) / 4).run();
@@ -681,11 +649,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasPerSm)
 
 template <class T, Element kKv, class Tile>
 void launch_prefill_tile(const PrefillParams& params, int num_ctas, void* stream) {
-  constexpr int kSharedBytes = PrefillShared<Tile>::kBytes;
-  constexpr auto kKernel = prefill_kernel<T, kKv, Tile>;
-  allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
-  launch_dependent<PrefillParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads,
-                                  kSharedBytes, stream, params, "attention");
+  launch_prefill_kernel<prefill_kernel<T, kKv, Tile>, Tile, PrefillShared<Tile>>(params, num_ctas, stream);
 }
 
 template <class T, Element kKv, int kHeadDimQk, int kHeadDimV, bool kDescales>

@@ -4,6 +4,7 @@
 #include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
 #include "attend/kernels/attention/cuda/common/page_lookup.h"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_loads.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill/prefill_stages.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
@@ -100,6 +101,15 @@ struct PrefillTile {
   static constexpr int kProducerWarps = kConvertWarps + kCopyWarps;
   static constexpr int kThreads = 32 * (kProducerWarps + kConsumerWarps);
 
+  // Of PrefillShared, beside PrefillStages: K and V of fp8, the splits that have ended; results that were
+  // staged, and descales; values_copied() and the barriers of fp8.
+  static constexpr int kAddedBytes = 2 * kFp8Stages * kFp8Bytes + kSplitBytes;
+  static constexpr int kStagedBytes =
+      kStoresOutWithTma ? kQueryWarps * kQueryStages * static_cast<int>(sizeof(StagedResults)) : 0;
+  static constexpr int kAddedWorkTileBytes =
+      kStagedBytes + (kHasHeadDescales ? kWorkTileStages * static_cast<int>(sizeof(HeadDescales)) : 0);
+  static constexpr int kAddedBarriers = 1 + 4 * kFp8Stages;
+
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
   static constexpr int kProducerRegisters = kVerifies ? 72 : 56, kConvertRegisters = 40;
@@ -119,47 +129,23 @@ struct PrefillTile {
 };
 
 template <class Tile>
-struct PrefillShared {
-  static constexpr int kQueriesAt = 0;
-  static constexpr int kKeysAt = kQueriesAt + Tile::kQueryStages * Tile::kQueryBytes;
-  static constexpr int kValuesAt = kKeysAt + Tile::kKeyStages * Tile::kKeyBytes;
-  static constexpr int kFp8KeysAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
+struct PrefillShared : PrefillStages<Tile> {
+  using Stages = PrefillStages<Tile>;
+  using Stages::base, Stages::shared, Stages::added_barrier;
+  static constexpr int kFp8KeysAt = Stages::kAddedAt;
   static constexpr int kFp8ValuesAt = kFp8KeysAt + Tile::kFp8Stages * Tile::kFp8Bytes;
   static constexpr int kSplitsAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8Bytes;
-  static constexpr int kWorkTilesAt = kSplitsAt + Tile::kSplitBytes;
-  static constexpr int kStagedAt =
-      kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
-  static constexpr int kStagedBytes = Tile::kStoresOutWithTma ? Tile::kQueryWarps * Tile::kQueryStages *
-                                                                    static_cast<int>(sizeof(StagedResults))
-                                                              : 0;
-  static constexpr int kDescalesAt = kStagedAt + kStagedBytes;
-  static constexpr int kDescalesBytes =
-      Tile::kHasHeadDescales ? Tile::kWorkTileStages * static_cast<int>(sizeof(HeadDescales)) : 0;
-  static constexpr int kBarriersAt = kDescalesAt + kDescalesBytes;
-  static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
-  static constexpr int kFp8Barrier =
-      2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + 2 * Tile::kKeyStages + 2 * Tile::kStages + 1;
-  static constexpr int kNumBarriers = kFp8Barrier + 4 * Tile::kFp8Stages;
-  static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
-  static_assert(kBytes <= 227 * 1024);
+  static constexpr int kStagedAt = Stages::kAddedWorkTilesAt;
+  static constexpr int kDescalesAt = kStagedAt + Tile::kStagedBytes;
 
-  char* base;
-  uint32_t shared;  // its address in the shared window
+  __device__ explicit PrefillShared(char* memory) : Stages(memory) {}
 
-  __device__ explicit PrefillShared(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
-
-  __device__ uint32_t queries(int stage) const { return shared + kQueriesAt + stage * Tile::kQueryBytes; }
-  __device__ uint32_t keys(int stage) const { return shared + kKeysAt + stage * Tile::kKeyBytes; }
-  __device__ uint32_t values(int stage) const { return shared + kValuesAt + stage * Tile::kValueBytes; }
   __device__ uint32_t fp8_keys(int stage) const { return shared + kFp8KeysAt + stage * Tile::kFp8Bytes; }
   __device__ uint32_t fp8_values(int stage) const { return shared + kFp8ValuesAt + stage * Tile::kFp8Bytes; }
   // Of the present thread of a consumer: [four columns, thread] of float4.
   __device__ float4* splits(int consumer) const {
     return reinterpret_cast<float4*>(base + kSplitsAt) + consumer * (Tile::kHeadDimV / 8 * 128) +
            ptx::tid_x() % 128;
-  }
-  __device__ PrefillWorkTile& work_tile(int stage) const {
-    return reinterpret_cast<PrefillWorkTile*>(base + kWorkTilesAt)[stage];
   }
   // What lies in a stage of queries, for one of the warps that load them.
   __device__ StagedResults& staged(int warp, int stage) const {
@@ -170,26 +156,9 @@ struct PrefillShared {
     return reinterpret_cast<HeadDescales*>(base + kDescalesAt)[stage];
   }
 
-  __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
-  // The work tile is written; all warps are done with it.
-  __device__ uint32_t work_tile_full(int stage) const { return barrier(stage); }
-  __device__ uint32_t work_tile_empty(int stage) const { return barrier(Tile::kWorkTileStages + stage); }
-  // Of a consumer's queries.
-  __device__ uint32_t queries_full(int stage, int consumer) const {
-    return barrier(2 * Tile::kWorkTileStages + stage * Tile::kConsumers + consumer);
-  }
-  __device__ uint32_t queries_empty(int stage, int consumer) const {
-    return queries_full(stage, consumer) + 8 * kNumQueryBarriers;
-  }
-  __device__ uint32_t keys_full(int stage) const {
-    return barrier(2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + stage);
-  }
-  __device__ uint32_t keys_empty(int stage) const { return keys_full(Tile::kKeyStages + stage); }
-  __device__ uint32_t values_full(int stage) const { return keys_full(2 * Tile::kKeyStages + stage); }
-  __device__ uint32_t values_empty(int stage) const { return values_full(Tile::kStages + stage); }
   // For the producer of values alone.
-  __device__ uint32_t values_copied() const { return values_full(2 * Tile::kStages); }
-  __device__ uint32_t fp8_keys_full(int stage) const { return barrier(kFp8Barrier + stage); }
+  __device__ uint32_t values_copied() const { return added_barrier(0); }
+  __device__ uint32_t fp8_keys_full(int stage) const { return added_barrier(1 + stage); }
   __device__ uint32_t fp8_keys_empty(int stage) const { return fp8_keys_full(Tile::kFp8Stages + stage); }
   __device__ uint32_t fp8_values_full(int stage) const { return fp8_keys_full(2 * Tile::kFp8Stages + stage); }
   __device__ uint32_t fp8_values_empty(int stage) const {
@@ -200,22 +169,14 @@ struct PrefillShared {
   __device__ void init_barriers(bool by_rows) const {
     const int load_warps = by_rows ? Tile::kRowWarps : Tile::kLoadWarps;
     const int arrivals = by_rows ? 32 * Tile::kRowWarps : Tile::kWarpsPerOperand;  // of keys, and of values
-    for (int stage = 0; stage < Tile::kWorkTileStages; ++stage) {
-      ptx::mbarrier_init(work_tile_full(stage), 1);
-      ptx::mbarrier_init(work_tile_empty(stage), Tile::kConsumerWarps + Tile::kConvertWarps + load_warps);
-    }
-    for (int stage = 0; stage < Tile::kQueryStages; ++stage)
-      for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
-        ptx::mbarrier_init(queries_full(stage, consumer), 1);
-        ptx::mbarrier_init(queries_empty(stage, consumer), Tile::kConsumerWarps / Tile::kConsumers);
-      }
+    this->init_work_tile_barriers(Tile::kConsumerWarps + Tile::kConvertWarps + load_warps);
     for (int stage = 0; stage < Tile::kKeyStages; ++stage) {
-      ptx::mbarrier_init(keys_full(stage), arrivals);
-      ptx::mbarrier_init(keys_empty(stage), Tile::kConsumerWarps);
+      ptx::mbarrier_init(this->keys_full(stage), arrivals);
+      ptx::mbarrier_init(this->keys_empty(stage), Tile::kConsumerWarps);
     }
     for (int stage = 0; stage < Tile::kStages; ++stage) {
-      ptx::mbarrier_init(values_full(stage), arrivals);
-      ptx::mbarrier_init(values_empty(stage), Tile::kConsumerWarps);
+      ptx::mbarrier_init(this->values_full(stage), arrivals);
+      ptx::mbarrier_init(this->values_empty(stage), Tile::kConsumerWarps);
     }
     ptx::mbarrier_init(values_copied(), 1);
     for (int stage = 0; stage < Tile::kFp8Stages; ++stage) {

@@ -29,15 +29,13 @@
 #include <cuda_fp8.h>
 
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
-#include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_loads.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_softmax.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill/prefill_stages.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_e4m3/prefill_e4m3_layout.h"
-#include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
-#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/fp8.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
@@ -56,7 +54,7 @@ template <int kQk, int kV>
 struct PrefillE4m3Tile {
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kElementBytes = 1, kRows = kPrefillRows;
-  static constexpr bool kSupportsInlinePlan = false, kVerifies = false;
+  static constexpr bool kSupportsInlinePlan = false, kVerifies = false, kPingPong = true;
   static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
   static constexpr int kPartsPerTile = 1;
   static constexpr int kMaxBoxRows = kMaxFp8BoxRows;
@@ -74,6 +72,9 @@ struct PrefillE4m3Tile {
   static constexpr int kKeyBytes = kQkPanels * kKeyPanelBytes;
   static constexpr int kValueBytes = kVPanels * kKeyPanelBytes;
   static constexpr int kTransposedBytes = kHeadDimV * kPanelRowBytes;
+  // Of PrefillE4m3Shared, beside PrefillStages.
+  static constexpr int kAddedBytes = kTransposedStages * kTransposedBytes, kAddedWorkTileBytes = 0;
+  static constexpr int kAddedBarriers = 2 * kTransposedStages;
 
   // Warps by role; each consumer warpgroup has a warp that loads its queries.
   static constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
@@ -98,74 +99,27 @@ struct PrefillE4m3Tile {
 };
 
 template <class Tile>
-struct PrefillE4m3Shared {
-  static constexpr int kQueriesAt = 0;
-  static constexpr int kKeysAt = kQueriesAt + Tile::kQueryStages * Tile::kQueryBytes;
-  static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
-  static constexpr int kTransposedAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
-  static constexpr int kWorkTilesAt = kTransposedAt + Tile::kTransposedStages * Tile::kTransposedBytes;
-  static constexpr int kBarriersAt =
-      kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
-  static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
-  static constexpr int kKeysBarrier = 2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers;
-  static constexpr int kTransposedBarrier = kKeysBarrier + 4 * Tile::kStages;
-  static constexpr int kNumBarriers = kTransposedBarrier + 2 * Tile::kTransposedStages;
-  static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
-  static_assert(kBytes <= 227 * 1024 && kBarriersAt % 8 == 0);
+struct PrefillE4m3Shared : PrefillStages<Tile> {
+  using Stages = PrefillStages<Tile>;
 
-  char* base;
-  uint32_t shared;  // its address in the shared window
+  __device__ explicit PrefillE4m3Shared(char* memory) : Stages(memory) {}
 
-  __device__ explicit PrefillE4m3Shared(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
-
-  __device__ uint32_t queries(int stage) const { return shared + kQueriesAt + stage * Tile::kQueryBytes; }
-  __device__ uint32_t keys(int stage) const { return shared + kKeysAt + stage * Tile::kKeyBytes; }
-  // Values as they come.
-  __device__ uint32_t values(int stage) const { return shared + kValuesAt + stage * Tile::kValueBytes; }
   __device__ uint32_t transposed(int stage) const {
-    return shared + kTransposedAt + stage * Tile::kTransposedBytes;
+    return this->shared + Stages::kAddedAt + stage * Tile::kTransposedBytes;
   }
-  __device__ PrefillWorkTile& work_tile(int stage) const {
-    return reinterpret_cast<PrefillWorkTile*>(base + kWorkTilesAt)[stage];
-  }
-
-  __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
-  // The work tile is written; all warps are done with it.
-  __device__ uint32_t work_tile_full(int stage) const { return barrier(stage); }
-  __device__ uint32_t work_tile_empty(int stage) const { return barrier(Tile::kWorkTileStages + stage); }
-  // Of a consumer's queries.
-  __device__ uint32_t queries_full(int stage, int consumer) const {
-    return barrier(2 * Tile::kWorkTileStages + stage * Tile::kConsumers + consumer);
-  }
-  __device__ uint32_t queries_empty(int stage, int consumer) const {
-    return queries_full(stage, consumer) + 8 * kNumQueryBarriers;
-  }
-  __device__ uint32_t keys_full(int stage) const { return barrier(kKeysBarrier + stage); }
-  __device__ uint32_t keys_empty(int stage) const { return keys_full(Tile::kStages + stage); }
-  __device__ uint32_t values_full(int stage) const { return keys_full(2 * Tile::kStages + stage); }
-  __device__ uint32_t values_empty(int stage) const { return keys_full(3 * Tile::kStages + stage); }
-  __device__ uint32_t transposed_full(int stage) const { return barrier(kTransposedBarrier + stage); }
+  __device__ uint32_t transposed_full(int stage) const { return this->added_barrier(stage); }
   __device__ uint32_t transposed_empty(int stage) const {
     return transposed_full(Tile::kTransposedStages + stage);
   }
 
   // By one thread.
   __device__ void init_barriers() const {
-    for (int stage = 0; stage < Tile::kWorkTileStages; ++stage) {
-      ptx::mbarrier_init(work_tile_full(stage), 1);
-      ptx::mbarrier_init(work_tile_empty(stage),
-                         Tile::kConsumerWarps + Tile::kLoadWarps + Tile::kTransposeWarps);
-    }
-    for (int stage = 0; stage < Tile::kQueryStages; ++stage)
-      for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
-        ptx::mbarrier_init(queries_full(stage, consumer), 1);
-        ptx::mbarrier_init(queries_empty(stage, consumer), Tile::kConsumerWarps / Tile::kConsumers);
-      }
+    this->init_work_tile_barriers(Tile::kConsumerWarps + Tile::kLoadWarps + Tile::kTransposeWarps);
     for (int stage = 0; stage < Tile::kStages; ++stage) {
-      ptx::mbarrier_init(keys_full(stage), 1);
-      ptx::mbarrier_init(values_full(stage), 1);
-      ptx::mbarrier_init(keys_empty(stage), Tile::kConsumerWarps);
-      ptx::mbarrier_init(values_empty(stage), Tile::kTransposeWarps);
+      ptx::mbarrier_init(this->keys_full(stage), 1);
+      ptx::mbarrier_init(this->values_full(stage), 1);
+      ptx::mbarrier_init(this->keys_empty(stage), Tile::kConsumerWarps);
+      ptx::mbarrier_init(this->values_empty(stage), Tile::kTransposeWarps);
     }
     for (int stage = 0; stage < Tile::kTransposedStages; ++stage) {
       ptx::mbarrier_init(transposed_full(stage), Tile::kTransposeWarps);
@@ -456,18 +410,17 @@ class PrefillE4m3Epilogue : PrefillResults {
 
 // Consumer: one warpgroup, all work tiles. As PrefillConsumer, but for values that come transposed.
 template <class Tile>
-class PrefillE4m3Consumer {
+class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
   using Shared = PrefillE4m3Shared<Tile>;
+  using Base = PrefillConsumerBase<Tile, Shared>;
+  using Base::kWarpgroupBarrier, Base::params_, Base::shared_, Base::warpgroup_, Base::queries_at,
+      Base::release, Base::scheduler_barrier_arrive, Base::scheduler_barrier_sync, Base::work_tile_rows;
   using Rows = PrefillE4m3Rows<Tile>;
-  // Named barriers: two that order the warpgroups' wgmma (ping-pong), then one of each warpgroup alone.
-  static constexpr int kSchedulerBarrier = 1, kWarpgroupBarrier = kSchedulerBarrier + Tile::kConsumers;
 
  public:
   // `warpgroup`: of the consumers.
   __device__ PrefillE4m3Consumer(const PrefillParams& params, const Shared& shared, int warpgroup)
-      : params_(params.attention),
-        shared_(shared),
-        warpgroup_(warpgroup),
+      : Base(params, shared, warpgroup),
         cp_async_rows_(params.box_rows == 0),
         cp_async_queries_(params.box_tokens == 0) {}
 
@@ -492,7 +445,7 @@ class PrefillE4m3Consumer {
   }
 
   __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile, const HeadDescales& descales) {
-    const uint32_t q = shared_.queries(queries_.stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
+    const uint32_t q = queries_at(queries_.stage);
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
     const KeyRange full{ptx::warp_uniform(work_tile.full.begin), ptx::warp_uniform(work_tile.full.end)};
     int first_key = ptx::warp_uniform(work_tile.first_key);
@@ -576,11 +529,6 @@ class PrefillE4m3Consumer {
     rows.raise_max(get_softmax_scale_log2(descales));
   }
 
-  // Computed again where it is wanted, since registers are short.
-  __device__ __forceinline__ WorkTileRows work_tile_rows(const PrefillWorkTile& work_tile) const {
-    return {params_, work_tile.tile, work_tile.head, Tile::kRows};
-  }
-
   __device__ __forceinline__ void wait_for_keys() const {
     ptx::mbarrier_wait(shared_.keys_full(keys_.stage), keys_.parity);
     if (cp_async_rows_) ptx::fence_proxy_async();
@@ -603,12 +551,6 @@ class PrefillE4m3Consumer {
     release(shared_.queries_empty(queries_.stage, warpgroup_));
     queries_.advance(Tile::kQueryStages);
   }
-  // One arrival a warp.
-  __device__ __forceinline__ static void release(uint32_t barrier) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-  }
-
   // In a loop that ends at once, which the compiler does not know: it moves neither exponentials nor the
   // barrier across one.
   __device__ __forceinline__ void arrive_next_if(bool arrives) const {
@@ -618,16 +560,7 @@ class PrefillE4m3Consumer {
       if (arrives) scheduler_barrier_arrive();
     } while (again != 0);
   }
-  __device__ __forceinline__ void scheduler_barrier_sync() const {
-    ptx::barrier_sync(kSchedulerBarrier + warpgroup_, 128 * Tile::kConsumers);
-  }
-  __device__ __forceinline__ void scheduler_barrier_arrive() const {
-    ptx::barrier_arrive(kSchedulerBarrier + (warpgroup_ ^ 1), 128 * Tile::kConsumers);
-  }
 
-  const AttentionParams& params_;
-  const Shared& shared_;
-  const int warpgroup_;
   const bool cp_async_rows_, cp_async_queries_;
   PipelineState queries_, keys_, values_;  // values: transposed
 };
@@ -639,10 +572,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   extern __shared__ __align__(kSwizzleAtom) char memory[];
   const Shared shared(memory);
   if (threadIdx.x == 0) shared.init_barriers();
-  ptx::griddepcontrol_wait();
-  write_padding(params.attention, num_planned_tokens<Tile>(params.attention));
-  __syncthreads();
-  const int warp = ptx::warp_uniform(static_cast<int>(threadIdx.x) / 32);
+  const int warp = begin_roles<Tile>(params.attention);
   if (warp < Tile::kProducerWarps) {
     ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
     if (warp == 0)
@@ -663,11 +593,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 template <int kHeadDimQk, int kHeadDimV>
 void launch_prefill_e4m3(const PrefillParams& params, int num_ctas, void* stream) {
   using Tile = PrefillE4m3Tile<kHeadDimQk, kHeadDimV>;
-  constexpr int kSharedBytes = PrefillE4m3Shared<Tile>::kBytes;
-  constexpr auto kKernel = prefill_e4m3_kernel<Tile>;
-  allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
-  launch_dependent<PrefillParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads,
-                                  kSharedBytes, stream, params, "attention");
+  launch_prefill_kernel<prefill_e4m3_kernel<Tile>, Tile, PrefillE4m3Shared<Tile>>(params, num_ctas, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,7 +1,7 @@
-// Epilogue of the batch-invariant GEMM on sm_90a: bias, SiLU or what out holds, rounding, stores. A thread of
-// a warpgroup holds rows l / 4 and l / 4 + 8 of its warp's 16, and of every eight rows of W 2 (l % 4) and the
-// next (wgmma_products.cuh.in). The four lanes of a row exchange theirs, so that each stores eight features:
-// 16 bytes.
+// Epilogue of the batch-invariant GEMM on sm_90a: bias, SiLU or accumulation into out, rounding, stores. A
+// thread of a warpgroup holds rows l / 4 and l / 4 + 8 of its warp's 16 rows and, for every eight rows of W,
+// rows 2 (l % 4) and 2 (l % 4) + 1 (wgmma_products.cuh.in). The four lanes of a row exchange values so that
+// each stores eight features: 16 bytes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,13 +16,13 @@ namespace attend::kernels::cuda::sm90 {
 
 template <int kTileFeatures>
 class BatchInvariantEpilogue {
-  static constexpr int kFeatures = 8;                        // of a group
-  static constexpr int kGroups = kTileFeatures / kFeatures;  // of rows of W
+  static constexpr int kFeatures = 8;                        // per group
+  static constexpr int kGroups = kTileFeatures / kFeatures;  // groups of rows of W
 
  public:
   using Totals = float[kTileFeatures / 2];
 
-  // Of the tile of x and W that begins there.
+  // Constructs the epilogue for the tile that starts at `row` of x and `weight_row` of W.
   __device__ __forceinline__ BatchInvariantEpilogue(const BatchInvariantGemmParams& params, int row,
                                                     int weight_row)
       : params_(params),
@@ -41,8 +41,8 @@ class BatchInvariantEpilogue {
  private:
   static constexpr int kColumnQuads = (kGroups + 3) / 4;
 
-  // Of the first of this lane's two rows of W of a group. Gated, groups of gate and of up alternate, and
-  // behind the gate's rows come as many of up.
+  // Returns the first of this lane's two rows of W of a group. If gated, groups of gate and of up alternate,
+  // and the up rows of W follow after all gate rows.
   __device__ __forceinline__ int group_weight_row(int group) const {
     if (!params_.gated) return weight_row_ + group * kFeatures + lane_ % 4 * 2;
     return group % 2 * params_.out_features + weight_row_ / 2 + group / 2 * kFeatures + lane_ % 4 * 2;
@@ -59,7 +59,8 @@ class BatchInvariantEpilogue {
         totals[4 * group + 2 + i] += bias;
       }
   }
-  // As the skinny GEMM computes it. Group g of the output takes the place of group g of W.
+  // Computes silu(gate) * up like the skinny GEMM. Group g of the output overwrites the totals of group g of
+  // W.
   __device__ __forceinline__ void gate(Totals& totals) const {
 #pragma unroll
     for (int group = 0; group < kGroups / 2; ++group)
@@ -75,14 +76,14 @@ class BatchInvariantEpilogue {
     return (params_.gated ? weight_row_ / 2 : weight_row_) + group * kFeatures;
   }
 
-  // Where this lane has a group of the row or that eight below.
+  // Returns the address of this lane's group of the row, or of the row eight below.
   __device__ __forceinline__ uint4* place_of(int group, int high) const {
     const int row = row_ + 8 * high, feature = group_feature(group);
     if (row >= params_.num_rows || group >= num_groups() || feature >= params_.out_features) return nullptr;
     return reinterpret_cast<uint4*>(static_cast<uint16_t*>(params_.out) + row * params_.out_stride + feature);
   }
 
-  // Lane q of four stores group q of each four. What out holds is asked for two fours ahead.
+  // Lane q of four stores group q of each four. The contents of out are loaded two groups of four ahead.
   __device__ __forceinline__ void write_groups(const Totals& totals) const {
     uint4 before[kColumnQuads][2] = {};
     const auto load = [&](int quad) {
@@ -120,7 +121,7 @@ class BatchInvariantEpilogue {
     }
   }
 
-  // Two neighboring features at a time, whose places are aligned or not.
+  // Writes two neighboring features at a time, with or without alignment.
   __device__ __forceinline__ void write_pairs(const Totals& totals) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
@@ -156,7 +157,7 @@ class BatchInvariantEpilogue {
     *out = static_cast<uint16_t>(packed(pair));
   }
 
-  // Word i of lane q of four becomes word q of lane i.
+  // Exchanges words: word i of lane q of four becomes word q of lane i.
   __device__ __forceinline__ void transpose(uint32_t (&words)[4]) const {
     const auto exchange = [&](uint32_t& low, uint32_t& high, int step) {
       const bool upper = (lane_ & step) != 0;

@@ -19,7 +19,7 @@ void batch_invariant_gemm(const LinearArgs& args, bool gated, Stream& stream) {
 
 void batch_invariant_gemm(const LinearArgs& args, bool gated, const BatchInvariantGemmShape& shape,
                           Stream& stream) {
-  constexpr int64_t kBoxRows = 8;  // swizzled together
+  constexpr int64_t kBoxRows = 8;  // rows that are swizzled together
   const attend::cuda::DeviceScope scope(stream.device);
   const BatchInvariantGemmTile& tile = shape.tile;
   const int64_t num_rows = args.x.shape[0], last_rows = num_rows - (num_rows - 1) / tile.rows * tile.rows;

@@ -1,18 +1,18 @@
-// Batch-invariant GEMM on sm_90a: out = x W^T for more rows than the skinny GEMM takes, or silu(gate) * up of
-// its halves, with TMA and wgmma, bit for bit what the skinny GEMM computes of the same row: K-blocks come in
-// the same order (KBlockOrder), and wgmma adds the products of 16 inputs as mma.sync does. That is nowhere
-// written, but seen in 24,576 sums of inputs near 1 and of such that differ by 2^48, and
-// linear_invariant_test holds both kernels to it.
+// Batch-invariant GEMM on sm_90a: out = x W^T, or silu(gate) * up of its halves, for more rows than the
+// skinny GEMM supports, with TMA and wgmma. Bit for bit equal to the skinny GEMM of each row: K-blocks are in
+// the same order (KBlockOrder), and wgmma adds the products of 16 inputs like mma.sync. NVIDIA does not
+// document this; it holds in 24,576 sums of inputs near 1 and of inputs that differ by 2^48.
+// linear_invariant_test checks that both kernels agree.
 //
 //   tile        192 or 128 rows x 32 to 128 features, K-blocks of 64; persistent CTAs
-//   warps       3 (2) warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n(features)k16); of one
-//               more, a thread produces W and one x by TMA
-//   registers   160 (240) a consumer thread, 24 a producer thread (setmaxnreg); launched with 128 (168)
-//   shared      stages of 8 KB for 64 rows and 1 KB for 8 features, 5 to 11 of them; 1 KB for mbarriers
-//   bytes       of a stage. Slices whose partial sums there are registers for come together, so that up to
-//               1 KB of a row is read in one go: memory gives 128 bytes of every KB slowly
-//   bound       many rows: tensor cores and the card's power. To 128 rows: reading W, or the 45 bytes a cycle
-//               that an SM takes
+//   warps       3 (2) consumer warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n(features)k16);
+//               in one producer warpgroup, one thread loads W and one loads x with TMA
+//   registers   160 (240) per consumer thread, 24 per producer thread (setmaxnreg); launched with 128 (168)
+//   shared      stages of 8 KB per 64 rows and 1 KB per 8 features, 5 to 11 of them; 1 KB for mbarriers
+//   bytes       those of a stage. Slices of K with partial sums that fit in registers are loaded together, so
+//               that up to 1 KB of a row is read in one go: reading 128 bytes of every KB is slow
+//   bound       many rows: tensor cores and the card's power limit. Up to 128 rows: reading W, or the 45
+//               bytes per cycle that an SM can load
 #pragma once
 
 #include "attend/base/error.h"
@@ -33,13 +33,13 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// A CTA's tile of the output, and its stages: a K-block of x and one of W each.
+// Output tile of a CTA, and its stages with a K-block of x and one of W each.
 template <int kTileRows_, int kTileFeatures_>
 struct BatchInvariantGemmConfig {
   static constexpr int kTileRows = kTileRows_, kTileFeatures = kTileFeatures_;
   static constexpr int kWarpgroups = kTileRows / 64, kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
-  // Of a thread; a launch shares the 65,536 of an SM among all evenly.
+  // Per thread. A launch distributes the 65,536 registers of an SM evenly over all threads.
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 240, kProducerRegisters = 24;
   static_assert(128 * (kWarpgroups * kConsumerRegisters + kProducerRegisters) <=
                 kThreads * (65536 / kThreads / 8 * 8));
@@ -49,8 +49,8 @@ struct BatchInvariantGemmConfig {
   static constexpr int kStages = (kMaxSharedBytes - kBarrierBytes) / kStageBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes + kBarrierBytes;
   using Stages = KBlockStages<kStages, kXBytes, kWeightBytes>;
-  static constexpr int kAccumulators = kTileFeatures / 2;  // of a thread
-  // Slices whose partial sums there are registers for, beside those of the slices before.
+  static constexpr int kAccumulators = kTileFeatures / 2;  // per thread
+  // Slices with partial sums in registers at the same time, in addition to the totals of the previous slices.
   static constexpr int kMaxSums = kWarpgroups == 3 ? 128 : 168;
   static constexpr int kSlicesAtOnce = kKSlices * kAccumulators <= kMaxSums ? kKSlices
                                        : 5 * kAccumulators <= kMaxSums      ? 4
@@ -70,7 +70,7 @@ class BatchInvariantGemmCta {
 
   __device__ __forceinline__ void run() {
     begin_cta</*kCluster=*/false>([&] {
-      // By the producers of x and of W.
+      // Arrivals of the producers of x and of W.
       stages_.init_barriers(2, Config::kConsumerWarps);
     });
     run_roles<Config>(
@@ -82,7 +82,7 @@ class BatchInvariantGemmCta {
   }
 
  private:
-  // The first row and feature of a tile.
+  // First row and feature of a tile.
   struct Origin {
     int row, feature;
   };
@@ -96,8 +96,8 @@ class BatchInvariantGemmCta {
   __device__ static int first_tile() { return static_cast<int>(blockIdx.x); }
   __device__ static int num_ctas() { return static_cast<int>(gridDim.x); }
 
-  // Rasterization: tiles that run at the same time share x and W in L2. kRowTilesTogether row tiles, then
-  // the next feature tile. Feature: a row of W.
+  // Rasterization: tiles that run concurrently share x and W in L2. kRowTilesTogether row tiles come first,
+  // then the next feature tile. `feature` is a row of W.
   __device__ __forceinline__ Origin tile_origin(int tile) const {
     constexpr int kRowTilesTogether = 8;
     const int group_tiles = kRowTilesTogether * num_feature_tiles();
@@ -107,8 +107,8 @@ class BatchInvariantGemmCta {
             .feature = tile % group_tiles / together * Config::kTileFeatures};
   }
 
-  // Calls copy(stage, origin, first input) for all K-blocks of all tiles, each when the stage is free: the
-  // K-blocks of kSlicesAtOnce slices, then those of the next.
+  // Calls copy(stage, origin, first input) for all K-blocks of all tiles when the stage is free: first the
+  // K-blocks of kSlicesAtOnce slices, then those of the next slices.
   template <class Copy>
   __device__ __forceinline__ void fill_stages(const Copy& copy) const {
     constexpr int kAtOnce = Config::kSlicesAtOnce;
@@ -125,7 +125,7 @@ class BatchInvariantGemmCta {
     }
   }
 
-  // Producer of W, which does not depend on the kernel before.
+  // Producer of W, which does not depend on the previous kernel.
   __device__ __forceinline__ void produce_weights() const {
     const uint64_t policy =
         num_row_tiles() > 1 ? ptx::createpolicy_evict_last() : ptx::createpolicy_evict_first();
@@ -140,8 +140,8 @@ class BatchInvariantGemmCta {
     });
   }
 
-  // Producer of x. The last row tile has a map of its own, since rows outside of x take TMA longer than
-  // others; what a stage holds in their place goes into sums that nobody writes.
+  // Producer of x. The last row tile has its own tensor map, since TMA is slower for boxes with rows outside
+  // of x. The stale rows of a stage affect only sums that are not written.
   __device__ __forceinline__ void produce_x() const {
     const uint64_t policy = ptx::createpolicy_evict_last();
     ptx::griddepcontrol_wait();
@@ -168,7 +168,8 @@ class BatchInvariantGemmCta {
     }
   }
 
-  // By a warpgroup that has no rows, whose stages wait for it all the same.
+  // Advances through the stages without multiplying: for a warpgroup without rows, whose arrivals the stages
+  // need.
   __device__ __forceinline__ void skip(PipelineState& state) const {
     for (int i = 0; i < params_.num_k_blocks; ++i) {
       ptx::mbarrier_wait(stages_.full(state.stage), state.parity);
@@ -189,7 +190,7 @@ class BatchInvariantGemmCta {
         for (int slice = 0; slice < kAtOnce; ++slice) {
           if (round + slice >= params_.num_k_blocks) break;
           multiply_k_block(partial[slice], warpgroup, state.stage, state.parity, round > first);
-          // The wgmma of the K-block before have ended, and its stage is free.
+          // The previous K-block's wgmma has finished, so its stage is free.
           ptx::wgmma_wait_group<1>();
           if (last_stage >= 0) release(last_stage);
           last_stage = state.stage;
@@ -205,7 +206,7 @@ class BatchInvariantGemmCta {
         for (int n = 0; n < Config::kAccumulators; ++n) total[n] += partial[slice][n];
       }
     }
-    // Not kept so long: the accumulators want all registers.
+    // Recomputed here, since the accumulators need all registers.
     const Origin origin = tile_origin(tile);
     BatchInvariantEpilogue<Config::kTileFeatures>(params_, origin.row, origin.feature).write(total);
   }
@@ -242,7 +243,7 @@ void launch_batch_invariant_gemm(const BatchInvariantGemmParams& params, const B
                                  void* stream) {
   if constexpr (kIndex == kBatchInvariantTiles.size()) {
     fail(ErrorCode::kInvalidArgument, "batch-invariant GEMM: tiles of ", shape.tile.rows, " x ",
-         shape.tile.features, ": there is no kernel for them");
+         shape.tile.features, ": no kernel for this shape");
   } else {
     constexpr BatchInvariantGemmTile kTile = kBatchInvariantTiles[kIndex];
     if (shape.tile != kTile) return launch_batch_invariant_gemm<T, kIndex + 1>(params, shape, stream);

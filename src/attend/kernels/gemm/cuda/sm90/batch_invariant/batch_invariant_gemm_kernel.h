@@ -1,4 +1,4 @@
-// The batch-invariant GEMM of sm_90a: what crosses to the device, and the launches.
+// Batch-invariant GEMM of sm_90a: parameters and launches.
 #pragma once
 
 #include <cuda.h>
@@ -12,23 +12,22 @@ namespace attend::kernels::cuda::sm90 {
 // out = x weight^T (+ bias) (+ out), or silu(gate) * up of its two halves.
 struct BatchInvariantGemmParams {
   CUtensorMap x, last_x;  // [K-block, rows], boxes of a tile's rows, and of last_box_rows
-  // [K-block, rows] in boxes of a tile's features; gated [K-block, 8 rows, gate and up, pairs].
+  // [K-block, rows] in boxes of a tile's features; if gated [K-block, 8 rows, gate and up, pairs].
   CUtensorMap weight;
   DeviceVector bias;
-  void* out;  // row r begins at element r * out_stride
+  void* out;  // row r starts at element r * out_stride
   int64_t out_stride;
   int32_t num_rows, num_weight_rows, out_features;
   int32_t num_k_blocks;   // of 64 inputs
-  int32_t last_box_rows;  // those of the last row tile, rounded up to eight
+  int32_t last_box_rows;  // rows of the last row tile, rounded up to eight
   bool gated;
-  bool accumulate;     // not gated: what out holds is added
-  bool out_in_groups;  // out is of 16 bits, and groups of eight features begin at multiples of 16 bytes
-  bool out_in_pairs;   // out is of float32, and pairs of features begin at multiples of 8 bytes
+  bool accumulate;     // not gated: adds to the contents of out
+  bool out_in_groups;  // out is 16-bit, and groups of eight features start at multiples of 16 bytes
+  bool out_in_pairs;   // out is float32, and pairs of features start at multiples of 8 bytes
   Element out_element;
 };
 
-// Throws Error(kInvalidArgument) for a tile that there is no kernel for, Error(kDevice) when the launch
-// fails.
+// Throws Error(kInvalidArgument) for a tile without a kernel, and Error(kDevice) if the launch fails.
 void launch_batch_invariant_gemm_bf16(const BatchInvariantGemmParams& params,
                                       const BatchInvariantGemmShape& shape, void* stream);
 void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params,

@@ -6,12 +6,13 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-// Cycles of a K-block of a tile: what the tensor cores take, or what the SM takes for its bytes, or what its
-// share of memory does for those of the weight where one tile alone reads them.
+// Cycles per K-block of a tile: the maximum of tensor-core time, of the SM's load time, and of the time of
+// its share of memory bandwidth for the weight if only one tile reads it.
 double k_block_cycles(const BatchInvariantGemmTile& tile, int64_t num_rows) {
-  constexpr double kTensorShare = 0.75;  // of the tensor cores' rate, that wgmma of these widths reach
+  constexpr double kTensorShare = 0.75;  // fraction of the tensor cores' peak that wgmma of these widths
+                                         // reaches
   constexpr double kBytesPerCycle = 45.0, kMemoryBytesPerCycle = 17.0;
-  constexpr int kInputBytes = 128, kCyclesPerFeature = 2;  // of 64 rows
+  constexpr int kInputBytes = 128, kCyclesPerFeature = 2;  // per 64 rows
   const int64_t rows = std::min<int64_t>(num_rows, tile.rows);
   const auto tensor = static_cast<double>(ceil_div<int64_t>(rows, 64) * kCyclesPerFeature * tile.features);
   const auto bytes = static_cast<double>(kInputBytes * (rows + tile.features));
@@ -23,7 +24,7 @@ double k_block_cycles(const BatchInvariantGemmTile& tile, int64_t num_rows) {
 
 BatchInvariantGemmShape batch_invariant_shape_for(int64_t num_rows, int64_t num_weight_rows,
                                                   int64_t num_k_blocks, int num_sms) {
-  constexpr double kTileCycles = 5000.0;  // the first K-block, and the end
+  constexpr double kTileCycles = 5000.0;  // first K-block and epilogue
   BatchInvariantGemmShape best{};
   double fewest_cycles = 0.0;
   for (const BatchInvariantGemmTile& tile : kBatchInvariantTiles) {

@@ -14,7 +14,7 @@ void fp8_block_gemm(const Fp8BlockRows& x, const Weight& weight, const TensorVie
   const int num_sms = gpu_facts(stream.device).num_sms;
   const int64_t num_rows = x.codes.shape[0], out_features = weight.out_features();
   const int64_t num_out_tiles = ceil_div<int64_t>(out_features, kFp8TileOuts);
-  // Tall tiles read less, where they keep every SM busy.
+  // Tall tiles read less, and are used if they keep every SM busy.
   constexpr int kTall = 256, kLow = 128;
   const int tile_rows = ceil_div<int64_t>(num_rows, kTall) * num_out_tiles >= num_sms ? kTall : kLow;
   const int64_t group_tiles =

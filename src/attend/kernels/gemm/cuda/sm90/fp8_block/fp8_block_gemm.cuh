@@ -1,15 +1,15 @@
-// fp8 by fp8 on sm_90a, with a scale for every 128 inputs of a row of x and every 128 x 128 of W, with TMA
-// and wgmma, by persistent clusters of two CTAs. Tensor cores sum 128 inputs; float32 registers sum those
-// sums by their scales.
+// fp8 x fp8 GEMM on sm_90a with a scale per 128 inputs of a row of x and per 128 x 128 block of W, with TMA
+// and wgmma in persistent clusters of two CTAs. Tensor cores sum 128 inputs; float32 registers accumulate
+// those sums times their scales.
 //
-//   tile        128 or 256 rows of x x 128 rows of W, K-blocks of 128; CTAs of a cluster have the same rows
-//               of x
-//   warps       2 warpgroups multiply half of the rows each, 64 at a time (wgmma m64n128k32); of a third, one
-//               thread produces W and half of x, which is multicast, by TMA. While one warpgroup scales, the
-//               other one multiplies
-//   registers   240 a consumer thread, 64 or 128 of them sums, 64 those of a K-block; 24 a producer thread
+//   tile        128 or 256 rows of x x 128 rows of W, K-blocks of 128; CTAs of a cluster share the rows of x
+//   warps       2 consumer warpgroups multiply half of the rows each, 64 per wgmma m64n128k32; one thread of
+//               a
+//               producer warpgroup loads W and half of x, which is multicast, with TMA. While one warpgroup
+//               scales, the other one multiplies
+//   registers   240 per consumer thread: 64 or 128 sums, 64 sums of a K-block; 24 per producer thread
 //   shared      7 or 4 stages of 32 or 48 KB, and 1 KB for mbarriers
-//   bytes       of a stage: 64 a row of x, and 128 a row of W
+//   bytes       per stage: 64 per row of x, and 128 per row of W
 //   bound       tensor cores
 #pragma once
 
@@ -30,7 +30,7 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// `kRowBlocks_`: of 64 rows that a warpgroup has.
+// `kRowBlocks_`: blocks of 64 rows per warpgroup.
 template <int kRowBlocks_>
 struct Fp8BlockGemmConfig {
   static constexpr int kRowBlocks = kRowBlocks_, kWarpgroups = 2, kConsumerWarps = 4 * kWarpgroups;
@@ -43,17 +43,17 @@ struct Fp8BlockGemmConfig {
   static constexpr int kSharedBytes = kStages * kStageBytes + kBarrierBytes;
   using Stages = KBlockStages<kStages, kXBytes, kWeightBytes>;
   static constexpr int kClusterSize = 2;
-  static constexpr int kSums = kFp8TileOuts / 2;  // of a thread and row block
+  static constexpr int kSums = kFp8TileOuts / 2;  // per thread and row block
 };
 
-// Tiles in the order in which clusters take them, two beside one another each: bands of some row tiles, so
-// that those under way at a time read few rows of x and of W.
+// Order in which clusters compute tiles, two neighboring output tiles each: bands of a few row tiles, so that
+// concurrent tiles read few rows of x and of W.
 struct Fp8TileOrder {
   static constexpr int kBand = 8;
   int num_row_tiles, num_out_pairs;
 
   struct Tile {
-    int row, out_pair;  // numbers of tiles, and of pairs of them
+    int row, out_pair;  // indices of the tile row and of the pair of output tiles
   };
   __device__ __forceinline__ int count() const { return num_row_tiles * num_out_pairs; }
   __device__ __forceinline__ Tile at(int i) const {
@@ -66,7 +66,7 @@ struct Fp8TileOrder {
 template <class T, class Config>
 class Fp8BlockGemmCta {
   using Sums = float[Config::kSums];
-  // Two rows of a thread for each row block: that of its lane and the one eight below.
+  // Scales of two rows of a thread per row block: its lane's row and the row eight below.
   using Scales = float[Config::kRowBlocks][2];
 
  public:
@@ -92,7 +92,7 @@ class Fp8BlockGemmCta {
   }
 
  private:
-  // A CTA stays until the other one has arrived at its mbarriers for the last time.
+  // A CTA exits only after the other one has arrived at its mbarriers for the last time.
   __device__ __forceinline__ static void end() {
     __syncwarp();
     ptx::cluster_arrive_relaxed();
@@ -103,8 +103,8 @@ class Fp8BlockGemmCta {
     return tile.out_pair * Config::kClusterSize + rank_;
   }
 
-  // Producer: W and half of x of all K-blocks of all tiles, each when both CTAs are done with the stage.
-  // Other clusters read both too.
+  // Producer: loads W and half of x for all K-blocks of all tiles, each when both CTAs have released the
+  // stage. Other clusters read both too.
   __device__ __forceinline__ void produce() const {
     constexpr int kHalfRows = Config::kTileRows / Config::kClusterSize;
     constexpr uint32_t kAllRanks = (1 << Config::kClusterSize) - 1;
@@ -133,19 +133,19 @@ class Fp8BlockGemmCta {
       ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(stages_.empty(stage), lane));
   }
 
-  // The first of a thread's rows of a row block, in x.
+  // Returns the first row of x of a thread in a row block.
   __device__ __forceinline__ int thread_row(int first_row, int block) const {
     const int thread = static_cast<int>(threadIdx.x);
     return first_row + block * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
   }
 
-  // Scales of both sides of a K-block, multiplied where they are used: loads that are converted at once are
-  // waited for.
+  // Scales of both operands of a K-block. They are multiplied at their use, since converting a load
+  // immediately would wait for it.
   struct BlockScales {
     Scales x;
     float weight;
   };
-  // Where those of a tile are that are loaded next.
+  // Addresses of the scales of a tile that are loaded next.
   struct ScalesAt {
     const float* x[Config::kRowBlocks][2];
     const float* weight;
@@ -158,7 +158,7 @@ class Fp8BlockGemmCta {
       for (int half = 0; half < 2; ++half)
         at.x[block][half] =
             params_.x_scales + min(thread_row(first_row, block) + 8 * half, params_.num_rows - 1);
-    // Of an odd number of tiles the last CTA multiplies nothing, by the last scales.
+    // If the number of tiles is odd, the last CTA multiplies an empty tile with the last scales.
     const int scaled_tile = min(out_tile, params_.num_out_tiles - 1);
     at.weight = params_.weight_scales + int64_t{scaled_tile / params_.group_tiles} * params_.num_k_blocks;
     return at;
@@ -210,7 +210,7 @@ class Fp8BlockGemmCta {
     }
   }
 
-  // products = x weight^T of a K-block.
+  // Computes products = x weight^T of a K-block.
   __device__ __forceinline__ static void multiply(uint64_t x, uint64_t weight, Sums& products) {
     ptx::wgmma_fence();
 #pragma unroll
@@ -228,9 +228,9 @@ class Fp8BlockGemmCta {
     for (int i = 0; i < Config::kSums; ++i) sums[i] = fmaf(products[i], scales[i / 2 % 2], sums[i]);
   }
 
-  // A thread has of every eight outputs two, of two rows (wgmma_products.cuh.in). Of sixteen outputs,
-  // neighboring lanes exchange theirs, so that one writes four of the first eight and the other four of the
-  // second: whole sectors of 32 bytes.
+  // Writes outputs. A thread holds two of every eight outputs, for two rows (wgmma_products.cuh.in). For
+  // sixteen outputs, neighboring lanes exchange values, so that one writes four of the first eight and the
+  // other four of the second: whole sectors of 32 bytes.
   __device__ __forceinline__ void write(int lane_row, int first_out, Sums& sums) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool odd = lane % 2 == 1;
@@ -252,7 +252,7 @@ class Fp8BlockGemmCta {
     }
   }
 
-  // Adds a row's outputs, as they are from `from` on, to a thread's sums of them.
+  // Adds a row's existing outputs, which start at `from`, to a thread's sums.
   __device__ __forceinline__ void add_row(const T* from, int first_out, int half, Sums& sums) const {
 #pragma unroll
     for (int eight = 0; eight < kFp8TileOuts / 8; ++eight) {

@@ -1,24 +1,25 @@
-// Products of fp8 with fp8, with scales of blocks, by the tiles of sm_90a.
+// fp8 x fp8 products with block scales on sm_90a.
 #pragma once
 
 #include "attend/kernels/gemm/linear.h"
 
 namespace attend::kernels::cuda::sm90 {
 
-// The tiles of the GEMM of fp8 by fp8 with scales of blocks.
+// Tile sizes of the fp8 x fp8 GEMM with block scales.
 
-inline constexpr int kFp8BlockInputs = 128;  // that share a scale, of x and of the weight
-inline constexpr int kFp8TileOuts = 128;     // of a tile, which share the weight's
+inline constexpr int kFp8BlockInputs = 128;  // inputs of x and of the weight that share a scale
+inline constexpr int kFp8TileOuts = 128;     // outputs per tile, which share the weight's scales
 
-// Rows of x in e4m3, with a scale for each 128 inputs: scales[block * stride + row].
+// Rows of x in e4m3 with a scale per 128 inputs: scales[block * stride + row].
 struct Fp8BlockRows {
   TensorView codes;  // [num_rows, in_features], contiguous
   const float* scales = nullptr;
   int64_t stride = 0;
 };
 
-// out (+)= x weight^T, for an fp8 weight with a group_ins of 128 and a group_outs that is a multiple of 128,
-// or at least its outputs. out: f16 or bf16 [num_rows, a multiple of 8], rows at multiples of 8 bytes.
+// out = x weight^T, or out += x weight^T if `accumulate` is set, for an fp8 weight with group_ins = 128 and a
+// group_outs that is a multiple of 128 or at least the number of outputs. out: f16 or bf16 [num_rows, a
+// multiple of 8], rows at multiples of 8 bytes.
 void fp8_block_gemm(const Fp8BlockRows& x, const Weight& weight, const TensorView& out, bool accumulate,
                     Stream& stream);
 

@@ -1,13 +1,14 @@
 // Gated-MLP GEMM on sm_90a: out = silu(gate) * up, [gate | up] = x W^T, for up to 256 rows of x, with TMA and
-// wgmma, by persistent clusters of two CTAs. x is A and W is B, so that a tile may have any multiple of 16
-// rows of W, and a thread has gate and up of the same features.
+// wgmma in persistent clusters of two CTAs. x is operand A and W is B, so that a tile may have any multiple
+// of 16 rows of W, and a thread has gate and up of the same features.
 //
 //   tile        128 rows of x x 8 kPairs features (kPairs = 6, 8, 10, 12 or 14), K-blocks of 64
-//   warps       2 warpgroups multiply 64 rows of x each (wgmma m64n(16 kPairs)k16); of a third, one thread
-//               produces W and one x by TMA; what both CTAs of the cluster read is multicast, half by each
-//   registers   240 a consumer thread, 24 a producer thread (setmaxnreg); launched with 168
+//   warps       2 consumer warpgroups multiply 64 rows of x each (wgmma m64n(16 kPairs)k16); in a producer
+//               warpgroup, one thread loads W and one loads x with TMA. Data that both CTAs of the cluster
+//               read is multicast, half by each
+//   registers   240 per consumer thread, 24 per producer thread (setmaxnreg); launched with 168
 //   shared      8 (kPairs = 6) to 5 (kPairs = 14) stages, and 1 KB for mbarriers
-//   bytes       of a stage: 16 KB of x, 2 kPairs KB of W. Up to 128 rows x is multicast, above that W
+//   bytes       per stage: 16 KB of x, 2 kPairs KB of W. Up to 128 rows x is multicast, above that W
 //   bound       reading W; tensor cores toward 256 rows
 #pragma once
 
@@ -29,13 +30,13 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// A CTA's tile, and its stages: a K-block of x and one of W each.
+// Tile of a CTA, and its stages with a K-block of x and one of W each.
 template <int kPairs_>
 struct GatedMlpGemmConfig {
   static constexpr int kPairs = kPairs_;
   static constexpr int kWarpgroups = kGatedMlpRows / 64, kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
-  // Of a thread; a launch shares the 65,536 of an SM among all evenly.
+  // Per thread. A launch distributes the 65,536 registers of an SM evenly over all threads.
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
   static_assert(128 * (kWarpgroups * kConsumerRegisters + kProducerRegisters) <=
                 kThreads * (65536 / kThreads / 8 * 8));
@@ -46,7 +47,7 @@ struct GatedMlpGemmConfig {
   static constexpr int kStages = (kMaxSharedBytes - kBarrierBytes) / kStageBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes + kBarrierBytes;
   using Stages = KBlockStages<kStages, kXBytes, kWeightBytes>;
-  static constexpr int kAccumulators = 8 * kPairs;  // of a thread
+  static constexpr int kAccumulators = 8 * kPairs;  // per thread
   static_assert(kStageBytes % 1024 == 0 && 16 * kStages <= kBarrierBytes);
   static_assert(kPairs % 2 == 0, "halves of a multicast, and pairs that are written together");
 };
@@ -66,13 +67,13 @@ class GatedMlpGemmCta {
     const int tiles_at_once = params.multicasts_weights ? 1 : kGatedMlpClusterSize;
     first_tile_ = cta / (kGatedMlpClusterSize / tiles_at_once);
     tile_step_ = num_ctas / (kGatedMlpClusterSize / tiles_at_once);
-    // CTAs of a cluster have equally many tiles, though the last may lie behind the weight.
+    // CTAs of a cluster have the same number of tiles. The last tile may be past the end of the weight.
     tiles_end_ = (params.num_tiles + tiles_at_once - 1) / tiles_at_once * tiles_at_once;
   }
 
   __device__ __forceinline__ void run() const {
     begin_cta</*kCluster=*/true>([&] {
-      // By the producers of x and of W.
+      // Arrivals of the producers of x and of W.
       stages_.init_barriers(2, Config::kConsumerWarps * kGatedMlpClusterSize);
     });
     run_roles<Config>(
@@ -84,7 +85,7 @@ class GatedMlpGemmCta {
   }
 
  private:
-  // Calls copy(stage, tile, first input) for all K-blocks of all tiles, each when both CTAs are done with the
+  // Calls copy(stage, tile, first input) for all K-blocks of all tiles, each when both CTAs have released the
   // stage.
   template <class Copy>
   __device__ __forceinline__ void fill_stages(int num_bytes, const Copy& copy) const {
@@ -98,7 +99,7 @@ class GatedMlpGemmCta {
       }
   }
 
-  // Producer of W, which does not depend on the kernel before.
+  // Producer of W, which does not depend on the previous kernel.
   __device__ __forceinline__ void produce_weights() const {
     const uint64_t policy = ptx::createpolicy_evict_first();
     fill_stages(Config::kWeightBytes, [&](int stage, int tile, int input) {
@@ -139,7 +140,7 @@ class GatedMlpGemmCta {
   __device__ __forceinline__ void consume(int warpgroup) const {
     PipelineState state;
     const int num_tiles = (tiles_end_ - first_tile_ + tile_step_ - 1) / tile_step_;
-    // Stages that are not filled again are not released: the cluster's other CTA may have ended.
+    // Stages that are not filled again are not released: the cluster's other CTA may have exited.
     int releases_left = num_tiles * params_.num_k_blocks - Config::kStages, last_stage = 0;
     for (int tile = first_tile_; tile < tiles_end_; tile += tile_step_) {
       Accumulators accumulators;
@@ -149,7 +150,7 @@ class GatedMlpGemmCta {
             ptx::smem_descriptor(stages_.x_at(state.stage) + warpgroup * 64 * Config::kRowBytes);
         const uint64_t weights = ptx::smem_descriptor(stages_.weights_at(state.stage));
         multiply_k_block<T>(accumulators, x, weights, k_block > 0);
-        // The wgmma of the K-block before have ended, and its stage is free.
+        // The previous K-block's wgmma has finished, so its stage is free.
         ptx::wgmma_wait_group<1>();
         if (k_block > 0 && releases_left-- > 0) release(last_stage);
         last_stage = state.stage;
@@ -162,9 +163,10 @@ class GatedMlpGemmCta {
     }
   }
 
-  // A thread has of each pair two features, 2 (l % 4) and the next, of two rows, l / 4 of its warp's 16 and
-  // that eight below (wgmma_products.cuh.in). Of two pairs, neighboring lanes exchange theirs, so that one
-  // writes four features of the first and the other four of the second: whole sectors of 32 bytes.
+  // Writes a tile. For each pair, a thread has features 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of its
+  // warp's 16 and of the row eight below (wgmma_products.cuh.in). For two pairs, neighboring lanes exchange
+  // values, so that one writes four features of the first and the other four of the second: whole sectors of
+  // 32 bytes.
   __device__ __forceinline__ void write(int tile, int first_row, const Accumulators& accumulators) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int lane_first_row = first_row + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
@@ -186,7 +188,7 @@ class GatedMlpGemmCta {
     }
   }
 
-  // Two features of a pair, from their gates, sums[0] and [1], and ups, sums[4] and [5].
+  // Returns two features of a pair, computed from their gates, sums[0] and [1], and ups, sums[4] and [5].
   __device__ __forceinline__ uint32_t gated(int pair, const float* accumulators) const {
     float gate[2] = {accumulators[0], accumulators[1]}, up[2] = {accumulators[4], accumulators[5]};
     const int feature = pair * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -228,7 +230,7 @@ template <class T, size_t kIndex = 0>
 void launch_gated_mlp_gemm(const GatedMlpGemmParams& params, const GatedMlpGemmShape& shape, void* stream) {
   if constexpr (kIndex == kGatedMlpTilePairs.size()) {
     fail(ErrorCode::kInvalidArgument, "gated-MLP GEMM: tiles of ", shape.tile_pairs,
-         " pairs: there is no kernel for them");
+         " pairs: no kernel for this height");
   } else {
     if (shape.tile_pairs != kGatedMlpTilePairs[kIndex])
       return launch_gated_mlp_gemm<T, kIndex + 1>(params, shape, stream);

@@ -5,10 +5,10 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-// Tiles that a cluster multiplies at once.
+// Tiles that a cluster multiplies concurrently.
 int tiles_per_cluster(int64_t num_rows) { return multicasts_weights(num_rows) ? 1 : kGatedMlpClusterSize; }
 
-// Of a height, so that all clusters begin at once and end together as nearly as they can.
+// Waves for a tile height: all clusters start together, and finish together as nearly as possible.
 struct GatedMlpWaves {
   int64_t num_waves, num_clusters;
 
@@ -21,7 +21,7 @@ struct GatedMlpWaves {
 
 }  // namespace
 
-// Of heights that end at the same time the tallest, which reads x the least often.
+// If several heights finish at the same time, selects the tallest, which reads x least often.
 GatedMlpGemmShape gated_mlp_shape_for(int64_t num_weight_rows, int64_t num_rows, int num_sms) {
   const int64_t num_pairs = ceil_div<int64_t>(num_weight_rows, kPairRows);
   GatedMlpGemmShape best{};

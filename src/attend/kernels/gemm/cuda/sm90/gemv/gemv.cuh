@@ -1,12 +1,13 @@
-// A single row of x: all of W is on its way into registers while the kernel before ends.
+// GEMV for a single row of x: all of W is loaded into registers while the previous kernel finishes.
 //
-//   tile        8 outputs, each a row of W in two halves of K: the 16 rows of the left factor of
-//               mma.m16n8k16, of whose 8 columns the halves of x take turns
+//   tile        8 outputs, each a row of W in two halves of K: the 16 rows of operand A of mma.m16n8k16; the
+//               halves of x alternate in its 8 columns
 //   warps       8, all alike: they share K-blocks of 32 inputs of each half
-//   registers   84, 64 of them W's: two CTAs fit an SM, and most of 256 beside those of a short attention
-//   shared      the row of x, which TMA brings past the loads of W, and partial sums
-//   bytes       W once; x once a CTA, from L2
-//   bound       reading W; behind a kernel as long as that, what x takes to arrive
+//   registers   84, 64 of them for W: two CTAs fit on an SM, and most of 256 fit next to the CTAs of a short
+//               attention kernel
+//   shared      the row of x, which TMA loads ahead of the queued loads of W, and partial sums
+//   bytes       W once; x once per CTA, from L2
+//   bound       reading W; after a kernel of at least that duration, the latency of loading x
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
@@ -27,8 +28,9 @@ class GemvCta {
   static constexpr int kWarps = 8, kThreads = 32 * kWarps;
 
  private:
-  static constexpr int kInputs = kGemvInputUnit / 2;                        // of a K-block, of each half
-  static constexpr int kMaxBlocks = kMaxGemvInputs / 2 / kInputs / kWarps;  // of a warp
+  // inputs of a K-block, in each half
+  static constexpr int kInputs = kGemvInputUnit / 2;
+  static constexpr int kMaxBlocks = kMaxGemvInputs / 2 / kInputs / kWarps;  // K-blocks per warp
 
  public:
   struct Shared {
@@ -81,7 +83,7 @@ class GemvCta {
   __device__ static int block(int i) { return warp() + i * kWarps; }
   __device__ bool given(int i) const { return block(i) * kInputs < half_; }
 
-  // 16 bytes of output lane / 4, of both halves.
+  // Loads 16 bytes of output lane / 4, of both halves.
   __device__ __forceinline__ void load_weights(uint4 (&weights)[kMaxBlocks][2]) const {
     const uint64_t policy = ptx::createpolicy_evict_first();
     const T* const row = static_cast<const T*>(params_.weight) +
@@ -101,8 +103,9 @@ class GemvCta {
     ptx::cp_async_bulk(x_, params_.x, num_bytes, barrier_);
   }
 
-  // A lane's 8 inputs are two steps: their order within a K-block is the same on both sides. Even columns of
-  // x have its first half, odd ones the second. In lanes of which 4 divides the number: output lane / 4.
+  // Multiplies. A lane's 8 inputs are two mma steps; the order of inputs within a K-block is the same for
+  // both operands. Even columns of x hold its first half, odd ones the second. Lanes divisible by 4 return
+  // output lane / 4.
   __device__ __forceinline__ float multiply(const uint4 (&weights)[kMaxBlocks][2]) const {
     const uint32_t x = x_ + static_cast<uint32_t>((lane() / 4 % 2 * half_ + lane() % 4 * 8) * sizeof(T));
     float sums[4] = {};
@@ -134,8 +137,9 @@ __global__ void __launch_bounds__(GemvCta<T>::kThreads, kGemvCtasPerSm)
 
 template <class T>
 void launch_gemv(const GemvParams& params, void* stream) {
-  // An SM stays divided as it is where kernels follow that want it no other way: as attention beside it and
-  // not as the experts behind it, which find an L1 then that is too small for what they have under way.
+  // Keeps the SM's shared-memory carveout that neighboring kernels use. It is the carveout of attention,
+  // which overlaps with this kernel, not that of the following MoE kernels, for which the remaining L1 would
+  // be too small for their loads in flight.
   constexpr int kSharedCarveout = 132 << 10;
   launch_dependent<GemvParams>(gemv_kernel<T>, static_cast<unsigned>(params.out_features / kGemvOuts),
                                GemvCta<T>::kThreads, params.in_features * sizeof(T), stream, params, "linear",

@@ -1,10 +1,10 @@
-// Epilogue of the GEMM of scaled codes (scaled_quantized.cuh): split-K reduction in the cluster, scales of
-// rows, bias, activation and store.
+// Epilogue of the scaled quantized GEMM (scaled_quantized.cuh): split-K reduction in the cluster, row scales,
+// bias, activation and store.
 //
-// A consumer thread holds rows l / 4 and l / 4 + 8 of its warp's 16 and, of each group of eight tokens,
-// 2 (l % 4) and the next: four accumulators a group. Groups are dealt to the CTAs of the cluster, in order;
-// a warp sends what it has of a group to that warp of the group's CTA which has the same rows, which adds
-// from rank 0 on. So no warp waits for another one of its CTA.
+// A consumer thread holds rows l / 4 and l / 4 + 8 of its warp's 16 and tokens 2 (l % 4) and 2 (l % 4) + 1 of
+// each group of eight tokens: four accumulators per group. Groups are distributed over the CTAs of the
+// cluster in order. A warp sends its values of a group to the warp with the same rows in the group's CTA,
+// which adds them from rank 0 on. So no warp waits for another warp of its CTA.
 #pragma once
 
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -19,17 +19,18 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Dequantization says what sums are multiplied by: kSumFactor, and with kHasRowScales the scale of their row
+// Dequantization defines the factors of the sums: kSumFactor and, with kHasRowScales, the scale of their row
 // of W.
 template <class T, int kTokens, class Dequantization>
 class QuantizedTileEpilogue {
   using Pipeline = SwapAbPipeline<kQuantizedTileWarpgroups, kTokens>;
   static constexpr int kGroupTokens = 8, kGroups = kTokens / kGroupTokens;
-  static constexpr int kChunkBytes = 512;  // of a warp and a group: 16 features of 8 tokens
+  static constexpr int kChunkBytes = 512;  // bytes per warp and group: 16 features of 8 tokens
   static constexpr int kGroupBytes = Pipeline::kConsumerWarps * kChunkBytes;
   static constexpr int kMaxCtaGroups = kGroups / 2;  // groups of a CTA that shares a tile
-  static constexpr int kPieces = 4;                  // of eight features, of a lane at a time
-  // Three CTAs have up to 6 groups each: what the pipeline has for subtiles is behind the partial sums.
+  static constexpr int kPieces = 4;                  // pieces of eight features per lane at a time
+  // With three CTAs, each has up to 6 groups. The extra space is the pipeline's subtile memory, after the
+  // partial sums.
   static_assert(kGroups * kGroupBytes == Pipeline::kPartialSumBytes &&
                 (kGroups + 2) * kGroupBytes <=
                     Pipeline::kPartialSumBytes + Pipeline::kConsumerWarps * Pipeline::kSubtileBytes);
@@ -40,13 +41,14 @@ class QuantizedTileEpilogue {
   __device__ __forceinline__ QuantizedTileEpilogue(const Pipeline& pipeline, const QuantizedWeight& weight)
       : pipeline_(pipeline), params_(pipeline.params), weight_(weight) {}
 
-  // By all consumers: this CTA's accumulators of a tile of 128 rows, tiles in order. `is_last`: of this CTA.
+  // Called by all consumers with this CTA's accumulators of a tile of 128 rows, tiles in order. `is_last`:
+  // last tile of this CTA.
   __device__ __forceinline__ void exchange_and_write(int tile, const Accumulators& accumulators,
                                                      bool is_last) {
     look_up();
     const RowFactors of_rows{tile_factors(tile), tile_biases(tile)};
     if (cluster_size_ == 1) {
-      __syncwarp();  // the tile before is read
+      __syncwarp();  // the previous tile has been read
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
         stage(group, of_rows,
@@ -69,7 +71,7 @@ class QuantizedTileEpilogue {
   }
 
  private:
-  // Anew for each tile: what follows from these is not kept in registers while consumers multiply.
+  // Recomputed for each tile: these values are not kept in registers while consumers multiply.
   __device__ __forceinline__ void look_up() {
     thread_ = static_cast<int>(threadIdx.x);
     cluster_size_ = params_.cluster_size;
@@ -79,7 +81,7 @@ class QuantizedTileEpilogue {
 
   __device__ __forceinline__ int warp() const { return thread_ / 32; }
   __device__ __forceinline__ int lane() const { return thread_ % 32; }
-  // The CTA that writes a group, and the first group of a CTA.
+  // Returns the CTA that writes a group; first_group() returns the first group of a CTA.
   __device__ __forceinline__ int owner(int group) const { return group * cluster_size_ / kGroups; }
   __device__ __forceinline__ int first_group(int rank) const {
     return (kGroups * rank + cluster_size_ - 1) / cluster_size_;
@@ -87,14 +89,14 @@ class QuantizedTileEpilogue {
   __device__ __forceinline__ int num_cta_groups() const {
     return first_group(rank_ + 1) - first_group(rank_);
   }
-  // What there is room for of each rank's.
+  // Returns the number of groups per rank for which space is reserved.
   __device__ __forceinline__ int max_cta_groups() const { return first_group(1); }
-  // Of this warp.
+  // Returns this warp's chunk of a group.
   __device__ __forceinline__ uint32_t chunk(int group) const {
     return pipeline_.partials + group * kGroupBytes + warp() * kChunkBytes;
   }
 
-  // What a lane's two rows of W have: what their sums are multiplied by, and what is added then.
+  // Factors and biases of a lane's two rows of W: sums are multiplied by the factor, then the bias is added.
   struct RowFactors {
     float2 factors, biases;
   };
@@ -112,11 +114,11 @@ class QuantizedTileEpilogue {
     return {load_scale(weight_, row_scales_begin(weight_, feature)),
             load_scale(weight_, row_scales_begin(weight_, feature + partner_row()))};
   }
-  // Behind a lane's first row its second one.
+  // Distance from a lane's first row to its second one.
   __device__ __forceinline__ int partner_row() const {
     return params_.gated ? params_.out_features : kGroupElements;
   }
-  // That this warp has.
+  // Returns the first feature of this warp.
   __device__ __forceinline__ int first_feature(int tile) const {
     return (tile * Pipeline::kConsumerWarps + warp()) * (params_.gated ? kPairRows / 2 : kPairRows);
   }
@@ -160,16 +162,16 @@ class QuantizedTileEpilogue {
       if (group < num_cta_groups()) stage(group, of_rows, sums[group]);
   }
 
-  // A chunk has a line of 128 bytes for two tokens. Eight features of one of them, as `eighth`, lie where
-  // neither those of other lanes that write nor of those that read are in the same banks.
+  // Returns the address of eight features of a token. A chunk has a line of 128 bytes for two tokens.
+  // `eighth` is swizzled so that neither the writing nor the reading lanes have bank conflicts.
   __device__ __forceinline__ uint32_t place(int group, int line, int eighth) const {
     return chunk(group) + line * 128 + (eighth ^ line) * 32;
   }
 
-  // Four results of a lane, to where write() looks for them.
+  // Stores four results of a lane at the addresses that write() reads.
   __device__ __forceinline__ void stage(int group, const RowFactors& of_rows, const float4& sums) const {
     const int line = lane() % 4, feature = lane() / 4 * 4;
-    // Of the two rows.
+    // Factors and biases of the two rows.
     const auto& [factors, biases] = of_rows;
     const float2 low{fmaf(sums.x, factors.x, biases.x), fmaf(sums.y, factors.x, biases.x)},
         high{fmaf(sums.z, factors.y, biases.y), fmaf(sums.w, factors.y, biases.y)};
@@ -187,14 +189,14 @@ class QuantizedTileEpilogue {
 
   // Eight features of a token.
   struct Piece {
-    int group, token, half;  // group and token of this CTA's
+    int group, token, half;  // group and token within this CTA
   };
   __device__ __forceinline__ Piece piece(int i) const {
     if (params_.gated) return {.group = 4 * i + lane() / 8, .token = lane() % 8, .half = 0};
     return {.group = 2 * i + lane() / 16, .token = lane() % 16 / 2, .half = lane() % 2};
   }
 
-  // Where a piece goes; -1: nowhere.
+  // Returns the output offset of a piece, or -1 for none.
   __device__ __forceinline__ int64_t to(int tile, const Piece& of) const {
     const int token = (first_group(rank_) + of.group) * kGroupTokens + of.token,
               feature = first_feature(tile) + of.half * kGroupElements;
@@ -203,7 +205,7 @@ class QuantizedTileEpilogue {
     return token * params_.out_stride + feature;
   }
 
-  // Code of few instructions, as it runs once.
+  // Kept small in code size, since it runs once.
   __device__ __forceinline__ void write(int tile) const {
     const bool aligned = params_.out_aligned &&
                          params_.out_element == (std::is_same_v<T, __half> ? Element::kF16 : Element::kBF16);
@@ -216,7 +218,7 @@ class QuantizedTileEpilogue {
         for (int j = 0; j < kPieces; ++j) write_some(tile, piece(i + j));
   }
 
-  // kPieces from `first` on; what out holds of them is asked for at once.
+  // Writes kPieces pieces from `first`. Their previous contents of out are loaded together.
   __device__ __forceinline__ void write_16_bit(int tile, int first) const {
     T* const out = static_cast<T*>(params_.out);
     int64_t at[kPieces];
@@ -271,7 +273,7 @@ class QuantizedTileEpilogue {
   const SwapAbGemmParams& params_;
   const QuantizedWeight& weight_;
   int thread_, cluster_size_, rank_;
-  uint32_t parity_ = 0;  // of this tile's exchange
+  uint32_t parity_ = 0;  // parity of this tile's exchange
   bool first_ = true;
 };
 

@@ -1,9 +1,9 @@
-// Codes of a quantized weight as the factors of wgmma in registers: 16-bit numbers, exactly; scales are left
-// to who sums the products.
+// Quantized values as wgmma operands in registers: converted exactly to 16-bit floats. The caller applies
+// scales to the sums.
 //
 // A lane has rows g and g + 8 of its warp's 16 and, of each eight neighboring inputs, the pair 2 t, 2 t + 1
 // (g = lane / 4, t = lane % 4). Four lanes that share a row load the same 16 bytes of it, which is a
-// broadcast, and each takes its pairs.
+// broadcast, and each extracts its pairs.
 #pragma once
 
 #include "attend/kernels/gemm/cuda/common/dequantize.cuh"
@@ -23,7 +23,8 @@ struct QuantizedWeightLayout<WeightFormat::kInt4> {
   static constexpr int kInputsPer16Bytes = 32, kInputsPerStage = 256;
 };
 
-// As __byte_perm(), which leaves out that a selector with this bit takes the byte's sign, eight times.
+// __byte_perm() with sign replication: __byte_perm() ignores this selector bit, which replicates the byte's
+// sign eight times.
 inline constexpr uint32_t kByteSignMask = 8;
 __device__ __forceinline__ uint32_t permute_bytes_and_signs(uint32_t low, uint32_t high, uint32_t selector) {
   uint32_t result;
@@ -31,11 +32,11 @@ __device__ __forceinline__ uint32_t permute_bytes_and_signs(uint32_t low, uint32
   return result;
 }
 
-// Takes a lane's pairs from 16 bytes of a row, those of eight inputs at a time.
+// Extracts a lane's pairs from 16 bytes of a row, one pair per eight inputs.
 template <class T, WeightFormat kFormat>
 class LanePairs {
  public:
-  // Pairs of 16 bytes, of eight inputs each.
+  // Pairs per 16 bytes, one per eight inputs.
   static constexpr int kPairs = QuantizedWeightLayout<kFormat>::kInputsPer16Bytes / 8;
 
   __device__ explicit LanePairs(int lane) {
@@ -47,7 +48,7 @@ class LanePairs {
       selector_ = 0x4440u | t;  // byte t, and zeros
   }
 
-  // `zero`: of int4, as shifted_zero().
+  // `zero`: for int4, a result of shifted_zero().
   __device__ __forceinline__ void take(const uint4& bytes, uint32_t zero, uint32_t (&pairs)[kPairs]) const {
     if constexpr (kFormat == WeightFormat::kFp8) {
       pairs[0] = dequantize_extended_fp8<T>(permute_bytes_and_signs(bytes.x, bytes.y, selector_));
@@ -64,7 +65,7 @@ class LanePairs {
   }
 
  private:
-  // The low four bits of a byte where they are, the high ones where the next 16 begin.
+  // Keeps the low four bits of a byte in place, and moves the high ones to the next 16 bits.
   __device__ __forceinline__ uint32_t int4_pair(uint32_t codes, uint32_t zero) const {
     constexpr uint32_t kStrideBits = 0x1001u;
     return dequantize_int4<T>(__byte_perm(codes, 0u, selector_) * kStrideBits, zero);

@@ -1,5 +1,5 @@
-// Codes of fp8 (e4m3) as factors of wgmma in registers, exactly: a row of W has one scale, which its sums are
-// multiplied by (scaled_quantized.cuh). Four instructions make a pair of factors.
+// fp8 (e4m3) values as exact wgmma operands in registers. A row of W has one scale, which multiplies its sums
+// (scaled_quantized.cuh). A pair of operands needs four instructions.
 #pragma once
 
 #include "attend/kernels/gemm/cuda/sm90/swap_ab/quantized_weight_layout.cuh"
@@ -7,8 +7,8 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// As ScaledInt4 (scaled_int4.cuh), without groups: what asks for their scales does nothing, whatever their
-// parts.
+// Same interface as ScaledInt4 (scaled_int4.cuh), without groups: functions that load group scales do
+// nothing.
 template <class T, int kBlocks>
 class RowScaledFp8 {
  public:

@@ -1,8 +1,8 @@
-// Codes of int4 as factors of wgmma in registers, times the scales of their groups of 128 inputs and rounded
-// once to 16 bits, as the weights of a 16-bit checkpoint are (scaled_quantized.cuh).
+// int4 values as wgmma operands in registers, multiplied by the scales of their groups of 128 inputs and
+// rounded once to 16 bits, like the weights of a 16-bit checkpoint (scaled_quantized.cuh).
 //
-// Three or four instructions make a pair of factors: a byte twice, its low code masked in one half and its
-// high one in the other, less the zero point, times the scale.
+// A pair of operands needs three or four instructions: duplicate a byte, mask its low value in one half and
+// its high value in the other, subtract the zero point, multiply by the scale.
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/global_memory.cuh"
@@ -11,8 +11,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// How the two codes of a byte become factors. The low one stands in bits 0 to 3 of the low half, the high one
-// in bits 4 to 7 of the high half, so it counts 16 times as much, which the multiplications undo.
+// Constants that convert the two values of a byte to operands. The low value is in bits 0 to 3 of the low
+// half. The high value is in bits 4 to 7 of the high half, so it counts 16 times as much, which the
+// multiplications undo.
 template <class T>
 struct QuantizedByte;
 
@@ -29,9 +30,9 @@ __device__ __forceinline__ uint32_t fused_multiply_add(uint32_t a, uint32_t b, u
 
 inline constexpr uint32_t kSigns = 0x80008000u;
 
-// Both are subnormal numbers or the first normal ones, which go on where those end: q 2^-133 and q 2^-129.
-// 2^126 times that leaves 2^-7 and 2^-3 to the scale. Eight is a power of two, so that without other zero
-// points one rounding makes q s - 8 s: of 2^-32 times that, which keeps the scale in range.
+// Both values are bf16 subnormals or the smallest normal numbers, which continue the subnormals linearly: q
+// 2^-133 and q 2^-129. Multiplying by 2^126 leaves 2^-7 and 2^-3 for the scale. Eight is a power of two, so
+// without zero points one rounding yields q s - 8 s, 2^-32 times that to keep the scale in range.
 template <>
 struct QuantizedByte<__nv_bfloat16> {
   static constexpr uint32_t kBits = 0, kFactor = 0x7e807e80u;
@@ -47,19 +48,19 @@ struct QuantizedByte<__half> {
   static constexpr float kSumFactor = 1.0f;
 };
 
-// A lane's rows of kBlocks tiles: scales, and factors of a part of 32 inputs.
+// A lane's rows of kBlocks tiles: scales, and operands of a part of 32 inputs.
 template <class T, int kBlocks, bool kHasZeros>
 class ScaledInt4 {
   using Byte = QuantizedByte<T>;
   static constexpr bool kSubtractsEight = !kHasZeros && Byte::kSubtractsEight;
   static constexpr int kGroups = kScaledStageInputs / kScaledInputs;
-  static constexpr int kLineScales = 64;  // of 128 bytes
-  static constexpr int kWords = 4;        // of a row, of a part
-  // Of a stage and a lane's rows: two scales, two zero points, as loaded.
+  static constexpr int kLineScales = 64;  // scales per 128 bytes
+  static constexpr int kWords = 4;        // words per row and part
+  // Two scales and two zero points per row of a lane for one stage, as loaded.
   struct Groups {
     uint32_t scales[kBlocks][2], zeros[kBlocks][2];
   };
-  // Of a group, as factors and summands of pairs.
+  // Multipliers and addends of pairs for one group.
   struct Scaling {
     uint32_t scale[kBlocks][2], zero[kBlocks][2];
   };
@@ -67,13 +68,13 @@ class ScaledInt4 {
  public:
   static constexpr int kStageInputs = kScaledStageInputs;
   static constexpr int kPartsPerGroup = kScaledInputs / kScaledPartInputs;
-  static constexpr int kVectors = 1;            // of 16 bytes, of a row, of a part
-  static constexpr bool kHasRowScales = false;  // that sums have
+  static constexpr int kVectors = 1;            // 16-byte vectors per row and part
+  static constexpr bool kHasRowScales = false;  // sums are not multiplied by a row scale
 
   using Factors = uint32_t[kBlocks][kScaledPartInputs / 16][4];
   using Codes = uint4[kBlocks][2][kVectors];  // a part of a lane's rows
 
-  // What sums are multiplied by.
+  // Factor of the sums.
   static constexpr float kSumFactor = kSubtractsEight ? Byte::kSumFactor : 1.0f;
 
   __device__ __forceinline__ ScaledInt4(const QuantizedWeight& weight, int lane) : weight_(weight) {
@@ -81,13 +82,13 @@ class ScaledInt4 {
     selector_ = 0x4040u | t << 8 | t;  // byte t in both halves
   }
 
-  // Row `i` of the two of a block is `row` of the weight, of which stages [begin, end) are multiplied.
+  // Sets row `i` of the two rows of a block to `row` of the weight, whose stages [begin, end) are multiplied.
   __device__ __forceinline__ void locate(int block, int i, int row, int begin, int end) {
     scales_[block][i] = row * weight_.scale_columns;
     prefetch_scales(scales_[block][i], begin, end);
   }
 
-  // Asks for the scales of a stage.
+  // Loads the scales of a stage.
   __device__ __forceinline__ void load(int stage) {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)
@@ -101,7 +102,7 @@ class ScaledInt4 {
       }
   }
 
-  // Parts of this group of the stage that was asked for are widened next.
+  // Selects the group of the loaded stage whose parts are dequantized next.
   __device__ __forceinline__ void use_group(int group) {
     const uint32_t twice = group == 0 ? 0x1010u : 0x3232u;
 #pragma unroll
@@ -115,7 +116,8 @@ class ScaledInt4 {
           scaling_.zero[block][i] = multiply_pairs<T>(scale, Byte::kMinusEight);
         } else {
           if constexpr (std::is_same_v<T, __nv_bfloat16>) scale = multiply_pairs<T>(scale, Byte::k8And128);
-          // As two codes, so that codes less zero points are what the two products differ by.
+          // Zero point, in the same form as two quantized values, so that q - zero is the difference of the
+          // two products.
           const uint32_t zero = kHasZeros ? groups_.zeros[block][i] >> (8 * group) & 0xffu : 8u;
           const uint32_t bits = zero * 0x00100001u | Byte::kBits;
           scaling_.zero[block][i] = fused_multiply_add<T>(bits, Byte::kFactor ^ kSigns, kSigns);
@@ -144,7 +146,7 @@ class ScaledInt4 {
   }
 
  private:
-  // To L2, where a stage's will be found in time. Four lanes have a row.
+  // Prefetches scales to L2, ahead of the stages that need them. Four lanes share a row.
   __device__ __forceinline__ void prefetch_scales(int first, int begin, int end) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto* const scales = static_cast<const uint16_t*>(weight_.scales) + first;
@@ -160,7 +162,7 @@ class ScaledInt4 {
   const QuantizedWeight& weight_;
   uint32_t selector_;
   Groups groups_;
-  Scaling scaling_;  // of the part that is widened next
+  Scaling scaling_;  // for the part that is dequantized next
   int scales_[kBlocks][2];
 };
 

@@ -1,16 +1,17 @@
-// Swap-AB split-K GEMM of int4 and fp8 on sm_90a for more rows of x than swap_ab_quantized.cuh is made for:
-// there the sums of 128 inputs wait for their scale; here scales are in the factors (scaled_int4.cuh) or
-// those of whole rows of W (row_scaled_fp8.cuh), so that the tensor cores never drain and a warpgroup has
-// room for the sums of 128 rows of W.
+// Swap-AB split-K GEMM of int4 and fp8 on sm_90a for more rows of x than swap_ab_quantized.cuh targets. There
+// the sums of 128 inputs are scaled separately. Here scales are applied to the operands (scaled_int4.cuh), or
+// each row of W has one scale (row_scaled_fp8.cuh), so the tensor cores never drain and a warpgroup has
+// registers for the sums of 128 rows of W.
 //
 //   tile        128 kBlocks rows of W x kTokens rows of x; clusters and pipelines of swap_ab_pipeline.cuh,
-//               which sees kBlocks tiles of 128 rows; epilogue of quantized_tile_epilogue.cuh
-//   warps       two consumer warpgroups, with 64 rows of each of those tiles; a warp produces W and a warp x
-//   registers   240 of a consumer: sums, factors of two parts of 32 inputs, codes of the next part
-//   bytes       codes of W once from memory; x once per CTA and tile, from L2
-//   bound       tensor cores: 512 cycles for 64 inputs of 128 rows of W and 128 of x. Beside them a quarter
-//               of an SM issues half an instruction a cycle: of a warp for 32 inputs of 256 rows of W 83 in
-//               int4, 106 in fp8
+//               with kBlocks tiles of 128 rows; epilogue of quantized_tile_epilogue.cuh
+//   warps       two consumer warpgroups with 64 rows of each of those tiles; one warp loads W, one loads x
+//   registers   240 per consumer thread: sums, operands of two parts of 32 inputs, quantized values of the
+//               next part
+//   bytes       quantized W once from memory; x once per CTA and tile, from L2
+//   bound       tensor cores: 512 cycles for 64 inputs of 128 rows of W and 128 of x. Meanwhile each SM
+//               sub-partition issues half an instruction per cycle: per warp, 32 inputs of 256 rows of W
+//               need 83 in int4, 106 in fp8
 #pragma once
 
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -30,19 +31,19 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Consumer: all stages of all tiles. A stage is 128 bytes of 128 rows of W and is multiplied in parts of 32
-// inputs; while one is multiplied the next is widened and the codes of the one behind it are loaded.
-// Dequantization: ScaledInt4 or RowScaledFp8.
+// Consumer of all stages of all tiles. A stage is 128 bytes of 128 rows of W and is multiplied in parts of 32
+// inputs. While one part is multiplied, the next is dequantized and the values of the part after it are
+// loaded. Dequantization: ScaledInt4 or RowScaledFp8.
 template <class T, class Dequantization, int kBlocks, int kTokens>
 class ScaledQuantizedConsumer {
   using Pipeline = SwapAbPipeline<kQuantizedTileWarpgroups, kTokens>;
 
   static constexpr int kParts = Dequantization::kStageInputs / kScaledPartInputs;
   static constexpr int kPartsPerGroup = Dequantization::kPartsPerGroup, kGroups = kParts / kPartsPerGroup;
-  static constexpr int kSteps = kScaledPartInputs / 16, kMmaBytes = 32;  // of wgmma, of a row of x
-  static constexpr int kPartsPerBlock = kBlockK / kScaledPartInputs;     // of x
+  static constexpr int kSteps = kScaledPartInputs / 16, kMmaBytes = 32;  // wgmma steps, bytes per row of x
+  static constexpr int kPartsPerBlock = kBlockK / kScaledPartInputs;     // parts per K-block of x
   static constexpr int kTokenStages = kScaledQuantizedTokenStages;
-  static constexpr int kBlockStages = kBlocks;  // of W, to a K-block
+  static constexpr int kBlockStages = kBlocks;  // stages of W per K-block
   static constexpr int kTileRows = kQuantizedTileWarpgroups * kWarpgroupRows,
                        kTileBytes = kTileRows * kRowBytes;
 
@@ -50,7 +51,7 @@ class ScaledQuantizedConsumer {
   using Accumulators = float[kBlocks][kTokens / 2];
 
  public:
-  static constexpr int kTokenBlocks = Dequantization::kStageInputs / kBlockK;  // of x to a stage of W
+  static constexpr int kTokenBlocks = Dequantization::kStageInputs / kBlockK;  // K-blocks of x per stage of W
   static_assert(kTokenStages % kTokenBlocks == 0);
 
   __device__ __forceinline__ ScaledQuantizedConsumer(const Pipeline& pipeline, const QuantizedWeight& weight)
@@ -60,7 +61,7 @@ class ScaledQuantizedConsumer {
         outputs_(pipeline, weight),
         tile_(pipeline.range.first_tile),
         k_block_(pipeline.range.k_block_begin) {
-    const int row = lane_ / 4;  // of eight, by which chunks of 16 bytes are swizzled
+    const int row = lane_ / 4;  // of eight rows, by which chunks of 16 bytes are swizzled
     first_codes_ = pipeline.weights + (warp_ * kPairRows + row) * kRowBytes + row * 16;
   }
 
@@ -76,7 +77,7 @@ class ScaledQuantizedConsumer {
     wait_for_weights();
     load_quantized(0);
     dequantization_.use_group(0);
-    widen(even);
+    dequantize(even);
     load_quantized(1);
     for (int tile = range.first_tile; tile < num_tiles(); tile += range.num_clusters) {
       Accumulators sums;
@@ -91,7 +92,7 @@ class ScaledQuantizedConsumer {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) ptx::fence_operand(sums[block]);
       release_tokens_before(0);
-      // Not unrolled, as its code comes from far.
+      // Not unrolled, to limit instruction fetches.
 #pragma unroll 1
       for (int block = 0; block < kBlocks; ++block) {
         const bool last = block + 1 == kBlocks && tile + range.num_clusters >= num_tiles();
@@ -109,8 +110,8 @@ class ScaledQuantizedConsumer {
   }
   __device__ __forceinline__ bool has_next() const { return tile_ < num_tiles(); }
 
-  // Of a stage whose first part is widened, and the codes of its second one loaded; leaves the next one so.
-  // `first`: of the tile.
+  // Multiplies a stage with its first part dequantized and the values of its second part loaded; leaves the
+  // next stage in the same state. `first`: first stage of the tile.
   __device__ __forceinline__ void multiply_stage(Factors& even, Factors& odd, Accumulators& sums,
                                                  bool first) {
 #pragma unroll
@@ -118,12 +119,12 @@ class ScaledQuantizedConsumer {
       Factors& now = part % 2 == 0 ? even : odd;
       Factors& next = part % 2 == 0 ? odd : even;
       multiply(part, now, sums);
-      // The next part is the first one of a group, perhaps of the next stage.
+      // The next part starts a group, possibly of the next stage.
       if ((part + 1) % kPartsPerGroup == 0) dequantization_.use_group((part + 1) / kPartsPerGroup % kGroups);
       ptx::wgmma_wait_group<1>();  // `next` is free
       if (part % kPartsPerBlock == 0 && (part > 0 || !first)) release_tokens_before(part / kPartsPerBlock);
-      widen(next);
-      if (part == kParts / 2) go_on();
+      dequantize(next);
+      if (part == kParts / 2) advance();
       if (part == kParts - 2) {
         release_weights();
         if (has_next()) wait_for_weights();
@@ -134,8 +135,8 @@ class ScaledQuantizedConsumer {
     if (first_token_stage_ == 0) token_parity_ ^= 1;
   }
 
-  // To the stage behind the one that is being multiplied, if there is one; asks for its scales.
-  __device__ __forceinline__ void go_on() {
+  // Advances to the stage after the one that is being multiplied, if there is one, and loads its scales.
+  __device__ __forceinline__ void advance() {
     const SwapAbCtaRange& range = pipeline_.range;
     if (++k_block_ == range.k_block_end) {
       k_block_ = range.k_block_begin;
@@ -145,7 +146,7 @@ class ScaledQuantizedConsumer {
     if (has_next()) dequantization_.load(k_block_);
   }
 
-  // Where the scales of a lane's rows of the tile begin.
+  // Finds the first scales of a lane's rows of the tile.
   __device__ __forceinline__ void locate_scales() {
     const SwapAbGemmParams& params = pipeline_.params;
     const int num_rows = params.gated ? 2 * params.out_features : params.out_features;
@@ -175,9 +176,9 @@ class ScaledQuantizedConsumer {
                                 block * kTileBytes + i * 8 * kRowBytes);
   }
 
-  __device__ __forceinline__ void widen(Factors& factors) const {
+  __device__ __forceinline__ void dequantize(Factors& factors) const {
     dequantization_.widen(codes_, factors);
-    // Before what comes next, so while the tensor cores multiply.
+    // Keeps these instructions before the following ones, so that they overlap with the tensor cores.
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)
 #pragma unroll
@@ -186,7 +187,7 @@ class ScaledQuantizedConsumer {
         for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(factors[block][step][i])::"memory");
   }
 
-  // Begins the products of a part.
+  // Starts the products of a part.
   __device__ __forceinline__ void multiply(int part, const Factors& factors, Accumulators& sums) {
     const int stage = first_token_stage() + part / kPartsPerBlock, part_in_block = part % kPartsPerBlock;
     if (part_in_block == 0) ptx::mbarrier_wait(pipeline_.tokens_full(stage), token_parity_);
@@ -216,11 +217,11 @@ class ScaledQuantizedConsumer {
       weights_.parity ^= 1;
     }
   }
-  // Of x, of this stage of W.
+  // Returns the first stage of x for this stage of W.
   __device__ __forceinline__ int first_token_stage() const {
     return kTokenBlocks == kTokenStages ? 0 : first_token_stage_;
   }
-  // The one before the stage's K-block `block`.
+  // Releases the stage of x before the stage's K-block `block`.
   __device__ __forceinline__ void release_tokens_before(int block) {
     if (lane_ == 0)
       ptx::mbarrier_arrive(
@@ -231,18 +232,18 @@ class ScaledQuantizedConsumer {
   const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
   uint32_t first_codes_;
   const uint64_t first_tokens_;    // descriptor of x's first stage
-  Dequantization dequantization_;  // of the stage that is behind the one that is multiplied
+  Dequantization dequantization_;  // state of the stage after the one that is multiplied
   QuantizedTileEpilogue<T, kTokens, Dequantization> outputs_;
-  int tile_, k_block_;                    // of the stage whose scales were asked for
-  typename Dequantization::Codes codes_;  // of the part that is widened next
+  int tile_, k_block_;                    // of the stage with loaded scales
+  typename Dequantization::Codes codes_;  // values of the part that is dequantized next
   PipelineState weights_;
   uint32_t token_parity_ = 0;
   int first_token_stage_ = 0;
 };
 
 struct ScaledQuantizedThreads {
-  static constexpr int kProducers =
-      128;  // a warpgroup, whose registers consumers take; two threads of it work
+  // A warpgroup, of which two threads load; consumers get its registers.
+  static constexpr int kProducers = 128;
   static constexpr int kAll = kQuantizedTileWarpgroups * 128 + kProducers;
   static constexpr int kConsumerWarps = 4 * kQuantizedTileWarpgroups;
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;

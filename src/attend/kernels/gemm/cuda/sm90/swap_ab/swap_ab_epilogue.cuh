@@ -1,4 +1,4 @@
-// The swap-AB GEMM's epilogue: a cluster's partial sums are exchanged, added and written.
+// Epilogue of the swap-AB GEMM: exchanges, adds and writes a cluster's partial sums.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 namespace attend::kernels::cuda::sm90 {
 
 // Epilogue: split-K reduction in the cluster, scale, bias, activation and store. A consumer thread holds rows
-// l / 4 and l / 4 + 8 of its warp's 16, and of each group of eight tokens 2 (l % 4) and the next: four
-// accumulators a group (wgmma_products.cuh.in). Gated, the two rows are gate and up of one feature. A subtile
-// is two groups of a warp. Subtiles are dealt to the CTAs of the cluster, whose warps add the partial sums
-// from rank 0 on and write the results.
+// l / 4 and l / 4 + 8 of its warp's 16 and tokens 2 (l % 4) and 2 (l % 4) + 1 of each group of eight tokens:
+// four accumulators per group (wgmma_products.cuh.in). If gated, the two rows are gate and up of one feature.
+// A subtile is two groups of a warp. Subtiles are distributed over the CTAs of the cluster, whose warps add
+// the partial sums from rank 0 on and write the results.
 template <int kWarpgroups, int kTokens>
 class SwapAbEpilogue {
   using Pipeline = SwapAbPipeline<kWarpgroups, kTokens>;
   static constexpr int kWarps = Pipeline::kConsumerWarps;
-  static constexpr int kColumns = kTokens / 16;  // of subtiles
-  static constexpr int kFloatsPerLane = 8;       // of a subtile
+  static constexpr int kColumns = kTokens / 16;  // columns of subtiles
+  static constexpr int kFloatsPerLane = 8;       // per subtile
   static constexpr int kHalfSubtileBytes = 512;  // four floats of 32 lanes
 
-  // Where a subtile's results go.
+  // Output position of a subtile.
   struct Origin {
-    int row, token;  // the first of 16; gated, rows are of gate and up
+    int row, token;  // the first of 16; if gated, `row` counts rows of gate and up
   };
-  // What out held, and the next norm's weights, of a lane's half of a row of a subtile.
+  // Previous contents of out, and the next norm's weights, for a lane's half of a subtile row.
   struct Prefetched {
     uint4 before, norm_weight;
   };
@@ -45,17 +45,18 @@ class SwapAbEpilogue {
                                           warp_ * Pipeline::kSubtileBytes)),
         scales_(reinterpret_cast<const float*>(shared + (pipeline.scales - pipeline.tokens))) {}
 
-  // By all consumers, before the K-blocks of a tile, behind which it would come late: for their warps' first
-  // subtiles.
+  // Prefetches the inputs of each warp's first subtile. Called by all consumers before the K-blocks of a
+  // tile, since loads issued after those would return late.
   __device__ __forceinline__ void prefetch(int tile) {
     if (first_subtile() < num_subtiles()) prefetched_ = load_prefetched(tile, first_subtile());
   }
 
-  // By all consumers: this CTA's accumulators of a tile, tiles in order. `is_last`: of this CTA.
+  // Called by all consumers with this CTA's accumulators of a tile, tiles in order. `is_last`: last tile of
+  // this CTA.
   __device__ __forceinline__ void exchange_and_write(int tile, const Accumulators& accumulators,
                                                      bool is_last) {
-    const bool alone = params_.cluster_size == 1;
-    if (alone) {
+    const bool is_single_cta = params_.cluster_size == 1;
+    if (is_single_cta) {
       store_without_cluster(accumulators);
       __syncwarp();
     } else {
@@ -63,26 +64,26 @@ class SwapAbEpilogue {
       ptx::mbarrier_wait_cluster(pipeline_.partials_full(), parity_);
     }
     if (params_.norm.partial_squares != nullptr) ptx::mbarrier_wait(pipeline_.scales_full(), 0);
-    const int step = alone ? params_.tile_pairs : kWarps << params_.cluster_shift;
+    const int step = is_single_cta ? params_.tile_pairs : kWarps << params_.cluster_shift;
     for (int subtile = first_subtile(); subtile < num_subtiles(); subtile += step)
       write(tile, subtile, subtile == first_subtile() ? prefetched_ : load_prefetched(tile, subtile));
     __syncwarp();
-    if (!alone && !is_last && lane_ < params_.cluster_size)
+    if (!is_single_cta && !is_last && lane_ < params_.cluster_size)
       ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(pipeline_.partials_empty(), lane_));
     parity_ ^= 1;
     first_ = false;
   }
 
  private:
-  // Whether this warp's rows are of the tile.
+  // Returns true if this warp's rows are part of the tile.
   __device__ __forceinline__ bool has_rows() const { return warp_ < params_.tile_pairs; }
-  // Columns of subtiles that hold tokens, but at least so many.
+  // Returns the number of subtile columns with tokens, at least kMinColumns.
   __device__ __forceinline__ int num_columns_used() const {
     return max(kMinColumns, (params_.num_rows + 15) / 16);
   }
 
   __device__ __forceinline__ int num_subtiles() const { return num_columns_used() * params_.tile_pairs; }
-  // That this warp writes.
+  // Returns the first subtile that this warp writes.
   __device__ __forceinline__ int first_subtile() const {
     if (params_.cluster_size == 1 && !has_rows()) return num_subtiles();
     return (warp_ << params_.cluster_shift) + pipeline_.range.rank;
@@ -92,14 +93,15 @@ class SwapAbEpilogue {
     return {.row = (tile * params_.tile_pairs + pair) * kPairRows, .token = column * 16};
   }
 
-  // Where this lane's floats of a subtile from the CTA of a rank lie in the CTA that writes the subtile.
+  // Returns the address of this lane's floats of a subtile from the CTA of a rank, in the CTA that writes the
+  // subtile.
   __device__ __forceinline__ uint32_t partial_address(int subtile, int rank) const {
     return pipeline_.partials +
            2 * kHalfSubtileBytes * ((subtile >> params_.cluster_shift << params_.cluster_shift) + rank) +
            16 * lane_;
   }
 
-  // Without a cluster a warp writes its own subtiles.
+  // Without a cluster, a warp writes its own subtiles.
   __device__ __forceinline__ void store_without_cluster(const Accumulators& accumulators) const {
     if (!has_rows()) return;
 #pragma unroll
@@ -139,7 +141,7 @@ class SwapAbEpilogue {
     }
   }
 
-  // By one warp.
+  // Writes a subtile; called by one warp.
   __device__ __forceinline__ void write(int tile, int subtile, const Prefetched& prefetched) const {
     float accumulators[kFloatsPerLane] = {};
     for (int rank = 0; rank < params_.cluster_size; ++rank)
@@ -161,7 +163,7 @@ class SwapAbEpilogue {
       write_plain(origin, accumulators, prefetched);
   }
 
-  // 16 features of 16 tokens. Half a row of the subtile for each lane.
+  // Writes 16 features of 16 tokens, half a row of the subtile per lane.
   __device__ __forceinline__ void write_plain(const Origin& origin,
                                               const float (&accumulators)[kFloatsPerLane],
                                               const Prefetched& prefetched) const {
@@ -185,7 +187,7 @@ class SwapAbEpilogue {
       defer_norm(params_.next_norm, token, feature, group, prefetched.norm_weight);
   }
 
-  // 8 features of 16 tokens: gate and up are the lane's own. A row of the subtile for each of 16 lanes.
+  // Writes 8 features of 16 tokens. Each lane has both gate and up. 16 lanes write a row of the subtile each.
   __device__ __forceinline__ void write_gated(const Origin& origin,
                                               const float (&accumulators)[kFloatsPerLane]) const {
     const int feature = origin.row / 2;
@@ -211,7 +213,7 @@ class SwapAbEpilogue {
     put_group(token, feature, group);
   }
 
-  // Of a subtile, that float i of this lane is of.
+  // Returns the token in the subtile of float i of this lane.
   __device__ __forceinline__ int lane_token(int i) const { return i / 4 * 8 + lane_ % 4 * 2 + i % 2; }
 
   __device__ bool is_out(int token, int feature) const {
@@ -219,7 +221,7 @@ class SwapAbEpilogue {
   }
   __device__ int64_t out_at(int token, int feature) const { return token * params_.out_stride + feature; }
 
-  // Eight features of a row of the subtile, from `column` on.
+  // Reads eight features of a row of the subtile, starting at `column`.
   __device__ __forceinline__ void read_subtile(int row, int column, float (&group)[kGroupElements]) const {
 #pragma unroll
     for (int i = 0; i < kGroupElements; i += 4) {
@@ -232,7 +234,7 @@ class SwapAbEpilogue {
     }
   }
 
-  // Whether what out holds is prefetched.
+  // Returns true if the contents of out are prefetched.
   __device__ __forceinline__ bool prefetches_out() const {
     return params_.accumulate && params_.out_aligned && params_.out_element != Element::kF32;
   }
@@ -246,7 +248,7 @@ class SwapAbEpilogue {
       prefetched.norm_weight = load_16_bytes(params_.next_norm.weight, feature);
     return prefetched;
   }
-  // Eight elements of 16 bits.
+  // Loads eight 16-bit elements.
   __device__ static uint4 load_16_bytes(const void* data, int64_t i) {
     return *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(data) + i);
   }
@@ -282,7 +284,7 @@ class SwapAbEpilogue {
   float* subtile_;       // of this warp
   const float* scales_;  // of the rows
   Prefetched prefetched_{};
-  uint32_t parity_ = 0;  // of this tile's exchange
+  uint32_t parity_ = 0;  // parity of this tile's exchange
   bool first_ = true;
 };
 

@@ -18,14 +18,14 @@ namespace attend::kernels::cuda::sm90 {
 namespace {
 
 constexpr std::array kClusterSizes = {1, 2, 4, kMaxClusterSize};
-// Of scaled codes: those whose CTAs have room for what the others send.
+// Cluster sizes of the scaled quantized GEMM with enough shared memory for the other CTAs' partial sums.
 constexpr std::array kScaledClusterSizes = {1, 2, 3, 4, 6, 8};
 
 int num_parts(int64_t whole, int64_t part) { return static_cast<int>(ceil_div(whole, part)); }
 
-// What the choice of a shape depends on.
+// Device properties that the choice of a shape depends on.
 struct DeviceClusters {
-  std::array<int, kMaxClusterSize + 1> num_clusters{};  // of a size, that run at once
+  std::array<int, kMaxClusterSize + 1> num_clusters{};  // by cluster size: clusters that run concurrently
 
   explicit DeviceClusters(Device device) {
     const attend::cuda::DeviceScope scope(device);
@@ -49,13 +49,13 @@ int tokens_for(int64_t num_rows) {
   return kMaxTokens;
 }
 
-// Of a launch.
+// Maximum rows per launch.
 int64_t max_launch_rows(const LinearArgs& args) {
   const bool defers_to_quantized = args.weight.format != WeightFormat::kPlain && !args.norm.weight.empty();
   return defers_to_quantized ? kMaxDeferredQuantizedTokens : kMaxTokens;
 }
 
-// Codes as 16-bit elements, which K-blocks of W are made of.
+// View of quantized values as 16-bit elements, the unit of K-blocks of W.
 TensorView as_elements(const Weight& weight) {
   const TensorView& data = weight.data;
   if (weight.format == WeightFormat::kPlain) return data;
@@ -64,7 +64,7 @@ TensorView as_elements(const Weight& weight) {
       data.device);
 }
 
-// Of inputs of x to a K-block of W, which is 128 bytes of a row.
+// K-blocks of x per K-block of W, which is 128 bytes of a row.
 int64_t token_blocks_per_weight_block(const Weight& weight) {
   switch (weight.format) {
     case WeightFormat::kFp8:
@@ -77,7 +77,7 @@ int64_t token_blocks_per_weight_block(const Weight& weight) {
   }
 }
 
-// Rows of x come from L2, which is nearer than where weights come from. As timed in layers.
+// Stages of x. Rows of x are read from L2, which is closer than the memory of weights. Measured in layers.
 int64_t token_stages_for(int num_tokens) {
   if (num_tokens == kMaxTokens) return 4;
   return num_tokens > 32 ? 10 : kMaxTokenStages;
@@ -91,7 +91,7 @@ DeferredNorm deferred_norm(const InputNorm& norm) {
           .eps = norm.eps};
 }
 
-// Whether this product defers the norm that takes its results.
+// Returns true if this product defers the norm of its results.
 bool defers_norm(const LinearArgs& args, bool gated) {
   if (args.next_norm == nullptr || gated) return false;
   const InputNorm& next = *args.next_norm;
@@ -110,7 +110,7 @@ NextNorm next_norm(const InputNorm* norm) {
           .partial_squares_stride = norm->partial_squares.strides[0]};
 }
 
-// The norm of rows [first, last).
+// Returns the norm restricted to rows [first, last).
 InputNorm rows_of(InputNorm norm, int64_t first, int64_t last) {
   if (norm.weight.empty()) return norm;
   norm.normalized = norm.normalized.slice(0, first, last);
@@ -118,13 +118,13 @@ InputNorm rows_of(InputNorm norm, int64_t first, int64_t last) {
   return norm;
 }
 
-// The fastest way to share a layer, as estimated from timings of up to 64 rows on an H200: a CTA takes its
-// K-blocks at the rate that an SM reads them, or at its share of what memory gives when more CTAs read; more
-// time goes into the ends of its tiles. Of the weight's shape and the device alone, as bits depend on it.
+// Returns the fastest partition of a layer, estimated from timings of up to 64 rows on an H200. A CTA reads
+// its K-blocks at an SM's load rate, or at its share of memory bandwidth if more CTAs read; the ends of its
+// tiles cost additional time. Depends only on the weight's shape and the device, since bits depend on it.
 SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const DeviceClusters& device) {
   constexpr double kTileMicroseconds = 1.0;
   constexpr double kBlockMicroseconds = 0.16, kPairMicroseconds = 0.01;
-  constexpr double kSharedPairMicroseconds = 0.000475;  // for each CTA that reads
+  constexpr double kSharedPairMicroseconds = 0.000475;  // per reading CTA
   constexpr int kMaxPairs = kMaxWarpgroups * kWarpgroupRows / kPairRows;
   SwapAbGemmShape best{};
   double best_microseconds = 0.0;
@@ -144,12 +144,12 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
       best = {.tile_pairs = tile_pairs, .cluster_size = cluster_size, .num_clusters = num_clusters};
       best_microseconds = microseconds;
     }
-  ensure(best.num_clusters > 0, "swap-AB split-K GEMM: the device holds no CTA of it");
+  ensure(best.num_clusters > 0, "swap-AB split-K GEMM: no CTA fits on this device");
   return best;
 }
 
-// The same of scaled codes: the time for a K-block of a CTA's tiles, by which tensor cores and what widens
-// codes are bound, and the ends of those, in cycles as timed on an H200.
+// Like shape_for(), for the scaled quantized GEMM: estimates the cycles of a K-block of a CTA's tiles, bound
+// by tensor cores and by dequantization, and of their ends, from timings on an H200.
 SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks, WeightFormat format,
                                  const DeviceClusters& device) {
   constexpr int kTileRows = kQuantizedTileWarpgroups * kWarpgroupRows;
@@ -176,7 +176,7 @@ SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks, 
   return best;
 }
 
-// args.next_norm is deferred if it is given.
+// Launches the kernel. args.next_norm is deferred if it is set.
 void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& stream) {
   const int64_t num_weight_rows = args.weight.out_features();
   const TensorView weight = as_elements(args.weight);
@@ -236,8 +236,7 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, Stream& stream) {
 
 bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
-  ensure(args.norm.weight.empty() || args.norm.deferred,
-         "swap-AB split-K GEMM: a norm that nobody has deferred");
+  ensure(args.norm.weight.empty() || args.norm.deferred, "swap-AB split-K GEMM: the norm was not deferred");
   const int64_t num_rows = args.x.shape[0];
   const bool defers = defers_norm(args, gated);
   const int64_t max_rows = max_launch_rows(args);

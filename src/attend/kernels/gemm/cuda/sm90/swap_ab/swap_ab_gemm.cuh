@@ -1,15 +1,16 @@
 // Swap-AB split-K GEMM on sm_90a: out = x W^T (+ bias) (+ out), or silu(gate) * up of its halves, for up to
-// 128 rows of x, with TMA and wgmma. A and B are swapped: W is wgmma's A, 64 rows at a time, and the few rows
-// of x are its B, so that little of N is padding. The CTAs of a cluster split K, exchange their partial sums
-// through distributed shared memory and add them in the order of K.
+// 128 rows of x, with TMA and wgmma. A and B are swapped: W is operand A, 64 rows at a time, and the few rows
+// of x are operand B, so that little of N is padding. The CTAs of a cluster split K, exchange their partial
+// sums through distributed shared memory and add them in the order of K.
 //
 //   tile        16 to 128 rows of W (16 tile_pairs) x kTokens rows of x (32, 64 or 128), K-blocks of 64;
 //               persistent clusters of 1, 2, 4 or 8 CTAs
-//   warps       kWarpgroups (1 or 2) multiply 64 rows of W each (wgmma m64n(kTokens)k16); a warp produces W
-//               and a warp x, by TMA; under a deferred norm kScaleWarps more add the partial sums of squares
+//   warps       kWarpgroups (1 or 2) multiply 64 rows of W each (wgmma m64n(kTokens)k16); one warp loads W
+//               and
+//               one loads x with TMA; under a deferred norm kScaleWarps more add the partial sums of squares
 //   registers   103 (kTokens = 32), 119 (64) or 158 (128)
-//   shared      two pipelines: of W, up to 20 stages of 2 tile_pairs KB, and of x, up to 12 of kTokens / 8
-//               KB; partial sums of the cluster, kTokens / 4 KB a warpgroup. Up to 227 KB
+//   shared      two pipelines: for W up to 20 stages of 2 tile_pairs KB, and for x up to 12 of kTokens / 8
+//               KB; partial sums of the cluster, kTokens / 4 KB per warpgroup. Up to 227 KB
 //   bytes       W once from memory; x once per CTA and tile, from L2
 //   bound       reading W
 #pragma once
@@ -30,11 +31,11 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// With the kScaleWarps, which come last.
+// Threads per CTA, with the kScaleWarps last.
 template <int kWarpgroups, int kTokens>
 constexpr int kSwapAbThreads = kWarpgroups * 128 + 64 + 32 * kScaleWarps<kTokens>;
 
-// Consumer: all K-blocks of all tiles.
+// Consumer of all K-blocks of all tiles.
 template <class T, int kWarpgroups, int kTokens>
 __device__ __forceinline__ void consume(const SwapAbPipeline<kWarpgroups, kTokens>& pipeline, char* shared) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, lane = static_cast<int>(threadIdx.x) % 32;
@@ -57,7 +58,7 @@ __device__ __forceinline__ void consume(const SwapAbPipeline<kWarpgroups, kToken
           ptx::smem_descriptor(pipeline.weights_at(weights.stage) + warpgroup * kWarpgroupRows * kRowBytes);
       const uint64_t b = ptx::smem_descriptor(pipeline.tokens_at(tokens.stage));
       multiply_k_block<T>(accumulators, a, b, k_block > range.k_block_begin);
-      // The wgmma of the K-block before have ended, and its stages are free.
+      // The previous K-block's wgmma has finished, so its stages are free.
       ptx::wgmma_wait_group<1>();
       if (k_block > range.k_block_begin) release(last_weights, last_tokens);
       last_weights = weights.stage;

@@ -13,7 +13,7 @@ int max_weight_stages(int shared_bytes, int token_stages, const SwapAbGemmShape&
   });
 }
 
-// Of the largest instance: others may fit more than once on an SM, which they do not need.
+// Computed for the largest instance. Smaller instances could fit more than once on an SM, but do not need to.
 int max_clusters(int cluster_size) {
   constexpr auto kKernel = swap_ab_gemm_kernel<__nv_bfloat16, 2, kMaxTokens>;
   allow_shared_memory<kKernel>(kSharedBytes, "linear: shared memory");

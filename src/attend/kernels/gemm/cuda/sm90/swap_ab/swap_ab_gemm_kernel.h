@@ -1,4 +1,4 @@
-// The swap-AB split-K GEMM of sm_90a: what crosses to the device, and the launches.
+// Swap-AB split-K GEMM of sm_90a: parameters and launches.
 #pragma once
 
 #include <cuda.h>
@@ -11,55 +11,56 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kBlockK = kBlockInputs;
 inline constexpr int kMaxTokens = 128;
 inline constexpr int kMaxWeightStages = 20, kMaxTokenStages = 12;
-inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
+inline constexpr int kSharedBytes = 227 << 10;  // maximum shared memory per CTA on sm_90
 
-// Deferred RMSNorm of x: the GEMM before has left x times the norm's weights, and the partial sums of squares
-// that a row's accumulators are scaled with, 1 / sqrt(mean of squares + eps).
+// Deferred RMSNorm of x: the previous GEMM wrote x times the norm weights, and partial sums of squares. A
+// row's accumulators are multiplied by 1 / sqrt(mean of squares + eps).
 struct DeferredNorm {
-  // Row r begins at element r * stride and holds sums over kPairRows inputs each; null: x is taken as it is.
-  // Rows begin at multiples of 16 bytes and hold whole 16 bytes.
+  // Row r starts at element r * stride and holds sums over kPairRows inputs each. Null: no norm. Rows start
+  // at multiples of 16 bytes and are padded to whole 16 bytes.
   const float* partial_squares;
   int64_t stride;
-  int32_t num_partial_squares;  // of a row
+  int32_t num_partial_squares;  // per row
   float eps;
 };
 
-// The norm that out goes through next, which this GEMM defers to the one after it; bf16 as out is then, and
-// aligned as out is.
+// Norm of out that this GEMM defers to the next one. bf16, like out, and with the same alignment.
 struct NextNorm {
-  const void* weight;  // [out_features]; null: there is none
-  void* weighted;      // out * weight; row r begins at element r * weighted_stride
+  const void* weight;  // [out_features]; null: none
+  void* weighted;      // out * weight; row r starts at element r * weighted_stride
   int64_t weighted_stride;
-  float* partial_squares;  // as DeferredNorm's: of kPairRows features of out each
+  float* partial_squares;  // as in DeferredNorm, one sum per kPairRows features of out
   int64_t partial_squares_stride;
 };
 
 // out = x weight^T (+ bias) (+ out), or silu(gate) * up of its two halves.
 struct SwapAbGemmParams {
-  // [K-block, 8 rows, 2 partners, pairs]: the partner of a gate row is its up row, or that eight rows below.
+  // [K-block, 8 rows, 2 partners, pairs]: the partner of a gate row is its up row; otherwise it is the row
+  // eight below.
   CUtensorMap weight;
   CUtensorMap x;  // [K-block, rows]
   DeferredNorm norm;
   DeviceVector bias;
-  NextNorm next_norm;  // not gated
-  void* out;           // row r begins at element r * out_stride
+  NextNorm next_norm;  // not if gated
+  void* out;           // row r starts at element r * out_stride
   int64_t out_stride;
   int32_t num_rows, out_features;
   int32_t num_tiles, num_k_blocks;
   int32_t tile_pairs;
-  int32_t cluster_size, cluster_shift;  // 2^shift
-  int32_t weight_stages, token_stages;  // of the pipelines
+  int32_t cluster_size, cluster_shift;  // cluster_size = 2^cluster_shift
+  int32_t weight_stages, token_stages;  // stages of the pipelines
   bool gated;
-  bool accumulate;   // not gated: what out holds is added
-  bool out_aligned;  // groups of eight features begin at multiples of 16 bytes
+  bool accumulate;   // not gated: adds to the contents of out
+  bool out_aligned;  // groups of eight features start at multiples of 16 bytes
   Element out_element;
 };
 
-// The most stages of W, at most kMaxWeightStages, that fit beside the rest into so much shared memory.
+// Returns the number of stages of W, at most kMaxWeightStages, that fit into the shared memory next to
+// everything else.
 int max_weight_stages(int shared_bytes, int token_stages, const SwapAbGemmShape& shape);
-// Clusters of this size that run on the current device at once.
+// Returns the number of clusters of this size that run concurrently on the current device.
 int max_clusters(int cluster_size);
-// Throws Error(kDevice) when the launch fails.
+// Throws Error(kDevice) if the launch fails.
 void launch_swap_ab_gemm_bf16(const SwapAbGemmParams& params, const SwapAbGemmShape& shape, void* stream);
 void launch_swap_ab_gemm_f16(const SwapAbGemmParams& params, const SwapAbGemmShape& shape, void* stream);
 

@@ -1,4 +1,4 @@
-// The swap-AB GEMM's pipelines: what a CTA computes of a layer, its shared memory and its two producers.
+// Pipelines of the swap-AB GEMM: a CTA's range of a layer, its shared memory and its two producers.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kRowBytes = 128;       // of a K-block
-inline constexpr int kSwizzleBytes = 1024;  // what stages are aligned to
+inline constexpr int kRowBytes = 128;       // per K-block
+inline constexpr int kSwizzleBytes = 1024;  // alignment of stages
 
 inline constexpr int kPairBytes = kPairRows * kRowBytes;
 
-// Warps that add the partial sums of squares under a deferred norm: four, but for registers.
+// Warps that add the partial sums of squares under a deferred norm: four, or two if registers are short.
 template <int kTokens>
 constexpr int kScaleWarps = kTokens > 64 ? 2 : 4;
 
-// A CTA's range of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the K-blocks
-// from k_block_begin to k_block_end.
+// Range of a CTA: tiles first_tile, first_tile + num_clusters, ... and, of each, the K-blocks from
+// k_block_begin to k_block_end.
 struct SwapAbCtaRange {
   int rank, first_tile, num_clusters, k_block_begin, k_block_end;
 
@@ -36,15 +36,15 @@ struct SwapAbCtaRange {
         k_block_end(params.num_k_blocks * (rank + 1) / params.cluster_size) {}
 };
 
-// Shared memory and producers. Two pipelines, since W comes from far and x from L2: a stage of one holds a
-// K-block of the tile's rows of W, a stage of the other a K-block of x. Layout: x, W, partial sums, subtiles,
-// mbarriers, scales of the rows.
+// Shared memory and producers. W and x have separate pipelines, since W is loaded from memory and x from L2:
+// a stage of one holds a K-block of the tile's rows of W, a stage of the other a K-block of x. Layout: x, W,
+// partial sums, subtiles, mbarriers, row scales.
 template <int kWarpgroups, int kTokens>
 struct SwapAbPipeline {
   static constexpr int kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kTokenBytes = kTokens * kRowBytes;
-  // Partial sums of the cluster's CTAs, and a subtile of 16 features by 16 tokens a warp, rows padded by four
-  // floats against bank conflicts.
+  // Partial sums of the cluster's CTAs, and one subtile of 16 features by 16 tokens per warp. Subtile rows
+  // are padded by four floats to avoid bank conflicts.
   static constexpr int kPartialSumBytes =
       kWarpgroups * kWarpgroupRows * kTokens * static_cast<int>(sizeof(float));
   static constexpr int kSubtileStride = 20;
@@ -54,7 +54,7 @@ struct SwapAbPipeline {
   static constexpr int kRestBytes =
       kPartialSumBytes + kConsumerWarps * kSubtileBytes + kBarrierBytes + kScaleBytes;
 
-  // What the last warpgroup reads beyond its rows are the stages after, or partial sums.
+  // The last warpgroup may read past its rows: into later stages, or partial sums.
   static_assert(kPartialSumBytes >= kWarpgroupRows * kRowBytes);
 
   static constexpr int shared_bytes(int weight_stages, int tile_pairs, int token_stages) {
@@ -63,7 +63,7 @@ struct SwapAbPipeline {
 
   const SwapAbGemmParams& params;
   const SwapAbCtaRange range;
-  uint32_t tokens, weights, partials, subtiles, barriers, scales;  // in the shared window
+  uint32_t tokens, weights, partials, subtiles, barriers, scales;  // addresses in the shared window
 
   __device__ __forceinline__ SwapAbPipeline(const SwapAbGemmParams& gemm, const char* shared)
       : params(gemm),
@@ -76,10 +76,11 @@ struct SwapAbPipeline {
         scales(barriers + kBarrierBytes) {}
 
   __device__ __forceinline__ uint32_t barrier(int i) const { return barriers + 8 * i; }
-  // When the partial sums of all CTAs of the cluster have come, and when all have read those from this one.
+  // Completes when the partial sums of all CTAs of the cluster have arrived; partials_empty() when all CTAs
+  // have read those from this one.
   __device__ __forceinline__ uint32_t partials_full() const { return barrier(0); }
   __device__ __forceinline__ uint32_t partials_empty() const { return barrier(1); }
-  // When all rows' scales are there; once.
+  // Completes once, when all row scales are available.
   __device__ __forceinline__ uint32_t scales_full() const { return barrier(2); }
   __device__ __forceinline__ uint32_t tokens_full(int stage) const { return barrier(3 + stage); }
   __device__ __forceinline__ uint32_t tokens_empty(int stage) const {
@@ -96,7 +97,7 @@ struct SwapAbPipeline {
   }
   __device__ __forceinline__ uint32_t tokens_at(int stage) const { return tokens + stage * kTokenBytes; }
 
-  // By one thread.
+  // Called by one thread.
   __device__ __forceinline__ void init() const {
     ptx::mbarrier_init(partials_full(), 1);
     ptx::mbarrier_init(partials_empty(), params.cluster_size * kConsumerWarps);
@@ -112,7 +113,8 @@ struct SwapAbPipeline {
     ptx::fence_mbarrier_init();
   }
 
-  // Producer of W, one thread. W does not depend on the kernel before. kTiles: that a CTA takes together.
+  // Producer of W, one thread. W does not depend on the previous kernel. kTiles: tiles that a CTA computes
+  // together.
   template <int kTiles = 1>
   __device__ __forceinline__ void produce_weights() const {
     const uint64_t policy = ptx::createpolicy_evict_first();
@@ -130,8 +132,8 @@ struct SwapAbPipeline {
         }
   }
 
-  // Producer of x, one thread. kTokenBlocks: K-blocks of x to one of W, where a CTA has an even range of
-  // them.
+  // Producer of x, one thread. kTokenBlocks: K-blocks of x per K-block of W; a CTA's range is a multiple of
+  // it.
   template <int kTokenBlocks = 1, int kTiles = 1>
   __device__ __forceinline__ void produce_tokens() const {
     const uint64_t policy = ptx::createpolicy_evict_last();

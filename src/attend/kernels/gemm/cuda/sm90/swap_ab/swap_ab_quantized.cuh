@@ -1,16 +1,17 @@
-// Swap-AB split-K GEMM of quantized weights on sm_90a: swap_ab_gemm.cuh with W in its own codes. A stage of W
-// is 128 bytes of a row as there, which are 128 inputs in 8 bits and 256 in int4. Consumers widen codes in
-// registers, which are wgmma's A.
+// Swap-AB split-K GEMM of quantized weights on sm_90a: swap_ab_gemm.cuh with quantized W. A stage of W is 128
+// bytes of a row as there: 128 inputs in 8 bits, 256 in int4. Consumers dequantize to registers, which are
+// wgmma's operand A.
 //
 //   tile        16 to 128 rows of W x kTokens rows of x (32, 64 or 128); clusters, pipelines and epilogue of
 //               swap_ab_gemm.cuh
-//   warps       as there; a consumer widens 64 inputs of its 16 rows while the 64 before are multiplied
-//   registers   168 at most: accumulators of the tile and of a group, factors of two times 64 inputs
-//   bytes       codes of W once from memory; x once per CTA and tile, from L2
-//   bound       reading W, and widening: some 2 (int4) and 2.5 (fp8) instructions a code
+//   warps       as there; a consumer dequantizes 64 inputs of its 16 rows while the previous 64 are
+//               multiplied
+//   registers   168 at most: accumulators of the tile and of a group, operands of two times 64 inputs
+//   bytes       quantized W once from memory; x once per CTA and tile, from L2
+//   bound       reading W, and dequantization: about 2 (int4) and 2.5 (fp8) instructions per value
 //
-// Codes are exact factors; the sums of 128 inputs are multiplied by their scale in float32, so a group of
-// scales is a multiple of 128 inputs.
+// Quantized values are exact operands. Sums of 128 inputs are multiplied by their scale in float32, so a
+// scale group is a multiple of 128 inputs.
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
@@ -22,31 +23,31 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Consumer: all stages of all tiles. A stage of W is multiplied in parts of 64 inputs, a K-block of x each;
-// while one is multiplied the next is widened.
+// Consumer of all stages of all tiles. A stage of W is multiplied in parts of 64 inputs, each with a K-block
+// of x. While one part is multiplied, the next is dequantized.
 template <class T, WeightFormat kFormat, int kWarpgroups, int kTokens>
 class QuantizedConsumer {
   using Layout = QuantizedWeightLayout<kFormat>;
   using Pipeline = SwapAbPipeline<kWarpgroups, kTokens>;
   using Pairs = LanePairs<T, kFormat>;
 
-  static constexpr int kMmaInputs = 16, kMmaBytes = 32;                 // of a row of x
-  static constexpr int kSteps = kBlockK / kMmaInputs;                   // of wgmma, of a part
-  static constexpr int kVectors = kBlockK / Layout::kInputsPer16Bytes;  // of a row, of a part
+  static constexpr int kMmaInputs = 16, kMmaBytes = 32;                 // bytes per row of x
+  static constexpr int kSteps = kBlockK / kMmaInputs;                   // wgmma steps per part
+  static constexpr int kVectors = kBlockK / Layout::kInputsPer16Bytes;  // vectors per row and part
   static constexpr int kGroups = Layout::kInputsPerStage / kScaledInputs;
   static_assert(kScaledInputs == 2 * kBlockK);
 
   using Factors = uint32_t[kSteps][4];
   using Accumulators = float[kTokens / 2];
-  // What the codes of a lane's two rows stand for, by groups of kScaledInputs of a stage: as loaded, since a
-  // load that is converted at once is waited for at once.
+  // Scales and zeros of a lane's two rows per group of kScaledInputs of a stage. Kept as loaded, since
+  // converting a load immediately would wait for it.
   struct Groups {
     uint32_t scale_bits[kGroups][2];
     uint32_t zero[kGroups][2];
   };
 
  public:
-  static constexpr int kTokenBlocks = Layout::kInputsPerStage / kBlockK;  // of x to a stage of W
+  static constexpr int kTokenBlocks = Layout::kInputsPerStage / kBlockK;  // K-blocks of x per stage of W
 
   __device__ __forceinline__ QuantizedConsumer(const Pipeline& pipeline, const QuantizedWeight& weight,
                                                char* shared)
@@ -68,7 +69,7 @@ class QuantizedConsumer {
     if (tile_ >= num_tiles) return;
     ptx::mbarrier_wait(pipeline_.weights_full(weights_.stage), weights_.parity);
     Factors even, odd;
-    widen(0, next_.zero[0], even);
+    dequantize(0, next_.zero[0], even);
     keep(even);
     for (int tile = range.first_tile; tile < num_tiles; tile += range.num_clusters) {
       epilogue_.prefetch(tile);
@@ -78,7 +79,7 @@ class QuantizedConsumer {
 #pragma unroll 1
       for (int k_block = range.k_block_begin; k_block < range.k_block_end; ++k_block) {
         const Groups groups = next_;
-        go_on();
+        advance();
         multiply_stage(groups, even, odd, sums);
       }
       epilogue_.exchange_and_write(tile, sums, tile + range.num_clusters >= num_tiles);
@@ -86,8 +87,8 @@ class QuantizedConsumer {
   }
 
  private:
-  // To the stage behind the one that is going to be multiplied, if there is one; asks for its scales early.
-  __device__ __forceinline__ void go_on() {
+  // Advances to the stage after the one that is multiplied next, if there is one, and loads its scales early.
+  __device__ __forceinline__ void advance() {
     const SwapAbCtaRange& range = pipeline_.range;
     if (++k_block_ == range.k_block_end) {
       k_block_ = range.k_block_begin;
@@ -98,25 +99,25 @@ class QuantizedConsumer {
   }
   __device__ __forceinline__ bool has_next() const { return tile_ < pipeline_.params.num_tiles; }
 
-  // Of a stage whose first part is widened; leaves the first part of the next one so.
+  // Multiplies a stage with its first part dequantized; leaves the next stage in the same state.
   __device__ __forceinline__ void multiply_stage(const Groups& groups, Factors& even, Factors& odd,
                                                  Accumulators& sums) {
     Accumulators part;
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       multiply(even, part, false);
-      widen(2 * group + 1, groups.zero[group], odd);
+      dequantize(2 * group + 1, groups.zero[group], odd);
       const bool last = group + 1 == kGroups;
       if (last) release_weights();
       multiply(odd, part, true);
       if (last && has_next()) ptx::mbarrier_wait(pipeline_.weights_full(weights_.stage), weights_.parity);
       ptx::wgmma_wait_group<1>();  // `even` is free
-      // Behind the last stage these are codes that nobody multiplies.
+      // After the last stage these values are stale and not multiplied.
       if (last)
-        widen(0, next_.zero[0], even);
+        dequantize(0, next_.zero[0], even);
       else
-        widen(2 * group + 2, groups.zero[group + 1 < kGroups ? group + 1 : 0], even);
-      keep(even);  // while `odd` is multiplied, not behind the wait for it
+        dequantize(2 * group + 2, groups.zero[group + 1 < kGroups ? group + 1 : 0], even);
+      keep(even);  // finishes while `odd` is multiplied, not after the wait for it
       const float scale[2] = {scale_of(groups.scale_bits[group][0]), scale_of(groups.scale_bits[group][1])};
       ptx::wgmma_wait_group<0>();
       ptx::fence_operand(part);
@@ -126,7 +127,7 @@ class QuantizedConsumer {
     }
   }
 
-  // Where the scales of a lane's rows of the tile begin.
+  // Finds the first scales of a lane's rows of the tile.
   __device__ __forceinline__ void locate_scales() {
     const SwapAbGemmParams& params = pipeline_.params;
     const int pair = tile_ * params.tile_pairs + warp_, row = lane_ / 4;
@@ -168,7 +169,7 @@ class QuantizedConsumer {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
   }
 
-  // The factors are computed before what comes next.
+  // Forces the operands to be computed before the following instructions.
   static __device__ __forceinline__ void keep(Factors& factors) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
@@ -177,9 +178,9 @@ class QuantizedConsumer {
     ptx::wgmma_fence();
   }
 
-  // A part of the lane's two rows of the stage: rows of 128 bytes, swizzled.
-  __device__ __forceinline__ void widen(int part, const uint32_t (&zero)[2], Factors& factors) const {
-    const int row = lane_ / 4;  // of eight, by which chunks of 16 bytes are swizzled
+  // Dequantizes a part of the lane's two rows of the stage, which has swizzled rows of 128 bytes.
+  __device__ __forceinline__ void dequantize(int part, const uint32_t (&zero)[2], Factors& factors) const {
+    const int row = lane_ / 4;  // of eight rows, by which chunks of 16 bytes are swizzled
     const uint32_t shifted[2] = {shifted_zero<T>(static_cast<int>(zero[0])),
                                  shifted_zero<T>(static_cast<int>(zero[1]))};
     const uint32_t rows = pipeline_.weights_at(weights_.stage) + (warp_ * kPairRows + row) * kRowBytes;
@@ -203,7 +204,7 @@ class QuantizedConsumer {
     weights_.advance(pipeline_.params.weight_stages);
   }
 
-  // Begins the products of a part.
+  // Starts the products of a part.
   __device__ __forceinline__ void multiply(const Factors& factors, Accumulators& part, bool add) {
     ptx::mbarrier_wait(pipeline_.tokens_full(tokens_.stage), tokens_.parity);
     const uint64_t x = ptx::smem_descriptor(pipeline_.tokens_at(tokens_.stage));
@@ -215,7 +216,7 @@ class QuantizedConsumer {
     ptx::wgmma_commit_group();
   }
 
-  // Of both parts of a group.
+  // Releases x of both parts of a group.
   __device__ __forceinline__ void release_tokens() {
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
@@ -229,15 +230,15 @@ class QuantizedConsumer {
   const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
   const Pairs pairs_;
   SwapAbEpilogue<kWarpgroups, kTokens> epilogue_;
-  int tile_, k_block_;  // of the stage that next_ is of
+  int tile_, k_block_;  // position of the stage of next_
   Groups next_;
   PipelineState weights_, tokens_, read_tokens_;
   int64_t scales_[2];
 };
 
-// The threads behind the consumers. Warps that do the work of kScaleWarps are two: more threads would leave
-// consumers fewer registers. So many rows that accumulators do not fit with them have no deferred norm, and
-// consumers take the registers of a warpgroup with the two producers.
+// Threads after the consumers. Two warps do the work of kScaleWarps: more threads would leave consumers fewer
+// registers. If kTokens is so large that accumulators do not fit next to them, a deferred norm is not
+// supported, and consumers get the registers of a warpgroup with the two producers.
 template <int kWarpgroups, int kTokens>
 struct QuantizedThreads {
   static constexpr bool kHasScales = kTokens <= kMaxDeferredQuantizedTokens;

@@ -1,4 +1,4 @@
-// The swap-AB split-K GEMM of quantized weights: what crosses to the device, and the launches.
+// Swap-AB split-K GEMM of quantized weights: parameters and launches.
 #pragma once
 
 #include "attend/kernels/gemm/cuda/common/quantized_weight.h"
@@ -6,7 +6,7 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// As SwapAbGemmParams, but that `weight` there maps codes, and K-blocks are 128 bytes of a row of them.
+// SwapAbGemmParams, where `weight` maps quantized values and K-blocks are 128 bytes of a quantized row.
 struct SwapAbQuantizedParams {
   SwapAbGemmParams gemm;
   QuantizedWeight weight;  // fp8 or int4
@@ -17,11 +17,13 @@ void launch_swap_ab_quantized_bf16(const SwapAbQuantizedParams& params, const Sw
 void launch_swap_ab_quantized_f16(const SwapAbQuantizedParams& params, const SwapAbGemmShape& shape,
                                   void* stream);
 
-// The swap-AB split-K GEMM of int4 whose factors are scaled, and of fp8 with scales of rows: the launches.
+// Swap-AB split-K GEMM of int4 with scaled operands, and of fp8 with row scales: launches.
 
 inline constexpr int kQuantizedTileWarpgroups = 2;
-inline constexpr int kScaledPartInputs = 32;  // that are widened while as many are multiplied
-// Of the pipelines: of x as many as K-blocks of x to one of int4, so that code knows each one's stage.
+inline constexpr int kScaledPartInputs = 32;  // inputs that are dequantized while the previous ones are
+                                              // multiplied
+// Stages of the pipelines. x has one stage per K-block of x in a K-block of int4, so that stages are
+// compile-time constants.
 inline constexpr int kScaledQuantizedTokenStages = kScaledStageInputs / kBlockInputs,
                      kScaledQuantizedWeightStages = 4;
 

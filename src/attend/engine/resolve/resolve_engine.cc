@@ -1,0 +1,254 @@
+#include "attend/engine/resolve/resolve_engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/base/printable.h"
+#include "attend/engine/resolve/require_memory.h"
+#include "attend/exec/graph_runner.h"
+#include "attend/kernels/sampling/sampling.h"
+#include "attend/tensor/arena.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend {
+namespace {
+
+// Chosen when the user names no number: enough to fill a device with decodes.
+constexpr int kDefaultMaxRunningRequests = 32, kDefaultMaxRunningRequestsOnGpu = 256;
+// New tokens of a step when the user names no number. A CPU's dense layers take 512 rows at a time anyway.
+constexpr int kDefaultChunk = 512, kDefaultChunkOnGpu = 2048;
+// The same of an engine that pools: inputs of a step, and their tokens unless one input has more.
+constexpr int kDefaultPooledInputs = 256, kDefaultPooledTokens = 2048;
+// Larger decode steps gain little from a graph.
+constexpr int kDefaultMaxGraphSize = 256;
+// A pool's slots are 32-bit numbers; some room for the last page and the padding page.
+constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
+// Share of the free memory that the KV pool may take when the user names no size.
+constexpr double kPoolMemoryShare = 0.5;
+
+// Chosen when the user names no number.
+constexpr int kDefaultDraftTokens = 12;
+// More requests fill a device without drafts: of a CPU as docs/speculative-decoding.md measured it, of a GPU
+// by others' figures.
+constexpr int kDefaultDraftingReqs = 4, kDefaultDraftingReqsOnGpu = 32;
+
+SpeculativeOptions choose_speculation(const EngineConfig& config) {
+  SpeculativeOptions options = config.speculation;
+  check(options);
+  if (!options.algorithm) return options;
+  if (options.num_draft_tokens == 0) options.num_draft_tokens = kDefaultDraftTokens;
+  if (options.disable_by_batch_size == 0)
+    options.disable_by_batch_size = config.on_gpu() ? kDefaultDraftingReqsOnGpu : kDefaultDraftingReqs;
+  return options;
+}
+
+// The numbers of a config that no other choice depends on.
+void check_numbers(const EngineConfig& config, const ModelSpec& model) {
+  if (model.bidirectional() && !config.pooling)
+    fail(ErrorCode::kUnsupported, model.architecture,
+         " attends in both directions: it makes no text, but vectors (attend embed)");
+  const int longest = model.max_context_len();
+  if (config.pooling && config.speculation.algorithm)
+    fail(ErrorCode::kUnsupported, "speculative decoding: the engine makes vectors and decodes nothing");
+  const int shortest = config.pooling ? 1 : 2;
+  require(
+      config.context_length == 0 || (config.context_length >= shortest && config.context_length <= longest),
+      "context_length ", config.context_length, ": ", shortest, " to ", longest,
+      ", which is what the model's positions reach");
+  require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,
+          ": at least 1");
+  require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
+  require(config.max_total_tokens >= 0 && config.max_total_tokens <= kMaxPoolTokens, "max_total_tokens ",
+          config.max_total_tokens, ": 1 to ", kMaxPoolTokens, ", token slots are 32-bit numbers");
+  require(config.chunked_prefill_size >= 0, "chunked_prefill_size ", config.chunked_prefill_size,
+          ": at least 1, or 0 for what suits the device");
+  require(config.schedule.conservativeness >= 0.0, "schedule_conservativeness ",
+          config.schedule.conservativeness, ": at least 0");
+  require(config.schedule.max_queued_requests >= 0, "max_queued_requests ",
+          config.schedule.max_queued_requests, ": at least 1, or 0 for no limit");
+  require(config.swa_full_tokens_ratio > 0.0 && config.swa_full_tokens_ratio <= 1.0, "swa_full_tokens_ratio ",
+          config.swa_full_tokens_ratio, ": above 0 and at most 1");
+  require(config.mem_fraction_static > 0.0 && config.mem_fraction_static < 1.0, "mem_fraction_static ",
+          config.mem_fraction_static, ": above 0 and below 1");
+  require(config.cuda_graph_max_bs >= 0, "cuda_graph_max_bs ", config.cuda_graph_max_bs, ": at least 1");
+  if (config.on_gpu() && !config.pooling && model.vocab_size > kernels::kMaxSampledVocabOnGpu)
+    fail(ErrorCode::kUnsupported, "vocab_size ", model.vocab_size, ": device ", config.device,
+         " chooses among at most ", kernels::kMaxSampledVocabOnGpu, " tokens");
+}
+
+BatchLimits choose_limits(const EngineConfig& config, const EngineInfo& info) {
+  const SpeculativeOptions& speculation = info.speculation;
+  BatchLimits limits;
+  const int default_reqs = config.pooling    ? kDefaultPooledInputs
+                           : config.on_gpu() ? kDefaultMaxRunningRequestsOnGpu
+                                             : kDefaultMaxRunningRequests;
+  limits.max_reqs = config.max_running_requests > 0 ? config.max_running_requests : default_reqs;
+  // Every running request adds at least one token to a step.
+  const int default_chunk = config.pooling    ? std::max(kDefaultPooledTokens, info.context_length)
+                            : config.on_gpu() ? kDefaultChunkOnGpu
+                                              : kDefaultChunk;
+  limits.max_tokens = std::max(config.chunked_prefill_size > 0 ? config.chunked_prefill_size : default_chunk,
+                               limits.max_reqs);
+  if (speculation.algorithm)
+    limits.max_draft_tokens =
+        std::min(limits.max_reqs, speculation.disable_by_batch_size) * (speculation.num_draft_tokens - 1);
+  return limits;
+}
+
+// Bytes that a GPU can give to the KV pool: it holds the weights too, which are not loaded yet. Throws
+// Error(kOutOfMemory) when a pool of two pages, or of the tokens that were asked for, does not fit.
+double gpu_pool_bytes(const EngineConfig& config, double weight_bytes, double page_bytes, int page_size) {
+  const auto free_bytes = static_cast<double>(available_bytes(config.device));
+  const double total_bytes = static_cast<double>(cuda::device_info(config.device).total_bytes);
+  const double reserved_bytes = (1.0 - config.mem_fraction_static) * total_bytes;
+  const double needed_bytes =
+      config.max_total_tokens > 0
+          ? page_bytes * (static_cast<double>(config.max_total_tokens) / page_size + 1.0)
+          : 2.0 * page_bytes + reserved_bytes;
+  if (weight_bytes + needed_bytes > free_bytes)
+    fail(ErrorCode::kOutOfMemory, "device ", config.device, ": needed ",
+         static_cast<int64_t>(weight_bytes + needed_bytes), " bytes",
+         gigabytes_suffix(weight_bytes + needed_bytes), ", ", static_cast<int64_t>(weight_bytes),
+         gigabytes_suffix(weight_bytes), " of them weights, free ", static_cast<int64_t>(free_bytes),
+         gigabytes_suffix(free_bytes));
+  return free_bytes - weight_bytes - reserved_bytes;
+}
+
+template <class Count>
+double sum(std::span<const ResolvedExecutor> executors, Count count) {
+  double total = 0.0;
+  for (const ResolvedExecutor& executor : executors) total += static_cast<double>(count(executor));
+  return total;
+}
+
+// Token slots of the KV pools, chosen by the memory there is when the user names no number. The pools have
+// two pages, the fewest.
+int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
+                           std::span<const ResolvedExecutor> executors) {
+  const int page_size = info.page_size;
+  const double page_bytes =
+      sum(executors, [](const ResolvedExecutor& one) { return one.config.storage.page_bytes(); });
+  const double weight_bytes = sum(executors, [](const ResolvedExecutor& one) { return one.weight_bytes; });
+  const double host_bytes = kPoolMemoryShare * static_cast<double>(available_bytes(config.device));
+  const double pool_bytes =
+      config.on_gpu() ? gpu_pool_bytes(config, weight_bytes, page_bytes, page_size) : host_bytes;
+  int64_t tokens = config.max_total_tokens;
+  // Every input of a step may end with a page that is not full.
+  if (tokens == 0 && config.pooling)
+    tokens = int64_t{info.limits.max_tokens} + int64_t{info.limits.max_reqs} * page_size;
+  if (tokens == 0) {
+    const int64_t affordable = static_cast<int64_t>(pool_bytes / page_bytes) * page_size;
+    tokens = std::min({int64_t{info.limits.max_reqs} * info.context_length, affordable, kMaxPoolTokens});
+  }
+  if (tokens < 1)
+    fail(ErrorCode::kOutOfMemory, "KV pool: needed ",
+         static_cast<int64_t>(
+             sum(executors, [](const ResolvedExecutor& one) { return one.config.storage.num_bytes(); })),
+         " bytes for a page of ", page_size, " tokens, free for it ", static_cast<int64_t>(pool_bytes));
+  return tokens;
+}
+
+// Rejects sizes that do not fit into the device's memory together.
+void check_memory(const EngineConfig& config, const EngineInfo& info,
+                  std::span<const ResolvedExecutor> executors) {
+  const BatchLimits& limits = info.limits;
+  const bool pools = config.pooling.has_value();
+  ExecutorBytes bytes;
+  for (const ResolvedExecutor& executor : executors) {
+    const ExecutorBytes one = executor_bytes(executor);
+    bytes.weights += one.weights;
+    bytes.kv_pool += one.kv_pool;
+    bytes.results += one.results;
+    bytes.activations += one.activations;
+    bytes.workspaces += one.workspaces;
+  }
+  const auto text = [](int64_t number) { return std::to_string(number); };
+  // An embedder has one flag for all sizes.
+  const auto lower = [&](const char* flags) { return pools ? "--max-input-tokens" : flags; };
+  const MemoryPart results =
+      pools ? MemoryPart{"hidden states of " + text(limits.max_tokens) + " tokens", bytes.results, lower("")}
+            : MemoryPart{"logits of " + text(limits.max_logit_rows()) + " tokens", bytes.results,
+                         "--max-running-requests or --speculative-num-draft-tokens"};
+  require_memory(
+      {{"weights", bytes.weights, pools ? "--model-path" : "--dtype"},
+       {"KV pool of " + text(info.pool_slots) + " tokens", bytes.kv_pool, lower("--max-total-tokens")},
+       {"table of " + text(limits.max_reqs) + " requests of " + text(info.context_length) + " tokens",
+        static_cast<double>(ReqToTokenPool::num_bytes(limits.max_reqs, info.context_length)),
+        lower("--max-running-requests or --context-length")},
+       results,
+       {"activations of " + text(limits.max_tokens) + " tokens a step", bytes.activations,
+        lower("--chunked-prefill-size or --max-running-requests")},
+       {"attention workspaces of " + text(limits.max_kv_tokens) + " keys a step", bytes.workspaces,
+        lower("--max-kv-tokens, --max-running-requests or --chunked-prefill-size")}},
+      available_bytes(config.device));
+}
+
+// The batch sizes that decode steps are padded to. A running request has a page at least. Throws
+// Error(kInvalidArgument) for one that no step reaches.
+std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimits& limits, int num_pages) {
+  if (config.cuda_graph_bs.empty()) {
+    const int wanted = config.cuda_graph_max_bs > 0 ? config.cuda_graph_max_bs : kDefaultMaxGraphSize;
+    return default_graph_sizes(std::min({wanted, limits.max_reqs, num_pages}));
+  }
+  std::vector<int> sizes = config.cuda_graph_bs;
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  require(sizes.front() >= 1 && sizes.back() <= limits.max_reqs, "cuda_graph_bs ",
+          sizes.front() < 1 ? sizes.front() : sizes.back(), ": 1 to ", limits.max_reqs,
+          ", the requests of a step");
+  require(sizes.back() <= num_pages, "cuda_graph_bs ", sizes.back(), ": 1 to ", num_pages,
+          ", the pages of the KV pool, of which every request takes one");
+  return sizes;
+}
+
+}  // namespace
+
+ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model,
+                              std::shared_ptr<const Checkpoint> checkpoint) {
+  check_numbers(config, model);
+  EngineInfo info;
+  info.deterministic = config.deterministic_inference;
+  info.schedule_policy = config.schedule.policy;
+  info.overlap_schedule = config.overlap_schedule.value_or(config.on_gpu());
+  info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
+  info.speculation = choose_speculation(config);
+  info.limits = choose_limits(config, info);
+  if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
+  std::vector<ResolvedExecutor> executors;
+  executors.push_back(resolve_executor(config, model, std::move(checkpoint),
+                                       {.limits = info.limits, .context_length = info.context_length}));
+  return set_sizes(config, std::move(info), std::move(executors));
+}
+
+ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
+                         std::vector<ResolvedExecutor> executors) {
+  info.page_size = executors.front().info.resolution.page_size;
+  const int64_t tokens = choose_pool_tokens(config, info, executors);
+  const int num_pages = static_cast<int>(ceil_div(tokens, int64_t{info.page_size}) + 1);  // the padding page
+  info.pool_slots = (num_pages - 1) * info.page_size;
+  // More than all requests together can hold bounds nothing.
+  const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;
+  info.limits.max_kv_tokens =
+      config.max_kv_tokens > 0 ? std::min(config.max_kv_tokens, most_kv_tokens) : info.pool_slots;
+  for (ResolvedExecutor& executor : executors) set_pool_size(executor, num_pages, info.limits.max_kv_tokens);
+  info.swa_pool_slots = std::max(0, executors.front().config.storage.num_window_pages() - 1) * info.page_size;
+  check_memory(config, info, executors);
+  std::vector<int> decode_sizes;
+  if (config.on_gpu() && !config.pooling)
+    decode_sizes = choose_decode_sizes(config, info.limits, num_pages - 1);
+
+  ResolvedEngine resolved{.info = std::move(info), .executors = {}, .num_pages = num_pages};
+  for (ResolvedExecutor& executor : executors) {
+    executor.config.decode_sizes = decode_sizes;
+    resolved.info.executors.push_back(std::move(executor.info));
+    resolved.executors.push_back(std::move(executor.config));
+  }
+  return resolved;
+}
+
+}  // namespace attend

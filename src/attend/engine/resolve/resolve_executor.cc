@@ -1,0 +1,154 @@
+#include "attend/engine/resolve/resolve_executor.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "attend/backends/cascade.h"
+#include "attend/backends/table.h"
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/kernels/gemm/linear.h"
+#include "attend/model/weight_inventory.h"
+
+namespace attend {
+namespace {
+
+// Bytes that two CPU cores, or a GPU, read in the time of two more launches per layer. On a GPU, steps with
+// shared keys also run without graphs.
+constexpr int64_t kCpuCascadeBytes = 256 << 10, kGpuCascadeBytes = 96 << 20;
+
+bool has_fp8(const ExecutorInfo& info) {
+  return std::ranges::find(info.weight_formats, WeightStorage::kFp8, &StoredFormat::storage) !=
+         info.weight_formats.end();
+}
+
+DType activation_dtype(const EngineConfig& config, const ModelSpec& model) {
+  const DType dtype = config.dtype.value_or(config.on_gpu() ? model.dtype : DType::kF32);
+  if (!config.on_gpu() && dtype != DType::kF32)
+    fail(ErrorCode::kUnsupported, "dtype ", dtype, ": activations are float32 on the CPU");
+  require(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16, "dtype ", dtype,
+          ": expected float32, float16 or bfloat16");
+  return dtype;
+}
+
+Resolution resolve_backends(const EngineConfig& config, const ModelGeometry& geometry,
+                            const Hardware& hardware, std::optional<int> page_size) {
+  Requirement requirement = make_requirement(geometry);
+  requirement.deterministic = config.deterministic_inference;
+  requirement.graphs = config.on_gpu() && !config.pooling && !config.disable_cuda_graph;
+  if (config.speculation.algorithm) requirement.speculation = Speculation::kChain;
+  BackendOptions options = config.backend_options;
+  if (page_size) options.page_size = page_size;
+  return resolve(requirement, hardware, options, config.backends.empty() ? backend_table() : config.backends);
+}
+
+// A half of the pool for layers with a window, if the model has other layers too and requests can be longer
+// than their windows. One request needs its window, a chunk, and the rest of two pages.
+std::optional<SwaHalf> swa_half(const EngineConfig& config, std::span<const CacheSpec> caches,
+                                const SharedSizes& sizes, int page_size) {
+  const int window = widest_window_left(caches) + 1;
+  if (config.pooling || config.disable_hybrid_swa_memory || !has_window_half(caches) ||
+      window >= sizes.context_length)
+    return {};
+  return SwaHalf{.full_tokens_ratio = config.swa_full_tokens_ratio,
+                 .min_tokens = window + sizes.limits.max_tokens + 2 * page_size};
+}
+
+// Requests share keys only through the prefix cache. Indices into the table of their rows are int32. Slow
+// backends, which check the others, attend to each request separately.
+bool may_cascade(const EngineConfig& config, const Resolution& resolution, const SharedSizes& sizes) {
+  const int64_t num_places = int64_t{sizes.limits.max_reqs + 1} * sizes.context_length;
+  return !config.pooling && !config.disable_radix_cache && !config.disable_cascade_attention &&
+         num_places <= std::numeric_limits<int32_t>::max() && !resolution.decode->slow;
+}
+
+// Reads of a key of one layer that attending to shared keys once must save.
+int64_t cascade_min_keys(const EngineConfig& config, size_t kv_token_bytes, const ModelGeometry& model) {
+  const auto key_bytes = static_cast<int64_t>(kv_token_bytes / model.layers.size());
+  const int64_t min_bytes =
+      config.cascade_min_bytes.value_or(config.on_gpu() ? kGpuCascadeBytes : kCpuCascadeBytes);
+  return std::max<int64_t>(1, ceil_div(min_bytes, std::max<int64_t>(1, key_bytes)));
+}
+
+}  // namespace
+
+ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& model,
+                                  std::shared_ptr<const Checkpoint> checkpoint, const SharedSizes& sizes) {
+  ResolvedExecutor resolved;
+  ExecutorInfo& info = resolved.info;
+  ExecutorConfig& executor = resolved.config;
+  info.model = model.architecture;
+  info.device = config.device;
+  info.hardware = detect_hardware(config.device);
+  info.dtype = activation_dtype(config, model);
+  info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
+  ModelGeometry geometry = model.geometry(info.dtype, info.kv_cache_dtype);
+  info.resolution = resolve_backends(config, geometry, info.hardware, sizes.page_size);
+  if (!geometry.expanded_layers.empty() && !info.resolution.prefill->mla.contiguous) {
+    geometry.expanded_layers.clear();
+    info.always_absorbs = true;
+  }
+
+  // After the refusals that need no file.
+  const WeightInventory weights(model, checkpoint.get());
+  info.quantization = model.quantization;
+  info.weight_formats = weights.formats();
+  // On the CPU most weights are mapped from their files.
+  resolved.weight_bytes =
+      static_cast<double>(config.on_gpu() ? weights.device_bytes(info.dtype) : weights.copied_bytes());
+  // A given dtype disables the rounding that the weights' format allows.
+  info.rounds_x = !config.dtype && (config.on_gpu() ? model.quantization.rounds_x && has_fp8(info)
+                                                    : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
+
+  const int page_size = info.resolution.page_size;
+  const std::vector<CacheSpec> caches = model.caches();
+  executor.storage = make_cache_storage_config(caches, page_size, info.kv_cache_dtype, info.device,
+                                               swa_half(config, caches, sizes, page_size));
+  info.kv_token_bytes = executor.storage.token_bytes();
+
+  geometry.max_context_len = sizes.context_length;
+  executor.backend = {.device = config.device,
+                      .model = geometry,
+                      .limits = sizes.limits,
+                      .page_size = page_size,
+                      .deterministic = config.deterministic_inference,
+                      .cascade = may_cascade(config, info.resolution, sizes)};
+  executor.backend.cascade = Cascade::applies_to(executor.backend);
+  if (executor.backend.cascade)
+    info.cascade_min_keys = cascade_min_keys(config, info.kv_token_bytes, geometry);
+  executor.checkpoint = std::move(checkpoint);
+  executor.model = model;
+  executor.placement = {.device = info.device,
+                        .dtype = info.dtype,
+                        .batch_invariant = config.deterministic_inference,
+                        .rounds_x = info.rounds_x};
+  executor.resolution = info.resolution;
+  executor.has_prefix_info = !info.always_absorbs;
+  executor.logits = !config.pooling;
+  executor.hidden_states = config.pooling.has_value();
+  return resolved;
+}
+
+void set_pool_size(ResolvedExecutor& executor, int num_pages, int64_t max_kv_tokens) {
+  ExecutorConfig& config = executor.config;
+  config.storage.num_pages = num_pages;
+  config.backend.limits.max_kv_tokens = max_kv_tokens;
+  executor.info.pool_bytes = config.storage.num_bytes();
+  executor.info.workspace_bytes = workspace_bytes(config.resolution, config.backend);
+}
+
+ExecutorBytes executor_bytes(const ResolvedExecutor& executor) {
+  const ExecutorConfig& config = executor.config;
+  const BatchLimits& limits = config.backend.limits;
+  const double logits = 1.0 * limits.max_logit_rows() * config.model.vocab_size * sizeof(float);
+  const double hidden_states = 1.0 * limits.max_tokens * config.model.hidden_size *
+                               static_cast<double>(size_of(config.placement.dtype));
+  return {.weights = executor.weight_bytes,
+          .kv_pool = static_cast<double>(executor.info.pool_bytes),
+          .results = (config.logits ? logits : 0.0) + (config.hidden_states ? hidden_states : 0.0),
+          .activations = activation_bytes(config.model, limits, config.placement),
+          .workspaces = static_cast<double>(executor.info.workspace_bytes)};
+}
+
+}  // namespace attend

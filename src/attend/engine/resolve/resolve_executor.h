@@ -1,0 +1,45 @@
+// Resolves one executor of an engine: backends, dtypes and cache storage of a model.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/engine/engine_config.h"
+#include "attend/exec/executor_config.h"
+#include "attend/exec/executor_info.h"
+
+namespace attend {
+
+// Sizes that the executors of an engine share: batches, request rows and token slots.
+struct SharedSizes {
+  BatchLimits limits;                 // max_kv_tokens is 0 until set_pool_size()
+  int context_length = 0;             // tokens of a request
+  std::optional<int> page_size = {};  // none: chosen with the backends
+};
+
+struct ResolvedExecutor {
+  ExecutorInfo info;
+  ExecutorConfig config;      // the KV pool has two pages until set_pool_size()
+  double weight_bytes = 0.0;  // of the device's memory, at most; mapped weights take none
+};
+
+// Chooses how the device of `config` runs `model`. `checkpoint`: of its weights; null: dummy weights.
+// Allocates nothing. Throws Error(kInvalidArgument) or Error(kUnsupported) for an option that can not be
+// served.
+ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& model,
+                                  std::shared_ptr<const Checkpoint> checkpoint, const SharedSizes& sizes);
+
+// Sets the size of the KV pool, the padding page included, and of workspaces for so many keys a step.
+void set_pool_size(ResolvedExecutor& executor, int num_pages, int64_t max_kv_tokens);
+
+// Bytes of device memory by use, as doubles: products of sizes that may not fit a size_t.
+struct ExecutorBytes {
+  double weights = 0.0, kv_pool = 0.0;
+  double results = 0.0;  // logits or hidden states
+  double activations = 0.0, workspaces = 0.0;
+};
+// After set_pool_size().
+ExecutorBytes executor_bytes(const ResolvedExecutor& executor);
+
+}  // namespace attend

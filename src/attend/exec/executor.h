@@ -1,0 +1,33 @@
+// Executor: computes the steps of one model.
+#pragma once
+
+#include "attend/attention/attention_layer.h"
+#include "attend/exec/executor_batch.h"
+#include "attend/model/config/model_spec.h"
+#include "attend/tensor/device.h"
+
+namespace attend {
+
+// Plain data in, logits and hidden states out. It chooses no token and depends on neither requests nor
+// scheduling. One thread owns an executor. Launches queue on one stream, so that memory which a step reads
+// may be written to by the next one.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Queues one step. The results are valid until the next launch.
+  virtual ExecutorOutput launch(const ExecutorBatch& batch) = 0;
+  // Queues the logits of other tokens of the last step, which was no decode step: f32 [num_tokens,
+  // vocab_size], of at most limits().max_logit_rows() tokens. Overwrites the step's own logits.
+  virtual TensorView logits_of(int first_token, int num_tokens) = 0;
+
+  // Stream of the device that holds the results.
+  virtual Stream& stream() = 0;
+  virtual const BatchLimits& limits() const = 0;
+  virtual const ModelSpec& spec() const = 0;
+
+  Device device() { return stream().device; }
+  bool on_gpu() { return device().type == DeviceType::kCuda; }
+};
+
+}  // namespace attend

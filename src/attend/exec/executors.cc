@@ -1,0 +1,38 @@
+#include "attend/exec/executors.h"
+
+#include <utility>
+
+#include "attend/base/error.h"
+
+namespace attend {
+
+Executors::Executors(std::vector<std::unique_ptr<ModelExecutor>> executors)
+    : executors_(std::move(executors)) {
+  ensure(!executors_.empty(), "an engine without an executor");
+  for (const auto& executor : executors_) saturation_monitors_.emplace_back(executor->num_kv_layers());
+}
+
+void Executors::load(const LoadProgress& progress) {
+  for (const auto& executor : executors_) executor->load(progress);
+}
+
+void Executors::record_graphs(const GraphProgress& progress) {
+  for (const auto& executor : executors_)
+    if (!executor->decode_sizes().empty()) executor->record_graphs(progress);
+}
+
+void Executors::check_weights() const {
+  for (const auto& executor : executors_) executor->model().check_weights();
+}
+
+void Executors::check_saturation(View<const TokenSlot> prompt_slots) {
+  for (size_t i = 0; i < executors_.size(); ++i)
+    saturation_monitors_[i].look(executors_[i]->kv_pool(), prompt_slots);
+}
+
+void Executors::complete(std::span<ExecutorInfo> infos) const {
+  ensure(infos.size() == executors_.size(), infos.size(), " infos of ", executors_.size(), " executors");
+  for (size_t i = 0; i < infos.size(); ++i) executors_[i]->complete(infos[i]);
+}
+
+}  // namespace attend

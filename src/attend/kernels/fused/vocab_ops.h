@@ -1,0 +1,31 @@
+// Both ends of a model, whose weights have a row for each token of the vocabulary: from token ids to the
+// residual stream, and from the stream to logits.
+#pragma once
+
+#include "attend/kernels/fused/operations.h"
+
+namespace attend::kernels {
+
+struct EmbedArgs {
+  View<const int32_t> ids;  // [num_tokens]
+  Weight table;             // [vocab_size, hidden_size], plain
+  float scale = 1.0f;
+  TensorView out;  // [num_tokens, hidden_size]: Residual::sum() of a new step
+};
+// out = scale * table[ids]. Throws as embedding() does. A table that several ranks divide would be
+// all-reduced here; today the table is whole.
+void embed(const EmbedArgs& args, const OpContext& context);
+
+struct HeadArgs {
+  Norm norm;
+  Linear linear;  // [vocab_size, hidden_size]
+  // [num_rows] tokens, rising; empty, or as many as there are tokens: all of them
+  View<const int32_t> rows = {};
+  float logit_cap = 0.0f;  // 0: none
+  TensorView out;          // f32 [num_rows, vocab_size]
+};
+// out = W norm(residual) + b of these tokens, then cap * tanh(out / cap). Throws as norm_linear() and
+// soft_cap() do. Logits of a vocabulary that several ranks divide would be gathered here; today W is whole.
+void head(Residual& residual, const HeadArgs& args, const OpContext& context);
+
+}  // namespace attend::kernels

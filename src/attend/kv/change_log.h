@@ -1,0 +1,42 @@
+// ChangeLog: the last changes of a table on the host, for copies of it that follow at their own pace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#pragma GCC visibility push(default)
+namespace attend {
+
+// Every copy has a cursor, a position among all changes since the log was made. The log keeps the last
+// `capacity` changes and allocates nothing after construction, however far a copy is behind. The owner of the
+// table adds changes; copies read between its calls.
+template <class Change>
+class ChangeLog {
+ public:
+  // `capacity`: at least 1.
+  explicit ChangeLog(int capacity) : changes_(static_cast<size_t>(capacity)) {}
+
+  void add(const Change& change) { changes_[static_cast<size_t>(num_added_++) % changes_.size()] = change; }
+  // Cursor of a copy that has all changes so far.
+  int64_t end() const { return num_added_; }
+
+  // Calls `apply(change)` with the changes from `cursor` on, oldest first, and moves the cursor to the end.
+  // Returns false, calling nothing, if some of them are no longer kept: the copy has to be made anew.
+  template <class Apply>
+  bool follow(int64_t& cursor, const Apply& apply) const {
+    const int64_t begin = std::exchange(cursor, num_added_);
+    if (num_added_ - begin > std::ssize(changes_)) return false;
+    for (int64_t i = begin; i < num_added_; ++i) apply(changes_[static_cast<size_t>(i) % changes_.size()]);
+    return true;
+  }
+
+ private:
+  std::vector<Change> changes_;  // change i is at i modulo the size
+  int64_t num_added_ = 0;
+};
+
+}  // namespace attend
+#pragma GCC visibility pop

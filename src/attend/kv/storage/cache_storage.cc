@@ -1,0 +1,35 @@
+#include "attend/kv/storage/cache_storage.h"
+
+#include "attend/base/error.h"
+
+namespace attend {
+
+std::unique_ptr<SwaSlots> make_window_slots(const CacheStorageConfig& config) {
+  const int num_window_pages = config.num_window_pages();
+  if (num_window_pages == 0) return nullptr;
+  return std::make_unique<SwaSlots>(config.page_size, config.num_pages, num_window_pages);
+}
+
+CacheStorage::CacheStorage(const CacheStorageConfig& config, const CacheTables& tables)
+    : rows_(tables.rows, config.device) {
+  ensure((tables.window_slots != nullptr) == (config.num_window_pages() > 0),
+         "window slots without a window half, or a window half without window slots");
+  if (tables.window_slots != nullptr)
+    columns_.push_back(&slot_map_.emplace(*tables.window_slots, config.device));
+  pool_ = make_kv_pool(config, slot_map_ ? slot_map_->slot_map() : TensorView());
+}
+
+void CacheStorage::upload_changes(Stream& stream) {
+  rows_.upload_shared(stream);
+  if (slot_map_) slot_map_->upload_moved(stream);
+}
+
+void CacheStorage::write_new_slots(kernels::NewSlots slots, Stream& stream) const {
+  if (slot_map_) {
+    slots.swa_slots = slot_map_->entries();
+    slots.slot_map = slot_map_->slot_map().as<int32_t>();
+  }
+  rows_.write_new_slots(slots, stream);
+}
+
+}  // namespace attend

@@ -1,0 +1,171 @@
+#include "attend/kv/storage/cache_storage_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/kv/swa_kv_pool.h"
+#include "attend/kv/swa_slots.h"
+
+namespace attend {
+namespace {
+
+// Layers of the pool, by whether they are in a window group.
+std::vector<bool> windowed_layers(std::span<const CacheSpec> caches) {
+  std::vector<std::pair<int, bool>> layers;
+  for (const CacheSpec& cache : caches)
+    for (const int layer : cache.layers) layers.emplace_back(layer, cache.kind == CacheKind::kWindow);
+  std::ranges::sort(layers);
+  std::vector<bool> windowed;
+  for (const auto& [layer, has_window] : layers) windowed.push_back(has_window);
+  return windowed;
+}
+
+void check_alike(std::span<const CacheSpec> caches) {
+  const CacheSpec& first = caches.front();
+  for (const CacheSpec& cache : caches)
+    if ((cache.kind == CacheKind::kLatent) != (first.kind == CacheKind::kLatent) ||
+        cache.num_kv_heads != first.num_kv_heads || cache.head_dim_qk != first.head_dim_qk ||
+        cache.head_dim_v != first.head_dim_v)
+      fail(ErrorCode::kUnsupported, "layer ", cache.layers.front(), " stores ", cache.num_kv_heads,
+           " heads of ", cache.head_dim_qk, "/", cache.head_dim_v, ", layer ", first.layers.front(),
+           " stores ", first.num_kv_heads, " of ", first.head_dim_qk, "/", first.head_dim_v,
+           ": one KV pool has layers that are alike");
+}
+
+bool has_latent_rows(const CacheStorageConfig& config) {
+  return config.caches.front().kind == CacheKind::kLatent;
+}
+bool has_halves(const CacheStorageConfig& config) { return config.window_half.has_value(); }
+bool serves_all(const CacheStorageConfig&) { return true; }
+
+MlaKvPool::Config latent_pool(const CacheStorageConfig& config) {
+  const CacheSpec& first = config.caches.front();
+  MlaKvPool::Config pool{.num_layers = static_cast<int>(windowed_layers(config.caches).size()),
+                         .kv_lora_rank = first.head_dim_v,
+                         .rope_dim = first.head_dim_qk - first.head_dim_v,
+                         .page_size = config.page_size,
+                         .num_pages = config.num_pages,
+                         .dtype = config.dtype,
+                         .device = config.device,
+                         .scales = {}};
+  for (const KvScales& scales : config.scales) pool.scales.push_back(scales.k);
+  return pool;
+}
+
+MhaKvPool::Config whole_pool(const CacheStorageConfig& config) {
+  const CacheSpec& first = config.caches.front();
+  return {.num_layers = static_cast<int>(windowed_layers(config.caches).size()),
+          .num_kv_heads = first.num_kv_heads,
+          .head_dim_qk = first.head_dim_qk,
+          .head_dim_v = first.head_dim_v,
+          .page_size = config.page_size,
+          .num_pages = config.num_pages,
+          .dtype = config.dtype,
+          .layout = config.device.type == DeviceType::kCuda ? KvLayout::kTokenMajor : KvLayout::kHeadMajor,
+          .device = config.device,
+          .scales = config.scales};
+}
+
+SwaKvPool::Config halved_pool(const CacheStorageConfig& config) {
+  SwaKvPool::Config pool{
+      .full = whole_pool(config), .swa = whole_pool(config), .windowed = windowed_layers(config.caches)};
+  pool.swa.num_layers = static_cast<int>(std::ranges::count(pool.windowed, true));
+  pool.full.num_layers -= pool.swa.num_layers;
+  pool.swa.num_pages = config.num_window_pages();
+  pool.full.scales.clear();
+  pool.swa.scales.clear();
+  for (size_t i = 0; i < config.scales.size(); ++i)
+    (pool.windowed.at(i) ? pool.swa : pool.full).scales.push_back(config.scales[i]);
+  return pool;
+}
+
+// The first kind that serves a config is its pool.
+struct PoolKind {
+  bool (*serves)(const CacheStorageConfig&);
+  size_t (*num_bytes)(const CacheStorageConfig&);
+  std::unique_ptr<KvPool> (*make)(const CacheStorageConfig&, const TensorView& slot_map);
+};
+
+constexpr PoolKind kPoolKinds[] = {
+    {.serves = has_latent_rows,
+     .num_bytes = [](const CacheStorageConfig& config) { return MlaKvPool::num_bytes(latent_pool(config)); },
+     .make = [](const CacheStorageConfig& config, const TensorView&) -> std::unique_ptr<KvPool> {
+       return std::make_unique<MlaKvPool>(latent_pool(config));
+     }},
+    {.serves = has_halves,
+     .num_bytes =
+         [](const CacheStorageConfig& config) {
+           return SwaKvPool::num_bytes(halved_pool(config)) +
+                  SwaSlots::num_bytes(config.page_size, config.num_pages);
+         },
+     .make = [](const CacheStorageConfig& config, const TensorView& slot_map) -> std::unique_ptr<KvPool> {
+       return std::make_unique<SwaKvPool>(halved_pool(config), slot_map);
+     }},
+    {.serves = serves_all,
+     .num_bytes = [](const CacheStorageConfig& config) { return MhaKvPool::num_bytes(whole_pool(config)); },
+     .make = [](const CacheStorageConfig& config, const TensorView&) -> std::unique_ptr<KvPool> {
+       return std::make_unique<MhaKvPool>(whole_pool(config));
+     }},
+};
+
+const PoolKind& pool_kind(const CacheStorageConfig& config) {
+  return *std::ranges::find_if(kPoolKinds, [&](const PoolKind& kind) { return kind.serves(config); });
+}
+
+}  // namespace
+
+int CacheStorageConfig::num_window_pages() const {
+  if (!window_half) return 0;
+  const int by_ratio = static_cast<int>(std::ceil(window_half->full_tokens_ratio * (num_pages - 1)));
+  const int needed = ceil_div(window_half->min_tokens, page_size);
+  return std::min(num_pages - 1, std::max(by_ratio, needed)) + 1;
+}
+
+size_t CacheStorageConfig::num_bytes() const { return pool_kind(*this).num_bytes(*this); }
+
+double CacheStorageConfig::page_bytes() const {
+  // Enough pages that what a ratio rounds up is nothing.
+  constexpr int kFew = 2, kMany = kFew + 4096;
+  CacheStorageConfig config = *this;
+  config.num_pages = kFew;
+  const auto few = static_cast<double>(config.num_bytes());
+  config.num_pages = kMany;
+  return (static_cast<double>(config.num_bytes()) - few) / (kMany - kFew);
+}
+
+size_t CacheStorageConfig::token_bytes() const {
+  return static_cast<size_t>(page_bytes()) / static_cast<size_t>(page_size);
+}
+
+CacheStorageConfig make_cache_storage_config(std::vector<CacheSpec> caches, int page_size, DType dtype,
+                                             Device device, const std::optional<SwaHalf>& swa) {
+  require(!caches.empty(), "a model without attention layers has no KV pool");
+  check_alike(caches);
+  CacheStorageConfig config{
+      .caches = std::move(caches), .page_size = page_size, .dtype = dtype, .device = device};
+  if (!swa || !has_window_half(config.caches)) return config;
+  const double ratio = swa->full_tokens_ratio;
+  require(ratio > 0.0 && ratio <= 1.0, "swa_full_tokens_ratio ", ratio, ": above 0 and at most 1");
+  config.window_half = swa;
+  return config;
+}
+
+void set_kv_scales(CacheStorageConfig& config, std::span<const KvScales> scales) {
+  const size_t num_layers = windowed_layers(config.caches).size();
+  require(scales.empty() || scales.size() == num_layers, "scales of ", scales.size(),
+          " layers: the pool has ", num_layers);
+  if (has_latent_rows(config))
+    for (size_t layer = 0; layer < scales.size(); ++layer)
+      require(scales[layer].k == scales[layer].v, "k_scale ", scales[layer].k, " and v_scale ",
+              scales[layer].v, " of layer ", layer, ": K and V share a row here, so expected one scale");
+  config.scales.assign(scales.begin(), scales.end());
+}
+
+std::unique_ptr<KvPool> make_kv_pool(const CacheStorageConfig& config, const TensorView& slot_map) {
+  return pool_kind(config).make(config, slot_map);
+}
+
+}  // namespace attend

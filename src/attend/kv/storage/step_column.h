@@ -1,0 +1,46 @@
+// StepColumn: an array of a step that a cache group adds to the step arrays of its executors.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/base/ids.h"
+#include "attend/tensor/tensor.h"
+
+#pragma GCC visibility push(default)
+namespace attend {
+
+// Arrays of a step on the host, padding included.
+struct HostStep {
+  View<const RequestRow> request_rows;  // [num_reqs]; padding: kPaddingRow
+  View<const int32_t> seqlen_kv;        // [num_reqs], with the step's new tokens
+  View<const int32_t> cu_seqlen_q;      // [num_reqs + 1]
+  View<const TokenSlot> out_slots;      // [num_tokens]; kNoSlot: not stored
+};
+
+// int32, with an entry for each request or new token of a step. It is uploaded with the step's other arrays,
+// to the same address in all steps padded to one size, so that graphs may read it.
+class StepColumn {
+ public:
+  enum class Length : uint8_t { kRequests, kTokens };
+
+  explicit StepColumn(Length length) : length_(length) {}
+  virtual ~StepColumn() = default;
+  StepColumn(const StepColumn&) = delete;
+  StepColumn& operator=(const StepColumn&) = delete;
+
+  // Writes all entries of a step, those of padding too. Allocates nothing.
+  virtual void fill(const HostStep& step, View<int32_t> entries) const = 0;
+
+  // Entries of the current step on the device.
+  View<const int32_t> entries() const { return entries_; }
+
+  Length length() const { return length_; }
+  void set_entries(View<const int32_t> entries) { entries_ = entries; }
+
+ private:
+  Length length_;
+  View<const int32_t> entries_;
+};
+
+}  // namespace attend
+#pragma GCC visibility pop
