@@ -62,7 +62,8 @@ class Bookkeeping {
   // Returns the logits of the last one, by executor.
   std::vector<std::vector<float>> step(RequestRow row, const std::vector<int32_t>& tokens, int num_computed) {
     const auto end = static_cast<int>(tokens.size());
-    for (const auto& group : groups_) group->grow(row, num_computed, end, {.is_prompt = true, .prompt_end = end});
+    for (const auto& group : groups_)
+      group->grow(row, num_computed, end, {.is_prompt = true, .prompt_end = end});
     ExecutorBatch batch;
     batch.mode = end - num_computed == 1 ? ForwardMode::kDecode : ForwardMode::kExtend;
     batch.requests = {{.row = row,
