@@ -20,12 +20,18 @@ void check_sums(std::string_view name, const int32_t* cu, int32_t num_reqs, int6
   require(cu[num_reqs] <= size, name, " ends at ", cu[num_reqs], ": there are ", size, " tokens");
 }
 
-// `index`: a page table or CSR.
+// Page of position p, a multiple of page_size, of request r (KvIndex). Not for kContiguous.
+int32_t page_at(const KvIndex& index, int32_t r, int32_t p) {
+  if (index.kind == KvIndexKind::kRequestRows)
+    return index.table[index.rows[r] * index.table_stride + p] / index.page_size;
+  const int64_t first = index.kind == KvIndexKind::kCsr ? index.indptr[r] : r * index.table_stride;
+  return index.table[first + p / index.page_size];
+}
+
+// Not for kContiguous.
 void check_pages(const KvIndex& index, int32_t r, int32_t seqlen_kv, int64_t num_pages) {
   for (int32_t p = 0; p < seqlen_kv; p += index.page_size) {
-    const int32_t* pages =
-        index.table + (index.kind == KvIndexKind::kCsr ? index.indptr[r] : r * index.table_stride);
-    const int32_t page = pages[p / index.page_size];
+    const int32_t page = page_at(index, r, p);
     require(page >= 0 && page < num_pages, "page id ", page, " at position ", p, " of request ", r,
             ": the cache has ", num_pages, " pages");
   }

@@ -13,7 +13,7 @@ from attend import flash_attn_interface as flash
 from paged_cache import int32
 
 REFUSED = {
-    "num_splits": (-1, r"num_splits -1: expected 0 \(balanced over the device\), 1 \(none\) or the most of them"),
+    "num_splits": (-1, r"num_splits -1: expected 0 \(balanced over the device\), 1 \(none\) or the maximum"),
     "softcap": (-1.0, "softcap -1: expected above 0 and finite, or 0 for none"),
     "softmax_scale": ("much", "softmax_scale 'much': expected a finite number, or None"),
     "cache_seqlens": (9, "request 0 has 9 keys: the capacity is 8"),
@@ -73,7 +73,7 @@ RAGGED = dict(q=np.ones((3, 4, 32), np.float32), cu_seqlens_q=np.array([0, 1, 3]
 @pytest.mark.parametrize(
     "planned, called, message",
     [
-        ({}, dict(cache_seqlens=np.array([1000, 900], np.int32)), r"cache_seqlens \[5, 6\], request 0 has 1000: expected get_s"),
+        ({}, dict(cache_seqlens=np.array([1000, 900], np.int32)), r"cache_seqlens \[5, 6\], request 0 has 1000: call get_s"),
         (dict(lengths=[1000] * 2), dict(cache_seqlens=np.array([30, 32], np.int32)), r"\[1000, 1000\], request 0 has 30"),
         (dict(lengths=[5, 7]), {}, r"made for cache_seqlens \[5, 7\], request 1 has 6"),
         ({}, dict(causal=True), "made for causal=False, .* the call has True"),
@@ -154,7 +154,7 @@ def test_plan_maximum_lengths_are_checked_on_the_cpu():
 
 def test_max_seqlen_q_below_a_request_s_queries_is_rejected_on_the_cpu():
     q, cu = np.ones((5, 2, 32), np.float32), np.array([0, 1, 5], np.int32)
-    with pytest.raises(attend.Error, match="max_seqlen_q 2: request 1 has 4 queries: expected the largest number"):
+    with pytest.raises(attend.Error, match="max_seqlen_q 2: request 1 has 4 queries: expected at least the largest number"):
         flash.flash_attn_varlen_func(q, q, q, cu, cu, 2)
     assert flash.flash_attn_varlen_func(q, q, q, cu, cu, 4).shape == q.shape
 
@@ -167,7 +167,7 @@ ONES = lambda *shape, dtype=np.float32: np.ones(shape, dtype)
     [
         (dict(k_cache=ONES(4, 16, 2, 16)), "k_cache float32.*: expected a head_dim of 32, as q"),
         (dict(k_cache=ONES(4, 16, 3, 32), v_cache=ONES(4, 16, 3, 32)), "k_cache .*: expected a number of heads that divides the 4 of q"),
-        (dict(v_cache=ONES(4, 16, 1, 32)), "v_cache .*: expected the shape of k_cache .* but for the last"),
+        (dict(v_cache=ONES(4, 16, 1, 32)), "v_cache .*: expected the shape of k_cache .* except the last"),
         (dict(v_cache=ONES(4, 16, 2, 32, dtype=np.float16)), "v_cache .*: expected float32, as k_cache"),
         (dict(v_cache=ONES(4, 16, 2, 64)[..., ::2]), "v_cache .*: stride 2 in the last dimension"),
         (dict(k_cache=ONES(4, 16, 2, 32, dtype=np.int8)), "k_cache of int8: expected float32, .* or float8_e5m2"),
@@ -175,7 +175,7 @@ ONES = lambda *shape, dtype=np.float32: np.ones(shape, dtype)
         (dict(k_cache=ONES(4, 3, 2, 32), v_cache=ONES(4, 3, 2, 32)), "page_size 3: expected a power of two from 1 to 256"),
         (dict(NEW, k=ONES(2, 1, 1, 32)), "k .*: expected 2 heads and a head_dim of 32, as k_cache"),
         (dict(NEW, v=ONES(2, 1, 2, 16)), "v .*: expected 2 heads and a head_dim of 32, as v_cache"),
-        (dict(NEW, v=ONES(2, 2, 2, 32)), "v .*: expected the shape of k .* but for the last"),
+        (dict(NEW, v=ONES(2, 2, 2, 32)), "v .*: expected the shape of k .* except the last"),
         (dict(NEW, v=ONES(1, 2, 2, 32)), "v .*: expected .2, seqlen_new"),
         (dict(NEW, k=ONES(2, 1, 2, 32, dtype=np.float64)), "k of float64: expected float32, float16, bfloat16, float8_e4m3fn or float8_e5m2$"),
         (dict(q=ONES(2, 1, 4, 32, dtype=np.float64)), "q of float64: expected float32, float16, bfloat16, float8_e4m3fn or float8_e5m2$"),

@@ -116,7 +116,7 @@ def test_query_without_keys_has_the_lse_of_flash_mla(library, seqlen_q, num_kv_h
         (dict(extra_indices_in_kvcache=1), "extra_indices_in_kvcache: expected None without extra_k_cache"),
         (dict(topk_length=1), "topk_length: expected None without indices"),
         (dict(num_splits=3), "num_splits: .* None"),
-        (dict(tile_scheduler_metadata=1), "^tile_scheduler_metadata: expected what attend's get_mla_metadata returned"),
+        (dict(tile_scheduler_metadata=1), "^tile_scheduler_metadata: expected the result of attend's get_mla_metadata"),
         (dict(head_dim_v=88), "head_dim_v 88: expected at most the head_dim 80"),
         (dict(k_cache=np.ones((1, 16, 3, 80), np.float32)), "k_cache .*: expected a number of heads that divides the 2 of q"),
         (dict(k_cache=np.ones((1, 16, 80), np.float32)), r"k_cache .* expected \[num_pages, page_size, num_kv_heads, head_dim\]"),

@@ -218,7 +218,7 @@ def test_plans_with_use_cuda_graph_reuse_the_buffers_of_the_first(rng, library, 
     if kind != "ragged":
         assert before["kv_indices"] is indices
     if kind == "decode":
-        with pytest.raises(attend.Error, match="with use_cuda_graph: expected .*as its buffer or the first plan has"):
+        with pytest.raises(attend.Error, match="with use_cuda_graph: expected .*the shape of its buffer or of the first plan"):
             wrapper.plan(*csr_pages(rng, library, [1, 2, 3], 16, 2, 32, "NHD")[0], 4, 2, 32, 16)
     if kind == "ragged":
         with pytest.raises(attend.Error, match="a request of 4 queries with use_cuda_graph: the first plan had at most 3"):
@@ -317,7 +317,7 @@ def test_unsupported_options_are_rejected_by_name():
     with pytest.raises(attend.Error, match="pos_encoding_mode 'ROPE_LLAMA': attend.flashinfer's decode accepts 'NONE'"):
         decode.plan(indptr, indptr[:1], indptr[1:], 2, 1, 32, 16, pos_encoding_mode="ROPE_LLAMA")
     q, cache = np.ones((1, 2, 32), np.float32), np.ones((1, 2, 16, 1, 32), np.float32)
-    with pytest.raises(attend.Error, match=r"run: expected plan\(\) before"):
+    with pytest.raises(attend.Error, match=r"run: call plan\(\) first"):
         decode.run(q, cache)
     with pytest.raises(attend.Error, match="kv_layout 'NDH': expected 'NHD' or 'HND'"):
         flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, "NDH")
@@ -416,7 +416,7 @@ def test_pages_of_another_size_than_planned_are_rejected(rng, library):
     for kind in (flashinfer.BatchDecodeWithPagedKVCacheWrapper, flashinfer.BatchPrefillWithPagedKVCacheWrapper):
         wrapper = kind(None)
         wrapper.plan(*([int32(library, [0, 1, 2])] if "Prefill" in kind.__name__ else []), *pages, 4, 2, 32, 8)
-        with pytest.raises(attend.InvalidArgument, match="pages of 16 tokens: expected 8, as plan"):
+        with pytest.raises(attend.InvalidArgument, match="pages of 16 tokens: expected 8, the page size of plan"):
             wrapper.run(q, cache)
 
 

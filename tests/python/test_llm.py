@@ -250,7 +250,7 @@ def test_options_accept_names_of_vllm_and_sglang():
         (dict(dtype="int3"), "dtype: .*int3"),
         (dict(device="cpu", mem_fraction_static=0.5), "mem_fraction_static: only for GPUs"),
         (dict(tensor_parallel_size=2), "tensor_parallel_size 2: expected 1"),
-        (dict(max_model_len=5, context_length=5), "max_model_len and context_length: they are the same"),
+        (dict(max_model_len=5, context_length=5), "max_model_len and context_length: both are the same"),
         (dict(device="cpu", attention_backend="fastest"), "fastest"),
     ],
     ids=str,
@@ -271,7 +271,7 @@ def test_missing_models_are_named():
     [
         ("x", {"temperature": -1}, r"prompts\[0\]: temperature -1"),
         ("x", {"top_p": "most"}, r"prompts\[0\]: top_p 'most': expected a number"),
-        ("x", {"tempratur": 1}, "'tempratur': no such parameter"),
+        ("x", {"tempratur": 1}, "'tempratur': unknown parameter"),
         ("x", {"max_tokens": 1, "max_new_tokens": 1}, "max_new_tokens and max_tokens"),
         ("x", "greedy", "sampling_params 'greedy': expected SamplingParams"),
         ("x", {"logit_bias": [1]}, r"logit_bias \[1\]: expected a dict"),
