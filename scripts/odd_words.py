@@ -2,6 +2,7 @@
 """Checks that names and prose use the field's English (docs/glossary.md, CONTRIBUTING.md).
 
   odd_words.py [ROOT] [--most N] [--limit]      run in the project's root; --limit: exit code 1 on a violation
+  odd_words.py --list PATH...                   prints each line of these files and folders that contains an idiom
 
 scripts/field.txt lists words of at least two of thirteen public repositories of the field. A word of a tree that is neither
 there, nor in the first column of docs/glossary.md or its list of names, nor an instruction (NAMES), is listed: either it has
@@ -68,6 +69,7 @@ def main() -> int:
     parser.add_argument("root", nargs="?", default=".")
     parser.add_argument("--most", type=int, default=60)
     parser.add_argument("--limit", action="store_true")
+    parser.add_argument("--list", nargs="+", default=[], metavar="PATH")
     arguments = parser.parse_args()
     os.chdir(arguments.root)
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *FOLDERS]
@@ -96,6 +98,10 @@ def main() -> int:
             for name, (pattern, _) in IDIOMS.items():
                 if re.search(pattern, prose[0], 0 if pattern.startswith("^") else re.IGNORECASE):
                     hits[name] += 1
+                    if path.startswith(tuple(arguments.list)):
+                        print(f"{path}:{number}: [{name}] {prose[0]}")
+    if arguments.list:
+        return 0
     frequent = sum(count >= 5 for count in odd.values())
     print(f"words: {len(files)} files, {lines} comment lines, {len(odd)} unknown words, {frequent} of them five times or more")
     problems = []

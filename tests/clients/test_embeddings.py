@@ -168,5 +168,5 @@ def test_a_generating_server_explains_how_to_get_embeddings(server):
 
 
 def test_generation_flags_are_rejected():
-    with pytest.raises(RuntimeError, match="--schedule-policy: of no effect"):
+    with pytest.raises(RuntimeError, match="--schedule-policy: has no effect"):
         Server("--schedule-policy", "lpm", model=BERT)

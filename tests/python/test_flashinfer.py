@@ -324,7 +324,7 @@ def test_unsupported_options_are_rejected_by_name():
     with pytest.raises(attend.Error, match="jit_args list: attend.flashinfer's Batch.* accepts None"):
         flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, jit_args=["a variant"])
     decode.plan(indptr, indptr[:1], indptr[1:], 2, 1, 32, 16, disable_split_kv=True)
-    with pytest.raises(attend.Error, match=r"q_len_per_req 2: plan\(\) was given 1"):
+    with pytest.raises(attend.Error, match=r"q_len_per_req 2: expected plan\(\)'s 1"):
         decode.run(q, cache, q_len_per_req=2)
     with pytest.raises(attend.Error, match="kv_cache_sf ndarray: attend.flashinfer's decode accepts None"):
         decode.run(q, cache, kv_cache_sf=q)
