@@ -49,6 +49,9 @@ struct SamplingParams {
 
   int n = 1;          // completions of the prompt
   bool echo = false;  // the text begins with the prompt's
+  // The caller shows Tokenizer::decode_prefix(prompt) before the text. The text then has the characters that
+  // the prompt leaves incomplete. Otherwise it is what decode(prompt + new tokens) has after decode(prompt).
+  bool follows_echo = false;
 
   // Logarithms of probabilities, of each new token and of as many of the likeliest in its place, at most 20;
   // 0: of the token alone; not given: none. They are the model's: of its logits before all of the above, at

@@ -55,8 +55,9 @@ struct RequestOutput {
   std::string_view matched_stop;         // kStop: the stop string that ended it
   std::string_view message;              // kError, kAbort: what happened
   LogprobsView logprobs;                 // of token_ids, if they were asked for
-  LogprobsView
-      prompt_logprobs;  // with the first token, if asked for: of the prompt, from its second token on
+  // With the first token, if requested: of the prompt, from its second token on.
+  LogprobsView prompt_logprobs;
+  bool has_prompt_logprobs = false;    // true for a prompt of one token as well, which has none
   std::span<const float> vector = {};  // of a PoolingRequest's input, which has no other output
   Clock::time_point time;              // when the step had its tokens
   const Request& request;              // counts of tokens, times
