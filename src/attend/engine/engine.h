@@ -160,6 +160,8 @@ class Engine {
 
  private:
   // Says what the model's files say about ids that the model does not have.
+  // Adds the end-of-sequence token that the tokenizer's files name.
+  void add_eos_of_tokenizer();
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
   ScheduledStep& schedule();
   // False when there is nothing to do.

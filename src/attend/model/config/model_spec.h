@@ -159,9 +159,10 @@ struct ModelSpec {
   std::vector<RopeConfig> ropes;  // sets of rotary embeddings, which layers name
   std::optional<LearnedPositions> learned_positions;
   bool tie_word_embeddings = false;
-  DType dtype = DType::kF32;           // of the weights as config.json names it, of those left plain
-  Quantization quantization = {};      // of the linear layers' weights
-  std::vector<int32_t> eos_token_ids;  // config.json's, then what generation_config.json adds
+  DType dtype = DType::kF32;       // of the weights as config.json names it, of those left plain
+  Quantization quantization = {};  // of the linear layers' weights
+  // Those of config.json, generation_config.json and, in an engine, of the tokenizer's files, in this order.
+  std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
   // Stands for a part of an image, which attend does not read: no prompt may have it.
   std::optional<int32_t> image_token_id;
