@@ -64,6 +64,7 @@ constexpr Capability kCpuMla{.prefill = {kCpu},
                              .graphs = false};
 
 constexpr std::string_view kTorchNativeAliases[] = {"reference"};
+constexpr std::string_view kTrtllmMlaAliases[] = {"cutedsl_mla", "tokenspeed_mla"};
 constexpr std::string_view kCpuAliases[] = {"intel_amx"};
 
 constexpr BackendEntry kTable[] = {
@@ -175,7 +176,7 @@ constexpr BackendEntry kTable[] = {
     // Its kernels for pages of 128 want grouped query heads.
     {.name = "trtllm_mha",
      .summary = "TensorRT-LLM's MHA contract: page table, pages of 16 to 128",
-     .mha = {.prefill = {kBlackwell},
+     .mha = {.prefill = kSm90AndLater,
              .decode = kSm90AndLater,
              .page_sizes = {16, 32, 64, 128},
              .ungrouped_page_sizes = {16, 32, 64},
@@ -225,6 +226,7 @@ constexpr BackendEntry kTable[] = {
      .create = create_with_spec<kPageTableSpec>},
     // It quantizes q beside the rotation where the cache has fp8.
     {.name = "trtllm_mla",
+     .aliases = kTrtllmMlaAliases,
      .summary = "TensorRT-LLM's MLA contract: page table, pages of 32 or 64",
      .mla = {.prefill = kSm100AndLater,
              .decode = kSm100AndLater,
