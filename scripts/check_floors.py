@@ -35,7 +35,7 @@ NAMESPACES = {
     "bench": "attend::bench",
     "cli": "attend::cli",
 }
-API = {"text/tokenizer": "attend", "text/chat_template": "attend", "cli": "attend"}
+API = {"text/tokenizer": "attend", "text/tokenizer/decoding": "attend", "text/chat_template": "attend", "cli": "attend"}
 # Folders that only their own floor may include.
 PRIVATE = ("checkpoint/hf/",)
 FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "gemm", "moe", "fused", "attention", "sampling"]
