@@ -20,7 +20,7 @@
 namespace attend {
 
 struct AsyncEngine::Impl {
-  // What a caller asks of the engine's thread.
+  // Command from a caller to the engine's thread.
   enum class CommandKind : uint8_t { kSubmit, kAbortAll, kFlushCache };
   struct Command {
     CommandKind order;

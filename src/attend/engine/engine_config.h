@@ -1,4 +1,4 @@
-// What an engine is told at start. Names follow SGLang's server arguments.
+// Configuration of an engine. Names follow SGLang's server arguments.
 #pragma once
 
 #include <cstdint>

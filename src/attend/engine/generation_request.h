@@ -1,4 +1,4 @@
-// GenerationRequest and PoolingRequest: what a caller asks of the engine.
+// GenerationRequest and PoolingRequest: requests that a caller submits to the engine.
 #pragma once
 
 #include <chrono>
@@ -80,7 +80,7 @@ struct GenerationRequest {
   std::variant<std::string, std::vector<int32_t>> prompt;
   SamplingParams params = {};
   std::shared_ptr<TokenMask> mask = {};  // null: every token may come
-  // Prefixes are shared with requests of the same salt alone.
+  // Prefixes are shared only with requests of the same salt.
   std::string cache_salt = {};
   // Higher ones go first where the engine is told to heed priorities.
   int priority = 0;

@@ -17,7 +17,7 @@ namespace attend {
 // 8 up to 256, every 16 up to 512, every 32.
 std::vector<int> default_graph_sizes(int max_batch_size);
 
-// What a graph holds.
+// Decode steps that one graph covers.
 struct GraphStep {
   int size;             // of the batch
   bool short_requests;  // none is longer than kernels::kShortRequestMaxKeys

@@ -12,7 +12,7 @@
 
 namespace attend {
 
-// What a step was: shown with its span.
+// Description of a step, shown with its span.
 struct StepShape {
   std::string_view mode;  // lives as long as the program; empty: no step, but a part of one
   int num_requests = 0;

@@ -1,4 +1,4 @@
-// What an embedder's config means for its engine.
+// Derives the engine's config from an embedder's config.
 #pragma once
 
 #include "attend/engine/embedder.h"
