@@ -274,7 +274,7 @@ bool Engine::step(const OutputSink& sink) {
   const auto start = Clock::now();
   const std::vector<DroppedRequest> dropped = scheduler_->drain_dropped(start);
   outputs_->set_time(start);
-  for (const auto& [request, why] : dropped) outputs_->end(*request, FinishReason::kAbort, why, sink);
+  for (const auto& [request, reason] : dropped) outputs_->end(*request, FinishReason::kAbort, reason, sink);
   if (in_flight_ != nullptr && in_flight_->num_live() == 0) discard_step();
   const bool worked = in_flight_ != nullptr || begin_step(start, sink);
   if (in_flight_ != nullptr) end_step(*in_flight_, sink);
