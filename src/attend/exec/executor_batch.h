@@ -19,7 +19,7 @@ struct ExecutorRequest {
   int num_computed = 0;  // tokens whose K/V is in the cache before the step
   int num_new = 0;
   int prompt_len = 0;      // ModelInput::prompt_lens
-    int num_logit_rows = 0;  // logits are computed for this number of last new tokens
+  int num_logit_rows = 0;  // logits are computed for this number of last new tokens
 };
 
 // The first `num_keys` keys of the first `num_reqs` requests have the same slots. num_keys is a multiple of
@@ -40,7 +40,7 @@ struct LateTokenIds {
 struct ExecutorBatch {
   ForwardMode mode = ForwardMode::kIdle;
   std::vector<ExecutorRequest> requests;
-    std::vector<int32_t> token_ids;            // [num_tokens]: new tokens of all requests, in request order
+  std::vector<int32_t> token_ids;            // [num_tokens]: new tokens of all requests, in request order
   std::vector<LateTokenIds> late_token_ids;  // empty: all ids are known
   // [rows of logits]: uploaded with the step's arrays, for the sampler.
   std::vector<kernels::SamplingRule> rules;
@@ -54,10 +54,10 @@ struct ExecutorBatch {
 // Results of a step, on the executor's stream. Valid until the next launch.
 struct ExecutorOutput {
   std::chrono::steady_clock::time_point launched;  // when the step's arrays were filled
-    TensorView logits;  // f32 [rows of logits, vocab_size]: one row per rule, then padding rows
+  TensorView logits;  // f32 [rows of logits, vocab_size]: one row per rule, then padding rows
   View<const kernels::SamplingRule> rules;  // [rows of logits] on the device
-    // [num_tokens, hidden_size] in the activations' dtype, after the final norm; empty unless
-    // ExecutorBatch::hidden_states is set.
+                                            // [num_tokens, hidden_size] in the activations' dtype, after the
+                                            // final norm; empty unless ExecutorBatch::hidden_states is set.
   TensorView hidden_states;
 };
 

@@ -17,28 +17,28 @@ namespace attend {
 // Owns the executors that share request rows and token slots. An engine's operation applies to all of them.
 class Executors {
  public:
-    // `executors` is not empty. The first executor is the target.
+  // `executors` is not empty. The first executor is the target.
   explicit Executors(std::vector<std::unique_ptr<ModelExecutor>> executors);
 
-    // Computes scheduled steps. Its logits are sampled, and its hidden states are pooled.
+  // Computes scheduled steps. Its logits are sampled, and its hidden states are pooled.
   Executor& target() { return *executors_.front(); }
 
-    // Loads the executors in order; `progress` counts the bytes of each. Throws the errors of
-    // ModelExecutor::load.
+  // Loads the executors in order; `progress` counts the bytes of each. Throws the errors of
+  // ModelExecutor::load.
   void load(const LoadProgress& progress = {});
-    // Records the CUDA graphs of executors that have decode sizes, in order. Call after load().
+  // Records the CUDA graphs of executors that have decode sizes, in order. Call after load().
   void record_graphs(const GraphProgress& progress = {});
-    // Throws the errors of Model::check_weights for the first executor with modified files. Call after load().
+  // Throws the errors of Model::check_weights for the first executor with modified files. Call after load().
   void check_weights() const;
   // Checks the stored K/V of a computed prompt in each pool (SaturationMonitor).
   void check_saturation(View<const TokenSlot> prompt_slots);
 
-    // Completes the infos, one per executor: KV scales, and sizes that are known after loading and recording.
+  // Completes the infos, one per executor: KV scales, and sizes that are known after loading and recording.
   void complete(std::span<ExecutorInfo> infos) const;
 
  private:
   std::vector<std::unique_ptr<ModelExecutor>> executors_;
-    std::vector<SaturationMonitor> saturation_monitors_;  // one per executor
+  std::vector<SaturationMonitor> saturation_monitors_;  // one per executor
 };
 
 }  // namespace attend

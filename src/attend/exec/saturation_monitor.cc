@@ -61,7 +61,7 @@ SaturationCount count_saturated(const KvPool& pool, int layer_id, View<const Tok
   for (const TokenSlot slot : slots)
     page_tokens[slot.value / pool.page_size()].push_back(slot.value % pool.page_size());
   count(layer.k, page_tokens, largest_bits(pool.dtype()), counted);
-    // With MLA the values are the first columns of the keys.
+  // With MLA the values are the first columns of the keys.
   if (layer.v.data != layer.k.data) count(layer.v, page_tokens, largest_bits(pool.dtype()), counted);
   return counted;
 }
@@ -79,7 +79,8 @@ void SaturationMonitor::check(const KvPool& pool, View<const TokenSlot> slots) {
   if (all.num_saturated == 0) return;
   num_checks_ = kMaxChecks;
   log_warning("K/V in ", pool.dtype(), ": ", all.num_saturated, " of ", all.num_values,
-              " values of a prompt equal the largest finite value, to which larger ones are clamped: expect output that "
+              " values of a prompt equal the largest finite value, to which larger ones are clamped: expect "
+              "output that "
               "differs from bfloat16 (fp8_e5m2 has a larger range)");
 }
 

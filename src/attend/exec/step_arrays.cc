@@ -10,7 +10,7 @@ StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int nu
   size_t offset = 0;
   const auto place = [&]<class T>(T*& array, int count) {
     array =
-                base == nullptr ? nullptr : reinterpret_cast<T*>(base + offset);  // null: only num_bytes is computed
+        base == nullptr ? nullptr : reinterpret_cast<T*>(base + offset);  // null: only num_bytes is computed
     offset += static_cast<size_t>(count) * sizeof(T);
   };
   // The widest elements come first, so that all are aligned.
@@ -59,12 +59,12 @@ StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, co
 void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_reqs) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   const int num_padding = std::max(0, padded_reqs - num_reqs);
-    ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step other than decode");
+  ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step other than decode");
   const int all_reqs = num_reqs + num_padding, all_tokens = step.num_tokens() + num_padding;
   const int all_logit_rows = static_cast<int>(step.rules.size()) + num_padding;
   const auto arrays_at = [&](std::byte* base) { return Arrays(base, all_reqs, all_tokens, all_logit_rows); };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
-    // A pad request has one token, also if a graph is captured with padding only.
+  // A pad request has one token, also if a graph is captured with padding only.
   int max_seqlen_q = num_padding > 0 ? 1 : 0, max_seqlen_kv = max_seqlen_q;
   arrays.cu_seqlen_q[0] = 0;
   PrefixInfo prefix{.table = request_table_.as<const int32_t>(), .table_stride = request_table_.strides[0]};
@@ -111,7 +111,7 @@ size_t StepArrays::add_columns(const Arrays& arrays, int num_reqs, int num_token
 void StepArrays::add_shared(const Arrays& arrays, const ExecutorBatch& step) {
   const SharedPrefix& shared = step.shared;
   const int num_tokens = step.num_tokens();
-    ensure(num_tokens == std::ssize(step.requests), "shared keys of a step other than decode");
+  ensure(num_tokens == std::ssize(step.requests), "shared keys of a step other than decode");
   *arrays.shared_seqlen_kv = shared.num_keys;
   arrays.shared_cu_seqlen_q[0] = 0;
   arrays.shared_cu_seqlen_q[1] = shared.num_reqs;

@@ -14,7 +14,7 @@ namespace attend {
 
 // Description of a step, shown with its span.
 struct StepShape {
-    std::string_view mode;  // has static storage duration; empty: the span is part of a step
+  std::string_view mode;  // has static storage duration; empty: the span is part of a step
   int num_requests = 0;
   int num_tokens = 0;
 };
@@ -24,17 +24,17 @@ class StepTrace {
  public:
   using Clock = std::chrono::steady_clock;
 
-    // Discards recorded spans and records `num_steps` steps; 0: until stop(), or until kMaxSpans. Throws
-    // Error(kUnsupported) while a trace is being recorded.
+  // Discards recorded spans and records `num_steps` steps; 0: until stop(), or until kMaxSpans. Throws
+  // Error(kUnsupported) while a trace is being recorded.
   void start(int64_t num_steps);
-    // Ends the trace and returns it as JSON: {"traceEvents": [...], ...}. Throws Error(kUnsupported) if no trace
-    // was started.
+  // Ends the trace and returns it as JSON: {"traceEvents": [...], ...}. Throws Error(kUnsupported) if no
+  // trace was started.
   std::string stop();
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
-    // Adds a span of the current step. `name` has static storage duration.
+  // Adds a span of the current step. `name` has static storage duration.
   void add(const char* name, Clock::time_point begin, Clock::time_point end);
-    // Adds the span of the step itself, after the spans of its parts.
+  // Adds the span of the step itself, after the spans of its parts.
   void add_step(const StepShape& shape, Clock::time_point begin, Clock::time_point end);
 
   static constexpr size_t kMaxSpans = 1'000'000;
@@ -45,7 +45,7 @@ class StepTrace {
     Clock::time_point begin, end;
     StepShape shape;
   };
-    // Stops the recording if memory cannot be allocated.
+  // Stops the recording if memory cannot be allocated.
   void keep(const Span& span);
 
   std::atomic<bool> recording_ = false;
@@ -59,7 +59,7 @@ class StepTrace {
 // Records a span from construction to the end of the scope.
 class TraceSpan {
  public:
-    // `trace`: null for NVTX only. `name` has static storage duration.
+  // `trace`: null for NVTX only. `name` has static storage duration.
   TraceSpan(StepTrace* trace, const char* name);
   ~TraceSpan();
   TraceSpan(const TraceSpan&) = delete;
