@@ -78,8 +78,8 @@ struct AttentionTuning {
   // CTAs then share K/V in L2.
   int64_t whole_waves;
 
-  // Heads of a token that neighboring CTAs read: 2 KB at head dim 128, one burst of memory. To read them
-  // together, up to idle_clusters clusters may be idle, and in prefill one CTA of idle_ctas_of_prefill.
+  // Heads of a token that neighboring CTAs read: 2 KB at head dim 128, which memory delivers at once. To read
+  // them together, up to idle_clusters clusters may be idle, and in prefill one CTA of idle_ctas_of_prefill.
   int max_heads_at_once;
   int64_t idle_clusters, idle_ctas_of_prefill;
 

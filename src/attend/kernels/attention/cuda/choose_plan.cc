@@ -16,7 +16,7 @@ constexpr int64_t kMaxCtasPerSm = 2;
 static_assert(kVerifyCtasPerSm <= kMaxCtasPerSm);
 constexpr int kLatentTileRows = 64;  // MLA's row tiles
 
-// Only MLA kernels support values wider than 256.
+// Only MLA kernels have tiles for values this wide.
 bool is_latent(const AttentionPlanLimits& limits) { return limits.head_dim_v > 256; }
 
 int64_t gqa_group_size(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
