@@ -252,7 +252,7 @@ TEST_P(SpeculativeDecoding, HonorsMaxNewTokens) {
   }
 }
 
-TEST_P(SpeculativeDecoding, ProducesTheSameTokensWhereThePoolIsTooSmallForAll) {
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensWhenRequestsArePreempted) {
   for (const int page_size : {1, 4}) {
     config_.backend_options.page_size = page_size;
     config_.max_total_tokens = 140;
@@ -348,7 +348,7 @@ TEST_P(SpeculativeDecoding, EndsARequestThatIsAbortedBetweenSteps) {
   }
 }
 
-TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseSinkThrows) {
+TEST_P(SpeculativeDecoding, EndsOnlyTheRequestWhoseSinkThrows) {
   const std::vector<GenerationRequest> requests = make_requests(4);
   const SpeculativeRun drafted = run(true, requests, {}, [](const RequestOutput& output) {
     if (output.id == 2 && output.request.num_output() >= 9) throw std::runtime_error("planted");
@@ -359,7 +359,7 @@ TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseSinkThrows) {
   EXPECT_LT(drafted.answers.at({2, 0}).tokens.size(), 15u);
 }
 
-TEST_P(SpeculativeDecoding, EndsTheOneRequestWithNonFiniteLogits) {
+TEST_P(SpeculativeDecoding, EndsOnlyRequestsWithNonFiniteLogits) {
   const auto path = std::filesystem::path(testing::TempDir()) / "attend_speculation_overflowing";
   const std::vector<GenerationRequest> requests = make_requests(4);
   const int32_t bad = run(false, requests).answers.at({3, 0}).tokens[6];
