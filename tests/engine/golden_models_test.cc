@@ -78,7 +78,7 @@ TEST_P(GoldenModel, MatchesTheTokensOfTransformersInChunks) {
   EXPECT_EQ(generate(engine), expected_);
 }
 
-TEST_P(GoldenModel, MatchesTheTokensOfTransformersAfterPreemption) {
+TEST_P(GoldenModel, MatchesTheTokensOfTransformersWhenThePoolIsSmall) {
   config_.backend_options.page_size = 1;
   config_.max_total_tokens = 24;            // more than one answer, fewer than all
   config_.schedule.conservativeness = 0.0;  // reserves nothing for the answers of running requests

@@ -1,4 +1,4 @@
-// GenerationRequest::num_skipped: requests whose first prompt tokens are not computed.
+// GenerationRequest::num_skipped: requests that skip the computation of their first prompt tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -36,7 +36,7 @@ struct OverlapRun {
   int64_t num_preemptions = 0;
 };
 
-// A prompt whose first token differs from that of every other prompt of a test.
+// A prompt that shares no first token with another prompt of a test.
 std::vector<int32_t> prompt_of(int first, int num_tokens) {
   std::vector<int32_t> prompt(static_cast<size_t>(num_tokens));
   for (int i = 0; i < num_tokens; ++i)

@@ -35,7 +35,7 @@ struct Completion {
   std::vector<int32_t> input_ids, output_ids;
 };
 
-// Submits all prompts at once to one engine, which runs as many of them as it admits.
+// Submits all prompts at once to one engine, which runs all requests that it admits.
 std::vector<Completion> complete(const EngineConfig& config, const std::vector<TestPrompt>& prompts) {
   Engine engine(config);
   std::unordered_map<RequestId, size_t> indices;
