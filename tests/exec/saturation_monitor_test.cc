@@ -56,7 +56,7 @@ TEST(CountSaturated, IgnoresOtherDtypes) {
 std::string logged(SaturationMonitor& monitor, const KvPool& pool) {
   const std::vector<TokenSlot> slots{TokenSlot(5)};
   testing::internal::CaptureStderr();
-  monitor.look(pool, slots);
+  monitor.check(pool, slots);
   return testing::internal::GetCapturedStderr();
 }
 

@@ -66,13 +66,13 @@ class RankWeights {
   LoadedWeights loaded_;
 };
 
-// Joins the rows of all ranks: for each part of the unsharded slot, the rows of rank 0, 1, ... Ranks that
+// Joins the rows of all ranks: for each part of the slot before sharding, the rows of rank 0, 1, ... Ranks that
 // share a head must have equal rows.
-Rows join_rows(const std::vector<Rows>& ranks, const WeightSlot& unsharded) {
+Rows join_rows(const std::vector<Rows>& ranks, const WeightSlot& whole_slot) {
   Rows joined;
   const size_t num_ranks = ranks.size();
   std::vector<size_t> next(num_ranks, 0);
-  for (const WeightPart& part : unsharded.parts) {
+  for (const WeightPart& part : whole_slot.parts) {
     const auto num_units = static_cast<size_t>(part.rows / part.unit_rows);
     const size_t num_copies = num_units < num_ranks ? num_ranks / num_units : 1;
     const size_t own = static_cast<size_t>(part.rows) * num_copies / num_ranks;
@@ -106,9 +106,9 @@ void expect_ranks_join(const std::string& golden, int num_ranks,
   for (int rank = 0; rank < num_ranks; ++rank)
     ranks.push_back(std::make_unique<RankWeights>(golden, rank, num_ranks, selects));
   const ModelSpec spec = read_config(std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / golden);
-  std::vector<WeightSlot> unsharded = make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots();
-  if (selects != nullptr) std::erase_if(unsharded, [&](const WeightSlot& slot) { return !selects(slot); });
-  ASSERT_LE(unsharded.size(), whole.slots().size());
+  std::vector<WeightSlot> whole_slots = make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots();
+  if (selects != nullptr) std::erase_if(whole_slots, [&](const WeightSlot& slot) { return !selects(slot); });
+  ASSERT_LE(whole_slots.size(), whole.slots().size());
   std::map<ShardAxis, int> num_weights;
   for (size_t i = 0; i < whole.slots().size(); ++i) {
     const ShardAxis axis = whole.weights(i).front().shard;
@@ -126,7 +126,7 @@ void expect_ranks_join(const std::string& golden, int num_ranks,
     const std::string& name = whole.slots()[i].parts.front().name;
     if (axis == ShardAxis::kOutFeatures) {
       // Files with one tensor per expert use parts_per_expert.
-      WeightSlot slot = unsharded[i];
+      WeightSlot slot = whole_slots[i];
       if (whole.slots()[i].parts.size() == slot.parts_per_expert.size()) slot.parts = slot.parts_per_expert;
       EXPECT_EQ(join_rows(parts, slot), expected) << name;
       EXPECT_LT(parts[0].size(), expected.size()) << name;

@@ -30,7 +30,7 @@ struct AttentionLayer {
   int num_kv_heads = 0;
   int head_dim_qk = 0;  // MLA absorbed: kv_lora_rank + rope_dim
   int head_dim_v = 0;   // MLA absorbed: kv_lora_rank
-  int rope_dim = 0;     // MLA: trailing part of head_dim_qk that comes as q_rope, k_rope
+  int rope_dim = 0;     // MLA: trailing part of head_dim_qk, passed as q_rope and k_rope
   KvKind kind = KvKind::kMha;
   AttentionType type = AttentionType::kDecoder;
   float scale = 1.0f;
@@ -53,7 +53,7 @@ struct AttentionLayer {
   }
 };
 
-// What a backend must know of a model before any step.
+// Shapes and dtypes of a model that a backend requires before the first step.
 struct ModelGeometry {
   std::vector<AttentionLayer> layers = {};
   // The other of each pair of MLA layers, for contiguous keys and values.

@@ -1,5 +1,5 @@
 // Capabilities, requirements and hardware as plain data. Checks, `attend backends` and the support matrix in
-// docs/ all come from these records; no code asks for a backend's name.
+// docs/ all use these records; no code compares a backend's name.
 #pragma once
 
 #include <array>
@@ -97,14 +97,14 @@ struct HeadDims {
   constexpr bool operator==(const HeadDims&) const = default;
 };
 
-// Which head dims a backend takes, given its largest.
+// Head dims that a backend supports, given its largest.
 enum class HeadDimRule : uint8_t {
   kUpTo,       // multiples of 8 up to the largest
   kEqualUpTo,  // likewise, and head_dim_qk == head_dim_v
   kExactly,    // the largest only
 };
 
-// What a backend can do for one kind of KV. Without architectures it does not serve the kind.
+// Capabilities of a backend for one kind of KV. Without architectures it does not serve the kind.
 struct Capability {
   Set<Architecture> prefill = {};  // architectures it prefills on; empty: decode only
   Set<Architecture> decode = {};
@@ -113,8 +113,8 @@ struct Capability {
   // Page sizes under a condition; all conditions that hold intersect.
   PageSizes tree_page_sizes = PageSizes::all();         // with draft trees
   PageSizes window_tree_page_sizes = PageSizes::all();  // with draft trees and a sliding window
-  PageSizes ungrouped_page_sizes = PageSizes::all();    // with as many KV heads as query heads
-  int preferred_page_size = 0;  // when the user asks for none; 0: the resolver's default
+  PageSizes ungrouped_page_sizes = PageSizes::all();    // with equal numbers of KV and query heads
+  int preferred_page_size = 0;  // used if the user requests none; 0: the resolver's default
 
   HeadDims head_dims = {256, 256};  // the largest
   HeadDimRule head_dim_rule = HeadDimRule::kUpTo;
@@ -122,8 +122,8 @@ struct Capability {
   Set<DType> dtypes = {};               // of q, k, v
   Set<DType> kv_dtypes = {};            // of the pool; kU8: kernels/kv_store/selected_rows.h
 
-  // Prefill of MLA: takes keys and values of its own making beside the cache (AttentionInput::k, expanded
-  // MLA). Where it does not, models absorb every step.
+  // Prefill of MLA: supports contiguous keys and values outside of the cache (AttentionInput::k, expanded
+  // MLA). Without it, models use absorbed MLA in every step.
   bool contiguous = false;
   bool kv_scales = true;  // applies descales other than 1
   bool window = true;
@@ -134,7 +134,7 @@ struct Capability {
   bool cross_with_window = true;  // in one model
   bool bidirectional = true;      // queries see keys after their own, all or those of a window_right
   Speculation speculation = Speculation::kTree;
-  // Architectures on which a token's bits depend on its own sequence alone.
+  // Architectures on which a token's bits depend only on its own sequence.
   Set<Architecture> deterministic = Set<Architecture>::all();
   bool graphs = true;  // its decode can be captured in a CUDA graph
 
@@ -145,10 +145,10 @@ struct Capability {
   bool operator==(const Capability&) const = default;
 };
 
-// For people: "pages any; head dims to 256/256; KV float32, bfloat16; window, sinks; draft trees; ...".
+// Text for display: "pages any; head dims to 256/256; KV float32, bfloat16; window, sinks; draft trees; ...".
 std::string describe(const Capability& capability);
 
-// What a model and the user's options need of a backend.
+// Requirements of a model and the user's options.
 struct Requirement {
   KvKind kind = KvKind::kMha;
   int num_q_heads = 0;      // per rank, the largest over layers
@@ -162,16 +162,17 @@ struct Requirement {
   bool deterministic = false;
   bool graphs = false;
 };
-// The union over a model's layers; options (speculation, deterministic, graphs) start as false.
+// Returns the union over a model's layers; options (speculation, deterministic, graphs) start as false.
 Requirement make_requirement(const ModelGeometry& model);
 
-// The page sizes of `capability` that serve `requirement`: page_sizes under every condition that holds.
+// Returns the page sizes of `capability` that serve `requirement`: page_sizes under every condition that
+// holds.
 PageSizes page_sizes_for(const Capability& capability, const Requirement& requirement);
 
 // The machine, as a value: selection is tested on any machine.
 struct Hardware {
   Architecture architecture = Architecture::kCpu;
-  std::string name = {};  // for people: "AMD EPYC 9R45, 2 cores"
+  std::string name = {};  // for display: "AMD EPYC 9R45, 2 cores"
   int num_workers = 1;    // threads or SMs
 };
 

@@ -18,8 +18,8 @@ struct Candidate {
 struct PhaseChoice {
   Phase phase;
   std::vector<Candidate> candidates;  // best first
-  std::vector<Rejection> rejected;    // of every backend but the one that was asked for
-  std::vector<std::string> against;   // reasons against the one that was asked for
+  std::vector<Rejection> rejected;    // backends that were not requested
+  std::vector<std::string> against;   // reasons against the requested backend
 };
 
 struct ResolveInput {

@@ -8,10 +8,10 @@ namespace attend {
 
 struct UnsupportedBackend {
   std::string_view name;
-  std::string_view why;  // attend does not have it, and what to ask for instead
+  std::string_view why;  // reason, and the backend to use instead
 };
 
-// Every name of SGLang's registry that is no backend and no alias of attend's table.
+// Returns every name of SGLang's registry that is neither a backend nor an alias of attend's table.
 std::span<const UnsupportedBackend> unsupported_backends();
 // Null: no name of SGLang's either.
 const UnsupportedBackend* find_unsupported_backend(std::string_view name);

@@ -13,7 +13,7 @@ using kernels::KvIndexKind;
 
 constexpr kernels::AttentionMask kEveryKey{.causal = false};
 
-// Of layers that see all keys.
+// Returns the plan keys of layers that see all keys.
 std::vector<PlanKey> cascade_keys(const ModelGeometry& model) {
   std::vector<AttentionLayer> layers;
   for (const AttentionLayer& layer : model.layers)
@@ -29,7 +29,7 @@ std::vector<PlanKey> cascade_keys(const ModelGeometry& model) {
   return keys;
 }
 
-// All decoding requests are one, with as many queries as there are tokens.
+// Treats all decoding requests as one with num_tokens queries.
 kernels::AttentionPlanLimits shared_limits(const BackendSpec& spec, const BackendConfig& config,
                                            const PlanKey& key) {
   kernels::AttentionPlanLimits limits = plan_limits(spec, config, key);
@@ -97,7 +97,7 @@ bool Cascade::serves(const PlanKey& key) const {
 }
 
 void Cascade::plan(const ForwardBatch& batch, const int32_t* table, Stream& stream) {
-  // Places are rows of a table whose rows begin at every element.
+  // With stride 1 a row begins at every element of the table, so suffix_offsets are row numbers.
   suffix_index_.build({.table = table,
                        .stride = 1,
                        .rows = batch.shared.suffix_offsets,

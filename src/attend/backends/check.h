@@ -1,4 +1,4 @@
-// What a backend checks on the host before its kernels trust it.
+// Checks of a step on the host, before kernels rely on its values.
 #pragma once
 
 #include "attend/attention/backend.h"

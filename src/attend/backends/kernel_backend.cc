@@ -24,7 +24,7 @@ size_t max_pool_halves(const ModelGeometry& model) {
   return std::ranges::any_of(model.layers, windowed) && !std::ranges::all_of(model.layers, windowed) ? 2 : 1;
 }
 
-// Of layers that are attended to. Batch-invariant models are absorbed in every step.
+// Returns the expanded MLA layers that are used. Deterministic models use absorbed MLA in every step.
 std::vector<AttentionLayer> expanded_layers(const BackendConfig& config) {
   return config.deterministic ? std::vector<AttentionLayer>() : config.model.expanded_layers;
 }

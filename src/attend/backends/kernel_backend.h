@@ -36,7 +36,7 @@ class KernelBackend : public AttentionBackend {
   static size_t workspace_bytes(const BackendSpec& spec, const BackendConfig& config);
 
  private:
-  // Of the layers of one slot map (one half of a pool).
+  // Index of the layers of one slot map (one half of a pool).
   struct PlannedIndex {
     const int32_t* slot_map;
     BatchIndex index;

@@ -1,10 +1,10 @@
-// The table of backends. A row that carries a name of SGLang's implements that backend's contract with
+// The table of backends. A row with the name of a backend of SGLang implements that backend's contract with
 // attend's kernels.
 //
-// Where a limit comes from: architectures, page sizes, head dims, KV dtypes, draft trees, determinism, and
-// what a backend does not offer at all (window, chunk, sinks, cross) are the contract's. Everything else is
-// the kernels', and attend's have it all: caps, sinks and scales that a namesake would ignore in silence are
-// applied.
+// Sources of limits: architectures, page sizes, head dims, KV dtypes, draft trees, determinism, and missing
+// features (window, chunk, sinks, cross) are those of the contract. Other limits are those of the kernels,
+// and attend's kernels have none of them: they apply caps, sinks and scales that the backend of the same name
+// would silently ignore.
 #include "attend/backends/table.h"
 
 namespace attend {
@@ -24,7 +24,7 @@ constexpr Set<DType> kFloats{DType::kF32, DType::kF16, DType::kBF16};
 constexpr Set<DType> kFloatsAndE4M3{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3};
 constexpr Set<DType> kFloatsAndFp8{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
 
-// And rows that say how they are scaled, as FlashMLA reads them.
+// Also rows that contain their scales, in the layout of FlashMLA.
 constexpr Set<DType> kFloatsE4M3AndScaledRows{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3,
                                               DType::kU8};
 constexpr Set<DType> kFloatsFp8AndScaledRows{DType::kF32,    DType::kF16,    DType::kBF16,
@@ -223,7 +223,7 @@ constexpr BackendEntry kTable[] = {
              .deterministic = {}},
      .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
      .create = create_with_spec<kPageTableSpec>},
-    // It quantizes q beside the rotation where the cache has fp8.
+    // Quantizes q together with the rotation if the cache has fp8.
     {.name = "trtllm_mla",
      .summary = "TensorRT-LLM's MLA contract: page table, pages of 32 or 64",
      .mla = {.prefill = kSm100AndLater,

@@ -45,7 +45,7 @@ std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendSpec& spec,
                                                         const BackendContext& context);
 size_t kernel_backend_workspace_bytes(const BackendSpec& spec, const BackendConfig& config);
 
-// For BackendEntry of a row whose spec is a constant:
+// Functions of a BackendEntry with a constant spec:
 //   constexpr BackendSpec kMine{.index = kernels::KvIndexKind::kCsr};
 //   BackendEntry{.name = "mine", .., .workspace_bytes = workspace_bytes_with_spec<kMine>, .create =
 //   create_with_spec<kMine>}

@@ -1,4 +1,4 @@
-// What every public kernel entry checks before it runs: shapes, dtypes, strides. Device arrays are not read.
+// Checks of every public kernel entry before it runs: shapes, dtypes, strides. Device arrays are not read.
 #include <string_view>
 #include <utility>
 

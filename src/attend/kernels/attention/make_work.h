@@ -20,7 +20,7 @@ void make_work(const AttentionPlanLimits& limits, const QueryBatch& batch,
 
 inline constexpr int kMinSplitTokens = 256;
 
-// What make_work makes at most for any batch within the limits.
+// Upper bounds of make_work()'s results for any batch within the limits.
 struct WorkBounds {
   int64_t num_items = 0, num_merges = 0, num_partial_rows = 0;
 };

@@ -8,8 +8,8 @@
 
 namespace attend::kernels {
 
-// One query sees the positions [begin, end), and of the new tokens, which start at position `prefix`, those
-// whose tree bit is set and whose position is at least `begin`.
+// One query sees the positions [begin, end), and the new tokens, which start at position `prefix`, with a
+// set tree bit and a position of at least `begin`.
 struct UnmaskedKeys {
   int32_t begin = 0, end = 0;
   const uint64_t* tree_bits = nullptr;      // null: no tree mask

@@ -74,7 +74,7 @@ bool may_start_early(bool prefix_ready, const PlanView& plan) {
   return prefix_ready && !(plan.inline_plan && needs_merge_kernel(plan));
 }
 
-// What the choice depends on, as far as the plan and the visibility have it.
+// Returns the inputs of a choice that the plan and the mask determine.
 AttentionProblem make_problem(const DevicePlan& plan, const AttentionMask& attention_mask) {
   return {.step = plan.step(), .causal = attention_mask.causal, .plan = plan.shape()};
 }
@@ -92,7 +92,7 @@ HeadScaleParams head_scales(const HeadScales& scales) {
   return {scales.data, scales.request_stride, scales.head_stride};
 }
 
-// Of each request.
+// Returns the number of new keys of each request.
 int32_t num_new_keys(const AttentionArgs& args) {
   return args.batch.num_reqs() == 0 ? 0
                                     : static_cast<int32_t>(args.new_keys.k.shape[0] / args.batch.num_reqs());
@@ -261,7 +261,7 @@ bool has_head_descales(const AttentionArgs& args, const DevicePlan& plan) {
          (kernel == AttentionKernel::kSm80Tiles && plan.shape().tile_rows <= kMaxRows);
 }
 
-// A request of so many new tokens with one head.
+// Represents the rows as a request with `num_rows` new tokens and one head.
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
   const GpuFacts& gpu = gpu_facts(device);
   const auto num_tokens = static_cast<int>(std::min<int64_t>(num_rows, std::numeric_limits<int>::max()));

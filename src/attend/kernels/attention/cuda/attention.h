@@ -20,12 +20,12 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
 // rest runs on the plain kernel.
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream);
 
-// As the functions of attention.h, on a GPU.
+// GPU versions of the functions of attention.h.
 bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan);
 bool has_head_descales(const AttentionArgs& args, const DevicePlan& plan);
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows);
 
-// What choose() is told.
+// Return the input of choose() for a call.
 AttentionProblem attention_problem(const AttentionArgs& args, const DevicePlan& plan);
 AttentionProblem attention_problem(const MlaArgs& args, const DevicePlan& plan);
 

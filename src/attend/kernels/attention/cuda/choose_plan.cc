@@ -16,7 +16,7 @@ constexpr int64_t kMaxCtasPerSm = 2;
 static_assert(kVerifyCtasPerSm <= kMaxCtasPerSm);
 constexpr int kLatentTileRows = 64;  // MLA's row tiles
 
-// MLA's kernels alone take values as wide.
+// Only MLA kernels have tiles for values this wide.
 bool is_latent(const AttentionPlanLimits& limits) { return limits.head_dim_v > 256; }
 
 int64_t gqa_group_size(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
@@ -25,7 +25,7 @@ bool is_balanced(const PlanProblem& problem) {
   return problem.step.limits.split_rule == SplitRule::kBalanced;
 }
 
-// CTAs of a streamed plan for each SM: so many fit, and waves of equal CTAs end together.
+// Returns the CTAs per SM of a streamed plan: the number that fits, since waves of equal CTAs end together.
 int64_t ctas_per_sm(const PlanProblem& problem) {
   const AttentionPlanLimits& limits = problem.step.limits;
   const bool fills_sm = problem.tile_rows <= 16 && limits.head_dim_v > 192 && !is_fp8(limits.kv_dtype);
@@ -125,7 +125,7 @@ bool latent_rows_plan_takes(const PlanProblem& problem, const GpuFacts&, const A
   return problem.latent;
 }
 
-// Decode whose CTAs may share a work tile's keys as clusters.
+// Returns true for decode in which clusters of CTAs may share a work tile's keys.
 bool is_decode(const PlanProblem& problem, const GpuFacts& gpu) {
   return problem.tile_rows <= 32 && problem.step.num_reqs > 0 && is_balanced(problem) && gpu.runs_sm90a();
 }

@@ -1,4 +1,4 @@
-// Prefill on sm_90a (prefill.cuh): what crosses to the device, and the launches.
+// Prefill on sm_90a (prefill.cuh): kernel parameters and launches.
 #pragma once
 
 #include <cuda.h>
@@ -22,7 +22,7 @@ constexpr int kMaxFp8BoxRows = 64;
 constexpr int max_box_rows(int head_dim_qk, bool verifies) {
   return !verifies && prefill_keys(head_dim_qk) % 64 == 0 ? 64 : 32;
 }
-// Whether a plan is for CTAs that verify.
+// Returns true if a plan is for verification.
 constexpr bool verifies(const PlanView& plan) { return divides_keys(plan) && plan.tile_rows <= kVerifyRows; }
 
 struct PrefillParams {
@@ -32,7 +32,7 @@ struct PrefillParams {
   CUtensorMap k, v;
   // Boxes of [128 bytes of a row, the heads of a group, box_tokens tokens], as many rows as a consumer has.
   CUtensorMap q;
-  // The same of results.
+  // Same for results.
   CUtensorMap out;
   // 0: TMA does not do, rows are copied by cp.async. Then there are no maps.
   int32_t box_rows;
