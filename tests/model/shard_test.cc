@@ -66,8 +66,8 @@ class RankWeights {
   LoadedWeights loaded_;
 };
 
-// Joins the rows of all ranks: for each part of the slot before sharding, the rows of rank 0, 1, ... Ranks that
-// share a head must have equal rows.
+// Joins the rows of all ranks: for each part of the slot before sharding, the rows of rank 0, 1, ... Ranks
+// that share a head must have equal rows.
 Rows join_rows(const std::vector<Rows>& ranks, const WeightSlot& whole_slot) {
   Rows joined;
   const size_t num_ranks = ranks.size();
