@@ -128,7 +128,8 @@ TEST(ReadGemma3, ReadsARopeForEachTypeOfLayer) {
   EXPECT_EQ(spec.ropes[0].factor, 4.0);
   EXPECT_EQ(read(kGemma3, ropes("")).ropes[1].theta, 1e4);
   expect_refused(ropes(R"(, "sliding_attention": null)"), ErrorCode::kUnsupported,
-                 {"rope_parameters.sliding_attention null", "no layers without rope"}, kGemma3);
+                 {"rope_parameters.sliding_attention null", "attend does not support layers without rope"},
+                 kGemma3);
   expect_refused(ropes(R"(, "chunked_attention": {})"), ErrorCode::kUnsupported,
                  {"rope_parameters.chunked_attention", "full_attention and sliding_attention"}, kGemma3);
 }

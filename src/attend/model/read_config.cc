@@ -32,7 +32,8 @@ DType read_dtype(const JsonNode& json) {
   const std::string name = json.find_string(key).value_or("float32");
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
     if (name == to_string(dtype)) return dtype;
-  fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend has float32, float16, bfloat16");
+  fail(ErrorCode::kUnsupported, json.where(key), " \"", name,
+       "\": attend supports float32, float16, bfloat16");
 }
 
 kernels::Activation read_activation(const JsonNode& json, const ConfigDefaults& defaults) {
@@ -40,7 +41,7 @@ kernels::Activation read_activation(const JsonNode& json, const ConfigDefaults& 
   const std::string name = json.find_string(key).value_or(std::string(defaults.activation));
   if (name == "silu") return kernels::Activation::kSilu;
   if (name == "gelu_pytorch_tanh") return kernels::Activation::kGeluTanh;
-  fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend has silu, gelu_pytorch_tanh");
+  fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend supports silu, gelu_pytorch_tanh");
 }
 
 // transformers wrote image_token_index and now writes image_token_id.
@@ -115,7 +116,8 @@ MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults) {
     fail(ErrorCode::kUnsupported, json.where(top_k_key), " ", top_k, ": attend gives a token at most ",
          kMaxPerToken, " experts");
   if (const std::string name = json.find_string("hidden_act").value_or("silu"); name != "silu")
-    fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", name, "\": attend has experts with silu");
+    fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", name,
+         "\": attend supports experts with silu");
   const std::string size_key(defaults.intermediate_key);
   return {.num_experts = num_experts,
           .top_k = top_k,

@@ -79,7 +79,7 @@ const ModelArchitecture& find_architecture(std::string_view name, const std::str
     if (architecture->name == name) return *architecture;
     known += (known.empty() ? "" : ", ") + std::string(architecture->name);
   }
-  fail(ErrorCode::kUnsupported, where, " \"", name, "\": attend has ", known);
+  fail(ErrorCode::kUnsupported, where, " \"", name, "\": attend supports ", known);
 }
 
 std::vector<bool> read_rotated_layers(const JsonNode& json, size_t num_layers) {

@@ -13,7 +13,7 @@ kernels::PlainActivation read_gelu(const JsonNode& json) {
   for (const std::string_view tanh : {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"})
     if (name == tanh) return kernels::PlainActivation::kGeluTanh;
   fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", name,
-       "\": attend has gelu, gelu_new, gelu_fast, gelu_pytorch_tanh");
+       "\": attend supports gelu, gelu_new, gelu_fast, gelu_pytorch_tanh");
 }
 
 void refuse_bert_flag(const JsonNode& json, const char* key) {
@@ -25,7 +25,7 @@ void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
   refuse_bert_flag(json, "add_cross_attention");
   if (const std::string type = json.find_string("position_embedding_type").value_or("absolute");
       type != "absolute")
-    json.at("position_embedding_type").unsupported("\"", type, "\": attend has absolute");
+    json.at("position_embedding_type").unsupported("\"", type, "\": attend supports absolute");
   AttentionSpec attention = read_attention(json, defaults, spec.hidden_size);
   attention.qkv_bias = attention.output_bias = true;
   attention.rope_set = -1;

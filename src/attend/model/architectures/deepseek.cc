@@ -34,8 +34,8 @@ MlaSpec read_mla(const JsonNode& json, const DeepseekDefaults& defaults) {
   mla.v_dim = read_latent_size(json, "v_head_dim", defaults.v_dim);
   // Latent dims are the backends' to take or refuse; of this part they see the sum alone.
   if (mla.rope_dim > kMaxRopeDim)
-    fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim, ": attend has at most ",
-         kMaxRopeDim);
+    fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim,
+         ": attend supports at most ", kMaxRopeDim);
   if (mla.rope_dim % 2 != 0) json.refuse("qk_rope_head_dim", "an even number: pairs are rotated");
   if (int64_t{mla.num_heads} * (mla.nope_dim + mla.rope_dim + mla.v_dim) > kMaxProduct ||
       int64_t{mla.num_heads} * mla.kv_lora_rank > kMaxProduct)
@@ -172,11 +172,11 @@ void read_v2_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec
   // DeepSeek's code would divide by the sum of the chosen; transformers does not read it.
   if (json.boolean_or("norm_topk_prob", false))
     fail(ErrorCode::kUnsupported, json.where("norm_topk_prob"),
-         " true: attend has DeepSeek-V2 with weights that are not normalized");
+         " true: attend supports DeepSeek-V2 with weights that are not normalized");
   const std::string method = json.find_string("topk_method").value_or("greedy");
   if (method != "greedy" && method != "group_limited_greedy")
     fail(ErrorCode::kUnsupported, json.where("topk_method"), " \"", method,
-         "\": attend has greedy, group_limited_greedy");
+         "\": attend supports greedy, group_limited_greedy");
   read_latent_layers(json, kV2Defaults, spec);
   read_deepseek_mlps(
       json, kV2Defaults,

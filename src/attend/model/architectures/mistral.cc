@@ -52,7 +52,7 @@ void read_mistral3_config(const JsonNode& json, ModelSpec& spec) {
   const std::string type = json.find_string("model_type").value_or("mistral");
   if (type == "ministral3") return read_ministral3_config(json, spec);
   if (type != "mistral")
-    json.at("model_type").unsupported("\"", type, "\": attend has the text models mistral, ministral3");
+    json.at("model_type").unsupported("\"", type, "\": attend supports the text models mistral, ministral3");
   read_mistral3_windows(json, spec);
 }
 
