@@ -257,7 +257,7 @@ TEST(ReadQwen3Moe, KeepsConfiguredLayersDense) {
 
 TEST(ReadQwen3Moe, RejectsInvalidExperts) {
   expect_refused({{"num_experts", "4"}}, ErrorCode::kCorruptFile,
-                 {"num_experts_per_tok", "8", "expected 1 to 4, the experts there are"}, kQwen3Moe);
+                 {"num_experts_per_tok", "8", "expected 1 to 4, the number of experts"}, kQwen3Moe);
   expect_refused({{"num_experts", "0"}}, ErrorCode::kCorruptFile, {"num_experts", "0"}, kQwen3Moe);
   expect_refused({{"num_experts_per_tok", "0"}}, ErrorCode::kCorruptFile, {"num_experts_per_tok", "0"},
                  kQwen3Moe);

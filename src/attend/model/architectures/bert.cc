@@ -1,6 +1,6 @@
-// BertModel and RobertaModel: encoders, whose tokens see those on both sides. Positions are learned,
-// LayerNorm stands behind each sublayer, and every linear layer has a bias. The pooler, which a classifier
-// reads, is left out. RoBERTa's positions begin behind the id of its padding token.
+// BertModel and RobertaModel: encoders with bidirectional attention, learned positions, LayerNorm after each
+// sublayer and biases in every linear layer. The pooler, an input of classifiers, is not loaded. RoBERTa
+// numbers positions from the padding token's id + 1.
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
 
@@ -17,7 +17,7 @@ kernels::PlainActivation read_gelu(const JsonNode& json) {
 }
 
 void refuse_bert_flag(const JsonNode& json, const char* key) {
-  if (json.boolean_or(key, false)) json.at(key).unsupported("true: attend reads encoders alone");
+  if (json.boolean_or(key, false)) json.at(key).unsupported("true: attend supports only encoders");
 }
 
 void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
@@ -45,7 +45,7 @@ void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
                             .num_token_types = json.find_integer("type_vocab_size", 1, kMaxSize).value_or(2)};
 }
 
-// As create_position_ids_from_input_ids() of transformers numbers tokens that are no padding.
+// Numbers positions as create_position_ids_from_input_ids() in transformers does without padding.
 void read_roberta_config(const JsonNode& json, ModelSpec& spec) {
   LearnedPositions& positions = *spec.learned_positions;
   positions.first_row = json.find_integer("pad_token_id", 0, 1 << 30).value_or(1) + 1;

@@ -123,8 +123,8 @@ struct MoeMlpSpec {
 using MixerSpec = std::variant<AttentionSpec, MlaSpec>;
 using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
 
-// Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `of_stream`, x = norm(x +
-// f(x)) replaces both, with LayerNorm (BERT).
+// Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `of_stream`, a LayerNorm
+// replaces both: x = norm(x + f(x)) (BERT).
 struct NormPlacement {
   bool before = true;
   bool after = false;

@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-// Group sizes are multiples of this: kernels load as many inputs of one group at once.
+// Group sizes are multiples of this number, since kernels load that number of inputs of one group at once.
 constexpr int kGroupUnit = 32;
 constexpr int kMaxGroup = 1 << 30;
 constexpr int kInt4Bits = 4, kInt8Bits = 8;

@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-// The number of inputs must be a multiple of this: kernels load as many at once.
+// Number of inputs that kernels load at once.
 constexpr int64_t kInputUnit = 32;
 constexpr int64_t kInt4ValuesPerWord = 8;
 
