@@ -128,7 +128,8 @@ TEST(ReadGemma3, ReadsARopePerLayerType) {
   EXPECT_EQ(spec.ropes[0].factor, 4.0);
   EXPECT_EQ(read(kGemma3, ropes("")).ropes[1].theta, 1e4);
   expect_rejected(ropes(R"(, "sliding_attention": null)"), ErrorCode::kUnsupported,
-                  {"rope_parameters.sliding_attention null", "no layers without rope"}, kGemma3);
+                  {"rope_parameters.sliding_attention null", "attend does not support layers without rope"},
+                  kGemma3);
   expect_rejected(ropes(R"(, "chunked_attention": {})"), ErrorCode::kUnsupported,
                   {"rope_parameters.chunked_attention", "full_attention and sliding_attention"}, kGemma3);
 }
@@ -256,7 +257,7 @@ TEST(ReadQwen3Moe, KeepsConfiguredLayersDense) {
 
 TEST(ReadQwen3Moe, RejectsInvalidExperts) {
   expect_rejected({{"num_experts", "4"}}, ErrorCode::kCorruptFile,
-                  {"num_experts_per_tok", "8", "expected 1 to 4, the experts there are"}, kQwen3Moe);
+                  {"num_experts_per_tok", "8", "expected 1 to 4, the number of experts"}, kQwen3Moe);
   expect_rejected({{"num_experts", "0"}}, ErrorCode::kCorruptFile, {"num_experts", "0"}, kQwen3Moe);
   expect_rejected({{"num_experts_per_tok", "0"}}, ErrorCode::kCorruptFile, {"num_experts_per_tok", "0"},
                   kQwen3Moe);

@@ -147,7 +147,7 @@ TEST(ReadConfig, MistralLayerTypesSelectSlidingLayers) {
     EXPECT_THAT(windows(read(name, {{"layer_types", mixed}, {"sliding_window", "16"}})),
                 ElementsAre(15, -1, 15));
     expect_rejected({{"layer_types", mixed}, {"sliding_window", "null"}}, ErrorCode::kCorruptFile,
-                    {"sliding_window null", "the window of the layers that slide"}, name);
+                    {"sliding_window null", "the window of the sliding layers"}, name);
     expect_rejected({{"layer_types", "[\"chunked_attention\"]"}}, ErrorCode::kCorruptFile,
                     {"layer_types", "chunked_attention", "3 times \"full_attention\""}, name);
   }

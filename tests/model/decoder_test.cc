@@ -189,7 +189,7 @@ TEST(DecoderModel, RejectsAnUnpreparedStep) {
 
 TEST(DecoderModel, RejectsZeroLimits) {
   const auto model = dummy(tiny_config());
-  expect_error(ErrorCode::kInvalidArgument, {"0 tokens a step", "at least 1"},
+  expect_error(ErrorCode::kInvalidArgument, {"0 tokens per step", "at least 1"},
                [&] { model->prepare({.max_reqs = 1, .max_tokens = 0, .max_kv_tokens = 1}); });
   expect_error(ErrorCode::kInvalidArgument, {"0 of K/V", "at least 1"},
                [&] { model->prepare({.max_reqs = 1, .max_tokens = 1, .max_kv_tokens = 0}); });

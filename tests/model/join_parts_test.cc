@@ -95,7 +95,7 @@ TEST(JoinedWeight, HasAnInputOrderPerExpert) {
   other.add(parts[0]->view, "gate of expert 0");
   EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported,
                                              [&] { other.add(parts[2]->view, "up of expert 0"); }),
-              testing::HasSubstr("up of expert 0: inputs in another order than those of the expert's gate"));
+              testing::HasSubstr("up of expert 0: input order differs from the expert's gate"));
   const auto plain = random_weight(kInt4Zeros, kRows, kColumns);
   EXPECT_THAT(
       testing_support::error_message(ErrorCode::kUnsupported, [&] { other.add(plain->view, "in order"); }),

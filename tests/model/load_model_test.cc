@@ -176,7 +176,7 @@ TEST(LoadModel, RejectsAFileWithFewerLayersThanItsConfig) {
   dir.write("model.safetensors", safetensors_bytes(tiny_llama()));
   expect_error(ErrorCode::kNotFound,
                {"no tensor \"model.layers.1.input_layernorm.weight\" and 17 more",
-                "LlamaForCausalLM with num_hidden_layers 3 by config.json needs 30"},
+                "LlamaForCausalLM with num_hidden_layers 3 in config.json needs 30"},
                [&] { load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto); });
 }
 
@@ -351,7 +351,7 @@ TEST(LoadModel, WarnsAboutAQuantizationConfigWithoutQuantizedWeights) {
   testing::internal::CaptureStderr();
   load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
   EXPECT_NE(testing::internal::GetCapturedStderr().find(
-                "speaks of fp8 (fp8), but no weight of the files is quantized"),
+                "has a quantization_config for fp8 (fp8), but no weight in the files is quantized"),
             std::string::npos);
 }
 
@@ -431,7 +431,7 @@ TEST(LoadModel, WarnsOnceAboutTensorsOutsideTheLayers) {
             bytes_of_all(tiny_llama()));
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(
-      log.find("LlamaForCausalLM does not use are left out: mtp.norm, scale, vision_tower.encoder (2)\n"),
+      log.find("LlamaForCausalLM does not use are not loaded: mtp.norm, scale, vision_tower.encoder (2)\n"),
       std::string::npos)
       << log;
 }
@@ -513,7 +513,7 @@ TEST(LoadModel, RejectsFilesWithMoreOrFewerExpertsThanTheConfig) {
   expect_error(ErrorCode::kNotFound, {"model.layers.0.mlp.experts.0.down_proj.weight"},
                [] { load_experts(2, "model.layers.0.mlp.experts.0.down_proj.weight"); });
   expect_error(ErrorCode::kCorruptFile,
-               {"model.layers.0.mlp.experts.2.down_proj.weight", "no such tensor by config.json",
+               {"model.layers.0.mlp.experts.2.down_proj.weight", "no such tensor according to config.json",
                 "mlp.gate.weight, mlp.experts.0.gate_proj.weight to mlp.experts.1.up_proj.weight, "
                 "mlp.experts.0.down_proj.weight"},
                [] { load_experts(3); });

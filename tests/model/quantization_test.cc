@@ -112,7 +112,7 @@ TEST(Quantization, ReadsGptqFormatUnderBothNames) {
   EXPECT_FALSE(parse_quantization(of(R"(, "checkpoint_format": "gptq_v2")")).zeros_less_one);
   EXPECT_TRUE(parse_quantization(of(R"(, "format": "gptq", "checkpoint_format": "gptq")")).zeros_less_one);
   expect_quantization_rejected(of(R"(, "format": "gptq_p")"), ErrorCode::kUnsupported,
-                               {"format \"gptq_p\": attend has gptq, gptq_v2"});
+                               {"format \"gptq_p\": attend supports gptq, gptq_v2"});
 }
 
 TEST(Quantization, ReadsAutoRoundInGptqAndAwqPacking) {
@@ -135,7 +135,7 @@ TEST(Quantization, ReadsAutoRoundInGptqAndAwqPacking) {
       "int4 in groups of 128 (auto-round)");
   expect_quantization_rejected(
       of(R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 2}})"),
-      ErrorCode::kUnsupported, {"extra_config.a.bits 2: attend has 4, 8"});
+      ErrorCode::kUnsupported, {"extra_config.a.bits 2: attend supports 4, 8"});
   expect_quantization_rejected(
       of(R"("packing_format": "auto_round:exllamav2")"), ErrorCode::kUnsupported,
       {"packing_format \"auto_round:exllamav2\"", "auto_round:auto_awq, auto_round:auto_gptq"});
@@ -162,11 +162,11 @@ TEST(Quantization, ListsTheFormatsOfLayerOverrides) {
   expect_quantization_rejected(
       R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
           "group_0": {"format": "nvfp4-pack-quantized", "weights": {"num_bits": 4, "type": "float"}}}})",
-      ErrorCode::kUnsupported, {"group_0.format \"nvfp4-pack-quantized\": attend has float-quantized"});
+      ErrorCode::kUnsupported, {"group_0.format \"nvfp4-pack-quantized\": attend supports float-quantized"});
   expect_quantization_rejected(
       R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
           "group_0": {"weights": {"num_bits": 4, "type": "int"}}}})",
-      ErrorCode::kUnsupported, {"format \"mixed-precision\": attend has float-quantized"});
+      ErrorCode::kUnsupported, {"format \"mixed-precision\": attend supports float-quantized"});
 }
 
 TEST(Quantization, RejectsTooManyOverrides) {
@@ -178,8 +178,9 @@ TEST(Quantization, RejectsTooManyOverrides) {
     return R"({"quant_method": "gptq", "bits": 4, "dynamic": {)" + layers + "}}";
   };
   EXPECT_EQ(num_kinds(parse_quantization(of_kinds(64))), 64u);
-  expect_quantization_rejected(of_kinds(65), ErrorCode::kUnsupported,
-                               {"dynamic.+:", "unlike 64 kinds of layers before it: attend has up to 64"});
+  expect_quantization_rejected(
+      of_kinds(65), ErrorCode::kUnsupported,
+      {"dynamic.+:", "differs from 64 kinds of layers before it: attend supports up to 64"});
 }
 
 TEST(Quantization, ReportsWhetherActivationsAreRoundedToFp8) {
@@ -207,7 +208,7 @@ TEST(Quantization, ReadsModelOptConfig) {
             R"({"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}})");
   EXPECT_EQ(to_string(read_config(dir.path()).quantization), "fp8 (modelopt)");
   dir.write("hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4"}})");
-  expect_error(ErrorCode::kUnsupported, {"hf_quant_config.json", "quant_algo \"NVFP4\": attend has FP8"},
+  expect_error(ErrorCode::kUnsupported, {"hf_quant_config.json", "quant_algo \"NVFP4\": attend supports FP8"},
                [&] { read_config(dir.path()); });
 }
 
@@ -218,35 +219,36 @@ TEST(Quantization, RejectsUnsupportedMethods) {
        "auto-round, awq, compressed-tensors, fbgemm_fp8, fp8, gptq, intel/auto-round, modelopt, mxfp4"});
   expect_quantization_rejected("{}", ErrorCode::kUnsupported, {"quant_method \"?\""});
   expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 3})", ErrorCode::kUnsupported,
-                               {"bits 3: attend has 4, 8"});
+                               {"bits 3: attend supports 4, 8"});
   expect_quantization_rejected(R"({"quant_method": "awq", "bits": 8})", ErrorCode::kUnsupported,
-                               {"bits 8: attend has 4"});
+                               {"bits 8: attend supports 4"});
   expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 4, "group_size": 8})",
-                               ErrorCode::kUnsupported, {"group_size 8: attend has multiples of 32"});
+                               ErrorCode::kUnsupported, {"group_size 8: attend supports multiples of 32"});
   expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"})",
                                ErrorCode::kUnsupported,
-                               {"checkpoint_format \"marlin\": attend has gptq, gptq_v2"});
+                               {"checkpoint_format \"marlin\": attend supports gptq, gptq_v2"});
   expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 3}}})",
-                               ErrorCode::kUnsupported, {"dynamic.+:.*", "bits 3: attend has 4, 8"});
+                               ErrorCode::kUnsupported, {"dynamic.+:.*", "bits 3: attend supports 4, 8"});
   EXPECT_NO_THROW(
       parse_quantization(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*down.*": {}}})"));
   EXPECT_NO_THROW(parse_quantization(
       R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 4, "sym": true}}})"));
   expect_quantization_rejected(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})",
-                               ErrorCode::kUnsupported, {"version \"gemv\": attend has gemm"});
+                               ErrorCode::kUnsupported, {"version \"gemv\": attend supports gemm"});
   expect_quantization_rejected(R"({"quant_method": "fp8", "fmt": "e5m2"})", ErrorCode::kUnsupported,
-                               {"fmt \"e5m2\": attend has e4m3, float8_e4m3fn"});
+                               {"fmt \"e5m2\": attend supports e4m3, float8_e4m3fn"});
   expect_quantization_rejected(R"({"quant_method": "fp8", "weight_block_size": [128, 100]})",
-                               ErrorCode::kUnsupported, {"blocks of 100 inputs: attend has multiples of 32"});
+                               ErrorCode::kUnsupported,
+                               {"blocks of 100 inputs: attend supports multiples of 32"});
   expect_quantization_rejected(
       compressed("nvfp4-pack-quantized", "{}"), ErrorCode::kUnsupported,
       {"format \"nvfp4-pack-quantized\"", "float-quantized, int-quantized, mxfp4-pack-quantized"});
   expect_quantization_rejected(compressed("pack-quantized", R"({"num_bits": 2, "type": "int"})"),
-                               ErrorCode::kUnsupported, {"num_bits 2: attend has 4, 8"});
+                               ErrorCode::kUnsupported, {"num_bits 2: attend supports 4, 8"});
   expect_quantization_rejected(compressed("int-quantized", R"({"num_bits": 4, "type": "int"})"),
-                               ErrorCode::kUnsupported, {"num_bits 4: attend has 8"});
+                               ErrorCode::kUnsupported, {"num_bits 4: attend supports 8"});
   expect_quantization_rejected(compressed("float-quantized", R"({"num_bits": 8, "type": "int"})"),
-                               ErrorCode::kUnsupported, {"type \"int\": attend has float"});
+                               ErrorCode::kUnsupported, {"type \"int\": attend supports float"});
 }
 
 TEST(Quantization, RejectsTransforms) {
@@ -257,10 +259,10 @@ TEST(Quantization, RejectsTransforms) {
   };
   expect_quantization_rejected(
       with(R"("transform_config": {"config_groups": {"R1": {"type": "hadamard", "apply": []}}})"),
-      ErrorCode::kUnsupported, {"transform_config.config_groups", "attend has none"});
+      ErrorCode::kUnsupported, {"transform_config.config_groups", "attend does not support transforms"});
   expect_quantization_rejected(with(R"("sparsity_config": {"format": "sparse-24-bitmask"})"),
                                ErrorCode::kUnsupported,
-                               {"sparsity_config.format \"sparse-24-bitmask\": attend has dense"});
+                               {"sparsity_config.format \"sparse-24-bitmask\": attend supports dense"});
   EXPECT_NO_THROW(parse_quantization(with(R"("transform_config": {}, "sparsity_config": {})")));
   EXPECT_NO_THROW(parse_quantization(
       with(R"("transform_config": {"config_groups": {}}, "sparsity_config": {"format": "dense"})")));

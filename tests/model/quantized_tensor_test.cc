@@ -239,11 +239,11 @@ TEST(QuantizedTensor, RejectsUnsupportedInt8) {
   std::vector<TestTensor> reordered = gptq_int8();
   reordered.push_back(tensor("a.g_idx", "I32", {64}, groups));
   OnePart(reordered, kGptqInt8, 4, 64)
-      .expect_rejected(ErrorCode::kUnsupported, {"\"a.g_idx\"", "attend has act-order in 4 bits"});
+      .expect_rejected(ErrorCode::kUnsupported, {"\"a.g_idx\"", "attend supports act-order only in 4 bits"});
   OnePart(int8(floats("a.weight_scale", {2}, {1, 1})), kInt8, 4, 64)
       .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1]"});
   OnePart({bytes("a.weight", "U8", {4, 64}, 0), floats("a.weight_scale", {1}, {1})}, kInt8, 4, 64)
-      .expect_rejected(ErrorCode::kUnsupported, {"\"a.weight\": dtype uint8: attend has int8"});
+      .expect_rejected(ErrorCode::kUnsupported, {"\"a.weight\": dtype uint8: attend supports int8"});
   OnePart(replacing(gptq_int8(), floats("a.scales", {1, 4}, {1, 1, 1, 1})), kGptqInt8, 4, 64)
       .expect_rejected(ErrorCode::kCorruptFile, {"\"a.scales\": shape [1, 4]: expected [2, 4]"});
   OnePart(int8(floats("a.weight_scale", {1}, {std::numeric_limits<float>::quiet_NaN()})), kInt8, 4, 64)
@@ -251,7 +251,8 @@ TEST(QuantizedTensor, RejectsUnsupportedInt8) {
   Quantization wide = kPackedInt8;
   wide.group_ins = 128;
   OnePart(packed_int8(), wide, 4, 64)
-      .expect_rejected(ErrorCode::kCorruptFile, {"groups of 128 inputs: expected a divisor of its 64"});
+      .expect_rejected(ErrorCode::kCorruptFile,
+                       {"groups of 128 inputs: expected a divisor of its number of inputs 64"});
 }
 
 // Inputs 0, 2, 4, .. belong to group 1, which has scale 2.
@@ -340,7 +341,8 @@ TEST(QuantizedTensor, RejectsMalformedStackedFp8Experts) {
       .expect_rejected(ErrorCode::kCorruptFile, {"\"a\": shape [2, 64, 4]: expected [2, 32, 4]"});
   OnePart({floats("a", {2, 64, 4}, std::vector<float>(512)), floats("a_scale", {}, {1})}, kFp8,
           experts_slot())
-      .expect_rejected(ErrorCode::kUnsupported, {"\"a\": dtype float32: attend has fp8_e4m3 with a method"});
+      .expect_rejected(ErrorCode::kUnsupported,
+                       {"\"a\": dtype float32: attend supports fp8_e4m3 with a method"});
   OnePart({bytes("a", "F8_E4M3", {2, 64, 4}, 0x7f), floats("a_scale", {}, {1})}, kFp8, experts_slot())
       .expect_rejected(ErrorCode::kCorruptFile, {"\"a\": element 0 is NaN"});
 }
@@ -485,18 +487,18 @@ TEST(QuantizedTensor, DummyWeightsExistInEachFormat) {
 TEST(QuantizedTensor, RejectsTensorsOfAWrongShapeOrDType) {
   OnePart(replacing(gptq(), repeated("a.qweight", {8, 8}, 0)), kGptq, 8, 32)
       .expect_rejected(ErrorCode::kCorruptFile,
-                       {"tensor \"a.qweight\": shape [8, 8]: expected [4, 8] by config.json"});
+                       {"tensor \"a.qweight\": shape [8, 8]: expected [4, 8] according to config.json"});
   OnePart(replacing(gptq(), floats("a.scales", {2, 8}, std::vector<float>(16))), kGptq, 8, 32)
       .expect_rejected(ErrorCode::kCorruptFile, {"\"a.scales\": shape [2, 8]: expected [1, 8]"});
   OnePart(replacing(awq(), repeated("a.qzeros", {1, 2}, 0)), kAwq, 8, 32)
       .expect_rejected(ErrorCode::kCorruptFile, {"\"a.qzeros\": shape [1, 2]: expected [1, 1]"});
   OnePart(replacing(awq(), bytes("a.qweight", "U8", {32, 1}, 0)), kAwq, 8, 32)
-      .expect_rejected(ErrorCode::kUnsupported, {"\"a.qweight\": dtype uint8: attend has int32"});
+      .expect_rejected(ErrorCode::kUnsupported, {"\"a.qweight\": dtype uint8: attend supports int32"});
   OnePart(replacing(packed(), floats("a.weight_scale", {2, 2}, {1, 1, 1, 1})), kPacked, 2, 32)
       .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2, 2]: expected [2, 1]"});
   OnePart(fp8(floats("a.weight_scale", {2}, {1, 1})), kFp8, 4, 64)
       .expect_rejected(ErrorCode::kCorruptFile,
-                       {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1] by config.json"});
+                       {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1] according to config.json"});
   OnePart(fp8(floats("a.weight_scale_inv", {1, 1}, {1})),
           {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = 32}, 4, 64)
       .expect_rejected(ErrorCode::kCorruptFile, {"shape [1, 1]: expected [1, 2] of blocks of 32 x 32"});
@@ -511,18 +513,20 @@ TEST(QuantizedTensor, RejectsMxFp4WithAWrongNumberOfExperts) {
       .parts = {{"a", 6}}, .columns = 64, .layout = StoredLayout::kExpertColumns, .num_experts = 3};
   OnePart({bytes("a_blocks", "U8", {2, 3, 2, 16}, 0), bytes("a_scales", "U8", {2, 3, 2}, 127)},
           {.storage = WeightStorage::kMxFp4, .group_ins = 32}, three)
-      .expect_rejected(ErrorCode::kCorruptFile,
-                       {"\"a_blocks\": shape [2, 3, 2, 16]: expected [3, 2, 2, 16] by config.json"});
+      .expect_rejected(
+          ErrorCode::kCorruptFile,
+          {"\"a_blocks\": shape [2, 3, 2, 16]: expected [3, 2, 2, 16] according to config.json"});
 }
 
 TEST(QuantizedTensor, RejectsGroupsThatDoNotDivideTheInputs) {
   Quantization wide = kPacked;
   wide.group_ins = 64;
   OnePart(packed(), wide, 2, 32)
-      .expect_rejected(ErrorCode::kCorruptFile,
-                       {"\"a.weight_packed\": groups of 64 inputs: expected a divisor of its 32"});
+      .expect_rejected(
+          ErrorCode::kCorruptFile,
+          {"\"a.weight_packed\": groups of 64 inputs: expected a divisor of its number of inputs 32"});
   OnePart(packed(), kPacked, 2, 40)
-      .expect_rejected(ErrorCode::kUnsupported, {"40 inputs: attend has multiples of 32"});
+      .expect_rejected(ErrorCode::kUnsupported, {"40 inputs: attend supports multiples of 32"});
 }
 
 TEST(QuantizedTensor, RejectsInvalidGroupIndices) {

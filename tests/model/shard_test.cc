@@ -279,15 +279,15 @@ TEST(ShardedWeights, RejectPartsThatCannotBeDivided) {
     });
   };
   expect_rejected("qwen3-gqa3-hd256", 2,
-                  {"q_proj.weight: 768 rows in units of 256 on 2 ranks", "units that 2 divides"});
+                  {"q_proj.weight: 768 rows in units of 256 on 2 ranks", "units that is a multiple of 2"});
   // 3 heads of 48 outputs in blocks of 128: the outputs of rank 2 span two blocks.
   expect_rejected(
       "qwen3-fp8-blocks", 3,
-      {"q_proj.weight_scale_inv\": a rank's outputs 96 to 144 of 144: expected multiples of 128"});
+      {"q_proj.weight_scale_inv\": rank with outputs 96 to 144 of 144: expected multiples of 128"});
   expect_rejected("gpt-oss-mxfp4", 2,
-                  {"down_proj_blocks\": a rank's inputs 0 to 16 of 32: expected multiples of 32"});
+                  {"down_proj_blocks\": rank with inputs 0 to 16 of 32: expected multiples of 32"});
   expect_rejected("qwen2-gptq-act-order", 2,
-                  {"o_proj.g_idx", "inputs in the order of their groups", "expected inputs in order"});
+                  {"o_proj.g_idx", "inputs are reordered by group", "expected inputs in order"});
 }
 
 TEST(Shard, ReturnsTheRowsOfARankInEachPart) {
