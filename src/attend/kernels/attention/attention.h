@@ -110,7 +110,7 @@ struct MlaArgs {
 // or 0.
 void check(const MlaArgs& args);
 
-// As attention(): num_kv_heads of the plan is 1, head_dim_v is kv_lora_rank.
+// See attention(): num_kv_heads of the plan is 1, head_dim_v is kv_lora_rank.
 void mla(const MlaArgs& args, AttentionPlan& plan, Stream& stream);
 
 namespace reference {
@@ -126,10 +126,10 @@ void mla(const MlaArgs& args);
 struct MergeArgs {
   TensorView out_a, out_b;  // [num_tokens, num_q_heads, head_dim]: f32, f16, bf16
   TensorView lse_a, lse_b;  // [num_tokens, num_q_heads]: f32, natural log
-  TensorView out;           // as out_a; may be out_a
-  TensorView lse;           // as lse_a; may be lse_a; empty: not wanted
+  TensorView out;           // dtype and shape of out_a; may be out_a
+  TensorView lse;           // shape of lse_a; may be lse_a; empty: not written
 };
-// Shapes and dtypes; throws Error naming what is wrong.
+// Checks shapes and dtypes. Throws Error with the name of the wrong argument.
 void check(const MergeArgs& args);
 void merge(const MergeArgs& args, Stream& stream);
 
@@ -141,7 +141,7 @@ struct MergeSplitsArgs {
   TensorView lse;                // [num_tokens, num_q_heads]: f32, sinks excluded; empty: not written
 };
 void check(const MergeSplitsArgs& args);
-// Left to right, split 0 first.
+// Merges from left to right, split 0 first.
 void merge_splits(const MergeSplitsArgs& args, Stream& stream);
 
 namespace reference {

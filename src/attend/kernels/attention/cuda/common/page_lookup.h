@@ -1,4 +1,4 @@
-// Pages of one request: page_of() (page_of.h), in few instructions a position.
+// Pages of one request: page_of() (page_of.h) with few instructions per position.
 #pragma once
 
 #include <cstdint>
