@@ -54,11 +54,11 @@ bool has_map(const TensorView& view) {
 // Returns the number of rows of a TMA box; 0: TMA is not used.
 int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
   if (!has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = is_fp8(kv.k.dtype) ? kMaxFp8BoxRows : max_box_rows(head_dim_qk, verifies);
-  if (kv.index.kind == KvIndexKind::kContiguous) return most;
+  const int max_rows = is_fp8(kv.k.dtype) ? kMaxFp8BoxRows : max_box_rows(head_dim_qk, verifies);
+  if (kv.index.kind == KvIndexKind::kContiguous) return max_rows;
   return kv.index.page_size < min_box_rows(q, kv.k.dtype, head_dim_qk, verifies)
              ? 0
-             : std::min(kv.index.page_size, most);
+             : std::min(kv.index.page_size, max_rows);
 }
 
 // Returns the number of tokens that have exactly the rows of a consumer, over the heads of a group; 0 if no

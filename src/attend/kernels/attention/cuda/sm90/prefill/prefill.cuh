@@ -229,7 +229,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
       ScoreMask visible;
       if constexpr (Tile::kOverlapsEpilogue) {
         rows.multiply_keys(q, shared_.keys(keys_.stage()));
-        if (kKnowsEnds && num_kv_tiles_of(work_tile) > 0) visible = first_tile_score_mask(work_tile);
+        if (kKeepsKeyEnds && num_kv_tiles_of(work_tile) > 0) visible = first_tile_score_mask(work_tile);
         ptx::wgmma_wait_group<1>();
         ptx::fence_operand(rows.out);
         if (pending_tiles > 0) {
@@ -247,7 +247,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
           rows.load_queries_to_registers(q);
           ptx::wgmma_fence();
           rows.multiply_keys(q, shared_.keys(keys_.stage()));
-          if (kKnowsEnds) visible = first_tile_score_mask(work_tile);
+          if (kKeepsKeyEnds) visible = first_tile_score_mask(work_tile);
           ptx::wgmma_wait_group<0>();
         }
         add_tiles(rows, splits, work_tile, q, visible);
@@ -271,7 +271,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
           rows.clear();
           finish(rows, work_tile, queries().stage());
         } else {
-          pass(work_tile);
+          skip_work_tile(work_tile);
         }
       }
       if (!Tile::kOverlapsEpilogue || pending_tiles == 0)
@@ -298,7 +298,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
 
   // Called if the other consumer has rows and this one has none: joins the scheduler barriers and releases
   // the stages.
-  __device__ __forceinline__ void pass(const PrefillWorkTile& work_tile) {
+  __device__ __forceinline__ void skip_work_tile(const PrefillWorkTile& work_tile) {
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
 #pragma unroll 1
     for (int i = 0; i < num_tiles; ++i) {
@@ -327,7 +327,8 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     ptx::fence_operand(rows.scores);
     release_keys();
     if (caps()) cap(rows);
-    if (!is_full(full, first_key)) rows.mask_scores(kKnowsEnds ? visible : score_mask(work_tile, first_key));
+    if (!is_full(full, first_key))
+      rows.mask_scores(kKeepsKeyEnds ? visible : score_mask(work_tile, first_key));
     rows.begin(softmax_scales());
     rows.pack_p();
     wait_for_keys_or_end(num_tiles > 1, work_tile);
@@ -377,7 +378,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
       scale *= descales.out;
       // The merge does not apply descales.
       if constexpr (kScalesInSoftmax)
-        for (float& most : rows.row_max) most *= descales.scores;
+        for (float& row_max : rows.row_max) row_max *= descales.scores;
     }
     if constexpr (!Tile::kFixedSplits) rows.finish_sums();
     // Without this barrier the compiler assumes that the warps of a warpgroup diverge and serializes every
@@ -410,39 +411,40 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
                                            int num_tiles) {
     const bool more = i + 1 < num_tiles;
     [[maybe_unused]] ScoreMask visible;
-    if constexpr (!kPlain && !kKnowsEnds) visible = score_mask(work_tile, first_key);
+    if constexpr (!kPlain && !kKeepsKeyEnds) visible = score_mask(work_tile, first_key);
     scheduler_barrier_sync();
     ptx::wgmma_fence();
     rows.multiply_keys(q, shared_.keys(keys_.stage()));
     wait_for_values();
     rows.multiply_values(shared_.values(values().stage()), Tile::kFixedSplits || i > 1);
     scheduler_barrier_arrive();
-    if constexpr (!kPlain && kKnowsEnds) visible = score_mask(work_tile, first_key);
+    if constexpr (!kPlain && kKeepsKeyEnds) visible = score_mask(work_tile, first_key);
     ptx::wgmma_wait_group<1>();
     ptx::fence_operand(rows.scores);
-    const auto edit = [&] {
+    const auto cap_and_mask = [&] {
       if constexpr (!kPlain) {
         if (caps()) cap(rows);
         rows.mask_scores(visible);
       }
     };
-    edit();
+    cap_and_mask();
     if constexpr (Tile::kLazyRescale)
-      make_p_with_stale_max(rows, work_tile, q, more, edit);
+      make_p_with_stale_max(rows, work_tile, q, more, cap_and_mask);
     else
       make_p(rows, splits, work_tile, first_key, more);
   }
 
-  // Computes P from scores in one step and waits for P V of the previous KV tile. `edit`: caps and masks
-  // scores.
-  template <class Edit>
+  // Computes P from scores in one step and waits for P V of the previous KV tile. `cap_and_mask`: caps and
+  // masks scores.
+  template <class CapAndMask>
   __device__ __forceinline__ void make_p_with_stale_max(Rows& rows, const PrefillWorkTile& work_tile,
-                                                        uint32_t q, bool more, const Edit& edit) {
+                                                        uint32_t q, bool more,
+                                                        const CapAndMask& cap_and_mask) {
     rows.exponentiate_with_stale_max(
         softmax_scales(),
         [&] {
           rows.multiply_keys_by_warp(q, shared_.keys(keys_.stage()));
-          edit();
+          cap_and_mask();
         },
         [&] {
           ptx::wgmma_wait_group<0>();
@@ -496,7 +498,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     return score_mask(work_tile, work_tile.first_key);
   }
   __device__ __forceinline__ ScoreMask score_mask(const PrefillWorkTile& work_tile, int first_key) const {
-    if constexpr (kKnowsEnds)
+    if constexpr (kKeepsKeyEnds)
       if (!Rows::has_windows(params_.batch))
         return Rows::score_mask(ends_, first_key, work_tile.tile.kv_begin);
     return Rows::score_mask(params_, work_tile_rows(work_tile), prefill_row<Tile>(warpgroup_), first_key,
@@ -589,7 +591,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
   PackedPipelineState<Tile::kWorkTileStages> work_tiles_;
   // First key after those that the thread's rows attend to in the work tile. Three warpgroups, and two with a
   // warpgroup that converts fp8, have no registers for it.
-  static constexpr bool kKnowsEnds =
+  static constexpr bool kKeepsKeyEnds =
       Tile::kConsumers == 2 && Tile::kWarpsPerOperand == 1 && !Tile::kHasRowWarpgroup;
   int ends_[2];
   // Factors of scores of the thread's rows; only the first is used if queries were not scaled.

@@ -121,22 +121,22 @@ class PrefillWalk {
   }
 
   __device__ void write(PrefillWorkTile& work_tile) {
-    PrefillWorkTile made = make_work_tile();
+    PrefillWorkTile next = make_work_tile();
     if (divides_keys_) {
-      const KvTileRange part = range_at<false>(params_.plan, static_cast<int>(blockIdx.x), made.tile, head_,
-                                               first_, min(made.tile.num_kv_tiles - first_, left_));
+      const KvTileRange part = range_at<false>(params_.plan, static_cast<int>(blockIdx.x), next.tile, head_,
+                                               first_, min(next.tile.num_kv_tiles - first_, left_));
       left_ -= part.count;
-      made.partial_idx = part.partial_idx;
-      const int part_begin = (made.tile.first_kv_tile + part.first) * kKeyTile;
-      made.tile.kv_begin = max(made.tile.kv_begin, part_begin);
-      made.tile.kv_end = max(made.tile.kv_begin, min(made.tile.kv_end, part_begin + part.count * kKeyTile));
-      made.full = {max(made.full.begin, made.tile.kv_begin), min(made.full.end, made.tile.kv_end)};
+      next.partial_idx = part.partial_idx;
+      const int part_begin = (next.tile.first_kv_tile + part.first) * kKeyTile;
+      next.tile.kv_begin = max(next.tile.kv_begin, part_begin);
+      next.tile.kv_end = max(next.tile.kv_begin, min(next.tile.kv_end, part_begin + part.count * kKeyTile));
+      next.full = {max(next.full.begin, next.tile.kv_begin), min(next.full.end, next.tile.kv_end)};
     }
-    made.first_key = made.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
-    if (made.tile.kv_begin < made.tile.kv_end)
-      made.num_tiles = (made.tile.kv_end - made.first_key + Tile::kKeys - 1) / Tile::kKeys;
-    if (stores_boxes_ && made.partial_idx < 0) made.num_staged_rows = made.num_rows;
-    work_tile = made;
+    next.first_key = next.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
+    if (next.tile.kv_begin < next.tile.kv_end)
+      next.num_tiles = (next.tile.kv_end - next.first_key + Tile::kKeys - 1) / Tile::kKeys;
+    if (stores_boxes_ && next.partial_idx < 0) next.num_staged_rows = next.num_rows;
+    work_tile = next;
   }
 
   __device__ void advance() {
@@ -516,8 +516,8 @@ class PrefillProducer {
 #pragma unroll
       for (int r = 0; r < kRowsPerLane; ++r) {
         const int position = first + r * 32 + lane_;
-        const bool wanted = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
-        next_pages[r] = wanted ? page_of(params_.attention.index, work_tile.tile.request, position) : -1;
+        const bool needed = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
+        next_pages[r] = needed ? page_of(params_.attention.index, work_tile.tile.request, position) : -1;
       }
     };
     look_up(first_key);

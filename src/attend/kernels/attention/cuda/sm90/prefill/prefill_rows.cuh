@@ -77,7 +77,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 
   // Returns the descriptor of an address `bytes` later, with a 32-bit addition: there are few uniform
   // registers, and instructions between two wgmma cost time.
-  __device__ __forceinline__ static uint64_t further(uint64_t first, int bytes) {
+  __device__ __forceinline__ static uint64_t descriptor_at(uint64_t first, int bytes) {
     return (first & 0xffffffff00000000) | (static_cast<uint32_t>(first) + static_cast<uint32_t>(bytes / 16));
   }
 
@@ -90,11 +90,12 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 #pragma unroll
     for (int i = 0; i < kQuerySteps; ++i) {
       const int panel = i / kStepsPerPanel, in_panel = i % kStepsPerPanel * kStepBytes;
-      const uint64_t keys = further(b, panel * Tile::kKeyPanelBytes + in_panel);
+      const uint64_t keys = descriptor_at(b, panel * Tile::kKeyPanelBytes + in_panel);
       if constexpr (kQueriesInRegisters)
         ptx::wgmma_mma_async_rs_k_major(scores, queries[i], keys, i > 0, T());
       else
-        ptx::wgmma_mma_async(scores, further(a, panel * Tile::kQueryPanelBytes + in_panel), keys, i > 0, T());
+        ptx::wgmma_mma_async(scores, descriptor_at(a, panel * Tile::kQueryPanelBytes + in_panel), keys, i > 0,
+                             T());
     }
     ptx::wgmma_commit_group();
   }
@@ -211,10 +212,10 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   // Scales P of a row with a sum above kMaxSum, and this sum, to the max of P.
   __device__ __forceinline__ void scale_p(int half, float scale, float& tile_sum) {
     const bool raises = quad_max(tile_sum) > kMaxSum;
-    const float most = quad_max(max_of(half));
+    const float maximum = quad_max(max_of(half));
     float p_scale = 1.0f;
     if (raises) {
-      raise_max_to(half, row_max[half] + __fdividef(__log2f(most) - kOffset, scale), scale);
+      raise_max_to(half, row_max[half] + __fdividef(__log2f(maximum) - kOffset, scale), scale);
       p_scale = rescale[half];
     }
     tile_sum *= p_scale;
@@ -224,11 +225,11 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
       for (int i = 0; i < 2; ++i) scores[4 * n + 2 * half + i] *= p_scale;
   }
   __device__ __forceinline__ float max_of(int half) const {
-    float most = -INFINITY;
+    float maximum = -INFINITY;
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
-      most = fmaxf(most, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-    return most;
+      maximum = fmaxf(maximum, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+    return maximum;
   }
   __device__ __forceinline__ void raise_max_to(int half, float new_max, float scale) {
     const float shift = __fmul_rn(new_max, scale);
@@ -333,18 +334,18 @@ __device__ __forceinline__ RowScales queries_to_f16(uint32_t q) {
     uint4 pieces[kPieces];
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) pieces[i] = ptx::ld_shared_16(address(i));
-    __nv_bfloat162 most = __float2bfloat162_rn(0.0f);
-    const auto scale_exponent = [&](uint32_t pair) {
-      most = __hmax2(most, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&pair)));
+    __nv_bfloat162 absmax = __float2bfloat162_rn(0.0f);
+    const auto update_absmax = [&](uint32_t pair) {
+      absmax = __hmax2(absmax, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&pair)));
     };
 #pragma unroll
     for (const uint4& piece : pieces) {
-      scale_exponent(piece.x);
-      scale_exponent(piece.y);
-      scale_exponent(piece.z);
-      scale_exponent(piece.w);
+      update_absmax(piece.x);
+      update_absmax(piece.y);
+      update_absmax(piece.z);
+      update_absmax(piece.w);
     }
-    const QueryScale scale = query_scale(quad_max(fmaxf(__low2float(most), __high2float(most))));
+    const QueryScale scale = query_scale(quad_max(fmaxf(__low2float(absmax), __high2float(absmax))));
     from_f16.scales[half] = scale.from_f16;
     const auto to_f16 = [&](uint32_t pair) {
       return pack(__uint_as_float(pair << 16) * scale.to_f16,

@@ -149,8 +149,8 @@ __device__ __forceinline__ void quad_transpose(uint32_t (&words)[4], int lane) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if ((i & step) != 0) continue;
-      const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | step], step);
-      (upper ? words[i] : words[i | step]) = got;
+      const uint32_t received = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | step], step);
+      (upper ? words[i] : words[i | step]) = received;
     }
   }
 }

@@ -210,7 +210,7 @@ class PrefillRowProducer {
   static constexpr int kLastWarpRowGroups = kNumRowGroups - (Tile::kRowWarps - 1) * kRowGroupsPerWarp;
   // Lane 8 g + j holds the offset of row g of the warp's row groups j, j + 8, ...
   static constexpr int kRowsPerLane = (kRowGroupsPerWarp + 7) / 8;
-  static constexpr int kUnderWay = 4;  // offsets that are exchanged before the first copy
+  static constexpr int kRowGroupsInFlight = 4;  // offsets that are exchanged before the first copy
   static_assert(kNumRowGroups % 2 == 0 && kLastWarpRowGroups > 0);
 
  public:
@@ -219,8 +219,9 @@ class PrefillRowProducer {
       : params_(params), shared_(shared), warp_(warp) {
 #pragma unroll
     for (int r = 0; r < kRowsPerLane; ++r) {
-      const int four = r * 8 + lane_ % 8, row = (warp * kRowGroupsPerWarp + four) * kRowsAtOnce + lane_ / 8;
-      row_[r] = four < kRowGroupsPerWarp && row < kKeys ? row : kNever;
+      const int row_group = r * 8 + lane_ % 8,
+                row = (warp * kRowGroupsPerWarp + row_group) * kRowsAtOnce + lane_ / 8;
+      row_[r] = row_group < kRowGroupsPerWarp && row < kKeys ? row : kPastAllKeys;
     }
   }
 
@@ -238,7 +239,7 @@ class PrefillRowProducer {
 
  private:
   static constexpr int kNoPage = -1;
-  static constexpr int kNever = 1 << 30;  // a row past all keys
+  static constexpr int kPastAllKeys = 1 << 30;  // a row past all keys
 
   __device__ void load(const PrefillWorkTile& work_tile) {
     const int num_tiles = work_tile.num_tiles, begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end;
@@ -249,13 +250,13 @@ class PrefillRowProducer {
     int next_entries[kRowsPerLane], pages[kRowsPerLane];
     const auto look_up = [&](int first_key) {
       int positions[kRowsPerLane];
-      bool wanted[kRowsPerLane];
+      bool needed[kRowsPerLane];
 #pragma unroll
       for (int r = 0; r < kRowsPerLane; ++r) {
         positions[r] = first_key + row_[r];
-        wanted[r] = static_cast<uint32_t>(positions[r] - begin) < static_cast<uint32_t>(end - begin);
+        needed[r] = static_cast<uint32_t>(positions[r] - begin) < static_cast<uint32_t>(end - begin);
       }
-      lookup.look_up(positions, wanted, next_entries);
+      lookup.look_up(positions, needed, next_entries);
     };
     const auto is_whole = [&](int first_key) { return first_key >= begin && first_key + kKeys <= end; };
     int first_key = work_tile.first_key;
@@ -297,19 +298,19 @@ class PrefillRowProducer {
   __device__ __forceinline__ void copy(const int (&pages)[kRowsPerLane], const PagedRowStrides& rows,
                                        const char* from, uint32_t empty, uint32_t parity, uint32_t tile,
                                        int head_dim, int first_key, bool whole) const {
-    int places[kRowsPerLane];
+    int row_offsets[kRowsPerLane];
 #pragma unroll
     for (int r = 0; r < kRowsPerLane; ++r) {
       const int in_page = (first_key + row_[r]) & (params_.attention.index.page_size - 1);
-      places[r] = pages[r] * rows.page_units + in_page * rows.slot_units;
+      row_offsets[r] = pages[r] * rows.page_units + in_page * rows.slot_units;
     }
     ptx::mbarrier_wait(empty, parity ^ 1);
     if (whole) {
-      copy<kPanels, true>(places, from, rows.unit_bytes, tile, head_dim);
+      copy<kPanels, true>(row_offsets, from, rows.unit_bytes, tile, head_dim);
     } else {
 #pragma unroll
-      for (int r = 0; r < kRowsPerLane; ++r) places[r] = pages[r] == kNoPage ? kNoSlot : places[r];
-      copy<kPanels, false>(places, from, rows.unit_bytes, tile, head_dim);
+      for (int r = 0; r < kRowsPerLane; ++r) row_offsets[r] = pages[r] == kNoPage ? kNoSlot : row_offsets[r];
+      copy<kPanels, false>(row_offsets, from, rows.unit_bytes, tile, head_dim);
     }
   }
   static constexpr int kNoSlot = INT32_MIN;
@@ -317,26 +318,26 @@ class PrefillRowProducer {
   // The swizzle repeats every eight rows; every second group of four rows has the halves of a panel's row
   // exchanged.
   template <int kPanels, bool kWhole>
-  __device__ __forceinline__ void copy(const int (&places)[kRowsPerLane], const char* from, int unit_bytes,
-                                       uint32_t tile, int head_dim) const {
+  __device__ __forceinline__ void copy(const int (&row_offsets)[kRowsPerLane], const char* from,
+                                       int unit_bytes, uint32_t tile, int head_dim) const {
     const int first_row = warp_ * kRowGroupsPerWarp * kRowsAtOnce;
     const uint32_t even = tile + swizzled(first_row + lane_ / 8, lane_ % 8), odd = even ^ (kRowsAtOnce << 4);
 #pragma unroll
-    for (int first = 0; first < kRowGroupsPerWarp; first += kUnderWay) {
-      int passed[kUnderWay];
-      const char* rows[kUnderWay];
+    for (int first = 0; first < kRowGroupsPerWarp; first += kRowGroupsInFlight) {
+      int offsets[kRowGroupsInFlight];
+      const char* rows[kRowGroupsInFlight];
 #pragma unroll
-      for (int j = first; j < min(first + kUnderWay, kRowGroupsPerWarp); ++j) {
-        passed[j - first] = __shfl_sync(0xffffffffu, places[j / 8], j % 8, 8);
-        rows[j - first] = from + static_cast<int64_t>(passed[j - first]) * unit_bytes;
+      for (int j = first; j < min(first + kRowGroupsInFlight, kRowGroupsPerWarp); ++j) {
+        offsets[j - first] = __shfl_sync(0xffffffffu, row_offsets[j / 8], j % 8, 8);
+        rows[j - first] = from + static_cast<int64_t>(offsets[j - first]) * unit_bytes;
       }
 #pragma unroll
-      for (int j = first; j < min(first + kUnderWay, kRowGroupsPerWarp); ++j) {
+      for (int j = first; j < min(first + kRowGroupsInFlight, kRowGroupsPerWarp); ++j) {
         if (j >= kLastWarpRowGroups && warp_ == Tile::kRowWarps - 1) return;
         const uint32_t to = (j % 2 == 0 ? even : odd) + j * kRowsAtOnce * kPanelRowBytes;
 #pragma unroll
         for (int panel = 0; panel < kPanels; ++panel) {
-          const bool valid = (kWhole || passed[j - first] != kNoSlot) &&
+          const bool valid = (kWhole || offsets[j - first] != kNoSlot) &&
                              panel * kPanelColumns + lane_ % 8 * kPieceColumns < head_dim;
           ptx::cp_async_16(to + panel * Tile::kKeyPanelBytes, rows[j - first] + panel * kPanelRowBytes,
                            valid);

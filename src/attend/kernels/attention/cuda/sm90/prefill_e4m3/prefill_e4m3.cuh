@@ -176,8 +176,8 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
   // Second half of the softmax, called when PV of the previous KV tile has ended: P = 2^(kOffset +
   // softmax_scale_log2 (score - row_max)). The unit for exponentials works in parallel with packing and sums.
   // `arrive_next`: called once between exponentials.
-  template <class PassTurn>
-  __device__ __forceinline__ void make_p(float softmax_scale_log2, const PassTurn& arrive_next) {
+  template <class ArriveNext>
+  __device__ __forceinline__ void make_p(float softmax_scale_log2, const ArriveNext& arrive_next) {
     float sums[2][2] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
@@ -185,14 +185,14 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
       for (int reg = 0; reg < 4; ++reg) {
         if (4 * step + reg == Tile::kPackedBeforeArrive) arrive_next();
         const int half = reg % 2;
-        float four[4];
+        float p_values[4];
 #pragma unroll
         for (int byte = 0; byte < 4; ++byte) {
           const float score = scores[e4m3::score_for_byte(step, reg, byte)];
-          four[byte] = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
-          sums[half][byte % 2] += four[byte];
+          p_values[byte] = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
+          sums[half][byte % 2] += p_values[byte];
         }
-        p[step][reg] = ptx::cvt_e4m3x4(four[0], four[1], four[2], four[3]);
+        p[step][reg] = ptx::cvt_e4m3x4(p_values[0], p_values[1], p_values[2], p_values[3]);
       }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -261,10 +261,11 @@ class PrefillTransposer {
   __device__ void transpose(int begin, int end) const {
     // Masks take as many instructions as the transposition, and are needed in few tiles.
     const bool all = ptx::warp_uniform(static_cast<int>(begin <= 0 && end >= e4m3::kKeysAtOnce)) != 0;
-    uint32_t wanted[2] = {};
+    uint32_t key_masks[2] = {};
     if (!all) {
 #pragma unroll
-      for (int piece = 0; piece < 2; ++piece) wanted[piece] = e4m3::key_byte_mask(lane_, piece, begin, end);
+      for (int piece = 0; piece < 2; ++piece)
+        key_masks[piece] = e4m3::key_byte_mask(lane_, piece, begin, end);
     }
     const uint32_t from = shared_.values(values_.stage);
     const int piece = first_in_tile_ / e4m3::kPieceBytes + e4m3::transposed_piece(lane_);
@@ -291,7 +292,7 @@ class PrefillTransposer {
 #pragma unroll
         for (int i = 0; i < kBatch; ++i)
 #pragma unroll
-          for (int result = 0; result < 4; ++result) rows[i][result] &= wanted[result / 2];
+          for (int result = 0; result < 4; ++result) rows[i][result] &= key_masks[result / 2];
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i)
