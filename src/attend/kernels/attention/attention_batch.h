@@ -84,20 +84,20 @@ struct ScoreRule {
   View<const float> sinks = {};  // [num_q_heads]
 };
 
-// `prefix_ready` of AttentionArgs and MlaArgs is a promise of the caller. It allows a kernel on a GPU to look
-// up its keys, and to load those before a request's new tokens (positions below seqlen_kv - seqlen_q), while
-// the preceding launch on the stream still runs. It changes no result. One launch M on the stream must
-// fulfill:
+// `prefix_ready` of AttentionArgs and MlaArgs is a guarantee of the caller. It allows a kernel on a GPU to
+// look up its keys, and to load those before a request's new tokens (positions below seqlen_kv - seqlen_q),
+// while the preceding launch on the stream still runs. It changes no result. One launch M on the stream must
+// meet these conditions:
 //   - launches before M wrote all inputs of attention except q and the keys of new tokens (plan, lengths,
 //     masks, index, older keys);
 //   - M and the launches between M and attention write none of these inputs;
 //   - M waits for its preceding launch before it allows the next one to start. Every launch without
 //     programmatic dependent launch does so, and so do linear(), qkv_norm_rope_store() and the stores.
 // All launches before M have then ended when attention starts. Launches between M and attention may overlap,
-// but none starts before M allows it. The promise excludes a plan, a page table or lengths that are written
+// but none starts before M allows it. The guarantee excludes a plan, a page table or lengths that are written
 // immediately before attention, and a step in which new keys of one request are older keys of another.
 
-// LSE of a row that sees no key. Its output is 0.
+// LSE of a row without visible keys. Its output is 0.
 inline constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 
 }  // namespace attend::kernels
