@@ -379,7 +379,7 @@ TEST(PoolingRequest, IsRejectedByAnEngineThatGeneratesAndTheOtherWayRound) {
   expect_error(ErrorCode::kUnsupported, {"generates text"}, [&] { generates.submit(request); });
   Engine pools(pooling_config("embed-bert-mean"));
   expect_error(ErrorCode::kUnsupported, {"vectors"}, [&] { pools.submit(Tokens(5, 1), SamplingParams()); });
-  expect_error(ErrorCode::kInvalidArgument, {"no inputs"}, [&] { pools.submit(PoolingRequest()); });
+  expect_error(ErrorCode::kInvalidArgument, {"inputs: none"}, [&] { pools.submit(PoolingRequest()); });
 }
 
 }  // namespace

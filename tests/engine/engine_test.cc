@@ -270,11 +270,12 @@ TEST(EngineErrors, RejectAnImageTokenForATextModel) {
   config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/gemma3-multimodal";
   config.max_total_tokens = 256;
   Engine engine(config);
-  EXPECT_EQ(error_of([&] {
-              engine.submit({5, 127}, {});
-            }),
-            "token id 127: stands for a part of an image, Gemma3ForConditionalGeneration is served with text "
-            "only");
+  EXPECT_EQ(
+      error_of([&] {
+        engine.submit({5, 127}, {});
+      }),
+      "token id 127: the placeholder of an image; Gemma3ForConditionalGeneration is supported with text "
+      "only");
 }
 
 TEST(EngineErrors, RejectedPromptLeaksNothing) {
@@ -288,7 +289,7 @@ TEST(EngineErrors, RejectedPromptLeaksNothing) {
   EXPECT_EQ(submit({}), "prompt: no tokens");
   EXPECT_EQ(submit({5, 128}), "token id 128: 0 to 127");
   EXPECT_EQ(submit({-1}), "token id -1: 0 to 127");
-  EXPECT_THAT(submit(random_prompt(64, 1)), HasSubstr("prompt of 64 tokens: the context holds 64"));
+  EXPECT_THAT(submit(random_prompt(64, 1)), HasSubstr("prompt of 64 tokens: the context length is 64"));
   EXPECT_THAT(submit({5}, {.max_new_tokens = 0}), HasSubstr("max_new_tokens 0: at least 1"));
   EXPECT_THAT(submit({5}, {.temperature = -1.0f}), HasSubstr("temperature -1"));
   EXPECT_THAT(submit({5}, {.top_p = 0.0f}), HasSubstr("top_p 0"));

@@ -93,7 +93,7 @@ TEST_F(GpuErrors, NameAGraphSizeBeyondThePool) {
   config_.max_total_tokens = 64;
   config_.cuda_graph_bs = {4, 5};
   EXPECT_EQ(error_text(ErrorCode::kInvalidArgument),
-            "cuda_graph_bs 5: 1 to 4, the pages of the KV pool, of which every request takes one");
+            "cuda_graph_bs 5: 1 to 4, the number of KV pool pages (a request needs at least one)");
 }
 
 TEST_F(GpuErrors, ChooseNoGraphBeyondThePoolThemselves) {

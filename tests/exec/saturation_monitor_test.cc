@@ -56,7 +56,7 @@ TEST(CountSaturated, IgnoresOtherDtypes) {
 std::string logged(SaturationMonitor& watch, const KvPool& pool) {
   const std::vector<TokenSlot> slots{TokenSlot(5)};
   testing::internal::CaptureStderr();
-  watch.look(pool, slots);
+  watch.check(pool, slots);
   return testing::internal::GetCapturedStderr();
 }
 

@@ -45,13 +45,13 @@ TEST(AdmissionBudget, AdmitsRequestsWhileTheirOutputsFit) {
   for (int running = 0; running < 4; ++running)
     budget.reserve(num_planned_tokens(find_request(200, 10, 1000)) * 0.6);
   EXPECT_DOUBLE_EQ(budget.left(), 8080);
-  ASSERT_TRUE(budget.takes(3000, 512));
+  ASSERT_TRUE(budget.fits(3000, 512));
   budget.charge(3000, 512);
   EXPECT_DOUBLE_EQ(budget.left(), 4544);
-  ASSERT_TRUE(budget.takes(3000, 512));
+  ASSERT_TRUE(budget.fits(3000, 512));
   budget.charge(3000, 512);
   EXPECT_DOUBLE_EQ(budget.left(), 1008);
-  EXPECT_FALSE(budget.takes(3000, 512));
+  EXPECT_FALSE(budget.fits(3000, 512));
 }
 
 TEST(AdmissionBudget, CountsNoMoreThan4096TokensOfAnAnswer) {

@@ -227,7 +227,7 @@ TEST_F(SchedulerTest, DropsTheLastOneWhenTooManyWait) {
   const auto dropped = scheduler_->drain_dropped(Clock::now());
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped[0].request->id, 3);
-  EXPECT_EQ(dropped[0].why, "the request queue is full");
+  EXPECT_EQ(dropped[0].reason, "the request queue is full");
   EXPECT_EQ(step(), "1:4");
 }
 
@@ -301,7 +301,7 @@ TEST_F(SchedulerTest, EndsRequestsWhoseDeadlineHasPassedWaitingOrRunning) {
   ASSERT_EQ(dropped.size(), 2u);
   EXPECT_EQ(dropped[0].request->id, 1);
   EXPECT_EQ(dropped[1].request->id, 2);
-  EXPECT_EQ(dropped[1].why, "the deadline has passed");
+  EXPECT_EQ(dropped[1].reason, "the deadline has passed");
   EXPECT_EQ(step(), "3:4");
 }
 
@@ -337,11 +337,11 @@ TEST_F(SchedulerTest, LpmDoesNotStarveRequestsWithoutCachedPrefix) {
     submit(next, 20);
     const std::string parts = step();
     first = std::stoll(parts);
-    ASSERT_LT(next, 4 + 2 * WaitingQueue::kMaxTimesOvertaken);
+    ASSERT_LT(next, 4 + 2 * WaitingQueue::kMaxOvertakes);
     scheduler_->finish(first);
   }
-  EXPECT_GT(next, WaitingQueue::kMaxTimesOvertaken) << "the longest prefix goes first until then";
-  EXPECT_LE(next, 4 + WaitingQueue::kMaxTimesOvertaken);
+  EXPECT_GT(next, WaitingQueue::kMaxOvertakes) << "the longest prefix goes first until then";
+  EXPECT_LE(next, 4 + WaitingQueue::kMaxOvertakes);
 }
 
 TEST_F(SchedulerTest, CountsASharedPrefixOnceInPagesAndForEachRequestInKeys) {
