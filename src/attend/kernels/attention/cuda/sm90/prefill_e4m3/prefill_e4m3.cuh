@@ -259,7 +259,7 @@ class PrefillTransposer {
  private:
   // Transposes the warp's keys of a tile; keys outside of [begin, end) become zero.
   __device__ void transpose(int begin, int end) const {
-    // Masks take as many instructions as the transposition, and are needed in few tiles.
+    // Masks double the number of instructions, and are needed in few tiles.
     const bool all = ptx::warp_uniform(static_cast<int>(begin <= 0 && end >= e4m3::kKeysAtOnce)) != 0;
     uint32_t key_masks[2] = {};
     if (!all) {
