@@ -11,7 +11,7 @@ inline constexpr int kPrefillRows = 128;  // rows of a work tile: one row tile o
 inline constexpr int kVerifyRows = 64, kVerifyCtasPerSm = 2;
 
 // Returns true if the CTAs of a prefill plan divide the keys of work tiles. Otherwise they compute whole work
-// tiles one after another, even if the plan is streamed: it is streamed for shorter tiles.
+// tiles one after another, even if the plan is streamed: plans for shorter tiles are streamed.
 ATTEND_HOST_DEVICE constexpr bool divides_keys(const PlanView& plan) {
   return plan.streamed && plan.is_prefill_plan;
 }
