@@ -147,7 +147,7 @@ TEST(ReadDeepseek, RejectsUnsupportedRouters) {
   expect_rejected(with(kV2Fields, {{"topk_method", "\"noaux_tc\""}}), ErrorCode::kUnsupported,
                   {"topk_method", "noaux_tc", "group_limited_greedy"}, kV2);
   expect_rejected(with(kV2Fields, {{"norm_topk_prob", "true"}}), ErrorCode::kUnsupported,
-                  {"norm_topk_prob", "not normalized"}, kV2);
+                  {"norm_topk_prob", "without normalized weights"}, kV2);
   expect_rejected(with(kLatent, {{"n_group", "7"}}), ErrorCode::kCorruptFile,
                   {"n_group", "7", "divisor of 256 experts"}, kV3);
   expect_rejected(with(kLatent, {{"topk_group", "9"}}), ErrorCode::kCorruptFile,

@@ -108,7 +108,7 @@ TEST(JoinedWeight, RejectsPartsOfAnotherFormat) {
       expect_joins({one, other}, {32, 32}, 32);
     });
   };
-  EXPECT_THAT(error_text(kInt4, kReordered), testing::HasSubstr("inputs in another order"));
+  EXPECT_THAT(error_text(kInt4, kReordered), testing::HasSubstr("reordered inputs"));
   EXPECT_THAT(error_text(kInt4, {WeightFormat::kInt4, 1, 64, DType::kF16}), testing::HasSubstr("float16"));
   EXPECT_THAT(error_text(kInt4, {WeightFormat::kInt4, 1, 32, DType::kBF16}),
               testing::HasSubstr("part: int4 weight[32, 256], groups of 1 x 32"));

@@ -148,9 +148,9 @@ TEST(Quantization, ListsTheFormatsOfLayerOverrides) {
   EXPECT_EQ(to_string(gptq),
             "int4 in groups of 128 and int4 in groups of 32 by act-order and int8 in groups of 128 (gptq)");
   EXPECT_EQ(num_kinds(gptq), 3u);
-  EXPECT_EQ(kind_of(gptq, 2).storage, WeightStorage::kGptqInt8);
-  EXPECT_TRUE(kind_of(gptq, 2).zeros_less_one);
-  EXPECT_EQ(kind_of(gptq, 2).method, "gptq");
+  EXPECT_EQ(weight_kind(gptq, 2).storage, WeightStorage::kGptqInt8);
+  EXPECT_TRUE(weight_kind(gptq, 2).zeros_less_one);
+  EXPECT_EQ(weight_kind(gptq, 2).method, "gptq");
   const Quantization mixed = parse_quantization(
       R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
           "group_0": {"format": "float-quantized", "weights": {"num_bits": 8, "type": "float"},

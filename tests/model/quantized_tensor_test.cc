@@ -472,7 +472,7 @@ TEST(QuantizedTensor, DummyWeightsExistInEachFormat) {
                [] { dummy_quantization("int3"); });
   std::vector<WeightSlot> narrow = {{.parts = {{"a.weight", 8}}, .columns = 96}};
   expect_error(ErrorCode::kUnsupported,
-               {"a.weight has 96 inputs: expected a multiple of 128; weight format int4-g32 has"},
+               {"a.weight has 96 inputs: expected a multiple of 128; weight format int4-g32 uses"},
                [&] { quantize_dummy_tensors(narrow, dummy_quantization("int4")); });
   quantize_dummy_tensors(narrow, dummy_quantization("int4-g32"));
   std::vector<WeightSlot> experts = {{.parts = {{"experts.up", 2 * 192}},

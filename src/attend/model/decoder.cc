@@ -63,19 +63,19 @@ int DecoderModel::num_positions(const BatchLimits& limits) const {
 }
 
 DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
-  const auto of = [&](int64_t width, size_t element_bytes) {
+  const auto padded_bytes = [&](int64_t width, size_t element_bytes) {
     return 1.0 * limits.max_tokens * static_cast<double>(width) * static_cast<double>(element_bytes) + 64.0;
   };
   const size_t element_bytes = size_of(placement_.dtype);
   Sizes sizes{
-      .stream = of(spec_.hidden_size, element_bytes),
-      .partial_squares =
-          of(kernels::Residual::num_partial_squares(spec_.hidden_size, placement_.device), sizeof(float)),
+      .stream = padded_bytes(spec_.hidden_size, element_bytes),
+      .partial_squares = padded_bytes(
+          kernels::Residual::num_partial_squares(spec_.hidden_size, placement_.device), sizeof(float)),
       .scratch = 0.0,
       .workspace = 0.0};
   for (const auto& module : modules_) {
     double bytes = 0.0;
-    for (const int64_t width : module->scratch_widths()) bytes += of(width, element_bytes);
+    for (const int64_t width : module->scratch_widths()) bytes += padded_bytes(width, element_bytes);
     sizes.scratch = std::max(sizes.scratch, bytes);
   }
   int64_t widest = 0;

@@ -192,8 +192,8 @@ AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id);
 // Absorbed form: all heads attend to the latent rows.
 AttentionLayer attention_layer(const MlaSpec& spec, int layer_id);
 // Cached data per token of the model's layer `layer`.
-CacheSpec cache_of(const AttentionSpec& spec, int layer);
-CacheSpec cache_of(const MlaSpec& spec, int layer);
+CacheSpec layer_cache_spec(const AttentionSpec& spec, int layer);
+CacheSpec layer_cache_spec(const MlaSpec& spec, int layer);
 // Returns whether attention kernels support the expanded head dims: multiples of 8 up to 256.
 bool can_expand(const MlaSpec& spec);
 // Expanded form: each head has its own keys and values, which are not cached.

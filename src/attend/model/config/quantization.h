@@ -48,7 +48,7 @@ struct Quantization {
 };
 
 // Kind 0 is the quantization itself, kind 1 the first of the others.
-inline const Quantization& kind_of(const Quantization& quantization, size_t kind) {
+inline const Quantization& weight_kind(const Quantization& quantization, size_t kind) {
   return kind == 0 ? quantization : quantization.others[kind - 1];
 }
 inline size_t num_kinds(const Quantization& quantization) { return 1 + quantization.others.size(); }

@@ -54,13 +54,13 @@ void read_blocks(const JsonNode& json, const char* key, Quantization& to) {
 }
 
 Quantization read_fp8(const JsonNode& json) {
-  Quantization made{.storage = WeightStorage::kFp8};
+  Quantization result{.storage = WeightStorage::kFp8};
   if (const auto format = json.find_string("fmt"); format && *format != "e4m3" && *format != "float8_e4m3fn")
     fail(ErrorCode::kUnsupported, json.where("fmt"), " \"", *format,
          "\": attend supports e4m3, float8_e4m3fn");
-  read_blocks(json, "weight_block_size", made);
-  made.rounds_x = json.find("activation_scheme").has_value();
-  return made;
+  read_blocks(json, "weight_block_size", result);
+  result.rounds_x = json.find("activation_scheme").has_value();
+  return result;
 }
 
 bool same_kind(const Quantization& one, const Quantization& other) {
@@ -74,7 +74,7 @@ bool same_kind(const Quantization& one, const Quantization& other) {
 void add_kind(const JsonNode& layers, const Quantization& kind, Quantization& to) {
   constexpr size_t kMaxKinds = 64;
   for (size_t i = 0; i < num_kinds(to); ++i)
-    if (same_kind(kind_of(to, i), kind)) return;
+    if (same_kind(weight_kind(to, i), kind)) return;
   if (num_kinds(to) == kMaxKinds)
     fail(ErrorCode::kUnsupported, layers.where(), ": differs from ", kMaxKinds,
          " kinds of layers before it: attend supports up to ", kMaxKinds, " in one model");
@@ -105,14 +105,14 @@ Quantization read_gptq(const JsonNode& json) {
     if (format != "gptq" && format != "gptq_v2")
       fail(ErrorCode::kUnsupported, json.where(key), " \"", format, "\": attend supports gptq, gptq_v2");
   }
-  Quantization made{.storage = bits == kInt8Bits ? WeightStorage::kGptqInt8 : WeightStorage::kGptq,
-                    .group_ins = read_group(json, "group_size"),
-                    .reorders = json.boolean_or("desc_act", false),
-                    .zeros_less_one = format == "gptq"};
+  Quantization result{.storage = bits == kInt8Bits ? WeightStorage::kGptqInt8 : WeightStorage::kGptq,
+                      .group_ins = read_group(json, "group_size"),
+                      .reorders = json.boolean_or("desc_act", false),
+                      .zeros_less_one = format == "gptq"};
   if (const auto overrides = json.find("dynamic"); overrides && overrides->object_size() > 0)
     for (const auto& [layers, value] : overrides->value().items())
-      if (!layers.starts_with("-:")) add_gptq_layer(overrides->at(layers), made);
-  return made;
+      if (!layers.starts_with("-:")) add_gptq_layer(overrides->at(layers), result);
+  return result;
 }
 
 Quantization read_awq(const JsonNode& json) {
@@ -133,14 +133,14 @@ Quantization read_auto_round(const JsonNode& json) {
          "\": attend supports auto_round:auto_awq, auto_round:auto_gptq");
   if (!gptq) require_bits(json, "bits", kInt4Bits);
   const bool int8 = read_bits(json, "bits") == kInt8Bits;
-  Quantization made{.storage = !gptq  ? WeightStorage::kAwq
-                               : int8 ? WeightStorage::kGptqInt8
-                                      : WeightStorage::kGptq,
-                    .group_ins = read_group(json, "group_size"),
-                    .zeros_less_one = gptq};
+  Quantization result{.storage = !gptq  ? WeightStorage::kAwq
+                                 : int8 ? WeightStorage::kGptqInt8
+                                        : WeightStorage::kGptq,
+                      .group_ins = read_group(json, "group_size"),
+                      .zeros_less_one = gptq};
   if (const auto layers = json.find("extra_config"); layers && gptq)
-    for (const auto& [name, value] : layers->value().items()) add_gptq_layer(layers->at(name), made);
-  return made;
+    for (const auto& [name, value] : layers->value().items()) add_gptq_layer(layers->at(name), result);
+  return result;
 }
 
 // Returns whether compressed-tensors groups inputs by act-order. With "weight", groups are contiguous.
@@ -178,9 +178,9 @@ Quantization read_scheme(const JsonNode& weights, std::string_view format) {
     fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type,
          "\": attend supports float with format ", format);
   require_bits(weights, "num_bits", 8);
-  Quantization made{.storage = WeightStorage::kFp8};
-  read_blocks(weights, "block_structure", made);
-  return made;
+  Quantization result{.storage = WeightStorage::kFp8};
+  read_blocks(weights, "block_structure", result);
+  return result;
 }
 
 // Refuses checkpoint features other than scales that would change results if they were ignored.
@@ -209,7 +209,7 @@ Quantization read_compressed_tensors(const JsonNode& json) {
   const std::string format = json.find_string("format").value_or("?");
   const JsonNode groups = json.at("config_groups");
   if (groups.object_size() == 0) groups.refuse("at least one group of layers");
-  std::optional<Quantization> made;
+  std::optional<Quantization> result;
   bool rounds_x = true;
   for (const auto& [name, value] : groups.value().items()) {
     const JsonNode group = groups.at(name);
@@ -219,17 +219,17 @@ Quantization read_compressed_tensors(const JsonNode& json) {
     require_format(format_override ? group : json, format_override.value_or(format));
     const Quantization kind = read_scheme(group.at("weights"), format_override.value_or(format));
     if (kind.storage == WeightStorage::kFp8) rounds_x = rounds_x && group.has("input_activations");
-    if (made)
-      add_kind(group, kind, *made);
+    if (result)
+      add_kind(group, kind, *result);
     else
-      made = kind;
+      result = kind;
   }
-  if (!made) groups.refuse("a group of layers with weights");
-  made->rounds_x =
-      rounds_x && std::ranges::any_of(std::views::iota(size_t{0}, num_kinds(*made)), [&](size_t i) {
-        return kind_of(*made, i).storage == WeightStorage::kFp8;
+  if (!result) groups.refuse("a group of layers with weights");
+  result->rounds_x =
+      rounds_x && std::ranges::any_of(std::views::iota(size_t{0}, num_kinds(*result)), [&](size_t i) {
+        return weight_kind(*result, i).storage == WeightStorage::kFp8;
       });
-  return *made;
+  return *result;
 }
 
 Quantization read_modelopt(const JsonNode& json) {
@@ -257,10 +257,10 @@ constexpr std::array<Method, 9> kMethods{
       [](const JsonNode&) { return Quantization{.storage = WeightStorage::kMxFp4, .group_ins = 32}; }}}};
 
 // Stores the method in every kind, for messages about single weights.
-Quantization named(Quantization made, const std::string& method) {
-  made.method = method;
-  for (Quantization& other : made.others) other.method = method;
-  return made;
+Quantization named(Quantization result, const std::string& method) {
+  result.method = method;
+  for (Quantization& other : result.others) other.method = method;
+  return result;
 }
 
 }  // namespace

@@ -68,11 +68,11 @@ double yarn_scale(double factor, double mscale) {
 struct Rows {
   Rows(const RopeConfig& config, int num_positions, int max_tokens) {
     const bool dynamic = config.type == RopeType::kDynamic, two_tables = config.type == RopeType::kLongRope;
-    angle_row = dynamic ? max_tokens : (two_tables ? 2 : 1) * int64_t{num_positions};
-    of_tokens = dynamic || two_tables ? max_tokens : 0;
+    angle_rows = dynamic ? max_tokens : (two_tables ? 2 : 1) * int64_t{num_positions};
+    token_rows = dynamic || two_tables ? max_tokens : 0;
   }
-  int64_t angle_row;
-  int of_tokens;
+  int64_t angle_rows;
+  int token_rows;
 };
 
 // Fills one row of the cosine and sine tables.
@@ -125,9 +125,9 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
       attention_factor_(rope_attention_factor(config)),
       frequencies_(static_cast<size_t>(config.rotary_dim / 2)) {
   const Rows rows(config, num_positions, max_tokens);
-  cos_ = Tensor::empty({rows.angle_row, config.rotary_dim / 2}, DType::kF32);
-  sin_ = Tensor::empty({rows.angle_row, config.rotary_dim / 2}, DType::kF32);
-  token_row_ = Tensor::empty({rows.of_tokens}, DType::kI32);
+  cos_ = Tensor::empty({rows.angle_rows, config.rotary_dim / 2}, DType::kF32);
+  sin_ = Tensor::empty({rows.angle_rows, config.rotary_dim / 2}, DType::kF32);
+  token_row_ = Tensor::empty({rows.token_rows}, DType::kI32);
   const View<int32_t> token_row = token_row_.span<int32_t>();
   std::iota(token_row.begin(), token_row.end(), 0);
   const auto fill = [&](int64_t first_row, int length) {
@@ -140,15 +140,15 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
   if (config.type != RopeType::kDynamic) fill(0, 0);
   if (config.type == RopeType::kLongRope) fill(num_positions, config.original_max_position_embeddings + 1);
   if (device.type == DeviceType::kCpu) return;
-  if (rows.of_tokens > 0) token_row_ = cuda::copy_to(token_row_, device);
+  if (rows.token_rows > 0) token_row_ = cuda::copy_to(token_row_, device);
   cos_ = cuda::copy_to(cos_, device);
   sin_ = cuda::copy_to(sin_, device);
 }
 
 double RopeTable::num_bytes(const RopeConfig& config, int num_positions, int max_tokens) {
   const Rows rows(config, num_positions, max_tokens);
-  return 1.0 * static_cast<double>(rows.angle_row) * config.rotary_dim * sizeof(float) +
-         1.0 * rows.of_tokens * sizeof(int32_t);
+  return 1.0 * static_cast<double>(rows.angle_rows) * config.rotary_dim * sizeof(float) +
+         1.0 * rows.token_rows * sizeof(int32_t);
 }
 
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream) {

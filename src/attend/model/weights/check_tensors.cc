@@ -35,7 +35,7 @@ bool is_zero_bias(const std::string& name, const std::set<std::string_view>& use
 }
 
 // Returns "vision_tower.encoder" for "vision_tower.encoder.layers.0.weight".
-std::string group_of(const std::string& name) {
+std::string module_prefix(const std::string& name) {
   const size_t dot = name.find('.', name.find('.') + 1);
   return dot == std::string::npos ? name : name.substr(0, dot);
 }
@@ -141,7 +141,7 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
     if (quantized && (scales_activations(name) || is_zero_bias(name, used, files))) continue;
     const bool is_draft_layer = predicts_more_tokens && is_after_last_layer(name, layers, spec.num_layers());
     if (name.starts_with(layers) && !is_draft_layer) reject_unused_tensors(name, slots, files, spec, layers);
-    ++ignored[group_of(name)];
+    ++ignored[module_prefix(name)];
   }
   if (ignored.empty()) return;
   std::string text;

@@ -14,11 +14,11 @@ constexpr uint8_t kMiddle = 8;  // zero point of symmetric weights
 // Expands the f32 scales to one row per output.
 Tensor output_scales(const Weight& weight) {
   const int64_t columns = weight.scales.shape[1];
-  const Tensor made = Tensor::empty({weight.out_features(), columns}, DType::kF32);
+  const Tensor result = Tensor::empty({weight.out_features(), columns}, DType::kF32);
   for (int64_t out = 0; out < weight.out_features(); ++out)
     std::copy_n(weight.scales[out / weight.group_outs].as<const float>(), columns,
-                made.view()[out].as<float>());
-  return made;
+                result.view()[out].as<float>());
+  return result;
 }
 
 // Returns whether rows of `other` can follow rows of `one`. Blocks must have the same number of outputs.
@@ -39,7 +39,7 @@ bool is_loaded_quantized(const WeightSlot& slot, const WeightPart& part) {
 
 size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization) {
   const int64_t rows = part.rows, columns = slot.columns;
-  const Quantization& own = kind_of(quantization, part.kind);
+  const Quantization& own = weight_kind(quantization, part.kind);
   const int64_t ins = own.group_ins > 0 ? own.group_ins : columns;
   const auto padded = [](int64_t bytes) { return Arena::padded_bytes(static_cast<size_t>(bytes)); };
   constexpr int64_t kF32 = sizeof(float), kI32 = sizeof(int32_t);

@@ -149,10 +149,10 @@ LoadedWeights load_into_memory(std::span<const WeightSlot> slots, const Quantiza
     if (joins) flat = arena.allocate({slot.num_elements()}, loaded_dtype);
     for (size_t part = 0; part < slot.parts.size(); ++part) {
       if (!joins && slot.parts[part].storage != WeightStorage::kPlain) {
-        LoadedPart made = read(i, part);
-        placed.push_back(made.weight);
-        std::ranges::move(made.tensors, std::back_inserter(weights.tensors));
-        weights.count(slot, made.weight.num_bytes());
+        LoadedPart result = read(i, part);
+        placed.push_back(result.weight);
+        std::ranges::move(result.tensors, std::back_inserter(weights.tensors));
+        weights.count(slot, result.weight.num_bytes());
         continue;
       }
       const int64_t count = slot.part_elements(part);

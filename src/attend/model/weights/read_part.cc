@@ -56,7 +56,7 @@ std::unique_ptr<PartReader> make_reader(const WeightSlot& slot, const WeightPart
                                         const Quantization& quantization, const CheckpointTensors& files) {
   if (part.storage == WeightStorage::kPlain)
     return std::make_unique<PlainReader>(slot, part, quantization, files);
-  return make_quantized_reader(slot, part, kind_of(quantization, part.kind), files);
+  return make_quantized_reader(slot, part, weight_kind(quantization, part.kind), files);
 }
 
 }  // namespace
@@ -90,8 +90,8 @@ void PartReader::require_dtypes(std::string_view ending, std::initializer_list<D
 void PartReader::require_shape(std::string_view ending) const {
   const Shape shape = shape_of(whole(ending)), expected = stored_shape(axes(name(ending)), range_);
   if (shape != expected)
-    fail(ErrorCode::kCorruptFile, where(ending), ": shape ", text_of(shape), ": expected ", text_of(expected),
-         " according to config.json");
+    fail(ErrorCode::kCorruptFile, where(ending), ": shape ", shape_string(shape), ": expected ",
+         shape_string(expected), " according to config.json");
   require_division(ending);
 }
 
@@ -116,7 +116,7 @@ void PartReader::check_declared_shape() const {
   const Shape expected = {range_.outs.total, range_.ins.total};
   if (at(0) != expected[0] || at(1) != expected[1])
     fail(ErrorCode::kCorruptFile, where(".weight_shape"), ": [", at(0), ", ", at(1), "]: expected ",
-         text_of(expected), " according to config.json");
+         shape_string(expected), " according to config.json");
 }
 
 uint64_t check_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,

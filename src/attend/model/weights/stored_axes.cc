@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-const Extent& extent_of(const StoredRange& range, StoredAxis::Kind kind) {
+const Extent& axis_extent(const StoredRange& range, StoredAxis::Kind kind) {
   return kind == StoredAxis::Kind::kExperts ? range.experts
          : kind == StoredAxis::Kind::kOuts  ? range.outs
                                             : range.ins;
@@ -45,13 +45,13 @@ StoredRange stored_range(const WeightSlot& slot, const WeightPart& part, bool sp
 
 Extent StoredAxis::indices(const StoredRange& range) const {
   if (kind == Kind::kOther) return {0, per_index, per_index};
-  const Extent& extent = extent_of(range, kind);
+  const Extent& extent = axis_extent(range, kind);
   return {extent.begin / per_index, ceil_div(extent.end, per_index), ceil_div(extent.total, per_index)};
 }
 
 bool StoredAxis::divides(const StoredRange& range) const {
   if (kind == Kind::kOther) return true;
-  const Extent& extent = extent_of(range, kind);
+  const Extent& extent = axis_extent(range, kind);
   if (is_shared && indices(range).size() == 1) return true;
   return extent.begin % per_index == 0 && (extent.end % per_index == 0 || extent.end == extent.total);
 }

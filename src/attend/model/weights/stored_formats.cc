@@ -52,7 +52,7 @@ StoredFormat format_in_files(const WeightSlot& slot, const WeightPart& part, con
     format.name = entry.dtype ? to_string(*entry.dtype) : entry.dtype_name;
     return format;
   }
-  Quantization kind = kind_of(quantization, part.kind);
+  Quantization kind = weight_kind(quantization, part.kind);
   kind.reorders = is_reordered(slot, part, kind, files);
   format.name = format_name(kind);
   if (kind.group_ins == 0) format.name += scale_owner(slot, part, files);
@@ -62,7 +62,7 @@ StoredFormat format_in_files(const WeightSlot& slot, const WeightPart& part, con
 StoredFormat dummy_format(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                           DType dtype) {
   const bool plain = part.storage == WeightStorage::kPlain;
-  const Quantization& kind = kind_of(quantization, part.kind);
+  const Quantization& kind = weight_kind(quantization, part.kind);
   const int64_t num_elements = part.rows * slot.columns;
   const double bytes = plain ? static_cast<double>(size_of(dtype)) : bytes_per_weight(kind);
   return {.name = plain ? std::string(to_string(dtype)) : format_name(kind),

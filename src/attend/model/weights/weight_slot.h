@@ -39,7 +39,7 @@ struct WeightPart {
   // Stored format, and names of the tensors of a quantized part (quantized_tensor.h).
   WeightStorage storage = WeightStorage::kPlain;
   std::vector<std::string> tensors = {};
-  size_t kind = 0;  // index for kind_of() of the files' quantization
+  size_t kind = 0;  // index for weight_kind() of the files' quantization
 
   std::span<const std::string> tensor_names() const {
     return storage == WeightStorage::kPlain ? std::span(&name, 1) : std::span(tensors);

@@ -16,7 +16,7 @@ struct StorageNames {
   std::vector<std::string_view> others, optional;
 };
 
-StorageNames names_of(const Quantization& quantization) {
+StorageNames storage_names(const Quantization& quantization) {
   switch (quantization.storage) {
     case WeightStorage::kPlain:
       break;
@@ -65,7 +65,7 @@ bool find_tensors(const WeightSlot& slot, const Quantization& kind, const Checkp
     part.storage = kind.storage;
     return true;
   }
-  const StorageNames names = names_of(kind);
+  const StorageNames names = storage_names(kind);
   const std::string stem = name_stem(part);
   const auto has = [&](std::string_view ending) { return files.contains(stem + std::string(ending)); };
   std::string_view first = names.first;
@@ -131,7 +131,7 @@ void find_quantized_tensors(std::span<WeightSlot> slots, const Quantization& qua
       for (size_t kind = 0; kind < num_kinds(quantization); ++kind) {
         WeightPart tried = plain;
         tried.kind = kind;
-        if (!find_tensors(slot, kind_of(quantization, kind), files, tried)) continue;
+        if (!find_tensors(slot, weight_kind(quantization, kind), files, tried)) continue;
         const int64_t present = std::ranges::count_if(
             tried.tensors, [&](const std::string& name) { return files.contains(name); });
         const bool fits = present == std::ssize(tried.tensors) &&

@@ -89,8 +89,8 @@ class Fp8ExpertReader : public PartReader {
       const StoredAxes axes = {experts_axis(), ins_axis(block_ins, true), outs_axis(block_outs, true)};
       const Shape blocks = stored_shape(axes, range_);
       if (shape == blocks) return {axes, block_outs, block_ins};
-      expected =
-          text_of(blocks) + " of blocks of " + std::to_string(block_outs) + " x " + std::to_string(block_ins);
+      expected = shape_string(blocks) + " of blocks of " + std::to_string(block_outs) + " x " +
+                 std::to_string(block_ins);
     } else {
       const Shape one_per_expert = {experts, 1, 1}, outs_last = {experts, 1, outs},
                   outs_first = {experts, outs, 1};
@@ -101,10 +101,11 @@ class Fp8ExpertReader : public PartReader {
       if (shape == one_per_expert) return {{experts_axis(), one, one}, outs_per_expert_, num_ins_};
       if (shape == outs_last) return {{experts_axis(), one, outs_axis()}, 1, num_ins_};
       if (shape == outs_first) return {{experts_axis(), outs_axis(), one}, 1, num_ins_};
-      expected = "[1], " + text_of(one_per_expert) + ", " + text_of(outs_last) + " or " + text_of(outs_first);
+      expected = "[1], " + shape_string(one_per_expert) + ", " + shape_string(outs_last) + " or " +
+                 shape_string(outs_first);
     }
-    fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", text_of(shape), ": expected ", expected,
-         " according to config.json");
+    fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", shape_string(shape), ": expected ",
+         expected, " according to config.json");
   }
 
   const int64_t outs_per_expert_;  // outputs of the part in each expert

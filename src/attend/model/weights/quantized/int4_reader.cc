@@ -57,20 +57,21 @@ class Int4TensorReader : public PartReader {
   LoadedPart read_packed() const {
     const Tensor words = tensor(".weight_packed"), scales = tensor(".weight_scale");
     check_finite(scales, where(".weight_scale"));
-    LoadedPart made = int4_weight(scales);
-    set_order(".weight_g_idx", made);
-    if (made.weight.input_order.empty()) {
-      made.tensors.push_back(words);
-      made.weight.data = TensorView::contiguous(words.view().data, DType::kU8, {num_outs_, num_ins_ / 2});
+    LoadedPart result = int4_weight(scales);
+    set_order(".weight_g_idx", result);
+    if (result.weight.input_order.empty()) {
+      result.tensors.push_back(words);
+      result.weight.data = TensorView::contiguous(words.view().data, DType::kU8, {num_outs_, num_ins_ / 2});
     } else {
-      set_data(repack_int4(words, PackingLayout::kInputsInOrder, num_outs_, num_ins_, activation_order(made)),
-               made);
+      set_data(
+          repack_int4(words, PackingLayout::kInputsInOrder, num_outs_, num_ins_, activation_order(result)),
+          result);
     }
     if (find(".weight_zero_point") != nullptr)
       set_zeros(
           unpack_int4(tensor(".weight_zero_point"), PackingLayout::kOutputsByRow, num_outs_, num_groups(), 0),
-          made);
-    return made;
+          result);
+    return result;
   }
 
   void check_words() const {
@@ -87,11 +88,11 @@ class Int4TensorReader : public PartReader {
     const bool awq = part_.storage == WeightStorage::kAwq;
     const Tensor scales = tensor(".scales"), zeros = tensor(".qzeros");
     check_finite(scales, where(".scales"));
-    LoadedPart made = int4_weight(transposed(scales));
-    set_order(".g_idx", made);
+    LoadedPart result = int4_weight(transposed(scales));
+    set_order(".g_idx", result);
     set_data(repack_int4(tensor(".qweight"), awq ? PackingLayout::kOutputsMixed : PackingLayout::kInputsByRow,
-                         num_outs_, num_ins_, activation_order(made)),
-             made);
+                         num_outs_, num_ins_, activation_order(result)),
+             result);
     const Tensor unpacked =
         unpack_int4(zeros, awq ? PackingLayout::kOutputsMixed : PackingLayout::kOutputsInOrder, num_outs_,
                     num_groups(), !awq && quantization_.zeros_less_one ? 1 : 0);
@@ -101,29 +102,29 @@ class Int4TensorReader : public PartReader {
       fail(ErrorCode::kUnsupported, where(".qzeros"), ": the zero point of output ",
            (wrapped - values.begin()) / num_groups(), ", group ", (wrapped - values.begin()) % num_groups(),
            ", is stored as 15, which means 0 or 16 in checkpoint_format gptq: expected gptq_v2");
-    set_zeros(unpacked, made);
-    return made;
+    set_zeros(unpacked, result);
+    return result;
   }
 
   // Returns a weight with these scales per output and group, without data.
   LoadedPart int4_weight(const Tensor& scales) const {
-    LoadedPart made{.weight = {}, .tensors = {scales}};
-    made.weight.format = WeightFormat::kInt4;
-    made.weight.scales = scales;
-    made.weight.group_outs = 1;
-    made.weight.group_ins = group();
-    return made;
+    LoadedPart result{.weight = {}, .tensors = {scales}};
+    result.weight.format = WeightFormat::kInt4;
+    result.weight.scales = scales;
+    result.weight.group_outs = 1;
+    result.weight.group_ins = group();
+    return result;
   }
-  static void set_data(const Tensor& codes, LoadedPart& made) {
-    made.tensors.push_back(codes);
-    made.weight.data = codes;
+  static void set_data(const Tensor& codes, LoadedPart& result) {
+    result.tensors.push_back(codes);
+    result.weight.data = codes;
   }
-  static void set_zeros(const Tensor& zeros, LoadedPart& made) {
+  static void set_zeros(const Tensor& zeros, LoadedPart& result) {
     if (std::ranges::all_of(zeros.span<const uint8_t>(), [](uint8_t zero) { return zero == 8; })) return;
-    made.tensors.push_back(zeros);
-    made.weight.zeros = zeros;
+    result.tensors.push_back(zeros);
+    result.weight.zeros = zeros;
   }
-  void set_order(std::string_view ending, LoadedPart& made) const {
+  void set_order(std::string_view ending, LoadedPart& result) const {
     if (find(ending) == nullptr) return;
     const std::vector<int32_t> order =
         order_by_group(tensor(ending).span<const int32_t>(), stored_group(), where(ending));
@@ -131,12 +132,12 @@ class Int4TensorReader : public PartReader {
     if (!range_.ins.is_whole())
       fail(ErrorCode::kUnsupported, where(ending), ": inputs are reordered by group, and a rank has inputs ",
            range_.ins.begin, " to ", range_.ins.end, ": expected inputs in order");
-    made.tensors.push_back(Tensor::from<int32_t>(order, {num_ins_}));
-    made.weight.input_order = made.tensors.back();
+    result.tensors.push_back(Tensor::from<int32_t>(order, {num_ins_}));
+    result.weight.input_order = result.tensors.back();
   }
-  static View<const int32_t> activation_order(const LoadedPart& made) {
-    if (made.weight.input_order.empty()) return {};
-    return made.weight.input_order.span<const int32_t>();
+  static View<const int32_t> activation_order(const LoadedPart& result) {
+    if (result.weight.input_order.empty()) return {};
+    return result.weight.input_order.span<const int32_t>();
   }
 };
 

@@ -100,8 +100,8 @@ class Int8TensorReader : public PartReader {
     if (one_group && shape == Shape{groups[0]}) return {outs_axis()};
     if (one_group && (shape.empty() || shape == Shape{1} || shape == Shape{1, 1}))
       return StoredAxes(shape.size(), other_axis(1));
-    fail(ErrorCode::kCorruptFile, where(".weight_scale"), ": shape ", text_of(shape), ": expected ",
-         one_group ? "[1] or " : "", text_of(groups), " according to config.json");
+    fail(ErrorCode::kCorruptFile, where(".weight_scale"), ": shape ", shape_string(shape), ": expected ",
+         one_group ? "[1] or " : "", shape_string(groups), " according to config.json");
   }
 
   void reject_act_order() const {
@@ -145,8 +145,8 @@ class Int8TensorReader : public PartReader {
     const bool gptq = part_.storage == WeightStorage::kGptqInt8;
     const Tensor words = tensor(gptq ? ".qweight" : ".weight_packed");
     const auto* const from = static_cast<const uint8_t*>(words.view().data);
-    const Tensor made = Tensor::empty({num_outs_, num_ins_}, DType::kI8);
-    auto* const to = static_cast<uint8_t*>(made.view().data);
+    const Tensor result = Tensor::empty({num_outs_, num_ins_}, DType::kI8);
+    auto* const to = static_cast<uint8_t*>(result.view().data);
     parallel_for(ceil_div(num_outs_, kRepackedOuts), [&](int64_t run, int) {
       const int64_t begin = run * kRepackedOuts, end = std::min(num_outs_, begin + kRepackedOuts);
       if (!gptq) {
@@ -159,7 +159,7 @@ class Int8TensorReader : public PartReader {
             to[out * num_ins_ + kValuesPerWord * row + i] =
                 from[(row * num_outs_ + out) * kValuesPerWord + i] ^ kInt8ZeroPoint;
     });
-    return made;
+    return result;
   }
 };
 
