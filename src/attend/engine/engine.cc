@@ -113,7 +113,7 @@ void Engine::warn_about_token_ids(const std::filesystem::path& model_path) const
       log_warning(model_path.string(), ": eos_token_id ", id, ": config.json's vocab_size is ", vocab_size,
                   ": no request will end at this token");
   if (tokenizer_ && tokenizer_->vocab_size() > vocab_size)
-    log_warning((model_path / "tokenizer.json").string(), ": it has ids 0 to ", tokenizer_->vocab_size() - 1,
+    log_warning((model_path / "tokenizer.json").string(), ": ids 0 to ", tokenizer_->vocab_size() - 1,
                 ", config.json's vocab_size is ", vocab_size,
                 ": prompts with a token outside of this range will be rejected");
 }

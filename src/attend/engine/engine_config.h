@@ -39,7 +39,7 @@ struct EngineConfig {
   std::optional<DType> dtype;
   std::optional<DType> kv_cache_dtype;  // not given: the dtype of the weights
   int context_length = 0;               // maximum tokens of prompt and output; 0: the model's
-  int max_running_requests = 0;         // 0: derived from the other limits
+  int max_running_requests = 0;         // 0: default
   int64_t max_total_tokens = 0;         // KV pool size in tokens; 0: derived from free memory
   // Maximum number of keys that the requests of a step attend to in total; it determines the size of backend
   // workspaces. 0: the pool size.

@@ -41,7 +41,7 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
                      spec_.zero_centered_norms);
     modules_[i]->add_slots(layer);
   }
-  // The head is linear, so its input may be scaled in place of the logits.
+  // The head is linear, so the final norm's weights are scaled instead of the logits.
   if (spec_.final_norm)
     top.norm(names_.final_norm, spec_.hidden_size, final_norm_.weight, spec_.final_logit_scale);
   if (has_lm_head_)
@@ -98,7 +98,7 @@ double DecoderModel::prepared_bytes(const BatchLimits& limits) {
 
 void DecoderModel::prepare(const BatchLimits& limits) {
   require(limits.max_tokens >= 1 && limits.max_kv_tokens >= 1, "limits of ", limits.max_tokens,
-          " tokens a step and ", limits.max_kv_tokens, " of K/V: a model needs at least 1 of each");
+          " tokens per step and ", limits.max_kv_tokens, " of K/V: a model requires at least 1 of each");
   const Sizes bytes = sizes(limits);
   const Device device = placement_.device;
   arena_.emplace(

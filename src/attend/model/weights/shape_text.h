@@ -1,4 +1,4 @@
-// The shapes of a file's tensors, for comparisons and messages. Internal to the model floor.
+// Shapes of stored tensors, for comparisons and messages. Internal to the model floor.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// From how a tensor is stored to how its slot is placed.
+// Converts stored tensors to the layout of their slots.
 #include <algorithm>
 
 #include "attend/base/math.h"
@@ -9,10 +9,10 @@ namespace attend {
 namespace {
 
 constexpr int64_t kConvertedRunElements = 1 << 16;
-// Rows and columns of a square that is transposed at once: its lines stay in the cache.
+// Rows and columns of a transposed tile. Its cache lines fit into the L1 cache.
 constexpr int64_t kTile = 32;
 
-// scale * (offset + the weights), in float32.
+// Returns scale * (offset + weights) in float32.
 Tensor scaled(const TensorView& weights, float offset, float scale) {
   const int64_t count = weights.num_elements();
   const Tensor made = Tensor::empty({count}, DType::kF32);

@@ -10,7 +10,7 @@
 namespace attend {
 namespace {
 
-// ModelOpt's, Qwen's and fbgemm's.
+// Names by ModelOpt, Qwen and fbgemm.
 constexpr std::array<std::string_view, 3> kScaleEndings = {"_weight_scale", "_scale_inv", "_scale"};
 
 class Fp8ExpertReader : public PartReader {
@@ -36,7 +36,7 @@ class Fp8ExpertReader : public PartReader {
     const int64_t expert_step = step(of.axes, StoredAxis::Kind::kExperts),
                   out_step = step(of.axes, StoredAxis::Kind::kOuts),
                   in_step = step(of.axes, StoredAxis::Kind::kIns);
-    // A row of scales for each output where groups of outputs do not divide an expert's.
+    // If groups of outputs do not divide an expert's outputs, each output gets its own row of scales.
     const bool whole_groups = of.group_outs < outs_per_expert_ && outs_per_expert_ % of.group_outs == 0;
     const int64_t group_outs = whole_groups ? of.group_outs : 1, rows = num_outs_ / group_outs,
                   columns = ceil_div(num_ins_, of.group_ins);
@@ -57,7 +57,7 @@ class Fp8ExpertReader : public PartReader {
   }
 
  private:
-  // Axes of the scales, and the outputs and inputs that share one.
+  // Axes of the scales, and the numbers of outputs and inputs that share one.
   struct ScaleLayout {
     StoredAxes axes;
     int64_t group_outs, group_ins;
@@ -69,7 +69,7 @@ class Fp8ExpertReader : public PartReader {
     return scale_layout().axes;
   }
 
-  // Elements from an index of the axis of this kind to the next one, in the part's scales; 0: no such axis.
+  // Returns the stride in elements of the axis of this kind in the part's scales; 0 without such an axis.
   int64_t step(const StoredAxes& axes, StoredAxis::Kind kind) const {
     int64_t elements = 1;
     for (size_t axis = axes.size(); axis-- > 0;) {
@@ -104,10 +104,10 @@ class Fp8ExpertReader : public PartReader {
       expected = "[1], " + text_of(one_per_expert) + ", " + text_of(outs_last) + " or " + text_of(outs_first);
     }
     fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", text_of(shape), ": expected ", expected,
-         " by config.json");
+         " according to config.json");
   }
 
-  const int64_t outs_per_expert_;  // of the part
+  const int64_t outs_per_expert_;  // outputs of the part in each expert
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ class Fp8TensorReader : public PartReader {
     if (name.ends_with(".weight")) return {outs_axis(), ins_axis()};
     return scale_layout().axes;
   }
-  // Axes of the scales, and the outputs and inputs that share one, by the scales' shape.
+  // Axes of the scales and numbers of outputs and inputs that share one, from the scales' shape.
   struct ScaleLayout {
     StoredAxes axes;
     int64_t group_outs, group_ins;
@@ -61,7 +61,7 @@ class Fp8TensorReader : public PartReader {
       if (shape == Shape{range_.outs.total}) return {{outs_axis()}, 1, num_ins_};
     }
     fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", text_of(shape), ": expected ", expected,
-         " by config.json");
+         " according to config.json");
   }
 };
 

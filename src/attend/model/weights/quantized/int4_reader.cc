@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-// Inputs that kernels read at once.
+// Number of inputs that kernels load at once.
 constexpr int64_t kInputUnit = 32;
 constexpr int64_t kInt4ValuesPerWord = 8;
 
@@ -36,12 +36,12 @@ class Int4TensorReader : public PartReader {
                  : StoredAxes{ins_axis(kInt4ValuesPerWord), outs_axis()};
     if (name.ends_with(".qzeros")) return {groups_axis(), outs_axis(kInt4ValuesPerWord)};
     if (name.ends_with(".scales")) return {groups_axis(), outs_axis()};
-    return {other_axis(range_.ins.total)};  // groups of inputs, whose order concerns all
+    return {other_axis(range_.ins.total)};  // group indices: the input order depends on all
   }
 
   void check_groups(std::string_view ending) const {
     if (num_ins_ % kInputUnit != 0)
-      fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: attend has multiples of ",
+      fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: attend supports multiples of ",
            kInputUnit, " in 4 bits");
     require_whole_groups(ending);
   }
@@ -95,17 +95,17 @@ class Int4TensorReader : public PartReader {
     const Tensor unpacked =
         unpack_int4(zeros, awq ? PackingLayout::kOutputsMixed : PackingLayout::kOutputsInOrder, num_outs_,
                     num_groups(), !awq && quantization_.zeros_less_one ? 1 : 0);
-    // Some writers let the zero point 0 wrap to 15, others mean 16 by it.
+    // Some tools store the zero point 0 as 15 (it wraps around), others store 16 as 15.
     const View<const uint8_t> values = unpacked.span<const uint8_t>();
     if (const auto wrapped = std::ranges::find(values, 16); wrapped != values.end())
       fail(ErrorCode::kUnsupported, where(".qzeros"), ": the zero point of output ",
            (wrapped - values.begin()) / num_groups(), ", group ", (wrapped - values.begin()) % num_groups(),
-           ", is stored as 15, which stands for 0 or 16 in checkpoint_format gptq: expected gptq_v2");
+           ", is stored as 15, which means 0 or 16 in checkpoint_format gptq: expected gptq_v2");
     set_zeros(unpacked, made);
     return made;
   }
 
-  // A weight of this scale per output and group, still without its data.
+  // Returns a weight with these scales per output and group, without data.
   LoadedPart int4_weight(const Tensor& scales) const {
     LoadedPart made{.weight = {}, .tensors = {scales}};
     made.weight.format = WeightFormat::kInt4;
@@ -129,9 +129,8 @@ class Int4TensorReader : public PartReader {
         order_by_group(tensor(ending).span<const int32_t>(), stored_group(), where(ending));
     if (order.empty()) return;
     if (!range_.ins.is_whole())
-      fail(ErrorCode::kUnsupported, where(ending),
-           ": inputs in the order of their groups, of which a rank has ", range_.ins.begin, " to ",
-           range_.ins.end, ": expected inputs in order");
+      fail(ErrorCode::kUnsupported, where(ending), ": inputs are reordered by group, and a rank has inputs ",
+           range_.ins.begin, " to ", range_.ins.end, ": expected inputs in order");
     made.tensors.push_back(Tensor::from<int32_t>(order, {num_ins_}));
     made.weight.input_order = made.tensors.back();
   }

@@ -39,7 +39,7 @@ class MxFp4TensorReader : public PartReader {
   }
 
  private:
-  // Matrices of several experts follow each other in gpt-oss's tensors.
+  // Tensors of gpt-oss have the matrices of several experts.
   static bool splits_experts(const WeightSlot& slot, const WeightPart& part) {
     return part.storage == WeightStorage::kMxFp4 && slot.layout != StoredLayout::kRows;
   }
