@@ -5,8 +5,8 @@
 
 namespace attend::kernels::cuda {
 
-inline constexpr int kPrefillRows = 128;  // rows of a work tile: one row tile of the plan, or two shorter
-                                          // ones
+// Rows of a work tile: one row tile of the plan, or two shorter ones.
+inline constexpr int kPrefillRows = 128;
 // Rows of verification's work tiles, with keys divided among CTAs, and the number of its CTAs per SM.
 inline constexpr int kVerifyRows = 64, kVerifyCtasPerSm = 2;
 
