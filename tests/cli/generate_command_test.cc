@@ -188,7 +188,7 @@ TEST(GenerateCommand, EscapesFileContentsOnATerminal) {
   const CommandResult ran = attend("generate --prompt a --model-path " +
                                    changed_model("architectures", std::vector<std::string>{"\x1b[2JEvil"}));
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("architectures \"?[2JEvil\": attend has "));
+  EXPECT_THAT(ran.out, HasSubstr("architectures \"?[2JEvil\": attend supports "));
 }
 
 TEST(GenerateCommand, TreatsABracketedPromptAsText) {

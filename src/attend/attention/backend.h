@@ -56,7 +56,7 @@ class AttentionBackend {
                        Stream& stream) = 0;
 };
 
-// Configuration that is known before the pool is sized.
+// Configuration that is available before the pool is sized.
 struct BackendConfig {
   Device device = {};
   ModelGeometry model = {};
@@ -80,7 +80,7 @@ struct BackendContext {
 struct BackendEntry {
   std::string_view name;
   std::span<const std::string_view> aliases = {};
-  std::string_view summary = {};  // one line: which contract, over which kernels
+  std::string_view summary = {};  // one line: the contract and the kernels
   bool slow = false;              // a reference for other backends: selecting it logs a warning
   Capability mha = {}, mla = {};
   // Returns an upper bound of the bytes that create() allocates. Called before the pool is sized.

@@ -56,7 +56,7 @@ class Set {
   uint32_t bits_ = 0;
 };
 
-// "hopper, blackwell"; "nothing" for none.
+// Returns text such as "hopper, blackwell"; "nothing" for an empty set.
 std::string to_string(Set<Architecture> architectures);
 std::string to_string(Set<DType> dtypes);
 
@@ -78,12 +78,12 @@ class PageSizes {
     sizes.bits_ = bits_ & other.bits_;
     return sizes;
   }
-  // "1, 16, 64"; "any" for all of them.
+  // Returns text such as "1, 16, 64"; "any" for all sizes.
   std::string to_string() const;
   constexpr bool operator==(const PageSizes&) const = default;
 
  private:
-  uint32_t bits_ = 0;  // a size is its own bit
+  uint32_t bits_ = 0;  // bit of a size: the size itself
 };
 
 // Draft trees in speculative decoding: how many branches a draft token may have.
@@ -97,10 +97,10 @@ struct HeadDims {
   constexpr bool operator==(const HeadDims&) const = default;
 };
 
-// Head dims that a backend supports, given its largest.
+// Rule for supported head dims, given the largest.
 enum class HeadDimRule : uint8_t {
   kUpTo,       // multiples of 8 up to the largest
-  kEqualUpTo,  // likewise, and head_dim_qk == head_dim_v
+  kEqualUpTo,  // same, and head_dim_qk == head_dim_v
   kExactly,    // the largest only
 };
 
@@ -110,15 +110,15 @@ struct Capability {
   Set<Architecture> decode = {};
 
   PageSizes page_sizes = {};
-  // Page sizes under a condition; all conditions that hold intersect.
+  // Page sizes under a condition; they intersect if several conditions hold.
   PageSizes tree_page_sizes = PageSizes::all();         // with draft trees
   PageSizes window_tree_page_sizes = PageSizes::all();  // with draft trees and a sliding window
   PageSizes ungrouped_page_sizes = PageSizes::all();    // with equal numbers of KV and query heads
   int preferred_page_size = 0;  // used if the user requests none; 0: the resolver's default
 
-  HeadDims head_dims = {256, 256};  // the largest
+  HeadDims head_dims = {256, 256};  // largest head dims
   HeadDimRule head_dim_rule = HeadDimRule::kUpTo;
-  std::array<int, 2> num_q_heads = {};  // head counts per rank it has kernels for; zeros: any
+  std::array<int, 2> num_q_heads = {};  // supported head counts per rank; zeros: any
   Set<DType> dtypes = {};               // of q, k, v
   Set<DType> kv_dtypes = {};            // of the pool; kU8: kernels/kv_store/selected_rows.h
 
@@ -136,7 +136,7 @@ struct Capability {
   Speculation speculation = Speculation::kTree;
   // Architectures on which a token's bits depend only on its own sequence.
   Set<Architecture> deterministic = Set<Architecture>::all();
-  bool graphs = true;  // its decode can be captured in a CUDA graph
+  bool graphs = true;  // decode can be captured in a CUDA graph
 
   constexpr const Set<Architecture>& architectures(Phase phase) const {
     return phase == Phase::kPrefill ? prefill : decode;
@@ -169,7 +169,7 @@ Requirement make_requirement(const ModelGeometry& model);
 // holds.
 PageSizes page_sizes_for(const Capability& capability, const Requirement& requirement);
 
-// The machine, as a value: selection is tested on any machine.
+// Hardware as a value, so that tests of the selection cover any machine.
 struct Hardware {
   Architecture architecture = Architecture::kCpu;
   std::string name = {};  // for display: "AMD EPYC 9R45, 2 cores"

@@ -30,7 +30,7 @@ Phase to_phase(ForwardMode mode);
 // and values from cached latent rows require it.
 struct PrefixInfo {
   int64_t num_kv_tokens = 0;       // sum of seqlen_kv
-  int64_t num_pairs = 0;           // pairs of a new token and a key that it sees, causally
+  int64_t num_pairs = 0;           // pairs of a new token and a key that it sees with a causal mask
   int max_prefix_len = 0;          // largest seqlen_kv without new tokens
   const int32_t* table = nullptr;  // BackendContext::request_table
   int64_t table_stride = 0;        // elements
@@ -47,8 +47,8 @@ struct SharedKeys {
   int num_reqs = 0;                      // requests that share the keys
   View<const int32_t> seqlen_kv = {};    // [1] on the device: num_keys
   View<const int32_t> cu_seqlen_q = {};  // [2] on the device: 0, num_reqs
-  // [num_reqs of the batch] on the device: number of keys of each request without the shared ones, and the
-  // element of BackendContext::request_table where they begin.
+  // [num_reqs of the batch] on the device: number of keys of each request without the shared keys, and the
+  // index of the first of them in BackendContext::request_table.
   View<const int32_t> suffix_seqlen_kv = {}, suffix_offsets = {};
 };
 

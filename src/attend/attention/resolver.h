@@ -19,11 +19,11 @@ struct BackendOptions {
   // reports this in Resolution::why.
   std::string attention_backend = {};
   std::string prefill_backend = {};  // overrides attention_backend
-  std::string decode_backend = {};   // likewise
+  std::string decode_backend = {};   // same
   std::optional<int> page_size = {};
 };
 
-// Why a backend cannot serve a phase: "page_size 16: flashmla needs 64 (decode)".
+// Reasons why a backend cannot serve a phase: "page_size 16: flashmla needs 64 (decode)".
 struct Rejection {
   std::string_view backend;
   Phase phase;
@@ -38,12 +38,12 @@ struct Resolution {
   std::vector<Rejection> rejected = {};  // backends that were not requested and cannot serve
 };
 
-// One entry of a preference list: a backend, and when it is preferred. (Whether it can serve is its
-// capability.)
+// Entry of a preference list: a backend, and the condition under which it is preferred. Its capability
+// determines if it can serve.
 struct Preference {
   std::string_view backend;
-  Speculation from = Speculation::kNone;   // draft trees at least this bushy
-  Speculation up_to = Speculation::kTree;  // and at most
+  Speculation from = Speculation::kNone;   // draft trees at least this general
+  Speculation up_to = Speculation::kTree;  // and at most this general
   bool only_unequal_head_dims = false;     // preferred only when head_dim_qk != head_dim_v
   bool only_deterministic = false;         // preferred only for deterministic inference
 };
@@ -72,7 +72,7 @@ Resolution resolve(const Requirement& requirement, const Hardware& hardware, con
 // Returns the entry with this name or alias, or null.
 const BackendEntry* find_backend(std::span<const BackendEntry> table, std::string_view name);
 
-// The hardware of this machine's CPU.
+// Returns the hardware of this machine's CPU.
 Hardware detect_cpu();
 // Returns the record of a GPU. Throws Error(kUnsupported) if attend has no kernels for it.
 Hardware make_hardware(const cuda::DeviceInfo& gpu, Device device);

@@ -1,4 +1,4 @@
-// Attention backends that SGLang knows by a name and attend does not have.
+// Attention backends of SGLang that attend does not have.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ struct UnsupportedBackend {
 
 // Returns every name of SGLang's registry that is neither a backend nor an alias of attend's table.
 std::span<const UnsupportedBackend> unsupported_backends();
-// Null: no name of SGLang's either.
+// Returns null if SGLang does not have the name either.
 const UnsupportedBackend* find_unsupported_backend(std::string_view name);
 
 }  // namespace attend

@@ -1,6 +1,6 @@
-// Cascade attention: the keys that the first requests of a decode step share are attended to once, with the
-// queries of these as if they were one request's, then each request's own keys, and both results are merged
-// by LSE.
+// Cascade attention. Keys that the first requests of a decode step share are attended to once, with the
+// queries of these requests as those of a single request. Then each request attends to its own keys, and both
+// results are merged by LSE.
 //
 // If n requests share s keys, s keys are read instead of n s. Each layer needs two more launches, and the
 // bits of a token depend on the other requests of its step, so deterministic inference does not use it.
@@ -50,7 +50,7 @@ class Cascade {
   std::vector<PlannedKeys> work_;
   BatchIndex suffix_index_;
   int max_context_len_;
-  // Results over the shared keys, of max_reqs tokens, and the LSE over own keys if the caller requests none.
+  // Results over the shared keys of max_reqs tokens, and the LSE over own keys if the caller requests none.
   Tensor out_, lse_, suffix_lse_;
 };
 

@@ -5,12 +5,12 @@
 
 namespace attend {
 
-// Throws Error(kInvalidArgument) when a layer's heads are not the pool's, and Error(kUnsupported) for an
+// Throws Error(kInvalidArgument) if a layer's heads differ from the pool's, and Error(kUnsupported) for an
 // expanded MLA layer.
 void check_layer(const AttentionLayer& layer, const KvPool& pool);
 
-// Throws Error(kInvalidArgument) for a batch beyond config.limits, arrays of other sizes than its counts,
-// and, on the CPU, lengths beyond the context, request rows and slots that do not exist.
+// Throws Error(kInvalidArgument) for a batch beyond config.limits, for arrays with other sizes than its
+// counts and, on the CPU, for lengths beyond the context, and request rows and slots that do not exist.
 void check_batch(const ForwardBatch& batch, const BackendConfig& config, const TensorView& request_table,
                  const KvPool& pool);
 

@@ -1,4 +1,4 @@
-// PlanKey: what layers must have in common to share a plan, and the limits of such plans.
+// PlanKey: properties that layers must share to use the same plan, and the limits of such plans.
 #pragma once
 
 #include <algorithm>

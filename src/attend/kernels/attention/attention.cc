@@ -39,7 +39,7 @@ void check_plan(std::string_view kernel, const AttentionPlan& plan, const QueryB
           " requests: the plan was made for ", plan.num_reqs());
 }
 
-// Tensors of a call on a GPU; empty ones are not given.
+// Tensors of a call on a GPU; omitted ones are empty.
 void require_all_on(const Stream& stream,
                     std::initializer_list<std::pair<std::string_view, const TensorView*>> views) {
   for (const auto& [name, view] : views)

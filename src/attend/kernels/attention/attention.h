@@ -23,15 +23,15 @@ struct KvView {
   float v_scale = 1.0f;
 };
 
-// Descales of one operand of each request and K/V head, float32 on the device and not negative: element (r,
-// h) is data[r * request_stride + h * head_stride].
+// Descales of one operand per request and KV head, float32 on the device and not negative: element (r, h) is
+// data[r * request_stride + h * head_stride].
 struct HeadScales {
   const float* data = nullptr;  // null: 1
   int64_t request_stride = 0, head_stride = 0;
 };
 
 // Keys and values that attention() stores in the cache before it reads them: n per request, after the
-// batch.seqlen_kv keys that are stored already. Positions from `capacity` on are not stored.
+// batch.seqlen_kv keys that are already stored. Positions from `capacity` on are not stored.
 struct NewKeys {
   TensorView k;  // [num_reqs * n, num_kv_heads, head_dim_qk], of the cache's dtype; empty: none
   TensorView v;  // [num_reqs * n, num_kv_heads, head_dim_v]
@@ -50,11 +50,11 @@ struct AttentionArgs {
   ScoreRule score;
   bool prefix_ready = false;  // attention_batch.h
   // Factors of scores (q_scales, k_scales) and outputs (v_scales), in addition to score.scale, kv.k_scale and
-  // kv.v_scale. Supported with q of fp8_e4m3 and where has_head_descales() returns true. With q of fp8_e4m3
-  // kernels may multiply probabilities in fp8_e4m3 too.
+  // kv.v_scale. Supported with fp8_e4m3 q and if has_head_descales() returns true. With fp8_e4m3 q, kernels
+  // may also multiply probabilities in fp8_e4m3.
   HeadScales q_scales = {}, k_scales = {}, v_scales = {};
-  // Supported only where stores_new_keys() returns true. batch.seqlen_kv does not count them, and requests do
-  // not share the pages where they are stored.
+  // Supported only if stores_new_keys() returns true. batch.seqlen_kv does not count them, and requests do
+  // not share the pages in which they are stored.
   NewKeys new_keys = {};
 };
 
@@ -63,25 +63,25 @@ struct AttentionArgs {
 // the row kernel. Device arrays are not read.
 void check(const AttentionArgs& args);
 
-// Writes args.out and args.lse for every token, padding included. `plan` was made for this batch and these
+// Writes args.out and args.lse for every token, including padding. `plan` was made for this batch and these
 // limits; its work items assign work to threads. Calls check() first. Runs on stream.device.
 void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream);
 
 // Returns true if attention() stores args.new_keys itself, after plan_inline() of `plan` for args.batch, in
-// which every request has queries: few keys of 16 bits on a GPU, where calls derive their plan. Otherwise the
-// caller stores them first with append_keys() (kv_store/batch_arrays.h).
+// which every request has queries. This holds for few 16-bit keys on a GPU if calls derive their plan.
+// Otherwise the caller stores them first with append_keys() (kv_store/batch_arrays.h).
 bool stores_new_keys(const AttentionArgs& args, const AttentionPlan& plan);
 
-// Returns true if attention() applies args.q_scales, k_scales and v_scales to q of 16 bits, with `plan`
-// planned for args.batch: K/V of fp8 on a GPU with few rows per request or, on Hopper, many rows.
+// Returns true if attention() applies args.q_scales, k_scales and v_scales to 16-bit q, with `plan` planned
+// for args.batch. This holds for fp8 K/V on a GPU with few rows per request or, on Hopper, many rows.
 bool has_head_descales(const AttentionArgs& args, const AttentionPlan& plan);
 
 // Returns true if attention() on `device` multiplies queries, keys and values in fp8_e4m3, for `num_rows`
-// rows (max_seqlen_q new tokens of the query heads of one K/V head), without fixed splits and without a tree
-// mask. Otherwise results for such queries are correct, but slower than in 16 bits.
+// rows (max_seqlen_q new tokens with the query heads of one KV head), without fixed splits and without a tree
+// mask. Otherwise results for such queries are correct, but slower than with 16 bits.
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows);
 
-// The specification: one query, one head, one key after another, in float64, on host memory.
+// Specification: one query, one head, one key after another, in float64, on host memory.
 namespace reference {
 void attention(const AttentionArgs& args);
 }
@@ -110,7 +110,7 @@ struct MlaArgs {
 // or 0.
 void check(const MlaArgs& args);
 
-// As attention(): num_kv_heads of the plan is 1, head_dim_v is kv_lora_rank.
+// See attention(): num_kv_heads of the plan is 1, head_dim_v is kv_lora_rank.
 void mla(const MlaArgs& args, AttentionPlan& plan, Stream& stream);
 
 namespace reference {
@@ -126,10 +126,10 @@ void mla(const MlaArgs& args);
 struct MergeArgs {
   TensorView out_a, out_b;  // [num_tokens, num_q_heads, head_dim]: f32, f16, bf16
   TensorView lse_a, lse_b;  // [num_tokens, num_q_heads]: f32, natural log
-  TensorView out;           // as out_a; may be out_a
-  TensorView lse;           // as lse_a; may be lse_a; empty: not wanted
+  TensorView out;           // dtype and shape of out_a; may be out_a
+  TensorView lse;           // shape of lse_a; may be lse_a; empty: not written
 };
-// Shapes and dtypes; throws Error naming what is wrong.
+// Checks shapes and dtypes. Throws Error with the name of the wrong argument.
 void check(const MergeArgs& args);
 void merge(const MergeArgs& args, Stream& stream);
 
@@ -141,7 +141,7 @@ struct MergeSplitsArgs {
   TensorView lse;                // [num_tokens, num_q_heads]: f32, sinks excluded; empty: not written
 };
 void check(const MergeSplitsArgs& args);
-// Left to right, split 0 first.
+// Merges from left to right, split 0 first.
 void merge_splits(const MergeSplitsArgs& args, Stream& stream);
 
 namespace reference {

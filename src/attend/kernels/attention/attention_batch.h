@@ -76,7 +76,7 @@ inline int32_t last_unmasked(const AttentionMask& attention_mask, int32_t p, int
   return static_cast<int32_t>(hi < seqlen_kv ? hi : seqlen_kv - 1);
 }
 
-// score = scale * k_scale * q.k, then logit_cap * tanh(score / logit_cap) when there is a cap.
+// score = scale * k_scale * q.k; with a cap then logit_cap * tanh(score / logit_cap).
 struct ScoreRule {
   float scale = 1.0f;      // 1: unscaled products; models usually have 1 / sqrt(head_dim)
   float logit_cap = 0.0f;  // 0: none
@@ -84,22 +84,20 @@ struct ScoreRule {
   View<const float> sinks = {};  // [num_q_heads]
 };
 
-// `prefix_ready` of AttentionArgs and MlaArgs is a promise of the caller. It allows a kernel on a GPU to look
-// up its keys, and to load those before a request's new tokens (positions below seqlen_kv - seqlen_q), while
-// the preceding launch on the stream still runs. It changes no result. One launch M on the stream must
-// fulfill:
+// `prefix_ready` of AttentionArgs and MlaArgs is a guarantee of the caller. It allows a kernel on a GPU to
+// look up its keys, and to load those before a request's new tokens (positions below seqlen_kv - seqlen_q),
+// while the preceding launch on the stream still runs. It changes no result. One launch M on the stream must
+// meet these conditions:
 //   - launches before M wrote all inputs of attention except q and the keys of new tokens (plan, lengths,
-//   masks,
-//     index, older keys);
+//     masks, index, older keys);
 //   - M and the launches between M and attention write none of these inputs;
 //   - M waits for its preceding launch before it allows the next one to start. Every launch without
-//   programmatic
-//     dependent launch does so, and so do linear(), qkv_norm_rope_store() and the stores.
+//     programmatic dependent launch does so, and so do linear(), qkv_norm_rope_store() and the stores.
 // All launches before M have then ended when attention starts. Launches between M and attention may overlap,
-// but none starts before M allows it. The promise excludes a plan, a page table or lengths that are written
+// but none starts before M allows it. The guarantee excludes a plan, a page table or lengths that are written
 // immediately before attention, and a step in which new keys of one request are older keys of another.
 
-// LSE of a row that sees no key. Its output is 0.
+// LSE of a row without visible keys. Its output is 0.
 inline constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 
 }  // namespace attend::kernels

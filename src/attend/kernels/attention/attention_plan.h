@@ -18,9 +18,9 @@ class DevicePlan;
 
 // How a request's KV is cut into splits.
 enum class SplitRule : uint8_t {
-  kNone,      // never
-  kFixed,     // at multiples of split_tokens, counted from position 0: a token's bits depend only on its own
-              // sequence
+  kNone,  // never
+  // At multiples of split_tokens, counted from position 0: a token's bits depend only on its own sequence.
+  kFixed,
   kBalanced,  // balanced: all workers (threads, SMs) process about the same amount
 };
 

@@ -1,5 +1,5 @@
-// Both ends of a model, whose weights have a row for each token of the vocabulary: from token ids to the
-// residual stream, and from the stream to logits.
+// Embedding and LM head, with weights of one row per token of the vocabulary: from token ids to the residual
+// stream, and from the residual stream to logits.
 #pragma once
 
 #include "attend/kernels/fused/operations.h"

@@ -10,11 +10,11 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-constexpr int kConsumerRows = kPrefillRows / 2;  // of a consumer warpgroup
+constexpr int kConsumerRows = kPrefillRows / 2;  // rows of a consumer warpgroup
 
 // TMA starts a box in about 28 cycles, so boxes with fewer rows take longer than rows that are copied one by
-// one. They may be smaller for CTAs that verify, which memory bounds, and for fp8 that becomes 16 bits,
-// half as many of whose bytes are wanted in the time of a tile.
+// one. Boxes may be smaller in verify, which memory bounds, and for fp8 that is converted to 16 bits, which
+// loads half the bytes in the time of a tile.
 int min_box_rows(DType q, DType kv, int head_dim_qk, bool verifies) {
   if (kv != q) return 4;
   return size_of(kv) == 2 && head_dim_qk > 96 && !verifies ? 16 : 8;
@@ -51,18 +51,18 @@ bool has_map(const TensorView& view) {
   return true;
 }
 
-// Returns the rows of a TMA box; 0: TMA is not used.
+// Returns the number of rows of a TMA box; 0: TMA is not used.
 int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
   if (!has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = is_fp8(kv.k.dtype) ? kMaxFp8BoxRows : max_box_rows(head_dim_qk, verifies);
-  if (kv.index.kind == KvIndexKind::kContiguous) return most;
+  const int max_rows = is_fp8(kv.k.dtype) ? kMaxFp8BoxRows : max_box_rows(head_dim_qk, verifies);
+  if (kv.index.kind == KvIndexKind::kContiguous) return max_rows;
   return kv.index.page_size < min_box_rows(q, kv.k.dtype, head_dim_qk, verifies)
              ? 0
-             : std::min(kv.index.page_size, most);
+             : std::min(kv.index.page_size, max_rows);
 }
 
-// Returns the number of tokens with exactly a consumer's rows, over the heads of a group; 0: no number fits,
-// or TMA does not support such queries.
+// Returns the number of tokens that have exactly the rows of a consumer, over the heads of a group; 0 if no
+// number fits or TMA does not support such queries.
 int box_tokens_for(const TensorView& q, int group) {
   return kConsumerRows % group == 0 && has_map(q) ? kConsumerRows / group : 0;
 }
