@@ -126,7 +126,7 @@ TEST(SkippedPrompt, IsRejectedWithAPrefixCache) {
   config.disable_radix_cache = false;
   Engine caching(config);
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { caching.submit(request(10, 2)); }),
-              HasSubstr("expected an engine without one"));
+              HasSubstr("expected an engine without a prefix cache"));
 }
 
 }  // namespace

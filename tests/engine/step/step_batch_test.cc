@@ -229,7 +229,7 @@ TEST(StepBatch, RejectsAStepWithAWrongNumberOfTokens) {
   const std::string message = testing_support::error_message(ErrorCode::kInternal, [&] {
     inputs.build({.requests = {{&request, 2}}, .num_tokens = 3, .mode = ForwardMode::kExtend}, stream);
   });
-  EXPECT_THAT(message, testing::HasSubstr("a step of 3 tokens whose requests have 2"));
+  EXPECT_THAT(message, testing::HasSubstr("step with 3 tokens, but requests with 2"));
 }
 
 }  // namespace
