@@ -52,7 +52,7 @@ class Gate {
 
 TEST(AsyncEmbedder, ReturnsEachThreadItsVectors) {
   AsyncEmbedder embedder(kConfig);
-  Embedder alone(kConfig);
+  Embedder single(kConfig);
   std::vector<std::thread> threads;
   std::vector<std::vector<EmbeddingResult>> results(4);
   for (size_t t = 0; t < results.size(); ++t)
@@ -63,7 +63,7 @@ TEST(AsyncEmbedder, ReturnsEachThreadItsVectors) {
   for (std::thread& thread : threads) thread.join();
   for (size_t t = 0; t < results.size(); ++t)
     for (size_t i = 0; i < results[t].size(); ++i) {
-      const auto expected = alone.embed(some_inputs(static_cast<int>(t * 10 + i)));
+      const auto expected = single.embed(some_inputs(static_cast<int>(t * 10 + i)));
       ASSERT_EQ(results[t][i].vectors.size(), expected.size()) << results[t][i].message;
       for (size_t v = 0; v < expected.size(); ++v)
         EXPECT_THAT(results[t][i].vectors[v], testing::Pointwise(testing::FloatNear(1e-5f), expected[v]));

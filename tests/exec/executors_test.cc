@@ -65,7 +65,7 @@ TEST_F(ExecutorsTest, LoadsEachExecutorAndReportsItsBytes) {
     EXPECT_FALSE(info.has_kv_scales);
   }
   EXPECT_NO_THROW(executors->check_weights());
-  test::expect_error(ErrorCode::kInternal, {"1 infos of 2 executors"},
+  test::expect_error(ErrorCode::kInternal, {"1 infos for 2 executors"},
                      [&] { executors->complete(std::span(infos).first(1)); });
 }
 

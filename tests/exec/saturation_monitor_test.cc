@@ -65,7 +65,7 @@ TEST(SaturationMonitor, WarnsOnce) {
   SaturationMonitor monitor(2);
   EXPECT_THAT(logged(monitor, pool), IsEmpty());
   put(pool.layer(1).k, 5, 0, 7, kLargestE4m3);
-  EXPECT_THAT(logged(monitor, pool), HasSubstr("warning: K/V in fp8_e4m3: 1 of 64 numbers of a prompt"));
+  EXPECT_THAT(logged(monitor, pool), HasSubstr("warning: K/V in fp8_e4m3: 1 of 64 values of a prompt"));
   EXPECT_THAT(logged(monitor, pool), IsEmpty());
 }
 
