@@ -63,6 +63,7 @@ constexpr Capability kCpuMla{.prefill = {kCpu},
                              .graphs = false};
 
 constexpr std::string_view kTorchNativeAliases[] = {"reference"};
+constexpr std::string_view kTrtllmMlaAliases[] = {"cutedsl_mla", "tokenspeed_mla"};
 constexpr std::string_view kCpuAliases[] = {"intel_amx"};
 
 constexpr BackendEntry kTable[] = {
@@ -174,7 +175,7 @@ constexpr BackendEntry kTable[] = {
     // Kernels for pages of 128 require grouped query heads.
     {.name = "trtllm_mha",
      .summary = "TensorRT-LLM's MHA contract: page table, pages of 16 to 128",
-     .mha = {.prefill = {kBlackwell},
+     .mha = {.prefill = kSm90AndLater,
              .decode = kSm90AndLater,
              .page_sizes = {16, 32, 64, 128},
              .ungrouped_page_sizes = {16, 32, 64},
@@ -224,6 +225,7 @@ constexpr BackendEntry kTable[] = {
      .create = create_with_spec<kPageTableSpec>},
     // Quantizes q together with RoPE if the cache is fp8.
     {.name = "trtllm_mla",
+     .aliases = kTrtllmMlaAliases,
      .summary = "TensorRT-LLM's MLA contract: page table, pages of 32 or 64",
      .mla = {.prefill = kSm100AndLater,
              .decode = kSm100AndLater,

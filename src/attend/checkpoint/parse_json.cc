@@ -48,7 +48,8 @@ class OpenKeys {
 template <class Json>
 class TreeBuilder {
  public:
-  TreeBuilder(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+  TreeBuilder(std::string_view text, const std::string& file, BigIntegers big_integers)
+      : text_(text), file_(file), big_integers_(big_integers) {}
   Json take() { return std::move(root_); }
 
   // Events of nlohmann's parser, see nlohmann::json_sax. Returning true continues.
@@ -56,7 +57,10 @@ class TreeBuilder {
   bool boolean(bool value) { return add(value); }
   bool number_integer(int64_t value) { return add(value); }
   bool number_unsigned(uint64_t value) { return add(value); }
-  bool number_float(double value, const std::string&) { return add(value); }
+  bool number_float(double value, const std::string& token) {
+    if (big_integers_ == BigIntegers::kAsFloat || token.find_first_of(".eE") != token.npos) return add(value);
+    return add(Json::binary({token.begin(), token.end()}));
+  }
   bool string(std::string& value) { return add(std::move(value)); }
   bool binary(typename Json::binary_t&) { return false; }  // JSON has none
   bool start_object(size_t) { return open(Json::value_t::object); }
@@ -121,6 +125,7 @@ class TreeBuilder {
 
   std::string_view text_;
   const std::string& file_;
+  BigIntegers big_integers_;
   Json root_;
   std::vector<Json*> open_;  // from the outside in
   OpenKeys keys_;            // of ordered objects
@@ -135,7 +140,7 @@ bool begins_character(char byte) { return (byte & 0xC0) != 0x80; }
 namespace {
 
 template <class Json>
-Json parse(std::string_view text, const std::string& file) {
+Json parse(std::string_view text, const std::string& file, BigIntegers big_integers) {
   // The parser treats a NUL as the end of the text and ignores the rest.
   if (const size_t nul = text.find('\0'); nul != text.npos)
     fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", line_and_column(text, nul), ": a NUL byte");
@@ -143,7 +148,7 @@ Json parse(std::string_view text, const std::string& file) {
   if (text.empty())
     fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", line_and_column(text, 0),
          ": unexpected end of input");
-  TreeBuilder<Json> builder(text, file);
+  TreeBuilder<Json> builder(text, file, big_integers);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
 }
@@ -157,9 +162,11 @@ std::string make_excerpt(const Json& value) {
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& file) { return parse<Json>(text, file); }
-OrderedJson parse_ordered_json(std::string_view text, const std::string& file) {
-  return parse<OrderedJson>(text, file);
+Json parse_json(std::string_view text, const std::string& file) {
+  return parse<Json>(text, file, BigIntegers::kAsFloat);
+}
+OrderedJson parse_ordered_json(std::string_view text, const std::string& file, BigIntegers big_integers) {
+  return parse<OrderedJson>(text, file, big_integers);
 }
 
 bool is_string(const Json& value, std::string_view text) {

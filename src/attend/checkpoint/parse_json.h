@@ -17,7 +17,10 @@ inline constexpr int kMaxJsonDepth = 64;
 // JSON leaves undefined, and nesting deeper than kMaxJsonDepth. Throws Error(kCorruptFile) with the line and
 // column where parsing ended.
 Json parse_json(std::string_view text, const std::string& file);
-OrderedJson parse_ordered_json(std::string_view text, const std::string& file);
+// Whole numbers of more than 64 bits: the float next to them, or a binary value with their digits.
+enum class BigIntegers { kAsFloat, kAsBinary };
+OrderedJson parse_ordered_json(std::string_view text, const std::string& file,
+                               BigIntegers big_integers = BigIntegers::kAsFloat);
 
 // Returns whether `value` is this string.
 bool is_string(const Json& value, std::string_view text);

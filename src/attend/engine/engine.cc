@@ -81,6 +81,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
                      std::move(weights), trace_.get());
   executors_->complete(info_.executors);
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
+  add_eos_of_tokenizer();
   if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
@@ -105,6 +106,12 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
 }
 
 Engine::~Engine() = default;
+
+void Engine::add_eos_of_tokenizer() {
+  const std::optional<int32_t> id = tokenizer_ ? tokenizer_->eos_id() : std::nullopt;
+  std::vector<int32_t>& ids = model_spec_.eos_token_ids;
+  if (id && std::ranges::find(ids, *id) == ids.end()) ids.push_back(*id);
+}
 
 void Engine::warn_about_token_ids(const std::filesystem::path& model_path) const {
   const int vocab_size = model_spec_.vocab_size;

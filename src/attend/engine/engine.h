@@ -158,6 +158,8 @@ class Engine {
   int64_t num_preemptions() const;
 
  private:
+  // Adds the end-of-sequence token that the tokenizer's files name.
+  void add_eos_of_tokenizer();
   // Warns about token ids in the model's files that exceed its vocabulary.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
   ScheduledStep& schedule();

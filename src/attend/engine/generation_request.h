@@ -50,6 +50,9 @@ struct SamplingParams {
 
   int n = 1;          // number of completions of the prompt
   bool echo = false;  // prepend the prompt to the text
+  // The caller shows Tokenizer::decode_prefix(prompt) before the text. The text then has the characters that
+  // the prompt leaves incomplete. Otherwise it is what decode(prompt + new tokens) has after decode(prompt).
+  bool follows_echo = false;
 
   // Log probabilities of each new token, and of this number of most likely tokens at its position, at most
   // 20. 0: only of the token; not given: none. They are the model's: from unchanged logits at temperature 1

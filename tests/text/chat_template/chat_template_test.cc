@@ -141,6 +141,41 @@ TEST(ChatTemplate, PassesToolCallArgumentsAsAnObject) {
             "{\"b\": 1, \"a\": 2}");
 }
 
+TEST(ChatTemplate, PassesEmptyArgumentsAsAnEmptyObject) {
+  const ChatTemplate json = read_template("{{ messages[0].tool_calls[0].function.arguments | tojson }}");
+  for (const char* arguments : {R"("")", R"(" \n\t")", R"("null")", R"(" null ")", "null", R"("{}")"})
+    EXPECT_EQ(text_of(json, std::string(R"({"messages": [{"role": "assistant", "tool_calls": [{"function":
+                       {"name": "f", "arguments": )") +
+                                arguments + "}}]}]}"),
+              "{}")
+        << arguments;
+}
+
+TEST(ChatTemplate, KeepsWholeNumbersOfAnySize) {
+  const std::string variables =
+      R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f",
+    "arguments": "{\"a\": 9223372036854775808, \"b\": -123456789012345678901234567890, \"c\": 1e30}"}}]}]})";
+  const auto text = [&](const char* source) { return text_of(read_template(source), variables); };
+  EXPECT_EQ(text("{{ messages[0].tool_calls[0].function.arguments | tojson }}"),
+            R"({"a": 9223372036854775808, "b": -123456789012345678901234567890, "c": 1e+30})");
+  EXPECT_EQ(text("{% set a = messages[0].tool_calls[0].function.arguments %}{{ a.a }} {{ a.b is integer }} "
+                 "{{ a.b is number }} {{ a.b < 0 }} {{ a.a == a.a }} {{ a.a == a.b }} {{ a.b is string }}"),
+            "9223372036854775808 True True True True False False");
+}
+
+TEST(ChatTemplate, FindsSpecialTokensInEitherFile) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "special_tokens";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "chat_template.jinja") << "{{ bos_token }}{{ eos_token }}{{ messages[0].content }}";
+  std::ofstream(folder / "special_tokens_map.json")
+      << R"({"bos_token": "<map>", "eos_token": {"content": "</map>"}})";
+  const char* variables = R"({"messages": [{"role": "user", "content": "a"}]})";
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), variables), "<map></map>a");
+  std::ofstream(folder / "tokenizer_config.json") << R"({"bos_token": "<config>"})";
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), variables), "<config></map>a");
+}
+
 TEST(ChatTemplate, IsSelectedByNameAndByTools) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "several_templates";
   std::filesystem::remove_all(folder);

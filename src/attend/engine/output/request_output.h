@@ -57,6 +57,7 @@ struct RequestOutput {
   LogprobsView logprobs;                 // of token_ids, if requested
   // Logprobs of the prompt from its second token on, if requested, in the output of the first token.
   LogprobsView prompt_logprobs;
+  bool has_prompt_logprobs = false;    // also true for a prompt of one token, which has no logprobs
   std::span<const float> vector = {};  // of a PoolingRequest's input; such a request has no other output
   Clock::time_point time;              // when the step's tokens were available
   const Request& request;              // counts of tokens, times

@@ -160,9 +160,10 @@ struct ModelSpec {
   std::vector<RopeConfig> ropes;  // rotary embeddings; layers refer to them by index
   std::optional<LearnedPositions> learned_positions;
   bool tie_word_embeddings = false;
-  DType dtype = DType::kF32;           // dtype in config.json of the weights that are not quantized
-  Quantization quantization = {};      // stored format of the linear layers' weights
-  std::vector<int32_t> eos_token_ids;  // ids from config.json, then further ones from generation_config.json
+  DType dtype = DType::kF32;       // dtype in config.json of the weights that are not quantized
+  Quantization quantization = {};  // stored format of the linear layers' weights
+  // Ids from config.json, generation_config.json and, in an engine, the tokenizer's files, in this order.
+  std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
   // Placeholder for a part of an image. Prompts must not contain it, since attend does not support images.
   std::optional<int32_t> image_token_id;

@@ -34,14 +34,22 @@ void prepare_content(Value& content, ContentForms forms) {
     content = Value::list({Value::dict({{Text("type"), Text("text")}, {Text("text"), content}})});
 }
 
+bool is_blank(const Text& text) { return text.bytes().find_first_not_of(" \t\r\n") == std::string::npos; }
+
 void prepare_tool_call(const Value& call) {
   if (!call.dict()) return;
   Value* function = find_in(*call.dict(), "function");
   Value* arguments = function && function->dict() ? find_in(*function->dict(), "arguments") : nullptr;
-  if (!arguments || !arguments->text()) return;
+  if (!arguments) return;
+  if (arguments->is_none() || (arguments->text() && is_blank(*arguments->text()))) {
+    *arguments = Value::dict({});
+    return;
+  }
+  if (!arguments->text()) return;
   try {
     const Value object = from_json(arguments->text()->bytes(), Text::From::kUser);
     if (object.dict()) *arguments = object;
+    if (object.is_none()) *arguments = Value::dict({});
   } catch (const TemplateError&) {
     // Arguments that are not JSON, as written by a model, stay text.
   }

@@ -12,8 +12,9 @@ struct ContentForms {
 };
 
 // Changes `messages` in place: contents to a form that the template supports, and arguments of tool calls
-// from JSON text to objects. Roles that templates usually check count as text of the template, since some
-// templates build special tokens from them. Throws TemplateError if `messages` is not a list of objects.
+// from JSON text to objects, an empty one for no text and null. Roles that templates usually check count as
+// text of the template, since some templates build special tokens from them. Throws TemplateError if
+// `messages` is not a list of objects.
 void prepare_messages(const Value& messages, ContentForms forms);
 
 }  // namespace attend::chat_template

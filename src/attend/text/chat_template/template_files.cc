@@ -61,12 +61,15 @@ std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const s
 
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const Checkpoint& checkpoint) {
   std::vector<std::pair<std::string, std::string>> tokens;
-  const auto root = checkpoint.find(CheckpointDocument::kTokenizerConfig);
-  if (!root) return tokens;
+  const auto config = checkpoint.find(CheckpointDocument::kTokenizerConfig);
+  const auto map = checkpoint.find(CheckpointDocument::kSpecialTokens);
   for (const char* role :
-       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-    if (const auto node = root->find(role))
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    std::optional<JsonNode> node = config ? config->find(role) : std::nullopt;
+    if (!node && map) node = map->find(role);
+    if (node)
       tokens.emplace_back(role, node->value().is_string() ? node->string() : node->at("content").string());
+  }
   return tokens;
 }
 

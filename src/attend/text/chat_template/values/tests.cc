@@ -40,7 +40,7 @@ constexpr NamedTest kTests[] = {
     {"ge", [](const Value& input, Arguments& arguments) { return compare(input, other(arguments)) >= 0; }},
     {"gt", [](const Value& input, Arguments& arguments) { return compare(input, other(arguments)) > 0; }},
     {"in", [](const Value& input, Arguments& arguments) { return contains(other(arguments), input); }},
-    {"integer", [](const Value& input, Arguments&) { return input.get<int64_t>() != nullptr; }},
+    {"integer", [](const Value& input, Arguments&) { return input.get<int64_t>() || input.big_integer(); }},
     {"iterable",
      [](const Value& input, Arguments&) {
        return input.is_undefined() || input.text() || input.list() || input.dict();
