@@ -303,6 +303,8 @@ bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
   stats_.num_evicted_tokens = memory_->num_evicted_pages() * memory_->page_size();
   stats_.num_recoveries = scheduler_->num_recoveries();
   if (step.requests.empty()) {
+    // Returns early, so that requests can be submitted and aborted meanwhile.
+    if (scheduler_->wait_for_mask(std::chrono::milliseconds(5))) return true;
     ensure(scheduler_->idle(), "requests wait and none can be admitted");
     return false;
   }

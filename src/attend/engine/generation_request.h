@@ -63,6 +63,8 @@ void check(const SamplingParams& params);
 // TokenMask: the tokens that may come next in one request. Grammars take part in sampling through it.
 //
 // Called on the engine's thread. What throws ends the request that it belongs to, with FinishReason::kError.
+// A mask may be computed elsewhere after accept(). Until it is ready, its request takes part in no step, and
+// others continue.
 class TokenMask {
  public:
   virtual ~TokenMask() = default;
@@ -71,6 +73,10 @@ class TokenMask {
   virtual bool fill(std::span<uint32_t> words) = 0;
   // After each token: the one that was chosen.
   virtual void accept(int32_t token_id) = 0;
+  // Returns false while the mask is being computed, so that fill() would wait for it.
+  virtual bool ready() { return true; }
+  // Waits for ready(), for `timeout` at most, and returns it.
+  virtual bool wait_for(std::chrono::microseconds /*timeout*/) { return ready(); }
   // A mask of its own for another completion of the same prompt, from the beginning.
   virtual std::shared_ptr<TokenMask> fork() const = 0;
 };

@@ -72,6 +72,7 @@ struct Request {
   uint64_t seed = 0;
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: its logits stay as they are
   std::shared_ptr<TokenMask> mask;                    // null: every token may come
+  bool mask_is_late = false;  // it was not ready when the step was scheduled, so the request is not in the step
   Logprobs prompt_logprobs;  // if asked for: of tokens [1, logprobs.size()] of the prompt
   std::string failure;       // why its next token can not be chosen; empty: nothing is known against it
   FinishReason finish_reason = FinishReason::kNone;
@@ -93,6 +94,8 @@ struct Request {
     return params.prompt_logprobs && num_scored < num_prompt - 1 ? num_scored : num_tokens() - 1;
   }
   int num_to_compute() const { return num_tokens() - num_computed; }
+  // Returns false while the mask of the next token is being computed.
+  bool mask_ready() const { return !mask || mask->ready(); }
   bool decoding() const { return num_computed >= num_prompt && num_to_compute() == 1; }
   kernels::SamplingRule sampling_rule() const;
 };

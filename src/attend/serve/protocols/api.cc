@@ -171,22 +171,30 @@ void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generatio
   const int max_waiting = options_.max_queued_requests;
   if (!job.grammar) return generation->submit(std::move(job), max_waiting);
   const Grammar grammar = job.grammar->grammar;
-  const auto waiting = std::make_shared<GenerationJob>(std::move(job));
-  grammars_.compile(grammar, [this, generation, waiting, max_waiting](GrammarResult result) {
-    const auto error = catch_error([&] {
-      if (result.error) {
-        ApiError rejection = to_api_error(std::make_exception_ptr(*result.error));
-        rejection.param = waiting->grammar->param;
-        throw rejection;
-      }
-      waiting->mask = std::move(result.mask);
-      if (waiting->answer && waiting->answer->reasoning)
-        waiting->mask = make_reasoning_mask(*waiting->answer->reasoning, std::move(waiting->mask),
-                                            *engine_.tokenizer(), waiting->answer->inside_reasoning);
-      generation->submit(std::move(*waiting), max_waiting);
-    });
-    if (error) generation->reject(error);
+  const auto waiting = std::make_shared<GrammarJob>(std::move(job), generation);
+  grammars_.compile(grammar, [this, waiting](GrammarResult result) {
+    waiting->result = std::move(result);
+    // Prompts are encoded on a worker thread: all grammars share the compiler's.
+    const auto error = catch_error([&] { executor_.work([this, waiting] { submit_compiled(*waiting); }); });
+    if (error) waiting->generation->reject(error);
   });
+}
+
+void Api::submit_compiled(GrammarJob& compiled) {
+  GenerationJob& job = compiled.job;
+  const auto error = catch_error([&] {
+    if (compiled.result.error) {
+      ApiError rejection = to_api_error(std::make_exception_ptr(*compiled.result.error));
+      rejection.param = job.grammar->param;
+      throw rejection;
+    }
+    job.mask = std::move(compiled.result.mask);
+    if (job.answer && job.answer->reasoning)
+      job.mask = make_reasoning_mask(*job.answer->reasoning, std::move(job.mask), *engine_.tokenizer(),
+                                     job.answer->inside_reasoning);
+    compiled.generation->submit(std::move(job), options_.max_queued_requests);
+  });
+  if (error) compiled.generation->reject(error);
 }
 
 std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
