@@ -50,6 +50,17 @@ std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, c
   return std::make_unique<Executors>(std::move(executors));
 }
 
+// Returns the bytes of the longest token, special tokens included.
+size_t longest_token(const Tokenizer& tokenizer) {
+  const std::vector<std::string> tokens = tokenizer.token_bytes();
+  size_t longest = 0;
+  for (int32_t id = 0; id < std::ssize(tokens); ++id) {
+    const std::string& token = tokens[static_cast<size_t>(id)];
+    longest = std::max(longest, token.empty() ? tokenizer.decode({&id, 1}, false).size() : token.size());
+  }
+  return longest;
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -81,6 +92,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
                      std::move(weights), trace_.get());
   executors_->complete(info_.executors);
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
+  if (tokenizer_) info_.max_token_bytes = longest_token(*tokenizer_);
   if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
@@ -126,6 +138,10 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
     if (!tokenizer_)
       fail(ErrorCode::kUnsupported, "prompt text: the model directory has no tokenizer.json", gguf_note_,
            "; give input_ids");
+    if (text->size() > info_.max_prompt_bytes())
+      throw ContextLengthError("prompt of " + std::to_string(text->size()) + " bytes: the context holds " +
+                               std::to_string(info_.context_length) + " tokens of at most " +
+                               std::to_string(info_.max_token_bytes) + " bytes");
     wanted.prompt = tokenizer_->encode(*text);
   }
   auto& prompt = std::get<std::vector<int32_t>>(wanted.prompt);
@@ -180,6 +196,9 @@ std::vector<std::unique_ptr<Request>> Engine::prepare(PoolingRequest wanted) con
       if (!tokenizer_)
         fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", gguf_note_,
              ": expected token ids");
+      require(text->size() <= info_.max_prompt_bytes(), "input of ", text->size(),
+              " bytes: the context holds ", info_.context_length, " tokens of at most ",
+              info_.max_token_bytes, " bytes");
       input = tokenizer_->encode(*text);
     }
     inputs.push_back(std::move(std::get<std::vector<int32_t>>(input)));

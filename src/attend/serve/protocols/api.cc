@@ -104,7 +104,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
     if (options_.log_requests) log_request(ended, status, path, traceparent);
   };
   const auto generation =
-      std::make_shared<Generation>(endpoint, engine_, ready_queue_, exchange, head,
+      std::make_shared<Generation>(endpoint, engine_, executor_, ready_queue_, exchange, head,
                                    [end](const Generation& ended) { end(ended, ended.status()); });
   exchange->on_disconnect = [end, weak = std::weak_ptr(generation)](int status) {
     if (const auto gone = weak.lock()) {
@@ -115,6 +115,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   generations_.emplace(generation.get(), generation);
   try {
     executor_.work([this, &endpoint, body = request.body, generation] {
+      if (generation->is_disconnected()) return;
       if (auto error = catch_error([&] { submit(prepare(endpoint, body), generation); }))
         generation->reject(std::move(error));
     });
@@ -197,6 +198,15 @@ void Api::submit_compiled(GrammarJob& compiled) {
   if (error) compiled.generation->reject(error);
 }
 
+void Api::check_prompt_bytes(const char* param, size_t num_bytes) const {
+  const EngineInfo& info = engine_.info();
+  if (num_bytes > info.max_prompt_bytes())
+    throw ApiError{400,
+                   fmt::format("{} of {} bytes: the context holds {} tokens of at most {} bytes", param,
+                               num_bytes, info.context_length, info.max_token_bytes),
+                   param, "context_length_exceeded"};
+}
+
 std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
   if (!chat_ || !engine_.tokenizer())
     reject_unsupported("messages", "the model has no chat template; start the server with --chat-template");
@@ -207,6 +217,9 @@ std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
     for (const ChatTemplate::Part& part : parts) prompt += part.text;
     job.answer->inside_reasoning = opens_reasoning(*job.answer->reasoning, prompt);
   }
+  size_t num_bytes = 0;
+  for (const ChatTemplate::Part& part : parts) num_bytes += part.text.size();
+  check_prompt_bytes("messages", num_bytes);
   std::vector<Tokenizer::Part> pieces;
   for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
   return engine_.tokenizer()->encode(pieces);
@@ -226,6 +239,7 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     } else {
       const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
       if (!text) reject("prompt", "prompt: missing; expected a string, or messages");
+      check_prompt_bytes(fields.has("prompt") ? "prompt" : "text", text->size());
       ids = tokenizer->encode(*text, fields.boolean("add_special_tokens").value_or(true));
     }
     return json_text(

@@ -61,6 +61,8 @@ class Api : public Service {
     GrammarResult result;
   };
   void submit_compiled(GrammarJob& compiled);
+  // Throws ApiError for a text that cannot fit the context, so that it is not encoded.
+  void check_prompt_bytes(const char* param, size_t num_bytes) const;
   std::vector<int32_t> apply_template(GenerationJob& job) const;
   std::string new_id(const Endpoint& endpoint);
 
