@@ -187,7 +187,7 @@ TEST_F(HostileGrammars, LimitTheTimeOfAMask) {
   EXPECT_TRUE(other->fill(words)) << "masks of other grammars are computed";
 }
 
-// A request whose masks exceed the time limit ends; the others of the engine get all their tokens.
+// A request with masks that exceed the time limit ends; the others of the engine get all their tokens.
 TEST_F(HostileGrammars, EndTheirRequestOnly) {
   GrammarLimits limits;
   limits.mask_time = std::chrono::milliseconds(50);

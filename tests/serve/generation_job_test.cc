@@ -104,8 +104,9 @@ TEST(ChatJob, LimitsLogprobsOverAllCompletions) {
     ADD_FAILURE() << "accepted";
   } catch (const ApiError& error) {
     EXPECT_EQ(error.param, "logprobs");
-    EXPECT_EQ(error.message,
-              "logprobs: 128 completions of 2000 tokens with 20 logprobs each: expected at most 4000000 together");
+    EXPECT_EQ(
+        error.message,
+        "logprobs: 128 completions of 2000 tokens with 20 logprobs each: expected at most 4000000 together");
   }
 }
 

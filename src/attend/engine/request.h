@@ -72,7 +72,8 @@ struct Request {
   uint64_t seed = 0;
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: its logits stay as they are
   std::shared_ptr<TokenMask> mask;                    // null: every token may come
-  bool mask_is_late = false;  // it was not ready when the step was scheduled, so the request is not in the step
+  bool mask_is_late =
+      false;  // it was not ready when the step was scheduled, so the request is not in the step
   Logprobs prompt_logprobs;  // if asked for: of tokens [1, logprobs.size()] of the prompt
   std::string failure;       // why its next token can not be chosen; empty: nothing is known against it
   FinishReason finish_reason = FinishReason::kNone;

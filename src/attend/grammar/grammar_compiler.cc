@@ -78,6 +78,10 @@ class GrammarCompiler::State {
     {
       const std::lock_guard lock(hub_->mutex);
       known = compiled_.find(key);
+      if (known && known->error()) {
+        compiled_.remove(key);
+        known.reset();
+      }
       if (!known) {
         if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
         const auto [found, is_new] = jobs_.try_emplace(std::move(key));

@@ -52,7 +52,7 @@ class Api : public Service {
   GenerationJob prepare(const Endpoint& endpoint, const std::string& body) const;
   // Submits the job to the engine, after its grammar, if any, has been compiled. Runs on a worker thread.
   void submit(GenerationJob job, const std::shared_ptr<Generation>& generation);
-  // Job whose grammar is being compiled.
+  // Job with a grammar that is being compiled.
   struct GrammarJob {
     GrammarJob(GenerationJob its_job, std::shared_ptr<Generation> its_generation)
         : job(std::move(its_job)), generation(std::move(its_generation)) {}

@@ -189,7 +189,7 @@ void Generation::receive() {
 }
 
 bool Generation::is_large() const {
-  constexpr size_t kMaxLogprobs = 4096, kMaxTextBytes = 64 << 10;
+  constexpr size_t kMaxInlineLogprobs = 4096, kMaxTextBytes = 64 << 10;
   size_t num_logprobs = 0, num_bytes = 0, num_ended = 0;
   for (const OutputCopy& output : arrived_.all()) {
     num_logprobs += output.logprobs.size() + output.tops.size() + output.prompt_logprobs.size() +
@@ -201,7 +201,7 @@ bool Generation::is_large() const {
     num_logprobs += num_logprobs_;
     for (const Choice& choice : choices_) num_bytes += choice.text.size();
   }
-  return num_logprobs > kMaxLogprobs || num_bytes > kMaxTextBytes;
+  return num_logprobs > kMaxInlineLogprobs || num_bytes > kMaxTextBytes;
 }
 
 void Generation::build_on_worker() {
