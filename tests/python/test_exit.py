@@ -61,7 +61,10 @@ DAEMONS = """
             if i == 10: running.wait()
     def generate():
         for i in range(10**9):
-            llm.generate("sun", attend.SamplingParams(temperature=0, max_tokens=5))
+            try:
+                llm.generate("sun", attend.SamplingParams(temperature=0, max_tokens=5))
+            except attend.Error:
+                return  # the engine was closed
             if i == 0: running.wait()
     for work in (compute, compute, generate):
         threading.Thread(target=work, daemon=True).start()
