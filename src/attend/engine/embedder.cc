@@ -52,6 +52,9 @@ Embedder::TruncatedText Embedder::encode_truncated(std::string_view text) const 
 }
 
 std::vector<int32_t> Embedder::encode(std::string_view text) const {
+  const EngineInfo& engine = state_->engine.info();
+  require(text.size() <= engine.max_prompt_bytes(), "text of ", text.size(), " bytes: the context holds ",
+          engine.context_length, " tokens of at most ", engine.max_token_bytes, " bytes");
   std::vector<int32_t> ids = state_->text_tokenizer().encode(text);
   require(std::ssize(ids) <= info().max_input_tokens, "text of ", ids.size(), " tokens: at most ",
           info().max_input_tokens);

@@ -50,6 +50,17 @@ std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, c
   return std::make_unique<Executors>(std::move(executors));
 }
 
+// Returns the bytes of the longest token, special tokens included.
+size_t longest_token(const Tokenizer& tokenizer) {
+  const std::vector<std::string> tokens = tokenizer.token_bytes();
+  size_t longest = 0;
+  for (int32_t id = 0; id < std::ssize(tokens); ++id) {
+    const std::string& token = tokens[static_cast<size_t>(id)];
+    longest = std::max(longest, token.empty() ? tokenizer.decode({&id, 1}, false).size() : token.size());
+  }
+  return longest;
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -82,6 +93,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   executors_->complete(info_.executors);
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
   add_eos_of_tokenizer();
+  if (tokenizer_) info_.max_token_bytes = longest_token(*tokenizer_);
   if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
@@ -133,6 +145,10 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest source) const {
     if (!tokenizer_)
       fail(ErrorCode::kUnsupported, "prompt text: the model directory has no tokenizer.json", gguf_note_,
            "; expected input_ids");
+    if (text->size() > info_.max_prompt_bytes())
+      throw ContextLengthError("prompt of " + std::to_string(text->size()) + " bytes: the context holds " +
+                               std::to_string(info_.context_length) + " tokens of at most " +
+                               std::to_string(info_.max_token_bytes) + " bytes");
     source.prompt = tokenizer_->encode(*text);
   }
   auto& prompt = std::get<std::vector<int32_t>>(source.prompt);
@@ -188,6 +204,9 @@ std::vector<std::unique_ptr<Request>> Engine::prepare(PoolingRequest source) con
       if (!tokenizer_)
         fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", gguf_note_,
              ": expected token ids");
+      require(text->size() <= info_.max_prompt_bytes(), "input of ", text->size(),
+              " bytes: the context holds ", info_.context_length, " tokens of at most ",
+              info_.max_token_bytes, " bytes");
       input = tokenizer_->encode(*text);
     }
     inputs.push_back(std::move(std::get<std::vector<int32_t>>(input)));
@@ -311,6 +330,8 @@ bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
   stats_.num_evicted_tokens = memory_->num_evicted_pages() * memory_->page_size();
   stats_.num_recoveries = scheduler_->num_recoveries();
   if (step.requests.empty()) {
+    // Returns early, so that requests can be submitted and aborted meanwhile.
+    if (scheduler_->wait_for_mask(std::chrono::milliseconds(5))) return true;
     ensure(scheduler_->idle(), "scheduler: requests are waiting, but none can be admitted");
     return false;
   }

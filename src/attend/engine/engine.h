@@ -42,6 +42,7 @@ struct EngineInfo {
   std::vector<ExecutorInfo> executors;  // at least one; the first computes the steps that are scheduled
   bool deterministic = false;           // a token's bits depend only on its own request
   int context_length = 0;
+  size_t max_token_bytes = 0;  // of the tokenizer's longest token; 0: there is no tokenizer
   BatchLimits limits;
   int page_size = 0;
   int pool_slots = 0;                          // without the padding page
@@ -51,6 +52,8 @@ struct EngineInfo {
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
   bool overlap_schedule = false;  // resolved from EngineConfig
 
+  // Longer texts cannot fit the context.
+  size_t max_prompt_bytes() const { return static_cast<size_t>(context_length) * max_token_bytes; }
   const ExecutorInfo& target() const { return executors.front(); }
   // Sums over the executors.
   size_t weight_bytes() const { return sum(&ExecutorInfo::weight_bytes); }

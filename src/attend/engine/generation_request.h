@@ -66,7 +66,8 @@ void check(const SamplingParams& params);
 
 // TokenMask: the tokens that are allowed next in one request. Grammars constrain sampling through it.
 //
-// Called on the engine's thread. An exception ends its request with FinishReason::kError.
+// Called on the engine's thread. An exception ends its request with FinishReason::kError. A mask may be computed
+// on another thread after accept(). Until it is ready, its request is in no step, and others continue.
 class TokenMask {
  public:
   virtual ~TokenMask() = default;
@@ -76,6 +77,10 @@ class TokenMask {
   virtual bool fill(std::span<uint32_t> words) = 0;
   // Called after each token, with the sampled one.
   virtual void accept(int32_t token_id) = 0;
+  // Returns false while the mask is being computed, so that fill() would wait for it.
+  virtual bool ready() { return true; }
+  // Waits for ready(), for `timeout` at most, and returns it.
+  virtual bool wait_for(std::chrono::microseconds /*timeout*/) { return ready(); }
   // Returns a new mask in the initial state, for another completion of the same prompt.
   virtual std::shared_ptr<TokenMask> fork() const = 0;
 };

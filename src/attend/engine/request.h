@@ -72,8 +72,9 @@ struct Request {
   uint64_t seed = 0;
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: logits are not changed
   std::shared_ptr<TokenMask> mask;                    // null: all tokens are allowed
-  Logprobs prompt_logprobs;  // if requested: of the prompt tokens [1, logprobs.size()]
-  std::string failure;       // reason why no token can be sampled; empty: no failure
+  bool mask_is_late = false;  // the mask was not ready when the step was scheduled, so the step omits the request
+  Logprobs prompt_logprobs;   // if requested: of the prompt tokens [1, logprobs.size()]
+  std::string failure;        // reason why no token can be sampled; empty: no failure
   FinishReason finish_reason = FinishReason::kNone;
   int num_preemptions = 0;
   // Number of tokens with K/V that other requests had computed. Tokens that the request computed itself and
@@ -94,6 +95,8 @@ struct Request {
     return params.prompt_logprobs && num_scored < num_prompt - 1 ? num_scored : num_tokens() - 1;
   }
   int num_to_compute() const { return num_tokens() - num_computed; }
+  // Returns false while the mask of the next token is being computed.
+  bool mask_ready() const { return !mask || mask->ready(); }
   bool decoding() const { return num_computed >= num_prompt && num_to_compute() == 1; }
   kernels::SamplingRule sampling_rule() const;
 };

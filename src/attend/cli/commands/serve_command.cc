@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
@@ -58,10 +57,7 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
                       .certificate_file = flags.ssl_certfile,
                       .key_password = flags.ssl_keyfile_password,
                       .client_authority_file = flags.ssl_ca_certs};
-  options.http.num_workers =
-      flags.tokenizer_threads > 0
-          ? flags.tokenizer_threads
-          : static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 1u, 8u));
+  if (flags.tokenizer_threads > 0) options.http.num_workers = flags.tokenizer_threads;
   options.http.max_connections = flags.max_connections;
   options.http.max_body_bytes = static_cast<uint64_t>(flags.max_body_mb) << 20;
   options.http.log_access = flags.log_access;
@@ -223,7 +219,7 @@ void add_serve(CLI::App& app, Command& selected) {
   add_text(*command, "--cors-origins", flags->cors_origins,
            "origins of web pages that may send requests, such as *; default: the server's own");
   add_number(*command, "--tokenizer-worker-num", flags->tokenizer_threads,
-             "threads that read and tokenize requests; default: a quarter of the cores",
+             "threads that tokenize requests and build replies; default: the number of cores, 4 to 16",
              Range<int>{.lowest = 1, .highest = 256});
   add_number(*command, "--max-connections", flags->max_connections, "maximum number of connections",
              Range<int>{.lowest = 1});

@@ -97,15 +97,49 @@ void Scheduler::schedule_step() {
   const int64_t preemptions_before = num_preemptions_;
   memory_.begin_step();
   if (running_.empty()) ratio_.reset();
+  wait_for_masks();
   schedule_decodes();
   schedule_prompts();
   admit_waiting();
-  if (step_->requests.empty()) preempt_for_prompt();
+  if (step_->requests.empty() &&
+      std::ranges::none_of(running_, [](const auto& request) { return request->mask_is_late; }))
+    preempt_for_prompt();
   reserve_draft_slots();
   step_->prefix_ready = !memory_.reads_pending_keys();
   step_->mode = step_->find_mode();
   const bool decodes = step_->mode == ForwardMode::kDecode || step_->mode == ForwardMode::kMixed;
   if (decodes && num_preemptions_ == preemptions_before) ratio_.after_decode();
+}
+
+// Masks that are usually ready in time are waited for, so that requests with a grammar keep pace. A mask that
+// takes longer is late: later steps do not wait for it.
+void Scheduler::wait_for_masks() {
+  constexpr std::chrono::microseconds kWait{3000}, kWaitPerMask{500};
+  int64_t num_pending = 0;
+  for (const auto& request : running_) {
+    if (request->mask_ready())
+      request->mask_is_late = false;
+    else if (!request->mask_is_late)
+      ++num_pending;
+  }
+  if (num_pending == 0) return;
+  const auto end = Clock::now() + kWait + kWaitPerMask * num_pending;
+  for (const auto& request : running_) {
+    if (!request->mask || request->mask_is_late) continue;
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(end - Clock::now());
+    request->mask_is_late = !request->mask->wait_for(std::max(left, std::chrono::microseconds(0)));
+  }
+}
+
+bool Scheduler::wait_for_mask(std::chrono::microseconds timeout) const {
+  const auto is_late = [](const auto& request) { return request->mask_is_late; };
+  if (const auto found = std::ranges::find_if(running_, is_late); found != running_.end()) {
+    (*found)->mask->wait_for(timeout);
+    return true;
+  }
+  if (waiting_.empty() || !waiting_.next()->mask_is_late) return false;
+  waiting_.next()->mask->wait_for(timeout);
+  return true;
 }
 
 bool Scheduler::can_overlap(const ScheduledStep& before) const {
@@ -199,7 +233,7 @@ void Scheduler::schedule_decodes() {
   const int64_t num_before = num_preemptions_;
   for (size_t i = 0; i < running_.size();) {
     Request& request = *running_[i];
-    if (!request.decoding() || memory_.grow(request, request.num_tokens())) {
+    if (!request.decoding() || request.mask_is_late || memory_.grow(request, request.num_tokens())) {
       ++i;
       continue;
     }
@@ -207,11 +241,11 @@ void Scheduler::schedule_decodes() {
     preempt(victim);
     i -= victim < i;
   }
-  const auto num_decodes = static_cast<int>(
-      std::ranges::count_if(running_, [](const auto& request) { return request->decoding(); }));
+  const auto num_decodes = static_cast<int>(std::ranges::count_if(
+      running_, [](const auto& request) { return request->decoding() && !request->mask_is_late; }));
   const int room = draft_room(num_decodes);
   for (const auto& request : running_) {
-    if (!request->decoding()) continue;
+    if (!request->decoding() || request->mask_is_late) continue;
     request->draft.tokens.clear();
     const int num_draft_slots = max_draft(*request, room);
     step_->requests.push_back({.request = request.get(), .num_new = 1, .num_draft_slots = num_draft_slots});
@@ -229,7 +263,7 @@ void Scheduler::schedule_decodes() {
 
 void Scheduler::schedule_prompts() {
   for (const auto& request : running_) {
-    if (request->decoding()) continue;
+    if (request->decoding() || request->mask_is_late) continue;
     // Other requests may have computed the same tokens in the meantime.
     memory_.match_more(*request);
     schedule_chunk(*request);
@@ -276,6 +310,9 @@ void Scheduler::admit_waiting() {
   waiting_.order([&](const Request& request) { return memory_.num_matched_tokens(request); });
   while (has_room()) {
     Request& request = *waiting_.next();
+    // Preempted while its mask was computed.
+    request.mask_is_late = !request.mask_ready();
+    if (request.mask_is_late) return;
     if (!admit(request, slots, keys)) return;
     running_.push_back(waiting_.remove(request.id));
     if (schedule_chunk(request)) continue;

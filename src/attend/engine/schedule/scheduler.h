@@ -95,6 +95,10 @@ class Scheduler {
   // Removes and returns a waiting or running request; null if there is none with this id.
   std::unique_ptr<Request> abort(RequestId id);
 
+  // After a step without requests: waits, for `timeout` at most, for a mask without which nothing can be
+  // scheduled. Returns false if there is none.
+  bool wait_for_mask(std::chrono::microseconds timeout) const;
+
   int num_waiting() const { return waiting_.size(); }
   int num_running() const { return static_cast<int>(running_.size()); }
   int64_t num_preemptions() const { return num_preemptions_; }
@@ -110,6 +114,7 @@ class Scheduler {
  private:
   void schedule_step();
   bool can_overlap(const ScheduledStep& before) const;
+  void wait_for_masks();
   void schedule_decodes();
   // Returns the maximum number of drafted tokens of the step, over all requests.
   int draft_room(int num_decodes) const;

@@ -109,6 +109,11 @@ class ReasoningMask final : public TokenMask {
       text_.erase(0, text_.size() - format_.close.size());
   }
 
+  bool ready() override { return place_ == Place::kInside || mask_->ready(); }
+  bool wait_for(std::chrono::microseconds timeout) override {
+    return place_ == Place::kInside || mask_->wait_for(timeout);
+  }
+
   std::shared_ptr<TokenMask> fork() const override {
     return std::make_shared<ReasoningMask>(format_, mask_->fork(), tokenizer_, inside_at_start_);
   }

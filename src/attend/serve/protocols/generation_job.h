@@ -30,6 +30,10 @@ struct SamplingDefaults {
   static SamplingDefaults read(const std::filesystem::path& model_path);
 };
 
+// Limit of the logprobs of one request: of its prompts' and completions' tokens, and of the likeliest tokens
+// in their places.
+inline constexpr size_t kMaxLogprobs = 4'000'000;
+
 struct GenerationJob {
   std::string model;  // empty: not given
   std::string rid;    // the client's id; empty: none

@@ -4,6 +4,12 @@
 
 namespace attend::chat_template {
 
+constinit thread_local ReadBudget* ReadBudget::current_ = nullptr;
+
+void ReadBudget::fail() {
+  fail_template("reads more than ", std::to_string(kMaxBytes), " bytes of text and values");
+}
+
 std::optional<Value> Arguments::take(std::string_view name) {
   if (next_ < positional.size()) return positional[next_++];
   const auto found =
