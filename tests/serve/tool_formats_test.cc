@@ -214,9 +214,9 @@ TEST(ToolFormats, DoNotDependOnRandomSplits) {
       const bool complete = random() % 2;
       const Answer whole = read(format, {text}, complete);
       ASSERT_EQ(read(format, pieces, complete), whole) << format.name() << ": " << text;
-      if (complete)
-        for (const auto& [name, arguments] : whole.calls)
-          ASSERT_TRUE(Json::accept(arguments)) << format.name() << ": " << text << ": " << arguments;
+      if (!complete) continue;
+      for (const auto& [name, arguments] : whole.calls)
+        ASSERT_TRUE(Json::accept(arguments)) << format.name() << ": " << text << ": " << arguments;
     }
   }
 }
