@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ChatTemplate chat_template(const std::string& source) {
+ChatTemplate template_of(const std::string& source) {
   const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "choose_format.jinja";
   std::ofstream(path) << source;
   return *ChatTemplate::find(ATTEND_SOURCE_DIR "/tests/data/chat_templates", path.string());
@@ -20,10 +20,10 @@ ChatTemplate chat_template(const std::string& source) {
 
 // Template that writes calls by `call`, with the variable f for a function.
 ChatTemplate calling(const std::string& call, const std::string& before = "", const std::string& after = "") {
-  return chat_template("{% for m in messages %}<|{{ m.role }}|>" + before +
-                       "{{ m.content }}{% for c in m.tool_calls or [] %}{% set f = c.function %}" + call +
-                       "{% endfor %}" + after + "<|end|>\n{% endfor %}" +
-                       "{% if add_generation_prompt %}<|assistant|>{% endif %}");
+  return template_of("{% for m in messages %}<|{{ m.role }}|>" + before +
+                     "{{ m.content }}{% for c in m.tool_calls or [] %}{% set f = c.function %}" + call +
+                     "{% endfor %}" + after + "<|end|>\n{% endfor %}" +
+                     "{% if add_generation_prompt %}<|assistant|>{% endif %}");
 }
 
 std::string chosen(const ChatTemplate& chat) {
@@ -54,19 +54,19 @@ TEST(ChooseToolFormat, ReadsTheCallThatATemplateRenders) {
 }
 
 TEST(ChooseToolFormat, ReadsInstructionsIfATemplateRendersNoCalls) {
-  EXPECT_EQ(chosen(chat_template("{% if tools %}Write <tool_call>\n<function=NAME>\n<parameter=KEY>{% endif "
-                                 "%}{{ messages[0].content }}")),
+  EXPECT_EQ(chosen(template_of("{% if tools %}Write <tool_call>\n<function=NAME>\n<parameter=KEY>{% endif "
+                               "%}{{ messages[0].content }}")),
             "qwen3_coder");
 }
 
 TEST(ChooseToolFormat, ReportsWhyThereIsNone) {
-  EXPECT_THAT(chosen(chat_template("{{ messages[0].content }}")), HasSubstr("neither renders a call"));
+  EXPECT_THAT(chosen(template_of("{{ messages[0].content }}")), HasSubstr("neither renders a call"));
   EXPECT_THAT(chosen(calling("<<call {{ f.name }} {{ f.arguments }}>>")), HasSubstr("no known format"));
 }
 
 TEST(ChooseReasoningFormat, FindsTheTagsAroundReasoning) {
   const auto choose = [](const std::string& source) {
-    const ReasoningChoiceByTemplate choice = choose_reasoning_format(chat_template(source));
+    const ReasoningChoiceByTemplate choice = choose_reasoning_format(template_of(source));
     return choice.format ? choice.format->name() : std::string_view("none");
   };
   EXPECT_EQ(choose("{% for m in messages %}{% if m.reasoning_content %}[THINK]{{ m.reasoning_content "

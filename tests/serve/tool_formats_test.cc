@@ -11,7 +11,7 @@
 #include "attend/serve/formats/tag_arguments.h"
 #include "attend/serve/formats/tool_format.h"
 
-namespace attend::serve {
+namespace attend::serve::tool_formats_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -311,4 +311,4 @@ TEST(TagArguments, FollowTheSchemasTypes) {
 }
 
 }  // namespace
-}  // namespace attend::serve
+}  // namespace attend::serve::tool_formats_test

@@ -27,11 +27,14 @@ HttpOptions with_error_body(HttpOptions options) {
   return options;
 }
 
+// Name of the choice by the chat template, as in SGLang and vLLM.
+constexpr std::string_view kAuto = "auto";
+
 // Selects the formats of calls and reasoning from the options, otherwise from the chat template.
 ChatFormats choose_formats(const ServeOptions& options, const std::optional<ChatTemplate>& chat) {
   ChatFormats formats;
   std::string tools_reason = "--tool-call-parser " + options.tool_call_parser;
-  if (!options.tool_call_parser.empty()) {
+  if (!options.tool_call_parser.empty() && options.tool_call_parser != kAuto) {
     formats.tools = &parse_tool_format(options.tool_call_parser);
   } else if (chat) {
     ToolChoiceByTemplate choice = choose_tool_format(*chat);
@@ -43,9 +46,9 @@ ChatFormats choose_formats(const ServeOptions& options, const std::optional<Chat
   if (!formats.tools) formats.tools_reason = tools_reason;
   log_info("tool calls: ", formats.tools ? formats.tools->name() : "none", " (", tools_reason, ")");
   std::string reasoning_reason = "--reasoning-parser " + options.reasoning_parser;
-  if (options.reasoning_parser == "none") {
-  } else if (!options.reasoning_parser.empty()) {
-    formats.reasoning = &parse_reasoning_format(options.reasoning_parser);
+  if (!options.reasoning_parser.empty() && options.reasoning_parser != kAuto) {
+    if (options.reasoning_parser != "none")
+      formats.reasoning = &parse_reasoning_format(options.reasoning_parser);
   } else if (chat) {
     ReasoningChoiceByTemplate choice = choose_reasoning_format(*chat);
     formats.reasoning = choice.format;

@@ -123,7 +123,7 @@ std::vector<std::string_view> markers_of(const ToolFormat& format) {
   return markers;
 }
 
-// The formats whose markers the instructions for tools contain, except for those with fewer of them.
+// Returns the formats with the most markers among those with all markers in the instructions for tools.
 std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat) {
   const auto with = rendered(chat, {{"messages", Json::array({question()})}, {"tools", probe_tools()}}, true);
   const auto without = rendered(chat, {{"messages", Json::array({question()})}}, true);

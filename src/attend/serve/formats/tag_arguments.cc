@@ -113,7 +113,7 @@ std::string tag_value_to_json(std::string_view text, std::string_view key, const
   if (json.empty()) return as_text();
   const Json value = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (value.is_string()) {
-    // A word without quotes; quoted text in place of an object may contain it.
+    // A word without quotes is text. Quoted text is unquoted only for a parameter that is not text.
     if (!text.starts_with('"') || types.text) return as_text();
     return json;
   }
