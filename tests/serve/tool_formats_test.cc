@@ -302,6 +302,8 @@ TEST(TagArguments, FollowTheSchemasTypes) {
   EXPECT_EQ(json("either", "5"), "5");
   EXPECT_EQ(json("either", "5.5"), "\"5.5\"");
   EXPECT_EQ(json("one", "1"), "\"1\"");
+  EXPECT_EQ(json("one", "\n1 "), "\"1\"");
+  EXPECT_EQ(json("text", " 1 "), "\" 1 \"");
   EXPECT_EQ(json("fixed", "7"), "\"7\"");
   EXPECT_EQ(json("ref", "{}"), "\"{}\"");
   EXPECT_EQ(json("flag", "True"), "true");

@@ -84,6 +84,15 @@ void add_types(const Json& schema, const Json& root, int level, Types& types) {
   if (!types.any() && schema.contains("items")) types.array = true;
 }
 
+// Returns true if the schema lists the text as a value.
+bool is_listed(const Json& schema, std::string_view text) {
+  const Json* value = member(schema, "const");
+  if (value && value->is_string() && *value == text) return true;
+  const Json* values = member(schema, "enum");
+  return values && values->is_array() &&
+         std::ranges::any_of(*values, [&](const Json& one) { return one.is_string() && one == text; });
+}
+
 }  // namespace
 
 std::string literal_to_json(std::string_view text) {
@@ -99,8 +108,14 @@ std::string literal_to_json(std::string_view text) {
 
 std::string tag_value_to_json(std::string_view text, std::string_view key, const Json& schema) {
   Types types;
-  if (const Json* properties = member(schema, "properties"))
-    if (const Json* property = member(*properties, key)) add_types(*property, schema, 0, types);
+  const Json* properties = member(schema, "properties");
+  const Json* property = properties ? member(*properties, key) : nullptr;
+  if (property) {
+    add_types(*property, schema, 0, types);
+    // Spaces around a value of a list are not part of it.
+    const std::string_view inner = trim_front(text.substr(0, trimmed_size(text, text.size())));
+    if (is_listed(*property, inner) && !is_listed(*property, text)) text = inner;
+  }
   const auto as_text = [&] {
     std::string quoted;
     append_quoted(text, quoted);
