@@ -330,7 +330,13 @@ void Generation::on_output(const OutputCopy& output) {
   choice.message = output.message;
   add_logprobs(choice, output);
   std::span<const AnswerDelta> deltas;
-  if (choice.answer) deltas = choice.answer->push(output.text, output.finish_reason != FinishReason::kNone);
+  if (choice.answer) {
+    using End = ChatAnswer::End;
+    const End end = output.finish_reason == FinishReason::kNone   ? End::kNone
+                    : output.finish_reason == FinishReason::kStop ? End::kComplete
+                                                                  : End::kCut;
+    deltas = choice.answer->push(output.text, end);
+  }
   if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
   if (output.finish_reason == FinishReason::kNone || --num_left_ > 0) return;
   built_.ends = true;

@@ -114,6 +114,8 @@ std::optional<Value> Loop::attribute(std::string_view name) const {
   if (name == "first") return Value::boolean(index == 0);
   if (name == "last") return Value::boolean(index == size - 1);
   if (name == "length") return Value::integer(size);
+  if (name == "depth") return Value::integer(depth0 + 1);
+  if (name == "depth0") return Value::integer(depth0);
   if (name == "previtem") return index > 0 ? (*items)[index0 - 1] : Value::undefined("loop.previtem");
   if (name == "nextitem") return index + 1 < size ? (*items)[index0 + 1] : Value::undefined("loop.nextitem");
   return std::nullopt;
