@@ -66,8 +66,9 @@ void check(const SamplingParams& params);
 
 // TokenMask: the tokens that are allowed next in one request. Grammars constrain sampling through it.
 //
-// Called on the engine's thread. An exception ends its request with FinishReason::kError. A mask may be computed
-// on another thread after accept(). Until it is ready, its request is in no step, and others continue.
+// Called on the engine's thread. An exception ends its request with FinishReason::kError. A mask may be
+// computed on another thread after accept(). Until it is ready, its request is in no step, and others
+// continue.
 class TokenMask {
  public:
   virtual ~TokenMask() = default;

@@ -72,9 +72,10 @@ struct Request {
   uint64_t seed = 0;
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: logits are not changed
   std::shared_ptr<TokenMask> mask;                    // null: all tokens are allowed
-  bool mask_is_late = false;  // the mask was not ready when the step was scheduled, so the step omits the request
-  Logprobs prompt_logprobs;   // if requested: of the prompt tokens [1, logprobs.size()]
-  std::string failure;        // reason why no token can be sampled; empty: no failure
+  bool mask_is_late =
+      false;  // the mask was not ready when the step was scheduled, so the step omits the request
+  Logprobs prompt_logprobs;  // if requested: of the prompt tokens [1, logprobs.size()]
+  std::string failure;       // reason why no token can be sampled; empty: no failure
   FinishReason finish_reason = FinishReason::kNone;
   int num_preemptions = 0;
   // Number of tokens with K/V that other requests had computed. Tokens that the request computed itself and

@@ -17,10 +17,10 @@ struct ContentForms {
 inline constexpr std::string_view kReasoningNames[] = {"reasoning_content", "reasoning", "thinking"};
 
 // Changes `messages` in place: contents to a form that the template supports, arguments of tool calls from
-// JSON text to objects (an empty one for no text and null), and reasoning to `reasoning_name`, the name that the
-// template reads, unless the message has it ("" if the template reads none). Roles that templates usually check
-// count as text of the template, since some templates build special tokens from them. Throws TemplateError if
-// `messages` is not a list of objects.
+// JSON text to objects (an empty one for no text and null), and reasoning to `reasoning_name`, the name that
+// the template reads, unless the message has it ("" if the template reads none). Roles that templates usually
+// check count as text of the template, since some templates build special tokens from them. Throws
+// TemplateError if `messages` is not a list of objects.
 void prepare_messages(const Value& messages, ContentForms forms, std::string_view reasoning_name);
 
 }  // namespace attend::chat_template
