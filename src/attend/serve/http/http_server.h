@@ -52,7 +52,8 @@ class HttpServer : public Executor {
 
   // Serves requests on the calling thread until stop(). After it returns, no task runs and all clients are
   // disconnected. If the handler throws because memory has run out, its exchange is abandoned. `on_signal` is
-  // called on the I/O thread for each SIGTERM and SIGINT.
+  // called on the I/O thread for each SIGTERM and SIGINT; see ServerSignals. A signal before run() ends the
+  // process.
   void run(Handler handler, std::function<void()> on_signal);
   // Accepts no new connections, and closes each connection after its current response. Called on the I/O
   // thread.

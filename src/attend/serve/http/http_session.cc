@@ -302,7 +302,7 @@ void HttpSession::try_log_access(int status) const noexcept try {
   line.begin_object().key("access").text(method_ + " " + path_).key("status").integer(status);
   line.key("bytes").integer(static_cast<int64_t>(answer_bytes_)).key("seconds").number(seconds.count());
   if (!request_id_.empty()) line.key("id").text(request_id_);
-  log_info(line.end_object().take());
+  log_record(line.end_object().take());
 } catch (const std::exception&) {  // out of memory for a log line
 }
 

@@ -145,7 +145,7 @@ void Api::log_request(const Generation& ended, int status, const std::string& pa
   line.end_array().key("seconds_to_first_token").number(ended.seconds_to_first_token());
   line.key("seconds").number(ended.seconds());
   if (!traceparent.empty()) line.key("traceparent").text(traceparent);
-  log_info(line.end_object().take());
+  log_record(line.end_object().take());
 }
 
 GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) const {

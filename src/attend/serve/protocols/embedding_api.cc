@@ -67,7 +67,7 @@ class EmbeddingApi::Call : public ReadyHandler {
     line.begin_object().key("path").text(path_).key("status").integer(status);
     line.key("inputs").integer(static_cast<int64_t>(num_inputs_));
     line.key("prompt_tokens").integer(static_cast<int64_t>(num_tokens_)).key("seconds").number(seconds);
-    log_info(line.end_object().take());
+    log_record(line.end_object().take());
   }
 
  private:
