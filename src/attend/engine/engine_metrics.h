@@ -37,7 +37,10 @@ struct EngineMetrics {
   int64_t num_cached_tokens = 0;
   int64_t num_locked_tokens = 0;
   int64_t num_evictable_tokens = 0;
+  int page_size = 0;  // tokens; 0 without a KV pool
   bool paused = false;
+  // Generated tokens per second, over about a second; 0 if no request runs.
+  double generation_throughput = 0.0;
 
   // Since the start.
   int64_t num_steps = 0;
@@ -59,7 +62,12 @@ struct EngineMetrics {
   // Of requests, seconds from when they were submitted.
   Histogram queue_time;  // until they had pages for the first time
   Histogram time_to_first_token;
-  Histogram end_to_end;  // until they finished, aborted ones excepted
+  Histogram end_to_end;    // until they finished, aborted ones excepted
+  Histogram prefill_time;  // from when it had pages to its first token
+  Histogram decode_time;   // of finished requests, from the first token to the last
+  // Tokens of finished requests: of the prompt, and generated ones.
+  Histogram prompt_length, generation_length;
+  Histogram step_tokens;  // tokens that a step computes
   // Seconds between two outputs of a request, once for each token of the later.
   Histogram inter_token;
 };

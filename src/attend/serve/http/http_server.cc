@@ -91,11 +91,13 @@ struct HttpServer::Impl {
   explicit Impl(const HttpOptions& options) : workers(static_cast<size_t>(std::max(options.num_workers, 1))) {
     pool.options = options;
     pool.wakeup.set_task([this] { HttpSession::settle_all(pool); });
+    pool.origins = AllowedOrigins(options.cors_origins);
     pool.tls = make_tls_context(options.tls);
     const std::string body = options.error_body(503, "out of memory");
     pool.out_of_memory = answer_head(503, "application/json",
                                      {{"Retry-After", "1"}, {"Content-Length", std::to_string(body.size())}},
-                                     options.cors_origins, /*keep_alive=*/false) +
+                                     AllowedOrigins(options.cors_origins).header_for(""),
+                                     /*keep_alive=*/false) +
                          body;
     allow_many_files();
     if (!options.unix_socket.empty())
@@ -111,6 +113,7 @@ struct HttpServer::Impl {
     const auto found = resolver.resolve(host, std::to_string(port), asio::ip::tcp::resolver::passive, error);
     require_listening(error, what);
     const asio::ip::tcp::endpoint endpoint = found.begin()->endpoint();
+    pool.hosts.emplace(pool.options.allowed_hosts, endpoint.address().is_loopback());
     auto& acceptor = tcp.emplace(io);
     acceptor.open(endpoint.protocol(), error);
     require_listening(error, what);
@@ -231,12 +234,13 @@ HttpServer::~HttpServer() { impl_->close_acceptors(); }
 
 const std::string& HttpServer::address() const { return impl_->address; }
 
+void HttpServer::defer_signals() { impl_->signals.serve(); }
+
 void HttpServer::run(Handler handler, std::function<void()> on_signal) {
   impl_->pool.handler = std::move(handler);
   impl_->on_signal = std::move(on_signal);
   impl_->signalled.assign(impl_->signals.descriptor());
   impl_->wait_for_signals();
-  impl_->signals.serve();
   while (!impl_->io.stopped()) try {
       impl_->keep_accepting();
       impl_->io.run();

@@ -30,15 +30,15 @@ struct State {
   ino_t inode = 0;
   std::array<struct sigaction, kSignals.size()> previous = {};
 };
-State state;
+State handler_state;
 
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 void remove_socket_file() {
   struct stat found {};
-  if (state.has_file && ::lstat(state.path.data(), &found) == 0 && found.st_dev == state.device &&
-      found.st_ino == state.inode)
-    ::unlink(state.path.data());
+  if (handler_state.has_file && ::lstat(handler_state.path.data(), &found) == 0 &&
+      found.st_dev == handler_state.device && found.st_ino == handler_state.inode)
+    ::unlink(handler_state.path.data());
 }
 
 // Ends the process by the signal itself, so that its parent sees the reason.
@@ -55,13 +55,13 @@ void on_alarm(int) {
 
 void on_signal(int signal) {
   const int saved_errno = errno;
-  const int number = ++state.num_signals;
-  if (!state.serving || number > 2) {
+  const int number = ++handler_state.num_signals;
+  if (!handler_state.serving || number > 2) {
     end_process(signal);
   } else {
     if (number == 2) ::alarm(kSecondsAfterSecondSignal);
     const uint64_t one = 1;
-    (void)!::write(state.event, &one, sizeof one);
+    (void)!::write(handler_state.event, &one, sizeof one);
   }
   errno = saved_errno;
 }
@@ -69,44 +69,44 @@ void on_signal(int signal) {
 }  // namespace
 
 ServerSignals::ServerSignals() {
-  ensure(state.event < 0, "one ServerSignals at a time");
-  state.event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  ensure(state.event >= 0, "eventfd: ", std::strerror(errno));
-  state.serving = false;
-  state.num_signals = 0;
-  state.has_file = false;
+  ensure(handler_state.event < 0, "one ServerSignals at a time");
+  handler_state.event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  ensure(handler_state.event >= 0, "eventfd: ", std::strerror(errno));
+  handler_state.serving = false;
+  handler_state.num_signals = 0;
+  handler_state.has_file = false;
   for (size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action {};
     action.sa_handler = kSignals[i] == SIGPIPE ? SIG_IGN : kSignals[i] == SIGALRM ? on_alarm : on_signal;
     action.sa_flags = SA_RESTART;
-    ::sigaction(kSignals[i], &action, &state.previous[i]);
+    ::sigaction(kSignals[i], &action, &handler_state.previous[i]);
   }
 }
 
 ServerSignals::~ServerSignals() {
   ::alarm(0);
-  for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &state.previous[i], nullptr);
-  ::close(state.event);
-  state.event = -1;
+  for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &handler_state.previous[i], nullptr);
+  ::close(handler_state.event);
+  handler_state.event = -1;
 }
 
 void ServerSignals::set_socket_file(const std::string& path) {
-  state.has_file = false;
+  handler_state.has_file = false;
   struct stat found {};
-  if (path.empty() || path.size() >= state.path.size() || ::lstat(path.c_str(), &found) != 0) return;
-  std::memcpy(state.path.data(), path.c_str(), path.size() + 1);
-  state.device = found.st_dev;
-  state.inode = found.st_ino;
-  state.has_file = true;
+  if (path.empty() || path.size() >= handler_state.path.size() || ::lstat(path.c_str(), &found) != 0) return;
+  std::memcpy(handler_state.path.data(), path.c_str(), path.size() + 1);
+  handler_state.device = found.st_dev;
+  handler_state.inode = found.st_ino;
+  handler_state.has_file = true;
 }
 
-void ServerSignals::serve() { state.serving = true; }
+void ServerSignals::serve() { handler_state.serving = true; }
 
-int ServerSignals::descriptor() const { return state.event; }
+int ServerSignals::descriptor() const { return handler_state.event; }
 
 int ServerSignals::take() {
   uint64_t count = 0;
-  return ::read(state.event, &count, sizeof count) == sizeof count ? static_cast<int>(count) : 0;
+  return ::read(handler_state.event, &count, sizeof count) == sizeof count ? static_cast<int>(count) : 0;
 }
 
 }  // namespace attend::serve
