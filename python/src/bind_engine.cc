@@ -24,8 +24,10 @@
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
+#include "attend/text/tokenizer/decoding/token_speller.h"
 #include "module.h"
 #include "read_options.h"
+#include "released_gil.h"
 #include "request_stream.h"
 
 namespace attend::python {
@@ -41,7 +43,7 @@ template <class Ready>
 void wait_interruptibly(Ready ready) {
   for (bool done = false; !done;) {
     {
-      const nb::gil_scoped_release others_run;
+      const ReleasedGil others_run;
       done = ready();
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -69,7 +71,7 @@ class EngineHandle {
       wait_interruptibly([&] { return made.wait_for(kBetweenSignals) == std::future_status::ready; });
     } catch (...) {
       interrupted = true;
-      const nb::gil_scoped_release others_run;
+      const ReleasedGil others_run;
       made.wait();
       throw;
     }
@@ -78,20 +80,31 @@ class EngineHandle {
         library, GrammarVocabulary::of(engine_->tokenizer(), engine_->model_spec()));
   }
   ~EngineHandle() {
-    const nb::gil_scoped_release others_run;
+    const ReleasedGil others_run;
     close();
+  }
+
+  // Returns true in the process that made the engine. The child of a fork has none of its threads, and its
+  // locks may be held for ever.
+  bool is_owned() const { return getpid() == pid_; }
+  void require_owned() const {
+    if (!is_owned())
+      fail(ErrorCode::kUnsupported, "the engine belongs to process ", pid_, ", and this is process ",
+           getpid(), ", made by a fork: an engine is not inherited; create one in each process");
   }
 
   // Calls `use` with the engine, which is not closed during the call. Throws Error(kUnsupported) if it was
   // closed.
   template <class Use>
   auto with(Use use) const {
+    require_owned();
     const std::shared_lock lock(mutex_);
     if (!engine_) fail(ErrorCode::kUnsupported, "the engine was closed");
     return use(*engine_);
   }
   // Has no effect on finished requests.
   void abort(RequestId id) const {
+    if (!is_owned()) return;
     const std::shared_lock lock(mutex_);
     if (engine_) engine_->abort(id);
   }
@@ -110,16 +123,25 @@ class EngineHandle {
     return result.mask;
   }
   void close() {
+    if (!is_owned()) return detach();
     const std::unique_lock lock(mutex_);
     grammars_.reset();
     engine_.reset();
   }
   bool closed() const {
+    if (!is_owned()) return true;
     const std::shared_lock lock(mutex_);
     return engine_ == nullptr;
   }
 
  private:
+  // Leaves the engine to the process that made it: its threads cannot be joined here.
+  void detach() {
+    (void)grammars_.release();
+    (void)engine_.release();
+  }
+
+  const pid_t pid_ = getpid();
   mutable std::shared_mutex mutex_;
   std::unique_ptr<AsyncEngine> engine_;
   std::unique_ptr<GrammarCompiler> grammars_;
@@ -146,8 +168,8 @@ nb::str printed(const T& value) {
 nb::object optional_text(std::string_view view) { return view.empty() ? nb::none() : nb::object(text(view)); }
 
 // Returns [(logprob, [(token id, logprob), ...]), ...] per token; None if logprobs were not requested.
-nb::object list_of(const StoredLogprobs& kept) {
-  if (kept.logprobs.empty()) return nb::none();
+nb::object list_of(const StoredLogprobs& kept, bool is_requested) {
+  if (!is_requested) return nb::none();
   nb::list tokens;
   for (size_t i = 0; i < kept.logprobs.size(); ++i) {
     nb::list tops;
@@ -169,9 +191,9 @@ nb::dict dict_of(const NewOutput& output) {
   event["stop_reason"] =
       output.matched_stop.empty() ? nb::cast(output.matched_token) : nb::object(text(output.matched_stop));
   event["error"] = optional_text(output.message);
-  event["logprobs"] = list_of(output.logprobs);
+  event["logprobs"] = list_of(output.logprobs, !output.logprobs.logprobs.empty());
   event["prompt_token_ids"] = nb::cast(output.prompt_token_ids);
-  event["prompt_logprobs"] = list_of(output.prompt_logprobs);
+  event["prompt_logprobs"] = list_of(output.prompt_logprobs, output.has_prompt_logprobs);
   event["num_cached_tokens"] = output.num_cached_tokens;
   return event;
 }
@@ -189,13 +211,15 @@ class RequestHandle {
   ~RequestHandle() { abort(); }
 
   void abort() const {
-    const nb::gil_scoped_release others_run;
+    if (!engine_->is_owned()) return;
+    const ReleasedGil others_run;
     if (!stream_->ended()) engine_->abort(id_);
   }
 
   // Returns new outputs as dicts of completions. `wait`: waits for at least one, unless all have ended.
   // `finished`: waits until all have ended.
   nb::list take(bool wait, bool finished) const {
+    engine_->require_owned();
     std::vector<NewOutput> news;
     wait_interruptibly([&] {
       if (stream_->ended()) return true;
@@ -207,7 +231,7 @@ class RequestHandle {
     return events;
   }
 
-  bool ended() const { return stream_->ended(); }
+  bool ended() const { return !engine_->is_owned() || stream_->ended(); }
   int fd() const { return stream_->fd(); }
 
  private:
@@ -226,7 +250,7 @@ RequestHandle* submit(std::shared_ptr<EngineHandle> engine, PromptVariant prompt
                             .mask = engine->mask_of(to_grammar(grammar)),
                             .cache_salt = std::move(cache_salt),
                             .priority = priority};
-  const nb::gil_scoped_release others_run;
+  const ReleasedGil others_run;
   return new RequestHandle(std::move(engine), std::move(request));
 }
 
@@ -301,11 +325,11 @@ void bind_engine(nb::module_& module) {
              return std::make_shared<EngineHandle>(options, grammar_folder, named);
            }),
            arg("options"), arg("grammar_folder"), arg("named"))
-      .def("close", &EngineHandle::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &EngineHandle::close, nb::call_guard<ReleasedGil>())
       .def_prop_ro("closed", &EngineHandle::closed)
       .def("pause",
            [](const EngineHandle& handle) {
-             const nb::gil_scoped_release others_run;
+             const ReleasedGil others_run;
              handle.with([](AsyncEngine& engine) { engine.pause(); });
            })
       .def("resume",
@@ -329,6 +353,12 @@ void bind_engine(nb::module_& module) {
           },
           arg("token_ids"), arg("skip_special_tokens"))
       .def(
+          "speller",
+          [](const EngineHandle& handle, bool skip_special_tokens) {
+            return TokenSpeller(tokenizer_of(handle), skip_special_tokens);
+          },
+          arg("skip_special_tokens"))
+      .def(
           "encode_chat",
           [](const EngineHandle& handle, const ChatTemplate& chat, std::string_view variables,
              bool add_generation_prompt) {
@@ -337,6 +367,10 @@ void bind_engine(nb::module_& module) {
           arg("chat_template"), arg("variables"), arg("add_generation_prompt"))
       .def("submit", &submit, arg("prompt"), arg("sampling"), arg("cache_salt"), arg("priority"),
            arg("grammar") = nb::none());
+  nb::class_<TokenSpeller>(module, "TokenSpeller", "Texts of tokens in their place in a text.")
+      .def("follow", [](TokenSpeller& self, const std::vector<int32_t>& prompt) { self.follow(prompt); })
+      .def("spell", [](const TokenSpeller& self, int32_t id) { return text(self.spell(id).text); })
+      .def("push", [](TokenSpeller& self, int32_t id) { return text(self.push(id).text); });
   nb::class_<RequestHandle>(module, "RequestHandle", "A running request.")
       .def("take", &RequestHandle::take, arg("wait"), arg("finished"))
       .def("abort", &RequestHandle::abort)

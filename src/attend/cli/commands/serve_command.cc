@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <thread>
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
@@ -68,10 +67,7 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
                       .certificate_file = flags.ssl_certfile,
                       .key_password = flags.ssl_keyfile_password,
                       .client_authority_file = flags.ssl_ca_certs};
-  options.http.num_workers =
-      flags.tokenizer_threads > 0
-          ? flags.tokenizer_threads
-          : static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 1u, 8u));
+  if (flags.tokenizer_threads > 0) options.http.num_workers = flags.tokenizer_threads;
   options.http.max_connections = flags.max_connections;
   options.http.max_body_bytes = static_cast<uint64_t>(flags.max_body_mb) << 20;
   options.http.log_access = flags.log_access;
@@ -264,7 +260,7 @@ void add_serve(CLI::App& app, Command& selected) {
                "host names of requests, with commas between them, *.example.com or *; default: any, but for "
                "local connections only localhost, addresses and names without a dot");
   add_number(*command, "--tokenizer-worker-num", flags->tokenizer_threads,
-             "threads that read and tokenize requests; default: a quarter of the cores",
+             "threads that tokenize requests and build replies; default: the number of cores, 4 to 16",
              Range<int>{.lowest = 1, .highest = 256});
   add_number(*command, "--max-connections", flags->max_connections, "maximum number of connections",
              Range<int>{.lowest = 1});
@@ -273,12 +269,14 @@ void add_serve(CLI::App& app, Command& selected) {
   add_number(*command, "--drain-timeout", flags->drain_timeout,
              "seconds for active requests to finish after SIGTERM",
              Range<double>{.lowest = 0, .highest = 86400});
-  add_text(*command, "--tool-call-parser", flags->tool_call_parser,
-           "format of the model's tool calls: qwen25 (hermes), llama3 or qwen3_coder; default: from its chat "
-           "template");
+  add_text(
+      *command, "--tool-call-parser", flags->tool_call_parser,
+      "format of the model's tool calls, as named in SGLang and vLLM: qwen25, llama3, glm45, ...; default: "
+      "the format that its chat template renders");
   add_text(*command, "--reasoning-parser", flags->reasoning_parser,
-           "deepseek-r1, qwen3 or qwen3-thinking: <think>...</think> becomes reasoning_content; default: it "
-           "stays text");
+           "format of reasoning_content, as named in SGLang and vLLM: qwen3, gpt-oss, mistral, ...; none: it "
+           "stays "
+           "text; default: from the chat template");
   add_grammar_library_options(*command, flags->grammar);
   command->add_flag("--is-embedding", flags->is_embedding,
                     "serve embeddings (/v1/embeddings) of a model that could also generate");

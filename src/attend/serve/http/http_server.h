@@ -1,11 +1,13 @@
 // HTTP/1.1 server over TCP or a Unix socket: one I/O thread and any number of connections.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "attend/base/parallel.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/json/json_text.h"
 
@@ -23,7 +25,7 @@ struct HttpOptions {
   uint16_t port = 30000;    // 0: any free port
   std::string unix_socket;  // path of a Unix socket; overrides host and port
   TlsOptions tls;           // empty: connections are not encrypted
-  int num_workers = 2;
+  int num_workers = std::clamp(num_available_cpus(), 4, 16);  // they read, tokenize and build replies
   int max_connections = 8192;
   uint32_t max_header_bytes = 32 << 10;
   uint64_t max_body_bytes = 64 << 20;

@@ -105,7 +105,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
     if (options_.log_requests) log_request(ended, status, path, traceparent);
   };
   const auto generation =
-      std::make_shared<Generation>(endpoint, engine_, ready_queue_, exchange, head,
+      std::make_shared<Generation>(endpoint, engine_, executor_, ready_queue_, exchange, head,
                                    [end](const Generation& ended) { end(ended, ended.status()); });
   exchange->on_disconnect = [end, weak = std::weak_ptr(generation)](int status) {
     if (const auto gone = weak.lock()) {
@@ -116,6 +116,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   generations_.emplace(generation.get(), generation);
   try {
     executor_.work([this, &endpoint, body = request.body, generation] {
+      if (generation->is_disconnected()) return;
       if (auto error = catch_error([&] { submit(prepare(endpoint, body), generation); }))
         generation->reject(std::move(error));
     });
@@ -178,34 +179,55 @@ void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generatio
   const int max_waiting = this->max_waiting();
   if (!job.grammar) return generation->submit(std::move(job), max_waiting);
   const Grammar grammar = job.grammar->grammar;
-  const auto waiting = std::make_shared<GenerationJob>(std::move(job));
-  grammars_.compile(grammar, [this, generation, waiting, max_waiting](GrammarResult result) {
-    const auto error = catch_error([&] {
-      if (result.error) {
-        ApiError rejection = to_api_error(std::make_exception_ptr(*result.error));
-        rejection.param = waiting->grammar->param;
-        throw rejection;
-      }
-      waiting->mask = std::move(result.mask);
-      if (waiting->answer && waiting->answer->reasoning)
-        waiting->mask = make_reasoning_mask(*waiting->answer->reasoning, std::move(waiting->mask),
-                                            *engine_.tokenizer(), waiting->answer->inside_reasoning);
-      generation->submit(std::move(*waiting), max_waiting);
-    });
-    if (error) generation->reject(error);
+  const auto waiting = std::make_shared<GrammarJob>(std::move(job), generation);
+  grammars_.compile(grammar, [this, waiting](GrammarResult result) {
+    waiting->result = std::move(result);
+    // Prompts are encoded on a worker thread: all grammars share the compiler's.
+    const auto error = catch_error([&] { executor_.work([this, waiting] { submit_compiled(*waiting); }); });
+    if (error) waiting->generation->reject(error);
   });
+}
+
+void Api::submit_compiled(GrammarJob& compiled) {
+  GenerationJob& job = compiled.job;
+  const auto error = catch_error([&] {
+    if (compiled.result.error) {
+      ApiError rejection = to_api_error(std::make_exception_ptr(*compiled.result.error));
+      rejection.param = job.grammar->param;
+      throw rejection;
+    }
+    job.mask = std::move(compiled.result.mask);
+    if (job.answer && job.answer->reasoning)
+      job.mask = make_reasoning_mask(*job.answer->reasoning, std::move(job.mask), *engine_.tokenizer(),
+                                     job.answer->inside_reasoning);
+    compiled.generation->submit(std::move(job), options_.max_queued_requests);
+  });
+  if (error) compiled.generation->reject(error);
+}
+
+void Api::check_prompt_bytes(const char* param, size_t num_bytes) const {
+  const EngineInfo& info = engine_.info();
+  if (num_bytes > info.max_prompt_bytes())
+    throw ApiError{400,
+                   fmt::format("{} of {} bytes: the context holds {} tokens of at most {} bytes", param,
+                               num_bytes, info.context_length, info.max_token_bytes),
+                   param, "context_length_exceeded"};
 }
 
 std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
   if (!chat_ || !engine_.tokenizer())
     reject_unsupported("messages", "the model has no chat template; start the server with --chat-template");
-  std::vector<ChatTemplate::Part> parts = chat_->render(job.variables, job.add_generation_prompt);
-  if (!job.continued.empty()) parts.push_back({job.continued, /*from_user=*/true});
+  std::vector<ChatTemplate::Part> parts = job.continued.empty()
+                                              ? chat_->render(job.variables, job.add_generation_prompt)
+                                              : chat_->render_continued(job.variables, job.continued);
   if (job.answer && job.answer->reasoning) {
     std::string prompt;
     for (const ChatTemplate::Part& part : parts) prompt += part.text;
     job.answer->inside_reasoning = opens_reasoning(*job.answer->reasoning, prompt);
   }
+  size_t num_bytes = 0;
+  for (const ChatTemplate::Part& part : parts) num_bytes += part.text.size();
+  check_prompt_bytes("messages", num_bytes);
   std::vector<Tokenizer::Part> pieces;
   for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
   return engine_.tokenizer()->encode(pieces);
@@ -225,6 +247,7 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     } else {
       const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
       if (!text) reject("prompt", "prompt: missing; expected a string, or messages");
+      check_prompt_bytes(fields.has("prompt") ? "prompt" : "text", text->size());
       ids = tokenizer->encode(*text, fields.boolean("add_special_tokens").value_or(true));
     }
     return json_text(

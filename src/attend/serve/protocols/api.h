@@ -55,6 +55,17 @@ class Api : public Service {
   GenerationJob prepare(const Endpoint& endpoint, const std::string& body) const;
   // Submits the job to the engine, after its grammar, if any, has been compiled. Runs on a worker thread.
   void submit(GenerationJob job, const std::shared_ptr<Generation>& generation);
+  // Job with a grammar that is being compiled.
+  struct GrammarJob {
+    GrammarJob(GenerationJob its_job, std::shared_ptr<Generation> its_generation)
+        : job(std::move(its_job)), generation(std::move(its_generation)) {}
+    GenerationJob job;
+    std::shared_ptr<Generation> generation;
+    GrammarResult result;
+  };
+  void submit_compiled(GrammarJob& compiled);
+  // Throws ApiError for a text that cannot fit the context, so that it is not encoded.
+  void check_prompt_bytes(const char* param, size_t num_bytes) const;
   std::vector<int32_t> apply_template(GenerationJob& job) const;
   std::string new_id(const Endpoint& endpoint);
 

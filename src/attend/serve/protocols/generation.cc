@@ -27,26 +27,18 @@ void copy_into(OutputCopy& copy, const RequestOutput& output) {
   copy.drafts = output.request.draft.counts;
   assign(copy.logprobs, output.logprobs.logprobs);
   assign(copy.tops, output.logprobs.tops);
-  const auto num_prompt = output.prompt_logprobs.empty() ? 0 : output.request.num_prompt;
-  const auto& tokens = output.request.tokens;
-  copy.prompt_ids.assign(tokens.begin(), tokens.begin() + num_prompt);
+  const bool is_first = output.request.num_output() == std::ssize(output.token_ids);
+  const auto num_prompt =
+      is_first && output.request.params.logprobs ? static_cast<size_t>(output.request.num_prompt) : 0;
+  assign(copy.prompt_ids, std::span(output.request.tokens).first(num_prompt));
+  copy.has_prompt_logprobs = output.has_prompt_logprobs;
   assign(copy.prompt_logprobs, output.prompt_logprobs.logprobs);
   assign(copy.prompt_tops, output.prompt_logprobs.tops);
 }
 
-// Appends tokens with their entries of `logprobs` and `tops`. Without a tokenizer the tokens have no text.
-void show_tokens(const Tokenizer* tokenizer, std::span<const int32_t> ids, std::span<const float> logprobs,
-                 std::span<const TokenLogprob> tops, std::vector<ShownToken>& shown) {
-  const auto text_of = [&](int32_t id) {
-    return tokenizer ? tokenizer->decode({&id, 1}, /*skip_special_tokens=*/false) : std::string();
-  };
+LogprobsView view(const std::vector<float>& logprobs, const std::vector<TokenLogprob>& tops) {
   const size_t num_top = logprobs.empty() ? 0 : tops.size() / logprobs.size();
-  for (size_t i = 0; i < std::min(ids.size(), logprobs.size()); ++i) {
-    ShownToken token{text_of(ids[i]), ids[i], logprobs[i], {}};
-    for (const TokenLogprob& top : tops.subspan(i * num_top, num_top))
-      token.top.push_back({text_of(top.token_id), top.token_id, top.logprob});
-    shown.push_back(std::move(token));
-  }
+  return {.logprobs = logprobs, .tops = tops, .num_top = static_cast<int>(num_top)};
 }
 
 // Returns the parameter that an engine's error message begins with, or "".
@@ -67,12 +59,13 @@ void OutputCopies::add(size_t choice, const RequestOutput& output) {
   ++num_;
 }
 
-Generation::Generation(const Endpoint& endpoint, AsyncEngine& engine, ReadyQueue& ready_queue,
-                       std::shared_ptr<Exchange> exchange, ReplyHead head,
+Generation::Generation(const Endpoint& endpoint, AsyncEngine& engine, Executor& executor,
+                       ReadyQueue& ready_queue, std::shared_ptr<Exchange> exchange, ReplyHead head,
                        std::function<void(const Generation&)> on_end)
     : ReadyHandler(std::move(exchange)),
       endpoint_(endpoint),
       engine_(engine),
+      executor_(executor),
       ready_queue_(ready_queue),
       head_(std::move(head)),
       on_end_(std::move(on_end)) {}
@@ -84,12 +77,14 @@ void Generation::submit(GenerationJob job, int max_waiting) {
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
     if (ids && !engine_.tokenizer())
       throw ApiError{400, "echo: the model has no tokenizer", "echo", "unsupported"};
-    echoes.push_back(ids ? engine_.tokenizer()->decode(*ids) : std::get<std::string>(prompt));
+    echoes.push_back(ids ? engine_.tokenizer()->decode_prefix(*ids, job.params.skip_special_tokens)
+                         : std::get<std::string>(prompt));
   }
   const std::vector<PromptInput> prompts = job.prompts;
   const std::shared_ptr<const TokenMask> mask = job.mask;
   GenerationRequest wanted{
       .prompt = {}, .params = job.params, .cache_salt = job.cache_salt, .priority = job.priority};
+  wanted.params.follows_echo = job.echo;
   {
     // Ids of all requests that the engine received, so that they can be aborted.
     const std::lock_guard lock(ids_mutex_);
@@ -160,6 +155,8 @@ void Generation::reject(std::exception_ptr error) noexcept {
 }
 
 void Generation::receive() {
+  if (build_ == Build::kRunning) return;  // the worker thread calls again
+  if (build_.exchange(Build::kNone) == Build::kDone && !ended_) send_built();
   std::vector<std::string> echoes;
   std::exception_ptr error;
   bool begins = false;
@@ -174,11 +171,74 @@ void Generation::receive() {
   }
   const auto failed = catch_error([&] {
     if (begins) begin(std::move(echoes));
-    for (const OutputCopy& output : arrived_.all()) on_output(output);
+    if (error || ended_ || arrived_.all().empty()) return;
+    if (is_large()) return build_on_worker();
+    build();
+    send_built();
   });
+  if (build_ == Build::kRunning) return;
   arrived_.clear();
   if (failed) error = failed;
   if (error) fail(to_api_error(error));
+}
+
+bool Generation::is_large() const {
+  constexpr size_t kMaxInlineLogprobs = 4096, kMaxTextBytes = 64 << 10;
+  size_t num_logprobs = 0, num_bytes = 0, num_ended = 0;
+  for (const OutputCopy& output : arrived_.all()) {
+    num_logprobs += output.logprobs.size() + output.tops.size() + output.prompt_logprobs.size() +
+                    output.prompt_tops.size();
+    num_bytes += output.text.size();
+    num_ended += output.finish_reason != FinishReason::kNone;
+  }
+  if (!job_.stream && num_ended == num_left_) {  // the complete reply
+    num_logprobs += num_logprobs_;
+    for (const Choice& choice : choices_) num_bytes += choice.text.size();
+  }
+  return num_logprobs > kMaxInlineLogprobs || num_bytes > kMaxTextBytes;
+}
+
+void Generation::build_on_worker() {
+  build_ = Build::kRunning;
+  try {
+    executor_.work([self = std::static_pointer_cast<Generation>(shared_from_this())] {
+      if (auto error = catch_error([&] { self->build(); })) {
+        const std::lock_guard lock(self->inbox_mutex_);
+        self->inbox_.error = std::move(error);
+      }
+      self->arrived_.clear();
+      self->build_ = Build::kDone;
+      self->ready_queue_.add_now(*self);
+    });
+  } catch (...) {
+    build_ = Build::kNone;
+    throw;
+  }
+}
+
+void Generation::build() {
+  for (const OutputCopy& output : arrived_.all())
+    if (!built_.ends && !built_.error) on_output(output);
+}
+
+void Generation::send_built() {
+  Built built = std::exchange(built_, {});
+  if (built.error) return fail(*built.error);
+  if (job_.stream) {
+    status_ = 200;
+    if (!streaming_)
+      exchange().begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
+    streaming_ = true;
+    // Each write contains whole events, since some clients parse each read as complete events.
+    if (!built.events.empty()) exchange().write(built.events);
+    if (!built.ends) return;
+    exchange().end_stream();
+  } else {
+    if (!built.ends) return;
+    status_ = 200;
+    exchange().reply(200, kJson, std::move(built.reply), {{"x-request-id", head_.id}});
+  }
+  end();
 }
 
 void Generation::begin(std::vector<std::string> echoes) {
@@ -198,9 +258,9 @@ void Generation::fail(const ApiError& error) {
   abort();
   status_ = error.status;
   if (streaming_) {
-    events_.clear();
-    writer_->add_failure(error, events_);
-    exchange().write(events_);
+    std::string events;
+    writer_->add_failure(error, events);
+    exchange().write(events);
     exchange().end_stream();
   } else {
     Headers headers = {{"x-request-id", head_.id}};
@@ -211,6 +271,7 @@ void Generation::fail(const ApiError& error) {
 }
 
 void Generation::disconnect() noexcept {
+  disconnected_ = true;
   ended_ = true;
   on_end_ = nullptr;
   abort();
@@ -222,25 +283,36 @@ void Generation::abort() noexcept {
   for (const RequestId id : ids_) engine_.abort(id);
 }
 
-void Generation::add_logprobs(Choice& choice, const OutputCopy& output) const {
-  const Tokenizer* tokenizer = engine_.tokenizer();
+void Generation::add_logprobs(Choice& choice, const OutputCopy& output) {
   if (!job_.params.logprobs) return;
-  if (!output.prompt_ids.empty()) {
-    const int32_t first = output.prompt_ids.front();
-    choice.logprobs.push_back(
-        {tokenizer ? tokenizer->decode({&first, 1}, false) : "", first, std::nullopt, {}});
-    show_tokens(tokenizer, std::span(output.prompt_ids).subspan(1), output.prompt_logprobs,
-                output.prompt_tops, choice.logprobs);
+  num_logprobs_ +=
+      output.logprobs.size() + output.tops.size() + output.prompt_logprobs.size() + output.prompt_tops.size();
+  if (num_logprobs_ > kMaxLogprobs)
+    throw ApiError{400,
+                   "logprobs: the completions have more than " + std::to_string(kMaxLogprobs) +
+                       " entries together; expected fewer tokens, completions or top logprobs",
+                   "logprobs",
+                   {}};
+  if (!choice.entries) {
+    choice.entries = std::make_shared<LogprobEntries>(engine_.tokenizer(), job_.params.skip_special_tokens);
+    if (!output.has_prompt_logprobs) choice.entries->follow(output.prompt_ids);
+  }
+  if (output.has_prompt_logprobs) {
+    const std::string_view echo =
+        std::string_view(choice.text).substr(0, choice.text.size() - output.text.size());
+    choice.entries->add_prompt(output.prompt_ids, view(output.prompt_logprobs, output.prompt_tops), echo,
+                               choice.logprobs);
     choice.num_prompt_logprobs = choice.logprobs.size();
   }
   // A token that ends the text is not part of it.
   std::span<const int32_t> ids = output.token_ids;
   if (output.matched_token && !ids.empty() && !endpoint_.shows_stop_token) ids = ids.first(ids.size() - 1);
-  show_tokens(tokenizer, ids, output.logprobs, output.tops, choice.logprobs);
+  choice.entries->add(ids, view(output.logprobs, output.tops), choice.logprobs);
+  if (output.finish_reason != FinishReason::kNone)
+    choice.entries->end(std::span(choice.logprobs).subspan(choice.num_logprobs_sent));
 }
 
 void Generation::on_output(const OutputCopy& output) {
-  if (ended_) return;
   const size_t index = output.choice;
   Choice& choice = choices_[index];
   choice.num_prompt_tokens = output.num_prompt_tokens;
@@ -258,34 +330,30 @@ void Generation::on_output(const OutputCopy& output) {
   choice.message = output.message;
   add_logprobs(choice, output);
   std::span<const AnswerDelta> deltas;
-  if (choice.answer) deltas = choice.answer->push(output.text, output.finish_reason != FinishReason::kNone);
-  if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
-  if (output.finish_reason == FinishReason::kNone || --num_left_ > 0 || ended_) return;
-  if (job_.stream) {
-    events_.clear();
-    writer_->add_last_events(choices_, events_);
-    exchange().write(events_);
-    exchange().end_stream();
-    return end();
+  if (choice.answer) {
+    using End = ChatAnswer::End;
+    const End end = output.finish_reason == FinishReason::kNone   ? End::kNone
+                    : output.finish_reason == FinishReason::kStop ? End::kComplete
+                                                                  : End::kCut;
+    deltas = choice.answer->push(output.text, end);
   }
+  if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
+  if (output.finish_reason == FinishReason::kNone || --num_left_ > 0) return;
+  built_.ends = true;
+  if (job_.stream) return writer_->add_last_events(choices_, built_.events);
   for (const Choice& each : choices_)
-    if (each.finish_reason == FinishReason::kError) return fail({500, each.message, {}, "generation_failed"});
-  status_ = 200;
-  exchange().reply(200, kJson, writer_->reply(choices_), {{"x-request-id", head_.id}});
-  end();
+    if (each.finish_reason == FinishReason::kError) {
+      built_.error = ApiError{500, each.message, {}, "generation_failed"};
+      return;
+    }
+  built_.reply = writer_->reply(choices_);
 }
 
 void Generation::stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas) {
   const bool first = !started_[index];
-  status_ = 200;
-  if (!streaming_) exchange().begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
-  streaming_ = true;
   started_[index] = true;
-  // Each write contains whole events, since some clients parse each read as complete events.
-  events_.clear();
   writer_->add_events({.index = index, .text = text, .deltas = deltas, .is_first = first}, choices_[index],
-                      events_);
-  if (!events_.empty()) exchange().write(events_);
+                      built_.events);
 }
 
 void Generation::end() {

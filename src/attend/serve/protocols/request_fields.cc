@@ -7,11 +7,13 @@
 
 #include "attend/checkpoint/input_file.h"
 #include "attend/model/config/model_spec.h"
+#include "attend/serve/protocols/reply_writer.h"
 
 namespace attend::serve {
 namespace {
 
 constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxSaltChars = 200;                 // the prefix cache stores salts with their pages
 constexpr size_t kMaxCompletions = 4096;              // per request, over all its prompts
 constexpr size_t kMaxParamBytes = size_t{256} << 20;  // per request, over all its completions
 
@@ -191,8 +193,14 @@ void read_request(const Fields& fields, GenerationJob& job) {
   job.stream = fields.boolean("stream").value_or(false);
   job.priority = static_cast<int>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
   // The joined key includes the size of the salt, so that different splits give different keys.
-  const std::string salt = fields.string("cache_salt").value_or("");
-  const std::string key = fields.string("extra_key").value_or("");
+  const auto read_salt = [&](const char* field) {
+    std::string text = fields.string(field).value_or("");
+    if (const size_t size = num_chars(text); size > kMaxSaltChars)
+      reject(fields.name(field), fields.name(field), " of ", size, " characters: expected at most ",
+             kMaxSaltChars);
+    return text;
+  };
+  const std::string salt = read_salt("cache_salt"), key = read_salt("extra_key");
   if (!salt.empty() || !key.empty()) job.cache_salt = std::to_string(salt.size()) + ":" + salt + key;
 }
 
@@ -202,6 +210,12 @@ void check_num_completions(const GenerationJob& job) {
   if (num > kMaxCompletions)
     reject("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",
            kMaxCompletions, " completions together");
+  const size_t num_tokens = job.has_max_tokens ? static_cast<size_t>(job.params.max_new_tokens) : 0;
+  if (job.params.logprobs)
+    if (const size_t per_token = 1 + static_cast<size_t>(std::max(*job.params.logprobs, 0));
+        num * num_tokens > kMaxLogprobs / per_token)
+      reject("logprobs", "logprobs: ", num, " completions of ", num_tokens, " tokens with ", per_token,
+             " logprobs each: expected at most ", kMaxLogprobs, " together");
   if (const size_t bytes = param_bytes(job.params); num * bytes > kMaxParamBytes)
     reject("n", num, " completions with stop, stop_token_ids and logit_bias of ", bytes,
            " bytes each: expected at most ", kMaxParamBytes, " together");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "attend/base/log.h"
 #include "attend/base/version.h"
@@ -40,6 +41,7 @@ struct PreparedResponse : ReadyHandler {
 
   std::string text;
   std::exception_ptr error;
+  std::atomic<bool> is_gone = false;  // the client has disconnected
 };
 
 }  // namespace
@@ -153,7 +155,11 @@ void Service::log_ignored(const std::vector<std::string>& fields) const {
 
 void Service::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make) {
   const auto answer = std::make_shared<PreparedResponse>(exchange);
+  exchange->on_disconnect = [weak = std::weak_ptr(answer)](int) {
+    if (const auto gone = weak.lock()) gone->is_gone = true;
+  };
   executor_.work([this, answer, make = std::move(make)] {
+    if (answer->is_gone) return;
     answer->error = catch_error([&] { answer->text = make(); });
     ready_queue_.add_now(*answer);
   });

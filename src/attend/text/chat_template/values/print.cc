@@ -50,6 +50,7 @@ bool is_printable(char32_t code) {
 // Appends characters one by one, replaced by escape(c). An empty result keeps the character.
 template <class Escape>
 void append_escaped(const Text& text, Text& out, Escape&& escape) {
+  ReadBudget::charge(text.size() * kBytesPerConvertedChar);
   for (size_t at = 0; at < text.size();) {
     const tokenizer::Char c = tokenizer::read_char(text.bytes(), at);
     const std::string escaped = escape(c.code);
@@ -89,11 +90,13 @@ void append_items(const List& list, Text& out) {
 }
 
 void append_repr(const Value& value, Text& out) {
+  ReadBudget::charge(kBytesPerVisit);
   if (value.is_undefined()) return out.append("Undefined");
   if (value.is_none()) return out.append("None");
   if (const bool* flag = value.get<bool>()) return out.append(*flag ? "True" : "False");
   if (const int64_t* number = value.get<int64_t>()) return out.append(std::to_string(*number));
   if (const double* number = value.get<double>()) return out.append(float_text(*number));
+  if (const BigInteger* number = value.big_integer()) return out.append(number->digits);
   if (const Text* text = value.text()) return append_repr(*text, out);
   if (const List* list = value.list()) return append_items(*list, out);
   const Dict* dict = value.dict();
@@ -113,10 +116,12 @@ class JsonPrinter {
   explicit JsonPrinter(JsonStyle style) : style_(std::move(style)) {}
 
   void print(const Value& value, int depth) {
+    ReadBudget::charge(kBytesPerVisit);
     if (value.is_none()) return out_.append("null");
     if (const bool* flag = value.get<bool>()) return out_.append(*flag ? "true" : "false");
     if (const int64_t* number = value.get<int64_t>()) return out_.append(std::to_string(*number));
     if (const double* number = value.get<double>()) return out_.append(number_text(*number));
+    if (const BigInteger* number = value.big_integer()) return out_.append(number->digits);
     if (const Text* text = value.text()) return print(*text);
     if (const List* list = value.list()) return print(*list, depth);
     if (const Dict* dict = value.dict()) return print(*dict, depth);
@@ -232,12 +237,14 @@ Value to_value(const OrderedJson& json, Text::From from) {
     case OrderedJson::value_t::boolean:
       return Value::boolean(json.get<bool>());
     case OrderedJson::value_t::number_unsigned:
-      if (json.get<uint64_t>() > INT64_MAX) return Value::real(json.get<double>());
+      if (json.get<uint64_t>() > INT64_MAX) return Value::big_integer(std::to_string(json.get<uint64_t>()));
       [[fallthrough]];
     case OrderedJson::value_t::number_integer:
       return Value::integer(json.get<int64_t>());
     case OrderedJson::value_t::number_float:
       return Value::real(json.get<double>());
+    case OrderedJson::value_t::binary:
+      return Value::big_integer({json.get_binary().begin(), json.get_binary().end()});
     case OrderedJson::value_t::string:
       return Text(json.get_ref<const std::string&>(), from);
     case OrderedJson::value_t::array: {
@@ -260,7 +267,7 @@ Value to_value(const OrderedJson& json, Text::From from) {
 
 Value from_json(std::string_view json, Text::From from) {
   try {
-    return to_value(parse_ordered_json(json, "JSON text"), from);
+    return to_value(parse_ordered_json(json, "JSON text", BigIntegers::kAsBinary), from);
   } catch (const Error& error) {
     fail_template(std::string(error.what()));
   }
