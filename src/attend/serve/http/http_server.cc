@@ -189,15 +189,15 @@ struct HttpServer::Impl {
   }
 
   void wait_for_signals() {
-    signalled.async_wait(asio::posix::stream_descriptor::wait_read,
-                         StoredHandler(signal_memory, [this](error_code error) {
-                           if (error) return;
-                           for (int left = signals.take(); left > 0; --left) run_task(on_signal);
-                           wait_for_signals();
-                         }));
+    signaled.async_wait(asio::posix::stream_descriptor::wait_read,
+                        StoredHandler(signal_memory, [this](error_code error) {
+                          if (error) return;
+                          for (int left = signals.take(); left > 0; --left) run_task(on_signal);
+                          wait_for_signals();
+                        }));
   }
 
-  ~Impl() { signalled.release(); }  // the descriptor belongs to `signals`
+  ~Impl() { signaled.release(); }  // the descriptor belongs to `signals`
 
   void close_acceptors() {
     error_code ignored;
@@ -224,7 +224,7 @@ struct HttpServer::Impl {
   std::optional<FileId> socket_file;  // socket file of `local`
   asio::steady_timer retry{io};
   ServerSignals signals;
-  asio::posix::stream_descriptor signalled{io};
+  asio::posix::stream_descriptor signaled{io};
   std::string address;
 };
 
@@ -239,7 +239,7 @@ void HttpServer::defer_signals() { impl_->signals.serve(); }
 void HttpServer::run(Handler handler, std::function<void()> on_signal) {
   impl_->pool.handler = std::move(handler);
   impl_->on_signal = std::move(on_signal);
-  impl_->signalled.assign(impl_->signals.descriptor());
+  impl_->signaled.assign(impl_->signals.descriptor());
   impl_->wait_for_signals();
   while (!impl_->io.stopped()) try {
       impl_->keep_accepting();

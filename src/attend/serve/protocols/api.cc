@@ -200,7 +200,7 @@ void Api::submit_compiled(GrammarJob& compiled) {
     if (job.answer && job.answer->reasoning)
       job.mask = make_reasoning_mask(*job.answer->reasoning, std::move(job.mask), *engine_.tokenizer(),
                                      job.answer->inside_reasoning);
-    compiled.generation->submit(std::move(job), options_.max_queued_requests);
+    compiled.generation->submit(std::move(job), max_waiting());
   });
   if (error) compiled.generation->reject(error);
 }
